@@ -8,14 +8,14 @@ target := $(or $(CARGO_TARGET_DIR),target)
 DEMO_SECONDS ?=
 # 1: `make demo` prints one JSON object at its end instead of the live view.
 DEMO_JSON ?=
-# How long `make chaos` breaks things, in seconds, with how many agents, and by which schedule (drawn and printed if empty).
+# How long `make chaos` injects faults, in seconds; agents; sites; seed of the schedule (drawn and printed if empty).
 CHAOS_SECONDS ?= 600
 CHAOS_AGENTS ?= 200
 CHAOS_SITES ?= 8
 CHAOS_SEED ?=
 # Further flags of `make hostile`, such as '--only 5,12 --seconds 30 --json FILE'.
 HOSTILE_FLAGS ?=
-# Cases that `make laws` tries of each law; `make test` tries 256.
+# Cases of each property in `make laws`; `make test` tries 256.
 LAWS_CASES ?= 10000
 
 demo_flags := $(if $(DEMO_SECONDS),--seconds '$(DEMO_SECONDS)') $(if $(filter 1 true yes,$(DEMO_JSON)),--json)
@@ -29,8 +29,8 @@ demo: ## a fleet of 20 agents on flapping links, live until Ctrl-C (DEMO_SECONDS
 	@$(CARGO) build --locked --release --workspace --bins >&2
 	@exec '$(target)/release/muster-simulator' demo $(demo_flags)
 
-# Programs for debugging: their assertions and overflow checks are on, and see more.
-chaos: ## kill, stall, cut off and fill up everything for ten minutes; nothing may be lost (CHAOS_SECONDS=60 CHAOS_SEED=7)
+# Debug programs: their assertions and overflow checks are on.
+chaos: ## kill, freeze, cut off and fill up every process on a secured hub with standbys for ten minutes; nothing may be lost (CHAOS_SECONDS=60 CHAOS_SEED=7)
 	@.ci/git
 	@.ci/fetch-nats-server >&2
 	@$(CARGO) build --locked --workspace --bins >&2
@@ -42,26 +42,26 @@ hostile: ## a flooding device or an abusive reader beside twenty good devices on
 	@$(CARGO) build --locked --release --workspace --bins >&2
 	@$(CARGO) bench --locked --package muster-tests --bench hostile -- $(HOSTILE_FLAGS)
 
-test: ## everything that must hold before a change is shared; says at the end what ran
+test: ## everything that must hold before a change is shared; a summary ends it
 	@.ci/test
 
-laws: ## the properties of the rules with far more cases than in a test; a case that breaks one is kept (LAWS_CASES=10000)
+laws: ## the properties of the pure cores with more cases than in a test; a failing case is kept (LAWS_CASES=10000)
 	@PROPTEST_CASES='$(LAWS_CASES)' $(CARGO) test --locked --no-fail-fast --package muster-domain --package muster-contract \
 		--package muster-publisher --lib --test 'fold_*'
 
 build: ## all programs, for debugging, into target/debug
 	@$(CARGO) build --locked --workspace --bins
 
-tools: ## a NATS server and the Python packages that tests and demo need, into .tools
+tools: ## a NATS server and the packages of Python and npm that tests and demo need
 	@.ci/tools >&2
 
-bench: ## the README's rates, latencies and sizes: pipeline, replay, memory, restart, the past, and PostgreSQL at the same work
+bench: ## the figures of tests/NUMBERS.md but the floods: pipeline, replay, time to truth, memory, restart, the past, PostgreSQL
 	@.ci/fetch-nats-server >&2
 	@$(CARGO) build --locked --release --workspace --bins >&2
 	@$(CARGO) run --locked --release --package muster-domain --example fold_rate
 	@$(CARGO) bench --locked --package muster-tests
 	@$(CARGO) run --locked --release --package muster-domain --example query_latency
 
-clean: ## remove everything that was built, fetched or left by a demo
+clean: ## remove everything built, fetched or left by a demo
 	@$(CARGO) clean
 	@rm -rf .tools .demo

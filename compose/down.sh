@@ -1,7 +1,7 @@
 #!/bin/sh
-# Ends a fleet and leaves nothing of it. `docker compose down --volumes` does the same, but for the volumes of devices whose
-# containers were made anew (--force-recreate, other settings): Compose hands those on, and takes them for nobody's then;
-# and but for Prometheus and Grafana, whose profile it would have to be told.
+# Ends a fleet and removes everything of it. `docker compose down --volumes` leaves two things: volumes of devices whose containers
+# were made anew (--force-recreate, other settings), which Compose no longer attributes to the fleet; and Prometheus and Grafana,
+# unless it gets their profile.
 #
 #   compose/down.sh                                                  the fleet of compose.yaml, or of $COMPOSE_FILE
 #   compose/down.sh --file compose.yaml --file compose.sites.yaml    arguments are Compose's, before `down`
@@ -14,7 +14,7 @@ containers=$($compose "$@" ps --all --quiet)
 volumes=
 if [ -n "$containers" ]; then
     each='{{range .Mounts}}{{if eq .Type "volume"}}{{println .Name}}{{end}}{{end}}'
-    # Those without a name of ours: a container's own, first or later.
+    # Anonymous volumes: those that a container made for itself.
     # shellcheck disable=SC2086
     volumes=$(docker inspect --format "$each" $containers | grep -E '^[0-9a-f]{64}$' | sort -u || true)
 fi

@@ -1,15 +1,15 @@
 #!/bin/sh
-# Makes the images that compose.yaml names without pulling anything: from programs built outside, nats-server from its
-# pinned wheel, git and certificates of this machine. After that `docker compose up` runs as anywhere else.
+# Makes the images of compose.yaml without pulling anything: from programs built on this machine, nats-server of its pinned wheel, and
+# this machine's git and certificates. After that `docker compose up --no-build` works as usual.
 #
 #   compose/offline.sh                      builds the programs first (release), a few minutes
-#   PROGRAMS=target/debug compose/offline.sh   takes these programs as they are
+#   PROGRAMS=target/debug compose/offline.sh   uses these programs
 set -eu
 cd "$(dirname "$0")/.."
 
 images="muster-nats muster-publisher muster-ingest muster-rollup muster-federation muster-renewer muster-agent muster-simulator muster-ctl"
 tag=${MUSTER_TAG:-latest}
-# What an image may have: one that is larger has something in it that nobody asked for.
+# Largest image allowed: a larger one holds something unwanted.
 mib_max=30
 
 if ! docker version >/dev/null 2>&1; then
@@ -45,7 +45,7 @@ compose/rootfs "$work/programs" "$work/rootfs"
 rm -rf "$work/programs"
 version=$(sed -n '/^\[workspace.package\]/,/^\[/ s/^version = "\(.*\)"/\1/p' Cargo.toml)
 
-# The last part of the Dockerfile, on top of what was put together here.
+# The last part of the Dockerfile, on top of the files gathered here.
 {
     echo 'FROM scratch AS rootfs'
     echo 'COPY rootfs /rootfs'
@@ -54,7 +54,7 @@ version=$(sed -n '/^\[workspace.package\]/,/^\[/ s/^version = "\(.*\)"/\1/p' Car
 
 large=0
 for image in $images; do
-    # The classic builder says each time that it is old; what it says is shown if it fails.
+    # The classic builder warns each time that it is old, so its output is shown only if it fails.
     docker build --build-arg "VERSION=$version" --target "$image" --tag "$image:$tag" "$work" >"$work.log" 2>&1 || {
         tail -n 20 "$work.log" >&2
         exit 1

@@ -1,188 +1,80 @@
 #!/usr/bin/env python3
-"""A device of your own: the contract's device rules in Python, with nothing of Muster but its documents.
+"""A device: it sends heartbeats, and reports the deployments of its desired state as installed. CONTRACT.md has the rules.
 
-It follows its desired state, pretends to install what that names, and reports. Its standing and its outbox live in one
-file that is replaced whole before anything is sent, so a kill at any instant loses no number and invents none.
-
-    pip install nats-py==2.16.0
-    python3 schemas/examples/device.py SITE DEVICE STATE_FILE [nats://127.0.0.1:4222] [HEARTBEAT_SECONDS]
+It keeps nothing over a restart: each start begins a new epoch, of which the hub accepts 6 an hour, and loses unsent
+reports. durable_device.py keeps its numbers and reports in a file, over kills and restarts.
+    python3 device.py plant7/press-4 [--heartbeat 30] [--url …] [--creds FILE --tls-ca FILE | --context NAME]
 """
-import asyncio
-import datetime
-import json
-import os
-import sys
-import time
-import uuid
-
-import nats
+import asyncio, datetime, json, random, sys, time, uuid
 import nats.errors
-
-API = {"apiVersion": "muster/v1"}
-AGENT = "device.py 1"
-RENEWAL_SECONDS = 45  # least time between two epochs that a receipt began
-
-
-def now():
-    return datetime.datetime.now(datetime.timezone.utc).isoformat().replace("+00:00", "Z")
-
+from connect import arguments, connect, newest
 
 class Device:
-    def __init__(self, site, device, path):
-        self.name, self.path = f"{site}.{device}", path
-        self.state = {"epoch": None, "seq": 0, "generation": 0, "standings": {}, "outbox": []}
-        if os.path.exists(path):
-            with open(path, encoding="utf-8") as file:
-                self.state = json.load(file)
-
-    def save(self):
-        """Rule 2: what is new and its numbers are on disk together, before anyone hears of them."""
-        with open(self.path + ".new", "w", encoding="utf-8") as file:
-            json.dump(self.state, file)
-            file.flush()
-            os.fsync(file.fileno())
-        os.replace(self.path + ".new", self.path)
+    def __init__(self, hub, name, known):
+        self.hub, self.name, self.life, self.head, self.generation = hub, name, uuid.uuid4(), 0, 0
+        self.epoch = max(int(time.time()), known + 1)  # above any that the hub knows
+        self.running, self.outbox, self.sent = {}, {}, set()  # by deployment; reports that no receipt covers, by number
 
     def report(self, kind, **fields):
-        self.state["seq"] += 1
-        document = {**API, "kind": kind, "epoch": self.state["epoch"], "seq": self.state["seq"], "observedAt": now()}
-        self.state["outbox"].append({"id": str(uuid.uuid4()), "sent": False, "document": {**document, **fields}})
+        self.head, now = self.head + 1, datetime.datetime.now(datetime.timezone.utc).isoformat().replace("+00:00", "Z")
+        self.outbox[self.head] = {"apiVersion": "muster/v1", "kind": kind, "epoch": self.epoch, "seq": self.head,
+                                  "observedAt": now, **fields}
 
-    def status(self, deployment, standing, state):
-        components = [{"name": name, "state": state} for name in standing["components"]]
-        self.report("StatusReport", deployment=deployment, generation=standing["generation"],
-                    digest=standing["digest"], status={"state": state}, components=components)
+    def status(self, state, entry):
+        components = [{"name": component["name"], "state": state} for component in entry["profile"]["components"]]
+        self.report("StatusReport", deployment=entry["id"], generation=self.generation, digest=entry["digest"],
+                    status={"state": state}, components=components)
 
     def apply(self, desired):
-        """Rule 1: only a newer document is taken. What it does not name is removed."""
-        if desired.get("kind") != "DesiredState" or desired["generation"] <= self.state["generation"]:
-            return
-        self.state["generation"] = desired["generation"]
-        standings = self.state["standings"]
-        wanted = {entry["id"]: entry for entry in desired["deployments"]}
-        for gone in [deployment for deployment in standings if deployment not in wanted]:
-            for state in ("removing", "removed"):
-                self.status(gone, standings[gone], state)
-            del standings[gone]
-        for deployment, entry in wanted.items():
-            if standings.get(deployment, {}).get("digest") != entry["digest"]:
-                names = [component["name"] for component in entry["profile"]["components"]]
-                standings[deployment] = {"digest": entry["digest"], "generation": desired["generation"],
-                                         "components": names}
-                for state in ("pending", "installing", "installed"):
-                    self.status(deployment, standings[deployment], state)
-        self.save()
-
-    async def last(self, room):
-        """The newest document of one of our two subjects, by direct get: the only way to read them."""
-        subject = f"$JS.API.DIRECT.GET.DOWNLINK.muster.{room}.{self.name}"
-        reply = await self.nc.request(subject, b"", timeout=5)
-        return None if (reply.headers or {}).get("Status") else json.loads(reply.data)
-
-    def begin_epoch(self, receipt):
-        """Rule 3: an epoch is fixed once, above any that the hub knows, and is on disk before it is used. What waits
-        has new numbers in it; what is true now is told once more, because the hub cannot tell which of it was heard."""
-        if receipt and self.state["epoch"] is not None:
-            self.state["renewedAt"] = time.time()
-        waiting, self.state["outbox"] = self.state["outbox"], []
-        self.state.update(epoch=max(int(time.time()), receipt["epoch"] + 1 if receipt else 1), seq=0)
-        self.report("CapabilitiesReport", properties={"supportedDeploymentTypes": ["simulated"]}, agentVersion=AGENT)
-        for document in [row["document"] for row in waiting]:
-            if document["kind"] == "StatusReport":
-                told = {name: document[name] for name in ("deployment", "generation", "digest", "status", "components")}
-                self.report("StatusReport", **told)
-                self.state["outbox"][-1]["document"]["observedAt"] = document["observedAt"]
-        for deployment, standing in self.state["standings"].items():
-            self.status(deployment, standing, "installed")
-        self.save()
+        """Applies a newer document. Deployments that it no longer names are reported as removed."""
+        if desired["generation"] > self.generation:
+            before, self.running = self.running, {entry["id"]: entry for entry in desired["deployments"]}
+            for gone in before.keys() - self.running.keys():
+                self.status("removed", before[gone])
+            self.generation = desired["generation"]
+            for name, entry in self.running.items():
+                if before.get(name, {}).get("digest") != entry["digest"]:
+                    self.status("installed", entry)
 
     def receive(self, receipt):
-        """A hub that knows more than this file, knows what the file was before it was set back, or another of this name:
-        with that one it would go on for ever, so no sooner than after a while is it answered again."""
-        epoch, seq = self.state["epoch"], self.state["seq"]
-        if receipt["epoch"] > epoch or (receipt["epoch"] == epoch and receipt["through"] > seq):
-            if not 0 <= time.time() - self.state.get("renewedAt", 0) < RENEWAL_SECONDS:
-                self.begin_epoch(receipt)
-        else:
-            self.forget(receipt)
-
-    def forget(self, receipt):
-        """A row may go once a receipt covers it. A device of more than one file would keep it for a while longer."""
-        def is_covered(seq):
-            missing = any(first <= seq <= last for first, last in receipt["missing"])
-            return seq <= receipt["through"] and not missing
-        if receipt["epoch"] == self.state["epoch"]:
-            rows = self.state["outbox"]
-            self.state["outbox"] = [row for row in rows if not is_covered(row["document"]["seq"])]
-            for row in self.state["outbox"]:
-                row["sent"] &= row["document"]["seq"] > receipt["through"]  # what is asked for is sent again
-            self.save()
-
-    async def begin(self):
-        """The hub's last receipt comes before anything else: it says which epoch may be used."""
-        receipt = await self.last("receipt")
-        if self.state["epoch"] is None:
-            self.begin_epoch(receipt)
-        elif receipt:
-            self.receive(receipt)
-
-    async def beat(self):
-        if not self.begun:
-            return  # the hub was not asked yet which epoch it knows
-        unsent = [row["document"] for row in self.state["outbox"] if not row["sent"]]
-        beat = {**API, "kind": "Heartbeat", "epoch": self.state["epoch"], "head": self.state["seq"],
-                "unsent": len(unsent), "generation": self.state["generation"], "agentVersion": AGENT}
-        if unsent:
-            beat["oldestUnsentAt"] = unsent[0]["observedAt"]
-        await self.nc.publish(f"muster.presence.{self.name}", json.dumps(beat).encode())
+        """Deletes the reports that a receipt covers, and sends those again that it misses."""
+        if (receipt["epoch"], receipt["through"]) > (self.epoch, self.head):
+            sys.exit("the hub knows more than this device has sent: another one has its name")
+        for seq in [seq for seq in self.outbox if seq <= receipt["through"] and receipt["epoch"] == self.epoch]:
+            if any(first <= seq <= last for first, last in receipt["missing"]):
+                self.sent.discard(seq)
+            else:
+                del self.outbox[seq]
 
     async def send(self):
-        """Rule 4: the newest report of each deployment first, then the rest by number. `head` says what is to come."""
-        newest = {row["document"].get("deployment"): row["document"]["seq"] for row in self.state["outbox"]}
-        def is_newest(row):
-            return newest[row["document"].get("deployment")] == row["document"]["seq"]
-        unsent = [row for row in self.state["outbox"] if not row["sent"]]
-        for row in sorted(unsent, key=lambda row: not is_newest(row)):
-            document = {**row["document"], "head": self.state["seq"]}
-            if document["kind"] == "StatusReport":
-                document["current"] = is_newest(row)
-            headers = {"Nats-Msg-Id": row["id"], "Nats-Expected-Stream": "UPLINK"}
-            await self.js.publish(f"muster.report.{self.name}", json.dumps(document).encode(), headers=headers)
-            row["sent"] = True
+        """Sends a heartbeat, then the newest report of each deployment, then the rest by number."""
+        unsent, newest_of = self.outbox.keys() - self.sent, {it.get("deployment"): it["seq"] for it in self.outbox.values()}
+        beat = {"apiVersion": "muster/v1", "kind": "Heartbeat", "epoch": self.epoch, "head": self.head, "unsent": len(unsent)}
+        await self.hub.publish(f"muster.presence.{self.name}", json.dumps({**beat, "generation": self.generation}).encode())
+        for seq in sorted(unsent, key=lambda seq: (seq not in newest_of.values(), seq)):
+            current = {"current": seq in newest_of.values()} if "deployment" in self.outbox[seq] else {}
+            headers = {"Nats-Msg-Id": f"{self.life}.{seq}", "Nats-Expected-Stream": "UPLINK"}
+            document = json.dumps({**self.outbox[seq], "head": self.head, **current}).encode()
+            await self.hub.jetstream().publish(f"muster.report.{self.name}", document, headers=headers)
+            self.sent.add(seq)
 
-    async def run(self, url, heartbeat):
-        inbox = ("_INBOX_" + self.name.replace(".", "_")).encode()
-        # Rule 4: every connection begins with a heartbeat.
-        self.begun = False
-        self.nc = await nats.connect(url, inbox_prefix=inbox, max_reconnect_attempts=-1, name=AGENT,
-                                     reconnected_cb=self.beat)
-        self.js = self.nc.jetstream()
-        live = await self.nc.subscribe(f"muster.live.*.{self.name}")
-        for row in self.state["outbox"]:
-            row["sent"] = False  # whether the last life's reports arrived is not known; the hub knows its numbers
-        while True:
-            try:
-                if not self.begun:
-                    await self.begin()
-                    self.begun = True
-                    await self.beat()
-                if desired := await self.last("desired"):
-                    self.apply(desired)
-                await self.send()
-                message = await live.next_msg(timeout=heartbeat)
-                document = json.loads(message.data)
-                self.receive(document) if document["kind"] == "Receipt" else self.apply(document)
-            except nats.errors.Error as error:
-                if not isinstance(error, nats.errors.TimeoutError):
-                    print(f"trying again: {error!r}", file=sys.stderr, flush=True)
-                    await asyncio.sleep(1)
-                elif self.begun:
-                    await self.beat()
-
-
-def main(site, device, path, url="nats://127.0.0.1:4222", heartbeat="30"):
-    asyncio.run(Device(site, device, path).run(url, float(heartbeat)))
-
+async def main(args):
+    name = args.device.replace("/", ".")
+    hub = await connect(args, inbox=f"_INBOX_{name.replace('.', '_')}")
+    live, receipt = await hub.subscribe(f"muster.live.*.{name}"), await newest(hub, "DOWNLINK", f"muster.receipt.{name}")
+    device = Device(hub, name, receipt["epoch"] if receipt else 0)
+    device.report("CapabilitiesReport", properties={"supportedDeploymentTypes": ["simulated"]}, agentVersion="device.py 2")
+    while True:
+        try:
+            device.apply(await newest(hub, "DOWNLINK", f"muster.desired.{name}") or {"generation": 0})
+            await device.send()
+            document = json.loads((await live.next_msg(timeout=args.heartbeat * random.uniform(0.8, 1))).data)
+            if document["kind"] == "Receipt":
+                device.receive(document)
+        except nats.errors.Error:  # nothing came for so long, or the hub cannot be reached
+            await asyncio.sleep(0.1)
 
 if __name__ == "__main__":
-    main(*sys.argv[1:])
+    parser = arguments(__doc__, device="site and name, such as plant7/press-4")
+    parser.add_argument("--heartbeat", type=float, default=30, help="seconds between two heartbeats")
+    asyncio.run(main(parser.parse_args()))

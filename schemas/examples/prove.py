@@ -81,9 +81,9 @@ async def read_until(js, fleet, ledger_seq):
         return 0
     after = ConsumerConfig(deliver_policy=DeliverPolicy.BY_START_SEQUENCE, opt_start_seq=read_to(fleet) + 1)
     ledger, read = await js.subscribe(">", stream="LEDGER", config=after, ordered_consumer=True), 0
-    pending, at_seq = (await ledger.consumer_info()).num_pending, 0
-    # What was delivered already waits here, and is not pending.
-    pending += ledger.pending_msgs
+    # A message that the server has delivered is not pending for it, and may still be on its way to this client.
+    info, at_seq = await ledger.consumer_info(), 0
+    pending = info.num_pending + info.delivered.consumer_seq
     while pending > 0 and at_seq < ledger_seq:
         message = await ledger.next_msg(timeout=10)
         at = message.metadata

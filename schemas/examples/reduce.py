@@ -16,7 +16,9 @@ COMPONENTS_MAX, ERRORS_MAX, CODE_BYTES_MAX, MESSAGE_BYTES_MAX = 256, 40, 128, 51
 PIECES_MAX = 2048  # into which the held numbers of an epoch fall, before quarantine adds no more
 EPOCHS_AHEAD_MAX = 4  # of which quarantined numbers are kept
 MISSING_COUNTED_MAX = 2**32 - 1  # of one device, in a sum
+WORDS = ("deploymentName", "message")  # for people
 PARTITIONS = 16  # of devices, each with an owner at the hub
+UNSIGNED = ("asOf", "changedAt", "deploymentName", "digest", "lastHeardAt", "message")  # no digest covers them
 
 
 class Device:
@@ -29,6 +31,7 @@ class Device:
         self.liveness, self.storing, self.reported = None, True, False
         self.unheard = False  # the hub does not listen to its partition
         self.reports, self.deadlines = {}, {}
+        self.heard_at, self.since = "", {}  # the newest proof; since when each deployment is a target, or none any more
 
     def enter(self, epoch):
         """The highest epoch holds; a newer one begins with nothing but what quarantine has of it."""
@@ -40,8 +43,12 @@ class Device:
             self.ahead = {other: held for other, held in self.ahead.items() if other > epoch}
         return epoch == self.epoch
 
+    def hear(self, at):
+        self.heard_at = max(self.heard_at, at, key=moment)
+
     def report(self, fact):
         self.reported = True
+        self.hear(fact["receivedAt"])
         if self.enter(fact["epoch"]):
             good = {fact["seq"]}.union(*(range(first, last + 1) for first, last in fact.get("coalesced", [])))
             self.held |= good
@@ -58,13 +65,23 @@ class Device:
         elif order == (held["epoch"], held["seq"]):
             held["currentThrough"] = max(held["currentThrough"], through)
 
-    def take_desired(self, fact):
+    def take_desired(self, fact, stored_at):
         if fact["generation"] > self.desired[0]:
             self.desired = (fact["generation"], fact["retired"])
-            self.targets = {entry["id"]: entry["targetGeneration"] for entry in fact["deployments"]}
+            targets = {entry["id"]: entry["targetGeneration"] for entry in fact["deployments"]}
+            # To the second. The publisher's clock may be ahead, and a target that was withdrawn before any report left no trace.
+            said_at = min(fact["issuedAt"], stored_at, key=moment)[:19] + "Z"
+            for deployment in {*self.targets, *targets}:
+                if self.targets.get(deployment) != targets.get(deployment):
+                    self.since[deployment] = said_at if deployment in {*targets, *self.reports} else ""
+            self.targets = targets
             self.labels = fact.get("labels", {})
 
+    def changed_at(self, deployment):
+        return max(self.since.get(deployment, ""), self.reports.get(deployment, {}).get("receivedAt", ""), key=moment)
+
     def take_liveness(self, fact):
+        self.hear(fact["lastHeardAt"])
         if self.enter(fact["epoch"]):
             self.head = max(self.head, fact["head"])
             if account := fact.get("account"):
@@ -82,6 +99,7 @@ class Device:
 
     def quarantine(self, fact):
         self.reported = True
+        self.hear(fact["receivedAt"])
         number, (epoch, numbers) = number_of(fact), numbers_of(fact)
         self.open[moment(fact["receivedAt"]), number] = number
         if epoch == self.epoch:
@@ -92,7 +110,10 @@ class Device:
             self.wait_for(epoch, numbers, 0)
 
     def verdict(self, fact):
-        """A person has looked. What was let in is a fact of its own; what was dropped stays held, and is no news."""
+        """A person has looked. What was let in is a fact of its own; what was dropped stays held, and is no news. Of a message
+        that expired nobody has decided anything."""
+        if fact["verdict"] == "expired":
+            return
         epoch, numbers = numbers_of(fact)
         self.open.pop((moment(fact.get("receivedAt", "")), number_of(fact)), None)
         if fact["verdict"] == "dropped" and epoch == self.epoch:
@@ -146,7 +167,8 @@ class Device:
                 standing, retries = "outdated", []
             elif any(retry.get("crashLoop") for retry in retries):
                 standing = "failed"
-            row = {"standing": standing, "known": self.knows(report), "retried": bool(retries),
+            tried = max(((retry.get("crashLoop", False), retry["attempt"]) for retry in retries), default=(False, 0))
+            row = {"standing": standing, "known": self.knows(report), "attempts": tried[1],
                    "overdue": self.overdue(deployment, target, report, standing, retries)}
             yield deployment, {**row, "freshness": self.freshness(), "missing": self.missing()}, report
 
@@ -212,7 +234,7 @@ class Fleet:
             self.devices[site, device] = Device()
             self.devices[site, device].unheard = partition_of(site, device) in self.unheard
         known = self.devices[site, device]
-        take = {"desired": known.take_desired, "status": known.status, "device": known.report,
+        take = {"desired": lambda fact: known.take_desired(fact, stored_at), "status": known.status, "device": known.report,
                 "liveness": known.take_liveness, "deadline": known.take_deadline, "quarantine": known.quarantine,
                 "verdict": known.verdict, "incident": lambda _: None}
         take[room](fact, *deployment)
@@ -265,8 +287,9 @@ class Fleet:
         everything = count([row for rows in rows.values() for _, row, _ in rows])
         del everything["converged"], everything["verdict"], everything["complete"]
         missing = [device.missing() for device in present]
+        changed = [device.changed_at(of) for device in devices.values() for of in {*device.since, *device.reports}]
         return signed({
-            **head, "asOf": self.as_of, **everything,
+            **head, "asOf": self.as_of, **everything, **times(changed, (device.heard_at for device in present)),
             "devices": Counter(device.freshness() for device in present),
             "deployments": Counter(count([row for _, row, _ in rows])["verdict"] for rows in rows.values()),
             "complete": {"devices": sum(device.complete() for device in present), "of": len(present),
@@ -280,12 +303,14 @@ class Fleet:
             if row and row["standing"] not in ("waiting", "outdated"):
                 for component in report["components"]:
                     components.setdefault(component["name"], Counter())[component["state"]] += 1
-            if row and (row["standing"] == "failed" or row["retried"]):
+            if row and (row["standing"] == "failed" or row["attempts"]):
                 for code, component, message, retry in reversed(errors(report)):
                     culprits.setdefault(code, {})[key] = (component, message, retry)
         shown = sorted(culprits.items(), key=lambda entry: (-len(entry[1]), entry[0].encode()))[:ERRORS_MAX]
         view = {"kind": "DeploymentView", "deployment": deployment, "asOf": self.as_of,
                 **count([row for _, row, _ in rows]),
+                **times((device.changed_at(deployment) for device in self.devices.values()),
+                        (self.devices[key].heard_at for key, _, _ in rows)),
                 "components": dict(sorted(components.items())[:COMPONENTS_MAX]),
                 "errors": [example(code, devices) for code, devices in shown],
                 **self.hub(key for key, _, _ in rows)}
@@ -341,6 +366,12 @@ def moment(text):
     return text and text[:19] + text[19:-1].lstrip(".").ljust(9, "0")
 
 
+def times(changed, heard):
+    """When the newest of some standings changed, also of those that have left, and the newest proof that a device was heard."""
+    newest = {"changedAt": max(changed, key=moment, default=""), "lastHeardAt": max(heard, key=moment, default="")}
+    return {name: at for name, at in newest.items() if at}
+
+
 def by_deployment(devices):
     rows = {}
     for key, device in devices.items():
@@ -374,7 +405,9 @@ def count(rows):
                "complete": {"devices": known, "of": len(targets),
                             "missingReports": total(row["missing"] for row in targets)},
                "verdict": next(verdict for verdict, holds in verdicts if holds)}
-    return {**counted, "overdue": overdue} if overdue else counted
+    attempts = [row["attempts"] for row in targets if row["attempts"]]
+    marks = {"overdue": overdue, "retried": attempts and {"targets": len(attempts), "attempts": sum(attempts)}}
+    return {**counted, **{name: mark for name, mark in marks.items() if mark}}
 
 
 def total(missing):
@@ -420,8 +453,8 @@ def signed(view):
 
 
 def content_digest(view):
-    """The digest that a view must carry: of everything but `asOf` and `digest`."""
-    return digest({name: value for name, value in view.items() if name not in ("asOf", "digest")})
+    """The digest that a view must carry: of everything but the words and times that follow from when facts arrived."""
+    return digest({name: value for name, value in view.items() if name not in UNSIGNED})
 
 
 def digest(value):
@@ -437,7 +470,9 @@ def check(path):
     fleet = Fleet()
     for entry in vector["ledger"]:
         fleet.apply(entry["seq"], entry["storedAt"], entry["subject"], entry["fact"])
-    ours, theirs = fleet.views(), vector["views"]
+    # Nobody has to find the same words.
+    ours = fleet.views()
+    theirs = {key: {name: of for name, of in view.items() if name not in WORDS} for key, view in vector["views"].items()}
     return [f"{path}: {key}\n  ours:   {json.dumps(ours.get(key))}\n  theirs: {json.dumps(theirs.get(key))}"
             for key in sorted({*ours, *theirs}) if ours.get(key) != theirs.get(key)]
 

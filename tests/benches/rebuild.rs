@@ -18,7 +18,7 @@ use muster_contract::subjects::{QUERY_PREFIX, stream};
 use muster_contract::view::FleetView;
 use muster_rollup::app::{Handle, start};
 use muster_rollup::config::Cli;
-use muster_service::life::Life;
+use muster_service::supervisor::Supervisor;
 use muster_tests::bench::{self, HubKind, ratio, say, setting, thousands};
 use muster_tests::ledger;
 use muster_tests::server::Server;
@@ -110,29 +110,29 @@ async fn read(bus: &Bus, end: u64) -> Duration {
 
 /// A rollup that has nothing but LEDGER, from its start as a service on.
 async fn rebuild(server: &Server, data: &Path, end: u64) -> Duration {
-    let (life, begin) = (Life::new(), Instant::now());
-    let handle = rollup(server, data, &life).await;
-    while handle.present.look(|now| now.fleet.as_of().ledger_seq) < end {
+    let (supervisor, begin) = (Supervisor::new(), Instant::now());
+    let handle = rollup(server, data, &supervisor).await;
+    while handle.projection.read(|now| now.fleet.as_of().ledger_seq) < end {
         assert!(begin.elapsed() < PATIENCE, "LEDGER is not read after {PATIENCE:?}");
         tokio::time::sleep(LOOK).await;
     }
     let took = begin.elapsed();
     // What it leaves is a snapshot of everything.
-    life.drain(DRAIN).await;
+    supervisor.drain(DRAIN).await;
     took
 }
 
 /// A rollup that goes on from what another left, from its start until it answers from all of LEDGER; then what it is asked.
 async fn restart(server: &Server, bus: &Bus, data: &Path, end: u64) -> (Duration, String) {
-    let (life, begin) = (Life::new(), Instant::now());
-    let _handle = rollup(server, data, &life).await;
+    let (supervisor, begin) = (Supervisor::new(), Instant::now());
+    let _handle = rollup(server, data, &supervisor).await;
     while !answers(bus, end).await {
         assert!(begin.elapsed() < PATIENCE, "nobody answers after {PATIENCE:?}");
         tokio::time::sleep(LOOK).await;
     }
     let took = begin.elapsed();
     let slowest = ask(bus).await;
-    life.drain(DRAIN).await;
+    supervisor.drain(DRAIN).await;
     (took, slowest)
 }
 
@@ -165,8 +165,8 @@ async fn answers(bus: &Bus, end: u64) -> bool {
     view.is_some_and(|view| view.tally.as_of.ledger_seq >= end)
 }
 
-async fn rollup(server: &Server, data: &Path, life: &Life) -> Handle {
+async fn rollup(server: &Server, data: &Path, supervisor: &Supervisor) -> Handle {
     let (url, data) = (server.hub_url(), data.display().to_string());
     let words = ["muster-rollup", "--nats-url", &url, "--data-dir", &data];
-    start(Cli::try_parse_from(words).unwrap().check().unwrap(), life).await.unwrap()
+    start(Cli::try_parse_from(words).unwrap().check().unwrap(), supervisor).await.unwrap()
 }

@@ -16,7 +16,7 @@ use muster_contract::query::Query;
 use muster_contract::subjects::QUERY_PREFIX;
 use muster_rollup::app::{Handle, start};
 use muster_rollup::config::Cli;
-use muster_service::life::Life;
+use muster_service::supervisor::Supervisor;
 use muster_tests::bench::HubKind;
 use muster_tests::ledger;
 use muster_tests::server::Server;
@@ -55,12 +55,12 @@ async fn main() {
     bus.converge().await.unwrap();
     let end = ledger::fill(&bus, devices, ROUNDS).await;
 
-    let (dir, life, begin) = (tempfile::tempdir().unwrap(), Life::new(), Instant::now());
-    let handle = rollup(&server, dir.path(), &life).await;
+    let (dir, supervisor, begin) = (tempfile::tempdir().unwrap(), Supervisor::new(), Instant::now());
+    let handle = rollup(&server, dir.path(), &supervisor).await;
     let (mut read, mut stall) = (0, 0.0f64);
     while read < end {
         tokio::time::sleep(Duration::from_millis(20)).await;
-        read = handle.present.look(|now| now.fleet.as_of().ledger_seq);
+        read = handle.projection.read(|now| now.fleet.as_of().ledger_seq);
         stall = stall.max(handle.metrics.snapshot_stall_seconds.get());
     }
     println!("hub: {}", HubKind::Open);
@@ -75,13 +75,13 @@ async fn main() {
     println!("longest wait of the fold at once: {:.1} ms", stall * 1e3);
     recall(&bus, end, points).await;
     hindsight(&bus, end).await;
-    life.drain(Duration::from_secs(20)).await;
+    supervisor.drain(Duration::from_secs(20)).await;
 }
 
-async fn rollup(server: &Server, dir: &std::path::Path, life: &Life) -> Handle {
+async fn rollup(server: &Server, dir: &std::path::Path, supervisor: &Supervisor) -> Handle {
     let (url, dir) = (server.hub_url(), dir.to_str().unwrap());
     let words = ["muster-rollup", "--nats-url", &url, "--data-dir", dir];
-    start(Cli::try_parse_from(words).unwrap().check().unwrap(), life).await.unwrap()
+    start(Cli::try_parse_from(words).unwrap().check().unwrap(), supervisor).await.unwrap()
 }
 
 /// Waits until the checkpoints are filled in that were not made while LEDGER was read.

@@ -9,7 +9,7 @@ use std::time::Instant;
 
 use muster_bus::{Bus, Outgoing};
 use muster_contract::Timestamp;
-use muster_domain::border::{Border, Rules};
+use muster_domain::intake::{IntakeState, Rules};
 use muster_ingest::restore;
 use muster_tests::bench::HubKind;
 use muster_tests::server::Server;
@@ -37,12 +37,12 @@ async fn main() {
     bus.converge().await.unwrap();
     let facts = fill(&bus, devices).await;
     let begin = Instant::now();
-    let border = |partition| (partition, Border::new(Rules::default(), Timestamp::now()));
-    let mut borders: BTreeMap<u16, Border> = (0..16).map(border).collect();
-    let restored = restore::all(&bus, &mut borders, 0).await.unwrap();
+    let intake = |partition| (partition, IntakeState::new(Rules::default(), Timestamp::now()));
+    let mut intakes: BTreeMap<u16, IntakeState> = (0..16).map(intake).collect();
+    let restored = restore::all(&bus, &mut intakes, 0).await.unwrap();
     let seconds = begin.elapsed().as_secs_f64();
     assert_eq!(restored.facts, facts);
-    assert_eq!(borders.values().map(Border::devices).sum::<usize>(), devices);
+    assert_eq!(intakes.values().map(IntakeState::devices).sum::<usize>(), devices);
     println!("hub: {}", HubKind::Open);
     println!(
         "{devices} devices, {facts} facts: known again after {seconds:.1} s ({:.0} facts/s)",

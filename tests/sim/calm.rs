@@ -1,5 +1,5 @@
-//! The end of every story: nothing is missing, every view is what the devices are, and whoever reads LEDGER says the
-//! same. It is waited for in virtual time, up to a limit.
+//! The end of every story: no report is missing, every view is like the devices, and every reader of LEDGER gets the same
+//! views. The world runs up to a limit of virtual time for it.
 
 use muster_agent::outbox::Summary;
 use muster_contract::State;
@@ -19,6 +19,7 @@ const LIMIT: Millis = 3 * 60 * MINUTE;
 impl World {
     /// True once everything is right; a breach if it never becomes so.
     pub(crate) fn review(&mut self) -> Lawful<bool> {
+        self.report_forked_anew();
         match self.wrong() {
             None => {
                 self.compare()?;
@@ -31,7 +32,16 @@ impl World {
         }
     }
 
-    /// What is not yet as it should be.
+    /// A report whose number the hub holds with another content is known to nobody, until its deployment is reported anew.
+    fn report_forked_anew(&mut self) {
+        for at in 0..self.devices.len() {
+            if self.law.is_forked(at) && !std::mem::replace(&mut self.devices[at].reported_anew, true) {
+                (0..self.devices[at].running.len()).for_each(|_| self.workload_exits(at));
+            }
+        }
+    }
+
+    /// The first deviation from the final state, if any is left.
     fn wrong(&self) -> Option<String> {
         let waits = |part: &usize| !self.owners[*part].is_idle() || self.waiting(*part) > 0;
         if let Some(part) = (0..self.owners.len()).find(waits) {
@@ -55,7 +65,7 @@ impl World {
         after.filter(|(_, stored)| self.hub.partition(stored.device) == part).count()
     }
 
-    /// What a device, its workloads and its account lack.
+    /// The deviation of a device, its workloads and its account.
     fn wrong_at(&self, at: usize) -> Option<String> {
         let (device, wanted) = (&self.devices[at], &self.wanted[at]);
         let Some(agent) = &device.agent else { return Some(format!("{} has no agent", device.key)) };
@@ -78,7 +88,7 @@ impl World {
             .then(|| format!("{} epoch {epoch} head {head}: unsent {unsent}, missing {missing}", device.key))
     }
 
-    /// What a view says that is not so.
+    /// A device's answer where it deviates from the device.
     fn shown_wrong(&self, fleet: &muster_domain::fold::Fleet, at: usize) -> Option<String> {
         let (device, wanted) = (&self.devices[at], &self.wanted[at]);
         let answer = fleet.device_answer(&device.key, Output::All)?;
@@ -87,8 +97,13 @@ impl World {
         }
         let mut targets: Vec<_> = answer.deployments.iter().filter(|line| !line.leaving).collect();
         targets.sort_by(|one, other| one.deployment.cmp(&other.deployment));
-        // That it is removed may be what a message says that nobody can read; then it is shown as leaving, and not as known.
-        let hidden = |line: &StandingLine| !line.known && !answer.device.in_doubt.is_empty();
+        // That it is removed may be what a message says that nobody can read; then it is shown as leaving, and not as known. It
+        // may also be what the second report of a number says, and no later one comes of what is gone.
+        let forked = self.law.is_forked(at);
+        // A hub that was set back lacks what it held once; a device that is short of room has folded it away meanwhile.
+        let forgotten = self.profile.is_short_of_room() && self.hub.origin > 1;
+        let hidden =
+            |line: &StandingLine| forked || forgotten || !line.known && !answer.device.in_doubt.is_empty();
         let leaving = answer.deployments.iter().filter(|line| line.leaving && !hidden(line)).count();
         let right = leaving == 0
             && answer.device.freshness == Freshness::Fresh

@@ -1,137 +1,208 @@
-//! What ingest does with what comes: reports and heartbeats into the border, facts and receipts out of it, answers back,
-//! acknowledgements last.
+//! Drives ingest's session over the simulated hub. The core of the session is the real one ([`Session`]); this hands in deliveries and
+//! answers of the hub, and carries out the effects one by one. The process may end between any two.
 
 use std::ops::Range;
 
+use muster_bus::{Link, Stored};
 use muster_contract::Timestamp;
 use muster_contract::decode;
 use muster_contract::limits::LEASE;
-use muster_contract::presence::Heartbeat;
 use muster_contract::report::Report;
-use muster_contract::subjects::{self, LedgerSubject, origin};
-use muster_domain::border::{Arrival, Publication};
+use muster_contract::subjects::{self, LedgerSubject};
+use muster_domain::intake::Publication;
+use muster_ingest::limits::BATCH;
+use muster_ingest::session::{Conditions, Effect, FactAnswer, Input, STALL};
 
 use super::agenda::{Millis, SECOND};
 use super::hostile::rogue;
-use super::hub::{Answer, Stored};
-use super::ingest::{Doom, Duty, TURN};
+use super::hub::Answer;
+use super::ingest::{EndKind, OwnerEvent};
 use super::law::{Lawful, must};
+use super::profile::Fault;
+use super::session::{Message, Session};
 use super::world::{Event, Sabotage, World};
 
-/// Reports taken in at once.
-const BATCH: usize = 64;
-/// Reports settled before the next acknowledgement, unless nothing else is under way.
-const ACK_EVERY: usize = 16;
-/// A gap between two looks after which the hub counts as having been deaf.
-const STALL: Millis = 5 * SECOND;
-/// How long the hub takes to say whether something waits.
-const SOUNDING: Range<Millis> = 1..4 * SECOND;
-/// What a fact may take to LEDGER beyond the lease and a look before the law calls for it.
+/// The delay of the hub's answer whether reports wait.
+const PROGRESS_DELAY: Range<Millis> = 1..4 * SECOND;
+/// Time that a fact may take to LEDGER beyond the lease and two ticks before the law calls for it.
 const GRACE: Millis = 3 * SECOND;
+/// How long the owner waits for an answer.
+const PATIENCE: Millis = 5 * SECOND;
 
 impl World {
+    /// Hands an input to a partition's session.
+    pub(crate) fn feed(&mut self, part: usize, input: Input<Message>) {
+        let time = self.hub.time(self.agenda.now());
+        let owner = &mut self.owners[part];
+        if let Some(session) = &mut owner.session {
+            session.core.handle(&mut owner.intake, input, time);
+        }
+    }
+
+    fn conditions(&self, part: usize) -> Conditions {
+        let (owner, up) = (&self.owners[part], |since_count| Link::Up { since_count });
+        let now = self.hub.time(self.agenda.now());
+        Conditions {
+            now,
+            link: up(owner.link),
+            ledger_seen_over: up(owner.seen_over),
+            heartbeats_through: Some(now),
+        }
+    }
+
+    /// Carries out every effect that is due, one after the other. The process may end before each of them.
+    pub(crate) fn act(&mut self, part: usize) {
+        let before = self.tally.effects;
+        loop {
+            let conditions = self.conditions(part);
+            let owner = &mut self.owners[part];
+            let Some(session) = &mut owner.session else { return };
+            if session.core.is_lost() {
+                return self.lose_session(part);
+            }
+            let effect = session.core.next_effect(&mut owner.intake, &conditions);
+            let falls = (effect.is_some() || self.tally.effects > before) && self.strikes();
+            // A process that died carries out no effect; over a lost connection an effect is in vain.
+            let Some(effect) = effect.filter(|_| !falls || self.owner_end() == EndKind::Cut) else {
+                if falls {
+                    self.end_owner(part);
+                }
+                return;
+            };
+            self.tally.effects += 1;
+            let done = self.carry_out(part, effect);
+            self.hold(done);
+            if falls {
+                return self.end_owner(part);
+            }
+        }
+    }
+
+    fn carry_out(&mut self, part: usize, effect: Effect<Message>) -> Lawful {
+        match effect {
+            Effect::ReadDocuments(key) => {
+                let unreadable = self.agenda.now() < self.hub.refuses_until.1 && self.chance.bool();
+                let device = self.names.get(&key).copied().filter(|_| !unreadable);
+                for (bytes, at) in device.iter().flat_map(|device| &self.hub.desired[*device]) {
+                    self.owners[part].intake.apply_desired(&key, &decode::parse(bytes).unwrap(), *at);
+                }
+                self.feed(part, Input::DocumentsRead(key, !unreadable));
+            }
+            Effect::PollHeartbeats => self.take_heartbeats(part),
+            Effect::StoreRejected(rejection) => self.send_rejected(part, rejection),
+            Effect::BeginRun => self.with_session(part, |session| session.run_from = Some(session.sent + 1)),
+            Effect::EndRun => self.with_session(part, |session| {
+                let run = session.run_from.take().map(|from| (from, session.sent));
+                session.runs.extend(run.filter(|(from, to)| from <= to));
+            }),
+            Effect::Publish(publication, _) => {
+                self.check_silenced(&publication)?;
+                self.publish(part, publication);
+                let falls = self.chance.bool();
+                match self.owners[part].end_kind.take_if(|_| falls) {
+                    Some(EndKind::Cut) => self.cut_owner(part),
+                    Some(EndKind::Crash) => self.kill_owner(part),
+                    None => {}
+                }
+            }
+            Effect::PollAnswers => self.take_answers(part),
+            Effect::Settle(report) => self.law_of_settled(part, report.position, report.position - 1)?,
+            Effect::Acknowledge(newest) => {
+                let delay = self.chance.i64(1..40);
+                self.schedule_owner(
+                    part,
+                    delay,
+                    OwnerEvent::Acknowledge(newest.position, self.hub.connection),
+                );
+            }
+            Effect::Reasserted(_) => {}
+            Effect::ReadOwner => self.feed(part, Input::OwnerRead(true)),
+            Effect::SendReceipt(key, receipt) => {
+                let stored = self.store_receipt(&key, &receipt)?;
+                self.schedule_owner(part, 20, OwnerEvent::ReceiptAnswered(key, stored));
+            }
+            Effect::SaveSnapshot(position) => self.save_snapshot(part, position),
+        }
+        Ok(())
+    }
+
+    fn with_session(&mut self, part: usize, change: impl FnOnce(&mut Session)) {
+        if let Some(session) = &mut self.owners[part].session {
+            change(session);
+        }
+    }
+
+    /// Reports that the hub delivers.
     pub(crate) fn take_reports(&mut self, part: usize) {
-        let (time, hasty) = (self.hub.time(self.agenda.now()), self.sabotage == Sabotage::AcksFirst);
         self.owners[part].expecting = false;
         let Some(session) = &mut self.owners[part].session else { return };
         let waiting = self.hub.uplink.range(session.delivered + 1..);
         let mut waiting = waiting.filter(|(_, stored)| self.hub.partition(stored.device) == part);
-        let batch: Vec<_> = waiting.by_ref().take(BATCH).map(|(at, stored)| (*at, stored.clone())).collect();
+        let batch: Vec<_> = waiting
+            .by_ref()
+            .take(BATCH)
+            .map(|(position, stored)| {
+                let key = if stored.invented { rogue(part) } else { self.devices[stored.device].key.clone() };
+                let subject =
+                    subjects::report(&key).replace("muster.report.", &format!("muster.report.{part}."));
+                Message { subject, payload: stored.bytes.clone(), position: *position, stored_at: stored.at }
+            })
+            .collect();
         let more = waiting.next().is_some();
-        if let Some((position, last)) = batch.last() {
-            session.delivered = *position;
-            session.taken_to = last.at;
-        }
-        for (position, stored) in batch {
-            let key = if stored.invented { rogue(part) } else { self.devices[stored.device].key.clone() };
-            let subject = subjects::report(&key);
-            let subject = subject.replace("muster.report.", &format!("muster.report.{part}."));
-            self.learn_documents(part, &stored);
-            let owner = &mut self.owners[part];
-            let outcome = owner.border.report(Arrival {
-                origin: origin(&subject).unwrap(),
-                parsed: Report::parse(&stored.bytes),
-                payload: &stored.bytes,
-                position,
-                stored_at: stored.at,
-                now: time,
-            });
-            *self.tally.outcomes.entry(format!("{outcome:?}")).or_default() += 1;
-            if let Some(session) = &mut owner.session {
-                session.taken.push_back(position);
-            }
-            if hasty {
-                self.duty(part, 1, Duty::Acknowledge(position, self.hub.connection));
-            }
-            if self.strikes() {
-                return self.fell(part);
-            }
-        }
-        self.pass_on(part);
+        let Some(last) = batch.last() else { return };
+        let all_to = last.stored_at;
+        session.delivered = last.position;
+        self.feed(part, Input::Reports(batch, Some(all_to)));
+        self.act(part);
         if more {
             self.expect_reports(part);
         }
     }
 
-    /// Before a report is refused for its deployment, its device's documents are read.
-    fn learn_documents(&mut self, part: usize, stored: &Stored) {
-        let (key, border) = (&self.devices[stored.device].key, &mut self.owners[part].border);
-        let Ok(report) = Report::parse(&stored.bytes) else { return };
-        if !stored.invented
-            && self.sabotage != Sabotage::JudgesBeforeDocuments
-            && border.needs_document(key, &report, stored.at)
-        {
-            for (bytes, at) in &self.hub.desired[stored.device] {
-                border.desire(key, &decode::parse(bytes).unwrap(), *at);
-            }
-        }
-    }
-
+    /// Heartbeats that the hub delivers.
     pub(crate) fn take_heartbeats(&mut self, part: usize) {
-        let time = self.hub.time(self.agenda.now());
-        let owner = &mut self.owners[part];
-        let Some(session) = &mut owner.session else { return };
-        let pulses = self.hub.presence.iter().enumerate();
-        let own = pulses.filter(|(device, _)| device % self.hub.floors.len() == part);
-        let mut new: Vec<_> = own
-            .filter_map(|(device, pulse)| Some((device, pulse.as_ref()?)))
-            .filter(|(_, pulse)| pulse.position > session.pulse)
+        let parts = self.hub.floors.len();
+        let Some(session) = &mut self.owners[part].session else { return };
+        let beats = self.hub.presence.iter().enumerate().skip(part).step_by(parts);
+        let mut new: Vec<_> = beats
+            .filter_map(|(device, beat)| Some((device, beat.as_ref()?)))
+            .filter(|(_, beat)| beat.position > session.beat)
+            .map(|(device, beat)| Message {
+                subject: subjects::presence(&self.devices[device].key)
+                    .replace("muster.presence.", &format!("muster.presence.{part}.")),
+                payload: beat.bytes.clone(),
+                position: beat.position,
+                stored_at: beat.at,
+            })
             .collect();
-        new.sort_by_key(|(_, pulse)| pulse.position);
-        let now = self.agenda.now();
-        for (device, pulse) in new {
-            session.pulse = pulse.position;
-            let beat: Heartbeat = decode::parse(&pulse.bytes).unwrap();
-            owner.border.heartbeat(&self.devices[device].key, &beat, pulse.at, time);
-            if self.reaper.as_mut().is_some_and(|reaper| reaper.comes(now)) {
-                return self.fell(part);
-            }
-        }
+        new.sort_by_key(|message| message.position);
+        let Some(last) = new.last() else { return };
+        session.beat = last.position;
+        self.feed(part, Input::Heartbeats(new));
     }
 
-    /// Lets time pass, unless the hub could not hear.
-    pub(crate) fn look(&mut self, part: usize) -> Lawful {
+    /// Lets time pass.
+    pub(crate) fn tick(&mut self, part: usize) -> Lawful {
         let (now, time) = (self.agenda.now(), self.hub.time(self.agenda.now()));
         let owner = &mut self.owners[part];
+        let is_blind = owner.link != owner.seen_over;
         let Some(session) = &mut owner.session else { return Ok(()) };
-        let since = time.duration_since(session.looked_at).as_millis() as Millis;
-        let deaf = session.connection != self.hub.connection || !(0..=STALL).contains(&since);
-        (session.looked_at, session.connection) = (time, self.hub.connection);
-        if deaf {
-            session.hearing_since = now;
-            owner.border.hearing_again(time);
-            // A connection that is another one begins its readers anew.
-            session.pulse = 0;
-            return Ok(());
+        let (checked_at, over) = std::mem::replace(&mut session.checked_at, (time, owner.link));
+        let since = time.duration_since(checked_at).as_millis() as Millis;
+        let is_not_receiving =
+            is_blind || over != owner.link || !(0..=STALL.as_millis() as Millis).contains(&since);
+        if is_not_receiving {
+            session.receiving_since = now;
         }
-        let (taken_to, hearing_since) = (session.taken_to.min(time), session.hearing_since);
-        owner.border.tick(time, taken_to);
-        self.sound(part);
-        self.check_silence(part, hearing_since)
+        let receiving_since = session.receiving_since;
+        self.feed(part, Input::Tick);
+        self.act(part);
+        self.ask_progress(part);
+        if is_not_receiving { Ok(()) } else { self.check_silence(part, receiving_since) }
     }
 
-    /// Asks the hub whether reports wait, one question at a time.
-    fn sound(&mut self, part: usize) {
+    /// Asks the hub whether reports wait, one request at a time.
+    fn ask_progress(&mut self, part: usize) {
         let asked_at = self.hub.time(self.agenda.now());
         let last = self.hub.uplink.iter().rev().find(|(_, stored)| self.hub.partition(stored.device) == part);
         let last = match self.sabotage {
@@ -139,189 +210,150 @@ impl World {
             _ => last.map_or(0, |(at, _)| *at),
         };
         let Some(session) = &mut self.owners[part].session else { return };
-        if !std::mem::replace(&mut session.sounding, true) {
-            let delay = self.chance.i64(SOUNDING);
-            self.duty(part, delay, Duty::Sounded { asked_at, last });
+        if !std::mem::replace(&mut session.is_asking, true) {
+            let delay = self.chance.i64(PROGRESS_DELAY);
+            self.schedule_owner(part, delay, OwnerEvent::Progress { asked_at, last });
         }
     }
 
-    /// The hub has said up to which report there was one at a moment.
-    pub(crate) fn sounded(&mut self, part: usize, asked_at: Timestamp, last: u64) {
+    /// Applies the hub's answer up to which position there were reports at a time.
+    pub(crate) fn apply_progress(&mut self, part: usize, asked_at: Timestamp, last: u64) {
         let Some(session) = &mut self.owners[part].session else { return };
-        session.sounding = false;
+        session.is_asking = false;
         if last <= session.delivered {
-            session.taken_to = asked_at;
+            self.feed(part, Input::Reports(Vec::new(), Some(asked_at)));
+            self.act(part);
         }
     }
 
-    fn check_silence(&self, part: usize, hearing_since: Millis) -> Lawful {
+    fn check_silence(&mut self, part: usize, receiving_since: Millis) -> Lawful {
         let now = self.agenda.now();
         let late = LEASE.as_millis() as Millis + 2 * self.profile.tick + GRACE;
         for (at, device) in self.devices.iter().enumerate().filter(|(at, _)| self.hub.partition(*at) == part)
         {
-            if now - device.heard_at.unwrap_or_default().max(hearing_since) > late {
+            self.tally.checks += 1;
+            if now - device.heard_at.unwrap_or_default().max(receiving_since) > late {
                 self.law.silent(at)?;
             }
         }
         Ok(())
     }
 
-    /// Sends what is due, and acknowledges what is settled.
-    pub(crate) fn pass_on(&mut self, part: usize) {
-        while let Some(publication) = self.owners[part].border.next_publication() {
-            if self.strikes() {
-                return self.fell(part);
-            }
-            self.publish(part, publication);
-            let strikes = self.chance.bool();
-            match self.owners[part].doom.take_if(|_| strikes) {
-                Some(Doom::Cut) => return self.cut_owner(part),
-                Some(Doom::Crash) => return self.kill_owner(part),
-                None => {}
-            }
-        }
-        if self.reaped() {
-            return self.fell(part);
-        }
-        self.acknowledge(part);
-    }
-
     fn publish(&mut self, part: usize, publication: Publication) {
         let (now, delay) = (self.agenda.now(), self.chance.i64(1..60));
         let owner = &mut self.owners[part];
         owner.arrives = owner.arrives.max(now + delay);
-        let (at, life, term) = (owner.arrives, owner.life, owner.term);
-        let ledger = self.hub.ledger.len() as u64;
+        let (at, from) = (owner.arrives, owner.origin_of_facts());
         let Some(session) = &mut owner.session else { return };
-        if session.wire.is_empty() {
-            session.settled_to = ledger;
-        }
-        session.wire.push_back(None);
+        session.answers.push_back(None);
         session.sent += 1;
         let place = session.sent;
         let Publication { subject, payload, id, .. } = publication;
-        self.agenda.at(at, Event::Fact { part, life, term, place, subject, payload, id });
+        self.agenda.at(at, Event::Fact { part, from, place, subject, payload, id });
     }
 
     /// A fact reaches LEDGER, unless its sender has lost the connection: then perhaps, and unanswered, until the partition
     /// is taken anew.
-    #[allow(clippy::too_many_arguments, reason = "they are the parts of one event")]
     pub(crate) fn fact_arrives(
         &mut self,
         part: usize,
-        life: u64,
-        term: u64,
-        place: u64,
+        (from, place): ((u64, u64, u64), u64),
         subject: LedgerSubject,
         payload: &[u8],
         id: Option<String>,
     ) -> Lawful {
         let now = self.agenda.now();
-        let here = (self.owners[part].life, self.owners[part].term) == (life, term);
+        let here = self.owners[part].origin_of_facts() == from;
         let lost = !here
-            && match &mut self.reaper {
-                Some(reaper) => !reaper.lets_arrive(),
-                None => self.chance.bool(),
+            && match &mut self.planned_end {
+                Some(planned_end) => !planned_end.delivers_next(),
+                // A connection that breaks keeps the order: behind a fact that is lost nothing arrives.
+                None => self.owners[part].lost_from == Some(from) || self.chance.bool(),
             };
-        let fenced = !here && self.owners[part].session.is_some();
+        if lost {
+            self.owners[part].lost_from = Some(from);
+        }
+        // A process that took the partition since then has written a newer record than the fact names.
+        let fenced = self.owners[part].fenced_from > (from.0, from.1);
         if lost || fenced {
             return Ok(());
         }
         let answer = self.hub.fact(now, subject, payload, id);
         if matches!(answer, Answer::Stored(_)) {
-            let said = self.hub.ledger.last().unwrap();
-            self.law.stored(said)?;
-            self.ledger_grew();
+            self.stored_in_ledger()?;
         }
-        if here && self.reaped() {
-            self.fell(part);
+        if here && self.ends_now() {
+            self.end_owner(part);
             return Ok(());
         }
+        // A snapshot between the fact and its answer must not contain the fact.
+        if here && self.chance.u8(0..6) == 0 {
+            self.feed(part, Input::SnapshotDue);
+            self.act(part);
+        }
         if here {
-            let lost =
-                self.storm && self.has(super::profile::Fault::IngestCut) && self.chance.u16(0..2_000) == 0;
-            let delay = if lost { 5 * SECOND } else { self.chance.i64(1..30) };
-            self.duty(part, delay, Duty::Answered(place, (!lost).then_some(answer)));
+            let lost = self.storm && self.has(Fault::IngestCut) && self.chance.u16(0..500) == 0;
+            let delay = if lost { PATIENCE } else { self.chance.i64(1..30) };
+            self.schedule_owner(part, delay, OwnerEvent::Answered(place, (!lost).then_some(answer)));
         }
         Ok(())
     }
 
-    /// Confirmations count in the order of sending.
-    pub(crate) fn confirmed(&mut self, part: usize, place: u64, answer: Option<Answer>) {
-        let Some(session) = &mut self.owners[part].session else { return };
-        let index = (place - session.answered - 1) as usize;
-        session.wire[index] = Some(answer);
-        while let Some(Some(answer)) =
-            self.owners[part].session.as_ref().and_then(|it| it.wire.front().copied())
-        {
-            let Some(Answer::Stored(position)) = answer else { return self.cut_owner(part) };
-            let owner = &mut self.owners[part];
-            let Some(session) = &mut owner.session else { return };
-            session.wire.pop_front();
-            session.answered += 1;
-            session.settled_to = session.settled_to.max(position);
-            owner.border.confirm();
-            if self.strikes() {
-                return self.fell(part);
-            }
+    /// LEDGER holds another fact.
+    pub(crate) fn stored_in_ledger(&mut self) -> Lawful {
+        let said = self.hub.ledger.last().unwrap();
+        self.tally.checks += 1;
+        self.monitor.stored(said);
+        self.law.stored(said)?;
+        self.check_payloads(said)?;
+        // Partitions that are not simulated write beside these, and their owner is the same process.
+        if self.chance.bool() {
+            self.high_water.reached(self.hub.ledger.len() as u64);
         }
-        self.pass_on(part);
+        self.ledger_grew();
+        Ok(())
     }
 
-    /// Acknowledges the newest settled report, which covers all before it.
-    fn acknowledge(&mut self, part: usize) {
-        let delay = self.chance.i64(1..40);
-        let owner = &mut self.owners[part];
-        let Some(session) = &mut owner.session else { return };
-        for _ in 0..owner.border.settled() {
-            let Some(position) = session.taken.pop_front() else { break };
-            let covered = session.settled.take().map_or(0, |(_, covered)| covered);
-            session.settled = Some((position, covered + 1));
-        }
-        let idle = session.wire.is_empty();
-        if let Some((position, _)) = session.settled.take_if(|(_, covered)| idle || *covered >= ACK_EVERY) {
-            self.duty(part, delay, Duty::Acknowledge(position, self.hub.connection));
-            if self.reaped() {
-                self.fell(part);
-            }
+    /// An answer to a fact came, or none within its time.
+    pub(crate) fn answered_by_ledger(&mut self, part: usize, place: u64, answer: Option<Answer>) {
+        let Some(session) = &mut self.owners[part].session else { return };
+        let Some(index) = place.checked_sub(session.answered + 1) else { return };
+        let known = &mut session.answers[usize::try_from(index).unwrap()];
+        known.get_or_insert(match answer {
+            Some(Answer::Stored(sequence)) => FactAnswer::Stored(Stored { sequence, duplicate: false }),
+            _ => FactAnswer::Unknown,
+        });
+        self.take_answers(part);
+        self.act(part);
+    }
+
+    /// Hands in the answers that are here, in the order of sending.
+    pub(crate) fn take_answers(&mut self, part: usize) {
+        while let Some(answer) = self.owners[part].session.as_mut().and_then(Session::next_answer) {
+            self.feed(part, Input::FactAnswer(answer));
         }
     }
 
     pub(crate) fn acknowledge_at_hub(&mut self, part: usize, position: u64) -> Lawful {
         let from = self.hub.floors[part];
-        for (_, stored) in self.hub.uplink.range(from + 1..(position + 1).max(from + 1)) {
-            if let Some(number) =
-                stored.number.filter(|_| !stored.invented && self.hub.partition(stored.device) == part)
-            {
-                self.law.acknowledged(stored.device, number)?;
-            }
-        }
+        self.law_of_settled(part, position, from)?;
         self.hub.acknowledge(part, position);
-        if self.reaped() {
-            self.fell(part);
+        if self.ends_now() {
+            self.end_owner(part);
         }
         must(position <= self.hub.uplink_last(), "what is acknowledged was stored", || position.to_string())
     }
 
-    pub(crate) fn send_receipts(&mut self, part: usize) -> Lawful {
-        let now = self.agenda.now();
-        let time = self.hub.time(now);
-        for (key, receipt) in self.owners[part].border.take_receipts(time, TURN.1) {
-            let Some(device) = self.names.get(&key).copied() else {
-                // A hostile device reads none.
-                self.duty(part, 20, Duty::ReceiptAnswered(key, true));
-                continue;
-            };
-            self.law.receipt(device, &receipt)?;
-            let stored = now >= self.hub.refuses_until.1;
-            if stored {
-                self.hub.receipts[device] = Some(decode::to_bytes(&receipt).into());
-                self.push_receipt(device);
-            }
-            self.duty(part, 20, Duty::ReceiptAnswered(key, stored));
-            if self.reaped() {
-                self.fell(part);
-                return Ok(());
+    /// LEDGER holds a fact of every report after a position and through another. Rejected reports are left out: if QUARANTINE had
+    /// no room for one, no fact and no receipt has its number and its device keeps it; other laws check that.
+    fn law_of_settled(&mut self, part: usize, position: u64, after: u64) -> Lawful {
+        for (_, stored) in self.hub.uplink.range(after + 1..(position + 1).max(after + 1)) {
+            if let Some(number) =
+                stored.number.filter(|_| !stored.invented && self.hub.partition(stored.device) == part)
+                && Report::parse(&stored.bytes).is_ok()
+            {
+                self.tally.checks += 1;
+                self.law.acknowledged(stored.device, number)?;
             }
         }
         Ok(())

@@ -1,86 +1,66 @@
-//! A device: its database, its workloads, its agent while that lives, and its link. The agent's outbox, its rule of what
-//! to send next and its judgement of desired states are the real ones; this is the wire between them, in the order of
-//! the agent's own corridors: `follow` here, `relay` in [`super::relay`].
+//! A device: its database, its workloads, its agent while that runs, and its link. The agent's outbox, its relay and its
+//! decision about desired states are the real ones. This module handles messages from the hub, in the order of the agent's
+//! `follow`; [`super::relay`] drives the relay.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::rc::Rc;
-use std::time::Duration;
 
 use muster_agent::db::Db;
-use muster_agent::follow::judge::{Verdict, judge};
-use muster_agent::outbox::{Body, Entry, Limits, Outbox, Received};
-use muster_agent::relay::sending::{Sending, Window};
-use muster_agent::store::{self, Accepted};
+use muster_agent::follow::decision::{Decision, decide};
+use muster_agent::outbox::{Limits, NewReport, Outbox, ReceiptOutcome};
+use muster_agent::relay::core::{Input, Ticket};
+use muster_agent::report::Body;
+use muster_agent::store::{self, AcceptedDesired};
 use muster_bus::PublishErrorKind;
 use muster_contract::canonical::Digest;
 use muster_contract::decode;
 use muster_contract::receipt::Receipt;
 use muster_contract::{DeploymentId, DeviceKey, Epoch, Timestamp};
-use muster_service::backoff::FullJitter;
 
 use super::agenda::{MINUTE, Millis, SECOND, moment};
 use super::hub::Answer;
 use super::law::Lawful;
-use super::machine::Slot;
+use super::machine::DeploymentTask;
+use super::relay::Relay;
 use super::rows::{self, now};
 use super::world::{Event, Sabotage, World};
 
-/// Bounds of the delay before the next attempt to send.
-const RETRY: (Duration, Duration) = (Duration::from_millis(100), Duration::from_secs(30));
-
-/// What an agent does by itself, later.
+/// A later action of an agent.
 #[derive(Debug, Clone)]
 pub(crate) enum Chore {
-    /// Goes on with an operation on a deployment.
+    /// Continues an operation on a deployment.
     Work(DeploymentId, u64),
-    /// Looks at the plan again.
+    /// Plans again.
     Plan,
-    /// Tries to keep what could not be kept.
+    /// Tries again to store the waiting reports.
     Keep,
-    /// Beats its heart, in this attempt.
-    Beat(u64),
-    /// Notes what is acknowledged.
-    Note,
-    /// Tidies its outbox, in this attempt.
-    Tidy(u64),
+    /// Asks its relay for effects.
+    Wake,
+    /// Marks rows of an epoch as sent.
+    Mark(Epoch, Vec<u64>),
     /// Gives up waiting for an answer.
-    Impatience(Ticket),
-    /// Begins another attempt.
-    Retry,
-    /// Goes on after a pause, in this attempt.
-    Resume(u64),
-    /// Asks for what is stored for it, over this connection.
+    AnswerTimeout(Ticket),
+    /// Asks for the stored documents, over this connection.
     Look(u64),
-}
-
-/// A report under way: its attempt, its number, and when it was sent.
-#[derive(Debug, Clone, Copy)]
-pub(crate) struct Ticket {
-    /// The attempt.
-    pub(crate) attempt: u64,
-    /// The number.
-    pub(crate) seq: u64,
-    /// When.
-    pub(crate) at: Millis,
 }
 
 /// From a device to the hub.
 #[derive(Debug, Clone)]
 pub(crate) enum Upward {
-    /// A report with its message id and number, sent in an attempt.
+    /// A report with its message id and number.
     Report {
         /// The document.
         bytes: Rc<[u8]>,
         /// The message id.
         id: String,
-        /// Epoch and number, unless it was spoilt.
+        /// Epoch and number, unless it was corrupted.
         number: Option<(u64, u64)>,
-        /// Who waits for an answer.
-        answer_to: Ticket,
+        /// The number that it was sent under, and the ticket of its answer; `None` if no relay waits for one.
+        answer_to: Option<((u64, u64), Ticket)>,
     },
     /// A heartbeat.
     Beat(Rc<[u8]>),
-    /// A question for what is stored.
+    /// A request for the stored documents.
     Look,
 }
 
@@ -93,30 +73,27 @@ pub(crate) enum Downward {
     Desired(Rc<[u8]>),
     /// A receipt.
     Receipt(Rc<[u8]>),
-    /// All that was stored has been told.
-    Looked,
+    /// Everything stored for the device was sent, with a receipt of this epoch if there is one.
+    Looked(Option<u64>),
 }
 
-/// An agent that lives.
+/// A running agent.
 #[derive(Debug)]
 pub(crate) struct Agent {
-    /// What waits for the hub.
+    /// Its outbox.
     pub(crate) outbox: Outbox,
-    /// What it was told last.
-    pub(crate) accepted: Option<Accepted>,
+    /// The desired state accepted last.
+    pub(crate) accepted: Option<AcceptedDesired>,
     /// Its deployments.
-    pub(crate) slots: BTreeMap<DeploymentId, Slot>,
-    /// Reports that are not kept yet.
-    pub(crate) waiting: VecDeque<Entry>,
-    pub(crate) sending: Sending,
-    /// The attempt under way, with its epoch.
-    pub(crate) attempt: Option<(u64, Epoch)>,
-    pub(crate) attempts: u64,
-    pub(crate) begun_at: Millis,
-    pub(crate) note_due: bool,
-    pub(crate) greeted: bool,
-    pub(crate) over: Option<u64>,
-    pub(crate) delays: FullJitter,
+    pub(crate) tasks: BTreeMap<DeploymentId, DeploymentTask>,
+    /// Reports that are not stored yet.
+    pub(crate) waiting: VecDeque<NewReport>,
+    /// Its relay.
+    pub(crate) relay: Relay,
+    /// The last attempt to store reports succeeded.
+    pub(crate) is_storing: bool,
+    /// The outbox applied the last receipt that was fetched.
+    pub(crate) has_receipt: bool,
 }
 
 /// A device.
@@ -130,13 +107,15 @@ pub(crate) struct Device {
     pub(crate) copy: Option<(rows::Image, Option<u64>)>,
     /// Its disk is full.
     pub(crate) full: bool,
-    /// How often its memory was lost or set back.
+    /// How often its database was lost or set back.
     pub(crate) losses: u32,
-    /// What runs.
+    /// Reports of a script that are not written yet.
+    pub(crate) unwritten: VecDeque<NewReport>,
+    /// The running workloads.
     pub(crate) running: BTreeMap<DeploymentId, Digest>,
-    /// Its agent, while it lives.
+    /// Its agent, while it runs.
     pub(crate) agent: Option<Agent>,
-    /// Which life of its agent this is.
+    /// The number of starts of its agent.
     pub(crate) life: u64,
     /// The version of its agent.
     pub(crate) version: u64,
@@ -144,17 +123,25 @@ pub(crate) struct Device {
     pub(crate) connection: Option<u64>,
     /// Connections it has had.
     pub(crate) connections: u64,
-    /// How far its clock is off.
+    /// The connection over which it last sent a heartbeat, or was retired.
+    pub(crate) beaten_over: Option<u64>,
+    /// The error of its clock.
     pub(crate) clock: Millis,
-    /// The next report it sends is spoilt on its way.
+    /// Until when every operation fails.
+    pub(crate) fails_until: Millis,
+    /// The next report is corrupted on its way.
     pub(crate) spoil: bool,
-    /// The hub holds a report of it that nobody can read.
+    /// The hub holds a report of it that cannot be parsed.
     pub(crate) hidden: bool,
-    /// When the hub stored something of it last.
+    /// Every deployment was reported again, because two reports had one number.
+    pub(crate) reported_anew: bool,
+    /// When the hub last stored a message of it.
     pub(crate) heard_at: Option<Millis>,
-    /// Its epoch as far as it is fixed, and the highest number it ever gave.
+    /// When the hub last stored a heartbeat of it that it still holds.
+    pub(crate) beat_at: Option<Millis>,
+    /// Its epoch, if it is fixed, and the highest number it assigned.
     pub(crate) count: (Option<u64>, u64),
-    /// When what was sent last arrives, each way: a link keeps the order.
+    /// When the last message arrives, each way: a link keeps the order.
     pub(crate) arrivals: (Millis, Millis),
 }
 
@@ -167,22 +154,27 @@ impl Device {
             copy: None,
             full: false,
             losses: 0,
+            unwritten: VecDeque::new(),
             running: BTreeMap::new(),
             agent: None,
             life: 0,
             version: 0,
             connection: None,
             connections: 0,
+            beaten_over: None,
             clock: 0,
+            fails_until: 0,
             spoil: false,
             hidden: false,
+            reported_anew: false,
             heard_at: None,
+            beat_at: None,
             count: (None, 0),
             arrivals: (0, 0),
         }
     }
 
-    /// What runs after a step of an operation.
+    /// The running workloads after a step of an operation.
     pub(crate) fn run(&mut self, id: &DeploymentId, digest: &Digest, leaving: bool, all: bool) {
         if !leaving && all {
             self.running.insert(id.clone(), *digest);
@@ -193,52 +185,50 @@ impl Device {
 }
 
 impl World {
-    /// What time a device thinks it is.
+    /// The time by a device's clock.
     pub(crate) fn device_time(&self, device: usize) -> Timestamp {
         moment(self.agenda.now() + self.devices[device].clock)
     }
 
-    /// An agent will do something, if it lives so long.
+    /// Schedules an action of an agent, if it still runs by then.
     pub(crate) fn chore(&mut self, device: usize, life: u64, delay: Millis, chore: Chore) {
         self.agenda.after(delay, Event::Chore(device, life, chore));
     }
 
-    /// An agent starts on what its database holds.
+    /// Starts an agent on the contents of its database.
     pub(crate) fn start_agent(&mut self, device: usize) -> Lawful {
         let disk = self.devices[device].disk.clone();
         let limits = Limits { rows: self.profile.outbox_rows, ..Limits::default() };
         let outbox = now(Outbox::open(disk.clone(), limits)).unwrap();
-        let standings = now(store::standings(&disk)).unwrap();
+        let records = now(store::records(&disk)).unwrap();
         let told = now(outbox.capabilities()).unwrap();
+        let core = self.relay_core();
+        self.law.starts(device);
         self.devices[device].life += 1;
         self.devices[device].agent = Some(Agent {
             accepted: now(store::accepted(&disk)).unwrap(),
-            slots: standings.into_iter().map(|it| (it.id().clone(), Slot::new(it))).collect(),
+            tasks: records.into_iter().map(|it| (it.id().clone(), DeploymentTask::new(it))).collect(),
             waiting: VecDeque::new(),
-            sending: Sending::new(Window::default()),
-            attempt: None,
-            attempts: 0,
-            begun_at: 0,
-            note_due: false,
-            greeted: false,
-            over: None,
-            delays: FullJitter::new(RETRY.0, RETRY.1),
+            relay: Relay::new(core, outbox.changes()),
+            is_storing: true,
+            has_receipt: true,
             outbox,
         });
         self.tell_device(device, told.as_ref());
         self.adopt(device);
         self.follow_plan(device);
+        self.write(device, None);
         self.connected(device);
         self.lawful()
     }
 
-    /// The agent is gone, and with it everything that is not in its database.
+    /// Kills the agent: everything that is not in its database is lost.
     pub(crate) fn kill_agent(&mut self, device: usize) {
         self.devices[device].agent = None;
         self.disconnect(device);
     }
 
-    /// The link of a device is up.
+    /// Brings the link of a device up.
     pub(crate) fn connect(&mut self, device: usize) {
         if self.devices[device].agent.is_none() || self.devices[device].connection.is_some() {
             return;
@@ -248,13 +238,10 @@ impl World {
         self.connected(device);
     }
 
-    /// The link of a device is down.
+    /// Takes the link of a device down.
     pub(crate) fn disconnect(&mut self, device: usize) {
         self.devices[device].connection = None;
-        if let Some(agent) = &mut self.devices[device].agent {
-            agent.attempt = None;
-        }
-        self.note(device);
+        self.relay_link_changed(device);
     }
 
     fn connected(&mut self, device: usize) {
@@ -262,41 +249,21 @@ impl World {
             return;
         };
         self.chore(device, life, 1, Chore::Look(connection));
-        self.begin_attempt(device);
+        self.relay_link_changed(device);
     }
 
-    /// An agent does what it had in mind.
+    /// Carries out a scheduled action of an agent.
     pub(crate) fn do_chore(&mut self, device: usize, chore: Chore) -> Lawful {
-        let (time, life) = (self.device_time(device), self.devices[device].life);
-        let attempt = self.devices[device].agent.as_ref().and_then(|agent| agent.attempt).map(|(it, _)| it);
+        let life = self.devices[device].life;
         match chore {
             Chore::Work(id, number) => self.progress(device, &id, number),
             Chore::Plan => self.follow_plan(device),
             Chore::Keep => self.keep(device),
-            Chore::Beat(of) => self.beat(device, of),
-            Chore::Note => {
-                self.note(device);
-                self.fill(device);
-            }
-            Chore::Tidy(of) if attempt == Some(of) => {
-                let Some(agent) = &self.devices[device].agent else { return Ok(()) };
-                let tidied = now(agent.outbox.tidy(time));
-                self.chore(device, life, MINUTE, Chore::Tidy(of));
-                if tidied.is_ok() {
-                    self.sends(device);
-                    self.check_kept(device)?;
-                }
-            }
-            Chore::Tidy(_) => {}
-            Chore::Impatience(ticket) => {
+            Chore::Wake => self.relay_woken(device),
+            Chore::Mark(epoch, seqs) => self.mark_sent(device, epoch, &seqs)?,
+            Chore::AnswerTimeout(ticket) => {
                 self.answered(device, ticket, Err(PublishErrorKind::Transient));
             }
-            Chore::Retry => self.begin_attempt(device),
-            Chore::Resume(of) if attempt == Some(of) => {
-                self.devices[device].agent.iter_mut().for_each(|agent| agent.sending.resume());
-                self.fill(device);
-            }
-            Chore::Resume(_) => {}
             Chore::Look(connection) if self.devices[device].connection == Some(connection) => {
                 self.up(device, Upward::Look);
                 let next = MINUTE + self.chance.i64(-12 * SECOND..12 * SECOND);
@@ -307,7 +274,7 @@ impl World {
         self.lawful()
     }
 
-    /// A device is told something.
+    /// Hands a message of the hub to a device.
     pub(crate) fn arrives_at_device(&mut self, device: usize, what: Downward) -> Lawful {
         match what {
             Downward::Answer(to, Answer::Stored(_)) => self.answered(device, to, Ok(())),
@@ -320,11 +287,12 @@ impl World {
             }
             Downward::Desired(bytes) => self.take_desired(device, &bytes),
             Downward::Receipt(bytes) => self.take_receipt(device, &bytes)?,
-            Downward::Looked => {
-                if let Some(agent) = &mut self.devices[device].agent {
-                    agent.greeted = true;
+            Downward::Looked(epoch) => {
+                self.law.asked(device, epoch);
+                if self.devices[device].agent.as_ref().is_some_and(|agent| agent.has_receipt) {
+                    self.feed_relay(device, Input::ReceiptFetched);
                 }
-                self.begin_attempt(device);
+                self.run_relay(device);
             }
         }
         self.lawful()
@@ -333,14 +301,14 @@ impl World {
     fn take_desired(&mut self, device: usize, bytes: &[u8]) {
         let disk = self.devices[device].disk.clone();
         let Some(agent) = &mut self.devices[device].agent else { return };
-        let document = match judge(agent.accepted.as_ref(), bytes) {
-            Verdict::Accept(document) => document,
-            Verdict::Refuse(_) if self.sabotage == Sabotage::ObeysTheOld => decode::parse(bytes).unwrap(),
-            Verdict::Same | Verdict::Refuse(_) => return,
+        let document = match decide(agent.accepted.as_ref(), bytes) {
+            Decision::Accept(document) => document,
+            Decision::Reject(_) if self.sabotage == Sabotage::ObeysTheOld => decode::parse(bytes).unwrap(),
+            Decision::Unchanged | Decision::Reject(_) => return,
         };
         let generation = document.generation;
         if now(store::accept(&disk, generation, bytes.to_vec())).is_ok() {
-            agent.accepted = Some(Accepted { generation, document: Some(document) });
+            agent.accepted = Some(AcceptedDesired { generation, document: Some(document) });
             let accepted = self.law.accepted(device, generation.get());
             self.hold(accepted);
             self.follow_plan(device);
@@ -351,17 +319,19 @@ impl World {
         let time = self.device_time(device);
         let Some(agent) = &mut self.devices[device].agent else { return Ok(()) };
         let receipt: Receipt = decode::parse(bytes).unwrap();
-        let Ok(received) = now(agent.outbox.receive(receipt, time)) else { return Ok(()) };
-        if let Received::Renewed(epoch) = received {
+        let received = now(agent.outbox.receive(receipt, time));
+        agent.has_receipt = received.is_ok();
+        let Ok(received) = received else { return Ok(()) };
+        if let ReceiptOutcome::Renewed(epoch) = received {
             self.law.counts_anew(device);
             self.devices[device].count = (Some(epoch.get()), 0);
         }
         self.look_for_new_rows(device);
-        self.sends(device);
+        self.run_relay(device);
         self.check_kept(device)
     }
 
-    /// A number was given to a report.
+    /// Records that a report got a number.
     pub(crate) fn has_told(&mut self, device: usize, body: &Body) -> Lawful {
         let count = &mut self.devices[device].count;
         count.1 += 1;
@@ -370,7 +340,7 @@ impl World {
         if self.profile.is_short_of_room() { self.check_kept(device) } else { Ok(()) }
     }
 
-    /// Numbers that the outbox gave by itself.
+    /// Records the numbers that the outbox assigned by itself.
     fn look_for_new_rows(&mut self, device: usize) {
         let (epoch, last) = self.devices[device].count;
         let disk = self.devices[device].disk.clone();
@@ -384,7 +354,7 @@ impl World {
         }
     }
 
-    /// Nothing is forgotten that LEDGER does not hold.
+    /// Checks that every number that LEDGER does not hold is in the outbox.
     pub(crate) fn check_kept(&mut self, device: usize) -> Lawful {
         let (epoch, head) = self.devices[device].count;
         let kept = rows::numbers(&self.devices[device].disk);

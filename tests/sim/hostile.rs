@@ -9,7 +9,7 @@ use muster_contract::limits::{EPOCH_RISES_PER_HOUR, UNSOLICITED_DEFAULT};
 use muster_contract::{DeploymentId, DeviceKey, Epoch, Timestamp};
 use serde_json::json;
 
-use super::hub::{Said, Stored};
+use super::hub::{Stored, StoredFact};
 use super::law::{Lawful, must};
 use super::world::World;
 
@@ -64,7 +64,7 @@ impl World {
 
 impl Inventions {
     /// LEDGER holds another fact of somebody who is no honest device.
-    pub(crate) fn stored(&mut self, said: &Said) -> Lawful {
+    pub(crate) fn stored(&mut self, said: &StoredFact) -> Lawful {
         let Some(key) = said.subject.device().filter(|key| rogue_of(key).is_some()) else { return Ok(()) };
         let taken = self.0.entry(key.clone()).or_default();
         match &said.fact {

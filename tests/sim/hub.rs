@@ -1,5 +1,5 @@
-//! The bus as its clients see it: four streams with positions, message ids that are known for a while, a floor for each
-//! partition, and a backup. It stores and answers; what becomes of answers on their way is others' affair.
+//! The simulated bus: five streams with positions, message ids that are recognised for a while, a floor for each
+//! partition, and a backup. It stores and answers; other modules decide whether its answers arrive.
 
 use std::collections::{BTreeMap, HashMap};
 use std::rc::Rc;
@@ -10,68 +10,77 @@ use muster_contract::limits::DEVICE_DUPLICATE_WINDOW;
 use muster_contract::subjects::LedgerSubject;
 
 use super::agenda::{Millis, moment};
+use super::quarantine::Quarantine;
 
 /// A report as UPLINK keeps it.
 #[derive(Debug, Clone)]
 pub(crate) struct Stored {
     /// Who sent it.
     pub(crate) device: usize,
-    /// What it says.
+    /// Its document.
     pub(crate) bytes: Rc<[u8]>,
-    /// Its epoch and number, unless it was spoilt on its way.
+    /// Its epoch and number, unless it was damaged in flight.
     pub(crate) number: Option<(u64, u64)>,
     /// When it was stored, by the hub's clock.
     pub(crate) at: Timestamp,
-    /// It is the hostile device's of the same partition.
+    /// The hostile device of the same partition sent it.
     pub(crate) invented: bool,
 }
 
 /// A heartbeat as PRESENCE keeps it.
 #[derive(Debug, Clone)]
-pub(crate) struct Pulse {
+pub(crate) struct StoredHeartbeat {
     /// Its position.
     pub(crate) position: u64,
-    /// What it says.
+    /// Its document.
     pub(crate) bytes: Rc<[u8]>,
     /// When it was stored, by the hub's clock.
     pub(crate) at: Timestamp,
 }
 
-/// A fact as LEDGER keeps it; its position is its place in the list, from 1.
+/// A fact as LEDGER keeps it; its position is its index in the list, from 1.
 #[derive(Debug, Clone)]
-pub(crate) struct Said {
+pub(crate) struct StoredFact {
     /// Its subject.
     pub(crate) subject: LedgerSubject,
-    /// What it says: written and read again by the readers' own parser.
+    /// The fact, serialised and parsed by the readers' own parser.
     pub(crate) fact: Fact,
     /// When it was stored, by the hub's clock.
     pub(crate) at: Timestamp,
     id: Option<String>,
 }
 
-/// What a publish is answered with.
+impl StoredFact {
+    /// A fact that was stored before the world began.
+    pub(crate) const fn old(subject: LedgerSubject, fact: Fact, at: Timestamp) -> Self {
+        Self { subject, fact, at, id: None }
+    }
+}
+
+/// The answer to a publish.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Answer {
-    /// It is stored, under this position; it may have been before.
+    /// It is stored at this position, perhaps since an earlier publish.
     Stored(u64),
-    /// It is not.
+    /// It is not stored.
     Refused,
-    /// It is not: UPLINK holds as much of this device as it may.
+    /// It is not stored: UPLINK holds as much of this device as it may.
     ShareFull,
 }
 
-/// One in so many acknowledgements leaves what it covers to the next trim: as if its devices were beyond their quota.
+/// Acknowledgements at multiples of this position leave their reports to the next trim, as if the devices were over quota.
 const HELD_PART: u64 = 4;
 
-/// What a backup holds.
+/// The content of a backup.
 #[derive(Debug, Clone, Default)]
 struct Backup {
     uplink: BTreeMap<u64, Stored>,
     floors: Vec<u64>,
     ledger: usize,
+    quarantine: Quarantine,
 }
 
-/// Message ids and when they came.
+/// Message ids, each with its position and time.
 #[derive(Debug, Default)]
 struct Ids(HashMap<String, (u64, Millis)>);
 
@@ -91,28 +100,30 @@ impl Ids {
 pub(crate) struct Hub {
     /// Reports of one device that UPLINK holds at most.
     share: usize,
-    /// Every connection counts from here; another number is another connection.
+    /// The number of the present connection.
     pub(crate) connection: u64,
     /// Until when UPLINK refuses to store, and until when LEDGER and DOWNLINK do: each stream has a leader of its own.
     pub(crate) refuses_until: (Millis, Millis),
-    /// How far the hub's clock is off.
+    /// The error of the hub's clock.
     pub(crate) clock: Millis,
     /// Reports by position.
     pub(crate) uplink: BTreeMap<u64, Stored>,
     uplink_last: u64,
     uplink_ids: Ids,
-    /// Up to where each partition is acknowledged.
+    /// The position up to which each partition is acknowledged.
     pub(crate) floors: Vec<u64>,
     /// The last heartbeat of each device.
-    pub(crate) presence: Vec<Option<Pulse>>,
+    pub(crate) presence: Vec<Option<StoredHeartbeat>>,
     presence_last: u64,
     /// Every desired state of each device, the newest last.
     pub(crate) desired: Vec<Vec<(Rc<[u8]>, Timestamp)>>,
     /// The last receipt of each device.
     pub(crate) receipts: Vec<Option<Rc<[u8]>>>,
     /// Facts.
-    pub(crate) ledger: Vec<Said>,
-    /// Which LEDGER this is: another one after it was set back.
+    pub(crate) ledger: Vec<StoredFact>,
+    /// Rejected reports.
+    pub(crate) quarantine: Quarantine,
+    /// The number of this LEDGER, which changes when it is restored from the backup.
     pub(crate) origin: u64,
     backup: Backup,
 }
@@ -134,12 +145,17 @@ impl Hub {
             desired: vec![Vec::new(); devices],
             receipts: vec![None; devices],
             ledger: Vec::new(),
+            quarantine: Quarantine::new(share),
             origin: 1,
-            backup: Backup { floors: vec![0; partitions], ..Backup::default() },
+            backup: Backup {
+                floors: vec![0; partitions],
+                quarantine: Quarantine::new(share),
+                ..Backup::default()
+            },
         }
     }
 
-    /// What time it is at the hub.
+    /// The time at the hub.
     pub(crate) fn time(&self, now: Millis) -> Timestamp {
         moment(now + self.clock)
     }
@@ -154,7 +170,7 @@ impl Hub {
         self.uplink_last
     }
 
-    /// Takes a report in.
+    /// Stores a report.
     pub(crate) fn report(&mut self, now: Millis, id: &str, mut stored: Stored) -> Answer {
         if now < self.refuses_until.0 {
             return Answer::Refused;
@@ -172,14 +188,14 @@ impl Hub {
         Answer::Stored(self.uplink_last)
     }
 
-    /// Takes a heartbeat in.
+    /// Stores a heartbeat.
     pub(crate) fn beat(&mut self, now: Millis, device: usize, bytes: Rc<[u8]>) {
         self.presence_last += 1;
         let at = self.time(now);
-        self.presence[device] = Some(Pulse { position: self.presence_last, bytes, at });
+        self.presence[device] = Some(StoredHeartbeat { position: self.presence_last, bytes, at });
     }
 
-    /// Takes a fact in.
+    /// Stores a fact.
     pub(crate) fn fact(
         &mut self,
         now: Millis,
@@ -192,11 +208,11 @@ impl Hub {
         }
         let fact = Fact::parse(&subject, payload).expect("ingest publishes what readers can read");
         let at = self.time(now);
-        self.ledger.push(Said { subject, fact, at, id });
+        self.ledger.push(StoredFact { subject, fact, at, id });
         Answer::Stored(self.ledger.len() as u64)
     }
 
-    /// Acknowledges everything of a partition up to a position, which is removed at once; of a device beyond its quota it is
+    /// Acknowledges the reports of a partition up to a position, and removes them at once; those of a device beyond its quota are
     /// removed later.
     pub(crate) fn acknowledge(&mut self, partition: usize, position: u64) {
         self.floors[partition] = self.floors[partition].max(position);
@@ -205,7 +221,7 @@ impl Hub {
         }
     }
 
-    /// Removes everything that is acknowledged.
+    /// Removes the acknowledged reports.
     pub(crate) fn trim(&mut self) {
         (0..self.floors.len()).for_each(|partition| self.trim_partition(partition));
     }
@@ -218,31 +234,36 @@ impl Hub {
         gone.iter().for_each(|at| _ = self.uplink.remove(at));
     }
 
-    /// It stops and starts again: what is in memory only is gone.
+    /// Restarts the server: PRESENCE, which is in memory, is lost.
     pub(crate) fn restart(&mut self) {
         self.connection += 1;
         self.presence.fill(None);
     }
 
-    /// Makes a backup of what is on disk.
+    /// Makes a backup of the streams on disk.
     pub(crate) fn back_up(&mut self) {
-        self.backup =
-            Backup { uplink: self.uplink.clone(), floors: self.floors.clone(), ledger: self.ledger.len() };
+        self.backup = Backup {
+            uplink: self.uplink.clone(),
+            floors: self.floors.clone(),
+            ledger: self.ledger.len(),
+            quarantine: self.quarantine.clone(),
+        };
     }
 
-    /// Goes back to the backup. Its publisher publishes again what is lost of desired states, so those stay.
+    /// Restores the backup. The publisher publishes lost desired states again, so those stay.
     pub(crate) fn restore(&mut self) {
         self.restart();
         self.origin += 1;
         self.uplink = self.backup.uplink.clone();
         self.floors = self.backup.floors.clone();
         self.ledger.truncate(self.backup.ledger);
+        self.quarantine = self.backup.quarantine.clone();
         let uplink = &self.uplink;
         self.uplink_ids.0.retain(|_, (position, _)| uplink.contains_key(position));
         self.receipts.fill(None);
     }
 
-    /// A mark of everything LEDGER holds, by which two runs can be compared.
+    /// A hash of LEDGER, by which two runs can be compared.
     pub(crate) fn fingerprint(&self) -> u64 {
         let text = self.ledger.iter().map(|said| format!("{}{}{:?}", said.subject, said.at, said.id));
         let mark = |hash: u64, byte: u8| (hash ^ u64::from(byte)).wrapping_mul(0x0100_0000_01b3);

@@ -1,23 +1,21 @@
-//! Ingest is stopped between every two of its steps, one after the other, and not by lot: a script of reports is run once to
-//! count the steps, then once more for each of them, with everything that may have become of the facts under way. What
-//! LEDGER holds in the end is what it holds where nothing happened.
+//! Ends ingest, or cuts its connection, between every two of its steps, for every number of facts and payloads under way
+//! that may still arrive ([`ends`](super::ends)). LEDGER must hold in the end what it holds in a run without an end.
 //!
-//! A step is over when: LEDGER was read, a report or a heartbeat taken in, a fact sent, stored, confirmed, an acknowledgement
-//! about to be sent, sent, arrived, a receipt stored, UPLINK trimmed.
-
-#![allow(clippy::print_stdout, reason = "the numbers of a run are for whoever runs it")]
+//! A step is every effect of the session, before it is carried out and after the last of a turn. Steps outside the session
+//! are: LEDGER was read, LEDGER stored a fact, QUARANTINE stored a payload, an acknowledgement arrived, UPLINK was trimmed.
 
 use fastrand::Rng;
 use muster_contract::canonical::Digest;
 use muster_contract::fact::Fact;
 use muster_contract::limits::UPLINK_SHARE;
 use muster_contract::query::Output;
+use muster_ingest::session::OrderRule;
 use serde_json::{Value, json};
 
 use super::agenda::{MINUTE, Millis, SECOND, moment};
-use super::device::{Ticket, Upward};
-use super::ingest::{Doom, Duty};
-use super::law::Lawful;
+use super::device::Upward;
+use super::ends::{PlannedEnd, Script};
+use super::ingest::{EndKind, OwnerEvent};
 use super::profile::Profile;
 use super::rollup::rebuilt;
 use super::world::{Event, Sabotage, World};
@@ -31,46 +29,24 @@ const _: () = assert!(STEPS_END + 3 * MINUTE < END && STEPS_END > 150 * SECOND);
 /// Devices of the script.
 const DEVICES: usize = 3;
 
-/// Who stops ingest, and when.
-#[derive(Debug, Clone, Copy)]
-pub(crate) struct Reaper {
-    /// What it does.
-    pub(crate) doom: Doom,
-    /// How long ingest is away then.
-    pub(crate) pause: Millis,
-    /// Facts under way that arrive nonetheless; those behind them do not.
-    arrive: usize,
-    /// After which step.
-    at: u64,
-    steps: u64,
-}
-
-impl Reaper {
-    /// A step is over: is it the last?
-    pub(crate) fn comes(&mut self, now: Millis) -> bool {
-        self.steps += u64::from(now < STEPS_END);
-        now < STEPS_END && self.steps == self.at
-    }
-
-    /// Whether the next fact that was under way arrives.
-    pub(crate) const fn lets_arrive(&mut self) -> bool {
-        let lets = self.arrive > 0;
-        self.arrive = self.arrive.saturating_sub(1);
-        lets
-    }
-}
+const SCRIPT: Script = Script { steps_end: STEPS_END, end: END, prepare, planned_end, outcome };
 
 impl World {
-    /// A step of ingest is over: does it end here?
-    pub(crate) fn reaped(&mut self) -> bool {
+    /// Counts a step of ingest; true if ingest ends after it.
+    pub(crate) fn ends_now(&mut self) -> bool {
         let now = self.agenda.now();
-        self.reaper.as_mut().is_some_and(|reaper| reaper.comes(now))
+        self.planned_end.as_mut().is_some_and(|planned_end| planned_end.count_step(now))
     }
 
-    /// The end that was meant.
-    pub(crate) fn fell(&mut self, part: usize) {
-        match self.reaper.map_or(Doom::Crash, |reaper| reaper.doom) {
-            Doom::Cut if self.owners[part].session.is_some() => self.cut_owner(part),
+    /// How ingest ends.
+    pub(crate) fn owner_end(&self) -> EndKind {
+        self.planned_end.map_or(EndKind::Crash, |planned_end| planned_end.end_kind)
+    }
+
+    /// Ends the owner of a partition as planned.
+    pub(crate) fn end_owner(&mut self, part: usize) {
+        match self.owner_end() {
+            EndKind::Cut if self.owners[part].session.is_some() => self.cut_owner(part),
             _ => self.kill_owner(part),
         }
     }
@@ -97,7 +73,7 @@ fn capabilities(epoch: u64) -> Value {
     })
 }
 
-/// What comes, and when: whatever a border has to tell apart.
+/// The reports with their times: every case that a border distinguishes.
 fn script() -> Vec<(Millis, usize, Value)> {
     let poison = with(status(1, 3, 6, "installing"), "generation", json!("?"));
     let folded = with(status(1, 5, 6, "failed"), "coalesced", json!([[4, 4]]));
@@ -138,25 +114,27 @@ fn profile() -> Profile {
         devices: DEVICES,
         sites: 1,
         partitions: 1,
+        history: 0,
         share: UPLINK_SHARE as usize,
         deployments: 1,
         storm: END,
         edits_every: END,
         outbox_rows: 100_000,
         latency: 20,
+        uplink_limit: None,
         tick: SECOND,
         failures: false,
         faults: Vec::new(),
     }
 }
 
-/// The script, over connections that are there, and hearts that beat.
-fn begin(world: &mut World) {
+/// The world of the script: every device is connected and sends heartbeats.
+fn prepare(sabotage: Sabotage) -> World {
+    let mut world = World::of(Rng::with_seed(1), profile(), sabotage, false);
     for (at, (when, device, report)) in script().into_iter().enumerate() {
         let number = report["epoch"].as_u64().zip(report["seq"].as_u64());
         let bytes = report.to_string().into_bytes().into();
-        let answer_to = Ticket { attempt: 0, seq: 0, at: 0 };
-        let report = Upward::Report { bytes, id: format!("{at}"), number, answer_to };
+        let report = Upward::Report { bytes, id: format!("{at}"), number, answer_to: None };
         world.agenda.at(when, Event::Up(device, 1, report));
     }
     for device in 0..DEVICES {
@@ -171,26 +149,17 @@ fn begin(world: &mut World) {
             world.agenda.at(when + SECOND, Event::Up(device, 1, beat));
         }
     }
-    world.agenda.at(0, Event::Duty(0, 0, 0, Duty::Start));
+    world.agenda.at(0, Event::Owner(0, 0, 0, OwnerEvent::Start));
     world.agenda.at(30 * SECOND, Event::Trim);
+    world
 }
 
-fn run(reaper: Reaper, sabotage: Sabotage) -> (World, Lawful) {
-    let mut world = World::of(Rng::with_seed(1), profile(), sabotage, false);
-    world.reaper = Some(reaper);
-    begin(&mut world);
-    let mut lawful = Ok(());
-    while let Some(event) = world.agenda.next() {
-        lawful = world.happens(event);
-        if lawful.is_err() || world.agenda.now() > END {
-            break;
-        }
-    }
-    (world, lawful)
+const fn planned_end(world: &mut World) -> &mut Option<PlannedEnd> {
+    &mut world.planned_end
 }
 
-/// What LEDGER holds of what devices said, what a reader of LEDGER knows of them, and what they were told. How often the hub
-/// spoke of who is heard is left out: it depends on the time.
+/// The facts of device reports in LEDGER, the devices as a reader of LEDGER knows them, and their receipts. Facts of liveness and
+/// pulse are left out: their number depends on the time.
 fn outcome(world: &World) -> Vec<String> {
     let mut facts: Vec<String> = world
         .hub
@@ -198,7 +167,7 @@ fn outcome(world: &World) -> Vec<String> {
         .iter()
         .filter_map(|said| match &said.fact {
             Fact::Incident(fact) => Some(format!("{} {:?}", said.subject, fact.what)),
-            Fact::Liveness(_) => None,
+            Fact::Liveness(_) | Fact::Pulse(_) | Fact::Hearing(_) => None,
             fact => Some(format!("{} {}", said.subject, String::from_utf8(fact.to_bytes()).unwrap())),
         })
         .collect();
@@ -223,79 +192,40 @@ fn outcome(world: &World) -> Vec<String> {
         world.hub.floors[0],
         world.hub.uplink_last(),
         world.hub.uplink.len(),
-        owner.is_idle()
+        owner.session.is_some() && owner.intake.unsettled() == 0
     ));
     facts
 }
 
-/// Runs the script for every step at which ingest may end and everything that may become of what is under way then; what
-/// was wrong, and how many runs there were.
-fn every_end(doom: Doom, pause: Millis, sabotage: Sabotage) -> (Option<String>, u64) {
-    let whole = Reaper { doom, pause, arrive: 0, at: 0, steps: 0 };
-    let (unharmed, lawful) = run(whole, Sabotage::None);
-    lawful.unwrap();
-    let (wanted, steps) = (outcome(&unharmed), unharmed.reaper.unwrap().steps);
-    assert!(steps > 60, "{steps} steps: {wanted:#?}");
-    let mut runs = 0;
-    for at in 1..=steps {
-        for arrive in 0.. {
-            let (world, lawful) = run(Reaper { arrive, at, ..whole }, sabotage);
-            runs += 1;
-            let seen = outcome(&world);
-            let what = format!("{doom:?} for {pause} ms after step {at} of {steps}, {arrive} facts arrive: ");
-            if let Err(breach) = lawful {
-                return (Some(format!("{what}it does not hold that {}: {}", breach.law, breach.seen)), runs);
-            }
-            if seen != wanted {
-                return (Some(format!("{what}{}", difference(&seen, &wanted))), runs);
-            }
-            // More than were under way: nothing else can become of them.
-            if world.reaper.unwrap().arrive > 0 {
-                break;
-            }
-        }
-    }
-    (None, runs)
-}
-
-/// What is there and should not be, and what is not there and should be.
-fn difference(seen: &[String], wanted: &[String]) -> String {
-    let count = |lines: &[String], line: &String| lines.iter().filter(|other| *other == line).count();
-    let more = |ones: &[String], others: &[String]| {
-        let more = ones.iter().filter(|line| count(ones, line) > count(others, line));
-        more.map(|line| format!("\n  {line}")).collect::<String>()
-    };
-    format!("in excess:{}\nlacking:{}", more(seen, wanted), more(wanted, seen))
-}
-
-fn nothing_changes(doom: Doom, pause: Millis) {
-    let (wrong, runs) = every_end(doom, pause, Sabotage::None);
-    println!("{doom:?} for {pause} ms between every two steps: {runs} runs");
-    assert!(wrong.is_none(), "{}", wrong.unwrap_or_default());
-}
-
 #[test]
 fn a_kill_between_any_two_steps_of_ingest_changes_nothing_in_ledger() {
-    nothing_changes(Doom::Crash, SECOND);
+    SCRIPT.assert_same_outcome(EndKind::Crash, SECOND);
 }
 
 #[test]
-fn a_kill_between_any_two_steps_changes_nothing_also_when_the_duplicate_window_is_over_before_it_is_back() {
-    nothing_changes(Doom::Crash, 3 * MINUTE);
+fn a_kill_between_two_steps_changes_nothing_beyond_the_duplicate_window() {
+    SCRIPT.assert_same_outcome(EndKind::Crash, 3 * MINUTE);
 }
 
 #[test]
-fn a_lost_connection_between_any_two_steps_of_ingest_changes_nothing_in_ledger() {
-    nothing_changes(Doom::Cut, SECOND);
+fn a_lost_connection_between_any_two_steps_changes_nothing_in_ledger() {
+    SCRIPT.assert_same_outcome(EndKind::Cut, SECOND);
 }
 
 #[test]
 fn an_ingest_that_errs_is_found_by_some_kill() {
-    let found = |doom, pause, sabotage, law: &str| {
-        let (wrong, _) = every_end(doom, pause, sabotage);
-        assert!(wrong.as_ref().is_some_and(|wrong| wrong.contains(law)), "{sabotage:?}: {wrong:?}");
+    let found = |end_kind, pause, sabotage, laws: &[&str]| {
+        let (wrong, _) = SCRIPT.every_end(end_kind, pause, sabotage);
+        let is_named = |wrong: &String| laws.iter().any(|law| wrong.contains(law));
+        assert!(wrong.as_ref().is_some_and(is_named), "{sabotage:?}: {wrong:?}");
     };
-    found(Doom::Crash, SECOND, Sabotage::AcksFirst, "what ingest acknowledges is in LEDGER");
-    found(Doom::Crash, 3 * MINUTE, Sabotage::RemembersNothing, "a number is in LEDGER at most once");
-    found(Doom::Cut, SECOND, Sabotage::TakesSilenceForConsent, "what ingest acknowledges is in LEDGER");
+    let (acknowledged, told) =
+        ("what ingest acknowledges is in LEDGER", "a receipt covers what LEDGER holds");
+    let hasty = Sabotage::Breaks(OrderRule::ConfirmedBeforeAcknowledged);
+    found(EndKind::Crash, SECOND, hasty, &[acknowledged]);
+    let credulous = Sabotage::Breaks(OrderRule::UnknownIsNotStored);
+    found(EndKind::Cut, SECOND, credulous, &[acknowledged, told]);
+    let blind = Sabotage::Breaks(OrderRule::StoredBeforeAccounted);
+    found(EndKind::Crash, SECOND, blind, &["a number is quarantined only if its payload is kept"]);
+    found(EndKind::Crash, 3 * MINUTE, Sabotage::RemembersNothing, &["a number is in LEDGER at most once"]);
 }

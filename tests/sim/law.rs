@@ -3,24 +3,25 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use muster_agent::outbox::Body;
-use muster_contract::fact::{Fact, IncidentKind, Liveness};
+use muster_agent::report::Body;
+use muster_contract::fact::{Fact, Hearing, IncidentKind, Liveness};
+use muster_contract::partition::partition_of;
 use muster_contract::query::{DeviceLine, Output, StandingLine};
 use muster_contract::receipt::Receipt;
-use muster_contract::subjects::ViewKey;
+use muster_contract::subjects::{LedgerSubject, ViewKey};
 use muster_contract::view::{DeploymentView, Freshness, Split, Standing};
 use muster_contract::{DeploymentId, DeviceKey, Generation, SeqRanges, State};
 use muster_domain::fold::{Fleet, Page};
 
 use super::hostile::Inventions;
-use super::hub::Said;
+use super::hub::StoredFact;
 
 /// An invariant that does not hold.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Breach {
     /// Which.
     pub(crate) law: &'static str,
-    /// What was seen.
+    /// The observation that breaks it.
     pub(crate) seen: String,
 }
 
@@ -32,18 +33,18 @@ pub(crate) fn must(holds: bool, law: &'static str, seen: impl FnOnce() -> String
     if holds { Ok(()) } else { Err(Breach { law, seen: seen() }) }
 }
 
-/// What LEDGER holds of one epoch of a device.
+/// The numbers of one epoch of a device in LEDGER.
 #[derive(Debug, Default)]
-pub(crate) struct Held {
+pub(crate) struct EpochNumbers {
     received: SeqRanges,
     coalesced: SeqRanges,
     quarantined: SeqRanges,
     head: u64,
 }
 
-/// What a device was like after one of its reports.
+/// A device's state after one of its reports.
 #[derive(Debug, Clone)]
-struct Told {
+struct ReportedState {
     deployment: DeploymentId,
     generation: Generation,
     state: State,
@@ -51,16 +52,18 @@ struct Told {
 
 /// One device as the law sees it.
 #[derive(Debug, Default)]
-struct Subject {
+struct ObservedDevice {
     /// By epoch.
-    held: BTreeMap<u64, Held>,
+    held: BTreeMap<u64, EpochNumbers>,
     /// By epoch, what LEDGER held before it was set back.
     held_once: BTreeMap<u64, SeqRanges>,
     liveness: Option<Liveness>,
+    /// The epoch of `liveness`.
+    liveness_epoch: u64,
     /// The newest desired state in LEDGER: its generation, whether it retires the device, targets.
     desired: Option<(Generation, bool, BTreeMap<DeploymentId, Generation>)>,
-    /// What it was like at each number of an epoch; the epoch yet to be fixed is 0.
-    history: BTreeMap<u64, BTreeMap<u64, Told>>,
+    /// Its state at each number of an epoch; the epoch yet to be fixed is 0.
+    history: BTreeMap<u64, BTreeMap<u64, ReportedState>>,
     /// Generation of the desired state it accepted last.
     accepted: u64,
     /// Numbers that it has rightly forgotten, of its present epoch.
@@ -72,21 +75,29 @@ struct Subject {
     /// Epochs of which two histories exist, because its database was set back: what it was like in them is not known to
     /// anybody.
     doubtful: Vec<u64>,
+    /// By epoch, what UPLINK has stored at some time.
+    uplinked: BTreeMap<u64, SeqRanges>,
+    /// The epoch of the hub's last receipt, if its agent has asked for it.
+    asked: Option<Option<u64>>,
+    /// LEDGER holds that two reports of it have one number: of the second it does not hold what it says.
+    forked: bool,
 }
 
 /// The observer.
 #[derive(Debug, Default)]
 pub(crate) struct Law {
     names: BTreeMap<DeviceKey, usize>,
-    subjects: Vec<Subject>,
+    subjects: Vec<ObservedDevice>,
     /// Reports in LEDGER.
     pub(crate) reports: u64,
     /// Outboxes are small.
     short_of_room: bool,
     inventions: Inventions,
+    /// Partitions that the hub does not listen to, as LEDGER says.
+    unheard: BTreeSet<u16>,
 }
 
-impl Held {
+impl EpochNumbers {
     fn all(&self) -> SeqRanges {
         let mut all = self.received.clone();
         all.extend(&self.coalesced);
@@ -95,7 +106,7 @@ impl Held {
     }
 }
 
-impl Subject {
+impl ObservedDevice {
     /// An incident says something of the device.
     fn accused(&self, what: &IncidentKind) -> Lawful {
         let IncidentKind::Clone { epoch, .. } = what else { return Ok(()) };
@@ -107,12 +118,12 @@ impl Subject {
 impl Law {
     /// The law for these devices.
     pub(crate) fn new(names: &BTreeMap<DeviceKey, usize>, short_of_room: bool) -> Self {
-        let subjects = names.iter().map(|_| Subject::default()).collect();
-        Self { names: names.clone(), subjects, reports: 0, short_of_room, inventions: Inventions::default() }
+        let subjects = names.iter().map(|_| ObservedDevice::default()).collect();
+        Self { names: names.clone(), subjects, short_of_room, ..Self::default() }
     }
 
     /// LEDGER was set back to this.
-    pub(crate) fn set_back(&mut self, ledger: &[Said]) -> Lawful {
+    pub(crate) fn set_back(&mut self, ledger: &[StoredFact]) -> Lawful {
         for subject in &mut self.subjects {
             for (epoch, held) in std::mem::take(&mut subject.held) {
                 subject.held_once.entry(epoch).or_default().extend(&held.all());
@@ -122,11 +133,18 @@ impl Law {
         }
         self.reports = 0;
         self.inventions = Inventions::default();
+        self.unheard.clear();
         ledger.iter().try_for_each(|said| self.stored(said))
     }
 
     /// LEDGER holds another fact. No number may be in it twice.
-    pub(crate) fn stored(&mut self, said: &Said) -> Lawful {
+    pub(crate) fn stored(&mut self, said: &StoredFact) -> Lawful {
+        if let (LedgerSubject::Hearing(partition), Fact::Hearing(fact)) = (&said.subject, &said.fact) {
+            match fact.state {
+                Hearing::Stopped => _ = self.unheard.insert(*partition),
+                Hearing::Resumed => _ = self.unheard.remove(partition),
+            }
+        }
         let Some(device) = said.subject.device().and_then(|key| self.names.get(key)).copied() else {
             return self.inventions.stored(said);
         };
@@ -145,7 +163,9 @@ impl Law {
             Fact::Liveness(fact) => {
                 let held = subject.held.entry(fact.epoch.get()).or_default();
                 held.head = held.head.max(fact.head);
-                subject.liveness = Some(fact.state);
+                if subject.liveness_epoch <= fact.epoch.get() || subject.liveness.is_none() {
+                    (subject.liveness, subject.liveness_epoch) = (Some(fact.state), fact.epoch.get());
+                }
                 return Ok(());
             }
             Fact::Desired(fact) => {
@@ -156,7 +176,10 @@ impl Law {
                 }
                 return Ok(());
             }
-            Fact::Incident(fact) => return subject.accused(&fact.what),
+            Fact::Incident(fact) => {
+                subject.forked |= matches!(fact.what, IncidentKind::SequenceFork { .. });
+                return subject.accused(&fact.what);
+            }
             Fact::Deadline(_) | Fact::Verdict(_) | Fact::Ownership(_) | Fact::Pulse(_) | Fact::Hearing(_) => {
                 return Ok(());
             }
@@ -186,9 +209,10 @@ impl Law {
 
     /// The hub tells a device what it holds: LEDGER or quarantine holds all of it.
     pub(crate) fn receipt(&self, device: usize, receipt: &Receipt) -> Lawful {
-        let held = self.subjects[device].held.get(&receipt.epoch.get()).map(Held::all).unwrap_or_default();
+        let held =
+            self.subjects[device].held.get(&receipt.epoch.get()).map(EpochNumbers::all).unwrap_or_default();
         let mut wrong = SeqRanges::new();
-        for (from, to) in receipt.missing.missing(receipt.through).iter() {
+        for (from, to) in receipt.covered().iter() {
             wrong.extend(&held.missing_within(from, to));
         }
         must(wrong.is_empty(), "a receipt covers what LEDGER holds", || format!("device {device} {wrong}"))
@@ -198,7 +222,8 @@ impl Law {
     /// short of room may forget what it keeps only for a hub that is set back: that was in LEDGER once.
     pub(crate) fn kept(&mut self, device: usize, epoch: Option<u64>, head: u64, kept: &SeqRanges) -> Lawful {
         let subject = &mut self.subjects[device];
-        let mut held = epoch.and_then(|epoch| subject.held.get(&epoch)).map(Held::all).unwrap_or_default();
+        let mut held =
+            epoch.and_then(|epoch| subject.held.get(&epoch)).map(EpochNumbers::all).unwrap_or_default();
         if let Some(once) =
             epoch.and_then(|epoch| subject.held_once.get(&epoch)).filter(|_| self.short_of_room)
         {
@@ -221,16 +246,62 @@ impl Law {
     pub(crate) fn told(&mut self, device: usize, epoch: Option<u64>, seq: u64, body: &Body) {
         let Body::Status(body) = body else { return };
         let (generation, state) = (body.generation, body.status.state);
-        let told = Told { deployment: body.deployment.clone(), generation, state };
+        let told = ReportedState { deployment: body.deployment.clone(), generation, state };
         self.subjects[device].history.entry(epoch.unwrap_or_default()).or_default().insert(seq, told);
     }
 
+    /// Records the state in a report of the history that LEDGER holds at the beginning.
+    pub(crate) fn reported_earlier(
+        &mut self,
+        device: usize,
+        (epoch, seq): (u64, u64),
+        deployment: DeploymentId,
+        state: State,
+    ) {
+        let told = ReportedState { deployment, generation: Generation::FIRST, state };
+        self.subjects[device].history.entry(epoch).or_default().insert(seq, told);
+    }
+
     /// A device has fixed its epoch: what it told before belongs to it.
-    pub(crate) fn epoch_fixed(&mut self, device: usize, epoch: u64) {
-        let history = &mut self.subjects[device].history;
-        if let Some(early) = history.remove(&0) {
-            history.insert(epoch, early);
+    pub(crate) fn epoch_fixed(&mut self, device: usize, epoch: u64, is_new: bool) -> Lawful {
+        let subject = &mut self.subjects[device];
+        if let Some(early) = subject.history.remove(&0) {
+            subject.history.insert(epoch, early);
         }
+        let is_above = subject.asked.is_some_and(|known| known.is_none_or(|known| known < epoch));
+        let law = "an epoch is fixed and a report goes after the hub's receipt";
+        must(is_above || !is_new, law, || format!("device {device} {epoch}, {:?}", subject.asked))
+    }
+
+    /// Checks that a device has asked for the hub's receipt when it sends a report.
+    pub(crate) fn sends_report(&self, device: usize) -> Lawful {
+        let law = "an epoch is fixed and a report goes after the hub's receipt";
+        must(self.subjects[device].asked.is_some(), law, || format!("device {device}"))
+    }
+
+    /// An agent starts: it has not asked for a receipt yet.
+    pub(crate) fn starts(&mut self, device: usize) {
+        self.subjects[device].asked = None;
+    }
+
+    /// An agent has asked for the hub's last receipt, which was of this epoch.
+    pub(crate) fn asked(&mut self, device: usize, epoch: Option<u64>) {
+        self.subjects[device].asked = Some(epoch);
+    }
+
+    /// UPLINK has stored a report that was sent under this number, at some time.
+    pub(crate) fn uplinked(&mut self, device: usize, (epoch, seq): (u64, u64)) {
+        self.subjects[device].uplinked.entry(epoch).or_default().insert(seq);
+    }
+
+    /// Checks that UPLINK has stored all rows that a device marks as sent.
+    pub(crate) fn marked(&self, device: usize, epoch: u64, seqs: &[u64]) -> Lawful {
+        let stored = self.subjects[device].uplinked.get(&epoch);
+        let lacks = |seq: &&u64| !stored.is_some_and(|stored| stored.contains(**seq));
+        let lacking: Vec<_> = seqs.iter().filter(lacks).collect();
+        must(lacking.is_empty(), "a device marks as sent what UPLINK has stored", || {
+            format!("device {device} {epoch} {lacking:?}")
+        })
     }
 
     /// A device accepts a desired state: none that is older than one it has accepted before.
@@ -269,20 +340,32 @@ impl Law {
         must(!fresh, "a silent device is not fresh", || format!("device {device}"))
     }
 
+    /// Whether a number of a device stands for two reports, as LEDGER says.
+    pub(crate) fn is_forked(&self, device: usize) -> bool {
+        self.subjects[device].forked
+    }
+
+    /// Whether the hub listens to a device's partition, as LEDGER says.
+    fn is_unheard(&self, key: &DeviceKey) -> bool {
+        self.unheard.contains(&partition_of(key))
+    }
+
     /// Numbers that LEDGER lacks of an epoch, up to a head.
     pub(crate) fn missing(&self, device: usize, epoch: u64, head: u64) -> SeqRanges {
-        let held = self.subjects[device].held.get(&epoch).map(Held::all).unwrap_or_default();
+        let held = self.subjects[device].held.get(&epoch).map(EpochNumbers::all).unwrap_or_default();
         held.missing(head)
     }
 
     /// A rollup that has read all of LEDGER: its accounts, counts and bounds.
     pub(crate) fn fold(&self, fleet: &Fleet, changed: impl Iterator<Item = ViewKey>) -> Lawful {
         let page = Page { after: None, limit: usize::MAX };
-        let lines = fleet
-            .devices_answer(None, &Default::default(), &page)
-            .map(|answer| answer.devices)
-            .unwrap_or_default();
+        let lines =
+            fleet.devices_answer(&Default::default(), &page).map(|answer| answer.devices).unwrap_or_default();
         lines.iter().try_for_each(|line| self.account(line))?;
+        for line in lines.iter().filter(|line| self.is_unheard(&line.key)) {
+            let law = "no device is fresh that the hub does not listen to";
+            must(line.freshness != Freshness::Fresh, law, || format!("{line:?}"))?;
+        }
         let lines: BTreeMap<_, _> = lines.into_iter().map(|line| (line.key.clone(), line)).collect();
         for key in changed {
             if let ViewKey::Deployment(id) = key {
@@ -321,7 +404,7 @@ impl Law {
         lines.iter().filter(|line| !line.leaving).try_for_each(|line| self.truth(line, &devices[&line.key]))
     }
 
-    /// What is said to be known of a standing is what the device was like at the number up to which it has spoken.
+    /// A known standing is the device's state at the number up to which it has reported.
     fn truth(&self, line: &StandingLine, device: &DeviceLine) -> Lawful {
         let (Some(epoch), Some(at)) = (device.epoch, self.names.get(&line.key)) else { return Ok(()) };
         let subject = &self.subjects[*at];
@@ -344,11 +427,21 @@ impl Law {
     }
 }
 
-impl Subject {
+impl ObservedDevice {
     fn targets(&self, id: &DeploymentId) -> Option<Generation> {
         let (_, retired, targets) = self.desired.as_ref()?;
         targets.get(id).copied().filter(|_| !retired)
     }
+}
+
+/// A receipt covers every number that an earlier one of the same epoch covered.
+pub(crate) fn receipt_goes_on(before: &Receipt, after: &Receipt) -> Lawful {
+    let mut lost = SeqRanges::new();
+    if before.epoch == after.epoch {
+        let covered = after.covered();
+        before.covered().iter().for_each(|(from, to)| _ = lost.extend(&covered.missing_within(from, to)));
+    }
+    must(lost.is_empty(), "a receipt takes nothing back", || format!("{lost}: {before:?}, then {after:?}"))
 }
 
 /// The bounds are what the lines say.

@@ -4,21 +4,18 @@
 use std::rc::Rc;
 
 use muster_contract::decode;
+use muster_contract::receipt::Receipt;
 use muster_contract::subjects::LedgerSubject;
 
 use super::agenda::SECOND;
 use super::device::{Downward, Upward};
 use super::hub::{Answer, Stored};
 use super::law::Lawful;
-use super::profile::Fault;
-use super::world::{Event, MORTALITY, World};
+use super::world::{Event, World};
 
 impl World {
     /// Something sets out for the hub, if there is a link.
     pub(crate) fn up(&mut self, device: usize, what: Upward) {
-        if self.storm && self.has(Fault::AgentCrash) && self.chance.u16(0..MORTALITY) == 0 {
-            return self.crash_agent(device);
-        }
         let (now, delay) = (self.agenda.now(), self.chance.i64(1..=self.profile.latency));
         let device_is = &mut self.devices[device];
         if let Some(connection) = device_is.connection {
@@ -41,12 +38,15 @@ impl World {
         let now = self.agenda.now();
         let over = self.devices[device].connection;
         if over != Some(connection) {
-            // What a broken connection still held may be sent over the next one, late; nobody waits for the answer.
-            let kept = self.chance.u8(0..3) == 0 && !matches!(what, Upward::Look);
-            if !kept {
+            // A message of a broken connection may be sent over the next one, late; nobody waits for the answer.
+            let is_kept = match &mut self.planned_agent_end {
+                Some(planned_end) => planned_end.delivers_next(),
+                None => self.chance.u8(0..3) == 0,
+            };
+            if !is_kept || matches!(what, Upward::Look) {
                 return;
             }
-            if over.is_none() {
+            if over.is_none() && self.planned_agent_end.is_none() {
                 let later = self.chance.i64(SECOND..20 * SECOND);
                 return self.agenda.after(later, Event::Up(device, connection, what));
             }
@@ -58,18 +58,23 @@ impl World {
                 self.hub.beat(now, device, bytes);
                 peek.epoch.into_iter().for_each(|epoch| self.law.heard(device, epoch));
                 self.devices[device].heard_at = Some(now);
+                self.devices[device].beat_at = Some(now);
+                self.expect_heartbeats(self.hub.partition(device));
             }
             Upward::Report { bytes, id, number, answer_to } => {
                 let before = self.hub.uplink_last();
                 let stored = Stored { device, bytes, number, at: self.hub.time(now), invented: false };
                 let answer = self.hub.report(now, &id, stored);
+                if let (Some((sent_as, _)), Answer::Stored(_)) = (answer_to, answer) {
+                    self.law.uplinked(device, sent_as);
+                }
                 if self.hub.uplink_last() > before {
                     self.devices[device].heard_at = Some(now);
                     number.into_iter().for_each(|(epoch, _)| self.law.heard(device, epoch));
                     self.expect_reports(self.hub.partition(device));
                 }
                 if over == Some(connection) {
-                    self.down(device, Downward::Answer(answer_to, answer));
+                    answer_to.into_iter().for_each(|(_, to)| self.down(device, Downward::Answer(to, answer)));
                 }
             }
         }
@@ -82,10 +87,12 @@ impl World {
         if let Some((desired, _)) = self.hub.desired[device].last().cloned() {
             self.down(device, Downward::Desired(desired));
         }
-        self.down(device, Downward::Looked);
+        let receipt = self.hub.receipts[device].as_ref();
+        let epoch = receipt.map(|bytes| decode::parse::<Receipt>(bytes).unwrap().epoch.get());
+        self.down(device, Downward::Looked(epoch));
     }
 
-    /// A receipt is published: whoever listens may hear it at once.
+    /// A receipt is published: a connected device may get it at once.
     pub(crate) fn push_receipt(&mut self, device: usize) {
         let heard = self.chance.u8(0..10) > 0;
         if let Some(receipt) = self.hub.receipts[device].clone().filter(|_| heard) {
@@ -98,10 +105,7 @@ impl World {
         let subject = LedgerSubject::Desired(self.devices[device].key.clone());
         match self.hub.fact(self.agenda.now(), subject, &bytes, None) {
             Answer::Refused | Answer::ShareFull => self.agenda.after(SECOND, Event::Source(device, bytes)),
-            Answer::Stored(_) => {
-                self.law.stored(self.hub.ledger.last().unwrap())?;
-                self.ledger_grew();
-            }
+            Answer::Stored(_) => self.stored_in_ledger()?,
         }
         Ok(())
     }

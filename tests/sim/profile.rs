@@ -1,6 +1,7 @@
-//! What kind of world a seed makes: how many devices, for how long, and which misfortunes how often.
+//! The kind of world that a seed makes: its number of devices, its duration, its faults and their rates.
 
 use fastrand::Rng;
+use muster_agent::relay::budget::Rate;
 use muster_contract::limits::UPLINK_SHARE;
 
 use super::agenda::{MINUTE, Millis, SECOND};
@@ -26,6 +27,10 @@ pub(crate) enum Fault {
     ClockJump,
     /// A workload ends by itself.
     WorkloadExit,
+    /// A workload of a device ends again and again, each time soon after it is ready.
+    Flap,
+    /// Every operation of a device fails and is retried, for minutes.
+    RetryLoop,
     /// The next report of a device is spoilt on its way.
     Spoil,
     /// The hub refuses to store for a while: an election, a full stream.
@@ -40,10 +45,16 @@ pub(crate) enum Fault {
     IngestCrash,
     /// Ingest loses its connection with facts under way.
     IngestCut,
+    /// Ingest stands still until another process has taken its partition, and goes on then.
+    IngestStall,
+    /// Ingest is dead for minutes: nobody listens to its partition.
+    IngestDead,
     /// UPLINK delivers again what is not acknowledged.
     Redeliver,
     /// A rollup dies.
     RollupCrash,
+    /// QUARANTINE is full for a while.
+    QuarantineFull,
     /// A hostile device invents deployments and epochs.
     Invention,
 }
@@ -51,7 +62,7 @@ pub(crate) enum Fault {
 impl Fault {
     /// All of them, with the seconds from one to the next of a kind where it is as frequent as it gets, a device where
     /// it is a device's.
-    pub(crate) const ALL: [(Self, Millis); 19] = [
+    pub(crate) const ALL: [(Self, Millis); 24] = [
         (Self::Cut, 90),
         (Self::Partition, 300),
         (Self::AgentCrash, 240),
@@ -61,6 +72,8 @@ impl Fault {
         (Self::DiskFull, 500),
         (Self::ClockJump, 400),
         (Self::WorkloadExit, 200),
+        (Self::Flap, 400),
+        (Self::RetryLoop, 400),
         (Self::Spoil, 600),
         (Self::Refusal, 120),
         (Self::BusRestart, 300),
@@ -68,8 +81,11 @@ impl Fault {
         (Self::HubClock, 600),
         (Self::IngestCrash, 150),
         (Self::IngestCut, 60),
+        (Self::IngestStall, 120),
+        (Self::IngestDead, 300),
         (Self::Redeliver, 60),
         (Self::RollupCrash, 150),
+        (Self::QuarantineFull, 200),
         (Self::Invention, 30),
     ];
 
@@ -78,6 +94,11 @@ impl Fault {
         (self as u8) < Self::Refusal as u8 && !matches!(self, Self::Partition)
     }
 }
+
+/// Devices from which on a world is a fleet.
+pub(crate) const FLEET: usize = 20;
+/// Devices of the largest worlds.
+pub(crate) const LARGEST: usize = 400;
 
 /// Shares of UPLINK that worlds have: the contract's, and such that are full again and again.
 const SHARES: [usize; 3] = [UPLINK_SHARE as usize, 8, 3];
@@ -91,6 +112,8 @@ pub(crate) struct Profile {
     pub(crate) sites: usize,
     /// Partitions of UPLINK.
     pub(crate) partitions: usize,
+    /// Facts that LEDGER holds at the beginning.
+    pub(crate) history: u64,
     /// Reports of one device that UPLINK holds.
     pub(crate) share: usize,
     /// Deployments there are to choose from.
@@ -103,6 +126,8 @@ pub(crate) struct Profile {
     pub(crate) outbox_rows: u64,
     /// Longest time a message takes on a device's link.
     pub(crate) latency: Millis,
+    /// The bits a second that a device may send.
+    pub(crate) uplink_limit: Option<Rate>,
     /// Time between two looks of ingest at what has passed.
     pub(crate) tick: Millis,
     /// Whether workloads fail to start now and then.
@@ -120,10 +145,12 @@ impl Profile {
     /// The world of a seed.
     pub(crate) fn draw(chance: &mut Rng) -> Self {
         let devices = match chance.u32(0..1000) {
-            0..600 => chance.usize(1..=3),
-            600..900 => chance.usize(4..=12),
-            900..990 => chance.usize(13..=60),
-            _ => chance.usize(100..=400),
+            0..500 => chance.usize(1..=3),
+            500..700 => chance.usize(4..=12),
+            700..970 => chance.usize(FLEET..=30),
+            970..990 => chance.usize(31..=60),
+            990..995 => chance.usize(61..=200),
+            _ => LARGEST,
         };
         let minutes = (60 / devices as Millis).clamp(3, 12);
         let frequent = chance.i64(1..=4);
@@ -136,12 +163,14 @@ impl Profile {
             faults: Fault::ALL.into_iter().filter_map(&mut fault).collect(),
             sites: chance.usize(1..=3),
             partitions: chance.usize(1..=3),
+            history: if chance.u8(0..8) == 0 { chance.u64(200..4_000) } else { 0 },
             share: SHARES[devices % SHARES.len()],
             deployments: chance.usize(1..=5),
-            storm: chance.i64(2..=minutes.max(3)) * MINUTE,
+            storm: if devices > 60 { MINUTE } else { chance.i64(2..=minutes) * MINUTE },
             edits_every: chance.i64(20..=240) * SECOND,
             outbox_rows: if chance.u8(0..4) == 0 { chance.u64(10..40) } else { 100_000 },
             latency: [20, 200, 2_000][chance.usize(0..3)],
+            uplink_limit: (chance.u8(0..6) == 0).then(|| "32kbit".parse().unwrap()),
             tick: chance.i64(1..=3) * SECOND,
             failures: chance.bool(),
         }

@@ -95,7 +95,7 @@ impl World {
         };
         let bytes: std::rc::Rc<[u8]> = to_bytes(&document).into();
         self.hub.desired[device].push((bytes.clone(), now));
-        self.wish(device);
+        self.announce_document(device);
         let (delay, heard) = (self.chance.i64(10..2 * SECOND), self.chance.u8(0..10) > 0);
         self.agenda.after(delay, Event::Source(device, bytes.clone()));
         if heard {

@@ -10,14 +10,15 @@ use muster_contract::view::AsOf;
 use muster_domain::fold::{DeviceRecord, Fleet, HearingState, Position};
 
 use super::agenda::SECOND;
-use super::hub::{Hub, Said};
+use super::hub::{Hub, StoredFact};
 use super::law::{Lawful, must};
+use super::tallies::Recount;
 use super::world::{Event, Sabotage, World};
 
 /// Facts folded at once.
 const BATCH: usize = 500;
 
-/// What is on a rollup's disk.
+/// A snapshot on a rollup's disk.
 #[derive(Debug, Default)]
 struct Snapshot {
     origin: u64,
@@ -29,17 +30,21 @@ struct Snapshot {
 /// A rollup.
 #[derive(Debug, Default)]
 pub(crate) struct Rollup {
-    /// What it knows.
+    /// Its fold.
     pub(crate) fleet: Fleet,
     origin: u64,
+    /// How far it has read: pulses and records of owners leave the views where they are.
+    read: u64,
     snapshot: Snapshot,
     /// Devices whose record the snapshot does not hold as it is.
     due: BTreeSet<DeviceKey>,
     expecting: bool,
+    /// A naive count of the facts that it has folded.
+    recount: Recount,
     changed: BTreeSet<ViewKey>,
 }
 
-fn apply(fleet: &mut Fleet, at: usize, said: &Said) {
+fn apply(fleet: &mut Fleet, at: usize, said: &StoredFact) {
     let position = Position { ledger_seq: at as u64 + 1, stored_at: said.at };
     fleet.apply(position, &said.subject, said.fact.clone());
 }
@@ -58,6 +63,11 @@ pub(crate) fn digests(fleet: &Fleet, views: &BTreeSet<ViewKey>) -> Vec<(ViewKey,
 }
 
 impl Rollup {
+    /// Which LEDGER it reads, and how far it has read.
+    pub(crate) const fn read(&self) -> (u64, u64) {
+        (self.origin, self.read)
+    }
+
     /// Makes everything since the last one part of the snapshot.
     fn save(&mut self, sloppy: bool) {
         if self.snapshot.origin != self.origin {
@@ -82,9 +92,10 @@ impl Rollup {
         self.due.clear();
         self.origin = self.snapshot.origin;
         let Some((as_of, digest)) = self.snapshot.at else {
-            self.fleet = Fleet::default();
+            (self.fleet, self.read) = (Fleet::default(), 0);
             return Ok(());
         };
+        self.read = as_of.ledger_seq;
         let parse = |text: &String| serde_json::from_str::<DeviceRecord>(text).unwrap();
         self.fleet =
             Fleet::restore(as_of, self.snapshot.hearing.clone(), self.snapshot.records.values().map(parse));
@@ -94,11 +105,26 @@ impl Rollup {
 }
 
 impl World {
+    /// Folds a part of the history, saves a snapshot of it, and restarts the rollup from there.
+    pub(crate) fn fold_history(&mut self, at: usize) {
+        let to = self.chance.usize(0..=self.hub.ledger.len());
+        let rollup = &mut self.rollups[at];
+        rollup.origin = self.hub.origin;
+        for (place, said) in self.hub.ledger.iter().enumerate().take(to) {
+            apply(&mut rollup.fleet, place, said);
+        }
+        rollup.save(false);
+        self.tally.snapshot_folds += 1;
+        let restarted = self.crash_rollup(at);
+        self.hold(restarted);
+    }
+
     /// LEDGER has more than the rollups have read.
     pub(crate) fn ledger_grew(&mut self) {
         for at in 0..self.rollups.len() {
             if !std::mem::replace(&mut self.rollups[at].expecting, true) {
-                let delay = self.chance.i64(10..=5 * SECOND);
+                let at_once = self.chance.bool();
+                let delay = self.chance.i64(if at_once { 1..=50 } else { 10..=5 * SECOND });
                 self.agenda.after(delay, Event::Fold(at));
             }
         }
@@ -111,13 +137,17 @@ impl World {
         let end = self.hub.ledger.len();
         if rollup.origin != self.hub.origin {
             rollup.origin = self.hub.origin;
-            rollup.fleet = Fleet::default();
+            (rollup.fleet, rollup.read, rollup.recount) = (Fleet::default(), 0, Recount::default());
         }
-        let from = (rollup.fleet.as_of().ledger_seq as usize).min(end);
+        let from = (rollup.read as usize).min(end);
         let to = end.min(from + BATCH);
         for place in from..to {
-            apply(&mut rollup.fleet, place, &self.hub.ledger[place]);
+            let said = &self.hub.ledger[place];
+            apply(&mut rollup.fleet, place, said);
+            let touched = rollup.recount.apply(said);
+            self.tally.view_checks += rollup.recount.check(&rollup.fleet, &touched)?;
         }
+        rollup.read = to as u64;
         rollup.changed.extend(rollup.fleet.take_changed_views());
         if to < end {
             rollup.expecting = true;
@@ -126,7 +156,9 @@ impl World {
         }
         let changed = std::mem::take(&mut self.rollups[at].changed);
         self.views.extend(changed.iter().cloned());
-        // A look at a large fleet is dear, and every fact of it is looked at by somebody soon.
+        let rollup = &mut self.rollups[at];
+        self.tally.view_checks += rollup.recount.check_all(&rollup.fleet)?;
+        // A look at every device of a large fleet is dear, and every fact of it is looked at by somebody soon.
         if self.devices.len() > 30 && self.chance.usize(0..self.devices.len()) > 10 {
             return Ok(());
         }
@@ -143,13 +175,18 @@ impl World {
 
     /// A rollup dies and goes on from its snapshot.
     pub(crate) fn crash_rollup(&mut self, at: usize) -> Lawful {
-        self.rollups[at].restart(self.sabotage == Sabotage::SnapshotsLoosely)?;
-        self.rollups[at].expecting = false;
+        let rollup = &mut self.rollups[at];
+        rollup.restart(self.sabotage == Sabotage::SnapshotsLoosely)?;
+        (rollup.expecting, rollup.recount) = (false, Recount::default());
+        if rollup.origin == self.hub.origin {
+            self.hub.ledger.iter().take(rollup.read as usize).for_each(|said| _ = rollup.recount.apply(said));
+            self.tally.view_checks += rollup.recount.check_all(&rollup.fleet)?;
+        }
         self.ledger_grew();
         Ok(())
     }
 
-    /// Whoever has read as far as the others says the same.
+    /// Rollups that have read equally far give the same views.
     pub(crate) fn compare(&self) -> Lawful {
         let rebuilt = rebuilt(&self.hub);
         let expected = digests(&rebuilt, &self.views);

@@ -5,7 +5,7 @@ use std::pin::pin;
 use std::task::{Context, Poll, Waker};
 
 use muster_agent::db::Db;
-use muster_agent::outbox::Body;
+use muster_agent::report::Body;
 use muster_contract::SeqRanges;
 
 /// Pages that no database of a simulated device reaches.
@@ -21,7 +21,7 @@ pub(crate) fn now<T>(future: impl Future<Output = T>) -> T {
 
 /// A new database.
 pub(crate) fn fresh() -> Db {
-    Db::in_memory(&muster_agent::app::schema()).unwrap()
+    Db::in_memory(&muster_agent::app::schema().tables).unwrap()
 }
 
 /// The numbers that the rows of an outbox have or declare.
@@ -81,7 +81,7 @@ impl Image {
 
     /// A new database with it, opened as an agent opens its own.
     pub(crate) fn restore(&self) -> Db {
-        Db::in_memory(&format!("{}{}", self.0, muster_agent::app::schema())).unwrap()
+        Db::in_memory(&format!("{}{}", self.0, muster_agent::app::schema().tables)).unwrap()
     }
 }
 

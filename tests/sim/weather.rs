@@ -1,12 +1,14 @@
 //! The weather: when misfortunes strike, what each does, and how it clears up.
 
-use super::agenda::{MINUTE, Millis, SECOND, moment};
-use super::ingest::Doom;
+use super::agenda::{MINUTE, Millis, SECOND};
+use super::ingest::EndKind;
 use super::law::Lawful;
 use super::profile::Fault;
 use super::rows::{self, Image, now};
 use super::world::{Event, World};
 
+/// Times that a workload ends in a row.
+const FLAPS: u32 = 8;
 /// Times that a device loses its memory.
 const LOSSES_MAX: u32 = 3;
 
@@ -21,7 +23,9 @@ impl World {
     /// A misfortune strikes.
     pub(crate) fn strike(&mut self, fault: Fault) -> Lawful {
         let device = self.chance.usize(0..self.devices.len());
-        let part = self.chance.usize(0..self.owners.len());
+        if !fault.is_a_devices() && fault != Fault::Partition {
+            return self.strike_hub(fault, device);
+        }
         let now_is = self.agenda.now();
         match fault {
             Fault::Cut => self.cut(device),
@@ -58,28 +62,60 @@ impl World {
                 self.devices[device].clock = self.chance.i64(-3 * 60 * MINUTE..3 * 60 * MINUTE);
             }
             Fault::WorkloadExit => self.workload_exits(device),
+            Fault::Flap => self.flap(device, FLAPS),
+            Fault::RetryLoop => {
+                self.devices[device].fails_until = now_is + self.chance.i64(MINUTE..5 * MINUTE);
+            }
             Fault::Spoil => self.devices[device].spoil = true,
+            _ => {}
+        }
+        Ok(())
+    }
+
+    /// A misfortune strikes the hub. A hostile device is in the partition of one that is not.
+    fn strike_hub(&mut self, fault: Fault, device: usize) -> Lawful {
+        let part = self.chance.usize(0..self.owners.len());
+        let now_is = self.agenda.now();
+        match fault {
             Fault::Refusal => {
                 let until = now_is + self.chance.i64(SECOND..30 * SECOND);
                 match self.chance.bool() {
                     true => self.hub.refuses_until.0 = until,
-                    false => self.hub.refuses_until.1 = until,
+                    false => {
+                        self.hub.refuses_until.1 = until;
+                        self.monitor.is_disturbed(until);
+                    }
                 }
             }
             Fault::BusRestart => self.restart_bus(),
             Fault::Restore => self.restore()?,
-            Fault::HubClock => self.hub.clock = self.chance.i64(-MINUTE..10 * MINUTE),
-            Fault::IngestCrash => self.owners[part].doom = Some(Doom::Crash),
-            Fault::IngestCut => self.owners[part].doom = Some(Doom::Cut),
+            Fault::HubClock => {
+                self.hub.clock = self.chance.i64(-MINUTE..10 * MINUTE);
+                self.monitor.is_disturbed(now_is);
+            }
+            Fault::IngestStall => self.stall_owner(part),
+            Fault::IngestDead => {
+                let delay = self.chance.i64(MINUTE..5 * MINUTE);
+                self.kill_owner_for(part, delay);
+            }
+            Fault::IngestCrash => self.owners[part].end_kind = Some(EndKind::Crash),
+            Fault::IngestCut => self.owners[part].end_kind = Some(EndKind::Cut),
             Fault::Redeliver => self.redeliver(part),
-            Fault::RollupCrash => self.crash_rollup(part % 2)?,
+            Fault::RollupCrash => {
+                self.monitor.is_disturbed(now_is);
+                self.crash_rollup(part % 2)?;
+            }
+            Fault::QuarantineFull => {
+                self.hub.quarantine.full_until = now_is + self.chance.i64(10 * SECOND..3 * MINUTE);
+            }
             Fault::Invention => self.invent(device),
+            _ => {}
         }
         Ok(())
     }
 
     /// A link breaks, mostly for a moment.
-    fn cut(&mut self, device: usize) {
+    pub(crate) fn cut(&mut self, device: usize) {
         let longest = [2 * SECOND, 30 * SECOND, 5 * MINUTE][self.chance.usize(0..3)];
         self.disconnect(device);
         self.agenda.after(self.chance.i64(100..longest), Event::Connect(device));
@@ -93,14 +129,15 @@ impl World {
         }
     }
 
-    /// An agent starts on whatever its disk holds.
+    /// An agent starts on its disk.
     pub(crate) fn start_device(&mut self, device: usize) -> Lawful {
         if self.devices[device].agent.is_some() {
             return Ok(());
         }
-        if self.chance.u8(0..8) == 0 {
-            self.devices[device].version += 1;
-            // The file is all there is: nothing that was in memory helps whoever starts on it.
+        let is_new_version = self.planned_agent_end.is_none() && self.chance.u8(0..8) == 0;
+        self.devices[device].version += u64::from(is_new_version);
+        if is_new_version || self.planned_agent_end.is_some() {
+            // The file is all there is: the agent that starts on it has nothing from memory.
             self.devices[device].disk = Image::of(&self.devices[device].disk).restore();
             rows::set_full(&self.devices[device].disk, self.devices[device].full);
         }
@@ -140,12 +177,25 @@ impl World {
         rows::set_full(&self.devices[device].disk, false);
     }
 
+    /// A workload ends, and will end again once it was ready for a moment.
+    pub(crate) fn flap(&mut self, device: usize, times: u32) {
+        self.workload_exits(device);
+        if times > 1 && self.storm {
+            let again = self.chance.i64(5 * SECOND..30 * SECOND);
+            self.agenda.after(again, Event::Flap(device, times - 1));
+        }
+    }
+
     fn break_connections(&mut self) {
         for device in 0..self.devices.len() {
             self.disconnect(device);
             let delay = self.chance.i64(SECOND..20 * SECOND);
             self.agenda.after(delay, Event::Connect(device));
+            // PRESENCE is in memory.
+            self.devices[device].beat_at = None;
         }
+        // A session without anything under way goes on, once LEDGER is seen; a LEDGER that is another ends the process.
+        (0..self.owners.len()).for_each(|part| self.cut_owner(part));
     }
 
     fn restart_bus(&mut self) {
@@ -153,19 +203,14 @@ impl World {
         let until = self.agenda.now() + self.chance.i64(0..5 * SECOND);
         self.hub.refuses_until = (until, until);
         self.break_connections();
-        for part in 0..self.owners.len() {
-            // Only what was under way makes an owner begin another session.
-            if !self.owners[part].is_idle() {
-                self.cut_owner(part);
-            }
-        }
     }
 
     fn restore(&mut self) -> Lawful {
         self.hub.restore();
+        self.high_water = Default::default();
         self.law.set_back(&self.hub.ledger)?;
+        self.monitor.set_back(&self.hub.ledger, self.agenda.now());
         self.break_connections();
-        (0..self.owners.len()).for_each(|part| self.kill_owner(part));
         for device in 0..self.devices.len() {
             if let Some((bytes, _)) = self.hub.desired[device].last().cloned() {
                 self.agenda.after(SECOND, Event::Source(device, bytes));
@@ -179,18 +224,18 @@ impl World {
     pub(crate) fn clear_up(&mut self) -> Lawful {
         self.storm = false;
         self.hub.refuses_until = (0, 0);
+        self.hub.quarantine.full_until = 0;
         for device in 0..self.devices.len() {
             self.free_disk(device);
             self.devices[device].spoil = false;
             // A clock that is wrong stays so; one that was set back makes the next epoch the harder.
             self.start_device(device)?;
             self.connect(device);
-            // What nobody can read is known again only with the next report of each deployment.
+            // A deployment in an unreadable report is known again only with its next report.
             while self.devices[device].hidden && !self.devices[device].running.is_empty() {
                 self.workload_exits(device);
             }
         }
-        debug_assert!(moment(self.agenda.now()) > moment(0));
         self.agenda.after(SECOND, Event::Review);
         Ok(())
     }

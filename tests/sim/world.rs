@@ -7,15 +7,23 @@ use std::fmt::Write as _;
 use std::rc::Rc;
 
 use fastrand::Rng;
+use muster_agent::outbox::NewReport;
+use muster_agent::relay::core::OrderRule as RelayRule;
 use muster_contract::DeviceKey;
+use muster_contract::partition::partition_of;
 use muster_contract::subjects::{LedgerSubject, ViewKey};
+use muster_domain::intake::Rejection;
+use muster_ingest::ledger_publisher::HighWater;
+use muster_ingest::metrics::Metrics;
+use muster_ingest::session::OrderRule;
 
 use super::agenda::{Agenda, MINUTE, Millis, SECOND};
 use super::device::{Chore, Device, Downward, Upward};
+use super::ends::PlannedEnd;
 use super::hub::Hub;
-use super::ingest::{Duty, Owner};
-use super::kills::Reaper;
+use super::ingest::{Owner, OwnerEvent};
 use super::law::{Breach, Law, Lawful};
+use super::monitor::Monitor;
 use super::profile::{Fault, Profile};
 use super::publisher::Wanted;
 use super::rollup::Rollup;
@@ -25,39 +33,37 @@ use super::rows;
 const EVENTS_MAX: u64 = 20_000_000;
 /// Time between two trims of UPLINK, two backups, two copies of a device's database, two reviews of a calm world.
 const EVERY: (Millis, Millis, Millis, Millis) = (2 * MINUTE, 3 * MINUTE, 2 * MINUTE, 10 * SECOND);
-/// One in so many effects is the last of whoever has it, where crashes are in the weather.
-pub(crate) const MORTALITY: u16 = 1_500;
+/// In a world with crashes, one in this many effects is the last one of its process.
+pub(crate) const EFFECTS_PER_END: u16 = 1_500;
 /// Events that are told of when something fails.
 const REMEMBERED: usize = 60;
 
-/// What a part of the world does wrong, to show that the law sees it.
+/// An error of a part of the world, to show that the law sees it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Sabotage {
     /// Nothing.
     None,
-    /// Ingest acknowledges a report before LEDGER has confirmed its fact.
-    AcksFirst,
-    /// Ingest takes a publication of unknown fate for stored.
-    TakesSilenceForConsent,
+    /// Ingest's session breaks a rule of order.
+    Breaks(OrderRule),
     /// Ingest starts without reading LEDGER.
     RemembersNothing,
     /// Ingest thinks that no report waits where none comes.
     TakesQuietForEmpty,
     /// Ingest gives every device a lease of a day.
     NeverDoubts,
+    /// An agent's relay breaks a rule of order.
+    RelayBreaks(RelayRule),
     /// A device forgets a report as soon as the bus has it.
     ForgetsOnAnswer,
     /// A device accepts desired states that it should refuse.
     ObeysTheOld,
-    /// Ingest refuses reports by the documents that it happens to know.
-    JudgesBeforeDocuments,
     /// Ingest lets a device speak of any deployment.
     LetsDevicesInvent,
     /// A rollup's snapshot lacks a device, and nobody looks.
     SnapshotsLoosely,
 }
 
-/// Whatever happens.
+/// An event of the world.
 #[derive(Debug, Clone)]
 pub(crate) enum Event {
     /// An agent's life does something.
@@ -67,26 +73,37 @@ pub(crate) enum Event {
     /// Something reaches a device over its connection.
     Down(usize, u64, Downward),
     /// The owner of a partition does something, in its life and session.
-    Duty(usize, u64, u64, Duty),
+    Owner(usize, u64, u64, OwnerEvent),
     /// The owner of a partition hears what a device shall run.
-    Wish(usize, u64, usize),
+    NewDocument(usize, u64, usize),
+    /// A rejected report reaches QUARANTINE.
+    Rejected {
+        /// The partition that it is from.
+        part: usize,
+        /// The life, session and connection of its owner.
+        from: (u64, u64, u64),
+        /// The report.
+        rejection: Rejection,
+    },
     /// A fact reaches LEDGER.
     Fact {
-        /// From which partition, life and session, and its place there.
+        /// The partition that it is from.
         part: usize,
-        /// See `part`.
-        life: u64,
-        /// See `part`.
-        term: u64,
-        /// See `part`.
+        /// The life, session and connection of its owner.
+        from: (u64, u64, u64),
+        /// Its number among the facts of the session.
         place: u64,
         /// Its subject.
         subject: LedgerSubject,
-        /// What it says.
+        /// The document.
         payload: Vec<u8>,
         /// Its message id.
         id: Option<String>,
     },
+    /// A process that stood still goes on.
+    Wake(usize),
+    /// A rollup looks at what the hub itself hears.
+    Monitor,
     /// A rollup reads on.
     Fold(usize),
     /// A rollup makes a snapshot.
@@ -97,10 +114,14 @@ pub(crate) enum Event {
     Source(usize, Rc<[u8]>),
     /// A misfortune.
     Strike(Fault, Millis),
+    /// A workload of a device ends again, so many times.
+    Flap(usize, u32),
     /// A device's link is back.
     Connect(usize),
     /// A device's agent starts.
     StartAgent(usize),
+    /// A device writes a report of a script.
+    Write(usize, Box<NewReport>),
     /// A device's disk has room again.
     DiskFree(usize),
     /// A copy of a device's database is made.
@@ -115,7 +136,7 @@ pub(crate) enum Event {
     Review,
 }
 
-/// What happened, in numbers.
+/// Counts of events, effects and checks.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct Tally {
     /// Events.
@@ -128,12 +149,30 @@ pub(crate) struct Tally {
     pub(crate) sent: u64,
     /// Reports refused because UPLINK held as much of their device as it may.
     pub(crate) share_full: u64,
+    /// Rejected reports for which QUARANTINE had no room.
+    pub(crate) no_room: u64,
     /// Reports in LEDGER.
     pub(crate) reports: u64,
-    /// What ingest made of reports, by outcome.
+    /// Reports by ingest's outcome.
     pub(crate) outcomes: BTreeMap<String, u64>,
+    /// Effects of ingest's sessions.
+    pub(crate) effects: u64,
+    /// Effects of the agents' relays.
+    pub(crate) relay_effects: u64,
+    /// Facts that LEDGER held at the beginning.
+    pub(crate) history: u64,
+    /// Starts of a rollup from a snapshot of those facts.
+    pub(crate) snapshot_folds: u64,
     /// Times LEDGER was read again.
     pub(crate) rewinds: u64,
+    /// Starts of ingest from a snapshot.
+    pub(crate) snapshot_starts: u64,
+    /// Facts about the hub's own reception, by their state.
+    pub(crate) hearing: BTreeMap<String, u64>,
+    /// Site views and fleet views held against LEDGER.
+    pub(crate) view_checks: u64,
+    /// Times another law was asked.
+    pub(crate) checks: u64,
     /// Times a rollup's views were held against the truth.
     pub(crate) folds: u64,
     /// Misfortunes by kind.
@@ -155,21 +194,33 @@ pub(crate) struct World {
     pub(crate) wanted: Vec<Wanted>,
     pub(crate) owners: Vec<Owner>,
     pub(crate) rollups: Vec<Rollup>,
+    pub(crate) monitor: Monitor,
+    /// How far owners know LEDGER to reach: they are of one process here, each with a life of its own.
+    pub(crate) high_water: HighWater,
+    pub(crate) metrics: Metrics,
     /// Every view that ever was.
     pub(crate) views: BTreeSet<ViewKey>,
     pub(crate) law: Law,
     pub(crate) tally: Tally,
     /// There is bad weather.
     pub(crate) storm: bool,
-    /// Somebody waits for ingest, step by step.
-    pub(crate) reaper: Option<Reaper>,
+    /// Ends ingest after one of its steps.
+    pub(crate) planned_end: Option<PlannedEnd>,
+    /// Ends an agent before one of its relay's effects.
+    pub(crate) planned_agent_end: Option<PlannedEnd>,
     /// Operations begun.
     pub(crate) operations: u64,
     /// Reports of hostile devices.
     pub(crate) inventions: u64,
     breach: Option<Breach>,
-    /// What happened last, where somebody wants to read it.
+    /// The last events, where they are traced.
     trace: Option<Vec<String>>,
+}
+
+/// The name of a device of a site, in a partition as the contract says.
+fn key_of(at: usize, site: usize, part: usize) -> DeviceKey {
+    let mut names = (0..).map(|number| format!("s{site}/d{at:03}-{number}").parse::<DeviceKey>().unwrap());
+    names.find(|key| usize::from(partition_of(key)) == part).unwrap()
 }
 
 impl World {
@@ -184,7 +235,7 @@ impl World {
 
     /// A world in which nothing happens yet.
     pub(crate) fn of(chance: Rng, profile: Profile, sabotage: Sabotage, trace: bool) -> Self {
-        let key = |at: usize| format!("s{}/d{at:03}", at % profile.sites).parse::<DeviceKey>().unwrap();
+        let key = |at: usize| key_of(at, at % profile.sites, at % profile.partitions);
         let names: BTreeMap<_, _> = (0..profile.devices).map(|at| (key(at), at)).collect();
         Self {
             hub: Hub::new(profile.devices, profile.partitions, profile.share),
@@ -192,12 +243,16 @@ impl World {
             wanted: (0..profile.devices).map(|_| Wanted::default()).collect(),
             owners: (0..profile.partitions).map(|_| Owner::new()).collect(),
             rollups: vec![Rollup::default(), Rollup::default()],
+            monitor: Monitor::default(),
+            high_water: HighWater::default(),
+            metrics: Metrics::default(),
             views: BTreeSet::from([ViewKey::Fleet]),
             law: Law::new(&names, profile.is_short_of_room()),
             tally: Tally { devices: profile.devices as u64, ..Tally::default() },
             agenda: Agenda::new(),
             storm: true,
-            reaper: None,
+            planned_end: None,
+            planned_agent_end: None,
             operations: 0,
             inventions: 0,
             breach: None,
@@ -217,11 +272,16 @@ impl World {
             self.agenda.at(self.chance.i64(0..EVERY.2), Event::Copy(device));
         }
         for part in 0..self.owners.len() {
-            self.agenda.at(self.chance.i64(0..20 * SECOND), Event::Duty(part, 0, 0, Duty::Start));
+            self.agenda.at(self.chance.i64(0..20 * SECOND), Event::Owner(part, 0, 0, OwnerEvent::Start));
         }
         for rollup in 0..self.rollups.len() {
             self.agenda.at(self.chance.i64(0..30 * SECOND), Event::Snapshot(rollup));
         }
+        if self.profile.history > 0 {
+            let remembered = self.begin_with_history();
+            self.hold(remembered);
+        }
+        self.agenda.at(0, Event::Monitor);
         for (fault, mean) in self.profile.faults.clone() {
             self.next_strike(fault, mean);
         }
@@ -251,6 +311,9 @@ impl World {
             }
         }
         self.tally.virtual_ms = self.agenda.now();
+        let reports = self.metrics.partition(0);
+        self.tally.outcomes =
+            reports.reports().map(|(outcome, count)| (format!("{outcome:?}"), count)).collect();
         self.tally.reports = self.law.reports;
         self.tally.fingerprint = self.hub.fingerprint();
         Ok(())
@@ -269,19 +332,22 @@ impl World {
                     self.arrives_at_device(device, what)?;
                 }
             }
-            Event::Duty(part, life, term, duty) => {
-                if self.owners[part].life == life || matches!(duty, Duty::Acknowledge(..)) {
-                    self.do_duty(part, term, duty)?;
+            Event::Owner(part, life, term, duty) => {
+                if self.owners[part].life == life || matches!(duty, OwnerEvent::Acknowledge(..)) {
+                    self.handle_owner_event(part, term, duty)?;
                 }
             }
-            Event::Wish(part, life, device) => {
+            Event::NewDocument(part, life, device) => {
                 if self.owners[part].life == life {
-                    self.do_duty(part, self.owners[part].term, Duty::Wish(device))?;
+                    self.handle_owner_event(part, self.owners[part].term, OwnerEvent::NewDocument(device))?;
                 }
             }
-            Event::Fact { part, life, term, place, subject, payload, id } => {
-                self.fact_arrives(part, life, term, place, subject, &payload, id)?;
+            Event::Rejected { part, from, rejection } => self.rejected_arrives(part, from, &rejection)?,
+            Event::Fact { part, from, place, subject, payload, id } => {
+                self.fact_arrives(part, (from, place), subject, &payload, id)?;
             }
+            Event::Wake(part) => self.wake_former(part)?,
+            Event::Monitor => self.monitor()?,
             Event::Fold(rollup) => self.fold(rollup)?,
             Event::Snapshot(rollup) => {
                 self.snapshot(rollup);
@@ -296,8 +362,10 @@ impl World {
                 self.next_strike(fault, mean);
             }
             Event::Strike(..) => {}
+            Event::Flap(device, times) => self.flap(device, times),
             Event::Connect(device) => self.connect(device),
             Event::StartAgent(device) => self.start_device(device)?,
+            Event::Write(device, entry) => self.write(device, Some(*entry)),
             Event::DiskFree(device) => self.free_disk(device),
             Event::Copy(device) => {
                 self.copy(device);
@@ -305,8 +373,8 @@ impl World {
             }
             Event::Trim => {
                 self.hub.trim();
-                if self.reaped() {
-                    self.fell(0);
+                if self.ends_now() {
+                    self.end_owner(0);
                 }
                 self.agenda.after(EVERY.0, Event::Trim);
             }
@@ -339,8 +407,8 @@ impl World {
 
     /// Whether ingest dies right now.
     pub(crate) fn strikes(&mut self) -> bool {
-        let by_lot = self.storm && self.has(Fault::IngestCrash) && self.chance.u16(0..MORTALITY) == 0;
-        self.reaped() || by_lot
+        let by_lot = self.storm && self.has(Fault::IngestCrash) && self.chance.u16(0..EFFECTS_PER_END) == 0;
+        self.ends_now() || by_lot
     }
 
     fn remember(&mut self, event: &Event) {

@@ -7,14 +7,15 @@
 use std::sync::Arc;
 
 use muster_agent::app::schema;
-use muster_agent::connection::Keeper;
+use muster_agent::connection::ConnectionSupervisor;
 use muster_agent::db::Db;
 use muster_agent::metrics::Metrics;
-use muster_agent::outbox::{Body, CapabilitiesBody, Effect, Entry, Limits, Outbox, StatusBody, Summary};
+use muster_agent::outbox::{Limits, NewReport, Outbox, RecordChange, Summary};
 use muster_agent::relay::Relay;
 use muster_agent::relay::budget::{Budget, Rate};
-use muster_agent::relay::sending::{Sending, Window};
-use muster_agent::schedule::Phase;
+use muster_agent::relay::core::RelayCore;
+use muster_agent::report::{Body, CapabilitiesBody, StatusBody};
+use muster_agent::schedule::SchedulePhase;
 use muster_bus::{Bus, BusConfig};
 use muster_contract::canonical::Digest;
 use muster_contract::desired::{
@@ -74,16 +75,16 @@ impl Backlog {
             labels: Default::default(),
             agent_version: "test".to_owned(),
         });
-        let first = Entry { body: capabilities, effect: Effect::None };
+        let first = NewReport { body: capabilities, change: RecordChange::None };
         outbox.append(Arc::new(vec![first])).await.unwrap();
         Self { device, outbox, desired: Arc::new(desired(deployments)), _dir: dir }
     }
 
     /// Writes reports of `(deployment, state)`, all seen at `at`.
     pub async fn tell(&self, at: Timestamp, reports: impl IntoIterator<Item = (usize, State)>) {
-        let entry = |(deployment, state)| Entry {
+        let entry = |(deployment, state)| NewReport {
             body: Body::Status(status(&self.desired.deployments[deployment], state, at)),
-            effect: Effect::None,
+            change: RecordChange::None,
         };
         let mut reports = reports.into_iter().map(entry).peekable();
         while reports.peek().is_some() {
@@ -111,23 +112,20 @@ impl Backlog {
     pub fn send(&self, settings: BusConfig, limit: Option<Rate>) -> Sender {
         let (connection, connected) = watch::channel(None);
         let (_, desired) = watch::channel(Some(Arc::clone(&self.desired)));
-        let (_, greeted) = watch::channel(true);
-        let (open, phase) = watch::channel(Phase::Open);
+        let (_, receipt_fetched) = watch::channel(true);
+        let (open, phase) = watch::channel(SchedulePhase::Open);
         let relay = Relay {
             device: self.device.clone(),
             outbox: self.outbox.clone(),
             clock: Arc::new(SystemClock),
-            heartbeat: HEARTBEAT,
             desired,
-            trouble: watch::channel(None).1,
-            greeted,
+            storage_failure: watch::channel(None).1,
+            receipt_fetched,
             metrics: Metrics::default(),
-            chance: fastrand::Rng::new(),
-            sending: Sending::new(Window::default()),
-            budget: Budget::new(limit, Instant::now()),
-            batches: true,
+            core: RelayCore::new(HEARTBEAT, Budget::new(limit, Instant::now()), fastrand::Rng::new()),
         };
-        let keeper = Keeper { settings, phase, connected: connection, chance: fastrand::Rng::new() };
+        let keeper =
+            ConnectionSupervisor { settings, phase, connected: connection, rng: fastrand::Rng::new() };
         let stop = CancellationToken::new();
         let working = stop.clone();
         let work = tokio::spawn(async move {

@@ -52,7 +52,7 @@ pub struct Fence {
 impl Fence {
     /// The one of a partition whose owner has written this record.
     pub fn of(partition: u16, sequence: u64) -> Self {
-        Self { subject: LedgerSubject::Owner { partition, lane: 0 }.to_string(), sequence }
+        Self { subject: LedgerSubject::Owner { partition, fence: 0 }.to_string(), sequence }
     }
 }
 

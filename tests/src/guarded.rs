@@ -27,6 +27,7 @@ pub struct Guarded {
     dir: TempDir,
     authority: Option<PathBuf>,
     leaf_port: u16,
+    websocket_port: u16,
     monitor_port: Option<u16>,
 }
 
@@ -96,9 +97,10 @@ impl Guarded {
         // The server reads an included file from beside its own configuration.
         let name = dir.path().file_name().unwrap().to_str().unwrap();
         let mut more = format!("include \"../{name}/auth/nats-server.conf\"\n");
+        let websocket_port = free_port();
         let authority = tls.then(|| {
             let (authority, lines) = certified(dir.path());
-            more += &lines;
+            more += &format!("{lines}websocket {{ listen: \"127.0.0.1:{websocket_port}\"\n{lines}}}\n");
             authority
         });
         let leaf_port = free_port();
@@ -110,7 +112,7 @@ impl Guarded {
             more += &format!("http: \"127.0.0.1:{port}\"\n");
         }
         let server = Server::start_with(Setup { more, ..Setup::default() });
-        Self { server, dir, authority, leaf_port, monitor_port }
+        Self { server, dir, authority, leaf_port, websocket_port, monitor_port }
     }
 
     /// Where the servers of sites come in.
@@ -146,6 +148,11 @@ impl Guarded {
     pub fn url(&self) -> String {
         let scheme = if self.authority.is_some() { "tls" } else { "nats" };
         format!("{scheme}://127.0.0.1:{}", self.server.port())
+    }
+
+    /// The address for WebSocket of a hub with TLS.
+    pub fn websocket_url(&self) -> String {
+        format!("wss://127.0.0.1:{}", self.websocket_port)
     }
 
     /// The credentials of a role, as they were made at the beginning.
@@ -214,7 +221,7 @@ impl Guarded {
     fn settings(&self, creds: PathBuf, config: BusConfig) -> BusConfig {
         BusConfig {
             creds: Some(creds),
-            creds_look: Duration::from_millis(100),
+            creds_check_interval: Duration::from_millis(100),
             tls_ca: self.authority.clone(),
             reconnect_max: Duration::from_millis(100),
             ..config

@@ -10,7 +10,7 @@ use muster_contract::Timestamp;
 use muster_contract::limits::REASSERT_AFTER;
 use muster_ingest::config::Cli;
 use muster_service::clock::Clock;
-use muster_service::life::{Drained, Life};
+use muster_service::supervisor::{Drained, Supervisor};
 
 use crate::wait::soon;
 
@@ -29,7 +29,7 @@ impl Clock for Later {
 
 /// An ingest that goes by such a clock, in this process.
 #[derive(Debug)]
-pub struct LaterIngest(Life);
+pub struct LaterIngest(Supervisor);
 
 impl LaterIngest {
     /// Starts it; there is no other.
@@ -39,9 +39,9 @@ impl LaterIngest {
     /// Where it does not start.
     pub async fn start(url: &str) -> Self {
         let words = ["muster-ingest", "--nats-url", url, "--lease", "1s"];
-        let (config, life) = (Cli::try_parse_from(words).unwrap().check().unwrap(), Life::new());
-        soon("an ingest", muster_ingest::app::start_by(Arc::new(Later), config, &life)).await.unwrap();
-        Self(life)
+        let (config, supervisor) = (Cli::try_parse_from(words).unwrap().check().unwrap(), Supervisor::new());
+        soon("an ingest", muster_ingest::app::start_by(Arc::new(Later), config, &supervisor)).await.unwrap();
+        Self(supervisor)
     }
 
     /// Ends it, with everything it has said in LEDGER.

@@ -3,8 +3,8 @@
 //! [`story`], what is told about one; [`guarded`], a hub with real rights over [`tls`], [`mod@hostile`], the same under
 //! attack, and [`leaf`], a site with a server of its own; [`raw`], a client without scruples; [`containers`], the engine and a fleet on it; [`backlog`], a device with
 //! much to tell, [`mod@ledger`], a fleet that has told it, [`envelope`], what its messages carry, and
-//! [`thin`], a link for it;
-//! [`wait`], waiting for facts; [`golden`] files; [`python`], examples in another language; [`schemas`], the documents of
+//! [`thin`], a link for it; [`reconnect`], a real agent that was offline for long;
+//! [`wait`], waiting for facts; [`golden`] files; [`mod@not_run`], what a test could not try; [`python`], examples in another language; [`schemas`], the documents of
 //! `schemas/` as the code has them; [`streams`], changed behind the backs of those who use them; [`watching`], a watch that
 //! runs beside a system; [`incidents`], what services report; [`later`], an ingest to which everything is old; and [`mod@bench`], what is measured and how it is told.
 //!
@@ -16,6 +16,7 @@ pub mod cluster;
 pub mod command;
 pub mod containers;
 pub mod envelope;
+pub mod example;
 pub mod golden;
 pub mod guarded;
 pub mod hostile;
@@ -25,9 +26,11 @@ pub mod leaf;
 pub mod ledger;
 pub mod limits;
 pub mod monitor;
+pub mod not_run;
 pub mod older;
 pub mod python;
 pub mod raw;
+pub mod reconnect;
 pub mod schemas;
 pub mod server;
 pub mod story;

@@ -94,7 +94,7 @@ fn move_user(dir: &Path, role: &str, hub: &str) {
     let mut user = claims(creds::token(&text).unwrap());
     user["nats"]["issuer_account"] = hub.into();
     let token = jwt::sign(&seed(&dir.join(format!("signers/{role}.seed"))), user).unwrap();
-    fs::write(&file, creds::written(&token, creds::seed(&text).unwrap())).unwrap();
+    fs::write(&file, creds::to_text(&token, creds::seed(&text).unwrap())).unwrap();
 }
 
 /// HUB with the signing keys of people, and neither READERS nor PEOPLE.

@@ -18,7 +18,7 @@ use muster_contract::fact::Fact;
 use muster_contract::subjects::ViewKey;
 use muster_service::error::chain;
 use muster_simulator::child::{Child, Spec, sweep};
-use muster_simulator::disk::{Disk, UNSHOCKED};
+use muster_simulator::disk::Disk;
 use muster_simulator::hub::Hub;
 pub use muster_simulator::ledger::Entry;
 use muster_simulator::ledger::{self, Rebuild};
@@ -120,16 +120,10 @@ impl System {
         self.start_process(Spec { name: name.to_owned(), ..spec });
     }
 
-    /// Starts the agent of a device that keeps its things on a small disk, which can be filled.
+    /// Starts the agent of a device on a small disk, which can be filled where this system allows mounts.
     pub fn start_agent_on_a_small_disk(&mut self, key: &DeviceKey) -> Disk {
         let disk = Disk::small(&self.device_dir(key)).unwrap();
-        let mut spec = self.agent_spec(key, &self.device_dir(key), self.address(), &[]);
-        if matches!(disk, Disk::Limited) {
-            let [shell, rest @ ..] = UNSHOCKED.map(str::to_owned);
-            spec.args =
-                rest.into_iter().chain([spec.program.display().to_string()]).chain(spec.args).collect();
-            spec.program = shell.into();
-        }
+        let spec = self.agent_spec(key, &self.device_dir(key), self.address(), &[]);
         self.start_process(spec);
         disk
     }

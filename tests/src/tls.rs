@@ -1,4 +1,5 @@
-//! A certificate for 127.0.0.1 from an authority of its own, made when a test runs.
+//! A certificate for 127.0.0.1 from an authority of its own, made when a test runs. It names localhost, too: nats.js checks
+//! that name where the address is an IP address.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -20,7 +21,8 @@ pub fn certified(folder: &Path) -> (PathBuf, String) {
 
     let (key, issuer) =
         (rcgen::KeyPair::generate().expect("a key"), rcgen::Issuer::new(authority, authority_key));
-    let certificate = rcgen::CertificateParams::new(vec!["127.0.0.1".to_owned()]).expect("a name");
+    let certificate =
+        rcgen::CertificateParams::new(["127.0.0.1", "localhost"].map(str::to_owned)).expect("a name");
     let signed = certificate.signed_by(&key, &issuer).expect("a certificate");
     fs::write(folder.join("cert.pem"), signed.pem()).expect("a writable folder");
     fs::write(folder.join("key.pem"), key.serialize_pem()).expect("a writable folder");

@@ -4,7 +4,7 @@
 #![allow(clippy::unwrap_used, reason = "a failure here is the test's result")]
 
 use bytes::Bytes;
-use muster_bus::{Bus, Call, Fault, Outgoing};
+use muster_bus::{Bus, Call, Fault, Outgoing, Responder};
 use muster_contract::DeviceKey;
 use muster_contract::query::{DevicesAnswer, ErrorCode, Query};
 use muster_contract::view::content_digest;
@@ -105,7 +105,7 @@ async fn a_table_is_what_render_makes_of_the_answer() {
     let said = hub.muster(&["status"]).await;
     assert!(said.out.contains("packet-tap") && said.out.contains("2-5 of 6"), "{}", said.out);
     let said = hub.muster(&["status", "--site", "plant7"]).await;
-    assert!(said.out.ends_with("Deployments that plant7 has a part in, each counted over all sites.\n"));
+    assert!(said.out.ends_with("Counted at plant7 alone.\n"));
     assert!(!said.out.contains('\u{1b}'), "what is no terminal gets no colours");
 }
 
@@ -137,32 +137,25 @@ async fn a_view_that_never_comes_is_missed_after_the_timeout() {
     assert!(said.out.contains("view site.plant7 is not in the bucket"), "{}", said.out);
 }
 
+/// An ingest that holds nothing in quarantine.
+async fn empty_quarantine(bus: &Bus) -> Responder {
+    let answer = |_: &[u8]| r#"{"reports":[],"devices":[]}"#.into();
+    bus.respond("muster.ingest.quarantine.*", answer).await.unwrap()
+}
+
 #[tokio::test]
-async fn quarantine_is_read_from_the_ledger() {
+async fn what_became_of_rejected_reports_is_read_from_the_ledger() {
     let hub = played().await;
+    let _ingest = empty_quarantine(&hub.bus).await;
     assert_eq!(hub.muster(&["quarantine", "list"]).await.out, "Nothing is in quarantine.\n");
-    let numbered = example("QuarantineFact.with-a-number");
-    let first = publish(&hub, "muster.quarantine.plant7.press-4", &numbered).await;
+    let dropped = example("QuarantineVerdict.dropped");
+    let seq = publish(&hub, "muster.verdict.plant7.press-4", &dropped).await;
     publish(&hub, "muster.incident.plant7.press-4", &example("Incident.gap")).await;
-    let other = publish(&hub, "muster.quarantine._._", &example("QuarantineFact.without-a-number")).await;
-
-    let said = hub.muster(&["quarantine", "list", "--format", "json"]).await;
+    let said = hub.muster(&["quarantine", "list", "--settled", "--format", "json"]).await;
     let list: Value = serde_json::from_str(&said.out).unwrap();
-    let seqs: Vec<_> = list["messages"].as_array().unwrap().iter().map(|one| &one["ledgerSeq"]).collect();
-    assert_eq!(seqs, [&json!(first), &json!(other)]);
-    assert_eq!(list["messages"][0]["fact"], numbered);
-    let said = hub.muster(&["quarantine", "list", "--limit", "1"]).await;
-    assert!(said.out.contains("2 messages in quarantine; the newest 1 are shown"), "{}", said.out);
-    let said = hub.muster(&["quarantine", "list", "--device", "plant7/press-4"]).await;
-    assert!(said.out.contains("1 message in quarantine"), "{}", said.out);
-
-    let said = hub.muster(&["quarantine", "show", &first.to_string()]).await;
-    assert!(said.out.contains("\"epoch\":1787392800,\"seq\":44"), "{}", said.out);
-    for seq in [first + 1, other + 1, 4711] {
-        let said = hub.muster(&["quarantine", "show", &seq.to_string()]).await;
-        assert_eq!(said.code, 1, "{}", said.out);
-        assert!(said.err.contains(&format!("ledger {seq} is no message in quarantine")), "{}", said.err);
-    }
+    assert_eq!((&list["settled"]["dropped"], &list["verdicts"][0]["ledgerSeq"]), (&json!(1), &json!(seq)));
+    let said = hub.muster(&["quarantine", "list"]).await;
+    assert!(said.out.contains("Earlier: 0 let in, 1 dropped, 0 expired."), "{}", said.out);
 }
 
 #[tokio::test]
@@ -175,20 +168,22 @@ async fn a_ledger_that_falls_silent_is_not_waited_for_longer_than_any_answer() {
     let config = muster_bus::BusConfig { url: url("hub"), ..server.config("hub") };
     let bus = Bus::connect(config, &CancellationToken::new()).await.unwrap();
     bus.converge().await.unwrap();
-    let fact = example("QuarantineFact.with-a-number").to_string();
-    bus.publish(Outgoing::new("muster.quarantine.plant7.press-4", fact)).await.unwrap();
+    let fact = example("QuarantineVerdict.dropped").to_string();
+    bus.publish(Outgoing::new("muster.verdict.plant7.press-4", fact)).await.unwrap();
+    let _ingest = empty_quarantine(&bus).await;
     let url = url("deaf");
     let list = muster(&url, &["--timeout", "2s", "quarantine", "list"]);
     let said = soon("the end of the list", list).await;
     assert_eq!(said.code, 2);
     let err = said.err;
-    assert!(err.contains("reading muster.quarantine.> of LEDGER: nothing more came within 2s"), "{err}");
+    assert!(err.contains("reading muster.verdict.> of LEDGER: nothing more came within 2s"), "{err}");
     assert!(err.contains("after 0 messages; ask again") && err.contains("--timeout"), "{err}");
 }
 
 #[tokio::test]
 async fn a_device_nobody_heard_of_has_no_empty_quarantine() {
     let hub = played().await;
+    let _ingest = empty_quarantine(&hub.bus).await;
     let said = hub.muster(&["quarantine", "list", "--device", "plant7/press-5"]).await;
     let words = "muster: never heard of plant7/press-5; did you mean plant7/press-4 or plant7/press-9?\n";
     assert_eq!((said.code, said.out.as_str(), said.err.as_str()), (1, "", words));
@@ -211,7 +206,11 @@ async fn a_site_without_deployments_is_not_said_to_have_a_part_in_some() {
     let hub = played().await;
     let said = hub.muster(&["status", "--site", "plant9"]).await;
     assert_eq!((said.code, said.err.as_str()), (0, ""));
-    assert!(said.out.starts_with("plant9 has a part in no deployment; as of ledger "), "{}", said.out);
+    assert!(
+        said.out.starts_with("No deployment is targeted or leaving at plant9; as of ledger "),
+        "{}",
+        said.out
+    );
     assert_eq!(said.out.lines().count(), 1, "{}", said.out);
 }
 
@@ -389,7 +388,7 @@ fn answer(call: &Call) -> Result<Bytes, Fault> {
     let query: Query = serde_json::from_slice(&call.payload).unwrap_or_default();
     let mut devices = example("DevicesAnswer.two");
     let answer = match call.endpoint {
-        "deployments" if query.site.as_ref().is_some_and(|site| site.as_str() == "plant9") => {
+        "deployments" if query.site.only().is_some_and(|site| site.as_str() == "plant9") => {
             json!({ "asOf": devices["asOf"], "deployments": [] })
         }
         "deployments" => example("DeploymentsAnswer.two"),
@@ -414,7 +413,9 @@ fn answer(call: &Call) -> Result<Bytes, Fault> {
             return Err(refused(ErrorCode::NotFound, "site 'plant8' has no devices; did you mean plant7?"));
         }
         "filtered" => example("StatusAnswer.four-targets"),
-        "site" if query.site.is_some_and(|site| site.as_str() == "plant7") => example("SiteView.plant7"),
+        "site" if query.site.only().is_some_and(|site| site.as_str() == "plant7") => {
+            example("SiteView.plant7")
+        }
         "fleet" => example("FleetView.fleet"),
         "labels" => json!({ "asOf": devices["asOf"], "labels": [] }),
         "views" => json!({ "asOf": devices["asOf"], "views": [] }),

@@ -105,10 +105,10 @@ async fn a_message_that_cannot_be_let_in_is_found_with_its_reason() {
     let message = system
         .eventually("the poison is in quarantine", async || {
             let list = json(&system, &["quarantine", "list", "--device", DEVICES[0]], 0).await;
-            list["messages"].get(0).cloned().ok_or_else(|| list.to_string())
+            list["reports"].get(0).cloned().ok_or_else(|| list.to_string())
         })
         .await;
-    let number = message["ledgerSeq"].to_string();
+    let number = message["quarantineSeq"].to_string();
     let shown = said(&system, &["quarantine", "show", &number], 0).await;
     assert!(shown.contains(poison) && shown.contains("missing field"), "{shown}");
     system

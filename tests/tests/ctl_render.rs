@@ -3,13 +3,12 @@
 
 #![allow(clippy::unwrap_used, reason = "a failure here is the test's result")]
 
-use std::collections::BTreeSet;
 use std::path::PathBuf;
 
 use muster_contract::Timestamp;
-use muster_contract::fact::QuarantineFact;
+use muster_contract::quarantine::{HeldReport, QuarantineAnswer, RejectedReport, RejectionCode};
 use muster_contract::query::{
-    DeploymentAnswer, DeploymentsAnswer, DeviceAnswer, DevicesAnswer, PublishAnswer,
+    DeploymentAnswer, DeploymentsAnswer, DeviceAnswer, DevicesAnswer, PublishAnswer, Query,
 };
 use muster_contract::retry::RetrySummary;
 use muster_contract::silence::SilentSites;
@@ -21,7 +20,7 @@ use muster_contract::view::{
 use muster_contract::why::WhyAnswer;
 use muster_ctl::audit::{Audit, ViewAudit, ViewVerdict};
 use muster_ctl::config::StatusArgs;
-use muster_ctl::quarantine::{Held, List};
+use muster_ctl::quarantine::{List, Settled};
 use muster_ctl::render;
 use muster_ctl::render::frame::Frame;
 use muster_tests::golden;
@@ -32,9 +31,9 @@ const REMEDY: &str = "UPDATE_GOLDEN=1 cargo test -p muster-tests --test ctl_rend
 
 #[test]
 fn deployments_in_a_list() {
-    golden("status", &render::deployment::list(&example("DeploymentsAnswer.two"), now()));
+    golden("status", &render::deployment::list(&example("DeploymentsAnswer.two"), &Query::default(), now()));
     let nothing = DeploymentsAnswer { deployments: Vec::new(), ..example("DeploymentsAnswer.two") };
-    golden("status-of-nothing", &render::deployment::list(&nothing, now()));
+    golden("status-of-nothing", &render::deployment::list(&nothing, &Query::default(), now()));
 }
 
 #[test]
@@ -81,8 +80,8 @@ fn a_deployment_that_is_well_and_one_that_leaves() {
 #[test]
 fn devices_and_one_device() {
     let mut answer: DevicesAnswer = example("DevicesAnswer.two");
-    golden("devices", &render::device::list(&answer, &BTreeSet::new(), now()));
-    let dark = BTreeSet::from([Freshness::Stale, Freshness::Never]);
+    golden("devices", &render::device::list(&answer, &Query::default(), now()));
+    let dark = Query { freshness: [Freshness::Stale, Freshness::Never].into(), ..Query::default() };
     answer.devices.remove(0);
     let list = |answer: &DevicesAnswer| render::device::list(answer, &dark, now());
     let some = list(&answer);
@@ -116,7 +115,7 @@ fn a_silent_site_is_one_cause_with_its_effects() {
     golden("why-silent-site", &render::why::answer(&why, true, now()));
     let list: DeploymentsAnswer = example("DeploymentsAnswer.two");
     let list = DeploymentsAnswer { silent_sites: why.silent_sites.clone(), ..list };
-    golden("status-silent-site", &render::deployment::list(&list, now()));
+    golden("status-silent-site", &render::deployment::list(&list, &Query::default(), now()));
     let mut own = why.silent_sites.clone();
     own.first[0].site = "plant7".parse().unwrap();
     golden("site-silent", &render::place::site(&example("SiteView.plant7"), &own, now()));
@@ -142,20 +141,24 @@ fn m03_where_no_target_is_heard_every_table_says_so_in_words() {
         let rollup = Rollup { targets: 3, known: 3, counts, message, ..Rollup::default() };
         let told: StatusAnswer = example("StatusAnswer.part-of-an-axis");
         let told = StatusAnswer { verdict: Some(verdict), generation: None, rollup, ..told };
-        let tally = |tally: Tally| Tally {
-            devices: heard,
-            targets: 3,
-            overdue: 0,
-            counts: view.counts.clone(),
-            deployments: [(verdict, 1)].into(),
-            complete: view.complete,
-            ..tally
+        let tally = |tally: Tally| {
+            let mut tally = Tally {
+                devices: heard,
+                targets: 3,
+                overdue: 0,
+                counts: view.counts.clone(),
+                deployments: [(verdict, 1)].into(),
+                complete: view.complete,
+                ..tally
+            };
+            tally.message = tally.words();
+            tally
         };
         let (site, fleet): (SiteView, FleetView) = (example("SiteView.plant7"), example("FleetView.fleet"));
         let (site, fleet) =
             (SiteView { tally: tally(site.tally), ..site }, FleetView { tally: tally(fleet.tally), ..fleet });
         let texts = [
-            render::deployment::list(&list, now()),
+            render::deployment::list(&list, &Query::default(), now()),
             render::deployment::view(&view, now()),
             render::watch::line(&view.deployment, Some(&view), now()),
             render::why::answer(&why, true, now()),
@@ -164,8 +167,8 @@ fn m03_where_no_target_is_heard_every_table_says_so_in_words() {
             render::place::fleet(&fleet, now()),
         ];
         for text in &texts {
-            assert!(text.contains("s is heard: no fresh evidence"), "{text}");
-            assert!(!text.contains("some devices are not heard"), "{text}");
+            assert!(text.contains("s are silent: no fresh evidence"), "{text}");
+            assert!(!text.contains("some devices are stale"), "{text}");
         }
         golden(&format!("dark-{}", standing.as_str()), &texts.join("--\n"));
     }
@@ -182,11 +185,11 @@ fn m03_of_several_deployments_those_are_named_of_which_nothing_is_heard() {
         });
         let deployments = dark.chain([well.clone()]).collect();
         let list = DeploymentsAnswer { deployments, ..example("DeploymentsAnswer.two") };
-        anstream::adapter::strip_str(&render::deployment::list(&list, now())).to_string()
+        anstream::adapter::strip_str(&render::deployment::list(&list, &Query::default(), now())).to_string()
     };
     assert!(!named(0).contains("no fresh evidence"));
-    assert!(named(1).contains("\nno target of d0 is heard: no fresh evidence there\n"));
-    assert!(named(7).contains("\nno target of d0, d1, d2, d3, d4 and 2 more is heard: no fresh"));
+    assert!(named(1).contains("\nevery target of d0 is silent: no fresh evidence there\n"));
+    assert!(named(7).contains("\nevery target of d0, d1, d2, d3, d4 and 2 more is silent: no fresh"));
 }
 
 #[test]
@@ -268,8 +271,17 @@ fn an_audit_that_explains_everything() {
 #[test]
 fn quarantine_as_a_list_and_one_by_one() {
     let [numbered, unnumbered] = quarantine();
-    let messages = [numbered.clone(), unnumbered.clone()].into();
-    let list = List { before: 3, open: 5, settled: 2, messages, device: None };
+    let list = List {
+        held: 5,
+        bytes: 71_234,
+        reasons: [(RejectionCode::Unreadable, 4), (RejectionCode::Sender, 1)].into(),
+        before: 3,
+        reports: [numbered.clone(), unnumbered.clone()].into(),
+        refused: 57,
+        refused_devices: example::<QuarantineAnswer>("QuarantineAnswer.refused-devices").devices,
+        settled: Settled { let_in: 2, dropped: 1, expired: 0 },
+        ..List::default()
+    };
     golden("quarantine-list", &render::quarantine::list(&list, now()));
     golden("quarantine-empty", &render::quarantine::list(&List::default(), now()));
     golden("quarantine-text", &render::quarantine::one(&numbered, now()));
@@ -299,8 +311,8 @@ fn a_list_fits_the_terminal_as_far_as_that_can_be() {
     for width in [60, 80, 100, 137] {
         let frame = Frame { now: now(), then: None, width: Some(width) };
         let tables = [
-            render::deployment::list(&answer, frame),
-            render::device::list(&devices, &BTreeSet::new(), frame),
+            render::deployment::list(&answer, &Query::default(), frame),
+            render::device::list(&devices, &Query::default(), frame),
         ];
         golden(&format!("width-{width}"), &tables.concat());
         let rows = tables.iter().flat_map(|table| table.split("\n\n").next().unwrap().lines());
@@ -322,7 +334,7 @@ fn output_that_is_no_text_leaves_a_few_lines_of_text() {
 
 #[test]
 fn colours_are_where_they_help() {
-    let text = render::deployment::list(&example("DeploymentsAnswer.two"), now());
+    let text = render::deployment::list(&example("DeploymentsAnswer.two"), &Query::default(), now());
     let shown = text.replace('\u{1b}', "␛");
     compare("status-in-colour", &shown);
 }
@@ -344,7 +356,7 @@ fn now() -> Timestamp {
 fn dark(standing: Standing, verdict: Verdict) -> DeploymentView {
     let never = (standing == Standing::Waiting).into();
     let heard = Split { fresh: 0, stale: 3 - never, never };
-    DeploymentView {
+    let mut view = DeploymentView {
         verdict,
         targets: 3,
         leaving: 0,
@@ -355,7 +367,9 @@ fn dark(standing: Standing, verdict: Verdict) -> DeploymentView {
         components: Default::default(),
         errors: Vec::new(),
         ..example("DeploymentView.converged")
-    }
+    };
+    view.message = view.words();
+    view
 }
 
 fn unexplained() -> Audit {
@@ -387,18 +401,15 @@ fn view(key: &str, verdict: ViewVerdict) -> ViewAudit {
     ViewAudit { key: key.to_owned(), verdict }
 }
 
-fn quarantine() -> [Held; 2] {
-    let held = |ledger_seq, name: &str, device: Option<&str>| Held {
-        ledger_seq,
-        device: device.map(|key| key.parse().unwrap()),
-        fact: example::<QuarantineFact>(name),
-        verdict: None,
-        requested_by: None,
-    };
-    let mut unnumbered = held(4712, "QuarantineFact.without-a-number", None);
-    unnumbered.fact.subject = "muster.report.Plant_7.press-4".to_owned();
-    unnumbered.fact.bytes = 70_000;
-    [held(4711, "QuarantineFact.with-a-number", Some("plant7/press-4")), unnumbered]
+fn quarantine() -> [HeldReport; 2] {
+    let numbered = example::<QuarantineAnswer>("QuarantineAnswer.one-report").reports.remove(0);
+    let mut unnumbered = HeldReport { quarantine_seq: 4712, device: None, ..numbered.clone() };
+    unnumbered.report.subject = "muster.report.Plant_7.press-4".to_owned();
+    unnumbered.report.code = RejectionCode::Sender;
+    (unnumbered.report.epoch, unnumbered.report.seq) = (None, None);
+    unnumbered.report.payload_base64 = RejectedReport::encode_payload(&[0xff; 40]);
+    unnumbered.bytes = 40;
+    [numbered, unnumbered]
 }
 
 fn golden(name: &str, text: &str) {

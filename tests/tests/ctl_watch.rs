@@ -46,8 +46,14 @@ async fn a_rollout_is_waited_for_from_before_it_is_there_until_it_has_converged(
 
     let late = Watch::start(&system, &["web", "--until", "failing", "--within", "300ms"]);
     let (code, said) = late.end().await;
-    assert_eq!(code, 1, "{said}");
-    assert_eq!(said, "muster: the time is over: failing was waited for, converged is what it is\n");
+    assert_eq!(code, 3, "{said}");
+    assert_eq!(said, "muster: the time is over: the watch waits for failing, the verdict is converged\n");
+    let failed = ["web", "--until", "removing", "--fail-on", "failing,converged", "--within", "30s"];
+    let (code, said) = Watch::start(&system, &failed).end().await;
+    assert_eq!(code, 1, "a verdict of --fail-on ends it as failed: {said}");
+    let (code, said) =
+        Watch::start(&system, &["web", "--until", "failing", "--fail-on", "failing"]).end().await;
+    assert!(code == 2 && said.contains("contradict"), "{said}");
     let there = Watch::start(&system, &["web", "--until", "converged"]);
     let (code, said) = there.end().await;
     assert_eq!(code, 0, "what is there already needs no waiting");

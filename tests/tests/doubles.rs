@@ -8,7 +8,7 @@ use std::time::Duration;
 use muster_agent::outbox::RENEWAL_INTERVAL;
 use muster_contract::fact::{Fact, IncidentKind};
 use muster_contract::view::Verdict;
-use muster_domain::border::{FACTS_PER_MINUTE, SUM_EVERY};
+use muster_domain::intake::{BATCH_EVERY, FACTS_PER_MINUTE};
 use muster_tests::story::{device_settled, key, nothing_lost, publish, rebuilt, verdict};
 use muster_tests::system::{System, agent_name};
 use tokio::time::Instant;
@@ -66,7 +66,7 @@ async fn a_device_is_heard_again_within_a_minute_after_its_double_has_gone() {
     };
     let most = (0..kept.len()).map(|at| minute(&at)).max().unwrap_or(0);
     // Two minutes of facts of their own may meet in one; sums of up to two epochs.
-    let allowed = 2 * FACTS_PER_MINUTE as usize + 2 * (60 / SUM_EVERY.as_secs() as usize);
+    let allowed = 2 * FACTS_PER_MINUTE as usize + 2 * (60 / BATCH_EVERY.as_secs() as usize);
     assert!(most <= allowed, "{most} quarantine facts in a minute, {allowed} are allowed");
     let counted: u64 = kept.iter().map(|(_, fact)| fact.others + 1).sum();
     assert_eq!(kept.iter().map(|(_, fact)| fact.count_for_device).max().unwrap_or(0), counted);

@@ -118,6 +118,45 @@ async fn labels_of_the_repository_group_the_fleet_and_a_change_of_them_redeploys
 }
 
 #[tokio::test]
+async fn a_site_is_counted_and_judged_alone_and_its_changes_are_listed() {
+    let (system, _) = started().await;
+    let broken = sleeper("web", 2).replace("command: sleep", "command: no-such-program");
+    system.repository.write("sites/plant8/web.yaml", &broken).unwrap();
+    system.repository.commit("a release of plant 8 alone").await.unwrap();
+    groups(&system, "region", &[("north", 1, "converged"), ("south", 1, "failing")]).await;
+    let rows = async |words: &[&str]| {
+        let all = [&["status", "--format", "json"], words].concat();
+        let answer: Value = serde_json::from_str(&said(&system, &all, 0).await).unwrap();
+        let rows = answer["deployments"].as_array().unwrap().iter();
+        let rows =
+            rows.map(|row| (row["verdict"].as_str().unwrap().to_owned(), row["targets"].as_u64().unwrap()));
+        rows.collect::<Vec<_>>()
+    };
+    let row = |verdict: &str, targets| vec![(verdict.to_owned(), targets)];
+    assert_eq!(rows(&[]).await, row("failing", 2));
+    assert_eq!(rows(&["--site", "plant7"]).await, row("converged", 1));
+    assert_eq!(rows(&["--site", "plant8"]).await, row("failing", 1));
+    assert_eq!(rows(&["--site", "plant7", "--site", "plant8"]).await, row("failing", 2));
+    assert_eq!(rows(&["--verdict", "failing,overdue", "--site", "plant7"]).await, []);
+    let one = said(&system, &["status", "web", "--site", "plant7"], 0).await;
+    assert!(one.starts_with("web  converged"), "{one}");
+    let missing = said(&system, &["devices", "--not-running", "web"], 0).await;
+    assert!(missing.contains(DEVICES[1]) && !missing.contains(DEVICES[0]), "{missing}");
+    let wrong = said(&system, &["status", "--site", "plant77"], 1).await;
+    assert!(wrong.contains("site 'plant77' has no devices; did you mean plant7"), "{wrong}");
+
+    let changes = said(&system, &["changes", "--since", "0", "--site", "plant7"], 0).await;
+    // The first report may come to LEDGER before the copy of what was desired.
+    assert!(changes.contains("new: ") && changes.contains("→ converged"), "{changes}");
+    assert!(!changes.contains("plant8") && !changes.contains("failing"), "{changes}");
+    let changes = said(&system, &["changes", "web", "--since", "1h", "--format", "json"], 0).await;
+    let answer: Value = serde_json::from_str(&changes).unwrap();
+    let is_failure = |change: &&Value| change["type"] == "verdict" && change["to"] == "failing";
+    let failure = answer["changes"].as_array().unwrap().iter().find(is_failure).unwrap();
+    assert_eq!((&failure["fact"], &failure["deployment"]), (&"status".into(), &"web".into()), "{failure}");
+}
+
+#[tokio::test]
 async fn a_person_defines_a_view_looks_at_it_and_takes_it_back() {
     let (system, _) = started().await;
     let file = system.dir().join("rings.yaml");

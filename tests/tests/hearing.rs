@@ -20,6 +20,7 @@ use muster_tests::python::interpreter;
 use muster_tests::schemas;
 use muster_tests::story::{device_settled, rebuilt, settled, verdict};
 use muster_tests::system::{INGEST, ROLLUP, System, agent_name};
+use muster_tests::wait::until;
 use muster_tests::watching::Watch;
 use serde_json::{Value, json};
 use tokio::process::Command;
@@ -158,15 +159,15 @@ async fn an_ingest_that_is_fenced_off_is_shown_as_unheard_and_heals() {
     for partition in 0..PARTITIONS {
         // Somebody who owns the partition, says so, and does nothing else.
         let name = |_: &[u8]| Bytes::from_static(b"impostor");
-        answering.push(system.bus.answer(&ask_owner(partition), name).await.unwrap());
+        answering.push(system.bus.respond(&ask_owner(partition), name).await.unwrap());
         let record = Ownership {
             api_version: ApiVersion::V1,
             kind: kind::Ownership::Ownership,
             owner: "impostor".to_owned(),
             claimed_at: Timestamp::now(),
-            lanes: 1,
+            fences: 1,
         };
-        let subject = LedgerSubject::Owner { partition, lane: 0 }.to_string();
+        let subject = LedgerSubject::Owner { partition, fence: 0 }.to_string();
         system.bus.publish(Outgoing::new(subject, decode::to_bytes(&record))).await.unwrap();
     }
     unheard_in_time(&system, &device, Instant::now()).await;
@@ -265,7 +266,8 @@ async fn an_idle_hub_leaves_no_pile_of_pulses() {
     let age_max = Duration::from_secs(3 * 40);
     for partition in 0..PARTITIONS {
         let subject = LedgerSubject::Hub(partition).to_string();
-        let last = system.bus.last(stream::LEDGER, &subject).await.unwrap().unwrap();
+        let look = || async { system.bus.last(stream::LEDGER, &subject).await.unwrap() };
+        let last = until("a pulse of the partition", look, Option::is_some).await.unwrap();
         assert_eq!(last.headers.get("Nats-TTL"), Some(format!("{}s", age_max.as_secs()).as_str()));
     }
 }

@@ -1,4 +1,4 @@
-//! A device in another language: `schemas/examples/device.py` speaks the contract, with a device's rights and nothing
+//! A device in another language: `schemas/examples/durable_device.py` speaks the contract, with a device's rights and nothing
 //! of ours. These tests need no service: they play the hub.
 
 #![allow(clippy::unwrap_used, reason = "a failure here is the test's result")]
@@ -14,7 +14,7 @@ use muster_contract::receipt::Receipt;
 use muster_contract::report::{Report, StatusReport};
 use muster_contract::subjects::{self, stream};
 use muster_contract::{DeviceKey, Epoch, Generation, SeqRanges, State};
-use muster_tests::python::Example;
+use muster_tests::example::{Example, Language};
 use muster_tests::schemas;
 use muster_tests::server::{Server, Setup, device};
 use muster_tests::wait::{soon, until};
@@ -163,8 +163,8 @@ impl Hub {
     fn device(&self) -> Example {
         let file = self.dir.path().join("state.json");
         let url = self.server.device_url(&self.key);
-        let (site, device) = (self.key.site.as_str(), self.key.device.as_str());
-        Example::start("device.py", &[site, device, file.to_str().unwrap(), &url, "0.2"])
+        let args = [&self.key.to_string(), file.to_str().unwrap(), "--url", &url, "--heartbeat", "0.2"];
+        Example::start(Language::Python, "durable_device", &args)
     }
 
     async fn publish<T: Document>(&self, subject: &str, document: &T) {
@@ -173,7 +173,7 @@ impl Hub {
 
     async fn receive(&self, epoch: Epoch, through: u64, missing: SeqRanges) {
         let (api_version, kind) = (Default::default(), Default::default());
-        let receipt = Receipt { api_version, kind, epoch, through, missing };
+        let receipt = Receipt { api_version, kind, epoch, through, missing, refused: Vec::new() };
         self.publish(&subjects::receipt(&self.key), &receipt).await;
     }
 

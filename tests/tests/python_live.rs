@@ -1,5 +1,5 @@
-//! The Python examples in the whole system: a subscriber that sees what `muster` sees, and a device whose reports are
-//! in every view beside those of our own agents.
+//! Python examples in the whole system: a view that follows LEDGER, and a device whose reports are in every view beside those
+//! of our own agents.
 
 #![allow(clippy::unwrap_used, reason = "a failure here is the test's result")]
 
@@ -7,7 +7,7 @@ use muster_contract::DeviceKey;
 use muster_contract::query::{DeploymentAnswer, DeviceAnswer};
 use muster_contract::view::{Freshness, Standing, Verdict};
 use muster_simulator::repository::write_devices;
-use muster_tests::python::Example;
+use muster_tests::example::{Example, Language};
 use muster_tests::story::sleeper;
 use muster_tests::system::{ROLLUP, System};
 use serde::de::DeserializeOwned;
@@ -22,7 +22,7 @@ async fn a_foreign_device_is_in_every_view_beside_our_own() {
     let _device = mixed_fleet(&mut system).await;
     let answer: DeviceAnswer = shown(&system, &["device", FOREIGN]).await.unwrap();
     assert_eq!(answer.device.freshness, Freshness::Fresh);
-    assert_eq!(answer.agent_version.as_deref(), Some("device.py 1"));
+    assert_eq!(answer.agent_version.as_deref(), Some("durable_device.py 1"));
     assert_eq!(answer.deployments[0].standing, Standing::Installed);
     // Capabilities and the three states of one deployment, all in, none twice.
     assert_eq!((answer.device.head, answer.device.account.received), (4, 4));
@@ -53,36 +53,51 @@ async fn a_foreign_device_removes_what_it_shall_not_run_any_more() {
 }
 
 #[tokio::test]
-async fn a_subscribers_view_begins_with_the_present_and_follows_without_a_gap() {
+async fn a_subscribers_view_follows_ledger_without_a_gap() {
     let mut system = System::start().await;
     let _device = mixed_fleet(&mut system).await;
-    let mut watch = Example::start("watch.py", &[&system.server.url()]);
-    let installed = json!({ "installed": 1 });
-    let present = json!({ "plant7/web": installed, "plant8/web": installed });
-    assert_eq!(states(&mut watch).await, present, "the first line is the present, not a replay");
+    let mut view = view(&system);
+    until_standing(&mut view, &json!({ "installed": 2 })).await;
 
     system.repository.write("sites/plant7/tap.yaml", &sleeper("tap", 1)).unwrap();
     system.repository.commit("tap").await.unwrap();
-    let wanted = json!({ "plant7/tap": installed, "plant7/web": installed, "plant8/web": installed });
-    while states(&mut watch).await != wanted {}
+    until_standing(&mut view, &json!({ "installed": 3 })).await;
 
     std::fs::remove_file(system.repository.dir().join("fleet/web.yaml")).unwrap();
     system.repository.commit("no web").await.unwrap();
-    while states(&mut watch).await != json!({ "plant7/tap": installed }) {}
-    watch.kill().await;
+    until_standing(&mut view, &json!({ "installed": 1 })).await;
+    view.kill().await;
 }
 
 #[tokio::test]
 async fn a_subscriber_goes_on_while_the_query_service_is_away() {
     let mut system = System::start().await;
     let _device = mixed_fleet(&mut system).await;
-    let mut watch = Example::start("watch.py", &[&system.server.url()]);
-    states(&mut watch).await;
+    let mut view = view(&system);
+    until_standing(&mut view, &json!({ "installed": 2 })).await;
     system.kill(ROLLUP).await;
     system.repository.write("sites/plant8/tap.yaml", &sleeper("tap", 1)).unwrap();
     system.repository.commit("tap").await.unwrap();
-    while states(&mut watch).await["plant8/tap"] != json!({ "installed": 1 }) {}
-    watch.kill().await;
+    until_standing(&mut view, &json!({ "installed": 3 })).await;
+    view.kill().await;
+}
+
+/// A view of the fleet's one group.
+fn view(system: &System) -> Example {
+    let file = system.dir().join("ring.json");
+    let args = ["ring", file.to_str().unwrap(), "--url", &system.server.url()];
+    Example::start(Language::Python, "view", &args)
+}
+
+/// Reads lines until the group has these targets by standing. The hub never disagrees.
+async fn until_standing(view: &mut Example, wanted: &Value) {
+    loop {
+        let line: Value = serde_json::from_str(&view.line().await).unwrap();
+        assert_ne!(line["agrees"], json!(false), "{line}");
+        if line["ring"]["canary"] == *wanted {
+            return;
+        }
+    }
 }
 
 /// One agent of ours and one in Python with the same deployment, converged.
@@ -90,13 +105,13 @@ async fn mixed_fleet(system: &mut System) -> Example {
     let keys: Vec<DeviceKey> = [OURS, FOREIGN].iter().map(|key| key.parse().unwrap()).collect();
     write_devices(&system.repository, &keys).unwrap();
     system.repository.write("fleet/web.yaml", &sleeper("web", 1)).unwrap();
+    system.repository.write("fleet/labels.yaml", "ring: canary\n").unwrap();
     system.repository.commit("web").await.unwrap();
     let hub = system.address();
     system.start_agent(&keys[0], hub, &[]);
     let file = system.dir().join("foreign.json");
-    let (site, device) = (keys[1].site.as_str(), keys[1].device.as_str());
-    let url = system.server.url();
-    let device = Example::start("device.py", &[site, device, file.to_str().unwrap(), &url, "1"]);
+    let args = [FOREIGN, file.to_str().unwrap(), "--url", &system.server.url(), "--heartbeat", "1"];
+    let device = Example::start(Language::Python, "durable_device", &args);
     system
         .eventually("web has converged on both", async || {
             let answer: DeploymentAnswer =
@@ -113,10 +128,4 @@ async fn mixed_fleet(system: &mut System) -> Example {
 async fn shown<T: DeserializeOwned>(system: &System, words: &[&str]) -> Option<T> {
     let output = system.muster(&[words, &["--format", "json"]].concat()).await;
     output.status.success().then(|| serde_json::from_slice(&output.stdout).unwrap())
-}
-
-/// The states in the next line of `watch.py`.
-async fn states(watch: &mut Example) -> Value {
-    let line: Value = serde_json::from_str(&watch.line().await).unwrap();
-    line["states"].clone()
 }

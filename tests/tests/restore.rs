@@ -17,7 +17,7 @@ use muster_contract::subjects::{self, LedgerSubject, REQUEST_INCIDENT, stream};
 use muster_contract::{DeviceKey, Timestamp, decode};
 use muster_ctl::render;
 use muster_ctl::restore::{Answers, RestoreReport, Seen, streams};
-use muster_service::life::Life;
+use muster_service::supervisor::Supervisor;
 use muster_tests::command::muster;
 use muster_tests::golden;
 use muster_tests::schemas::example;
@@ -44,32 +44,32 @@ impl Hub {
         Self { server, bus, dir: tempfile::tempdir().unwrap() }
     }
 
-    async fn ingest(&self) -> Life {
+    async fn ingest(&self) -> Supervisor {
         let words = ["muster-ingest", "--nats-url", &self.server.url(), "--lease", "3s"];
         let config = muster_ingest::config::Cli::try_parse_from(words).unwrap().check().unwrap();
-        let life = Life::new();
-        soon("ingest", muster_ingest::app::start(config, &life)).await.unwrap();
-        ready(&life).await;
-        life
+        let supervisor = Supervisor::new();
+        soon("ingest", muster_ingest::app::start(config, &supervisor)).await.unwrap();
+        ready(&supervisor).await;
+        supervisor
     }
 
-    async fn rollup(&self) -> Life {
+    async fn rollup(&self) -> Supervisor {
         let data = self.dir.path().join("rollup").display().to_string();
         let words = ["muster-rollup", "--nats-url", &self.server.url(), "--data-dir", &data];
         let config = muster_rollup::config::Cli::try_parse_from(words).unwrap().check().unwrap();
-        let life = Life::new();
-        soon("rollup", muster_rollup::app::start(config, &life)).await.unwrap();
-        ready(&life).await;
-        life
+        let supervisor = Supervisor::new();
+        soon("rollup", muster_rollup::app::start(config, &supervisor)).await.unwrap();
+        ready(&supervisor).await;
+        supervisor
     }
 
-    async fn publisher(&self) -> (Life, muster_publisher::app::Handle) {
+    async fn publisher(&self) -> (Supervisor, muster_publisher::app::Handle) {
         let words = ["muster-publisher", "--nats-url", &self.server.url()];
         let config = muster_publisher::config::Cli::try_parse_from(words).unwrap().check().unwrap();
-        let life = Life::new();
-        let handle = soon("publisher", muster_publisher::app::start(config, &life)).await.unwrap();
-        ready(&life).await;
-        (life, handle)
+        let supervisor = Supervisor::new();
+        let handle = soon("publisher", muster_publisher::app::start(config, &supervisor)).await.unwrap();
+        ready(&supervisor).await;
+        (supervisor, handle)
     }
 
     async fn request(&self, subject: &str, request: &Value) -> Value {
@@ -118,8 +118,8 @@ impl Hub {
     }
 }
 
-async fn ready(life: &Life) {
-    until("a service is ready", async || life.health().missing(), Vec::is_empty).await;
+async fn ready(supervisor: &Supervisor) {
+    until("a service is ready", async || supervisor.health().missing(), Vec::is_empty).await;
 }
 
 fn key() -> DeviceKey {
@@ -214,8 +214,8 @@ async fn a_deleted_ledger_is_an_incident_and_what_can_be_rebuilt_is_rebuilt() {
     assert!(restore.code == 1 && report["complete"] == false, "{restore:?}");
     assert_eq!((&report["streams"][1]["state"], &report["ingestAnswers"]), (&json!("present"), &json!(true)));
     assert!(hub.dir.path().join("rollup").exists());
-    for life in [ingest, rollup, publisher] {
-        life.drain(DRAIN).await;
+    for supervisor in [ingest, rollup, publisher] {
+        supervisor.drain(DRAIN).await;
     }
 }
 
@@ -272,7 +272,9 @@ fn what_restore_says_is_on_record() {
         HubIncident { incident: example("Incident.ledger-replaced"), ..incidents.incidents[0].clone() };
     let answers =
         Answers { publisher: None, views_read_to: Some(9_000), incidents: Ok(vec![replaced]), ..answers };
-    let seen = [Seen::NotVisible, present(471), Seen::Missing, Seen::NotVisible, Seen::Missing, present(2)];
+    let (hidden, missing) = (|| Seen::NotVisible, || Seen::Missing);
+    let seen = [hidden(), present(471), missing(), hidden(), present(3), missing(), present(2)];
+    assert_eq!(seen.len(), streams().count());
     let broken = RestoreReport::of(seen, answers);
     assert!(whole.complete && !broken.complete);
     golden("restore-broken", &render::restore::report(&broken, now()));

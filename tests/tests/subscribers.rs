@@ -1,6 +1,6 @@
-//! The examples of `schemas/examples` that prove views, against a real running system: each rebuilds every view from a
+//! The example that proves views, `schemas/examples/prove.py`, against a real running system: it rebuilds every view from a
 //! snapshot of its own and the tail of LEDGER, and finds the digest that is in the bucket, or that it is wrong. Where LEDGER has
-//! forgotten its beginning, its window is enough for the present that the hub tells.
+//! forgotten its beginning, its window is enough for the present that the hub reports.
 
 #![allow(clippy::unwrap_used, reason = "a failure here is the test's result")]
 
@@ -18,7 +18,7 @@ use muster_tests::later::LaterIngest;
 use muster_tests::python::interpreter;
 use muster_tests::schemas;
 use muster_tests::streams::forget_up_to;
-use muster_tests::system::{DEADLINE, Entry, INGEST, ROLLUP, System, agent_name, program};
+use muster_tests::system::{DEADLINE, Entry, INGEST, ROLLUP, System, agent_name};
 use muster_tests::wait::soon;
 use serde_json::{Value, json};
 use tokio::process::Command;
@@ -28,50 +28,84 @@ const DENSE: [&str; 6] =
     ["--snapshot-every", "100ms", "--checkpoint-facts", "1", "--checkpoint-every", "100ms"];
 const DEVICES: [&str; 2] = ["plant7/press-1", "plant8/press-2"];
 
-/// A program that takes a snapshot's file and a hub, and proves the views there.
-type Prover = fn() -> Command;
-
-fn in_python() -> Command {
+/// The program, which takes a snapshot's file and a hub, and proves the views there.
+fn prover() -> Command {
     let mut command = Command::new(interpreter());
     command.arg(schemas::folder().join("examples/prove.py")).env("PYTHONDONTWRITEBYTECODE", "1");
     command
 }
 
-fn in_rust() -> Command {
-    Command::new(program("prove"))
-}
-
-#[tokio::test]
-async fn a_subscriber_in_rust_proves_every_view_and_a_second_start_reads_only_the_tail() {
-    every_view_is_proven(in_rust).await;
-}
-
 #[tokio::test]
 async fn a_subscriber_in_python_proves_every_view_and_a_second_start_reads_only_the_tail() {
-    every_view_is_proven(in_python).await;
-}
+    let mut system = System::start().await;
+    let devices = settled(&mut system).await;
+    // What a person defines is none of a prover's business, and what devices have in common is.
+    let definition = schemas::folder().join("examples/good/ViewDefinition.components.json");
+    let applied = system.muster(&["view", "apply", "-f", definition.to_str().unwrap()]).await;
+    assert!(applied.status.success(), "{}", String::from_utf8_lossy(&applied.stderr));
+    let file = system.dir().join("snapshot.json");
+    let first = proven(&system, &file).await;
+    assert_eq!(read_in_all(&first), read_to(&first), "there is no snapshot to begin with");
+    let shown: Vec<_> = first.iter().filter_map(|line| line["key"].as_str()).collect();
+    let defined = shown.iter().any(|key| key.contains("components"));
+    assert!(shown.contains(&"group.ring.canary") && !defined, "{shown:?}");
+    assert!(first.iter().all(|line| line["proven"] == true), "{first:?}");
 
-#[tokio::test]
-async fn a_subscriber_in_rust_finds_a_view_that_is_not_what_the_facts_give() {
-    a_wrong_view_is_found(in_rust).await;
+    // The views change while the subscriber is away.
+    system.kill(&agent_name(&devices[1])).await;
+    converged(&system, "convergedStale").await;
+    let second = proven(&system, &file).await;
+    assert_eq!(read_in_all(&second), read_to(&second) - read_to(&first), "what was folded is not read again");
+    assert_eq!(
+        keys_of(&second, true).len(),
+        second.len(),
+        "also those that were not written again: {second:?}"
+    );
+    let fleet = second.iter().find(|line| line["key"] == "fleet").unwrap();
+    assert_eq!(fleet["proven"], true, "{second:?}");
+
+    // The snapshot is damaged.
+    let text = std::fs::read_to_string(&file).unwrap();
+    assert!(text.contains(r#""state":"installed""#) || text.contains(r#""state": "installed""#), "{text}");
+    let damaged = text.replace("installed", "installing");
+    std::fs::write(&file, &damaged).unwrap();
+    let third = proven(&system, &file).await;
+    assert_eq!(read_in_all(&third), read_to(&third), "everything is read again");
+    let aside = system.dir().join("snapshot.json.aside");
+    assert_eq!(std::fs::read_to_string(&aside).unwrap(), damaged, "it is kept");
+
+    // It is of another hub.
+    let mut other = System::start().await;
+    settled(&mut other).await;
+    let kept = std::fs::read_to_string(&file).unwrap();
+    let there = proven(&other, &file).await;
+    assert_eq!(read_in_all(&there), read_to(&there), "nothing is taken from it");
+    assert_eq!(std::fs::read_to_string(&aside).unwrap(), kept, "it is set aside");
 }
 
 #[tokio::test]
 async fn a_subscriber_in_python_finds_a_view_that_is_not_what_the_facts_give() {
-    a_wrong_view_is_found(in_python).await;
-}
-
-#[tokio::test(flavor = "multi_thread")]
-async fn a_subscriber_in_rust_proves_the_present_from_the_window_where_ledger_has_no_beginning() {
-    the_window_is_enough(in_rust).await;
+    let mut system = System::start().await;
+    settled(&mut system).await;
+    // It would mend what follows.
+    system.terminate(ROLLUP).await;
+    let (right, signed_anew) = counted_otherwise(&system).await;
+    let other_counts = json_with(&signed_anew, "digest", &right["digest"]);
+    let file = system.dir().join("snapshot.json");
+    for wrong in [&other_counts, &signed_anew] {
+        put(&system, wrong).await;
+        let (output, lines) = run(&system, &file).await;
+        assert_eq!(output.status.code(), Some(1), "{output:?}");
+        assert_eq!(keys_of(&lines, false), ["deployment.web"], "{lines:?}");
+        assert!(!file.exists(), "nothing is left that may be wrong");
+    }
+    put(&system, &right).await;
+    proven(&system, &file).await;
+    assert!(file.exists());
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_subscriber_in_python_proves_the_present_from_the_window_where_ledger_has_no_beginning() {
-    the_window_is_enough(in_python).await;
-}
-
-async fn the_window_is_enough(prover: Prover) {
     let mut system = System::with_settings(&[(ROLLUP, &DENSE)]).await;
     let devices = settled(&mut system).await;
     for device in &devices {
@@ -91,7 +125,7 @@ async fn the_window_is_enough(prover: Prover) {
             if shown["digest"] == right["digest"] { Ok(()) } else { Err(shown.to_string()) }
         })
         .await;
-    let lines = proven(prover, &system, &file).await;
+    let lines = proven(&system, &file).await;
     let of_the_window: Vec<_> = lines.iter().filter(|line| line.get("told").is_some()).collect();
     assert_eq!(read_in_all(&lines), end - forgotten, "all that is left");
     let keys: BTreeSet<_> = of_the_window.iter().filter_map(|line| line["key"].as_str()).collect();
@@ -105,7 +139,7 @@ async fn the_window_is_enough(prover: Prover) {
     system.start_again(&agent_name(&devices[0]));
     system.start_again(&agent_name(&devices[1]));
     converged(&system, "converged").await;
-    let second = proven(prover, &system, &file).await;
+    let second = proven(&system, &file).await;
     assert_eq!(read_in_all(&second), read_to(&second) - end, "what was folded is not read again");
     let fleet = second.iter().find(|line| line["key"] == "fleet").unwrap();
     assert_eq!(fleet["proven"], true, "{second:?}");
@@ -119,7 +153,7 @@ async fn the_window_is_enough(prover: Prover) {
     let end = system.bus.stream_state(stream::LEDGER).await.unwrap().last_seq;
     forgotten_up_to(&system, end - 1).await;
     std::fs::remove_file(&file).unwrap();
-    let (output, lines) = run(prover, &system, &file).await;
+    let (output, lines) = run(&system, &file).await;
     let said = String::from_utf8_lossy(&output.stderr);
     assert_eq!(output.status.code(), Some(1), "{said}");
     assert!(
@@ -130,7 +164,7 @@ async fn the_window_is_enough(prover: Prover) {
 
     // Nobody tells.
     system.terminate(ROLLUP).await;
-    let (output, _) = run(prover, &system, &file).await;
+    let (output, _) = run(&system, &file).await;
     assert_eq!(output.status.code(), Some(2), "{output:?}");
     assert!(!file.exists());
 }
@@ -181,73 +215,6 @@ async fn forgotten_up_to(system: &System, position: u64) -> u64 {
     end
 }
 
-async fn every_view_is_proven(prover: Prover) {
-    let mut system = System::start().await;
-    let devices = settled(&mut system).await;
-    // What a person defines is none of a prover's business, and what devices have in common is.
-    let definition = schemas::folder().join("examples/good/ViewDefinition.components.json");
-    let applied = system.muster(&["view", "apply", "-f", definition.to_str().unwrap()]).await;
-    assert!(applied.status.success(), "{}", String::from_utf8_lossy(&applied.stderr));
-    let file = system.dir().join("snapshot.json");
-    let first = proven(prover, &system, &file).await;
-    assert_eq!(read_in_all(&first), read_to(&first), "there is no snapshot to begin with");
-    let shown: Vec<_> = first.iter().filter_map(|line| line["key"].as_str()).collect();
-    let defined = shown.iter().any(|key| key.contains("components"));
-    assert!(shown.contains(&"group.ring.canary") && !defined, "{shown:?}");
-    assert!(first.iter().all(|line| line["proven"] == true), "{first:?}");
-
-    // The views change while the subscriber is away.
-    system.kill(&agent_name(&devices[1])).await;
-    converged(&system, "convergedStale").await;
-    let second = proven(prover, &system, &file).await;
-    assert_eq!(read_in_all(&second), read_to(&second) - read_to(&first), "what was folded is not read again");
-    assert_eq!(
-        keys_of(&second, true).len(),
-        second.len(),
-        "also those that were not written again: {second:?}"
-    );
-    let fleet = second.iter().find(|line| line["key"] == "fleet").unwrap();
-    assert_eq!(fleet["proven"], true, "{second:?}");
-
-    // The snapshot is damaged.
-    let text = std::fs::read_to_string(&file).unwrap();
-    assert!(text.contains(r#""state":"installed""#) || text.contains(r#""state": "installed""#), "{text}");
-    let damaged = text.replace("installed", "installing");
-    std::fs::write(&file, &damaged).unwrap();
-    let third = proven(prover, &system, &file).await;
-    assert_eq!(read_in_all(&third), read_to(&third), "everything is read again");
-    let aside = system.dir().join("snapshot.json.aside");
-    assert_eq!(std::fs::read_to_string(&aside).unwrap(), damaged, "it is kept");
-
-    // It is of another hub.
-    let mut other = System::start().await;
-    settled(&mut other).await;
-    let kept = std::fs::read_to_string(&file).unwrap();
-    let there = proven(prover, &other, &file).await;
-    assert_eq!(read_in_all(&there), read_to(&there), "nothing is taken from it");
-    assert_eq!(std::fs::read_to_string(&aside).unwrap(), kept, "it is set aside");
-}
-
-async fn a_wrong_view_is_found(prover: Prover) {
-    let mut system = System::start().await;
-    settled(&mut system).await;
-    // It would mend what follows.
-    system.terminate(ROLLUP).await;
-    let (right, signed_anew) = counted_otherwise(&system).await;
-    let other_counts = json_with(&signed_anew, "digest", &right["digest"]);
-    let file = system.dir().join("snapshot.json");
-    for wrong in [&other_counts, &signed_anew] {
-        put(&system, wrong).await;
-        let (output, lines) = run(prover, &system, &file).await;
-        assert_eq!(output.status.code(), Some(1), "{output:?}");
-        assert_eq!(keys_of(&lines, false), ["deployment.web"], "{lines:?}");
-        assert!(!file.exists(), "nothing is left that may be wrong");
-    }
-    put(&system, &right).await;
-    proven(prover, &system, &file).await;
-    assert!(file.exists());
-}
-
 /// The view of the deployment, and one that says otherwise and has the digest of what it says.
 async fn counted_otherwise(system: &System) -> (Value, Value) {
     let entry = system.bus.view_get("deployment.web").await.unwrap().unwrap();
@@ -278,18 +245,19 @@ fn read_in_all(lines: &[Value]) -> u64 {
     lines.iter().filter_map(|line| line["read"].as_u64()).sum()
 }
 
+/// The highest sequence read. A view that was written meanwhile is read as of a later one than those after it.
 fn read_to(lines: &[Value]) -> u64 {
-    lines.last().and_then(|line| line["ledgerSeq"].as_u64()).unwrap_or(0)
+    lines.iter().filter_map(|line| line["ledgerSeq"].as_u64()).max().unwrap_or(0)
 }
 
 /// What a prover says of each view, none of them wrong.
-async fn proven(prover: Prover, system: &System, file: &Path) -> Vec<Value> {
-    let (output, lines) = run(prover, system, file).await;
+async fn proven(system: &System, file: &Path) -> Vec<Value> {
+    let (output, lines) = run(system, file).await;
     assert!(output.status.success(), "{lines:?}\n{}", String::from_utf8_lossy(&output.stderr));
     lines
 }
 
-async fn run(prover: Prover, system: &System, file: &Path) -> (Output, Vec<Value>) {
+async fn run(system: &System, file: &Path) -> (Output, Vec<Value>) {
     let mut command = prover();
     command.arg(file).arg(system.server.url()).stdin(Stdio::null()).kill_on_drop(true);
     let output = soon("a prover", command.output()).await.unwrap();

@@ -1,20 +1,20 @@
-//! Wiring: which parts there are, who is handed what, and what stops in which order.
+//! Wires the agent: creates its shared parts, spawns its tasks, and orders their stop.
 //!
 //! ```text
-//! stage     task        waits for its end
-//! intake    hours       nobody looks at the clock any more
-//!           follow      nobody listens for new desired state or receipts
-//!           device      nobody looks at the device any more
-//!           join        nobody takes up a JWT any more
-//! work      reconcile   operations end where they stand; workloads go on, or are stopped if so asked
-//!           reports     everything told is kept
-//!           storage     nobody keeps anything any more
-//! publish   relay       what can be sent quickly is sent; the last heartbeat
-//! serve     figures     nothing: it only counts
+//! stage     task        a stop of the stage means
+//! intake    schedule    polling hours and downtimes are no longer evaluated
+//!           follow      no desired state, receipt or token is accepted any more
+//!           device      the capabilities are no longer checked
+//!           join        the folder is no longer read
+//! work      reconcile   operations are cancelled; workloads keep running, or are stopped with `--on-exit stop`
+//!           reports     every queued report is stored
+//!           storage     `/ready` no longer follows the storage
+//! publish   relay       the remaining reports are sent if that is quick, then a last heartbeat
+//! serve     metrics     ends at once: it stores nothing
 //!           database    closed last
 //! ```
 //!
-//! The hub is not needed to start: `follow` and `relay` begin when there is a connection for the first time.
+//! The agent starts without a hub: `follow` and `relay` wait for the first connection.
 
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -24,7 +24,7 @@ use muster_bus::{Bus, BusConfig, LinkHealth};
 use muster_contract::Generation;
 use muster_service::clock::{Clock, SystemClock};
 use muster_service::health::Health;
-use muster_service::{Life, Stage};
+use muster_service::{Stage, Supervisor};
 use tokio::sync::{mpsc, watch};
 use tokio::task::JoinError;
 use tokio::time::Instant;
@@ -32,37 +32,41 @@ use tokio_util::sync::CancellationToken;
 
 use crate::capabilities::Probe;
 use crate::config::{Config, PINGS_PER_HEARTBEAT, RuntimeKind};
-use crate::connection::Keeper;
-use crate::db::{self, Db};
+use crate::connection::ConnectionSupervisor;
+use crate::db::{self, Db, Migration, Schema};
 use crate::error::{RunError, StartError};
 use crate::follow::Follower;
 use crate::identity;
-use crate::join::Joining;
+use crate::join::Enrolment;
 use crate::metrics::{self, Metrics};
-use crate::observe::{self, Observer, Trouble};
 use crate::outbox::{self, Outbox, Summary};
-use crate::reconcile::{Reconciler, Settings, Wanted};
+use crate::reconcile::{CurrentDesired, Reconciler, Settings};
 use crate::relay::Relay;
 use crate::relay::budget::Budget;
-use crate::relay::sending::{self, Sending};
+use crate::relay::core::RelayCore;
+use crate::report_writer::{self, ReportSender, StorageFailure};
 use crate::runtime::compose::ComposeRuntime;
 use crate::runtime::process::ProcessRuntime;
 use crate::runtime::simulated::SimulatedRuntime;
 use crate::runtime::{EXITS_WAITING_MAX, Exit, Runtime};
-use crate::schedule::{self, Phase};
+use crate::schedule::{self, SchedulePhase};
+use crate::status::StatusFile;
 use crate::{name, store};
+
+/// The migrations of the database.
+const MIGRATIONS: [Migration; 1] = [Migration { from_format: 2, sql: outbox::FROM_FORMAT_2 }];
 
 /// A running agent.
 #[derive(Debug)]
 pub struct Handle {
     outbox: Outbox,
-    desired: watch::Receiver<Wanted>,
+    desired: watch::Receiver<CurrentDesired>,
     connected: watch::Receiver<Option<Bus>>,
-    phase: watch::Receiver<Phase>,
+    phase: watch::Receiver<SchedulePhase>,
 }
 
 impl Handle {
-    /// What waits for the hub, in numbers.
+    /// The contents of the outbox in numbers.
     ///
     /// # Errors
     /// The database cannot be read.
@@ -75,246 +79,261 @@ impl Handle {
         self.desired.borrow().as_ref().map_or(0, |document| document.generation.get())
     }
 
-    /// What the clock on the wall lets it do.
-    pub fn phase(&self) -> Phase {
+    /// The phase of the schedule.
+    pub fn phase(&self) -> SchedulePhase {
         *self.phase.borrow()
     }
 
-    /// Whether there was a connection to the hub, and it is up.
+    /// Whether the agent is connected to the hub.
     pub fn is_connected(&self) -> bool {
         self.connected.borrow().as_ref().is_some_and(|bus| bus.link().borrow().is_up())
     }
 }
 
-/// What most parts are handed.
-struct Parts {
+/// The parts that most tasks share.
+struct Shared {
     config: Config,
     clock: Arc<dyn Clock>,
     db: Db,
     outbox: Outbox,
     metrics: Metrics,
-    accepted: Option<store::Accepted>,
+    accepted: Option<store::AcceptedDesired>,
 }
 
-/// Starts an agent. It works until its life is asked to stop, with or without a hub.
+/// Starts an agent. It runs until the supervisor stops it, with or without a hub.
 ///
 /// # Errors
-/// Its data directory or database cannot be used.
-pub async fn start(config: Config, life: &Life) -> Result<Handle, StartError> {
-    start_by(Arc::new(SystemClock), config, life).await
+/// The data directory or the database cannot be used.
+pub async fn start(config: Config, supervisor: &Supervisor) -> Result<Handle, StartError> {
+    start_with_clock(Arc::new(SystemClock), config, supervisor).await
 }
 
-/// Starts an agent that goes by another clock than the machine's.
+/// Starts an agent with another clock than the machine's.
 ///
 /// # Errors
-/// See [`start`].
-pub async fn start_by(clock: Arc<dyn Clock>, config: Config, life: &Life) -> Result<Handle, StartError> {
-    let joining = config.join.clone();
-    let mut joining =
-        joining.map(|folder| Joining::new(folder, config.data_dir.clone(), config.device.clone()));
-    if let Some(joining) = &mut joining {
-        // Without a JWT there is nothing it could do: it has never been told what to run.
-        joining.wait().await?;
+/// The same as [`start`].
+pub async fn start_with_clock(
+    clock: Arc<dyn Clock>,
+    config: Config,
+    supervisor: &Supervisor,
+) -> Result<Handle, StartError> {
+    let enrolment = config.join.clone();
+    let mut enrolment =
+        enrolment.map(|folder| Enrolment::new(folder, config.data_dir.clone(), config.device.clone()));
+    if let Some(enrolment) = &mut enrolment {
+        // Without a JWT there is nothing to run: the device was never assigned a workload.
+        enrolment.enrol().await?;
     }
-    let parts = open(clock, config, life).await?;
-    if let Some(joining) = joining {
-        life.spawn(Stage::Intake, "join", joining.run(life.token(Stage::Intake)));
+    let shared = open(clock, config, supervisor).await?;
+    if let Some(enrolment) = enrolment {
+        supervisor.spawn(Stage::Intake, "join", enrolment.run(supervisor.token(Stage::Intake)));
     }
-    let document = parts.accepted.as_ref().and_then(|accepted| accepted.document.clone());
+    let document = shared.accepted.as_ref().and_then(|accepted| accepted.document.clone());
     let (desired, wanted) = watch::channel(document.map(Arc::new));
     let (bus, connected) = watch::channel(None);
-    let (greeted, is_greeted) = watch::channel(false);
-    keep(&parts, life);
-    let trouble = work(&parts, wanted.clone(), life).await?;
-    let phase = hours(&parts, life);
-    listen(&parts, desired, connected.clone(), phase.clone(), greeted, life);
-    speak(&parts, wanted.clone(), trouble, bus, phase.clone(), is_greeted, life);
+    let (receipt_fetched, is_receipt_fetched) = watch::channel(false);
+    spawn_storage(&shared, supervisor);
+    let storage_failure = spawn_workloads(&shared, wanted.clone(), supervisor).await?;
+    let phase = spawn_schedule(&shared, supervisor);
+    spawn_follower(&shared, desired, connected.clone(), phase.clone(), receipt_fetched, supervisor);
+    spawn_relay(&shared, wanted.clone(), storage_failure, bus, phase.clone(), is_receipt_fetched, supervisor);
     tracing::info!(
-        device.site = %parts.config.device.site, device.id = %parts.config.device.device,
-        db.dir = %parts.config.data_dir.display(), "the agent works"
+        device.site = %shared.config.device.site, device.id = %shared.config.device.device,
+        db.dir = %shared.config.data_dir.display(), "started the agent"
     );
-    Ok(Handle { outbox: parts.outbox, desired: wanted, connected, phase })
+    Ok(Handle { outbox: shared.outbox, desired: wanted, connected, phase })
 }
 
-/// The tables of every room that keeps something.
-pub fn schema() -> String {
-    [store::SCHEMA, outbox::SCHEMA].concat()
+/// The tables of the database, and the migrations from older formats.
+pub fn schema() -> Schema {
+    Schema { tables: [store::SCHEMA, outbox::SCHEMA].concat(), migrations: &MIGRATIONS }
 }
 
-async fn open(clock: Arc<dyn Clock>, config: Config, life: &Life) -> Result<Parts, StartError> {
+async fn open(clock: Arc<dyn Clock>, config: Config, supervisor: &Supervisor) -> Result<Shared, StartError> {
     let (dir, device, now) = (config.data_dir.clone(), config.device.clone(), clock.now());
     let opened = tokio::task::spawn_blocking(move || {
         let db = Db::open(&dir, &device, &schema(), now)?;
-        name::keep(&dir, &device.device).map_err(|source| db::Error::Directory { dir, source })?;
+        name::store(&dir, &device.device).map_err(|source| db::Error::Directory { dir, source })?;
         Ok::<_, db::Error>(db)
     });
     let db = opened.await??;
     let outbox = Outbox::open(db.clone(), config.outbox).await?;
-    let metrics = Metrics::register(life.health());
+    let metrics = Metrics::register(supervisor.health());
     let accepted = store::accepted(&db).await?;
-    metrics.generation(accepted.as_ref().map_or(0, |accepted| Generation::get(accepted.generation)));
-    Ok(Parts { config, clock, db, outbox, metrics, accepted })
+    metrics.set_generation(accepted.as_ref().map_or(0, |accepted| Generation::get(accepted.generation)));
+    Ok(Shared { config, clock, db, outbox, metrics, accepted })
 }
 
-/// The database and its figures: last to go.
-fn keep(parts: &Parts, life: &Life) {
-    let (db, stop) = (parts.db.clone(), life.token(Stage::Serve));
-    life.spawn(Stage::Serve, "database", async move {
+/// Spawns the database's task and the metrics: they stop last.
+fn spawn_storage(shared: &Shared, supervisor: &Supervisor) {
+    let (db, stop) = (shared.db.clone(), supervisor.token(Stage::Serve));
+    supervisor.spawn(Stage::Serve, "database", async move {
         let damaged = stop.run_until_cancelled(db.damaged()).await.is_some();
         db.close().await;
         if damaged { Err(RunError::Damaged) } else { Ok(()) }
     });
-    let figures = metrics::follow(parts.metrics.clone(), parts.outbox.clone());
-    let stop = life.token(Stage::Serve);
-    life.spawn(Stage::Serve, "figures", async move {
+    let figures = metrics::update(shared.metrics.clone(), shared.outbox.clone(), status_file(shared));
+    let stop = supervisor.token(Stage::Serve);
+    supervisor.spawn(Stage::Serve, "metrics", async move {
         _ = stop.run_until_cancelled(figures).await;
     });
 }
 
-/// What runs and what is told of it. The capabilities are told before anything else: they come first in an epoch.
-async fn work(
-    parts: &Parts,
-    desired: watch::Receiver<Wanted>,
-    life: &Life,
-) -> Result<watch::Receiver<Trouble>, StartError> {
-    let (observer, keeper) =
-        observe::corridor(parts.outbox.clone(), Arc::clone(&parts.clock), parts.metrics.clone());
-    let probe = Probe {
-        device: parts.config.device.clone(),
-        data_dir: parts.config.data_dir.clone(),
-        profiles: parts.config.runtime.profiles().to_vec(),
-        labels: parts.config.labels.clone(),
-    };
-    let capabilities = Arc::new(probe.capabilities());
-    let told = observer.tell_device(&probe, parts.outbox.capabilities().await?).await;
-    let watching = Observer::clone(&observer).watch_device(probe, told, life.token(Stage::Intake));
-    let (exits, ended) = mpsc::channel(EXITS_WAITING_MAX);
-    let settings = Settings {
-        device: parts.config.device.clone(),
-        retry: parts.config.retry,
-        on_exit: parts.config.on_exit,
-        capabilities,
-    };
-    let standings = store::standings(&parts.db).await?;
-    let chance = fastrand::Rng::new();
-    let runtime = runtime(parts, exits);
-    let reconciler = Reconciler::new(settings, runtime, observer, desired, ended, standings, chance);
-    life.spawn(Stage::Intake, "device", watching);
-    life.spawn(Stage::Work, "reconcile", reconciler.run(life.token(Stage::Work)));
-    let trouble = keeper.trouble();
-    life.spawn(Stage::Work, "storage", note_storage(life.health().clone(), trouble.clone()));
-    life.spawn(Stage::Work, "reports", apart(keeper.run(life.token(Stage::Work), fastrand::Rng::new())));
-    Ok(trouble)
+fn status_file(shared: &Shared) -> StatusFile {
+    let Config { data_dir, device, .. } = &shared.config;
+    StatusFile::new(data_dir, device.clone(), Arc::clone(&shared.clock))
 }
 
-/// Work on a thread of its own: it waits for the disk most of the time, and to make room for others on a thread that they
-/// share, and to be given it back, costs a twentieth of what a commit costs. If this is dropped, the work is dropped where it
-/// waits next.
-async fn apart(work: impl Future<Output = ()> + Send + 'static) -> Result<(), JoinError> {
+/// Spawns the reconciler and the report writer. The capabilities are the first report of an epoch.
+async fn spawn_workloads(
+    shared: &Shared,
+    desired: watch::Receiver<CurrentDesired>,
+    supervisor: &Supervisor,
+) -> Result<watch::Receiver<StorageFailure>, StartError> {
+    let (reports, writer) =
+        report_writer::queue(shared.outbox.clone(), Arc::clone(&shared.clock), shared.metrics.clone());
+    let probe = Probe {
+        device: shared.config.device.clone(),
+        data_dir: shared.config.data_dir.clone(),
+        profiles: shared.config.runtime.profiles().to_vec(),
+        labels: shared.config.labels.clone(),
+    };
+    let capabilities = Arc::new(probe.capabilities());
+    let reported = reports.report_capabilities(&probe, shared.outbox.capabilities().await?).await;
+    let watching =
+        ReportSender::clone(&reports).watch_capabilities(probe, reported, supervisor.token(Stage::Intake));
+    let (exits, ended) = mpsc::channel(EXITS_WAITING_MAX);
+    let settings = Settings {
+        device: shared.config.device.clone(),
+        retry: shared.config.retry,
+        on_exit: shared.config.on_exit,
+        capabilities,
+    };
+    let records = store::records(&shared.db).await?;
+    let rng = fastrand::Rng::new();
+    let runtime = runtime(shared, exits);
+    let reconciler = Reconciler::new(settings, runtime, reports, desired, ended, records, rng);
+    supervisor.spawn(Stage::Intake, "device", watching);
+    supervisor.spawn(Stage::Work, "reconcile", reconciler.run(supervisor.token(Stage::Work)));
+    let storage_failure = writer.storage_failure();
+    supervisor.spawn(
+        Stage::Work,
+        "storage",
+        show_storage(supervisor.health().clone(), storage_failure.clone()),
+    );
+    supervisor.spawn(
+        Stage::Work,
+        "reports",
+        on_own_thread(writer.run(supervisor.token(Stage::Work), fastrand::Rng::new())),
+    );
+    Ok(storage_failure)
+}
+
+/// Runs `work` on a thread of its own: it waits for the disk most of the time, and handing a shared thread over and back
+/// costs a twentieth of a commit. Dropping this future drops `work` at its next await.
+async fn on_own_thread(work: impl Future<Output = ()> + Send + 'static) -> Result<(), JoinError> {
     let (runtime, dropped) = (tokio::runtime::Handle::current(), CancellationToken::new());
     let _guard = dropped.clone().drop_guard();
     let whole = async move { _ = dropped.run_until_cancelled(work).await };
     tokio::task::spawn_blocking(move || runtime.block_on(whole)).await
 }
 
-/// Says in the body of `/ready` whether reports can be kept, until nobody keeps any.
-async fn note_storage(health: Health, mut trouble: watch::Receiver<Trouble>) {
+/// Shows in the body of `/ready` whether reports can be stored, until the report writer ends.
+async fn show_storage(health: Health, mut storage_failure: watch::Receiver<StorageFailure>) {
     loop {
-        let state = match &*trouble.borrow_and_update() {
-            None => "reports are kept".to_owned(),
-            Some(words) => format!("reports cannot be kept, workloads go on: {words}"),
+        let state = match &*storage_failure.borrow_and_update() {
+            None => "reports can be stored".to_owned(),
+            Some(words) => format!("reports cannot be stored, workloads keep running: {words}"),
         };
         health.note("storage", state);
-        if trouble.changed().await.is_err() {
+        if storage_failure.changed().await.is_err() {
             return;
         }
     }
 }
 
-fn runtime(parts: &Parts, exits: mpsc::Sender<Exit>) -> Arc<dyn Runtime> {
-    let (device, dir) = (parts.config.device.clone(), &parts.config.data_dir);
-    match parts.config.runtime {
+fn runtime(shared: &Shared, exits: mpsc::Sender<Exit>) -> Arc<dyn Runtime> {
+    let (device, dir) = (shared.config.device.clone(), &shared.config.data_dir);
+    match shared.config.runtime {
         RuntimeKind::Process => Arc::new(ProcessRuntime::new(device, dir, exits)),
         RuntimeKind::Compose => Arc::new(ComposeRuntime::new(device, dir, exits)),
         RuntimeKind::Simulated => {
-            Arc::new(SimulatedRuntime::new(device, dir, Arc::clone(&parts.clock), exits))
+            Arc::new(SimulatedRuntime::new(device, dir, Arc::clone(&shared.clock), exits))
         }
     }
 }
 
-/// What the clock on the wall lets the agent do.
-fn hours(parts: &Parts, life: &Life) -> watch::Receiver<Phase> {
-    let (schedule, clock) = (parts.config.schedule.clone(), Arc::clone(&parts.clock));
-    let (sender, phase) = watch::channel(schedule.at(clock.now()));
-    let stop = life.token(Stage::Intake);
-    life.spawn(Stage::Intake, "hours", async move {
-        _ = stop.run_until_cancelled(schedule::follow(schedule, clock, sender)).await;
+/// Spawns the task that evaluates the schedule.
+fn spawn_schedule(shared: &Shared, supervisor: &Supervisor) -> watch::Receiver<SchedulePhase> {
+    let (schedule, clock) = (shared.config.schedule.clone(), Arc::clone(&shared.clock));
+    let (sender, phase) = watch::channel(schedule.phase_at(clock.now()));
+    let stop = supervisor.token(Stage::Intake);
+    supervisor.spawn(Stage::Intake, "schedule", async move {
+        _ = stop.run_until_cancelled(schedule::run(schedule, clock, sender)).await;
     });
     phase
 }
 
-/// The way down.
-fn listen(
-    parts: &Parts,
-    desired: watch::Sender<Wanted>,
+/// Spawns the task that receives desired states, receipts and tokens.
+fn spawn_follower(
+    shared: &Shared,
+    desired: watch::Sender<CurrentDesired>,
     connected: watch::Receiver<Option<Bus>>,
-    phase: watch::Receiver<Phase>,
-    greeted: watch::Sender<bool>,
-    life: &Life,
+    phase: watch::Receiver<SchedulePhase>,
+    receipt_fetched: watch::Sender<bool>,
+    supervisor: &Supervisor,
 ) {
     let follower = Follower {
-        device: parts.config.device.clone(),
+        device: shared.config.device.clone(),
         connected,
         phase,
-        poll: parts.config.poll,
-        db: parts.db.clone(),
-        outbox: parts.outbox.clone(),
-        clock: Arc::clone(&parts.clock),
+        poll: shared.config.poll,
+        db: shared.db.clone(),
+        outbox: shared.outbox.clone(),
+        clock: Arc::clone(&shared.clock),
         desired,
-        greeted,
-        metrics: parts.metrics.clone(),
-        chance: fastrand::Rng::new(),
-        accepted: parts.accepted.clone(),
-        refused: None,
-        identity: own_identity(parts),
-        refused_credential: None,
-        blind: false,
-        chased: false,
-        look_again_at: None,
+        receipt_fetched,
+        metrics: shared.metrics.clone(),
+        rng: fastrand::Rng::new(),
+        accepted: shared.accepted.clone(),
+        rejected_document: None,
+        refused_reports: Vec::new(),
+        identity: identity_dir(shared),
+        rejected_credential: None,
+        has_read_failed: false,
+        is_identity_duplicate: false,
+        read_again_at: None,
     };
-    life.spawn(Stage::Intake, "follow", follower.run(life.token(Stage::Intake)));
+    supervisor.spawn(Stage::Intake, "follow", follower.run(supervisor.token(Stage::Intake)));
 }
 
-/// Where the identity is kept that a JWT over the hub may renew.
-fn own_identity(parts: &Parts) -> Option<PathBuf> {
-    let own = parts.config.common.creds.is_none() && identity::folder(&parts.config.data_dir).is_some();
-    own.then(|| parts.config.data_dir.clone())
+/// The data directory, if the identity in it is in use: a JWT from the hub may renew it.
+fn identity_dir(shared: &Shared) -> Option<PathBuf> {
+    let own = shared.config.common.creds.is_none() && identity::folder(&shared.config.data_dir).is_some();
+    own.then(|| shared.config.data_dir.clone())
 }
 
-/// The way up: connects, then sends.
-fn speak(
-    parts: &Parts,
-    desired: watch::Receiver<Wanted>,
-    trouble: watch::Receiver<Trouble>,
+/// Spawns the connection supervisor, which runs the relay.
+fn spawn_relay(
+    shared: &Shared,
+    desired: watch::Receiver<CurrentDesired>,
+    storage_failure: watch::Receiver<StorageFailure>,
     connected: watch::Sender<Option<Bus>>,
-    phase: watch::Receiver<Phase>,
-    greeted: watch::Receiver<bool>,
-    life: &Life,
+    phase: watch::Receiver<SchedulePhase>,
+    receipt_fetched: watch::Receiver<bool>,
+    supervisor: &Supervisor,
 ) {
-    let config = &parts.config;
+    let config = &shared.config;
+    let budget = Budget::new(config.uplink_limit, Instant::now());
     let relay = Relay {
         device: config.device.clone(),
-        outbox: parts.outbox.clone(),
-        clock: Arc::clone(&parts.clock),
-        heartbeat: config.heartbeat,
+        outbox: shared.outbox.clone(),
+        clock: Arc::clone(&shared.clock),
         desired,
-        trouble,
-        greeted,
-        metrics: parts.metrics.clone(),
-        chance: fastrand::Rng::new(),
-        sending: Sending::new(sending::Window::default()),
-        budget: Budget::new(config.uplink_limit, Instant::now()),
-        batches: true,
+        storage_failure,
+        receipt_fetched,
+        metrics: shared.metrics.clone(),
+        core: RelayCore::new(config.heartbeat, budget, fastrand::Rng::new()),
     };
     let settings = BusConfig {
         creds: config.common.creds.clone().or_else(|| identity::folder(&config.data_dir)),
@@ -323,7 +342,11 @@ fn speak(
         ping_interval: PING_INTERVAL.min(config.heartbeat / PINGS_PER_HEARTBEAT),
         ..BusConfig::device(config.common.nats_url.as_str(), &config.device)
     };
-    LinkHealth::register(life.health()).follow_each(connected.subscribe());
-    let keeper = Keeper { settings, phase, connected, chance: fastrand::Rng::new() };
-    life.spawn(Stage::Publish, "relay", keeper.run(relay, life.stop_token(), life.token(Stage::Publish)));
+    LinkHealth::register(supervisor.health()).follow_each(connected.subscribe());
+    let supervised = ConnectionSupervisor { settings, phase, connected, rng: fastrand::Rng::new() };
+    supervisor.spawn(
+        Stage::Publish,
+        "relay",
+        supervised.run(relay, supervisor.stop_token(), supervisor.token(Stage::Publish)),
+    );
 }

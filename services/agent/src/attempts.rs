@@ -1,9 +1,11 @@
-//! What was tried to reach a target and how it went: attempts, since when, the last error, and whether that is a crash loop.
-//! Pure. It is part of the standing, so it is kept in the transaction of the report that tells of it.
+//! Counts the attempts to reach a target: per component, since when, with the last error, and whether they are a
+//! crash loop. Pure. The attempts are part of the deployment record, so they are stored in the transaction of the
+//! report that lists them.
 //!
-//! A component's attempts are counted from its first start at a target, and anew after a success that held: ready for the
-//! whole window of the rule. A flap, a restart of the agent and a document with the same target change nothing. A crash loop
-//! stays one until then, however long the delays between its attempts become.
+//! Attempts of a component count from its first start at a target. They are cleared after a success has held: the
+//! component was ready for the whole window. A short failure, a restart of the agent and a document with the same
+//! target clear nothing. A crash loop lasts until a success has held, however long the delays between the attempts
+//! become.
 
 use std::time::Duration;
 
@@ -13,12 +15,12 @@ use muster_contract::state::StatusError;
 use muster_contract::{ComponentName, Timestamp};
 use serde::{Deserialize, Serialize};
 
-/// So many failures within so long are a crash loop; ready for so long, a success has held.
+/// The rule of crash loops: this number of failures within the window. A success has held after one window.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct CrashLoopRule {
-    /// How many.
+    /// Failures.
     pub failures: u32,
-    /// Within how long.
+    /// Window.
     pub window: Duration,
 }
 
@@ -31,29 +33,29 @@ impl Default for CrashLoopRule {
     }
 }
 
-/// The attempts at a target: of each component that was begun, and of the deployment as a whole where that failed.
+/// The attempts at a target: per started component, and one entry for the deployment as a whole if that failed.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 #[serde(transparent)]
-pub struct Attempts(Vec<Attempt>);
+pub struct Attempts(Vec<ComponentAttempts>);
 
 /// The attempts of a component.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
-struct Attempt {
-    /// None for the deployment as a whole.
+struct ComponentAttempts {
+    /// `None` for the deployment as a whole.
     component: Option<ComponentName>,
     attempt: u32,
     since: Timestamp,
     last_error: Option<LastError>,
-    /// The last attempt has failed, and none has begun since.
+    /// The last attempt failed, and none has begun since.
     has_failed: bool,
-    /// The failures within the window.
+    /// Failures within the window.
     failures: Vec<Timestamp>,
     crash_loop: bool,
     ready_at: Option<Timestamp>,
 }
 
-impl Attempt {
+impl ComponentAttempts {
     const fn first(component: Option<ComponentName>, since: Timestamp) -> Self {
         Self {
             component,
@@ -75,23 +77,24 @@ impl Attempt {
 }
 
 impl Attempts {
-    /// Nothing was begun.
+    /// No component was started.
     pub const fn is_empty(&self) -> bool {
         self.0.is_empty()
     }
 
-    /// A component is being started. After a failure that is another attempt only once [`Self::try_again`] says so.
-    pub fn begin(&mut self, component: &ComponentName, now: Timestamp) {
+    /// Records that a component is being started. After a failure it counts as a new attempt only after
+    /// [`Self::begin_retry`].
+    pub fn record_start(&mut self, component: &ComponentName, now: Timestamp) {
         self.entry(Some(component), now).ready_at = None;
     }
 
-    /// A component is ready.
-    pub fn ready(&mut self, component: &ComponentName, now: Timestamp) {
+    /// Records that a component is ready.
+    pub fn record_ready(&mut self, component: &ComponentName, now: Timestamp) {
         self.entry(Some(component), now).ready_at = Some(now);
     }
 
-    /// A component, or the deployment as a whole, has failed.
-    pub fn fail(
+    /// Records that a component, or the deployment as a whole, failed.
+    pub fn record_failure(
         &mut self,
         component: Option<&ComponentName>,
         error: &StatusError,
@@ -101,51 +104,52 @@ impl Attempts {
         let entry = self.entry(component, now);
         entry.last_error = Some(LastError::of(error, now));
         entry.ready_at = None;
-        entry.failures.retain(|at| is_within(*at, now, rule.window));
-        // Whatever else goes wrong at one attempt, it fails once.
+        entry.failures.retain(|at| is_recent(*at, now, rule.window));
+        // One attempt counts as one failure, whatever else goes wrong.
         if !std::mem::replace(&mut entry.has_failed, true) {
             entry.failures.push(now);
         }
         entry.crash_loop |= entry.failures.len() >= rule.failures as usize;
         if entry.crash_loop {
-            // It stays one: when its failures were is of no use any more.
+            // The crash loop lasts: its failures are no longer needed.
             entry.failures.clear();
         }
     }
 
-    /// What has failed is tried again.
-    pub fn try_again(&mut self) {
+    /// Begins another attempt at everything that failed.
+    pub fn begin_retry(&mut self) {
         for entry in self.0.iter_mut().filter(|entry| entry.has_failed) {
             entry.attempt = entry.attempt.saturating_add(1);
             entry.has_failed = false;
         }
     }
 
-    /// The success of a component, or of the deployment as a whole, has held; true where the hub was told of attempts before.
-    pub fn hold(&mut self, component: Option<&ComponentName>) -> bool {
-        let was_told =
+    /// Clears the attempts of a component, or of the deployment as a whole, after its success has held. True if
+    /// reports listed them.
+    pub fn confirm_success(&mut self, component: Option<&ComponentName>) -> bool {
+        let was_reported =
             self.0.iter().any(|entry| entry.component.as_ref() == component && entry.last_error.is_some());
         self.0.retain(|entry| entry.component.as_ref() != component);
-        was_told
+        was_reported
     }
 
-    /// The agent begins again. What had become ready at the first attempt long ago has held; all else has to prove it anew.
+    /// Clears, after a restart of the agent, the attempts that had held: ready at the first attempt for the whole window.
     pub fn resume(&mut self, rule: CrashLoopRule, now: Timestamp) {
-        let has_held = |entry: &Attempt| {
-            entry.last_error.is_none() && entry.ready_at.is_some_and(|at| !is_within(at, now, rule.window))
+        let has_held = |entry: &ComponentAttempts| {
+            entry.last_error.is_none() && entry.ready_at.is_some_and(|at| !is_recent(at, now, rule.window))
         };
         self.0.retain(|entry| !has_held(entry));
     }
 
-    /// The components with attempts; none for the deployment as a whole.
+    /// The components with attempts; `None` for the deployment as a whole.
     pub fn components(&self) -> impl Iterator<Item = Option<&ComponentName>> {
         self.0.iter().map(|entry| entry.component.as_ref())
     }
 
-    /// What the hub is told: whatever has failed since its first attempt. Crash loops and the newest errors come first where
-    /// there is no room for all.
+    /// The retries that a report lists: everything that failed since its first attempt. If there are too many, crash
+    /// loops and the newest errors are kept.
     pub fn retries(&self) -> Vec<Retry> {
-        let mut retries: Vec<Retry> = self.0.iter().filter_map(Attempt::retry).collect();
+        let mut retries: Vec<Retry> = self.0.iter().filter_map(ComponentAttempts::retry).collect();
         if retries.len() > RETRIES_MAX {
             retries.sort_by_key(|retry| std::cmp::Reverse((retry.crash_loop, retry.last_error.at)));
             retries.truncate(RETRIES_MAX);
@@ -153,18 +157,18 @@ impl Attempts {
         retries
     }
 
-    fn entry(&mut self, component: Option<&ComponentName>, now: Timestamp) -> &mut Attempt {
+    fn entry(&mut self, component: Option<&ComponentName>, now: Timestamp) -> &mut ComponentAttempts {
         let known = self.0.iter().position(|entry| entry.component.as_ref() == component);
         let index = known.unwrap_or_else(|| {
-            self.0.push(Attempt::first(component.cloned(), now));
+            self.0.push(ComponentAttempts::first(component.cloned(), now));
             self.0.len() - 1
         });
         &mut self.0[index]
     }
 }
 
-/// Whether a moment is at most so long ago. A clock that was set back makes it so.
-fn is_within(at: Timestamp, now: Timestamp, window: Duration) -> bool {
+/// Whether a time is less than the window ago. True after the clock was set back.
+fn is_recent(at: Timestamp, now: Timestamp, window: Duration) -> bool {
     Duration::try_from(now.duration_since(at)).map_or(true, |passed| passed < window)
 }
 
@@ -186,17 +190,17 @@ mod tests {
         StatusError::new("Exited", "web", message)
     }
 
-    /// A start that fails, and the next one under way.
+    /// A failed start, and the next one under way.
     fn fail_and_retry(attempts: &mut Attempts, second: i64) {
-        attempts.fail(Some(&web()), &error("ended"), RULE, at(second));
-        attempts.try_again();
-        attempts.begin(&web(), at(second));
+        attempts.record_failure(Some(&web()), &error("ended"), RULE, at(second));
+        attempts.begin_retry();
+        attempts.record_start(&web(), at(second));
     }
 
     #[test]
-    fn attempts_count_from_the_first_start_and_nothing_is_told_before_an_error() {
+    fn attempts_count_from_the_first_start_and_are_listed_after_an_error() {
         let mut attempts = Attempts::default();
-        attempts.begin(&web(), at(10));
+        attempts.record_start(&web(), at(10));
         assert_eq!(attempts.retries(), []);
         fail_and_retry(&mut attempts, 20);
         fail_and_retry(&mut attempts, 200);
@@ -209,8 +213,8 @@ mod tests {
     fn ready_dead_ready_is_a_crash_loop_by_the_rule_until_a_success_has_held() {
         let mut attempts = Attempts::default();
         for second in [0, 20, 40] {
-            attempts.begin(&web(), at(second));
-            attempts.ready(&web(), at(second + 1));
+            attempts.record_start(&web(), at(second));
+            attempts.record_ready(&web(), at(second + 1));
             assert!(attempts.retries().iter().all(|retry| !retry.crash_loop));
             fail_and_retry(&mut attempts, second + 2);
         }
@@ -218,10 +222,10 @@ mod tests {
         fail_and_retry(&mut attempts, 4_000);
         assert!(attempts.retries()[0].crash_loop, "long delays do not end it");
         assert_eq!(attempts.retries()[0].attempt, 5);
-        attempts.ready(&web(), at(4_100));
-        assert!(attempts.hold(Some(&web())));
+        attempts.record_ready(&web(), at(4_100));
+        assert!(attempts.confirm_success(Some(&web())));
         assert!(attempts.is_empty());
-        attempts.fail(Some(&web()), &error("ended"), RULE, at(9_000));
+        attempts.record_failure(Some(&web()), &error("ended"), RULE, at(9_000));
         let [anew] = &attempts.retries()[..] else { panic!("{attempts:?}") };
         assert_eq!((anew.attempt, anew.since), (1, at(9_000)));
     }
@@ -236,15 +240,15 @@ mod tests {
     #[test]
     fn a_restart_of_the_agent_keeps_what_has_failed_and_forgets_what_had_held() {
         let mut attempts = Attempts::default();
-        attempts.begin(&web(), at(10));
-        attempts.ready(&web(), at(20));
+        attempts.record_start(&web(), at(10));
+        attempts.record_ready(&web(), at(20));
         let mut early = attempts.clone();
         early.resume(RULE, at(79));
         assert_eq!(early, attempts, "it has not held yet");
         attempts.resume(RULE, at(80));
         assert!(attempts.is_empty());
         fail_and_retry(&mut attempts, 100);
-        attempts.ready(&web(), at(110));
+        attempts.record_ready(&web(), at(110));
         let text = serde_json::to_string(&attempts).unwrap();
         let mut read: Attempts = serde_json::from_str(&text).unwrap();
         read.resume(RULE, at(9_999));
@@ -256,7 +260,7 @@ mod tests {
         let mut attempts = Attempts::default();
         for number in 0..=RETRIES_MAX {
             let name = format!("c{number}").parse().unwrap();
-            attempts.fail(Some(&name), &error("ended"), RULE, at(number as i64));
+            attempts.record_failure(Some(&name), &error("ended"), RULE, at(number as i64));
         }
         let retries = attempts.retries();
         assert_eq!(retries.len(), RETRIES_MAX);

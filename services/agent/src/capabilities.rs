@@ -1,5 +1,5 @@
-//! What this device is: processors, memory, disk, what it can run, and the labels it was given. Looks at the machine
-//! (`/proc`, the file system) and decides nothing; what cannot be found out is left out.
+//! Reads the capabilities of this device: processors, memory, disk, runtimes and labels. It reads `/proc` and the file
+//! system and decides nothing; a value that cannot be read is left out.
 
 use std::collections::BTreeMap;
 use std::path::PathBuf;
@@ -9,7 +9,7 @@ use muster_contract::{DeviceKey, Timestamp};
 use muster_domain::eligibility::Capabilities;
 use serde_json::{Map, Value, json};
 
-use crate::outbox::CapabilitiesBody;
+use crate::report::CapabilitiesBody;
 
 const MEMORY: &str = "/proc/meminfo";
 const MODEL: &str = "/sys/class/dmi/id/product_name";
@@ -17,25 +17,25 @@ const VENDOR: &str = "/sys/class/dmi/id/sys_vendor";
 const KIBIBYTE: u64 = 1024;
 const MEBIBYTE: u64 = 1024 * KIBIBYTE;
 const GIBIBYTE: u64 = 1024 * MEBIBYTE;
-/// What Margo requires and a machine may not say.
+/// The value that Margo requires where the machine has none.
 const UNKNOWN: &str = "unknown";
 
-/// How to look at the device.
+/// Reads the capabilities.
 #[derive(Debug, Clone)]
-pub struct Probe {
+pub(crate) struct Probe {
     /// The device.
-    pub device: DeviceKey,
+    pub(crate) device: DeviceKey,
     /// The directory whose disk counts.
-    pub data_dir: PathBuf,
-    /// What its runtime runs.
-    pub profiles: Vec<ProfileType>,
+    pub(crate) data_dir: PathBuf,
+    /// The component types of its runtime.
+    pub(crate) profiles: Vec<ProfileType>,
     /// Its labels.
-    pub labels: BTreeMap<String, String>,
+    pub(crate) labels: BTreeMap<String, String>,
 }
 
 impl Probe {
-    /// What the device is now.
-    pub fn look(&self, now: Timestamp) -> CapabilitiesBody {
+    /// The capabilities as a report.
+    pub(crate) fn read(&self, now: Timestamp) -> CapabilitiesBody {
         CapabilitiesBody {
             observed_at: now,
             properties: self.properties(),
@@ -44,8 +44,8 @@ impl Probe {
         }
     }
 
-    /// What deployments may ask of the device; what it reports, at the start of the agent.
-    pub fn capabilities(&self) -> Capabilities {
+    /// The capabilities against which deployments are checked.
+    pub(crate) fn capabilities(&self) -> Capabilities {
         Capabilities { properties: self.properties(), labels: self.labels.clone() }
     }
 
@@ -56,7 +56,7 @@ impl Probe {
             ("id".to_owned(), json!(self.device.to_string())),
             ("vendor".to_owned(), json!(line_of(VENDOR).unwrap_or_else(|| UNKNOWN.to_owned()))),
             ("modelNumber".to_owned(), json!(line_of(MODEL).unwrap_or_else(|| UNKNOWN.to_owned()))),
-            // Readable by the superuser only, and nobody's business beside the device's own name.
+            // The real serial number is readable by the superuser only.
             ("serialNumber".to_owned(), json!(self.device.to_string())),
             ("cpus".to_owned(), json!([{ "cores": cores, "architecture": architecture() }])),
             ("peripherals".to_owned(), json!([])),
@@ -73,7 +73,7 @@ impl Probe {
     }
 }
 
-/// Margo's word for the architecture.
+/// The architecture in Margo's words.
 const fn architecture() -> &'static str {
     if cfg!(target_arch = "x86_64") {
         "amd64"
@@ -106,7 +106,7 @@ fn disk_bytes(dir: &std::path::Path) -> Option<u64> {
     disk.f_blocks.checked_mul(disk.f_frsize)
 }
 
-/// A size as Margo writes it. Rounded down to whole units: what is reported must not change with every boot.
+/// A size as Margo writes it, rounded down to whole units: the report must not change with every boot.
 fn quantity(bytes: u64) -> String {
     match bytes / GIBIBYTE {
         0 => format!("{}Mi", bytes / MEBIBYTE),
@@ -119,19 +119,19 @@ mod tests {
     use super::*;
 
     #[test]
-    fn this_machine_says_what_margo_asks_for() {
+    fn this_machine_reports_what_margo_requires() {
         let probe = Probe {
             device: "plant7/press-4".parse().unwrap(),
             data_dir: "/".into(),
             profiles: vec![ProfileType::Process],
             labels: BTreeMap::from([("line".to_owned(), "press".to_owned())]),
         };
-        let found = probe.look(Timestamp::UNIX_EPOCH);
+        let found = probe.read(Timestamp::UNIX_EPOCH);
         for name in ["id", "vendor", "modelNumber", "serialNumber", "cpus", "memory", "storage"] {
             assert!(found.properties.contains_key(name), "{name}: {:?}", found.properties);
         }
         assert_eq!(found.properties["supportedDeploymentTypes"], json!(["process"]));
-        assert_eq!(probe.look(Timestamp::UNIX_EPOCH), found, "looking again is no news");
+        assert_eq!(probe.read(Timestamp::UNIX_EPOCH), found, "a second read finds the same");
     }
 
     #[test]

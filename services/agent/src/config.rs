@@ -1,4 +1,4 @@
-//! The agent's settings: what a person typed, checked into what the agent works with. Defaults stand beside the flags.
+//! The agent's settings: flags and their defaults, checked into [`Config`].
 
 use std::collections::BTreeMap;
 use std::ops::RangeInclusive;
@@ -15,12 +15,13 @@ use muster_bus::config::PINGS_UNTIL_LOST;
 
 use crate::attempts::CrashLoopRule;
 use crate::name;
-use crate::outbox::{Limits, REPORT_BYTES_MAX};
-use crate::reconcile::{OnExit, Retry};
+use crate::outbox::Limits;
+use crate::reconcile::{OnExit, RetryPolicy};
 use crate::relay::budget::Rate;
-use crate::schedule::{Schedule, WINDOWS_MAX, Window};
+use crate::report::BODY_BYTES_MAX;
+use crate::schedule::{DailyWindow, Schedule, WINDOWS_MAX};
 
-/// Pings between two heartbeats: a link that no longer answers is found within two heartbeats, with time to spare.
+/// Pings between two heartbeats: a link that no longer answers is found within two heartbeats.
 pub const PINGS_PER_HEARTBEAT: u32 = 2;
 
 const SECOND: Duration = Duration::from_secs(1);
@@ -29,79 +30,82 @@ const HEARTBEAT_BOUNDS: RangeInclusive<Duration> = Duration::from_millis(100)..=
 const RECONNECT_BOUNDS: RangeInclusive<Duration> = Duration::from_millis(100)..=HOUR;
 const POLL_BOUNDS: RangeInclusive<Duration> = SECOND..=Duration::from_secs(24 * 60 * 60);
 const RETRY_BOUNDS: RangeInclusive<Duration> = Duration::from_millis(10)..=Duration::from_secs(24 * 60 * 60);
-/// One failure is no loop, and more than this nobody waits for.
+/// One failure is no crash loop; a rule that requires more failures than this would never apply.
 const CRASH_LOOP_FAILURES_BOUNDS: RangeInclusive<u64> = 2..=1_000;
 const CRASH_LOOP_WINDOW_BOUNDS: RangeInclusive<Duration> =
     Duration::from_millis(100)..=Duration::from_secs(24 * 60 * 60);
-/// Fewer rows could not hold the newest report of every deployment beside some history.
+/// Fewer rows could not hold the newest report of every deployment and some history.
 const ROWS_BOUNDS: RangeInclusive<u64> = 1_000..=100_000_000;
-/// Fewer bytes neither, with reports of the largest size.
+/// Fewer bytes could not hold the newest report of every deployment at its largest size.
 const BYTES_LEAST: u64 = 32 * 1024 * 1024;
 const BYTES_MOST: u64 = 1 << 40;
-/// Labels that a device says of itself: they go out with every report of its capabilities.
+/// Labels of a device: every report of its capabilities carries them.
 const OWN_LABELS_MAX: usize = 64;
-/// Bytes of one of them, its name included.
-const OWN_LABEL_BYTES_MAX: usize = 512;
+/// Bytes of one label, its name included.
+const OWN_LABEL_BYTES_MAX: usize = 256;
 
 const _: () = {
     assert!(*ROWS_BOUNDS.start() > 2 * DEPLOYMENTS_PER_DEVICE_MAX as u64);
-    assert!(BYTES_LEAST > (REPORT_BYTES_MAX * DEPLOYMENTS_PER_DEVICE_MAX) as u64);
-    assert!(OWN_LABELS_MAX * OWN_LABEL_BYTES_MAX * 2 < REPORT_BYTES_MAX);
+    assert!(BYTES_LEAST > (BODY_BYTES_MAX * DEPLOYMENTS_PER_DEVICE_MAX) as u64);
+    assert!(OWN_LABELS_MAX * OWN_LABEL_BYTES_MAX * 2 < BODY_BYTES_MAX);
     assert!(PINGS_UNTIL_LOST < 2 * PINGS_PER_HEARTBEAT);
     assert!(SECOND.as_millis() > HEARTBEAT_BOUNDS.start().as_millis());
 };
 
-/// Runs what one device shall run and reports every change to the hub, also through outages.
+/// Runs the workloads assigned to one device and reports every change to the hub, also after outages.
 #[derive(Debug, Clone, clap::Parser)]
 #[command(name = "muster-agent", version = muster_service::VERSION)]
 #[command(after_help = "\
-The agent needs no hub to start: it runs what it last accepted, keeps its reports in DIR, and sends them \
-when there is a connection. Workloads outlive it; the next agent with the same DIR finds them again.
+The agent starts without a hub: it runs the desired state accepted last, stores its reports in DIR, and sends them \
+when it is connected. Workloads outlive the agent; the next agent with the same DIR adopts them.
 
-Hours are those of this machine unless a time zone stands behind them. Outside of the polling hours the device takes no new desired state and still reports; in a downtime it neither connects nor complains.
+Hours are in the time zone of this machine unless one is given. Outside of the polling hours the device accepts no new desired state and still reports; in a downtime it does not connect.
 
 Examples:
   muster-agent --site plant7 --device press-4 --data-dir /var/lib/muster --label line=press
   muster-agent … --uplink-limit 64kbit --polling-hours 22:00-06:00 --downtime '01:30-02:00 UTC'
 
-A device of a guarded hub makes its own key, which never leaves it, and gets a JWT for it:
+  muster-agent status --data-dir /var/lib/muster            shows its report numbers and the reports that the hub refused
+
+A device of a secured hub makes its own key, which never leaves it, and gets a JWT for that key:
   muster-agent key --data-dir /var/lib/muster               prints the public key, for `muster enroll`
-  muster-agent accept --data-dir /var/lib/muster FILE       keeps the JWT that came back, also a renewed one
-An agent that runs takes a renewed JWT up by itself. --creds goes before what is in DIR.
-With --join FOLDER the agent does both by itself: it leaves SITE_DEVICE.key there and takes SITE_DEVICE.jwt.")]
+  muster-agent accept --data-dir /var/lib/muster FILE       stores the JWT, also a renewed one
+A running agent uses a renewed JWT at once. --creds takes precedence over the identity in DIR.
+With --join FOLDER the agent does both itself: it writes SITE_DEVICE.key there and reads SITE_DEVICE.jwt.")]
 #[command(args_conflicts_with_subcommands = true)]
 pub struct Args {
-    /// What to do instead of running.
+    /// A command to carry out instead of running the agent.
     #[command(subcommand)]
-    pub command: Option<IdentityCommand>,
+    pub command: Option<Command>,
 
     /// Site of this device: 1 to 63 characters of a-z, 0-9 and '-'
     #[arg(long, env = "MUSTER_SITE", value_name = "SITE")]
     pub site: Option<String>,
 
-    /// Name of this device within its site, of the same characters; @host is the one that DIR has, else the host's
+    /// Name of this device within its site, of the same characters; @host takes the name stored in DIR, else the host
+    /// name
     #[arg(long, env = "MUSTER_DEVICE", value_name = "DEVICE")]
     pub device: Option<String>,
 
-    /// Where the agent keeps its database and its workloads' files; one directory a device
+    /// Directory of the agent's database and the workloads' files; one directory per device
     #[arg(long, env = "MUSTER_DATA_DIR", value_name = "DIR")]
     pub data_dir: Option<String>,
 
-    /// How workloads run: process (programs of this machine), compose (containers, by the Compose command of this
-    /// machine) or simulated (pretended, for trials)
+    /// Runtime of workloads: process (programs of this machine), compose (containers, with the Compose command of this
+    /// machine) or simulated (runs nothing, for trials)
     #[arg(long, env = "MUSTER_RUNTIME", value_name = "RUNTIME", default_value = "process")]
     pub runtime: String,
 
-    /// Folder to join the fleet by: the public key is left there, and the JWT for it taken from there
+    /// Folder for enrolment: the agent writes its public key there and reads the JWT for it
     #[arg(long, env = "MUSTER_JOIN", value_name = "FOLDER")]
     pub join: Option<String>,
 
-    /// Label of this device; may be given several times, or with commas in between
+    /// Label of this device; may be given several times, or separated by commas
     #[arg(long, env = "MUSTER_LABEL", value_name = "NAME=VALUE", value_delimiter = ',')]
     pub label: Vec<String>,
 
-    /// What happens to workloads when the agent ends: keep (they go on) or stop (all at once, killed after 13 s at the
-    /// latest; jobs that are done are left)
+    /// Workloads when the agent ends: keep (they keep running) or stop (all at once, killed after 13 s at the latest;
+    /// completed jobs are left)
     #[arg(long, env = "MUSTER_ON_EXIT", value_name = "WHAT", default_value = "keep")]
     pub on_exit: String,
 
@@ -113,27 +117,27 @@ pub struct Args {
     #[arg(long, env = "MUSTER_RECONNECT_MAX", value_name = "DURATION", default_value = "60s")]
     pub reconnect_max: String,
 
-    /// Most that reports may take of the link to the hub, such as 64kbit or 2mbit a second; no limit if left out
+    /// Rate per second that reports may use of the link to the hub, such as 64kbit or 2mbit; without it there is no limit
     #[arg(long, env = "MUSTER_UPLINK_LIMIT", value_name = "RATE")]
     pub uplink_limit: Option<String>,
 
-    /// Time between two looks for desired state, beside what the hub sends by itself
+    /// Time between two reads of the stored desired state; the hub also pushes changes
     #[arg(long, env = "MUSTER_POLL_INTERVAL", value_name = "DURATION", default_value = "60s")]
     pub poll_interval: String,
 
-    /// Hours in which the device takes new desired state, such as 22:00-06:00; may be given several times, or with commas
+    /// Hours in which the device accepts new desired state, such as 22:00-06:00; several, or separated by commas
     #[arg(long, env = "MUSTER_POLLING_HOURS", value_name = "HH:MM-HH:MM [ZONE]", value_delimiter = ',')]
     pub polling_hours: Vec<String>,
 
-    /// Hours in which the hub is known to be away and the device stays silent; may be given several times, or with commas
+    /// Hours in which the hub is unavailable and the device does not connect; several, or separated by commas
     #[arg(long, env = "MUSTER_DOWNTIME", value_name = "HH:MM-HH:MM [ZONE]", value_delimiter = ',')]
     pub downtime: Vec<String>,
 
-    /// Longest delay before a failed workload is tried again for the first time
+    /// Longest delay before the first retry of a failed workload
     #[arg(long, env = "MUSTER_RETRY_MIN", value_name = "DURATION", default_value = "10s")]
     pub retry_min: String,
 
-    /// Longest delay before a failed workload is tried again, however often it failed
+    /// Longest delay before any retry of a failed workload
     #[arg(long, env = "MUSTER_RETRY_MAX", value_name = "DURATION", default_value = "5m")]
     pub retry_max: String,
 
@@ -141,15 +145,15 @@ pub struct Args {
     #[arg(long, env = "MUSTER_CRASH_LOOP_FAILURES", value_name = "NUMBER", default_value = "5")]
     pub crash_loop_failures: String,
 
-    /// Window of that rule, and how long a component must stay ready until its success has held
+    /// Window of the crash loop rule, and the time that a component must stay ready until its success has held
     #[arg(long, env = "MUSTER_CRASH_LOOP_WINDOW", value_name = "DURATION", default_value = "10m")]
     pub crash_loop_window: String,
 
-    /// Reports kept while the hub cannot be reached, at least 1000; beyond that, superseded ones are folded
+    /// Reports stored while the hub cannot be reached, at least 1000; beyond that, superseded ones are compacted
     #[arg(long, env = "MUSTER_OUTBOX_ROWS", value_name = "NUMBER", default_value = "100000")]
     pub outbox_rows: String,
 
-    /// Bytes of reports kept while the hub cannot be reached, such as 64MiB; at least 32MiB
+    /// Bytes of reports stored while the hub cannot be reached, such as 64MiB; at least 32MiB
     #[arg(long, env = "MUSTER_OUTBOX_BYTES", value_name = "SIZE", default_value = "64MiB")]
     pub outbox_bytes: String,
 
@@ -158,71 +162,80 @@ pub struct Args {
     pub common: CommonArgs,
 }
 
-/// Who this device is to the hub.
+/// A command that the program carries out instead of running the agent.
 #[derive(Debug, Clone, clap::Subcommand)]
-pub enum IdentityCommand {
-    /// Make this device's key, if it has none, and print the public one
+pub enum Command {
+    /// Print this device's public key; make the key first if there is none
     Key {
-        /// Where the agent keeps its things
+        /// The agent's data directory
         #[arg(long, env = "MUSTER_DATA_DIR", value_name = "DIR")]
         data_dir: PathBuf,
     },
-    /// Keep the JWT that `muster enroll` wrote for this device's key
+    /// Store the JWT that `muster enroll` wrote for this device's key
     Accept {
-        /// Where the agent keeps its things
+        /// The agent's data directory
         #[arg(long, env = "MUSTER_DATA_DIR", value_name = "DIR")]
         data_dir: PathBuf,
-        /// The JWT; `-` is standard input
+        /// File with the JWT; `-` is standard input
         file: PathBuf,
+    },
+    /// Show this device's newest report number, its unsent reports, and the reports that the hub refused
+    Status {
+        /// The agent's data directory
+        #[arg(long, env = "MUSTER_DATA_DIR", value_name = "DIR")]
+        data_dir: PathBuf,
+        /// Print JSON
+        #[arg(long)]
+        json: bool,
     },
 }
 
-/// How workloads run.
+/// The runtime of workloads.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum RuntimeKind {
-    /// As processes of this machine.
+    /// Processes of this machine.
     Process,
-    /// As containers of this machine's engine.
+    /// Containers of this machine's engine.
     Compose,
-    /// In pretence.
+    /// Nothing runs; the runtime follows a script.
     Simulated,
 }
 
-/// The agent's settings, checked.
+/// The agent's checked settings.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Config {
-    /// What every service has.
+    /// The settings of every service.
     pub common: Common,
     /// The device.
     pub device: DeviceKey,
-    /// Where everything is kept.
+    /// The data directory.
     pub data_dir: PathBuf,
-    /// How workloads run.
+    /// The runtime of workloads.
     pub runtime: RuntimeKind,
-    /// Folder to join the fleet by.
+    /// The folder for enrolment.
     pub join: Option<PathBuf>,
     /// Labels of the device.
     pub labels: BTreeMap<String, String>,
-    /// What happens to workloads at the end.
+    /// Workloads when the agent ends.
     pub on_exit: OnExit,
     /// Time between two heartbeats.
     pub heartbeat: Duration,
     /// Longest delay before another attempt to connect.
     pub reconnect_max: Duration,
-    /// Most that goes up, if there is a limit.
+    /// The rate that reports may use, if there is a limit.
     pub uplink_limit: Option<Rate>,
-    /// Time between two looks for desired state.
+    /// Time between two reads of the stored desired state.
     pub poll: Duration,
-    /// When it may speak to the hub.
+    /// Polling hours and downtimes.
     pub schedule: Schedule,
-    /// When failures are tried again.
-    pub retry: Retry,
-    /// How much waits for the hub.
+    /// The retries of failed workloads.
+    pub retry: RetryPolicy,
+    /// The limits of the outbox.
     pub outbox: Limits,
 }
 
 impl RuntimeKind {
-    /// The types of components it runs.
+    /// The component types that it runs.
     pub const fn profiles(self) -> &'static [ProfileType] {
         match self {
             Self::Process => &[ProfileType::Process],
@@ -233,7 +246,7 @@ impl RuntimeKind {
 }
 
 impl Args {
-    /// The checked settings.
+    /// Checks the settings.
     ///
     /// # Errors
     /// Every setting that cannot be used.
@@ -287,7 +300,7 @@ impl Args {
     }
 }
 
-/// A limit that hearts leave something of: they do not wait for it, and reports would never go.
+/// A rate limit that leaves room beside heartbeats: they do not wait for it, and reports would never be sent.
 fn rate(
     problems: &mut Problems,
     flag: &'static str,
@@ -306,7 +319,7 @@ fn rate(
 fn directory(problems: &mut Problems, flag: &'static str, text: &str) -> Option<PathBuf> {
     let path = PathBuf::from(text);
     if text.is_empty() || path.is_file() {
-        problems.refuse(flag, text, "must be a directory, or a place where one can be made");
+        problems.refuse(flag, text, "must be a directory, or a path at which one can be created");
         return None;
     }
     Some(path)
@@ -321,7 +334,7 @@ fn device(
     if text != name::HOST {
         return problems.parse(flag, text);
     }
-    let found = name::own(data_dir?);
+    let found = name::resolve(data_dir?);
     found.map_err(|error| problems.refuse(flag, text, error)).ok()
 }
 
@@ -330,7 +343,7 @@ fn folder(problems: &mut Problems, flag: &'static str, text: &str) -> Option<Pat
     if path.is_dir() {
         return Some(path);
     }
-    problems.refuse(flag, text, "must be a folder that is there and that this user may write");
+    problems.refuse(flag, text, "must be an existing folder that this user may write");
     None
 }
 
@@ -345,7 +358,7 @@ fn labels(problems: &mut Problems, texts: &[String]) -> Option<BTreeMap<String, 
             _ if labels.len() == OWN_LABELS_MAX => {
                 format!("is one more than the {OWN_LABELS_MAX} that are allowed")
             }
-            Some((name, _)) if labels.contains_key(name) => "names a label that was given already".to_owned(),
+            Some((name, _)) if labels.contains_key(name) => "names a label that was already given".to_owned(),
             Some((name, value)) if !name.is_empty() => {
                 labels.insert(name.to_owned(), value.to_owned());
                 continue;
@@ -358,11 +371,11 @@ fn labels(problems: &mut Problems, texts: &[String]) -> Option<BTreeMap<String, 
     (!broken).then_some(labels)
 }
 
-fn windows(problems: &mut Problems, flag: &'static str, texts: &[String]) -> Option<Vec<Window>> {
+fn windows(problems: &mut Problems, flag: &'static str, texts: &[String]) -> Option<Vec<DailyWindow>> {
     if let Some(text) = texts.get(WINDOWS_MAX) {
         problems.refuse(flag, text, format!("is one more than the {WINDOWS_MAX} that are allowed"));
     }
-    // All of them are looked at, so that all bad ones are said.
+    // All windows are parsed, so that all invalid ones are listed.
     let parsed: Vec<_> = texts.iter().map(|text| problems.parse(flag, text)).collect();
     parsed.into_iter().collect()
 }
@@ -372,12 +385,12 @@ fn retry(
     min: &str,
     max: &str,
     crash_loop: Option<(u64, Duration)>,
-) -> Option<Retry> {
+) -> Option<RetryPolicy> {
     let least = problems.duration("--retry-min", min, RETRY_BOUNDS);
     let most = problems.duration("--retry-max", max, RETRY_BOUNDS);
     let (failures, window) = crash_loop?;
     let failures = u32::try_from(failures).unwrap_or(u32::MAX);
-    let retry = Retry { min: least?, max: most?, crash_loop: CrashLoopRule { failures, window } };
+    let retry = RetryPolicy { min: least?, max: most?, crash_loop: CrashLoopRule { failures, window } };
     if retry.min > retry.max {
         problems.refuse("--retry-min", min, format!("must not be above --retry-max ({max})"));
         return None;
@@ -385,13 +398,13 @@ fn retry(
     Some(retry)
 }
 
-/// Why a text is not the setting it should be.
+/// The error of a setting that cannot be parsed.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum ValueError {
     /// Not a runtime.
     #[error("must be process, compose or simulated")]
     Runtime,
-    /// Not a thing to do at the end.
+    /// Not an action on exit.
     #[error("must be keep or stop")]
     OnExit,
     /// Not a size.
@@ -424,7 +437,7 @@ impl FromStr for OnExitWord {
     }
 }
 
-/// Bytes: a number, alone or with KiB, MiB or GiB behind it.
+/// Bytes: a number, alone or followed by KiB, MiB or GiB.
 struct Size(u64);
 
 impl FromStr for Size {

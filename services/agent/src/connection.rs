@@ -1,9 +1,9 @@
-//! The life of the agent's connections, one after another. Who speaks over one is told which; what is said is
-//! [`crate::relay`]'s and [`crate::follow`]'s.
+//! Supervises the connection to the hub: connects, hands each connection to [`crate::relay`] and [`crate::follow`],
+//! and replaces it.
 //!
-//! A link that breaks is mended by the bus itself. A connection is given up and replaced by a new one with a new client
-//! in two cases: a downtime begins, or the server answers pings and nothing else, so that nobody can say which side is
-//! stuck. Nothing is lost by that: whatever was not confirmed is still in the outbox, under the same message id.
+//! The bus reconnects a broken link by itself. A connection is replaced by one with a new client in two cases: a
+//! downtime begins, or the server answers pings and nothing else, so that either side may hang. Nothing is lost:
+//! every report without a confirmation is still in the outbox, under the same message id.
 
 use std::pin::pin;
 use std::time::Duration;
@@ -17,82 +17,86 @@ use tokio::time::{Instant, sleep};
 use tokio_util::sync::CancellationToken;
 
 use crate::relay::Relay;
-use crate::schedule::Phase;
+use crate::schedule::SchedulePhase;
 
-/// Bounds of the delay before a server that cannot serve is tried again: a person has to do something first.
+/// Bounds of the delay before the agent tries a hub again that cannot serve it: a person must correct the hub first.
 const REFUSED_RETRY: (Duration, Duration) = (Duration::from_secs(1), Duration::from_secs(60));
-/// A connection that lasted this long was a good one: the delay after it is the least again.
+/// After a connection that lasted this long, the delays begin anew.
 const GOOD_CONNECTION: Duration = Duration::from_secs(10 * 60);
 
 const _: () = assert!(REFUSED_RETRY.1.as_secs() < GOOD_CONNECTION.as_secs());
 
-/// Makes connections and hands them out.
-pub struct Keeper {
-    /// How to reach the hub.
+/// Connects, and replaces connections.
+pub struct ConnectionSupervisor {
+    /// The address and the credentials of the hub.
     pub settings: BusConfig,
-    /// What may be done now.
-    pub phase: watch::Receiver<Phase>,
-    /// Told of every connection, and of its end.
+    /// The phase of the schedule.
+    pub phase: watch::Receiver<SchedulePhase>,
+    /// Publishes each connection, and its end.
     pub connected: watch::Sender<Option<Bus>>,
-    /// For jitter.
-    pub chance: fastrand::Rng,
+    /// The random source for jitter.
+    pub rng: fastrand::Rng,
 }
 
-/// Why a connection was given up.
-enum Over {
+/// The reason for the end of a connection.
+enum ConnectionEnd {
     Stopped,
     Downtime,
     Stalled,
 }
 
-impl Keeper {
-    /// Keeps the relay connected until `stop`; while there is no connection, only until `asked`.
-    pub async fn run(mut self, mut relay: Relay, asked: CancellationToken, stop: CancellationToken) {
+impl ConnectionSupervisor {
+    /// Keeps the relay connected until `stop`; after `stop_requested` it makes no new connection.
+    pub async fn run(mut self, mut relay: Relay, stop_requested: CancellationToken, stop: CancellationToken) {
         let mut delays = FullJitter::new(RECONNECT_MIN, self.settings.reconnect_max);
-        while let Some(bus) = asked.run_until_cancelled(self.connect(&asked)).await.flatten() {
+        while let Some(bus) =
+            stop_requested.run_until_cancelled(self.connect(&stop_requested)).await.flatten()
+        {
             let begun = Instant::now();
             self.connected.send_replace(Some(bus.clone()));
-            let over = self.speak(&bus, &mut relay, &stop).await;
+            let end = self.run_relay(&bus, &mut relay, &stop).await;
             self.connected.send_replace(None);
             drop(bus);
             if begun.elapsed() >= GOOD_CONNECTION {
                 delays.reset();
             }
-            match over {
-                Over::Stopped => return,
-                Over::Downtime => {}
-                Over::Stalled => {
-                    tracing::warn!("connected to NATS, but nothing is answered: making a new connection");
-                    asked.run_until_cancelled(sleep(delays.next(&mut self.chance))).await;
+            match end {
+                ConnectionEnd::Stopped => return,
+                ConnectionEnd::Downtime => {}
+                ConnectionEnd::Stalled => {
+                    tracing::warn!(
+                        "connected to NATS, but requests are not answered: making a new connection"
+                    );
+                    stop_requested.run_until_cancelled(sleep(delays.next(&mut self.rng))).await;
                 }
             }
         }
     }
 
-    /// Lets the relay speak until one of the reasons to give the connection up.
-    async fn speak(&mut self, bus: &Bus, relay: &mut Relay, stop: &CancellationToken) -> Over {
+    /// Runs the relay until there is a reason to end the connection.
+    async fn run_relay(&mut self, bus: &Bus, relay: &mut Relay, stop: &CancellationToken) -> ConnectionEnd {
         let cut = CancellationToken::new();
-        let mut speaking = pin!(relay.run(bus, &cut, stop));
-        let over = tokio::select! {
-            () = &mut speaking => return Over::Stopped,
-            () = bus.stalled() => Over::Stalled,
-            () = until(&mut self.phase, |phase| phase == Phase::Down) => Over::Downtime,
+        let mut running = pin!(relay.run(bus, &cut, stop));
+        let end = tokio::select! {
+            () = &mut running => return ConnectionEnd::Stopped,
+            () = bus.stalled() => ConnectionEnd::Stalled,
+            () = wait_for_phase(&mut self.phase, |phase| phase == SchedulePhase::Down) => ConnectionEnd::Downtime,
         };
         cut.cancel();
-        speaking.await;
-        over
+        running.await;
+        end
     }
 
-    /// The next connection, outside of downtimes; `None` when the agent is asked to stop before. A server that cannot
-    /// serve is no reason to end: workloads need none, and somebody may set it right.
-    async fn connect(&mut self, asked: &CancellationToken) -> Option<Bus> {
+    /// The next connection, outside of downtimes; `None` if the agent stops before. A hub that cannot
+    /// serve does not end the agent: workloads need no hub, and a person may correct it.
+    async fn connect(&mut self, stop_requested: &CancellationToken) -> Option<Bus> {
         let mut delays = FullJitter::new(REFUSED_RETRY.0, REFUSED_RETRY.1);
         loop {
             self.wait_out_downtime().await;
-            let given_up = asked.child_token();
+            let given_up = stop_requested.child_token();
             let attempt = tokio::select! {
                 attempt = Bus::connect(self.settings.clone(), &given_up) => attempt,
-                () = until(&mut self.phase, |phase| phase == Phase::Down) => continue,
+                () = wait_for_phase(&mut self.phase, |phase| phase == SchedulePhase::Down) => continue,
             };
             match attempt {
                 Ok(bus) => return Some(bus),
@@ -100,25 +104,25 @@ impl Keeper {
                 Err(error) => {
                     tracing::error!(
                         error = chain(&error),
-                        "this hub cannot serve; workloads go on without it"
+                        "this hub cannot serve the agent; workloads keep running"
                     );
                 }
             }
-            sleep(delays.next(&mut self.chance)).await;
+            sleep(delays.next(&mut self.rng)).await;
         }
     }
 
-    /// After a downtime a fleet must not come back all at once.
+    /// Spreads the connects of a fleet after a downtime.
     async fn wait_out_downtime(&mut self) {
-        while *self.phase.borrow_and_update() == Phase::Down {
-            until(&mut self.phase, |phase| phase != Phase::Down).await;
-            sleep(self.settings.reconnect_max.mul_f64(self.chance.f64())).await;
+        while *self.phase.borrow_and_update() == SchedulePhase::Down {
+            wait_for_phase(&mut self.phase, |phase| phase != SchedulePhase::Down).await;
+            sleep(self.settings.reconnect_max.mul_f64(self.rng.f64())).await;
         }
     }
 }
 
-async fn until(phase: &mut watch::Receiver<Phase>, holds: impl Fn(Phase) -> bool) {
-    // An error means that nobody looks at the clock any more: the agent ends.
+async fn wait_for_phase(phase: &mut watch::Receiver<SchedulePhase>, holds: impl Fn(SchedulePhase) -> bool) {
+    // An error means that the schedule is no longer evaluated: the agent ends.
     if phase.wait_for(|phase| holds(*phase)).await.is_err() {
         std::future::pending::<()>().await;
     }

@@ -1,31 +1,31 @@
-//! The device's database: one SQLite file, one writer, and what happens when the file or the disk is bad.
+//! The device's database: one SQLite file with one writer, and the handling of a damaged file and a full disk.
 //!
 //! ```text
-//! <data-dir>/agent.lock                      one agent a directory, held while it lives, with its process id
-//! <data-dir>/agent.db, -wal                  WAL, synchronous=FULL: what was committed survives power loss; made for
-//!                                            this user alone, as the directory is
-//! <data-dir>/agent.db.damaged                a mark: found damaged while in use, to be set aside at the next start
-//! <data-dir>/agent.db.damaged-<time>[-wal]   set aside; never read again, never deleted
+//! <data-dir>/agent.lock                      locked by the agent while it runs; holds its process id
+//! <data-dir>/agent.db, -wal                  WAL, synchronous=FULL: committed data survive a power loss; readable by
+//!                                            this user only, as the directory is
+//! <data-dir>/agent.db.damaged                a marker: found damaged while in use, to be moved aside at the next start
+//! <data-dir>/agent.db.damaged-<time>[-wal]   moved aside; never read again, never deleted
 //! ```
 //!
-//! **Write.** All work goes through one connection, and by default one thread. It takes the jobs that wait, at most
-//! [`JOBS_PER_COMMIT_MAX`], runs each in a savepoint of one transaction, commits once, and only then answers: several
-//! waiting reports cost one fsync. Those who were answered together get a moment to come together again. Whoever has
-//! gathered everything to be written already does it on its own thread ([`Db::run_here`]), if nobody else is at work: to
-//! wake the thread and to be woken by it costs a good part of what a commit costs. A job that fails is undone alone. A
-//! commit that fails (disk full, or no longer writable) undoes and fails all of them; the error names the file and what a
-//! person can do; callers keep what they hold and try again.
+//! **Write.** All work uses one connection, and by default one thread. The thread collects the waiting jobs, at most
+//! [`JOBS_PER_COMMIT_MAX`], runs each in a savepoint of one transaction, commits once, and answers after the commit:
+//! several waiting reports cost one fsync. Callers that were answered together get a moment to send their next jobs
+//! together. A caller that has collected everything there is to write may do the work on its own thread
+//! ([`Db::run_here`]) if no other job is running: to wake the thread and be woken by it costs a good part of a
+//! commit. A failed job is rolled back alone. A failed commit (disk full, or no longer writable) rolls back and fails
+//! all jobs; the error names the file and the remedy; callers keep their reports and try again.
 //!
-//! **Alone.** The file is locked for as long as the agent lives. A program that reads it meanwhile would keep the log from
-//! being written back, which then grows until the disk is full; and to take and give back locks with every commit is a
-//! twentieth of what a commit costs. To look at it, copy both files.
+//! **Lock.** The agent locks the file while it runs. A second reader would prevent checkpoints of the WAL, which
+//! would then grow until the disk is full; and a lock per commit costs a twentieth of the commit. To inspect the
+//! file, copy it together with its WAL.
 //!
-//! **Open.** A file that is no database, or fails SQLite's `quick_check`, or was marked, is set aside and a new one
-//! made. A file of a newer format or of another device is refused and left alone: those are mistakes of people.
+//! **Open.** A file that is not a database, fails SQLite's `quick_check`, or is marked, is moved aside and replaced
+//! by a new one. A file of a newer format or of another device is refused and left alone: those are operator errors.
 //!
-//! What the tables hold is [`crate::outbox`]'s and [`crate::store`]'s.
+//! [`crate::outbox`] and [`crate::store`] define the contents of the tables.
 
-mod place;
+mod files;
 mod writer;
 
 use std::fmt;
@@ -44,31 +44,29 @@ use tokio::runtime::{Handle, RuntimeFlavor};
 use tokio::sync::{mpsc, oneshot};
 use tokio_util::sync::CancellationToken;
 
-use self::place::{lock, make_private, marker, set_aside};
-use self::writer::{Desk, Job, Request, Store, Writer, carry_out};
+use self::files::{lock, make_private, marker, set_aside};
+use self::writer::{DatabaseFile, Job, SharedFile, WorkRequest, Writer, commit_all};
 
-/// Jobs that share a commit at most.
+/// Jobs per commit at most.
 pub const JOBS_PER_COMMIT_MAX: usize = 64;
-/// Jobs that wait at most; who brings more waits.
+/// Waiting jobs at most; further callers wait.
 pub const JOBS_WAITING_MAX: usize = 256;
-/// How long another reader of the file (a person with `sqlite3`) may hold it up.
+/// How long another reader of the file (a person with `sqlite3`) may block it.
 const BUSY_TIMEOUT: Duration = Duration::from_secs(5);
-/// Prepared statements kept: more than all rooms have together.
+/// Cached prepared statements: more than all modules have together.
 const STATEMENTS_KEPT: usize = 64;
-/// Layout of the tables; rises with every change of it.
+/// The version of the table layout; every change of it increments this.
 const FORMAT: i64 = 3;
-/// How a file of an older format is brought to this one: (of which format, what is done).
-const MIGRATIONS: [(i64, &str); 1] = [(2, crate::outbox::FROM_FORMAT_2)];
 const FILE: &str = "agent.db";
 const LOCK: &str = "agent.lock";
-/// What a database in memory is called in errors.
+/// The name of an in-memory database in errors.
 const MEMORY: &str = ":memory:";
 const PRAGMAS: &str = "PRAGMA journal_mode=WAL; PRAGMA synchronous=FULL; PRAGMA journal_size_limit=16777216; \
                        PRAGMA temp_store=MEMORY;";
 
 const _: () = assert!(JOBS_PER_COMMIT_MAX <= JOBS_WAITING_MAX);
 
-/// What went wrong with the database.
+/// The error of opening or using the database.
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
     /// The data directory cannot be used at all.
@@ -79,32 +77,32 @@ pub enum Error {
     Directory {
         /// The directory.
         dir: PathBuf,
-        /// What the system says.
+        /// The system's error.
         #[source]
         source: std::io::Error,
     },
-    /// Another agent works there.
+    /// Another agent uses the directory.
     #[error("another agent{holder} uses the data directory {}; stop it or choose another --data-dir", dir.display())]
     InUse {
         /// The directory.
         dir: PathBuf,
-        /// ` (process N)` where the lock says so.
+        /// ` (process N)` if the lock file says so.
         holder: String,
     },
     /// The file belongs to another device.
     #[error(
-        "the data directory {} belongs to {found}, not to {wanted}: moving a device is a new enrolment; choose another --data-dir",
+        "the data directory {} belongs to {found}, not to {wanted}: to move a device, enrol it again; choose another --data-dir",
         dir.display()
     )]
     OtherDevice {
         /// The directory.
         dir: PathBuf,
-        /// Whose it is.
+        /// The device in the file.
         found: String,
-        /// Who asked for it.
+        /// The device of this agent.
         wanted: DeviceKey,
     },
-    /// The file was written by a newer agent.
+    /// A newer agent wrote the file.
     #[error("{} has format {found}; this agent knows up to {FORMAT}: run the newer agent again", path.display())]
     Newer {
         /// The file.
@@ -112,43 +110,46 @@ pub enum Error {
         /// Its format.
         found: i64,
     },
-    /// The file cannot be opened, for a reason that is no damage (no rights, disk full).
+    /// The file cannot be opened, although it is not damaged (permissions, disk full).
     #[error("cannot open {}: {remedy}", path.display())]
     Open {
         /// The file.
         path: PathBuf,
-        /// What a person can do.
+        /// The remedy.
         remedy: &'static str,
-        /// What SQLite says.
+        /// SQLite's error.
         #[source]
         source: rusqlite::Error,
     },
-    /// A damaged file cannot be moved out of the way.
-    #[error("cannot set the damaged database {} aside", path.display())]
+    /// A damaged file cannot be moved aside.
+    #[error(
+        "cannot move the damaged database {} aside: make its directory writable for this user, or move the file away",
+        path.display()
+    )]
     SetAside {
         /// The file.
         path: PathBuf,
-        /// What the system says.
+        /// The system's error.
         #[source]
         source: std::io::Error,
     },
-    /// Work could not be made durable. Nothing of it was kept.
+    /// Work could not be committed. None of it was stored.
     #[error("cannot write to {}: {remedy}", path.display())]
     Write {
         /// The file.
         path: Arc<Path>,
-        /// What a person can do.
+        /// The remedy.
         remedy: &'static str,
-        /// What SQLite says.
+        /// SQLite's error.
         #[source]
         source: Arc<rusqlite::Error>,
     },
     /// The file was found damaged while in use.
-    #[error("{} is damaged: it is set aside when the agent starts again", path.display())]
+    #[error("{} is damaged: restart the agent, which moves it aside", path.display())]
     Damaged {
         /// The file.
         path: Arc<Path>,
-        /// What SQLite says.
+        /// SQLite's error.
         #[source]
         source: Arc<rusqlite::Error>,
     },
@@ -157,169 +158,188 @@ pub enum Error {
     Closed,
 }
 
-/// The open database. Clones share it; it closes when the last one is gone, or by [`Db::close`].
-#[derive(Clone)]
-pub struct Db {
-    worker: Worker,
-    damaged: CancellationToken,
-    undone: Undone,
+/// The tables of a database.
+#[derive(Debug, Clone)]
+pub struct Schema {
+    /// SQL that creates the tables.
+    pub tables: String,
+    /// Migrations of older formats, in their order.
+    pub migrations: &'static [Migration],
 }
 
-/// How many transactions were undone as a whole. What somebody has in memory of the tables may be otherwise after each. A
-/// job that is undone alone is not counted: nobody but that job can have had its changes in memory.
-#[derive(Debug, Clone, Default)]
-pub(crate) struct Undone(Arc<AtomicU64>);
+/// The migration of a file to the next format.
+#[derive(Debug)]
+pub struct Migration {
+    /// The newest format that it migrates.
+    pub from_format: i64,
+    /// The SQL.
+    pub sql: &'static str,
+}
 
-impl Undone {
+/// The open database. Clones share it; it closes with the last clone, or by [`Db::close`].
+#[derive(Clone)]
+pub struct Db {
+    executor: Executor,
+    damaged: CancellationToken,
+    rollbacks: RollbackCount,
+}
+
+/// Counts transactions that were rolled back as a whole. After each, in-memory copies of the tables may be wrong. A
+/// job that is rolled back alone is not counted: only that job can have had its changes in memory.
+#[derive(Debug, Clone, Default)]
+pub(crate) struct RollbackCount(Arc<AtomicU64>);
+
+impl RollbackCount {
     pub(crate) fn count(&self) -> u64 {
         self.0.load(Ordering::Relaxed)
     }
 }
 
-/// Who does the work.
+/// Where jobs run.
 #[derive(Clone)]
-enum Worker {
-    /// A thread, or a caller that finds the file free.
-    Thread(mpsc::Sender<Job>, Desk),
-    /// Whoever brings the work, at once: nobody waits for a disk.
+enum Executor {
+    /// On the database's thread, or on a caller's if the file is free.
+    Thread(mpsc::Sender<Job>, SharedFile),
+    /// On the caller's thread, at once: there is no disk to wait for.
     Caller(Arc<Mutex<Connection>>),
 }
 
 impl Db {
-    /// Opens the database of `device` in `dir`, making both if need be, with the tables of `schema`. `now` names a
-    /// file that must be set aside. Blocks.
+    /// Opens the database of `device` in `dir`, with the tables of `schema`. Creates what is missing. `now` names a file
+    /// that is moved aside. Blocks.
     ///
     /// # Errors
-    /// Whatever keeps an agent from starting, said so that a person can act on it.
-    pub fn open(dir: &Path, device: &DeviceKey, schema: &str, now: Timestamp) -> Result<Self, Error> {
-        Self::start(Opened::new(dir, device, schema, now)?)
+    /// Every reason that keeps an agent from starting, with its remedy.
+    pub fn open(dir: &Path, device: &DeviceKey, schema: &Schema, now: Timestamp) -> Result<Self, Error> {
+        Self::start(OpenedFile::new(dir, device, schema, now)?)
     }
 
-    /// The same, with something done to the connection before anybody uses it.
+    /// The same, with a change to the connection before its first use.
     #[cfg(test)]
     pub(crate) fn open_with(
         dir: &Path,
         device: &DeviceKey,
-        schema: &str,
+        schema: &Schema,
         now: Timestamp,
         prepare: impl FnOnce(&mut Connection),
     ) -> Result<Self, Error> {
-        let mut opened = Opened::new(dir, device, schema, now)?;
+        let mut opened = OpenedFile::new(dir, device, schema, now)?;
         prepare(&mut opened.connection);
         Self::start(opened)
     }
 
-    fn start(Opened { path, lock, connection }: Opened) -> Result<Self, Error> {
+    fn start(OpenedFile { path, lock, connection }: OpenedFile) -> Result<Self, Error> {
         let (jobs, queue) = mpsc::channel(JOBS_WAITING_MAX);
         let damaged = CancellationToken::new();
         let (marker, dir) = (marker(&path), path.clone());
-        let undone = Undone::default();
-        let store = Store {
+        let rollbacks = RollbackCount::default();
+        let store = DatabaseFile {
             connection,
             path: path.into(),
             marker,
             damaged: damaged.clone(),
-            undone: undone.clone(),
+            rollbacks: rollbacks.clone(),
             _lock: lock,
         };
-        let desk = Desk::new(store);
-        let writer = Writer { desk: desk.clone(), queue };
+        let file = SharedFile::new(store);
+        let writer = Writer { file: file.clone(), queue };
         std::thread::Builder::new()
             .name("database".to_owned())
             .spawn(move || writer.run())
             .map_err(|source| Error::Directory { dir, source })?;
-        Ok(Self { worker: Worker::Thread(jobs, desk), damaged, undone })
+        Ok(Self { executor: Executor::Thread(jobs, file), damaged, rollbacks })
     }
 
-    /// A database that is in memory only and lives as long as its clones, for devices that are simulated in virtual
-    /// time: every job is done, in the transactions of a real one, before anything can be waited for.
+    /// A database in memory that lives as long as its clones, for simulated devices: every job is done, in the same
+    /// transactions as in a file, before the returned future can wait.
     ///
     /// # Errors
-    /// There is no memory for it.
-    pub fn in_memory(schema: &str) -> Result<Self, Error> {
+    /// There is not enough memory.
+    pub fn in_memory(tables: &str) -> Result<Self, Error> {
         let path = Path::new(MEMORY);
         let failed = |source| Error::Open { path: path.to_owned(), remedy: remedy(&source), source };
         let connection = Connection::open_in_memory().map_err(failed)?;
         connection.set_prepared_statement_cache_capacity(STATEMENTS_KEPT);
-        connection.execute_batch(schema).map_err(failed)?;
-        let worker = Worker::Caller(Arc::new(Mutex::new(connection)));
-        Ok(Self { worker, damaged: CancellationToken::new(), undone: Undone::default() })
+        connection.execute_batch(tables).map_err(failed)?;
+        let executor = Executor::Caller(Arc::new(Mutex::new(connection)));
+        Ok(Self { executor, damaged: CancellationToken::new(), rollbacks: RollbackCount::default() })
     }
 
-    /// Runs `work` on the database and waits until what it did is durable.
+    /// Runs `work` on the database and returns after the commit.
     ///
     /// # Errors
-    /// Nothing of it was kept: [`Error::Write`], [`Error::Damaged`] or [`Error::Closed`].
+    /// [`Error::Write`], [`Error::Damaged`] or [`Error::Closed`]; nothing was stored.
     pub async fn run<T, F>(&self, work: F) -> Result<T, Error>
     where
         T: Send + 'static,
         F: FnOnce(&Connection) -> rusqlite::Result<T> + Send + 'static,
     {
         let (sender, receiver) = oneshot::channel();
-        let work = Box::new(Request { work: Some(work), outcome: None, sender });
-        match &self.worker {
-            Worker::Thread(jobs, _) => jobs.send(Job::Work(work)).await.map_err(|_| Error::Closed)?,
-            Worker::Caller(connection) => {
-                // Whoever panicked left a transaction behind, and that is undone.
+        let work = Box::new(WorkRequest { work: Some(work), outcome: None, sender });
+        match &self.executor {
+            Executor::Thread(jobs, _) => jobs.send(Job::Work(work)).await.map_err(|_| Error::Closed)?,
+            Executor::Caller(connection) => {
+                // A panicking job leaves a transaction behind; the next commit rolls it back.
                 let mut connection = connection.lock().unwrap_or_else(PoisonError::into_inner);
-                // The answer says whether it went well.
-                _ = carry_out(&mut connection, &Path::new(MEMORY).into(), &self.undone, vec![work]);
+                // The result is in the answer.
+                _ = commit_all(&mut connection, &Path::new(MEMORY).into(), &self.rollbacks, vec![work]);
             }
         }
         receiver.await.map_err(|_| Error::Closed)?
     }
 
-    /// The same, on the thread of the caller, if the runtime can spare it and nobody else is at work: for a task that
-    /// has nothing else to do meanwhile and has gathered all there is to write. Else as [`Db::run`].
+    /// The same on the caller's thread, if the async runtime permits blocking and no other job is running; otherwise
+    /// [`Db::run`]. For a task that has nothing else to do meanwhile and has collected everything there is to write.
     ///
     /// # Errors
-    /// Those of [`Db::run`].
+    /// The same as [`Db::run`].
     pub async fn run_here<T, F>(&self, work: F) -> Result<T, Error>
     where
         T: Send + 'static,
         F: FnOnce(&Connection) -> rusqlite::Result<T> + Send + 'static,
     {
-        match self.here(work) {
+        match self.try_here(work) {
             Ok(outcome) => outcome,
             Err(work) => self.run(work).await,
         }
     }
 
-    /// Gives the work back where it cannot be done here.
-    fn here<T, F>(&self, work: F) -> Result<Result<T, Error>, F>
+    /// Runs the work on this thread, or gives it back.
+    fn try_here<T, F>(&self, work: F) -> Result<Result<T, Error>, F>
     where
         T: Send + 'static,
         F: FnOnce(&Connection) -> rusqlite::Result<T> + Send + 'static,
     {
-        let free = match &self.worker {
-            Worker::Thread(_, desk) if can_block() => desk.free(),
+        let free = match &self.executor {
+            Executor::Thread(_, file) if can_block() => file.try_lock(),
             _ => None,
         };
         let Some(mut store) = free else { return Err(work) };
         let (sender, mut receiver) = oneshot::channel();
-        let work = Box::new(Request { work: Some(work), outcome: None, sender });
+        let work = Box::new(WorkRequest { work: Some(work), outcome: None, sender });
         if let Some(store) = store.as_mut() {
             tokio::task::block_in_place(|| store.commit(vec![work]));
         }
         Ok(receiver.try_recv().unwrap_or(Err(Error::Closed)))
     }
 
-    /// Finishes what waits, then closes the file and gives the directory free. Work brought later is refused.
+    /// Finishes the waiting jobs, then closes the file and unlocks the directory. Later work fails with
+    /// [`Error::Closed`].
     pub async fn close(&self) {
-        let Worker::Thread(jobs, _) = &self.worker else { return };
+        let Executor::Thread(jobs, _) = &self.executor else { return };
         let (sender, receiver) = oneshot::channel();
         if jobs.send(Job::Close(sender)).await.is_ok() {
-            // An answer and its absence mean the same: the writer is gone.
+            // An answer and its absence mean the same: the thread has ended.
             _ = receiver.await;
         }
     }
 
-    /// How many transactions were undone so far. Asked by a job, which is told of all before it.
-    pub(crate) fn undone(&self) -> Undone {
-        self.undone.clone()
+    /// The count of rollbacks. A job that reads it sees every earlier one.
+    pub(crate) fn rollbacks(&self) -> RollbackCount {
+        self.rollbacks.clone()
     }
 
-    /// Waits until the file is found damaged.
+    /// Completes when the file is found damaged.
     pub async fn damaged(&self) {
         self.damaged.cancelled().await;
     }
@@ -331,15 +351,15 @@ impl fmt::Debug for Db {
     }
 }
 
-/// A file that nobody works with yet.
-struct Opened {
+/// An open file without a writer.
+struct OpenedFile {
     path: PathBuf,
     lock: File,
     connection: Connection,
 }
 
-impl Opened {
-    fn new(dir: &Path, device: &DeviceKey, schema: &str, now: Timestamp) -> Result<Self, Error> {
+impl OpenedFile {
+    fn new(dir: &Path, device: &DeviceKey, schema: &Schema, now: Timestamp) -> Result<Self, Error> {
         let lock = lock(dir)?;
         let path = dir.join(FILE);
         if marker(&path).exists() {
@@ -352,13 +372,13 @@ impl Opened {
             }
             other => other,
         }?;
-        claim(&connection, dir, device)?;
+        check_owner(&connection, dir, device)?;
         Ok(Self { path, lock, connection })
     }
 }
 
-/// Opens the file, checks it and sees to its tables.
-fn connect(path: &Path, schema: &str) -> Result<Connection, Error> {
+/// Opens the file, checks it, and creates or migrates its tables.
+fn connect(path: &Path, schema: &Schema) -> Result<Connection, Error> {
     let failed = |source: rusqlite::Error| {
         if is_damage(&source) {
             Error::Damaged { path: path.into(), source: Arc::new(source) }
@@ -370,7 +390,7 @@ fn connect(path: &Path, schema: &str) -> Result<Connection, Error> {
     let connection = Connection::open(path).map_err(failed)?;
     connection.busy_timeout(BUSY_TIMEOUT).map_err(failed)?;
     connection.set_prepared_statement_cache_capacity(STATEMENTS_KEPT);
-    // Before the file is looked at: from then on the log's index is in memory of our own.
+    // Set before the first read: then SQLite keeps the WAL index in private memory.
     connection.pragma_update(None, "locking_mode", "EXCLUSIVE").map_err(failed)?;
     let verdict: String =
         connection.query_row("PRAGMA quick_check(1)", [], |row| row.get(0)).map_err(failed)?;
@@ -384,17 +404,18 @@ fn connect(path: &Path, schema: &str) -> Result<Connection, Error> {
     }
     connection.execute_batch(PRAGMAS).map_err(failed)?;
     // A new file has format 0.
-    let migrations: String =
-        MIGRATIONS.iter().filter(|(of, _)| (1..=*of).contains(&format)).map(|(_, change)| *change).collect();
+    let needed = schema.migrations.iter().filter(|migration| (1..=migration.from_format).contains(&format));
+    let migrations: String = needed.map(|migration| migration.sql).collect();
+    let Schema { tables, .. } = schema;
     let tables = format!(
-        "BEGIN; {migrations} {schema} CREATE TABLE IF NOT EXISTS owner (device TEXT NOT NULL); PRAGMA user_version={FORMAT}; COMMIT;"
+        "BEGIN; {migrations} {tables} CREATE TABLE IF NOT EXISTS owner (device TEXT NOT NULL); PRAGMA user_version={FORMAT}; COMMIT;"
     );
     connection.execute_batch(&tables).map_err(failed)?;
     Ok(connection)
 }
 
-/// Writes the device into a new database; refuses another device's.
-fn claim(connection: &Connection, dir: &Path, device: &DeviceKey) -> Result<(), Error> {
+/// Writes the device into a new database; refuses another device's database.
+fn check_owner(connection: &Connection, dir: &Path, device: &DeviceKey) -> Result<(), Error> {
     let failed = |source| Error::Open { path: dir.join(FILE), remedy: remedy(&source), source };
     let owner: Option<String> =
         connection.query_row("SELECT device FROM owner", [], |row| row.get(0)).optional().map_err(failed)?;
@@ -408,34 +429,32 @@ fn claim(connection: &Connection, dir: &Path, device: &DeviceKey) -> Result<(), 
     }
 }
 
-/// True where a task may keep its thread for as long as a disk takes: the others go on elsewhere.
+/// Whether a task may block its thread: the others continue on other threads.
 fn can_block() -> bool {
     Handle::try_current().is_ok_and(|runtime| runtime.runtime_flavor() == RuntimeFlavor::MultiThread)
 }
 
-fn explain(path: &Arc<Path>, source: Arc<rusqlite::Error>) -> Error {
+fn write_error(path: &Arc<Path>, source: Arc<rusqlite::Error>) -> Error {
     let path = Arc::clone(path);
-    match is_damage(&source) {
-        true => Error::Damaged { path, source },
-        false => Error::Write { path, remedy: remedy(&source), source },
+    if is_damage(&source) {
+        Error::Damaged { path, source }
+    } else {
+        Error::Write { path, remedy: remedy(&source), source }
     }
 }
 
-/// What a person can do about a failure that is no damage.
+/// The remedy for a failure that is not damage.
 fn remedy(error: &rusqlite::Error) -> &'static str {
     match error.sqlite_error_code() {
         Some(ErrorCode::DiskFull) => "the disk is full; free some space on it",
         Some(ErrorCode::ReadOnly | ErrorCode::PermissionDenied | ErrorCode::CannotOpen) => {
-            "it is read-only for this user; mount its disk writable, and see that file and directory belong to the user \
-             the agent runs as"
+            "it is read-only for this user; mount its disk writable, and make the agent's user the owner of file and directory"
         }
-        Some(ErrorCode::SystemIoFailure) => {
-            "the disk failed or is full; see what the system's log says of it"
-        }
+        Some(ErrorCode::SystemIoFailure) => "the disk failed or is full; see the system's log",
         Some(ErrorCode::DatabaseBusy | ErrorCode::DatabaseLocked) => {
-            "another program holds it; end whatever has the file open beside the agent"
+            "another program has the file open; end it"
         }
-        _ => "this is no fault of the disk; see the cause and report it",
+        _ => "the disk is not the cause; report this error with its cause",
     }
 }
 
@@ -443,13 +462,13 @@ fn is_damage(error: &rusqlite::Error) -> bool {
     matches!(error.sqlite_error_code(), Some(ErrorCode::DatabaseCorrupt | ErrorCode::NotADatabase))
 }
 
-/// What a table holds is not what this program writes: the same as any other damage.
+/// The error of a table with contents that this program does not write: it is handled as damage.
 pub(crate) fn corrupt(table: &str, error: &dyn std::error::Error) -> rusqlite::Error {
     let code = rusqlite::ffi::Error::new(rusqlite::ffi::SQLITE_CORRUPT);
     rusqlite::Error::SqliteFailure(code, Some(format!("table {table}: {error}")))
 }
 
-/// What cannot be read as what this program writes is damage, too, although SQLite had nothing against it.
+/// Handles a value that cannot be read as damage, although SQLite did not complain.
 pub(crate) fn unreadable(table: &str, error: rusqlite::Error) -> rusqlite::Error {
     if error.sqlite_error_code().is_some() { error } else { corrupt(table, &error) }
 }

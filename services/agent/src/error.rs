@@ -1,27 +1,27 @@
-//! Why an agent does not start, or stops by itself. Errors of one room stand in that room.
+//! Errors that keep an agent from starting, or end it. Each module defines its own errors.
 
 use crate::{db, identity};
 
-/// Why an agent does not start.
+/// The error that keeps an agent from starting.
 #[derive(Debug, thiserror::Error)]
 pub enum StartError {
-    /// Its database cannot be used.
+    /// The database cannot be used.
     #[error("the agent cannot start")]
     Database(#[from] db::Error),
-    /// The thread that opens the database did not come back.
-    #[error("the agent cannot start: opening the database was cut short")]
+    /// The thread that opens the database panicked.
+    #[error("the agent cannot start: the thread that opens the database panicked")]
     Interrupted(#[from] tokio::task::JoinError),
-    /// It cannot ask to be let in.
-    #[error("the agent cannot ask to be let in")]
+    /// The device cannot ask for enrolment.
+    #[error("the agent cannot start: it cannot ask for enrolment")]
     Join(#[from] identity::IdentityError),
 }
 
-/// Why a running agent stops by itself.
+/// The error that ends a running agent.
 #[derive(Debug, thiserror::Error)]
-pub enum RunError {
-    /// It must start again with a new database.
+pub(crate) enum RunError {
+    /// The database is damaged: the agent must start again with a new one.
     #[error(
-        "the database was found damaged: workloads go on; start the agent again, it sets the file aside and begins a new epoch"
+        "the database is damaged: workloads keep running; start the agent again, it moves the file aside and begins a new epoch"
     )]
     Damaged,
 }

@@ -1,21 +1,21 @@
-//! Corridor: what the hub publishes for this device → judged → kept → told to the reconciler. Receipts come the same way
-//! and go to the outbox.
+//! Receives what the hub publishes for this device: desired states, which it checks, stores and hands to the
+//! reconciler; receipts, which it applies to the outbox; and renewed tokens.
 //!
 //! ```text
-//! live subscription ─┐   desired ─► judge ─► database ─► reconciler
+//! live subscription ─┐   desired ─► decision ─► database ─► reconciler
 //! direct get at every├─► receipt ─► outbox
 //! connection, and    │   credential ─► identity
-//! now and then       ─┘
+//! at every interval ─┘
 //! ```
 //!
-//! Outside of the polling hours desired state is neither asked for nor taken, however it comes; what was accepted before
-//! stays in force. Receipts are taken at any hour, because reports are sent at any hour.
+//! Outside of the polling hours the follower neither reads nor accepts desired states; the one accepted last stays in
+//! force. Receipts are accepted at any hour, because reports are sent at any hour.
 //!
-//! A desired state is accepted only if its generation is greater than the one kept and all of it is valid; it is kept
-//! before anybody acts on it. Otherwise the old one stays, and that is said, once for each refused document.
+//! A desired state is accepted only if it is valid as a whole and its generation is greater than the stored one. It
+//! is stored before it is applied. A rejected document changes nothing, and is logged once.
 
 mod credential;
-pub mod judge;
+pub mod decision;
 
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -25,9 +25,9 @@ use bytes::Bytes;
 use muster_bus::{Bus, Delivery, Link, ReadError, Subscription};
 use muster_contract::canonical::Digest;
 use muster_contract::desired::DesiredState;
-use muster_contract::receipt::Receipt;
+use muster_contract::receipt::{Receipt, RefusedNumbers};
 use muster_contract::subjects::{self, stream};
-use muster_contract::{DeviceKey, Generation, decode};
+use muster_contract::{DeviceKey, Epoch, Generation, decode};
 use muster_service::backoff::FullJitter;
 use muster_service::clock::Clock;
 use muster_service::error::chain;
@@ -35,72 +35,74 @@ use tokio::sync::watch;
 use tokio::time::{Instant, sleep, sleep_until};
 use tokio_util::sync::CancellationToken;
 
-use self::judge::{Verdict, judge};
+use self::decision::{Decision, decide};
 use crate::db::{self, Db};
 use crate::metrics::Metrics;
-use crate::outbox::{Outbox, Received};
-use crate::reconcile::Wanted;
-use crate::schedule::Phase;
-use crate::store::{self, Accepted};
+use crate::outbox::{Outbox, ReceiptOutcome};
+use crate::reconcile::CurrentDesired;
+use crate::schedule::SchedulePhase;
+use crate::store::{self, AcceptedDesired};
 
-/// Part of the time between two looks by which it varies.
-const LOOK_JITTER: f64 = 0.2;
-/// Time over which the first looks of a fleet spread when its polling hours begin, unless it polls more often.
+/// Relative jitter of the time between two reads.
+const READ_JITTER: f64 = 0.2;
+/// Time over which the first reads of a fleet spread when its polling hours begin, unless it polls more often.
 const OPENING_SPREAD: Duration = Duration::from_secs(60);
-/// Bounds of the delay before another attempt to look.
+/// Bounds of the delay before another attempt to read.
 const RETRY: (Duration, Duration) = (Duration::from_millis(250), Duration::from_secs(5));
 
 const _: () = assert!(RETRY.1.as_secs() < OPENING_SPREAD.as_secs());
 
-/// What a follower works with.
-pub struct Follower {
-    /// The device it listens for.
-    pub device: DeviceKey,
+/// Receives desired states, receipts and tokens.
+pub(crate) struct Follower {
+    /// The device.
+    pub(crate) device: DeviceKey,
     /// The connection, while there is one.
-    pub connected: watch::Receiver<Option<Bus>>,
-    /// What may be done now.
-    pub phase: watch::Receiver<Phase>,
-    /// Time between two looks at what is stored, whether or not anything was heard.
-    pub poll: Duration,
-    /// Where what is accepted is kept.
-    pub db: Db,
-    /// Where receipts go.
-    pub outbox: Outbox,
-    /// What time it is, for the outbox.
-    pub clock: Arc<dyn Clock>,
-    /// Who acts on what is accepted.
-    pub desired: watch::Sender<Wanted>,
-    /// Set once the hub's last receipt has been asked for.
-    pub greeted: watch::Sender<bool>,
-    /// What is counted.
-    pub metrics: Metrics,
-    /// For jitter.
-    pub chance: fastrand::Rng,
-    /// What was accepted last.
-    pub accepted: Option<Accepted>,
-    /// Digest of the document refused last: it is spoken of once.
-    pub refused: Option<Digest>,
-    /// Where this device's identity is kept, if it is kept here.
-    pub identity: Option<PathBuf>,
-    /// Digest of the JWT refused last.
-    pub refused_credential: Option<Digest>,
-    /// Looking failed the last time: that is spoken of once, too.
-    pub blind: bool,
-    /// Another device uses this one's name: spoken of once until the hub takes something from here again.
-    pub chased: bool,
+    pub(crate) connected: watch::Receiver<Option<Bus>>,
+    /// The phase of the schedule.
+    pub(crate) phase: watch::Receiver<SchedulePhase>,
+    /// Time between two reads of the stored documents.
+    pub(crate) poll: Duration,
+    /// The database, which stores the accepted desired state.
+    pub(crate) db: Db,
+    /// The outbox, which applies receipts.
+    pub(crate) outbox: Outbox,
+    /// The wall clock, for the outbox.
+    pub(crate) clock: Arc<dyn Clock>,
+    /// Publishes the accepted desired state to the reconciler.
+    pub(crate) desired: watch::Sender<CurrentDesired>,
+    /// True once the hub's last receipt was fetched and stored, or there is none.
+    pub(crate) receipt_fetched: watch::Sender<bool>,
+    /// The metrics.
+    pub(crate) metrics: Metrics,
+    /// The random source for jitter.
+    pub(crate) rng: fastrand::Rng,
+    /// The desired state accepted last.
+    pub(crate) accepted: Option<AcceptedDesired>,
+    /// Digest of the document rejected last: it is logged once.
+    pub(crate) rejected_document: Option<Digest>,
+    /// Data directory of the device's identity, if it is stored there.
+    pub(crate) identity: Option<PathBuf>,
+    /// Digest of the JWT rejected last.
+    pub(crate) rejected_credential: Option<Digest>,
+    /// Reports that the hub refused, by its last receipt: logged when they change.
+    pub(crate) refused_reports: Vec<RefusedNumbers>,
+    /// The last read failed: logged once.
+    pub(crate) has_read_failed: bool,
+    /// Another device uses this one's name: logged once until the hub accepts something from this one again.
+    pub(crate) is_identity_duplicate: bool,
     /// When a new epoch may begin, if the hub still knows more by then.
-    pub look_again_at: Option<Instant>,
+    pub(crate) read_again_at: Option<Instant>,
 }
 
 impl Follower {
-    /// Listens until `stop`.
-    pub async fn run(mut self, stop: CancellationToken) {
+    /// Receives until `stop`.
+    pub(crate) async fn run(mut self, stop: CancellationToken) {
         stop.run_until_cancelled(async {
-            // Whoever keeps the connection outlives those who follow.
+            // The connection supervisor outlives its followers.
             while let Some(bus) = self.next_bus().await {
                 let mut connected = self.connected.clone();
                 tokio::select! {
-                    () = self.over(&bus) => {}
+                    () = self.follow_bus(&bus) => {}
                     _ = connected.changed() => {}
                 }
             }
@@ -113,14 +115,14 @@ impl Follower {
         self.connected.borrow_and_update().clone()
     }
 
-    /// Listens over one bus, for as long as there is one.
-    async fn over(&mut self, bus: &Bus) {
+    /// Receives over one bus until it closes.
+    async fn follow_bus(&mut self, bus: &Bus) {
         let mut link = bus.link();
         let mut subscription = self.subscribe(bus).await;
         while let Ok(over) = link.wait_for(|link| link.is_up()).await.map(|up| *up) {
             let mut lost = link.clone();
             tokio::select! {
-                () = self.listen(bus, &mut subscription) => return,
+                () = self.follow_link(bus, &mut subscription) => return,
                 _ = lost.wait_for(|now: &Link| *now != over) => {}
             }
         }
@@ -132,104 +134,112 @@ impl Follower {
         loop {
             match bus.subscribe(&subject).await {
                 Ok(subscription) => return subscription,
-                Err(error) => tracing::warn!(error = chain(&error), "cannot listen for desired state yet"),
+                Err(error) => {
+                    tracing::warn!(error = chain(&error), "cannot subscribe to desired states: trying again");
+                }
             }
-            sleep(delays.next(&mut self.chance)).await;
+            sleep(delays.next(&mut self.rng)).await;
         }
     }
 
-    /// Looks at what is stored, then takes what comes, and looks again now and then. Ends only with the bus.
-    async fn listen(&mut self, bus: &Bus, subscription: &mut Subscription) {
+    /// Reads the stored documents, then handles pushed ones, and reads again at every interval. Ends only with the bus.
+    async fn follow_link(&mut self, bus: &Bus, subscription: &mut Subscription) {
         let mut delays = FullJitter::new(RETRY.0, RETRY.1);
-        let mut next_look = Instant::now();
+        let mut next_read = Instant::now();
         loop {
             tokio::select! {
                 biased;
                 message = subscription.next() => match message {
                     Some(message) => {
-                        self.take(message).await;
-                        next_look = self.look_again_at.take().map_or(next_look, |at| at.min(next_look));
+                        self.handle(message).await;
+                        next_read = self.read_again_at.take().map_or(next_read, |at| at.min(next_read));
                     }
                     None => return,
                 },
                 Ok(()) = self.phase.changed() => {
-                    let spread = OPENING_SPREAD.min(self.poll).mul_f64(self.chance.f64());
-                    next_look = next_look.min(Instant::now() + spread);
+                    let spread = OPENING_SPREAD.min(self.poll).mul_f64(self.rng.f64());
+                    next_read = next_read.min(Instant::now() + spread);
                 }
-                () = sleep_until(next_look) => {
-                    let delay = match self.look(bus).await {
-                        Ok(()) => self.until_next_look(&mut delays),
+                () = sleep_until(next_read) => {
+                    let delay = match self.read_stored(bus).await {
+                        Ok(()) => self.next_delay(&mut delays),
                         Err(error) => self.after_failure(&error, &mut delays),
                     };
-                    next_look = Instant::now() + delay;
-                    next_look = self.look_again_at.take().map_or(next_look, |at| at.min(next_look));
+                    next_read = Instant::now() + delay;
+                    next_read = self.read_again_at.take().map_or(next_read, |at| at.min(next_read));
                 }
             }
         }
     }
 
-    /// Gets what is stored for this device.
-    async fn look(&mut self, bus: &Bus) -> Result<(), ReadError> {
-        // The receipt first: the epoch of a new database waits for it.
-        self.take_last(bus, subjects::receipt(&self.device)).await?;
-        self.greeted.send_replace(true);
-        if self.may_poll() {
-            self.take_last(bus, subjects::desired(&self.device)).await?;
+    /// Reads the documents stored for this device.
+    async fn read_stored(&mut self, bus: &Bus) -> Result<(), ReadError> {
+        // The receipt comes first: the epoch of a new database waits for it.
+        let receipt = bus.last(stream::DOWNLINK, &subjects::receipt(&self.device)).await?;
+        let is_stored = match receipt {
+            Some(message) => self.receipt(&message.payload).await,
+            None => true,
+        };
+        if is_stored {
+            self.receipt_fetched.send_replace(true);
         }
-        self.look_for_credential(bus).await;
+        if self.may_poll() {
+            self.handle_last(bus, subjects::desired(&self.device)).await?;
+        }
+        self.read_credential(bus).await;
         Ok(())
     }
 
-    async fn take_last(&mut self, bus: &Bus, subject: String) -> Result<(), ReadError> {
+    async fn handle_last(&mut self, bus: &Bus, subject: String) -> Result<(), ReadError> {
         if let Some(message) = bus.last(stream::DOWNLINK, &subject).await? {
-            self.take(message).await;
+            self.handle(message).await;
         }
         Ok(())
     }
 
     fn may_poll(&self) -> bool {
-        *self.phase.borrow() == Phase::Open
+        *self.phase.borrow() == SchedulePhase::Open
     }
 
-    fn until_next_look(&mut self, delays: &mut FullJitter) -> Duration {
+    fn next_delay(&mut self, delays: &mut FullJitter) -> Duration {
         delays.reset();
-        if std::mem::take(&mut self.blind) {
-            tracing::info!("desired state can be looked up again");
+        if std::mem::take(&mut self.has_read_failed) {
+            tracing::info!("can read desired states again");
         }
-        self.poll.mul_f64(1.0 + LOOK_JITTER * (2.0 * self.chance.f64() - 1.0))
+        self.poll.mul_f64(1.0 + READ_JITTER * (2.0 * self.rng.f64() - 1.0))
     }
 
     fn after_failure(&mut self, error: &ReadError, delays: &mut FullJitter) -> Duration {
-        if !std::mem::replace(&mut self.blind, true) {
+        if !std::mem::replace(&mut self.has_read_failed, true) {
             tracing::warn!(
                 error = chain(error),
-                "cannot look for desired state; the last accepted one stays in force, and it is tried again"
+                "cannot read the desired state; the one accepted last stays in force, and the agent tries again"
             );
         }
-        delays.next(&mut self.chance)
+        delays.next(&mut self.rng)
     }
 
-    /// Takes a message of either kind.
-    async fn take(&mut self, message: Delivery) {
+    /// Handles a message of any kind.
+    async fn handle(&mut self, message: Delivery) {
         if message.subject == subjects::desired(&self.device) {
-            // Outside of the hours it waits in DOWNLINK, where the next look finds it.
+            // Outside of the polling hours it stays in DOWNLINK, where the next read finds it.
             if self.may_poll() {
                 self.desired(message.payload).await;
             }
         } else if message.subject == subjects::receipt(&self.device) {
-            self.receipt(&message.payload).await;
+            _ = self.receipt(&message.payload).await;
         } else if message.subject == subjects::credential(&self.device) {
             self.credential(message.payload).await;
         } else {
-            tracing::debug!(nats.subject = message.subject, "a message of no known kind");
+            tracing::debug!(nats.subject = message.subject, "ignored a message of an unknown kind");
         }
     }
 
     async fn desired(&mut self, payload: Bytes) {
-        match judge(self.accepted.as_ref(), &payload) {
-            Verdict::Same => {}
-            Verdict::Accept(document) => self.accept(document, payload).await,
-            Verdict::Refuse(reason) => self.refuse(&reason, &payload),
+        match decide(self.accepted.as_ref(), &payload) {
+            Decision::Unchanged => {}
+            Decision::Accept(document) => self.accept(document, payload).await,
+            Decision::Reject(reason) => self.reject(&reason, &payload),
         }
     }
 
@@ -240,7 +250,7 @@ impl Follower {
             return tracing::error!(
                 error = chain(&error),
                 desired.generation = generation.get(),
-                "a desired state cannot be kept and is not acted on; the last accepted one stays in force"
+                "cannot store a desired state, so it is not applied; the one accepted last stays in force"
             );
         }
         tracing::info!(
@@ -250,68 +260,104 @@ impl Follower {
             "accepted a desired state"
         );
         if document.retired {
-            tracing::warn!("this device is retired: everything is removed, and its heart beats no more");
+            tracing::warn!("this device is retired: removing all deployments and sending no more heartbeats");
         }
-        self.metrics.generation(generation.get());
-        self.accepted = Some(Accepted { generation, document: Some(document.clone()) });
+        self.metrics.set_generation(generation.get());
+        self.accepted = Some(AcceptedDesired { generation, document: Some(document.clone()) });
         self.desired.send_replace(Some(Arc::new(document)));
     }
 
-    fn refuse(&mut self, reason: &judge::Reason, payload: &[u8]) {
+    fn reject(&mut self, reason: &decision::RejectReason, payload: &[u8]) {
         let digest = Some(Digest::of_bytes(payload));
-        if std::mem::replace(&mut self.refused, digest) == digest {
+        if std::mem::replace(&mut self.rejected_document, digest) == digest {
             return;
         }
-        self.metrics.refused();
+        self.metrics.rejected_document();
         let kept = self.accepted.as_ref().map(|accepted| accepted.generation).map_or(0, Generation::get);
         tracing::error!(
             reason = chain(reason),
-            desired.generation = kept,
-            "refused a desired state as a whole; the last accepted one stays in force"
+            accepted.generation = kept,
+            "rejected a desired state; the one accepted last stays in force"
         );
     }
 
-    async fn receipt(&mut self, payload: &[u8]) {
+    /// Applies a receipt; false if the outbox could not store it.
+    async fn receipt(&mut self, payload: &[u8]) -> bool {
         let receipt: Receipt = match decode::parse(payload) {
             Ok(receipt) => receipt,
-            Err(refusal) => return tracing::warn!(reason = chain(&refusal), "ignored a receipt"),
+            Err(refusal) => {
+                tracing::warn!(reason = chain(&refusal), "ignored a receipt");
+                return true;
+            }
         };
+        let (epoch, refused) = (receipt.epoch, receipt.refused.clone());
         match self.outbox.receive(receipt, self.clock.now()).await {
-            Ok(received) => self.received(received),
-            Err(error) => log_not_received(&error),
+            Ok(outcome) => {
+                self.receipt_applied(outcome);
+                // A receipt of another epoch refuses other reports than those with these numbers here.
+                if matches!(outcome, ReceiptOutcome::Applied { .. }) && self.refused_reports != refused {
+                    log_refused_reports(epoch, &refused);
+                    self.refused_reports = refused;
+                }
+                true
+            }
+            Err(error) => {
+                log_not_received(&error);
+                false
+            }
         }
     }
 
-    fn received(&mut self, received: Received) {
-        let chased = if let Received::Chased { again_in } = received { Some(again_in) } else { None };
-        // The hub has said what it has to say: nothing else would make this device speak up once the other one is gone.
-        self.look_again_at = chased.map(|again_in| Instant::now() + again_in).or(self.look_again_at);
-        if chased.is_none() || !std::mem::replace(&mut self.chased, true) {
+    fn receipt_applied(&mut self, received: ReceiptOutcome) {
+        let duplicate =
+            if let ReceiptOutcome::DuplicateIdentity { retry_in } = received { Some(retry_in) } else { None };
+        // The hub sends no further receipt by itself: without another read this device would not notice that the
+        // other is gone.
+        self.read_again_at = duplicate.map(|retry_in| Instant::now() + retry_in).or(self.read_again_at);
+        if duplicate.is_none() || !std::mem::replace(&mut self.is_identity_duplicate, true) {
             log_received(received);
         }
-        self.chased &= chased.is_some() || matches!(received, Received::OtherEpoch | Received::Renewed(_));
+        self.is_identity_duplicate &= duplicate.is_some()
+            || matches!(received, ReceiptOutcome::OtherEpoch | ReceiptOutcome::Renewed(_));
     }
 }
 
-fn log_received(received: Received) {
-    match received {
-        Received::Taken { requeued: 0 } | Received::OtherEpoch => {}
-        Received::Taken { requeued } => {
-            tracing::warn!(outbox.rows = requeued, "the hub asks for reports again: sending them");
-        }
-        Received::Renewed(epoch) => tracing::error!(
+fn log_refused_reports(epoch: Epoch, refused: &[RefusedNumbers]) {
+    if refused.is_empty() {
+        return tracing::info!("the hub no longer refuses any report");
+    }
+    for RefusedNumbers { ranges, reason } in refused {
+        tracing::warn!(
             device.epoch = epoch.get(),
-            "the hub knows more than this database, which must be an old copy: a new epoch begins, and everything the \
-             hub may lack is told again"
+            report.seqs = %ranges,
+            reason,
+            "the hub refused these reports: they stay in the outbox and are sent again when it asks for them"
+        );
+    }
+}
+
+fn log_received(received: ReceiptOutcome) {
+    match received {
+        ReceiptOutcome::Applied { requeued: 0 } | ReceiptOutcome::OtherEpoch => {}
+        ReceiptOutcome::Applied { requeued } => {
+            tracing::warn!(outbox.rows = requeued, "the hub asked for reports again: sending them");
+        }
+        ReceiptOutcome::Renewed(epoch) => tracing::error!(
+            device.epoch = epoch.get(),
+            "the hub knows more than this database, which must be an old copy: beginning a new epoch and reporting \
+             everything again that the hub may lack"
         ),
-        Received::Chased { again_in } => tracing::error!(
-            ?again_in,
-            "the hub hears of this device from elsewhere, and takes nothing from here until a new epoch: stop the other \
-             agent that uses its name"
+        ReceiptOutcome::DuplicateIdentity { retry_in } => tracing::error!(
+            retry.seconds = retry_in.as_secs_f64(),
+            "another agent uses the name of this device, and the hub accepts nothing from this one until a new epoch: stop \
+             the other agent"
         ),
     }
 }
 
 fn log_not_received(error: &db::Error) {
-    tracing::warn!(error = chain(error), "a receipt could not be noted; the next one says the same");
+    tracing::warn!(error = chain(error), "cannot store a receipt; the next one repeats it");
 }
+
+#[cfg(test)]
+mod tests;

@@ -1,30 +1,28 @@
-//! Who this device is to the hub: a seed that is made here and never leaves, and the JWT that an operator gives for it.
+//! The identity of this device: a seed that is made here and never leaves, and the JWT that an operator issues for
+//! it.
 //!
-//! Both are in `identity/` of the data directory, the seed for this user's eyes alone. They are read at every connect and
-//! when they change, so that a renewed JWT needs no restart. One that comes over the hub ([`crate::follow`]) or by way of a
-//! folder ([`crate::join`]) is taken only if it renews the one in use: for the same key and name, by the same signer and
-//! account, later in issue and in end. Any other is for a person to accept. Nothing here speaks to the hub.
+//! Both are in `identity/` of the data directory; only this user can read the seed. The connection reads them at
+//! every connect and when they change, so a renewed JWT needs no restart. A JWT from the hub ([`crate::follow`]) or
+//! from a folder ([`crate::join`]) is accepted only if it renews the one in use: the same key and name, the same
+//! signer and account, later issued and later expiring. A person must accept any other. This module does not speak to
+//! the hub.
 
 use std::fs::{self, DirBuilder, File};
 use std::io::{self, Read as _, Write as _};
 use std::os::unix::fs::{DirBuilderExt as _, OpenOptionsExt as _};
 use std::path::{Path, PathBuf};
-use std::process::ExitCode;
 
 use muster_bus::creds::{SEED_FILE, TOKEN_FILE};
 use muster_contract::Timestamp;
-use muster_identity::{KeyPair, Known, TokenError, jwt};
-use muster_service::error::chain;
-
-use crate::config::IdentityCommand;
+use muster_identity::{KeyPair, TokenClaims, TokenError, jwt};
 
 const FOLDER: &str = "identity";
 const SECRET: u32 = 0o600;
 const PRIVATE_FOLDER: u32 = 0o700;
-/// The file name that stands for standard input.
+/// The file name of standard input.
 const STANDARD_INPUT: &str = "-";
 
-/// Why this device has no identity.
+/// The error of reading or writing an identity.
 #[derive(Debug, thiserror::Error)]
 pub enum IdentityError {
     /// A file cannot be read or written.
@@ -32,177 +30,165 @@ pub enum IdentityError {
     File {
         /// `read`, `write`.
         doing: &'static str,
-        /// Which.
+        /// The file.
         path: PathBuf,
-        /// Why.
+        /// The system's error.
         #[source]
         source: io::Error,
     },
-    /// The seed is none.
+    /// The file is not a seed.
     #[error(
-        "{} is not a seed; move it away and run `muster-agent key` again, then have the new key enrolled with --replace",
+        "{} is not a seed; move it away, run `muster-agent key` again, and enrol the new key with --replace",
         .0.display()
     )]
-    Broken(PathBuf),
+    InvalidSeed(PathBuf),
     /// There is no seed yet.
-    #[error("this device has no key yet; `muster-agent key --data-dir …` makes one")]
+    #[error("this device has no key; make one with `muster-agent key --data-dir DIR`")]
     NoKey,
-    /// It is a folder, a pipe or the like.
-    #[error("{} is no file", .0.display())]
-    NoFile(PathBuf),
-    /// There is more of it than of any token.
+    /// A folder, a pipe or the like.
+    #[error("{} is not a file", .0.display())]
+    NotAFile(PathBuf),
+    /// Larger than any JWT.
     #[error("{} is larger than any JWT ({} bytes)", .0.display(), jwt::TOKEN_BYTES_MAX)]
     TooLarge(PathBuf),
-    /// What should be a token is none.
-    #[error("this is not what `muster enroll` wrote")]
-    NoToken(#[from] TokenError),
-    /// There is no token that this one could renew.
-    #[error("there is no JWT here that it could renew")]
-    NoTokenYet(#[source] Box<IdentityError>),
-    /// Somebody else signed it, or for somebody else.
+    /// Not a JWT.
+    #[error("this is not a JWT of `muster enroll`")]
+    InvalidToken(#[from] TokenError),
+    /// There is no JWT to renew.
+    #[error("this device has no JWT to renew")]
+    NothingToRenew(#[source] Box<IdentityError>),
+    /// It has another signer, account, kind, name or tags than the JWT in use.
     #[error("its {what} is {theirs}, and {ours} in the JWT in use")]
-    OfOthers {
-        /// What of it.
+    NotARenewal {
+        /// The field.
         what: &'static str,
-        /// What it says.
+        /// The value in the offered JWT.
         theirs: String,
-        /// What the one in use says.
+        /// The value in the JWT in use.
         ours: String,
     },
-    /// It does not count for longer than the one in use.
-    #[error("it is not later than the JWT in use, in issue and in end")]
+    /// It was not issued later, or does not expire later, than the JWT in use.
+    #[error("it must be issued later, and expire later, than the JWT in use")]
     NotLater,
-    /// The token is for another key.
+    /// It is for another key.
     #[error("this JWT is for {name} with the key {theirs}; the key of this device is {ours}")]
-    Foreign {
-        /// Whose it is.
+    OtherKey {
+        /// The name in it.
         name: String,
-        /// Its key.
+        /// The key in it.
         theirs: String,
-        /// Our key.
+        /// This device's key.
         ours: String,
     },
-}
-
-/// Does what the command says, and prints what came of it.
-pub fn main(command: &IdentityCommand) -> ExitCode {
-    let done = match command {
-        IdentityCommand::Key { data_dir } => key(data_dir).map(|key| format!("{key}\n")),
-        IdentityCommand::Accept { data_dir, file } => accept(data_dir, file),
-    };
-    let (said, code) = match done {
-        Ok(text) => (io::stdout().write_all(text.as_bytes()), ExitCode::SUCCESS),
-        Err(error) => (writeln!(io::stderr(), "muster-agent: {}", chain(&error)), ExitCode::FAILURE),
-    };
-    // Nobody who listens learns otherwise that the answer did not get through.
-    if said.is_ok() { code } else { ExitCode::FAILURE }
 }
 
 /// The folder with seed and JWT, if this device has a key.
-pub fn folder(data_dir: &Path) -> Option<PathBuf> {
+pub(crate) fn folder(data_dir: &Path) -> Option<PathBuf> {
     let folder = data_dir.join(FOLDER);
     folder.join(SEED_FILE).is_file().then_some(folder)
 }
 
-/// The public key of this device, which makes its key if it has none.
+/// The public key of this device. Makes the key if there is none.
 ///
 /// # Errors
 /// The files cannot be used.
-pub fn key(data_dir: &Path) -> Result<String, IdentityError> {
+pub(crate) fn key(data_dir: &Path) -> Result<String, IdentityError> {
     let folder = data_dir.join(FOLDER);
     let seed = folder.join(SEED_FILE);
-    if let Some(pair) = known(&seed)? {
+    if let Some(pair) = read_key(&seed)? {
         return Ok(pair.public_key());
     }
     DirBuilder::new()
         .recursive(true)
         .mode(PRIVATE_FOLDER)
         .create(&folder)
-        .map_err(failed("make", &folder))?;
+        .map_err(file_error("make", &folder))?;
     let pair = KeyPair::new_user();
     let text = pair.seed().map_err(|error| TokenError::Key(error.to_string()))?;
-    keep(&seed, &text)?;
+    write_private(&seed, &text)?;
     Ok(pair.public_key())
 }
 
-/// True where the hub has given this device a JWT.
-pub fn is_let_in(data_dir: &Path) -> bool {
+/// Whether this device has a JWT.
+pub(crate) fn has_token(data_dir: &Path) -> bool {
     data_dir.join(FOLDER).join(TOKEN_FILE).is_file()
 }
 
-/// Keeps a JWT in the place of an older one; says for whom it is.
+/// Stores a JWT from a file in place of the one in use, and returns a sentence for the user.
 ///
 /// # Errors
-/// It is none, or for another key, or cannot be kept.
-pub fn accept(data_dir: &Path, file: &Path) -> Result<String, IdentityError> {
-    let known = take(data_dir, &read(file)?)?;
-    Ok(format!("this device is {} to the hub; an agent that runs takes it up by itself\n", known.name))
+/// It is not a JWT, is for another key, or cannot be stored.
+pub(crate) fn accept(data_dir: &Path, file: &Path) -> Result<String, IdentityError> {
+    let known = store_token(data_dir, &read(file)?)?;
+    Ok(format!("stored the JWT of {}; a running agent uses it at once\n", known.name))
 }
 
-/// Keeps a JWT, whatever there was before; gives what it says.
+/// Stores a JWT in place of the one in use, and returns its claims.
 ///
 /// # Errors
-/// It is none, or for another key, or cannot be kept.
-pub(crate) fn take(data_dir: &Path, token: &str) -> Result<Known, IdentityError> {
+/// It is not a JWT, is for another key, or cannot be stored.
+pub(crate) fn store_token(data_dir: &Path, token: &str) -> Result<TokenClaims, IdentityError> {
     let seed = data_dir.join(FOLDER).join(SEED_FILE);
-    let ours = known(&seed)?.ok_or(IdentityError::NoKey)?.public_key();
+    let ours = read_key(&seed)?.ok_or(IdentityError::NoKey)?.public_key();
     let known = jwt::read(token)?;
     if known.sub != ours {
-        return Err(IdentityError::Foreign { name: known.name, theirs: known.sub, ours });
+        return Err(IdentityError::OtherKey { name: known.name, theirs: known.sub, ours });
     }
-    keep(&data_dir.join(FOLDER).join(TOKEN_FILE), token.trim())?;
+    write_private(&data_dir.join(FOLDER).join(TOKEN_FILE), token.trim())?;
     Ok(known)
 }
 
-/// The JWT in a file that others may write; none where there is no such file. Waits for nobody and reads no more than a
-/// JWT can have.
+/// Reads the JWT in a file that others may write; `None` if there is no file. Never blocks, and reads no more than
+/// the size of a JWT.
 ///
 /// # Errors
-/// It is no plain file, or too large, or cannot be read.
-pub(crate) fn offered(file: &Path) -> Result<Option<String>, IdentityError> {
+/// It is not a plain file, is too large, or cannot be read.
+pub(crate) fn read_offered(file: &Path) -> Result<Option<String>, IdentityError> {
     let nonblocking = i32::try_from(rustix::fs::OFlags::NONBLOCK.bits()).unwrap_or_default();
     let opened = match File::options().read(true).custom_flags(nonblocking).open(file) {
         Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
-        other => other.map_err(failed("read", file))?,
+        other => other.map_err(file_error("read", file))?,
     };
-    let about = opened.metadata().map_err(failed("read", file))?;
+    let about = opened.metadata().map_err(file_error("read", file))?;
     if !about.is_file() {
-        return Err(IdentityError::NoFile(file.to_owned()));
+        return Err(IdentityError::NotAFile(file.to_owned()));
     }
     if about.len() > jwt::TOKEN_BYTES_MAX as u64 {
         return Err(IdentityError::TooLarge(file.to_owned()));
     }
     let mut bytes = Vec::new();
-    opened.take(jwt::TOKEN_BYTES_MAX as u64).read_to_end(&mut bytes).map_err(failed("read", file))?;
+    opened.take(jwt::TOKEN_BYTES_MAX as u64).read_to_end(&mut bytes).map_err(file_error("read", file))?;
     String::from_utf8(bytes).map(Some).map_err(|_| TokenError::Shape.into())
 }
 
-/// Keeps a JWT that nobody has vouched for here, if it renews the one in use; nothing where it is that one.
+/// Stores a JWT from an unverified source if it renews the one in use, and returns its claims; `None` if it is the
+/// one in use.
 ///
 /// # Errors
-/// It renews nothing of ours, or cannot be kept. Nothing has changed then.
-pub fn renew(data_dir: &Path, token: &str) -> Result<Option<Known>, IdentityError> {
+/// It does not renew the one in use, or cannot be stored. Nothing has changed then.
+pub(crate) fn renew(data_dir: &Path, token: &str) -> Result<Option<TokenClaims>, IdentityError> {
     let folder = data_dir.join(FOLDER);
-    let ours = known(&folder.join(SEED_FILE))?.ok_or(IdentityError::NoKey)?.public_key();
+    let ours = read_key(&folder.join(SEED_FILE))?.ok_or(IdentityError::NoKey)?.public_key();
     let path = folder.join(TOKEN_FILE);
-    let in_use = read(&path).map_err(|error| IdentityError::NoTokenYet(Box::new(error)))?;
+    let in_use = read(&path).map_err(|error| IdentityError::NothingToRenew(Box::new(error)))?;
     if in_use.trim() == token.trim() {
         return Ok(None);
     }
     let (in_use, offered) = (jwt::read(&in_use)?, jwt::read(token)?);
     if offered.sub != ours {
-        return Err(IdentityError::Foreign { name: offered.name, theirs: offered.sub, ours });
+        return Err(IdentityError::OtherKey { name: offered.name, theirs: offered.sub, ours });
     }
     renews(&in_use, &offered)?;
-    keep(&path, token.trim())?;
+    write_private(&path, token.trim())?;
     Ok(Some(offered))
 }
 
-/// Whether a JWT stands where one in use stood, for longer.
-fn renews(in_use: &Known, offered: &Known) -> Result<(), IdentityError> {
-    let same = |what, theirs: &str, ours: &str| match theirs == ours {
-        true => Ok(()),
-        false => Err(IdentityError::OfOthers { what, theirs: theirs.to_owned(), ours: ours.to_owned() }),
+/// Checks that a JWT renews the one in use.
+fn renews(in_use: &TokenClaims, offered: &TokenClaims) -> Result<(), IdentityError> {
+    let same = |what, theirs: &str, ours: &str| {
+        let is_same = theirs == ours;
+        let error = || IdentityError::NotARenewal { what, theirs: theirs.to_owned(), ours: ours.to_owned() };
+        is_same.then_some(()).ok_or_else(error)
     };
     same("signer", &offered.iss, &in_use.iss)?;
     same("account", &offered.nats.issuer_account, &in_use.nats.issuer_account)?;
@@ -213,19 +199,20 @@ fn renews(in_use: &Known, offered: &Known) -> Result<(), IdentityError> {
     if offered.iat > in_use.iat && ends_later { Ok(()) } else { Err(IdentityError::NotLater) }
 }
 
-/// When a JWT ends, for people.
-pub fn end(known: &Known) -> Option<Timestamp> {
+/// When a JWT expires; `None` if never.
+pub(crate) fn expiry(known: &TokenClaims) -> Option<Timestamp> {
     known.exp.and_then(|end| Timestamp::from_second(i64::try_from(end).ok()?).ok())
 }
 
-fn known(seed: &Path) -> Result<Option<KeyPair>, IdentityError> {
+fn read_key(seed: &Path) -> Result<Option<KeyPair>, IdentityError> {
     match fs::read_to_string(seed) {
         Ok(text) => {
-            let pair = KeyPair::from_seed(text.trim()).map_err(|_| IdentityError::Broken(seed.to_owned()))?;
+            let pair =
+                KeyPair::from_seed(text.trim()).map_err(|_| IdentityError::InvalidSeed(seed.to_owned()))?;
             Ok(Some(pair))
         }
         Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(None),
-        Err(error) => Err(failed("read", seed)(error)),
+        Err(error) => Err(file_error("read", seed)(error)),
     }
 }
 
@@ -237,15 +224,15 @@ fn read(file: &Path) -> Result<String, IdentityError> {
     } else {
         File::open(file).and_then(|file| file.take(most).read_to_end(&mut bytes))
     };
-    read.map_err(failed("read", file))?;
+    read.map_err(file_error("read", file))?;
     String::from_utf8(bytes).map_err(|_| TokenError::Shape.into())
 }
 
-/// Writes a file as a whole, for this user's eyes alone.
-fn keep(path: &Path, text: &str) -> Result<(), IdentityError> {
+/// Writes a file as a whole, readable by this user only.
+fn write_private(path: &Path, text: &str) -> Result<(), IdentityError> {
     let beside = path.with_extension("new");
     let write = || {
-        // One that a killed process left behind would keep its own mode.
+        // A file left by a killed process would keep its mode.
         let _ = fs::remove_file(&beside);
         let mut file = File::options().write(true).create_new(true).mode(SECRET).open(&beside)?;
         file.write_all(text.as_bytes())?;
@@ -254,11 +241,11 @@ fn keep(path: &Path, text: &str) -> Result<(), IdentityError> {
         fs::rename(&beside, path)?;
         path.parent().map_or(Ok(()), |folder| File::open(folder)?.sync_all())
     };
-    write().map_err(failed("write", path))
+    write().map_err(file_error("write", path))
 }
 
-/// An error of doing something to a file.
-pub(crate) fn failed(doing: &'static str, path: &Path) -> impl FnOnce(io::Error) -> IdentityError {
+/// An [`IdentityError::File`] of this operation and path.
+pub(crate) fn file_error(doing: &'static str, path: &Path) -> impl FnOnce(io::Error) -> IdentityError {
     let path = path.to_owned();
     move |source| IdentityError::File { doing, path, source }
 }
@@ -272,7 +259,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_key_is_made_once_and_is_nobody_elses_to_read() {
+    fn a_key_is_made_once_and_only_this_user_reads_it() {
         let dir = tempfile::tempdir().unwrap();
         assert_eq!(folder(dir.path()), None);
         let first = key(dir.path()).unwrap();
@@ -298,7 +285,7 @@ mod tests {
         let foreign = accept(dir.path(), &file).unwrap_err().to_string();
         assert!(foreign.contains(&ours) && foreign.contains("plant7/press-4"), "{foreign}");
         fs::write(&file, "nonsense").unwrap();
-        assert!(matches!(accept(dir.path(), &file), Err(IdentityError::NoToken(_))));
+        assert!(matches!(accept(dir.path(), &file), Err(IdentityError::InvalidToken(_))));
         assert!(!folder(dir.path()).unwrap().join(TOKEN_FILE).exists());
         write(&ours);
         assert!(accept(dir.path(), &file).unwrap().contains("plant7/press-4"));
@@ -318,8 +305,8 @@ mod tests {
         let good = |issued, expires| token(&signer, "A", &ours, "plant7/press-4", issued, expires);
         let path = folder(dir.path()).unwrap().join(TOKEN_FILE);
         let first = good(100, Some(200));
-        assert!(matches!(renew(dir.path(), &first), Err(IdentityError::NoTokenYet(_))));
-        keep(&path, &first).unwrap();
+        assert!(matches!(renew(dir.path(), &first), Err(IdentityError::NothingToRenew(_))));
+        write_private(&path, &first).unwrap();
         for (what, bad) in [
             ("key", token(&signer, "A", &others, "plant7/press-4", 150, Some(300))),
             ("signer", token(&thief, "A", &ours, "plant7/press-4", 150, Some(300))),

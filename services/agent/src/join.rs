@@ -1,14 +1,14 @@
-//! Joining a fleet by way of a folder: the device leaves its public key there, somebody who may let it in leaves the JWT
-//! for it, also a renewed one. The seed stays in the data directory; nothing in the folder is a secret.
+//! Enrolment through a folder: the device writes its public key there, and an operator leaves the JWT for it, also a
+//! renewed one. The seed stays in the data directory; nothing in the folder is a secret.
 //!
 //! ```text
-//! <folder>/<site>_<device>.key   the device's public key, written by this
-//! <folder>/<site>_<device>.jwt   what `muster enroll` wrote for it
+//! <folder>/<site>_<device>.key   the device's public key, written by the agent
+//! <folder>/<site>_<device>.jwt   the JWT, written by `muster enroll`
 //! ```
 //!
-//! Who is let in is decided elsewhere. The first JWT for this device's key is taken; in the place of one in use only what
-//! renews it ([`identity::renew`]): the folder may be open to others, and may still have what was renewed over the hub
-//! since. What is refused is said, once for each.
+//! This module does not decide who is enrolled. The first JWT for this device's key is accepted; afterwards only one
+//! that renews the JWT in use ([`identity::renew`]), because others may write to the folder, and it may still hold
+//! one that was renewed through the hub since. Each rejected JWT is logged once.
 
 use std::fs;
 use std::io;
@@ -17,23 +17,23 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use muster_contract::DeviceKey;
-use muster_identity::Known;
+use muster_identity::TokenClaims;
 use muster_service::error::chain;
 use tokio::time::sleep;
 use tokio_util::sync::CancellationToken;
 
 use crate::identity::{self, IdentityError};
 
-/// Time between two looks for a JWT.
-const LOOK_EVERY: Duration = Duration::from_secs(1);
+/// Time between two reads of the folder.
+const POLL_INTERVAL: Duration = Duration::from_secs(1);
 
-/// A way into a fleet.
+/// The enrolment of a device through a folder.
 #[derive(Debug, Clone)]
-pub struct Joining {
+pub(crate) struct Enrolment {
     inner: Arc<Inner>,
-    /// The JWT that was looked at last, and what was said of the last refusal: neither is news again.
-    seen: Option<String>,
-    said: Option<String>,
+    /// The JWT read last and the error logged last: neither is handled again.
+    last_token: Option<String>,
+    last_error: Option<String>,
 }
 
 #[derive(Debug)]
@@ -43,122 +43,122 @@ struct Inner {
     device: DeviceKey,
 }
 
-impl Joining {
-    /// Through this folder. Touches nothing yet.
-    pub fn new(folder: PathBuf, data_dir: PathBuf, device: DeviceKey) -> Self {
-        Self { inner: Arc::new(Inner { folder, data_dir, device }), seen: None, said: None }
+impl Enrolment {
+    /// Enrolment through this folder. Reads and writes nothing yet.
+    pub(crate) fn new(folder: PathBuf, data_dir: PathBuf, device: DeviceKey) -> Self {
+        Self { inner: Arc::new(Inner { folder, data_dir, device }), last_token: None, last_error: None }
     }
 
-    /// Makes the device's key if it has none, leaves the public one in the folder, and waits until this device has a
-    /// JWT. Done at once where it has one from before.
+    /// Makes the device's key if there is none, writes the public key to the folder, and waits until this device has
+    /// a JWT. Returns at once if it has one already.
     ///
     /// # Errors
-    /// The key cannot be made or left.
-    pub async fn wait(&mut self) -> Result<(), IdentityError> {
+    /// The key cannot be made or written.
+    pub(crate) async fn enrol(&mut self) -> Result<(), IdentityError> {
         let inner = Arc::clone(&self.inner);
-        let asked = tokio::task::spawn_blocking(move || inner.ask()).await;
-        let cut_short = |error| identity::failed("use", &self.inner.folder)(io::Error::other(error));
+        let asked = tokio::task::spawn_blocking(move || inner.write_key()).await;
+        let cut_short = |error| identity::file_error("use", &self.inner.folder)(io::Error::other(error));
         asked.map_err(cut_short)??;
-        if !identity::is_let_in(&self.inner.data_dir) {
+        if !identity::has_token(&self.inner.data_dir) {
             let file = self.inner.file("key");
-            tracing::info!(file = %file.display(), "asks to be let in; waiting for a JWT beside this file");
+            tracing::info!(file = %file.display(), "asked for enrolment; waiting for a JWT beside this file");
         }
-        while !identity::is_let_in(&self.inner.data_dir) {
-            self.look().await;
-            sleep(LOOK_EVERY).await;
+        while !identity::has_token(&self.inner.data_dir) {
+            self.read_folder().await;
+            sleep(POLL_INTERVAL).await;
         }
         Ok(())
     }
 
-    /// Takes up what is left for this device, until `stop`.
-    pub async fn run(mut self, stop: CancellationToken) {
-        while stop.run_until_cancelled(sleep(LOOK_EVERY)).await.is_some() {
-            self.look().await;
+    /// Reads the folder at every interval, until `stop`.
+    pub(crate) async fn run(mut self, stop: CancellationToken) {
+        while stop.run_until_cancelled(sleep(POLL_INTERVAL)).await.is_some() {
+            self.read_folder().await;
         }
     }
 
-    /// Takes a JWT up that is another than the last one.
-    async fn look(&mut self) {
-        let (inner, seen) = (Arc::clone(&self.inner), self.seen.clone());
-        let looked = tokio::task::spawn_blocking(move || inner.take_up(seen.as_deref())).await;
+    /// Reads the folder once, and stores a JWT that is not the last one.
+    async fn read_folder(&mut self) {
+        let (inner, seen) = (Arc::clone(&self.inner), self.last_token.clone());
+        let looked = tokio::task::spawn_blocking(move || inner.read_token(seen.as_deref())).await;
         let file = self.inner.file("jwt");
         match looked {
-            Ok(Look { seen, outcome }) => {
-                self.seen = seen;
+            Ok(FolderRead { seen, outcome }) => {
+                self.last_token = seen;
                 match outcome {
                     Ok(None) => {}
                     Ok(Some(known)) => {
-                        self.said = None;
-                        tracing::info!(file = %file.display(), name = known.name, "a JWT was taken up");
+                        self.last_error = None;
+                        tracing::info!(file = %file.display(), name = known.name, "stored a JWT from the folder");
                     }
                     Err(error) => self.refuse(&file, chain(&error)),
                 }
             }
-            Err(error) => tracing::error!(%error, "a JWT could not be looked at"),
+            Err(error) => tracing::error!(%error, "cannot read the JWT in the folder"),
         }
     }
 
     fn refuse(&mut self, file: &Path, error: String) {
-        if self.said.as_ref() != Some(&error) {
+        if self.last_error.as_ref() != Some(&error) {
             tracing::warn!(
                 file = %file.display(), error,
-                "what was left for this device is not taken; where it is to be, run `muster-agent accept` with it"
+                "rejected the JWT in the folder; to use it, run `muster-agent accept` with this file"
             );
-            self.said = Some(error);
+            self.last_error = Some(error);
         }
     }
 }
 
-/// What came of a look into the folder.
-struct Look {
-    /// The JWT that was there.
+/// The result of reading the folder.
+struct FolderRead {
+    /// The JWT in the folder.
     seen: Option<String>,
-    /// What was taken up, if it was news.
-    outcome: Result<Option<Known>, IdentityError>,
+    /// The claims of the stored JWT, if it is a new one.
+    outcome: Result<Option<TokenClaims>, IdentityError>,
 }
 
 impl Inner {
     fn file(&self, kind: &str) -> PathBuf {
-        // `_` is in no identifier, so two devices never meet in one file.
+        // No identifier contains `_`, so two devices never share a file.
         self.folder.join(format!("{}_{}.{kind}", self.device.site, self.device.device))
     }
 
-    fn take_up(&self, seen: Option<&str>) -> Look {
-        match identity::offered(&self.file("jwt")) {
+    fn read_token(&self, seen: Option<&str>) -> FolderRead {
+        match identity::read_offered(&self.file("jwt")) {
             Ok(Some(token)) if seen != Some(token.as_str()) => {
-                let outcome = self.judge(&token);
-                // What could not be kept is tried again.
+                let outcome = self.store(&token);
+                // A JWT that could not be stored is tried again.
                 let done = !matches!(outcome, Err(IdentityError::File { .. }));
-                Look { seen: done.then_some(token), outcome }
+                FolderRead { seen: done.then_some(token), outcome }
             }
-            // A folder that is away for a moment, or has nothing for this device, is no news.
-            Ok(token) => Look { seen: token.or_else(|| seen.map(str::to_owned)), outcome: Ok(None) },
-            Err(error) => Look { seen: seen.map(str::to_owned), outcome: Err(error) },
+            // An unmounted folder, or one without a JWT for this device, changes nothing.
+            Ok(token) => FolderRead { seen: token.or_else(|| seen.map(str::to_owned)), outcome: Ok(None) },
+            Err(error) => FolderRead { seen: seen.map(str::to_owned), outcome: Err(error) },
         }
     }
 
-    fn judge(&self, token: &str) -> Result<Option<Known>, IdentityError> {
-        if !identity::is_let_in(&self.data_dir) {
-            return identity::take(&self.data_dir, token).map(Some);
+    fn store(&self, token: &str) -> Result<Option<TokenClaims>, IdentityError> {
+        if !identity::has_token(&self.data_dir) {
+            return identity::store_token(&self.data_dir, token).map(Some);
         }
         match identity::renew(&self.data_dir, token) {
-            // What was renewed over the hub since is later than what was left here.
+            // The JWT renewed through the hub is later than this one.
             Err(IdentityError::NotLater) => Ok(None),
             other => other,
         }
     }
 
-    fn ask(&self) -> Result<(), IdentityError> {
+    fn write_key(&self) -> Result<(), IdentityError> {
         let (key, file) = (identity::key(&self.data_dir)?, self.file("key"));
         if fs::read_to_string(&file).is_ok_and(|left| left.trim() == key) {
             return Ok(());
         }
-        leave(&file, &key).map_err(identity::failed("write", &file))
+        write_whole(&file, &key).map_err(identity::file_error("write", &file))
     }
 }
 
-/// Writes a file as a whole: whoever reads it sees all of it.
-fn leave(file: &Path, key: &str) -> io::Result<()> {
+/// Writes a file as a whole: a reader sees all of it or none.
+fn write_whole(file: &Path, key: &str) -> io::Result<()> {
     let beside = file.with_extension("key.new");
     fs::write(&beside, format!("{key}\n")).and_then(|()| fs::rename(&beside, file))
 }
@@ -175,38 +175,39 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn a_device_asks_is_let_in_by_a_jwt_for_its_own_key_and_does_not_ask_again() {
+    async fn a_device_is_enrolled_by_a_jwt_for_its_own_key_and_asks_once() {
         let (data, folder) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
         let key = "harbour/crane-1".parse().unwrap();
-        let mut joining = Joining::new(folder.path().to_owned(), data.path().to_owned(), key);
+        let mut enrolment = Enrolment::new(folder.path().to_owned(), data.path().to_owned(), key);
         let waiting = tokio::spawn({
-            let mut joining = joining.clone();
-            async move { joining.wait().await }
+            let mut enrolment = enrolment.clone();
+            async move { enrolment.enrol().await }
         });
         let left = folder.path().join("harbour_crane-1.key");
         while !left.exists() {
-            sleep(LOOK_EVERY).await;
+            sleep(POLL_INTERVAL).await;
         }
         let public = fs::read_to_string(&left).unwrap();
         fs::write(folder.path().join("harbour_crane-1.jwt"), token(&KeyPair::new_user().public_key()))
             .unwrap();
-        sleep(3 * LOOK_EVERY).await;
-        assert!(!waiting.is_finished(), "let in by a JWT for another key");
+        sleep(3 * POLL_INTERVAL).await;
+        assert!(!waiting.is_finished(), "enrolled by a JWT for another key");
         fs::write(folder.path().join("harbour_crane-1.jwt"), token(public.trim())).unwrap();
         waiting.await.unwrap().unwrap();
         fs::remove_file(&left).unwrap();
         fs::remove_file(folder.path().join("harbour_crane-1.jwt")).unwrap();
-        joining.wait().await.unwrap();
+        enrolment.enrol().await.unwrap();
     }
-    /// A device with its key, in a folder, and what was issued for it when and until when by a signer.
-    struct Scene {
+
+    /// A device with its key, a folder, and the signer of its JWTs.
+    struct Fixture {
         data: tempfile::TempDir,
         folder: tempfile::TempDir,
         key: String,
         signer: KeyPair,
     }
 
-    impl Scene {
+    impl Fixture {
         fn new() -> Self {
             let (data, folder) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
             let key = identity::key(data.path()).unwrap();
@@ -222,9 +223,9 @@ mod tests {
             self.folder.path().join("harbour_crane-1.jwt")
         }
 
-        fn joining(&self) -> Joining {
+        fn enrolment(&self) -> Enrolment {
             let device = "harbour/crane-1".parse().unwrap();
-            Joining::new(self.folder.path().to_owned(), self.data.path().to_owned(), device)
+            Enrolment::new(self.folder.path().to_owned(), self.data.path().to_owned(), device)
         }
 
         fn kept(&self) -> String {
@@ -238,46 +239,46 @@ mod tests {
 
     #[tokio::test]
     async fn a_restarted_agent_takes_from_the_folder_only_what_renews_the_jwt_it_has() {
-        let scene = Scene::new();
-        let (first, second, third) = (scene.token(1, 10), scene.token(2, 20), scene.token(3, 30));
-        fs::write(scene.offer(), &first).unwrap();
-        scene.joining().look().await;
-        assert_eq!(scene.kept(), first);
-        assert!(identity::renew(scene.data.path(), &second).unwrap().is_some(), "it came over the hub");
-        let mut restarted = scene.joining();
-        restarted.look().await;
-        assert_eq!(scene.kept(), second, "the folder still has the one before");
-        let stranger = Scene { signer: KeyPair::new_account(), ..Scene::new() };
-        let user = claims::User { account: "A", key: &scene.key, issued: 5, expires: None };
+        let fixture = Fixture::new();
+        let (first, second, third) = (fixture.token(1, 10), fixture.token(2, 20), fixture.token(3, 30));
+        fs::write(fixture.offer(), &first).unwrap();
+        fixture.enrolment().read_folder().await;
+        assert_eq!(fixture.kept(), first);
+        assert!(identity::renew(fixture.data.path(), &second).unwrap().is_some(), "it came over the hub");
+        let mut restarted = fixture.enrolment();
+        restarted.read_folder().await;
+        assert_eq!(fixture.kept(), second, "the folder still has the one before");
+        let stranger = Fixture { signer: KeyPair::new_account(), ..Fixture::new() };
+        let user = claims::User { account: "A", key: &fixture.key, issued: 5, expires: None };
         let own = claims::device(&stranger.signer, &user, &"harbour/crane-1".parse().unwrap()).unwrap();
-        fs::write(scene.offer(), own).unwrap();
-        restarted.look().await;
-        assert_eq!(scene.kept(), second, "whoever may write to the folder signed it");
-        fs::write(scene.offer(), &third).unwrap();
-        restarted.look().await;
-        assert_eq!(scene.kept(), third);
+        fs::write(fixture.offer(), own).unwrap();
+        restarted.read_folder().await;
+        assert_eq!(fixture.kept(), second, "another signer's JWT");
+        fs::write(fixture.offer(), &third).unwrap();
+        restarted.read_folder().await;
+        assert_eq!(fixture.kept(), third);
     }
 
     #[tokio::test]
-    async fn what_is_no_file_of_a_jwts_size_is_not_read() {
-        let scene = Scene::new();
-        let offer = scene.offer();
+    async fn a_pipe_or_a_file_larger_than_a_jwt_is_not_read() {
+        let fixture = Fixture::new();
+        let offer = fixture.offer();
         let mode = rustix::fs::Mode::from_raw_mode(0o600);
         rustix::fs::mknodat(rustix::fs::CWD, &offer, rustix::fs::FileType::Fifo, mode, 0).unwrap();
-        let mut joining = scene.joining();
-        let looked = tokio::time::timeout(Duration::from_secs(5), joining.look()).await;
+        let mut enrolment = fixture.enrolment();
+        let looked = tokio::time::timeout(Duration::from_secs(5), enrolment.read_folder()).await;
         if looked.is_err() {
-            // The thread that waits for a writer would hold up the end of the test.
+            // The thread that waits for a writer would delay the end of the test.
             drop(fs::File::options().read(true).write(true).open(&offer).unwrap());
         }
-        assert!(looked.is_ok(), "it waits for somebody to write into a pipe");
+        assert!(looked.is_ok(), "it waits for a writer of the pipe");
         fs::remove_file(&offer).unwrap();
         let file = fs::File::create(&offer).unwrap();
         file.set_len(1 << 40).unwrap();
-        joining.look().await;
-        assert_eq!(scene.kept(), "");
-        fs::write(&offer, scene.token(1, 10)).unwrap();
-        joining.look().await;
-        assert_eq!(scene.kept(), scene.token(1, 10));
+        enrolment.read_folder().await;
+        assert_eq!(fixture.kept(), "");
+        fs::write(&offer, fixture.token(1, 10)).unwrap();
+        enrolment.read_folder().await;
+        assert_eq!(fixture.kept(), fixture.token(1, 10));
     }
 }

@@ -1,36 +1,40 @@
-//! The agent: runs what one device shall run and reports every change, also through outages and crashes.
+//! The agent: runs the workloads assigned to one device and reports every change, also after outages and crashes.
 //!
-//! One event on its way up: [`runtime`] (what runs) → [`reconcile`] (what to do about it, by [`standing`] and its [`attempts`]) →
-//! [`observe`] → [`outbox`] (standing, report and number in one transaction of [`db`]) → [`relay`] → the bus. On the way
-//! down: [`follow`] → [`store`] → [`reconcile`].
+//! An event on its way up: [`runtime`] (what runs) → [`reconcile`] (what to do, given each [`deployment
+//! record`](record) and its [`attempts`]) → `report_writer` → [`outbox`] (record, report and number in one
+//! transaction of [`db`]) → [`relay`] → the bus. A desired state on its way down: [`follow`] → [`store`] →
+//! [`reconcile`].
 //!
-//! [`app`] wires it and says in which order it stops; [`config`] holds the settings; [`connection`] keeps the agent
-//! connected when the [`schedule`] lets it; [`capabilities`] says what the device is, [`name`] what it is called where
-//! nobody says so, [`identity`] who it is to the hub, [`join`] how it becomes somebody, [`metrics`] what there is to
-//! count. The entry point is [`start`].
+//! [`app`] wires the parts and orders their stop; [`config`] holds the settings, [`commands`] the other commands of
+//! the program; [`connection`] keeps the agent connected while the [`schedule`] allows it. [`report`]: the content of
+//! reports; `capabilities`: what the device is; `name`: default device name; `identity`: credentials; `join`:
+//! enrolment; [`metrics`] and `status`: figures. The entry point is [`start`].
 
 pub mod app;
+pub mod commands;
 pub mod config;
 pub mod connection;
-pub mod error;
-pub mod identity;
-pub mod join;
-pub mod name;
+mod error;
+mod identity;
+mod join;
+mod name;
 pub mod schedule;
 
 pub mod attempts;
 pub mod follow;
 pub mod reconcile;
+pub mod record;
 pub mod runtime;
-pub mod standing;
 
-pub mod capabilities;
-pub mod observe;
+mod capabilities;
 pub mod outbox;
 pub mod relay;
+pub mod report;
+mod report_writer;
 
 pub mod db;
 pub mod metrics;
+mod status;
 pub mod store;
 
 pub use app::{Handle, start};

@@ -1,4 +1,4 @@
-//! The door of `muster-agent`: settings in, exit code out.
+//! The entry point of `muster-agent`: parses the settings and returns the exit code.
 
 use std::process::ExitCode;
 
@@ -7,13 +7,13 @@ use muster_agent::config::Args;
 fn main() -> ExitCode {
     let args: Args = muster_service::config::parse();
     if let Some(command) = &args.command {
-        return muster_agent::identity::main(command);
+        return muster_agent::commands::run(command);
     }
     match args.check() {
         Ok(config) => {
             let common = config.common.clone();
-            muster_service::run("muster-agent", &common, |life| async move {
-                muster_agent::start(config, &life).await
+            muster_service::run("muster-agent", &common, |supervisor| async move {
+                muster_agent::start(config, &supervisor).await
             })
         }
         Err(problems) => muster_service::exit::usage("muster-agent", &problems),

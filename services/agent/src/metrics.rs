@@ -1,4 +1,4 @@
-//! What an agent counts and shows at `/metrics`. Names of metrics stand only here.
+//! The agent's metrics, served at `/metrics`. All metric names are here.
 
 use std::sync::atomic::AtomicI64;
 use std::time::Duration;
@@ -10,8 +10,9 @@ use prometheus_client::metrics::gauge::Gauge;
 use tokio::time::{Instant, sleep_until};
 
 use crate::outbox::{Outbox, Summary};
+use crate::status::StatusFile;
 
-/// Least time between two counts of the outbox: counting is not free.
+/// Least time between two summaries of the outbox: a summary reads the database.
 const COUNT_INTERVAL: Duration = Duration::from_secs(1);
 
 /// The agent's metrics. Clones share them.
@@ -22,6 +23,7 @@ pub struct Metrics {
     unsent: Gauge<i64, AtomicI64>,
     rows: Gauge<i64, AtomicI64>,
     bytes: Gauge<i64, AtomicI64>,
+    refused_reports: Gauge<i64, AtomicI64>,
     generation: Gauge<i64, AtomicI64>,
     link: Gauge<i64, AtomicI64>,
     storing: Gauge<i64, AtomicI64>,
@@ -32,7 +34,7 @@ pub struct Metrics {
 }
 
 impl Metrics {
-    /// Metrics that a process shows.
+    /// Metrics that the process serves.
     pub fn register(health: &Health) -> Self {
         let metrics = Self::default();
         let gauges = [
@@ -41,20 +43,25 @@ impl Metrics {
             ("agent_unsent_reports", "Reports that no publish acknowledgement covers yet", &metrics.unsent),
             ("agent_outbox_rows", "Rows of the outbox, covered ones included", &metrics.rows),
             ("agent_outbox_bytes", "Bytes of the outbox, covered rows included", &metrics.bytes),
+            (
+                "agent_refused_reports",
+                "Reports that the hub refused, by its last receipt; they stay in the outbox",
+                &metrics.refused_reports,
+            ),
             ("agent_desired_generation", "Generation accepted last; 0 before the first", &metrics.generation),
             ("agent_link_up", "1 while there is a connection to the hub", &metrics.link),
-            ("agent_storing", "1 while what happens can be kept for the hub", &metrics.storing),
+            ("agent_storing", "1 while reports can be stored", &metrics.storing),
         ];
-        metrics.storing(true);
+        metrics.set_storing(true);
         let counters = [
-            ("agent_reports_sent", "Reports that the bus acknowledged", &metrics.sent),
+            ("agent_reports_sent", "Reports that UPLINK confirmed", &metrics.sent),
             (
                 "agent_reports_held_back",
-                "Refusals because UPLINK holds as much of this device as it may",
+                "Reports that UPLINK refused because the device's share is full",
                 &metrics.held_back,
             ),
-            ("agent_refused_documents", "Desired states that were not accepted", &metrics.refused),
-            ("agent_storage_failures", "Attempts to write to the database that failed", &metrics.storage),
+            ("agent_refused_documents", "Desired states that were rejected", &metrics.refused),
+            ("agent_storage_failures", "Writes to the database that failed", &metrics.storage),
         ];
         health.metrics(|registry| {
             for (name, help, gauge) in gauges {
@@ -67,76 +74,82 @@ impl Metrics {
         metrics
     }
 
-    /// What the outbox holds.
-    pub fn outbox(&self, summary: &Summary) {
-        self.head(summary.head);
+    /// Sets the figures of the outbox.
+    pub fn set_outbox(&self, summary: &Summary) {
+        self.set_head(summary.head);
         self.epoch.set(signed(summary.epoch.map_or(0, |epoch| epoch.get())));
         self.unsent.set(signed(summary.unsent));
         self.rows.set(signed(summary.rows));
         self.bytes.set(signed(summary.bytes));
+        let refused = summary.refused.iter().map(|refused| refused.ranges.count()).sum();
+        self.refused_reports.set(signed(refused));
     }
 
-    /// The highest number given.
-    pub fn head(&self, head: u64) {
+    /// Sets the highest report number.
+    pub fn set_head(&self, head: u64) {
         self.head.set(signed(head));
     }
 
-    /// The generation accepted last.
-    pub fn generation(&self, generation: u64) {
+    /// Sets the generation accepted last.
+    pub fn set_generation(&self, generation: u64) {
         self.generation.set(signed(generation));
     }
 
-    /// Whether there is a connection.
-    pub fn link(&self, up: bool) {
+    /// Sets whether the agent is connected.
+    pub fn set_link(&self, up: bool) {
         self.link.set(i64::from(up));
     }
 
-    /// Whether what happens can be kept for the hub.
-    pub fn storing(&self, works: bool) {
+    /// Sets whether reports can be stored.
+    pub fn set_storing(&self, works: bool) {
         self.storing.set(i64::from(works));
     }
 
-    /// The bus acknowledged a report.
-    pub fn sent(&self) {
+    /// Counts a report that UPLINK confirmed.
+    pub fn report_sent(&self) {
         self.sent.inc();
     }
 
-    /// UPLINK holds as much of this device as it may, and refused a report.
-    pub fn held_back(&self) {
+    /// Counts a report that UPLINK refused because the device's share is full.
+    pub fn report_held_back(&self) {
         self.held_back.inc();
     }
 
-    /// A desired state was not accepted.
-    pub fn refused(&self) {
+    /// Counts a rejected desired state.
+    pub fn rejected_document(&self) {
         self.refused.inc();
     }
 
-    /// The database could not be written to.
+    /// Counts a failed write to the database.
     pub fn storage_failed(&self) {
         self.storage.inc();
     }
 }
 
-/// Keeps the figures of the outbox true: the head at once, the others within a second or so.
-pub async fn follow(metrics: Metrics, outbox: Outbox) {
-    let mut news = outbox.news();
+/// Keeps the metrics of the outbox up to date, the head at once and the others within about a second; and the status
+/// file.
+pub(crate) async fn update(metrics: Metrics, outbox: Outbox, mut status: StatusFile) {
+    let mut changes = outbox.changes();
     let mut counted = Instant::now();
     let mut stale = true;
     loop {
         tokio::select! {
-            changed = news.changed() => match changed {
+            changed = changes.changed() => match changed {
                 Ok(()) => {
-                    metrics.head(news.borrow_and_update().head);
+                    metrics.set_head(changes.borrow_and_update().head);
                     stale = true;
                 }
                 Err(_) => return,
             },
+            () = sleep_until(status.due_at()), if status.is_due() => status.write().await,
             () = sleep_until(counted), if stale => {
-                // A database in trouble is the business of those who write to it.
-                if let Ok(summary) = outbox.summary().await {
-                    metrics.outbox(&summary);
+                // The tasks that write to the database report its failures.
+                let summary = outbox.summary().await;
+                stale = summary.is_err();
+                if let Ok(summary) = summary {
+                    metrics.set_outbox(&summary);
+                    status.update(&summary);
                 }
-                stale = false;
                 counted = Instant::now() + COUNT_INTERVAL;
             }
         }
@@ -145,7 +158,7 @@ pub async fn follow(metrics: Metrics, outbox: Outbox) {
 
 #[cfg(test)]
 impl Metrics {
-    /// Attempts to write that failed.
+    /// Failed writes.
     pub(crate) fn storage_failures(&self) -> u64 {
         self.storage.get()
     }

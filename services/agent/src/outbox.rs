@@ -1,340 +1,221 @@
-//! The outbox: every change the hub has to hear of, in order, until the hub says that it has it.
+//! The outbox: stores every report in order until the hub confirms it by a receipt.
 //!
 //! # Limits
-//! - rows and bytes: [`Limits`], 100,000 rows and 64 MiB where nothing is said; a row counts its body, its declared
-//!   ranges and [`ROW_BYTES`] for the rest
-//! - one report: [`REPORT_BYTES_MAX`] (160 KiB) without, 256 KiB with everything that sending adds
-//! - ranges declared by one row: [`RANGES_PER_ROW_MAX`] (512)
-//! - rows removed in one transaction to make room: [`REMOVALS_PER_APPEND_MAX`] (1,024), more than one can add. So the
-//!   rows hold at every commit; the bytes too, unless one large report has to push out more small ones than that
+//! - rows and bytes: [`Limits`], 100,000 rows and 64 MiB by default; a row counts its body, its declared ranges and
+//!   [`ROW_BYTES`] for the rest
+//! - one report: [`BODY_BYTES_MAX`] (60 KiB) as stored, 72 KiB as sent
+//! - ranges declared by one row: [`RANGES_PER_ROW_MAX`] (256)
+//! - rows evicted in one transaction: [`EVICTIONS_PER_COMMIT_MAX`] (1,024), more than one can add. So the row limit
+//!   holds at every commit; the byte limit too, unless one large report has to evict more small ones than that
 //! - covered rows kept: 10,000, and none older than 24 h
-//! - rows read at once: [`READ_ROWS_MAX`] (256) or [`READ_BYTES_MAX`] (1 MiB), whichever is less, but one at least
-//! - memory: about 90 bytes a row; 9 MiB where 100,000 wait
+//! - rows read at once: [`READ_ROWS_MAX`] (256) or [`READ_BYTES_MAX`] (1 MiB), whichever is less, but at least one
+//! - memory: about 90 bytes a row; 9 MiB for 100,000 rows
 //!
 //! # Format
 //! ```text
 //! outbox (seq, deployment?, newest, terminal, bytes, observed, message_id, coalesced?, body)      written once
 //!   deployment   none for capabilities: they supersede each other like the reports of one deployment
-//!   newest       0: a later row of this deployment was written and may be gone; 1: the newest, unless a later one is here
-//!   terminal     nothing more happens by itself: not folded
+//!   newest       0: a later row of this deployment was written and may be deleted; 1: the newest, unless a later one exists
+//!   terminal     the state is final (installed, removed, failed): evicted after the others
 //!   observed     milliseconds of the device's clock, as sent and covered
-//!   message_id   UUIDv7; with `-<round>` behind it from the first repetition on, which the bus must not take for an echo
-//!   coalesced    numbers this row declares as folded or dropped; changes only while no relay ever saw the row
+//!   message_id   UUIDv7, followed by `-<round>` from the first repetition on, which the bus must not take for a duplicate
+//!   coalesced    numbers this row declares as folded or dropped; changes only while the row was never read for sending
 //!   body         the report without epoch, seq, head, current, coalesced, as JSON; never changes
-//! passage (first, last, state, round, sent?, covered?)      how far the rows of these numbers have come; none: queued
-//!   state        queued ──ack──► sent ──receipt──► covered ──retention──► (gone)
-//!                  ▲───────── asked for again ────────┘ (also from sent)
-//!   round        how often they were asked for again
+//! passage (first, last, state, round, sent?, covered?)      the delivery state of the rows with these numbers; none: queued
+//!   state        queued ──ack──► sent ──receipt──► covered ──retention──► (deleted)
+//!                  ▲────────── requeued ──────────────┘ (also from sent)
+//!   round        how often they were requeued
 //! memory (name, value)   epoch, receipt, capabilities; when a new epoch and a declaration were last begun; head, but
-//!                        only where the row that had it is gone: else it is the highest row
+//!                        only if its row was deleted: otherwise it is the highest row
 //! ```
-//! This is all that is on disk: about two pages of the log for a report with its standing, and one for whatever the hub
-//! says of any number of reports. What finds a row, and the counts, are in memory and made anew at each start: see
-//! `tables`. Format 2 kept with each row how far it had come; its files are brought to this one when they are opened.
+//! Nothing else is on disk: about two pages of the WAL for a report with its record, and one for a receipt of any
+//! number of reports. The indexes and counts are in memory and rebuilt at each start (see `tables`). Format 2 stored
+//! the delivery state in each row; opening a file of that format migrates it.
 //!
 //! # Write
-//! [`Outbox::append`] writes standings, rows and numbers in one transaction. There is no other way to get a number: a
-//! kill at any instruction leaves all three or none. Reports that come together are written together, each standing
-//! once; whoever waits meanwhile shares the next commit ([`crate::db`]). Nobody is answered before it. The agent's one
-//! writer gathers what waits itself, and does it with [`Outbox::append_here`].
+//! [`Outbox::append`] writes records, rows and numbers in one transaction. There is no other way to assign a number:
+//! a kill at any instruction leaves all three or none. Reports that arrive together are written together, each record
+//! once; waiting callers share the next commit ([`crate::db`]), and are answered after it. The report writer collects
+//! the waiting reports itself and stores them with [`Outbox::append_here`].
 //!
-//! # Make room
-//! Over a limit, rows go until it holds again, in this order: covered ones; the oldest superseded one that is not
-//! terminal (installed, removed, failed are); the oldest superseded one; the oldest of all but the one just written.
-//! A number that goes uncovered is declared by the next newer row of its deployment (or, if it is dropped rather than
-//! folded, of any), provided that no relay ever saw that row and it has room; else by the row just written. What was
-//! sent must not change: the hub would take the second copy for a fork. Where neither has room for single numbers any
-//! more, the lowest row of all goes, and one range from 1 on says so.
+//! # Evict
+//! Over a limit, rows are evicted until it holds, in this order: covered rows; the oldest superseded row that is not
+//! terminal; the oldest superseded row; the oldest row except the one just written. A number that is evicted
+//! uncovered is declared by the next newer row of its deployment (or, if it is dropped rather than folded, of any),
+//! provided that the row was never read for sending and has room; otherwise by the row just written. A sent report
+//! must not change: the hub would take the second copy for a fork. If neither row has room for single numbers, the
+//! lowest row is evicted and declared by one range that begins at 1.
 //!
 //! # Read
-//! [`Outbox::read`]: queued rows by number, or first those that are the newest of their deployment, then the others. It
-//! gives head and epoch of the same instant, which go out with each row.
+//! [`Outbox::read`] returns queued rows by number, or the newest of each deployment before the others. It returns
+//! head and epoch of the same transaction, which are sent with each row.
 //!
-//! # Trim
-//! [`Outbox::receive`] takes a receipt: rows it covers are kept for a while as covered; rows it misses are queued again
-//! if they were sent at least [`RESEND_AGE`] ago, also covered ones (the hub was set back to a backup); numbers it
-//! misses that nobody here has any more are declared in a new row, and the hub counts them as folded instead of
-//! missing. A row sent and never mentioned by any receipt is queued again after [`SILENCE_AGE`], then twice that, and
-//! so on; also if the clock was set back to before it was sent.
+//! # Receipts
+//! [`Outbox::receive`] applies a receipt: covered rows are kept for a while; rows that the hub misses are requeued if
+//! they were sent at least [`RESEND_AGE`] ago, also covered ones (the hub was restored from a backup); numbers that
+//! the hub misses and no row has any more are declared in a new row, and the hub counts them as folded instead of
+//! missing. A sent row that no receipt mentions is requeued after [`UNMENTIONED_AGE`], then after twice that, and so
+//! on; also if the clock was set back to before it was sent.
 //!
-//! # Recover
+//! # Recovery
 //! ```text
-//! crash, power loss             what was answered is there; of what was not, all of a transaction or nothing
-//! disk full, failing, read-only the error names file and remedy; nothing of it is kept, reading goes on, callers hold
-//!                               what they have and try again: no number is lost or invented
-//! log torn or eaten             everything before the damage is there (SQLite's checksums)
-//! file eaten                    found at the start or when met: set aside, and a new one begins a new epoch. Pages have
-//!                               no checksums: a flipped bit within a text that still reads as JSON is not found
+//! hub refuses a report          its receipt names it as refused: the row stays, and is sent again when the hub asks for it,
+//!                               or after [`UNMENTIONED_AGE`] and then ever more rarely
+//! crash, power loss             committed transactions are whole; of another one nothing is stored
+//! disk full, failing, read-only the error names file and remedy; nothing is stored, reading works, callers keep their
+//!                               reports and try again: no number is lost or invented
+//! WAL torn or damaged           everything before the damage is there (SQLite's checksums)
+//! file damaged                  found at the start or when read: moved aside, and a new file begins a new epoch. Pages have
+//!                               no checksums: a flipped bit in a text that is still JSON is not found
 //! old copy of the file          found by the next receipt: a new epoch
-//! hub set back to a backup      found by the next receipt: sent again, as far back as covered rows are kept
+//! hub restored from a backup    found by the next receipt: rows are sent again, as far back as covered rows are kept
 //! ```
 //!
 //! # Epochs
-//! A new database has none: [`Outbox::fix_epoch`] sets it before the first send, durably, as the wall clock's seconds,
-//! but above the epoch of the hub's last receipt and at least 1: it rises although a clock may be wrong. An epoch that
-//! is there stays, wherever the clock goes. A receipt that knows more of this epoch than was ever written here, or
-//! knows a later one, means that this database is an old copy: everything the hub does not hold is numbered anew in a
-//! new epoch, after the capabilities and before the standings it does not mention; at most once in
-//! [`RENEWAL_INTERVAL`], or two devices of one name would chase each other.
+//! A new database has no epoch. [`Outbox::fix_epoch`] sets it before the first report is sent, durably: the wall
+//! clock's seconds, but above the epoch of the hub's last receipt and at least 1, so that it rises although a clock
+//! may be wrong. A fixed epoch stays, wherever the clock goes. A receipt that covers a number of this epoch that was
+//! never sent from here, or that names a later epoch, means that this database is an old copy: every report that the
+//! hub does not hold gets a new number in a new epoch, after the capabilities and before the records that these
+//! reports do not mention. This happens at most once in [`RENEWAL_INTERVAL`]: otherwise two devices with one name
+//! would begin epochs in turn without end.
 
+mod delivery;
+mod delivery_table;
 mod document;
-mod folding;
+mod eviction;
 mod index;
-mod memory;
-mod passage;
 mod receipts;
 mod rows;
 mod tables;
+mod values;
 
-use std::collections::BTreeSet;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
-use std::time::Duration;
 
-use muster_contract::limits::{
-    COVERED_ROWS_KEPT, DEPLOYMENTS_PER_DEVICE_MAX, MESSAGE_BYTES_MAX, OUTBOX_BYTES_DEFAULT,
-    OUTBOX_ROWS_DEFAULT,
-};
+use muster_contract::limits::{COVERED_ROWS_KEPT, DEPLOYMENTS_PER_DEVICE_MAX, REPORT_BYTES_MAX};
 use muster_contract::receipt::Receipt;
-use muster_contract::{DeploymentId, Epoch, Timestamp};
+use muster_contract::{Epoch, Timestamp};
 use tokio::sync::watch;
 
 use self::index::{Index, Tables};
 use crate::db::{Connection, Db, Error, SqlResult};
-use crate::observe::REPORTS_PER_COMMIT_MAX;
-use crate::standing::Standing;
+use crate::report::{BODY_BYTES_MAX, CapabilitiesBody};
 
-/// Largest body of one report, without what sending adds.
-pub const REPORT_BYTES_MAX: usize = 160 * 1024;
-/// Ranges of folded or dropped numbers that one row declares at most.
-pub const RANGES_PER_ROW_MAX: usize = 512;
-/// Rows removed at most in one transaction to make room; what is too much after that goes with the next ones.
-pub const REMOVALS_PER_APPEND_MAX: usize = 1_024;
-/// What a row counts beside its body and its ranges.
-pub const ROW_BYTES: usize = 128;
-/// Rows read at once at most.
-pub const READ_ROWS_MAX: usize = 256;
-/// Bytes read at once at most, unless one row alone has more.
-pub const READ_BYTES_MAX: usize = 1024 * 1024;
-/// Age from which a sent row that a receipt misses is sent again: until then it may still be on its way.
-pub const RESEND_AGE: Duration = Duration::from_secs(30);
-/// Age from which a sent row that no receipt ever mentions is sent again; doubles with each repetition.
-pub const SILENCE_AGE: Duration = Duration::from_secs(10 * 60);
-/// Least time between two epochs that this device begins by itself. Two devices of one name chase each other at this
-/// pace; and when the other one has stopped, this is how long it may take until this one is believed again.
-pub const RENEWAL_INTERVAL: Duration = Duration::from_secs(45);
-/// Least time between two rows written only to declare numbers that nobody has any more.
-pub const DECLARATION_INTERVAL: Duration = Duration::from_secs(60);
-
-/// Longest text of one range, with its comma: two numbers of u64.
+/// Longest text of one range, with its comma: two u64 numbers.
 const RANGE_BYTES_MAX: usize = 44;
-/// Longest text of what sending adds: epoch, seq, head, current and their names.
+/// Longest text that sending adds: epoch, seq, head, current and their names.
 const ENVELOPE_BYTES_MAX: usize = 1_024;
 
 const _: () = {
-    assert!(
-        REPORT_BYTES_MAX + RANGES_PER_ROW_MAX * RANGE_BYTES_MAX + ENVELOPE_BYTES_MAX <= MESSAGE_BYTES_MAX
-    );
+    assert!(BODY_BYTES_MAX + RANGES_PER_ROW_MAX * RANGE_BYTES_MAX + ENVELOPE_BYTES_MAX <= REPORT_BYTES_MAX);
     assert!(READ_ROWS_MAX < COVERED_ROWS_KEPT);
-    // What one transaction adds: a group of reports, or each standing and the capabilities once more.
-    assert!(REPORTS_PER_COMMIT_MAX < REMOVALS_PER_APPEND_MAX);
-    assert!(DEPLOYMENTS_PER_DEVICE_MAX + 2 < REMOVALS_PER_APPEND_MAX);
-    assert!(RESEND_AGE.as_secs() < SILENCE_AGE.as_secs());
-    // Whoever was doubled for a moment is heard again within a minute.
+    // One transaction adds a group of reports, or each record and the capabilities once more.
+    assert!(REPORTS_PER_COMMIT_MAX < EVICTIONS_PER_COMMIT_MAX);
+    assert!(DEPLOYMENTS_PER_DEVICE_MAX + 2 < EVICTIONS_PER_COMMIT_MAX);
+    assert!(RESEND_AGE.as_secs() < UNMENTIONED_AGE.as_secs());
+    // After a duplicate has stopped, the hub accepts this device within a minute.
     assert!(RENEWAL_INTERVAL.as_secs() < 60);
 };
 
-pub use document::{Body, CapabilitiesBody, Kept, Letter, Row, StatusBody};
-pub use rows::message_id as new_message_id;
-/// Tables of this room.
+pub use document::{Row, SerializedReport, StoredBody};
+pub use eviction::{EVICTIONS_PER_COMMIT_MAX, Limits};
+pub use receipts::{DECLARATION_INTERVAL, RENEWAL_INTERVAL, RESEND_AGE, ReceiptOutcome, UNMENTIONED_AGE};
+pub use rows::{
+    Batch, NewReport, RANGES_PER_ROW_MAX, READ_BYTES_MAX, READ_ROWS_MAX, REPORTS_PER_COMMIT_MAX, ROW_BYTES,
+    ReadRequest, RecordChange, Summary, message_id as new_message_id,
+};
+/// The tables of this module.
 pub(crate) use tables::{FROM_FORMAT_2, SCHEMA};
 
-/// How much may wait for the hub.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Limits {
-    /// Rows.
-    pub rows: u64,
-    /// Bytes.
-    pub bytes: u64,
-}
-
-impl Default for Limits {
-    fn default() -> Self {
-        Self { rows: OUTBOX_ROWS_DEFAULT as u64, bytes: OUTBOX_BYTES_DEFAULT as u64 }
-    }
-}
-
-/// What is written together with a report.
-#[derive(Debug, Clone, PartialEq)]
-pub enum Effect {
-    /// Nothing.
-    None,
-    /// The standing it tells of.
-    Keep(Box<Standing>),
-    /// The deployment is gone: its standing is forgotten.
-    Forget(DeploymentId),
-}
-
-/// A report to keep, and what goes with it.
-#[derive(Debug, Clone, PartialEq)]
-pub struct Entry {
-    /// The report.
-    pub body: Body,
-    /// What else the same transaction does.
-    pub effect: Effect,
-}
-
-/// Which rows to read.
-#[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub struct Ask {
-    /// The newest of each deployment before all others; else by number alone.
-    pub newest_first: bool,
-    /// Not these: they are under way.
-    pub except: BTreeSet<u64>,
-    /// With the newest first: of the others, only those behind this one, because all before it are in `except` or sent.
-    pub after: u64,
-    /// Rows at most; never above [`READ_ROWS_MAX`].
-    pub rows: usize,
-    /// Bytes at most, but for a single row; never above [`READ_BYTES_MAX`].
-    pub bytes: usize,
-}
-
-/// Rows to send, and what was true when they were read.
-#[derive(Debug, Clone, PartialEq)]
-pub struct Batch {
-    /// The epoch the numbers belong to, if it is fixed.
-    pub epoch: Option<Epoch>,
-    /// Highest number ever given; 0 before the first.
-    pub head: u64,
-    /// In the order asked for.
-    pub rows: Vec<Row>,
-}
-
-/// What the outbox holds, in numbers.
-#[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub struct Summary {
-    /// The epoch, if it is fixed.
-    pub epoch: Option<Epoch>,
-    /// Highest number ever given; 0 before the first.
-    pub head: u64,
-    /// Rows that no publish acknowledgement covers yet.
-    pub unsent: u64,
-    /// When the oldest of those was seen.
-    pub oldest_unsent_at: Option<Timestamp>,
-    /// All rows.
-    pub rows: u64,
-    /// All bytes.
-    pub bytes: u64,
-}
-
-/// What a receipt did.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Received {
-    /// It was taken in; `requeued` rows are to be sent again.
-    Taken {
-        /// How many.
-        requeued: u64,
-    },
-    /// It speaks of another epoch, or of none that is fixed yet.
-    OtherEpoch,
-    /// The hub knows more than this database: a new epoch has begun, everything waiting has a new number.
-    Renewed(Epoch),
-    /// The hub knows more than this database, again: most likely two devices use one name. Nothing was done.
-    Chased {
-        /// When the same receipt will be answered with a new epoch.
-        again_in: Duration,
-    },
-}
-
-/// What changes of the outbox a relay wants to hear of.
+/// A change of the outbox, for the relay.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub struct News {
-    /// Highest number ever given.
+pub struct OutboxChange {
+    /// Highest number assigned.
     pub head: u64,
-    /// Rises whenever there may be more to send.
-    pub wake: u64,
+    /// Incremented whenever there may be more to send.
+    pub revision: u64,
 }
 
-/// The outbox of a device. Clones share it; nobody else writes to its tables.
+/// The outbox of a device. Clones share it; no other module writes to its tables.
 #[derive(Debug, Clone)]
 pub struct Outbox {
     db: Db,
     limits: Limits,
-    /// Highest number that a relay may have seen, in this life of the agent or an earlier one. Never falls, not even
-    /// with a new epoch: that only costs some folding. Touched by jobs of the database alone, one after another.
-    frozen: Arc<AtomicU64>,
-    news: watch::Sender<News>,
-    /// What finds a row, and how much had been undone when it was true. Likewise touched by jobs of the database alone.
+    /// Highest number that was ever read for sending, also by an earlier process. Never falls, not even with a new epoch:
+    /// that only costs some folding. Used by jobs of the database alone, which run one at a time.
+    max_exposed: Arc<AtomicU64>,
+    changes: watch::Sender<OutboxChange>,
+    /// The index, with the count of rollbacks at which it was correct. Also used by jobs of the database alone.
     index: Arc<Mutex<Option<(u64, Index)>>>,
 }
 
 impl Outbox {
-    /// The outbox in a database that was opened with this room's tables. Opened once for a database; whoever else needs it
-    /// has a clone.
+    /// The outbox in a database with this module's tables. Opened once per database; other users clone it.
     ///
     /// # Errors
     /// The database cannot be read.
     pub async fn open(db: Db, limits: Limits) -> Result<Self, Error> {
-        let news = watch::Sender::new(News::default());
-        let outbox = Self { db, limits, frozen: Arc::default(), news, index: Arc::default() };
+        let changes = watch::Sender::new(OutboxChange::default());
+        let outbox = Self { db, limits, max_exposed: Arc::default(), changes, index: Arc::default() };
         let head = outbox.db.run(outbox.job(|tables| Ok(tables.index.head()))).await?;
-        outbox.frozen.store(head, Ordering::Relaxed);
-        outbox.news.send_replace(News { head, wake: 0 });
+        outbox.max_exposed.store(head, Ordering::Relaxed);
+        outbox.changes.send_replace(OutboxChange { head, revision: 0 });
         Ok(outbox)
     }
 
-    /// Work of the database with what finds a row. That is put back only when the work has gone well, and believed only as
-    /// long as nothing was undone since: else it is made anew.
+    /// A job with the index. The index is kept only if the job succeeds, and reused only if nothing was rolled back
+    /// since: otherwise it is rebuilt.
     fn job<T>(
         &self,
         work: impl FnOnce(&mut Tables<'_>) -> SqlResult<T> + Send + 'static,
     ) -> impl FnOnce(&Connection) -> SqlResult<T> + Send + 'static {
-        let (kept, undone) = (Arc::clone(&self.index), self.db.undone());
+        let (cache, rollbacks) = (Arc::clone(&self.index), self.db.rollbacks());
         move |connection| {
-            // Whoever panicked had taken it out.
-            let mut kept = kept.lock().unwrap_or_else(PoisonError::into_inner);
-            let undone = undone.count();
-            // What is not believed is gone before another is made: there is room for one.
-            let believed = kept.take().filter(|(as_of, _)| *as_of == undone);
-            let mut index = match believed {
+            // A panicking job had taken the index out.
+            let mut cached = cache.lock().unwrap_or_else(PoisonError::into_inner);
+            let rollbacks = rollbacks.count();
+            // An outdated index is dropped before another is built: there is memory for one.
+            let current = cached.take().filter(|(as_of, _)| *as_of == rollbacks);
+            let mut index = match current {
                 Some((_, index)) => index,
                 None => Index::of(connection)?,
             };
             let done = work(&mut Tables { connection, index: &mut index })?;
-            *kept = Some((undone, index));
+            *cached = Some((rollbacks, index));
             Ok(done)
         }
     }
 
-    /// Keeps reports, in order, with what goes with them: all or none.
+    /// Stores reports, in order, with their changes to records: all or none.
     ///
     /// # Errors
-    /// None was kept; give them again.
-    pub async fn append(&self, entries: Arc<Vec<Entry>>) -> Result<(), Error> {
+    /// Nothing was stored; append the same reports again.
+    pub async fn append(&self, entries: Arc<Vec<NewReport>>) -> Result<(), Error> {
         let head = self.db.run(self.appending(entries)).await?;
-        self.wake(Some(head));
+        self.notify(Some(head));
         Ok(())
     }
 
-    /// The same for a task that has gathered all reports that wait: on its own thread, if the database is free.
+    /// The same on the caller's thread if the database is free, for a task that has collected all waiting reports.
     ///
     /// # Errors
-    /// None was kept; give them again.
-    pub async fn append_here(&self, entries: Arc<Vec<Entry>>) -> Result<(), Error> {
+    /// Nothing was stored; append the same reports again.
+    pub async fn append_here(&self, entries: Arc<Vec<NewReport>>) -> Result<(), Error> {
         let head = self.db.run_here(self.appending(entries)).await?;
-        self.wake(Some(head));
+        self.notify(Some(head));
         Ok(())
     }
 
     fn appending(
         &self,
-        entries: Arc<Vec<Entry>>,
+        entries: Arc<Vec<NewReport>>,
     ) -> impl FnOnce(&Connection) -> SqlResult<u64> + Send + 'static {
-        let (limits, frozen) = (self.limits, Arc::clone(&self.frozen));
+        let (limits, max_exposed) = (self.limits, Arc::clone(&self.max_exposed));
         self.job(move |tables| {
             let head = rows::append(tables, &entries)?;
             if !entries.is_empty() {
-                folding::make_room(tables, limits, frozen.load(Ordering::Relaxed), head)?;
+                eviction::evict(tables, limits, max_exposed.load(Ordering::Relaxed), head)?;
             }
             Ok(head)
         })
@@ -344,68 +225,66 @@ impl Outbox {
     ///
     /// # Errors
     /// The database cannot be read.
-    pub async fn read(&self, ask: Ask) -> Result<Batch, Error> {
-        let frozen = Arc::clone(&self.frozen);
+    pub async fn read(&self, request: ReadRequest) -> Result<Batch, Error> {
+        let max_exposed = Arc::clone(&self.max_exposed);
         let read = self.job(move |tables| {
-            let batch = rows::read(tables, &ask)?;
+            let batch = rows::read(tables, &request)?;
             let highest = batch.rows.iter().map(|row| row.seq).max().unwrap_or_default();
-            frozen.fetch_max(highest, Ordering::Relaxed);
+            max_exposed.fetch_max(highest, Ordering::Relaxed);
             Ok(batch)
         });
         self.db.run(read).await
     }
 
-    /// Notes that the bus holds these rows of this epoch.
+    /// Marks these rows of this epoch as sent: UPLINK holds them.
     ///
     /// # Errors
-    /// Nothing was noted; without it they are sent again one day, which does no harm.
+    /// Nothing was marked; the rows are sent again at some time, which is harmless.
     pub async fn mark_sent(&self, epoch: Epoch, seqs: Vec<u64>, now: Timestamp) -> Result<(), Error> {
         self.db.run(self.job(move |tables| rows::mark_sent(tables, epoch, &seqs, now))).await
     }
 
-    /// Takes a receipt.
+    /// Applies a receipt.
     ///
     /// # Errors
-    /// Nothing of it was taken.
-    pub async fn receive(&self, receipt: Receipt, now: Timestamp) -> Result<Received, Error> {
-        let (limits, frozen) = (self.limits, Arc::clone(&self.frozen));
+    /// Nothing of it was applied.
+    pub async fn receive(&self, receipt: Receipt, now: Timestamp) -> Result<ReceiptOutcome, Error> {
+        let (limits, max_exposed) = (self.limits, Arc::clone(&self.max_exposed));
         let receive = self.job(move |tables| {
             let before = tables.index.head();
-            let received = receipts::receive(tables, &receipt, now)?;
+            let max_exposed = max_exposed.load(Ordering::Relaxed);
+            let received = receipts::receive(tables, &receipt, max_exposed, now)?;
             let head = tables.index.head();
-            if head > before || matches!(received, Received::Renewed(_)) {
-                folding::make_room(tables, limits, frozen.load(Ordering::Relaxed), head)?;
+            if head > before || matches!(received, ReceiptOutcome::Renewed(_)) {
+                eviction::evict(tables, limits, max_exposed, head)?;
             }
             Ok((received, head))
         });
         let (received, head) = self.db.run(receive).await?;
-        self.wake(Some(head));
+        self.notify(Some(head));
         Ok(received)
     }
 
-    /// Queues again what was sent long ago and never mentioned by a receipt, and forgets covered rows whose time is
-    /// over. To be called now and then.
+    /// Requeues rows that were sent long ago and that no receipt mentions, and deletes expired covered rows. To be called
+    /// periodically.
     ///
     /// # Errors
-    /// Nothing was done.
-    pub async fn tidy(&self, now: Timestamp) -> Result<(), Error> {
-        let requeued = self.db.run(self.job(move |tables| receipts::tidy(tables, now))).await?;
+    /// Nothing was changed.
+    pub async fn maintain(&self, now: Timestamp) -> Result<(), Error> {
+        let requeued = self.db.run(self.job(move |tables| receipts::maintain(tables, now))).await?;
         if requeued > 0 {
-            tracing::warn!(
-                outbox.rows = requeued,
-                "the hub has never confirmed these reports: sending them again"
-            );
-            self.wake(None);
+            tracing::warn!(outbox.rows = requeued, "no receipt mentions these reports: sending them again");
+            self.notify(None);
         }
         Ok(())
     }
 
-    /// The epoch, fixed now if it was not: the wall clock's seconds, but above every epoch the hub ever mentioned.
+    /// The epoch; fixed now if it was not: the wall clock's seconds, but above every epoch that the hub ever mentioned.
     ///
     /// # Errors
-    /// It could not be made durable, so nothing may be sent.
+    /// It could not be stored, so nothing may be sent.
     pub async fn fix_epoch(&self, now: Timestamp) -> Result<Epoch, Error> {
-        self.db.run(move |connection| memory::fix_epoch(connection, now)).await
+        self.db.run(move |connection| values::fix_epoch(connection, now)).await
     }
 
     /// The capabilities reported last.
@@ -413,10 +292,10 @@ impl Outbox {
     /// # Errors
     /// The database cannot be read.
     pub async fn capabilities(&self) -> Result<Option<CapabilitiesBody>, Error> {
-        self.db.run(memory::capabilities).await
+        self.db.run(values::capabilities).await
     }
 
-    /// What it holds, in numbers.
+    /// The contents of the outbox in numbers.
     ///
     /// # Errors
     /// The database cannot be read.
@@ -424,15 +303,15 @@ impl Outbox {
         self.db.run(self.job(|tables| rows::summary(tables))).await
     }
 
-    /// Tells when there may be more to send.
-    pub fn news(&self) -> watch::Receiver<News> {
-        self.news.subscribe()
+    /// Publishes when there may be more to send.
+    pub fn changes(&self) -> watch::Receiver<OutboxChange> {
+        self.changes.subscribe()
     }
 
-    fn wake(&self, head: Option<u64>) {
-        self.news.send_modify(|news| {
-            news.head = head.unwrap_or(news.head);
-            news.wake += 1;
+    fn notify(&self, head: Option<u64>) {
+        self.changes.send_modify(|changes| {
+            changes.head = head.unwrap_or(changes.head);
+            changes.revision += 1;
         });
     }
 }

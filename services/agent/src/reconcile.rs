@@ -1,140 +1,103 @@
-//! Corridor: desired state and what runs → the plan → operations → what changed. The plan is the domain's, the work is
-//! [`operation`]'s; here is only who is at work on what.
+//! Keeps the workloads as desired: the desired state and what runs → the plan → operations → changed records. The
+//! domain plans, [`operation`] does the work; this module decides which operation works on which deployment.
 //!
 //! ```text
-//! desired ─┐                        ┌─► operation (one a deployment, at most OPERATIONS_MAX at work) ─► runtime
-//! exits ───┼─► slots ─► plan ─► steps ┘            │
-//! timers ──┘     ▲──────────── progress ───────────┘   every change of a slot ─► observe
+//! desired ─┐                        ┌─► operation (one per deployment, at most OPERATIONS_MAX at a time) ─► runtime
+//! exits ───┼─► tasks ─► plan ─► steps ┘            │
+//! timers ──┘     ▲──────────── progress ───────────┘   every change of a record ─► report_writer
 //! ```
 //!
-//! All standings are owned by one task. What operations say arrives over one channel, ends of components over another
-//! that is always read first; so an end is never overtaken by a later start, and one that overtakes the word "ready"
-//! is remembered ([`slot`]).
+//! One task of the async runtime owns all records. Progress of operations arrives over one channel and exits of
+//! components over another, which is always read first: a later start never overtakes an exit, and an exit that
+//! overtakes the message "ready" is remembered ([`task`]).
 //!
-//! A newer version cancels the operation on the older; the next plan begins when that has ended. After a restart of the
-//! agent nothing is started that runs: operations adopt. What runs for nobody is stopped first ([`sweep`]).
+//! A newer version cancels the operation on the older one; the next plan begins after that has ended. After a restart
+//! of the agent nothing that runs is started again: operations adopt it. Orphans, which belong to no deployment, are
+//! stopped first ([`sweep`]).
 
-mod ending;
 mod operation;
-mod slot;
+mod settings;
+mod shutdown;
 mod steps;
 mod sweep;
+mod task;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::time::Duration;
 
 use muster_contract::desired::DesiredState;
-use muster_contract::{DeploymentId, DeviceKey, State};
-use muster_domain::eligibility::Capabilities;
+use muster_contract::{DeploymentId, State};
 use muster_domain::plan::plan;
 use tokio::sync::{Semaphore, mpsc, watch};
 use tokio::task::JoinSet;
 use tokio::time::{Instant, sleep_until};
 use tokio_util::sync::CancellationToken;
 
-use self::operation::Progress;
-use self::slot::Slot;
+use self::operation::OperationProgress;
+pub use self::settings::{CurrentDesired, OPERATIONS_MAX, OnExit, RetryPolicy, Settings};
 use self::steps::refusal;
-use self::sweep::{Sweep, Swept};
-use crate::attempts::CrashLoopRule;
-use crate::observe::Observer;
+use self::sweep::{Sweep, SweepEvent};
+use self::task::DeploymentTask;
+use crate::record::DeploymentRecord;
+use crate::report_writer::ReportSender;
 use crate::runtime::{Exit, Running, Runtime, UnitName, code};
-use crate::standing::Standing;
 
-/// Deployments worked on at once.
-pub const OPERATIONS_MAX: usize = 16;
-/// News of operations that wait to be taken in.
+/// Unhandled messages of operations at most; with more, the operations wait.
 const PROGRESS_WAITING_MAX: usize = 64;
-/// How long nothing to wait for lasts.
+/// Longest wait when nothing is due.
 const IDLE: Duration = Duration::from_secs(60 * 60);
 
-/// How failures are tried again: the bounds of the delay before that, and what a crash loop is.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Retry {
-    /// Of the first attempt.
-    pub min: Duration,
-    /// Of any attempt.
-    pub max: Duration,
-    /// From when on a component that fails again and again counts as failed.
-    pub crash_loop: CrashLoopRule,
-}
-
-/// What happens to workloads when the agent ends.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum OnExit {
-    /// They go on; the next agent adopts them.
-    Keep,
-    /// They are stopped; the next agent starts them again.
-    Stop,
-}
-
-/// What the reconciler is told once.
-#[derive(Debug, Clone)]
-pub struct Settings {
-    /// Whose workloads these are.
-    pub device: DeviceKey,
-    /// When failures are tried again.
-    pub retry: Retry,
-    /// What happens at the end.
-    pub on_exit: OnExit,
-    /// What the device says of itself: a deployment may ask for more.
-    pub capabilities: Arc<Capabilities>,
-}
-
-/// The document that is to be applied, if any was ever accepted.
-pub type Wanted = Option<Arc<DesiredState>>;
-
-/// Keeps what runs as it is desired.
-pub struct Reconciler {
+/// Keeps the workloads as desired.
+pub(crate) struct Reconciler {
     settings: Settings,
     runtime: Arc<dyn Runtime>,
-    observer: Observer,
-    desired: watch::Receiver<Wanted>,
+    reports: ReportSender,
+    desired: watch::Receiver<CurrentDesired>,
     exits: mpsc::Receiver<Exit>,
-    chance: fastrand::Rng,
-    slots: BTreeMap<DeploymentId, Slot>,
+    rng: fastrand::Rng,
+    tasks: BTreeMap<DeploymentId, DeploymentTask>,
     operations: JoinSet<DeploymentId>,
-    progress: (mpsc::Sender<Progress>, mpsc::Receiver<Progress>),
+    progress: (mpsc::Sender<OperationProgress>, mpsc::Receiver<OperationProgress>),
     permits: Arc<Semaphore>,
     sweep: Sweep,
     adopted: bool,
 }
 
 impl Reconciler {
-    /// A reconciler that goes on from these standings.
-    pub fn new(
+    /// A reconciler that continues with these records.
+    pub(crate) fn new(
         settings: Settings,
         runtime: Arc<dyn Runtime>,
-        observer: Observer,
-        desired: watch::Receiver<Wanted>,
+        reports: ReportSender,
+        desired: watch::Receiver<CurrentDesired>,
         exits: mpsc::Receiver<Exit>,
-        standings: Vec<Standing>,
-        chance: fastrand::Rng,
+        records: Vec<DeploymentRecord>,
+        rng: fastrand::Rng,
     ) -> Self {
-        let now = observer.now();
-        let slot = |mut standing: Standing| {
-            standing.attempts.resume(settings.retry.crash_loop, now);
-            (standing.id().clone(), Slot::new(standing, settings.retry))
+        let now = reports.now();
+        let task = |mut record: DeploymentRecord| {
+            record.attempts.resume(settings.retry.crash_loop, now);
+            (record.id().clone(), DeploymentTask::new(record, settings.retry))
         };
         Self {
-            slots: standings.into_iter().map(slot).collect(),
+            tasks: records.into_iter().map(task).collect(),
             sweep: Sweep::new(settings.retry, Instant::now()),
             adopted: false,
             settings,
             runtime,
-            observer,
+            reports,
             desired,
             exits,
-            chance,
+            rng,
             operations: JoinSet::new(),
             progress: mpsc::channel(PROGRESS_WAITING_MAX),
             permits: Arc::new(Semaphore::new(OPERATIONS_MAX)),
         }
     }
 
-    /// Works until `stop`. What runs then goes on or is stopped, as the settings say.
-    pub async fn run(mut self, stop: CancellationToken) {
+    /// Works until `stop`. Then the workloads keep running or are stopped, as the settings say.
+    pub(crate) async fn run(mut self, stop: CancellationToken) {
         self.retry_failures();
         self.follow_plan().await;
         while !stop.is_cancelled() {
@@ -145,10 +108,10 @@ impl Reconciler {
         self.finish().await;
     }
 
-    /// Waits for one thing to happen and takes it in.
+    /// Waits for one event and handles it.
     async fn step(&mut self, stop: &CancellationToken) {
         let now = Instant::now();
-        let dues = self.slots.values().filter_map(Slot::due).chain(self.sweep.due(now));
+        let dues = self.tasks.values().filter_map(DeploymentTask::due).chain(self.sweep.due(now));
         let due = dues.min().unwrap_or(now + IDLE);
         tokio::select! {
             biased;
@@ -156,43 +119,43 @@ impl Reconciler {
             Some(exit) = self.exits.recv() => self.exited(exit).await,
             Some(progress) = self.progress.1.recv() => self.progressed(progress).await,
             Some(ended) = self.operations.join_next() => self.ended(ended).await,
-            Some(swept) = self.sweep.next() => self.swept(swept),
+            Some(sweep_event) = self.sweep.next() => self.sweep_event(sweep_event),
             Ok(()) = self.desired.changed() => {}
             () = sleep_until(due) => {}
         }
     }
 
-    /// Tells of successes that have held.
+    /// Reports successes that have held.
     async fn confirm_successes(&mut self) {
         let now = Instant::now();
-        for slot in self.slots.values_mut() {
-            if slot.confirm_successes(now) {
-                slot.tell(&self.observer).await;
+        for task in self.tasks.values_mut() {
+            if task.confirm_successes(now) {
+                task.report(&self.reports).await;
             }
         }
     }
 
-    /// Plans, and begins what can be begun.
+    /// Plans, and begins the steps that can begin.
     async fn follow_plan(&mut self) {
         let (document, now) = (self.desired.borrow_and_update().clone(), Instant::now());
         if let Some(document) = document {
-            self.sweep.look(&self.runtime, now);
-            if self.sweep.goes_first(now) {
+            self.sweep.list(&self.runtime, now);
+            if self.sweep.blocks_steps(now) {
                 return;
             }
-            self.follow(&document, now).await;
+            self.apply_plan(&document, now).await;
         }
         if !std::mem::replace(&mut self.adopted, true) {
             self.adopt();
         }
     }
 
-    async fn follow(&mut self, document: &DesiredState, now: Instant) {
-        let actual: Vec<_> = self.slots.values().map(|slot| slot.actual(now)).collect();
+    async fn apply_plan(&mut self, document: &DesiredState, now: Instant) {
+        let actual: Vec<_> = self.tasks.values().map(|task| task.actual(now)).collect();
         let mut steps = plan(&document.deployments, &actual);
-        steps.retain(|step| !self.sweep.holds(step.deployment()));
+        steps.retain(|step| !self.sweep.is_stopping(step.deployment()));
         for step in steps {
-            match self.slots.get(step.deployment()).and_then(|slot| slot.operation.as_ref()) {
+            match self.tasks.get(step.deployment()).and_then(|task| task.operation.as_ref()) {
                 Some(ongoing) if !ongoing.serves(&step, document) => ongoing.cancel.cancel(),
                 Some(_) => {}
                 None => self.begin(step, document).await,
@@ -202,95 +165,93 @@ impl Reconciler {
 
     async fn exited(&mut self, exit: Exit) {
         let id = exit.name.deployment.clone();
-        let Some(slot) = self.slots.get_mut(&id) else { return };
+        let Some(task) = self.tasks.get_mut(&id) else { return };
         tracing::warn!(
             deployment.id = %id, component.name = %exit.name.component, error = exit.error.message,
-            "a component ended by itself"
+            "a component exited unexpectedly"
         );
-        if !slot.exited(exit, self.observer.now()) {
+        if !task.exited(exit, self.reports.now()) {
             return;
         }
-        slot.tell(&self.observer).await;
-        if slot.operation.is_none() {
-            let delay = slot.schedule(self.settings.retry, &mut self.chance, Instant::now());
+        task.report(&self.reports).await;
+        if task.operation.is_none() {
+            let delay = task.schedule(self.settings.retry, &mut self.rng, Instant::now());
             log_failure(&id, delay);
         }
     }
 
-    async fn progressed(&mut self, progress: Progress) {
-        let Some(slot) = self.slots.get_mut(&progress.deployment) else { return };
-        if slot.progress(progress.news, self.observer.now()) {
-            slot.tell(&self.observer).await;
+    async fn progressed(&mut self, progress: OperationProgress) {
+        let Some(task) = self.tasks.get_mut(&progress.deployment) else { return };
+        if task.progress(progress.event, self.reports.now()) {
+            task.report(&self.reports).await;
         }
     }
 
     async fn ended(&mut self, ended: Result<DeploymentId, tokio::task::JoinError>) {
-        // What the operation said last may still wait here, and its end is judged by that.
+        // Its last progress may still be queued, and decides how it ended.
         while let Ok(progress) = self.progress.1.try_recv() {
             self.progressed(progress).await;
         }
         let id = match ended {
             Ok(id) => id,
-            // An operation is never aborted, so it panicked: the process must not go on with a slot that waits for ever.
+            // An operation is never aborted, so it panicked: the process must not continue with a task that waits for
+            // ever.
             Err(panic) => std::panic::resume_unwind(panic.into_panic()),
         };
-        let Some(slot) = self.slots.get_mut(&id) else { return };
-        let delay = slot.end(self.settings.retry, &mut self.chance, Instant::now());
-        if slot.owes_a_word() {
-            slot.tell(&self.observer).await;
+        let Some(task) = self.tasks.get_mut(&id) else { return };
+        let delay = task.end(self.settings.retry, &mut self.rng, Instant::now());
+        if task.has_unreported_recovery() {
+            task.report(&self.reports).await;
         }
-        match slot.standing.state() {
+        match task.record.state() {
             State::Failed => log_failure(&id, delay),
-            _ if slot.standing.is_gone() => _ = self.slots.remove(&id),
+            _ if task.record.is_removed() => _ = self.tasks.remove(&id),
             _ => {}
         }
     }
 
-    /// After a restart of the agent failures are tried again at once, also what this agent could not run before and can
-    /// run now.
+    /// After a restart of the agent failures are retried at once, also deployments that this agent could not run
+    /// before and can run now.
     fn retry_failures(&mut self) {
         let now = Instant::now();
-        for slot in self.slots.values_mut().filter(|slot| slot.standing.state() == State::Failed) {
-            let was_refused = slot.standing.error.as_ref().is_some_and(|error| {
+        for task in self.tasks.values_mut().filter(|task| task.record.state() == State::Failed) {
+            let was_refused = task.record.error.as_ref().is_some_and(|error| {
                 [code::UNSUPPORTED_PROFILE, code::NOT_ELIGIBLE].contains(&error.code.as_str())
             });
-            let refusal = refusal(&slot.standing.entry, &*self.runtime, &self.settings.capabilities);
+            let refusal = refusal(&task.record.entry, &*self.runtime, &self.settings.capabilities);
             let may_run_now = was_refused && refusal.is_none();
-            if may_run_now || slot.standing.may_retry() {
-                slot.retry_now(now);
+            if may_run_now || task.record.may_retry() {
+                task.retry_now(now);
             }
         }
     }
 
-    /// Takes in what came of the sweep.
-    fn swept(&mut self, swept: Swept) {
+    /// Handles an event of the sweep.
+    fn sweep_event(&mut self, sweep_event: SweepEvent) {
         let now = Instant::now();
-        let done = match swept {
-            Swept::Looked(Ok(running)) => {
-                let strangers = self.strangers(running);
-                if !strangers.is_empty() {
-                    return self.sweep.stop(&self.runtime, strangers);
+        let done = match sweep_event {
+            SweepEvent::Listed(Ok(running)) => {
+                let orphans = self.orphans(running);
+                if !orphans.is_empty() {
+                    return self.sweep.stop(&self.runtime, orphans);
                 }
                 true
             }
-            Swept::Looked(Err(error)) => {
-                tracing::error!(
-                    error = error.message,
-                    "what runs here cannot be found out: it is tried again"
-                );
+            SweepEvent::Listed(Err(error)) => {
+                tracing::error!(error = error.message, "cannot list what runs here: trying again");
                 false
             }
-            Swept::Stopped(all) => all,
+            SweepEvent::Stopped(all) => all,
         };
-        self.sweep.end(done, &mut self.chance, now);
+        self.sweep.end(done, &mut self.rng, now);
     }
 
-    /// What runs for a deployment that is neither desired nor held.
-    fn strangers(&self, running: Vec<Running>) -> Vec<UnitName> {
+    /// The units of deployments that are neither desired nor recorded.
+    fn orphans(&self, running: Vec<Running>) -> Vec<UnitName> {
         let document = self.desired.borrow().clone();
         let wanted: BTreeSet<_> =
             document.iter().flat_map(|document| &document.deployments).map(|entry| &entry.id).collect();
-        let known = |id: &DeploymentId| wanted.contains(id) || self.slots.contains_key(id);
+        let known = |id: &DeploymentId| wanted.contains(id) || self.tasks.contains_key(id);
         running.into_iter().map(|found| found.name).filter(|name| !known(&name.deployment)).collect()
     }
 }
@@ -298,9 +259,11 @@ impl Reconciler {
 fn log_failure(id: &DeploymentId, delay: Option<Duration>) {
     match delay {
         Some(delay) => {
-            tracing::warn!(deployment.id = %id, retry.seconds = delay.as_secs_f64(), "failed; it is tried again");
+            tracing::warn!(deployment.id = %id, retry.seconds = delay.as_secs_f64(), "a deployment failed: it will be retried");
         }
-        None => tracing::warn!(deployment.id = %id, "failed; it stays so until another generation comes"),
+        None => {
+            tracing::warn!(deployment.id = %id, "a deployment failed: it is not retried until its next generation");
+        }
     }
 }
 

@@ -1,19 +1,15 @@
-//! What runs on this device: the only room that asks the world what is, or changes it. Here stands what the
-//! rest of the agent may ask for; each way of running things is a module below.
+//! The runtimes: they start, stop and list what runs on this device. This module defines their interface; each child
+//! module is one runtime.
 //!
-//! A runtime keeps no memory of its own that must survive the agent: it finds again what it started by looking.
-//! It decides nothing (when to start, in which order, whether to try again) and reports nothing: that is
-//! [`crate::reconcile`] and [`crate::observe`].
+//! A runtime stores nothing that must survive the agent, but finds what it started by listing it. It decides nothing
+//! (when to start, in which order, whether to retry) and reports nothing: that is the task of [`crate::reconcile`]
+//! and `crate::report_writer`.
 //!
 //! ```text
 //! reconcile ── start / stop / inventory ──► Runtime ── Exit ──► reconcile
 //! ```
 //!
-//! Made by `app` with what they need and the sending half of the channel of exits:
-//! `process::ProcessRuntime::new(device: DeviceKey, data_dir: &Path, exits: mpsc::Sender<Exit>)`, the same for
-//! `compose::ComposeRuntime`, and
-//! `simulated::SimulatedRuntime::new(device: DeviceKey, data_dir: &Path, clock: Arc<dyn Clock>, exits: mpsc::Sender<Exit>)`
-//! (what it pretends to run outlives the agent too, and its clock says since when). None touches anything yet.
+//! `app` creates them with the sending half of the channel of exits. Creating one reads and writes nothing.
 
 pub mod compose;
 pub mod process;
@@ -29,54 +25,54 @@ use muster_contract::state::StatusError;
 use muster_contract::{ComponentName, DeploymentId, DeviceKey};
 use tokio_util::sync::CancellationToken;
 
-/// Hex digits of a digest by which a running unit is told from another version of itself.
+/// Hex digits of a digest that distinguish the versions of a unit.
 pub const DIGEST_PREFIX_CHARS: usize = 16;
 /// Exits that may wait to be read. A runtime waits for room; it never drops one.
 pub const EXITS_WAITING_MAX: usize = 64;
 
-/// Codes of the errors that runtimes and the reconciler report: a word each, stable, for programs.
+/// Codes of the errors that runtimes and the reconciler report: one word each, stable, for programs.
 pub mod code {
     /// This agent's runtime does not run components of that type.
     pub const UNSUPPORTED_PROFILE: &str = "UnsupportedProfile";
     /// The device does not meet the deployment's `deviceConstraints`.
     pub const NOT_ELIGIBLE: &str = "DeviceNotEligible";
-    /// The program could not be started at all (not found, not allowed, no working directory).
+    /// The program could not be started (not found, not permitted, no working directory).
     pub const START_FAILED: &str = "StartFailed";
     /// It was not ready within its `timeout`.
     pub const NOT_READY: &str = "ReadinessTimeout";
-    /// It ended by itself: before it was ready, or after.
+    /// It ended by itself, before or after it was ready.
     pub const EXITED: &str = "Exited";
-    /// It was ended by a signal that the agent did not send.
+    /// A signal ended it that the agent did not send.
     pub const KILLED: &str = "Killed";
-    /// It would not stop, even when killed.
+    /// It did not stop, even when killed.
     pub const STOP_FAILED: &str = "StopFailed";
-    /// Its health check says that it does not do its work.
+    /// Its health check fails.
     pub const UNHEALTHY: &str = "Unhealthy";
-    /// The engine that runs it does not answer, so that nobody can say whether it runs.
+    /// The engine that runs it does not answer, so it is unknown whether it runs.
     pub const ENGINE_LOST: &str = "EngineLost";
-    /// What runs here could not be found out.
+    /// The running units could not be listed.
     pub const INVENTORY_FAILED: &str = "InventoryFailed";
 }
 
-/// What a runtime is asked to run: one component of one deployment with its environment resolved.
+/// One component of one deployment to run, with its environment resolved.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Unit {
     /// The device it runs on.
     pub device: DeviceKey,
     /// The deployment it is part of.
     pub deployment: DeploymentId,
-    /// The component it is.
+    /// The component.
     pub component: ComponentName,
-    /// Digest of what is to run: the component's properties and `environment`. A unit whose digest did not change
-    /// keeps running when the rest of its deployment changes.
+    /// Digest of the component's properties and `environment`. A unit with the same digest keeps running when the
+    /// rest of its deployment changes.
     pub digest: Digest,
-    /// The component's properties, understood.
+    /// The component's parsed properties.
     pub workload: Workload,
-    /// Environment variables from the deployment's parameters; they win over those of the workload.
+    /// Environment variables from the deployment's parameters; they override those of the workload.
     pub environment: BTreeMap<String, String>,
 }
 
-/// A unit's name: of one name, at most one may run.
+/// The name of a unit: at most one unit of a name runs.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct UnitName {
     /// The deployment.
@@ -85,55 +81,55 @@ pub struct UnitName {
     pub component: ComponentName,
 }
 
-/// A unit of this device that runs now, whoever started it (this agent or an earlier life of it). A job that has
-/// ended well counts as running until it is stopped: it holds its place, and does not run again for its digest.
+/// A running unit of this device, started by this agent or an earlier one. A job that has ended well counts as
+/// running until it is stopped, and does not run again for its digest.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Running {
     /// Its name.
     pub name: UnitName,
-    /// The first [`DIGEST_PREFIX_CHARS`] hex digits of its digest: see [`Unit::digest_prefix`]. Empty where only
-    /// remains are left (children of a main process that is gone): no version of it, and to be stopped.
+    /// Its [`Unit::digest_prefix`]. Empty if only remaining processes of an ended main process are left: they are no
+    /// version of the unit, and must be stopped.
     pub digest_prefix: String,
 }
 
-/// How a start ended, if not with an error.
+/// The outcome of a start without an error.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Started {
     /// It runs (or, for a job, has ended with 0) and is ready.
     Ready,
-    /// The caller took its wish back. What had been started is left as it is.
+    /// The caller cancelled it. What had been started is left as it is.
     Cancelled,
 }
 
-/// A unit that was ready ended without being asked to.
+/// A unit that was ready ended although no one stopped it.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Exit {
-    /// Which one.
+    /// The unit.
     pub name: UnitName,
-    /// Its [`Unit::digest_prefix`], so that a late word about an older version is not taken for the newer.
+    /// Its [`Unit::digest_prefix`], so that a late exit of an older version is not taken for one of the newer.
     pub digest_prefix: String,
-    /// How: [`code::EXITED`] or [`code::KILLED`], `source` the component, the message with the exit code or the
-    /// signal and the last lines of stderr.
+    /// [`code::EXITED`] or [`code::KILLED`]; `source` is the component; the message has the exit code or the signal
+    /// and the last lines of stderr.
     pub error: StatusError,
 }
 
-/// A way of running units. Shared by all deployments at once; calls for one unit never overlap.
+/// A runtime of units. All deployments share it; calls for one unit never overlap.
 ///
-/// Unexpected ends are sent as [`Exit`] over the `tokio::sync::mpsc::Sender<Exit>` that the runtime is made with.
+/// It sends unexpected ends as [`Exit`] over the channel that it is created with.
 pub trait Runtime: Send + Sync + 'static {
     /// Whether it runs components of this type.
     fn supports(&self, profile: ProfileType) -> bool;
 
-    /// Sees to it that the unit runs, and waits until it is ready, or not within its `timeout`.
+    /// Ensures that the unit runs, and waits until it is ready, at most for its `timeout`.
     ///
-    /// If the same unit (name and digest) runs already, it is taken over, never started twice; only what is left of
-    /// its readiness is waited for. The caller has stopped another version of the same name before. From
-    /// [`Started::Ready`] on, its end is an [`Exit`]; a job (readiness `exit`) has none.
+    /// A running unit with the same name and digest is adopted, never started twice; only the rest of its readiness
+    /// is waited for. The caller has stopped any other version of the name before. After [`Started::Ready`] its end
+    /// is an [`Exit`]; a job (readiness `exit`) has none.
     ///
-    /// Dropping the future is as good as cancelling.
+    /// Dropping the future is the same as cancelling.
     ///
     /// # Errors
-    /// [`code::START_FAILED`], [`code::NOT_READY`], [`code::EXITED`] or [`code::KILLED`], `source` the component's
+    /// [`code::START_FAILED`], [`code::NOT_READY`], [`code::EXITED`] or [`code::KILLED`]; `source` is the component's
     /// name. After an error nothing of the unit runs.
     fn start<'a>(
         &'a self,
@@ -141,23 +137,23 @@ pub trait Runtime: Send + Sync + 'static {
         cancel: &'a CancellationToken,
     ) -> BoxFuture<'a, Result<Started, StatusError>>;
 
-    /// Stops whatever runs under this name, of whichever digest: asks (SIGTERM to its process group), waits
-    /// `timeout`, kills. Done when nothing of it runs; nothing running is success. No [`Exit`] is sent for it.
+    /// Stops every version that runs under this name: sends SIGTERM to its process group, waits `timeout`, kills it.
+    /// Returns after nothing of it runs; it is no error if nothing ran. No [`Exit`] is sent for it.
     ///
     /// # Errors
-    /// [`code::STOP_FAILED`], `source` the component's name.
+    /// [`code::STOP_FAILED`]; `source` is the component's name.
     fn stop<'a>(
         &'a self,
         name: &'a UnitName,
         timeout: std::time::Duration,
     ) -> BoxFuture<'a, Result<(), StatusError>>;
 
-    /// Stops it like [`Runtime::stop`], and it does not come back: what a runtime keeps for another version of it may go
-    /// as well. The compose runtime takes its named volumes and files away. The process runtime keeps its `work/` and
-    /// `logs/`, which are the workload's data and the only evidence of how it ended; a person removes them.
+    /// Stops it like [`Runtime::stop`] for good: data kept for another version of it may be removed too. The compose
+    /// runtime removes its named volumes and files. The process runtime keeps its `work/` and `logs/`, which are the
+    /// workload's data and the only evidence of its end; an operator removes them.
     ///
     /// # Errors
-    /// [`code::STOP_FAILED`], `source` the component's name.
+    /// [`code::STOP_FAILED`]; `source` is the component's name.
     fn remove<'a>(
         &'a self,
         name: &'a UnitName,
@@ -166,12 +162,12 @@ pub trait Runtime: Send + Sync + 'static {
         self.stop(name, timeout)
     }
 
-    /// Everything of this device that runs now, also what an earlier life of the agent started, whether wanted or
-    /// not. The caller tells strangers from its own. Looking changes nothing: what an earlier life started is watched
-    /// from its [`Runtime::start`] on, so a caller starts also what it finds here and wants.
+    /// All running units of this device, desired or not, also those that an earlier agent started. The caller
+    /// distinguishes orphans. Listing changes nothing: a unit of an earlier agent is watched from its
+    /// [`Runtime::start`] on, so the caller also starts the desired units that it finds running.
     ///
     /// # Errors
-    /// [`code::INVENTORY_FAILED`], `source` the device's name.
+    /// [`code::INVENTORY_FAILED`]; `source` is the device's name.
     fn inventory(&self) -> BoxFuture<'_, Result<Vec<Running>, StatusError>>;
 }
 
@@ -181,7 +177,7 @@ impl Unit {
         UnitName { deployment: self.deployment.clone(), component: self.component.clone() }
     }
 
-    /// The first hex digits of its digest, by which it is recognised when it runs.
+    /// The first hex digits of its digest, which identify its version while it runs.
     pub fn digest_prefix(&self) -> String {
         self.digest
             .as_bytes()

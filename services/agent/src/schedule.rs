@@ -1,8 +1,8 @@
-//! When the agent speaks to the hub, by the clock on the wall: polling hours and downtime windows. Pure but for
-//! [`follow`], which looks at the clock and tells. What the phases mean is up to those who are told.
+//! Polling hours and downtimes, by the wall clock: when the agent accepts desired state, and when it connects. Pure,
+//! except [`run`], which publishes the phase of the schedule.
 //!
-//! A window is a time of day, every day, in a time zone: from the first minute to the last, not included. It may run over
-//! midnight. An hour that summer time leaves out is in no window; one that comes twice is in it twice.
+//! A window is a daily period in a time zone, from its first minute up to, but not including, its last. It may cross
+//! midnight. An hour that summer time skips is in no window; an hour that occurs twice is in it twice.
 
 use std::fmt;
 use std::str::FromStr;
@@ -16,46 +16,46 @@ use muster_service::clock::Clock;
 use tokio::sync::watch;
 use tokio::time::sleep;
 
-/// Windows of one kind that can be given.
+/// Windows of one kind at most.
 pub const WINDOWS_MAX: usize = 32;
-/// Longest time between two looks at the clock: it may be set meanwhile.
-const LOOK_INTERVAL: Duration = Duration::from_secs(1);
+/// Longest time between two readings of the clock: it may be set meanwhile.
+const CLOCK_INTERVAL: Duration = Duration::from_secs(1);
 const MINUTES_A_DAY: u16 = 24 * 60;
 
-/// What may be done now.
+/// A phase of the schedule.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Phase {
+pub enum SchedulePhase {
     /// Everything.
     Open,
-    /// Everything but asking for, and taking, new desired state.
+    /// Everything, except reading and accepting desired state.
     Quiet,
-    /// Nothing: the hub is known to be away.
+    /// Nothing: the hub is known to be unavailable.
     Down,
 }
 
-/// A time of day in a time zone.
+/// A daily period in a time zone.
 #[derive(Debug, Clone, PartialEq)]
-pub struct Window {
-    /// Minute of the day it begins with.
+pub struct DailyWindow {
+    /// The first minute of the day.
     from: u16,
-    /// Minute of the day it ends before.
+    /// The minute of the day before which it ends.
     to: u16,
     zone: TimeZone,
 }
 
-/// Why a text is no window.
+/// The error of a text that is not a window.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-pub enum NotAWindow {
+pub enum WindowError {
     /// Not of the form.
     #[error(
         "must be HH:MM-HH:MM, in this machine's time or with a time zone behind it, as in 22:00-06:00, 01:30-03:00 UTC or \
          01:30-03:00 Europe/Berlin"
     )]
     Form,
-    /// Nothing is in it.
+    /// The window is empty.
     #[error("begins when it ends; for the whole day write 00:00-24:00")]
     Empty,
-    /// No such zone.
+    /// An unknown time zone.
     #[error("names no time zone that this machine knows: write UTC, or a name such as Europe/Berlin")]
     Zone,
 }
@@ -63,14 +63,14 @@ pub enum NotAWindow {
 /// All windows of a device.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct Schedule {
-    /// When it may ask for and take new desired state; always where there are none.
-    pub polling: Vec<Window>,
-    /// When the hub is known to be away.
-    pub downtime: Vec<Window>,
+    /// When the device accepts new desired state; always if there are none.
+    pub polling: Vec<DailyWindow>,
+    /// When the hub is known to be unavailable.
+    pub downtime: Vec<DailyWindow>,
 }
 
-impl Window {
-    /// True at a time within it.
+impl DailyWindow {
+    /// Whether a time is within it.
     pub fn contains(&self, now: Timestamp) -> bool {
         let time = now.to_zoned(self.zone.clone()).time();
         let minute = minute_of(time);
@@ -87,91 +87,93 @@ fn minute_of(time: Time) -> u16 {
     u16::from(hour) * 60 + u16::from(minute)
 }
 
-impl FromStr for Window {
-    type Err = NotAWindow;
+impl FromStr for DailyWindow {
+    type Err = WindowError;
 
-    fn from_str(text: &str) -> Result<Self, NotAWindow> {
+    fn from_str(text: &str) -> Result<Self, WindowError> {
         let (times, zone) = match text.trim().split_once(char::is_whitespace) {
             Some((times, zone)) => (times, zone_of(zone.trim())?),
             None => (text.trim(), TimeZone::system()),
         };
-        let (from, to) = times.split_once('-').ok_or(NotAWindow::Form)?;
+        let (from, to) = times.split_once('-').ok_or(WindowError::Form)?;
         let (from, to) = (time_of_day(from)?, time_of_day(to)?);
         if from == to || from == MINUTES_A_DAY {
-            return Err(NotAWindow::Empty);
+            return Err(WindowError::Empty);
         }
         Ok(Self { from, to, zone })
     }
 }
 
 /// Minutes since midnight; 24:00 is the end of the day.
-fn time_of_day(text: &str) -> Result<u16, NotAWindow> {
-    let (hours, minutes) = text.split_once(':').ok_or(NotAWindow::Form)?;
+fn time_of_day(text: &str) -> Result<u16, WindowError> {
+    let (hours, minutes) = text.split_once(':').ok_or(WindowError::Form)?;
     let number = |text: &str| match text.len() {
         2 => text.bytes().all(|byte| byte.is_ascii_digit()).then(|| text.parse::<u16>().ok()).flatten(),
         _ => None,
     };
-    let (hours, minutes) = number(hours).zip(number(minutes)).ok_or(NotAWindow::Form)?;
+    let (hours, minutes) = number(hours).zip(number(minutes)).ok_or(WindowError::Form)?;
     let minute = hours * 60 + minutes;
-    if minutes < 60 && minute <= MINUTES_A_DAY { Ok(minute) } else { Err(NotAWindow::Form) }
+    if minutes < 60 && minute <= MINUTES_A_DAY { Ok(minute) } else { Err(WindowError::Form) }
 }
 
-fn zone_of(name: &str) -> Result<TimeZone, NotAWindow> {
+fn zone_of(name: &str) -> Result<TimeZone, WindowError> {
     match name {
         "UTC" => Ok(TimeZone::UTC),
         "local" => Ok(TimeZone::system()),
-        _ => TimeZone::get(name).map_err(|_| NotAWindow::Zone),
+        _ => TimeZone::get(name).map_err(|_| WindowError::Zone),
     }
 }
 
 impl Schedule {
-    /// What may be done at a time. A downtime counts more than polling hours.
-    pub fn at(&self, now: Timestamp) -> Phase {
-        let within = |windows: &[Window]| windows.iter().any(|window| window.contains(now));
+    /// The phase at a time. A downtime takes precedence over polling hours.
+    pub fn phase_at(&self, now: Timestamp) -> SchedulePhase {
+        let within = |windows: &[DailyWindow]| windows.iter().any(|window| window.contains(now));
         if within(&self.downtime) {
-            Phase::Down
+            SchedulePhase::Down
         } else if self.polling.is_empty() || within(&self.polling) {
-            Phase::Open
+            SchedulePhase::Open
         } else {
-            Phase::Quiet
+            SchedulePhase::Quiet
         }
     }
 
-    /// True where every time is like any other.
+    /// Whether there are no windows.
     pub const fn is_empty(&self) -> bool {
         self.polling.is_empty() && self.downtime.is_empty()
     }
 }
 
-impl fmt::Display for Phase {
+impl fmt::Display for SchedulePhase {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self {
-            Self::Open => "the agent speaks with the hub",
-            Self::Quiet => "polling hours are over: no new desired state is taken until they begin again",
-            Self::Down => "a downtime has begun: nothing is sent until it is over",
+            Self::Open => "the agent accepts desired state and reports",
+            Self::Quiet => {
+                "polling hours are over: the agent accepts no new desired state until they begin again"
+            }
+            Self::Down => "a downtime has begun: the agent sends nothing until it is over",
         })
     }
 }
 
-/// Keeps the phase true. Does nothing, for ever, where there are no windows.
-pub async fn follow(schedule: Schedule, clock: Arc<dyn Clock>, phase: watch::Sender<Phase>) {
+/// Publishes the phase whenever it changes. Does nothing, for ever, if there are no windows.
+pub async fn run(schedule: Schedule, clock: Arc<dyn Clock>, phase: watch::Sender<SchedulePhase>) {
     if schedule.is_empty() {
         return std::future::pending().await;
     }
     loop {
         let now = clock.now();
-        let new = schedule.at(now);
+        let new = schedule.phase_at(now);
         if phase.send_if_modified(|phase| std::mem::replace(phase, new) != new) {
             tracing::info!("{new}");
         }
-        sleep(until_next_look(now)).await;
+        sleep(until_next_reading(now)).await;
     }
 }
 
-/// Windows begin and end with a minute, so the end of this one is a time to look.
-fn until_next_look(now: Timestamp) -> Duration {
+/// Windows begin and end with a minute, so the clock is read at the end of this one.
+fn until_next_reading(now: Timestamp) -> Duration {
     let into_minute = now.as_millisecond().rem_euclid(60_000).unsigned_abs();
-    Duration::from_millis(60_000 - into_minute).min(LOOK_INTERVAL)
+    Duration::from_millis(60_000 - into_minute).min(CLOCK_INTERVAL)
 }
 
 #[cfg(test)]
@@ -182,7 +184,7 @@ mod tests {
         text.parse().unwrap()
     }
 
-    fn window(text: &str) -> Window {
+    fn window(text: &str) -> DailyWindow {
         text.parse().unwrap_or_else(|error| panic!("{text}: {error}"))
     }
 
@@ -213,19 +215,19 @@ mod tests {
                 &["2026-01-10T11:30:00Z", "2026-07-10T10:30:00Z"],
                 &["2026-01-10T10:30:00Z", "2026-07-10T11:30:00Z"],
             ),
-            // The hour that is left out.
+            // The skipped hour.
             (
                 "02:00-03:00 Europe/Berlin",
                 &["2026-03-28T01:30:00Z", "2026-03-30T00:30:00Z"],
                 &["2026-03-29T00:59:59Z", "2026-03-29T01:00:00Z", "2026-03-29T01:30:00Z"],
             ),
-            // The hour that comes twice.
+            // The hour that occurs twice.
             (
                 "02:00-03:00 Europe/Berlin",
                 &["2026-10-25T00:30:00Z", "2026-10-25T01:30:00Z"],
                 &["2026-10-24T23:59:59Z", "2026-10-25T02:00:00Z"],
             ),
-            // Over midnight, and over the hour that is left out.
+            // Across midnight and the skipped hour.
             (
                 "23:00-04:00 Europe/Berlin",
                 &[
@@ -236,7 +238,7 @@ mod tests {
                 ],
                 &["2026-03-28T21:59:59Z", "2026-03-29T02:00:00Z"],
             ),
-            // Half an hour beside everybody else.
+            // A zone with a half-hour offset.
             (
                 "09:00-10:00 Asia/Kolkata",
                 &["2026-11-21T03:30:00Z"],
@@ -255,7 +257,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_window_is_told_why() {
+    fn a_text_that_is_no_window_is_refused_with_the_reason() {
         let table = [
             ("", "HH:MM-HH:MM"),
             ("22:00", "HH:MM-HH:MM"),
@@ -273,7 +275,8 @@ mod tests {
             ("22:00-06:00 local", "fine"),
         ];
         for (text, expected) in table {
-            let said = text.parse::<Window>().map_or_else(|error| error.to_string(), |_| "fine".to_owned());
+            let said =
+                text.parse::<DailyWindow>().map_or_else(|error| error.to_string(), |_| "fine".to_owned());
             assert!(said.contains(expected), "{text:?}: {said}");
         }
     }
@@ -285,17 +288,17 @@ mod tests {
             downtime: vec![window("02:00-03:00 UTC")],
         };
         for (time, phase) in [
-            ("2026-11-21T23:00:00Z", Phase::Open),
-            ("2026-11-22T02:30:00Z", Phase::Down),
-            ("2026-11-22T03:00:00Z", Phase::Open),
-            ("2026-11-22T06:00:00Z", Phase::Quiet),
-            ("2026-11-22T12:59:59Z", Phase::Open),
+            ("2026-11-21T23:00:00Z", SchedulePhase::Open),
+            ("2026-11-22T02:30:00Z", SchedulePhase::Down),
+            ("2026-11-22T03:00:00Z", SchedulePhase::Open),
+            ("2026-11-22T06:00:00Z", SchedulePhase::Quiet),
+            ("2026-11-22T12:59:59Z", SchedulePhase::Open),
         ] {
-            assert_eq!(schedule.at(at(time)), phase, "{time}");
+            assert_eq!(schedule.phase_at(at(time)), phase, "{time}");
         }
         let only_downtime = Schedule { polling: Vec::new(), ..schedule };
-        assert_eq!(only_downtime.at(at("2026-11-22T06:00:00Z")), Phase::Open);
-        assert_eq!(Schedule::default().at(at("2026-11-22T06:00:00Z")), Phase::Open);
+        assert_eq!(only_downtime.phase_at(at("2026-11-22T06:00:00Z")), SchedulePhase::Open);
+        assert_eq!(Schedule::default().phase_at(at("2026-11-22T06:00:00Z")), SchedulePhase::Open);
     }
 
     #[test]
@@ -305,7 +308,7 @@ mod tests {
             ("2026-11-21T08:00:59.4Z", 600),
             ("1969-12-31T23:59:59.9Z", 100),
         ] {
-            assert_eq!(until_next_look(at(time)), Duration::from_millis(millis), "{time}");
+            assert_eq!(until_next_reading(at(time)), Duration::from_millis(millis), "{time}");
         }
     }
 
@@ -314,12 +317,12 @@ mod tests {
         use muster_service::clock::ManualClock;
         let clock = ManualClock::at(at("2026-11-21T01:00:00Z"));
         let schedule = Schedule { downtime: vec![window("02:00-03:00 UTC")], ..Schedule::default() };
-        let (sender, mut phase) = watch::channel(Phase::Open);
-        tokio::spawn(follow(schedule, Arc::new(clock.clone()), sender));
+        let (sender, mut phase) = watch::channel(SchedulePhase::Open);
+        tokio::spawn(run(schedule, Arc::new(clock.clone()), sender));
         for (time, expected) in [
-            ("2026-11-21T02:00:00Z", Phase::Down),
-            ("2026-11-21T03:00:00Z", Phase::Open),
-            ("2026-11-20T02:30:00Z", Phase::Down),
+            ("2026-11-21T02:00:00Z", SchedulePhase::Down),
+            ("2026-11-21T03:00:00Z", SchedulePhase::Open),
+            ("2026-11-20T02:30:00Z", SchedulePhase::Down),
         ] {
             clock.set(at(time));
             phase.wait_for(|phase| *phase == expected).await.unwrap();

@@ -1,40 +1,39 @@
-//! What the device remembers beside its outbox: the desired state it accepted, and the standing of each deployment.
-//! The only place that knows how these two are kept.
+//! Stores the accepted desired state and the record of each deployment. No other module knows their tables.
 //!
 //! ```text
-//! desired   one row: generation, the document's bytes as they came
-//! standing  one row a deployment that is not gone: its JSON
+//! desired   one row: the generation and the document's bytes as received
+//! standing  one row per deployment that is not removed: its record as JSON
 //! ```
 //!
-//! A standing is written in the transaction of its report: see [`crate::outbox`].
+//! A record is written in the transaction of its report ([`crate::outbox`]).
 
 use muster_contract::desired::DesiredState;
 use muster_contract::{DeploymentId, Generation, decode};
 
 use crate::db::{Connection, Db, Error, OptionalExtension, SqlResult, SqlRow, corrupt, params};
-use crate::standing::Standing;
+use crate::record::DeploymentRecord;
 
-/// The tables of this room.
+/// The tables of this module.
 pub(crate) const SCHEMA: &str = "
 CREATE TABLE IF NOT EXISTS desired (
     only INTEGER PRIMARY KEY CHECK (only = 1), generation INTEGER NOT NULL, document BLOB NOT NULL);
 CREATE TABLE IF NOT EXISTS standing (deployment TEXT PRIMARY KEY, document BLOB NOT NULL);
 ";
 
-/// What was accepted last.
+/// The desired state accepted last.
 #[derive(Debug, Clone, PartialEq)]
-pub struct Accepted {
-    /// Its generation: nothing up to it is accepted again.
+pub struct AcceptedDesired {
+    /// Its generation: only a greater one is accepted.
     pub generation: Generation,
-    /// The document; none where this agent can no longer read what an earlier one accepted.
+    /// The document; `None` if this agent cannot read what an earlier one accepted.
     pub document: Option<DesiredState>,
 }
 
-/// The desired state accepted last, if any ever was.
+/// The desired state accepted last, if there is one.
 ///
 /// # Errors
 /// The database cannot be read.
-pub async fn accepted(db: &Db) -> Result<Option<Accepted>, Error> {
+pub async fn accepted(db: &Db) -> Result<Option<AcceptedDesired>, Error> {
     let row: Option<(u64, Vec<u8>)> = db
         .run(|connection| {
             let columns = |row: &SqlRow<'_>| Ok((row.get(0)?, row.get(1)?));
@@ -46,17 +45,17 @@ pub async fn accepted(db: &Db) -> Result<Option<Accepted>, Error> {
         if let Err(refusal) = &document {
             tracing::error!(
                 reason = %refusal, desired.generation = generation,
-                "the desired state kept here cannot be read by this agent: nothing changes until a newer one comes"
+                "cannot read the stored desired state: nothing changes until a newer one comes"
             );
         }
-        Some(Accepted { generation: Generation::new(generation)?, document: document.ok() })
+        Some(AcceptedDesired { generation: Generation::new(generation)?, document: document.ok() })
     }))
 }
 
-/// Keeps a desired state in place of the one before.
+/// Stores a desired state in place of the one before.
 ///
 /// # Errors
-/// Nothing was kept; the one before is still there.
+/// Nothing was stored; the one before is still there.
 pub async fn accept(db: &Db, generation: Generation, document: Vec<u8>) -> Result<(), Error> {
     db.run(move |connection| {
         let replace = "INSERT OR REPLACE INTO desired (only, generation, document) VALUES (1, ?1, ?2)";
@@ -65,33 +64,33 @@ pub async fn accept(db: &Db, generation: Generation, document: Vec<u8>) -> Resul
     .await
 }
 
-/// Every standing, ordered by deployment.
+/// All records, ordered by deployment.
 ///
 /// # Errors
 /// The database cannot be read.
-pub async fn standings(db: &Db) -> Result<Vec<Standing>, Error> {
-    db.run(all_standings).await
+pub async fn records(db: &Db) -> Result<Vec<DeploymentRecord>, Error> {
+    db.run(all_records).await
 }
 
-pub(crate) fn all_standings(connection: &Connection) -> SqlResult<Vec<Standing>> {
+pub(crate) fn all_records(connection: &Connection) -> SqlResult<Vec<DeploymentRecord>> {
     let mut statement = connection.prepare_cached("SELECT document FROM standing ORDER BY deployment")?;
     let mut rows = statement.query([])?;
-    let mut standings = Vec::new();
+    let mut records = Vec::new();
     while let Some(row) = rows.next()? {
         let bytes: Vec<u8> = row.get(0)?;
-        standings.push(serde_json::from_slice(&bytes).map_err(|error| corrupt("standing", &error))?);
+        records.push(serde_json::from_slice(&bytes).map_err(|error| corrupt("standing", &error))?);
     }
-    Ok(standings)
+    Ok(records)
 }
 
-pub(crate) fn put_standing(connection: &Connection, standing: &Standing) -> SqlResult<()> {
-    let bytes = serde_json::to_vec(standing).map_err(|error| corrupt("standing", &error))?;
-    // Not REPLACE: that takes the row out and puts it in again, and so writes more pages.
+pub(crate) fn put_record(connection: &Connection, record: &DeploymentRecord) -> SqlResult<()> {
+    let bytes = serde_json::to_vec(record).map_err(|error| corrupt("standing", &error))?;
+    // Not REPLACE: that deletes the row and inserts it again, which writes more pages.
     let put = "INSERT INTO standing VALUES (?1, ?2) ON CONFLICT DO UPDATE SET document = excluded.document";
-    connection.prepare_cached(put)?.execute(params![standing.id().as_str(), bytes]).map(drop)
+    connection.prepare_cached(put)?.execute(params![record.id().as_str(), bytes]).map(drop)
 }
 
-pub(crate) fn forget_standing(connection: &Connection, deployment: &DeploymentId) -> SqlResult<()> {
+pub(crate) fn delete_record(connection: &Connection, deployment: &DeploymentId) -> SqlResult<()> {
     connection
         .prepare_cached("DELETE FROM standing WHERE deployment = ?1")?
         .execute([deployment.as_str()])

@@ -18,7 +18,7 @@ fn said(output: &Output) -> String {
 }
 
 #[test]
-fn bad_settings_are_all_said_at_once_and_nothing_is_touched() {
+fn invalid_settings_are_listed_at_once_and_nothing_is_written() {
     let dir = tempfile::tempdir().unwrap();
     let place = dir.path().join("agent");
     let output = Command::new(env!("CARGO_BIN_EXE_muster-agent"))

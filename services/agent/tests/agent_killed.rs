@@ -8,8 +8,9 @@ use std::process::{Child, Command, Stdio};
 use std::time::Duration;
 
 use muster_agent::db::Db;
-use muster_agent::outbox::{self, Ask, Body, Outbox, Row};
-use muster_agent::standing::Standing;
+use muster_agent::outbox::{self, Outbox, ReadRequest, Row};
+use muster_agent::record::DeploymentRecord;
+use muster_agent::report::Body;
 use muster_agent::{app, store};
 use muster_contract::Timestamp;
 use muster_contract::desired::{DesiredDeployment, DesiredState};
@@ -76,8 +77,12 @@ async fn rows(outbox: &Outbox) -> Vec<Row> {
     let mut rows: Vec<Row> = Vec::new();
     loop {
         let except = rows.iter().map(|row| row.seq).collect();
-        let ask =
-            Ask { except, rows: outbox::READ_ROWS_MAX, bytes: outbox::READ_BYTES_MAX, ..Ask::default() };
+        let ask = ReadRequest {
+            except,
+            rows: outbox::READ_ROWS_MAX,
+            bytes: outbox::READ_BYTES_MAX,
+            ..ReadRequest::default()
+        };
         let batch = outbox.read(ask).await.unwrap();
         if batch.rows.is_empty() {
             assert_eq!(batch.head, rows.len() as u64, "every number is there once, and no other");
@@ -88,7 +93,7 @@ async fn rows(outbox: &Outbox) -> Vec<Row> {
 }
 
 /// A standing says what the last report of its deployment says.
-fn assert_agree(standing: &Standing, rows: &[Row]) {
+fn assert_agree(standing: &DeploymentRecord, rows: &[Row]) {
     let told = |row: &Row| row.body.read().unwrap();
     let last = rows.iter().rev().find(|row| told(row).deployment() == Some(standing.id())).unwrap();
     let Body::Status(told) = told(last) else { panic!("a status, please") };
@@ -116,7 +121,7 @@ async fn killed_at_any_instant_it_loses_no_report_and_invents_none() {
         lives += u64::from(rows.len() > before.len());
         let same = |(old, new): (&Row, &Row)| (old.seq, &old.body) == (new.seq, &new.body);
         assert!(before.iter().zip(&rows).all(same), "what was told stays as it was told");
-        let standings = store::standings(&db).await.unwrap();
+        let standings = store::records(&db).await.unwrap();
         standings.iter().for_each(|standing| assert_agree(standing, &rows));
         db.close().await;
         before = rows;

@@ -23,7 +23,7 @@ const TRACE_AND_WAIT: &str =
     "echo $$ >> trace; touch ready; while [ ! -e die ]; do sleep 0.02; done; echo no more >&2; exit 7";
 
 #[tokio::test]
-async fn what_runs_is_taken_over_and_its_end_is_seen() {
+async fn a_running_unit_is_adopted_and_its_exit_is_sent() {
     let mut device = Device::new();
     let web = script("web", TRACE_AND_WAIT);
     device.start(&web).await;
@@ -45,7 +45,7 @@ async fn what_runs_is_taken_over_and_its_end_is_seen() {
 }
 
 #[tokio::test]
-async fn what_is_taken_over_can_be_stopped() {
+async fn an_adopted_unit_can_be_stopped() {
     let mut device = Device::new();
     let web = script("web", TRACE_AND_STAY);
     device.start(&web).await;
@@ -116,7 +116,7 @@ async fn a_unit_that_became_ready_while_no_agent_was_there_is_ready_whatever_its
 }
 
 #[tokio::test]
-async fn a_process_that_hides_its_environment_is_taken_over_and_stopped_too() {
+async fn a_process_that_hides_its_environment_is_adopted_and_stopped() {
     let mut device = Device::new();
     let web = script("web", "echo $$ >> trace; touch ready; exec env -i sleep 600");
     device.start(&web).await;
@@ -172,7 +172,7 @@ async fn a_job_that_was_running_is_awaited_and_its_unknown_end_is_a_failure() {
 }
 
 #[tokio::test]
-async fn strangers_are_found_and_stopped() {
+async fn orphans_are_found_and_stopped() {
     let mut device = Device::new();
     let (web, old) = (script("web", TRACE_AND_STAY), script("old", TRACE_AND_STAY));
     device.start(&web).await;
@@ -199,7 +199,7 @@ async fn another_version_left_by_an_earlier_life_never_runs_beside_the_new_one()
 }
 
 #[tokio::test]
-async fn remains_without_a_main_process_are_no_version_and_make_way() {
+async fn remaining_processes_are_no_version_and_are_terminated() {
     let mut device = Device::new();
     let web = script("web", "echo $$ >> trace; setsid sleep 600 & sleep 600 & touch ready; wait");
     device.start(&web).await;
@@ -226,13 +226,13 @@ async fn agents_of_other_directories_and_devices_keep_to_themselves() {
     assert_eq!(one.pids().len(), 1);
 }
 
-/// Names the data directory to an agent that is going to be killed, and marks it and its half-made children.
+/// The variable with the data directory of an agent that is going to be killed; it also tags its children.
 const KILLED_AGENT_DIR: &str = "RUNTIME_TEST_DIR";
-/// What it prints before its start.
+/// The line that it prints before its start.
 const ABOUT_TO_START: &str = "about to start";
-/// Lives of it in the test, each a little longer than the one before: the first ends before the fork, the last after.
+/// Agents that are killed, each a little later than the one before: the first before the fork, the last after it.
 const KILLED_AGENTS: u32 = 20;
-/// By how much.
+/// The difference.
 const LIFE_STEP: Duration = Duration::from_millis(1);
 
 #[tokio::test]

@@ -70,7 +70,10 @@ async fn a_unit_that_cannot_be_started_says_what_to_check() {
             ["interpreter", "os error 2"],
         ),
         (json!({"command": file("noise", "\x01\x02\x03", 0o755)}), ["#!", "os error 8"]),
-        (json!({"command": "true", "workingDir": missing_directory}), ["workingDir", "nowhere is not there"]),
+        (
+            json!({"command": "true", "workingDir": missing_directory}),
+            ["workingDir", "nowhere does not exist"],
+        ),
         (json!({"command": "true", "args": ["x".repeat(200_000)]}), ["too large", "os error 7"]),
     ] {
         let error = device.try_start(&unit("web", properties)).await.unwrap_err();

@@ -27,8 +27,8 @@ async fn a_job_is_ready_when_it_has_ended_well() {
     assert_eq!(device.lines(&job, "trace"), ["done"], "its work is done");
 }
 
-/// Of one run of a unit that writes as fast as it can: file and `.1` together stay within their bounds and what a
-/// look's pause lets through.
+/// While a unit writes as fast as it can, its log and `.1` together stay within their limits and what is written between two
+/// checks.
 #[tokio::test]
 async fn a_unit_that_floods_its_log_stays_within_a_bound_in_one_run() {
     const BOUND: u64 = (16 + 4) * 1024 * 1024;
@@ -107,7 +107,7 @@ async fn an_open_port_of_somebody_else_is_no_readiness() {
 }
 
 #[tokio::test]
-async fn a_unit_that_is_late_is_stopped_and_says_what_it_lacked() {
+async fn a_late_unit_is_stopped_and_its_error_names_what_is_missing() {
     let mut device = Device::new();
     let mut properties =
         shell("echo working on it >&2; exec sleep 600", json!({"type": "file", "path": "up"}));
@@ -122,7 +122,7 @@ async fn a_unit_that_is_late_is_stopped_and_says_what_it_lacked() {
 }
 
 #[tokio::test]
-async fn an_early_end_says_how_and_what_was_said_last() {
+async fn an_early_exit_reports_its_cause_and_the_last_lines() {
     let device = Device::new();
     for (script, code, parts) in [
         (
@@ -148,7 +148,7 @@ async fn an_early_end_says_how_and_what_was_said_last() {
 }
 
 #[tokio::test]
-async fn an_end_after_readiness_is_told_with_its_last_words() {
+async fn an_exit_after_readiness_carries_the_last_lines() {
     let mut device = Device::new();
     let web =
         script("web", "touch ready; while [ ! -e die ]; do sleep 0.02; done; echo out of paper >&2; exit 7");
@@ -165,7 +165,7 @@ async fn an_end_after_readiness_is_told_with_its_last_words() {
 }
 
 #[tokio::test]
-async fn what_a_main_process_leaves_is_cleared_before_its_end_is_told() {
+async fn remaining_processes_end_before_the_exit_is_sent() {
     let mut device = Device::new();
     let web = script("web", "sleep 600 & touch ready; while [ ! -e die ]; do sleep 0.02; done");
     device.start(&web).await;
@@ -235,7 +235,7 @@ async fn nothing_that_has_ended_stays_a_zombie() {
 }
 
 #[tokio::test]
-async fn a_wish_taken_back_leaves_the_process_for_the_next_start() {
+async fn a_cancelled_start_leaves_the_process_for_the_next_one() {
     let device = Device::new();
     let web = script(
         "web",

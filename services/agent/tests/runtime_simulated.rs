@@ -107,7 +107,7 @@ async fn starts_and_stops_take_their_time() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn as_many_starts_fail_as_the_script_says() {
+async fn the_scripted_number_of_starts_fails() {
     let mut device = Device::new();
     let web = unit(json!({"startDelay": "1s", "failStarts": 3}));
     for (count, restarted, stopped) in [(1, false, false), (2, true, false), (3, false, true)] {
@@ -133,7 +133,7 @@ async fn a_start_slower_than_its_timeout_fails() {
     let (error, lasting) = device.start(&unit(json!({"startDelay": "10s", "timeout": "4s"}))).await;
     let error = error.unwrap_err();
     assert_eq!((error.code.as_str(), lasting.as_secs()), (code::NOT_READY, 4));
-    assert_eq!(error.message, "simulated: not ready within 4s; its script has it start in 10s");
+    assert_eq!(error.message, "simulated: not ready within 4s; its script starts it in 10s");
     assert_eq!(device.inventory().await, []);
 }
 
@@ -159,7 +159,7 @@ async fn it_crashes_after_every_start() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn what_was_up_is_taken_over_with_what_is_left_of_its_life() {
+async fn a_unit_that_is_up_is_adopted_with_the_rest_of_its_time() {
     let mut device = Device::new();
     let web = unit(json!({"startDelay": "5s", "crashAfter": "30s"}));
     device.start(&web).await.0.unwrap();
@@ -182,7 +182,7 @@ async fn what_crashed_while_no_agent_was_there_is_gone() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_wish_taken_back_leaves_it_on_its_way() {
+async fn a_cancelled_start_leaves_the_unit_starting() {
     let mut device = Device::new();
     let web = unit(json!({"startDelay": "10s"}));
     let cancel = CancellationToken::new();

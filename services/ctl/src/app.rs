@@ -3,21 +3,20 @@
 use std::process::ExitCode;
 use std::sync::Arc;
 
-use clap::CommandFactory as _;
 use muster_contract::quarantine::QuarantineAction;
 use muster_service::VERSION;
 use muster_service::clock::SystemClock;
 use serde_json::json;
 
 use crate::ask::Hub;
-use crate::auth::Office;
-use crate::config::{Cli, Command, Export, Format, PublisherCommand, QuarantineCommand};
+use crate::auth::AuthContext;
+use crate::config::{Cli, Command, Export, Format, PublisherCommand, QuarantineCommand, RolloutCommand};
 use crate::error::{CtlError, NO, USAGE, YES};
 use crate::session::Session;
 use crate::terminal::Terminal;
 use crate::{
-    audit, auth, defined, devices, groups, history, hubs, incidents, publish, quarantine, reach, restore,
-    status, streams, watch, why,
+    audit, auth, complete, defined, devices, groups, history, hubs, incidents, names, publish, quarantine,
+    reach, restore, rollout, status, streams, watch, why,
 };
 
 /// Runs the command line of this process. It sets up no log: standard error is for what the person is told.
@@ -68,13 +67,12 @@ async fn execute(cli: Cli, terminal: &mut Terminal) -> Result<bool, CtlError> {
     match command {
         Command::Version => return version(format, terminal).map(|()| true),
         Command::Completions { shell } => {
-            let mut script = Vec::new();
-            clap_complete::generate(shell, &mut Cli::command(), "muster", &mut script);
-            return Ok(terminal.print(&String::from_utf8_lossy(&script)).map(|()| true)?);
+            return Ok(terminal.print(&complete::script(shell)).map(|()| true)?);
         }
+        Command::Complete { words } => return complete::run(terminal, &words).await.map(|()| true),
         Command::Auth(_) | Command::Enroll(_) | Command::Revoke(_) => {
-            let mut office = Office { format, terminal, clock: &SystemClock, connection: &connection };
-            return decide(&mut office, command).await.map(|()| true);
+            let mut context = AuthContext { format, terminal, clock: &SystemClock, connection: &connection };
+            return decide(&mut context, command).await.map(|()| true);
         }
         _ => {}
     }
@@ -87,16 +85,21 @@ async fn execute(cli: Cli, terminal: &mut Terminal) -> Result<bool, CtlError> {
 }
 
 /// Who may do what: decided here, without a service.
-async fn decide(office: &mut Office<'_>, command: Command) -> Result<(), CtlError> {
+async fn decide(context: &mut AuthContext<'_>, command: Command) -> Result<(), CtlError> {
     match command {
-        Command::Auth(command) => auth::run(office, command).await,
-        Command::Enroll(args) => auth::enroll(office, args).await,
-        Command::Revoke(args) => auth::revoke(office, args).await,
+        Command::Auth(command) => auth::run(context, command).await,
+        Command::Enroll(args) => auth::enroll(context, args).await,
+        Command::Revoke(args) => auth::revoke(context, args).await,
         _ => Ok(()),
     }
 }
 
-async fn ask(session: &mut Session<'_>, command: Command, export: Option<Export>) -> Result<bool, CtlError> {
+async fn ask(
+    session: &mut Session<'_>,
+    mut command: Command,
+    export: Option<Export>,
+) -> Result<bool, CtlError> {
+    names::resolve(session, &mut command).await?;
     if command.is_about_now() {
         incidents::say(session).await;
     }
@@ -112,32 +115,43 @@ async fn ask(session: &mut Session<'_>, command: Command, export: Option<Export>
         Command::Hubs => hubs::list(session).await?,
         Command::View(command) => defined::run(session, command).await?,
         Command::Why(args) => why::run(session, args).await?,
+        Command::Changes(args) => history::changes(session, args).await?,
         Command::Diff(args) => history::diff(session, args).await?,
         Command::Verify => return history::verify(session).await,
         Command::Watch(args) => return watch::run(session, &args).await,
-        Command::Quarantine(QuarantineCommand::List { device, limit, all }) => {
-            quarantine::list(session, device, limit, all).await?;
-        }
+        Command::Quarantine(QuarantineCommand::List(args)) => quarantine::list(session, args).await?,
         Command::Quarantine(QuarantineCommand::Requeue(args)) => {
             return quarantine::judge(session, QuarantineAction::Requeue, args).await;
         }
         Command::Quarantine(QuarantineCommand::Drop(args)) => {
             return quarantine::judge(session, QuarantineAction::Drop, args).await;
         }
-        Command::Quarantine(QuarantineCommand::Show { ledger_seq }) => {
-            quarantine::show(session, ledger_seq).await?;
+        Command::Quarantine(QuarantineCommand::Show { quarantine_seq }) => {
+            quarantine::show(session, quarantine_seq).await?;
         }
         Command::Apply(args) => publish::apply(session, args).await?,
-        Command::Remove(args) => publish::remove(session, args.device, args.deployment).await?,
-        Command::Retire { device } => publish::retire(session, device).await?,
+        Command::Remove(args) => {
+            publish::remove(session, args.device.resolved()?, args.deployment).await?;
+        }
+        Command::Retire { device } => publish::retire(session, device.resolved()?).await?,
         Command::Publisher(PublisherCommand::Status) => publish::status(session).await?,
+        Command::Rollout(RolloutCommand::List) => rollout::list(session).await?,
+        Command::Rollout(RolloutCommand::Show { deployment }) => rollout::show(session, deployment).await?,
+        Command::Rollout(RolloutCommand::Preview { deployment }) => {
+            rollout::preview(session, deployment).await?;
+        }
+        Command::Rollout(RolloutCommand::Next { deployment }) => {
+            return rollout::next(session, deployment).await;
+        }
+        Command::Rollout(RolloutCommand::Release(args)) => return rollout::release(session, args).await,
         Command::Streams(command) => return streams::run(session, command).await,
         // Answered before a connection was made.
         Command::Auth(_)
         | Command::Enroll(_)
         | Command::Revoke(_)
         | Command::Version
-        | Command::Completions { .. } => {}
+        | Command::Completions { .. }
+        | Command::Complete { .. } => {}
     }
     Ok(true)
 }

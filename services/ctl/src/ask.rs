@@ -6,10 +6,8 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use muster_bus::{Bus, RequestError};
-use muster_contract::DeviceKey;
 use muster_contract::groups::GroupQuery;
 use muster_contract::lag::{AnswerLag, RollupLag};
-use muster_contract::partition::partition_of;
 use muster_contract::quarantine::QuarantineRequest;
 use muster_contract::query::{ErrorBody, ErrorCode, ErrorReply, PAGE_MAX, Query};
 use muster_contract::status::{StatusAnswer, StatusQuery};
@@ -30,6 +28,14 @@ pub enum AskError {
     #[error("no {service} answers on {subject}: is it running?")]
     NoService {
         /// The program that would.
+        service: &'static str,
+        /// The subject.
+        subject: String,
+    },
+    /// The credentials give no right to ask it.
+    #[error("asking {service}: no permission for {subject}; ask with the credentials of a role that has it")]
+    Forbidden {
+        /// The program that was to be asked.
         service: &'static str,
         /// The subject.
         subject: String,
@@ -60,6 +66,9 @@ pub enum AskError {
     /// The answer is JSON of another shape.
     #[error("the answer is of a shape that this muster does not know; is the service of another version?")]
     Misunderstood(#[source] serde_json::Error),
+    /// A new commit was accepted between two pages of targets.
+    #[error("a new commit was accepted while its targets were listed: run the command again")]
+    CommitChanged,
     /// The list has no end.
     #[error("the list of {what} does not end: {PAGES_MAX} pages came, or the same one twice")]
     Endless {
@@ -72,9 +81,11 @@ impl AskError {
     /// True where the same question may be answered in a moment: nobody was there, or nobody who knew it yet.
     pub const fn may_pass(&self) -> bool {
         match self {
-            Self::NoService { .. } | Self::Request { .. } => true,
+            Self::NoService { .. } | Self::Request { .. } | Self::CommitChanged => true,
             Self::Refused(body) => matches!(body.code, ErrorCode::NotReady | ErrorCode::TooManyRequests),
-            Self::Garbled { .. } | Self::Misunderstood(_) | Self::Endless { .. } => false,
+            Self::Forbidden { .. } | Self::Garbled { .. } | Self::Misunderstood(_) | Self::Endless { .. } => {
+                false
+            }
         }
     }
 
@@ -216,17 +227,12 @@ impl Hub {
         self.ask("muster-publisher", format!("{PUBLISHER_PREFIX}.{verb}"), request).await
     }
 
-    /// An answer of the ingest that owns a device's partition; of senders without a valid name the first one.
+    /// An answer of the ingest that owns a partition.
     ///
     /// # Errors
     /// As [`Self::query`].
-    pub async fn quarantine(
-        &self,
-        device: Option<&DeviceKey>,
-        request: &QuarantineRequest,
-    ) -> Result<Value, AskError> {
-        let subject = judge_quarantine(device.map_or(0, partition_of));
-        self.ask("muster-ingest", subject, request).await
+    pub async fn quarantine(&self, partition: u16, request: &QuarantineRequest) -> Result<Value, AskError> {
+        self.ask("muster-ingest", judge_quarantine(partition), request).await
     }
 
     /// All pages of a list as one answer. It says of itself that it has read as far as its first page has.
@@ -264,6 +270,9 @@ impl Hub {
             Ok(reply) => reply,
             Err(RequestError::NoResponders { subject }) => {
                 return Err(AskError::NoService { service, subject });
+            }
+            Err(RequestError::Forbidden { subject, .. }) => {
+                return Err(AskError::Forbidden { service, subject });
             }
             Err(source) => return Err(AskError::Request { service, source }),
         };
@@ -328,6 +337,7 @@ mod tests {
         let refused = |code| AskError::Refused(ErrorBody { code, message: "no".to_owned() });
         let table = [
             (AskError::NoService { service: "muster-rollup", subject: "a".to_owned() }, true),
+            (AskError::CommitChanged, true),
             (refused(ErrorCode::NotReady), true),
             (refused(ErrorCode::TooManyRequests), true),
             (refused(ErrorCode::Internal), false),

@@ -1,146 +1,145 @@
-//! `muster auth`, `enroll` and `revoke`: who may do what on the bus.
+//! `muster auth`, `enroll` and `revoke`: identities and their rights on the bus.
 //!
-//! Everything is decided in one directory of keys ([`vault`]): what a command changes is in the roster before anybody
-//! is told. Only putting somebody out needs a server, which [`push`] tells; letting in needs none, because a token
-//! proves itself. The rules are `muster_identity`'s.
+//! One directory of keys is authoritative ([`key_store`]): a command writes a change to the registry of users before it
+//! sends it to a server. Only a revocation needs a server, to which [`push`] sends it; an enrolment needs none, because a
+//! token proves itself. `muster_identity` has the rules.
 
 mod error;
 mod init;
+mod key_store;
 mod leaf;
 mod push;
 mod send;
 mod upgrade;
-mod vault;
 
 use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
 
 use muster_contract::{DeviceKey, SiteId, Timestamp};
-use muster_identity::{Entry, KeyPair, Role, claims, creds};
+use muster_identity::{KeyPair, Role, UserEntry, claims, creds};
 use muster_service::clock::Clock;
 use serde::Serialize;
 
 pub use error::AuthError;
 
-pub(crate) use self::vault::{LEAVES, SERVER_CONFIG};
-use self::vault::{Vault, failed, keep};
+use self::key_store::{KeyStore, failed, write_file};
+pub(crate) use self::key_store::{LEAVES, SERVER_CONFIG};
 use crate::config::{AuthCommand, Connection, ConnectionArgs, CredsArgs, EnrollArgs, Format, RevokeArgs};
 use crate::error::CtlError;
 use crate::render;
 use crate::terminal::Terminal;
 
-/// What a command of this room works with.
-pub struct Office<'a> {
-    /// How answers are shown.
+/// The context of the commands for identities.
+pub struct AuthContext<'a> {
+    /// The format of answers.
     pub format: Format,
-    /// Where they are shown.
+    /// The terminal of answers.
     pub terminal: &'a mut Terminal,
-    /// What time it is.
+    /// The clock.
     pub clock: &'a dyn Clock,
-    /// How to reach a server, for what is to be handed to one.
+    /// The connection to a server, for commands that send to one.
     pub connection: &'a ConnectionArgs,
 }
 
-/// A directory of keys that was made.
+/// The result of `muster auth init`.
 #[derive(Debug, Serialize)]
-pub struct Made {
+pub struct InitResult {
     /// The directory.
     pub dir: PathBuf,
-    /// What a server's configuration includes.
+    /// The file that a server's configuration includes.
     pub config: PathBuf,
 }
 
-/// A directory that has the accounts and keys of this release now.
+/// The result of `muster auth upgrade`: the directory has the accounts and keys of this release.
 #[derive(Debug, Serialize)]
 #[serde(rename_all = "camelCase")]
-pub struct Upgraded {
+pub struct UpgradeResult {
     /// The directory.
     pub dir: PathBuf,
-    /// What a server's configuration includes.
+    /// The file that a server's configuration includes.
     pub config: PathBuf,
-    /// Names of the accounts that were added.
+    /// Names of the added accounts.
     pub new_accounts: Vec<String>,
     /// Services and people whose credentials in the directory were signed again.
-    pub renewed: Vec<Entry>,
-    /// Those whose credentials lie elsewhere and must be renewed there.
-    pub to_renew: Vec<Entry>,
+    pub renewed: Vec<UserEntry>,
+    /// Those whose credentials are elsewhere; the operator must renew them.
+    pub to_renew: Vec<UserEntry>,
 }
 
-/// What a site's server needs.
+/// The result of `muster auth leaf`.
 #[derive(Debug, Serialize)]
-pub struct Leaf {
+pub struct LeafResult {
     /// The site.
     pub site: SiteId,
-    /// What its configuration includes.
+    /// The file that the configuration of its server includes.
     pub config: PathBuf,
-    /// By which it comes in at the hub.
+    /// The credentials of its server at the hub.
     pub creds: PathBuf,
-    /// Whether the site's account is new, so that the hub's servers have to learn of it.
+    /// Whether the site's account is new: the hub's servers do not have it yet.
     pub new: bool,
 }
 
-/// Somebody who was let in.
+/// The result of an enrolment.
 #[derive(Debug, Serialize)]
 #[serde(rename_all = "camelCase")]
-pub struct Admitted {
-    /// The entry of the roster.
+pub struct EnrollResult {
+    /// The entry of the registry.
     #[serde(flatten)]
-    pub entry: Entry,
-    /// The token, where it was not written to a file.
+    pub entry: UserEntry,
+    /// The token, if it was not written to a file.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub jwt: Option<String>,
-    /// The file it was written to.
+    /// The file with the token.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub file: Option<PathBuf>,
-    /// Whether the key was made here.
+    /// Whether this command created the key.
     pub key_made_here: bool,
-    /// Whether the hub has it for the device.
+    /// Whether the hub has the token for the device.
     pub sent: bool,
 }
 
-/// Those who were put out.
+/// The result of a revocation.
 #[derive(Debug, Serialize)]
-pub struct Out {
-    /// Their entries.
-    pub revoked: Vec<Entry>,
-    /// The sites of theirs that have a server of their own. It learns of this from a file that somebody carries there;
-    /// until then they are in at it.
+pub struct RevokeResult {
+    /// The revoked entries.
+    pub revoked: Vec<UserEntry>,
+    /// Their sites with a server of their own, which accepts them until an operator copies a file there.
     pub sites: BTreeSet<SiteId>,
 }
 
 /// `muster auth …`
 ///
 /// # Errors
-/// What is asked for is against the rules, a file cannot be used, or no server can be reached.
-pub async fn run(office: &mut Office<'_>, command: AuthCommand) -> Result<(), CtlError> {
+/// The command is against the rules, a file is unusable, or no server can be reached.
+pub async fn run(context: &mut AuthContext<'_>, command: AuthCommand) -> Result<(), CtlError> {
     match command {
         AuthCommand::Init(args) => {
-            let made = init::run(&args, office.now())?;
-            office.show(&made, |made, _| render::auth::made(made))
+            let made = init::run(&args, context.now())?;
+            context.show(&made, |made, _| render::auth::made(made))
         }
         AuthCommand::List(args) => {
-            // Whoever reads what is printed may take his time, and others work with the directory meanwhile.
-            let roster = Vault::open(&args.dir)?.into_roster();
-            office.show(&roster, render::auth::roster)
+            // Closes the directory: printing may take long, and other commands use it meanwhile.
+            let registry = KeyStore::open(&args.dir)?.into_registry();
+            context.show(&registry, render::auth::registry)
         }
-        AuthCommand::Creds(args) => give_creds(office, args),
+        AuthCommand::Creds(args) => give_creds(context, args),
         AuthCommand::Leaf(args) => {
-            let made = leaf::run(&args, office.now())?;
-            office.show(&made, |made, _| render::auth::leaf(made))
+            let made = leaf::run(&args, context.now())?;
+            context.show(&made, |made, _| render::auth::leaf(made))
         }
         AuthCommand::Upgrade(args) => {
-            let upgraded = upgrade::run(&args, office.now())?;
-            office.show(&upgraded, |upgraded, _| render::auth::upgraded(upgraded))
+            let upgraded = upgrade::run(&args, context.now())?;
+            context.show(&upgraded, |upgraded, _| render::auth::upgraded(upgraded))
         }
         AuthCommand::Push(args) => {
-            let connection = office.connection.check()?;
-            let mut vault = Vault::open(&args.dir)?;
-            let tokens = vault.sign_accounts(office.now())?;
-            push::run(&vault, tokens, &connection).await?;
-            let out = vault.roster.users.iter().filter(|entry| entry.is_revoked()).cloned().collect();
-            let out = Out::of(&vault, out);
-            drop(vault);
-            office.show(&out, |out, _| render::auth::pushed(out))
+            let connection = context.connection.check()?;
+            let mut store = KeyStore::open(&args.dir)?;
+            let tokens = store.sign_accounts(context.now())?;
+            push::run(&store, tokens, &connection).await?;
+            let out = store.registry.users.iter().filter(|entry| entry.is_revoked()).cloned().collect();
+            let out = RevokeResult::of(&store, out);
+            drop(store);
+            context.show(&out, |out, _| render::auth::pushed(out))
         }
     }
 }
@@ -148,154 +147,158 @@ pub async fn run(office: &mut Office<'_>, command: AuthCommand) -> Result<(), Ct
 /// `muster enroll`
 ///
 /// # Errors
-/// As [`run`]; also when another key is out and no server could be told, and then the token is given out all the same.
-pub async fn enroll(office: &mut Office<'_>, args: EnrollArgs) -> Result<(), CtlError> {
-    // Bad settings are said before anything is changed.
-    let connection = if args.replace || args.send { Some(office.connection.check()?) } else { None };
-    let mut vault = Vault::open(&args.vault.dir)?;
+/// As [`run`]; also if another key is revoked and no server could be reached, and then the token is delivered as well.
+pub async fn enroll(context: &mut AuthContext<'_>, args: EnrollArgs) -> Result<(), CtlError> {
+    // Bad settings are reported before anything changes.
+    let connection = if args.replace || args.send { Some(context.connection.check()?) } else { None };
+    let mut store = KeyStore::open(&args.vault.dir)?;
     let pair = args.creds_file.as_deref().map(key_of_file).transpose()?;
-    let key = chosen_key(&vault, &args, pair.as_ref().map(|(pair, _)| pair))?;
+    let key = chosen_key(&store, &args, pair.as_ref().map(|(pair, _)| pair))?;
     let name = args.device.to_string();
-    let before = vault.roster.revocations();
-    let terms = (office.now(), Some(args.valid.0));
-    let admitted = vault.roster.admit(&name, Role::Device.as_str(), &key, terms, args.replace);
+    let before = store.registry.revocations();
+    let terms = (context.now(), Some(args.valid.0));
+    let admitted = store.registry.enroll(&name, Role::Device.as_str(), &key, terms, args.replace);
     let entry = admitted.map_err(AuthError::from)?;
-    let user = user(&vault, &entry);
-    let token = claims::device(&vault.signer(Role::Device)?, &user, &args.device).map_err(AuthError::from)?;
-    let others_out = before != vault.roster.revocations();
-    let accounts = if others_out { Some(vault.sign_accounts(office.now())?) } else { None };
-    vault.keep_roster()?;
-    // Whoever is out is told of first: what comes after may fail, or find nobody who reads it, and nothing tells later.
+    let user = user(&store, &entry);
+    let token = claims::device(&store.signer(Role::Device)?, &user, &args.device).map_err(AuthError::from)?;
+    let others_out = before != store.registry.revocations();
+    let accounts = if others_out { Some(store.sign_accounts(context.now())?) } else { None };
+    store.write_registry()?;
+    // The servers get a revocation first, because the steps after it may fail and nothing repeats this one.
     let pushed = match (accounts, &connection) {
-        (Some(accounts), Some(connection)) => told(&vault, accounts, connection).await,
+        (Some(accounts), Some(connection)) => notify_servers(&store, accounts, connection).await,
         _ => Ok(()),
     };
     let known = entry.clone();
-    let given = give(&vault, &args, (entry, token), pair, connection.as_ref()).await;
-    let out = others_out.then(|| Out::of(&vault, vec![known]));
-    drop(vault);
+    let given = deliver(&store, &args, (entry, token), pair, connection.as_ref()).await;
+    let out = others_out.then(|| RevokeResult::of(&store, vec![known]));
+    drop(store);
     if let Some(out) = out {
         // The output may be the token alone.
-        office.terminal.say(&render::auth::not_yet(&out));
+        context.terminal.say(&render::auth::not_yet(&out));
     }
     let shown =
-        given.map_err(CtlError::from).and_then(|admitted| office.show(&admitted, render::auth::admitted));
-    both(office, pushed, shown)
+        given.map_err(CtlError::from).and_then(|admitted| context.show(&admitted, render::auth::admitted));
+    combine_errors(context, pushed, shown)
 }
 
-/// The errors of two things that were both tried. One that is not returned is said.
-fn both(
-    office: &mut Office<'_>,
+/// Returns the error of two steps; if both failed, it prints the second one.
+fn combine_errors(
+    context: &mut AuthContext<'_>,
     pushed: Result<(), AuthError>,
     shown: Result<(), CtlError>,
 ) -> Result<(), CtlError> {
     let Err(unpushed) = pushed else { return shown };
     if let Some(words) = shown.err().and_then(|error| error.words()) {
-        office.terminal.say(&words);
+        context.terminal.say(&words);
     }
     Err(unpushed.into())
 }
 
-/// Gives the token out: into a file, over the hub, or to be shown.
-async fn give(
-    vault: &Vault,
+/// Delivers the token: writes it to a file, sends it over the hub, or returns it for the output.
+async fn deliver(
+    store: &KeyStore,
     args: &EnrollArgs,
-    (entry, token): (Entry, String),
+    (entry, token): (UserEntry, String),
     pair: Option<(KeyPair, bool)>,
     connection: Option<&Connection>,
-) -> Result<Admitted, AuthError> {
+) -> Result<EnrollResult, AuthError> {
     let (file, key_made_here) = match (&args.creds_file, pair, &args.output) {
         (Some(file), Some((pair, new)), _) => {
-            keep(file, &creds::written(&token, &init::seed(&pair)?), true)?;
+            write_file(file, &creds::to_text(&token, &init::seed(&pair)?), true)?;
             (Some(file.clone()), new)
         }
         (_, _, Some(file)) => {
-            keep(file, &format!("{token}\n"), false)?;
+            write_file(file, &format!("{token}\n"), false)?;
             (Some(file.clone()), false)
         }
         _ => (None, false),
     };
     let sent = match connection.filter(|_| args.send) {
-        Some(connection) => send::run(vault, &args.device, &token, connection).await.map(|()| true)?,
+        Some(connection) => send::run(store, &args.device, &token, connection).await.map(|()| true)?,
         None => false,
     };
     let jwt = (file.is_none() && !sent).then_some(token);
-    Ok(Admitted { entry, jwt, file, key_made_here, sent })
+    Ok(EnrollResult { entry, jwt, file, key_made_here, sent })
 }
 
 /// `muster revoke`
 ///
 /// # Errors
-/// As [`run`]; also when it stands but no server could be told.
-pub async fn revoke(office: &mut Office<'_>, args: RevokeArgs) -> Result<(), CtlError> {
-    let connection = office.connection.check()?;
-    let mut vault = Vault::open(&args.vault.dir)?;
-    let (roster, now) = (&mut vault.roster, office.now());
+/// As [`run`]; also if it is recorded, and no server could be reached.
+pub async fn revoke(context: &mut AuthContext<'_>, args: RevokeArgs) -> Result<(), CtlError> {
+    let connection = context.connection.check()?;
+    let mut store = KeyStore::open(&args.vault.dir)?;
+    let (registry, now) = (&mut store.registry, context.now());
     let revoked = match &args.device {
-        Some(device) => roster.revoke_name(&device.to_string(), now),
-        None => roster.revoke_key(args.key.as_deref().unwrap_or_default(), now),
+        Some(device) => registry.revoke_name(&device.to_string(), now),
+        None => registry.revoke_key(args.key.as_deref().unwrap_or_default(), now),
     };
     let revoked = revoked.map_err(AuthError::from)?;
-    let accounts = vault.sign_accounts(office.now())?;
-    told(&vault, accounts, &connection).await?;
-    let out = Out::of(&vault, revoked);
-    drop(vault);
-    office.show(&out, |out, _| render::auth::revoked(out))
+    let accounts = store.sign_accounts(context.now())?;
+    notify_servers(&store, accounts, &connection).await?;
+    let out = RevokeResult::of(&store, revoked);
+    drop(store);
+    context.show(&out, |out, _| render::auth::revoked(out))
 }
 
-async fn told(vault: &Vault, accounts: Vec<String>, connection: &Connection) -> Result<(), AuthError> {
-    push::run(vault, accounts, connection).await.map_err(|why| AuthError::NotPushed(Box::new(why)))
+async fn notify_servers(
+    store: &KeyStore,
+    accounts: Vec<String>,
+    connection: &Connection,
+) -> Result<(), AuthError> {
+    push::run(store, accounts, connection).await.map_err(|why| AuthError::NotPushed(Box::new(why)))
 }
 
-fn give_creds(office: &mut Office<'_>, args: CredsArgs) -> Result<(), CtlError> {
-    let mut vault = Vault::open(&args.vault.dir)?;
+fn give_creds(context: &mut AuthContext<'_>, args: CredsArgs) -> Result<(), CtlError> {
+    let mut store = KeyStore::open(&args.vault.dir)?;
     let name = args.name.unwrap_or_else(|| args.role.as_str().to_owned());
     let label: Result<muster_contract::DeviceId, _> = name.parse();
-    // The name becomes a file name and a column: an identifier is safe as both.
+    // The name is used as a file name and in a table: an identifier is safe in both.
     label.map_err(|error| CtlError::Name(error.to_string()))?;
-    let file = args.output.unwrap_or_else(|| vault.path(&format!("creds/{name}.creds")));
-    let terms = (office.now(), args.valid.map(|valid| valid.0));
-    let (entry, new) = service(&mut vault, args.role, &name, &file, terms)?;
-    drop(vault);
-    let admitted = Admitted { entry, jwt: None, file: Some(file), key_made_here: new, sent: false };
-    office.show(&admitted, render::auth::admitted)
+    let file = args.output.unwrap_or_else(|| store.path(&format!("creds/{name}.creds")));
+    let terms = (context.now(), args.valid.map(|valid| valid.0));
+    let (entry, new) = service(&mut store, args.role, &name, &file, terms)?;
+    drop(store);
+    let admitted = EnrollResult { entry, jwt: None, file: Some(file), key_made_here: new, sent: false };
+    context.show(&admitted, render::auth::admitted)
 }
 
-/// Writes the credentials of somebody who is no device; whether the key is new.
+/// Writes the credentials of a service or a person; returns whether the key is new.
 fn service(
-    vault: &mut Vault,
+    store: &mut KeyStore,
     role: Role,
     name: &str,
     file: &Path,
     terms: (u64, Option<u64>),
-) -> Result<(Entry, bool), AuthError> {
+) -> Result<(UserEntry, bool), AuthError> {
     let (pair, new) = key_of_file(file)?;
-    let entry = vault.roster.admit(name, role.as_str(), &pair.public_key(), terms, false)?;
-    let signers = vault.authority.signers();
-    let token = claims::service(&vault.signer(role)?, &user(vault, &entry), role, name, &signers)?;
-    vault.keep_roster()?;
-    keep(file, &creds::written(&token, &init::seed(&pair)?), true)?;
+    let entry = store.registry.enroll(name, role.as_str(), &pair.public_key(), terms, false)?;
+    let signers = store.authority.signers();
+    let token = claims::service(&store.signer(role)?, &user(store, &entry), role, name, &signers)?;
+    store.write_registry()?;
+    write_file(file, &creds::to_text(&token, &init::seed(&pair)?), true)?;
     Ok((entry, new))
 }
 
-fn user<'a>(vault: &'a Vault, entry: &'a Entry) -> claims::User<'a> {
-    let account = Role::of(&entry.role).map_or("", |role| vault.authority.account(role.account()));
+fn user<'a>(store: &'a KeyStore, entry: &'a UserEntry) -> claims::User<'a> {
+    let account = Role::of(&entry.role).map_or("", |role| store.authority.account(role.account()));
     claims::User { account, key: &entry.key, issued: entry.issued, expires: entry.expires }
 }
 
-/// The key that is to be let in: the one of the file, the one that is given, else the one that is recorded.
-fn chosen_key(vault: &Vault, args: &EnrollArgs, pair: Option<&KeyPair>) -> Result<String, AuthError> {
+/// The key to enrol: that of the file, else the given one, else the recorded one.
+fn chosen_key(store: &KeyStore, args: &EnrollArgs, pair: Option<&KeyPair>) -> Result<String, AuthError> {
     if let Some(key) = pair.map(KeyPair::public_key).or_else(|| args.key.clone()) {
         return Ok(key);
     }
     let name = args.device.to_string();
-    let recorded = vault.roster.users.iter().filter(|entry| entry.name == name && entry.role == "device");
-    // Nobody who was put out comes back without being named.
+    let recorded = store.registry.users.iter().filter(|entry| entry.name == name && entry.role == "device");
+    // A revoked key is enrolled only if the command names it.
     let recorded = recorded.filter(|entry| !entry.is_revoked()).max_by_key(|entry| entry.issued);
     recorded.map(|entry| entry.key.clone()).ok_or(AuthError::NoKey(name))
 }
 
-/// The key of a credentials file, or a new one if there is no such file; whether it is new.
+/// The key of a credentials file, or a new one without the file; returns whether it is new.
 fn key_of_file(path: &Path) -> Result<(KeyPair, bool), AuthError> {
     match std::fs::read_to_string(path) {
         Ok(text) => {
@@ -307,16 +310,16 @@ fn key_of_file(path: &Path) -> Result<(KeyPair, bool), AuthError> {
     }
 }
 
-impl Out {
-    fn of(vault: &Vault, revoked: Vec<Entry>) -> Self {
+impl RevokeResult {
+    fn of(store: &KeyStore, revoked: Vec<UserEntry>) -> Self {
         let devices = revoked.iter().filter(|entry| entry.role == Role::Device.as_str());
         let sites = devices.filter_map(|entry| Some(entry.name.parse::<DeviceKey>().ok()?.site));
-        let sites = sites.filter(|site| vault.authority.sites.contains_key(site)).collect();
+        let sites = sites.filter(|site| store.authority.sites.contains_key(site)).collect();
         Self { revoked, sites }
     }
 }
 
-impl Office<'_> {
+impl AuthContext<'_> {
     fn now(&self) -> u64 {
         u64::try_from(self.clock.now().as_second()).unwrap_or(0)
     }
@@ -327,7 +330,7 @@ impl Office<'_> {
         render: impl FnOnce(&T, Timestamp) -> String,
     ) -> Result<(), CtlError> {
         match self.format {
-            Format::Json => self.terminal.print_json(&(vault::json(found) + "\n"))?,
+            Format::Json => self.terminal.print_json(&(key_store::json(found) + "\n"))?,
             Format::Table => self.terminal.print(&render(found, self.clock.now()))?,
         }
         Ok(())
@@ -340,19 +343,19 @@ mod tests {
     use crate::config::{InitArgs, LeafArgs, VaultArgs};
 
     #[test]
-    fn only_sites_with_a_server_of_their_own_have_yet_to_hear_who_is_out() {
+    fn only_sites_with_a_server_of_their_own_need_a_copied_revocation() {
         let place = tempfile::tempdir().unwrap();
         let args = VaultArgs { dir: place.path().join("auth") };
         let (name, resolver_dir) = ("fleet".to_owned(), "accounts".to_owned());
         init::run(&InitArgs { vault: args.clone(), name, resolver_dir }, 1).unwrap();
         let site = "harbour".parse().unwrap();
         leaf::run(&LeafArgs { site, vault: args.clone() }, 1).unwrap();
-        let mut vault = Vault::open(&args.dir).unwrap();
+        let mut store = KeyStore::open(&args.dir).unwrap();
         let mut out = |name: &str, role: Role| {
             let key = KeyPair::new_user().public_key();
-            vault.roster.admit(name, role.as_str(), &key, (1, None), false).unwrap();
-            let revoked = vault.roster.revoke_key(&key, 2).unwrap();
-            Out::of(&vault, revoked)
+            store.registry.enroll(name, role.as_str(), &key, (1, None), false).unwrap();
+            let revoked = store.registry.revoke_key(&key, 2).unwrap();
+            RevokeResult::of(&store, revoked)
         };
         let shown = serde_json::to_value(out("harbour/crane", Role::Device)).unwrap();
         assert_eq!(shown["sites"], serde_json::json!(["harbour"]));

@@ -2,9 +2,12 @@
 
 mod auth;
 mod connection;
+mod device_arg;
 mod devices;
 mod groups;
 mod history;
+mod quarantine;
+mod rollout;
 mod status;
 mod watch;
 
@@ -13,16 +16,19 @@ use std::path::PathBuf;
 use clap::{Args, Parser, Subcommand};
 use clap_complete::Shell;
 use muster_contract::query::PAGE_MAX;
-use muster_contract::{DeploymentId, DeviceKey, SiteId};
+use muster_contract::{DeploymentId, SiteId};
 use muster_service::VERSION;
 
 pub use auth::{AuthCommand, CredsArgs, EnrollArgs, InitArgs, LeafArgs, RevokeArgs, Valid, VaultArgs};
 pub use connection::{Connection, ConnectionArgs, ConnectionError};
+pub use device_arg::DeviceArg;
 pub use devices::DevicesArgs;
 pub use groups::{GroupsArgs, ViewCommand};
-pub use history::{DiffArgs, PointArgs};
+pub use history::{ChangesArgs, DiffArgs, PointArgs};
+pub use quarantine::{JudgeArgs, ListArgs, QuarantineCommand, SelectArgs};
+pub use rollout::{ReleaseArgs, RolloutCommand};
 pub use status::{AxisWord, BUDGET_LEAST, DeprecatedType, Depth, Export, Names, Show, StatusArgs};
-pub use watch::{Until, WatchArgs};
+pub use watch::WatchArgs;
 
 const EXAMPLES: &str = "\
 Examples:
@@ -33,13 +39,15 @@ Examples:
   muster devices --freshness stale       those that have fallen silent
   muster groups region                   the fleet by a label
   muster watch web                       follow a deployment until Ctrl-C
-  muster diff web --from 2026-11-20T10:00:00Z      what changed since
+  muster changes --since 1h              every change of the last hour
+  muster diff web --from 2h              how it differs from two hours ago
   muster verify                          does a rebuild say the same as what runs?
   muster audit                           is every report of every device accounted for?
   muster --context hub status            reach the server as `nats --context hub` does
   muster devices --format json | jq .    the same for a program
 
-Exit codes: 0 yes; 1 the answer is no (not found, refused, unexplained); 2 wrong usage, or nobody answers.";
+Exit codes: 0 yes; 1 the answer is no (not found, refused, unexplained); 2 wrong usage, or nobody answers; 3 the time of
+a watch is over.";
 
 const WHY_EXAMPLES: &str = "\
 Without the devices that are named the verdict would be another; without any other device it would be the same. Of each
@@ -90,17 +98,26 @@ const QUARANTINE_EXAMPLES: &str = "\
 Examples:
   muster quarantine list
   muster quarantine list --device plant7/press-4
-  muster quarantine show 4711            one message with its payload; the number is in the list
+  muster quarantine show 4711            one report with its payload; the number is in the list
   muster quarantine requeue 4711 4712    after a fix: judge them again, as of when they came
-  muster quarantine drop 4711 --reason 'test device'
+  muster quarantine requeue --all        after an upgrade: those, and what devices keep because there was no room
+  muster quarantine drop --code oldEpoch --device plant7/press-4 --reason 'its double is switched off'
 
-Exit code 1: one of the messages stays where it is.";
+Exit code 1: one of the reports stays where it is.";
 
 const APPLY_EXAMPLES: &str = "\
 Examples:
   muster apply -f web.yaml --device plant7/press-4
   cat web.yaml | muster apply -f - --device plant7/press-4
   muster remove --device plant7/press-4 web";
+
+const COMPLETIONS_EXAMPLES: &str = "\
+The scripts ask the hub for names, for a second at most: the hub of the line being typed, or that of the environment.
+
+Examples:
+  source <(muster completions bash)
+  source <(muster completions zsh)
+  muster completions fish > ~/.config/fish/completions/muster.fish";
 
 /// What is true of a fleet: status, devices, accounting
 #[derive(Debug, Parser)]
@@ -134,6 +151,7 @@ impl Cli {
         self.command.point().map_or(Ok(()), PointArgs::check)?;
         match &self.command {
             Command::Status(args) => args.check(export),
+            Command::Watch(args) if export.is_none() => args.check(),
             _ if export.is_some() => {
                 Err("--format emco and resourcegroup are for `muster status` alone".to_owned())
             }
@@ -196,6 +214,9 @@ pub enum Command {
     /// Follow deployments as they change
     #[command(after_help = watch::WATCH_EXAMPLES)]
     Watch(WatchArgs),
+    /// List every change between two points with the fact that caused it
+    #[command(after_help = history::CHANGES_EXAMPLES)]
+    Changes(ChangesArgs),
     /// How a deployment differs between two points of the past: counts, devices, and the facts that did it
     #[command(after_help = history::DIFF_EXAMPLES)]
     Diff(DiffArgs),
@@ -208,7 +229,7 @@ pub enum Command {
     /// What of the hub is missing, and what can be rebuilt from where
     #[command(after_help = RESTORE_HELP)]
     Restore,
-    /// Messages that could not be let in, and why
+    /// Rejected reports, and why the hub rejected them
     #[command(subcommand, after_help = QUARANTINE_EXAMPLES)]
     Quarantine(QuarantineCommand),
     /// Have a device run what a file says, beside what Git says
@@ -218,12 +239,15 @@ pub enum Command {
     Remove(RemoveArgs),
     /// Take a device out of the fleet, also a dead one
     Retire {
-        /// The device, as SITE/DEVICE
-        device: DeviceKey,
+        /// The device, as SITE/DEVICE, or its name alone where one site has it
+        device: DeviceArg,
     },
     /// The publisher and its sources
     #[command(subcommand)]
     Publisher(PublisherCommand),
+    /// Rollouts: changes that wait for their release, wave by wave
+    #[command(subcommand, after_help = rollout::ROLLOUT_EXAMPLES)]
+    Rollout(RolloutCommand),
     /// The streams and whether they have the shape of this release
     #[command(subcommand, after_help = STREAMS_EXAMPLES)]
     Streams(StreamsCommand),
@@ -238,10 +262,18 @@ pub enum Command {
     Revoke(RevokeArgs),
     /// The version of this program
     Version,
-    /// Completions for a shell
+    /// Completions for a shell; those for bash, zsh and fish ask the hub for deployments, sites and devices
+    #[command(after_help = COMPLETIONS_EXAMPLES)]
     Completions {
         /// The shell
         shell: Shell,
+    },
+    /// Print the names that complete the last word; the scripts of `completions` call it
+    #[command(hide = true)]
+    Complete {
+        /// The words after `muster`, the incomplete one last
+        #[arg(trailing_var_arg = true, allow_hyphen_values = true)]
+        words: Vec<String>,
     },
 }
 
@@ -254,6 +286,41 @@ impl Command {
             }
             Self::Audit(_) | Self::Watch(_) => true,
             _ => false,
+        }
+    }
+
+    /// The device arguments of the command.
+    pub fn devices_mut(&mut self) -> Vec<&mut DeviceArg> {
+        match self {
+            Self::Status(args) => args.device.iter_mut().collect(),
+            Self::Why(args) => args.device.iter_mut().collect(),
+            Self::Device(DeviceArgs { device, .. })
+            | Self::Apply(ApplyArgs { device, .. })
+            | Self::Remove(RemoveArgs { device, .. })
+            | Self::Retire { device } => vec![device],
+            Self::Quarantine(QuarantineCommand::List(args)) => args.select.device.iter_mut().collect(),
+            Self::Quarantine(QuarantineCommand::Requeue(args) | QuarantineCommand::Drop(args)) => {
+                args.select.device.iter_mut().collect()
+            }
+            Self::Rollout(RolloutCommand::Release(args)) => args.devices.iter_mut().collect(),
+            _ => Vec::new(),
+        }
+    }
+
+    /// The deployment argument of the command.
+    pub const fn deployment_mut(&mut self) -> Option<&mut DeploymentId> {
+        match self {
+            Self::Status(StatusArgs { deployment, .. })
+            | Self::Watch(WatchArgs { deployment, .. })
+            | Self::Changes(ChangesArgs { deployment, .. })
+            | Self::Groups(GroupsArgs { deployment, .. })
+            | Self::Devices(DevicesArgs { not_running: deployment, .. })
+            | Self::Remove(RemoveArgs { deployment, .. }) => deployment.as_mut(),
+            Self::Rollout(command) => command.deployment_mut(),
+            Self::Why(WhyArgs { deployment, .. }) | Self::Diff(DiffArgs { deployment, .. }) => {
+                Some(deployment)
+            }
+            _ => None,
         }
     }
 
@@ -292,9 +359,9 @@ look and change:
 pub struct WhyArgs {
     /// The deployment
     pub deployment: DeploymentId,
-    /// Its standing on one device instead, as SITE/DEVICE
+    /// Its standing on one device instead, as SITE/DEVICE, or its name alone where one site has it
     #[arg(long, conflicts_with_all = ["site", "after", "limit"])]
-    pub device: Option<DeviceKey>,
+    pub device: Option<DeviceArg>,
     /// Only devices of a site
     #[arg(long)]
     pub site: Option<SiteId>,
@@ -320,57 +387,11 @@ pub struct SiteArgs {
 /// A command about one device.
 #[derive(Debug, Args)]
 pub struct DeviceArgs {
-    /// The device, as SITE/DEVICE
-    pub device: DeviceKey,
+    /// The device, as SITE/DEVICE, or its name alone where one site has it
+    pub device: DeviceArg,
     /// When.
     #[command(flatten)]
     pub point: PointArgs,
-}
-
-/// `muster quarantine`
-#[derive(Debug, Subcommand)]
-pub enum QuarantineCommand {
-    /// The newest messages in quarantine
-    List {
-        /// Only those of a device, as SITE/DEVICE
-        #[arg(long)]
-        device: Option<DeviceKey>,
-        /// How many at most, from 1 to 100000
-        #[arg(long, default_value = "50", value_name = "N", value_parser = limit)]
-        limit: usize,
-        /// Also those that were let in or dropped
-        #[arg(long)]
-        all: bool,
-    },
-    /// One message, with its payload
-    Show {
-        /// Its number, as in the list
-        #[arg(value_name = "SEQ", value_parser = clap::value_parser!(u64).range(1..))]
-        ledger_seq: u64,
-    },
-    /// Have messages judged again, after what was in their way has been mended
-    Requeue(JudgeArgs),
-    /// Mark messages as of no use; they stay counted as quarantined
-    Drop(JudgeArgs),
-}
-
-/// `muster quarantine requeue` and `drop`
-#[derive(Debug, Args)]
-pub struct JudgeArgs {
-    /// Their numbers, as in the list
-    #[arg(value_name = "SEQ", required = true, value_parser = clap::value_parser!(u64).range(1..))]
-    pub ledger_seqs: Vec<u64>,
-    /// Why, for the record
-    #[arg(long)]
-    pub reason: Option<String>,
-}
-
-/// Longest list of messages in quarantine.
-const QUARANTINE_LIST_MAX: usize = 100_000;
-
-fn limit(text: &str) -> Result<usize, String> {
-    let number = text.parse().ok().filter(|number| (1..=QUARANTINE_LIST_MAX).contains(number));
-    number.ok_or_else(|| format!("must be a number from 1 to {QUARANTINE_LIST_MAX}"))
 }
 
 /// `muster apply`
@@ -379,17 +400,17 @@ pub struct ApplyArgs {
     /// Margo ApplicationDeployment documents (YAML); `-` is standard input
     #[arg(short, long, value_name = "FILE")]
     pub file: PathBuf,
-    /// The device, as SITE/DEVICE
+    /// The device, as SITE/DEVICE, or its name alone where one site has it
     #[arg(long)]
-    pub device: DeviceKey,
+    pub device: DeviceArg,
 }
 
 /// `muster remove`
 #[derive(Debug, Args)]
 pub struct RemoveArgs {
-    /// The device, as SITE/DEVICE
+    /// The device, as SITE/DEVICE, or its name alone where one site has it
     #[arg(long)]
-    pub device: DeviceKey,
+    pub device: DeviceArg,
     /// The deployment; everything that was applied to the device if left out
     pub deployment: Option<DeploymentId>,
 }
@@ -410,5 +431,15 @@ mod tests {
     #[test]
     fn the_command_line_is_sound() {
         Cli::command().debug_assert();
+    }
+
+    #[test]
+    fn rollout_commands_take_a_deployment_by_its_name_as_others_do() {
+        for line in ["show web", "preview web", "next web", "release web --all"] {
+            let words = ["muster", "rollout"].into_iter().chain(line.split(' '));
+            let mut cli = Cli::try_parse_from(words).unwrap();
+            let deployment = cli.command.deployment_mut().map(|id| id.to_string());
+            assert_eq!(deployment.as_deref(), Some("web"), "{line}");
+        }
     }
 }

@@ -5,6 +5,7 @@ use std::path::Path;
 use muster_contract::decode::Document as _;
 use muster_contract::defined::ViewDefinition;
 use muster_contract::groups::{GroupQuery, RemoveViewRequest};
+use muster_contract::keys::check_keys;
 
 use crate::config::ViewCommand;
 use crate::error::CtlError;
@@ -44,6 +45,9 @@ pub async fn run(session: &mut Session<'_>, command: ViewCommand) -> Result<(), 
 /// The definition in a file. The same rules hold at the rollup; here they come with the name of the file.
 fn definition(path: &Path, text: &str) -> Result<ViewDefinition, CtlError> {
     let refused = |reason: String| CtlError::Definition { path: path.to_owned(), reason };
+    if let Ok(value) = serde_norway::from_str(text) {
+        check_keys::<ViewDefinition>(&value).map_err(|unknown| refused(unknown.to_string()))?;
+    }
     let yaml = serde_norway::Deserializer::from_str(text);
     let definition: ViewDefinition = serde_path_to_error::deserialize(yaml).map_err(|error| {
         let place = error.path().to_string();
@@ -79,7 +83,8 @@ mod tests {
         for (rest, words) in [
             ("groupBy: ring\n", "groupBy: 'ring' is nothing to group by"),
             ("groupBy: component\n", "groupBy: component needs count: components"),
-            ("selekt: {}\n", "unknown field `selekt`"),
+            ("selekt: {}\n", "selekt: unknown key; did you mean select?"),
+            ("select: {stes: [a]}\n", "select.stes: unknown key; did you mean sites?"),
             ("select: {sites: []}\n", "select.sites: names nothing"),
             ("select: {standings: [broken]}\n", "unknown variant `broken`"),
             ("select: {labels: {Region: [a]}}\n", "'Region' is not a valid label"),

@@ -11,24 +11,22 @@ use crate::error::CtlError;
 use crate::history;
 use crate::render;
 use crate::session::Session;
-use muster_domain::near::near;
+use muster_contract::near::near;
 
 /// The devices, or those of a site, or those that are heard in a certain way.
 ///
 /// # Errors
 /// When nobody answers, or there is no such site.
 pub async fn list(session: &mut Session<'_>, mut args: DevicesArgs) -> Result<(), CtlError> {
-    let moment = history::pinned(session, &mut args.point, args.site.as_ref()).await?;
-    let (freshness, point, site) = (args.freshness(), args.point.into(), args.site);
-    let query = Query { site: site.clone(), freshness: freshness.clone(), point, ..Query::default() };
-    let frame = session.frame();
-    match (session.hub.pages("devices", "devices", query).await, site) {
-        (Ok(answer), _) => {
-            session.show(&answer, |answer, _| render::device::list(answer, &freshness, frame))?;
+    let only = args.query().site.only().cloned();
+    let moment = history::pinned(session, &mut args.point, only.as_ref()).await?;
+    let (query, frame) = (args.query(), session.frame());
+    match session.hub.pages("devices", "devices", query.clone()).await {
+        Ok(answer) => {
+            session.show(&answer, |answer, _| render::device::list(answer, &query, frame))?;
             history::told(session, moment.as_ref())
         }
-        (Err(error), Some(site)) => Err(with_near_sites(session, error, &site).await),
-        (Err(error), None) => Err(error.into()),
+        Err(error) => Err(with_near_names(session, error, &query).await),
     }
 }
 
@@ -37,10 +35,11 @@ pub async fn list(session: &mut Session<'_>, mut args: DevicesArgs) -> Result<()
 /// # Errors
 /// When nobody answers, or there is no such device.
 pub async fn one(session: &mut Session<'_>, args: DeviceArgs) -> Result<(), CtlError> {
-    let DeviceArgs { device: key, mut point } = args;
+    let DeviceArgs { device, mut point } = args;
+    let key = device.resolved()?;
     let moment = history::pinned(session, &mut point, Some(&key.site)).await?;
     let query = Query {
-        site: Some(key.site.clone()),
+        site: key.site.clone().into(),
         device: Some(key.device.clone()),
         output: Output::Detail,
         point: point.into(),
@@ -56,6 +55,18 @@ pub async fn one(session: &mut Session<'_>, args: DeviceArgs) -> Result<(), CtlE
     }
 }
 
+/// An unknown site of a list comes with names that are near; any other error as it is.
+pub async fn with_near_names(session: &Session<'_>, error: AskError, query: &Query) -> CtlError {
+    let unknown = error.not_found().and_then(|message| {
+        let mut sites = query.site.iter();
+        sites.find(|site| message.contains(&format!("site '{site}'"))).or(query.site.only())
+    });
+    match unknown {
+        Some(site) => with_near_sites(session, error, site).await,
+        None => error.into(),
+    }
+}
+
 /// An unknown site comes with names that are near; any other error as it is.
 pub async fn with_near_sites(session: &Session<'_>, error: AskError, site: &SiteId) -> CtlError {
     let Some(message) = error.not_found() else { return error.into() };
@@ -68,7 +79,7 @@ pub async fn with_near_sites(session: &Session<'_>, error: AskError, site: &Site
 /// # Errors
 /// When it was never heard of.
 pub async fn expect_known(session: &Session<'_>, key: &DeviceKey) -> Result<(), CtlError> {
-    let query = Query { site: Some(key.site.clone()), device: Some(key.device.clone()), ..Query::default() };
+    let query = Query { site: key.site.clone().into(), device: Some(key.device.clone()), ..Query::default() };
     match session.hub.query("device", &query).await {
         Err(error) if error.not_found().is_some() => {
             let CtlError::Unknown { near, .. } = with_near_devices(session, error, key).await else {
@@ -94,8 +105,8 @@ fn unknown(message: String, wanted: &str, known: &BTreeSet<String>) -> CtlError 
     CtlError::Unknown { message, near: near.into_iter().map(str::to_owned).collect() }
 }
 
-/// Every device; none where nobody tells, because a hint is not worth a second error.
-async fn known(session: &Session<'_>) -> Vec<DeviceLine> {
+/// Every device; none if the hub does not answer, because a hint is not worth a second error.
+pub async fn known(session: &Session<'_>) -> Vec<DeviceLine> {
     let answer = session.hub.pages("devices", "devices", Query::default()).await;
     let answer = answer.and_then(|answer| understood::<DevicesAnswer>(&answer));
     answer.map_or_else(|_| Vec::new(), |answer| answer.devices)

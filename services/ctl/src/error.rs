@@ -5,6 +5,7 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use muster_bus::ReadError;
+use muster_contract::near::did_you_mean;
 use muster_contract::query::{ErrorCode, HeldBack, RefusedCommit};
 use muster_contract::{CommitName, Refusal, SubscriptionName};
 use muster_service::error::chain;
@@ -22,6 +23,8 @@ pub const YES: u8 = 0;
 pub const NO: u8 = 1;
 /// Wrong usage, or nobody answers.
 pub const USAGE: u8 = 2;
+/// The time of a watch ended before the verdict that it waits for.
+pub const TIMEOUT: u8 = 3;
 
 /// Why a command has no answer.
 #[derive(Debug, thiserror::Error)]
@@ -39,12 +42,20 @@ pub enum CtlError {
     #[error(transparent)]
     Unverified(AskError),
     /// A name that nobody knows.
-    #[error("{message}{}", hint(.near))]
+    #[error("{message}{}", did_you_mean(.near))]
     Unknown {
         /// What the service says.
         message: String,
         /// Names that are near.
         near: Vec<String>,
+    },
+    /// A name of several deployments or devices.
+    #[error("{what} is the name of several: say which of {}", .candidates.join(", "))]
+    Ambiguous {
+        /// The kind and the name, such as `device 'press-1'`.
+        what: String,
+        /// Everything with that name.
+        candidates: Vec<String>,
     },
     /// The server refused something meanwhile, which is why the rest did not go well.
     #[error("NATS refuses: {refusal}")]
@@ -89,11 +100,11 @@ pub enum CtlError {
         #[source]
         source: Refusal,
     },
-    /// There is no such message in quarantine.
-    #[error("ledger {0} is no message in quarantine; `muster quarantine list` names those that are")]
+    /// There is no such report in quarantine.
+    #[error("QUARANTINE holds no report {0}; `muster quarantine list` names those that it holds")]
     NotQuarantined(u64),
-    /// LEDGER holds something in quarantine that is no such fact.
-    #[error("ledger {ledger_seq} is no quarantine fact; is muster-ingest of another version?")]
+    /// LEDGER holds a verdict that is none.
+    #[error("ledger {ledger_seq} is no verdict on a rejected report; is muster-ingest of another version?")]
     Fact {
         /// Where.
         ledger_seq: u64,
@@ -140,6 +151,9 @@ pub enum CtlError {
     /// A name that is none.
     #[error("{0}")]
     Name(String),
+    /// The time of a watch is over.
+    #[error("{0}")]
+    TimeOver(String),
     /// Settings that do not go together.
     #[error("{0}")]
     Usage(String),
@@ -196,8 +210,13 @@ impl CtlError {
     pub fn code(&self) -> u8 {
         match self {
             error if error.is_reader_gone() => YES,
-            Self::Unknown { .. } | Self::NotQuarantined(_) | Self::Definition { .. } | Self::Commit(_) => NO,
-            Self::Auth(error) if error.is_no() => NO,
+            Self::Unknown { .. }
+            | Self::Ambiguous { .. }
+            | Self::NotQuarantined(_)
+            | Self::Definition { .. }
+            | Self::Commit(_) => NO,
+            Self::TimeOver(_) => TIMEOUT,
+            Self::Auth(error) if error.is_refusal() => NO,
             Self::Ask(AskError::Refused(body)) => match body.code {
                 ErrorCode::NotFound | ErrorCode::BadRequest | ErrorCode::Conflict => NO,
                 ErrorCode::TooManyRequests | ErrorCode::NotReady | ErrorCode::Internal => USAGE,
@@ -223,13 +242,6 @@ pub fn settled(shown: Result<(), CtlError>) -> Result<(), CtlError> {
 
 fn instead(published: Option<&str>) -> String {
     published.map_or_else(String::new, |by| format!("; `--commit {by}` waits for what is published now"))
-}
-
-fn hint(near: &[String]) -> String {
-    match near {
-        [] => String::new(),
-        names => format!("; did you mean {}?", names.join(" or ")),
-    }
 }
 
 #[cfg(test)]

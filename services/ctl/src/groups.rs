@@ -2,8 +2,8 @@
 
 use muster_contract::groups::{GroupQuery, LabelsAnswer};
 use muster_contract::history::Point;
+use muster_contract::near::near;
 use muster_contract::{DeploymentId, LabelKey, LabelValue};
-use muster_domain::near::near;
 
 use crate::ask::{AskError, understood};
 use crate::config::GroupsArgs;

@@ -1,16 +1,17 @@
-//! `muster diff`, `muster verify`, and what points of the past are. What has to be rebuilt first is waited for.
+//! `muster diff`, `muster changes`, `muster verify`, and points of the past. Waits while the hub rebuilds a point.
 
 use std::time::Duration;
 
 use muster_contract::SiteId;
+use muster_contract::changes::{ChangesAnswer, ChangesQuery};
 use muster_contract::history::{DiffQuery, MomentAnswer, Point, VerifyAnswer};
-use muster_contract::query::{ErrorCode, Query};
+use muster_contract::query::{ErrorCode, PAGE_MAX, Query};
 use serde::Serialize;
 use serde_json::Value;
 use tokio::time::{Instant, sleep};
 
-use crate::ask::{AskError, understood};
-use crate::config::{DiffArgs, PointArgs};
+use crate::ask::{AskError, PAGES_MAX, understood};
+use crate::config::{ChangesArgs, DiffArgs, PointArgs};
 use crate::error::{CtlError, settled};
 use crate::render;
 use crate::session::Session;
@@ -49,7 +50,7 @@ async fn moment(
     point: PointArgs,
     site: Option<&SiteId>,
 ) -> Result<MomentAnswer, CtlError> {
-    let query = Query { site: site.cloned(), point: point.into(), ..Query::default() };
+    let query = Query { site: site.cloned().into(), point: point.into(), ..Query::default() };
     let answer = patiently(session, "moment", &query).await?;
     Ok(understood(&answer)?)
 }
@@ -80,6 +81,39 @@ pub async fn diff(session: &mut Session<'_>, args: DiffArgs) -> Result<(), CtlEr
         Ok(answer) => session.show(&answer, |answer, _| render::history::diff(answer, is_first, frame)),
         Err(error) => Err(with_near_deployments(session, error, &args.deployment).await),
     }
+}
+
+/// Every change between two points, from all pages.
+///
+/// # Errors
+/// When nobody answers, there is no such point, or the pages do not end.
+pub async fn changes(session: &mut Session<'_>, args: ChangesArgs) -> Result<(), CtlError> {
+    let mut query = ChangesQuery {
+        from: args.since,
+        to: args.until.unwrap_or_default(),
+        site: args.site.into_iter().collect(),
+        id: args.deployment,
+        limit: Some(PAGE_MAX),
+        skip: 0,
+    };
+    let mut whole: ChangesAnswer = understood(&patiently(session, "changes", &query).await?)?;
+    // Later pages must be of the same points, also if new facts arrive meanwhile.
+    let ChangesAnswer { from, to, .. } = whole;
+    (query.from, query.to) = (Point::at_seq(from.ledger_seq), Point::at_seq(to.ledger_seq));
+    for _ in 0..PAGES_MAX {
+        let Some(next) = whole.next.take() else {
+            let frame = session.frame();
+            return session.show_own(&whole, |whole, _| render::changes::list(whole, frame));
+        };
+        if next <= query.skip {
+            break;
+        }
+        query.skip = next;
+        let page: ChangesAnswer = understood(&patiently(session, "changes", &query).await?)?;
+        whole.changes.extend(page.changes);
+        whole.next = page.next;
+    }
+    Err(AskError::Endless { what: "changes" }.into())
 }
 
 /// Whether a rebuild says the same as what runs.

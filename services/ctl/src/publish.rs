@@ -1,11 +1,10 @@
-//! `muster apply`, `remove`, `retire` and `publisher status`: requests to the publisher, the only ones that change
-//! anything.
+//! `muster apply`, `remove`, `retire` and `publisher status`: requests to the publisher.
 
 use std::io::{self, Read as _};
 use std::path::Path;
 
 use muster_contract::limits::MESSAGE_BYTES_MAX;
-use muster_contract::query::{ApplyRequest, Query, RemoveRequest, RetireRequest};
+use muster_contract::query::{ApplyRequest, PublisherQuery, RemoveRequest, RetireRequest};
 use muster_contract::{DeploymentId, DeviceKey};
 
 use serde::Serialize;
@@ -17,24 +16,25 @@ use crate::error::CtlError;
 use crate::render;
 use crate::session::Session;
 
-/// The file name that stands for standard input.
+/// The file name of standard input.
 const STANDARD_INPUT: &str = "-";
 
-/// Has a device run what a file says.
+/// Requests the deployments of a file for a device.
 ///
 /// # Errors
-/// When the file cannot be read, nobody answers, or the publisher refuses it.
+/// The file cannot be read, no publisher answers, or it refuses the request.
 pub async fn apply(session: &mut Session<'_>, args: ApplyArgs) -> Result<(), CtlError> {
     let documents = read(&args.file)?;
-    let request = ApplyRequest { key: args.device.clone(), documents, file: Some(name(&args.file)) };
+    let (key, file) = (args.device.resolved()?, name(&args.file));
+    let request = ApplyRequest { key: key.clone(), documents, file: Some(file) };
     let answer = session.hub.publisher("apply", &request).await?;
-    session.show(&answer, |answer, _| render::publisher::changed(&args.device, answer))
+    session.show(&answer, |answer, _| render::publisher::changed(&key, answer))
 }
 
-/// Takes back what was applied.
+/// Removes requested deployments.
 ///
 /// # Errors
-/// When nobody answers, or the publisher refuses it.
+/// No publisher answers, or it refuses the request.
 pub async fn remove(
     session: &mut Session<'_>,
     key: DeviceKey,
@@ -45,7 +45,7 @@ pub async fn remove(
     session.show(&answer, |answer, _| render::publisher::changed(&key, answer))
 }
 
-/// Takes a device out of the fleet.
+/// Removes a device from the fleet.
 ///
 /// # Errors
 /// As [`remove`].
@@ -55,16 +55,16 @@ pub async fn retire(session: &mut Session<'_>, key: DeviceKey) -> Result<(), Ctl
     session.show(&answer, |answer, _| render::publisher::retired(&key, answer))
 }
 
-/// The publisher's sources.
+/// Shows the status of the publisher.
 ///
 /// # Errors
-/// When nobody answers.
+/// No publisher answers.
 pub async fn status(session: &mut Session<'_>) -> Result<(), CtlError> {
-    let answer = session.hub.publisher("status", &Query::default()).await?;
+    let answer = session.hub.publisher("status", &PublisherQuery::default()).await?;
     session.show(&answer, render::publisher::status)
 }
 
-/// Asks for a change to a device that is there; a device nobody knows comes with names that are near.
+/// Requests a change of a known device. The error for an unknown device suggests similar names.
 async fn ask<T: Serialize>(
     session: &Session<'_>,
     verb: &'static str,
@@ -77,15 +77,15 @@ async fn ask<T: Serialize>(
     }
 }
 
-/// The file as the publisher shall name it.
+/// The name of the file in the publisher's errors.
 fn name(path: &Path) -> String {
     if path == Path::new(STANDARD_INPUT) { "standard input".to_owned() } else { path.display().to_string() }
 }
 
-/// Reads a file that one message can carry; of one that is longer, or has no end, no more than that.
+/// Reads a file that fits into one message. It stops beyond that size, because a file may have no end.
 ///
 /// # Errors
-/// When it cannot be read, or is longer.
+/// It cannot be read, or it does not fit.
 pub(crate) fn read(path: &Path) -> Result<String, CtlError> {
     let limit = MESSAGE_BYTES_MAX as u64 + 1;
     let mut bytes = Vec::new();

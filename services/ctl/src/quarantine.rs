@@ -1,274 +1,297 @@
-//! `muster quarantine`: messages that could not be let in, read from the ledger itself, and what a person decides about
-//! them.
+//! `muster quarantine`: lists rejected reports (from ingest) and earlier verdicts (from LEDGER), shows one report, and has
+//! reports requeued or dropped.
 
-use std::collections::{BTreeMap, BTreeSet, VecDeque};
+use std::collections::{BTreeMap, VecDeque};
 
-use muster_bus::{Bus, Delivery, Start};
+use muster_bus::{Delivery, Start};
 use muster_contract::decode;
-use muster_contract::fact::QuarantineFact;
+use muster_contract::limits::PARTITIONS;
+use muster_contract::partition::partition_of;
 use muster_contract::quarantine::{
-    QuarantineAction, QuarantineAnswer, QuarantineRequest, QuarantineVerdict, Verdict,
+    HeldReport, QuarantineAction, QuarantineAnswer, QuarantineRequest, QuarantineVerdict, RefusedDevice,
+    RejectionCode, Verdict,
 };
 use muster_contract::subjects::{LedgerSubject, stream};
-use muster_contract::{DeviceKey, Refusal, RequestedBy, Timestamp};
+use muster_contract::{DeviceKey, Refusal};
 use serde::Serialize;
 use tokio::time::timeout;
 
 use crate::ask::{AskError, Hub, understood};
-use crate::config::JudgeArgs;
+use crate::config::{JudgeArgs, ListArgs, SelectArgs};
 use crate::devices;
 use crate::error::{CtlError, settled};
 use crate::render;
 use crate::session::Session;
 
-/// All of quarantine.
-const EVERYTHING: &str = "muster.quarantine.>";
-/// What became of it.
+/// The subjects of all verdicts.
 const VERDICTS: &str = "muster.verdict.>";
-/// Messages taken from the ledger at once.
+/// Messages taken from LEDGER at once.
 const BATCH: usize = 256;
 
-/// A message in quarantine, as LEDGER holds it.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
-#[serde(rename_all = "camelCase")]
-pub struct Held {
-    /// Its number in LEDGER.
-    pub ledger_seq: u64,
-    /// Who sent it; none where the sender's name is no identifier.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub device: Option<DeviceKey>,
-    /// What ingest says of it.
-    pub fact: QuarantineFact,
-    /// What became of it; none while it is in quarantine.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub verdict: Option<Verdict>,
-    /// Who asked for that; none where nobody proved who asked.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub requested_by: Option<RequestedBy>,
-}
-
-/// The newest messages in quarantine.
+/// Rejected reports.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub struct List {
-    /// The device they are of; of all if none.
+    /// The only device whose reports are listed; none if all are.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub device: Option<DeviceKey>,
+    /// How many QUARANTINE holds, of those selected.
+    pub held: u64,
+    /// The bytes of their payloads.
+    pub bytes: u64,
+    /// How many of each reason.
+    pub reasons: BTreeMap<RejectionCode, u64>,
     /// How many older ones are left out.
     pub before: u64,
-    /// How many are in quarantine.
-    pub open: u64,
-    /// How many were let in or dropped, of all.
-    pub settled: u64,
-    /// The newest, in the order of the ledger.
-    pub messages: VecDeque<Held>,
+    /// The newest, in the order of QUARANTINE.
+    pub reports: VecDeque<HeldReport>,
+    /// How many numbers QUARANTINE had no room for: devices keep the reports.
+    pub refused: u64,
+    /// Those numbers by device.
+    pub refused_devices: Vec<RefusedDevice>,
+    /// The number of earlier verdicts, on all reports or on the device's, as far back as LEDGER reaches.
+    pub settled: Settled,
+    /// The verdicts themselves, with `--settled`.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub verdicts: Vec<Record>,
 }
 
-/// What became of each message asked for.
+/// Earlier verdicts, counted.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub struct Settled {
+    /// They were accepted at last, or had come again.
+    pub let_in: u64,
+    /// A person dropped them.
+    pub dropped: u64,
+    /// QUARANTINE held them as long as it may.
+    pub expired: u64,
+}
+
+/// A verdict as LEDGER records it.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub struct Record {
+    /// Its sequence in LEDGER.
+    pub ledger_seq: u64,
+    /// Whose report it was.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub device: Option<DeviceKey>,
+    /// What was decided.
+    #[serde(flatten)]
+    pub verdict: QuarantineVerdict,
+}
+
+/// The answer for each report or device of a request.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize)]
 pub struct Judgements {
     /// In the order of asking.
     pub messages: Vec<QuarantineAnswer>,
 }
 
-/// Lists the newest messages, of one device or of all; with `all` also those that are settled.
+/// Lists the reports in QUARANTINE and the numbers of reports that devices keep because it had no room.
 ///
 /// # Errors
-/// When the ledger cannot be read, or nobody has ever heard of the device.
-pub async fn list(
-    session: &mut Session<'_>,
-    device: Option<DeviceKey>,
-    limit: usize,
-    all: bool,
-) -> Result<(), CtlError> {
-    let (held, verdicts) = match &device {
-        Some(key) => (
-            LedgerSubject::Quarantine(Some(key.clone())).to_string(),
-            LedgerSubject::Verdict(Some(key.clone())).to_string(),
-        ),
-        None => (EVERYTHING.to_owned(), VERDICTS.to_owned()),
-    };
-    let verdicts = self::verdicts(&session.hub, &verdicts, Start::First).await?;
-    let mut list = List { device, ..List::default() };
-    let mut known = BTreeSet::new();
-    // Messages may be large and many: no more of them are held than are shown.
-    read(&session.hub, &held, Start::First, |delivery| {
-        let held = Held::of(delivery)?.judged_by(&verdicts);
-        // What still casts a doubt is said again before it ages out: the newest copy stands for all.
-        match known.insert(held.identity()) {
-            true => list.take(held, limit, all),
-            false => list.replace(held),
-        }
-        Ok(())
-    })
-    .await?;
-    if let Some(key) = list.device.as_ref().filter(|_| list.open + list.settled == 0) {
+/// When nobody answers, or nobody has ever heard of the device.
+pub async fn list(session: &mut Session<'_>, args: ListArgs) -> Result<(), CtlError> {
+    let ListArgs { select, limit, settled } = args;
+    let mut list = List { device: select.device_key().cloned(), ..List::default() };
+    each_held(&session.hub, &select, |held| list.insert(held, limit)).await?;
+    list.refused_devices = refused_devices(&session.hub, select.device_key()).await?;
+    let refused = list.refused_devices.iter().flat_map(|device| &device.refused);
+    list.refused = refused.map(|numbers| numbers.ranges.count()).sum();
+    let records = verdicts(&session.hub, select.device_key()).await?;
+    list.settled = Settled::of(&records);
+    list.verdicts = if settled { records } else { Vec::new() };
+    if let Some(key) = list.device.as_ref().filter(|_| list.is_empty()) {
         devices::expect_known(session, key).await?;
     }
     let frame = session.frame();
     session.show_own(&list, |list, _| render::quarantine::list(list, frame))
 }
 
-/// Shows one message.
+/// Shows one report with its payload.
 ///
 /// # Errors
-/// When the ledger cannot be read, or holds something else at that number.
-pub async fn show(session: &mut Session<'_>, ledger_seq: u64) -> Result<(), CtlError> {
-    let held = find(session.hub.bus(), ledger_seq).await?;
-    let subject = LedgerSubject::Verdict(held.device.clone()).to_string();
-    let verdicts = verdicts(&session.hub, &subject, Start::After(ledger_seq)).await?;
-    session.show_own(&held.judged_by(&verdicts), render::quarantine::one)
+/// When nobody answers, or QUARANTINE holds no such report.
+pub async fn show(session: &mut Session<'_>, quarantine_seq: u64) -> Result<(), CtlError> {
+    let held = find(&session.hub, quarantine_seq).await?;
+    session.show_own(&held, render::quarantine::one)
 }
 
-/// Has ingest judge messages again, or drop them; true where none of them stays.
+/// Has ingest judge reports again, or drop them; true where none of them stays. A requeue also asks devices for the reports that
+/// they keep.
 ///
 /// # Errors
-/// When one of them is no message in quarantine, and then nothing is judged; or nobody answers: what was judged before
-/// is shown.
+/// When one of them is not in QUARANTINE, and then nothing is judged; or nobody answers: what was judged before is shown.
 pub async fn judge(
     session: &mut Session<'_>,
     action: QuarantineAction,
     args: JudgeArgs,
 ) -> Result<bool, CtlError> {
-    let mut asked = Vec::with_capacity(args.ledger_seqs.len());
-    for ledger_seq in args.ledger_seqs {
-        // A message may be large: what is kept of it is whose it is.
-        let device = find(session.hub.bus(), ledger_seq).await?.device;
-        asked.push((device, QuarantineRequest { action, ledger_seq, reason: args.reason.clone() }));
-    }
+    let requests = requests(&session.hub, action, args).await?;
     let mut judgements = Judgements::default();
-    let failure = judge_all(&session.hub, &asked, &mut judgements).await.err();
-    let shown = match judgements.messages.is_empty() {
+    let failure = judge_all(&session.hub, &requests, &mut judgements).await.err();
+    let shown = match judgements.messages.is_empty() && failure.is_some() {
         true => Ok(()),
         false => session.show_own(&judgements, |judgements, _| render::quarantine::judgements(judgements)),
     };
     match failure {
         // Why it went no further matters more than that it could not be shown how far.
         Some(error) => Err(error.into()),
-        None => settled(shown).map(|()| judgements.messages.iter().all(|message| message.verdict.is_some())),
+        None => settled(shown).map(|()| judgements.messages.iter().all(|message| message.refused.is_none())),
     }
+}
+
+/// A request, and the device whose partition it goes to.
+type Directed = (Option<DeviceKey>, QuarantineRequest);
+
+async fn requests(hub: &Hub, action: QuarantineAction, args: JudgeArgs) -> Result<Vec<Directed>, CtlError> {
+    let JudgeArgs { quarantine_seqs, all: _, select, reason } = args;
+    let mut requests = Vec::new();
+    let judge = |quarantine_seq| QuarantineRequest {
+        reason: reason.clone(),
+        ..QuarantineRequest::of(action, quarantine_seq)
+    };
+    for quarantine_seq in &quarantine_seqs {
+        requests.push((find(hub, *quarantine_seq).await?.device, judge(*quarantine_seq)));
+    }
+    if !quarantine_seqs.is_empty() {
+        return Ok(requests);
+    }
+    each_held(hub, &select, |held| requests.push((held.device, judge(held.quarantine_seq)))).await?;
+    if action == QuarantineAction::Requeue && select.is_of_whole_devices() {
+        for RefusedDevice { device, .. } in refused_devices(hub, select.device_key()).await? {
+            let ask = QuarantineRequest {
+                action,
+                quarantine_seq: None,
+                device: Some(device.clone()),
+                reason: reason.clone(),
+            };
+            requests.push((Some(device), ask));
+        }
+    }
+    Ok(requests)
 }
 
 /// Has each judged in turn. What was gathered stays where a later one fails.
-async fn judge_all(
-    hub: &Hub,
-    asked: &[(Option<DeviceKey>, QuarantineRequest)],
-    judgements: &mut Judgements,
-) -> Result<(), AskError> {
-    for (device, request) in asked {
-        let answer = hub.quarantine(device.as_ref(), request).await?;
-        judgements.messages.push(understood(&answer)?);
+async fn judge_all(hub: &Hub, requests: &[Directed], judgements: &mut Judgements) -> Result<(), AskError> {
+    for (device, request) in requests {
+        let partition = device.as_ref().map_or(0, partition_of);
+        judgements.messages.push(understood(&hub.quarantine(partition, request).await?)?);
     }
     Ok(())
 }
 
-async fn find(bus: &Bus, ledger_seq: u64) -> Result<Held, CtlError> {
-    let found = bus.at(stream::LEDGER, ledger_seq).await?;
-    let subject = found.as_ref().and_then(|delivery| LedgerSubject::parse(&delivery.subject));
-    match (found, subject) {
-        (Some(delivery), Some(LedgerSubject::Quarantine(_))) => {
-            Held::of(&delivery).map_err(|source| CtlError::Fact { ledger_seq, source })
+async fn find(hub: &Hub, quarantine_seq: u64) -> Result<HeldReport, CtlError> {
+    let request = QuarantineRequest::of(QuarantineAction::Show, quarantine_seq);
+    let answer: QuarantineAnswer = match hub.quarantine(0, &request).await {
+        Ok(answer) => understood(&answer)?,
+        Err(error) if error.not_found().is_some() => return Err(CtlError::NotQuarantined(quarantine_seq)),
+        Err(error) => return Err(error.into()),
+    };
+    answer.reports.into_iter().next().ok_or(CtlError::NotQuarantined(quarantine_seq))
+}
+
+/// Hands every selected report that QUARANTINE holds to `take`, without its payload.
+async fn each_held(hub: &Hub, select: &SelectArgs, mut take: impl FnMut(HeldReport)) -> Result<(), CtlError> {
+    let mut request = QuarantineRequest {
+        action: QuarantineAction::List,
+        quarantine_seq: None,
+        device: select.device_key().cloned(),
+        reason: None,
+    };
+    loop {
+        let page: QuarantineAnswer = understood(&hub.quarantine(0, &request).await?)?;
+        page.reports.into_iter().filter(|held| select.selects(held)).for_each(&mut take);
+        match page.next {
+            Some(next) if Some(next) > request.quarantine_seq => request.quarantine_seq = Some(next),
+            _ => return Ok(()),
         }
-        _ => Err(CtlError::NotQuarantined(ledger_seq)),
     }
 }
 
-/// What was decided: by the number in LEDGER of the copy that was asked about, and by what all its copies share.
-#[derive(Default)]
-struct Verdicts {
-    of: BTreeMap<u64, Decision>,
-    by_identity: BTreeMap<Identity, Decision>,
-}
-
-/// What became of a message, and who asked for it.
-type Decision = (Verdict, Option<RequestedBy>);
-/// Who sent a message, and when the bus took it in: the same for every copy of it.
-type Identity = (Option<DeviceKey>, Timestamp);
-
-impl Verdicts {
-    fn on(&self, held: &Held) -> Option<Decision> {
-        self.of.get(&held.ledger_seq).or_else(|| self.by_identity.get(&held.identity())).cloned()
+/// Devices that keep reports because QUARANTINE had no room: of one device, or of all partitions.
+async fn refused_devices(hub: &Hub, device: Option<&DeviceKey>) -> Result<Vec<RefusedDevice>, CtlError> {
+    let partitions = device.map_or(0..PARTITIONS, |key| partition_of(key)..partition_of(key) + 1);
+    let mut found = Vec::new();
+    for partition in partitions {
+        let mut after = None;
+        loop {
+            let request = QuarantineRequest {
+                action: QuarantineAction::Refused,
+                quarantine_seq: None,
+                device: after.clone(),
+                reason: None,
+            };
+            let page: QuarantineAnswer = understood(&hub.quarantine(partition, &request).await?)?;
+            found.extend(page.devices.into_iter().filter(|of| device.is_none_or(|key| *key == of.device)));
+            // A server that repeats a page must not hold the command for ever.
+            if page.next_device <= after {
+                break;
+            }
+            after = page.next_device;
+        }
     }
+    Ok(found)
 }
 
-async fn verdicts(hub: &Hub, filter: &str, start: Start) -> Result<Verdicts, CtlError> {
-    let mut verdicts = Verdicts::default();
-    read(hub, filter, start, |delivery| {
-        let QuarantineVerdict { of, verdict, received_at, requested_by, .. } =
-            decode::parse(&delivery.payload)?;
-        let decision = (verdict, requested_by);
-        verdicts.of.insert(of, decision.clone());
-        let device = device(delivery);
-        verdicts.by_identity.extend(received_at.map(|at| ((device, at), decision)));
-        Ok(())
-    })
-    .await?;
-    Ok(verdicts)
-}
-
-/// Reads what the ledger holds now. A ledger that cannot be reached is no empty one, and one that falls silent is waited for
-/// as long as any answer.
-async fn read(
-    hub: &Hub,
-    filter: &str,
-    start: Start,
-    mut take: impl FnMut(&Delivery) -> Result<(), Refusal>,
-) -> Result<(), CtlError> {
-    let (mut replay, mut count) = (hub.bus().replay(stream::LEDGER, &[filter], start).await?, 0);
-    let silent = |count| CtlError::Silent { subjects: filter.to_owned(), read: count, waited: hub.timeout() };
+/// The verdicts in LEDGER. A ledger that cannot be reached is an error, not an empty one; so is one that sends nothing within the
+/// time for an answer.
+async fn verdicts(hub: &Hub, device: Option<&DeviceKey>) -> Result<Vec<Record>, CtlError> {
+    let filter = device
+        .map_or_else(|| VERDICTS.to_owned(), |key| LedgerSubject::Verdict(Some(key.clone())).to_string());
+    let mut replay = hub.bus().replay(stream::LEDGER, &[&filter], Start::First).await?;
+    let mut records = Vec::new();
+    let silent = |read| CtlError::Silent { subjects: filter.clone(), read, waited: hub.timeout() };
     while let Some(batch) =
-        timeout(hub.timeout(), replay.next_present(BATCH)).await.map_err(|_| silent(count))??
+        timeout(hub.timeout(), replay.next_present(BATCH)).await.map_err(|_| silent(records.len()))??
     {
-        count += batch.len();
         for delivery in batch {
             let ledger_seq = delivery.stream_seq;
-            take(&delivery).map_err(|source| CtlError::Fact { ledger_seq, source })?;
+            let record = Record::of(&delivery).map_err(|source| CtlError::Fact { ledger_seq, source })?;
+            records.push(record);
         }
     }
-    Ok(())
+    Ok(records)
 }
 
 impl List {
-    fn take(&mut self, held: Held, limit: usize, all: bool) {
-        self.open += u64::from(held.verdict.is_none());
-        self.settled += u64::from(held.verdict.is_some());
-        if held.verdict.is_some() && !all {
-            return;
-        }
-        self.messages.push_back(held);
-        if self.messages.len() > limit {
-            self.messages.pop_front();
+    fn insert(&mut self, held: HeldReport, limit: usize) {
+        self.held += 1;
+        self.bytes += held.bytes;
+        *self.reasons.entry(held.report.code).or_default() += 1;
+        self.reports.push_back(held);
+        if self.reports.len() > limit {
+            self.reports.pop_front();
             self.before += 1;
         }
     }
 
-    /// A newer copy of a message that was taken.
-    fn replace(&mut self, held: Held) {
-        let older = self.messages.iter().position(|message| message.identity() == held.identity());
-        if let Some(older) = older {
-            self.messages.remove(older);
-            self.messages.push_back(held);
+    /// True if nothing is held, refused or settled.
+    pub fn is_empty(&self) -> bool {
+        self.held == 0 && self.refused == 0 && self.settled == Settled::default()
+    }
+}
+
+impl Settled {
+    fn of(records: &[Record]) -> Self {
+        let mut settled = Self::default();
+        for record in records {
+            match record.verdict.verdict {
+                Verdict::LetIn | Verdict::AlreadyIn => settled.let_in += 1,
+                Verdict::Dropped => settled.dropped += 1,
+                Verdict::Expired => settled.expired += 1,
+            }
         }
+        settled
     }
 }
 
-impl Held {
+impl Record {
     fn of(delivery: &Delivery) -> Result<Self, Refusal> {
-        let fact = decode::parse(&delivery.payload)?;
-        let (ledger_seq, device) = (delivery.stream_seq, device(delivery));
-        Ok(Self { ledger_seq, device, fact, verdict: None, requested_by: None })
+        let verdict = decode::parse(&delivery.payload)?;
+        let device = LedgerSubject::parse(&delivery.subject).and_then(|subject| subject.device().cloned());
+        Ok(Self { ledger_seq: delivery.stream_seq, device, verdict })
     }
-
-    fn judged_by(self, verdicts: &Verdicts) -> Self {
-        let (verdict, requested_by) = verdicts.on(&self).unzip();
-        Self { verdict, requested_by: requested_by.flatten(), ..self }
-    }
-
-    fn identity(&self) -> Identity {
-        (self.device.clone(), self.fact.received_at)
-    }
-}
-
-fn device(delivery: &Delivery) -> Option<DeviceKey> {
-    LedgerSubject::parse(&delivery.subject).and_then(|subject| subject.device().cloned())
 }

@@ -6,6 +6,7 @@
 
 pub mod audit;
 pub mod auth;
+pub mod changes;
 pub mod cut;
 pub mod defined;
 pub mod deployment;
@@ -28,6 +29,7 @@ pub mod publisher;
 pub mod quarantine;
 pub mod resource_group;
 pub mod restore;
+pub mod rollout;
 pub mod silence;
 pub mod streams;
 pub mod table;

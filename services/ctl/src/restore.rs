@@ -1,7 +1,7 @@
-//! `muster restore`: what of the hub is missing, and what can be rebuilt from where. It looks and changes nothing.
+//! `muster restore`: reports missing data of the hub and how to rebuild it. It changes nothing.
 //!
-//! The rules are pure; `run` gathers what they need. What the credentials do not show is said to be not visible: on a
-//! secured hub people see LEDGER and the views alone, and learn of the rest from the services' own answers.
+//! The rules are pure; `run` gathers their input. A stream that the credentials do not show is reported as not visible: on a
+//! secured hub people see only LEDGER and the views, and the answers of the services stand for the other streams.
 
 use std::time::Duration;
 
@@ -11,7 +11,7 @@ use muster_bus::topology::VIEWS_STREAM;
 use muster_bus::{Bus, ReadError, StreamState};
 use muster_contract::Timestamp;
 use muster_contract::incident::HubIncident;
-use muster_contract::query::{PublisherStatus, Query};
+use muster_contract::query::{PublisherQuery, PublisherStatus, Query};
 use muster_contract::subjects::{ViewKey, stream};
 use muster_contract::view::FleetView;
 use muster_service::error::chain;
@@ -24,33 +24,33 @@ use crate::incidents;
 use crate::render;
 use crate::session::Session;
 
-/// How long a stream may take to be seen: a right that is missing looks like silence.
-const SEEN_WITHIN: Duration = Duration::from_secs(3);
+/// Timeout of a request: the server does not answer one without the right to it.
+const REQUEST_TIMEOUT: Duration = Duration::from_secs(3);
 
-/// Asks every ingest by the name of its service that records incidents, which it offers from its start to its end.
+/// Pings the incident service of every ingest, which it offers from its start to its end.
 const INGEST_PING: &str = "$SRV.PING.muster-incidents";
 
-/// The outcome.
+/// The answer of the command.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub struct RestoreReport {
-    /// Everything was checked, nothing is missing, and nothing was replaced within a day.
+    /// Whether everything was checked, nothing is missing, and nothing was replaced within a day.
     pub complete: bool,
     /// The streams.
     pub streams: Vec<StreamLine>,
-    /// Up to where the rollup has read LEDGER, if it answers.
+    /// The sequence in LEDGER up to which the rollup has read, if it answers.
     pub rollup_read_to: Option<u64>,
-    /// Up to where the fleet's view in the bucket has read, if there is one.
+    /// The sequence in LEDGER of the fleet's view in the bucket, if there is one.
     pub views_read_to: Option<u64>,
-    /// What the publisher says of itself, if it answers.
+    /// The status of the publisher, if it answers.
     pub publisher: Option<PublisherStatus>,
-    /// Whether ingest answers; nothing where these credentials may not ask it.
+    /// Whether ingest answers; `None` if these credentials may not ask it.
     pub ingest_answers: Option<bool>,
     /// Incidents of the hub within a day.
     pub incidents: Vec<HubIncident>,
-    /// What to do, in this order.
+    /// The steps of the operator, in this order.
     pub steps: Vec<Step>,
-    /// What was not checked, and why.
+    /// The omitted checks, each with its reason.
     pub unchecked: Vec<String>,
 }
 
@@ -60,52 +60,52 @@ pub struct RestoreReport {
 pub struct StreamLine {
     /// Its name.
     pub name: &'static str,
-    /// What can be seen of it.
+    /// Its state.
     #[serde(flatten)]
     pub seen: Seen,
-    /// From where it is rebuilt.
+    /// The sources from which it is rebuilt.
     pub rebuilt_from: &'static str,
-    /// By whom.
+    /// The service or devices that rebuild it.
     pub rebuilt_by: &'static str,
-    /// What nothing brings back.
+    /// The data that is lost.
     pub not_rebuilt: &'static str,
 }
 
-/// What can be seen of a stream.
+/// The visible state of a stream.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 #[serde(tag = "state", rename_all = "camelCase", rename_all_fields = "camelCase")]
 pub enum Seen {
-    /// It is there.
+    /// It exists.
     Present {
-        /// When it was created; of a mirror, when the mirror was.
+        /// The time at which it was created; for a mirror, that of the mirror.
         created_at: Timestamp,
-        /// Messages held.
+        /// Its messages.
         messages: u64,
-        /// Bytes held.
+        /// Its bytes.
         bytes: u64,
-        /// The first sequence held.
+        /// The first sequence.
         first_seq: u64,
-        /// The last sequence ever given.
+        /// The last sequence.
         last_seq: u64,
     },
-    /// There is no such stream.
+    /// It does not exist.
     Missing,
     /// These credentials do not show it, or the server does not answer.
     NotVisible,
 }
 
-/// Something to do.
+/// A step of the operator.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Step {
-    /// What is wrong, and what brings it back.
+    /// The problem and its remedy.
     pub what: String,
-    /// A command, where there is one.
+    /// The command, if there is one.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub command: Option<String>,
 }
 
-/// How each stream is rebuilt.
+/// The way in which a stream is rebuilt.
 struct Source {
     name: &'static str,
     from: &'static str,
@@ -113,8 +113,8 @@ struct Source {
     not: &'static str,
 }
 
-/// In the order in which they are restored: each can be rebuilt once those before it are there.
-const SOURCES: [Source; 6] = [
+/// The streams in the order of a restore: each can be rebuilt once those before it exist.
+const SOURCES: [Source; 7] = [
     Source {
         name: stream::DOWNLINK,
         from: "Git, LEDGER's copies, the publisher's memory",
@@ -140,6 +140,12 @@ const SOURCES: [Source; 6] = [
         not: "notices that nobody confirmed",
     },
     Source {
+        name: stream::QUARANTINE,
+        from: "nothing: back it up with the others",
+        by: "ingest, empty",
+        not: "rejected reports; their numbers stay counted, and devices keep them for 24 h",
+    },
+    Source {
         name: stream::UPLINK,
         from: "the devices' outboxes",
         by: "devices, what no receipt covers",
@@ -153,23 +159,23 @@ const SOURCES: [Source; 6] = [
     },
 ];
 
-/// What the services answer.
+/// The answers of the services; the fields are those of [`RestoreReport`].
 #[derive(Debug, Clone, PartialEq)]
 pub struct Answers {
-    /// See [`RestoreReport::rollup_read_to`].
+    /// The sequence in LEDGER up to which the rollup has read.
     pub rollup_read_to: Option<u64>,
-    /// See [`RestoreReport::views_read_to`].
+    /// The sequence in LEDGER of the fleet's view in the bucket.
     pub views_read_to: Option<u64>,
-    /// See [`RestoreReport::publisher`].
+    /// The status of the publisher.
     pub publisher: Option<PublisherStatus>,
-    /// See [`RestoreReport::ingest_answers`].
+    /// Whether ingest answers.
     pub ingest_answers: Option<bool>,
-    /// See [`RestoreReport::incidents`]; or why they are not known.
+    /// Incidents of the hub within a day, or why they are not known.
     pub incidents: Result<Vec<HubIncident>, String>,
 }
 
 impl RestoreReport {
-    /// The report of what was seen of each stream, in the order of [`streams`].
+    /// The report of the states of the streams, in the order of [`streams`].
     pub fn of(seen: impl IntoIterator<Item = Seen>, answers: Answers) -> Self {
         let streams = SOURCES.iter().zip(seen).map(|(source, seen)| StreamLine {
             name: source.name,
@@ -196,7 +202,7 @@ impl RestoreReport {
     }
 }
 
-/// The streams that are looked at.
+/// The checked streams.
 pub fn streams() -> impl Iterator<Item = &'static str> {
     SOURCES.iter().map(|source| source.name)
 }
@@ -227,7 +233,7 @@ fn steps(streams: &[StreamLine], answers: &Answers) -> Vec<Step> {
         let what = format!(
             "{name} is missing. Rebuilt from: {rebuilt_from}; by: {rebuilt_by}. Not rebuilt: {not_rebuilt}"
         );
-        add(what, Some(restart(name)));
+        add(what, Some(restart_command(name)));
     }
     let last_seq = streams.iter().find_map(|line| match line.seen {
         Seen::Present { last_seq, .. } if line.name == stream::LEDGER => Some(last_seq),
@@ -238,7 +244,7 @@ fn steps(streams: &[StreamLine], answers: &Answers) -> Vec<Step> {
     {
         let what = format!(
             "the views are of LEDGER {read_to}, and LEDGER ends at {last_seq}: it was set back or replaced. A rollup that runs \
-             writes them anew"
+             writes them again"
         );
         add(what, Some("systemctl restart muster-rollup"));
     }
@@ -279,8 +285,8 @@ fn steps(streams: &[StreamLine], answers: &Answers) -> Vec<Step> {
     steps
 }
 
-/// The service whose start makes a stream, for a service manager.
-fn restart(stream: &str) -> &'static str {
+/// The systemd command that starts the service which creates a stream.
+fn restart_command(stream: &str) -> &'static str {
     match stream {
         stream::DOWNLINK => "systemctl restart muster-publisher",
         VIEWS_STREAM | stream::NOTICES => "systemctl restart muster-rollup",
@@ -288,21 +294,21 @@ fn restart(stream: &str) -> &'static str {
     }
 }
 
-/// Looks at the hub; true where there is nothing to do.
+/// Checks the hub and shows the report; returns whether there is nothing to do.
 ///
 /// # Errors
-/// When the report cannot be shown.
+/// The report cannot be shown.
 pub async fn run(session: &mut Session<'_>) -> Result<bool, CtlError> {
     let bus = session.hub.bus();
-    let seen = join_all(streams().map(|name| look(bus, name))).await;
+    let seen = join_all(streams().map(|name| visible_state(bus, name))).await;
     let answers = answers(session).await;
     let report = RestoreReport::of(seen, answers);
     session.show_own(&report, render::restore::report)?;
     Ok(report.steps.is_empty())
 }
 
-async fn look(bus: &Bus, name: &str) -> Seen {
-    match timeout(SEEN_WITHIN, bus.stream_state(name)).await {
+async fn visible_state(bus: &Bus, name: &str) -> Seen {
+    match timeout(REQUEST_TIMEOUT, bus.stream_state(name)).await {
         Ok(Ok(StreamState { created_at, messages, bytes, first_seq, last_seq, .. })) => {
             Seen::Present { created_at, messages, bytes, first_seq, last_seq }
         }
@@ -311,7 +317,7 @@ async fn look(bus: &Bus, name: &str) -> Seen {
     }
 }
 
-/// Whoever does not answer says nothing; the report says that.
+/// The answers of all services; one that does not answer is `None`.
 async fn answers(session: &Session<'_>) -> Answers {
     let hub = &session.hub;
     let read_to = |view: FleetView| view.tally.as_of.ledger_seq;
@@ -320,16 +326,16 @@ async fn answers(session: &Session<'_>) -> Answers {
     let entry = hub.bus().view_get(&ViewKey::Fleet.to_string()).await.ok().flatten();
     let value = entry.and_then(|entry| entry.value);
     let views_read_to = value.and_then(|value| serde_json::from_slice(&value).ok()).map(read_to);
-    let publisher = hub.publisher("status", &Query::default()).await;
+    let publisher = hub.publisher("status", &PublisherQuery::default()).await;
     let publisher = publisher.and_then(|answer| understood(&answer)).ok();
     let incidents = incidents::of_hub(session).await.map_err(|error| chain(&error));
     let ingest_answers = does_ingest_answer(hub.bus()).await;
     Answers { rollup_read_to, views_read_to, publisher, ingest_answers, incidents }
 }
 
-/// Whether an ingest answers; nothing where the server does not let these credentials ask.
+/// Whether an ingest answers; `None` if the server refuses the request of these credentials.
 async fn does_ingest_answer(bus: &Bus) -> Option<bool> {
-    let answer = bus.request(INGEST_PING, Bytes::new(), SEEN_WITHIN).await;
+    let answer = bus.request(INGEST_PING, Bytes::new(), REQUEST_TIMEOUT).await;
     let is_refused = answer.is_err() && bus.refusal().is_some_and(|words| words.contains(INGEST_PING));
     (!is_refused).then_some(answer.is_ok())
 }

@@ -9,6 +9,7 @@ mod shall_run;
 use muster_contract::history::Point;
 use muster_contract::query::{DeploymentsAnswer, Query};
 use muster_contract::silence::SilentSites;
+use muster_contract::view::Verdict;
 use muster_contract::{DeploymentId, SiteId};
 
 use crate::ask::{AskError, understood};
@@ -19,8 +20,23 @@ use crate::groups;
 use crate::history;
 use crate::render;
 use crate::session::Session;
-use muster_domain::near::near;
+use muster_contract::near::near;
 use muster_service::error::chain;
+use serde::Deserialize as _;
+use serde_json::Value;
+
+/// Verdicts by urgency, the most urgent first. An unknown verdict of a newer service comes before them all.
+const WORST_FIRST: [Verdict; 9] = [
+    Verdict::Failing,
+    Verdict::Overdue,
+    Verdict::Incomplete,
+    Verdict::Waiting,
+    Verdict::Progressing,
+    Verdict::Removing,
+    Verdict::ConvergedStale,
+    Verdict::Converged,
+    Verdict::Empty,
+];
 
 /// One deployment, or all of them.
 ///
@@ -50,10 +66,9 @@ async fn shown(session: &mut Session<'_>, args: StatusArgs, export: Option<Expor
     if export.is_some() || !args.is_of_views() {
         return filtered::run(session, &args, export).await;
     }
-    let StatusArgs { deployment, site, output, point, .. } = args;
-    match deployment {
-        Some(id) => one(session, id, output.unwrap_or(Depth::Summary), point.into()).await,
-        None => list(session, site.into_iter().next(), point.into()).await,
+    match &args.deployment {
+        Some(id) => one(session, id.clone(), args.output.unwrap_or(Depth::Summary), args.point.into()).await,
+        None => list(session, args.list_query()).await,
     }
 }
 
@@ -87,17 +102,24 @@ async fn one(
     })
 }
 
-async fn list(session: &mut Session<'_>, site: Option<SiteId>, point: Point) -> Result<(), CtlError> {
-    let query = Query { site: site.clone(), point, ..Query::default() };
+async fn list(session: &mut Session<'_>, query: Query) -> Result<(), CtlError> {
     let frame = session.frame();
-    match (session.hub.pages("deployments", "deployments", query).await, site) {
-        (Ok(answer), None) => session.show(&answer, |answer, _| render::deployment::list(answer, frame)),
-        (Ok(answer), Some(site)) => {
-            session.show(&answer, |answer, _| render::deployment::list_of(&site, answer, frame))
+    match session.hub.pages("deployments", "deployments", query.clone()).await {
+        Ok(mut answer) => {
+            sort_worst_first(&mut answer);
+            session.show(&answer, |answer, _| render::deployment::list(answer, &query, frame))
         }
-        (Err(error), Some(site)) => Err(devices::with_near_sites(session, error, &site).await),
-        (Err(error), None) => Err(error.into()),
+        Err(error) => Err(devices::with_near_names(session, error, &query).await),
     }
+}
+
+/// Puts the deployments in the order of [`WORST_FIRST`], those with the same verdict by id.
+fn sort_worst_first(answer: &mut Value) {
+    let rank = |view: &Value| {
+        let verdict = Verdict::deserialize(&view["verdict"]).ok();
+        WORST_FIRST.iter().position(|worse| Some(*worse) == verdict)
+    };
+    answer["deployments"].as_array_mut().into_iter().for_each(|views| views.sort_by_key(rank));
 }
 
 /// One site as a whole.
@@ -106,7 +128,7 @@ async fn list(session: &mut Session<'_>, site: Option<SiteId>, point: Point) -> 
 /// When nobody answers, or there is no such site.
 pub async fn site(session: &mut Session<'_>, site: SiteId, mut point: PointArgs) -> Result<(), CtlError> {
     let moment = history::pinned(session, &mut point, Some(&site)).await?;
-    let query = Query { site: Some(site.clone()), point: point.into(), ..Query::default() };
+    let query = Query { site: site.clone().into(), point: point.into(), ..Query::default() };
     match session.hub.query("site", &query).await {
         Ok(answer) => {
             let silent = silence(session, query).await;

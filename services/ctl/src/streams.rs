@@ -1,4 +1,4 @@
-//! `muster streams`: whether the streams have the shape of this release, and bringing those of an older one to it.
+//! `muster streams`: compares the streams with the configuration of this release, and upgrades those of an older one.
 
 use muster_bus::StreamShape;
 use serde::Serialize;
@@ -8,23 +8,23 @@ use crate::error::CtlError;
 use crate::render;
 use crate::session::Session;
 
-/// What was found, and what was done.
+/// The streams, and whether they were upgraded.
 #[derive(Debug, Serialize)]
 pub struct StreamsAnswer {
     /// Whether streams that differed were changed.
     pub upgraded: bool,
-    /// Every stream, as it was found.
+    /// Every stream before an upgrade.
     pub streams: Vec<FoundStream>,
 }
 
-/// A stream as it was found.
+/// A stream before an upgrade.
 #[derive(Debug, Serialize)]
 pub struct FoundStream {
     /// Its name.
     pub name: String,
-    /// Whether there is such a stream.
+    /// Whether it exists.
     pub exists: bool,
-    /// Where it differed from this release.
+    /// Its differences from this release.
     pub differences: Vec<FoundDifference>,
 }
 
@@ -40,7 +40,7 @@ pub struct FoundDifference {
 }
 
 impl StreamsAnswer {
-    /// Whether every stream that exists has the shape of this release now.
+    /// Whether every existing stream now has the configuration of this release.
     fn is_current(&self) -> bool {
         self.upgraded || self.streams.iter().all(|stream| stream.differences.is_empty())
     }
@@ -57,7 +57,7 @@ impl From<StreamShape> for FoundStream {
     }
 }
 
-/// Shows the streams, or upgrades them; true if they have the shape of this release now.
+/// Shows the streams, or upgrades them; returns whether they now have the configuration of this release.
 ///
 /// # Errors
 /// The server does not answer, or refuses a change.

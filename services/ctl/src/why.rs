@@ -4,11 +4,12 @@ use muster_contract::query::Query;
 use serde_json::Value;
 
 use crate::ask::{AskError, PAGES_MAX};
-use crate::config::WhyArgs;
+use crate::config::{DeviceArg, WhyArgs};
 use crate::devices::{with_near_devices, with_near_sites};
 use crate::error::CtlError;
 use crate::history;
 use crate::render;
+use crate::rollout::held_changes;
 use crate::session::Session;
 use crate::status::{known_deployments, with_near_deployments};
 
@@ -24,10 +25,27 @@ pub async fn run(session: &mut Session<'_>, mut args: WhyArgs) -> Result<(), Ctl
     match asked(session, &args).await {
         Ok(answer) => {
             session.show(&answer, |answer, _| render::why::answer(answer, is_first, frame))?;
+            if moment.is_none() {
+                let held = held_words(session, &args).await;
+                session.add(&held)?;
+            }
             history::told(session, moment.as_ref())
         }
+        Err(error) if error.not_found().is_some() => match held_words(session, &args).await {
+            held if held.is_empty() => Err(with_near_names(session, error, &args).await),
+            // It was never released to any device, so only the publisher knows of it.
+            held => session.add(&held),
+        },
         Err(error) => Err(with_near_names(session, error, &args).await),
     }
+}
+
+/// The changes of the deployment that wait for a release, one a line. Empty if no publisher answers: the verdict follows from
+/// LEDGER without it.
+async fn held_words(session: &Session<'_>, args: &WhyArgs) -> String {
+    let Ok(changes) = held_changes(&session.hub).await else { return String::new() };
+    let of_deployment = changes.held.iter().filter(|change| change.deployment == args.deployment);
+    of_deployment.map(|change| render::rollout::held(change, session.clock.now())).collect()
 }
 
 /// The first standings: one answer looks at so many devices, and where none of those speaks for the verdict, at the next.
@@ -47,11 +65,11 @@ async fn asked(session: &Session<'_>, args: &WhyArgs) -> Result<Value, AskError>
 }
 
 fn question(args: &WhyArgs) -> Query {
-    let device = args.device.clone();
+    let device = args.device.as_ref().and_then(DeviceArg::key);
     Query {
         id: Some(args.deployment.clone()),
-        site: device.as_ref().map(|key| key.site.clone()).or_else(|| args.site.clone()),
-        device: device.map(|key| key.device),
+        site: device.map(|key| key.site.clone()).or_else(|| args.site.clone()).into(),
+        device: device.map(|key| key.device.clone()),
         limit: Some(args.limit.into()),
         after: args.after.clone(),
         point: args.point.into(),
@@ -65,7 +83,7 @@ async fn with_near_names(session: &Session<'_>, error: AskError, args: &WhyArgs)
         return error.into();
     }
     let is_known = known_deployments(session).await.iter().any(|id| id == args.deployment.as_str());
-    match (is_known, &args.device, &args.site) {
+    match (is_known, args.device.as_ref().and_then(DeviceArg::key), &args.site) {
         (true, Some(key), _) => with_near_devices(session, error, key).await,
         (true, None, Some(site)) => with_near_sites(session, error, site).await,
         _ => with_near_deployments(session, error, &args.deployment).await,

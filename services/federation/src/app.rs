@@ -1,5 +1,5 @@
-//! Wiring, and the order of the drain: first nothing more is taken from hubs, then the views say what was taken last, and
-//! questions are answered to the end.
+//! Wires the federation and orders its shutdown: it stops reading hubs, writes the last views, then answers the
+//! remaining questions.
 
 use std::collections::BTreeMap;
 use std::process::ExitCode;
@@ -15,94 +15,103 @@ use muster_domain::fold::Merge;
 use muster_service::clock::SystemClock;
 use muster_service::exit;
 use muster_service::health::{Health, Latch};
-use muster_service::life::{Life, Stage};
+use muster_service::supervisor::{Stage, Supervisor};
 use tokio::time::{Instant, sleep_until};
 use tokio_util::sync::CancellationToken;
 
 use crate::config::{Cli, Config, NAME};
-use crate::desk::Desk;
 use crate::error::StartError;
+use crate::handler::QueryHandler;
 use crate::hub::{Hub, Line};
 use crate::merged::Merged;
 use crate::metrics::Metrics;
 use crate::write::Writer;
 
-/// Where `/ready` says which hubs are heard.
+/// The part of `/ready` that names the hubs that are heard.
 const PART: &str = "hubs";
 
 /// A federation that runs.
 #[derive(Debug)]
 pub struct Handle {
-    /// What it knows.
+    /// The merged state of all hubs.
     pub merged: Arc<Merged>,
-    /// What it counts.
+    /// The federation's metrics.
     pub metrics: Metrics,
 }
 
 /// Runs the federation until it is asked to stop.
 pub fn main() -> ExitCode {
     match muster_service::config::parse::<Cli>().check() {
-        Ok(config) => {
-            muster_service::run(
-                NAME,
-                &config.common.clone(),
-                |life| async move { start(config, &life).await },
-            )
-        }
+        Ok(config) => muster_service::run(NAME, &config.common.clone(), |supervisor| async move {
+            start(config, &supervisor).await
+        }),
         Err(problems) => exit::usage(NAME, &problems),
     }
 }
 
-/// Starts the federation within a life. It is ready once every hub was read and it answers questions.
+/// Starts the federation under a supervisor. It is ready once every hub was read and questions are answered.
 ///
 /// # Errors
-/// Why it cannot run, for a person to mend.
-pub async fn start(config: Config, life: &Life) -> Result<Handle, StartError> {
-    let whole = life.health().latch("every hub, read once");
-    let offered = life.health().latch("answering questions");
-    let metrics = Metrics::register(life.health());
+/// An obstacle that an operator must remove.
+pub async fn start(config: Config, supervisor: &Supervisor) -> Result<Handle, StartError> {
+    let whole = supervisor.health().latch("every hub, read once");
+    let offered = supervisor.health().latch("answering questions");
+    let metrics = Metrics::register(supervisor.health());
     let top = BusConfig {
         creds: config.common.creds,
         tls_ca: config.common.tls_ca,
         ..BusConfig::service(config.common.nats_url.as_str(), NAME)
     };
     if let Some(creds) = &config.readers_creds {
-        let made = life.health().latch("the mirror for people, made");
-        let metrics = KeeperMetrics::register(life.health());
+        let made = supervisor.health().latch("the mirror for people, made");
+        let metrics = KeeperMetrics::register(supervisor.health());
         let keeper = Keeper::new(&top, creds, MirrorSettings::default(), metrics).of_views();
-        life.spawn(Stage::Serve, "mirror", keeper.run(made, life.token(Stage::Serve)));
+        supervisor.spawn(Stage::Serve, "mirror", keeper.run(made, supervisor.token(Stage::Serve)));
     }
-    let top = Bus::connect(top, &life.stop_token()).await?;
-    LinkHealth::register(life.health()).follow(&top);
+    let top = Bus::connect(top, &supervisor.stop_token()).await?;
+    LinkHealth::register(supervisor.health()).follow(&top);
     top.converge_views().await?;
     refuse_a_hub(&top).await?;
 
-    let merged = Arc::new(Merged::new(config.hubs.keys().cloned(), config.pace.lease));
+    let merged = Arc::new(Merged::new(config.hubs.keys().cloned(), config.timing.lease));
     metrics.hubs.set(config.hubs.len() as i64);
     let mut lines: BTreeMap<HubName, Line> = BTreeMap::new();
     for (name, at) in config.hubs {
-        let hub =
-            Hub::new((name.clone(), at), config.pace, merged.clone(), metrics.clone(), Arc::new(SystemClock));
+        let hub = Hub::new(
+            (name.clone(), at),
+            config.timing,
+            merged.clone(),
+            metrics.clone(),
+            Arc::new(SystemClock),
+        );
         lines.insert(name.clone(), hub.line());
-        life.spawn(Stage::Intake, format!("hub {name}"), hub.run(life.token(Stage::Intake)));
+        supervisor.spawn(Stage::Intake, format!("hub {name}"), hub.run(supervisor.token(Stage::Intake)));
     }
-    let health = (life.health().clone(), metrics.clone());
-    life.spawn(Stage::Intake, "leases", keep_leases(merged.clone(), health, life.token(Stage::Intake)));
-    life.spawn(Stage::Intake, "start of hubs", release(merged.clone(), whole, life.token(Stage::Intake)));
+    let health = (supervisor.health().clone(), metrics.clone());
+    supervisor.spawn(
+        Stage::Intake,
+        "leases",
+        keep_leases(merged.clone(), health, supervisor.token(Stage::Intake)),
+    );
+    supervisor.spawn(
+        Stage::Intake,
+        "start of hubs",
+        release(merged.clone(), whole, supervisor.token(Stage::Intake)),
+    );
     let writer = Writer::new(
         top.clone(),
         merged.clone(),
-        (config.pace, Arc::new(SystemClock), metrics.clone()),
+        (config.timing, Arc::new(SystemClock), metrics.clone()),
         Rng::new(),
     );
-    life.spawn(Stage::Publish, "views", writer.run(life.token(Stage::Publish)));
-    let desk = Desk::new(merged.clone(), lines, metrics.clone());
-    life.spawn(Stage::Serve, "queries", desk.serve(top, offered, life.token(Stage::Serve)));
+    supervisor.spawn(Stage::Publish, "views", writer.run(supervisor.token(Stage::Publish)));
+    let desk = QueryHandler::new(merged.clone(), lines, metrics.clone());
+    supervisor.spawn(Stage::Serve, "queries", desk.serve(top, offered, supervisor.token(Stage::Serve)));
     Ok(Handle { merged, metrics })
 }
 
-/// A place with a LEDGER has a rollup, or will have one; and so has one with views that no federation wrote: a federation
-/// says first whose counts it adds.
+/// Refuses a top that is a hub: a server with a LEDGER, or with views that no federation wrote. A federation
+/// writes its list of hubs before any other view.
 async fn refuse_a_hub(top: &Bus) -> Result<(), StartError> {
     match top.stream_state(LEDGER).await {
         Ok(_) => return Err(StartError::IsHub),
@@ -120,7 +129,7 @@ async fn release(merged: Arc<Merged>, whole: Latch, stop: CancellationToken) {
     let mut read = merged.whole();
     // Ends with an error only when the sender is gone, and this task holds it.
     if let Some(Ok(_)) = stop.run_until_cancelled(read.wait_for(|whole| *whole)).await {
-        tracing::info!("every hub was read");
+        tracing::info!("read every hub");
         whole.release();
     }
 }
@@ -134,7 +143,7 @@ async fn keep_leases(merged: Arc<Merged>, (health, metrics): (Health, Metrics), 
             changes.mark_unchanged();
             let (silent, next) = merged.expire(Instant::now());
             for hub in silent {
-                tracing::warn!(%hub, "the hub is silent for longer than the lease: its devices count as stale");
+                tracing::warn!(%hub, "a hub is silent beyond its lease: its devices count as stale");
             }
             let hubs = merged.look(Merge::hub_list);
             metrics.hubs_heard.set(hubs.hubs.iter().filter(|hub| hub.heard).count() as i64);

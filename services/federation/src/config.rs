@@ -1,4 +1,4 @@
-//! The federation's settings: which hubs there are, and how to reach each.
+//! Reads the federation's settings: the hubs and how to reach each.
 
 use std::collections::BTreeMap;
 use std::path::PathBuf;
@@ -11,9 +11,9 @@ use muster_contract::parts::HUBS_MAX;
 use muster_service::config::{Common, CommonArgs, NatsUrl, Problems};
 use muster_service::version::VERSION;
 
-use crate::pace::{LEASE_MAX, LEASE_MIN, Pace};
+use crate::timing::{LEASE_MAX, LEASE_MIN, Timing};
 
-/// What the federation is called on the servers.
+/// The federation's name at the NATS servers.
 pub const NAME: &str = "muster-federation";
 
 const GUIDE: &str = "\
@@ -24,7 +24,7 @@ own NATS (--nats-url): no hub, but a server or an account for itself. There it a
 and what was at a time by asking every hub concerned, about one site by passing them on to the hub that has it.
 `muster --nats-url TOP status` and the like ask there.
 
-A hub that is not heard for as long as the lease counts with everything stale and nothing known. Nothing is told before
+A hub that is not heard for as long as the lease counts with everything stale and nothing known. Nothing is published before
 every hub was read once. A second federation with the same settings is a hot standby.
 
 Credentials: at a hub those of its role 'subscriber', at the top those of its role 'rollup', and with
@@ -64,8 +64,8 @@ pub struct Cli {
     #[arg(long, env = "MUSTER_LEASE", value_name = "DURATION", default_value = "90s")]
     lease: String,
 
-    /// File with the credentials of the keeper at the top (creds/keeper.creds there): the federation then keeps the mirror
-    /// of the bucket views that people read on a server with accounts
+    /// File with the credentials of the keeper at the top (creds/keeper.creds there): the federation then keeps
+    /// the mirror of the bucket views that people read on a server with accounts
     #[arg(long, env = "MUSTER_READERS_CREDS", value_name = "FILE")]
     readers_creds: Option<String>,
 
@@ -76,12 +76,12 @@ pub struct Cli {
 /// The settings, checked.
 #[derive(Debug, Clone)]
 pub struct Config {
-    /// What every service has; its NATS is the top.
+    /// Settings common to all services; this NATS is the top's.
     pub common: Common,
     /// How to reach each hub; at least one.
     pub hubs: BTreeMap<HubName, BusConfig>,
-    /// How often a hub is asked, and when it is silent.
-    pub pace: Pace,
+    /// The intervals at which a hub is asked, and its lease.
+    pub timing: Timing,
     /// The keeper's credentials at the top; no mirror if none.
     pub readers_creds: Option<PathBuf>,
 }
@@ -107,7 +107,7 @@ impl Cli {
             refuse_the_top(&mut problems, common, &hubs);
         }
         problems.finish(|| {
-            Some(Config { common: common?, hubs, pace: Pace::of(lease?), readers_creds: readers? })
+            Some(Config { common: common?, hubs, timing: Timing::of(lease?), readers_creds: readers? })
         })
     }
 }
@@ -137,7 +137,8 @@ fn hubs(problems: &mut Problems, texts: &[String]) -> BTreeMap<HubName, BusConfi
     hubs
 }
 
-/// The hubs of one text, `NAME=URL` each: what follows a comma without a name is one more server of the hub before.
+/// The hubs of one text, `NAME=URL` each: a part after a comma without a name is one more server of the hub
+/// before it.
 fn servers(text: &str) -> Vec<(String, String)> {
     let mut hubs: Vec<(String, String)> = Vec::new();
     for piece in text.split(',').map(str::trim) {
@@ -226,8 +227,11 @@ mod tests {
     #[test]
     fn a_lease_and_the_time_between_two_questions_go_together() {
         let config = check(&["--hub", "north=n"]).unwrap();
-        assert_eq!(config.pace.lease, Duration::from_secs(90));
-        assert_eq!(check(&["--hub", "north=n", "--lease", "3s"]).unwrap().pace.lease, Duration::from_secs(3));
+        assert_eq!(config.timing.lease, Duration::from_secs(90));
+        assert_eq!(
+            check(&["--hub", "north=n", "--lease", "3s"]).unwrap().timing.lease,
+            Duration::from_secs(3)
+        );
     }
 
     #[test]

@@ -1,4 +1,4 @@
-//! Why the federation cannot start. What goes wrong later is handled where it happens.
+//! Lists why the federation cannot start. Later failures are handled where they happen.
 
 use muster_bus::{ConnectError, ReadError, TopologyError};
 
@@ -11,7 +11,7 @@ pub enum StartError {
     /// The bucket is not what it should be.
     #[error("cannot work with the bucket of views")]
     Topology(#[from] TopologyError),
-    /// It cannot be told whether that is a hub.
+    /// Whether that server is a hub cannot be determined.
     #[error("cannot see whether --nats-url is a hub")]
     Look(#[from] ReadError),
     /// A rollup writes views of its own there.

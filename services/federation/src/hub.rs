@@ -1,16 +1,17 @@
-//! One hub, followed: its views tell what has changed, its rollup says the parts. Nothing is written there.
+//! Follows one hub: its views say which keys changed, its rollup answers with the parts. It writes nothing to
+//! the hub.
 //!
-//! A view that changes makes its key due; a round of questions asks for all that is due. A round also asks for the fleet,
-//! whatever has changed: its answer is the hub's sign of life. Now and then everything is read again, because a part may
-//! change where its view does not, and what the hub has no more is found out. While a hub does not answer, what it said
-//! last stays, until its lease ends ([`merged`](crate::merged)).
+//! A changed view makes its key due, and one round of questions asks for all due keys. Each round also asks for
+//! the fleet, and that answer is the hub's sign of life. Every minute all keys are read again, because a part
+//! may change without its view, and because removed keys must be found. While a hub does not answer, its last
+//! parts stay until its lease ends ([`merged`](crate::merged)).
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use bytes::Bytes;
 use fastrand::Rng;
-use muster_bus::{Bus, BusConfig, ReadError, RequestError, Signed, ViewEntry, ViewWatch};
+use muster_bus::{Bus, BusConfig, ReadError, RequestError, ViewEntry, ViewIdentity, ViewWatch};
 use muster_contract::lag::AnswerLag;
 use muster_contract::parts::{PARTS_MAX, PartsAnswer, PartsQuery};
 use muster_contract::query::{ErrorBody, ErrorReply};
@@ -25,9 +26,9 @@ use tokio::sync::watch;
 use tokio::time::{Instant, sleep, sleep_until};
 use tokio_util::sync::CancellationToken;
 
-use crate::merged::{Merged, Took};
+use crate::merged::{AppliedParts, Merged};
 use crate::metrics::{AskResult, Metrics};
-use crate::pace::Pace;
+use crate::timing::Timing;
 
 /// Entries of the bucket read at once.
 const BATCH_MAX: usize = 500;
@@ -36,7 +37,7 @@ const BEGINNINGS_MAX: usize = 5;
 /// The question for parts.
 const PARTS: &str = "parts";
 
-/// The connection to a hub while there is one, for whoever passes questions on.
+/// The connection to a hub while there is one, for questions that are passed on.
 pub type Line = watch::Receiver<Option<Bus>>;
 
 /// Why a hub says nothing.
@@ -52,24 +53,24 @@ pub enum HubError {
     #[error("its rollup says: {}", .0.message)]
     Refused(ErrorBody),
     /// Its rollup answers something else.
-    #[error("its rollup answers with something that is no parts; is it of another version?")]
+    #[error("its rollup's answer cannot be read; check its version")]
     Garbled(#[source] serde_json::Error),
     /// Its rollup says what cannot be.
-    #[error("its rollup says something of '{key}' that cannot be added")]
+    #[error("its rollup's part of '{key}' cannot be added")]
     Bad {
-        /// Of which view.
+        /// The view concerned.
         key: ViewKey,
-        /// What is wrong with it.
+        /// The error.
         #[source]
         source: BadPart,
     },
     /// Its rollup says nothing of what it was asked.
-    #[error("its rollup says nothing of the {0} keys it was asked for")]
+    #[error("its rollup did not answer for the {0} keys asked for")]
     Unanswered(usize),
 }
 
 impl HubError {
-    /// What kind of trouble it is: words differ from one answer to the next where nothing has changed.
+    /// The kind of error: its text may differ between answers although nothing has changed.
     fn kind(&self) -> String {
         match self {
             Self::Refused(error) => format!("refused as {:?}", error.code),
@@ -86,19 +87,19 @@ impl HubError {
 pub struct Hub {
     name: HubName,
     config: BusConfig,
-    pace: Pace,
+    timing: Timing,
     merged: Arc<Merged>,
     metrics: Metrics,
     clock: Arc<dyn Clock>,
     chance: Rng,
     retry: FullJitter,
     line: watch::Sender<Option<Bus>>,
-    /// Keys to ask for, and up to where an answer must have read: of two rollups the one that answers may lag behind the one
-    /// that wrote the view.
+    /// Keys to ask for, each with the sequence that an answer must have read: of two rollups the one that
+    /// answers may lag behind the one that wrote the view.
     due: BTreeMap<ViewKey, u64>,
-    /// Sites that another hub has, told of once.
+    /// Sites that belong to another hub, each logged once.
     disputed: BTreeSet<SiteId>,
-    /// What was last told to be wrong.
+    /// The last error that was logged.
     trouble: Option<String>,
 }
 
@@ -106,16 +107,16 @@ impl Hub {
     /// A follower of a hub.
     pub fn new(
         (name, config): (HubName, BusConfig),
-        pace: Pace,
+        timing: Timing,
         merged: Arc<Merged>,
         metrics: Metrics,
         clock: Arc<dyn Clock>,
     ) -> Self {
-        let retry = FullJitter::new(pace.round_every / 5, pace.sign_every / 2);
+        let retry = FullJitter::new(timing.round_every / 5, timing.sign_every / 2);
         Self {
             name,
             config,
-            pace,
+            timing,
             merged,
             metrics,
             clock,
@@ -140,7 +141,7 @@ impl Hub {
         stop.run_until_cancelled(stay).await;
     }
 
-    /// Connects, and again where nobody answers over a connection that stands.
+    /// Connects, and reconnects where a standing connection gives no answers.
     async fn stay(&mut self, stop: &CancellationToken) {
         loop {
             match Bus::connect(self.config.clone(), stop).await {
@@ -151,7 +152,7 @@ impl Hub {
                         () = bus.stalled() => {}
                     }
                     self.line.send_replace(None);
-                    tracing::warn!(hub = %self.name, "nobody answers over this connection; making another");
+                    tracing::warn!(hub = %self.name, "the hub does not answer over this connection; reconnecting");
                 }
                 Err(error) => self.tell("no connection", &chain(&error)),
             }
@@ -189,19 +190,19 @@ impl Hub {
                 key => _ = self.due.insert(key, 0),
             }
         }
-        // Whatever is answered now holds: a LEDGER that was made anew has lower sequences than its views had.
+        // The current answer holds: a LEDGER created anew has lower sequences than its views had.
         self.due.values_mut().for_each(|wanted| *wanted = 0);
         self.round(bus).await?;
         self.merged.read_whole(&self.name);
         Ok(watch)
     }
 
-    /// Takes changes as they come, until it is time to read everything again.
+    /// Applies changes as they come, until the next full read is due.
     async fn listen(&mut self, bus: &Bus, watch: &mut ViewWatch) -> Result<(), HubError> {
-        let (read_at, mut asked_at) = (Instant::now() + self.pace.read_every, Instant::now());
-        let mut pause = self.pace.round_every;
+        let (read_at, mut asked_at) = (Instant::now() + self.timing.read_every, Instant::now());
+        let mut pause = self.timing.round_every;
         loop {
-            let wait = if self.due.is_empty() { self.pace.sign_every } else { pause };
+            let wait = if self.due.is_empty() { self.timing.sign_every } else { pause };
             tokio::select! {
                 batch = watch.next_batch(BATCH_MAX) => {
                     for entry in batch? {
@@ -209,11 +210,11 @@ impl Hub {
                     }
                 }
                 () = sleep_until(asked_at + wait) => {
-                    pause = self.pace.round_every;
+                    pause = self.timing.round_every;
                     if let Err(error) = self.round(bus).await {
                         // The views go on; only what is due waits.
                         self.tell(&error.kind(), &chain(&error));
-                        pause = self.retry.next(&mut self.chance).max(self.pace.round_every);
+                        pause = self.retry.next(&mut self.chance).max(self.timing.round_every);
                     }
                     asked_at = Instant::now();
                 }
@@ -222,8 +223,7 @@ impl Hub {
         }
     }
 
-    /// Takes in what an entry of the bucket says; its site, where it is the view of one. A view that people defined is the
-    /// hub's own affair.
+    /// Applies a bucket entry; for a site's view, the site. A hub's defined views stay with the hub.
     fn note(&mut self, entry: &ViewEntry) -> Option<SiteId> {
         match ViewKey::parse(&entry.key)? {
             ViewKey::Defined(_) => None,
@@ -236,13 +236,13 @@ impl Hub {
                     }
                     Err(error) => {
                         self.metrics.unreadable.inc();
-                        tracing::warn!(hub = %self.name, %site, %error, "the view of a site cannot be read; is the rollup of another version?");
+                        tracing::warn!(hub = %self.name, %site, %error, "cannot read the view of a site; check the version of its rollup");
                         Some(site)
                     }
                 }
             }
             key => {
-                let read_to = |value: &Bytes| serde_json::from_slice::<Signed>(value).ok();
+                let read_to = |value: &Bytes| serde_json::from_slice::<ViewIdentity>(value).ok();
                 let written = entry.value.as_ref().and_then(read_to);
                 self.due.insert(key, written.map_or(0, |view| view.as_of.ledger_seq));
                 None
@@ -262,13 +262,13 @@ impl Hub {
         }
     }
 
-    /// Asks for everything that is due, and for the fleet. What an answer is too old for, and what makes no sense, stays due;
-    /// everything else is asked for all the same.
+    /// Asks for all due keys and for the fleet. A key whose answer is too old or invalid stays due; the other
+    /// keys proceed.
     async fn round(&mut self, bus: &Bus) -> Result<(), HubError> {
         self.due.entry(ViewKey::Fleet).or_insert(0);
         let (mut asked, mut bad) = (std::mem::take(&mut self.due), None);
         let done = self.ask_for_all(bus, &mut asked, &mut bad).await;
-        // What is due by now is newer than what was.
+        // A key that became due meanwhile asks for a newer position.
         asked.append(&mut self.due);
         self.due = asked;
         done?;
@@ -298,7 +298,7 @@ impl Hub {
             for (key, rows) in took.rest {
                 match self.ask_for_the_rest(bus, &key, rows).await {
                     Ok(()) => _ = settled.insert(key),
-                    // Of this part alone: the next round asks for it again.
+                    // Only this part is incomplete: the next round asks for it again.
                     Err(error @ (HubError::Unanswered(_) | HubError::Bad { .. })) => {
                         let wanted = asked.remove(&key).unwrap_or_default();
                         self.due.insert(key, wanted);
@@ -321,8 +321,8 @@ impl Hub {
         late.map_or(Ok(()), Err)
     }
 
-    /// Asks for the rows of one part that did not fit into a message. Where they change meanwhile, it begins with the first
-    /// again, a few times; then the next round does.
+    /// Asks for the rows of one part that did not fit into a message. If they change meanwhile, it restarts
+    /// from the first row, a few times; then the next round does.
     async fn ask_for_the_rest(&self, bus: &Bus, key: &ViewKey, mut rows: u64) -> Result<(), HubError> {
         let mut beginnings = 0;
         while beginnings < BEGINNINGS_MAX {
@@ -342,14 +342,14 @@ impl Hub {
         Err(HubError::Unanswered(1))
     }
 
-    /// Asks for the parts of some keys, and takes them in.
-    async fn ask(&self, bus: &Bus, keys: &[ViewKey], skip: u64) -> Result<Took, HubError> {
+    /// Asks for the parts of some keys and applies them.
+    async fn ask(&self, bus: &Bus, keys: &[ViewKey], skip: u64) -> Result<AppliedParts, HubError> {
         let took = self.take(bus, keys, skip).await;
         self.metrics.ask(if took.is_ok() { AskResult::Answered } else { AskResult::Failed });
         took
     }
 
-    async fn take(&self, bus: &Bus, keys: &[ViewKey], skip: u64) -> Result<Took, HubError> {
+    async fn take(&self, bus: &Bus, keys: &[ViewKey], skip: u64) -> Result<AppliedParts, HubError> {
         let query = PartsQuery {
             keys: keys.iter().map(ToString::to_string).collect(),
             skip,
@@ -357,7 +357,7 @@ impl Hub {
         };
         let question = serde_json::to_vec(&query).map_err(HubError::Garbled)?;
         let subject = format!("{QUERY_PREFIX}.{PARTS}");
-        let answer = bus.request(&subject, question.into(), self.pace.patience).await?;
+        let answer = bus.request(&subject, question.into(), self.timing.patience).await?;
         let said: AnswerLag = serde_json::from_slice(&answer).unwrap_or_default();
         self.merged.set_lag(&self.name, said.rollup);
         Ok(self.merged.take(&self.name, &parts(&answer)?, Instant::now(), self.clock.now()))
@@ -366,7 +366,7 @@ impl Hub {
     /// Says what is wrong, once for each kind of trouble in a row.
     fn tell(&mut self, kind: &str, words: &str) {
         if self.trouble.as_deref() != Some(kind) {
-            tracing::warn!(hub = %self.name, "{words}; trying again");
+            tracing::warn!(hub = %self.name, "{words}; retrying");
             self.trouble = Some(kind.to_owned());
         }
     }

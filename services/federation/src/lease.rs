@@ -1,5 +1,5 @@
-//! How long a hub counts as heard: as long after its last answer as the lease, on this process's own clock, which no hub
-//! can set. No IO.
+//! Decides how long a hub counts as heard: for the lease after its last answer, by this process's own clock,
+//! which no hub can set. It does no IO.
 
 use std::time::Duration;
 
@@ -20,7 +20,7 @@ impl Lease {
         Self { span, answered_at: at }
     }
 
-    /// The hub has answered again. Answers may be told of out of order.
+    /// Renews the lease for an answer. Answers may be reported out of order.
     pub fn renew(&mut self, at: Instant) {
         self.answered_at = self.answered_at.max(at);
     }
@@ -72,7 +72,7 @@ mod tests {
     }
 
     #[test]
-    fn who_heard_a_hub_within_the_lease_hears_more_than_who_did_not() {
+    fn a_federation_that_heard_a_hub_in_its_lease_hears_more() {
         let (lease, now) = (Duration::from_secs(90), 1_000);
         let list = |hubs: &[(&str, bool, i64)]| HubList {
             api_version: Default::default(),

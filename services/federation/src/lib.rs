@@ -1,33 +1,34 @@
-//! The federation: several hubs in, each with a group of sites, views of all of them out.
+//! The federation: it merges several hubs, each with its own sites, into views of all of them.
 //!
 //! ```text
-//! hub north ─► hub ─┐                   ┌─► write ─► KV views of the top
+//! hub north ─► hub ─┐                   ┌─► write   ─► KV views of the top
 //! hub south ─► hub ─┼─► merged ─────────┤
-//!    …              │  (the parts of    └─► desk  ─► muster.query.* of the top
+//!    …              │  (the parts of    └─► handler ─► muster.query.* of the top
 //!                   │   every hub)              │
 //!                   └◄── questions passed on ───┘
 //! ```
 //!
-//! A hub counts its own devices, and says parts: counts that add. This process keeps the newest parts of every hub in memory
-//! and nothing on disk. Everything shown is a function of those parts and of which hubs are heard, so that a second
-//! process beside it shows the same. It decides nothing about a device, and writes to no hub.
+//! A hub counts its own devices and publishes parts: counts that add up. This process keeps the newest parts of every hub
+//! in memory and nothing on disk. Every view is a function of those parts and of which hubs are heard, so a second
+//! process shows the same. The federation decides nothing about a device and writes to no hub.
 //!
-//! Reading order: [`config`], [`hub`] (what one hub says, followed) with [`pace`], [`merged`] (what all say together) with
-//! [`lease`], [`mod@write`] and [`desk`] with [`route`], [`spread`], [`several`], [`reasons`] and [`past`] with [`then`] (who looks), [`app`] (how it is put together).
+//! Reading order: [`config`], [`hub`] (following one hub) with [`timing`], [`merged`] (the sums) with [`lease`],
+//! [`mod@write`], [`handler`] with [`route`], [`scatter`], [`gather`], [`why`] and [`point_in_time`] with [`past`] (the
+//! answers), [`app`] (the wiring).
 
 pub mod app;
 pub mod config;
-pub mod desk;
 pub mod error;
+pub mod gather;
+pub mod handler;
 pub mod hub;
 pub mod lease;
 pub mod merged;
 pub mod metrics;
-pub mod pace;
 pub mod past;
-pub mod reasons;
+pub mod point_in_time;
 pub mod route;
-pub mod several;
-pub mod spread;
-pub mod then;
+pub mod scatter;
+pub mod timing;
+pub mod why;
 pub mod write;

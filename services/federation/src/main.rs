@@ -1,4 +1,4 @@
-//! The door of `muster-federation`.
+//! Starts `muster-federation`.
 
 #[global_allocator]
 static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;

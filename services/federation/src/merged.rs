@@ -1,5 +1,5 @@
-//! What all hubs say together: the parts of each, added, and which of them are heard. The followers of the hubs write here;
-//! everyone else looks.
+//! Holds the sum of all hubs: the parts of each hub, and which hubs are heard. The hub followers write it; all
+//! others read it.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
@@ -16,32 +16,32 @@ use tokio::time::Instant;
 
 use crate::lease::Lease;
 
-/// What is known of all hubs.
+/// The merged parts of all hubs.
 #[derive(Debug)]
-struct Now {
+struct MergedState {
     merge: Merge,
-    /// Of those that are heard.
+    /// The leases of the hubs that are heard.
     leases: BTreeMap<HubName, Lease>,
-    /// Of those whose rollup is behind its LEDGER, by its newest answer.
+    /// The lag of the hubs whose rollup is behind its LEDGER, by their newest answers.
     lags: BTreeMap<HubName, RollupLag>,
 }
 
-/// What is known of all hubs, shared.
+/// The merged parts of all hubs, shared.
 #[derive(Debug)]
 pub struct Merged {
-    now: RwLock<Now>,
+    now: RwLock<MergedState>,
     lease: Duration,
     /// Rises with every change.
     changes: watch::Sender<u64>,
     whole: watch::Sender<bool>,
 }
 
-/// What became of an answer.
+/// The effect of an answer.
 #[derive(Debug, Default, PartialEq, Eq)]
-pub struct Took {
+pub struct AppliedParts {
     /// Keys that it has settled.
     pub settled: BTreeSet<ViewKey>,
-    /// Keys of which there is more, after so many rows.
+    /// Keys with further rows, and the number of rows received.
     pub rest: Vec<(ViewKey, u64)>,
     /// Those that make no sense, and why. A hub that says such is not heard.
     pub bad: Vec<(ViewKey, BadPart)>,
@@ -49,7 +49,7 @@ pub struct Took {
     pub read_to: u64,
 }
 
-impl Took {
+impl AppliedParts {
     /// True where the answer says nothing of any key.
     pub fn is_nothing(&self) -> bool {
         self.settled.is_empty() && self.rest.is_empty() && self.bad.is_empty()
@@ -57,10 +57,14 @@ impl Took {
 }
 
 impl Merged {
-    /// Hubs of which nothing is known yet, each silent after so long without an answer.
+    /// Creates the state of hubs that were not read yet, with the lease after which a silent hub is not heard.
     pub fn new(hubs: impl IntoIterator<Item = HubName>, lease: Duration) -> Self {
         Self {
-            now: RwLock::new(Now { merge: Merge::new(hubs), leases: BTreeMap::new(), lags: BTreeMap::new() }),
+            now: RwLock::new(MergedState {
+                merge: Merge::new(hubs),
+                leases: BTreeMap::new(),
+                lags: BTreeMap::new(),
+            }),
             lease,
             changes: watch::Sender::new(0),
             whole: watch::Sender::new(false),
@@ -77,7 +81,7 @@ impl Merged {
         self.write().merge.take_changed()
     }
 
-    /// What stands between a hub's answers and its LEDGER, by its newest answer.
+    /// Sets a hub's lag behind its LEDGER, from its newest answer.
     pub fn set_lag(&self, hub: &HubName, lag: Option<RollupLag>) {
         let mut now = self.write();
         match lag {
@@ -86,20 +90,26 @@ impl Merged {
         }
     }
 
-    /// What stands between the sums and the LEDGERs of the hubs: of those whose rollup is behind, facts added and the earliest
-    /// times.
+    /// The lag of the sums behind the hubs' LEDGERs: the sum of the facts and the earliest times over the hubs
+    /// that are behind.
     pub fn lag(&self) -> Option<RollupLag> {
         let now = self.read();
         now.lags.values().copied().reduce(RollupLag::joined)
     }
 
-    /// A hub has answered with parts: what it says of them holds, and it is heard, unless its rollup says itself that it is
+    /// Applies a hub's parts. The hub then counts as heard, unless a part is invalid or its rollup says that it is
     /// behind.
-    pub fn take(&self, hub: &HubName, answer: &PartsAnswer, at: Instant, heard_at: Timestamp) -> Took {
+    pub fn take(
+        &self,
+        hub: &HubName,
+        answer: &PartsAnswer,
+        at: Instant,
+        heard_at: Timestamp,
+    ) -> AppliedParts {
         let there = answer.parts.iter().map(|(key, part)| (key, Some(part)));
         let said = there.chain(answer.gone.iter().map(|key| (key, None)));
         let said: Vec<_> = said.filter_map(|(key, part)| Some((ViewKey::parse(key)?, part))).collect();
-        let mut took = Took { read_to: answer.as_of.ledger_seq, ..Took::default() };
+        let mut took = AppliedParts { read_to: answer.as_of.ledger_seq, ..AppliedParts::default() };
         self.change(|now| {
             for (key, part) in said {
                 match now.merge.take(hub, answer.as_of, &key, part) {
@@ -116,10 +126,10 @@ impl Merged {
         took
     }
 
-    /// What a hub says of one of its sites, or that it has none of that name.
+    /// Applies a hub's view of one of its sites, or removes the site.
     ///
     /// # Errors
-    /// Another hub has the site already. It stays there.
+    /// Another hub has the site already and keeps it.
     pub fn take_site(&self, hub: &HubName, site: &SiteId, view: Option<&SiteView>) -> Result<(), OtherHub> {
         self.change(|now| now.merge.take_site(hub, site, view))
     }
@@ -136,7 +146,7 @@ impl Merged {
     /// Ends the leases that are over; those hubs, and when to look again: none where no hub is heard.
     pub fn expire(&self, at: Instant) -> (Vec<HubName>, Option<Instant>) {
         let mut now = self.write();
-        let Now { merge, leases, .. } = &mut *now;
+        let MergedState { merge, leases, .. } = &mut *now;
         let silent: Vec<_> =
             leases.extract_if(.., |_, lease| !lease.holds(at)).map(|(name, _)| name).collect();
         silent.iter().for_each(|name| merge.miss(name));
@@ -153,12 +163,12 @@ impl Merged {
         self.changes.subscribe()
     }
 
-    /// Follows whether every hub was read once: until then nobody is to be told anything.
+    /// Follows whether every hub was read once: until then nothing may be published.
     pub fn whole(&self) -> watch::Receiver<bool> {
         self.whole.subscribe()
     }
 
-    fn change<T>(&self, change: impl FnOnce(&mut Now) -> T) -> T {
+    fn change<T>(&self, change: impl FnOnce(&mut MergedState) -> T) -> T {
         let result = change(&mut self.write());
         self.tell();
         result
@@ -169,11 +179,11 @@ impl Merged {
     }
 
     /// Each change is one call of a total function, so that a panic elsewhere leaves nothing that a lock could mend.
-    fn read(&self) -> RwLockReadGuard<'_, Now> {
+    fn read(&self) -> RwLockReadGuard<'_, MergedState> {
         self.now.read().unwrap_or_else(PoisonError::into_inner)
     }
 
-    fn write(&self) -> RwLockWriteGuard<'_, Now> {
+    fn write(&self) -> RwLockWriteGuard<'_, MergedState> {
         self.now.write().unwrap_or_else(PoisonError::into_inner)
     }
 }
@@ -190,7 +200,7 @@ mod tests {
         text.parse().unwrap()
     }
 
-    /// An answer of a hub with two devices that are heard, one of which is known where `known` is 1.
+    /// A hub's answer with two heard devices, one of which is known where `known` is 1.
     fn answer(known: u64) -> PartsAnswer {
         let nothing = json!({ "devices": 0, "of": 0, "missingReports": 0 });
         let standings = json!({ "verdict": "empty", "targets": 0, "leaving": 0, "counts": {},
@@ -226,7 +236,7 @@ mod tests {
     }
 
     #[test]
-    fn a_hub_that_says_what_cannot_be_is_not_heard() {
+    fn a_hub_with_inconsistent_parts_is_not_heard() {
         let (north, begun) = (name("north"), Instant::now());
         let merged = Merged::new([north.clone()], LEASE);
         let took = merged.take(&north, &answer(3), begun, Timestamp::UNIX_EPOCH);
@@ -248,7 +258,7 @@ mod tests {
     }
 
     #[test]
-    fn a_hub_whose_rollup_is_behind_renews_no_lease_and_is_told_of() {
+    fn a_hub_whose_rollup_lags_renews_no_lease_and_is_reported() {
         let (north, south, begun) = (name("north"), name("south"), Instant::now());
         let merged = Merged::new([north.clone(), south.clone()], LEASE);
         let at = |second| Timestamp::from_second(second).unwrap();

@@ -1,6 +1,6 @@
-//! What the federation counts, for `/metrics`. No label tells hubs, sites or deployments apart: `muster.query.hubs` does.
+//! Counts for `/metrics`. No label distinguishes hubs, sites or deployments; `muster.query.hubs` does.
 
-use muster_bus::Fate;
+use muster_bus::WriteOutcome;
 use muster_service::health::Health;
 use prometheus_client::encoding::{EncodeLabelSet, EncodeLabelValue};
 use prometheus_client::metrics::counter::Counter;
@@ -19,13 +19,13 @@ pub struct Metrics {
     pub asked: Family<AskLabels, Counter>,
     /// Views of hubs that could not be read.
     pub unreadable: Counter,
-    /// Times a hub said something of a site that another hub has.
+    /// Claims of a hub to a site that another hub has.
     pub sites_disputed: Counter,
-    /// Views by what became of them each time they were looked at.
+    /// Results of publishing views.
     pub views: Family<ViewLabels, Counter>,
     /// Times the views were left to another federation, which hears more hubs.
     pub stood_back: Counter,
-    /// Views that are still to be looked at.
+    /// Views that are still due.
     pub views_due: Gauge,
     /// Questions by endpoint.
     pub questions: Family<QuestionLabels, Counter>,
@@ -46,13 +46,13 @@ pub enum AskResult {
     Failed,
 }
 
-/// What became of a view.
+/// Result of publishing a view.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, EncodeLabelSet)]
 pub struct ViewLabels {
     result: ViewResult,
 }
 
-/// What became of a view.
+/// Result of publishing a view.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, EncodeLabelValue)]
 pub enum ViewResult {
     /// It had changed and was written.
@@ -61,19 +61,19 @@ pub enum ViewResult {
     Deleted,
     /// It had not changed.
     Unchanged,
-    /// Another federation had written it meanwhile; it is looked at again.
+    /// Another federation wrote the view meanwhile; it is evaluated again.
     Overtaken,
     /// It could not be written and is due again.
     Failed,
 }
 
-impl From<Fate> for ViewResult {
-    fn from(fate: Fate) -> Self {
-        match fate {
-            Fate::Written => Self::Written,
-            Fate::Deleted => Self::Deleted,
-            Fate::Overtaken => Self::Overtaken,
-            Fate::Failed => Self::Failed,
+impl From<WriteOutcome> for ViewResult {
+    fn from(outcome: WriteOutcome) -> Self {
+        match outcome {
+            WriteOutcome::Written => Self::Written,
+            WriteOutcome::Deleted => Self::Deleted,
+            WriteOutcome::Overtaken => Self::Overtaken,
+            WriteOutcome::Failed => Self::Failed,
         }
     }
 }

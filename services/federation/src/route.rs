@@ -1,30 +1,39 @@
-//! Who answers a question: this process, from what it holds, the one hub that has what the question is about, or all that it
-//! concerns. No IO.
+//! Selects who answers a question: this process from memory, the one hub that has the subject, or all hubs
+//! concerned. It does no IO.
 //!
-//! Lines of devices and targets, counts after filters, and reasons are asked of every hub concerned and put together. What
-//! else only a hub knows (all about a device, what was at a sequence of its LEDGER) is asked of it, for the site that the
-//! question names. A time is one for all hubs, so of a time all are asked like of the present. Any other question that names no
-//! site, or sites of several hubs, is refused in words that say what to ask instead.
+//! Every hub concerned is asked for lines of devices and targets, for counts after filters and for reasons, and
+//! the answers are merged. A question that only one hub can answer (all about a device, the state at a sequence
+//! of its LEDGER) goes to the hub of the site that the question names. A time applies to all hubs, so a
+//! question about a time asks all of them. Any other question that names no site, or sites of several hubs, is
+//! refused, and the error says what to ask instead.
 
 use std::collections::BTreeSet;
 
+use muster_contract::changes::ChangesQuery;
 use muster_contract::groups::GroupQuery;
 use muster_contract::history::{DiffQuery, Point};
 use muster_contract::query::{ErrorBody, ErrorCode, Output, Query};
-use muster_contract::question::{bad, read, read_of_a_point};
+use muster_contract::question::{bad, one_site, read, read_of_a_point, read_query};
 use muster_contract::status::StatusQuery;
 use muster_contract::{HubName, SiteId};
 
-use crate::spread::{Spread, spread};
+use crate::scatter::{ScatteredQuery, scatter};
 
 /// Questions that are answered here, or not at all.
 pub const TOGETHER: [&str; 4] = ["fleet", "labels", "groups", "group"];
 /// Questions that are answered here or, about one site, by its hub.
 pub const EITHER: [&str; 3] = ["deployment", "deployments", "site"];
 /// Questions that a hub answers.
-pub const APART: [&str; 8] = ["device", "devices", "why", "status", "diff", "moment", "digests", "verify"];
-/// Questions that only each hub answers, and of which none names a site.
+pub const APART: [&str; 9] =
+    ["device", "devices", "why", "status", "diff", "changes", "moment", "digests", "verify"];
+/// Questions that only each hub can answer and that name no site.
 pub const NOWHERE: [&str; 2] = ["views", "view"];
+/// Endpoints whose filters [`read_query`] does not check: they read another type, or a site only selects the hub.
+const OF_OTHER_TYPES: [&str; 11] = [
+    "status", "diff", "changes", "labels", "groups", "group", "views", "view", "moment", "digests", "verify",
+];
+/// Lists that are put together from the parts of several hubs.
+const LISTS: [&str; 2] = ["devices", "deployments"];
 /// The question which hubs there are, which is answered at any time.
 pub const HUBS: &str = "hubs";
 
@@ -34,32 +43,35 @@ pub trait Places {
     fn hub_of(&self, site: &SiteId) -> Option<HubName>;
     /// Names of all hubs.
     fn hubs(&self) -> Vec<HubName>;
-    /// Hubs that were not read yet: what they have is not known.
+    /// Hubs that were not read yet: their content is unknown.
     fn unread(&self) -> Vec<HubName>;
 }
 
-/// Who answers.
+/// The selected responder.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Route {
     /// This process.
     Here,
     /// This hub.
     Hub(HubName),
-    /// All hubs, whose lines make one list.
+    /// All hubs, or the hubs of the named sites; their lines make one list.
     Every,
-    /// These hubs, each for its own, whose answers add up.
-    Added(Box<Spread>),
-    /// All hubs, of which this one names the facts, or each its own.
-    Reasons(Option<HubName>),
+    /// These hubs, each for its own; their answers are added.
+    Added(Box<ScatteredQuery>),
+    /// This hub names the facts, or each hub its own.
+    Why(Option<HubName>),
     /// All hubs, of what they held at a time.
     Past,
 }
 
-/// Who answers a question.
+/// Selects who answers a question.
 ///
 /// # Errors
-/// Nobody does, for this reason.
+/// The reason why no one can answer it.
 pub fn route(endpoint: &str, question: &[u8], places: &impl Places) -> Result<Route, ErrorBody> {
+    if !OF_OTHER_TYPES.contains(&endpoint) {
+        read_query(endpoint, question)?;
+    }
     if endpoint == HUBS {
         return Ok(Route::Here);
     }
@@ -73,16 +85,16 @@ pub fn route(endpoint: &str, question: &[u8], places: &impl Places) -> Result<Ro
     if endpoint == "status" {
         let query: StatusQuery = read_of_a_point(question)?;
         if query.point.is_now() {
-            return spread(query, places).map(Box::new).map(Route::Added);
+            return scatter(query, places).map(Box::new).map(Route::Added);
         }
     }
     if endpoint == "why" {
-        let Query { site, point, .. } = read_of_a_point(question)?;
-        if point.is_now() {
-            // The verdict is of all hubs, wherever it is asked for.
+        let query: Query = read_of_a_point(question)?;
+        if query.point.is_now() {
+            // The verdict covers all hubs, wherever the question asks for it.
             all_read(places)?;
-            let hub = site.map(|site| places.hub_of(&site).ok_or_else(|| nowhere(&site, places)));
-            return hub.transpose().map(Route::Reasons);
+            let hub = one_site(&query)?.map(|site| places.hub_of(site).ok_or_else(|| nowhere(site, places)));
+            return hub.transpose().map(Route::Why);
         }
     }
     let asked = Asked::read(endpoint, question)?;
@@ -93,7 +105,7 @@ pub fn route(endpoint: &str, question: &[u8], places: &impl Places) -> Result<Ro
     if TOGETHER.contains(&endpoint) || (EITHER.contains(&endpoint) && whole) {
         match asked.needs_a_hub {
             None => return all_read(places).map(|()| Route::Here),
-            // It is that of one site, so that a hub can tell.
+            // The question is about one site, so its hub can answer it.
             Some(_) if !asked.sites.is_empty() => {}
             Some(what) => return Err(needs_a_site(what, TOGETHER.contains(&endpoint), places)),
         }
@@ -104,6 +116,9 @@ pub fn route(endpoint: &str, question: &[u8], places: &impl Places) -> Result<Ro
     }
     match (hubs.pop_first(), hubs.pop_first()) {
         (Some(hub), None) => Ok(Route::Hub(hub)),
+        (Some(_), Some(_)) if LISTS.contains(&endpoint) && asked.needs_a_hub != Some(BY_SEQUENCE) => {
+            Ok(Route::Every)
+        }
         (Some(one), Some(other)) => {
             let words = format!(
                 "the sites named are of several hubs ({one}, {other}), {OF_EACH}: ask about those of one hub at a time"
@@ -128,28 +143,28 @@ fn is_of_a_time(endpoint: &str, question: &[u8]) -> Result<bool, ErrorBody> {
         }
         "why" | "fleet" => read_of_a_point(question).map(|query: Query| is_time(query.point)),
         "deployment" | "deployments" | "devices" | "moment" => {
-            read_of_a_point(question).map(|query: Query| query.site.is_none() && is_time(query.point))
+            read_of_a_point(question).map(|query: Query| query.site.len() != 1 && is_time(query.point))
         }
         _ => Ok(false),
     }
 }
 
-/// Refuses as long as there are hubs of which nothing is known.
+/// Refuses while some hub was not read.
 ///
 /// # Errors
-/// There are: these.
+/// The hubs that were not read.
 pub fn all_read(places: &impl Places) -> Result<(), ErrorBody> {
     let unread = places.unread();
     if unread.is_empty() { Ok(()) } else { Err(not_read(&unread)) }
 }
 
-/// What a question is about, as far as it matters who answers it.
+/// The parts of a question that decide who answers it.
 struct Asked {
     /// The sites it names.
     sites: BTreeSet<SiteId>,
-    /// What of it only a hub can tell.
+    /// The field that only a hub can answer.
     needs_a_hub: Option<&'static str>,
-    /// It asks for lines of the present, wherever they are.
+    /// The question asks for lines of the present, at any place.
     of_all: bool,
 }
 
@@ -161,6 +176,10 @@ impl Asked {
                 let devices = device.into_iter().map(|path| path.0.site);
                 let sites = if site.is_empty() { devices.collect() } else { site.into_iter().collect() };
                 Ok(Self { sites, needs_a_hub: past(point), of_all: false })
+            }
+            "changes" => {
+                let ChangesQuery { site, .. } = read(question)?;
+                Ok(Self { sites: site.into_iter().collect(), needs_a_hub: None, of_all: false })
             }
             "diff" => {
                 let query: DiffQuery = read(question)?;
@@ -174,11 +193,12 @@ impl Asked {
                 let query: Query = read_of_a_point(question)?;
                 let lines =
                     endpoint == "devices" || (endpoint == "deployment" && query.output != Output::Summary);
-                // A question about the whole fleet is none about a site, whatever else it says.
-                let site = query.site.filter(|_| !TOGETHER.contains(&endpoint));
-                let of_all = lines && site.is_none() && query.point.is_now();
+                // A question about the whole fleet is not about a site, whatever its other fields say.
+                let of_fleet = TOGETHER.contains(&endpoint);
+                let sites: BTreeSet<SiteId> = query.site.into_iter().filter(|_| !of_fleet).collect();
+                let of_all = lines && sites.is_empty() && query.point.is_now();
                 let needs_a_hub = past(query.point).or((lines && !of_all).then_some("a list of devices"));
-                Ok(Self { sites: site.into_iter().collect(), needs_a_hub, of_all })
+                Ok(Self { sites, needs_a_hub, of_all })
             }
         }
     }
@@ -186,7 +206,7 @@ impl Asked {
 
 /// Why sites of several hubs have no common sequence.
 const OF_EACH: &str = "and each has a LEDGER of its own with its own sequences";
-/// The past by sequence, which only the hub knows whose LEDGER it is.
+/// A past given by sequence, which only the hub with that LEDGER can resolve.
 const BY_SEQUENCE: &str = "the past by a sequence (atSeq, --at-seq, --from 4711) is of the LEDGER of one hub: name a time (at, \
                            about), which is one for all hubs; it";
 
@@ -198,13 +218,14 @@ fn what(endpoint: &str) -> &'static str {
     match endpoint {
         "device" => "all about a device",
         "diff" | "moment" => BY_SEQUENCE,
+        "changes" => "the list of changes, in the order of each hub's own LEDGER,",
         "digests" => "the list of digests of the past, which each hub has by itself,",
         _ => "a proof, which each hub makes by itself,",
     }
 }
 
 fn needs_a_site(what: &str, of_the_fleet: bool, places: &impl Places) -> ErrorBody {
-    // Where no field names a site, naming one would not help.
+    // Without a field for a site, asking for a site would not help.
     let help = if of_the_fleet {
         "ask a hub itself"
     } else {

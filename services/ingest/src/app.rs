@@ -1,6 +1,8 @@
-//! Wiring, and the order of the drain: first nothing new is followed, then each partition finishes what it took in.
+//! Composes ingest, and defines the order of the drain: first the readers of other streams stop, then each partition settles its
+//! received reports.
 
 use std::collections::BTreeMap;
+use std::path::Path;
 use std::process::ExitCode;
 use std::sync::Arc;
 use std::time::Duration;
@@ -10,76 +12,87 @@ use muster_bus::config::PING_INTERVAL;
 use muster_bus::{Bus, BusConfig, LinkHealth, ReadError};
 use muster_contract::Timestamp;
 use muster_contract::subjects::stream;
-use muster_domain::border::Border;
+use muster_domain::intake::IntakeState;
 use muster_service::backoff::FullJitter;
 use muster_service::clock::{Clock, SystemClock};
 use muster_service::error::chain;
 use muster_service::exit;
-use muster_service::life::{Life, Stage};
+use muster_service::supervisor::{Stage, Supervisor};
 use tokio::sync::watch;
 use tokio::time::Instant;
 
 use crate::config::{Cli, Config};
-use crate::consume::{Around, Partition};
-use crate::desired::{Follower, Wishes};
+use crate::consume::{Context, Partition, PartitionStart};
+use crate::desired::{DesiredFollower, DesiredQueue};
 use crate::error::StartError;
 use crate::follow::LedgerFollower;
 use crate::guard::Guard;
 use crate::incidents::IncidentRecorder;
+use crate::ledger_publisher::HighWater;
 use crate::metrics::Metrics;
-use crate::outlet::HighWater;
 use crate::restore::{self, Restored};
 use crate::room::{RoomKeeper, Rooms};
-use crate::snapshot::{Origin, Snapshots};
+use crate::snapshot::{LedgerOrigin, Snapshots};
 use crate::verify::ReceiptVerifier;
 use crate::{lag, ownership, watcher};
 
 const NAME: &str = "muster-ingest";
 /// The name of the connection that counts connections.
 const WATCHER_NAME: &str = "muster-ingest watcher";
-/// Pings in a lease: a dead link is found within three of them, before the lease of anybody runs out.
+/// Pings in a lease: ingest notices a dead link within three pings, before the lease of any device ends.
 const PINGS_PER_LEASE: u32 = 6;
-/// Least and longest upper bound of the delay before LEDGER is asked again.
+/// Least upper bound of the delay before another attempt to read LEDGER.
 const RETRY_MIN: Duration = Duration::from_millis(100);
-/// See [`RETRY_MIN`].
+/// Greatest upper bound of the delay before another attempt to read LEDGER.
 const RETRY_MAX: Duration = Duration::from_secs(10);
 
-/// An ingest that runs.
+/// A running ingest.
 #[derive(Debug)]
 pub struct Handle {
-    /// What LEDGER held at the start.
+    /// The part of LEDGER that it read at the start.
     pub restored: Restored,
 }
 
-/// Runs ingest until it is asked to stop.
+/// The state of all partitions by LEDGER.
+struct RestoredState {
+    intakes: BTreeMap<u16, IntakeState>,
+    restored: Restored,
+    ledger_created_at: Timestamp,
+}
+
+/// Runs ingest until it receives a signal to stop.
 pub fn main() -> ExitCode {
     match muster_service::config::parse::<Cli>().check() {
         Ok(config) => {
             muster_service::run(
                 NAME,
                 &config.common.clone(),
-                |life| async move { start(config, &life).await },
+                |tasks| async move { start(config, &tasks).await },
             )
         }
         Err(problems) => exit::usage(NAME, &problems),
     }
 }
 
-/// Starts ingest within a life. It is ready once it has read what LEDGER holds and every partition's reports can come.
+/// Starts the tasks of ingest. It is ready once it has read LEDGER and every partition can receive reports.
 ///
 /// # Errors
-/// Why it cannot run, for a person to mend.
-pub async fn start(config: Config, life: &Life) -> Result<Handle, StartError> {
-    start_by(Arc::new(SystemClock), config, life).await
+/// Why it cannot run, in words for the operator.
+pub async fn start(config: Config, tasks: &Supervisor) -> Result<Handle, StartError> {
+    start_by(Arc::new(SystemClock), config, tasks).await
 }
 
-/// The same by a clock of the caller's own.
+/// Starts the tasks of ingest with the caller's clock.
 ///
 /// # Errors
-/// Why it cannot run, for a person to mend.
-pub async fn start_by(clock: Arc<dyn Clock>, config: Config, life: &Life) -> Result<Handle, StartError> {
-    let held = life.health().latch("what LEDGER holds");
-    let metrics = Metrics::register(life.health());
+/// Why it cannot run, in words for the operator.
+pub async fn start_by(
+    clock: Arc<dyn Clock>,
+    config: Config,
+    tasks: &Supervisor,
+) -> Result<Handle, StartError> {
+    let ledger_read = tasks.health().latch("reading LEDGER");
+    let metrics = Metrics::register(tasks.health());
     let ping_interval = PING_INTERVAL.min(config.rules.lease / PINGS_PER_LEASE);
     let bus = BusConfig {
         creds: config.common.creds.clone(),
@@ -90,93 +103,85 @@ pub async fn start_by(clock: Arc<dyn Clock>, config: Config, life: &Life) -> Res
         replicas: config.streams.replicas,
         ..BusConfig::service(config.common.nats_url.as_str(), NAME)
     };
-    let bus = Bus::connect(bus, &life.stop_token()).await?;
-    LinkHealth::register(life.health()).follow(&bus);
+    let bus = Bus::connect(bus, &tasks.stop_token()).await?;
+    LinkHealth::register(tasks.health()).follow(&bus);
     bus.converge().await?;
-
-    let snapshots = match &config.data_dir {
-        Some(folder) => Some(
-            Snapshots::open(folder)
-                .map_err(|source| StartError::DataDir { folder: folder.clone(), source })?,
-        ),
-        None => None,
-    };
-    let (borders, restored, ledger_created_at) =
-        restored(&bus, &config, snapshots.as_ref(), clock.as_ref()).await?;
-    held.release();
+    let snapshots = config.data_dir.as_deref().map(open_snapshots).transpose()?;
+    let state = restore_state(&bus, &config, snapshots.as_ref(), clock.as_ref()).await?;
+    let RestoredState { intakes, restored, ledger_created_at } = state;
+    ledger_read.release();
     let high_water = HighWater::default();
     high_water.reached(restored.position);
-    let name = ownership::name_of_this_process(&mut Rng::new()).into();
+    let name = ownership::process_name(&mut Rng::new()).into();
     let follower = LedgerFollower::new(bus.clone(), config.partitions.iter(), restored.position);
-    let snapshots = snapshots.map(|snapshots| (snapshots, Origin::of(ledger_created_at)));
-    let quota = config.quota;
+    let snapshots = snapshots.map(|snapshots| (snapshots, LedgerOrigin::of(ledger_created_at)));
     let (seen_over, ledger_seen_over) = watch::channel(*bus.link().borrow());
-    let around = Around {
+    let context = Context {
         bus,
         clock,
         high_water,
         ledger_seen_over,
         name,
-        quota,
+        quota: config.quota,
+        quarantine_max_age: config.quarantine_max_age,
         follower: follower.into(),
         snapshots,
     };
     let keeper = RoomKeeper::new(
-        around.bus.clone(),
-        around.clock.clone(),
+        context.bus.clone(),
+        context.clock.clone(),
         metrics.ledger.clone(),
         config.partitions.iter(),
     );
     let rooms = keeper.rooms();
     let (read_to, documents) = watch::channel(0);
-    let wishes = partitions(&around, life, &metrics, borders, (restored.position, &rooms, &documents));
-    // While partitions finish what they took in, their re-assertions are confirmed as well.
-    life.spawn(Stage::Intake, "LEDGER's size", keeper.run(life.token(Stage::Intake)));
-    let incidents = IncidentRecorder::new(around.bus.clone(), around.clock.clone());
-    let offered = life.health().latch("recording incidents");
-    life.spawn(Stage::Serve, "incidents", incidents.clone().serve(offered, life.token(Stage::Serve)));
-    let (bus, high_water) = (around.bus.clone(), around.high_water.clone());
-    let verifier = ReceiptVerifier::new(bus.clone(), wishes.clone(), incidents.clone(), Rng::new());
-    life.spawn(Stage::Intake, "receipts", verifier.run(life.token(Stage::Intake)));
+    let queues = spawn_partitions(&context, tasks, &metrics, intakes, restored.position, &rooms, &documents);
+    // While partitions settle their reports, LEDGER confirms their re-assertions as well.
+    tasks.spawn(Stage::Intake, "LEDGER's size", keeper.run(tasks.token(Stage::Intake)));
+    let incidents = IncidentRecorder::new(context.bus.clone(), context.clock.clone());
+    let offered = tasks.health().latch("recording incidents");
+    tasks.spawn(Stage::Serve, "incidents", incidents.clone().serve(offered, tasks.token(Stage::Serve)));
+    let (bus, high_water) = (context.bus.clone(), context.high_water.clone());
+    let verifier = ReceiptVerifier::new(bus.clone(), queues.clone(), incidents.clone(), Rng::new());
+    tasks.spawn(Stage::Intake, "receipts", verifier.run(tasks.token(Stage::Intake)));
     let guard = Guard { bus, high_water, created_at: ledger_created_at, incidents, seen_over };
-    life.spawn(Stage::Intake, "guard", guard.watch(life.token(Stage::Intake)));
-    let follower = Follower::new(around.bus.clone(), wishes, read_to, Rng::new());
-    followers(&around, life, &metrics, &config, follower);
-    watch_connections(&around, life, &metrics, &config);
+    tasks.spawn(Stage::Intake, "guard", guard.watch(tasks.token(Stage::Intake)));
+    let follower = DesiredFollower::new(context.bus.clone(), queues, read_to, Rng::new());
+    spawn_followers(&context, tasks, &metrics, &config, follower);
+    watch_connections(&context, tasks, &metrics, &config);
     Ok(Handle { restored })
 }
 
-/// A border a partition with what LEDGER holds, and when LEDGER was created, asking for as long as it takes.
-async fn restored(
+/// The store of snapshots in a folder.
+fn open_snapshots(folder: &Path) -> Result<Snapshots, StartError> {
+    Snapshots::open(folder).map_err(|source| StartError::DataDir { folder: folder.to_owned(), source })
+}
+
+/// Restores all partitions; repeats that until LEDGER can be read.
+async fn restore_state(
     bus: &Bus,
     config: &Config,
     snapshots: Option<&Snapshots>,
     clock: &dyn Clock,
-) -> Result<(BTreeMap<u16, Border>, Restored, Timestamp), ReadError> {
-    let (mut retry, mut chance) = (FullJitter::new(RETRY_MIN, RETRY_MAX), Rng::new());
+) -> Result<RestoredState, ReadError> {
+    let (mut retry, mut rng) = (FullJitter::new(RETRY_MIN, RETRY_MAX), Rng::new());
     loop {
         let begun = Instant::now();
-        let reading = async {
-            // Before anything is read: a LEDGER that takes its place is another one than was read.
-            let created_at = bus.stream_state(stream::LEDGER).await?.created_at;
-            let (borders, restored) = read_all(bus, config, snapshots, clock).await?;
-            Ok::<_, ReadError>((borders, restored, created_at))
-        };
-        match reading.await {
-            Ok((borders, restored, created_at)) => {
+        match read_state(bus, config, snapshots, clock).await {
+            Ok(state) => {
                 tracing::info!(
                     partitions = %config.partitions,
-                    devices = borders.values().map(Border::devices).sum::<usize>(),
+                    devices = state.intakes.values().map(IntakeState::devices).sum::<usize>(),
                     took = ?begun.elapsed(),
-                    facts = restored.facts,
-                    ledger.first = restored.first,
-                    ledger.seq = restored.position,
-                    "LEDGER read: this is what is known of the devices of these partitions"
+                    facts = state.restored.facts,
+                    ledger.first = state.restored.first,
+                    ledger.seq = state.restored.position,
+                    "restored the partitions from LEDGER"
                 );
-                return Ok((borders, restored, created_at));
+                return Ok(state);
             }
             Err(error) if error.is_transient() => {
-                let retry_in = retry.next(&mut chance);
+                let retry_in = retry.next(&mut rng);
                 tracing::warn!(error = chain(&error), ?retry_in, "cannot read LEDGER yet");
                 tokio::time::sleep(retry_in).await;
             }
@@ -185,56 +190,67 @@ async fn restored(
     }
 }
 
-/// Borders with what their snapshots and, after the oldest of those, LEDGER say.
-async fn read_all(
+/// Restores all partitions from their snapshots and from LEDGER after the oldest snapshot.
+async fn read_state(
     bus: &Bus,
     config: &Config,
     snapshots: Option<&Snapshots>,
     clock: &dyn Clock,
-) -> Result<(BTreeMap<u16, Border>, Restored), ReadError> {
-    let (mut borders, mut after) = (BTreeMap::new(), u64::MAX);
+) -> Result<RestoredState, ReadError> {
+    // Read first: if LEDGER is replaced meanwhile, the guard notices that this is another one.
+    let ledger_created_at = bus.stream_state(stream::LEDGER).await?.created_at;
+    let (mut intakes, mut after) = (BTreeMap::new(), u64::MAX);
     for partition in config.partitions.iter() {
-        let mut border = Border::new(config.rules, clock.now());
+        let mut intake = IntakeState::new(config.rules, clock.now());
         let known_to = match snapshots {
-            Some(snapshots) => snapshots.restore(bus, partition, &mut border).await?,
+            Some(snapshots) => snapshots.restore(bus, partition, &mut intake).await?,
             None => None,
         };
         if known_to.is_none() {
-            border = Border::new(config.rules, clock.now());
+            intake = IntakeState::new(config.rules, clock.now());
         }
         after = after.min(known_to.unwrap_or(0));
-        borders.insert(partition, border);
+        intakes.insert(partition, intake);
     }
-    let restored = restore::all(bus, &mut borders, after).await?;
-    Ok((borders, restored))
+    let restored = restore::all(bus, &mut intakes, after).await?;
+    Ok(RestoredState { intakes, restored, ledger_created_at })
 }
 
-/// Starts every partition; the ways by which each learns what its devices shall run.
-fn partitions(
-    around: &Around,
-    life: &Life,
+/// Starts every partition; returns the queues through which each receives updates of DOWNLINK.
+fn spawn_partitions(
+    context: &Context,
+    tasks: &Supervisor,
     metrics: &Metrics,
-    borders: BTreeMap<u16, Border>,
-    (read_to, rooms, documents): (u64, &Rooms, &watch::Receiver<u64>),
-) -> BTreeMap<u16, Arc<Wishes>> {
-    let mut wishes = BTreeMap::new();
-    for (number, border) in borders {
-        let desired = Arc::new(Wishes::default());
-        wishes.insert(number, desired.clone());
-        let ready = life.health().latch(format!("the reports of partition {number}"));
-        let (known, metrics) = ((border, read_to), metrics.partition(number));
+    intakes: BTreeMap<u16, IntakeState>,
+    read_after: u64,
+    rooms: &Rooms,
+    documents: &watch::Receiver<u64>,
+) -> BTreeMap<u16, Arc<DesiredQueue>> {
+    let mut queues = BTreeMap::new();
+    for (number, intake) in intakes {
         let Some(room) = rooms.get(&number).cloned() else { continue };
-        let desired = (desired, documents.clone(), room);
-        let partition = Partition::new(number, around.clone(), known, desired, metrics, ready);
-        life.spawn(Stage::Work, format!("partition {number}"), partition.run(life.token(Stage::Work)));
+        let desired = Arc::new(DesiredQueue::default());
+        queues.insert(number, desired.clone());
+        let partition = Partition::new(PartitionStart {
+            number,
+            context: context.clone(),
+            intake,
+            read_after,
+            desired,
+            documents_read: documents.clone(),
+            room,
+            metrics: metrics.partition(number),
+            ready: tasks.health().latch(format!("the reports of partition {number}")),
+        });
+        tasks.spawn(Stage::Work, format!("partition {number}"), partition.run(tasks.token(Stage::Work)));
     }
-    wishes
+    queues
 }
 
-/// Starts the watcher of connections, where it has credentials.
-fn watch_connections(around: &Around, life: &Life, metrics: &Metrics, config: &Config) {
+/// Starts the watcher of connections, if it has credentials.
+fn watch_connections(context: &Context, tasks: &Supervisor, metrics: &Metrics, config: &Config) {
     let Some(creds) = config.system_creds.clone() else {
-        tracing::info!("connections are not counted: --system-creds names no credentials");
+        tracing::info!("not counting connections: --system-creds names no credentials");
         return;
     };
     let system = BusConfig {
@@ -242,15 +258,21 @@ fn watch_connections(around: &Around, life: &Life, metrics: &Metrics, config: &C
         tls_ca: config.common.tls_ca.clone(),
         ..BusConfig::service(config.common.nats_url.as_str(), WATCHER_NAME)
     };
-    let (ledger, clock) = (around.bus.clone(), around.clock.clone());
+    let (ledger, clock) = (context.bus.clone(), context.clock.clone());
     let watcher = watcher::Watcher::new(system, ledger, clock, metrics.connections.clone());
-    life.spawn(Stage::Intake, "watcher", watcher.run(life.token(Stage::Intake)));
+    tasks.spawn(Stage::Intake, "watcher", watcher.run(tasks.token(Stage::Intake)));
 }
 
-/// Starts what runs beside the partitions.
-fn followers(around: &Around, life: &Life, metrics: &Metrics, config: &Config, follower: Follower) {
-    let (bus, stop) = (&around.bus, life.token(Stage::Intake));
-    life.spawn(Stage::Intake, "desired", follower.run(stop.clone()));
+/// Starts the tasks that run beside the partitions.
+fn spawn_followers(
+    context: &Context,
+    tasks: &Supervisor,
+    metrics: &Metrics,
+    config: &Config,
+    follower: DesiredFollower,
+) {
+    let (bus, stop) = (&context.bus, tasks.token(Stage::Intake));
+    tasks.spawn(Stage::Intake, "desired", follower.run(stop.clone()));
     let lags = config.partitions.iter().map(|number| (number, metrics.partition(number).lag)).collect();
-    life.spawn(Stage::Intake, "lag", lag::follow(bus.clone(), lags, stop));
+    tasks.spawn(Stage::Intake, "lag", lag::follow(bus.clone(), lags, stop));
 }

@@ -6,55 +6,60 @@ use std::time::Duration;
 
 use clap::Parser;
 use muster_contract::limits::DEPLOYMENTS_PER_DEVICE_MAX;
-use muster_domain::border::Rules;
+use muster_domain::intake::Rules;
 use muster_domain::trim::Quota;
 use muster_service::config::{Common, CommonArgs, Problems, StreamArgs, Streams};
 use muster_service::version::VERSION;
 
 use crate::partitions::Partitions;
 
-/// Shortest and longest lease. A lease should be longer than two heartbeats of the devices.
+/// Shortest lease. A lease should be longer than two heartbeats of the devices.
 const LEASE_MIN: Duration = Duration::from_secs(1);
-/// See [`LEASE_MIN`].
+/// Longest lease.
 const LEASE_MAX: Duration = Duration::from_secs(60 * 60);
-/// Shortest and longest deadline.
+/// Shortest deadline.
 const DEADLINE_MIN: Duration = Duration::from_secs(1);
-/// See [`DEADLINE_MIN`].
+/// Longest deadline.
 const DEADLINE_MAX: Duration = Duration::from_secs(7 * 24 * 60 * 60);
+
+/// Shortest time for which QUARANTINE may hold a rejected report.
+const QUARANTINE_AGE_MIN: Duration = Duration::from_secs(1);
+/// Longest time for which QUARANTINE may hold a rejected report.
+const QUARANTINE_AGE_LONGEST: Duration = Duration::from_secs(365 * 24 * 60 * 60);
 
 /// Most reports a second that a quota may allow.
 const REPORTS_PER_SECOND_MAX: u64 = 1_000_000;
 /// Fewest bytes a second that a quota may allow: a report of the largest size in about a minute.
 const BYTES_PER_SECOND_MIN: u64 = 4 * 1024;
-/// Smallest and largest burst. A device must be able to say anew what holds on it.
+/// Smallest burst: a device must be able to report all of its deployments again.
 const BURST_REPORTS_MIN: u64 = DEPLOYMENTS_PER_DEVICE_MAX as u64;
-/// See [`BURST_REPORTS_MIN`].
+/// Largest burst.
 const BURST_REPORTS_MAX: u64 = 1_000_000_000;
 /// How many deployments a device without any desired document may be allowed.
 const UNSOLICITED_RANGE: RangeInclusive<u64> = 0..=DEPLOYMENTS_PER_DEVICE_MAX as u64;
 
 const GUIDE: &str = "\
-Each partition must belong to exactly one running process. One process owns all 16 unless told otherwise;
-two share the work as `--partitions 0-7` and `--partitions 8-15`.
+One process owns all 16 partitions by default. Two processes share the work with `--partitions 0-7` and `--partitions 8-15`;
+a second process with the same partitions stands by until the first one stops.
 
-What ingest knows is in LEDGER and is read from there at the start. With --data-dir it keeps snapshots of it and reads only
-what came later; the folder may be removed at any time.
+Ingest restores its state from LEDGER at the start. With --data-dir it keeps snapshots and reads only later facts; the folder
+may be deleted at any time.
 
-A device may report what it was targeted with in the last 30 days. One without any desired document may report
---unsolicited deployments; beyond that its reports go to quarantine (`muster quarantine list`).
+A device may report the deployments that it was sent in the last 30 days. A device without any desired document may report
+--unsolicited deployments; reports of others are quarantined (`muster quarantine list`).
 
 Examples:
   muster-ingest
   muster-ingest --partitions 0-7 --http-addr 127.0.0.1:9101
-  muster-ingest --lease 5m    for devices whose heart beats every two minutes
+  muster-ingest --lease 5m    for devices that send a heartbeat every two minutes
 
-Exit codes: 0 stopped when asked to; 1 something failed; 2 a setting cannot be used.";
+Exit codes: 0 stopped by a signal; 1 an error; 2 an invalid setting.";
 
-/// Lets devices' reports into the ledger: validates, orders, accounts, and tells who is fresh
+/// Turns the reports of devices into facts in LEDGER: validates, orders and accounts for them, and decides which devices are fresh
 #[derive(Debug, Parser)]
 #[command(name = "muster-ingest", version = VERSION, after_help = GUIDE)]
 pub struct Cli {
-    /// Partitions this process owns, of 0 to 15
+    /// Partitions that this process may own, from 0 to 15
     #[arg(long, env = "MUSTER_PARTITIONS", value_name = "LIST", default_value = "0-15")]
     partitions: String,
 
@@ -74,7 +79,7 @@ pub struct Cli {
     #[arg(long, env = "MUSTER_DEVICE_BYTES_PER_SECOND", value_name = "SIZE", default_value = "64KiB")]
     device_bytes_per_second: String,
 
-    /// Reports that a device may send at any speed; its burst of bytes lasts as long
+    /// Reports that a device may send at any speed; its burst of bytes is in proportion
     #[arg(long, env = "MUSTER_DEVICE_BURST_REPORTS", value_name = "N", default_value = "100000")]
     device_burst_reports: String,
 
@@ -82,12 +87,16 @@ pub struct Cli {
     #[arg(long, env = "MUSTER_UNSOLICITED", value_name = "COUNT", default_value = "8")]
     unsolicited: String,
 
-    /// Folder for snapshots, from which the next start knows its devices again; without it all of LEDGER is read
+    /// Time for which QUARANTINE holds a rejected report; then ingest records that it expired, and removes it
+    #[arg(long, env = "MUSTER_QUARANTINE_MAX_AGE", value_name = "DURATION", default_value = "720h")]
+    quarantine_max_age: String,
+
+    /// Folder for snapshots, from which the next start restores its state; without it a start reads all of LEDGER
     #[arg(long, env = "MUSTER_DATA_DIR", value_name = "DIR")]
     data_dir: Option<PathBuf>,
 
     /// File with the credentials of the user that counts connections at the servers (`muster auth` makes
-    /// creds/watcher.creds). Without it, nobody counts them
+    /// creds/watcher.creds). Without it, connections are not counted
     #[arg(long, env = "MUSTER_SYSTEM_CREDS", value_name = "FILE")]
     system_creds: Option<PathBuf>,
 
@@ -101,27 +110,29 @@ pub struct Cli {
 /// The settings, checked.
 #[derive(Debug, Clone)]
 pub struct Config {
-    /// What every service has.
+    /// The settings that every service has.
     pub common: Common,
     /// How streams are made, if this service makes them.
     pub streams: Streams,
-    /// Partitions this process owns.
+    /// Partitions that this process may own.
     pub partitions: Partitions,
     /// Folder for snapshots.
     pub data_dir: Option<PathBuf>,
-    /// Lease, deadline and quota.
+    /// Lease, deadline and unsolicited deployments.
     pub rules: Rules,
-    /// What a device may send.
+    /// The quota of a device.
     pub quota: Quota,
+    /// How long QUARANTINE holds a rejected report.
+    pub quarantine_max_age: Duration,
     /// Credentials of the user that counts connections, if they are to be counted.
     pub system_creds: Option<PathBuf>,
 }
 
 impl Cli {
-    /// The settings, checked.
+    /// Checks the settings.
     ///
     /// # Errors
-    /// Everything that is wrong with them.
+    /// All invalid settings.
     pub fn check(self) -> Result<Config, Problems> {
         let mut problems = Problems::default();
         let common = self.common.check(&mut problems);
@@ -142,6 +153,11 @@ impl Cli {
             &self.device_burst_reports,
             BURST_REPORTS_MIN..=BURST_REPORTS_MAX,
         );
+        let quarantine_max_age = problems.duration(
+            "--quarantine-max-age",
+            &self.quarantine_max_age,
+            QUARANTINE_AGE_MIN..=QUARANTINE_AGE_LONGEST,
+        );
         let unsolicited = problems.number("--unsolicited", &self.unsolicited, UNSOLICITED_RANGE);
         problems.finish(|| {
             let unsolicited = usize::try_from(unsolicited?).ok()?;
@@ -154,6 +170,7 @@ impl Cli {
                 rules,
                 system_creds: self.system_creds,
                 quota: Quota::new(reports?, bytes?, burst?),
+                quarantine_max_age: quarantine_max_age?,
             })
         })
     }
@@ -172,15 +189,17 @@ mod tests {
         let config = check(&[]).unwrap();
         assert_eq!((config.rules, config.quota), (Rules::default(), Quota::default()));
         assert_eq!(config.partitions.iter().count(), 16);
+        assert_eq!(config.quarantine_max_age, muster_contract::limits::QUARANTINE_AGE_MAX);
     }
 
     #[test]
-    fn everything_wrong_is_said_at_once() {
+    fn all_invalid_settings_are_reported_at_once() {
         let words = [
             "--partitions=0-16",
             "--lease=0s",
             "--deadline-default=soon",
             "--unsolicited=129",
+            "--quarantine-max-age=0s",
             "--http-addr=here",
             "--uplink-max-bytes=much",
             "--replicas=2",
@@ -194,6 +213,7 @@ mod tests {
             "--lease",
             "--deadline-default",
             "--unsolicited",
+            "--quarantine-max-age",
             "--http-addr",
             "--uplink-max-bytes",
             "--replicas",

@@ -1,18 +1,17 @@
-//! The corridor of one partition: take in what came, publish what follows from it, acknowledge what is confirmed.
+//! Owns one partition: takes it, runs a session, and takes it again after the session was lost.
 //!
-//! A session lasts while the partition is this process's and every publication is confirmed. When the fate of one is
-//! unknown, or somebody else has come, the session ends; the partition is taken anew as soon as nobody else speaks for
-//! it, LEDGER is read, and the next session takes in again what was not acknowledged. There is no other way back, and a
-//! hot standby is nothing but a process that waits there.
+//! A session lasts while this process owns the partition and every publication is confirmed. When the outcome of one is unknown,
+//! or another process has taken the partition, the session ends. Once no other process answers for the partition, this process
+//! takes it again and reads LEDGER, and the next session receives again what was not acknowledged. There is no other recovery: a
+//! hot standby is a process that waits to take the partition.
 
-mod facts;
-mod hearing;
-mod quarantine;
-mod receipts;
-mod saving;
-mod session;
+mod driver;
+mod incident_log;
+mod quarantine_handler;
+mod rejected_store;
+mod snapshot_saver;
 mod standby;
-mod telling;
+mod timers;
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -20,7 +19,7 @@ use std::time::Duration;
 use fastrand::Rng;
 use muster_bus::{Bus, Link, PublishError};
 use muster_contract::DeviceKey;
-use muster_domain::border::Border;
+use muster_domain::intake::IntakeState;
 use muster_domain::trim::Quota;
 use muster_service::backoff::FullJitter;
 use muster_service::clock::Clock;
@@ -29,52 +28,66 @@ use muster_service::health::Latch;
 use tokio::sync::watch;
 use tokio_util::sync::CancellationToken;
 
-use self::session::Session;
+use self::driver::SessionDriver;
+use self::incident_log::IncidentLog;
+use self::standby::StandbyState;
 pub use self::standby::TAKEN_WITHIN;
-use self::standby::Waiting;
-use self::telling::Teller;
-use crate::desired::{Documents, Wishes};
+use crate::desired::{DesiredQueue, DocumentLoader};
 use crate::error::PartitionError;
 use crate::follow::LedgerFollower;
+use crate::ledger_publisher::HighWater;
 use crate::metrics::PartitionMetrics;
-use crate::outlet::HighWater;
 use crate::room::PartitionRoom;
-use crate::snapshot::{Origin, Snapshots};
+use crate::session::Conditions;
+use crate::snapshot::{LedgerOrigin, Snapshots};
 use crate::trim::Trim;
 
-/// Least and longest upper bound of the delay before a partition is taken again.
+/// Least upper bound of the delay before a partition is taken again.
 const RECOVER_MIN: Duration = Duration::from_millis(100);
-/// See [`RECOVER_MIN`].
+/// Greatest upper bound of the delay before a partition is taken again.
 const RECOVER_MAX: Duration = Duration::from_secs(10);
 
-/// What a partition stands on.
+/// The parts that all partitions of a process share.
 #[derive(Debug, Clone)]
-pub struct Around {
+pub(crate) struct Context {
     /// The bus.
-    pub bus: Bus,
-    /// What time it is.
-    pub clock: Arc<dyn Clock>,
+    pub(crate) bus: Bus,
+    /// The clock.
+    pub(crate) clock: Arc<dyn Clock>,
     /// How far LEDGER is known to reach.
-    pub high_water: HighWater,
-    /// Over which connection LEDGER was seen to reach that far.
-    pub ledger_seen_over: watch::Receiver<Link>,
-    /// The name of this process, unlike any other's.
-    pub name: Arc<str>,
-    /// What a device may send.
-    pub quota: Quota,
-    /// Reads LEDGER for the partitions that are not this process's.
-    pub follower: Arc<LedgerFollower>,
-    /// Where snapshots are kept, if anywhere, and of which LEDGER.
-    pub snapshots: Option<(Snapshots, Origin)>,
+    pub(crate) high_water: HighWater,
+    /// The connection over which LEDGER was checked to reach that far.
+    pub(crate) ledger_seen_over: watch::Receiver<Link>,
+    /// The unique name of this process.
+    pub(crate) name: Arc<str>,
+    /// The quota of a device.
+    pub(crate) quota: Quota,
+    /// How long QUARANTINE holds a rejected report.
+    pub(crate) quarantine_max_age: Duration,
+    /// Reads LEDGER for the partitions that this process does not own.
+    pub(crate) follower: Arc<LedgerFollower>,
+    /// The store of snapshots, if there is one, and the LEDGER that they are of.
+    pub(crate) snapshots: Option<(Snapshots, LedgerOrigin)>,
 }
 
-impl Around {
-    /// Whether LEDGER was seen over the connection that there is now. Over a new one it may be another, or an older one.
-    fn sees_ledger(&self) -> bool {
-        *self.bus.link().borrow() == *self.ledger_seen_over.borrow()
+impl Context {
+    /// The conditions now; `presence_age` is the time since the reader of PRESENCE last received anything.
+    fn conditions(&self, presence_age: Option<Duration>) -> Conditions {
+        let now = self.clock.now();
+        Conditions {
+            now,
+            link: *self.bus.link().borrow(),
+            ledger_seen_over: *self.ledger_seen_over.borrow(),
+            heartbeats_through: presence_age.and_then(|age| now.checked_sub(age).ok()),
+        }
     }
 
-    /// Waits until it was.
+    /// Whether LEDGER was checked over the present connection.
+    fn sees_ledger(&self) -> bool {
+        self.conditions(None).sees_ledger()
+    }
+
+    /// Waits until LEDGER was checked over the connection that exists then.
     async fn ledger_seen(&mut self) {
         let mut link = self.bus.link();
         while !self.sees_ledger() {
@@ -90,83 +103,103 @@ impl Around {
     }
 }
 
+/// The parts from which a partition is made.
+pub(crate) struct PartitionStart {
+    pub(crate) number: u16,
+    pub(crate) context: Context,
+    /// The state of its devices by LEDGER up to `read_after`.
+    pub(crate) intake: IntakeState,
+    pub(crate) read_after: u64,
+    /// Documents and receipts of DOWNLINK that it has yet to apply.
+    pub(crate) desired: Arc<DesiredQueue>,
+    /// The sequence of DOWNLINK up to which every document was queued.
+    pub(crate) documents_read: watch::Receiver<u64>,
+    pub(crate) room: Arc<PartitionRoom>,
+    pub(crate) metrics: PartitionMetrics,
+    /// Released when the partition's reports can come, or another process owns the partition.
+    pub(crate) ready: Latch,
+}
+
 /// One partition and all state of its devices.
 #[derive(Debug)]
-pub struct Partition {
+pub(crate) struct Partition {
     number: u16,
-    around: Around,
-    border: Border,
-    /// LEDGER has been read up to here.
+    context: Context,
+    intake: IntakeState,
+    /// The sequence up to which LEDGER was read.
     read_after: u64,
-    waiting: Waiting,
-    desired: Arc<Wishes>,
-    documents: Documents,
+    standby: StandbyState,
+    desired: Arc<DesiredQueue>,
+    documents: DocumentLoader,
     room: Arc<PartitionRoom>,
     metrics: PartitionMetrics,
-    teller: Teller,
+    incident_log: IncidentLog,
     trim: Arc<Trim>,
     ready: Option<Latch>,
-    chance: Rng,
+    rng: Rng,
     retry: FullJitter,
 }
 
-/// How a session ended.
-enum Ending {
-    /// It was asked to stop, and everything taken in is settled.
+/// The end of a session.
+enum SessionEnd {
+    /// The process stops, and every received report is settled.
     Stopped,
-    /// The fate of a publication is unknown, or it was refused. LEDGER must be read after the position.
+    /// The outcome of a publication is unknown, or it was refused. LEDGER must be read after the position.
     Lost { cause: PublishError, read_after: u64 },
-    /// Somebody else has taken the partition.
-    Usurped { read_after: u64 },
+    /// Another process has taken the partition.
+    LeaseLost { read_after: u64 },
 }
 
 impl Partition {
-    /// A partition with what LEDGER holds of it up to `read_after`. `ready` is released when its reports can come, or
-    /// another process takes care of them.
-    pub fn new(
-        number: u16,
-        around: Around,
-        (border, read_after): (Border, u64),
-        (desired, read_to, room): (Arc<Wishes>, watch::Receiver<u64>, Arc<PartitionRoom>),
-        metrics: PartitionMetrics,
-        ready: Latch,
-    ) -> Self {
-        let trim = Arc::new(Trim::new(around.quota));
-        let documents = Documents::new(around.bus.clone(), desired.clone(), read_to);
+    /// A partition that this process does not own yet.
+    pub(crate) fn new(start: PartitionStart) -> Self {
+        let PartitionStart {
+            number,
+            context,
+            intake,
+            read_after,
+            desired,
+            documents_read,
+            room,
+            metrics,
+            ready,
+        } = start;
+        let trim = Arc::new(Trim::new(context.quota));
+        let documents = DocumentLoader::new(context.bus.clone(), desired.clone(), documents_read);
         Self {
             number,
-            around,
-            border,
+            context,
+            intake,
             read_after,
-            waiting: Waiting::default(),
+            standby: StandbyState::default(),
             desired,
             documents,
             room,
             metrics,
-            teller: Teller::default(),
+            incident_log: IncidentLog::default(),
             trim,
             ready: Some(ready),
-            chance: Rng::new(),
+            rng: Rng::new(),
             retry: FullJitter::new(RECOVER_MIN, RECOVER_MAX),
         }
     }
 
-    /// Works until `stop`, then finishes what was taken in.
+    /// Works until `stop`, then settles the received reports.
     ///
     /// # Errors
-    /// LEDGER no longer holds what it must be asked for.
-    pub async fn run(mut self, stop: CancellationToken) -> Result<(), PartitionError> {
+    /// LEDGER cannot be read any more from where this partition must read it.
+    pub(crate) async fn run(mut self, stop: CancellationToken) -> Result<(), PartitionError> {
         loop {
-            // What was not acknowledged comes again to the next process.
-            let Some(turn) = stop.run_until_cancelled(self.take_over()).await else { return Ok(()) };
-            // Boxed: it would otherwise be part of every future that holds this one.
-            let ending = Box::pin(Session::open(&mut self, turn?).run(&stop)).await;
+            // The next process receives the unacknowledged reports again.
+            let Some(lease) = stop.run_until_cancelled(self.take_over()).await else { return Ok(()) };
+            // Boxed, because every future that holds this one would contain it otherwise.
+            let end = Box::pin(SessionDriver::open(&mut self, lease?).run(&stop)).await;
             self.metrics.owned.set(0);
             self.room.end();
-            let pause = match ending {
-                Ending::Stopped => return Ok(()),
-                Ending::Lost { cause, read_after } => self.lose(&cause, read_after),
-                Ending::Usurped { read_after } => self.give_way(read_after),
+            let pause = match end {
+                SessionEnd::Stopped => return Ok(()),
+                SessionEnd::Lost { cause, read_after } => self.recover(&cause, read_after),
+                SessionEnd::LeaseLost { read_after } => self.yield_partition(read_after),
             };
             if stop.run_until_cancelled(tokio::time::sleep(pause)).await.is_none() {
                 return Ok(());
@@ -174,28 +207,29 @@ impl Partition {
         }
     }
 
-    /// Hands every document of a device to the border; false where that cannot be made sure of.
-    async fn learn_documents(&mut self, key: &DeviceKey) -> bool {
+    /// Applies every document of a device to the intake; false if they cannot be read.
+    async fn load_documents(&mut self, key: &DeviceKey) -> bool {
         self.metrics.all.document_lookups.inc();
-        self.documents.learn(key, &mut self.border).await
+        self.documents.load(key, &mut self.intake).await
     }
 
-    /// Forgets what is under way: LEDGER will be asked what became of it.
-    fn lose(&mut self, cause: &PublishError, read_after: u64) -> Duration {
-        self.border.rewind();
+    /// Forgets the facts in flight, whose outcome LEDGER will show; returns the delay before the partition is taken again.
+    fn recover(&mut self, cause: &PublishError, read_after: u64) -> Duration {
+        self.intake.rewind();
         self.read_after = self.read_after.min(read_after);
         self.metrics.all.rewinds.inc();
         tracing::warn!(
             partition = self.number,
             error = chain(cause),
             ledger.seq = read_after,
-            "a fact may or may not be in LEDGER; reading it again"
+            "cannot tell whether LEDGER stored a fact; reading LEDGER again"
         );
-        self.retry.next(&mut self.chance)
+        self.retry.next(&mut self.rng)
     }
 
-    fn give_way(&mut self, read_after: u64) -> Duration {
-        self.border.rewind();
+    /// Forgets the facts in flight: the partition has another owner, so the standby begins at once.
+    fn yield_partition(&mut self, read_after: u64) -> Duration {
+        self.intake.rewind();
         self.read_after = self.read_after.min(read_after);
         Duration::ZERO
     }

@@ -1,9 +1,9 @@
-//! What devices shall run, as far as the border asks: followed in DOWNLINK, which holds the newest documents of every device,
-//! and handed to the partitions.
+//! Follows the desired states in DOWNLINK, which holds the newest documents of every device, and queues them for the partitions,
+//! together with the stored receipts that [`verify`](crate::verify) reads.
 //!
-//! A partition that must know every document of a device before it judges a report asks for it ([`Documents::learn`]).
+//! A partition that must know every document of a device before it evaluates a report loads them ([`DocumentLoader::load`]).
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
@@ -12,9 +12,10 @@ use muster_bus::{Bus, Delivery, ReadError, Replay, Start};
 use muster_contract::decode;
 use muster_contract::desired::DesiredState;
 use muster_contract::partition::partition_of;
+use muster_contract::receipt::Receipt;
 use muster_contract::subjects::{LedgerSubject, stream};
 use muster_contract::{DeploymentId, DeviceKey, Timestamp};
-use muster_domain::border::{Border, SENT_KEPT, UNVERIFIED_MAX};
+use muster_domain::intake::{IntakeState, SENT_KEPT, UNVERIFIED_MAX};
 use muster_service::backoff::FullJitter;
 use muster_service::error::chain;
 use tokio::sync::{Notify, watch};
@@ -24,44 +25,44 @@ use tokio_util::sync::CancellationToken;
 /// Documents read at once.
 const BATCH: usize = 256;
 const SUBJECTS: &str = "muster.desired.>";
-/// Least and longest upper bound of the delay before another attempt to read.
+/// Least upper bound of the delay before another attempt to read.
 const RETRY_MIN: Duration = Duration::from_millis(100);
-/// See [`RETRY_MIN`].
+/// Greatest upper bound of the delay before another attempt to read.
 const RETRY_MAX: Duration = Duration::from_secs(10);
-/// How long a report may wait for its device's documents. The other reports of its partition wait with it.
-const LEARNT_WITHIN: Duration = Duration::from_secs(1);
-/// How long nobody asks DOWNLINK again after it did not answer.
-const REST_AFTER_FAILURE: Duration = Duration::from_secs(10);
+/// How long a report may wait for its device's documents; the other reports of its partition wait with it.
+const LOAD_WITHIN: Duration = Duration::from_secs(1);
+/// How long DOWNLINK is not asked again after it did not answer.
+const PAUSE_AFTER_FAILURE: Duration = Duration::from_secs(10);
 
-const _: () = assert!(LEARNT_WITHIN.as_secs() < REST_AFTER_FAILURE.as_secs());
+const _: () = assert!(LOAD_WITHIN.as_secs() < PAUSE_AFTER_FAILURE.as_secs());
 
-/// A document and its device.
+/// The desired state of a device.
 #[derive(Debug)]
-pub struct Wish {
+pub(crate) struct DesiredDocument {
     /// The device.
-    pub key: DeviceKey,
-    /// What it shall run.
-    pub state: DesiredState,
+    pub(crate) key: DeviceKey,
+    /// Its desired state.
+    pub(crate) state: DesiredState,
     /// When DOWNLINK stored it.
-    pub stored_at: Timestamp,
-    /// Deployments of documents that this one has superseded before the partition saw them.
+    pub(crate) stored_at: Timestamp,
+    /// Deployments of the documents that this one superseded before the partition received them.
     superseded: BTreeMap<DeploymentId, Timestamp>,
 }
 
-impl Wish {
+impl DesiredDocument {
     const fn new(key: DeviceKey, state: DesiredState, stored_at: Timestamp) -> Self {
         Self { key, state, stored_at, superseded: BTreeMap::new() }
     }
 
-    /// Hands the document to the border.
-    pub fn apply(&self, border: &mut Border) {
+    /// Applies the document to the intake.
+    pub(crate) fn apply(&self, intake: &mut IntakeState) {
         for (deployment, stored_at) in &self.superseded {
-            border.sent(&self.key, std::iter::once(deployment), *stored_at);
+            intake.record_sent(&self.key, std::iter::once(deployment), *stored_at);
         }
-        border.desire(&self.key, &self.state, self.stored_at);
+        intake.apply_desired(&self.key, &self.state, self.stored_at);
     }
 
-    /// Takes the place of an older document, whose deployments the device may have got to know.
+    /// Supersedes an older document, whose deployments the device may have received.
     fn supersede(mut self, older: Self) -> Self {
         self.superseded = older.superseded;
         for entry in older.state.deployments {
@@ -73,114 +74,126 @@ impl Wish {
     }
 }
 
-/// What DOWNLINK asks of a partition.
+/// A change of DOWNLINK that a partition applies.
 #[derive(Debug)]
-pub enum Task {
-    /// To take in a document.
-    Document(Box<Wish>),
-    /// To write a device's receipt again.
-    Receipt(DeviceKey),
+pub(crate) enum DownlinkUpdate {
+    /// A new desired state.
+    Document(Box<DesiredDocument>),
+    /// The newest stored receipt of a device, which the partition compares with its account.
+    Receipt(DeviceKey, StoredReceipt),
 }
 
-impl Task {
-    /// Tells the border.
-    pub fn apply(&self, border: &mut Border) {
+/// The newest receipt of a device in DOWNLINK.
+#[derive(Debug)]
+pub(crate) enum StoredReceipt {
+    /// No ingest wrote it: another receipt is owed.
+    Foreign,
+    /// An ingest wrote it: another receipt is owed if it would cover more.
+    Ours(Receipt),
+}
+
+impl DownlinkUpdate {
+    /// Applies the change to the intake.
+    pub(crate) fn apply(&self, intake: &mut IntakeState) {
         match self {
-            Self::Document(wish) => wish.apply(border),
-            Self::Receipt(key) => border.owe_receipt_again(key),
+            Self::Document(document) => document.apply(intake),
+            Self::Receipt(key, StoredReceipt::Foreign) => intake.owe_receipt_to(key),
+            Self::Receipt(key, StoredReceipt::Ours(stored)) => intake.check_stored_receipt(key, stored),
         }
     }
 }
 
-/// What one partition has yet to take in: the newest document of each device, so that a partition that is busy keeps no
-/// other waiting and needs no more room than its devices have documents; and devices whose receipts are to be written again.
+/// The updates that wait for one partition: the newest document and the newest stored receipt of each device. So a busy partition
+/// does not delay the others, and the queue never holds more than DOWNLINK has subjects.
 #[derive(Debug, Default)]
-pub struct Wishes {
-    waiting: Mutex<Waiting>,
-    came: Notify,
+pub(crate) struct DesiredQueue {
+    waiting: Mutex<QueuedUpdates>,
+    added: Notify,
 }
 
 #[derive(Debug, Default)]
-struct Waiting {
-    documents: BTreeMap<DeviceKey, Wish>,
-    receipts: BTreeSet<DeviceKey>,
+struct QueuedUpdates {
+    documents: BTreeMap<DeviceKey, DesiredDocument>,
+    receipts: BTreeMap<DeviceKey, StoredReceipt>,
 }
 
-impl Wishes {
-    /// A newer document than any before of its device.
-    fn put(&self, wish: Wish) {
+impl DesiredQueue {
+    /// Queues a document that is newer than every one before of its device.
+    fn push(&self, document: DesiredDocument) {
         let mut waiting = self.lock();
-        let wish = match waiting.documents.remove(&wish.key) {
-            Some(older) => wish.supersede(older),
-            None => wish,
+        let document = match waiting.documents.remove(&document.key) {
+            Some(older) => document.supersede(older),
+            None => document,
         };
-        waiting.documents.insert(wish.key.clone(), wish);
+        waiting.documents.insert(document.key.clone(), document);
         drop(waiting);
-        self.came.notify_one();
+        self.added.notify_one();
     }
 
-    /// The receipt of a device is to be written again.
-    pub fn rewrite_receipt(&self, key: DeviceKey) {
-        self.lock().receipts.insert(key);
-        self.came.notify_one();
+    /// Queues the newest receipt of a device in DOWNLINK.
+    pub(crate) fn check_receipt(&self, key: DeviceKey, stored: StoredReceipt) {
+        self.lock().receipts.insert(key, stored);
+        self.added.notify_one();
     }
 
-    /// The document of a device that waits.
-    fn remove(&self, key: &DeviceKey) -> Option<Wish> {
+    /// Removes the waiting document of a device.
+    fn remove(&self, key: &DeviceKey) -> Option<DesiredDocument> {
         self.lock().documents.remove(key)
     }
 
-    /// The next one, for the partition alone. Cancel-safe.
-    pub async fn next(&self) -> Task {
+    /// The next update; only the partition may call this. Cancel-safe.
+    pub(crate) async fn next(&self) -> DownlinkUpdate {
         loop {
-            if let Some(task) = self.lock().pop() {
-                return task;
+            if let Some(update) = self.lock().pop() {
+                return update;
             }
-            self.came.notified().await;
+            self.added.notified().await;
         }
     }
 
-    /// Collections that somebody panicked over are whole.
-    fn lock(&self) -> MutexGuard<'_, Waiting> {
+    /// No code panics while it holds the lock, so a poisoned state is complete.
+    fn lock(&self) -> MutexGuard<'_, QueuedUpdates> {
         self.waiting.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
-impl Waiting {
-    fn pop(&mut self) -> Option<Task> {
-        let document = self.documents.pop_first().map(|(_, wish)| Task::Document(Box::new(wish)));
-        document.or_else(|| self.receipts.pop_first().map(Task::Receipt))
+impl QueuedUpdates {
+    fn pop(&mut self) -> Option<DownlinkUpdate> {
+        let document =
+            self.documents.pop_first().map(|(_, document)| DownlinkUpdate::Document(Box::new(document)));
+        document
+            .or_else(|| self.receipts.pop_first().map(|(key, stored)| DownlinkUpdate::Receipt(key, stored)))
     }
 }
 
-/// Reads documents and hands each to the partition of its device.
+/// Follows the documents of DOWNLINK and queues each for the partition of its device.
 #[derive(Debug)]
-pub struct Follower {
+pub(crate) struct DesiredFollower {
     bus: Bus,
-    partitions: BTreeMap<u16, Arc<Wishes>>,
+    partitions: BTreeMap<u16, Arc<DesiredQueue>>,
     read_to: watch::Sender<u64>,
-    chance: Rng,
+    rng: Rng,
 }
 
-impl Follower {
+impl DesiredFollower {
     /// A follower for these partitions.
-    pub const fn new(
+    pub(crate) const fn new(
         bus: Bus,
-        partitions: BTreeMap<u16, Arc<Wishes>>,
+        partitions: BTreeMap<u16, Arc<DesiredQueue>>,
         read_to: watch::Sender<u64>,
-        chance: Rng,
+        rng: Rng,
     ) -> Self {
-        Self { bus, partitions, read_to, chance }
+        Self { bus, partitions, read_to, rng }
     }
 
-    /// Follows until `stop`. Begins again where DOWNLINK itself was made again: older documents change nothing.
-    pub async fn run(mut self, stop: CancellationToken) {
+    /// Follows until `stop`. Begins again if DOWNLINK was created again: older documents change nothing.
+    pub(crate) async fn run(mut self, stop: CancellationToken) {
         let mut retry = FullJitter::new(RETRY_MIN, RETRY_MAX);
         let following = async {
             loop {
                 let Err(error) = self.follow(&mut retry).await;
-                let retry_in = retry.next(&mut self.chance);
-                tracing::warn!(error = chain(&error), ?retry_in, "cannot follow what devices shall run");
+                let retry_in = retry.next(&mut self.rng);
+                tracing::warn!(error = chain(&error), ?retry_in, "cannot read desired states; trying again");
                 tokio::time::sleep(retry_in).await;
             }
         };
@@ -192,86 +205,87 @@ impl Follower {
         let mut replay: Replay = self.bus.replay(stream::DOWNLINK, &[SUBJECTS], Start::First).await?;
         loop {
             let batch = replay.next_batch(BATCH).await?;
-            batch.iter().for_each(|delivery| self.hand_on(delivery));
+            batch.iter().for_each(|delivery| self.enqueue(delivery));
             batch.last().into_iter().for_each(|last| _ = self.read_to.send_replace(last.stream_seq));
             retry.reset();
         }
     }
 
-    fn hand_on(&self, delivery: &Delivery) {
+    fn enqueue(&self, delivery: &Delivery) {
         let Some(LedgerSubject::Desired(key)) = LedgerSubject::parse(&delivery.subject) else { return };
         let Some(partition) = self.partitions.get(&partition_of(&key)) else { return };
         match decode::parse(&delivery.payload) {
-            Ok(state) => partition.put(Wish::new(key, state, delivery.stored_at)),
+            Ok(state) => partition.push(DesiredDocument::new(key, state, delivery.stored_at)),
             Err(refusal) => tracing::warn!(
                 device.site = %key.site, device.id = %key.device, downlink.seq = delivery.stream_seq, %refusal,
-                "a desired state cannot be read; its deadlines are not watched"
+                "cannot parse a desired state; ingest does not check its deadlines"
             ),
         }
     }
 }
 
-/// Makes sure that a border knows the documents of a device.
+/// Loads the documents of a device into the intake.
 #[derive(Debug)]
-pub struct Documents {
+pub(crate) struct DocumentLoader {
     bus: Bus,
-    queue: Arc<Wishes>,
-    /// The follower has handed on every document up to here.
+    queue: Arc<DesiredQueue>,
+    /// The sequence up to which the follower has queued every document.
     read_to: watch::Receiver<u64>,
     failed_at: Option<Instant>,
 }
 
-/// Why the documents of a device are not known.
+/// Why the documents of a device are unknown.
 #[derive(Debug, thiserror::Error)]
-enum LearnError {
+enum LoadError {
     #[error(transparent)]
     Read(#[from] ReadError),
-    #[error("DOWNLINK did not answer, or its documents were not read, within {LEARNT_WITHIN:?}")]
+    #[error("DOWNLINK did not answer, or ingest did not read its documents, within {LOAD_WITHIN:?}")]
     TimedOut,
 }
 
-impl Documents {
-    /// The documents of one partition's devices.
-    pub const fn new(bus: Bus, queue: Arc<Wishes>, read_to: watch::Receiver<u64>) -> Self {
+impl DocumentLoader {
+    /// A loader for one partition's devices.
+    pub(crate) const fn new(bus: Bus, queue: Arc<DesiredQueue>, read_to: watch::Receiver<u64>) -> Self {
         Self { bus, queue, read_to, failed_at: None }
     }
 
-    /// Hands every document to the border that DOWNLINK held for a device when this was called; false where that cannot be
-    /// made sure of. Then DOWNLINK is not asked again for a while.
-    pub async fn learn(&mut self, key: &DeviceKey, border: &mut Border) -> bool {
-        if self.failed_at.is_some_and(|at| at.elapsed() < REST_AFTER_FAILURE) {
+    /// Applies every document that DOWNLINK holds for a device at the time of the call; false if they cannot be read. Then
+    /// DOWNLINK is not asked again for a while.
+    pub(crate) async fn load(&mut self, key: &DeviceKey, intake: &mut IntakeState) -> bool {
+        if self.failed_at.is_some_and(|at| at.elapsed() < PAUSE_AFTER_FAILURE) {
             return false;
         }
-        let learnt = timeout(LEARNT_WITHIN, self.follow_to_newest(key)).await;
+        let loaded = timeout(LOAD_WITHIN, self.follow_to_newest(key)).await;
         let newest =
-            learnt.map_err(|_| LearnError::TimedOut).and_then(|newest| newest.map_err(LearnError::Read));
+            loaded.map_err(|_| LoadError::TimedOut).and_then(|newest| newest.map_err(LoadError::Read));
         match newest {
             Ok(newest) => {
                 self.failed_at = None;
-                self.queue.remove(key).iter().for_each(|wish| wish.apply(border));
-                // The follower has left alone a document that it cannot read, and so does this.
+                self.queue.remove(key).iter().for_each(|document| document.apply(intake));
+                // Like the follower, this ignores a document that cannot be parsed.
                 let state =
                     newest.and_then(|last| Some((decode::parse(&last.payload).ok()?, last.stored_at)));
-                state.into_iter().for_each(|(state, at)| border.desire(key, &state, at));
+                state.into_iter().for_each(|(state, at)| intake.apply_desired(key, &state, at));
                 true
             }
             Err(error) => {
                 self.failed_at = Some(Instant::now());
                 tracing::warn!(
                     device.site = %key.site, device.id = %key.device, error = chain(&error),
-                    "cannot read the device's document; for {REST_AFTER_FAILURE:?} up to {UNVERIFIED_MAX} deployments of a device are not verified"
+                    "cannot read the device's document; for {PAUSE_AFTER_FAILURE:?} ingest accepts up to {UNVERIFIED_MAX} deployments \
+                     that it cannot verify"
                 );
                 false
             }
         }
     }
 
-    /// The newest document of a device, once the follower has handed on that one and so all before it.
+    /// The newest document of a device, once the follower has queued it and so all before it.
     async fn follow_to_newest(&mut self, key: &DeviceKey) -> Result<Option<Delivery>, ReadError> {
         let subject = LedgerSubject::Desired(key.clone()).to_string();
         let newest = self.bus.last(stream::DOWNLINK, &subject).await?;
         if let Some(newest) = &newest {
-            // An error means that the follower has ended, and the process with it.
+            // An error means that the follower has ended, and the process ends.
             let _ = self.read_to.wait_for(|read_to| *read_to >= newest.stream_seq).await;
         }
         Ok(newest)
@@ -287,28 +301,28 @@ mod tests {
 
     use super::*;
 
-    fn wish(device: &str, generation: u64) -> Wish {
+    fn document(device: &str, generation: u64) -> DesiredDocument {
         let state = json!({
             "apiVersion": "muster/v1", "kind": "DesiredState", "generation": generation,
             "issuedAt": "2026-01-01T00:00:00Z", "source": {"kind": "git", "revision": "a"}, "deployments": [],
         });
         let key = DeviceKey { site: "plant7".parse().unwrap(), device: device.parse().unwrap() };
-        Wish::new(key, serde_json::from_value(state).unwrap(), Timestamp::UNIX_EPOCH)
+        DesiredDocument::new(key, serde_json::from_value(state).unwrap(), Timestamp::UNIX_EPOCH)
     }
 
     #[test]
-    fn of_many_documents_that_wait_the_newest_of_each_device_is_taken_in() {
-        let wishes = Wishes::default();
+    fn only_the_newest_of_a_devices_waiting_documents_is_applied() {
+        let queue = DesiredQueue::default();
         for generation in 1..=1000 {
-            wishes.put(wish("press-4", generation));
-            wishes.put(wish("saw-1", generation));
+            queue.push(document("press-4", generation));
+            queue.push(document("saw-1", generation));
         }
-        let next = || match wishes.next().now_or_never()? {
-            Task::Document(wish) => Some(wish.state.generation.get()),
-            Task::Receipt(key) => panic!("{key}"),
+        let next = || match queue.next().now_or_never()? {
+            DownlinkUpdate::Document(document) => Some(document.state.generation.get()),
+            DownlinkUpdate::Receipt(key, _) => panic!("{key}"),
         };
         assert_eq!([next(), next(), next()], [Some(1000), Some(1000), None]);
-        wishes.put(wish("press-4", 1001));
+        queue.push(document("press-4", 1001));
         assert_eq!(next(), Some(1001));
     }
 }

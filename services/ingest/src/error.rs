@@ -1,4 +1,4 @@
-//! Why ingest cannot start, or cannot go on. What may pass is handled where it happens.
+//! The errors that end ingest. Transient errors are handled where they occur.
 
 use std::io;
 use std::path::PathBuf;
@@ -8,14 +8,14 @@ use muster_bus::{ConnectError, ReadError, TopologyError};
 /// Why ingest cannot start.
 #[derive(Debug, thiserror::Error)]
 pub enum StartError {
-    /// There is no NATS server that serves.
-    #[error("cannot work with NATS")]
+    /// No NATS server accepts the connection.
+    #[error("cannot connect to NATS")]
     Connect(#[from] ConnectError),
-    /// The streams are not what they should be.
-    #[error("cannot work with the streams")]
+    /// The streams cannot be created, or differ from their definition.
+    #[error("cannot create or check the streams")]
     Topology(#[from] TopologyError),
-    /// There is no place for snapshots.
-    #[error("cannot make the folder {} for snapshots; give another --data-dir, or none", folder.display())]
+    /// The folder for snapshots cannot be created.
+    #[error("cannot create the folder {} for snapshots; give another --data-dir, or none", folder.display())]
     DataDir {
         /// The folder.
         folder: PathBuf,
@@ -24,30 +24,32 @@ pub enum StartError {
         source: io::Error,
     },
     /// LEDGER cannot be read.
-    #[error("cannot read what LEDGER holds")]
+    #[error("cannot read LEDGER")]
     Restore(#[from] ReadError),
 }
 
-/// Why a partition cannot go on: another start reads LEDGER from its beginning.
+/// Why a partition cannot continue.
 #[derive(Debug, thiserror::Error)]
-#[error("cannot tell what LEDGER holds of partition {partition}; start again")]
+#[error(
+    "cannot read the facts of partition {partition} from LEDGER; start ingest again: it then reads LEDGER from its beginning"
+)]
 pub struct PartitionError {
     /// The partition.
     pub partition: u16,
-    /// What happened.
+    /// Why.
     #[source]
     pub source: ReadError,
 }
 
-/// LEDGER is another one than this process has read, or was set back to an older state: this process knows too much.
+/// LEDGER is another one than this process has read, or was restored from a backup: it lacks facts that this process knows.
 #[derive(Debug, thiserror::Error)]
 #[error(
-    "LEDGER ends at {ends_at}, and {known} was known to be in it: it was deleted, recreated or set back to an older state. \
-     Start again: what LEDGER holds is read anew, and devices send again what it lacks"
+    "LEDGER ends at {ends_at}, before the known fact {known}: it was deleted, created again or restored from a backup. Start \
+     ingest again: it then reads LEDGER from its beginning, and devices send the missing reports again"
 )]
 pub struct LedgerReplaced {
-    /// The highest position known.
+    /// The highest known sequence.
     pub known: u64,
-    /// Where LEDGER ends now.
+    /// The last sequence of LEDGER now.
     pub ends_at: u64,
 }

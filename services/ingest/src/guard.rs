@@ -1,8 +1,8 @@
-//! Watches over the streams. A server that comes back without its memory has lost PRESENCE, and somebody may remove UPLINK
-//! or LEDGER: what is missing is made. A LEDGER that is another one now, or ends before what this process knows of it (it
-//! was deleted, recreated, or set back to a backup), has forgotten what this process takes for held. Ingest records the
-//! incident in the LEDGER that is there now and ends; the next start reads LEDGER anew. Going on would let devices forget
-//! reports that nobody holds. So after each new connection the partitions wait until LEDGER was seen over it.
+//! Checks the streams. A restarted server has lost PRESENCE, and an operator may delete UPLINK or LEDGER: this creates missing
+//! streams. If LEDGER is another one now, or ends before a position that this process knows (it was deleted, created again, or
+//! restored from a backup), it lacks facts that this process takes for stored. Then ingest records the incident in the present
+//! LEDGER and ends, and the next start reads LEDGER from its beginning. Otherwise devices would delete reports that no stream
+//! holds. So after each new connection the partitions wait until LEDGER was checked over it.
 
 use std::time::Duration;
 
@@ -19,94 +19,94 @@ use tokio_util::sync::CancellationToken;
 
 use crate::error::LedgerReplaced;
 use crate::incidents::IncidentRecorder;
-use crate::outlet::HighWater;
+use crate::ledger_publisher::HighWater;
 
 /// Time between two checks of LEDGER.
-const CHECK_EVERY: Duration = Duration::from_secs(1);
-/// Time between two looks at whether the ways in are there.
-const LOOK_EVERY: Duration = Duration::from_secs(10);
-/// How long such a look may wait for a server that is choosing a leader.
-const LOOK_MAX: Duration = Duration::from_secs(10);
-/// How long the incident may take before ingest ends without it: rollup reports it as well.
-const RECORD_MAX: Duration = Duration::from_secs(5);
+const LEDGER_CHECK_EVERY: Duration = Duration::from_secs(1);
+/// Time between two checks of UPLINK and PRESENCE.
+const INPUT_CHECK_EVERY: Duration = Duration::from_secs(10);
+/// How long such a check may wait for a server that elects a leader.
+const CONVERGE_WITHIN: Duration = Duration::from_secs(10);
+/// How long recording the incident may take before ingest ends without it: rollup reports it as well.
+const RECORD_WITHIN: Duration = Duration::from_secs(5);
 /// How long the last check may take while the process stops.
-const LAST_CHECK_MAX: Duration = Duration::from_secs(2);
-/// Time after which a LEDGER that ends before what is known is looked at once more.
+const LAST_CHECK_WITHIN: Duration = Duration::from_secs(2);
+/// Time after which a LEDGER that ends too early is checked once more.
 const CONFIRM_AFTER: Duration = Duration::from_millis(1_500);
-/// Least and longest upper bound of the delay before LEDGER is looked at again.
+/// Least upper bound of the delay before another attempt to check LEDGER.
 const RETRY_MIN: Duration = Duration::from_millis(50);
-/// See [`RETRY_MIN`].
+/// Greatest upper bound of the delay before another attempt to check LEDGER.
 const RETRY_MAX: Duration = Duration::from_secs(5);
 
-const _: () = assert!(CHECK_EVERY.as_secs() < LOOK_EVERY.as_secs());
-const _: () = assert!(CONFIRM_AFTER.as_millis() < LAST_CHECK_MAX.as_millis());
+const _: () = assert!(LEDGER_CHECK_EVERY.as_secs() < INPUT_CHECK_EVERY.as_secs());
+const _: () = assert!(CONFIRM_AFTER.as_millis() < LAST_CHECK_WITHIN.as_millis());
 const _: () = {
-    let stopping = LAST_CHECK_MAX.as_secs() + RECORD_MAX.as_secs();
-    assert!(stopping < muster_service::life::DRAIN_DEADLINE.as_secs());
+    let stopping = LAST_CHECK_WITHIN.as_secs() + RECORD_WITHIN.as_secs();
+    assert!(stopping < muster_service::supervisor::DRAIN_DEADLINE.as_secs());
 };
 
-/// The watch over the streams.
+/// Checks the streams until the process stops.
 #[derive(Debug)]
-pub struct Guard {
+pub(crate) struct Guard {
     /// The bus.
-    pub bus: Bus,
-    /// How far LEDGER is known to reach.
-    pub high_water: HighWater,
-    /// When the LEDGER was created that this process has read.
-    pub created_at: Timestamp,
-    /// Where a replacement is recorded.
-    pub incidents: IncidentRecorder,
-    /// Over which connection LEDGER was seen to hold what this process knows.
-    pub seen_over: watch::Sender<Link>,
+    pub(crate) bus: Bus,
+    /// The highest known sequence of LEDGER.
+    pub(crate) high_water: HighWater,
+    /// When the LEDGER that this process has read was created.
+    pub(crate) created_at: Timestamp,
+    /// Records a replacement.
+    pub(crate) incidents: IncidentRecorder,
+    /// The connection over which LEDGER was last checked.
+    pub(crate) seen_over: watch::Sender<Link>,
 }
 
 impl Guard {
-    /// Watches until `stop`, and looks at LEDGER once more then: a partition that cannot go on with another LEDGER stops the
+    /// Checks until `stop`, and checks LEDGER once more then: a partition that cannot continue with another LEDGER stops the
     /// process as well.
     ///
     /// # Errors
-    /// LEDGER is another one, or ends before what this process knows of it.
-    pub async fn watch(self, stop: CancellationToken) -> Result<(), LedgerReplaced> {
-        match stop.run_until_cancelled(self.watch_on()).await {
+    /// LEDGER is another one, or ends before a position that this process knows.
+    pub(crate) async fn watch(self, stop: CancellationToken) -> Result<(), LedgerReplaced> {
+        match stop.run_until_cancelled(self.check_repeatedly()).await {
             Some(end) => end,
-            None => timeout(LAST_CHECK_MAX, self.look()).await.unwrap_or(Ok(())),
+            None => timeout(LAST_CHECK_WITHIN, self.check_ledger()).await.unwrap_or(Ok(())),
         }
     }
 
-    async fn watch_on(&self) -> Result<(), LedgerReplaced> {
+    async fn check_repeatedly(&self) -> Result<(), LedgerReplaced> {
         let mut link = self.bus.link();
         let mut seen = *self.seen_over.borrow();
-        let mut look_at = Instant::now() + LOOK_EVERY;
+        let mut input_check_at = Instant::now() + INPUT_CHECK_EVERY;
         loop {
-            // An error means that the bus is gone, and the process with it.
-            if let Ok(Err(_)) = timeout(CHECK_EVERY, link.changed()).await {
+            // An error means that the bus is gone, and the process ends.
+            if let Ok(Err(_)) = timeout(LEDGER_CHECK_EVERY, link.changed()).await {
                 return Ok(());
             }
             let now = *link.borrow_and_update();
             if !now.is_up() {
                 continue;
             }
-            self.look().await?;
+            self.check_ledger().await?;
             self.seen_over.send_replace(now);
             if now != seen {
                 converge(&self.bus, now).await;
                 seen = now;
-            } else if Instant::now() >= look_at {
-                make_ways_in(&self.bus).await;
-                look_at = Instant::now() + LOOK_EVERY;
+            } else if Instant::now() >= input_check_at {
+                create_missing_inputs(&self.bus).await;
+                input_check_at = Instant::now() + INPUT_CHECK_EVERY;
             }
         }
     }
 
-    /// Compares LEDGER with what is known of it, for as long as it takes to see it.
-    async fn look(&self) -> Result<(), LedgerReplaced> {
-        // Taken first: what is confirmed while LEDGER answers may be above what it answers.
+    /// Compares LEDGER with what this process knows of it, and repeats that until LEDGER answers.
+    async fn check_ledger(&self) -> Result<(), LedgerReplaced> {
+        // Read first: a fact that is confirmed while LEDGER answers may be above the answer.
         let known = self.high_water.now();
-        let (mut retry, mut chance) = (FullJitter::new(RETRY_MIN, RETRY_MAX), Rng::new());
+        let (mut retry, mut rng) = (FullJitter::new(RETRY_MIN, RETRY_MAX), Rng::new());
         let mut is_second = false;
         loop {
             match self.bus.stream_state(stream::LEDGER).await {
-                // A replica that was just elected may still have to catch up with what it has confirmed.
+                // A replica that was just elected may lag behind the facts that were confirmed.
                 Ok(ledger) if self.is_behind(known, &ledger) && !is_second => {
                     is_second = true;
                     tokio::time::sleep(CONFIRM_AFTER).await;
@@ -114,13 +114,13 @@ impl Guard {
                 }
                 Ok(ledger) => return self.compare(known, &ledger).await,
                 Err(ReadError::Missing { .. }) => {
-                    tracing::error!("LEDGER is gone, or nobody leads it; making it if it is missing");
+                    tracing::error!("LEDGER is missing or has no leader; creating it if it is missing");
                     let link = *self.bus.link().borrow();
-                    let _ = timeout(LOOK_MAX, converge(&self.bus, link)).await;
+                    let _ = timeout(CONVERGE_WITHIN, converge(&self.bus, link)).await;
                 }
-                Err(error) => tracing::debug!(error = chain(&error), "cannot see LEDGER's end yet"),
+                Err(error) => tracing::debug!(error = chain(&error), "cannot check LEDGER yet"),
             }
-            tokio::time::sleep(retry.next(&mut chance)).await;
+            tokio::time::sleep(retry.next(&mut rng)).await;
         }
     }
 
@@ -139,7 +139,7 @@ impl Guard {
             last_seq: ledger.last_seq,
         };
         tracing::error!(incident = ?what, "incident");
-        match timeout(RECORD_MAX, self.incidents.record(&IncidentRequest::new(None, what))).await {
+        match timeout(RECORD_WITHIN, self.incidents.record(&IncidentRequest::new(None, what))).await {
             Ok(Ok(_)) => {}
             Ok(Err(error)) => tracing::error!(error = chain(&error), "cannot record the incident"),
             Err(_) => tracing::error!("cannot record the incident: LEDGER does not answer"),
@@ -148,21 +148,23 @@ impl Guard {
     }
 }
 
-/// Makes UPLINK and PRESENCE if they are gone: devices have what was lost with them.
-async fn make_ways_in(bus: &Bus) {
+/// Creates UPLINK and PRESENCE if they are missing: devices send the lost messages again.
+async fn create_missing_inputs(bus: &Bus) {
     for name in [stream::UPLINK, stream::PRESENCE] {
         if let Err(ReadError::Missing { .. }) = bus.stream_state(name).await {
-            tracing::warn!("{name} is gone, or nobody leads it; making it if it is missing");
+            tracing::warn!("{name} is missing or has no leader; creating it if it is missing");
             let link = *bus.link().borrow();
-            // Whoever waits for a leader is asked again at the next look.
-            let _ = timeout(LOOK_MAX, converge(bus, link)).await;
+            // A stream without a leader is checked again the next time.
+            let _ = timeout(CONVERGE_WITHIN, converge(bus, link)).await;
         }
     }
 }
 
 async fn converge(bus: &Bus, link: Link) {
     match bus.converge().await {
-        Ok(()) => tracing::debug!(?link, "the streams stand"),
-        Err(error) => tracing::error!(error = chain(&error), "the streams are not what they should be"),
+        Ok(()) => tracing::debug!(?link, "checked the streams"),
+        Err(error) => {
+            tracing::error!(error = chain(&error), "cannot create or update the streams; trying again");
+        }
     }
 }

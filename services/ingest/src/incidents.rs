@@ -1,8 +1,8 @@
-//! `muster.ingest.incident`: services of the hub have ingest record what they have seen. Ingest answers once LEDGER holds
-//! the incident. It bounds the rate of each type: what comes faster is counted in the next incident of the type.
+//! Records incidents that services of the hub report on `muster.ingest.incident`. Ingest answers once LEDGER has stored the
+//! incident. It bounds the rate of each type: further incidents are counted in the next one of the type.
 //!
-//! These facts need no fence: they change nothing that a partition's owner knows, and LEDGER recognises an occurrence that
-//! two services report by its name.
+//! These facts need no fence: they do not change the state of a partition, and LEDGER recognises an incident that two services
+//! report by its id.
 
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -15,12 +15,15 @@ use muster_bus::{Bus, Call, EndpointSpec, Fault, Outgoing, PublishError, Service
 use muster_contract::incident::{Incident, IncidentAnswer, IncidentKind, IncidentRequest};
 use muster_contract::limits::ERROR_MESSAGE_BYTES_MAX;
 use muster_contract::query::{ErrorBody, ErrorCode};
+use muster_contract::question;
 use muster_contract::subjects::{LedgerSubject, REQUEST_INCIDENT, stream};
 use muster_contract::{Document, Timestamp, decode};
 use muster_service::clock::Clock;
 use muster_service::error::chain;
 use muster_service::health::Latch;
 use tokio_util::sync::CancellationToken;
+
+use crate::message::EVENT_SOURCE;
 
 /// Incidents of one type that are recorded at once.
 const BURST: u32 = 10;
@@ -32,22 +35,21 @@ const REQUEST_BYTES_MAX: usize = 4 * ERROR_MESSAGE_BYTES_MAX;
 const _: () = assert!(REQUEST_BYTES_MAX > ERROR_MESSAGE_BYTES_MAX + 1024);
 
 const SERVICE: &str = "muster-incidents";
-const EVENT_SOURCE: &str = "muster-ingest";
 
-/// Records incidents. Clones share the limits.
+/// Records incidents. Clones share the rate limits.
 #[derive(Debug, Clone)]
-pub struct IncidentRecorder {
+pub(crate) struct IncidentRecorder {
     bus: Bus,
     clock: Arc<dyn Clock>,
     limits: Arc<Mutex<HashMap<&'static str, RateLimit>>>,
 }
 
-/// How many incidents of one type may be recorded now.
+/// The rate limit of one type.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 struct RateLimit {
     left: u32,
     refilled_at: Timestamp,
-    /// Those that were not recorded since the last one that was.
+    /// Incidents that were counted and not recorded since the last recorded one.
     others: u64,
 }
 
@@ -56,10 +58,10 @@ impl RateLimit {
         Self { left: BURST, refilled_at: now, others: 0 }
     }
 
-    /// How many others the incident stands for, if it may be recorded; else it is counted.
+    /// The number of counted incidents that this one stands for, if it may be recorded; otherwise it is counted.
     fn admit(&mut self, now: Timestamp) -> Option<u64> {
         let passed = now.duration_since(self.refilled_at).as_millis();
-        // A clock that was set back refills nothing, until it has passed where it was.
+        // After the clock was set back it refills nothing until it has reached its old time.
         let refills = u32::try_from(passed / REFILL.as_millis() as i128).unwrap_or(0);
         if refills > 0 {
             self.left = self.left.saturating_add(refills).min(BURST);
@@ -76,12 +78,12 @@ impl RateLimit {
 
 impl IncidentRecorder {
     /// A recorder that has recorded nothing yet.
-    pub fn new(bus: Bus, clock: Arc<dyn Clock>) -> Self {
+    pub(crate) fn new(bus: Bus, clock: Arc<dyn Clock>) -> Self {
         Self { bus, clock, limits: Arc::default() }
     }
 
-    /// Answers requests until `stop`; those already taken are answered then.
-    pub async fn serve(self, offered: Latch, stop: CancellationToken) {
+    /// Answers requests until `stop`; then it finishes the ones that it has received.
+    pub(crate) async fn serve(self, offered: Latch, stop: CancellationToken) {
         let bus = self.bus.clone();
         let handler = move |call| self.clone().handle(call);
         let spec = ServiceSpec {
@@ -99,18 +101,18 @@ impl IncidentRecorder {
             let message = format!("cannot record the incident: {}; ask again", chain(&error));
             ErrorBody { code: ErrorCode::NotReady, message }
         })?;
-        // Cannot fail: the answer is an object of a number.
+        // It cannot fail: the answer is an object with a number.
         Ok(serde_json::to_vec(&IncidentAnswer { ledger_seq }).unwrap_or_default().into())
     }
 
-    /// Writes an incident into LEDGER; gives where it is, or nothing where it is only counted.
+    /// Writes an incident into LEDGER and returns its sequence; `None` if it is only counted.
     ///
     /// # Errors
     /// LEDGER has not confirmed it.
-    pub async fn record(&self, request: &IncidentRequest) -> Result<Option<u64>, PublishError> {
+    pub(crate) async fn record(&self, request: &IncidentRequest) -> Result<Option<u64>, PublishError> {
         let now = self.clock.now();
         let Some(others) = self.admit(&request.what, now) else { return Ok(None) };
-        let stored = self.bus.publish(letter(request, others, now)).await;
+        let stored = self.bus.publish(message(request, others, now)).await;
         if stored.is_err() {
             self.return_admission(&request.what, others);
         }
@@ -122,7 +124,7 @@ impl IncidentRecorder {
         limits.entry(what.name()).or_insert_with(|| RateLimit::new(now)).admit(now)
     }
 
-    /// What was not stored is reported again, and has used up nothing.
+    /// Returns the admission of an incident that LEDGER did not store: it will be reported again.
     fn return_admission(&self, what: &IncidentKind, others: u64) {
         let mut limits = self.limits.lock().unwrap_or_else(PoisonError::into_inner);
         if let Some(limit) = limits.get_mut(what.name()) {
@@ -138,13 +140,12 @@ fn read(payload: &[u8]) -> Result<IncidentRequest, ErrorBody> {
         let rule = format!("the request has {} bytes; {REQUEST_BYTES_MAX} are allowed", payload.len());
         return Err(bad(rule));
     }
-    let request: IncidentRequest = serde_json::from_slice(payload)
-        .map_err(|error| bad(format!("the request cannot be read: {error}")))?;
+    let request: IncidentRequest = question::read(payload)?;
     request.check().map_err(|violation| bad(format!("the request cannot be read: {violation}")))?;
     Ok(request)
 }
 
-fn letter(request: &IncidentRequest, others: u64, now: Timestamp) -> Outgoing {
+fn message(request: &IncidentRequest, others: u64, now: Timestamp) -> Outgoing {
     let mut rng = Rng::new();
     let fact = Incident { others, ..Incident::new(now, request.what.clone()) };
     let id = request.id();
@@ -176,11 +177,11 @@ mod tests {
     }
 
     #[test]
-    fn a_request_that_cannot_be_read_is_refused_in_words() {
+    fn an_unreadable_request_is_refused_with_a_reason() {
         for (payload, words) in [
-            (&br#"{"type":"other"}"#[..], "cannot be read"),
+            (&br#"{"type":"other"}"#[..], "unknown variant `other`"),
             (br#"{"type":"clockSkew","seconds":9}"#, "found by ingest itself"),
-            (b"no", "cannot be read"),
+            (b"no", "not a question: "),
         ] {
             let refused = read(payload).unwrap_err();
             assert!(refused.code == ErrorCode::BadRequest && refused.message.contains(words), "{refused:?}");

@@ -1,5 +1,5 @@
-//! How many reports of each partition wait in UPLINK, as the server says. Whoever reads a partition could tell only while it
-//! reads: one that waits for LEDGER, or for its turn, would go on saying what was true before.
+//! Measures how many reports of each partition wait in UPLINK, by the server's answer. The reader of a partition knows their
+//! number only while it reads: while it waits for LEDGER, or stands by, its number would be out of date.
 
 use std::time::Duration;
 
@@ -9,18 +9,22 @@ use prometheus_client::metrics::gauge::Gauge;
 use tokio::time::sleep;
 use tokio_util::sync::CancellationToken;
 
-/// Time between two questions.
+/// Time between two requests.
 const ASK_EVERY: Duration = Duration::from_secs(5);
 
-/// Keeps the gauge of each partition true until `stop`. What cannot be asked stays as it was.
-pub async fn follow(bus: Bus, lags: Vec<(u16, Gauge)>, stop: CancellationToken) {
+/// Updates the gauge of each partition until `stop`. After an error the gauge keeps its value.
+pub(crate) async fn follow(bus: Bus, lags: Vec<(u16, Gauge)>, stop: CancellationToken) {
     let following = async {
         loop {
             for (partition, lag) in &lags {
-                match bus.sound(*partition).await {
+                match bus.consumer_progress(*partition).await {
                     Ok(found) => _ = lag.set(i64::try_from(found.outstanding()).unwrap_or(i64::MAX)),
                     Err(error) => {
-                        tracing::debug!(partition, error = chain(&error), "cannot ask what waits in UPLINK");
+                        tracing::debug!(
+                            partition,
+                            error = chain(&error),
+                            "cannot read how many reports wait in UPLINK"
+                        );
                     }
                 }
             }

@@ -1,43 +1,46 @@
-//! Ingest: the border between what devices say and what LEDGER holds.
+//! Ingest turns the reports of devices into facts in LEDGER.
 //!
 //! ```text
-//!  UPLINK ──► intake ──┐                            ┌─► outlet ──► LEDGER
-//!  PRESENCE ► presence ┼─► consume: domain's Border ┤
-//!  DOWNLINK ► desired ─┘      ▲                     └─► receipts ► DOWNLINK
-//!                             └── restore ◄── LEDGER
+//!  UPLINK ──► report_reader ──────┐                                          ┌─► ledger_publisher ► LEDGER
+//!  PRESENCE ► heartbeat_reader ───┼─► consume: session, domain's IntakeState ┤
+//!  DOWNLINK ► desired ────────────┘      ▲                                   └─► receipts ► DOWNLINK
+//!                                        └── restore ◄── LEDGER
 //! ```
 //!
-//! One task a partition owns all state of its devices; only what it has acknowledged is shared, under a lock, with the task
-//! that removes it from UPLINK ([`trim`]). LEDGER is the only memory: the state is rebuilt from it at the start, sooner by a
-//! snapshot, and read again from it whenever the fate of a publication is unknown. A report is acknowledged last, when
-//! everything it led to is in LEDGER.
+//! One task for each partition owns all state of its devices. It shares only the acknowledged reports, under a lock, with the
+//! task that removes them from UPLINK (`trim`). LEDGER is the only durable state: ingest rebuilds its own from LEDGER at the
+//! start, sooner with a snapshot, and reads LEDGER again whenever the outcome of a publication is unknown. Ingest acknowledges a
+//! report after LEDGER has confirmed everything that follows from it.
 //!
-//! Reading order: [`consume`] (the pipeline), then [`intake`], [`presence`], [`desired`], [`elders`] (what comes in),
-//! [`outlet`], [`letter`] (what goes out), [`ownership`] (whose a partition is), [`trim`], [`restore`], [`follow`],
-//! [`snapshot`], [`guard`], [`incidents`], [`room`], [`watcher`], [`lag`]
-//! (beside it), and [`app`] (how it is put together). The rules are
-//! `muster_domain::border`.
+//! Reading order: [`session`] (the order of effects, without a bus), `consume` (the driver of the session over the bus), then the
+//! inputs (`report_reader`, `heartbeat_reader`, `desired`, [`reassert_reader`]), the outputs ([`ledger_publisher`], `message`),
+//! the owner of a partition ([`ownership`]), the tasks beside it (`trim`, [`restore`], `follow`, `snapshot`, `guard`,
+//! `incidents`, `verify`, `room`, `watcher`, `lag`), and the composition ([`app`]). The rules are `muster_domain::intake`.
 
 pub mod app;
 pub mod config;
-pub mod consume;
-pub mod desired;
-pub mod elders;
+mod consume;
+mod desired;
 pub mod error;
-pub mod follow;
-pub mod guard;
-pub mod incidents;
-pub mod intake;
-pub mod lag;
-pub mod letter;
+mod follow;
+mod guard;
+mod heartbeat_reader;
+mod incidents;
+mod lag;
+pub mod ledger_publisher;
+pub mod limits;
+mod message;
 pub mod metrics;
-pub mod outlet;
 pub mod ownership;
 pub mod partitions;
-pub mod presence;
+pub mod reassert_reader;
+mod report_reader;
 pub mod restore;
-pub mod room;
-pub mod snapshot;
-pub mod trim;
-pub mod verify;
-pub mod watcher;
+mod room;
+pub mod session;
+mod snapshot;
+mod trim;
+mod verify;
+mod watcher;
+
+pub use consume::TAKEN_WITHIN;

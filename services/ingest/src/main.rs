@@ -1,4 +1,4 @@
-//! The door of `muster-ingest`.
+//! The entry point of `muster-ingest`.
 
 #[global_allocator]
 static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;

@@ -1,34 +1,33 @@
-//! Who writes the facts of a partition: one process at a time, and LEDGER itself sees to it.
+//! Lets one process at a time write the facts of a partition. LEDGER itself enforces it.
 //!
-//! A partition has lanes, which are subjects of LEDGER (`muster.owner.<partition>.<lane>`). Whoever takes the partition
-//! writes a record into each of them: into lane 0 by compare-and-set, which decides between two who try at once, then
-//! into the others on condition that lane 0 is still its own, and, where there are others, once more into lane 0. Then it
-//! reads LEDGER beyond its last record. Every fact it
-//! publishes names a lane and the sequence of its own record there; LEDGER refuses the fact once another record is newer.
-//! So whatever a former owner wrote is either before the record, and read, or refused, however late it comes: from a
-//! process that stood still, from the queue of a connection, from an earlier life of this very process. No clock and no
-//! duplicate window has a part in it.
+//! A partition has fences, which are subjects of LEDGER (`muster.owner.<partition>.<fence>`). A process that takes the partition
+//! writes a record into each fence: into fence 0 by compare-and-set, which decides between two processes that try at once, then
+//! into the others on condition that the record of fence 0 is still its own, and, if there are others, once more into fence 0.
+//! Then it reads LEDGER beyond its last record. Every fact that it publishes names a fence and the sequence of its own record
+//! there; LEDGER refuses the fact once another record is newer. So every fact of a former owner is either before the record, and
+//! read, or refused, however late it arrives: from a process that stood still, from the queue of a connection, or from an earlier
+//! session of the same process. It rests on no clock and on no duplicate window.
 //!
-//! A lane is enough where one server keeps LEDGER. A replicated stream works on one message at a time for each fence,
-//! and answers others with a conflict; there the lanes are as many as facts may be under way, used in turn. A conflict
-//! is therefore no proof that somebody else came: the record of lane 0 is.
+//! One fence is enough if one server keeps LEDGER. A replicated stream works on one message at a time for each fence, and answers
+//! others with a conflict; there a partition has as many fences as facts may be in flight, and uses them in turn. A conflict is
+//! therefore no proof of another owner: the record of fence 0 is.
 //!
-//! Why the last record goes into lane 0 again: a replicated stream compares when a message comes in, and stores it when
-//! most servers have it. Between the two moments of a record of ours, an older server still compares a fact of that lane
-//! with the record before, and the fact is stored behind ours. But it has come in before ours was confirmed, and so
-//! before the next record was sent: whatever slips through at a lane is stored before the next record. Of the last lane
-//! that is the closing one, up to which LEDGER is read.
+//! The last record goes into fence 0 again because a replicated stream compares a message when it arrives, and stores it when
+//! most servers have it. Between the two moments of one of the new owner's records, an older server still compares a fact of that
+//! fence with the record before, and stores the fact behind the new record. But that fact arrived before the new record was
+//! confirmed, and so before the next record was sent: every such fact of a fence is stored before the next record. The record
+//! that closes the last fence is the second one in fence 0, and the new owner reads LEDGER up to it.
 //!
-//! | what happens | what follows |
+//! | event | result |
 //! |---|---|
-//! | two take a partition at once | lane 0 takes one of them; the other stands by |
-//! | a process dies while it takes one | the next one takes all lanes that lane 0 names |
-//! | the owner stands still, another takes over | what the owner had under way is refused, and it stands by |
-//! | the owner dies with facts under way | they are before the next record, or refused |
-//! | an answer of LEDGER is lost | the partition is taken anew, and LEDGER tells what arrived |
-//! | a record ages out of LEDGER | the next fact is refused, and the partition is taken anew |
+//! | two processes take a partition at once | fence 0 accepts one of them; the other stands by |
+//! | a process dies while it takes a partition | the next one takes all fences that the record of fence 0 names |
+//! | the owner stands still, another process takes over | LEDGER refuses the former owner's facts in flight, and it stands by |
+//! | the owner dies with facts in flight | the facts are before the next record, or refused |
+//! | an answer of LEDGER is lost | the partition is taken again, and LEDGER shows what arrived |
+//! | a record ages out of LEDGER | the next fact is refused, and the partition is taken again |
 //!
-//! Why not the pinned client of the consumer: a pin says who is given messages, not who may write what follows from them.
+//! The pinned client of a consumer is no substitute: a pin decides who receives messages, not who may write their facts.
 
 use muster_bus::{Bus, Outgoing, PublishError, PublishErrorKind, ReadError};
 use muster_contract::Timestamp;
@@ -37,143 +36,155 @@ use muster_contract::fact::Ownership;
 use muster_contract::subjects::{LedgerSubject, stream};
 use muster_contract::version::{ApiVersion, kind};
 
-use crate::outlet::FACTS_IN_FLIGHT;
+use crate::limits::FACTS_IN_FLIGHT;
 
-/// Lanes of a partition where LEDGER is replicated: none is used twice at once.
-const LANES_REPLICATED: u16 = FACTS_IN_FLIGHT as u16;
+/// Fences of a partition if LEDGER is replicated: none is used by two facts in flight.
+const FENCES_REPLICATED: u16 = FACTS_IN_FLIGHT as u16;
 
-const _: () = assert!(FACTS_IN_FLIGHT <= u16::MAX as usize);
-
-/// The newest record of a partition's lane 0.
+/// The newest record in a partition's fence 0.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Record {
+pub struct OwnerRecord {
     /// Its sequence in LEDGER.
     pub seq: u64,
-    /// Who wrote it.
+    /// The process that wrote it.
     pub owner: String,
-    /// The lanes there are.
-    pub lanes: u16,
+    /// The number of fences.
+    pub fences: u16,
     /// When LEDGER stored it.
     pub stored_at: Timestamp,
 }
 
-/// A partition that this process has taken.
+/// The right to write the facts of a partition, until LEDGER has a newer record.
 #[derive(Debug)]
-pub struct Claim {
+pub struct FencingToken {
     partition: u16,
-    /// The sequence of our record in each lane.
-    lanes: Vec<u64>,
+    /// The sequence of this process's record in each fence.
+    fences: Vec<u64>,
     next: usize,
 }
 
 /// Why a partition was not taken.
 #[derive(Debug, thiserror::Error)]
-pub enum ClaimError {
-    /// Somebody else was faster.
+pub enum AcquireError {
+    /// Another process was faster.
     #[error("another process has taken partition {0}")]
     Taken(u16),
-    /// LEDGER does not say who owns it.
-    #[error("cannot tell who owns a partition")]
-    Read(#[from] ReadError),
+    /// The record of the owner cannot be read.
+    #[error("cannot read who owns partition {partition}")]
+    Read {
+        /// The partition.
+        partition: u16,
+        /// Why.
+        #[source]
+        source: ReadError,
+    },
     /// LEDGER does not store the record.
-    #[error("cannot take a partition")]
-    Publish(#[source] PublishError),
+    #[error("cannot write the owner's record of partition {partition}")]
+    Publish {
+        /// The partition.
+        partition: u16,
+        /// Why.
+        #[source]
+        source: PublishError,
+    },
 }
 
-impl Claim {
-    /// Names a lane and our record in it: LEDGER takes the letter only while the partition is ours.
-    pub fn stamp(&mut self, letter: Outgoing) -> Outgoing {
-        let lane = self.next;
-        self.next = (lane + 1) % self.lanes.len();
+impl FencingToken {
+    /// Adds a fence and this process's record in it to a message: LEDGER stores the message only while the process owns the
+    /// partition.
+    pub fn stamp(&mut self, message: Outgoing) -> Outgoing {
+        let fence = self.next;
+        self.next = (fence + 1) % self.fences.len();
         Outgoing {
-            expected_last_subject_sequence: Some(self.lanes[lane]),
-            expected_of_subject: Some(subject(self.partition, lane as u16)),
-            ..letter
+            expected_last_subject_sequence: Some(self.fences[fence]),
+            expected_of_subject: Some(subject(self.partition, fence as u16)),
+            ..message
         }
     }
 
-    /// True where LEDGER is, or was, replicated.
-    pub const fn is_of_many_lanes(&self) -> bool {
-        self.lanes.len() > 1
+    /// Whether LEDGER is, or was, replicated.
+    pub(crate) const fn has_many_fences(&self) -> bool {
+        self.fences.len() > 1
     }
 
-    /// LEDGER must be read up to here: what others wrote is before it.
+    /// The sequence up to which LEDGER must be read: everything that former owners wrote is before it.
     pub fn position(&self) -> u64 {
-        self.lanes.iter().copied().max().unwrap_or(0)
+        self.fences.iter().copied().max().unwrap_or(0)
     }
 
-    /// The record in lane 0.
+    /// The sequence of the record in fence 0.
     pub fn seq(&self) -> u64 {
-        self.lanes.first().copied().unwrap_or(0)
+        self.fences.first().copied().unwrap_or(0)
     }
 }
 
-/// Who took a partition last; nobody where no record is left.
+/// The newest owner's record of a partition; `None` if LEDGER holds none.
 ///
 /// # Errors
 /// LEDGER cannot be read.
-pub async fn record(bus: &Bus, partition: u16) -> Result<Option<Record>, ReadError> {
+pub async fn record(bus: &Bus, partition: u16) -> Result<Option<OwnerRecord>, ReadError> {
     let last = bus.last(stream::LEDGER, &subject(partition, 0)).await?;
     Ok(last.map(|delivery| {
-        let said = decode::parse::<Ownership>(&delivery.payload).ok();
-        let (owner, lanes) = said.map_or_else(Default::default, |said| (said.owner, said.lanes));
-        Record { seq: delivery.stream_seq, owner, lanes: lanes.max(1), stored_at: delivery.stored_at }
+        let ownership = decode::parse::<Ownership>(&delivery.payload).ok();
+        let (owner, fences) = ownership.map_or_else(Default::default, |known| (known.owner, known.fences));
+        OwnerRecord { seq: delivery.stream_seq, owner, fences: fences.max(1), stored_at: delivery.stored_at }
     }))
 }
 
-/// Takes a partition from whoever wrote the record `before`.
+/// Takes a partition from the process that wrote the record `before`.
 ///
 /// # Errors
-/// Somebody else was faster, or LEDGER does not answer; then lane 0 may be ours or not.
-pub async fn claim(
+/// Another process was faster, or LEDGER does not answer; then fence 0 may have this process's record or not.
+pub async fn acquire(
     bus: &Bus,
     partition: u16,
     name: &str,
-    before: Option<&Record>,
+    before: Option<&OwnerRecord>,
     now: Timestamp,
-) -> Result<Claim, ClaimError> {
-    let replicas = bus.stream_state(stream::LEDGER).await?.replicas;
-    let wanted = if replicas > 1 { LANES_REPLICATED } else { 1 };
-    let count = before.map_or(0, |before| before.lanes).max(wanted);
-    let words = decode::to_bytes(&Ownership {
+) -> Result<FencingToken, AcquireError> {
+    let state = bus.stream_state(stream::LEDGER).await;
+    let state = state.map_err(|source| AcquireError::Read { partition, source })?;
+    let wanted = if state.replicas > 1 { FENCES_REPLICATED } else { 1 };
+    let count = before.map_or(0, |before| before.fences).max(wanted);
+    let payload = decode::to_bytes(&Ownership {
         api_version: ApiVersion::V1,
         kind: kind::Ownership::Ownership,
         owner: name.to_owned(),
         claimed_at: now,
-        lanes: count,
+        fences: count,
     });
-    let letter = |lane, expected, of| Outgoing {
+    let message = |fence, expected, of| Outgoing {
         expected_stream: Some(stream::LEDGER),
         expected_last_subject_sequence: Some(expected),
         expected_of_subject: of,
-        ..Outgoing::new(subject(partition, lane), words.clone())
+        ..Outgoing::new(subject(partition, fence), payload.clone())
     };
-    let failed = |error: PublishError| match error.kind {
-        PublishErrorKind::Conflict => ClaimError::Taken(partition),
-        _ => ClaimError::Publish(error),
+    let failed = |source: PublishError| match source.kind {
+        PublishErrorKind::Conflict => AcquireError::Taken(partition),
+        _ => AcquireError::Publish { partition, source },
     };
-    let first = letter(0, before.map_or(0, |before| before.seq), None);
+    let first = message(0, before.map_or(0, |before| before.seq), None);
     let seq = bus.publish(first).await.map_err(failed)?.sequence;
-    let mut lanes = vec![seq];
-    for lane in 1..count {
-        let next = letter(lane, seq, Some(subject(partition, 0)));
-        lanes.push(bus.publish(next).await.map_err(failed)?.sequence);
+    let mut fences = vec![seq];
+    for fence in 1..count {
+        let next = message(fence, seq, Some(subject(partition, 0)));
+        fences.push(bus.publish(next).await.map_err(failed)?.sequence);
     }
     if count > 1 {
-        lanes[0] = bus.publish(letter(0, seq, None)).await.map_err(failed)?.sequence;
+        fences[0] = bus.publish(message(0, seq, None)).await.map_err(failed)?.sequence;
     }
-    Ok(Claim { partition, lanes, next: 0 })
+    Ok(FencingToken { partition, fences, next: 0 })
 }
 
-fn subject(partition: u16, lane: u16) -> String {
-    LedgerSubject::Owner { partition, lane }.to_string()
+fn subject(partition: u16, fence: u16) -> String {
+    LedgerSubject::Owner { partition, fence }.to_string()
 }
 
-/// A name unlike any other process's, for a person to find it by.
-pub fn name_of_this_process(chance: &mut fastrand::Rng) -> String {
+/// A unique name for this process, by which a person finds it: `<host>/<process id>/<random>`.
+pub(crate) fn process_name(rng: &mut fastrand::Rng) -> String {
     let host = std::fs::read_to_string("/proc/sys/kernel/hostname").unwrap_or_default();
     let host = if host.trim().is_empty() { "unknown" } else { host.trim() };
-    format!("{host}/{}/{:08x}", std::process::id(), chance.u32(..))
+    format!("{host}/{}/{:08x}", std::process::id(), rng.u32(..))
 }
 
 #[cfg(test)]
@@ -181,17 +192,17 @@ mod tests {
     use super::*;
 
     #[test]
-    fn every_fact_under_way_names_a_lane_of_its_own_and_our_record_in_it() {
-        let mut claim = Claim { partition: 3, lanes: vec![10, 11, 14], next: 0 };
-        let stamped = std::iter::repeat_with(|| claim.stamp(Outgoing::new("a", "")));
+    fn every_fact_in_flight_names_its_own_fence_and_the_owners_record_in_it() {
+        let mut token = FencingToken { partition: 3, fences: vec![10, 11, 14], next: 0 };
+        let stamped = std::iter::repeat_with(|| token.stamp(Outgoing::new("a", "")));
         let found: Vec<_> = stamped
             .take(4)
-            .map(|letter| {
-                (letter.expected_of_subject.unwrap(), letter.expected_last_subject_sequence.unwrap())
+            .map(|message| {
+                (message.expected_of_subject.unwrap(), message.expected_last_subject_sequence.unwrap())
             })
             .collect();
-        let lane = |lane, seq| (format!("muster.owner.3.{lane}"), seq);
-        assert_eq!(found, [lane(0, 10), lane(1, 11), lane(2, 14), lane(0, 10)]);
-        assert_eq!((claim.seq(), claim.position()), (10, 14));
+        let fence = |fence, seq| (format!("muster.owner.3.{fence}"), seq);
+        assert_eq!(found, [fence(0, 10), fence(1, 11), fence(2, 14), fence(0, 10)]);
+        assert_eq!((token.seq(), token.position()), (10, 14));
     }
 }

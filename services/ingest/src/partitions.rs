@@ -1,4 +1,4 @@
-//! Which partitions this process owns, as a person writes it: `0-15`, `0,3,8-11`.
+//! The set of partitions that this process may own, as a person writes it: `0-15`, `0,3,8-11`.
 
 use std::collections::BTreeSet;
 use std::fmt;
@@ -6,11 +6,11 @@ use std::str::FromStr;
 
 use muster_contract::limits::PARTITIONS;
 
-/// A set of partitions with at least one in it.
+/// A set of at least one partition.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Partitions(BTreeSet<u16>);
 
-/// Why a text is no set of partitions.
+/// A text that is no set of partitions.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("'{0}' is not a list of partitions from 0 to {last}, each named once, such as 0-15 or 0,3,8-11", last = PARTITIONS - 1)]
 pub struct PartitionsError(String);
@@ -19,11 +19,6 @@ impl Partitions {
     /// The partitions, ascending.
     pub fn iter(&self) -> impl Iterator<Item = u16> + '_ {
         self.0.iter().copied()
-    }
-
-    /// True where the partition is this process's.
-    pub fn contains(&self, partition: u16) -> bool {
-        self.0.contains(&partition)
     }
 }
 
@@ -34,7 +29,7 @@ impl FromStr for Partitions {
         let mut set = BTreeSet::new();
         for part in text.split(',') {
             let (from, to) = span(part.trim()).ok_or_else(|| PartitionsError(text.to_owned()))?;
-            // Named twice, one of the two is most likely a slip.
+            // A partition that is named twice is most likely a mistake.
             let is_new = (from..=to).all(|partition| set.insert(partition));
             if !is_new {
                 return Err(PartitionsError(text.to_owned()));
@@ -68,7 +63,7 @@ mod tests {
             assert_eq!(text.parse::<Partitions>().unwrap().iter().count(), count, "{text}");
         }
         for bad in ["", "16", "0-16", "3-1", "a", "0,,1", "-1", "0;1", "5,5", "0-3,2", "4-6,5-7"] {
-            assert!(bad.parse::<Partitions>().is_err(), "{bad:?} was let in");
+            assert!(bad.parse::<Partitions>().is_err(), "{bad:?} was accepted");
         }
     }
 }

@@ -1,12 +1,13 @@
 //! Keeps the newest fact of each standing in a LEDGER that reaches its byte bound.
 //!
-//! At the bound LEDGER discards its oldest messages. Long before, this task reads its oldest half, in order, and hands the
-//! facts to their partitions, which re-assert what still holds. Each partition says through which position everything of it
-//! is re-asserted and confirmed. From that follows how many bytes may be taken in before the server discards a fact that is
-//! not; beyond that reports wait: in UPLINK, and in the outboxes when that is full. Desired states are the publisher's to publish again; until it has, they count as not
-//! re-asserted. Partitions of other processes are asked for their position, and one without an owner holds everybody.
+//! At the bound LEDGER discards its oldest messages. Long before, this task reads the oldest half of LEDGER, in order, and hands
+//! the facts to their partitions, which re-assert those that still hold. Each partition records the position through which its
+//! facts are re-asserted and confirmed. From that follows how many bytes of reports ingest may admit before the server discards a
+//! fact that is not re-asserted; further reports wait in UPLINK, and in the outboxes when UPLINK is full. The publisher
+//! re-asserts desired states; until it has, they count as not re-asserted. This task requests the positions of the partitions of
+//! other processes; a partition without an owner holds up all of them.
 //!
-//! It does not decide what holds ([`muster_domain::border`]) or how much may be taken in ([`muster_domain::ledger_room`]).
+//! It does not decide which facts hold ([`muster_domain::intake`]) or how many bytes fit ([`muster_domain::ledger_room`]).
 
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
@@ -30,86 +31,76 @@ use tokio::time::{Instant, sleep, timeout};
 use tokio_util::sync::CancellationToken;
 
 use crate::metrics::LedgerMetrics;
+use crate::session::OldFacts;
 
-/// Time between two looks while LEDGER has room.
-const LOOK_EVERY: Duration = Duration::from_millis(500);
-/// Time between two looks while it fills up.
-const LOOK_PRESSED: Duration = Duration::from_millis(25);
-/// Facts read at once, and batches between two looks.
+/// Time between two checks while LEDGER has room.
+const CHECK_EVERY: Duration = Duration::from_millis(500);
+/// Time between two checks while LEDGER fills up.
+const CHECK_NEARLY_FULL_EVERY: Duration = Duration::from_millis(25);
+/// Facts read at once.
 const BATCH: usize = 1000;
-/// See [`BATCH`].
+/// Batches between two checks.
 const BATCHES: usize = 8;
-/// How long nothing may come before the look ends.
+/// How long no message may come before the check ends.
 const SILENCE: Duration = Duration::from_millis(200);
-/// Batches that may wait for one partition, and how long for room in its queue.
+/// Batches that may wait for one partition.
 const QUEUED_MAX: usize = 4;
-/// See [`QUEUED_MAX`].
-const QUEUE_PATIENCE: Duration = Duration::from_secs(1);
-/// Time between two questions to the owners of other partitions, and how long they may take.
+/// How long a batch may wait for room in the queue of a partition.
+const QUEUED_WITHIN: Duration = Duration::from_secs(1);
+/// Time between two requests to the owners of other partitions.
 const ASK_EVERY: Duration = Duration::from_secs(1);
-/// See [`ASK_EVERY`].
+/// How long an answer to such a request may take.
 const ANSWER_WITHIN: Duration = Duration::from_secs(1);
-/// Time between two warnings, and between two incidents, that LEDGER is nearly full.
+/// Time between two warnings that LEDGER is nearly full.
 const WARN_EVERY: Duration = Duration::from_secs(60 * 60);
-/// See [`WARN_EVERY`].
+/// Time between two incidents that LEDGER is nearly full.
 const INCIDENT_EVERY: Duration = Duration::from_secs(24 * 60 * 60);
-/// Bytes that a fact has beside its report: headers, subject, what the hub adds.
-const FACT_BYTES_BESIDE: usize = 512;
-/// What an owner is asked for its position.
-pub const REASSERTED: &[u8] = b"reasserted";
+/// Bytes that a fact has in addition to its report: headers, subject, fields of the hub.
+const FACT_BYTES_ADDED: usize = 512;
+/// The request to an owner for its position.
+pub(crate) const REASSERTED: &[u8] = b"reasserted";
 
-/// Facts at the old end of LEDGER.
+/// The state that a partition shares with the reader of LEDGER's oldest part.
 #[derive(Debug)]
-pub struct OldFacts {
-    /// Each with its position, in order.
-    pub facts: Vec<(u64, LedgerSubject, Fact)>,
-    /// They are all of the partition after this position,
-    pub after: u64,
-    /// and through this one.
-    pub through: u64,
-}
-
-/// What a partition and the reader of LEDGER's old end share.
-#[derive(Debug)]
-pub struct PartitionRoom {
+pub(crate) struct PartitionRoom {
     sender: mpsc::Sender<OldFacts>,
     queue: Mutex<mpsc::Receiver<OldFacts>>,
-    /// Every fact of the partition that holds is re-asserted, and LEDGER has confirmed it, through this position.
+    /// The position through which every fact of the partition that holds is re-asserted and confirmed.
     reasserted: AtomicU64,
-    is_ours: AtomicBool,
+    is_owned: AtomicBool,
     sessions: AtomicU64,
-    /// Bytes of the partition's reports that are taken in and not settled.
+    /// Bytes of the partition's reports that are admitted and not settled.
     unsettled: AtomicU64,
     gate: Arc<Gate>,
 }
 
-/// How many bytes the partitions of this process may take in.
+/// Bounds the bytes of reports that the partitions of this process admit.
 #[derive(Debug)]
 struct Gate {
-    /// Bytes of all reports taken in by this process.
-    taken: AtomicU64,
-    /// Of those, bytes of reports whose facts LEDGER holds, or that will come again.
+    /// Bytes of all reports that this process admitted.
+    admitted: AtomicU64,
+    /// Bytes of the admitted reports whose facts LEDGER holds, or that will come again.
     settled: AtomicU64,
-    /// No more is taken in from here on.
+    /// The bound of `admitted`.
     limit: watch::Sender<u64>,
 }
 
 impl Gate {
     fn is_open(&self) -> bool {
-        self.taken.load(Ordering::Acquire) < *self.limit.borrow()
+        self.admitted.load(Ordering::Acquire) < *self.limit.borrow()
     }
 
-    /// Takes reports in, if they fit. More than ever fits is taken in when nothing else is on its way.
-    fn try_take_in(&self, bytes: u64) -> bool {
+    /// Admits reports if they fit. A batch that is larger than the whole room is admitted when every other report is settled.
+    fn try_admit(&self, bytes: u64) -> bool {
         let (limit, settled) = (*self.limit.borrow(), self.settled.load(Ordering::Acquire));
-        let fits = |taken: u64| {
-            let all = taken.checked_add(bytes)?;
-            (all <= limit || (taken < limit && taken <= settled)).then_some(all)
+        let fits = |admitted: u64| {
+            let all = admitted.checked_add(bytes)?;
+            (all <= limit || (admitted < limit && admitted <= settled)).then_some(all)
         };
-        self.taken.fetch_update(Ordering::AcqRel, Ordering::Acquire, fits).is_ok()
+        self.admitted.fetch_update(Ordering::AcqRel, Ordering::Acquire, fits).is_ok()
     }
 
-    /// Sets how many bytes beyond the settled ones may be taken in; wakes whoever waits for that.
+    /// Sets how many bytes beyond the settled ones may be admitted, and wakes the partitions that wait.
     fn set(&self, settled: u64, allowance: u64) {
         self.limit.send_if_modified(|limit| {
             let was_bounded = *limit != u64::MAX;
@@ -126,74 +117,75 @@ impl PartitionRoom {
             sender,
             queue: Mutex::new(queue),
             reasserted: AtomicU64::default(),
-            is_ours: AtomicBool::default(),
+            is_owned: AtomicBool::default(),
             sessions: AtomicU64::default(),
             unsettled: AtomicU64::default(),
             gate,
         }
     }
 
-    /// The partition is ours from now on: facts are handed over again after what is confirmed, which is given.
-    pub fn begin(&self) -> u64 {
-        self.is_ours.store(true, Ordering::Release);
+    /// Records that this process owns the partition: facts after the confirmed position, which is returned, are handed over
+    /// again.
+    pub(crate) fn begin(&self) -> u64 {
+        self.is_owned.store(true, Ordering::Release);
         self.sessions.fetch_add(1, Ordering::AcqRel);
         self.reasserted()
     }
 
-    /// The partition may be somebody else's.
-    pub fn end(&self) {
-        self.is_ours.store(false, Ordering::Release);
+    /// Records that another process may own the partition.
+    pub(crate) fn end(&self) {
+        self.is_owned.store(false, Ordering::Release);
         let unsettled = self.unsettled.swap(0, Ordering::AcqRel);
         self.gate.settled.fetch_add(unsettled, Ordering::AcqRel);
     }
 
-    /// The next facts. Cancel-safe: only one session of a partition asks.
-    pub async fn next(&self) -> OldFacts {
+    /// The next facts. Cancel-safe: only one session of a partition calls this.
+    pub(crate) async fn next(&self) -> OldFacts {
         match self.queue.lock().await.recv().await {
             Some(facts) => facts,
-            // The sender is this value's own.
+            // This value owns the sender.
             None => std::future::pending().await,
         }
     }
 
-    /// Everything through a position is re-asserted and confirmed.
-    pub fn confirm(&self, through: u64) {
+    /// Records the position through which every fact that holds is re-asserted and confirmed.
+    pub(crate) fn confirm(&self, through: u64) {
         self.reasserted.fetch_max(through, Ordering::AcqRel);
     }
 
-    /// See [`PartitionRoom::confirm`].
-    pub fn reasserted(&self) -> u64 {
+    /// The position of the last [`PartitionRoom::confirm`].
+    pub(crate) fn reasserted(&self) -> u64 {
         self.reasserted.load(Ordering::Acquire)
     }
 
-    /// Takes reports in, if LEDGER has room for their facts.
-    pub fn try_take_in(&self, reports: &[Delivery]) -> bool {
+    /// Admits reports if LEDGER has room for their facts.
+    pub(crate) fn try_admit(&self, reports: &[Delivery]) -> bool {
         let bytes = reports.iter().map(fact_bytes).sum();
-        let is_taken = self.gate.try_take_in(bytes);
-        if is_taken {
+        let is_admitted = self.gate.try_admit(bytes);
+        if is_admitted {
             self.unsettled.fetch_add(bytes, Ordering::AcqRel);
         }
-        is_taken
+        is_admitted
     }
 
-    /// LEDGER holds everything that follows from a report.
-    pub fn settle(&self, report: &Delivery) {
+    /// Records that LEDGER holds everything that follows from a report.
+    pub(crate) fn record_settled(&self, report: &Delivery) {
         let bytes = fact_bytes(report);
         self.unsettled.fetch_sub(bytes, Ordering::AcqRel);
         self.gate.settled.fetch_add(bytes, Ordering::AcqRel);
     }
 
-    /// Changes where reports may be taken in again.
-    pub fn reopened(&self) -> watch::Receiver<u64> {
+    /// Changes whenever more reports may be admitted.
+    pub(crate) fn reopened(&self) -> watch::Receiver<u64> {
         self.gate.limit.subscribe()
     }
 }
 
 /// The rooms of the partitions of this process.
-pub type Rooms = BTreeMap<u16, Arc<PartitionRoom>>;
+pub(crate) type Rooms = BTreeMap<u16, Arc<PartitionRoom>>;
 
-/// Watches over LEDGER's size.
-pub struct RoomKeeper {
+/// Tracks LEDGER's size.
+pub(crate) struct RoomKeeper {
     bus: Bus,
     clock: Arc<dyn Clock>,
     metrics: LedgerMetrics,
@@ -201,12 +193,12 @@ pub struct RoomKeeper {
     gate: Arc<Gate>,
     is_held: bool,
     replay: Option<Replay>,
-    /// LEDGER has been read through here.
+    /// The position through which LEDGER was read.
     position: u64,
     sessions: u64,
-    /// Desired states of the old end whose newer copy was not seen, oldest first.
+    /// Desired states of the oldest part that were not published again yet, oldest first.
     documents: VecDeque<(u64, String)>,
-    /// Positions of the partitions of others, and when they were asked.
+    /// The positions of other processes' partitions.
     others: BTreeMap<u16, u64>,
     asked_at: Option<Instant>,
     warned_at: Option<Instant>,
@@ -214,15 +206,15 @@ pub struct RoomKeeper {
 }
 
 impl RoomKeeper {
-    /// A keeper for these partitions. Their reports wait until it has looked at LEDGER for the first time.
-    pub fn new(
+    /// A keeper for these partitions. Their reports wait until its first check of LEDGER.
+    pub(crate) fn new(
         bus: Bus,
         clock: Arc<dyn Clock>,
         metrics: LedgerMetrics,
         partitions: impl Iterator<Item = u16>,
     ) -> Self {
-        let (taken, settled) = (AtomicU64::default(), AtomicU64::default());
-        let gate = Arc::new(Gate { taken, settled, limit: watch::Sender::new(0) });
+        let (admitted, settled) = (AtomicU64::default(), AtomicU64::default());
+        let gate = Arc::new(Gate { admitted, settled, limit: watch::Sender::new(0) });
         let rooms =
             partitions.map(|partition| (partition, Arc::new(PartitionRoom::new(gate.clone())))).collect();
         Self {
@@ -244,23 +236,20 @@ impl RoomKeeper {
     }
 
     /// The rooms of its partitions.
-    pub fn rooms(&self) -> Rooms {
+    pub(crate) fn rooms(&self) -> Rooms {
         self.rooms.clone()
     }
 
     /// Works until `stop`.
-    pub async fn run(mut self, stop: CancellationToken) {
+    pub(crate) async fn run(mut self, stop: CancellationToken) {
         let keeping = async {
             loop {
-                let pause = match self.look().await {
+                let pause = match self.check().await {
                     Ok(pause) => pause,
                     Err(error) => {
-                        tracing::debug!(
-                            error = chain(&error),
-                            "cannot look after LEDGER's size; trying again"
-                        );
+                        tracing::debug!(error = chain(&error), "cannot check LEDGER's size; trying again");
                         self.replay = None;
-                        LOOK_EVERY
+                        CHECK_EVERY
                     }
                 };
                 sleep(pause).await;
@@ -269,26 +258,26 @@ impl RoomKeeper {
         stop.run_until_cancelled(keeping).await;
     }
 
-    async fn look(&mut self) -> Result<Duration, ReadError> {
+    async fn check(&mut self) -> Result<Duration, ReadError> {
         let size = self.open_gate().await?;
         self.metrics.bytes.set(i64::try_from(size.bytes).unwrap_or(i64::MAX));
         self.metrics.bytes_max.set(size.bytes_max.map_or(0, |most| i64::try_from(most).unwrap_or(i64::MAX)));
-        self.say_how_full(&size).await;
+        self.report_fill(&size).await;
         let Some(through) = size.reassert_through() else {
             self.replay = None;
-            return Ok(LOOK_EVERY);
+            return Ok(CHECK_EVERY);
         };
         self.follow_sessions();
         self.read(through, size.first_seq).await?;
         self.check_documents().await?;
         self.ask_others().await;
         self.metrics.reasserted.set(i64::try_from(self.reasserted()).unwrap_or(i64::MAX));
-        Ok(LOOK_PRESSED)
+        Ok(CHECK_NEARLY_FULL_EVERY)
     }
 
-    /// Says how much may be taken in from now on.
+    /// Sets how many bytes may be admitted from now on.
     async fn open_gate(&mut self) -> Result<LedgerSize, ReadError> {
-        // Read first: what is settled while the server answers counts twice, and never not at all.
+        // Read first: a report that is settled while the server answers counts twice, never zero times.
         let (settled, reasserted) = (self.gate.settled.load(Ordering::Acquire), self.reasserted());
         let size = size_of(&self.bus.stream_state(stream::LEDGER).await?);
         let parts = u64::try_from(self.rooms.len()).unwrap_or(0);
@@ -303,32 +292,33 @@ impl RoomKeeper {
             tracing::warn!(
                 ledger.first = size.first_seq,
                 ledger.seq = reasserted,
-                "LEDGER is full, and its oldest facts are not re-asserted: reports wait in UPLINK until they are"
+                "holding reports in UPLINK: LEDGER is full, and its oldest facts are not re-asserted yet"
             );
         }
         self.is_held = is_held;
         Ok(size)
     }
 
-    /// A partition that was taken anew does not know what became of the facts it was handed.
+    /// Goes back after a partition was taken again: its new session does not know the outcome of the facts handed to the last
+    /// one.
     fn follow_sessions(&mut self) {
         let sessions = self.rooms.values().map(|room| room.sessions.load(Ordering::Acquire)).sum();
         if std::mem::replace(&mut self.sessions, sessions) != sessions {
-            let ours = self.rooms.values().filter(|room| room.is_ours.load(Ordering::Acquire));
+            let ours = self.rooms.values().filter(|room| room.is_owned.load(Ordering::Acquire));
             self.position = ours.map(|room| room.reasserted()).min().unwrap_or(0).min(self.position);
             self.documents.retain(|(at, _)| *at <= self.position);
             self.replay = None;
         }
     }
 
-    /// Reads on, at most through a position.
+    /// Reads further facts, at most through a position.
     async fn read(&mut self, through: u64, first_seq: u64) -> Result<(), ReadError> {
-        // What LEDGER has discarded by its age, or before this process came, is not read.
+        // LEDGER may have discarded facts because of their age, or before this process started.
         if self.position + 1 < first_seq {
             tracing::debug!(
                 ledger.seq = self.position,
                 ledger.first = first_seq,
-                "LEDGER has discarded what was to be read"
+                "skipping facts that LEDGER has discarded"
             );
             self.position = first_seq - 1;
             self.replay = None;
@@ -358,7 +348,7 @@ impl RoomKeeper {
         Ok(())
     }
 
-    /// Hands facts to their partitions; false where one does not take them now.
+    /// Hands facts to their partitions; false if the queue of one stays full.
     async fn hand_over(&mut self, batch: Vec<Delivery>, through: u64) -> bool {
         let mut facts: BTreeMap<u16, Vec<_>> = BTreeMap::new();
         let (mut documents, mut position) = (Vec::new(), self.position);
@@ -377,14 +367,14 @@ impl RoomKeeper {
             }
         }
         for (partition, room) in &self.rooms {
-            if !room.is_ours.load(Ordering::Acquire) {
+            if !room.is_owned.load(Ordering::Acquire) {
                 continue;
             }
             let own = facts.remove(partition).unwrap_or_default();
             let old = OldFacts { facts: own, after: self.position, through: position };
             let sent = room.sender.send(old);
-            // Those that have taken theirs know what they were handed.
-            if timeout(QUEUE_PATIENCE, sent).await.is_err() {
+            // The other partitions ignore the facts that they receive twice.
+            if timeout(QUEUED_WITHIN, sent).await.is_err() {
                 return false;
             }
         }
@@ -393,7 +383,7 @@ impl RoomKeeper {
         true
     }
 
-    /// Forgets the documents that LEDGER holds a newer copy of.
+    /// Forgets the documents that LEDGER holds in a newer copy.
     async fn check_documents(&mut self) -> Result<(), ReadError> {
         while let Some((position, subject)) = self.documents.front() {
             let last = self.bus.last(stream::LEDGER, subject).await?;
@@ -410,9 +400,9 @@ impl RoomKeeper {
             return;
         }
         self.asked_at = Some(Instant::now());
-        let is_ours =
-            |number: &u16| self.rooms.get(number).is_some_and(|room| room.is_ours.load(Ordering::Acquire));
-        let questions = (0..PARTITIONS).filter(|number| !is_ours(number)).map(async |number| {
+        let is_owned =
+            |number: &u16| self.rooms.get(number).is_some_and(|room| room.is_owned.load(Ordering::Acquire));
+        let questions = (0..PARTITIONS).filter(|number| !is_owned(number)).map(async |number| {
             let asked =
                 self.bus.request(&ask_owner(number), Bytes::from_static(REASSERTED), ANSWER_WITHIN).await;
             let position = asked.ok().and_then(|words| std::str::from_utf8(&words).ok()?.parse().ok());
@@ -425,7 +415,7 @@ impl RoomKeeper {
         }
     }
 
-    /// Through this position everything that holds is re-asserted, whoever's it is.
+    /// The position through which every fact of every partition that holds is re-asserted.
     fn reasserted(&self) -> u64 {
         let of = |number: u16| {
             let other = self.others.get(&number).copied().unwrap_or(0);
@@ -436,7 +426,7 @@ impl RoomKeeper {
         facts.min(documents)
     }
 
-    async fn say_how_full(&mut self, size: &LedgerSize) {
+    async fn report_fill(&mut self, size: &LedgerSize) {
         let Some((percent, bytes_max)) = size.percent().zip(size.bytes_max) else { return };
         let is_due = |at: Option<Instant>, every| at.is_none_or(|at| at.elapsed() >= every);
         if percent >= LEDGER_WARN_PERCENT && is_due(self.warned_at, WARN_EVERY) {
@@ -445,7 +435,7 @@ impl RoomKeeper {
                 percent,
                 bytes = size.bytes,
                 bytes_max,
-                "LEDGER is filling up: at its bound it keeps the newest fact of each standing and discards the oldest others"
+                "LEDGER is filling up; at its bound it keeps the newest fact of each standing and discards older ones"
             );
         }
         if percent >= LEDGER_INCIDENT_PERCENT && is_due(self.incident_at, INCIDENT_EVERY) {
@@ -460,7 +450,7 @@ impl RoomKeeper {
     }
 }
 
-/// An incident of the hub. Every ingest sees the same, so its id is the day's, and LEDGER stores the first.
+/// An incident of the hub. Every ingest reports the same one, so its id contains the day, and LEDGER stores the first.
 fn incident(what: IncidentKind, now: Timestamp) -> Outgoing {
     let day = now.as_second() / INCIDENT_EVERY.as_secs() as i64;
     let document = Incident::new(now, what);
@@ -470,9 +460,9 @@ fn incident(what: IncidentKind, now: Timestamp) -> Outgoing {
     }
 }
 
-/// About as many bytes as a report's fact has in LEDGER.
+/// The approximate size of a report's fact in LEDGER.
 fn fact_bytes(report: &Delivery) -> u64 {
-    (report.payload.len() + FACT_BYTES_BESIDE) as u64
+    (report.payload.len() + FACT_BYTES_ADDED) as u64
 }
 
 fn size_of(state: &StreamState) -> LedgerSize {

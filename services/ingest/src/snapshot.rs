@@ -1,11 +1,11 @@
-//! Snapshots of what this process knows of its partitions: a file for each under `--data-dir`.
+//! Stores snapshots of partitions: one file for each under `--data-dir`.
 //!
-//! The owner of a partition writes its file, in whole and under another name first. A file says its version, of which LEDGER it
-//! is, up to which fact, when LEDGER stored that fact, and the digest of the rest. One that does not fit is set aside and
-//! LEDGER is read instead: a snapshot saves time and holds nothing that LEDGER does not.
+//! The owner of a partition writes its file as a whole, under another name first. A file names its version, its LEDGER, its last
+//! fact, the time at which LEDGER stored that fact, and the digest of the rest. A file that does not match is renamed and LEDGER
+//! is read instead: a snapshot saves time and contains nothing that LEDGER does not.
 //!
-//! Why files and no stream: a hot standby follows LEDGER and needs no snapshot to take over, and a process that starts elsewhere
-//! reads LEDGER once. A stream would need rights, a bound and an owner's fence of its own. A file needs no fence: whatever a
+//! Snapshots are files and no stream because a hot standby follows LEDGER and needs no snapshot to take over, and a process that
+//! starts elsewhere reads LEDGER once. A stream would need rights, a bound and a fence. A file needs no fence: a file that a
 //! former owner writes late is still the fold of LEDGER up to the fact that it names.
 
 use std::fs;
@@ -17,29 +17,29 @@ use muster_bus::{Bus, ReadError};
 use muster_contract::Timestamp;
 use muster_contract::canonical::Digest;
 use muster_contract::subjects::stream;
-use muster_domain::border::{Border, SNAPSHOT_VERSION, SnapshotError};
+use muster_domain::intake::{IntakeState, SNAPSHOT_VERSION, SnapshotError};
 use muster_service::error::chain;
 use serde::{Deserialize, Serialize};
 
 /// The folder with the snapshots of a process.
 #[derive(Debug, Clone)]
-pub struct Snapshots(Arc<Path>);
+pub(crate) struct Snapshots(Arc<Path>);
 
-/// What the first line of a file says.
+/// The first line of a file.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 struct Header {
     version: u32,
     partition: u16,
-    /// When LEDGER was made: another value means another LEDGER.
+    /// When LEDGER was created: another value means another LEDGER.
     ledger_created_at: Timestamp,
-    /// The fact up to which LEDGER is in it, and when LEDGER stored it.
+    /// The sequence of the last fact, and when LEDGER stored it.
     position: u64,
     stored_at: Timestamp,
     digest: Digest,
 }
 
-/// Why a snapshot is of no use.
+/// Why a snapshot cannot be used.
 #[derive(Debug, thiserror::Error)]
 enum Unfit {
     #[error("the file cannot be read")]
@@ -50,47 +50,56 @@ enum Unfit {
     Version(u32),
     #[error("it is of partition {0}")]
     OtherPartition(u16),
-    #[error("its content does not have the digest that it names")]
+    #[error("its content does not have the digest that its header names")]
     Damaged,
     #[error(transparent)]
     Content(#[from] SnapshotError),
-    #[error("LEDGER is not the one it was made of, or was set back, or no longer holds fact {0}")]
+    #[error("LEDGER is another one, was restored from a backup, or no longer holds fact {0}")]
     OtherLedger(u64),
 }
 
-/// Which LEDGER this is.
+/// Identifies a LEDGER by the time of its creation.
 #[derive(Debug, Clone, Copy)]
-pub struct Origin {
+pub(crate) struct LedgerOrigin {
     created_at: Timestamp,
 }
 
-impl Origin {
-    /// The LEDGER that was created then.
-    pub const fn of(created_at: Timestamp) -> Self {
+/// The last fact that a snapshot contains.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct LastFact {
+    /// Its sequence in LEDGER.
+    pub(crate) position: u64,
+    /// When LEDGER stored it.
+    pub(crate) stored_at: Timestamp,
+}
+
+impl LedgerOrigin {
+    /// The LEDGER that was created at this time.
+    pub(crate) const fn of(created_at: Timestamp) -> Self {
         Self { created_at }
     }
 }
 
 impl Snapshots {
-    /// The snapshots in a folder, made where it is missing.
+    /// The snapshots in a folder, which is created if it is missing.
     ///
     /// # Errors
-    /// The folder cannot be made.
-    pub fn open(folder: &Path) -> io::Result<Self> {
+    /// The folder cannot be created.
+    pub(crate) fn open(folder: &Path) -> io::Result<Self> {
         fs::create_dir_all(folder)?;
         Ok(Self(folder.into()))
     }
 
-    /// Restores the border of a partition from its snapshot; the position up to which it knows LEDGER then. None where there
-    /// is no snapshot that fits; the border knows nothing then.
+    /// Restores a partition from its snapshot and returns the sequence of the last fact in it. `None` if no snapshot matches;
+    /// then the intake must be discarded.
     ///
     /// # Errors
     /// LEDGER cannot be read.
-    pub async fn restore(
+    pub(crate) async fn restore(
         &self,
         bus: &Bus,
         partition: u16,
-        border: &mut Border,
+        intake: &mut IntakeState,
     ) -> Result<Option<u64>, ReadError> {
         let path = self.path(partition);
         if !path.exists() {
@@ -99,7 +108,7 @@ impl Snapshots {
         let read = fs::read(&path).map_err(Unfit::Io);
         let unfit = match read.and_then(|bytes| check(&bytes, partition).map(|header| (header, bytes))) {
             Ok((header, bytes)) if is_of_ledger(bus, &header).await? => {
-                match border.restore_snapshot(content(&bytes)) {
+                match intake.restore_snapshot(content(&bytes)) {
                     Ok(()) => return Ok(Some(header.position)),
                     Err(error) => Unfit::Content(error),
                 }
@@ -107,27 +116,27 @@ impl Snapshots {
             Ok((header, _)) => Unfit::OtherLedger(header.position),
             Err(unfit) => unfit,
         };
-        let aside = path.with_extension("unfit");
-        let is_aside = fs::rename(&path, &aside).is_ok();
+        let renamed = path.with_extension("unfit");
+        let is_renamed = fs::rename(&path, &renamed).is_ok();
         tracing::warn!(
             partition,
             error = chain(&unfit),
-            file = %aside.display(),
-            is_aside,
+            file = %renamed.display(),
+            is_renamed,
             "cannot use the snapshot; reading LEDGER instead"
         );
         Ok(None)
     }
 
-    /// Writes the snapshot of a partition whose border knows LEDGER up to a position. Blocks the thread.
+    /// Writes the snapshot of a partition. Blocks the thread.
     ///
     /// # Errors
-    /// The file cannot be written; the one before stays.
-    pub fn write(
+    /// The file cannot be written; the file before stays.
+    pub(crate) fn write(
         &self,
         partition: u16,
-        origin: Origin,
-        (position, stored_at): (u64, Timestamp),
+        origin: LedgerOrigin,
+        LastFact { position, stored_at }: LastFact,
         content: &[u8],
     ) -> io::Result<()> {
         let header = Header {
@@ -139,13 +148,13 @@ impl Snapshots {
             digest: Digest::of_bytes(content),
         };
         let path = self.path(partition);
-        let under_way = path.with_extension("new");
-        let mut file = fs::File::create(&under_way)?;
+        let unfinished = path.with_extension("new");
+        let mut file = fs::File::create(&unfinished)?;
         serde_json::to_writer(&mut file, &header)?;
         file.write_all(b"\n")?;
         file.write_all(content)?;
         file.sync_all()?;
-        fs::rename(under_way, path)
+        fs::rename(unfinished, path)
     }
 
     fn path(&self, partition: u16) -> PathBuf {
@@ -169,7 +178,7 @@ fn check(bytes: &[u8], partition: u16) -> Result<Header, Unfit> {
     }
 }
 
-/// Whether LEDGER holds the fact up to which a snapshot goes: one that was set back and grew again has another one there.
+/// Whether LEDGER holds the last fact of a snapshot: a LEDGER that was restored and grew again has another fact there.
 async fn is_of_ledger(bus: &Bus, header: &Header) -> Result<bool, ReadError> {
     if bus.stream_state(stream::LEDGER).await?.created_at != header.ledger_created_at {
         return Ok(false);
@@ -187,13 +196,15 @@ mod tests {
     fn written(content: &[u8]) -> Vec<u8> {
         let folder = tempfile::tempdir().unwrap();
         let snapshots = Snapshots::open(folder.path()).unwrap();
-        let origin = Origin { created_at: Timestamp::UNIX_EPOCH };
-        snapshots.write(3, origin, (7, Timestamp::UNIX_EPOCH), content).unwrap();
+        let origin = LedgerOrigin { created_at: Timestamp::UNIX_EPOCH };
+        snapshots
+            .write(3, origin, LastFact { position: 7, stored_at: Timestamp::UNIX_EPOCH }, content)
+            .unwrap();
         fs::read(snapshots.path(3)).unwrap()
     }
 
     #[test]
-    fn a_snapshot_of_another_version_or_partition_or_with_damage_is_unfit() {
+    fn a_damaged_or_foreign_snapshot_is_not_used() {
         let bytes = written(b"a line\nanother\n");
         assert_eq!(check(&bytes, 3).unwrap().position, 7);
         assert_eq!(content(&bytes), b"a line\nanother\n");

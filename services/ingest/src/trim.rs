@@ -1,10 +1,10 @@
-//! Removes acknowledged reports of one partition from UPLINK, closely behind the acknowledgement: a device may have only a
-//! share of reports there, and what is removed is what it may send. The owner of the partition does it; what other partitions
-//! have acknowledged has no part in it.
+//! Removes acknowledged reports of one partition from UPLINK, soon after the acknowledgement: a device may have only a limited
+//! number of reports there, so the removal sets the speed at which it may send. The owner of the partition does it, independently
+//! of other partitions.
 //!
-//! A session tells it what is settled and acknowledged; a task beside the session removes it. Which reports may go, and
-//! when, is `muster_domain::trim`'s. What it has to remove is lost with the process or with a connection; then it removes what
-//! the server knows as acknowledged, and goes on from there.
+//! The session records which reports are settled and acknowledged; a task beside the session removes them. `muster_domain::trim`
+//! decides which reports may be removed, and when. The list is lost with the process or the connection; then the task removes the
+//! reports that the server counts as acknowledged, and continues from there.
 
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
@@ -20,19 +20,19 @@ use tokio::time::{Instant, sleep, sleep_until};
 use crate::metrics::PartitionMetrics;
 
 /// Least time between two removals: a device sends at most its share in this time.
-pub const TRIM_EVERY: Duration = Duration::from_millis(50);
+pub(crate) const TRIM_EVERY: Duration = Duration::from_millis(50);
 /// Time after which a removal that failed is tried again.
 const RETRY_AFTER: Duration = Duration::from_secs(1);
-/// Time between two looks at how full UPLINK is, while reports are held.
+/// Time between two checks of UPLINK's size while reports are held.
 const ROOM_CHECK_EVERY: Duration = Duration::from_secs(2);
-/// Part of UPLINK's room from which on nothing is held: it must not be full because of what is acknowledged.
+/// The part of UPLINK's bound from which on no report is held: UPLINK must not fill up with acknowledged reports.
 const ROOM_PART: u64 = 2;
 
 const _: () = assert!(TRIM_EVERY.as_millis() <= 300 && RETRY_AFTER.as_secs() <= ROOM_CHECK_EVERY.as_secs());
 
 /// The acknowledged reports of one partition, shared by its session and the task that removes them.
 #[derive(Debug)]
-pub struct Trim {
+pub(crate) struct Trim {
     state: Mutex<State>,
     changed: Notify,
     started: Instant,
@@ -41,27 +41,27 @@ pub struct Trim {
 #[derive(Debug)]
 struct State {
     reports: PartitionTrim,
-    /// What removes them: of the deliveries that their positions belong to.
+    /// Removes them; it belongs to the deliveries whose positions are recorded.
     purger: Option<UplinkPurger>,
 }
 
-/// What one removal came to.
+/// The result of one removal.
 enum Removed {
     Count(u64),
-    /// The deliveries are over, and with them the meaning of the positions.
+    /// The deliveries have ended, so their positions have no meaning any more.
     Over,
     Failed(Purge, ReadError),
 }
 
 impl Trim {
-    /// Nothing to remove, and a full bucket for every device.
-    pub fn new(quota: Quota) -> Self {
+    /// A list without reports, and with a full bucket for every device.
+    pub(crate) fn new(quota: Quota) -> Self {
         let state = State { reports: PartitionTrim::new(quota), purger: None };
         Self { state: Mutex::new(state), changed: Notify::new(), started: Instant::now() }
     }
 
-    /// What follows from a report is in LEDGER.
-    pub fn settled(&self, delivery: &Delivery) {
+    /// Records that LEDGER has everything that follows from a report.
+    pub(crate) fn record_settled(&self, delivery: &Delivery) {
         let now = self.started.elapsed();
         if let Some(mut state) = self.state_of(delivery) {
             let bytes = delivery.stored_bytes() as u64;
@@ -69,8 +69,8 @@ impl Trim {
         }
     }
 
-    /// A report and all before it are acknowledged.
-    pub fn acknowledged(&self, delivery: &Delivery) {
+    /// Records that a report and all before it are acknowledged.
+    pub(crate) fn acknowledged(&self, delivery: &Delivery) {
         if let Some(mut state) = self.state_of(delivery) {
             state.reports.acknowledged(delivery.stream_seq);
             drop(state);
@@ -78,8 +78,8 @@ impl Trim {
         }
     }
 
-    /// Removes what may be removed, for as long as it is polled.
-    pub async fn run(self: Arc<Self>, bus: Bus, partition: u16, metrics: PartitionMetrics) {
+    /// Removes the reports that may be removed, until it is dropped.
+    pub(crate) async fn run(self: Arc<Self>, bus: Bus, partition: u16, metrics: PartitionMetrics) {
         self.catch_up(&bus, partition, &metrics).await;
         let mut room_checked_at = Instant::now();
         loop {
@@ -89,14 +89,14 @@ impl Trim {
             let next = Instant::now() + TRIM_EVERY;
             if self.state().reports.throttled() > 0 && room_checked_at.elapsed() >= ROOM_CHECK_EVERY {
                 room_checked_at = Instant::now();
-                self.make_room(&bus, partition).await;
+                self.evict(&bus, partition).await;
             }
             self.remove(&bus, partition, &metrics).await;
             sleep_until(next).await;
         }
     }
 
-    /// Removes what the server knows as acknowledged: what was left behind by those before.
+    /// Removes the reports that the server counts as acknowledged, which earlier owners left.
     async fn catch_up(&self, bus: &Bus, partition: u16, metrics: &PartitionMetrics) {
         loop {
             match bus.trim_partition(partition).await {
@@ -110,13 +110,13 @@ impl Trim {
         }
     }
 
-    /// One turn: plans under the lock, asks the server without it.
+    /// One turn: plans the removals under the lock, and requests them without it.
     async fn remove(&self, bus: &Bus, partition: u16, metrics: &PartitionMetrics) {
         let (purger, purges) = {
             let mut state = self.state();
             let purges = state.reports.purges(self.started.elapsed());
             for (subject, held) in state.reports.take_notices() {
-                tell_throttled(partition, &subject, held);
+                log_throttled(partition, &subject, held);
             }
             metrics.throttled.set(i64::try_from(state.reports.throttled()).unwrap_or(i64::MAX));
             let Some(purger) = state.purger.clone() else { return };
@@ -144,8 +144,8 @@ impl Trim {
         }
     }
 
-    /// Lets held reports go where UPLINK gets full: it must have room for devices that are within their quota.
-    async fn make_room(&self, bus: &Bus, partition: u16) {
+    /// Releases held reports if UPLINK fills up: it must have room for devices within their quota.
+    async fn evict(&self, bus: &Bus, partition: u16) {
         match bus.stream_state(stream::UPLINK).await {
             Ok(uplink) if uplink.bytes_max.is_some_and(|most| uplink.bytes >= most / ROOM_PART) => {
                 let throttled = self.state().reports.throttled();
@@ -157,7 +157,7 @@ impl Trim {
         }
     }
 
-    /// Forgets positions of deliveries that are over, unless others have begun.
+    /// Forgets the positions of deliveries that have ended, unless others have begun.
     fn forget(&self, purger: &UplinkPurger) {
         let mut state = self.state();
         if state.purger.as_ref().is_some_and(|current| current.is_same(purger)) {
@@ -166,7 +166,7 @@ impl Trim {
         }
     }
 
-    /// The state, if a delivery is of deliveries that last; positions of others mean nothing now.
+    /// The state, if the deliveries of a report still last; otherwise its position has no meaning.
     fn state_of(&self, delivery: &Delivery) -> Option<MutexGuard<'_, State>> {
         let purger = delivery.purger().filter(|purger| purger.is_current())?;
         let mut state = self.state();
@@ -202,12 +202,11 @@ fn warn(partition: u16, error: &ReadError) {
     );
 }
 
-fn tell_throttled(partition: u16, subject: &str, held: usize) {
+fn log_throttled(partition: u16, subject: &str, held: usize) {
     tracing::warn!(
         partition,
         device = device_of(subject),
         held,
-        "throttled a device that sends more than its quota: it may send as fast as its reports are removed from UPLINK, \
-         and its outbox keeps the rest"
+        "throttled a device that sends more than its quota; its outbox keeps the reports until it may send them"
     );
 }

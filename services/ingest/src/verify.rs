@@ -1,11 +1,11 @@
-//! Receipts in DOWNLINK that no ingest wrote, or that cannot be read: each is an incident, and the owner of the device's
-//! partition writes the right one.
+//! Verifies the receipts in DOWNLINK. A receipt that no ingest wrote, or that cannot be parsed, is an incident, and the owner of
+//! the device's partition replaces it. The owner also replaces a receipt of ingest that is out of date: a former owner that stood
+//! still may have written it late.
 //!
-//! Until then such a receipt costs its device no report: one that cannot be read is ignored, one that knows more than the device
-//! ever sent makes it begin a new epoch, and what any other makes it count as covered it keeps for a day, in which the right
-//! one asks for it. A receipt that is gone is not missed: the next report brings another. Where the partition has no owner yet,
-//! or the hub does not know the device, the next receipt that is due replaces it. It does not find a receipt of ingest that is
-//! older than it should be, which covers less.
+//! Until then a foreign receipt loses no report: a device ignores a receipt that it cannot parse, begins a new epoch if a receipt
+//! covers more than the device ever sent, and keeps the reports that any other receipt covers for a day, in which the right
+//! receipt requests them. A deleted receipt is replaced after the next report. If the partition has no owner yet, or the hub does
+//! not know the device, the next receipt that is due replaces the foreign one.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -25,31 +25,31 @@ use muster_service::backoff::FullJitter;
 use muster_service::error::chain;
 use tokio_util::sync::CancellationToken;
 
-use crate::desired::Wishes;
+use crate::desired::{DesiredQueue, StoredReceipt};
 use crate::incidents::IncidentRecorder;
-use crate::letter::EVENT_SOURCE;
+use crate::message::EVENT_SOURCE;
 
 /// Receipts read at once.
 const BATCH: usize = 256;
-/// Least and longest upper bound of the delay before another attempt to read.
+/// Least upper bound of the delay before another attempt to read.
 const RETRY_MIN: Duration = Duration::from_millis(100);
-/// See [`RETRY_MIN`].
+/// Greatest upper bound of the delay before another attempt to read.
 const RETRY_MAX: Duration = Duration::from_secs(10);
 
 /// Verifies the receipts of some partitions.
 #[derive(Debug)]
-pub struct ReceiptVerifier {
+pub(crate) struct ReceiptVerifier {
     bus: Bus,
-    partitions: BTreeMap<u16, Arc<Wishes>>,
+    partitions: BTreeMap<u16, Arc<DesiredQueue>>,
     incidents: IncidentRecorder,
     rng: Rng,
 }
 
 impl ReceiptVerifier {
     /// A verifier for these partitions.
-    pub const fn new(
+    pub(crate) const fn new(
         bus: Bus,
-        partitions: BTreeMap<u16, Arc<Wishes>>,
+        partitions: BTreeMap<u16, Arc<DesiredQueue>>,
         incidents: IncidentRecorder,
         rng: Rng,
     ) -> Self {
@@ -57,7 +57,7 @@ impl ReceiptVerifier {
     }
 
     /// Verifies until `stop`: first the newest receipt of each device, then each as it is stored.
-    pub async fn run(mut self, stop: CancellationToken) {
+    pub(crate) async fn run(mut self, stop: CancellationToken) {
         let mut retry = FullJitter::new(RETRY_MIN, RETRY_MAX);
         let verifying = async {
             loop {
@@ -85,12 +85,15 @@ impl ReceiptVerifier {
     async fn verify(&self, delivery: &Delivery) {
         let Some(key) = subjects::device_of_receipt(&delivery.subject) else { return };
         let Some(partition) = self.partitions.get(&partition_of(&key)) else { return };
-        let Some((cause, reason)) = foreign(delivery) else { return };
+        let (cause, reason) = match receipt_of_ingest(delivery) {
+            Ok(receipt) => return partition.check_receipt(key, StoredReceipt::Ours(receipt)),
+            Err(foreign) => foreign,
+        };
         tracing::warn!(
             device.site = %key.site, device.id = %key.device, downlink.seq = delivery.stream_seq, reason,
             "replacing a receipt that no ingest wrote"
         );
-        partition.rewrite_receipt(key.clone());
+        partition.check_receipt(key.clone(), StoredReceipt::Foreign);
         let reason = cut(format!("receipt: {reason}"), VIEW_MESSAGE_BYTES_MAX);
         let downlink_seq = delivery.stream_seq;
         let what = IncidentKind::ForeignDocument { downlink_seq, cause, reason, generation: None };
@@ -100,16 +103,17 @@ impl ReceiptVerifier {
     }
 }
 
-/// What is wrong with a receipt, in a word and in words; nothing where it can be one of ingest.
-fn foreign(delivery: &Delivery) -> Option<(ForeignDocument, String)> {
+/// The receipt, if it can be one of ingest; otherwise the cause and the reason why not.
+fn receipt_of_ingest(delivery: &Delivery) -> Result<Receipt, (ForeignDocument, String)> {
     if delivery.payload.is_empty() {
-        return Some((ForeignDocument::Empty, "it has no payload".to_owned()));
+        return Err((ForeignDocument::Empty, "it has no payload".to_owned()));
     }
-    if let Err(refusal) = decode::parse::<Receipt>(&delivery.payload) {
-        return Some((ForeignDocument::Unreadable, refusal.to_string()));
-    }
+    let receipt = decode::parse::<Receipt>(&delivery.payload)
+        .map_err(|refusal| (ForeignDocument::Unreadable, refusal.to_string()))?;
     let header = |name| delivery.headers.get(name);
     let kind = header(CE_TYPE).and_then(|kind| kind.strip_prefix(CE_TYPE_PREFIX));
-    let is_ours = header(CE_SOURCE) == Some(EVENT_SOURCE) && kind == Some(Receipt::KIND);
-    (!is_ours).then(|| (ForeignDocument::NotPublished, "its headers do not name ingest".to_owned()))
+    if header(CE_SOURCE) == Some(EVENT_SOURCE) && kind == Some(Receipt::KIND) {
+        return Ok(receipt);
+    }
+    Err((ForeignDocument::NotPublished, "its headers do not name ingest".to_owned()))
 }

@@ -1,9 +1,9 @@
-//! Counts the connections of each key at all servers, and ends the oldest of a key that has more than its role may have.
+//! Counts the connections of each key at all servers, and ends the oldest ones of a key that has more than its role may have.
 //!
-//! The server has no such limit, so this one holds after the fact: within [`CONNECTIONS_ENFORCED_WITHIN`] while the watcher
-//! hears the servers' events, else within [`LIST_EVERY`] of its return. Any number of watchers may run: to end a
-//! connection that is gone does nothing. A key that goes on connecting is ended again and again; only `muster revoke` keeps it
-//! out. Users without a role of Muster's are left alone.
+//! The server has no such limit, so the watcher enforces it afterwards: within [`CONNECTIONS_ENFORCED_WITHIN`] while it receives
+//! the servers' events, otherwise within [`LIST_EVERY`] of its return. Any number of watchers may run: ending a closed connection
+//! does nothing. The watcher ends further connections of the same key again; only `muster revoke` keeps the key from connecting.
+//! It ignores users without a role of Muster.
 //!
 //! It does not decide which connections end ([`muster_domain::connections`]), and it does not read or write devices'
 //! reports: the incident is the one fact it publishes.
@@ -28,26 +28,23 @@ use muster_service::error::chain;
 use tokio::time::{Instant, MissedTickBehavior, interval, sleep};
 use tokio_util::sync::CancellationToken;
 
+use crate::message::EVENT_SOURCE;
 use crate::metrics::ConnectionMetrics;
 
-/// Time between two lists of all connections, which find what an event that was lost has left behind.
+/// Time between two lists of all connections, which correct the table after a lost event.
 const LIST_EVERY: Duration = Duration::from_secs(60);
-/// Time between two looks at incidents that are due, and before a list that failed is asked for again.
+/// Time between two checks for due incidents, and before another attempt to list connections.
 const TICK: Duration = Duration::from_secs(1);
-/// The first incident of a key waits this long, so that it counts what came at once.
+/// The first incident of a key waits this long, so that it counts connections that opened together.
 const INCIDENT_AFTER: Duration = Duration::from_secs(2);
 /// Connections being ended at once.
 const ENDING_MAX: usize = 32;
-/// Where an incident goes that is no device's.
-pub const HUB_INCIDENT: &str = "muster.incident._._";
-/// The source of its incidents, as CloudEvents ask.
-const EVENT_SOURCE: &str = "muster-ingest";
 
 const _: () = assert!(INCIDENT_AFTER.as_secs() + TICK.as_secs() < CONNECTIONS_ENFORCED_WITHIN.as_secs());
 const _: () = assert!(LIST_EVERY.as_secs() > CONNECTIONS_ENFORCED_WITHIN.as_secs());
 
 /// Counts connections until it is stopped.
-pub struct Watcher {
+pub(crate) struct Watcher {
     system: BusConfig,
     ledger: Bus,
     clock: Arc<dyn Clock>,
@@ -57,13 +54,13 @@ pub struct Watcher {
     rng: Rng,
 }
 
-/// What is to be said of keys that had too many connections.
+/// The incidents of keys that had too many connections.
 #[derive(Debug, Default)]
-struct Incidents(HashMap<String, OfKey>);
+struct Incidents(HashMap<String, KeyIncidents>);
 
 /// The incidents of one key.
 #[derive(Debug)]
-struct OfKey {
+struct KeyIncidents {
     holder: Holder,
     /// When the next incident may be published.
     due_at: Timestamp,
@@ -80,9 +77,9 @@ struct Due {
 }
 
 impl Incidents {
-    /// Notes that connections of a key were ended.
-    fn note(&mut self, holder: Holder, open: usize, ended: u64, now: Timestamp) {
-        let of_key = self.0.entry(holder.key.clone()).or_insert_with(|| OfKey {
+    /// Records that connections of a key were ended.
+    fn record(&mut self, holder: Holder, open: usize, ended: u64, now: Timestamp) {
+        let of_key = self.0.entry(holder.key.clone()).or_insert_with(|| KeyIncidents {
             holder: holder.clone(),
             due_at: now + INCIDENT_AFTER,
             most_open: 0,
@@ -93,11 +90,12 @@ impl Incidents {
         of_key.ended += ended;
     }
 
-    /// The incidents that are due; each key's next is due an hour later, and forgotten if nothing is said of it then.
+    /// The incidents that are due. The next one of each key is due an hour later; a key without further connections is forgotten
+    /// then.
     fn due(&mut self, now: Timestamp) -> Vec<Due> {
         let mut due = Vec::new();
         self.0.retain(|_, of_key| {
-            // A clock that was set back by more than that must not silence a key.
+            // A clock that was set back by more than that must not suppress the incidents of a key.
             let left = Duration::try_from(of_key.due_at.duration_since(now)).unwrap_or_default();
             let waits = !left.is_zero() && left <= CONNECTIONS_INCIDENT_EVERY;
             if waits {
@@ -118,20 +116,25 @@ impl Incidents {
 
 impl Watcher {
     /// A watcher by a system-account user's settings that writes its incidents to LEDGER.
-    pub fn new(system: BusConfig, ledger: Bus, clock: Arc<dyn Clock>, metrics: ConnectionMetrics) -> Self {
+    pub(crate) fn new(
+        system: BusConfig,
+        ledger: Bus,
+        clock: Arc<dyn Clock>,
+        metrics: ConnectionMetrics,
+    ) -> Self {
         let (table, incidents) = (ConnectionTable::default(), Incidents::default());
         Self { system, ledger, clock, metrics, table, incidents, rng: Rng::new() }
     }
 
     /// Counts until `stop`.
-    pub async fn run(mut self, stop: CancellationToken) {
+    pub(crate) async fn run(mut self, stop: CancellationToken) {
         let bus = match Bus::connect(self.system.clone(), &stop).await {
             Ok(bus) => bus,
             Err(_) if stop.is_cancelled() => return,
             Err(error) => {
                 tracing::error!(
                     error = chain(&error),
-                    "cannot count connections: --system-creds do not serve"
+                    "cannot count connections: the server does not accept --system-creds"
                 );
                 return;
             }
@@ -230,7 +233,7 @@ impl Watcher {
                 );
             }
             self.metrics.ended.inc_by(ended);
-            self.incidents.note(holder, open, ended, self.clock.now());
+            self.incidents.record(holder, open, ended, self.clock.now());
         }
         self.metrics.open.set(i64::try_from(self.table.len()).unwrap_or(i64::MAX));
     }
@@ -245,7 +248,7 @@ impl Watcher {
                 connections = most_open,
                 limit = holder.limit,
                 ended,
-                "incident: too many connections with one key; `muster revoke` keeps it out"
+                "incident: too many connections with one key; `muster revoke` keeps the key from connecting"
             );
             let message = incident(&holder, (most_open, ended), now, &mut self.rng);
             if let Err(error) = self.ledger.publish(message).await {
@@ -254,14 +257,14 @@ impl Watcher {
                     name = holder.name,
                     "cannot publish the incident; trying again"
                 );
-                self.incidents.note(holder, most_open, ended, now);
+                self.incidents.record(holder, most_open, ended, now);
             }
         }
     }
 }
 
-/// The incident as a message: the device's where the key is a device's. Several watchers see the same at the same time, so
-/// its id is the key's and the hour's, and LEDGER stores the first.
+/// The message of an incident. Its subject names the device if the key is a device's. Several watchers publish the same incident,
+/// so its id consists of the key and the hour, and LEDGER stores the first.
 fn incident(holder: &Holder, (most_open, ended): (usize, u64), now: Timestamp, rng: &mut Rng) -> Outgoing {
     let device = holder.name.parse::<DeviceKey>().ok();
     let subject = LedgerSubject::Incident(device).to_string();
@@ -297,12 +300,12 @@ mod tests {
     #[test]
     fn one_incident_an_hour_a_key_counts_everything_since_the_last() {
         let mut incidents = Incidents::default();
-        incidents.note(holder(), 5, 1, at(0));
+        incidents.record(holder(), 5, 1, at(0));
         assert_eq!(incidents.due(at(1)), [], "the first one waits for what comes at once");
-        incidents.note(holder(), 40, 36, at(1));
+        incidents.record(holder(), 40, 36, at(1));
         assert_eq!(incidents.due(at(3)), [Due { holder: holder(), most_open: 40, ended: 37 }]);
-        incidents.note(holder(), 5, 1, at(4));
-        incidents.note(holder(), 5, 1, at(1_000));
+        incidents.record(holder(), 5, 1, at(4));
+        incidents.record(holder(), 5, 1, at(1_000));
         assert_eq!(incidents.due(at(3_602)), []);
         assert_eq!(incidents.due(at(3_603)), [Due { holder: holder(), most_open: 5, ended: 2 }]);
         assert_eq!(incidents.due(at(9_000)), []);
@@ -310,13 +313,13 @@ mod tests {
     }
 
     #[test]
-    fn the_incident_of_a_device_is_the_devices_and_that_of_a_person_the_hubs() {
+    fn the_subject_of_an_incident_names_the_device_of_its_key() {
         let mut rng = Rng::with_seed(1);
         let message = incident(&holder(), (5, 1), at(0), &mut rng);
         assert_eq!(message.subject, "muster.incident.plant7.press-4");
         let same = incident(&holder(), (9, 2), at(1), &mut rng);
         assert_eq!(message.message_id, same.message_id, "LEDGER stores the first of several watchers'");
         let viewer = Holder { name: "viewer".to_owned(), ..holder() };
-        assert_eq!(incident(&viewer, (5, 1), at(0), &mut rng).subject, HUB_INCIDENT);
+        assert_eq!(incident(&viewer, (5, 1), at(0), &mut rng).subject, "muster.incident._._");
     }
 }

@@ -1,5 +1,4 @@
-//! Wiring, and the order of the drain: first nobody asks any more (poll, requests), then the publish under way is
-//! finished.
+//! Wires the publisher's tasks and drains them in order: first the sources (poll, requests), then the publish under way.
 
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
@@ -9,71 +8,69 @@ use bytes::Bytes;
 use fastrand::Rng;
 use muster_bus::{Bus, BusConfig, Call, Fault, IncidentReporter, LinkHealth};
 use muster_contract::query::ErrorBody;
+use muster_contract::question::{ANSWER_BYTES_MAX, checked_limit, fewer};
+use muster_contract::rollout::TargetsQuery;
 use muster_service::clock::SystemClock;
 use muster_service::exit;
 use muster_service::health::Latch;
-use muster_service::life::{Life, Stage};
+use muster_service::supervisor::{Stage, Supervisor};
 use tokio_util::sync::CancellationToken;
 
-use crate::announce::{Announcer, Desk, Surroundings};
+use crate::announce::{Announcer, AnnouncerHandle, Context};
 use crate::clone_dir::CloneDir;
 use crate::config::{Cli, Config, GitConfig};
-use crate::copies::Copies;
 use crate::error::StartError;
 use crate::git::Repository;
-use crate::listening;
+use crate::ledger_copies::LedgerCopies;
 use crate::metrics::Metrics;
-use crate::poll::{Habits, HangReport, Poller};
+use crate::poll::{HangReport, PollSettings, Poller};
 use crate::presence::Heartbeats;
 use crate::renew;
-use crate::requests::{self, Ask};
+use crate::requests::{self, PublisherRequest};
 use crate::status::Status;
+use crate::stream_listener;
 use crate::verify;
 
 const NAME: &str = "muster-publisher";
-/// Bytes of a request that is understood where it comes in: its documents are parsed well within a millisecond.
+/// Largest request, in bytes, that is parsed on the runtime's thread: parsing takes well under a millisecond.
 const PARSED_AT_ONCE_MAX: usize = 4 * 1024;
 
-/// A publisher that runs.
+/// A running publisher.
 #[derive(Debug)]
 pub struct Handle {
-    /// What it says of itself.
+    /// Its status.
     pub status: Arc<Status>,
-    /// The way to what it publishes.
-    pub desk: Desk,
-    /// The mirror's place, if it is to go with the publisher.
+    /// Its announcer.
+    pub announcer: AnnouncerHandle,
+    /// The private directory of the mirror, removed with the publisher.
     _mirror: Option<CloneDir>,
 }
 
 /// Runs the publisher until it is asked to stop.
 pub fn main() -> ExitCode {
     match muster_service::config::parse::<Cli>().check() {
-        Ok(config) => {
-            muster_service::run(
-                NAME,
-                &config.common.clone(),
-                |life| async move { start(config, &life).await },
-            )
-        }
+        Ok(config) => muster_service::run(NAME, &config.common.clone(), |supervisor| async move {
+            start(config, &supervisor).await
+        }),
         Err(problems) => exit::usage(NAME, &problems),
     }
 }
 
-/// Starts the publisher within a life. It is ready once it has read what DOWNLINK holds and answers requests. A Git
-/// source that does not answer makes it no less ready: requests are met, and the status and the metrics tell.
+/// Starts the publisher's tasks under a supervisor. It is ready once it has read DOWNLINK and answers requests. A Git source
+/// that does not answer does not affect readiness: requests are answered, and the status and the metrics show the failure.
 ///
 /// # Errors
-/// Why it cannot run, for a person to mend.
-pub async fn start(config: Config, life: &Life) -> Result<Handle, StartError> {
-    let recovered = life.health().latch("the desired state that DOWNLINK holds");
-    let offered = life.health().latch("answering requests");
-    let metrics = Metrics::register(life.health());
+/// Why it cannot run; a person must act.
+pub async fn start(config: Config, supervisor: &Supervisor) -> Result<Handle, StartError> {
+    let recovered = supervisor.health().latch("the desired state that DOWNLINK holds");
+    let offered = supervisor.health().latch("answering requests");
+    let metrics = Metrics::register(supervisor.health());
     let source = config.git.as_ref().map(|git| (&git.url, &git.branch));
     let status = Arc::new(Status::new(source));
     let (incidents, requests) = IncidentReporter::new();
     let (clock, git) = (Arc::new(SystemClock), source.is_some());
-    let around = Surroundings { clock, status: status.clone(), metrics, incidents, git };
-    let (place, mirror) = place(&config)?;
+    let context = Context { clock, status: status.clone(), metrics, incidents, git };
+    let (data_dir, mirror) = data_dir(&config)?;
 
     let bus = BusConfig {
         creds: config.common.creds,
@@ -83,40 +80,53 @@ pub async fn start(config: Config, life: &Life) -> Result<Handle, StartError> {
         replicas: config.streams.replicas,
         ..BusConfig::service(config.common.nats_url.as_str(), NAME)
     };
-    // A start that is interrupted is dropped by its caller, which is no failure; so nothing here asks it to stop.
+    // The caller drops an interrupted start, so this one needs no token.
     let bus = Bus::connect(bus, &CancellationToken::new()).await?;
-    LinkHealth::register(life.health()).follow(&bus);
+    LinkHealth::register(supervisor.health()).follow(&bus);
     bus.converge_streams().await?;
 
-    let (announcer, desk) = Announcer::new(bus.clone(), around.clone(), Rng::new());
-    life.spawn(Stage::Publish, "announce", announcer.run(recovered, life.token(Stage::Publish)));
-    life.spawn(
+    let (task, announcer) = Announcer::new(bus.clone(), context.clone(), Rng::new());
+    supervisor.spawn(Stage::Publish, "announce", task.run(recovered, supervisor.token(Stage::Publish)));
+    supervisor.spawn(
         Stage::Publish,
         "incidents",
-        requests.run(bus.clone(), Rng::new(), life.token(Stage::Publish)),
+        requests.run(bus.clone(), Rng::new(), supervisor.token(Stage::Publish)),
     );
-    let verifying = verify::run(bus.clone(), desk.clone(), Rng::new(), life.token(Stage::Intake));
-    life.spawn(Stage::Intake, "verify", verifying);
-    let stop = life.token(Stage::Intake);
-    let renewing = renew::run(bus.clone(), desk.clone(), around.clock.clone(), Rng::new(), stop);
-    life.spawn(Stage::Intake, "renew", renewing);
-    let counter = Counter { desk: desk.clone(), status: status.clone() };
-    life.spawn(Stage::Intake, "requests", counter.serve(bus.clone(), offered, life.token(Stage::Intake)));
-    let listening =
-        listening::run(bus.clone(), Heartbeats(desk.clone()), Rng::new(), life.token(Stage::Intake));
-    life.spawn(Stage::Intake, "presence", listening);
-    let copying = listening::run(bus.clone(), Copies(desk.clone()), Rng::new(), life.token(Stage::Intake));
-    life.spawn(Stage::Intake, "copies", copying);
+    let verifying = verify::run(bus.clone(), announcer.clone(), Rng::new(), supervisor.token(Stage::Intake));
+    supervisor.spawn(Stage::Intake, "verify", verifying);
+    let stop = supervisor.token(Stage::Intake);
+    let renewing = renew::run(bus.clone(), announcer.clone(), context.clock.clone(), Rng::new(), stop);
+    supervisor.spawn(Stage::Intake, "renew", renewing);
+    let service = RequestService { announcer: announcer.clone(), status: status.clone() };
+    supervisor.spawn(
+        Stage::Intake,
+        "requests",
+        service.serve(bus.clone(), offered, supervisor.token(Stage::Intake)),
+    );
+    let listening = stream_listener::run(
+        bus.clone(),
+        Heartbeats(announcer.clone()),
+        Rng::new(),
+        supervisor.token(Stage::Intake),
+    );
+    supervisor.spawn(Stage::Intake, "presence", listening);
+    let copying = stream_listener::run(
+        bus.clone(),
+        LedgerCopies(announcer.clone()),
+        Rng::new(),
+        supervisor.token(Stage::Intake),
+    );
+    supervisor.spawn(Stage::Intake, "copies", copying);
     if let Some(git) = config.git {
-        let hang = HangReport::new(&around, life.health().clone());
-        let poller = poller(git, &place, desk.clone(), around, hang);
-        life.spawn(Stage::Intake, "poll", poller.run(life.token(Stage::Intake)));
+        let hang = HangReport::new(&context, supervisor.health().clone());
+        let poller = poller(git, &data_dir, announcer.clone(), context, hang);
+        supervisor.spawn(Stage::Intake, "poll", poller.run(supervisor.token(Stage::Intake)));
     }
-    Ok(Handle { status, desk, _mirror: mirror })
+    Ok(Handle { status, announcer, _mirror: mirror })
 }
 
-/// Where the mirror lies, and the private directory if it is one.
-fn place(config: &Config) -> Result<(PathBuf, Option<CloneDir>), StartError> {
+/// The directory of the mirror, and its guard if it is a private one.
+fn data_dir(config: &Config) -> Result<(PathBuf, Option<CloneDir>), StartError> {
     if let Some(named) = &config.data_dir {
         return Ok((named.clone(), None));
     }
@@ -124,47 +134,70 @@ fn place(config: &Config) -> Result<(PathBuf, Option<CloneDir>), StartError> {
     Ok((private.path().to_owned(), Some(private)))
 }
 
-fn poller(git: GitConfig, place: &Path, desk: Desk, around: Surroundings, hang: HangReport) -> Poller {
+fn poller(
+    git: GitConfig,
+    data_dir: &Path,
+    announcer: AnnouncerHandle,
+    context: Context,
+    hang: HangReport,
+) -> Poller {
     let GitConfig { url, branch, poll, timeout, token_file, allow_empty, policy } = git;
     tracing::info!(git.url = %url, git.branch = branch.as_str(), every = ?poll, "watching a Git repository");
     if token_file.is_some() && url.is_clear_text() {
         tracing::warn!(git.url = %url, "the token goes over the network in clear text: use https");
     }
-    let habits = Habits { every: poll, timeout, allow_empty, policy };
-    let repository = Repository::new(url, branch, token_file, place).with_remote_timeout(timeout);
-    Poller::new(repository, habits, desk, around, hang, Rng::new())
+    let settings = PollSettings { every: poll, timeout, allow_empty, policy };
+    let repository = Repository::new(url, branch, token_file, data_dir).with_remote_timeout(timeout);
+    Poller::new(repository, settings, announcer, context, hang, Rng::new())
 }
 
-/// Understands a call. A long one is a lot of YAML, and nobody else waits for it.
-async fn understood(call: Call) -> Result<Ask, ErrorBody> {
+/// Parses a call. A long one is parsed on another thread, because parsing much YAML would delay other tasks.
+async fn parse_call(call: Call) -> Result<PublisherRequest, ErrorBody> {
     if call.payload.len() <= PARSED_AT_ONCE_MAX {
-        return requests::understand(&call);
+        return requests::parse_request(&call);
     }
-    let understood = tokio::task::spawn_blocking(move || requests::understand(&call)).await;
-    understood.unwrap_or_else(|error| {
-        Err(requests::internal(format!("reading the request failed, which is a mistake of ours: {error}")))
+    let parsed = tokio::task::spawn_blocking(move || requests::parse_request(&call)).await;
+    parsed.unwrap_or_else(|error| {
+        Err(requests::internal(format!(
+            "reading the request failed, which is an error of the publisher: {error}"
+        )))
     })
 }
 
-/// Where requests are answered.
+/// Answers requests.
 #[derive(Clone)]
-struct Counter {
-    desk: Desk,
+struct RequestService {
+    announcer: AnnouncerHandle,
     status: Arc<Status>,
 }
 
-impl Counter {
-    /// Answers requests until `stop`; those already taken are answered then.
+impl RequestService {
+    /// Answers requests until `stop`, and then those that have arrived.
     async fn serve(self, bus: Bus, offered: Latch, stop: CancellationToken) {
         let handler = move |call| self.clone().answer(call);
         bus.offer(requests::spec(), handler, || offered.release(), stop).await;
     }
 
     async fn answer(self, call: Call) -> Result<Bytes, Fault> {
-        match understood(call).await {
-            Ok(Ask::Status(query)) => requests::reply(Ok(self.status.answer_to(&query))),
-            Ok(Ask::Change(request)) => requests::reply(self.desk.change(request).await),
+        match parse_call(call).await {
+            Ok(PublisherRequest::Status(query)) => requests::reply(Ok(self.status.answer_to(&query))),
+            Ok(PublisherRequest::Targets(query)) => self.targets(query).await,
+            Ok(PublisherRequest::Release(release)) => requests::reply(self.announcer.release(release).await),
+            Ok(PublisherRequest::Change(request)) => requests::reply(self.announcer.change(request).await),
             Err(error) => requests::reply::<()>(Err(error)),
+        }
+    }
+
+    /// A page of targets that fits into a message.
+    async fn targets(&self, query: TargetsQuery) -> Result<Bytes, Fault> {
+        let mut limit = checked_limit(query.limit)?;
+        loop {
+            let page = TargetsQuery { limit: Some(limit), ..query.clone() };
+            let reply = requests::reply(self.announcer.targets(page).await)?;
+            if reply.len() <= ANSWER_BYTES_MAX || limit == 1 {
+                return Ok(reply);
+            }
+            limit = fewer(limit, reply.len());
         }
     }
 }
@@ -187,15 +220,15 @@ mod tests {
     }
 
     #[test]
-    fn a_long_request_is_parsed_where_nobody_else_waits_for_it() {
+    fn a_long_request_is_parsed_on_another_thread() {
         let runtime = tokio::runtime::Builder::new_current_thread().max_blocking_threads(1).build().unwrap();
         let long = "# nothing\n".repeat(PARSED_AT_ONCE_MAX);
         for (documents, at_once) in [("# nothing\n".to_owned(), true), (long, false)] {
             runtime.block_on(async {
-                // Nobody parses elsewhere before the first look.
+                // The only other thread is busy until after the first poll.
                 let (looked, wait) = std::sync::mpsc::channel::<()>();
                 let busy = tokio::task::spawn_blocking(move || wait.recv());
-                let mut answer = pin!(understood(call(documents)));
+                let mut answer = pin!(parse_call(call(documents)));
                 let first = answer.as_mut().poll(&mut Context::from_waker(Waker::noop()));
                 assert_eq!(first.is_ready(), at_once);
                 drop(looked);

@@ -1,7 +1,8 @@
-//! The private folder of a publisher without `--data-dir`: removed at the end, and by the next start where the end was a kill.
+//! The private folder of a publisher without `--data-dir`. The publisher removes it at its end; after a kill the next start
+//! does.
 //!
-//! A folder is in use while its lock is held, and the kernel gives a lock back when its holder ends, however it ends. A
-//! folder without a lock file is of an older release, or of somebody else: it stays.
+//! A folder is in use while its lock is held, and the kernel releases the lock when its holder ends. A folder without a lock
+//! file belongs to an older release or another program, and is never removed.
 
 use std::fs::{self, File};
 use std::io;
@@ -10,12 +11,12 @@ use std::path::{Path, PathBuf};
 use rustix::fs::{FlockOperation, flock};
 use tempfile::{Builder, TempDir};
 
-/// How the name of each begins.
+/// Prefix of the folder names.
 const PREFIX: &str = "muster-publisher-";
-/// The file in it whose lock its user holds.
+/// The lock file in the folder.
 const LOCK: &str = "in-use";
 
-/// A folder of its own for as long as this lives.
+/// A private folder, removed when this is dropped.
 #[derive(Debug)]
 pub(crate) struct CloneDir {
     dir: TempDir,
@@ -23,10 +24,10 @@ pub(crate) struct CloneDir {
 }
 
 impl CloneDir {
-    /// Makes one in the system's temporary folder, and removes those there that nobody uses.
+    /// Creates a folder in the system's temporary folder, and removes those that killed publishers left there.
     ///
     /// # Errors
-    /// When none can be made.
+    /// The folder cannot be created.
     pub(crate) fn create() -> io::Result<Self> {
         Self::create_with(|builder| builder.tempdir())
     }
@@ -43,20 +44,20 @@ impl CloneDir {
         loop {
             let dir = make(Builder::new().prefix(PREFIX))?;
             let lock = File::create(dir.path().join(LOCK))?;
-            // Another start may have taken it for abandoned between these two lines; then it is as good as gone.
+            // Another start may have removed the folder as abandoned between these two lines.
             if is_locked_by_us(&lock) && dir.path().join(LOCK).exists() {
                 return Ok(Self { dir, _lock: lock });
             }
         }
     }
 
-    /// Where it lies.
+    /// Its path.
     pub(crate) fn path(&self) -> &Path {
         self.dir.path()
     }
 }
 
-/// Takes the lock, if nobody holds it.
+/// Takes the lock without waiting; true if that succeeds.
 fn is_locked_by_us(file: &File) -> bool {
     flock(file, FlockOperation::NonBlockingLockExclusive).is_ok()
 }
@@ -88,7 +89,7 @@ mod tests {
     }
 
     #[test]
-    fn a_start_removes_what_nobody_uses_and_nothing_else() {
+    fn a_start_removes_only_abandoned_folders() {
         let parent = tempfile::tempdir().unwrap();
         let make = |name: &str, lock: bool| {
             let dir = parent.path().join(name);

@@ -1,43 +1,43 @@
-//! What a device shall be, put together from its two sources: Git and requests. Pure.
+//! Composes the desired content of a device from Git and from requests. Pure.
 //!
-//! What was asked for by request stays until it is taken back and wins over Git on the same id. A device exists when
-//! its folder does, or when something was asked for it. A folder that goes leaves an empty document behind, not a
-//! retired device, unless the publisher was told to retire such devices; a tombstone in Git retires its device. A device
-//! that is held back keeps what it has.
+//! A requested deployment stays until a request removes it, and wins over Git on the same id. A device exists if its folder
+//! does, or if something was requested for it. Removing a folder leaves an empty document, not a retired device, unless the
+//! policy says so; a tombstone in Git retires its device. A device that is held back keeps its desired state. A device that
+//! a rollout governs keeps its published deployments from Git; only a release ([`release`]) changes one of them.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use muster_contract::desired::{Source, SourceKind};
 use muster_contract::labels::Labels;
+use muster_contract::rollout::ReleaseRefusal;
 use muster_contract::{DeploymentId, DeviceKey};
 
 use crate::content::Content;
-use crate::held::{Document, Held};
-use crate::plan::{TooMuch, Wanted, also, draft};
+use crate::plan::{DesiredDevice, LimitExceeded, draft, others_over_limit};
 use crate::problems::Problems;
+use crate::published::{Document, PublishedState};
 use crate::source::Fleet;
 
-/// What is known of the Git source.
+/// The known content of Git for a device. In all cases but the last the deployments from Git stay as they are.
 #[derive(Debug, Clone, Copy)]
-pub enum Git<'a> {
-    /// There is none: what came from Git once stays as it is.
+pub(crate) enum Git<'a> {
+    /// There is no Git source.
     Absent,
-    /// There is one, and it has not had a good commit since the start: what came from it stays as it is.
+    /// There was no good commit since the start.
     Unknown,
-    /// There is one, and another publisher has published a commit of it for the device that is not known here: what came
-    /// from it stays as it is.
+    /// Another publisher has published a commit for the device that is unknown here.
     Behind,
-    /// The device cannot use what the last good commit says of it: what came from Git before stays as it is.
+    /// The last good commit has a mistake for the device.
     HeldBack,
-    /// Its last good commit.
+    /// The last good commit.
     Known(&'a Fleet),
 }
 
 /// Why a request cannot be met.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum RequestRefused {
-    /// It was never applied by request.
+    /// The deployment was not applied by request.
     #[error("'{id}' was not applied to {key} by request{}", if *.in_git { "; it comes from Git: remove it there" } else { "" })]
     NotRequested {
         /// The device.
@@ -47,94 +47,96 @@ pub enum RequestRefused {
         /// Git has it.
         in_git: bool,
     },
-    /// Nobody has ever published anything for the device.
+    /// The device never had a desired state.
     #[error("{0} never had a desired state: check the name")]
     UnknownDevice(DeviceKey),
-    /// Git says that the device is there.
+    /// The device has a folder in Git.
     #[error("{key} is in Git: remove the folder sites/{key} there first, or the next commit brings it back")]
     InGit {
         /// The device.
         key: DeviceKey,
     },
-    /// A tombstone in Git says that the device is retired.
+    /// The device has a tombstone in Git.
     #[error(
         "{0} is retired in Git: remove sites/{0}/device.yaml there first, or the next commit retires it again"
     )]
     RetiredInGit(DeviceKey),
-    /// Whether Git has something to say is not known.
+    /// There was no good commit since the start.
     #[error(
-        "Git may have a say on {0}, and no commit of it was good since the publisher started; \
-         `muster publisher status` says why. Ask again once it is"
+        "{0} may have a folder in Git, and the publisher has read no good commit since it started; \
+         `muster publisher status` says why. Ask again after a good commit"
     )]
     GitUnknown(DeviceKey),
-    /// What Git has to say is known to another publisher.
+    /// Another publisher knows a commit that is unknown here.
     #[error(
-        "another publisher has published a commit for {0} that this one has not seen; `muster publisher status` says whether \
-         Git answers, and names a commit that was refused. Ask again once a good one has come that follows it"
+        "another publisher has published a commit for {0} that this one does not know; `muster publisher status` says \
+         whether Git answers, and names a refused commit. Ask again after a good commit that is newer"
     )]
     GitBehind(DeviceKey),
     /// The device would have more than a document can say.
     #[error("{0} would have {1}")]
-    TooMuch(DeviceKey, TooMuch),
+    OverLimit(DeviceKey, LimitExceeded),
 }
 
-/// What a commit makes of a device; none if it has no say on it, or if the device cannot use what it says.
-pub fn commit(key: &DeviceKey, fleet: &Fleet, held: &Held) -> Option<Wanted> {
-    asked(key, fleet, held).filter(|wanted| wanted.check().is_ok())
+/// The desired content of a device by a commit; `None` if the commit does not concern it, or has a mistake for it.
+pub(crate) fn commit(key: &DeviceKey, fleet: &Fleet, held: &PublishedState) -> Option<DesiredDevice> {
+    from_commit(key, fleet, held).filter(|wanted| wanted.check().is_ok())
 }
 
-/// The same, however much that is.
-fn asked(key: &DeviceKey, fleet: &Fleet, held: &Held) -> Option<Wanted> {
+/// The same without a check of limits.
+fn from_commit(key: &DeviceKey, fleet: &Fleet, held: &PublishedState) -> Option<DesiredDevice> {
     if fleet.held_back.contains(key) {
         return None;
     }
     if fleet.retired.contains(key) || is_removed(key, fleet, held) {
         let (source, labels) = (git_source(fleet), Arc::default());
-        return Some(Wanted { retired: true, source, labels, contents: Vec::new() });
+        return Some(DesiredDevice { retired: true, source, labels, contents: Vec::new() });
     }
-    let git = fleet.devices.get(key);
     let known = held.document.as_ref().is_some_and(|document| !document.retired);
-    if git.is_none() && !known {
+    if !fleet.has(key) && !known {
         return None;
     }
-    let contents = merge(git.into_iter().flatten(), held.requested());
+    let contents = merge(git_contents(key, Git::Known(fleet), held), held.requested());
     let labels = labels(key, Git::Known(fleet), held);
-    Some(Wanted { retired: false, source: git_source(fleet), labels, contents })
+    Some(DesiredDevice { retired: false, source: git_source(fleet), labels, contents })
 }
 
-/// Whether a device's folder is gone, with all that it shall run, where that retires it.
-fn is_removed(key: &DeviceKey, fleet: &Fleet, held: &Held) -> bool {
+/// Whether the policy retires a device because its folder is gone.
+fn is_removed(key: &DeviceKey, fleet: &Fleet, held: &PublishedState) -> bool {
     let was_gits = held.document.as_ref().is_some_and(|document| document.source.kind == SourceKind::Git);
     fleet.policy.retire_removed && !fleet.has(key) && was_gits && held.requested().next().is_none()
 }
 
-/// What is published for a device already, to be said again.
-pub fn again(held: &Held) -> Option<Wanted> {
+/// The published content of a device, to be published again.
+pub(crate) fn current(held: &PublishedState) -> Option<DesiredDevice> {
     let Document { retired, source, labels, entries, .. } = held.document.as_ref()?;
     let contents = entries.iter().map(|entry| entry.content.clone()).collect();
-    Some(Wanted { retired: *retired, source: source.clone(), labels: labels.clone(), contents })
+    Some(DesiredDevice { retired: *retired, source: source.clone(), labels: labels.clone(), contents })
 }
 
-/// What a commit changes.
+/// The devices that a commit changes.
 #[derive(Debug, Clone, Default, PartialEq)]
-pub struct Changes {
-    /// The devices for which it makes a new document.
+pub(crate) struct Changes {
+    /// Devices that get a new document.
     pub due: BTreeSet<DeviceKey>,
-    /// Those that would get more than a document can say: with what was applied to them by request, because a device for
-    /// which the commit alone is too much is held back where its files are read.
-    pub over: BTreeMap<DeviceKey, TooMuch>,
+    /// Devices that would exceed a limit with their requested deployments. Devices that exceed it by the commit alone are
+    /// held back when the files are read.
+    pub over: BTreeMap<DeviceKey, LimitExceeded>,
 }
 
-/// What a commit changes.
+/// The devices that a commit changes.
 ///
 /// # Errors
-/// That devices would get more than a document can say, where the publisher is strict.
-pub fn changes(fleet: &Fleet, held: &BTreeMap<DeviceKey, Held>) -> Result<Changes, Problems> {
-    let (mut changes, nothing) = (Changes::default(), Held::default());
+/// With a strict policy: devices would exceed a limit.
+pub(crate) fn changes(
+    fleet: &Fleet,
+    held: &BTreeMap<DeviceKey, PublishedState>,
+) -> Result<Changes, Problems> {
+    let (mut changes, nothing) = (Changes::default(), PublishedState::default());
     let keys = fleet.devices.keys().chain(&fleet.retired).chain(held.keys());
     for key in keys.collect::<BTreeSet<_>>() {
         let held = held.get(key).unwrap_or(&nothing);
-        let Some(wanted) = asked(key, fleet, held) else { continue };
+        let Some(wanted) = from_commit(key, fleet, held) else { continue };
         match wanted.check() {
             Err(limit) => _ = changes.over.insert(key.clone(), limit),
             Ok(()) if draft(held, &wanted).is_some() => _ = changes.due.insert(key.clone()),
@@ -145,31 +147,30 @@ pub fn changes(fleet: &Fleet, held: &BTreeMap<DeviceKey, Held>) -> Result<Change
     problems.or(changes)
 }
 
-/// That devices would get more than a document can say: one problem, however many there are.
-pub fn too_much(over: &BTreeMap<DeviceKey, TooMuch>) -> Problems {
+/// The problem that devices would exceed a limit: one for any number of devices.
+pub(crate) fn too_much(over: &BTreeMap<DeviceKey, LimitExceeded>) -> Problems {
     let mut problems = Problems::default();
     if let Some((key, limit)) = over.first_key_value() {
-        let others = also(over.len() - 1);
+        let others = others_over_limit(over.len() - 1);
         let rule = format!(
-            "the device would have {limit}{others}; what was applied by request counts as well, and `muster remove` \
-             takes it back"
+            "the device would have {limit}{others}; requested deployments count as well, and `muster remove` removes them"
         );
         problems.push(&format!("sites/{key}"), || None, "", rule);
     }
     problems
 }
 
-/// The device shall run `contents` as well. One that it runs already by request, unchanged, keeps its place.
+/// Adds requested deployments to a device. An unchanged one keeps its earlier request.
 ///
 /// # Errors
-/// [`RequestRefused::TooMuch`]; and where Git says that the device is retired.
-pub fn apply(
+/// The device would exceed a limit, or is retired in Git.
+pub(crate) fn apply(
     key: &DeviceKey,
     git: Git<'_>,
-    held: &Held,
+    held: &PublishedState,
     contents: &[Content],
     request: &Source,
-) -> Result<Wanted, RequestRefused> {
+) -> Result<DesiredDevice, RequestRefused> {
     if matches!(git, Git::Known(fleet) if fleet.retired.contains(key)) {
         return Err(RequestRefused::RetiredInGit(key.clone()));
     }
@@ -181,64 +182,98 @@ pub fn apply(
             requested.insert(content.id().clone(), Arc::new(content.requested_by(request.clone())));
         }
     }
-    let wanted = Wanted {
+    let wanted = DesiredDevice {
         retired: false,
-        source: base(key, git, held, request),
+        source: change_source(key, git, held, request),
         labels: labels(key, git, held),
-        contents: merge(git_part(key, git, held), requested.values()),
+        contents: merge(git_contents(key, git, held), requested.values()),
     };
-    wanted.check().map_err(|over| RequestRefused::TooMuch(key.clone(), over))?;
+    wanted.check().map_err(|over| RequestRefused::OverLimit(key.clone(), over))?;
     Ok(wanted)
 }
 
-/// What was applied by request is taken back: one deployment or all. What Git says of the id holds again.
+/// Replaces one of Git's deployments of a governed device by `content`, or removes it. The caller has checked that the
+/// content may be released.
 ///
 /// # Errors
-/// Where nothing of that name was applied, or where it is not known what Git says.
-pub fn remove(
+/// No rollout governs the device, it runs another content by request, or it would exceed a limit.
+pub(crate) fn release(
     key: &DeviceKey,
     git: Git<'_>,
-    held: &Held,
+    held: &PublishedState,
+    id: &DeploymentId,
+    content: Option<&Arc<Content>>,
+    request: &Source,
+) -> Result<DesiredDevice, ReleaseRefusal> {
+    match git {
+        Git::Known(fleet) if !fleet.has(key) => return Err(ReleaseRefusal::NotInGit),
+        Git::Known(fleet) if !fleet.rollouts.contains_key(key) => return Err(ReleaseRefusal::NotGoverned),
+        Git::Known(_) => {}
+        Git::HeldBack => return Err(ReleaseRefusal::HeldBack),
+        Git::Absent | Git::Unknown | Git::Behind => return Err(ReleaseRefusal::GitUnknown),
+    }
+    if held.requested().any(|requested| requested.id() == id) {
+        return Err(ReleaseRefusal::AppliedByRequest);
+    }
+    let others = git_contents(key, git, held).into_iter().filter(|content| content.id() != id);
+    let wanted = DesiredDevice {
+        retired: false,
+        source: change_source(key, git, held, request),
+        labels: labels(key, git, held),
+        contents: merge(others.chain(content), held.requested()),
+    };
+    wanted.check().map_err(|_| ReleaseRefusal::OverLimit)?;
+    Ok(wanted)
+}
+
+/// Removes one requested deployment or all of them. Git's deployment of the same id, if there is one, takes effect again.
+///
+/// # Errors
+/// No such deployment was requested, Git's content is unknown, or the device would exceed a limit.
+pub(crate) fn remove(
+    key: &DeviceKey,
+    git: Git<'_>,
+    held: &PublishedState,
     id: Option<&DeploymentId>,
     request: &Source,
-) -> Result<Wanted, RequestRefused> {
+) -> Result<DesiredDevice, RequestRefused> {
     let document = held.document.as_ref().ok_or_else(|| RequestRefused::UnknownDevice(key.clone()))?;
     if let Some(id) = id
         && !held.requested().any(|content| content.id() == id)
     {
-        let in_git = held.from_git().any(|content| content.id() == id);
+        let in_git = held.git_contents().any(|content| content.id() == id);
         return Err(RequestRefused::NotRequested { key: key.clone(), id: id.clone(), in_git });
     }
     if document.retired {
         let source = document.source.clone();
-        return Ok(Wanted { retired: true, source, labels: Arc::default(), contents: Vec::new() });
+        return Ok(DesiredDevice { retired: true, source, labels: Arc::default(), contents: Vec::new() });
     }
     if document.source.kind == SourceKind::Git {
-        may_say(key, git)?;
+        check_git_known(key, git)?;
     }
     let left = held.requested().filter(|content| id.is_some_and(|id| content.id() != id));
-    let contents = merge(git_part(key, git, held), left);
-    let (source, labels) = (base(key, git, held, request), labels(key, git, held));
-    let wanted = Wanted { retired: false, source, labels, contents };
-    // What a request stood in for may be larger than it was.
-    wanted.check().map_err(|over| RequestRefused::TooMuch(key.clone(), over))?;
+    let contents = merge(git_contents(key, git, held), left);
+    let (source, labels) = (change_source(key, git, held, request), labels(key, git, held));
+    let wanted = DesiredDevice { retired: false, source, labels, contents };
+    // Git's deployment may be larger than the requested one that it replaces.
+    wanted.check().map_err(|over| RequestRefused::OverLimit(key.clone(), over))?;
     Ok(wanted)
 }
 
-/// The device leaves the fleet, with everything applied to it. One that nothing was ever published for may leave too,
-/// if it has `reported` all the same.
+/// Takes a device out of the fleet, with its requested deployments. A device without any document can be retired if it has
+/// `reported`.
 ///
 /// # Errors
-/// Where Git has the device, or where it is not known whether it has; and where nobody has ever heard of it.
-pub fn retire(
+/// The device is in Git, Git's content is unknown, or the device is unknown.
+pub(crate) fn retire(
     key: &DeviceKey,
     git: Git<'_>,
-    held: &Held,
+    held: &PublishedState,
     reported: bool,
     request: &Source,
-) -> Result<Wanted, RequestRefused> {
+) -> Result<DesiredDevice, RequestRefused> {
     if held.document.as_ref().is_some_and(|document| document.source.kind == SourceKind::Git) {
-        may_say(key, git)?;
+        check_git_known(key, git)?;
     }
     match git {
         Git::Known(fleet) if fleet.devices.contains_key(key) => {
@@ -248,13 +283,13 @@ pub fn retire(
         _ if held.generation.is_none() && !reported => Err(RequestRefused::UnknownDevice(key.clone())),
         _ => {
             let (source, labels) = (request.clone(), Arc::default());
-            Ok(Wanted { retired: true, source, labels, contents: Vec::new() })
+            Ok(DesiredDevice { retired: true, source, labels, contents: Vec::new() })
         }
     }
 }
 
-/// Whether it is known what Git says of a device that it has a say on.
-fn may_say(key: &DeviceKey, git: Git<'_>) -> Result<(), RequestRefused> {
+/// Refuses a change while Git's content for the device is unknown.
+fn check_git_known(key: &DeviceKey, git: Git<'_>) -> Result<(), RequestRefused> {
     match git {
         Git::Unknown => Err(RequestRefused::GitUnknown(key.clone())),
         Git::Behind => Err(RequestRefused::GitBehind(key.clone())),
@@ -262,14 +297,20 @@ fn may_say(key: &DeviceKey, git: Git<'_>) -> Result<(), RequestRefused> {
     }
 }
 
-/// What a request for `contents` puts in the place of what Git says.
-pub fn overrides(key: &DeviceKey, git: Git<'_>, held: &Held, contents: &[Content]) -> Vec<DeploymentId> {
-    let from_git: BTreeSet<_> = git_part(key, git, held).into_iter().map(|content| content.id()).collect();
-    contents.iter().map(Content::id).filter(|id| from_git.contains(id)).cloned().collect()
+/// The ids of Git's deployments that `contents` would replace.
+pub(crate) fn overrides(
+    key: &DeviceKey,
+    git: Git<'_>,
+    held: &PublishedState,
+    contents: &[Content],
+) -> Vec<DeploymentId> {
+    let git_contents: BTreeSet<_> =
+        git_contents(key, git, held).into_iter().map(|content| content.id()).collect();
+    contents.iter().map(Content::id).filter(|id| git_contents.contains(id)).cloned().collect()
 }
 
-/// True where nothing was ever published for a device, and Git does not have it.
-pub fn is_new(key: &DeviceKey, git: Git<'_>, held: &Held) -> bool {
+/// True if nothing was ever published for a device, and Git does not have it.
+pub(crate) fn is_new(key: &DeviceKey, git: Git<'_>, held: &PublishedState) -> bool {
     let in_git = match git {
         Git::Known(fleet) => fleet.devices.contains_key(key),
         Git::HeldBack => true,
@@ -278,26 +319,26 @@ pub fn is_new(key: &DeviceKey, git: Git<'_>, held: &Held) -> bool {
     held.generation.is_none() && !in_git
 }
 
-/// What groups a device: only Git can say it, and what it said last holds where it cannot be asked or has the device no
-/// more.
-fn labels(key: &DeviceKey, git: Git<'_>, held: &Held) -> Arc<Labels> {
+/// The labels of a device, which only Git defines: its last labels hold if Git is unknown or has the device no more.
+fn labels(key: &DeviceKey, git: Git<'_>, held: &PublishedState) -> Arc<Labels> {
     match git {
         Git::Known(fleet) if fleet.devices.contains_key(key) => fleet.labels_of(key),
         Git::Known(_) | Git::Absent | Git::Unknown | Git::Behind | Git::HeldBack => held.labels(),
     }
 }
 
-/// What Git says of a device: its last good commit, or what came from Git before.
-fn git_part<'a>(key: &DeviceKey, git: Git<'a>, held: &'a Held) -> Vec<&'a Arc<Content>> {
+/// Git's deployments of a device: those of the last good commit, or the published ones if a rollout governs the device or
+/// the commit says nothing about it.
+fn git_contents<'a>(key: &DeviceKey, git: Git<'a>, held: &'a PublishedState) -> Vec<&'a Arc<Content>> {
     match git {
+        Git::Known(fleet) if fleet.rollouts.contains_key(key) => held.git_contents().collect(),
         Git::Known(fleet) => fleet.devices.get(key).into_iter().flatten().collect(),
-        Git::Absent | Git::Unknown | Git::Behind | Git::HeldBack => held.from_git().collect(),
+        Git::Absent | Git::Unknown | Git::Behind | Git::HeldBack => held.git_contents().collect(),
     }
 }
 
-/// Where a document comes from whose entries do not all come by request: from Git, if that has a part in it; and in any case
-/// who asked for the change.
-fn base(key: &DeviceKey, git: Git<'_>, held: &Held, request: &Source) -> Source {
+/// The source of a document after a request: Git's commit if Git has a part in it, else the request; with the requester.
+fn change_source(key: &DeviceKey, git: Git<'_>, held: &PublishedState, request: &Source) -> Source {
     let base = match (git, &held.document) {
         (Git::Known(fleet), _) if fleet.devices.contains_key(key) => git_source(fleet),
         (Git::Absent | Git::Unknown | Git::Behind | Git::HeldBack, Some(document))
@@ -314,7 +355,7 @@ fn git_source(fleet: &Fleet) -> Source {
     Source::new(SourceKind::Git, fleet.revision.clone())
 }
 
-/// Both sources by id, a request before Git.
+/// The deployments of both sources by id; a request wins over Git.
 fn merge<'a>(
     git: impl IntoIterator<Item = &'a Arc<Content>>,
     requested: impl IntoIterator<Item = &'a Arc<Content>>,

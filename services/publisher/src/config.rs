@@ -10,13 +10,13 @@ use muster_service::version::VERSION;
 use crate::git::{Branch, GitUrl, REMOTE_TIMEOUT};
 use crate::source::Policy;
 
-/// Shortest and longest time between two polls.
+/// Shortest time between two polls.
 const POLL_MIN: Duration = Duration::from_millis(100);
-/// See [`POLL_MIN`].
+/// Longest time between two polls.
 const POLL_MAX: Duration = Duration::from_secs(24 * 60 * 60);
-/// Shortest and longest time for one run of git that talks to the repository.
+/// Shortest time limit of one run of git that contacts the repository.
 const TIMEOUT_MIN: Duration = Duration::from_secs(1);
-/// See [`TIMEOUT_MIN`].
+/// Longest such limit.
 const TIMEOUT_MAX: Duration = Duration::from_secs(60 * 60);
 
 const _: () = assert!(
@@ -29,29 +29,30 @@ The repository:
   fleet/*.yaml                    deployments of every device
   sites/<site>/*.yaml             deployments of the devices of a site
   sites/<site>/<device>/*.yaml    deployments of one device; it exists because its folder does
-  labels.yaml in any of these     what groups the devices: a mapping such as 'region: north'
-  device.yaml in a device's       'retired: true' takes the device out of the fleet; the folder holds nothing else then
-Each other file holds Margo ApplicationDeployment documents. The nearer level wins on the same deployment id and label.
+  labels.yaml in any of these     labels of the devices: a mapping such as 'region: north'
+  rollout.yaml in any of these    changes of the devices wait until `muster rollout next` releases them, wave by wave
+  device.yaml in a device's       'retired: true' takes the device out of the fleet; the folder then has no other file
+Each other file has Margo ApplicationDeployment documents. The nearer level wins on the same deployment id and label.
 
-A mistake in what concerns one device alone holds that device back: it keeps what it has, and the others get the commit.
-Any other mistake refuses the commit as a whole, and with --strict every mistake does. `muster publisher status` names
-file, line, field and rule. A commit without any device folder is refused, because it would empty the fleet, unless
+A mistake that concerns one device holds that device back: it keeps its desired state, and the others get the commit.
+Any other mistake refuses the whole commit, and with --strict every mistake does. `muster publisher status` names file,
+line, field and rule. A commit without any device folder is refused, because it would empty the fleet, unless
 --allow-empty is given.
 
 Examples:
   muster-publisher --git-url /srv/fleet
   muster-publisher --git-url https://git.example/fleet.git --git-token-file /run/secrets/git-token
-  muster-publisher    without Git: desired state comes by `muster apply` alone
+  muster-publisher    without Git: desired state comes only from `muster apply`
 
-The token is read from its file at each fetch, by git itself: replace the file to rotate it.
+Git reads the token from its file at each fetch: replace the file to rotate the token.
 
 Exit codes: 0 stopped when asked to; 1 something failed; 2 a setting cannot be used.";
 
-/// Publishes what each device shall run, from Git and by request
+/// Publishes the desired state of each device, from Git and from requests
 #[derive(Debug, Parser)]
 #[command(name = "muster-publisher", version = VERSION, after_help = GUIDE)]
 pub struct Cli {
-    /// Git repository of the fleet: a path or a URL; without it desired state comes by request alone
+    /// Git repository of the fleet: a path or a URL; without it desired state comes only from requests
     #[arg(long, env = "MUSTER_GIT_URL", value_name = "PATH|URL")]
     git_url: Option<String>,
 
@@ -59,11 +60,11 @@ pub struct Cli {
     #[arg(long, env = "MUSTER_GIT_BRANCH", value_name = "BRANCH", default_value = "main")]
     git_branch: String,
 
-    /// Time between two looks at the repository
+    /// Time between two polls of the repository
     #[arg(long, env = "MUSTER_GIT_POLL", value_name = "DURATION", default_value = "2s")]
     git_poll: String,
 
-    /// Time for one run of git that talks to the repository; git is killed then, and started again after a delay
+    /// Time limit of one run of git that contacts the repository; git is killed then, and started again after a delay
     #[arg(long, env = "MUSTER_GIT_TIMEOUT", value_name = "DURATION", default_value = "2m")]
     git_timeout: String,
 
@@ -71,20 +72,24 @@ pub struct Cli {
     #[arg(long, env = "MUSTER_GIT_TOKEN_FILE", value_name = "FILE")]
     git_token_file: Option<String>,
 
-    /// Publish a commit without any device folder as well: it empties the whole fleet
+    /// Publish also a commit without any device folder, which empties the whole fleet
     #[arg(long, env = "MUSTER_ALLOW_EMPTY")]
     allow_empty: bool,
 
-    /// Refuse a commit as a whole where it says something of one device that the device cannot use; otherwise the others
-    /// get it, and that device keeps what it has
+    /// Refuse the whole commit for a mistake that concerns one device; otherwise the other devices get the commit, and
+    /// that device keeps its desired state
     #[arg(long, env = "MUSTER_STRICT")]
     strict: bool,
 
-    /// Retire a device whose folder is gone, unless something was applied to it by request
+    /// Retire a device whose folder was removed, unless it has deployments that were applied by request
     #[arg(long, env = "MUSTER_RETIRE_REMOVED")]
     retire_removed: bool,
 
-    /// Directory of the repository's mirror; losing it loses nothing. A private one, removed at the end, if left out
+    /// Publish every commit at once, whatever a rollout.yaml says; changes that wait for a release go out as well
+    #[arg(long, env = "MUSTER_IGNORE_ROLLOUTS")]
+    ignore_rollouts: bool,
+
+    /// Directory of the repository's mirror; losing it loses nothing. If unset, a private one that is removed at the end
     #[arg(long, env = "MUSTER_DATA_DIR", value_name = "DIR")]
     data_dir: Option<String>,
 
@@ -98,13 +103,13 @@ pub struct Cli {
 /// The settings, checked.
 #[derive(Debug, Clone)]
 pub struct Config {
-    /// What every service has.
+    /// The settings of every service.
     pub common: Common,
-    /// How streams are made, if this service makes them.
+    /// The settings of streams that this service creates.
     pub streams: Streams,
     /// The Git source, if there is one.
     pub git: Option<GitConfig>,
-    /// Where the mirror lies; a private directory if nothing is said.
+    /// The directory of the mirror; a private one if `None`.
     pub data_dir: Option<PathBuf>,
 }
 
@@ -117,13 +122,13 @@ pub struct GitConfig {
     pub branch: Branch,
     /// Time between two polls.
     pub poll: Duration,
-    /// Time for one run of git that talks to the repository.
+    /// Time limit of one run of git that contacts the repository.
     pub timeout: Duration,
     /// The file with the token.
     pub token_file: Option<PathBuf>,
     /// Whether a commit without any device is published.
     pub allow_empty: bool,
-    /// How a commit is read.
+    /// How mistakes and removed folders are handled.
     pub policy: Policy,
 }
 
@@ -131,7 +136,7 @@ impl Cli {
     /// The settings, checked.
     ///
     /// # Errors
-    /// Everything that is wrong with them.
+    /// All problems of the settings.
     pub fn check(self) -> Result<Config, Problems> {
         let mut problems = Problems::default();
         let common = self.common.check(&mut problems);
@@ -152,7 +157,11 @@ impl Cli {
         problems.finish(|| {
             let (branch, poll, timeout, token_file) = (branch?, poll?, timeout?, token_file?);
             let allow_empty = self.allow_empty;
-            let policy = Policy { strict: self.strict, retire_removed: self.retire_removed };
+            let policy = Policy {
+                strict: self.strict,
+                retire_removed: self.retire_removed,
+                ignore_rollouts: self.ignore_rollouts,
+            };
             let git =
                 url?.map(|url| GitConfig { url, branch, poll, timeout, token_file, allow_empty, policy });
             Some(Config { common: common?, streams: streams?, git, data_dir: data_dir? })
@@ -176,12 +185,12 @@ mod tests {
     }
 
     #[test]
-    fn strictness_and_retiring_removed_devices_are_off_by_default() {
+    fn strictness_retiring_and_ignoring_are_off_by_default() {
         let policy =
             |words: &[&str]| check(&[&["--git-url=/srv/fleet"], words].concat()).unwrap().git.unwrap().policy;
         assert_eq!(policy(&[]), Policy::default());
-        let all = Policy { strict: true, retire_removed: true };
-        assert_eq!(policy(&["--strict", "--retire-removed"]), all);
+        let all = Policy { strict: true, retire_removed: true, ignore_rollouts: true };
+        assert_eq!(policy(&["--strict", "--retire-removed", "--ignore-rollouts"]), all);
     }
 
     #[test]
@@ -189,11 +198,11 @@ mod tests {
         assert!(check(&[]).unwrap().git.is_none());
         let git = check(&["--git-url", "/srv/fleet"]).unwrap().git.unwrap();
         assert_eq!((git.branch.as_str(), git.poll, git.token_file), ("main", Duration::from_secs(2), None));
-        assert_eq!(git.timeout, REMOTE_TIMEOUT, "the help text says the constant");
+        assert_eq!(git.timeout, REMOTE_TIMEOUT, "the help text shows the constant");
     }
 
     #[test]
-    fn everything_wrong_is_said_at_once() {
+    fn all_problems_are_reported_at_once() {
         let shown = check(&[
             "--git-url=https://me:secret@git.example/fleet",
             "--git-branch=a b",
@@ -213,7 +222,7 @@ mod tests {
     }
 
     #[test]
-    fn a_token_needs_an_address_to_go_to() {
+    fn a_token_needs_an_http_address() {
         let token = tempfile::NamedTempFile::new().unwrap();
         let token = token.path().to_str().unwrap();
         for url in ["/srv/fleet", "ssh://git.example/fleet"] {
@@ -225,7 +234,7 @@ mod tests {
     }
 
     #[test]
-    fn the_command_line_is_sound() {
+    fn the_command_line_definition_is_valid() {
         use clap::CommandFactory;
         Cli::command().debug_assert();
     }

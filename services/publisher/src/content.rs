@@ -1,5 +1,5 @@
-//! The content of a deployment: what it is on every device that has it, apart from the generation at which a
-//! device got it. Shared between devices, compared by digest, ordered by id.
+//! The content of a deployment: everything but the generation at which a device got it. Devices share contents, which are
+//! compared by digest and ordered by id.
 
 use std::collections::{BTreeSet, HashMap};
 use std::sync::Arc;
@@ -17,10 +17,10 @@ pub struct Content {
 }
 
 impl Content {
-    /// The content of an entry. Its target generation is left out, its digest computed anew.
+    /// The content of an entry, without its target generation and with a newly computed digest.
     pub fn of(mut entry: DesiredDeployment) -> Self {
         entry.digest = entry.content_digest();
-        // The longest generation there is, so that no later one makes the entry longer than measured.
+        // The longest generation, so that no later one makes the entry longer than measured.
         entry.target_generation = Generation::new(u64::MAX).unwrap_or(Generation::FIRST);
         let wire_bytes = serde_json::to_vec(&entry).map_or(usize::MAX, |json| json.len());
         Self { entry, wire_bytes }
@@ -36,36 +36,36 @@ impl Content {
         self.entry.digest
     }
 
-    /// Bytes it takes in a document at most, without a comma.
+    /// Its largest size in a document, in bytes, without a comma.
     pub const fn wire_bytes(&self) -> usize {
         self.wire_bytes
     }
 
-    /// True where it came by request (a person's or a plan's), not from Git: it then stays until it is taken back.
+    /// True if it was applied by request (of a person or a plan), not from Git: it stays until a request removes it.
     pub fn is_requested(&self) -> bool {
         self.entry.source.as_ref().is_some_and(|source| source.kind != SourceKind::Git)
     }
 
-    /// The same as requested by `source`.
+    /// The same content, requested by `source`.
     #[must_use]
     pub fn requested_by(&self, source: Source) -> Self {
         Self::of(DesiredDeployment { source: Some(source), ..self.entry.clone() })
     }
 
-    /// True where nothing but the request differs.
+    /// True if only the request differs.
     pub fn same_but_for_source(&self, other: &Self) -> bool {
         let plain =
             |content: &Self| DesiredDeployment { source: None, ..content.entry.clone() }.content_digest();
         plain(self) == plain(other)
     }
 
-    /// The entry of a document in which this content holds since `generation`.
+    /// The entry of a document that has this content since `generation`.
     pub fn targeting(&self, generation: Generation) -> DesiredDeployment {
         DesiredDeployment { target_generation: generation, ..self.entry.clone() }
     }
 }
 
-/// Gives equal contents one place in memory: a fleet's documents are mostly the same deployments again and again.
+/// Stores equal contents once in memory: most documents of a fleet have the same deployments.
 #[derive(Debug, Default)]
 pub struct Interner {
     contents: HashMap<Digest, Arc<Content>>,
@@ -73,13 +73,13 @@ pub struct Interner {
 }
 
 impl Interner {
-    /// The one place of this content. One that differs in who asked, which no digest covers, has a place of its own.
+    /// The shared content. The digest does not cover the requester, so a content of another requester is not shared.
     pub fn share(&mut self, content: Content) -> Arc<Content> {
         let known = self.contents.entry(content.digest()).or_insert_with(|| Arc::new(content.clone()));
         if **known == content { known.clone() } else { Arc::new(content) }
     }
 
-    /// The one place of these labels.
+    /// The shared labels.
     pub fn share_labels(&mut self, labels: Labels) -> Arc<Labels> {
         if let Some(known) = self.labels.get(&labels) {
             return known.clone();
@@ -120,7 +120,7 @@ pub(crate) mod tests {
     }
 
     #[test]
-    fn the_digest_is_the_one_the_contract_asks_for() {
+    fn the_digest_is_that_of_the_contract() {
         let entry = content("web", "run").targeting(Generation::FIRST);
         assert_eq!(entry.digest, entry.content_digest());
     }
@@ -136,7 +136,7 @@ pub(crate) mod tests {
     }
 
     #[test]
-    fn equal_contents_share_one_place() {
+    fn equal_contents_are_stored_once() {
         let mut interner = Interner::default();
         let one = interner.share(Content::clone(&content("web", "run")));
         let two = interner.share(Content::clone(&content("web", "run")));
@@ -144,7 +144,7 @@ pub(crate) mod tests {
     }
 
     #[test]
-    fn who_asked_is_no_part_of_the_digest_and_no_other_requesters() {
+    fn the_requester_is_no_part_of_the_digest_and_is_kept() {
         let of = |name| {
             let requested_by = Some(RequestedBy::new("UA", name, None));
             content("web", "run").requested_by(Source { requested_by, ..request("one") })

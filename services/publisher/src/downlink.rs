@@ -1,7 +1,6 @@
-//! DOWNLINK as the publisher uses it: read every device's documents once, read one again, publish with
-//! compare-and-set; and the copies of them that LEDGER keeps, for when DOWNLINK has lost something. Nothing is decided
-//! here; [`Downlink`] is a trait so that the announcer can be held against a
-//! stream that fails at will.
+//! Reads and writes DOWNLINK: reads the documents of all devices or of one, and publishes with compare-and-set. It also
+//! reads LEDGER's copies, for documents that DOWNLINK has lost. It decides nothing; [`Downlink`] is a trait so that tests can
+//! run the announcer on a stream that fails on purpose.
 
 use std::collections::BTreeMap;
 use std::future::Future;
@@ -15,26 +14,30 @@ use muster_contract::headers::{CE_ID, CE_SOURCE};
 use muster_contract::subjects::{LedgerSubject, desired, stream};
 use muster_contract::{DeviceKey, Generation};
 
-use crate::foreign::name;
-use crate::held::claimed;
+use crate::published::claimed_generation;
 
-/// Documents under way at once: enough to fill the link, few enough to be confirmed within a second.
+/// Documents under way at once: enough to fill the link, and few enough to be confirmed within a second.
 const IN_FLIGHT: usize = 256;
 /// Documents read at once.
 const BATCH: usize = 1000;
-/// The documents of all devices.
-const EVERYBODY: &str = "muster.desired.>";
-/// Who publishes, as CloudEvents ask.
+/// The subjects of all devices.
+const ALL_SUBJECTS: &str = "muster.desired.>";
+/// The `ce-source` of the publisher's documents.
 pub(crate) const EVENT_SOURCE: &str = "muster-publisher";
+
+/// The event id of a publisher's document.
+pub(crate) fn event_id(key: &DeviceKey, generation: Generation) -> String {
+    format!("{}.{}.{generation}", key.site, key.device)
+}
 
 /// The last message of a device's subject.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Message {
     /// Its sequence.
     pub sequence: u64,
-    /// The document, if it is one.
+    /// The payload, which should be a document.
     pub payload: Bytes,
-    /// The name that a publisher gave it, if one says so.
+    /// The event id, if the headers are a publisher's.
     pub published_as: Option<String>,
 }
 
@@ -47,61 +50,66 @@ impl From<Delivery> for Message {
     }
 }
 
-/// What DOWNLINK holds of one device.
+/// The messages of one device in DOWNLINK.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Subject {
+pub struct SubjectState {
     /// The newest message.
     pub last: Message,
     /// The highest generation that any of its messages claims.
     pub highest: Option<Generation>,
 }
 
-/// A document on its way.
+/// A document to publish.
 #[derive(Debug, Clone)]
-pub struct Letter {
-    /// For whom.
+pub struct OutgoingDocument {
+    /// The device.
     pub key: DeviceKey,
-    /// What it says.
+    /// The document.
     pub document: DesiredState,
-    /// Sequence of the message it follows, 0 for none.
+    /// Sequence of the message that it follows, 0 for none.
     pub expected_sequence: u64,
-    /// The trace it belongs to.
+    /// Its trace.
     pub trace: Trace,
 }
 
-/// The stream of documents to devices.
+/// The stream of desired states.
 pub trait Downlink: Send + Sync + 'static {
-    /// What it holds of every device.
-    fn everybody(&self) -> impl Future<Output = Result<BTreeMap<DeviceKey, Subject>, ReadError>> + Send;
+    /// The state of every device's subject.
+    fn all_subjects(
+        &self,
+    ) -> impl Future<Output = Result<BTreeMap<DeviceKey, SubjectState>, ReadError>> + Send;
 
-    /// The newest copy of every device's documents that LEDGER keeps, if it claims a generation above `known`.
+    /// LEDGER's newest copy for every device, if it claims a generation above that in `known`.
     fn copies(
         &self,
-        known: &BTreeMap<DeviceKey, Subject>,
+        known: &BTreeMap<DeviceKey, SubjectState>,
     ) -> impl Future<Output = Result<Vec<(DeviceKey, Bytes)>, ReadError>> + Send;
 
-    /// Every message of one device that it or LEDGER still has, oldest first in each.
+    /// All messages of one device that DOWNLINK or LEDGER has, oldest first in each.
     fn history(&self, key: &DeviceKey) -> impl Future<Output = Result<Vec<Bytes>, ReadError>> + Send;
 
     /// The last message of one device.
     fn last(&self, key: &DeviceKey) -> impl Future<Output = Result<Option<Message>, ReadError>> + Send;
 
-    /// Whether a device ever made itself known to the hub.
+    /// Whether LEDGER has a liveness fact of the device.
     fn reported(&self, key: &DeviceKey) -> impl Future<Output = Result<bool, ReadError>> + Send;
 
-    /// Publishes documents of different devices; for each, in their order, the sequence it got or why not.
-    fn publish(&self, letters: Vec<Letter>) -> impl Future<Output = Vec<Result<u64, PublishError>>> + Send;
+    /// Publishes documents of different devices; returns the sequence or the error of each, in the same order.
+    fn publish(
+        &self,
+        documents: Vec<OutgoingDocument>,
+    ) -> impl Future<Output = Vec<Result<u64, PublishError>>> + Send;
 }
 
 impl Downlink for Bus {
-    async fn everybody(&self) -> Result<BTreeMap<DeviceKey, Subject>, ReadError> {
-        let mut subjects: BTreeMap<DeviceKey, Subject> = BTreeMap::new();
-        let mut replay = self.replay(stream::DOWNLINK, &[EVERYBODY], Start::First).await?;
-        while_waiting(&mut replay, |delivery| {
+    async fn all_subjects(&self) -> Result<BTreeMap<DeviceKey, SubjectState>, ReadError> {
+        let mut subjects: BTreeMap<DeviceKey, SubjectState> = BTreeMap::new();
+        let mut replay = self.replay(stream::DOWNLINK, &[ALL_SUBJECTS], Start::First).await?;
+        read_current(&mut replay, |delivery| {
             let Some((key, last)) = addressed(delivery) else { return };
             let before = subjects.get(&key).and_then(|subject| subject.highest);
-            let highest = before.max(claimed(&last.payload));
-            subjects.insert(key, Subject { last, highest });
+            let highest = before.max(claimed_generation(&last.payload));
+            subjects.insert(key, SubjectState { last, highest });
         })
         .await?;
         Ok(subjects)
@@ -109,14 +117,15 @@ impl Downlink for Bus {
 
     async fn copies(
         &self,
-        known: &BTreeMap<DeviceKey, Subject>,
+        known: &BTreeMap<DeviceKey, SubjectState>,
     ) -> Result<Vec<(DeviceKey, Bytes)>, ReadError> {
         let mut copies = Vec::new();
-        let mut replay = self.replay(stream::LEDGER, &[EVERYBODY], Start::LastPerSubject).await?;
-        while_waiting(&mut replay, |delivery| {
+        let mut replay = self.replay(stream::LEDGER, &[ALL_SUBJECTS], Start::LastPerSubject).await?;
+        read_current(&mut replay, |delivery| {
             let Some((key, Message { payload, .. })) = addressed(delivery) else { return };
             let subject = known.get(&key);
-            if subject.is_none() || claimed(&payload) > subject.and_then(|subject| subject.highest) {
+            if subject.is_none() || claimed_generation(&payload) > subject.and_then(|subject| subject.highest)
+            {
                 copies.push((key, payload));
             }
         })
@@ -128,7 +137,7 @@ impl Downlink for Bus {
         let mut messages = Vec::new();
         for stream in [stream::DOWNLINK, stream::LEDGER] {
             let mut replay = self.replay(stream, &[&desired(key)], Start::First).await?;
-            while_waiting(&mut replay, |delivery| messages.push(delivery.payload)).await?;
+            read_current(&mut replay, |delivery| messages.push(delivery.payload)).await?;
         }
         Ok(messages)
     }
@@ -143,11 +152,11 @@ impl Downlink for Bus {
         Ok(Self::last(self, stream::LEDGER, &liveness).await?.is_some())
     }
 
-    async fn publish(&self, letters: Vec<Letter>) -> Vec<Result<u64, PublishError>> {
-        let mut answers = Vec::with_capacity(letters.len());
+    async fn publish(&self, documents: Vec<OutgoingDocument>) -> Vec<Result<u64, PublishError>> {
+        let mut answers = Vec::with_capacity(documents.len());
         let mut window = self.window(IN_FLIGHT);
-        for letter in letters {
-            window.send(letter.outgoing(), ()).await;
+        for outgoing in documents {
+            window.send(outgoing.outgoing(), ()).await;
             while let Some(((), answer)) = window.try_next() {
                 answers.push(answer.map(|stored| stored.sequence));
             }
@@ -159,32 +168,32 @@ impl Downlink for Bus {
     }
 }
 
-/// Reads what is there now.
-async fn while_waiting(replay: &mut Replay, mut take: impl FnMut(Delivery)) -> Result<(), ReadError> {
+/// Reads the current messages.
+async fn read_current(replay: &mut Replay, mut take: impl FnMut(Delivery)) -> Result<(), ReadError> {
     while let Some(batch) = replay.next_present(BATCH).await? {
         batch.into_iter().for_each(&mut take);
     }
     Ok(())
 }
 
-/// A message with the device it is for. Somebody else's name cannot be a subject of the stream.
+/// A message with its device; `None`, with a warning, if the subject names none.
 fn addressed(delivery: Delivery) -> Option<(DeviceKey, Message)> {
     match LedgerSubject::parse(&delivery.subject) {
         Some(LedgerSubject::Desired(key)) => Some((key, delivery.into())),
         _ => {
             tracing::warn!(
                 subject = delivery.subject,
-                "a subject of desired states that names no device is left alone"
+                "ignored a subject of desired states that names no device"
             );
             None
         }
     }
 }
 
-impl Letter {
+impl OutgoingDocument {
     fn outgoing(&self) -> Outgoing {
         let Self { key, document, expected_sequence, trace } = self;
-        let id = name(key, document.generation);
+        let id = event_id(key, document.generation);
         Outgoing {
             headers: attributes(EVENT_SOURCE, DesiredState::KIND, &id, *trace),
             expected_stream: Some(stream::DOWNLINK),

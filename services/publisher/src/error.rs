@@ -1,4 +1,4 @@
-//! Why the publisher cannot start. What goes wrong later is handled where it happens.
+//! Why the publisher cannot start. Later failures are handled where they happen.
 
 use std::io;
 
@@ -7,13 +7,13 @@ use muster_bus::{ConnectError, TopologyError};
 /// Why the publisher cannot start.
 #[derive(Debug, thiserror::Error)]
 pub enum StartError {
-    /// There is no NATS server that serves.
+    /// No usable NATS server.
     #[error("cannot work with NATS")]
     Connect(#[from] ConnectError),
-    /// The streams are not what they should be.
+    /// The streams cannot be used.
     #[error("cannot work with the streams")]
     Topology(#[from] TopologyError),
-    /// There is no place for the mirror.
+    /// The mirror's directory cannot be created.
     #[error("cannot make a private directory: name one with --data-dir")]
     Directory(#[source] io::Error),
 }

@@ -1,9 +1,9 @@
-//! Whether a document of DOWNLINK can be a publisher's. Pure.
+//! Checks whether a document of DOWNLINK can be a publisher's. Pure.
 //!
 //! A publisher's document names the publisher, its device and its generation in its headers, is newer than the one before
-//! it or says the same, and says what its commit says. Whoever may write into DOWNLINK can imitate that: the rights of the
-//! hub keep everybody else out, and what a server can be tricked to store there (an answer, a stored document of another
-//! device, an older one of this device, nothing at all) does not pass. An imitated request cannot be told from a request.
+//! it or equal to it, and agrees with its commit. A client with the right to write to DOWNLINK can imitate that. The rights
+//! of the hub exclude other clients, and messages that a server can be tricked into storing there (an answer, a document of
+//! another device, an older one of this device, an empty message) fail the check. A forged request passes as a request.
 
 use muster_bus::Delivery;
 use muster_contract::desired::{DesiredState, SourceKind};
@@ -15,73 +15,68 @@ use muster_contract::{DeviceKey, Generation, decode};
 
 use crate::compose;
 use crate::content::Interner;
-use crate::downlink::Message;
-use crate::held::{Document, Held, believed, claimed};
+use crate::downlink::{Message, event_id};
 use crate::plan::draft;
+use crate::published::{Document, PublishedState, claimed_generation, plausible_generation};
 use crate::source::Fleet;
 
 /// A message of a device's subject, as DOWNLINK stored it.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct StoredDocument {
-    /// Whose subject.
+    /// The device of the subject.
     pub key: DeviceKey,
-    /// What is stored.
+    /// The message.
     pub message: Message,
 }
 
-/// A document that is no publisher's.
+/// A document that no publisher published.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Foreign {
-    /// What is wrong.
+    /// The kind of mistake.
     pub cause: ForeignDocument,
-    /// The same in words.
+    /// The mistake in words.
     pub reason: String,
-    /// The generation that it claims, as far as that can be believed.
+    /// The generation that it claims, if it is plausible.
     pub generation: Option<Generation>,
-    /// Whether devices and LEDGER can read it.
+    /// Whether devices can read it.
     pub is_readable: bool,
 }
 
-/// The name that a publisher gives a document.
-pub fn name(key: &DeviceKey, generation: Generation) -> String {
-    format!("{}.{}.{generation}", key.site, key.device)
-}
-
 impl StoredDocument {
-    /// A message of DOWNLINK; none where its subject is no device's.
+    /// A message of DOWNLINK; `None` if its subject names no device.
     pub fn of(delivery: Delivery) -> Option<Self> {
         let Some(LedgerSubject::Desired(key)) = LedgerSubject::parse(&delivery.subject) else { return None };
         Some(Self { key, message: delivery.into() })
     }
 
-    /// What is held with it, in the place of `before`.
+    /// The published state with this document instead of `before`.
     ///
     /// # Errors
-    /// Why it is no publisher's.
+    /// The document is foreign.
     pub fn verify(
         &self,
-        before: &Held,
+        before: &PublishedState,
         fleet: Option<&Fleet>,
         interner: &mut Interner,
-    ) -> Result<Held, Foreign> {
+    ) -> Result<PublishedState, Foreign> {
         if self.message.payload.is_empty() {
             return Err(self.foreign(ForeignDocument::Empty, "it has no payload", false));
         }
         let state: DesiredState = match decode::parse(&self.message.payload) {
             Ok(state) => state,
             Err(refusal) => {
-                // One that has the shape of a document and breaks a rule of its content was one once.
+                // A message with the shape of a document that breaks a rule of its content is a damaged document.
                 let has_shape = serde_json::from_slice::<DesiredState>(&self.message.payload).is_ok();
                 let cause = if has_shape { ForeignDocument::Damaged } else { ForeignDocument::Unreadable };
                 return Err(self.foreign(cause, &refusal.to_string(), false));
             }
         };
         let generation = state.generation;
-        if self.message.published_as.as_deref() != Some(name(&self.key, generation).as_str()) {
-            let reason = "its headers do not say that a publisher published it for this device";
+        if self.message.published_as.as_deref() != Some(event_id(&self.key, generation).as_str()) {
+            let reason = "its headers are not those of a publisher for this device";
             return Err(self.foreign(ForeignDocument::NotPublished, reason, true));
         }
-        let now = Held::of(self.message.sequence, state, interner);
+        let now = PublishedState::of(self.message.sequence, state, interner);
         match &before.document {
             Some(document) if now.document.as_ref() == Some(document) => return Ok(now),
             Some(Document { generation: known, .. }) if generation <= *known => {
@@ -92,7 +87,7 @@ impl StoredDocument {
             _ => {}
         }
         if fleet.is_some_and(|fleet| contradicts(&self.key, &now, fleet)) {
-            let reason = "it names the commit that is published, and says something else";
+            let reason = "it names the published commit and differs from it";
             return Err(self.foreign(ForeignDocument::Contradicts, reason, true));
         }
         Ok(now)
@@ -100,13 +95,14 @@ impl StoredDocument {
 
     fn foreign(&self, cause: ForeignDocument, reason: &str, is_readable: bool) -> Foreign {
         let reason = cut(reason.to_owned(), VIEW_MESSAGE_BYTES_MAX);
-        let generation = claimed(&self.message.payload).and_then(|generation| believed(generation.get()));
+        let generation = claimed_generation(&self.message.payload)
+            .and_then(|generation| plausible_generation(generation.get()));
         Foreign { cause, reason, generation, is_readable }
     }
 }
 
-/// Whether a document of the fleet's commit says something else than the commit.
-fn contradicts(key: &DeviceKey, now: &Held, fleet: &Fleet) -> bool {
+/// Whether a document that names the fleet's commit differs from the commit.
+fn contradicts(key: &DeviceKey, now: &PublishedState, fleet: &Fleet) -> bool {
     let is_of_commit = now.document.as_ref().is_some_and(|document| {
         document.source.kind == SourceKind::Git && document.source.revision == fleet.revision
     });
@@ -123,35 +119,35 @@ mod tests {
 
     use super::*;
     use crate::content::tests::{content, request};
-    use crate::plan::Wanted;
+    use crate::plan::DesiredDevice;
 
     fn key() -> DeviceKey {
         "a/one".parse().unwrap()
     }
 
     fn state(generation: u64, command: &str, source: Source) -> DesiredState {
-        let wanted = Wanted {
+        let wanted = DesiredDevice {
             retired: false,
             source,
             labels: Arc::default(),
             contents: vec![content("web", command)],
         };
-        let before = Held::default().above(Generation::new(generation - 1));
+        let before = PublishedState::default().with_generation_at_least(Generation::new(generation - 1));
         draft(&before, &wanted).unwrap().document(Timestamp::UNIX_EPOCH)
     }
 
     fn stored(state: &DesiredState) -> StoredDocument {
-        let published_as = Some(name(&key(), state.generation));
+        let published_as = Some(event_id(&key(), state.generation));
         let message = Message { sequence: 9, payload: decode::to_bytes(state).into(), published_as };
         StoredDocument { key: key(), message }
     }
 
     #[test]
-    fn only_what_a_publisher_can_have_published_passes() {
+    fn only_a_document_that_a_publisher_can_have_published_passes() {
         let mut interner = Interner::default();
         let source = |revision: &str| Source::new(SourceKind::Git, revision.to_owned());
         let known = state(7, "run", source("c1"));
-        let before = Held::of(8, known.clone(), &mut interner);
+        let before = PublishedState::of(8, known.clone(), &mut interner);
         let fleet = Fleet {
             revision: "c1".to_owned(),
             devices: [(key(), vec![content("web", "run")])].into(),
@@ -160,10 +156,10 @@ mod tests {
         let mut cause = |stored: &StoredDocument| {
             stored.verify(&before, Some(&fleet), &mut interner).err().map(|foreign| foreign.cause)
         };
-        assert_eq!(cause(&stored(&known)), None, "said again");
+        assert_eq!(cause(&stored(&known)), None, "re-asserted");
         assert_eq!(cause(&stored(&state(8, "run", source("c1")))), None);
-        assert_eq!(cause(&stored(&state(8, "other", request("r")))), None, "a request that others met");
-        assert_eq!(cause(&stored(&state(8, "newer", source("c2")))), None, "of a commit not known here");
+        assert_eq!(cause(&stored(&state(8, "other", request("r")))), None, "a request at another publisher");
+        assert_eq!(cause(&stored(&state(8, "newer", source("c2")))), None, "of an unknown commit");
 
         let newer = state(8, "run", source("c1"));
         let with = |payload: Bytes| {

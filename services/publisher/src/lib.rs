@@ -1,44 +1,45 @@
-//! The publisher: Git and requests in, one validated desired state for each device out.
+//! Publishes one validated desired state for each device, from Git and from requests.
 //!
 //! ```text
-//! git ─► source ─► margo ─► content ─┐                       ┌─► downlink ─► muster.desired.<site>.<device>
-//!   poll: the corridor from Git      ├─► roster: compose ─► plan
-//! requests ─► margo ─► content ──────┘      held ◄── what DOWNLINK holds ◄──┘
-//!                                            presence: how far the devices are
-//!                                            copies: what LEDGER holds of it
+//! git ─► source ─► margo ─► content ─┐                              ┌─► downlink ─► muster.desired.<site>.<device>
+//!   poll: the pipeline from Git      ├─► device_table: compose ─► plan
+//! requests ─► margo ─► content ──────┘      published ◄── DOWNLINK ◄──┘
+//!                                           presence: generations of devices
+//!                                           ledger_copies: documents that LEDGER has copied
 //!                                    announce: the one task that writes
 //! ```
 //!
-//! DOWNLINK is the memory: generations, target generations and what was asked for by request are read from it at the
-//! start, and from LEDGER's copy where DOWNLINK has lost something. The mirror of the Git repository can be lost at any time.
+//! DOWNLINK is the publisher's memory: at the start it reads generations, target generations and requested deployments
+//! from there, and from LEDGER's copies where DOWNLINK has lost messages. Losing the mirror of the Git repository loses
+//! nothing.
 //!
-//! Reading order: [`content`], [`margo`] and [`source`] (what is asked for), [`held`], [`compose`] and [`plan`] (what
-//! follows from it, pure), [`roster`] and [`announce`] (until every device has it), then [`git`], [`poll`],
-//! [`requests`], [`presence`] and [`copies`] (what `listening` hears), [`downlink`] and [`renew`] (the outside), and [`app`]
-//! (how it is put together).
+//! Reading order: [`content`], [`margo`] and [`source`] (input); [`published`], [`compose`] and [`plan`] (pure: the next
+//! document of a device); [`device_table`] and [`announce`] (publishing until every device has its document); [`git`],
+//! [`poll`], [`requests`], [`presence`] and [`ledger_copies`] (both over `stream_listener`), [`downlink`] and [`renew`]
+//! (I/O); and [`app`] (wiring).
 
 pub mod announce;
 pub mod app;
 mod clone_dir;
-pub mod compose;
+mod compose;
 pub mod config;
-pub mod content;
-pub mod copies;
+mod content;
+mod device_table;
 pub mod downlink;
-pub mod error;
-pub mod foreign;
+mod error;
+mod foreign;
 pub mod git;
-pub mod held;
-mod listening;
+mod ledger_copies;
 pub mod margo;
-pub mod metrics;
-pub mod plan;
-pub mod poll;
-pub mod presence;
+mod metrics;
+mod plan;
+mod poll;
+mod presence;
 pub mod problems;
+mod published;
 pub mod renew;
 pub mod requests;
-pub mod roster;
 pub mod source;
 pub mod status;
+mod stream_listener;
 mod verify;

@@ -1,4 +1,4 @@
-//! The door of `muster-publisher`.
+//! The entry point of `muster-publisher`.
 
 fn main() -> std::process::ExitCode {
     muster_publisher::app::main()

@@ -1,7 +1,7 @@
-//! Margo's YAML to contents: the one door for what people write, whether it comes from Git or by request.
+//! Parses Margo's YAML into contents, for files of Git and for requests.
 //!
-//! A file may hold several ApplicationDeployment documents, each of any draft. Everything wrong is found in one
-//! reading and named by file, line, field and rule. What a device does with a document is not known here.
+//! A file may have several ApplicationDeployment documents, each of any draft. One read finds all problems, and names file,
+//! line, field and rule of each.
 
 mod document;
 mod key;
@@ -9,42 +9,44 @@ pub mod labels;
 mod locate;
 mod node;
 mod path;
+mod plain;
+pub mod rollout;
 pub mod tombstone;
-mod words;
 mod yaml;
 
 use muster_contract::{DeviceKey, SiteId};
 
+use self::node::Findings;
 use crate::content::Content;
 use crate::problems::Problems;
 
-/// Largest file that is read. A device's whole state has to fit into one message, so no honest file comes close.
+/// Largest file that is read, in bytes. A device's whole state must fit into one message, so a useful file is far smaller.
 pub const FILE_BYTES_MAX: usize = 1024 * 1024;
 
 const _: () = assert!(FILE_BYTES_MAX >= muster_contract::limits::MESSAGE_BYTES_MAX);
 
-/// For whom a document is.
+/// The devices of a document.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Level {
-    /// For every device.
+    /// All devices.
     Fleet,
-    /// For the devices of a site.
+    /// The devices of a site.
     Site(SiteId),
-    /// For one device.
+    /// One device.
     Device(DeviceKey),
 }
 
-/// A deployment as a file says it.
+/// A deployment of a file.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Entry {
-    /// Which document of the file it is, from 0.
+    /// The index of its document in the file, from 0.
     pub document: usize,
-    /// What it says.
+    /// Its content.
     pub content: Content,
 }
 
-/// Reads the deployments of one file, for `level`. What is wrong goes to `problems` under the name `file`; the rest
-/// of the file is still read, so the entries are only complete where no problem was added.
+/// Reads the deployments of one file, for `level`. Problems are added to `problems` under the name `file`, and the rest of
+/// the file is still read, so the entries are complete only if no problem was added.
 pub fn read(file: &str, text: &[u8], level: &Level, problems: &mut Problems) -> Vec<Entry> {
     let Some(text) = text_of(file, text, problems) else { return Vec::new() };
     let mut entries = Vec::new();
@@ -58,7 +60,7 @@ pub fn read(file: &str, text: &[u8], level: &Level, problems: &mut Problems) -> 
     entries
 }
 
-/// The text of a file, if it is one of a size that is read.
+/// The text of a file, if it is UTF-8 and not too large.
 fn text_of<'a>(file: &str, text: &'a [u8], problems: &mut Problems) -> Option<&'a str> {
     if text.len() > FILE_BYTES_MAX {
         problems.push(file, || None, "", too_long(text.len() as u64));
@@ -71,12 +73,12 @@ fn text_of<'a>(file: &str, text: &'a [u8], problems: &mut Problems) -> Option<&'
     .ok()
 }
 
-/// The rule that a file of so many bytes breaks.
+/// The rule that a too large file breaks.
 pub fn too_long(bytes: u64) -> String {
     format!("has {bytes} bytes; {FILE_BYTES_MAX} are allowed: split the file")
 }
 
-/// Line at which a document of a file starts, if it has that document.
+/// The line at which a document of a file starts, if the file has that document.
 pub fn line_of_document(text: &[u8], document: usize) -> Option<u64> {
     locate::line_of(std::str::from_utf8(text).ok()?, document, &path::Path::default())
 }
@@ -92,16 +94,17 @@ fn entry(
     match document::read(value, level) {
         Ok(entry) => Some(Entry { document: at, content: Content::of(entry) }),
         Err(found) => {
-            for finding in found.0 {
-                problems.push(
-                    file,
-                    || locate::line_of(text, at, &finding.path),
-                    &finding.path,
-                    &finding.rule,
-                );
-            }
+            push_findings(file, text, at, found, problems);
             None
         }
+    }
+}
+
+/// Adds the findings about document `at` of a file, each with its line.
+fn push_findings(file: &str, text: &str, at: usize, found: Findings, problems: &mut Problems) {
+    for finding in found.0 {
+        let line = || locate::line_of(text, at, &finding.path);
+        problems.push(file, line, &finding.path, &finding.rule);
     }
 }
 
@@ -111,8 +114,8 @@ fn line_at(text: &[u8], offset: usize) -> Option<u64> {
 }
 
 impl Level {
-    /// True where `metadata.deviceId` (newest draft) names what this level is. The folder decides who gets a
-    /// document; a document that says something else is in the wrong place.
+    /// True if `metadata.deviceId` (newest draft) names this level. The folder decides which devices get a document; a
+    /// document with another `deviceId` is in the wrong folder.
     fn is_meant_by(&self, device: &str) -> bool {
         match self {
             Self::Fleet => false,
@@ -124,18 +127,14 @@ impl Level {
         }
     }
 
-    /// What `metadata.deviceId` may say here, after what it says.
+    /// The part of a problem's text after the `metadata.deviceId` that says what is allowed.
     fn expectation(&self) -> String {
         match self {
-            Self::Fleet => {
-                "names a device, but this document is for every device: leave deviceId out".to_owned()
-            }
+            Self::Fleet => "names a device, but this document is for every device: omit deviceId".to_owned(),
             Self::Site(site) => {
-                format!(
-                    "is not '{site}/*': this document is for every device of the site; or leave deviceId out"
-                )
+                format!("is not '{site}/*': this document is for every device of the site; or omit deviceId")
             }
-            Self::Device(key) => format!("is not '{key}', for which this document is; or leave deviceId out"),
+            Self::Device(key) => format!("is not '{key}', the device of this document; or omit deviceId"),
         }
     }
 }

@@ -1,4 +1,4 @@
-//! What the publisher counts, for `/metrics`.
+//! The publisher's metrics.
 
 use std::sync::atomic::AtomicU64;
 
@@ -11,15 +11,15 @@ use prometheus_client::metrics::gauge::Gauge;
 /// The publisher's metrics. Clones share them.
 #[derive(Debug, Clone, Default)]
 pub struct Metrics {
-    /// Commits by what became of them.
+    /// Commits by result.
     pub commits: Family<CommitLabels, Counter>,
     /// Documents published.
     pub documents: Counter,
     /// Publishes that found another writer's document.
     pub conflicts: Counter,
-    /// Polls that came to nothing.
+    /// Failed polls.
     pub poll_failures: Counter,
-    /// When the repository was last asked with success.
+    /// When a poll last succeeded.
     pub polled_at: Gauge<f64, AtomicU64>,
     /// Since when the repository hangs; 0 while it does not.
     pub hanging_since: Gauge<f64, AtomicU64>,
@@ -27,17 +27,19 @@ pub struct Metrics {
     pub devices: Gauge,
     /// Documents that are due.
     pub due: Gauge,
-    /// Devices that cannot use what the last commit says of them.
+    /// Devices for which the last commit has a mistake.
     pub held_back: Gauge,
+    /// Changes of single devices that wait for a release.
+    pub held: Gauge,
 }
 
-/// What became of a commit, as labels.
+/// The result of a commit, as labels.
 #[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
 pub struct CommitLabels {
     result: &'static str,
 }
 
-/// What became of a commit.
+/// The result of a commit.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum CommitResult {
     /// Every device has it.
@@ -63,30 +65,31 @@ impl Metrics {
         health.metrics(|registry| {
             let registry = registry.sub_registry_with_prefix("publisher");
             let all = metrics.clone();
-            registry.register("commits", "Commits by what became of them", all.commits);
+            registry.register("commits", "Commits by result", all.commits);
             registry.register("documents", "Desired states published", all.documents);
             registry.register("conflicts", "Publishes that found another writer's document", all.conflicts);
-            registry.register(
-                "poll_failures",
-                "Polls of the repository that came to nothing",
-                all.poll_failures,
-            );
+            registry.register("poll_failures", "Failed polls of the repository", all.poll_failures);
             registry.register(
                 "polled_timestamp_seconds",
-                "When the repository was last asked with success, in seconds since 1970",
+                "When a poll of the repository last succeeded, in seconds since 1970",
                 all.polled_at,
             );
             registry.register(
                 "git_hanging_since_timestamp_seconds",
-                "Since when the repository takes requests and gives no answer, in seconds since 1970; 0 while it answers",
+                "Since when the repository has not answered, in seconds since 1970; 0 while it answers",
                 all.hanging_since,
             );
             registry.register("devices", "Devices with a desired state", all.devices);
-            registry.register("due", "Desired states that are still to be published", all.due);
+            registry.register("due", "Desired states that are not published yet", all.due);
             registry.register(
                 "held_back",
-                "Devices that keep what they have, because they cannot use what the last commit says of them",
+                "Devices that keep their desired state because the last commit has a mistake for them",
                 all.held_back,
+            );
+            registry.register(
+                "held",
+                "Changes of single devices that wait for a release because a rollout.yaml governs them",
+                all.held,
             );
         });
         for result in [CommitResult::Applied, CommitResult::Refused] {

@@ -1,7 +1,7 @@
-//! From what a device shall run and what DOWNLINK holds to the next document, or to none: a pure function.
+//! Plans the next document of a device from its desired content and the published state. Pure.
 //!
-//! A document is made only if something changes; its generation is one above the last; a deployment's target
-//! generation stays for as long as its digest does.
+//! A document is made only if something changes; its generation is one above the last; a deployment's target generation
+//! stays as long as its digest does.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -13,70 +13,70 @@ use muster_contract::version::{ApiVersion, kind};
 use muster_contract::{Generation, Timestamp};
 
 use crate::content::Content;
-use crate::held::{Document, Entry, Held};
+use crate::published::{Document, Entry, PublishedState};
 
-/// Bytes of a document apart from its deployments, at most: fixed names, a time, a generation, a revision, who asked, and labels,
-/// each two names in quotes with a colon and a comma.
+/// Largest size of a document without its deployments, in bytes: fixed names, a time, a generation, a revision, the
+/// requester, and labels, each two quoted names with a colon and a comma.
 const ENVELOPE_BYTES: usize = 1024 + LABELS_MAX * (2 * LABEL_CHARS_MAX + 6);
 
 const _: () = assert!(ENVELOPE_BYTES < MESSAGE_BYTES_MAX);
 
-/// What a device shall be.
+/// The desired content of a device's document.
 #[derive(Debug, Clone, PartialEq)]
-pub struct Wanted {
-    /// Out of the fleet.
+pub(crate) struct DesiredDevice {
+    /// The device is taken out of the fleet.
     pub retired: bool,
-    /// Who says so.
+    /// The commit or request.
     pub source: Source,
-    /// What groups it.
+    /// The device's labels.
     pub labels: Arc<Labels>,
-    /// What it shall run, ordered by id, none twice.
+    /// Its deployments, ordered by id, each once.
     pub contents: Vec<Arc<Content>>,
 }
 
-/// A document to publish if DOWNLINK still holds what it was planned on.
+/// A document to publish if the device's last message in DOWNLINK is still the one that it was planned on.
 #[derive(Debug, Clone, PartialEq)]
-pub struct Draft {
+pub(crate) struct Draft {
     /// Its generation.
     pub generation: Generation,
-    /// Sequence of the document it follows, 0 for none.
+    /// Sequence of the message that it follows, 0 for none.
     pub expected_sequence: u64,
     document: Document,
 }
 
 impl Draft {
-    /// True where this very document is what is held.
-    pub fn is_what(&self, held: &Held) -> bool {
-        held.stands && held.document.as_ref() == Some(&self.document)
+    /// True if this document is the published one.
+    pub(crate) fn matches(&self, held: &PublishedState) -> bool {
+        held.is_current && held.document.as_ref() == Some(&self.document)
     }
 }
 
-impl Wanted {
-    /// Whether one message can say it.
+impl DesiredDevice {
+    /// Checks the limits of a document.
     ///
     /// # Errors
-    /// The limit that it is over.
-    pub fn check(&self) -> Result<(), TooMuch> {
-        TooMuch::of(self.contents.iter().map(|content| &**content))
+    /// The exceeded limit.
+    pub(crate) fn check(&self) -> Result<(), LimitExceeded> {
+        LimitExceeded::of(self.contents.iter().map(|content| &**content))
     }
 }
 
-/// More than one message can say to a device.
+/// An exceeded limit of a document.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
-pub enum TooMuch {
+pub enum LimitExceeded {
     /// Too many deployments.
     #[error("{0} deployments; {DEPLOYMENTS_PER_DEVICE_MAX} are allowed")]
     Deployments(usize),
-    /// Too long a document.
+    /// Too large a document.
     #[error("a document of {0} bytes; {MESSAGE_BYTES_MAX} are allowed")]
     Bytes(usize),
 }
 
-impl TooMuch {
-    /// Whether one message can say all of `contents`.
+impl LimitExceeded {
+    /// Checks the limits of a document with these contents.
     ///
     /// # Errors
-    /// The limit that they are over.
+    /// The exceeded limit.
     pub fn of<'a>(contents: impl ExactSizeIterator<Item = &'a Content>) -> Result<(), Self> {
         let count = contents.len();
         if count > DEPLOYMENTS_PER_DEVICE_MAX {
@@ -87,19 +87,19 @@ impl TooMuch {
     }
 }
 
-/// That a limit is broken for so many others.
-pub fn also(others: usize) -> String {
+/// The part of a problem's text for further devices over a limit.
+pub(crate) fn others_over_limit(others: usize) -> String {
     match others {
         0 => String::new(),
-        1 => " (and 1 device more is over a limit)".to_owned(),
-        others => format!(" (and {others} devices more are over a limit)"),
+        1 => " (and 1 more device is over a limit)".to_owned(),
+        others => format!(" (and {others} more devices are over a limit)"),
     }
 }
 
-/// The next document of a device, or none if what is held says what is wanted where the device finds and takes it.
-pub fn draft(held: &Held, wanted: &Wanted) -> Option<Draft> {
+/// The next document of a device; `None` if the published one is current and has the wanted content.
+pub(crate) fn draft(held: &PublishedState, wanted: &DesiredDevice) -> Option<Draft> {
     let before = held.document.as_ref();
-    if !held.is_due_again() && before.is_some_and(|document| says(document, wanted)) {
+    if !held.must_republish() && before.is_some_and(|document| is_same_state(document, wanted)) {
         return None;
     }
     let generation = held.generation.map_or(Generation::FIRST, Generation::next);
@@ -123,8 +123,9 @@ pub fn draft(held: &Held, wanted: &Wanted) -> Option<Draft> {
     Some(Draft { generation, expected_sequence: held.sequence, document })
 }
 
-/// The source is no part of it: a commit that changes nothing for a device is not worth a document.
-fn says(document: &Document, wanted: &Wanted) -> bool {
+/// Whether a document has the wanted content. The source does not count: a commit that changes nothing for a device makes no
+/// document.
+fn is_same_state(document: &Document, wanted: &DesiredDevice) -> bool {
     let held = document.entries.iter().map(|entry| entry.content.digest());
     document.retired == wanted.retired
         && document.labels == wanted.labels
@@ -132,8 +133,8 @@ fn says(document: &Document, wanted: &Wanted) -> bool {
 }
 
 impl Draft {
-    /// The document, made at `issued_at`.
-    pub fn document(&self, issued_at: Timestamp) -> DesiredState {
+    /// The document, issued at `issued_at`.
+    pub(crate) fn document(&self, issued_at: Timestamp) -> DesiredState {
         let Document { generation: _, retired, source, labels, entries } = &self.document;
         DesiredState {
             api_version: ApiVersion::V1,
@@ -147,13 +148,13 @@ impl Draft {
         }
     }
 
-    /// What is held once it is stored as message `sequence`.
-    pub fn stored(self, sequence: u64) -> Held {
-        Held {
+    /// The published state once it is stored as message `sequence`.
+    pub(crate) fn stored(self, sequence: u64) -> PublishedState {
+        PublishedState {
             sequence,
             generation: Some(self.generation),
             document: Some(self.document),
-            stands: true,
+            is_current: true,
             unreadable: None,
         }
     }

@@ -1,5 +1,5 @@
-//! The corridor from Git to the announcer: ask for the commit, read its files, hand it on. A commit that breaks a
-//! rule is refused as a whole, told once with everything that is wrong with it, and the fleet keeps what it has.
+//! The pipeline from Git to the announcer: polls the branch, reads the files of its commit and passes the fleet on. A commit
+//! that breaks a rule is refused as a whole and logged once with all its problems; the fleet keeps its desired state.
 
 mod hang;
 
@@ -11,8 +11,8 @@ use muster_service::backoff::FullJitter;
 use muster_service::error::chain;
 use tokio_util::sync::CancellationToken;
 
-pub use self::hang::HangReport;
-use crate::announce::{Desk, Surroundings};
+pub(crate) use self::hang::HangReport;
+use crate::announce::{AnnouncerHandle, Context};
 use crate::git::Repository;
 use crate::metrics::CommitResult;
 use crate::problems::Problems;
@@ -21,77 +21,77 @@ use crate::source::{self, Fleet, Policy, Tree};
 /// Longest delay between two polls while they fail, unless polls are rarer anyway.
 const RETRY_MAX: Duration = Duration::from_secs(30);
 
-/// How a repository is asked, and what is taken from it.
+/// How the repository is polled, and which commits are published.
 #[derive(Debug, Clone, Copy)]
-pub struct Habits {
+pub(crate) struct PollSettings {
     /// Time between two polls.
     pub every: Duration,
-    /// Time for one run of git that talks to the repository.
+    /// Time limit of one run of git that contacts the repository.
     pub timeout: Duration,
-    /// Whether a commit without any device is taken.
+    /// Whether a commit without any device is published.
     pub allow_empty: bool,
-    /// How it is read.
+    /// How mistakes and removed folders are handled.
     pub policy: Policy,
 }
 
-/// Asks a repository again and again.
-pub struct Poller {
+/// Polls a repository.
+pub(crate) struct Poller {
     repository: Repository,
-    habits: Habits,
-    desk: Desk,
-    around: Surroundings,
+    settings: PollSettings,
+    announcer: AnnouncerHandle,
+    context: Context,
     hang: HangReport,
-    chance: Rng,
-    /// The commit that was dealt with last, good or bad.
+    rng: Rng,
+    /// The last commit that was read, good or bad.
     known: Option<String>,
-    /// The fleet of that commit, if it was refused for what is not in it: what was applied by request may be taken back.
-    withstood: Option<(Fleet, Problems)>,
-    /// The branch's commit, where it is the one that was handed on last.
+    /// The fleet of that commit, if the announcer refused it because of requested deployments, which may be removed later.
+    refused_fleet: Option<(Fleet, Problems)>,
+    /// The branch's commit, if the announcer accepted it.
     newest: Option<String>,
-    /// Whether a commit was handed on since the start.
-    handed_on: bool,
-    /// Whether the commit that was published last was looked at since the start, because the branch's was refused.
-    went_back: bool,
+    /// Whether the announcer has accepted a commit since the start.
+    has_published: bool,
+    /// Whether the last published commit was passed on since the start, because the branch's was refused.
+    has_resumed: bool,
 }
 
 impl Poller {
-    /// A poller that has not asked yet.
-    pub const fn new(
+    /// A poller that has not polled yet.
+    pub(crate) const fn new(
         repository: Repository,
-        habits: Habits,
-        desk: Desk,
-        around: Surroundings,
+        settings: PollSettings,
+        announcer: AnnouncerHandle,
+        context: Context,
         hang: HangReport,
-        chance: Rng,
+        rng: Rng,
     ) -> Self {
-        let (known, withstood, newest, handed_on, went_back) = (None, None, None, false, false);
+        let (known, refused_fleet, newest, has_published, has_resumed) = (None, None, None, false, false);
         Self {
             repository,
-            habits,
-            desk,
-            around,
+            settings,
+            announcer,
+            context,
             hang,
-            chance,
+            rng,
             known,
-            withstood,
+            refused_fleet,
             newest,
-            handed_on,
-            went_back,
+            has_published,
+            has_resumed,
         }
     }
 
-    /// Polls until `stop`. A git under way is ended: what it would have brought comes with the next start.
-    pub async fn run(mut self, stop: CancellationToken) {
-        let every = self.habits.every;
+    /// Polls until `stop`, which also ends a running git.
+    pub(crate) async fn run(mut self, stop: CancellationToken) {
+        let every = self.settings.every;
         let mut retry = FullJitter::new(every, RETRY_MAX.max(every));
         let polling = async {
-            self.desk.known().await;
+            self.announcer.known().await;
             loop {
                 let delay = if self.poll().await {
                     retry.reset();
                     every
                 } else {
-                    retry.next(&mut self.chance)
+                    retry.next(&mut self.rng)
                 };
                 tokio::time::sleep(delay).await;
             }
@@ -99,162 +99,157 @@ impl Poller {
         stop.run_until_cancelled(polling).await;
     }
 
-    /// Asks once; true if there was an answer.
+    /// Polls once; true if the repository answered.
     async fn poll(&mut self) -> bool {
-        // Before the branch is asked: what it says then is no older than what others had published.
-        let unseen = self.desk.unseen().await;
+        // Read before the branch, so that the branch's history is no older than these commits.
+        let unseen = self.announcer.unseen().await;
         let polling = self.repository.poll(self.known.as_deref());
-        let polled = self.hang.watch(self.habits.timeout, polling).await;
+        let polled = self.hang.watch(self.settings.timeout, polling).await;
         if matches!(polled, Ok(Some(_))) {
-            self.around.status.moved_on();
+            self.context.status.branch_moved();
         }
-        let now = self.around.clock.now();
+        let now = self.context.clock.now();
         let error = polled.as_ref().err().map(|error| chain(error));
-        if self.around.status.polled(now, error.clone()) {
+        if self.context.status.polled(now, error.clone()) {
             match &error {
-                Some(error) if self.handed_on => {
-                    tracing::warn!(error, "cannot ask Git; the fleet keeps its last good commit");
+                Some(error) if self.has_published => {
+                    tracing::warn!(error, "cannot poll Git; the fleet keeps its last good commit");
                 }
                 Some(error) => tracing::warn!(
                     error,
-                    "cannot ask Git, and nothing of it is known since the start; devices keep what they have"
+                    "cannot poll Git, which has not answered since the start; devices keep their desired state"
                 ),
                 None => tracing::info!("Git answers again"),
             }
         }
         let Ok(answer) = polled else {
-            self.around.metrics.poll_failures.inc();
+            self.context.metrics.poll_failures.inc();
             return false;
         };
-        self.around.metrics.polled_at.set(now.as_millisecond() as f64 / 1000.0);
+        self.context.metrics.polled_at.set(now.as_millisecond() as f64 / 1000.0);
         match answer {
             Some(tree) => {
                 self.known = Some(tree.revision.clone());
-                self.take(tree).await;
+                self.publish_tree(tree).await;
             }
-            None => self.offer_again().await,
+            None => self.retry_refused().await,
         }
-        self.look_back(unseen).await;
-        self.handed_on || self.went_back || self.go_back().await
+        self.report_ancestors(unseen).await;
+        self.has_published || self.has_resumed || self.resume_last_published().await
     }
 
-    /// Hands the branch's commit on.
-    async fn take(&mut self, tree: Tree) {
+    /// Reads the branch's commit and passes it on.
+    async fn publish_tree(&mut self, tree: Tree) {
         let revision = tree.revision.clone();
-        (self.withstood, self.newest) = (None, None);
+        (self.refused_fleet, self.newest) = (None, None);
         match self.read(tree).await {
-            Ok(fleet) => self.offer(fleet).await,
+            Ok(fleet) => self.publish(fleet).await,
             Err(problems) => self.refuse(&revision, problems),
         }
     }
 
-    /// A commit that was refused for what is not in it is good once that is gone, without another commit.
-    async fn offer_again(&mut self) {
-        if let Some((fleet, _)) = &self.withstood {
-            self.offer(fleet.clone()).await;
+    /// Passes on a commit again that was refused because of requested deployments: removing them makes it good.
+    async fn retry_refused(&mut self) {
+        if let Some((fleet, _)) = &self.refused_fleet {
+            self.publish(fleet.clone()).await;
         }
     }
 
-    /// Tells which of the commits that others have published the branch's newest came after, and those that somebody asks
-    /// about. Where Git does not have one of them, it may be behind itself.
-    async fn look_back(&self, mut unseen: BTreeSet<String>) {
-        let is_wanted = !unseen.is_empty() || self.around.status.is_past_wanted();
+    /// Reports which commits of other publishers are ancestors of the branch's newest commit, and the ancestors for status
+    /// queries. A commit that is missing in the history may be newer than this repository.
+    async fn report_ancestors(&self, mut unseen: BTreeSet<String>) {
+        let is_wanted = !unseen.is_empty() || self.context.status.are_ancestors_wanted();
         let Some(newest) = self.newest.as_ref().filter(|_| is_wanted) else { return };
         let reading = self.repository.history(newest);
-        match self.hang.watch(self.habits.timeout, reading).await {
+        match self.hang.watch(self.settings.timeout, reading).await {
             Ok(history) => {
                 unseen.retain(|commit| history.contains(commit));
-                self.around.status.came_after(newest, history);
+                self.context.status.set_ancestors(newest, history);
                 if !unseen.is_empty() {
-                    self.desk.follows(newest.clone(), unseen).await;
+                    self.announcer.follows(newest.clone(), unseen).await;
                 }
             }
             // The next poll asks again.
-            Err(error) => tracing::debug!(error = chain(&error), "cannot read what the commit came after"),
+            Err(error) => tracing::debug!(error = chain(&error), "cannot read the ancestors of the commit"),
         }
     }
 
-    async fn offer(&mut self, fleet: Fleet) {
-        let before = self.withstood.take().map(|(_, problems)| problems);
-        match self.desk.commit(fleet.clone()).await {
+    async fn publish(&mut self, fleet: Fleet) {
+        let before = self.refused_fleet.take().map(|(_, problems)| problems);
+        match self.announcer.commit(fleet.clone()).await {
             Ok(()) => {
                 self.newest = Some(fleet.revision);
-                self.handed_on = true;
-                self.around.status.accepted();
+                self.has_published = true;
+                self.context.status.clear_refused();
             }
             Err(problems) => {
-                // The same words every few seconds help nobody.
+                // Log and count the same problems once, not at every poll.
                 if before.as_ref() != Some(&problems) {
                     self.refuse(&fleet.revision, problems.clone());
                 }
-                self.withstood = Some((fleet, problems));
+                self.refused_fleet = Some((fleet, problems));
             }
         }
     }
 
     fn refuse(&self, revision: &str, problems: Problems) {
         warn_of(revision, &problems);
-        self.around.metrics.commit(CommitResult::Refused, 1);
-        self.around.status.refused(revision, problems);
+        self.context.metrics.commit(CommitResult::Refused, 1);
+        self.context.status.set_refused(revision, problems);
     }
 
-    /// After a start with a bad commit: takes the one that was published last again, so that a publish that broke
-    /// off is completed and what Git says is known. False where it cannot be had at the moment; until then the fleet keeps
-    /// what it has.
-    async fn go_back(&mut self) -> bool {
-        if let Some(last) = self.desk.last_published().await {
+    /// After a start with a bad commit: passes on the last published commit again, to complete an interrupted publish and to
+    /// know Git's content. False if that commit cannot be read now; until then the fleet keeps its desired state.
+    async fn resume_last_published(&mut self) -> bool {
+        if let Some(last) = self.announcer.last_published().await {
             let reading = self.repository.commit(&last);
-            let tree = match self.hang.watch(self.habits.timeout, reading).await {
+            let tree = match self.hang.watch(self.settings.timeout, reading).await {
                 Ok(tree) => tree,
                 Err(error) => {
                     let error = chain(&error);
-                    tracing::warn!(
-                        commit.id = last,
-                        error,
-                        "the commit that was published last cannot be had"
-                    );
+                    tracing::warn!(commit.id = last, error, "cannot read the last published commit");
                     return false;
                 }
             };
-            tracing::info!(commit.id = last, "taking the commit that was published last again");
-            // It was good when it was published; if this version thinks otherwise, nothing is changed.
-            if let Err(problems) = self.hand_on(tree).await {
+            tracing::info!(commit.id = last, "resuming the last published commit");
+            // It was good when it was published; if this version refuses it, nothing changes.
+            if let Err(problems) = self.resume_tree(tree).await {
                 warn_of(&last, &problems);
             }
         }
-        self.went_back = true;
+        self.has_resumed = true;
         true
     }
 
-    async fn hand_on(&mut self, tree: Tree) -> Result<(), Problems> {
+    async fn resume_tree(&mut self, tree: Tree) -> Result<(), Problems> {
         let fleet = self.read(tree).await?;
-        self.desk.resume(fleet).await?;
-        self.handed_on = true;
+        self.announcer.resume(fleet).await?;
+        self.has_published = true;
         Ok(())
     }
 
-    /// What a commit asks for, if it keeps to the rules.
+    /// The fleet of a commit that breaks no rule.
     async fn read(&self, tree: Tree) -> Result<Fleet, Problems> {
-        let fleet = read(tree, self.habits.policy).await?;
-        if !self.habits.allow_empty {
+        let fleet = read(tree, self.settings.policy).await?;
+        if !self.settings.allow_empty {
             source::check_not_empty(&fleet)?;
         }
         Ok(fleet)
     }
 }
 
-/// Thousands of files take a moment; nobody else waits for it.
+/// Reads a commit on another thread, because thousands of files would delay other tasks.
 async fn read(tree: Tree, policy: Policy) -> Result<Fleet, Problems> {
     let revision = tree.revision.clone();
     tokio::task::spawn_blocking(move || source::read(&tree, policy)).await.unwrap_or_else(|error| {
         let mut problems = Problems::default();
-        let rule = format!("reading {revision} failed, which is a mistake of ours: {error}");
+        let rule = format!("reading {revision} failed, which is an error of the publisher: {error}");
         problems.push("", || None, "", rule);
         Err(problems)
     })
 }
 
-/// Tells the log everything that is wrong with a commit.
+/// Logs all problems of a commit.
 fn warn_of(revision: &str, problems: &Problems) {
     for problem in problems.clone().into_list() {
         tracing::warn!(
@@ -263,8 +258,8 @@ fn warn_of(revision: &str, problems: &Problems) {
             line = problem.line,
             field = problem.field,
             rule = problem.rule,
-            "a commit breaks a rule"
+            "found a problem in a commit"
         );
     }
-    tracing::warn!(commit.id = revision, "the commit is refused as a whole; the fleet keeps what it has");
+    tracing::warn!(commit.id = revision, "refused the commit; the fleet keeps its desired state");
 }

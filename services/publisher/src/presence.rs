@@ -1,37 +1,37 @@
-//! How far the devices are, from their heartbeats in PRESENCE: the newest of each, then each as it comes. Whether that
-//! matters is the announcer's to say. Losing some is no harm: a heart beats again.
+//! Reads the generations of devices from their heartbeats in PRESENCE: the newest of each device, then each later one. The
+//! announcer decides what follows. Losing a heartbeat does no harm, because the next one follows.
 
 use muster_bus::Delivery;
 use muster_contract::presence::Heartbeat;
 use muster_contract::subjects::{origin, stream};
 use muster_contract::{DeviceKey, Generation, decode};
 
-use crate::announce::Desk;
-use crate::held::believed;
-use crate::listening::Listener;
+use crate::announce::AnnouncerHandle;
+use crate::published::plausible_generation;
+use crate::stream_listener::StreamListener;
 
-/// Tells a desk of heartbeats.
-pub(crate) struct Heartbeats(pub(crate) Desk);
+/// Passes the generations of heartbeats to the announcer.
+pub(crate) struct Heartbeats(pub(crate) AnnouncerHandle);
 
-impl Listener for Heartbeats {
+impl StreamListener for Heartbeats {
     const STREAM: &str = stream::PRESENCE;
     const SUBJECTS: &str = "muster.presence.*.*.*";
     const WHAT: &str = "heartbeats";
 
-    async fn begin(&self) -> bool {
+    async fn on_start(&self) -> bool {
         true
     }
 
-    async fn hear(&self, deliveries: &[Delivery]) -> bool {
+    async fn on_messages(&self, deliveries: &[Delivery]) -> bool {
         self.0.heard(deliveries.iter().filter_map(generation).collect()).await
     }
 }
 
-/// The generation a device is at; none before its first, and none from what cannot be read: that is ingest's to tell.
+/// The generation of a device; `None` before its first, and for an unreadable heartbeat, which ingest quarantines.
 fn generation(delivery: &Delivery) -> Option<(DeviceKey, Generation)> {
     let key = origin(&delivery.subject)?.device.ok()?;
     let beat: Heartbeat = decode::parse(&delivery.payload).ok()?;
-    Some((key, believed(beat.generation)?))
+    Some((key, plausible_generation(beat.generation)?))
 }
 
 #[cfg(test)]
@@ -41,7 +41,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_heartbeat_says_how_far_its_device_is_unless_no_device_can_be_there() {
+    fn a_heartbeat_names_a_plausible_generation_or_none() {
         for (at, wanted) in [(0, None), (1, Some(1)), (12, Some(12)), (u64::MAX, None)] {
             let beat = format!(
                 r#"{{"apiVersion":"muster/v1","kind":"Heartbeat","epoch":1,"head":0,"unsent":0,"generation":{at},"agentVersion":"1"}}"#

@@ -1,18 +1,18 @@
-//! Everything that is wrong with a commit or a request, collected up to a bound: a person corrects a commit once,
-//! not once for each of its mistakes. Nothing here decides what is wrong.
+//! Collects the problems of a commit or a request, up to a limit, so that a person can correct all of them at once. It
+//! checks nothing itself.
 
 use std::fmt;
 
 use muster_contract::query::Problem;
 
-/// Problems kept of one commit or request; of the rest only the number is known.
+/// Problems kept for one commit or request; the others are only counted.
 pub const PROBLEMS_MAX: usize = 50;
 /// Longest text of a problem; a longer one is cut, so that a list of problems always fits into an answer.
 const TEXT_CHARS_MAX: usize = 400;
 
 const _: () = assert!(PROBLEMS_MAX * 2 * 4 * TEXT_CHARS_MAX < muster_contract::limits::MESSAGE_BYTES_MAX);
 
-/// Problems by file and line. Not empty where it is an error.
+/// Problems by file and line. As an error it is never empty.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Problems {
     kept: Vec<Problem>,
@@ -20,7 +20,7 @@ pub struct Problems {
 }
 
 impl Problems {
-    /// Adds one; `line` is asked for only where there is room for it.
+    /// Adds a problem; `line` is called only if the problem is kept.
     pub fn push(
         &mut self,
         file: &str,
@@ -36,7 +36,7 @@ impl Problems {
         }
     }
 
-    /// Adds those that were found elsewhere.
+    /// Adds other problems.
     pub fn extend(&mut self, others: Self) {
         self.dropped += others.dropped;
         for problem in others.kept {
@@ -48,12 +48,12 @@ impl Problems {
         }
     }
 
-    /// True where nothing is wrong.
+    /// True if there are no problems.
     pub const fn is_empty(&self) -> bool {
         self.kept.is_empty()
     }
 
-    /// `value`, if nothing was wrong.
+    /// `value`, if there are no problems.
     ///
     /// # Errors
     /// The problems.
@@ -72,7 +72,7 @@ impl Problems {
     }
 }
 
-/// One line a problem: `FILE:LINE: FIELD: RULE`, without what is empty.
+/// One line for each problem: `FILE:LINE: FIELD: RULE`, without empty parts.
 impl fmt::Display for Problems {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         for (at, problem) in self.clone().into_list().iter().enumerate() {
@@ -103,7 +103,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn no_more_than_the_bound_is_kept_and_the_rest_is_counted() {
+    fn problems_beyond_the_limit_are_only_counted() {
         let mut problems = Problems::default();
         for at in 0..PROBLEMS_MAX + 7 {
             problems.push("f.yaml", || Some(at as u64 + 1), "id", "x".repeat(10_000));
@@ -115,7 +115,7 @@ mod tests {
     }
 
     #[test]
-    fn a_problem_reads_like_a_compilers() {
+    fn a_problem_is_shown_like_a_compiler_error() {
         let mut problems = Problems::default();
         problems.push("fleet/a.yaml", || Some(3), "spec.parameters", "is a list");
         problems.push("sites/B", || None, "", "is no site");

@@ -1,38 +1,52 @@
-//! Requests on `muster.publisher.*`: bytes to what is asked for, and the answer back to bytes. What a request does
-//! is the announcer's; its documents come in by the same door as a commit's.
+//! Parses requests on `muster.publisher.*`, and serialises their answers. The announcer carries them out; their documents
+//! are parsed by the same code as a commit's.
 
 use std::collections::BTreeMap;
 
 use bytes::Bytes;
 use muster_bus::{Call, EndpointSpec, Fault, ServiceSpec};
+use muster_contract::limits::RELEASE_DEVICES_MAX;
 use muster_contract::query::{
     ApplyRequest, ErrorBody, ErrorCode, PublisherQuery, RemoveRequest, RetireRequest,
 };
+use muster_contract::question::{read, read_or_default};
+use muster_contract::rollout::{ReleaseRequest, TargetsQuery};
 use muster_contract::subjects::PUBLISHER_PREFIX;
 use muster_contract::{DeploymentId, DeviceKey, RequestedBy};
 use serde::Serialize;
-use serde::de::DeserializeOwned;
-use serde_json::{Map, Value};
 
 use crate::compose::RequestRefused;
 use crate::content::Content;
 use crate::margo::{self, Level};
 use crate::problems::Problems;
 
-/// The verbs, each an endpoint.
-const VERBS: [&str; 4] = ["apply", "remove", "retire", "status"];
-/// The file that problems of a request's documents are in, where the request names none.
+/// The endpoints.
+const VERBS: [&str; 6] = ["apply", "release", "remove", "retire", "status", "targets"];
+/// The file name in problems of a request that names no file.
 const FILE: &str = "request";
-/// Longest name of a file that is repeated in an answer.
+/// Longest file name that an answer repeats, in characters.
 const FILE_CHARS_MAX: usize = 255;
 
-/// What is asked for.
+/// A parsed request.
 #[derive(Debug, Clone, PartialEq)]
-pub enum Ask {
-    /// How the publisher is.
+pub enum PublisherRequest {
+    /// A query of the publisher's status.
     Status(PublisherQuery),
-    /// A change.
+    /// A query of the targets of a rollout.
+    Targets(TargetsQuery),
+    /// A release of held changes.
+    Release(Release),
+    /// A change to a device.
     Change(Request),
+}
+
+/// A release of a deployment's content to devices.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Release {
+    /// The request.
+    pub request: ReleaseRequest,
+    /// The requester, as in [`Request`].
+    pub requested_by: Option<RequestedBy>,
 }
 
 /// A change to one device.
@@ -42,73 +56,78 @@ pub struct Request {
     pub key: DeviceKey,
     /// The change.
     pub change: Change,
-    /// Who asks, where the server proves it; what a request says of its sender is not read.
+    /// The requester, if the server vouches for it; the request's own claims about its sender are not read.
     pub requested_by: Option<RequestedBy>,
 }
 
-/// What changes.
+/// A change to a device.
 #[derive(Debug, Clone, PartialEq)]
 pub enum Change {
-    /// It runs these as well.
+    /// Adds deployments.
     Apply(Vec<Content>),
-    /// One deployment that was applied by request, or all of them, are taken back.
+    /// Removes one deployment that was applied by request, or all of them.
     Remove(Option<DeploymentId>),
-    /// It leaves the fleet.
+    /// Takes the device out of the fleet.
     Retire,
 }
 
-/// The service as others discover it.
+/// The description of the service.
 pub fn spec() -> ServiceSpec {
     let endpoint = |name| EndpointSpec { name, subject: format!("{PUBLISHER_PREFIX}.{name}") };
     ServiceSpec {
         name: "muster-publisher",
         version: env!("CARGO_PKG_VERSION"),
-        description: "Desired state of devices: apply, remove, retire, and the status of the publisher",
+        description: "Desired state of devices: apply, release, remove, retire, and the status of the publisher",
         endpoints: VERBS.map(endpoint).into(),
     }
 }
 
-/// Understands a call.
+/// Parses a call.
 ///
 /// # Errors
-/// What is wrong with it.
-pub fn understand(call: &Call) -> Result<Ask, ErrorBody> {
+/// The problems of the request.
+pub fn parse_request(call: &Call) -> Result<PublisherRequest, ErrorBody> {
     let (key, change) = match call.endpoint {
         "apply" => {
-            let ApplyRequest { key, documents, file } = parse(&call.payload, "ApplyRequest")?;
+            let ApplyRequest { key, documents, file } = read(&call.payload)?;
             let file = file_name(file.as_deref());
-            let contents = contents(&key, &file, &documents).map_err(|problems| bad(problems.to_string()))?;
+            let contents =
+                contents(&key, &file, &documents).map_err(|problems| bad_request(problems.to_string()))?;
             (key, Change::Apply(contents))
         }
         "remove" => {
-            let RemoveRequest { key, id } = parse(&call.payload, "RemoveRequest")?;
+            let RemoveRequest { key, id } = read(&call.payload)?;
             (key, Change::Remove(id))
         }
         "retire" => {
-            let RetireRequest { key } = parse(&call.payload, "RetireRequest")?;
+            let RetireRequest { key } = read(&call.payload)?;
             (key, Change::Retire)
         }
-        _ => return status(&call.payload).map(Ask::Status),
+        "release" => {
+            let request = release(&call.payload)?;
+            return Ok(PublisherRequest::Release(Release { request, requested_by: call.requester.record() }));
+        }
+        "targets" => return read(&call.payload).map(PublisherRequest::Targets),
+        _ => return read_or_default(&call.payload).map(PublisherRequest::Status),
     };
-    Ok(Ask::Change(Request { key, change, requested_by: call.requester.record() }))
+    Ok(PublisherRequest::Change(Request { key, change, requested_by: call.requester.record() }))
 }
 
-/// Whatever is no question about a commit asks for the status alone, as any payload once did.
-fn status(payload: &[u8]) -> Result<PublisherQuery, ErrorBody> {
-    match serde_json::from_slice::<Map<String, Value>>(payload) {
-        Ok(fields) if fields.contains_key("commit") => parse(payload, "PublisherQuery"),
-        _ => Ok(PublisherQuery::default()),
+/// Reads a release.
+fn release(payload: &[u8]) -> Result<ReleaseRequest, ErrorBody> {
+    let request: ReleaseRequest = read(payload)?;
+    match request.devices.len() {
+        1..=RELEASE_DEVICES_MAX => Ok(request),
+        count => {
+            Err(bad_request(format!("devices: has {count} entries; 1 to {RELEASE_DEVICES_MAX} are allowed")))
+        }
     }
 }
 
-fn parse<T: DeserializeOwned>(payload: &[u8], what: &str) -> Result<T, ErrorBody> {
-    serde_json::from_slice(payload).map_err(|error| bad(format!("this is no {what}: {error}")))
-}
-
-/// A name as it can stand in a line of an answer.
-fn file_name(said: Option<&str>) -> String {
+/// The file name that an answer may repeat.
+fn file_name(given: Option<&str>) -> String {
     let name: String =
-        said.unwrap_or_default().chars().filter(|c| !c.is_control()).take(FILE_CHARS_MAX).collect();
+        given.unwrap_or_default().chars().filter(|c| !c.is_control()).take(FILE_CHARS_MAX).collect();
     if name.is_empty() { FILE.to_owned() } else { name }
 }
 
@@ -120,8 +139,8 @@ fn contents(key: &DeviceKey, file: &str, documents: &str) -> Result<Vec<Content>
     let mut seen = BTreeMap::new();
     for entry in &entries {
         if let Some(first) = seen.insert(entry.content.id(), entry.document) {
-            let place = line(first)().unwrap_or_default();
-            let rule = format!("'{}' is in line {place} already", entry.content.id());
+            let line_number = line(first)().unwrap_or_default();
+            let rule = format!("'{}' is in line {line_number} already", entry.content.id());
             problems.push(file, line(entry.document), "id", rule);
         }
     }
@@ -131,7 +150,7 @@ fn contents(key: &DeviceKey, file: &str, documents: &str) -> Result<Vec<Content>
     problems.or(entries.into_iter().map(|entry| entry.content).collect())
 }
 
-/// An answer as the bus sends it.
+/// Serialises an answer.
 ///
 /// # Errors
 /// The refusal, with its body.
@@ -141,22 +160,22 @@ pub fn reply<T: Serialize>(answer: Result<T, ErrorBody>) -> Result<Bytes, Fault>
         .map_or_else(|error| Err(error.into()), |bytes| Ok(bytes.into()))
 }
 
-/// The request itself is wrong.
-pub fn bad(message: impl Into<String>) -> ErrorBody {
+/// The error of a wrong request.
+pub fn bad_request(message: impl Into<String>) -> ErrorBody {
     ErrorBody { code: ErrorCode::BadRequest, message: message.into() }
 }
 
-/// The publisher failed.
+/// The error of a failure in the publisher.
 pub fn internal(message: impl Into<String>) -> ErrorBody {
     ErrorBody { code: ErrorCode::Internal, message: message.into() }
 }
 
-/// The publisher has not caught up yet, or is leaving.
+/// The error of a publisher that has not caught up yet, or is stopping.
 pub fn not_ready(message: impl Into<String>) -> ErrorBody {
     ErrorBody { code: ErrorCode::NotReady, message: message.into() }
 }
 
-/// Somebody or something is in the way.
+/// The error of a conflict.
 pub fn conflict(message: impl Into<String>) -> ErrorBody {
     ErrorBody { code: ErrorCode::Conflict, message: message.into() }
 }
@@ -169,7 +188,7 @@ impl From<RequestRefused> for ErrorBody {
             | RequestRefused::RetiredInGit(_)
             | RequestRefused::GitUnknown(_)
             | RequestRefused::GitBehind(_) => ErrorCode::Conflict,
-            RequestRefused::TooMuch(..) => ErrorCode::BadRequest,
+            RequestRefused::OverLimit(..) => ErrorCode::BadRequest,
         };
         Self { code, message: refused.to_string() }
     }
@@ -179,14 +198,30 @@ impl From<RequestRefused> for ErrorBody {
 mod tests {
     use super::*;
 
+    fn status(payload: &'static str) -> Result<PublisherRequest, ErrorBody> {
+        parse_request(&Call {
+            endpoint: "status",
+            subject: format!("{PUBLISHER_PREFIX}.status"),
+            payload: Bytes::from_static(payload.as_bytes()),
+            headers: muster_bus::Headers::default(),
+            requester: muster_bus::Requester::Unverified,
+        })
+    }
+
     #[test]
-    fn the_status_is_told_whatever_the_payload_unless_it_names_a_commit_that_is_none() {
-        for payload in ["", "hello", "7", "{}", r#"{"output":"summary"}"#, r#"{"commit":null}"#] {
-            assert_eq!(status(payload.as_bytes()), Ok(PublisherQuery::default()), "{payload}");
+    fn a_status_request_is_empty_or_names_a_commit_and_nothing_else() {
+        for payload in ["", "{}", r#"{"commit":null}"#] {
+            assert_eq!(status(payload), Ok(PublisherRequest::Status(PublisherQuery::default())), "{payload}");
         }
-        let named = status(br#"{"commit":"9F2C1E5"}"#).unwrap().commit;
-        assert_eq!(named.map(|commit| commit.to_string()).as_deref(), Some("9f2c1e5"));
-        let refused = status(br#"{"commit":"HEAD"}"#).unwrap_err();
-        assert!(refused.code == ErrorCode::BadRequest && refused.message.contains("HEAD"), "{refused:?}");
+        let named = PublisherRequest::Status(PublisherQuery { commit: "9f2c1e5".parse().ok() });
+        assert_eq!(status(r#"{"commit":"9F2C1E5"}"#), Ok(named));
+        for (payload, words) in [
+            (r#"{"commit":"HEAD"}"#, "HEAD"),
+            (r#"{"comit":"9f2c1e5"}"#, "comit: unknown key; did you mean commit?"),
+            ("hello", "not a question"),
+        ] {
+            let refused = status(payload).unwrap_err();
+            assert!(refused.code == ErrorCode::BadRequest && refused.message.contains(words), "{refused:?}");
+        }
     }
 }

@@ -1,20 +1,23 @@
-//! A commit's files to the fleet they ask for: which devices there are, and what each shall run.
+//! Reads the files of a commit into a fleet: its devices, and the deployments of each.
 //!
 //! ```text
 //! fleet/*.yaml                    every device
 //! sites/<site>/*.yaml             the devices of a site
 //! sites/<site>/<device>/*.yaml    one device, which exists because the folder does
-//! …/labels.yaml                   in any of these folders: what groups its devices
+//! …/labels.yaml                   in any of these folders: the labels of its devices
+//! …/rollout.yaml                  in any of these folders: holds changes of its devices until they are released
 //! sites/<site>/<device>/device.yaml    a tombstone: `retired: true` takes the device out of the fleet
 //! ```
 //!
-//! The nearer level wins on the same deployment id, and on the same label. Files elsewhere at the top are nobody's business here. A mistake
-//! in what concerns one device alone holds that device back, which keeps what it has; any other mistake refuses the commit as
-//! a whole, and so does any mistake where the publisher is strict. Where a commit's bytes come from is not known here.
+//! The nearer level wins on the same deployment id, and on the same label; of several rollouts the nearest governs a device.
+//! Other folders at the top are ignored. A mistake that concerns one device holds that device back, which keeps its desired
+//! state; any other mistake refuses the whole commit, and with a strict policy every mistake does. This module does no I/O.
 
-mod tags;
+mod device_problems;
+mod level_labels;
+mod level_rollouts;
 
-use std::collections::btree_map::Entry as Slot;
+use std::collections::btree_map::Entry as MapEntry;
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Display;
 use std::sync::Arc;
@@ -23,10 +26,13 @@ use bytes::Bytes;
 use muster_contract::labels::Labels;
 use muster_contract::{DeploymentId, DeviceKey, LabelError};
 
-use self::tags::Tags;
+use self::device_problems::DeviceProblems;
+use self::level_labels::LevelLabels;
+use self::level_rollouts::LevelRollouts;
+pub use self::level_rollouts::RolloutFile;
 use crate::content::{Content, Interner};
-use crate::margo::{self, Level, labels, tombstone};
-use crate::plan::{TooMuch, also};
+use crate::margo::{self, Level, labels, rollout, tombstone};
+use crate::plan::{LimitExceeded, others_over_limit};
 use crate::problems::Problems;
 
 /// Files of one commit.
@@ -43,18 +49,18 @@ pub struct Tree {
 pub struct File {
     /// Its path from the root of the repository, `/` between folders.
     pub path: String,
-    /// What is there.
+    /// Its content.
     pub body: Body,
 }
 
-/// What is at a path.
+/// The content at a path.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Body {
     /// A file that the publisher reads ([`wants`]).
     Text(Bytes),
-    /// A file that it would read, but for its size in bytes.
+    /// A file that it would read if it were not so large; its size in bytes.
     TooLong(u64),
-    /// A file whose content does not matter: it only makes its folder exist.
+    /// A file that it does not read: the file only makes its folder exist.
     Unread,
     /// A symbolic link.
     Link,
@@ -62,36 +68,40 @@ pub enum Body {
     Submodule,
 }
 
-/// How a repository is read.
+/// How mistakes and removed folders are handled.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Policy {
-    /// Any mistake refuses the commit as a whole.
+    /// Any mistake refuses the whole commit.
     pub strict: bool,
     /// A device whose folder is gone is retired.
     pub retire_removed: bool,
+    /// No rollout holds a change.
+    pub ignore_rollouts: bool,
 }
 
-/// What a commit asks for.
+/// The fleet of a commit.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct Fleet {
-    /// How it was read.
+    /// The policy of the reading.
     pub policy: Policy,
     /// The commit.
     pub revision: String,
-    /// What each device shall run, ordered by id. A device without deployments is there with none.
+    /// The deployments of each device, ordered by id; empty for a device without deployments.
     pub devices: BTreeMap<DeviceKey, Vec<Arc<Content>>>,
     /// The labels of each device that has some.
     pub labels: BTreeMap<DeviceKey, Arc<Labels>>,
-    /// Devices that a tombstone takes out of the fleet; they are not among the others.
+    /// The rollout that governs a device, if one does.
+    pub rollouts: BTreeMap<DeviceKey, Arc<RolloutFile>>,
+    /// Devices with a tombstone; they are not in `devices`.
     pub retired: BTreeSet<DeviceKey>,
-    /// Those of the devices that cannot use what is said of them.
+    /// Devices of `devices` with a mistake that concerns only them.
     pub held_back: BTreeSet<DeviceKey>,
-    /// Why.
+    /// Those mistakes.
     pub withheld: Problems,
 }
 
 impl Fleet {
-    /// Whether a device has a folder that says what it shall run.
+    /// Whether a device has a folder without a tombstone.
     pub fn has(&self, key: &DeviceKey) -> bool {
         self.devices.contains_key(key)
     }
@@ -104,84 +114,103 @@ impl Fleet {
 
 /// True for a path whose content [`read`] needs.
 pub fn wants(path: &str) -> bool {
-    is_ours(path) && is_yaml(path)
+    is_in_fleet_folder(path) && is_yaml(path)
 }
 
 /// Reads a commit.
 ///
 /// # Errors
-/// Everything that is wrong with it, by file, line, field and rule.
+/// All problems of the commit, by file, line, field and rule.
 pub fn read(tree: &Tree, policy: Policy) -> Result<Fleet, Problems> {
-    let mut reading = Reading::default();
-    let concerns_us = |file: &&File| is_ours(&file.path) || resembles_ours(&file.path);
-    let mut files: Vec<_> = tree.files.iter().filter(concerns_us).collect();
+    let mut reader = TreeReader::default();
+    let is_relevant = |file: &&File| {
+        let is_at_top = !file.path.contains('/');
+        is_in_fleet_folder(&file.path)
+            || resembles_fleet_folder(&file.path)
+            || (is_at_top && rollout::is_one(&file.path))
+    };
+    let mut files: Vec<_> = tree.files.iter().filter(is_relevant).collect();
     files.sort_by(|one, other| one.path.cmp(&other.path));
     for file in files {
-        reading.file(file);
+        reader.file(file);
     }
-    reading.check_tombstones();
+    reader.check_tombstones();
     let devices: BTreeMap<_, _> =
-        reading.devices.iter().map(|key| (key.clone(), reading.compose(key))).collect();
-    reading.check_limits();
-    let Reading { tags, devices: keys, interner, own, .. } = &mut reading;
-    let labels = tags.compose(keys, interner, own);
-    let Reading { retired, own: Own { devices: held_back, problems: withheld }, mut problems, .. } = reading;
-    // Where nobody is left, the commit is of no use to anybody.
+        reader.devices.iter().map(|key| (key.clone(), reader.compose(key))).collect();
+    reader.check_limits();
+    let TreeReader { level_labels, level_rollouts, devices: keys, interner, own, problems, .. } = &mut reader;
+    let labels = level_labels.compose(keys, interner, own);
+    let governed = level_rollouts.compose(keys, &labels, problems);
+    let rollouts = if policy.ignore_rollouts { BTreeMap::new() } else { governed };
+    let TreeReader {
+        retired,
+        own: DeviceProblems { devices: held_back, problems: withheld },
+        mut problems,
+        ..
+    } = reader;
+    // If every device is held back, the commit is refused.
     if policy.strict || held_back.len() >= devices.len() {
         problems.extend(withheld);
         let revision = tree.revision.clone();
-        return problems.or(Fleet { policy, revision, devices, labels, retired, ..Fleet::default() });
+        return problems.or(Fleet {
+            policy,
+            revision,
+            devices,
+            labels,
+            rollouts,
+            retired,
+            ..Fleet::default()
+        });
     }
     let revision = tree.revision.clone();
-    problems.or(Fleet { policy, revision, devices, labels, retired, held_back, withheld })
+    problems.or(Fleet { policy, revision, devices, labels, rollouts, retired, held_back, withheld })
 }
 
-/// Whether a commit may be published although it takes everything from every device: another repository or branch
-/// than was meant looks the same.
+/// Refuses a commit without devices, which would empty the fleet: a wrong repository or branch looks like one.
 ///
 /// # Errors
-/// That the commit has no device.
+/// The commit has no device.
 pub fn check_not_empty(fleet: &Fleet) -> Result<(), Problems> {
     let mut problems = Problems::default();
     if fleet.devices.is_empty() {
-        let rule = "has no device folder (sites/<site>/<device>/), so that no device would run anything any more: are \
-                    repository and branch the right ones? Where it is meant, start the publisher with --allow-empty";
+        let rule = "has no device folder (sites/<site>/<device>/), so no device would run anything any more: check the \
+                    repository and the branch; if it is intended, start the publisher with --allow-empty";
         problems.push("sites", || None, "", rule);
     }
     problems.or(())
 }
 
-/// Where a path is: in the folder of a device, and whether documents are read there.
+/// The device whose folder has a path, and the level of its documents if documents are read there.
 #[derive(Debug, Default, PartialEq, Eq)]
-struct Place {
+struct PathScope {
     device: Option<DeviceKey>,
     level: Option<Level>,
 }
 
-fn place(path: &str) -> Result<Place, LabelError> {
+fn scope(path: &str) -> Result<PathScope, LabelError> {
     let folders: Vec<_> = path.split('/').collect();
     match folders[..] {
-        ["fleet", _] => Ok(Place { device: None, level: Some(Level::Fleet) }),
-        ["sites", site, _] => Ok(Place { device: None, level: Some(Level::Site(site.parse()?)) }),
+        ["fleet", _] => Ok(PathScope { device: None, level: Some(Level::Fleet) }),
+        ["sites", site, _] => Ok(PathScope { device: None, level: Some(Level::Site(site.parse()?)) }),
         ["sites", site, device, _, ..] => {
             let key = DeviceKey { site: site.parse()?, device: device.parse()? };
             let level = (folders.len() == 4).then(|| Level::Device(key.clone()));
-            Ok(Place { device: Some(key), level })
+            Ok(PathScope { device: Some(key), level })
         }
-        _ => Ok(Place::default()),
+        _ => Ok(PathScope::default()),
     }
 }
 
-/// The folders that are read.
+/// The folders that the publisher reads.
 const FOLDERS: [&str; 2] = ["fleet", "sites"];
 
-fn is_ours(path: &str) -> bool {
+fn is_in_fleet_folder(path: &str) -> bool {
     path.split_once('/').is_some_and(|(top, _)| FOLDERS.contains(&top))
 }
 
-/// The name of one of our folders in other letters, or on something that is no folder. Passed over, all that it holds
-/// would be taken from every device.
-fn resembles_ours(path: &str) -> bool {
+/// Whether a path is one of the folders in other letters, or a file of that name. Ignoring it would remove its deployments
+/// from every device.
+fn resembles_fleet_folder(path: &str) -> bool {
     let (top, is_folder) = path.split_once('/').map_or((path, false), |(top, _)| (top, true));
     let folder = FOLDERS.into_iter().find(|folder| top.eq_ignore_ascii_case(folder));
     folder.is_some_and(|folder| top != folder || !is_folder)
@@ -192,69 +221,53 @@ fn is_yaml(path: &str) -> bool {
     end.is_some_and(|end| end.eq_ignore_ascii_case("yaml") || end.eq_ignore_ascii_case("yml"))
 }
 
-/// A deployment, with the file and the document in it that says it.
-type Said<'a> = (Arc<Content>, &'a File, usize);
+/// A deployment, with its file and the index of its document there.
+type SourcedContent<'a> = (Arc<Content>, &'a File, usize);
 /// The deployments of one level by id.
-type Shelf<'a> = BTreeMap<DeploymentId, Said<'a>>;
+type LevelDeployments<'a> = BTreeMap<DeploymentId, SourcedContent<'a>>;
 
 #[derive(Default)]
-struct Reading<'a> {
-    shelves: BTreeMap<Level, Shelf<'a>>,
+struct TreeReader<'a> {
+    levels: BTreeMap<Level, LevelDeployments<'a>>,
     devices: BTreeSet<DeviceKey>,
-    tags: Tags<'a>,
+    level_labels: LevelLabels<'a>,
+    level_rollouts: LevelRollouts<'a>,
     interner: Interner,
     /// Devices with a tombstone.
     retired: BTreeSet<DeviceKey>,
-    /// What is wrong with what concerns one device alone.
-    own: Own,
+    /// Mistakes that concern one device.
+    own: DeviceProblems,
     problems: Problems,
 }
 
-/// Devices that cannot use what is said of them, and why.
-#[derive(Default)]
-struct Own {
-    devices: BTreeSet<DeviceKey>,
-    problems: Problems,
-}
-
-impl Own {
-    /// Takes what is wrong with what is said of a device.
-    fn take(&mut self, key: &DeviceKey, problems: Problems) {
-        if !problems.is_empty() {
-            self.devices.insert(key.clone());
-            self.problems.extend(problems);
-        }
-    }
-}
-
-impl<'a> Reading<'a> {
+impl<'a> TreeReader<'a> {
     fn file(&mut self, file: &'a File) {
-        match place(&file.path) {
+        match scope(&file.path) {
             Err(error) => self.refuse(file, format!("folder {error}")),
-            Ok(Place { device: Some(key), level }) => {
+            Ok(PathScope { device: Some(key), level }) => {
                 self.devices.insert(key.clone());
-                // What is wrong with this file concerns nobody else.
+                // The problems of this file concern only this device.
                 let others = std::mem::take(&mut self.problems);
                 self.body(file, level);
                 let found = std::mem::replace(&mut self.problems, others);
-                self.own.take(&key, found);
+                self.own.add(&key, found);
             }
-            Ok(Place { device: None, level }) => self.body(file, level),
+            Ok(PathScope { device: None, level }) => self.body(file, level),
         }
     }
 
     fn body(&mut self, file: &'a File, level: Option<Level>) {
         match (&file.body, level) {
             (Body::Link, _) => {
-                self.refuse(file, "is a symbolic link, and only files are read: put a copy here");
+                self.refuse(file, "is a symbolic link, and only files are read: replace it by a copy");
             }
             (Body::Submodule, _) => {
                 self.refuse(file, "is a submodule, and its files are not read: copy them");
             }
-            _ if resembles_ours(&file.path) => {
+            _ if resembles_fleet_folder(&file.path) => {
                 self.refuse(
                     file,
-                    "is not read: the folders are named fleet and sites, in these letters; rename it",
+                    "is not read: the folders are named fleet and sites, in lower case; rename it",
                 );
             }
             (_, Some(_)) if !is_yaml(&file.path) => {}
@@ -264,29 +277,36 @@ impl<'a> Reading<'a> {
                 }
             }
             (Body::Text(text), Some(level)) if labels::is_labels(&file.path) => {
-                self.tags.read(&level, &file.path, text, &mut self.problems);
+                self.level_labels.read(&level, &file.path, text, &mut self.problems);
+            }
+            (Body::Text(text), Some(level)) if rollout::is_one(&file.path) => {
+                self.level_rollouts.read(&level, &file.path, text, &mut self.problems);
             }
             (Body::TooLong(bytes), Some(_)) => self.refuse(file, margo::too_long(*bytes)),
             (Body::Text(text), Some(level)) => {
                 for entry in margo::read(&file.path, text, &level, &mut self.problems) {
-                    self.put(&level, file, entry);
+                    self.insert(&level, file, entry);
                 }
             }
+            (_, None) if rollout::is_one(&file.path) => self.refuse(
+                file,
+                "is not read here: a rollout governs the devices of fleet/, sites/<site>/ or sites/<site>/<device>/; move it",
+            ),
             (_, None) if is_yaml(&file.path) => self.refuse(
                 file,
-                "is not read here: deployments belong into fleet/, sites/<site>/ or sites/<site>/<device>/",
+                "is not read here: deployments belong in fleet/, sites/<site>/ or sites/<site>/<device>/",
             ),
             (Body::Text(_) | Body::TooLong(_) | Body::Unread, _) => {}
         }
     }
 
-    fn put(&mut self, level: &Level, file: &'a File, entry: margo::Entry) {
+    fn insert(&mut self, level: &Level, file: &'a File, entry: margo::Entry) {
         let content = self.interner.share(entry.content);
-        match self.shelves.entry(level.clone()).or_default().entry(content.id().clone()) {
-            Slot::Vacant(slot) => {
+        match self.levels.entry(level.clone()).or_default().entry(content.id().clone()) {
+            MapEntry::Vacant(slot) => {
                 slot.insert((content, file, entry.document));
             }
-            Slot::Occupied(slot) => {
+            MapEntry::Occupied(slot) => {
                 let (_, other, document) = slot.get();
                 let line = |file: &File, document| match &file.body {
                     Body::Text(text) => margo::line_of_document(text, document),
@@ -304,44 +324,47 @@ impl<'a> Reading<'a> {
         self.problems.push(&file.path, || None, "", rule);
     }
 
-    /// What a device shall run: the nearest level's word on each id.
+    /// The deployments of a device: for each id that of the nearest level.
     fn compose(&self, key: &DeviceKey) -> Vec<Arc<Content>> {
         self.nearest(key).into_values().map(|(content, ..)| content.clone()).collect()
     }
 
-    /// The nearest level's word on each id, with the file that says it.
-    fn nearest(&self, key: &DeviceKey) -> BTreeMap<&DeploymentId, &Said<'a>> {
+    /// The deployments of a device with their files: for each id that of the nearest level.
+    fn nearest(&self, key: &DeviceKey) -> BTreeMap<&DeploymentId, &SourcedContent<'a>> {
         let levels = [Level::Fleet, Level::Site(key.site.clone()), Level::Device(key.clone())];
         let mut nearest = BTreeMap::new();
-        for shelf in levels.iter().filter_map(|level| self.shelves.get(level)) {
-            nearest.extend(shelf);
+        for level in levels.iter().filter_map(|level| self.levels.get(level)) {
+            nearest.extend(level);
         }
         nearest
     }
 
-    /// A device with a tombstone is no part of the fleet any more, and nothing in its folder may say otherwise.
+    /// Removes devices with a tombstone from the fleet. A tombstone beside deployments is a problem of the device.
     fn check_tombstones(&mut self) {
         for key in &self.retired {
-            let shelf = self.shelves.get(&Level::Device(key.clone()));
-            if let Some((_, file, _)) = shelf.and_then(|shelf| shelf.values().next()) {
+            let level = self.levels.get(&Level::Device(key.clone()));
+            if let Some((_, file, _)) = level.and_then(|level| level.values().next()) {
                 let mut problems = Problems::default();
-                let rule = "gives something to run to a device that device.yaml retires: remove one of the two files";
+                let rule =
+                    "has a deployment for a device that device.yaml retires: remove one of the two files";
                 problems.push(&file.path, || None, "", rule);
-                self.own.take(key, problems);
+                self.own.add(key, problems);
             }
         }
         self.retired.retain(|key| !self.own.devices.contains(key));
         self.devices.retain(|key| !self.retired.contains(key));
     }
 
-    /// Devices that would have more than one message can say: one problem for the file that has the greatest part in
-    /// it, with the number of devices, not one for each of them.
+    /// Checks the limits of documents. A limit is one problem of the file with the largest part in it, with the number of
+    /// devices, not one for each device.
     fn check_limits(&mut self) {
-        let mut over: BTreeMap<&'a str, (DeviceKey, TooMuch, usize, usize)> = BTreeMap::new();
+        let mut over: BTreeMap<&'a str, (DeviceKey, LimitExceeded, usize, usize)> = BTreeMap::new();
         let mut over_devices = BTreeSet::new();
         for key in &self.devices {
             let said = self.nearest(key);
-            let Err(limit) = TooMuch::of(said.values().map(|(content, ..)| &**content)) else { continue };
+            let Err(limit) = LimitExceeded::of(said.values().map(|(content, ..)| &**content)) else {
+                continue;
+            };
             let (file, files) = greatest(said.into_values(), limit);
             over_devices.insert(key.clone());
             over.entry(file).and_modify(|(.., others)| *others += 1).or_insert((
@@ -353,9 +376,13 @@ impl<'a> Reading<'a> {
         }
         for (file, (key, limit, files, others)) in over {
             let rule = match files {
-                1 => format!("{key} would have {limit}{}", also(others)),
+                1 => format!("{key} would have {limit}{}", others_over_limit(others)),
                 files => {
-                    format!("with {} more, {key} would have {limit}{}", file_count(files - 1), also(others))
+                    format!(
+                        "with {} more, {key} would have {limit}{}",
+                        file_count(files - 1),
+                        others_over_limit(others)
+                    )
                 }
             };
             self.own.problems.push(file, || None, "", rule);
@@ -364,13 +391,16 @@ impl<'a> Reading<'a> {
     }
 }
 
-/// The file with the greatest part in what is over a limit, and the number of files that have one.
-fn greatest<'a: 'b, 'b>(said: impl Iterator<Item = &'b Said<'a>>, limit: TooMuch) -> (&'a str, usize) {
+/// The file with the largest part in an exceeded limit, and the number of files with a part.
+fn greatest<'a: 'b, 'b>(
+    said: impl Iterator<Item = &'b SourcedContent<'a>>,
+    limit: LimitExceeded,
+) -> (&'a str, usize) {
     let mut parts: BTreeMap<&'a str, usize> = BTreeMap::new();
     for (content, file, _) in said {
         let part = match limit {
-            TooMuch::Deployments(_) => 1,
-            TooMuch::Bytes(_) => content.wire_bytes(),
+            LimitExceeded::Deployments(_) => 1,
+            LimitExceeded::Bytes(_) => content.wire_bytes(),
         };
         *parts.entry(&file.path).or_default() += part;
     }

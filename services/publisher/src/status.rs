@@ -1,37 +1,38 @@
-//! What the publisher says of itself when it is asked: kept as the answer of `muster.publisher.status`.
+//! The publisher's status, kept as the answer of `muster.publisher.status`.
 
 use std::collections::BTreeSet;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use muster_contract::query::{GitStatus, HeldBack, PublisherQuery, PublisherStatus, RefusedCommit};
+use muster_contract::rollout::HeldChange;
 use muster_contract::{CommitName, Timestamp};
 
+use crate::device_table::FleetSummary;
 use crate::git::{Branch, GitUrl};
 use crate::problems::Problems;
-use crate::roster::Census;
 
-/// The publisher's status. Shared by all its parts.
+/// The publisher's status, shared by its tasks.
 #[derive(Debug)]
-pub struct Status(Mutex<Known>);
+pub struct Status(Mutex<StatusState>);
 
 #[derive(Debug)]
-struct Known {
+struct StatusState {
     status: PublisherStatus,
     poll_error: Option<String>,
     publish_error: Option<String>,
-    past: Past,
+    ancestors: Ancestors,
 }
 
-/// What the branch's commit came after. It is had from Git where somebody asks about a commit that is not known here.
+/// The ancestors of the branch's commit. The poller reads them from Git when a query names an unknown commit.
 #[derive(Debug, Default)]
-struct Past {
-    /// Somebody has asked since the branch is at its commit.
+struct Ancestors {
+    /// A query has named an unknown commit since the branch moved.
     is_wanted: bool,
     commits: Option<BTreeSet<String>>,
 }
 
 impl Status {
-    /// The status of a publisher that has done nothing, with its Git source if it has one.
+    /// The status at the start, with the Git source if there is one.
     pub fn new(git: Option<(&GitUrl, &Branch)>) -> Self {
         let git = git.map(|(url, branch)| GitStatus {
             url: url.to_string(),
@@ -41,155 +42,168 @@ impl Status {
             replaced: None,
             refused: None,
             held_back: None,
+            held: Vec::new(),
+            held_omitted: 0,
             polled_at: None,
             failures: 0,
             error: None,
             hanging_since: None,
         });
-        let status = stand(git, &Census::default(), 0);
-        let past = Past::default();
-        Self(Mutex::new(Known { status, poll_error: None, publish_error: None, past }))
+        let status = assemble(git, &FleetSummary::default(), 0);
+        let ancestors = Ancestors::default();
+        Self(Mutex::new(StatusState { status, poll_error: None, publish_error: None, ancestors }))
     }
 
     /// The answer.
     pub fn answer(&self) -> PublisherStatus {
-        let known = self.lock();
-        let mut status = known.status.clone();
+        let state = self.lock();
+        let mut status = state.status.clone();
         if let Some(git) = &mut status.git {
-            let errors = [&known.poll_error, &known.publish_error].into_iter().flatten();
+            let errors = [&state.poll_error, &state.publish_error].into_iter().flatten();
             git.error = errors.cloned().reduce(|one, other| format!("{one}; {other}"));
         }
         status
     }
 
-    /// The answer to a question, which may be about a commit. Where it is about one that is not known here, the poller is
-    /// told to look for it, and the answer to the same question later is better.
+    /// The answer to a query, which may name a commit. If the commit is unknown here, the poller reads the branch's
+    /// ancestors, and a later answer says whether the commit was replaced.
     pub fn answer_to(&self, query: &PublisherQuery) -> PublisherStatus {
         let mut status = self.answer();
         if let (Some(commit), Some(git)) = (&query.commit, &mut status.git)
             && !is_known(commit, git)
         {
-            git.replaced = self.lock().past.find(commit);
+            git.replaced = self.lock().ancestors.find(commit);
         }
         status
     }
 
-    /// The branch is at another commit: what is known of its past holds no more, for the branch may have been set back.
-    pub fn moved_on(&self) {
-        self.lock().past = Past::default();
+    /// Discards the ancestors: the branch is at another commit, and may have been set back.
+    pub fn branch_moved(&self) {
+        self.lock().ancestors = Ancestors::default();
     }
 
-    /// Whether somebody asks for what the branch's commit came after, and nobody has said it yet.
-    pub fn is_past_wanted(&self) -> bool {
-        let past = &self.lock().past;
-        past.is_wanted && past.commits.is_none()
+    /// Whether a query needs the ancestors, and they are not read yet.
+    pub fn are_ancestors_wanted(&self) -> bool {
+        let ancestors = &self.lock().ancestors;
+        ancestors.is_wanted && ancestors.commits.is_none()
     }
 
-    /// The branch's commit was taken, and came after these.
-    pub fn came_after(&self, newest: &str, mut commits: BTreeSet<String>) {
+    /// Sets the ancestors of the branch's commit.
+    pub fn set_ancestors(&self, newest: &str, mut commits: BTreeSet<String>) {
         commits.remove(newest);
-        self.lock().past.commits = Some(commits);
+        self.lock().ancestors.commits = Some(commits);
     }
 
-    /// The repository was asked; `error` says why that came to nothing. True where that is news.
+    /// Records a poll and its error, if it failed; true if the error differs from the one before.
     pub fn polled(&self, at: Timestamp, error: Option<String>) -> bool {
-        let mut known = self.lock();
-        if let Some(git) = &mut known.status.git {
+        let mut state = self.lock();
+        if let Some(git) = &mut state.status.git {
             if error.is_none() {
                 (git.polled_at, git.failures) = (Some(at), 0);
             } else {
                 git.failures += 1;
             }
         }
-        let news = known.poll_error != error;
-        known.poll_error = error;
-        news
+        let is_news = state.poll_error != error;
+        state.poll_error = error;
+        is_news
     }
 
-    /// The repository gives no answer since then, or gives one again. Since when it hangs, and whether that is news: the
-    /// first request without an answer counts, however often it was repeated.
-    pub fn hangs(&self, since: Option<Timestamp>) -> (Option<Timestamp>, bool) {
-        let mut known = self.lock();
-        let Some(git) = &mut known.status.git else { return (None, false) };
+    /// Records that the repository has not answered since then, or answers again. Returns since when it hangs, counted from
+    /// the first request without an answer, and whether that has changed.
+    pub fn set_hanging(&self, since: Option<Timestamp>) -> (Option<Timestamp>, bool) {
+        let mut state = self.lock();
+        let Some(git) = &mut state.status.git else { return (None, false) };
         let before = git.hanging_since;
         git.hanging_since = since.map(|since| before.unwrap_or(since));
         (git.hanging_since, git.hanging_since != before)
     }
 
-    /// A commit was refused.
-    pub fn refused(&self, revision: &str, problems: Problems) {
+    /// Sets the refused commit.
+    pub fn set_refused(&self, revision: &str, problems: Problems) {
         if let Some(git) = &mut self.lock().status.git {
             let problems = problems.into_list();
             git.refused = Some(RefusedCommit { revision: revision.to_owned(), problems });
         }
     }
 
-    /// A newer commit was taken.
-    pub fn accepted(&self) {
+    /// Clears the refused commit: a newer one was accepted.
+    pub fn clear_refused(&self) {
         if let Some(git) = &mut self.lock().status.git {
             git.refused = None;
         }
     }
 
-    /// How things stand after a publish or a reading. A commit that is applied comes with the sequence up to which LEDGER
-    /// holds all of it, if it does; while none is, documents of another one may have taken the place of some of its own.
-    pub fn stands(&self, census: &Census, applied: Option<(&str, Option<u64>)>, error: Option<String>) {
-        let mut known = self.lock();
-        known.publish_error = error;
-        known.status = stand(known.status.git.take(), census, known.status.published);
-        if let Some(git) = &mut known.status.git {
+    /// Updates the status after a publish or a read. An applied commit comes with the sequence up to which LEDGER holds all
+    /// its documents, if it does. While no commit is applied, documents of another commit may have replaced some. `held` has
+    /// the listed held changes and the number of further ones; without it the status keeps those that it has. It is set in
+    /// the same step: a watch for a commit must not see the commit in LEDGER before its held changes.
+    pub fn update(
+        &self,
+        summary: &FleetSummary,
+        applied: Option<(&str, Option<u64>)>,
+        error: Option<String>,
+        held: Option<(Vec<HeldChange>, u64)>,
+    ) {
+        let mut state = self.lock();
+        state.publish_error = error;
+        state.status = assemble(state.status.git.take(), summary, state.status.published);
+        if let Some(git) = &mut state.status.git {
             git.applied_through = applied.and_then(|(_, through)| through);
             git.applied = applied.map(|(revision, _)| revision.to_owned()).or(git.applied.take());
+            if let Some(held) = held {
+                (git.held, git.held_omitted) = held;
+            }
         }
     }
 
-    /// Devices that cannot use what the commit that was taken last says of them.
-    pub fn holds_back(&self, held_back: Option<HeldBack>) {
+    /// Sets the devices for which the last accepted commit has mistakes.
+    pub fn set_held_back(&self, held_back: Option<HeldBack>) {
         if let Some(git) = &mut self.lock().status.git {
             git.held_back = held_back;
         }
     }
 
-    /// What LEDGER holds is read anew.
-    pub fn ledger_anew(&self) {
+    /// Clears the sequence in LEDGER, which is read from its beginning.
+    pub fn ledger_restarted(&self) {
         if let Some(git) = &mut self.lock().status.git {
             git.applied_through = None;
         }
     }
 
-    /// Documents were published.
+    /// Counts published documents.
     pub fn published(&self, count: usize) {
         self.lock().status.published += count as u64;
     }
 
-    /// Every change above is whole, so a panic elsewhere leaves nothing half-done.
-    fn lock(&self) -> MutexGuard<'_, Known> {
+    /// Every change is complete, so a panic elsewhere cannot leave the state inconsistent.
+    fn lock(&self) -> MutexGuard<'_, StatusState> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
-/// Whether the answer says of this commit what became of it.
+/// Whether the answer has the result of this commit.
 fn is_known(commit: &CommitName, git: &GitStatus) -> bool {
     let refused = git.refused.as_ref().map(|refused| refused.revision.as_str());
     [git.applied.as_deref(), refused].into_iter().flatten().any(|revision| commit.names(revision))
 }
 
-impl Past {
-    /// The commit of that name, if the branch's came after it.
+impl Ancestors {
+    /// The commit of that name, if it is an ancestor.
     fn find(&mut self, commit: &CommitName) -> Option<String> {
         self.is_wanted = true;
         self.commits.as_ref()?.iter().find(|revision| commit.names(revision)).cloned()
     }
 }
 
-fn stand(git: Option<GitStatus>, census: &Census, published: u64) -> PublisherStatus {
+fn assemble(git: Option<GitStatus>, summary: &FleetSummary, published: u64) -> PublisherStatus {
     PublisherStatus {
         git,
-        devices: census.devices as u64,
-        in_git: census.in_git.map(|count| count as u64),
-        retired: census.retired as u64,
-        left_over: census.left_over.clone(),
-        unreadable: census.unreadable.clone(),
+        devices: summary.devices as u64,
+        in_git: summary.in_git.map(|count| count as u64),
+        retired: summary.retired as u64,
+        left_over: summary.left_over.clone(),
+        unreadable: summary.unreadable.clone(),
         published,
     }
 }
@@ -198,8 +212,8 @@ fn stand(git: Option<GitStatus>, census: &Census, published: u64) -> PublisherSt
 mod tests {
     use super::*;
 
-    fn three() -> Census {
-        Census { devices: 3, ..Census::default() }
+    fn three() -> FleetSummary {
+        FleetSummary { devices: 3, ..FleetSummary::default() }
     }
 
     fn status() -> Status {
@@ -207,55 +221,55 @@ mod tests {
     }
 
     #[test]
-    fn a_refused_commit_is_shown_until_a_newer_one_is_taken() {
+    fn a_refused_commit_is_shown_until_a_newer_one_is_accepted() {
         let status = status();
-        status.stands(&three(), Some(("c1", None)), None);
+        status.update(&three(), Some(("c1", None)), None, None);
         let mut problems = Problems::default();
         problems.push("fleet/a.yaml", || Some(2), "id", "is missing");
-        status.refused("c2", problems);
+        status.set_refused("c2", problems);
         let git = status.answer().git.unwrap();
         assert_eq!((git.url.as_str(), git.applied.as_deref()), ("https://git.example/fleet", Some("c1")));
         assert_eq!(git.refused.unwrap().problems[0].line, Some(2));
-        status.accepted();
+        status.clear_refused();
         assert_eq!(status.answer().git.unwrap().refused, None);
     }
 
     #[test]
-    fn where_ledger_holds_a_commit_is_told_of_that_commit_alone() {
+    fn the_sequence_in_ledger_is_shown_for_the_applied_commit_alone() {
         let status = status();
-        let told = || status.answer().git.map(|git| (git.applied, git.applied_through)).unwrap();
-        status.stands(&three(), Some(("c1", Some(12))), None);
-        status.stands(&three(), None, None);
-        assert_eq!(told(), (Some("c1".to_owned()), None), "the next one is on its way");
-        status.stands(&three(), Some(("c2", None)), None);
-        assert_eq!(told(), (Some("c2".to_owned()), None));
-        status.stands(&three(), Some(("c2", Some(20))), None);
-        status.ledger_anew();
-        assert_eq!(told(), (Some("c2".to_owned()), None), "another LEDGER counts otherwise");
+        let shown = || status.answer().git.map(|git| (git.applied, git.applied_through)).unwrap();
+        status.update(&three(), Some(("c1", Some(12))), None, None);
+        status.update(&three(), None, None, None);
+        assert_eq!(shown(), (Some("c1".to_owned()), None), "the next one is on its way");
+        status.update(&three(), Some(("c2", None)), None, None);
+        assert_eq!(shown(), (Some("c2".to_owned()), None));
+        status.update(&three(), Some(("c2", Some(20))), None, None);
+        status.ledger_restarted();
+        assert_eq!(shown(), (Some("c2".to_owned()), None), "another LEDGER counts otherwise");
     }
 
     #[test]
-    fn a_commit_is_replaced_where_the_branchs_came_after_it_as_far_as_that_was_looked_up() {
+    fn an_ancestor_of_the_branchs_commit_is_replaced_once_it_is_read() {
         let status = status();
         let [old, new] = ["9f2c1e5d", "0a1b2c3d"].map(|start| start.repeat(5));
         let replaced = |name: &str| {
             let commit = Some(name.parse().unwrap());
             status.answer_to(&PublisherQuery { commit }).git.unwrap().replaced
         };
-        status.stands(&three(), Some((&new, None)), None);
-        assert!(replaced("0a1b2c3").is_none() && !status.is_past_wanted(), "it is what is applied");
-        assert!(replaced("9f2c1e5").is_none() && status.is_past_wanted());
-        status.came_after(&new, [old.clone(), new.clone()].into());
-        assert!(!status.is_past_wanted(), "once is enough");
+        status.update(&three(), Some((&new, None)), None, None);
+        assert!(replaced("0a1b2c3").is_none() && !status.are_ancestors_wanted(), "it is what is applied");
+        assert!(replaced("9f2c1e5").is_none() && status.are_ancestors_wanted());
+        status.set_ancestors(&new, [old.clone(), new.clone()].into());
+        assert!(!status.are_ancestors_wanted(), "once is enough");
         assert_eq!((replaced("9f2c1e5"), replaced("7777777")), (Some(old), None));
         assert_eq!(status.answer().git.unwrap().replaced, None, "nobody has asked");
-        status.moved_on();
-        assert!(!status.is_past_wanted());
+        status.branch_moved();
+        assert!(!status.are_ancestors_wanted());
         assert_eq!(replaced("9f2c1e5"), None, "the branch may have been set back to it");
     }
 
     #[test]
-    fn the_same_trouble_is_news_once() {
+    fn the_same_error_is_new_once() {
         let (status, at) = (status(), Timestamp::UNIX_EPOCH);
         assert!(status.polled(at, Some("gone".to_owned())));
         assert!(!status.polled(at, Some("gone".to_owned())));
@@ -270,21 +284,21 @@ mod tests {
     fn a_hang_counts_from_the_first_request_without_an_answer() {
         let (status, at) = (status(), Timestamp::UNIX_EPOCH);
         let later = Timestamp::from_second(60).unwrap();
-        assert_eq!(status.hangs(Some(at)), (Some(at), true));
-        assert_eq!(status.hangs(Some(later)), (Some(at), false));
+        assert_eq!(status.set_hanging(Some(at)), (Some(at), true));
+        assert_eq!(status.set_hanging(Some(later)), (Some(at), false));
         assert_eq!(status.answer().git.unwrap().hanging_since, Some(at));
-        assert_eq!(status.hangs(None), (None, true));
-        assert_eq!(status.hangs(None), (None, false));
-        assert_eq!(Status::new(None).hangs(Some(at)), (None, false));
+        assert_eq!(status.set_hanging(None), (None, true));
+        assert_eq!(status.set_hanging(None), (None, false));
+        assert_eq!(Status::new(None).set_hanging(Some(at)), (None, false));
     }
 
     #[test]
-    fn without_git_there_is_nothing_to_say_of_it() {
+    fn without_git_the_status_has_no_git_part() {
         let status = Status::new(None);
         status.polled(Timestamp::UNIX_EPOCH, None);
-        status.stands(&three(), Some(("c", Some(7))), None);
-        status.ledger_anew();
+        status.update(&three(), Some(("c", Some(7))), None, None);
+        status.ledger_restarted();
         status.published(2);
-        assert_eq!(status.answer(), stand(None, &three(), 2));
+        assert_eq!(status.answer(), assemble(None, &three(), 2));
     }
 }

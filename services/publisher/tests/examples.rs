@@ -24,7 +24,7 @@ fn walk(root: &Path, folder: &Path, files: &mut Vec<File>) {
 }
 
 #[test]
-fn the_sample_fleet_is_taken_and_needs_nothing_but_a_shell() {
+fn the_sample_fleet_is_accepted_and_needs_only_a_shell() {
     let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("examples/fleet");
     let mut tree = Tree { revision: "sample".to_owned(), files: Vec::new() };
     walk(&root, &root, &mut tree.files);

@@ -32,7 +32,7 @@ fn the_help_names_every_setting_and_the_layout_of_a_repository() {
 }
 
 #[test]
-fn settings_that_cannot_be_used_are_all_told_with_exit_code_2() {
+fn all_unusable_settings_are_reported_with_exit_code_2() {
     let run = Command::new(PROGRAM)
         .args(["--nats-url", "http://x", "--git-poll", "soon", "--git-branch", "a b"])
         .env("MUSTER_GIT_URL", "https://me:hidden@git.example/fleet")
@@ -57,7 +57,7 @@ fn a_killed_publisher_leaves_a_clone_that_the_next_start_removes() {
             .spawn()
             .unwrap();
         let mut log = BufReader::new(child.stderr.take().unwrap()).lines();
-        assert!(log.any(|line| line.unwrap().contains("waiting for NATS")));
+        assert!(log.any(|line| line.unwrap().contains("cannot reach NATS yet")));
         // Its log goes on being read: a process without a reader ends by that.
         (child, log)
     };
@@ -83,7 +83,7 @@ fn it_stops_when_asked_to_while_it_waits_for_nats() {
         .spawn()
         .unwrap();
     let mut log = BufReader::new(child.stderr.take().unwrap()).lines();
-    assert!(log.any(|line| line.unwrap().contains("waiting for NATS")));
+    assert!(log.any(|line| line.unwrap().contains("cannot reach NATS yet")));
     kill_process(Pid::from_child(&child), Signal::TERM).unwrap();
     let rest: Vec<_> = log.map_while(Result::ok).collect();
     assert_eq!(child.wait().unwrap().code(), Some(0), "{rest:?}");

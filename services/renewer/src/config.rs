@@ -7,18 +7,18 @@ use clap::Parser;
 use muster_service::config::{Common, CommonArgs, Problems};
 use muster_service::version::VERSION;
 
-/// Shortest and longest time between two looks at the roster.
-const LOOK_MIN: Duration = Duration::from_millis(100);
-/// See [`LOOK_MIN`].
-const LOOK_MAX: Duration = Duration::from_secs(24 * 60 * 60);
+/// Shortest time between two rounds.
+const EVERY_MIN: Duration = Duration::from_millis(100);
+/// Longest time between two rounds.
+const EVERY_MAX: Duration = Duration::from_secs(24 * 60 * 60);
 
 const GUIDE: &str = "\
-It signs the token of a device anew once half of its life is over, for as long a life, and hands it over by the hub; the \
-device takes it up by itself. Only a device that is enrolled and was not revoked gets one. A token of which a tenth of \
-its life or less is left is an incident of its device and counts in muster_renewer_tokens_ending.
+It renews the token of a device at half of its lifetime, for the same lifetime, and delivers it over the hub; the device \
+switches to it without a restart. Only an enrolled device that is not revoked gets a token. A token with a tenth of its \
+lifetime or less is an incident of its device and counts in muster_renewer_tokens_ending.
 
-Of DIR it reads authority.json, roster.json and signers/device.seed, and writes roster.json. It holds no other key, and no \
-other service needs one of these.
+It reads authority.json, roster.json and signers/device.seed of DIR, and writes roster.json. It holds no other key, and no \
+other service needs these files.
 
 Examples:
   muster-renewer --keys /var/lib/muster/auth --creds /var/lib/muster/auth/creds/renewer.creds
@@ -26,15 +26,15 @@ Examples:
 
 Exit codes: 0 stopped when asked to; 1 something failed; 2 a setting cannot be used.";
 
-/// Signs the tokens of enrolled devices anew before they end
+/// Renews the tokens of enrolled devices before they expire
 #[derive(Debug, Parser)]
 #[command(name = "muster-renewer", version = VERSION, after_help = GUIDE)]
 pub struct Cli {
-    /// The directory of keys that `muster auth init` made
+    /// The directory of keys that `muster auth init` created
     #[arg(long, env = "MUSTER_KEYS", value_name = "DIR")]
     keys: String,
 
-    /// Time between two looks at who is enrolled
+    /// Time between two rounds of renewal
     #[arg(long, env = "MUSTER_RENEW_EVERY", value_name = "DURATION", default_value = "1m")]
     every: String,
 
@@ -45,11 +45,11 @@ pub struct Cli {
 /// The settings, checked.
 #[derive(Debug, Clone)]
 pub struct Config {
-    /// What every service has.
+    /// The settings of every service.
     pub common: Common,
     /// The directory of keys.
     pub keys: PathBuf,
-    /// Time between two looks.
+    /// Time between two rounds.
     pub every: Duration,
 }
 
@@ -57,11 +57,11 @@ impl Cli {
     /// The settings, checked.
     ///
     /// # Errors
-    /// Everything that is wrong with them.
+    /// All problems of the settings.
     pub fn check(self) -> Result<Config, Problems> {
         let mut problems = Problems::default();
         let common = self.common.check(&mut problems);
-        let every = problems.duration("--every", &self.every, LOOK_MIN..=LOOK_MAX);
+        let every = problems.duration("--every", &self.every, EVERY_MIN..=EVERY_MAX);
         if self.keys.is_empty() {
             problems.refuse("--keys", "", "names no directory");
         }

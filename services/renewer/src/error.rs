@@ -1,4 +1,4 @@
-//! Why the renewer cannot start. What goes wrong later is handled where it happens.
+//! Why the renewer cannot start. The rounds handle later errors.
 
 use muster_bus::ConnectError;
 
@@ -7,7 +7,7 @@ use crate::keys::KeysError;
 /// Why the renewer cannot start.
 #[derive(Debug, thiserror::Error)]
 pub enum StartError {
-    /// There is no NATS server that serves.
+    /// No usable NATS server.
     #[error("cannot work with NATS")]
     Connect(#[from] ConnectError),
     /// The directory of keys cannot be used.

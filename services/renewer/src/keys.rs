@@ -1,23 +1,23 @@
-//! The directory of keys that `muster auth init` made: the roster of who is in, and the devices' signing key.
+//! The directory of keys that `muster auth init` created: the registry of users, and the devices' signing key.
 //!
-//! It is held under the lock that `muster enroll` and `muster revoke` take, for one round at a time. A directory that holds
-//! nothing but what is read here serves as well, beside the one on the operator's machine.
+//! Each round takes the lock that `muster enroll` and `muster revoke` take as well. A directory with only the files that
+//! this module reads is enough.
 
 use std::fs::{self, File};
 use std::io::{self, Write as _};
 use std::os::unix::fs::OpenOptionsExt as _;
 use std::path::{Path, PathBuf};
 
-use muster_identity::{Entry, KeyPair, Role, Roster, claims};
+use muster_identity::{KeyPair, Role, UserEntry, UserRegistry, claims};
 use serde::Deserialize;
 use serde::de::DeserializeOwned;
 
 use crate::due::Token;
 
 const AUTHORITY: &str = "authority.json";
-const ROSTER: &str = "roster.json";
+const REGISTRY: &str = "roster.json";
 const LOCK: &str = "lock";
-/// What only its owner may read.
+/// The mode of a file that only its owner may read.
 const SECRET: u32 = 0o600;
 
 /// Why the directory cannot be used.
@@ -28,46 +28,46 @@ pub enum KeysError {
     File {
         /// `read`, `write`, `lock`.
         doing: &'static str,
-        /// Which.
+        /// The file.
         path: PathBuf,
-        /// Why.
+        /// The error of the system.
         #[source]
         source: io::Error,
     },
-    /// A file holds something else.
+    /// A file has other content.
     #[error("{} is not {wanted}; restore it from a backup", .path.display())]
     Broken {
-        /// Which.
+        /// The file.
         path: PathBuf,
-        /// What it should be.
+        /// The expected content.
         wanted: &'static str,
     },
-    /// The rules of the roster.
+    /// A rule of the registry refuses it.
     #[error(transparent)]
-    Roster(#[from] muster_identity::RosterError),
+    Registry(#[from] muster_identity::RegistryError),
     /// Signing failed.
     #[error("cannot sign")]
     Sign(#[from] muster_identity::TokenError),
 }
 
-/// What is read of the authority.
+/// The part of the authority that this module reads.
 #[derive(Debug, Deserialize)]
 struct Authority {
     devices: String,
 }
 
-/// The directory, held by this process alone.
+/// The open directory, locked by this process.
 #[derive(Debug)]
 pub struct Keys {
     dir: PathBuf,
     account: String,
     signer: KeyPair,
-    roster: Roster,
+    registry: UserRegistry,
     _lock: File,
 }
 
 impl Keys {
-    /// Opens the directory; waits while another process holds it.
+    /// Opens the directory; waits while another process has locked it.
     ///
     /// # Errors
     /// A file cannot be used.
@@ -76,38 +76,39 @@ impl Keys {
         let held = File::options().write(true).create(true).truncate(false).mode(SECRET).open(&lock);
         let held = held.and_then(|file| file.lock().map(|()| file)).map_err(failed("lock", &lock))?;
         let Authority { devices } = parsed(&dir.join(AUTHORITY), "what `muster auth init` wrote")?;
-        let roster = parsed(&dir.join(ROSTER), "a roster")?;
+        let registry = parsed(&dir.join(REGISTRY), "a roster")?;
         let seed = dir.join(format!("signers/{}.seed", Role::Device.as_str()));
         let text = fs::read_to_string(&seed).map_err(failed("read", &seed))?;
         let signer = KeyPair::from_seed(text.trim())
             .map_err(|_| KeysError::Broken { path: seed, wanted: "a key that muster made" })?;
-        Ok(Self { dir: dir.to_owned(), account: devices, signer, roster, _lock: held })
+        Ok(Self { dir: dir.to_owned(), account: devices, signer, registry, _lock: held })
     }
 
-    /// The tokens of devices that are in.
+    /// The tokens of enrolled devices that expire at some time.
     pub fn tokens(&self) -> Vec<Token> {
-        self.roster.users.iter().filter_map(Token::of).collect()
+        self.registry.users.iter().filter_map(Token::of).collect()
     }
 
-    /// Signs a token anew, for as long a life; the entry of the roster that it makes true, which is not kept yet.
+    /// Signs a token again, with the same lifetime; returns its JWT. The registry has the new times; [`Self::save`] writes
+    /// them.
     ///
     /// # Errors
     /// The key cannot sign.
     pub fn renewed(&mut self, token: &Token, now: u64) -> Result<String, KeysError> {
         let (name, role) = (token.device.to_string(), Role::Device.as_str());
-        let entry = self.roster.admit(&name, role, &token.key, (now, Some(token.life())), false)?;
-        let Entry { key, issued, expires, .. } = &entry;
+        let entry = self.registry.enroll(&name, role, &token.key, (now, Some(token.lifetime())), false)?;
+        let UserEntry { key, issued, expires, .. } = &entry;
         let user = claims::User { account: &self.account, key, issued: *issued, expires: *expires };
         Ok(claims::device(&self.signer, &user, &token.device)?)
     }
 
-    /// Makes what was signed true.
+    /// Writes the registry.
     ///
     /// # Errors
-    /// The roster cannot be written.
-    pub fn keep(&self) -> Result<(), KeysError> {
-        let path = self.dir.join(ROSTER);
-        let text = serde_json::to_string_pretty(&self.roster).unwrap_or_default() + "\n";
+    /// The registry cannot be written.
+    pub fn save(&self) -> Result<(), KeysError> {
+        let path = self.dir.join(REGISTRY);
+        let text = serde_json::to_string_pretty(&self.registry).unwrap_or_default() + "\n";
         replace(&path, &text).map_err(failed("write", &path))
     }
 }
@@ -117,7 +118,7 @@ fn parsed<T: DeserializeOwned>(path: &Path, wanted: &'static str) -> Result<T, K
     serde_json::from_str(&text).map_err(|_| KeysError::Broken { path: path.to_owned(), wanted })
 }
 
-/// Writes a file as a whole, in the place of the older one.
+/// Replaces a file as a whole.
 fn replace(path: &Path, text: &str) -> io::Result<()> {
     let beside = path.with_extension(format!("{}.new", std::process::id()));
     let written = (|| {
@@ -127,7 +128,7 @@ fn replace(path: &Path, text: &str) -> io::Result<()> {
         fs::rename(&beside, path)
     })();
     if written.is_err() {
-        // What was begun is of no use to anybody.
+        // The incomplete file is of no use.
         let _ = fs::remove_file(&beside);
     }
     written?;
@@ -146,19 +147,19 @@ mod tests {
     fn directory(now: u64) -> (tempfile::TempDir, String) {
         let dir = tempfile::tempdir().unwrap();
         let (signer, user) = (KeyPair::new_account(), KeyPair::new_user().public_key());
-        let mut roster = Roster::default();
-        roster.admit("plant7/press-4", "device", &user, (now, Some(1_000)), false).unwrap();
+        let mut registry = UserRegistry::default();
+        registry.enroll("plant7/press-4", "device", &user, (now, Some(1_000)), false).unwrap();
         let account = KeyPair::new_account().public_key();
         fs::create_dir(dir.path().join("signers")).unwrap();
         fs::write(dir.path().join("signers/device.seed"), signer.seed().unwrap() + "\n").unwrap();
         fs::write(dir.path().join(AUTHORITY), format!("{{\"devices\": \"{account}\", \"hub\": \"A\"}}"))
             .unwrap();
-        fs::write(dir.path().join(ROSTER), serde_json::to_string(&roster).unwrap()).unwrap();
+        fs::write(dir.path().join(REGISTRY), serde_json::to_string(&registry).unwrap()).unwrap();
         (dir, user)
     }
 
     #[test]
-    fn a_renewed_token_is_for_the_same_key_and_as_long_and_the_roster_says_so_once_it_is_kept() {
+    fn a_renewed_token_keeps_key_and_lifetime_and_is_recorded_once_saved() {
         let (dir, user) = directory(5_000);
         let mut keys = Keys::open(dir.path()).unwrap();
         let token = keys.tokens().remove(0);
@@ -167,21 +168,21 @@ mod tests {
         assert_eq!((known.sub, known.iat, known.exp), (user, 5_600, Some(6_600)));
         assert_eq!(known.nats.tags, ["site:plant7", "device:press-4", "role:device"]);
         drop(keys);
-        assert_eq!(Keys::open(dir.path()).unwrap().tokens()[0].issued, 5_000, "it was not kept");
+        assert_eq!(Keys::open(dir.path()).unwrap().tokens()[0].issued, 5_000, "it was not saved");
         let mut keys = Keys::open(dir.path()).unwrap();
         keys.renewed(&token, 5_600).unwrap();
-        keys.keep().unwrap();
+        keys.save().unwrap();
         drop(keys);
         assert_eq!(Keys::open(dir.path()).unwrap().tokens()[0].issued, 5_600);
     }
 
     #[test]
-    fn what_is_missing_or_broken_is_named() {
+    fn a_missing_or_broken_file_is_named() {
         let (dir, _) = directory(1);
         for (file, text, words) in [
             ("signers/device.seed", Some("no seed"), "is not a key that muster made"),
             ("signers/device.seed", None, "cannot read"),
-            (ROSTER, Some("{"), "is not a roster"),
+            (REGISTRY, Some("{"), "is not a roster"),
         ] {
             let path = dir.path().join(file);
             match text {

@@ -1,15 +1,15 @@
-//! The renewer: signs the tokens of enrolled devices anew before they end, and hands them over by the hub.
+//! The renewer: renews the tokens of enrolled devices before they expire, and delivers them over the hub.
 //!
 //! ```text
-//! keys (roster, devices' signing key) ─► due ─► renew ─► muster.credential.<site>.<device>
-//!                                                 └─► metrics, incidents: tokens that end and are not renewed
+//! keys (registry, devices' signing key) ─► due ─► renew ─► muster.credential.<site>.<device>
+//!                                                 └─► metrics, incidents: tokens that expire soon
 //! ```
 //!
-//! It alone of the services holds a signing key, and only that of devices: with it a thief lets in devices, and nobody
-//! else. Whom an operator has revoked, or never enrolled, gets no token. Enrolling and revoking stay with `muster`.
+//! It is the only service with a signing key, and the key signs only tokens of devices: a thief of the key could enrol
+//! devices and no other role. A device that was revoked or never enrolled gets no token. Only `muster` enrols and revokes.
 //!
-//! Reading order: [`due`] (whose token is due, pure), [`keys`] (the directory of keys), [`renew`] (one round), and [`app`]
-//! (how it is put together).
+//! Reading order: [`due`] (which tokens are due, pure), [`keys`] (the directory of keys), [`renew`] (one round), and [`app`]
+//! (the wiring).
 
 pub mod app;
 pub mod config;

@@ -1,4 +1,4 @@
-//! What the renewer counts, for `/metrics`. No label tells devices apart.
+//! The metrics of the renewer. No label names a device.
 
 use std::sync::atomic::AtomicU64;
 
@@ -9,15 +9,15 @@ use prometheus_client::metrics::gauge::Gauge;
 /// The renewer's metrics. Clones share them.
 #[derive(Debug, Clone, Default)]
 pub struct Metrics {
-    /// Tokens that were signed anew and handed to the hub.
+    /// Renewed tokens that the hub has stored.
     pub renewed: Counter,
-    /// Renewals that came to nothing, and are tried again.
+    /// Failed renewals, which are repeated.
     pub failures: Counter,
-    /// Tokens of devices that are in and end some time.
+    /// Tokens of enrolled devices that expire at some time.
     pub tokens: Gauge,
-    /// Those of them of which a tenth of their life or less is left.
+    /// Tokens among them with a tenth of their lifetime or less.
     pub ending: Gauge,
-    /// When the first of all tokens ends, in seconds since 1970; 0 where none does.
+    /// When the first of these tokens expires: Unix seconds; 0 if there are none.
     pub first_end: Gauge<f64, AtomicU64>,
 }
 
@@ -28,17 +28,17 @@ impl Metrics {
         health.metrics(|registry| {
             let registry = registry.sub_registry_with_prefix("renewer");
             let all = metrics.clone();
-            registry.register("renewed", "Tokens signed anew and handed to the hub", all.renewed);
-            registry.register("failures", "Renewals that came to nothing and are tried again", all.failures);
-            registry.register("tokens", "Tokens of devices that are in and end some time", all.tokens);
+            registry.register("renewed", "Renewed tokens that the hub has stored", all.renewed);
+            registry.register("failures", "Failed renewals, which are repeated", all.failures);
+            registry.register("tokens", "Tokens of enrolled devices that expire at some time", all.tokens);
             registry.register(
                 "tokens_ending",
-                "Tokens of devices that are in, of which a tenth of their life or less is left",
+                "Tokens of enrolled devices with a tenth of their lifetime or less",
                 all.ending,
             );
             registry.register(
                 "first_end_timestamp_seconds",
-                "When the first token of a device that is in ends, in seconds since 1970; 0 where none does",
+                "When the first token of an enrolled device expires, in seconds since 1970; 0 if there is none",
                 all.first_end,
             );
         });

@@ -1,7 +1,8 @@
-//! Rounds of renewal: look at the roster, sign what is due, hand it over, keep the roster, tell what ends.
+//! Renews tokens in rounds: reads the registry, signs due tokens, publishes them, writes the registry, and reports tokens
+//! that expire soon.
 //!
-//! A token goes to the hub before the roster says that it was signed: a crash in between signs it once more, and no device
-//! is left without. All of it happens under the directory's lock, so nobody is revoked in between.
+//! The hub stores a token before the registry records it: after a crash in between, the token is signed once more, and no
+//! device is left without one. A round holds the directory's lock, so no revocation comes in between.
 
 use std::collections::BTreeSet;
 use std::path::PathBuf;
@@ -22,29 +23,40 @@ use crate::due::Token;
 use crate::keys::{Keys, KeysError};
 use crate::metrics::Metrics;
 
-/// Tokens that are signed in one round: the directory is held no longer than it takes to hand over so many.
+/// Tokens that one round renews, which limits how long it holds the directory's lock.
 const ROUND: usize = 256;
+
+/// Why a token was not renewed.
+#[derive(Debug, thiserror::Error)]
+enum RenewError {
+    #[error("cannot sign the token")]
+    Sign(#[source] KeysError),
+    #[error("cannot publish the token")]
+    Publish(#[source] PublishError),
+    #[error("cannot record the token")]
+    Record(#[source] KeysError),
+}
 
 /// Renews tokens.
 pub struct Renewer {
-    /// Where tokens are handed over.
+    /// The bus, to which it publishes tokens.
     pub bus: Bus,
     /// The directory of keys.
     pub keys: PathBuf,
-    /// Time between two looks.
+    /// Time between two rounds.
     pub every: Duration,
-    /// What time it is.
+    /// The clock.
     pub clock: Arc<dyn Clock>,
-    /// What is counted.
+    /// The metrics.
     pub metrics: Metrics,
-    /// Where tokens that end are reported.
+    /// Reports tokens that expire soon.
     pub incidents: IncidentReporter,
-    /// Tokens whose end was reported, by key and end.
+    /// Reported tokens, by key and expiry.
     pub reported: BTreeSet<(String, u64)>,
 }
 
 impl Renewer {
-    /// Renews until `stop`. A round under way is finished: a token is never signed and then forgotten.
+    /// Renews until `stop`. A round under way is finished, so that every published token is recorded.
     pub async fn run(mut self, stop: CancellationToken) {
         while !stop.is_cancelled() {
             let is_more_due = match self.round().await {
@@ -60,49 +72,63 @@ impl Renewer {
         }
     }
 
-    /// One round; true where more tokens are due than one round signs.
+    /// Runs one round; true if more tokens are due than one round renews. Tokens that expire soon are reported also if renewing
+    /// fails.
     async fn round(&mut self) -> Result<bool, KeysError> {
         let now = self.now();
-        let dir = self.keys.clone();
-        // Another process may hold the directory; nobody else waits for that.
-        let mut keys = tokio::task::spawn_blocking(move || Keys::open(&dir)).await.unwrap_or_else(stopped)?;
+        let mut keys = self.open().await?;
         let due: Vec<Token> = keys.tokens().into_iter().filter(|token| token.is_due(now)).collect();
-        let (mut signed, mut has_failed) = (0, false);
-        for token in due.iter().take(ROUND) {
-            let jwt = keys.renewed(token, now)?;
-            if let Err(error) = self.hand_over(&token.device, jwt).await {
-                tracing::warn!(device = %token.device, error = chain(&error), "cannot hand a renewed token over yet");
-                self.metrics.failures.inc();
-                has_failed = true;
+        let (mut renewed, mut has_failed) = (0, false);
+        for token in &due {
+            if renewed == ROUND {
                 break;
             }
-            // The next one may fail, and what is kept must be what was handed over.
-            keys.keep()?;
-            tracing::info!(device = %token.device, "renewed a token");
-            self.metrics.renewed.inc();
-            signed += 1;
-        }
-        if has_failed {
-            // The entry that was changed and not handed over is forgotten with this reading.
+            let Err(error) = self.renew(&mut keys, token, now).await else {
+                tracing::info!(device = %token.device, "renewed a token");
+                self.metrics.renewed.inc();
+                renewed += 1;
+                continue;
+            };
+            tracing::warn!(device = %token.device, error = chain(&error), "cannot renew a token yet");
+            self.metrics.failures.inc();
+            has_failed = true;
+            // Reading the registry again discards the entry of the token that was not published.
             drop(keys);
-            let dir = self.keys.clone();
-            keys = tokio::task::spawn_blocking(move || Keys::open(&dir)).await.unwrap_or_else(stopped)?;
+            keys = self.open().await?;
+            // Another token can be signed all the same, but not published or recorded.
+            if !matches!(error, RenewError::Sign(_)) {
+                break;
+            }
         }
-        self.tell(&keys.tokens(), now);
-        Ok(!has_failed && due.len() > signed)
+        self.report(&keys.tokens(), now);
+        Ok(!has_failed && due.len() > ROUND)
     }
 
-    async fn hand_over(&self, device: &DeviceKey, jwt: String) -> Result<(), PublishError> {
+    /// Another process may hold the directory's lock; the wait blocks no other task.
+    async fn open(&self) -> Result<Keys, KeysError> {
+        let dir = self.keys.clone();
+        tokio::task::spawn_blocking(move || Keys::open(&dir)).await.unwrap_or_else(stopped)
+    }
+
+    /// Signs, publishes and records one token. It is recorded at once, because the next one may fail: the registry must record
+    /// the published ones only.
+    async fn renew(&self, keys: &mut Keys, token: &Token, now: u64) -> Result<(), RenewError> {
+        let jwt = keys.renewed(token, now).map_err(RenewError::Sign)?;
+        self.publish(&token.device, jwt).await.map_err(RenewError::Publish)?;
+        keys.save().map_err(RenewError::Record)
+    }
+
+    async fn publish(&self, device: &DeviceKey, jwt: String) -> Result<(), PublishError> {
         let document = Credential { api_version: ApiVersion::V1, kind: kind::Credential::Credential, jwt };
-        let letter = Outgoing {
+        let message = Outgoing {
             expected_stream: Some(stream::DOWNLINK),
             ..Outgoing::new(subjects::credential(device), decode::to_bytes(&document))
         };
-        self.bus.publish(letter).await.map(drop)
+        self.bus.publish(message).await.map(drop)
     }
 
-    /// Counts tokens, and reports each that ends soon once.
-    fn tell(&mut self, tokens: &[Token], now: u64) {
+    /// Counts the tokens. Reports each that expires soon once, and its renewal after that.
+    fn report(&mut self, tokens: &[Token], now: u64) {
         let ending: Vec<&Token> = tokens.iter().filter(|token| token.ends_soon(now)).collect();
         self.metrics.tokens.set(tokens.len() as i64);
         self.metrics.ending.set(ending.len() as i64);

@@ -1,5 +1,5 @@
-//! Wiring, and the order of the drain: first nothing more is read, then views and snapshot say what was read last, and
-//! questions are answered to the end.
+//! Wires the rollup and orders its shutdown: it stops reading LEDGER, writes the last views and the snapshot,
+//! then answers the remaining questions.
 
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
@@ -19,7 +19,7 @@ use muster_service::backoff::FullJitter;
 use muster_service::clock::{Clock, SystemClock};
 use muster_service::error::chain;
 use muster_service::exit;
-use muster_service::life::{Life, Stage};
+use muster_service::supervisor::{Stage, Supervisor};
 
 use crate::config::{Cli, Config, Readers};
 use crate::consume::Consumer;
@@ -27,37 +27,37 @@ use crate::define::Definer;
 use crate::definitions::Definitions;
 use crate::error::StartError;
 use crate::history::archive::Archive;
+use crate::history::checkpoint_retention::Room;
 use crate::history::point::Points;
 use crate::history::store::Checkpoints;
-use crate::history::thinning::Room;
-use crate::history::{self, recall};
+use crate::history::{self, point_in_time};
 use crate::incidents::HubIncidents;
 use crate::lag::LagState;
 use crate::metrics::Metrics;
 use crate::monitor::Monitor;
-use crate::notify::desk::NotifyDesk;
+use crate::notify::handler::SubscriptionHandler;
 use crate::notify::metrics::NotifyMetrics;
 use crate::notify::{Notifier, SharedRegister};
-use crate::present::Present;
+use crate::projection::Projection;
 use crate::publish::Publisher;
-use crate::query::{Actions, Desk, History, Manifests};
+use crate::query::{Actions, History, Manifests, QueryHandler};
 use crate::snapshot::Snapshots;
 use crate::store::{Damage, Found, Store, StoreError};
 
 const NAME: &str = "muster-rollup";
 /// Least and longest upper bound of the delay before LEDGER is looked for again.
 const LOOK_MIN: Duration = Duration::from_millis(100);
-/// See [`LOOK_MIN`].
+/// Longest delay before LEDGER is looked for again.
 const LOOK_MAX: Duration = Duration::from_secs(5);
 
 /// A rollup that runs.
 #[derive(Debug)]
 pub struct Handle {
-    /// What it knows.
-    pub present: Arc<Present>,
-    /// What it counts.
+    /// The projection.
+    pub projection: Arc<Projection>,
+    /// The rollup's metrics.
     pub metrics: Metrics,
-    /// What it counts of notices.
+    /// The notifier's metrics.
     pub notices: NotifyMetrics,
 }
 
@@ -68,22 +68,23 @@ pub fn main() -> ExitCode {
             muster_service::run(
                 NAME,
                 &config.common.clone(),
-                |life| async move { start(config, &life).await },
+                |tasks| async move { start(config, &tasks).await },
             )
         }
         Err(problems) => exit::usage(NAME, &problems),
     }
 }
 
-/// Starts the rollup within a life. It is ready once it has read what LEDGER held at the start and answers questions.
+/// Starts the rollup under a supervisor. It is ready once it has read what LEDGER held at the start and answers
+/// questions.
 ///
 /// # Errors
-/// Why it cannot run, for a person to mend.
-pub async fn start(config: Config, life: &Life) -> Result<Handle, StartError> {
-    let caught_up = life.health().latch("LEDGER, read to its end");
-    let offered = life.health().latch("answering questions");
-    let defining = life.health().latch("taking definitions of views");
-    let metrics = Metrics::register(life.health());
+/// An obstacle that an operator must remove.
+pub async fn start(config: Config, tasks: &Supervisor) -> Result<Handle, StartError> {
+    let caught_up = tasks.health().latch("LEDGER, read to its end");
+    let offered = tasks.health().latch("answering questions");
+    let defining = tasks.health().latch("taking definitions of views");
+    let metrics = Metrics::register(tasks.health());
     let (store, found) = open(config.data_dir.clone(), config.rebuild).await?;
 
     let bus = BusConfig {
@@ -95,103 +96,103 @@ pub async fn start(config: Config, life: &Life) -> Result<Handle, StartError> {
         ..BusConfig::service(config.common.nats_url.as_str(), NAME)
     };
     if let Some(readers) = config.readers {
-        keep_mirrors(&readers, &bus, life);
+        keep_mirrors(&readers, &bus, tasks);
     }
-    let bus = Bus::connect(bus, &life.stop_token()).await?;
-    LinkHealth::register(life.health()).follow(&bus);
+    let bus = Bus::connect(bus, &tasks.stop_token()).await?;
+    LinkHealth::register(tasks.health()).follow(&bus);
     bus.converge_streams().await?;
     let (incidents, requests) = IncidentReporter::new();
-    life.spawn(
-        Stage::Publish,
-        "incidents",
-        requests.run(bus.clone(), Rng::new(), life.token(Stage::Publish)),
-    );
+    let reporter = requests.run(bus.clone(), Rng::new(), tasks.token(Stage::Publish));
+    tasks.spawn(Stage::Publish, "incidents", reporter);
     let ledger = ledger_state(&bus).await;
     let created_at = ledger.created_at;
     let (store, fleet) = begin_with(store, found, &ledger, &incidents)?;
-    let present = Arc::new(Present::new(created_at, fleet));
+    let projection = Arc::new(Projection::new(created_at, fleet));
     let checkpoints = open_checkpoints(config.data_dir, created_at, config.room).await?;
-    let archive = Arc::new(Archive::new(checkpoints, present.look(|now| now.origin)));
+    let archive = Arc::new(Archive::new(checkpoints, projection.read(|now| now.origin)));
 
-    // Before anything is read: what the store holds is what the present is now.
+    // Before anything is read, the store's content equals the projection.
     let cadences = [config.cadence, config.checkpoints];
-    let snapshots = Snapshots::new(present.clone(), store, archive.clone(), cadences, metrics.clone());
+    let snapshots = Snapshots::new(projection.clone(), store, archive.clone(), cadences, metrics.clone());
 
     let consumer =
-        Consumer::new(bus.clone(), present.clone(), metrics.clone(), incidents.clone(), Rng::new());
-    life.spawn(Stage::Intake, "consume", consumer.run(caught_up, life.token(Stage::Intake)));
-    let definitions = Definitions::new(bus.clone(), present.clone(), Rng::new());
-    life.spawn(Stage::Intake, "definitions", definitions.run(life.token(Stage::Intake)));
+        Consumer::new(bus.clone(), projection.clone(), metrics.clone(), incidents.clone(), Rng::new());
+    tasks.spawn(Stage::Intake, "consume", consumer.run(caught_up, tasks.token(Stage::Intake)));
+    let definitions = Definitions::new(bus.clone(), projection.clone(), Rng::new());
+    tasks.spawn(Stage::Intake, "definitions", definitions.run(tasks.token(Stage::Intake)));
     let lag = Arc::new(LagState::new(SystemClock.now()));
-    let monitor = Monitor::new(bus.clone(), present.clone(), lag.clone(), metrics.clone(), Rng::new());
-    life.spawn(Stage::Intake, "hearing of the hub", monitor.run(life.token(Stage::Intake)));
+    let monitor = Monitor::new(bus.clone(), projection.clone(), lag.clone(), metrics.clone(), Rng::new());
+    tasks.spawn(Stage::Intake, "hearing of the hub", monitor.run(tasks.token(Stage::Intake)));
     let publisher =
-        Publisher::new(bus.clone(), present.clone(), metrics.clone(), incidents.clone(), Rng::new())
+        Publisher::new(bus.clone(), projection.clone(), metrics.clone(), incidents.clone(), Rng::new())
             .vouching(lag.clone());
-    life.spawn(Stage::Publish, "views", publisher.run(life.token(Stage::Publish)));
-    life.spawn(Stage::Publish, "snapshots", snapshots.run(life.token(Stage::Publish)));
+    tasks.spawn(Stage::Publish, "views", publisher.run(tasks.token(Stage::Publish)));
+    tasks.spawn(Stage::Publish, "snapshots", snapshots.run(tasks.token(Stage::Publish)));
     let definer = Definer::new(bus.clone(), Arc::new(SystemClock));
-    life.spawn(Stage::Serve, "view requests", definer.serve(defining, life.token(Stage::Serve)));
-    answer_incidents(&bus, &present, &lag, life);
-    let notices = notify(&bus, &present, life);
-    let (recall, maker) =
-        recall::pair(bus.clone(), present.clone(), archive, metrics.clone(), config.checkpoints.facts);
-    life.spawn(Stage::Serve, "history", maker.run(life.token(Stage::Serve), life.token(Stage::Intake)));
-    let points = Points::new(bus.clone(), present.clone(), Arc::new(SystemClock));
-    let manifests = Manifests::new(bus.clone(), present.clone());
-    let actions = Actions::new(bus.clone(), present.clone(), points.clone());
-    life.spawn(Stage::Serve, "actions", actions.clone().tidy(life.token(Stage::Serve)));
-    let desk = Desk::new(present.clone(), metrics.clone())
+    tasks.spawn(Stage::Serve, "view requests", definer.serve(defining, tasks.token(Stage::Serve)));
+    answer_incidents(&bus, &projection, &lag, tasks);
+    let notices = notify(&bus, &projection, tasks);
+    let facts = config.checkpoints.facts;
+    let (rebuilds, maker) =
+        point_in_time::pair(bus.clone(), projection.clone(), archive, metrics.clone(), facts);
+    tasks.spawn(Stage::Serve, "history", maker.run(tasks.token(Stage::Serve), tasks.token(Stage::Intake)));
+    let points = Points::new(bus.clone(), projection.clone(), Arc::new(SystemClock));
+    let manifests = Manifests::new(bus.clone(), projection.clone());
+    let actions = Actions::new(bus.clone(), projection.clone(), points.clone());
+    tasks.spawn(Stage::Serve, "actions", actions.clone().tidy(tasks.token(Stage::Serve)));
+    let desk = QueryHandler::new(projection.clone(), metrics.clone())
         .with_lag(lag)
-        .with_history(History::new(points, recall))
+        .with_history(History::new(points, rebuilds))
         .with_manifests(manifests)
         .with_actions(actions);
-    life.spawn(Stage::Serve, "queries", desk.serve(bus, offered, life.token(Stage::Serve)));
-    Ok(Handle { present, metrics, notices })
+    tasks.spawn(Stage::Serve, "queries", desk.serve(bus, offered, tasks.token(Stage::Serve)));
+    Ok(Handle { projection, metrics, notices })
 }
 
 /// Keeps the mirrors that people read.
-fn keep_mirrors(readers: &Readers, own: &BusConfig, life: &Life) {
-    let made = life.health().latch("the mirrors for people, made");
+fn keep_mirrors(readers: &Readers, own: &BusConfig, tasks: &Supervisor) {
+    let made = tasks.health().latch("the mirrors for people, made");
     let settings = MirrorSettings { tag: readers.tag.clone(), replicas: own.replicas };
-    let keeper = Keeper::new(own, &readers.creds, settings, KeeperMetrics::register(life.health()));
-    life.spawn(Stage::Serve, "mirrors", keeper.run(made, life.token(Stage::Serve)));
+    let keeper = Keeper::new(own, &readers.creds, settings, KeeperMetrics::register(tasks.health()));
+    tasks.spawn(Stage::Serve, "mirrors", keeper.run(made, tasks.token(Stage::Serve)));
 }
 
 /// Follows the incidents of the hub, and answers questions about them.
-fn answer_incidents(bus: &Bus, present: &Arc<Present>, lag: &Arc<LagState>, life: &Life) {
-    let offered_incidents = life.health().latch("answering questions about incidents");
-    let hub_incidents = HubIncidents::new(bus.clone(), present.clone(), Arc::new(SystemClock), lag.clone());
-    life.spawn(
+fn answer_incidents(bus: &Bus, projection: &Arc<Projection>, lag: &Arc<LagState>, tasks: &Supervisor) {
+    let offered_incidents = tasks.health().latch("answering questions about incidents");
+    let hub_incidents =
+        HubIncidents::new(bus.clone(), projection.clone(), Arc::new(SystemClock), lag.clone());
+    tasks.spawn(
         Stage::Intake,
         "incidents of the hub",
-        hub_incidents.clone().follow(life.token(Stage::Intake)),
+        hub_incidents.clone().follow(tasks.token(Stage::Intake)),
     );
-    let answering = hub_incidents.serve(offered_incidents, life.token(Stage::Serve));
-    life.spawn(Stage::Serve, "questions about incidents", answering);
+    let answering = hub_incidents.serve(offered_incidents, tasks.token(Stage::Serve));
+    tasks.spawn(Stage::Serve, "questions about incidents", answering);
 }
 
-/// Tells subscribers, and takes their requests.
-fn notify(bus: &Bus, present: &Arc<Present>, life: &Life) -> NotifyMetrics {
-    let offered = life.health().latch("taking subscriptions");
-    let (register, metrics) = (SharedRegister::default(), NotifyMetrics::register(life.health()));
-    let notifier = Notifier::new(bus.clone(), present.clone(), register.clone(), metrics.clone(), Rng::new());
-    life.spawn(Stage::Publish, "notices", notifier.run(life.token(Stage::Publish)));
-    let desk = NotifyDesk::new(bus.clone(), present.clone(), register);
-    life.spawn(Stage::Serve, "subscriptions", desk.serve(offered, life.token(Stage::Serve)));
+/// Starts the notifier and its request handler.
+fn notify(bus: &Bus, projection: &Arc<Projection>, tasks: &Supervisor) -> NotifyMetrics {
+    let offered = tasks.health().latch("taking subscriptions");
+    let (register, metrics) = (SharedRegister::default(), NotifyMetrics::register(tasks.health()));
+    let notifier =
+        Notifier::new(bus.clone(), projection.clone(), register.clone(), metrics.clone(), Rng::new());
+    tasks.spawn(Stage::Publish, "notices", notifier.run(tasks.token(Stage::Publish)));
+    let desk = SubscriptionHandler::new(bus.clone(), projection.clone(), register);
+    tasks.spawn(Stage::Serve, "subscriptions", desk.serve(offered, tasks.token(Stage::Serve)));
     metrics
 }
 
-/// Opens the store where it may block. For a rebuild, what was there is set aside.
+/// Opens the store on a blocking thread. For a rebuild, existing files are set aside.
 async fn open(directory: PathBuf, rebuild: bool) -> Result<(Store, Found), StartError> {
     let opening = move || {
         if rebuild && let Some(aside) = history::store::set_aside(&directory)? {
-            tracing::info!(aside = %aside.display(), "rebuild: the checkpoints are set aside");
+            tracing::info!(aside = %aside.display(), "rebuild: set the checkpoints aside");
         }
         match Store::open(&directory)? {
             (store, Found::Snapshot { .. }) if rebuild => {
                 let (store, aside) = store.set_aside()?;
-                tracing::info!(aside = %aside.display(), "rebuild: the snapshot is set aside");
+                tracing::info!(aside = %aside.display(), "rebuild: set the snapshot aside");
                 Ok((store, Found::Nothing))
             }
             opened => Ok(opened),
@@ -227,7 +228,7 @@ fn begin_with(
     let created_at = ledger.created_at;
     match found {
         Found::Nothing => {
-            tracing::info!(path = %store.path().display(), "no snapshot yet: reading LEDGER from its start");
+            tracing::info!(path = %store.path().display(), "found no snapshot: reading LEDGER from its start");
             Ok((store, Fleet::default()))
         }
         Found::SetAside { damage, to } => {
@@ -242,7 +243,7 @@ fn begin_with(
         }
         Found::Snapshot { fleet, .. } => {
             let (ledger_seq, devices) = (fleet.as_of().ledger_seq, fleet.devices_known());
-            tracing::info!(ledger.seq = ledger_seq, devices, "going on from the snapshot");
+            tracing::info!(ledger.seq = ledger_seq, devices, "continuing from the snapshot");
             Ok((store, *fleet))
         }
     }
@@ -274,7 +275,7 @@ async fn ledger_state(bus: &Bus) -> StreamState {
             Err(error) => error,
         };
         let retry_in = retry.next(&mut chance);
-        tracing::warn!(error = chain(&error), ?retry_in, "cannot see LEDGER yet");
+        tracing::warn!(error = chain(&error), ?retry_in, "cannot read LEDGER's state yet");
         tokio::time::sleep(retry_in).await;
     }
 }

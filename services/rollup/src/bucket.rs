@@ -1,5 +1,7 @@
-//! The bucket `views` watched for what the rollup did not write: entries as they come, and signs that entries are gone.
-//! What follows from that is the publisher's to decide. A bucket that was deleted is made anew.
+//! Watches the bucket `views` for foreign writes: entries that the rollup did not write, and signs that entries
+//! are missing.
+//!
+//! The publisher decides what to do about them. A deleted bucket is created again.
 
 use std::time::Duration;
 
@@ -20,12 +22,12 @@ const BATCH_MAX: usize = 256;
 const EVENTS_WAITING: usize = 16;
 /// Least and longest upper bound of the delay before the bucket is watched again.
 const RETRY_MIN: Duration = Duration::from_millis(100);
-/// See [`RETRY_MIN`].
+/// Longest delay between two attempts.
 const RETRY_MAX: Duration = Duration::from_secs(5);
 
 const _: () = assert!(LOOK_EVERY.as_millis() < 1000);
 
-/// What was seen of the bucket.
+/// An observation of the bucket.
 #[derive(Debug)]
 pub(crate) enum BucketEvent {
     /// Entries, in their order.
@@ -50,7 +52,7 @@ impl BucketWatch {
         (Self { bus, events, rng, last: None }, receiver)
     }
 
-    /// Watches until `stop`, or until nobody wants to know any more.
+    /// Watches until `stop`, or until the receiver is gone.
     pub(crate) async fn run(mut self, stop: CancellationToken) {
         stop.run_until_cancelled(self.watch()).await;
     }
@@ -75,9 +77,9 @@ impl BucketWatch {
         }
     }
 
-    /// Ends well only when nobody wants to know any more.
+    /// Returns without an error only when the receiver is gone.
     async fn follow(&mut self, mut watch: ViewWatch) -> Result<(), ReadError> {
-        // The first look is at once: what is purged before it would be missed.
+        // The first look is immediate: a purge before it would be missed.
         let mut look = interval_at(Instant::now(), LOOK_EVERY);
         look.set_missed_tick_behavior(MissedTickBehavior::Delay);
         loop {
@@ -107,7 +109,7 @@ impl BucketWatch {
                 self.recreate(&error).await;
                 Ok(true)
             }
-            // The link is down, or the server is busy: the next look tells.
+            // The connection is down or the server is busy: the next look decides.
             Err(error) if error.is_transient() => Ok(false),
             Err(error) => Err(error),
         }
@@ -115,9 +117,9 @@ impl BucketWatch {
 
     async fn recreate(&self, error: &ReadError) {
         if matches!(error, ReadError::Missing { .. }) {
-            tracing::error!("the bucket of views is gone, or nobody leads it; making it if it is missing");
+            tracing::error!("the bucket of views is missing or has no leader; creating it if it is missing");
             if let Err(error) = self.bus.converge_streams().await {
-                tracing::error!(error = chain(&error), "cannot make the bucket of views");
+                tracing::error!(error = chain(&error), "cannot create the bucket of views");
             }
         }
     }

@@ -1,4 +1,4 @@
-//! The rollup's settings.
+//! Reads the rollup's settings.
 
 use std::ops::RangeInclusive;
 use std::path::PathBuf;
@@ -8,14 +8,15 @@ use clap::Parser;
 use muster_service::config::{Common, CommonArgs, Problems, StreamArgs, Streams};
 use muster_service::version::VERSION;
 
-use crate::history::thinning::Room;
+use crate::history::checkpoint_retention::Room;
 use crate::snapshot::Cadence;
 
 /// Shortest and longest time between two snapshots.
 const SNAPSHOT_EVERY_MIN: Duration = Duration::from_millis(100);
-/// See [`SNAPSHOT_EVERY_MIN`].
+/// Longest time between two snapshots that may be set.
 const SNAPSHOT_EVERY_MAX: Duration = Duration::from_secs(24 * 60 * 60);
-/// Most facts between two snapshots: what changed since is held twice until it is written, and read again after a crash.
+/// Most facts between two snapshots: changes since the last one are held twice until they are written, and read
+/// again after a crash.
 const SNAPSHOT_FACTS_MAX: u64 = 10_000_000;
 
 /// Fewest and most facts between two checkpoints.
@@ -103,15 +104,15 @@ pub struct Cli {
 /// The settings, checked.
 #[derive(Debug, Clone)]
 pub struct Config {
-    /// What every service has.
+    /// Settings common to all services.
     pub common: Common,
     /// How streams are made, if this service makes them.
     pub streams: Streams,
-    /// Where the snapshot lies.
+    /// The directory of the snapshot.
     pub data_dir: PathBuf,
     /// When a snapshot is due.
     pub cadence: Cadence,
-    /// When it is kept as a checkpoint.
+    /// When the snapshot is kept as a checkpoint.
     pub checkpoints: Cadence,
     /// Room for checkpoints.
     pub room: Room,

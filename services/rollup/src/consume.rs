@@ -1,5 +1,5 @@
-//! The corridor: LEDGER's messages in order, parsed, folded into the present. A message that is no fact anybody can
-//! read is counted, logged and passed; it stops nothing.
+//! Reads LEDGER in order, parses each message and applies it to the projection. A message that is not a
+//! readable fact is counted, logged and skipped; it does not stop the consumer.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -10,8 +10,8 @@ use muster_contract::checked::Checked;
 use muster_contract::fact::Fact;
 use muster_contract::subjects::{LedgerSubject, stream};
 use muster_domain::fold::{Outcome, Position};
-use muster_service::aside::aside;
 use muster_service::backoff::FullJitter;
+use muster_service::blocking::block_in_place_if_large;
 use muster_service::error::chain;
 use muster_service::health::Latch;
 use tokio::time::timeout;
@@ -20,21 +20,21 @@ use tokio_util::sync::CancellationToken;
 use crate::app::replaced;
 use crate::history::tail::{self, BATCH_MAX, Read};
 use crate::metrics::{FactOutcome, Metrics};
-use crate::present::Present;
 use crate::progress::{SeenHearing, SeenPulse};
+use crate::projection::Projection;
 
 /// How long nothing may come of a LEDGER that goes further before the server is asked whether anything is left.
 const SILENCE: Duration = Duration::from_secs(2);
 /// Least and longest upper bound of the delay before LEDGER is tried again.
 const RETRY_MIN: Duration = Duration::from_millis(100);
-/// See [`RETRY_MIN`].
+/// Longest delay between two attempts.
 const RETRY_MAX: Duration = Duration::from_secs(10);
 
 /// The reader of LEDGER.
 #[derive(Debug)]
 pub struct Consumer {
     bus: Bus,
-    present: Arc<Present>,
+    projection: Arc<Projection>,
     metrics: Metrics,
     incidents: IncidentReporter,
     chance: Rng,
@@ -42,18 +42,18 @@ pub struct Consumer {
 }
 
 impl Consumer {
-    /// A reader that goes on where the present ends.
+    /// Creates a consumer that continues where the projection ends.
     pub fn new(
         bus: Bus,
-        present: Arc<Present>,
+        projection: Arc<Projection>,
         metrics: Metrics,
         incidents: IncidentReporter,
         chance: Rng,
     ) -> Self {
         let (read_to, devices) =
-            present.look(|now| (now.fleet.as_of().ledger_seq, now.fleet.devices_known()));
+            projection.read(|now| (now.fleet.as_of().ledger_seq, now.fleet.devices_known()));
         metrics.position(read_to, devices);
-        Self { bus, present, metrics, incidents, chance, checked: Checked::default() }
+        Self { bus, projection, metrics, incidents, chance, checked: Checked::default() }
     }
 
     /// Reads until `stop`. The latch is released when everything that LEDGER held at the start is read.
@@ -66,7 +66,7 @@ impl Consumer {
         loop {
             let Opened { mut replay, goal, at_end } = self.open().await;
             if at_end {
-                self.present.progress().advance(goal);
+                self.projection.progress().advance(goal);
             }
             self.arrive(goal, at_end, &mut latch);
             let mut sent_through = None;
@@ -74,16 +74,16 @@ impl Consumer {
                 match timeout(SILENCE, replay.next_batch(BATCH_MAX)).await {
                     Ok(Ok(batch)) => {
                         sent_through = None;
-                        let at_end = aside(batch.len(), || self.fold(&batch));
+                        let at_end = block_in_place_if_large(batch.len(), || self.fold(&batch));
                         self.arrive(goal, at_end, &mut latch);
                     }
                     // Only what cannot be gone on from comes here; the bus heals everything else.
                     Ok(Err(error)) => break self.give_up(&error).await,
-                    Err(_) if !self.present.progress().is_behind() => {}
-                    // Whatever was sent before the server was asked has come by now.
+                    Err(_) if !self.projection.progress().is_behind() => {}
+                    // Everything sent before the request has arrived by now.
                     Err(_) => match sent_through.take() {
                         Some(through) => {
-                            self.present.progress().advance(through);
+                            self.projection.progress().advance(through);
                             self.arrive(goal, true, &mut latch);
                         }
                         None => sent_through = self.sent_through(&replay).await,
@@ -93,12 +93,12 @@ impl Consumer {
         }
     }
 
-    /// Where LEDGER ends, if the server has sent everything up to there: LEDGER may have forgotten what would be next, as it
-    /// does with pulses. None while that is not known.
+    /// LEDGER's end, if the server has delivered everything up to it: LEDGER may have discarded the next
+    /// message, as it does with pulses. None while that is unknown.
     async fn sent_through(&self, replay: &Replay) -> Option<u64> {
-        // The end first: what comes after it is not what was asked about.
+        // The end is read first: a message stored after that was not asked about.
         let ledger = self.bus.stream_state(stream::LEDGER).await.ok()?;
-        (replay.is_whole() && replay.has_nothing_left().await).then_some(ledger.last_seq)
+        (replay.is_open() && replay.is_drained().await).then_some(ledger.last_seq)
     }
 
     /// Parses and folds a batch. True where nothing came after it when it was sent.
@@ -106,7 +106,7 @@ impl Consumer {
         let pending = batch.last().map_or(0, |last| last.pending);
         let read: Vec<Read> = batch.iter().map(|message| self.parse(message)).collect();
         let (mut outcomes, mut pulses, mut hearing) = (Outcomes::default(), Vec::new(), Vec::new());
-        let (devices, read_to) = self.present.change(|fleet| {
+        let (devices, read_to) = self.projection.update(|fleet| {
             for (at, read) in read {
                 match read {
                     Some((LedgerSubject::Hub(partition), Fact::Pulse(pulse))) => {
@@ -124,7 +124,7 @@ impl Consumer {
             }
             (fleet.devices_known(), fleet.as_of().ledger_seq)
         });
-        let progress = self.present.progress();
+        let progress = self.projection.progress();
         pulses.into_iter().for_each(|(partition, seen)| progress.pulse(partition, seen));
         hearing.into_iter().for_each(|(partition, seen)| progress.hearing(partition, seen));
         if let Some(last) = batch.last() {
@@ -153,20 +153,20 @@ impl Consumer {
     }
 
     fn arrive(&self, goal: u64, at_end: bool, latch: &mut Option<Latch>) {
-        let (caught_up, read_to) = self.present.look(|now| (now.caught_up, now.fleet.as_of().ledger_seq));
+        let (caught_up, read_to) = self.projection.read(|now| (now.caught_up, now.fleet.as_of().ledger_seq));
         if caught_up {
             return;
         }
         if read_to >= goal || at_end {
             tracing::info!(ledger.seq = read_to, "caught up with LEDGER");
-            self.present.set_caught_up();
+            self.projection.set_caught_up();
             if let Some(latch) = latch.take() {
                 latch.release();
             }
         }
     }
 
-    /// Begins to read after the present.
+    /// Begins to read after the projection.
     async fn open(&mut self) -> Opened {
         let mut retry = FullJitter::new(RETRY_MIN, RETRY_MAX);
         loop {
@@ -186,7 +186,7 @@ impl Consumer {
 
     async fn try_open(&self) -> Result<Opened, ReadError> {
         let ledger = self.bus.stream_state(stream::LEDGER).await?;
-        let (as_of, origin) = self.present.look(|now| (now.fleet.as_of(), now.origin));
+        let (as_of, origin) = self.projection.read(|now| (now.fleet.as_of(), now.origin));
         let (read_to, last_seq) = (as_of.ledger_seq, ledger.last_seq);
         let reset =
             || ReadError::StreamReset { stream: stream::LEDGER.to_owned(), position: read_to, last_seq };
@@ -195,7 +195,8 @@ impl Consumer {
         }
         if read_to < ledger.first_seq {
             if read_to > 0 && read_to + 1 < ledger.first_seq {
-                // What is known still holds wherever nothing newer comes, and the numbers of the hole count as missing.
+                // The known state still holds wherever nothing newer comes, and the numbers in the hole count
+                // as missing.
                 tracing::warn!(
                     ledger.seq = read_to,
                     ledger.first_seq = ledger.first_seq,
@@ -205,8 +206,8 @@ impl Consumer {
             let replay = self.bus.replay(stream::LEDGER, &[], Start::First).await?;
             return Ok(Opened { at_end: replay.waiting() == 0, replay, goal: last_seq });
         }
-        // What was read last is read again: if it is another message now, LEDGER was set back to a backup and has grown
-        // past this position since, and what is known is partly of a past that never was.
+        // The last message is read again: if it differs, LEDGER was set back to a backup and has grown past
+        // this position since, and the projection is partly of a past that no longer exists.
         let mut replay = self.bus.replay(stream::LEDGER, &[], Start::After(read_to - 1)).await?;
         let again = replay.next_batch(1).await?;
         match again.first() {
@@ -217,10 +218,10 @@ impl Consumer {
         }
     }
 
-    /// The reader cannot go on. A LEDGER that was made anew is read from its start; a hole is stepped over by whoever
-    /// opens it next.
+    /// Handles a reader that cannot continue. A LEDGER created anew is read from its start; the next open skips
+    /// a hole.
     async fn give_up(&mut self, error: &ReadError) {
-        tracing::warn!(error = chain(error), "cannot go on reading LEDGER where it was");
+        tracing::warn!(error = chain(error), "cannot continue reading LEDGER at its position");
         if !matches!(error, ReadError::Trimmed { .. }) {
             self.start_over().await;
         }
@@ -232,14 +233,14 @@ impl Consumer {
             match self.bus.stream_state(stream::LEDGER).await {
                 Ok(ledger) => {
                     let known =
-                        self.present.look(|now| (now.origin.created_at, now.fleet.as_of().ledger_seq));
+                        self.projection.read(|now| (now.origin.created_at, now.fleet.as_of().ledger_seq));
                     self.incidents.report(None, replaced(known, &ledger));
-                    self.present.start_over(ledger.created_at);
+                    self.projection.start_over(ledger.created_at);
                     return self.metrics.position(0, 0);
                 }
                 Err(error) => {
                     let retry_in = retry.next(&mut self.chance);
-                    tracing::warn!(error = chain(&error), ?retry_in, "cannot see LEDGER yet");
+                    tracing::warn!(error = chain(&error), ?retry_in, "cannot read LEDGER's state yet");
                     tokio::time::sleep(retry_in).await;
                 }
             }
@@ -247,10 +248,10 @@ impl Consumer {
     }
 }
 
-/// LEDGER as it is read from now on.
+/// The LEDGER that is read from now on.
 struct Opened {
     replay: Replay,
-    /// Where LEDGER ended.
+    /// The end of LEDGER.
     goal: u64,
     /// Nothing waited up to there.
     at_end: bool,
@@ -261,7 +262,7 @@ struct Opened {
 struct Outcomes([u64; 4]);
 
 impl Outcomes {
-    const ALL: [Outcome; 4] = [Outcome::Taken, Outcome::Late, Outcome::Again, Outcome::Skipped];
+    const ALL: [Outcome; 4] = [Outcome::Applied, Outcome::Late, Outcome::Duplicate, Outcome::Skipped];
 
     const fn add(&mut self, outcome: Outcome) {
         self.0[outcome as usize] += 1;

@@ -1,7 +1,9 @@
-//! Requests to define a view or to take it back (`muster.view.*`). A definition is judged here and nowhere else; the
-//! bucket is where it becomes true, and [`definitions`](crate::definitions) is who acts on it. Whether there is room for
-//! one more is read of the bucket before it is written and again after: of several that are written at once for the last
-//! place, the first stays, and the others are taken back and refused.
+//! Handles requests to define or remove a view (`muster.view.*`).
+//!
+//! Definitions are validated here and nowhere else. A definition takes effect once the bucket has stored it;
+//! [`definitions`](crate::definitions) then applies it. The limit is checked against the bucket before the
+//! write and after it: if several writers compete for the last place, the first keeps it, and the others are
+//! removed again and refused.
 
 use std::sync::Arc;
 
@@ -11,8 +13,9 @@ use muster_contract::defined::ViewDefinition;
 use muster_contract::groups::{RemoveViewRequest, ViewAnswer};
 use muster_contract::limits::DEFINED_VIEWS_MAX;
 use muster_contract::query::{ErrorBody, ErrorCode};
+use muster_contract::question::{bad, read};
 use muster_contract::subjects::{VIEW_PREFIX, definition_key};
-use muster_contract::{ViewName, decode};
+use muster_contract::{Document as _, ViewName, decode};
 use muster_service::clock::Clock;
 use muster_service::error::chain;
 use muster_service::health::Latch;
@@ -25,7 +28,7 @@ const VERBS: [&str; 2] = ["apply", "remove"];
 /// Times that a definition is written where others write it too.
 const ATTEMPTS_MAX: usize = 3;
 
-/// Where definitions are taken. Clones share everything.
+/// Handles definition requests. Clones share everything.
 #[derive(Clone)]
 pub struct Definer {
     bus: Bus,
@@ -33,7 +36,7 @@ pub struct Definer {
 }
 
 impl Definer {
-    /// A desk for the definitions that the bucket holds.
+    /// Creates a handler for the definitions in the bucket.
     pub const fn new(bus: Bus, clock: Arc<dyn Clock>) -> Self {
         Self { bus, clock }
     }
@@ -59,8 +62,8 @@ impl Definer {
     }
 
     async fn apply(&self, call: &Call) -> Result<ViewAnswer, ErrorBody> {
-        let definition: ViewDefinition = decode::parse(&call.payload)
-            .map_err(|refusal| body(ErrorCode::BadRequest, refusal.to_string()))?;
+        let definition: ViewDefinition = read(&call.payload)?;
+        definition.check().map_err(|violation| bad(violation.to_string()))?;
         let name = &definition.name;
         let is_new = self.check_room(name).await?;
         let bytes = Bytes::from(decode::to_bytes(&definition));
@@ -72,8 +75,7 @@ impl Definer {
     }
 
     async fn remove(&self, call: &Call) -> Result<ViewAnswer, ErrorBody> {
-        let RemoveViewRequest { name } = serde_json::from_slice(&call.payload)
-            .map_err(|error| body(ErrorCode::BadRequest, format!("this is no RemoveViewRequest: {error}")))?;
+        let RemoveViewRequest { name } = read(&call.payload)?;
         self.write(&name, None, &call.requester).await
     }
 
@@ -89,8 +91,8 @@ impl Definer {
         Ok(!held.contains_key(name))
     }
 
-    /// Takes a new definition back where others were written first to the last places. Where that cannot be told now, or
-    /// somebody changes it meanwhile, the list of views tells what is not counted.
+    /// Removes a new definition again if others took the last places first. If that cannot be determined now,
+    /// or the definition changes meanwhile, the list of views shows that it is not counted.
     async fn check_place(&self, name: &ViewName) -> Result<(), ErrorBody> {
         let Ok((_, held)) = defined(&self.bus).await else { return Ok(()) };
         let Some(before) = place_of(name, &held).filter(|before| *before >= DEFINED_VIEWS_MAX) else {

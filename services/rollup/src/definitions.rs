@@ -1,8 +1,8 @@
-//! The definitions of views, followed in the bucket: what is there is what the fold counts by. A definition that is new or
-//! has changed is counted over all devices, a bounded number at each hold of the present, so that facts and questions pass
-//! in between.
+//! Follows the view definitions in the bucket and makes the fold count by them.
 //!
-//! Nothing is counted until LEDGER was read to its end: a fold that catches up has no one to show it to.
+//! A new or changed definition is counted over all devices, a bounded number for each hold of the projection's
+//! lock, so that facts and questions pass in between. Counting starts once LEDGER is read to its end: before
+//! that no view is published.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -20,19 +20,19 @@ use tokio::sync::watch;
 use tokio::time::{Instant, timeout_at};
 use tokio_util::sync::CancellationToken;
 
-use crate::present::Present;
+use crate::projection::Projection;
 
-/// Devices counted at one hold of the present; a device with ten deployments takes about a microsecond.
+/// Devices counted at one hold of the projection; a device with ten deployments takes about a microsecond.
 const STEP: u32 = 2_000;
-/// Time between two holds of the present, in which the fold goes on.
+/// Time between two holds of the projection, in which the fold continues.
 const COUNT_PAUSE: Duration = Duration::from_millis(1);
 /// Entries of the bucket read at once.
 const BATCH_MAX: usize = 100;
-/// Time between two readings of all definitions: a bucket that was made anew has forgotten what was removed.
+/// Time between two readings of all definitions: a bucket that was created again does not say what was removed.
 const RELOAD_EVERY: Duration = Duration::from_secs(60);
 /// Least and longest upper bound of the delay before the bus is tried again.
 const RETRY_MIN: Duration = Duration::from_millis(200);
-/// See [`RETRY_MIN`].
+/// Longest delay between two attempts.
 const RETRY_MAX: Duration = Duration::from_secs(5);
 
 /// Definitions by name, each with the revision at which it was written.
@@ -42,15 +42,15 @@ pub(crate) type Defined = BTreeMap<ViewName, (u64, ViewDefinition)>;
 #[derive(Debug)]
 pub struct Definitions {
     bus: Bus,
-    present: Arc<Present>,
+    projection: Arc<Projection>,
     chance: Rng,
     held: Defined,
 }
 
 impl Definitions {
-    /// A follower for a present.
-    pub const fn new(bus: Bus, present: Arc<Present>, chance: Rng) -> Self {
-        Self { bus, present, chance, held: BTreeMap::new() }
+    /// Creates a follower for a projection.
+    pub const fn new(bus: Bus, projection: Arc<Projection>, chance: Rng) -> Self {
+        Self { bus, projection, chance, held: BTreeMap::new() }
     }
 
     /// Follows until `stop`.
@@ -60,7 +60,7 @@ impl Definitions {
 
     async fn follow(&mut self) {
         let mut retry = FullJitter::new(RETRY_MIN, RETRY_MAX);
-        let mut caught_up = self.present.caught_up();
+        let mut caught_up = self.projection.caught_up();
         loop {
             match self.read_all().await {
                 Ok(watch) => {
@@ -87,11 +87,12 @@ impl Definitions {
         Ok(watch)
     }
 
-    /// Follows for a while, until it is time to read everything again.
+    /// Follows until the next full read is due.
     async fn keep_up(&mut self, mut watch: ViewWatch, caught_up: &mut watch::Receiver<bool>) {
         let until = Instant::now() + RELOAD_EVERY;
         loop {
-            // Before looking, so that a present that starts over while it is looked at is seen by the next turn.
+            // Subscribed before the read, so that a restart of the projection during it is seen by the next
+            // turn.
             let is_caught_up = *caught_up.borrow_and_update();
             if is_caught_up {
                 self.count().await;
@@ -100,27 +101,28 @@ impl Definitions {
                 batch = timeout_at(until, watch.next_batch(BATCH_MAX)) => match batch {
                     Ok(Ok(batch)) => batch.iter().for_each(|entry| take(&mut self.held, entry)),
                     Ok(Err(error)) => {
-                        tracing::debug!(error = chain(&error), "reading all definitions of views again");
+                        tracing::debug!(error = chain(&error), "rereading all view definitions");
                         return;
                     }
                     Err(_) => return,
                 },
-                // Ends with an error only when the present is gone, and this task holds it.
+                // Fails only when the projection is gone, and this task holds it.
                 _ = caught_up.changed() => {}
             }
         }
     }
 
-    /// Has the present count by what is held.
+    /// Makes the projection count by the definitions held.
     async fn count(&self) {
         let (counted, uncounted) = counted(&self.held);
         if !uncounted.is_empty() {
             let beyond = uncounted.len();
-            tracing::warn!(beyond, "more views are defined than are counted: remove some");
+            tracing::warn!(beyond, "cannot count all defined views: remove some definitions");
         }
-        self.present.define(counted, uncounted);
-        while self.present.edit(|fleet| fleet.count_defined(STEP)) {
-            // Whoever waits for the present goes first: a thread that only yields takes it again before they wake.
+        self.projection.define(counted, uncounted);
+        while self.projection.edit(|fleet| fleet.count_defined(STEP)) {
+            // Waiters for the projection go first: a thread that only yields takes the lock again before they
+            // wake.
             tokio::time::sleep(COUNT_PAUSE).await;
         }
     }
@@ -136,7 +138,8 @@ pub(crate) async fn defined(bus: &Bus) -> Result<(ViewWatch, Defined), ReadError
     Ok((watch, found))
 }
 
-/// What is counted, and what is beyond that: who came last, not who is last by name, has found no room.
+/// Splits the definitions into those that are counted and those beyond the limit: the last to come is not
+/// counted, whatever its name.
 fn counted(held: &Defined) -> (Vec<ViewDefinition>, Vec<ViewDefinition>) {
     let mut by_age: Vec<_> = held.values().collect();
     by_age.sort_by_key(|(revision, _)| *revision);
@@ -145,13 +148,13 @@ fn counted(held: &Defined) -> (Vec<ViewDefinition>, Vec<ViewDefinition>) {
     (definitions, uncounted)
 }
 
-/// How many were there before one; none where it is not among them.
+/// The number of definitions before one; none where it is not among them.
 pub(crate) fn place_of(name: &ViewName, held: &Defined) -> Option<usize> {
     let (revision, _) = held.get(name)?;
     Some(held.values().filter(|(other, _)| other < revision).count())
 }
 
-/// A definition nobody can read defines nothing; it was not written by the door of this service.
+/// An unreadable definition defines nothing; this service did not write it.
 fn take(held: &mut Defined, entry: &ViewEntry) {
     let Some(name) = defined_by(&entry.key) else { return };
     let read = entry.value.as_ref().map(|value| decode::parse::<ViewDefinition>(value));
@@ -163,7 +166,7 @@ fn take(held: &mut Defined, entry: &ViewEntry) {
         Some(other) => {
             let reason =
                 other.map_or_else(|refusal| refusal.to_string(), |said| format!("it is named {}", said.name));
-            tracing::warn!(view = %name, reason, "passing a definition that cannot be used");
+            tracing::warn!(view = %name, reason, "skipped an unusable view definition");
             held.remove(&name);
         }
     }

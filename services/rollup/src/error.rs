@@ -1,4 +1,4 @@
-//! Why the rollup cannot start. What goes wrong later is handled where it happens.
+//! Lists why the rollup cannot start. Later failures are handled where they happen.
 
 use muster_bus::{ConnectError, TopologyError};
 
@@ -17,6 +17,6 @@ pub enum StartError {
     #[error("cannot work with the streams")]
     Topology(#[from] TopologyError),
     /// The process was asked to stop before it had started.
-    #[error("asked to stop before the start was done")]
+    #[error("stopped before the start was complete")]
     Stopped,
 }

@@ -1,26 +1,26 @@
-//! The past: what was known at a point in LEDGER, rebuilt beside the live fold and never in its way.
+//! The past: it rebuilds the state at any point of LEDGER beside the live fold, without delaying it.
 //!
 //! ```text
-//! snapshot ─► archive (checkpoints) ─┐
-//!                                    ├─► recall ─► answers about a point, diff, verify
-//! LEDGER ─► when (time ⇒ sequence) ──┘   (rebuild: nearest checkpoint + LEDGER up to the point)
+//! snapshot ─► archive (checkpoints) ───────┐
+//!                                          ├─► point_in_time ─► answers about a point, diff, verify
+//! LEDGER ─► time_index (time ⇒ sequence) ──┘   (rebuild: nearest checkpoint + LEDGER up to the point)
 //! ```
 //!
-//! Reading order: [`recall`] (one rebuild at a time, a bounded queue, the last few kept), [`point`] (what is asked for),
-//! [`when`] (which fact a time stands for), [`rebuild`] with [`base`] and [`tail`], [`verify`]; [`archive`], [`store`],
-//! [`pack`] and [`thinning`] are the checkpoints, [`fill`], [`gaps`] and [`leisure`] how those that are missing are made.
+//! Reading order: [`point_in_time`] (one rebuild at a time, a bounded queue, a small cache), [`point`] (the request),
+//! [`time_index`] (the fact for a time), [`rebuild`] with [`base`] and [`tail`], [`verify`]. The checkpoints are
+//! [`archive`], [`store`], [`pack`] and [`checkpoint_retention`]; [`backfill`], [`gaps`] and [`throttle`] make missing ones.
 
 pub mod archive;
+pub mod backfill;
 pub mod base;
-pub mod fill;
+pub mod checkpoint_retention;
 pub mod gaps;
-pub mod leisure;
 pub mod pack;
 pub mod point;
+pub mod point_in_time;
 pub mod rebuild;
-pub mod recall;
 pub mod store;
 pub mod tail;
-pub mod thinning;
+pub mod throttle;
+pub mod time_index;
 pub mod verify;
-pub mod when;

@@ -1,7 +1,8 @@
-//! `muster.query.incidents`: the incidents of the hub itself, the newest of each type, for a day after its newest occurrence.
+//! Answers `muster.query.incidents`: the newest incident of each type of the hub itself, for a day after its
+//! newest occurrence.
 //!
-//! No view and no fold holds them: they are read out of LEDGER at the start and followed. The time that an incident is shown
-//! is the hub's clock at the question; no fact ends it.
+//! Neither views nor the fold hold these incidents: they are read from LEDGER at the start and followed. Their
+//! age is measured by the hub's clock at the question; no fact ends them.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::{Arc, Mutex, PoisonError};
@@ -11,6 +12,7 @@ use bytes::Bytes;
 use fastrand::Rng;
 use muster_bus::{Bus, Call, Delivery, EndpointSpec, Fault, ReadError, ServiceSpec, Start};
 use muster_contract::incident::{HUB_INCIDENT_SHOWN_SECONDS, HubIncident, Incident, IncidentsAnswer};
+use muster_contract::question::read_query;
 use muster_contract::subjects::{LedgerSubject, QUERY_PREFIX, stream};
 use muster_contract::{Timestamp, decode};
 use muster_service::backoff::FullJitter;
@@ -20,7 +22,7 @@ use muster_service::health::Latch;
 use tokio_util::sync::CancellationToken;
 
 use crate::lag::LagState;
-use crate::present::Present;
+use crate::projection::Projection;
 
 /// Incidents read at once.
 const BATCH: usize = 500;
@@ -28,11 +30,11 @@ const BATCH: usize = 500;
 const OCCURRENCES_MAX: usize = 20_000;
 /// Least and longest upper bound of the delay before LEDGER is read again.
 const RETRY_MIN: Duration = Duration::from_millis(200);
-/// See [`RETRY_MIN`].
+/// Longest delay between two attempts.
 const RETRY_MAX: Duration = Duration::from_secs(10);
 const SERVICE: &str = "muster-query-incidents";
 
-/// What is known of each type.
+/// The occurrences of each type.
 #[derive(Debug, Default)]
 struct ByType(BTreeMap<&'static str, Occurrences>);
 
@@ -47,7 +49,7 @@ struct Occurrences {
 #[derive(Debug, Clone)]
 pub(crate) struct HubIncidents {
     bus: Bus,
-    present: Arc<Present>,
+    projection: Arc<Projection>,
     clock: Arc<dyn Clock>,
     lag: Arc<LagState>,
     known: Arc<Mutex<ByType>>,
@@ -71,7 +73,7 @@ impl ByType {
         }
     }
 
-    /// What is shown now, the newest first.
+    /// The incidents shown now, the newest first.
     fn shown(&self, now: Timestamp) -> Vec<HubIncident> {
         let is_shown =
             |at: Timestamp| now.duration_since(at).as_secs() < HUB_INCIDENT_SHOWN_SECONDS.cast_signed();
@@ -89,8 +91,13 @@ impl ByType {
 
 impl HubIncidents {
     /// Nothing is known yet.
-    pub(crate) fn new(bus: Bus, present: Arc<Present>, clock: Arc<dyn Clock>, lag: Arc<LagState>) -> Self {
-        Self { bus, present, clock, lag, known: Arc::default() }
+    pub(crate) fn new(
+        bus: Bus,
+        projection: Arc<Projection>,
+        clock: Arc<dyn Clock>,
+        lag: Arc<LagState>,
+    ) -> Self {
+        Self { bus, projection, clock, lag, known: Arc::default() }
     }
 
     /// Follows LEDGER until `stop`.
@@ -100,7 +107,7 @@ impl HubIncidents {
             loop {
                 let Err(error) = self.read(&mut retry).await;
                 let retry_in = retry.next(&mut rng);
-                tracing::info!(error = chain(&error), ?retry_in, "reading incidents again");
+                tracing::info!(error = chain(&error), ?retry_in, "rereading incidents");
                 tokio::time::sleep(retry_in).await;
             }
         };
@@ -132,15 +139,15 @@ impl HubIncidents {
             endpoints: vec![EndpointSpec { name: "incidents", subject: format!("{QUERY_PREFIX}.incidents") }],
         };
         let bus = self.bus.clone();
-        let handler = move |_: Call| {
-            let answer = self.answer();
-            async move { Ok::<Bytes, Fault>(answer) }
+        let handler = move |call: Call| {
+            let answer = read_query(call.endpoint, &call.payload).map(|_| self.answer());
+            async move { answer.map_err(Fault::from) }
         };
         bus.offer(spec, handler, || offered.release(), stop).await;
     }
 
     fn answer(&self) -> Bytes {
-        let as_of = self.present.look(|now| now.fleet.as_of());
+        let as_of = self.projection.read(|now| now.fleet.as_of());
         let incidents = self.known().shown(self.clock.now());
         // Cannot fail: the answer is an object with string keys.
         let answer = serde_json::to_vec(&IncidentsAnswer { as_of, incidents }).unwrap_or_default();

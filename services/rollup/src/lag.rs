@@ -1,5 +1,5 @@
-//! What stands between this rollup and LEDGER, for every answer and every view: the monitor writes it, the query service puts
-//! it into its answers, and the writer of views vouches for them only up to the last moment at which nothing stood between.
+//! Holds the rollup's lag behind LEDGER for every answer and view. The monitor writes it, the query service
+//! adds it to its answers, and the view writer vouches for views only up to the last moment without lag.
 
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
@@ -9,23 +9,23 @@ use muster_contract::Timestamp;
 use muster_contract::lag::{Lagging, RollupLag};
 use tokio::time::Instant;
 
-/// How long LEDGER may give no answer before the rollup says that it is cut off.
+/// How long LEDGER may be silent before the rollup reports that it is cut off.
 pub const CUT_OFF_AFTER: Duration = Duration::from_secs(5);
 /// How long a position that LEDGER has reached may stay unread before the rollup says that it lags.
 pub const LAG_AFTER: Duration = Duration::from_secs(5);
 /// Facts that may be unread before the rollup says at once that it lags.
 pub const LAG_FACTS_MAX: u64 = 10_000;
 
-/// What stands between the rollup and LEDGER, shared.
+/// The rollup's lag behind LEDGER, shared.
 #[derive(Debug)]
-pub struct LagState(Mutex<Inner>);
+pub struct LagState(Mutex<LagInner>);
 
 #[derive(Debug)]
-struct Inner {
-    /// When LEDGER last answered, and the time it told; from the start on until it has.
-    answered: Moment,
-    /// LEDGER's end and when it was asked for, while it is not read that far.
-    goal: Option<(Moment, u64)>,
+struct LagInner {
+    /// When LEDGER last answered, and its time then; initially the start.
+    answered: LagSample,
+    /// LEDGER's end and when it was read, while the projection has not reached it.
+    goal: Option<(LagSample, u64)>,
     /// Facts that are unread.
     unread: u64,
     /// Since when everything that LEDGER held was read no more.
@@ -33,21 +33,21 @@ struct Inner {
     /// Since when a fact about the hub's hearing could not be stored.
     unrecorded_since: Option<Timestamp>,
     /// The last moment at which nothing stood between.
-    vouched: Option<Moment>,
+    vouched: Option<LagSample>,
 }
 
 /// A moment by the monotonic clock of this process and by the server's clock.
 #[derive(Debug, Clone, Copy)]
-struct Moment {
+struct LagSample {
     seen: Instant,
     at: Timestamp,
 }
 
 impl LagState {
-    /// Nothing is known of LEDGER yet; it is this time here.
+    /// Creates the state before LEDGER's first answer, at this local time.
     pub fn new(now: Timestamp) -> Self {
-        Self(Mutex::new(Inner {
-            answered: Moment { seen: Instant::now(), at: now },
+        Self(Mutex::new(LagInner {
+            answered: LagSample { seen: Instant::now(), at: now },
             goal: None,
             unread: 0,
             behind_since: None,
@@ -56,10 +56,10 @@ impl LagState {
         }))
     }
 
-    /// LEDGER has told that it ends with `last_seq` at `at`, and is read through a position.
+    /// Records that LEDGER ended with `last_seq` at `at`, and that it is read through a position.
     pub fn ledger(&self, at: Timestamp, last_seq: u64, read_through: u64) {
         let mut inner = self.inner();
-        let now = Moment { seen: Instant::now(), at };
+        let now = LagSample { seen: Instant::now(), at };
         let before = std::mem::replace(&mut inner.answered, now).at;
         inner.unread = last_seq.saturating_sub(read_through);
         if inner.unread == 0 {
@@ -75,7 +75,7 @@ impl LagState {
         }
     }
 
-    /// Whether LEDGER takes what is to be recorded of the hub's hearing.
+    /// Records whether LEDGER stores the facts about the hub's hearing.
     pub fn recorded(&self, is_recorded: bool) {
         let mut inner = self.inner();
         let at = inner.answered.at;
@@ -85,18 +85,18 @@ impl LagState {
         }
     }
 
-    /// An answer that says what stands between it and LEDGER.
+    /// The answer with the current lag added; unchanged where there is none.
     pub fn mark(&self, answer: Bytes) -> Bytes {
         let lag = self.now();
         if lag.is_none() { answer } else { lag.mark(&answer).into() }
     }
 
-    /// What stands between now.
+    /// The current lag.
     pub fn now(&self) -> RollupLag {
         self.inner().lag(Instant::now())
     }
 
-    /// The last moment at which nothing stood between, by the server's clock; the present where nothing does.
+    /// The last moment without lag, by the server's clock: the present where there is none.
     pub fn vouched_at(&self) -> Option<Timestamp> {
         let (inner, now) = (self.inner(), Instant::now());
         let vouched = inner.vouched?;
@@ -104,13 +104,13 @@ impl LagState {
         vouched.at.checked_add(since).ok()
     }
 
-    /// It is whole at any moment, so a panic elsewhere leaves no half of it.
-    fn inner(&self) -> MutexGuard<'_, Inner> {
+    /// The value is consistent at any moment, so a panic elsewhere leaves no partial update.
+    fn inner(&self) -> MutexGuard<'_, LagInner> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
-impl Inner {
+impl LagInner {
     fn lag(&self, now: Instant) -> RollupLag {
         let is_late = self.goal.is_some_and(|(goal, _)| now.duration_since(goal.seen) > LAG_AFTER);
         let since = self.behind_since.filter(|_| is_late || self.unread > LAG_FACTS_MAX);
@@ -154,7 +154,7 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn a_ledger_that_does_not_answer_cuts_off_and_what_it_refuses_is_told() {
+    async fn a_silent_ledger_cuts_off_and_refused_writes_are_reported() {
         let lag = LagState::new(at(0));
         assert_eq!(lag.vouched_at(), None, "nothing is known yet");
         lag.ledger(at(10), 5, 5);

@@ -1,22 +1,20 @@
-//! The rollup: LEDGER in, what is true of every deployment, site and fleet out.
+//! The rollup: it folds LEDGER into the state of every deployment, site and fleet, and serves that state.
 //!
 //! ```text
-//! LEDGER ─► consume ─► present ─┬─► publish ─► KV views
-//!              ▲   (the fold)   ├─► query   ─► muster.query.* ◄─┐
-//!              │                ├─► notify  ─► NOTICES          │
-//!     store ───┘                └─► snapshot ─► store ─► history (the past)
+//! LEDGER ─► consume ─► projection ─┬─► publish ─► KV views
+//!              ▲       (the fold)  ├─► query   ─► muster.query.* ◄─┐
+//!              │                   ├─► notify  ─► NOTICES          │
+//!     store ───┘                   └─► snapshot ─► store ─► history (the past)
 //! ```
 //!
-//! [`monitor`] makes it a fact where the hub does not hear a partition, and tells how far the rollup is behind ([`lag`]).
+//! [`monitor`] records in LEDGER which partitions the hub does not hear, and measures the rollup's [`lag`]. [`define`]
+//! accepts view definitions into a bucket, and [`definitions`] follows them.
 //!
-//! What people define themselves comes in by [`define`], lives in the bucket, and is followed by [`definitions`].
+//! Every view and answer is a function of LEDGER up to a sequence. The snapshot in the data directory only saves reading
+//! LEDGER from its start; it may be lost at any time, and a snapshot that does not fit is not used.
 //!
-//! Everything shown is a function of LEDGER up to a sequence. The snapshot in the data directory only saves reading
-//! LEDGER from its start; it may be lost at any time, and is never believed when it does not fit.
-//!
-//! Reading order: [`consume`] (the corridor), [`present`] (what it leads to), [`publish`], [`query`] and [`notify`] (who
-//! looks), [`snapshot`] and [`store`] (what survives a restart), [`history`] (what was true before), [`app`] (how it is put
-//! together).
+//! Reading order: [`consume`], [`projection`], [`publish`], [`query`] and [`notify`] (the readers), [`snapshot`] and
+//! [`store`] (persistence), [`history`] (the past), [`app`] (the wiring).
 
 pub mod app;
 mod bucket;
@@ -31,8 +29,8 @@ pub mod lag;
 pub mod metrics;
 pub mod monitor;
 pub mod notify;
-pub mod present;
 pub mod progress;
+pub mod projection;
 pub mod publish;
 pub mod query;
 mod restore;

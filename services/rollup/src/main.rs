@@ -1,4 +1,4 @@
-//! The door of `muster-rollup`.
+//! Starts `muster-rollup`.
 
 #[global_allocator]
 static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;

@@ -1,8 +1,10 @@
-//! What the rollup counts, for `/metrics`. No label tells devices or deployments apart.
+//! Counts for `/metrics`. No label distinguishes devices or deployments.
+
+mod fleet;
 
 use std::sync::atomic::AtomicU64;
 
-use muster_bus::Fate;
+use muster_bus::WriteOutcome;
 use muster_contract::lag::RollupLag;
 use muster_domain::fold::Outcome;
 use muster_service::health::Health;
@@ -11,6 +13,8 @@ use prometheus_client::metrics::counter::Counter;
 use prometheus_client::metrics::family::Family;
 use prometheus_client::metrics::gauge::Gauge;
 use prometheus_client::registry::Registry;
+
+pub use self::fleet::FleetMetrics;
 
 /// The rollup's metrics. Clones share them.
 #[derive(Debug, Clone, Default)]
@@ -29,9 +33,9 @@ pub struct Metrics {
     pub renewals: Counter,
     /// Devices known.
     pub devices: Gauge,
-    /// Views by what became of them each time they were looked at.
+    /// Results of publishing views.
     pub views: Family<ViewLabels, Counter>,
-    /// Views that are still to be looked at.
+    /// Views that are still due.
     pub views_due: Gauge,
     /// Questions by endpoint.
     pub questions: Family<QuestionLabels, Counter>,
@@ -50,33 +54,35 @@ pub struct Metrics {
     /// Checkpoints that were missing and were filled in.
     pub checkpoints_filled: Counter,
     /// Points of the past that were rebuilt, by result.
-    pub recalls: Family<RecallLabels, Counter>,
+    pub recalls: Family<RebuildLabels, Counter>,
     /// How long the last one took.
     pub recall_seconds: Gauge<f64, AtomicU64>,
+    /// The state of the fleet.
+    pub fleet: FleetMetrics,
 }
 
 /// A point of the past that was rebuilt.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, EncodeLabelSet)]
-pub struct RecallLabels {
-    result: RecallResult,
+pub struct RebuildLabels {
+    result: RebuildResult,
 }
 
 /// How that went.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, EncodeLabelValue)]
-pub enum RecallResult {
+pub enum RebuildResult {
     /// It was reached.
     Reached,
     /// It was not.
     Failed,
 }
 
-/// What a message of LEDGER did.
+/// Outcome of a LEDGER message.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, EncodeLabelSet)]
 pub struct FactLabels {
     outcome: FactOutcome,
 }
 
-/// What a message of LEDGER did.
+/// Outcome of a LEDGER message.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, EncodeLabelValue)]
 pub enum FactOutcome {
     /// It holds now.
@@ -87,17 +93,17 @@ pub enum FactOutcome {
     Again,
     /// It was read before, or is of another kind than its subject.
     Skipped,
-    /// It is no fact that can be read.
+    /// The message is not a readable fact.
     Unreadable,
 }
 
-/// What stands between the rollup and LEDGER.
+/// Cause of the lag behind LEDGER.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, EncodeLabelSet)]
 pub struct BehindLabels {
     cause: BehindCause,
 }
 
-/// What stands between the rollup and LEDGER.
+/// Cause of the lag behind LEDGER.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, EncodeLabelValue)]
 pub enum BehindCause {
     /// Facts are unread.
@@ -108,13 +114,13 @@ pub enum BehindCause {
     Unrecorded,
 }
 
-/// What became of a view.
+/// Result of publishing a view.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, EncodeLabelSet)]
 pub struct ViewLabels {
     result: ViewResult,
 }
 
-/// What became of a view.
+/// Result of publishing a view.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, EncodeLabelValue)]
 pub enum ViewResult {
     /// It had changed and was written.
@@ -123,7 +129,7 @@ pub enum ViewResult {
     Deleted,
     /// It had not changed.
     Unchanged,
-    /// Another rollup had written it meanwhile; it is looked at again.
+    /// Another rollup wrote the view meanwhile; it is evaluated again.
     Overtaken,
     /// Another rollup had read to the same fact and says something else.
     Disputed,
@@ -131,13 +137,13 @@ pub enum ViewResult {
     Failed,
 }
 
-impl From<Fate> for ViewResult {
-    fn from(fate: Fate) -> Self {
-        match fate {
-            Fate::Written => Self::Written,
-            Fate::Deleted => Self::Deleted,
-            Fate::Overtaken => Self::Overtaken,
-            Fate::Failed => Self::Failed,
+impl From<WriteOutcome> for ViewResult {
+    fn from(outcome: WriteOutcome) -> Self {
+        match outcome {
+            WriteOutcome::Written => Self::Written,
+            WriteOutcome::Deleted => Self::Deleted,
+            WriteOutcome::Overtaken => Self::Overtaken,
+            WriteOutcome::Failed => Self::Failed,
         }
     }
 }
@@ -167,9 +173,9 @@ pub struct SnapshotLabels {
 /// How a snapshot went.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, EncodeLabelValue)]
 pub enum SnapshotResult {
-    /// It is on disk.
+    /// The snapshot is on disk.
     Stored,
-    /// It is not; the next one holds what it would have held.
+    /// The snapshot failed; the next one contains its changes.
     Failed,
 }
 
@@ -178,6 +184,7 @@ impl Metrics {
     pub fn register(health: &Health) -> Self {
         let metrics = Self::default();
         health.metrics(|registry| metrics.describe(registry.sub_registry_with_prefix("rollup")));
+        metrics.fleet.register(health);
         for outcome in [FactOutcome::Taken, FactOutcome::Late, FactOutcome::Unreadable] {
             metrics.fact(outcome, 0);
         }
@@ -245,7 +252,7 @@ impl Metrics {
         self.facts.get_or_create(&FactLabels { outcome }).inc_by(count);
     }
 
-    /// Messages of LEDGER that were facts, whatever they did, since the start.
+    /// Messages of LEDGER that were facts since the start, whatever their effect.
     pub fn facts_read(&self) -> u64 {
         let outcomes = [FactOutcome::Taken, FactOutcome::Late, FactOutcome::Again, FactOutcome::Skipped];
         outcomes.into_iter().map(|outcome| self.facts_with(outcome)).sum()
@@ -283,13 +290,13 @@ impl Metrics {
     }
 
     /// Counts a point of the past.
-    pub fn recall(&self, result: RecallResult) {
-        self.recalls.get_or_create(&RecallLabels { result }).inc();
+    pub fn rebuilds(&self, result: RebuildResult) {
+        self.recalls.get_or_create(&RebuildLabels { result }).inc();
     }
 
     /// Points of the past with one result since the start.
-    pub fn recalls_with(&self, result: RecallResult) -> u64 {
-        self.recalls.get_or_create(&RecallLabels { result }).get()
+    pub fn recalls_with(&self, result: RebuildResult) -> u64 {
+        self.recalls.get_or_create(&RebuildLabels { result }).get()
     }
 
     /// Snapshots with one result since the start.
@@ -301,9 +308,9 @@ impl Metrics {
 impl From<Outcome> for FactOutcome {
     fn from(outcome: Outcome) -> Self {
         match outcome {
-            Outcome::Taken => Self::Taken,
+            Outcome::Applied => Self::Taken,
             Outcome::Late => Self::Late,
-            Outcome::Again => Self::Again,
+            Outcome::Duplicate => Self::Again,
             Outcome::Skipped => Self::Skipped,
         }
     }

@@ -1,13 +1,14 @@
-//! Watches the hub's own hearing: a partition whose pulse stopped, or came back, becomes a fact in LEDGER, so that every view
-//! stays a pure function of LEDGER. The monitor also tells the rest of the rollup how far it is behind LEDGER.
+//! Watches whether the hub hears its partitions: a pulse that stops or resumes becomes a fact in LEDGER, so
+//! that every view stays a pure function of LEDGER. It also measures the rollup's lag.
 //!
-//! The monitor asks LEDGER for its end and the server's time, waits until the rollup has read that far, and compares the server's time
-//! with the time at which LEDGER stored the newest pulse: both are of one clock. A rollup that has not read to LEDGER's end
-//! writes nothing. Two rollups may write: the last fact of the subject decides, by compare-and-set.
+//! The monitor asks LEDGER for its end and the server for its time, waits until the rollup has read that far,
+//! and compares the server's time with the time at which LEDGER stored the newest pulse: both come from one
+//! clock. A rollup that has not read to LEDGER's end writes nothing. Two rollups may write: compare-and-set on
+//! the subject's last fact decides. After each check the monitor sets the fleet's gauges in `/metrics`.
 //!
-//! The monitor does not fold: what a stopped pulse does to views is the fold's.
+//! The monitor does not fold; the fold applies a stopped pulse to the views.
 
-mod decide;
+pub mod decide;
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -25,19 +26,19 @@ use muster_service::error::chain;
 use tokio::time::{Instant, MissedTickBehavior, interval, timeout};
 use tokio_util::sync::CancellationToken;
 
-use self::decide::{Heard, Wanted, decide, must_repeat};
+use self::decide::{Heard, HearingDecision, decide, must_repeat};
 use crate::lag::{CUT_OFF_AFTER, LagState};
 use crate::metrics::Metrics;
-use crate::present::{Origin, Present};
 use crate::progress::{SeenHearing, SeenPulse};
+use crate::projection::{Origin, Projection};
 
 /// Time between two looks at LEDGER's end.
 const LOOK_EVERY: Duration = Duration::from_secs(1);
-/// How long the rollup may take to read what LEDGER held at a look. Where it takes longer, that look decides nothing.
+/// How long the rollup may take to read what LEDGER held at a check. A check that takes longer decides nothing.
 const READ_WITHIN: Duration = Duration::from_secs(2);
 /// Time between two looks at whether a stop that holds is still in LEDGER.
 const REPEAT_LOOK_EVERY: Duration = Duration::from_secs(60);
-/// Who says it, as CloudEvents ask.
+/// The event's source, as CloudEvents require.
 const EVENT_SOURCE: &str = "muster-rollup";
 
 const _: () = assert!(LOOK_EVERY.as_secs() + READ_WITHIN.as_secs() < CUT_OFF_AFTER.as_secs());
@@ -46,7 +47,7 @@ const _: () = assert!(LOOK_EVERY.as_secs() + READ_WITHIN.as_secs() < CUT_OFF_AFT
 #[derive(Debug)]
 pub struct Monitor {
     bus: Bus,
-    present: Arc<Present>,
+    projection: Arc<Projection>,
     lag: Arc<LagState>,
     metrics: Metrics,
     rng: Rng,
@@ -65,9 +66,15 @@ enum RecordError {
 }
 
 impl Monitor {
-    /// A monitor of the LEDGER that the present is read from.
-    pub fn new(bus: Bus, present: Arc<Present>, lag: Arc<LagState>, metrics: Metrics, rng: Rng) -> Self {
-        Self { bus, present, lag, metrics, rng, read_whole: None, repeat_look_at: Instant::now() }
+    /// Creates a monitor of the projection's LEDGER.
+    pub fn new(
+        bus: Bus,
+        projection: Arc<Projection>,
+        lag: Arc<LagState>,
+        metrics: Metrics,
+        rng: Rng,
+    ) -> Self {
+        Self { bus, projection, lag, metrics, rng, read_whole: None, repeat_look_at: Instant::now() }
     }
 
     /// Watches until `stop`.
@@ -75,31 +82,43 @@ impl Monitor {
         let mut ticks = interval(LOOK_EVERY);
         ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
         while stop.run_until_cancelled(ticks.tick()).await.is_some() {
-            // Not cancelled in the middle of a write: its fate would be unknown, which does no harm, but the log says so.
+            // This is not cancelled during a write: the outcome would be unknown, which is harmless but logged.
             if stop.run_until_cancelled(self.look()).await.is_none() {
                 return;
             }
         }
     }
 
-    /// One look at LEDGER.
+    /// Performs one check of LEDGER.
     async fn look(&mut self) {
         match timeout(CUT_OFF_AFTER, self.bus.stream_now(stream::LEDGER)).await {
             Ok(Ok((ledger, now))) => self.compare(&ledger, now).await,
-            Ok(Err(error)) => tracing::debug!(error = chain(&error), "cannot see LEDGER's end"),
-            Err(_) => tracing::debug!("LEDGER does not tell its end"),
+            Ok(Err(error)) => tracing::debug!(error = chain(&error), "cannot read LEDGER's end"),
+            Err(_) => tracing::debug!("LEDGER did not answer in time"),
         }
         self.metrics.behind(&self.lag.now());
+        self.show_fleet();
+    }
+
+    /// Sets the fleet's gauges in `/metrics`, once LEDGER is read to its end.
+    fn show_fleet(&self) {
+        let seen = self.projection.read(|now| {
+            now.caught_up.then(|| (now.fleet.fleet_view().tally, now.fleet.silent_sites_of_fleet().count))
+        });
+        if let Some((tally, silent_sites)) = seen {
+            self.metrics.fleet.show(&tally, silent_sites);
+        }
     }
 
     async fn compare(&mut self, ledger: &StreamState, now: Timestamp) {
-        let progress = self.present.progress();
+        let progress = self.projection.progress();
         progress.set_ledger_end(ledger.last_seq);
         let mut read_through = progress.follow();
         let is_read = read_through.wait_for(|read| *read >= ledger.last_seq);
         let is_read = matches!(timeout(READ_WITHIN, is_read).await, Ok(Ok(_)));
-        let (origin, is_caught_up) = self.present.look(|present| (present.origin, present.caught_up));
-        self.lag.ledger(now, ledger.last_seq, self.present.progress().read_through());
+        let (origin, is_caught_up) =
+            self.projection.read(|projection| (projection.origin, projection.caught_up));
+        self.lag.ledger(now, ledger.last_seq, self.projection.progress().read_through());
         if !is_read || !is_caught_up || origin.created_at != ledger.created_at {
             return;
         }
@@ -116,9 +135,9 @@ impl Monitor {
         self.judge(ledger, now).await;
     }
 
-    /// Reads the newest pulse of each partition and what LEDGER says of it: a snapshot has not kept them.
+    /// Reads the newest pulse and the newest hearing fact of each partition: a snapshot does not contain them.
     async fn find_last(&self) -> Result<(), ReadError> {
-        let progress = self.present.progress();
+        let progress = self.projection.progress();
         for partition in 0..PARTITIONS {
             let last = self.last(partition).await?;
             if let Some((last, fact)) = last.as_ref().and_then(|last| Some((last, said(Some(last))?))) {
@@ -134,10 +153,10 @@ impl Monitor {
         Ok(())
     }
 
-    /// Compares each partition's pulse with what LEDGER says of it, and records what is otherwise.
+    /// Compares each partition's pulse with its hearing fact in LEDGER, and records a difference.
     async fn judge(&mut self, ledger: &StreamState, now: Timestamp) {
         let Some((_, read_whole_at)) = self.read_whole else { return };
-        let progress = self.present.progress();
+        let progress = self.projection.progress();
         let unheard = (0..PARTITIONS).filter(|partition| progress.stopped_since(*partition).is_some());
         self.metrics.unheard.set(unheard.count() as i64);
         let is_repeat_look = Instant::now() >= self.repeat_look_at;
@@ -147,8 +166,8 @@ impl Monitor {
         let mut failure = None;
         for partition in 0..PARTITIONS {
             let heard = Heard {
-                newest: self.present.progress().newest(partition),
-                stopped_since: self.present.progress().stopped_since(partition),
+                newest: self.projection.progress().newest(partition),
+                stopped_since: self.projection.progress().stopped_since(partition),
                 read_whole_at,
             };
             let done = match decide(&heard, now) {
@@ -162,12 +181,12 @@ impl Monitor {
         }
         self.lag.recorded(failure.is_none());
         if let Some(error) = failure {
-            tracing::warn!(error = chain(&error), "LEDGER does not take what the hub hears; trying again");
+            tracing::warn!(error = chain(&error), "cannot record the hub's hearing; retrying");
         }
     }
 
     /// Records that a partition's pulse stopped or resumed, unless another rollup has.
-    async fn record(&mut self, partition: u16, wanted: Wanted) -> Result<(), RecordError> {
+    async fn record(&mut self, partition: u16, wanted: HearingDecision) -> Result<(), RecordError> {
         let last = self.last(partition).await?;
         if said(last.as_ref()).is_some_and(|said| said.state == wanted.state) {
             // The rollup is about to read it.
@@ -186,7 +205,7 @@ impl Monitor {
         Ok(())
     }
 
-    /// Says a stop again before LEDGER forgets it.
+    /// Re-asserts a stop before LEDGER discards it.
     async fn repeat(
         &mut self,
         partition: u16,
@@ -198,7 +217,7 @@ impl Monitor {
         let place = last.as_ref().map(|last| (last.stream_seq, last.stored_at));
         let is_stop = said(last.as_ref()).is_none_or(|said| said.state == Hearing::Stopped);
         if is_stop && must_repeat(place, ledger, now) {
-            let wanted = Wanted { state: Hearing::Stopped, since };
+            let wanted = HearingDecision { state: Hearing::Stopped, since };
             self.write(partition, wanted, last.map_or(0, |last| last.stream_seq), true).await?;
         }
         Ok(())
@@ -211,7 +230,7 @@ impl Monitor {
     async fn write(
         &mut self,
         partition: u16,
-        Wanted { state, since }: Wanted,
+        HearingDecision { state, since }: HearingDecision,
         expected: u64,
         reasserted: bool,
     ) -> Result<(), PublishError> {
@@ -230,7 +249,7 @@ impl Monitor {
             ..Outgoing::new(LedgerSubject::Hearing(partition).to_string(), decode::to_bytes(&fact))
         };
         match self.bus.publish(message).await {
-            // Another rollup was faster; the next look sees what it said.
+            // Another rollup was faster; the next check reads its fact.
             Err(error) if error.kind == PublishErrorKind::Conflict => Ok(()),
             stored => stored.map(drop),
         }

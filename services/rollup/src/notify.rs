@@ -1,11 +1,11 @@
-//! Notices to subscribers: who is to be told is looked at when something of what it watches has changed, at most once in
-//! its window, and told only what is not what it was told last.
+//! Sends notices to subscribers. When something that a subscription watches changes, at most once in its
+//! window, the notifier compares its state with its last notice and publishes a notice if they differ.
 //!
-//! What makes a notice true is its storage in NOTICES in place of the one before, which this process must know: so a
-//! restart tells nothing twice, and of two rollups one tells. A process that dies before that has told nothing, and the next
-//! one finds the same difference. Nothing is told until LEDGER was read to its end.
+//! A notice takes effect when NOTICES stores it in place of the previous one, which this process must know: so
+//! a restart repeats no notice, and of two rollups one publishes. A process that dies earlier has published
+//! nothing, and the next one finds the same difference. Nothing is published until LEDGER is read to its end.
 
-pub mod desk;
+pub mod handler;
 pub mod metrics;
 pub mod ownership;
 pub mod register;
@@ -19,7 +19,7 @@ use std::time::Duration;
 use bytes::Bytes;
 use fastrand::Rng;
 use futures_util::{FutureExt, StreamExt, stream};
-use muster_bus::{Bus, Delivery, NoticeEntry, NoticeRoom, PublishError, PublishErrorKind, Replay};
+use muster_bus::{Bus, Delivery, NoticeEntry, NoticeKind, PublishError, PublishErrorKind, Replay};
 use muster_contract::SubscriptionName;
 use muster_contract::notify::{EndReason, Notice, NoticeEvent, SubscriptionRecord};
 use muster_contract::subjects::stream::LEDGER;
@@ -30,32 +30,32 @@ use tokio::sync::watch;
 use tokio::time::{Instant, timeout};
 use tokio_util::sync::CancellationToken;
 
-use self::compose::{Found, Seen, ending, packed, see};
+use self::compose::{FoundNotice, SubscriptionRead, ending, packed, see};
 use self::metrics::{NoticeResult, NotifyMetrics};
 use self::register::{Line, Register, Told};
-use crate::present::{AHEAD_ASK, Origin, Present};
+use crate::projection::{AHEAD_ASK, Origin, Projection};
 
 /// Entries of the stream taken at once.
 const BATCH_MAX: usize = 256;
 /// Least time between two looks at what has changed: many facts are one look.
 const LOOK_INTERVAL: Duration = Duration::from_millis(25);
-/// Subscriptions looked at while the fold waits. As many notices are under way to the bus at once; the next look waits for
-/// the slowest of them.
+/// Subscriptions evaluated while the fold waits. As many notices are sent to the bus at once; the next batch
+/// waits for the slowest of them.
 const LOOK_MAX: usize = 8;
-/// How long it is waited for the stream's reader where it has to begin again and somebody is due all the time.
+/// How long to wait for the stream's reader when it has to restart and some subscription is always due.
 const MEND_TURN: Duration = Duration::from_secs(1);
 /// How long the last notice of an ended subscription stays.
 const ENDED_KEPT: Duration = Duration::from_secs(24 * 60 * 60);
 /// Least and longest upper bound of the delay before the bus is tried again.
 const RETRY_MIN: Duration = Duration::from_millis(200);
-/// See [`RETRY_MIN`].
+/// Longest delay between two attempts.
 const RETRY_MAX: Duration = Duration::from_secs(5);
 
-/// The subscriptions, shared with the desk where they are made.
+/// The subscriptions, shared with the request handler.
 pub type SharedRegister = Arc<Mutex<Register>>;
 
 pub(crate) fn held(register: &SharedRegister) -> MutexGuard<'_, Register> {
-    // It is a copy of what the stream holds: a panic elsewhere leaves it no worse than late.
+    // The register is a copy of the stream's content: after a panic elsewhere it is at worst out of date.
     register.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
@@ -63,20 +63,20 @@ pub(crate) fn held(register: &SharedRegister) -> MutexGuard<'_, Register> {
 #[derive(Debug)]
 pub struct Notifier {
     bus: Bus,
-    present: Arc<Present>,
+    projection: Arc<Projection>,
     register: SharedRegister,
     metrics: NotifyMetrics,
     chance: Rng,
     retry: FullJitter,
-    /// Up to where changes were looked at, and of which LEDGER.
+    /// The position up to which changes were evaluated, and its LEDGER.
     looked: Option<(Origin, u64)>,
-    /// Subscriptions to look at.
+    /// Subscriptions to evaluate.
     due: BTreeMap<SubscriptionName, Due>,
-    /// Those of which somebody has told more than this process knows, for long.
+    /// Subscriptions for which another rollup has long published more than this process has read.
     doubtful: Vec<SubscriptionName>,
 }
 
-/// When a subscription is to be looked at.
+/// When a subscription is due.
 #[derive(Debug, Clone, Copy)]
 struct Due {
     at: Instant,
@@ -90,40 +90,40 @@ struct Write {
     notice: Notice,
     bytes: Bytes,
     expected: u64,
-    /// Which LEDGER it is of.
+    /// The LEDGER of the notice.
     origin: Origin,
-    /// The subscription's own revision, where it ends with this.
+    /// The revision of the subscription itself, if the notice ends it.
     ends: Option<u64>,
 }
 
 impl Notifier {
-    /// A teller of what the present says.
+    /// Creates a notifier for the projection.
     pub fn new(
         bus: Bus,
-        present: Arc<Present>,
+        projection: Arc<Projection>,
         register: SharedRegister,
         metrics: NotifyMetrics,
         chance: Rng,
     ) -> Self {
         let retry = FullJitter::new(RETRY_MIN, RETRY_MAX);
         let (looked, due, doubtful) = (None, BTreeMap::new(), Vec::new());
-        Self { bus, present, register, metrics, chance, retry, looked, due, doubtful }
+        Self { bus, projection, register, metrics, chance, retry, looked, due, doubtful }
     }
 
-    /// Tells until `stop`. What is due then is told by the next life.
+    /// Publishes notices until `stop`. The next process publishes those that are due then.
     pub async fn run(mut self, stop: CancellationToken) {
         stop.run_until_cancelled(self.tell()).await;
     }
 
     async fn tell(&mut self) {
-        let (mut read_to, mut caught_up) = (self.present.read_to(), self.present.caught_up());
-        // The present outlives this task, so the wait cannot end for want of a sender.
+        let (mut read_to, mut caught_up) = (self.projection.read_to(), self.projection.caught_up());
+        // The projection outlives this task, so its sender cannot be dropped during the wait.
         let _ = caught_up.wait_for(|caught_up| *caught_up).await;
         loop {
             let mut replay = self.open().await;
             loop {
                 if let Err(error) = self.wait(&mut replay, &mut read_to, &mut caught_up).await {
-                    tracing::info!(cause = chain(&error), "reading all subscriptions again");
+                    tracing::info!(cause = chain(&error), "rereading all subscriptions");
                     held(&self.register).clear();
                     break;
                 }
@@ -132,7 +132,7 @@ impl Notifier {
         }
     }
 
-    /// Reads all subscriptions and what they were told.
+    /// Reads all subscriptions and their last notices.
     async fn open(&mut self) -> Replay {
         loop {
             match self.read_all().await {
@@ -153,7 +153,7 @@ impl Notifier {
         }
         self.retry.reset();
         held(&self.register).set_known();
-        // What has changed while nobody looked is found by looking at everybody once.
+        // Changes that were missed are found by evaluating every subscription once.
         let names: Vec<_> = held(&self.register).iter().map(|(name, _)| name.clone()).collect();
         names.into_iter().for_each(|name| self.make_due(name, Duration::ZERO));
         Ok(replay)
@@ -163,11 +163,11 @@ impl Notifier {
         let ledger = self.origin();
         for entry in batch.iter().filter_map(NoticeEntry::of) {
             let (due, now) = (held(&self.register).take(&entry, ledger), Instant::now());
-            if entry.room == NoticeRoom::Notice
+            if entry.kind == NoticeKind::Notice
                 && let Ok(name) = entry.name.parse()
                 && let Some(line) = held(&self.register).line_mut(&name)
             {
-                // Also where another rollup told it: the window is the subscriber's.
+                // Also for another rollup's notice: the window belongs to the subscriber.
                 line.told_at = Some(now);
             }
             if let Some(name) = due {
@@ -178,13 +178,14 @@ impl Notifier {
     }
 
     fn origin(&self) -> Origin {
-        self.present.look(|now| now.origin)
+        self.projection.read(|now| now.origin)
     }
 
-    /// Takes in what the stream has for us already. Where somebody is due at every turn, nobody would read it otherwise.
+    /// Applies the stream's pending entries. If some subscription is due at every turn, the stream would not be
+    /// read otherwise.
     async fn take_ready(&mut self, replay: &mut Replay) -> Result<(), muster_bus::ReadError> {
-        if !replay.is_whole() {
-            // It mends itself only while it is waited for.
+        if !replay.is_open() {
+            // The reader reconnects only while it is awaited.
             if let Ok(batch) = timeout(MEND_TURN, replay.next_batch(BATCH_MAX)).await {
                 self.take(&batch?);
             }
@@ -194,7 +195,7 @@ impl Notifier {
         Ok(())
     }
 
-    /// Waits until somebody may have to be told something. Cancel-safe.
+    /// Waits until some subscription may be due. Cancel-safe.
     async fn wait(
         &mut self,
         replay: &mut Replay,
@@ -204,7 +205,7 @@ impl Notifier {
         loop {
             read_to.mark_unchanged();
             caught_up.mark_unchanged();
-            self.take_touched();
+            self.take_changed_since();
             let next = self.due.values().map(|due| due.at).min();
             if next.is_some_and(|next| next <= Instant::now()) {
                 return self.take_ready(replay).await;
@@ -216,7 +217,7 @@ impl Notifier {
                 }
             };
             let changed = async {
-                // These end with an error only when the present is gone, and this task holds it.
+                // These fail only when the projection is gone, and this task holds it.
                 tokio::select! {
                     _ = read_to.changed() => {}
                     _ = caught_up.changed() => {}
@@ -232,22 +233,22 @@ impl Notifier {
     }
 
     /// Makes due whom the changes since the last look concern.
-    fn take_touched(&mut self) {
+    fn take_changed_since(&mut self) {
         let looked = self.looked;
-        let found = self.present.look(|now| {
+        let found = self.projection.read(|now| {
             let at = (now.origin, now.fleet.as_of().ledger_seq);
             if !now.caught_up || looked == Some(at) {
                 return None;
             }
             let same_ledger = looked.filter(|(origin, _)| *origin == now.origin);
-            Some((at, same_ledger.map(|(_, seq)| now.fleet.touched_since(seq))))
+            Some((at, same_ledger.map(|(_, seq)| now.fleet.changed_since(seq))))
         });
-        let Some((at, touched)) = found else { return };
+        let Some((at, changed)) = found else { return };
         self.looked = Some(at);
         let concerned: Vec<_> = held(&self.register)
             .iter()
             .filter_map(|(name, line)| Some((name, &line.record.as_ref()?.subscription)))
-            .filter(|(_, about)| touched.as_ref().is_none_or(|touched| touched.concerns(about)))
+            .filter(|(_, about)| changed.as_ref().is_none_or(|changed| changed.concerns(about)))
             .map(|(name, about)| (name.clone(), Duration::from_millis(about.window_ms)))
             .collect();
         concerned.into_iter().for_each(|(name, window)| self.make_due(name, window));
@@ -262,7 +263,7 @@ impl Notifier {
         due.at = due.at.min(at);
     }
 
-    /// Looks at everybody who is due, and tells what is news.
+    /// Evaluates all due subscriptions and publishes what is news.
     async fn tell_due(&mut self) {
         let now = Instant::now();
         let due: Vec<_> = self
@@ -282,19 +283,19 @@ impl Notifier {
                 .collect()
                 .await;
             for (write, written) in results {
-                self.settle(write, written).await;
+                self.record_result(write, written).await;
             }
         }
         self.judge_doubtful().await;
     }
 
-    /// Finds out whether LEDGER goes as far at all as somebody has told of it.
+    /// Checks whether LEDGER reaches the position that another rollup's notice names.
     async fn judge_doubtful(&mut self) {
         let doubtful = std::mem::take(&mut self.doubtful);
         if doubtful.is_empty() {
             return;
         }
-        // Where LEDGER cannot be seen now, they are left alone until it can.
+        // While LEDGER's end cannot be read, these subscriptions wait.
         let Ok(ledger) = self.bus.stream_state(LEDGER).await else { return };
         let (mut register, now) = (held(&self.register), Instant::now());
         for name in doubtful {
@@ -306,7 +307,7 @@ impl Notifier {
         }
     }
 
-    /// What has to be written, all as of one moment.
+    /// Collects the notices to write, all as of one moment.
     fn look(&mut self, due: &[(SubscriptionName, Due)]) -> Vec<Write> {
         let lines: Vec<_> = due
             .iter()
@@ -318,7 +319,7 @@ impl Notifier {
                 Some((name, due.held_back, line?))
             })
             .collect();
-        let found = self.present.look(|now| {
+        let found = self.projection.read(|now| {
             let see = |line: &Line| {
                 let same_ledger = line.told_in == Some(now.origin);
                 let of = |record: &SubscriptionRecord| {
@@ -329,7 +330,7 @@ impl Notifier {
             let all = || lines.iter().map(|(.., line)| see(line)).collect::<Vec<_>>();
             now.caught_up.then(|| ((now.fleet.as_of(), now.origin), all()))
         });
-        // Until LEDGER is read again, everybody stays due.
+        // Until LEDGER is read again, every subscription stays due.
         let Some((at, found)) = found else {
             self.put_off(due, LOOK_INTERVAL);
             return Vec::new();
@@ -340,12 +341,12 @@ impl Notifier {
             .collect()
     }
 
-    /// What is to be written of one subscription, if it is news.
+    /// Composes the notice of one subscription, if it is news.
     fn judge(
         &mut self,
         name: &SubscriptionName,
         line: &Line,
-        found: Option<Seen>,
+        found: Option<SubscriptionRead>,
         held_back: bool,
         (as_of, origin): (AsOf, Origin),
     ) -> Option<Write> {
@@ -358,10 +359,10 @@ impl Notifier {
                 return None;
             }
             None => (ending(name, number, told, as_of, line.ended.unwrap_or(EndReason::Expired)), None),
-            Some(Found::TooWide) => {
+            Some(FoundNotice::TooWide) => {
                 (ending(name, number, told, as_of, EndReason::TooWide), Some(line.revision))
             }
-            Some(Found::Told(findings)) => {
+            Some(FoundNotice::Told(findings)) => {
                 if self.is_ahead(name, origin, findings.as_of) {
                     return None;
                 }
@@ -379,8 +380,8 @@ impl Notifier {
         Some(Write { name: name.clone(), notice, bytes, expected: line.told_revision, origin, ends })
     }
 
-    /// Whether another rollup has told more than this one has read. It is left alone until this one has caught up, however
-    /// long that takes, or LEDGER turns out not to go as far.
+    /// Whether another rollup has published more than this one has read. The subscription waits until this
+    /// rollup has caught up, however long that takes, or LEDGER turns out to end before that.
     fn is_ahead(&mut self, name: &SubscriptionName, origin: Origin, as_of: AsOf) -> bool {
         let mut register = held(&self.register);
         let Some(line) = register.line_mut(name) else { return false };
@@ -405,8 +406,8 @@ impl Notifier {
         }
     }
 
-    /// Remembers what was told, and makes due again what was not.
-    async fn settle(&mut self, write: Write, written: Result<u64, PublishError>) {
+    /// Records the published notices, and makes the failed ones due again.
+    async fn record_result(&mut self, write: Write, written: Result<u64, PublishError>) {
         let now = Instant::now();
         match written {
             Ok(revision) => {
@@ -435,13 +436,13 @@ impl Notifier {
                     return;
                 }
                 let retry_in = self.retry.next(&mut self.chance);
-                tracing::warn!(name = %write.name, error = chain(&error), ?retry_in, "cannot tell a subscriber");
+                tracing::warn!(name = %write.name, error = chain(&error), ?retry_in, "cannot publish a notice");
                 self.due.insert(write.name, Due { at: now + retry_in, held_back: true });
             }
         }
     }
 
-    /// Reads what another rollup has told. True where that went well.
+    /// Reads another rollup's notice. True on success.
     async fn learn(&self, name: &SubscriptionName) -> bool {
         match self.bus.notice_last(name).await {
             Ok(Some(entry)) => {
@@ -450,7 +451,7 @@ impl Notifier {
                 true
             }
             Ok(None) => {
-                // It was there and is gone: its time was over, or somebody emptied the stream.
+                // The entry has gone: it expired, or the stream was purged.
                 if let Some(line) = held(&self.register).line_mut(name) {
                     (line.told, line.told_revision) = (None, 0);
                 }
@@ -460,12 +461,12 @@ impl Notifier {
         }
     }
 
-    /// A subscription that ended by its last notice is taken out; a name of which that was told is forgotten.
+    /// Removes a subscription that its last notice ended; a name whose end was published is forgotten.
     async fn close(&mut self, write: &Write) {
         if let Some(revision) = write.ends
             && let Err(error) = self.bus.subscription_end(&write.name, revision).await
         {
-            tracing::warn!(name = %write.name, error = chain(&error), "a subscription could not be ended yet");
+            tracing::warn!(name = %write.name, error = chain(&error), "cannot end a subscription yet");
             self.due.insert(write.name.clone(), Due { at: Instant::now() + RETRY_MAX, held_back: true });
         }
         held(&self.register).forget(&write.name);

@@ -1,8 +1,8 @@
-//! How far LEDGER is read, and the newest pulse and the newest word on the hearing of each partition that was read. The reader of LEDGER writes it, the monitor
-//! reads it.
+//! Tracks how far LEDGER is read, and the newest pulse and hearing fact of each partition. The consumer writes
+//! it, the monitor reads it.
 //!
-//! The fold's `asOf` is the last fact; it stays behind this position where pulses follow, which LEDGER keeps for a short time
-//! only.
+//! The fold's `asOf` is the last fact; it stays behind this position where pulses follow, which LEDGER keeps
+//! for a short time only.
 
 use std::collections::BTreeMap;
 use std::sync::{Mutex, MutexGuard, PoisonError};
@@ -16,16 +16,16 @@ use tokio::sync::watch;
 pub struct SeenPulse {
     /// When LEDGER stored it.
     pub stored_at: Timestamp,
-    /// What it says.
+    /// The pulse.
     pub pulse: PulseFact,
 }
 
-/// What LEDGER says of a partition.
+/// The newest hearing fact of a partition in LEDGER.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct SeenHearing {
-    /// Where LEDGER holds it.
+    /// Its LEDGER sequence.
     pub ledger_seq: u64,
-    /// What it says.
+    /// The fact.
     pub fact: HearingFact,
 }
 
@@ -33,11 +33,11 @@ pub struct SeenHearing {
 #[derive(Debug)]
 pub struct LedgerProgress {
     read_through: watch::Sender<u64>,
-    inner: Mutex<Inner>,
+    inner: Mutex<ProgressInner>,
 }
 
 #[derive(Debug, Default)]
-struct Inner {
+struct ProgressInner {
     /// LEDGER's last sequence, as far as the monitor knows.
     ledger_end: u64,
     pulses: BTreeMap<u16, SeenPulse>,
@@ -80,7 +80,7 @@ impl LedgerProgress {
         self.inner().ledger_end > self.read_through()
     }
 
-    /// Takes in a pulse, unless a newer one of the partition is known.
+    /// Records a pulse, unless a newer one of the partition is known.
     pub fn pulse(&self, partition: u16, seen: SeenPulse) {
         let mut inner = self.inner();
         match inner.pulses.get_mut(&partition) {
@@ -95,7 +95,7 @@ impl LedgerProgress {
         self.inner().pulses.get(&partition).cloned()
     }
 
-    /// Takes in what LEDGER says of a partition, unless something newer is known.
+    /// Records a hearing fact, unless a newer one of the partition is known.
     pub fn hearing(&self, partition: u16, seen: SeenHearing) {
         let mut inner = self.inner();
         match inner.hearing.get_mut(&partition) {
@@ -114,12 +114,12 @@ impl LedgerProgress {
 
     /// Nothing is read: LEDGER is another one.
     pub fn start_over(&self) {
-        *self.inner() = Inner::default();
+        *self.inner() = ProgressInner::default();
         self.read_through.send_replace(0);
     }
 
-    /// It is whole at any moment, so a panic elsewhere leaves no half of it.
-    fn inner(&self) -> MutexGuard<'_, Inner> {
+    /// The value is consistent at any moment, so a panic elsewhere leaves no partial update.
+    fn inner(&self) -> MutexGuard<'_, ProgressInner> {
         self.inner.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
@@ -144,7 +144,7 @@ mod tests {
     }
 
     #[test]
-    fn the_newest_word_on_a_partition_counts_whatever_is_read_first() {
+    fn the_newest_hearing_fact_of_a_partition_wins_in_any_order() {
         let progress = LedgerProgress::new(0);
         let said = |ledger_seq, state| {
             let since = Timestamp::from_second(100).unwrap();

@@ -1,6 +1,8 @@
-//! Answers to questions over the bus (`muster.query.*`), from memory; only what shall run in detail ([`manifests`]) and what
-//! was done ([`actions`]) is read out of LEDGER. Until LEDGER was read to its end, every answer is that there is none yet. Questions about the past are
-//! the room [`past`]'s; they wait there, and hold up no others.
+//! Answers the questions of `muster.query.*` from memory; only manifests ([`manifests`]) and actions
+//! ([`actions`]) are read from LEDGER.
+//!
+//! Until LEDGER is read to its end, every answer says that the rollup is not ready. Questions about the past
+//! are answered by [`past`]; they wait there and delay no others.
 
 mod actions;
 mod groups;
@@ -18,14 +20,15 @@ use muster_contract::query::{
     DeploymentAnswer, DeploymentsAnswer, DeviceAnswer, DevicesAnswer, ErrorBody, ErrorCode, Query,
 };
 use muster_contract::question::{
-    ANSWER_BYTES_MAX, bad, checked_limit, fitting, found, named, nowhere, parsed_after, read_of_a_point,
+    ANSWER_BYTES_MAX, bad, checked_limit, fitting, found, named, nowhere, one_site, parsed_after, point_of,
+    read_query,
 };
 use muster_contract::subjects::QUERY_PREFIX;
 use muster_contract::view::{FleetView, SiteView};
 use muster_contract::why::WhyAnswer;
 use muster_contract::{DeploymentId, DeviceKey, SiteId};
 use muster_domain::abridged::abridged;
-use muster_domain::fold::{Fleet, Page};
+use muster_domain::fold::{Fleet, Page, StatusRefusal};
 use muster_service::health::Latch;
 use serde::Serialize;
 use tokio_util::sync::CancellationToken;
@@ -35,7 +38,7 @@ pub use self::manifests::Manifests;
 pub use self::past::History;
 use crate::lag::LagState;
 use crate::metrics::{AnswerKind, Metrics};
-use crate::present::{Now, Present};
+use crate::projection::{Projection, ProjectionState};
 
 /// The service's name in `$SRV.INFO`.
 const SERVICE: &str = "muster-query";
@@ -56,10 +59,10 @@ const ENDPOINTS: [&str; 10] = [
     actions::ENDPOINT,
 ];
 
-/// The desk where questions are answered. Clones share the present.
+/// Answers questions. Clones share the projection.
 #[derive(Debug, Clone)]
-pub struct Desk {
-    present: Arc<Present>,
+pub struct QueryHandler {
+    projection: Arc<Projection>,
     metrics: Metrics,
     lag: Option<Arc<LagState>>,
     history: Option<History>,
@@ -67,28 +70,28 @@ pub struct Desk {
     actions: Option<Actions>,
 }
 
-impl Desk {
-    /// A desk that answers from the present, knows no past, and reads nothing.
-    pub const fn new(present: Arc<Present>, metrics: Metrics) -> Self {
-        Self { present, metrics, lag: None, history: None, manifests: None, actions: None }
+impl QueryHandler {
+    /// Creates a handler that answers from the projection, without a past or reads of LEDGER.
+    pub const fn new(projection: Arc<Projection>, metrics: Metrics) -> Self {
+        Self { projection, metrics, lag: None, history: None, manifests: None, actions: None }
     }
 
-    /// A desk that says in every answer what stands between it and LEDGER.
+    /// Adds the lag behind LEDGER to every answer.
     pub fn with_lag(self, lag: Arc<LagState>) -> Self {
         Self { lag: Some(lag), ..self }
     }
 
-    /// A desk that also answers about the past.
+    /// Adds answers about the past.
     pub fn with_history(self, history: History) -> Self {
         Self { history: Some(history), ..self }
     }
 
-    /// A desk that also tells what shall run.
+    /// Adds a reader of manifests.
     pub fn with_manifests(self, manifests: Manifests) -> Self {
         Self { manifests: Some(manifests), ..self }
     }
 
-    /// A desk that also tells what was done.
+    /// Adds a reader of actions.
     pub fn with_actions(self, actions: Actions) -> Self {
         Self { actions: Some(actions), ..self }
     }
@@ -107,7 +110,7 @@ impl Desk {
                 history.clone().answer(call.endpoint, question, manifests, call.requester.clone()).await
             }
             _ if call.endpoint == status::ENDPOINT => {
-                status::answer(&self.present, &call.payload, self.manifests.as_ref()).await
+                status::answer(&self.projection, &call.payload, self.manifests.as_ref()).await
             }
             _ => self.answer(call.endpoint, &call.payload),
         };
@@ -120,38 +123,38 @@ impl Desk {
         self.lag.as_ref().map_or(answer.clone(), |lag| lag.mark(answer))
     }
 
-    /// Who answers a question about what was done.
+    /// The responder for questions about actions.
     fn actions_of(&self, call: &Call) -> Option<&Actions> {
         self.actions.as_ref().filter(|_| call.endpoint == actions::ENDPOINT)
     }
 
     fn is_ready(&self) -> bool {
-        self.present.look(|now| now.caught_up)
+        self.projection.read(|now| now.caught_up)
     }
 
-    /// Who answers a question that is not about the present.
+    /// The responder for questions that are not about the present.
     fn past_of(&self, call: &Call) -> Option<&History> {
-        // What cannot be read is refused there, whatever it is about.
-        let about_now = || serde_json::from_slice(&call.payload).map_or(true, |point: Point| point.is_now());
+        // An unreadable question is refused there, whatever it is about.
+        let about_now = || point_of(&call.payload).map_or(true, |point| point.is_now());
         let history = self.history.as_ref()?;
         (past::ENDPOINTS.contains(&call.endpoint) || !about_now()).then_some(history)
     }
 
-    /// The answer to a question of the present that needs nothing but memory, as JSON.
+    /// The answer to a question about the present from memory, as JSON.
     ///
     /// # Errors
-    /// Why there is none, as the asker is to read it.
+    /// The reason, for the asker.
     pub fn answer(&self, endpoint: &str, question: &[u8]) -> Result<Bytes, ErrorBody> {
         if endpoint == parts::ENDPOINT {
-            return parts::answer(&self.present, question);
+            return parts::answer(&self.projection, question);
         }
         if groups::ENDPOINTS.contains(&endpoint) {
-            return groups::answer(&self.present, endpoint, question);
+            return groups::answer(&self.projection, endpoint, question);
         }
-        let query: Query = read_of_a_point(question)?;
+        let query = read_query(endpoint, question)?;
         fitting(checked_limit(query.limit)?, |limit| {
-            self.present
-                .look(|now| {
+            self.projection
+                .read(|now| {
                     let fleet = caught_up(now)?;
                     no_past(query.point)?;
                     look_up(fleet, endpoint, &query, limit)
@@ -162,7 +165,7 @@ impl Desk {
 }
 
 /// The fleet, once LEDGER was read to its end.
-fn caught_up(now: &Now) -> Result<&Fleet, ErrorBody> {
+fn caught_up(now: &ProjectionState) -> Result<&Fleet, ErrorBody> {
     if now.caught_up {
         return Ok(&now.fleet);
     }
@@ -171,7 +174,7 @@ fn caught_up(now: &Now) -> Result<&Fleet, ErrorBody> {
     Err(ErrorBody { code: ErrorCode::NotReady, message })
 }
 
-/// Refuses a question about the past: whoever answers it here knows the present only.
+/// Refuses a question about the past: this responder knows only the present.
 fn no_past(point: Point) -> Result<(), ErrorBody> {
     if point.is_now() { Ok(()) } else { Err(bad("this service knows no past".to_owned())) }
 }
@@ -191,7 +194,7 @@ fn spec() -> ServiceSpec {
     }
 }
 
-/// What is answered.
+/// The answers by kind of question.
 #[derive(Serialize)]
 #[serde(untagged)]
 enum Answer {
@@ -205,7 +208,7 @@ enum Answer {
 }
 
 impl Answer {
-    /// What has no pages is cut so that it fits into a message, and says so.
+    /// An answer without pages is cut to the size of a message, and says so.
     fn abridged(self) -> Self {
         match self {
             Self::Device(whole) => Self::Device(Box::new(abridged(*whole, ANSWER_BYTES_MAX))),
@@ -215,20 +218,20 @@ impl Answer {
 }
 
 fn look_up(fleet: &Fleet, endpoint: &str, query: &Query, limit: usize) -> Result<Answer, ErrorBody> {
-    let site = query.site.as_ref();
     match endpoint {
         "deployment" => {
-            let id = named(query.id.as_ref(), "id")?;
+            let (id, site) = (named(query.id.as_ref(), "id")?, one_site(query)?);
             let page = Page { after: after::<DeviceKey>(query)?, limit };
             let answer = fleet.deployment_answer(id, query.output, site, &page);
             Ok(Answer::Deployment(Box::new(found(answer, || nowhere(id))?)))
         }
         "deployments" => {
             let page = Page { after: after::<DeploymentId>(query)?, limit };
-            Ok(Answer::Deployments(found(fleet.deployments_answer(site, &page), || no_site(site))?))
+            let answer = fleet.deployments_answer(query, &page);
+            Ok(Answer::Deployments(answer.map_err(|refusal| refused(&refusal))?))
         }
         "device" => {
-            let (site, device) = (named(site, "site")?, named(query.device.as_ref(), "device")?);
+            let (site, device) = (named(one_site(query)?, "site")?, named(query.device.as_ref(), "device")?);
             let key = DeviceKey { site: site.clone(), device: device.clone() };
             let answer = fleet.device_answer(&key, query.output);
             let answer = found(answer, || format!("device '{key}' was never heard of"))?;
@@ -236,11 +239,12 @@ fn look_up(fleet: &Fleet, endpoint: &str, query: &Query, limit: usize) -> Result
         }
         "devices" => {
             let page = Page { after: after::<DeviceKey>(query)?, limit };
-            let answer = fleet.devices_answer(site, &query.freshness, &page);
-            Ok(Answer::Devices(found(answer, || no_site(site))?))
+            let answer = fleet.devices_answer(query, &page);
+            Ok(Answer::Devices(answer.map_err(|refusal| refused(&refusal))?))
         }
         "site" => {
-            let view = found(fleet.site_view(named(site, "site")?), || no_site(site))?;
+            let site = named(one_site(query)?, "site")?;
+            let view = found(fleet.site_view(site), || no_site(Some(site)))?;
             Ok(Answer::Site(Box::new(view)))
         }
         "fleet" => Ok(Answer::Fleet(Box::new(fleet.fleet_view()))),
@@ -250,7 +254,7 @@ fn look_up(fleet: &Fleet, endpoint: &str, query: &Query, limit: usize) -> Result
 }
 
 fn why(fleet: &Fleet, query: &Query, limit: usize) -> Result<WhyAnswer, ErrorBody> {
-    let (id, site) = (named(query.id.as_ref(), "id")?, query.site.as_ref());
+    let (id, site) = (named(query.id.as_ref(), "id")?, one_site(query)?);
     let there = |words: String| if fleet.deployment_view(id).is_none() { nowhere(id) } else { words };
     let Some(device) = &query.device else {
         let page = Page { after: after::<DeviceKey>(query)?, limit };
@@ -263,6 +267,14 @@ fn why(fleet: &Fleet, query: &Query, limit: usize) -> Result<WhyAnswer, ErrorBod
 
 fn after<K: std::str::FromStr<Err: std::fmt::Display>>(query: &Query) -> Result<Option<K>, ErrorBody> {
     parsed_after(query.after.as_deref())
+}
+
+fn refused(refusal: &StatusRefusal) -> ErrorBody {
+    let message = refusal.to_string();
+    match refusal {
+        StatusRefusal::Unknown(_) => ErrorBody { code: ErrorCode::NotFound, message },
+        StatusRefusal::Wrong(_) => bad(message),
+    }
 }
 
 fn no_site(site: Option<&SiteId>) -> String {

@@ -1,7 +1,7 @@
-//! A fleet from the records that a file holds: one thread reads them, some decode, one takes in. Reading and taking in are
-//! each a fraction of decoding, so it takes about as long as the processors need for that.
+//! Restores a fleet from the records of a file: one thread reads, some decode, one applies. Decoding dominates,
+//! so the duration depends on the number of processors.
 //!
-//! What is read and how it is decoded is for whoever has the file.
+//! The caller supplies the reader and the decoder.
 
 use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
 use std::thread;
@@ -14,8 +14,8 @@ const DECODERS_MAX: usize = 4;
 /// Parts that wait before each thread: enough that none is idle, and few enough that memory stays small.
 const PARTS_WAITING_MAX: usize = 4;
 
-/// The fleet of all parts as of a position, with what the hub listened to there. The first failure of reading, decoding or taking in ends it; `lost` is said
-/// where a thread is lost.
+/// The fleet of all parts as of a position, with the hearing state there. The first failure of reading,
+/// decoding or applying ends the restore; `lost` is the error for a lost thread.
 pub(crate) fn fleet<P: Send, E: Send>(
     (as_of, hearing): (AsOf, HearingState),
     parts: impl Iterator<Item = Result<P, E>>,
@@ -46,7 +46,7 @@ pub(crate) fn fleet<P: Send, E: Send>(
     })
 }
 
-/// Gives each decoder its turn. Where nobody takes a part any more, whoever takes in says why.
+/// Gives each decoder its turn. If no thread accepts parts any more, the applying thread has the reason.
 fn hand_out<P, E>(parts: impl Iterator<Item = Result<P, E>>, inlets: &[SyncSender<P>]) -> Result<(), E> {
     for (at, part) in parts.enumerate() {
         if inlets[at % inlets.len()].send(part?).is_err() {

@@ -1,10 +1,11 @@
-//! When the snapshot is brought up to date: after so many facts, after so much time, and at the end of the process. While
-//! LEDGER is being caught up with, only after so much time, and never after long: a crash then has what was read since to be
-//! read again. Where facts come in so fast that snapshots would follow each other, they rest in between.
-//! Only devices that changed are written. A snapshot that fails is said and tried again; nobody waits for it: what changed
-//! is copied bit by bit, and the fold goes on between two bits.
+//! Decides when to save the snapshot: after a number of facts, after a time, and at the end of the process.
 //!
-//! Now and then the snapshot, as it lies on disk, is kept as a checkpoint: that costs the fold nothing.
+//! During catch-up only the time counts, `CATCHING_UP_EVERY` at most: a crash then costs reading again what was
+//! read since. When facts arrive so fast that snapshots would follow each other, they rest in between.
+//! Only changed devices are written. A failed snapshot is logged and retried; nothing waits for it, because the
+//! copy is made in small steps between which the fold goes on.
+//!
+//! From time to time the snapshot on disk is kept as a checkpoint, which costs the fold nothing.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -17,20 +18,20 @@ use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
 use crate::history::archive::Archive;
-use crate::history::thinning::Mark;
+use crate::history::checkpoint_retention::Mark;
 use crate::metrics::{Metrics, SnapshotResult};
-use crate::present::{Origin, Present};
+use crate::projection::{Origin, Projection};
 use crate::store::{Changes, Store};
 
 /// Devices copied at once: the fold waits meanwhile, for a few milliseconds.
 const COPIED_AT_ONCE: usize = 500;
-/// Time between two bits of a copy, in which the fold goes on.
+/// Time between two steps of a copy, in which the fold continues.
 const COPY_PAUSE: Duration = Duration::from_millis(1);
 
 /// Longest time between two snapshots while LEDGER is being caught up with.
 const CATCHING_UP_EVERY: Duration = Duration::from_secs(30);
-/// After a snapshot, facts make another one due once so many times as long has passed as it took: however fast they come,
-/// those they make due take a tenth of the time, and each writes what changed often only once.
+/// After a snapshot, facts make another one due once this multiple of its duration has passed: snapshots made
+/// due by facts then take a tenth of the time, and each writes a frequently changed device only once.
 const REST: u32 = 9;
 
 /// When something is due.
@@ -38,15 +39,15 @@ const REST: u32 = 9;
 pub struct Cadence {
     /// So long after the one before, if anything came in since.
     pub every: Duration,
-    /// So many facts after the one before.
+    /// Facts between two snapshots.
     pub facts: u64,
 }
 
 /// The writer of snapshots and checkpoints.
 #[derive(Debug)]
 pub struct Snapshots {
-    present: Arc<Present>,
-    /// Away while it is being written to.
+    projection: Arc<Projection>,
+    /// The store; absent while it is being written.
     store: Option<Store>,
     cadence: Cadence,
     /// When the snapshot is kept as a checkpoint.
@@ -54,7 +55,7 @@ pub struct Snapshots {
     archive: Arc<Archive>,
     checkpoint_at: Instant,
     metrics: Metrics,
-    /// What the store is a snapshot of, and up to where.
+    /// The LEDGER and position of the store's snapshot.
     stored: (Origin, u64),
     /// Devices whose record was copied and not stored.
     due: BTreeSet<DeviceKey>,
@@ -66,23 +67,23 @@ pub struct Snapshots {
     rest_until: Instant,
 }
 
-/// What became of a snapshot that was written, and of the checkpoint that was made of it.
+/// The result of a written snapshot, and of the checkpoint made from it.
 type Written = (Store, Result<Option<Mark>, String>);
 
 impl Snapshots {
-    /// A writer to a store that holds the present as it is now, or nothing.
+    /// Creates a writer to a store that holds the current projection, or nothing.
     pub fn new(
-        present: Arc<Present>,
+        projection: Arc<Projection>,
         store: Store,
         archive: Arc<Archive>,
         [cadence, checkpoints]: [Cadence; 2],
         metrics: Metrics,
     ) -> Self {
-        let stored = present.look(|now| (now.origin, now.fleet.as_of().ledger_seq));
+        let stored = projection.read(|now| (now.origin, now.fleet.as_of().ledger_seq));
         let (due, failed, now) = (BTreeSet::new(), false, Instant::now());
         let (store, due_of) = (Some(store), stored.0);
         Self {
-            present,
+            projection,
             store,
             cadence,
             checkpoints,
@@ -99,7 +100,7 @@ impl Snapshots {
 
     /// Writes until `stop`, and once more then.
     pub async fn run(mut self, stop: CancellationToken) {
-        let mut read_to = self.present.read_to();
+        let mut read_to = self.projection.read_to();
         while stop.run_until_cancelled(self.until_due(&mut read_to)).await.is_some() {
             let begun = Instant::now();
             self.save().await;
@@ -113,10 +114,10 @@ impl Snapshots {
     }
 
     async fn until_due(&mut self, read_to: &mut watch::Receiver<u64>) {
-        let (begun, mut caught_up) = (Instant::now(), self.present.caught_up());
+        let (begun, mut caught_up) = (Instant::now(), self.projection.caught_up());
         let only_time = self.failed || self.store.is_none();
         let enough = self.stored.1.saturating_add(self.cadence.facts);
-        // The present outlives this task, so no wait can end for want of a sender.
+        // The projection outlives this task, so its sender cannot be dropped during the wait.
         loop {
             let is_caught_up = *caught_up.borrow_and_update();
             let enough_facts = async {
@@ -157,7 +158,7 @@ impl Snapshots {
             }
             Err(error) => {
                 self.metrics.snapshot(SnapshotResult::Failed);
-                tracing::error!(%error, "the snapshot's writer is gone; a restart would read more of LEDGER");
+                tracing::error!(%error, "lost the snapshot writer; a restart would read more of LEDGER");
                 return;
             }
         };
@@ -169,11 +170,11 @@ impl Snapshots {
                 self.metrics.snapshot(SnapshotResult::Stored);
                 self.metrics.snapshot_seq.set(ledger_seq as i64);
                 self.metrics.snapshot_seconds.set(begun.elapsed().as_secs_f64());
-                tracing::debug!(ledger.seq = ledger_seq, devices, "snapshot stored");
-                if !self.present.look(|now| now.caught_up) {
+                tracing::debug!(ledger.seq = ledger_seq, devices, "stored snapshot");
+                if !self.projection.read(|now| now.caught_up) {
                     tracing::info!(
                         ledger.seq = ledger_seq,
-                        "catching up with LEDGER: a restart goes on from here"
+                        "catching up with LEDGER: a restart continues from here"
                     );
                 }
                 self.kept(checkpoint);
@@ -181,17 +182,18 @@ impl Snapshots {
             Err(error) => {
                 self.failed = true;
                 self.metrics.snapshot(SnapshotResult::Failed);
-                tracing::error!(error, "no snapshot; a restart would read more of LEDGER");
+                tracing::error!(error, "cannot write the snapshot; a restart would read more of LEDGER");
             }
         }
     }
 
-    /// What the store has yet to hold, all of it as of one moment, whatever is folded while it is copied.
+    /// Collects the changes that the store lacks, all as of one moment, whatever is folded while they are
+    /// copied.
     async fn collect(&mut self) -> (Origin, Changes) {
         let mut longest = Duration::ZERO;
         let (origin, mut changes) = loop {
             let (origin, mut changes) = self.begin(&mut longest);
-            if copy(&self.present, origin, &mut changes, &mut longest).await {
+            if copy(&self.projection, origin, &mut changes, &mut longest).await {
                 break (origin, changes);
             }
         };
@@ -204,9 +206,10 @@ impl Snapshots {
     fn begin(&mut self, longest: &mut Duration) -> (Origin, Changes) {
         let (stored, due, due_of) = (self.stored.0, &mut self.due, &mut self.due_of);
         let begun = Instant::now();
-        let begin = self.present.take(|now| {
+        let begin = self.projection.take(|now| {
             let afresh = now.origin != stored;
-            // Only then: what a failed attempt has copied of this LEDGER is in no store, and not marked any more.
+            // Only then: changes copied by a failed attempt for this LEDGER are in no store and no longer
+            // marked.
             if std::mem::replace(due_of, now.origin) != now.origin {
                 due.clear();
             }
@@ -236,12 +239,12 @@ impl Snapshots {
         let Some(mark) = checkpoint else { return };
         self.checkpoint_at = Instant::now();
         self.metrics.archive(self.archive.size());
-        tracing::debug!(ledger.seq = mark.as_of.ledger_seq, bytes = mark.bytes, "checkpoint kept");
+        tracing::debug!(ledger.seq = mark.as_of.ledger_seq, bytes = mark.bytes, "kept checkpoint");
     }
 }
 
-/// Writes the snapshot, and keeps it as a checkpoint if it is to. A checkpoint that fails is said and no failure: the
-/// next one is as good.
+/// Writes the snapshot and, if due, keeps it as a checkpoint. A failed checkpoint is logged and is not an
+/// error: the next one serves as well.
 fn write(mut store: Store, archive: &Archive, origin: Origin, changes: &Changes, keep: bool) -> Written {
     if let Err(error) = store.save(changes) {
         return (store, Err(chain(&error)));
@@ -250,18 +253,26 @@ fn write(mut store: Store, archive: &Archive, origin: Origin, changes: &Changes,
     let mark = match kept.transpose() {
         Ok(mark) => mark,
         Err(error) => {
-            tracing::error!(error = chain(&error), "no checkpoint; the past is reached from an older one");
+            tracing::error!(
+                error = chain(&error),
+                "cannot keep a checkpoint; rebuilds start from an older one"
+            );
             None
         }
     };
     (store, Ok(mark))
 }
 
-/// False where the present started over meanwhile.
-async fn copy(present: &Present, origin: Origin, changes: &mut Changes, longest: &mut Duration) -> bool {
+/// False where the projection started over meanwhile.
+async fn copy(
+    projection: &Projection,
+    origin: Origin,
+    changes: &mut Changes,
+    longest: &mut Duration,
+) -> bool {
     loop {
         let begun = Instant::now();
-        let copied = present.take(|now| (now.origin == origin).then(|| now.fleet.capture(COPIED_AT_ONCE)));
+        let copied = projection.take(|now| (now.origin == origin).then(|| now.fleet.capture(COPIED_AT_ONCE)));
         *longest = (*longest).max(begun.elapsed());
         match copied {
             None => return false,
@@ -277,27 +288,27 @@ mod tests {
     use tempfile::TempDir;
 
     use super::*;
+    use crate::history::checkpoint_retention::Room;
     use crate::history::store::Checkpoints;
-    use crate::history::thinning::Room;
     use crate::store::Found;
     use crate::store::tests::{fleet, hear, ledger_time, run};
 
     const HOUR: Duration = Duration::from_secs(3600);
 
-    fn writer(directory: &TempDir, every: Duration) -> (Arc<Present>, Snapshots) {
+    fn writer(directory: &TempDir, every: Duration) -> (Arc<Projection>, Snapshots) {
         let (store, _) = Store::open(directory.path()).unwrap();
-        let present = Arc::new(Present::new(ledger_time(), fleet(2)));
+        let projection = Arc::new(Projection::new(ledger_time(), fleet(2)));
         let room = Room { count: 8, bytes: u64::MAX };
         let checkpoints = Checkpoints::open(directory.path(), ledger_time(), room).unwrap();
-        let archive = Arc::new(Archive::new(checkpoints, present.look(|now| now.origin)));
+        let archive = Arc::new(Archive::new(checkpoints, projection.read(|now| now.origin)));
         let cadence = Cadence { every, facts: 1 };
         let snapshots =
-            Snapshots::new(Arc::clone(&present), store, archive, [cadence; 2], Metrics::default());
-        (present, snapshots)
+            Snapshots::new(Arc::clone(&projection), store, archive, [cadence; 2], Metrics::default());
+        (projection, snapshots)
     }
 
     #[tokio::test(start_paused = true)]
-    async fn while_ledger_is_caught_up_with_no_snapshot_waits_for_long_and_none_comes_for_its_facts() {
+    async fn during_catch_up_time_alone_makes_a_snapshot_due() {
         let second = Duration::from_secs(1);
         // how far apart, caught up after, how long it takes
         for (every, after, takes) in [
@@ -307,12 +318,12 @@ mod tests {
             (2 * second, Some(second), second),
         ] {
             let directory = tempfile::tempdir().unwrap();
-            let (present, mut snapshots) = writer(&directory, every);
-            present.change(|now| hear(now, 3));
-            let (begun, mut read_to) = (Instant::now(), present.read_to());
+            let (projection, mut snapshots) = writer(&directory, every);
+            projection.update(|now| hear(now, 3));
+            let (begun, mut read_to) = (Instant::now(), projection.read_to());
             let catching_up = async {
                 tokio::time::sleep(after.unwrap_or(2 * HOUR)).await;
-                present.set_caught_up();
+                projection.set_caught_up();
                 std::future::pending::<()>().await;
             };
             tokio::select! {
@@ -325,12 +336,12 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn once_ledger_is_caught_up_with_the_time_between_snapshots_is_as_asked() {
+    async fn after_catch_up_snapshots_follow_the_configured_interval() {
         let directory = tempfile::tempdir().unwrap();
-        let (present, mut snapshots) = writer(&directory, HOUR);
-        present.set_caught_up();
+        let (projection, mut snapshots) = writer(&directory, HOUR);
+        projection.set_caught_up();
         let begun = Instant::now();
-        snapshots.until_due(&mut present.read_to()).await;
+        snapshots.until_due(&mut projection.read_to()).await;
         assert!(begun.elapsed() >= HOUR, "{:?}: nothing has come in", begun.elapsed());
     }
 
@@ -343,29 +354,29 @@ mod tests {
             (HOUR, second, 9 * second),
             (5 * second, second, 5 * second),
         ] {
-            let (present, mut snapshots) = writer(&directory, every);
-            present.set_caught_up();
-            present.change(|now| hear(now, 3));
+            let (projection, mut snapshots) = writer(&directory, every);
+            projection.set_caught_up();
+            projection.update(|now| hear(now, 3));
             snapshots.rest_after(took);
             let begun = Instant::now();
-            snapshots.until_due(&mut present.read_to()).await;
+            snapshots.until_due(&mut projection.read_to()).await;
             let off = begun.elapsed().as_millis().abs_diff(takes.as_millis());
             assert!(off <= 2, "every {every:?}, after {took:?}: {:?}", begun.elapsed());
         }
     }
 
     #[tokio::test]
-    async fn what_a_failed_first_snapshot_of_a_new_ledger_had_copied_is_in_the_next() {
+    async fn a_failed_first_snapshots_changes_are_in_the_next_one() {
         let directory = tempfile::tempdir().unwrap();
-        let (present, mut snapshots) = writer(&directory, HOUR);
+        let (projection, mut snapshots) = writer(&directory, HOUR);
 
-        present.start_over("2026-11-21T08:00:00Z".parse().unwrap());
-        present.change(|now| (1..=3).for_each(|number| hear(now, number)));
+        projection.start_over("2026-11-21T08:00:00Z".parse().unwrap());
+        projection.update(|now| (1..=3).for_each(|number| hear(now, number)));
         run(snapshots.store.as_ref().unwrap(), "ALTER TABLE device RENAME TO away");
         snapshots.save().await;
         assert!(snapshots.failed, "there is no table to write to");
         run(snapshots.store.as_ref().unwrap(), "ALTER TABLE away RENAME TO device");
-        present.change(|now| hear(now, 4));
+        projection.update(|now| hear(now, 4));
         snapshots.save().await;
         assert!(!snapshots.failed);
         drop(snapshots);

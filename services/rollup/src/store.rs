@@ -1,8 +1,9 @@
-//! The snapshot on disk: one SQLite file with a record for each device and the position in LEDGER they are true at.
+//! Stores the snapshot: one SQLite file with a record for each device and the position in LEDGER at which they
+//! are true.
 //!
-//! It is a cache of LEDGER, so one that does not fit is set aside and everything is read again: it is never repaired,
-//! and never believed. What cannot be helped by reading again (no right to write, no space, another process) is an
-//! error that says what to do.
+//! The file is a cache of LEDGER: if it does not fit, it is set aside and LEDGER is read again; it is never
+//! repaired or trusted. Failures that reading again cannot fix (no right to write, no space, another process)
+//! are errors that say what to do.
 
 use std::ffi::OsString;
 use std::fs;
@@ -21,19 +22,19 @@ use crate::restore;
 
 /// Name of the file in the data directory.
 const FILE: &str = "snapshot.db";
-/// What is appended to the name of a file that is set aside. There is one at most: it is for a person to look at.
+/// The suffix of a file that is set aside. There is at most one, for a person to examine.
 const ASIDE: &str = ".set-aside";
-/// What SQLite keeps beside its file.
+/// SQLite's companion files.
 const COMPANIONS: [&str; 2] = ["-wal", "-shm"];
 /// Bytes of a page of a new file. A device's record of a few deployments takes one to two thousand, and SQLite puts what is
 /// larger than a quarter of a page on pages of its own: with its usual 4,096 each record would have one or two.
 const PAGE_BYTES: u32 = 16 * 1024;
-/// How long another process may take to let go of the file: one that is ending is waited for.
+/// How long to wait for another process to release the file, which may be ending.
 const BUSY_WAIT: Duration = Duration::from_secs(1);
 /// Marks the file as ours: "MUST" in ASCII. The format is that of the tables and of the records in them.
-pub(crate) const KIND: Kind = Kind { application_id: 0x4d55_5354, format: 10 };
+pub(crate) const KIND: Kind = Kind { application_id: 0x4d55_5354, format: 11 };
 
-/// Records that are read, decoded and taken in at once.
+/// Records that are read, decoded and applied at once.
 const PART_RECORDS: usize = 500;
 
 const TABLES: &str = "
@@ -48,7 +49,7 @@ const TABLES: &str = "
     CREATE TABLE device (key TEXT PRIMARY KEY, record TEXT NOT NULL, mark INTEGER NOT NULL) WITHOUT ROWID;
 ";
 
-/// What tells a file of ours from any other, and its version from others.
+/// Distinguishes our files from others, and their versions.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Kind {
     pub(crate) application_id: i64,
@@ -62,7 +63,7 @@ pub struct Store {
     path: PathBuf,
 }
 
-/// What was found in the data directory.
+/// The content of the data directory.
 #[derive(Debug)]
 pub enum Found {
     /// No snapshot yet.
@@ -78,7 +79,7 @@ pub enum Found {
     SetAside {
         /// Why.
         damage: Damage,
-        /// Where it is.
+        /// The path.
         to: PathBuf,
     },
 }
@@ -90,11 +91,11 @@ pub struct Changes {
     pub afresh: bool,
     /// When the LEDGER was created.
     pub created_at: Timestamp,
-    /// Up to where it was read.
+    /// The position up to which LEDGER was read.
     pub as_of: AsOf,
     /// Digest of the fleet's view there.
     pub fleet_digest: Digest,
-    /// What the hub listened to there.
+    /// The hub's hearing state there.
     pub hearing: HearingState,
     /// Devices that changed, as they are there.
     pub records: Vec<DeviceRecord>,
@@ -103,7 +104,7 @@ pub struct Changes {
 /// Why a snapshot does not hold.
 #[derive(Debug, thiserror::Error)]
 pub enum Damage {
-    /// It is no database, or not one of ours.
+    /// The file is not a database, or not one of ours.
     #[error("it is not a snapshot of muster-rollup")]
     Stranger,
     /// It was written by another version.
@@ -124,9 +125,9 @@ pub enum Damage {
         key: String,
     },
     /// Its records do not give the view that was true when it was written.
-    #[error("its records do not add up to what they were")]
+    #[error("its records do not match their digest")]
     Counts,
-    /// It is of another LEDGER.
+    /// The snapshot belongs to another LEDGER.
     #[error("it is of a LEDGER created at {of}, this one was created at {now}")]
     OtherLedger {
         /// When its LEDGER was created.
@@ -150,7 +151,7 @@ pub enum StoreError {
         #[source]
         source: io::Error,
     },
-    /// Somebody else has the snapshot open.
+    /// Another process has the snapshot open.
     #[error("{path} is in use: another muster-rollup runs on it; give each its own --data-dir")]
     InUse {
         /// The file.
@@ -161,7 +162,7 @@ pub enum StoreError {
     Full {
         /// The file.
         path: PathBuf,
-        /// What SQLite says.
+        /// SQLite's error.
         #[source]
         source: rusqlite::Error,
     },
@@ -172,17 +173,17 @@ pub enum StoreError {
     Write {
         /// The file.
         path: PathBuf,
-        /// What SQLite says.
+        /// SQLite's error.
         #[source]
         source: rusqlite::Error,
     },
 }
 
 impl Store {
-    /// Opens the snapshot of a directory, which is made if it is not there.
+    /// Opens the snapshot of a directory, or creates it.
     ///
     /// # Errors
-    /// What a person has to mend first.
+    /// An obstacle that an operator must remove first.
     pub fn open(directory: &Path) -> Result<(Self, Found), StoreError> {
         let unusable = |source| StoreError::Directory { path: directory.to_owned(), source };
         fs::create_dir_all(directory).map_err(unusable)?;
@@ -200,24 +201,24 @@ impl Store {
         }
     }
 
-    /// Puts the snapshot aside and begins an empty one. Gives the place of the old one.
+    /// Sets the snapshot aside and begins an empty one. Returns the old one's path.
     ///
     /// # Errors
-    /// What a person has to mend first.
+    /// An obstacle that an operator must remove first.
     pub fn set_aside(self) -> Result<(Self, PathBuf), StoreError> {
         let Self { connection, path } = self;
         connection.close().map_err(|(_, source)| write_error(&path, source))?;
         Self::replace(path)
     }
 
-    /// Makes the changes part of the snapshot, all or none.
+    /// Writes the changes to the snapshot, all or none.
     ///
     /// # Errors
-    /// What a person has to mend; the snapshot is as it was then.
+    /// An obstacle that an operator must remove; the snapshot is unchanged.
     pub fn save(&mut self, changes: &Changes) -> Result<(), StoreError> {
         if changes.afresh && holds_devices(&self.connection) {
             let aside = copy_aside(&self.connection, &self.path)?;
-            tracing::warn!(aside = %aside.display(), "LEDGER is another one: the snapshot of the one before is set aside");
+            tracing::warn!(aside = %aside.display(), "LEDGER was created anew: set the old snapshot aside");
         }
         let saved = self
             .connection
@@ -226,10 +227,10 @@ impl Store {
         saved.map_err(|source| write_error(&self.path, source))
     }
 
-    /// Gives every record of the snapshot as text, in no order, each looked at for damage.
+    /// Passes every record of the snapshot to `take` as text, in no order, each verified.
     ///
     /// # Errors
-    /// The snapshot cannot be read, a record of it was altered, or `take` fails.
+    /// The snapshot cannot be read, a record is damaged, or `take` fails.
     pub fn each_record<E: From<Damage>>(&self, mut take: impl FnMut(&str) -> Result<(), E>) -> Result<(), E> {
         let unreadable = |source| E::from(Damage::Unreadable(source));
         let mut statement =
@@ -246,7 +247,7 @@ impl Store {
         Ok(())
     }
 
-    /// What the hub listened to as of the snapshot.
+    /// The hub's hearing state as of the snapshot.
     ///
     /// # Errors
     /// The snapshot cannot be read.

@@ -1,20 +1,20 @@
-//! Wiring: each command as the one task of the process, and its closing words.
+//! Runs each command as a task of the process, and prints its result.
 
 use std::fmt::Display;
 use std::io::{IsTerminal as _, Write};
 use std::process::ExitCode;
 
 use muster_service::config::Common;
-use muster_service::life::{Life, Stage};
 use muster_service::run::run;
+use muster_service::supervisor::{Stage, Supervisor};
 use serde::Serialize;
 
 use crate::chaos::{self, Summary};
 use crate::config::{self, Cli, LOG_DEFAULT, Settings};
-use crate::{carrier, closing, demo, error, lab, places};
+use crate::{demo, error, lab, link_proxy, result_text, run_paths};
 
 const NAME: &str = "muster-simulator";
-/// What is logged while a picture is drawn on the same terminal.
+/// The log filter while a screen is drawn on the same terminal.
 const LOG_BESIDE_A_PICTURE: &str = "error";
 
 /// How a run that came to its end was not a success.
@@ -25,11 +25,11 @@ enum Failure {
     Simulation {
         /// The command, or the option, that repeats the faults.
         again: String,
-        /// What went wrong.
+        /// The error.
         #[source]
         source: Box<error::Error>,
     },
-    /// What it simulated.
+    /// The demo did not converge in time.
     #[error(
         "the fleet did not converge in time: {missing} reports are missing; repeat with --seed {seed}, and see the logs in {logs}"
     )]
@@ -41,31 +41,31 @@ enum Failure {
         /// Where the logs are.
         logs: String,
     },
-    /// What was tried did not hold.
+    /// A check of the run failed.
     #[error(
         "{count} things are not as they must be; play it again with `{replay}`, and see the logs in {logs}"
     )]
     NotHeld {
-        /// Differences told.
+        /// Number of differences.
         count: usize,
         /// The command that plays it again.
         replay: String,
         /// Where the logs are.
         logs: String,
     },
-    /// The closing words.
-    #[error("the closing words could not be written")]
+    /// The result cannot be written.
+    #[error("cannot write the result to standard output")]
     Output(#[source] std::io::Error),
 }
 
 /// The whole of `main`.
 pub fn main() -> ExitCode {
     let cli: Cli = muster_service::config::parse();
-    let programs = places::own_directory().unwrap_or_default();
+    let programs = run_paths::own_directory().unwrap_or_default();
     match cli.check(fastrand::u64(..), programs) {
         Ok(settings) => {
             let common = quiet_beside_a_picture(&settings);
-            run(NAME, &common, move |life| start(settings, life))
+            run(NAME, &common, move |supervisor| start(settings, supervisor))
         }
         Err(problems) => muster_service::exit::usage(NAME, &problems),
     }
@@ -85,36 +85,36 @@ fn quiet_beside_a_picture(settings: &Settings) -> Common {
     common
 }
 
-async fn start(settings: Settings, life: Life) -> Result<(), error::Error> {
-    let whole = life.clone();
+async fn start(settings: Settings, supervisor: Supervisor) -> Result<(), error::Error> {
+    let whole = supervisor.clone();
     match settings {
-        Settings::Demo(config) => life.spawn(Stage::Intake, "demo", async move {
+        Settings::Demo(config) => supervisor.spawn(Stage::Intake, "demo", async move {
             let ended = show(&config, &whole).await;
             whole.stop();
             ended
         }),
-        Settings::Chaos(config) => life.spawn(Stage::Intake, "chaos", async move {
+        Settings::Chaos(config) => supervisor.spawn(Stage::Intake, "chaos", async move {
             let ended = try_out(&config, &whole).await;
             whole.stop();
             ended
         }),
-        Settings::Link(config) => carrier::start(config, life).await?,
+        Settings::Link(config) => link_proxy::start(config, supervisor).await?,
         Settings::Prepare(config) => {
             lab::prepare::run_once(&config).await?;
-            life.stop();
+            supervisor.stop();
         }
-        Settings::Admit(config) => lab::admit::start(config, life).await?,
+        Settings::Admit(config) => lab::admit::start(config, supervisor).await?,
     }
     Ok(())
 }
 
-async fn show(config: &config::demo::Config, life: &Life) -> Result<(), Failure> {
-    let stop = life.stop_token();
+async fn show(config: &config::demo::Config, supervisor: &Supervisor) -> Result<(), Failure> {
+    let stop = supervisor.stop_token();
     let seed = config.seed;
     tracing::info!(seed, devices = config.devices, sites = config.sites, "starting a fleet");
-    let tally = match demo::run(config, &stop).await {
-        Ok(tally) => tally,
-        // Whoever asks for the end while the fleet starts does not ask why it is not up.
+    let result = match demo::run(config, &stop).await {
+        Ok(result) => result,
+        // If the operator stops the start of the fleet, its failure is not reported.
         Err(_) if stop.is_cancelled() => return Ok(()),
         Err(source) => {
             let again = format!("--seed {seed}");
@@ -122,19 +122,19 @@ async fn show(config: &config::demo::Config, life: &Life) -> Result<(), Failure>
         }
     };
     if config.json {
-        print_json(&tally)?;
+        print_json(&result)?;
     } else {
-        print(&closing::words(&tally))?;
+        print(&result_text::text(&result))?;
     }
-    if tally.converged || stop.is_cancelled() {
+    if result.converged || stop.is_cancelled() {
         return Ok(());
     }
-    let logs = config.stage.dir.join("logs").display().to_string();
-    Err(Failure::NotConverged { missing: tally.accounting.missing, seed, logs })
+    let logs = config.location.dir.join("logs").display().to_string();
+    Err(Failure::NotConverged { missing: result.accounting.missing, seed, logs })
 }
 
-async fn try_out(config: &config::chaos::Config, life: &Life) -> Result<(), Failure> {
-    let stop = life.stop_token();
+async fn try_out(config: &config::chaos::Config, supervisor: &Supervisor) -> Result<(), Failure> {
+    let stop = supervisor.stop_token();
     let seed = config.seed;
     tracing::info!(seed, agents = config.agents, sites = config.sites, length = ?config.length, "starting a trial");
     let summary = match chaos::run(config, &stop).await {
@@ -151,15 +151,15 @@ async fn try_out(config: &config::chaos::Config, life: &Life) -> Result<(), Fail
     } else {
         print(&summary)?;
     }
-    let Summary { held, cut_short, differences, replay, logs, .. } = summary;
+    let Summary { held, cut_short, violations, replay, logs, .. } = summary;
     if held || cut_short {
         return Ok(());
     }
-    Err(Failure::NotHeld { count: differences.len(), replay, logs })
+    Err(Failure::NotHeld { count: violations.len(), replay, logs })
 }
 
-fn print_json(closing: &impl Serialize) -> Result<(), Failure> {
-    let text = serde_json::to_string(closing).map_err(|error| Failure::Output(error.into()))?;
+fn print_json(result_text: &impl Serialize) -> Result<(), Failure> {
+    let text = serde_json::to_string(result_text).map_err(|error| Failure::Output(error.into()))?;
     print(&format_args!("{text}\n"))
 }
 

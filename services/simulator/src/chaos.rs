@@ -1,205 +1,242 @@
-//! Chaos: a real system is started, struck by a seeded storm, healed, and judged.
+//! Chaos: a real system on a secured hub is started, disturbed by a seeded schedule of faults, healed, and checked.
 //!
 //! ```text
-//! cast: who takes part ──► storm: carries out ── plan (what strikes when), script (what is committed when)
-//!                                    │ heal
-//!                                    ▼
-//!          witness ─────►  judge: at rest? the books right? ──► summary
+//! secured: keys, TLS ──► processes (each a process) ──► executor: carries out ── schedule (faults), script (commits)
+//!                                                           │ heal
+//!                                                           ▼
+//!                                          standby: take over from a killed owner on the calm hub
+//!                                                           ▼
+//!          monitor (subscriber) ─────►  checker (operator): at rest? any violation? ──► summary
 //! ```
 //!
-//! Nothing here knows how a service works: it knows what must be true of them all, after any storm.
+//! It does not depend on how a service works: it checks what must hold after every schedule.
 
-mod cast;
-mod judge;
-mod plan;
+mod activity;
+mod checker;
+mod executor;
+mod monitor;
+mod process;
+mod processes;
+mod schedule;
 mod script;
-mod storm;
+mod secured;
+mod standby;
 mod summary;
-mod witness;
 mod workloads;
 
-use std::net::SocketAddr;
 use std::path::Path;
 use std::time::Duration;
 
-use muster_bus::{Bus, BusConfig};
-use muster_contract::DeviceKey;
+use muster_bus::Bus;
+use muster_identity::Role as Identity;
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
-use self::cast::Cast;
-use self::judge::{Count, Difference, Judge};
-use self::plan::Role;
+pub use self::activity::Takeovers;
+use self::checker::{CheckedCounts, Checker, Violation};
+use self::executor::{FaultCounts, FaultExecutor};
+use self::monitor::ViewMonitor;
+use self::processes::Processes;
 use self::script::Script;
-use self::storm::{Storm, Toll};
+pub use self::secured::HubSecurity;
 pub use self::summary::Summary;
-use self::witness::Witness;
 use crate::child::sweep;
 use crate::config::chaos::Config;
 use crate::error::Error;
 use crate::hub::Hub;
-use crate::places::Places;
 use crate::repository::Repository;
+use crate::run_paths::RunPaths;
 
-/// Time a healed fleet gets to come to rest, and its books to be right: generous, because machines that test are slow and
-/// shared, and connections that were stalled are given up only after half a minute.
-const PATIENCE: Duration = Duration::from_secs(180);
+/// Time a healed fleet gets to come to rest without a violation: generous, because machines that test are slow and shared,
+/// and connections that were stalled are given up only after half a minute.
+const TIMEOUT: Duration = Duration::from_secs(180);
 /// Time between two looks.
-const LOOK: Duration = Duration::from_millis(500);
-/// Time between two words on what is still missing.
-const TELL_EVERY: Duration = Duration::from_secs(5);
-/// Longest delay before the judge's own connection is tried again.
-const RECONNECT_MAX: Duration = Duration::from_secs(1);
-/// What SQLite and the system say of a write for which there was no room; the last, where a limit stands for the disk.
+const POLL_INTERVAL: Duration = Duration::from_millis(500);
+/// Time between two log messages about what is still missing.
+const LOG_EVERY: Duration = Duration::from_secs(5);
+/// How SQLite and the system report a write for which there was no room; the last, where a limit stands for the disk.
 const NO_ROOM: [&str; 3] = ["database or disk is full", "No space left on device", "disk I/O error"];
-/// What any log says of a panic.
-const PANIC: [&str; 1] = ["panicked at"];
+/// Looks for processes that are left at the end of a run.
+const SWEEPS_MAX: usize = 50;
+/// Time between two of them.
+const SWEEP_EVERY: Duration = Duration::from_millis(20);
+/// How any log reports a panic.
+const PANIC: &str = "panicked at";
+/// How the server and its clients report a right that a role lacks.
+const MISSING_RIGHT: &str = "ermissions";
 
-/// Plays a trial until its end, or until `stop` is cancelled.
+/// Runs the schedule until its end, or until `stop` is cancelled.
 ///
 /// # Errors
 /// The system could not be started, or a part of it ended by itself.
 pub async fn run(config: &Config, stop: &CancellationToken) -> Result<Summary, Error> {
-    let places = Places::prepare(&config.stage)?;
-    let repository = Repository::create(places.dir.join("repository")).await?;
+    let paths = RunPaths::prepare(&config.location)?;
+    let repository = Repository::create(paths.dir.join("repository")).await?;
     let mut script = Script::new(config.seed, &config.device_keys(), config.small_disks());
     repository.replace(&script.files())?;
     repository.commit("The first release").await?;
-    let ended = play(config, places.clone(), &repository, &mut script, stop).await;
-    // Agents that were killed leave workloads behind, and a trial that failed leaves everybody.
-    sweep(&places.dir);
+    let ended = disturb_and_check(config, paths.clone(), &repository, &mut script, stop).await;
+    // Agents that were killed leave workloads behind, and a run that failed leaves all processes.
+    kill_the_rest(&paths.dir).await;
     ended
 }
 
-async fn play(
+/// Kills processes of the run until none is found: one that was forked during a look is found by the next.
+async fn kill_the_rest(dir: &Path) {
+    for _ in 0..SWEEPS_MAX {
+        if sweep(dir) == 0 {
+            return;
+        }
+        tokio::time::sleep(SWEEP_EVERY).await;
+    }
+}
+
+async fn disturb_and_check(
     config: &Config,
-    places: Places,
+    paths: RunPaths,
     repository: &Repository,
     script: &mut Script,
     stop: &CancellationToken,
 ) -> Result<Summary, Error> {
-    let started = stop.run_until_cancelled(Cast::start(config, places.clone(), repository)).await;
-    let Some(cast) = started else {
-        return Ok(summary(config, &places, &Toll::default(), Ending::default()));
-    };
-    let mut cast = cast?;
-    let toll = Toll::default();
-    tracing::info!(nats.url = format!("nats://{}", cast.nats), logs = %places.logs().display(), "everybody is up");
-    let bus = connect(&cast, stop).await?;
-    let witness = Witness::begin(bus.clone(), stop.clone());
-    let storm = Storm::new(&mut cast, script, repository, config.small_disks(), toll.clone());
-    storm.blow(config.seed, config.length, stop).await?;
-    tracing::info!("everything is healed; the fleet comes to rest");
-    let judge = Judge {
+    let mut summary = summary(config, &paths);
+    let started = stop.run_until_cancelled(Processes::start(config, paths.clone(), repository)).await;
+    let Some(processes) = started else { return Ok(summary) };
+    let mut processes = processes?;
+    let (counts, hub) = (FaultCounts::default(), processes.hub.clone());
+    tracing::info!(nats.address = %hub.address, logs = %paths.logs().display(), "started all processes");
+    let connect = async |role| Bus::connect(hub.bus_config(role), stop).await.map_err(Error::Bus);
+    let monitor = ViewMonitor::start(connect(Identity::Subscriber).await?, stop.clone());
+    let small_disks = config.small_disks();
+    let executor =
+        FaultExecutor::new(&mut processes, script, repository, &monitor, small_disks, counts.clone());
+    let rollup_outages = executor.run(config.seed, config.length, stop).await?;
+    if stop.is_cancelled() {
+        summary.cut_short = true;
+        processes.stop().await?;
+        return Ok(summary);
+    }
+    tracing::info!("every fault is undone; killing an owner and a rollup on the calm hub");
+    let standbys = standby::check(&mut processes, &monitor, stop).await?;
+    script.repair();
+    repository.replace(&script.files())?;
+    repository.commit("everything is well").await?;
+    tracing::info!(takeover = ?standbys.takeover, "committed what is well; waiting until the fleet is at rest");
+    let bus = connect(Identity::Operator).await?;
+    let checker = Checker {
         hub: Hub::new(bus.clone()),
         bus,
-        places: places.clone(),
-        nats: cast.nats,
+        paths: paths.clone(),
+        keys: hub.clone(),
         wanted: script.wanted(),
-        real: cast.devices[..config.process_agents()].to_vec(),
-        forgotten: cast.forgotten.clone(),
-        witness,
+        real: processes.devices[..config.process_agents()].to_vec(),
+        wiped: processes.wiped.clone(),
+        monitor,
     };
-    let mut ending = Ending::default();
-    if !stop.is_cancelled() {
-        ending = settle(&mut cast, &judge, stop).await?;
-    }
-    tracing::info!("stopping everybody");
-    cast.stop().await?;
-    ending.differences.extend(panics(&places.logs()));
-    Ok(summary(config, &places, &toll, ending))
+    let outcome = match stop.is_cancelled() {
+        true => Outcome::default(),
+        false => wait_until_at_rest(&mut processes, &checker, stop).await?,
+    };
+    (summary.hub, summary.roles) = (hub.security().await?, processes.roles());
+    (summary.mounted_disks, summary.limited_disks) = processes.small_disks();
+    tracing::info!("stopping all processes");
+    processes.stop().await?;
+    summary.faults = counts.all();
+    outcome.add_to(&mut summary);
+    summary.takeover_ms = standbys.takeover.map(millis);
+    summary.violations.extend(standbys.violations);
+    (summary.takeovers.rollup_outages, summary.takeovers.rollup) =
+        (rollup_outages.all, rollup_outages.bridged);
+    summary.full_disk_writes = lines(&paths.logs(), &NO_ROOM).len() as u64;
+    summary.violations.extend(logged_violations(&paths.logs()));
+    summary.held = !summary.cut_short && summary.violations.is_empty();
+    Ok(summary)
 }
 
-/// A connection of the trial's own, not by way of any link.
-async fn connect(cast: &Cast, stop: &CancellationToken) -> Result<Bus, Error> {
-    let url = format!("nats://{}", cast.nats);
-    let settings = BusConfig { reconnect_max: RECONNECT_MAX, ..BusConfig::service(url, "muster-simulator") };
-    Bus::connect(settings, stop).await.map_err(Error::Bus)
-}
-
-/// How a trial ended.
+/// How a run ended.
 #[derive(Debug, Default)]
-struct Ending {
-    /// It was judged.
-    judged: bool,
+struct Outcome {
+    was_checked: bool,
     rest_after: Option<Duration>,
-    count: Count,
-    differences: Vec<Difference>,
+    counts: CheckedCounts,
+    violations: Vec<Violation>,
 }
 
-/// Waits until the fleet is at rest and the books are right, both at once.
-async fn settle(cast: &mut Cast, judge: &Judge, stop: &CancellationToken) -> Result<Ending, Error> {
+impl Outcome {
+    fn add_to(self, summary: &mut Summary) {
+        let Self { was_checked, rest_after, counts, violations } = self;
+        summary.cut_short = !was_checked;
+        summary.converged_after_ms = rest_after.map(millis);
+        summary.violations = violations;
+        summary.reports = counts.accounting;
+        summary.facts = counts.facts;
+        summary.lost = counts.lost;
+        summary.duplicated = counts.duplicated;
+        summary.views_seen = counts.views_seen;
+        summary.incidents = counts.incidents;
+        summary.takeovers = counts.takeovers;
+        (summary.real_crash_loops, summary.crash_loops) = counts.crash_loops;
+        summary.workloads = counts.workloads;
+    }
+}
+
+/// Waits until the fleet is at rest and no violation is found, both at once.
+async fn wait_until_at_rest(
+    processes: &mut Processes,
+    checker: &Checker,
+    stop: &CancellationToken,
+) -> Result<Outcome, Error> {
     let begin = Instant::now();
-    let mut ending = Ending::default();
-    let mut told_at = None;
+    let mut outcome = Outcome::default();
+    let mut logged_at = None;
     loop {
-        watch(cast)?;
-        let agents = agents(cast);
-        ending.differences = judge.unrest(&agents).await;
-        if ending.differences.is_empty() {
-            ending.rest_after.get_or_insert(begin.elapsed());
-            ending.differences = judge.books(&mut ending.count).await;
+        processes.start_ended()?;
+        let agents = processes.agents();
+        outcome.violations = checker.unrest(&agents).await;
+        if outcome.violations.is_empty() {
+            outcome.rest_after.get_or_insert(begin.elapsed());
+            let ingests_by_pid = processes.ingests_by_pid();
+            outcome.violations = checker.violations(&ingests_by_pid, &mut outcome.counts).await;
         } else {
-            ending.rest_after = None;
+            outcome.rest_after = None;
         }
-        if let Some(first) = ending.differences.first()
-            && told_at.is_none_or(|told: Instant| told.elapsed() >= TELL_EVERY)
+        if let Some(first) = outcome.violations.first()
+            && logged_at.is_none_or(|logged: Instant| logged.elapsed() >= LOG_EVERY)
         {
-            tracing::info!(differences = ending.differences.len(), first, "not yet");
-            told_at = Some(Instant::now());
+            tracing::info!(violations = outcome.violations.len(), first, "not at rest yet");
+            logged_at = Some(Instant::now());
         }
-        let late = begin.elapsed() >= PATIENCE;
-        if ending.differences.is_empty() || late || stop.is_cancelled() {
-            ending.judged = ending.differences.is_empty() || late;
-            return Ok(ending);
+        let is_late = begin.elapsed() >= TIMEOUT;
+        if outcome.violations.is_empty() || is_late || stop.is_cancelled() {
+            outcome.was_checked = outcome.violations.is_empty() || is_late;
+            return Ok(outcome);
         }
-        stop.run_until_cancelled(tokio::time::sleep(LOOK)).await;
+        stop.run_until_cancelled(tokio::time::sleep(POLL_INTERVAL)).await;
     }
 }
 
-/// Nobody ends by himself any more. Who fell before the storm was over is started again.
-fn watch(cast: &mut Cast) -> Result<(), Error> {
-    let dir = cast.places.dir.clone();
-    for member in cast.members() {
-        if member.has_fallen()?.is_some() {
-            member.start(&dir)?;
-        }
-    }
-    Ok(())
+fn millis(time: Duration) -> u64 {
+    u64::try_from(time.as_millis()).unwrap_or(u64::MAX)
 }
 
-fn agents(cast: &mut Cast) -> Vec<(DeviceKey, Option<SocketAddr>)> {
-    let keys = cast.devices.clone();
-    keys.into_iter().enumerate().map(|(at, key)| (key, cast.member(Role::Agent(at)).http)).collect()
-}
-
-fn summary(config: &Config, places: &Places, toll: &Toll, ending: Ending) -> Summary {
-    let Ending { judged, rest_after, count, differences } = ending;
-    let Config { seed, agents, sites, length, .. } = config;
+/// The summary of a run that has not begun.
+fn summary(config: &Config, paths: &RunPaths) -> Summary {
+    let Config { seed, sites, length, .. } = config;
     Summary {
-        held: judged && differences.is_empty(),
-        cut_short: !judged,
+        cut_short: true,
         seed: *seed,
         seconds: length.as_secs(),
-        agents: *agents,
         sites: *sites,
-        faults: toll.counts(),
-        reports: count.accounting,
-        facts: count.facts,
-        lost: count.lost,
-        duplicated: count.duplicated,
-        views_seen: count.views_seen,
-        incidents: count.incidents,
-        full_disk_writes: lines(&places.logs(), &NO_ROOM).len() as u64,
-        converged_after_ms: rest_after.map(|after| u64::try_from(after.as_millis()).unwrap_or(u64::MAX)),
-        differences,
+        process_agents: config.process_agents(),
         replay: config.replay(),
-        logs: places.logs().display().to_string(),
+        logs: paths.logs().display().to_string(),
+        ..Summary::default()
     }
 }
 
-fn panics(logs: &Path) -> Vec<Difference> {
-    lines(logs, &PANIC).into_iter().map(|line| format!("somebody panicked: {line}")).collect()
+/// Panics, and rights that a process lacked: no role needs more than it has.
+fn logged_violations(logs: &Path) -> Vec<Violation> {
+    let found = |text, what| lines(logs, &[text]).into_iter().map(move |line| format!("{what}: {line}"));
+    found(PANIC, "a process panicked").chain(found(MISSING_RIGHT, "a process lacked a right")).collect()
 }
 
 /// The lines of all logs that hold one of some texts, each with the name of its log.
@@ -220,12 +257,13 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_a_log_says_is_found_with_its_name() {
+    fn a_line_of_a_log_is_found_with_the_name_of_its_log() {
         let dir = tempfile::tempdir().unwrap();
         std::fs::write(dir.path().join("agent.log"), "fine\nError: database or disk is full\n").unwrap();
-        std::fs::write(dir.path().join("ingest.log"), "thread 'main' panicked at src/main.rs:1\n").unwrap();
+        let text = "thread 'main' panicked at src/main.rs:1\nnats: Permissions Violation\n";
+        std::fs::write(dir.path().join("ingest.log"), text).unwrap();
         assert_eq!(lines(dir.path(), &NO_ROOM), ["agent.log: Error: database or disk is full"]);
-        assert_eq!(panics(dir.path()).len(), 1);
-        assert!(panics(&dir.path().join("nowhere")).is_empty());
+        assert_eq!(logged_violations(dir.path()).len(), 2);
+        assert!(logged_violations(&dir.path().join("nowhere")).is_empty());
     }
 }

@@ -1,7 +1,7 @@
 //! The processes of a fleet: each in a process group of its own, its output in a file, stopped in order.
 //!
-//! A child that does not end in time after SIGTERM is killed. What an earlier run left behind after it was
-//! killed itself is found by the fleet's directory in its environment and ended.
+//! A child that does not end in time after SIGTERM is killed. If an earlier run was killed, this one finds the processes it
+//! left by the fleet's directory in their environment, and kills them.
 
 use std::fs::File;
 use std::os::unix::ffi::OsStrExt;
@@ -42,8 +42,8 @@ pub struct Child {
 }
 
 impl Child {
-    /// Starts a process whose output is appended to `<dir>/logs/<name>.log`. Of the caller's environment it gets what
-    /// leads it nowhere else.
+    /// Starts a process whose output is appended to `<dir>/logs/<name>.log`. It gets the caller's
+    /// environment without the variables of Muster and of git.
     ///
     /// # Errors
     /// The log file or the process could not be made.
@@ -93,17 +93,17 @@ impl Child {
         self.process.try_wait().map_err(|source| Error::Watch { name: self.spec.name.clone(), source })
     }
 
-    /// Halts it where it stands, without closing anything.
+    /// Freezes it with SIGSTOP; its connections stay open.
     pub fn freeze(&self) {
         self.signal(Signal::STOP);
     }
 
-    /// Lets it go on.
+    /// Continues it with SIGCONT.
     pub fn thaw(&self) {
         self.signal(Signal::CONT);
     }
 
-    /// Asks it to end, and does not wait.
+    /// Sends it SIGTERM, and does not wait.
     pub fn dismiss(&self) {
         self.signal(Signal::TERM);
     }
@@ -135,7 +135,7 @@ impl Child {
         self.process.wait().await.map_err(|source| Error::Watch { name: self.spec.name, source })
     }
 
-    /// Kills it where it stands, and waits until it is gone.
+    /// Kills it with SIGKILL, and waits until it has ended.
     ///
     /// # Errors
     /// Its end could not be awaited.
@@ -160,8 +160,7 @@ fn open_log(path: &Path) -> std::io::Result<File> {
     File::options().create(true).append(true).open(path)
 }
 
-/// Kills what an earlier run of the fleet in this directory left behind, the workloads of its agents too; says how many
-/// processes that were.
+/// Kills the processes that an earlier run in this directory left, with the workloads of its agents; returns their number.
 pub fn sweep(dir: &Path) -> usize {
     let Ok(entries) = std::fs::read_dir("/proc") else { return 0 };
     entries
@@ -197,20 +196,20 @@ mod tests {
 
     use super::*;
 
-    const PATIENCE: Duration = Duration::from_secs(30);
+    const TIMEOUT: Duration = Duration::from_secs(30);
 
     fn sleeper(dir: &Path) -> Child {
         let spec = Spec { name: "sleeper".to_owned(), program: "sleep".into(), args: vec!["600".to_owned()] };
         Child::start(spec, dir).unwrap()
     }
 
-    /// Waits until a process shows an environment: whoever started it goes on as soon as its program is found, and the
+    /// Waits until a process shows an environment: `spawn` returns as soon as the program is found, and the
     /// system lays its environment out a moment later. On a busy machine that moment can be seen.
     async fn has_begun(process: &Process, dir: &Path) {
         let pid = Pid::from_raw(process.id().unwrap().cast_signed()).unwrap();
         let begun = std::time::Instant::now();
         while !belongs(pid, dir) {
-            assert!(begun.elapsed() < PATIENCE, "process {pid:?} shows no environment of {}", dir.display());
+            assert!(begun.elapsed() < TIMEOUT, "process {pid:?} shows no environment of {}", dir.display());
             tokio::time::sleep(Duration::from_millis(1)).await;
         }
     }

@@ -1,9 +1,9 @@
-//! The simulator's settings: one command a program. Fixed tempo and limits are constants where they are used.
+//! The simulator's settings: one command for each program. Fixed timings and limits are constants of the code that uses them.
 
-pub mod carrier;
 pub mod chaos;
 pub mod demo;
 pub mod lab;
+pub mod link_proxy;
 
 use std::path::{Path, PathBuf};
 use std::time::Duration;
@@ -13,13 +13,14 @@ use muster_contract::DeviceKey;
 use muster_service::config::{Common, Problems};
 use muster_service::version::VERSION;
 
-use self::carrier::CarrierArgs;
 use self::chaos::ChaosArgs;
 use self::demo::DemoArgs;
 use self::lab::LabCommand;
-use crate::places::MARKER;
+use self::link_proxy::LinkArgs;
 
-/// What is logged if nothing else is asked for.
+/// Marks the directory of a run, which the next run may empty; locked during the run.
+pub(crate) const MARKER: &str = ".muster-demo";
+/// The default log filter.
 pub const LOG_DEFAULT: &str = "info";
 /// The NATS server to start if no other is named.
 const NATS_SERVER_DEFAULT: &str = ".tools/nats-server";
@@ -42,13 +43,13 @@ enum Command {
     /// Start a whole fleet, break its links, and show what is true of it
     #[command(after_help = demo::EXAMPLES)]
     Demo(DemoArgs),
-    /// Kill, stall, cut off and fill up everything by a seed; heal; nothing may be lost, repeated or wrong
+    /// Kill, freeze, cut off and fill up everything by a seed; heal; nothing may be lost, repeated or wrong
     #[command(after_help = chaos::EXAMPLES)]
     Chaos(ChaosArgs),
     /// One faulty link between clients and a server, as a process of its own
-    #[command(after_help = carrier::EXAMPLES)]
-    Link(CarrierArgs),
-    /// A fleet in containers: what it needs to start, and who lets its devices in
+    #[command(after_help = link_proxy::EXAMPLES)]
+    Link(LinkArgs),
+    /// A fleet in containers: what it needs to start, and the enrolment of its devices
     #[command(subcommand, after_help = lab::EXAMPLES)]
     Lab(LabCommand),
 }
@@ -61,7 +62,7 @@ pub enum Settings {
     /// `chaos`
     Chaos(chaos::Config),
     /// `link`
-    Link(carrier::Config),
+    Link(link_proxy::Config),
     /// `lab prepare`
     Prepare(lab::Prepare),
     /// `lab admit`
@@ -70,7 +71,7 @@ pub enum Settings {
 
 /// Where a run takes place.
 #[derive(Debug, Clone)]
-pub struct Stage {
+pub struct RunLocation {
     /// Directory of the run.
     pub dir: PathBuf,
     /// Where Muster's programs are.
@@ -81,7 +82,7 @@ pub struct Stage {
 
 /// Where a run takes place, as typed.
 #[derive(Debug, Args)]
-pub struct StageArgs {
+pub struct RunLocationArgs {
     /// Where Muster's programs are; beside this one if left out
     #[arg(long, env = "MUSTER_BIN_DIR", value_name = "DIR")]
     bin_dir: Option<PathBuf>,
@@ -96,7 +97,7 @@ pub struct LogArgs {
     /// How to write the log on standard error: text or json
     #[arg(long, env = "MUSTER_LOG_FORMAT", value_name = "FORMAT", default_value = "text")]
     log_format: String,
-    /// What to log: error, warn, info, debug or trace, or per module; beside a picture only errors if left out
+    /// Log filter: error, warn, info, debug or trace, or per module; if omitted beside a screen, only errors
     #[arg(long, env = "MUSTER_LOG", value_name = "FILTER", default_value = LOG_DEFAULT)]
     log: String,
 }
@@ -118,7 +119,7 @@ impl Cli {
 }
 
 impl Settings {
-    /// What every service has.
+    /// The settings of every service.
     pub const fn common(&self) -> &Common {
         match self {
             Self::Demo(config) => &config.common,
@@ -130,9 +131,9 @@ impl Settings {
     }
 }
 
-impl StageArgs {
+impl RunLocationArgs {
     /// Refuses what was named and is not there. What is only where it is by default is looked for when it is needed.
-    fn check(self, problems: &mut Problems, dir: PathBuf, programs: PathBuf) -> Stage {
+    fn check(self, problems: &mut Problems, dir: PathBuf, programs: PathBuf) -> RunLocation {
         if let Some(dir) = self.bin_dir.as_ref().filter(|dir| !dir.is_dir()) {
             problems.refuse("--bin-dir", dir.display(), "must be a directory with Muster's programs");
         }
@@ -145,7 +146,7 @@ impl StageArgs {
                 "is not empty and was not made by a run of this program: it would be emptied; name another";
             problems.refuse("--dir", dir.display(), rule);
         }
-        Stage { dir, programs: self.bin_dir.unwrap_or(programs), nats_server: self.nats_server }
+        RunLocation { dir, programs: self.bin_dir.unwrap_or(programs), nats_server: self.nats_server }
     }
 }
 

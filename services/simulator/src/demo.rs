@@ -1,5 +1,5 @@
-//! The demo: starts a fleet, lets the weather break its links, commits releases meanwhile (one of them bad), mends
-//! everything, and says what is true in the end. What it shows on the way is what `muster watch` shows.
+//! The demo: starts a fleet, breaks its links by a schedule, commits releases meanwhile (one of them bad), restores the
+//! links, and prints the result. Meanwhile it shows the screen of `muster watch`.
 
 use std::path::{Path, PathBuf};
 use std::time::Duration;
@@ -13,12 +13,12 @@ use tokio_util::sync::CancellationToken;
 use crate::config::demo::Config;
 use crate::error::Error;
 use crate::fleet::{Fleet, find_program};
+use crate::header::{self, Header};
 use crate::hub::Hub;
-use crate::places::Places;
+use crate::link_faults::LinkFaults;
 use crate::repository::{self, Repository};
-use crate::scene::{self, Scene};
-use crate::tally::{self, Accounting, Commits, Tally};
-use crate::weather::Weather;
+use crate::result::{self, Accounting, Commits, DemoResult};
+use crate::run_paths::RunPaths;
 
 /// Time between two commits.
 const COMMIT_EVERY: Duration = Duration::from_secs(8);
@@ -29,25 +29,25 @@ const CALM: Duration = Duration::from_secs(12);
 /// Time beyond the given length that a slow machine gets to converge.
 const GRACE: Duration = Duration::from_secs(30);
 /// Time between two looks at whether it has.
-const LOOK: Duration = Duration::from_millis(200);
+const POLL_INTERVAL: Duration = Duration::from_millis(200);
 
 /// Runs the demo until its time is over or `stop` is cancelled.
 ///
 /// # Errors
 /// The fleet could not be started, or a part of it ended by itself.
-pub async fn run(config: &Config, stop: &CancellationToken) -> Result<Tally, Error> {
-    let places = Places::prepare(&config.stage)?;
-    let repository = Repository::create(places.dir.join("repository")).await?;
+pub async fn run(config: &Config, stop: &CancellationToken) -> Result<DemoResult, Error> {
+    let paths = RunPaths::prepare(&config.location)?;
+    let repository = Repository::create(paths.dir.join("repository")).await?;
     let devices = config.device_keys();
     repository::write_devices(&repository, &devices)?;
     repository::write_release(&repository, &config.site_names(), 1)?;
     repository.commit("Release 1").await?;
-    let mut fleet = Fleet::start(&places, &repository, &devices).await?;
+    let mut fleet = Fleet::start(&paths, &repository, &devices).await?;
     let bus = connect(&fleet, stop).await?;
-    let scene = scene(config, &places, &fleet)?;
-    let screen = show(config, &scene, &bus);
+    let header = header(config, &paths, &fleet)?;
+    let screen = show(config, &header, &bus);
     let hub = Hub::new(bus);
-    let played = play(config, &mut fleet, &repository, &hub, &scene, &devices, stop).await;
+    let played = play(config, &mut fleet, &repository, &hub, &header, &devices, stop).await;
     if let Some(screen) = screen {
         screen.abort();
         // It ends by being aborted, which is no failure.
@@ -57,9 +57,9 @@ pub async fn run(config: &Config, stop: &CancellationToken) -> Result<Tally, Err
     drop(hub);
     tracing::info!("stopping the fleet");
     let stopped = fleet.stop().await;
-    let tally = played?;
+    let result = played?;
     stopped?;
-    Ok(tally)
+    Ok(result)
 }
 
 async fn connect(fleet: &Fleet, stop: &CancellationToken) -> Result<Bus, Error> {
@@ -67,11 +67,11 @@ async fn connect(fleet: &Fleet, stop: &CancellationToken) -> Result<Bus, Error> 
     Bus::connect(config, stop).await.map_err(Error::Bus)
 }
 
-/// What there is to say of the demo while it runs.
-fn scene(config: &Config, places: &Places, fleet: &Fleet) -> Result<Scene, Error> {
-    let program = find_program(&places.programs, "muster")?;
+/// The header of the demo.
+fn header(config: &Config, paths: &RunPaths, fleet: &Fleet) -> Result<Header, Error> {
+    let program = find_program(&paths.programs, "muster")?;
     let question = format!("{} --nats-url nats://{} status", from_here(&program).display(), fleet.nats);
-    Ok(Scene::new(&fleet.devices, question, config.seed, from_here(&places.logs())))
+    Ok(Header::new(&fleet.devices, question, config.seed, from_here(&paths.logs())))
 }
 
 /// A path as one types it here: short enough for a line of a small terminal, where it is below this directory.
@@ -81,12 +81,12 @@ fn from_here(path: &Path) -> PathBuf {
 }
 
 /// Shows the fleet, unless a program reads the output.
-fn show(config: &Config, scene: &Scene, bus: &Bus) -> Option<JoinHandle<()>> {
+fn show(config: &Config, header: &Header, bus: &Bus) -> Option<JoinHandle<()>> {
     if config.json {
-        tracing::info!("the fleet is up\n{}", scene.words().trim_end());
+        tracing::info!("the fleet is up\n{}", header.text().trim_end());
         return None;
     }
-    Some(scene::show(scene.clone(), bus.clone()))
+    Some(header::show(header.clone(), bus.clone()))
 }
 
 async fn play(
@@ -94,17 +94,17 @@ async fn play(
     fleet: &mut Fleet,
     repository: &Repository,
     hub: &Hub,
-    scene: &Scene,
+    header: &Header,
     devices: &[DeviceKey],
     stop: &CancellationToken,
-) -> Result<Tally, Error> {
+) -> Result<DemoResult, Error> {
     let begin = Instant::now();
     let end = config.length.map(|length| begin + length);
-    let storm_end = end.map(|end| end.checked_sub(CALM).unwrap_or(begin).max(begin));
-    let weather = Weather::begin(&fleet.devices, hub, config.seed);
-    let commits = storm(config, fleet, repository, scene, storm_end, stop).await?;
-    let (links, time_to_truth) = weather.end().await;
-    scene.calmed();
+    let faults_end = end.map(|end| end.checked_sub(CALM).unwrap_or(begin).max(begin));
+    let link_faults = LinkFaults::begin(&fleet.devices, hub, config.seed);
+    let commits = commit_releases(config, fleet, repository, header, faults_end, stop).await?;
+    let (links, time_to_truth) = link_faults.end().await;
+    header.faults_ended();
     tracing::info!("every link is mended now; the fleet converges");
     // Ctrl-C asks for the end, not for a verdict: then the fleet is shown as it is.
     let patience = if stop.is_cancelled() { begin } else { end.unwrap_or(begin) + GRACE };
@@ -114,11 +114,11 @@ async fn play(
     }
     let lines = hub.devices().await.unwrap_or_default();
     let views = hub.deployments().await.unwrap_or_default();
-    Ok(Tally {
-        converged: converged && tally::is_converged(devices.len(), &lines, &views),
+    Ok(DemoResult {
+        converged: converged && result::is_converged(devices.len(), &lines, &views),
         seed: config.seed,
         seconds: begin.elapsed().as_secs(),
-        devices: tally::freshness(&lines),
+        devices: result::freshness(&lines),
         deployments: views.iter().map(Into::into).collect(),
         accounting: Accounting::of(&lines),
         links,
@@ -127,12 +127,12 @@ async fn play(
     })
 }
 
-/// Commits releases while the weather is bad.
-async fn storm(
+/// Commits releases while the links break.
+async fn commit_releases(
     config: &Config,
     fleet: &mut Fleet,
     repository: &Repository,
-    scene: &Scene,
+    header: &Header,
     until: Option<Instant>,
     stop: &CancellationToken,
 ) -> Result<Commits, Error> {
@@ -151,11 +151,11 @@ async fn storm(
             commits.bad += 1;
             repository::write_bad_release(repository, release)?;
             repository.commit("Release with a slip of the pen").await?;
-            scene.slipped(release);
+            header.bad_release(release);
         } else {
             repository::write_release(repository, &config.site_names(), release)?;
             repository.commit(&format!("Release {release}")).await?;
-            scene.released(release);
+            header.new_release(release);
         }
         tracing::info!(release, "committed");
     }
@@ -171,13 +171,13 @@ async fn converge(
     loop {
         fleet.expect_running()?;
         if let (Ok(lines), Ok(views)) = (hub.devices().await, hub.deployments().await)
-            && tally::is_converged(devices, &lines, &views)
+            && result::is_converged(devices, &lines, &views)
         {
             return Ok(true);
         }
         if Instant::now() >= patience || stop.is_cancelled() {
             return Ok(false);
         }
-        tokio::time::sleep(LOOK).await;
+        tokio::time::sleep(POLL_INTERVAL).await;
     }
 }

@@ -1,7 +1,7 @@
 //! A disk that can be full: a small file system of its own for one device, filled to the last byte and emptied again.
 //!
-//! Only root may mount one. Without that right, the agent's own file size limit is set below what it has written:
-//! writes fail as well, but with another error of the system (EFBIG instead of ENOSPC); whoever starts says so loudly.
+//! Only root may mount one. Without that right, the agent's file size limit is set below the size of its files: writes fail
+//! as well, but with another error of the system (EFBIG instead of ENOSPC), and the run logs that.
 
 use std::fs::File;
 use std::io::Write;
@@ -12,12 +12,12 @@ use rustix::process::{Pid, Resource, Rlimit, prlimit};
 
 /// Size of a device's file system: room for its database, its log of changes and little more.
 const SIZE: &str = "size=16m";
-/// What fills it.
+/// The file that fills it.
 const BALLAST: &str = "ballast";
 /// Bytes of ballast written at once.
 const LUMP: usize = 64 * 1024;
 /// With which a process starts that shall meet a file size limit as an error, not as its end by SIGXFSZ.
-pub const UNSHOCKED: [&str; 3] = ["sh", "-c", r#"trap "" XFSZ; exec "$0" "$@""#];
+pub const IGNORE_SIGXFSZ: [&str; 3] = ["sh", "-c", r#"trap "" XFSZ; exec "$0" "$@""#];
 
 /// A device's disk.
 #[derive(Debug)]
@@ -44,7 +44,7 @@ impl Disk {
         Ok(if mounted { Self::Mounted(dir.to_owned()) } else { Self::Limited })
     }
 
-    /// Fills it: the next write that needs room fails. `agent` is who works on it, if anybody does.
+    /// Fills it: the next write that needs room fails. `agent` is the process that writes to it, if one runs.
     ///
     /// # Errors
     /// It cannot be filled.
@@ -106,58 +106,10 @@ pub fn unmount_below(dir: &Path) {
     places.filter(|place| place.starts_with(dir)).for_each(unmount);
 }
 
-/// Detached at once, also while somebody still looks at it.
+/// Unmounts at once, also while a process still uses it.
 fn unmount(dir: &Path) {
     let ended = Command::new("umount").arg("--lazy").arg(dir).stdin(Stdio::null()).output();
     if !ended.is_ok_and(|output| output.status.success()) {
         tracing::warn!(dir = %dir.display(), "the disk of a device could not be given back; `umount` it");
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn a_full_disk_takes_no_byte_and_a_cleared_one_does() {
-        let dir = tempfile::tempdir().unwrap();
-        let disk = Disk::small(dir.path()).unwrap();
-        let write = || std::fs::write(dir.path().join("data"), b"x");
-        if let Disk::Mounted(_) = disk {
-            write().unwrap();
-            disk.fill(None).unwrap();
-            std::fs::remove_file(dir.path().join("data")).unwrap();
-            disk.fill(None).unwrap();
-            assert_eq!(write().unwrap_err().kind(), std::io::ErrorKind::StorageFull);
-            disk.clear(None).unwrap();
-            write().unwrap();
-        } else {
-            let mut writer = Command::new(UNSHOCKED[0])
-                .args(&UNSHOCKED[1..])
-                .args(["sh", "-c", "read go; echo x >> data; echo $? > /dev/stdout"])
-                .current_dir(dir.path())
-                .stdin(Stdio::piped())
-                .stdout(Stdio::piped())
-                .spawn()
-                .unwrap();
-            disk.fill(Some(Pid::from_child(&writer))).unwrap();
-            writer.stdin.take().unwrap().write_all(b"go\n").unwrap();
-            let said = writer.wait_with_output().unwrap();
-            assert_ne!(String::from_utf8_lossy(&said.stdout).trim(), "0");
-        }
-    }
-
-    #[test]
-    fn a_disk_ends_with_its_value_and_what_was_left_is_found() {
-        let dir = tempfile::tempdir().unwrap();
-        let place = dir.path().join("device");
-        let Disk::Mounted(_) = Disk::small(&place).unwrap() else { return };
-        let mounted =
-            || std::fs::read_to_string("/proc/self/mounts").unwrap().contains(place.to_str().unwrap());
-        assert!(!mounted(), "given back with its value");
-        std::mem::forget(Disk::small(&place).unwrap());
-        assert!(mounted());
-        unmount_below(dir.path());
-        assert!(!mounted());
     }
 }

@@ -1,20 +1,20 @@
-//! What the processes of a run inherit of the caller's environment: everything but what would lead them elsewhere.
+//! The environment of the processes of a run: that of the caller without the variables of Muster and of git.
 //!
-//! A shell may hold `MUSTER_CREDS` and `MUSTER_TLS_CA` for the fleet one looks after, which are nothing for a fleet on
-//! this machine; and git calls its hooks with `GIT_DIR`, with which a commit goes to the repository that is being pushed.
-//! The publisher keeps a list of git's variables instead, because some say how to reach its repository. Here every
-//! repository is on this disk: nothing of git's is needed, and what git adds one day is kept out as well.
+//! A shell may have `MUSTER_CREDS` and `MUSTER_TLS_CA` for another fleet. Git calls its hooks with `GIT_DIR`, which would
+//! send a commit to the repository that is being pushed. The publisher has a list of git's variables instead, because some
+//! of them say how to reach its repository. Here every repository is on this disk, so all of git's variables are removed,
+//! also future ones.
 
 use std::ffi::OsStr;
 
 use tokio::process::Command;
 
-/// How the names begin of what is not handed on.
+/// Prefixes of the variables that a program does not get.
 const KEPT_OUT: [&str; 2] = ["GIT_", "MUSTER_"];
-/// Handed on all the same: what is logged leads nobody elsewhere, and who plays a trial again wants to see more of it.
+/// The one variable of Muster that a program gets: it only sets the log, and a person who repeats a run may want more of it.
 const LOG: &str = "MUSTER_LOG";
 
-/// A program that gets the caller's environment without that.
+/// A program that gets the caller's environment without these variables.
 pub(crate) fn command(program: impl AsRef<OsStr>) -> Command {
     let mut command = Command::new(program);
     for (name, _) in std::env::vars_os() {

@@ -1,4 +1,4 @@
-//! What can go wrong with a simulated fleet.
+//! The errors of a simulated fleet.
 
 use std::path::PathBuf;
 use std::process::ExitStatus;
@@ -16,18 +16,18 @@ pub enum Error {
         #[source]
         source: std::io::Error,
     },
-    /// The directory of the fleet is somebody else's.
+    /// The directory has files that the simulator did not create.
     #[error("{} is not empty and was not made by the simulator: it would be emptied; name another with --dir", dir.display())]
     Occupied {
         /// Which.
         dir: PathBuf,
     },
-    /// The directory of the fleet is another run's, which is under way.
+    /// Another run uses the directory now.
     #[error("a run is under way in {} ({holder}): end it, or name another directory with --dir", dir.display())]
     InUse {
         /// Which.
         dir: PathBuf,
-        /// Who runs there.
+        /// The process of the other run.
         holder: String,
     },
     /// A program is not where it should be.
@@ -89,7 +89,7 @@ pub enum Error {
         name: String,
         /// How long it was given.
         waited: Duration,
-        /// What it answered last.
+        /// Its last answer.
         last: String,
         /// Its output.
         log: PathBuf,
@@ -117,7 +117,7 @@ pub enum Error {
     Git {
         /// The command.
         args: String,
-        /// What it said.
+        /// Its output.
         output: String,
     },
     /// A program of the lab.
@@ -125,7 +125,7 @@ pub enum Error {
     Refused {
         /// The command.
         what: String,
-        /// What it said.
+        /// Its output.
         said: String,
     },
     /// The hub's certificate.

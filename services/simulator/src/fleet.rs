@@ -1,5 +1,5 @@
-//! A whole fleet on this machine: a NATS server, the services, and agents that each sit behind a link of their own.
-//! Every one is a process of its own; this file starts them in order and stops them in order.
+//! A whole fleet on this machine: a NATS server, the services, and agents, each behind a link of its own. Each is a process;
+//! this file starts and stops them in order.
 
 use std::net::{Ipv4Addr, SocketAddr, TcpListener};
 use std::path::{Path, PathBuf};
@@ -13,10 +13,10 @@ use crate::child::{Child, Spec};
 use crate::error::Error;
 use crate::http;
 use crate::link::Link;
-use crate::places::Places;
 use crate::repository::{BRANCH, Repository};
+use crate::run_paths::RunPaths;
 
-/// Where clients look for a NATS server if nobody tells them: taken if it is free.
+/// The default port of NATS clients: the server of the fleet uses it if it is free.
 const NATS_PORT: u16 = 4222;
 /// Time a process gets to become ready.
 const READY_PATIENCE: Duration = Duration::from_secs(30);
@@ -25,8 +25,8 @@ const READY_POLL: Duration = Duration::from_millis(50);
 /// Room that the server may promise to streams: above what UPLINK alone may fill. Nothing of it is taken in advance.
 const STORE_BYTES_MAX: &str = "16GB";
 
-/// The tempo of a demo: everything that takes minutes in a real fleet takes seconds.
-const TEMPO: Tempo = Tempo {
+/// The timing of a demo: everything that takes minutes in a real fleet takes seconds.
+const TIMING: Timing = Timing {
     heartbeat: "1s",
     lease: "4s",
     reconnect_max: "2s",
@@ -36,8 +36,8 @@ const TEMPO: Tempo = Tempo {
     snapshot_every: "30s",
 };
 
-/// How fast the parts of a fleet are.
-pub(crate) struct Tempo {
+/// The intervals and timeouts of the parts of a fleet.
+pub(crate) struct Timing {
     pub(crate) heartbeat: &'static str,
     pub(crate) lease: &'static str,
     pub(crate) reconnect_max: &'static str,
@@ -76,22 +76,22 @@ impl Fleet {
     /// # Errors
     /// Something could not be started, or ended, or is not ready in time. What was started ends with the error.
     pub async fn start(
-        places: &Places,
+        paths: &RunPaths,
         repository: &Repository,
         devices: &[DeviceKey],
     ) -> Result<Self, Error> {
         let nats = server_address()?;
-        let mut server = start_server(places, nats)?;
-        await_ready(&mut server, Sign::Port(nats)).await?;
+        let mut server = start_server(paths, nats)?;
+        await_ready(&mut server, ReadyProbe::Port(nats)).await?;
         let mut services = Vec::new();
-        for (name, args) in services_of(places, repository, &TEMPO) {
-            let (mut process, http) = start_service(places, name, name, nats, args)?;
-            await_ready(&mut process, Sign::Ready(http)).await?;
+        for (name, args) in services_of(paths, repository) {
+            let (mut process, http) = start_service(paths, name, name, nats, args)?;
+            await_ready(&mut process, ReadyProbe::Ready(http)).await?;
             services.push(process);
         }
         let (mut behind, mut agents) = (Vec::new(), Vec::new());
         for key in devices {
-            let (device, process) = start_agent(places, key, nats).await?;
+            let (device, process) = start_agent(paths, key, nats).await?;
             behind.push(device);
             agents.push(process);
         }
@@ -126,14 +126,10 @@ impl Fleet {
 }
 
 /// The names and arguments of the services, in the order of their start. Any order works; this one is quiet.
-pub(crate) fn services_of(
-    places: &Places,
-    repository: &Repository,
-    tempo: &Tempo,
-) -> [(&'static str, Vec<String>); 3] {
-    let data = |name: &str| places.dir.join(name).display().to_string();
-    let ingest = ["--lease", tempo.lease].map(str::to_owned).to_vec();
-    let rollup = ["--data-dir", &data("rollup"), "--snapshot-every", tempo.snapshot_every];
+fn services_of(paths: &RunPaths, repository: &Repository) -> [(&'static str, Vec<String>); 3] {
+    let data = |name: &str| paths.dir.join(name).display().to_string();
+    let ingest = ["--lease", TIMING.lease].map(str::to_owned).to_vec();
+    let rollup = ["--data-dir", &data("rollup"), "--snapshot-every", TIMING.snapshot_every];
     let git = repository.dir().display().to_string();
     let publisher = [
         "--git-url",
@@ -141,7 +137,7 @@ pub(crate) fn services_of(
         "--git-branch",
         BRANCH,
         "--git-poll",
-        tempo.git_poll,
+        TIMING.git_poll,
         "--data-dir",
         &data("publisher"),
     ];
@@ -153,7 +149,7 @@ pub(crate) fn services_of(
 }
 
 fn start_service(
-    places: &Places,
+    paths: &RunPaths,
     program: &str,
     name: &str,
     nats: SocketAddr,
@@ -162,20 +158,20 @@ fn start_service(
     let http = free_address(0)?;
     let spec = Spec {
         name: name.to_owned(),
-        program: find_program(&places.programs, program)?,
+        program: find_program(&paths.programs, program)?,
         args: common_args(nats, http).into_iter().chain(args).collect(),
     };
-    Ok((Child::start(spec, &places.dir)?, http))
+    Ok((Child::start(spec, &paths.dir)?, http))
 }
 
-/// What every service is told: where the server is, and where to serve health.
-pub(crate) fn common_args(nats: SocketAddr, http: SocketAddr) -> Vec<String> {
+/// The arguments of every service: the address of the server, and the address to serve health on.
+fn common_args(nats: SocketAddr, http: SocketAddr) -> Vec<String> {
     let (url, http) = (format!("nats://{nats}"), http.to_string());
     ["--nats-url", &url, "--http-addr", &http, "--log-format", "text"].map(str::to_owned).to_vec()
 }
 
-/// What an agent is told about its device.
-pub(crate) fn agent_args(key: &DeviceKey, data: &Path, runtime: &str, tempo: &Tempo) -> Vec<String> {
+/// The arguments of an agent.
+pub(crate) fn agent_args(key: &DeviceKey, data: &Path, runtime: &str, timing: &Timing) -> Vec<String> {
     let args = [
         "--site",
         key.site.as_str(),
@@ -188,27 +184,27 @@ pub(crate) fn agent_args(key: &DeviceKey, data: &Path, runtime: &str, tempo: &Te
         "--on-exit",
         "stop",
         "--heartbeat",
-        tempo.heartbeat,
+        timing.heartbeat,
         "--reconnect-max",
-        tempo.reconnect_max,
+        timing.reconnect_max,
         "--retry-min",
-        tempo.retry_min,
+        timing.retry_min,
         "--retry-max",
-        tempo.retry_max,
+        timing.retry_max,
     ];
     args.map(str::to_owned).to_vec()
 }
 
-/// Where a device keeps its things.
-pub(crate) fn device_dir(places: &Places, key: &DeviceKey) -> PathBuf {
-    places.dir.join("devices").join(key.site.as_str()).join(key.device.as_str())
+/// The data directory of a device.
+pub(crate) fn device_dir(paths: &RunPaths, key: &DeviceKey) -> PathBuf {
+    paths.dir.join("devices").join(key.site.as_str()).join(key.device.as_str())
 }
 
-async fn start_agent(places: &Places, key: &DeviceKey, nats: SocketAddr) -> Result<(Device, Child), Error> {
+async fn start_agent(paths: &RunPaths, key: &DeviceKey, nats: SocketAddr) -> Result<(Device, Child), Error> {
     let link = open_link(key, nats).await?;
-    let args = agent_args(key, &device_dir(places, key), "process", &TEMPO);
+    let args = agent_args(key, &device_dir(paths, key), "process", &TIMING);
     let name = agent_name(key);
-    let (process, http) = start_service(places, "muster-agent", &name, link.address(), args)?;
+    let (process, http) = start_service(paths, "muster-agent", &name, link.address(), args)?;
     Ok((Device { key: key.clone(), link, http }, process))
 }
 
@@ -217,30 +213,26 @@ pub(crate) fn agent_name(key: &DeviceKey) -> String {
     format!("agent-{}-{}", key.site, key.device)
 }
 
-/// A link to the server, for somebody.
+/// Opens a link to the server.
 pub(crate) async fn open_link(whose: impl std::fmt::Display, nats: SocketAddr) -> Result<Link, Error> {
     Link::open(nats).await.map_err(|source| Error::Network { what: format!("a link for {whose}"), source })
 }
 
-fn start_server(places: &Places, address: SocketAddr) -> Result<Child, Error> {
-    Child::start(server_spec(places, address)?, &places.dir)
-}
-
-/// How to start the server; writes its configuration.
-pub(crate) fn server_spec(places: &Places, address: SocketAddr) -> Result<Spec, Error> {
-    let program = places.nats_server.clone();
+/// Writes the server's configuration and starts it.
+fn start_server(paths: &RunPaths, address: SocketAddr) -> Result<Child, Error> {
+    let program = paths.nats_server.clone();
     if !program.is_file() {
         return Err(Error::NoServer { path: program });
     }
-    let config = places.dir.join("nats.conf");
-    let store = places.dir.join("nats");
+    let config = paths.dir.join("nats.conf");
+    let store = paths.dir.join("nats");
     let text = format!(
         "server_name: muster-demo\nlisten: \"{address}\"\njetstream {{ store_dir: {:?}, max_file_store: {STORE_BYTES_MAX} }}\n",
         store.display().to_string()
     );
     std::fs::write(&config, text).map_err(|source| Error::Prepare { path: config.clone(), source })?;
     let args = vec!["--config".to_owned(), config.display().to_string()];
-    Ok(Spec { name: "nats-server".to_owned(), program, args })
+    Child::start(Spec { name: "nats-server".to_owned(), program, args }, &paths.dir)
 }
 
 /// Finds a program of Muster.
@@ -260,23 +252,23 @@ fn server_address() -> Result<SocketAddr, Error> {
     free_address(NATS_PORT).or_else(|_| free_address(0))
 }
 
-/// An address of the loopback interface that is free now. Whoever is started on it must say so if it is not any more.
+/// An address of the loopback interface that is free now. A process that is started on it fails if another one has taken it.
 fn free_address(port: u16) -> Result<SocketAddr, Error> {
     TcpListener::bind((Ipv4Addr::LOCALHOST, port))
         .and_then(|listener| listener.local_addr())
         .map_err(|source| Error::Network { what: "a free port".to_owned(), source })
 }
 
-/// By what one sees that a process is ready.
+/// The sign by which a process counts as ready.
 #[derive(Debug, Clone, Copy)]
-pub(crate) enum Sign {
+pub(crate) enum ReadyProbe {
     /// It accepts connections.
     Port(SocketAddr),
-    /// It says so at `/ready`.
+    /// It answers 200 at `/ready`.
     Ready(SocketAddr),
 }
 
-impl Sign {
+impl ReadyProbe {
     async fn look(self) -> Result<(), String> {
         match self {
             Self::Port(address) => {
@@ -292,11 +284,11 @@ impl Sign {
 }
 
 /// Waits until a process is ready.
-pub(crate) async fn await_ready(process: &mut Child, sign: Sign) -> Result<(), Error> {
+pub(crate) async fn await_ready(process: &mut Child, probe: ReadyProbe) -> Result<(), Error> {
     let deadline = tokio::time::Instant::now() + READY_PATIENCE;
     loop {
         process.expect_running()?;
-        match sign.look().await {
+        match probe.look().await {
             Ok(()) => return Ok(()),
             Err(last) if tokio::time::Instant::now() >= deadline => {
                 let (name, log) = (process.name().to_owned(), process.log().to_owned());

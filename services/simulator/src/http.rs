@@ -7,7 +7,7 @@ use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
 
 /// Time one answer may take.
-const PATIENCE: Duration = Duration::from_secs(2);
+const TIMEOUT: Duration = Duration::from_secs(2);
 /// Most bytes of an answer: metrics of one service are far below.
 const ANSWER_BYTES_MAX: u64 = 1024 * 1024;
 
@@ -25,7 +25,7 @@ pub struct Answer {
 /// # Errors
 /// It cannot be reached, takes too long, or answers something that is no HTTP.
 pub async fn get(address: SocketAddr, path: &str) -> std::io::Result<Answer> {
-    let asked = tokio::time::timeout(PATIENCE, ask(address, path)).await;
+    let asked = tokio::time::timeout(TIMEOUT, ask(address, path)).await;
     let text = asked.map_err(|_| std::io::ErrorKind::TimedOut)??;
     parse(&text).ok_or_else(|| std::io::ErrorKind::InvalidData.into())
 }

@@ -1,4 +1,4 @@
-//! What the hub says: questions to the query service, page by page.
+//! Requests to the query service of the hub, page by page.
 
 use std::time::Duration;
 
@@ -12,7 +12,7 @@ use muster_contract::view::{DeploymentView, FleetView};
 use serde::de::DeserializeOwned;
 
 /// Time one answer may take.
-pub const PATIENCE: Duration = Duration::from_secs(2);
+pub const TIMEOUT: Duration = Duration::from_secs(2);
 
 /// The query service, asked over the bus.
 #[derive(Clone)]
@@ -23,10 +23,10 @@ pub struct Hub {
 /// Why there is no answer.
 #[derive(Debug, thiserror::Error)]
 pub enum HubError {
-    /// Nobody answered.
+    /// No answer.
     #[error("the query service did not answer {endpoint}")]
     Silent {
-        /// What was asked.
+        /// The request.
         endpoint: &'static str,
         /// Why.
         #[source]
@@ -35,15 +35,15 @@ pub enum HubError {
     /// It answered with an error.
     #[error("the query service refused {endpoint}: {message}")]
     Refused {
-        /// What was asked.
+        /// The request.
         endpoint: &'static str,
-        /// What it said.
+        /// The message of the answer.
         message: String,
     },
     /// It answered something else.
     #[error("the query service answered {endpoint} with something that is no answer")]
     Garbled {
-        /// What was asked.
+        /// The request.
         endpoint: &'static str,
         /// Why.
         #[source]
@@ -71,7 +71,7 @@ impl Hub {
     /// There is no answer.
     pub async fn device(&self, key: &DeviceKey) -> Result<DeviceAnswer, HubError> {
         let query =
-            Query { site: Some(key.site.clone()), device: Some(key.device.clone()), ..Query::default() };
+            Query { site: key.site.clone().into(), device: Some(key.device.clone()), ..Query::default() };
         self.ask("device", &query).await
     }
 
@@ -115,7 +115,7 @@ impl Hub {
         let subject = format!("{QUERY_PREFIX}.{endpoint}");
         let answer = self
             .bus
-            .request(&subject, question.into(), PATIENCE)
+            .request(&subject, question.into(), TIMEOUT)
             .await
             .map_err(|source| HubError::Silent { endpoint, source })?;
         if let Ok(ErrorReply { error }) = serde_json::from_slice(&answer) {

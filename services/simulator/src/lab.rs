@@ -1,5 +1,5 @@
-//! A fleet in containers: what has to be there before the first of them can start (`prepare`), and who lets devices in
-//! that ask (`admit`). For a machine of one's own: whoever can write into the lab's folders is let in.
+//! A fleet in containers: `prepare` creates the files that the containers need before they start, and `admit` enrols the
+//! devices that ask. It is for a private machine: every process that can write into the lab's folders is enrolled.
 //!
 //! ```text
 //! vault/auth              the operator's keys                             prepare, admit
@@ -48,7 +48,7 @@ impl Lab {
         self.dir.join("vault/auth")
     }
 
-    /// What nats-server reads.
+    /// The configuration of nats-server.
     pub fn hub(&self) -> PathBuf {
         self.dir.join("hub")
     }
@@ -58,7 +58,7 @@ impl Lab {
         self.dir.join("trust/ca.pem")
     }
 
-    /// What the server of a site reads.
+    /// The configuration of a site's server.
     pub fn leaf(&self, site: &SiteId) -> PathBuf {
         self.dir.join("leaf").join(site.as_str())
     }
@@ -68,7 +68,7 @@ impl Lab {
         self.dir.join(format!("trust/{site}.pem"))
     }
 
-    /// Where devices ask to be let in.
+    /// The folder with the requests of devices.
     pub fn join(&self) -> PathBuf {
         self.dir.join("join")
     }
@@ -79,18 +79,18 @@ impl Lab {
     }
 }
 
-/// What a command line has said.
+/// The output of a command.
 #[derive(Debug, Clone, Default)]
-struct Heard(Arc<Mutex<Vec<u8>>>);
+struct CapturedOutput(Arc<Mutex<Vec<u8>>>);
 
-impl Heard {
+impl CapturedOutput {
     fn text(&self) -> String {
         let bytes = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         String::from_utf8_lossy(&bytes).trim().to_owned()
     }
 }
 
-impl Write for Heard {
+impl Write for CapturedOutput {
     fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner).write(bytes)
     }
@@ -101,10 +101,10 @@ impl Write for Heard {
 }
 
 /// Does what `muster` does with these arguments, in this process: a container of a lab has one program.
-async fn muster(args: &[&str]) -> Result<(), Error> {
+pub(crate) async fn muster(args: &[&str]) -> Result<(), Error> {
     let words: Vec<String> = std::iter::once(&"muster").chain(args).map(|&word| word.to_owned()).collect();
-    let complained = Heard::default();
-    let mut terminal = Terminal::of(Heard::default(), complained.clone());
+    let complained = CapturedOutput::default();
+    let mut terminal = Terminal::of(CapturedOutput::default(), complained.clone());
     let here = tokio::runtime::Handle::current();
     // On a thread of its own: a command line is made for a process that does nothing else.
     let done = move || here.block_on(muster_ctl::app::run(Cli::try_parse_from(words), &mut terminal));
@@ -142,6 +142,6 @@ fn keep(path: &Path, text: &str, mode: u32) -> Result<(), Error> {
 }
 
 /// Makes a folder and those above it.
-fn folder(path: &Path) -> Result<(), Error> {
+pub(crate) fn folder(path: &Path) -> Result<(), Error> {
     std::fs::create_dir_all(path).map_err(|source| Error::Prepare { path: path.to_owned(), source })
 }

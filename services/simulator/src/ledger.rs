@@ -1,5 +1,5 @@
-//! LEDGER, read from its start and counted again by somebody who trusts no service: which numbers of which device are
-//! in, which twice, and which views follow.
+//! Reads LEDGER from its start and counts it independently of the services: the report numbers of each device, the
+//! duplicates, and the views that follow.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
@@ -15,7 +15,7 @@ use muster_domain::fold::{Fleet, Position};
 /// Messages read at once.
 const BATCH: usize = 1000;
 /// How long LEDGER may be silent while something is known to wait in it.
-const PATIENCE: Duration = Duration::from_secs(60);
+const TIMEOUT: Duration = Duration::from_secs(60);
 
 /// A message of LEDGER.
 #[derive(Debug, Clone)]
@@ -26,7 +26,7 @@ pub struct Entry {
     pub stored_at: Timestamp,
     /// Its subject.
     pub subject: LedgerSubject,
-    /// What it says.
+    /// The fact.
     pub fact: Fact,
 }
 
@@ -37,7 +37,7 @@ pub enum LedgerError {
     #[error("LEDGER cannot be read")]
     Read(#[from] ReadError),
     /// It does not go on.
-    #[error("LEDGER should hold {last} messages; nothing came for {PATIENCE:?} after message {at}")]
+    #[error("LEDGER should hold {last} messages; nothing came for {TIMEOUT:?} after message {at}")]
     Silent {
         /// The last message read.
         at: u64,
@@ -51,7 +51,7 @@ pub enum LedgerError {
         seq: u64,
         /// Its subject.
         subject: String,
-        /// What is wrong with it, unless it is the subject.
+        /// The error in the body; `None` if the subject is wrong.
         #[source]
         source: Option<Refusal>,
     },
@@ -68,7 +68,7 @@ pub async fn read(bus: &Bus, mut take: impl FnMut(Entry)) -> Result<(), LedgerEr
     loop {
         let silent = |_| LedgerError::Silent { at, last };
         // LEDGER forgets pulses: its last message may be gone.
-        let batch = tokio::time::timeout(PATIENCE, replay.next_present(BATCH)).await.map_err(silent)??;
+        let batch = tokio::time::timeout(TIMEOUT, replay.next_present(BATCH)).await.map_err(silent)??;
         let Some(batch) = batch else { break };
         for delivery in batch {
             at = delivery.stream_seq;
@@ -89,13 +89,13 @@ fn entry(delivery: &Delivery) -> Result<Entry, LedgerError> {
 /// The numbers of every (device, epoch).
 #[derive(Debug, Default)]
 pub struct Recount {
-    /// What is known of each.
+    /// The numbers of each device and epoch.
     pub numbers: BTreeMap<(DeviceKey, u64), Numbers>,
     /// Facts of all kinds.
     pub facts: u64,
-    /// Numbers that are in twice, with the place of the second.
+    /// Report numbers that are in LEDGER twice, with the sequence of the second.
     pub twice: Vec<String>,
-    /// What is in quarantine, with the reason: it is accounted for, and yet nobody has what it said.
+    /// The quarantined reports with their reasons: they are accounted for, and their content is lost.
     pub quarantined: Vec<String>,
     /// Incidents by type.
     pub incidents: BTreeMap<&'static str, u64>,
@@ -118,6 +118,9 @@ impl Recount {
     /// Counts one entry.
     pub fn count(&mut self, entry: &Entry) {
         self.facts += 1;
+        if let Fact::Incident(incident) = &entry.fact {
+            *self.incidents.entry(incident.what.name()).or_default() += 1;
+        }
         let Some(device) = entry.subject.device() else { return };
         match &entry.fact {
             Fact::Status(fact) if !fact.reasserted => {
@@ -129,7 +132,6 @@ impl Recount {
                 self.report(entry.seq, device, spoken, &fact.coalesced);
             }
             Fact::Quarantine(fact) => self.quarantine(entry.seq, device, fact),
-            Fact::Incident(incident) => *self.incidents.entry(incident.what.name()).or_default() += 1,
             _ => {}
         }
     }
@@ -165,12 +167,12 @@ impl Recount {
 }
 
 impl Numbers {
-    /// What is not accounted for up to the head.
+    /// The report numbers up to the head that are not accounted for.
     pub fn missing(&self) -> SeqRanges {
         self.missing_through(self.head)
     }
 
-    /// What is not accounted for up to a number.
+    /// The report numbers up to a number that are not accounted for.
     pub fn missing_through(&self, through: u64) -> SeqRanges {
         let mut accounted = self.received.clone();
         accounted.extend(&self.coalesced);
@@ -179,7 +181,7 @@ impl Numbers {
     }
 }
 
-/// What a fold from the first fact on says.
+/// The result of a fold from the first fact on.
 #[derive(Debug)]
 pub struct Rebuild {
     fleet: Fleet,
@@ -274,10 +276,10 @@ pub(crate) mod tests {
         recount.count(&quarantine(8, r#""epoch":7,"seq":3,"#, false));
         recount.count(&quarantine(9, "", false));
         recount.count(&quarantine(10, r#""epoch":7,"seq":3,"#, true));
-        let told = recount.quarantined.join("\n");
-        assert_eq!(recount.quarantined.len(), 2, "{told}");
+        let quarantined = recount.quarantined.join("\n");
+        assert_eq!(recount.quarantined.len(), 2, "{quarantined}");
         for part in ["plant7/press-4", "epoch 7", "since 8", "its state is wrong", "without a number"] {
-            assert!(told.contains(part), "{part} is missing: {told}");
+            assert!(quarantined.contains(part), "{part} is missing: {quarantined}");
         }
         assert_eq!(recount.numbers.values().next().unwrap().quarantined.count(), 1);
     }

@@ -1,35 +1,35 @@
-//! A fleet on flaky links on one machine. Real services, real agents and a real Git repository, each a process of
-//! its own; only the links are ours, so that they can break.
+//! A fleet with faulty links on one machine. Services, agents and the Git repository are real, each service and agent is a
+//! process; only the links are simulated.
 //!
-//! Three programs in one. [`demo`] is a story: [`fleet`] (what runs), [`weather`] (what happens to its links, and how long
-//! the truth takes), [`scene`] (what stands above the picture), [`tally`] and [`closing`] (the closing words). [`chaos`] is
-//! a trial: everything is killed, stalled, cut off and filled up by a seed, then healed, and nothing may be lost, repeated
-//! or wrong. [`carrier`] is a link alone, for whoever builds a network of its own; [`lab`] is what a fleet in containers
-//! needs beside its services.
+//! It has four programs. [`demo`] shows a fleet: [`fleet`] starts it, [`link_faults`] breaks its links and measures the time
+//! to truth, [`header`] is the text above the screen, [`result`] and [`result_text`] are the result. [`chaos`] tests a
+//! secured hub with standbys: a schedule from a seed kills, freezes and cuts off every process and fills disks, and then
+//! nothing may be lost, duplicated or wrong. [`link_proxy`] is a link alone, for other networks. [`lab`] prepares a fleet in
+//! containers.
 //!
-//! They share [`child`] (one process) with [`environment`] (what it inherits), [`link`] (one link) with [`flap`] (when it
-//! breaks), [`disk`] (one that can be full), [`repository`] (what shall run), [`hub`] and [`http`] (what is said to be
-//! true), [`ledger`] (what is).
+//! They share [`child`] (a process) with [`environment`], [`link`] (a link) with [`link_schedule`] (its faults), [`disk`] (a
+//! disk that can be full), [`run_paths`] (the directory of a run), [`repository`] (the deployments), [`hub`] and [`http`]
+//! (requests to services), and [`ledger`] (an independent count).
 
 pub mod app;
-pub mod carrier;
 pub mod chaos;
 pub mod child;
-pub mod closing;
 pub mod config;
 pub mod demo;
 pub mod disk;
 mod environment;
 pub mod error;
-pub mod flap;
 pub mod fleet;
+pub mod header;
 pub mod http;
 pub mod hub;
 pub mod lab;
 pub mod ledger;
 pub mod link;
-pub mod places;
+pub mod link_faults;
+pub mod link_proxy;
+pub mod link_schedule;
 pub mod repository;
-pub mod scene;
-pub mod tally;
-pub mod weather;
+pub mod result;
+pub mod result_text;
+pub mod run_paths;

@@ -1,17 +1,15 @@
 //! A link that can be broken: a TCP relay between clients and a server.
 //!
-//! It knows bytes and connections, not NATS. What it does with them is a [`Setting`]: a [`Condition`] (carries, or in
-//! which way it does not) and a [`Shape`] (how fast, how late). Both can change at any moment, for the connections
-//! that are open too.
+//! It relays bytes and does not interpret NATS. Its [`Setting`] is a [`Condition`] (open, or a fault) and a [`Shape`] (rate
+//! and delay). Both can change at any time, also for open connections.
 //!
 //! ```text
 //! accept ─► relay: one a connection ─► pump: one a direction
 //!                                        read ─► bucket (rate) ─► line (delay, order, bound) ─► write
 //! ```
 //!
-//! Nothing here grows without a bound: a line that is full is not read for, so the sender's own buffers fill and it
-//! has to wait, as on a real link; connections beyond [`CONNECTIONS_MAX`] wait to be accepted. A [`Switch`] has a link for
-//! each of its clients.
+//! Everything is bounded: a relay with a full line does not read, so the sender's buffers fill and it has to wait, as on a
+//! real link; connections beyond [`CONNECTIONS_MAX`] wait to be accepted. A [`Switch`] has a link for each of its clients.
 
 mod bucket;
 mod condition;
@@ -34,9 +32,9 @@ use tokio::sync::{Semaphore, watch};
 use tokio::task::JoinSet;
 use tokio_util::sync::{CancellationToken, DropGuard};
 
-pub use self::condition::{Condition, Setting, Shape, Way};
+pub use self::condition::{Condition, Direction, Setting, Shape};
 pub use self::profile::{Fault, Profile, UnknownProfile};
-use self::relay::Road;
+use self::relay::ConnectionContext;
 pub use self::switch::{CLIENTS_MAX, OnLink, Sharing, Switch};
 
 /// Connections one link carries at once; more wait in the kernel until one ends.
@@ -54,7 +52,7 @@ pub struct Link {
     _ends: DropGuard,
 }
 
-/// What a link has carried.
+/// The traffic of a link.
 #[derive(Debug, Default)]
 pub(crate) struct Traffic {
     connections: AtomicU64,
@@ -85,11 +83,11 @@ impl Link {
     }
 
     /// A link that does not listen itself, and the road of what is connected through it.
-    fn unheard(address: SocketAddr, server: String) -> (Self, Road) {
+    fn unheard(address: SocketAddr, server: String) -> (Self, ConnectionContext) {
         let (setting, watched) = watch::channel(Setting::default());
         let traffic = Arc::<Traffic>::default();
         let stop = CancellationToken::new();
-        let road = Road::new(server, watched, Arc::clone(&traffic));
+        let road = ConnectionContext::new(server, watched, Arc::clone(&traffic));
         (Self { address, setting, traffic, _ends: stop.clone().drop_guard(), stop }, road)
     }
 
@@ -103,7 +101,7 @@ impl Link {
         self.setting.send_modify(|setting| setting.condition = condition);
     }
 
-    /// Sets the link's shape and leaves its condition. What is on the way goes on in the new shape.
+    /// Sets the link's shape and leaves its condition. Bytes in flight continue in the new shape.
     pub fn shape(&self, shape: Shape) {
         self.setting.send_modify(|setting| setting.shape = shape);
     }
@@ -128,9 +126,9 @@ impl Link {
         self.traffic.connections.load(Ordering::Acquire)
     }
 
-    /// Bytes handed to the server ([`Way::Up`]) or to clients so far.
-    pub fn carried(&self, way: Way) -> u64 {
-        self.traffic.of(way).load(Ordering::Relaxed)
+    /// Bytes handed to the server ([`Direction::Up`]) or to clients so far.
+    pub fn carried(&self, direction: Direction) -> u64 {
+        self.traffic.of(direction).load(Ordering::Relaxed)
     }
 
     /// Bytes taken and thrown away so far, while the link was half open.
@@ -140,26 +138,26 @@ impl Link {
 }
 
 impl Traffic {
-    const fn of(&self, way: Way) -> &AtomicU64 {
-        match way {
-            Way::Up => &self.up,
-            Way::Down => &self.down,
+    const fn of(&self, direction: Direction) -> &AtomicU64 {
+        match direction {
+            Direction::Up => &self.up,
+            Direction::Down => &self.down,
         }
     }
 }
 
-async fn accept(listener: TcpListener, road: Road, seed: u64) {
+async fn accept(listener: TcpListener, road: ConnectionContext, seed: u64) {
     // Dropped with this future, which ends every relay with the link.
     let mut relays = JoinSet::new();
     let room = Arc::new(Semaphore::new(CONNECTIONS_MAX));
-    let mut chance = fastrand::Rng::with_seed(seed);
+    let mut rng = fastrand::Rng::with_seed(seed);
     loop {
         // The semaphore is never closed.
         let Ok(place) = Arc::clone(&room).acquire_owned().await else { return };
         while relays.try_join_next().is_some() {}
         match listener.accept().await {
             Ok((client, _)) => {
-                let carried = relay::carry(client, road.clone(), chance.fork());
+                let carried = relay::carry(client, road.clone(), rng.fork());
                 relays.spawn(async move {
                     carried.await;
                     drop(place);

@@ -1,4 +1,4 @@
-//! The door of `muster-simulator`.
+//! The entry point of `muster-simulator`.
 
 fn main() -> std::process::ExitCode {
     muster_simulator::app::main()

@@ -1,6 +1,6 @@
 //! The fleet's Git repository: a real one, with a folder for every device and deployments on each level.
 //!
-//! It writes Margo documents and commits them; what they mean is the publisher's business.
+//! It writes Margo documents and commits them.
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
@@ -117,7 +117,7 @@ pub fn write_devices(repository: &Repository, devices: &[DeviceKey]) -> Result<(
         .try_for_each(|key| repository.write(&format!("sites/{}/{}/.gitkeep", key.site, key.device), ""))
 }
 
-/// What the demo's fleet runs at a release: two deployments everywhere, one more at each site.
+/// The deployments of the demo's fleet at a release: two of every device, and one more at each site.
 ///
 /// # Errors
 /// The disk refuses.

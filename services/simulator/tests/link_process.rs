@@ -7,15 +7,15 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use muster_simulator::child::{Child, Spec};
-use muster_simulator::flap::Flapping;
 use muster_simulator::http;
+use muster_simulator::link_schedule::LinkSchedule;
 use tempfile::TempDir;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::time::{Instant, sleep};
 
 const DEADLINE: Duration = Duration::from_secs(30);
-const LOOK: Duration = Duration::from_millis(20);
+const POLL_INTERVAL: Duration = Duration::from_millis(20);
 
 /// A running link, and the server behind it.
 struct Carrier {
@@ -39,11 +39,11 @@ impl Carrier {
             args: args.iter().chain(more).map(|&arg| arg.to_owned()).collect(),
         };
         let child = Child::start(spec, dir.path()).unwrap();
-        let carrier = Self { child, server, link, http, dir };
-        carrier
+        let link_proxy = Self { child, server, link, http, dir };
+        link_proxy
             .until("ready", async || http::get(http, "/ready").await.is_ok_and(|answer| answer.status == 200))
             .await;
-        carrier
+        link_proxy
     }
 
     async fn until(&self, what: &str, mut look: impl AsyncFnMut() -> bool) {
@@ -51,7 +51,7 @@ impl Carrier {
         while !look().await {
             let log = std::fs::read_to_string(self.dir.path().join("logs/link.log")).unwrap_or_default();
             assert!(Instant::now() < deadline, "not {what} within {DEADLINE:?}:\n{log}");
-            sleep(LOOK).await;
+            sleep(POLL_INTERVAL).await;
         }
     }
 
@@ -67,38 +67,38 @@ async fn free_address() -> SocketAddr {
 
 #[tokio::test]
 async fn a_steady_link_carries_to_a_server_found_by_name_counts_and_ends_when_asked_to() {
-    let carrier = Carrier::start(&[]).await;
-    let mut client = TcpStream::connect(carrier.link).await.unwrap();
-    let (mut server, _) = carrier.server.accept().await.unwrap();
+    let link_proxy = Carrier::start(&[]).await;
+    let mut client = TcpStream::connect(link_proxy.link).await.unwrap();
+    let (mut server, _) = link_proxy.server.accept().await.unwrap();
     client.write_all(b"hello").await.unwrap();
     let mut heard = [0; 5];
     server.read_exact(&mut heard).await.unwrap();
     assert_eq!(&heard, b"hello");
-    carrier
+    link_proxy
         .until("counted", async || {
-            carrier.metric("muster_link_up_bytes").await >= 5.0
-                && carrier.metric("muster_link_connections").await >= 1.0
+            link_proxy.metric("muster_link_up_bytes").await >= 5.0
+                && link_proxy.metric("muster_link_connections").await >= 1.0
         })
         .await;
-    let status = carrier.child.stop().await.unwrap();
+    let status = link_proxy.child.stop().await.unwrap();
     assert!(status.success(), "{status}");
 }
 
 #[tokio::test]
 async fn a_flaky_link_has_the_faults_of_its_seed() {
     // The seed whose first fault comes soonest: a schedule is known before it is played.
-    let flaky = |seed: u64| Flapping::new("flaky".parse().unwrap(), seed, 0);
-    let seed = (0..500).min_by_key(|seed| flaky(*seed).turn().lasts).unwrap();
-    let carrier = Carrier::start(&["--profile", "flaky", "--seed", &seed.to_string()]).await;
-    let log = carrier.dir.path().join("logs/link.log");
-    carrier
+    let flaky = |seed: u64| LinkSchedule::new("flaky".parse().unwrap(), seed, 0);
+    let seed = (0..500).min_by_key(|seed| flaky(*seed).next_phase().lasts).unwrap();
+    let link_proxy = Carrier::start(&["--profile", "flaky", "--seed", &seed.to_string()]).await;
+    let log = link_proxy.dir.path().join("logs/link.log");
+    link_proxy
         .until("faulty", async || std::fs::read_to_string(&log).unwrap().contains("the link has a fault"))
         .await;
-    let mut flapping = flaky(seed);
-    let first = std::iter::repeat_with(|| flapping.turn()).find_map(|turn| turn.fault).unwrap();
+    let mut schedule = flaky(seed);
+    let first = std::iter::repeat_with(|| schedule.next_phase()).find_map(|turn| turn.fault).unwrap();
     let log = std::fs::read_to_string(log).unwrap();
     let line = log.lines().find(|line| line.contains("the link has a fault")).unwrap();
     assert!(line.contains(first.name()), "{} is first, but: {line}", first.name());
-    let counted = http::get(carrier.http, "/metrics").await.unwrap().body;
+    let counted = http::get(link_proxy.http, "/metrics").await.unwrap().body;
     assert!(counted.contains("muster_link_faults_total{fault="), "{counted}");
 }

@@ -1,18 +1,19 @@
-//! Fast batches of JetStream (ADR-50): many messages, one answer for so many of them. Here is how such messages are
-//! addressed and what the answers mean; sending them is [`crate::window`]'s.
+//! Fast batches of JetStream (ADR-50), in which one answer confirms many messages. This module makes the reply subjects of
+//! a batch and parses its answers; [`crate::window`] sends the messages.
 //!
-//! Each message carries its number in its reply subject. The server answers the first message at once, then every so many
-//! with "stored up to this one", and last where in the stream the last one is. With gap mode `fail` it stores no message after
-//! one that is missing or refused, and ends the batch there. A message whose id it has seen counts as stored, as without a
-//! batch. An end mark that is no message itself closes the batch and is answered with how far it got.
+//! The reply subject of each message has its number. The server answers the first message at once, then every `flow`
+//! messages with the number up to which it has stored, and at the end with the stream sequence of the last one. With gap
+//! mode `fail` it ends the batch at a missing or refused message and stores none after it. A message whose id it has seen
+//! counts as stored, as without a batch. An end marker, which is not stored, closes the batch; its answer says how many
+//! messages are stored.
 //!
 //! ```text
-//! <inbox>.<name>.<messages an answer>.fail.<number>.<operation>.$FI
-//!            └ whoever knows it could meddle with the batch: it is made of the inbox, which nobody can guess
+//! <inbox>.<name>.<flow>.fail.<number>.<operation>.$FI
+//!            └ a secret: a client that knows it can write to the batch, so it is a part of the random inbox
 //! ```
 //!
-//! Every batch of an inbox has a name of its own: of a replicated stream, a server that becomes the leader says once more
-//! how far batches got that are over, and what it says of one must not be taken for another.
+//! Every batch of an inbox has its own name: when another server of a replicated stream becomes leader, it repeats the
+//! answers of batches that are over, and those must not count for the next batch.
 
 use async_nats::{Message, StatusCode, Subject};
 use serde::Deserialize;
@@ -25,45 +26,46 @@ const START: u8 = 0;
 const APPEND: u8 = 1;
 const END: u8 = 3;
 
-/// A batch that is open, or about to be.
+/// A batch that is open, or whose first message is under way.
 #[derive(Debug)]
 pub(crate) struct Batch {
-    /// Where its messages go.
+    /// The subject of its messages.
     pub(crate) subject: Subject,
-    /// Reply subjects up to the number.
+    /// The part of the reply subjects before the number.
     prefix: String,
     /// Number in the window of the message before the batch's first.
     base: u64,
     sent: u64,
-    /// Messages that share an answer.
+    /// Messages that one answer confirms.
     flow: usize,
     /// The server has answered the first message.
     pub(crate) is_open: bool,
-    /// The end mark is on its way.
+    /// The end marker is on its way.
     pub(crate) is_closing: bool,
-    /// A message of it was refused because its subject is full. So are all after it, which were sent for the same subject.
+    /// The refusal of a message whose subject is full. All later messages of the batch have the same subject and are refused
+    /// as well.
     pub(crate) full: Option<ApiError>,
 }
 
-/// What an answer says of the messages of a batch. Numbers are those of the window.
+/// A parsed answer to the messages of a batch. Numbers are those of the window.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) enum Said {
-    /// Stored up to this one.
+pub(crate) enum BatchAnswer {
+    /// The messages up to this number are stored.
     Through(u64),
-    /// This one is refused; where the batch ended is told next.
+    /// The message of this number is refused; the next answer says where the batch ended.
     Refused(u64, ApiError),
-    /// Stored up to this one, and no further: the batch is over. Where the last one stored of it is.
+    /// The batch is over; it is stored up to this number. The confirmation of the last stored message.
     Ended(u64, Stored),
-    /// The message was stored by itself: whoever answers knows no batches.
+    /// The message was stored as a single one: the server or the stream does not support batches.
     Single(u64, Stored),
-    /// There is no such batch, or none is possible. Told in answer to this message.
+    /// The batch does not exist or is not possible; the answer to the message of this number.
     Failed(u64, ApiError),
-    /// Something that tells no more than what follows.
+    /// An answer that later answers repeat.
     Nothing,
 }
 
 #[derive(Deserialize)]
-struct Answer {
+struct AnswerBody {
     #[serde(rename = "type")]
     kind: Option<String>,
     seq: Option<u64>,
@@ -82,18 +84,18 @@ impl Batch {
         Self { subject, prefix, base, sent: 0, flow, is_open: false, is_closing: false, full: None }
     }
 
-    /// Where the answer to the next message goes.
+    /// The reply subject of the next message.
     pub(crate) fn reply(&mut self) -> Subject {
         self.sent += 1;
         self.inbox(self.sent, if self.sent == 1 { START } else { APPEND })
     }
 
-    /// Where the answer to the end mark goes.
+    /// The reply subject of the end marker.
     pub(crate) fn end(&self) -> Subject {
         self.inbox(self.sent + 1, END)
     }
 
-    /// True while the server will say nothing more until it is sent something: it answers so many messages at once.
+    /// True while fewer than `flow` messages wait for an answer, so that the server answers only after further messages.
     pub(crate) const fn is_short_of_an_answer(&self, unanswered: usize) -> bool {
         self.is_open && !self.is_closing && unanswered < self.flow
     }
@@ -112,24 +114,24 @@ impl Batch {
         self.base + self.sent
     }
 
-    /// True for a subject that answers to this batch arrive under.
+    /// True for a reply subject of this batch.
     pub(crate) fn owns(&self, subject: &str) -> bool {
         subject.starts_with(&self.prefix) && subject.ends_with(SUFFIX)
     }
 
-    /// What an answer says.
-    pub(crate) fn read(&self, answer: &Message) -> Said {
+    /// Parses an answer.
+    pub(crate) fn read(&self, answer: &Message) -> BatchAnswer {
         let number = self.of_window(self.number(&answer.subject));
         if answer.status == Some(StatusCode::NO_RESPONDERS) {
-            return Said::Failed(number, NoAnswer::NoResponders.into());
+            return BatchAnswer::Failed(number, NoAnswer::NoResponders.into());
         }
         match serde_json::from_slice(&answer.payload) {
-            Ok(said) => self.judge(number, said),
-            Err(error) => Said::Failed(number, unreadable(&error)),
+            Ok(answer) => self.interpret(number, answer),
+            Err(error) => BatchAnswer::Failed(number, unreadable(&error)),
         }
     }
 
-    /// A number beyond what was sent means the last.
+    /// The number in the window; a number that was not sent becomes the last one.
     fn of_window(&self, number: u64) -> u64 {
         self.base + number.min(self.sent)
     }
@@ -140,24 +142,24 @@ impl Batch {
         rest.and_then(|number| number.parse().ok()).unwrap_or_default()
     }
 
-    fn judge(&self, number: u64, said: Answer) -> Said {
-        match said {
-            Answer { kind: Some(kind), seq: Some(seq), error: None, .. } if kind == "ack" => {
-                Said::Through(self.of_window(seq))
+    fn interpret(&self, number: u64, answer: AnswerBody) -> BatchAnswer {
+        match answer {
+            AnswerBody { kind: Some(kind), seq: Some(seq), error: None, .. } if kind == "ack" => {
+                BatchAnswer::Through(self.of_window(seq))
             }
-            Answer { kind: Some(kind), seq: Some(seq), error: Some(error), .. } if kind == "err" => {
-                Said::Refused(self.of_window(seq), error.into())
+            AnswerBody { kind: Some(kind), seq: Some(seq), error: Some(error), .. } if kind == "err" => {
+                BatchAnswer::Refused(self.of_window(seq), error.into())
             }
-            Answer { kind: Some(_), .. } => Said::Nothing,
-            Answer { error: Some(error), .. } => Said::Failed(number, error.into()),
-            Answer { batch: Some(_), count: Some(count), seq, duplicate, .. } => {
+            AnswerBody { kind: Some(_), .. } => BatchAnswer::Nothing,
+            AnswerBody { error: Some(error), .. } => BatchAnswer::Failed(number, error.into()),
+            AnswerBody { batch: Some(_), count: Some(count), seq, duplicate, .. } => {
                 let sequence = seq.unwrap_or_default();
-                Said::Ended(self.of_window(count), Stored { sequence, duplicate })
+                BatchAnswer::Ended(self.of_window(count), Stored { sequence, duplicate })
             }
-            Answer { seq: Some(sequence), duplicate, .. } => {
-                Said::Single(number, Stored { sequence, duplicate })
+            AnswerBody { seq: Some(sequence), duplicate, .. } => {
+                BatchAnswer::Single(number, Stored { sequence, duplicate })
             }
-            _ => Said::Failed(number, ApiError::Unreadable("it says nothing of a batch".to_owned())),
+            _ => BatchAnswer::Failed(number, ApiError::Unreadable("it is no answer to a batch".to_owned())),
         }
     }
 }
@@ -173,7 +175,7 @@ mod tests {
     }
 
     #[test]
-    fn each_message_carries_its_number_and_the_end_mark_the_next_one() {
+    fn each_message_has_its_number_and_the_end_marker_the_next_one() {
         let mut batch = Batch::new("a.b".into(), "_INBOX_a_b.secret", 16, 100);
         assert_eq!(batch.reply().as_str(), "_INBOX_a_b.secret.secret-100.16.fail.1.0.$FI");
         assert_eq!(batch.reply().as_str(), "_INBOX_a_b.secret.secret-100.16.fail.2.1.$FI");
@@ -188,47 +190,50 @@ mod tests {
     }
 
     #[test]
-    fn what_is_said_of_a_batch_that_is_over_is_not_of_the_next_one() {
+    fn an_answer_to_a_batch_does_not_count_for_the_next_one() {
         let mut next = Batch::new("a.b".into(), "_INBOX_a_b.secret", 16, 140);
         assert!(!batch().owns(&next.reply()) && !next.owns(&batch().reply()));
     }
 
     #[test]
-    fn answers_are_told_apart() {
+    fn each_kind_of_answer_is_recognised() {
         let refusal = |code| ApiError::Refused { code, description: "no".to_owned() };
         let table = [
-            (r#"{"type":"ack","seq":0,"msgs":16}"#, Said::Through(100)),
-            (r#"{"type":"ack","seq":16,"msgs":16}"#, Said::Through(116)),
-            (r#"{"type":"ack","seq":4000,"msgs":16}"#, Said::Through(140)),
-            (r#"{"type":"gap","last_seq":3,"seq":9}"#, Said::Nothing),
+            (r#"{"type":"ack","seq":0,"msgs":16}"#, BatchAnswer::Through(100)),
+            (r#"{"type":"ack","seq":16,"msgs":16}"#, BatchAnswer::Through(116)),
+            (r#"{"type":"ack","seq":4000,"msgs":16}"#, BatchAnswer::Through(140)),
+            (r#"{"type":"gap","last_seq":3,"seq":9}"#, BatchAnswer::Nothing),
             (
                 r#"{"type":"err","seq":17,"error":{"code":400,"err_code":10077,"description":"no"}}"#,
-                Said::Refused(117, refusal(10077)),
+                BatchAnswer::Refused(117, refusal(10077)),
             ),
             (
                 r#"{"stream":"UPLINK","seq":99,"batch":"secret","count":40}"#,
-                Said::Ended(140, Stored { sequence: 99, duplicate: false }),
+                BatchAnswer::Ended(140, Stored { sequence: 99, duplicate: false }),
             ),
             (
                 r#"{"stream":"UPLINK","seq":99,"duplicate": true,"batch":"secret","count":1}"#,
-                Said::Ended(101, Stored { sequence: 99, duplicate: true }),
+                BatchAnswer::Ended(101, Stored { sequence: 99, duplicate: true }),
             ),
-            // A server or a stream that knows no batches.
-            (r#"{"stream":"UPLINK","seq":7}"#, Said::Single(102, Stored { sequence: 7, duplicate: false })),
+            // A server or a stream that does not support batches.
+            (
+                r#"{"stream":"UPLINK","seq":7}"#,
+                BatchAnswer::Single(102, Stored { sequence: 7, duplicate: false }),
+            ),
             (
                 r#"{"error":{"code":400,"err_code":10205,"description":"no"},"stream":"UPLINK","seq":0}"#,
-                Said::Failed(102, refusal(10205)),
+                BatchAnswer::Failed(102, refusal(10205)),
             ),
             (
                 r#"{"error":{"code":429,"err_code":10211,"description":"no"}}"#,
-                Said::Failed(102, refusal(10211)),
+                BatchAnswer::Failed(102, refusal(10211)),
             ),
         ];
         for (text, expected) in table {
-            let said = batch().judge(102, serde_json::from_str(text).unwrap());
-            assert_eq!(said, expected, "{text}");
+            let answer = batch().interpret(102, serde_json::from_str(text).unwrap());
+            assert_eq!(answer, expected, "{text}");
         }
-        let nothing = batch().judge(102, serde_json::from_str("{}").unwrap());
-        assert!(matches!(nothing, Said::Failed(102, ApiError::Unreadable(_))));
+        let nothing = batch().interpret(102, serde_json::from_str("{}").unwrap());
+        assert!(matches!(nothing, BatchAnswer::Failed(102, ApiError::Unreadable(_))));
     }
 }

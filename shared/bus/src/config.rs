@@ -1,4 +1,4 @@
-//! How to reach the server.
+//! The settings of a connection to NATS.
 
 use std::fmt;
 use std::path::PathBuf;
@@ -8,17 +8,17 @@ use muster_contract::DeviceKey;
 use muster_contract::limits::{MESSAGE_BYTES_MAX, RECONNECT_MAX};
 
 use crate::login::{ClientCertificate, Login};
-use crate::renew::CREDS_LOOK;
-
+/// Time between two checks of the credentials file.
+const CREDS_CHECK_INTERVAL: Duration = Duration::from_secs(5);
 /// Commands a service may have queued for the connection.
 pub const SERVICE_CLIENT_CAPACITY: usize = 2048;
-/// Commands a device may have queued. What is queued while the link is down is sent after it is up again, so
-/// a device keeps this small: its outbox is the queue.
+/// Commands a device may have queued. Commands queued while the link is down are sent when it is up again, so a device
+/// keeps this small: its outbox is the queue.
 pub const DEVICE_CLIENT_CAPACITY: usize = 64;
 /// Time between two pings of a quiet link.
 pub const PING_INTERVAL: Duration = Duration::from_secs(10);
-/// The link is given up when so many pings were due since the server was last heard: a half-open link is found within as
-/// many of [`BusConfig::ping_interval`].
+/// Pings without an answer after which the link counts as lost: a half-open link is found within as many
+/// [`BusConfig::ping_interval`]s.
 pub const PINGS_UNTIL_LOST: u32 = 3;
 /// Bytes of headers that may accompany a document of the largest size.
 pub const HEADER_BYTES_MAX: usize = 16 * 1024;
@@ -26,10 +26,10 @@ pub const HEADER_BYTES_MAX: usize = 16 * 1024;
 pub const SERVER_PAYLOAD_MIN: usize = MESSAGE_BYTES_MAX + HEADER_BYTES_MAX;
 /// Bytes UPLINK may hold before the server refuses reports and outboxes keep them.
 pub const UPLINK_BYTES_MAX: u64 = 4 * 1024 * 1024 * 1024;
-/// Bytes of LEDGER, unless its maker says otherwise: some ten million facts.
+/// Bytes of LEDGER unless a setting says otherwise: some ten million facts.
 pub const LEDGER_BYTES_MAX: u64 = 8 * 1024 * 1024 * 1024;
 
-/// How to reach the server and how to behave towards it.
+/// The settings of a connection.
 #[derive(Clone)]
 pub struct BusConfig {
     /// `nats://` or `tls://` addresses, separated by commas; each may carry `user:password@`.
@@ -37,18 +37,18 @@ pub struct BusConfig {
     /// A `.creds` file with JWT and seed, or a folder with the files `seed` and `user.jwt`; read again at every connect,
     /// and when it changes.
     pub creds: Option<PathBuf>,
-    /// How often `creds` is looked at for a newer JWT.
-    pub creds_look: Duration,
-    /// How to log in without `creds`.
+    /// Time between two checks of `creds` for a newer JWT.
+    pub creds_check_interval: Duration,
+    /// The login without `creds`.
     pub login: Option<Login>,
-    /// A certificate of the client's own, for a server that asks for one. With it, nothing is ever sent in plain text.
+    /// The client's certificate, for a server that asks for one. With it, TLS is required.
     pub client_certificate: Option<ClientCertificate>,
-    /// Certificates (PEM) to trust besides the system's. With these, nothing is ever sent in plain text.
+    /// Certificates (PEM) to trust besides the system's. With these, TLS is required.
     pub tls_ca: Option<PathBuf>,
     /// The client's name in the server's monitoring.
     pub name: String,
-    /// One token under which replies arrive, `_INBOX_<site>_<device>` for a device; if unset, what the role
-    /// in `creds` gives, else the library's own.
+    /// The first token of the reply subjects, `_INBOX_<site>_<device>` for a device; if unset, that of the role in
+    /// `creds`, else the library's own.
     pub inbox_prefix: Option<String>,
     /// Longest delay between two attempts to connect.
     pub reconnect_max: Duration,
@@ -58,9 +58,9 @@ pub struct BusConfig {
     pub ping_interval: Duration,
     /// `max_bytes` of UPLINK if `converge` creates it; smaller on small disks.
     pub uplink_bytes_max: u64,
-    /// Bytes of LEDGER, if it is made here.
+    /// `max_bytes` of LEDGER if `converge` creates it.
     pub ledger_bytes_max: u64,
-    /// Servers that keep a copy of each stream that `converge` creates.
+    /// Replicas of each stream that `converge` creates.
     pub replicas: usize,
 }
 
@@ -70,7 +70,7 @@ impl BusConfig {
         Self {
             url: url.into(),
             creds: None,
-            creds_look: CREDS_LOOK,
+            creds_check_interval: CREDS_CHECK_INTERVAL,
             login: None,
             client_certificate: None,
             tls_ca: None,
@@ -117,10 +117,10 @@ impl fmt::Debug for BusConfig {
 }
 
 const _: () = {
-    // A device's rights let a document of the largest size through.
+    // A device's rights allow a document of the largest size.
     assert!(SERVER_PAYLOAD_MIN == muster_identity::roles::DEVICE_PAYLOAD_MAX);
     assert!(DEVICE_CLIENT_CAPACITY < SERVICE_CLIENT_CAPACITY);
-    // A half-open link must be found before the device is taken for silent.
+    // A half-open link must be found before the device counts as silent.
     assert!(PINGS_UNTIL_LOST as u64 * PING_INTERVAL.as_secs() < muster_contract::limits::LEASE.as_secs());
 };
 
@@ -129,7 +129,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_shown_address_holds_no_password() {
+    fn an_address_in_a_log_holds_no_password() {
         for (url, shown) in [
             ("nats://127.0.0.1:4222", "nats://127.0.0.1:4222"),
             ("nats://ingest:s3cr@t@hub:4222", "nats://hub:4222"),

@@ -1,4 +1,4 @@
-//! Connecting: waits for a server, or tries once; refuses one that cannot serve.
+//! Connects to NATS, with retries or in one attempt, and refuses a server that Muster cannot use.
 
 use std::io;
 use std::path::Path;
@@ -31,42 +31,42 @@ pub enum ConnectError {
     /// The process is stopping.
     #[error("stopped while waiting for the NATS server at {url}")]
     Stopped {
-        /// Where it was looked for.
+        /// The address of the server.
         url: String,
     },
     /// A setting cannot be used.
     #[error("cannot connect to NATS with {what}")]
     Config {
-        /// Which setting.
+        /// The setting.
         what: String,
-        /// What is wrong with it.
+        /// The cause.
         #[source]
         source: io::Error,
     },
-    /// The server lets nobody in who comes like this. Only [`Bus::connect_once`] ends with it.
-    #[error("{cause}: the NATS server at {url} does not let us in; are the credentials right?")]
+    /// The server refuses the credentials. Only [`Bus::connect_once`] fails with it.
+    #[error("{cause}: the NATS server at {url} refuses these credentials; are they right?")]
     Unauthorized {
-        /// Where.
+        /// The address of the server.
         url: String,
-        /// What it says.
+        /// The server's refusal.
         cause: String,
     },
-    /// There is no way to the server. Only [`Bus::connect_once`] ends with it.
+    /// The server cannot be reached. Only [`Bus::connect_once`] fails with it.
     #[error("cannot connect to the NATS server at {url}: {cause}")]
     Unreached {
-        /// Where it was looked for.
+        /// The address of the server.
         url: String,
-        /// Why.
+        /// The failure.
         cause: String,
     },
     /// The server is too old.
     #[error("the NATS server at {url} is version {found}: {rule}")]
     TooOld {
-        /// Where.
+        /// The address of the server.
         url: String,
         /// Its version.
         found: String,
-        /// Which versions serve, and what to do.
+        /// The accepted versions, and what to do.
         rule: &'static str,
     },
     /// The server runs without JetStream.
@@ -74,36 +74,39 @@ pub enum ConnectError {
         "the NATS server at {url} runs without JetStream: start it with `nats-server -js` or a jetstream block"
     )]
     NoJetStream {
-        /// Where.
+        /// The address of the server.
         url: String,
     },
-    /// The server takes smaller messages than the contract allows.
+    /// The server's limit of message size is below the contract's.
     #[error(
-        "the NATS server at {url} takes messages of {found} bytes: set its max_payload to {wanted} or more"
+        "the NATS server at {url} accepts messages of at most {found} bytes: set its max_payload to {wanted} or more"
     )]
     PayloadTooSmall {
-        /// Where.
+        /// The address of the server.
         url: String,
-        /// Its limit.
+        /// Its limit, in bytes.
         found: usize,
-        /// The least that serves.
+        /// The least limit that Muster needs, in bytes.
         wanted: usize,
     },
 }
 
 impl Bus {
-    /// Connects. Waits for the server with full jitter until `stop`, telling the log; refuses one that cannot serve.
+    /// Connects. Repeats failed attempts, with full jitter and a log line for each, until `stop`.
+    ///
+    /// # Errors
+    /// `stop` is cancelled, a setting cannot be used, or Muster cannot use the server.
     pub async fn connect(config: BusConfig, stop: &CancellationToken) -> Result<Self, ConnectError> {
         let servers = check_settings(&config)?;
-        let pace = Pace::new(config.reconnect_max);
+        let delay = ConnectDelay::new(config.reconnect_max);
         loop {
-            let attempt = stop.run_until_cancelled(open(&config, &servers, &pace)).await;
+            let attempt = stop.run_until_cancelled(open(&config, &servers, &delay)).await;
             match attempt {
                 None => return Err(ConnectError::Stopped { url: config.shown_url() }),
                 Some(Ok(bus)) => return check_server(&bus.wire.client.server_info(), &config).map(|()| bus),
-                Some(Err(Failed { cause, .. })) => {
-                    let delay = pace.next();
-                    tracing::warn!(nats.url = config.shown_url(), retry_in = ?delay, %cause, "waiting for NATS");
+                Some(Err(FailedAttempt { cause, .. })) => {
+                    let delay = delay.next();
+                    tracing::warn!(nats.url = config.shown_url(), retry_in = ?delay, %cause, "cannot reach NATS yet");
                     stop.run_until_cancelled(tokio::time::sleep(delay)).await;
                 }
             }
@@ -112,32 +115,32 @@ impl Bus {
 }
 
 impl Bus {
-    /// Connects in one attempt, for a person who waits. How long that may take is the caller's; later cuts of the link
-    /// are mended as with [`Bus::connect`].
+    /// Connects in one attempt, for a person who waits. The caller limits the time. The bus reconnects by itself later, as
+    /// with [`Bus::connect`].
     pub async fn connect_once(config: BusConfig) -> Result<Self, ConnectError> {
         let servers = check_settings(&config)?;
         let url = config.shown_url();
-        match open(&config, &servers, &Pace::new(config.reconnect_max)).await {
+        match open(&config, &servers, &ConnectDelay::new(config.reconnect_max)).await {
             Ok(bus) => check_server(&bus.wire.client.server_info(), &config).map(|()| bus),
-            Err(Failed { refused: true, cause }) => Err(ConnectError::Unauthorized { url, cause }),
-            Err(Failed { refused: false, cause }) => Err(ConnectError::Unreached { url, cause }),
+            Err(FailedAttempt { refused: true, cause }) => Err(ConnectError::Unauthorized { url, cause }),
+            Err(FailedAttempt { refused: false, cause }) => Err(ConnectError::Unreached { url, cause }),
         }
     }
 }
 
-/// How an attempt failed.
+/// A failed attempt.
 #[derive(Debug)]
-struct Failed {
-    /// The server is there, but lets us not in.
+struct FailedAttempt {
+    /// The server refused the credentials.
     refused: bool,
     /// One line for a person.
     cause: String,
 }
 
-impl From<async_nats::ConnectError> for Failed {
+impl From<async_nats::ConnectError> for FailedAttempt {
     fn from(error: async_nats::ConnectError) -> Self {
         match error.kind() {
-            // Its source says the same once more.
+            // Its source repeats the same words.
             kind @ ConnectErrorKind::AuthorizationViolation => {
                 Self { refused: true, cause: kind.to_string() }
             }
@@ -182,21 +185,26 @@ fn check_server(server: &ServerInfo, config: &BusConfig) -> Result<(), ConnectEr
     Ok(())
 }
 
-/// One attempt.
-async fn open(config: &BusConfig, servers: &[ServerAddr], pace: &Arc<Pace>) -> Result<Bus, Failed> {
-    let (events, heard) = mpsc::channel(link::EVENTS_WAITING);
+/// Connects in one attempt.
+async fn open(
+    config: &BusConfig,
+    servers: &[ServerAddr],
+    delay: &Arc<ConnectDelay>,
+) -> Result<Bus, FailedAttempt> {
+    let (events, heard) = mpsc::channel(link::EVENT_QUEUE_MAX);
     let in_use = Arc::new(InUse::default());
-    let options = creds::from_address(options(config, pace, events, &in_use), servers);
+    let options = creds::from_address(options(config, delay, events, &in_use), servers);
     // Boxed: 28 KiB that would otherwise be part of every future that connects.
     let client = Box::pin(options.connect(servers.to_vec())).await?;
-    pace.connected();
-    let stop = pace.gone.clone();
-    let lost = |error| Failed { refused: false, cause: chain(&error) };
+    delay.connected();
+    let stop = delay.gone.clone();
+    let lost = |error| FailedAttempt { refused: false, cause: chain(&error) };
     let replies = Replies::open(&client, stop.clone()).await.map_err(lost)?;
     let (link, refusal) = watch_link(&client, heard, &stop);
     if let Some(path) = config.creds.clone() {
-        let (client, look, clock) = (client.clone(), config.creds_look, Arc::new(SystemClock));
-        tokio::spawn(Renewal { client, path, in_use, look, clock }.run(stop.clone()));
+        let (client, check_interval, clock) =
+            (client.clone(), config.creds_check_interval, Arc::new(SystemClock));
+        tokio::spawn(Renewal { client, path, in_use, check_interval, clock }.run(stop.clone()));
     }
     let (silence, _tasks) = (Silence::new(), stop.drop_guard());
     let BusConfig { uplink_bytes_max, ledger_bytes_max, replicas, .. } = *config;
@@ -231,7 +239,7 @@ fn watch_link(
 
 fn options(
     config: &BusConfig,
-    pace: &Arc<Pace>,
+    delay: &Arc<ConnectDelay>,
     events: mpsc::Sender<Event>,
     in_use: &Arc<InUse>,
 ) -> ConnectOptions {
@@ -244,24 +252,24 @@ fn options(
         options = options.add_client_certificate(certificate, key).require_tls(true);
     }
     if let Some(path) = &config.tls_ca {
-        // Whoever names an authority wants it asked: without this, somebody in between who leaves "TLS required" out
-        // of the server's greeting would get everything in plain text.
+        // Without this, an attacker who removes "TLS required" from the server's greeting would get everything in plain
+        // text.
         options = options.add_root_certificates(path.clone()).require_tls(true);
     }
     let inbox = config.inbox_prefix.clone().or_else(|| creds::inbox(config.creds.as_deref()?));
     if let Some(prefix) = inbox {
         options = options.custom_inbox_prefix(prefix);
     }
-    let pace = Arc::clone(pace);
+    let delay = Arc::clone(delay);
     options
         .name(&config.name)
         .client_capacity(config.client_capacity)
         .ping_interval(config.ping_interval)
-        .reconnect_delay_callback(move |attempt| pace.before(attempt))
+        .reconnect_delay_callback(move |attempt| delay.before(attempt))
         .event_callback(move |event| {
             let events = events.clone();
             async move {
-                // Nobody listens once the bus is gone.
+                // The receiver is gone once the bus is.
                 let _ = events.send(event).await;
             }
         })
@@ -273,43 +281,46 @@ fn sign_with(path: &Path, in_use: &Arc<InUse>) -> ConnectOptions {
     ConnectOptions::with_auth_callback(move |nonce| {
         let auth = creds::sign(&path, &nonce);
         let token = auth.as_ref().ok().and_then(|auth| auth.jwt.as_deref());
-        // Of foreign credentials that cannot be read the server is the judge; only renewal does without.
+        // The server judges credentials whose JWT cannot be read here; only their renewal is not watched.
         in_use.set(token.and_then(|token| muster_identity::jwt::read(token).ok()));
         async move { auth.map_err(async_nats::AuthError::new) }
     })
 }
 
-/// How long the library waits before it tries to connect for a bus that nobody holds any more. It cannot be told to give
-/// up: it notices only when it is connected. So it is made to sleep, and costs some memory until it wakes; only a bus
-/// that is given up while the link is down leaves one behind.
+/// How long the library waits before it connects for a bus that was dropped. The library notices the drop only when it is
+/// connected, and cannot be stopped before. So it sleeps and keeps some memory until then; that happens only to a bus that
+/// is dropped while the link is down.
 const GONE_DELAY: Duration = Duration::from_secs(24 * 60 * 60);
 
-/// Delays between attempts to connect, the first of the process excepted.
+/// The delays between attempts to connect, except the first of the process.
 #[derive(Debug)]
-struct Pace {
-    state: Mutex<PaceState>,
+struct ConnectDelay {
+    state: Mutex<ConnectDelayState>,
     /// Cancelled when the last handle of the bus is gone.
     gone: CancellationToken,
 }
 
 #[derive(Debug)]
-struct PaceState {
+struct ConnectDelayState {
     jitter: FullJitter,
-    chance: Rng,
+    rng: Rng,
     connected: bool,
 }
 
-impl Pace {
+impl ConnectDelay {
     fn new(max: Duration) -> Arc<Self> {
-        let state =
-            PaceState { jitter: FullJitter::new(RECONNECT_MIN, max), chance: Rng::new(), connected: false };
+        let state = ConnectDelayState {
+            jitter: FullJitter::new(RECONNECT_MIN, max),
+            rng: Rng::new(),
+            connected: false,
+        };
         Arc::new(Self { state: Mutex::new(state), gone: CancellationToken::new() })
     }
 
     fn next(&self) -> Duration {
         let mut state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
-        let PaceState { jitter, chance, .. } = &mut *state;
-        jitter.next(chance)
+        let ConnectDelayState { jitter, rng, .. } = &mut *state;
+        jitter.next(rng)
     }
 
     fn connected(&self) {
@@ -318,14 +329,15 @@ impl Pace {
         state.jitter.reset();
     }
 
-    /// The library asks before every attempt, also the first one, which [`Bus::connect`] paces itself.
+    /// The delay before an attempt of the library. The first connection is not delayed here, because [`Bus::connect`] delays
+    /// its attempts.
     fn before(&self, attempt: usize) -> Duration {
         if self.gone.is_cancelled() {
             return GONE_DELAY;
         }
         let first = {
             let mut state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
-            // Before the first connection every attempt is a client's first: that must not start the delays again.
+            // Before the first connection every attempt is the first one of a new client, which must not reset the delays.
             if state.connected && attempt <= 1 {
                 state.jitter.reset();
             }
@@ -340,15 +352,15 @@ mod tests {
     use super::*;
 
     #[test]
-    fn delays_grow_from_the_first_attempt_on_until_there_is_a_connection() {
-        let pace = Pace::new(60 * RECONNECT_MIN);
+    fn delays_grow_until_a_connection_resets_them() {
+        let delay = ConnectDelay::new(60 * RECONNECT_MIN);
         let attempt = || {
-            assert_eq!(pace.before(1), Duration::ZERO, "the first attempt of a client is not delayed twice");
-            pace.next()
+            assert_eq!(delay.before(1), Duration::ZERO, "the first attempt of a client is not delayed twice");
+            delay.next()
         };
         let longest = (0..200).map(|_| attempt()).max().unwrap();
         assert!(longest > 8 * RECONNECT_MIN, "{longest:?}");
-        pace.connected();
-        assert!(pace.before(1) <= RECONNECT_MIN, "after a connection the delays start again");
+        delay.connected();
+        assert!(delay.before(1) <= RECONNECT_MIN, "a connection resets the delays");
     }
 }

@@ -1,10 +1,10 @@
-//! The connections of users at all servers of the cluster, by the system account: events, lists, and how to end one.
+//! Lists, follows and ends the connections of users at all servers of the cluster, through the system account.
 //!
-//! It needs a bus that has connected with the credentials of a system-account user. Only clients that came with a JWT
-//! are listed; a client that a server still authenticates, routes, and the servers of sites are not. Events come at most
-//! once: whoever counts connections by them must list all from time to time.
+//! It needs a bus that is connected with the credentials of a system-account user. It covers only clients with a JWT, not
+//! clients that a server still authenticates, routes, or leaf nodes. Events come at most once: a caller that counts
+//! connections must also list them from time to time.
 //!
-//! It decides nothing: how many connections a key may have is the caller's.
+//! The caller decides how many connections a key may have.
 
 use std::collections::BTreeSet;
 use std::time::Duration;
@@ -20,23 +20,24 @@ use serde_json::json;
 use tokio::time::timeout;
 
 use crate::bus::Bus;
-use crate::read::{ReadError, Subscription};
+use crate::read::Subscription;
+use crate::read_error::ReadError;
 use crate::request::RequestError;
 
-/// Every server answers to this name.
+/// The server name to which every server answers.
 const EVERY_SERVER: &str = "PING";
 /// How long a server may take to answer.
 const SERVER_ANSWER: Duration = Duration::from_secs(5);
-/// After this long without a further server, all have answered who is there.
+/// Time without a further answer after which the list of servers counts as complete.
 const SERVERS_SILENCE: Duration = Duration::from_millis(500);
 /// Connections in one answer: with their tokens some hundred KiB.
 const PAGE: usize = 256;
 /// Open connections, as the server's API numbers the states.
 const OPEN: u8 = 0;
-/// Ends of connections handed out at once.
-const ENDS_MAX: usize = 1024;
+/// Closed connections returned at once.
+const CLOSED_MAX: usize = 1024;
 
-/// A connection, by the server that has it: the server never gives a number twice.
+/// The identity of a connection: its server, and its number there, which the server never reuses.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct ConnectionId {
     /// The server's id.
@@ -48,7 +49,7 @@ pub struct ConnectionId {
 /// An open connection of a user.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Connection {
-    /// Which.
+    /// Its identity.
     pub id: ConnectionId,
     /// The user's public key.
     pub key: String,
@@ -60,7 +61,7 @@ pub struct Connection {
     pub started_at: Timestamp,
 }
 
-/// What a server says of a connection.
+/// A change that a server reports.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum ConnectionEvent {
     /// A user has connected.
@@ -77,17 +78,17 @@ pub struct ConnectionEvents {
 }
 
 impl ConnectionEvents {
-    /// At least one event, and all others that are there; `None` when the bus is gone. Cancel-safe.
+    /// At least one event, and all others that have arrived; `None` when the bus is gone. Cancel-safe.
     ///
-    /// A connection's beginning and end come on two subjects. The server sends the beginning first, so it has arrived
-    /// when the end is read: ends are read first, then every beginning, and beginnings are given first.
+    /// Opened and closed connections come on two subjects. The server sends "opened" first, so it has arrived when "closed"
+    /// is read: this reads closed connections first, then all opened ones, and returns the opened ones first.
     pub async fn next_batch(&mut self) -> Option<Vec<ConnectionEvent>> {
         let first = tokio::select! {
             opened = self.opened.next() => opened?,
             closed = self.closed.next() => closed?,
         };
         let mut events: Vec<_> = event(&first.subject, &first.payload).into_iter().collect();
-        for (subscription, most) in [(&mut self.closed, ENDS_MAX), (&mut self.opened, usize::MAX)] {
+        for (subscription, most) in [(&mut self.closed, CLOSED_MAX), (&mut self.opened, usize::MAX)] {
             for _ in 0..most {
                 let Some(Some(delivery)) = subscription.next().now_or_never() else { break };
                 events.extend(event(&delivery.subject, &delivery.payload));
@@ -112,7 +113,7 @@ impl Bus {
     /// Lists the open connections at all servers that answer.
     ///
     /// # Errors
-    /// No server answers, or one answers something else than a list.
+    /// No server answers, or an answer is no list.
     pub async fn connections(&self) -> Result<Vec<Connection>, RequestError> {
         let mut connections = Vec::new();
         for server in self.servers().await? {
@@ -128,7 +129,7 @@ impl Bus {
         Ok(connections)
     }
 
-    /// Ends a connection; false where its server has none of this number any more.
+    /// Closes a connection; false if its server does not have it any more.
     ///
     /// # Errors
     /// The server does not answer.
@@ -148,12 +149,12 @@ impl Bus {
         let body = Bytes::from(json!({ "limit": 1 }).to_string());
         let asked = self.wire.post(subject.clone().into(), Some(inbox.into()), None, body).await;
         asked.map_err(|source| RequestError::Refused { subject: subject.clone(), source })?;
-        let (mut servers, mut patience) = (BTreeSet::new(), SERVER_ANSWER);
-        while let Ok(Some(answer)) = timeout(patience, answers.next()).await {
-            if let Ok(answer) = serde_json::from_slice::<Answer<Unread>>(&answer.payload) {
+        let (mut servers, mut wait) = (BTreeSet::new(), SERVER_ANSWER);
+        while let Ok(Some(answer)) = timeout(wait, answers.next()).await {
+            if let Ok(answer) = serde_json::from_slice::<ServerAnswer<Ignored>>(&answer.payload) {
                 servers.insert(answer.server.id);
             }
-            patience = SERVERS_SILENCE;
+            wait = SERVERS_SILENCE;
         }
         match servers.is_empty() {
             true => Err(RequestError::Timeout { subject, timeout: SERVER_ANSWER }),
@@ -161,11 +162,11 @@ impl Bus {
         }
     }
 
-    async fn connections_page(&self, server: &str, offset: usize) -> Result<Page, RequestError> {
+    async fn connections_page(&self, server: &str, offset: usize) -> Result<ConnectionPage, RequestError> {
         let subject = list_subject(server);
         let body = json!({ "auth": true, "state": OPEN, "limit": PAGE, "offset": offset }).to_string();
         let answer = self.request(&subject, body.into(), SERVER_ANSWER).await?;
-        let read = serde_json::from_slice::<Answer<Page>>(&answer);
+        let read = serde_json::from_slice::<ServerAnswer<ConnectionPage>>(&answer);
         read.map(|answer| answer.data).map_err(|_| RequestError::Timeout { subject, timeout: SERVER_ANSWER })
     }
 }
@@ -185,7 +186,7 @@ fn event(subject: &str, payload: &[u8]) -> Option<ConnectionEvent> {
 }
 
 fn connection(id: ConnectionId, token: &str, started_at: Timestamp) -> Option<Connection> {
-    // The server has checked the token; that it is whole is checked once more.
+    // The server has verified the token; reading it checks its form once more.
     let known = jwt::read(token).ok()?;
     let role = known.tag("role").unwrap_or_default().to_owned();
     Some(Connection { id, key: known.sub, name: known.name, role, started_at })
@@ -211,25 +212,25 @@ struct ClientBody {
 }
 
 #[derive(Deserialize)]
-struct Answer<T: DeserializeOwned> {
+struct ServerAnswer<T: DeserializeOwned> {
     server: ServerBody,
     #[serde(bound = "")]
     data: T,
 }
 
-/// An answer of which only the sender is of interest.
+/// The data of an answer that is not read.
 #[derive(Deserialize)]
-struct Unread {}
+struct Ignored {}
 
-/// The server's answer where it does not do what was asked.
+/// The server's answer to a request that it refuses.
 #[derive(Deserialize)]
 struct Refusal {
     #[serde(rename = "error")]
-    _error: Unread,
+    _error: Ignored,
 }
 
 #[derive(Deserialize)]
-struct Page {
+struct ConnectionPage {
     #[serde(default)]
     connections: Vec<ConnectionInfo>,
 }
@@ -254,7 +255,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn an_event_without_a_token_opens_nothing_and_every_end_is_one() {
+    fn an_event_without_a_token_opens_nothing_but_may_close() {
         let body =
             br#"{"server":{"id":"S"},"client":{"id":7,"start":"2026-11-23T22:16:12.187197339Z","user":"U"}}"#;
         assert_eq!(event("$SYS.ACCOUNT.A.CONNECT", body), None);
@@ -264,7 +265,7 @@ mod tests {
     }
 
     #[test]
-    fn a_server_that_ends_nothing_says_why() {
+    fn the_refusal_of_a_server_is_recognised() {
         let refused =
             br#"{"server":{"id":"S"},"error":{"code":500,"description":"no such client or leafnode id"}}"#;
         assert!(serde_json::from_slice::<Refusal>(refused).is_ok());

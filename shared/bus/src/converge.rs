@@ -1,6 +1,6 @@
-//! Brings the server to the topology: creates what is missing, reports what differs, changes nothing.
+//! Creates the streams and consumers of the topology that are missing, and reports those that differ. It changes none.
 //!
-//! Any number of services may do so at once: creating what exists in the same shape is nothing to the server.
+//! Any number of services may do so at once: creating an existing stream with the same settings has no effect.
 
 use std::fmt;
 
@@ -13,40 +13,40 @@ use serde::Deserialize;
 use serde_json::{Map, Value, json};
 
 use crate::bus::Bus;
-use crate::heal::{HEAL_MAX, HEAL_MIN};
-use crate::topology::{Topology, VIEWS_STREAM, contract};
+use crate::retry_delay::{REOPEN_MAX, REOPEN_MIN};
+use crate::topology::{Topology, VIEWS_STREAM, contract, fields};
 use crate::version::knows_batches;
 use crate::wire::{ApiError, Wire};
 
 const STREAM_NOT_FOUND: u64 = 10059;
-const STREAM_EXISTS_OTHERWISE: u64 = 10058;
+const STREAM_DIFFERS: u64 = 10058;
 const CONSUMER_NOT_FOUND: u64 = 10014;
-const CONSUMER_EXISTS_OTHERWISE: u64 = 10148;
+const CONSUMER_DIFFERS: u64 = 10148;
 const INSUFFICIENT_RESOURCES: u64 = 10023;
 const STORAGE_EXCEEDED: u64 = 10047;
-/// The server could not lay out a stream's store: the disk, or somebody who creates the same stream at this moment.
+/// The server could not create a stream's store: the disk failed, or another process creates the same stream now.
 const STORE_NOT_MADE: u64 = 10049;
-/// Attempts after which it is the disk.
+/// Attempts after which the disk counts as the cause.
 const STORE_ATTEMPTS_MAX: u32 = 5;
 const SUBJECTS_OVERLAP: u64 = 10065;
 const JETSTREAM_OFF: [u64; 2] = [10039, 10076];
-/// Not now so many servers as there shall be copies: a cluster may still be starting.
+/// Fewer servers than replicas: the cluster may still be starting.
 const TOO_FEW_PEERS: u64 = 10005;
-/// One server alone keeps one copy.
+/// More than one replica on a server without a cluster.
 const NO_CLUSTER: u64 = 10074;
 
-/// What an operator may decide otherwise without changing what the streams mean: where and how safely data is kept,
-/// notes, whether batches are taken (without them devices send one by one), and for a consumer where it began.
+/// Settings that an operator may choose: replicas and placement, descriptions, compression, whether batches are accepted
+/// (without them devices send messages one by one), and for a consumer its start.
 pub(crate) const FREE_STREAM_FIELDS: [&str; 6] =
     ["num_replicas", "placement", "description", "metadata", "compression", "allow_batched"];
 const FREE_CONSUMER_FIELDS: [&str; 6] =
     ["num_replicas", "description", "metadata", "name", "deliver_policy", "opt_start_seq"];
-/// The least that must be given; how much, is the operator's.
-const ANY_BOUND: &str = "max_bytes";
-/// Of how many copies a stream has, its maker decides.
-const COPIES: &str = "num_replicas";
+/// The setting that must have a value if the contract has one; an operator chooses which.
+const MAX_BYTES: &str = "max_bytes";
+/// The setting with the number of replicas.
+const REPLICAS: &str = "num_replicas";
 
-/// A field of a stream or consumer that exists in another shape than the contract's.
+/// A setting of a stream or consumer that differs from the contract.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Difference {
     /// `stream UPLINK`, `consumer UPLINK/ingest-7`.
@@ -65,49 +65,48 @@ impl fmt::Display for Difference {
     }
 }
 
-/// Why the topology does not stand.
+/// Why the topology could not be created.
 #[derive(Debug, thiserror::Error)]
 pub enum TopologyError {
-    /// Some of it exists in another shape, which is never changed from here.
+    /// Some streams or consumers exist with other settings; this module never changes them.
     #[error(
-        "the NATS server holds streams of another shape: {}; `muster streams upgrade` brings those of an older release to \
-         this one's",
+        "the NATS server has streams with other settings: {}; `muster streams upgrade` updates those of an older release",
         listed(.0)
     )]
     Differs(Vec<Difference>),
-    /// There is no room.
+    /// The server has no room.
     #[error(
-        "the NATS server has no room for {asset}: free disk space, raise max_file_store or the account's limits, or choose smaller --uplink-max-bytes and --ledger-max-bytes; a max_bytes that a stream has is respected"
+        "the NATS server has no room for {asset}: free disk space, raise max_file_store or the account's limits, or choose smaller --uplink-max-bytes and --ledger-max-bytes; an existing stream keeps its max_bytes"
     )]
     NoRoom {
-        /// What was to be created.
+        /// The name of the asset.
         asset: String,
         /// The server's answer.
         #[source]
         source: ApiError,
     },
-    /// More copies are wanted than a server alone can keep.
+    /// More than one replica is wanted, and the server is not in a cluster.
     #[error(
-        "{asset} shall have copies on several servers (--replicas), and this NATS server is alone: make it a cluster, or \
-         use --replicas 1"
+        "cannot create {asset} with several replicas (--replicas) on a single NATS server: make it a cluster, or use \
+         --replicas 1"
     )]
     NoCluster {
-        /// What was to be created.
+        /// The name of the asset.
         asset: String,
         /// The server's answer.
         #[source]
         source: ApiError,
     },
-    /// Another stream already takes the subjects.
+    /// Another stream has the subjects.
     #[error("another stream holds subjects of {asset}: find it with `nats stream find` and move it away")]
     SubjectsTaken {
-        /// What was to be created.
+        /// The name of the asset.
         asset: String,
         /// The server's answer.
         #[source]
         source: ApiError,
     },
-    /// The account may not use JetStream.
+    /// JetStream is disabled for the account.
     #[error("this NATS account has no JetStream: enable it for the account")]
     NoJetStream {
         /// The server's answer.
@@ -115,9 +114,9 @@ pub enum TopologyError {
         source: ApiError,
     },
     /// The server refuses for another reason.
-    #[error("the NATS server does not create {asset}")]
+    #[error("the NATS server refuses to create {asset}")]
     Refused {
-        /// What was to be created.
+        /// The name of the asset.
         asset: String,
         /// The server's answer.
         #[source]
@@ -130,45 +129,46 @@ fn listed(differences: &[Difference]) -> String {
 }
 
 impl Bus {
-    /// Creates every missing stream and consumer and the bucket; reports those of another shape and changes none.
-    /// Waits while the server does not answer; ends only well or with something for a person to mend.
+    /// Creates every missing stream and consumer and the bucket; changes no existing one. Temporary failures are retried.
+    ///
+    /// # Errors
+    /// Something exists with other settings, or the server refuses; a person must act.
     pub async fn converge(&self) -> Result<(), TopologyError> {
-        self.stand(self.wanted()).await
+        self.ensure(self.wanted()).await
     }
 
-    /// The same without the consumers of UPLINK's partitions, which are ingest's: nobody else needs the right to make
-    /// any there.
+    /// The same without the consumers of UPLINK's partitions, which only ingest needs, and has the right to create.
     pub async fn converge_streams(&self) -> Result<(), TopologyError> {
-        self.stand(Topology { consumers: Vec::new(), ..self.wanted() }).await
+        self.ensure(Topology { consumers: Vec::new(), ..self.wanted() }).await
     }
 
-    /// Only the bucket `views`, where nobody reports: a place that shows what others have counted.
+    /// Creates only the bucket `views`, for a federation's server, to which no device reports.
     pub async fn converge_views(&self) -> Result<(), TopologyError> {
         let mut streams = self.wanted().streams;
         streams.retain(|stream| stream.name == VIEWS_STREAM);
-        self.stand(Topology { streams, consumers: Vec::new() }).await
+        self.ensure(Topology { streams, consumers: Vec::new() }).await
     }
 
     pub(crate) fn wanted(&self) -> Topology {
         contract(self.wire.uplink_bytes_max, self.wire.ledger_bytes_max, self.wire.replicas)
     }
 
-    async fn stand(&self, mut topology: Topology) -> Result<(), TopologyError> {
+    async fn ensure(&self, mut topology: Topology) -> Result<(), TopologyError> {
         if !knows_batches(&self.wire.client.server_info().version) {
             topology = topology.without_batches();
         }
-        let mut delay = FullJitter::new(HEAL_MIN, HEAL_MAX);
-        let mut chance = Rng::new();
+        let mut delay = FullJitter::new(REOPEN_MIN, REOPEN_MAX);
+        let mut rng = Rng::new();
         let mut not_made = 0;
         loop {
-            match once(&self.wire, &topology).await {
+            match ensure_once(&self.wire, &topology).await {
                 Err(TopologyError::Refused { asset, source })
-                    if is_passing(&source)
+                    if is_temporary(&source)
                         || (source.is(STORE_NOT_MADE) && not_made < STORE_ATTEMPTS_MAX) =>
                 {
                     not_made += u32::from(source.is(STORE_NOT_MADE));
-                    let retry_in = delay.next(&mut chance);
-                    tracing::warn!(cause = chain(&source), ?retry_in, "cannot look after {asset} now");
+                    let retry_in = delay.next(&mut rng);
+                    tracing::warn!(cause = chain(&source), ?retry_in, "cannot create {asset} now");
                     tokio::time::sleep(retry_in).await;
                 }
                 end => return end,
@@ -177,18 +177,18 @@ impl Bus {
     }
 }
 
-fn is_passing(error: &ApiError) -> bool {
+fn is_temporary(error: &ApiError) -> bool {
     let passes = |code| code == TOO_FEW_PEERS || crate::publish::is_transient(code);
     matches!(error, ApiError::NoAnswer(_)) || error.code().is_some_and(passes)
 }
 
-async fn once(wire: &Wire, topology: &Topology) -> Result<(), TopologyError> {
+async fn ensure_once(wire: &Wire, topology: &Topology) -> Result<(), TopologyError> {
     let mut differences = Vec::new();
     for config in &topology.streams {
-        differences.extend(stand_stream(wire, config).await?);
+        differences.extend(ensure_stream(wire, config).await?);
     }
     for (stream, config) in &topology.consumers {
-        differences.extend(stand_consumer(wire, stream, config).await?);
+        differences.extend(ensure_consumer(wire, stream, config).await?);
     }
     if differences.is_empty() { Ok(()) } else { Err(TopologyError::Differs(differences)) }
 }
@@ -198,50 +198,50 @@ pub(crate) struct Existing {
     pub(crate) config: Map<String, Value>,
 }
 
-/// Creates the stream if it is missing; what differs if it is not.
-async fn stand_stream(wire: &Wire, config: &Stream) -> Result<Vec<Difference>, TopologyError> {
+/// Creates the stream if it is missing; the settings that differ if it is not.
+async fn ensure_stream(wire: &Wire, config: &Stream) -> Result<Vec<Difference>, TopologyError> {
     let asset = format!("stream {}", config.name);
     let info = format!("STREAM.INFO.{}", config.name);
     let mut found = wire.api::<Existing>(&info, &json!({})).await;
     if found.as_ref().is_err_and(|error| error.is(STREAM_NOT_FOUND)) {
         found = wire.api(&format!("STREAM.CREATE.{}", config.name), config).await;
-        tell_created(&asset, &found);
+        log_created(&asset, &found);
     }
-    if found.as_ref().is_err_and(|error| error.is(STREAM_EXISTS_OTHERWISE)) {
+    if found.as_ref().is_err_and(|error| error.is(STREAM_DIFFERS)) {
         found = wire.api(&info, &json!({})).await;
     }
     let found = found.map_err(|source| refusal(&asset, source))?;
     let wanted = fields(config);
-    tell_bound(&asset, &wanted, &found.config);
-    tell_copies(&asset, &wanted, &found.config);
+    log_bound(&asset, &wanted, &found.config);
+    log_replicas(&asset, &wanted, &found.config);
     Ok(compare(&asset, &wanted, &found.config, &FREE_STREAM_FIELDS))
 }
 
-/// How much room a stream has is its maker's decision; whoever would have made it otherwise says so.
-fn tell_bound(asset: &str, wanted: &Map<String, Value>, found: &Map<String, Value>) {
-    let (wanted, found) = (&wanted[ANY_BOUND], &found[ANY_BOUND]);
+/// Logs that an existing stream keeps another `max_bytes` than this process would have chosen.
+fn log_bound(asset: &str, wanted: &Map<String, Value>, found: &Map<String, Value>) {
+    let (wanted, found) = (&wanted[MAX_BYTES], &found[MAX_BYTES]);
     if !is_unset(wanted) && wanted != found {
         tracing::info!(
-            "{asset} keeps its {ANY_BOUND} of {found}; this process would have made it with {wanted}"
+            "{asset} keeps its {MAX_BYTES} of {found}; this process would have created it with {wanted}"
         );
     }
 }
 
-/// How many copies a stream has is respected; fewer than this process was told of are a risk that nobody may have meant.
-fn tell_copies(asset: &str, wanted: &Map<String, Value>, found: &Map<String, Value>) {
-    let copies = |of: &Map<String, Value>| of.get(COPIES).and_then(Value::as_u64).unwrap_or(1).max(1);
-    let (wanted, found) = (copies(wanted), copies(found));
+/// Logs that an existing stream keeps another number of replicas; fewer than the settings name are a risk, so a warning.
+fn log_replicas(asset: &str, wanted: &Map<String, Value>, found: &Map<String, Value>) {
+    let replicas = |of: &Map<String, Value>| of.get(REPLICAS).and_then(Value::as_u64).unwrap_or(1).max(1);
+    let (wanted, found) = (replicas(wanted), replicas(found));
     if found < wanted {
         tracing::warn!(
-            "{asset} has copies on {found} servers and not on {wanted}, as it was made: \
+            "{asset} has {found} replicas, and the settings name {wanted}: \
              `nats stream edit NAME --replicas {wanted}` changes that while everything runs"
         );
     } else if found > wanted {
-        tracing::info!("{asset} keeps its copies on {found} servers; this process would have made {wanted}");
+        tracing::info!("{asset} keeps its {found} replicas; this process would have created {wanted}");
     }
 }
 
-async fn stand_consumer(
+async fn ensure_consumer(
     wire: &Wire,
     stream: &str,
     config: &Consumer,
@@ -252,16 +252,17 @@ async fn stand_consumer(
     let mut found = wire.api::<Existing>(&info, &json!({})).await;
     if found.as_ref().is_err_and(|error| error.is(CONSUMER_NOT_FOUND)) {
         found = create_consumer(wire, stream, config).await;
-        tell_created(&asset, &found);
+        log_created(&asset, &found);
     }
-    if found.as_ref().is_err_and(|error| error.is(CONSUMER_EXISTS_OTHERWISE)) {
+    if found.as_ref().is_err_and(|error| error.is(CONSUMER_DIFFERS)) {
         found = wire.api(&info, &json!({})).await;
     }
     let found = found.map_err(|source| refusal(&asset, source))?;
     Ok(compare(&asset, &fields(config), &found.config, &FREE_CONSUMER_FIELDS))
 }
 
-/// Creates a consumer; never changes one. Its subject names stream, consumer and filter, for whoever sets permissions.
+/// Creates a consumer; never changes one. The subject of the request names stream, consumer and filter, so that
+/// permissions can limit it.
 pub(crate) async fn create_consumer<T: serde::de::DeserializeOwned>(
     wire: &Wire,
     stream: &str,
@@ -274,9 +275,9 @@ pub(crate) async fn create_consumer<T: serde::de::DeserializeOwned>(
     wire.api(&format!("CONSUMER.CREATE.{stream}.{name}{filter}"), &body).await
 }
 
-fn tell_created(asset: &str, created: &Result<Existing, ApiError>) {
+fn log_created(asset: &str, created: &Result<Existing, ApiError>) {
     if created.is_ok() {
-        tracing::info!("{asset} created");
+        tracing::info!("created {asset}");
     }
 }
 
@@ -291,14 +292,7 @@ pub(crate) fn refusal(asset: &str, source: ApiError) -> TopologyError {
     }
 }
 
-pub(crate) fn fields(config: &impl serde::Serialize) -> Map<String, Value> {
-    match serde_json::to_value(config) {
-        Ok(Value::Object(fields)) => fields,
-        _ => Map::new(),
-    }
-}
-
-/// The fields of both in which they differ. What only one has counts as unset in the other.
+/// The fields in which two configurations differ. A field that one does not have counts as unset there.
 pub(crate) fn compare(
     asset: &str,
     wanted: &Map<String, Value>,
@@ -325,12 +319,12 @@ pub(crate) fn compare(
 fn same(field: &str, wanted: &Value, found: &Value) -> bool {
     match (wanted, found) {
         _ if is_unset(wanted) && is_unset(found) => true,
-        _ if field == ANY_BOUND => is_unset(wanted) || !is_unset(found),
+        _ if field == MAX_BYTES => is_unset(wanted) || !is_unset(found),
         (Value::Object(wanted), Value::Object(found)) => compare("", wanted, found, &[]).is_empty(),
         (Value::Array(wanted), Value::Array(found)) => {
             wanted.len() == found.len() && wanted.iter().zip(found).all(|(w, f)| same("", w, f))
         }
-        // The server writes some of its defaults where we leave a field out.
+        // The server writes its default for some of the fields that a request omits.
         (_, found) if is_unset(wanted) => is_server_default(field, found),
         _ => wanted == found,
     }
@@ -361,7 +355,7 @@ mod tests {
     }
 
     #[test]
-    fn only_what_means_something_else_is_a_difference() {
+    fn only_a_different_meaning_is_a_difference() {
         let wanted = map(
             &json!({ "max_age": 7, "subjects": ["a.>"], "max_msgs": 0, "max_bytes": 100, "sources": [{ "name": "A" }] }),
         );

@@ -1,17 +1,17 @@
-//! Who we are to the server: a credentials file (a JWT and the seed that proves it), a folder that holds the two apart,
-//! or what the address carries. Never printed.
+//! Reads the credentials of a process: a file with a JWT and the seed that proves it, a folder with the two in files of
+//! their own, or the user in the address. They are never printed.
 
 use std::io;
 use std::path::Path;
 
 use async_nats::{Auth, ConnectOptions, ServerAddr};
 use muster_identity::requester::Signers;
-use muster_identity::{Known, Role, creds, jwt, roles};
+use muster_identity::{Role, TokenClaims, creds, jwt, roles};
 use nkeys::KeyPair;
 
-/// In a folder: the seed, which never leaves the machine that made it.
+/// The file of the seed in a folder. The seed never leaves the machine that made it.
 pub const SEED_FILE: &str = "seed";
-/// In a folder: the JWT that came for it.
+/// The file of the JWT in a folder.
 pub const TOKEN_FILE: &str = "user.jwt";
 
 /// The JWT and the key of credentials.
@@ -49,19 +49,22 @@ fn invalid(what: &str) -> io::Error {
 }
 
 impl Creds {
-    /// What the JWT says, if it is one and its key is ours.
-    pub(crate) fn known(&self) -> io::Result<Known> {
-        let known =
+    /// The claims of the JWT.
+    ///
+    /// # Errors
+    /// It is no JWT, or it is for another key than the seed's.
+    pub(crate) fn claims(&self) -> io::Result<TokenClaims> {
+        let claims =
             jwt::read(&self.jwt).map_err(|error| io::Error::new(io::ErrorKind::InvalidData, error))?;
-        if known.sub == self.key.public_key() {
-            Ok(known)
+        if claims.sub == self.key.public_key() {
+            Ok(claims)
         } else {
             Err(invalid("its JWT is for another key than its seed's"))
         }
     }
 }
 
-/// Signs the server's nonce with the file as it is now.
+/// Signs the server's nonce with the current content of the file.
 pub(crate) fn sign(path: &Path, nonce: &[u8]) -> io::Result<Auth> {
     let creds = read(path)?;
     let mut auth = Auth::new();
@@ -70,27 +73,27 @@ pub(crate) fn sign(path: &Path, nonce: &[u8]) -> io::Result<Auth> {
     Ok(auth)
 }
 
-/// The inbox that a role's rights give; none if the credentials are of no role of ours.
+/// The inbox that the rights of the credentials' role allow; `None` if they are of no role of Muster.
 pub(crate) fn inbox(path: &Path) -> Option<String> {
-    let known = read(path).ok()?.known().ok()?;
-    match (known.tag("role")?, known.tag("site"), known.tag("device")) {
+    let claims = read(path).ok()?.claims().ok()?;
+    match (claims.tag("role")?, claims.tag("site"), claims.tag("device")) {
         ("device", Some(site), Some(device)) => Some(format!("_INBOX_{site}_{device}")),
-        _ => Some(roles::inbox(&known.sub)),
+        _ => Some(roles::inbox(&claims.sub)),
     }
 }
 
-/// The role that credentials are for; none if they cannot be read or are of no role of ours.
+/// The role of the credentials; `None` if they cannot be read or are of no role of Muster.
 pub(crate) fn role(path: &Path) -> Option<Role> {
-    Role::of(read(path).ok()?.known().ok()?.tag("role")?)
+    Role::of(read(path).ok()?.claims().ok()?.tag("role")?)
 }
 
-/// The signing keys of roles that a service's credentials name; none if they cannot be read.
+/// The signing keys of roles that a service's credentials name; empty if they cannot be read.
 pub(crate) fn signers(path: &Path) -> Signers {
-    let known = read(path).and_then(|creds| creds.known());
-    known.as_ref().map(Signers::of).unwrap_or_default()
+    let claims = read(path).and_then(|creds| creds.claims());
+    claims.as_ref().map(Signers::of).unwrap_or_default()
 }
 
-/// Uses the `user:password@` or `token@` of the first address that has one; the library leaves them out.
+/// Adds the `user:password@` or `token@` of the first address that has one; the library ignores them.
 pub(crate) fn from_address(options: ConnectOptions, servers: &[ServerAddr]) -> ConnectOptions {
     let named = servers.iter().find_map(|server| Some((server.username()?, server.password())));
     match named {
@@ -100,7 +103,7 @@ pub(crate) fn from_address(options: ConnectOptions, servers: &[ServerAddr]) -> C
     }
 }
 
-/// Resolves `%40` and the like, without which an address cannot carry every character.
+/// Decodes percent-encoded characters such as `%40`.
 fn decoded(text: &str) -> String {
     let mut bytes = Vec::with_capacity(text.len());
     let mut rest = text.as_bytes();
@@ -126,7 +129,7 @@ mod tests {
     #[test]
     fn a_nonce_is_signed_with_the_seed_of_the_file() {
         let key = KeyPair::new_user();
-        let text = creds::written("abc.def.ghi", &key.seed().unwrap());
+        let text = creds::to_text("abc.def.ghi", &key.seed().unwrap());
         let auth = sign(file(&text).path(), b"nonce").unwrap();
         assert_eq!(auth.jwt.as_deref(), Some("abc.def.ghi"));
         key.verify(b"nonce", &auth.signature.unwrap()).unwrap();
@@ -153,7 +156,7 @@ mod tests {
     }
 
     #[test]
-    fn a_file_that_is_none_says_what_is_missing() {
+    fn an_error_of_a_credentials_file_names_what_is_missing() {
         let whole = "-----BEGIN NATS USER JWT-----\na.b.c\n------END\n-----BEGIN USER NKEY SEED-----\nSU\n------END\n";
         for (text, reason) in [("", "JWT"), (&whole[..45], "NKEY SEED"), (whole, "not a seed")] {
             let error = read(file(text).path()).err().unwrap().to_string();

@@ -1,72 +1,53 @@
-//! The deliveries of one partition of UPLINK, acknowledged up to a point.
+//! Reads the deliveries of one partition of UPLINK, which are acknowledged up to a position.
 //!
 //! An acknowledgement covers every earlier message of the partition. So a message that the server delivered and that
 //! never arrived (a reader killed, a link cut) would be covered by the acknowledgement of a later one, and be lost.
-//! Therefore every life begins at the first message not acknowledged, a hole in the consumer's count of deliveries
-//! ends it, and an acknowledgement of an earlier life has no effect.
+//! Therefore every consumer session begins at the first unacknowledged message, a gap in the consumer's count of
+//! deliveries ends it, and an acknowledgement of an earlier session has no effect.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use async_nats::Subject;
 use async_nats::jetstream::consumer::{Config as Consumer, DeliverPolicy};
-use bytes::Bytes;
-use muster_contract::limits::PARTITIONS;
+use muster_contract::limits::{PARTITIONS, UPLINK_SHARE};
 use muster_contract::subjects::report_partition;
 use muster_contract::subjects::stream::UPLINK;
 use muster_service::error::chain;
 use serde::Deserialize;
 use serde_json::{Value, json};
 
+use crate::ack::{AckHandle, UplinkPurger, purge};
 use crate::bus::Bus;
 use crate::converge::create_consumer;
-use crate::heal::Pause;
 use crate::link::Link;
 use crate::message::Delivery;
-use crate::pull::{BATCH, Broken, Pull, Pulled};
-use crate::read::ReadError;
+use crate::pull::{BATCH, Pull, PullError, PullSettings, PulledMessage};
+use crate::read_error::ReadError;
+use crate::retry_delay::RetryDelay;
 use crate::topology::{ACK_PENDING_MAX, partition_consumer, partition_consumer_name};
 use crate::wire::{ApiError, Wire};
 
 const CONSUMER_NOT_FOUND: u64 = 10014;
 
-/// Messages of a partition that may stay unacknowledged while more are still delivered: beside them, as many as are asked
-/// for ahead may be on their way.
+/// Messages of a partition that may stay unacknowledged while the server still delivers more: besides them, as many as are
+/// requested ahead may be on their way.
 pub const UNACKNOWLEDGED_MAX: usize = ACK_PENDING_MAX as usize - 2 * BATCH;
 
-/// The deliveries of one partition, in stream order from the first one not acknowledged.
+/// The deliveries of one partition, in stream order from the first unacknowledged message.
 #[derive(Debug)]
 pub struct Deliveries {
     wire: Arc<Wire>,
     partition: u16,
-    /// The life whose acknowledgements count.
-    current_life: Arc<AtomicU64>,
+    /// The number of the session whose acknowledgements count.
+    current_session: Arc<AtomicU64>,
     pull: Option<Pull>,
-    /// The link over which this life goes.
+    /// The link that this session uses.
     over: Link,
-    /// Where to begin if the consumer is missing: known between its removal and its return.
+    /// The acknowledged sequence, between the removal of the consumer and its creation.
     resume_after: Option<u64>,
-    /// The last sequence handed out in this life.
+    /// The last sequence returned in this session.
     handed_out: u64,
-    pause: Pause,
-}
-
-/// Where an acknowledgement goes, while its life lasts.
-#[derive(Debug, Clone)]
-pub(crate) struct AckHandle {
-    life: UplinkPurger,
-    reply: Subject,
-}
-
-/// Removes acknowledged messages of a partition from UPLINK, while the deliveries last that they came with: positions mean
-/// something else in a stream that was made anew.
-#[derive(Debug, Clone)]
-pub struct UplinkPurger {
-    wire: Arc<Wire>,
-    partition: u16,
-    over: Link,
-    current_life: Arc<AtomicU64>,
-    life: u64,
+    retry_delay: RetryDelay,
 }
 
 /// How far a partition's consumer has come.
@@ -76,7 +57,7 @@ pub struct PartitionFloor {
     pub partition: u16,
     /// Every message of the partition up to this stream sequence is acknowledged.
     pub stream_seq: u64,
-    /// Messages of the partition that are not: delivered or still waiting.
+    /// Messages of the partition that are not acknowledged, delivered or not.
     pub pending: u64,
 }
 
@@ -101,32 +82,27 @@ struct ConsumerList {
     consumers: Vec<ConsumerInfo>,
 }
 
-#[derive(Deserialize)]
-struct Purged {
-    purged: u64,
-}
-
 impl Bus {
-    /// The deliveries of a partition, from the first message not acknowledged. One reader a partition: two would take
-    /// turns in making each other begin again.
+    /// The deliveries of a partition, from the first unacknowledged message. A partition must have only one reader: two
+    /// would end each other's sessions in turn.
     pub async fn partition(&self, partition: u16) -> Result<Deliveries, ReadError> {
         let mut deliveries = Deliveries {
             wire: Arc::clone(&self.wire),
             partition,
-            current_life: Arc::new(AtomicU64::new(0)),
+            current_session: Arc::new(AtomicU64::new(0)),
             pull: None,
             over: Link::Down,
             resume_after: None,
             handed_out: 0,
-            pause: Pause::new(),
+            retry_delay: RetryDelay::new(),
         };
         deliveries.open().await?;
         Ok(deliveries)
     }
 
-    /// How far every partition has come, as far as their consumers exist.
+    /// How far the consumer of every partition has come; partitions without a consumer are omitted.
     pub async fn partition_floors(&self) -> Result<Vec<PartitionFloor>, ReadError> {
-        // First, so that a partition with nothing left is known to be done up to here.
+        // Read first, so that a partition without pending messages is known to be done up to this sequence.
         let last_seq = self.stream_state(UPLINK).await?.last_seq;
         let list: ConsumerList = self
             .wire
@@ -141,10 +117,10 @@ impl Bus {
         Ok((0..PARTITIONS).filter_map(floor).collect())
     }
 
-    /// Removes what a partition's consumer has acknowledged, as the server knows it; returns how many.
+    /// Removes the messages that a partition's consumer has acknowledged; the number of removed messages.
     ///
     /// # Errors
-    /// The server did not do it, or nobody knows.
+    /// The server refused, or its answer was lost.
     pub async fn trim_partition(&self, partition: u16) -> Result<u64, ReadError> {
         let subject = format!("CONSUMER.INFO.{UPLINK}.{}", partition_consumer_name(partition));
         let info = self.wire.api::<ConsumerInfo>(&subject, &json!({})).await;
@@ -156,53 +132,9 @@ impl Bus {
     }
 }
 
-/// Removes UPLINK's messages of a subject, or of a pattern of subjects, up to a sequence; returns how many.
-async fn purge(wire: &Wire, subject: &str, through: u64) -> Result<u64, ReadError> {
-    let request = json!({ "filter": subject, "seq": through + 1 });
-    let purged = wire.api::<Purged>(&format!("STREAM.PURGE.{UPLINK}"), &request).await;
-    purged.map(|done| done.purged).map_err(|error| ReadError::of("UPLINK to trim it", error))
-}
-
-impl UplinkPurger {
-    /// Removes the partition's messages up to a sequence; returns how many, or nothing once the deliveries are over.
-    ///
-    /// # Errors
-    /// The server did not do it, or nobody knows.
-    pub async fn purge_partition(&self, through: u64) -> Result<Option<u64>, ReadError> {
-        self.purge_subject(&report_partition(self.partition), through).await
-    }
-
-    /// Removes the messages of one stored subject up to a sequence; returns how many, or nothing once the deliveries are
-    /// over.
-    ///
-    /// # Errors
-    /// The server did not do it, or nobody knows.
-    pub async fn purge_subject(&self, subject: &str, through: u64) -> Result<Option<u64>, ReadError> {
-        if !self.is_current() {
-            return Ok(None);
-        }
-        purge(&self.wire, subject, through).await.map(Some)
-    }
-
-    /// True while the deliveries last.
-    pub fn is_current(&self) -> bool {
-        self.is_begun() && self.wire.link_now() == self.over
-    }
-
-    /// True if both belong to the same deliveries.
-    pub fn is_same(&self, other: &Self) -> bool {
-        Arc::ptr_eq(&self.current_life, &other.current_life) && self.life == other.life
-    }
-
-    /// True while no later life of the deliveries has begun.
-    fn is_begun(&self) -> bool {
-        self.current_life.load(Ordering::Acquire) == self.life
-    }
-}
-
 impl ConsumerInfo {
-    /// True if nothing is on its way to anyone. A request that waits may be that of a reader who died without the
-    /// server's knowledge: it would swallow what comes next.
+    /// True if no delivery is unacknowledged and no pull request waits. A waiting request may be that of a dead reader: the
+    /// next message would go there.
     const fn is_untouched(&self) -> bool {
         self.num_ack_pending == 0 && self.num_waiting == 0
     }
@@ -217,59 +149,59 @@ impl ConsumerInfo {
 impl Deliveries {
     /// The next messages, at least one and at most `max`. Waits for the first, never for the others.
     ///
-    /// Within a life every message comes once, in stream order. After a lost link, a lost message or a lost consumer a
-    /// new life begins, which repeats what was not acknowledged. Waits out what may pass. Cancel-safe.
+    /// Within a session every message comes once, in stream order. After a lost link, a lost message or a lost consumer a
+    /// new session begins, which repeats what was not acknowledged. Temporary failures are retried. Cancel-safe.
     pub async fn next_batch(&mut self, max: usize) -> Result<Vec<Delivery>, ReadError> {
         loop {
             let Some(pull) = &mut self.pull else {
-                self.heal().await?;
+                self.reopen().await?;
                 continue;
             };
             match pull.next_batch(max).await {
                 Ok(batch) => {
-                    self.pause.reset();
-                    let batch = self.fresh(batch);
+                    self.retry_delay.reset();
+                    let batch = self.without_repeats(batch);
                     if !batch.is_empty() {
                         return Ok(batch);
                     }
                 }
                 Err(broken) => {
-                    tell(self.partition, &broken);
+                    log_error(self.partition, &broken);
                     self.pull = None;
                 }
             }
         }
     }
 
-    /// Leaves out what the server repeats because it was not acknowledged in time: the owner has it.
-    fn fresh(&mut self, batch: Vec<Pulled>) -> Vec<Delivery> {
-        let life = UplinkPurger {
+    /// The batch without messages that the server repeats because they were not acknowledged in time: the owner has them.
+    fn without_repeats(&mut self, batch: Vec<PulledMessage>) -> Vec<Delivery> {
+        let session = UplinkPurger {
             wire: Arc::clone(&self.wire),
             partition: self.partition,
             over: self.over,
-            current_life: Arc::clone(&self.current_life),
-            life: self.current_life.load(Ordering::Acquire),
+            current_session: Arc::clone(&self.current_session),
+            session: self.current_session.load(Ordering::Acquire),
         };
         let mut fresh = Vec::with_capacity(batch.len());
-        for Pulled { mut delivery, reply } in batch {
+        for PulledMessage { mut delivery, reply } in batch {
             if delivery.stream_seq > self.handed_out {
                 self.handed_out = delivery.stream_seq;
-                delivery.ack = Some(AckHandle { life: life.clone(), reply });
+                delivery.ack = Some(AckHandle { session: session.clone(), reply });
                 fresh.push(delivery);
             }
         }
         fresh
     }
 
-    async fn heal(&mut self) -> Result<(), ReadError> {
+    async fn reopen(&mut self) -> Result<(), ReadError> {
         loop {
-            self.pause.before_attempt(&self.wire.link).await;
+            self.retry_delay.before_attempt(&self.wire.link).await;
             match self.open().await {
                 Err(error) if error.is_transient() => {
                     tracing::warn!(
                         partition = self.partition,
                         cause = chain(&error),
-                        "cannot read; trying again"
+                        "cannot read a partition; trying again"
                     );
                 }
                 end => return end,
@@ -278,23 +210,24 @@ impl Deliveries {
     }
 
     async fn open(&mut self) -> Result<(), ReadError> {
-        // From here on no acknowledgement of the life before may reach the consumer.
-        self.current_life.fetch_add(1, Ordering::AcqRel);
+        // From here on no acknowledgement of the earlier session may reach the consumer.
+        self.current_session.fetch_add(1, Ordering::AcqRel);
         self.over = self.wire.link_now();
         let what = format!("partition {} of UPLINK", self.partition);
         let expected = self.rewind().await.map_err(|error| ReadError::of(&what, error))?;
         let name = partition_consumer_name(self.partition);
-        let pull = Pull::open(Arc::clone(&self.wire), UPLINK, &name, expected, BATCH).await;
+        let pull =
+            Pull::open(Arc::clone(&self.wire), UPLINK, &name, expected, PullSettings::new(BATCH)).await;
         self.pull = Some(pull.map_err(|error| ReadError::of(&what, error.into()))?);
         self.handed_out = 0;
         Ok(())
     }
 
-    /// Makes the consumer deliver again from the first message not acknowledged. The number of its next delivery.
+    /// Makes the consumer deliver from the first unacknowledged message; the number of its next delivery.
     ///
-    /// The consumer is removed and returns with another start: the only way that every supported server knows (2.14
-    /// could reset it). A process that dies in between leaves none; the next one then begins at the first message that
-    /// UPLINK holds, and its account finds the repetitions.
+    /// It deletes the consumer and creates it with another start, the only way that every supported server offers (2.14
+    /// could reset it). A process that dies in between leaves no consumer; the next one then begins at the first message
+    /// that UPLINK holds, and the account of each device recognises the repetitions.
     async fn rewind(&mut self) -> Result<u64, ApiError> {
         let name = partition_consumer_name(self.partition);
         match self.wire.api::<ConsumerInfo>(&format!("CONSUMER.INFO.{UPLINK}.{name}"), &json!({})).await {
@@ -323,32 +256,37 @@ impl Deliveries {
     }
 }
 
-fn tell(partition: u16, broken: &Broken) {
+fn log_error(partition: u16, broken: &PullError) {
     match broken {
-        Broken::Ended(_) | Broken::Gap { .. } => tracing::warn!(
+        PullError::Ended(_) | PullError::Gap { .. } => tracing::warn!(
             partition,
             %broken,
-            "beginning again at what is not acknowledged; if this goes on, another process reads the same partition"
+            "reading again from the first unacknowledged message; if this repeats, another process reads the same partition"
         ),
-        _ => tracing::info!(partition, %broken, "beginning again at what is not acknowledged"),
+        _ => tracing::info!(partition, %broken, "reading again from the first unacknowledged message"),
     }
 }
 
 impl Delivery {
-    /// What removes acknowledged messages of these deliveries; none on messages of [`Bus::last`], [`Bus::subscribe`] and
+    /// Removes acknowledged messages of its session; `None` on messages of [`Bus::last`], [`Bus::subscribe`] and
     /// [`Bus::replay`].
     pub fn purger(&self) -> Option<&UplinkPurger> {
-        self.ack.as_ref().map(|handle| &handle.life)
+        self.ack.as_ref().map(|handle| &handle.session)
     }
 
     /// Acknowledges this and every earlier message of its partition. At most once: a lost acknowledgement leads to
-    /// redelivery. Without effect once a new life has begun, and on messages of [`Bus::last`], [`Bus::subscribe`] and
+    /// redelivery. Without effect once a new session has begun, and on messages of [`Bus::last`], [`Bus::subscribe`] and
     /// [`Bus::replay`].
     pub async fn ack_all(&self) {
-        let Some(AckHandle { life, reply }) = &self.ack else { return };
-        if life.is_begun() && life.wire.link_now().is_up() {
-            // Lost with the link, which ends the life anyway.
-            let _ = life.wire.post(reply.clone(), None, None, Bytes::from_static(b"+ACK")).await;
+        if let Some(ack) = &self.ack {
+            ack.ack_all().await;
         }
     }
 }
+
+const _: () = {
+    // Messages requested ahead must fit into the limit of unacknowledged ones.
+    assert!((2 * BATCH as i64) < ACK_PENDING_MAX);
+    // A device that fills its share delays another device's report by at most one batch.
+    assert!(UPLINK_SHARE as usize <= BATCH);
+};

@@ -1,8 +1,7 @@
-//! `$SRV.PING`, `$SRV.INFO` and `$SRV.STATS` of the NATS service API, for one process that serves a service.
+//! Answers `$SRV.PING`, `$SRV.INFO` and `$SRV.STATS` of the NATS service API for one process of a service.
 //!
-//! A question is admitted as any other request is ([`crate::requester`]): the client library would answer it to every reply
-//! subject, and so write an answer wherever the requester names. This module keeps no custom data of endpoints and offers
-//! no schemas.
+//! Reply subjects are checked as for any other request ([`crate::requester`]); the client library would answer to every
+//! reply subject that a requester names. This module keeps no custom data of endpoints and offers no schemas.
 
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
@@ -16,16 +15,16 @@ use serde_json::{Value, json};
 use tokio_util::sync::CancellationToken;
 
 use crate::bus::Bus;
-use crate::serve::{EndpointSpec, Fault, ServiceSpec};
+use crate::service_spec::{EndpointSpec, Fault, ServiceSpec};
 
-/// Where services are discovered.
+/// The first token of discovery subjects.
 const PREFIX: &str = "$SRV";
-/// The queue group of every endpoint, which is the one that other NATS clients use.
+/// The queue group of every endpoint; other NATS clients use the same.
 pub(crate) const QUEUE_GROUP: &str = "q";
-/// Digits of the number that tells processes of a service apart.
+/// Characters of the id of a process.
 const ID_DIGITS: usize = 22;
 
-/// One process of a service, as it is described.
+/// The description and the statistics of one process of a service.
 #[derive(Debug)]
 pub(crate) struct Discovery {
     spec: ServiceSpec,
@@ -34,7 +33,7 @@ pub(crate) struct Discovery {
     statistics: Mutex<Vec<Statistics>>,
 }
 
-/// What one endpoint has answered.
+/// Counters of one endpoint.
 #[derive(Debug, Clone, Default)]
 struct Statistics {
     requests: u64,
@@ -50,41 +49,41 @@ impl Discovery {
         Self { spec, id, started: SystemClock.now(), statistics }
     }
 
-    /// Subscribes what the service API names for this process.
+    /// Subscribes to the discovery subjects of this process.
     pub(crate) async fn subscribe(&self, client: &Client) -> Result<SelectAll<Subscriber>, SubscribeError> {
         let (name, id) = (self.spec.name, &self.id);
-        let mut questions = Vec::new();
+        let mut requests = Vec::new();
         for verb in ["PING", "INFO", "STATS"] {
             for whom in [String::new(), format!(".{name}"), format!(".{name}.{id}")] {
-                questions.push(client.subscribe(format!("{PREFIX}.{verb}{whom}")).await?);
+                requests.push(client.subscribe(format!("{PREFIX}.{verb}{whom}")).await?);
             }
         }
-        Ok(select_all(questions))
+        Ok(select_all(requests))
     }
 
-    /// Answers questions until `stop`.
+    /// Answers discovery requests until `stop`.
     pub(crate) async fn run(
         self: Arc<Self>,
         bus: Bus,
-        mut questions: SelectAll<Subscriber>,
+        mut requests: SelectAll<Subscriber>,
         stop: CancellationToken,
     ) {
-        while let Some(Some(question)) = stop.run_until_cancelled(questions.next()).await {
-            self.answer(&bus, question).await;
+        while let Some(Some(request)) = stop.run_until_cancelled(requests.next()).await {
+            self.answer(&bus, request).await;
         }
     }
 
-    async fn answer(&self, bus: &Bus, question: Message) {
-        let (Some(_), Some(answer)) = (bus.admit(&question), self.description(&question.subject)) else {
+    async fn answer(&self, bus: &Bus, request: Message) {
+        let (Some(_), Some(answer)) = (bus.admit(&request), self.description(&request.subject)) else {
             return;
         };
-        let Some(reply) = question.reply else { return };
+        let Some(reply) = request.reply else { return };
         if let Err(error) = bus.wire.client.publish(reply, answer.to_string().into()).await {
-            tracing::warn!(service = self.spec.name, %error, "a question about this service got no answer");
+            tracing::warn!(service = self.spec.name, %error, "cannot answer a discovery request");
         }
     }
 
-    /// Counts a request that was answered.
+    /// Counts an answered request.
     pub(crate) fn answered(&self, endpoint: usize, took: Duration, fault: Option<&Fault>) {
         let mut statistics = self.statistics();
         let Some(endpoint) = statistics.get_mut(endpoint) else { return };
@@ -96,7 +95,7 @@ impl Discovery {
         }
     }
 
-    /// What a question on this subject is answered with.
+    /// The answer to a discovery request on this subject; `None` for an unknown verb.
     fn description(&self, subject: &str) -> Option<Value> {
         let ServiceSpec { name, version, description, endpoints } = &self.spec;
         let mut answer = json!({ "name": name, "id": self.id, "version": version, "metadata": {} });
@@ -121,7 +120,7 @@ impl Discovery {
         Some(answer)
     }
 
-    /// Counters that somebody panicked over are whole.
+    /// Every change of the counters is complete, so a panic elsewhere cannot leave them inconsistent.
     fn statistics(&self) -> MutexGuard<'_, Vec<Statistics>> {
         self.statistics.lock().unwrap_or_else(PoisonError::into_inner)
     }

@@ -1,5 +1,5 @@
-//! What every document of ours carries beside it: CloudEvents attributes and a W3C trace context. What the document says,
-//! and whether anybody follows the trace, is not known here.
+//! The headers of every document of Muster: CloudEvents attributes and a W3C trace context. This module reads no document
+//! and records no trace.
 
 use std::fmt::{self, Write};
 
@@ -10,16 +10,16 @@ use muster_contract::headers::{
 
 use crate::message::Headers;
 
-/// Characters of the four parts of a `traceparent` of version 00.
+/// Lengths of the four parts of a `traceparent` of version 00, in characters.
 const PARTS: [usize; 4] = [2, 32, 16, 2];
 
-/// The flag by which a caller says that it recorded its part of a trace.
+/// The flag of a caller that recorded its part of a trace.
 const SAMPLED: u8 = 1;
 
-/// A place in a W3C trace: the trace's id and the span's, neither of them zero.
+/// A span of a W3C trace: the ids of trace and span, neither of them zero.
 ///
-/// A trace that begins here is not sampled: nobody here records it, and a server that sees the flag looks into all headers of
-/// the message to find out who wants to hear of it. One that was sampled before it came here stays so.
+/// A trace that Muster begins is not sampled: Muster records none, and for a sampled message nats-server inspects all
+/// headers to find subscribers of its trace. A trace that was sampled by its sender stays sampled.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Trace {
     trace: u128,
@@ -28,24 +28,24 @@ pub struct Trace {
 }
 
 impl Trace {
-    /// A trace that begins here.
-    pub fn begin(chance: &mut Rng) -> Self {
-        Self { trace: chance.u128(1..), span: chance.u64(1..), sampled: false }
+    /// A new trace.
+    pub fn begin(rng: &mut Rng) -> Self {
+        Self { trace: rng.u128(1..), span: rng.u64(1..), sampled: false }
     }
 
     /// Another span of the same trace.
     #[must_use]
-    pub fn sibling(self, chance: &mut Rng) -> Self {
-        Self { span: chance.u64(1..), ..self }
+    pub fn sibling(self, rng: &mut Rng) -> Self {
+        Self { span: rng.u64(1..), ..self }
     }
 
-    /// A trace that begins with a message whose id is as good as random: 128 bits of which the last 64 name the span.
-    /// An id of zeros means "none" in a trace, so the lowest bit of either is set.
+    /// A new trace derived from a random message id of 128 bits, whose last 64 become the id of the span. Ids of zero are
+    /// invalid in a trace, so the lowest bit of each is set.
     pub const fn of_id(id: u128) -> Self {
         Self { trace: id | 1, span: id as u64 | 1, sampled: false }
     }
 
-    /// The trace that a message carries, if it carries a valid one of version 00.
+    /// The trace in a message's headers, if it is valid and of version 00.
     pub fn carried(headers: &Headers) -> Option<Self> {
         let mut parts = headers.get(TRACEPARENT)?.split('-');
         let [version, trace, span, flags] = PARTS.map(|length| {
@@ -55,8 +55,8 @@ impl Trace {
         });
         let (trace, span) = (u128::from_str_radix(trace?, 16).ok()?, u64::from_str_radix(span?, 16).ok()?);
         let sampled = u8::from_str_radix(flags?, 16).ok()? & SAMPLED != 0;
-        let whole = version? == "00" && parts.next().is_none();
-        (whole && trace != 0 && span != 0).then_some(Self { trace, span, sampled })
+        let is_complete = version? == "00" && parts.next().is_none();
+        (is_complete && trace != 0 && span != 0).then_some(Self { trace, span, sampled })
     }
 }
 
@@ -66,7 +66,7 @@ impl fmt::Display for Trace {
     }
 }
 
-/// The headers of an event: `source` says it, `kind` is the document's, `id` is unique for the source.
+/// The headers of an event: `source` is its sender, `kind` that of the document, and `id` is unique for the source.
 pub fn attributes(source: &str, kind: &str, id: impl Into<String>, trace: Trace) -> Headers {
     let mut headers = Headers::new();
     headers.insert(CE_SPECVERSION, CE_SPECVERSION_VALUE);
@@ -77,7 +77,7 @@ pub fn attributes(source: &str, kind: &str, id: impl Into<String>, trace: Trace)
     headers
 }
 
-/// The `traceparent`, in one piece of memory from the start: every message of a long backlog has one.
+/// The `traceparent`, in one allocation: every message of a long backlog has one.
 fn text(trace: Trace) -> String {
     let mut text = String::with_capacity(PARTS.iter().sum::<usize>() + PARTS.len() - 1);
     // Writing to a string cannot fail.
@@ -96,7 +96,7 @@ mod tests {
     }
 
     #[test]
-    fn only_a_valid_trace_is_carried_on() {
+    fn only_a_valid_trace_is_read() {
         let good = "00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01";
         assert_eq!(Trace::carried(&carrying(good)).map(|trace| trace.to_string()).as_deref(), Some(good));
         let unsampled = good.replace("-01", "-00");
@@ -109,9 +109,9 @@ mod tests {
     }
 
     #[test]
-    fn what_is_written_is_read_again() {
-        let mut chance = Rng::with_seed(7);
-        for trace in [Trace::begin(&mut chance), Trace::of_id(0), Trace::of_id(u128::MAX)] {
+    fn a_written_trace_is_read_back() {
+        let mut rng = Rng::with_seed(7);
+        for trace in [Trace::begin(&mut rng), Trace::of_id(0), Trace::of_id(u128::MAX)] {
             let headers = attributes("a/b", "StatusReport", "1", trace);
             assert_eq!(Trace::carried(&headers), Some(trace));
             assert_eq!(headers.get(CE_TYPE), Some("muster.v1.StatusReport"));

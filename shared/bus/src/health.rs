@@ -1,6 +1,5 @@
-//! The link in a process's health: a line in the body of `/ready` and the metrics `muster_link_up` and
-//! `muster_requests_dropped_total`. Whether the process
-//! is ready is not decided here: a link that is down comes back by itself.
+//! Reports the link in the health of a process: a line in the body of `/ready` and the metrics `muster_link_up` and
+//! `muster_requests_dropped_total`. It does not decide whether the process is ready: the bus reconnects by itself.
 
 use std::sync::{Arc, Mutex, PoisonError};
 
@@ -14,10 +13,10 @@ use tokio::task::AbortHandle;
 use crate::bus::Bus;
 use crate::link::Link;
 
-/// What the line begins with.
+/// The first word of the line.
 const PART: &str = "NATS";
 
-/// Where a process says whether it is connected.
+/// Reports whether a process is connected.
 #[derive(Debug, Clone)]
 pub struct LinkHealth {
     health: Health,
@@ -27,7 +26,7 @@ pub struct LinkHealth {
 }
 
 impl LinkHealth {
-    /// Registers the metrics. To be called once a process.
+    /// Registers the metrics. Call it once in a process.
     pub fn register(health: &Health) -> Self {
         let (up, dropped_requests) = (Gauge::default(), Counter::default());
         health.metrics(|registry| {
@@ -39,31 +38,31 @@ impl LinkHealth {
         Self { health: health.clone(), up, dropped_requests, following: Arc::default() }
     }
 
-    /// Tells of the link of this bus from now on, and of no other any more.
+    /// Reports the link of this bus from now on, instead of the bus before it.
     pub fn follow(&self, bus: &Bus) {
-        // A bus that is followed twice counts already.
+        // An error means that this bus was followed before and has the counter.
         let _ = bus.wire.dropped_requests.set(self.dropped_requests.clone());
         let (own, mut link) = (self.clone(), bus.link());
-        let telling = tokio::spawn(async move {
+        let reporting = tokio::spawn(async move {
             loop {
                 let now = *link.borrow_and_update();
-                own.tell(now);
+                own.report(now);
                 // An error means that the bus is gone, and its connection with it.
                 if link.changed().await.is_err() {
                     if now.is_up() {
-                        own.tell(Link::Down);
+                        own.report(Link::Down);
                     }
                     return;
                 }
             }
         });
         let mut following = self.following.lock().unwrap_or_else(PoisonError::into_inner);
-        if let Some(before) = following.replace(telling.abort_handle()) {
+        if let Some(before) = following.replace(reporting.abort_handle()) {
             before.abort();
         }
     }
 
-    /// Tells of one bus after another, for as long as there may come more.
+    /// Reports one bus after another, until the sender of `connected` is gone.
     pub fn follow_each(self, mut connected: watch::Receiver<Option<Bus>>) {
         tokio::spawn(async move {
             loop {
@@ -77,13 +76,13 @@ impl LinkHealth {
         });
     }
 
-    fn tell(&self, link: Link) {
+    fn report(&self, link: Link) {
         self.up.set(i64::from(link.is_up()));
-        self.health.note(PART, words(link, &SystemClock));
+        self.health.note(PART, describe(link, &SystemClock));
     }
 }
 
-fn words(link: Link, clock: &dyn Clock) -> String {
+fn describe(link: Link, clock: &dyn Clock) -> String {
     match link {
         Link::Up { .. } => "up".to_owned(),
         Link::Down => format!("down since {:.0}; reconnecting", clock.now()),

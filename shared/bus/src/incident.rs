@@ -1,7 +1,7 @@
-//! Incidents that a service of the hub reports: ingest records them, because ingest alone writes facts.
+//! Reports incidents of a service to ingest, because only ingest writes facts.
 //!
-//! Reporting never waits. A task requests each incident until ingest has answered, in the order of reports; what does not
-//! fit into the queue is logged and left out, so that a flood of incidents costs bounded memory. Ingest bounds the rate.
+//! Reporting never waits. A task sends the incidents to ingest in the order of reports, each until ingest has answered. An
+//! incident that finds the queue full is only logged, so that a flood costs bounded memory. Ingest limits the rate.
 
 use std::time::Duration;
 
@@ -18,43 +18,43 @@ use tokio_util::sync::CancellationToken;
 
 use crate::bus::Bus;
 
-/// Incidents that wait for ingest.
+/// Capacity of the queue of incidents.
 const WAITING_MAX: usize = 256;
 /// How long ingest may take to answer.
 const ANSWER_WITHIN: Duration = Duration::from_secs(5);
-/// Least and longest upper bound of the delay before ingest is asked again.
+/// Least upper bound of the delay before a request is repeated.
 const RETRY_MIN: Duration = Duration::from_millis(100);
-/// See [`RETRY_MIN`].
+/// Longest upper bound of that delay.
 const RETRY_MAX: Duration = Duration::from_secs(5);
 
-/// Where a service reports incidents. Clones report to the same task.
+/// Queues incidents. Clones share the queue.
 #[derive(Debug, Clone)]
 pub struct IncidentReporter {
     requests: mpsc::Sender<IncidentRequest>,
 }
 
-/// The task that has ingest record what was reported.
+/// The task that sends queued incidents to ingest.
 #[derive(Debug)]
 pub struct IncidentRequests {
     requests: mpsc::Receiver<IncidentRequest>,
 }
 
-/// What ingest answered.
-enum Answer {
+/// Ingest's answer.
+enum RecordResult {
     Recorded(IncidentAnswer),
     Refused(String),
-    /// No answer, or that there is none yet.
+    /// No answer, or a refusal that may pass.
     Retry(String),
 }
 
 impl IncidentReporter {
-    /// A reporter and its task, which is to be [run](IncidentRequests::run).
+    /// A reporter and its task, which the caller must [run](IncidentRequests::run).
     pub fn new() -> (Self, IncidentRequests) {
         let (sender, requests) = mpsc::channel(WAITING_MAX);
         (Self { requests: sender }, IncidentRequests { requests })
     }
 
-    /// Logs an incident of a device, or of the hub, and has it recorded.
+    /// Logs an incident of a device, or of the hub, and queues it for ingest.
     pub fn report(&self, key: Option<DeviceKey>, what: IncidentKind) {
         let device = key.as_ref().map(ToString::to_string);
         tracing::error!(device, incident = ?what, "incident");
@@ -67,7 +67,7 @@ impl IncidentReporter {
 }
 
 impl IncidentRequests {
-    /// Requests what is reported until `stop`. The incident under way when that comes may be lost.
+    /// Sends queued incidents until `stop`. The incident under way then may be lost.
     pub async fn run(mut self, bus: Bus, mut rng: Rng, stop: CancellationToken) {
         let requesting = async {
             while let Some(request) = self.requests.recv().await {
@@ -77,26 +77,26 @@ impl IncidentRequests {
         stop.run_until_cancelled(requesting).await;
     }
 
-    /// What was reported and not requested yet, for whoever stands in for ingest in a test.
+    /// The queued incidents, for a test that stands in for ingest.
     pub fn reported(&mut self) -> Vec<IncidentRequest> {
         std::iter::from_fn(|| self.requests.try_recv().ok()).collect()
     }
 }
 
-/// Requests an incident until ingest has answered.
+/// Sends an incident until ingest has answered.
 async fn record(bus: &Bus, rng: &mut Rng, request: &IncidentRequest) {
     let mut retry = FullJitter::new(RETRY_MIN, RETRY_MAX);
     loop {
         match ask(bus, request).await {
-            Answer::Recorded(answer) => {
+            RecordResult::Recorded(answer) => {
                 tracing::debug!(ledger.seq = answer.ledger_seq, "incident recorded");
                 return;
             }
-            Answer::Refused(error) => {
+            RecordResult::Refused(error) => {
                 tracing::error!(error, "ingest refuses to record an incident");
                 return;
             }
-            Answer::Retry(error) => {
+            RecordResult::Retry(error) => {
                 let retry_in = retry.next(rng);
                 tracing::debug!(error, ?retry_in, "cannot record an incident yet");
                 tokio::time::sleep(retry_in).await;
@@ -105,16 +105,21 @@ async fn record(bus: &Bus, rng: &mut Rng, request: &IncidentRequest) {
     }
 }
 
-async fn ask(bus: &Bus, request: &IncidentRequest) -> Answer {
+async fn ask(bus: &Bus, request: &IncidentRequest) -> RecordResult {
     // Cannot fail: the document is an object with string keys.
     let payload = Bytes::from(serde_json::to_vec(request).unwrap_or_default());
     let answer = match bus.request(REQUEST_INCIDENT, payload, ANSWER_WITHIN).await {
         Ok(answer) => answer,
-        Err(error) => return Answer::Retry(chain(&error)),
+        Err(error) => return RecordResult::Retry(chain(&error)),
     };
     if let Ok(ErrorReply { error }) = serde_json::from_slice(&answer) {
         let is_final = error.code == ErrorCode::BadRequest;
-        return if is_final { Answer::Refused(error.message) } else { Answer::Retry(error.message) };
+        return if is_final {
+            RecordResult::Refused(error.message)
+        } else {
+            RecordResult::Retry(error.message)
+        };
     }
-    serde_json::from_slice(&answer).map_or_else(|error| Answer::Retry(error.to_string()), Answer::Recorded)
+    serde_json::from_slice(&answer)
+        .map_or_else(|error| RecordResult::Retry(error.to_string()), RecordResult::Recorded)
 }

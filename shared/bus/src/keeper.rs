@@ -1,8 +1,8 @@
-//! The keeper of the mirrors that people read: makes them, watches them and restores them.
+//! Keeps the mirrors that people read: creates them, checks them and replaces them when they are wrong.
 //!
-//! It has credentials of its own (`--readers-creds`), of an account that holds nothing but mirrors: so what it may delete is
-//! never the stream itself. Any number of services may run one. Without credentials there are no mirrors: on an open
-//! server people read the streams themselves, and a keeper says so and ends.
+//! The keeper has its own credentials (`--readers-creds`), of an account that holds nothing but mirrors, so it cannot
+//! delete the streams themselves. Any number of services may run one. On an open server there are no mirrors, because
+//! people read the streams themselves; the keeper logs that and ends.
 
 use std::path::Path;
 use std::time::Duration;
@@ -21,25 +21,25 @@ use crate::mirror::{MIRRORED, MirrorMemory, MirrorSettings, MirrorState};
 use crate::mirror_consumers::RemovedConsumers;
 use crate::topology::VIEWS_STREAM;
 
-/// Time between two looks at the mirrors.
-const LOOK_EVERY: Duration = Duration::from_secs(1);
-/// Time without progress after which a mirror that lags is reported in the log, and again after each such time.
+/// Time between two checks of the mirrors.
+const CHECK_INTERVAL: Duration = Duration::from_secs(1);
+/// Time without progress after which the keeper logs that a mirror lags; it repeats that after each such time.
 const STALLED_AFTER: Duration = Duration::from_secs(30);
 
-/// Which mirror a number is about.
+/// The mirror of a metric.
 #[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
-struct OfMirror {
+struct MirrorLabel {
     stream: &'static str,
 }
 
-/// What the keeper counts.
+/// The metrics of the keeper.
 #[derive(Debug, Clone, Default)]
 pub struct KeeperMetrics {
-    lag: Family<OfMirror, Gauge>,
-    replaced: Family<OfMirror, Counter>,
-    consumers: Family<OfMirror, Gauge>,
-    removed_consumers: Family<OfMirror, Counter>,
-    foreign_consumers: Family<OfMirror, Counter>,
+    lag: Family<MirrorLabel, Gauge>,
+    replaced: Family<MirrorLabel, Counter>,
+    consumers: Family<MirrorLabel, Gauge>,
+    removed_consumers: Family<MirrorLabel, Counter>,
+    foreign_consumers: Family<MirrorLabel, Counter>,
 }
 
 impl KeeperMetrics {
@@ -48,71 +48,71 @@ impl KeeperMetrics {
         let own = Self::default();
         health.metrics(|registry| {
             registry.register("mirror_lag", "Messages that a mirror lacks", own.lag.clone());
-            registry.register("mirror_replaced", "Times that a mirror was made anew", own.replaced.clone());
+            registry.register("mirror_replaced", "Times that a mirror was replaced", own.replaced.clone());
             registry.register("mirror_consumers", "Consumers on a mirror", own.consumers.clone());
             let help = "Consumers removed from a mirror that had too many";
             registry.register("mirror_consumers_removed", help, own.removed_consumers.clone());
-            let help = "Consumers removed from a mirror that delivered to nobody's inbox";
+            let help = "Consumers removed from a mirror because they delivered to no inbox";
             registry.register("mirror_consumers_foreign", help, own.foreign_consumers.clone());
         });
         own
     }
 }
 
-/// Keeps the mirrors.
+/// The task that keeps the mirrors.
 #[derive(Debug)]
 pub struct Keeper {
     config: BusConfig,
     settings: MirrorSettings,
     metrics: KeeperMetrics,
-    mirrors: Vec<MirrorWatch>,
+    mirrors: Vec<MirrorEntry>,
 }
 
-/// One mirror, and what is remembered of it.
+/// One mirror, with the results of earlier checks.
 #[derive(Debug)]
-struct MirrorWatch {
+struct MirrorEntry {
     stream: &'static str,
     progress: Progress,
     memory: MirrorMemory,
 }
 
-/// How far a mirror was, and for how many looks.
+/// The last sequence of a mirror, and the number of checks that found it unchanged.
 #[derive(Debug, Clone, Copy, Default)]
 struct Progress {
     last_seq: u64,
-    looks: u32,
+    checks: u32,
 }
 
 impl Progress {
-    /// Whether a mirror that lags has made no progress for [`STALLED_AFTER`], once for each such time.
+    /// Whether a mirror that lags has made no progress for [`STALLED_AFTER`]; true once in each such time.
     fn is_stalled(&mut self, last_seq: u64, lag: u64) -> bool {
         let is_same = lag > 0 && last_seq == self.last_seq;
-        let looks = if is_same { self.looks + 1 } else { 0 };
-        let is_stalled = LOOK_EVERY * looks >= STALLED_AFTER;
-        *self = Self { last_seq, looks: if is_stalled { 0 } else { looks } };
+        let checks = if is_same { self.checks + 1 } else { 0 };
+        let is_stalled = CHECK_INTERVAL * checks >= STALLED_AFTER;
+        *self = Self { last_seq, checks: if is_stalled { 0 } else { checks } };
         is_stalled
     }
 }
 
 impl Keeper {
-    /// A keeper of every mirror, which connects as `own` does, with credentials of its own.
+    /// A keeper of every mirror, which connects with the settings `own` and the credentials `creds`.
     pub fn new(own: &BusConfig, creds: &Path, settings: MirrorSettings, metrics: KeeperMetrics) -> Self {
         let name = format!("{} keeper", own.name);
         let config = BusConfig { creds: Some(creds.to_owned()), inbox_prefix: None, name, ..own.clone() };
         let watch =
-            |stream| MirrorWatch { stream, progress: Progress::default(), memory: MirrorMemory::default() };
+            |stream| MirrorEntry { stream, progress: Progress::default(), memory: MirrorMemory::default() };
         let mirrors = MIRRORED.map(watch).into();
         Self { config, settings, metrics, mirrors }
     }
 
-    /// The same for the mirror of the bucket `views` alone, where there is no LEDGER.
+    /// The same for the mirror of the bucket `views` alone, on a server without LEDGER.
     #[must_use]
     pub fn of_views(mut self) -> Self {
         self.mirrors.retain(|mirror| mirror.stream == VIEWS_STREAM);
         self
     }
 
-    /// Keeps the mirrors until `stop`; `made` is released once all are there.
+    /// Keeps the mirrors until `stop`; releases `made` once all exist.
     pub async fn run(mut self, made: Latch, stop: CancellationToken) {
         let bus = match Bus::connect(self.config.clone(), &stop).await {
             Ok(bus) => bus,
@@ -123,8 +123,8 @@ impl Keeper {
         };
         if !bus.wire.client.server_info().auth_required {
             tracing::error!(
-                "there are no mirrors: this server lets everybody in, and people read the streams themselves; \
-                 leave --readers-creds out, or set accounts up with `muster auth init`"
+                "cannot keep mirrors: this server needs no credentials, and people read the streams themselves; \
+                 omit --readers-creds, or set up accounts with `muster auth init`"
             );
             made.release();
             return;
@@ -134,27 +134,27 @@ impl Keeper {
             loop {
                 let mut all = true;
                 for at in 0..self.mirrors.len() {
-                    all &= self.look(&bus, at).await;
+                    all &= self.check(&bus, at).await;
                 }
                 if all && let Some(made) = made.take() {
                     made.release();
                 }
-                tokio::time::sleep(LOOK_EVERY).await;
+                tokio::time::sleep(CHECK_INTERVAL).await;
             }
         };
         stop.run_until_cancelled(keeping).await;
     }
 
-    /// Looks at one mirror; whether it is there.
-    async fn look(&mut self, bus: &Bus, at: usize) -> bool {
-        let MirrorWatch { stream, memory, .. } = self.mirrors[at];
+    /// Checks one mirror; true if it exists.
+    async fn check(&mut self, bus: &Bus, at: usize) -> bool {
+        let MirrorEntry { stream, memory, .. } = self.mirrors[at];
         match bus.keep_mirror(stream, &self.settings, memory).await {
             Ok((state, memory)) => {
                 self.mirrors[at].memory = memory;
-                self.note(stream, &state);
+                self.report(stream, &state);
                 if let MirrorState::Kept { last_seq, lag, consumers } = state {
                     if self.mirrors[at].progress.is_stalled(last_seq, lag) {
-                        tracing::warn!(stream, lag, "a mirror makes no progress; the server keeps trying");
+                        tracing::warn!(stream, lag, "mirror makes no progress; the server keeps trying");
                     }
                     if consumers > 0 {
                         self.remove_consumers(bus, stream).await;
@@ -164,29 +164,29 @@ impl Keeper {
             }
             Err(error) => {
                 self.mirrors[at].memory = memory.after_failure();
-                tracing::warn!(stream, error = chain(&error), "cannot look after a mirror; trying again");
+                tracing::warn!(stream, error = chain(&error), "cannot check a mirror; trying again");
                 false
             }
         }
     }
 
-    fn note(&self, stream: &'static str, state: &MirrorState) {
-        let label = OfMirror { stream };
+    fn report(&self, stream: &'static str, state: &MirrorState) {
+        let label = MirrorLabel { stream };
         match state {
-            MirrorState::NoOrigin => tracing::warn!(stream, "there is nothing to mirror yet"),
-            MirrorState::Created => tracing::info!(stream, "mirror created"),
+            MirrorState::NoOrigin => tracing::warn!(stream, "cannot mirror a stream that does not exist yet"),
+            MirrorState::Created => tracing::info!(stream, "created mirror"),
             MirrorState::Updated => tracing::info!(stream, "changed the settings of a mirror"),
             MirrorState::Ahead { last_seq, origin_seq } => {
                 tracing::warn!(
                     stream,
                     last_seq,
                     origin_seq,
-                    "a mirror holds more than its origin; looking again"
+                    "mirror holds more than its origin; checking again"
                 );
             }
             MirrorState::Replaced(why) => {
                 self.metrics.replaced.get_or_create(&label).inc();
-                tracing::warn!(stream, why, "mirror made anew");
+                tracing::warn!(stream, why, "replaced mirror");
             }
             MirrorState::Kept { lag, consumers, .. } => {
                 let shown = |number: u64| i64::try_from(number).unwrap_or(i64::MAX);
@@ -208,14 +208,14 @@ impl Keeper {
                 return;
             }
         };
-        let label = OfMirror { stream };
+        let label = MirrorLabel { stream };
         if foreign > 0 {
             self.metrics.foreign_consumers.get_or_create(&label).inc_by(foreign as u64);
-            tracing::warn!(stream, foreign, "removed consumers of a mirror that delivered to nobody's inbox");
+            tracing::warn!(stream, foreign, "removed consumers of a mirror that delivered to no inbox");
         }
         if excess > 0 {
             self.metrics.removed_consumers.get_or_create(&label).inc_by(excess as u64);
-            tracing::warn!(stream, excess, "removed consumers of a mirror that had too many");
+            tracing::warn!(stream, excess, "removed consumers of a mirror with too many");
         }
     }
 }
@@ -225,13 +225,13 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_mirror_that_lags_without_progress_is_reported_once_in_a_while() {
-        let looks = u32::try_from(STALLED_AFTER.as_secs() / LOOK_EVERY.as_secs()).unwrap();
+    fn a_mirror_that_lags_without_progress_is_logged_at_intervals() {
+        let checks = u32::try_from(STALLED_AFTER.as_secs() / CHECK_INTERVAL.as_secs()).unwrap();
         let mut progress = Progress::default();
         assert!(!progress.is_stalled(5, 1));
-        let reported = (0..3 * looks).filter(|_| progress.is_stalled(5, 1)).count();
+        let reported = (0..3 * checks).filter(|_| progress.is_stalled(5, 1)).count();
         assert_eq!(reported, 3);
-        assert!((0..3 * looks).all(|look| !progress.is_stalled(u64::from(look), 9)), "it makes progress");
-        assert!((0..3 * looks).all(|_| !progress.is_stalled(7, 0)), "it lacks nothing");
+        assert!((0..3 * checks).all(|check| !progress.is_stalled(u64::from(check), 9)), "it makes progress");
+        assert!((0..3 * checks).all(|_| !progress.is_stalled(7, 0)), "it lacks nothing");
     }
 }

@@ -1,81 +1,91 @@
-//! The bus: NATS JetStream as Muster uses it, and the only crate that names `async_nats`.
+//! NATS JetStream as Muster uses it. This is the only crate that names `async_nats`.
 //!
-//! Reading order: [`config`] and [`connect`] (a [`Bus`] and its [`Link`]), [`topology`], [`converge`] and [`upgrade`]
-//! (streams as data), [`message`] and [`event`], then the ways in ([`publish`], [`window`]) and the ways out ([`read`],
-//! [`replay`], [`deliveries`] with [`sounding`], [`views`] with [`held`] and [`board`], [`notices`], [`mirror`] (its consumers: `mirror_consumers`) with
-//! [`keeper`], [`connections`]), and [`request`] with [`serve`] (what each requester may take of it: [`shares`]) and [`answering`]. It moves
-//! bytes and positions; it parses no document
-//! (of a view it reads which one it is) and holds no rule of the domain.
+//! Reading order: [`config`] and [`connect`] (a [`Bus`] and its [`Link`]); [`topology`], [`converge`] and [`upgrade`]
+//! (streams as data); [`message`] and [`event`]; publishing ([`publish`], [`window`]); reading ([`read`], [`replay`],
+//! [`deliveries`] with `ack` and [`consumer_progress`]); the bucket of views ([`views`], [`cached_entry`],
+//! [`view_writer`]); [`notices`]; mirrors ([`mirror`] and [`keeper`]); [`connections`]; requests ([`request`], [`serve`]
+//! with [`permits`], [`responder`]). The crate moves bytes and positions. It parses no document, except the identity of a
+//! view, and holds no rule of the domain.
 
-pub mod answering;
-pub mod board;
 pub mod bus;
+pub mod cached_entry;
 pub mod config;
 pub mod connect;
 pub mod connections;
+pub mod consumer_progress;
 pub mod converge;
 pub mod creds;
 pub mod deliveries;
-mod discovery;
 pub mod event;
 pub mod health;
-pub mod held;
 pub mod incident;
 pub mod keeper;
+mod last_received;
 pub mod link;
 pub mod login;
 pub mod message;
 pub mod mirror;
-mod mirror_consumers;
 pub mod notices;
+pub mod permits;
 pub mod publish;
 pub mod read;
 pub mod replay;
 pub mod request;
+pub mod responder;
 pub mod serve;
-pub mod shares;
-pub mod sounding;
 pub mod topology;
 pub mod upgrade;
 pub mod version;
+pub mod view_writer;
 pub mod views;
 pub mod window;
 pub mod wire;
 
+mod ack;
 mod batch;
-mod heal;
+mod discovery;
+mod mirror_consumers;
 mod pull;
+mod read_error;
 mod renew;
 mod replies;
 mod requester;
+mod retry_delay;
+mod service_spec;
 
-pub use answering::{Answering, Question, Questions};
-pub use board::{Board, Fate, LEARN_EVERY, Reader, WRITE_INTERVAL, Write};
+pub use ack::UplinkPurger;
 pub use bus::Bus;
+pub use cached_entry::{CachedEntry, EntryAction, ViewIdentity, WriteResult};
 pub use config::BusConfig;
 pub use connect::ConnectError;
 pub use connections::{Connection, ConnectionEvent, ConnectionEvents, ConnectionId};
+pub use consumer_progress::ConsumerProgress;
 pub use converge::{Difference, TopologyError};
-pub use deliveries::{Deliveries, PartitionFloor, UplinkPurger};
+pub use deliveries::{Deliveries, PartitionFloor};
 pub use event::Trace;
 pub use health::LinkHealth;
-pub use held::{Decision, Held, Signed, Written};
 pub use incident::{IncidentReporter, IncidentRequests};
 pub use keeper::{Keeper, KeeperMetrics};
+pub use last_received::LastReceived;
 pub use link::Link;
 pub use login::{ClientCertificate, Login};
 pub use message::{Delivery, Headers, Outgoing, Stored};
 pub use mirror::{MIRRORED, MirrorMemory, MirrorSettings, MirrorState};
 pub use muster_identity::{Requester, Role};
-pub use notices::{NoticeEntry, NoticeGone, NoticeRoom};
+pub use notices::{NoticeAbsence, NoticeEntry, NoticeKind};
+pub use permits::{Permit, Permits, RequesterBounds};
 pub use publish::{PublishError, PublishErrorKind};
-pub use read::{ReadError, StreamState, Subscription};
+pub use read::{StreamState, Subscription};
+pub use read_error::ReadError;
 pub use replay::{Replay, Start};
 pub use request::RequestError;
-pub use serve::{Call, EndpointSpec, Fault, ServeError, ServiceSpec, Serving};
-pub use shares::{Place, Places, RequesterBounds};
-pub use sounding::Sounding;
+pub use responder::{Question, Questions, Responder};
+pub use serve::{Call, ServeError, Serving};
+pub use service_spec::{EndpointSpec, Fault, ServiceSpec};
 pub use upgrade::StreamShape;
+pub use view_writer::{
+    BUCKET_READ_INTERVAL, EntryReader, ViewWrite, ViewWriter, WRITE_INTERVAL, WriteOutcome,
+};
 pub use views::{ViewEntry, ViewWatch};
 pub use window::Window;
 pub use wire::{ApiError, NoAnswer};

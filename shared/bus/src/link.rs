@@ -1,5 +1,5 @@
-//! The link to the server as a watched value, and whether anybody answers over it. Reconnecting is the library's; this
-//! only tells.
+//! The link to the server as a watched value, and the count of requests without an answer. The client library reconnects;
+//! this module only observes.
 
 use std::sync::atomic::Ordering;
 use std::time::Duration;
@@ -10,16 +10,16 @@ use tokio::sync::{mpsc, watch};
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
-/// The library may drop events, so its state is compared with ours this often.
+/// The library may drop events, so the watched value is compared with its state this often.
 const CHECK_INTERVAL: Duration = Duration::from_secs(1);
-/// Events that may wait to be looked at.
-pub(crate) const EVENTS_WAITING: usize = 64;
+/// Events that may wait for [`follow`].
+pub(crate) const EVENT_QUEUE_MAX: usize = 64;
 
-/// Questions in a row, each asked after the one before was given up, that make a bus a stalled one. Pings find a server
+/// Requests in a row, each sent after the one before timed out, after which a bus counts as stalled. Pings find a server
 /// that is gone; this finds a client or a server that answers pings and nothing else.
 pub const UNANSWERED_MAX: u32 = 3;
 
-/// Whether there is a connection.
+/// The state of the connection.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Link {
     /// Connected; the count rises with every new connection.
@@ -49,56 +49,56 @@ impl Link {
     }
 }
 
-/// Completes when the link is no longer the given one.
+/// Completes when the link is no longer `at`.
 pub(crate) async fn lost(mut link: watch::Receiver<Link>, at: Link) {
     // An error means that the bus is gone, and its link with it.
     let _ = link.wait_for(|now| *now != at).await;
 }
 
-/// How long nobody has answered.
+/// Counts requests in a row that got no answer.
 #[derive(Debug)]
 pub(crate) struct Silence {
-    seen: watch::Sender<Seen>,
+    unanswered: watch::Sender<Unanswered>,
 }
 
 #[derive(Debug, Clone, Copy, Default)]
-struct Seen {
-    unanswered: u32,
-    /// When the last of them was given up.
+struct Unanswered {
+    count: u32,
+    /// When the last of them timed out.
     at: Option<Instant>,
 }
 
 impl Silence {
     pub(crate) fn new() -> Self {
-        Self { seen: watch::Sender::default() }
+        Self { unanswered: watch::Sender::default() }
     }
 
-    /// Something came.
-    pub(crate) fn broken(&self) {
-        if self.seen.borrow().unanswered > 0 {
-            self.seen.send_replace(Seen::default());
+    /// Resets the count: an answer came.
+    pub(crate) fn answered(&self) {
+        if self.unanswered.borrow().count > 0 {
+            self.unanswered.send_replace(Unanswered::default());
         }
     }
 
-    /// A question asked at `asked` has been given up. Questions that were open together count once.
-    pub(crate) fn unanswered(&self, asked: Instant) {
-        self.seen.send_if_modified(|seen| {
+    /// Counts a request that was sent at `asked` and timed out. Requests that were open together count once.
+    pub(crate) fn count_unanswered(&self, asked: Instant) {
+        self.unanswered.send_if_modified(|seen| {
             let counts = seen.at.is_none_or(|at| asked >= at);
             if counts {
-                *seen = Seen { unanswered: seen.unanswered + 1, at: Some(Instant::now()) };
+                *seen = Unanswered { count: seen.count + 1, at: Some(Instant::now()) };
             }
             counts
         });
     }
 
-    /// Completes when nobody has answered [`UNANSWERED_MAX`] times in a row.
-    pub(crate) async fn long(&self) {
-        // An error means that the bus is gone, which holds this.
-        let _ = self.seen.subscribe().wait_for(|seen| seen.unanswered >= UNANSWERED_MAX).await;
+    /// Completes when [`UNANSWERED_MAX`] requests in a row got no answer.
+    pub(crate) async fn stalled(&self) {
+        // Cannot fail: `self` holds the sender.
+        let _ = self.unanswered.subscribe().wait_for(|seen| seen.count >= UNANSWERED_MAX).await;
     }
 }
 
-/// Keeps the watched value true until `stop`.
+/// Updates the watched value from the library's events until `stop`, and logs them.
 pub(crate) async fn follow(
     client: Client,
     mut events: mpsc::Receiver<Event>,
@@ -112,7 +112,7 @@ pub(crate) async fn follow(
             () = stop.cancelled() => return,
             _ = check.tick() => Link::now(&client),
             event = events.recv() => match event {
-                // The connection has ended for good, and waits for its last handle to go.
+                // The connection has ended for good; its last handle cancels `stop`.
                 None => {
                     link.send_replace(Link::Down);
                     return stop.cancelled().await;
@@ -123,31 +123,31 @@ pub(crate) async fn follow(
                     if let Event::ServerError(error) = &event {
                         refused.send_replace(Some(error.to_string()));
                     }
-                    tell(&event);
+                    log_event(&event);
                     continue;
                 }
             },
         };
         let changed = link.send_if_modified(|before| std::mem::replace(before, now) != now);
         if changed {
-            tell_change(now);
+            log_change(now);
         }
     }
 }
 
-fn tell_change(now: Link) {
+fn log_change(now: Link) {
     match now {
         Link::Up { since_count } => tracing::info!(nats.connects = since_count, "connected to NATS"),
         Link::Down => tracing::warn!("connection to NATS lost; reconnecting"),
     }
 }
 
-fn tell(event: &Event) {
+fn log_event(event: &Event) {
     match event {
-        Event::ClientError(error) => tracing::warn!(%error, "NATS not reached; trying again"),
-        // Refused permissions come this way only: the publish or read itself just gets no answer.
-        Event::ServerError(error) => tracing::warn!(%error, "NATS refused something"),
-        Event::SlowConsumer(_) => tracing::warn!("messages dropped: a subscription was read too slowly"),
+        Event::ClientError(error) => tracing::warn!(%error, "cannot reach NATS; trying again"),
+        // The server reports a missing permission only here: the publish or read itself gets no answer.
+        Event::ServerError(error) => tracing::warn!(%error, "NATS refused an operation"),
+        Event::SlowConsumer(_) => tracing::warn!("dropped messages: a subscription was read too slowly"),
         Event::LameDuckMode => tracing::info!("the NATS server is about to stop"),
         _ => {}
     }
@@ -158,20 +158,20 @@ mod tests {
     use super::*;
 
     #[tokio::test(start_paused = true)]
-    async fn only_questions_asked_one_after_another_make_a_silence() {
+    async fn only_requests_sent_one_after_another_make_a_bus_stalled() {
         let silence = Silence::new();
-        let count = || silence.seen.borrow().unanswered;
+        let count = || silence.unanswered.borrow().count;
         let begin = Instant::now();
         tokio::time::advance(Duration::from_secs(10)).await;
-        (0..50).for_each(|_| silence.unanswered(begin));
-        assert_eq!(count(), 1, "a whole window given up at once is one");
-        silence.unanswered(Instant::now());
-        silence.broken();
+        (0..50).for_each(|_| silence.count_unanswered(begin));
+        assert_eq!(count(), 1, "a whole window that timed out at once counts once");
+        silence.count_unanswered(Instant::now());
+        silence.answered();
         assert_eq!(count(), 0);
         for _ in 0..UNANSWERED_MAX {
-            assert!(tokio::time::timeout(Duration::from_secs(1), silence.long()).await.is_err());
-            silence.unanswered(Instant::now());
+            assert!(tokio::time::timeout(Duration::from_secs(1), silence.stalled()).await.is_err());
+            silence.count_unanswered(Instant::now());
         }
-        silence.long().await;
+        silence.stalled().await;
     }
 }

@@ -1,4 +1,4 @@
-//! How a client without credentials of Muster logs in: what a context of the nats CLI may name. Never printed.
+//! The login of a client without credentials of Muster: one that a context of the nats CLI may name. It is never printed.
 
 use std::fmt;
 use std::io;
@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 use async_nats::{Auth, AuthError, ConnectOptions};
 use nkeys::KeyPair;
 
-/// Who the client is to the server.
+/// How the client authenticates.
 #[derive(Clone, PartialEq, Eq)]
 pub enum Login {
     /// A user of the server's configuration.
@@ -23,7 +23,7 @@ pub enum Login {
     Nkey(PathBuf),
 }
 
-/// A certificate that proves the client to a server which verifies it.
+/// A certificate for a server that verifies its clients.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ClientCertificate {
     /// The certificate's file (PEM).
@@ -61,10 +61,10 @@ impl Login {
         }
     }
 
-    /// Reads what a file must hold.
+    /// Checks that a file of the login can be read.
     ///
     /// # Errors
-    /// What is wrong with it, with the file's name.
+    /// The file, and what is wrong with it.
     pub(crate) fn check(&self) -> Result<(), (String, io::Error)> {
         match self {
             Self::Nkey(path) => {
@@ -75,7 +75,7 @@ impl Login {
     }
 }
 
-/// Signs the server's nonce with the file as it is now.
+/// Signs the server's nonce with the current content of the file.
 fn sign(path: &Path, nonce: &[u8]) -> io::Result<Auth> {
     let key = seed(path)?;
     let mut auth = Auth::new();

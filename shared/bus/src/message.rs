@@ -1,4 +1,4 @@
-//! Messages as they leave and as they arrive, with a header list that hides the library's own.
+//! Outgoing and delivered messages, with a header list that hides the client library's.
 
 use std::fmt;
 use std::time::Duration;
@@ -8,29 +8,29 @@ use bytes::Bytes;
 use muster_contract::Timestamp;
 use muster_contract::headers::{EXPECTED_STREAM, MSG_ID};
 
-use crate::deliveries::AckHandle;
+use crate::ack::AckHandle;
 
-/// A message to publish. What is not set is not sent.
+/// A message to publish. Unset fields are not sent.
 #[derive(Debug, Clone, Default)]
 pub struct Outgoing {
-    /// Where to.
+    /// The subject.
     pub subject: String,
     /// The document.
     pub payload: Bytes,
-    /// Headers besides those below.
+    /// Headers besides those of the fields below.
     pub headers: Headers,
-    /// `Nats-Msg-Id`. Recognised within the duplicate window for the whole stream, so nobody else may be able
-    /// to guess it unless every writer of the stream is trusted.
+    /// `Nats-Msg-Id`. The stream drops a second message with the same id within its duplicate window, so it must not be
+    /// guessable unless every writer of the stream is trusted.
     pub message_id: Option<String>,
-    /// `Nats-Expected-Stream`: refuse rather than be stored by another stream.
+    /// `Nats-Expected-Stream`: any other stream refuses the message.
     pub expected_stream: Option<&'static str>,
     /// Compare-and-set: the sequence of the last message of this subject, 0 for none.
     pub expected_last_subject_sequence: Option<u64>,
-    /// The subject that the sequence above is about, if it is another than the message's own: a fence, which lets in
-    /// only those who know its newest message. A replicated stream takes one message at a time on the same fence and
-    /// answers others with a conflict.
+    /// The subject of the sequence above, if it is not the message's own: a fence, which admits only writers that know the
+    /// newest message of that subject. A replicated stream takes one message at a time on the same fence and answers
+    /// others with a conflict.
     pub expected_of_subject: Option<String>,
-    /// `Nats-TTL`: how long the stream keeps it, in whole seconds, where the stream allows that.
+    /// `Nats-TTL`: how long the stream keeps it, in whole seconds, if the stream allows that.
     pub ttl: Option<Duration>,
 }
 
@@ -41,11 +41,11 @@ impl Outgoing {
     }
 }
 
-/// What the protocol adds to a message with headers: the verb, lengths, line ends and the place for the answer.
+/// Bytes that the protocol adds to a message with headers: the verb, lengths, line ends and the reply subject.
 const FRAME_BYTES: usize = 96;
 
 impl Outgoing {
-    /// About what it costs on the wire: subject, headers, payload and the protocol's own words.
+    /// Its approximate size on the wire: subject, headers, payload and the protocol's own bytes.
     pub fn wire_bytes(&self) -> usize {
         let line = |name: &str, value: &str| name.len() + value.len() + ": \r\n".len();
         let headers: usize = self.headers.iter().map(|(name, value)| line(name, value)).sum();
@@ -55,17 +55,17 @@ impl Outgoing {
     }
 }
 
-/// Where a message was stored.
+/// The confirmation of a stored message.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Stored {
-    /// Its sequence in the stream; of the first one if this is a duplicate; 0 where it is not told, as of most messages of a
-    /// batch: with the last one of those stored comes the highest sequence that any of them has, if it is known.
+    /// Its sequence in the stream; for a duplicate, that of the first message; 0 if the server does not say it. In a batch
+    /// only the last stored message has one: the highest of the batch, if it is known.
     pub sequence: u64,
     /// The stream already held a message with this id.
     pub duplicate: bool,
 }
 
-/// A message that arrived.
+/// A delivered message.
 #[derive(Debug, Clone)]
 pub struct Delivery {
     /// The subject it is stored under; for a republished message, the subject of the original.
@@ -74,18 +74,18 @@ pub struct Delivery {
     pub payload: Bytes,
     /// Its headers.
     pub headers: Headers,
-    /// Its sequence in the stream; 0 for a message no stream holds.
+    /// Its sequence in the stream; 0 for a message that no stream holds.
     pub stream_seq: u64,
-    /// When the stream stored it; the epoch's zero for a message no stream holds.
+    /// When the stream stored it; the Unix epoch for a message that no stream holds.
     pub stored_at: Timestamp,
-    /// Messages the reader still had before it when this one was sent; 0 means it has caught up.
+    /// Messages that the reader had not been sent yet when the server sent this one; 0 means that it has caught up.
     pub pending: u64,
     pub(crate) ack: Option<AckHandle>,
 }
 
 impl Delivery {
-    /// A message that carries its original's subject, sequence and time in headers: one of a direct get, or one that a
-    /// stream republished. Any other message is its own original, held by no stream.
+    /// A message of a direct get or one that a stream republished: its headers hold the subject, sequence and time of the
+    /// original. Any other message counts as held by no stream.
     pub(crate) fn from_original(message: Message) -> Self {
         let headers = Headers(message.headers.unwrap_or_default());
         let subject = headers.get("Nats-Subject").unwrap_or(&message.subject).to_owned();
@@ -94,13 +94,13 @@ impl Delivery {
         Self { subject, payload: message.payload, headers, stream_seq, stored_at, pending: 0, ack: None }
     }
 
-    /// Its bytes in the stream, about: subject, headers and document.
+    /// Its approximate bytes in the stream: subject, headers and document.
     pub fn stored_bytes(&self) -> usize {
         let headers: usize = self.headers.iter().map(|(name, value)| name.len() + value.len()).sum();
         self.subject.len() + headers + self.payload.len()
     }
 
-    /// Its headers without the bus's own: what its sender said of it, to be said again.
+    /// Its headers without those of NATS: the attributes that its sender set, for publishing it again.
     pub fn attributes(&self) -> Headers {
         let mut headers = HeaderMap::new();
         for (name, values) in self.headers.0.iter().filter(|(name, _)| !name.to_string().starts_with("Nats-"))
@@ -110,7 +110,7 @@ impl Delivery {
         Headers(headers)
     }
 
-    /// A message as if it had arrived, for whoever stands in for the bus in a test or a simulation.
+    /// A message as if it had been delivered, for a test or a simulation without a bus.
     pub fn new(
         subject: impl Into<String>,
         payload: impl Into<Bytes>,
@@ -134,7 +134,7 @@ impl Delivery {
 pub struct Headers(pub(crate) HeaderMap);
 
 impl Headers {
-    /// Bytes of these headers on the wire; none where there are none.
+    /// Bytes of these headers on the wire; 0 without headers.
     pub(crate) fn wire_bytes(&self) -> usize {
         let lines = self.iter().map(|(name, value)| name.len() + value.len() + ": \r\n".len()).sum::<usize>();
         if lines == 0 { 0 } else { "NATS/1.0\r\n\r\n".len() + lines }
@@ -145,10 +145,10 @@ impl Headers {
         Self::default()
     }
 
-    /// Sets a header in place of one of the same name. Line breaks in a value become spaces.
+    /// Sets a header, replacing one of the same name. Line breaks in a value become spaces.
     pub fn insert(&mut self, name: &'static str, value: impl Into<String>) {
         let value = value.into();
-        // Hardly any value has one, and a copy of each would cost more than to look.
+        // Hardly any value has a line break, and a check is cheaper than a copy of each.
         let is_line = !value.bytes().any(|byte| matches!(byte, b'\r' | b'\n'));
         let value = if is_line { value } else { value.replace(['\r', '\n'], " ") };
         self.0.insert(HeaderName::from_static(name), value);
@@ -159,7 +159,7 @@ impl Headers {
         self.0.get_last(name).map(|value| value.as_str())
     }
 
-    /// All headers; one of several values comes several times.
+    /// All headers; a header with several values comes several times.
     pub fn iter(&self) -> impl Iterator<Item = (&str, &str)> {
         self.0.iter().flat_map(|(name, values)| values.iter().map(move |v| (name.as_ref(), v.as_str())))
     }

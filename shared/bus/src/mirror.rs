@@ -1,10 +1,10 @@
-//! The mirrors of LEDGER and of the bucket `views` in READERS: people read them, so that nothing a person names as a reply or
-//! as a deliver subject reaches the streams themselves.
+//! Keeps the mirrors of LEDGER and of the bucket `views` in the account READERS. People read the mirrors, so that no reply
+//! or deliver subject that a person names reaches the streams themselves.
 //!
-//! A mirror keeps the sequence numbers of its origin, so positions and digests mean the same on both. [`Bus::keep_mirror`]
-//! compares one mirror with its origin and makes it what it should be; it is called again and again, and any number of
-//! keepers may call it. A mirror of an origin that no longer exists is kept until there is another origin. This module
-//! holds no timer and removes no stream but a mirror; consumers of mirrors are [`crate::mirror_consumers`]'.
+//! A mirror has the sequence numbers of its origin, so positions and digests mean the same on both. [`Bus::keep_mirror`]
+//! compares one mirror with its origin and creates, changes or replaces it; keepers call it again and again. A mirror stays
+//! while its origin does not exist. This module has no timer and removes no stream but a mirror;
+//! [`crate::mirror_consumers`] handles the consumers of mirrors.
 
 use std::time::Duration;
 
@@ -17,50 +17,49 @@ use serde_json::{Value, json};
 use tokio::time::Instant;
 
 use crate::bus::Bus;
-use crate::converge::fields;
-use crate::topology::VIEWS_STREAM;
+use crate::topology::{VIEWS_STREAM, fields};
 use crate::wire::ApiError;
 
 /// The streams that are mirrored.
 pub const MIRRORED: [&str; 2] = [muster_contract::subjects::stream::LEDGER, VIEWS_STREAM];
-/// Time for which a mirror must hold more than its origin says before it is replaced: a replica that was just elected
-/// leader may still have to catch up.
+/// Time for which a mirror must hold more than its origin before it is replaced: a replica that was just elected leader
+/// may still have to catch up.
 const CONFIRM_AFTER: Duration = Duration::from_millis(1_500);
-/// How long a consumer of a mirror stays while nobody reads from it.
+/// How long the server keeps an unused consumer of a mirror.
 const INACTIVE_MAX: Duration = Duration::from_secs(7 * 24 * 60 * 60);
-/// JetStream's code for a stream that is not there.
+/// JetStream's code for a missing stream.
 const STREAM_NOT_FOUND: u64 = 10059;
-/// Names the origin that a mirror was made of, by the moment at which it was created.
+/// The metadata field with the creation time of a mirror's origin.
 const ORIGIN_CREATED: &str = "muster.origin_created";
 
-/// How mirrors are kept.
+/// Where mirrors are stored.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct MirrorSettings {
-    /// The tag of the servers that are to hold them; any server if none.
+    /// The tag of the servers that store them; any server if none.
     pub tag: Option<String>,
-    /// Servers that hold a copy of each; 0 counts as 1.
+    /// Replicas of each; 0 counts as 1.
     pub replicas: usize,
 }
 
-/// What a round found and did.
+/// The result of a check.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum MirrorState {
     /// There is no origin, so there is nothing to mirror.
     NoOrigin,
-    /// It was made.
+    /// It was created.
     Created,
-    /// It was made anew, and why.
+    /// It was replaced, for this reason.
     Replaced(&'static str),
-    /// Its settings were changed, as where it is to move to another server, or where its origin's bounds changed.
+    /// Its settings were changed, for example because its servers or the limits of its origin changed.
     Updated,
-    /// It holds more than its origin says: it is replaced if later looks find the same.
+    /// It holds more than its origin: it is replaced if later checks confirm that.
     Ahead {
         /// The last sequence it holds.
         last_seq: u64,
         /// The last sequence of its origin.
         origin_seq: u64,
     },
-    /// It is as it should be.
+    /// It is right.
     Kept {
         /// The last sequence it holds.
         last_seq: u64,
@@ -71,41 +70,41 @@ pub enum MirrorState {
     },
 }
 
-/// What a keeper remembers of a mirror from one look to the next.
+/// The state of a mirror that a keeper keeps from one check to the next.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct MirrorMemory {
-    /// Whether it was there: then it is not made for the first time.
+    /// Whether it existed.
     existed: bool,
-    /// Since when every look found that it holds more than its origin.
+    /// Since when every check found that it holds more than its origin.
     ahead_since: Option<Instant>,
 }
 
 impl MirrorMemory {
-    /// The memory after a look that failed: the looks before and after it do not confirm each other.
+    /// The memory after a failed check: the checks before and after it do not confirm each other.
     #[must_use]
     pub const fn after_failure(self) -> Self {
         Self { ahead_since: None, ..self }
     }
 }
 
-/// What is to be done about a mirror that is there.
+/// An action on an existing mirror.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Decision {
+enum MirrorAction {
     Replace(&'static str),
-    LookAgain,
+    Confirm,
     Update,
     Keep,
 }
 
 #[derive(Debug, Deserialize)]
-struct Info {
+struct MirrorInfo {
     created: String,
     config: Value,
-    state: State,
+    state: MirrorPosition,
 }
 
 #[derive(Debug, Deserialize)]
-struct State {
+struct MirrorPosition {
     #[serde(default)]
     first_seq: u64,
     last_seq: u64,
@@ -114,8 +113,8 @@ struct State {
 }
 
 impl Bus {
-    /// Compares a mirror with its origin, and makes, replaces or changes it where it is not what it should be; what to
-    /// remember for the next look.
+    /// Compares a mirror with its origin, and creates, replaces or changes it if necessary; also returns the memory for the
+    /// next check.
     ///
     /// # Errors
     /// The server does not answer, or refuses.
@@ -126,9 +125,9 @@ impl Bus {
         memory: MirrorMemory,
     ) -> Result<(MirrorState, MirrorMemory), ApiError> {
         let info = format!("STREAM.INFO.{name}");
-        // The mirror first: an origin that is asked later holds at least as much, unless it is another one.
-        let mirror = found(self.wire.api::<Info>(&info, &json!({})).await)?;
-        let Some(origin) = found(self.wire.api_at::<Info>(HUB_API, &info, &json!({})).await)? else {
+        // The mirror first: an origin that is read later holds at least as much, unless it is another one.
+        let mirror = found(self.wire.api::<MirrorInfo>(&info, &json!({})).await)?;
+        let Some(origin) = found(self.wire.api_at::<MirrorInfo>(HUB_API, &info, &json!({})).await)? else {
             return Ok((MirrorState::NoOrigin, memory.after_failure()));
         };
         let wanted = self::mirror(name, &origin, settings);
@@ -136,27 +135,26 @@ impl Bus {
         let Some(mirror) = mirror else {
             self.create_mirror(&wanted).await?;
             let is_first = !memory.existed;
-            let state =
-                if is_first { MirrorState::Created } else { MirrorState::Replaced("somebody deleted it") };
+            let state = if is_first { MirrorState::Created } else { MirrorState::Replaced("it was deleted") };
             return Ok((state, is_there));
         };
         let now = Instant::now();
         let (last_seq, origin_seq) = (mirror.state.last_seq, origin.state.last_seq);
         match decide(&origin, &mirror, &wanted, memory, now) {
-            Decision::Replace(why) => {
+            MirrorAction::Replace(why) => {
                 let _: Value = self.wire.api(&format!("STREAM.DELETE.{name}"), &json!({})).await?;
                 self.create_mirror(&wanted).await?;
                 Ok((MirrorState::Replaced(why), is_there))
             }
-            Decision::LookAgain => {
+            MirrorAction::Confirm => {
                 let ahead_since = memory.ahead_since.or(Some(now));
                 Ok((MirrorState::Ahead { last_seq, origin_seq }, MirrorMemory { ahead_since, ..is_there }))
             }
-            Decision::Update => {
+            MirrorAction::Update => {
                 let _: Value = self.wire.api(&format!("STREAM.UPDATE.{name}"), &wanted).await?;
                 Ok((MirrorState::Updated, is_there))
             }
-            Decision::Keep => {
+            MirrorAction::Keep => {
                 let (lag, consumers) = (origin_seq.saturating_sub(last_seq), mirror.state.consumer_count);
                 Ok((MirrorState::Kept { last_seq, lag, consumers }, is_there))
             }
@@ -175,54 +173,60 @@ fn found<T>(answer: Result<T, ApiError>) -> Result<Option<T>, ApiError> {
     }
 }
 
-/// What is to be done about a mirror that is there.
-fn decide(origin: &Info, mirror: &Info, wanted: &Stream, memory: MirrorMemory, now: Instant) -> Decision {
+/// Decides the action on an existing mirror.
+fn decide(
+    origin: &MirrorInfo,
+    mirror: &MirrorInfo,
+    wanted: &Stream,
+    memory: MirrorMemory,
+    now: Instant,
+) -> MirrorAction {
     let wanted = Value::from(fields(wanted));
     if mirror.config["mirror"]["name"] != wanted["mirror"]["name"]
         || mirror.config["mirror"]["external"] != wanted["mirror"]["external"]
     {
-        return Decision::Replace("it mirrored something else");
+        return MirrorAction::Replace("it mirrored something else");
     }
     if mirror.config["metadata"][ORIGIN_CREATED] != json!(origin.created) {
-        return Decision::Replace("its origin is another stream now");
+        return MirrorAction::Replace("its origin is another stream now");
     }
-    // As where the origin was restored from a backup.
+    // For example after the origin was restored from a backup.
     if mirror.state.last_seq > origin.state.last_seq {
         let is_confirmed = memory.ahead_since.is_some_and(|since| now - since >= CONFIRM_AFTER);
         return if is_confirmed {
-            Decision::Replace("it holds more than its origin")
+            MirrorAction::Replace("it holds more than its origin")
         } else {
-            Decision::LookAgain
+            MirrorAction::Confirm
         };
     }
     if bounds(&mirror.config) != bounds(&wanted) {
-        // Under bounds of its own it discarded messages that its origin holds; nothing brings single ones back.
+        // Under other limits it discarded messages that its origin holds; a mirror cannot fetch single messages again.
         let has_lost = mirror.state.last_seq > 0 && mirror.state.first_seq > origin.state.first_seq;
         return if has_lost {
-            Decision::Replace("it discarded what its origin holds")
+            MirrorAction::Replace("it discarded what its origin holds")
         } else {
-            Decision::Update
+            MirrorAction::Update
         };
     }
-    if placed(&mirror.config) == placed(&wanted) { Decision::Keep } else { Decision::Update }
+    if placed(&mirror.config) == placed(&wanted) { MirrorAction::Keep } else { MirrorAction::Update }
 }
 
-/// The part of a mirror's settings that says where it is held.
+/// The settings that say where a mirror is stored.
 fn placed(config: &Value) -> (Value, u64) {
     let copies = config["num_replicas"].as_u64().unwrap_or(1).max(1);
     (config["placement"]["tags"].clone(), copies)
 }
 
-/// The part of a mirror's settings that says what it forgets, which is its origin's. The server writes -1 where a bound is
-/// not set, and some clients 0 or nothing.
+/// The settings that limit a mirror, which are those of its origin. The server writes -1 for a limit that is not set;
+/// some clients write 0 or nothing.
 fn bounds(config: &Value) -> ([i64; 3], bool) {
     let bound = |name: &str| config[name].as_i64().filter(|bound| *bound > 0).unwrap_or(-1);
     let allows_ttl = config["allow_msg_ttl"].as_bool().unwrap_or(false);
     (["max_age", "max_bytes", "max_msgs_per_subject"].map(bound), allows_ttl)
 }
 
-/// A mirror as it should be. What its origin forgets by age or by count, it forgets as well.
-fn mirror(name: &str, origin: &Info, settings: &MirrorSettings) -> Stream {
+/// The configuration of a mirror, with the limits of its origin.
+fn mirror(name: &str, origin: &MirrorInfo, settings: &MirrorSettings) -> Stream {
     let external =
         External { api_prefix: HUB_API.to_owned(), delivery_prefix: Some(MIRROR_DELIVERY.to_owned()) };
     let source = Source { name: name.to_owned(), external: Some(external), ..Source::default() };
@@ -251,12 +255,12 @@ fn mirror(name: &str, origin: &Info, settings: &MirrorSettings) -> Stream {
 mod tests {
     use super::*;
 
-    fn info(created: &str, last_seq: u64, config: Value) -> Info {
-        let state = State { first_seq: 1, last_seq, consumer_count: 0 };
-        Info { created: created.to_owned(), config, state }
+    fn info(created: &str, last_seq: u64, config: Value) -> MirrorInfo {
+        let state = MirrorPosition { first_seq: 1, last_seq, consumer_count: 0 };
+        MirrorInfo { created: created.to_owned(), config, state }
     }
 
-    fn origin(created: &str, last_seq: u64) -> Info {
+    fn origin(created: &str, last_seq: u64) -> MirrorInfo {
         info(created, last_seq, json!({ "max_age": 7_000_000_000_u64, "max_msgs_per_subject": 1 }))
     }
 
@@ -264,44 +268,44 @@ mod tests {
         mirror("LEDGER", &origin("one", 10), &MirrorSettings::default())
     }
 
-    fn made(last_seq: u64) -> Info {
+    fn made(last_seq: u64) -> MirrorInfo {
         info("later", last_seq, Value::from(fields(&wanted())))
     }
 
-    fn first_look(origin: &Info, mirror: &Info) -> Decision {
+    fn first_check(origin: &MirrorInfo, mirror: &MirrorInfo) -> MirrorAction {
         decide(origin, mirror, &wanted(), MirrorMemory::default(), Instant::now())
     }
 
     #[test]
     fn a_mirror_is_replaced_when_its_origin_is_another() {
-        assert_eq!(first_look(&origin("one", 10), &made(10)), Decision::Keep);
-        assert!(matches!(first_look(&origin("two", 10), &made(10)), Decision::Replace(_)));
+        assert_eq!(first_check(&origin("one", 10), &made(10)), MirrorAction::Keep);
+        assert!(matches!(first_check(&origin("two", 10), &made(10)), MirrorAction::Replace(_)));
         let foreign = info("later", 0, json!({ "subjects": ["LEDGER"] }));
-        assert!(matches!(first_look(&origin("one", 10), &foreign), Decision::Replace(_)));
+        assert!(matches!(first_check(&origin("one", 10), &foreign), MirrorAction::Replace(_)));
     }
 
     #[test]
-    fn a_mirror_that_is_ahead_is_replaced_once_a_later_look_confirms_it() {
+    fn a_mirror_ahead_is_replaced_once_a_later_check_confirms_it() {
         let (since, mirror) = (Instant::now(), made(10));
         let look = |memory, after| decide(&origin("one", 9), &mirror, &wanted(), memory, since + after);
         let suspected = MirrorMemory { existed: true, ahead_since: Some(since) };
-        assert_eq!(look(MirrorMemory::default(), CONFIRM_AFTER), Decision::LookAgain);
-        assert_eq!(look(suspected, CONFIRM_AFTER / 2), Decision::LookAgain);
-        assert!(matches!(look(suspected, CONFIRM_AFTER), Decision::Replace(_)));
-        assert_eq!(look(suspected.after_failure(), CONFIRM_AFTER), Decision::LookAgain);
+        assert_eq!(look(MirrorMemory::default(), CONFIRM_AFTER), MirrorAction::Confirm);
+        assert_eq!(look(suspected, CONFIRM_AFTER / 2), MirrorAction::Confirm);
+        assert!(matches!(look(suspected, CONFIRM_AFTER), MirrorAction::Replace(_)));
+        assert_eq!(look(suspected.after_failure(), CONFIRM_AFTER), MirrorAction::Confirm);
         let caught_up = decide(&origin("one", 10), &mirror, &wanted(), suspected, since + CONFIRM_AFTER);
-        assert_eq!(caught_up, Decision::Keep, "the new leader caught up");
+        assert_eq!(caught_up, MirrorAction::Keep, "the new leader caught up");
     }
 
     #[test]
-    fn a_mirror_forgets_what_its_origin_forgets() {
+    fn a_mirror_has_the_limits_of_its_origin() {
         let wanted = fields(&wanted());
         assert_eq!(wanted["max_age"], json!(7_000_000_000_u64));
         assert_eq!(wanted["max_msgs_per_subject"], json!(1));
     }
 
     #[test]
-    fn a_mirror_takes_over_every_bound_that_its_origin_changed() {
+    fn a_changed_limit_of_the_origin_changes_the_mirror() {
         for (field, value) in [
             ("max_age", json!(9)),
             ("max_bytes", json!(9)),
@@ -310,12 +314,12 @@ mod tests {
         ] {
             let mut mirror = made(10);
             mirror.config[field] = value;
-            assert_eq!(first_look(&origin("one", 10), &mirror), Decision::Update, "{field}");
+            assert_eq!(first_check(&origin("one", 10), &mirror), MirrorAction::Update, "{field}");
             mirror.state.first_seq = 2;
-            assert!(matches!(first_look(&origin("one", 10), &mirror), Decision::Replace(_)), "{field}");
+            assert!(matches!(first_check(&origin("one", 10), &mirror), MirrorAction::Replace(_)), "{field}");
         }
         let mut mirror = made(10);
         mirror.config["max_bytes"] = json!(0);
-        assert_eq!(first_look(&origin("one", 10), &mirror), Decision::Keep, "0 and -1 mean no bound");
+        assert_eq!(first_check(&origin("one", 10), &mirror), MirrorAction::Keep, "0 and -1 mean no bound");
     }
 }

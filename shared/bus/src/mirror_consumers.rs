@@ -1,13 +1,13 @@
-//! Consumers that readers have on a mirror. A keeper removes those that deliver to a subject that is nobody's inbox, and makes
-//! room where there are so many that the next reader would be refused.
+//! Removes consumers from a mirror: those that deliver to a subject that is no inbox, and the least used ones when there
+//! are so many that the server would soon refuse the next.
 //!
 //! The server delivers only while there is a subscription to exactly the deliver subject. READERS imports from HUB by
 //! wildcards alone, so such a consumer reaches no API of HUB; it may take messages from another reader's consumer, or
-//! reset it, until the next look.
+//! reset it, until the next check.
 //!
-//! The server does not say whose a consumer is, so room is made by use and age: idle ones first, then those that are read,
-//! the oldest first. A reader makes its consumer again and reads on from its own position; the services read the streams
-//! themselves and have no consumer here.
+//! The server does not say who owns a consumer, so they are removed by use and age: idle ones first, then those in use,
+//! the oldest first. A reader creates its consumer again and continues from its own position. The services read the
+//! streams themselves and have no consumer on a mirror.
 
 use std::time::Duration;
 
@@ -19,28 +19,28 @@ use serde_json::{Value, json};
 use crate::bus::Bus;
 use crate::wire::ApiError;
 
-/// Consumers on one mirror above which some are removed, so that a flood of them shuts nobody out.
-pub(crate) const MIRROR_CONSUMERS_HIGH: usize = 768;
+/// Consumers on one mirror above which some are removed, so that a flood of them excludes no reader.
+const MIRROR_CONSUMERS_HIGH: usize = 768;
 /// Consumers that remain then.
-pub(crate) const MIRROR_CONSUMERS_LOW: usize = 512;
-/// A consumer that was made so recently may not have been read from yet.
+const MIRROR_CONSUMERS_LOW: usize = 512;
+/// Time without a delivery after which a consumer counts as idle.
 const IDLE_AFTER: Duration = Duration::from_secs(30);
-/// Consumers that are being removed at the same time.
+/// Removals under way at the same time.
 const REMOVED_AT_ONCE: usize = 16;
-/// Under which people listen for what is delivered to them; nothing else of READERS reaches them.
+/// Prefix of the subjects that readers may subscribe to for deliveries.
 const INBOXES: &str = "_INBOX.";
-/// JetStream's code for a consumer that is not there.
+/// JetStream's code for a missing consumer.
 const CONSUMER_NOT_FOUND: u64 = 10014;
 
 const _: () = assert!(MIRROR_CONSUMERS_LOW < MIRROR_CONSUMERS_HIGH);
 const _: () = assert!((MIRROR_CONSUMERS_HIGH as i64) < muster_identity::claims::MIRROR_CONSUMERS_MAX);
 
-/// Consumers that were removed from a mirror.
+/// Numbers of consumers removed from a mirror.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub(crate) struct RemovedConsumers {
-    /// They delivered to a subject that is nobody's inbox.
+    /// Those that delivered to a subject that is no inbox.
     pub(crate) foreign: usize,
-    /// They were more than a mirror may have.
+    /// Those removed because there were too many.
     pub(crate) excess: usize,
 }
 
@@ -62,13 +62,13 @@ struct ConsumerEntry {
     #[serde(default)]
     push_bound: bool,
     #[serde(default)]
-    delivered: Delivered,
+    delivered: LastDelivery,
     #[serde(default)]
     config: ConsumerConfig,
 }
 
 #[derive(Debug, Default, Deserialize)]
-struct Delivered {
+struct LastDelivery {
     last_active: Option<Timestamp>,
 }
 
@@ -82,7 +82,7 @@ impl ConsumerEntry {
         self.config.deliver_subject.as_ref().is_some_and(|subject| !subject.starts_with(INBOXES))
     }
 
-    /// In which order it is removed: whether it is in use, then since when it is idle or there.
+    /// The key of the order of removal: whether it is in use; then since when it is idle, or when it was created.
     fn rank(&self) -> (bool, Timestamp) {
         let active = self.delivered.last_active.unwrap_or(self.created);
         let idle = Duration::try_from(self.ts.unwrap_or(active).duration_since(active)).unwrap_or_default();
@@ -92,8 +92,8 @@ impl ConsumerEntry {
 }
 
 impl Bus {
-    /// Removes consumers of a mirror that deliver to a subject that is nobody's inbox, and above
-    /// [`MIRROR_CONSUMERS_HIGH`] further ones until [`MIRROR_CONSUMERS_LOW`] remain.
+    /// Removes a mirror's consumers that deliver to a subject that is no inbox, and above [`MIRROR_CONSUMERS_HIGH`] further
+    /// ones until [`MIRROR_CONSUMERS_LOW`] remain.
     ///
     /// # Errors
     /// The server does not answer, or refuses.
@@ -111,8 +111,8 @@ impl Bus {
     async fn mirror_consumers(&self, mirror: &str) -> Result<Vec<ConsumerEntry>, ApiError> {
         let mut all = Vec::new();
         loop {
-            let ask = json!({ "offset": all.len() });
-            let page: ConsumerPage = self.wire.api(&format!("CONSUMER.LIST.{mirror}"), &ask).await?;
+            let request = json!({ "offset": all.len() });
+            let page: ConsumerPage = self.wire.api(&format!("CONSUMER.LIST.{mirror}"), &request).await?;
             let is_last = page.consumers.is_empty();
             all.extend(page.consumers);
             if is_last || all.len() >= page.total {
@@ -129,7 +129,7 @@ impl Bus {
     }
 }
 
-/// Names of the consumers to remove where there are too many.
+/// Names of the consumers to remove; empty unless there are more than [`MIRROR_CONSUMERS_HIGH`].
 fn excess_consumers(mut all: Vec<ConsumerEntry>) -> Vec<String> {
     if all.len() <= MIRROR_CONSUMERS_HIGH {
         return Vec::new();
@@ -153,7 +153,7 @@ mod tests {
             ts: Some(at(0)),
             num_waiting,
             push_bound: false,
-            delivered: Delivered { last_active: Some(at(idle)) },
+            delivered: LastDelivery { last_active: Some(at(idle)) },
             config: ConsumerConfig::default(),
         }
     }
@@ -161,7 +161,7 @@ mod tests {
     #[test]
     fn the_longest_idle_consumers_go_first_then_the_oldest_in_use() {
         let in_use = MIRROR_CONSUMERS_HIGH;
-        // Of those in use, the last is the oldest.
+        // The last of those in use is the oldest.
         let mut all: Vec<_> =
             (0..in_use).map(|number| entry(number, 1, 1_000 + number as i64, 9_999)).collect();
         all.extend([entry(1_000, 0, 50, 40), entry(1_001, 0, 50, 45), entry(1_002, 0, 10, 10)]);
@@ -174,7 +174,7 @@ mod tests {
     }
 
     #[test]
-    fn a_consumer_is_foreign_where_it_delivers_to_nobodys_inbox() {
+    fn a_consumer_is_foreign_if_it_delivers_to_no_inbox() {
         let delivers = |subject: Option<&str>| {
             let config = ConsumerConfig { deliver_subject: subject.map(str::to_owned) };
             ConsumerEntry { config, ..entry(1, 0, 0, 0) }.is_foreign()

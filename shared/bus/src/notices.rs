@@ -1,7 +1,7 @@
-//! The stream NOTICES: what subscribers want to be told of, and the newest notice of each.
+//! The stream NOTICES: the subscriptions, and the newest notice of each.
 //!
-//! It holds one message of each subject, so a newer notice takes the place of an older one. A subscription that nobody
-//! renews is taken out by the server itself, which leaves a mark that says so.
+//! The stream keeps the last message of each subject, so a newer notice replaces an older one. The server removes a
+//! subscription that its owner does not renew, and leaves a marker.
 
 use std::time::Duration;
 
@@ -13,34 +13,35 @@ use muster_contract::subjects::{live_notice, notice, stream, subscription};
 use crate::bus::Bus;
 use crate::message::{Delivery, Outgoing};
 use crate::publish::PublishError;
-use crate::read::{ReadError, Subscription};
+use crate::read::Subscription;
+use crate::read_error::ReadError;
 use crate::replay::{Replay, Start};
 
-/// What stands in a subscription's place when somebody has ended it.
+/// The header of the marker that replaces an ended subscription.
 const OPERATION: &str = "KV-Operation";
-/// The server's own mark, in place of what it has taken out.
+/// The header of the server's marker for an expired message.
 const EXPIRED: &str = "Nats-Marker-Reason";
-/// How long the mark of a subscription that was ended stays, for whoever was away.
-const MARK_KEPT: Duration = Duration::from_secs(24 * 60 * 60);
+/// How long the marker of an ended subscription stays, for readers that were away.
+const MARKER_KEPT: Duration = Duration::from_secs(24 * 60 * 60);
 
 /// A message of the stream.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct NoticeEntry {
-    /// What it is.
-    pub room: NoticeRoom,
+    /// Whether it is a subscription or a notice.
+    pub kind: NoticeKind,
     /// The subscription's name, as the subject has it.
     pub name: String,
-    /// The document, or why there is none.
-    pub value: Result<Bytes, NoticeGone>,
+    /// The document, or the reason why there is none.
+    pub value: Result<Bytes, NoticeAbsence>,
     /// Its sequence.
     pub revision: u64,
-    /// Entries still to come before a reader has seen the present.
+    /// Entries that a reader has not seen yet.
     pub pending: u64,
 }
 
-/// The two kinds of subjects.
+/// The two kinds of entries, by their subjects.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum NoticeRoom {
+pub enum NoticeKind {
     /// `muster.subscription.<name>`
     Subscription,
     /// `muster.notice.<name>`
@@ -49,15 +50,15 @@ pub enum NoticeRoom {
 
 /// Why there is no document.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum NoticeGone {
-    /// Somebody has ended it.
+pub enum NoticeAbsence {
+    /// The subscription was ended.
     Ended,
-    /// Its time was over.
+    /// The entry expired.
     Expired,
 }
 
 impl Bus {
-    /// Writes a subscription that lasts for a lease, in place of the revision that is expected (0 for none); its revision.
+    /// Writes a subscription that lasts for a lease if its revision is `expected` (0: it does not exist); the new revision.
     pub async fn subscription_put(
         &self,
         name: &SubscriptionName,
@@ -68,15 +69,15 @@ impl Bus {
         self.put_notice(subscription(name), value, Some(lease), expected).await
     }
 
-    /// Ends a subscription at a revision; the revision of the mark that says so.
+    /// Ends a subscription if its revision is `expected`; the revision of the marker.
     pub async fn subscription_end(
         &self,
         name: &SubscriptionName,
         expected: u64,
     ) -> Result<u64, PublishError> {
-        let mut mark = outgoing(subscription(name), Bytes::new(), Some(MARK_KEPT), expected);
-        mark.headers.insert(OPERATION, "DEL");
-        self.publish(mark).await.map(|stored| stored.sequence)
+        let mut marker = outgoing(subscription(name), Bytes::new(), Some(MARKER_KEPT), expected);
+        marker.headers.insert(OPERATION, "DEL");
+        self.publish(marker).await.map(|stored| stored.sequence)
     }
 
     /// The last entry of a subscription.
@@ -84,7 +85,8 @@ impl Bus {
         self.last_notice_of(&subscription(name)).await
     }
 
-    /// Writes a notice in place of the revision that is expected (0 for none); its revision. A `keep` is how long it stays.
+    /// Writes a notice, for the time `keep` if there is one, if its revision is `expected` (0: it does not exist); the new
+    /// revision.
     pub async fn notice_put(
         &self,
         name: &SubscriptionName,
@@ -100,12 +102,12 @@ impl Bus {
         self.last_notice_of(&notice(name)).await
     }
 
-    /// Follows the notices of a subscription as they are stored: at most once, a hint to look at the newest.
+    /// Follows the notices of a subscription as they are stored. Each comes at most once: a hint to read the newest.
     pub async fn notices_of(&self, name: &SubscriptionName) -> Result<Subscription, ReadError> {
         self.subscribe(&live_notice(name)).await
     }
 
-    /// Follows all subscriptions and notices: the present first, then every change.
+    /// Follows all subscriptions and notices: the current ones first, then every change.
     pub async fn notices_all(&self) -> Result<Replay, ReadError> {
         self.replay(stream::NOTICES, &["muster.subscription.*", "muster.notice.*"], Start::LastPerSubject)
             .await
@@ -139,20 +141,20 @@ fn outgoing(subject: String, value: Bytes, keep: Option<Duration>, expected: u64
 }
 
 impl NoticeEntry {
-    /// A message of the stream; none where its subject is neither of the two.
+    /// A message of the stream; `None` if its subject is neither of the two kinds.
     pub fn of(delivery: &Delivery) -> Option<Self> {
-        let (room, name) =
-            [(NoticeRoom::Subscription, "muster.subscription."), (NoticeRoom::Notice, "muster.notice.")]
+        let (kind, name) =
+            [(NoticeKind::Subscription, "muster.subscription."), (NoticeKind::Notice, "muster.notice.")]
                 .into_iter()
-                .find_map(|(room, prefix)| Some((room, delivery.subject.strip_prefix(prefix)?)))?;
+                .find_map(|(kind, prefix)| Some((kind, delivery.subject.strip_prefix(prefix)?)))?;
         let value = if delivery.headers.get(EXPIRED).is_some() {
-            Err(NoticeGone::Expired)
+            Err(NoticeAbsence::Expired)
         } else if delivery.headers.get(OPERATION).is_some() {
-            Err(NoticeGone::Ended)
+            Err(NoticeAbsence::Ended)
         } else {
             Ok(delivery.payload.clone())
         };
         let (name, revision) = (name.to_owned(), delivery.stream_seq);
-        Some(Self { room, name, value, revision, pending: delivery.pending })
+        Some(Self { kind, name, value, revision, pending: delivery.pending })
     }
 }

@@ -1,4 +1,4 @@
-//! Publishing one message, and what a failure means.
+//! Publishes one message and waits for its confirmation, and classifies failures by what the sender can do.
 
 use std::time::Duration;
 
@@ -17,31 +17,31 @@ use crate::wire::{ApiError, FailureBody, NoAnswer, unreadable};
 /// How long a stream may take to confirm a message. Longer than a read: a disk may stall.
 pub const CONFIRM_TIMEOUT: Duration = Duration::from_secs(10);
 
-/// JetStream's codes for a message that will be refused every time: too large, another stream's subject, and headers
-/// the stream does not allow (rollup, time to live).
+/// JetStream's codes for a message that every attempt would be refused: too large, another stream's subject, and headers
+/// that the stream does not allow (rollup, time to live).
 const PERMANENT: [u64; 5] = [MESSAGE_TOO_LARGE, 10060, 10111, 10165, 10166];
-/// The stream takes no message of this size.
+/// JetStream's code for a message that is too large for the stream.
 const MESSAGE_TOO_LARGE: u64 = 10054;
-/// The subject's last sequence is another; replicated streams say it with the second.
+/// JetStream's codes for another last sequence of the subject; the second is that of replicated streams.
 const CONFLICT: [u64; 2] = [10071, 10164];
-/// Codes by which the JetStream API says "not now".
-const NOT_NOW: [u64; 3] = [10008, 10118, 10167];
-/// The stream is full and keeps what it has.
+/// Codes of the JetStream API for a temporary failure.
+const TEMPORARY: [u64; 3] = [10008, 10118, 10167];
+/// JetStream's code for a full stream that discards new messages.
 const STORE_FAILED: u64 = 10077;
-/// How the server words it where one subject is full, and not the whole stream.
+/// The part of the server's description by which a full subject differs from a full stream.
 const SUBJECT_FULL: &str = "messages per subject";
 
-/// What a failed publish means for the message.
+/// The effect of a failed publish on the message.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum PublishErrorKind {
-    /// Try again later, in the same order. It may have been stored.
+    /// Try again later, in the same order. The message may have been stored.
     Transient,
-    /// The subject's last sequence is another than expected; nothing was stored.
+    /// The subject's last sequence is not the expected one; nothing was stored.
     Conflict,
-    /// It will be refused every time; nothing was stored.
+    /// Every attempt will be refused; nothing was stored.
     Permanent,
-    /// Its subject holds as many messages as it may; nothing was stored. Room comes as the reader catches up: try again
-    /// soon, over the same link.
+    /// The subject holds as many messages as it may; nothing was stored. Try again soon over the same link: the reader makes
+    /// room.
     SubjectFull,
 }
 
@@ -49,22 +49,32 @@ pub enum PublishErrorKind {
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("cannot publish to {subject}{}", advice(.cause))]
 pub struct PublishError {
-    /// What it means for the message.
+    /// The effect on the message, which decides what the sender can do.
     pub kind: PublishErrorKind,
-    /// Where to.
+    /// The subject of the message.
     pub subject: String,
-    /// What happened.
+    /// The failure.
     #[source]
     pub cause: ApiError,
 }
 
 impl PublishError {
-    /// The error of a cause; the kind follows from it.
+    /// The error with the kind that follows from its cause.
     pub fn new(subject: impl Into<String>, cause: ApiError) -> Self {
         Self { kind: kind(&cause), subject: subject.into(), cause }
     }
 
-    /// True where the message itself is at fault: any other may well be stored. Nothing of it was.
+    /// True if the stream, or the message's subject, holds as much as it may. Nothing was stored.
+    pub fn is_full(&self) -> bool {
+        self.cause.code() == Some(STORE_FAILED)
+    }
+
+    /// True if the link went down before the answer: whether the message was stored is unknown.
+    pub const fn is_of_the_link(&self) -> bool {
+        matches!(self.cause, ApiError::NoAnswer(NoAnswer::Disconnected))
+    }
+
+    /// True if the message itself is at fault, so that others may be stored. Nothing of it was stored.
     pub const fn is_of_the_message(&self) -> bool {
         matches!(
             self.cause,
@@ -82,19 +92,19 @@ fn kind(cause: &ApiError) -> PublishErrorKind {
             PublishErrorKind::SubjectFull
         }
         ApiError::Refused { code, .. } if PERMANENT.contains(code) => PublishErrorKind::Permanent,
-        // An unknown refusal may pass; what is kept for a retry is not lost.
+        // An unknown refusal may be temporary: the sender keeps the message and loses nothing.
         ApiError::Refused { .. } | ApiError::NoAnswer(_) | ApiError::Unreadable(_) => {
             PublishErrorKind::Transient
         }
     }
 }
 
-/// True for a code of the JetStream API that may pass by itself.
+/// True for a code of the JetStream API of a temporary failure.
 pub(crate) fn is_transient(code: u64) -> bool {
-    NOT_NOW.contains(&code)
+    TEMPORARY.contains(&code)
 }
 
-/// True where the message's subject is full, so that nothing was stored and others of the subject are refused, too.
+/// True if the message's subject is full, so that it was not stored and others of the subject are refused as well.
 pub(crate) fn is_subject_full(cause: &ApiError) -> bool {
     kind(cause) == PublishErrorKind::SubjectFull
 }
@@ -102,7 +112,7 @@ pub(crate) fn is_subject_full(cause: &ApiError) -> bool {
 fn advice(cause: &ApiError) -> &'static str {
     match cause.code() {
         Some(STORE_FAILED) if is_subject_full(cause) => {
-            " (the stream holds as much of this subject as it may: is its reader running, or is it throttled?)"
+            " (the stream's limit for this subject is reached: is its reader running, or is it throttled?)"
         }
         Some(STORE_FAILED) => " (the stream is full: is its reader running, is there disk space?)",
         _ => "",
@@ -118,7 +128,7 @@ struct Confirmation {
 }
 
 impl Bus {
-    /// Publishes and waits for the stream's answer.
+    /// Publishes and waits for the stream's confirmation.
     pub async fn publish(&self, message: Outgoing) -> Result<Stored, PublishError> {
         let Packed { subject, headers, payload } = pack(message)?;
         let answer = self.wire.ask(subject.clone(), headers, payload, CONFIRM_TIMEOUT).await;
@@ -128,7 +138,7 @@ impl Bus {
             .map_err(|cause| failed(&subject, cause))
     }
 
-    /// Publishes without an answer. Refuses while the link is down, so that nothing is queued behind it.
+    /// Publishes without a confirmation. Fails while the link is down, so that no message is queued for later.
     pub async fn publish_core(
         &self,
         subject: &str,
@@ -145,7 +155,7 @@ impl Bus {
     }
 }
 
-/// A message as the library takes it.
+/// A message with its headers, ready for the client library.
 #[derive(Clone)]
 pub(crate) struct Packed {
     pub(crate) subject: Subject,
@@ -170,14 +180,14 @@ pub(crate) fn pack(message: Outgoing) -> Result<Packed, PublishError> {
     if let Some(ttl) = message.ttl {
         headers.insert(TTL, format!("{}s", ttl.as_secs().max(1)));
     }
-    // The server counts headers as well, and ends the connection of whoever sends more.
+    // The server counts headers as well, and closes the connection of a client that exceeds the limit.
     if payload.len() + headers.wire_bytes() > SERVER_PAYLOAD_MIN {
         return Err(PublishError::new(subject, NoAnswer::TooLarge.into()));
     }
     Ok(Packed { subject: subject.into(), headers: (!headers.is_empty()).then_some(headers.0), payload })
 }
 
-/// Reads a stream's answer to a message.
+/// Parses a stream's confirmation.
 pub(crate) fn read(answer: &Message) -> Result<Stored, ApiError> {
     if answer.status == Some(StatusCode::NO_RESPONDERS) {
         return Err(NoAnswer::NoResponders.into());
@@ -185,7 +195,7 @@ pub(crate) fn read(answer: &Message) -> Result<Stored, ApiError> {
     match serde_json::from_slice(&answer.payload).map_err(|error| unreadable(&error))? {
         Confirmation { error: Some(error), .. } => Err(error.into()),
         Confirmation { seq: Some(sequence), duplicate, .. } => Ok(Stored { sequence, duplicate }),
-        Confirmation { seq: None, .. } => Err(ApiError::Unreadable("it holds no sequence".to_owned())),
+        Confirmation { seq: None, .. } => Err(ApiError::Unreadable("it has no sequence".to_owned())),
     }
 }
 
@@ -198,7 +208,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn failures_are_told_apart_by_what_to_do_about_them() {
+    fn each_failure_has_its_kind() {
         use PublishErrorKind::{Conflict, Permanent, Transient};
         let refused = |code| ApiError::Refused { code, description: "no".into() };
         for (cause, kind) in [
@@ -226,7 +236,7 @@ mod tests {
     }
 
     #[test]
-    fn headers_count_towards_what_a_message_may_be() {
+    fn headers_count_towards_the_size_limit() {
         let sized = |bytes: usize| {
             let message =
                 Outgoing { message_id: Some("known".to_owned()), ..Outgoing::new("a.b", vec![0; bytes]) };
@@ -238,7 +248,7 @@ mod tests {
     }
 
     #[test]
-    fn a_full_subject_is_told_apart_from_a_full_stream() {
+    fn a_full_subject_differs_from_a_full_stream() {
         let refused = |description: &str| {
             PublishError::new(
                 "a.b",
@@ -255,7 +265,7 @@ mod tests {
     }
 
     #[test]
-    fn a_full_stream_is_told_with_what_to_look_at() {
+    fn the_error_of_a_full_stream_names_what_to_check() {
         let full = ApiError::Refused { code: STORE_FAILED, description: "maximum bytes exceeded".into() };
         assert!(PublishError::new("a.b", full).to_string().contains("disk space"));
     }

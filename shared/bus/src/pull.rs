@@ -1,7 +1,7 @@
-//! The messages of one pull consumer, in order and without a hole, until something breaks.
+//! Pulls the messages of one consumer, in order and without a gap, until the session breaks.
 //!
-//! It asks for messages ahead of time, watches the server's heartbeats, the link and the consumer's own count of
-//! deliveries, and says [`Broken`] when any of them is not as it should be. Mending is its owner's.
+//! It requests messages ahead of time, and ends with a [`PullError`] when the server's heartbeats stop, the link is lost or
+//! the consumer's count of deliveries has a gap. Its owner opens the next session.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -14,72 +14,91 @@ use tokio::sync::watch;
 use tokio::time::Instant;
 
 use crate::config::SERVER_PAYLOAD_MIN;
+use crate::last_received::LastReceived;
 use crate::link::{self, Link};
 use crate::message::{Delivery, Headers};
 use crate::wire::{NoAnswer, Wire, ready};
 
-/// Messages asked for at once. Fewer cost throughput, more cost memory.
+/// Messages requested at once. Fewer cost throughput, more cost memory.
 pub(crate) const BATCH: usize = 1000;
-/// Bytes asked for at once: large messages come in smaller batches.
+/// Bytes requested at once: large messages come in smaller batches.
 const BATCH_BYTES: usize = 16 * 1024 * 1024;
-/// How long a request stands at the server.
+/// How long a request stays at the server.
 const EXPIRES: Duration = Duration::from_secs(30);
-/// How often the server says that a request stands while there are no messages.
-const HEARTBEAT: Duration = Duration::from_secs(5);
-/// Silence after which the request is taken for lost: two heartbeats and some slack.
+/// Time between two heartbeats that the server sends for a request while there are no messages.
+pub(crate) const HEARTBEAT: Duration = Duration::from_secs(5);
+/// Silence after which a request counts as lost: two heartbeats and some slack.
 const SILENCE_MAX: Duration = Duration::from_secs(12);
 
-/// One life of a pull consumer's delivery.
+/// One session of a pull consumer.
 #[derive(Debug)]
 pub(crate) struct Pull {
     wire: Arc<Wire>,
     link: watch::Receiver<Link>,
+    /// The link that the session uses.
     over: Link,
     request: Subject,
     inbox: Subject,
     messages: Subscriber,
-    /// Messages asked for at once.
-    batch: usize,
-    /// Messages asked for and not yet come.
+    pub(crate) settings: PullSettings,
+    /// Messages requested and not received yet.
     outstanding: usize,
     /// The consumer's count of deliveries at the next message.
     expected: u64,
-    /// When anything came last: silence goes on while nobody waits.
-    heard_at: Instant,
-    broken: Option<Broken>,
+    /// When the session began: silence counts from then on, also while the owner does not wait.
+    opened_at: Instant,
+    error: Option<PullError>,
 }
 
-/// Why no more messages come from this life.
+/// How a session pulls.
+#[derive(Debug, Clone)]
+pub(crate) struct PullSettings {
+    /// Messages requested at once.
+    pub(crate) batch: usize,
+    /// Time between two heartbeats of the server while there are no messages; at most [`HEARTBEAT`].
+    pub(crate) heartbeat: Duration,
+    /// Where the session records when it received anything.
+    pub(crate) last_received: LastReceived,
+}
+
+impl PullSettings {
+    /// Settings that request so many messages at once, with the usual heartbeat.
+    pub(crate) fn new(batch: usize) -> Self {
+        Self { batch, heartbeat: HEARTBEAT, last_received: LastReceived::default() }
+    }
+}
+
+/// Why a session is over.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-pub(crate) enum Broken {
+pub(crate) enum PullError {
     #[error("the connection was lost")]
     LinkLost,
     #[error("the server's heartbeats stopped")]
-    Silence,
-    #[error("messages were lost on the way or repeated: delivery {found} came where {expected} was due")]
+    NoHeartbeat,
+    #[error("messages were lost or repeated: received delivery {found}, expected {expected}")]
     Gap { expected: u64, found: u64 },
     #[error("the server ended it: {0}")]
     Ended(String),
-    #[error("a message came without its position: {0}")]
+    #[error("a message has no position: {0}")]
     Unreadable(String),
 }
 
-/// A message with its place in the consumer's own count taken care of.
+/// A message whose count of deliveries is the expected one.
 #[derive(Debug)]
-pub(crate) struct Pulled {
+pub(crate) struct PulledMessage {
     pub(crate) delivery: Delivery,
-    /// Where an acknowledgement goes.
+    /// The subject of its acknowledgement.
     pub(crate) reply: Subject,
 }
 
 impl Pull {
-    /// Begins to pull, so many messages at once. `expected` is the consumer's count of deliveries at the next message.
+    /// Begins to pull. `expected` is the consumer's count of deliveries at the next message.
     pub(crate) async fn open(
         wire: Arc<Wire>,
         stream: &str,
         consumer: &str,
         expected: u64,
-        batch: usize,
+        settings: PullSettings,
     ) -> Result<Self, NoAnswer> {
         let link = wire.link.clone();
         let over = *link.borrow();
@@ -87,7 +106,8 @@ impl Pull {
         let subscribed = wire.client.subscribe(inbox.clone()).await;
         let messages = subscribed.map_err(|_| NoAnswer::Disconnected)?;
         let request = Subject::from(format!("$JS.API.CONSUMER.MSG.NEXT.{stream}.{consumer}"));
-        let heard_at = Instant::now();
+        let opened_at = Instant::now();
+        settings.last_received.set(opened_at);
         Ok(Self {
             wire,
             link,
@@ -95,18 +115,18 @@ impl Pull {
             request,
             inbox,
             messages,
-            batch,
+            settings,
             outstanding: 0,
             expected,
-            heard_at,
-            broken: None,
+            opened_at,
+            error: None,
         })
     }
 
     /// At least one message and at most `max`; waits for the first, never for the others. Cancel-safe.
-    pub(crate) async fn next_batch(&mut self, max: usize) -> Result<Vec<Pulled>, Broken> {
+    pub(crate) async fn next_batch(&mut self, max: usize) -> Result<Vec<PulledMessage>, PullError> {
         let first = loop {
-            if let Some(broken) = self.broken.clone() {
+            if let Some(broken) = self.error.clone() {
                 return Err(broken);
             }
             if let Some(first) = self.step().await {
@@ -114,74 +134,78 @@ impl Pull {
             }
         };
         let mut batch = vec![first];
-        while batch.len() < max && self.broken.is_none() {
+        while batch.len() < max && self.error.is_none() {
             match ready(&mut self.messages) {
-                Some(message) => batch.extend(self.take(message)),
+                Some(message) => batch.extend(self.receive(message)),
                 None => break,
             }
         }
         Ok(batch)
     }
 
-    async fn step(&mut self) -> Option<Pulled> {
-        self.ask_ahead().await;
-        let silence = tokio::time::sleep_until(self.heard_at + SILENCE_MAX);
+    async fn step(&mut self) -> Option<PulledMessage> {
+        self.request_ahead().await;
+        let silence = tokio::time::sleep_until(self.last_received_at() + SILENCE_MAX);
         let broken = tokio::select! {
             biased;
             message = self.messages.next() => match message {
-                Some(message) => return self.take(message),
-                None => Broken::LinkLost,
+                Some(message) => return self.receive(message),
+                None => PullError::LinkLost,
             },
-            () = link::lost(self.link.clone(), self.over) => Broken::LinkLost,
-            () = silence => Broken::Silence,
+            () = link::lost(self.link.clone(), self.over) => PullError::LinkLost,
+            () = silence => PullError::NoHeartbeat,
         };
-        self.broken = Some(broken);
+        self.error = Some(broken);
         None
     }
 
-    async fn ask_ahead(&mut self) {
-        let batch = self.batch;
+    fn last_received_at(&self) -> Instant {
+        self.settings.last_received.get().unwrap_or(self.opened_at)
+    }
+
+    async fn request_ahead(&mut self) {
+        let batch = self.settings.batch;
         if self.outstanding > batch / 2 {
             return;
         }
         let body = format!(
             r#"{{"batch":{batch},"max_bytes":{BATCH_BYTES},"expires":{},"idle_heartbeat":{}}}"#,
             EXPIRES.as_nanos(),
-            HEARTBEAT.as_nanos()
+            self.settings.heartbeat.as_nanos()
         );
         let (request, inbox) = (self.request.clone(), self.inbox.clone());
         match self.wire.post(request, Some(inbox), None, Bytes::from(body)).await {
             Ok(()) => self.outstanding += batch,
-            Err(_) => self.broken = Some(Broken::LinkLost),
+            Err(_) => self.error = Some(PullError::LinkLost),
         }
     }
 
-    fn take(&mut self, message: Message) -> Option<Pulled> {
-        self.heard_at = Instant::now();
+    fn receive(&mut self, message: Message) -> Option<PulledMessage> {
+        self.settings.last_received.set(Instant::now());
         match message.status {
-            None | Some(StatusCode::OK) => self.take_message(message),
+            None | Some(StatusCode::OK) => self.receive_message(message),
             Some(StatusCode::IDLE_HEARTBEAT) => None,
             Some(StatusCode::TIMEOUT | StatusCode::NOT_FOUND | StatusCode::REQUEST_TERMINATED) => {
-                self.take_end(&message);
+                self.receive_end(&message);
                 None
             }
             Some(status) => {
-                let words = message.description.unwrap_or_default();
-                self.broken = Some(Broken::Ended(format!("{status} {words}")));
+                let description = message.description.unwrap_or_default();
+                self.error = Some(PullError::Ended(format!("{status} {description}")));
                 None
             }
         }
     }
 
-    fn take_message(&mut self, message: Message) -> Option<Pulled> {
+    fn receive_message(&mut self, message: Message) -> Option<PulledMessage> {
         self.outstanding = self.outstanding.saturating_sub(1);
         let reply = message.reply.clone().unwrap_or_else(|| Subject::from_static(""));
-        let Some(place) = Place::parse(&reply) else {
-            self.broken = Some(Broken::Unreadable(reply.to_string()));
+        let Some(position) = AckPosition::parse(&reply) else {
+            self.error = Some(PullError::Unreadable(reply.to_string()));
             return None;
         };
-        if place.delivery != self.expected {
-            self.broken = Some(Broken::Gap { expected: self.expected, found: place.delivery });
+        if position.delivery != self.expected {
+            self.error = Some(PullError::Gap { expected: self.expected, found: position.delivery });
             return None;
         }
         self.expected += 1;
@@ -189,31 +213,31 @@ impl Pull {
             subject: message.subject.into_string(),
             payload: message.payload,
             headers: Headers(message.headers.unwrap_or_default()),
-            stream_seq: place.stream_seq,
-            stored_at: place.stored_at,
-            pending: place.pending,
+            stream_seq: position.stream_seq,
+            stored_at: position.stored_at,
+            pending: position.pending,
             ack: None,
         };
-        Some(Pulled { delivery, reply })
+        Some(PulledMessage { delivery, reply })
     }
 
-    /// A request came to its end: what it did not bring is no longer on its way. An end that does not say how much that
-    /// was is not an ordinary one (the consumer was deleted, its leader moved, the server stops).
-    fn take_end(&mut self, message: &Message) {
+    /// Handles the end of a request: the messages that it did not bring are no longer outstanding. Without that number the
+    /// end is an error: the consumer was deleted, its leader moved, or the server stops.
+    fn receive_end(&mut self, message: &Message) {
         let left = message.headers.as_ref().and_then(|headers| headers.get("Nats-Pending-Messages"));
         match left.and_then(|left| left.as_str().parse::<usize>().ok()) {
             Some(left) => self.outstanding = self.outstanding.saturating_sub(left),
             None => {
-                let words = message.description.clone().unwrap_or_default();
-                self.broken = Some(Broken::Ended(words));
+                let description = message.description.clone().unwrap_or_default();
+                self.error = Some(PullError::Ended(description));
             }
         }
     }
 }
 
-/// What the server writes into the subject for acknowledgements.
+/// The position of a message, which the server writes into the subject for acknowledgements.
 #[derive(Debug, PartialEq, Eq)]
-struct Place {
+struct AckPosition {
     stream_seq: u64,
     /// The consumer's count of deliveries, this one included.
     delivery: u64,
@@ -221,11 +245,11 @@ struct Place {
     pending: u64,
 }
 
-impl Place {
+impl AckPosition {
     /// `$JS.ACK.<stream>.<consumer>.<tries>.<stream seq>.<delivery>.<nanoseconds>.<pending>`; in the newer form domain
     /// and account come before the stream, and more may follow.
     fn parse(reply: &str) -> Option<Self> {
-        // Every message has one: the tokens are looked at where they stand.
+        // Every message has such a subject: reading the tokens in place avoids an allocation for each.
         let rest = reply.strip_prefix("$JS.ACK.")?;
         let at = match rest.bytes().filter(|byte| *byte == b'.').count() + 1 {
             7 => 3,
@@ -246,8 +270,6 @@ impl Place {
 const _: () = {
     assert!(2 * HEARTBEAT.as_secs() < SILENCE_MAX.as_secs() && SILENCE_MAX.as_secs() < EXPIRES.as_secs());
     assert!(SERVER_PAYLOAD_MIN < BATCH_BYTES);
-    // Asking ahead must not ask for more than may be unacknowledged.
-    assert!((2 * BATCH as i64) < crate::topology::ACK_PENDING_MAX);
 };
 
 #[cfg(test)]
@@ -256,7 +278,7 @@ mod tests {
 
     #[test]
     fn the_place_of_a_message_is_read_from_both_forms_of_its_reply() {
-        let place = Place {
+        let position = AckPosition {
             stream_seq: 100,
             delivery: 7,
             stored_at: "2026-09-24T06:14:30.084404Z".parse().unwrap(),
@@ -267,12 +289,12 @@ mod tests {
             "$JS.ACK._.szMpdrwD.LEDGER.replay-x.1.100.7.1790230470084404000.42",
             "$JS.ACK.hub.szMpdrwD.LEDGER.replay-x.1.100.7.1790230470084404000.42.token",
         ] {
-            assert_eq!(Place::parse(reply).as_ref(), Some(&place), "{reply}");
+            assert_eq!(AckPosition::parse(reply).as_ref(), Some(&position), "{reply}");
         }
         for bad in
             ["", "_INBOX.a.b", "$JS.ACK.LEDGER.x.1.100.7.1", "$JS.ACK.LEDGER.x.1.y.7.1790230470084404000.42"]
         {
-            assert_eq!(Place::parse(bad), None, "{bad}");
+            assert_eq!(AckPosition::parse(bad), None, "{bad}");
         }
     }
 }

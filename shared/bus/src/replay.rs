@@ -1,8 +1,7 @@
-//! Ordered reading of a stream: gapless, without repetition, healing itself.
+//! Reads a stream in order, without gaps and repetitions, and reopens its consumer after failures.
 
 use std::collections::HashMap;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use async_nats::jetstream::consumer::{AckPolicy, Config as Consumer, DeliverPolicy};
@@ -14,30 +13,32 @@ use tokio::time::timeout;
 
 use crate::bus::Bus;
 use crate::converge::create_consumer;
-use crate::heal::Pause;
+use crate::last_received::LastReceived;
 use crate::message::Delivery;
-use crate::pull::Pull;
-use crate::read::{ReadError, StreamInfo, stream_info};
+use crate::pull::{HEARTBEAT, Pull, PullSettings};
+use crate::read::{StreamInfo, stream_info};
+use crate::read_error::ReadError;
+use crate::retry_delay::RetryDelay;
 use crate::wire::Wire;
 
-/// How long the server keeps a reader's consumer after the reader has gone silent.
-const FORGOTTEN_AFTER: Duration = Duration::from_secs(60);
-/// Messages asked for at once. Nothing is acknowledged, so it may be more than of a partition: the server need not wait while a
-/// reader works off what has come.
-const ASKED_AT_ONCE: usize = 4000;
-/// Silence after which a reader of the present asks whether there is any more: what waited for it may have expired.
+/// How long the server keeps the consumer of a silent reader.
+const INACTIVE_MAX: Duration = Duration::from_secs(60);
+/// Messages requested at once. It is more than for a partition because the reader acknowledges nothing, so the server can
+/// send ahead while the reader works.
+const REQUEST_SIZE: usize = 4000;
+/// Silence after which a reader of current messages asks the server whether any are left: pending ones may have expired.
 const PRESENT_SILENCE: Duration = Duration::from_secs(2);
 
-/// Where to begin.
+/// The first message to read.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Start {
-    /// At the first message held.
+    /// The first stored message.
     First,
-    /// After a sequence; 0 is [`Start::First`].
+    /// The first message after a sequence; 0 is [`Start::First`].
     After(u64),
-    /// With the newest message of every subject, then everything after.
+    /// The newest message of every subject, then every later message.
     LastPerSubject,
-    /// With what is stored from now on.
+    /// The first message stored from now on.
     New,
 }
 
@@ -48,43 +49,42 @@ pub struct Replay {
     stream: String,
     filters: Vec<String>,
     start: Start,
-    /// The sequence after which to go on; `None` until it is known.
+    /// The sequence after which to continue; `None` until it is known.
     position: Option<u64>,
-    /// Tells this stream from a later one of the same name.
-    created: Option<Timestamp>,
-    /// Messages that waited when it was opened.
+    /// When the stream was created: another value means another stream of the same name.
+    stream_created: Option<Timestamp>,
+    /// Messages that were pending when it was opened.
     waiting: u64,
-    /// Messages handed out since.
+    /// Messages returned since.
     read: u64,
-    /// Nothing was left when the last one was sent.
-    at_end: bool,
-    life: Option<Life>,
-    /// Says whether there is a life.
-    whole: Arc<AtomicBool>,
-    pause: Pause,
+    /// No message was pending when the last one was sent.
+    is_at_end: bool,
+    session: Option<ConsumerSession>,
+    settings: PullSettings,
+    retry_delay: RetryDelay,
 }
 
-/// A consumer and what comes from it.
+/// A consumer and its messages.
 #[derive(Debug)]
-struct Life {
+struct ConsumerSession {
     consumer: Consumer,
     pull: Pull,
 }
 
 #[derive(Deserialize)]
-struct Created {
+struct CreatedConsumer {
     #[serde(default)]
     num_pending: u64,
-    delivered: Sequences,
+    delivered: LastDelivered,
 }
 
 #[derive(Deserialize)]
-struct Sequences {
+struct LastDelivered {
     stream_seq: u64,
 }
 
 impl Bus {
-    /// Reads a stream in order, restricted to subject filters (none: everything).
+    /// Reads a stream in order, restricted to subject filters (empty: all subjects).
     pub async fn replay(&self, stream: &str, filters: &[&str], start: Start) -> Result<Replay, ReadError> {
         let (start, position) = match start {
             Start::After(0) => (Start::First, None),
@@ -97,135 +97,146 @@ impl Bus {
             filters: filters.iter().map(|&filter| filter.to_owned()).collect(),
             start,
             position,
-            created: None,
+            stream_created: None,
             waiting: 0,
             read: 0,
-            at_end: false,
-            life: None,
-            whole: Arc::default(),
-            pause: Pause::new(),
+            is_at_end: false,
+            session: None,
+            settings: PullSettings::new(REQUEST_SIZE),
+            retry_delay: RetryDelay::new(),
         };
         replay.waiting = replay.open().await?;
-        replay.at_end = replay.waiting == 0;
+        replay.is_at_end = replay.waiting == 0;
         Ok(replay)
     }
 }
 
 impl Replay {
-    /// The next messages, at least one and at most `max`, in stream order, none left out and none twice. Waits for the
+    /// The next messages, at least one and at most `max`, in stream order, without gaps and repetitions. Waits for the
     /// first, never for the others.
     ///
-    /// Heals itself over lost links, restarted servers and lost consumers. Fails only with [`ReadError::StreamReset`]
-    /// and [`ReadError::Trimmed`], when nothing can follow the last message without a hole. Cancel-safe.
+    /// Survives lost links, restarted servers and lost consumers. Fails only with [`ReadError::StreamReset`] and
+    /// [`ReadError::Trimmed`], when the stream no longer holds what follows the last message. Cancel-safe.
     pub async fn next_batch(&mut self, max: usize) -> Result<Vec<Delivery>, ReadError> {
         loop {
-            let Some(life) = &mut self.life else {
-                self.heal().await?;
+            let Some(session) = &mut self.session else {
+                self.reopen().await?;
                 continue;
             };
-            match life.pull.next_batch(max).await {
+            match session.pull.next_batch(max).await {
                 Ok(batch) => {
-                    self.pause.reset();
+                    self.retry_delay.reset();
                     let batch: Vec<_> = batch.into_iter().map(|pulled| pulled.delivery).collect();
                     self.position = batch.last().map(|last| last.stream_seq).or(self.position);
                     self.read += batch.len() as u64;
-                    self.at_end |= batch.last().is_some_and(|last| last.pending == 0);
+                    self.is_at_end |= batch.last().is_some_and(|last| last.pending == 0);
                     return Ok(batch);
                 }
                 Err(broken) => {
-                    tracing::info!(stream = self.stream, position = self.position, %broken, "reading again");
-                    self.leave();
+                    tracing::info!(stream = self.stream, position = self.position, %broken, "opening the consumer again");
+                    self.release();
                 }
             }
         }
     }
 
-    /// The next messages of what was there when it was opened; none when all of that is read. What comes with the last
-    /// of them, and is newer, is handed out too.
+    /// The next of the messages that were stored when it was opened; `None` when all are read. Newer messages may come with
+    /// the last of them.
     ///
-    /// Of a stream that forgets, what waited may be gone before it comes, and nothing else ever takes its place: where
-    /// nothing comes for a while, the server is asked whether anything is left. Fails as [`Self::next_batch`] does, and is
-    /// as cancel-safe.
+    /// Messages may expire before they are read, and no other takes their place: after [`PRESENT_SILENCE`] this asks the
+    /// server whether any are left. Fails like [`Self::next_batch`], and is as cancel-safe.
     pub async fn next_present(&mut self, max: usize) -> Result<Option<Vec<Delivery>>, ReadError> {
-        while !self.at_end && self.read < self.waiting {
-            if self.life.is_none() {
-                // Takes its time over a slow link: only what should be coming is not waited for any longer.
-                self.heal().await?;
+        while !self.is_at_end && self.read < self.waiting {
+            if self.session.is_none() {
+                // Outside of the time limit: opening may take long over a slow link.
+                self.reopen().await?;
             }
             match timeout(PRESENT_SILENCE, self.next_batch(max)).await {
                 Ok(batch) => return batch.map(Some),
-                Err(_) => self.at_end = self.has_nothing_left().await,
+                Err(_) => self.is_at_end = self.is_drained().await,
             }
         }
         Ok(None)
     }
 
-    /// Whether the server has sent everything. It says so when asked for a consumer that it has already. Of a stream that
-    /// forgets, what waited may be gone before it comes.
-    pub async fn has_nothing_left(&self) -> bool {
-        let Some(life) = &self.life else { return false };
-        let found: Result<Created, _> = create_consumer(&self.wire, &self.stream, &life.consumer).await;
+    /// Whether the server has sent everything. Creating the existing consumer again returns its number of pending messages.
+    /// Messages may expire before they are sent.
+    pub async fn is_drained(&self) -> bool {
+        let Some(session) = &self.session else { return false };
+        let found: Result<CreatedConsumer, _> =
+            create_consumer(&self.wire, &self.stream, &session.consumer).await;
         found.is_ok_and(|found| found.num_pending == 0)
     }
 
-    /// Has a flag say from now on whether what follows is on its way, also while somebody waits for it.
-    pub fn tell(&mut self, whole: Arc<AtomicBool>) {
-        whole.store(self.is_whole(), Ordering::Release);
-        self.whole = whole;
+    /// Records from now on when anything is received, also while a caller waits for messages: at least once in each
+    /// `heartbeat` (at most 5 s) while the server works. To be called before the first read.
+    pub fn record_received(&mut self, last_received: LastReceived, heartbeat: Duration) {
+        self.settings.heartbeat = heartbeat.min(HEARTBEAT);
+        match self.settings.last_received.get() {
+            Some(at) => last_received.set(at),
+            None => last_received.clear(),
+        }
+        self.settings.last_received = last_received;
+        if let Some(session) = &mut self.session {
+            session.pull.settings = self.settings.clone();
+        }
     }
 
-    /// True where what follows is on its way; otherwise the next reading begins with mending.
-    pub const fn is_whole(&self) -> bool {
-        self.life.is_some()
+    /// True while a session is open; otherwise the next read opens one first.
+    pub const fn is_open(&self) -> bool {
+        self.session.is_some()
     }
 
-    /// The sequence of the last message handed out, or after which the first one will come.
+    /// The sequence of the last message returned, or the one after which reading begins.
     pub const fn position(&self) -> Option<u64> {
         self.position
     }
 
-    /// Messages that waited for it when it was opened: a reader of the present alone has seen it after so many.
+    /// Number of messages that were pending when it was opened.
     pub const fn waiting(&self) -> u64 {
         self.waiting
     }
 
-    async fn heal(&mut self) -> Result<(), ReadError> {
+    async fn reopen(&mut self) -> Result<(), ReadError> {
         loop {
-            self.pause.before_attempt(&self.wire.link).await;
+            self.retry_delay.before_attempt(&self.wire.link).await;
             match self.open().await {
                 Err(error) if error.is_transient() => {
-                    tracing::warn!(stream = self.stream, cause = chain(&error), "cannot read; trying again");
+                    tracing::warn!(
+                        stream = self.stream,
+                        cause = chain(&error),
+                        "cannot read a stream; trying again"
+                    );
                 }
                 end => return end.map(|_| ()),
             }
         }
     }
 
-    /// Makes the consumer; how many messages wait for it.
+    /// Creates the consumer; the number of pending messages.
     async fn open(&mut self) -> Result<u64, ReadError> {
         let info = stream_info(&self.wire, &self.stream).await?;
         self.check_position(&info)?;
         let consumer = self.consumer();
         let name = consumer.name.clone().unwrap_or_default();
-        let created: Created = create_consumer(&self.wire, &self.stream, &consumer)
+        let created: CreatedConsumer = create_consumer(&self.wire, &self.stream, &consumer)
             .await
             .map_err(|error| ReadError::of(&self.stream, error))?;
-        let pull = Pull::open(Arc::clone(&self.wire), &self.stream, &name, 1, ASKED_AT_ONCE).await;
+        let pull = Pull::open(Arc::clone(&self.wire), &self.stream, &name, 1, self.settings.clone()).await;
         let pull = pull.map_err(|error| ReadError::of(&self.stream, error.into()))?;
-        self.created = Some(info.created);
+        self.stream_created = Some(info.created);
         if self.start == Start::New && self.position.is_none() {
             self.position = Some(created.delivered.stream_seq);
         }
-        self.life = Some(Life { consumer, pull });
-        self.whole.store(true, Ordering::Release);
+        self.session = Some(ConsumerSession { consumer, pull });
         Ok(created.num_pending)
     }
 
-    /// Refuses to go on where the stream's numbers mean something else now, or what would be next is gone.
+    /// Fails if the stream is another one, or no longer holds the next message.
     fn check_position(&self, info: &StreamInfo) -> Result<(), ReadError> {
         let Some(position) = self.position else { return Ok(()) };
         let (state, stream) = (info.state(), self.stream.clone());
-        if state.last_seq < position || self.created.is_some_and(|created| created != info.created) {
+        if state.last_seq < position || self.stream_created.is_some_and(|created| created != info.created) {
             return Err(ReadError::StreamReset { stream, position, last_seq: state.last_seq });
         }
         if state.first_seq > position + 1 && !info.is_per_subject() {
@@ -244,7 +255,7 @@ impl Replay {
             (None, Start::First | Start::After(_)) => DeliverPolicy::All,
         };
         let (filter_subject, filter_subjects) = match self.filters.as_slice() {
-            // "Last of each subject" wants the subjects named, even if they are all.
+            // `LastPerSubject` needs a filter, even for all subjects.
             [] => (">".to_owned(), Vec::new()),
             [one] => (one.clone(), Vec::new()),
             many => (String::new(), many.to_vec()),
@@ -255,7 +266,7 @@ impl Replay {
             filter_subject,
             filter_subjects,
             ack_policy: AckPolicy::None,
-            inactive_threshold: FORGOTTEN_AFTER,
+            inactive_threshold: INACTIVE_MAX,
             num_replicas: 1,
             memory_storage: true,
             metadata: HashMap::new(),
@@ -263,16 +274,16 @@ impl Replay {
         }
     }
 
-    /// Gives the consumer back without waiting; the server forgets it by itself otherwise.
-    fn leave(&mut self) {
-        self.whole.store(false, Ordering::Release);
-        let Some(Life { consumer, .. }) = self.life.take() else { return };
+    /// Deletes the consumer without waiting; if that fails, the server removes it after [`INACTIVE_MAX`].
+    fn release(&mut self) {
+        self.settings.last_received.clear();
+        let Some(ConsumerSession { consumer, .. }) = self.session.take() else { return };
         let consumer = consumer.name.unwrap_or_default();
         let Ok(runtime) = tokio::runtime::Handle::try_current() else { return };
         let (wire, verb) = (Arc::clone(&self.wire), format!("CONSUMER.DELETE.{}.{consumer}", self.stream));
         runtime.spawn(async move {
             if let Err(error) = wire.api::<Value>(&verb, &json!({})).await {
-                tracing::debug!(cause = chain(&error), "consumer left for the server to forget");
+                tracing::debug!(cause = chain(&error), "cannot delete a consumer; the server will");
             }
         });
     }
@@ -280,8 +291,8 @@ impl Replay {
 
 impl Drop for Replay {
     fn drop(&mut self) {
-        self.leave();
+        self.release();
     }
 }
 
-const _: () = assert!(FORGOTTEN_AFTER.as_secs() > crate::heal::HEAL_MAX.as_secs());
+const _: () = assert!(INACTIVE_MAX.as_secs() > crate::retry_delay::REOPEN_MAX.as_secs());

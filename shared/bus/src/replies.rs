@@ -1,7 +1,7 @@
-//! One inbox for the replies of all requests.
+//! One inbox for the replies to all requests.
 //!
-//! The library has such a box of its own, but there a request that times out stays for the life of the client,
-//! which a device that is often cut off cannot afford. Here a slot lives as long as its waiter.
+//! The client library has such an inbox, but keeps a request that timed out for the life of the client, which is too
+//! costly for a device that often loses its link. Here an entry is removed with its waiter.
 
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -21,8 +21,8 @@ pub(crate) struct Replies {
 
 type Waiting = Arc<Mutex<HashMap<u64, oneshot::Sender<Message>>>>;
 
-/// A place for one reply; gives itself up when dropped.
-pub(crate) struct Slot {
+/// A request that waits for its reply. Dropping it removes it from the inbox.
+pub(crate) struct PendingReply {
     pub(crate) subject: Subject,
     pub(crate) reply: oneshot::Receiver<Message>,
     number: u64,
@@ -42,24 +42,24 @@ impl Replies {
         Ok(Self { inbox, next: AtomicU64::new(1), waiting })
     }
 
-    pub(crate) fn slot(&self) -> Slot {
+    pub(crate) fn register(&self) -> PendingReply {
         let number = self.next.fetch_add(1, Ordering::Relaxed);
         let (sender, reply) = oneshot::channel();
-        held(&self.waiting).insert(number, sender);
+        locked(&self.waiting).insert(number, sender);
         let subject = Subject::from(format!("{}.{number}", self.inbox));
-        Slot { subject, reply, number, waiting: Arc::clone(&self.waiting) }
+        PendingReply { subject, reply, number, waiting: Arc::clone(&self.waiting) }
     }
 }
 
-impl Drop for Slot {
+impl Drop for PendingReply {
     fn drop(&mut self) {
-        held(&self.waiting).remove(&self.number);
+        locked(&self.waiting).remove(&self.number);
     }
 }
 
 async fn route(mut messages: Subscriber, waiting: Waiting, stop: CancellationToken) {
     while let Some(Some(message)) = stop.run_until_cancelled(messages.next()).await {
-        let waiter = number(&message.subject).and_then(|number| held(&waiting).remove(&number));
+        let waiter = number(&message.subject).and_then(|number| locked(&waiting).remove(&number));
         if let Some(waiter) = waiter {
             // A waiter that has just left wants no reply.
             let _ = waiter.send(message);
@@ -67,13 +67,13 @@ async fn route(mut messages: Subscriber, waiting: Waiting, stop: CancellationTok
     }
 }
 
-/// The number at the end of a reply's subject.
+/// The number at the end of a reply subject.
 pub(crate) fn number(subject: &str) -> Option<u64> {
     subject.rsplit('.').next()?.parse().ok()
 }
 
 /// The map has no state that a panic could leave half-made.
-fn held(waiting: &Waiting) -> MutexGuard<'_, HashMap<u64, oneshot::Sender<Message>>> {
+fn locked(waiting: &Waiting) -> MutexGuard<'_, HashMap<u64, oneshot::Sender<Message>>> {
     waiting.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
@@ -82,12 +82,12 @@ mod tests {
     use super::*;
 
     #[test]
-    fn questions_that_nobody_answers_leave_nothing_behind() {
+    fn unanswered_requests_leave_nothing_behind() {
         let replies =
             Replies { inbox: "inbox".to_owned(), next: AtomicU64::new(1), waiting: Waiting::default() };
-        let slots: Vec<_> = (0..1_000).map(|_| replies.slot()).collect();
-        assert_eq!(held(&replies.waiting).len(), slots.len());
-        drop(slots);
-        assert!(held(&replies.waiting).is_empty());
+        let pending: Vec<_> = (0..1_000).map(|_| replies.register()).collect();
+        assert_eq!(locked(&replies.waiting).len(), pending.len());
+        drop(pending);
+        assert!(locked(&replies.waiting).is_empty());
     }
 }

@@ -1,9 +1,10 @@
-//! Requests to services.
+//! Requests to services, with one reply each.
 
 use std::time::Duration;
 
 use async_nats::Subject;
 use bytes::Bytes;
+use tokio::sync::watch;
 
 use crate::bus::Bus;
 use crate::wire::NoAnswer;
@@ -14,27 +15,35 @@ pub enum RequestError {
     /// The link is down or went down before the answer.
     #[error("requesting {subject}: no connection to NATS")]
     Disconnected {
-        /// Where to.
+        /// The subject of the request.
         subject: String,
     },
-    /// Nobody serves the subject.
-    #[error("requesting {subject}: nobody serves it; is the service running?")]
+    /// No process serves the subject.
+    #[error("requesting {subject}: no service answers there; is it running?")]
     NoResponders {
-        /// Where to.
+        /// The subject of the request.
         subject: String,
+    },
+    /// The server lets this user send no such request.
+    #[error("requesting {subject}: no permission ({refusal})")]
+    Forbidden {
+        /// The subject of the request.
+        subject: String,
+        /// The server's description.
+        refusal: String,
     },
     /// No answer in time.
     #[error("requesting {subject}: no answer within {timeout:?}")]
     Timeout {
-        /// Where to.
+        /// The subject of the request.
         subject: String,
-        /// How long was waited.
+        /// The time limit.
         timeout: Duration,
     },
     /// The request cannot be sent.
-    #[error("the request to {subject} cannot be sent")]
+    #[error("cannot send the request to {subject}")]
     Refused {
-        /// Where to.
+        /// The subject of the request.
         subject: String,
         /// Why.
         #[source]
@@ -43,14 +52,22 @@ pub enum RequestError {
 }
 
 impl Bus {
-    /// Sends a request and waits for one reply. The reply of a service that reports a fault is its body.
+    /// Sends a request and waits for one reply, no longer than until the server refuses the subject. A fault that a service
+    /// reports is returned as the body of its reply.
     pub async fn request(
         &self,
         subject: &str,
         payload: Bytes,
         timeout: Duration,
     ) -> Result<Bytes, RequestError> {
-        let answer = self.wire.ask(Subject::from(subject), None, payload, timeout).await;
+        let mut refusals = self.wire.refusal.clone();
+        refusals.mark_unchanged();
+        let answer = tokio::select! {
+            answer = self.wire.ask(Subject::from(subject), None, payload, timeout) => answer,
+            refusal = refusal_of(&mut refusals, subject) => {
+                return Err(RequestError::Forbidden { subject: subject.to_owned(), refusal });
+            }
+        };
         let subject = subject.to_owned();
         answer.map(|answer| answer.payload).map_err(|error| match error {
             NoAnswer::Disconnected => RequestError::Disconnected { subject },
@@ -58,5 +75,36 @@ impl Bus {
             NoAnswer::TimedOut(timeout) => RequestError::Timeout { subject, timeout },
             source @ (NoAnswer::TooLarge | NoAnswer::BadSubject) => RequestError::Refused { subject, source },
         })
+    }
+}
+
+/// The server's next refusal to take messages on a subject.
+async fn refusal_of(refusals: &mut watch::Receiver<Option<String>>, subject: &str) -> String {
+    let about = format!("to \"{}\"", subject.to_lowercase());
+    while refusals.changed().await.is_ok() {
+        let refusal = refusals.borrow_and_update().clone().unwrap_or_default();
+        if refusal.to_lowercase().contains(&about) {
+            return refusal;
+        }
+    }
+    // The bus is gone, and the question with it.
+    std::future::pending().await
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[tokio::test]
+    async fn only_a_refusal_of_the_same_subject_ends_the_request() {
+        let (sender, mut refusals) = watch::channel(None);
+        let says = |subject: &str| Some(format!("Permissions Violation for Publish to \"{subject}\""));
+        let mut waits = Box::pin(refusal_of(&mut refusals, "muster.publisher.apply"));
+        for other in ["muster.publisher.apply.x", "muster.publisher"] {
+            sender.send_replace(says(other));
+            assert!(tokio::time::timeout(Duration::ZERO, &mut waits).await.is_err(), "{other}");
+        }
+        sender.send_replace(says("muster.publisher.apply"));
+        assert!(waits.await.ends_with("\"muster.publisher.apply\""));
     }
 }

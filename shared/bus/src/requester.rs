@@ -1,12 +1,12 @@
-//! Which requests a service answers, and who asks. A requester chooses the reply subject, and a service publishes there with
-//! its own rights: so a request is answered only where the reply subject cannot be a subject that means something.
+//! Decides which requests a service answers, and identifies the requester. A requester chooses the reply subject, and the
+//! service publishes there with its own rights: so it answers only to subjects that no stream and no service listens to.
 //!
-//! Two kinds of reply subjects are answered. `_R_.…` is what nats-server makes of a request from another account; it
-//! lets no client send such a reply itself, so `Nats-Request-Info` beside it is the server's own word. `_INBOX.…` is an
-//! inbox of the service's own account, where the header proves nothing; [`OwnReplies`] says which of them count. A request
-//! with any other reply, or with none, is dropped and counted.
+//! It answers to two kinds of reply subjects. nats-server gives a request from another account a reply `_R_.…` and refuses
+//! such a reply from a client, so `Nats-Request-Info` beside it is the server's. `_INBOX.…` is an inbox of the service's
+//! own account, where that header proves nothing; [`OwnReplies`] says which of them are accepted. A request with any other
+//! reply, or with none, is dropped and counted.
 //!
-//! Nobody asks for another: a request that says so ([`ON_BEHALF_OF`]) is refused, whoever sends it.
+//! No role may ask on behalf of another: a request with the header [`ON_BEHALF_OF`] is refused.
 
 use std::path::Path;
 
@@ -17,29 +17,28 @@ use muster_identity::Role;
 use muster_identity::requester::{REQUEST_INFO, Requester, Signers};
 use muster_identity::roles::is_inbox_of_user;
 
-use crate::bus::Bus;
 use crate::creds;
 
-/// Where answers to requests from other accounts go.
+/// Prefix of the replies to other accounts.
 const FOREIGN_REPLIES: &str = "_R_.";
-/// Where answers to requests of the service's own account go.
+/// Prefix of the replies within the service's own account.
 const OWN_REPLIES: &str = "_INBOX.";
 
-/// To which inboxes of its own account a service answers.
+/// The inboxes of its own account that a service answers to.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum OwnReplies {
-    /// To all: no credentials of a role of ours say who has which inbox, as on an open server.
+    /// All: without credentials of a Muster role, as on an open server, no inbox belongs to a key.
     Any,
-    /// To those that the server lets one key alone listen to. Ingest is asked by publisher, rollup, renewer and its own
-    /// replicas. It does not know their keys, which change when they are enrolled again, and needs not: no stream and no
-    /// service listens there, whoever's key it is.
+    /// Those of a user's key, which the server lets that key alone subscribe to. Publisher, rollup, renewer and other
+    /// replicas send requests to ingest. Ingest does not know their keys, which change with every enrolment, and does not
+    /// need them: no stream and no service listens at such an inbox.
     OfUsers,
-    /// To none: nobody of the account asks a service of this role, whose rights do not let it answer either.
+    /// None: no process of the account sends requests to a service of this role, and its rights forbid the answer.
     None,
 }
 
 impl OwnReplies {
-    /// What a process with these credentials answers to.
+    /// The inboxes that a process with these credentials answers to.
     pub(crate) fn of(credentials: Option<&Path>) -> Self {
         match credentials.and_then(creds::role) {
             None => Self::Any,
@@ -61,7 +60,7 @@ fn answers_within_hub(role: Role) -> bool {
     role.rights().publish.iter().any(|right| right.starts_with(OWN_REPLIES))
 }
 
-/// Who asks; `None` where the reply subject is none that a service answers to.
+/// The requester; `None` if the service does not answer to the reply subject.
 pub(crate) fn requester(message: &Message, signers: &Signers, own: OwnReplies) -> Option<Requester> {
     let reply = message.reply.as_ref()?.as_str();
     if reply.starts_with(FOREIGN_REPLIES) {
@@ -71,7 +70,7 @@ pub(crate) fn requester(message: &Message, signers: &Signers, own: OwnReplies) -
     own.accepts(reply).then_some(Requester::Unverified)
 }
 
-/// The refusal of a request that names somebody for whom it is made. No role may ask on behalf of another.
+/// The refusal of a request that is made on behalf of another.
 pub(crate) fn refuse_on_behalf(message: &Message) -> Option<ErrorBody> {
     let headers = message.headers.as_ref()?;
     let is_named = headers.iter().any(|(name, _)| name.to_string().eq_ignore_ascii_case(ON_BEHALF_OF));
@@ -81,21 +80,6 @@ pub(crate) fn refuse_on_behalf(message: &Message) -> Option<ErrorBody> {
             "{ON_BEHALF_OF}: no role may ask on behalf of another; ask with credentials of your own, without this header"
         ),
     })
-}
-
-impl Bus {
-    /// Who asks; `None`, counted and logged, where the request must not be answered.
-    pub(crate) fn admit(&self, message: &Message) -> Option<Requester> {
-        let admitted = requester(message, &self.wire.signers, self.wire.own_replies);
-        if admitted.is_none() {
-            if let Some(dropped) = self.wire.dropped_requests.get() {
-                dropped.inc();
-            }
-            let reply = message.reply.as_deref().unwrap_or_default();
-            tracing::debug!(subject = %message.subject, reply, "dropped a request with a foreign reply subject");
-        }
-        admitted
-    }
 }
 
 #[cfg(test)]
@@ -123,7 +107,7 @@ mod tests {
     }
 
     #[test]
-    fn a_requester_is_believed_only_beside_a_reply_of_the_server() {
+    fn a_requester_is_trusted_only_beside_a_reply_subject_of_the_server() {
         let anna = Requester::User { key: "UANNA".to_owned(), name: "anna".to_owned(), role: None };
         for own in [OwnReplies::Any, OwnReplies::OfUsers, OwnReplies::None] {
             assert_eq!(asked(Some("_R_.abc.1"), own), Some(anna.clone()));
@@ -145,7 +129,7 @@ mod tests {
     }
 
     #[test]
-    fn a_request_with_a_reply_that_means_something_is_dropped() {
+    fn a_request_with_a_foreign_reply_subject_is_dropped() {
         for reply in [
             None,
             Some(""),
@@ -163,7 +147,7 @@ mod tests {
     }
 
     #[test]
-    fn on_a_hub_with_roles_only_a_key_that_can_listen_is_answered() {
+    fn a_hub_with_roles_answers_only_to_the_inbox_of_a_user_key() {
         let key = nkeys::KeyPair::new_user().public_key();
         let inbox = format!("_INBOX.{key}.box.1");
         assert_eq!(asked(Some(&inbox), OwnReplies::OfUsers), Some(Requester::Unverified));

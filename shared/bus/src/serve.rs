@@ -1,7 +1,7 @@
-//! Serving requests under the NATS service API, discoverable with `$SRV.{PING,INFO,STATS}`.
+//! Serves requests under the NATS service API, discoverable with `$SRV.{PING,INFO,STATS}`.
 //!
-//! Requests beyond those under way wait in a queue that is fair by requester: round robin, bounded for each, and with room kept
-//! for operators ([`crate::shares`]). A request beyond a bound is refused at once.
+//! Requests beyond those under way wait in a queue that is fair by requester: round robin, with a limit for each requester
+//! and a reserve for operators ([`crate::permits`]). A request beyond a limit is refused at once.
 
 use std::future::Future;
 use std::panic::AssertUnwindSafe;
@@ -13,7 +13,7 @@ use async_nats::{HeaderMap, Message, SubscribeError, Subscriber};
 use bytes::Bytes;
 use fastrand::Rng;
 use futures_util::{FutureExt, StreamExt};
-use muster_contract::query::{ErrorBody, ErrorCode, ErrorReply};
+use muster_contract::query::{ErrorBody, ErrorCode};
 use muster_identity::Requester;
 use muster_service::backoff::FullJitter;
 use muster_service::error::chain;
@@ -25,43 +25,20 @@ use tokio_util::task::TaskTracker;
 use crate::bus::Bus;
 use crate::discovery::{Discovery, QUEUE_GROUP};
 use crate::message::Headers;
+use crate::permits::RequesterBounds;
 use crate::requester::refuse_on_behalf;
-use crate::shares::RequesterBounds;
+use crate::service_spec::{EndpointSpec, Fault, ServiceSpec};
 
-/// Requests of one service under way at once: in all, of one requester, and for operators alone.
+/// Requests of one service under way at once: in all, of one requester, and the reserve for operators.
 const RUNNING: RequesterBounds = RequesterBounds::new(64, 24, 16);
-/// Requests of one service that wait. In all as many as the client library keeps for a subscription that nobody reads.
+/// Requests of one service that wait. The total is the capacity of a subscription in the client library.
 const WAITING: RequesterBounds = RequesterBounds::new(65_536, 256, 4_096);
 const SHARES: Shares<Requester> =
     Shares { running: |requester| RUNNING.share(requester), queued: |requester| WAITING.share(requester) };
-/// Longest message in an error header; the body has all of it.
-const HEADER_CHARS_MAX: usize = 200;
-/// Least and longest upper bound of the delay before a service is offered again.
+/// Least upper bound of the delay before another attempt to serve.
 const OFFER_MIN: Duration = Duration::from_millis(200);
-/// See [`OFFER_MIN`].
+/// Longest upper bound of that delay.
 const OFFER_MAX: Duration = Duration::from_secs(10);
-
-/// A service and its endpoints.
-#[derive(Debug, Clone)]
-pub struct ServiceSpec {
-    /// `[A-Za-z0-9_-]+`
-    pub name: &'static str,
-    /// Semantic version.
-    pub version: &'static str,
-    /// For a person.
-    pub description: &'static str,
-    /// What it answers.
-    pub endpoints: Vec<EndpointSpec>,
-}
-
-/// An endpoint.
-#[derive(Debug, Clone)]
-pub struct EndpointSpec {
-    /// `[A-Za-z0-9_-]+`
-    pub name: &'static str,
-    /// Where it listens.
-    pub subject: String,
-}
 
 /// A request as it arrived.
 #[derive(Debug, Clone)]
@@ -74,43 +51,22 @@ pub struct Call {
     pub payload: Bytes,
     /// Its headers.
     pub headers: Headers,
-    /// Who asks, as far as the server vouches for it.
+    /// The requester, as far as the server vouches for it.
     pub requester: Requester,
 }
 
-/// A refusal, sent as the service API's error headers with a body beside them.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Fault {
-    /// A number like HTTP's.
-    pub code: u16,
-    /// In words, one line.
-    pub message: String,
-    /// The body of the reply.
-    pub body: Bytes,
-}
-
-impl From<ErrorBody> for Fault {
-    /// The refusal with all of its message in the body, and the beginning of it in the header.
-    fn from(error: ErrorBody) -> Self {
-        let (code, message) = (error.code.number(), error.message.chars().take(HEADER_CHARS_MAX).collect());
-        // Cannot fail: the reply is an object of two texts.
-        let body = serde_json::to_vec(&ErrorReply { error }).unwrap_or_default();
-        Self { code, message, body: body.into() }
-    }
-}
-
-/// Why a service is not served.
+/// Why a service cannot be served.
 #[derive(Debug, thiserror::Error)]
 #[error("cannot serve requests as {service}")]
 pub struct ServeError {
     /// The service's name.
     pub service: &'static str,
-    /// What the bus says about its subjects.
+    /// The failed subscription.
     #[source]
     pub source: SubscribeError,
 }
 
-/// A service that is being served until this is stopped or dropped.
+/// Serves a service until it is stopped or dropped.
 #[derive(Debug)]
 pub struct Serving {
     tasks: TaskTracker,
@@ -118,7 +74,7 @@ pub struct Serving {
 }
 
 impl Serving {
-    /// Takes no more requests, answers those it has, and leaves.
+    /// Unsubscribes, answers the requests that have arrived, and ends.
     pub async fn stop(self) {
         drop(self.stop);
         self.tasks.close();
@@ -127,8 +83,8 @@ impl Serving {
 }
 
 impl Bus {
-    /// Serves requests until `stop`, as [`serve`](Self::serve) does, offering the service for as long as it takes; `offered`
-    /// is called once others can discover it. Requests that were taken are answered before this returns.
+    /// Serves requests until `stop` like [`serve`](Self::serve), repeating failed attempts; calls `offered` once the service
+    /// can be discovered. It answers the requests that have arrived before it returns.
     pub async fn offer<H, F>(
         &self,
         spec: ServiceSpec,
@@ -139,14 +95,14 @@ impl Bus {
         H: Fn(Call) -> F + Clone + Send + Sync + 'static,
         F: Future<Output = Result<Bytes, Fault>> + Send + 'static,
     {
-        let (mut retry, mut chance) = (FullJitter::new(OFFER_MIN, OFFER_MAX), Rng::new());
+        let (mut retry, mut rng) = (FullJitter::new(OFFER_MIN, OFFER_MAX), Rng::new());
         let offering = async {
             loop {
                 match self.serve(spec.clone(), handler.clone()).await {
                     Ok(serving) => return serving,
                     Err(error) => {
-                        let retry_in = retry.next(&mut chance);
-                        tracing::warn!(error = chain(&error), ?retry_in, "cannot take requests yet");
+                        let retry_in = retry.next(&mut rng);
+                        tracing::warn!(error = chain(&error), ?retry_in, "cannot serve requests yet");
                         tokio::time::sleep(retry_in).await;
                     }
                 }
@@ -159,8 +115,8 @@ impl Bus {
         }
     }
 
-    /// Serves requests until the returned value is stopped or dropped; survives reconnects. Any number of processes may
-    /// serve the same subject: each request goes to one of them.
+    /// Serves requests until the returned value is stopped or dropped; survives reconnects. If several processes serve the
+    /// same subject, each request goes to one of them.
     pub async fn serve<H, F>(&self, spec: ServiceSpec, handler: H) -> Result<Serving, ServeError>
     where
         H: Fn(Call) -> F + Send + Sync + 'static,
@@ -169,9 +125,9 @@ impl Bus {
         let refused = |source| ServeError { service: spec.name, source };
         let client = &self.wire.client;
         let discovery = Arc::new(Discovery::new(spec.clone()));
-        let questions = discovery.subscribe(client).await.map_err(refused)?;
+        let discovery_requests = discovery.subscribe(client).await.map_err(refused)?;
         let (tasks, stop) = (TaskTracker::new(), CancellationToken::new());
-        // Where a later subscription is refused, those before it end.
+        // If a later subscription fails, the guard ends those before it.
         let guard = stop.clone().drop_guard();
         let dispatcher = Dispatcher {
             bus: self.clone(),
@@ -183,15 +139,15 @@ impl Bus {
         for (index, EndpointSpec { name, subject }) in spec.endpoints.into_iter().enumerate() {
             let requests = client.queue_subscribe(subject, QUEUE_GROUP.to_owned()).await.map_err(refused)?;
             let endpoint = Endpoint { name, index };
-            tasks.spawn(attend(endpoint, requests, dispatcher.clone(), stop.clone()));
+            tasks.spawn(accept_requests(endpoint, requests, dispatcher.clone(), stop.clone()));
         }
-        tasks.spawn(discovery.run(self.clone(), questions, stop.clone()));
+        tasks.spawn(discovery.run(self.clone(), discovery_requests, stop.clone()));
         Ok(Serving { tasks, stop: guard })
     }
 }
 
-/// Takes the requests of one endpoint until `stop`.
-async fn attend<H, F>(
+/// Accepts the requests of one endpoint until `stop`.
+async fn accept_requests<H, F>(
     endpoint: Endpoint,
     mut requests: Subscriber,
     dispatcher: Dispatcher<H>,
@@ -203,7 +159,7 @@ async fn attend<H, F>(
     while let Some(Some(message)) = stop.run_until_cancelled(requests.next()).await {
         dispatcher.accept(endpoint, message);
     }
-    // No new requests; those already here are answered.
+    // Requests that have arrived are still answered.
     if requests.unsubscribe().await.is_ok() {
         while let Some(message) = tokio::task::unconstrained(requests.next()).now_or_never().flatten() {
             dispatcher.accept(endpoint, message);
@@ -211,14 +167,14 @@ async fn attend<H, F>(
     }
 }
 
-/// Which endpoint of its service.
+/// An endpoint, by name and by index in its service.
 #[derive(Debug, Clone, Copy)]
 struct Endpoint {
     name: &'static str,
     index: usize,
 }
 
-/// A request that is answered, or waits.
+/// A request that is answered now or waits.
 struct Accepted {
     endpoint: Endpoint,
     requester: Requester,
@@ -226,7 +182,7 @@ struct Accepted {
     at: Instant,
 }
 
-/// Starts the requests of all endpoints of one service in a fair order. Clones share everything.
+/// Starts the requests of all endpoints of one service in a fair order. Clones share the queue.
 struct Dispatcher<H> {
     bus: Bus,
     handler: Arc<H>,
@@ -285,7 +241,7 @@ where
                 requester: requester.clone(),
             };
             let answering = async { dispatcher.reply(&accepted, (dispatcher.handler)(call).await).await };
-            // A handler that panics has said so itself, and holds its place no longer than others.
+            // A panic is logged where it happens; here it must not block the request's slot for ever.
             let _ = AssertUnwindSafe(answering).catch_unwind().await;
             dispatcher.finish(requester);
         });
@@ -293,7 +249,7 @@ where
 
     async fn reply(&self, Accepted { endpoint, message, at, .. }: &Accepted, answer: Result<Bytes, Fault>) {
         self.discovery.answered(endpoint.index, at.elapsed(), answer.as_ref().err());
-        // None without a reply is accepted.
+        // `admit` accepts no request without a reply subject.
         let Some(reply) = message.reply.clone() else { return };
         let mut headers = HeaderMap::new();
         let body = answer.unwrap_or_else(|fault| {
@@ -302,7 +258,7 @@ where
             fault.body
         });
         if let Err(error) = self.bus.wire.client.publish_with_headers(reply, headers, body).await {
-            tracing::warn!(endpoint = endpoint.name, %error, "a request got no answer");
+            tracing::warn!(endpoint = endpoint.name, %error, "cannot answer a request");
         }
     }
 
@@ -315,7 +271,7 @@ where
         }
     }
 
-    /// It is whole at any moment, so a panic elsewhere leaves no half of it.
+    /// Every change of the queue is one step, so a panic elsewhere cannot leave it inconsistent.
     fn calls(&self) -> MutexGuard<'_, FairScheduler<Requester, Accepted>> {
         self.calls.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -324,27 +280,11 @@ where
 fn too_many(exceeded: Exceeded) -> ErrorBody {
     let message = match exceeded {
         Exceeded::Key(bound) => format!(
-            "{bound} of your requests wait for an answer, which is as many as one requester may have; wait for the answers, then ask again"
+            "{bound} of your requests wait for an answer, the limit for one requester; wait for the answers, then ask again"
         ),
         Exceeded::All(bound) => {
-            format!("{bound} requests wait for an answer, which is as many as may; ask again in a moment")
+            format!("{bound} requests wait for an answer, the limit of this service; ask again in a moment")
         }
     };
     ErrorBody { code: ErrorCode::TooManyRequests, message }
-}
-
-#[cfg(test)]
-mod tests {
-    use muster_contract::query::ErrorCode;
-
-    use super::*;
-
-    #[test]
-    fn a_fault_carries_the_error_as_its_body_and_the_beginning_of_it_in_its_header() {
-        let error = ErrorBody { code: ErrorCode::NotFound, message: "x".repeat(HEADER_CHARS_MAX + 1) };
-        let fault = Fault::from(error.clone());
-        assert_eq!((fault.code, fault.message.len()), (404, HEADER_CHARS_MAX));
-        let body: ErrorReply = serde_json::from_slice(&fault.body).unwrap_or_else(|e| panic!("{e}"));
-        assert_eq!(body.error, error);
-    }
 }

@@ -1,4 +1,4 @@
-//! The streams, consumers and the bucket of the contract (section 2) as data. Creating them is `converge`'s.
+//! The streams, consumers and the bucket of the contract as data. [`crate::converge`] creates them.
 
 use std::time::Duration;
 
@@ -7,29 +7,30 @@ use async_nats::jetstream::stream::{
     Config as Stream, DiscardPolicy, Republish, Source, StorageType, SubjectTransform,
 };
 use muster_contract::limits::{
-    DEVICE_DUPLICATE_WINDOW, DUPLICATE_WINDOW, LEDGER_AGE_MAX, PARTITIONS, UPLINK_SHARE,
+    DEVICE_DUPLICATE_WINDOW, DUPLICATE_WINDOW, HEARTBEAT_BYTES_MAX, LEDGER_AGE_MAX, PARTITIONS,
+    QUARANTINE_BYTES_MAX, QUARANTINE_DUPLICATE_WINDOW, QUARANTINE_SHARE, REPORT_BYTES_MAX,
+    REPORT_HEADER_BYTES_MAX, UPLINK_SHARE,
 };
-use muster_contract::subjects::{report_partition, stream};
+use muster_contract::subjects::{REJECTED, report_partition, stream};
 use muster_service::config::UPLINK_BYTES_MIN;
-use serde_json::{Value, json};
+use serde_json::{Map, Value, json};
 
 use crate::config::{LEDGER_BYTES_MAX, SERVER_PAYLOAD_MIN, UPLINK_BYTES_MAX};
-use crate::converge::fields;
 
-/// Stream behind the bucket `views`, by the bus's convention for buckets.
+/// The stream of the bucket `views`, named by the convention of NATS KV.
 pub const VIEWS_STREAM: &str = "KV_views";
-/// What a key of the bucket is prefixed with to become a subject.
+/// Prefix of the subjects of the bucket's keys.
 pub(crate) const VIEWS_SUBJECT_PREFIX: &str = "$KV.views.";
 
 /// Full shares of the largest reports that the smallest UPLINK has room for.
 const UPLINK_SHARES_MIN: u64 = 3;
 /// Documents DOWNLINK keeps of each device and kind.
 const DOWNLINK_HISTORY: i64 = 5;
-/// How long UPLINK keeps a report that ingest has not trimmed.
+/// How long UPLINK keeps a report that ingest has not removed.
 const UPLINK_AGE_MAX: Duration = Duration::from_secs(7 * 24 * 60 * 60);
 /// A report of the largest size with its headers.
-const REPORT_BYTES_MAX: usize = SERVER_PAYLOAD_MIN;
-/// How long the server's mark of an expired subscription stays, for a rollup that is away.
+const REPORT_MESSAGE_BYTES_MAX: usize = REPORT_BYTES_MAX + REPORT_HEADER_BYTES_MAX;
+/// How long the server's marker of an expired subscription stays, for a rollup that is away.
 const EXPIRY_MARK_KEPT: Duration = Duration::from_secs(24 * 60 * 60);
 /// How long PRESENCE keeps the last heartbeat of a silent device.
 const PRESENCE_AGE_MAX: Duration = Duration::from_secs(60 * 60);
@@ -37,29 +38,36 @@ const PRESENCE_AGE_MAX: Duration = Duration::from_secs(60 * 60);
 const ACK_WAIT: Duration = Duration::from_secs(60);
 /// Deliveries of one partition that may be unacknowledged at once.
 pub(crate) const ACK_PENDING_MAX: i64 = 8192;
-/// For ever, as the server counts deliveries: what cannot be processed goes to quarantine, by ingest's hand.
+/// No limit of deliveries: ingest quarantines what it cannot process.
 const DELIVER_WITHOUT_END: i64 = -1;
 
-/// What must exist on the server.
+/// The streams and consumers that must exist on the server.
 pub(crate) struct Topology {
-    /// Streams in an order in which each finds its source.
+    /// Streams, each after its source.
     pub(crate) streams: Vec<Stream>,
     /// Durable consumers, each with its stream's name.
     pub(crate) consumers: Vec<(&'static str, Consumer)>,
 }
 
 impl Topology {
-    /// What a server can do that knows no batches.
+    /// The same for a server that does not support batches.
     pub(crate) fn without_batches(mut self) -> Self {
         self.streams.iter_mut().for_each(|stream| stream.allow_batch_publish = false);
         self
     }
 }
 
-/// The contract's topology. Consumers have as many copies as their stream.
+/// The contract's topology. A consumer has as many replicas as its stream.
 pub(crate) fn contract(uplink_bytes_max: u64, ledger_bytes_max: u64, replicas: usize) -> Topology {
-    let mut streams =
-        vec![downlink(), uplink(uplink_bytes_max), presence(), ledger(ledger_bytes_max), views(), notices()];
+    let mut streams = vec![
+        downlink(),
+        uplink(uplink_bytes_max),
+        presence(),
+        ledger(ledger_bytes_max),
+        views(),
+        notices(),
+        quarantine(),
+    ];
     streams.iter_mut().for_each(|stream| stream.num_replicas = replicas);
     Topology {
         streams,
@@ -67,8 +75,8 @@ pub(crate) fn contract(uplink_bytes_max: u64, ledger_bytes_max: u64, replicas: u
     }
 }
 
-/// The contract's topology as the server's API writes it, for documents about it: `streams` and `consumers`, each a
-/// list of configurations.
+/// The contract's topology as JSON of the server's API, for documentation: `streams` and `consumers`, each a list of
+/// configurations.
 pub fn described() -> Value {
     let topology = contract(UPLINK_BYTES_MAX, LEDGER_BYTES_MAX, 1);
     let consumers: Vec<_> = topology
@@ -77,6 +85,14 @@ pub fn described() -> Value {
         .map(|(stream, config)| json!({ "stream": stream, "config": Value::from(fields(config)) }))
         .collect();
     json!({ "streams": topology.streams.iter().map(fields).collect::<Vec<_>>(), "consumers": consumers })
+}
+
+/// The fields of a configuration, as the server's API writes them.
+pub(crate) fn fields(config: &impl serde::Serialize) -> Map<String, Value> {
+    match serde_json::to_value(config) {
+        Ok(Value::Object(fields)) => fields,
+        _ => Map::new(),
+    }
 }
 
 /// Name of the durable consumer of a partition of UPLINK.
@@ -117,13 +133,13 @@ fn uplink(bytes_max: u64) -> Stream {
     Stream {
         subjects: subjects(["muster.report.*.*"]),
         subject_transform: Some(partitioned("report")),
-        // Full means refused: the outboxes then keep what the hub cannot take.
+        // A full stream refuses reports: the outboxes then keep what the hub cannot take.
         discard: DiscardPolicy::New,
-        // Each device has a share of its own: a device that floods is refused, and no other one.
+        // Each device has its own share, so a flood is refused only to the device that sends it.
         max_messages_per_subject: UPLINK_SHARE as i64,
         discard_new_per_subject: true,
         max_bytes: i64::try_from(bytes_max).unwrap_or(i64::MAX),
-        max_message_size: REPORT_BYTES_MAX as i32,
+        max_message_size: REPORT_MESSAGE_BYTES_MAX as i32,
         max_age: UPLINK_AGE_MAX,
         duplicate_window: DEVICE_DUPLICATE_WINDOW,
         deny_delete: true,
@@ -139,6 +155,7 @@ fn presence() -> Stream {
         subject_transform: Some(partitioned("presence")),
         storage: StorageType::Memory,
         max_messages_per_subject: 1,
+        max_message_size: HEARTBEAT_BYTES_MAX as i32,
         max_age: PRESENCE_AGE_MAX,
         duplicate_window: DEVICE_DUPLICATE_WINDOW,
         deny_delete: true,
@@ -165,7 +182,7 @@ fn ledger(bytes_max: u64) -> Stream {
             filter_subject: Some("muster.desired.>".to_owned()),
             ..Source::default()
         }]),
-        // At its bound it discards what is oldest: ingest has re-asserted what still holds of that, or holds reports back.
+        // At its limit it discards the oldest facts: ingest has re-asserted those that still hold, or throttles reports.
         discard: DiscardPolicy::Old,
         max_bytes: i64::try_from(bytes_max).unwrap_or(i64::MAX),
         max_age: LEDGER_AGE_MAX,
@@ -173,13 +190,13 @@ fn ledger(bytes_max: u64) -> Stream {
         deny_purge: true,
         allow_direct: true,
         allow_batch_publish: true,
-        // A pulse carries a time to live, so that LEDGER keeps the last few only.
+        // A pulse has a time to live, so LEDGER keeps only the last few.
         allow_message_ttl: true,
         ..base(stream::LEDGER)
     }
 }
 
-/// The stream that buckets are made of, with history 1, so that any client's bucket functions work on it.
+/// The stream of the bucket, in the format of NATS KV with history 1, so that other clients' KV functions work on it.
 fn views() -> Stream {
     Stream {
         subjects: subjects(["$KV.views.>"]),
@@ -188,13 +205,13 @@ fn views() -> Stream {
         allow_rollup: true,
         deny_delete: true,
         allow_direct: true,
-        // Tombstones of deleted views carry a time to live.
+        // Tombstones have a time to live.
         allow_message_ttl: true,
         ..base(VIEWS_STREAM)
     }
 }
 
-/// One subscription and one notice of each name. A notice is told to whoever listens as it is stored.
+/// One subscription and one notice of each name. The server republishes a notice when it stores it.
 fn notices() -> Stream {
     Stream {
         subjects: subjects(["muster.subscription.*", "muster.notice.*"]),
@@ -202,7 +219,7 @@ fn notices() -> Stream {
         discard: DiscardPolicy::New,
         deny_delete: true,
         allow_direct: true,
-        // A subscription ends by itself when nobody renews it, and leaves a mark that says so; the marks need rollups.
+        // The server expires a subscription that is not renewed and leaves a marker, which needs rollups.
         allow_message_ttl: true,
         allow_rollup: true,
         subject_delete_marker_ttl: Some(EXPIRY_MARK_KEPT),
@@ -212,6 +229,22 @@ fn notices() -> Stream {
             headers_only: false,
         }),
         ..base(stream::NOTICES)
+    }
+}
+
+/// Reports that ingest rejected. A full share, or a full stream, is refused: the device then keeps the report. Nothing ages out
+/// by itself: ingest removes a report after it has recorded why.
+fn quarantine() -> Stream {
+    Stream {
+        subjects: subjects([REJECTED]),
+        discard: DiscardPolicy::New,
+        max_messages_per_subject: i64::from(QUARANTINE_SHARE),
+        discard_new_per_subject: true,
+        max_bytes: QUARANTINE_BYTES_MAX as i64,
+        duplicate_window: QUARANTINE_DUPLICATE_WINDOW,
+        deny_purge: true,
+        allow_direct: true,
+        ..base(stream::QUARANTINE)
     }
 }
 
@@ -226,12 +259,12 @@ fn base(name: &str) -> Stream {
     }
 }
 
-/// `muster.<room>.<site>.<device>` stored under `muster.<room>.<p>.<site>.<device>`.
-fn partitioned(room: &str) -> SubjectTransform {
+/// Stores `muster.<kind>.<site>.<device>` under `muster.<kind>.<p>.<site>.<device>`.
+fn partitioned(kind: &str) -> SubjectTransform {
     SubjectTransform {
-        source: format!("muster.{room}.*.*"),
+        source: format!("muster.{kind}.*.*"),
         destination: format!(
-            "muster.{room}.{{{{partition({PARTITIONS},1,2)}}}}.{{{{wildcard(1)}}}}.{{{{wildcard(2)}}}}"
+            "muster.{kind}.{{{{partition({PARTITIONS},1,2)}}}}.{{{{wildcard(1)}}}}.{{{{wildcard(2)}}}}"
         ),
     }
 }
@@ -244,11 +277,9 @@ const _: () = {
     assert!(SERVER_PAYLOAD_MIN <= i32::MAX as usize);
     assert!(DUPLICATE_WINDOW.as_secs() <= PRESENCE_AGE_MAX.as_secs());
     // One device that fills its share with the largest reports leaves most of the smallest UPLINK to the others.
-    assert!(UPLINK_SHARES_MIN * UPLINK_SHARE as u64 * REPORT_BYTES_MAX as u64 <= UPLINK_BYTES_MIN);
-    // A device that fills its share leaves room for others among the deliveries of its partition, and delays another's report
-    // by one batch at most.
+    assert!(UPLINK_SHARES_MIN * UPLINK_SHARE as u64 * REPORT_MESSAGE_BYTES_MAX as u64 <= UPLINK_BYTES_MIN);
+    // A device that fills its share leaves room for others among the deliveries of its partition.
     assert!(8 * UPLINK_SHARE as i64 <= ACK_PENDING_MAX);
-    assert!(UPLINK_SHARE as usize <= crate::pull::BATCH);
 };
 
 #[cfg(test)]
@@ -278,7 +309,7 @@ mod tests {
             let writes = |role: &Role| role.rights().publish.iter().any(|right| overlap(right, subject));
             let writers: Vec<_> = Role::ALL.into_iter().filter(writes).collect();
             match subject.as_str() {
-                // A token proves itself: its device takes none that its own signer did not sign.
+                // A token needs no protected subject: its device accepts only tokens of its signer.
                 "muster.credential.*.*" => assert_eq!(writers, [Role::Renewer, Role::Operator]),
                 _ => assert_eq!(writers.len(), 1, "{subject}: {writers:?}"),
             }

@@ -1,29 +1,30 @@
-//! Bringing the streams of an older release to this release's shape. A service never does it: it names what differs and
-//! waits for a person, because a changed stream may drop what it holds. It changes no consumer and removes nothing.
+//! Changes the streams of an older release to the settings of this release. Only an operator starts it: a service names
+//! the differences and stops, because a changed stream may drop messages. It changes no consumer and removes nothing.
 
 use async_nats::jetstream::stream::Config as Stream;
 use serde_json::{Map, Value, json};
 
 use crate::bus::Bus;
-use crate::converge::{Difference, Existing, FREE_STREAM_FIELDS, TopologyError, compare, fields, refusal};
+use crate::converge::{Difference, Existing, FREE_STREAM_FIELDS, TopologyError, compare, refusal};
+use crate::topology::fields;
 use crate::wire::ApiError;
 
-/// JetStream's code for a stream that is not there.
+/// JetStream's code for a missing stream.
 const STREAM_NOT_FOUND: u64 = 10059;
 
-/// A stream of the contract, as the server has it.
+/// A stream of the contract compared with the server's.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct StreamShape {
     /// Its name.
     pub name: String,
-    /// Whether there is such a stream.
+    /// Whether the server has it.
     pub exists: bool,
-    /// Where it differs from the contract.
+    /// Settings that differ from the contract.
     pub differences: Vec<Difference>,
 }
 
 impl Bus {
-    /// Every stream of the contract, as the server has it.
+    /// Compares every stream of the contract with the server's.
     ///
     /// # Errors
     /// The server does not answer, or refuses.
@@ -37,11 +38,11 @@ impl Bus {
         Ok(shapes)
     }
 
-    /// Gives every stream that differs the contract's shape, and leaves what an operator may decide as it is; the streams
-    /// as they were before.
+    /// Updates every stream that differs, and keeps the settings that an operator may choose. Returns the comparison from
+    /// before the update.
     ///
     /// # Errors
-    /// The server does not answer, or refuses a change. Streams before that one are changed then; call it again.
+    /// The server does not answer, or refuses a change. The streams before that one are updated then; call it again.
     pub async fn upgrade_streams(&self) -> Result<Vec<StreamShape>, TopologyError> {
         let before = self.stream_shapes().await?;
         for wanted in self.wanted().streams {
@@ -70,7 +71,7 @@ fn differences(wanted: &Stream, found: &Map<String, Value>) -> Vec<Difference> {
     compare(&format!("stream {}", wanted.name), &fields(wanted), found, &FREE_STREAM_FIELDS)
 }
 
-/// The settings to send: those that are there, with the contract's where they differ.
+/// The settings to send: the server's, with the contract's value for each field that differs.
 fn changed(wanted: &Stream, found: &Map<String, Value>) -> Map<String, Value> {
     let wanted_fields = fields(wanted);
     let mut changed = found.clone();
@@ -88,7 +89,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn an_upgrade_changes_what_differs_and_keeps_what_an_operator_decided() {
+    fn an_upgrade_changes_what_differs_and_keeps_an_operators_choices() {
         let wanted = Stream { name: "UPLINK".to_owned(), max_messages_per_subject: 7, ..Stream::default() };
         let mut found = fields(&wanted);
         found.insert("max_msgs_per_subject".to_owned(), json!(1));

@@ -1,10 +1,10 @@
-//! Which servers serve.
+//! The versions of nats-server that Muster accepts.
 
-/// What is required and what to do, for a person.
+/// The rule for versions and what to do, for a person.
 pub const SERVER_RULE: &str =
     "2.12.12 or newer is needed, of 2.14 at least 2.14.3 (tested with 2.15.1); install a newer nats-server";
 
-/// True for a server version that serves: older ones lose messages or let a bystander in by known faults.
+/// True for a version that Muster accepts: older ones have known faults that lose messages or admit strangers.
 pub fn is_acceptable(version: &str) -> bool {
     match parse(version) {
         Some((2, 12, patch)) => patch >= 12,
@@ -14,12 +14,12 @@ pub fn is_acceptable(version: &str) -> bool {
     }
 }
 
-/// True for a server version whose streams can take fast batches; an older one refuses the very word.
+/// True for a version whose streams can take fast batches; an older one refuses the setting by its name.
 pub(crate) fn knows_batches(version: &str) -> bool {
     parse(version).is_some_and(|version| version >= (2, 14, 0))
 }
 
-/// Major, minor and patch; what follows the patch's digits (`-RC.1`, `-dev`) is not looked at.
+/// Major, minor and patch. A suffix after the digits of the patch (`-RC.1`, `-dev`) is ignored.
 fn parse(version: &str) -> Option<(u32, u32, u32)> {
     let mut parts = version.trim_start_matches('v').splitn(3, '.');
     let (major, minor, rest) = (parts.next()?, parts.next()?, parts.next()?);
@@ -44,7 +44,7 @@ mod tests {
             assert!(is_acceptable(good), "{good} was refused");
         }
         for bad in ["2.9.10", "2.11.15", "2.12.11", "2.14.0", "2.14.2", "1.99.99", "", "x.y.z", "2.15"] {
-            assert!(!is_acceptable(bad), "{bad} was let in");
+            assert!(!is_acceptable(bad), "{bad} was accepted");
         }
     }
 }

@@ -1,4 +1,5 @@
-//! The bucket `views`: any client's bucket functions work on it.
+//! Reads, writes and follows the bucket `views`. The bucket has the format of NATS KV, so other clients' KV functions work
+//! on it.
 
 use std::collections::BTreeSet;
 use std::time::Duration;
@@ -11,137 +12,134 @@ use muster_service::error::chain;
 use crate::bus::Bus;
 use crate::message::{Delivery, Outgoing};
 use crate::publish::PublishError;
-use crate::read::ReadError;
+use crate::read_error::ReadError;
 use crate::replay::{Replay, Start};
 use crate::topology::{VIEWS_STREAM, VIEWS_SUBJECT_PREFIX};
 
-/// How a bucket marks what is not a value.
+/// The header of a tombstone.
 const OPERATION: &str = "KV-Operation";
-/// Replaces everything of the key by this message.
+/// The header that makes a message replace all earlier ones of its key.
 const ROLLUP: &str = "Nats-Rollup";
-/// Of a deletion, up to where in LEDGER its writer had read: a mark without it is no rollup's.
+/// The header of a rollup's tombstone with the sequence of LEDGER up to which the rollup had read.
 const READ_TO: &str = "Muster-Read-To";
-/// How long the mark of a deleted view stays for those who were away: a day.
+/// How long a tombstone stays, for readers that were away.
 const TOMBSTONE_TTL: &str = "24h";
 
-/// Time before a key is looked for again that could not be.
-const LOOK_AGAIN: Duration = Duration::from_secs(1);
+/// Time before a failed read of a key is repeated.
+const RETRY_AFTER: Duration = Duration::from_secs(1);
 
-/// A value of the bucket, or its absence.
+/// An entry of the bucket: a value or a deletion.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ViewEntry {
     /// The key.
     pub key: String,
     /// The value; `None` when the key was deleted.
     pub value: Option<Bytes>,
-    /// Rises with every write to the bucket; 0 where no write tells of it.
+    /// The revision, which rises with every write to the bucket; 0 for a deletion without a tombstone.
     pub revision: u64,
-    /// Of a deletion by a rollup, up to where in LEDGER it had read.
+    /// For a deletion by a rollup: the sequence of LEDGER up to which the rollup had read.
     pub read_to: Option<u64>,
-    /// Entries still to come before the watch shows the present; 0 means it does.
+    /// Entries that the watch had not received yet; 0 means that it has caught up.
     pub pending: u64,
 }
 
-/// The bucket followed: the present first, then every change. Where the bucket is made anew, its present comes again, and
-/// then the deletion of whatever is not in it any more, at revision 0: no mark in the new bucket tells of that.
+/// Follows the bucket: the current entries first, then every change. If the bucket is created again, the watch yields its
+/// current entries again, and then a deletion at revision 0 for each missing key: the new bucket has no tombstones of them.
 #[derive(Debug)]
 pub struct ViewWatch {
     bus: Bus,
     filter: String,
     replay: Replay,
-    /// Keys that were handed out with a value.
-    held: BTreeSet<String>,
-    /// Of those, the keys that a present which is read again has not shown; none where none is.
-    doubted: Option<BTreeSet<String>>,
+    /// Keys whose last entry had a value.
+    known: BTreeSet<String>,
+    /// While the current entries are read again: the known keys that have not come yet.
+    unconfirmed: Option<BTreeSet<String>>,
 }
 
 impl ViewWatch {
-    /// Entries that were there when it was opened: a reader of the present alone has seen it after so many.
+    /// Number of current entries when it was opened.
     pub const fn waiting(&self) -> u64 {
         self.replay.waiting()
     }
 
-    /// The next entries of what was there when it was opened; none when all of that is read. Cancel-safe.
+    /// The next of the entries that were current when it was opened; `None` when all are read. Cancel-safe.
     pub async fn next_present(&mut self, max: usize) -> Result<Option<Vec<ViewEntry>>, ReadError> {
         loop {
             match self.replay.next_present(max).await {
-                Ok(Some(batch)) => return Ok(Some(self.hand_out(batch))),
-                Ok(None) => return Ok(self.gone().await),
-                Err(error) => self.begin_again(&error).await?,
+                Ok(Some(batch)) => return Ok(Some(self.take_entries(batch))),
+                Ok(None) => return Ok(self.missing_entries().await),
+                Err(error) => self.read_again(&error).await?,
             }
         }
     }
 
-    /// The next entries, at least one, and at most `max` but for deletions that nothing tells of. Cancel-safe.
+    /// The next entries: at least one, and at most `max` besides deletions without a tombstone. Cancel-safe.
     pub async fn next_batch(&mut self, max: usize) -> Result<Vec<ViewEntry>, ReadError> {
         loop {
-            if self.doubted.is_some() {
+            if self.unconfirmed.is_some() {
                 match self.next_present(max).await? {
                     Some(entries) => return Ok(entries),
                     None => continue,
                 }
             }
             match self.replay.next_batch(max).await {
-                Ok(batch) => return Ok(self.hand_out(batch)),
-                Err(error) => self.begin_again(&error).await?,
+                Ok(batch) => return Ok(self.take_entries(batch)),
+                Err(error) => self.read_again(&error).await?,
             }
         }
     }
 
-    async fn begin_again(&mut self, cause: &ReadError) -> Result<(), ReadError> {
+    async fn read_again(&mut self, cause: &ReadError) -> Result<(), ReadError> {
         tracing::info!(cause = chain(cause), "reading all views again");
         self.replay = present(&self.bus, &self.filter).await?;
-        self.doubted = Some(self.held.clone());
+        self.unconfirmed = Some(self.known.clone());
         Ok(())
     }
 
-    /// Whether a key has a value, asked for as long as it takes.
-    async fn is_there(&self, key: &str) -> bool {
+    /// Whether a key has a value; repeats the read until it succeeds.
+    async fn exists(&self, key: &str) -> bool {
         loop {
             match self.bus.view_get(key).await {
                 Ok(found) => return found.is_some(),
                 Err(error) => {
-                    tracing::debug!(
-                        view = key,
-                        cause = chain(&error),
-                        "cannot look for a view; trying again"
-                    );
-                    tokio::time::sleep(LOOK_AGAIN).await;
+                    tracing::debug!(view = key, cause = chain(&error), "cannot read a view; trying again");
+                    tokio::time::sleep(RETRY_AFTER).await;
                 }
             }
         }
     }
 
-    fn hand_out(&mut self, batch: Vec<Delivery>) -> Vec<ViewEntry> {
+    fn take_entries(&mut self, batch: Vec<Delivery>) -> Vec<ViewEntry> {
         let entries: Vec<_> = batch.into_iter().map(ViewEntry::from).collect();
         for entry in &entries {
-            if let Some(doubted) = &mut self.doubted {
-                doubted.remove(&entry.key);
+            if let Some(unconfirmed) = &mut self.unconfirmed {
+                unconfirmed.remove(&entry.key);
             }
             match entry.value {
-                Some(_) => _ = self.held.insert(entry.key.clone()),
-                None => _ = self.held.remove(&entry.key),
+                Some(_) => _ = self.known.insert(entry.key.clone()),
+                None => _ = self.known.remove(&entry.key),
             }
         }
         entries
     }
 
-    /// The present is read: what it has not shown is not there any more, unless it was written anew since and is still to
-    /// come.
-    async fn gone(&mut self) -> Option<Vec<ViewEntry>> {
-        let mut gone = self.doubted.clone()?;
-        for key in self.doubted.iter().flatten() {
-            if self.is_there(key).await {
-                gone.remove(key);
+    /// Deletions of the keys that are missing after the current entries were read again. A key that was written since still
+    /// exists, and its entry will come.
+    async fn missing_entries(&mut self) -> Option<Vec<ViewEntry>> {
+        let mut missing = self.unconfirmed.clone()?;
+        for key in self.unconfirmed.iter().flatten() {
+            if self.exists(key).await {
+                missing.remove(key);
             }
         }
-        self.doubted = None;
-        self.held.retain(|key| !gone.contains(key));
-        if gone.is_empty() {
+        self.unconfirmed = None;
+        self.known.retain(|key| !missing.contains(key));
+        if missing.is_empty() {
             return None;
         }
         Some(
-            gone.into_iter()
+            missing
+                .into_iter()
                 .map(|key| ViewEntry { key, value: None, revision: 0, read_to: None, pending: 0 })
                 .collect(),
         )
@@ -149,7 +147,7 @@ impl ViewWatch {
 }
 
 impl Bus {
-    /// Writes a value in place of the revision that is expected, 0 for none, or of whatever there is; its revision.
+    /// Writes a value if the key's revision is `expected` (0: no entry), or in any case with `None`; the new revision.
     pub async fn view_put(
         &self,
         key: &str,
@@ -159,8 +157,8 @@ impl Bus {
         self.publish(put(key, value, expected)).await.map(|stored| stored.sequence)
     }
 
-    /// Writes a value that a request defines, or deletes it where there is none, in place of the revision that is expected; the
-    /// entry says who asked.
+    /// Writes a value that a request defines, or deletes it with `None`, if the key's revision is `expected`; the entry names
+    /// the requester.
     pub async fn view_define(
         &self,
         key: &str,
@@ -179,13 +177,13 @@ impl Bus {
         self.publish(entry).await.map(|stored| stored.sequence)
     }
 
-    /// Deletes a key at the revision that is expected, or at any; the mark's revision. The mark remains for a day, so that
-    /// those who follow the bucket learn of it.
+    /// Deletes a key if its revision is `expected`, or in any case with `None`; the revision of the tombstone, which stays for
+    /// a day so that readers of the bucket see it.
     pub async fn view_delete(&self, key: &str, expected: Option<u64>) -> Result<u64, PublishError> {
         self.view_delete_as_of(key, expected, None).await
     }
 
-    /// The same by a writer of views, who says up to where in LEDGER it has read.
+    /// The same, with the sequence of LEDGER up to which the writer has read.
     pub async fn view_delete_as_of(
         &self,
         key: &str,
@@ -195,12 +193,12 @@ impl Bus {
         self.publish(tombstone(key, expected, read_to)).await.map(|stored| stored.sequence)
     }
 
-    /// Reads a value; `None` where there is none.
+    /// Reads a value; `None` if there is none.
     pub async fn view_get(&self, key: &str) -> Result<Option<ViewEntry>, ReadError> {
         Ok(self.view_last(key).await?.filter(|entry| entry.value.is_some()))
     }
 
-    /// Reads the last entry of a key, which may be the mark of a deletion; `None` where there is none.
+    /// Reads the last entry of a key, which may be a tombstone; `None` if there is none.
     pub async fn view_last(&self, key: &str) -> Result<Option<ViewEntry>, ReadError> {
         let last = self.last(VIEWS_STREAM, &format!("{VIEWS_SUBJECT_PREFIX}{key}")).await?;
         Ok(last.map(ViewEntry::from))
@@ -210,7 +208,7 @@ impl Bus {
     pub async fn view_watch(&self, keys: &str) -> Result<ViewWatch, ReadError> {
         let filter = format!("{VIEWS_SUBJECT_PREFIX}{keys}");
         let replay = present(self, &filter).await?;
-        Ok(ViewWatch { bus: self.clone(), filter, replay, held: BTreeSet::new(), doubted: None })
+        Ok(ViewWatch { bus: self.clone(), filter, replay, known: BTreeSet::new(), unconfirmed: None })
     }
 }
 
@@ -241,7 +239,7 @@ fn tombstone(key: &str, expected: Option<u64>, read_to: Option<u64>) -> Outgoing
 impl From<Delivery> for ViewEntry {
     fn from(delivery: Delivery) -> Self {
         let key = delivery.subject.strip_prefix(VIEWS_SUBJECT_PREFIX).unwrap_or(&delivery.subject).to_owned();
-        // `Nats-Marker-Reason` is the server's own mark where an operator lets values expire.
+        // `Nats-Marker-Reason` is the server's tombstone if an operator configured values to expire.
         let deleted = [OPERATION, "Nats-Marker-Reason"]
             .iter()
             .any(|name| delivery.headers.get(name).is_some_and(|op| op != "PUT"));

@@ -1,4 +1,5 @@
-//! What all of this crate shares: the library's client, the link and the reply box; one question, one answer.
+//! The state that all handles of a bus share: the library's client, the link, the reply inbox and settings. It sends one
+//! request and returns its answer.
 
 use std::sync::OnceLock;
 use std::time::Duration;
@@ -27,49 +28,49 @@ pub(crate) struct Wire {
     pub(crate) client: Client,
     pub(crate) link: watch::Receiver<Link>,
     pub(crate) silence: Silence,
-    /// What the server refused last, in its words.
+    /// The server's last refusal, in its words.
     pub(crate) refusal: watch::Receiver<Option<String>>,
     pub(crate) replies: Replies,
     pub(crate) uplink_bytes_max: u64,
     pub(crate) ledger_bytes_max: u64,
     pub(crate) replicas: usize,
-    /// By which a requester's role is known.
+    /// The signing keys that prove a requester's role.
     pub(crate) signers: Signers,
-    /// To which inboxes of its own account this process answers.
+    /// The inboxes of its own account that this process answers to.
     pub(crate) own_replies: OwnReplies,
-    /// Counts requests that were dropped because of their reply subject, once somebody wants to know.
+    /// Counts requests dropped because of their reply subject; set when the process reports its health.
     pub(crate) dropped_requests: OnceLock<Counter>,
     /// Ends the tasks behind `link` and `replies`.
     pub(crate) _tasks: DropGuard,
 }
 
-/// Why a question has no answer.
+/// Why a request has no answer.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 pub enum NoAnswer {
-    /// The link was down, or went down before the answer: whether the question arrived is unknown.
+    /// The link was down, or went down before the answer: whether the request arrived is unknown.
     #[error("no connection to NATS")]
     Disconnected,
     /// Nothing came in time. A missing permission looks the same; the log then names it.
     #[error("no answer within {0:?}; if a permission is missing, the log names it")]
     TimedOut(Duration),
-    /// Nobody listens there: no such stream, a stream without a leader, or no such service.
-    #[error("nobody answers there now")]
+    /// No subscriber: no such stream, a stream without a leader, or no such service.
+    #[error("no server and no service answers there now")]
     NoResponders,
     /// The message is larger than the server takes.
     #[error("the message is larger than the server's max_payload")]
     TooLarge,
-    /// The subject is not one.
+    /// The subject is malformed.
     #[error("the subject is malformed")]
     BadSubject,
 }
 
-/// Why the JetStream API did not do what was asked.
+/// Why a request to the JetStream API failed.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum ApiError {
     /// No answer.
     #[error(transparent)]
     NoAnswer(#[from] NoAnswer),
-    /// The server says no.
+    /// The server refused.
     #[error("the server says: {description} ({code})")]
     Refused {
         /// JetStream's `err_code`.
@@ -77,7 +78,7 @@ pub enum ApiError {
         /// Its words.
         description: String,
     },
-    /// The answer is not what this version of the API answers.
+    /// The answer does not have the shape of this version of the API.
     #[error("the server's answer cannot be read: {0}")]
     Unreadable(String),
 }
@@ -100,7 +101,7 @@ impl Wire {
         *self.link.borrow()
     }
 
-    /// Asks and waits for one reply, no longer than the link stands. A 503 is [`NoAnswer::NoResponders`].
+    /// Sends a request and waits for one reply, at most until the link is lost. A 503 is [`NoAnswer::NoResponders`].
     pub(crate) async fn ask(
         &self,
         subject: Subject,
@@ -112,29 +113,29 @@ impl Wire {
         if !at.is_up() {
             return Err(NoAnswer::Disconnected);
         }
-        let (mut slot, asked) = (self.replies.slot(), Instant::now());
-        let question = async {
-            self.post(subject, Some(slot.subject.clone()), headers, payload).await?;
-            (&mut slot.reply).await.map_err(|_| NoAnswer::Disconnected)
+        let (mut pending, asked) = (self.replies.register(), Instant::now());
+        let request = async {
+            self.post(subject, Some(pending.subject.clone()), headers, payload).await?;
+            (&mut pending.reply).await.map_err(|_| NoAnswer::Disconnected)
         };
         let message = tokio::select! {
-            answer = tokio::time::timeout(timeout, question) => match answer {
+            answer = tokio::time::timeout(timeout, request) => match answer {
                 Ok(answer) => answer?,
                 Err(_) => {
-                    self.silence.unanswered(asked);
+                    self.silence.count_unanswered(asked);
                     return Err(NoAnswer::TimedOut(timeout));
                 }
             },
             () = link::lost(self.link.clone(), at) => return Err(NoAnswer::Disconnected),
         };
-        self.silence.broken();
+        self.silence.answered();
         match message.status {
             Some(StatusCode::NO_RESPONDERS) => Err(NoAnswer::NoResponders),
             _ => Ok(message),
         }
     }
 
-    /// Hands a message to the connection; waits while its queue is full.
+    /// Queues a message for the connection; waits while the queue is full.
     pub(crate) async fn post(
         &self,
         subject: Subject,
@@ -167,7 +168,7 @@ impl Wire {
         self.api_at("$JS.API", verb, body).await
     }
 
-    /// The same to an API under another prefix, as where an account imports it.
+    /// The same to an API under another prefix, such as one that an account imports.
     pub(crate) async fn api_at<T: DeserializeOwned>(
         &self,
         prefix: &str,
@@ -195,15 +196,15 @@ impl ApiError {
     }
 }
 
-/// The next message of a subscription if it has arrived. The runtime's budget per poll does not count here: what has
-/// arrived would otherwise come in batches of about a hundred.
+/// The next message of a subscription if it has arrived. It ignores the runtime's budget per poll, which would limit
+/// batches to about a hundred messages.
 pub(crate) fn ready(messages: &mut Subscriber) -> Option<Message> {
     tokio::task::unconstrained(messages.next()).now_or_never().flatten()
 }
 
-/// Reads an answer of JetStream: what was asked for, or why not.
+/// Reads an answer of JetStream.
 pub(crate) fn parse<T: DeserializeOwned>(payload: &[u8]) -> Result<T, ApiError> {
-    // The refusal first: next to it the server writes the fields of a success, empty.
+    // The refusal first: beside it the server writes the fields of a success, empty.
     match serde_json::from_slice::<Failure>(payload) {
         Ok(Failure { error }) => Err(error.into()),
         Err(_) => serde_json::from_slice(payload).map_err(|error| unreadable(&error)),

@@ -1,8 +1,8 @@
-//! What was done to a deployment as a whole, one action after another: EMCO's history of user-level states. Asked for with a
-//! [`Query`](crate::query::Query) (`id`, and a point) on `muster.query.actions`.
+//! Answer of `muster.query.actions`: the actions on a deployment as a whole in order, which is EMCO's history of user-level
+//! states.
 //!
-//! An action is what desired states in LEDGER say of a deployment, and nothing else: who created it, or approved of it, is
-//! known to Git or to whoever made a request, and is no fact here.
+//! Actions follow from the desired states in LEDGER alone. Who created or approved a deployment is known to Git or to the sender
+//! of a request, and is no fact here.
 
 use jiff::Timestamp;
 use schemars::JsonSchema;
@@ -12,7 +12,7 @@ use crate::desired::Source;
 use crate::ids::DeploymentId;
 use crate::view::AsOf;
 
-/// Actions of one deployment that are kept, the newest of them.
+/// The newest actions of one deployment that are kept.
 pub const ACTIONS_MAX: usize = 32;
 
 /// Answer of `muster.query.actions`.
@@ -21,41 +21,40 @@ pub const ACTIONS_MAX: usize = 32;
 pub struct ActionsAnswer {
     /// The deployment.
     pub deployment: DeploymentId,
-    /// Up to where LEDGER was read for it.
+    /// The position in LEDGER that the answer reflects.
     pub ledger_seq: u64,
-    /// What was done before this is not told: LEDGER held no more when it was read, or more was done than is kept. Absent
-    /// where everything is told from LEDGER's first fact on.
+    /// Earlier actions are not listed, because LEDGER no longer held them or more happened than is kept. Absent if the list
+    /// begins with LEDGER's first fact.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub since: Option<AsOf>,
-    /// What was done, the oldest first.
+    /// The actions, the oldest first.
     #[schemars(length(max = ACTIONS_MAX))]
     pub actions: Vec<Action>,
 }
 
-/// One action. It is as old as the first document that carries it to a device; to others it may come later.
+/// One action. Its time is that of the first document that carries it to a device; other devices may receive it later.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct Action {
-    /// What was done.
+    /// The action.
     pub action: ActionKind,
     /// When LEDGER stored it.
     pub at: Timestamp,
-    /// Where LEDGER holds it: `atSeq` of a question about that moment.
+    /// Its sequence in LEDGER: `atSeq` of a query about that moment.
     pub ledger_seq: u64,
-    /// Which commit, request or plan did it; absent of a removal, because a document does not say who took out what it no
-    /// longer names.
+    /// The commit, request or plan behind it; absent for a removal, because a document does not say why an entry is gone.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub source: Option<Source>,
 }
 
-/// What can be done.
+/// Kinds of actions.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub enum ActionKind {
-    /// It shall run where it ran nowhere, as far as is told: see `since`.
+    /// It was targeted for the first time since `since`.
     Published,
-    /// Another revision of it shall run, or the same on more devices by another revision.
+    /// A new revision changed it, or targeted more devices with it.
     Changed,
-    /// It shall run nowhere any more.
+    /// It is targeted nowhere any more.
     Removed,
 }

@@ -1,8 +1,7 @@
-//! What a reader of many desired states has found in order: an entry with the same content as one checked before is not
-//! checked again. Devices of a fleet have much in common, and to check an entry, above all its
-//! digest, takes several times as long as to read it.
+//! Remembers valid entries of desired states, so that a reader of many does not check the same entry again. Devices of a fleet
+//! share entries, and the check of an entry, above all of its digest, takes several times as long as parsing it.
 //!
-//! It changes nothing of what is refused: an entry that differs in anything is checked like the first.
+//! It accepts and refuses the same documents: an entry that differs in anything is checked as a new one.
 
 use std::collections::HashMap;
 

@@ -1,5 +1,5 @@
-//! The door: bytes in, a valid document or a refusal out. A refusal says which document, which field and which
-//! rule, in words a person can act on. Nothing here repairs or guesses.
+//! Parses bytes into a valid document, or refuses them. A refusal names the document, the field and the rule in words that a
+//! person can act on. Nothing here repairs or guesses.
 
 use std::fmt;
 
@@ -13,7 +13,7 @@ pub trait Document: Serialize + DeserializeOwned {
     /// Its `kind`.
     const KIND: &'static str;
 
-    /// The rules that the shape alone does not hold. Called by [`parse`]; call it on documents built by hand.
+    /// Checks the rules that a JSON schema cannot express. Called by [`parse`]; call it on documents built by hand.
     ///
     /// # Errors
     /// The first rule that is broken, with the path of the field.
@@ -84,7 +84,7 @@ pub fn parse<T: Document>(bytes: &[u8]) -> Result<T, Refusal> {
     parse_by(bytes, T::check)
 }
 
-/// Parses a document, and checks it by what is as good as its own check.
+/// Parses a document and checks it by a function that accepts the same documents as its own check.
 ///
 /// # Errors
 /// A [`Refusal`] that names the field and the rule.
@@ -102,7 +102,7 @@ pub(crate) fn parse_by<T: Document>(
     Ok(document)
 }
 
-/// Parses once more, slowly, to learn the path of the field: only bad documents pay for it.
+/// Parses a refused document once more, slowly, to find the path of the field.
 fn shape_refusal<T: Document>(bytes: &[u8]) -> Refusal {
     let mut json = serde_json::Deserializer::from_slice(bytes);
     let (path, reason) = match serde_path_to_error::deserialize::<_, T>(&mut json) {
@@ -121,7 +121,7 @@ pub fn to_bytes<T: Document>(document: &T) -> Vec<u8> {
     serde_json::to_vec(document).expect("documents of the contract are JSON")
 }
 
-/// What can be learnt of a message that may be anything: used to account for what cannot be parsed.
+/// The readable numbers of an unparsable message: ingest accounts for it by them.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Deserialize)]
 #[serde(default)]
 pub struct Peek {
@@ -135,7 +135,7 @@ pub struct Peek {
     pub seq: Option<u64>,
 }
 
-/// Looks at a message without asking for more than it has.
+/// Reads the numbers of any message; a number that it lacks is absent.
 pub fn peek(bytes: &[u8]) -> Peek {
     if bytes.len() > MESSAGE_BYTES_MAX {
         return Peek::default();

@@ -1,4 +1,4 @@
-//! Facts: what LEDGER holds. Each is complete in itself, so the newest of a subject supersedes the older ones.
+//! Facts: the messages of LEDGER. Each fact is complete in itself, so the newest one of a subject supersedes the older ones.
 
 use std::collections::BTreeMap;
 
@@ -14,7 +14,7 @@ use crate::checked::Checked;
 use crate::decode::{self, Document, Refusal, Violation};
 use crate::desired::DesiredState;
 use crate::ids::{DeploymentId, Epoch, Generation, Seq};
-use crate::limits::{COMPONENTS_MAX, QUARANTINE_PAYLOAD_BYTES_MAX, RETRIES_MAX};
+use crate::limits::{COMPONENTS_MAX, QUARANTINE_EXCERPT_BYTES_MAX, RETRIES_MAX};
 pub use crate::liveness::{Account, Liveness, LivenessFact};
 use crate::quarantine::QuarantineVerdict;
 use crate::ranges::SeqRanges;
@@ -35,26 +35,26 @@ pub enum Provenance {
     /// The device sent it.
     #[default]
     Push,
-    /// Something at the hub asked for it.
+    /// A program at the hub polled the device.
     Pull,
-    /// It was read from metrics.
+    /// A program derived it from metrics.
     Metrics,
 }
 
-/// How much of what happened a fact shows.
+/// Which part of the changes a stream of facts shows.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "lowercase")]
 pub enum Fidelity {
-    /// One of all changes.
+    /// Every change is a fact.
     #[default]
     Event,
-    /// What was so at a moment.
+    /// The state at one moment; earlier changes are not facts.
     Snapshot,
-    /// One of some moments.
+    /// The state at sampled moments; changes in between are not facts.
     Sampled,
 }
 
-/// `muster.status.<site>.<device>.<deployment>`: a status report as the border let it in.
+/// `muster.status.<site>.<device>.<deployment>`: a status report that ingest accepted.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct StatusFact {
@@ -62,26 +62,26 @@ pub struct StatusFact {
     pub api_version: ApiVersion,
     /// `StatusFact`
     pub kind: kind::StatusFact,
-    /// See [`StatusReport::epoch`].
+    /// The epoch of the report.
     pub epoch: Epoch,
-    /// See [`StatusReport::seq`].
+    /// The number of the report within its epoch.
     pub seq: Seq,
-    /// See [`StatusReport::head`].
+    /// The highest number that the device had given when it sent the report.
     pub head: Seq,
-    /// See [`StatusReport::observed_at`].
+    /// When the device observed this state, by its own clock; for people.
     pub observed_at: Timestamp,
-    /// See [`StatusReport::deployment`].
+    /// The deployment.
     pub deployment: DeploymentId,
-    /// See [`StatusReport::generation`].
+    /// The generation of desired state that the report is about.
     pub generation: Generation,
-    /// See [`StatusReport::digest`].
+    /// The digest of the deployment's desired entry that the report is about.
     pub digest: Digest,
-    /// See [`StatusReport::status`].
+    /// The state of the deployment as a whole.
     pub status: DeploymentStatus,
-    /// See [`StatusReport::components`].
+    /// The state of each component.
     #[schemars(length(max = COMPONENTS_MAX))]
     pub components: Vec<ComponentStatus>,
-    /// See [`StatusReport::retries`].
+    /// The components that the device tries again after an error.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     #[schemars(length(max = RETRIES_MAX))]
     pub retries: Vec<Retry>,
@@ -89,23 +89,23 @@ pub struct StatusFact {
     /// deployment is at an end, in a late report, and in facts of earlier releases.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub first_attempt_at: Option<Timestamp>,
-    /// See [`StatusReport::current`].
+    /// True if no later report of this deployment existed up to `head`.
     pub current: bool,
-    /// See [`StatusReport::coalesced`].
+    /// Numbers of reports that the device folded into this one.
     #[serde(default, skip_serializing_if = "SeqRanges::is_empty")]
     pub coalesced: SeqRanges,
-    /// When the bus took the report in, by the hub's clock.
+    /// When UPLINK stored the report, by the hub's clock.
     pub received_at: Timestamp,
-    /// How it came.
+    /// How the fact reached the hub.
     #[serde(default)]
     pub origin: Provenance,
-    /// How much it shows.
+    /// Which part of the changes the facts show.
     #[serde(default)]
     pub fidelity: Fidelity,
-    /// A later report of this deployment was in already.
+    /// A later report of this deployment was a fact already.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub late: bool,
-    /// The same fact said again before it ages out.
+    /// The same fact, re-asserted before it ages out.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub reasserted: bool,
 }
@@ -154,7 +154,7 @@ impl StatusFact {
     }
 }
 
-/// `muster.device.<site>.<device>`: a capabilities report as the border let it in.
+/// `muster.device.<site>.<device>`: a capabilities report that ingest accepted.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct DeviceFact {
@@ -162,27 +162,27 @@ pub struct DeviceFact {
     pub api_version: ApiVersion,
     /// `DeviceFact`
     pub kind: kind::DeviceFact,
-    /// See [`CapabilitiesReport::epoch`].
+    /// The epoch of the report.
     pub epoch: Epoch,
-    /// See [`CapabilitiesReport::seq`].
+    /// The number of the report within its epoch.
     pub seq: Seq,
-    /// See [`CapabilitiesReport::head`].
+    /// The highest number that the device had given when it sent the report.
     pub head: Seq,
-    /// See [`CapabilitiesReport::observed_at`].
+    /// When the device observed this, by its own clock; for people.
     pub observed_at: Timestamp,
-    /// See [`CapabilitiesReport::properties`].
+    /// The device's properties, as Margo's DeviceCapabilities names them.
     pub properties: Map<String, Value>,
-    /// See [`CapabilitiesReport::labels`].
+    /// The device's labels.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub labels: BTreeMap<String, String>,
-    /// See [`CapabilitiesReport::agent_version`].
+    /// The version of its agent.
     pub agent_version: String,
-    /// See [`CapabilitiesReport::coalesced`].
+    /// Numbers of reports that the device folded into this one.
     #[serde(default, skip_serializing_if = "SeqRanges::is_empty")]
     pub coalesced: SeqRanges,
-    /// When the bus took the report in, by the hub's clock.
+    /// When UPLINK stored the report, by the hub's clock.
     pub received_at: Timestamp,
-    /// The same fact said again before it ages out.
+    /// The same fact, re-asserted before it ages out.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub reasserted: bool,
 }
@@ -229,8 +229,8 @@ pub enum DeadlineKind {
     Stuck,
 }
 
-/// `muster.deadline.<site>.<device>.<deployment>`: hub time made a fact, once. Void for a later generation, and
-/// for a first attempt that began later.
+/// `muster.deadline.<site>.<device>.<deployment>`: a deadline passed, by the hub's clock. Written once; void for a later
+/// generation, and for a first attempt that began later.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct DeadlineFact {
@@ -239,17 +239,18 @@ pub struct DeadlineFact {
     /// Always `DeadlineFact`. The contract calls the reason of the deadline `kind` as well; on the wire that is
     /// `deadline`, because one object cannot have the key twice.
     pub kind: kind::DeadlineFact,
-    /// The target generation it is about.
+    /// The target generation that missed its deadline.
     pub generation: Generation,
     /// What did not happen.
     pub deadline: DeadlineKind,
-    /// Since when it was awaited, in hub time.
+    /// When the time began to count, by the hub's clock.
     pub since: Timestamp,
-    /// How long it was given.
+    /// The time that the deployment had, in seconds.
     pub limit_seconds: u64,
 }
 
-/// `muster.quarantine.<site>.<device>`: a message that could not be let in, kept with the reason.
+/// `muster.quarantine.<site>.<device>`: a message that ingest rejected, with the reason and an excerpt of its payload. QUARANTINE
+/// holds the whole payload.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct QuarantineFact {
@@ -267,24 +268,27 @@ pub struct QuarantineFact {
     pub seq: Option<Seq>,
     /// The subject it was sent to.
     pub subject: String,
-    /// When the bus took it in.
+    /// When UPLINK stored it.
     pub received_at: Timestamp,
-    /// Its bytes, up to 64 KiB of them.
+    /// The first bytes of the payload, at most 1 KiB; up to 64 KiB in facts of earlier releases, which kept payloads here.
     #[schemars(extend("contentEncoding" = "base64"))]
     pub payload_base64: String,
-    /// Its real size.
+    /// The size of the payload.
     pub bytes: u64,
-    /// How many messages of this device are in quarantine, with this one and those it stands for.
+    /// Messages of this device in quarantine, including this one and those of `others`.
     pub count_for_device: u64,
-    /// The same fact said again before it ages out, because what the message said is still not known.
+    /// The same fact, re-asserted before it ages out because the content of the message is still unknown.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub reasserted: bool,
-    /// Messages that it stands for beside its own: they came faster than each could have a fact.
+    /// Further messages that this fact records: they came faster than ingest writes facts of rejections.
     #[serde(default, skip_serializing_if = "is_zero")]
     pub others: u64,
-    /// Numbers of those, in the same epoch: they count as quarantined in the account, like `seq`.
+    /// Numbers of the further messages, in the same epoch: they count as quarantined in the account, like `seq`.
     #[serde(default, skip_serializing_if = "SeqRanges::is_empty")]
     pub other_seqs: SeqRanges,
+    /// Messages of this fact whose payload is lost: QUARANTINE was full or did not answer, and no device keeps them.
+    #[serde(default, skip_serializing_if = "is_zero")]
+    pub not_kept: u64,
 }
 
 fn is_zero(number: &u64) -> bool {
@@ -292,9 +296,9 @@ fn is_zero(number: &u64) -> bool {
 }
 
 impl QuarantineFact {
-    /// The payload as kept: base64 of at most the contract's limit.
+    /// The excerpt of a payload: base64 of at most the contract's limit.
     pub fn encode_payload(payload: &[u8]) -> String {
-        BASE64.encode(&payload[..payload.len().min(QUARANTINE_PAYLOAD_BYTES_MAX)])
+        BASE64.encode(&payload[..payload.len().min(QUARANTINE_EXCERPT_BYTES_MAX)])
     }
 
     /// Every number that it puts into quarantine, with their epoch; `None` where none could be read.
@@ -326,25 +330,25 @@ impl Document for StatusFact {
 /// A fact of LEDGER, by its subject.
 #[derive(Debug, Clone, PartialEq)]
 pub enum Fact {
-    /// What a device shall run.
+    /// The desired state of a device.
     Desired(DesiredState),
-    /// What a deployment on a device is.
+    /// The state of a deployment on a device.
     Status(StatusFact),
-    /// What a device is.
+    /// The capabilities of a device.
     Device(DeviceFact),
-    /// Whether a device is heard.
+    /// The freshness of a device.
     Liveness(LivenessFact),
-    /// What did not happen in time.
+    /// A deadline that passed.
     Deadline(DeadlineFact),
-    /// What a person should know.
+    /// An incident of a device or of the hub.
     Incident(Incident),
-    /// What could not be let in.
+    /// A rejected message.
     Quarantine(QuarantineFact),
-    /// What became of a message in quarantine: nothing to a view.
+    /// The verdict on a message in quarantine.
     Verdict(QuarantineVerdict),
-    /// Who writes the facts of a partition: nothing to a view.
+    /// The owner of a partition; it changes no view.
     Ownership(Ownership),
-    /// That the owner of a partition hears its devices: nothing to a view.
+    /// The pulse of a partition; it changes no view.
     Pulse(PulseFact),
     /// Whether the hub listens to a partition.
     Hearing(HearingFact),
@@ -371,7 +375,7 @@ impl Fact {
         }
     }
 
-    /// The same for a reader of many facts: what it has checked before is not checked again.
+    /// As [`Fact::parse`], for a reader of many facts: documents equal to one checked before are not checked again.
     ///
     /// # Errors
     /// As [`Fact::parse`].
@@ -388,7 +392,7 @@ impl Fact {
         }
     }
 
-    /// Writes the fact: what [`Fact::parse`] reads.
+    /// Serializes the fact; [`Fact::parse`] reads it.
     pub fn to_bytes(&self) -> Vec<u8> {
         match self {
             Self::Desired(state) => decode::to_bytes(state),

@@ -10,7 +10,7 @@ use crate::decode::Document;
 use crate::history::Point;
 use crate::ids::{DeploymentId, LabelKey, LabelValue, ViewName};
 use crate::version::{ApiVersion, kind};
-use crate::view::{AsOf, Bounds, Complete, Counts, Split, Standing, Tally, Verdict, keyed};
+use crate::view::{AsOf, Bounds, Complete, Counts, Retried, Split, Standing, Tally, Verdict, keyed};
 
 /// `group.<label>.<value>`
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
@@ -74,6 +74,9 @@ pub struct StandingPart {
     /// Targets past their deadline.
     #[serde(default, skip_serializing_if = "is_zero")]
     pub overdue: u64,
+    /// Targets that are tried again after an error.
+    #[serde(default, skip_serializing_if = "Retried::is_nothing")]
+    pub retried: Retried,
     /// Targets by standing and freshness.
     #[schemars(schema_with = "keyed::<Standing, Split>")]
     pub counts: Counts,

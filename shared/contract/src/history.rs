@@ -1,8 +1,8 @@
-//! Questions about the past: what was known at a point in LEDGER, what is known of a moment by now, what changed between
-//! two points, and whether a rebuild says the same as what runs.
+//! Requests and answers about the past: the state as known at a point of LEDGER, the state at an event time as known by now, the
+//! differences between two points, and the comparison of a rebuild with the running fold.
 //!
-//! A [`Point`] in a [`Query`](crate::query::Query) puts any question to the past. `muster.query.moment` says first what
-//! a point is: which sequence a time stands for, and how much of a moment is sure.
+//! A [`Point`] in a [`Query`](crate::query::Query) asks about the past. `muster.query.moment` resolves a point: the sequence that
+//! a time stands for, and how certain an event time is.
 
 use std::collections::BTreeMap;
 
@@ -18,18 +18,18 @@ use crate::state::State;
 use crate::view::{AsOf, Bounds, Complete, Counts, Freshness, Split, Standing, Verdict, keyed};
 use crate::why::Evidence;
 
-/// Which of what was ever known is asked for; the present where nothing is said.
+/// The point that a query is about; the present if no field is given.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase", default)]
 pub struct Point {
-    /// As known then: with the last fact that LEDGER stored at or before this time.
+    /// As known at this time: up to the last fact that LEDGER stored at or before it.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub at: Option<Timestamp>,
-    /// As known with this fact of LEDGER; 0 is before the first. Not beside `at`.
+    /// As known at this sequence of LEDGER; 0 is before the first fact. Not together with `at`.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub at_seq: Option<u64>,
-    /// What is known of this time: beside what was known then, the reports that came later and that their device
-    /// observed at or before it. Known by now, or by the point that `at` or `atSeq` name.
+    /// The state at this event time: what was known then, and later reports that the device had observed at or before it. As
+    /// known by now, or at the point that `at` or `atSeq` name.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub about: Option<Timestamp>,
 }
@@ -40,81 +40,81 @@ impl Point {
         Self { at: Some(at), at_seq: None, about: None }
     }
 
-    /// As known with a fact of LEDGER.
+    /// As known at a sequence of LEDGER.
     pub const fn at_seq(ledger_seq: u64) -> Self {
         Self { at: None, at_seq: Some(ledger_seq), about: None }
     }
 
-    /// The same with the fact that it stands for.
+    /// The same point with the sequence that its time stands for.
     #[must_use]
     pub const fn at_fact(self, ledger_seq: u64) -> Self {
         Self { at: None, at_seq: Some(ledger_seq), about: self.about }
     }
 
-    /// True where the present is asked for.
+    /// True for the present.
     pub fn is_now(&self) -> bool {
         *self == Self::default()
     }
 }
 
-/// Answer of `muster.query.moment`: what a point is. The past of a LEDGER never changes, so whoever asks on with
+/// Answer of `muster.query.moment`: a resolved point. The past of a LEDGER never changes, so a client that asks on with
 /// `atSeq` = `asOf.ledgerSeq` (and the same `about`) is answered of the same state for ever.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct MomentAnswer {
-    /// Up to where answers about the point have read.
+    /// The position in LEDGER that answers about the point reflect.
     pub as_of: AsOf,
-    /// With `about`: what that rests on.
+    /// With `about`: how certain the state at that time is.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub about: Option<Hindsight>,
-    /// Where the answer is of several hubs: what the point is in the LEDGER of each, by name. No sequence stands for all of
-    /// them, so whoever asks on asks with times.
+    /// In an answer about several hubs, the point in the LEDGER of each, by name. No sequence stands for all of them, so further
+    /// queries name times.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub hubs: Vec<HubMoment>,
 }
 
-/// What a point is in the LEDGER of one hub of several.
+/// A point in the LEDGER of one hub of several.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct HubMoment {
     /// Its name in the federation.
     pub name: HubName,
-    /// Up to where its answers about the point have read.
+    /// The position in its LEDGER that answers about the point reflect.
     pub as_of: AsOf,
 }
 
-/// What is known of a moment, and how sure that is.
+/// How certain the state at an event time is.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct Hindsight {
     /// The moment.
     pub at: Timestamp,
-    /// What the hub held then: the last fact that LEDGER stored at or before the moment.
+    /// The last fact that LEDGER stored at or before the moment.
     pub known_then: AsOf,
-    /// Reports that came later and count, because their device observed them at or before the moment.
+    /// Later reports that count, because their device had observed them at or before the moment.
     pub late_reports: u64,
-    /// Devices whose clock was found wrong at any time: when they observed something is uncertain.
+    /// Devices whose clock was ever found wrong: the times of their observations are uncertain.
     #[serde(default, skip_serializing_if = "SomeDevices::is_empty")]
     pub skewed: SomeDevices,
-    /// The largest of their differences to the hub's clock, in seconds.
+    /// The largest difference of these clocks to the hub's clock, in seconds.
     #[serde(default, skip_serializing_if = "is_zero")]
     pub skew_seconds: u64,
 }
 
-/// Answer of `muster.query.digests`: the digests of all views as of one point, to be compared with anybody else's.
+/// Answer of `muster.query.digests`: the digests of all views at one point, to be compared with those of another reducer.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct DigestsAnswer {
     /// The point.
     pub as_of: AsOf,
-    /// Digest of all of them: of the canonical JSON of one object with every view's key and digest.
+    /// Digest of all views: of the canonical JSON of one object with every view's key and digest.
     pub digest: Digest,
-    /// How many views there are.
+    /// The number of views.
     pub of: u64,
     /// Digests by key of the bucket `views`, in order.
     #[schemars(schema_with = "keyed::<String, Digest>")]
     pub views: BTreeMap<String, Digest>,
-    /// There is more: ask again with this as `after`.
+    /// `after` of the next page; absent on the last page.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub next: Option<String>,
 }
@@ -125,55 +125,55 @@ pub struct DigestsAnswer {
 pub struct DiffQuery {
     /// The deployment.
     pub id: DeploymentId,
-    /// Only devices of a site.
+    /// Only devices of this site.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub site: Option<SiteId>,
     /// The earlier point.
     pub from: Point,
-    /// The later point; the present where nothing is said.
+    /// The later point; the present if absent.
     #[serde(default)]
     pub to: Point,
-    /// Most devices wanted.
+    /// Most devices in one answer.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub limit: Option<usize>,
-    /// Devices after this one: `next` of the page before.
+    /// Devices after this one: `next` of the previous page.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub after: Option<String>,
 }
 
-/// Answer of `muster.query.diff`: how a deployment differs between two points.
+/// Answer of `muster.query.diff`: the differences of a deployment between two points.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct DiffAnswer {
     /// The deployment.
     pub deployment: DeploymentId,
-    /// As it was at the earlier point.
+    /// The deployment at the earlier point.
     pub from: DiffSide,
-    /// As it was at the later point.
+    /// The deployment at the later point.
     pub to: DiffSide,
-    /// How many devices differ (of one site, if one was named).
+    /// The number of devices that differ; at the query's site alone if it names one.
     pub changed: u64,
     /// Those devices, ordered by site and device.
     pub devices: Vec<DeviceChange>,
-    /// There is more: ask again with this as `after`.
+    /// `after` of the next page; absent on the last page.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub next: Option<String>,
 }
 
-/// The view of a deployment at a point, as far as it is compared. Without targets and devices that it is leaving, the
+/// The compared part of a deployment's view at a point. Without targets and devices that it is leaving, the
 /// verdict is `empty` and there is no digest.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct DiffSide {
     /// The point.
     pub as_of: AsOf,
-    /// Where the answer is of several hubs: what the point is in the LEDGER of each, by name.
+    /// In an answer about several hubs, the point in the LEDGER of each, by name.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub hubs: Vec<HubMoment>,
     /// The verdict.
     pub verdict: Verdict,
-    /// Devices that shall run it.
+    /// Devices that should run it.
     pub targets: u64,
-    /// Devices that shall not and still have it.
+    /// Devices that should not run it and still have it.
     pub leaving: u64,
     /// Targets past their deadline.
     #[serde(default, skip_serializing_if = "is_zero")]
@@ -193,48 +193,48 @@ pub struct DiffSide {
     pub digest: Option<Digest>,
 }
 
-/// How a device's standing differs between two points.
+/// The difference of a device's standing between two points.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct DeviceChange {
     /// The device.
     #[serde(flatten)]
     pub key: DeviceKey,
-    /// Its standing at the earlier point; absent where it had none.
+    /// Its standing at the earlier point; absent if it had none.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub from: Option<Stand>,
-    /// Its standing at the later point; absent where it has none.
+    /// Its standing at the later point; absent if it has none.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub to: Option<Stand>,
     /// Components that differ.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub components: Vec<ComponentChange>,
-    /// The facts between the two points that made it so, in LEDGER's order.
+    /// The facts between the two points that caused the difference, in LEDGER's order.
     pub facts: Vec<Evidence>,
 }
 
-/// A device's standing with a deployment, as the counts see it.
+/// A device's standing with a deployment, as views count it.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct Stand {
-    /// Where it stands.
+    /// The standing.
     pub standing: Standing,
-    /// Whether that is fresh.
+    /// The freshness of the device.
     pub freshness: Freshness,
-    /// Whether that is known.
+    /// Whether the standing is known.
     pub known: bool,
-    /// It shall not run any more and is still there.
+    /// True if the device should not run it any more and still has it.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub leaving: bool,
-    /// It is past its deadline.
+    /// True if it is past its deadline.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub overdue: bool,
-    /// Reports of the device that were not in; 0 for one that is leaving.
+    /// Missing reports of the device; 0 if the deployment is leaving it.
     #[serde(default, skip_serializing_if = "is_zero")]
     pub missing_reports: u64,
     /// Generation at which its target last changed.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub target_generation: Option<Generation>,
-    /// Generation that its last report is about.
+    /// Generation of its last report.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub generation: Option<Generation>,
 }
@@ -252,20 +252,20 @@ pub struct ComponentChange {
     pub to: Option<State>,
 }
 
-/// Answer of `muster.query.verify`: whether a rebuild says the same as what runs. Everything is compared at a sequence
-/// that both have read to; while facts come in, that moves on from part to part.
+/// Answer of `muster.query.verify`: the comparison of a rebuild with the running fold. Each part is compared at a sequence that
+/// both have read; while facts arrive, later parts are compared at later sequences.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct VerifyAnswer {
-    /// Up to where both had read at the end.
+    /// The position in LEDGER of both at the end.
     pub as_of: AsOf,
-    /// Nothing differs.
+    /// True if nothing differs.
     pub same: bool,
-    /// What the rebuild began with.
+    /// Where the rebuild began.
     pub base: RebuildBase,
-    /// The sequence after which the rebuild began to read.
+    /// The sequence after which the rebuild read LEDGER.
     pub base_seq: u64,
-    /// Digest of all views of what runs, as in [`DigestsAnswer`].
+    /// Digest of all views of the running fold, as in [`DigestsAnswer`].
     pub running: Digest,
     /// Digest of all views of the rebuild.
     pub rebuilt: Digest,
@@ -273,39 +273,40 @@ pub struct VerifyAnswer {
     pub devices: u64,
     /// Views compared.
     pub views: u64,
-    /// Devices and views that differ.
+    /// The number of differences in devices and views.
     pub differences: u64,
-    /// The first of them.
+    /// The first differences.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub first: Option<Difference>,
 }
 
-/// What a rebuild begins with.
+/// Where a rebuild begins.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub enum RebuildBase {
-    /// The first fact ever: LEDGER still holds everything.
+    /// At the first fact ever: LEDGER still holds everything.
     Ledger,
-    /// The oldest checkpoint that LEDGER can be read on from: what came before it has aged out.
+    /// At the oldest checkpoint from which LEDGER has every later fact: earlier facts have aged out.
     Checkpoint,
-    /// The first fact that LEDGER still holds. It gives the same views; what aged out of devices' records is not compared.
+    /// At the first fact that LEDGER still holds. The views are the same; the parts of devices' records that aged out are not
+    /// compared.
     Window,
 }
 
-/// Something that differs between what runs and a rebuild.
+/// A difference between the running fold and a rebuild.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct Difference {
     /// The device as `site/device`, or the key of the view.
     pub key: String,
-    /// The field, as in `rows[0].report.state`; `.` for all of it.
+    /// The field, as in `rows[0].report.state`; `.` for the whole.
     pub field: String,
-    /// What runs says; absent where it says nothing.
+    /// The value in the running fold; absent if it has none.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub running: Option<Value>,
-    /// The rebuild says; absent where it says nothing.
+    /// The value in the rebuild; absent if it has none.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub rebuilt: Option<Value>,
-    /// The sequence at which both were looked at.
+    /// The sequence in LEDGER at which both were compared.
     #[serde(rename = "ledgerSeq")]
     pub ledger_seq: u64,
 }

@@ -128,14 +128,28 @@ label!(
     /// A view that a person has defined.
     ViewName, "name of a view", Cow::Borrowed
 );
+label!(
+    /// A wave of a rollout.
+    WaveName, "name of a wave", Cow::Borrowed
+);
 
 fn lower_case_uuid(text: &str) -> Cow<'_, str> {
-    let uuid = text.len() == 36
+    if is_uuid(text) { Cow::Owned(text.to_ascii_lowercase()) } else { Cow::Borrowed(text) }
+}
+
+fn is_uuid(text: &str) -> bool {
+    text.len() == 36
         && text.bytes().enumerate().all(|(at, byte)| match at {
             8 | 13 | 18 | 23 => byte == b'-',
             _ => byte.is_ascii_hexdigit(),
-        });
-    if uuid { Cow::Owned(text.to_ascii_lowercase()) } else { Cow::Borrowed(text) }
+        })
+}
+
+impl DeploymentId {
+    /// Whether it is a UUID: then people need a name beside it.
+    pub fn is_uuid(&self) -> bool {
+        is_uuid(self.as_str())
+    }
 }
 
 /// A device and the site it belongs to: the identity the bus enforces.
@@ -277,6 +291,7 @@ mod tests {
         let id: DeploymentId = "6F0B2A52-6C0E-4A4B-9A57-5C1D8F1E2A10".parse().unwrap();
         assert_eq!(id.as_str(), "6f0b2a52-6c0e-4a4b-9a57-5c1d8f1e2a10");
         assert!("Web".parse::<DeploymentId>().is_err(), "only UUIDs are lower-cased");
+        assert!(id.is_uuid() && !"web".parse::<DeploymentId>().unwrap().is_uuid());
     }
 
     #[test]

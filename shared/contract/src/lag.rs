@@ -1,22 +1,22 @@
-//! How far an answer of the query service may be behind LEDGER. A rollup that has read LEDGER to its end says nothing; any
-//! other says in every answer what stands between the answer and the truth.
+//! How far an answer of the query service may be behind LEDGER. A rollup that has read LEDGER to its end adds nothing to its
+//! answers; any other adds the reason why the answer may be out of date.
 
 use jiff::Timestamp;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-/// `rollup` of an answer of `muster.query.*`: absent where the rollup reads LEDGER as it is written.
+/// `rollup` of an answer of `muster.query.*`: absent if the rollup has read LEDGER to its end.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct RollupLag {
     /// The rollup is behind LEDGER.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub lagging: Option<Lagging>,
-    /// The rollup has not been able to read LEDGER since.
+    /// The rollup has been unable to read LEDGER since this time.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub cut_off_since: Option<Timestamp>,
-    /// The hub does not hear some partition, or hears it again, and LEDGER has not taken the fact that says so since: what
-    /// the answer says of freshness may be wrong.
+    /// Since this time LEDGER has not stored the fact that the hub stopped listening to a partition, or resumed: the freshness in
+    /// the answer may be wrong.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub unrecorded_since: Option<Timestamp>,
 }
@@ -24,9 +24,9 @@ pub struct RollupLag {
 /// Facts that LEDGER holds and the rollup has not read.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct Lagging {
-    /// About so many.
+    /// Their approximate number.
     pub facts: u64,
-    /// The rollup has not read to LEDGER's end since.
+    /// The rollup last read to the end of LEDGER at this time.
     pub since: Timestamp,
 }
 

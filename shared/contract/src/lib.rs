@@ -4,12 +4,16 @@
 //! document may rely on its rules. This crate has no IO, asks no clock and holds no business rule: rules
 //! live in `muster-domain`, the bus in `muster-bus`.
 //!
-//! Reading order: [`ids`] and [`limits`], then [`subjects`], then the documents in the order in which they
-//! travel: [`desired`] (with its [`constraints`]) → [`report`] (with its [`retry`]) → [`fact`] → [`view`], with [`pulse`], [`partition`], [`presence`], [`receipt`], [`credential`], [`incident`], [`query`] (read by
-//! [`question`]; it names a [`commit`]), [`status`], [`why`], [`silence`], [`lag`], [`validity`], [`history`], [`actions`] and [`notify`] beside them. [`decode`] is the door, [`canonical`] the digest.
+//! Reading order: [`ids`] and [`limits`], then [`subjects`], then the documents in the order in which they travel: [`desired`]
+//! (with its [`constraints`], released by a [`rollout`]) → [`report`] (with its [`retry`]) → [`fact`] → [`view`]. Beside them are
+//! [`pulse`], [`partition`], [`presence`], [`receipt`], [`credential`], [`incident`], [`query`] (read by [`question`], which
+//! rejects [unknown keys](keys) and suggests [similar ones](near); it names a [`commit`]), [`status`], [`why`], [`silence`],
+//! [`lag`], [`validity`], [`history`], [`changes`], [`actions`] and [`notify`]. [`decode`] reads documents, [`canonical`]
+//! computes their digests.
 
 pub mod actions;
 pub mod canonical;
+pub mod changes;
 pub mod checked;
 pub mod commit;
 pub mod constraints;
@@ -23,10 +27,12 @@ pub mod headers;
 pub mod history;
 pub mod ids;
 pub mod incident;
+pub mod keys;
 pub mod labels;
 pub mod lag;
 pub mod limits;
 pub mod manifest;
+pub mod near;
 pub mod notify;
 pub mod ownership;
 pub mod partition;
@@ -42,6 +48,7 @@ pub mod receipt;
 pub mod report;
 pub mod requested_by;
 pub mod retry;
+pub mod rollout;
 pub mod silence;
 pub mod state;
 pub mod status;
@@ -58,7 +65,7 @@ pub use commit::{CommitName, CommitNameError};
 pub use decode::{Document, Refusal};
 pub use ids::{
     ComponentName, Counter, DeploymentId, DeviceId, DeviceKey, Epoch, Generation, HubName, LabelError,
-    LabelKey, LabelValue, Seq, SiteId, SubscriptionName, ViewName,
+    LabelKey, LabelValue, Seq, SiteId, SubscriptionName, ViewName, WaveName,
 };
 pub use jiff::Timestamp;
 pub use ranges::SeqRanges;

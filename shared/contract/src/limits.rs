@@ -19,26 +19,41 @@ pub const SELECT_VALUES_MAX: usize = 256;
 pub const GROUP_BYTES_MAX: usize = 1400;
 /// Largest document on the bus, headers not counted.
 pub const MESSAGE_BYTES_MAX: usize = 256 * 1024;
+/// Largest report, headers not counted: with UPLINK's share of a device it bounds what one device makes the server keep in
+/// memory, and the most components, each with an error's code, fit.
+pub const REPORT_BYTES_MAX: usize = 72 * 1024;
+/// Headers that may accompany a report: a message id and a trace.
+pub const REPORT_HEADER_BYTES_MAX: usize = 4 * 1024;
+/// Largest heartbeat, headers included.
+pub const HEARTBEAT_BYTES_MAX: usize = 8 * 1024;
 /// Longest identifier: a DNS label.
 pub const LABEL_CHARS_MAX: usize = 63;
 /// Longest name of a requester in a record of a change.
 pub const REQUESTER_NAME_CHARS_MAX: usize = 64;
-/// Largest epoch and largest report number: the largest whole number that every JSON reader holds exactly. Beyond it a
-/// number may be another one to whoever reads it.
+/// Largest epoch and largest report number: the largest whole number that every JSON reader holds exactly. Beyond it
+/// a reader may take a number for another one.
 pub const COUNTER_MAX: u64 = (1 << 53) - 1;
 /// Largest epoch that is believed of a device whose epoch is not the one before: the clock of no device says so many
 /// seconds, and what is left above it can be used up one by one only.
 pub const EPOCH_BELIEVED_MAX: u64 = 1 << 40;
 /// Components of one deployment.
 pub const COMPONENTS_MAX: usize = 256;
+/// Waves of one rollout.
+pub const WAVES_MAX: usize = 32;
+/// Bytes of one rollout as JSON, so that answers have room for several.
+pub const ROLLOUT_BYTES_MAX: usize = 64 * 1024;
+/// Devices of one request to release a deployment.
+pub const RELEASE_DEVICES_MAX: usize = 1000;
+/// Held changes that the publisher's status lists; it counts the others.
+pub const HELD_CHANGES_MAX: usize = 64;
 /// Deployments of one device.
 pub const DEPLOYMENTS_PER_DEVICE_MAX: usize = 128;
 /// Deployments that a device without any desired document may report, unless the operator of ingest sets another number.
 pub const UNSOLICITED_DEFAULT: usize = 8;
 /// How often a device's epoch may rise within an hour. A device begins an epoch when it has lost its memory.
 pub const EPOCH_RISES_PER_HOUR: usize = 6;
-/// Longest error message, and longest code, source and reason beside it. Whoever writes a longer one cuts it and
-/// says so; a report with a longer one is refused, because views repeat what it says.
+/// Longest error message, and longest code, source and reason beside it. A writer cuts a longer one and
+/// says so; ingest refuses a report with a longer one, because views repeat it.
 pub const ERROR_MESSAGE_BYTES_MAX: usize = 4 * 1024;
 /// Part of an error's code by which errors are told apart.
 pub const ERROR_CODE_BYTES_MAX: usize = 128;
@@ -48,8 +63,18 @@ pub const VIEW_ERRORS_MAX: usize = 40;
 pub const VIEW_RETRY_BYTES_MAX: usize = 128;
 /// Longest error message in a view: an example, not the record.
 pub const VIEW_MESSAGE_BYTES_MAX: usize = 512;
-/// Payload kept with a quarantined message; a longer one is cut, `bytes` keeps its real size.
-pub const QUARANTINE_PAYLOAD_BYTES_MAX: usize = 64 * 1024;
+/// Longest excerpt of a rejected payload in its fact in LEDGER; QUARANTINE holds the whole payload.
+pub const QUARANTINE_EXCERPT_BYTES_MAX: usize = 1024;
+/// Rejected reports of one device that QUARANTINE holds.
+pub const QUARANTINE_SHARE: u32 = 256;
+/// Bytes that QUARANTINE holds of all devices.
+pub const QUARANTINE_BYTES_MAX: u64 = 512 * 1024 * 1024;
+/// Longest age of a report in QUARANTINE; ingest then records its expiry and removes it.
+pub const QUARANTINE_AGE_MAX: Duration = LEDGER_AGE_MAX;
+/// Duplicate window of QUARANTINE: it covers reports that ingest stores again, for example after a restart.
+pub const QUARANTINE_DUPLICATE_WINDOW: Duration = Duration::from_secs(60 * 60);
+/// Most reasons in `refused` of one receipt.
+pub const REFUSAL_REASONS_MAX: usize = 4;
 /// Rows a device keeps for the hub before it folds or drops.
 pub const OUTBOX_ROWS_DEFAULT: usize = 100_000;
 /// Bytes a device keeps for the hub before it folds or drops.
@@ -83,7 +108,10 @@ pub const UPLINK_SHARE: u32 = 512;
 pub const DEVICE_REPORTS_PER_SECOND: u64 = 50;
 /// Bytes a second that ingest removes of such a device, headers and subject included.
 pub const DEVICE_BYTES_PER_SECOND: u64 = 64 * 1024;
-/// Reports that a device may send at any speed: a full outbox. The burst of bytes lasts as long.
+/// Bytes a second that ingest removes from UPLINK of any device, also of one that has not used up its burst. The server keeps
+/// in memory what was written to a stream within the last ten seconds.
+pub const DEVICE_PEAK_BYTES_PER_SECOND: u64 = 4 * 1024 * 1024;
+/// Reports that a device may send at any speed below the peak: a full outbox. The burst of bytes lasts as long.
 pub const DEVICE_BURST_REPORTS: u64 = 100_000;
 /// Shortest upper bound of the reconnect delay.
 pub const RECONNECT_MIN: Duration = Duration::from_secs(1);
@@ -129,7 +157,7 @@ pub const UNHEARD_LISTED_MAX: usize = 32;
 pub const UNHEARD_BYTES_MAX: usize = 192;
 /// How long LEDGER keeps a fact.
 pub const LEDGER_AGE_MAX: Duration = Duration::from_secs(30 * 24 * 60 * 60);
-/// Age at which what still holds is said again, so that LEDGER's window alone rebuilds the present.
+/// Age at which a fact that still holds is re-asserted, so that LEDGER's window alone rebuilds the present.
 pub const REASSERT_AFTER: Duration = Duration::from_secs(20 * 24 * 60 * 60);
 /// Ranges one receipt lists at most; the rest follows in later receipts.
 pub const RECEIPT_RANGES_MAX: usize = 1024;
@@ -144,7 +172,7 @@ const _: () = {
     assert!(PARTITIONS as u64 * PULSES_PER_LEASE * PULSE_KEPT_LEASES <= 2048);
     // A component that fails as often as the rule says has not held between two failures.
     assert!(CRASH_LOOP_FAILURES > 1 && SUCCESS_HELD_AFTER.as_secs() >= CRASH_LOOP_WINDOW.as_secs());
-    // A crash loop is told before the deadline of a deployment that declares none.
+    // A crash loop is reported before the deadline of a deployment that declares none.
     assert!(CRASH_LOOP_WINDOW.as_secs() < DEADLINE_DEFAULT.as_secs());
     assert!(RETRIES_MAX <= COMPONENTS_MAX);
     assert!(RECONNECT_MIN.as_secs() < RECONNECT_MAX.as_secs());
@@ -166,14 +194,29 @@ const _: () = {
     assert!(
         (VIEW_GROUPS_MAX + 4) * GROUP_BYTES_MAX + UNHEARD_LISTED_MAX * UNHEARD_BYTES_MAX < MESSAGE_BYTES_MAX
     );
-    // A quarantined payload grows by a third in base64 and must still fit with its evidence.
-    assert!(QUARANTINE_PAYLOAD_BYTES_MAX * 4 / 3 + 16 * 1024 < MESSAGE_BYTES_MAX);
+    // A rejected report with its headers grows by a third in base64 and must still fit with its reason, which JSON escaping
+    // may make six times as long.
+    assert!(
+        (REPORT_BYTES_MAX + REPORT_HEADER_BYTES_MAX) * 4 / 3 + 6 * ERROR_MESSAGE_BYTES_MAX + 4 * 1024
+            < MESSAGE_BYTES_MAX
+    );
+    assert!(QUARANTINE_EXCERPT_BYTES_MAX < REPORT_BYTES_MAX);
+    // A few devices that fill their shares with the largest reports leave room for others.
+    assert!(
+        QUARANTINE_BYTES_MAX
+            > 16 * QUARANTINE_SHARE as u64 * (REPORT_BYTES_MAX + REPORT_HEADER_BYTES_MAX) as u64 * 4 / 3
+    );
+    assert!(QUARANTINE_DUPLICATE_WINDOW.as_secs() >= DUPLICATE_WINDOW.as_secs());
     assert!(COVERED_ROWS_KEPT < OUTBOX_ROWS_DEFAULT);
     assert!(UNSOLICITED_DEFAULT <= DEPLOYMENTS_PER_DEVICE_MAX);
     assert!(IN_FLIGHT_MAX < COVERED_ROWS_KEPT);
     // A device may have a whole window under way, and as much again, before ingest has removed anything.
     assert!(UPLINK_SHARE as usize >= 2 * IN_FLIGHT_MAX);
     assert!(DEVICE_DUPLICATE_WINDOW.as_millis() < DUPLICATE_WINDOW.as_millis());
+    assert!(REPORT_BYTES_MAX + REPORT_HEADER_BYTES_MAX < MESSAGE_BYTES_MAX);
+    assert!(DEVICE_PEAK_BYTES_PER_SECOND > DEVICE_BYTES_PER_SECOND);
+    // A report of the largest size never waits for the peak alone.
+    assert!(DEVICE_PEAK_BYTES_PER_SECOND >= 8 * (REPORT_BYTES_MAX + REPORT_HEADER_BYTES_MAX) as u64);
     // A full outbox fits into the burst, in rows and in bytes.
     assert!(DEVICE_BURST_REPORTS >= OUTBOX_ROWS_DEFAULT as u64);
     assert!(
@@ -185,8 +228,8 @@ const _: () = {
     assert!(LEDGER_REASSERT_PERCENT < LEDGER_WARN_PERCENT && LEDGER_WARN_PERCENT < LEDGER_INCIDENT_PERCENT);
     assert!(LEDGER_INCIDENT_PERCENT < 100);
     assert!(CONNECTIONS_PER_KEY_MAX < CONNECTIONS_PER_SERVICE_KEY_MAX);
-    // Whoever claims the highest epoch that is believed leaves its device more of them than it can ever use.
+    // Above the highest epoch that is believed remain more epochs than a device can ever use.
     assert!(COUNTER_MAX - EPOCH_BELIEVED_MAX > 1 << 52);
-    // Days remain for whoever was down when it should have been said again.
+    // Days remain for a service that was down when the fact was due to be re-asserted.
     assert!(REASSERT_AFTER.as_secs() + 7 * 24 * 60 * 60 < LEDGER_AGE_MAX.as_secs());
 };

@@ -42,7 +42,8 @@ pub struct LivenessFact {
     /// message that went to quarantine before, and whose number is not known, is one of the numbers up to `head`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub beat_at: Option<Timestamp>,
-    /// False while the device says that it cannot keep what it would report: what it is like may have changed since.
+    /// False while the device may have changed without a report in `epoch`: it says that it cannot store reports, or its
+    /// heartbeats are of a newer epoch, which ingest opens once no report of `epoch` can be waiting.
     #[serde(default = "holds", skip_serializing_if = "is_so")]
     pub storing: bool,
 }

@@ -1,5 +1,5 @@
-//! What a deployment shall be, as an answer tells it: an entry of a desired state without what is a device's own. It is
-//! content alone, so its digest is its name, and one copy stands for every device that shall run it.
+//! The manifest of a deployment in an answer: an entry of a desired state without the fields of one device. Its digest is its
+//! name, and one copy stands for all devices that should run it.
 
 use std::collections::BTreeMap;
 

@@ -1,9 +1,9 @@
-//! Notices: a subscriber says once what it wants to be told of, and is told how that is now, and then whenever it has
-//! changed. The words of the filters are those of [`StatusQuery`].
+//! Notices: a subscriber registers a filter, and the rollup publishes the present state of what passes it, and again after each
+//! change. The filters are those of [`StatusQuery`].
 //!
-//! A notice is whole: whoever has the newest needs none before it. The bus holds one notice of each subscription, so a
-//! slow subscriber costs nobody anything, and finds the present when it comes back. Numbers without a neighbour say that
-//! others were in between.
+//! A notice is complete: the newest one replaces all before it. The stream holds the newest notice of each subscription, so a
+//! slow subscriber delays nobody, and reads the present state when it comes back. A gap in the numbers means that notices were
+//! replaced before they were read.
 
 mod change;
 mod owner;
@@ -26,14 +26,14 @@ use crate::view::{AsOf, DeploymentView, Verdict};
 pub use change::{StandingChange, Stood};
 pub use owner::SubscriptionOwner;
 
-/// Least time between two notices, where a subscription does not say.
+/// Default of the least time between two notices.
 pub const WINDOW_DEFAULT_MS: u64 = 3_000;
 /// Shortest window: views are not written more often either.
 pub const WINDOW_MIN_MS: u64 = 200;
 /// Longest window.
 pub const WINDOW_MAX_MS: u64 = 60 * 60 * 1000;
-/// How long a subscription is kept of which nothing is heard, where it does not say: a week.
-pub const LEASE_DEFAULT_SECONDS: u64 = 7 * 24 * 60 * 60;
+/// Lease of a subscription that names none, after which a dead subscriber gives its place back: an hour.
+pub const LEASE_DEFAULT_SECONDS: u64 = 60 * 60;
 /// Shortest lease.
 pub const LEASE_MIN_SECONDS: u64 = 5;
 /// Longest lease.
@@ -46,19 +46,19 @@ pub const SUBSCRIPTIONS_MAX: usize = 1_000;
 pub const SUBSCRIPTIONS_OF_USER_MAX: usize = 64;
 /// Subscriptions that only operators may make, of all there may be.
 pub const SUBSCRIPTIONS_OPERATOR_RESERVE: usize = 200;
-/// Targets that one notice lists; it says how many more there are.
+/// Targets that one notice lists; it counts the others.
 pub const NOTICE_TARGETS_MAX: usize = 200;
-/// Changed standings that one notice lists; it says how many more there are.
+/// Changed standings that one notice lists; it counts the others.
 pub const NOTICE_CHANGES_MAX: usize = 100;
 
-/// Request of `muster.notify.subscribe`: what somebody wants to be told of. Values of one filter are alternatives, several
-/// filters must all hold. Without a deployment, site or device it is about the whole fleet.
+/// Request of `muster.notify.subscribe`: a filter on the status of the fleet. Values of one filter are alternatives, several
+/// filters must all hold. Without a deployment, site or device it covers the whole fleet.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct Subscription {
-    /// The subscriber's own name for it. It stays with the subscription over every restart on either side.
+    /// The subscriber's name for the subscription, which outlives restarts on either side.
     pub name: SubscriptionName,
-    /// The deployment; every one where none is named.
+    /// The deployment; all deployments if absent.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub id: Option<DeploymentId>,
     /// Only of these applications.
@@ -77,7 +77,7 @@ pub struct Subscription {
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     #[schemars(length(max = FILTER_VALUES_MAX))]
     pub component: Vec<ComponentName>,
-    /// One axis only. Where none is named both are told, and `ready` decides the status.
+    /// Only one of EMCO's axes. If absent, notices have both, and `ready` decides the status.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub status: Option<Axis>,
     /// `summary`, or `all` for a line for each target.
@@ -86,15 +86,15 @@ pub struct Subscription {
     /// What makes a new notice.
     #[serde(default)]
     pub on: TellOn,
-    /// Least time between two notices. What happens meanwhile is in the next one.
+    /// Least time between two notices, in seconds. The next one has the changes in between.
     #[serde(default = "window_default")]
     #[schemars(range(min = WINDOW_MIN_MS, max = WINDOW_MAX_MS))]
     pub window_ms: u64,
-    /// How long it is kept when nothing is heard of the subscriber: no subscribe and no confirm.
+    /// The subscription ends this many seconds after the last `subscribe` or `confirm` of the subscriber.
     #[serde(default = "lease_default")]
     #[schemars(range(min = LEASE_MIN_SECONDS, max = LEASE_MAX_SECONDS))]
     pub lease_seconds: u64,
-    /// Names that nobody knows yet are waited for, instead of refused.
+    /// True: the subscription waits for names that the fleet does not have yet. False: they are refused.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub wait_for: bool,
 }
@@ -111,7 +111,7 @@ const fn lease_default() -> u64 {
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "lowercase")]
 pub enum TellOn {
-    /// Anything of what is told.
+    /// Any change of what notices show.
     #[default]
     Change,
     /// Only the status and the verdict.
@@ -151,7 +151,7 @@ impl Subscription {
         }
     }
 
-    /// True where it is about one deployment as a whole: then its verdict and its view are told too.
+    /// True if it covers one deployment as a whole: then notices have its verdict and view.
     pub const fn is_of_a_deployment(&self) -> bool {
         self.id.is_some()
             && self.app.is_empty()
@@ -166,7 +166,7 @@ impl Subscription {
     /// The first rule that is broken.
     pub fn check(&self) -> Result<(), Violation> {
         if self.output == Output::Detail {
-            return Err(Violation::at("output", "notices are told as summary or all; ask for detail"));
+            return Err(Violation::at("output", "a notice has output summary or all; ask for detail"));
         }
         within("windowMs", self.window_ms, WINDOW_MIN_MS, WINDOW_MAX_MS)?;
         within("leaseSeconds", self.lease_seconds, LEASE_MIN_SECONDS, LEASE_MAX_SECONDS)
@@ -189,16 +189,16 @@ fn within(path: &str, value: u64, least: u64, most: u64) -> Result<(), Violation
 pub struct SubscriptionAnswer {
     /// The subscription.
     pub name: SubscriptionName,
-    /// It was there already, just like this.
+    /// True if the same subscription existed already.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub resumed: bool,
-    /// Number of the last notice that the subscriber has confirmed; nothing up to it is to be shown again.
+    /// Number of the last notice that the subscriber has confirmed: it need not show notices up to it again.
     pub seen: u64,
-    /// Number of the newest notice; 0 before the first. It waits on `muster.notice.<name>`.
+    /// Number of the newest notice, on `muster.notice.<name>`; 0 before the first.
     pub told: u64,
 }
 
-/// Request of `muster.notify.confirm`: the subscriber has done what it does with a notice, and is still there.
+/// Request of `muster.notify.confirm`: the subscriber has processed a notice. It renews the lease.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct ConfirmRequest {
     /// The subscription.
@@ -218,10 +218,10 @@ pub struct UnsubscribeRequest {
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(default)]
 pub struct SubscriptionsQuery {
-    /// Most lines wanted.
+    /// Most subscriptions in one answer.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub limit: Option<usize>,
-    /// Lines after this one: `next` of the page before.
+    /// Subscriptions after this one: `next` of the previous page.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub after: Option<SubscriptionName>,
 }
@@ -236,12 +236,12 @@ pub struct SubscriptionsAnswer {
     pub next: Option<SubscriptionName>,
 }
 
-/// A subscription and how far it is.
+/// A subscription and its progress.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct SubscriptionLine {
-    /// What it is about.
+    /// The filter.
     pub subscription: Subscription,
-    /// Whose it is; absent where anybody may change it.
+    /// Its owner; absent on a hub without accounts, where every client may change it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub owner: Option<SubscriptionOwner>,
     /// The last notice confirmed.
@@ -250,7 +250,7 @@ pub struct SubscriptionLine {
     pub told: u64,
 }
 
-/// `muster.subscription.<name>`: a subscription as the bus keeps it, for as long as its lease.
+/// `muster.subscription.<name>`: a subscription in its stream, kept as long as its lease.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct SubscriptionRecord {
@@ -258,15 +258,16 @@ pub struct SubscriptionRecord {
     pub api_version: ApiVersion,
     /// `SubscriptionRecord`
     pub kind: kind::SubscriptionRecord,
-    /// What it is about.
+    /// The filter.
     pub subscription: Subscription,
     /// The last notice confirmed.
     pub seen: u64,
-    /// Number of the newest notice when it was made: what was told up to that was told to an earlier one of the same name.
+    /// Number of the newest notice at the time of its creation: notices up to it belong to an earlier subscription of the same
+    /// name.
     #[serde(default, skip_serializing_if = "is_zero")]
     pub began: u64,
-    /// Whose it is: nobody else may replace, confirm, list or end it, except that operators may list and end it. Absent where
-    /// nobody vouched for who made it.
+    /// Its owner: no other user may replace, confirm, list or end it, except that operators may list and end it. Absent on a hub
+    /// without accounts.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub owner: Option<SubscriptionOwner>,
 }
@@ -279,7 +280,7 @@ impl Document for SubscriptionRecord {
     }
 }
 
-/// `muster.notice.<name>`: how what is watched is, whole.
+/// `muster.notice.<name>`: the complete present state of what passes a subscription's filter.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct Notice {
@@ -289,34 +290,34 @@ pub struct Notice {
     pub kind: kind::Notice,
     /// The subscription.
     pub name: SubscriptionName,
-    /// 1, 2, 3 and so on. Where one is left out, it was replaced by a newer one before it was read.
+    /// Its number: 1, 2, 3 and so on. A notice that is missing was replaced by a newer one.
     pub number: u64,
-    /// What it says.
+    /// The kind of notice.
     pub event: NoticeEvent,
-    /// Up to where it has read.
+    /// The position in LEDGER that it reflects.
     pub as_of: AsOf,
-    /// How far the notice before had read; absent in a first one.
+    /// The position that the previous notice reflected; absent in the first.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub since: Option<u64>,
-    /// The window held it back: there was more between the notice before and this one than is told.
+    /// True if the window delayed it: further changes since the previous notice are not shown.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub coalesced: bool,
-    /// How it is; absent where there is nothing, or nothing more to say.
+    /// The state; absent if nothing passes the filter, or the subscription has ended.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub state: Option<NoticeState>,
-    /// Standings that are otherwise than at the notice before, ordered by site, device and deployment.
+    /// Standings that differ from the previous notice, ordered by site, device and deployment.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub changes: Vec<StandingChange>,
-    /// What its limits left out.
+    /// Counts of the parts that do not fit into a notice.
     #[serde(default, skip_serializing_if = "NoticeOmitted::is_nothing")]
     pub omitted: NoticeOmitted,
-    /// Why it has ended.
+    /// The reason, if the subscription has ended.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub reason: Option<EndReason>,
-    /// What is not there, or why it has ended, in words.
+    /// The cause of `event` as a text: the reason why nothing passes the filter, or why the subscription has ended.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub message: Option<String>,
-    /// Of what this subscription is told; two notices in a row never have the same. See [`NoticeState::digest`].
+    /// Digest of what the subscription shows; two consecutive notices never have the same.
     pub digest: Digest,
 }
 
@@ -338,17 +339,18 @@ impl Document for Notice {
     }
 }
 
-/// What a notice says.
+/// Kinds of notices.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "lowercase")]
 pub enum NoticeEvent {
-    /// The first of a subscription: how it is.
+    /// The first notice of a subscription.
     Present,
-    /// It is otherwise than at the notice before.
+    /// The state differs from the previous notice.
     Changed,
-    /// What is watched is not there: targeted nowhere and left nowhere. The subscription stays, and tells when it is there.
+    /// Nothing passes the filter: it is targeted nowhere and left nowhere. The subscription stays, and a notice follows once
+    /// something does.
     Gone,
-    /// The subscription has ended. No notice follows until somebody subscribes again.
+    /// The subscription has ended. No notice follows until a client subscribes again.
     Ended,
 }
 
@@ -356,11 +358,11 @@ pub enum NoticeEvent {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub enum EndReason {
-    /// Somebody asked for it.
+    /// A client ended it.
     Unsubscribed,
-    /// Nothing was heard of the subscriber for as long as its lease.
+    /// Its lease ended.
     Expired,
-    /// What passes the filters has become more than can be looked at for each notice.
+    /// More standings pass the filters than one notice may look at.
     TooWide,
 }
 
@@ -368,22 +370,22 @@ pub enum EndReason {
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct NoticeOmitted {
-    /// Targets beyond those listed; they are in the roll-up.
+    /// The number of targets that are not listed; the roll-up counts them.
     #[serde(default, skip_serializing_if = "is_zero")]
     pub targets: u64,
-    /// Changed standings beyond those listed.
+    /// The number of changed standings that are not listed.
     #[serde(default, skip_serializing_if = "is_zero")]
     pub changes: u64,
-    /// Changes may be missing: there were too many, or the hub was started again in between. The state is right.
+    /// True if changes may be missing, because there were too many or the rollup restarted. The state is complete.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub more_changes: bool,
-    /// The view of the deployment, for which there was no room.
+    /// True if the view of the deployment did not fit.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub view: bool,
 }
 
 impl NoticeOmitted {
-    /// True where everything is told.
+    /// True if nothing was left out.
     pub const fn is_nothing(&self) -> bool {
         self.targets == 0 && self.changes == 0 && !self.more_changes && !self.view
     }
@@ -394,47 +396,47 @@ const fn is_zero(count: &u64) -> bool {
     *count == 0
 }
 
-/// How what passes the filters is.
+/// The state of what passes the filters.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct NoticeState {
-    /// The status of the whole: `Ready` or `Deployed` only where each part is.
+    /// The status of the whole: `Ready` or `Deployed` only if every part is.
     pub status: NoticeStatus,
-    /// The verdict, where a deployment is watched without further filters.
+    /// The verdict, if the filter is one deployment and nothing else.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub verdict: Option<Verdict>,
     /// Counts, and what follows from them.
     pub rollup: Rollup,
-    /// With `output` all, and where every target is listed: a roll-up for each application.
+    /// A roll-up for each application, with `output` all and if every target is listed.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub apps: Vec<AppStatus>,
-    /// With `output` all: the first targets, ordered by site, device and deployment, with their components.
+    /// The first targets with their components, ordered by site, device and deployment, with `output` all.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub targets: Vec<TargetStatus>,
-    /// The view, where a deployment is watched without further filters.
+    /// The view, if the filter is one deployment and nothing else.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub view: Option<Box<DeploymentView>>,
-    /// Partitions with devices of the sites that are watched that the hub does not listen to.
+    /// Partitions that the hub does not listen to, if they have devices of the sites of the filter.
     #[serde(default, skip_serializing_if = "HubHearing::is_whole")]
     pub hub: HubHearing,
 }
 
-/// EMCO's status of a whole, with one more.
+/// EMCO's status of a whole, with one value more.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub enum NoticeStatus {
     /// Every component is ready, by reports that are fresh and known to be the last.
     Ready,
-    /// Some is not, or is not known to be.
+    /// Some component is not ready, or not known to be.
     NotReady,
     /// Every device has taken up every component.
     Deployed,
-    /// Some has not.
+    /// Some device has not taken up a component.
     NotDeployed,
     /// Nothing passes the filters. Never success.
     Empty,
 }
 
 impl NoticeStatus {
-    /// The status on one axis; `ready` where none is named.
+    /// The status on one axis; on `ready` if none is named.
     pub fn of(rollup: &Rollup, axis: Option<Axis>) -> Self {
         match axis {
             Some(Axis::Deployed) => match rollup.deployed_status {
@@ -463,8 +465,8 @@ impl NoticeStatus {
 }
 
 impl NoticeState {
-    /// What makes a notice news: of everything but `asOf` and `changedAt`, which move although nothing else does; or of status
-    /// and verdict alone.
+    /// The digest of everything but `asOf` and `changedAt`, which change by themselves; or of status and verdict alone. A notice
+    /// is published when it changes.
     pub fn digest(&self, on: TellOn) -> Digest {
         if on == TellOn::Verdict {
             return Digest::of_value(&(self.status, self.verdict));
@@ -476,7 +478,7 @@ impl NoticeState {
     }
 }
 
-/// Takes out what says only up to when something is true.
+/// Removes the fields that say only up to when something is true.
 fn without_times(value: &mut Value) {
     match value {
         Value::Object(fields) => {

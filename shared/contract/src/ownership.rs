@@ -1,4 +1,4 @@
-//! Who writes the facts of a partition: a record for ingests, nothing to anybody else.
+//! The record of the ingest that owns a partition. Only ingests read it.
 
 use jiff::Timestamp;
 use schemars::JsonSchema;
@@ -6,8 +6,8 @@ use serde::{Deserialize, Serialize};
 
 use crate::version::{ApiVersion, kind};
 
-/// `muster.owner.<partition>.<lane>`: which ingest writes the facts of a partition's devices. Every such fact names the
-/// sequence of the newest record of a lane, and LEDGER refuses those that name an older one. Readers pass it over.
+/// `muster.owner.<partition>.<fence>`: the ingest that writes the facts of a partition's devices. Every such fact names the
+/// sequence of the newest record of a fence, and LEDGER refuses facts that name an older one. Other readers skip the record.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct Ownership {
@@ -15,10 +15,11 @@ pub struct Ownership {
     pub api_version: ApiVersion,
     /// `Ownership`
     pub kind: kind::Ownership,
-    /// The process, in words for a person and unlike any other's.
+    /// The unique name of the process.
     pub owner: String,
-    /// When it took the partition, by its own clock; for people.
+    /// When the process took the partition, by its own clock; for people.
     pub claimed_at: Timestamp,
-    /// Lanes of the partition: whoever takes it next takes all of them.
-    pub lanes: u16,
+    /// The number of fences of the partition: the next owner takes all of them.
+    #[serde(rename = "lanes")]
+    pub fences: u16,
 }

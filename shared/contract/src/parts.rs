@@ -85,6 +85,15 @@ impl Part {
 pub struct DeploymentPart {
     /// Its standings.
     pub standings: StandingPart,
+    /// See [`DeploymentView::deployment_name`](crate::view::DeploymentView::deployment_name).
+    #[serde(default, skip_serializing_if = "String::is_empty")]
+    pub deployment_name: String,
+    /// See [`DeploymentView::changed_at`](crate::view::DeploymentView::changed_at).
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub changed_at: Option<Timestamp>,
+    /// See [`DeploymentView::last_heard_at`](crate::view::DeploymentView::last_heard_at).
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub last_heard_at: Option<Timestamp>,
     /// Sites that are silent as a whole, with targets of it.
     #[serde(default, skip_serializing_if = "SilentSites::is_empty")]
     pub silent_sites: SilentSites,
@@ -150,6 +159,12 @@ pub struct TallyPart {
     pub complete: Complete,
     /// The standings of all deployments together.
     pub standings: StandingPart,
+    /// See [`Tally::changed_at`](crate::view::Tally::changed_at).
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub changed_at: Option<Timestamp>,
+    /// See [`Tally::last_heard_at`](crate::view::Tally::last_heard_at).
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub last_heard_at: Option<Timestamp>,
     /// Partitions with devices that the hub does not listen to.
     #[serde(default, skip_serializing_if = "HubHearing::is_whole")]
     pub hub: HubHearing,

@@ -1,7 +1,7 @@
-//! What the hub itself hears: the pulse of each partition, and the facts that say when a pulse stopped and resumed.
+//! Whether the hub receives at all: the pulse of each partition, and the facts about a pulse that stopped and resumed.
 //!
-//! A device is fresh only while somebody listens to it. Ingest writes a [`PulseFact`] for each partition it owns, and the
-//! rollup makes a missing pulse a [`HearingFact`], so that freshness stays a pure function of LEDGER. Pulses change no view.
+//! A device is fresh only while an ingest listens to its partition. Ingest writes a [`PulseFact`] for each partition it owns, and
+//! the rollup makes a missing pulse a [`HearingFact`], so that freshness stays a pure function of LEDGER. Pulses change no view.
 
 use std::time::Duration;
 
@@ -80,8 +80,8 @@ pub enum Hearing {
     Resumed,
 }
 
-/// `muster.hearing.<partition>`: the rollup alone writes it, on transitions, and says a stop again before it ages out. A
-/// partition without any counts as heard.
+/// `muster.hearing.<partition>`: the rollup alone writes it, on transitions, and re-asserts a stop before it ages out. A
+/// partition without such a fact counts as heard.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct HearingFact {
@@ -94,7 +94,7 @@ pub struct HearingFact {
     /// Of a stop: when LEDGER stored the last pulse, or, where it never had one, when the rollup had read all of LEDGER. Of a
     /// resumption: when LEDGER stored the first pulse with `current`.
     pub since: Timestamp,
-    /// The same stop said again before it ages out.
+    /// The same stop, re-asserted before it ages out.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub reasserted: bool,
 }
@@ -107,7 +107,7 @@ impl Document for HearingFact {
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct UnheardPartition {
-    /// Whose partition it is, where several hubs are counted.
+    /// The hub of the partition, in an answer about several hubs.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub hub: Option<HubName>,
     /// Its number.
@@ -115,7 +115,7 @@ pub struct UnheardPartition {
     pub partition: u16,
     /// Since when.
     pub since: Timestamp,
-    /// Where LEDGER holds the [`HearingFact`] that says so; in the answer of `why` alone.
+    /// The sequence in LEDGER of the [`HearingFact`]; only in the answer of `why`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub ledger_seq: Option<u64>,
 }
@@ -128,14 +128,14 @@ impl UnheardPartition {
     }
 }
 
-/// What the hub itself does not hear, in a view or an answer: partitions with devices that it is about, retired ones aside.
-/// Their devices count as stale whatever was last heard of them, and as never heard where nothing ever was.
+/// Partitions that the hub does not listen to, if they have devices that the view or answer is about and that are not retired.
+/// Their devices count as stale, or as never heard if nothing was ever received from them.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct HubHearing {
     /// Partitions that the hub does not listen to, by hub and number.
     #[schemars(length(max = UNHEARD_LISTED_MAX))]
     pub unheard: Vec<UnheardPartition>,
-    /// How many more there are, where several hubs are counted.
+    /// The number of further partitions, in an answer about several hubs.
     #[serde(default, skip_serializing_if = "is_zero")]
     pub omitted: u64,
 }

@@ -1,19 +1,23 @@
-//! What becomes of messages in quarantine once a person has looked: the request, the answer, and the fact that stays.
+//! Rejected reports as QUARANTINE holds them, the verdicts on them, and the requests of operators about them.
 
+use base64::Engine as _;
+use base64::engine::general_purpose::STANDARD as BASE64;
 use jiff::Timestamp;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use crate::decode::{Document, Violation};
-use crate::ids::{Epoch, Seq};
-use crate::limits::ERROR_MESSAGE_BYTES_MAX;
+use crate::ids::{DeviceKey, Epoch, Seq};
+use crate::limits::{ERROR_MESSAGE_BYTES_MAX, VIEW_MESSAGE_BYTES_MAX};
 use crate::ranges::SeqRanges;
+use crate::receipt::RefusedNumbers;
 use crate::requested_by::RequestedBy;
+use crate::state::cut;
 use crate::version::{ApiVersion, kind};
 
-/// `muster.verdict.<site>.<device>`: what became of a message in quarantine. It changes no account: a message that was
-/// let in is a fact of its own, and one that was dropped stays counted as quarantined. But it ends the doubt that the
-/// message cast on what its device is like.
+/// `muster.verdict.<site>.<device>`: the verdict on a message in quarantine, written before QUARANTINE loses its payload. It
+/// changes no account: an accepted message is a fact of its own, and a dropped one stays counted as quarantined. It ends the
+/// doubt that the message casts on the state of its device, unless it expired undecided ([`Verdict::Expired`]).
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct QuarantineVerdict {
@@ -21,9 +25,9 @@ pub struct QuarantineVerdict {
     pub api_version: ApiVersion,
     /// `QuarantineVerdict`
     pub kind: kind::QuarantineVerdict,
-    /// The sequence of its `QuarantineFact` in LEDGER.
+    /// Its sequence in QUARANTINE.
     pub of: u64,
-    /// What became of it.
+    /// The verdict.
     pub verdict: Verdict,
     /// The message's epoch, if one could be read.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -31,16 +35,16 @@ pub struct QuarantineVerdict {
     /// The message's number, if one could be read.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub seq: Option<Seq>,
-    /// Of a message that was dropped, the numbers of those that its `QuarantineFact` stood for: they are dropped with it.
+    /// Further numbers that are dropped with the message.
     #[serde(default, skip_serializing_if = "SeqRanges::is_empty")]
     pub other_seqs: SeqRanges,
-    /// When the bus took the message in: what tells messages of one device apart that have no number.
+    /// When UPLINK stored the message: it distinguishes messages of one device that have no number.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub received_at: Option<Timestamp>,
-    /// Why, in the words of whoever asked for it.
+    /// The reason, in the words of the requester.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub reason: Option<String>,
-    /// Who asked for it; none where nobody proves who asks.
+    /// The requester; absent on a hub without accounts.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub requested_by: Option<RequestedBy>,
     /// When, by the hub's clock.
@@ -48,6 +52,11 @@ pub struct QuarantineVerdict {
 }
 
 impl QuarantineVerdict {
+    /// True if the message leaves nothing in doubt any more.
+    pub fn ends_doubt(&self) -> bool {
+        self.verdict != Verdict::Expired
+    }
+
     /// Every number that it is about, with their epoch; `None` where none could be read.
     pub fn numbers(&self) -> Option<(Epoch, SeqRanges)> {
         numbers(self.epoch, self.seq, &self.other_seqs)
@@ -73,25 +82,108 @@ impl Document for QuarantineVerdict {
     }
 }
 
-/// What became of a message in quarantine.
+/// The verdict on a message in quarantine.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub enum Verdict {
-    /// It was judged again and is a fact now.
+    /// Ingest accepted it at the second attempt: it is a fact now.
     LetIn,
-    /// It was judged again, and LEDGER held its number already: it came a second time by itself, or was let in before.
+    /// LEDGER held its number already: the device sent it again, or an earlier requeue accepted it.
     AlreadyIn,
-    /// A person decided that nobody needs it.
+    /// An operator dropped it.
     Dropped,
+    /// QUARANTINE held it as long as it may: its payload is gone, and its content stays unknown.
+    Expired,
 }
 
-/// What to do with a message in quarantine.
+/// Why ingest rejected a report, as a code to select by; `reason` has the text for people.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub enum RejectionCode {
+    /// The sender's name is no identifier.
+    Sender,
+    /// It cannot be read, or breaks a rule of its shape: a newer agent's report, for example.
+    Unreadable,
+    /// Its state is not what its components make it.
+    State,
+    /// Its number came before with another content.
+    Fork,
+    /// Its epoch is over.
+    OldEpoch,
+    /// LEDGER cannot take the fact that it would become.
+    TooLarge,
+    /// The hub never sent its deployment to the device, or long ago.
+    NotSent,
+    /// The device has no desired document and reports many deployments.
+    Unsolicited,
+    /// The device has many deployments beside its document.
+    TooManyDeployments,
+    /// Another rule. QUARANTINE stores only the reports of an impossible epoch; the number of any other report stays missing, and
+    /// its device keeps the report.
+    Other,
+}
+
+/// `muster.rejected.<site>.<device>` in QUARANTINE: a report that ingest rejected, whole. It is stored before its number
+/// counts as quarantined.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct RejectedReport {
+    /// `muster/v1`
+    pub api_version: ApiVersion,
+    /// `RejectedReport`
+    pub kind: kind::RejectedReport,
+    /// Why it was rejected.
+    pub code: RejectionCode,
+    /// The same as a text that a person can act on.
+    pub reason: String,
+    /// Its epoch, if one could be read.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub epoch: Option<Epoch>,
+    /// Its number, if one could be read.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub seq: Option<Seq>,
+    /// The subject it was sent to.
+    pub subject: String,
+    /// When UPLINK stored it.
+    pub received_at: Timestamp,
+    /// The whole payload.
+    #[schemars(extend("contentEncoding" = "base64"))]
+    pub payload_base64: String,
+}
+
+impl RejectedReport {
+    /// A payload as it is kept.
+    pub fn encode_payload(payload: &[u8]) -> String {
+        BASE64.encode(payload)
+    }
+
+    /// The bytes of the report; `None` where they are not base64.
+    pub fn payload(&self) -> Option<Vec<u8>> {
+        BASE64.decode(&self.payload_base64).ok()
+    }
+}
+
+impl Document for RejectedReport {
+    const KIND: &'static str = "RejectedReport";
+
+    fn check(&self) -> Result<(), Violation> {
+        check_reason(Some(&self.reason))
+    }
+}
+
+/// What to do with rejected reports.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub enum QuarantineAction {
-    /// Judge it again, after whatever was in its way has been mended.
+    /// List those that QUARANTINE holds, without payloads, in pages. Any partition answers for all.
+    List,
+    /// Show one with its payload. Any partition answers for all.
+    Show,
+    /// List the devices of the partition that keep reports because QUARANTINE had no room for them, in pages.
+    Refused,
+    /// Evaluate one again once its cause is fixed; with `device` instead of a report, ask that device for the reports it keeps.
     Requeue,
-    /// Mark it as of no use.
+    /// Drop one: nobody needs it.
     Drop,
 }
 
@@ -101,35 +193,112 @@ pub enum QuarantineAction {
 pub struct QuarantineRequest {
     /// What to do.
     pub action: QuarantineAction,
-    /// The message: the sequence of its `QuarantineFact` in LEDGER.
-    pub ledger_seq: u64,
+    /// The report: its sequence in QUARANTINE. Of a list, the one after which it begins.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub quarantine_seq: Option<u64>,
+    /// In a `list`, the only device that it shows; in `refused`, the device after which the page begins; in a `requeue`, the
+    /// device that is asked for the reports that it keeps.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub device: Option<DeviceKey>,
     /// Why, for the record; at most 4 KiB.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub reason: Option<String>,
 }
 
 impl QuarantineRequest {
+    /// A request about the report with this sequence in QUARANTINE.
+    pub const fn of(action: QuarantineAction, quarantine_seq: u64) -> Self {
+        Self { action, quarantine_seq: Some(quarantine_seq), device: None, reason: None }
+    }
+
     /// Checks what a shape cannot say.
     ///
     /// # Errors
-    /// The reason is too long.
+    /// The reason is too long, or it does not say which report is meant.
     pub fn check(&self) -> Result<(), Violation> {
-        check_reason(self.reason.as_deref())
+        check_reason(self.reason.as_deref())?;
+        let names_one = match self.action {
+            QuarantineAction::List | QuarantineAction::Refused => true,
+            QuarantineAction::Show | QuarantineAction::Drop => self.quarantine_seq.is_some(),
+            QuarantineAction::Requeue => self.quarantine_seq.is_some() != self.device.is_some(),
+        };
+        match names_one {
+            true => Ok(()),
+            false => {
+                Err(Violation::at("quarantineSeq", "name the report; a requeue may name a device instead"))
+            }
+        }
     }
 }
 
 /// Answer to it.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct QuarantineAnswer {
-    /// The message asked for.
-    pub ledger_seq: u64,
-    /// What became of it; nothing where it stays in quarantine.
+    /// The report that the request named.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub quarantine_seq: Option<u64>,
+    /// The device that the request named.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub device: Option<DeviceKey>,
+    /// The verdict; absent if the report stays in quarantine.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub verdict: Option<Verdict>,
     /// Why it stays.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub refused: Option<String>,
+    /// The number of reports that the device is asked for.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub asked: Option<u64>,
+    /// Of a list, the reports in the order of QUARANTINE; of a question for one, that one.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub reports: Vec<HeldReport>,
+    /// The sequence after which the next page of a list begins; absent on the last page.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub next: Option<u64>,
+    /// Devices that keep reports, in order.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub devices: Vec<RefusedDevice>,
+    /// The device after which the next page of `devices` begins; absent on the last page.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub next_device: Option<DeviceKey>,
+}
+
+/// A report that QUARANTINE holds.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct HeldReport {
+    /// Its sequence in QUARANTINE.
+    pub quarantine_seq: u64,
+    /// The sender; absent if its name is no identifier.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub device: Option<DeviceKey>,
+    /// The bytes of its payload.
+    pub bytes: u64,
+    /// The report; in a list with an empty payload.
+    pub report: RejectedReport,
+}
+
+impl HeldReport {
+    /// As a list shows it: without the payload, and with the beginning of the reason.
+    #[must_use]
+    pub fn without_payload(mut self) -> Self {
+        self.report.payload_base64 = String::new();
+        self.report.reason = cut(self.report.reason, VIEW_MESSAGE_BYTES_MAX);
+        self
+    }
+}
+
+/// Numbers of one device that QUARANTINE had no room for.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct RefusedDevice {
+    /// The device.
+    pub device: DeviceKey,
+    /// The epoch of the numbers.
+    pub epoch: Epoch,
+    /// The numbers, by reason.
+    pub refused: Vec<RefusedNumbers>,
 }
 
 fn check_reason(reason: Option<&str>) -> Result<(), Violation> {

@@ -2,6 +2,8 @@
 //! An answer is either what was asked for or an [`ErrorReply`].
 
 mod errors;
+mod publisher;
+mod sites;
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -10,10 +12,9 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
 
-use crate::commit::CommitName;
 use crate::fact::{Account, DeadlineFact, Incident};
 use crate::history::Point;
-use crate::ids::{DeploymentId, DeviceId, DeviceKey, Epoch, Generation, Seq, SiteId};
+use crate::ids::{DeploymentId, DeviceId, DeviceKey, Epoch, Generation, Seq};
 use crate::limits::RETRIES_MAX;
 use crate::liveness::{holds, is_so};
 use crate::pulse::HubHearing;
@@ -21,9 +22,15 @@ use crate::ranges::SeqRanges;
 use crate::retry::Retry;
 use crate::silence::SilentSites;
 use crate::state::{ComponentStatus, DeploymentStatus, State};
-use crate::view::{AsOf, DeploymentView, Freshness, Standing, keyed};
+use crate::status::FILTER_VALUES_MAX;
+use crate::view::{AsOf, DeploymentView, Freshness, Standing, Verdict, keyed};
 
 pub use errors::{ErrorBody, ErrorCode, ErrorReply};
+pub use publisher::{
+    ApplyRequest, GitStatus, HeldBack, Problem, PublishAnswer, PublisherQuery, PublisherStatus,
+    RefusedCommit, RemoveRequest, RetireRequest, SomeDevices,
+};
+pub use sites::Sites;
 
 /// Rows of one answer, where the request does not say.
 pub const PAGE_DEFAULT: usize = 200;
@@ -41,15 +48,29 @@ pub struct Query {
     /// A deployment.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub id: Option<DeploymentId>,
-    /// A site.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub site: Option<SiteId>,
-    /// A device; needs its site.
+    /// A site. Lists take several, and a list of deployments then counts and judges these sites alone.
+    #[serde(skip_serializing_if = "Sites::is_empty")]
+    pub site: Sites,
+    /// A device; needs its site. As a filter of `devices`: those of this name, at any site.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub device: Option<DeviceId>,
     /// Of a list of devices only those that are heard so, any of several; those that are retired are not among them.
     #[serde(skip_serializing_if = "BTreeSet::is_empty")]
     pub freshness: BTreeSet<Freshness>,
+    /// Filter of `deployments`: one of these verdicts, at the sites named.
+    #[serde(skip_serializing_if = "BTreeSet::is_empty")]
+    pub verdict: BTreeSet<Verdict>,
+    /// Filter of `deployments` and `devices`: an error with one of these codes, at the sites named.
+    #[serde(skip_serializing_if = "BTreeSet::is_empty")]
+    #[schemars(length(max = FILTER_VALUES_MAX))]
+    pub error: BTreeSet<String>,
+    /// Filter of `devices`: an agent of one of these versions.
+    #[serde(skip_serializing_if = "BTreeSet::is_empty")]
+    #[schemars(length(max = FILTER_VALUES_MAX))]
+    pub version: BTreeSet<String>,
+    /// Filter of `devices`: targets of this deployment that have not installed it, by their last report.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub not_running: Option<DeploymentId>,
     /// How much of it.
     pub output: Output,
     /// When: the present where nothing is said.
@@ -99,7 +120,7 @@ pub struct DeploymentAnswer {
 pub struct DeploymentsAnswer {
     /// Up to where the answer has read.
     pub as_of: AsOf,
-    /// The views.
+    /// The views. If the query names sites, each view counts and judges these sites alone, without components and errors.
     pub deployments: Vec<DeploymentView>,
     /// Partitions with devices that were asked about that the hub does not listen to.
     #[serde(default, skip_serializing_if = "HubHearing::is_whole")]
@@ -137,7 +158,8 @@ pub struct DeviceLine {
     pub key: DeviceKey,
     /// Whether it is heard.
     pub freshness: Freshness,
-    /// When the hub last heard it, as far as facts tell: freshness itself is a fact only when it changes.
+    /// The newest moment at which LEDGER proves that it was heard. A heartbeat is no fact, so a device that is fresh was heard
+    /// since.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub last_heard_at: Option<Timestamp>,
     /// It was taken out of the fleet.
@@ -157,12 +179,16 @@ pub struct DeviceLine {
     /// far the device's numbers go, nothing of it is known.
     #[serde(default, skip_serializing_if = "is_zero")]
     pub unread: u64,
-    /// False while the device says that it cannot keep what it would report: nothing of it is known then.
+    /// False while the device says that it cannot store reports, or sends heartbeats of a newer epoch that ingest has not opened:
+    /// none of its standings is known then.
     #[serde(default = "holds", skip_serializing_if = "is_so")]
     pub storing: bool,
     /// Generation of its desired state.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub generation: Option<Generation>,
+    /// Version of its agent.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub agent_version: Option<String>,
     /// Its targets by standing.
     #[schemars(schema_with = "keyed::<Standing, u64>")]
     pub standings: BTreeMap<Standing, u64>,
@@ -249,8 +275,8 @@ pub struct StandingLine {
     pub standing: Standing,
     /// Whether that is fresh.
     pub freshness: Freshness,
-    /// When the hub last heard the device, as far as facts tell, where it was heard once and is not fresh. Absent where it is
-    /// fresh: a heartbeat is no fact, so the time would be that of some older one, and mislead.
+    /// The newest moment at which LEDGER proves that the device was heard. A heartbeat is no fact, so a device that is fresh was
+    /// heard since.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub last_heard_at: Option<Timestamp>,
     /// Whether that is known.
@@ -303,193 +329,4 @@ pub struct LastReport {
     /// The components, with `output` detail.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub components: Vec<ComponentStatus>,
-}
-
-/// Request of `muster.publisher.apply`: this device shall run these documents as well, until they are removed.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
-pub struct ApplyRequest {
-    /// The device.
-    #[serde(flatten)]
-    pub key: DeviceKey,
-    /// Margo ApplicationDeployment documents as YAML.
-    pub documents: String,
-    /// Name of the file they come from, for what is said of them.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub file: Option<String>,
-}
-
-/// Request of `muster.publisher.remove`: what was applied by request is taken back.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
-pub struct RemoveRequest {
-    /// The device.
-    #[serde(flatten)]
-    pub key: DeviceKey,
-    /// The deployment; all that were applied by request where none is named.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub id: Option<DeploymentId>,
-}
-
-/// Request of `muster.publisher.retire`: the device leaves the fleet.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
-pub struct RetireRequest {
-    /// The device.
-    #[serde(flatten)]
-    pub key: DeviceKey,
-}
-
-/// Answer to apply, remove and retire.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
-#[serde(rename_all = "camelCase")]
-pub struct PublishAnswer {
-    /// Generation of the device's desired state now.
-    pub generation: Generation,
-    /// False where that is what it was before.
-    pub changed: bool,
-    /// What the device shall run now.
-    pub deployments: Vec<DeploymentId>,
-    /// True where nothing was ever published for the device, and Git has no folder for it: new, or a slip of the pen.
-    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
-    pub new_device: bool,
-    /// True where the device was retired and is part of the fleet again.
-    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
-    pub returned: bool,
-    /// What was applied now in place of the same deployment in Git, until it is removed.
-    #[serde(default, skip_serializing_if = "Vec::is_empty")]
-    pub overrides: Vec<DeploymentId>,
-}
-
-/// Request of `muster.publisher.status`. Every field may be left out.
-#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
-#[serde(default)]
-pub struct PublisherQuery {
-    /// A commit of which the answer shall also say whether a newer one has taken its place.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub commit: Option<CommitName>,
-}
-
-/// Answer of `muster.publisher.status`.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
-#[serde(rename_all = "camelCase")]
-pub struct PublisherStatus {
-    /// The Git source, if there is one.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub git: Option<GitStatus>,
-    /// Devices with a desired state; retired ones are not among them.
-    pub devices: u64,
-    /// Those of them that have a folder in the last good commit; absent where no commit was good since the start.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub in_git: Option<u64>,
-    /// Devices that were taken out of the fleet.
-    #[serde(default)]
-    pub retired: u64,
-    /// Devices that Git had once and has no more, with nothing left to run: to be retired, or to get a folder.
-    #[serde(default, skip_serializing_if = "SomeDevices::is_empty")]
-    pub left_over: SomeDevices,
-    /// Devices for which something is published that nobody can read. Each keeps what it runs.
-    #[serde(default, skip_serializing_if = "SomeDevices::is_empty")]
-    pub unreadable: SomeDevices,
-    /// Desired states published since the start.
-    pub published: u64,
-}
-
-/// Devices that have something in common: how many, and the first of them.
-#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
-pub struct SomeDevices {
-    /// How many there are.
-    pub count: u64,
-    /// The first of them, in order.
-    pub first: Vec<DeviceKey>,
-}
-
-impl SomeDevices {
-    /// Counts devices and keeps the first `max` of them.
-    pub fn of<'a>(devices: impl IntoIterator<Item = &'a DeviceKey>, max: usize) -> Self {
-        let mut some = Self::default();
-        for key in devices {
-            some.count += 1;
-            if some.first.len() < max {
-                some.first.push(key.clone());
-            }
-        }
-        some
-    }
-
-    /// True where there are none.
-    pub const fn is_empty(&self) -> bool {
-        self.count == 0
-    }
-}
-
-/// What the publisher knows of its Git source.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
-#[serde(rename_all = "camelCase")]
-pub struct GitStatus {
-    /// Where it is; credentials in it are left out.
-    pub url: String,
-    /// The branch.
-    pub branch: String,
-    /// Last commit that was published whole.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub applied: Option<String>,
-    /// LEDGER up to this sequence holds every document of `applied`: a view as of it or later speaks of all its targets.
-    /// Absent while that is not so yet, and while any document of another commit, or one that is to be said again, is on its
-    /// way.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub applied_through: Option<u64>,
-    /// The commit that was asked about, where it is not `applied` and the newest one that was taken came after it. Absent
-    /// also where that is not known yet: Git is asked for it, and the same question later is told.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub replaced: Option<String>,
-    /// Newest commit, if it was refused, and why.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub refused: Option<RefusedCommit>,
-    /// Devices for which nothing of the commit that was taken last is published, and why. Each keeps what it has.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub held_back: Option<HeldBack>,
-    /// When the repository was last asked with success.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub polled_at: Option<Timestamp>,
-    /// Polls that failed since the last one that did not.
-    #[serde(default)]
-    pub failures: u64,
-    /// Why the last poll failed, if it did.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub error: Option<String>,
-    /// Since when the repository hangs: it takes requests and gives no answer. Absent once it answers, or refuses.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub hanging_since: Option<Timestamp>,
-}
-
-/// A commit that was refused as a whole.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
-pub struct RefusedCommit {
-    /// The commit.
-    pub revision: String,
-    /// Everything that is wrong with it.
-    pub problems: Vec<Problem>,
-}
-
-/// Devices that cannot use what a commit says of them.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
-pub struct HeldBack {
-    /// The commit. It is published to all other devices.
-    pub revision: String,
-    /// The devices.
-    pub devices: SomeDevices,
-    /// Everything that is wrong with what it says of them.
-    pub problems: Vec<Problem>,
-}
-
-/// One thing that is wrong with a commit or a request.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
-pub struct Problem {
-    /// The file or folder; empty where it is none of them alone.
-    pub file: String,
-    /// The line, where one is to blame.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub line: Option<u64>,
-    /// The field; empty where the file or the document as a whole is meant.
-    pub field: String,
-    /// The rule and how it is broken.
-    pub rule: String,
 }

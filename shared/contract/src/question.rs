@@ -1,46 +1,125 @@
-//! Questions as they come: read so that an error names the field, with limits that hold. An empty one asks for everything.
-//! And their answers, with as many rows as fit into a message. Who answers, and what, is each service's own.
+//! Reads requests, with errors that name the field, without unknown keys and within limits, and writes answers with as
+//! many rows as fit into a message. The services decide what they answer.
 
 use std::fmt::Display;
 use std::str::FromStr;
 
+use schemars::JsonSchema;
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 
 use crate::history::Point;
-use crate::ids::DeploymentId;
+use crate::ids::{DeploymentId, SiteId};
+use crate::keys::check_keys;
 use crate::limits::MESSAGE_BYTES_MAX;
-use crate::query::{ErrorBody, ErrorCode, PAGE_DEFAULT, PAGE_MAX};
+use crate::query::{ErrorBody, ErrorCode, PAGE_DEFAULT, PAGE_MAX, Query};
+use crate::status::check_filter_size;
 
 /// Largest answer: any server that Muster works with carries it. Longer lists come in more pages.
 pub const ANSWER_BYTES_MAX: usize = MESSAGE_BYTES_MAX;
 
-/// Reads a question.
+/// Reads a request.
 ///
 /// # Errors
-/// Which field is wrong, and why.
-pub fn read<T: DeserializeOwned>(question: &[u8]) -> Result<T, ErrorBody> {
-    let mut json = serde_json::Deserializer::from_slice(question);
+/// The wrong field and the reason; an unknown key, with similar known ones.
+pub fn read<T: DeserializeOwned + JsonSchema + 'static>(request: &[u8]) -> Result<T, ErrorBody> {
+    // `parse` refuses malformed JSON with its position.
+    if let Ok(value) = serde_json::from_slice(request) {
+        check_keys::<T>(&value).map_err(|violation| bad(violation.to_string()))?;
+    }
+    parse(request)
+}
+
+/// Reads a request that may be empty, which is the default request.
+///
+/// # Errors
+/// As [`read`].
+pub fn read_or_default<T>(request: &[u8]) -> Result<T, ErrorBody>
+where
+    T: DeserializeOwned + JsonSchema + Default + 'static,
+{
+    if request.is_empty() { Ok(T::default()) } else { read(request) }
+}
+
+/// Reads a question that may be put to a point; an empty one asks for everything.
+///
+/// # Errors
+/// As [`read`].
+pub fn read_of_a_point<T>(question: &[u8]) -> Result<T, ErrorBody>
+where
+    T: DeserializeOwned + JsonSchema + Default + 'static,
+{
+    if question.trim_ascii_start().starts_with(b"{") {
+        // The point is read by itself first: an error in a flattened part does not name the field.
+        point_of(question)?;
+    }
+    read_or_default(question)
+}
+
+/// Reads a [`Query`] for an endpoint of the query service.
+///
+/// # Errors
+/// As [`read`]; the endpoint does not have a filter, or a filter has too many values.
+pub fn read_query(endpoint: &str, question: &[u8]) -> Result<Query, ErrorBody> {
+    let query: Query = read_of_a_point(question)?;
+    let known: &[&str] = match endpoint {
+        "deployment" => &["id", "site"],
+        "deployments" => &["error", "site", "verdict"],
+        "device" => &["device", "site"],
+        "devices" => &["device", "error", "freshness", "notRunning", "site", "version"],
+        // A federation selects the hub by the site.
+        "site" | "moment" | "digests" | "verify" => &["site"],
+        "why" => &["device", "id", "site"],
+        "actions" => &["id"],
+        _ => &[],
+    };
+    let Query { id, site, device, freshness, verdict, error, version, not_running, .. } = &query;
+    let filters = [
+        ("id", id.is_some()),
+        ("site", !site.is_empty()),
+        ("device", device.is_some()),
+        ("freshness", !freshness.is_empty()),
+        ("verdict", !verdict.is_empty()),
+        ("error", !error.is_empty()),
+        ("version", !version.is_empty()),
+        ("notRunning", not_running.is_some()),
+    ];
+    match filters.into_iter().find(|(name, is_there)| *is_there && !known.contains(name)) {
+        Some((name, _)) => {
+            Err(bad(format!("{name}: unknown key of '{endpoint}'; {}", filters_in_words(known))))
+        }
+        None => {
+            check_filter_size("error", error.len()).map_err(bad)?;
+            check_filter_size("version", version.len()).map_err(bad)?;
+            Ok(query)
+        }
+    }
+}
+
+/// `its filters are a, b`.
+fn filters_in_words(known: &[&str]) -> String {
+    if known.is_empty() {
+        "it has no filters".to_owned()
+    } else {
+        format!("its filters are {}", known.join(", "))
+    }
+}
+
+/// The point in time of a question of any type; the other fields are not read.
+///
+/// # Errors
+/// The wrong field of the point, and the reason.
+pub fn point_of(question: &[u8]) -> Result<Point, ErrorBody> {
+    if question.is_empty() { Ok(Point::default()) } else { parse(question) }
+}
+
+fn parse<T: DeserializeOwned>(request: &[u8]) -> Result<T, ErrorBody> {
+    let mut json = serde_json::Deserializer::from_slice(request);
     serde_path_to_error::deserialize(&mut json).map_err(|error| {
         let place = error.path().to_string();
         let place = if place == "." { "not a question" } else { &place };
         bad(format!("{place}: {}", error.inner()))
     })
-}
-
-/// Reads a question that may be put to a point.
-///
-/// # Errors
-/// As [`read`].
-pub fn read_of_a_point<T: DeserializeOwned + Default>(question: &[u8]) -> Result<T, ErrorBody> {
-    if question.is_empty() {
-        return Ok(T::default());
-    }
-    if question.trim_ascii_start().starts_with(b"{") {
-        // The point is read by itself first: of a part of the question, an error does not name the field.
-        read::<Point>(question)?;
-    }
-    read(question)
 }
 
 /// How many rows are wanted.
@@ -70,6 +149,19 @@ pub fn parsed_after<K: FromStr<Err: Display>>(after: Option<&str>) -> Result<Opt
 /// It is missing.
 pub fn named<'a, T>(value: Option<&'a T>, field: &str) -> Result<&'a T, ErrorBody> {
     value.ok_or_else(|| bad(format!("{field}: is missing from the question")))
+}
+
+/// The site of a question that is about one site at most.
+///
+/// # Errors
+/// It names several.
+pub fn one_site(query: &Query) -> Result<Option<&SiteId>, ErrorBody> {
+    match query.site.len() {
+        0 | 1 => Ok(query.site.only()),
+        several => Err(bad(format!(
+            "site: {several} sites are named; this request takes one, `status` takes several"
+        ))),
+    }
 }
 
 /// What was found.

@@ -1,6 +1,6 @@
-//! What a device reports: the status of a deployment, or its own capabilities. Both share one sequence.
+//! Reports of a device: the status of a deployment, or the device's capabilities. Both share one sequence of numbers.
 //!
-//! The device and its site are the subject's, never the body's.
+//! The subject names the device and its site; the body does not.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -30,9 +30,9 @@ pub struct StatusReport {
     pub epoch: Epoch,
     /// The report's number within the epoch.
     pub seq: Seq,
-    /// Highest number ever given at the moment of sending.
+    /// The highest number that the device had given at the moment of sending.
     pub head: Seq,
-    /// When the device saw it, by the device's own clock: for people, never for order.
+    /// When the device observed it, by its own clock: for people, never for order.
     pub observed_at: Timestamp,
     /// The deployment.
     pub deployment: DeploymentId,
@@ -45,19 +45,19 @@ pub struct StatusReport {
     /// One entry for every component, from the first report on.
     #[schemars(length(max = COMPONENTS_MAX))]
     pub components: Vec<ComponentStatus>,
-    /// What is tried again after an error: in every report from the first error on, until a success has held. Agents of
-    /// earlier releases leave it out.
+    /// The components that are tried again after an error: in every report from the first error on, until a success has held.
+    /// Agents of earlier releases leave it out.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     #[schemars(length(max = RETRIES_MAX))]
     pub retries: Vec<Retry>,
-    /// No later report of this deployment exists up to `head`.
+    /// True if no later report of this deployment exists up to `head`.
     pub current: bool,
     /// Numbers of reports folded into this one.
     #[serde(default, skip_serializing_if = "SeqRanges::is_empty")]
     pub coalesced: SeqRanges,
 }
 
-/// `muster.report.<site>.<device>` too: what the device is. First thing of every epoch, and again on change.
+/// `muster.report.<site>.<device>`: the device's capabilities. The first report of every epoch, and again on change.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct CapabilitiesReport {
@@ -69,9 +69,9 @@ pub struct CapabilitiesReport {
     pub epoch: Epoch,
     /// The report's number within the epoch.
     pub seq: Seq,
-    /// Highest number ever given at the moment of sending.
+    /// The highest number that the device had given at the moment of sending.
     pub head: Seq,
-    /// When the device saw it, by the device's own clock.
+    /// When the device observed it, by its own clock.
     pub observed_at: Timestamp,
     /// Margo's DeviceCapabilities: cpus, memory, storage, peripherals, interfaces, supportedDeploymentTypes.
     pub properties: Map<String, Value>,

@@ -5,8 +5,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::limits::REQUESTER_NAME_CHARS_MAX;
 
-/// Who asked for a change. The server proves it with the requester's JWT; nothing that a request says of its sender gets
-/// here.
+/// The requester of a change. The server proves it with the requester's JWT; no field of a request is used.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct RequestedBy {
     /// The public key of the requester.

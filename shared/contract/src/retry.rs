@@ -52,12 +52,12 @@ pub struct LastError {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct RetrySummary {
-    /// See [`Retry::attempt`].
+    /// The attempt under way, counted from 1.
     #[schemars(range(min = 1))]
     pub attempt: u32,
-    /// See [`Retry::since`].
+    /// When attempt 1 began, by the device's own clock.
     pub since: Timestamp,
-    /// See [`Retry::crash_loop`].
+    /// True if it failed so often within a short time that it counts as failed, whatever state it is in.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub crash_loop: bool,
 }

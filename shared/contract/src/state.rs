@@ -15,17 +15,17 @@ use crate::limits::ERROR_MESSAGE_BYTES_MAX;
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, JsonSchema)]
 #[serde(rename_all = "lowercase")]
 pub enum State {
-    /// Taken in, not begun.
+    /// Accepted, not begun.
     Pending,
     /// Being applied.
     Installing,
     /// Applied and ready.
     Installed,
-    /// Being taken away.
+    /// Being removed.
     Removing,
-    /// Gone.
+    /// Removed.
     Removed,
-    /// Went wrong; an error says how.
+    /// Failed, with an error.
     Failed,
 }
 
@@ -46,7 +46,7 @@ impl State {
         }
     }
 
-    /// True where nothing more is going to happen by itself.
+    /// True if the state is final until desired state changes.
     pub const fn is_terminal(self) -> bool {
         matches!(self, Self::Installed | Self::Removed | Self::Failed)
     }
@@ -82,7 +82,7 @@ impl<'de> Deserialize<'de> for State {
     }
 }
 
-/// What went wrong, in Margo's three fields.
+/// An error in Margo's three fields.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize, JsonSchema)]
 pub struct StatusError {
     /// A short word for programs.
@@ -151,10 +151,10 @@ pub(crate) fn error_or_blank<'de, D: Deserializer<'de>>(
 pub struct DeploymentStatus {
     /// The deployment's state: the most severe of its components'.
     pub state: State,
-    /// What went wrong with the deployment as a whole.
+    /// The error of the deployment as a whole.
     #[serde(default, skip_serializing_if = "Option::is_none", deserialize_with = "error_or_blank")]
     pub error: Option<StatusError>,
-    /// Why it is in this state, where that is no error (what a pending one waits for).
+    /// The reason for this state if it is no error, such as what a pending deployment waits for.
     #[schemars(length(max = ERROR_MESSAGE_BYTES_MAX))]
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub reason: Option<String>,
@@ -177,7 +177,7 @@ pub struct ComponentStatus {
     pub name: ComponentName,
     /// Its state.
     pub state: State,
-    /// What went wrong with it.
+    /// Its error.
     #[serde(default, skip_serializing_if = "Option::is_none", deserialize_with = "error_or_blank")]
     pub error: Option<StatusError>,
 }

@@ -2,6 +2,7 @@
 //! kstatus with strategy, actuation and reconcile beside it (kpt's three). Asked with a [`StatusQuery`] on
 //! `muster.query.status`.
 
+mod axes;
 mod merge;
 
 use std::collections::BTreeMap;
@@ -21,8 +22,9 @@ use crate::pulse::HubHearing;
 use crate::query::{LastReport, Output};
 use crate::retry::RetrySummary;
 use crate::state::State;
-use crate::view::{AsOf, Counts, Freshness, Standing, Verdict, keyed};
+use crate::view::{AsOf, Counts, Freshness, Retried, Standing, Verdict, keyed};
 
+pub use self::axes::{Actuation, Deployed, KStatus, Ready, Reconcile, Strategy};
 pub use self::merge::{place_of, placed};
 
 /// Values of one filter.
@@ -82,9 +84,7 @@ impl StatusQuery {
         let Self { app, site, device, component, .. } = self;
         let sizes = [("app", app.len()), ("site", site.len()), ("device", device.len())];
         for (name, count) in sizes.into_iter().chain([("component", component.len())]) {
-            if count > FILTER_VALUES_MAX {
-                return Err(format!("{name}: {count} values; one question takes {FILTER_VALUES_MAX}"));
-            }
+            check_filter_size(name, count)?;
         }
         if self.generation.is_some() && device.len() != 1 {
             return Err("generation: every device counts its own; name one device with it".to_owned());
@@ -97,6 +97,17 @@ impl StatusQuery {
         let Self { app, device, component, generation, .. } = self;
         app.is_empty() && device.is_empty() && component.is_empty() && generation.is_none()
     }
+}
+
+/// Checks the number of values of a filter.
+///
+/// # Errors
+/// There are more than [`FILTER_VALUES_MAX`].
+pub fn check_filter_size(name: &str, count: usize) -> Result<(), String> {
+    if count > FILTER_VALUES_MAX {
+        return Err(format!("{name}: {count} values; one question takes {FILTER_VALUES_MAX}"));
+    }
+    Ok(())
 }
 
 /// A device as one text: `SITE/DEVICE`.
@@ -141,115 +152,6 @@ pub enum Axis {
     Ready,
 }
 
-macro_rules! words {
-    ($(#[$doc:meta])* $name:ident { $($(#[$say:meta])* $value:ident),+ $(,)? }) => {
-        $(#[$doc])*
-        #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize, JsonSchema)]
-        pub enum $name { $($(#[$say])* $value),+ }
-
-        impl $name {
-            /// All of them; the worse comes first.
-            pub const ALL: [Self; [$(Self::$value),+].len()] = [$(Self::$value),+];
-
-            /// The word on the wire.
-            pub const fn as_str(self) -> &'static str {
-                match self { $(Self::$value => stringify!($value)),+ }
-            }
-        }
-
-        impl fmt::Display for $name {
-            fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-                f.write_str(self.as_str())
-            }
-        }
-    };
-}
-
-words!(
-    /// How far a component was delivered, in EMCO's words. Of several the first that any has.
-    Deployed {
-        /// The device refused the deployment as a whole.
-        Failed,
-        /// Published; the device has not taken it up yet.
-        Pending,
-        /// The device has taken it up; this says nothing of its health.
-        Applied,
-        /// It shall go and is not gone.
-        Deleting,
-        /// It shall go and is gone.
-        Deleted,
-        /// Of a roll-up: nothing passed the filters.
-        Empty,
-    }
-);
-words!(
-    /// What is observed of a component, in EMCO's words, with one more: nothing is ready that is not heard and known.
-    Ready {
-        /// Reported, and not ready.
-        NotReady,
-        /// Expected, and not reported for what shall run now.
-        NotPresent,
-        /// The device is silent, or newer reports of it are not in.
-        Unknown,
-        /// Ready by a report that is fresh and known to be the last.
-        Ready,
-        /// Of a roll-up: nothing passed the filters, or nothing that shall run.
-        Empty,
-    }
-);
-words!(
-    /// kstatus. Never Current where the device is silent or newer reports are not in.
-    KStatus {
-        /// Failed for what shall run now.
-        Failed,
-        /// Not known: silent, or newer reports are not in.
-        Unknown,
-        /// On its way.
-        InProgress,
-        /// Shall not run and is still there.
-        Terminating,
-        /// Shall run; nothing of it is there yet.
-        NotFound,
-        /// As it shall be.
-        Current,
-    }
-);
-words!(
-    /// What is tried.
-    Strategy {
-        /// It shall run.
-        Apply,
-        /// It shall go.
-        Delete,
-    }
-);
-words!(
-    /// Whether the device has acted on it.
-    Actuation {
-        /// Not yet, as far as is known.
-        Pending,
-        /// It has.
-        Succeeded,
-        /// It refused.
-        Failed,
-    }
-);
-words!(
-    /// Whether it has come about.
-    Reconcile {
-        /// Not yet, as far as is known.
-        Pending,
-        /// It has.
-        Succeeded,
-        /// There was nothing to wait for, because actuation failed.
-        Skipped,
-        /// The deadline passed.
-        Timeout,
-        /// It went wrong.
-        Failed,
-    }
-);
-
 /// Answer of `muster.query.status`.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
@@ -262,7 +164,8 @@ pub struct StatusAnswer {
     /// The generation, if one was named.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub generation: Option<Generation>,
-    /// The verdict on the deployment as a whole, whatever the filters.
+    /// Verdict on everything that passes the filters, if the query names a deployment and `whole` is true; absent if nothing
+    /// passes.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub verdict: Option<Verdict>,
     /// The roll-up is of everything that passes the filters. Otherwise it is of what this page looked at, and the roll-ups
@@ -308,6 +211,9 @@ pub struct Rollup {
     /// Targets past their deadline.
     #[serde(default, skip_serializing_if = "is_zero")]
     pub overdue: u64,
+    /// Targets that are tried again after an error.
+    #[serde(default, skip_serializing_if = "Retried::is_nothing")]
+    pub retried: Retried,
     /// Targets of which the hub can know that it holds the last report.
     pub known: u64,
     /// Pairs whose generation was superseded before anything of it that is still held was reported.
@@ -340,6 +246,9 @@ pub struct Rollup {
     /// too, for as long as it is remembered.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub changed_at: Option<Timestamp>,
+    /// The newest moment at which LEDGER proves that a device of these lines was heard. Absent in notices.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub last_heard_at: Option<Timestamp>,
 }
 
 /// An application over the targets of a page.
@@ -368,9 +277,8 @@ pub struct TargetStatus {
     pub standing: Standing,
     /// Whether the device is heard.
     pub freshness: Freshness,
-    /// When the hub last heard the device, as far as facts tell, where it was heard once and is not fresh. Absent where it is
-    /// fresh: a heartbeat is no fact, so the time would be that of some older one, and mislead. Absent in notices, which are
-    /// about what has changed.
+    /// The newest moment at which LEDGER proves that the device was heard. A heartbeat is no fact, so a device that is fresh was
+    /// heard since. Absent in notices, which are about what has changed.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub last_heard_at: Option<Timestamp>,
     /// Whether the hub can know that it holds the last report.

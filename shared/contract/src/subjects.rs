@@ -1,4 +1,4 @@
-//! Subjects: every one is built and parsed here, with its shape written above it.
+//! Builds and parses every subject. The comment above each function has its shape.
 
 use std::fmt;
 
@@ -14,12 +14,14 @@ pub mod stream {
     pub const UPLINK: &str = "UPLINK";
     /// Heartbeats, from devices.
     pub const PRESENCE: &str = "PRESENCE";
-    /// Facts: the one total order.
+    /// Facts in one total order.
     pub const LEDGER: &str = "LEDGER";
     /// Views, by key.
     pub const VIEWS_BUCKET: &str = "views";
     /// Subscriptions, and the newest notice of each.
     pub const NOTICES: &str = "NOTICES";
+    /// Rejected reports with their whole payload, until a person decides about them or they expire.
+    pub const QUARANTINE: &str = "QUARANTINE";
 }
 
 /// `muster.desired.<site>.<device>` in DOWNLINK (and sourced into LEDGER).
@@ -51,12 +53,12 @@ pub fn live(key: &DeviceKey) -> String {
     format!("muster.live.*.{}.{}", key.site, key.device)
 }
 
-/// `muster.report.<site>.<device>`: where a device publishes; UPLINK stores it under its partition.
+/// `muster.report.<site>.<device>`: a device publishes its reports there; UPLINK stores them under the partition.
 pub fn report(key: &DeviceKey) -> String {
     format!("muster.report.{}.{}", key.site, key.device)
 }
 
-/// `muster.presence.<site>.<device>`: where a device's heart beats.
+/// `muster.presence.<site>.<device>`: a device publishes its heartbeats there.
 pub fn presence(key: &DeviceKey) -> String {
     format!("muster.presence.{}.{}", key.site, key.device)
 }
@@ -79,7 +81,7 @@ pub const VIEW_PREFIX: &str = "muster.view";
 /// `muster.notify.<verb>`: requests about notices: subscribe, confirm, unsubscribe, list.
 pub const NOTIFY_PREFIX: &str = "muster.notify";
 
-/// `muster.subscription.<name>` in NOTICES: what somebody wants to be told of.
+/// `muster.subscription.<name>` in NOTICES: a subscription to notices.
 pub fn subscription(name: &SubscriptionName) -> String {
     format!("muster.subscription.{name}")
 }
@@ -97,17 +99,41 @@ pub fn live_notice(name: &SubscriptionName) -> String {
 /// `muster.publisher.<verb>`: requests to the publisher: apply, remove, retire, status.
 pub const PUBLISHER_PREFIX: &str = "muster.publisher";
 
-/// `muster.ingest.owner.<partition>`: whoever owns the partition answers with its name.
+/// `muster.ingest.owner.<partition>`: the owner of the partition answers with its name.
 pub fn ask_owner(partition: u16) -> String {
     format!("{INGEST_PREFIX}.owner.{partition}")
 }
 
-/// `muster.ingest.quarantine.<partition>`: what to do with a message in quarantine.
+/// `muster.ingest.quarantine.<partition>`: requests about rejected reports.
 pub fn judge_quarantine(partition: u16) -> String {
     format!("{INGEST_PREFIX}.quarantine.{partition}")
 }
 
-/// `muster.ingest.incident`: a service of the hub has seen something that a person should know.
+/// `muster.rejected.<site>.<device>` in QUARANTINE: reports that ingest rejected. Both tokens are [`NOBODY`] if
+/// the sender's name is no identifier.
+pub fn rejected(key: Option<&DeviceKey>) -> String {
+    match key {
+        Some(key) => format!("{REJECTED_PREFIX}{}.{}", key.site, key.device),
+        None => format!("{REJECTED_PREFIX}{NOBODY}.{NOBODY}"),
+    }
+}
+
+/// All rejected reports.
+pub const REJECTED: &str = "muster.rejected.>";
+
+/// The sender of the rejected reports with this subject: `Some(None)` if the sender's name is no identifier, `None` for any
+/// other subject.
+pub fn sender_of_rejected(subject: &str) -> Option<Option<DeviceKey>> {
+    let (site, device) = subject.strip_prefix(REJECTED_PREFIX)?.split_once('.')?;
+    if (site, device) == (NOBODY, NOBODY) {
+        return Some(None);
+    }
+    Some(Some(DeviceKey { site: site.parse().ok()?, device: device.parse().ok()? }))
+}
+
+const REJECTED_PREFIX: &str = "muster.rejected.";
+
+/// `muster.ingest.incident`: a service asks ingest to record an incident.
 pub const REQUEST_INCIDENT: &str = "muster.ingest.incident";
 
 /// `muster.ingest.<verb>`: requests to ingest.
@@ -163,12 +189,12 @@ pub enum LedgerSubject {
     Quarantine(Option<DeviceKey>),
     /// `muster.verdict.<site>.<device>`, of a message in quarantine; [`NOBODY`] twice as there.
     Verdict(Option<DeviceKey>),
-    /// `muster.owner.<partition>.<lane>`: about no device, and nothing to a view.
+    /// `muster.owner.<partition>.<fence>`: about no device; it changes no view.
     Owner {
         /// The partition of UPLINK.
         partition: u16,
-        /// One of the partition's lanes; 0 decides who owns it.
-        lane: u16,
+        /// One of the partition's fences; the record of fence 0 decides who owns it.
+        fence: u16,
     },
     /// `muster.hub.<partition>`: the pulse of the partition's owner, about no device.
     Hub(u16),
@@ -193,8 +219,8 @@ impl LedgerSubject {
             ("quarantine", NOBODY, NOBODY, None) => return Some(Self::Quarantine(None)),
             ("incident", NOBODY, NOBODY, None) => return Some(Self::Incident(None)),
             ("verdict", NOBODY, NOBODY, None) => return Some(Self::Verdict(None)),
-            ("owner", partition, lane, None) => {
-                return Some(Self::Owner { partition: partition.parse().ok()?, lane: lane.parse().ok()? });
+            ("owner", partition, fence, None) => {
+                return Some(Self::Owner { partition: partition.parse().ok()?, fence: fence.parse().ok()? });
             }
             _ => {}
         }
@@ -251,7 +277,7 @@ impl fmt::Display for LedgerSubject {
             Self::Quarantine(None) => write!(f, "muster.quarantine.{NOBODY}.{NOBODY}"),
             Self::Verdict(Some(key)) => write("verdict", key),
             Self::Verdict(None) => write!(f, "muster.verdict.{NOBODY}.{NOBODY}"),
-            Self::Owner { partition, lane } => write!(f, "muster.owner.{partition}.{lane}"),
+            Self::Owner { partition, fence } => write!(f, "muster.owner.{partition}.{fence}"),
             Self::Hub(partition) => write!(f, "muster.hub.{partition}"),
             Self::Hearing(partition) => write!(f, "muster.hearing.{partition}"),
         }
@@ -273,7 +299,7 @@ pub enum ViewKey {
     Defined(ViewName),
 }
 
-/// `definition.<name>` in the bucket `views`: what a person has defined. It is no view, and nobody's but theirs.
+/// `definition.<name>` in the bucket `views`: the definition of a user-defined view. It is no view itself.
 pub fn definition_key(name: &ViewName) -> String {
     format!("{DEFINITION_PREFIX}{name}")
 }
@@ -376,6 +402,17 @@ mod tests {
             "muster.status.1.a.b",
         ] {
             assert_eq!(origin(bad), None, "{bad}");
+        }
+    }
+
+    #[test]
+    fn the_sender_of_a_rejected_report_is_in_its_subject() {
+        let key: DeviceKey = "plant7/press-4".parse().unwrap();
+        for sender in [Some(key), None] {
+            assert_eq!(sender_of_rejected(&rejected(sender.as_ref())), Some(sender));
+        }
+        for other in ["muster.rejected.plant7", "muster.rejected.A.b", "muster.report.plant7.press-4"] {
+            assert_eq!(sender_of_rejected(other), None, "{other}");
         }
     }
 

@@ -1,5 +1,5 @@
-//! Until when a view of the bucket may be believed. The writer of a view renews it before that moment for as long as it reads
-//! LEDGER to its end; a view past it has nobody who vouches for it. The validity is part of `asOf`, which no digest covers.
+//! The validity of a view in the bucket. The rollup renews a view before its validity ends, for as long as it reads LEDGER to its
+//! end; a view past its validity may be out of date. The validity is part of `asOf`, which no digest covers.
 
 use jiff::Timestamp;
 use schemars::{Schema, json_schema};
@@ -20,7 +20,7 @@ pub(crate) fn describe(schema: &mut Schema) {
     }
 }
 
-/// Until when a view of the bucket may be believed; `None` where it does not say.
+/// The end of the validity of a view in the bucket; `None` if it has none.
 pub fn valid_until(view: &[u8]) -> Option<Timestamp> {
     #[derive(Deserialize)]
     #[serde(rename_all = "camelCase")]
@@ -36,8 +36,7 @@ pub fn valid_until(view: &[u8]) -> Option<Timestamp> {
     serde_json::from_slice::<Read>(view).ok()?.as_of.valid_until
 }
 
-/// A view as it is written to the bucket: it may be believed until a moment. The digest leaves out `asOf`, so nothing that
-/// checks it sees a difference.
+/// A view as it is written to the bucket, with the end of its validity. The digest leaves out `asOf`, so it stays the same.
 #[must_use]
 pub fn valid_to(view: &[u8], until: Timestamp) -> Vec<u8> {
     // The first `asOf` of a view is its own: before it come names alone, which hold no quotes.

@@ -61,6 +61,7 @@ kinds!(
     PulseFact,
     HearingFact,
     QuarantineVerdict,
+    RejectedReport,
     DeploymentView,
     SiteView,
     FleetView,
@@ -70,4 +71,5 @@ kinds!(
     ViewDefinition,
     DefinedView,
     HubList,
+    Rollout,
 );

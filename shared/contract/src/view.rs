@@ -2,6 +2,9 @@
 //!
 //! A view is a pure function of LEDGER up to `asOf.ledgerSeq`. Buckets of zero are left out; what is there adds up.
 
+mod retried;
+mod words;
+
 use std::collections::BTreeMap;
 
 use jiff::Timestamp;
@@ -15,6 +18,8 @@ use crate::pulse::HubHearing;
 use crate::retry::RetrySummary;
 use crate::state::State;
 use crate::version::{ApiVersion, kind};
+
+pub use retried::Retried;
 
 /// Up to where a view has read.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
@@ -126,8 +131,8 @@ impl Split {
     pub fn unheard(self, thing: &str) -> Option<String> {
         match (self.fresh, self.total()) {
             (1.., _) | (_, 0) => None,
-            (0, 1) => Some(format!("the only {thing} is not heard: no fresh evidence")),
-            (0, of) => Some(format!("none of {of} {thing}s is heard: no fresh evidence")),
+            (0, 1) => Some(format!("the only {thing} is silent: no fresh evidence")),
+            (0, of) => Some(format!("all {of} {thing}s are silent: no fresh evidence")),
         }
     }
 
@@ -187,24 +192,22 @@ impl Verdict {
     /// The rule in words; it counts only where no rule before it holds.
     pub const fn rule(self) -> &'static str {
         match self {
-            Self::Empty => "no device shall run it, and none still has it",
-            Self::Removing => "no device shall run it, and some still have it",
-            Self::Failing => "some device failed for what it shall run now",
+            Self::Empty => "no device should run it, and none still has it",
+            Self::Removing => "no device should run it, and some still have it",
+            Self::Failing => "some device failed to apply its target",
             Self::Overdue => "some device is past its deadline",
-            Self::Incomplete => {
-                "of some device not everything is known: reports are not in, cannot be read, or cannot be kept there"
-            }
-            Self::Progressing => "some device that is heard is at work",
-            Self::Waiting => "some device has not begun what it shall run now, or is silent while at work",
-            Self::ConvergedStale => "installed everywhere, but some devices are not heard at present",
-            Self::Converged => "installed everywhere, heard and known",
+            Self::Incomplete => "some device has missing, unreadable or unstored reports",
+            Self::Progressing => "some fresh device is applying its target",
+            Self::Waiting => "some device has not started its target, or fell silent while applying it",
+            Self::ConvergedStale => "installed everywhere, but some devices are stale",
+            Self::Converged => "installed everywhere, fresh and known",
         }
     }
 
     /// The same where no target is heard: nothing is said there that sounds as if some were.
     pub const fn rule_unheard(self) -> &'static str {
         match self {
-            Self::ConvergedStale => "installed everywhere by what was last heard",
+            Self::ConvergedStale => "installed everywhere by the last reports",
             _ => self.rule(),
         }
     }
@@ -326,10 +329,22 @@ pub struct DeploymentView {
     pub kind: kind::DeploymentView,
     /// The deployment.
     pub deployment: DeploymentId,
+    /// Its name for people, if that is not its id: the most frequent name of its standings; the first of equally frequent ones.
+    #[serde(default, skip_serializing_if = "String::is_empty")]
+    pub deployment_name: String,
     /// Up to where it has read.
     pub as_of: AsOf,
     /// The verdict.
     pub verdict: Verdict,
+    /// The reason for the verdict as a text; follows from the counts and errors.
+    #[serde(default, skip_serializing_if = "String::is_empty")]
+    pub message: String,
+    /// When a device's standing with it last changed.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub changed_at: Option<Timestamp>,
+    /// The newest moment at which LEDGER proves that one of its targets or leaving devices was heard.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub last_heard_at: Option<Timestamp>,
     /// Devices that shall run it.
     pub targets: u64,
     /// Devices that shall not and still have it.
@@ -337,6 +352,9 @@ pub struct DeploymentView {
     /// Targets past their deadline; a mark beside the standing, so they are in `counts` too.
     #[serde(default, skip_serializing_if = "is_zero")]
     pub overdue: u64,
+    /// Targets that are tried again after an error.
+    #[serde(default, skip_serializing_if = "Retried::is_nothing")]
+    pub retried: Retried,
     /// Targets by standing and freshness.
     #[schemars(schema_with = "keyed::<Standing, Split>")]
     pub counts: Counts,
@@ -357,7 +375,8 @@ pub struct DeploymentView {
     /// Partitions with targets, or devices it is leaving, that the hub does not listen to.
     #[serde(default, skip_serializing_if = "HubHearing::is_whole")]
     pub hub: HubHearing,
-    /// SHA-256 of the canonical JSON of everything but `asOf` and `digest`.
+    /// SHA-256 of the canonical JSON without the fields `asOf`, `changedAt`, `deploymentName`, `digest`, `lastHeardAt` and
+    /// `message`.
     pub digest: Digest,
 }
 
@@ -395,6 +414,16 @@ pub struct FleetView {
 pub struct Tally {
     /// Up to where it has read.
     pub as_of: AsOf,
+    /// The first verdict that its deployments have, with its rule, as a text; follows from the counts. Absent if no deployment
+    /// should run.
+    #[serde(default, skip_serializing_if = "String::is_empty")]
+    pub message: String,
+    /// When a standing of one of its devices last changed.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub changed_at: Option<Timestamp>,
+    /// The newest moment at which LEDGER proves that one of its devices was heard.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub last_heard_at: Option<Timestamp>,
     /// Devices by freshness; retired ones are not counted.
     pub devices: Split,
     /// Pairs of device and deployment that shall be.
@@ -404,6 +433,9 @@ pub struct Tally {
     /// Targets past their deadline.
     #[serde(default, skip_serializing_if = "is_zero")]
     pub overdue: u64,
+    /// Targets that are tried again after an error.
+    #[serde(default, skip_serializing_if = "Retried::is_nothing")]
+    pub retried: Retried,
     /// Targets by standing and freshness.
     #[schemars(schema_with = "keyed::<Standing, Split>")]
     pub counts: Counts,
@@ -416,7 +448,8 @@ pub struct Tally {
     /// Partitions with devices that the hub does not listen to.
     #[serde(default, skip_serializing_if = "HubHearing::is_whole")]
     pub hub: HubHearing,
-    /// SHA-256 of the canonical JSON of everything but `asOf` and `digest`.
+    /// SHA-256 of the canonical JSON without the fields `asOf`, `changedAt`, `deploymentName`, `digest`, `lastHeardAt` and
+    /// `message`.
     pub digest: Digest,
 }
 
@@ -424,6 +457,11 @@ macro_rules! documents {
     ($($name:ident),+) => { $( impl Document for $name { const KIND: &'static str = stringify!($name); } )+ };
 }
 documents!(DeploymentView, SiteView, FleetView);
+
+/// Fields of a view that its digest does not cover. The texts are for people. The times depend on when messages arrived and not
+/// on their content, and change without any count: their change alone causes no write of a view.
+pub const FIELDS_OUTSIDE_DIGEST: [&str; 6] =
+    ["asOf", "changedAt", "deploymentName", "digest", "lastHeardAt", "message"];
 
 /// The digest that a view must carry.
 ///
@@ -433,8 +471,9 @@ documents!(DeploymentView, SiteView, FleetView);
 pub fn content_digest<V: Serialize>(view: &V) -> Digest {
     let mut value = serde_json::to_value(view).expect("views are JSON");
     if let Some(object) = value.as_object_mut() {
-        object.remove("asOf");
-        object.remove("digest");
+        for field in FIELDS_OUTSIDE_DIGEST {
+            object.remove(field);
+        }
     }
     Digest::of_value(&value)
 }

@@ -1,5 +1,5 @@
-//! Why a deployment has its verdict: the rule, the standings that make it hold, and the facts that make those. Asked with a
-//! [`Query`](crate::query::Query) on `muster.query.why`.
+//! Answer of `muster.query.why`: the rule behind a deployment's verdict, the standings that make the rule hold, and the facts
+//! behind each standing.
 
 use jiff::Timestamp;
 use schemars::JsonSchema;
@@ -14,130 +14,130 @@ use crate::view::{AsOf, Freshness, Standing, Verdict};
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct WhyAnswer {
-    /// Up to where the answer has read.
+    /// The position in LEDGER that the answer reflects.
     pub as_of: AsOf,
     /// The deployment.
     pub deployment: DeploymentId,
     /// Its verdict.
     pub verdict: Verdict,
-    /// The rule that gives it, in words. No rule before it holds.
+    /// The rule that gives the verdict, as a text. No earlier rule holds.
     pub rule: String,
-    /// Standings that make the rule hold: without these devices the verdict is another, with any one of them it is the same,
-    /// and without any other device it is the same.
+    /// The number of standings that make the rule hold. The verdict depends on exactly these devices: any one of them is enough
+    /// for it, and without all of them it is another.
     pub because: u64,
-    /// Of so many: targets, or devices that it is leaving.
+    /// The number of targets, or of devices that the deployment is leaving.
     pub of: u64,
-    /// So many of those targets are on devices that are heard: where none is, there is no fresh evidence. Absent where devices
-    /// are only left, of which nobody counts how they are heard.
+    /// The number of targets on fresh devices: if it is 0, there is no fresh evidence. Absent if the deployment has no targets,
+    /// because the freshness of devices that it is leaving is not counted.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub fresh: Option<u64>,
-    /// Partitions with targets, or devices it is leaving, that the hub does not listen to, each with the
-    /// fact that says so: the one cause of the freshness of all their devices.
+    /// Partitions that the hub does not listen to, if they have targets or devices that the deployment is leaving, each with its
+    /// fact: the one cause why none of their devices is fresh.
     #[serde(default, skip_serializing_if = "HubHearing::is_whole")]
     pub hub: HubHearing,
     /// Sites that are silent as a whole, with targets of this deployment.
     #[serde(default, skip_serializing_if = "SilentSites::is_empty")]
     pub silent_sites: SilentSites,
-    /// Where the answer is of several hubs: those that have it, by name. `asOf.ledgerSeq` is the sum of their sequences then,
-    /// and no place in any LEDGER.
+    /// In an answer about several hubs, the hubs that have the deployment, by name. `asOf.ledgerSeq` is then the sum of their
+    /// sequences, and no position in any LEDGER.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub hubs: Vec<WhyHub>,
-    /// The standings, ordered by site and device; of one device its standing, whether or not it is one of them.
+    /// The standings, ordered by site and device. If the query names a device, its standing alone, even if the verdict does not
+    /// depend on it.
     pub standings: Vec<Because>,
-    /// There may be more: ask again with this as `after`. One answer looks at a bounded number of devices, so a page may be
-    /// short, or empty, and not the last.
+    /// `after` of the next page, if there may be one. One answer looks at a bounded number of devices, so a page that is not the
+    /// last may be short or empty.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub next: Option<String>,
 }
 
-/// What one hub of several has to do with a verdict.
+/// The part of one hub of several in a verdict.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct WhyHub {
     /// Its name in the federation.
     pub name: HubName,
-    /// Up to where what is told of it has read, in its own LEDGER; absent where it was never read.
+    /// The position in its LEDGER that its part reflects; absent if it never answered.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub as_of: Option<AsOf>,
-    /// The verdict on what it has alone. The hubs whose own verdict is that of the whole are those that make it.
+    /// The verdict on its devices alone. The hubs whose own verdict equals the whole verdict cause it.
     pub verdict: Verdict,
-    /// Its standings that make the rule of the whole hold, wherever at the hub they are.
+    /// The number of its standings that make the rule hold.
     pub because: u64,
-    /// False where it does not answer: its devices count as stale then and nothing of them as known, and no facts of it are
-    /// named.
+    /// False if it does not answer: its devices then count as stale and not known, and the answer has none of its facts.
     pub heard: bool,
-    /// When it last answered, where it does not answer now, by the federation's clock.
+    /// When it last answered, by the federation's clock, if it does not answer now.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub heard_at: Option<Timestamp>,
 }
 
-/// A standing and the facts that make it what it is.
+/// A standing and the facts behind it.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct Because {
     /// The device.
     #[serde(flatten)]
     pub key: DeviceKey,
-    /// Where it stands.
+    /// The standing.
     pub standing: Standing,
-    /// Whether that is fresh.
+    /// The freshness of the device.
     pub freshness: Freshness,
-    /// The first rule that it makes hold.
+    /// The first rule that it fulfils.
     pub speaks_for: Verdict,
-    /// The facts that are enough for that, none of which can be left out. Where it takes that all reports are in, the last
-    /// word on them stands for them all.
+    /// A minimal set of facts that is enough for that. The newest account of the device stands for the fact that no report is
+    /// missing.
     pub facts: Vec<Evidence>,
 }
 
-/// A fact of LEDGER that matters.
+/// A fact of LEDGER behind a standing.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct Evidence {
-    /// What kind of fact.
+    /// The kind of fact.
     pub kind: EvidenceKind,
-    /// Whose LEDGER holds it, where the answer is of several hubs.
+    /// The hub whose LEDGER holds it, in an answer about several hubs.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub hub: Option<HubName>,
-    /// Where LEDGER holds it.
+    /// Its sequence in LEDGER.
     pub ledger_seq: u64,
-    /// The generation it is about.
+    /// Its generation.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub generation: Option<Generation>,
-    /// The epoch it is of.
+    /// Its epoch.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub epoch: Option<Epoch>,
     /// The number of the report.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub seq: Option<Seq>,
-    /// When what it says was seen, or began.
+    /// When its content was observed, or began.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub at: Option<Timestamp>,
-    /// What it says, in words.
+    /// Its content as a text.
     pub says: String,
 }
 
-/// Kinds of facts that make a standing.
+/// Kinds of facts behind a standing.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "lowercase")]
 pub enum EvidenceKind {
-    /// The desired state: what the device shall run.
+    /// The desired state of the device.
     Desired,
     /// The last report.
     Status,
-    /// Whether the device is heard.
+    /// The liveness of the device.
     Liveness,
     /// The deadline that passed.
     Deadline,
-    /// The fact that speaks of the highest report number, or the last of those reports to come in.
+    /// The fact with the highest report number, or the last of the reports up to it that arrived.
     Head,
-    /// The message in quarantine that may be news.
+    /// A message in quarantine that may supersede the last report.
     Quarantine,
     /// Whether the hub listens to the device's partition.
     Hearing,
 }
 
 impl Evidence {
-    /// A fact of a kind and what it says.
+    /// A fact of a kind with its content as a text.
     pub const fn of(kind: EvidenceKind, ledger_seq: u64, says: String) -> Self {
         Self { kind, hub: None, ledger_seq, generation: None, epoch: None, seq: None, at: None, says }
     }

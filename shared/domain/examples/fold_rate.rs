@@ -1,8 +1,9 @@
-//! How fast facts are parsed and folded, and how much memory a standing takes. Run it by hand:
-//! `cargo run --release -p muster-domain --example fold_rate [DEVICES [DEPLOYMENTS [DEVICES_PER_SITE]]]`.
+//! Measures how fast facts are parsed and folded, and how much memory a standing takes. Run it by hand: `cargo
+//! run --release -p muster-domain --example fold_rate [DEVICES [DEPLOYMENTS [DEVICES_PER_SITE]]]`.
 //!
-//! It is no benchmark of the bus: messages are made in memory, and one thread parses and folds them. Time is this thread's
-//! time on a processor, so that a busy machine does not change it much (it still shares its caches).
+//! It is no benchmark of the bus: messages are made in memory, and one thread parses and folds them. Time is
+//! this thread's time on a processor, so that a busy machine does not change it much (it still shares its
+//! caches).
 
 // Its numbers go to standard output.
 #![allow(clippy::print_stdout)]

@@ -1,5 +1,5 @@
-//! What groups and defined views cost: nanoseconds a fact without them, with labels, and with views beside; how long the
-//! longest step of counting a new definition holds the fold; how long a view takes to be shown.
+//! Measures the cost of groups and defined views: nanoseconds a fact without them, with labels, and with views;
+//! how long the longest step of counting a new definition holds the fold; and how long rendering a view takes.
 //!
 //! `cargo run --release -p muster-domain --example group_cost [DEVICES]`
 

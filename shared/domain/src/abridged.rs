@@ -1,5 +1,6 @@
-//! A device's answer that has no room in a message is cut so that it has: long texts first, then components and retries, the
-//! least severe of each deployment, and what the device says it is last of all. What is left out is counted. No standing is.
+//! Cuts a device's answer to the size of a message: long texts first, then components and retries, the least
+//! severe of each deployment, and the device's own properties last. Cut items are counted. Standings are never
+//! cut.
 
 use std::cmp::Reverse;
 
@@ -12,11 +13,11 @@ use crate::aggregate::severity;
 
 /// Longest text where even an answer without components has no room.
 const TEXT_BYTES_LEAST: usize = 64;
-/// Of the components for which there seems to be room, how many are tried next. Components are of about the same size, but
-/// an answer is not of them alone: exactly their share would be a few too many, and take one more turn.
+/// The fraction of the components that seem to fit which is tried next. Components have similar sizes, but an
+/// answer holds more than components: their exact share would be a few too many and take one more turn.
 const SHARE_TRIED: f64 = 0.95;
-/// What is cut and what is told besides components, in this order. In each step components go until there are none; what
-/// the next step makes room for is theirs again.
+/// The bound of texts and whether the device's own properties are shown, tried in this order. Each step drops
+/// components until the answer fits or none is left; the next step frees space that they may use again.
 const STEPS: [Step; 4] = [
     Step { text_bytes: VIEW_MESSAGE_BYTES_MAX, capabilities: true },
     Step { text_bytes: TEXT_BYTES_LEAST, capabilities: true },
@@ -33,8 +34,8 @@ struct Step {
     capabilities: bool,
 }
 
-/// The answer as it is where it takes at most so many bytes as JSON; else as much of it as does. One whose standings alone
-/// take more is given all the same.
+/// The answer unchanged if it fits into so many bytes of JSON; otherwise cut to fit. An answer whose standings
+/// alone are larger is returned all the same.
 pub fn abridged(whole: DeviceAnswer, bytes_max: usize) -> DeviceAnswer {
     if bytes(&whole) <= bytes_max {
         return whole;
@@ -51,7 +52,8 @@ pub fn abridged(whole: DeviceAnswer, bytes_max: usize) -> DeviceAnswer {
 }
 
 impl Step {
-    /// The answer with as many components as find room, and true; without any and false, where even so there is none.
+    /// The answer with as many components as fit, and true; without components and false, if even that does not
+    /// fit.
     fn within(self, whole: &DeviceAnswer, bytes_max: usize) -> (DeviceAnswer, bool) {
         let most = |report: &LastReport| report.components.len().max(report.retries.len());
         let mut components = reports(whole).map(most).max().unwrap_or(0);
@@ -67,7 +69,7 @@ impl Step {
         }
     }
 
-    /// The answer with at most so many components of each deployment, and as many of them that are retried.
+    /// The answer with at most so many components of each deployment, and as many retries.
     fn of(self, whole: &DeviceAnswer, components: usize) -> DeviceAnswer {
         let (mut answer, mut omitted) = (whole.clone(), DeviceOmitted::default());
         for StandingLine { message, report, .. } in &mut answer.deployments {
@@ -151,7 +153,7 @@ mod tests {
     const DEPLOYMENTS: usize = 40;
     const COMPONENTS: usize = 25;
 
-    /// A device that says so much of itself, with an error of so many bytes in each of its deployments.
+    /// A device with large properties of its own and an error of so many bytes in each of its deployments.
     fn answer(error: usize, capabilities: usize) -> DeviceAnswer {
         let bytes = include_bytes!("../../../schemas/examples/good/DeviceAnswer.in-detail.json");
         let mut answer: DeviceAnswer = serde_json::from_slice(bytes).unwrap();
@@ -166,7 +168,7 @@ mod tests {
         answer
     }
 
-    /// What is shown of it: how many components, the longest message of an error, and what is left out.
+    /// The shown part: the number of components, the longest error message, and the count of omissions.
     fn shown(whole: DeviceAnswer) -> (usize, usize, DeviceOmitted) {
         let cut = abridged(whole, ROOM);
         assert!(bytes(&cut) <= ROOM, "{} bytes", bytes(&cut));
@@ -177,7 +179,7 @@ mod tests {
     }
 
     #[test]
-    fn what_goes_later_makes_room_again_for_what_went_before() {
+    fn later_cuts_restore_items_that_earlier_cuts_removed() {
         let some = DEPLOYMENTS;
         let (plain, _, omitted) = shown(answer(10, 10));
         assert!(plain >= some && omitted.texts == 0 && !omitted.capabilities, "{plain} {omitted:?}");
@@ -191,7 +193,7 @@ mod tests {
     }
 
     #[test]
-    fn of_what_is_retried_as_much_is_shown_as_has_room_and_what_was_tried_most_often_comes_first() {
+    fn as_many_retries_are_shown_as_fit_most_attempts_first() {
         let mut whole = answer(10, 10);
         let message = "m".repeat(ERROR_MESSAGE_BYTES_MAX);
         let at = Timestamp::UNIX_EPOCH;

@@ -1,15 +1,15 @@
-//! The account of one device: which of its report numbers the hub holds, and so which are missing.
+//! The account of one device: the report numbers that the hub holds, and so the missing ones.
 //!
 //! ```text
 //! epoch 1 (closed)        epoch 2 (current)
 //! held 1-40               held 1-7,9   quarantined 4   head 9   ⇒ missing 8
 //! ```
 //!
-//! A device's newest epoch is its current one. An older epoch is closed: what it held is still recognised, nothing
-//! new is let into it. Within an epoch order does not matter. What a number's first good content was is remembered
-//! for the newest few numbers only, as a digest; that a number is held is remembered for ever.
+//! A device's newest epoch is its current one. An older epoch is closed: its numbers are still recognised, and no new
+//! number is accepted into it. Within an epoch order does not matter. The content of a number's first good report is
+//! remembered as a digest for the newest few numbers only; that a number is held is remembered for ever.
 //!
-//! Nothing here knows of streams, time or other devices.
+//! This module knows no streams, no time and no other devices.
 
 use muster_contract::canonical::Digest;
 use muster_contract::fact::Account;
@@ -21,7 +21,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::recent::Recent;
 
-/// Epochs of a device that are told apart. Of older ones nothing is known but that they are over.
+/// Epochs of a device that are distinguished. Older epochs are only known to be closed.
 pub const EPOCHS_KEPT: usize = 4;
 /// Numbers of a device whose content is remembered, so that a second content is recognised as one.
 pub const CONTENTS_KEPT: usize = 16;
@@ -47,7 +47,7 @@ pub struct Numbers<'a> {
     pub coalesced: &'a SeqRanges,
 }
 
-/// What the account says of a report.
+/// The account's verdict on a report.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Admission {
     /// Its number is not in yet.
@@ -77,18 +77,18 @@ pub enum Admission {
     Scattered,
 }
 
-/// What the hub holds of one device's reports.
+/// The numbers that the hub holds of one device's reports.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Cursor {
+pub struct ReportAccount {
     current: Option<Epoch>,
     /// Ascending by epoch; a page above `current` holds quarantined numbers of an epoch that has yet to open.
-    pages: Vec<Page>,
+    pages: Vec<EpochNumbers>,
     contents: Recent<((Epoch, Seq), Digest), CONTENTS_KEPT>,
 }
 
 /// One epoch.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-struct Page {
+struct EpochNumbers {
     epoch: Epoch,
     /// Highest number a good document spoke of.
     head: u64,
@@ -104,8 +104,8 @@ struct Page {
     quarantined_aged: u64,
 }
 
-impl Cursor {
-    /// What the account says of a report. `content` is asked for only where the number is in already.
+impl ReportAccount {
+    /// The account's verdict on a report. `content` is computed only where the number is held already.
     pub fn admit(&self, numbers: Numbers<'_>, content: impl FnOnce() -> Digest) -> Admission {
         let page = self.page(numbers.epoch);
         let in_good = page.is_some_and(|page| page.holds_good(numbers.seq));
@@ -122,7 +122,7 @@ impl Cursor {
         }
     }
 
-    fn admit_again(&self, page: Option<&Page>, numbers: Numbers<'_>, other: Digest) -> Admission {
+    fn admit_again(&self, page: Option<&EpochNumbers>, numbers: Numbers<'_>, other: Digest) -> Admission {
         let key = (numbers.epoch, numbers.seq);
         match self.contents.find(|(known, _)| *known == key) {
             Some((_, held)) if *held != other => return Admission::Fork { held: *held, other },
@@ -138,7 +138,7 @@ impl Cursor {
         self.open(numbers.epoch);
         let Some(page) = self.page_or_new(numbers.epoch) else { return };
         page.head = page.head.max(numbers.head.get()).max(numbers.seq.get());
-        // What is good takes the place of what is bad, whichever came first.
+        // A good report replaces a bad one, whichever came first.
         if page.quarantined.remove_span(numbers.seq.get(), numbers.seq.get()) == 0 {
             page.held.insert(numbers.seq.get());
         }
@@ -152,11 +152,12 @@ impl Cursor {
         }
     }
 
-    /// Reports with these numbers are in quarantine. They open no epoch: what cannot be read proves nothing.
+    /// Records that reports with these numbers are in quarantine. They open no epoch: an unreadable message
+    /// proves nothing.
     pub fn quarantine(&mut self, epoch: Epoch, seqs: &SeqRanges) {
         let Some(page) = self.page_or_new(epoch) else { return };
         for (from, to) in seqs.iter() {
-            // Said again: by an account alone it was not known which numbers these are.
+            // Re-asserted: the account alone did not say which numbers these are.
             let named = page.untold.within(from, to);
             page.untold.remove_span(from, to);
             page.quarantined_aged = page.quarantined_aged.saturating_sub(named.count());
@@ -198,7 +199,7 @@ impl Cursor {
     /// The highest number of the current epoch that is held, as far as a good document has spoken of it, in LEDGER or
     /// (up to `spoken`) elsewhere: a number that only a poisonous message claims says nothing of how far the device is.
     pub fn top(&self, spoken: u64) -> u64 {
-        let top = |page: &Page| page.held.max().map(|top| top.min(page.head.max(spoken)));
+        let top = |page: &EpochNumbers| page.held.max().map(|top| top.min(page.head.max(spoken)));
         self.current_page().and_then(top).unwrap_or(0)
     }
 
@@ -215,13 +216,23 @@ impl Cursor {
         self.current_page().map_or_else(|| SeqRanges::span(1, through), |page| page.held.missing(through))
     }
 
+    /// The numbers up to `through` that an epoch lacks.
+    pub fn missing_of(&self, epoch: Epoch, through: u64) -> SeqRanges {
+        self.page(epoch).map_or_else(|| SeqRanges::span(1, through), |page| page.held.missing(through))
+    }
+
+    /// True if the hub holds the number, and not in quarantine.
+    pub fn is_received(&self, epoch: Epoch, seq: Seq) -> bool {
+        self.page(epoch).is_some_and(|page| page.holds_good(seq))
+    }
+
     /// True where the number is in quarantine.
     pub fn is_quarantined(&self, epoch: Epoch, seq: Seq) -> bool {
         self.page(epoch).is_some_and(|page| page.quarantined.contains(seq.get()))
     }
 
     /// The account of the current epoch up to `head`: its four parts add up to `head`.
-    pub fn account(&self, head: u64) -> Account {
+    pub fn at_head(&self, head: u64) -> Account {
         let missing = self.missing(head);
         let held = head - missing.count();
         let Some(page) = self.current_page() else { return Account { missing, ..Account::default() } };
@@ -230,8 +241,8 @@ impl Cursor {
         Account { received: held - quarantined - coalesced, coalesced, quarantined, missing }
     }
 
-    /// What the device may be told about the current epoch, up to the highest number held (see [`Cursor::top`]) or
-    /// `asked`, whichever is higher; less far where there are too many holes for one receipt.
+    /// The receipt for the current epoch, up to the highest number held (see [`ReportAccount::top`]) or `asked`,
+    /// whichever is higher; less far where one receipt cannot list all holes.
     pub fn receipt(&self, spoken: u64, asked: u64) -> Option<Receipt> {
         let epoch = self.current?;
         let mut through = self.top(spoken).max(asked);
@@ -241,13 +252,20 @@ impl Cursor {
             through = from - 1;
             missing = missing.truncated(RECEIPT_RANGES_MAX);
         }
-        Some(Receipt { api_version: ApiVersion::V1, kind: kind::Receipt::Receipt, epoch, through, missing })
+        Some(Receipt {
+            api_version: ApiVersion::V1,
+            kind: kind::Receipt::Receipt,
+            epoch,
+            through,
+            missing,
+            refused: Vec::new(),
+        })
     }
 
     /// How many epochs, and how many pieces of all their sets, are remembered.
     #[cfg(test)]
     pub(crate) fn size(&self) -> (usize, usize) {
-        let pieces = |page: &Page| page.held.len() + page.quarantined.len() + page.untold.len();
+        let pieces = |page: &EpochNumbers| page.held.len() + page.quarantined.len() + page.untold.len();
         (self.pages.len(), self.pages.iter().map(pieces).sum())
     }
 
@@ -255,18 +273,19 @@ impl Cursor {
         self.current = self.current.max(Some(epoch));
     }
 
-    fn page(&self, epoch: Epoch) -> Option<&Page> {
+    fn page(&self, epoch: Epoch) -> Option<&EpochNumbers> {
         self.pages.iter().find(|page| page.epoch == epoch)
     }
 
-    fn current_page(&self) -> Option<&Page> {
+    fn current_page(&self) -> Option<&EpochNumbers> {
         self.page(self.current?)
     }
 
-    /// The page of an epoch, made where there is none. None where the epoch is older than all that are kept.
-    fn page_or_new(&mut self, epoch: Epoch) -> Option<&mut Page> {
+    /// The numbers of an epoch, created where there are none. None where the epoch is older than all that are
+    /// kept.
+    fn page_or_new(&mut self, epoch: Epoch) -> Option<&mut EpochNumbers> {
         if self.page(epoch).is_none() {
-            self.pages.push(Page::new(epoch));
+            self.pages.push(EpochNumbers::new(epoch));
             self.pages.sort_by_key(|page| page.epoch);
             if self.pages.len() > EPOCHS_KEPT {
                 let spare = self.pages.iter().position(|page| Some(page.epoch) != self.current);
@@ -277,7 +296,7 @@ impl Cursor {
     }
 }
 
-impl Page {
+impl EpochNumbers {
     const fn new(epoch: Epoch) -> Self {
         Self {
             epoch,
@@ -294,7 +313,7 @@ impl Page {
         self.held.contains(seq.get()) && !self.quarantined.contains(seq.get())
     }
 
-    /// Is any of these not held, or held for want of a better only?
+    /// Whether any of these numbers is not held, or held only provisionally.
     fn lacks(&self, numbers: &SeqRanges) -> bool {
         let lacks = |(from, to)| {
             !self.held.missing_within(from, to).is_empty() || !self.quarantined.within(from, to).is_empty()
@@ -302,7 +321,7 @@ impl Page {
         numbers.iter().any(lacks)
     }
 
-    /// Would these numbers tear the epoch into too many pieces? Exact only where it might be so.
+    /// Whether these numbers would split the epoch into too many pieces. Exact only near the limit.
     fn scatters(&self, numbers: Numbers<'_>) -> bool {
         if self.held.len() + numbers.coalesced.len() < PIECES_MAX {
             return false;

@@ -1,8 +1,8 @@
-//! How the states of components make the state of a deployment (Margo), and whether a report keeps to it.
+//! Derives the state of a deployment from its components (Margo), and checks that a report obeys the rule.
 //!
-//! The rule, most severe first: failed, removing, installing, pending, removed, installed. An explicit error of the
-//! deployment as a whole makes it failed even where no component failed; without components it is pending. Nothing
-//! here knows of devices, generations or counts.
+//! The rule, most severe first: failed, removing, installing, pending, removed, installed. An explicit error of
+//! the deployment as a whole makes it failed even if no component failed; without components it is pending.
+//! This module knows no devices, generations or counts.
 
 use muster_contract::State;
 use muster_contract::decode::Violation;
@@ -100,7 +100,7 @@ mod tests {
     }
 
     #[test]
-    fn a_report_whose_state_is_not_the_rules_is_refused_with_what_the_rule_gives() {
+    fn a_report_with_a_wrong_state_is_refused_with_the_right_one() {
         for subset in 0u8..64 {
             let states: Vec<State> = State::ALL
                 .into_iter()

@@ -1,8 +1,8 @@
-//! What was done to each deployment as a whole, out of the desired states of all devices in LEDGER's order. The newest
-//! actions of a deployment are kept, and of each device what it shall run and since which action.
+//! Derives the actions on each deployment as a whole from the desired states of all devices, in LEDGER's order.
+//! It keeps the newest actions of a deployment, and the target of each device with the action that set it.
 //!
-//! It begins wherever LEDGER does. A device that shall run something since before that was there all along: whatever looked
-//! like a removal from everywhere meanwhile was none. How a deployment fares is not its concern.
+//! The chronicle begins where LEDGER does. A device whose target is older than that had it all along, so an
+//! apparent removal in between was none. The chronicle does not judge how a deployment fares.
 
 use std::collections::{HashMap, VecDeque};
 
@@ -14,25 +14,25 @@ use muster_contract::{DeploymentId, DeviceKey, Generation};
 
 use crate::fold::Position;
 
-/// Stands for an action that came before everything that was read.
+/// Stands for an action before everything that was read.
 const OLDER: u64 = 0;
-/// A document that LEDGER stored so long after it was issued was said again, so that LEDGER does not forget it. Where that is
-/// the first of a device that was read, what it says was so before.
+/// A document that LEDGER stored this long after it was issued is a re-assertion, so that LEDGER does not
+/// discard it. If it is the first one read of a device, its content held before.
 const SAID_AGAIN_AFTER: SignedDuration = SignedDuration::from_hours(24);
 
 /// Every deployment's actions, as far as they were read.
 #[derive(Debug, Default)]
 pub struct Chronicle {
     numbers: HashMap<DeploymentId, u32>,
-    lives: Vec<Life>,
-    devices: HashMap<DeviceKey, Told>,
-    /// The first fact that was taken in.
+    lives: Vec<DeploymentHistory>,
+    devices: HashMap<DeviceKey, DeviceTarget>,
+    /// The first fact that was applied.
     begin: Option<AsOf>,
 }
 
-/// What a device was told last.
+/// A device's last known target.
 #[derive(Debug)]
-struct Told {
+struct DeviceTarget {
     generation: Generation,
     runs: Box<[Run]>,
 }
@@ -41,14 +41,14 @@ struct Told {
 #[derive(Debug)]
 struct Run {
     deployment: u32,
-    /// Where LEDGER holds the action that the device is at.
+    /// The LEDGER sequence of the action that the device is at.
     action: u64,
 }
 
 /// A deployment.
 #[derive(Debug, Default)]
-struct Life {
-    /// Devices that shall run it.
+struct DeploymentHistory {
+    /// Devices that target it.
     targets: u64,
     actions: VecDeque<Action>,
     /// There were older actions, which are not kept.
@@ -58,7 +58,7 @@ struct Life {
 }
 
 impl Chronicle {
-    /// Takes in what a device shall run from here on. What is not newer than what it was told already changes nothing.
+    /// Applies a device's desired state. A state that is not newer than the known one changes nothing.
     pub fn apply(&mut self, at: Position, key: &DeviceKey, state: &DesiredState) {
         self.begin.get_or_insert(AsOf { ledger_seq: at.ledger_seq, at: at.stored_at });
         let held = self.devices.get(key);
@@ -79,7 +79,7 @@ impl Chronicle {
             if is_first && !is_new {
                 life.was_there();
             }
-            // What the device was told before was not read, so neither is whether it had this.
+            // The device's earlier documents were not read, so neither is whether it had this.
             life.is_older |= is_old || is_first && state.generation > Generation::FIRST;
             life.targets += u64::from(held.is_none());
             runs.push(Run { deployment, action });
@@ -88,11 +88,11 @@ impl Chronicle {
         for gone in before.iter().filter(stays) {
             self.lives[gone.deployment as usize].leave(at);
         }
-        self.devices.insert(key.clone(), Told { generation: state.generation, runs: runs.into() });
+        self.devices.insert(key.clone(), DeviceTarget { generation: state.generation, runs: runs.into() });
     }
 
-    /// What was done to a deployment up to a fact, the oldest first, and since when all of it is told, where that is not
-    /// from the beginning.
+    /// The actions on a deployment up to a fact, the oldest first, and since when the list is complete, unless
+    /// it is from the beginning.
     pub fn actions(&self, id: &DeploymentId, up_to: u64) -> (Vec<Action>, Option<AsOf>) {
         let Some(number) = self.numbers.get(id) else { return (Vec::new(), None) };
         let life = &self.lives[*number as usize];
@@ -104,7 +104,7 @@ impl Chronicle {
         (told.cloned().collect(), since)
     }
 
-    /// Whether any device was ever told of a deployment, as far as was read.
+    /// Whether any device ever had a desired state with a deployment, as far as was read.
     pub fn knows(&self, id: &DeploymentId) -> bool {
         self.numbers.contains_key(id)
     }
@@ -115,19 +115,19 @@ impl Chronicle {
         }
         let number = self.lives.len() as u32;
         self.numbers.insert(id.clone(), number);
-        self.lives.push(Life::default());
+        self.lives.push(DeploymentHistory::default());
         number
     }
 }
 
-/// Where an action is.
+/// The position of an action.
 pub const fn place(action: &Action) -> AsOf {
     AsOf { ledger_seq: action.ledger_seq, at: action.at }
 }
 
-impl Life {
-    /// A device that is at one action is told of a revision. It is an action of its own where no other device was told of it
-    /// before, or where this one goes back to it from a later one.
+impl DeploymentHistory {
+    /// Records that a device at one action gets a revision. This is a new action if no other device got the
+    /// revision before, or if the device goes back to it from a later one.
     fn publish(&mut self, at: Position, source: Source, held: Option<u64>) -> u64 {
         let begun = self.actions.iter().rposition(|action| action.action == ActionKind::Removed);
         let since_then = self.actions.range(begun.map_or(0, |removed| removed + 1)..);
@@ -142,7 +142,7 @@ impl Life {
         at.ledger_seq
     }
 
-    /// One device less shall run it.
+    /// One device no longer targets it.
     fn leave(&mut self, at: Position) {
         self.targets -= 1;
         if self.targets == 0 {

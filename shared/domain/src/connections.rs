@@ -1,7 +1,7 @@
-//! Which connections must end, given all that are open: the oldest of each key that has more than it may have.
+//! Selects the connections to close: for each key above its limit the oldest ones.
 //!
-//! The table follows the servers' events and is replaced by their lists, which heal what an event that was lost has
-//! left behind. A connection that ends twice, or opens twice, changes nothing. It does no IO and asks no clock.
+//! The table follows the servers' events and is replaced by their lists, which correct lost events. A repeated
+//! open or close changes nothing. It does no IO and reads no clock.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 use std::hash::Hash;

@@ -1,10 +1,10 @@
-//! Deadlines: how long a deployment may stay waiting or unfinished on a device that is fresh.
+//! Computes deadlines: how long a deployment may stay waiting or unfinished on a fresh device.
 //!
-//! A deployment whose components all declare a timeout has their sum; any other has the default. The time counts from the
-//! first attempt at the target, and where nothing was reported of it, from the moment at which the device could first
-//! learn of it. Only a new target restarts it, and a success that held: no retry, no flap, no silence of the device, no
-//! restart of the hub, and nothing that is re-asserted. Whoever comes back, device or hub, has half a lease to say how things
-//! stand before a deadline passes. Hub time only: of the device's clock no more is used than how much time passed on it.
+//! If all components declare a timeout, the limit is their sum; otherwise it is the default. The time counts
+//! from the first attempt at the target, or, before any report, from the moment at which the device could first
+//! learn of it. Only a new target restarts it, or a success that held: no retry, no flap, no silence of the
+//! device, no restart of the hub and no re-assertion does. A device or hub that comes back has half a lease to
+//! report before a deadline passes. All times are hub time: of the device's clock only elapsed time is used.
 
 use std::time::Duration;
 
@@ -21,7 +21,7 @@ use crate::lease::elapsed;
 /// Outages of a device that are remembered: a link may flap while a deadline runs, and each device pays for as many.
 const OUTAGES_KEPT: usize = 4;
 
-/// What a device shall run, as far as deadlines go.
+/// The parts of a device's target that deadlines depend on.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Target {
     /// The deployment.
@@ -39,22 +39,23 @@ pub struct Target {
 pub struct Progress {
     /// The generation of its last report.
     pub generation: Generation,
-    /// What is being applied. A target is the same as long as this is, whatever generation reports it.
+    /// The content that is being applied. Targets with the same content are the same, whatever generation
+    /// reports it.
     pub digest: Digest,
     /// Its state.
     pub state: State,
-    /// Since when it is in this state for this target.
+    /// Since when it has been in this state for this target.
     pub changed_at: Timestamp,
     /// When the first attempt began: at this target, or since a success that held.
     pub first_attempt_at: Timestamp,
-    /// Since when the device tries again, by its own clock; none where it does not.
+    /// Since when the device has been retrying, by its own clock; none where it is not.
     pub retried_since: Option<Timestamp>,
 }
 
 /// A deadline that has passed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Overdue {
-    /// What did not happen.
+    /// The missed deadline.
     pub deadline: DeadlineKind,
     /// Since when it was awaited.
     pub since: Timestamp,
@@ -83,8 +84,8 @@ impl Outages {
         self
     }
 
-    /// When the device could first learn of what was set at a moment. What was set before all that is remembered it had learnt
-    /// when the oldest outage began, at the latest.
+    /// When the device could first learn of a target set at a moment. A target set before all remembered
+    /// outages was known when the oldest outage began, at the latest.
     fn first_after(&self, set_at: Timestamp) -> Timestamp {
         let known = || self.0.iter().flatten();
         match known().find(|outage| outage.until < set_at && set_at < outage.since) {
@@ -108,7 +109,7 @@ pub struct Listening {
 }
 
 impl Progress {
-    /// What a status fact says on its own.
+    /// The state that a status fact reports on its own.
     pub fn of(fact: &StatusFact) -> Self {
         let retried_since = fact.retries.iter().map(|retry| retry.since).min();
         let received_at = fact.received_at;
@@ -139,7 +140,7 @@ impl Progress {
         Self { changed_at, first_attempt_at, ..self }
     }
 
-    /// Whether it came to an end that held before the next report. A device that retries says so itself.
+    /// Whether it ended and held until the next report. A device that retries says so itself.
     fn has_held(&self, next: &Self, received_at: Timestamp) -> bool {
         match (self.state, self.retried_since, next.retried_since) {
             (State::Removed, ..) => true,
@@ -285,7 +286,7 @@ mod tests {
             (Some((3, State::Pending, 90)), 0, 161, Some((Stuck, 100))),
             (Some((3, State::Installed, 120)), 0, 9_999, None),
             (Some((3, State::Failed, 120)), 0, 9_999, None),
-            // A device that comes back has half a lease to tell; the time counts on meanwhile.
+            // A device that comes back has half a lease to report; the time continues meanwhile.
             (Some((4, State::Removing, 120)), 200, 244, None),
             (Some((4, State::Removing, 120)), 200, 245, Some((Stuck, 120))),
         ];
@@ -347,7 +348,7 @@ mod tests {
             // By the hub's time, where the device does not say that it tries again.
             (Progress { changed_at: at(5_001 - held), ..progress(3, State::Installed, 100) }, new, 100),
             (Progress { changed_at: at(5_000 - held), ..progress(3, State::Installed, 100) }, new, 5_000),
-            // By the device's word, where it does.
+            // By the device's own word, where it retries.
             (retried(progress(3, State::Installed, 100)), retried(new), 100),
             (
                 retried(progress(3, State::Installed, 100)),

@@ -1,6 +1,6 @@
-//! Whether a device may deploy a profile: Margo's `deviceConstraints` held against the device's capabilities.
+//! Checks whether a device may deploy a profile: Margo's `deviceConstraints` against the device's capabilities.
 //!
-//! Eligibility rules must be met. A capacity must be met where the device reports it: what a device cannot tell of itself
+//! Eligibility rules must be met. A capacity must be met where the device reports it: an unreported capacity
 //! refuses nothing.
 
 use std::collections::BTreeMap;
@@ -11,7 +11,7 @@ use muster_contract::constraints::{
 };
 use serde_json::{Map, Value};
 
-/// What a device says of itself in its `CapabilitiesReport`.
+/// A device's own properties from its `CapabilitiesReport`.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct Capabilities {
     /// Margo's properties.
@@ -20,7 +20,8 @@ pub struct Capabilities {
     pub labels: BTreeMap<String, String>,
 }
 
-/// Why a device may not deploy a profile with these constraints; none if it may. Names the first that it does not meet.
+/// The reason why a device may not deploy a profile with these constraints; none if it may. Names the first
+/// unmet constraint.
 pub fn refusal(constraints: &DeviceConstraints, device: &Capabilities) -> Option<String> {
     let capacity = constraints.capacity_requirements.as_ref();
     let short = capacity.and_then(|capacity| shortage(capacity, &device.properties));
@@ -131,7 +132,7 @@ fn number(value: &Value) -> Option<f64> {
     value.as_f64().or_else(|| value.as_str()?.parse().ok())
 }
 
-/// What is required of a key, and what is there.
+/// The required values of a key, and the actual ones.
 fn said(expression: &MatchExpression, found: Option<&Value>) -> String {
     let values: Vec<String> = expression.values.iter().map(ToString::to_string).collect();
     let wanted = match expression.operator {

@@ -1,69 +1,73 @@
-//! The fold: LEDGER's facts in, what is true of every deployment, site and fleet out.
+//! The fold: it applies LEDGER's facts and derives the state of every deployment, site and fleet.
 //!
-//! Pure and total: [`Fleet::apply`] takes any fact at any time, never fails and never recounts. A fact changes the
-//! share of one device in the counts, so the old share is taken out and the new one put in. What is shown is a
-//! function of the facts alone:
+//! The fold is pure and total: [`Fleet::apply`] accepts any fact at any time, never fails and never recounts. A fact
+//! changes the contribution of one device to the counts: the old contribution is retracted and the new one added. The
+//! result is a function of the facts alone:
 //!
-//! - Status and device facts are ordered by (epoch, seq), desired states and deadlines by generation, all by maximum;
-//!   the numbers held of an epoch are a union. Neither cares for the order in which facts come, how often, or how late.
-//! - Liveness speaks of hub time, so among the facts of one epoch the newest in LEDGER holds. It is compared with other
-//!   liveness facts only. Incidents, and quarantined messages without a number, are counted as they come.
-//! - What the hub listens to is the rollup's own word: of each partition the newest fact in LEDGER holds, and over whatever
-//!   liveness says of its devices. A pulse says nothing here, and moves no position.
-//! - A message in quarantine is told from others by when it came and by its number, and what a person decides of it
-//!   names both: the two may come in any order where there is a number.
+//! - Status and device facts are ordered by (epoch, seq), desired states and deadlines by generation, each by maximum;
+//!   the numbers held of an epoch are a union. Neither depends on the order, repetition or delay of facts.
+//! - Liveness facts are about hub time, so of one epoch the newest in LEDGER holds. They are compared only with other
+//!   liveness facts. Incidents, and quarantined messages without a number, are counted as they come.
+//! - Hearing facts come from the rollup itself: of each partition the newest in LEDGER holds, and it overrides the
+//!   liveness of the partition's devices. A pulse changes nothing and moves no position.
+//! - A quarantined message is identified by its time of arrival and its number, and an operator's decision names both:
+//!   where there is a number, the two may come in either order.
 //!
-//! Nothing here parses, stores, waits or asks a clock.
+//! The fold does not parse, store or wait, and reads no clock.
 
 mod answer;
+mod app_spec;
 mod apply;
 mod axes;
-mod blueprint;
 mod capture;
-mod cast;
-mod culprits;
+mod change_log;
+mod changes;
+mod component_set;
+mod counts_by_deployment;
 mod device;
 mod diff;
 mod doubt;
+mod error_index;
+mod event_time;
 mod fleet;
 mod groups;
 mod hearing;
-mod held;
-mod hindsight;
-mod holdings;
 mod index;
-mod lens;
+mod last_changed;
+mod last_heard;
+mod max_timestamp;
 mod members;
 mod merge;
-mod moment;
-mod narrow;
-mod newest;
 mod notify;
+mod packed_offset;
+mod packed_timestamp;
 mod part;
 mod record;
 mod report;
-mod shares;
-mod shifts;
+mod seq_account;
+mod seq_set;
 mod silence;
 mod standing;
 mod status;
 mod tally;
 mod totals;
 mod view;
+mod view_aggregate;
 mod why;
 
 pub use answer::Page;
+pub use change_log::ChangedSince;
+pub use changes::{ChangeRecord, TooManyChanges};
+pub use event_time::EventTimeFold;
 pub use fleet::{Fleet, Outcome, Position};
 pub use groups::NoGroups;
 pub use hearing::HearingState;
-pub use hindsight::Hindsight;
-pub use lens::{Shown, Unsigned};
 pub use merge::{
-    DiffSum, Merge, OtherHub, Pages, Placed, StatusSum, Taken, WhyAsked, WhySum, all_unheard, hearing_of,
-    moment_of,
+    DeploymentSum, DiffSum, Merge, OtherHub, Pages, Placed, StatusSum, Taken, WhyAsked, WhySum, all_unheard,
+    hearing_of, moment_of,
 };
 pub use notify::{Changes, NothingToTell};
 pub use record::DeviceRecord;
-pub use shifts::Touched;
-pub use status::{CursorError, StatusCursor, StatusRefusal};
+pub use status::{CursorError, StatusCursor, StatusRefusal, verdict_of};
 pub use tally::BadPart;
+pub use view_aggregate::{Shown, Unsigned};

@@ -1,35 +1,36 @@
-//! Freshness: whether the hub hears a device. Hub time only; a device's own clock has no say here.
+//! Decides freshness: whether the hub hears a device. It uses hub time only, never a device's clock.
 //!
-//! A device is fresh while something of it came within the lease. The lease of a device that was fresh does not run
-//! while the hub itself could not hear: it counts from the moment at which the hub hears again.
+//! A device is fresh while something of it came within the lease. The lease of a device that was fresh does not
+//! run while the hub itself could not hear: it counts from the moment at which the hub hears again.
 
 use std::time::Duration;
 
 use muster_contract::Timestamp;
 use muster_contract::fact::Liveness;
 
-/// What is known when freshness is asked for. All times are the hub's.
+/// The inputs of freshness. All times are the hub's.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Hearing {
-    /// What the hub said last; nothing where it has yet to say something.
-    pub said: Option<Liveness>,
-    /// When the bus last took in anything of the device.
+pub struct LeaseInputs {
+    /// The device's newest liveness fact; `None` if there is none.
+    pub last_published: Option<Liveness>,
+    /// When a stream last stored anything of the device.
     pub last_heard_at: Option<Timestamp>,
-    /// Since when the hub hears without interruption.
-    pub hearing_since: Timestamp,
+    /// Since when the hub receives without interruption.
+    pub receiving_since: Timestamp,
 }
 
-impl Hearing {
-    /// The freshness at `now`; nothing where the hub has never heard the device and has never said anything of it.
-    pub fn verdict(&self, now: Timestamp, lease: Duration) -> Option<Liveness> {
+impl LeaseInputs {
+    /// The liveness at `now`; `None` if the hub never heard the device and never published its liveness.
+    pub fn liveness(&self, now: Timestamp, lease: Duration) -> Option<Liveness> {
         let within = |since: Timestamp| elapsed(since, now) <= lease;
-        match self.said {
+        match self.last_published {
             Some(Liveness::Fresh) => {
-                let since = self.last_heard_at.map_or(self.hearing_since, |at| at.max(self.hearing_since));
+                let since =
+                    self.last_heard_at.map_or(self.receiving_since, |at| at.max(self.receiving_since));
                 Some(if within(since) { Liveness::Fresh } else { Liveness::Stale })
             }
             _ if self.last_heard_at.is_some_and(within) => Some(Liveness::Fresh),
-            said => said,
+            last_published => last_published,
         }
     }
 }
@@ -52,30 +53,31 @@ mod tests {
     #[test]
     fn freshness_follows_the_lease_in_hub_time() {
         use Liveness::{Fresh, Stale};
-        // said, last heard, hearing since, now, verdict
+        // last published, last heard, receiving since, now, liveness
         let table = [
             (None, None, 0, 500, None),
             (None, Some(100), 0, 100, Some(Fresh)),
             (None, Some(100), 0, 190, Some(Fresh)),
-            // A backlog of old messages does not make anybody fresh.
+            // A backlog of old messages makes no device fresh.
             (None, Some(100), 0, 191, None),
             (Some(Fresh), Some(100), 0, 190, Some(Fresh)),
             (Some(Fresh), Some(100), 0, 191, Some(Stale)),
             (Some(Stale), Some(100), 0, 191, Some(Stale)),
             (Some(Stale), Some(150), 0, 191, Some(Fresh)),
-            // The hub was deaf from 110 to 400: the lease counts from 400.
+            // The hub received nothing from 110 to 400: the lease counts from 400.
             (Some(Fresh), Some(100), 400, 490, Some(Fresh)),
             (Some(Fresh), Some(100), 400, 491, Some(Stale)),
             // Restored from LEDGER, not heard since.
             (Some(Fresh), None, 400, 490, Some(Fresh)),
             (Some(Fresh), None, 400, 491, Some(Stale)),
             (Some(Stale), None, 400, 401, Some(Stale)),
-            // The clocks of two machines of the hub differ a little: what comes from the future was heard now.
+            // The clocks of two machines of the hub differ a little: a time in the future counts as now.
             (Some(Stale), Some(200), 0, 199, Some(Fresh)),
         ];
-        for (said, last, since, now, verdict) in table {
-            let hearing = Hearing { said, last_heard_at: last.map(at), hearing_since: at(since) };
-            assert_eq!(hearing.verdict(at(now), LEASE), verdict, "{hearing:?} at {now}");
+        for (last_published, last, since, now, verdict) in table {
+            let inputs =
+                LeaseInputs { last_published, last_heard_at: last.map(at), receiving_since: at(since) };
+            assert_eq!(inputs.liveness(at(now), LEASE), verdict, "{inputs:?} at {now}");
         }
     }
 }

@@ -1,16 +1,18 @@
-//! What happens while LEDGER fills up, as pure decisions: from when facts at its old end are re-asserted, and how much may
-//! be taken in before the server would discard a fact that is not re-asserted yet.
+//! Decides, while LEDGER fills up, from when its oldest facts are re-asserted, and how much may be accepted
+//! before the server would discard a fact that is not re-asserted yet.
 //!
-//! At its byte bound LEDGER discards its oldest messages. Of the oldest part, a message counts as long as the average.
+//! At its byte bound LEDGER discards its oldest messages. The size of a message of the oldest part is taken as
+//! the average.
 
 use muster_contract::limits::LEDGER_REASSERT_PERCENT;
 
 // A full LEDGER whose oldest half is re-asserted takes something in.
 const _: () = assert!(REASSERTED_SHARE * WRITTEN_OVER_SHARE < RESERVE_SHARE);
 
-/// Of LEDGER's messages, the oldest half is re-asserted while it fills up.
+/// The oldest part of LEDGER's messages that is re-asserted while it fills up: one half.
 const REASSERTED_SHARE: u64 = 2;
-/// Of the re-asserted part, this share may be written over before the next look: its messages may be shorter than others.
+/// The share of the re-asserted part that may be overwritten before the next check: its messages may be shorter
+/// than others.
 const WRITTEN_OVER_SHARE: u64 = 2;
 /// This share of LEDGER is kept for what follows from no report: liveness, deadlines, desired states.
 const RESERVE_SHARE: u64 = 16;

@@ -1,8 +1,8 @@
-//! The reconcile plan: what a device has to do so that what runs becomes what is desired.
+//! Computes the reconcile plan: the steps that bring a device from its actual to its desired state.
 //!
-//! Decides only; the agent executes and has nothing left to decide but when a failure may be tried again, which it
-//! says in [`Actual::retry_due`]. A step speaks of one deployment and needs no other step to have been done, but
-//! removals come first: they free the ports and the memory that an installation may want.
+//! This module decides and the agent executes; the agent decides only when a failure may be retried, and passes
+//! that in [`Actual::retry_due`]. A step is about one deployment and depends on no other step, but removals
+//! come first: they free the ports and the memory that an installation may need.
 
 use std::collections::BTreeMap;
 
@@ -10,7 +10,7 @@ use muster_contract::canonical::Digest;
 use muster_contract::desired::DesiredDeployment;
 use muster_contract::{DeploymentId, Generation, State};
 
-/// What a device holds of one deployment.
+/// A device's actual state of one deployment.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Actual {
     /// The deployment.
@@ -21,7 +21,7 @@ pub struct Actual {
     pub digest: Digest,
     /// How far that came.
     pub state: State,
-    /// The last thing done to it was its removal: tells a failed removal from a failed installation.
+    /// The last operation was a removal: distinguishes a failed removal from a failed installation.
     pub leaving: bool,
     /// A failure may be tried again now. Says nothing in any other state.
     pub retry_due: bool,
@@ -30,22 +30,22 @@ pub struct Actual {
 /// One thing to do.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Step {
-    /// Stop whatever is left of it, then forget it.
+    /// Stop any remains, then forget it.
     Remove(DeploymentId),
-    /// Start it: nothing of it is there.
+    /// Start it: no part of it exists.
     Install(DeploymentId),
-    /// Stop whatever is left of it in another version, then start it.
+    /// Stop any remains of another version, then start it.
     Update(DeploymentId),
     /// Go on where a crash interrupted this very version: adopt what runs, start what does not.
     Resume(DeploymentId),
     /// Start this very version again after it failed.
     Retry(DeploymentId),
-    /// It runs as it should, but under an older generation: say so under the new one and touch nothing.
+    /// It runs as desired, but under an older generation: report it under the new one and touch nothing.
     Confirm(DeploymentId),
 }
 
 impl Step {
-    /// The deployment it is about.
+    /// The deployment.
     pub const fn deployment(&self) -> &DeploymentId {
         match self {
             Self::Remove(id)
@@ -58,11 +58,11 @@ impl Step {
     }
 }
 
-/// The steps from `actual` to `desired`: at most one a deployment, removals first, each part ordered by id whatever
-/// the order of the arguments. Empty where nothing is to be done now.
+/// The steps from `actual` to `desired`: at most one for each deployment, removals first, each part ordered by
+/// id whatever the order of the arguments. Empty where nothing is to be done now.
 ///
-/// Each side names a deployment at most once (a valid document does, and so does a table keyed by id); of several
-/// entries the last counts.
+/// Each side names a deployment at most once (a valid document does, and so does a table keyed by id); of
+/// several entries the last counts.
 pub fn plan(desired: &[DesiredDeployment], actual: &[Actual]) -> Vec<Step> {
     let wanted: BTreeMap<_, _> = desired.iter().map(|entry| (&entry.id, entry)).collect();
     let held: BTreeMap<_, _> = actual.iter().map(|entry| (&entry.deployment, entry)).collect();
@@ -71,7 +71,7 @@ pub fn plan(desired: &[DesiredDeployment], actual: &[Actual]) -> Vec<Step> {
     removals.chain(others).collect()
 }
 
-/// The step for a deployment that nobody wants any more.
+/// The step for a deployment that is no longer desired.
 fn away(held: &Actual) -> Option<Step> {
     let waits = held.state == State::Failed && held.leaving && !held.retry_due;
     let gone = held.state == State::Removed;
@@ -93,7 +93,7 @@ fn towards(wanted: &DesiredDeployment, held: Option<&Actual>) -> Option<Step> {
         State::Installed => (!same_target).then_some(Step::Confirm(id)),
         State::Failed => (!same_target || held.retry_due).then_some(Step::Retry(id)),
         State::Pending | State::Installing => Some(Step::Resume(id)),
-        // Removing without `leaving` cannot be; whoever says so has something half gone, which an update clears.
+        // Removing without `leaving` is inconsistent; the deployment is half gone, and an update clears it.
         State::Removing | State::Removed => Some(Step::Update(id)),
     }
 }
@@ -143,7 +143,7 @@ mod tests {
         }
     }
 
-    /// What the agent does, at its best: every step succeeds.
+    /// Executes a plan as the agent does when every step succeeds.
     fn execute(step: &Step, desired: &[DesiredDeployment], actual: &mut Vec<Actual>) {
         actual.retain(|held| held.deployment != *step.deployment());
         if let Step::Remove(_) = step {

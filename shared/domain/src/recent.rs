@@ -1,5 +1,5 @@
-//! A bounded memory of the newest few of something. What falls out is forgotten, so nothing whose loss would be a
-//! wrong answer may rest on it alone.
+//! Remembers the newest few items, within a bound. Older items are forgotten, so no answer may be wrong because
+//! of that.
 
 use std::collections::VecDeque;
 
@@ -16,7 +16,7 @@ impl<T, const N: usize> Default for Recent<T, N> {
 }
 
 impl<T: PartialEq, const N: usize> Recent<T, N> {
-    /// Remembers an item; one that is remembered already stays where it is.
+    /// Remembers an item; a known item keeps its place.
     pub(crate) fn push(&mut self, item: T) {
         if self.0.contains(&item) {
             return;

@@ -1,4 +1,5 @@
-//! Whether a device's clock is off, judged by the hub's own. Used for an incident only, never for order.
+//! Judges whether a device's clock is off, by the hub's own. The result is used for an incident only, never for
+//! order.
 
 use std::time::Duration;
 
@@ -7,10 +8,10 @@ use muster_contract::limits::CLOCK_SKEW_MAX;
 
 use crate::lease::elapsed;
 
-/// What a report tells of its device's clock.
+/// A report's evidence about its device's clock.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Skew {
-    /// The clock is ahead by so many seconds (negative: behind), which is too much.
+    /// The clock is ahead by so many seconds (negative: behind), which exceeds the limit.
     Off(i64),
     /// The clock is right, as far as the contract asks.
     Right,

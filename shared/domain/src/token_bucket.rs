@@ -1,7 +1,7 @@
-//! A token bucket: how much somebody may have within a time. The time is an argument; it must not run backwards, so callers
+//! A token bucket, which limits an amount in time. The time is an argument; it must not run backwards, so callers
 //! pass the time since some start and no wall clock.
 //!
-//! A bucket may go into debt by one withdrawal: an amount larger than the whole burst is let through once, and paid back at
+//! A bucket may go into debt by one withdrawal: an amount larger than the whole burst is allowed once, and paid back at
 //! the sustained rate before the next one. So over any time t it gives at most `burst + rate × t` and one withdrawal more.
 
 use std::time::Duration;
@@ -9,7 +9,7 @@ use std::time::Duration;
 /// Parts of a token that the bucket counts: with a rate of tokens a second, one part a nanosecond and token of the rate.
 const PARTS: i128 = 1_000_000_000;
 
-/// A sustained rate and what may come at once.
+/// A sustained rate and a burst.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Rate {
     /// Tokens a second.
@@ -23,7 +23,7 @@ pub struct Rate {
 pub struct TokenBucket {
     /// In parts of a token; below zero is debt.
     level: i128,
-    /// When the level was this.
+    /// The time of the level.
     at: Duration,
 }
 
@@ -39,19 +39,19 @@ impl TokenBucket {
         Self { level: rate.capacity(), at: now }
     }
 
-    /// True if a withdrawal may be made now.
+    /// Whether a withdrawal may be made now.
     pub fn has_credit(&mut self, rate: Rate, now: Duration) -> bool {
         self.refill(rate, now);
         self.level >= PARTS
     }
 
-    /// Takes an amount out, into debt if need be.
+    /// Withdraws an amount, into debt if necessary.
     pub fn withdraw(&mut self, amount: u64, rate: Rate, now: Duration) {
         self.refill(rate, now);
         self.level -= i128::from(amount) * PARTS;
     }
 
-    /// True if nothing is missing: such a bucket need not be remembered.
+    /// Whether it is full: a full bucket need not be remembered.
     pub fn is_full(&mut self, rate: Rate, now: Duration) -> bool {
         self.refill(rate, now);
         self.level >= rate.capacity()
@@ -135,7 +135,7 @@ mod tests {
             }
         }
 
-        /// Who asks for no more than the rate is never refused.
+        /// A sender within the rate is never refused.
         #[test]
         fn a_device_within_its_rate_is_never_refused(
             per_second in 1_u64..200, burst in 2_u64..300, count in 1_u64..500,

@@ -6,38 +6,44 @@
 //!
 //! Invariants: a report is removed only after it was acknowledged; a report of a throttled device only for tokens; every
 //! report is removed in the end. One purge covers the whole partition where nothing is held; where something is, devices
-//! that have used a good part of their share are purged by themselves.
+//! that have used a good part of their share are purged by themselves. Each purge costs the server time, so the partition is
+//! purged as soon as a device has used a good part of its share, and otherwise once a second.
 //!
-//! It does not purge, and it asks no clock. What it knows is lost with the process: every bucket is full again then.
+//! It does not purge, and it reads no clock. Its state is lost with the process: every bucket is full again then.
 
 use std::collections::{HashMap, VecDeque};
 use std::sync::Arc;
 use std::time::Duration;
 
 use muster_contract::limits::{
-    DEVICE_BURST_REPORTS, DEVICE_BYTES_PER_SECOND, DEVICE_REPORTS_PER_SECOND, UPLINK_SHARE,
+    DEVICE_BURST_REPORTS, DEVICE_BYTES_PER_SECOND, DEVICE_PEAK_BYTES_PER_SECOND, DEVICE_REPORTS_PER_SECOND,
+    UPLINK_SHARE,
 };
 
 use crate::token_bucket::{Rate, TokenBucket};
 
-/// Removable reports of a device from which on it is purged by itself, while another one holds the partition's purge back.
+/// Least removable reports of a device for a purge of its own, while another device holds the partition's purge back.
 pub const OWN_PURGE_FROM: u32 = UPLINK_SHARE / 8;
 /// Purges of devices that use a good part of their share, and of throttled ones, in one turn: each is a request to the server.
 pub const DEVICE_PURGES_MAX: usize = 4;
+/// Time between two purges of a partition in which no device has used a good part of its share.
+pub const PURGE_EVERY: Duration = Duration::from_secs(1);
 /// Least time between two removals of reports of a throttled device.
 pub const RELEASE_EVERY: Duration = Duration::from_millis(500);
 /// Time between two log lines about a throttled device.
 pub const NOTICE_EVERY: Duration = Duration::from_secs(60);
-/// Time between two looks for devices that need not be remembered.
+/// Time between two searches for devices that need not be remembered.
 const FORGET_EVERY: Duration = Duration::from_secs(60);
 
-/// What a device may send: a sustained rate of reports and of bytes, and a burst of both.
+/// The reports and bytes that a device may send: a sustained rate and a burst of each, and a rate of bytes within the burst.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Quota {
     /// Reports.
     pub reports: Rate,
     /// Bytes, headers and subject included.
     pub bytes: Rate,
+    /// The same bytes within a burst: a second's worth may come at once.
+    pub peak_bytes: Rate,
 }
 
 impl Quota {
@@ -48,8 +54,16 @@ impl Quota {
         Self {
             reports: Rate { per_second: reports_per_second, burst: burst_reports },
             bytes: Rate { per_second: bytes_per_second, burst: burst_bytes },
+            peak_bytes: peak(bytes_per_second),
         }
     }
+}
+
+/// The peak: the contract's, or the sustained rate where an operator has set a higher one.
+const fn peak(bytes_per_second: u64) -> Rate {
+    let is_higher = bytes_per_second > DEVICE_PEAK_BYTES_PER_SECOND;
+    let per_second = if is_higher { bytes_per_second } else { DEVICE_PEAK_BYTES_PER_SECOND };
+    Rate { per_second, burst: per_second }
 }
 
 impl Default for Quota {
@@ -58,15 +72,15 @@ impl Default for Quota {
     }
 }
 
-/// What to remove from UPLINK.
+/// A removal from UPLINK.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Purge {
-    /// Everything of the partition up to a position.
+    /// All reports of the partition up to a position.
     Partition {
         /// The last position.
         through: u64,
     },
-    /// Everything of one device up to a position.
+    /// All reports of one device up to a position.
     Device {
         /// The subject under which UPLINK stores its reports.
         subject: Arc<str>,
@@ -83,9 +97,10 @@ struct HeldReport {
 }
 
 #[derive(Debug)]
-struct Device {
+struct DeviceReports {
     reports: TokenBucket,
     bytes: TokenBucket,
+    peak_bytes: TokenBucket,
     held: VecDeque<HeldReport>,
     /// The last report that may be removed.
     removable_through: u64,
@@ -99,7 +114,7 @@ struct Device {
 #[derive(Debug)]
 pub struct PartitionTrim {
     quota: Quota,
-    devices: HashMap<Arc<str>, Device>,
+    devices: HashMap<Arc<str>, DeviceReports>,
     /// Devices with held reports, in the order of their turns.
     throttled: VecDeque<Arc<str>>,
     /// Devices that are to be purged by themselves if the partition's purge does not cover them.
@@ -109,11 +124,13 @@ pub struct PartitionTrim {
     settled_through: u64,
     acknowledged_through: u64,
     purged_through: u64,
+    /// When the partition was purged last; none where the next purge waits for nothing.
+    purged_at: Option<Duration>,
     forgotten_at: Duration,
 }
 
 impl PartitionTrim {
-    /// Nothing acknowledged yet.
+    /// A list without reports.
     pub fn new(quota: Quota) -> Self {
         Self {
             quota,
@@ -124,11 +141,12 @@ impl PartitionTrim {
             settled_through: 0,
             acknowledged_through: 0,
             purged_through: 0,
+            purged_at: None,
             forgotten_at: Duration::ZERO,
         }
     }
 
-    /// Forgets every position: the stream may be another one now. Buckets stay as they are, and nothing is held.
+    /// Forgets every position, because the stream may be another one now. The buckets stay.
     pub fn reset_positions(&mut self) {
         for device in self.devices.values_mut() {
             device.held.clear();
@@ -139,7 +157,8 @@ impl PartitionTrim {
         (self.settled_through, self.acknowledged_through, self.purged_through) = (0, 0, 0);
     }
 
-    /// A report has what follows from it in LEDGER. Positions rise; one that does not is of deliveries that began again.
+    /// Records that LEDGER has everything that follows from a report. Positions rise; a lower one means that deliveries began
+    /// again.
     pub fn settled(&mut self, subject: &str, position: u64, bytes: u64, now: Duration) {
         let quota = self.quota;
         if position <= self.settled_through {
@@ -147,7 +166,7 @@ impl PartitionTrim {
         }
         self.settled_through = position;
         if !self.devices.contains_key(subject) {
-            self.devices.insert(Arc::from(subject), Device::new(quota, now));
+            self.devices.insert(Arc::from(subject), DeviceReports::new(quota, now));
         }
         let Some(device) = self.devices.get_mut(subject) else { return };
         if device.held.is_empty() && device.has_credit(quota, now) {
@@ -167,17 +186,17 @@ impl PartitionTrim {
         }
     }
 
-    /// Everything up to a position is acknowledged; nothing beyond it may be removed.
+    /// Records that every report up to a position is acknowledged; no report beyond it may be removed.
     pub fn acknowledged(&mut self, through: u64) {
         self.acknowledged_through = self.acknowledged_through.max(through);
     }
 
-    /// True if a turn may have something to remove, now or later.
+    /// Whether a turn may have reports to remove, now or later.
     pub fn has_work(&self) -> bool {
         self.acknowledged_through > self.purged_through || !self.throttled.is_empty()
     }
 
-    /// What to remove now. Each purge counts as done until [`failed`](Self::failed) says otherwise.
+    /// The removals that are due. Each purge counts as done until [`failed`](Self::failed) says otherwise.
     pub fn purges(&mut self, now: Duration) -> Vec<Purge> {
         let released = self.release_held(now);
         self.forget(now);
@@ -187,8 +206,9 @@ impl PartitionTrim {
             self.acknowledged_through.min(held_from.saturating_sub(1))
         });
         let mut purges = Vec::new();
-        if through > self.purged_through {
-            self.purged_through = through;
+        let is_urgent = !self.crowded.is_empty() || !released.is_empty();
+        if through > self.purged_through && (is_urgent || self.is_purge_due(now)) {
+            (self.purged_through, self.purged_at) = (through, Some(now));
             purges.push(Purge::Partition { through });
         }
         let crowded: Vec<_> = self.crowded.drain(..self.crowded.len().min(DEVICE_PURGES_MAX)).collect();
@@ -198,16 +218,21 @@ impl PartitionTrim {
         purges
     }
 
-    /// A purge did not get through: it is due again.
+    fn is_purge_due(&self, now: Duration) -> bool {
+        self.purged_at.is_none_or(|at| now.saturating_sub(at) >= PURGE_EVERY)
+    }
+
+    /// Records that a purge failed: it is due again.
     pub fn failed(&mut self, purge: Purge) {
         match purge {
-            Purge::Partition { .. } => self.purged_through = 0,
+            Purge::Partition { .. } => (self.purged_through, self.purged_at) = (0, None),
             Purge::Device { subject, .. } => self.crowded.push_back(subject),
         }
     }
 
-    /// Removes what is held, whatever the quotas say: UPLINK needs the room more than the fleet needs the quota.
+    /// Releases held reports regardless of quotas, because UPLINK needs the room.
     pub fn release_all(&mut self) {
+        self.purged_at = None;
         for subject in self.throttled.drain(..) {
             if let Some(device) = self.devices.get_mut(&subject) {
                 device.removable_through = device.held.back().map_or(0, |last| last.position);
@@ -216,7 +241,7 @@ impl PartitionTrim {
         }
     }
 
-    /// Devices that are beyond their quota now.
+    /// The number of devices that are beyond their quota now.
     pub fn throttled(&self) -> usize {
         self.throttled.len()
     }
@@ -226,7 +251,7 @@ impl PartitionTrim {
         std::mem::take(&mut self.notices)
     }
 
-    /// Releases what the buckets of the next devices in turn allow; gives those that something was released of.
+    /// Releases the reports that the buckets of the next devices in turn allow; returns the devices of released reports.
     fn release_held(&mut self, now: Duration) -> Vec<Arc<str>> {
         let (mut released, mut served) = (Vec::new(), VecDeque::new());
         for _ in 0..self.throttled.len() {
@@ -252,12 +277,12 @@ impl PartitionTrim {
                 served.push_back(subject);
             }
         }
-        // Behind those that had no turn.
+        // Behind the devices that had no turn.
         self.throttled.append(&mut served);
         released
     }
 
-    /// A purge of one device, where the partition's purge does not cover what it has.
+    /// The purge of one device, if the partition's purge does not cover its reports.
     fn purge_device(&mut self, subject: Arc<str>) -> Option<Purge> {
         let device = self.devices.get_mut(&subject)?;
         device.removable = 0;
@@ -269,7 +294,7 @@ impl PartitionTrim {
         (through > self.purged_through).then_some(Purge::Device { subject, through })
     }
 
-    /// Forgets devices that have nothing here and a full bucket.
+    /// Forgets devices without reports and with a full bucket.
     fn forget(&mut self, now: Duration) {
         if now.saturating_sub(self.forgotten_at) >= FORGET_EVERY {
             self.forgotten_at = now;
@@ -283,11 +308,12 @@ impl PartitionTrim {
     }
 }
 
-impl Device {
+impl DeviceReports {
     fn new(quota: Quota, now: Duration) -> Self {
         Self {
             reports: TokenBucket::full(quota.reports, now),
             bytes: TokenBucket::full(quota.bytes, now),
+            peak_bytes: TokenBucket::full(quota.peak_bytes, now),
             held: VecDeque::new(),
             removable_through: 0,
             removable: 0,
@@ -297,17 +323,22 @@ impl Device {
     }
 
     fn has_credit(&mut self, quota: Quota, now: Duration) -> bool {
-        self.reports.has_credit(quota.reports, now) && self.bytes.has_credit(quota.bytes, now)
+        self.reports.has_credit(quota.reports, now)
+            && self.bytes.has_credit(quota.bytes, now)
+            && self.peak_bytes.has_credit(quota.peak_bytes, now)
     }
 
     fn is_full(&mut self, quota: Quota, now: Duration) -> bool {
-        self.reports.is_full(quota.reports, now) && self.bytes.is_full(quota.bytes, now)
+        self.reports.is_full(quota.reports, now)
+            && self.bytes.is_full(quota.bytes, now)
+            && self.peak_bytes.is_full(quota.peak_bytes, now)
     }
 
     /// Pays for a report, which may be removed now.
     fn release(&mut self, report: HeldReport, quota: Quota, now: Duration, purged_through: u64) {
         self.reports.withdraw(1, quota.reports, now);
         self.bytes.withdraw(report.bytes, quota.bytes, now);
+        self.peak_bytes.withdraw(report.bytes, quota.peak_bytes, now);
         if self.removable_through <= purged_through {
             self.removable = 0;
         }
@@ -316,7 +347,7 @@ impl Device {
     }
 }
 
-/// Device names for logs: the site and the device of a stored subject.
+/// The device of a stored subject as logs name it: `<site>/<device>`.
 pub fn device_of(subject: &str) -> String {
     let mut tokens = subject.splitn(4, '.').skip(3);
     tokens.next().unwrap_or(subject).replacen('.', "/", 1)

@@ -1,4 +1,5 @@
-//! When a line, and what is rolled up of lines, changed last: a function of what is held, whatever has gone since.
+//! Tests when a line, and a roll-up of lines, last changed: a function of the held rows, whatever has gone
+//! since.
 
 #![allow(clippy::unwrap_used, reason = "a failure here is the test's result")]
 #![allow(dead_code, reason = "the ledger and the questions serve several tests")]
@@ -7,10 +8,11 @@ mod ledger;
 mod status;
 
 use jiff::SignedDuration;
-use ledger::{Entry, Ledger, Said};
+use ledger::{Entry, Ledger, Said, Tried};
 use muster_contract::fact::Fact;
 use muster_contract::query::Output;
 use muster_contract::status::StatusQuery;
+use muster_contract::view::Retried;
 use muster_contract::{Generation, State, Timestamp};
 use muster_domain::fold::{Fleet, Position};
 use proptest::collection::vec;
@@ -34,7 +36,7 @@ fn made(ledger: &Ledger) -> Timestamp {
 }
 
 #[test]
-fn q18_a_line_changes_with_its_reports_and_its_target_and_not_with_whatever_else_the_device_is_told() {
+fn q18_a_line_changes_with_its_reports_and_its_target_alone() {
     let mut ledger = Ledger::default();
     let line = |ledger: &Ledger| {
         let line = ask(&ledger.fold(), &of("web")).targets.remove(0);
@@ -54,7 +56,7 @@ fn q18_a_line_changes_with_its_reports_and_its_target_and_not_with_whatever_else
 }
 
 #[test]
-fn q18_what_is_told_of_an_older_generation_changed_when_that_was_reported_and_else_nobody_knows() {
+fn q18_a_superseded_line_changed_when_it_was_reported() {
     let mut ledger = Ledger::default();
     ledger.desired("north/a", 1, &[("web", 1)]);
     let reported = made(ledger.status("north/a", "web", &Said::default()));
@@ -170,4 +172,46 @@ proptest! {
             }
         });
     }
+}
+
+#[test]
+fn q18_views_say_why_since_when_and_how_often_is_tried() {
+    let mut ledger = Ledger::default();
+    ledger.labelled("north/a", 1, &[("web", 1)], &[("ring", "first")]).desired("north/b", 1, &[("web", 1)]);
+    let tried =
+        |attempt| Tried { component: Some("main"), attempt, code: "E", message: "no", crash_loop: false };
+    let (one, other) = ([tried(7)], [tried(2)]);
+    let failed = |retries| Said { components: &[("main", State::Failed)], retries, ..Said::default() };
+    let early = made(ledger.status("north/a", "web", &failed(&one)));
+    let late = made(ledger.status("north/b", "web", &failed(&other)));
+    let fleet = ledger.fold();
+    let view = fleet.deployment_view(&"web".parse().unwrap()).unwrap();
+    assert_eq!(view.message, "E on 2 of 2, such as north/a: no");
+    assert_eq!((view.changed_at, view.last_heard_at), (Some(late), Some(late)));
+    assert_eq!(view.retried, Retried { targets: 2, attempts: 9 });
+    let ring = fleet.group_view(&"ring".parse().unwrap(), &"first".parse().unwrap()).unwrap().tally;
+    assert_eq!((ring.changed_at, ring.last_heard_at, ring.retried.attempts), (Some(early), Some(early), 7));
+    assert_eq!(
+        ring.message,
+        "1 of 1 deployments failing: some device failed to apply its target; \
+         the only target is silent: no fresh evidence"
+    );
+    let whole = ask(&fleet, &of("web")).rollup;
+    assert_eq!((whole.retried, whole.last_heard_at), (view.retried, Some(late)), "a roll-up as well");
+}
+
+#[test]
+fn q18_hearing_a_device_moves_no_digest_and_writes_no_view() {
+    let mut ledger = Ledger::default();
+    ledger.desired("north/a", 1, &[("web", 1)]).status("north/a", "web", &Said::default());
+    ledger.fresh("north/a", 1, 1);
+    let mut fleet = ledger.fold();
+    let before = fleet.deployment_view(&"web".parse().unwrap()).unwrap();
+    fleet.take_changed_views();
+    ledger.fresh("north/a", 1, 1);
+    ledger.fold_into(&mut fleet, ledger.entries.len() - 1);
+    let after = fleet.deployment_view(&"web".parse().unwrap()).unwrap();
+    assert!(after.last_heard_at > before.last_heard_at, "{:?}", after.last_heard_at);
+    assert_eq!((after.digest, after.changed_at), (before.digest, before.changed_at));
+    assert!(fleet.take_changed_views().is_empty(), "nothing is counted differently");
 }

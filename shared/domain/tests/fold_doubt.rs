@@ -1,4 +1,4 @@
-//! What the fold says where a message in quarantine, or a full disk, may hide news.
+//! Tests the fold where a message in quarantine, or a full disk, may hide news.
 
 #![allow(clippy::unwrap_used, reason = "a failure here is the test's result")]
 
@@ -25,7 +25,7 @@ fn known(fleet: &Fleet, device: &str) -> Vec<(String, bool)> {
 }
 
 #[test]
-fn a_report_in_quarantine_leaves_what_came_before_it_in_doubt_and_nothing_else() {
+fn a_quarantined_report_makes_only_earlier_reports_uncertain() {
     let fleet = scenarios::quarantined_news().fold();
     let standings = [("db".to_owned(), true), ("log".to_owned(), true), ("web".to_owned(), false)];
     assert_eq!(known(&fleet, PRESS), standings, "log is current up to a head above the number");
@@ -55,7 +55,7 @@ fn a_report_in_quarantine_leaves_what_came_before_it_in_doubt_and_nothing_else()
 }
 
 #[test]
-fn a_report_that_a_person_drops_leaves_nothing_in_doubt_and_stays_in_the_account() {
+fn a_dropped_report_causes_no_uncertainty_and_stays_counted() {
     let fleet = scenarios::quarantined_and_dropped().fold();
     assert!(known(&fleet, PRESS).iter().all(|(_, known)| *known));
     assert_eq!(fleet.deployment("web").verdict, Verdict::Converged);
@@ -65,7 +65,7 @@ fn a_report_that_a_person_drops_leaves_nothing_in_doubt_and_stays_in_the_account
 }
 
 #[test]
-fn a_message_without_a_number_leaves_a_device_in_doubt_until_a_heartbeat_or_a_person_says_otherwise() {
+fn an_unnumbered_message_is_uncertain_until_heartbeat_or_decision() {
     let fleet = scenarios::quarantined_without_a_number().fold();
     assert_eq!(fleet.deployment("web").verdict, Verdict::Incomplete);
     assert_eq!(fleet.deployment("web").converged.lo, 0);
@@ -86,7 +86,7 @@ fn a_message_without_a_number_leaves_a_device_in_doubt_until_a_heartbeat_or_a_pe
 }
 
 #[test]
-fn a_number_above_what_the_device_has_spoken_of_is_in_doubt_and_then_in_the_account() {
+fn a_number_above_the_head_is_uncertain_and_then_counted() {
     let mut ledger = Ledger::default();
     ledger.desired(PRESS, 1, &[("web", 1)]).beat(PRESS, 1, 0).status(PRESS, "web", &Said::default());
     ledger.quarantine(PRESS, Some((1, 2)));
@@ -106,18 +106,18 @@ fn a_number_above_what_the_device_has_spoken_of_is_in_doubt_and_then_in_the_acco
 }
 
 #[test]
-fn a_device_of_which_all_is_in_quarantine_was_heard_and_is_not_known() {
+fn a_fully_quarantined_device_was_heard_and_is_not_known() {
     let fleet = scenarios::quarantined_only().fold();
     let view = fleet.deployment("web");
     assert_eq!((view.verdict, view.complete.devices), (Verdict::Incomplete, 0));
     assert_eq!(count(&view, Standing::Waiting), Split { stale: 2, ..Split::default() });
     let page = Page { after: None, limit: 10 };
-    let lines = fleet.devices_answer(None, &Default::default(), &page).unwrap().devices;
+    let lines = fleet.devices_answer(&Default::default(), &page).unwrap().devices;
     assert!(lines.iter().all(|line| line.last_heard_at.is_some() && line.unread == 1));
 }
 
 #[test]
-fn of_a_device_that_cannot_keep_its_reports_nothing_is_known_while_that_holds() {
+fn a_device_that_cannot_store_reports_is_not_known() {
     let mut ledger = scenarios::not_storing();
     let view = ledger.fold().deployment("web");
     assert_eq!((view.verdict, view.converged), (Verdict::Incomplete, Bounds { lo: 0, hi: 1 }));
@@ -127,7 +127,10 @@ fn of_a_device_that_cannot_keep_its_reports_nothing_is_known_while_that_holds() 
     assert!(!fleet.device_answer(&key(PRESS), Output::All).unwrap().device.storing);
     let why = fleet.why(&"web".parse().unwrap(), None, &Page { after: None, limit: 10 }).unwrap();
     let says = &why.standings[0].facts.last().unwrap().says;
-    assert_eq!(says, "says that it cannot keep what it would report");
+    assert_eq!(
+        says,
+        "says that the device cannot store reports, or has lost its memory and not reported since"
+    );
     ledger.beat(PRESS, 1, 1);
     assert_eq!(ledger.fold().deployment("web").verdict, Verdict::Converged);
 }

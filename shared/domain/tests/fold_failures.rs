@@ -1,5 +1,5 @@
-//! What a failure says while it is the last word, how long it excludes anything, what is said where nobody is heard, and what
-//! work is worth of which nobody hears any more.
+//! Tests failures: while they are the last report, how long they exclude success, and failures and work on
+//! silent devices.
 
 #![allow(clippy::unwrap_used, reason = "a failure here is the test's result")]
 #![allow(dead_code, reason = "the ledger and the scenarios serve several tests")]
@@ -22,15 +22,15 @@ fn m03_a_failure_before_the_dark_excludes_nothing() {
     assert_eq!((view.verdict, view.converged), (Verdict::Failing, Bounds { lo: 0, hi: 0 }), "it is heard");
 }
 
-const NOT_BEGUN: &str = "some device has not begun what it shall run now, or is silent while at work; ";
+const NOT_BEGUN: &str = "some device has not started its target, or fell silent while applying it; ";
 
 #[test]
-fn m03_all_dark_and_waiting_at_work_or_installed_is_said_to_be_no_fresh_evidence() {
-    let nobody = "none of 3 targets is heard: no fresh evidence";
+fn m03_an_all_silent_fleet_has_no_fresh_evidence() {
+    let nobody = "all 3 targets are silent: no fresh evidence";
     for (state, verdict, words) in [
         (None, Verdict::Waiting, NOT_BEGUN),
         (Some(State::Installing), Verdict::Waiting, NOT_BEGUN),
-        (Some(State::Installed), Verdict::ConvergedStale, "installed everywhere by what was last heard; "),
+        (Some(State::Installed), Verdict::ConvergedStale, "installed everywhere by the last reports; "),
     ] {
         let mut ledger = Ledger::default();
         for device in ["plant7/press-4", "plant7/drill-1", "plant9/oven-2"] {

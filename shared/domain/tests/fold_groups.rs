@@ -1,4 +1,4 @@
-//! The laws of groups and of views that people define, over arbitrary ledgers and definitions.
+//! Tests the laws of groups and user-defined views, over arbitrary ledgers and definitions.
 
 #![allow(clippy::unwrap_used, reason = "a failure here is the test's result")]
 
@@ -280,7 +280,7 @@ fn an_older_desired_state_does_not_take_labels_back() {
 }
 
 #[test]
-fn what_a_device_says_of_itself_groups_nothing_and_is_shown_below_what_the_hub_says() {
+fn own_labels_group_nothing_and_the_hubs_labels_override_them() {
     let mut ledger = Ledger::default();
     ledger.labelled("north/a", 1, &[], &[("ring", "one")]).capabilities("north/a", 1, 1);
     let fleet = ledger.fold();
@@ -315,7 +315,7 @@ fn groups_beyond_the_limit_are_declared_and_still_counted() {
 }
 
 #[test]
-fn a_definition_that_is_taken_back_is_named_as_changed_and_gone() {
+fn a_removed_definition_is_named_as_changed_and_gone() {
     let mut fleet = Ledger::default().fold();
     let name = "drawn".parse().unwrap();
     assert_eq!(fleet.defined_view(&name), Shown::NotYet, "nobody knows yet what is defined");

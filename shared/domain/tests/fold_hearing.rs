@@ -1,4 +1,5 @@
-//! A hub that does not listen never calls anything converged: views, answers, `why`, notices and parts say so, with one cause.
+//! Tests that a hub which does not hear a partition calls nothing converged: views, answers, `why`, notices and
+//! parts say so, with one cause.
 
 #![allow(clippy::unwrap_used, reason = "a failure here is the test's result")]
 #![allow(dead_code, reason = "the ledger serves several tests")]
@@ -11,7 +12,7 @@ use muster_contract::defined::ViewDefinition;
 use muster_contract::notify::Subscription;
 use muster_contract::partition::partition_of;
 use muster_contract::pulse::UnheardPartition;
-use muster_contract::query::Output;
+use muster_contract::query::{Output, Query};
 use muster_contract::status::StatusQuery;
 use muster_contract::subjects::ViewKey;
 use muster_contract::view::{Bounds, Freshness, Split, Verdict};
@@ -67,16 +68,16 @@ fn a_stopped_partition_is_nothing_converged_until_it_is_heard_again() {
 }
 
 #[test]
-fn a_stop_said_again_is_no_news_and_one_with_another_time_is() {
+fn a_reasserted_stop_is_no_news_and_one_with_another_time_is() {
     let mut ledger = running(&[PRESS, OVEN]);
     ledger.stopped(PRESS, stored_at(4)).stopped(PRESS, stored_at(4)).stopped(PRESS, stored_at(5));
     let mut fleet = Fleet::default();
     let outcomes = ledger.fold_into(&mut fleet, 0);
-    assert_eq!(outcomes[6..], [Outcome::Taken, Outcome::Again, Outcome::Taken]);
+    assert_eq!(outcomes[6..], [Outcome::Applied, Outcome::Duplicate, Outcome::Applied]);
     assert_eq!(fleet.deployment("web").hub.unheard, [unheard(PRESS, stored_at(5))]);
     fleet.take_changed_views();
     ledger.resumed(OVEN).stopped(PRESS, stored_at(6));
-    assert_eq!(ledger.fold_into(&mut fleet, 9), [Outcome::Again, Outcome::Taken]);
+    assert_eq!(ledger.fold_into(&mut fleet, 9), [Outcome::Duplicate, Outcome::Applied]);
     let changed = fleet.take_changed_views();
     let key = |text: &str| ViewKey::parse(text).unwrap();
     let named = ["deployment.web", "fleet", "group.line.one", "site.plant7"].map(key);
@@ -122,7 +123,7 @@ fn a_site_that_fell_silent_before_the_hub_stopped_is_silent_still() {
 }
 
 #[test]
-fn lines_say_that_the_hub_does_not_listen_and_since_when_a_device_is_not_heard() {
+fn lines_name_the_unheard_partition_and_since_when() {
     let mut ledger = running(&[PRESS, DRILL]);
     ledger.stopped(PRESS, stored_at(20));
     let fleet = ledger.fold();
@@ -134,11 +135,13 @@ fn lines_say_that_the_hub_does_not_listen_and_since_when_a_device_is_not_heard()
     let status = status.unwrap();
     assert_eq!(status.hub, answer.view.hub);
     assert_eq!(status.targets[1].last_heard_at, Some(stored_at(20)));
-    let stale = fleet.devices_answer(None, &[Freshness::Stale].into(), &ALL).unwrap();
+    let stale = fleet
+        .devices_answer(&Query { freshness: [Freshness::Stale].into(), ..Query::default() }, &ALL)
+        .unwrap();
     assert_eq!((stale.devices.len(), stale.hub), (1, answer.view.hub.clone()));
     assert_eq!(fleet.device_answer(&key(PRESS), Output::Summary).unwrap().hub, answer.view.hub);
     assert!(fleet.device_answer(&key(DRILL), Output::Summary).unwrap().hub.is_whole());
-    let deployments = fleet.deployments_answer(None, &Page { after: None, limit: 9 }).unwrap();
+    let deployments = fleet.deployments_answer(&Default::default(), &Page { after: None, limit: 9 }).unwrap();
     assert_eq!(deployments.hub, answer.view.hub);
 }
 
@@ -150,7 +153,7 @@ fn a_subscription_is_told_of_the_stop_also_where_no_standing_is_otherwise() {
     let (before, at) = (fleet.notice_state(&subscription, 9).unwrap().0, fleet.as_of().ledger_seq);
     ledger.stopped(PRESS, stored_at(4));
     ledger.fold_into(&mut fleet, at as usize);
-    assert!(fleet.touched_since(at).concerns(&subscription));
+    assert!(fleet.changed_since(at).concerns(&subscription));
     let (after, _) = fleet.notice_state(&subscription, 9).unwrap();
     assert!(fleet.changes_since(&subscription, at).listed.is_empty(), "it was stale before");
     assert_ne!(before, after);
@@ -217,7 +220,7 @@ fn a_sum_of_hubs_names_the_hub_that_does_not_listen() {
 }
 
 #[test]
-fn what_the_hub_listened_to_at_a_moment_is_what_it_knew_then() {
+fn hearing_at_a_moment_is_as_the_hub_knew_it_then() {
     let mut ledger = running(&[PRESS]);
     ledger.stopped(PRESS, stored_at(3)).resumed(PRESS);
     for (moment, is_whole) in [(3, true), (4, false), (5, true)] {

@@ -1,5 +1,5 @@
-//! What is known of a moment by now, case by case: reports that came late, numbers that are not in, messages in quarantine,
-//! and what a person said of them.
+//! Tests the event-time fold case by case: late reports, missing numbers, messages in quarantine, and
+//! operators' decisions on them.
 
 #![allow(clippy::unwrap_used, reason = "a failure here is the test's result")]
 #![allow(dead_code, reason = "the ledger serves several tests")]
@@ -34,7 +34,7 @@ fn web() -> DeploymentId {
 }
 
 #[test]
-fn a_backlog_tells_of_a_moment_what_the_hub_did_not_know_then() {
+fn a_backlog_adds_to_a_moment_reports_that_came_later() {
     let mut ledger = Ledger::default();
     ledger.desired("north/a", 1, &[("web", 1)]).fresh("north/a", 1, 0);
     report(&mut ledger, 1, INSTALLING, 3, &[]);
@@ -68,7 +68,7 @@ fn a_backlog_tells_of_a_moment_what_the_hub_did_not_know_then() {
 }
 
 #[test]
-fn what_may_have_been_said_by_a_moment_and_is_not_in_is_missing() {
+fn a_number_possibly_assigned_by_a_moment_and_absent_is_missing() {
     let mut ledger = Ledger::default();
     ledger.desired("north/a", 1, &[("web", 1)]).fresh("north/a", 1, 0);
     report(&mut ledger, 1, INSTALLED, 3, &[]);
@@ -106,7 +106,7 @@ fn after_second_10(later: impl Fn(&mut Ledger)) -> (Verdict, u64) {
 }
 
 #[test]
-fn a_message_quarantined_later_whose_number_may_have_been_given_by_a_moment_leaves_it_in_doubt() {
+fn a_possible_number_quarantined_later_makes_a_moment_uncertain() {
     const KNOWN: (Verdict, u64) = (Verdict::Converged, 0);
     const DOUBT: (Verdict, u64) = (Verdict::Incomplete, 0);
     let bad = |ledger: &mut Ledger| _ = ledger.quarantine("north/a", Some((1, 2)));
@@ -131,7 +131,7 @@ fn a_message_quarantined_later_whose_number_may_have_been_given_by_a_moment_leav
     assert_eq!(beside(3, 20), DOUBT, "3 was observed later, 2 may be of before");
     assert_eq!(beside(3, 9), KNOWN, "what 3 says holds whatever 2 said");
     assert_eq!(beside(2, 20), KNOWN, "2 came again, and was observed later");
-    // Of a flood, one fact speaks of several.
+    // In a flood, one fact covers several messages.
     let flood = |ledger: &mut Ledger| {
         ledger.quarantine_sum("north/a", Some((1, 4)), SeqRanges::span(2, 2));
         report(ledger, 3, INSTALLED, 20, &[]);
@@ -145,7 +145,7 @@ fn a_message_quarantined_later_whose_number_may_have_been_given_by_a_moment_leav
 }
 
 #[test]
-fn a_message_without_a_number_leaves_a_moment_in_doubt_until_a_heartbeat_says_how_far_numbers_go() {
+fn an_unnumbered_message_makes_a_moment_uncertain_until_a_heartbeat() {
     const KNOWN: (Verdict, u64) = (Verdict::Converged, 0);
     let unnumbered = |ledger: &mut Ledger| _ = ledger.quarantine("north/a", None);
     assert_eq!(after_second_10(unnumbered), (Verdict::Incomplete, 0));

@@ -1,5 +1,5 @@
-//! The laws of the past: a copy taken bit by bit is of one moment, a comparison of two points is all that differs between
-//! them, and what is known of a moment does not depend on the order in which it came to be known.
+//! Tests the laws of the past: a copy made in steps is of one moment, a comparison of two points is their whole
+//! difference, and the state at an event time does not depend on the order of arrival.
 
 #![allow(clippy::unwrap_used, reason = "a failure here is the test's result")]
 #![allow(dead_code, reason = "the ledger and its generator serve several tests")]
@@ -57,7 +57,7 @@ proptest! {
         }
         copied.sort_by(|one, other| one.key().cmp(other.key()));
         prop_assert_eq!(text(&copied), text(&wanted));
-        // What changed since the copy began is the next one's.
+        // Changes since the copy began belong to the next one.
         let mut before: BTreeMap<_, _> = up_to(&ledger, cut).records().map(|r| (r.key().clone(), r)).collect();
         for key in fleet.take_changed_devices() {
             before.insert(key.clone(), fleet.record(&key).unwrap());
@@ -68,7 +68,7 @@ proptest! {
     /// The changes of the devices, taken out of and put into the counts at the earlier point, give those at the later; a
     /// device that is not named has not changed; and each change has facts between the two.
     #[test]
-    fn the_changes_of_the_devices_lead_from_the_earlier_view_to_the_later(
+    fn device_changes_lead_from_the_earlier_view_to_the_later(
         ledger in ledgers_of_a_deaf_hub(),
         cuts in any::<(prop::sample::Index, prop::sample::Index)>(),
     ) {
@@ -100,9 +100,9 @@ proptest! {
         }
     }
 
-    /// Reports that came by the moment, after it, early or late: what is known of it in the end is the same.
+    /// Reports that came by the moment, after it, early or late: the final state at the moment is the same.
     #[test]
-    fn what_is_known_of_a_moment_is_the_same_in_whatever_order_reports_come(
+    fn the_state_at_a_moment_does_not_depend_on_report_order(
         (ledger, moment, delays) in (ledgers(), 0u64..70, proptest::collection::vec(0usize..60, 70))
     ) {
         let ledger = heard_first(&ledger);
@@ -112,7 +112,8 @@ proptest! {
         prop_assert_eq!(essence(&crooked), essence(&straight));
     }
 
-    /// Where every report comes at once, what is known of a moment is what was known then, but for numbers not yet in.
+    /// Where every report comes at once, the state at a moment is the hub's state then, except for numbers that
+    /// came later.
     #[test]
     fn what_came_in_time_is_no_news(ledger in ledgers(), moment in 0u64..70) {
         let at = (moment as usize).min(ledger.entries.len());
@@ -120,8 +121,8 @@ proptest! {
         prop_assert_eq!(rests.late_reports, 0);
         let then = up_to(&ledger, at);
         for id in DEPLOYMENTS.map(|id| id.parse::<DeploymentId>().unwrap()) {
-            // A gap that closed later, or a message that nobody can read, may show that a memory was lost, or leave it open:
-            // what a device that shall not run it holds counts as leaving, or not at all. What shall run does not change.
+            // A gap that closed later, or an unreadable message, may prove a loss of memory or leave it open:
+            // an untargeted row then counts as leaving or not at all. The targets do not change.
             let targets = |fleet: &Fleet| fleet.deployment_view(&id).map_or(0, |view| view.targets);
             prop_assert_eq!(targets(&fleet), targets(&then));
         }
@@ -302,7 +303,7 @@ fn delayed(ledger: &Ledger, delays: &[usize]) -> Ledger {
     Ledger { entries }
 }
 
-/// What is seen of a fleet, but when the hub took reports in.
+/// The visible state of a fleet, without the times at which the hub received reports.
 fn essence(fleet: &Fleet) -> String {
     let text = seen(fleet, false);
     let lines = text.lines().map(|line| {

@@ -1,4 +1,4 @@
-//! The laws of the fold over arbitrary ledgers. A failing case prints its seed and its smallest form.
+//! Tests the laws of the fold over arbitrary ledgers. A failing case prints its seed and its smallest form.
 
 #![allow(clippy::unwrap_used, reason = "a failure here is the test's result")]
 
@@ -12,6 +12,7 @@ use fleets::{ledgers_of_a_deaf_hub, shuffled_ledgers};
 use ledger::{Ledger, position, seen};
 use muster_contract::canonical::Digest;
 use muster_contract::fact::Fact;
+use muster_contract::query::Query;
 use muster_contract::subjects::ViewKey;
 use muster_contract::view::{Freshness, Standing, Verdict};
 use muster_contract::{DeploymentId, SiteId};
@@ -56,7 +57,7 @@ proptest! {
         prop_assert_eq!(seen(&straight, false), seen(&crooked, false));
     }
 
-    /// What the hub listens to may be said before, between or after everything else: only its own order matters.
+    /// A hearing fact may come before, between or after all others: only the order among hearing facts matters.
     #[test]
     fn when_a_stop_is_said_changes_nothing_but_when_it_is_seen(ledger in ledgers_of_a_deaf_hub()) {
         let (of_hub, others): (Vec<_>, Vec<_>) =
@@ -142,7 +143,7 @@ proptest! {
         }
     }
 
-    /// Whoever watches only the views named as changed misses none that did.
+    /// A reader of only the views named as changed misses no change.
     #[test]
     fn a_view_that_is_not_named_as_changed_has_not_changed(ledger in ledgers_of_a_deaf_hub(), every in 1usize..7) {
         let mut fleet = Fleet::default();
@@ -164,7 +165,7 @@ proptest! {
 
 fn check_honesty(fleet: &Fleet) -> Result<(), TestCaseError> {
     let page = Page { after: None, limit: usize::MAX };
-    let views = fleet.deployments_answer(None, &page).unwrap().deployments;
+    let views = fleet.deployments_answer(&Default::default(), &page).unwrap().deployments;
     for view in &views {
         let total: u64 = view.counts.values().map(|split| split.total()).sum();
         prop_assert_eq!(total, view.targets);
@@ -186,13 +187,16 @@ fn check_honesty(fleet: &Fleet) -> Result<(), TestCaseError> {
     prop_assert_eq!(tally.leaving, views.iter().map(|view| view.leaving).sum::<u64>());
     prop_assert_eq!(tally.deployments.values().sum::<u64>(), views.len() as u64);
     let page = Page { after: None, limit: usize::MAX };
-    for line in fleet.devices_answer(None, &Default::default(), &page).unwrap().devices {
+    for line in fleet.devices_answer(&Default::default(), &page).unwrap().devices {
         let account = &line.account;
         let sum = account.received + account.coalesced + account.quarantined + account.missing.count();
         prop_assert_eq!(sum, line.head, "the account of {} does not add up", line.key);
     }
     for freshness in [Freshness::Fresh, Freshness::Stale, Freshness::Never] {
-        let listed = fleet.devices_answer(None, &[freshness].into(), &page).unwrap().devices;
+        let listed = fleet
+            .devices_answer(&Query { freshness: [freshness].into(), ..Query::default() }, &page)
+            .unwrap()
+            .devices;
         let mut counted = tally.devices;
         prop_assert_eq!(listed.len() as u64, *counted.get_mut(freshness), "devices that are {:?}", freshness);
         prop_assert!(listed.iter().all(|line| line.freshness == freshness && !line.retired));

@@ -1,5 +1,5 @@
-//! The law of sums: the parts of hubs whose sites are disjoint give, added, what one hub with all those sites gives. And
-//! what is left of a hub that is not heard is honest.
+//! Tests the law of sums: the parts of hubs with disjoint sites add up to the views of one hub with all those
+//! sites. A hub that is not heard still counts, and counts as unknown.
 
 #![allow(clippy::unwrap_used, reason = "a failure here is the test's result")]
 
@@ -91,8 +91,8 @@ proptest! {
         prop_assert_eq!(all_of(&merge), whole.digests());
         prop_assert!(merge.unread().is_empty());
         let page = Page { after: None, limit: ALL };
-        let sum = whole.deployments_answer(None, &page).unwrap();
-        let views = merge.deployments_answer(&page);
+        let sum = whole.deployments_answer(&Default::default(), &page).unwrap();
+        let views = merge.deployments_answer(&Default::default(), &page);
         prop_assert_eq!(views.silent_sites, sum.silent_sites);
         prop_assert_eq!(views.deployments.len(), sum.deployments.len());
         for label in ["region", "ring"].map(|label| label.parse().unwrap()) {
@@ -143,7 +143,7 @@ proptest! {
     }
 
     #[test]
-    fn of_a_hub_that_is_not_heard_nobody_is_fresh_and_nothing_is_known(ledger in ledgers()) {
+    fn an_unheard_hub_has_no_fresh_and_no_known_device(ledger in ledgers()) {
         let fleets = fleets(&ledger);
         let mut merge = merged(&fleets, ALL);
         let (before, south) = (all_of(&merge), hub("south"));
@@ -172,7 +172,7 @@ proptest! {
             let sum = site.tally.counts.values().map(|split| split.total()).sum::<u64>();
             prop_assert_eq!(sum, site.tally.targets);
         }
-        // What is left of a view where no hub is heard can be told from the view alone.
+        // The remainder of a view without any heard hub follows from the view alone.
         let views = |merge: &Merge| -> Vec<_> {
             let keys = HUBS.iter().flat_map(|name| merge.keys_of(&hub(name))).collect::<std::collections::BTreeSet<_>>();
             keys.into_iter().filter_map(|key| Some((merge.view(&key)?.1, key))).collect()
@@ -204,7 +204,7 @@ fn two_hubs() -> (Merge, Fleet) {
 }
 
 #[test]
-fn a_part_that_contradicts_itself_is_not_taken_and_what_was_held_holds() {
+fn an_inconsistent_part_is_refused_and_the_former_one_kept() {
     let (mut merge, whole) = two_hubs();
     let (before, name, web) = (all_of(&merge), hub("north"), "web".parse().unwrap());
     let key = ViewKey::Deployment(web);
@@ -214,7 +214,7 @@ fn a_part_that_contradicts_itself_is_not_taken_and_what_was_held_holds() {
         bend(&mut bent);
         Part::DeploymentPart(bent)
     };
-    // What is wrong, and what is said of it.
+    // The inconsistency, and its error.
     let table = [
         (bend(|part| part.standings.targets += 1), BadPart::Counts),
         (bend(|part| part.standings.complete.of += 1), BadPart::Counts),

@@ -1,5 +1,5 @@
-//! What subscribers are told is what has changed, over arbitrary ledgers: no change is missed, none is made up, and who is
-//! not concerned has nothing new to hear.
+//! Tests that notices contain exactly the changes, over arbitrary ledgers: no change is missed, none is
+//! invented, and a subscription that is not concerned gets nothing.
 
 #![allow(clippy::unwrap_used, reason = "a failure here is the test's result")]
 #![allow(dead_code, reason = "the ledger and its generator serve several tests")]
@@ -87,7 +87,7 @@ fn subscriptions() -> Vec<Subscription> {
     all
 }
 
-/// What a subscription would be told now; nothing where there is nothing.
+/// The notice that a subscription would get now; none where there is none.
 fn told(fleet: &Fleet, subscription: &Subscription) -> Option<muster_contract::canonical::Digest> {
     match fleet.notice_state(subscription, usize::MAX) {
         Ok((state, _)) => Some(state.digest(TellOn::Change)),
@@ -123,7 +123,7 @@ proptest! {
         let cut = cut.index(ledger.entries.len() + 1);
         let early = Ledger { entries: ledger.entries[..cut].to_vec() };
         let (before, now) = (early.fold(), ledger.fold());
-        let touched = now.touched_since(before.as_of().ledger_seq);
+        let touched = now.changed_since(before.as_of().ledger_seq);
         for subscription in subscriptions() {
             if !touched.concerns(&subscription) {
                 prop_assert_eq!(told(&before, &subscription), told(&now, &subscription), "{:?}", subscription);
@@ -157,7 +157,7 @@ fn n05_what_no_longer_passes_is_gone_and_what_never_did_is_not_told() {
 }
 
 #[test]
-fn after_a_restart_it_is_said_that_changes_may_be_missing_and_the_state_is_right() {
+fn after_a_restart_changes_may_be_missing_and_the_state_is_right() {
     let mut ledger = Ledger::default();
     ledger.desired("north/a", 1, &[("web", 1)]).fresh("north/a", 1, 1).status(
         "north/a",
@@ -167,7 +167,7 @@ fn after_a_restart_it_is_said_that_changes_may_be_missing_and_the_state_is_right
     let fleet = ledger.fold();
     let restored = Fleet::restore(fleet.as_of(), fleet.hearing_state().clone(), fleet.records());
     assert!(restored.changes_since(&named("all"), 0).incomplete);
-    assert!(restored.touched_since(0).all);
+    assert!(restored.changed_since(0).all);
     assert!(!restored.changes_since(&named("all"), fleet.as_of().ledger_seq).incomplete);
     assert_eq!(told(&restored, &named("all")), told(&fleet, &named("all")));
 }

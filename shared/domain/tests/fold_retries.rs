@@ -1,4 +1,4 @@
-//! What the fold says of what is tried again: nobody sees progress where there is none.
+//! Tests retries in the fold: a retry without progress never shows progress.
 
 #![allow(clippy::unwrap_used, reason = "a failure here is the test's result")]
 
@@ -36,7 +36,7 @@ fn attempts(view: &DeploymentView) -> Vec<(&str, u64, u32)> {
 }
 
 #[test]
-fn m08_a_retry_shows_its_error_and_its_attempt_in_every_state_and_stays_overdue() {
+fn m08_a_retry_shows_error_and_attempt_and_stays_overdue() {
     for state in [Pending, Installing, Failed, Installed] {
         let components = [("main", state)];
         let tried = [Tried {

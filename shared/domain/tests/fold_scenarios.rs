@@ -1,4 +1,4 @@
-//! What the fold says in situations in which others were found to say something untrue.
+//! Tests the fold in situations in which other systems were found to show something untrue.
 
 #![allow(clippy::unwrap_used, reason = "a failure here is the test's result")]
 
@@ -9,8 +9,9 @@ use ledger::{Ledger, Look, Said, key, seen};
 use muster_contract::State::{Failed, Installing};
 use muster_contract::fact::{DeadlineKind, IncidentKind, Liveness};
 use muster_contract::limits::{COMPONENTS_MAX, VIEW_ERRORS_MAX, VIEW_MESSAGE_BYTES_MAX};
-use muster_contract::query::{LastReport, Output};
+use muster_contract::query::{LastReport, Output, Query};
 use muster_contract::status::LOOKED_AT_MAX;
+use muster_contract::view::Freshness::{Fresh, Never, Stale};
 use muster_contract::view::{Bounds, Complete, DeploymentView, Split, Standing, Verdict};
 use muster_domain::fold::{Fleet, Outcome, Page};
 
@@ -68,13 +69,12 @@ fn m03_all_dark_is_no_evidence_either_way() {
 #[test]
 fn m04_one_question_tells_who_is_dark_and_since_when() {
     let fleet = scenarios::m30_separate_buckets().fold();
-    let answer = fleet.devices_answer(None, &Default::default(), &Page { after: None, limit: 10 }).unwrap();
+    let answer = fleet.devices_answer(&Default::default(), &Page { after: None, limit: 10 }).unwrap();
     let lines: Vec<_> = answer
         .devices
         .iter()
         .map(|line| (line.key.to_string(), line.freshness, line.last_heard_at.is_some()))
         .collect();
-    use muster_contract::view::Freshness::{Fresh, Never, Stale};
     assert_eq!(
         lines,
         [
@@ -84,16 +84,18 @@ fn m04_one_question_tells_who_is_dark_and_since_when() {
         ]
     );
     let page = Page { after: None, limit: 10 };
-    let dark = fleet.devices_answer(None, &[Stale, Never].into(), &page).unwrap();
+    let dark =
+        fleet.devices_answer(&Query { freshness: [Stale, Never].into(), ..Query::default() }, &page).unwrap();
     let names: Vec<_> = dark.devices.iter().map(|line| line.key.to_string()).collect();
     assert_eq!((names, dark.next), (vec!["plant7/drill-1".to_owned(), "plant9/oven-2".to_owned()], None));
-    let at_site = fleet.devices_answer(Some(&"plant9".parse().unwrap()), &[Stale].into(), &page).unwrap();
+    let site = Some("plant9".parse().unwrap()).into();
+    let at_site = Query { site, freshness: [Stale].into(), ..Query::default() };
+    let at_site = fleet.devices_answer(&at_site, &page).unwrap();
     assert!(at_site.devices.is_empty() && at_site.next.is_none(), "{at_site:?}");
 }
 
 #[test]
-fn m04_a_page_of_the_dark_looks_at_no_more_devices_than_one_question_may_and_the_next_goes_on() {
-    use muster_contract::view::Freshness::{Never, Stale};
+fn m04_a_page_of_silent_devices_visits_a_bounded_number() {
     let mut ledger = Ledger::default();
     let (devices, dark) = (2 * LOOKED_AT_MAX + 10, [3, LOOKED_AT_MAX + 5, 2 * LOOKED_AT_MAX + 9]);
     let name = |number: usize| format!("north/d{number:06}");
@@ -108,7 +110,8 @@ fn m04_a_page_of_the_dark_looks_at_no_more_devices_than_one_question_may_and_the
     let fleet = ledger.fold();
     let ask = |after: Option<String>, limit| {
         let page = Page { after: after.map(|text| text.parse().unwrap()), limit };
-        let answer = fleet.devices_answer(None, &[Stale, Never].into(), &page).unwrap();
+        let dark = Query { freshness: [Stale, Never].into(), ..Query::default() };
+        let answer = fleet.devices_answer(&dark, &page).unwrap();
         (answer.devices.iter().map(|line| line.key.to_string()).collect::<Vec<_>>(), answer.next)
     };
     let first = ask(None, usize::MAX);
@@ -272,7 +275,7 @@ fn m30_fresh_stale_and_never_are_counted_apart() {
     let fleet = ledger.fold();
     let view = fleet.deployment("web");
     assert_eq!(counts(&view), [("waiting", never(1)), ("installed", Split { fresh: 1, stale: 1, never: 0 })]);
-    // What any percentage is of: all who shall run it, whoever is heard.
+    // The denominator of any percentage: all targets, heard or not.
     assert_eq!((view.targets, view.complete.of), (3, 3));
     assert_eq!((view.verdict, view.converged), (Verdict::Waiting, Bounds { lo: 1, hi: 3 }));
     assert_eq!(fleet.fleet_view().tally.devices, Split { fresh: 1, stale: 1, never: 1 });
@@ -318,8 +321,8 @@ fn m37_a_device_that_missed_a_bad_revision_is_judged_by_the_fix_alone() {
         assert!(view.errors.is_empty(), "of a release that was never begun nothing can have failed");
         (view.verdict, view.converged.lo)
     });
-    // Wanted, heard, installed, silent; the bad one and the fix are published; heard, at work, installed. What ran before
-    // counts for neither, and the fix alone ends it.
+    // Targeted, heard, installed, silent; the bad revision and the fix are published; heard, at work,
+    // installed. The earlier revision counts for neither, and the fix alone ends it.
     let expected = [
         (Verdict::Waiting, 0),
         (Verdict::Waiting, 0),
@@ -486,14 +489,12 @@ fn pages_follow_each_other_without_gap_or_overlap() {
     let local = fleet.deployment_answer(&"web".parse().unwrap(), Output::All, Some(&site), &everything);
     assert_eq!(local.unwrap().devices.len(), 8);
     let page = Page { after: Some("app-9".parse().unwrap()), limit: 2 };
-    let views = fleet.deployments_answer(None, &page).unwrap();
+    let views = fleet.deployments_answer(&Default::default(), &page).unwrap();
     assert_eq!((views.deployments[0].deployment.as_str(), views.next), ("web", None));
     let page = Page { after: None, limit: 100 };
-    assert_eq!(fleet.deployments_answer(Some(&site), &page).unwrap().deployments.len(), 9);
-    assert!(fleet.deployments_answer(Some(&"nowhere".parse().unwrap()), &page).is_none());
-    let standing =
-        |line: &muster_contract::query::DeviceLine| line.standings.get(&Standing::Waiting).copied();
-    let page = Page { after: None, limit: 100 };
-    let devices = fleet.devices_answer(Some(&site), &Default::default(), &page).unwrap().devices;
-    assert!(devices.len() == 8 && devices.iter().all(|line| standing(line) == Some(2)));
+    let at = |site: &str| Query { site: Some(site.parse().unwrap()).into(), ..Query::default() };
+    assert_eq!(fleet.deployments_answer(&at(site.as_str()), &page).unwrap().deployments.len(), 9);
+    assert!(fleet.deployments_answer(&at("nowhere"), &page).is_err());
+    let devices = fleet.devices_answer(&at(site.as_str()), &Page { after: None, limit: 9 }).unwrap().devices;
+    assert!(devices.len() == 8 && devices.iter().all(|line| line.standings[&Standing::Waiting] == 2));
 }

@@ -1,5 +1,5 @@
-//! A site is silent as a whole exactly where its devices' own lines say so, over arbitrary ledgers, and until one of them
-//! is heard.
+//! Tests that a site is silent as a whole exactly where its devices' own lines say so, over arbitrary ledgers,
+//! until one device is heard.
 
 #![allow(clippy::unwrap_used, reason = "a failure here is the test's result")]
 #![allow(dead_code, reason = "the ledger and its generator serve several tests")]
@@ -11,7 +11,7 @@ use std::collections::BTreeMap;
 
 use fleets::ledgers_of_a_deaf_hub;
 use ledger::{Ledger, stored_at};
-use muster_contract::query::{DeviceLine, Output};
+use muster_contract::query::{DeviceLine, Output, Query};
 use muster_contract::silence::{SilentSite, SilentSites};
 use muster_contract::view::Freshness;
 use muster_contract::{DeviceKey, SiteId};
@@ -20,10 +20,13 @@ use proptest::prelude::*;
 
 const ALL: Page<DeviceKey> = Page { after: None, limit: usize::MAX };
 
-/// What the list of deployments says of silent sites.
+/// The silent sites in the list of deployments.
 fn silent(fleet: &Fleet, only: Option<&SiteId>) -> SilentSites {
     let page = Page { after: None, limit: 1 };
-    fleet.deployments_answer(only, &page).unwrap().silent_sites
+    fleet
+        .deployments_answer(&Query { site: only.cloned().into(), ..Query::default() }, &page)
+        .unwrap()
+        .silent_sites
 }
 
 /// The same from the lines of the devices.
@@ -48,9 +51,10 @@ proptest! {
     #[test]
     fn a_site_is_silent_where_the_lines_of_its_devices_say_so(ledger in ledgers_of_a_deaf_hub()) {
         let fleet = ledger.fold();
-        // Who is stale because the hub does not listen is as it was: nothing is known of the site's silence.
+        // A device that is stale because the hub does not hear its partition stays as it was: nothing is known
+        // of the site's silence.
         let heard = Ledger { entries: ledger.entries.iter().filter(|one| one.subject.device().is_some()).cloned().collect() };
-        let lines = heard.fold().devices_answer(None, &Default::default(), &ALL).unwrap().devices;
+        let lines = heard.fold().devices_answer(&Default::default(), &ALL).unwrap().devices;
         let expected = silent_by_lines(&lines);
         let found = silent(&fleet, None);
         prop_assert_eq!(found.count, expected.len() as u64);
@@ -64,7 +68,7 @@ proptest! {
 }
 
 #[test]
-fn one_cause_stands_beside_the_deployment_that_it_concerns_until_a_device_is_heard() {
+fn a_silent_site_is_named_with_its_deployment_until_a_device_is_heard() {
     let mut ledger = Ledger::default();
     for device in ["north/a", "north/b", "south/a"] {
         ledger.desired(device, 1, &[("web", 1)]).fresh(device, 1, 0);

@@ -1,4 +1,4 @@
-//! Status after filters, row by row of what EMCO's status query does (`q01` to `q18`; those about the wire and about
+//! Tests status after filters, row by row of EMCO's status query (`q01` to `q18`; rows about the wire and about
 //! shapes are tests of the query service and of the command).
 
 #![allow(clippy::unwrap_used, reason = "a failure here is the test's result")]
@@ -52,7 +52,7 @@ fn q05_counts_are_of_components_after_filters_and_add_up_to_the_lines() {
 }
 
 #[test]
-fn q06_what_is_expected_and_not_reported_is_not_present_until_it_is_reported() {
+fn q06_an_expected_component_is_not_present_until_it_is_reported() {
     let mut ledger = Ledger::default();
     desired(&mut ledger, "north/a", 1, &[("web", 1)]).fresh("north/a", 1, 0);
     let ready = |ledger: &Ledger| ask(&ledger.fold(), &of("web")).rollup.ready_counts;
@@ -65,7 +65,7 @@ fn q06_what_is_expected_and_not_reported_is_not_present_until_it_is_reported() {
 }
 
 #[test]
-fn q07_not_ready_is_whatever_is_not_and_nothing_is_reported_as_nothing() {
+fn q07_not_ready_is_everything_else_and_nothing_is_empty() {
     let fleet = mixed().fold();
     let status = |query: &StatusQuery| {
         let rollup = ask(&fleet, query).rollup;
@@ -94,7 +94,7 @@ fn q08_a_summary_counts_what_all_counts_and_has_no_lines() {
 }
 
 #[test]
-fn q09_values_are_alternatives_filters_must_all_hold_and_unknown_names_are_refused() {
+fn q09_values_are_alternatives_filters_combine_and_unknown_is_refused() {
     let fleet = mixed().fold();
     let names = |query: &StatusQuery| {
         let answer = ask(&fleet, query);
@@ -140,7 +140,7 @@ fn q09_values_are_alternatives_filters_must_all_hold_and_unknown_names_are_refus
     assert_eq!(ask(&fleet, &one).rollup.targets, 1);
 }
 
-/// What leaves has its application and its components still, and a misspelt name is one beside it too.
+/// A leaving row still has its application and its components, and a misspelt name is unknown beside it too.
 #[test]
 fn q09_unknown_is_told_apart_from_empty_also_while_something_leaves() {
     let mut ledger = mixed();
@@ -179,7 +179,7 @@ fn q09_unknown_is_told_apart_from_empty_also_while_something_leaves() {
 
 /// Its rows are kept for a month, so that no older report brings it back; they are nothing that anybody asks for.
 #[test]
-fn q09_an_application_that_was_removed_everywhere_is_unknown_until_it_shall_run_again() {
+fn q09_an_application_removed_everywhere_is_unknown_until_targeted() {
     let mut ledger = Ledger::default();
     desired(&mut ledger, "north/a", 1, &[("web", 1), ("db", 1)]).fresh("north/a", 1, 0);
     ledger.status("north/a", "web", &Said { components: INSTALLED, ..Said::default() });
@@ -202,7 +202,7 @@ fn q09_an_application_that_was_removed_everywhere_is_unknown_until_it_shall_run_
     assert_eq!(ask(&ledger.fold(), &web).rollup.targets, 1);
 }
 
-/// What an update leaves behind is told by reports alone: no desired state names it any more.
+/// Components that an update leaves behind are known by reports alone: no desired state names them any more.
 #[test]
 fn q09_a_component_that_an_update_leaves_behind_is_known() {
     let mut ledger = Ledger::default();
@@ -217,7 +217,7 @@ fn q09_a_component_that_an_update_leaves_behind_is_known() {
 }
 
 #[test]
-fn q09_an_unknown_component_is_told_apart_from_an_empty_answer_however_many_combinations_are_reported() {
+fn q09_an_unknown_component_differs_from_an_empty_answer() {
     let mut ledger = Ledger::default();
     let device = |number: usize| format!("north/d{number:06}");
     for number in 0..=LOOKED_AT_MAX {
@@ -236,7 +236,7 @@ fn q09_an_unknown_component_is_told_apart_from_an_empty_answer_however_many_comb
     );
     assert!(!known(&fleet, "main-2") && known(&fleet, "main"));
 
-    // What nobody reports any more is unknown from then on, also to a fleet that was restored.
+    // A name that is no longer reported is unknown from then on, also to a restored fleet.
     let said = Said { seq: 2, components: &[("main", State::Installed)], ..Said::default() };
     let fleet = ledger.status(&device(7), "web", &said).fold();
     let restored =
@@ -397,8 +397,9 @@ fn q18_every_line_and_roll_up_says_why_and_since_when() {
     assert_eq!(at_sites(&["north"], StatusQuery::default()), words);
     assert_eq!(ask(&fleet, &StatusQuery::default()).rollup.message.as_deref(), Some(words));
     assert!(!at_sites(&["south"], of("web")).contains("Exit1"), "no error of another site");
-    let silent = answer.targets.iter().map(|target| target.last_heard_at.is_some()).collect::<Vec<_>>();
-    assert_eq!(silent, [false, false, false, true], "since when is beside the words");
+    let heard = answer.targets.iter().map(|target| target.last_heard_at).collect::<Vec<_>>();
+    assert!(heard.iter().all(Option::is_some), "when it was heard is beside the words: {heard:?}");
+    assert_eq!(answer.rollup.last_heard_at, heard.into_iter().max().flatten(), "a roll-up has the newest");
     let messages: Vec<_> = answer.targets.iter().map(|target| target.message.as_str()).collect();
     let expected = [
         "is installed",
@@ -415,7 +416,7 @@ fn q18_every_line_and_roll_up_says_why_and_since_when() {
 }
 
 #[test]
-fn q18_the_most_frequent_error_is_named_and_at_sites_no_more_are_looked_at_than_one_question_may() {
+fn q18_the_most_frequent_error_is_named_within_the_visit_limit() {
     let mut ledger = Ledger::default();
     let (failed, codes) = (&[("main", State::Failed)], LOOKED_AT_MAX + 10);
     for number in 0..codes {
@@ -427,7 +428,7 @@ fn q18_the_most_frequent_error_is_named_and_at_sites_no_more_are_looked_at_than_
     let fleet = ledger.fold();
     let summary =
         |query| ask(&fleet, &StatusQuery { output: Output::Summary, ..query }).rollup.message.unwrap();
-    // The order of how often codes are reported is kept of deployments. Of sites it is not.
+    // The ranking of codes is kept for deployments, not for sites.
     let last = codes - 2;
     let words = format!("E{last:06} on 2 of {codes}, such as north/d{last:06}: no license");
     assert_eq!(summary(of("web")), words);

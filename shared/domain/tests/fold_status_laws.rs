@@ -1,4 +1,4 @@
-//! Laws of status after filters, over arbitrary ledgers.
+//! Tests the laws of status after filters, over arbitrary ledgers.
 
 #![allow(clippy::unwrap_used, reason = "a failure here is the test's result")]
 #![allow(dead_code, reason = "the ledger and its generator serve several tests")]
@@ -12,7 +12,7 @@ use muster_contract::query::Output;
 use muster_contract::status::{
     Actuation, Axis, KStatus, Ready, Reconcile, Rollup, StatusAnswer, StatusQuery, Strategy,
 };
-use muster_contract::view::{Freshness, Split, Standing};
+use muster_contract::view::{Freshness, Retried, Split, Standing};
 use muster_domain::fold::Fleet;
 use proptest::prelude::*;
 use status::{ask, at, on, pages, part};
@@ -35,6 +35,9 @@ fn counted(answer: &StatusAnswer) -> Rollup {
         sum.targets += 1;
         sum.overdue += u64::from(target.overdue);
         sum.known += u64::from(target.known);
+        if let Some(retry) = target.retry.filter(|_| target.standing != Standing::Outdated) {
+            sum.retried = sum.retried.plus(Retried { targets: 1, attempts: retry.attempt.into() });
+        }
         let split: &mut Split = sum.counts.entry(target.standing).or_default();
         *split.get_mut(target.freshness) += 1;
     }
@@ -42,11 +45,13 @@ fn counted(answer: &StatusAnswer) -> Rollup {
 }
 
 fn numbers(rollup: &Rollup) -> Rollup {
-    Rollup { message: None, changed_at: None, deployed_status: None, ready_status: None, ..rollup.clone() }
+    let numbers = Rollup { deployed_status: None, ready_status: None, ..rollup.clone() };
+    Rollup { message: None, changed_at: None, last_heard_at: None, ..numbers }
 }
 
 proptest! {
-    /// What is kept is what is counted, after any history, and after a restart from a snapshot; so is when it changed.
+    /// Kept counts equal counted ones, after any history, and after a restart from a snapshot; so does the time
+    /// of the last change.
     #[test]
     fn kept_counts_are_the_counts_of_the_lines(ledger in ledgers_of_a_deaf_hub()) {
         let fleet = ledger.fold();
@@ -66,6 +71,7 @@ proptest! {
             let again = restored.status_answer(&query, None, usize::MAX).unwrap();
             prop_assert_eq!(numbers(&again.rollup), numbers(&answer.rollup), "restored, {:?}", query);
             prop_assert_eq!(again.rollup.changed_at, answer.rollup.changed_at, "restored, {:?}", query);
+            prop_assert_eq!(again.rollup.last_heard_at, answer.rollup.last_heard_at, "restored, {:?}", query);
             prop_assert!(answer.targets.iter().all(|line| line.changed_at.is_some()), "{:?}", answer.targets);
             let newest = answer.targets.iter().map(|line| line.changed_at).max().flatten();
             prop_assert!(newest <= answer.rollup.changed_at, "what is gone may be newer, what is there is not");
@@ -117,8 +123,8 @@ proptest! {
         }
     }
 
-    /// kpt has no other pairs: what was not taken up cannot have gone wrong or come about, and nothing waits for what was
-    /// refused.
+    /// kpt has no other pairs: reconcile has failed or succeeded only after a succeeded actuation, and is skipped
+    /// exactly where the actuation failed.
     #[test]
     fn what_went_wrong_or_came_about_was_taken_up(ledger in ledgers_of_a_deaf_hub()) {
         let fleet = ledger.fold();

@@ -1,4 +1,4 @@
-//! Who counts as a target: what every count is of, when devices come and go, and when there is none.
+//! Tests the targets: the denominator of every count, as devices come and go, and without any.
 
 #![allow(clippy::unwrap_used, reason = "a failure here is the test's result")]
 
@@ -35,7 +35,7 @@ fn m25_an_empty_target_set_is_no_success() {
     assert!(fleet.fleet_view().tally.deployments.is_empty());
     assert!(Fleet::default().fleet_view().tally.deployments.is_empty());
 
-    // Whoever compares with the time before hears that nobody shall run it now, and which facts did it.
+    // A comparison with the time before shows that nothing targets it now, and the facts that did it.
     let diff = fleet.diff(&upto(3), &"web".parse().unwrap(), None, &Page { after: None, limit: 9 }).unwrap();
     assert_eq!((diff.from.verdict, diff.to.verdict), (Verdict::Converged, Verdict::Empty));
     assert_eq!((diff.to.targets, diff.to.converged), (0, Bounds { lo: 0, hi: 0 }));
@@ -64,7 +64,7 @@ fn m25_a_known_site_or_group_without_targets_is_empty_and_no_success() {
 }
 
 #[test]
-fn m28_a_target_counts_as_soon_as_it_is_published_and_counts_add_up_at_every_step() {
+fn m28_a_target_counts_once_published_and_counts_always_add_up() {
     let mut ledger = Ledger::default();
     for number in 0..9 {
         ledger.desired(&format!("plant7/press-{number}"), 1, &[("web", 1)]);
@@ -101,7 +101,7 @@ fn m29_the_denominator_follows_a_device_that_leaves_the_fleet() {
 }
 
 #[test]
-fn m29_a_device_that_shall_run_it_no_more_in_the_middle_is_no_target_at_once_and_the_fact_is_named() {
+fn m29_a_device_untargeted_midway_leaves_the_targets_at_once() {
     let mut ledger = Ledger::default();
     for device in [PRESS, DRILL] {
         ledger.desired(device, 1, &[("web", 1)]).fresh(device, 1, 0);
@@ -146,7 +146,7 @@ fn an_invented_deployment_is_no_target_and_goes_with_its_removal() {
         assert!(names.iter().all(|name| !is_targeted(&fleet, name) && fleet.has_deployment(name) == there));
         assert_eq!(views(&fleet), before + if there { names.len() } else { 0 });
     }
-    // What is kept against late reports goes once LEDGER holds none that could come.
+    // Rows kept against late reports go once LEDGER holds none that could come.
     let mut fleet = ledger.fold();
     let held =
         |fleet: &Fleet| serde_json::to_string(&fleet.record(&key(PRESS))).unwrap().contains("invented");

@@ -1,6 +1,6 @@
-//! The reducer vectors in `schemas/vectors/`: excerpts of LEDGER with the views that follow from them, for whoever writes
-//! the fold again in another language. They are the scenarios of this crate, written as the bus carries them.
-//! `UPDATE_SCHEMAS=1` rewrites the files instead of failing.
+//! Tests the reducer vectors in `schemas/vectors/`: excerpts of LEDGER with the resulting views, for
+//! implementations of the fold in other languages. They are the scenarios of this crate, written as the bus
+//! carries them. `UPDATE_SCHEMAS=1` rewrites the files instead of failing.
 
 #![allow(clippy::unwrap_used, reason = "a failure here is the test's result")]
 
@@ -106,7 +106,7 @@ fn shown(fleet: &Fleet, key: &ViewKey) -> Option<Value> {
         ViewKey::Group(label, value) => {
             fleet.group_view(label, value).map(|view| serde_json::to_value(view).unwrap())
         }
-        // What a person defines is no part of the rules.
+        // User-defined views are not part of the rules.
         ViewKey::Defined(_) => None,
     }
 }
@@ -131,7 +131,7 @@ fn every_scenario_is_published_as_a_vector_and_nothing_else_is() {
 }
 
 #[test]
-fn whoever_reads_a_vector_from_its_bytes_gets_its_views() {
+fn a_vector_read_from_its_bytes_gives_its_views() {
     if std::env::var_os(SWITCH).is_some() {
         return; // The files are being written beside this test.
     }

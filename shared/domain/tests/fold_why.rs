@@ -1,7 +1,8 @@
-//! The proof that `why` gives holds: without the devices it names the verdict is another, with any one of them it is the
-//! same, without any other device it is the same; and the facts it names are enough for the standing of each, none can be
-//! done without, and no other matters; a report is named by its number. Where LEDGER holds the newest fact of each subject alone, without the facts that are
-//! named the verdict is another, and with them alone it is the same.
+//! Tests that the proof of `why` holds: without the devices it names the verdict is another, with any one of
+//! them it is the same, without any other device it is the same; the named facts suffice for the standing of
+//! each, none can be left out, and no other matters; a report is named by its number. Where LEDGER holds only
+//! the newest fact of each subject, the verdict differs without the named facts, and with them alone it is the
+//! same.
 
 #![allow(clippy::unwrap_used, reason = "a failure here is the test's result")]
 #![allow(dead_code, reason = "the ledger and its generator serve several tests")]
@@ -44,7 +45,8 @@ fn devices(ledger: &Ledger) -> BTreeSet<DeviceKey> {
     ledger.entries.iter().filter_map(|entry| entry.subject.device().cloned()).collect()
 }
 
-/// What the evidence of a standing must keep: the standing itself, and what else its verdict is about.
+/// The content that the evidence of a standing must preserve: the standing itself, and the rest of its
+/// verdict's subject.
 fn essence(fleet: &Fleet, id: &DeploymentId, because: &Because) -> Option<(Standing, bool, String)> {
     let answer = fleet.why_device(id, &because.key)?;
     let line = fleet.deployment_answer(id, muster_contract::query::Output::All, None, &ALL)?;
@@ -52,7 +54,7 @@ fn essence(fleet: &Fleet, id: &DeploymentId, because: &Because) -> Option<(Stand
     let more = match because.speaks_for {
         Verdict::Overdue => format!("overdue {}", line.overdue.is_some()),
         Verdict::Incomplete => format!("known {}", line.known),
-        // What has not begun is waited for whether it is heard or not.
+        // A target that has not begun is waited for whether it is heard or not.
         Verdict::Waiting if matches!(because.standing, Standing::Waiting | Standing::Outdated) => {
             format!("known {}", line.known)
         }
@@ -99,7 +101,7 @@ fn check_facts(
     id: &DeploymentId,
     because: &Because,
 ) -> Result<(), TestCaseError> {
-    // What is in doubt is named by its place: the last word on it may be of an older epoch.
+    // An uncertainty is named by its LEDGER sequence: the last fact about it may be of an older epoch.
     for fact in because.facts.iter().filter(|fact| fact.kind != EvidenceKind::Quarantine) {
         let entry = &ledger.entries[fact.ledger_seq as usize - 1];
         let number = match &entry.fact {
@@ -147,8 +149,8 @@ fn check_facts(
     Ok(())
 }
 
-/// What may be known from several facts: that something is silent, missing, unreadable, at no end, or shall not run any more;
-/// and of what a last word stands for, one may be as good as another.
+/// Properties that several facts may prove: silent, missing, unreadable, unfinished or untargeted; where a last
+/// fact stands for several, one may serve as well as another.
 fn is_said_more_than_once(because: &Because, kind: EvidenceKind) -> bool {
     use EvidenceKind::{Desired, Head, Liveness, Quarantine, Status};
     let names = |kind| because.facts.iter().any(|fact| fact.kind == kind);
@@ -178,14 +180,14 @@ fn is_stood_for(because: &Because, entry: &ledger::Entry) -> bool {
     }
 }
 
-/// Whether a target's standing is known; what is no target any more is gone.
+/// Whether a target's standing is known; a former target is gone.
 fn is_known_or_gone(fleet: &Fleet, id: &DeploymentId, key: &DeviceKey) -> bool {
     let answer = fleet.deployment_answer(id, muster_contract::query::Output::All, None, &ALL);
     let lines = answer.into_iter().flat_map(|answer| answer.devices);
     lines.filter(|line| line.key == *key).all(|line| line.known || line.leaving)
 }
 
-/// Of each subject the newest fact, as a LEDGER has it that is compacted.
+/// The newest fact of each subject, as a compacted LEDGER has them.
 fn newest_of_each_subject(ledger: &Ledger) -> Ledger {
     let newest: BTreeMap<_, _> =
         ledger.entries.iter().enumerate().map(|(at, entry)| (entry.subject.to_string(), at)).collect();
@@ -194,17 +196,17 @@ fn newest_of_each_subject(ledger: &Ledger) -> Ledger {
     Ledger { entries: entries.map(|(_, entry)| entry.clone()).collect() }
 }
 
-/// What is true where each subject has one fact:
+/// The law where each subject has one fact:
 ///
-/// - Without the facts that are named the verdict is another, or there is no view. What each of the devices named shall
-///   run is among them, and no other fact says it; of what is leaving, its one report is.
-/// - The facts named make the verdict by themselves, together with those that a last word stands for. Which others of the
-///   same devices are there beside them is the same, and so is which other devices are there as a whole.
-///   A person's word on messages in quarantine is kept in any case: where one of the same number has come since, LEDGER has
-///   the word before the message, so nothing was ever in doubt and no fact is named that ended it.
-/// - Single facts of devices that are not named may hide that they would make an earlier verdict: without its report a device
-///   that has one is not known. So any facts at all but those that are named may go where nothing comes before the verdict
-///   that could come by that: where it is failing or overdue.
+/// - Without the named facts the verdict is another, or there is no view. The desired state of each named
+///   device is among them, and no other fact proves it; for a leaving one, its one report is.
+/// - The named facts yield the verdict by themselves, together with those that a last fact stands for. Further
+///   facts of the same devices, and further whole devices, change nothing. An operator's decision on
+///   quarantined messages is kept in any case: if a message with the same number came since, LEDGER has the
+///   decision before the message, so nothing was ever uncertain and no fact is named that ended it.
+/// - Removing single facts of unnamed devices may make an earlier verdict hold: without its report a device is
+///   not known. So any facts but the named ones may be removed where no verdict could come earlier: for failing
+///   and overdue.
 fn check_newest(
     ledger: &Ledger,
     id: &DeploymentId,
@@ -219,8 +221,8 @@ fn check_newest(
     let left = |wanted: &dyn Fn(u64, &ledger::Entry) -> bool| verdict(&fold_where(ledger, wanted), id);
     // It is no reason where all that are named are heard: without it others would be heard as well.
     let all_heard = why.standings.iter().all(|because| because.freshness == Freshness::Fresh);
-    let reasons = if all_heard { &of_devices } else { &named };
-    prop_assert_ne!(left(&|seq, _| !reasons.contains(&seq)), why.verdict, "without the named: {:?}", why);
+    let named_facts = if all_heard { &of_devices } else { &named };
+    prop_assert_ne!(left(&|seq, _| !named_facts.contains(&seq)), why.verdict, "without the named: {:?}", why);
 
     let because = |entry: &ledger::Entry| {
         why.standings.iter().find(|because| entry.subject.device() == Some(&because.key))
@@ -272,7 +274,7 @@ fn rounds_until_known(ledger: &Ledger, id: &DeploymentId, key: &DeviceKey) -> Op
 
 proptest! {
     #[test]
-    fn of_the_newest_facts_alone_those_that_are_named_make_the_verdict(
+    fn among_the_newest_facts_the_named_ones_make_the_verdict(
         ledger in ledgers_of_a_deaf_hub(),
         dice in proptest::collection::vec(any::<bool>(), 82),
     ) {
@@ -325,7 +327,7 @@ proptest! {
 }
 
 #[test]
-fn an_older_fact_of_the_same_subject_speaks_in_the_place_of_one_that_is_named() {
+fn an_older_fact_of_the_subject_replaces_a_removed_named_one() {
     let (mut ledger, web) = (Ledger::default(), "web".parse::<DeploymentId>().unwrap());
     for number in [1, 2] {
         ledger.desired("north/a", number, &[("web", 1)]);
@@ -342,7 +344,7 @@ fn an_older_fact_of_the_same_subject_speaks_in_the_place_of_one_that_is_named() 
 }
 
 #[test]
-fn a_fact_of_another_subject_may_say_as_well_that_something_is_missing_and_is_named_next() {
+fn a_second_proof_of_a_missing_report_is_named_next() {
     let (mut ledger, web) = (Ledger::default(), "web".parse::<DeploymentId>().unwrap());
     let device = "north/a";
     ledger.desired(device, 1, &[("db", 1), ("log", 1), ("web", 1)]);

@@ -1,8 +1,7 @@
-//! What stands in the tokens: an operator that signs accounts, four accounts with one signing key a role, users.
+//! Makes the tokens of a hub: the operator that signs accounts, four accounts with one signing key for each role, and users.
 //!
-//! A user's token of a role carries no rights: the server takes them from the account, by the key that signed. So a
-//! signing key that gets lost can let in users of its own role and nothing else, and a role's rights change in one
-//! place.
+//! The token of a user with a role has no rights: the server takes them from the account, by the key that signed the token.
+//! So a stolen signing key can only make users of its role, and a role's rights change in one place.
 
 use std::collections::BTreeMap;
 
@@ -14,17 +13,17 @@ use crate::exchange::{self, Account};
 use crate::jwt::{self, TokenError};
 use crate::requester::Signers;
 use crate::rights::Rights;
-use crate::roles::{Role, inbox};
+use crate::roles::{Role, UNLIMITED, inbox};
 
-/// Streams that HUB may have: the contract's and some of the fleet's owner.
+/// Limit of streams in HUB: the contract's and some of the fleet's owner.
 const HUB_STREAMS_MAX: i64 = 32;
-/// Consumers that a stream of HUB may have: those of partitions and services. Mirrors do not count.
+/// Limit of consumers on a stream of HUB: those of partitions and services. Mirrors do not count.
 const HUB_CONSUMERS_MAX: i64 = 1024;
-/// Streams that READERS may have: the mirrors.
+/// Limit of streams in READERS: the mirrors.
 const MIRRORS_MAX: i64 = 2;
-/// Consumers that a mirror may have: people's.
+/// Limit of consumers on a mirror.
 pub const MIRROR_CONSUMERS_MAX: i64 = 1024;
-/// Connections to HUB over all servers: tens of services, with replicas and those that a restart leaves behind.
+/// Connections to HUB over all servers: tens of services with replicas, and connections that a restart leaves behind.
 const HUB_CONNECTIONS_MAX: i64 = 1024;
 /// Connections of devices over all servers. A larger fleet has several hubs, or raises this with `max_connections`.
 const DEVICE_CONNECTIONS_MAX: i64 = 60_000;
@@ -32,14 +31,14 @@ const DEVICE_CONNECTIONS_MAX: i64 = 60_000;
 const READERS_CONNECTIONS_MAX: i64 = 64;
 /// Connections of people.
 const PEOPLE_CONNECTIONS_MAX: i64 = 1024;
-/// Connections of the account that looks after servers.
+/// Connections of the system account.
 const SYSTEM_CONNECTIONS_MAX: i64 = 32;
-/// Connections that a server takes unless its configuration says otherwise.
+/// The server's default limit of connections.
 const SERVER_CONNECTIONS_DEFAULT: i64 = 65_536;
-/// Connections left to sites' leaf nodes and to those that are not authenticated yet.
+/// Connections left for sites' leaf nodes and for clients that are not authenticated yet.
 const CONNECTIONS_RESERVE: i64 = 2048;
 
-// However many devices and people connect, services, keepers and leaf nodes find room at a server with defaults.
+// With any number of devices and people, a server with defaults has room for services, keepers and leaf nodes.
 const _: () = assert!(
     HUB_CONNECTIONS_MAX
         + DEVICE_CONNECTIONS_MAX
@@ -49,23 +48,21 @@ const _: () = assert!(
         + CONNECTIONS_RESERVE
         <= SERVER_CONNECTIONS_DEFAULT
 );
-/// As the server writes "no limit".
-const UNLIMITED: i64 = -1;
-/// Where an account's new token is handed to a running server.
+/// The request that pushes an account's new token to a running server.
 pub const UPDATE_ACCOUNT: &str = "$SYS.REQ.CLAIMS.UPDATE";
-/// Where one server lists its connections; with `PING` as its name, all servers do.
+/// The request for the connections of a server, or of all servers with the name `PING`.
 pub const LIST_CONNECTIONS: &str = "$SYS.REQ.SERVER.*.CONNZ";
-/// Where a server ends a connection.
+/// The request that a server closes a connection.
 pub const END_CONNECTION: &str = "$SYS.REQ.SERVER.*.KICK";
-/// Where servers say that a client has connected.
+/// The event of a server that a client has connected.
 pub const CONNECTED: &str = "$SYS.ACCOUNT.*.CONNECT";
-/// Where servers say that a client has disconnected.
+/// The event of a server that a client has disconnected.
 pub const DISCONNECTED: &str = "$SYS.ACCOUNT.*.DISCONNECT";
 
-/// The fleet's accounts as they are to be signed.
+/// The data of a fleet's accounts.
 #[derive(Debug, Clone)]
 pub struct Fleet<'a> {
-    /// Their name.
+    /// The name of the fleet.
     pub name: &'a str,
     /// The public key of each account.
     pub accounts: &'a BTreeMap<Account, String>,
@@ -82,20 +79,20 @@ impl<'a> Fleet<'a> {
     }
 }
 
-/// A user as it is to be let in.
+/// The data of a user's token.
 #[derive(Debug, Clone)]
 pub struct User<'a> {
     /// Public key of the account it belongs to.
     pub account: &'a str,
     /// Its own public key.
     pub key: &'a str,
-    /// When it is let in: Unix seconds.
+    /// When the token is issued: Unix seconds.
     pub issued: u64,
-    /// Until when: Unix seconds; for ever if none.
+    /// When the token expires: Unix seconds; never if `None`.
     pub expires: Option<u64>,
 }
 
-/// The operator's own token; it names the account that may look after servers.
+/// The operator's own token, which names the system account.
 ///
 /// # Errors
 /// The key cannot sign.
@@ -104,7 +101,7 @@ pub fn operator(key: &KeyPair, name: &str, system: &str, issued: u64) -> Result<
     jwt::sign(key, claims(&key.public_key(), name, issued, None, &nats))
 }
 
-/// The token of the account that may look after servers: no streams, no room for any.
+/// The token of the system account, which has no streams.
 ///
 /// # Errors
 /// The key cannot sign.
@@ -117,8 +114,8 @@ pub fn system(operator: &KeyPair, key: &str, issued: u64) -> Result<String, Toke
 
 /// The token of each account, in the order of [`Account::ALL`].
 ///
-/// Storage is bounded by the server's own `max_file_store`: only its owner knows the disk. A revoked key is revoked in
-/// every account, because a revocation does not say which account the key belongs to.
+/// The tokens do not limit storage: the server's `max_file_store` does, because only its owner knows the disk. Each account
+/// revokes all revoked keys, because a revocation does not name the account of the key.
 ///
 /// # Errors
 /// The key cannot sign.
@@ -160,8 +157,8 @@ pub(crate) fn account_of(fleet: &Fleet<'_>, limits: &Value, of: impl Fn(&Role) -
     nats
 }
 
-/// The token of a device. Its name and tags are identifiers of the contract, which can hold no wildcard: the server
-/// would take one at its word.
+/// The token of a device. Its name and tags are identifiers of the contract, which cannot contain a wildcard: the server
+/// would honour one.
 ///
 /// # Errors
 /// The key cannot sign.
@@ -171,8 +168,8 @@ pub fn device(signer: &KeyPair, user: &User<'_>, device: &DeviceKey) -> Result<S
     signed_user(signer, user, &device.to_string(), &tags)
 }
 
-/// The token of a user with another role. A service's token also names the signing keys of the roles that people have,
-/// so that the service knows the role of a requester.
+/// The token of a user with another role. A service's token also names the signing keys of the roles of people, so that the
+/// service can derive the role of a requester.
 ///
 /// # Errors
 /// The key cannot sign.
@@ -191,7 +188,7 @@ pub fn service(
     signed_user(signer, user, name, &tags)
 }
 
-/// The token of the user who hands new account tokens to servers and may do nothing else there.
+/// The token of the user that pushes new account tokens to servers and has no other right.
 ///
 /// # Errors
 /// The key cannot sign.
@@ -204,12 +201,12 @@ pub fn pusher(system: &KeyPair, key: &str, issued: u64) -> Result<String, TokenE
     jwt::sign(system, claims(key, "push", issued, None, &nats))
 }
 
-/// What the user who hands new account tokens to servers may do.
+/// The rights of the user that pushes account tokens.
 pub fn pusher_rights(key: &str) -> Rights {
     Rights { publish: vec![UPDATE_ACCOUNT.to_owned()], subscribe: vec![format!("{}.>", inbox(key))] }
 }
 
-/// What the user who counts connections may do.
+/// The rights of the user that counts connections.
 pub fn watcher_rights(key: &str) -> Rights {
     Rights {
         publish: [LIST_CONNECTIONS, END_CONNECTION].map(str::to_owned).into(),
@@ -217,7 +214,7 @@ pub fn watcher_rights(key: &str) -> Rights {
     }
 }
 
-/// The token of the user who counts connections on the servers and ends surplus ones: it may do nothing else there.
+/// The token of the user that counts connections and closes surplus ones; it has no other right.
 ///
 /// # Errors
 /// The key cannot sign.
@@ -311,7 +308,7 @@ mod tests {
         tokens.map(|token| shown(&token.unwrap())).collect()
     }
 
-    /// The claims as a person reads them, and the token.
+    /// The claims as indented JSON, and the token.
     fn shown(token: &str) -> String {
         let body = BASE64URL_NOPAD.decode(token.split('.').nth(1).unwrap().as_bytes()).unwrap();
         let body: Value = serde_json::from_slice(&body).unwrap();
@@ -319,7 +316,7 @@ mod tests {
     }
 
     #[test]
-    fn tokens_are_what_they_were() {
+    fn tokens_have_not_changed() {
         let tokens = tokens();
         if std::env::var_os("UPDATE_SCHEMAS").is_some() {
             std::fs::write(concat!(env!("CARGO_MANIFEST_DIR"), "/src/claims.golden"), &tokens).unwrap();

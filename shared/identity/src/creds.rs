@@ -1,4 +1,4 @@
-//! Credentials files: a JWT and the seed that proves it, between lines of dashes, as every NATS client reads them.
+//! Reads and writes the text of credentials files: a JWT and the seed that proves it, in the format of all NATS clients.
 
 /// The token between its lines of dashes.
 pub fn token(text: &str) -> Option<&str> {
@@ -10,8 +10,8 @@ pub fn seed(text: &str) -> Option<&str> {
     block(text, "USER NKEY SEED")
 }
 
-/// The text of a credentials file. Whoever has it is the user.
-pub fn written(token: &str, seed: &str) -> String {
+/// The text of a credentials file. It is secret: any client that has it can act as the user.
+pub fn to_text(token: &str, seed: &str) -> String {
     format!(
         "-----BEGIN NATS USER JWT-----\n{token}\n------END NATS USER JWT------\n\n\
          Keep this file secret: whoever has it is this user.\n\n\
@@ -33,7 +33,7 @@ mod tests {
 
     #[test]
     fn a_file_is_read_as_it_is_written() {
-        let text = written("a.b.c", "SUA");
+        let text = to_text("a.b.c", "SUA");
         assert_eq!((token(&text), seed(&text)), (Some("a.b.c"), Some("SUA")));
         assert_eq!((token(""), seed("-----BEGIN USER NKEY SEED-----\n------END")), (None, None));
     }

@@ -1,33 +1,31 @@
-//! What each account offers to another: the one list that account tokens, the contract's table and the tests of rights
-//! are made from.
+//! The subjects that accounts offer to each other: the one list from which account tokens, the contract's table and the
+//! tests of rights are made. It signs nothing.
 //!
 //! Five kinds of accounts share a hub. **HUB** has the streams and the services. **DEVICES** and one account for each site
-//! with a leaf node import what a device may use. **READERS** has mirrors of LEDGER and of the bucket `views`, and nobody
-//! in it but the keeper, a task of muster-rollup. **PEOPLE** has the viewers, subscribers and operators, and no streams.
+//! with a leaf node import the subjects of devices. **READERS** has mirrors of LEDGER and of the bucket `views`, and no user
+//! but the keeper, a task of muster-rollup. **PEOPLE** has the viewers, subscribers and operators, and no streams.
 //!
-//! Accounts are the boundary because a request names the subject of its answer, and nats-server asks nobody whether the
-//! requester may write there: within one account, a direct get of a missing key with the reply
-//! `$JS.API.STREAM.DELETE.LEDGER` deletes LEDGER. From another account the answer comes back to that account. Consumers
-//! deliver to a subject of their owner's choice, so people create them on the mirrors: what is delivered wrongly there
-//! reaches neither HUB nor a device, and the keeper makes a mirror again.
+//! Accounts are the boundary because a request names the subject of its answer, and nats-server does not check whether the
+//! requester may publish there: within one account, a direct get of a missing key with the reply
+//! `$JS.API.STREAM.DELETE.LEDGER` deletes LEDGER. The answer to another account stays in that account. Consumers deliver to
+//! a subject of their owner's choice, so people create them on the mirrors: a wrong delivery there reaches neither HUB nor a
+//! device, and the keeper restores the mirrors.
 //!
-//! READERS imports from HUB by subjects with wildcards alone, also where one subject would do. The server delivers to a
+//! READERS imports from HUB only by subjects with wildcards, even if one subject would be enough. The server delivers to a
 //! consumer's deliver subject only while there is a subscription to exactly that subject, and an import is such a
-//! subscription. So an import of `hub.api.STREAM.INFO.LEDGER` would carry what a subscriber's push consumer delivers there to
-//! the API of HUB, and an import of `hub.api.STREAM.INFO.*` does not. `CONSUMER.*.LEDGER` is what makes, lists and names
-//! consumers, and no other stream's. Of the users of READERS, the keeper alone may publish there, and by its own list only
-//! what it needs.
-//!
-//! This module lists subjects; it signs nothing.
+//! subscription. So an import of `hub.api.STREAM.INFO.LEDGER` would carry the deliveries of a subscriber's push consumer to
+//! the API of HUB, and an import of `hub.api.STREAM.INFO.*` does not. `CONSUMER.*.LEDGER` covers creating, listing and
+//! naming consumers of LEDGER only. The keeper is the only user of READERS that may publish there, and only the subjects
+//! of its rights.
 
 use serde_json::{Value, json};
 
-/// An account of a hub. The accounts of sites are in [`leaf`](crate::leaf).
+/// An account of a hub. [`leaf`](crate::leaf) has the accounts of sites.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Account {
     /// Streams and services.
     Hub,
-    /// Devices, which import what a device may use.
+    /// Devices.
     Devices,
     /// Mirrors of LEDGER and of the bucket `views`.
     Readers,
@@ -40,7 +38,7 @@ pub enum Account {
 pub enum Crossing {
     /// A request with one answer.
     Request,
-    /// A request with one answer, which tells the service who asks (`Nats-Request-Info`).
+    /// A request with one answer, in which the server names the requester (`Nats-Request-Info`).
     NamedRequest,
     /// A request with any number of answers.
     Requests,
@@ -63,13 +61,13 @@ pub struct Offer {
     pub local: Option<&'static str>,
 }
 
-/// Where READERS reaches the JetStream API of HUB: the prefix that a mirror names as `external.api`.
+/// Prefix of the JetStream API of HUB in READERS, which a mirror names as `external.api`.
 pub const HUB_API: &str = "hub.api";
-/// Where HUB delivers to the mirrors: the prefix that a mirror names as `external.deliver`.
+/// Prefix of the deliveries of HUB to the mirrors, which a mirror names as `external.deliver`.
 pub const MIRROR_DELIVERY: &str = "mirror.readers";
 
 impl Account {
-    /// All of them, in the order in which a server learns of them: an importing account before the one that exports.
+    /// All of them, in the order in which they are pushed to a server: an importing account before the exporting one.
     pub const ALL: [Self; 4] = [Self::Devices, Self::People, Self::Readers, Self::Hub];
 
     /// Its name in the contract and in messages.
@@ -100,7 +98,7 @@ impl Crossing {
     }
 }
 
-/// What an account exports, as its token has it.
+/// The exports of an account, in the form of its token.
 pub(crate) fn exports(account: Account) -> Vec<Value> {
     let own = OFFERS.iter().filter(|offer| offer.from == account);
     own.map(|offer| {
@@ -114,7 +112,7 @@ pub(crate) fn exports(account: Account) -> Vec<Value> {
     .collect()
 }
 
-/// What an account imports, as its token has it; `key` gives the public key of an account.
+/// The imports of an account, in the form of its token; `key` returns the public key of an account.
 pub(crate) fn imports<'a>(account: Account, key: impl Fn(Account) -> &'a str) -> Vec<Value> {
     let wanted = OFFERS.iter().filter(|offer| offer.to == account);
     wanted
@@ -163,7 +161,7 @@ pub const OFFERS: [Offer; 54] = {
         to_device(Request, "$JS.API.DIRECT.GET.DOWNLINK.muster.receipt.*.*"),
         to_device(Request, "$JS.API.DIRECT.GET.DOWNLINK.muster.credential.*.*"),
         to_device(Messages, "muster.live.*.*.*"),
-        // Services, which learn who asks.
+        // Services, which identify the requester.
         to_person(NamedRequest, "muster.query.*"),
         to_person(NamedRequest, "muster.notify.*"),
         to_person(NamedRequest, "muster.view.*"),
@@ -175,11 +173,11 @@ pub const OFFERS: [Offer; 54] = {
         to_person(Requests, "$SRV.INFO.>"),
         to_person(Requests, "$SRV.STATS"),
         to_person(Requests, "$SRV.STATS.>"),
-        // Stored as it is sent: who asks must not be stored with it.
+        // The stream stores the message, which must not name the requester.
         to_person(Request, "muster.credential.*.*"),
         to_person(Request, "$JS.API.DIRECT.GET.NOTICES.muster.notice.*"),
         to_person(Messages, "muster.live.notice.*"),
-        // What the mirrors are made with: wildcards, so that no push consumer delivers there.
+        // The API that mirrors need: wildcards, so that no push consumer delivers there.
         to_mirror("$JS.API.STREAM.INFO.*", "hub.api.STREAM.INFO.*"),
         to_mirror("$JS.API.CONSUMER.*.LEDGER", "hub.api.CONSUMER.*.LEDGER"),
         to_mirror("$JS.API.CONSUMER.*.KV_views", "hub.api.CONSUMER.*.KV_views"),
@@ -187,7 +185,7 @@ pub const OFFERS: [Offer; 54] = {
         to_mirror("$JS.API.CONSUMER.CREATE.KV_views.>", "hub.api.CONSUMER.CREATE.KV_views.>"),
         offer(Account::Hub, Account::Readers, Request, "$JS.FC.>"),
         offer(Account::Hub, Account::Readers, Messages, "mirror.readers.>"),
-        // What clients call, on the mirrors.
+        // The API that clients call, on the mirrors.
         to_reader(Request, "$JS.API.INFO"),
         to_reader(Request, "$JS.API.STREAM.NAMES"),
         to_reader(Request, "$JS.API.STREAM.LIST"),
@@ -243,24 +241,24 @@ mod tests {
         }
     }
 
-    /// A service believes `Nats-Request-Info` beside a reply that the server made. On a request that is not shared the header
-    /// is the user's own.
+    /// A service trusts `Nats-Request-Info` beside a reply subject of the server. On a request that is not shared the header
+    /// comes from the user.
     #[test]
-    fn a_service_of_hub_is_offered_to_people_with_who_asks_alone() {
+    fn every_service_of_hub_that_people_reach_identifies_the_requester() {
         let to_people = OFFERS.iter().filter(|offer| {
             (offer.from, offer.to) == (Account::Hub, Account::People) && offer.crossing != Crossing::Messages
         });
         let (named, others): (Vec<&Offer>, _) =
             to_people.partition(|offer| offer.crossing == Crossing::NamedRequest);
         assert!(!named.is_empty() && named.iter().all(|offer| offer.subject.starts_with("muster.")));
-        // No service takes requests there: streams, the API, and what the client library answers for a service.
+        // Subjects without a service: streams, the API, and discovery.
         let is_no_services = |offer: &Offer| {
             offer.subject == "muster.credential.*.*"
                 || offer.subject.starts_with("$JS.API.")
                 || offer.subject.starts_with("$SRV.")
         };
         let unnamed: Vec<_> = others.into_iter().filter(|offer| !is_no_services(offer)).collect();
-        assert!(unnamed.is_empty(), "offered without who asks: {unnamed:?}");
+        assert!(unnamed.is_empty(), "offered without the requester: {unnamed:?}");
     }
 
     #[test]
@@ -276,7 +274,7 @@ mod tests {
     }
 
     #[test]
-    fn readers_import_from_hub_by_wildcards_alone_so_that_no_consumer_delivers_there() {
+    fn readers_import_from_hub_only_by_wildcards() {
         let imported =
             OFFERS.iter().filter(|offer| (offer.from, offer.to) == (Account::Hub, Account::Readers));
         for offer in imported {

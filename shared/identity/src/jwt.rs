@@ -1,7 +1,6 @@
-//! The envelope: header, claims and an Ed25519 signature, as NATS reads them (JWT v2, `ed25519-nkey`).
+//! Signs and reads tokens: header, claims and an Ed25519 signature in the format of NATS (JWT v2, `ed25519-nkey`).
 //!
-//! The claims' own id, `jti`, is the hash of the claims without it, so that the same claims are the same token.
-//! What is signed is a pure function of the claims and the key.
+//! The id of the claims, `jti`, is the hash of the claims without it, so a token is a pure function of claims and key.
 
 use data_encoding::{BASE32_NOPAD, BASE64URL_NOPAD};
 use nkeys::KeyPair;
@@ -11,13 +10,13 @@ use sha2::{Digest as _, Sha512_256};
 
 /// The first part of every token.
 const HEADER: &str = r#"{"typ":"JWT","alg":"ed25519-nkey"}"#;
-/// Bytes a token may have: an account with the revocations of a large fleet.
+/// Largest size of a token, in bytes: an account with the revocations of a large fleet.
 pub const TOKEN_BYTES_MAX: usize = 1024 * 1024;
 
-/// Why a token is none, or is not believed.
+/// Why a token cannot be signed or is not accepted.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum TokenError {
-    /// It has not the three parts of a token.
+    /// It does not have the three parts of a token.
     #[error("it is not a NATS JWT")]
     Shape,
     /// Its claims cannot be read.
@@ -31,49 +30,49 @@ pub enum TokenError {
     Key(String),
 }
 
-/// What a token says, as far as its holder needs it.
+/// The claims of a token that Muster reads.
 #[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
-pub struct Known {
+pub struct TokenClaims {
     /// Public key of the holder.
     pub sub: String,
     /// Public key of the signer.
     pub iss: String,
-    /// Name of the holder: `SITE/DEVICE` of a device.
+    /// Name of the holder: `SITE/DEVICE` for a device.
     #[serde(default)]
     pub name: String,
     /// When it was issued: Unix seconds.
     pub iat: u64,
-    /// When it ends: Unix seconds; never if absent.
+    /// When it expires: Unix seconds; never if absent.
     pub exp: Option<u64>,
-    /// What depends on the kind of holder.
-    pub nats: KnownNats,
+    /// The claims of NATS.
+    pub nats: NatsClaims,
 }
 
-/// See [`Known`].
+/// The part of the claims that NATS defines.
 #[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
-pub struct KnownNats {
+pub struct NatsClaims {
     /// `user`, `account` or `operator`.
     #[serde(rename = "type")]
     pub kind: String,
     /// `site:plant7`, `device:press-4`, `role:ingest`.
     #[serde(default)]
     pub tags: Vec<String>,
-    /// Public key of the account, where another key of it signed.
+    /// Public key of the account if one of its signing keys signed; empty otherwise.
     #[serde(default)]
     pub issuer_account: String,
-    /// Of an account: public keys that are out, each with the second up to which its tokens are.
+    /// In an account's token: revoked public keys, each with the second up to which its tokens are revoked.
     #[serde(default)]
     pub revocations: std::collections::BTreeMap<String, u64>,
 }
 
-impl Known {
+impl TokenClaims {
     /// The value of a tag: `press-4` of `device:press-4`.
     pub fn tag(&self, name: &str) -> Option<&str> {
         self.nats.tags.iter().find_map(|tag| tag.strip_prefix(name)?.strip_prefix(':'))
     }
 }
 
-/// Signs claims: adds issuer and id, and gives the token.
+/// Adds issuer and id to claims, signs them, and returns the token.
 ///
 /// # Errors
 /// The key has no seed.
@@ -89,11 +88,11 @@ pub fn sign(issuer: &KeyPair, mut claims: Map<String, Value>) -> Result<String, 
     Ok(format!("{text}.{}", BASE64URL_NOPAD.encode(&signature)))
 }
 
-/// Reads a token and checks that its issuer signed it. Whether the issuer is to be believed is the server's to say.
+/// Reads a token and checks that its issuer signed it. The server decides whether to trust the issuer.
 ///
 /// # Errors
-/// It is no token, or was altered.
-pub fn read(token: &str) -> Result<Known, TokenError> {
+/// The text is no token, or was altered.
+pub fn read(token: &str) -> Result<TokenClaims, TokenError> {
     let token = token.trim();
     let parts: Vec<&str> = token.split('.').collect();
     let [header, body, signature] = parts[..] else { return Err(TokenError::Shape) };
@@ -102,7 +101,7 @@ pub fn read(token: &str) -> Result<Known, TokenError> {
         return Err(TokenError::Shape);
     }
     let unreadable = |error: serde_json::Error| TokenError::Claims(error.to_string());
-    let known: Known = serde_json::from_slice(&decoded(body)?).map_err(unreadable)?;
+    let known: TokenClaims = serde_json::from_slice(&decoded(body)?).map_err(unreadable)?;
     let signed = &token.as_bytes()[..header.len() + 1 + body.len()];
     let issuer = KeyPair::from_public_key(&known.iss).map_err(|_| TokenError::Signature)?;
     issuer.verify(signed, &decoded(signature)?).map_err(|_| TokenError::Signature)?;

@@ -1,5 +1,5 @@
-//! What stands in the tokens of a site with a server of its own: a leaf node, to which the site's devices connect, and
-//! which alone connects to the hub.
+//! Makes the tokens of a site with its own server: a leaf node, to which the site's devices connect, and which alone
+//! connects to the hub.
 //!
 //! ```text
 //! device ──► leaf node, devices' account ──► hub, the site's account ──► hub's account: streams
@@ -7,14 +7,14 @@
 //!            is mapped to muster.fetch.…      site alone
 //! ```
 //!
-//! **The account is the boundary.** At the hub a site has an account of its own that imports what concerns this site and
-//! nothing else, has no streams, and lets nobody in but leaf nodes. So a site that is taken over can neither read nor
-//! write what is another's, and needs no list of its devices. On the leaf node devices have the account they have at the
-//! hub, with the same rights and without anything to import: their tokens are good at both, and each reaches of the hub
-//! what the site's account reaches.
+//! **The account is the boundary.** At the hub a site has its own account, which imports the subjects of this site and no
+//! others, has no streams, and admits only leaf nodes. So a compromised site can neither read nor write subjects of another
+//! site, and the hub needs no list of its devices. On the leaf node, devices have the same account and rights as at the
+//! hub, and the account imports nothing: a device's token is valid at both, and the device reaches the subjects that the
+//! site's account reaches.
 //!
-//! A request for JetStream's own API does not pass a leaf node, which may have a JetStream domain of its own. Devices ask
-//! as ever; the leaf node maps what they may ask for to subjects that do pass.
+//! A request to the JetStream API does not cross a leaf node, which may have its own JetStream domain. Devices send the
+//! same requests; the leaf node maps the permitted ones to subjects that do cross.
 
 use muster_contract::SiteId;
 use nkeys::KeyPair;
@@ -27,11 +27,11 @@ use crate::roles::Role;
 
 /// Kinds of documents that a device reads by direct get.
 const FETCHED: [&str; 3] = ["desired", "receipt", "credential"];
-/// What reads the last message of a subject of DOWNLINK.
+/// Prefix of the requests for the last message of a subject of DOWNLINK.
 const DIRECT_GET: &str = "$JS.API.DIRECT.GET.DOWNLINK.muster";
-/// The same across a leaf node.
+/// The same prefix across a leaf node.
 const FETCH: &str = "muster.fetch";
-/// Connections of leaf nodes that a site may have: of two servers, each with an old one that nobody noticed yet.
+/// Leaf node connections of a site: two servers, each with an old connection that has not been detected as lost yet.
 const LEAF_CONNECTIONS_MAX: i64 = 4;
 
 /// The token of a site's account at the hub.
@@ -52,14 +52,14 @@ pub fn site_account(
     jwt::sign(operator, claims(key, &format!("{} site {site}", fleet.name), issued, None, &nats))
 }
 
-/// The token of the devices' account as a leaf node has it: the same rights, and nothing to import.
+/// The token of the devices' account for a leaf node: the same rights, and no imports.
 ///
 /// # Errors
 /// The key cannot sign.
 pub fn devices_account(operator: &KeyPair, fleet: &Fleet<'_>, issued: u64) -> Result<String, TokenError> {
     let mut nats = account_of(fleet, &limits(0, 0, 0), |role| *role == Role::Device);
     let to = |kind: &str| json!([{ "subject": format!("{FETCH}.{kind}.$1.$2"), "weight": 100 }]);
-    // Whether a device may ask, the server looks up by the subject that it is mapped to.
+    // The server checks a device's right by the mapped subject.
     let own = FETCHED.map(|kind| json!(format!("{FETCH}.{kind}.{{{{tag(site)}}}}.{{{{tag(device)}}}}")));
     let allowed = &mut nats["signing_keys"][0]["template"]["pub"]["allow"];
     if let Some(allowed) = allowed.as_array_mut() {
@@ -71,7 +71,7 @@ pub fn devices_account(operator: &KeyPair, fleet: &Fleet<'_>, issued: u64) -> Re
     jwt::sign(operator, claims(fleet.account(Account::Devices), &name, issued, None, &nats))
 }
 
-/// The token of a site's leaf node, by which it comes in at the hub and may be nothing but a leaf node.
+/// The token with which a site's leaf node connects to the hub; it allows no other kind of connection.
 ///
 /// # Errors
 /// The key cannot sign.
@@ -95,7 +95,7 @@ pub struct SiteImport {
     pub local: Option<String>,
 }
 
-/// What a site's account takes from the hub's: requests of its devices, and what is told to them.
+/// The subjects that a site's account imports from the hub's: requests of its devices, and documents for them.
 pub fn site_imports() -> Vec<SiteImport> {
     let same = |crossing, subject| SiteImport { crossing, subject, local: None };
     let fetch = |kind: &str| SiteImport {
@@ -108,7 +108,7 @@ pub fn site_imports() -> Vec<SiteImport> {
     sent.into_iter().chain(FETCHED.map(fetch)).chain([live]).collect()
 }
 
-/// The same as the token of a site's account has it.
+/// The same, in the form of the token of a site's account.
 fn imports(hub: &str, site: &SiteId) -> Vec<Value> {
     let of_site = |subject: &str| subject.replace("{site}", site.as_str());
     let entry = |import: SiteImport| {
@@ -134,7 +134,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn at_a_site_a_device_may_besides_fetch_what_it_may_get_and_nothing_else() {
+    fn at_a_site_a_device_may_also_fetch_the_documents_it_may_get() {
         let (operator, account) = (KeyPair::new_operator(), KeyPair::new_account().public_key());
         let signers = BTreeMap::from([(Role::Device, account.clone()), (Role::Ingest, account.clone())]);
         let revocations = BTreeMap::new();
@@ -144,7 +144,7 @@ mod tests {
         let token = devices_account(&operator, &fleet, 1).unwrap();
         let body = BASE64URL_NOPAD.decode(token.split('.').nth(1).unwrap().as_bytes()).unwrap();
         let body: Value = serde_json::from_slice(&body).unwrap();
-        assert_eq!(body["nats"]["signing_keys"].as_array().unwrap().len(), 1, "devices alone come in");
+        assert_eq!(body["nats"]["signing_keys"].as_array().unwrap().len(), 1, "only devices are admitted");
         let mut allowed = body["nats"]["signing_keys"][0]["template"]["pub"]["allow"].clone();
         let more = allowed.as_array_mut().unwrap().split_off(Role::Device.rights().publish.len());
         let template = Role::Device.template();
@@ -154,7 +154,7 @@ mod tests {
     }
 
     #[test]
-    fn a_site_takes_all_that_the_hub_offers_devices_of_its_own_and_no_more() {
+    fn a_site_imports_exactly_what_the_hub_offers_its_devices() {
         let site: SiteId = "harbour".parse().unwrap();
         let taken: Vec<_> = imports("A", &site).into_iter().map(|entry| entry["subject"].clone()).collect();
         let own = |offer: &exchange::Offer| {

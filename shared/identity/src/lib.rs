@@ -1,10 +1,10 @@
-//! Who may do what on the bus: decentralised NATS identities as data and pure functions.
+//! Roles, rights and identities on the bus: decentralised NATS authentication as data and pure functions.
 //!
-//! [`roles`] names the roles, [`rights`] lists what each may publish and subscribe, [`exchange`] what crosses from one
-//! account to another. [`jwt`] is the signed envelope, [`claims`] what stands in it for an operator, an account and a
-//! user, [`leaf`] in those of a site with a server of its own; [`creds`] reads and writes credentials files. [`requester`]
-//! reads who asks from the header that the server writes. [`roster`] remembers who is enrolled and who is revoked. Nothing
-//! here reads a file, a clock or a source of chance: keys, times and texts are arguments.
+//! [`roles`] names the roles, [`rights`] lists the subjects of each, and [`exchange`] the subjects that accounts share.
+//! [`jwt`] signs and reads tokens; [`claims`] makes those of operator, accounts and users, and [`leaf`] those of a site with
+//! its own server. [`creds`] reads and writes the text of credentials files. [`requester`] identifies a requester by the
+//! header that the server writes. [`user_registry`] records who is enrolled and who is revoked. Nothing here reads a file,
+//! a clock or a random source: keys, times and texts are arguments.
 
 pub mod claims;
 pub mod creds;
@@ -14,16 +14,18 @@ pub mod leaf;
 pub mod requester;
 pub mod rights;
 pub mod roles;
-pub mod roster;
+pub mod user_registry;
+
+mod template;
 
 pub use exchange::Account;
-pub use jwt::{Known, TokenError};
+pub use jwt::{TokenClaims, TokenError};
 pub use nkeys::{KeyPair, KeyPairType};
 pub use requester::Requester;
 pub use rights::Rights;
 pub use roles::Role;
-pub use roster::{Entry, Roster, RosterError};
+pub use user_registry::{RegistryError, UserEntry, UserRegistry};
 
-/// Time within which the server ends the connection of an expired or revoked identity: after its expiry, or after the
-/// server confirmed the revocation. The server needs a moment for each and counts expiry in whole seconds.
-pub const OUT_WITHIN: std::time::Duration = std::time::Duration::from_secs(5);
+/// Time within which the server closes the connection of an expired or revoked identity, counted from its expiry or from
+/// the server's confirmation of the revocation. The server counts expiry in whole seconds.
+pub const DISCONNECT_WITHIN: std::time::Duration = std::time::Duration::from_secs(5);

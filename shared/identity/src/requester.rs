@@ -1,27 +1,27 @@
-//! Who asks a service, read from what nats-server vouches for.
+//! Identifies the requester of a service from the header that nats-server writes.
 //!
-//! A request from another account carries `Nats-Request-Info`: the server writes it, in place of whatever the user sent
-//! under that name, because the import is shared ([`exchange`](crate::exchange)). It names the user's key and the key that
-//! signed the user's token. The role follows from the signing key and never from the token's own tags: whoever holds the
-//! signing key of one role could write any tag.
+//! A request from another account has the header `Nats-Request-Info`. The server writes it and replaces any header of that
+//! name from the user, because the import is shared ([`exchange`](crate::exchange)). It names the user's key and the key
+//! that signed the user's token. The role follows from the signing key and never from the token's tags, because the holder
+//! of one role's signing key could write any tag.
 //!
-//! A header on a request within the services' own account proves nothing; the caller of this module decides by the
-//! reply subject whether to read it.
+//! The header proves nothing on a request within the services' own account; the caller decides by the reply subject
+//! whether to read it.
 
 use std::collections::BTreeMap;
 
 use muster_contract::RequestedBy;
 use serde::Deserialize;
 
-use crate::jwt::Known;
+use crate::jwt::TokenClaims;
 use crate::roles::Role;
 
-/// The header in which nats-server tells a service who asks.
+/// The header with which nats-server names the requester.
 pub const REQUEST_INFO: &str = "Nats-Request-Info";
 /// The beginning of the tags with which a service's token names the signing keys of roles.
 const SIGNER_TAG: &str = "signer-";
 
-/// Who asks, as far as the server vouches for it.
+/// The sender of a request, as far as the server vouches for it.
 #[derive(Debug, Clone, PartialEq, Eq, Hash, PartialOrd, Ord, Default)]
 pub enum Requester {
     /// A user of another account.
@@ -30,19 +30,19 @@ pub enum Requester {
         key: String,
         /// The name in the user's token.
         name: String,
-        /// The role whose signing key signed the token; none if it is no role that this service knows.
+        /// The role whose signing key signed the token; `None` if this service does not know the key.
         role: Option<Role>,
     },
-    /// A request within the services' own account or on an open server, where nobody vouches for who asks.
+    /// A requester within the services' own account or on an open server, where the server vouches for nobody.
     #[default]
     Unverified,
 }
 
-/// The signing keys of roles, by which a service knows a requester's role.
+/// The signing keys of roles, from which a service derives a requester's role.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Signers(BTreeMap<String, Role>);
 
-/// The part of `Nats-Request-Info` that is read.
+/// The part of `Nats-Request-Info` that this module reads.
 #[derive(Deserialize)]
 struct RequestInfo {
     #[serde(default)]
@@ -55,7 +55,7 @@ struct RequestInfo {
 
 impl Signers {
     /// The keys that a service's own token names.
-    pub fn of(token: &Known) -> Self {
+    pub fn of(token: &TokenClaims) -> Self {
         let named = token.nats.tags.iter().filter_map(|tag| {
             let (role, key) = tag.strip_prefix(SIGNER_TAG)?.split_once(':')?;
             Some((key.to_owned(), Role::of(role)?))
@@ -68,7 +68,7 @@ impl Signers {
         format!("{SIGNER_TAG}{}:{key}", role.as_str())
     }
 
-    /// Who asks, by the value of [`REQUEST_INFO`].
+    /// The requester, by the value of [`REQUEST_INFO`].
     pub fn requester(&self, info: &str) -> Requester {
         match serde_json::from_str::<RequestInfo>(info) {
             Ok(info) if !info.user.is_empty() => Requester::User {
@@ -82,12 +82,12 @@ impl Signers {
 }
 
 impl Requester {
-    /// Whether an operator asks.
+    /// Whether the requester is an operator.
     pub fn is_operator(&self) -> bool {
         matches!(self, Self::User { role: Some(Role::Operator), .. })
     }
 
-    /// What a record of a change says of the requester, where the server vouches for it.
+    /// The requester for the record of a change, if the server vouches for it.
     pub fn record(&self) -> Option<RequestedBy> {
         match self {
             Self::User { key, name, role } => Some(RequestedBy::new(key, name, role.map(Role::as_str))),
@@ -95,7 +95,7 @@ impl Requester {
         }
     }
 
-    /// The user's public key, where the server vouches for it.
+    /// The user's public key, if the server vouches for it.
     pub fn key(&self) -> Option<&str> {
         match self {
             Self::User { key, .. } => Some(key),
@@ -106,19 +106,19 @@ impl Requester {
 
 #[cfg(test)]
 mod tests {
-    use crate::jwt::KnownNats;
+    use crate::jwt::NatsClaims;
 
     use super::*;
 
     fn signers(tags: &[&str]) -> Signers {
-        let nats = KnownNats {
+        let nats = NatsClaims {
             kind: "user".to_owned(),
             tags: tags.iter().map(ToString::to_string).collect(),
             issuer_account: String::new(),
             revocations: BTreeMap::new(),
         };
         let (sub, iss) = ("U".to_owned(), "A".to_owned());
-        Signers::of(&Known { sub, iss, name: "rollup".to_owned(), iat: 1, exp: None, nats })
+        Signers::of(&TokenClaims { sub, iss, name: "rollup".to_owned(), iat: 1, exp: None, nats })
     }
 
     #[test]
@@ -141,7 +141,7 @@ mod tests {
     }
 
     #[test]
-    fn what_names_no_user_is_unverified() {
+    fn a_header_without_a_user_is_unverified() {
         for info in ["", "{}", "[]", "no JSON", r#"{"acc":"A","rtt":1}"#, r#"{"user":""}"#] {
             assert_eq!(signers(&[]).requester(info), Requester::Unverified, "{info}");
         }

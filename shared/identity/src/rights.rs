@@ -1,54 +1,60 @@
-//! The subjects that each role may publish to and subscribe, within its own account. It lists subjects and decides
-//! nothing else: accounts and what crosses between them are in [`exchange`](crate::exchange).
+//! The subjects that each role may publish to and subscribe to within its own account. [`exchange`](crate::exchange) has
+//! the accounts and the subjects that they share.
 //!
-//! A subject may hold `{site}` and `{device}` (of the device it is for) and `{key}` (the user's public key, which is the
-//! last token of its inbox). In an account they become the server's templates, which it fills from the user's JWT; for a
-//! server with users in its configuration they are filled here.
+//! A subject may contain `{site}` and `{device}` (of the device) and `{key}` (the user's public key, the last token of its
+//! inbox). In an account they become the server's templates, which it fills from the user's JWT; for a server with users in
+//! its configuration they are filled here.
 //!
-//! Rules for all roles: nobody is given `allow_responses`, which would let a requester choose where a service publishes.
-//! Services answer to `_R_.>`, which nats-server alone makes for requests from other accounts; ingest, which other services
-//! ask, also to `_INBOX.>` of its own account. No role may delete a stream but the keeper, and it reaches only the mirrors.
+//! Rules for all roles: none has `allow_responses`, which would let a requester choose where a service publishes. Services
+//! answer to `_R_.>`, which only nats-server makes, for requests from other accounts; ingest also answers to `_INBOX.>` of
+//! its own account, for requests of other services. Only the keeper may delete a stream, and it reaches only the mirrors.
+
+use muster_contract::DeviceKey;
 
 use crate::roles::Role;
 
-/// Subjects a user may publish to and subscribe.
+/// The subjects of a user.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Rights {
-    /// May publish to.
+    /// Subjects that it may publish to.
     pub publish: Vec<String>,
-    /// May subscribe.
+    /// Subjects that it may subscribe to.
     pub subscribe: Vec<String>,
 }
 
 /// Streams that every service creates at its start if they are missing.
-const CONVERGE_STREAMS: [&str; 12] = [
+const CONVERGE_STREAMS: [&str; 14] = [
     "$JS.API.STREAM.INFO.DOWNLINK",
     "$JS.API.STREAM.INFO.UPLINK",
     "$JS.API.STREAM.INFO.PRESENCE",
     "$JS.API.STREAM.INFO.LEDGER",
     "$JS.API.STREAM.INFO.KV_views",
     "$JS.API.STREAM.INFO.NOTICES",
+    "$JS.API.STREAM.INFO.QUARANTINE",
     "$JS.API.STREAM.CREATE.DOWNLINK",
     "$JS.API.STREAM.CREATE.UPLINK",
     "$JS.API.STREAM.CREATE.PRESENCE",
     "$JS.API.STREAM.CREATE.LEDGER",
     "$JS.API.STREAM.CREATE.KV_views",
     "$JS.API.STREAM.CREATE.NOTICES",
+    "$JS.API.STREAM.CREATE.QUARANTINE",
 ];
-/// Changing the shape of streams that are there.
-const UPDATE_STREAMS: [&str; 12] = [
+/// Updating existing streams.
+const UPDATE_STREAMS: [&str; 14] = [
     "$JS.API.STREAM.INFO.DOWNLINK",
     "$JS.API.STREAM.INFO.UPLINK",
     "$JS.API.STREAM.INFO.PRESENCE",
     "$JS.API.STREAM.INFO.LEDGER",
     "$JS.API.STREAM.INFO.KV_views",
     "$JS.API.STREAM.INFO.NOTICES",
+    "$JS.API.STREAM.INFO.QUARANTINE",
     "$JS.API.STREAM.UPDATE.DOWNLINK",
     "$JS.API.STREAM.UPDATE.UPLINK",
     "$JS.API.STREAM.UPDATE.PRESENCE",
     "$JS.API.STREAM.UPDATE.LEDGER",
     "$JS.API.STREAM.UPDATE.KV_views",
     "$JS.API.STREAM.UPDATE.NOTICES",
+    "$JS.API.STREAM.UPDATE.QUARANTINE",
 ];
 const READ_DESIRED: [&str; 4] = [
     "$JS.API.CONSUMER.CREATE.DOWNLINK.*.muster.desired.>",
@@ -56,7 +62,7 @@ const READ_DESIRED: [&str; 4] = [
     "$JS.API.CONSUMER.DELETE.DOWNLINK.*",
     "$JS.API.DIRECT.GET.DOWNLINK.muster.desired.>",
 ];
-/// Verifying the receipts that ingest writes.
+/// Reading the stored receipts, which ingest compares with its own.
 const READ_RECEIPTS: &str = "$JS.API.CONSUMER.CREATE.DOWNLINK.*.muster.receipt.>";
 const READ_LEDGER: [&str; 6] = [
     "$JS.API.STREAM.INFO.LEDGER",
@@ -68,7 +74,7 @@ const READ_LEDGER: [&str; 6] = [
     "$JS.API.CONSUMER.DELETE.LEDGER.*",
     "$JS.API.DIRECT.GET.LEDGER.>",
 ];
-/// Desired states that DOWNLINK has lost and LEDGER still holds, and whether a device was ever heard.
+/// Reading desired states that DOWNLINK has lost and LEDGER still holds, and liveness facts of devices.
 const READ_LEDGER_OF_DESIRED: [&str; 6] = [
     // By sequence: how old LEDGER's oldest half is.
     "$JS.API.DIRECT.GET.LEDGER",
@@ -94,7 +100,7 @@ const KEEP_NOTICES: [&str; 6] = [
     "muster.subscription.*",
     "muster.notice.*",
 ];
-/// What NATS clients call to read LEDGER and the bucket `views`: on the mirrors, through PEOPLE's imports.
+/// The API that NATS clients call to read LEDGER and the bucket `views` on the mirrors, through PEOPLE's imports.
 const READ_MIRRORS: [&str; 25] = [
     "$JS.API.INFO",
     "$JS.API.STREAM.NAMES",
@@ -122,7 +128,7 @@ const READ_MIRRORS: [&str; 25] = [
     "$JS.ACK.*.*.LEDGER.>",
     "$JS.FC.>",
 ];
-/// Looking after the mirrors in READERS, and comparing them with what HUB holds.
+/// Keeping the mirrors in READERS, and comparing them with the streams of HUB.
 const KEEP_MIRRORS: [&str; 14] = [
     "$JS.API.STREAM.INFO.LEDGER",
     "$JS.API.STREAM.INFO.KV_views",
@@ -139,7 +145,7 @@ const KEEP_MIRRORS: [&str; 14] = [
     "hub.api.STREAM.INFO.LEDGER",
     "hub.api.STREAM.INFO.KV_views",
 ];
-/// Asking for notices, and reading the newest.
+/// Requesting notices, and reading the newest.
 const ASK_FOR_NOTICES: [&str; 2] = [NOTIFY_REQUESTS, "$JS.API.DIRECT.GET.NOTICES.muster.notice.*"];
 /// Notices as they are stored.
 const LIVE_NOTICES: &str = "muster.live.notice.*";
@@ -154,18 +160,21 @@ const INGEST_UPLINK: [&str; 8] = [
     // The same acknowledgements as newer servers write them: domain and account before the stream.
     "$JS.ACK.*.*.UPLINK.>",
 ];
+/// Rejected reports: only ingest stores, reads and removes them.
+const KEEP_QUARANTINE: [&str; 3] =
+    ["muster.rejected.*.*", "$JS.API.DIRECT.GET.QUARANTINE", "$JS.API.STREAM.MSG.DELETE.QUARANTINE"];
 const READ_PRESENCE: [&str; 3] = [
     "$JS.API.CONSUMER.CREATE.PRESENCE.*.muster.presence.*.>",
     "$JS.API.CONSUMER.MSG.NEXT.PRESENCE.*",
     "$JS.API.CONSUMER.DELETE.PRESENCE.*",
 ];
-/// Who owns a partition, and what an operator decided about a message in quarantine.
+/// Owners of partitions, decisions of operators about messages in quarantine, and requests to the owner of a partition.
 const INGEST_RECORDS: [&str; 3] = ["muster.owner.*.*", "muster.verdict.*.*", "muster.ingest.owner.*"];
-/// Owners ask each other whether they are alive, and answer for the quarantine.
+/// Requests that ingest answers: of other replicas whether an owner lives, about the quarantine, and incidents.
 const INGEST_ANSWERS: [&str; 3] = ["muster.ingest.owner.*", QUARANTINE_REQUESTS, INCIDENT_REQUESTS];
-/// Services report incidents to ingest, which alone records them.
+/// Requests of services that ingest records an incident.
 const INCIDENT_REQUESTS: &str = "muster.ingest.incident";
-/// Requests to requeue or drop a message in quarantine.
+/// Requests to list, show, requeue or drop rejected reports.
 const QUARANTINE_REQUESTS: &str = "muster.ingest.quarantine.*";
 const INGEST_FACTS: [&str; 8] = [
     "muster.status.*.*.*",
@@ -185,30 +194,32 @@ const DEVICE_PUBLISH: [&str; 5] = [
     "$JS.API.DIRECT.GET.DOWNLINK.muster.credential.{site}.{device}",
 ];
 const DEVICE_SUBSCRIBE: [&str; 2] = ["_INBOX_{site}_{device}.>", "muster.live.*.{site}.{device}"];
-/// Where a user that is no device gets answers; no other user may subscribe there.
+/// The inbox of a user that is no device; no other user may subscribe to it.
 const OWN_INBOX: &str = "_INBOX.{key}.>";
-/// Where services answer requests from other accounts.
+/// Replies of services to other accounts.
 const ANSWERS: &str = "_R_.>";
-/// Where ingest answers requests of its own account. A service that may write there can also forge the server's answers to
-/// other services, so no other may.
+/// Replies of ingest within its own account. This right also allows forging the server's replies to other services, so
+/// only ingest has it.
 const ANSWERS_WITHIN_HUB: &str = "_INBOX.>";
-/// How services are discovered.
+/// Discovery of services.
 const DISCOVERY: [&str; 6] =
     ["$SRV.PING", "$SRV.PING.>", "$SRV.INFO", "$SRV.INFO.>", "$SRV.STATS", "$SRV.STATS.>"];
 const QUERIES: &str = "muster.query.*";
 const NOTIFY_REQUESTS: &str = "muster.notify.*";
 const PUBLISHER_REQUESTS: &str = "muster.publisher.*";
-/// Questions, which change nothing: about the views, and about the publisher's progress.
-const ASK: [&str; 2] = [QUERIES, "muster.publisher.status"];
+/// Requests to release held changes.
+const RELEASE_REQUESTS: &str = "muster.publisher.release";
+/// Requests that change nothing: queries of views, and the publisher's progress and targets.
+const READ_ONLY_REQUESTS: [&str; 3] = [QUERIES, "muster.publisher.status", "muster.publisher.targets"];
 /// Renewed tokens for devices.
 const CREDENTIALS: &str = "muster.credential.*.*";
-/// Whether the hub listens to a partition: the rollup alone says so.
+/// Facts about whether the hub hears a partition, which only the rollup publishes.
 const HEARING_FACTS: &str = "muster.hearing.*";
 /// Requests to define a view, or to remove a definition.
 const VIEW_REQUESTS: &str = "muster.view.*";
 
 impl Role {
-    /// Its rights, with `{site}`, `{device}` and `{key}` to be filled.
+    /// Its rights, with the variables `{site}`, `{device}` and `{key}`.
     pub fn rights(self) -> Rights {
         let (publish, subscribe): (Vec<&[&str]>, Vec<&[&str]>) = match self {
             Self::Device => (vec![&DEVICE_PUBLISH], vec![&DEVICE_SUBSCRIBE]),
@@ -231,6 +242,7 @@ impl Role {
                     &READ_PRESENCE,
                     &INGEST_FACTS,
                     &INGEST_RECORDS,
+                    &KEEP_QUARANTINE,
                     &[READ_RECEIPTS, ANSWERS, ANSWERS_WITHIN_HUB],
                 ],
                 vec![&[OWN_INBOX], &INGEST_ANSWERS, &DISCOVERY],
@@ -248,13 +260,20 @@ impl Role {
             Self::Renewer => (vec![&[CREDENTIALS, INCIDENT_REQUESTS]], vec![&[OWN_INBOX]]),
             Self::Keeper => (vec![&KEEP_MIRRORS], vec![&[OWN_INBOX]]),
             Self::Maintainer => (vec![&UPDATE_STREAMS], vec![&[OWN_INBOX]]),
+            Self::Planner => (vec![&READ_ONLY_REQUESTS, &[RELEASE_REQUESTS]], vec![&[OWN_INBOX]]),
             Self::Viewer => (
-                vec![&ASK, &["$JS.API.DIRECT.GET.KV_views.$KV.views.>"], &ASK_FOR_NOTICES, &DISCOVERY],
+                vec![
+                    &READ_ONLY_REQUESTS,
+                    &["$JS.API.DIRECT.GET.KV_views.$KV.views.>"],
+                    &ASK_FOR_NOTICES,
+                    &DISCOVERY,
+                ],
                 vec![&[OWN_INBOX, LIVE_NOTICES]],
             ),
-            Self::Subscriber => {
-                (vec![&ASK, &ASK_FOR_NOTICES, &READ_MIRRORS, &DISCOVERY], vec![&[OWN_INBOX, LIVE_NOTICES]])
-            }
+            Self::Subscriber => (
+                vec![&READ_ONLY_REQUESTS, &ASK_FOR_NOTICES, &READ_MIRRORS, &DISCOVERY],
+                vec![&[OWN_INBOX, LIVE_NOTICES]],
+            ),
             Self::Operator => (
                 vec![
                     &[QUERIES, PUBLISHER_REQUESTS, QUARANTINE_REQUESTS, CREDENTIALS, VIEW_REQUESTS],
@@ -270,6 +289,12 @@ impl Role {
 }
 
 impl Rights {
+    /// A device's rights, for a server that keeps its users in its configuration.
+    pub fn of_device(key: &DeviceKey) -> Self {
+        Role::Device.rights().filled(&[("site", key.site.as_str()), ("device", key.device.as_str())])
+    }
+
+    /// The rights with values for their variables.
     pub(crate) fn filled(self, values: &[(&str, &str)]) -> Self {
         let fill = |subject: String| {
             values

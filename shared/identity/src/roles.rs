@@ -1,33 +1,22 @@
-//! The roles: their names, accounts, limits and templates. What each may publish and subscribe is in
-//! [`rights`](crate::rights), what crosses between accounts in [`exchange`](crate::exchange).
+//! The roles with their names, accounts and connection limits. [`rights`](crate::rights) lists the subjects of each, and
+//! [`exchange`](crate::exchange) the subjects that accounts share.
 
-use muster_contract::DeviceKey;
 use muster_contract::limits::{CONNECTIONS_PER_KEY_MAX, CONNECTIONS_PER_SERVICE_KEY_MAX, MESSAGE_BYTES_MAX};
 use nkeys::{KeyPair, KeyPairType};
-use serde_json::{Value, json};
 
 use crate::exchange::Account;
-use crate::rights::Rights;
 
 /// Bytes of headers beside a document of the largest size.
 const HEADER_BYTES_MAX: usize = 16 * 1024;
 /// Bytes of one message of a device, headers included.
 pub const DEVICE_PAYLOAD_MAX: usize = MESSAGE_BYTES_MAX + HEADER_BYTES_MAX;
-/// Subscriptions of a device: replies, live documents, and room for a client that asks in its own way.
-const DEVICE_SUBSCRIPTIONS_MAX: i64 = 16;
-/// Subscriptions of one connection of a viewer: many times what `muster watch` opens.
-const VIEWER_SUBSCRIPTIONS_MAX: i64 = 64;
-/// Subscriptions of one connection of a program that follows many subjects.
-const READER_SUBSCRIPTIONS_MAX: i64 = 256;
-/// Bytes of one message of somebody who only asks.
-const QUESTION_BYTES_MAX: i64 = 64 * 1024;
-/// As the server writes "no limit".
-const UNLIMITED: i64 = -1;
+/// The server's value for "no limit".
+pub(crate) const UNLIMITED: i64 = -1;
 
-/// What a user is on the bus, which decides its rights.
+/// The role of a user on the bus, which decides its rights.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Role {
-    /// One device, and only as itself.
+    /// One device; its rights cover only its own subjects.
     Device,
     /// `muster-publisher`.
     Publisher,
@@ -37,22 +26,23 @@ pub enum Role {
     Rollup,
     /// `muster-renewer`.
     Renewer,
-    /// The task of `muster-rollup` that makes the mirrors of READERS and restores them.
+    /// The task of `muster-rollup` that keeps the mirrors of READERS.
     Keeper,
-    /// A person who changes the shape of streams, as after an upgrade: credentials are made for an hour and for nobody
-    /// beforehand.
+    /// A person who updates streams after an upgrade; credentials are made on demand, for an hour.
     Maintainer,
-    /// A person or program that asks: the query service and the views, nothing else.
+    /// `muster-planner`, which asks the services like a person and releases held changes.
+    Planner,
+    /// A person or program that uses the query service and the views.
     Viewer,
-    /// A program that follows LEDGER or the views itself.
+    /// A program that reads LEDGER or the views itself.
     Subscriber,
-    /// A person who runs the fleet: everything the `muster` command does on the bus.
+    /// A person who runs the fleet, with the rights that the `muster` command needs.
     Operator,
 }
 
 impl Role {
     /// All of them, the device first.
-    pub const ALL: [Self; 10] = [
+    pub const ALL: [Self; 11] = [
         Self::Device,
         Self::Publisher,
         Self::Ingest,
@@ -60,6 +50,7 @@ impl Role {
         Self::Renewer,
         Self::Keeper,
         Self::Maintainer,
+        Self::Planner,
         Self::Viewer,
         Self::Subscriber,
         Self::Operator,
@@ -75,6 +66,7 @@ impl Role {
             Self::Renewer => "renewer",
             Self::Keeper => "keeper",
             Self::Maintainer => "maintainer",
+            Self::Planner => "planner",
             Self::Viewer => "viewer",
             Self::Subscriber => "subscriber",
             Self::Operator => "operator",
@@ -87,16 +79,16 @@ impl Role {
             Self::Device => Account::Devices,
             Self::Publisher | Self::Ingest | Self::Rollup | Self::Renewer | Self::Maintainer => Account::Hub,
             Self::Keeper => Account::Readers,
-            Self::Viewer | Self::Subscriber | Self::Operator => Account::People,
+            Self::Planner | Self::Viewer | Self::Subscriber | Self::Operator => Account::People,
         }
     }
 
-    /// Whether credentials are made together with the keys, for a service or a person who needs them every day.
+    /// Whether `muster auth init` makes credentials of the role together with the keys.
     pub const fn is_everyday(self) -> bool {
         !matches!(self, Self::Device | Self::Maintainer)
     }
 
-    /// Connections that may be open at once with one key of the role. The replicas of a service share a key.
+    /// Limit of open connections with one key of the role. The replicas of a service share a key.
     pub const fn connections_max(self) -> usize {
         match self.account() {
             Account::Devices | Account::People => CONNECTIONS_PER_KEY_MAX,
@@ -108,48 +100,14 @@ impl Role {
     pub fn of(name: &str) -> Option<Self> {
         Self::ALL.into_iter().find(|role| role.as_str() == name)
     }
-
-    /// The rights and limits as an account carries them beside the role's signing key.
-    pub(crate) fn template(self) -> Value {
-        let filled = self.rights().filled(&[
-            ("site", "{{tag(site)}}"),
-            ("device", "{{tag(device)}}"),
-            ("key", "{{subject()}}"),
-        ]);
-        let (subscriptions, payload) = match self {
-            Self::Device => (DEVICE_SUBSCRIPTIONS_MAX, DEVICE_PAYLOAD_MAX as i64),
-            Self::Viewer => (VIEWER_SUBSCRIPTIONS_MAX, QUESTION_BYTES_MAX),
-            Self::Subscriber => (READER_SUBSCRIPTIONS_MAX, QUESTION_BYTES_MAX),
-            // An operator's requests carry documents.
-            Self::Operator => (READER_SUBSCRIPTIONS_MAX, UNLIMITED),
-            Self::Publisher
-            | Self::Ingest
-            | Self::Rollup
-            | Self::Renewer
-            | Self::Keeper
-            | Self::Maintainer => (UNLIMITED, UNLIMITED),
-        };
-        json!({
-            "pub": { "allow": filled.publish }, "sub": { "allow": filled.subscribe },
-            "subs": subscriptions, "data": UNLIMITED, "payload": payload,
-            "allowed_connection_types": ["STANDARD", "WEBSOCKET"],
-        })
-    }
 }
 
-impl Rights {
-    /// A device's rights, for a server that keeps its users in its configuration.
-    pub fn of_device(key: &DeviceKey) -> Self {
-        Role::Device.rights().filled(&[("site", key.site.as_str()), ("device", key.device.as_str())])
-    }
-}
-
-/// The prefix under which a user with a role gets its answers.
+/// The prefix of the reply subjects of a user with a role.
 pub fn inbox(public_key: &str) -> String {
     format!("_INBOX.{public_key}")
 }
 
-/// Whether a subject lies in the inbox of a user with a role. The server lets the holder of that key alone listen there.
+/// Whether a subject is in the inbox of a user with a role. The server lets only the holder of that key subscribe there.
 pub fn is_inbox_of_user(subject: &str) -> bool {
     let parts = subject.strip_prefix("_INBOX.").and_then(|rest| rest.split_once('.'));
     parts.is_some_and(|(key, rest)| {
@@ -162,6 +120,7 @@ pub fn is_inbox_of_user(subject: &str) -> bool {
 mod tests {
     use super::*;
     use crate::exchange::{Crossing, OFFERS};
+    use crate::rights::Rights;
 
     #[test]
     fn a_device_has_exactly_the_rights_of_the_contract() {
@@ -178,7 +137,7 @@ mod tests {
     }
 
     #[test]
-    fn nobody_may_take_what_would_be_everything() {
+    fn no_role_has_a_right_to_everything() {
         for role in Role::ALL {
             let Rights { publish, subscribe } = role.rights();
             for subject in publish.iter().chain(&subscribe) {
@@ -241,7 +200,7 @@ mod tests {
     fn only_its_role_writes_each_kind_of_document() {
         for (subject, writers) in [
             ("muster.desired.*.*", &[Role::Publisher][..]),
-            // A token proves itself: its device takes none that its own signer did not sign.
+            // A token needs no protected subject: its device accepts only tokens of its signer.
             ("muster.credential.*.*", &[Role::Renewer, Role::Operator]),
             ("muster.receipt.*.*", &[Role::Ingest]),
             ("muster.status.*.*.*", &[Role::Ingest]),
@@ -251,9 +210,15 @@ mod tests {
             ("muster.incident.*.*", &[Role::Ingest]),
             ("muster.quarantine.*.*", &[Role::Ingest]),
             ("muster.verdict.*.*", &[Role::Ingest]),
+            ("muster.rejected.*.*", &[Role::Ingest]),
+            ("$JS.API.DIRECT.GET.QUARANTINE", &[Role::Ingest]),
+            ("$JS.API.STREAM.MSG.DELETE.QUARANTINE", &[Role::Ingest]),
             ("muster.owner.*.*", &[Role::Ingest]),
             ("muster.hub.*", &[Role::Ingest]),
             ("muster.hearing.*", &[Role::Rollup]),
+            // An operator may ask the publisher for anything.
+            ("muster.publisher.release", &[Role::Planner]),
+            ("muster.publisher.*", &[Role::Operator]),
             ("$KV.views.>", &[Role::Rollup]),
             ("muster.notice.*", &[Role::Rollup]),
             ("muster.subscription.*", &[Role::Rollup]),

@@ -5,9 +5,9 @@ use std::process::ExitCode;
 use std::time::Duration;
 
 use clap::Parser;
-use muster_service::{CommonArgs, Life, Problems, Stage, VERSION, exit, run};
+use muster_service::{CommonArgs, Problems, Stage, Supervisor, VERSION, exit, run};
 
-/// Ticks until it is told to stop
+/// Ticks until a signal stops it
 #[derive(Debug, Parser)]
 #[command(name = "ticker", version = VERSION)]
 struct Args {
@@ -18,7 +18,7 @@ struct Args {
     #[arg(long, env = "MUSTER_TICK", value_name = "DURATION", default_value = "1s")]
     tick: String,
 
-    /// What goes wrong: nothing, start (it fails), wait (it never ends), fail or panic (at a tick), hang (at the end)
+    /// Defect: nothing, start (it fails), wait (it never ends), fail or panic (at a tick), hang (at the end)
     #[arg(long, env = "MUSTER_DEFECT", value_name = "WHAT", default_value = "nothing")]
     defect: String,
 }
@@ -34,18 +34,18 @@ fn main() -> ExitCode {
     let tick = problems.duration("--tick", &args.tick, Duration::from_millis(1)..=Duration::from_secs(60));
     match problems.finish(|| Some((common?, tick?))) {
         Err(problems) => exit::usage("ticker", &problems),
-        Ok((common, tick)) => run("ticker", &common, move |life| start(life, tick, args.defect)),
+        Ok((common, tick)) => run("ticker", &common, move |supervisor| start(supervisor, tick, args.defect)),
     }
 }
 
-async fn start(life: Life, tick: Duration, defect: String) -> Result<(), Broken> {
+async fn start(supervisor: Supervisor, tick: Duration, defect: String) -> Result<(), Broken> {
     match defect.as_str() {
         "start" => return Err(Broken(std::io::Error::other("metal fatigue"))),
         "wait" => std::future::pending().await,
         _ => {}
     }
-    let token = life.token(Stage::Work);
-    life.spawn(Stage::Work, "ticker", async move {
+    let token = supervisor.token(Stage::Work);
+    supervisor.spawn(Stage::Work, "ticker", async move {
         while token.run_until_cancelled(tokio::time::sleep(tick)).await.is_some() {
             match defect.as_str() {
                 "fail" => return Err(Broken(std::io::Error::other("metal fatigue"))),

@@ -1,6 +1,6 @@
-//! What time it is: the only file of Muster's services that asks the machine.
+//! Wall-clock time: the only file of Muster's services that reads the clock of the machine.
 //!
-//! Rules take the time as an argument; whoever has to know it holds a [`Clock`]. Waiting is not here: tokio's timers do that.
+//! Rules take the time as an argument; a task that needs the time holds a [`Clock`]. Tokio's timers do the waiting.
 
 use std::fmt;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -9,7 +9,7 @@ use jiff::{SignedDuration, Timestamp};
 
 /// Wall-clock time, UTC.
 pub trait Clock: fmt::Debug + Send + Sync {
-    /// The time now. May step backwards when the machine's clock is set: never order anything by it.
+    /// The time now. It steps backwards when the machine's clock is set back, so it must not order anything.
     fn now(&self) -> Timestamp;
 }
 
@@ -17,7 +17,7 @@ pub trait Clock: fmt::Debug + Send + Sync {
 #[derive(Debug, Clone, Copy, Default)]
 pub struct SystemClock;
 
-/// A clock that moves only when told to. Clones share the time.
+/// A clock that moves only when a test moves it. Clones share the time.
 #[derive(Debug, Clone)]
 pub struct ManualClock {
     now: Arc<Mutex<Timestamp>>,
@@ -54,12 +54,12 @@ impl ManualClock {
         *now = now.checked_add(by).unwrap_or(end);
     }
 
-    /// Puts the clock to a time.
+    /// Sets the clock to a time.
     pub fn set(&self, now: Timestamp) {
         *self.lock() = now;
     }
 
-    /// A timestamp is whole at any moment, so a panic elsewhere cannot have left half of one.
+    /// A panic of another holder does not spoil the time: it is replaced as a whole.
     fn lock(&self) -> MutexGuard<'_, Timestamp> {
         self.now.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -70,7 +70,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_manual_clock_moves_only_when_told_and_for_every_clone() {
+    fn a_manual_clock_moves_only_when_it_is_moved_and_for_every_clone() {
         let clock = ManualClock::at(Timestamp::UNIX_EPOCH);
         let other = clock.clone();
         clock.advance(SignedDuration::from_secs(90));

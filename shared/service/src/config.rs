@@ -1,8 +1,8 @@
-//! The settings every service has, from flags and `MUSTER_*` variables, and the way settings are checked.
+//! The settings of every service, from flags and `MUSTER_*` variables, and their checks.
 //!
-//! clap hands over raw text; [`Problems`] turns text into values and keeps every refusal, so that a person learns
-//! of all bad values at once. A service flattens [`CommonArgs`] into its own arguments. Nothing here reads the
-//! environment itself, opens a connection or has a default that is not visible in `--help`.
+//! clap returns raw text; [`Problems`] parses it and collects every refused value, so that a person sees all of them at
+//! once. A service flattens [`CommonArgs`] into its own arguments. This module opens no connection, and `--help` shows
+//! every default.
 
 mod arguments;
 mod problems;
@@ -17,10 +17,10 @@ pub use problems::{Problem, Problems, variable};
 pub use streams::{StreamArgs, Streams, UPLINK_BYTES_MIN};
 pub use values::{LogFormat, NatsUrl, ValueError};
 
-/// Where these settings stand in `--help`.
+/// The heading of these settings in `--help`.
 const HEADING: &str = "Settings of every service";
 
-/// The settings of every service, as typed by a person.
+/// The settings of every service as text.
 #[derive(Debug, Clone, clap::Args)]
 pub struct CommonArgs {
     /// NATS servers to connect to; several separated by commas
@@ -39,13 +39,13 @@ pub struct CommonArgs {
     #[arg(long, help_heading = HEADING, env = "MUSTER_CREDS", value_name = "FILE")]
     pub creds: Option<String>,
 
-    /// File with the certificates (PEM) of the authority that vouches for the NATS server; nothing is sent in plain
-    /// text then. A tls:// address alone trusts the system's authorities
+    /// File with the certificates (PEM) of the authority that signed the NATS server's certificate; the connection then
+    /// always uses TLS. A tls:// address alone trusts the system's authorities
     #[arg(long, help_heading = HEADING, env = "MUSTER_TLS_CA", value_name = "FILE")]
     pub tls_ca: Option<String>,
 
-    /// Where to serve /live, /ready and /metrics, such as 127.0.0.1:9100; port 0 takes any free one. Ready once is
-    /// ready for good: whether NATS is reached now is said in the body of /ready and by the metric muster_link_up
+    /// Address to serve /live, /ready and /metrics on, such as 127.0.0.1:9100; port 0 takes any free port. Once ready, a
+    /// process stays ready: the body of /ready and the metric muster_link_up say whether NATS is reached now
     #[arg(long, help_heading = HEADING, env = "MUSTER_HTTP_ADDR", value_name = "IP:PORT")]
     pub http_addr: Option<String>,
 
@@ -59,7 +59,7 @@ pub struct CommonArgs {
     )]
     pub log_format: String,
 
-    /// What to log: error, warn, info, debug or trace; or per module, such as info,muster_bus=debug (the NATS library
+    /// Log filter: error, warn, info, debug or trace; or per module, such as info,muster_bus=debug (the NATS library
     /// only if it is named: async_nats=debug)
     #[arg(
         long,
@@ -81,16 +81,16 @@ pub struct Common {
     pub creds: Option<PathBuf>,
     /// Certificates to trust besides the system's; the file existed when the settings were checked.
     pub tls_ca: Option<PathBuf>,
-    /// Where to serve health and metrics; nowhere if none.
+    /// The address to serve health and metrics on; `None` serves neither.
     pub http_addr: Option<SocketAddr>,
-    /// How log lines look.
+    /// The format of log lines.
     pub log_format: LogFormat,
-    /// Which log lines are written, in `tracing` filter syntax.
+    /// The filter of log lines, in `tracing` filter syntax.
     pub log_filter: String,
 }
 
 impl CommonArgs {
-    /// The checked settings, or `None` if any was refused, which `problems` then holds.
+    /// The checked settings; `None` if one was refused, with the reason in `problems`.
     pub fn check(&self, problems: &mut Problems) -> Option<Common> {
         let nats_url = problems.parse("--nats-url", &self.nats_url);
         let creds = problems.optional("--creds", self.creds.as_deref(), Problems::file);
@@ -151,7 +151,7 @@ mod tests {
     }
 
     #[test]
-    fn every_bad_value_is_reported_at_once_with_flag_variable_value_and_rule() {
+    fn every_bad_value_is_reported_with_flag_variable_value_and_rule() {
         let words = [
             "--nats-url=nats://a,http://me:secret@b:4222,nats://c:99999",
             "--creds=/no/such/file.creds",
@@ -168,7 +168,7 @@ mod tests {
     #[test]
     fn an_empty_value_is_not_the_same_as_none() {
         let shown = check(&["--site=7", "--creds=", "--http-addr="]).unwrap_err().to_string();
-        assert_eq!(shown.matches("leave the setting out").count(), 2, "{shown}");
+        assert_eq!(shown.matches("omit the setting").count(), 2, "{shown}");
     }
 
     #[test]

@@ -1,15 +1,15 @@
-//! Errors for people: the chain of causes as one line, printed once, by whoever handles the error.
+//! Errors for people: the chain of causes as one line. The code that handles an error prints it, once.
 //!
-//! No error type of a service lives here; each module has its own.
+//! Each module of a service has its own error type.
 
 use std::error::Error;
 
-/// An error of any kind, as tasks and starts hand it to the process.
+/// An error of any kind, as tasks and start functions return it.
 pub type BoxError = Box<dyn Error + Send + Sync + 'static>;
 
 /// The error and its causes, outermost first, separated by `": "`.
 ///
-/// A cause whose text the line already ends with is left out: some libraries print their cause inside their own text.
+/// A cause is omitted if the line already ends with its text: some libraries print their cause in their own text.
 pub fn chain(error: &dyn Error) -> String {
     let mut line = error.to_string();
     let mut cause = error.source();

@@ -1,27 +1,25 @@
-//! How a process ends: every exit code of Muster's programs, in one place.
-//!
-//! Nothing here ends the process by force: `main` returns the code.
+//! The exit codes of Muster's programs. `main` returns them.
 
 use std::io::Write;
 use std::process::ExitCode;
 
 use crate::config::Problems;
 
-/// Why the process ends.
+/// The reason for the end of a process.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Exit {
-    /// It was asked to stop and every task ended in time.
+    /// A signal or its work asked it to stop, and every task ended in time.
     Clean,
-    /// A task failed, or was late when the process was asked to stop.
+    /// A task failed, or did not end in time.
     Failed,
-    /// The command line or the environment holds values it cannot work with. Nothing was started.
+    /// The command line or the environment has unusable values. Nothing was started.
     Usage,
-    /// A second signal came while it was stopping: it left at once.
+    /// SIGQUIT, or a second signal during the stop, ended it at once.
     AtOnce,
 }
 
 impl Exit {
-    /// The code the shell sees.
+    /// The exit code.
     pub const fn code(self) -> u8 {
         match self {
             Self::Clean => 0,
@@ -38,9 +36,9 @@ impl From<Exit> for ExitCode {
     }
 }
 
-/// Says on standard error what is wrong with the settings; returns the code for it.
+/// Prints the unusable settings on standard error; returns the code for them.
 pub fn usage(program: &str, problems: &Problems) -> ExitCode {
-    // Nobody is left to tell when standard error is closed; the code still says it.
+    // If standard error is closed, only the code reports it.
     let _ = write!(std::io::stderr(), "{program}: {problems}");
     Exit::Usage.into()
 }

@@ -1,44 +1,45 @@
-//! Fair shares of something bounded, by the key of whoever takes part of it (a requester). Pure: no IO, no clock, no chance.
+//! Fair shares of something bounded, by a key (a requester). Pure: no IO, no clock, no randomness.
 //!
-//! - [`Quota`] counts what each key holds and refuses what is beyond its [`Share`].
-//! - [`FairQueue`] keeps items that wait: bounded by key and in all, taken out round robin by key, first in first out within.
-//! - [`FairScheduler`] starts items as room allows and lets the others wait in a [`FairQueue`].
+//! - [`Quota`] counts the units of each key and refuses those beyond its [`Share`].
+//! - [`FairQueue`] keeps waiting items: bounded by key and in total, served round robin by key, and first in, first out
+//!   within a key.
+//! - [`FairScheduler`] starts items while its quota allows and queues the others in a [`FairQueue`].
 //!
-//! A reserve for some keys is what the shares of all others leave of the whole.
+//! A reserve for some keys is the part of the whole that the shares of all other keys leave.
 
 use std::collections::{HashMap, VecDeque};
 use std::hash::Hash;
 
-/// How much one key may hold.
+/// The limits of one key.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Share {
-    /// Most that the key itself holds.
+    /// The most units of the key.
     pub of_key: usize,
-    /// Most that all keys together hold while this key takes more.
+    /// The most units of all keys together while this key takes more.
     pub of_all: usize,
 }
 
-/// Which bound refuses.
+/// The exceeded limit.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Exceeded {
-    /// The key holds as much as it may.
+    /// The limit of the key.
     Key(usize),
-    /// All keys together hold as much as may be while this key takes more.
+    /// The limit of all keys together while this key takes more.
     All(usize),
 }
 
 impl Share {
-    /// The whole: the key is bounded only by what there is.
+    /// The whole: only the total limits the key.
     pub const fn whole(total: usize) -> Self {
         Self { of_key: total, of_all: total }
     }
 
-    /// Whether a key that holds so much may take one more, where all hold `total`.
+    /// Whether a key with `held` units may take one more while all keys have `total`.
     ///
     /// # Errors
     /// The bound that refuses.
     pub const fn check(self, held: usize, total: usize) -> Result<(), Exceeded> {
-        // A key that may take the whole is not told of a bound of its own.
+        // A key that may take the whole has no limit of its own to report.
         if held >= self.of_key && self.of_key < self.of_all {
             return Err(Exceeded::Key(self.of_key));
         }
@@ -46,7 +47,7 @@ impl Share {
     }
 }
 
-/// What each key holds.
+/// The units of each key.
 #[derive(Debug, Clone)]
 pub struct Quota<K> {
     held: HashMap<K, usize>,
@@ -68,7 +69,7 @@ impl<K: Hash + Eq + Clone> Quota<K> {
         share.check(self.held_by(key), self.total)
     }
 
-    /// Takes one for the key.
+    /// Takes one unit for the key.
     ///
     /// # Errors
     /// The bound that refuses.
@@ -79,7 +80,7 @@ impl<K: Hash + Eq + Clone> Quota<K> {
         Ok(())
     }
 
-    /// Gives one of the key back. A key that holds none is left as it is.
+    /// Returns one unit of the key. A key without units is unchanged.
     pub fn release(&mut self, key: &K) {
         let Some(held) = self.held.get_mut(key) else { return };
         *held -= 1;
@@ -89,21 +90,21 @@ impl<K: Hash + Eq + Clone> Quota<K> {
         }
     }
 
-    /// What the key holds.
+    /// The units of the key.
     pub fn held_by(&self, key: &K) -> usize {
         self.held.get(key).copied().unwrap_or_default()
     }
 
-    /// What all keys hold.
+    /// The units of all keys.
     pub const fn total(&self) -> usize {
         self.total
     }
 }
 
-/// Items that wait, by key.
+/// Waiting items, by key.
 #[derive(Debug, Clone)]
 pub struct FairQueue<K, T> {
-    /// No queue is empty.
+    /// The items of each key; no queue is empty.
     queues: HashMap<K, VecDeque<T>>,
     /// The keys of the queues in the order of their turns.
     turns: VecDeque<K>,
@@ -120,7 +121,7 @@ impl<K: Hash + Eq + Clone, T> FairQueue<K, T> {
     /// Appends an item of a key.
     ///
     /// # Errors
-    /// The item, and the bound that refuses it.
+    /// The item, and the exceeded limit.
     pub fn push(&mut self, key: K, share: Share, item: T) -> Result<(), (T, Exceeded)> {
         let waiting = self.queues.get(&key).map_or(0, VecDeque::len);
         if let Err(exceeded) = share.check(waiting, self.len) {
@@ -134,12 +135,12 @@ impl<K: Hash + Eq + Clone, T> FairQueue<K, T> {
         Ok(())
     }
 
-    /// Takes out the first item of the key whose turn it is.
+    /// Removes and returns the first item of the next key.
     pub fn pop(&mut self) -> Option<(K, T)> {
         self.pop_where(|_| true)
     }
 
-    /// Takes out the first item of the first key in turn that is `eligible`. That key's next turn is after all others'.
+    /// Removes and returns the first item of the next key that is `eligible`. That key then comes after all others.
     pub fn pop_where(&mut self, eligible: impl Fn(&K) -> bool) -> Option<(K, T)> {
         let at = self.turns.iter().position(eligible)?;
         let key = self.turns.remove(at)?;
@@ -154,45 +155,46 @@ impl<K: Hash + Eq + Clone, T> FairQueue<K, T> {
         Some((key, item))
     }
 
-    /// Items that wait.
+    /// The number of waiting items.
     pub const fn len(&self) -> usize {
         self.len
     }
 
-    /// Whether none waits.
+    /// Whether no item waits.
     pub const fn is_empty(&self) -> bool {
         self.len == 0
     }
 
-    /// Takes out everything.
+    /// Removes all items.
     pub fn clear(&mut self) {
         *self = Self::default();
     }
 }
 
-/// What becomes of an item that comes in.
+/// The result of a submission.
 #[derive(Debug, PartialEq, Eq)]
 pub enum Submitted<T> {
-    /// There is room: it is to be started now.
+    /// The caller starts the item now.
     Start(T),
-    /// It waits for its turn.
+    /// The item waits.
     Queued,
-    /// Its key, or all keys together, have as many waiting as may.
+    /// The queue of its key, or of all keys, is full.
     Refused(T, Exceeded),
 }
 
-/// Shares of what runs and of what waits, by key.
+/// The limits of running and of waiting items, by key.
 #[derive(Debug, Clone, Copy)]
 pub struct Shares<K> {
-    /// Of what runs at once.
+    /// The limits of running items.
     pub running: fn(&K) -> Share,
-    /// Of what waits.
+    /// The limits of waiting items.
     pub queued: fn(&K) -> Share,
 }
 
-/// Items that run, and items that wait until they may.
+/// Running items, and items that wait until they may run.
 ///
-/// Whatever waits may not run at that moment, once [`Self::start_next`] gives nothing: its key or all keys together run as many as its share allows.
+/// Once [`Self::start_next`] returns `None`, no waiting item may run: its key, or all keys together, run as many as its
+/// share allows.
 #[derive(Debug)]
 pub struct FairScheduler<K, T> {
     shares: Shares<K>,
@@ -201,14 +203,14 @@ pub struct FairScheduler<K, T> {
 }
 
 impl<K: Hash + Eq + Clone, T> FairScheduler<K, T> {
-    /// A scheduler of nothing.
+    /// A scheduler without items.
     pub fn new(shares: Shares<K>) -> Self {
         Self { shares, running: Quota::default(), queue: FairQueue::default() }
     }
 
-    /// Takes an item in. One that is to be started counts as running until [`Self::finish`].
+    /// Submits an item. One that the caller starts counts as running until [`Self::finish`].
     pub fn submit(&mut self, key: K, item: T) -> Submitted<T> {
-        // Whatever of this key waits has come first, and may not run now; so neither may this.
+        // If an item of this key waits, it came first and may not run now, so this one may not either.
         if self.running.acquire(&key, (self.shares.running)(&key)).is_ok() {
             return Submitted::Start(item);
         }
@@ -219,26 +221,26 @@ impl<K: Hash + Eq + Clone, T> FairScheduler<K, T> {
         }
     }
 
-    /// One of a key's items has ended. [`Self::start_next`] gives what is to be started in its place.
+    /// Handles the end of one of a key's items. [`Self::start_next`] then returns the item to start in its place.
     pub fn finish(&mut self, key: &K) {
         self.running.release(key);
     }
 
-    /// An item that waits and may run now; to be called after [`Self::finish`] until there is none.
+    /// A waiting item that may run now. The caller calls it after [`Self::finish`] until it returns `None`.
     pub fn start_next(&mut self) -> Option<(K, T)> {
         let (running, share) = (&self.running, self.shares.running);
         let (next, item) = self.queue.pop_where(|key| running.check(key, share(key)).is_ok())?;
-        // Just checked.
+        // The check above passed, so this succeeds.
         let _ = self.running.acquire(&next, share(&next));
         Some((next, item))
     }
 
-    /// Items that run.
+    /// The number of running items.
     pub const fn running(&self) -> usize {
         self.running.total()
     }
 
-    /// Items that wait.
+    /// The number of waiting items.
     pub const fn queued(&self) -> usize {
         self.queue.len()
     }

@@ -1,10 +1,10 @@
-//! Serves a router over HTTP/1 with bounds, so that no client takes the listener from the others.
+//! Serves a router over HTTP/1 with bounds, so that no client blocks the others.
 //!
-//! - A connection carries one request: it has a deadline for the header and one for the whole exchange.
-//! - Connections are bounded: a new connection at the bound closes the oldest one. A client that sends its request at once is
-//!   answered before [`CONNECTIONS_MAX`] others have connected after it; idle connections are what is closed.
+//! - A connection has one request, with a deadline for the header and one for the whole exchange.
+//! - Connections are bounded: at the bound, a new connection closes the oldest one. A client that sends its request at once
+//!   gets its answer before [`CONNECTIONS_MAX`] others have connected, so the listener closes idle connections.
 //!
-//! It knows no routes, and has no TLS: the listener is for the machine and its monitoring.
+//! It has no TLS: the listener is for the machine and its monitoring.
 
 use std::collections::VecDeque;
 use std::pin::pin;
@@ -20,7 +20,7 @@ use tokio::task::{AbortHandle, JoinSet};
 use tokio::time::{sleep, timeout};
 use tokio_util::sync::CancellationToken;
 
-/// Open connections at once.
+/// The most open connections.
 pub(crate) const CONNECTIONS_MAX: usize = 128;
 /// Time in which a client has to send the whole header of its request.
 pub(crate) const HEADER_TIMEOUT: Duration = Duration::from_secs(5);
@@ -30,9 +30,9 @@ const CONNECTION_TIMEOUT: Duration = Duration::from_secs(15);
 pub(crate) const HEADER_BYTES_MAX: usize = 16 * 1024;
 /// Most fields of a header.
 const HEADER_FIELDS_MAX: usize = 64;
-/// Time in which open requests may end once the process has nothing else left to do.
+/// Time for open requests after every other task of the process has ended.
 pub(crate) const CLOSE_GRACE: Duration = Duration::from_secs(1);
-/// Delay after a failed accept, such as one for want of file descriptors.
+/// Delay after a failed accept, such as one without a free file descriptor.
 const ACCEPT_RETRY: Duration = Duration::from_millis(100);
 
 const _: () = assert!(HEADER_TIMEOUT.as_millis() < CONNECTION_TIMEOUT.as_millis());
@@ -45,7 +45,7 @@ pub(crate) struct HttpListener {
     router: Router,
     http: http1::Builder,
     connections: JoinSet<()>,
-    /// The connections that are open, oldest first, among some that have ended.
+    /// The open connections and some that have ended, oldest first.
     oldest_first: VecDeque<AbortHandle>,
     /// Connections that were closed for newer ones.
     evicted: Counter,
@@ -76,7 +76,7 @@ impl HttpListener {
         }
         drop(listener);
         let ended = async { while self.connections.join_next().await.is_some() {} };
-        // The rest is aborted when the set is dropped.
+        // Dropping the set aborts the others.
         let _ = timeout(CLOSE_GRACE, ended).await;
     }
 
@@ -87,7 +87,7 @@ impl HttpListener {
         let connection = self.http.serve_connection(TokioIo::new(stream), service);
         let exchange = async move {
             let mut connection = pin!(connection);
-            // A client that breaks off, or is too slow, needs no answer and no word in the log.
+            // A client that disconnects, or is too slow, gets no answer and no line in the log.
             let served = timeout(CONNECTION_TIMEOUT, async {
                 tokio::select! {
                     _ = connection.as_mut() => return,
@@ -100,7 +100,7 @@ impl HttpListener {
         self.oldest_first.push_back(self.connections.spawn(exchange));
     }
 
-    /// Makes room for one more connection.
+    /// Closes the oldest connection if as many are open as may be.
     fn evict_oldest(&mut self) {
         if self.oldest_first.len() < CONNECTIONS_MAX {
             return;

@@ -1,5 +1,5 @@
-//! Asks a process whether it is ready, over plain HTTP, and says what it answered: for health checks of containers in
-//! which there is no shell and no other program. One question, one answer; it never waits for readiness.
+//! `muster-probe`: asks a process over plain HTTP whether it is ready, and prints the answer. It is for health checks of
+//! containers without a shell. It sends one request and does not wait for readiness.
 
 use std::io::{self, Read, Write};
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, TcpStream};
@@ -10,23 +10,23 @@ use clap::Parser;
 
 use crate::error::chain;
 
-/// Time that connecting, asking and answering may take, each.
-const PATIENCE: Duration = Duration::from_secs(3);
-/// Most bytes of an answer that are read: readiness is told in a few lines.
+/// Timeout of the connection, of the request and of the answer.
+const TIMEOUT: Duration = Duration::from_secs(3);
+/// The most bytes that are read of an answer; readiness has a few lines.
 const ANSWER_BYTES_MAX: u64 = 64 * 1024;
 
-/// Says whether a process that serves /ready is ready: 0 if it is, 1 if not or if it does not answer
+/// Checks whether a process that serves /ready is ready: exits with 0 if it is, with 1 if not or without an answer
 #[derive(Debug, Parser)]
 #[command(name = "muster-probe", version = crate::VERSION)]
 #[command(after_help = "\
 Examples:
-  muster-probe                            the process that MUSTER_HTTP_ADDR is the address of
+  muster-probe                            the process whose address is in MUSTER_HTTP_ADDR
   muster-probe 127.0.0.1:8222 /healthz    a nats-server with monitoring")]
 pub struct Args {
-    /// Where it serves; 0.0.0.0 is asked on the loopback interface
+    /// Address that the process serves on; for 0.0.0.0 the loopback interface is used
     #[arg(env = "MUSTER_HTTP_ADDR", value_name = "IP:PORT")]
     pub address: SocketAddr,
-    /// What to ask for
+    /// Path to request
     #[arg(default_value = "/ready", value_parser = path)]
     pub path: String,
 }
@@ -34,26 +34,26 @@ pub struct Args {
 /// Why there is no answer.
 #[derive(Debug, thiserror::Error)]
 pub enum ProbeError {
-    /// Nobody listens, or nobody answers in time.
+    /// No process listens, or it does not answer in time.
     #[error("{address} does not answer {path}: is the process up, and is this its --http-addr?")]
-    Silent {
-        /// Where it was asked.
+    NoAnswer {
+        /// The address.
         address: SocketAddr,
-        /// What was asked.
+        /// The requested path.
         path: String,
-        /// Why.
+        /// The error of the system.
         #[source]
         source: io::Error,
     },
-    /// What it answered is no HTTP.
-    #[error("{address} answers something that is no HTTP: is this the --http-addr of the process?")]
-    Garbled {
-        /// Where it was asked.
+    /// The answer is not HTTP.
+    #[error("{address} does not answer in HTTP: is this the --http-addr of the process?")]
+    NotHttp {
+        /// The address.
         address: SocketAddr,
     },
 }
 
-/// What was answered.
+/// The answer of a process.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Answer {
     /// Whether the status is 200.
@@ -62,29 +62,29 @@ pub struct Answer {
     pub body: String,
 }
 
-/// The whole of the program: asks, prints the answer, and gives it as exit code.
+/// Runs the program: asks, prints the answer and returns the exit code.
 pub fn main(args: &Args) -> ExitCode {
-    let (said, is_ready) = match ask(args.address, &args.path) {
+    let (text, is_ready) = match ask(args.address, &args.path) {
         Ok(answer) => (answer.body, answer.is_ready),
         Err(error) => (format!("muster-probe: {}\n", chain(&error)), false),
     };
-    // The exit code tells, also where nobody reads.
-    let _ = io::stdout().write_all(said.as_bytes());
+    // If standard output is closed, only the exit code reports it.
+    let _ = io::stdout().write_all(text.as_bytes());
     if is_ready { ExitCode::SUCCESS } else { ExitCode::FAILURE }
 }
 
-/// Asks once.
+/// Sends one request.
 ///
 /// # Errors
-/// Nobody answers, or not in HTTP.
+/// No process answers, or the answer is not HTTP.
 pub fn ask(address: SocketAddr, path: &str) -> Result<Answer, ProbeError> {
     let address = reachable(address);
-    let silent = |source| ProbeError::Silent { address, path: path.to_owned(), source };
-    let text = exchange(address, path).map_err(silent)?;
-    parse(&text).ok_or(ProbeError::Garbled { address })
+    let no_answer = |source| ProbeError::NoAnswer { address, path: path.to_owned(), source };
+    let text = exchange(address, path).map_err(no_answer)?;
+    parse(&text).ok_or(ProbeError::NotHttp { address })
 }
 
-/// An address that can be connected to: a process that listens everywhere is asked on the loopback interface.
+/// The address to connect to: the loopback address if the process listens on every interface.
 fn reachable(address: SocketAddr) -> SocketAddr {
     let ip = match address.ip() {
         IpAddr::V4(ip) if ip.is_unspecified() => IpAddr::V4(Ipv4Addr::LOCALHOST),
@@ -95,10 +95,10 @@ fn reachable(address: SocketAddr) -> SocketAddr {
 }
 
 fn exchange(address: SocketAddr, path: &str) -> io::Result<String> {
-    let mut stream = TcpStream::connect_timeout(&address, PATIENCE)?;
-    stream.set_read_timeout(Some(PATIENCE))?;
-    stream.set_write_timeout(Some(PATIENCE))?;
-    // HTTP/1.0: the connection ends with the answer, and that is never in chunks.
+    let mut stream = TcpStream::connect_timeout(&address, TIMEOUT)?;
+    stream.set_read_timeout(Some(TIMEOUT))?;
+    stream.set_write_timeout(Some(TIMEOUT))?;
+    // With HTTP/1.0 the server closes the connection after the answer, and does not send it in chunks.
     stream.write_all(format!("GET {path} HTTP/1.0\r\nHost: localhost\r\n\r\n").as_bytes())?;
     let mut bytes = Vec::new();
     stream.take(ANSWER_BYTES_MAX).read_to_end(&mut bytes)?;
@@ -148,16 +148,16 @@ mod tests {
     }
 
     #[test]
-    fn whoever_is_not_there_or_speaks_otherwise_is_named() {
+    fn a_process_that_does_not_answer_in_http_is_named() {
         let free = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
-        let silent = ask(free, "/ready").unwrap_err();
-        assert!(matches!(silent, ProbeError::Silent { .. }), "{silent}");
-        let garbled = ask(answering("INFO {}\r\n\r\n"), "/ready").unwrap_err();
-        assert!(matches!(garbled, ProbeError::Garbled { .. }), "{garbled}");
+        let no_answer = ask(free, "/ready").unwrap_err();
+        assert!(matches!(no_answer, ProbeError::NoAnswer { .. }), "{no_answer}");
+        let not_http = ask(answering("INFO {}\r\n\r\n"), "/ready").unwrap_err();
+        assert!(matches!(not_http, ProbeError::NotHttp { .. }), "{not_http}");
     }
 
     #[test]
-    fn who_listens_everywhere_is_asked_on_loopback() {
+    fn a_process_that_listens_on_every_interface_is_asked_on_loopback() {
         let asked = |text: &str| reachable(text.parse().unwrap()).to_string();
         assert_eq!(asked("0.0.0.0:9100"), "127.0.0.1:9100");
         assert_eq!(asked("[::]:9100"), "[::1]:9100");
@@ -165,7 +165,7 @@ mod tests {
     }
 
     #[test]
-    fn the_command_line_is_sound() {
+    fn the_command_line_definition_is_valid() {
         Args::command().debug_assert();
     }
 }

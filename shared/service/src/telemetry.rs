@@ -1,7 +1,6 @@
-//! The log: where it goes and how it looks. It goes to standard error; standard output is for data.
+//! Sets up the log, which goes to standard error; standard output is for data.
 //!
-//! Text is for people, coloured only on a terminal; JSON is one object a line, panics included. Metrics are in
-//! [`crate::health`].
+//! Text is for people and has colours only on a terminal. JSON is one object a line, also for a panic.
 
 use std::panic::PanicHookInfo;
 
@@ -11,23 +10,23 @@ use tracing_subscriber::util::{SubscriberInitExt, TryInitError};
 
 use crate::config::LogFormat;
 
-/// Before the person's filter: the NATS library logs as errors what it also hands over, and is then logged a second
-/// time. Whoever names it (`async_nats=debug`) gets its lines.
-const QUIET: &str = "async_nats=off,";
+/// Precedes the configured filter: the NATS library logs errors that it also returns, and the caller logs them. A filter
+/// that names the library (`async_nats=debug`) turns its lines on.
+const NATS_LIBRARY_OFF: &str = "async_nats=off,";
 
-/// Why the log cannot be set up.
+/// The log cannot be set up.
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
-    /// The filter does not parse; settings are checked before, so only other callers meet this.
+    /// The filter is malformed. A service checks its settings before.
     #[error("cannot use '{filter}' as log filter")]
     Filter {
-        /// The filter given.
+        /// The filter.
         filter: String,
-        /// Where it is wrong.
+        /// The error in it.
         #[source]
         source: tracing_subscriber::filter::ParseError,
     },
-    /// There is a log already.
+    /// The log is set up already.
     #[error("cannot set the log up a second time")]
     Twice(#[source] TryInitError),
 }
@@ -35,10 +34,10 @@ pub enum Error {
 /// Sets up the log of the whole process: once, before anything is logged.
 ///
 /// # Errors
-/// When the filter does not parse, or there is a log already.
+/// The filter is malformed, or the log is set up already.
 pub fn init(format: LogFormat, filter: &str) -> Result<(), Error> {
     let filter = EnvFilter::builder()
-        .parse(format!("{QUIET}{filter}"))
+        .parse(format!("{NATS_LIBRARY_OFF}{filter}"))
         .map_err(|source| Error::Filter { filter: filter.to_owned(), source })?;
     let log = tracing_subscriber::fmt().with_env_filter(filter).with_writer(std::io::stderr);
     let set = match format {
@@ -50,7 +49,7 @@ pub fn init(format: LogFormat, filter: &str) -> Result<(), Error> {
     Ok(())
 }
 
-/// On a terminal, unless `NO_COLOR` or the like says otherwise.
+/// Whether the log has colours: on a terminal, unless `NO_COLOR` or a similar variable forbids them.
 fn coloured() -> bool {
     AutoStream::choice(&std::io::stderr()) != ColorChoice::Never
 }

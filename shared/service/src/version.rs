@@ -1,6 +1,6 @@
-//! What this program was built from, as `--version` shows it: the version and the Git commit, found by `build.rs`.
+//! The version and Git commit of this program for `--version`, from `build.rs`.
 
-/// Version and commit, as in `0.1.0 (commit 1a2b3c4d5e6f)`; `commit unknown` where there was no Git.
+/// Version and commit, as in `0.1.0 (commit 1a2b3c4d5e6f)`; `commit unknown` if it was built without Git.
 pub const VERSION: &str = env!("MUSTER_VERSION");
 
 #[cfg(test)]

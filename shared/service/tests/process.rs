@@ -151,7 +151,7 @@ fn a_panicking_task_ends_the_process_with_one_and_the_place() {
 }
 
 #[test]
-fn bad_settings_from_flags_and_variables_end_the_process_with_two_before_it_starts() {
+fn bad_settings_end_the_process_with_two_before_it_starts() {
     let mut command = ticker();
     command.args(["--tick=never"]).env("MUSTER_LOG_FORMAT", "xml").env("MUSTER_HTTP_ADDR", "here");
     let output = command.output().unwrap();

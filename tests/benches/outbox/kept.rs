@@ -6,8 +6,9 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use futures_util::future::join_all;
 use muster_agent::db::Db;
-use muster_agent::outbox::{Body, Effect, Entry, Limits, Outbox, ROW_BYTES};
-use muster_agent::standing::Standing;
+use muster_agent::outbox::{Limits, NewReport, Outbox, ROW_BYTES, RecordChange};
+use muster_agent::record::DeploymentRecord;
+use muster_agent::report::Body;
 use muster_contract::canonical::Digest;
 use muster_contract::desired::{Component, DesiredDeployment, Profile, ProfileType};
 use muster_contract::{Generation, State, Timestamp};
@@ -18,7 +19,7 @@ use super::disk;
 pub(crate) const DEPLOYMENTS: u64 = 8;
 
 /// Reports that are kept together.
-pub(crate) type Group = Arc<Vec<Entry>>;
+pub(crate) type Group = Arc<Vec<NewReport>>;
 
 pub(crate) struct Kept {
     db: Db,
@@ -85,7 +86,7 @@ impl Kept {
 }
 
 /// The `nth` report of the device.
-fn entry(nth: u64) -> Entry {
+fn entry(nth: u64) -> NewReport {
     let id = format!("app-{}", nth % DEPLOYMENTS);
     let component =
         |name: &str| Component { name: name.parse().unwrap(), properties: serde_json::Map::new() };
@@ -103,17 +104,17 @@ fn entry(nth: u64) -> Entry {
         parameters: Default::default(),
         source: None,
     };
-    let mut standing = Standing::new(desired, Generation::FIRST);
+    let mut record = DeploymentRecord::new(desired, Generation::FIRST);
     let state = [State::Installing, State::Installed][(nth / DEPLOYMENTS % 2) as usize];
-    standing.components.iter_mut().for_each(|component| component.state = state);
-    let body = Body::Status(standing.body(Timestamp::now()));
-    Entry { body, effect: Effect::Keep(Box::new(standing)) }
+    record.components.iter_mut().for_each(|component| component.state = state);
+    let body = Body::Status(record.body(Timestamp::now()));
+    NewReport { body, change: RecordChange::Store(Box::new(record)) }
 }
 
 /// Bytes of a row, as the outbox counts them, and of a standing.
 pub(crate) fn sizes() -> (usize, usize) {
-    let Entry { body, effect } = entry(0);
-    let Effect::Keep(standing) = effect else { unreachable!("each report here keeps a standing") };
+    let NewReport { body, change } = entry(0);
+    let RecordChange::Store(record) = change else { unreachable!("each report here keeps a standing") };
     let bytes = |text: serde_json::Result<String>| text.unwrap().len();
-    (bytes(serde_json::to_string(&body)) + ROW_BYTES, bytes(serde_json::to_string(&standing)))
+    (bytes(serde_json::to_string(&body)) + ROW_BYTES, bytes(serde_json::to_string(&record)))
 }

@@ -49,7 +49,7 @@ struct Relay {
 
 impl Relay {
     async fn new(bus: Bus, partition: u16, carry: Carry) -> Self {
-        let record = Outgoing::new(LedgerSubject::Owner { partition, lane: 0 }.to_string(), "bench");
+        let record = Outgoing::new(LedgerSubject::Owner { partition, fence: 0 }.to_string(), "bench");
         let sequence = bus.publish(record).await.unwrap().sequence;
         Self { bus, partition, carry, fence: Fence::of(partition, sequence), chance: Rng::new() }
     }

@@ -34,7 +34,7 @@ fn fleet_config(hub: &Guarded) -> BusConfig {
     let claims = json!({ "sub": user.public_key(), "name": "bench", "iat": 1_700_000_000, "nats": nats });
     let token = jwt::sign(&signer, claims.as_object().unwrap().clone()).unwrap();
     let file = hub.dir().join("fleet.creds");
-    std::fs::write(&file, creds::written(&token, &user.seed().unwrap())).unwrap();
+    std::fs::write(&file, creds::to_text(&token, &user.seed().unwrap())).unwrap();
     let inbox_prefix = Some("_INBOX_*_*".to_owned());
     BusConfig { creds: Some(file), inbox_prefix, ..hub.config(Role::Ingest) }
 }

@@ -26,7 +26,7 @@ use clap::Parser;
 use muster_bus::Bus;
 use muster_rollup::app::start;
 use muster_rollup::config::Cli;
-use muster_service::life::Life;
+use muster_service::supervisor::Supervisor;
 use muster_tests::bench::{self, HubKind, ratio, say, setting, thousands};
 use muster_tests::envelope::Carry;
 use muster_tests::ledger::{self, DEPLOYMENTS};
@@ -119,11 +119,11 @@ async fn rollup(devices: usize, carry: Carry) -> f64 {
     let server = Server::start();
     let bus = Bus::connect(server.config("bench"), &CancellationToken::new()).await.unwrap();
     bus.converge().await.unwrap();
-    let (dir, life) = (tempfile::tempdir().unwrap(), Life::new());
+    let (dir, supervisor) = (tempfile::tempdir().unwrap(), Supervisor::new());
     let (url, data) = (server.hub_url(), dir.path().display().to_string());
     let words = ["muster-rollup", "--nats-url", &url, "--data-dir", &data];
-    let handle = start(Cli::try_parse_from(words).unwrap().check().unwrap(), &life).await.unwrap();
-    let folded = || handle.present.look(|now| now.fleet.as_of().ledger_seq);
+    let handle = start(Cli::try_parse_from(words).unwrap().check().unwrap(), &supervisor).await.unwrap();
+    let folded = || handle.projection.read(|now| now.fleet.as_of().ledger_seq);
     let before = ledger::fill(&bus, devices, 1).await;
     wait(|| folded() >= before).await;
     wait(|| handle.metrics.snapshot_seq.get() as u64 >= before).await;
@@ -133,7 +133,7 @@ async fn rollup(devices: usize, carry: Carry) -> f64 {
     ledger::publish_facts(&bus, carry, reports).await;
     wait(|| folded() >= end).await;
     let seconds = begin.elapsed().as_secs_f64();
-    let installed = handle.present.look(|now| {
+    let installed = handle.projection.read(|now| {
         let counts = now.fleet.fleet_view().tally.counts;
         counts
             .iter()
@@ -141,7 +141,7 @@ async fn rollup(devices: usize, carry: Carry) -> f64 {
             .map_or(0, |(_, split)| split.total())
     });
     assert_eq!(installed, count as u64, "every standing is installed and counted");
-    life.drain(Duration::from_secs(20)).await;
+    supervisor.drain(Duration::from_secs(20)).await;
     count as f64 / seconds
 }
 

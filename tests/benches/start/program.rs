@@ -20,7 +20,7 @@ const PATIENCE: Duration = Duration::from_secs(20 * 60);
 /// Longer than a run, so that no device of the fleet turns stale while something is measured.
 const LEASE: &str = "1h";
 /// In the line of its log that says what it read of LEDGER.
-const READ: &str = "LEDGER read: ";
+const READ: &str = "restored the partitions from LEDGER";
 /// Clock ticks a second, in which Linux tells processor time to every program.
 const TICKS_PER_SECOND: f64 = 100.0;
 /// Of the fields of `/proc/PID/stat` after the program's name, the ones with its own time in user and in kernel mode.

@@ -5,10 +5,10 @@ use std::time::Duration;
 
 use muster_contract::limits::{
     DEPLOYMENTS_PER_DEVICE_MAX, DEVICE_BYTES_PER_SECOND, DEVICE_REPORTS_PER_SECOND, EPOCH_RISES_PER_HOUR,
-    MESSAGE_BYTES_MAX, UPLINK_SHARE,
+    REPORT_BYTES_MAX, UPLINK_SHARE,
 };
 use muster_contract::notify::SUBSCRIPTIONS_OF_USER_MAX;
-use muster_domain::border::refusal_facts_max;
+use muster_domain::intake::rejection_facts_max;
 use muster_domain::trim::Quota;
 use muster_identity::claims::MIRROR_CONSUMERS_MAX;
 
@@ -69,14 +69,14 @@ impl Outcome {
     }
 
     fn refusals_max(&self) -> u64 {
-        refusal_facts_max(self.reports_max() + self.reports, self.whole_seconds())
+        rejection_facts_max(self.reports_max() + self.reports, self.whole_seconds())
     }
 
     /// Bytes that LEDGER may grow by: those of the flood's reports by the same rule, and everybody's other facts.
     fn ledger_bytes_max(&self) -> u64 {
         let quota = Quota::new(DEVICE_REPORTS_PER_SECOND, DEVICE_BYTES_PER_SECOND, self.burst_reports);
         let report_bytes =
-            if self.flood == Some(Flood::LargestReports) { MESSAGE_BYTES_MAX as u64 } else { REPORT_BYTES };
+            if self.flood == Some(Flood::LargestReports) { REPORT_BYTES_MAX as u64 } else { REPORT_BYTES };
         let flood = quota.bytes.burst + self.whole_seconds() * quota.bytes.per_second;
         let share = u64::from(UPLINK_SHARE) * report_bytes;
         let good = self.reports * REPORT_BYTES;

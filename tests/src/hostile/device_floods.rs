@@ -20,8 +20,8 @@ use super::flood::Flood;
 use super::hub::HostileHub;
 use super::trial::{Attack, held_at_last};
 
-/// Bytes of an error message in a report of nearly the largest size: 256 components with it make 245 KB.
-const LARGE_MESSAGE_BYTES: usize = 840;
+/// Bytes of an error message in a report of nearly the largest size: 256 components with it make 72 KB.
+const LARGE_MESSAGE_BYTES: usize = 203;
 /// Bytes of a message id.
 const LONG_ID_BYTES: usize = 60_000;
 /// Connections that are opened at once.
@@ -150,7 +150,7 @@ async fn open_connections(hub: &HostileHub, connections: usize, end: Instant) ->
 
 #[cfg(test)]
 mod tests {
-    use muster_contract::limits::MESSAGE_BYTES_MAX;
+    use muster_contract::limits::REPORT_BYTES_MAX;
     use muster_contract::report::Report;
 
     use super::*;
@@ -172,6 +172,10 @@ mod tests {
         let report = large(serde_json::from_str(&small).unwrap());
         let Ok(Report::Status(parsed)) = Report::parse(&report) else { panic!("it is no report") };
         assert_eq!(parsed.status.state, State::Failed, "as the most severe of its components");
-        assert!((235_000..MESSAGE_BYTES_MAX).contains(&report.len()), "{} bytes", report.len());
+        assert!(
+            (REPORT_BYTES_MAX * 95 / 100..=REPORT_BYTES_MAX).contains(&report.len()),
+            "{} bytes",
+            report.len()
+        );
     }
 }

@@ -78,7 +78,7 @@ impl Flood {
     pub const fn name(self) -> &'static str {
         match self {
             Self::NewDeployments => "ever new deployments",
-            Self::LargestReports => "245 KB reports",
+            Self::LargestReports => "72 KB reports",
             Self::LongMessageIds => "60 KB message ids",
             Self::Connections => "connections",
             Self::Reports => "small reports",

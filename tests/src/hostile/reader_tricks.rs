@@ -6,6 +6,7 @@ use std::time::Duration;
 
 use async_nats::Client;
 use muster_bus::Bus;
+use muster_bus::topology::VIEWS_STREAM;
 use muster_contract::desired::DesiredState;
 use muster_contract::subjects::{self, stream};
 use serde_json::json;
@@ -16,9 +17,16 @@ use super::hub::{GOOD_SITE, HostileHub};
 use super::reader_floods::consumer_request;
 use super::trial::Attack;
 
-/// The hub's streams.
-pub const STREAMS: [&str; 6] =
-    [stream::DOWNLINK, stream::UPLINK, stream::PRESENCE, stream::LEDGER, "KV_views", stream::NOTICES];
+/// The streams of the contract, in the order of the bus's topology.
+pub const STREAMS: [&str; 7] = [
+    stream::DOWNLINK,
+    stream::UPLINK,
+    stream::PRESENCE,
+    stream::LEDGER,
+    VIEWS_STREAM,
+    stream::NOTICES,
+    stream::QUARANTINE,
+];
 /// Pause between two rounds of the tricks.
 const ROUND_PAUSE: Duration = Duration::from_millis(20);
 /// A name that marks what was written by a trick.
@@ -122,7 +130,8 @@ pub fn lost(
                 lost.push(format!("{name} was recreated"));
             }
             (Some((_, first, last)), Some((_, now, now_last))) => {
-                let keeps = matches!(*name, stream::LEDGER | stream::DOWNLINK | stream::NOTICES);
+                let keeps =
+                    matches!(*name, stream::LEDGER | stream::DOWNLINK | stream::NOTICES | stream::QUARANTINE);
                 if keeps && first != now && *now > *last {
                     lost.push(format!("{name} was purged up to {now}"));
                 } else if last > now_last {

@@ -3,6 +3,7 @@
 use std::collections::BTreeSet;
 use std::time::Duration;
 
+use muster_bus::topology::VIEWS_STREAM;
 use muster_bus::{Bus, Start};
 use muster_contract::DeviceKey;
 use muster_contract::decode::peek;
@@ -29,8 +30,6 @@ const COUNT_PATIENCE: Duration = Duration::from_secs(30);
 const LOOK: Duration = Duration::from_millis(100);
 /// Messages that are read at once.
 const BATCH: usize = 512;
-/// The stream behind the bucket of the views.
-const VIEWS_STREAM: &str = "KV_views";
 
 /// How large a trial is.
 #[derive(Debug, Clone, Copy)]

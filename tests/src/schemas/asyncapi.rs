@@ -99,7 +99,7 @@ fn parameters() -> Value {
         "value": { "description": "What the label says: a DNS label." },
         "view": { "description": "A view that a person has defined: a DNS label." },
         "document": { "description": "Which document is republished.", "enum": ["desired", "receipt"] },
-        "lane": { "description": "One of a partition's lanes; 0 decides who owns it." },
+        "fence": { "description": "One of a partition's fences; the record of fence 0 decides who owns it." },
         "subscription": { "description": "A subscriber's own name for a subscription: a DNS label." },
         "partition": { "description": "The server's hash of site and device, 0 to 15." },
     })

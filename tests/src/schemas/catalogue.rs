@@ -2,6 +2,7 @@
 //! of the services. What is not listed here has no schema.
 
 use muster_contract::actions::ActionsAnswer;
+use muster_contract::changes::{ChangesAnswer, ChangesQuery};
 use muster_contract::credential::Credential;
 use muster_contract::decode::{self, Document};
 use muster_contract::defined::{DefinedView, ViewDefinition};
@@ -22,13 +23,15 @@ use muster_contract::notify::{
 use muster_contract::parts::{HubList, PartsAnswer, PartsQuery};
 use muster_contract::presence::Heartbeat;
 use muster_contract::profile::{Package, Process, Simulated};
-use muster_contract::quarantine::{QuarantineAnswer, QuarantineRequest, QuarantineVerdict};
+use muster_contract::quarantine::{QuarantineAnswer, QuarantineRequest, QuarantineVerdict, RejectedReport};
 use muster_contract::query::{
     ApplyRequest, DeploymentAnswer, DeploymentsAnswer, DeviceAnswer, DevicesAnswer, ErrorReply,
     PublishAnswer, PublisherQuery, PublisherStatus, Query, RemoveRequest, RetireRequest,
 };
+use muster_contract::question;
 use muster_contract::receipt::Receipt;
 use muster_contract::report::{CapabilitiesReport, StatusReport};
+use muster_contract::rollout::{ReleaseAnswer, ReleaseRequest, TargetsAnswer, TargetsQuery};
 use muster_contract::status::{StatusAnswer, StatusQuery};
 use muster_contract::view::{DeploymentView, FleetView, SiteView};
 use muster_contract::why::WhyAnswer;
@@ -48,10 +51,12 @@ pub struct Shape {
     pub schema: Make,
     /// Reads bytes as our services do and says what they then hold, or why they refuse.
     pub read: fn(&[u8]) -> Result<Value, String>,
+    /// Our services refuse an unknown key of it.
+    pub is_request: bool,
 }
 
 /// Documents: what streams and buckets hold.
-pub const DOCUMENTS: [Shape; 21] = [
+pub const DOCUMENTS: [Shape; 22] = [
     document::<DesiredState>(),
     document::<StatusReport>(),
     document::<CapabilitiesReport>(),
@@ -65,6 +70,7 @@ pub const DOCUMENTS: [Shape; 21] = [
     document::<QuarantineFact>(),
     document::<Incident>(),
     document::<QuarantineVerdict>(),
+    document::<RejectedReport>(),
     document::<Ownership>(),
     document::<PulseFact>(),
     document::<HearingFact>(),
@@ -76,57 +82,63 @@ pub const DOCUMENTS: [Shape; 21] = [
 ];
 
 /// Requests and answers of the query service, the publisher and ingest.
-pub const MESSAGES: [Shape; 32] = [
-    message::<IncidentRequest>("IncidentRequest"),
+pub const MESSAGES: [Shape; 38] = [
+    request::<IncidentRequest>("IncidentRequest"),
     message::<IncidentAnswer>("IncidentAnswer"),
     message::<IncidentsAnswer>("IncidentsAnswer"),
-    message::<Query>("Query"),
+    request::<Query>("Query"),
     message::<DeploymentAnswer>("DeploymentAnswer"),
     message::<DeploymentsAnswer>("DeploymentsAnswer"),
     message::<DeviceAnswer>("DeviceAnswer"),
     message::<DevicesAnswer>("DevicesAnswer"),
     message::<WhyAnswer>("WhyAnswer"),
-    message::<StatusQuery>("StatusQuery"),
+    request::<StatusQuery>("StatusQuery"),
     message::<StatusAnswer>("StatusAnswer"),
     message::<ActionsAnswer>("ActionsAnswer"),
     message::<MomentAnswer>("MomentAnswer"),
     message::<DigestsAnswer>("DigestsAnswer"),
-    message::<DiffQuery>("DiffQuery"),
+    request::<DiffQuery>("DiffQuery"),
     message::<DiffAnswer>("DiffAnswer"),
+    request::<ChangesQuery>("ChangesQuery"),
+    message::<ChangesAnswer>("ChangesAnswer"),
     message::<VerifyAnswer>("VerifyAnswer"),
-    message::<Subscription>("Subscription"),
+    request::<Subscription>("Subscription"),
     message::<SubscriptionAnswer>("SubscriptionAnswer"),
-    message::<ConfirmRequest>("ConfirmRequest"),
-    message::<UnsubscribeRequest>("UnsubscribeRequest"),
-    message::<SubscriptionsQuery>("SubscriptionsQuery"),
+    request::<ConfirmRequest>("ConfirmRequest"),
+    request::<UnsubscribeRequest>("UnsubscribeRequest"),
+    request::<SubscriptionsQuery>("SubscriptionsQuery"),
     message::<SubscriptionsAnswer>("SubscriptionsAnswer"),
     message::<ErrorReply>("ErrorReply"),
-    message::<ApplyRequest>("ApplyRequest"),
-    message::<RemoveRequest>("RemoveRequest"),
-    message::<RetireRequest>("RetireRequest"),
+    request::<ApplyRequest>("ApplyRequest"),
+    request::<RemoveRequest>("RemoveRequest"),
+    request::<RetireRequest>("RetireRequest"),
     message::<PublishAnswer>("PublishAnswer"),
-    message::<PublisherQuery>("PublisherQuery"),
+    request::<PublisherQuery>("PublisherQuery"),
     message::<PublisherStatus>("PublisherStatus"),
-    message::<QuarantineRequest>("QuarantineRequest"),
+    request::<TargetsQuery>("TargetsQuery"),
+    message::<TargetsAnswer>("TargetsAnswer"),
+    request::<ReleaseRequest>("ReleaseRequest"),
+    message::<ReleaseAnswer>("ReleaseAnswer"),
+    request::<QuarantineRequest>("QuarantineRequest"),
     message::<QuarantineAnswer>("QuarantineAnswer"),
 ];
 
 /// Groups of devices and the views that people define: documents, then requests and answers.
 pub const GROUPS: [Shape; 9] = [
     document::<GroupView>(),
-    document::<ViewDefinition>(),
+    definition::<ViewDefinition>(),
     document::<DefinedView>(),
-    message::<GroupQuery>("GroupQuery"),
+    request::<GroupQuery>("GroupQuery"),
     message::<LabelsAnswer>("LabelsAnswer"),
     message::<GroupsAnswer>("GroupsAnswer"),
     message::<ViewsAnswer>("ViewsAnswer"),
-    message::<RemoveViewRequest>("RemoveViewRequest"),
+    request::<RemoveViewRequest>("RemoveViewRequest"),
     message::<ViewAnswer>("ViewAnswer"),
 ];
 
 /// What hubs give to a federation of them.
 pub const FEDERATION: [Shape; 3] =
-    [document::<HubList>(), message::<PartsQuery>("PartsQuery"), message::<PartsAnswer>("PartsAnswer")];
+    [document::<HubList>(), request::<PartsQuery>("PartsQuery"), message::<PartsAnswer>("PartsAnswer")];
 
 /// What a component's `properties` may say, by the type of its profile.
 pub const PROPERTIES: [(&str, Make); 4] = [
@@ -147,15 +159,32 @@ pub fn shape(name: &str) -> Option<&'static Shape> {
 }
 
 const fn document<T: Document + JsonSchema>() -> Shape {
-    Shape {
-        name: T::KIND,
-        schema: SchemaGenerator::into_root_schema_for::<T>,
-        read: |bytes| decode::parse::<T>(bytes).map(value_of).map_err(|refusal| refusal.to_string()),
-    }
+    let read = |bytes: &[u8]| decode::parse::<T>(bytes).map(value_of).map_err(|refusal| refusal.to_string());
+    Shape { name: T::KIND, schema: SchemaGenerator::into_root_schema_for::<T>, read, is_request: false }
 }
 
 const fn message<T: Serialize + DeserializeOwned + JsonSchema>(name: &'static str) -> Shape {
-    Shape { name, schema: SchemaGenerator::into_root_schema_for::<T>, read: read_message::<T> }
+    Shape {
+        name,
+        schema: SchemaGenerator::into_root_schema_for::<T>,
+        read: read_message::<T>,
+        is_request: false,
+    }
+}
+
+const fn request<T: Serialize + DeserializeOwned + JsonSchema + 'static>(name: &'static str) -> Shape {
+    let read = |bytes: &[u8]| question::read::<T>(bytes).map(value_of).map_err(|refusal| refusal.message);
+    Shape { name, schema: SchemaGenerator::into_root_schema_for::<T>, read, is_request: true }
+}
+
+/// A document that is written by request: as [`document`], but for unknown keys.
+const fn definition<T: Document + JsonSchema + 'static>() -> Shape {
+    let read = |bytes: &[u8]| {
+        let document: T = question::read(bytes).map_err(|refusal| refusal.message)?;
+        document.check().map_err(|violation| violation.to_string())?;
+        Ok(value_of(document))
+    };
+    Shape { name: T::KIND, schema: SchemaGenerator::into_root_schema_for::<T>, read, is_request: true }
 }
 
 fn read_message<T: Serialize + DeserializeOwned>(bytes: &[u8]) -> Result<Value, String> {

@@ -1,6 +1,7 @@
 //! JSON Schema (draft 2020-12) files: one a shape, each complete in itself.
 //!
-//! The schemas say what a reader takes: unknown fields are allowed everywhere, a field with a default may be absent.
+//! The schemas say what a reader takes: unknown fields are allowed everywhere but in requests, a field with a default may be
+//! absent.
 
 use muster_contract::{limits, view};
 use schemars::generate::SchemaSettings;
@@ -32,6 +33,9 @@ pub fn files() -> Vec<Generated> {
 pub fn schema(shape: &Shape) -> Schema {
     let mut schema = (shape.schema)(generator());
     finish(&mut schema, shape.name);
+    if shape.is_request && schema.get("additionalProperties").is_none() {
+        schema.insert("unevaluatedProperties".to_owned(), false.into());
+    }
     schema
 }
 

@@ -1,4 +1,4 @@
-//! A hub that is set back to an old backup, and what its devices do about it.
+//! A hub that is restored from an old backup: its devices send again what it lost.
 
 use std::collections::BTreeSet;
 
@@ -73,7 +73,7 @@ async fn a_hub_set_back_to_an_old_backup_is_told_again_what_it_lost() {
 
     let deadline = tokio::time::Instant::now() + PATIENCE;
     while lacks(&system, &key, through).await.is_some() {
-        // What knew more than LEDGER holds must not go on with that; it may end, and somebody starts it again.
+        // A service that knows more than LEDGER holds must not continue with that; it may end, and is restarted.
         system.watch_over(INGEST);
         system.watch_over(ROLLUP);
         let is_over = tokio::time::Instant::now() > deadline;

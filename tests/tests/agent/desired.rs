@@ -1,4 +1,4 @@
-//! What a device does and does not accept.
+//! Tests of the desired states that a device accepts and rejects.
 
 use super::*;
 
@@ -16,9 +16,9 @@ async fn only_a_greater_generation_of_a_valid_document_is_accepted() {
     hub.desire(&document(6, &[("web", 5, json!({})), ("new", 6, json!({}))])).await;
     let reports = hub.until("new", 6, State::Installed).await;
     assert_eq!(agent.handle.generation(), 6);
-    let told: std::collections::BTreeSet<_> =
+    let reported: std::collections::BTreeSet<_> =
         reports.iter().filter_map(status).map(|report| report.deployment.as_str()).collect();
-    assert_eq!(told.into_iter().collect::<Vec<_>>(), ["new", "web"]);
+    assert_eq!(reported.into_iter().collect::<Vec<_>>(), ["new", "web"]);
     agent.end().await;
 }
 

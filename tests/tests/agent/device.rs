@@ -1,4 +1,4 @@
-//! The plain life of a device: what it is told, what it tells.
+//! A device without failures: the documents that it receives and the reports that it sends.
 
 use muster_contract::presence::Heartbeat;
 

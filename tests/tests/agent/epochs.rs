@@ -1,4 +1,4 @@
-//! Numbers and epochs over the lives of an agent and its database.
+//! Numbers and epochs across restarts of the agent and losses of its database.
 
 use muster_contract::Epoch;
 
@@ -18,7 +18,7 @@ async fn a_restart_keeps_epoch_and_numbers() {
         hub.until("a", generation, State::Installed).await;
         if generation == 2 {
             // A crash instead of an end.
-            agent.life.abandon().await;
+            agent.supervisor.abandon().await;
             drop(agent.handle);
             dir = agent.dir;
         } else {
@@ -33,7 +33,7 @@ async fn a_restart_keeps_epoch_and_numbers() {
     seqs.dedup();
     assert_eq!(seqs, (1..=seqs.len() as u64).collect::<Vec<_>>(), "no number is missing");
     let capabilities = reports.iter().filter(|report| status(report).is_none()).count();
-    assert_eq!(capabilities, 1, "told once, for they did not change");
+    assert_eq!(capabilities, 1, "reported once: they did not change");
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -59,13 +59,13 @@ async fn a_database_older_than_what_the_hub_knows_begins_a_new_epoch_and_tells_e
     let first = agent.handle.outbox().await.unwrap().epoch.unwrap();
     hub.store(subjects::receipt(&hub.device), &receipt(first.get(), 7)).await;
     hub.store(subjects::receipt(&hub.device), &receipt(first.get(), 100)).await;
-    let told = |reports: &Vec<Report>| {
+    let reported = |reports: &Vec<Report>| {
         let second = reports.iter().filter(|report| report.epoch() > first);
         let installed =
             second.filter_map(status).filter(|it| it.status.state == State::Installed && it.current);
         installed.count() == 2
     };
-    let reports = until("both are told again", || hub.uplink(), told).await;
+    let reports = until("both are reported again", || hub.uplink(), reported).await;
     let second: Vec<_> = reports.into_iter().filter(|report| report.epoch() > first).collect();
     assert_dense(&second);
     assert!(matches!(second[0], Report::Capabilities(_)), "{:?}", second[0]);

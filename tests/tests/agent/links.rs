@@ -1,20 +1,20 @@
-//! Links that are there and carry nothing, and hours in which nothing shall be carried.
+//! Links that carry nothing, and the hours of the schedule.
 
 use std::collections::BTreeMap;
 use std::net::{Ipv4Addr, SocketAddr};
 use std::sync::Arc;
 use std::time::Instant;
 
-use muster_agent::schedule::Phase;
+use muster_agent::schedule::SchedulePhase;
 use muster_contract::Timestamp;
 use muster_contract::headers::MSG_ID;
 use muster_service::clock::ManualClock;
-use muster_simulator::link::{Condition, Link, Way};
+use muster_simulator::link::{Condition, Direction, Link};
 
 use super::mute::Mute;
 use super::*;
 
-/// A component that comes up and crashes, again and again: an endless source of reports.
+/// A component that starts and crashes repeatedly: an endless source of reports.
 fn restless() -> Value {
     json!({ "crashAfter": "20ms" })
 }
@@ -34,12 +34,14 @@ impl Hub {
     }
 
     async fn agent_with(&self, config: Config, dir: TempDir, clock: Option<ManualClock>) -> Agent {
-        let life = Life::new();
+        let supervisor = Supervisor::new();
         let handle = match clock {
-            Some(clock) => muster_agent::app::start_by(Arc::new(clock), config, &life).await.unwrap(),
-            None => muster_agent::start(config, &life).await.unwrap(),
+            Some(clock) => {
+                muster_agent::app::start_with_clock(Arc::new(clock), config, &supervisor).await.unwrap()
+            }
+            None => muster_agent::start(config, &supervisor).await.unwrap(),
         };
-        Agent { life, handle, dir }
+        Agent { supervisor, handle, dir }
     }
 
     /// Every number is in UPLINK once, and only the first `head` of them.
@@ -62,8 +64,8 @@ async fn until_head(agent: &Agent, least: u64) {
     until("reports are written", async || head(agent).await, |head| *head >= least).await;
 }
 
-/// A device behind a link on which something goes silent: it finds that within two heartbeats, goes on keeping what it
-/// would say, and once the link is whole UPLINK has every number once.
+/// A device behind a link that goes silent finds that within two heartbeats and keeps storing reports; once the link is
+/// whole, UPLINK has every number once.
 async fn found_within_two_heartbeats(silence: Condition) {
     const HEARTBEAT: Duration = Duration::from_secs(4);
     let hub = Hub::start().await;
@@ -76,14 +78,14 @@ async fn found_within_two_heartbeats(silence: Condition) {
 
     link.set(silence);
     let broken = Instant::now();
-    let said = head(&agent).await;
+    let written = head(&agent).await;
     until_connected(&agent, false).await;
     let found = broken.elapsed();
     assert!(found <= 2 * HEARTBEAT, "found after {found:?}");
-    // What was written since did arrive if the way up was whole, and only then; one way up or down was silent alone.
+    // Reports written since then arrived if, and only if, the way up was whole.
     let newest = hub.uplink().await.iter().map(|report| report.seq().get()).max();
-    let arrives = silence == Condition::HalfOpen(Way::Down);
-    assert_eq!(newest > Some(said), arrives, "{newest:?} has arrived, {said} were written before");
+    let arrives = silence == Condition::HalfOpen(Direction::Down);
+    assert_eq!(newest > Some(written), arrives, "{newest:?} has arrived, {written} were written before");
     assert_eq!(link.swallowed() > 0, matches!(silence, Condition::HalfOpen(_)));
 
     until_head(&agent, head(&agent).await + 10).await;
@@ -104,13 +106,13 @@ async fn a_half_open_link_is_found_within_two_heartbeats_and_loses_nothing() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_link_that_swallows_what_the_device_says_is_found_within_two_heartbeats_and_loses_nothing() {
-    found_within_two_heartbeats(Condition::HalfOpen(Way::Up)).await;
+    found_within_two_heartbeats(Condition::HalfOpen(Direction::Up)).await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_link_that_swallows_what_the_hub_answers_is_found_within_two_heartbeats_and_nothing_is_stored_twice()
  {
-    found_within_two_heartbeats(Condition::HalfOpen(Way::Down)).await;
+    found_within_two_heartbeats(Condition::HalfOpen(Direction::Down)).await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -118,7 +120,7 @@ async fn a_server_that_answers_nothing_but_pings_gets_a_new_client_and_no_report
     let hub = Hub::start().await;
     let way = Mute::open(hub.address()).await;
     let dir = tempfile::tempdir().unwrap();
-    // Looking often, so that the silence is soon noticed.
+    // Reads often, so that the silence is soon found.
     let config = Config { poll: Duration::from_millis(100), ..hub.config_by(way.address, &dir) };
     let agent = hub.agent_with(config, dir, None).await;
     hub.desire(&document(1, &[("a", 1, restless())])).await;
@@ -126,7 +128,7 @@ async fn a_server_that_answers_nothing_but_pings_gets_a_new_client_and_no_report
     assert_eq!(way.connections(), 1);
 
     way.mute();
-    // What is under way and what follows is stored, but the agent does not hear of it.
+    // Reports under way and later ones are stored, but the agent gets no answer.
     let before = hub.uplink().await.len();
     until("reports get through", || hub.uplink(), |reports: &Vec<Report>| reports.len() > before).await;
     let message =
@@ -167,9 +169,9 @@ async fn in_a_downtime_nothing_is_sent_and_afterwards_everything() {
     until_connected(&agent, false).await;
     let (connections, stored) = (link.connections(), hub.uplink().await.len());
     until_head(&agent, head(&agent).await + 20).await;
-    assert_eq!(link.connections(), connections, "nobody knocks");
+    assert_eq!(link.connections(), connections, "no connection attempt");
     assert_eq!(hub.uplink().await.len(), stored);
-    assert!(agent.life.failure().is_none());
+    assert!(agent.supervisor.failure().is_none());
 
     clock.set(at("2026-11-21T02:05:00Z"));
     hub.desire(&document(2, &[])).await;
@@ -210,9 +212,9 @@ async fn outside_of_the_polling_hours_reports_flow_and_no_desired_state_is_taken
     hub.until("a", 1, State::Failed).await;
 
     clock.set(at("2026-11-22T06:00:00Z"));
-    until("the hours are over", async || agent.handle.phase(), |phase| *phase == Phase::Quiet).await;
+    until("the hours are over", async || agent.handle.phase(), |phase| *phase == SchedulePhase::Quiet).await;
     hub.desire(&document(2, &[])).await;
-    // Several looks later, by what was reported meanwhile.
+    // Several reads later, by the reports meanwhile.
     let seen = hub.uplink().await.len();
     until("reports flow", || hub.uplink(), |reports: &Vec<Report>| reports.len() >= seen + 60).await;
     assert_eq!(agent.handle.generation(), 1, "nothing new is taken");
@@ -224,32 +226,32 @@ async fn outside_of_the_polling_hours_reports_flow_and_no_desired_state_is_taken
 
 #[tokio::test(flavor = "multi_thread")]
 async fn the_poll_interval_says_how_often_a_device_asks_for_what_it_shall_run() {
-    /// Looks that a device may take because it was told that there is something.
-    const LOOKS_TOLD_MAX: usize = 5;
+    /// Reads that pushed documents cause.
+    const PUSHED_READS_MAX: usize = 5;
     for (poll, often) in [(Duration::from_millis(100), true), (Duration::from_secs(60 * 60), false)] {
         let hub = Hub::start().await;
         let asked = format!("$JS.API.DIRECT.GET.DOWNLINK.{}", subjects::desired(&hub.device));
-        let mut heard = hub.bus.subscribe(&asked).await.unwrap();
+        let mut requests = hub.bus.subscribe(&asked).await.unwrap();
         let dir = tempfile::tempdir().unwrap();
         let config = Config { poll, ..hub.config(&dir) };
         let agent = hub.agent_with(config, dir, None).await;
-        soon("the first look", heard.next()).await.unwrap();
+        soon("the first read", requests.next()).await.unwrap();
         hub.desire(&document(1, &[("a", 1, restless())])).await;
         hub.until("a", 1, State::Failed).await;
-        // Being told that there is something is a reason to look once more; from here on only the interval is.
+        // A pushed document causes one more read; from here on only the interval does.
         let seen = hub.uplink().await.len();
         until("reports flow", || hub.uplink(), |reports: &Vec<Report>| reports.len() >= seen + 60).await;
         if often {
-            for _ in 0..=LOOKS_TOLD_MAX {
-                soon("another look", heard.next()).await.unwrap();
+            for _ in 0..=PUSHED_READS_MAX {
+                soon("another read", requests.next()).await.unwrap();
             }
         } else {
-            let mut looks = 0;
-            while let Ok(look) = tokio::time::timeout(Duration::from_millis(1), heard.next()).await {
-                assert!(look.is_some());
-                looks += 1;
+            let mut reads = 0;
+            while let Ok(read) = tokio::time::timeout(Duration::from_millis(1), requests.next()).await {
+                assert!(read.is_some());
+                reads += 1;
             }
-            assert!(looks <= LOOKS_TOLD_MAX, "{looks} looks at an interval of {poll:?}");
+            assert!(reads <= PUSHED_READS_MAX, "{reads} reads at an interval of {poll:?}");
         }
         agent.end().await;
     }

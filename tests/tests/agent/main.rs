@@ -1,4 +1,4 @@
-//! What an agent promises, on a real nats-server that gives it a device's rights and no more. One program: it is linked
+//! Tests of the agent on a real nats-server that gives it a device's rights and no more. One program, so that it is linked
 //! once.
 
 #![allow(clippy::unwrap_used, reason = "a failure here is the test's result")]
@@ -20,7 +20,7 @@ use muster_contract::report::{Report, StatusReport};
 use muster_contract::subjects::{self, stream};
 use muster_contract::{DeviceKey, State, decode};
 use muster_service::config::LogFormat;
-use muster_service::{Common, Life};
+use muster_service::{Common, Supervisor};
 use muster_tests::server::{Server, Setup, device};
 use muster_tests::streams::keep_all_of_uplink;
 use muster_tests::wait::{soon, until};
@@ -38,9 +38,9 @@ struct Hub {
     device: DeviceKey,
 }
 
-/// One life of the device's agent, and the directory that outlives it.
+/// A running agent, and the directory that outlives it.
 struct Agent {
-    life: Life,
+    supervisor: Supervisor,
     handle: Handle,
     dir: TempDir,
 }
@@ -54,7 +54,7 @@ impl Hub {
 
     async fn converge(&self) {
         soon("the streams", Box::pin(self.bus.converge())).await.unwrap();
-        // What an agent sends is looked at in UPLINK: nobody removes it, and a report that goes again is known by its id.
+        // The tests read reports from UPLINK, so nothing removes them; a repeated report is found by its id.
         keep_all_of_uplink(&self.bus).await;
     }
 
@@ -71,11 +71,11 @@ impl Hub {
     }
 
     async fn agent_in(&self, dir: TempDir) -> Agent {
-        let life = Life::new();
-        // What holds the directory after a crash of an agent in this process ends a moment later.
-        let start = || muster_agent::start(self.config(&dir), &life);
+        let supervisor = Supervisor::new();
+        // After a crash of an agent in this process its lock is released a moment later.
+        let start = || muster_agent::start(self.config(&dir), &supervisor);
         let handle = until("an agent", start, Result::is_ok).await.unwrap();
-        Agent { life, handle, dir }
+        Agent { supervisor, handle, dir }
     }
 
     fn config(&self, dir: &TempDir) -> Config {
@@ -99,7 +99,7 @@ impl Hub {
             uplink_limit: None,
             poll: Duration::from_secs(60),
             schedule: muster_agent::schedule::Schedule::default(),
-            retry: muster_agent::reconcile::Retry {
+            retry: muster_agent::reconcile::RetryPolicy {
                 min: Duration::from_millis(10),
                 max: Duration::from_millis(50),
                 crash_loop: muster_agent::attempts::CrashLoopRule::default(),
@@ -108,7 +108,7 @@ impl Hub {
         }
     }
 
-    /// Publishes what the device shall run, as the publisher would.
+    /// Publishes a desired state, as the publisher would.
     async fn desire(&self, document: &Value) {
         self.store(subjects::desired(&self.device), document).await;
     }
@@ -152,9 +152,9 @@ impl Hub {
 impl Agent {
     /// Ends it in order; the directory stays.
     async fn end(self) -> TempDir {
-        let drained = self.life.drain(DRAIN).await;
+        let drained = self.supervisor.drain(DRAIN).await;
         assert!(drained.late.is_empty(), "{drained:?}");
-        assert!(self.life.failure().is_none(), "{:?}", self.life.failure());
+        assert!(self.supervisor.failure().is_none(), "{:?}", self.supervisor.failure());
         self.dir
     }
 

@@ -1,4 +1,4 @@
-//! A server that has gone mute: what a client says gets through, and nothing comes back but the answers to its pings.
+//! A proxy of a server that answers pings and nothing else, although a client's messages arrive.
 
 use std::net::SocketAddr;
 use std::sync::Arc;

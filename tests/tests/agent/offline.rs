@@ -1,4 +1,4 @@
-//! Without a hub: nothing is lost, and what is true now is told first.
+//! A device without a hub: no report is lost, and the newest reports are sent first.
 
 use super::*;
 
@@ -27,7 +27,7 @@ async fn after_an_outage_the_truth_comes_first_and_the_history_after_it_in_order
     agent.until_all_sent(head).await;
     let reports = hub.uplink().await;
     assert_dense(&reports);
-    // What was under way when the server died may have been stored before; all that came after is in order.
+    // Reports under way when the server stopped may have been stored before; all that followed are in order.
     let after = reports.iter().position(|report| report.head().get() == head).unwrap();
     let after: Vec<_> = reports[after..].iter().filter_map(status).collect();
     let truths: Vec<_> = after[..2].iter().map(|report| (report.status.state, report.current)).collect();

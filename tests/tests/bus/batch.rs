@@ -23,7 +23,7 @@ fn message(n: u64) -> Outgoing {
     Outgoing { message_id: Some(format!("id-{n}")), ..report(&device("press-4"), n) }
 }
 
-/// Sends numbers as one run and takes every answer.
+/// Sends numbers as one run and reads every answer.
 async fn send(
     window: &mut Window<u64>,
     flow: usize,
@@ -62,7 +62,7 @@ fn all_stored(answers: &Answers, numbers: std::ops::RangeInclusive<u64>) {
     assert!(refused.is_none(), "{refused:?}");
 }
 
-/// Takes batches away from UPLINK, as it was made by an earlier release.
+/// Disables batches on UPLINK, as an earlier release created it.
 async fn without_batches(bus: &Bus) {
     let ask = async |verb: &str, body: serde_json::Value| {
         let subject = format!("$JS.API.STREAM.{verb}.UPLINK");
@@ -118,13 +118,13 @@ async fn one_answer_stands_for_many_messages_with_a_devices_rights() {
 async fn who_wants_to_know_is_told_of_a_batch_once_it_is_over_and_where_it_ends_in_the_stream() {
     let server = Server::start();
     let bus = keeping_all(&server).await;
-    let mut window = bus.window(64).told_whole();
+    let mut window = bus.window(64).ack_on_batch_end();
     // It ends with a shared answer, and between two of them.
     for range in [1..=320, 321..=647] {
         let answers = send(&mut window, 16, numbers(range.clone())).await;
         all_stored(&answers, range);
-        let told: Vec<_> = answers.iter().map(|(_, answer)| answer.as_ref().unwrap().sequence).collect();
-        let (last, before) = told.split_last().unwrap();
+        let sequences: Vec<_> = answers.iter().map(|(_, answer)| answer.as_ref().unwrap().sequence).collect();
+        let (last, before) = sequences.split_last().unwrap();
         assert_eq!(*last, bus.stream_state(stream::UPLINK).await.unwrap().last_seq);
         assert!(before.iter().all(|sequence| *sequence == 0), "{before:?}");
     }
@@ -137,7 +137,7 @@ async fn who_wants_to_know_is_told_of_a_batch_once_it_is_over_and_where_it_ends_
     assert!(window.try_next().is_none(), "it is not over");
 }
 
-/// A batch's first answer comes before anything is stored, and its others speak of the batch alone.
+/// The server sends a batch's first answer before it stores a message, and the later answers count only the batch.
 #[tokio::test]
 async fn what_was_sent_by_itself_before_a_batch_waits_for_an_answer_of_its_own() {
     let server = Server::start();
@@ -145,7 +145,7 @@ async fn what_was_sent_by_itself_before_a_batch_waits_for_an_answer_of_its_own()
     let deaf = async_nats::connect(server.url()).await.unwrap();
     let mut listens = deaf.subscribe("nobody.answers").await.unwrap();
     deaf.publish("nobody.answers", "0".into()).await.unwrap();
-    // It is known to the server once it hears itself.
+    // The server knows the subscription once the client receives its own message.
     soon("its own voice", listens.next()).await.unwrap();
     let mut window = bus.window(64);
     soon("room", window.send(Outgoing::new("nobody.answers", "1"), 1)).await;
@@ -156,7 +156,7 @@ async fn what_was_sent_by_itself_before_a_batch_waits_for_an_answer_of_its_own()
     window.end_batch().await;
     let stored = async || bus.stream_state(stream::UPLINK).await.unwrap().messages;
     until("the batch", stored, |count| *count == 39).await;
-    assert!(window.try_next().is_none(), "nobody has said anything of the first");
+    assert!(window.try_next().is_none(), "the first has no answer yet");
     let (first, answer) = timeout(2 * CONFIRM_TIMEOUT, window.next()).await.unwrap().unwrap();
     assert!(first == 1 && answer.is_err_and(|error| error.kind == PublishErrorKind::Transient));
     while let Some((n, answer)) = soon("an answer", window.next()).await {
@@ -233,7 +233,7 @@ async fn a_message_refused_for_good_ends_the_batch_before_it_and_takes_none_with
                 Err(error) if n == bad => {
                     assert_eq!(error.kind, PublishErrorKind::Permanent, "{error}: {}", error.cause);
                 }
-                // What came after it goes again.
+                // The messages after it are sent again.
                 Err(error) => assert!(n > bad && error.kind == PublishErrorKind::Transient, "{n}: {error}"),
             }
         }
@@ -324,7 +324,7 @@ async fn messages_too_few_for_an_answer_are_answered_before_their_time_is_up() {
         for n in 1..=5 {
             soon("room", window.send(message(10 * round + n), n)).await;
         }
-        // Nobody ends the batch.
+        // The owner does not end the batch.
         let mut answers = Vec::new();
         while answers.len() < 5 {
             answers.extend(timeout(CONFIRM_TIMEOUT, window.next()).await.expect("before their time is up"));

@@ -1,11 +1,11 @@
-//! Connecting: waiting, refusing, noticing.
+//! Connecting: the bus waits for a server, reports a refusal, and notices a lost link.
 
 use std::time::Duration;
 
 use bytes::Bytes;
 use muster_bus::{Bus, BusConfig, ConnectError, Link, LinkHealth};
 use muster_contract::DeviceKey;
-use muster_service::life::Life;
+use muster_service::supervisor::Supervisor;
 use muster_tests::server::{Server, Setup};
 use muster_tests::wait::{soon, until};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
@@ -68,10 +68,11 @@ async fn what_the_server_refuses_can_be_asked_for() {
 async fn health_says_whether_the_link_is_up() {
     let mut server = Server::start();
     let bus = connect(server.config("test")).await;
-    let life = Life::new();
-    LinkHealth::register(life.health()).follow(&bus);
+    let supervisor = Supervisor::new();
+    LinkHealth::register(supervisor.health()).follow(&bus);
     let shown = async |wanted: &str| {
-        until(wanted, async || life.health().metrics_text(), |text: &String| text.contains(wanted)).await;
+        until(wanted, async || supervisor.health().metrics_text(), |text: &String| text.contains(wanted))
+            .await;
     };
     shown("muster_link_up 1").await;
     server.kill();

@@ -1,4 +1,4 @@
-//! Who is who: a credentials file is used, a renewed one without a restart; a private authority is trusted.
+//! Credentials: the bus uses a file, a renewed file without a restart, and a private certificate authority.
 
 use std::fs;
 use std::path::Path;

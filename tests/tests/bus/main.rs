@@ -1,4 +1,4 @@
-//! What `shared/bus` promises, on a real nats-server. One program: it is linked once.
+//! The promises of `shared/bus`, tested on a real nats-server. One program, so that it is linked once.
 
 #![allow(clippy::unwrap_used, reason = "a failure here is the test's result")]
 
@@ -21,7 +21,7 @@ use muster_tests::streams::keep_all_of_uplink;
 use muster_tests::wait::soon;
 use tokio_util::sync::CancellationToken;
 
-/// A connection that has to come about.
+/// A connection; fails the test without one.
 async fn connect(config: BusConfig) -> Bus {
     soon("a connection", Bus::connect(config, &CancellationToken::new())).await.unwrap()
 }

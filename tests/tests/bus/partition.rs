@@ -1,4 +1,4 @@
-//! The deliveries of a partition: nothing is lost to an acknowledgement that covers it unseen.
+//! The deliveries of a partition: no acknowledgement covers a message that the reader has not received.
 
 use std::collections::BTreeSet;
 use std::time::Duration;
@@ -99,18 +99,18 @@ async fn a_reader_survives_the_loss_of_its_consumer() {
     let verb = format!("$JS.API.CONSUMER.DELETE.UPLINK.ingest-{partition}");
     bus.request(&verb, Default::default(), Duration::from_secs(5)).await.unwrap();
     fill(&bus, &key, 4..=5).await;
-    // Where it was is lost with the consumer; everything that UPLINK holds comes again.
+    // The position is lost with the consumer, so every message that UPLINK holds comes again.
     assert_eq!(numbers(&read(&mut deliveries, 5).await), [1, 2, 3, 4, 5]);
 }
 
-/// What the server says of a partition's consumer.
+/// The server's state of a partition's consumer.
 async fn consumer(bus: &Bus, partition: u16) -> serde_json::Value {
     let verb = format!("$JS.API.CONSUMER.INFO.UPLINK.ingest-{partition}");
     let info = bus.request(&verb, Bytes::new(), Duration::from_secs(5)).await.unwrap();
     serde_json::from_slice(&info).unwrap()
 }
 
-/// Has the next message of a partition's consumer delivered to nobody, as if it were lost on the way.
+/// Leaves a pull request for a reply that no task awaits, so that the next message of a partition's consumer is lost.
 async fn lose_next(bus: &Bus, partition: u16) {
     let verb = format!("$JS.API.CONSUMER.MSG.NEXT.UPLINK.ingest-{partition}");
     let body = Bytes::from(r#"{"batch":1,"expires":30000000000}"#);

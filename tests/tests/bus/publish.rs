@@ -1,10 +1,10 @@
-//! Publishing: confirmed, in order, told apart when refused, and complete over a crash of the server.
+//! Publishing: confirmed, in order, with a kind for each refusal, and complete over a crash of the server.
 
 use std::collections::VecDeque;
 
 use bytes::Bytes;
 use muster_bus::{ApiError, Bus, NoAnswer, Outgoing, PublishErrorKind, Start, Window};
-use muster_contract::limits::MESSAGE_BYTES_MAX;
+use muster_contract::limits::{HEARTBEAT_BYTES_MAX, REPORT_BYTES_MAX, REPORT_HEADER_BYTES_MAX};
 use muster_contract::subjects::{self, stream};
 use muster_tests::server::{Server, device};
 use muster_tests::wait::soon;
@@ -74,7 +74,11 @@ async fn a_message_no_stream_will_ever_take_is_told_from_one_to_try_again() {
     let key = device("press-4");
     let cases = [
         (
-            Outgoing::new(subjects::report(&key), vec![b'x'; MESSAGE_BYTES_MAX + 64 * 1024]),
+            Outgoing::new(subjects::report(&key), vec![b'x'; REPORT_BYTES_MAX + REPORT_HEADER_BYTES_MAX + 1]),
+            PublishErrorKind::Permanent,
+        ),
+        (
+            Outgoing::new(subjects::presence(&key), vec![b'x'; HEARTBEAT_BYTES_MAX + 1]),
             PublishErrorKind::Permanent,
         ),
         (Outgoing { expected_stream: Some("LEDGER"), ..report(&key, 1) }, PublishErrorKind::Permanent),
@@ -85,9 +89,9 @@ async fn a_message_no_stream_will_ever_take_is_told_from_one_to_try_again() {
         let error = bus.publish(message).await.unwrap_err();
         assert_eq!(error.kind, kind, "{error}: {}", error.cause);
     }
-    // Headers have room beside a document of the largest size.
-    let mut largest = Outgoing::new(subjects::report(&key), vec![b'x'; MESSAGE_BYTES_MAX]);
-    largest.headers.insert("traceparent", "0".repeat(8 * 1024));
+    // Headers have room beside a report of the largest size.
+    let mut largest = Outgoing::new(subjects::report(&key), vec![b'x'; REPORT_BYTES_MAX]);
+    largest.headers.insert("traceparent", "0".repeat(REPORT_HEADER_BYTES_MAX - 64));
     bus.publish(largest).await.unwrap();
 }
 
@@ -123,7 +127,7 @@ async fn while_the_link_is_down_every_message_fails_at_once() {
     soon("the link to be down", link.wait_for(|link| !link.is_up())).await.unwrap();
     let key = device("press-4");
     for flow in [None, Some(2)] {
-        let mut window = bus.window(4).told_whole();
+        let mut window = bus.window(4).ack_on_batch_end();
         for n in 0..10 {
             if let Some(flow) = flow {
                 window.batch_by(flow).await;
@@ -140,7 +144,7 @@ async fn while_the_link_is_down_every_message_fails_at_once() {
     assert!(bus.publish(report(&key, 1)).await.is_err());
 }
 
-/// An outbox as small as can be: what has no confirmation is sent again, with the same id.
+/// A minimal outbox: it sends messages without a confirmation again, with the same id.
 struct Outbox {
     waiting: VecDeque<u64>,
     confirmed: Vec<u64>,
@@ -194,7 +198,7 @@ async fn a_window_loses_and_doubles_nothing_over_crashes_of_the_server() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn nor_does_one_that_is_told_of_its_batches_at_their_end() {
-    over_crashes(|bus| bus.window(IN_FLIGHT).told_whole()).await;
+    over_crashes(|bus| bus.window(IN_FLIGHT).ack_on_batch_end()).await;
 }
 
 async fn over_crashes(open: impl FnOnce(&Bus) -> Window<u64> + Send + 'static) {

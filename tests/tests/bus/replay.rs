@@ -1,14 +1,14 @@
-//! Ordered reading: no hole, no repetition, over crashes; and the truth when that is impossible.
+//! Ordered reading: without gaps or repetitions over crashes, and an error when that is impossible.
 
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use bytes::Bytes;
-use muster_bus::{Bus, Delivery, Outgoing, ReadError, Replay, Start};
+use muster_bus::{Bus, Delivery, LastReceived, Outgoing, ReadError, Replay, Start};
 use muster_contract::limits::MESSAGE_BYTES_MAX;
 use muster_contract::partition::partition_of;
 use muster_contract::subjects::{self, stream};
 use muster_tests::server::{Server, device};
-use muster_tests::wait::soon;
+use muster_tests::wait::{soon, until};
 
 use crate::{connect, converged, crash, number, report};
 
@@ -221,6 +221,26 @@ async fn a_reader_leaves_no_consumer_behind() {
     drop(replay);
     let left = || consumers(&bus, stream::LEDGER);
     muster_tests::wait::until("no consumer", left, |left| left.is_empty()).await;
+}
+
+#[tokio::test]
+async fn a_reader_without_messages_hears_the_server_while_its_stream_exists() {
+    const HEARTBEAT: Duration = Duration::from_secs(1);
+    let server = Server::start();
+    let bus = converged(&server).await;
+    let mut replay = bus.replay(stream::LEDGER, &[], Start::First).await.unwrap();
+    let received = LastReceived::default();
+    replay.record_received(received.clone(), HEARTBEAT);
+    let reading = tokio::spawn(async move { replay.next_batch(1).await.map(|_| ()) });
+    let opened = Instant::now();
+    let last_received = async || received.age().and_then(|age| Instant::now().checked_sub(age));
+    for beats in 1..=3 {
+        until("a heartbeat", last_received, |at| at.is_some_and(|at| at > opened + beats * HEARTBEAT / 2))
+            .await;
+    }
+    bus.request("$JS.API.STREAM.DELETE.LEDGER", Bytes::new(), Duration::from_secs(5)).await.unwrap();
+    until("the stream is missed", last_received, Option::is_none).await;
+    reading.abort();
 }
 
 #[tokio::test]

@@ -32,7 +32,7 @@ async fn a_device_can_do_its_work_with_its_own_rights() {
     assert!(bus.last(stream::DOWNLINK, &subjects::desired(&key)).await.unwrap().is_none());
     let mut live = bus.subscribe(&subjects::live(&key)).await.unwrap();
     assert!(bus.flush(Duration::from_secs(5)).await);
-    // A question that was answered proves that the subscription before it stands.
+    // An answered request proves that the server has the subscription made before it.
     bus.last(stream::DOWNLINK, &subjects::receipt(&key)).await.unwrap();
     hub.publish(Outgoing::new(subjects::desired(&key), "one")).await.unwrap();
     assert_eq!(soon("the live document", live.next()).await.unwrap().payload, "one");

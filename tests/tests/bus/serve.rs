@@ -66,7 +66,7 @@ async fn a_request_whose_reply_is_no_inbox_is_dropped() {
             raw.publish(subject, reply, "foreign");
         }
     }
-    // Those that are answered were asked after them.
+    // The answered requests were sent after the dropped ones.
     for subject in ["muster.query.fleet", "$SRV.PING", "$SRV.INFO", "$SRV.STATS"] {
         client.request(subject, Bytes::from("own"), PATIENCE).await.unwrap();
     }

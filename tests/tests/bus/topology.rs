@@ -1,22 +1,20 @@
-//! Streams as data: created once, compared ever after, never changed.
+//! Streams as data: `converge` creates each once, then compares it and never changes it.
 
 use std::time::Duration;
 
 use bytes::Bytes;
-use muster_bus::{Bus, BusConfig, Outgoing, Start, TopologyError};
+use muster_bus::{Bus, BusConfig, Outgoing, Start, TopologyError, topology};
 use muster_contract::limits::PARTITIONS;
 use muster_contract::partition::partition_of;
 use muster_contract::subjects::{self, stream};
+use muster_tests::hostile::reader_tricks::STREAMS;
 use muster_tests::server::{Server, Setup, device};
 use muster_tests::wait::soon;
 use serde_json::{Value, json};
 
 use crate::{connect, converged, report};
 
-const ALL: [&str; 6] =
-    [stream::DOWNLINK, stream::UPLINK, stream::PRESENCE, stream::LEDGER, "KV_views", stream::NOTICES];
-
-/// A question to the JetStream API, asked without the bus's own code.
+/// A request to the JetStream API without the bus's own code for it.
 async fn api(bus: &Bus, verb: &str, body: Value) -> Value {
     let body = Bytes::from(body.to_string());
     let answer = bus.request(&format!("$JS.API.{verb}"), body, Duration::from_secs(5)).await.unwrap();
@@ -26,7 +24,7 @@ async fn api(bus: &Bus, verb: &str, body: Value) -> Value {
 /// The configurations of all streams and of the partitions' consumers.
 async fn shape(bus: &Bus) -> Vec<Value> {
     let mut shape = Vec::new();
-    for name in ALL {
+    for name in STREAMS {
         let info = api(bus, &format!("STREAM.INFO.{name}"), json!({})).await;
         shape.push(json!([info["config"], info["created"]]));
     }
@@ -36,12 +34,20 @@ async fn shape(bus: &Bus) -> Vec<Value> {
     shape
 }
 
+#[test]
+fn the_tests_know_every_stream_of_the_topology() {
+    let described = topology::described();
+    let names: Vec<_> =
+        described["streams"].as_array().unwrap().iter().map(|stream| &stream["name"]).collect();
+    assert_eq!(names, STREAMS);
+}
+
 #[tokio::test]
 async fn converging_again_changes_nothing() {
     let server = Server::start();
     let bus = converged(&server).await;
     let before = shape(&bus).await;
-    assert_eq!(before.len(), ALL.len() + usize::from(PARTITIONS));
+    assert_eq!(before.len(), STREAMS.len() + usize::from(PARTITIONS));
     bus.converge().await.unwrap();
     assert_eq!(shape(&bus).await, before);
 }
@@ -58,7 +64,7 @@ async fn services_may_converge_all_at_once() {
         end.unwrap().unwrap();
     }
     let bus = connect(server.config("test")).await;
-    assert_eq!(shape(&bus).await.len(), ALL.len() + usize::from(PARTITIONS));
+    assert_eq!(shape(&bus).await.len(), STREAMS.len() + usize::from(PARTITIONS));
 }
 
 #[tokio::test]

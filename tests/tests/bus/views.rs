@@ -79,15 +79,15 @@ async fn a_watch_of_a_bucket_that_is_made_anew_tells_also_what_is_not_in_it_any_
             bus.view_put(key, Bytes::from("2"), None).await.unwrap();
         }
         let held = if shown.is_empty() { 2 } else { 3 };
-        let mut told = read(&mut watch, held).await;
-        told.sort_by(|one, other| one.key.cmp(&other.key));
+        let mut entries = read(&mut watch, held).await;
+        entries.sort_by(|one, other| one.key.cmp(&other.key));
         let gone: Vec<_> =
-            told.iter().filter(|entry| entry.value.is_none()).map(|entry| &entry.key).collect();
+            entries.iter().filter(|entry| entry.value.is_none()).map(|entry| &entry.key).collect();
         let expected =
             if shown.is_empty() { vec!["deployment.web", "fleet"] } else { vec!["deployment.gone"] };
         assert_eq!(gone, expected);
     }
-    // What comes after is a change.
+    // The next entry is a change.
     bus.view_put("fleet", Bytes::from("3"), None).await.unwrap();
     assert_eq!(shown(&read(&mut watch, 1).await), [("fleet", Some(&b"3"[..]))]);
 }
@@ -118,7 +118,7 @@ async fn the_present_has_an_end_also_where_what_waited_has_expired() {
             read.extend(batch);
         }
         assert_eq!(read.len() as u64, others);
-        // What comes after is a change.
+        // The next entry is a change.
         bus.view_put("fleet", Bytes::from("1"), None).await.unwrap();
         assert_eq!(shown(&self::read(&mut watch, 1).await)[0].0, "fleet");
         bus.view_delete("fleet", None).await.unwrap();

@@ -1,5 +1,5 @@
-//! Lines at the top: those of one hub with all facts, page for page. What is put to the hubs and how it is put together is
-//! tried on many fleets in `services/federation/tests/lines`.
+//! Tests lines at the top: those of one hub with all facts, page for page. `services/federation/tests/lines`
+//! tests the split and the merge on many fleets.
 
 use std::collections::BTreeMap;
 
@@ -83,7 +83,7 @@ async fn lines_over_two_hubs_are_those_of_one_hub_with_all_facts_page_for_page()
     let detail = top.ask("status", json!({"id": "web", "output": "detail"})).await;
     assert_eq!(detail["manifests"].as_object().map(serde_json::Map::len), Some(1), "what shall run, once");
     assert_eq!(detail.get("manifestsLeftOut"), None);
-    // Of sites at several hubs the words about errors are of one hub; everything else is equal.
+    // For sites at several hubs the message about errors is one hub's; everything else is equal.
     let question = json!({"id": "web", "site": ["site-0", "site-1"], "output": "all"});
     let [seen, wanted] = [&top, &whole.place].map(|place| place.ask("status", question.clone()));
     let [mut seen, mut wanted] = [without_sequences(seen.await), without_sequences(wanted.await)];
@@ -94,7 +94,7 @@ async fn lines_over_two_hubs_are_those_of_one_hub_with_all_facts_page_for_page()
     federation.drain().await;
 }
 
-/// What the command line says of a place.
+/// The command line's output for a place.
 pub(crate) async fn said(place: &Place, words: &[&str]) -> Value {
     let mut command = tokio::process::Command::new(program("muster"));
     let url = place.server.hub_url();

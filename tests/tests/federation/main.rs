@@ -1,14 +1,14 @@
-//! What the federation promises, on real servers: two hubs, each with a LEDGER and a rollup, and a top that adds their
-//! counts. A third hub with all of their facts says what the top has to say.
+//! Tests the federation's promises on real servers: two hubs, each with a LEDGER and a rollup, and a top that
+//! adds their counts. A third hub with all of their facts gives the expected result.
 
 #![allow(clippy::unwrap_used, reason = "a failure here is the test's result")]
 
 mod lines;
 mod past;
 mod questions;
-mod reasons;
 mod silence;
 mod sums;
+mod why;
 
 use std::collections::BTreeMap;
 use std::ops::Range;
@@ -18,7 +18,7 @@ use clap::Parser;
 use muster_bus::Bus;
 use muster_contract::canonical::Digest;
 use muster_contract::subjects::{QUERY_PREFIX, ViewKey};
-use muster_service::life::{Drained, Life};
+use muster_service::supervisor::{Drained, Supervisor};
 use muster_tests::ledger::{DEVICES_PER_SITE, Message, beginning, publish, reports};
 use muster_tests::server::Server;
 use muster_tests::wait::{soon, until};
@@ -34,9 +34,9 @@ const PATIENCE: Duration = Duration::from_secs(5);
 const LONG: &str = "90s";
 /// One that ends while a test waits for it.
 const SHORT: &str = "3s";
-/// Devices of the hubs: each has one whole site, `site-0` and `site-1`.
+/// Devices of one hub. Each hub has one whole site, `site-0` and `site-1`.
 const NORTH: Range<usize> = 0..12;
-/// See [`NORTH`].
+/// Devices of the other hub.
 const SOUTH: Range<usize> = DEVICES_PER_SITE..DEVICES_PER_SITE + 9;
 
 /// A server and a connection that may do everything.
@@ -89,7 +89,7 @@ impl Place {
 /// A hub with a rollup in this process.
 struct Hub {
     place: Place,
-    rollup: Life,
+    rollup: Supervisor,
     handle: muster_rollup::app::Handle,
     _dir: TempDir,
 }
@@ -106,7 +106,7 @@ impl Hub {
         let (dir, url) = (tempfile::tempdir().unwrap(), place.server.hub_url());
         let words = ["muster-rollup", "--nats-url", &url, "--data-dir", dir.path().to_str().unwrap()];
         let config = muster_rollup::config::Cli::try_parse_from(words).unwrap().check().unwrap();
-        let rollup = Life::new();
+        let rollup = Supervisor::new();
         let handle = soon("a rollup", muster_rollup::app::start(config, &rollup)).await.unwrap();
         let hub = Self { place, rollup, handle, _dir: dir };
         hub.has(devices.count()).await;
@@ -119,7 +119,7 @@ impl Hub {
         until("the hub's view of its fleet", || self.place.view("fleet"), |view| view["counts"] == told)
             .await;
         let look = || async {
-            let told = self.handle.present.look(|now| now.fleet.digests());
+            let told = self.handle.projection.read(|now| now.fleet.digests());
             (told, self.place.digests().await)
         };
         until("all of the hub's views", look, |(told, seen)| told == seen).await;
@@ -132,7 +132,7 @@ impl Hub {
     }
 }
 
-/// What a device shall run, with a label that every other device has, and that it is heard.
+/// A device's desired state, with a label that every other device has, and its liveness.
 fn begun(device: usize) -> [Message; 2] {
     let [(subject, desired), liveness] = beginning(device);
     let mut desired: Value = serde_json::from_str(&desired).unwrap();
@@ -143,7 +143,7 @@ fn begun(device: usize) -> [Message; 2] {
     [(subject, desired.to_string()), liveness]
 }
 
-/// What a device says of one deployment: that it failed.
+/// A device's report of one deployment: failed.
 fn failure(device: usize) -> Message {
     let [(subject, report), ..] = reports(device, 3);
     let mut report: Value = serde_json::from_str(&report).unwrap();
@@ -154,7 +154,7 @@ fn failure(device: usize) -> Message {
 
 /// A federation in this process.
 struct Federation {
-    life: Life,
+    supervisor: Supervisor,
     handle: muster_federation::app::Handle,
 }
 
@@ -168,19 +168,19 @@ impl Federation {
         let top = top.server.hub_url();
         let words = ["muster-federation", "--nats-url", &top, "--hub", hubs, "--lease", lease];
         let config = muster_federation::config::Cli::try_parse_from(words).unwrap().check().unwrap();
-        let life = Life::new();
-        let handle = soon("a federation", muster_federation::app::start(config, &life)).await.unwrap();
-        Self { life, handle }
+        let supervisor = Supervisor::new();
+        let handle = soon("a federation", muster_federation::app::start(config, &supervisor)).await.unwrap();
+        Self { supervisor, handle }
     }
 
     async fn ready(&self) {
-        let missing = || async { self.life.health().missing() };
+        let missing = || async { self.supervisor.health().missing() };
         until("a ready federation", missing, Vec::is_empty).await;
     }
 
     async fn drain(self) {
-        assert_eq!(self.life.drain(DRAIN).await, Drained::default());
-        assert!(self.life.failure().is_none(), "{:?}", self.life.failure());
+        assert_eq!(self.supervisor.drain(DRAIN).await, Drained::default());
+        assert!(self.supervisor.failure().is_none(), "{:?}", self.supervisor.failure());
     }
 }
 

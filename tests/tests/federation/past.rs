@@ -1,12 +1,12 @@
-//! The past at the top: that of one hub with all facts, at the same time. That it is so for any fleet and any time is tried in
-//! `services/federation/tests/lines`.
+//! Tests the past at the top: that of one hub with all facts, at the same time.
+//! `services/federation/tests/lines` tests it for any fleet and any time.
 
 use muster_contract::Timestamp;
 use muster_tests::wait::until;
 use serde_json::{Value, json};
 
 use crate::lines::{said, without_sequences};
-use crate::reasons::shown;
+use crate::why::shown;
 use crate::{Hub, LONG, NORTH, Place, SOUTH, Two, failure};
 
 /// An answer as one hub gives it, without places in LEDGERs.
@@ -107,7 +107,8 @@ async fn the_past_of_two_hubs_is_that_of_one_hub_with_all_facts() {
     }
     south.place.server.kill();
     for what in ["fleet", "deployment", "status", "why", "moment"] {
-        let error = top.ask(what, of(web.clone(), json!({"at": then}))).await["error"].clone();
+        let question = if what == "fleet" { json!({}) } else { web.clone() };
+        let error = top.ask(what, of(question, json!({"at": then}))).await["error"].clone();
         assert_eq!(error["code"], "notReady", "{what}: {error}");
         assert!(error["message"].as_str().unwrap().contains("hub south"), "{what}: {error}");
     }

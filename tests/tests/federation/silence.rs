@@ -1,4 +1,4 @@
-//! What is said while a hub is not heard, or was never read.
+//! Tests the answers while a hub is not heard, or was never read.
 
 use muster_contract::parts::HUBS_KEY;
 use muster_tests::wait::until;
@@ -35,7 +35,7 @@ async fn a_hub_that_is_gone_counts_as_silent_until_it_is_back() {
     until("the hub told of", || top.view(HUBS_KEY), |view| view["hubs"][1]["heard"] == json!(false)).await;
     let other = || async { top.digests().await["site.site-0"] };
     until("the other hub's site as it was", other, |site| *site == all["site.site-0"]).await;
-    // What only that hub knows cannot be told; what the other knows can.
+    // Questions that only that hub can answer fail; those of the other hub succeed.
     let answer = top.ask("devices", json!({"site": "site-1"})).await;
     assert_eq!(answer["error"]["code"], "notReady");
     assert!(answer["error"]["message"].as_str().unwrap().contains("hub south"), "{answer}");
@@ -55,7 +55,7 @@ async fn nothing_is_told_before_every_hub_was_read() {
     let (north, mut south, top) = (Hub::start(NORTH).await, Hub::start(SOUTH).await, Place::start().await);
     south.place.server.kill();
     let federation = Federation::start(&top, &[("north", &north), ("south", &south)], SHORT).await;
-    let missing = || async { federation.life.health().missing() };
+    let missing = || async { federation.supervisor.health().missing() };
     until("a desk", missing, |missing| *missing == ["every hub, read once"]).await;
     let asked = || async { top.ask("fleet", json!({})).await["error"]["message"].clone() };
     let unread = |names: &Value| {
@@ -76,10 +76,10 @@ async fn nothing_is_told_before_every_hub_was_read() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn what_an_earlier_life_has_said_is_not_known_any_more_where_a_hub_is_not_read_within_the_lease() {
+async fn an_earlier_processs_views_expire_if_a_hub_is_not_read_in_its_lease() {
     let Two { north, mut south, top, federation } = Two::start(SHORT).await;
     let all = top.digests().await;
-    federation.life.abandon().await;
+    federation.supervisor.abandon().await;
     south.place.server.kill();
 
     let federation = Federation::start(&top, &[("north", &north), ("south", &south)], SHORT).await;
@@ -102,7 +102,7 @@ async fn what_an_earlier_life_has_said_is_not_known_any_more_where_a_hub_is_not_
 
 /// The links of two federations differ: one hears a hub that the other does not.
 #[tokio::test(flavor = "multi_thread")]
-async fn who_does_not_hear_a_hub_that_another_one_hears_writes_nothing() {
+async fn a_federation_that_hears_fewer_hubs_writes_nothing() {
     // Long enough for a slow machine to say in time who is heard.
     let lease = "15s";
     let Two { north, south, top, federation } = Two::start(lease).await;
@@ -114,7 +114,7 @@ async fn who_does_not_hear_a_hub_that_another_one_hears_writes_nothing() {
     until("the deaf one to stand back", told, |count| *count >= 2).await;
     assert_eq!(top.digests().await, all);
     assert_eq!(top.view(HUBS_KEY).await["hubs"][1]["heard"], json!(true));
-    deaf.life.abandon().await;
+    deaf.supervisor.abandon().await;
     federation.drain().await;
     drop(south);
 }

@@ -1,4 +1,4 @@
-//! What the top says is the sum, digest for digest, and it is written once.
+//! Tests that the top's views are the sums, digest for digest, and that each is written once.
 
 use std::collections::BTreeMap;
 
@@ -72,7 +72,7 @@ async fn the_top_says_what_one_hub_with_all_facts_would_say_digest_for_digest() 
 }
 
 /// An answer without up to where it has read: each LEDGER has sequences of its own.
-pub(crate) fn without_places(mut answer: Value) -> Value {
+fn without_places(mut answer: Value) -> Value {
     match &mut answer {
         Value::Object(fields) => {
             fields.remove("asOf");
@@ -94,7 +94,7 @@ async fn a_restart_writes_nothing_twice_and_a_standby_neither() {
         views.map(|(key, (revision, _))| (key, revision)).collect::<BTreeMap<_, _>>()
     };
     until("all views", revisions, |views| views.len() == 8).await;
-    federation.life.abandon().await;
+    federation.supervisor.abandon().await;
     soon("a view", top.bus.view_put("site.ghost", ghost.to_string().into(), None)).await.unwrap();
     let mut before = revisions().await;
     before.remove("site.ghost").unwrap();

@@ -1,4 +1,4 @@
-//! Three servers and every stream on each: leaders are killed in mid-traffic, and the fence holds on a replicated LEDGER.
+//! Tests ingest on three servers with replicated streams: leaders are killed in mid-traffic, and the fences hold.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -6,7 +6,7 @@ use std::time::Duration;
 use muster_bus::{Bus, BusConfig, Outgoing, Stored, TopologyError};
 use muster_contract::Timestamp;
 use muster_contract::subjects::{LedgerSubject, ViewKey, stream};
-use muster_ingest::ownership::{Claim, claim, record};
+use muster_ingest::ownership::{FencingToken, acquire, record};
 use muster_simulator::child::{Child, Spec};
 use muster_simulator::ledger::Rebuild;
 use muster_tests::cluster::{Cluster, ELECTION_DEADLINE, SERVERS, leader, whole};
@@ -21,7 +21,7 @@ use crate::{Hub, status, with};
 
 /// Time between two rounds of the fleet: the traffic outlasts all elections.
 const PACE: Duration = Duration::from_millis(150);
-/// Facts that must have come between two blows.
+/// Facts that must be stored between two kills.
 const PROGRESS: u64 = 150;
 /// Times a partition is taken while its former owner writes as fast as it can.
 const TAKEOVERS: usize = 12;
@@ -93,7 +93,7 @@ async fn nothing_is_lost_or_doubled_when_leaders_are_killed_in_mid_traffic() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_standby_takes_over_on_a_cluster_and_nothing_is_in_twice() {
+async fn a_standby_takes_over_on_a_cluster_and_doubles_nothing() {
     let (_cluster, mut hub) = start().await;
     hub.owns_all().await;
     let spec = Spec { name: "second".to_owned(), ..hub.spec.clone() };
@@ -103,13 +103,16 @@ async fn a_standby_takes_over_on_a_cluster_and_nothing_is_in_twice() {
     let sending = tokio::spawn(traffic(hub.bus.clone(), fleet(), Duration::from_millis(10)));
     ledger_grows(&hub, PROGRESS).await;
     hub.kill_ingest().await;
-    until("it takes over", log, |log| log.matches("taking it over").count() == 16).await;
+    until("it takes over", log, |log| {
+        log.matches("taking the partition: its owner does not answer").count() == 16
+    })
+    .await;
     sending.await.unwrap();
     everything_is_held_once(&hub, &fleet()).await;
 }
 
-/// A former owner that goes on writing, and what LEDGER took of it.
-async fn write_on(bus: Bus, mut old: Claim, stop: CancellationToken) -> Vec<u64> {
+/// A former owner that goes on writing; returns the sequences of its stored facts.
+async fn write_on(bus: Bus, mut old: FencingToken, stop: CancellationToken) -> Vec<u64> {
     let mut window = bus.window(128);
     let mut stored = Vec::new();
     let mut note =
@@ -133,12 +136,12 @@ async fn write_on(bus: Bus, mut old: Claim, stop: CancellationToken) -> Vec<u64>
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn whatever_a_former_owner_has_stored_on_a_replicated_ledger_lies_before_what_the_new_one_reads_to() {
+async fn facts_of_a_former_owner_lie_before_the_end_that_the_new_one_reads() {
     let cluster = Cluster::start();
     let bus = Bus::connect(cluster.config("test"), &CancellationToken::new()).await.unwrap();
     within(ELECTION_DEADLINE, "the topology", || bus.converge_streams(), Result::is_ok).await.unwrap();
     let now = Timestamp::now();
-    let mut owner = claim(&bus, 3, "owner-0", None, now).await.unwrap();
+    let mut owner = acquire(&bus, 3, "owner-0", None, now).await.unwrap();
     let mut written = 0;
     for at in 1..=TAKEOVERS {
         let stop = CancellationToken::new();
@@ -146,9 +149,9 @@ async fn whatever_a_former_owner_has_stored_on_a_replicated_ledger_lies_before_w
         tokio::time::sleep(Duration::from_millis(100)).await;
         owner = loop {
             let before = record(&bus, 3).await.unwrap();
-            // Lane 0 is busy with a fact of the other now and then.
-            match claim(&bus, 3, &format!("owner-{at}"), before.as_ref(), now).await {
-                Ok(claim) => break claim,
+            // Fence 0 may be busy with a fact of the other owner.
+            match acquire(&bus, 3, &format!("owner-{at}"), before.as_ref(), now).await {
+                Ok(token) => break token,
                 Err(_) => tokio::task::yield_now().await,
             }
         };
@@ -180,7 +183,7 @@ async fn streams_have_as_many_copies_as_they_were_made_with() {
         let bus = bus.clone();
         async move { bus.stream_state(stream::LEDGER).await.unwrap().replicas }
     };
-    // Another one with another wish respects what is there.
+    // An ingest with another setting keeps the existing streams.
     let bus = Bus::connect(cluster.config("test"), &CancellationToken::new()).await.unwrap();
     bus.converge().await.unwrap();
     assert_eq!(copies(&bus).await, 1);

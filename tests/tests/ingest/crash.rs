@@ -1,5 +1,4 @@
-//! Kill -9 in the middle of traffic, of ingest and of the server; and a drain under load. Nothing is lost, nothing is
-//! in LEDGER twice.
+//! Tests kill -9 of ingest and of the server in mid-traffic, and a drain under load: no report is lost or stored twice.
 
 use std::time::Duration;
 
@@ -10,7 +9,7 @@ use muster_contract::subjects::{self, stream};
 use muster_tests::server::device;
 use muster_tests::system::{DEADLINE, numbers};
 use muster_tests::wait::{until, within};
-use serde_json::json;
+use serde_json::{Value, json};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
 
@@ -23,6 +22,22 @@ pub(crate) fn fleet() -> Vec<DeviceKey> {
     (0..DEVICES).map(|at| device(&format!("press-{at}"))).collect()
 }
 
+/// The report of a number: some cannot be parsed.
+fn report(seq: u64) -> Value {
+    let report = with(status(1, seq, REPORTS), "observedAt", json!("2026-01-01T00:00:00Z"));
+    let poison = with(report.clone(), "generation", json!("?"));
+    if seq % 50 == 7 { poison } else { report }
+}
+
+/// Sends again the reports that the newest receipt of a device lists as missing, as its outbox does.
+async fn send_missing(hub: &Hub, key: &DeviceKey) {
+    hub.beat(key, 1, REPORTS).await;
+    let missing = hub.receipt(key).await.map(|receipt| receipt.missing).unwrap_or_default();
+    for seq in missing.iter().flat_map(|(from, to)| from..=to) {
+        hub.send(key, &report(seq)).await;
+    }
+}
+
 /// Sends every report of a fleet as outboxes do: in order, pipelined, again until UPLINK has it.
 pub(crate) async fn traffic(bus: Bus, fleet: Vec<DeviceKey>, pace: Duration) {
     for seq in 1..=REPORTS {
@@ -30,10 +45,7 @@ pub(crate) async fn traffic(bus: Bus, fleet: Vec<DeviceKey>, pace: Duration) {
         while !open.is_empty() {
             let mut window = bus.window(64);
             for key in std::mem::take(&mut open) {
-                let report = with(status(1, seq, REPORTS), "observedAt", json!("2026-01-01T00:00:00Z"));
-                let poison = with(report.clone(), "generation", json!("?"));
-                let report = if seq % 50 == 7 { poison } else { report };
-                window.send(Outgoing::new(subjects::report(key), report.to_string()), key).await;
+                window.send(Outgoing::new(subjects::report(key), report(seq).to_string()), key).await;
             }
             while let Some((key, answer)) = window.next().await {
                 if answer.is_err() {
@@ -48,12 +60,16 @@ pub(crate) async fn traffic(bus: Bus, fleet: Vec<DeviceKey>, pace: Duration) {
     }
 }
 
-/// Waits until LEDGER holds every number of every device; panics if one is in twice.
+/// Waits until LEDGER holds every number of every device; panics if it holds one twice.
 pub(crate) async fn everything_is_held_once(hub: &Hub, fleet: &[DeviceKey]) {
     let wanted: Vec<u64> = (1..=REPORTS).collect();
     let lacking = || async {
         let held = held(&hub.ledger().await);
         let lacks = |key: &&DeviceKey| held.get(*key) != Some(&wanted);
+        // QUARANTINE may not have answered while it had no leader.
+        for key in fleet.iter().filter(lacks) {
+            send_missing(hub, key).await;
+        }
         fleet
             .iter()
             .filter(lacks)
@@ -62,7 +78,7 @@ pub(crate) async fn everything_is_held_once(hub: &Hub, fleet: &[DeviceKey]) {
     };
     within(DEADLINE, "every number in LEDGER, each once", lacking, Vec::is_empty).await;
     numbers(&hub.ledger().await);
-    // The last receipt may have died with the process that owed it; the next heartbeat brings it.
+    // The last receipt may be lost with the process that owed it; the next heartbeat brings another.
     for key in fleet {
         hub.beat(key, 1, REPORTS).await;
         hub.receipt_is(key, 1, REPORTS, "").await;
@@ -78,7 +94,7 @@ async fn everything_is_acknowledged(hub: &Hub) {
 #[tokio::test(flavor = "multi_thread")]
 async fn nothing_is_lost_or_doubled_when_ingest_is_killed_in_mid_traffic() {
     let mut hub = Hub::start(&[]).await;
-    // As fast as it goes: whenever ingest dies, many facts are under way.
+    // As fast as possible: whenever ingest dies, many facts are in flight.
     let sending = tokio::spawn(traffic(hub.bus.clone(), fleet(), Duration::ZERO));
     for at in 1..=5 {
         let arrived = || async { hub.bus.stream_state(stream::LEDGER).await.unwrap().messages };
@@ -120,7 +136,7 @@ pub(crate) async fn get(path: &str, port: u16) -> Option<String> {
 }
 
 #[tokio::test]
-async fn it_is_ready_once_it_knows_what_ledger_holds_and_takes_reports() {
+async fn it_is_ready_once_it_has_read_ledger_and_receives_reports() {
     let port = fastrand::u16(32_000..32_700);
     let mut hub = Hub::start(&["--http-addr", &format!("127.0.0.1:{port}")]).await;
     let ready = || async { get("/ready", port).await.unwrap_or_default() };
@@ -129,7 +145,7 @@ async fn it_is_ready_once_it_knows_what_ledger_holds_and_takes_reports() {
     hub.server().stop();
     hub.start_ingest();
     let waiting = until("it answers", ready, |answer| answer.starts_with("HTTP/1.1 503")).await;
-    assert!(waiting.contains("what LEDGER holds"), "{waiting}");
+    assert!(waiting.contains("reading LEDGER"), "{waiting}");
     hub.server().restart();
     until("it is ready again", ready, |answer| answer.starts_with("HTTP/1.1 200")).await;
     hub.send(&device("press-4"), &status(1, 1, 1)).await;
@@ -140,7 +156,7 @@ async fn it_is_ready_once_it_knows_what_ledger_holds_and_takes_reports() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_drain_under_load_settles_what_was_taken_in_and_the_next_process_goes_on() {
+async fn a_drain_under_load_settles_every_received_report() {
     let mut hub = Hub::start(&[]).await;
     let sending = tokio::spawn(traffic(hub.bus.clone(), fleet(), Duration::from_millis(5)));
     for at in 1..=3 {
@@ -154,6 +170,6 @@ async fn a_drain_under_load_settles_what_was_taken_in_and_the_next_process_goes_
     sending.await.unwrap();
     everything_is_held_once(&hub, &fleet()).await;
     let log = hub.log();
-    assert!(!log.contains("tasks were late"), "{log}");
-    assert!(!log.contains("not everything was confirmed"), "{log}");
+    assert!(!log.contains("did not end in time"), "{log}");
+    assert!(!log.contains("stopping with unconfirmed facts"), "{log}");
 }

@@ -1,4 +1,4 @@
-//! Streams that refuse: for good, until there is room again, and because what was there has aged out.
+//! Tests streams that refuse messages: for ever, until there is room again, and after facts have aged out.
 
 use std::time::Duration;
 
@@ -14,12 +14,12 @@ use crate::crash::get;
 use crate::{Hub, edit, status, with};
 
 #[tokio::test]
-async fn a_report_that_ledger_never_takes_goes_to_quarantine_counts_and_delays_nobody() {
+async fn an_unstorable_report_is_quarantined_and_delays_no_other() {
     let hub = Hub::start(&[]).await;
     let (big, other) = (device("big"), device("other"));
     hub.send(&big, &status(1, 1, 1)).await;
     hub.statuses_are(&big, 1).await;
-    // The server wants no more of a stream than of its source.
+    // The server allows a mirror no larger messages than its source.
     for stream in [stream::DOWNLINK, stream::LEDGER] {
         edit(&hub.bus, stream, |config| config["max_msg_size"] = json!(4_000)).await;
     }
@@ -33,12 +33,12 @@ async fn a_report_that_ledger_never_takes_goes_to_quarantine_counts_and_delays_n
     assert_eq!(kept[0].seq.map(|seq| seq.get()), Some(2));
     assert!(kept[0].reason.contains("max_msg_size"), "{}", kept[0].reason);
     assert!(kept[0].bytes > 4_000 && kept[0].payload().unwrap().len() < 4_000);
-    // It is accounted for: the device may forget it.
+    // It is accounted for: the device may delete it.
     hub.receipt_is(&big, 1, 3, "").await;
-    assert!(!hub.log().contains("reading it again"), "nothing had to be read again:\n{}", hub.log());
+    assert!(!hub.log().contains("reading LEDGER again"), "nothing had to be read again:\n{}", hub.log());
 }
 
-/// A device with one report in LEDGER, which takes nothing more, and four that wait.
+/// A device with one report in LEDGER, which is full then, and four reports that wait.
 async fn send_until_full(hub: &Hub) -> DeviceKey {
     let key = device("press-4");
     hub.send(&key, &status(1, 1, 1)).await;
@@ -66,7 +66,7 @@ async fn a_full_ledger_holds_everything_back_and_nothing_is_lost() {
 }
 
 #[tokio::test]
-async fn what_waits_is_told_also_where_nothing_can_be_taken_in() {
+async fn waiting_reports_are_measured_while_none_can_be_read() {
     let port = fastrand::u16(32_700..32_760);
     let hub = Hub::start(&["--http-addr", &format!("127.0.0.1:{port}")]).await;
     let key = send_until_full(&hub).await;
@@ -86,7 +86,7 @@ async fn a_full_uplink_refuses_and_takes_again_once_there_is_room() {
     let hub = Hub::start(&[]).await;
     let key = send_until_full(&hub).await;
     let sixth = || Outgoing::new(subjects::report(&key), status(1, 6, 6).to_string());
-    // This is what an outbox sees: it keeps the report and tries again. A full share is told apart from a full stream.
+    // The outbox keeps the report and tries again. The answer distinguishes a full share from a full stream.
     for (field, kind) in
         [("max_msgs", PublishErrorKind::Transient), ("max_msgs_per_subject", PublishErrorKind::SubjectFull)]
     {
@@ -106,7 +106,7 @@ async fn a_full_uplink_refuses_and_takes_again_once_there_is_room() {
 }
 
 #[tokio::test]
-async fn a_ledger_that_has_forgotten_what_follows_is_read_from_its_first_fact() {
+async fn a_ledger_that_discarded_the_next_facts_is_read_from_its_first() {
     let hub = Hub::start(&[]).await;
     let (old, key) = (device("old"), device("press-4"));
     hub.send(&key, &status(1, 1, 1)).await;
@@ -129,8 +129,8 @@ async fn a_ledger_that_has_forgotten_what_follows_is_read_from_its_first_fact() 
     let first = || async { hub.bus.stream_state(stream::LEDGER).await.unwrap().first_seq };
     until("LEDGER forgets", first, |first| *first > end).await;
     edit(&hub.bus, stream::LEDGER, |config| config["max_age"] = json!(0)).await;
-    // The record of who owns the partition is gone as well: the next fact is refused, the partition is taken anew, and
-    // LEDGER is read again after a position that is gone.
+    // The owner's record is gone as well: LEDGER refuses the next fact, the partition is taken again, and
+    // LEDGER is read again after a position that it no longer holds.
     hub.send(&key, &status(1, 2, 2)).await;
     hub.receipt_is(&key, 1, 2, "").await;
     let facts =

@@ -1,4 +1,4 @@
-//! What ingest stands on is taken away under it: consumers, the ways in, the memory of message ids.
+//! Tests the loss of what ingest uses: its consumers, its input streams, the message ids that the bus remembers.
 
 use std::time::Duration;
 
@@ -14,7 +14,7 @@ use crate::crash::{everything_is_held_once, fleet, traffic};
 use crate::{Hub, edit, status, with};
 
 const ANSWER: Duration = Duration::from_secs(5);
-/// How long the look after the ways in and the readers' pauses may take together.
+/// How long the check of the input streams and the readers' pauses may take together.
 const MADE_AGAIN: Duration = Duration::from_secs(60);
 
 pub(crate) async fn delete(hub: &Hub, what: &str) {
@@ -22,7 +22,7 @@ pub(crate) async fn delete(hub: &Hub, what: &str) {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn consumers_deleted_under_a_running_ingest_are_made_again_and_nothing_is_lost_or_doubled() {
+async fn deleted_consumers_are_created_again_and_nothing_is_lost_or_doubled() {
     let hub = Hub::start(&[]).await;
     hub.started(1).await;
     let sending = tokio::spawn(traffic(hub.bus.clone(), fleet(), Duration::from_millis(20)));
@@ -44,7 +44,7 @@ async fn consumers_deleted_under_a_running_ingest_are_made_again_and_nothing_is_
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn ways_in_that_are_gone_are_made_again_without_a_restart_and_work_as_before() {
+async fn missing_input_streams_are_created_again_without_a_restart() {
     let hub = Hub::start(&["--lease", "4s"]).await;
     let key = device("press-4");
     hub.send(&key, &status(1, 1, 2)).await;
@@ -69,13 +69,18 @@ async fn ways_in_that_are_gone_are_made_again_without_a_restart_and_work_as_befo
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_full_ledger_fills_uplink_and_the_senders_keep_the_rest_until_both_drain() {
+async fn a_full_ledger_fills_uplink_and_senders_keep_the_rest() {
     let hub = Hub::start(&[]).await;
     hub.send(&device("first"), &status(1, 1, 1)).await;
     hub.statuses_are(&device("first"), 1).await;
-    // A hundredth of what will be sent.
+    // A hundredth of the bytes that will be sent.
     edit(&hub.bus, stream::UPLINK, |config| config["max_bytes"] = json!(64 * 1024)).await;
-    edit(&hub.bus, stream::LEDGER, |config| config["max_msgs"] = json!(1)).await;
+    edit(&hub.bus, stream::LEDGER, |config| {
+        // Otherwise LEDGER would discard the facts that this test counts.
+        config["discard"] = json!("new");
+        config["max_msgs"] = json!(1);
+    })
+    .await;
     let sending = tokio::spawn(traffic(hub.bus.clone(), fleet(), Duration::ZERO));
     let probe = || Outgoing::new(subjects::report(&device("first")), status(1, 1, 1).to_string());
     let refused = || async { hub.bus.publish(probe()).await.err() };
@@ -84,7 +89,7 @@ async fn a_full_ledger_fills_uplink_and_the_senders_keep_the_rest_until_both_dra
     let facts = hub.bus.stream_state(stream::LEDGER).await.unwrap().messages;
     assert!(facts < 100, "LEDGER takes nothing: {facts}");
     edit(&hub.bus, stream::LEDGER, |config| config["max_msgs"] = json!(-1)).await;
-    // What is acknowledged makes room at once.
+    // Acknowledged reports make room at once.
     within(Duration::from_secs(300), "everything is sent", || async { sending.is_finished() }, |done| *done)
         .await;
     sending.await.unwrap();
@@ -92,7 +97,7 @@ async fn a_full_ledger_fills_uplink_and_the_senders_keep_the_rest_until_both_dra
 }
 
 #[tokio::test]
-async fn a_report_that_comes_again_after_the_duplicate_window_is_a_fact_once_also_over_a_restart() {
+async fn a_report_repeated_after_the_duplicate_window_is_one_fact() {
     let mut hub = Hub::start(&[]).await;
     let key = device("press-4");
     let window = Duration::from_millis(100);
@@ -118,7 +123,7 @@ async fn a_report_that_comes_again_after_the_duplicate_window_is_a_fact_once_als
         hub.receipt_is(&key, 1, 3, "").await;
         tokio::time::sleep(3 * window).await;
         if round == 2 {
-            // It starts only with streams as they should be.
+            // It starts only if the streams match their definition.
             remember(&hub, DUPLICATE_WINDOW).await;
             hub.kill_ingest().await;
             hub.start_ingest();

@@ -1,16 +1,16 @@
-//! What ingest promises, as a process on a real nats-server. The devices here are the tests themselves: they publish
+//! Tests the promises of ingest, as a process on a real nats-server. The tests themselves are the devices: they publish
 //! the contract's raw documents. One program: it is linked once.
 
 #![allow(clippy::unwrap_used, reason = "a failure here is the test's result")]
 
 mod cluster;
 mod crash;
-mod elders;
 mod full;
 mod losses;
 mod owners;
 mod quarantine;
 mod quotas;
+mod reassert;
 mod receipts;
 mod reports;
 mod room;
@@ -41,7 +41,7 @@ use tokio_util::sync::CancellationToken;
 struct Hub {
     bus: Bus,
     url: String,
-    /// None where a cluster is there in its place.
+    /// `None` if the test has a cluster instead.
     server: Option<Server>,
     ingest: Option<Child>,
     spec: Spec,
@@ -57,7 +57,7 @@ impl Hub {
         hub
     }
 
-    /// The same on servers that are somebody else's.
+    /// An ingest on servers of the caller.
     async fn at(config: BusConfig, url: String, more: &[&str]) -> Self {
         let stop = CancellationToken::new();
         let bus = soon("a connection", Bus::connect(config, &stop)).await.unwrap();
@@ -88,15 +88,15 @@ impl Hub {
         self.ingest.take().unwrap().stop().await.unwrap()
     }
 
-    /// Waits until ingest has started for so many times.
+    /// Waits until ingest has started this many times.
     async fn started(&self, times: usize) {
         let count = || async { self.log().matches("muster_service::run: started").count() };
         until("ingest starts", count, |count| *count >= times).await;
     }
 
-    /// Waits until every partition is its own.
+    /// Waits until it owns every partition.
     async fn owns_all(&self) {
-        let owned = || async { self.log().matches("the partition is ours").count() };
+        let owned = || async { self.log().matches("took the partition").count() };
         until("ingest owns every partition", owned, |count| *count >= 16).await;
     }
 
@@ -114,7 +114,7 @@ impl Hub {
         self.send_bytes(&subjects::report(key), report.to_string()).await;
     }
 
-    /// Lets a device's heart beat once. PRESENCE may be gone with the server's memory until somebody makes it again.
+    /// Publishes one heartbeat of a device. PRESENCE may be missing after a restart of the server until ingest creates it again.
     async fn beat(&self, key: &DeviceKey, epoch: u64, head: u64) {
         let beat = || async {
             let beat = Outgoing::new(subjects::presence(key), heartbeat(epoch, head));
@@ -123,7 +123,7 @@ impl Hub {
         until("a heartbeat", beat, |heard| *heard).await;
     }
 
-    /// All of LEDGER but the pulses, which come all the time and say nothing of a device.
+    /// All facts of LEDGER but the pulses, which come all the time and are about no device.
     async fn ledger(&self) -> Vec<Entry> {
         let state = || async { self.bus.stream_state(stream::LEDGER).await.ok() };
         let state = until("the state of LEDGER", state, Option::is_some).await.unwrap();
@@ -142,7 +142,7 @@ impl Hub {
         entries
     }
 
-    /// Facts of a device, as `pick` wants them.
+    /// The facts of a device that `pick` selects.
     async fn facts<T>(&self, key: &DeviceKey, pick: impl Fn(Fact) -> Option<T>) -> Vec<T> {
         let ledger = self.ledger().await.into_iter();
         ledger
@@ -182,13 +182,13 @@ impl Hub {
         until("the receipt", said, |said| *said == Some((epoch, through, missing.to_owned()))).await;
     }
 
-    /// Lets a device's heart beat and waits for the receipt that follows, with nothing missing.
+    /// Publishes a heartbeat of a device and waits for the receipt that follows, with no number missing.
     async fn receipt_after_a_beat(&self, key: &DeviceKey, epoch: u64, through: u64) {
         self.beat(key, epoch, through).await;
         self.receipt_is(key, epoch, through, "").await;
     }
 
-    /// Waits until the newest receipt of a device says this. holds so many statuses of a device.
+    /// Waits until LEDGER holds this many statuses of a device.
     async fn statuses_are(&self, key: &DeviceKey, count: usize) -> Vec<StatusFact> {
         until("statuses in LEDGER", || self.statuses(key), |found| found.len() == count).await
     }
@@ -205,7 +205,7 @@ fn status(epoch: u64, seq: u64, head: u64) -> Value {
     })
 }
 
-/// A heartbeat of a device that says it sent everything.
+/// A heartbeat of a device that has sent all its reports.
 fn heartbeat(epoch: u64, head: u64) -> String {
     json!({
         "apiVersion": "muster/v1", "kind": "Heartbeat", "epoch": epoch, "head": head, "unsent": 0,
@@ -219,7 +219,7 @@ fn with(mut report: Value, field: &str, value: Value) -> Value {
     report
 }
 
-/// The numbers LEDGER holds of each device, however they are held: as facts, folded, or in quarantine.
+/// The numbers of each device that LEDGER holds: as facts, coalesced, or in quarantine.
 fn held(ledger: &[Entry]) -> BTreeMap<DeviceKey, Vec<u64>> {
     let mut held: BTreeMap<DeviceKey, Vec<u64>> = BTreeMap::new();
     for entry in ledger {

@@ -1,12 +1,13 @@
-//! Who owns a partition: a standby that takes over, two that both believe it is theirs, and what comes too late.
+//! Tests the ownership of a partition: a standby that takes over, two processes that both own it, and facts that come too late.
 
 use std::time::Duration;
 
 use muster_bus::{Bus, Outgoing, PublishErrorKind};
 use muster_contract::subjects::{LedgerSubject, stream};
-use muster_ingest::consume::TAKEN_WITHIN;
-use muster_ingest::outlet::{FACTS_IN_FLIGHT, HighWater, Outlet};
-use muster_ingest::ownership::{claim, record};
+use muster_ingest::TAKEN_WITHIN;
+use muster_ingest::ledger_publisher::LedgerPublisher;
+use muster_ingest::limits::FACTS_IN_FLIGHT;
+use muster_ingest::ownership::{acquire, record};
 use muster_simulator::child::{Child, Spec};
 use muster_tests::server::{Server, device};
 use muster_tests::wait::{soon, until};
@@ -53,7 +54,9 @@ async fn a_standby_takes_over_when_the_owner_is_killed() {
     tokio::time::sleep(Duration::from_millis(500)).await;
     hub.kill_ingest().await;
     let killed = Instant::now();
-    let taken = || async { log_of(&hub, "second").matches("taking it over").count() };
+    let taken = || async {
+        log_of(&hub, "second").matches("taking the partition: its owner does not answer").count()
+    };
     until("it takes over", taken, |count| *count == 16).await;
     assert!(killed.elapsed() < TAKEN_WITHIN, "{:?}", killed.elapsed());
     sending.await.unwrap();
@@ -61,8 +64,8 @@ async fn a_standby_takes_over_when_the_owner_is_killed() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn an_owner_that_stood_still_is_fenced_and_what_it_had_under_way_is_refused() {
-    // The bus recognises nothing: only the fence does.
+async fn an_owner_that_stood_still_is_fenced_and_its_facts_are_refused() {
+    // The bus recognises no message id: only the fence prevents a second copy.
     let mut hub = Hub::start(&[]).await;
     hub.owns_all().await;
     let _second = second(&hub);
@@ -77,11 +80,16 @@ async fn an_owner_that_stood_still_is_fenced_and_what_it_had_under_way_is_refuse
     until("some facts", some, |count| *count > seen + 200).await;
     let first = hub.ingest.take().unwrap();
     let owner = signal_owner(&hub, Signal::STOP).await;
-    let taken = || async { log_of(&hub, "second").matches("taking it over").count() };
+    let taken = || async {
+        log_of(&hub, "second").matches("taking the partition: its owner does not answer").count()
+    };
     until("the standby takes over", taken, |count| *count == 16).await;
     kill_process(owner, Signal::CONT).unwrap();
     let fenced = || async { log_of(&hub, "muster-ingest") };
-    until("it learns of it", fenced, |log| log.matches("has taken this partition").count() == 16).await;
+    until("it learns of it", fenced, |log| {
+        log.matches("another process has taken the partition").count() == 16
+    })
+    .await;
     sending.await.unwrap();
     everything_is_held_once(&hub, &fleet()).await;
     stands_by(&hub, "muster-ingest").await;
@@ -89,7 +97,7 @@ async fn an_owner_that_stood_still_is_fenced_and_what_it_had_under_way_is_refuse
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn two_that_start_at_once_share_nothing_and_put_nothing_in_twice() {
+async fn two_that_start_at_once_share_no_partition_and_double_nothing() {
     let mut hub = Hub::start(&[]).await;
     hub.started(1).await;
     let sending = tokio::spawn(traffic(hub.bus.clone(), fleet(), Duration::from_millis(5)));
@@ -111,18 +119,18 @@ fn fact() -> Outgoing {
     Outgoing::new(subject.to_string(), report.to_string())
 }
 
-/// What the fence is made of: without the newest record's sequence nothing of a partition is stored.
+/// The fence itself: LEDGER stores no fact of a partition that does not name the newest record's sequence.
 #[tokio::test]
-async fn a_fact_that_names_an_older_record_is_refused_by_ledger_however_late_it_comes() {
+async fn ledger_refuses_a_fact_that_names_an_older_record_at_any_time() {
     let hub = Hub::start(&["--partitions", "15"]).await;
     let now = muster_contract::Timestamp::now();
-    let mut old = claim(&hub.bus, 3, "old", None, now).await.unwrap();
+    let mut old = acquire(&hub.bus, 3, "old", None, now).await.unwrap();
     hub.bus.publish(old.stamp(fact())).await.unwrap();
     let before = record(&hub.bus, 3).await.unwrap().unwrap();
     assert_eq!((before.owner.as_str(), before.seq), ("old", old.seq()));
-    // Of two that saw the same record one is too late.
-    let mut new = claim(&hub.bus, 3, "new", Some(&before), now).await.unwrap();
-    let late = claim(&hub.bus, 3, "late", Some(&before), now).await.unwrap_err();
+    // One of two processes that read the same record is too late.
+    let mut new = acquire(&hub.bus, 3, "new", Some(&before), now).await.unwrap();
+    let late = acquire(&hub.bus, 3, "late", Some(&before), now).await.unwrap_err();
     assert!(late.to_string().contains("another process has taken"), "{late}");
     let refused = hub.bus.publish(old.stamp(fact())).await.unwrap_err();
     assert_eq!(refused.kind, PublishErrorKind::Conflict, "{refused}");
@@ -130,7 +138,7 @@ async fn a_fact_that_names_an_older_record_is_refused_by_ledger_however_late_it_
     assert_eq!(hub.statuses(&device("press-4")).await.len(), 2);
 }
 
-/// A LEDGER to which nobody writes but the test.
+/// A LEDGER to which only the test writes.
 async fn ledger() -> (Server, Bus) {
     let (server, stop) = (Server::start(), CancellationToken::new());
     let bus = soon("a connection", Bus::connect(server.config("test"), &stop)).await.unwrap();
@@ -142,13 +150,13 @@ async fn ledger_end(bus: &Bus) -> u64 {
     bus.stream_state(stream::LEDGER).await.unwrap().last_seq
 }
 
-/// A run is no way around the fence: it ends where the partition has changed hands.
+/// The fence holds within a run: the run ends where another process has taken the partition.
 #[tokio::test]
-async fn of_a_run_in_which_the_partition_is_taken_nothing_is_stored_behind_the_new_record() {
+async fn a_run_stores_nothing_behind_the_record_of_a_new_owner() {
     const BEFORE: usize = 100;
     let (_server, bus) = ledger().await;
     let now = muster_contract::Timestamp::now();
-    let mut old = claim(&bus, 3, "old", None, now).await.unwrap();
+    let mut old = acquire(&bus, 3, "old", None, now).await.unwrap();
     let mut window = bus.window(2 * BEFORE);
     window.batch_by(10).await;
     for at in 0..BEFORE {
@@ -157,7 +165,7 @@ async fn of_a_run_in_which_the_partition_is_taken_nothing_is_stored_behind_the_n
     let before = record(&bus, 3).await.unwrap().unwrap();
     let first_part = before.seq + BEFORE as u64;
     until("the first part", || ledger_end(&bus), |end| *end == first_part).await;
-    let new = claim(&bus, 3, "new", Some(&before), now).await.unwrap();
+    let new = acquire(&bus, 3, "new", Some(&before), now).await.unwrap();
     for at in BEFORE..2 * BEFORE {
         window.send(old.stamp(fact()), at).await;
     }
@@ -173,24 +181,25 @@ async fn of_a_run_in_which_the_partition_is_taken_nothing_is_stored_behind_the_n
     assert_eq!(ledger_end(&bus).await, new.position());
 }
 
-/// After a set back LEDGER is known to be older, and after a loss it is read from where it must be.
+/// The publisher knows how far LEDGER reaches at the end of a run.
 #[tokio::test]
-async fn at_the_end_of_a_run_it_is_known_how_far_ledger_reaches() {
+async fn the_end_of_a_run_shows_how_far_ledger_reaches() {
     let (_server, bus) = ledger().await;
-    let claimed = claim(&bus, 3, "test", None, muster_contract::Timestamp::now()).await.unwrap();
-    let high_water = HighWater::default();
-    let mut outlet = Outlet::new(&bus, claimed, high_water.clone());
+    let claimed = acquire(&bus, 3, "test", None, muster_contract::Timestamp::now()).await.unwrap();
+    let mut publisher = LedgerPublisher::new(&bus, claimed);
     // Few, and as many as end with a shared confirmation or between two of them.
-    for letters in [3, 64, 1_000, 4 * FACTS_IN_FLIGHT, 999] {
-        outlet.begin_run(letters).await;
-        for _ in 0..letters {
-            outlet.send(fact(), "StatusFact").await;
+    for facts in [3, 64, 1_000, 4 * FACTS_IN_FLIGHT, 999] {
+        if facts > 3 {
+            publisher.begin_run().await;
         }
-        outlet.end_run().await;
-        while let Some(answer) = soon("a confirmation", outlet.confirmation()).await {
-            answer.unwrap();
+        for _ in 0..facts {
+            publisher.send(fact()).await;
         }
-        let end = ledger_end(&bus).await;
-        assert_eq!((high_water.now(), outlet.read_after()), (end, end), "{letters} letters");
+        publisher.end_run().await;
+        let mut reached = 0;
+        while let Some(answer) = soon("a confirmation", publisher.answer()).await {
+            reached = answer.unwrap().sequence.max(reached);
+        }
+        assert_eq!(reached, ledger_end(&bus).await, "{facts} facts");
     }
 }

@@ -1,5 +1,5 @@
-//! What one device may add to the hub: deployments and epochs. A hostile device meets its quota and delays nobody; a device
-//! that reports what it was sent is never refused, however fast it is.
+//! Tests the quotas of a device: deployments and epochs. A hostile device meets its quota and delays no other; a device
+//! that reports only deployments that it was sent is never rejected, however fast it is.
 
 use muster_bus::Outgoing;
 use muster_contract::DeviceKey;
@@ -16,9 +16,11 @@ use crate::window::shown;
 use crate::{Hub, status, with};
 
 /// Deployments that a hostile device invents.
-const INVENTED: u64 = 500;
-/// Quarantine facts that LEDGER may take of a flood that lasts for less than a minute and a half: ten a minute of single
-/// messages, and a sum every ten seconds.
+const INVENTED: u64 = 200;
+
+const _: () = assert!(INVENTED + 10 < muster_contract::limits::QUARANTINE_SHARE as u64);
+/// Quarantine facts that LEDGER may get from a flood that lasts for less than a minute and a half: ten a minute of single
+/// messages, and a batch every ten seconds.
 const QUARANTINE_FACTS_MAX: usize = 2 * 10 + 9;
 
 fn of(deployment: &str, seq: u64) -> Value {
@@ -27,7 +29,7 @@ fn of(deployment: &str, seq: u64) -> Value {
     with(report, "deployment", json!(deployment))
 }
 
-/// Sends a report for each number, of a deployment that nobody ever heard of.
+/// Sends a report for each number, of an unknown deployment.
 async fn invent(hub: &Hub, key: &DeviceKey, from: u64, to: u64) {
     let subject = subjects::report(key);
     let mut answers = hub.bus.window(64);
@@ -39,7 +41,7 @@ async fn invent(hub: &Hub, key: &DeviceKey, from: u64, to: u64) {
     }
 }
 
-/// Messages in quarantine, and the facts that tell of them.
+/// The number of messages in quarantine, and of their facts.
 async fn quarantined(hub: &Hub, key: &DeviceKey) -> (u64, usize) {
     let facts = hub.quarantine(key).await;
     (facts.iter().map(|fact| 1 + fact.others).sum(), facts.len())
@@ -83,7 +85,7 @@ async fn invented_deployments_are_refused_and_good_devices_untouched() {
     // Every number is accounted for.
     hub.receipt_after_a_beat(&free, 1, INVENTED).await;
 
-    // Another process knows the same of both: first one that takes over, then one that starts anew.
+    // Another process knows the same of both: first one that takes over, then a new one.
     let other = second(&hub);
     stands_by(&hub, "second").await;
     hub.kill_ingest().await;
@@ -99,7 +101,7 @@ async fn invented_deployments_are_refused_and_good_devices_untouched() {
     until("the refusals", || quarantined(&hub, &free), |(count, _)| *count == INVENTED - unsolicited + 9)
         .await;
     assert_eq!(hub.statuses(&free).await.len(), UNSOLICITED_DEFAULT + 1);
-    // Of everything invented no more is in the views than the quota.
+    // The views contain no more of the invented deployments than the quota.
     let (views, _) = shown(&hub, &free).await;
     assert_eq!(views.len() - 1, UNSOLICITED_DEFAULT + 1, "{views:#?}");
 }
@@ -118,7 +120,7 @@ async fn an_operator_sets_what_devices_without_documents_may_report() {
 async fn report_at_once(hub: &Hub, key: &DeviceKey, generations: std::ops::RangeInclusive<u64>) {
     for generation in generations {
         let id = format!("d{generation}");
-        // Every other document is superseded before the device has said anything of it.
+        // Every other document is superseded before the device reports it.
         let superseded = generation % 2 == 0;
         desire(hub, key, &desired(2 * generation, &[&id], false)).await;
         if superseded {
@@ -143,7 +145,7 @@ async fn a_device_that_is_faster_than_ingest_is_never_refused() {
         hub.statuses_are(key, 60).await;
         assert!(hub.quarantine(key).await.is_empty(), "{:?}", hub.quarantine(key).await);
     }
-    // Documents and reports that came while nobody was there.
+    // Documents and reports that came while no ingest ran.
     hub.kill_ingest().await;
     let all = |generations: std::ops::RangeInclusive<u64>| {
         let one = |key| report_at_once(&hub, key, generations.clone());

@@ -1,4 +1,4 @@
-//! What is no receipt of ingest in the place of one: the right one follows at once, and it is an incident.
+//! Tests foreign receipts in DOWNLINK: the right one follows at once, and the foreign one is an incident.
 
 use bytes::Bytes;
 use muster_bus::Outgoing;
@@ -22,7 +22,7 @@ async fn is_reported(hub: &Hub, key: &DeviceKey, wanted: (u64, ForeignDocument))
     until("the incident", || hub.incidents(key), |found| found.iter().any(is_wanted)).await;
 }
 
-/// Waits until a receipt that was stored after a position is the right one again.
+/// Waits until ingest has stored a right receipt after a position.
 async fn is_mended(hub: &Hub, key: &DeviceKey, sequence: u64, right: &Bytes) {
     let newest = async || hub.bus.last(stream::DOWNLINK, &subjects::receipt(key)).await.unwrap().unwrap();
     let mended = until("another receipt", newest, |last| last.stream_seq > sequence).await;
@@ -36,7 +36,7 @@ async fn a_foreign_or_damaged_receipt_is_replaced_at_once_and_is_an_incident() {
     hub.send(&key, &status(1, 1, 1)).await;
     hub.receipt_is(&key, 1, 1, "").await;
     let right = hub.bus.last(stream::DOWNLINK, &subjects::receipt(&key)).await.unwrap().unwrap();
-    // It claims reports that the hub does not hold: the device would forget them after a day.
+    // It covers reports that the hub does not hold: the device would delete them after a day.
     let false_claim = json!({ "apiVersion": "muster/v1", "kind": "Receipt", "epoch": 1, "through": 9 });
     for (payload, cause) in [
         (Bytes::new(), ForeignDocument::Empty),
@@ -49,17 +49,17 @@ async fn a_foreign_or_damaged_receipt_is_replaced_at_once_and_is_an_incident() {
         is_reported(&hub, &key, (sequence, cause)).await;
     }
 
-    // Nothing is known of this device, so there is nothing to write; that it is there is said.
+    // The hub does not know this device, so there is no receipt to write; the incident is recorded.
     let sequence = put(&hub, &unheard, "garbage".into()).await;
     is_reported(&hub, &unheard, (sequence, ForeignDocument::Unreadable)).await;
 
-    // One that came while no ingest ran is found by the next.
+    // The next ingest finds a receipt that came while no ingest ran.
     hub.stop_ingest().await;
     let sequence = put(&hub, &key, "garbage".into()).await;
     hub.start_ingest();
     is_mended(&hub, &key, sequence, &right.payload).await;
     is_reported(&hub, &key, (sequence, ForeignDocument::Unreadable)).await;
-    // And then nothing more: the hub's own receipts are no incident.
+    // No other incident follows: the hub's own receipts are none.
     let stored = async || hub.bus.stream_state(stream::DOWNLINK).await.unwrap().last_seq;
     let before = stored().await;
     hub.send(&key, &status(1, 2, 2)).await;

@@ -1,4 +1,4 @@
-//! LEDGER at its byte bound: it stays below it, takes everything in, and keeps the newest fact of each standing.
+//! Tests LEDGER at its byte bound: it stays below the bound, stores every fact, and keeps the newest fact of each standing.
 
 use muster_bus::StreamState;
 use muster_contract::fact::{Incident, IncidentKind};
@@ -16,12 +16,12 @@ const LOUD: u64 = 25;
 /// Reports of each of them.
 const REPORTS: u64 = 1600;
 
-/// Reports of each that fit into its share of UPLINK while ingest takes none.
+/// Reports of each that fit into its share of UPLINK while ingest reads none.
 const SHARE: u64 = 1000;
 /// Parts in which they do.
 const PARTS: u64 = 32;
 
-/// A LEDGER with a small bound, an ingest, and a rollup that lives through it.
+/// A LEDGER with a small bound, an ingest and a rollup.
 struct Small {
     hub: Hub,
     dir: TempDir,
@@ -90,7 +90,7 @@ async fn is_below_its_bound(hub: &Hub) {
     assert!(state.bytes <= BYTES, "{} bytes", state.bytes);
 }
 
-/// What a rollup says: the digest of every view, and the position it speaks of.
+/// The digest of every view of a rollup, and their position.
 async fn digests(hub: &Hub) -> Option<(u64, Vec<String>)> {
     let asked = muster_simulator::hub::Hub::new(hub.bus.clone());
     let fleet = asked.fleet().await.ok()?;
@@ -99,7 +99,7 @@ async fn digests(hub: &Hub) -> Option<(u64, Vec<String>)> {
     Some((fleet.tally.as_of.ledger_seq, views.chain([fleet.tally.digest.to_string()]).collect()))
 }
 
-/// The views of a rollup that has read LEDGER to its end. Pulses may come after that: they move no view.
+/// The views of a rollup that has read LEDGER to its end. Pulses may come after that: they change no view.
 async fn settled_digests(hub: &Hub) -> Vec<String> {
     let end = async || {
         let (at, digests) = digests(hub).await?;
@@ -135,13 +135,13 @@ async fn newest(hub: &Hub) -> BTreeMap<DeviceKey, u64> {
 async fn a_ledger_at_its_bound_takes_everything_and_keeps_the_newest_of_each() {
     let Small { hub, dir, rollup } = Small::start().await;
     begin(&hub).await;
-    // After that: what others publish beside it, it replaces.
+    // Last, because it replaces an incident that others publish.
     let _publisher = service(PUBLISHER, &hub, &dir, &[]);
     until("every quiet device's status", async || newest(&hub).await.len(), |count| *count == LOUD as usize)
         .await;
     let first_end = hub.bus.stream_state(stream::LEDGER).await.unwrap().last_seq;
     let incident = async || hub.bus.last(stream::LEDGER, "muster.incident._._").await.unwrap();
-    // A LEDGER as small as this one discards the incident, too: it is looked for while the flood goes on.
+    // Such a small LEDGER discards the incident as well, so the test looks for it during the flood.
     let mut found = None;
     for part in 0..PARTS {
         flood(&hub, part * REPORTS / PARTS + 1, (part + 1) * REPORTS / PARTS, REPORTS).await;
@@ -179,7 +179,7 @@ async fn reports_wait_at_the_bound_until_the_publisher_has_published_targets_aga
     let Small { hub, dir, rollup: _rollup } = Small::start().await;
     begin(&hub).await;
     flood(&hub, 1, SHARE, SHARE).await;
-    let waits = async || hub.log().contains("reports wait in UPLINK");
+    let waits = async || hub.log().contains("holding reports in UPLINK");
     until("ingest holds reports back", waits, |waits| *waits).await;
     let first = |ledger: &StreamState| ledger.first_seq;
     let document = LedgerSubject::Desired(quiet(0)).to_string();

@@ -1,5 +1,5 @@
-//! Snapshots of ingest: a start reads only what came after them, knows the same, and reads all of LEDGER where one does not
-//! fit.
+//! Tests snapshots of ingest: a start reads only later facts, knows the same, and reads all of LEDGER if a snapshot does not
+//! match.
 
 use muster_contract::limits::UNSOLICITED_DEFAULT;
 use muster_tests::server::device;
@@ -11,7 +11,7 @@ use crate::{Hub, status, with};
 /// Facts that each start has read.
 fn facts_read(hub: &Hub) -> Vec<u64> {
     let log = hub.log();
-    let lines = log.lines().filter(|line| line.contains("LEDGER read: this is what is known"));
+    let lines = log.lines().filter(|line| line.contains("restored the partitions from LEDGER"));
     let number = |line: &str| {
         let (_, rest) = line.split_once("facts=").unwrap();
         rest.split(|sign: char| !sign.is_ascii_digit()).next().unwrap().parse().unwrap()
@@ -43,20 +43,20 @@ async fn a_start_from_snapshots_reads_the_tail_and_knows_the_same() {
 
     hub.start_ingest();
     hub.started(2).await;
-    // What came after the oldest snapshot: at most what all partitions wrote when they ended.
+    // The facts after the oldest snapshot: at most those that all partitions wrote when they ended.
     let read = facts_read(&hub);
     assert!(read[1] < 50, "{read:?}");
     let next = UNSOLICITED_DEFAULT as u64 + 1;
     hub.send(&key, &of("one-more", next)).await;
     until("the refusal", || hub.quarantine(&key), |kept| kept.len() == 1).await;
-    // The same number again is the same number.
+    // A repeated number is a duplicate.
     hub.send(&busy, &of("web", 300)).await;
     hub.send(&busy, &of("web", 301)).await;
     hub.statuses_are(&busy, 301).await;
     hub.receipt_after_a_beat(&key, 1, next).await;
     hub.receipt_after_a_beat(&busy, 1, 301).await;
 
-    // A kill leaves older snapshots, and one that is damaged is set aside.
+    // A kill leaves older snapshots, and a damaged one is renamed.
     hub.kill_ingest().await;
     for entry in std::fs::read_dir(&folder).unwrap() {
         let path = entry.unwrap().path();
@@ -78,7 +78,7 @@ async fn a_start_from_snapshots_reads_the_tail_and_knows_the_same() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_snapshot_of_another_ledger_is_set_aside() {
+async fn a_snapshot_of_another_ledger_is_not_used() {
     let dir = tempfile::tempdir().unwrap();
     let folder = dir.path().join("ingest");
     let args = ["--data-dir", folder.to_str().unwrap()];
@@ -88,10 +88,10 @@ async fn a_snapshot_of_another_ledger_is_set_aside() {
     first.send(&key, &status(1, 1, 1)).await;
     first.statuses_are(&key, 1).await;
     assert!(first.stop_ingest().await.success());
-    // Another server, whose LEDGER never heard of that report.
+    // Another server, whose LEDGER does not have that report.
     let second = Hub::start(&args).await;
     second.owns_all().await;
-    assert!(second.log().contains("LEDGER is not the one it was made of"), "{}", second.log());
+    assert!(second.log().contains("LEDGER is another one"), "{}", second.log());
     second.send(&key, &status(1, 1, 1)).await;
     second.statuses_are(&key, 1).await;
 }

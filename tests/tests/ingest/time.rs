@@ -1,4 +1,4 @@
-//! What becomes a fact because time passes.
+//! Tests the facts that are published because time passes.
 
 use std::time::Duration;
 
@@ -14,7 +14,7 @@ use serde_json::{Value, json};
 use crate::losses::delete;
 use crate::{Hub, heartbeat, status};
 
-/// Lets a device's heart beat until the value is dropped.
+/// Publishes heartbeats of a device until the value is dropped.
 struct Heart(tokio::task::JoinHandle<()>);
 
 impl Heart {
@@ -67,7 +67,7 @@ pub(crate) async fn desire(hub: &Hub, key: &DeviceKey, state: &DesiredState) {
 }
 
 #[tokio::test]
-async fn a_device_is_fresh_while_its_heart_beats_stale_after_its_lease_and_fresh_again() {
+async fn a_device_is_fresh_while_it_sends_heartbeats_and_stale_after_its_lease() {
     let hub = Hub::start(&["--lease", "2s"]).await;
     let key = device("press-4");
     let heart = Heart::of(&hub, &key, 0);
@@ -92,7 +92,7 @@ async fn neither_a_restart_of_ingest_nor_of_the_server_makes_a_living_device_sta
     hub.server().kill();
     tokio::time::sleep(Duration::from_secs(4)).await;
     hub.server().restart();
-    // PRESENCE lived in the server's memory: somebody has to make it again before a heart can be heard.
+    // PRESENCE was in the server's memory: ingest must create it again before it receives a heartbeat.
     drop(heart);
     until("the server is back", || async { hub.bus.converge().await.is_ok() }, |back| *back).await;
     states_are(&hub, &key, &[Liveness::Fresh, Liveness::Stale]).await;
@@ -101,7 +101,7 @@ async fn neither_a_restart_of_ingest_nor_of_the_server_makes_a_living_device_sta
 }
 
 #[tokio::test]
-async fn a_server_that_stands_still_makes_nobody_stale() {
+async fn a_server_that_stands_still_makes_no_device_stale() {
     let mut hub = Hub::start(&["--lease", "3s"]).await;
     let keys: Vec<_> = (0..10).map(|at| device(&format!("press-{at}"))).collect();
     let _hearts: Vec<_> = keys.iter().map(|key| Heart::of(&hub, key, 0)).collect();
@@ -113,7 +113,7 @@ async fn a_server_that_stands_still_makes_nobody_stale() {
     hub.server().thaw();
     let again = || async { hub.log().matches("connected to NATS").count() };
     until("ingest is connected again", again, |count| *count >= 1).await;
-    // What the frozen time could have led to shows within a lease.
+    // A wrong decision after the frozen time would show within a lease.
     tokio::time::sleep(Duration::from_secs(4)).await;
     for key in &keys {
         assert_eq!(hub.liveness(key).await, [Liveness::Fresh], "{key}");
@@ -121,17 +121,16 @@ async fn a_server_that_stands_still_makes_nobody_stale() {
 }
 
 #[tokio::test]
-async fn while_heartbeats_cannot_be_read_nobody_becomes_stale() {
+async fn while_heartbeats_cannot_be_read_no_device_becomes_stale() {
     let hub = Hub::start(&["--lease", "3s"]).await;
     let key = device("press-4");
     let heart = Heart::of(&hub, &key, 0);
     states_are(&hub, &key, &[Liveness::Fresh]).await;
     delete(&hub, "STREAM.DELETE.PRESENCE").await;
-    let unread = || async { hub.log().matches("heartbeats").count() };
-    until("ingest cannot read heartbeats", unread, |count| *count >= 1).await;
-    tokio::time::sleep(Duration::from_secs(5)).await;
+    // Longer than a lease, and than a reader needs to notice by itself that its consumer is gone.
+    tokio::time::sleep(Duration::from_secs(15)).await;
     hub.bus.converge().await.unwrap();
-    // What the deaf time could have led to shows within a lease.
+    // A wrong decision after the silence would show within a lease.
     tokio::time::sleep(Duration::from_secs(5)).await;
     assert_eq!(hub.liveness(&key).await, [Liveness::Fresh]);
     drop(heart);
@@ -139,7 +138,7 @@ async fn while_heartbeats_cannot_be_read_nobody_becomes_stale() {
 }
 
 #[tokio::test]
-async fn a_backlog_is_told_with_the_account_of_what_is_held() {
+async fn a_backlog_is_published_with_the_account() {
     let hub = Hub::start(&[]).await;
     let key = device("press-4");
     hub.send(&key, &status(1, 3, 3)).await;
@@ -159,7 +158,7 @@ async fn a_backlog_is_told_with_the_account_of_what_is_held() {
 }
 
 #[tokio::test]
-async fn what_never_starts_is_overdue_once_and_a_retired_device_that_lives_is_an_incident() {
+async fn overdue_deployments_and_retired_living_devices_are_published_once() {
     let mut hub = Hub::start(&["--deadline-default", "1s"]).await;
     let key = device("press-4");
     desire(&hub, &key, &desired(1, &["web", "db"], false)).await;

@@ -1,5 +1,5 @@
-//! LEDGER forgets. What still holds is said again by a real ingest before that, and what is left is enough for a rollup, for
-//! the next ingest and for the device's account.
+//! Tests re-assertion: a real ingest re-asserts facts that hold before LEDGER discards them, and the rest is enough for a rollup,
+//! for the next ingest and for the device's account.
 
 use muster_contract::SeqRanges;
 use muster_contract::limits::DUPLICATE_WINDOW;
@@ -12,7 +12,7 @@ use muster_tests::system::{ROLLUP, numbers};
 use super::time::{desire, desired};
 use super::*;
 
-/// What a rollup that knows nothing but LEDGER says of everything.
+/// The answers of a rollup that has read only LEDGER.
 pub(crate) async fn shown(hub: &Hub, key: &DeviceKey) -> (Vec<String>, DeviceLine) {
     let dir = tempfile::tempdir().unwrap();
     let data = dir.path().join("data").display().to_string();
@@ -36,19 +36,20 @@ pub(crate) async fn shown(hub: &Hub, key: &DeviceKey) -> (Vec<String>, DeviceLin
     (digests, device)
 }
 
-/// What LEDGER was told of a device after a position, in words.
-async fn said_after(hub: &Hub, key: &DeviceKey, position: u64) -> Vec<String> {
+/// The facts of a device after a position, in words.
+async fn facts_after(hub: &Hub, key: &DeviceKey, position: u64) -> Vec<String> {
     let ledger = hub.ledger().await.into_iter();
-    let said = ledger.filter(|entry| entry.seq > position && entry.subject.device() == Some(key));
-    said.filter_map(|entry| match entry.fact {
-        Fact::Status(fact) => Some(format!("status {} {} {}", fact.epoch, fact.seq, fact.reasserted)),
-        Fact::Device(fact) => Some(format!("device {} {} {}", fact.epoch, fact.seq, fact.reasserted)),
-        Fact::Quarantine(fact) => Some(format!("quarantine {:?} {}", fact.seq, fact.reasserted)),
-        Fact::Desired(fact) => Some(format!("desired {}", fact.generation)),
-        Fact::Liveness(fact) => fact.account.map(|account| format!("account {}", account.missing)),
-        _ => Some(entry.subject.to_string()),
-    })
-    .collect()
+    let facts = ledger.filter(|entry| entry.seq > position && entry.subject.device() == Some(key));
+    facts
+        .filter_map(|entry| match entry.fact {
+            Fact::Status(fact) => Some(format!("status {} {} {}", fact.epoch, fact.seq, fact.reasserted)),
+            Fact::Device(fact) => Some(format!("device {} {} {}", fact.epoch, fact.seq, fact.reasserted)),
+            Fact::Quarantine(fact) => Some(format!("quarantine {:?} {}", fact.seq, fact.reasserted)),
+            Fact::Desired(fact) => Some(format!("desired {}", fact.generation)),
+            Fact::Liveness(fact) => fact.account.map(|account| format!("account {}", account.missing)),
+            _ => Some(entry.subject.to_string()),
+        })
+        .collect()
 }
 
 fn of(deployment: &str, state: &str, seq: u64) -> Value {
@@ -58,8 +59,8 @@ fn of(deployment: &str, state: &str, seq: u64) -> Value {
     with(report, "observedAt", json!("2026-01-01T00:00:00Z"))
 }
 
-/// Six of seven numbers: what the device is, a state that is over, poison, one that declares another as folded, and a
-/// failure. The last is on its way.
+/// Six of seven numbers: capabilities, a state that is over, poison, one that declares another as coalesced, and a
+/// failure. The last is in flight.
 fn reports() -> Vec<Value> {
     let capabilities = json!({
         "apiVersion": "muster/v1", "kind": "CapabilitiesReport", "epoch": 1, "seq": 1, "head": 7,
@@ -74,10 +75,10 @@ fn reports() -> Vec<Value> {
     ]
 }
 
-/// An ingest whose clock says that everything is old, until it has said all that.
-async fn say_again(hub: &Hub, key: &DeviceKey, after: u64) {
+/// An ingest whose clock makes every fact old, until it has re-asserted them.
+async fn reassert_everything(hub: &Hub, key: &DeviceKey, after: u64) {
     let ingest = LaterIngest::start(&hub.url).await;
-    // As the publisher says again what devices shall run, in the same bytes.
+    // As the publisher re-asserts desired states, in the same bytes.
     desire(hub, key, &desired(1, &["web", "db"], false)).await;
     let wanted = [
         "account 7",
@@ -87,22 +88,21 @@ async fn say_again(hub: &Hub, key: &DeviceKey, after: u64) {
         "status 1 5 true",
         "status 1 6 true",
     ];
-    let said = async || {
-        let mut said = said_after(hub, key, after).await;
-        said.sort_unstable();
-        said.dedup_by(|one, other| one == other && one.starts_with("account"));
-        said
+    let facts = async || {
+        let mut facts = facts_after(hub, key, after).await;
+        facts.sort_unstable();
+        facts.dedup_by(|one, other| one == other && one.starts_with("account"));
+        facts
     };
-    until("what still holds, and nothing else", said, |said| said.as_slice() == wanted).await;
+    until("the facts that hold, and no other", facts, |facts| facts.as_slice() == wanted).await;
     ingest.end().await;
-    assert_eq!(said().await, wanted, "each once");
+    assert_eq!(facts().await, wanted, "each once");
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn what_still_holds_is_said_again_with_its_number_and_the_window_alone_has_the_same_views_and_account()
-{
+async fn facts_that_hold_are_reasserted_and_the_window_has_the_same_views() {
     let mut hub = Hub::start(&[]).await;
-    // Of the first partition: old facts are looked for there first.
+    // It is in the first partition, which reads its old facts first.
     let mut names = (0..).map(|at| device(&format!("press-{at}")));
     let key = names.find(|key| muster_contract::partition::partition_of(key) == 0).unwrap();
     desire(&hub, &key, &desired(1, &["web", "db"], false)).await;
@@ -112,12 +112,12 @@ async fn what_still_holds_is_said_again_with_its_number_and_the_window_alone_has
     hub.beat(&key, 1, 7).await;
     let first = hub.statuses_are(&key, 3).await;
     until("the poison", || hub.quarantine(&key), |kept| kept.len() == 1).await;
-    let wanted = async || said_after(&hub, &key, 0).await.contains(&"desired 1".to_owned());
+    let wanted = async || facts_after(&hub, &key, 0).await.contains(&"desired 1".to_owned());
     until("LEDGER has what it shall run", wanted, |there| *there).await;
     assert!(hub.stop_ingest().await.success(), "{}", hub.log());
     let end = hub.bus.stream_state(stream::LEDGER).await.unwrap().last_seq;
 
-    say_again(&hub, &key, end).await;
+    reassert_everything(&hub, &key, end).await;
     let again: Vec<_> = hub.statuses(&key).await.into_iter().filter(|fact| fact.reasserted).collect();
     for fact in &again {
         let same = StatusFact { reasserted: false, ..fact.clone() };
@@ -132,7 +132,7 @@ async fn what_still_holds_is_said_again_with_its_number_and_the_window_alone_has
     forget_up_to(&hub.bus, end).await;
     assert_eq!(shown(&hub, &key).await, (views, device), "a rollup rebuilt from the window alone");
 
-    // The next ingest knows the window alone as well, and what comes again is nothing new to it.
+    // The next ingest is restored from the window, and a repeated report is a duplicate.
     hub.start_ingest();
     hub.started(2).await;
     edit(&hub.bus, stream::LEDGER, |config| config["duplicate_window"] = json!(100_000_000)).await;

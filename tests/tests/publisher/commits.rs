@@ -1,4 +1,4 @@
-//! Commit in, documents out.
+//! Commits: the publisher publishes the documents of each, or refuses the commit.
 
 use muster_contract::desired::SourceKind;
 use muster_contract::headers;
@@ -171,7 +171,10 @@ async fn a_repository_that_never_answered_is_said_to_have_never_answered() {
     let git = async || publisher.status.answer().git.unwrap();
     let git = muster_tests::wait::until("polls have failed", git, |git| git.failures >= 2).await;
     assert_eq!((git.polled_at, git.applied), (None, None));
-    assert!(git.error.is_some() && publisher.life.health().missing().is_empty(), "requests are still met");
+    assert!(
+        git.error.is_some() && publisher.supervisor.health().missing().is_empty(),
+        "requests are still met"
+    );
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -219,7 +222,7 @@ async fn a_branch_pushed_by_force_is_followed() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_repository_that_is_away_is_told_and_the_fleet_keeps_what_it_has() {
+async fn a_missing_repository_is_reported_and_the_fleet_keeps_its_state() {
     let stage = Stage::new().await;
     stage.write("sites/a/one/web.yaml", "web", "run");
     let commit = stage.commit().await;
@@ -228,8 +231,8 @@ async fn a_repository_that_is_away_is_told_and_the_fleet_keeps_what_it_has() {
     let (here, away) = (stage.repository.dir().to_owned(), stage.dir().join("away"));
     std::fs::rename(&here, &away).unwrap();
     let error = async || publisher.status.answer().git.unwrap().error;
-    let told = muster_tests::wait::until("the trouble is told", error, Option::is_some).await.unwrap();
-    assert!(told.contains("--git-url"), "{told}");
+    let error = muster_tests::wait::until("the status has the error", error, Option::is_some).await.unwrap();
+    assert!(error.contains("--git-url"), "{error}");
     assert_eq!(stage.shown("a/one").await.0, 1);
     std::fs::rename(&away, &here).unwrap();
     stage.write("sites/a/one/web.yaml", "web", "new");

@@ -9,7 +9,7 @@ use muster_contract::desired::DesiredState;
 use muster_contract::query::ApplyRequest;
 use muster_contract::subjects::stream;
 use muster_contract::{DeviceKey, decode};
-use muster_publisher::requests::{self, Ask, Request};
+use muster_publisher::requests::{self, PublisherRequest, Request};
 use muster_tests::wait::{soon, until};
 
 use crate::stage::{Stage, deployment};
@@ -23,7 +23,7 @@ fn fill(stage: &Stage, devices: usize) {
     }
 }
 
-/// Every generation that each device was ever given, as far as DOWNLINK keeps them, in stream order.
+/// Every generation that each device got, as far as DOWNLINK keeps them, in stream order.
 async fn generations(stage: &Stage) -> BTreeMap<String, Vec<u64>> {
     let last = stage.published().await;
     let mut replay = stage.bus.replay(stream::DOWNLINK, &["muster.desired.>"], Start::First).await.unwrap();
@@ -114,12 +114,12 @@ async fn two_publishers_of_one_repository_do_not_disturb_each_other() {
     println!("documents published: {} and {}", one.status.answer().published, two.status.answer().published);
 }
 
-/// What a person asks for, as the publisher that takes it understands it.
+/// A person's request for a deployment, as the publisher parses it.
 fn apply(device: &str, id: &str) -> Request {
     let (key, documents) = (device.parse().unwrap(), deployment(id, "run"));
     let payload = serde_json::to_vec(&ApplyRequest { key, documents, file: None }).unwrap().into();
     let (subject, headers) = ("muster.publisher.apply".to_owned(), Headers::default());
-    match requests::understand(&Call {
+    match requests::parse_request(&Call {
         endpoint: "apply",
         subject,
         payload,
@@ -128,8 +128,8 @@ fn apply(device: &str, id: &str) -> Request {
     })
     .unwrap()
     {
-        Ask::Change(request) => request,
-        Ask::Status(_) => panic!("a change was asked for"),
+        PublisherRequest::Change(request) => request,
+        other => panic!("a change was asked for, and this was read: {other:?}"),
     }
 }
 
@@ -148,7 +148,7 @@ async fn a_publisher_whose_git_is_stuck_does_not_undo_the_newer_commit_of_anothe
     stage.write("fleet/log.yaml", "log", "newer");
     let second = stage.commit().await;
     well.applied(&second).await;
-    let answer = stuck.desk.change(apply("a/one", "web")).await.unwrap();
+    let answer = stuck.announcer.change(apply("a/one", "web")).await.unwrap();
     assert!(answer.changed, "{answer:?}");
     assert_eq!(stage.shown("a/one").await, (3, vec!["log=newer@2".to_owned(), "web=run@3".to_owned()]));
 
@@ -173,7 +173,7 @@ async fn a_publisher_whose_git_lags_behind_does_not_undo_a_newer_commit_and_does
     stage.write("fleet/log.yaml", "log", "newer");
     let second = stage.commit().await;
     well.applied(&second).await;
-    assert!(lagging.desk.change(apply("a/one", "web")).await.unwrap().changed);
+    assert!(lagging.announcer.change(apply("a/one", "web")).await.unwrap().changed);
     let polled_at = || lagging.status.answer().git.unwrap().polled_at;
     for _ in 0..4 {
         let before = polled_at();
@@ -211,7 +211,7 @@ async fn another_writer_is_read_before_anything_is_published_over_it() {
     stage.write("sites/a/one/web.yaml", "web", "first");
     let publisher = stage.publisher().await;
     publisher.applied(&stage.commit().await).await;
-    // Somebody else gives the device a generation of their own, far above.
+    // Another writer gives the device a generation far above.
     let key: DeviceKey = "a/one".parse().unwrap();
     let mut theirs = stage.document("a/one").await;
     theirs.generation = muster_contract::Generation::new(40).unwrap();

@@ -1,5 +1,5 @@
-//! The publisher verifies what DOWNLINK holds: what no publisher wrote is replaced at once, what is gone comes back, and
-//! both are incidents. Publishers do not replace each other's documents.
+//! The publisher verifies DOWNLINK: it replaces foreign documents and restores lost ones at once, and reports both as
+//! incidents. Publishers do not replace each other's documents.
 
 use std::time::Duration;
 
@@ -14,7 +14,7 @@ use muster_tests::wait::{until, within};
 use crate::requests::apply;
 use crate::stage::{Stage, deployment};
 
-/// Within which a foreign document is replaced.
+/// Time within which the publisher replaces a foreign document.
 const REPLACED_WITHIN: Duration = Duration::from_secs(2);
 
 async fn put(stage: &Stage, device: &str, payload: impl Into<Bytes>) {

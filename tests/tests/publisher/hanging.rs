@@ -1,4 +1,4 @@
-//! A Git repository that takes connections and says nothing.
+//! A Git server that accepts connections and never answers.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
@@ -15,10 +15,10 @@ use crate::stage::{Publisher, Stage, deployment};
 /// Time for one run of git.
 const TIMEOUT: Duration = Duration::from_secs(3);
 
-/// Listens, counts connections, and reads them without a word until `answers` says otherwise.
+/// Accepts and counts connections, and reads them without an answer until `answers` is set.
 struct SilentRemote {
     url: String,
-    /// Connections that were taken.
+    /// Accepted connections.
     taken: Arc<AtomicUsize>,
     /// Connections that the other side closed.
     closed: Arc<AtomicUsize>,
@@ -70,7 +70,7 @@ async fn a_hanging_repository_is_named_while_requests_are_served() {
     assert!(applied.changed);
     assert_eq!(stage.shown("a/one").await, (1, vec!["web=api@1".to_owned()]));
 
-    // It is killed, which closes its connection, and started again; the hang has begun when it did.
+    // The publisher kills git, which closes its connection, and starts it again; the hang counts from the first start.
     let killed = git(&publisher, "git is killed twice", |git| git.failures >= 2).await;
     assert_eq!(killed.hanging_since, Some(since));
     assert!(killed.error.as_ref().unwrap().contains("within 3 s"), "{killed:?}");
@@ -87,7 +87,7 @@ async fn a_hanging_repository_is_named_while_requests_are_served() {
 
 /// The metric of the hang.
 fn gauge(publisher: &Publisher) -> f64 {
-    let text = publisher.life.health().metrics_text();
+    let text = publisher.supervisor.health().metrics_text();
     let name = "muster_publisher_git_hanging_since_timestamp_seconds ";
     text.lines().find_map(|line| line.strip_prefix(name)).unwrap().trim().parse().unwrap()
 }

@@ -1,4 +1,4 @@
-//! As of which fact LEDGER holds a commit: what the publisher says of it, beside what LEDGER holds.
+//! The sequence as of which LEDGER has a commit: the publisher's status compared with LEDGER.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -15,7 +15,7 @@ use crate::stage::{Publisher, Stage};
 const MANY: usize = 300;
 
 impl Publisher {
-    /// Waits until LEDGER holds all of a commit; as of where.
+    /// Waits until LEDGER holds all of a commit; returns the sequence as of which it does.
     async fn in_ledger(&self, commit: &str) -> u64 {
         let holds = |git: &GitStatus| git.applied.as_deref() == Some(commit) && git.applied_through.is_some();
         let look = async || self.status.answer().git.unwrap();
@@ -23,15 +23,15 @@ impl Publisher {
     }
 }
 
-/// Where LEDGER holds the newest document of each device.
-async fn places(stage: &Stage) -> BTreeMap<String, u64> {
+/// The sequence in LEDGER of the newest document of each device.
+async fn sequences(stage: &Stage) -> BTreeMap<String, u64> {
     let mut replay =
         stage.bus.replay(stream::LEDGER, &["muster.desired.>"], Start::LastPerSubject).await.unwrap();
-    let mut places = BTreeMap::new();
+    let mut sequences = BTreeMap::new();
     while let Some(batch) = soon("LEDGER is read", replay.next_present(100)).await.unwrap() {
-        places.extend(batch.into_iter().map(|delivery| (delivery.subject, delivery.stream_seq)));
+        sequences.extend(batch.into_iter().map(|delivery| (delivery.subject, delivery.stream_seq)));
     }
-    places
+    sequences
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -54,14 +54,14 @@ async fn ledger_up_to_the_sequence_that_is_told_holds_every_document_of_the_comm
     let three = stage.publisher().await;
     for publisher in [&one, &two, &three] {
         let through = publisher.in_ledger(&second).await;
-        let places = places(&stage).await;
-        assert_eq!((places.len(), places.values().max()), (MANY, Some(&through)));
+        let sequences = sequences(&stage).await;
+        assert_eq!((sequences.len(), sequences.values().max()), (MANY, Some(&through)));
     }
 
     // A commit that changes nothing is where everything is already.
     stage.repository.write("README", "words").unwrap();
     let third = stage.commit().await;
-    assert_eq!(places(&stage).await.values().max(), Some(&one.in_ledger(&third).await));
+    assert_eq!(sequences(&stage).await.values().max(), Some(&one.in_ledger(&third).await));
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -81,9 +81,14 @@ async fn a_ledger_that_is_made_anew_is_searched_again() {
 
     let subject = format!("$JS.API.STREAM.DELETE.{}", stream::LEDGER);
     stage.bus.request(&subject, "".into(), Duration::from_secs(15)).await.unwrap();
-    let told = || publisher.status.answer().git.unwrap().applied_through;
+    let applied_through = || publisher.status.answer().git.unwrap().applied_through;
     stage.bus.converge().await.unwrap();
-    until("it counts anew", async || told(), |told| told.is_some_and(|told| told < before)).await;
-    let places = places(&stage).await;
-    assert_eq!((places.len(), places.values().max().copied()), (MANY, told()));
+    until(
+        "it counts anew",
+        async || applied_through(),
+        |through| through.is_some_and(|through| through < before),
+    )
+    .await;
+    let sequences = sequences(&stage).await;
+    assert_eq!((sequences.len(), sequences.values().max().copied()), (MANY, applied_through()));
 }

@@ -1,5 +1,5 @@
-//! The publisher between a real Git repository and a real nats-server: what DOWNLINK holds after what was committed,
-//! asked for, broken off and started again.
+//! The publisher between a real Git repository and a real nats-server: the documents in DOWNLINK after
+//! commits, requests, crashes and restarts.
 
 #![allow(clippy::unwrap_used, reason = "a failure here is the test's result")]
 
@@ -11,4 +11,5 @@ mod ledger;
 mod recovery;
 mod renewal;
 mod requests;
+mod rollouts;
 mod stage;

@@ -1,5 +1,5 @@
-//! What DOWNLINK has lost, and what others wrote into it: a device is never given a generation that it has passed,
-//! because it would not take it and nobody would know.
+//! Recovery after DOWNLINK has lost documents or others wrote into it: the publisher never gives a device a generation that
+//! the device has passed, because the device would ignore it without a report.
 
 use muster_bus::Outgoing;
 use muster_contract::query::{PublishAnswer, SomeDevices};
@@ -134,7 +134,7 @@ async fn a_device_that_is_past_everything_the_hub_knows_gets_its_state_again_abo
     }
     generation(&stage, "a/one", 38).await;
     assert_eq!(stage.shown("a/one").await, (38, vec!["web=git@1".to_owned()]));
-    // Nothing is left of this one, here or in LEDGER: its own word still counts.
+    // Neither DOWNLINK nor LEDGER has a document of this device: the generation in its heartbeat still counts.
     let above = async || apply(&stage, "b/restored", deployment("web", "run")).await.unwrap();
     until("its next generation is above", above, |answer| answer.generation.get() == 38).await;
     publisher.stop().await;

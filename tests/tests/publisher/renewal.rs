@@ -1,4 +1,4 @@
-//! What is old is said again, and nothing else changes.
+//! Renewal: the publisher re-asserts old desired states, and nothing else changes.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -18,21 +18,21 @@ use crate::stage::{Stage, deployment};
 /// Time in which a renewal without a server has failed at least once.
 const FAILING: Duration = Duration::from_millis(300);
 
-async fn said(stage: &Stage, stream: &str) -> Vec<(u64, bytes::Bytes)> {
+async fn stored(stage: &Stage, stream: &str) -> Vec<(u64, bytes::Bytes)> {
     let mut replay = stage.bus.replay(stream, &["muster.desired.a.one"], Start::First).await.unwrap();
-    let mut said = Vec::new();
-    while (said.len() as u64) < replay.waiting() {
+    let mut stored = Vec::new();
+    while (stored.len() as u64) < replay.waiting() {
         let batch = replay.next_batch(100).await.unwrap();
-        said.extend(batch.into_iter().map(|delivery| (delivery.stream_seq, delivery.payload)));
+        stored.extend(batch.into_iter().map(|delivery| (delivery.stream_seq, delivery.payload)));
     }
-    said
+    stored
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_desired_state_is_said_again_in_the_same_bytes_and_the_publisher_goes_on_from_there() {
+async fn a_re_asserted_desired_state_has_the_same_bytes_and_generation() {
     let stage = Stage::new().await;
     let publisher = stage.publisher_without_git().await;
-    let renew = async |age| renew(&stage.bus, &publisher.desk, age, &SystemClock).await.unwrap();
+    let renew = async |age| renew(&stage.bus, &publisher.announcer, age, &SystemClock).await.unwrap();
     let apply = async |version: &str| -> Result<PublishAnswer, ErrorReply> {
         let documents = deployment("web", version);
         stage.ask("apply", &ApplyRequest { key: "a/one".parse().unwrap(), documents, file: None }).await
@@ -40,9 +40,10 @@ async fn a_desired_state_is_said_again_in_the_same_bytes_and_the_publisher_goes_
     apply("v1").await.unwrap();
     assert_eq!(renew(Duration::from_secs(3600)).await, 0, "it is young");
     assert_eq!(renew(Duration::ZERO).await, 1);
-    let ledger = until("LEDGER has it again", || said(&stage, stream::LEDGER), |said| said.len() == 2).await;
+    let ledger =
+        until("LEDGER has it again", || stored(&stage, stream::LEDGER), |stored| stored.len() == 2).await;
     assert_eq!(ledger[0].1, ledger[1].1);
-    assert_eq!(said(&stage, stream::DOWNLINK).await.len(), 2);
+    assert_eq!(stored(&stage, stream::DOWNLINK).await.len(), 2);
     assert_eq!(stage.shown("a/one").await.0, 1, "the generation stays");
     let next = apply("v2").await.unwrap();
     assert_eq!((next.generation.get(), next.changed), (2, true));
@@ -56,11 +57,11 @@ async fn a_commit_after_a_renewal_finds_everything_where_it_was_put() {
     let first = stage.commit().await;
     let publisher = stage.publisher().await;
     publisher.applied(&first).await;
-    assert_eq!(renew(&stage.bus, &publisher.desk, Duration::ZERO, &SystemClock).await.unwrap(), 1);
+    assert_eq!(renew(&stage.bus, &publisher.announcer, Duration::ZERO, &SystemClock).await.unwrap(), 1);
     let mut reads = stage.bus.subscribe("$JS.API.DIRECT.GET.DOWNLINK.muster.desired.>").await.unwrap();
     assert_eq!(stage.shown("a/one").await.0, 1);
-    let heard = soon("what the test reads", reads.next()).await.unwrap();
-    assert!(heard.subject.ends_with(".a.one"), "from here on whoever reads is heard");
+    let read = soon("what the test reads", reads.next()).await.unwrap();
+    assert!(read.subject.ends_with(".a.one"), "the test sees every later read");
     stage.write("fleet/web.yaml", "web", "v2");
     let second = stage.commit().await;
     publisher.applied(&second).await;
@@ -77,8 +78,8 @@ async fn renewal_without_a_server_waits_and_ends_when_it_is_stopped() {
     stage.server.kill();
     soon("the link is down", stage.bus.link().wait_for(|link| !link.is_up())).await.unwrap();
     let stop = CancellationToken::new();
-    let (bus, desk, clock) = (stage.bus.clone(), publisher.desk.clone(), Arc::new(SystemClock));
-    let mut running = tokio::spawn(renew::run(bus, desk, clock, fastrand::Rng::new(), stop.clone()));
+    let (bus, announcer, clock) = (stage.bus.clone(), publisher.announcer.clone(), Arc::new(SystemClock));
+    let mut running = tokio::spawn(renew::run(bus, announcer, clock, fastrand::Rng::new(), stop.clone()));
     assert!(timeout(FAILING, &mut running).await.is_err(), "it goes on");
     stop.cancel();
     soon("it ends", running).await.unwrap();

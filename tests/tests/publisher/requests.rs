@@ -4,7 +4,8 @@ use muster_bus::Outgoing;
 use muster_contract::desired::SourceKind;
 use muster_contract::limits::DEPLOYMENTS_PER_DEVICE_MAX;
 use muster_contract::query::{
-    ApplyRequest, ErrorCode, ErrorReply, PublishAnswer, PublisherStatus, Query, RemoveRequest, RetireRequest,
+    ApplyRequest, ErrorCode, ErrorReply, PublishAnswer, PublisherQuery, PublisherStatus, RemoveRequest,
+    RetireRequest,
 };
 use serde_json::{Value, json};
 
@@ -78,7 +79,7 @@ async fn a_device_needs_no_git_and_may_retire_and_return() {
     assert_eq!(back.generation.get(), 3);
     assert!(back.returned && !back.new_device, "{back:?}");
     assert!(!stage.document("b/two").await.retired);
-    let status: PublisherStatus = stage.ask("status", &Query::default()).await.unwrap();
+    let status: PublisherStatus = stage.ask("status", &PublisherQuery::default()).await.unwrap();
     assert_eq!((status.git, status.devices, status.in_git, status.retired), (None, 1, None, 0));
     assert_eq!(status.published, 3);
     publisher.stop().await;
@@ -245,6 +246,7 @@ async fn the_publisher_can_be_discovered() {
     let mut subjects: Vec<_> =
         info["endpoints"].as_array().unwrap().iter().map(|one| one["subject"].as_str().unwrap()).collect();
     subjects.sort_unstable();
-    let wanted = ["apply", "remove", "retire", "status"].map(|verb| format!("muster.publisher.{verb}"));
+    let wanted = ["apply", "release", "remove", "retire", "status", "targets"]
+        .map(|verb| format!("muster.publisher.{verb}"));
     assert_eq!(subjects, wanted);
 }

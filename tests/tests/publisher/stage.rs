@@ -11,14 +11,14 @@ use muster_contract::desired::DesiredState;
 use muster_contract::query::{ErrorReply, PublisherStatus};
 use muster_contract::subjects::{self, stream};
 use muster_contract::{DeviceKey, decode};
-use muster_publisher::announce::Desk;
+use muster_publisher::announce::AnnouncerHandle;
 use muster_publisher::app::{self, Handle};
 use muster_publisher::config::{Config, GitConfig};
 use muster_publisher::git::REMOTE_TIMEOUT;
 use muster_publisher::source::Policy;
 use muster_publisher::status::Status;
 use muster_service::config::{Common, LogFormat, Streams};
-use muster_service::life::{Drained, Life};
+use muster_service::supervisor::{Drained, Supervisor};
 use muster_simulator::repository::{BRANCH, Repository};
 use muster_tests::server::Server;
 use muster_tests::wait::until;
@@ -40,9 +40,9 @@ pub(crate) struct Stage {
 
 /// A publisher within the test's process.
 pub(crate) struct Publisher {
-    pub life: Life,
+    pub supervisor: Supervisor,
     pub status: Arc<Status>,
-    pub desk: Desk,
+    pub announcer: AnnouncerHandle,
     _handle: Handle,
 }
 
@@ -60,12 +60,19 @@ impl Stage {
         self.start(Some(self.repository.dir().to_str().unwrap()), false).await
     }
 
-    /// A publisher that takes a commit without any device.
+    /// A publisher that accepts a commit without any device.
     pub(crate) async fn publisher_that_may_empty_the_fleet(&self) -> Publisher {
         self.start(Some(self.repository.dir().to_str().unwrap()), true).await
     }
 
-    /// A publisher that takes requests alone.
+    /// A publisher that ignores rollouts.
+    pub(crate) async fn publisher_that_ignores_rollouts(&self) -> Publisher {
+        let policy = Policy { ignore_rollouts: true, ..Policy::default() };
+        let repository = self.repository.dir().to_str().unwrap();
+        self.start_with(Some(repository), false, REMOTE_TIMEOUT, policy).await
+    }
+
+    /// A publisher that accepts requests only.
     pub(crate) async fn publisher_without_git(&self) -> Publisher {
         self.start(None, false).await
     }
@@ -77,14 +84,20 @@ impl Stage {
 
     /// A publisher of a repository elsewhere, with a time for each run of git.
     pub(crate) async fn publisher_of_url(&self, url: &str, timeout: Duration) -> Publisher {
-        self.start_with(Some(url), false, timeout).await
+        self.start_with(Some(url), false, timeout, Policy::default()).await
     }
 
     async fn start(&self, repository: Option<&str>, allow_empty: bool) -> Publisher {
-        self.start_with(repository, allow_empty, REMOTE_TIMEOUT).await
+        self.start_with(repository, allow_empty, REMOTE_TIMEOUT, Policy::default()).await
     }
 
-    async fn start_with(&self, repository: Option<&str>, allow_empty: bool, timeout: Duration) -> Publisher {
+    async fn start_with(
+        &self,
+        repository: Option<&str>,
+        allow_empty: bool,
+        timeout: Duration,
+        policy: Policy,
+    ) -> Publisher {
         let source = |repository: &str| GitConfig {
             url: repository.parse().unwrap(),
             branch: BRANCH.parse().unwrap(),
@@ -92,7 +105,7 @@ impl Stage {
             timeout,
             token_file: None,
             allow_empty,
-            policy: Policy::default(),
+            policy,
         };
         let common = Common {
             nats_url: self.server.url().parse().unwrap(),
@@ -108,13 +121,18 @@ impl Stage {
             replicas: 1,
         };
         let config = Config { common, streams, git: repository.map(source), data_dir: None };
-        let life = Life::new();
-        let handle = app::start(config, &life).await.unwrap();
-        until("the publisher is ready", async || life.health().missing(), Vec::is_empty).await;
-        Publisher { life, status: handle.status.clone(), desk: handle.desk.clone(), _handle: handle }
+        let supervisor = Supervisor::new();
+        let handle = app::start(config, &supervisor).await.unwrap();
+        until("the publisher is ready", async || supervisor.health().missing(), Vec::is_empty).await;
+        Publisher {
+            supervisor,
+            status: handle.status.clone(),
+            announcer: handle.announcer.clone(),
+            _handle: handle,
+        }
     }
 
-    /// Commits the work tree; gives the commit.
+    /// Commits the work tree; returns the commit.
     pub(crate) async fn commit(&self) -> String {
         self.repository.commit("test").await.unwrap();
         self.git(&["rev-parse", "HEAD"])
@@ -146,7 +164,7 @@ impl Stage {
         self.bus.last(stream::DOWNLINK, &subjects::desired(&key)).await.unwrap()
     }
 
-    /// The document of a device; there has to be one and it has to keep every rule.
+    /// The document of a device, which must exist and be valid.
     pub(crate) async fn document(&self, device: &str) -> DesiredState {
         let last = self.last(device).await.unwrap_or_else(|| panic!("{device} has no document"));
         decode::parse(&last.payload).unwrap()
@@ -173,7 +191,7 @@ impl Stage {
         self.bus.publish(letter).await.unwrap();
     }
 
-    /// Takes everything of a device out of DOWNLINK, as a lost disk does.
+    /// Removes every message of a device from DOWNLINK, as a lost disk does.
     pub(crate) async fn purge(&self, device: &str) {
         let filter = serde_json::json!({ "filter": subjects::desired(&device.parse().unwrap()) });
         let subject = format!("$JS.API.STREAM.PURGE.{}", stream::DOWNLINK);
@@ -187,7 +205,7 @@ impl Stage {
         self.bus.stream_state(stream::DOWNLINK).await.unwrap().last_seq
     }
 
-    /// Asks the publisher; gives its answer or the code and message of its refusal.
+    /// Sends the publisher a request; returns its answer, or the code and message of its refusal.
     pub(crate) async fn ask<T: DeserializeOwned>(
         &self,
         verb: &str,
@@ -199,14 +217,14 @@ impl Stage {
         serde_json::from_slice(&reply).map_err(|_| serde_json::from_slice(&reply).unwrap())
     }
 
-    /// A directory that ends with the test.
+    /// A directory that is removed after the test.
     pub(crate) fn dir(&self) -> &Path {
         self.dir.path()
     }
 }
 
 impl Publisher {
-    /// Waits until a commit is published whole.
+    /// Waits until a commit is completely published.
     pub(crate) async fn applied(&self, commit: &str) {
         let applied = |status: &PublisherStatus| {
             status.git.as_ref().is_some_and(|git| git.applied.as_deref() == Some(commit))
@@ -214,7 +232,7 @@ impl Publisher {
         until("the commit is applied", async || self.status.answer(), applied).await;
     }
 
-    /// Waits until a commit is refused; gives what is wrong with it, one line a problem.
+    /// Waits until a commit is refused; returns its problems, one a line.
     pub(crate) async fn refused(&self, commit: &str) -> Vec<String> {
         let refused = |status: &PublisherStatus| {
             let refused = status.git.as_ref().and_then(|git| git.refused.as_ref());
@@ -226,14 +244,14 @@ impl Publisher {
         problems.iter().map(|p| format!("{}:{}: {}: {}", p.file, line(p.line), p.field, p.rule)).collect()
     }
 
-    /// Ends it in good order.
+    /// Drains the publisher.
     pub(crate) async fn stop(self) -> Drained {
-        self.life.drain(Duration::from_secs(20)).await
+        self.supervisor.drain(Duration::from_secs(20)).await
     }
 
-    /// Ends it where it stands.
+    /// Ends the publisher without a drain.
     pub(crate) async fn crash(self) {
-        self.life.abandon().await;
+        self.supervisor.abandon().await;
     }
 }
 

@@ -363,7 +363,7 @@ fn quarantine(rng: &mut Rng) -> QuarantineFact {
 
 fn verdict(rng: &mut Rng) -> QuarantineVerdict {
     let mut fact: QuarantineVerdict = example("QuarantineVerdict.dropped");
-    fact.verdict = [Verdict::Dropped, Verdict::Dropped, Verdict::LetIn][rng.usize(..3)];
+    fact.verdict = [Verdict::Dropped, Verdict::Dropped, Verdict::LetIn, Verdict::Expired][rng.usize(..4)];
     let held = quarantine(rng);
     (fact.epoch, fact.seq, fact.received_at) = (held.epoch, held.seq, Some(held.received_at));
     fact

@@ -7,7 +7,7 @@ import json
 import sys
 
 sys.path.insert(0, sys.argv[1])
-from reduce import Fleet
+from reduce import WORDS, Fleet
 
 
 def resumed(ledger):
@@ -23,7 +23,8 @@ if __name__ == "__main__":
     for path in sys.argv[2:]:
         with open(path, encoding="utf-8") as file:
             vector = json.load(file)
-        if resumed(vector["ledger"]).views() != vector["views"]:
+        views = {key: {name: of for name, of in view.items() if name not in WORDS} for key, view in vector["views"].items()}
+        if resumed(vector["ledger"]).views() != views:
             wrong.append(path)
     print("\n".join(wrong) or f"{len(sys.argv) - 2} ledgers go on from what is written down")
     sys.exit(bool(wrong))

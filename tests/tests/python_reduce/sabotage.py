@@ -76,11 +76,18 @@ SABOTAGES = [
     ("a crash loop stands where its components are", 'elif any(retry.get("crashLoop") for retry in retries):', 'elif False:'),
     ("every retry is a crash loop", 'elif any(retry.get("crashLoop") for retry in retries):', 'elif retries:'),
     ("an older generation's retries count", 'standing, retries = "outdated", []', 'standing = "outdated"'),
-    ("what is tried again has no error until it fails", ' or row["retried"])', ')'),
+    ("what is tried again has no error until it fails", ' or row["attempts"])', ')'),
     ("the last error is told beside that of the report", ' if component not in told]', ']'),
     ("an error does not say how often it was tried", 'if retry:', 'if False:'),
-    ("overdue is not told", 'return {**counted, "overdue": overdue} if overdue else counted', 'return counted'),
-    ("overdue is told where nothing is", 'if overdue else counted', ''),
+    ("overdue is not told", '{"overdue": overdue, "retried"', '{"retried"'),
+    ("overdue is told where nothing is", 'in marks.items() if mark}', 'in marks.items() if mark or name == "overdue"}'),
+    ("attempts are not counted", '"attempts": sum(attempts)', '"attempts": 0'),
+    # Since when.
+    ("a target is no change", 'said_at if deployment in', '"" if deployment in'),
+    ("a report is no change", 'self.reports.get(deployment, {}).get("receivedAt", "")', '""'),
+    ("a report is no proof that its device was heard", 'self.hear(fact["receivedAt"])\n        if self.enter', 'if self.enter'),
+    ("liveness is no proof that its device was heard", 'self.hear(fact["lastHeardAt"])', 'pass'),
+    ("retired devices were heard", '(device.heard_at for device in present)', '(device.heard_at for device in devices.values())'),
     # Counts and bounds.
     ("buckets of zero are listed", 'for standing in STANDINGS if standings[standing]}', 'for standing in STANDINGS}'),
     ("the lower bound counts the silent",
@@ -215,7 +222,7 @@ SABOTAGES = [
      'and self.missing() == 0 and not self.unread()', 'and self.missing() == 0'),
     ("a device with a standing that is not known is complete",
      'known = all(row["known"] for _, row, _ in self.rows() if row)', 'known = True'),
-    ("a digest covers the moment", 'if name not in ("asOf", "digest")}', 'if name != "digest"}'),
+    ("a digest covers the moment", 'if name not in UNSIGNED}', 'if name != "digest"}'),
 ]
 
 

@@ -10,7 +10,7 @@ use muster_contract::view::Verdict;
 use muster_contract::{State, Timestamp};
 use muster_service::clock::{Clock, ManualClock};
 use muster_service::config::LogFormat;
-use muster_service::{Common, Life};
+use muster_service::{Common, Supervisor};
 use muster_tests::server::device;
 use muster_tests::thin::Thin;
 use muster_tests::wait::{FACT_DEADLINE, within};
@@ -102,7 +102,7 @@ async fn m18_two_reports_of_the_same_millisecond_are_both_kept_and_the_later_one
 }
 
 /// A whole agent with a clock of the test's own.
-async fn agent(hub: &Hub, backlog: &Backlog, clock: &ManualClock, life: &Life) -> Handle {
+async fn agent(hub: &Hub, backlog: &Backlog, clock: &ManualClock, supervisor: &Supervisor) -> Handle {
     let config = Config {
         common: Common {
             nats_url: hub.server.url().parse().unwrap(),
@@ -123,7 +123,7 @@ async fn agent(hub: &Hub, backlog: &Backlog, clock: &ManualClock, life: &Life) -
         uplink_limit: None,
         poll: Duration::from_secs(1),
         schedule: Default::default(),
-        retry: muster_agent::reconcile::Retry {
+        retry: muster_agent::reconcile::RetryPolicy {
             min: Duration::from_secs(1),
             max: Duration::from_secs(1),
             crash_loop: Default::default(),
@@ -131,7 +131,7 @@ async fn agent(hub: &Hub, backlog: &Backlog, clock: &ManualClock, life: &Life) -
         outbox: Default::default(),
     };
     let clock: Arc<dyn Clock> = Arc::new(clock.clone());
-    muster_agent::app::start_by(clock, config, life).await.unwrap()
+    muster_agent::app::start_with_clock(clock, config, supervisor).await.unwrap()
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -139,8 +139,8 @@ async fn m10_a_last_success_that_gets_lost_is_missed_visibly_and_sent_again() {
     let mut hub = Hub::start().await;
     let backlog = Backlog::new(device("press-4"), 1).await;
     let clock = ManualClock::at(Timestamp::now());
-    let life = Life::new();
-    let handle = agent(&hub, &backlog, &clock, &life).await;
+    let supervisor = Supervisor::new();
+    let handle = agent(&hub, &backlog, &clock, &supervisor).await;
     hub.knows(&backlog, 1).await;
     hub.kill_ingest().await;
     hub.desire(&backlog).await;
@@ -171,6 +171,6 @@ async fn m10_a_last_success_that_gets_lost_is_missed_visibly_and_sent_again() {
     hub.knows(&backlog, sent.head).await;
     let states: Vec<_> = ledger(&hub).await.iter().map(|fact| fact.status.state).collect();
     assert_eq!(states.iter().filter(|state| **state == State::Installed).count(), 1, "{states:?}");
-    let drained = life.drain(Duration::from_secs(20)).await;
+    let drained = supervisor.drain(Duration::from_secs(20)).await;
     assert!(drained.late.is_empty(), "{drained:?}");
 }

@@ -1,5 +1,5 @@
-//! What was done to a deployment, out of LEDGER on a real server: each revision once, as of any point, and what LEDGER has
-//! forgotten declared.
+//! Tests actions on a deployment from LEDGER on a real server: each revision once, as of any point, with facts
+//! that LEDGER has discarded declared.
 
 use muster_contract::actions::{ActionKind, ActionsAnswer};
 use muster_contract::history::Point;
@@ -18,7 +18,7 @@ fn query(point: Point) -> Query {
 }
 
 impl Hub {
-    /// What was done to `web`, once LEDGER was read for it: on a machine that stands still that may take two questions.
+    /// The actions on `web`, once LEDGER was read for them: on a stalled machine that may take two questions.
     async fn done(&self, point: Point) -> ActionsAnswer {
         let ask = || async { self.ask("actions", &query(point)).await };
         let told = until("what was done", ask, |answer| answer["error"]["code"] != "notReady").await;
@@ -35,7 +35,7 @@ fn words(answer: &ActionsAnswer) -> Vec<(ActionKind, u64, Option<&str>)> {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn q01_each_revision_is_one_action_from_its_publication_to_its_removal_and_as_of_any_point() {
+async fn q01_each_revision_is_one_action_at_any_point() {
     use ActionKind::{Changed, Published, Removed};
     let hub = Hub::start().await;
     let dir = tempfile::tempdir().unwrap();
@@ -47,7 +47,7 @@ async fn q01_each_revision_is_one_action_from_its_publication_to_its_removal_and
     let published = (Published, first, Some("commit-1"));
     assert_eq!(words(&hub.done(Point::default()).await), [published], "once for both");
 
-    // What was read is held: only what follows is read on.
+    // Read facts are cached: only later ones are read.
     let second = hub.shall_run(DRILL, 2, &[entry("web", "second", 2)]).await;
     let other = hub.shall_run(PRESS, 2, &[entry("db", "x", 2), entry("web", "first", 1)]).await;
     rollup.reads_to(other).await;
@@ -81,7 +81,7 @@ async fn q01_each_revision_is_one_action_from_its_publication_to_its_removal_and
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn q01_what_was_done_before_ledgers_beginning_is_declared_and_nothing_is_made_up() {
+async fn q01_actions_before_ledgers_beginning_are_declared_unknown() {
     let hub = Hub::start().await;
     hub.shall_run(PRESS, 1, &[entry("web", "first", 1)]).await;
     let gone = hub.shall_run(DRILL, 1, &[entry("web", "first", 1)]).await;
@@ -102,7 +102,8 @@ async fn q01_what_was_done_before_ledgers_beginning_is_declared_and_nothing_is_m
     let changed = (ActionKind::Changed, third, Some("commit-3"));
     assert_eq!((words(&answer), answer.since.map(|since| since.ledger_seq)), (vec![changed], Some(second)));
 
-    // LEDGER forgets what nobody has asked for yet: what was read leads nowhere, and it is read anew.
+    // LEDGER discards facts that were never requested: the cached part has no continuation, and all is read
+    // anew.
     let forgotten = hub.shall_run(PRESS, 4, &[entry("web", "third", 4)]).await;
     let last = hub.shall_run(PRESS, 5, &[entry("web", "fourth", 5)]).await;
     rollup.reads_to(last).await;

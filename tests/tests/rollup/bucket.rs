@@ -1,5 +1,6 @@
-//! The rollup verifies its bucket: what it did not write does not stay, and is an incident.
+//! Tests that the rollup verifies its bucket: a foreign entry does not stay, and is an incident.
 
+use std::net::{Ipv4Addr, SocketAddr};
 use std::time::Duration;
 
 use bytes::Bytes;
@@ -7,6 +8,7 @@ use muster_bus::Outgoing;
 use muster_bus::topology::VIEWS_STREAM;
 use muster_contract::incident::{ForeignView, IncidentKind};
 use muster_contract::subjects::stream;
+use muster_simulator::link::{Condition, Direction, Link};
 use muster_tests::incidents::IncidentLog;
 use muster_tests::wait::{until, within};
 use serde_json::{Value, json};
@@ -163,6 +165,38 @@ async fn two_rollups_write_one_bucket_without_incidents() {
     hub.bucket_says_what_ledger_gives().await;
     reported(&incidents, "fleet", ForeignView::NoView).await;
     one.drain().await;
+    other.drain().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_newer_view_is_not_foreign_while_ledger_does_not_answer() {
+    let hub = Hub::start().await;
+    let incidents = IncidentLog::start(&hub.bus).await;
+    let mut devices = small_fleet(&hub).await;
+    let dirs = [tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap()];
+    let one = Rollup::start(&hub, dirs[0].path()).await;
+    let link = Link::open(SocketAddr::from((Ipv4Addr::LOCALHOST, hub.server.port()))).await.unwrap();
+    let other = Rollup::start_at(&format!("nats://{}", link.address()), dirs[1].path(), &[]).await;
+    one.ready().await;
+    other.ready().await;
+    hub.bucket_says_what_ledger_gives().await;
+
+    // The other one still hears the server, and the server no longer hears it.
+    link.set(Condition::HalfOpen(Direction::Up));
+    devices[0].reports(&hub, "web", "installing").await;
+    hub.bucket_says_what_ledger_gives().await;
+    other.reads_to(hub.bus.stream_state(stream::LEDGER).await.unwrap().last_seq).await;
+    link.set(Condition::Cut);
+    link.set(Condition::Open);
+    one.drain().await;
+
+    // The rollup writes and reports after it inspected that view.
+    devices[0].reports(&hub, "web", "installed").await;
+    hub.bucket_says_what_ledger_gives().await;
+    hub.bus.view_put("fleet", "{}".into(), None).await.unwrap();
+    reported(&incidents, "fleet", ForeignView::NoView).await;
+    assert_eq!(incidents.of_views(), [("fleet".to_owned(), ForeignView::NoView)]);
+    hub.bucket_says_what_ledger_gives().await;
     other.drain().await;
 }
 

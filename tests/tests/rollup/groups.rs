@@ -1,4 +1,4 @@
-//! Groups and defined views in the bucket: what LEDGER gives, and nothing that nobody defines any more.
+//! Tests groups and defined views in the bucket: they equal LEDGER's, and removed definitions leave nothing.
 
 use std::time::Duration;
 
@@ -26,7 +26,7 @@ async fn apply(hub: &Hub, definition: &Value) -> Value {
     request(hub, &format!("{VIEW_PREFIX}.apply"), definition).await
 }
 
-/// What the query service says of a defined view.
+/// The query service's answer about a defined view.
 async fn asked(hub: &Hub, view: &str) -> Value {
     request(hub, &format!("{QUERY_PREFIX}.view"), &json!({ "view": view })).await
 }
@@ -81,7 +81,7 @@ async fn the_bucket_has_a_view_of_every_group_and_a_label_moves_what_it_counts()
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_view_that_a_person_defines_is_published_until_it_is_taken_back() {
+async fn a_defined_view_is_published_until_it_is_removed() {
     let hub = Hub::start().await;
     let mut devices = small_fleet(&hub).await;
     let dir = tempfile::tempdir().unwrap();
@@ -132,7 +132,7 @@ async fn a_view_that_a_person_defines_is_published_until_it_is_taken_back() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn m42_an_edited_view_is_what_a_replay_of_ledger_gives_and_one_that_nobody_defines_is_an_error() {
+async fn m42_an_edited_view_equals_a_replay_and_an_undefined_one_is_an_error() {
     let hub = Hub::start().await;
     let mut devices = small_fleet(&hub).await;
     let dir = tempfile::tempdir().unwrap();
@@ -142,7 +142,7 @@ async fn m42_an_edited_view_is_what_a_replay_of_ledger_gives_and_one_that_nobody
     until("it is taken", || apply(&hub, &first), |answer| answer.get("error").is_none()).await;
     let view = || held(&hub, "view.trouble");
     until("the view as it was", view, Option::is_some).await;
-    // What the edited view counts was said before anybody asked for it.
+    // The facts that the edited view counts came before the definition.
     devices[1].reports(&hub, "db", "failed").await;
     let edited = definition("trouble", &json!({"select": {"deployments": ["db"]}, "groupBy": "deployment"}));
     assert_eq!(apply(&hub, &edited).await["changed"], true);
@@ -169,7 +169,7 @@ async fn m42_an_edited_view_is_what_a_replay_of_ledger_gives_and_one_that_nobody
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_restart_keeps_what_is_defined_and_lets_go_of_what_was_taken_back_meanwhile() {
+async fn a_restart_keeps_definitions_and_drops_those_removed_meanwhile() {
     let hub = Hub::start().await;
     let mut devices = small_fleet(&hub).await;
     let dir = tempfile::tempdir().unwrap();
@@ -270,7 +270,7 @@ async fn groups_are_told_of_any_point_and_defined_views_of_the_present_alone() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn whoever_comes_beyond_the_limit_is_refused_and_takes_nobody_elses_view() {
+async fn a_definition_beyond_the_limit_is_refused_and_replaces_none() {
     let hub = Hub::start().await;
     small_fleet(&hub).await;
     let dir = tempfile::tempdir().unwrap();

@@ -1,5 +1,5 @@
-//! The hub's own hearing: a pulse that stops becomes one fact, however many rollups there are, and ends with the first current
-//! pulse; and pulses that LEDGER has forgotten are in nobody's way.
+//! Tests the hub's own hearing: a stopped pulse becomes one fact, however many rollups there are, and ends with
+//! the first current pulse; pulses that LEDGER has discarded do no harm.
 
 use std::time::Duration;
 
@@ -29,7 +29,7 @@ impl Hub {
         soon("a pulse", self.bus.publish(message)).await.unwrap().sequence
     }
 
-    /// What LEDGER says of a partition's hearing, in order.
+    /// LEDGER's facts about a partition's hearing, in order.
     async fn said_of(&self, partition: u16) -> Vec<HearingFact> {
         let subject = LedgerSubject::Hearing(partition);
         let filters = [subject.to_string()];
@@ -53,7 +53,7 @@ fn partition() -> u16 {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_pulse_that_stops_is_one_fact_of_two_rollups_and_a_current_one_ends_it() {
+async fn a_stopped_pulse_is_one_fact_of_two_rollups_until_it_resumes() {
     let hub = Hub::start().await;
     small_fleet(&hub).await;
     let own = partition();
@@ -67,10 +67,10 @@ async fn a_pulse_that_stops_is_one_fact_of_two_rollups_and_a_current_one_ends_it
     hub.bucket_says_what_ledger_gives().await;
 
     hub.pulse(own, false, 60).await;
-    // Whoever has just begun to listen knows nothing yet: what follows is said after that pulse.
+    // A new subscriber knows nothing yet: the next fact follows that pulse.
     let behind = hub.end().await;
     for rollup in &rollups {
-        let read = || async { rollup.handle.present.progress().read_through() };
+        let read = || async { rollup.handle.projection.progress().read_through() };
         until("the pulse is read", read, |through| *through >= behind).await;
     }
     hub.pulse(own, true, 60).await;
@@ -91,7 +91,7 @@ async fn a_rollup_goes_on_where_ledger_has_forgotten_the_pulses_at_its_end() {
     let dir = tempfile::tempdir().unwrap();
     let rollup = Rollup::start(&hub, dir.path()).await;
     let pulse = hub.pulse(partition(), true, 1).await;
-    let read = || async { rollup.handle.present.progress().read_through() };
+    let read = || async { rollup.handle.projection.progress().read_through() };
     until("the pulse is read", read, |through| *through >= pulse).await;
     rollup.drain().await;
     let gone = || async { hub.bus.at(stream::LEDGER, pulse).await.unwrap().is_none() };

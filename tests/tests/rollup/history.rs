@@ -1,5 +1,5 @@
-//! The past on a real server: points by sequence and by time, what is known of a moment, comparisons, and the proof that
-//! what runs is what LEDGER gives.
+//! Tests the past on a real server: points by sequence and by time, event time, comparisons, and the proof that
+//! the projection equals LEDGER.
 
 use std::path::Path;
 
@@ -11,7 +11,7 @@ use muster_contract::status::{StatusAnswer, StatusQuery};
 use muster_contract::subjects::{QUERY_PREFIX, stream};
 use muster_contract::view::{Standing, Verdict};
 use muster_domain::fold::Fleet;
-use muster_rollup::metrics::RecallResult;
+use muster_rollup::metrics::RebuildResult;
 use muster_tests::wait::until;
 use rusqlite::Connection;
 use serde::Serialize;
@@ -82,7 +82,7 @@ async fn checkpoints(rollup: &Rollup, count: i64) {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn any_point_of_ledger_is_what_the_facts_up_to_it_give_in_this_life_and_the_next() {
+async fn any_point_equals_the_fold_of_its_facts_across_restarts() {
     let hub = Hub::start().await;
     let mut devices = small_fleet(&hub).await;
     let dir = tempfile::tempdir().unwrap();
@@ -95,8 +95,8 @@ async fn any_point_of_ledger_is_what_the_facts_up_to_it_give_in_this_life_and_th
         checkpoints(&rollup, round as i64 + 1).await;
     }
     let end = hub.end().await;
-    for life in 0..2 {
-        for ledger_seq in (0..=end).step_by(if life == 0 { 5 } else { 7 }) {
+    for supervisor in 0..2 {
+        for ledger_seq in (0..=end).step_by(if supervisor == 0 { 5 } else { 7 }) {
             let (wanted, answer) = (hub.folded_to(ledger_seq).await, hub.digests_at(ledger_seq).await);
             assert_eq!(answer.as_of, wanted.as_of());
             assert_eq!(answer.views, wanted.digests(), "ledger {ledger_seq}");
@@ -111,7 +111,7 @@ async fn any_point_of_ledger_is_what_the_facts_up_to_it_give_in_this_life_and_th
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn after_a_rebuild_the_checkpoints_there_was_no_time_for_are_filled_in_and_every_point_is_right() {
+async fn after_a_rebuild_missing_checkpoints_are_backfilled_correctly() {
     const APART: u64 = 10;
     let hub = Hub::start().await;
     let mut devices = small_fleet(&hub).await;
@@ -280,7 +280,7 @@ async fn a_comparison_names_devices_counts_and_the_facts_that_did_it() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_crowd_that_asks_for_the_past_is_told_to_ask_again_and_holds_up_nobody() {
+async fn a_crowd_asking_for_the_past_is_deferred_and_delays_no_one() {
     let hub = Hub::start().await;
     let mut devices = small_fleet(&hub).await;
     for step in 0..60 {
@@ -395,7 +395,7 @@ async fn two_rollups_compare_digests_at_the_same_sequence() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn who_asks_for_the_present_again_finds_what_was_made_of_it_though_facts_came_in() {
+async fn a_repeated_request_for_the_present_finds_the_rebuild() {
     let hub = Hub::start().await;
     let mut devices = small_fleet(&hub).await;
     let dir = tempfile::tempdir().unwrap();
@@ -412,7 +412,7 @@ async fn who_asks_for_the_present_again_finds_what_was_made_of_it_though_facts_c
         limit: None,
         after: None,
     };
-    let rebuilt = || rollup.handle.metrics.recalls_with(RecallResult::Reached);
+    let rebuilt = || rollup.handle.metrics.recalls_with(RebuildResult::Reached);
     let first: MomentAnswer = hub.recalled("moment", &moment(about)).await;
     assert_eq!(rebuilt(), 1);
     let mut end = hub.end().await;

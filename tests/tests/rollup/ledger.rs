@@ -1,4 +1,4 @@
-//! Facts of a small fleet as JSON, written as the contract has them.
+//! Facts of a small fleet as JSON, in the contract's form.
 
 use muster_contract::Timestamp;
 use muster_contract::canonical::Digest;
@@ -31,8 +31,8 @@ impl Device {
         self.publish(hub, deployments, labels, false).await;
     }
 
-    /// What holds of it is said again before it ages out: what it shall run, a report under the number that it had, and that
-    /// it is heard with the account of all its numbers.
+    /// The current state is re-asserted before it ages out: its desired state, a report under its old number,
+    /// and its liveness with the account of all its numbers.
     pub(crate) async fn is_said_again(&mut self, hub: &Hub, states: &[(u64, &str, &str)], liveness: &str) {
         self.wants(hub, &["web", "db"]).await;
         for (seq, deployment, state) in states {

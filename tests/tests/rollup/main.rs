@@ -1,5 +1,5 @@
-//! What the rollup promises, on a real nats-server: in this process where its counters matter, as a process of its own
-//! where it is killed. The facts are the tests' own. One program: it is linked once.
+//! Tests the rollup's promises on a real nats-server: in this process where its counters matter, as a process
+//! of its own where it is killed. The facts are the tests' own. All are one program, so that it is linked once.
 
 #![allow(clippy::unwrap_used, reason = "a failure here is the test's result")]
 
@@ -30,7 +30,7 @@ use muster_contract::view::FleetView;
 use muster_domain::fold::{Fleet, Position};
 use muster_rollup::app::Handle;
 use muster_rollup::config::Cli;
-use muster_service::life::{Drained, Life};
+use muster_service::supervisor::{Drained, Supervisor};
 use muster_tests::server::Server;
 use muster_tests::wait::{soon, until};
 use serde_json::Value;
@@ -65,12 +65,12 @@ impl Hub {
         soon("the stream", self.bus.publish(Outgoing::new(subject, payload))).await.unwrap();
     }
 
-    /// What a reader of all of LEDGER finds, by the rules alone.
+    /// The result of reading all of LEDGER, by the rules alone.
     async fn folded(&self) -> Fleet {
         self.fold_while(|_| true).await
     }
 
-    /// What a reader of LEDGER finds who stops before the first sequence that is not wanted.
+    /// The result of reading LEDGER up to the first sequence that is not wanted.
     async fn fold_while(&self, wanted: impl Fn(u64) -> bool) -> Fleet {
         let mut replay = self.bus.replay(stream::LEDGER, &[], Start::First).await.unwrap();
         let mut fleet = Fleet::default();
@@ -137,10 +137,10 @@ impl Hub {
 /// The digests of all views of a fleet.
 fn digests(fleet: &Fleet) -> BTreeMap<String, Digest> {
     let page = muster_domain::fold::Page { after: None, limit: usize::MAX };
-    let deployments = fleet.deployments_answer(None, &page).unwrap().deployments;
+    let deployments = fleet.deployments_answer(&Default::default(), &page).unwrap().deployments;
     let deployments = deployments.into_iter().map(|view| (ViewKey::Deployment(view.deployment), view.digest));
     let page = muster_domain::fold::Page { after: None, limit: usize::MAX };
-    let devices = fleet.devices_answer(None, &Default::default(), &page).unwrap().devices;
+    let devices = fleet.devices_answer(&Default::default(), &page).unwrap().devices;
     let sites = devices.into_iter().filter_map(|line| fleet.site_view(&line.key.site));
     let sites = sites.map(|view| (ViewKey::Site(view.site), view.tally.digest));
     let whole = (ViewKey::Fleet, fleet.fleet_view().tally.digest);
@@ -149,7 +149,7 @@ fn digests(fleet: &Fleet) -> BTreeMap<String, Digest> {
 
 /// A rollup in this process.
 struct Rollup {
-    life: Life,
+    supervisor: Supervisor,
     handle: Handle,
 }
 
@@ -159,17 +159,22 @@ impl Rollup {
     }
 
     async fn start_with(hub: &Hub, data_dir: &Path, more: &[&str]) -> Self {
-        let (url, data_dir) = (hub.server.hub_url(), data_dir.to_str().unwrap());
-        let words = ["muster-rollup", "--nats-url", &url, "--data-dir", data_dir];
+        Self::start_at(&hub.server.hub_url(), data_dir, more).await
+    }
+
+    /// One that reaches the server at this address.
+    async fn start_at(url: &str, data_dir: &Path, more: &[&str]) -> Self {
+        let data_dir = data_dir.to_str().unwrap();
+        let words = ["muster-rollup", "--nats-url", url, "--data-dir", data_dir];
         let config = Cli::try_parse_from(words.iter().chain(more)).unwrap().check().unwrap();
-        let life = Life::new();
-        let handle = soon("a rollup", muster_rollup::app::start(config, &life)).await.unwrap();
-        Self { life, handle }
+        let supervisor = Supervisor::new();
+        let handle = soon("a rollup", muster_rollup::app::start(config, &supervisor)).await.unwrap();
+        Self { supervisor, handle }
     }
 
     /// Waits until it says that it is ready.
     async fn ready(&self) {
-        let missing = || async { self.life.health().missing() };
+        let missing = || async { self.supervisor.health().missing() };
         until("a ready rollup", missing, Vec::is_empty).await;
     }
 
@@ -179,23 +184,23 @@ impl Rollup {
     }
 
     fn digests(&self) -> BTreeMap<String, Digest> {
-        self.handle.present.look(|now| digests(&now.fleet))
+        self.handle.projection.read(|now| digests(&now.fleet))
     }
 
     /// Waits until it has read so far.
     async fn reads_to(&self, ledger_seq: u64) {
-        let read_to = || async { self.handle.present.look(|now| now.fleet.as_of().ledger_seq) };
+        let read_to = || async { self.handle.projection.read(|now| now.fleet.as_of().ledger_seq) };
         until("the rollup to read on", read_to, |seq| *seq >= ledger_seq).await;
     }
 
     /// Ends it in good order.
     async fn drain(self) {
-        assert_eq!(self.life.drain(DRAIN).await, Drained::default());
-        assert!(self.life.failure().is_none(), "{:?}", self.life.failure());
+        assert_eq!(self.supervisor.drain(DRAIN).await, Drained::default());
+        assert!(self.supervisor.failure().is_none(), "{:?}", self.supervisor.failure());
     }
 
     /// Ends it as a crash does.
     async fn crash(self) {
-        self.life.abandon().await;
+        self.supervisor.abandon().await;
     }
 }

@@ -1,4 +1,5 @@
-//! What shall run, in detail, out of LEDGER on a real server: whose it is, when it has changed, and what is left out.
+//! Tests manifests in detail, from LEDGER on a real server: whose they are, when they change, and which are
+//! left out.
 
 use std::collections::BTreeMap;
 
@@ -67,7 +68,7 @@ fn words(pairs: &[(&str, Option<&str>)]) -> BTreeMap<String, Option<String>> {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn q13_a_published_manifest_is_told_in_detail_and_after_an_update_the_new_one() {
+async fn q13_detail_shows_the_published_manifest_and_its_update() {
     let hub = Hub::start().await;
     hub.shall_run("plant7.drill-1", 1, &[entry("web", "first", 1)]).await;
     let then = hub.shall_run("plant7.press-4", 1, &[entry("db", "x", 1), entry("web", "first", 1)]).await;
@@ -82,7 +83,7 @@ async fn q13_a_published_manifest_is_told_in_detail_and_after_an_update_the_new_
     let source = first.targets[0].source.as_ref().unwrap();
     assert_eq!(source.revision, "commit-1");
 
-    // One of the two is updated; of the other one the document is new and the entry is not.
+    // One of the two is updated; the other one has a new document with the same entry.
     let entries = [entry("db", "y", 2), entry("web", "first", 1)];
     hub.shall_run("plant7.press-4", 2, &entries).await;
     let end = hub.shall_run("plant7.drill-1", 2, &[entry("web", "second", 2)]).await;
@@ -102,7 +103,7 @@ async fn q13_a_published_manifest_is_told_in_detail_and_after_an_update_the_new_
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn q13_what_ledger_has_forgotten_is_left_out_and_declared_and_is_no_error() {
+async fn q13_a_manifest_discarded_by_ledger_is_left_out_and_declared() {
     let hub = Hub::start().await;
     let first = hub.shall_run("plant7.drill-1", 1, &[entry("web", "first", 1)]).await;
     let second = hub.shall_run("plant7.press-4", 1, &[entry("web", "second", 1)]).await;
@@ -114,7 +115,7 @@ async fn q13_what_ledger_has_forgotten_is_left_out_and_declared_and_is_no_error(
     assert_eq!(notes(&answer), words(&[("drill-1", None), ("press-4", Some("second"))]));
     assert_eq!((answer.manifests_left_out, answer.rollup.targets), (1, 2), "it is counted as ever");
 
-    // What was read before is held, whatever LEDGER has by now; what is said again is told again.
+    // Cached manifests stay, whatever LEDGER holds by now; a re-asserted one is shown again.
     let end = hub.shall_run("plant7.drill-1", 2, &[entry("web", "first", 1)]).await;
     forget_up_to(&hub.bus, second).await;
     rollup.reads_to(end).await;
@@ -125,7 +126,7 @@ async fn q13_what_ledger_has_forgotten_is_left_out_and_declared_and_is_no_error(
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn q10_the_manifest_of_a_superseded_generation_is_told_as_long_as_ledger_holds_its_document() {
+async fn q10_a_superseded_manifest_is_shown_while_ledger_holds_it() {
     let hub = Hub::start().await;
     let first = hub.shall_run("plant7.press-4", 1, &[entry("web", "first", 1)]).await;
     hub.shall_run("plant7.drill-1", 1, &[entry("web", "another", 1)]).await;
@@ -157,7 +158,7 @@ async fn q10_the_manifest_of_a_superseded_generation_is_told_as_long_as_ledger_h
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn q13_large_manifests_come_in_more_pages_and_one_that_is_too_large_is_left_out() {
+async fn q13_large_manifests_take_more_pages_and_too_large_ones_are_left_out() {
     let hub = Hub::start().await;
     let (mut end, large) = (0, "x".repeat(ANSWER_BYTES_MAX / 5));
     for device in 0..8 {

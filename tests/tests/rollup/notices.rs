@@ -1,5 +1,5 @@
-//! Notices on a real server, row by row of EMCO's status notification (`n01` to `n11`), and what two rollups and
-//! restarts do to them.
+//! Tests notices on a real server, row by row of EMCO's status notification (`n01` to `n11`), and with two
+//! rollups and restarts.
 
 mod listener;
 mod many;

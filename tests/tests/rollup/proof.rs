@@ -1,5 +1,6 @@
-//! Two that say different things of the same facts are found out: two rollups by what the bucket holds and by what each
-//! answers, what runs and a rebuild by `verify`, also when LEDGER has forgotten its beginning.
+//! Tests that contradictions about the same facts are found: between two rollups by the bucket's content and by
+//! their answers, between the projection and a rebuild by `verify`, also when LEDGER has discarded its
+//! beginning.
 
 use std::collections::BTreeSet;
 use std::path::Path;
@@ -12,7 +13,7 @@ use muster_contract::history::{RebuildBase, VerifyAnswer};
 use muster_contract::query::Query;
 use muster_contract::view::content_digest;
 use muster_rollup::metrics::{Metrics, ViewResult};
-use muster_rollup::present::Present;
+use muster_rollup::projection::Projection;
 use muster_rollup::publish::Publisher;
 use muster_tests::streams::forget_up_to;
 use muster_tests::wait::until;
@@ -45,10 +46,10 @@ impl Hub {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_view_that_says_something_else_of_the_same_facts_is_counted_as_disputed_and_healed() {
+async fn a_view_that_differs_for_the_same_facts_is_disputed_and_rewritten() {
     let hub = Hub::start().await;
     small_fleet(&hub).await;
-    let present = Arc::new(Present::new(Timestamp::UNIX_EPOCH, hub.folded().await));
+    let present = Arc::new(Projection::new(Timestamp::UNIX_EPOCH, hub.folded().await));
     present.set_caught_up();
     let (metrics, stop) = (Metrics::default(), CancellationToken::new());
     let (incidents, _) = muster_bus::IncidentReporter::new();
@@ -66,7 +67,7 @@ async fn a_view_that_says_something_else_of_the_same_facts_is_counted_as_dispute
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn two_rollups_that_run_and_differ_dispute_and_whoever_asks_often_enough_hears_both() {
+async fn two_differing_rollups_dispute_and_both_answer_questions() {
     let hub = Hub::start().await;
     let mut devices = small_fleet(&hub).await;
     let dirs = [tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap()];
@@ -115,7 +116,7 @@ async fn two_rollups_that_run_and_differ_dispute_and_whoever_asks_often_enough_h
     wrong.drain().await;
 }
 
-/// Everything that holds is said again; where LEDGER ended before that.
+/// Re-asserts the current state; returns LEDGER's end before that.
 async fn said_again(hub: &Hub, devices: &mut [Device]) -> u64 {
     let before = hub.end().await;
     devices[0].is_said_again(hub, &[(2, "web", "installed"), (3, "db", "failed")], "fresh").await;
@@ -125,7 +126,7 @@ async fn said_again(hub: &Hub, devices: &mut [Device]) -> u64 {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn verify_begins_from_a_checkpoint_when_ledger_has_forgotten_its_beginning() {
+async fn verify_starts_from_a_checkpoint_if_ledgers_beginning_is_gone() {
     let hub = Hub::start().await;
     let mut devices = small_fleet(&hub).await;
     let dir = tempfile::tempdir().unwrap();
@@ -155,7 +156,7 @@ async fn verify_begins_from_a_checkpoint_when_ledger_has_forgotten_its_beginning
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn without_a_checkpoint_verify_compares_the_views_with_what_ledger_still_holds() {
+async fn without_a_checkpoint_verify_compares_with_ledgers_remainder() {
     let hub = Hub::start().await;
     let mut devices = small_fleet(&hub).await;
     let dir = tempfile::tempdir().unwrap();

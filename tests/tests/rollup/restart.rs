@@ -1,4 +1,4 @@
-//! What a rollup knows survives: restarts, kills, damaged snapshots, a LEDGER made anew.
+//! Tests that a rollup's state survives restarts, kills, damaged snapshots and a LEDGER created anew.
 
 use std::fs;
 
@@ -23,7 +23,7 @@ async fn it_is_ready_when_it_has_read_what_ledger_holds() {
     let dir = tempfile::tempdir().unwrap();
     let rollup = Rollup::start(&hub, dir.path()).await;
     rollup.ready().await;
-    assert!(rollup.handle.present.look(|now| now.fleet.as_of().ledger_seq) >= end);
+    assert!(rollup.handle.projection.read(|now| now.fleet.as_of().ledger_seq) >= end);
     hub.answers_say_what_ledger_gives().await;
     rollup.drain().await;
 }
@@ -138,7 +138,7 @@ async fn m34_two_rollups_that_run_say_the_same_of_one_ledger() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_second_rollup_is_a_hot_standby_that_answers_and_writes_while_the_first_lies_dead() {
+async fn a_second_rollup_is_a_hot_standby_while_the_first_is_dead() {
     let hub = Hub::start().await;
     let mut devices = small_fleet(&hub).await;
     let (dir, standby_dir) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
@@ -272,7 +272,7 @@ async fn while_down<T>(hub: &mut Hub, work: impl FnOnce(&Server) -> T) -> T {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_ledger_set_back_to_a_backup_is_read_anew_even_where_it_has_grown_past_what_was_read() {
+async fn a_restored_ledger_is_read_anew_even_if_it_has_grown_since() {
     let mut hub = Hub::start().await;
     let mut devices = small_fleet(&hub).await;
     let backup = while_down(&mut hub, Server::back_up).await;

@@ -1,4 +1,4 @@
-//! Deployments that devices invent wait for those that shall run.
+//! Tests that deployments which devices invent wait for those with targets.
 
 use std::collections::BTreeMap;
 
@@ -72,7 +72,8 @@ async fn invented_deployments_wait_for_real_ones() {
     let dir = tempfile::tempdir().unwrap();
     let rollup = Rollup::start(&hub, dir.path()).await;
 
-    // At the start everything is due: what shall run, its site, the other site and the fleet come first.
+    // At the start everything is due: the targeted deployment, its site, the other site and the fleet come
+    // first.
     let first = written(&mut watch, 0, |seen| seen.keys().filter(|key| is_invented(key)).count() > 0).await;
     let invented = first.iter().filter(|(key, _)| is_invented(key)).map(|(_, revision)| *revision).min();
     let others: Vec<_> = first.iter().filter(|(key, _)| !is_invented(key)).collect();

@@ -1,4 +1,4 @@
-//! What is in the bucket: the truth, not too often, and nothing that is no longer true.
+//! Tests the bucket's content: correct, written at a bounded rate, and without obsolete views.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -13,7 +13,7 @@ use muster_contract::query::{DevicesAnswer, Output, Query};
 use muster_contract::subjects::stream;
 use muster_contract::view::Freshness;
 use muster_rollup::metrics::{FactOutcome, Metrics, ViewResult};
-use muster_rollup::present::Present;
+use muster_rollup::projection::Projection;
 use muster_rollup::publish::Publisher;
 use muster_tests::incidents::IncidentLog;
 use muster_tests::wait::until;
@@ -37,7 +37,7 @@ async fn the_bucket_says_what_ledger_gives_and_questions_are_answered() {
     let answer = hub.ask("deployment", &query).await;
     assert_eq!((&answer["view"]["verdict"], &answer["view"]["targets"]), (&json!("failing"), &json!(3)));
     assert_eq!(answer["devices"][1]["report"]["components"][0]["state"], "failed");
-    let query = Query { site: Some("plant9".parse().unwrap()), ..Query::default() };
+    let query = Query { site: Some("plant9".parse().unwrap()).into(), ..Query::default() };
     assert_eq!(hub.ask("site", &query).await["devices"], json!({"stale": 1}));
     assert_eq!(hub.ask("devices", &query).await["devices"][0]["device"], "oven-2");
     let query = Query { device: Some("oven-2".parse().unwrap()), ..query };
@@ -49,7 +49,7 @@ async fn the_bucket_says_what_ledger_gives_and_questions_are_answered() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn m04_who_is_silent_is_answered_alone_of_the_present_and_of_the_past() {
+async fn m04_silent_devices_can_be_listed_now_and_in_the_past() {
     let hub = Hub::start().await;
     small_fleet(&hub).await;
     // Its last fact is that a device fell silent.
@@ -128,7 +128,7 @@ async fn what_is_gone_is_deleted_also_if_an_earlier_life_left_it() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn what_another_rollup_wrote_meanwhile_is_seen_before_it_is_written_over() {
+async fn another_rollups_write_is_read_before_it_is_overwritten() {
     let hub = Hub::start().await;
     let mut devices = small_fleet(&hub).await;
     let dir = tempfile::tempdir().unwrap();
@@ -204,7 +204,7 @@ async fn a_drain_leaves_nothing_unsaid() {
 async fn what_the_bucket_has_lost_is_written_again() {
     let hub = Hub::start().await;
     small_fleet(&hub).await;
-    let present = Arc::new(Present::new(Timestamp::UNIX_EPOCH, hub.folded().await));
+    let present = Arc::new(Projection::new(Timestamp::UNIX_EPOCH, hub.folded().await));
     present.set_caught_up();
     let (incidents, _) = muster_bus::IncidentReporter::new();
     let (publisher, stop) = (

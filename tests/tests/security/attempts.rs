@@ -151,6 +151,7 @@ async fn a_device_cannot_forge_a_receipt_a_desired_state_or_a_fact() {
         "muster.device.plant7.press-4",
         "muster.liveness.plant7.press-4",
         "muster.quarantine._._",
+        "muster.rejected.plant7.press-4",
         "$KV.views.fleet",
         "muster.publisher.apply",
         "muster.query.devices",

@@ -41,7 +41,7 @@ fn keys_are_made_once_for_one_persons_eyes_and_never_written_over() {
     }
     let before = std::fs::read(dir.join("operator.seed")).unwrap();
     let said = refused(&dir, &["auth", "init"], 1);
-    assert!(said.contains("is there already"), "{said}");
+    assert!(said.contains("exists and is not overwritten"), "{said}");
     assert_eq!(std::fs::read(dir.join("operator.seed")).unwrap(), before);
     assert_eq!(std::fs::read_dir(place.path()).unwrap().count(), 1, "nothing is left beside it");
 }
@@ -83,10 +83,10 @@ fn refusals_say_what_to_do_and_change_nothing() {
     let (seed, other) = (pair.seed().unwrap(), KeyPair::new_user().public_key());
     for (args, expected) in [
         (&["enroll", "plant7/press-5"][..], "muster-agent key"),
-        (&["enroll", "plant7/press-5", "--key", &key], "this key is that of plant7/press-4"),
+        (&["enroll", "plant7/press-5", "--key", &key], "this key belongs to plant7/press-4"),
         (&["enroll", "plant7/press-4", "--key", &other], "--replace"),
         (&["enroll", "plant7/press-5", "--key", &seed], "is not the public key of a user"),
-        (&["revoke", "plant7/press-9"], "never let in"),
+        (&["revoke", "plant7/press-9"], "never enrolled"),
         (&["revoke", "--key", &seed], "is not the public key of a user"),
         (&["revoke", "--key", "viewer"], "is not the public key of a user"),
         (&["auth", "creds", "viewer", "--name", "../x"], "is not a valid"),

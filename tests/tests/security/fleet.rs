@@ -2,8 +2,9 @@
 
 use std::path::{Path, PathBuf};
 use std::process::Command;
+use std::time::Duration;
 
-use muster_bus::{Bus, Outgoing, Start};
+use muster_bus::{Bus, Outgoing, RequestError, Start};
 use muster_contract::DeviceKey;
 use muster_contract::subjects::stream;
 use muster_identity::Role;
@@ -189,7 +190,7 @@ fn nothing_was_refused_or_given_away(hub: &Guarded) {
     let mut seeds = Vec::new();
     secrets(hub.dir(), &mut seeds);
     // Operator, system, signers and credentials of the roles, of push and the watcher, and a key a device.
-    assert_eq!(seeds.len(), 2 + 10 + 10 + 2, "{}", hub.dir().display());
+    assert_eq!(seeds.len(), 2 + 11 + 11 + 2, "{}", hub.dir().display());
     for log in logs {
         let refused = log.lines().find(|line| line.contains("ermissions"));
         assert_eq!(refused, None, "somebody lacked a right:\n{log}");
@@ -218,6 +219,8 @@ async fn a_viewer_can_ask_and_nothing_else() {
     );
     assert!(write.is_err() && ask.is_err() && tell.is_err(), "wrote what it may not");
     assert!(ledger.is_err() && watch.is_err(), "a consumer would let it write anywhere");
+    let refused = bus.request("muster.publisher.apply", "{}".into(), Duration::from_secs(60)).await;
+    assert!(matches!(refused, Err(RequestError::Forbidden { .. })), "told at once: {refused:?}");
     assert_eq!(bus.view_get("fleet").await.unwrap(), None);
 }
 

@@ -134,7 +134,7 @@ async fn the_running_keeper_restores_a_deleted_mirror_and_counts_it() {
     stage.mirror_is_whole().await;
     stage.replacement_is_counted().await;
     let log = stage.log();
-    assert!(log.contains("somebody deleted it"), "{log}");
+    assert!(log.contains("it was deleted"), "{log}");
 }
 
 /// An idle heartbeat has no body, so it is a request where the server listens on exactly the subject that it is delivered to:
@@ -217,9 +217,6 @@ async fn a_reader_gets_a_consumer_beside_1024_with_standing_pulls() {
     };
     let is_below = |count: &Option<i64>| count.is_some_and(|count| count <= MIRROR_CONSUMERS_MAX * 3 / 4);
     within(ROOM_WITHIN, "room for further readers", consumers, is_below).await;
-    let creds = stage.hub.creds(Role::Operator).display().to_string();
-    let listed = stage.hub.muster(&["quarantine", "list", "--creds", &creds]);
-    assert!(listed.status.success(), "{}", String::from_utf8_lossy(&listed.stderr));
 }
 
 #[tokio::test(flavor = "multi_thread")]

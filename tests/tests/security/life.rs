@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use muster_bus::{Link, Outgoing};
 use muster_contract::subjects;
-use muster_identity::{OUT_WITHIN, Role, claims};
+use muster_identity::{DISCONNECT_WITHIN, Role, claims};
 use muster_tests::guarded::Guarded;
 use muster_tests::raw::Raw;
 use muster_tests::server::device;
@@ -17,7 +17,7 @@ use crate::{connect, ingest};
 
 /// Waits until a device is out, for no longer than was promised.
 async fn out_in_time(mut link: tokio::sync::watch::Receiver<Link>) {
-    timeout(OUT_WITHIN, link.wait_for(|link| !link.is_up()))
+    timeout(DISCONNECT_WITHIN, link.wait_for(|link| !link.is_up()))
         .await
         .expect("out within the stated time")
         .unwrap();
@@ -51,7 +51,7 @@ async fn a_revoked_device_is_out_in_time_and_stays_out_over_a_restart_until_it_i
     assert!(said.contains("plant7/press-4") && said.contains("within 5 seconds"), "{said}");
     out_in_time(bus.link()).await;
     assert_eq!(*bystander.link().borrow(), Link::Up { since_count: 1 }, "nobody else notices");
-    assert!(hub.decide(&["auth", "list"]).contains("out"));
+    assert!(hub.decide(&["auth", "list"]).contains("revoked"));
 
     hub.server.kill();
     hub.server.restart();
@@ -82,7 +82,7 @@ async fn a_revocation_that_no_server_heard_is_said_and_pushed_later() {
 
     hub.server.restart();
     let said = hub.decide(&["auth", "push"]);
-    assert!(said.contains("1 key out"), "{said}");
+    assert!(said.contains("1 key revoked"), "{said}");
     let attempt = timeout(Duration::from_secs(2), connect(hub.device_config(&key))).await;
     assert!(attempt.is_err(), "let in after the push");
 }

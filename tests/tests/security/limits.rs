@@ -4,6 +4,7 @@
 use std::path::Path;
 
 use muster_bus::{Link, Outgoing, PublishErrorKind};
+use muster_contract::limits::REPORT_BYTES_MAX;
 use muster_contract::subjects::{self, stream};
 use muster_identity::roles::DEVICE_PAYLOAD_MAX;
 use muster_identity::{Role, creds, jwt};
@@ -107,8 +108,9 @@ async fn a_report_above_the_permitted_bytes_ends_its_connection_alone() {
     assert!(said.contains("Maximum Payload Violation") && said.contains("hung up"), "{said}");
     assert_eq!(held().await, 0, "not a byte of it is stored");
     let mut again = Raw::connect(hub.server.port(), &creds).unwrap();
-    assert_eq!(again.publish(&subject, "", &"x".repeat(DEVICE_PAYLOAD_MAX)), [""; 0]);
-    until("the largest that is permitted is stored", held, |held| *held == 1).await;
+    assert_eq!(again.publish(&subject, "", &"x".repeat(DEVICE_PAYLOAD_MAX)), [""; 0], "UPLINK refuses it");
+    assert_eq!(again.publish(&subject, "", &"x".repeat(REPORT_BYTES_MAX)), [""; 0]);
+    until("the largest report is stored", held, |held| *held == 1).await;
 
     // The agent's bus never hands it to the connection: the report is refused for good, and the link stands.
     let large = Outgoing::new(subject.clone(), vec![b'x'; DEVICE_PAYLOAD_MAX + 1]);

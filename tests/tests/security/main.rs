@@ -2,12 +2,13 @@
 //! `muster auth` gives. [`attempts`] by a device, by a site that has a server of its own ([`leaf`]), [`life`] of an
 //! identity and its [`renewal`], [`command`] line, [`connections`] of one key and [`limits`] of accounts, every subject with
 //! every reply ([`matrix`]) and with foreign [`replies`] to services, whom [`records`] of changes name, a whole [`fleet`], and
-//! the mirrors that its [`keeper`] keeps, which people read in six ways ([`reading`]); foreign [`receipts`]; the same services
+//! the mirrors that its [`keeper`] keeps, which the [`clients`] of people read in every way; foreign [`receipts`]; the same services
 //! on a cluster ([`clustered`]) and on an [`open`] server; what one reader takes delays no other ([`shares`]).
 
 #![allow(clippy::unwrap_used, reason = "a failure here is the test's result")]
 
 mod attempts;
+mod clients;
 mod clustered;
 mod command;
 mod connections;
@@ -21,7 +22,6 @@ mod limits;
 mod matrix;
 mod mirrors;
 mod open;
-mod reading;
 mod receipts;
 mod records;
 mod renewal;

@@ -128,8 +128,8 @@ async fn what_each_role_changes_by_any_subject_and_reply_is_the_table_of_rights(
     let stage = Stage::start().await;
     let mut streams = stage.streams();
     // Those who change nothing come first: a late effect of theirs is found with the next one.
-    let readers =
-        [Role::Viewer, Role::Subscriber, Role::Operator, Role::Device].map(|role| stage.actor(role));
+    let readers = [Role::Viewer, Role::Planner, Role::Subscriber, Role::Operator, Role::Device]
+        .map(|role| stage.actor(role));
     for actor in Actor::of_system(&stage.hub).into_iter().chain(readers) {
         streams = try_all(&stage, &actor, streams).await;
     }
@@ -208,6 +208,7 @@ async fn a_service_knows_who_asks_and_a_forged_header_changes_nothing() {
     for (role, subject) in [
         (Role::Viewer, "muster.query.fleet"),
         (Role::Subscriber, "muster.publisher.status"),
+        (Role::Planner, "muster.publisher.release"),
         (Role::Operator, "muster.ingest.quarantine.0"),
     ] {
         stage.asked.lock().unwrap().clear();
@@ -229,7 +230,7 @@ async fn a_request_on_behalf_of_another_is_refused_whoever_sends_it() {
     let stage = Stage::start().await;
     let header = format!("{ON_BEHALF_OF}: {}", stage.actor(Role::Viewer).key());
     let mut tried = 0;
-    for role in [Role::Viewer, Role::Subscriber, Role::Operator] {
+    for role in [Role::Viewer, Role::Planner, Role::Subscriber, Role::Operator] {
         let actor = stage.actor(role);
         let mut raw = stage.raw(&actor);
         let reply = format!("{}.1", actor.inbox());
@@ -241,7 +242,7 @@ async fn a_request_on_behalf_of_another_is_refused_whoever_sends_it() {
             tried += 1;
         }
     }
-    assert_eq!((tried, stage.asked.lock().unwrap().len()), (12, 0), "no service heard of it");
+    assert_eq!((tried, stage.asked.lock().unwrap().len()), (16, 0), "no service heard of it");
 }
 
 /// The premise of everything here: without it the other tests could not fail.

@@ -27,7 +27,7 @@ async fn readers_credentials_on_an_open_server_make_no_mirrors_and_the_log_says_
     let spec = Spec { name: ROLLUP.to_owned(), program: program(ROLLUP), args };
     let rollup = Child::start(spec, dir.path()).unwrap();
     let log = async || std::fs::read_to_string(rollup.log()).unwrap_or_default();
-    let is_said = |log: &String| log.contains("there are no mirrors: this server lets everybody in");
+    let is_said = |log: &String| log.contains("cannot keep mirrors: this server needs no credentials");
     until("the log says so", log, is_said).await;
     // It serves none the less, from the streams themselves.
     let stop = CancellationToken::new();

@@ -46,7 +46,7 @@ async fn a_foreign_receipt_or_credential_costs_a_device_no_report() {
     }
     let operator = connect(hub.config(Role::Operator)).await;
     put(&operator, subjects::credential(&key), "garbage".to_owned()).await;
-    for words in ["ignored a receipt", "a new epoch begins", "refused a JWT that came over the hub"] {
+    for words in ["ignored a receipt", "beginning a new epoch", "rejected a JWT from the hub"] {
         until(words, async || agent.log().contains(words), |is_said| *is_said).await;
     }
 

@@ -40,12 +40,17 @@ impl Forger {
         Self { raw, key: key(Role::Operator), forged }
     }
 
-    /// The answer to a request with these fields; with a field that names somebody else where it `has_field`.
-    fn ask(&mut self, subject: &str, mut payload: Value, has_field: bool) -> String {
-        if has_field {
-            payload["requestedBy"] = self.forged.clone();
-            payload["source"] = json!({ "kind": "api", "revision": "r", "requestedBy": self.forged });
-        }
+    /// The answer to a request. The same with fields that name somebody else is refused first.
+    fn ask(&mut self, subject: &str, payload: &Value) -> String {
+        let mut forged = payload.clone();
+        forged["requestedBy"] = self.forged.clone();
+        forged["source"] = json!({ "kind": "api", "revision": "r", "requestedBy": self.forged });
+        let refused = self.send(subject, &forged);
+        assert!(refused.contains("badRequest") && refused.contains("unknown key"), "{refused}");
+        self.send(subject, payload)
+    }
+
+    fn send(&mut self, subject: &str, payload: &Value) -> String {
         let info = json!({ "acc": "A", "user": self.forged["key"], "name_tag": "viewer", "issuer_key": "A" });
         let header = format!("Nats-Request-Info: {info}\r\n{REQUESTED_BY}: {}", self.forged);
         let reply = format!("_INBOX.{}.forger", self.key);
@@ -61,14 +66,14 @@ async fn document(hub: &Guarded, key: &DeviceKey) -> DesiredState {
     decode::parse(&found.payload).unwrap()
 }
 
-/// The position in LEDGER of a report of the device that is not taken.
+/// The position in QUARANTINE of a report of the device that is not taken.
 async fn quarantined(hub: &Guarded, key: &DeviceKey, report: &str) -> u64 {
     hub.enroll(key, "1h");
     let own = connect(hub.device_config(key)).await;
     own.publish(Outgoing::new(subjects::report(key), report.to_owned())).await.unwrap();
     let list = async || asked(hub, Role::Operator, &["quarantine", "list"]);
-    let is_there = |list: &Result<Value, String>| list.as_ref().is_ok_and(|list| list["open"] == 1);
-    until("a message in quarantine", list, is_there).await.unwrap()["messages"][0]["ledgerSeq"]
+    let is_there = |list: &Result<Value, String>| list.as_ref().is_ok_and(|list| list["held"] == 1);
+    until("a report in quarantine", list, is_there).await.unwrap()["reports"][0]["quarantineSeq"]
         .as_u64()
         .unwrap()
 }
@@ -93,13 +98,16 @@ async fn judged(
     operator: &RequestedBy,
 ) {
     let subject = subjects::judge_quarantine(partition_of(key));
-    let answer = forger.ask(&subject, json!({ "action": action, "ledgerSeq": held }), true);
+    let answer = forger.ask(&subject, &json!({ "action": action, "quarantineSeq": held }));
     assert!(answer.contains(verdict), "{answer}");
-    let show = async || asked(hub, Role::Operator, &["quarantine", "show", &held.to_string()]);
-    let is_judged =
-        |shown: &Result<Value, String>| shown.as_ref().is_ok_and(|held| held["verdict"] == verdict);
-    let shown = until("the verdict", show, is_judged).await.unwrap();
-    assert_eq!(shown["requestedBy"], json!(operator));
+    let list = async || asked(hub, Role::Operator, &["quarantine", "list", "--settled"]);
+    let of_held = |list: &Value| {
+        let verdicts = list["verdicts"].as_array().cloned().unwrap_or_default();
+        verdicts.into_iter().find(|record| record["of"] == held && record["verdict"] == verdict)
+    };
+    let is_judged = |list: &Result<Value, String>| list.as_ref().is_ok_and(|list| of_held(list).is_some());
+    let list = until("the verdict", list, is_judged).await.unwrap();
+    assert_eq!(of_held(&list).unwrap()["requestedBy"], json!(operator));
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -119,7 +127,7 @@ async fn each_record_of_a_change_names_the_proven_requester_alone() {
     let operator = RequestedBy::new(&forger.key, "operator", Some("operator"));
 
     let apply = json!({ "site": key.site, "device": key.device, "documents": WEB });
-    let answer = forger.ask("muster.publisher.apply", apply, true);
+    let answer = forger.ask("muster.publisher.apply", &apply);
     assert!(answer.contains(r#""changed":true"#), "{answer}");
     let applied = document(&hub, &key).await;
     let entry = applied.deployments[0].source.clone().unwrap();
@@ -128,13 +136,12 @@ async fn each_record_of_a_change_names_the_proven_requester_alone() {
         (&Some(operator.clone()), &Some(operator.clone()))
     );
     let removal = json!({ "site": key.site, "device": key.device, "id": "web" });
-    let answer = forger.ask("muster.publisher.remove", removal, true);
+    let answer = forger.ask("muster.publisher.remove", &removal);
     assert!(answer.contains(r#""changed":true"#), "{answer}");
     let removed = document(&hub, &key).await;
     assert!(removed.deployments.is_empty());
     assert_eq!(removed.source.requested_by, Some(operator.clone()));
-    let answer =
-        forger.ask("muster.publisher.retire", json!({ "site": key.site, "device": key.device }), true);
+    let answer = forger.ask("muster.publisher.retire", &json!({ "site": key.site, "device": key.device }));
     assert!(answer.contains(r#""changed":true"#), "{answer}");
     assert_eq!(document(&hub, &key).await.source.requested_by, Some(operator.clone()));
 
@@ -143,17 +150,15 @@ async fn each_record_of_a_change_names_the_proven_requester_alone() {
     let untargeted = device("press-5");
     let held = quarantined(&hub, &untargeted, &status()).await;
     let apply = json!({ "site": untargeted.site, "device": untargeted.device, "documents": WEB });
-    let answer = forger.ask("muster.publisher.apply", apply, true);
+    let answer = forger.ask("muster.publisher.apply", &apply);
     assert!(answer.contains(r#""changed":true"#), "{answer}");
     judged(&hub, &mut forger, (&untargeted, held), ("requeue", "letIn"), &operator).await;
 
     let definition = json!({ "apiVersion": "muster/v1", "kind": "ViewDefinition", "name": VIEW });
-    let refused = forger.ask("muster.view.apply", definition.clone(), true);
-    assert!(refused.contains("badRequest"), "{refused}");
     let rollup = connect(hub.config(Role::Rollup)).await;
     let entry_key = format!("$KV.views.{}", definition_key(&VIEW.parse().unwrap()));
     for (verb, request) in [("apply", definition), ("remove", json!({ "name": VIEW }))] {
-        let answer = forger.ask(&format!("muster.view.{verb}"), request, false);
+        let answer = forger.ask(&format!("muster.view.{verb}"), &request);
         assert!(answer.contains(r#""changed":true"#), "{answer}");
         let entry = rollup.last("KV_views", &entry_key).await.unwrap().unwrap();
         let record = entry.headers.get(REQUESTED_BY).map(|text| serde_json::from_str(text).unwrap());

@@ -38,7 +38,7 @@ async fn a_token_is_renewed_over_the_hub_while_the_device_is_connected_and_it_ou
     tokio::time::sleep(Duration::from_millis(1100)).await;
     let said = hub.decide(&["enroll", "plant7/press-4", "--valid", "1h", "--send"]);
     assert!(said.contains("the hub has the JWT"), "{said}");
-    says(&agent, "a renewed JWT came over the hub", 1).await;
+    says(&agent, "stored a renewed JWT from the hub", 1).await;
     says(&agent, "newer credentials", 1).await;
     assert_ne!(agent.token(), before);
     assert!(jwt::read(&agent.token()).unwrap().exp.unwrap() > old_end + 3_000);
@@ -70,7 +70,7 @@ async fn a_token_for_another_key_or_by_another_signer_is_refused_and_the_one_in_
     // Another device's, signed by the right key.
     let other = Agent::start_for(&hub, &device("press-5"), "90d");
     offer(&operator, &other.token()).await;
-    says(&agent, "refused a JWT that came over the hub", 1).await;
+    says(&agent, "rejected a JWT from the hub", 1).await;
     // For this key and the right account, but signed by somebody else.
     let thief = KeyPair::new_account();
     let user = claims::User {
@@ -80,7 +80,7 @@ async fn a_token_for_another_key_or_by_another_signer_is_refused_and_the_one_in_
         expires: own.exp.map(|end| end + 1_000_000),
     };
     offer(&operator, &claims::device(&thief, &user, &device("press-4")).unwrap()).await;
-    says(&agent, "refused a JWT that came over the hub", 2).await;
+    says(&agent, "rejected a JWT from the hub", 2).await;
     assert!(agent.log().contains("signer"), "{}", agent.log());
     assert_eq!(agent.token(), before);
     assert_eq!(agent.log().matches("newer credentials").count(), 0);
@@ -92,11 +92,11 @@ async fn a_token_that_nobody_renews_puts_its_device_out_and_one_that_is_carried_
     let streams = ingest(&hub).await;
     let agent = Agent::start_for(&hub, &device("press-4"), "8s");
     until("reports", async || agent.reports(&streams).await, |ids: &Vec<String>| !ids.is_empty()).await;
-    says(&agent, "the credentials end soon", 1).await;
+    says(&agent, "the credentials expire soon", 1).await;
     let end = jwt::read(&agent.token()).unwrap().exp.unwrap();
     says(&agent, "connection to NATS lost", 1).await;
     let now = muster_contract::Timestamp::now().as_second() as u64;
-    assert!(now <= end + muster_identity::OUT_WITHIN.as_secs() + 2, "{now} {end}");
+    assert!(now <= end + muster_identity::DISCONNECT_WITHIN.as_secs() + 2, "{now} {end}");
     // What comes over the hub cannot reach it any more.
     let connections = agent.log().matches("connected to NATS").count();
     agent.renew(&hub, "1h");

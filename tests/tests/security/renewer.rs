@@ -3,7 +3,7 @@
 use muster_contract::decode::parse;
 use muster_contract::fact::{Incident, IncidentKind};
 use muster_contract::subjects::{LedgerSubject, stream};
-use muster_identity::{Entry, Role, Roster, jwt};
+use muster_identity::{Role, UserEntry, UserRegistry, jwt};
 use muster_simulator::child::Child;
 use muster_tests::guarded::Guarded;
 use muster_tests::server::device;
@@ -21,12 +21,12 @@ fn renewer(hub: &Guarded, role: Role) -> Child {
     start_service(hub, role, "muster-renewer", &["--keys", &keys, "--every", "200ms"])
 }
 
-fn roster(hub: &Guarded) -> Roster {
+fn roster(hub: &Guarded) -> UserRegistry {
     let text = std::fs::read_to_string(hub.auth().join("roster.json")).unwrap();
     serde_json::from_str(&text).unwrap()
 }
 
-fn entry(hub: &Guarded, name: &str) -> Entry {
+fn entry(hub: &Guarded, name: &str) -> UserEntry {
     roster(hub).users.into_iter().find(|entry| entry.name == name).unwrap()
 }
 

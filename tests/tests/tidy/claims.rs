@@ -1,18 +1,19 @@
-//! `tests/CLAIMS.md` held against the code: no claim without its test, and no test that belongs there and is left out.
+//! Compares `tests/CLAIMS.md` with the code: every claim has its test, and every test that must be listed there is.
 
 use std::collections::BTreeSet;
 
 use super::tree::{self, Source};
 
-/// Where the claims are, from the top of the repository.
+/// The path of the claims in the repository.
 const CLAIMS: &str = "tests/CLAIMS.md";
-/// Where the attempts are made.
+/// The folder of the tests that attack the hub.
 const SECURITY: &str = "tests/tests/security/";
-/// What a row says in the place of a test, with its reason behind it: one may come, or there is nothing to test.
+/// Words in place of a test, followed by the reason: a test is still missing, or there is nothing to test.
 const NONE: [&str; 2] = ["none yet: ", "none: "];
 /// The lists whose rows somebody else has numbered, all of which are here: their headings, how a row's name begins, and
 /// how many there are.
-const RULES: [(&str, &str, usize); 4] = [
+const RULES: [(&str, &str, usize); 5] = [
+    ("Promises", "P", 7),
     ("Polling and downtime", "POL-", 5),
     ("Status reports", "STA-", 15),
     ("Status queries", "Q", 18),
@@ -69,7 +70,7 @@ fn number(test: &str, letter: char, digits_min: usize) -> Option<String> {
     Some(format!("{letter}{number:0digits_min$}"))
 }
 
-/// What is wrong with the claims, if these are the files with tests.
+/// The problems of the claims, given the files with tests.
 fn wrong(claims: &str, sources: &[Source]) -> Vec<String> {
     let all: BTreeSet<&str> = sources.iter().flat_map(tests_of).collect();
     let mut wrong = wrong_rows(claims, &all);

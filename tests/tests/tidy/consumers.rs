@@ -1,5 +1,5 @@
-//! Who reads LEDGER, and with which subject filters. A filtered consumer is the slowest path that nats-server has, so none is
-//! on a path that a start, a standby, a takeover or a report waits for. A reader that is not on the list fails the test.
+//! Lists the readers of LEDGER with their subject filters. A filtered consumer is the slowest path that nats-server has, so
+//! no start, standby, takeover or report waits for one. A reader that is not on the list fails the test.
 
 use super::tree::{self, Source};
 
@@ -11,14 +11,18 @@ struct Reader {
     filters: &'static str,
     /// Whether a start, a standby, a takeover or a report waits for it.
     is_hot: bool,
-    /// When it reads; of a filtered one also why that is cheap enough.
+    /// When it reads; for a filtered one, also why that is cheap enough.
     why: &'static str,
 }
 
 const READERS: [Reader; 14] = [
     unfiltered("services/ingest/src/restore.rs", true, "a start without a snapshot, and the tail after one"),
     unfiltered("services/ingest/src/follow.rs", true, "a standby and a takeover, once for all partitions"),
-    unfiltered("services/ingest/src/elders.rs", true, "old facts, once an hour, while reports become facts"),
+    unfiltered(
+        "services/ingest/src/reassert_reader.rs",
+        true,
+        "old facts, once an hour, while reports become facts",
+    ),
     unfiltered("services/ingest/src/room.rs", true, "the old end of a LEDGER that fills up"),
     unfiltered("services/rollup/src/consume.rs", true, "the fold, from a snapshot or from the first fact"),
     unfiltered("services/rollup/src/history/tail.rs", false, "a question about the past"),
@@ -40,7 +44,7 @@ const READERS: [Reader; 14] = [
     ),
     filtered(
         "services/publisher/src/downlink.rs",
-        "EVERYBODY",
+        "ALL_SUBJECTS",
         "the publisher's start: the newest message of each device, which the server's index of subjects names",
     ),
     filtered(
@@ -49,13 +53,13 @@ const READERS: [Reader; 14] = [
         "a device of which DOWNLINK holds no readable document: one subject",
     ),
     filtered(
-        "services/publisher/src/listening.rs",
+        "services/publisher/src/stream_listener.rs",
         "L::SUBJECTS",
         "the newest copy of each desired state, then new ones: opened once beside the publisher, which does not wait for it",
     ),
-    filtered("services/ctl/src/quarantine.rs", "filter", "an operator's command"),
+    filtered("services/ctl/src/quarantine.rs", "&filter", "an operator's command"),
 ];
-/// What other streams are called where one is read.
+/// The names of the other streams in calls that open a reader.
 const OTHER_STREAMS: [&str; 5] =
     ["stream::DOWNLINK", "stream::UPLINK", "stream::PRESENCE", "stream::NOTICES", "VIEWS_STREAM"];
 /// The call that opens a reader.
@@ -87,7 +91,7 @@ fn filters(source: &Source) -> Vec<String> {
     calls.filter(reads_ledger).map(filters).collect()
 }
 
-/// The arguments of a call whose opening parenthesis is behind us.
+/// The arguments of a call, from the text after its opening parenthesis.
 fn arguments(rest: &str) -> Vec<String> {
     let (mut depth, mut arguments) = (0_usize, vec![String::new()]);
     for letter in rest.chars() {
@@ -112,7 +116,7 @@ fn arguments(rest: &str) -> Vec<String> {
         .collect()
 }
 
-/// What is wrong with the readers, if these are the files.
+/// The problems of the readers in these files.
 fn wrong(readers: &[Reader], sources: &[Source]) -> Vec<String> {
     let mut found = Vec::new();
     let mut wrong = Vec::new();

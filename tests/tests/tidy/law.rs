@@ -7,11 +7,11 @@ use super::{enforce, lines_found};
 const FILE_LINES_MAX: usize = 500;
 /// Lines a function may have.
 const FUNCTION_LINES_MAX: usize = 70;
-/// Lines the door of a program may have.
+/// Lines that the entry point of a program may have.
 const MAIN_LINES_MAX: usize = 40;
 /// Bytes any file may have: what is larger is made or fetched, not kept.
 const FILE_BYTES_MAX: u64 = 256 * 1024;
-/// Words that mark something unfinished. Written so that this file does not hold them.
+/// Words that mark unfinished code, split so that this file does not contain them.
 const UNFINISHED: [&str; 10] = [
     concat!("FIX", "ME"),
     concat!("TO", "DO"),
@@ -24,7 +24,7 @@ const UNFINISHED: [&str; 10] = [
     concat!("simpli", "fied"),
     concat!("#[ign", "ore"),
 ];
-/// Names that say nothing of what is inside.
+/// File names that do not name their content.
 const NAMELESS: [&str; 8] =
     ["util", "utils", "helper", "helpers", "common", "misc", "manager", "shared_types"];
 

@@ -1,15 +1,18 @@
-//! The law of this repository as a test. Each rule is enforced on every file, and proven on a bad piece of text
-//! right beside it; a finding says the file, the line and the rule.
+//! The rules of this repository as tests. Each test enforces its rule on every file and proves it on a bad text; a finding
+//! names the file, the line and the rule.
 //!
-//! What rustfmt, clippy and cargo-deny can say is theirs. `tree` reads the files, `law` holds the rules about
-//! single files, `places` those about what may stand where, `consumers` who reads LEDGER, `claims` what is claimed in
-//! tests/CLAIMS.md.
+//! Rules that rustfmt, clippy and cargo-deny can check are left to them. `tree` reads the files, `law` holds the rules about
+//! single files, `places` those about code that is allowed in one place only, `cycles` the rule about cycles of modules,
+//! `consumers` the list of LEDGER's readers, `claims` the comparison with tests/CLAIMS.md, `words` the replaced names and
+//! phrases.
 
 mod claims;
 mod consumers;
+mod cycles;
 mod law;
 mod places;
 mod tree;
+mod words;
 
 use tree::{Finding, Source};
 

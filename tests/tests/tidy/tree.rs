@@ -162,8 +162,9 @@ fn a_module_declared_for_tests_alone_does_not_ship() {
     let text = "//! A.\nmod b;\n#[cfg(test)]\npub(crate) mod model;\n#[cfg(test)]\nmod tests {\n}\n";
     assert_eq!(test_modules(&Source::new("shared/a/src/lib.rs", text)), ["shared/a/src/model"]);
     assert_eq!(test_modules(&Source::new("shared/a/src/border.rs", text)), ["shared/a/src/border/model"]);
-    let life = sources().into_iter().find(|source| source.path == "shared/service/src/life/tests.rs");
-    assert!(life.is_some_and(|source| !source.ships()));
+    let supervisor =
+        sources().into_iter().find(|source| source.path == "shared/service/src/supervisor/tests.rs");
+    assert!(supervisor.is_some_and(|source| !source.ships()));
 }
 
 #[test]
@@ -177,7 +178,7 @@ fn code_ends_where_the_unit_tests_begin_and_leaves_comments_out() {
 #[test]
 fn the_repository_is_read_whole() {
     let sources = sources();
-    for path in ["Makefile", ".ci/run", "shared/service/src/life.rs", "tests/tests/tidy/tree.rs"] {
+    for path in ["Makefile", ".ci/run", "shared/service/src/supervisor.rs", "tests/tests/tidy/tree.rs"] {
         assert!(sources.iter().any(|source| source.path == path && !source.text.is_empty()), "{path}");
     }
     assert!(sources.iter().all(|source| !source.path.starts_with("target/")));

@@ -1,11 +1,6 @@
-//! A subscriber that believes nobody. `device` and `fleet` are the rules of the fold, `views` those of the views. `snapshot`
-//! is what a run leaves to the next one, `ledger` reads the tail, `failure` says what goes wrong. The program is in `main`.
+//! Shared parts of the examples in Rust: the connection ([`hub`]), the numbers and reports of a device ([`outbox`]), and a
+//! fold of LEDGER by a label ([`by_label`]). Each example is a program in `src/bin`.
 
-mod device;
-mod failure;
-pub mod fleet;
-pub mod ledger;
-pub mod snapshot;
-mod views;
-
-pub use failure::Result;
+pub mod by_label;
+pub mod hub;
+pub mod outbox;

@@ -1,4 +1,4 @@
-//! Claims about what is taken for a setting, and how the rest is refused.
+//! Tests of the settings that are accepted and the refusals of others.
 
 use clap::{CommandFactory, Parser};
 
@@ -9,7 +9,7 @@ fn check(words: &[&str]) -> Result<Config, Problems> {
 }
 
 #[test]
-fn the_help_says_the_limits_of_the_outbox() {
+fn the_help_names_the_limits_of_the_outbox() {
     use clap::CommandFactory as _;
     let help = Args::command().render_long_help().to_string();
     let limits = [format!("at least {}", ROWS_BOUNDS.start()), format!("at least {}MiB", BYTES_LEAST >> 20)];
@@ -39,7 +39,7 @@ fn three_settings_are_enough() {
 }
 
 #[test]
-fn all_bad_values_are_said_at_once() {
+fn all_invalid_values_are_listed_at_once() {
     let words = [
         "--site=Plant 7",
         "--data-dir=/proc/version",
@@ -113,7 +113,7 @@ fn heartbeats_leave_reports_half_of_the_link_or_are_refused() {
 }
 
 #[test]
-fn the_limits_of_labels_are_said_as_they_are() {
+fn errors_name_the_limits_of_labels() {
     let long = format!("--label=a={}", "x".repeat(OWN_LABEL_BYTES_MAX));
     let many: Vec<_> = (0..=OWN_LABELS_MAX).map(|at| format!("--label=l{at}=x")).collect();
     let said = check(&[long.as_str()]).unwrap_err().to_string();

@@ -1,4 +1,4 @@
-//! Claims about the database file: who may open it, what happens to a damaged one, what a commit means.
+//! Tests of the database file: its lock, its owner, damage, and commits.
 
 use super::*;
 
@@ -8,15 +8,19 @@ const SCHEMA: &str = "CREATE TABLE IF NOT EXISTS numbers (n INTEGER PRIMARY KEY)
 const MANY: &str = "WITH RECURSIVE s(n) AS (SELECT 1 UNION ALL SELECT n + 1 FROM s LIMIT 5000) \
                     INSERT INTO numbers SELECT n FROM s";
 
-/// What somebody does to the bytes of the file.
+/// A change to the bytes of the file.
 type Damage = fn(&mut Vec<u8>);
+
+fn schema() -> Schema {
+    Schema { tables: SCHEMA.to_owned(), migrations: &[] }
+}
 
 fn device(name: &str) -> DeviceKey {
     format!("plant7/{name}").parse().unwrap()
 }
 
 fn open(dir: &Path) -> Result<Db, Error> {
-    Db::open(dir, &device("press-4"), SCHEMA, Timestamp::UNIX_EPOCH)
+    Db::open(dir, &device("press-4"), &schema(), Timestamp::UNIX_EPOCH)
 }
 
 fn add(n: i64) -> impl FnOnce(&Connection) -> rusqlite::Result<usize> + Send + 'static {
@@ -87,7 +91,7 @@ async fn one_agent_a_directory() {
 async fn a_directory_of_another_device_is_refused_and_left_alone() {
     let dir = tempfile::tempdir().unwrap();
     open(dir.path()).unwrap().close().await;
-    let other = Db::open(dir.path(), &device("press-5"), SCHEMA, Timestamp::UNIX_EPOCH);
+    let other = Db::open(dir.path(), &device("press-5"), &schema(), Timestamp::UNIX_EPOCH);
     let message = other.unwrap_err().to_string();
     assert!(message.contains("belongs to plant7/press-4, not to plant7/press-5"), "{message}");
     open(dir.path()).unwrap();
@@ -115,7 +119,7 @@ async fn a_directory_that_cannot_be_made_is_named() {
 }
 
 #[tokio::test]
-async fn damaged_files_are_set_aside_and_never_deleted() {
+async fn damaged_files_are_moved_aside_and_never_deleted() {
     let torn = |bytes: &mut Vec<u8>| bytes.truncate(bytes.len() / 2);
     let scribbled = |bytes: &mut Vec<u8>| bytes[4096..].fill(0x5a);
     let foreign =
@@ -147,7 +151,7 @@ async fn damaged_files_are_set_aside_and_never_deleted() {
 }
 
 #[tokio::test]
-async fn damage_found_in_use_is_marked_and_set_aside_at_the_next_start() {
+async fn damage_found_in_use_is_marked_and_moved_aside_at_the_next_start() {
     let dir = tempfile::tempdir().unwrap();
     let db = open(dir.path()).unwrap();
     let corrupt = |_: &Connection| -> rusqlite::Result<()> {
@@ -196,7 +200,8 @@ async fn a_rollback_that_fails_does_not_bar_what_comes_after_it() {
         _ => Authorization::Allow,
     };
     let prepare = |connection: &mut Connection| connection.authorizer(Some(fail_once)).unwrap();
-    let db = Db::open_with(dir.path(), &device("press-4"), SCHEMA, Timestamp::UNIX_EPOCH, prepare).unwrap();
+    let db =
+        Db::open_with(dir.path(), &device("press-4"), &schema(), Timestamp::UNIX_EPOCH, prepare).unwrap();
     let half = |connection: &Connection| {
         connection.execute("INSERT INTO numbers VALUES (5)", [])?;
         connection.execute("INSERT INTO nothing VALUES (5)", [])
@@ -217,7 +222,7 @@ async fn in_memory_a_job_is_done_at_once_and_undone_if_it_fails() {
 }
 
 #[tokio::test]
-async fn nobody_else_may_read_what_a_new_database_holds() {
+async fn only_this_user_reads_a_new_database() {
     use std::os::unix::fs::PermissionsExt as _;
     let above = tempfile::tempdir().unwrap();
     let dir = above.path().join("site/device");

@@ -1,4 +1,4 @@
-//! The one connection that touches the file, and the thread that takes what waits, commits once, and answers all.
+//! Owns the connection to the file, and runs the thread that collects the waiting jobs, commits once and answers all.
 
 use std::fs::File;
 use std::path::{Path, PathBuf};
@@ -11,34 +11,34 @@ use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
 use super::{
-    Connection, Error, JOBS_PER_COMMIT_MAX, SqlError, SqlResult, Undone, code_of, explain, is_damage,
+    Connection, Error, JOBS_PER_COMMIT_MAX, RollbackCount, SqlError, SqlResult, code_of, is_damage,
+    write_error,
 };
 
-/// How often, and for how long, the thread gives way at most, in all of one commit, to those who were answered together
-/// the last time: less time than a commit takes. On a busy machine a single turn may take longer than all of that.
+/// The most yields, per commit, to callers that were answered together the last time.
 const YIELDS_MAX: u32 = 256;
-/// See [`YIELDS_MAX`].
+/// The most time for these yields: less than a commit takes. On a busy machine one yield may take longer.
 const YIELDING_MAX: Duration = Duration::from_micros(200);
 
-/// What the thread is asked.
+/// A job of the thread.
 pub(super) enum Job {
     Work(Box<dyn Work>),
     Close(oneshot::Sender<()>),
 }
 
-/// Something to do in a transaction, and somebody who waits for it to be durable.
+/// Work in a transaction, and a caller that waits for its commit.
 pub(super) trait Work: Send {
     fn perform(&mut self, connection: &Connection) -> Result<(), Arc<SqlError>>;
     fn answer(self: Box<Self>, path: &Arc<Path>, commit: Result<(), Arc<SqlError>>);
 }
 
-pub(super) struct Request<T, F> {
+pub(super) struct WorkRequest<T, F> {
     pub(super) work: Option<F>,
     pub(super) outcome: Option<Result<T, Arc<SqlError>>>,
     pub(super) sender: oneshot::Sender<Result<T, Error>>,
 }
 
-impl<T, F> Work for Request<T, F>
+impl<T, F> Work for WorkRequest<T, F>
 where
     T: Send,
     F: FnOnce(&Connection) -> SqlResult<T> + Send,
@@ -53,36 +53,36 @@ where
 
     fn answer(self: Box<Self>, path: &Arc<Path>, commit: Result<(), Arc<SqlError>>) {
         let answer = match (self.outcome, commit) {
-            (Some(Err(error)), _) | (_, Err(error)) => Err(explain(path, error)),
+            (Some(Err(error)), _) | (_, Err(error)) => Err(write_error(path, error)),
             (Some(Ok(value)), Ok(())) => Ok(value),
             (None, Ok(())) => Err(Error::Closed),
         };
-        // Whoever asked may have given up; what was done is done.
+        // The caller may have given up; the work is done.
         _ = self.sender.send(answer);
     }
 }
 
 /// The open file.
-pub(super) struct Store {
+pub(super) struct DatabaseFile {
     pub(super) connection: Connection,
     pub(super) path: Arc<Path>,
     pub(super) marker: PathBuf,
     pub(super) damaged: CancellationToken,
-    pub(super) undone: Undone,
+    pub(super) rollbacks: RollbackCount,
     pub(super) _lock: File,
 }
 
-impl Store {
-    /// Does all of it in one transaction, then answers.
+impl DatabaseFile {
+    /// Runs all work in one transaction, then answers.
     pub(super) fn commit(&mut self, works: Vec<Box<dyn Work>>) {
-        if let Err(error) = carry_out(&mut self.connection, &self.path, &self.undone, works)
+        if let Err(error) = commit_all(&mut self.connection, &self.path, &self.rollbacks, works)
             && is_damage(&error)
         {
             self.mark_damaged();
         }
     }
 
-    /// Leaves a mark for the next start: damage that `quick_check` does not see must not be met again and again.
+    /// Marks the file for the next start: damage that `quick_check` does not find must not be met again and again.
     fn mark_damaged(&self) {
         if let Err(error) = File::create(&self.marker) {
             tracing::error!(error = %error, db.marker = %self.marker.display(), "cannot mark the database as damaged");
@@ -91,22 +91,22 @@ impl Store {
     }
 }
 
-/// The open file for whoever is to work with it; gone once it is closed.
+/// The open file, shared by the thread and callers; `None` once it is closed.
 #[derive(Clone)]
-pub(super) struct Desk {
-    store: Arc<Mutex<Option<Store>>>,
+pub(super) struct SharedFile {
+    store: Arc<Mutex<Option<DatabaseFile>>>,
     /// Jobs of the last commit.
-    last: Arc<AtomicUsize>,
+    last_jobs: Arc<AtomicUsize>,
 }
 
-impl Desk {
-    pub(super) fn new(store: Store) -> Self {
-        Self { store: Arc::new(Mutex::new(Some(store))), last: Arc::default() }
+impl SharedFile {
+    pub(super) fn new(store: DatabaseFile) -> Self {
+        Self { store: Arc::new(Mutex::new(Some(store))), last_jobs: Arc::default() }
     }
 
-    /// The file, if nobody works with it and nobody who did so in company may come back.
-    pub(super) fn free(&self) -> Option<MutexGuard<'_, Option<Store>>> {
-        if self.last.load(Ordering::Relaxed) > 1 {
+    /// The file, if it is unlocked and no caller of a shared commit may send its next job.
+    pub(super) fn try_lock(&self) -> Option<MutexGuard<'_, Option<DatabaseFile>>> {
+        if self.last_jobs.load(Ordering::Relaxed) > 1 {
             return None;
         }
         match self.store.try_lock() {
@@ -116,24 +116,24 @@ impl Desk {
         }
     }
 
-    /// Whoever panicked left a transaction behind, and that is undone.
-    fn wait(&self) -> MutexGuard<'_, Option<Store>> {
+    /// Waits for the file. A panicking job leaves a transaction behind; the next commit rolls it back.
+    fn lock(&self) -> MutexGuard<'_, Option<DatabaseFile>> {
         self.store.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
-/// The thread.
+/// The thread of the database.
 pub(super) struct Writer {
-    pub(super) desk: Desk,
+    pub(super) file: SharedFile,
     pub(super) queue: mpsc::Receiver<Job>,
 }
 
 impl Writer {
     pub(super) fn run(mut self) {
         while let Some(first) = self.queue.blocking_recv() {
-            let desk = self.desk.clone();
-            let mut store = desk.wait();
-            let (works, closing) = self.gather(first);
+            let file = self.file.clone();
+            let mut store = file.lock();
+            let (works, closing) = self.collect(first);
             if let Some(store) = store.as_mut() {
                 store.commit(works);
             }
@@ -145,52 +145,52 @@ impl Writer {
         }
     }
 
-    /// What waits now, up to a request to close.
-    fn gather(&mut self, first: Job) -> (Vec<Box<dyn Work>>, Option<oneshot::Sender<()>>) {
+    /// The waiting jobs, up to a request to close.
+    fn collect(&mut self, first: Job) -> (Vec<Box<dyn Work>>, Option<oneshot::Sender<()>>) {
         let mut works = Vec::new();
         let mut next = Some(first);
-        let mut patience = Patience::new();
+        let mut budget = YieldBudget::new();
         while let Some(job) = next {
             match job {
                 Job::Close(done) => return (works, Some(done)),
                 Job::Work(work) => works.push(work),
             }
             next = if works.len() < JOBS_PER_COMMIT_MAX {
-                self.follower(works.len(), &mut patience)
+                self.next_job(works.len(), &mut budget)
             } else {
                 None
             };
         }
-        self.desk.last.store(works.len(), Ordering::Relaxed);
+        self.file.last_jobs.store(works.len(), Ordering::Relaxed);
         (works, None)
     }
 
-    /// The next job if it is there. Those who were answered together bring their next jobs one after another: the first
-    /// of them must not have a commit of its own.
-    fn follower(&mut self, gathered: usize, patience: &mut Patience) -> Option<Job> {
-        let company = self.desk.last.load(Ordering::Relaxed);
+    /// The next job, if there is one. Callers that were answered together send their next jobs one after another: the
+    /// first must not get a commit of its own.
+    fn next_job(&mut self, gathered: usize, budget: &mut YieldBudget) -> Option<Job> {
+        let expected = self.file.last_jobs.load(Ordering::Relaxed);
         loop {
             match self.queue.try_recv() {
                 Ok(job) => return Some(job),
-                Err(_) if gathered >= company || !patience.holds() => return None,
+                Err(_) if gathered >= expected || !budget.holds() => return None,
                 Err(_) => std::thread::yield_now(),
             }
         }
     }
 }
 
-/// What is left of the time that the thread gives way.
-struct Patience {
+/// The remaining yields of the thread.
+struct YieldBudget {
     yields: u32,
     until: Option<Instant>,
 }
 
-impl Patience {
+impl YieldBudget {
     const fn new() -> Self {
         Self { yields: YIELDS_MAX, until: None }
     }
 
-    /// True as long as it may give way once more; the time begins when it is asked first.
+    /// Whether it may yield once more; the time begins at the first call.
     fn holds(&mut self) -> bool {
         let now = Instant::now();
         self.yields = self.yields.saturating_sub(1);
@@ -198,48 +198,48 @@ impl Patience {
     }
 }
 
-/// Counts as undone what does not end well, also where whoever works panics.
-struct Undoing<'a>(Option<&'a Undone>);
+/// Counts a rollback when it is dropped, unless the transaction was committed; also when a job panics.
+struct RollbackGuard<'a>(Option<&'a RollbackCount>);
 
-impl Undoing<'_> {
+impl RollbackGuard<'_> {
     fn ended(mut self, well: bool) {
         self.0 = self.0.filter(|_| !well);
     }
 }
 
-impl Drop for Undoing<'_> {
+impl Drop for RollbackGuard<'_> {
     fn drop(&mut self) {
-        if let Some(undone) = self.0 {
-            undone.0.fetch_add(1, Ordering::Relaxed);
+        if let Some(rollbacks) = self.0 {
+            rollbacks.0.fetch_add(1, Ordering::Relaxed);
         }
     }
 }
 
-/// Does all of it in one transaction, then answers.
-pub(super) fn carry_out(
+/// Runs all work in one transaction, then answers.
+pub(super) fn commit_all(
     connection: &mut Connection,
     path: &Arc<Path>,
-    undone: &Undone,
+    rollbacks: &RollbackCount,
     mut works: Vec<Box<dyn Work>>,
 ) -> Result<(), Arc<SqlError>> {
-    let undoing = Undoing(Some(undone));
+    let guard = RollbackGuard(Some(rollbacks));
     let end = transact(connection, &mut works).map_err(Arc::new);
-    undoing.ended(end.is_ok());
+    guard.ended(end.is_ok());
     for work in works {
         work.answer(path, end.clone());
     }
     end
 }
 
-/// One transaction for all; whoever fails is undone alone, unless the file itself is damaged.
+/// One transaction for all; a failing job is rolled back alone, unless the file is damaged.
 fn transact(connection: &mut Connection, works: &mut [Box<dyn Work>]) -> SqlResult<()> {
     if !connection.is_autocommit() {
-        // Left over where even undoing failed: it must not bar everything that comes after it.
+        // A rollback failed earlier: it must not block everything after it.
         connection.execute_batch("ROLLBACK")?;
     }
     let mut transaction = connection.transaction()?;
     if let [only] = works {
-        // Nobody else could be kept: the transaction is its savepoint.
+        // No other job could be kept: the transaction is its savepoint.
         return match only.perform(&transaction) {
             Ok(()) => transaction.commit(),
             Err(error) => Err(SqlError::SqliteFailure(code_of(&error), None)),
@@ -249,8 +249,8 @@ fn transact(connection: &mut Connection, works: &mut [Box<dyn Work>]) -> SqlResu
         let savepoint = transaction.savepoint()?;
         match work.perform(&savepoint) {
             Ok(()) => savepoint.commit()?,
-            // A full disk may undo the whole transaction. What ran after that would be kept, and yet be answered with
-            // the failure of the commit.
+            // A full disk may roll back the whole transaction. Jobs after that would be committed, and yet be
+            // answered with the failure of the commit.
             Err(error) if is_damage(&error) || savepoint.is_autocommit() => {
                 return Err(SqlError::SqliteFailure(code_of(&error), None));
             }

@@ -1,142 +1,68 @@
-//! What a row holds of a report, and how it becomes the report that is sent. Knows neither tables nor limits.
+//! The stored form of a report, and its serialisation for sending. Knows neither tables nor limits.
 
-use std::collections::BTreeMap;
 use std::fmt::Write;
 
-use muster_contract::canonical::Digest;
 use muster_contract::decode::Document;
 use muster_contract::report::{CapabilitiesReport, StatusReport};
-use muster_contract::retry::Retry;
-use muster_contract::state::{ComponentStatus, DeploymentStatus};
-use muster_contract::{DeploymentId, Epoch, Generation, Seq, SeqRanges, Timestamp};
+use muster_contract::{Epoch, Seq, SeqRanges};
 use serde::de::IgnoredAny;
-use serde::{Deserialize, Serialize};
-use serde_json::{Map, Value};
 
-/// What a report says, without what only sending knows.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
-#[serde(tag = "kind", rename_all = "camelCase")]
-pub enum Body {
-    /// About a deployment.
-    Status(StatusBody),
-    /// About the device.
-    Capabilities(CapabilitiesBody),
-}
+use crate::report::Body;
 
-/// See [`StatusReport`].
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
-#[serde(rename_all = "camelCase")]
-#[allow(missing_docs)]
-pub struct StatusBody {
-    pub observed_at: Timestamp,
-    pub deployment: DeploymentId,
-    pub generation: Generation,
-    pub digest: Digest,
-    pub status: DeploymentStatus,
-    pub components: Vec<ComponentStatus>,
-    #[serde(default, skip_serializing_if = "Vec::is_empty")]
-    pub retries: Vec<Retry>,
-}
-
-/// See [`CapabilitiesReport`].
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
-#[serde(rename_all = "camelCase")]
-#[allow(missing_docs)]
-pub struct CapabilitiesBody {
-    pub observed_at: Timestamp,
-    pub properties: Map<String, Value>,
-    pub labels: BTreeMap<String, String>,
-    pub agent_version: String,
-}
-
-/// A report as it is kept, as text: it is written once, sent as it is, and read only where somebody has to know what it
-/// says.
+/// A report body as JSON text: written once, sent as it is, and parsed only where its content is needed.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Kept(String);
+pub struct StoredBody(String);
 
-/// A row as the relay sees it.
+/// A row as the relay reads it.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Row {
     /// Its number.
     pub seq: u64,
     /// No later report of its deployment exists.
     pub newest: bool,
-    /// The bus's message id.
+    /// The message id.
     pub message_id: String,
-    /// What it counts against the limits.
+    /// Bytes that it counts against the limits.
     pub bytes: usize,
     /// The report.
-    pub body: Kept,
-    /// Numbers folded into it.
+    pub body: StoredBody,
+    /// Numbers that it declares as folded or dropped.
     pub coalesced: SeqRanges,
 }
 
 /// A report as it is sent.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Letter {
+pub struct SerializedReport {
     /// `StatusReport` or `CapabilitiesReport`.
     pub kind: &'static str,
     /// The document.
     pub bytes: Vec<u8>,
 }
 
-impl Body {
-    /// The deployment it is about; none for capabilities.
-    pub const fn deployment(&self) -> Option<&DeploymentId> {
-        match self {
-            Self::Status(body) => Some(&body.deployment),
-            Self::Capabilities(_) => None,
-        }
-    }
-
-    /// When it was seen.
-    pub const fn observed_at(&self) -> Timestamp {
-        match self {
-            Self::Status(body) => body.observed_at,
-            Self::Capabilities(body) => body.observed_at,
-        }
-    }
-
-    /// True where nothing more happens by itself: such a report is not folded.
-    pub(super) const fn is_terminal(&self) -> bool {
-        match self {
-            Self::Status(body) => body.status.state.is_terminal(),
-            Self::Capabilities(_) => false,
-        }
-    }
-}
-
-impl StatusBody {
-    /// Bytes it has when it is kept. What cannot be written has none; it is refused when it is kept.
-    pub fn stored_bytes(&self) -> usize {
-        serde_json::to_vec(self).map_or(0, |bytes| bytes.len())
-    }
-}
-
-/// The version that the documents say.
+/// The version in the documents.
 const VERSION: &str = "muster/v1";
-/// Room for what sending adds, in bytes, where no numbers were folded.
+/// Bytes that sending adds to a report without declared numbers.
 const ENVELOPE_BYTES: usize = 192;
-/// How the text of a kept report begins, and what it is called when it is sent.
+/// The beginning of a stored body, and the kind of the report that it is sent as.
 const KINDS: [(&str, &str); 2] = [
     ("{\"kind\":\"status\",", StatusReport::KIND),
     ("{\"kind\":\"capabilities\",", CapabilitiesReport::KIND),
 ];
 
-impl Kept {
-    /// A report as it is to be kept.
+impl StoredBody {
+    /// Serialises a body.
     ///
     /// # Errors
-    /// It cannot be written.
+    /// It cannot be serialised.
     pub fn of(body: &Body) -> serde_json::Result<Self> {
         serde_json::to_string(body).map(Self)
     }
 
-    /// What was kept. That it is JSON of such a report is looked at, what it says is not.
+    /// A body that was read from the table. Checks that it is the JSON of a report, but not its content.
     ///
     /// # Errors
-    /// Nobody kept this.
-    pub fn found(text: String) -> serde_json::Result<Self> {
+    /// It is not a stored body.
+    pub fn from_table(text: String) -> serde_json::Result<Self> {
         serde_json::from_str::<IgnoredAny>(&text)?;
         let kept = Self(text);
         match kept.split() {
@@ -145,20 +71,20 @@ impl Kept {
         }
     }
 
-    /// Its text.
+    /// The JSON text.
     pub fn as_str(&self) -> &str {
         &self.0
     }
 
-    /// What it says.
+    /// Parses the body.
     ///
     /// # Errors
-    /// Nobody kept this.
+    /// It is not a stored body.
     pub fn read(&self) -> serde_json::Result<Body> {
         serde_json::from_str(&self.0)
     }
 
-    /// What it is called when it is sent, and its fields.
+    /// The kind of the report and the text of its fields.
     fn split(&self) -> Option<(&'static str, &str)> {
         let (kind, fields) = KINDS
             .iter()
@@ -168,9 +94,9 @@ impl Kept {
 }
 
 impl Row {
-    /// The report to send, as of an epoch and a head: what was kept, and around it what only sending knows. `None` for a
-    /// number that no report can have.
-    pub fn letter(&self, epoch: Epoch, head: u64) -> Option<Letter> {
+    /// The report to send, with an epoch and a head: the stored text and the added fields. `None` for a number that
+    /// no report can have.
+    pub fn serialize(&self, epoch: Epoch, head: u64) -> Option<SerializedReport> {
         let (seq, head) = (Seq::new(self.seq)?, Seq::new(head)?);
         let (kind, fields) = self.body.split()?;
         let mut text = String::with_capacity(fields.len() + ENVELOPE_BYTES);
@@ -186,20 +112,26 @@ impl Row {
             let _ = write!(text, r#","coalesced":{}"#, serde_json::to_string(&self.coalesced).ok()?);
         }
         text.push('}');
-        Some(Letter { kind, bytes: text.into_bytes() })
+        Some(SerializedReport { kind, bytes: text.into_bytes() })
     }
 }
 
 #[cfg(test)]
 mod tests {
-    use muster_contract::State;
+    use std::collections::BTreeMap;
+
+    use muster_contract::canonical::Digest;
     use muster_contract::report::Report;
-    use muster_contract::retry::LastError;
+    use muster_contract::retry::{LastError, Retry};
+    use muster_contract::state::DeploymentStatus;
+    use muster_contract::{Generation, State, Timestamp};
+    use serde_json::{Map, Value};
 
     use super::*;
+    use crate::report::{CapabilitiesBody, StatusBody};
 
     fn row(body: &Body, coalesced: SeqRanges) -> Row {
-        let body = Kept::found(Kept::of(body).unwrap().as_str().to_owned()).unwrap();
+        let body = StoredBody::from_table(StoredBody::of(body).unwrap().as_str().to_owned()).unwrap();
         Row { seq: 7, newest: true, message_id: String::new(), bytes: 0, body, coalesced }
     }
 
@@ -226,11 +158,11 @@ mod tests {
     }
 
     #[test]
-    fn what_is_sent_says_what_was_kept_and_what_sending_knows() {
+    fn a_sent_report_has_the_stored_and_the_added_fields() {
         let kept = status();
         let mut folded = SeqRanges::new();
         [2, 3, 5].into_iter().for_each(|seq| _ = folded.insert(seq));
-        let letter = row(&Body::Status(kept.clone()), folded.clone()).letter(Epoch::FIRST, 9).unwrap();
+        let letter = row(&Body::Status(kept.clone()), folded.clone()).serialize(Epoch::FIRST, 9).unwrap();
         let Ok(Report::Status(sent)) = Report::parse(&letter.bytes) else { panic!("a status, please") };
         assert_eq!((letter.kind, sent.seq.get(), sent.head.get()), ("StatusReport", 7, 9));
         assert_eq!((sent.epoch, sent.current, sent.coalesced), (Epoch::FIRST, true, folded));
@@ -249,7 +181,7 @@ mod tests {
             agent_version: "1".to_owned(),
         };
         let letter =
-            row(&Body::Capabilities(kept.clone()), SeqRanges::new()).letter(Epoch::FIRST, 7).unwrap();
+            row(&Body::Capabilities(kept.clone()), SeqRanges::new()).serialize(Epoch::FIRST, 7).unwrap();
         let Ok(Report::Capabilities(sent)) = Report::parse(&letter.bytes) else {
             panic!("capabilities, please")
         };
@@ -261,13 +193,13 @@ mod tests {
     }
 
     #[test]
-    fn a_text_that_nobody_kept_is_told_at_once() {
-        let good = Kept::of(&Body::Status(status())).unwrap();
+    fn a_text_that_is_no_stored_body_is_refused() {
+        let good = StoredBody::of(&Body::Status(status())).unwrap();
         assert_eq!(good.read().unwrap(), Body::Status(status()));
         for eaten in
             ["", "{}", r#"{"kind":"other","a":1}"#, &good.as_str()[..40], &format!("{}x", good.as_str())]
         {
-            assert!(Kept::found(eaten.to_owned()).is_err(), "{eaten}");
+            assert!(StoredBody::from_table(eaten.to_owned()).is_err(), "{eaten}");
         }
     }
 }

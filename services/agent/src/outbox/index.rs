@@ -1,53 +1,59 @@
-//! What finds a row, and the counts: in memory, made from the file at each opening and whenever something was undone.
-//! It says what the rows say and nothing else; the rules on them stand elsewhere.
+//! The in-memory index and counts of the outbox, rebuilt from the file at each start and after a rollback. It mirrors the
+//! tables and holds no rule.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::ops::RangeInclusive;
 use std::sync::Arc;
 
-use super::passage::{self, Run};
-use crate::db::{Connection, OptionalExtension, SqlResult, unreadable};
+use muster_contract::Epoch;
+use muster_contract::receipt::{Receipt, RefusedNumbers};
 
-/// What stands for a deployment's name where a row is of none: the capabilities supersede each other likewise.
+use super::delivery_table::{SeqRun, all_states};
+use crate::db::{Connection, OptionalExtension, SqlResult, corrupt, unreadable};
+
+/// The key of rows without a deployment: the capabilities supersede each other in the same way.
 const CAPABILITIES: &str = "";
 
-/// The tables, and what finds a row in them, for as long as a job of the database takes.
+/// The tables with their index, during one job of the database.
 pub(super) struct Tables<'a> {
     pub(super) connection: &'a Connection,
     pub(super) index: &'a mut Index,
 }
 
-/// See the top of this file.
+/// The index of the rows, of the deployments and of the delivery states.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub(super) struct Index {
-    /// Highest number ever given; 0 before the first.
+    /// Highest number assigned; 0 before the first.
     head: u64,
     bytes: u64,
-    rows: BTreeMap<u64, Place>,
-    lines: BTreeMap<Arc<str>, Line>,
-    /// Rows of which something may come yet: they may be folded.
-    passing: BTreeSet<u64>,
-    /// How far numbers have come: last and state by first, neighbours of the same state as one.
-    stretches: BTreeMap<u64, (u64, i64)>,
+    rows: BTreeMap<u64, IndexedRow>,
+    deployments: BTreeMap<Arc<str>, DeploymentRows>,
+    /// Rows with a state that is not final: they may be folded.
+    foldable: BTreeSet<u64>,
+    /// The reports that the last receipt refused, with its epoch: they are asked for every second, and a receipt is large.
+    refused: Option<(Epoch, Vec<RefusedNumbers>)>,
+    /// Delivery states: last number and state by first number, adjacent runs of one state merged.
+    states: BTreeMap<u64, (u64, i64)>,
 }
 
 /// One row.
 #[derive(Debug, Clone, PartialEq, Eq)]
-struct Place {
+struct IndexedRow {
     deployment: Arc<str>,
     bytes: u32,
 }
 
-/// The rows of one deployment. Which they are is found by looking through all: that is asked where room is made, where a
-/// newest row goes before older ones, and by a new epoch; a set of them would take a quarter more memory for every row.
+/// The rows of one deployment. To list them, all rows are scanned: that is needed for an eviction, for the removal of
+/// a newest row before older ones, and for a new epoch. A set per deployment would need a quarter more memory per
+/// row.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
-struct Line {
+struct DeploymentRows {
     count: u64,
     newest: Option<u64>,
 }
 
 impl Index {
-    /// What the file says.
+    /// Builds the index from the tables.
     pub(super) fn of(connection: &Connection) -> SqlResult<Self> {
         Self::read(connection).map_err(|error| unreadable("outbox", error))
     }
@@ -65,11 +71,17 @@ impl Index {
         let head: Option<u64> =
             connection.prepare_cached(head)?.query_row([], |row| row.get(0)).optional()?;
         index.head = index.head.max(head.unwrap_or_default());
-        index.stretch(&[], &passage::all_stretches(connection)?);
+        let receipt = "SELECT value FROM memory WHERE name = 'receipt'";
+        let receipt: Option<String> =
+            connection.prepare_cached(receipt)?.query_row([], |row| row.get(0)).optional()?;
+        if let Some(text) = receipt {
+            index.set_refused(&serde_json::from_str(&text).map_err(|error| corrupt("memory", &error))?);
+        }
+        index.replace_states(&[], &all_states(connection)?);
         Ok(index)
     }
 
-    /// Highest number ever given; 0 before the first.
+    /// Highest number assigned; 0 before the first.
     pub(super) const fn head(&self) -> u64 {
         self.head
     }
@@ -78,17 +90,28 @@ impl Index {
         self.head = head;
     }
 
+    /// The reports of an epoch that the last receipt refused.
+    pub(super) fn refused(&self, epoch: Option<Epoch>) -> &[RefusedNumbers] {
+        let of_epoch = self.refused.as_ref().filter(|(of, _)| Some(*of) == epoch);
+        of_epoch.map_or(&[], |(_, refused)| refused)
+    }
+
+    /// Keeps the refusals of a receipt.
+    pub(super) fn set_refused(&mut self, receipt: &Receipt) {
+        self.refused = Some((receipt.epoch, receipt.refused.clone()));
+    }
+
     /// Bytes of all rows.
     pub(super) const fn bytes(&self) -> u64 {
         self.bytes
     }
 
-    /// How many rows there are.
+    /// The number of rows.
     pub(super) fn count(&self) -> u64 {
         self.rows.len() as u64
     }
 
-    /// How many rows have one of these numbers.
+    /// The number of rows within a range of numbers.
     pub(super) fn count_within(&self, numbers: RangeInclusive<u64>) -> u64 {
         self.rows.range(numbers).count() as u64
     }
@@ -103,7 +126,7 @@ impl Index {
         self.rows.last_key_value().map(|(seq, _)| *seq)
     }
 
-    /// The rows that have one of these numbers, in order.
+    /// The rows within a range of numbers, in order.
     pub(super) fn within(&self, numbers: RangeInclusive<u64>) -> impl Iterator<Item = u64> + '_ {
         self.rows.range(numbers).map(|(seq, _)| *seq)
     }
@@ -119,50 +142,50 @@ impl Index {
     }
 
     /// The rows above a number that are of the same deployment as another row, in order.
-    pub(super) fn after_in_line(&self, of: u64, seq: u64) -> impl Iterator<Item = u64> + '_ {
-        let name = self.rows.get(&of).map(|place| &place.deployment);
-        // None of a line is above its newest: most that are asked for have nothing there, and are not looked for.
-        let newest = name.and_then(|name| self.lines.get(name)).and_then(|line| line.newest);
+    pub(super) fn after_of_deployment(&self, of: u64, seq: u64) -> impl Iterator<Item = u64> + '_ {
+        let name = self.rows.get(&of).map(|row| &row.deployment);
+        // No row of a deployment is above its newest: mostly there is none to return, and no row is scanned.
+        let newest = name.and_then(|name| self.deployments.get(name)).and_then(|group| group.newest);
         let (from, to) = (seq.saturating_add(1), newest.unwrap_or(u64::MAX));
         let later = (from <= to).then(|| self.rows.range(from..=to)).into_iter().flatten();
-        later.filter(move |(_, place)| name == Some(&place.deployment)).map(|(seq, _)| *seq)
+        later.filter(move |(_, row)| name == Some(&row.deployment)).map(|(seq, _)| *seq)
     }
 
     /// The rows of the capabilities.
     pub(super) fn capabilities(&self) -> Vec<u64> {
-        let of_them = self.rows.iter().filter(|(_, place)| &*place.deployment == CAPABILITIES);
+        let of_them = self.rows.iter().filter(|(_, row)| &*row.deployment == CAPABILITIES);
         of_them.map(|(seq, _)| *seq).collect()
     }
 
-    /// The lowest row that a later one of its deployment supersedes and of which something more was to come.
-    pub(super) fn lowest_passing(&self) -> Option<u64> {
-        self.passing.iter().copied().find(|seq| !self.is_newest(*seq))
+    /// The lowest superseded row with a state that is not final.
+    pub(super) fn lowest_foldable(&self) -> Option<u64> {
+        self.foldable.iter().copied().find(|seq| !self.is_newest(*seq))
     }
 
-    /// The lowest row that a later one of its deployment supersedes.
+    /// The lowest superseded row.
     pub(super) fn lowest_superseded(&self) -> Option<u64> {
         self.rows.keys().copied().find(|seq| !self.is_newest(*seq))
     }
 
-    /// True where no later row of its deployment was ever written.
+    /// Whether no later row of its deployment was ever written.
     pub(super) fn is_newest(&self, seq: u64) -> bool {
-        let line = self.rows.get(&seq).and_then(|place| self.lines.get(&place.deployment));
-        line.is_some_and(|line| line.newest == Some(seq))
+        let group = self.rows.get(&seq).and_then(|row| self.deployments.get(&row.deployment));
+        group.is_some_and(|group| group.newest == Some(seq))
     }
 
     /// The newest row of each deployment, in order.
     pub(super) fn newest(&self) -> Vec<u64> {
-        let mut newest: Vec<u64> = self.lines.values().filter_map(|line| line.newest).collect();
+        let mut newest: Vec<u64> = self.deployments.values().filter_map(|group| group.newest).collect();
         newest.sort_unstable();
         newest
     }
 
-    /// True where the newest row of a deployment is here.
-    pub(super) fn mentions(&self, deployment: &str) -> bool {
-        self.lines.get(deployment).is_some_and(|line| line.newest.is_some())
+    /// Whether the newest row of a deployment is stored.
+    pub(super) fn has_newest(&self, deployment: &str) -> bool {
+        self.deployments.get(deployment).is_some_and(|group| group.newest.is_some())
     }
 
-    /// A row was written.
+    /// Adds a row.
     pub(super) fn insert(
         &mut self,
         seq: u64,
@@ -172,65 +195,69 @@ impl Index {
         bytes: u32,
     ) {
         let name = deployment.unwrap_or(CAPABILITIES);
-        let deployment = match self.lines.get_key_value(name) {
+        let deployment = match self.deployments.get_key_value(name) {
             Some((name, _)) => Arc::clone(name),
             None => name.into(),
         };
-        let line = self.lines.entry(Arc::clone(&deployment)).or_default();
-        line.count += 1;
+        let group = self.deployments.entry(Arc::clone(&deployment)).or_default();
+        group.count += 1;
         if newest {
-            line.newest = line.newest.max(Some(seq));
+            group.newest = group.newest.max(Some(seq));
         }
         if !terminal {
-            self.passing.insert(seq);
+            self.foldable.insert(seq);
         }
-        self.rows.insert(seq, Place { deployment, bytes });
+        self.rows.insert(seq, IndexedRow { deployment, bytes });
         self.bytes += u64::from(bytes);
         self.head = self.head.max(seq);
     }
 
-    /// A row has other bytes now.
+    /// Changes the bytes of a row.
     pub(super) fn resize(&mut self, seq: u64, bytes: u32) {
-        if let Some(place) = self.rows.get_mut(&seq) {
-            self.bytes = self.bytes + u64::from(bytes) - u64::from(place.bytes);
-            place.bytes = bytes;
+        if let Some(row) = self.rows.get_mut(&seq) {
+            self.bytes = self.bytes + u64::from(bytes) - u64::from(row.bytes);
+            row.bytes = bytes;
         }
     }
 
-    /// A row is gone. Gives those of its deployment that were superseded by it alone: they stay superseded.
+    /// Removes a row. Returns the rows of its deployment that only this row superseded: they stay superseded.
     pub(super) fn remove(&mut self, seq: u64) -> Vec<u64> {
-        let Some(place) = self.rows.remove(&seq) else { return Vec::new() };
-        self.bytes -= u64::from(place.bytes);
-        self.passing.remove(&seq);
-        let Some(line) = self.lines.get_mut(&place.deployment) else { return Vec::new() };
-        line.count -= 1;
-        if line.count == 0 {
-            self.lines.remove(&place.deployment);
+        let Some(row) = self.rows.remove(&seq) else { return Vec::new() };
+        self.bytes -= u64::from(row.bytes);
+        self.foldable.remove(&seq);
+        let Some(group) = self.deployments.get_mut(&row.deployment) else { return Vec::new() };
+        group.count -= 1;
+        if group.count == 0 {
+            self.deployments.remove(&row.deployment);
             return Vec::new();
         }
-        if line.newest != Some(seq) {
+        if group.newest != Some(seq) {
             return Vec::new();
         }
-        line.newest = None;
-        let older = self.rows.range(..seq).filter(|(_, other)| other.deployment == place.deployment);
+        group.newest = None;
+        let older = self.rows.range(..seq).filter(|(_, other)| other.deployment == row.deployment);
         older.map(|(seq, _)| *seq).collect()
     }
 
-    /// How far the numbers that `from..=to` touches have come: whole runs, without those that are queued.
-    pub(super) fn stretches(&self, from: u64, to: u64) -> Vec<Run<i64>> {
-        let run = |(first, (last, is)): (&u64, &(u64, i64))| Run { first: *first, last: *last, is: *is };
-        let below = self.stretches.range(..from).next_back().map(run).filter(|run| run.last >= from);
-        below.into_iter().chain(self.stretches.range(from..=to).map(run)).collect()
+    /// The runs of delivery states that `from..=to` touches, whole, without queued ones.
+    pub(super) fn states(&self, from: u64, to: u64) -> Vec<SeqRun<i64>> {
+        let run = |(first, (last, value)): (&u64, &(u64, i64))| SeqRun {
+            first: *first,
+            last: *last,
+            value: *value,
+        };
+        let below = self.states.range(..from).next_back().map(run).filter(|run| run.last >= from);
+        below.into_iter().chain(self.states.range(from..=to).map(run)).collect()
     }
 
-    /// Numbers have come further.
-    pub(super) fn stretch(&mut self, before: &[Run<i64>], after: &[Run<i64>]) {
-        before.iter().for_each(|run| _ = self.stretches.remove(&run.first));
-        self.stretches.extend(after.iter().map(|run| (run.first, (run.last, run.is))));
+    /// Replaces runs of delivery states.
+    pub(super) fn replace_states(&mut self, before: &[SeqRun<i64>], after: &[SeqRun<i64>]) {
+        before.iter().for_each(|run| _ = self.states.remove(&run.first));
+        self.states.extend(after.iter().map(|run| (run.first, (run.last, run.value))));
     }
 
-    /// Nothing was ever sent.
-    pub(super) fn clear_stretches(&mut self) {
-        self.stretches.clear();
+    /// Removes all delivery states: nothing was ever sent.
+    pub(super) fn clear_states(&mut self) {
+        self.states.clear();
     }
 }

@@ -1,12 +1,12 @@
-//! The tables of the outbox: what the file holds. The rules on them stand elsewhere.
+//! The tables of the outbox. Other modules hold the rules about them.
 //!
-//! The file holds the rows, how far they have come, and nothing to look them up with. An index in the file would cost a
-//! page of the log for every report (seven of them cost more than the report), on flash that wears out. For the same
-//! reason a row is written once: what becomes of it is kept for runs of rows, and which row is the newest of its
-//! deployment follows from the rows. What finds a row is in memory: see [`index`](super::index). It is none of SQLite's
-//! tables, because to keep four of those took as long as to write the report.
+//! The file holds the rows and their delivery states, and no index. An index in the file would cost a page of the WAL
+//! per report (seven of them cost more than the report), on flash that wears out. For the same reason a row is
+//! written once: its delivery state is stored for runs of rows, and the rows show which of them is the newest of its
+//! deployment. The index is in memory: see [`index`](super::index). It does not consist of in-memory SQLite tables,
+//! because maintaining four of those took as long as writing the report.
 
-/// What is made at each opening.
+/// Creates the tables.
 pub(crate) const SCHEMA: &str = "
 CREATE TABLE IF NOT EXISTS memory (name TEXT PRIMARY KEY, value TEXT NOT NULL) WITHOUT ROWID;
 CREATE TABLE IF NOT EXISTS outbox (
@@ -17,8 +17,8 @@ CREATE TABLE IF NOT EXISTS passage (
     sent INTEGER, covered INTEGER);
 ";
 
-/// Up to format 2 every row said itself how far it had come, and whether it was the newest; a standing was written where
-/// one above a kilobyte spills into pages of its own.
+/// Up to format 2 every row had its delivery state and a flag for the newest; a record above a kilobyte was stored in
+/// overflow pages.
 pub(crate) const FROM_FORMAT_2: &str = "
 CREATE TABLE passage (
     first INTEGER PRIMARY KEY, last INTEGER NOT NULL, state INTEGER NOT NULL, round INTEGER NOT NULL,

@@ -1,19 +1,23 @@
-//! Claims about the outbox, one at a time. What must hold after any sequence of events is in
-//! `hub` and `property`.
+//! Tests of single rules of the outbox. `hub` and `property` test any sequence of events.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
+use std::time::Duration;
 
 use muster_contract::canonical::Digest;
 use muster_contract::desired::{DesiredDeployment, Profile, ProfileType};
+use muster_contract::receipt::RefusedNumbers;
 use muster_contract::report::Report;
 use muster_contract::state::ComponentStatus;
 use muster_contract::version::ApiVersion;
-use muster_contract::{Generation, SeqRanges, State};
+use muster_contract::{DeploymentId, Generation, SeqRanges, State};
 use serde_json::Map;
 
 use super::*;
+use crate::record::DeploymentRecord;
+use crate::report::{Body, StatusBody};
 use crate::store;
 
+mod copies;
 mod damage;
 mod faults;
 mod hub;
@@ -33,8 +37,8 @@ pub(super) async fn open(dir: &std::path::Path, limits: Limits) -> (Db, Outbox) 
     (db, outbox)
 }
 
-/// A report of a deployment with its standing; `mark` tells it from others of the same deployment and state.
-pub(super) fn entry(deployment: &str, state: State, mark: u64) -> Entry {
+/// A report of a deployment with its record; `mark` distinguishes reports of the same deployment and state.
+pub(super) fn entry(deployment: &str, state: State, mark: u64) -> NewReport {
     let desired = DesiredDeployment {
         id: deployment.parse().unwrap(),
         name: "Web".to_owned(),
@@ -49,32 +53,32 @@ pub(super) fn entry(deployment: &str, state: State, mark: u64) -> Entry {
         parameters: BTreeMap::new(),
         source: None,
     };
-    let mut standing = Standing::new(desired, Generation::new(mark.max(1)).unwrap());
-    standing.components = vec![ComponentStatus { name: "web".parse().unwrap(), state, error: None }];
-    let body = Body::Status(standing.body(at(0)));
-    let effect = match state {
-        State::Removed => Effect::Forget(standing.entry.id),
-        _ => Effect::Keep(Box::new(standing)),
+    let mut record = DeploymentRecord::new(desired, Generation::new(mark.max(1)).unwrap());
+    record.components = vec![ComponentStatus { name: "web".parse().unwrap(), state, error: None }];
+    let body = Body::Status(record.body(at(0)));
+    let change = match state {
+        State::Removed => RecordChange::Remove(record.entry.id),
+        _ => RecordChange::Store(Box::new(record)),
     };
-    Entry { body, effect }
+    NewReport { body, change }
 }
 
-pub(super) fn capabilities() -> Entry {
+pub(super) fn capabilities() -> NewReport {
     let body = CapabilitiesBody {
         observed_at: at(0),
         properties: Map::new(),
         labels: BTreeMap::new(),
         agent_version: "1".to_owned(),
     };
-    Entry { body: Body::Capabilities(body), effect: Effect::None }
+    NewReport { body: Body::Capabilities(body), change: RecordChange::None }
 }
 
-fn one(entry: Entry) -> Arc<Vec<Entry>> {
+fn one(entry: NewReport) -> Arc<Vec<NewReport>> {
     Arc::new(vec![entry])
 }
 
-fn all() -> Ask {
-    Ask { newest_first: true, rows: READ_ROWS_MAX, bytes: READ_BYTES_MAX, ..Ask::default() }
+fn all() -> ReadRequest {
+    ReadRequest { newest_first: true, rows: READ_ROWS_MAX, bytes: READ_BYTES_MAX, ..ReadRequest::default() }
 }
 
 fn seqs(batch: &Batch) -> Vec<u64> {
@@ -83,7 +87,14 @@ fn seqs(batch: &Batch) -> Vec<u64> {
 
 fn receipt(epoch: Epoch, through: u64, missing: &[(u64, u64)]) -> Receipt {
     let missing = missing.to_vec().try_into().unwrap();
-    Receipt { api_version: ApiVersion::V1, kind: Default::default(), epoch, through, missing }
+    Receipt {
+        api_version: ApiVersion::V1,
+        kind: Default::default(),
+        epoch,
+        through,
+        missing,
+        refused: Vec::new(),
+    }
 }
 
 async fn append(outbox: &Outbox, reports: &[(&str, State)]) {
@@ -110,11 +121,11 @@ async fn the_newest_of_each_deployment_is_read_first_then_the_backlog_in_order()
     let batch = outbox.read(all()).await.unwrap();
     assert_eq!(seqs(&batch), [2, 4, 5, 1, 3]);
     assert_eq!(batch.head, 5);
-    let by_number = Ask { newest_first: false, ..all() };
+    let by_number = ReadRequest { newest_first: false, ..all() };
     assert_eq!(seqs(&outbox.read(by_number).await.unwrap()), [1, 2, 3, 4, 5]);
     let newest: Vec<_> = batch.rows.iter().map(|row| row.newest).collect();
     assert_eq!(newest, [true, true, true, false, false]);
-    let letter = batch.rows[2].letter(Epoch::FIRST, batch.head).unwrap();
+    let letter = batch.rows[2].serialize(Epoch::FIRST, batch.head).unwrap();
     let Ok(Report::Status(report)) = Report::parse(&letter.bytes) else { panic!("a status, please") };
     assert!(report.current && report.seq.get() == 5 && report.head.get() == 5);
 }
@@ -124,10 +135,10 @@ async fn rows_under_way_are_left_out_and_limits_hold() {
     let dir = tempfile::tempdir().unwrap();
     let (_db, outbox) = open(dir.path(), AMPLE).await;
     append(&outbox, &[("a", Pending); 6]).await;
-    let ask = Ask { except: BTreeSet::from([1, 4, 6]), ..all() };
-    assert_eq!(seqs(&outbox.read(ask).await.unwrap()), [2, 3, 5]);
-    assert_eq!(seqs(&outbox.read(Ask { rows: 2, ..all() }).await.unwrap()), [6, 1]);
-    assert_eq!(seqs(&outbox.read(Ask { bytes: 1, ..all() }).await.unwrap()), [6], "one row at least");
+    let request = ReadRequest { except: BTreeSet::from([1, 4, 6]), ..all() };
+    assert_eq!(seqs(&outbox.read(request).await.unwrap()), [2, 3, 5]);
+    assert_eq!(seqs(&outbox.read(ReadRequest { rows: 2, ..all() }).await.unwrap()), [6, 1]);
+    assert_eq!(seqs(&outbox.read(ReadRequest { bytes: 1, ..all() }).await.unwrap()), [6], "one row at least");
 }
 
 #[tokio::test]
@@ -143,7 +154,7 @@ async fn numbers_and_epoch_go_on_after_reopening() {
     assert_eq!(seqs(&outbox.read(all()).await.unwrap()), [3, 1, 2]);
 }
 
-/// Epoch kept, epoch and end of the hub's last receipt, the clock's seconds → the epoch that is sent.
+/// Stored epoch, epoch and end of the hub's last receipt, the clock's seconds → the epoch that is sent.
 type EpochCase = (Option<i64>, Option<(u64, u64)>, i64, u64);
 
 #[tokio::test]
@@ -156,13 +167,13 @@ async fn an_epoch_is_the_clock_but_above_every_epoch_the_hub_ever_mentioned() {
         (None, None, 1_000_000_000, 1_000_000_000),
         (None, None, 0, 1),
         (None, None, -62_000_000_000, 1),
-        // A new database of a device that the hub knows: the clock does not matter if it is behind.
+        // A new database of a device that the hub knows: a clock that is behind does not matter.
         (None, Some((NOW - 50, 7)), CLOCK, NOW),
         (None, Some((NOW, 7)), CLOCK, NOW + 1),
         (None, Some((NOW + 1_000_000, 0)), CLOCK, NOW + 1_000_001),
         (None, Some((40_000_000_000, 7)), CLOCK, 40_000_000_001),
         (None, Some((5, 7)), 0, 6),
-        // A database with an epoch keeps it, wherever the clock jumps and whatever older receipts say.
+        // A database keeps its epoch, wherever the clock jumps and whatever older receipts say.
         (Some(CLOCK - 50), None, CLOCK, NOW - 50),
         (Some(CLOCK - 50), None, 0, NOW - 50),
         (Some(CLOCK - 50), None, CLOCK + 1_000_000_000, NOW - 50),
@@ -180,6 +191,7 @@ async fn an_epoch_is_the_clock_but_above_every_epoch_the_hub_ever_mentioned() {
         device.outbox.append(one(capabilities())).await.unwrap();
         if let Some(kept) = kept {
             device.outbox.fix_epoch(seconds(kept)).await.unwrap();
+            device.outbox.read(all()).await.unwrap();
         }
         if let Some((epoch, through)) = heard {
             let receipt = receipt(Epoch::new(epoch).unwrap(), through, &[]);
@@ -187,7 +199,7 @@ async fn an_epoch_is_the_clock_but_above_every_epoch_the_hub_ever_mentioned() {
         }
         let epoch = device.outbox.fix_epoch(seconds(clock)).await.unwrap();
         assert_eq!(epoch.get(), expected, "{case:?}");
-        // Whoever got it to send with it, got it durable: a crash right now does not forget it.
+        // The epoch is stored before a caller gets it: a crash now does not lose it.
         let crashed = base.path().join("crashed");
         faults::Image::of(&device.dir).put(&crashed);
         let revived = faults::Device::open(&crashed, AMPLE).await.outbox;
@@ -205,15 +217,61 @@ async fn a_receipt_covers_rows_and_asks_again_for_what_was_sent_a_while_ago() {
     let gaps = receipt(epoch, 5, &[(2, 3)]);
     assert_eq!(
         outbox.receive(gaps.clone(), at(1)).await.unwrap(),
-        Received::Taken { requeued: 0 },
+        ReceiptOutcome::Applied { requeued: 0 },
         "on its way"
     );
-    assert_eq!(outbox.receive(gaps, at(31)).await.unwrap(), Received::Taken { requeued: 2 });
+    assert_eq!(outbox.receive(gaps, at(31)).await.unwrap(), ReceiptOutcome::Applied { requeued: 2 });
     let again = outbox.read(all()).await.unwrap();
     assert_eq!(seqs(&again), [2, 3]);
     assert!(again.rows.iter().all(|row| row.message_id.ends_with("-1")), "{again:?}");
     outbox.receive(receipt(epoch, 5, &[]), at(32)).await.unwrap();
     assert_eq!(outbox.read(all()).await.unwrap().rows, [], "covered without being sent again");
+}
+
+#[tokio::test]
+async fn refused_reports_stay_and_go_when_asked_for_or_rarely_by_themselves() {
+    let dir = tempfile::tempdir().unwrap();
+    let (_db, outbox) = open(dir.path(), AMPLE).await;
+    append(&outbox, &[("a", Pending); 5]).await;
+    send_all(&outbox, at(0)).await;
+    let epoch = outbox.fix_epoch(at(0)).await.unwrap();
+    let refused = RefusedNumbers { ranges: SeqRanges::span(2, 3), reason: "quarantineFull".to_owned() };
+    let receipt = receipt(epoch, 5, &[(2, 4)]);
+    let refusing = Receipt { refused: vec![refused.clone()], ..receipt.clone() };
+    for second in [31, 600] {
+        let taken = outbox.receive(refusing.clone(), at(second)).await.unwrap();
+        assert_eq!(
+            taken,
+            ReceiptOutcome::Applied { requeued: u64::from(second == 31) },
+            "only 4, at {second} s"
+        );
+    }
+    assert_eq!(outbox.summary().await.unwrap().refused, [refused]);
+    assert_eq!(seqs(&outbox.read(all()).await.unwrap()), [4]);
+    outbox.maintain(at(10 * 60 + 1)).await.unwrap();
+    assert_eq!(seqs(&outbox.read(all()).await.unwrap()).len(), 3, "after ten minutes by itself");
+    send_all(&outbox, at(700)).await;
+    assert_eq!(
+        outbox.receive(receipt, at(800)).await.unwrap(),
+        ReceiptOutcome::Applied { requeued: 3 },
+        "asked for"
+    );
+    assert_eq!(outbox.summary().await.unwrap().refused, []);
+}
+
+#[tokio::test]
+async fn a_summary_does_not_parse_the_receipt_again() {
+    let dir = tempfile::tempdir().unwrap();
+    let (db, outbox) = open(dir.path(), AMPLE).await;
+    append(&outbox, &[("a", Pending); 2]).await;
+    send_all(&outbox, at(0)).await;
+    let epoch = outbox.fix_epoch(at(0)).await.unwrap();
+    let refused = vec![RefusedNumbers { ranges: SeqRanges::span(2, 2), reason: "quarantineFull".to_owned() }];
+    let receipt = Receipt { refused: refused.clone(), ..receipt(epoch, 2, &[(2, 2)]) };
+    outbox.receive(receipt, at(1)).await.unwrap();
+    let change = "UPDATE memory SET value = '{' WHERE name = 'receipt'";
+    db.run(move |connection| connection.execute(change, [])).await.unwrap();
+    assert_eq!(outbox.summary().await.unwrap().refused, refused);
 }
 
 #[tokio::test]
@@ -237,12 +295,13 @@ async fn covered_rows_are_forgotten_by_age_and_by_number() {
     let epoch = outbox.fix_epoch(at(0)).await.unwrap();
     outbox.receive(receipt(epoch, 3, &[]), at(0)).await.unwrap();
     assert_eq!(outbox.summary().await.unwrap().rows, 4);
-    outbox.tidy(at(24 * 60 * 60)).await.unwrap();
+    outbox.maintain(at(24 * 60 * 60)).await.unwrap();
     assert_eq!(outbox.summary().await.unwrap().rows, 1, "number 4 is not covered");
     let many = (0..COVERED_ROWS_KEPT as u64 + 20).map(|mark| entry("a", Pending, mark)).collect();
     outbox.append(Arc::new(many)).await.unwrap();
-    let head = outbox.summary().await.unwrap().head;
-    outbox.receive(receipt(epoch, head, &[]), at(24 * 60 * 60)).await.unwrap();
+    let newest = outbox.read(ReadRequest { rows: 1, ..all() }).await.unwrap();
+    assert_eq!(seqs(&newest), [newest.head]);
+    outbox.receive(receipt(epoch, newest.head, &[]), at(24 * 60 * 60)).await.unwrap();
     assert_eq!(outbox.summary().await.unwrap().rows, COVERED_ROWS_KEPT as u64);
 }
 
@@ -252,10 +311,10 @@ async fn what_no_receipt_ever_mentions_is_sent_again_ever_more_rarely() {
     let (_db, outbox) = open(dir.path(), AMPLE).await;
     append(&outbox, &[("a", Pending)]).await;
     send_all(&outbox, at(0)).await;
-    let silence = SILENCE_AGE.as_secs() as i64;
+    let silence = UNMENTIONED_AGE.as_secs() as i64;
     let mut repetitions = Vec::new();
     for minute in 1..200 {
-        outbox.tidy(at(minute * 60)).await.unwrap();
+        outbox.maintain(at(minute * 60)).await.unwrap();
         if !send_all(&outbox, at(minute * 60)).await.is_empty() {
             repetitions.push(minute * 60 / silence);
         }
@@ -290,11 +349,11 @@ async fn when_nothing_can_be_folded_the_oldest_go_and_are_declared() {
 }
 
 #[tokio::test]
-async fn where_single_numbers_fit_nowhere_one_range_says_that_the_oldest_are_gone() {
+async fn one_range_declares_the_oldest_if_single_numbers_fit_nowhere() {
     let dir = tempfile::tempdir().unwrap();
     let rows_max = RANGES_PER_ROW_MAX as u64 + 100;
     let (_db, outbox) = open(dir.path(), Limits { rows: rows_max, ..AMPLE }).await;
-    // Of the two, only the reports of `a` can be folded: every other number, all into the newest one.
+    // Only the reports of `a` can be folded: every other number, all into the newest one.
     let reports = (0..4 * rows_max).map(|mark| match mark % 2 {
         0 => entry("a", Pending, mark),
         _ => entry("b", Failed, mark),
@@ -307,7 +366,7 @@ async fn where_single_numbers_fit_nowhere_one_range_says_that_the_oldest_are_gon
     let mut known = SeqRanges::new();
     let mut except = BTreeSet::new();
     loop {
-        let batch = outbox.read(Ask { except: except.clone(), ..all() }).await.unwrap();
+        let batch = outbox.read(ReadRequest { except: except.clone(), ..all() }).await.unwrap();
         if batch.rows.is_empty() {
             assert_eq!(known.missing(batch.head), SeqRanges::new());
             return;
@@ -350,54 +409,18 @@ async fn the_byte_limit_counts_bodies() {
 }
 
 #[tokio::test]
-async fn a_removed_deployment_leaves_its_report_but_no_standing() {
+async fn a_removed_deployment_leaves_its_report_and_no_record() {
     let dir = tempfile::tempdir().unwrap();
     let (db, outbox) = open(dir.path(), AMPLE).await;
     append(&outbox, &[("a", Installed), ("b", Installed), ("a", Removed)]).await;
     let left: Vec<_> =
-        store::standings(&db).await.unwrap().iter().map(|standing| standing.id().to_string()).collect();
+        store::records(&db).await.unwrap().iter().map(|record| record.id().to_string()).collect();
     assert_eq!(left, ["b"]);
     assert_eq!(seqs(&outbox.read(all()).await.unwrap()), [2, 3, 1]);
 }
 
 #[tokio::test]
-async fn an_old_copy_of_the_database_begins_a_new_epoch_with_everything_the_hub_lacks() {
-    let dir = tempfile::tempdir().unwrap();
-    let (_db, outbox) = open(dir.path(), AMPLE).await;
-    outbox.append(one(capabilities())).await.unwrap();
-    append(&outbox, &[("a", Installed), ("b", Pending), ("b", Installed)]).await;
-    send_all(&outbox, at(0)).await;
-    let epoch = outbox.fix_epoch(at(0)).await.unwrap();
-    outbox.receive(receipt(epoch, 2, &[]), at(1)).await.unwrap();
-    // The hub holds ten reports of this epoch; only four were ever written here.
-    let renewed = outbox.receive(receipt(epoch, 10, &[]), at(2)).await.unwrap();
-    let Received::Renewed(second) = renewed else { panic!("{renewed:?}") };
-    assert!(second > epoch);
-    let batch = outbox.read(all()).await.unwrap();
-    assert_eq!((batch.epoch, batch.head), (Some(second), 4));
-    let mut told: Vec<_> = batch
-        .rows
-        .iter()
-        .map(|row| (row.seq, row.body.read().unwrap().deployment().map(ToString::to_string)))
-        .collect();
-    told.sort();
-    let name = |name: &str| Some(name.to_owned());
-    assert_eq!(told, [(1, None), (2, name("b")), (3, name("b")), (4, name("a"))]);
-    let chased = outbox.receive(receipt(second.next(), 1, &[]), at(3)).await.unwrap();
-    let Received::Chased { again_in } = chased else {
-        panic!("two devices of one name chase each other: {chased:?}")
-    };
-    assert_eq!(again_in, RENEWAL_INTERVAL - Duration::from_secs(1));
-    outbox.mark_sent(epoch, vec![1, 2, 3], at(4)).await.unwrap();
-    assert_eq!(
-        outbox.summary().await.unwrap().unsent,
-        4,
-        "an answer to the old numbers says nothing of the new"
-    );
-}
-
-#[tokio::test]
-async fn numbers_that_nobody_has_any_more_are_declared() {
+async fn lost_numbers_are_declared() {
     let dir = tempfile::tempdir().unwrap();
     let (_db, outbox) = open(dir.path(), AMPLE).await;
     outbox.append(one(capabilities())).await.unwrap();
@@ -406,7 +429,7 @@ async fn numbers_that_nobody_has_any_more_are_declared() {
     let epoch = outbox.fix_epoch(at(0)).await.unwrap();
     outbox.receive(receipt(epoch, 3, &[]), at(1)).await.unwrap();
     let later = 2 * 24 * 60 * 60;
-    outbox.tidy(at(later)).await.unwrap();
+    outbox.maintain(at(later)).await.unwrap();
     outbox.receive(receipt(epoch, 3, &[(2, 3)]), at(later)).await.unwrap();
     let batch = outbox.read(all()).await.unwrap();
     assert_eq!(seqs(&batch), [4, 5], "and what the hub may have lost is told again");
@@ -426,7 +449,7 @@ async fn rows_that_a_receipt_brings_about_keep_the_limits() {
     let epoch = outbox.fix_epoch(at(0)).await.unwrap();
     outbox.receive(receipt(epoch, 2, &[]), at(1)).await.unwrap();
     append(&outbox, &[("a", Failed); 3]).await;
-    // The three, the capabilities and the standing of `c` are told in the new epoch: one more than there is room for.
+    // The three, the capabilities and the record of `c` are reported in the new epoch: one more than the limit.
     outbox.receive(receipt(epoch, 100, &[]), at(2)).await.unwrap();
     let batch = outbox.read(all()).await.unwrap();
     let mut told: Vec<_> = batch.rows.iter().map(|row| (row.seq, row.coalesced.to_string())).collect();
@@ -435,12 +458,12 @@ async fn rows_that_a_receipt_brings_about_keep_the_limits() {
 }
 
 #[tokio::test]
-async fn reports_that_wait_share_a_commit_and_nobody_is_answered_before_it() {
+async fn waiting_reports_share_a_commit_and_are_answered_after_it() {
     let dir = tempfile::tempdir().unwrap();
     let device = faults::Device::open(dir.path(), AMPLE).await;
     for refused in [true, false] {
         device.refuse_commits(refused);
-        // The first job holds the writer, so the others gather behind it.
+        // The first job holds the writer, so the others wait behind it.
         let (held, hold) = std::sync::mpsc::channel::<()>();
         let first = device.db.run(move |_| {
             _ = hold.recv();

@@ -1,8 +1,8 @@
-//! Carrying out one step: starts or stops the components of one deployment, in order, and tells how it goes. Decides
+//! Carries out one step: starts or stops the components of one deployment, in order, and reports progress. Decides
 //! nothing; a cancelled operation leaves what runs as it is.
 //!
-//! It watches over the runtime: one that has a limit and does not keep it itself is given up, said so, and tried again
-//! like any other failure. A start without a limit may take as long as it likes; whether that is too long the hub says.
+//! It limits the calls to the runtime: a call that exceeds its limit is given up as a failure, which is retried like
+//! any other. A start without a limit may take any time; the hub decides whether it is overdue.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::future::Future;
@@ -19,27 +19,27 @@ use tokio_util::sync::CancellationToken;
 
 use crate::runtime::{Running, Runtime, Started, Unit, UnitName, code};
 
-/// Time beyond its limit after which a runtime that has not answered is taken for wedged: more than it needs to take away
-/// what it had begun.
-pub(super) const WEDGED_AFTER: Duration = Duration::from_secs(5 * 60);
+/// Time beyond its limit after which a call to the runtime is given up: more than the runtime needs to remove what it had
+/// begun.
+pub(super) const UNRESPONSIVE_AFTER: Duration = Duration::from_secs(5 * 60);
 
-const _: () = assert!(WEDGED_AFTER.as_secs() > 2 * STOP_TIMEOUT_DEFAULT.as_secs());
+const _: () = assert!(UNRESPONSIVE_AFTER.as_secs() > 2 * STOP_TIMEOUT_DEFAULT.as_secs());
 
-/// News of an operation.
+/// A message of an operation.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) struct Progress {
-    /// Whose.
+pub(super) struct OperationProgress {
+    /// The deployment.
     pub(super) deployment: DeploymentId,
-    /// What.
-    pub(super) news: News,
+    /// The event.
+    pub(super) event: OperationEvent,
 }
 
-/// What happened.
+/// An event of an operation.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) enum News {
-    /// A component is in another state.
+pub(super) enum OperationEvent {
+    /// A component has changed its state.
     Component(ComponentName, State, Option<StatusError>),
-    /// The deployment as a whole cannot be worked on.
+    /// The operation failed for the deployment as a whole.
     Failed(StatusError),
 }
 
@@ -49,60 +49,60 @@ pub(super) struct Operation {
     pub(super) runtime: Arc<dyn Runtime>,
     pub(super) permits: Arc<Semaphore>,
     pub(super) cancel: CancellationToken,
-    pub(super) progress: mpsc::Sender<Progress>,
-    /// Time each component gets to stop, also those that are only in the version before.
+    pub(super) progress: mpsc::Sender<OperationProgress>,
+    /// The stop timeout of each component, also of those that only the version before has.
     pub(super) stop_timeouts: BTreeMap<ComponentName, Duration>,
 }
 
 impl Operation {
-    /// Stops what is there of another version, then sees to it that every unit runs: in order, each waiting for the one
-    /// before unless that one says otherwise. The first failure ends it. `ready` are the components that the hub takes
-    /// for installed; nothing is said of those that are.
+    /// Stops units of other versions, then starts every unit: in order, each after the one before unless that one
+    /// does not wait. The first failure ends it. `ready` are the components that the hub knows as installed; nothing
+    /// is reported of those that are.
     pub(super) async fn install(self, units: Vec<Unit>, ready: BTreeSet<ComponentName>) {
         let Some(_permit) = self.permit().await else { return };
         let running = match self.inventory().await {
             Ok(running) => running,
-            Err(error) => return self.tell(News::Failed(error)).await,
+            Err(error) => return self.report(OperationEvent::Failed(error)).await,
         };
         if let Err(error) = self.clear(&running, &units).await {
-            return self.tell(News::Failed(error)).await;
+            return self.report(OperationEvent::Failed(error)).await;
         }
         let mut behind = FuturesUnordered::new();
         for unit in &units {
-            let silent =
+            let is_reported =
                 ready.contains(&unit.component) && running.iter().any(|found| is_version(found, unit));
-            let start = self.start(unit, silent);
+            let start = self.start(unit, is_reported);
             if !unit.workload.gate().waits() {
                 behind.push(start);
-            } else if !alongside(start, &mut behind).await {
+            } else if !run_alongside(start, &mut behind).await {
                 break;
             }
         }
         while behind.next().await.is_some() {}
     }
 
-    /// Starts again to watch over units that ran when the agent ended, or starts them if they do so no longer. One that
-    /// fails does not concern the others.
+    /// Starts units again to watch those that were running when the agent ended, and to start those that run no
+    /// longer. The failure of one does not affect the others.
     pub(super) async fn adopt(self, units: Vec<Unit>) {
         let Some(_permit) = self.permit().await else { return };
         let running = match self.inventory().await {
             Ok(running) => running,
-            Err(error) => return self.tell(News::Failed(error)).await,
+            Err(error) => return self.report(OperationEvent::Failed(error)).await,
         };
         for unit in &units {
             self.start(unit, running.iter().any(|found| is_version(found, unit))).await;
         }
     }
 
-    /// Stops every component, the last first, and whatever else runs in the name of the deployment.
+    /// Stops every component, the last first, and whatever else runs of the deployment.
     pub(super) async fn remove(self, components: Vec<ComponentName>) {
         let Some(_permit) = self.permit().await else { return };
         let running = match self.inventory().await {
             Ok(running) => running,
             Err(error) => {
-                // The components are still known. What else there is waits for the next attempt, which this one leaves
-                // to be made: nothing is removed as a whole while somebody cannot look.
-                self.tell(News::Failed(error)).await;
+                // The components are still known. Other units wait for the next attempt, which this failure ensures: the
+                // deployment is not removed as long as the inventory fails.
+                self.report(OperationEvent::Failed(error)).await;
                 Vec::new()
             }
         };
@@ -110,23 +110,23 @@ impl Operation {
         let others =
             running.into_iter().map(|found| found.name.component).filter(|name| !known.contains(name));
         for component in others {
-            if let Err(error) = self.take_away(&component).await {
-                self.tell(News::Failed(error)).await;
+            if let Err(error) = self.remove_component(&component).await {
+                self.report(OperationEvent::Failed(error)).await;
             }
         }
         for component in components.iter().rev() {
             if self.cancel.is_cancelled() {
                 return;
             }
-            let (state, error) = match self.take_away(component).await {
+            let (state, error) = match self.remove_component(component).await {
                 Ok(()) => (State::Removed, None),
                 Err(error) => (State::Failed, Some(error)),
             };
-            self.tell(News::Component(component.clone(), state, error)).await;
+            self.report(OperationEvent::Component(component.clone(), state, error)).await;
         }
     }
 
-    /// Waits for its turn; `None` when the wish is taken back meanwhile.
+    /// Waits for a permit; `None` if the operation is cancelled meanwhile.
     async fn permit(&self) -> Option<tokio::sync::OwnedSemaphorePermit> {
         let permit = Arc::clone(&self.permits).acquire_owned();
         self.cancel.run_until_cancelled(permit).await?.ok()
@@ -135,30 +135,30 @@ impl Operation {
     async fn inventory(&self) -> Result<Vec<Running>, StatusError> {
         let limit = Duration::ZERO;
         let found =
-            watched(limit, self.runtime.inventory(), code::INVENTORY_FAILED, self.deployment.as_str());
+            limited(limit, self.runtime.inventory(), code::INVENTORY_FAILED, self.deployment.as_str());
         let mut running = found.await?;
         running.retain(|found| found.name.deployment == self.deployment);
         Ok(running)
     }
 
-    /// Stops what runs but is none of these units.
+    /// Stops what runs and is none of these units.
     async fn clear(&self, running: &[Running], units: &[Unit]) -> Result<(), StatusError> {
         for found in running.iter().filter(|found| !units.iter().any(|unit| is_version(found, unit))) {
             let component = &found.name.component;
             let stays = units.iter().any(|unit| unit.component == *component);
-            if stays { self.stop(component).await? } else { self.take_away(component).await? }
+            if stays { self.stop(component).await? } else { self.remove_component(component).await? }
         }
         Ok(())
     }
 
-    /// True if the unit is ready.
-    async fn start(&self, unit: &Unit, silent: bool) -> bool {
-        if !silent {
-            self.tell(News::Component(unit.component.clone(), State::Installing, None)).await;
+    /// Starts a unit; true if it is ready.
+    async fn start(&self, unit: &Unit, is_reported: bool) -> bool {
+        if !is_reported {
+            self.report(OperationEvent::Component(unit.component.clone(), State::Installing, None)).await;
         }
         let start = self.runtime.start(unit, &self.cancel);
         let started = match unit.workload.gate().timeout {
-            Some(limit) => watched(limit, start, code::NOT_READY, unit.component.as_str()).await,
+            Some(limit) => limited(limit, start, code::NOT_READY, unit.component.as_str()).await,
             None => start.await,
         };
         let (state, error) = match started {
@@ -166,59 +166,58 @@ impl Operation {
             Ok(Started::Cancelled) => return false,
             Err(error) => (State::Failed, Some(error)),
         };
-        self.tell(News::Component(unit.component.clone(), state, error)).await;
+        self.report(OperationEvent::Component(unit.component.clone(), state, error)).await;
         state == State::Installed
     }
 
     async fn stop(&self, component: &ComponentName) -> Result<(), StatusError> {
         let name = UnitName { deployment: self.deployment.clone(), component: component.clone() };
         let limit = self.stop_timeouts.get(component).copied().unwrap_or(STOP_TIMEOUT_DEFAULT);
-        watched(limit, self.runtime.stop(&name, limit), code::STOP_FAILED, component.as_str()).await
+        limited(limit, self.runtime.stop(&name, limit), code::STOP_FAILED, component.as_str()).await
     }
 
-    /// Stops a component that does not come back.
-    async fn take_away(&self, component: &ComponentName) -> Result<(), StatusError> {
+    /// Stops a component for good.
+    async fn remove_component(&self, component: &ComponentName) -> Result<(), StatusError> {
         let name = UnitName { deployment: self.deployment.clone(), component: component.clone() };
         let limit = self.stop_timeouts.get(component).copied().unwrap_or(STOP_TIMEOUT_DEFAULT);
-        watched(limit, self.runtime.remove(&name, limit), code::STOP_FAILED, component.as_str()).await
+        limited(limit, self.runtime.remove(&name, limit), code::STOP_FAILED, component.as_str()).await
     }
 
-    async fn tell(&self, news: News) {
-        let progress = Progress { deployment: self.deployment.clone(), news };
-        // The reconciler outlives its operations; if it does not, nobody wants the news.
+    async fn report(&self, event: OperationEvent) {
+        let progress = OperationProgress { deployment: self.deployment.clone(), event };
+        // The reconciler outlives its operations.
         _ = self.progress.send(progress).await;
     }
 }
 
-/// Waits for a runtime that shall answer within a limit, and gives it up when it is wedged.
-pub(super) async fn watched<T>(
+/// Limits a call to the runtime.
+pub(super) async fn limited<T>(
     limit: Duration,
     answer: impl Future<Output = Result<T, StatusError>>,
     code: &str,
     source: &str,
 ) -> Result<T, StatusError> {
-    let limit = limit + WEDGED_AFTER;
-    let wedged = || {
-        let message =
-            format!("the runtime has not answered within {limit:?} and was given up; it is tried again");
+    let limit = limit + UNRESPONSIVE_AFTER;
+    let unresponsive = || {
+        let message = format!("the runtime has not answered within {limit:?}; the agent tries again");
         Err(StatusError::new(code, source, message))
     };
-    timeout(limit, answer).await.unwrap_or_else(|_| wedged())
+    timeout(limit, answer).await.unwrap_or_else(|_| unresponsive())
 }
 
 fn is_version(found: &Running, unit: &Unit) -> bool {
     found.name == unit.name() && found.digest_prefix == unit.digest_prefix()
 }
 
-/// Runs a future to its end while those behind it go on.
-async fn alongside<F: Future>(
+/// Polls a future to its end while those before it continue.
+async fn run_alongside<F: Future>(
     future: F,
     behind: &mut FuturesUnordered<impl Future<Output = bool>>,
 ) -> F::Output {
     let mut future = std::pin::pin!(future);
     loop {
         tokio::select! {
-            // Those behind came first in the list, so they begin first.
+            // Polled first, because they began first.
             biased;
             Some(_) = behind.next() => {}
             output = &mut future => return output,

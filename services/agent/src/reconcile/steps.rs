@@ -1,4 +1,4 @@
-//! Beginning a step of the plan: what changes of the standing, what is told of it, and which operation does the work.
+//! Begins the steps of the plan: changes the record, reports it, and spawns the operation that does the work.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -10,11 +10,12 @@ use muster_contract::{ComponentName, DeploymentId, Generation, State};
 use muster_domain::eligibility::{self, Capabilities};
 use muster_domain::plan::Step;
 
+use super::Reconciler;
 use super::operation::Operation;
-use super::slot::Slot;
-use super::{OPERATIONS_MAX, Reconciler};
+use super::settings::OPERATIONS_MAX;
+use super::task::DeploymentTask;
+use crate::record::DeploymentRecord;
 use crate::runtime::{Runtime, code};
-use crate::standing::Standing;
 
 impl Reconciler {
     pub(super) async fn begin(&mut self, step: Step, document: &DesiredState) {
@@ -28,89 +29,91 @@ impl Reconciler {
                 self.resume(&id, generation);
             }
             (_, Some(entry)) => self.install(entry, generation).await,
-            // A plan speaks only of what is wanted or held.
+            // A plan names only desired and recorded deployments.
             (_, None) => {}
         }
     }
 
-    /// Whether the hub has heard that this very version is being applied.
+    /// Whether the hub knows that this version is being applied.
     fn is_underway(&self, entry: &DesiredDeployment) -> bool {
-        self.slots.get(&entry.id).is_some_and(|slot| {
-            slot.standing.entry.digest == entry.digest && slot.standing.generation >= entry.target_generation
+        self.tasks.get(&entry.id).is_some_and(|task| {
+            task.record.entry.digest == entry.digest && task.record.generation >= entry.target_generation
         })
     }
 
     async fn confirm(&mut self, entry: &DesiredDeployment, generation: Generation) {
-        let Some(slot) = self.slots.get_mut(&entry.id) else { return };
-        slot.standing.generation = generation;
-        slot.standing.entry = entry.clone();
-        slot.tell(&self.observer).await;
+        let Some(task) = self.tasks.get_mut(&entry.id) else { return };
+        task.record.generation = generation;
+        task.record.entry = entry.clone();
+        task.report(&self.reports).await;
     }
 
     async fn install(&mut self, entry: &DesiredDeployment, generation: Generation) {
-        let held = self.slots.get(&entry.id).map(|slot| &slot.standing);
-        let mut standing = match held {
-            Some(held) => held.towards(entry.clone(), generation),
-            None => Standing::new(entry.clone(), generation),
+        let held = self.tasks.get(&entry.id).map(|task| &task.record);
+        let mut record = match held {
+            Some(held) => held.retarget(entry.clone(), generation),
+            None => DeploymentRecord::new(entry.clone(), generation),
         };
-        let stop_timeouts = held.map(Standing::stop_timeouts).unwrap_or_default();
-        standing.reason = Some(self.reason_to_wait());
+        let stop_timeouts = held.map(DeploymentRecord::stop_timeouts).unwrap_or_default();
+        record.reason = Some(self.reason_to_wait());
         let refused = refusal(entry, &*self.runtime, &self.settings.capabilities);
         let may_run = refused.is_none();
         if !may_run {
-            standing.reason = None;
-            standing.error = refused;
+            record.reason = None;
+            record.error = refused;
         }
         let retry = self.settings.retry;
-        let slot = self.slots.entry(entry.id.clone()).or_insert_with(|| Slot::new(standing.clone(), retry));
-        slot.set_target(standing);
-        slot.tell(&self.observer).await;
+        let task =
+            self.tasks.entry(entry.id.clone()).or_insert_with(|| DeploymentTask::new(record.clone(), retry));
+        task.set_target(record);
+        task.report(&self.reports).await;
         if may_run {
             self.start(&entry.id, stop_timeouts);
         }
     }
 
     fn resume(&mut self, id: &DeploymentId, generation: Generation) {
-        let Some(slot) = self.slots.get_mut(id) else { return };
-        slot.standing.generation = generation;
-        slot.retry();
+        let Some(task) = self.tasks.get_mut(id) else { return };
+        task.record.generation = generation;
+        task.retry();
         self.start(id, BTreeMap::new());
     }
 
-    /// Begins the operation that brings a deployment to its standing's entry.
+    /// Spawns the operation that applies the entry of the record.
     fn start(&mut self, id: &DeploymentId, mut stop_timeouts: BTreeMap<ComponentName, Duration>) {
         let device = self.settings.device.clone();
-        let Some(slot) = self.slots.get_mut(id) else { return };
-        stop_timeouts.extend(slot.standing.stop_timeouts());
-        let (ready, units) = (slot.ready(), slot.standing.units(&device).unwrap_or_default());
+        let Some(task) = self.tasks.get_mut(id) else { return };
+        stop_timeouts.extend(task.record.stop_timeouts());
+        let (ready, units) = (task.ready(), task.record.units(&device).unwrap_or_default());
         let operation = self.operation(id, stop_timeouts);
         self.work(id, async move { operation.install(units, ready).await });
     }
 
     async fn remove(&mut self, id: &DeploymentId, generation: Generation) {
-        let Some(slot) = self.slots.get_mut(id) else { return };
-        let again = slot.standing.leaving;
-        if again {
-            slot.retry();
+        let Some(task) = self.tasks.get_mut(id) else { return };
+        let is_repeated = task.record.leaving;
+        if is_repeated {
+            task.retry();
         } else {
-            slot.standing.leave(generation);
-            slot.tell(&self.observer).await;
+            task.record.begin_removal(generation);
+            task.report(&self.reports).await;
         }
-        let left = slot.standing.components.iter().filter(|component| component.state != State::Removed);
+        let left = task.record.components.iter().filter(|component| component.state != State::Removed);
         let components = left.map(|component| component.name.clone()).collect();
-        let stop_timeouts = slot.standing.stop_timeouts();
+        let stop_timeouts = task.record.stop_timeouts();
         let operation = self.operation(id, stop_timeouts);
         self.work(id, async move { operation.remove(components).await });
     }
 
-    /// Watches again over what ran when the agent ended, where the plan found nothing else to do.
+    /// Watches what was running when the agent ended, where the plan has no other step.
     pub(super) fn adopt(&mut self) {
-        let idle = |(_, slot): &(&DeploymentId, &Slot)| slot.operation.is_none() && !slot.standing.leaving;
-        let ids: Vec<_> = self.slots.iter().filter(idle).map(|(id, _)| id.clone()).collect();
+        let idle =
+            |(_, task): &(&DeploymentId, &DeploymentTask)| task.operation.is_none() && !task.record.leaving;
+        let ids: Vec<_> = self.tasks.iter().filter(idle).map(|(id, _)| id.clone()).collect();
         for id in ids {
-            let Some(slot) = self.slots.get(&id) else { continue };
+            let Some(task) = self.tasks.get(&id) else { continue };
             let (ready, mut units) =
-                (slot.ready(), slot.standing.units(&self.settings.device).unwrap_or_default());
+                (task.ready(), task.record.units(&self.settings.device).unwrap_or_default());
             units.retain(|unit| ready.contains(&unit.component));
             if !units.is_empty() {
                 let operation = self.operation(&id, BTreeMap::new());
@@ -125,7 +128,7 @@ impl Reconciler {
         stop_timeouts: BTreeMap<ComponentName, Duration>,
     ) -> Operation {
         let device = &self.settings.device;
-        let cancel = self.slots.get_mut(id).map(|slot| slot.begin(device)).unwrap_or_default();
+        let cancel = self.tasks.get_mut(id).map(|task| task.begin(device)).unwrap_or_default();
         Operation {
             deployment: id.clone(),
             runtime: Arc::clone(&self.runtime),
@@ -146,13 +149,13 @@ impl Reconciler {
 
     fn reason_to_wait(&self) -> String {
         match self.permits.available_permits() {
-            0 => format!("waits for its turn: {OPERATIONS_MAX} deployments of this device are being changed"),
-            _ => "taken in; its first component is about to begin".to_owned(),
+            0 => format!("waiting: this device already changes {OPERATIONS_MAX} deployments"),
+            _ => "accepted; its first component is about to start".to_owned(),
         }
     }
 }
 
-/// Why this device deploys nothing of an entry, if it does not.
+/// The reason why this device cannot run an entry, if there is one.
 pub(super) fn refusal(
     entry: &DesiredDeployment,
     runtime: &dyn Runtime,
@@ -169,8 +172,8 @@ pub(super) fn refusal(
 fn unsupported(entry: &DesiredDeployment) -> StatusError {
     let kind = entry.profile.profile_type.as_str();
     let message = format!(
-        "this agent's runtime does not run components of type {kind}: start it with a --runtime that does, \
-         or aim the deployment at other devices"
+        "this agent's runtime does not run components of type {kind}: start the agent with a --runtime that does, \
+         or target other devices"
     );
     StatusError::new(code::UNSUPPORTED_PROFILE, entry.id.as_str(), message)
 }

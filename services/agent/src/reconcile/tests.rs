@@ -1,24 +1,27 @@
-//! Claims about reconciling, on a stage: a runtime that does what the test says, virtual time, and the reports
-//! as what is looked at.
+//! Tests of reconciling with a scripted runtime, in virtual time: the reports are compared.
 
+use muster_contract::DeviceKey;
 use muster_contract::Timestamp;
 use muster_contract::canonical::Digest;
 use muster_contract::desired::DesiredDeployment;
 use muster_contract::state::StatusError;
+use muster_domain::eligibility::Capabilities;
 use muster_service::clock::ManualClock;
 use serde_json::json;
 
-use self::stage::Trial;
+use self::trial::Trial;
 use super::*;
-use crate::outbox::{Body, Effect, Entry, StatusBody};
+use crate::attempts::CrashLoopRule;
+use crate::outbox::{NewReport, RecordChange};
+use crate::report::{Body, StatusBody};
 
-mod ending;
+mod orphans;
 mod recovery;
-mod stage;
-mod strangers;
+mod shutdown;
+mod trial;
 
-/// A deployment with components; `!` behind a name: no waiting for it; `.`: `restart: never`; a text behind `=` is its
-/// version.
+/// A deployment with components; a `!` after a name: the next one does not wait for it; `.`: `restart: never`; a text after
+/// `=` is its version.
 fn deployment(id: &str, target: u64, components: &[&str]) -> DesiredDeployment {
     let component = |text: &&str| {
         let (name, version) = text.split_once('=').unwrap_or((text, ""));
@@ -38,7 +41,7 @@ fn deployment(id: &str, target: u64, components: &[&str]) -> DesiredDeployment {
     entry
 }
 
-fn document(generation: u64, deployments: Vec<DesiredDeployment>) -> Wanted {
+fn document(generation: u64, deployments: Vec<DesiredDeployment>) -> CurrentDesired {
     let mut document: DesiredState = serde_json::from_value(json!({
         "apiVersion": "muster/v1", "kind": "DesiredState", "generation": generation,
         "issuedAt": "2026-11-21T00:00:00Z", "source": { "kind": "git", "revision": "a" }, "deployments": [],
@@ -73,13 +76,13 @@ async fn components_start_in_order_and_every_change_is_reported() {
         let is_pending = body.status.state == State::Pending;
         assert_eq!(body.status.reason.is_some(), is_pending, "pending says why: {}", line(body));
     }
-    assert_eq!(trial.stage.calls(), ["start web/db", "start web/ui"]);
+    assert_eq!(trial.runtime.calls(), ["start web/db", "start web/ui"]);
 }
 
 #[tokio::test(start_paused = true)]
 async fn the_next_component_does_not_wait_for_one_that_says_so() {
     let mut trial = Trial::new();
-    trial.stage.slow("web/db", Duration::from_secs(60));
+    trial.runtime.slow("web/db", Duration::from_secs(60));
     trial.desire(document(1, vec![deployment("web", 1, &["db!", "ui"])]));
     trial
         .reports(&[
@@ -95,7 +98,7 @@ async fn the_next_component_does_not_wait_for_one_that_says_so() {
 #[tokio::test(start_paused = true)]
 async fn a_failure_ends_the_installation_and_is_tried_again_later() {
     let mut trial = Trial::new();
-    trial.stage.fail("web/db", 2);
+    trial.runtime.fail("web/db", 2);
     trial.desire(document(1, vec![deployment("web", 1, &["db", "ui"])]));
     trial
         .reports(&[
@@ -117,7 +120,7 @@ async fn a_failure_ends_the_installation_and_is_tried_again_later() {
 #[tokio::test(start_paused = true)]
 async fn what_must_not_be_started_again_stays_failed_until_another_generation() {
     let mut trial = Trial::new();
-    trial.stage.fail("web/ui", 1);
+    trial.runtime.fail("web/ui", 1);
     trial.desire(document(1, vec![deployment("web", 1, &["ui."])]));
     trial
         .reports(&["web@1 pending: ui=pending", "web@1 installing: ui=installing", "web@1 failed: ui=failed"])
@@ -138,7 +141,7 @@ async fn a_crash_after_installation_is_reported_and_repaired() {
     let mut trial = Trial::new();
     trial.desire(document(1, vec![deployment("web", 1, &["db", "ui"])]));
     trial.until("web@1 installed: db=installed ui=installed").await;
-    trial.stage.crash("web/db").await;
+    trial.runtime.crash("web/db").await;
     trial
         .reports(&[
             "web@1 failed: db=failed ui=installed",
@@ -147,7 +150,7 @@ async fn a_crash_after_installation_is_reported_and_repaired() {
         ])
         .await;
     assert_eq!(
-        trial.stage.calls().iter().filter(|call| *call == "start web/ui").count(),
+        trial.runtime.calls().iter().filter(|call| *call == "start web/ui").count(),
         2,
         "only taken over"
     );
@@ -156,10 +159,10 @@ async fn a_crash_after_installation_is_reported_and_repaired() {
 #[tokio::test(start_paused = true)]
 async fn a_crash_while_the_next_component_starts_is_not_forgotten() {
     let mut trial = Trial::new();
-    trial.stage.slow("web/ui", Duration::from_secs(5));
+    trial.runtime.slow("web/ui", Duration::from_secs(5));
     trial.desire(document(1, vec![deployment("web", 1, &["db", "ui"])]));
     trial.until("web@1 installing: db=installed ui=installing").await;
-    trial.stage.crash("web/db").await;
+    trial.runtime.crash("web/db").await;
     trial.reports(&["web@1 failed: db=failed ui=installing", "web@1 failed: db=failed ui=installed"]).await;
     trial.until("web@1 installed: db=installed ui=installed").await;
 }
@@ -169,7 +172,7 @@ async fn an_update_stops_what_changed_and_leaves_the_rest() {
     let mut trial = Trial::new();
     trial.desire(document(1, vec![deployment("web", 1, &["db", "ui=1", "old"])]));
     trial.until("web@1 installed: db=installed ui=installed old=installed").await;
-    trial.stage.forget_calls();
+    trial.runtime.forget_calls();
     trial.desire(document(2, vec![deployment("web", 2, &["db", "ui=2"])]));
     trial
         .reports(&[
@@ -178,16 +181,16 @@ async fn an_update_stops_what_changed_and_leaves_the_rest() {
             "web@2 installed: db=installed ui=installed",
         ])
         .await;
-    assert_eq!(trial.stage.calls(), ["stop web/old", "stop web/ui", "start web/db", "start web/ui"]);
+    assert_eq!(trial.runtime.calls(), ["stop web/old", "stop web/ui", "start web/db", "start web/ui"]);
 }
 
 #[tokio::test(start_paused = true)]
 async fn a_newer_version_cancels_the_older_while_it_starts() {
     let mut trial = Trial::new();
-    trial.stage.slow("web/ui", Duration::from_secs(3600));
+    trial.runtime.slow("web/ui", Duration::from_secs(3600));
     trial.desire(document(1, vec![deployment("web", 1, &["ui=1"])]));
     trial.until("web@1 installing: ui=installing").await;
-    trial.stage.slow("web/ui", Duration::ZERO);
+    trial.runtime.slow("web/ui", Duration::ZERO);
     trial.desire(document(2, vec![deployment("web", 2, &["ui=2"])]));
     trial
         .reports(&[
@@ -196,7 +199,7 @@ async fn a_newer_version_cancels_the_older_while_it_starts() {
             "web@2 installed: ui=installed",
         ])
         .await;
-    assert_eq!(trial.stage.running(), ["web/ui"], "one version only");
+    assert_eq!(trial.runtime.running(), ["web/ui"], "one version only");
 }
 
 #[tokio::test(start_paused = true)]
@@ -204,12 +207,12 @@ async fn the_same_content_under_a_newer_target_is_confirmed_without_touching_any
     let mut trial = Trial::new();
     trial.desire(document(1, vec![deployment("web", 1, &["ui"])]));
     trial.until("web@1 installed: ui=installed").await;
-    trial.stage.forget_calls();
+    trial.runtime.forget_calls();
     trial.desire(document(2, vec![deployment("web", 1, &["ui"])]));
     trial.nothing_for(Duration::from_secs(60)).await;
     trial.desire(document(3, vec![deployment("web", 3, &["ui"])]));
     trial.reports(&["web@3 installed: ui=installed"]).await;
-    assert!(trial.stage.calls().is_empty());
+    assert!(trial.runtime.calls().is_empty());
 }
 
 #[tokio::test(start_paused = true)]
@@ -217,13 +220,13 @@ async fn a_report_names_the_generation_that_is_applied_and_not_the_newest_that_w
     let mut trial = Trial::new();
     trial.desire(document(1, vec![deployment("web", 1, &["ui."])]));
     trial.until("web@1 installed: ui=installed").await;
-    // Two newer documents say nothing else of it; then it ends, and wants to stay down.
+    // Two newer documents do not change it; then it ends, and is not restarted.
     for generation in [2, 3] {
         let other = deployment("db", generation, &["store"]);
         trial.desire(document(generation, vec![deployment("web", 1, &["ui."]), other]));
         trial.until(&format!("db@{generation} installed: store=installed")).await;
     }
-    trial.stage.crash("web/ui").await;
+    trial.runtime.crash("web/ui").await;
     trial.reports(&["web@1 failed: ui=failed"]).await;
 }
 
@@ -240,8 +243,8 @@ async fn what_is_no_longer_desired_is_removed_the_last_component_first() {
             "web@2 removed: db=removed ui=removed",
         ])
         .await;
-    assert!(trial.stage.running().is_empty());
-    assert!(trial.standings.is_empty());
+    assert!(trial.runtime.running().is_empty());
+    assert!(trial.records.is_empty());
     trial.desire(document(3, vec![deployment("web", 3, &["db"])]));
     trial.until("web@3 installed: db=installed").await;
 }
@@ -251,7 +254,7 @@ async fn what_will_not_stop_fails_the_removal_and_is_tried_again() {
     let mut trial = Trial::new();
     trial.desire(document(1, vec![deployment("web", 1, &["ui"])]));
     trial.until("web@1 installed: ui=installed").await;
-    trial.stage.hold_on("web/ui", 1);
+    trial.runtime.fail_stop("web/ui", 1);
     trial.desire(document(2, vec![]));
     trial
         .reports(&["web@2 removing: ui=removing", "web@2 failed: ui=failed", "web@2 removed: ui=removed"])
@@ -301,24 +304,24 @@ async fn constraints_that_the_device_does_not_meet_fail_as_a_whole_with_the_reas
 async fn deployments_do_not_wait_for_each_other_but_not_all_at_once() {
     let mut trial = Trial::new();
     let ids: Vec<String> = (0..OPERATIONS_MAX + 4).map(|at| format!("d{at:02}")).collect();
-    ids.iter().for_each(|id| trial.stage.slow(&format!("{id}/ui"), Duration::from_secs(30)));
+    ids.iter().for_each(|id| trial.runtime.slow(&format!("{id}/ui"), Duration::from_secs(30)));
     trial.desire(document(1, ids.iter().map(|id| deployment(id, 1, &["ui"])).collect()));
     trial.until("d15@1 installing: ui=installing").await;
     let waiting = trial.told.iter().filter(|body| body.status.state == State::Pending).count();
-    assert_eq!((waiting, trial.stage.running().len()), (ids.len(), OPERATIONS_MAX));
+    assert_eq!((waiting, trial.runtime.running().len()), (ids.len(), OPERATIONS_MAX));
     trial.until("d19@1 installed: ui=installed").await;
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_restarted_agent_takes_over_what_runs_and_says_nothing_new() {
+async fn a_restarted_agent_adopts_running_units_without_a_report() {
     let mut trial = Trial::new();
     trial.desire(document(1, vec![deployment("web", 1, &["db", "ui"])]));
     trial.until("web@1 installed: db=installed ui=installed").await;
-    trial.stage.forget_calls();
+    trial.runtime.forget_calls();
     let mut trial = trial.restart().await;
     trial.nothing_for(Duration::from_secs(60)).await;
-    assert_eq!(trial.stage.calls(), ["start web/db", "start web/ui"], "to be watched again");
-    trial.stage.crash("web/ui").await;
+    assert_eq!(trial.runtime.calls(), ["start web/db", "start web/ui"], "to be watched again");
+    trial.runtime.crash("web/ui").await;
     trial.until("web@1 failed: db=installed ui=failed").await;
     trial.until("web@1 installed: db=installed ui=installed").await;
 }
@@ -328,7 +331,7 @@ async fn after_a_reboot_everything_is_started_again() {
     let mut trial = Trial::new();
     trial.desire(document(1, vec![deployment("web", 1, &["db", "ui"])]));
     trial.until("web@1 installed: db=installed ui=installed").await;
-    trial.stage.reboot();
+    trial.runtime.reboot();
     let mut trial = trial.restart().await;
     trial
         .reports(&[
@@ -351,23 +354,23 @@ async fn an_agent_killed_anywhere_ends_where_it_should() {
             trial.next().await;
         }
         let mut trial = trial.kill().await;
-        trial.settle().await;
-        assert_eq!(trial.stage.running(), ["web/db", "web/ui"], "killed after {after} reports");
+        trial.wait_until_idle().await;
+        assert_eq!(trial.runtime.running(), ["web/db", "web/ui"], "killed after {after} reports");
         let held: Vec<_> =
-            trial.standings.values().map(|standing| (standing.id().as_str(), standing.state())).collect();
+            trial.records.values().map(|record| (record.id().as_str(), record.state())).collect();
         assert_eq!(held, [("web", State::Installed)], "killed after {after} reports");
     }
 }
 
 #[tokio::test(start_paused = true)]
-async fn strangers_of_a_forgotten_life_are_stopped_but_not_before_anything_is_desired() {
+async fn orphans_are_stopped_after_a_document_was_accepted() {
     let mut trial = Trial::new();
-    trial.stage.intrude("ghost/ui");
+    trial.runtime.add_orphan("ghost/ui");
     trial.nothing_for(Duration::from_secs(60)).await;
-    assert_eq!(trial.stage.running(), ["ghost/ui"]);
+    assert_eq!(trial.runtime.running(), ["ghost/ui"]);
     trial.desire(document(1, vec![deployment("web", 1, &["ui"])]));
     trial.until("web@1 installed: ui=installed").await;
-    assert_eq!(trial.stage.running(), ["web/ui"]);
+    assert_eq!(trial.runtime.running(), ["web/ui"]);
 }
 
 #[tokio::test(start_paused = true)]
@@ -375,19 +378,19 @@ async fn an_agent_that_ends_stops_its_workloads_if_so_asked() {
     let mut trial = Trial::that_stops();
     trial.desire(document(1, vec![deployment("web", 1, &["db", "ui"])]));
     trial.until("web@1 installed: db=installed ui=installed").await;
-    trial.stage.forget_calls();
+    trial.runtime.forget_calls();
     let mut trial = trial.restart().await;
-    assert_eq!(trial.stage.calls(), ["stop web/ui", "stop web/db"]);
+    assert_eq!(trial.runtime.calls(), ["stop web/ui", "stop web/db"]);
     assert_eq!(line(trial.told.last().unwrap()), "web@1 pending: db=pending ui=pending");
     trial.until("web@1 installed: db=installed ui=installed").await;
     let trial = trial.restart().await;
-    assert_eq!(trial.stage.running(), ["web/db", "web/ui"], "this one was not asked to");
+    assert_eq!(trial.runtime.running(), ["web/db", "web/ui"], "this one was not asked to");
 }
 
 #[tokio::test(start_paused = true)]
 async fn m41_a_runtime_that_is_wedged_in_a_start_is_given_up_said_so_and_tried_again() {
     let mut trial = Trial::new();
-    trial.stage.slow("web/db", Duration::from_secs(12 * 60 * 60));
+    trial.runtime.slow("web/db", Duration::from_secs(12 * 60 * 60));
     let mut entry = deployment("web", 1, &["db"]);
     entry.profile.components[0].properties.insert("timeout".to_owned(), json!("1m0s"));
     entry.digest = entry.content_digest();
@@ -401,6 +404,6 @@ async fn m41_a_runtime_that_is_wedged_in_a_start_is_given_up_said_so_and_tried_a
     assert!(taken < Duration::from_secs(7 * 60), "{taken:?}");
     let log = trial.told.iter().map(line).any(|line| line == "log@1 installed: main=installed");
     assert!(log, "another deployment does not wait for it");
-    // The start that was given up is found, and taken over.
+    // The start that was given up is found and adopted.
     trial.until("web@1 installed: db=installed").await;
 }

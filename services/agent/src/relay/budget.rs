@@ -1,8 +1,8 @@
-//! What may be sent now on a link with a limit: a token bucket that may go into debt. Pure: it is told what time it is.
+//! The rate limit of a link: a token bucket that may go into debt. Pure: the caller passes the time.
 //!
-//! The bucket holds what the link carries in [`BURST`]. Whoever sends pays in full, with tokens that are not there yet if
-//! need be; backlog waits while there is debt or little left. So a heartbeat never waits, a report larger than the bucket
-//! goes when its turn comes, and over any time no more is sent than the limit, one bucket, and one grain too much.
+//! The bucket holds the bytes of [`BURST`]. A sent message is charged in full, into debt if need be; backlog waits
+//! while there is debt or little left. So a heartbeat never waits, a report larger than the bucket is sent in its
+//! turn, and over any time no more is sent than the limit, one bucket, and one part of it.
 
 use std::fmt;
 use std::str::FromStr;
@@ -11,44 +11,44 @@ use std::time::Duration;
 use muster_contract::limits::HEARTBEAT;
 use tokio::time::Instant;
 
-/// What the bucket holds, as time at the limit.
+/// The size of the bucket, as time at the limit.
 const BURST: Duration = Duration::from_secs(1);
-/// Backlog is sent in parts of the bucket: to wake for every row would cost more than it sends.
-const GRAINS: u64 = 4;
-/// The least and the most bits a second that can be set.
+/// Backlog is sent in this many parts of the bucket: to wake for every row would cost more than it sends.
+const PARTS: u64 = 4;
+/// The permitted bits a second.
 const RATE_BITS: std::ops::RangeInclusive<u64> = 4_000..=1_000_000_000;
-/// More than a heartbeat costs with its headers.
+/// More than a heartbeat has with its headers.
 const HEARTBEAT_BYTES: u64 = 1_000;
 
-// Even at the least rate hearts beat as often as they do by default, and reports have half of what there is.
+// At the least rate, heartbeats at their default interval leave reports half of it.
 const _: () = assert!(*RATE_BITS.start() / 8 * HEARTBEAT.as_secs() > 2 * HEARTBEAT_BYTES);
 
-/// How much a link may carry upwards: `64kbit` a second.
+/// A rate in bits a second, such as `64kbit`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Rate {
     bits: u64,
 }
 
-/// Why a text is no rate.
+/// The error of a text that is not a rate.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 #[error(
     "must be a number of bits a second with the unit bit, kbit or mbit, such as 9600bit, 64kbit or 2mbit, from 4kbit to 1000mbit"
 )]
-pub struct NotARate;
+pub struct RateError;
 
 impl Rate {
-    /// Whether hearts that beat so often leave reports half of it.
+    /// Whether heartbeats at this interval leave reports half of it.
     pub fn carries(self, heartbeat: Duration) -> bool {
         self.bytes_in(heartbeat) >= 2 * HEARTBEAT_BYTES
     }
 
-    /// Bytes in a time.
+    /// The bytes of a time.
     fn bytes_in(self, time: Duration) -> u64 {
         let bytes = u128::from(self.bits) * time.as_nanos() / 8_000_000_000;
         u64::try_from(bytes).unwrap_or(u64::MAX)
     }
 
-    /// Time that so many bytes take.
+    /// The time of a number of bytes.
     fn time_of(self, bytes: u64) -> Duration {
         let nanos = (u128::from(bytes) * 8_000_000_000).div_ceil(u128::from(self.bits));
         Duration::from_nanos(u64::try_from(nanos).unwrap_or(u64::MAX))
@@ -56,13 +56,13 @@ impl Rate {
 }
 
 impl FromStr for Rate {
-    type Err = NotARate;
+    type Err = RateError;
 
-    fn from_str(text: &str) -> Result<Self, NotARate> {
+    fn from_str(text: &str) -> Result<Self, RateError> {
         let units = [("kbit", 1_000), ("mbit", 1_000_000), ("bit", 1)];
         let found = units.into_iter().find_map(|(unit, factor)| Some((text.strip_suffix(unit)?, factor)));
         let bits = found.and_then(|(number, factor)| number.trim().parse::<u64>().ok()?.checked_mul(factor));
-        bits.filter(|bits| RATE_BITS.contains(bits)).map(|bits| Self { bits }).ok_or(NotARate)
+        bits.filter(|bits| RATE_BITS.contains(bits)).map(|bits| Self { bits }).ok_or(RateError)
     }
 }
 
@@ -72,16 +72,16 @@ impl fmt::Display for Rate {
     }
 }
 
-/// Whether backlog may go.
+/// Whether backlog may be sent.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Allowance {
-    /// So many bytes, or one row that is larger.
+    /// This number of bytes, or one row that is larger.
     Bytes(usize),
-    /// Nothing before then.
-    From(Instant),
+    /// Nothing before this time.
+    NotBefore(Instant),
 }
 
-/// What is left of a link's limit.
+/// The remaining rate of a link.
 #[derive(Debug)]
 pub struct Budget {
     limit: Option<Limit>,
@@ -90,36 +90,36 @@ pub struct Budget {
 #[derive(Debug)]
 struct Limit {
     rate: Rate,
-    /// Bytes that may go; below zero is debt.
+    /// Bytes that may be sent; a negative number is debt.
     tokens: i64,
-    /// Up to when tokens have been counted.
+    /// Until when tokens were added.
     counted: Instant,
 }
 
 impl Budget {
-    /// A full bucket, or none where there is no limit.
+    /// A full bucket, or no limit.
     pub fn new(rate: Option<Rate>, now: Instant) -> Self {
         let limit = |rate: Rate| Limit { rate, tokens: signed(rate.bytes_in(BURST)), counted: now };
         Self { limit: rate.map(limit) }
     }
 
-    /// True where backlog never waits.
+    /// Whether backlog never waits.
     pub(super) const fn is_unlimited(&self) -> bool {
         self.limit.is_none()
     }
 
-    /// What backlog may cost now.
+    /// The bytes of the backlog that may be sent now.
     pub(super) fn allowance(&mut self, now: Instant) -> Allowance {
         let Some(limit) = &mut self.limit else { return Allowance::Bytes(usize::MAX) };
         limit.refill(now);
-        let lacking = limit.grain() - limit.tokens;
+        let lacking = limit.part() - limit.tokens;
         match u64::try_from(lacking) {
             Err(_) | Ok(0) => Allowance::Bytes(usize::try_from(limit.tokens).unwrap_or_default()),
-            Ok(lacking) => Allowance::From(limit.counted + limit.rate.time_of(lacking)),
+            Ok(lacking) => Allowance::NotBefore(limit.counted + limit.rate.time_of(lacking)),
         }
     }
 
-    /// Pays for what is sent, backlog or not.
+    /// Charges a sent message, backlog or not.
     pub(super) fn charge(&mut self, bytes: usize, now: Instant) {
         if let Some(limit) = &mut self.limit {
             limit.refill(now);
@@ -136,14 +136,14 @@ impl Limit {
         if self.tokens >= full {
             (self.tokens, self.counted) = (full, now.max(self.counted));
         } else {
-            // Whole bytes only, and the rest of the time is kept: many looks give no less than one.
+            // Whole bytes only; the rest of the time is kept, so that frequent refills add no less than one.
             self.counted += self.rate.time_of(new).min(now.saturating_duration_since(self.counted));
         }
     }
 
-    /// What has to be there before backlog goes.
-    fn grain(&self) -> i64 {
-        signed(self.rate.bytes_in(BURST) / GRAINS).max(1)
+    /// The tokens required before backlog is sent.
+    fn part(&self) -> i64 {
+        signed(self.rate.bytes_in(BURST) / PARTS).max(1)
     }
 }
 
@@ -158,7 +158,7 @@ mod tests {
     use super::*;
 
     const RATE: &str = "64kbit";
-    /// Bytes that 64 kbit/s carry in a second, which is what the bucket holds.
+    /// Bytes of a second at 64 kbit/s, the size of the bucket.
     const SECOND: usize = 8_000;
 
     fn budget(now: Instant) -> Budget {
@@ -196,10 +196,10 @@ mod tests {
         budget.charge(10 * SECOND, begin);
         // Nine seconds of debt, then a quarter of the bucket.
         let due = begin + Duration::from_millis(9_250);
-        assert_eq!(budget.allowance(begin), Allowance::From(due));
+        assert_eq!(budget.allowance(begin), Allowance::NotBefore(due));
         budget.charge(SECOND / 8, begin);
         let later = due + Duration::from_millis(125);
-        assert_eq!(budget.allowance(due), Allowance::From(later), "a heartbeat in between is paid for");
+        assert_eq!(budget.allowance(due), Allowance::NotBefore(later), "a heartbeat in between is charged");
         assert_eq!(budget.allowance(later), Allowance::Bytes(SECOND / 4));
     }
 
@@ -210,11 +210,15 @@ mod tests {
         budget.charge(SECOND, begin);
         let later = begin + Duration::from_secs(3_600);
         assert_eq!(budget.allowance(later), Allowance::Bytes(SECOND));
-        assert_eq!(budget.allowance(begin), Allowance::Bytes(SECOND), "time that steps back takes nothing");
+        assert_eq!(
+            budget.allowance(begin),
+            Allowance::Bytes(SECOND),
+            "a clock that steps back takes nothing"
+        );
     }
 
     proptest! {
-        /// Whatever is sent as soon as it may be: over any time no more than the limit, one bucket and one row.
+        /// If everything is sent as soon as it may: over any time no more than the limit, one bucket and one row.
         #[test]
         fn no_more_goes_than_the_limit_and_one_bucket(
             rows in prop::collection::vec(1_usize..20_000, 1..200),
@@ -223,9 +227,9 @@ mod tests {
             let begin = Instant::now();
             let (mut budget, mut now, mut sent) = (budget(begin), begin, 0);
             for (at, row) in rows.iter().enumerate() {
-                // Looks in between change nothing.
+                // Further calls change nothing.
                 now += Duration::from_nanos(looks[at % looks.len()]);
-                if let Allowance::From(due) = budget.allowance(now) {
+                if let Allowance::NotBefore(due) = budget.allowance(now) {
                     prop_assert!(due > now);
                     now = due;
                 }
@@ -244,7 +248,7 @@ mod tests {
             let (mut budget, mut now, mut sent) = (budget(begin), begin, 0);
             while now - begin < Duration::from_secs(60) {
                 match budget.allowance(now) {
-                    Allowance::From(due) => now = due,
+                    Allowance::NotBefore(due) => now = due,
                     Allowance::Bytes(_) => { budget.charge(row, now); sent += row; }
                 }
             }

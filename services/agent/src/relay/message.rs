@@ -1,4 +1,4 @@
-//! Documents as messages: subject, headers, bytes. What they say is decided elsewhere.
+//! Builds messages from reports and heartbeats: subject, headers and payload.
 
 use muster_bus::event::attributes;
 use muster_bus::{Headers, Outgoing, Trace};
@@ -9,14 +9,14 @@ use muster_contract::{DeviceKey, Epoch, Timestamp};
 
 use crate::outbox::{Row, new_message_id};
 
-/// What every message of a device says of it, written once: a long backlog is many messages.
-pub(super) struct Letterhead {
+/// The parts that every message of a device shares, built once: a long backlog is many messages.
+pub(super) struct MessageBuilder {
     report: String,
     presence: String,
     source: String,
 }
 
-impl Letterhead {
+impl MessageBuilder {
     pub(super) fn of(device: &DeviceKey) -> Self {
         let (report, presence) = (subjects::report(device), subjects::presence(device));
         Self { report, presence, source: format!("muster/{device}") }
@@ -24,7 +24,7 @@ impl Letterhead {
 
     /// A report under its row's message id. `None` for a number that no report can have.
     pub(super) fn report(&self, row: &Row, epoch: Epoch, head: u64) -> Option<Outgoing> {
-        let letter = row.letter(epoch, head)?;
+        let letter = row.serialize(epoch, head)?;
         Some(Outgoing {
             headers: self.headers(letter.kind, &row.message_id),
             message_id: Some(row.message_id.clone()),
@@ -33,7 +33,7 @@ impl Letterhead {
         })
     }
 
-    /// A heartbeat: nobody waits for an answer to it.
+    /// A heartbeat. There is no answer.
     pub(super) fn heartbeat(&self, heartbeat: &Heartbeat, now: Timestamp) -> Outgoing {
         Outgoing {
             headers: self.headers(Heartbeat::KIND, &new_message_id(now)),
@@ -41,7 +41,7 @@ impl Letterhead {
         }
     }
 
-    /// CloudEvents attributes and the beginning of a trace, both from one unique id.
+    /// CloudEvents attributes and the begin of a trace, both from one unique id.
     fn headers(&self, kind: &str, id: &str) -> Headers {
         attributes(&self.source, kind, id, Trace::of_id(uuid(id)))
     }

@@ -1,23 +1,24 @@
-//! Runs units as Compose projects of the Docker engine on the device (`docker compose`, or `docker-compose` where that is
-//! what there is). A unit is a project: its containers and networks carry its identity as labels and outlive the agent.
+//! Runs units as Compose projects of the Docker engine on the device, with `docker compose`, otherwise
+//! `docker-compose`. A unit is a project: its containers and networks carry its identity as labels and outlive the
+//! agent.
 //!
 //! ```text
-//! start ─► look ─┬─ runs already ─────────────────────────► wait ─┬─► ready ─► Ready
-//!                └─ does not ─► package ─► project ─► up ───▲     └─► ended ─► put down
-//! watch ─► events, looks ─► judge ─► Exit
+//! start ─► list ─┬─ runs already ─────────────────────────► wait ─┬─► ready ─► Ready
+//!                └─ does not ─► package ─► project ─► up ───▲     └─► ended ─► stop
+//! watch ─► events, lists ─► unit_state ─► Exit
 //! ```
 //!
-//! What runs is what the engine says: [`engine`] asks it, [`judge`] says what that means for a unit, [`watch`] tells of an
-//! end that nobody asked for. Containers that the engine restarts by itself are its business as long as that helps.
-//! Named volumes live until their component is taken away; a new version finds them again.
+//! The engine knows what runs: [`engine`] queries it, [`unit_state`] derives the state of a unit, [`watch`] sends
+//! unexpected exits. The engine may restart containers by itself, up to a limit. Named volumes live until their
+//! component is removed; a new version finds them again.
 
 mod command;
 mod engine;
-mod judge;
 mod package;
 mod project;
 mod start;
 mod tool;
+mod unit_state;
 mod watch;
 
 use std::collections::BTreeMap;
@@ -35,9 +36,9 @@ use tokio_util::sync::{CancellationToken, DropGuard};
 
 use self::command::CommandError;
 use self::engine::{Container, Engine};
-use self::project::Places;
-use self::tool::Tool;
-use self::watch::Watched;
+use self::project::ProjectPaths;
+use self::tool::ComposeTool;
+use self::watch::ReadyUnit;
 use super::{Exit, Running, Runtime, Started, Unit, UnitName, code};
 
 /// The runtime of profile type `compose`. Dropping it ends its watch and leaves its containers running.
@@ -47,25 +48,25 @@ pub struct ComposeRuntime {
     _leaves_on_drop: DropGuard,
 }
 
-/// What starts and the watch share.
+/// The state shared by starts and the watch.
 #[derive(Debug)]
 struct Inner {
     device: DeviceKey,
-    places: Places,
+    paths: ProjectPaths,
     engine: Engine,
-    tool: OnceCell<Tool>,
+    tool: OnceCell<ComposeTool>,
     exits: mpsc::Sender<Exit>,
-    ready: Mutex<BTreeMap<UnitName, Watched>>,
+    ready: Mutex<BTreeMap<UnitName, ReadyUnit>>,
     watching: OnceCell<()>,
     leave: CancellationToken,
 }
 
-/// Why something of a unit may be left.
+/// The error of removing a unit: something of it may be left.
 #[derive(Debug, thiserror::Error)]
-enum ClearError {
-    #[error("the engine cannot take it away")]
+enum RemoveError {
+    #[error("the engine cannot remove it")]
     Engine(#[from] CommandError),
-    #[error("the engine still has {0} of its containers after taking them away")]
+    #[error("the engine still has {0} of its containers after removing them")]
     Left(usize),
     #[error("its folder {} cannot be removed", .path.display())]
     Folder {
@@ -75,12 +76,12 @@ enum ClearError {
     },
 }
 
-/// What of a unit is taken away.
+/// The part of a unit to remove.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Clearing {
-    /// Containers and networks: another version may come.
-    Runs,
-    /// Named volumes and files as well.
+enum RemovalScope {
+    /// Containers and networks: another version may follow.
+    Containers,
+    /// Named volumes and files too.
     Everything,
 }
 
@@ -94,30 +95,30 @@ impl Runtime for ComposeRuntime {
         unit: &'a Unit,
         cancel: &'a CancellationToken,
     ) -> BoxFuture<'a, Result<Started, StatusError>> {
-        Box::pin(Arc::clone(&self.inner).bring_up(unit, cancel))
+        Box::pin(Arc::clone(&self.inner).start_unit(unit, cancel))
     }
 
     fn stop<'a>(&'a self, name: &'a UnitName, timeout: Duration) -> BoxFuture<'a, Result<(), StatusError>> {
-        Box::pin(self.take_away(name, timeout, Clearing::Runs))
+        Box::pin(self.end_unit(name, timeout, RemovalScope::Containers))
     }
 
     fn remove<'a>(&'a self, name: &'a UnitName, timeout: Duration) -> BoxFuture<'a, Result<(), StatusError>> {
-        Box::pin(self.take_away(name, timeout, Clearing::Everything))
+        Box::pin(self.end_unit(name, timeout, RemovalScope::Everything))
     }
 
     fn inventory(&self) -> BoxFuture<'_, Result<Vec<Running>, StatusError>> {
         let device = self.inner.device.device.as_str();
         let failed = move |error| StatusError::new(code::INVENTORY_FAILED, device, chain(&error));
-        Box::pin(async move { self.inner.look_around().await.map_err(failed) })
+        Box::pin(async move { self.inner.list_units().await.map_err(failed) })
     }
 }
 
 impl ComposeRuntime {
-    /// A runtime for the units of a device. Touches nothing yet.
+    /// A runtime for the units of a device. Reads and writes nothing yet.
     pub fn new(device: DeviceKey, data_dir: &Path, exits: mpsc::Sender<Exit>) -> Self {
         let leave = CancellationToken::new();
         let inner = Inner {
-            places: Places::new(data_dir, &device),
+            paths: ProjectPaths::new(data_dir, &device),
             engine: Engine::of(&device),
             device,
             tool: OnceCell::new(),
@@ -129,50 +130,50 @@ impl ComposeRuntime {
         Self { inner: Arc::new(inner), _leaves_on_drop: leave.drop_guard() }
     }
 
-    async fn take_away(
+    async fn end_unit(
         &self,
         name: &UnitName,
         timeout: Duration,
-        clearing: Clearing,
+        clearing: RemovalScope,
     ) -> Result<(), StatusError> {
         let failed =
-            |error: ClearError| StatusError::new(code::STOP_FAILED, name.component.as_str(), chain(&error));
-        self.inner.put_down(name, timeout, clearing).await.map_err(failed)
+            |error: RemoveError| StatusError::new(code::STOP_FAILED, name.component.as_str(), chain(&error));
+        self.inner.stop_unit(name, timeout, clearing).await.map_err(failed)
     }
 }
 
 impl Inner {
-    /// Ends everything of a unit and forgets it. Nothing there is success.
-    async fn put_down(
+    /// Removes a unit. It is no error if nothing is there.
+    async fn stop_unit(
         &self,
         name: &UnitName,
         timeout: Duration,
-        clearing: Clearing,
-    ) -> Result<(), ClearError> {
-        // Nobody is told of an end that is asked for.
+        clearing: RemovalScope,
+    ) -> Result<(), RemoveError> {
+        // Removed from the table first: an intended end is not sent as an exit.
         self.table().remove(name);
         self.engine.end(name, timeout).await?;
-        if clearing == Clearing::Everything {
+        if clearing == RemovalScope::Everything {
             self.engine.remove_volumes(name).await?;
-            let path = self.places.home(name);
+            let path = self.paths.home(name);
             match std::fs::remove_dir_all(&path) {
                 Err(source) if source.kind() != std::io::ErrorKind::NotFound => {
-                    return Err(ClearError::Folder { path, source });
+                    return Err(RemoveError::Folder { path, source });
                 }
                 _ => {}
             }
         }
         match self.engine.containers_of(name).await?.len() {
             0 => Ok(()),
-            left => Err(ClearError::Left(left)),
+            left => Err(RemoveError::Left(left)),
         }
     }
 
-    async fn look_around(&self) -> Result<Vec<Running>, CommandError> {
+    async fn list_units(&self) -> Result<Vec<Running>, CommandError> {
         let mut found: BTreeMap<UnitName, String> =
             self.engine.volumes().await?.into_iter().map(|name| (name, String::new())).collect();
         for (name, containers) in self.units().await? {
-            let version = judge::version(&containers, &self.places.done(&name));
+            let version = unit_state::version(&containers, &self.paths.done(&name));
             found.insert(name, version.unwrap_or_default());
         }
         Ok(found.into_iter().map(|(name, digest_prefix)| Running { name, digest_prefix }).collect())
@@ -187,8 +188,8 @@ impl Inner {
         Ok(units)
     }
 
-    /// Entries are whole at any moment, so a panic elsewhere cannot have left half of one.
-    fn table(&self) -> MutexGuard<'_, BTreeMap<UnitName, Watched>> {
+    /// Entries are always whole, so a panic of another thread leaves none incomplete.
+    fn table(&self) -> MutexGuard<'_, BTreeMap<UnitName, ReadyUnit>> {
         self.ready.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }

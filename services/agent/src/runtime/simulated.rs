@@ -1,12 +1,12 @@
-//! Pretends to run units of profile type `simulated` by their script: how long a start takes, how many fail, when it
-//! crashes. Runs nothing. Deterministic: it follows the script, tokio's time and the clock it is given.
+//! Simulates units of profile type `simulated` by their script: the duration of a start, the number of failing
+//! starts, the time of a crash. Runs nothing. Deterministic: it follows the script, tokio's time and the given clock.
 //!
-//! What it pretends outlives the agent (`memory`), so an agent that restarts finds its units again, and those whose
-//! crash was due meanwhile gone. Waiting goes by tokio's time; the clock is asked only how long a unit found again
-//! has been there.
+//! The simulated units outlive the agent in a file (`state_file`), so a restarted agent finds them again, except
+//! those whose crash was due meanwhile. Waiting uses tokio's time; the clock only says how long a unit has been
+//! there.
 
-mod memory;
-mod stage;
+mod device;
+mod state_file;
 
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -25,26 +25,26 @@ use tokio::time::sleep;
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::AbortOnDropHandle;
 
-use self::memory::{Life, MemoryError};
-use self::stage::{Begun, Stage};
+use self::device::{SimulatedDevice, StartProgress};
+use self::state_file::{UnitState, UnitsFileError};
 use super::{Exit, Running, Runtime, Started, Unit, UnitName, code};
 
-/// The runtime of profile type `simulated`. Dropping it is the death of the agent: what it pretends to run stays.
+/// The runtime of profile type `simulated`. Dropping it is the end of the agent: the simulated units stay.
 #[derive(Debug)]
 pub struct SimulatedRuntime {
-    stage: Arc<Stage>,
+    device: Arc<SimulatedDevice>,
     exits: mpsc::Sender<Exit>,
     crashes: Mutex<BTreeMap<UnitName, AbortOnDropHandle<()>>>,
 }
 
-/// Why a simulated start did not come to its end.
+/// The error of a simulated start.
 #[derive(Debug, thiserror::Error)]
-enum StartError {
+enum SimulatedStartError {
     #[error(transparent)]
-    Memory(#[from] MemoryError),
+    File(#[from] UnitsFileError),
     #[error("simulated: start {count} of {of} that fail")]
     Scripted { count: u32, of: u32 },
-    #[error("simulated: not ready within {timeout:?}; its script has it start in {start_delay:?}")]
+    #[error("simulated: not ready within {timeout:?}; its script starts it in {start_delay:?}")]
     Late { timeout: Duration, start_delay: Duration },
 }
 
@@ -63,109 +63,115 @@ impl Runtime for SimulatedRuntime {
                 let message = "the agent's runtime is 'simulated' and runs no component of another type";
                 return Err(StatusError::new(code::UNSUPPORTED_PROFILE, unit.component.as_str(), message));
             };
-            let failed =
-                |error: StartError| StatusError::new(error.code(), unit.component.as_str(), chain(&error));
+            let failed = |error: SimulatedStartError| {
+                StatusError::new(error.code(), unit.component.as_str(), chain(&error))
+            };
             tokio::select! {
                 biased;
                 () = cancel.cancelled() => Ok(Started::Cancelled),
-                started = self.bring_up(unit, script) => started.map(|()| Started::Ready).map_err(failed),
+                started = self.start_unit(unit, script) => started.map(|()| Started::Ready).map_err(failed),
             }
         })
     }
 
     fn stop<'a>(&'a self, name: &'a UnitName, timeout: Duration) -> BoxFuture<'a, Result<(), StatusError>> {
         let failed = |error| StatusError::new(code::STOP_FAILED, name.component.as_str(), chain(&error));
-        Box::pin(async move { self.put_down(name, timeout).await.map_err(failed) })
+        Box::pin(async move { self.stop_unit(name, timeout).await.map_err(failed) })
     }
 
     fn inventory(&self) -> BoxFuture<'_, Result<Vec<Running>, StatusError>> {
-        let failed = |error| {
-            StatusError::new(code::INVENTORY_FAILED, self.stage.device.device.as_str(), chain(&error))
-        };
-        let found = self.stage.with(|memory, _| Ok(memory.running())).map_err(failed);
+        let failed =
+            |error| StatusError::new(code::INVENTORY_FAILED, self.device.key.device.as_str(), chain(&error));
+        let found = self.device.with(|units, _| Ok(units.running())).map_err(failed);
         Box::pin(std::future::ready(found))
     }
 }
 
 impl SimulatedRuntime {
-    /// A runtime for the units of a device. Touches nothing yet.
+    /// A runtime for the units of a device. Reads and writes nothing yet.
     pub fn new(device: DeviceKey, data_dir: &Path, clock: Arc<dyn Clock>, exits: mpsc::Sender<Exit>) -> Self {
-        let stage = Arc::new(Stage::new(device, data_dir.to_owned(), clock));
-        Self { stage, exits, crashes: Mutex::default() }
+        let device = Arc::new(SimulatedDevice::new(device, data_dir.to_owned(), clock));
+        Self { device, exits, crashes: Mutex::default() }
     }
 
-    async fn bring_up(&self, unit: &Unit, script: &Simulated) -> Result<(), StartError> {
-        let up = match self.stage.begin(unit, script)? {
-            Begun::Up(lasting) => lasting,
-            Begun::Starting(passed) => {
-                self.climb(&unit.name(), script, passed).await?;
+    async fn start_unit(&self, unit: &Unit, script: &Simulated) -> Result<(), SimulatedStartError> {
+        let up = match self.device.begin(unit, script)? {
+            StartProgress::Up(lasting) => lasting,
+            StartProgress::Starting(passed) => {
+                self.await_start(&unit.name(), script, passed).await?;
                 Duration::ZERO
             }
         };
         if let Some(crash_after) = script.crash_after {
-            self.arm(unit, crash_after, crash_after.saturating_sub(up));
+            self.schedule_crash(unit, crash_after, crash_after.saturating_sub(up));
         }
         Ok(())
     }
 
-    /// Waits for the rest of a start and ends it by the script, or gives it up when its timeout is over first.
-    async fn climb(&self, name: &UnitName, script: &Simulated, passed: Duration) -> Result<(), StartError> {
+    /// Waits for the rest of a start and ends it by the script, or fails it at its timeout.
+    async fn await_start(
+        &self,
+        name: &UnitName,
+        script: &Simulated,
+        passed: Duration,
+    ) -> Result<(), SimulatedStartError> {
         let start_delay = script.start_delay.unwrap_or_default();
         if let Some(timeout) = script.gate.timeout.filter(|timeout| *timeout < start_delay) {
             sleep(timeout.saturating_sub(passed)).await;
-            self.stage.turn(name, Life::Down)?;
-            return Err(StartError::Late { timeout, start_delay });
+            self.device.set_state(name, UnitState::Down)?;
+            return Err(SimulatedStartError::Late { timeout, start_delay });
         }
         sleep(start_delay.saturating_sub(passed)).await;
-        let failure = self.stage.rise(name, script)?;
-        failure.map_or(Ok(()), |count| Err(StartError::Scripted { count, of: script.fail_starts }))
+        let failure = self.device.finish_start(name, script)?;
+        failure.map_or(Ok(()), |count| Err(SimulatedStartError::Scripted { count, of: script.fail_starts }))
     }
 
-    /// Sets the unit's crash for `delay` from now, unless it is set already.
-    fn arm(&self, unit: &Unit, crash_after: Duration, delay: Duration) {
+    /// Schedules the unit's crash `delay` from now, unless it is already scheduled.
+    fn schedule_crash(&self, unit: &Unit, crash_after: Duration, delay: Duration) {
         let mut crashes = self.crashes();
         let name = unit.name();
         if crashes.get(&name).is_some_and(|crash| !crash.is_finished()) {
             return;
         }
-        let (stage, exits) = (Arc::clone(&self.stage), self.exits.clone());
+        let (device, exits) = (Arc::clone(&self.device), self.exits.clone());
         let message = format!("simulated: crash {crash_after:?} after it was ready");
         let error = StatusError::new(code::EXITED, unit.component.as_str(), message);
         let exit = Exit { name: name.clone(), digest_prefix: unit.digest_prefix(), error };
         let crash = tokio::spawn(async move {
             sleep(delay).await;
-            if let Err(error) = stage.turn(&exit.name, Life::Down) {
+            if let Err(error) = device.set_state(&exit.name, UnitState::Down) {
                 tracing::warn!(deployment.id = %exit.name.deployment, "{}", chain(&error));
             }
-            // An agent that has closed its end is about to leave, and will see by looking.
+            // A closed channel means that the agent ends; its inventory finds the exit later.
             let _ = exits.send(exit).await;
         });
         crashes.insert(name, AbortOnDropHandle::new(crash));
     }
 
-    async fn put_down(&self, name: &UnitName, timeout: Duration) -> Result<(), MemoryError> {
+    async fn stop_unit(&self, name: &UnitName, timeout: Duration) -> Result<(), UnitsFileError> {
         self.crashes().remove(name);
-        let is_down =
-            |memory: &memory::Memory| memory.get(name).is_none_or(|record| record.life == Life::Down);
+        let is_down = |units: &state_file::SimulatedUnits| {
+            units.get(name).is_none_or(|record| record.state == UnitState::Down)
+        };
         // The count of failed starts is kept until one has succeeded, as the script says.
-        if self.stage.with(|memory, _| Ok(is_down(memory)))? {
+        if self.device.with(|units, _| Ok(is_down(units)))? {
             return Ok(());
         }
-        let record = self.stage.turn(name, Life::Stopping)?;
+        let record = self.device.set_state(name, UnitState::Stopping)?;
         sleep(record.map_or(Duration::ZERO, |record| record.stop_delay).min(timeout)).await;
-        self.stage.with(|memory, _| memory.put(name, None))
+        self.device.with(|units, _| units.put(name, None))
     }
 
-    /// Entries are whole at any moment, so a panic elsewhere cannot have left half of one.
+    /// Entries are always whole, so a panic of another thread leaves none incomplete.
     fn crashes(&self) -> MutexGuard<'_, BTreeMap<UnitName, AbortOnDropHandle<()>>> {
         self.crashes.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
-impl StartError {
+impl SimulatedStartError {
     const fn code(&self) -> &'static str {
         match self {
-            Self::Memory(_) => code::START_FAILED,
+            Self::File(_) => code::START_FAILED,
             Self::Scripted { .. } => code::EXITED,
             Self::Late { .. } => code::NOT_READY,
         }

@@ -64,7 +64,7 @@ impl Device {
         assert_eq!(stopped.expect("a stop that ends"), Ok(()));
     }
 
-    /// What runs, by the runtime's own word.
+    /// The running units that the runtime lists.
     pub(crate) async fn inventory(&self) -> Vec<Running> {
         self.runtime.inventory().await.unwrap()
     }

@@ -29,7 +29,7 @@ const LEDGER_ANSWER: Duration = Duration::from_secs(1);
 /// # Errors
 /// When nobody answers, or there is no such site.
 pub async fn run(session: &mut Session<'_>, site: Option<SiteId>) -> Result<bool, CtlError> {
-    let query = Query { site: site.clone(), ..Query::default() };
+    let query = Query { site: site.clone().into(), ..Query::default() };
     let answer = match (session.hub.pages("devices", "devices", query).await, &site) {
         (Ok(answer), _) => understood::<DevicesAnswer>(&answer)?,
         (Err(error), Some(site)) => return Err(devices::with_near_sites(session, error, site).await),

@@ -1,25 +1,25 @@
-//! Why an identity is not made, given or taken.
+//! The errors of the commands for identities.
 
 use std::io;
 use std::path::PathBuf;
 
 use muster_bus::RequestError;
-use muster_identity::{RosterError, TokenError};
+use muster_identity::{RegistryError, TokenError};
 
 use crate::reach::ReachError;
 
-/// Why an identity is not made, given or taken.
+/// An error of a command for identities.
 #[derive(Debug, thiserror::Error)]
 pub enum AuthError {
-    /// There is something already.
+    /// The directory exists.
     #[error(
-        "{} is there already and is not written over: whoever it let in would be out. Choose another --dir, or move it \
-         away if that is wanted", .0.display()
+        "{} exists and is not overwritten, because its users would lose access. Choose another --dir, or move it away if \
+         that is intended", .0.display()
     )]
     Exists(PathBuf),
-    /// There is nothing yet.
-    #[error("{} holds no keys; `muster auth init --dir {}` makes some", .0.display(), .0.display())]
-    Nothing(PathBuf),
+    /// The directory has no keys.
+    #[error("{} has no keys; `muster auth init --dir {}` creates them", .0.display(), .0.display())]
+    Missing(PathBuf),
     /// An older release made the directory.
     #[error(
         "{} was made by an older release and lacks accounts that keep readers from writing; run `muster auth upgrade \
@@ -31,72 +31,72 @@ pub enum AuthError {
     File {
         /// `read`, `write`.
         doing: &'static str,
-        /// Which.
+        /// The file.
         path: PathBuf,
-        /// Why.
+        /// The error of the system.
         #[source]
         source: io::Error,
     },
-    /// A file holds something else.
+    /// A file has other content.
     #[error("{} is not {wanted}; restore it from a backup", .path.display())]
-    Broken {
-        /// Which.
+    Malformed {
+        /// The file.
         path: PathBuf,
-        /// What it should be.
+        /// The expected content.
         wanted: &'static str,
     },
-    /// The file for new credentials holds something else.
-    #[error("{} is there already and holds no credentials; choose another file", .0.display())]
+    /// The file for new credentials has other content.
+    #[error("{} exists and has no credentials; choose another file", .0.display())]
     NoCreds(PathBuf),
-    /// Nothing is known of the device's key.
+    /// The registry has no key of the device.
     #[error(
-        "no key of {0} is recorded: run `muster-agent key --data-dir …` on the device and give what it prints as --key"
+        "no key of {0} is recorded: run `muster-agent key --data-dir …` on the device and pass its output as --key"
     )]
     NoKey(String),
-    /// The rules of the roster.
+    /// A rule of the registry refuses it.
     #[error(transparent)]
-    Roster(#[from] RosterError),
+    Registry(#[from] RegistryError),
     /// Signing failed.
     #[error("cannot sign")]
     Sign(#[from] TokenError),
-    /// No server heard of a revocation that stands.
+    /// No server got a recorded revocation.
     #[error(
-        "it is recorded and signed, but NO SERVER KNOWS YET: whoever is out can still come in. Run `muster auth push` as \
+        "it is recorded and signed, but NO SERVER KNOWS YET: revoked keys can still connect. Run `muster auth push` as \
          soon as a server can be reached"
     )]
     NotPushed(#[source] Box<AuthError>),
-    /// The hub did not take a renewed JWT.
+    /// The hub did not store a renewed JWT.
     #[error(
-        "it is recorded and signed, but the hub does not have it: the device goes on with its older one. Run it again, or \
-         carry a file (`-o`, then `muster-agent accept` on the device)"
+        "it is recorded and signed, but the hub does not have it: the device still uses its older one. Run it again, or \
+         copy a file (`-o`, then `muster-agent accept` on the device)"
     )]
     NotSent(#[source] Box<AuthError>),
-    /// The stream says nothing.
+    /// The stream does not answer.
     #[error(
-        "DOWNLINK did not answer within {0:?}; does it take muster.credential.*.* (it was made by an older release?), and \
-         do the servers know the accounts as they are now (`muster auth push`)?"
+        "DOWNLINK did not answer within {0:?}; does it have the subject muster.credential.*.* (an older release may have \
+         created it), and do the servers have the current accounts (`muster auth push`)?"
     )]
-    Mute(std::time::Duration),
-    /// The stream says no.
+    StoreTimedOut(std::time::Duration),
+    /// The stream refuses it.
     #[error(transparent)]
-    Unstored(#[from] muster_bus::PublishError),
+    NotStored(#[from] muster_bus::PublishError),
     /// There is no connection.
     #[error(transparent)]
     Reach(#[from] ReachError),
     /// No server answers.
     #[error("no server confirms the account; does it include DIR/nats-server.conf?")]
-    Silent(#[source] RequestError),
-    /// A server says no.
+    NoAnswer(#[source] RequestError),
+    /// A server refuses it.
     #[error("the server refuses the account: {0}")]
     Refused(String),
 }
 
 impl AuthError {
-    /// Whether the answer is no, not that something is broken.
-    pub const fn is_no(&self) -> bool {
+    /// Whether a rule refuses the command, in contrast to a fault.
+    pub const fn is_refusal(&self) -> bool {
         matches!(
             self,
-            Self::Exists(_) | Self::Outdated(_) | Self::Roster(_) | Self::NoKey(_) | Self::NoCreds(_)
+            Self::Exists(_) | Self::Outdated(_) | Self::Registry(_) | Self::NoKey(_) | Self::NoCreds(_)
         )
     }
 }

@@ -1,34 +1,34 @@
-//! `muster auth init`: everything is made beside the directory and moved into place as a whole.
+//! `muster auth init`: creates a directory of keys beside its place and renames it.
 
 use std::collections::BTreeMap;
 use std::fs;
 use std::path::{Path, PathBuf};
 
-use muster_identity::{KeyPair, Role, Roster, claims, creds};
+use muster_identity::{KeyPair, Role, UserRegistry, claims, creds};
 
 use super::error::AuthError;
-use super::vault::{
-    self, Authority, OPERATOR_SEED, PUSH_CREDS, SYSTEM_SEED, Vault, WATCHER_CREDS, failed, keep,
-    private_folder, signer_seed,
+use super::key_store::{
+    self, Authority, KeyStore, OPERATOR_SEED, PUSH_CREDS, SYSTEM_SEED, WATCHER_CREDS, failed, private_folder,
+    signer_seed, write_file,
 };
-use super::{Made, service};
+use super::{InitResult, service};
 use crate::config::InitArgs;
 
-/// Makes operator, accounts, signing keys and the credentials of every role.
+/// Creates operator, accounts, signing keys and the credentials of every role.
 ///
-/// The accounts' own keys sign nothing, so they are forgotten as soon as they are named.
-pub(super) fn run(args: &InitArgs, now: u64) -> Result<Made, AuthError> {
+/// The accounts' own keys sign nothing, so only their public keys are kept.
+pub(super) fn run(args: &InitArgs, now: u64) -> Result<InitResult, AuthError> {
     let dir = &args.vault.dir;
     refuse_if_there(dir)?;
     let beside = beside(dir);
-    // What an init that was killed left behind let nobody in.
+    // An init that was killed leaves it; its keys are not in use.
     if beside.exists() {
         fs::remove_dir_all(&beside).map_err(failed("remove", &beside))?;
     }
     fill(&beside, args, now)?;
     refuse_if_there(dir)?;
     fs::rename(&beside, dir).map_err(failed("write", dir))?;
-    Ok(Made { dir: dir.clone(), config: dir.join(vault::SERVER_CONFIG) })
+    Ok(InitResult { dir: dir.clone(), config: dir.join(key_store::SERVER_CONFIG) })
 }
 
 fn refuse_if_there(dir: &Path) -> Result<(), AuthError> {
@@ -40,7 +40,7 @@ fn refuse_if_there(dir: &Path) -> Result<(), AuthError> {
 }
 
 fn beside(dir: &Path) -> PathBuf {
-    // Without a slash at its end, if it has one.
+    // The components drop a slash at the end.
     let mut name = dir.components().collect::<PathBuf>().into_os_string();
     name.push(".being-made");
     name.into()
@@ -66,17 +66,17 @@ fn fill(folder: &Path, args: &InitArgs, now: u64) -> Result<(), AuthError> {
         resolver_dir: args.resolver_dir.clone(),
         sites: BTreeMap::new(),
     };
-    vault::begin(folder, &authority, &Roster::default())?;
+    key_store::write_new(folder, &authority, &UserRegistry::default())?;
     let pusher = KeyPair::new_user();
     let token = claims::pusher(&system, &pusher.public_key(), now)?;
-    keep(&folder.join(PUSH_CREDS), &creds::written(&token, &seed(&pusher)?), true)?;
+    write_file(&folder.join(PUSH_CREDS), &creds::to_text(&token, &seed(&pusher)?), true)?;
     keep_watcher(folder, &system, now)?;
-    let mut vault = Vault::open(folder)?;
+    let mut store = KeyStore::open(folder)?;
     for role in Role::ALL.into_iter().filter(|role| role.is_everyday()) {
-        let file = vault.path(&format!("creds/{}.creds", role.as_str()));
-        service(&mut vault, role, role.as_str(), &file, (now, None))?;
+        let file = store.path(&format!("creds/{}.creds", role.as_str()));
+        service(&mut store, role, role.as_str(), &file, (now, None))?;
     }
-    vault.sign_accounts(now).map(drop)
+    store.sign_accounts(now).map(drop)
 }
 
 /// The public key of a new account.
@@ -84,11 +84,11 @@ pub(super) fn account_key() -> String {
     KeyPair::new_account().public_key()
 }
 
-/// Makes the credentials of the user that counts connections.
+/// Creates the credentials of the user that counts connections.
 pub(super) fn keep_watcher(folder: &Path, system: &KeyPair, now: u64) -> Result<(), AuthError> {
     let watcher = KeyPair::new_user();
     let token = claims::watcher(system, &watcher.public_key(), now)?;
-    keep(&folder.join(WATCHER_CREDS), &creds::written(&token, &seed(&watcher)?), true)
+    write_file(&folder.join(WATCHER_CREDS), &creds::to_text(&token, &seed(&watcher)?), true)
 }
 
 fn signers(folder: &Path) -> Result<BTreeMap<String, String>, AuthError> {
@@ -99,7 +99,7 @@ fn signers(folder: &Path) -> Result<BTreeMap<String, String>, AuthError> {
     Ok(signers)
 }
 
-/// Makes the signing key of a role; its public key.
+/// Creates the signing key of a role; returns its public key.
 pub(super) fn new_signer(folder: &Path, role: Role) -> Result<String, AuthError> {
     let key = KeyPair::new_account();
     keep_seed(&folder.join(signer_seed(role)), &key)?;
@@ -107,7 +107,7 @@ pub(super) fn new_signer(folder: &Path, role: Role) -> Result<String, AuthError>
 }
 
 fn keep_seed(path: &Path, key: &KeyPair) -> Result<(), AuthError> {
-    keep(path, &format!("{}\n", seed(key)?), true)
+    write_file(path, &format!("{}\n", seed(key)?), true)
 }
 
 /// The seed of a key that has one.

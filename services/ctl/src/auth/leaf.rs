@@ -1,4 +1,4 @@
-//! `muster auth leaf`: a site gets an account at the hub, and its server what it needs to come in. Run again, it renews.
+//! `muster auth leaf`: creates an account of a site at the hub, and the files of the site's server. Another run renews them.
 
 use std::fs;
 
@@ -6,47 +6,47 @@ use muster_contract::SiteId;
 use muster_identity::{KeyPair, creds, leaf};
 
 use super::error::AuthError;
-use super::vault::{self, LEAF_CREDS, Vault, failed, keep, private_folder};
-use super::{Leaf, init, key_of_file};
+use super::key_store::{self, KeyStore, LEAF_CREDS, failed, private_folder, write_file};
+use super::{LeafResult, init, key_of_file};
 use crate::config::LeafArgs;
 
-/// The role of a site's server in the roster. It is none of the bus: what it may do is its account's.
+/// The role of a site's server in the registry. It is no role of the bus: the server has the rights of its account.
 const ROLE: &str = "leaf";
 const ACCOUNT_SEED: &str = "account.seed";
 
-/// Makes or renews what a site's server needs. What exists keeps its keys.
-pub(super) fn run(args: &LeafArgs, now: u64) -> Result<Leaf, AuthError> {
-    let mut vault = Vault::open(&args.vault.dir)?;
-    let folder = vault.leaf(&args.site);
+/// Creates or renews the files of a site's server. Existing ones keep their keys.
+pub(super) fn run(args: &LeafArgs, now: u64) -> Result<LeafResult, AuthError> {
+    let mut store = KeyStore::open(&args.vault.dir)?;
+    let folder = store.leaf(&args.site);
     private_folder(&folder)?;
-    let (account, new) = account(&mut vault, &args.site)?;
+    let (account, new) = account(&mut store, &args.site)?;
     let file = folder.join(LEAF_CREDS);
     let (pair, _) = key_of_file(&file)?;
     let key = pair.public_key();
-    let entry = vault.roster.admit(args.site.as_str(), ROLE, &key, (now, None), false)?;
+    let entry = store.registry.enroll(args.site.as_str(), ROLE, &key, (now, None), false)?;
     let token = leaf::leaf_node(&account, &args.site, &key, entry.issued)?;
-    keep(&file, &creds::written(&token, &init::seed(&pair)?), true)?;
-    vault.sign_accounts(now)?;
-    let config = folder.join(vault::SERVER_CONFIG);
-    Ok(Leaf { site: args.site.clone(), config, creds: file, new })
+    write_file(&file, &creds::to_text(&token, &init::seed(&pair)?), true)?;
+    store.sign_accounts(now)?;
+    let config = folder.join(key_store::SERVER_CONFIG);
+    Ok(LeafResult { site: args.site.clone(), config, creds: file, new })
 }
 
-/// The key of a site's account, made if there is none; whether it is new. Its seed is kept before anybody hears of it.
-fn account(vault: &mut Vault, site: &SiteId) -> Result<(KeyPair, bool), AuthError> {
-    let file = vault.leaf(site).join(ACCOUNT_SEED);
+/// The key of a site's account, created if it is missing; returns whether it is new. Its seed is written before it is used.
+fn account(store: &mut KeyStore, site: &SiteId) -> Result<(KeyPair, bool), AuthError> {
+    let file = store.leaf(site).join(ACCOUNT_SEED);
     let pair = match fs::exists(&file).map_err(failed("read", &file))? {
-        true => vault::key(&file)?,
+        true => key_store::key(&file)?,
         false => {
             let pair = KeyPair::new_account();
-            keep(&file, &format!("{}\n", init::seed(&pair)?), true)?;
+            write_file(&file, &format!("{}\n", init::seed(&pair)?), true)?;
             pair
         }
     };
     let key = pair.public_key();
-    if vault.authority.sites.get(site) == Some(&key) {
+    if store.authority.sites.get(site) == Some(&key) {
         return Ok((pair, false));
     }
-    vault.authority.sites.insert(site.clone(), key);
-    vault.keep_authority()?;
+    store.authority.sites.insert(site.clone(), key);
+    store.write_authority()?;
     Ok((pair, true))
 }

@@ -1,28 +1,27 @@
-//! Handing the accounts to the running servers. They end the connections of those who are out at once, keep the tokens,
-//! and tell each other.
+//! Sends the accounts to the running servers, which disconnect revoked users at once, store the tokens and replicate them.
 
 use bytes::Bytes;
 use muster_identity::claims::UPDATE_ACCOUNT;
 use serde_json::Value;
 
 use super::error::AuthError;
-use super::vault::{PUSH_CREDS, Vault};
+use super::key_store::{KeyStore, PUSH_CREDS};
 use crate::config::Connection;
 use crate::reach;
 
-/// Hands the tokens over and waits until a server confirms each.
+/// Sends the tokens and waits until a server confirms each.
 pub(super) async fn run(
-    vault: &Vault,
+    store: &KeyStore,
     tokens: Vec<String>,
     connection: &Connection,
 ) -> Result<(), AuthError> {
-    // Whoever calls may have credentials of their own in the environment: those are not for this.
-    let creds = Some(vault.path(PUSH_CREDS));
+    // Not the credentials of the environment, which may be the operator's own.
+    let creds = Some(store.path(PUSH_CREDS));
     let connection = Connection { creds, inbox_prefix: None, ..connection.clone() };
     let bus = reach::connect(&connection).await?;
     for token in tokens {
         let answer = bus.request(UPDATE_ACCOUNT, Bytes::from(token), connection.timeout).await;
-        confirmed(&answer.map_err(AuthError::Silent)?)?;
+        confirmed(&answer.map_err(AuthError::NoAnswer)?)?;
     }
     Ok(())
 }
@@ -41,7 +40,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn only_a_confirmation_is_one() {
+    fn any_other_answer_is_no_confirmation() {
         assert!(
             confirmed(br#"{"server":{},"data":{"account":"A","code":200,"message":"jwt updated"}}"#).is_ok()
         );

@@ -1,30 +1,30 @@
 //! `muster auth upgrade`: gives a directory that an older release made the accounts, keys and credentials of this one.
 //!
-//! No key of a device or of anybody else changes, and no device needs a new token. People move to an account of their own,
-//! so their credentials are signed again: those in `creds/` here, the others by `muster auth creds`. Run again, it signs
-//! everything again and changes nothing else. It tells no server; `muster auth push` does.
+//! It changes no key, and no device needs a new token. People move to an account of their own, so their credentials are
+//! signed again: it signs those in `creds/`, and `muster auth creds` the others. Another run only signs everything again.
+//! It sends nothing to a server; `muster auth push` does.
 
 use std::path::PathBuf;
 
-use muster_identity::{Account, Entry, Role};
+use muster_identity::{Account, Role, UserEntry};
 
 use super::error::AuthError;
 use super::init::{account_key, keep_watcher, new_signer};
-use super::vault::{SERVER_CONFIG, SYSTEM_SEED, Vault, WATCHER_CREDS, key};
-use super::{Upgraded, key_of_file, service};
+use super::key_store::{KeyStore, SERVER_CONFIG, SYSTEM_SEED, WATCHER_CREDS, key};
+use super::{UpgradeResult, key_of_file, service};
 use crate::config::VaultArgs;
 
 /// Upgrades the directory.
-pub(super) fn run(args: &VaultArgs, now: u64) -> Result<Upgraded, AuthError> {
-    let mut vault = Vault::open_of_any_release(&args.dir)?;
-    let new_accounts = add_accounts(&mut vault);
-    let new_roles = add_signers(&mut vault)?;
-    // The keys first: what is signed with them can be made again.
-    vault.keep_authority()?;
-    if !vault.path(WATCHER_CREDS).exists() {
-        keep_watcher(&args.dir, &key(&vault.path(SYSTEM_SEED))?, now)?;
+pub(super) fn run(args: &VaultArgs, now: u64) -> Result<UpgradeResult, AuthError> {
+    let mut store = KeyStore::open_of_any_release(&args.dir)?;
+    let new_accounts = add_accounts(&mut store);
+    let new_roles = add_signers(&mut store)?;
+    // The keys first, because everything signed with them can be signed again.
+    store.write_authority()?;
+    if !store.path(WATCHER_CREDS).exists() {
+        keep_watcher(&args.dir, &key(&store.path(SYSTEM_SEED))?, now)?;
     }
-    let mut upgraded = Upgraded {
+    let mut upgraded = UpgradeResult {
         dir: args.dir.clone(),
         config: args.dir.join(SERVER_CONFIG),
         new_accounts,
@@ -32,22 +32,22 @@ pub(super) fn run(args: &VaultArgs, now: u64) -> Result<Upgraded, AuthError> {
         to_renew: Vec::new(),
     };
     for role in new_roles.into_iter().filter(|role| role.is_everyday()) {
-        let file = creds_file(&vault, role.as_str());
-        upgraded.renewed.push(service(&mut vault, role, role.as_str(), &file, (now, None))?.0);
+        let file = creds_file(&store, role.as_str());
+        upgraded.renewed.push(service(&mut store, role, role.as_str(), &file, (now, None))?.0);
     }
-    for entry in enrolled(&vault, now) {
-        match renew(&mut vault, &entry, now)? {
+    for entry in enrolled(&store, now) {
+        match renew(&mut store, &entry, now)? {
             true => upgraded.renewed.push(entry),
             false => upgraded.to_renew.push(entry),
         }
     }
-    vault.sign_accounts(now)?;
+    store.sign_accounts(now)?;
     Ok(upgraded)
 }
 
-/// Names of the accounts that were missing.
-fn add_accounts(vault: &mut Vault) -> Vec<String> {
-    let authority = &mut vault.authority;
+/// Adds the missing accounts; returns their names.
+fn add_accounts(store: &mut KeyStore) -> Vec<String> {
+    let authority = &mut store.authority;
     let missing = [(Account::Readers, &mut authority.readers), (Account::People, &mut authority.people)];
     let mut added = Vec::new();
     for (account, key) in missing.into_iter().filter(|(_, key)| key.is_empty()) {
@@ -57,37 +57,37 @@ fn add_accounts(vault: &mut Vault) -> Vec<String> {
     added
 }
 
-/// The roles that had no signing key.
-fn add_signers(vault: &mut Vault) -> Result<Vec<Role>, AuthError> {
-    let is_new = |role: &Role| !vault.authority.signers.contains_key(role.as_str());
+/// Adds the missing signing keys; returns their roles.
+fn add_signers(store: &mut KeyStore) -> Result<Vec<Role>, AuthError> {
+    let is_new = |role: &Role| !store.authority.signers.contains_key(role.as_str());
     let missing: Vec<_> = Role::ALL.into_iter().filter(is_new).collect();
     for role in &missing {
-        let key = new_signer(&vault.path(""), *role)?;
-        vault.authority.signers.insert(role.as_str().to_owned(), key);
+        let key = new_signer(&store.path(""), *role)?;
+        store.authority.signers.insert(role.as_str().to_owned(), key);
     }
     Ok(missing)
 }
 
-/// Services and people whose tokens count now.
-fn enrolled(vault: &Vault, now: u64) -> Vec<Entry> {
-    let is_user = |entry: &&Entry| Role::of(&entry.role).is_some_and(|role| role != Role::Device);
-    vault.roster.users.iter().filter(is_user).filter(|entry| entry.is_in(now)).cloned().collect()
+/// Services and people with valid tokens.
+fn enrolled(store: &KeyStore, now: u64) -> Vec<UserEntry> {
+    let is_user = |entry: &&UserEntry| Role::of(&entry.role).is_some_and(|role| role != Role::Device);
+    store.registry.users.iter().filter(is_user).filter(|entry| entry.is_valid(now)).cloned().collect()
 }
 
-/// Signs the token of a user anew until the same time, if its credentials file lies here; whether it does.
-fn renew(vault: &mut Vault, entry: &Entry, now: u64) -> Result<bool, AuthError> {
-    let file = creds_file(vault, &entry.name);
+/// Signs the token of a user again until the same time, if the directory has its credentials file; returns whether it has.
+fn renew(store: &mut KeyStore, entry: &UserEntry, now: u64) -> Result<bool, AuthError> {
+    let file = creds_file(store, &entry.name);
     let Some(role) = Role::of(&entry.role).filter(|_| file.is_file()) else { return Ok(false) };
     if key_of_file(&file)?.0.public_key() != entry.key {
         return Ok(false);
     }
     let valid = entry.expires.map(|expires| expires.saturating_sub(now));
-    service(vault, role, &entry.name, &file, (now, valid))?;
+    service(store, role, &entry.name, &file, (now, valid))?;
     Ok(true)
 }
 
-fn creds_file(vault: &Vault, name: &str) -> PathBuf {
-    vault.path(&format!("creds/{name}.creds"))
+fn creds_file(store: &KeyStore, name: &str) -> PathBuf {
+    store.path(&format!("creds/{name}.creds"))
 }
 
 #[cfg(test)]
@@ -101,7 +101,7 @@ mod tests {
     use crate::auth::init;
     use crate::config::InitArgs;
 
-    /// A directory as the release before this one made it.
+    /// A directory of the release before this one.
     fn older(dir: &Path) -> VaultArgs {
         let args = VaultArgs { dir: dir.to_owned() };
         let (name, resolver_dir) = ("fleet".to_owned(), "accounts".to_owned());
@@ -117,13 +117,13 @@ mod tests {
         std::fs::remove_file(dir.join("creds/keeper.creds")).unwrap();
         std::fs::remove_file(dir.join("creds/watcher.creds")).unwrap();
         let file = dir.join("roster.json");
-        let mut roster: Value = serde_json::from_slice(&std::fs::read(&file).unwrap()).unwrap();
-        roster["users"].as_array_mut().unwrap().retain(|user| user["role"] != "keeper");
-        std::fs::write(&file, roster.to_string()).unwrap();
+        let mut registry: Value = serde_json::from_slice(&std::fs::read(&file).unwrap()).unwrap();
+        registry["users"].as_array_mut().unwrap().retain(|user| user["role"] != "keeper");
+        std::fs::write(&file, registry.to_string()).unwrap();
         args
     }
 
-    fn token(dir: &Path, name: &str) -> jwt::Known {
+    fn token(dir: &Path, name: &str) -> jwt::TokenClaims {
         let text = std::fs::read_to_string(dir.join(format!("creds/{name}.creds"))).unwrap();
         jwt::read(creds::token(&text).unwrap()).unwrap()
     }
@@ -133,17 +133,17 @@ mod tests {
         let place = tempfile::tempdir().unwrap();
         let dir = place.path().join("auth");
         let args = older(&dir);
-        assert!(matches!(Vault::open(&dir), Err(AuthError::Outdated(_))));
+        assert!(matches!(KeyStore::open(&dir), Err(AuthError::Outdated(_))));
         let (viewer, rollup) = (token(&dir, "viewer"), token(&dir, "rollup"));
         let upgraded = run(&args, 5).unwrap();
         assert_eq!(upgraded.new_accounts, ["READERS", "PEOPLE"]);
         assert!(upgraded.to_renew.is_empty(), "{:?}", upgraded.to_renew);
-        let vault = Vault::open(&dir).unwrap();
+        let store = KeyStore::open(&dir).unwrap();
         let now = (token(&dir, "viewer"), token(&dir, "rollup"), token(&dir, "keeper"));
         assert_eq!((&now.0.sub, &now.1.sub), (&viewer.sub, &rollup.sub));
-        assert_eq!(now.0.nats.issuer_account, vault.authority.people);
-        assert_eq!(now.1.nats.issuer_account, vault.authority.hub);
-        assert_eq!(now.2.nats.issuer_account, vault.authority.readers);
+        assert_eq!(now.0.nats.issuer_account, store.authority.people);
+        assert_eq!(now.1.nats.issuer_account, store.authority.hub);
+        assert_eq!(now.2.nats.issuer_account, store.authority.readers);
         assert!(now.1.tag("signer-operator").is_some(), "the rollup knows an operator");
         assert_eq!(token(&dir, "watcher").tag("role"), Some("watcher"));
     }
@@ -154,11 +154,11 @@ mod tests {
         let dir = place.path().join("auth");
         let args = older(&dir);
         run(&args, 5).unwrap();
-        let (accounts, keeper) = (Vault::open(&dir).unwrap().authority.people, token(&dir, "keeper").sub);
+        let (accounts, keeper) = (KeyStore::open(&dir).unwrap().authority.people, token(&dir, "keeper").sub);
         let again = run(&args, 6).unwrap();
         assert!(again.new_accounts.is_empty());
         assert_eq!(
-            (Vault::open(&dir).unwrap().authority.people, token(&dir, "keeper").sub),
+            (KeyStore::open(&dir).unwrap().authority.people, token(&dir, "keeper").sub),
             (accounts, keeper)
         );
     }

@@ -45,7 +45,8 @@ Examples:
 
 pub(super) const REVOKE_EXAMPLES: &str = "\
 It is recorded first, then handed to the running servers, which end the connection within 5 seconds of confirming it
-and let nobody in with what was issued before. `muster enroll` lets the device in again.
+and let nobody in with what was issued before. `muster enroll DEVICE --key KEY` enrols the device again, also with the
+same key; without --key a revoked device is refused.
 
 Examples:
   muster revoke plant7/press-4
@@ -104,7 +105,7 @@ pub struct InitArgs {
 /// `muster auth creds`
 #[derive(Debug, Args)]
 pub struct CredsArgs {
-    /// publisher, ingest, rollup, renewer, keeper, maintainer, viewer, subscriber or operator
+    /// publisher, ingest, rollup, renewer, keeper, maintainer, planner, viewer, subscriber or operator
     #[arg(value_parser = role)]
     pub role: Role,
     /// For whom [default: the role's name]
@@ -180,7 +181,7 @@ impl FromStr for Valid {
 }
 
 fn role(name: &str) -> Result<Role, &'static str> {
-    let rule = "must be publisher, ingest, rollup, renewer, keeper, maintainer, viewer, \
+    let rule = "must be publisher, ingest, rollup, renewer, keeper, maintainer, planner, viewer, \
                 subscriber or operator; `muster enroll` is for devices";
     Role::of(name).filter(|role| *role != Role::Device).ok_or(rule)
 }

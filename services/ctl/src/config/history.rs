@@ -4,12 +4,16 @@ use clap::Args;
 use muster_contract::history::{MomentAnswer, Point};
 use muster_contract::query::PAGE_MAX;
 use muster_contract::{DeploymentId, SiteId, Timestamp};
+use muster_service::clock::{Clock as _, SystemClock};
+
+use super::auth::Valid;
 
 pub(super) const DIFF_EXAMPLES: &str = "\
 A point is a time, which stands for the last fact that LEDGER stored at or before it, or a sequence of LEDGER. Over several
-hubs it is a time: each hub has a LEDGER of its own.
+hubs it is a time: each hub has a LEDGER of its own. A time may also be 2h or 3d (ago), today or yesterday (UTC).
 
 Examples:
+  muster diff web --from 2h                                                what differs from two hours ago
   muster diff web --from 2026-11-20T10:00:00Z                              until now
   muster diff web --from 2026-11-20T10:00:00Z --to 2026-11-20T11:00:00Z
   muster diff web --from 4711 --to 4799 --site plant7
@@ -27,10 +31,15 @@ another, LEDGER's window alone is the base, and views are compared with it, not 
 
 Exit codes: 0 nothing differs; 1 something does; 2 nothing can be said.";
 
+/// Seconds of a day.
+const DAY_SECONDS: i64 = 24 * 60 * 60;
+/// The forms of a time.
+const TIME_FORMS: &str = "2026-11-20T10:00:00Z, 2h or 3d (ago), today or yesterday (its beginning in UTC)";
+
 /// When.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Args)]
 pub struct PointArgs {
-    /// As known at this time: with the last fact that LEDGER stored at or before it
+    /// As known at this time, with the last fact that LEDGER stored at or before it; also 2h or 3d (ago), today, yesterday
     #[arg(long, value_name = "TIME", value_parser = time, conflicts_with = "at_seq")]
     at: Option<Timestamp>,
     /// As known with this fact of LEDGER, of one hub
@@ -81,6 +90,32 @@ impl From<PointArgs> for Point {
     }
 }
 
+pub(super) const CHANGES_EXAMPLES: &str = "\
+Lists every change in LEDGER's order with the fact that caused it, also changes that a later fact undid: a deployment on a
+device (standing, freshness, target), and the verdict on a deployment. With --site the verdict covers these sites alone.
+
+Examples:
+  muster changes --since 1h
+  muster changes --since yesterday --site plant7 --site plant8
+  muster changes web --since 4711 --until 4799
+  muster changes --since 1h --format json | jq '.changes[] | select(.type == \"verdict\")'";
+
+/// `muster changes`
+#[derive(Debug, Args)]
+pub struct ChangesArgs {
+    /// The deployment; all of them if left out
+    pub deployment: Option<DeploymentId>,
+    /// Only changes after this point
+    #[arg(long, value_name = "TIME|SEQ", value_parser = point)]
+    pub since: Point,
+    /// Only changes up to this point [default: now]
+    #[arg(long, value_name = "TIME|SEQ", value_parser = point)]
+    pub until: Option<Point>,
+    /// Only changes at this site; may be repeated
+    #[arg(long)]
+    pub site: Vec<SiteId>,
+}
+
 /// `muster diff`
 #[derive(Debug, Args)]
 pub struct DiffArgs {
@@ -103,14 +138,30 @@ pub struct DiffArgs {
     pub after: Option<String>,
 }
 
-fn time(text: &str) -> Result<Timestamp, String> {
-    text.parse().map_err(|error| format!("must be a time such as 2026-11-20T10:00:00Z: {error}"))
+/// Reads a time: a timestamp, `now`, `today` and `yesterday` (their beginning in UTC), or how long ago.
+pub(super) fn time(text: &str) -> Result<Timestamp, String> {
+    time_at(text, SystemClock.now())
+}
+
+fn time_at(text: &str, now: Timestamp) -> Result<Timestamp, String> {
+    let seconds = now.as_second();
+    let midnight = seconds - seconds.rem_euclid(DAY_SECONDS);
+    let second = match text {
+        "now" => return Ok(now),
+        "today" => midnight,
+        "yesterday" => midnight - DAY_SECONDS,
+        _ => match text.parse::<Valid>() {
+            Ok(Valid(ago)) => seconds.saturating_sub_unsigned(ago),
+            Err(_) => return text.parse().map_err(|_| format!("must be a time: {TIME_FORMS}")),
+        },
+    };
+    Timestamp::from_second(second).map_err(|error| error.to_string())
 }
 
 fn point(text: &str) -> Result<Point, String> {
     match text.parse() {
         Ok(ledger_seq) => Ok(Point::at_seq(ledger_seq)),
-        Err(_) => time(text).map(Point::at).map_err(|error| format!("{error}; or a sequence of LEDGER")),
+        Err(_) => time(text).map(Point::at).map_err(|error| format!("{error}, or a sequence of LEDGER")),
     }
 }
 
@@ -119,11 +170,27 @@ mod tests {
     use super::*;
 
     #[test]
+    fn a_time_may_be_written_relative_to_now() {
+        let now: Timestamp = "2026-11-20T10:30:00Z".parse().unwrap();
+        for (text, wanted) in [
+            ("now", "2026-11-20T10:30:00Z"),
+            ("2h", "2026-11-20T08:30:00Z"),
+            ("90s", "2026-11-20T10:28:30Z"),
+            ("3d", "2026-11-17T10:30:00Z"),
+            ("today", "2026-11-20T00:00:00Z"),
+            ("yesterday", "2026-11-19T00:00:00Z"),
+            ("2026-11-20T11:00:00+01:00", "2026-11-20T10:00:00Z"),
+        ] {
+            assert_eq!(time_at(text, now).unwrap().to_string(), wanted, "{text}");
+        }
+    }
+
+    #[test]
     fn a_point_is_a_sequence_or_a_time() {
         assert_eq!(point("4711").unwrap(), Point::at_seq(4711));
         let at = "2026-11-20T10:00:00Z".parse().unwrap();
         assert_eq!(point("2026-11-20T11:00:00+01:00").unwrap(), Point::at(at));
-        for text in ["yesterday", "-3", "2026-11-20", ""] {
+        for text in ["tomorrow", "-3", "2026-11-20", "2 h", ""] {
             let refusal = point(text).unwrap_err();
             assert!(refusal.contains("2026-11-20T10:00:00Z") && refusal.contains("sequence"), "{refusal}");
         }

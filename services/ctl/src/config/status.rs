@@ -2,21 +2,25 @@
 
 use std::num::NonZeroU64;
 
-use clap::builder::NonEmptyStringValueParser;
+use clap::builder::{NonEmptyStringValueParser, PossibleValuesParser, TypedValueParser};
 use clap::{Args, ValueEnum};
-use muster_contract::query::{Output, PAGE_MAX};
+use muster_contract::query::{Output, PAGE_MAX, Query};
 use muster_contract::status::{Axis, DevicePath, StatusQuery};
+use muster_contract::view::Verdict;
 use muster_contract::{ComponentName, DeploymentId, DeviceKey, Generation, LabelKey, SiteId};
 
-use super::{Format, PointArgs};
+use super::{DeviceArg, Format, PointArgs};
 
 pub(super) const STATUS_EXAMPLES: &str = "\
 Values of one filter are alternatives (--site a --site b), several filters must all hold. Counts are of what passes.
 An answer of several pages says the sequence of the first; later ones and counts may know more. With --at-seq all are of one.
 
 Examples:
-  muster status                          every deployment
-  muster status --site plant7            those that the site has a part in
+  muster status                          every deployment, the worst first
+  muster status --site plant7 --site plant8
+                                         those at the sites, counted and judged there alone
+  muster status --verdict failing,overdue
+  muster status --error E-DISK           those with a device that reports this error
   muster status web                      verdict, bounds, counts and errors of one
   muster status web --group-by region    one deployment by a label of its devices
   muster status web --output all         and a line for each device
@@ -43,8 +47,10 @@ Examples:
 Exit code 0 also where nothing passes the filters; 1 where a name is unknown.";
 
 /// What a table of groups has no place for.
-const GROUPED_WITHOUT: [&str; 12] = [
+const GROUPED_WITHOUT: [&str; 14] = [
     "site",
+    "verdict",
+    "error",
     "device",
     "app",
     "component",
@@ -66,9 +72,15 @@ pub struct StatusArgs {
     /// Only at this site; may be repeated
     #[arg(long)]
     pub site: Vec<SiteId>,
-    /// Only on this device, as SITE/DEVICE; may be repeated
+    /// Only on this device, as SITE/DEVICE, or its name alone where one site has it; may be repeated
     #[arg(long)]
-    pub device: Vec<DevicePath>,
+    pub device: Vec<DeviceArg>,
+    /// List only deployments with one of these verdicts, such as failing,overdue
+    #[arg(long, value_delimiter = ',', value_parser = verdict_parser())]
+    pub verdict: Vec<Verdict>,
+    /// List only deployments with an error of this code; may be repeated
+    #[arg(long, value_name = "CODE", value_parser = NonEmptyStringValueParser::new())]
+    pub error: Vec<String>,
     /// Only of this application; may be repeated
     #[arg(long, value_name = "APPLICATION")]
     pub app: Vec<String>,
@@ -222,6 +234,14 @@ impl StatusArgs {
         if self.deprecated_type.is_some() && export != Some(Export::Emco) {
             return Err("--type belongs to --format emco; --axis is the same for every other".to_owned());
         }
+        let is_list = self.deployment.is_none() && self.is_of_views() && export.is_none();
+        let is_selected = !self.verdict.is_empty() || !self.error.is_empty();
+        if is_selected && !is_list {
+            return Err(
+                "--verdict and --error belong to the list of deployments: only --site and points of the past go with them"
+                    .to_owned(),
+            );
+        }
         if self.output.is_some() && self.deployment.is_none() && self.is_of_views() {
             return Err(
                 "--output belongs to a DEPLOYMENT or a filter (--app, --component, --device)".to_owned()
@@ -244,9 +264,9 @@ impl StatusArgs {
         Ok(())
     }
 
-    /// True where the views answer: no filter but a site for the list of deployments, and nothing else is asked for.
+    /// True where the views answer: no filter but sites for the list of deployments, and nothing else is asked for.
     pub fn is_of_views(&self) -> bool {
-        let at_sites = !self.site.is_empty() && (self.deployment.is_some() || self.site.len() > 1);
+        let at_sites = !self.site.is_empty() && self.deployment.is_some();
         let more =
             self.axis().is_some() || self.limit.is_some() || self.after.is_some() || self.list.is_some();
         self.is_only_at_sites() && !(at_sites || more)
@@ -260,7 +280,7 @@ impl StatusArgs {
     /// The device that is asked for as a whole, whatever runs on it.
     pub fn whole_device(&self) -> Option<&DeviceKey> {
         match self.device.as_slice() {
-            [DevicePath(key)] if self.deployment.is_none() => Some(key),
+            [device] if self.deployment.is_none() => device.key(),
             _ => None,
         }
     }
@@ -279,13 +299,24 @@ impl StatusArgs {
         }
     }
 
+    /// The question for the list of deployments.
+    pub fn list_query(&self) -> Query {
+        Query {
+            site: self.site.iter().cloned().collect(),
+            verdict: self.verdict.iter().copied().collect(),
+            error: self.error.iter().cloned().collect(),
+            point: self.point.into(),
+            ..Query::default()
+        }
+    }
+
     /// The question for the query service.
     pub fn query(&self) -> StatusQuery {
         StatusQuery {
             id: self.deployment.clone(),
             app: self.app.clone(),
             site: self.site.clone(),
-            device: self.device.clone(),
+            device: self.device.iter().filter_map(DeviceArg::key).cloned().map(DevicePath).collect(),
             component: self.component.clone(),
             status: self.axis(),
             output: self.output.unwrap_or(Depth::All).into(),
@@ -295,6 +326,13 @@ impl StatusArgs {
             point: self.point.into(),
         }
     }
+}
+
+/// Reads a verdict by its word.
+pub(super) fn verdict_parser() -> impl TypedValueParser<Value = Verdict> {
+    let words = PossibleValuesParser::new(Verdict::ALL.map(Verdict::as_str));
+    // Every possible word is one of a verdict.
+    words.map(|word| Verdict::ALL.into_iter().find(|it| it.as_str() == word).unwrap_or(Verdict::Empty))
 }
 
 #[cfg(test)]

@@ -2,11 +2,11 @@
 
 use std::fmt::Write as _;
 
-use muster_contract::SiteId;
+use muster_contract::Timestamp;
 use muster_contract::fact::DeadlineKind;
-use muster_contract::query::{DeploymentAnswer, DeploymentsAnswer, StandingLine};
+use muster_contract::query::{DeploymentAnswer, DeploymentsAnswer, Query, StandingLine};
 use muster_contract::status::StatusAnswer;
-use muster_contract::view::{DeploymentView, ErrorCount, Split};
+use muster_contract::view::{DeploymentView, ErrorCount, Retried, Split};
 
 use super::doubt::{by_freshness, dark_deployments, footer, not_known, watermark};
 use super::frame::Frame;
@@ -16,32 +16,52 @@ use super::silence;
 use super::table::{Cell, Table};
 use super::words::{age, as_of, clean, counts, excerpt, heard, percent, plural, span, states};
 
-/// Every deployment with its verdict.
-pub fn list(answer: &DeploymentsAnswer, frame: impl Into<Frame>) -> String {
+/// The deployments that a question selects, each with its verdict, at its sites if it names any.
+pub fn list(answer: &DeploymentsAnswer, query: &Query, frame: impl Into<Frame>) -> String {
     let frame = frame.into();
     let position = as_of(answer.as_of, frame.now);
-    if answer.deployments.is_empty() {
-        return format!("No deployment is targeted or leaving; {position}.\n");
-    }
-    let rows = rows(&answer.deployments).within(frame.width);
     let silent = silence::lines(&answer.silent_sites, frame.now);
+    let (selected, sites) = (selected(query), join(&*query.site, "and"));
+    if answer.deployments.is_empty() {
+        return format!("{silent}No deployment is {selected}; {position}.\n");
+    }
+    let rows = rows(&answer.deployments, frame.now).within(frame.width);
     let dark = dark_deployments(answer.deployments.iter());
-    format!("{rows}\n{silent}{dark}{}; {position}.\n", footer(&answer.deployments))
+    let scope = if sites.is_empty() { String::new() } else { format!("Counted at {sites} alone.\n") };
+    format!("{rows}\n{silent}{dark}{}; {position}.\n{scope}", footer(&answer.deployments))
 }
 
-/// The deployments that a site has, each as a whole.
-pub fn list_of(site: &SiteId, answer: &DeploymentsAnswer, frame: impl Into<Frame>) -> String {
-    let frame = frame.into();
-    if answer.deployments.is_empty() {
-        let silent = silence::lines(&answer.silent_sites, frame.now);
-        return format!("{silent}{site} has a part in no deployment; {}.\n", as_of(answer.as_of, frame.now));
+/// The filters of the list in words: `failing or overdue with error E-DISK at plant7`.
+fn selected(query: &Query) -> String {
+    let verdicts = query.verdict.iter().map(|verdict| verdict.as_str());
+    let mut words =
+        vec![if query.verdict.is_empty() { "targeted or leaving".to_owned() } else { join(verdicts, "or") }];
+    if !query.error.is_empty() {
+        words.push(format!("with error {}", clean(&join(&query.error, "or"))));
     }
-    format!("{}Deployments that {site} has a part in, each counted over all sites.\n", list(answer, frame))
+    if !query.site.is_empty() {
+        words.push(format!("at {}", join(&*query.site, "or")));
+    }
+    words.join(" ")
+}
+
+/// `a, b and c`.
+pub(super) fn join<T: ToString>(names: impl IntoIterator<Item = T>, last: &str) -> String {
+    let names: Vec<String> = names.into_iter().map(|name| name.to_string()).collect();
+    match names.split_last() {
+        None => String::new(),
+        Some((only, [])) => only.clone(),
+        Some((end, rest)) => format!("{} {last} {end}", rest.join(", ")),
+    }
 }
 
 /// An empty table of standings, each row a deployment, a group or whatever else the first column names.
 pub(super) fn standings_by(what: &'static str) -> Table {
-    Table::new(&[
+    Table::new(&standing_titles(what))
+}
+
+const fn standing_titles(what: &'static str) -> [&'static str; 10] {
+    [
         what,
         "VERDICT",
         "?>TARGETS",
@@ -52,16 +72,17 @@ pub(super) fn standings_by(what: &'static str) -> Table {
         "?>NOT KNOWN",
         "?>OVERDUE",
         "?>LEAVING",
-    ])
+    ]
 }
 
 /// The table alone.
-pub fn rows<'a>(views: impl IntoIterator<Item = &'a DeploymentView>) -> Table {
-    let mut table = standings_by("DEPLOYMENT");
-    for view in views {
+pub fn rows<'a>(views: impl IntoIterator<Item = &'a DeploymentView>, now: Timestamp) -> Table {
+    let mut table = Table::new(&[&standing_titles("DEPLOYMENT")[..], &["?CHANGED", "?BECAUSE"]].concat());
+    let views: Vec<_> = views.into_iter().collect();
+    for view in &views {
         let heard = by_freshness(&view.counts);
         table.row([
-            view.deployment.as_str().into(),
+            shown_name(view, &views).into(),
             Cell::styled(view.verdict.as_str(), paint::verdict(view.verdict)),
             Cell::count(view.targets),
             converged(view).into(),
@@ -71,9 +92,26 @@ pub fn rows<'a>(views: impl IntoIterator<Item = &'a DeploymentView>) -> Table {
             Cell::marked(not_known(view), UNSURE),
             Cell::marked(view.overdue, BAD),
             Cell::count(view.leaving),
+            view.changed_at.map_or_else(|| "-".into(), |at| age(now, at).into()),
+            clean(&view.message).into(),
         ]);
     }
     table
+}
+
+/// A deployment in a list: its name if the id is a UUID, followed by the id if another deployment has the same name.
+fn shown_name(view: &DeploymentView, all: &[&DeploymentView]) -> String {
+    let name = clean(&view.deployment_name);
+    if name.is_empty() || !view.deployment.is_uuid() {
+        return view.deployment.to_string();
+    }
+    let is_same = |other: &&&DeploymentView| {
+        other.deployment_name == view.deployment_name || other.deployment.as_str() == name
+    };
+    match all.iter().filter(is_same).count() {
+        0 | 1 => name,
+        _ => format!("{name} ({})", view.deployment),
+    }
 }
 
 /// One deployment: its view, and the lines that the answer has.
@@ -104,7 +142,12 @@ pub fn view(view: &DeploymentView, frame: impl Into<Frame>) -> String {
 
 fn view_and_lines(view: &DeploymentView, silent: &str, lines: &str, frame: Frame) -> String {
     let verdict = styled(paint::verdict(view.verdict), view.verdict.as_str());
-    let mut text = format!("{}  {verdict}\n\n{}", styled(BOLD, view.deployment.as_str()), facts(view));
+    let name = match clean(&view.deployment_name) {
+        name if name.is_empty() => String::new(),
+        name => format!("  {name}"),
+    };
+    let title = format!("{}{name}  {verdict}", styled(BOLD, view.deployment.as_str()));
+    let mut text = format!("{title}\n\n{}", facts(view, frame.now));
     text += &silent_targets(view, !lines.is_empty());
     if view.targets > 0 {
         let _ = write!(text, "\n{}", standings(view).within(frame.width));
@@ -133,7 +176,7 @@ pub fn converged(view: &DeploymentView) -> String {
     }
 }
 
-fn facts(view: &DeploymentView) -> String {
+fn facts(view: &DeploymentView, now: Timestamp) -> String {
     let mut lines = vec![("targets", view.targets.to_string())];
     if view.targets > 0 {
         lines.push(("converged", bounds(view)));
@@ -149,10 +192,25 @@ fn facts(view: &DeploymentView) -> String {
         let have = if view.leaving == 1 { "has" } else { "have" };
         lines.push(("leaving", format!("{} still {have} it", plural(view.leaving, "device"))));
     }
+    lines.extend(retried(view.retried, view.targets).map(|words| ("retried", words)));
+    if !view.message.is_empty() {
+        lines.push(("because", clean(&view.message)));
+    }
+    lines.extend(view.changed_at.map(|at| ("changed", age(now, at))));
+    lines.extend(view.last_heard_at.map(|at| ("last heard", age(now, at))));
     lines.iter().fold(String::new(), |mut text, (name, value)| {
         let _ = writeln!(text, "{name:<11}{value}");
         text
     })
+}
+
+/// `2 of 6 targets, 41 attempts`; none if no retry is running.
+pub(super) fn retried(retried: Retried, targets: u64) -> Option<String> {
+    let words = || {
+        let attempts = plural(retried.attempts, "attempt");
+        styled(UNSURE, &format!("{} of {}, {attempts}", retried.targets, plural(targets, "target")))
+    };
+    (!retried.is_nothing()).then(words)
 }
 
 /// How many targets are silent. Which ones, and for how long, lines say; a view does not, because its cost would grow with the

@@ -1,28 +1,30 @@
 //! Devices: the list, and one with everything that is known of it.
 
-use std::collections::BTreeSet;
 use std::fmt::Write as _;
 
 use anstyle::Style;
 use muster_contract::fact::Account;
-use muster_contract::query::{DeviceAnswer, DeviceLine, DeviceOmitted, DevicesAnswer};
+use muster_contract::query::{DeviceAnswer, DeviceLine, DeviceOmitted, DevicesAnswer, Query};
 use muster_contract::view::Freshness;
 use muster_contract::{DeviceKey, Timestamp};
 use serde_json::Value;
 
-use super::deployment::{LINE_TITLES, cells, detail};
+use super::deployment::{LINE_TITLES, cells, detail, join};
 use super::frame::Frame;
 use super::incident::incident;
 use super::paint::{self, BAD, BOLD, DIM, UNSURE, styled};
 use super::table::{Cell, Table};
 use super::words::{age, as_of, clean, freshness, listed, plural};
 
-/// The devices, each in a line. `only` are the freshnesses that were asked for; all where there are none.
-pub fn list(answer: &DevicesAnswer, only: &BTreeSet<Freshness>, frame: impl Into<Frame>) -> String {
+/// The devices that a question selects, each in a line.
+pub fn list(answer: &DevicesAnswer, query: &Query, frame: impl Into<Frame>) -> String {
     let frame = frame.into();
     let position = as_of(answer.as_of, frame.now);
     if answer.devices.is_empty() {
-        return format!("No device is {}; {position}.\n", heard(only).unwrap_or_else(|| "known".to_owned()));
+        return format!(
+            "No device is {}; {position}.\n",
+            selected(query).unwrap_or_else(|| "known".to_owned())
+        );
     }
     let mut table = Table::new(&[
         "DEVICE",
@@ -40,7 +42,7 @@ pub fn list(answer: &DevicesAnswer, only: &BTreeSet<Freshness>, frame: impl Into
     }
     let table = table.within(frame.width);
     let tokens: String = answer.devices.iter().filter_map(ending_token).collect();
-    format!("{table}\n{}; {position}.\n{tokens}", footer(&answer.devices, only))
+    format!("{table}\n{}; {position}.\n{tokens}", footer(&answer.devices, query))
 }
 
 /// That a device's token ends and was not renewed.
@@ -78,13 +80,21 @@ fn state(device: &DeviceLine) -> (String, Style) {
     }
 }
 
-/// `stale or never heard`; none where nothing is named.
-fn heard(only: &BTreeSet<Freshness>) -> Option<String> {
-    let words: Vec<_> = only.iter().map(|word| freshness(*word)).collect();
-    (!words.is_empty()).then(|| words.join(" or "))
+/// `stale or never heard with error E-DISK`; none if there is no filter but sites.
+fn selected(query: &Query) -> Option<String> {
+    let mut words = vec![join(query.freshness.iter().map(|word| freshness(*word)), "or")];
+    words.retain(|word| !word.is_empty());
+    if !query.error.is_empty() {
+        words.push(format!("with error {}", clean(&join(&query.error, "or"))));
+    }
+    if !query.version.is_empty() {
+        words.push(format!("of version {}", clean(&join(&query.version, "or"))));
+    }
+    words.extend(query.not_running.as_ref().map(|id| format!("not running {id}")));
+    (!words.is_empty()).then(|| words.join(" "))
 }
 
-fn footer(devices: &[DeviceLine], only: &BTreeSet<Freshness>) -> String {
+fn footer(devices: &[DeviceLine], query: &Query) -> String {
     let present: Vec<_> = devices.iter().filter(|device| !device.retired).collect();
     let of = present.len();
     let count = |is: &dyn Fn(&DeviceLine) -> bool| present.iter().filter(|device| is(device)).count();
@@ -110,7 +120,7 @@ fn footer(devices: &[DeviceLine], only: &BTreeSet<Freshness>) -> String {
         ));
     }
     let size = plural(of as u64, "device");
-    let size = match (heard(only), devices.len() - of) {
+    let size = match (selected(query), devices.len() - of) {
         (Some(words), _) => format!("{size} {} {words}", if of == 1 { "is" } else { "are" }),
         (None, 0) => size,
         (None, retired) => format!("{size} and {retired} retired"),
@@ -178,7 +188,8 @@ fn facts(answer: &DeviceAnswer, now: Timestamp) -> Vec<(&'static str, String)> {
     fact("epoch", device.epoch.map(|epoch| epoch.to_string()));
     fact("reports", Some(account(device.head, &device.account)));
     fact("in doubt", doubt(device));
-    let storage = "it cannot keep what it would report, so nothing of it is known: see to its disk";
+    let storage = "nothing of it is known: it cannot store reports (see to its disk), or it lost its memory and has not \
+                   reported since";
     fact("storage", (!device.storing).then(|| styled(BAD, storage)));
     let unnumbered = device.unnumbered_quarantined;
     fact("unreadable", (unnumbered > 0).then(|| format!("{} in quarantine", plural(unnumbered, "message"))));
@@ -252,7 +263,7 @@ mod tests {
     fn a_token_that_ends_is_a_line_below_the_devices() {
         let bytes = include_bytes!("../../../../schemas/examples/good/DevicesAnswer.two.json");
         let mut answer: DevicesAnswer = serde_json::from_slice(bytes).unwrap();
-        let said = |answer: &DevicesAnswer| list(answer, &BTreeSet::new(), Timestamp::UNIX_EPOCH);
+        let said = |answer: &DevicesAnswer| list(answer, &Query::default(), Timestamp::UNIX_EPOCH);
         assert!(!said(&answer).contains("its token ends"));
         answer.devices[0].token_ends_at = Some(Timestamp::UNIX_EPOCH);
         let words = "plant7/press-4: its token ends at 1970-01-01T00:00:00Z and was not renewed";

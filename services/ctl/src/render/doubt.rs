@@ -33,14 +33,14 @@ pub fn dark<N: AsRef<str>>(parts: impl IntoIterator<Item = (N, Split)>, total: S
     words.map_or_else(String::new, |words| styled(UNSURE, &words) + "\n")
 }
 
-/// `no target of web, db and 3 more is heard: no fresh evidence there`.
+/// `every target of web, db and 3 more is silent: no fresh evidence there`.
 fn unheard_of<N: AsRef<str>>(names: &[N], thing: &str) -> String {
     let first: Vec<_> = names.iter().take(DARK_NAMED_MAX).map(AsRef::as_ref).collect();
     let more = match names.len().saturating_sub(DARK_NAMED_MAX) {
         0 => String::new(),
         more => format!(" and {more} more"),
     };
-    format!("no {thing} of {}{more} is heard: no fresh evidence there", first.join(", "))
+    format!("every {thing} of {}{more} is silent: no fresh evidence there", first.join(", "))
 }
 
 /// The same of a list of deployments.

@@ -2,10 +2,10 @@
 //! its resources are the components. Of a device as a whole it is EMCO's shape of a cluster. Empty values are left out.
 //!
 //! What EMCO has no word for is said with the more careful one: not known is NotReady, going is Applied until it is gone.
-//! Statuses, messages and times of last change are added where EMCO gives none: to apps, to clusters and to resources; and
-//! to a silent cluster, when it was last heard. Not given are projects and composite apps, and the shape of a logical cloud:
-//! there is none. The history of actions is [`states`]. Of how many targets the manifest could not be told is said in
-//! `manifestsLeftOut`.
+//! Statuses, messages and times of last change are added where EMCO gives none: to apps, to clusters and to resources.
+//! Roll-ups and clusters also have `lastHeard` and the attempts of running retries (`retried`, `retry`). Projects, composite
+//! apps and the shape of a logical cloud are left out, because there are none. The history of actions is [`states`].
+//! `manifestsLeftOut` counts the targets whose manifest is left out of the answer.
 //!
 //! An answer is taken that has both axes, because EMCO tells what became of the whole (`deployedStatus`) whichever is asked
 //! for. Of everything else the axis that was not asked for is left out here.
@@ -127,6 +127,8 @@ fn insert_statuses(
 fn insert_reason(map: &mut Map<String, Value>, rollup: &Rollup) {
     insert(map, "message", rollup.message.clone().map(Value::from));
     insert(map, "lastChange", rollup.changed_at.map(|at| at.to_string().into()));
+    insert(map, "lastHeard", rollup.last_heard_at.map(|at| at.to_string().into()));
+    insert(map, "retried", (!rollup.retried.is_nothing()).then(|| json!(rollup.retried)));
 }
 
 /// Names alone: `?apps`, `?clusters`, `?resources`.
@@ -202,6 +204,7 @@ fn cluster(answer: &StatusAnswer, target: &TargetStatus, asked: Asked) -> Value 
     insert(&mut value, "lastHeard", target.last_heard_at.map(|at| at.to_string().into()));
     insert(&mut value, "message", Some(target.message.clone().into()));
     insert(&mut value, "lastChange", target.changed_at.map(|at| at.to_string().into()));
+    insert(&mut value, "retry", target.retry.map(|retry| json!(retry)));
     insert(&mut value, "resources", Some(resource_lines(answer, target, asked).collect()));
     Value::Object(value)
 }

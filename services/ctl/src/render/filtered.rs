@@ -10,6 +10,7 @@ use muster_contract::status::{
 };
 use serde::{Deserialize, Serialize};
 
+use super::deployment::retried;
 use super::doubt::by_freshness;
 use super::frame::Frame;
 use super::manifests::manifests;
@@ -97,9 +98,9 @@ fn facts(rollup: &Rollup, frame: Frame) -> String {
     if let Some(message) = &rollup.message {
         lines.push(("because", clean(message)));
     }
-    if let Some(at) = rollup.changed_at {
-        lines.push(("changed", age(frame.now, at)));
-    }
+    lines.extend(retried(rollup.retried, rollup.targets).map(|words| ("retried", words)));
+    lines.extend(rollup.changed_at.map(|at| ("changed", age(frame.now, at))));
+    lines.extend(rollup.last_heard_at.map(|at| ("last heard", age(frame.now, at))));
     lines.iter().fold(String::new(), |mut text, (name, value)| {
         let _ = writeln!(text, "{name:<11}{value}");
         text

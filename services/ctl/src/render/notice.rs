@@ -50,15 +50,27 @@ pub fn changes(notice: &Notice, before: Option<Verdict>, verdict: Option<Verdict
     lines
 }
 
-/// What a watch says whose time is over.
-pub fn over(wanted: &str, verdict: Option<Verdict>) -> String {
-    let now = verdict.map_or("it is not there", Verdict::as_str);
-    format!("muster: the time is over: {wanted} was waited for, {now} is what it is\n")
+/// The message of a watch whose time is over.
+pub fn over(wanted: Option<Verdict>, verdict: Option<Verdict>) -> String {
+    let wanted =
+        wanted.map(|wanted| format!("the watch waits for {}, ", wanted.as_str())).unwrap_or_default();
+    let verdict = verdict.map_or_else(
+        || "the deployment has no verdict yet".to_owned(),
+        |verdict| format!("the verdict is {}", verdict.as_str()),
+    );
+    format!("the time is over: {wanted}{verdict}")
 }
 
 /// What a watch says first that waits for a commit.
 pub fn waiting_for(commit: &CommitName) -> String {
     format!("muster: waiting until LEDGER holds all of commit {commit}\n")
+}
+
+/// The line of a watch when targets of its deployment wait for a release.
+pub fn held(deployment: &DeploymentId) -> String {
+    format!(
+        "muster: a change of {deployment} waits for its release; `muster rollout show {deployment}` says where\n"
+    )
 }
 
 /// And then, once LEDGER does.
@@ -69,8 +81,7 @@ pub fn in_ledger(commit: &CommitName, through: u64) -> String {
 /// What a watch says whose time is over before the commit is there.
 pub fn commit_is_missing(commit: &CommitName) -> String {
     format!(
-        "muster: the time is over: LEDGER does not hold all of commit {commit} yet; `muster publisher status` says how far \
-         it is\n"
+        "the time is over: LEDGER does not hold all of commit {commit} yet; `muster publisher status` says how far it is"
     )
 }
 
@@ -78,7 +89,7 @@ pub fn commit_is_missing(commit: &CommitName) -> String {
 pub fn unread(verdict: Option<Verdict>, through: u64) -> String {
     let now = verdict.map_or("there", Verdict::as_str);
     format!(
-        "muster: the time is over: it is {now} as of what the hub has read, and the commit is in LEDGER as of {through} only\n"
+        "the time is over: it is {now} as of what the hub has read, and the commit is in LEDGER as of {through} only"
     )
 }
 
@@ -116,7 +127,16 @@ fn change(change: &StandingChange) -> String {
 }
 
 fn stood(stood: &Stood) -> String {
-    let Stood { standing, freshness, known, leaving, overdue } = *stood;
+    let word = styled(paint::standing(stood.standing), stood.standing.as_str());
+    match doubts(stood) {
+        Some(doubts) => format!("{word} ({})", styled(UNSURE, &doubts)),
+        None => word,
+    }
+}
+
+/// Qualifications of a standing, such as `stale, overdue`; none if it has none.
+pub(super) fn doubts(stood: &Stood) -> Option<String> {
+    let Stood { freshness, known, leaving, overdue, .. } = *stood;
     let mut doubts = Vec::new();
     if leaving {
         doubts.push("leaving");
@@ -132,12 +152,11 @@ fn stood(stood: &Stood) -> String {
     if overdue {
         doubts.push("overdue");
     }
-    let word = styled(paint::standing(standing), standing.as_str());
-    if doubts.is_empty() { word } else { format!("{word} ({})", styled(UNSURE, &doubts.join(", "))) }
+    (!doubts.is_empty()).then(|| doubts.join(", "))
 }
 
 /// A time to the second: what is behind that tells a person nothing.
-fn seconds(at: Timestamp) -> String {
+pub(super) fn seconds(at: Timestamp) -> String {
     Timestamp::from_second(at.as_second()).unwrap_or(at).to_string()
 }
 

@@ -7,10 +7,11 @@ use muster_contract::groups::GroupView;
 use muster_contract::silence::SilentSites;
 use muster_contract::view::{FleetView, SiteView, Split, Tally};
 
+use super::deployment::retried;
 use super::doubt::watermark;
 use super::paint::{self, BAD, BOLD, UNSURE, styled};
 use super::silence;
-use super::words::{as_of, counts, plural};
+use super::words::{age, as_of, clean, counts, plural};
 
 /// A site, and since when nobody there is heard.
 pub fn site(view: &SiteView, silent: &SilentSites, now: Timestamp) -> String {
@@ -44,6 +45,12 @@ fn tally(tally: &Tally, now: Timestamp) -> String {
     if tally.leaving > 0 {
         lines.push(("leaving", tally.leaving.to_string()));
     }
+    lines.extend(retried(tally.retried, tally.targets).map(|words| ("retried", words)));
+    if !tally.message.is_empty() {
+        lines.push(("because", clean(&tally.message)));
+    }
+    lines.extend(tally.changed_at.map(|at| ("changed", age(now, at))));
+    lines.extend(tally.last_heard_at.map(|at| ("last heard", age(now, at))));
     let mut text = String::new();
     for (name, value) in lines {
         let _ = writeln!(text, "{name:<13}{value}");

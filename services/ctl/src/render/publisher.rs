@@ -50,7 +50,8 @@ fn devices(status: &PublisherStatus) -> String {
     text
 }
 
-fn names(devices: &SomeDevices) -> String {
+/// The names of the first devices, and the number of the others.
+pub(super) fn names(devices: &SomeDevices) -> String {
     let named: Vec<_> = devices.first.iter().map(ToString::to_string).collect();
     match devices.count.saturating_sub(named.len() as u64) {
         0 => named.join(", "),
@@ -91,6 +92,10 @@ fn source(git: &GitStatus, now: Timestamp) -> String {
     if let Some(held_back) = &git.held_back {
         let head = format!("held back    {}, which keep what they have", names(&held_back.devices));
         text += &format!("{}\n{}", styled(BAD, &head), problems_of(&held_back.problems));
+    }
+    text.extend(git.held.iter().map(|change| super::rollout::held(change, now)));
+    if git.held_omitted > 0 {
+        let _ = writeln!(text, "held         {} more", plural(git.held_omitted, "change"));
     }
     text
 }

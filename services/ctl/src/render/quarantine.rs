@@ -1,16 +1,17 @@
-//! Messages in quarantine: the list, and one with its payload.
+//! Renders rejected reports: the list, one report with its payload, and the answers to a requeue or drop.
 
 use std::fmt::Write as _;
 
-use muster_contract::fact::QuarantineFact;
-use muster_contract::quarantine::{QuarantineAnswer, Verdict};
+use muster_contract::quarantine::{
+    HeldReport, QuarantineAnswer, RefusedDevice, RejectedReport, RejectionCode, Verdict,
+};
 use muster_contract::{RequestedBy, Timestamp};
 
 use super::frame::Frame;
-use super::paint::{BOLD, DIM, styled};
+use super::paint::{BOLD, styled};
 use super::table::{Cell, Table};
 use super::words::{age, clean, clean_lines, plural};
-use crate::quarantine::{Held, Judgements, List};
+use crate::quarantine::{Judgements, List, Record, Settled};
 
 /// Longest reason in the list; `show` has all of it.
 const REASON_CHARS_MAX: usize = 100;
@@ -22,36 +23,92 @@ const DUMP_LINES_MAX: usize = 64;
 /// The list, newest last.
 pub fn list(list: &List, frame: impl Into<Frame>) -> String {
     let frame = frame.into();
-    let List { before, open, settled, messages, device } = list;
-    let settled = match settled {
-        0 => String::new(),
-        count => format!("{} let in or dropped; `--all` shows them as well.\n", plural(*count, "message")),
-    };
-    if messages.is_empty() {
+    let List { held, bytes, before, reports, device, .. } = list;
+    let rest = refused(list) + &settled(list.settled) + &verdicts(&list.verdicts);
+    if reports.is_empty() {
         let of = device.as_ref().map(|key| format!(" of {key}")).unwrap_or_default();
-        return format!("Nothing{of} is in quarantine.\n{settled}");
+        return format!("Nothing{of} is in quarantine.\n{rest}");
     }
-    let mut table = Table::new(&[">LEDGER", "DEVICE", "RECEIVED", "?>EPOCH", "?>SEQ", "?>BYTES", "REASON"]);
-    for one in messages {
+    let columns = [">SEQ", "DEVICE", "RECEIVED", "?>EPOCH", "?>NUMBER", "?>BYTES", "CODE", "REASON"];
+    let mut table = Table::new(&columns);
+    for one in reports {
         table.row(row(one, frame.now));
     }
     let table = table.within(frame.width);
-    let total = plural(*open, "message");
-    let more =
-        if *before == 0 { String::new() } else { format!("; the newest {} are shown", messages.len()) };
+    let total = plural(*held, "report");
+    let more = if *before == 0 { String::new() } else { format!("; the newest {} are shown", reports.len()) };
     format!(
-        "{table}\n{total} in quarantine{more}; `muster quarantine show LEDGER` has the payload.\n{settled}"
+        "{table}\n{total} in quarantine, {bytes} bytes{more}; `muster quarantine show SEQ` has the payload.\n\
+         By reason: {}.\n{rest}",
+        reasons(list)
     )
 }
 
-/// What became of each message asked for.
+fn reasons(list: &List) -> String {
+    let each: Vec<_> = list.reasons.iter().map(|(code, count)| format!("{count} {}", word(*code))).collect();
+    each.join(", ")
+}
+
+fn refused(list: &List) -> String {
+    if list.refused == 0 {
+        return String::new();
+    }
+    let line = |device: &RefusedDevice| {
+        let numbers = device.refused.iter().map(|refused| format!("{} ({})", refused.ranges, refused.reason));
+        let numbers: Vec<_> = numbers.collect();
+        format!("  {}  epoch {}: {}\n", device.device, device.epoch, clean(&numbers.join(", ")))
+    };
+    let lines: String = list.refused_devices.iter().map(line).collect();
+    let total = plural(list.refused, "report");
+    format!(
+        "{total} had no room here, and devices keep them; `muster quarantine requeue` asks for them:\n{lines}"
+    )
+}
+
+fn settled(settled: Settled) -> String {
+    let Settled { let_in, dropped, expired } = settled;
+    match let_in + dropped + expired {
+        0 => String::new(),
+        _ => format!("Earlier: {let_in} let in, {dropped} dropped, {expired} expired.\n"),
+    }
+}
+
+fn verdicts(records: &[Record]) -> String {
+    let line = |record: &Record| {
+        let verdict = &record.verdict;
+        let sender = record.device.as_ref().map_or_else(|| "?".to_owned(), ToString::to_string);
+        let number = match (verdict.epoch, verdict.seq) {
+            (Some(epoch), Some(seq)) => format!(" report {seq} of epoch {epoch}"),
+            _ => String::new(),
+        };
+        let why = verdict.reason.as_ref().map(|reason| format!(": {}", clean(reason))).unwrap_or_default();
+        format!(
+            "  {}  {sender}{number} {}{}{why}\n",
+            verdict.at,
+            outcome(verdict.verdict),
+            requester(verdict.requested_by.as_ref())
+        )
+    };
+    records.iter().map(line).collect()
+}
+
+/// The answer for each report or device of a request, one a line.
 pub fn judgements(judgements: &Judgements) -> String {
-    let line = |answer: &QuarantineAnswer| match (answer.verdict, &answer.refused) {
-        (Some(verdict), _) => format!("ledger {}: {}\n", answer.ledger_seq, outcome(verdict)),
-        (None, words) => {
-            let words = words.as_deref().unwrap_or("no reason is given");
-            format!("ledger {}: stays in quarantine: {}\n", answer.ledger_seq, clean(words))
-        }
+    if judgements.messages.is_empty() {
+        return "Nothing in quarantine is meant.\n".to_owned();
+    }
+    let line = |answer: &QuarantineAnswer| {
+        let of = match (&answer.quarantine_seq, &answer.device) {
+            (Some(seq), _) => format!("report {seq}"),
+            (None, Some(device)) => device.to_string(),
+            (None, None) => "?".to_owned(),
+        };
+        let what = match (answer.verdict, &answer.refused, answer.asked) {
+            (Some(verdict), ..) => outcome(verdict).to_owned(),
+            (None, Some(words), _) => format!("stays in quarantine: {}", clean(words)),
+            (None, None, asked) => format!("asked for {}", plural(asked.unwrap_or(0), "report")),
+        };
+        format!("{of}: {what}\n")
     };
     judgements.messages.iter().map(line).collect()
 }
@@ -61,38 +118,38 @@ const fn outcome(verdict: Verdict) -> &'static str {
         Verdict::LetIn => "let in",
         Verdict::AlreadyIn => "already in: its number came again, or was let in before",
         Verdict::Dropped => "dropped; it stays counted as quarantined",
+        Verdict::Expired => "expired; what it said stays unknown",
     }
 }
 
-fn row(held: &Held, now: Timestamp) -> [Cell; 7] {
-    let fact = &held.fact;
+/// The word that `--code` takes.
+fn word(code: RejectionCode) -> String {
+    serde_json::to_value(code).ok().and_then(|word| Some(word.as_str()?.to_owned())).unwrap_or_default()
+}
+
+fn row(held: &HeldReport, now: Timestamp) -> [Cell; 8] {
+    let report = &held.report;
     let number = |number: Option<u64>| number.map_or_else(|| "-".into(), |n| Cell::from(n.to_string()));
     [
-        held.ledger_seq.to_string().into(),
+        held.quarantine_seq.to_string().into(),
         sender(held).into(),
-        age(now, fact.received_at).into(),
-        number(fact.epoch.map(muster_contract::Epoch::get)),
-        number(fact.seq.map(muster_contract::Seq::get)),
-        Cell::count(fact.bytes),
-        shortened(&reason(held)).into(),
+        age(now, report.received_at).into(),
+        number(report.epoch.map(muster_contract::Epoch::get)),
+        number(report.seq.map(muster_contract::Seq::get)),
+        Cell::count(held.bytes),
+        word(report.code).into(),
+        shortened(&clean(&report.reason)).into(),
     ]
 }
 
-fn reason(held: &Held) -> String {
-    match held.verdict {
-        Some(verdict) => format!("({}{}) {}", outcome(verdict), requester(held), clean(&held.fact.reason)),
-        None => clean(&held.fact.reason),
-    }
-}
-
 /// `; asked by anna`
-fn requester(held: &Held) -> String {
+fn requester(requester: Option<&RequestedBy>) -> String {
     let by = |requester: &RequestedBy| format!("; asked by {}", clean(requester.label()));
-    held.requested_by.as_ref().map(by).unwrap_or_default()
+    requester.map(by).unwrap_or_default()
 }
 
-fn sender(held: &Held) -> String {
-    held.device.as_ref().map_or_else(|| clean(&held.fact.subject), ToString::to_string)
+fn sender(held: &HeldReport) -> String {
+    held.device.as_ref().map_or_else(|| clean(&held.report.subject), ToString::to_string)
 }
 
 fn shortened(text: &str) -> String {
@@ -102,11 +159,11 @@ fn shortened(text: &str) -> String {
     }
 }
 
-/// One message.
-pub fn one(held: &Held, now: Timestamp) -> String {
-    let fact = &held.fact;
-    let mut text = format!("{}\n\n", styled(BOLD, &format!("ledger {}", held.ledger_seq)));
-    let number = match (fact.epoch, fact.seq) {
+/// One report.
+pub fn one(held: &HeldReport, now: Timestamp) -> String {
+    let report = &held.report;
+    let mut text = format!("{}\n\n", styled(BOLD, &format!("report {}", held.quarantine_seq)));
+    let number = match (report.epoch, report.seq) {
         (Some(epoch), Some(seq)) => format!("report {seq} of epoch {epoch}; counted as quarantined"),
         _ => "none that could be read".to_owned(),
     };
@@ -115,47 +172,26 @@ pub fn one(held: &Held, now: Timestamp) -> String {
             "sender",
             held.device.as_ref().map_or_else(|| "its name is no identifier".to_owned(), ToString::to_string),
         ),
-        ("subject", clean(&fact.subject)),
-        ("received", format!("{}, {}", fact.received_at, age(now, fact.received_at))),
+        ("subject", clean(&report.subject)),
+        ("received", format!("{}, {}", report.received_at, age(now, report.received_at))),
         ("number", number),
-        ("reason", clean(&fact.reason)),
-        ("count", count(fact)),
-        ("bytes", fact.bytes.to_string()),
+        ("code", word(report.code)),
+        ("reason", clean(&report.reason)),
+        ("bytes", held.bytes.to_string()),
     ] {
         let _ = writeln!(text, "{name:<10}{value}");
     }
-    if let Some(verdict) = held.verdict {
-        let _ = writeln!(text, "{:<10}{}{}", "verdict", outcome(verdict), requester(held));
-    }
-    if let Some(requester) = &held.requested_by {
-        let _ = writeln!(text, "{:<10}{}", "by key", clean(&requester.key));
-    }
-    text + "\n" + &payload(fact)
+    text + "\n" + &payload(report)
 }
 
-fn count(fact: &QuarantineFact) -> String {
-    let QuarantineFact { count_for_device, others, other_seqs, .. } = fact;
-    match others {
-        0 => format!("number {count_for_device} of this sender"),
-        _ => format!(
-            "number {count_for_device} of this sender; it stands for {others} others that came too fast, with the numbers {other_seqs}"
-        ),
-    }
-}
-
-fn payload(fact: &QuarantineFact) -> String {
-    let Some(bytes) = fact.payload() else {
+fn payload(report: &RejectedReport) -> String {
+    let Some(bytes) = report.payload() else {
         return "The payload kept is not base64.\n".to_owned();
     };
-    let mut text = match std::str::from_utf8(&bytes) {
+    match std::str::from_utf8(&bytes) {
         Ok(words) => clean_lines(words).fold(String::new(), |text, line| text + &line + "\n"),
         Err(_) => dump(&bytes),
-    };
-    if (bytes.len() as u64) < fact.bytes {
-        let _ =
-            writeln!(text, "{}", styled(DIM, &format!("({} of {} bytes are kept)", bytes.len(), fact.bytes)));
     }
-    text
 }
 
 /// Bytes that are no text, in hex.

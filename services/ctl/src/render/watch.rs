@@ -21,7 +21,7 @@ pub fn picture<'a>(
     let frame = frame.into();
     let newest = views.clone().map(|view| view.as_of).max_by_key(|position| position.ledger_seq);
     let position = newest.map_or_else(String::new, |position| format!("; {}", as_of(position, frame.now)));
-    let (rows, dark) = (rows(views.clone()).within(frame.width), dark_deployments(views.clone()));
+    let (rows, dark) = (rows(views.clone(), frame.now).within(frame.width), dark_deployments(views.clone()));
     let unheard: BTreeSet<_> = views.clone().flat_map(|view| view.hub.unheard.iter().cloned()).collect();
     let deaf = hearing::lines(&HubHearing::of(unheard.into_iter().collect()), frame.now);
     format!("{deaf}{rows}\n{dark}{}{position}.\n", footer(views))

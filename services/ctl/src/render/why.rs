@@ -87,7 +87,7 @@ fn share(answer: &WhyAnswer) -> String {
 /// That nothing of what is asked about is heard, in a line; empty where something is, and where nobody says.
 fn unheard(answer: &WhyAnswer) -> String {
     let words = match (answer.fresh, answer.of) {
-        (Some(0), 1) => Some("it is not heard: no fresh evidence".to_owned()),
+        (Some(0), 1) => Some("it is silent: no fresh evidence".to_owned()),
         (Some(0), stale) => Split { stale, ..Split::default() }.unheard("target"),
         _ => None,
     };

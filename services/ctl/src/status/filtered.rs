@@ -6,6 +6,7 @@ use muster_contract::actions::ActionsAnswer;
 use muster_contract::query::{Output, PAGE_MAX, Query};
 use muster_contract::status::{AppStatus, StatusAnswer, StatusQuery};
 use muster_contract::view::{DeploymentView, ErrorCount};
+use muster_domain::fold::verdict_of;
 
 use crate::ask::{AskError, Hub, PAGES_MAX, understood};
 use crate::config::{Export, StatusArgs};
@@ -94,7 +95,7 @@ async fn resource_group(
         Group::of_counts(id, &answer, errors.as_deref(), left_out).within(budget, spelling)
     } else {
         let answer = all(&session.hub, &query, None).await?;
-        let group = match args.device.as_slice() {
+        let group = match query.device.as_slice() {
             [path] => Group::of_device(id, &path.0, &answer),
             _ => Group::of_fleet(id, &answer),
         };
@@ -144,7 +145,7 @@ async fn gathered(hub: &Hub, args: &StatusArgs, query: StatusQuery) -> Result<St
     if !answer.whole || query.after.is_some() {
         let counts = StatusQuery { output: Output::Summary, after: None, ..query };
         let counts = all(hub, &counts, None).await?;
-        answer.rollup = counts.rollup;
+        (answer.verdict, answer.rollup) = (counts.verdict, counts.rollup);
         answer.whole = true;
         answer.total = counts.total;
     }
@@ -185,6 +186,7 @@ fn add(sum: &mut StatusAnswer, page: StatusAnswer) {
         sum.rollup.merge(&page.rollup);
         sum.whole = page.next.is_none();
         let rollup = &sum.rollup;
+        sum.verdict = sum.deployment.as_ref().filter(|_| sum.whole).and_then(|_| verdict_of(rollup));
         sum.total = sum.whole.then_some(rollup.targets + rollup.leaving + rollup.superseded);
     }
     for AppStatus { app, rollup } in page.apps {

@@ -17,6 +17,7 @@ use tokio::time::sleep;
 use crate::ask::{AskError, Hub, understood};
 use crate::error::{CommitError, CtlError};
 use crate::render;
+use crate::rollout::targets;
 
 /// Time between two questions to the publisher.
 const ASK_EVERY: Duration = Duration::from_secs(1);
@@ -31,6 +32,8 @@ const POLLS_BELIEVED: u32 = 2;
 /// What is waited for.
 pub(super) struct Goal {
     verdict: Option<Verdict>,
+    /// Verdicts that end the watch as failed.
+    fail_on: Vec<Verdict>,
     gate: Option<Gate>,
 }
 
@@ -47,7 +50,7 @@ pub(super) enum News {
     Says(String),
     /// LEDGER up to this sequence holds all of the commit.
     InLedger(u64),
-    /// This is the view, with the verdict that is waited for, as of that sequence or later.
+    /// This is the view, with a verdict that ends the watch, as of that sequence or later.
     Met(Box<DeploymentView>),
     /// It never comes.
     Failed(CtlError),
@@ -58,7 +61,7 @@ impl Goal {
     pub(super) fn begin(
         hub: &Hub,
         deployment: &DeploymentId,
-        verdict: Option<Verdict>,
+        (verdict, fail_on): (Option<Verdict>, Vec<Verdict>),
         commit: Option<&CommitName>,
     ) -> Self {
         let gate = verdict.zip(commit).map(|(verdict, commit)| {
@@ -66,7 +69,7 @@ impl Goal {
             let asking = Asking {
                 hub: hub.clone(),
                 deployment: deployment.clone(),
-                verdict,
+                ends: [&[verdict], &*fail_on].concat(),
                 commit: commit.clone(),
                 tell,
             };
@@ -74,13 +77,13 @@ impl Goal {
             tokio::spawn(asking.run());
             Gate { commit: commit.clone(), through: None, news }
         });
-        Self { verdict, gate }
+        Self { verdict, fail_on, gate }
     }
 
     /// A verdict alone, whatever was published.
     #[cfg(test)]
     pub(super) const fn until(verdict: Option<Verdict>) -> Self {
-        Self { verdict, gate: None }
+        Self { verdict, fail_on: Vec::new(), gate: None }
     }
 
     /// Whether a verdict is waited for.
@@ -88,11 +91,17 @@ impl Goal {
         self.verdict.is_some()
     }
 
-    /// Whether that is what is waited for.
+    /// Whether a verdict ends the watch as failed.
+    pub(super) fn is_failure(&self, verdict: Option<Verdict>) -> bool {
+        verdict.is_some_and(|verdict| self.fail_on.contains(&verdict))
+    }
+
+    /// Whether a verdict ends the watch, as reached or as failed.
     pub(super) fn is_met(&self, verdict: Option<Verdict>, as_of: Option<AsOf>) -> bool {
         let is_of_commit =
             |gate: &Gate| as_of.zip(gate.through).is_some_and(|(as_of, through)| as_of.ledger_seq >= through);
-        self.verdict.is_some() && self.verdict == verdict && self.gate.as_ref().is_none_or(is_of_commit)
+        let is_end = self.verdict.is_some() && (self.verdict == verdict || self.is_failure(verdict));
+        is_end && self.gate.as_ref().is_none_or(is_of_commit)
     }
 
     /// What is learned next; never, where no commit is waited for. Cancel-safe.
@@ -133,7 +142,7 @@ impl Goal {
         match self.commit() {
             Some((commit, None)) => render::notice::commit_is_missing(commit),
             Some((_, Some(through))) if verdict == self.verdict => render::notice::unread(verdict, through),
-            _ => render::notice::over(self.verdict.map_or("the time", Verdict::as_str), verdict),
+            _ => render::notice::over(self.verdict, verdict),
         }
     }
 }
@@ -142,7 +151,8 @@ impl Goal {
 struct Asking {
     hub: Hub,
     deployment: DeploymentId,
-    verdict: Verdict,
+    /// Verdicts that end the watch.
+    ends: Vec<Verdict>,
     commit: CommitName,
     tell: mpsc::Sender<News>,
 }
@@ -172,12 +182,19 @@ impl Asking {
     /// Waits until LEDGER holds the commit. A publisher that has answered once is waited for.
     async fn in_ledger(&self) -> Result<u64, CtlError> {
         let (mut polls, mut has_answered, mut is_silent) = (Polls::default(), false, false);
+        let mut has_told_held = false;
         loop {
             match self.status().await {
                 Ok(status) => {
                     (has_answered, is_silent) = (true, false);
                     if let Some(through) = judged(&status, &self.commit, &mut polls)? {
-                        return Ok(through);
+                        if !self.is_held(&status).await? {
+                            return Ok(through);
+                        }
+                        if !has_told_held {
+                            self.say(News::Says(render::notice::held(&self.deployment))).await;
+                        }
+                        has_told_held = true;
                     }
                 }
                 Err(error) if has_answered && error.may_pass() => {
@@ -192,19 +209,29 @@ impl Asking {
         }
     }
 
+    /// Whether a change of the deployment waits for a release: until then not every target has the commit.
+    async fn is_held(&self, status: &PublisherStatus) -> Result<bool, AskError> {
+        let Some(git) = &status.git else { return Ok(false) };
+        if git.held_omitted == 0 {
+            return Ok(git.held.iter().any(|change| change.deployment == self.deployment));
+        }
+        let targets = targets(&self.hub, &self.deployment).await?.targets;
+        Ok(targets.iter().any(|target| target.wanted != target.published))
+    }
+
     async fn status(&self) -> Result<PublisherStatus, AskError> {
         let query = PublisherQuery { commit: Some(self.commit.clone()) };
         understood(&self.hub.publisher("status", &query).await?)
     }
 
-    /// Looks until the view has the verdict, as of `through` or later.
+    /// Looks until the view has a verdict that ends the watch, as of `through` or later.
     async fn met(&self, through: u64) -> Result<DeploymentView, CtlError> {
         let query = Query { id: Some(self.deployment.clone()), ..Query::default() };
         loop {
             let answer = self.hub.query("deployment", &query).await;
             match answer.and_then(|answer| understood::<DeploymentAnswer>(&answer)) {
                 Ok(DeploymentAnswer { view, .. })
-                    if view.verdict == self.verdict
+                    if self.ends.contains(&view.verdict)
                         && view.as_of.ledger_seq >= through
                         && self.hub.lag().is_none() =>
                 {

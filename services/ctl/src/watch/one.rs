@@ -7,7 +7,6 @@ use muster_bus::Link;
 use muster_contract::DeploymentId;
 use muster_contract::notify::{Subscription, TellOn};
 use muster_contract::query::ErrorCode;
-use muster_contract::view::Verdict;
 use tokio::sync::watch;
 use tokio::time::{Instant, Interval, MissedTickBehavior, interval_at};
 
@@ -27,7 +26,7 @@ const WINDOW_MS: u64 = 500;
 /// How long a watch without a name is kept after its program has gone.
 const LEASE_SECONDS: u64 = 60;
 
-/// Follows a deployment. True unless what was waited for did not come.
+/// Follows a deployment. False if it ended with a verdict that counts as failed, or no notice follows.
 ///
 /// # Errors
 /// When nobody answers, the subscription is refused, or the output cannot be written.
@@ -37,8 +36,8 @@ pub(super) async fn run(
     args: &WatchArgs,
 ) -> Result<bool, CtlError> {
     let (mut notices, is_there) = subscribe(session, &deployment, args).await?;
-    let wanted = args.until.map(Verdict::from);
-    let mut goal = Goal::begin(&session.hub, &deployment, wanted, args.commit.as_ref());
+    let ends = (args.until, args.fail_on.clone());
+    let mut goal = Goal::begin(&session.hub, &deployment, ends, args.commit.as_ref());
     if let Some(words) = goal.words() {
         session.terminal.say(&words);
     }
@@ -51,7 +50,7 @@ pub(super) async fn run(
         if goal.is_met(picture.verdict, picture.as_of) && hub.vouches(session, picture.verdict).await {
             // What is waited for is there, and was shown before.
             picture.tell_of_before(session, known.as_of);
-            return Ok(true);
+            return Ok(!goal.is_failure(picture.verdict));
         }
     }
     let end = follow(session, &mut notices, (&mut picture, &mut hub), &mut goal, over).await;
@@ -65,7 +64,7 @@ pub(super) async fn run(
 fn answered(end: Result<bool, CtlError>, goal: &Goal, picture: &Picture) -> Result<bool, CtlError> {
     match end {
         Err(error) if goal.is_any() && error.is_reader_gone() => {
-            Ok(goal.is_met(picture.verdict, picture.as_of))
+            Ok(goal.is_met(picture.verdict, picture.as_of) && !goal.is_failure(picture.verdict))
         }
         end => end,
     }
@@ -141,8 +140,11 @@ async fn follow(
                 }
             }
             () = &mut over => {
-                session.terminal.say(&goal.over(picture.verdict));
-                return Ok(!goal.is_any());
+                if goal.is_any() {
+                    return Err(CtlError::TimeOver(goal.over(picture.verdict)));
+                }
+                session.terminal.say(&format!("muster: {}\n", goal.over(picture.verdict)));
+                return Ok(true);
             }
             _ = &mut interrupted => return Ok(!goal.is_any()),
         }
@@ -155,7 +157,7 @@ async fn follow(
     if !has_ended {
         picture.tell_of_end(session, goal);
     }
-    Ok(!has_ended)
+    Ok(!has_ended && !goal.is_failure(picture.verdict))
 }
 
 /// What happens while the next notice is waited for.
@@ -202,6 +204,8 @@ const _: () = assert!(Duration::from_secs(LEASE_SECONDS).as_millis() > 4 * WINDO
 #[cfg(test)]
 mod tests {
     use std::io::ErrorKind;
+
+    use muster_contract::view::Verdict;
 
     use super::*;
 

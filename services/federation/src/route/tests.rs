@@ -1,4 +1,4 @@
-//! Whose answer each kind of question is.
+//! Tests who answers each kind of question.
 
 use serde_json::{Value, json};
 
@@ -35,7 +35,7 @@ fn routed(endpoint: &str, question: &Value) -> Result<Route, ErrorBody> {
 }
 
 #[test]
-fn counts_are_answered_here_and_what_one_hub_knows_there() {
+fn counts_are_answered_here_and_a_hubs_own_knowledge_there() {
     let at = |mut question: Value| {
         question["atSeq"] = 3.into();
         question
@@ -45,7 +45,6 @@ fn counts_are_answered_here_and_what_one_hub_knows_there() {
     let table = [
         ("hubs", json!({}), None),
         ("fleet", json!({}), None),
-        ("fleet", json!({"site": "s1"}), None),
         ("labels", json!({}), None),
         ("groups", json!({"label": "ring"}), None),
         ("group", json!({"label": "ring", "value": "a"}), None),
@@ -73,7 +72,7 @@ fn counts_are_answered_here_and_what_one_hub_knows_there() {
 }
 
 #[test]
-fn what_nobody_answers_is_refused_with_what_to_ask_instead() {
+fn an_unanswerable_question_is_refused_with_an_alternative() {
     let (bad, none) = (ErrorCode::BadRequest, ErrorCode::NotFound);
     for (endpoint, question, code, says) in [
         ("device", json!({}), bad, "name a site"),
@@ -121,14 +120,14 @@ fn a_reason_is_that_of_a_verdict_over_all_hubs_so_all_have_to_be_read() {
         (json!({"id": "web", "site": "s1"}), south.clone()),
         (json!({"id": "web", "site": "s1", "device": "press-1"}), south),
     ] {
-        assert_eq!(routed("why", &question), Ok(Route::Reasons(hub)), "{question}");
+        assert_eq!(routed("why", &question), Ok(Route::Why(hub)), "{question}");
         let error = route("why", question.to_string().as_bytes(), &Two { unread: &["north"] }).unwrap_err();
         assert_eq!(error.code, ErrorCode::NotReady, "{question}: {}", error.message);
     }
 }
 
 #[test]
-fn a_time_is_one_for_all_hubs_and_what_is_asked_of_a_site_then_its_hub_answers() {
+fn a_time_applies_to_all_hubs_and_a_sites_hub_answers_for_it() {
     let at = json!({"at": "2026-11-20T08:00:00Z"});
     let of_site = |endpoint: &str| ["deployment", "deployments", "devices", "moment"].contains(&endpoint);
     for (endpoint, mut question) in [
@@ -156,12 +155,15 @@ fn a_time_is_one_for_all_hubs_and_what_is_asked_of_a_site_then_its_hub_answers()
     }
 }
 
-/// What each hub is asked.
-fn shares(question: &Value) -> Vec<(String, Value)> {
-    let Route::Added(spread) = routed("status", question).unwrap() else { panic!("{question} is not added") };
-    let share =
-        |share: &crate::spread::Share| (share.hub.to_string(), serde_json::to_value(&share.query).unwrap());
-    spread.shares.iter().map(share).collect()
+/// The query for each hub.
+fn hub_queries(question: &Value) -> Vec<(String, Value)> {
+    let Route::Added(scatter) = routed("status", question).unwrap() else {
+        panic!("{question} is not added")
+    };
+    let share = |share: &crate::scatter::HubQuery| {
+        (share.hub.to_string(), serde_json::to_value(&share.query).unwrap())
+    };
+    scatter.hub_queries.iter().map(share).collect()
 }
 
 #[test]
@@ -173,7 +175,7 @@ fn each_hub_is_asked_for_its_own_and_only_hubs_that_are_concerned() {
         question
     };
     let alone = |device: &str| json!({"output": "summary", "device": [device]});
-    // What is named beside the rest; what north is asked, what south.
+    // The fields beside the rest; the query for north and the one for south.
     let table = [
         (json!({}), Some(with(json!({}))), Some(with(json!({})))),
         (json!({"site": ["n2", "n1"]}), Some(with(json!({"site": ["n2", "n1"]}))), None),
@@ -199,17 +201,15 @@ fn each_hub_is_asked_for_its_own_and_only_hubs_that_are_concerned() {
     for (more, north, south) in table {
         let wanted = [("north", north), ("south", south)].into_iter();
         let wanted: Vec<_> = wanted.filter_map(|(hub, asked)| Some((hub.to_owned(), asked?))).collect();
-        assert_eq!(shares(&with(more.clone())), wanted, "{more}");
+        assert_eq!(hub_queries(&with(more.clone())), wanted, "{more}");
     }
 }
 
 #[test]
-fn lines_of_all_hubs_and_counts_after_filters_are_told_once_all_were_read() {
+fn lines_and_filtered_counts_are_answered_once_all_hubs_are_read() {
     for (endpoint, question) in [
         ("status", json!({})),
         ("status", json!({"id": "web", "app": ["com.example.web"], "component": ["main"]})),
-        // The verdict is of all hubs.
-        ("status", json!({"id": "web", "site": ["n1"]})),
         ("devices", json!({})),
         ("devices", json!({"freshness": ["stale", "never"], "after": "n1/press-1"})),
         ("deployment", json!({"id": "web", "output": "all"})),
@@ -224,12 +224,14 @@ fn lines_of_all_hubs_and_counts_after_filters_are_told_once_all_were_read() {
         let error = route(endpoint, question.to_string().as_bytes(), &places).unwrap_err();
         assert_eq!(error.code, ErrorCode::NotReady, "{question}: a sum of some of the hubs is none");
     }
-    let of_one = json!({"site": ["n1"]}).to_string();
-    assert!(route("status", of_one.as_bytes(), &Two { unread: &["south"] }).is_ok());
+    for of_one in [json!({"site": ["n1"]}), json!({"id": "web", "site": ["n1"]})] {
+        let routed = route("status", of_one.to_string().as_bytes(), &Two { unread: &["south"] });
+        assert!(routed.is_ok(), "the verdict is of the site: {routed:?}");
+    }
 }
 
 #[test]
-fn before_a_hub_was_read_only_what_is_known_is_answered() {
+fn before_all_hubs_are_read_only_known_content_is_answered() {
     let places = Two { unread: &["south"] };
     for (endpoint, question) in
         [("fleet", json!({})), ("deployments", json!({})), ("devices", json!({"site": "elsewhere"}))]
@@ -241,4 +243,12 @@ fn before_a_hub_was_read_only_what_is_known_is_answered() {
     assert_eq!(route("hubs", b"", &places), Ok(Route::Here));
     let north = Ok(Route::Hub("north".parse().unwrap()));
     assert_eq!(route("devices", br#"{"site":"n1"}"#, &places), north);
+}
+
+#[test]
+fn an_unknown_key_is_refused_on_every_endpoint() {
+    for endpoint in [HUBS].iter().chain(&TOGETHER).chain(&EITHER).chain(&APART) {
+        let refusal = routed(endpoint, &json!({"limitt": 3})).unwrap_err();
+        assert_eq!(refusal.message, "limitt: unknown key; did you mean limit?", "{endpoint}");
+    }
 }

@@ -1,4 +1,4 @@
-//! Hubs in memory, each with the facts of its own sites, and one that has them all.
+//! Hubs in memory, each with the facts of its own sites, and one hub that has all facts.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -16,22 +16,23 @@ use muster_contract::status::StatusQuery;
 use muster_contract::subjects::{LedgerSubject, ViewKey};
 use muster_contract::{DeviceKey, HubName, SiteId, Timestamp};
 use muster_domain::fold::{Fleet, Page, StatusRefusal};
+use muster_federation::gather::{self, Hubs};
+use muster_federation::handler;
 use muster_federation::merged::Merged;
-use muster_federation::past;
-use muster_federation::reasons;
+use muster_federation::point_in_time;
 use muster_federation::route::{Route, route};
-use muster_federation::several::{self, Hubs};
+use muster_federation::why;
 use proptest::prelude::*;
 use serde_json::Value;
 use tokio::time::Instant;
 
 use crate::fleets::ledgers;
 use crate::ledger::{Entry, Ledger, position};
-use crate::then::Book;
+use crate::past::Book;
 
 /// Sites of all hubs. Those of one hub may come between those of another.
 pub(crate) const SITES: [&str; 6] = ["s0", "s1", "s2", "s3", "s4", "s5"];
-/// What devices run, and what nobody does.
+/// Names that devices run, and names that are unknown.
 pub(crate) const DEPLOYMENTS: [&str; 4] = ["web", "db", "log", "ghost"];
 /// The same of components.
 pub(crate) const COMPONENTS: [&str; 3] = ["main", "side", "ghost"];
@@ -132,13 +133,13 @@ impl Apart {
         self
     }
 
-    /// What the hub with all facts answers.
+    /// The answer of the hub with all facts.
     pub(crate) fn whole(&self, endpoint: &str, question: &Value) -> Result<Value, ErrorBody> {
         let answer = self.book.answer(&self.all, endpoint, question.to_string().as_bytes())?;
         Ok(serde_json::from_slice(&answer).unwrap())
     }
 
-    /// What the federation answers.
+    /// The federation's answer.
     pub(crate) fn top(&self, endpoint: &'static str, question: &Value) -> Result<Value, ErrorBody> {
         let runtime = tokio::runtime::Builder::new_current_thread().build().unwrap();
         let answer = runtime.block_on(self.federated(endpoint, question.to_string().into()));
@@ -151,19 +152,25 @@ impl Apart {
     async fn federated(&self, endpoint: &'static str, question: Bytes) -> Result<Bytes, Fault> {
         let Self { hubs, merged, .. } = self;
         match merged.look(|merge| route(endpoint, &question, merge))? {
-            Route::Added(spread) => several::status(hubs, merged, &spread).await,
-            Route::Every if endpoint == "devices" => {
-                several::devices(hubs, merged, &read_of_a_point(&question)?, &question).await
+            Route::Added(scatter) => gather::status(hubs, merged, &scatter).await,
+            Route::Every if ["devices", "deployments"].contains(&endpoint) => {
+                let query: Query = read_of_a_point(&question)?;
+                let questions = merged.look(|merge| gather::hub_questions(&query, merge))?;
+                match endpoint {
+                    "devices" => gather::devices(hubs, merged, &query, questions).await,
+                    _ => gather::deployments(hubs, merged, &query, questions).await,
+                }
             }
-            Route::Every => several::deployment(hubs, merged, &read_of_a_point(&question)?, &question).await,
-            Route::Past => past::answer(hubs, merged, endpoint, &question).await,
-            Route::Reasons(hub) => reasons::why(hubs, merged, hub.as_ref(), &question).await,
-            other => panic!("{endpoint}: {other:?}"),
+            Route::Hub(hub) => hubs.ask(&hub, endpoint, question).await,
+            Route::Here => handler::answer(merged, endpoint, &question).map_err(Fault::from),
+            Route::Every => gather::deployment(hubs, merged, &read_of_a_point(&question)?, &question).await,
+            Route::Past => point_in_time::answer(hubs, merged, endpoint, &question).await,
+            Route::Why(hub) => why::answer(hubs, merged, hub.as_ref(), &question).await,
         }
     }
 
-    /// Whether counts that are kept are of a deployment that some hub does not know, or knows no more: when the last report of
-    /// what is gone came it does not tell.
+    /// Whether kept counts are of a deployment that some hub does not know (any more): that hub cannot say when
+    /// the last report of a removed row came.
     pub(crate) fn is_gone_somewhere(&self, question: &Value) -> bool {
         let query: StatusQuery = serde_json::from_value(question.clone()).unwrap();
         let of_id = StatusQuery { id: query.id.clone(), ..StatusQuery::default() };
@@ -185,7 +192,9 @@ impl Apart {
 fn hears_of_places(all: &Fleet, question: &Value) -> bool {
     let query: StatusQuery = serde_json::from_value(question.clone()).unwrap();
     let sites = query.site.into_iter().chain(query.device.into_iter().map(|path| path.0.site));
-    let exists = |site: &SiteId| all.devices_answer(Some(site), &Default::default(), &ALL).is_some();
+    let exists = |site: &SiteId| {
+        all.devices_answer(&Query { site: site.clone().into(), ..Query::default() }, &ALL).is_ok()
+    };
     sites.into_iter().all(|site| all.site_view(&site).is_some() || !exists(&site))
 }
 
@@ -218,7 +227,7 @@ impl Hubs for InMemory {
     }
 }
 
-/// What a hub answers of the present, as its rollup does where nobody reads what shall run.
+/// A hub's answer about the present, as its rollup gives it without a reader of manifests.
 pub(crate) fn answer(fleet: &Fleet, endpoint: &str, question: &[u8]) -> Result<Vec<u8>, ErrorBody> {
     if endpoint == "status" {
         let query: StatusQuery = read_of_a_point(question)?;
@@ -234,10 +243,12 @@ pub(crate) fn answer(fleet: &Fleet, endpoint: &str, question: &[u8]) -> Result<V
     }
     let query: Query = read_of_a_point(question)?;
     let after: Option<DeviceKey> = parsed_after(query.after.as_deref())?;
-    let (site, limit) = (query.site.as_ref(), checked_limit(query.limit)?);
+    let (site, limit) = (query.site.only(), checked_limit(query.limit)?);
     let page = |limit| Page { after: after.clone(), limit };
     if endpoint == "devices" {
-        return fitting(limit, |limit| Ok(fleet.devices_answer(site, &query.freshness, &page(limit))));
+        return fitting(limit, |limit| {
+            fleet.devices_answer(&query, &page(limit)).map_err(|refusal| refused(&refusal))
+        });
     }
     let id = named(query.id.as_ref(), "id")?;
     if endpoint == "why" {
@@ -255,7 +266,7 @@ pub(crate) fn answer(fleet: &Fleet, endpoint: &str, question: &[u8]) -> Result<V
     })
 }
 
-fn refused(refusal: &StatusRefusal) -> ErrorBody {
+pub(crate) fn refused(refusal: &StatusRefusal) -> ErrorBody {
     let code = match refusal {
         StatusRefusal::Unknown(_) => ErrorCode::NotFound,
         StatusRefusal::Wrong(_) => ErrorCode::BadRequest,
@@ -270,12 +281,28 @@ pub(crate) fn comparable(answer: &Value, words: bool, time: bool) -> Value {
     for place in ["/asOf", "/view/asOf"] {
         answer.pointer_mut(place).map(Value::take);
     }
+    for view in answer["deployments"].as_array_mut().into_iter().flatten() {
+        view["asOf"].take();
+    }
+    let mut answer = without_removals(answer);
     if !words {
         answer["rollup"]["message"] = Value::Null;
     }
     if !time {
         answer["rollup"]["changedAt"] = Value::Null;
     }
+    answer
+}
+
+/// An answer without `changedAt` of its views: a hub that has forgotten a deployment does not report to a federation when
+/// the deployment was removed there, while the hub that has all sites counts that removal.
+pub(crate) fn without_removals(mut answer: Value) -> Value {
+    let remove = |view: &mut Value| _ = view.as_object_mut().map(|view| view.remove("changedAt"));
+    for list in ["deployments", "groups"] {
+        answer.get_mut(list).and_then(Value::as_array_mut).into_iter().flatten().for_each(remove);
+    }
+    answer.pointer_mut("/view").into_iter().for_each(remove);
+    remove(&mut answer);
     answer
 }
 

@@ -1,5 +1,5 @@
-//! Many devices: where a message is full, or a hub has looked at as much as it may, pages end elsewhere than those of one hub,
-//! and their lines and counts are the same.
+//! Tests many devices: where a message is full, or a hub has visited as many as it may, pages end elsewhere
+//! than those of one hub, but their lines and counts are the same.
 
 use muster_contract::query::{ErrorBody, ErrorCode, PAGE_MAX};
 use muster_contract::question::ANSWER_BYTES_MAX;
@@ -98,5 +98,5 @@ fn an_answer_of_some_hubs_is_none() {
     }
     let apart = two(2).where_one_says(1, Err(away()));
     let unknown = apart.top("status", &json!({"site": ["s1"], "app": ["ghost"]})).unwrap_err();
-    assert_eq!(unknown.code, ErrorCode::NotReady, "whoever is away may know it: {}", unknown.message);
+    assert_eq!(unknown.code, ErrorCode::NotReady, "an unreachable hub may know it: {}", unknown.message);
 }

@@ -1,5 +1,5 @@
-//! The law of lines and reasons: pages over several hubs are the pages of one hub with all their sites. Hubs are folds in memory, asked
-//! by the federation's own code; no bus.
+//! Tests the law of lines and proofs: pages over several hubs equal the pages of one hub with all their sites.
+//! The hubs are folds in memory, asked by the federation's own code; there is no bus.
 
 #![allow(clippy::unwrap_used, reason = "a failure here is the test's result")]
 
@@ -11,11 +11,13 @@ mod large;
 mod ledger;
 mod names;
 mod past;
-mod reasons;
-mod then;
+mod point_in_time;
+mod why;
 
 use hubs::{Apart, COMPONENTS, DEPLOYMENTS, SITES, comparable, is_of_errors_at_sites};
+use muster_contract::query::{ErrorBody, ErrorCode};
 use muster_contract::status::StatusQuery;
+use muster_contract::view::Verdict;
 use proptest::collection::vec;
 use proptest::prelude::*;
 use proptest::sample::{select, subsequence};
@@ -23,6 +25,8 @@ use serde_json::{Value, json};
 
 /// Pages that one question may take: more than there are rows.
 const PAGES_MAX: usize = 60;
+/// Codes of errors that the hubs report.
+const CODES: [&str; 3] = ["DiskFull", "Exit1", "unspecified"];
 
 fn some_of(names: &'static [&'static str]) -> impl Strategy<Value = Vec<String>> {
     let few = subsequence(names.to_vec(), 0..=names.len().min(3)).prop_shuffle();
@@ -59,24 +63,27 @@ pub(crate) fn questions() -> impl Strategy<Value = Value> {
     )
 }
 
-/// Asks both for every page, and compares them.
-fn same_pages(apart: &Apart, endpoint: &'static str, mut question: Value) -> Result<(), TestCaseError> {
+/// Asks the hub with all facts and the top for every page, and checks each question with both answers.
+pub(crate) fn each_page(
+    apart: &Apart,
+    endpoint: &'static str,
+    mut question: Value,
+    check: impl Fn(&Value, &Value, &Value) -> Result<(), TestCaseError>,
+) -> Result<(), TestCaseError> {
     for _ in 0..PAGES_MAX {
-        let (whole, top) = (apart.whole(endpoint, &question), apart.top(endpoint, &question));
-        let (whole, top) = match (whole, top) {
+        let (whole, top) = match (apart.whole(endpoint, &question), apart.top(endpoint, &question)) {
             (Ok(whole), Ok(top)) => (whole, top),
             (Err(whole), Err(top)) => {
                 prop_assert_eq!(whole.code, top.code, "{}: {} {}", question, whole.message, top.message);
                 return Ok(());
             }
             (whole, top) => {
-                return Err(TestCaseError::fail(format!("{question}: {whole:?} and at the top {top:?}")));
+                return Err(TestCaseError::fail(format!(
+                    "{endpoint} {question}: {whole:?} and at the top {top:?}"
+                )));
             }
         };
-        let words = !is_of_errors_at_sites(&question, &top);
-        let time = endpoint != "status" || !apart.is_gone_somewhere(&question);
-        let [seen, wanted] = [&top, &whole].map(|answer| comparable(answer, words, time));
-        prop_assert_eq!(seen, wanted, "{} {}", endpoint, question);
+        check(&question, &whole, &top)?;
         if whole["next"].is_null() {
             return Ok(());
         }
@@ -85,9 +92,34 @@ fn same_pages(apart: &Apart, endpoint: &'static str, mut question: Value) -> Res
     Err(TestCaseError::fail("the pages come to no end"))
 }
 
+/// All deployments of all pages, or the code of the refusal: a page of filtered sums may end early.
+fn rows(question: &Value, ask: impl Fn(&Value) -> Result<Value, ErrorBody>) -> Result<Vec<Value>, ErrorCode> {
+    let (mut question, mut rows) = (question.clone(), Vec::new());
+    for _ in 0..PAGES_MAX {
+        let page = ask(&question).map_err(|error| error.code)?;
+        let page = comparable(&page, true, true);
+        rows.extend(page["deployments"].as_array().unwrap().iter().cloned());
+        if page["next"].is_null() {
+            return Ok(rows);
+        }
+        question["after"] = page["next"].clone();
+    }
+    panic!("the pages come to no end");
+}
+
+fn same_pages(apart: &Apart, endpoint: &'static str, question: Value) -> Result<(), TestCaseError> {
+    each_page(apart, endpoint, question, |question, whole, top| {
+        let words = !is_of_errors_at_sites(question, top);
+        let time = endpoint != "status" || !apart.is_gone_somewhere(question);
+        let [seen, wanted] = [top, whole].map(|answer| comparable(answer, words, time));
+        prop_assert_eq!(seen, wanted, "{} {}", endpoint, question);
+        Ok(())
+    })
+}
+
 proptest! {
     #[test]
-    fn pages_of_status_over_several_hubs_are_those_of_one_hub_with_all_sites(
+    fn status_pages_over_several_hubs_equal_those_of_one_hub(
         apart in hubs::apart(), questions in vec(questions(), 6),
     ) {
         for question in questions {
@@ -99,14 +131,32 @@ proptest! {
     }
 
     #[test]
-    fn pages_of_devices_over_several_hubs_are_those_of_one_hub_with_all_sites(
+    fn device_pages_over_several_hubs_equal_those_of_one_hub(
         apart in hubs::apart(), limit in 1usize..6, heard in subsequence(vec!["fresh", "stale", "never"], 0..3),
+        (sites, errors) in (some_of(&SITES), some_of(&CODES)),
+        lacking in prop_oneof![2 => Just(Value::Null), 1 => select(&DEPLOYMENTS[..]).prop_map(Value::from)],
     ) {
-        same_pages(&apart, "devices", json!({"freshness": heard, "limit": limit}))?;
+        let question = json!({"freshness": heard, "limit": limit, "site": sites, "error": errors, "notRunning": lacking});
+        if apart.hears_of_places(&json!({"site": sites})) {
+            same_pages(&apart, "devices", question)?;
+        }
     }
 
     #[test]
-    fn pages_of_a_deployment_over_several_hubs_are_those_of_one_hub_with_all_sites(
+    fn deployments_at_sites_of_several_hubs_equal_those_of_one_hub(
+        apart in hubs::apart(), limit in 1usize..4, sites in some_of(&SITES), errors in some_of(&CODES),
+        verdicts in prop_oneof![2 => Just(Vec::new()), 1 => subsequence(Verdict::ALL.to_vec(), 1..5)],
+    ) {
+        let question = json!({"limit": limit, "site": sites, "error": errors, "verdict": verdicts});
+        if apart.hears_of_places(&json!({"site": sites})) {
+            let top = rows(&question, |question| apart.top("deployments", question));
+            let whole = rows(&question, |question| apart.whole("deployments", question));
+            prop_assert_eq!(top, whole, "{}", question);
+        }
+    }
+
+    #[test]
+    fn deployment_pages_over_several_hubs_equal_those_of_one_hub(
         apart in hubs::apart(), limit in 1usize..6, id in select(&DEPLOYMENTS[..]), output in select(vec!["all", "detail"]),
     ) {
         same_pages(&apart, "deployment", json!({"id": id, "output": output, "limit": limit}))?;

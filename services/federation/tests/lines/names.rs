@@ -1,4 +1,4 @@
-//! Names that one hub knows and another does not: known to anybody is known.
+//! Tests names that one hub knows and another does not: a name is known if any hub knows it.
 
 use muster_contract::query::ErrorCode;
 use serde_json::{Value, json};
@@ -18,7 +18,7 @@ fn two() -> Apart {
 }
 
 #[test]
-fn what_one_hub_does_not_know_and_another_does_is_known_and_what_nobody_knows_is_not_found() {
+fn a_name_is_not_found_only_if_no_hub_knows_it() {
     let apart = two();
     let (web, db) = ("com.example.web", "com.example.db");
     // The question, and how many targets pass; none where it is not found.
@@ -59,20 +59,23 @@ fn an_unknown_name_comes_with_names_that_are_near() {
 }
 
 #[test]
-fn the_verdict_is_of_all_hubs_wherever_it_is_asked_for() {
+fn the_verdict_is_of_the_sites_that_are_asked_about() {
     let (mut one, mut other) = (Ledger::default(), Ledger::default());
     one.desired("s0/a", 1, &[("web", 1)]).fresh("s0/a", 1, 1).status("s0/a", "web", &Said::default());
     other.desired("s1/b", 1, &[("web", 1)]).fresh("s1/b", 1, 0);
     let apart = Apart::of(&[one, other]);
-    for question in [json!({"id": "web"}), json!({"id": "web", "site": ["s0"]})] {
-        assert_eq!(apart.top("status", &question).unwrap()["verdict"], "waiting", "{question}");
+    for (sites, verdict) in
+        [(json!([]), "waiting"), (json!(["s0"]), "converged"), (json!(["s0", "s1"]), "waiting")]
+    {
+        let answer = apart.top("status", &json!({"id": "web", "site": sites})).unwrap();
+        assert_eq!(answer["verdict"], verdict, "{sites}");
     }
     let words = |site: &[&str]| -> Value {
         apart.top("status", &json!({"id": "web", "site": site})).unwrap()["rollup"]["message"].clone()
     };
-    assert_eq!(words(&["s0"]), "installed everywhere, heard and known", "the words are of what passes");
+    assert_eq!(words(&["s0"]), "installed everywhere, fresh and known", "the words are of what passes");
     assert_eq!(
         words(&["s0", "s1"]),
-        "some device has not begun what it shall run now, or is silent while at work"
+        "some device has not started its target, or fell silent while applying it"
     );
 }

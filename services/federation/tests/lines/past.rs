@@ -1,204 +1,171 @@
-//! The law of the past: what several hubs held at a time, and what is known of it since, is what one hub with all sites held
-//! and knows; and what is said where a hub cannot reach it.
+//! The past of hubs in memory: facts in order, folded anew up to the requested point, as a rollup does from
+//! LEDGER.
 
-use muster_contract::history::Point;
-use muster_contract::query::{ErrorBody, ErrorCode};
-use muster_contract::status::StatusQuery;
-use proptest::prelude::*;
-use proptest::sample::select;
-use serde_json::{Value, json};
+use std::sync::{Arc, Mutex};
 
-use crate::hubs::{self, Apart, DEPLOYMENTS, is_of_errors_at_sites};
-use crate::ledger::{Ledger, Said, stored_at};
-use crate::questions;
+use muster_contract::DeviceKey;
+use muster_contract::canonical::Digest;
+use muster_contract::groups::GroupQuery;
+use muster_contract::history::{DiffQuery, DigestsAnswer, MomentAnswer, Point, digest_of_digests};
+use muster_contract::parts::{PartsAnswer, PartsQuery};
+use muster_contract::query::{ErrorBody, ErrorCode, Query};
+use muster_contract::question::{
+    bad, checked_limit, fitting, found, json, parsed_after, point_of, read, read_of_a_point,
+};
+use muster_contract::subjects::ViewKey;
+use muster_domain::fold::{EventTimeFold, Fleet, Page};
 
-/// Pages that one question may take: more than there are rows.
-const PAGES_MAX: usize = 60;
+use crate::hubs::{answer, refused};
+use crate::ledger::{Entry, position};
 
-/// An answer without these: places in LEDGERs that have no common one, and whose LEDGER they are of.
-fn without(names: &[&str], value: &Value) -> Value {
-    match value {
-        Value::Object(fields) => {
-            let told = fields.iter().filter(|(name, _)| !names.contains(&name.as_str()));
-            let told = told.map(|(name, field)| (name.clone(), without(names, field)));
-            told.collect::<serde_json::Map<_, _>>().into()
+/// Facts with their places, in order.
+#[derive(Default)]
+pub(crate) struct Book {
+    pub(crate) facts: Vec<(usize, Entry)>,
+    /// Points that were asked for: folding is what takes the time.
+    held: Mutex<Vec<(Point, Arc<FleetAtPoint>)>>,
+}
+
+/// The fleet as of a point, and what that is.
+type FleetAtPoint = (Fleet, MomentAnswer);
+
+impl std::fmt::Debug for Book {
+    /// Their number alone: the fleets of the present tell the rest.
+    fn fmt(&self, to: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(to, "{} facts", self.facts.len())
+    }
+}
+
+impl Book {
+    /// The answer of a hub with these facts, about the past or the present.
+    pub(crate) fn answer(&self, now: &Fleet, endpoint: &str, question: &[u8]) -> Result<Vec<u8>, ErrorBody> {
+        if endpoint == "diff" {
+            return self.diff(&read(question)?);
         }
-        Value::Array(items) => items.iter().map(|item| without(names, item)).collect(),
-        value => value.clone(),
+        let point = point_of(question)?;
+        let then = if point.is_now() { None } else { Some(self.then(point)?) };
+        let fleet = then.as_ref().map_or(now, |then| &then.0);
+        match endpoint {
+            "moment" => json(then.map(|then| then.1.clone())),
+            "digests" => digests(fleet, &read_of_a_point(question)?),
+            "parts" => json(parts(fleet, &read_of_a_point(question)?)),
+            "labels" | "groups" | "group" => groups(fleet, endpoint, &read_of_a_point(question)?),
+            "fleet" => json(fleet.fleet_view()),
+            "deployments" => {
+                let query: Query = read_of_a_point(question)?;
+                let page =
+                    Page { after: parsed_after(query.after.as_deref())?, limit: checked_limit(query.limit)? };
+                let list = fleet.deployments_answer(&query, &page);
+                json(list.map_err(|refusal| refused(&refusal))?)
+            }
+            _ => answer(fleet, endpoint, question),
+        }
+    }
+
+    /// The state at a point.
+    pub(crate) fn then(&self, point: Point) -> Result<Arc<FleetAtPoint>, ErrorBody> {
+        let mut held = self.held.lock().unwrap();
+        if let Some((_, then)) = held.iter().find(|(of, _)| *of == point) {
+            return Ok(Arc::clone(then));
+        }
+        let then = Arc::new(self.made(point)?);
+        held.push((point, Arc::clone(&then)));
+        Ok(then)
+    }
+
+    fn made(&self, point: Point) -> Result<FleetAtPoint, ErrorBody> {
+        let last = |is_in: &dyn Fn(usize) -> bool| {
+            let seqs = self.facts.iter().filter(|(at, _)| is_in(*at)).map(|(at, _)| position(*at).ledger_seq);
+            seqs.last().unwrap_or_default()
+        };
+        let by = match (point.at, point.at_seq) {
+            (Some(_), Some(_)) => return Err(bad("at and atSeq: name one of the two".to_owned())),
+            (Some(time), None) => last(&|at| position(at).stored_at <= time),
+            (None, Some(seq)) => seq,
+            (None, None) => last(&|_| true),
+        };
+        let Some(moment) = point.about else {
+            let fleet = self.fold(by);
+            let as_of = fleet.as_of();
+            return Ok((fleet, MomentAnswer { as_of, about: None, hubs: Vec::new() }));
+        };
+        let then = last(&|at| position(at).stored_at <= moment);
+        if then > by {
+            return Err(bad(format!("about: {moment} is after the point at which it is to be known")));
+        }
+        let mut hindsight = EventTimeFold::of(self.fold(then), moment);
+        for (at, entry) in self.within(then, by) {
+            hindsight.apply(position(*at), &entry.subject, entry.fact.clone());
+        }
+        let (fleet, about) = hindsight.finish();
+        let as_of = fleet.as_of();
+        Ok((fleet, MomentAnswer { as_of, about: Some(about), hubs: Vec::new() }))
+    }
+
+    fn within(&self, after: u64, by: u64) -> impl Iterator<Item = &(usize, Entry)> {
+        self.facts.iter().filter(move |(at, _)| (after + 1..=by).contains(&position(*at).ledger_seq))
+    }
+
+    fn fold(&self, by: u64) -> Fleet {
+        let mut fleet = Fleet::default();
+        for (at, entry) in self.within(0, by) {
+            fleet.apply(position(*at), &entry.subject, entry.fact.clone());
+        }
+        fleet
+    }
+
+    fn diff(&self, query: &DiffQuery) -> Result<Vec<u8>, ErrorBody> {
+        let (earlier, later) = (self.then(query.from)?, self.then(query.to)?);
+        let (earlier, later) = (&earlier.0, &later.0);
+        if earlier.as_of().ledger_seq > later.as_of().ledger_seq {
+            return Err(bad("from: is after the point to which it is compared".to_owned()));
+        }
+        let (limit, after) =
+            (checked_limit(query.limit)?, parsed_after::<DeviceKey>(query.after.as_deref())?);
+        fitting(limit, |limit| {
+            let page = Page { after: after.clone(), limit };
+            found(later.diff(earlier, &query.id, query.site.as_ref(), &page), || "nowhere".to_owned())
+        })
     }
 }
 
-fn comparable(question: &Value, answer: &Value) -> Value {
-    let names = ["asOf", "knownThen", "hubs", "hub", "ledgerSeq"];
-    // What is found out of a device by reading on is said to be of the last fact that was read, of whatever device.
-    let names = if question["about"].is_null() { &names[..4] } else { &names[..] };
-    without(names, answer)
+fn digests(fleet: &Fleet, query: &Query) -> Result<Vec<u8>, ErrorBody> {
+    let (all, limit) = (fleet.digests(), checked_limit(query.limit)?);
+    let (of, digest): (u64, Digest) = (all.len() as u64, digest_of_digests(&all));
+    let rest = all.into_iter().filter(|(key, _)| query.after.as_ref().is_none_or(|after| key > after));
+    // Small pages, so that a federation has to ask on.
+    let mut page: Vec<_> = rest.take(limit.min(3) + 1).collect();
+    let more = page.len() > limit.min(3);
+    page.truncate(limit.min(3));
+    let next = page.last().filter(|_| more).map(|(key, _)| key.clone());
+    json(DigestsAnswer { as_of: fleet.as_of(), digest, of, views: page.into_iter().collect(), next })
 }
 
-/// The same of counts that are kept, without what the present does not tell of them either.
-fn comparable_status(question: &Value, top: &Value, answer: &Value) -> Value {
-    let (query, mut answer): (StatusQuery, _) =
-        (serde_json::from_value(question.clone()).unwrap(), comparable(question, answer));
-    if is_of_errors_at_sites(question, top) {
-        answer["rollup"]["message"] = Value::Null;
-    }
-    if query.is_of_places() {
-        answer["rollup"]["changedAt"] = Value::Null;
+/// At most so many rows of each key, and not of the last key where there are several, so that a federation has to ask on.
+const ROWS: usize = 2;
+
+fn parts(fleet: &Fleet, query: &PartsQuery) -> PartsAnswer {
+    let mut answer = PartsAnswer { as_of: fleet.as_of(), parts: Default::default(), gone: Vec::new() };
+    let told = query.keys.len().div_ceil(2);
+    for key in query.keys.iter().take(told) {
+        match fleet.part(&ViewKey::parse(key).unwrap(), query.skip, ROWS) {
+            Some(part) => _ = answer.parts.insert(key.clone(), part),
+            None => answer.gone.push(key.clone()),
+        }
     }
     answer
 }
 
-fn same_pages(apart: &Apart, endpoint: &'static str, mut question: Value) -> Result<(), TestCaseError> {
-    for _ in 0..PAGES_MAX {
-        let (whole, top) = match (apart.whole(endpoint, &question), apart.top(endpoint, &question)) {
-            (Ok(whole), Ok(top)) => (whole, top),
-            (Err(whole), Err(top)) => {
-                prop_assert_eq!(whole.code, top.code, "{}: {} {}", question, whole.message, top.message);
-                return Ok(());
-            }
-            (whole, top) => {
-                return Err(TestCaseError::fail(format!(
-                    "{endpoint} {question}: {whole:?} and at the top {top:?}"
-                )));
-            }
-        };
-        let compared = |answer| match endpoint {
-            "status" => comparable_status(&question, &top, answer),
-            _ => comparable(&question, answer),
-        };
-        prop_assert_eq!(compared(&top), compared(&whole), "{} {}", endpoint, question);
-        if whole["next"].is_null() {
-            return Ok(());
+fn groups(fleet: &Fleet, endpoint: &str, query: &GroupQuery) -> Result<Vec<u8>, ErrorBody> {
+    let limit = checked_limit(query.limit)?;
+    let none = || ErrorBody { code: ErrorCode::NotFound, message: "no group".to_owned() };
+    match (endpoint, &query.label, &query.value) {
+        ("labels", ..) => json(fleet.labels_answer(&Page { after: None, limit })),
+        ("groups", Some(label), _) => {
+            let page = Page { after: parsed_after(query.after.as_deref())?, limit };
+            json(fleet.groups_answer(label, query.id.as_ref(), &page).map_err(|_| none())?)
         }
-        question["after"] = whole["next"].clone();
+        (_, Some(label), Some(value)) => json(fleet.group_view(label, value).ok_or_else(none)?),
+        _ => Err(none()),
     }
-    Err(TestCaseError::fail("the pages come to no end"))
-}
-
-/// A question about a point.
-fn of(point: Point, mut question: Value) -> Value {
-    let point = serde_json::to_value(point).unwrap();
-    question.as_object_mut().unwrap().extend(point.as_object().unwrap().clone());
-    question
-}
-
-/// As known at a time, and what is known of one by another or by now.
-fn points() -> impl Strategy<Value = (Point, Point)> {
-    let time = || (0u64..150).prop_map(stored_at);
-    let point = (time(), time(), 0..4).prop_map(|(one, other, kind)| {
-        let (earlier, later) = (one.min(other), one.max(other));
-        match kind {
-            0 => Point { about: Some(earlier), ..Point::default() },
-            1 => Point { about: Some(earlier), ..Point::at(later) },
-            _ => Point::at(later),
-        }
-    });
-    (point, time()).prop_map(|(point, time)| (point, Point::at(time)))
-}
-
-proptest! {
-    // Each case folds many points, and asks them everything.
-    #![proptest_config(ProptestConfig::with_cases(64))]
-
-    #[test]
-    fn the_past_of_several_hubs_is_that_of_one_hub_with_all_sites(
-        apart in hubs::apart(), (point, _) in points(), limit in 1usize..5, status in questions(),
-        label in select(vec!["ring", "region"]), value in select(vec!["one", "two"]),
-    ) {
-        for (endpoint, question) in [
-            ("moment", json!({})),
-            ("fleet", json!({})),
-            ("deployments", json!({"limit": limit})),
-            ("devices", json!({"limit": limit})),
-            ("labels", json!({})),
-            ("groups", json!({"label": label, "limit": 1})),
-            ("groups", json!({"label": label, "id": "web"})),
-            ("group", json!({"label": label, "value": value})),
-        ] {
-            same_pages(&apart, endpoint, of(point, question))?;
-        }
-        for id in DEPLOYMENTS {
-            same_pages(&apart, "deployment", of(point, json!({"id": id})))?;
-            same_pages(&apart, "deployment", of(point, json!({"id": id, "output": "detail", "limit": limit})))?;
-            same_pages(&apart, "why", of(point, json!({"id": id, "limit": limit})))?;
-        }
-        if apart.heard_of_places(point, &status) {
-            same_pages(&apart, "status", of(point, status))?;
-        }
-    }
-
-    #[test]
-    fn what_differs_between_two_times_over_several_hubs_is_what_differs_at_one_hub_with_all_sites(
-        apart in hubs::apart(), one in 0u64..100, other in 0u64..150, limit in 1usize..5,
-    ) {
-        let [from, to] = [one.min(other), one.max(other)].map(|seq| json!({"at": stored_at(seq)}));
-        for id in DEPLOYMENTS {
-            same_pages(&apart, "diff", json!({"id": id, "from": from, "to": to, "limit": limit}))?;
-            same_pages(&apart, "diff", json!({"id": id, "from": from, "limit": limit}))?;
-            same_pages(&apart, "diff", json!({"id": id, "from": from, "to": to, "site": "s0"}))?;
-        }
-    }
-}
-
-/// Two hubs with one device each, that have `web` since the third fact.
-fn two() -> Apart {
-    let ledgers = ["s1/a", "s0/b"].map(|device| {
-        let mut ledger = Ledger::default();
-        ledger.desired(device, 1, &[("web", 1)]).fresh(device, 1, 1).status(device, "web", &Said::default());
-        ledger
-    });
-    Apart::of(&ledgers)
-}
-
-#[test]
-fn a_time_is_a_fact_of_each_ledger_and_an_answer_says_which() {
-    let moment = two().top("moment", &json!({"at": stored_at(4)})).unwrap();
-    let seqs: Vec<_> =
-        moment["hubs"].as_array().unwrap().iter().map(|hub| &hub["asOf"]["ledgerSeq"]).collect();
-    assert_eq!((seqs, &moment["asOf"]["ledgerSeq"]), (vec![&json!(4), &json!(3)], &json!(7)));
-    assert_eq!(moment["asOf"]["at"], json!(stored_at(4)));
-    let of = |seq| two().top("deployment", &json!({"id": "web", "at": stored_at(seq)}));
-    assert_eq!(of(2).unwrap()["view"]["counts"], json!({"waiting": {"never": 2}}));
-    assert_eq!(of(5).unwrap()["view"]["counts"], json!({"installed": {"fresh": 1}, "waiting": {"fresh": 1}}));
-    assert_eq!(of(6).unwrap()["view"]["verdict"], "converged");
-    assert_eq!(of(0).unwrap_err().code, ErrorCode::NotFound);
-}
-
-#[test]
-fn a_hub_that_cannot_reach_a_time_is_named_and_none_is_left_out() {
-    let forgotten = || ErrorBody {
-        code: ErrorCode::NotFound,
-        message: "at: LEDGER has forgotten what it held then".to_owned(),
-    };
-    let away =
-        || ErrorBody { code: ErrorCode::NotReady, message: "the hub first does not answer".to_owned() };
-    let at = stored_at(6);
-    for (endpoint, question) in [
-        ("moment", json!({"at": at})),
-        ("fleet", json!({"at": at})),
-        ("deployment", json!({"id": "web", "at": at})),
-        ("status", json!({"id": "web", "site": ["s1"], "at": at})),
-        ("devices", json!({"about": at})),
-        ("why", json!({"id": "web", "at": at})),
-        ("diff", json!({"id": "web", "from": {"at": at}})),
-    ] {
-        let apart = two().where_one_says(1, Err(forgotten()));
-        let error = apart.top(endpoint, &question).unwrap_err();
-        let says = "at the hub first: at: LEDGER has forgotten what it held then";
-        assert_eq!(
-            (error.code, error.message.as_str()),
-            (ErrorCode::NotFound, says),
-            "{endpoint} {question}"
-        );
-        let error = two().where_one_says(1, Err(away())).top(endpoint, &question).unwrap_err();
-        let says = "the hub first does not answer";
-        assert_eq!(
-            (error.code, error.message.as_str()),
-            (ErrorCode::NotReady, says),
-            "{endpoint} {question}"
-        );
-    }
-    // One that is silent for longer than the lease is asked all the same.
-    let silent = two().where_one_is_silent(1);
-    assert_eq!(silent.top("fleet", &json!({"at": at})).unwrap()["devices"], json!({"fresh": 2}));
 }

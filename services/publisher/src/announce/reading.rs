@@ -1,5 +1,5 @@
-//! What the announcer reads: everything at the start, one device again where another writer was first, and how far
-//! the devices themselves are. What is lost or damaged here is looked for everywhere else it may be known.
+//! The announcer's reads: all devices at the start, one device after another writer was first, and the generations of
+//! devices. Documents that DOWNLINK has lost or that are damaged are searched in LEDGER and in older messages.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -11,55 +11,55 @@ use tokio::time::Instant;
 
 use super::Announcer;
 use crate::content::Interner;
-use crate::copies::LedgerCopy;
+use crate::device_table::DeviceTable;
+use crate::device_table::LedgerCopy;
 use crate::downlink::{Downlink, Message};
 use crate::foreign::StoredDocument;
-use crate::held::Held;
-use crate::roster::Roster;
+use crate::published::PublishedState;
 
-/// Shortest time between two documents that one device's word alone has published.
-pub(super) const SAID_AGAIN_EVERY: Duration = Duration::from_secs(60);
+/// Shortest time between two documents of a device that are published because of its heartbeat alone.
+pub(super) const REPUBLISH_INTERVAL: Duration = Duration::from_secs(60);
 
 impl<D: Downlink> Announcer<D> {
-    /// Reads what is published, until that has succeeded.
+    /// Reads the published states; repeats failed attempts until one succeeds.
     pub(super) async fn recover(&mut self) {
         let held = loop {
-            match self.everything().await {
+            match self.read_all().await {
                 Ok(held) => break held,
                 Err(error) => {
-                    let retry_in = self.retry.next(&mut self.chance);
-                    tracing::warn!(error = chain(&error), ?retry_in, "cannot read the desired state yet");
+                    let retry_in = self.retry.next(&mut self.rng);
+                    tracing::warn!(error = chain(&error), ?retry_in, "cannot read the desired states yet");
                     tokio::time::sleep(retry_in).await;
                 }
             }
         };
         self.retry.reset();
-        self.roster = Roster::recovered(held);
-        tracing::info!(devices = self.roster.devices(), "read the desired state that DOWNLINK holds");
-        if self.roster.due() > 0 {
+        self.table = DeviceTable::recovered(held);
+        tracing::info!(devices = self.table.devices(), "read the desired states of DOWNLINK");
+        if self.table.due() > 0 {
             tracing::warn!(
-                devices = self.roster.due(),
-                "DOWNLINK has lost documents, or holds some that their devices are past; publishing them again"
+                devices = self.table.due(),
+                "DOWNLINK has lost documents, or has some below their devices' generation; publishing them again"
             );
         }
-        self.tell();
+        self.report_status();
     }
 
-    async fn everything(&self) -> Result<BTreeMap<DeviceKey, Held>, ReadError> {
+    async fn read_all(&self) -> Result<BTreeMap<DeviceKey, PublishedState>, ReadError> {
         let mut interner = Interner::default();
-        let subjects = self.downlink.everybody().await?;
+        let subjects = self.downlink.all_subjects().await?;
         let copies = self.downlink.copies(&subjects).await?;
         let mut held = BTreeMap::new();
         for (key, subject) in subjects {
-            let read = read(&subject.last, &mut interner).above(subject.highest);
+            let read = read(&subject.last, &mut interner).with_generation_at_least(subject.highest);
             held.insert(key, read);
         }
         for (key, copy) in copies {
-            let before: Held = held.remove(&key).unwrap_or_default();
-            held.insert(key, before.beside(&copy, &mut interner));
+            let before: PublishedState = held.remove(&key).unwrap_or_default();
+            held.insert(key, before.with_other_copy(&copy, &mut interner));
         }
         for (key, held) in held.iter_mut().filter(|(_, held)| held.document.is_none()) {
-            *held = self.dug_out(key, std::mem::take(held), &mut interner).await?;
+            *held = self.with_history(key, std::mem::take(held), &mut interner).await?;
         }
         for (key, held) in &held {
             warn_of(key, held);
@@ -70,120 +70,125 @@ impl<D: Downlink> Announcer<D> {
     /// Reads a device again.
     pub(super) async fn read_again(&mut self, key: &DeviceKey) -> Result<(), ReadError> {
         let message = self.downlink.last(key).await?;
-        self.take_in(key, message).await
+        self.apply_message(key, message).await
     }
 
-    /// Takes in the last message of a device, verified as those that are followed are.
-    pub(super) async fn take_in(
+    /// Verifies and applies the last message of a device.
+    pub(super) async fn apply_message(
         &mut self,
         key: &DeviceKey,
         message: Option<Message>,
     ) -> Result<(), ReadError> {
-        let (before, mut interner) = (self.roster.held(key), Interner::default());
+        let (before, mut interner) = (self.table.held(key), Interner::default());
         match message {
-            // As it was, also where it was found to be foreign.
+            // Unchanged, even if it was found to be foreign.
             Some(message) if message.sequence == before.sequence => return Ok(()),
             Some(message) => {
                 let document = StoredDocument { key: key.clone(), message };
                 self.verify_one(&document, &before, &mut interner);
             }
-            None => self.roster.read_again(key, Held::default().after(&before)),
+            None => self.table.read_again(key, PublishedState::default().after(&before)),
         }
-        let mut held = self.roster.held(key);
+        let mut held = self.table.held(key);
         if held.document.is_none() {
-            held = self.dug_out(key, held, &mut interner).await?;
-            self.roster.read_again(key, held.clone());
+            held = self.with_history(key, held, &mut interner).await?;
+            self.table.read_again(key, held.clone());
         }
         warn_of(key, &held);
         Ok(())
     }
 
-    /// What older messages of a device say, where the newest says nothing.
-    async fn dug_out(&self, key: &DeviceKey, held: Held, interner: &mut Interner) -> Result<Held, ReadError> {
+    /// The state with the older messages of a device, if the newest is unreadable.
+    async fn with_history(
+        &self,
+        key: &DeviceKey,
+        held: PublishedState,
+        interner: &mut Interner,
+    ) -> Result<PublishedState, ReadError> {
         let history = self.downlink.history(key).await?;
-        Ok(history.iter().fold(held, |held, payload| held.beside(payload, interner)))
+        Ok(history.iter().fold(held, |held, payload| held.with_other_copy(payload, interner)))
     }
 
-    /// Devices say which generation they are at. One that is past everything published, because DOWNLINK came back
-    /// from a backup or was lost with its copy, would take nothing any more: its document is said again, above.
+    /// Compares the generations of devices with the published ones. A device that is past all published documents (after a
+    /// restore of DOWNLINK, or its loss with LEDGER's copy) would accept none: its document is published again, above.
     pub(super) async fn heard(&mut self, beats: Vec<(DeviceKey, Generation)>) {
         for (key, generation) in beats {
-            if self.roster.is_behind(&key, generation) && self.may_say_again(&key) {
+            if self.table.is_behind(&key, generation) && self.may_republish(&key) {
                 self.catch_up(&key, generation).await;
             }
         }
     }
 
-    /// LEDGER holds these documents. It takes them by itself, some time after they are published.
+    /// Notes copies in LEDGER, which LEDGER makes some time after a document is published.
     pub(super) fn in_ledger(&mut self, copies: Vec<LedgerCopy>) {
-        if self.roster.in_ledger(copies) {
-            let (revision, through) = (self.roster.revision(), self.roster.applied_through());
-            tracing::info!(commit.id = revision, ledger.seq = through, "LEDGER holds the whole commit");
-            self.tell();
+        if self.table.in_ledger(copies) {
+            let (revision, through) = (self.table.revision(), self.table.applied_through());
+            tracing::info!(commit.id = revision, ledger.seq = through, "LEDGER has copied the whole commit");
+            self.report_status();
         }
     }
 
-    /// What LEDGER holds is read from its beginning, as after it was made anew: what was told of it holds no more.
-    pub(super) fn ledger_anew(&mut self) {
-        self.roster.ledger_anew();
-        self.around.status.ledger_anew();
-        self.tell();
+    /// Discards the noted copies: LEDGER is read from its beginning, and may be another stream.
+    pub(super) fn ledger_restarted(&mut self) {
+        self.table.ledger_restarted();
+        self.context.status.ledger_restarted();
+        self.report_status();
     }
 
-    /// A device alone must not have documents published at its own pace.
-    fn may_say_again(&self, key: &DeviceKey) -> bool {
-        self.said_again.get(key).is_none_or(|at| at.elapsed() >= SAID_AGAIN_EVERY)
+    /// Limits how often a device's heartbeats alone cause a publish.
+    fn may_republish(&self, key: &DeviceKey) -> bool {
+        self.republished_at.get(key).is_none_or(|at| at.elapsed() >= REPUBLISH_INTERVAL)
     }
 
     async fn catch_up(&mut self, key: &DeviceKey, generation: Generation) {
         if let Err(error) = self.read_again(key).await {
-            // It will say so again.
-            tracing::debug!(device.site = %key.site, device.id = %key.device, error = chain(&error), "not read");
+            // The next heartbeat repeats this.
+            tracing::debug!(device.site = %key.site, device.id = %key.device, error = chain(&error), "cannot read a device's document");
             return;
         }
-        let published = self.roster.held(key).generation;
+        let published = self.table.held(key).generation;
         if published >= Some(generation) {
             return;
         }
-        self.said_again.insert(key.clone(), Instant::now());
-        if self.roster.passed(key, generation) {
+        self.republished_at.insert(key.clone(), Instant::now());
+        if self.table.note_generation(key, generation) {
             tracing::warn!(
                 device.site = %key.site,
                 device.id = %key.device,
                 device.generation = %generation,
                 published = published.map_or(0, Generation::get),
-                "the device is past what is published, as after a restore of DOWNLINK; publishing it again, above"
+                "the device is past its published document, as after a restore of DOWNLINK; publishing it again, above"
             );
         }
     }
 }
 
-fn read(message: &Message, interner: &mut Interner) -> Held {
-    Held::read(message.sequence, &message.payload, interner).0
+fn read(message: &Message, interner: &mut Interner) -> PublishedState {
+    PublishedState::read(message.sequence, &message.payload, interner).0
 }
 
-/// Says that a device's document is of a commit not known here: loudly of the first, for the fleet may follow.
-pub(super) fn say_unseen(key: &DeviceKey, is_first: bool) {
+/// Logs that a device's document is of an unknown commit: the first as a warning, because the whole fleet may follow.
+pub(super) fn log_unseen(key: &DeviceKey, is_first: bool) {
     let (site, device) = (&key.site, &key.device);
     if is_first {
         tracing::warn!(
             device.site = %site,
             device.id = %device,
-            "another publisher has published a commit that is not known here; what it says stays until the branch has it \
-             too. How many devices that are: `muster publisher status`"
+            "another publisher has published a commit that is unknown here; its documents stay until the branch has the \
+             commit. `muster publisher status` shows the number of devices"
         );
     } else {
-        tracing::debug!(device.site = %site, device.id = %device, "another one of a commit that is not known here");
+        tracing::debug!(device.site = %site, device.id = %device, "found another document of an unknown commit");
     }
 }
 
-/// Says what cannot be read, and what becomes of it.
-fn warn_of(key: &DeviceKey, held: &Held) {
+/// Logs an unreadable message, and what the publisher does about it.
+fn warn_of(key: &DeviceKey, held: &PublishedState) {
     let Some(refusal) = &held.unreadable else { return };
     let then = match &held.document {
-        Some(_) => "the last good one is published again, above it",
+        Some(_) => "the last good document is published again, above it",
         None => {
-            "nothing good is known of the device: give it a folder in Git, `muster apply` or `muster retire`"
+            "the device has no good document: give it a folder in Git, or use `muster apply` or `muster retire`"
         }
     };
     tracing::warn!(
@@ -192,6 +197,6 @@ fn warn_of(key: &DeviceKey, held: &Held) {
         downlink.seq = held.sequence,
         error = refusal,
         then,
-        "DOWNLINK holds something that is no desired state; who but the publisher may write muster.desired?"
+        "DOWNLINK has a message that is no desired state: check who else may write muster.desired"
     );
 }

@@ -1,172 +1,28 @@
-//! The announcer against a stream that refuses, forgets to answer and has other writers.
+//! The announcer with a stream that refuses, loses answers and has other writers.
 
 mod ledger;
 mod limits;
+mod stream;
 mod writers;
 
-use std::collections::VecDeque;
-use std::sync::Mutex;
-
-use bytes::Bytes;
-use muster_bus::{ApiError, NoAnswer, ReadError};
-use muster_contract::desired::DesiredState;
 use muster_contract::query::{ErrorBody, ErrorCode, PublishAnswer};
-use muster_contract::{Generation, Timestamp, decode};
+use muster_contract::{Generation, Timestamp};
 use muster_service::clock::ManualClock;
-use muster_service::life::Life;
+use muster_service::supervisor::Supervisor;
 use proptest::prelude::*;
 
+use self::stream::{Fault, Stream};
 use super::*;
 use crate::content::Content;
 use crate::content::tests::content;
-use crate::downlink::{Message, Subject};
-use crate::held::claimed;
+use crate::metrics::CommitResult;
+use crate::problems::Problems;
 use crate::requests::{Change, Request};
 use crate::source::Fleet;
 
-/// What becomes of a publish.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Fault {
-    /// It is stored and confirmed.
-    None,
-    /// It is lost on the way.
-    Lost,
-    /// It is stored, and the answer is lost.
-    Unanswered,
-    /// Somebody else writes first.
-    Overtaken,
-}
-
-/// A stream with compare-and-set. Clones share it.
-#[derive(Clone, Default)]
-struct Stream(Arc<Mutex<Stored>>);
-
-#[derive(Default)]
-struct Stored {
-    sequence: u64,
-    last: BTreeMap<DeviceKey, (u64, DesiredState)>,
-    /// Every generation each device got, in order.
-    generations: BTreeMap<DeviceKey, Vec<u64>>,
-    /// Every message each device got, as LEDGER has them as well.
-    history: BTreeMap<DeviceKey, Vec<Bytes>>,
-    /// Somebody's garbage, newer than the last document.
-    garbage: BTreeMap<DeviceKey, u64>,
-    faults: VecDeque<Fault>,
-    reads_fail: usize,
-    /// Single devices that were read.
-    reads: usize,
-    /// How long that takes each time.
-    read_takes: Duration,
-}
-
-impl Stored {
-    fn put(&mut self, key: &DeviceKey, document: DesiredState) -> u64 {
-        self.sequence += 1;
-        self.generations.entry(key.clone()).or_default().push(document.generation.get());
-        self.history.entry(key.clone()).or_default().push(decode::to_bytes(&document).into());
-        self.garbage.remove(key);
-        self.last.insert(key.clone(), (self.sequence, document));
-        self.sequence
-    }
-
-    /// Puts the last document of a device in its own place; where it stood, and where it stands.
-    fn say_again(&mut self, key: &DeviceKey) -> (u64, u64) {
-        self.sequence += 1;
-        let (sequence, _) = self.last.get_mut(key).unwrap();
-        (std::mem::replace(sequence, self.sequence), self.sequence)
-    }
-
-    fn spoil(&mut self, key: &DeviceKey) {
-        self.sequence += 1;
-        self.garbage.insert(key.clone(), self.sequence);
-    }
-
-    fn message(&self, key: &DeviceKey) -> Option<Message> {
-        let garbage = self.garbage.get(key).map(|at| Message {
-            sequence: *at,
-            payload: "garbage".into(),
-            published_as: None,
-        });
-        garbage.or_else(|| self.last.get(key).map(|last| message(key, last)))
-    }
-
-    fn publish(&mut self, letter: &Letter) -> Result<u64, PublishError> {
-        let fault = self.faults.pop_front().unwrap_or(Fault::None);
-        let refused = |cause| Err(PublishError::new("muster.desired", cause));
-        let silence = ApiError::NoAnswer(NoAnswer::Disconnected);
-        if fault == Fault::Lost {
-            return refused(silence);
-        }
-        if fault == Fault::Overtaken {
-            let mut theirs = letter.document.clone();
-            theirs.deployments.clear();
-            self.put(&letter.key, theirs);
-        }
-        let last = self.message(&letter.key).map_or(0, |message| message.sequence);
-        if last != letter.expected_sequence {
-            return refused(ApiError::Refused { code: 10071, description: "wrong last sequence".to_owned() });
-        }
-        let sequence = self.put(&letter.key, letter.document.clone());
-        if fault == Fault::Unanswered { refused(silence) } else { Ok(sequence) }
-    }
-
-    fn read(&mut self) -> Result<(), ReadError> {
-        if self.reads_fail == 0 {
-            return Ok(());
-        }
-        self.reads_fail -= 1;
-        Err(ReadError::TimedOut { what: "DOWNLINK".to_owned() })
-    }
-}
-
-fn message(key: &DeviceKey, (sequence, document): &(u64, DesiredState)) -> Message {
-    let published_as = Some(crate::foreign::name(key, document.generation));
-    Message { sequence: *sequence, payload: decode::to_bytes(document).into(), published_as }
-}
-
-impl Downlink for Stream {
-    async fn everybody(&self) -> Result<BTreeMap<DeviceKey, Subject>, ReadError> {
-        let mut stored = self.0.lock().unwrap();
-        stored.read()?;
-        let subject = |key: &DeviceKey| {
-            let last = stored.message(key).unwrap();
-            Subject { highest: claimed(&last.payload), last }
-        };
-        Ok(stored.last.keys().map(|key| (key.clone(), subject(key))).collect())
-    }
-
-    async fn copies(&self, _: &BTreeMap<DeviceKey, Subject>) -> Result<Vec<(DeviceKey, Bytes)>, ReadError> {
-        let stored = self.0.lock().unwrap();
-        let newest = |(key, all): (&DeviceKey, &Vec<Bytes>)| Some((key.clone(), all.last()?.clone()));
-        Ok(stored.history.iter().filter_map(newest).collect())
-    }
-
-    async fn history(&self, key: &DeviceKey) -> Result<Vec<Bytes>, ReadError> {
-        Ok(self.0.lock().unwrap().history.get(key).cloned().unwrap_or_default())
-    }
-
-    async fn last(&self, key: &DeviceKey) -> Result<Option<Message>, ReadError> {
-        let takes = self.0.lock().unwrap().read_takes;
-        tokio::time::sleep(takes).await;
-        let mut stored = self.0.lock().unwrap();
-        stored.reads += 1;
-        stored.read()?;
-        Ok(stored.message(key))
-    }
-
-    async fn reported(&self, _: &DeviceKey) -> Result<bool, ReadError> {
-        Ok(false)
-    }
-
-    async fn publish(&self, letters: Vec<Letter>) -> Vec<Result<u64, PublishError>> {
-        let mut stored = self.0.lock().unwrap();
-        letters.iter().map(|letter| stored.publish(letter)).collect()
-    }
-}
-
 /// A publisher that runs on a stream, in virtual time.
 struct Running {
-    desk: Desk,
+    announcer: AnnouncerHandle,
     status: Arc<Status>,
     metrics: Metrics,
     stop: CancellationToken,
@@ -177,19 +33,19 @@ impl Running {
     fn start(stream: &Stream) -> Self {
         let status = Status::new(Some((&"/fleet".parse().unwrap(), &"main".parse().unwrap())));
         let metrics = Metrics::default();
-        let around = Surroundings {
+        let context = Context {
             clock: Arc::new(ManualClock::at(Timestamp::UNIX_EPOCH)),
             status: Arc::new(status),
             metrics: metrics.clone(),
             incidents: IncidentReporter::new().0,
             git: true,
         };
-        let status = around.status.clone();
-        let (announcer, desk) = Announcer::new(stream.clone(), around, fastrand::Rng::with_seed(7));
+        let status = context.status.clone();
+        let (task, announcer) = Announcer::new(stream.clone(), context, fastrand::Rng::with_seed(7));
         let stop = CancellationToken::new();
-        let latch = Life::new().health().latch("desired state");
-        let ended = tokio::spawn(announcer.run(latch, stop.clone()));
-        Self { desk, status, metrics, stop, ended }
+        let latch = Supervisor::new().health().latch("desired state");
+        let ended = tokio::spawn(task.run(latch, stop.clone()));
+        Self { announcer, status, metrics, stop, ended }
     }
 
     /// Waits until a commit is published whole.
@@ -208,11 +64,11 @@ impl Running {
     }
 
     async fn commit(&self, fleet: Fleet) -> Result<(), Problems> {
-        self.desk.commit(fleet).await
+        self.announcer.commit(fleet).await
     }
 
     async fn change(&self, device: usize, change: Change) -> Result<PublishAnswer, ErrorBody> {
-        self.desk.change(Request { key: key(device), change, requested_by: None }).await
+        self.announcer.change(Request { key: key(device), change, requested_by: None }).await
     }
 }
 
@@ -234,7 +90,7 @@ fn ids(stream: &Stream, device: usize) -> Vec<String> {
     stored.last[&key(device)].1.deployments.iter().map(|entry| entry.id.to_string()).collect()
 }
 
-fn rising(stream: &Stream) -> bool {
+fn generations_rise(stream: &Stream) -> bool {
     let stored = stream.0.lock().unwrap();
     stored
         .generations
@@ -264,9 +120,9 @@ async fn a_start_waits_until_downlink_can_be_read() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_crash_halfway_is_completed_by_the_next_start_and_nothing_else_is_published() {
+async fn a_start_after_a_crash_publishes_only_the_missing_documents() {
     let stream = Stream::default();
-    // The first ten are stored, the others never arrive, and then the process dies.
+    // The stream stores ten documents and loses the others, and then the process is killed.
     stream.0.lock().unwrap().faults = [[Fault::None; 10], [Fault::Lost; 10]].concat().into();
     let first = Running::start(&stream);
     first.commit(fleet("c1", 20, "run")).await.unwrap();
@@ -321,11 +177,11 @@ async fn a_request_whose_answer_is_lost_is_still_a_change_made_once() {
     assert!(answer.changed, "what is gone was taken back by this very request: {answer:?}");
     assert_eq!(ids(&stream, 0), ["log"]);
     assert_eq!(publisher.change(0, web()).await.unwrap_err().code, ErrorCode::NotFound);
-    assert!(rising(&stream));
+    assert!(generations_rise(&stream));
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_request_gives_up_rather_than_wait_for_ever() {
+async fn a_request_fails_after_too_many_conflicts() {
     let stream = Stream::default();
     let publisher = Running::start(&stream);
     publisher.commit(fleet("c1", 1, "run")).await.unwrap();
@@ -339,7 +195,7 @@ async fn a_request_gives_up_rather_than_wait_for_ever() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_commit_whose_last_document_goes_out_with_a_request_is_published_all_the_same() {
+async fn a_request_can_publish_the_last_document_of_a_commit() {
     let stream = Stream::default();
     let publisher = Running::start(&stream);
     stream.0.lock().unwrap().faults = [Fault::Lost].into();
@@ -356,7 +212,7 @@ async fn a_commit_whose_last_document_goes_out_with_a_request_is_published_all_t
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_request_is_answered_although_what_is_published_cannot_be_read() {
+async fn a_request_is_refused_while_downlink_cannot_be_read() {
     let stream = Stream::default();
     stream.0.lock().unwrap().reads_fail = usize::MAX;
     let publisher = Running::start(&stream);
@@ -368,7 +224,7 @@ async fn a_request_is_answered_although_what_is_published_cannot_be_read() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn what_cannot_be_read_is_replaced() {
+async fn an_unreadable_document_is_replaced() {
     let stream = Stream::default();
     let publisher = Running::start(&stream);
     publisher.commit(fleet("c1", 1, "run")).await.unwrap();
@@ -386,7 +242,7 @@ async fn what_cannot_be_read_is_replaced() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn garbage_in_a_subject_costs_neither_the_generation_nor_what_was_applied() {
+async fn garbage_on_a_subject_changes_neither_generation_nor_deployments() {
     let stream = Stream::default();
     let publisher = Running::start(&stream);
     publisher.commit(fleet("c1", 1, "run")).await.unwrap();
@@ -408,7 +264,7 @@ async fn garbage_in_a_subject_costs_neither_the_generation_nor_what_was_applied(
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_device_that_is_past_its_document_gets_it_above_but_not_at_its_own_pace() {
+async fn a_device_ahead_of_its_document_gets_a_higher_generation_in_intervals() {
     let stream = Stream::default();
     let publisher = Running::start(&stream);
     publisher.commit(fleet("c1", 2, "run")).await.unwrap();
@@ -416,8 +272,8 @@ async fn a_device_that_is_past_its_document_gets_it_above_but_not_at_its_own_pac
     let last = || stream.0.lock().unwrap().generations[&key(0)].last().copied();
     let said = async |generation| {
         let beats = vec![(key(0), Generation::new(generation).unwrap())];
-        assert!(publisher.desk.heard(beats).await);
-        // The next order is obeyed after this one, and rounds are run while nobody asks.
+        assert!(publisher.announcer.heard(beats).await);
+        // The announcer executes the command and runs rounds.
         tokio::time::sleep(Duration::from_secs(1)).await;
     };
     said(1).await;
@@ -426,7 +282,7 @@ async fn a_device_that_is_past_its_document_gets_it_above_but_not_at_its_own_pac
     assert_eq!(last(), Some(41));
     said(90).await;
     assert_eq!(last(), Some(41), "a device alone publishes at its own pace");
-    tokio::time::sleep(reading::SAID_AGAIN_EVERY).await;
+    tokio::time::sleep(reading::REPUBLISH_INTERVAL).await;
     said(90).await;
     assert_eq!((last(), ids(&stream, 0)), (Some(91), vec!["log".to_owned()]));
     assert_eq!(publisher.change(0, applying("web", "run")).await.unwrap().generation.get(), 92);

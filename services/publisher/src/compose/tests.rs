@@ -4,7 +4,7 @@ use muster_contract::{Generation, RequestedBy};
 
 use super::*;
 use crate::content::tests::{content, request};
-use crate::source::Policy;
+use crate::source::{Policy, RolloutFile};
 
 fn key() -> DeviceKey {
     "a/one".parse().unwrap()
@@ -18,11 +18,11 @@ fn nobody(revision: &str) -> Fleet {
     Fleet { revision: revision.to_owned(), ..Fleet::default() }
 }
 
-fn hold(held: &Held, wanted: &Wanted) -> Held {
+fn hold(held: &PublishedState, wanted: &DesiredDevice) -> PublishedState {
     draft(held, wanted).unwrap().stored(held.sequence + 1)
 }
 
-fn commands(wanted: &Wanted) -> Vec<String> {
+fn commands(wanted: &DesiredDevice) -> Vec<String> {
     let shown = |content: &Arc<Content>| {
         let entry = content.targeting(Generation::FIRST);
         let command = entry.profile.components[0].properties["command"].as_str().unwrap().to_owned();
@@ -31,16 +31,16 @@ fn commands(wanted: &Wanted) -> Vec<String> {
     wanted.contents.iter().map(shown).collect()
 }
 
-/// Held after a commit with `log` and `web`, and a request for another `web`.
-fn both() -> (Fleet, Held) {
+/// The published state after a commit with `log` and `web`, and a request for another `web`.
+fn both() -> (Fleet, PublishedState) {
     let fleet = fleet("c1", &[content("log", "git"), content("web", "git")]);
-    let held = hold(&Held::default(), &commit(&key(), &fleet, &Held::default()).unwrap());
+    let held = hold(&PublishedState::default(), &commit(&key(), &fleet, &PublishedState::default()).unwrap());
     let wanted = apply_one(Git::Known(&fleet), &held, "web", "api", "r1");
     let held = hold(&held, &wanted);
     (fleet, held)
 }
 
-fn apply_one(git: Git<'_>, held: &Held, id: &str, command: &str, revision: &str) -> Wanted {
+fn apply_one(git: Git<'_>, held: &PublishedState, id: &str, command: &str, revision: &str) -> DesiredDevice {
     apply(&key(), git, held, &[Content::clone(&content(id, command))], &request(revision)).unwrap()
 }
 
@@ -80,7 +80,7 @@ fn the_same_request_again_changes_nothing() {
 fn a_record_names_who_asked_and_a_commit_names_nobody() {
     let (fleet, held) = both();
     let anna = Source { requested_by: Some(RequestedBy::new("UA", "anna", None)), ..request("r2") };
-    let by = |wanted: &Wanted| {
+    let by = |wanted: &DesiredDevice| {
         let entries = wanted.contents.iter().map(|content| content.targeting(Generation::FIRST).source);
         let named = entries.flatten().filter_map(|source| source.requested_by).count();
         (wanted.source.kind, wanted.source.requested_by.is_some(), named)
@@ -97,7 +97,7 @@ fn a_record_names_who_asked_and_a_commit_names_nobody() {
 }
 
 #[test]
-fn a_folder_that_goes_leaves_what_was_requested() {
+fn a_removed_folder_leaves_requested_deployments() {
     let (_, held) = both();
     let gone = commit(&key(), &nobody("c2"), &held).unwrap();
     assert_eq!((commands(&gone), gone.retired), (vec!["web=api".to_owned()], false));
@@ -105,18 +105,18 @@ fn a_folder_that_goes_leaves_what_was_requested() {
 }
 
 #[test]
-fn a_folder_that_goes_leaves_an_empty_document() {
+fn a_removed_folder_leaves_an_empty_document() {
     let held = hold(
-        &Held::default(),
-        &commit(&key(), &fleet("c1", &[content("log", "git")]), &Held::default()).unwrap(),
+        &PublishedState::default(),
+        &commit(&key(), &fleet("c1", &[content("log", "git")]), &PublishedState::default()).unwrap(),
     );
     let gone = commit(&key(), &nobody("c2"), &held).unwrap();
     assert!(gone.contents.is_empty() && !gone.retired);
-    assert_eq!(commit(&key(), &nobody("c2"), &Held::default()), None, "a device nobody knows of");
+    assert_eq!(commit(&key(), &nobody("c2"), &PublishedState::default()), None, "a device nobody knows of");
 }
 
 #[test]
-fn before_the_first_good_commit_what_git_said_stays() {
+fn before_the_first_good_commit_deployments_of_git_stay() {
     let (_, held) = both();
     for git in [Git::Unknown, Git::Absent] {
         let wanted = apply_one(git, &held, "db", "api", "r2");
@@ -126,8 +126,11 @@ fn before_the_first_good_commit_what_git_said_stays() {
 }
 
 #[test]
-fn a_device_known_only_by_request_is_none_of_gits_business() {
-    let held = hold(&Held::default(), &apply_one(Git::Unknown, &Held::default(), "db", "api", "r1"));
+fn a_device_known_only_by_request_is_not_changed_by_git() {
+    let held = hold(
+        &PublishedState::default(),
+        &apply_one(Git::Unknown, &PublishedState::default(), "db", "api", "r1"),
+    );
     assert_eq!(held.document.as_ref().unwrap().source, request("r1"));
     let wanted = commit(&key(), &nobody("c1"), &held).unwrap();
     assert_eq!(draft(&held, &wanted), None);
@@ -138,7 +141,7 @@ fn a_device_known_only_by_request_is_none_of_gits_business() {
 #[test]
 fn removing_what_was_never_requested_is_refused() {
     let (fleet, held) = both();
-    let refused = |held: &Held, id: &str| {
+    let refused = |held: &PublishedState, id: &str| {
         let id = id.parse().unwrap();
         remove(&key(), Git::Known(&fleet), held, Some(&id), &request("r")).unwrap_err().to_string()
     };
@@ -147,11 +150,11 @@ fn removing_what_was_never_requested_is_refused() {
         "'log' was not applied to a/one by request; it comes from Git: remove it there"
     );
     assert_eq!(refused(&held, "nothing"), "'nothing' was not applied to a/one by request");
-    assert_eq!(refused(&Held::default(), "web"), "a/one never had a desired state: check the name");
+    assert_eq!(refused(&PublishedState::default(), "web"), "a/one never had a desired state: check the name");
 }
 
 #[test]
-fn removing_waits_for_git_to_say_what_comes_back() {
+fn removing_a_request_is_refused_before_the_first_commit() {
     let (_, held) = both();
     let refused = remove(&key(), Git::Unknown, &held, None, &request("r2")).unwrap_err();
     assert_eq!(refused, RequestRefused::GitUnknown(key()));
@@ -176,11 +179,11 @@ fn retiring_is_for_devices_that_git_does_not_have() {
 }
 
 #[test]
-fn retiring_is_for_devices_that_somebody_has_heard_of() {
-    let (nobody, nothing) = (nobody("c2"), Held::default());
+fn retiring_is_for_known_devices() {
+    let (nobody, nothing) = (nobody("c2"), PublishedState::default());
     let retire = |reported| retire(&key(), Git::Known(&nobody), &nothing, reported, &request("r"));
     assert_eq!(retire(false).unwrap_err(), RequestRefused::UnknownDevice(key()));
-    assert!(retire(true).unwrap().retired, "it reports although it was never told anything");
+    assert!(retire(true).unwrap().retired, "it reports although it never got a desired state");
 }
 
 #[test]
@@ -188,20 +191,20 @@ fn what_is_put_in_the_place_of_git_is_known() {
     let (fleet, held) = both();
     let contents = ["web", "db"].map(|id| Content::clone(&content(id, "other")));
     assert_eq!(overrides(&key(), Git::Known(&fleet), &held, &contents), ["web".parse().unwrap()]);
-    assert!(!is_new(&key(), Git::Known(&fleet), &Held::default()), "Git has it");
-    assert!(is_new(&key(), Git::Unknown, &Held::default()) && !is_new(&key(), Git::Absent, &held));
+    assert!(!is_new(&key(), Git::Known(&fleet), &PublishedState::default()), "Git has it");
+    assert!(is_new(&key(), Git::Unknown, &PublishedState::default()) && !is_new(&key(), Git::Absent, &held));
 }
 
 #[test]
-fn a_request_is_not_taken_back_where_what_it_stood_in_for_is_too_much() {
+fn a_request_is_not_removed_if_the_deployment_of_git_exceeds_a_limit() {
     let fleet = fleet("c1", &[content("web", &"x".repeat(200 * 1024))]);
-    let held = hold(&Held::default(), &commit(&key(), &fleet, &Held::default()).unwrap());
+    let held = hold(&PublishedState::default(), &commit(&key(), &fleet, &PublishedState::default()).unwrap());
     let held = hold(&held, &apply_one(Git::Known(&fleet), &held, "web", "small", "r1"));
     let large = "y".repeat(60 * 1024);
     let held = hold(&held, &apply_one(Git::Known(&fleet), &held, "db", &large, "r2"));
     let id = "web".parse().unwrap();
     let refused = remove(&key(), Git::Known(&fleet), &held, Some(&id), &request("r3")).unwrap_err();
-    assert!(matches!(refused, RequestRefused::TooMuch(..)), "{refused}");
+    assert!(matches!(refused, RequestRefused::OverLimit(..)), "{refused}");
 }
 
 #[test]
@@ -209,7 +212,7 @@ fn a_device_that_git_has_no_more_keeps_its_labels() {
     let labels: Arc<Labels> = Arc::new(serde_json::from_str(r#"{"ring":"canary"}"#).unwrap());
     let mut with = fleet("c1", &[content("log", "run")]);
     with.labels.insert(key(), labels.clone());
-    let held = hold(&Held::default(), &commit(&key(), &with, &Held::default()).unwrap());
+    let held = hold(&PublishedState::default(), &commit(&key(), &with, &PublishedState::default()).unwrap());
     let without = Fleet { revision: "c2".to_owned(), ..Fleet::default() };
     assert_eq!(commit(&key(), &without, &held).unwrap().labels, labels);
     let untagged = fleet("c3", &[content("log", "run")]);
@@ -217,16 +220,19 @@ fn a_device_that_git_has_no_more_keeps_its_labels() {
 }
 
 #[test]
-fn a_commit_that_asks_too_much_of_a_device_leaves_it_alone_and_a_strict_publisher_refuses_it() {
+fn a_commit_over_a_limit_holds_the_device_back_or_is_refused_if_strict() {
     let many: Vec<_> = (0..128).map(|at| content(&format!("d{at}"), "run")).collect();
-    let held = hold(&Held::default(), &apply_one(Git::Absent, &Held::default(), "own", "api", "r1"));
+    let held = hold(
+        &PublishedState::default(),
+        &apply_one(Git::Absent, &PublishedState::default(), "own", "api", "r1"),
+    );
     let fleet = fleet("c1", &many);
     let strict = Fleet { policy: Policy { strict: true, ..Policy::default() }, ..fleet.clone() };
     let problems = changes(&strict, &[(key(), held.clone())].into()).unwrap_err();
     assert_eq!(
         problems.to_string(),
-        "sites/a/one: the device would have 129 deployments; 128 are allowed; what was applied by request counts as \
-         well, and `muster remove` takes it back"
+        "sites/a/one: the device would have 129 deployments; 128 are allowed; requested deployments count as \
+         well, and `muster remove` removes them"
     );
     assert_eq!(changes(&strict, &BTreeMap::new()).unwrap().due.len(), 1);
     let changes = changes(&fleet, &[(key(), held.clone())].into()).unwrap();
@@ -235,7 +241,7 @@ fn a_commit_that_asks_too_much_of_a_device_leaves_it_alone_and_a_strict_publishe
     let plenty: Vec<_> = many.iter().map(|content| Content::clone(content)).collect();
     assert!(matches!(
         apply(&key(), Git::Absent, &held, &plenty, &request("r2")),
-        Err(RequestRefused::TooMuch(..))
+        Err(RequestRefused::OverLimit(..))
     ));
 }
 
@@ -256,19 +262,25 @@ fn a_tombstone_retires_a_device_and_no_request_brings_it_back() {
 
 #[test]
 fn a_removed_folder_retires_its_device_only_where_that_is_asked_for() {
-    let own = hold(&Held::default(), &commit(&key(), &fleet("c1", &[]), &Held::default()).unwrap());
+    let own = hold(
+        &PublishedState::default(),
+        &commit(&key(), &fleet("c1", &[]), &PublishedState::default()).unwrap(),
+    );
     let policy = Policy { retire_removed: true, ..Policy::default() };
     let retiring = Fleet { policy, ..nobody("c2") };
     assert_eq!(commit(&key(), &nobody("c2"), &own).map(|wanted| wanted.retired), Some(false));
     assert_eq!(commit(&key(), &retiring, &own).map(|wanted| wanted.retired), Some(true));
     let (_, applied_to) = both();
     assert!(!commit(&key(), &retiring, &applied_to).unwrap().retired, "a request keeps it");
-    let by_request = hold(&Held::default(), &apply_one(Git::Absent, &Held::default(), "web", "api", "r1"));
+    let by_request = hold(
+        &PublishedState::default(),
+        &apply_one(Git::Absent, &PublishedState::default(), "web", "api", "r1"),
+    );
     assert!(!commit(&key(), &retiring, &by_request).unwrap().retired, "it was never Git's");
 }
 
 #[test]
-fn a_device_that_is_held_back_keeps_what_git_said_before() {
+fn a_device_that_is_held_back_keeps_its_deployments_of_git() {
     let (_, held) = both();
     let newer = Fleet { held_back: [key()].into(), ..fleet("c2", &[content("log", "newer")]) };
     assert_eq!(commit(&key(), &newer, &held), None);
@@ -277,4 +289,91 @@ fn a_device_that_is_held_back_keeps_what_git_said_before() {
     assert_eq!(applied.source.revision, "c1");
     let refused = retire(&key(), Git::HeldBack, &held, false, &request("r")).unwrap_err();
     assert_eq!(refused, RequestRefused::InGit { key: key() });
+}
+
+/// A rollout that governs the device of these tests.
+fn governed(fleet: Fleet) -> Fleet {
+    let rollout = serde_json::from_str(r#"{"apiVersion":"muster/v1","kind":"Rollout"}"#).unwrap();
+    let file = Arc::new(RolloutFile { path: "fleet/rollout.yaml".to_owned(), rollout });
+    Fleet { rollouts: [(key(), file)].into(), ..fleet }
+}
+
+/// The state after `log` and `web` were released, and the next commit, which changes `web`, removes `log` and adds `db`.
+fn held_change() -> (PublishedState, Fleet) {
+    let first = fleet("c1", &[content("log", "git"), content("web", "git")]);
+    let nothing = PublishedState::default();
+    let held = hold(&nothing, &commit(&key(), &first, &nothing).unwrap());
+    (held, governed(fleet("c2", &[content("db", "new"), content("web", "new")])))
+}
+
+fn released(fleet: &Fleet, held: &PublishedState, id: &str, content: Option<&Arc<Content>>) -> DesiredDevice {
+    release(&key(), Git::Known(fleet), held, &id.parse().unwrap(), content, &request("r")).unwrap()
+}
+
+#[test]
+fn a_governed_device_keeps_what_it_has_until_a_release() {
+    let (held, next) = held_change();
+    assert_eq!(
+        draft(&held, &commit(&key(), &next, &held).unwrap()),
+        None,
+        "nothing goes out with the commit"
+    );
+    let free = Fleet { rollouts: BTreeMap::new(), ..next.clone() };
+    assert_eq!(commands(&commit(&key(), &free, &held).unwrap()), ["db=new", "web=new"]);
+    let new = commit(&key(), &next, &PublishedState::default()).unwrap();
+    assert!(new.contents.is_empty() && !new.retired, "a new device gets an empty document");
+}
+
+#[test]
+fn a_release_changes_one_deployment_and_names_who_asked() {
+    let (held, next) = held_change();
+    let new = content("web", "new");
+    let anna = Source { requested_by: Some(RequestedBy::new("UA", "anna", None)), ..request("r") };
+    let web = "web".parse().unwrap();
+    let wanted = release(&key(), Git::Known(&next), &held, &web, Some(&new), &anna).unwrap();
+    assert_eq!(commands(&wanted), ["log=git", "web=new"]);
+    assert_eq!((wanted.source.revision.as_str(), &wanted.source.requested_by), ("c2", &anna.requested_by));
+    let after = hold(&held, &wanted);
+    assert_eq!(draft(&after, &commit(&key(), &next, &after).unwrap()), None, "and stays released");
+    assert_eq!(draft(&after, &released(&next, &after, "web", Some(&new))), None, "twice is once");
+    let db = hold(&after, &released(&next, &after, "db", Some(&content("db", "new"))));
+    assert_eq!(
+        commands(&released(&next, &db, "log", None)),
+        ["db=new", "web=new"],
+        "a removal is released as well"
+    );
+    assert_eq!(
+        commands(&released(&next, &db, "web", Some(&content("web", "git")))),
+        ["db=new", "log=git", "web=git"]
+    );
+}
+
+#[test]
+fn a_request_lets_no_held_change_out() {
+    let (held, next) = held_change();
+    let applied = apply_one(Git::Known(&next), &held, "own", "api", "r1");
+    assert_eq!(commands(&applied), ["log=git", "own=api", "web=git"]);
+    let held = hold(&held, &applied);
+    let own = "own".parse().unwrap();
+    let removed = remove(&key(), Git::Known(&next), &held, Some(&own), &request("r2")).unwrap();
+    assert_eq!(commands(&removed), ["log=git", "web=git"]);
+}
+
+#[test]
+fn a_release_is_refused_where_no_rollout_governs_or_git_is_unknown() {
+    let (held, next) = held_change();
+    let web = "web".parse().unwrap();
+    let new = content("web", "new");
+    let refused = |git: Git<'_>, held: &PublishedState| {
+        release(&key(), git, held, &web, Some(&new), &request("r")).unwrap_err()
+    };
+    let free = Fleet { rollouts: BTreeMap::new(), ..next.clone() };
+    assert_eq!(refused(Git::Known(&free), &held), ReleaseRefusal::NotGoverned);
+    assert_eq!(refused(Git::Known(&nobody("c3")), &held), ReleaseRefusal::NotInGit);
+    assert_eq!(refused(Git::HeldBack, &held), ReleaseRefusal::HeldBack);
+    for git in [Git::Absent, Git::Unknown, Git::Behind] {
+        assert_eq!(refused(git, &held), ReleaseRefusal::GitUnknown);
+    }
+    let by_request = hold(&held, &apply_one(Git::Known(&next), &held, "web", "api", "r1"));
+    assert_eq!(refused(Git::Known(&next), &by_request), ReleaseRefusal::AppliedByRequest);
 }

@@ -1,6 +1,5 @@
-//! One run of the git command: its environment, its time limit, its end. It asks nobody anything, takes nothing from the
-//! shell that started the publisher that would lead it elsewhere, and gets the token from its file by itself, so that the
-//! token is neither in an argument nor in an environment.
+//! Runs git with a defined environment and a time limit. Git prompts for nothing, ignores variables that would redirect it,
+//! and reads the token from its file, so that the token is neither in an argument nor in an environment variable.
 
 use std::ffi::OsStr;
 use std::io;
@@ -16,17 +15,17 @@ use tokio::process::{Child, ChildStderr, ChildStdout, Command};
 use super::error::GitError;
 use super::url::GitUrl;
 
-/// Time for a run that reads or writes the mirror only.
+/// Time limit of a run that uses only the mirror.
 pub(super) const LOCAL_LIMIT: Duration = Duration::from_secs(60);
 /// Time between SIGTERM, which lets git remove its lock files, and SIGKILL.
 const TERM_GRACE: Duration = Duration::from_secs(2);
-/// Bytes of git's complaint that are kept.
+/// Bytes of git's error output that are kept.
 const COMPLAINT_BYTES_MAX: u64 = 8 * 1024;
-/// Bytes one run may say, such as the list of the files of a commit.
+/// Largest output of one run, in bytes, such as the list of the files of a commit.
 const OUTPUT_BYTES_MAX: u64 = 256 * 1024 * 1024;
 
-/// Variables that would turn git to another repository, make it log what it sends, or send it to anybody. What is left
-/// says how to reach the repository, as `GIT_SSH_COMMAND` with a key of its own.
+/// Variables that would point git to another repository, make it log what it sends, or weaken TLS. Others may say how to
+/// reach the repository, such as `GIT_SSH_COMMAND` with a key.
 const UNWANTED: [&str; 19] = [
     "GIT_DIR",
     "GIT_WORK_TREE",
@@ -49,18 +48,18 @@ const UNWANTED: [&str; 19] = [
     "GIT_QUARANTINE_PATH",
 ];
 
-/// Variable in which git's credential helper finds the path of the token file.
+/// The variable with the path of the token file, for git's credential helper.
 const TOKEN_PATH: &str = "MUSTER_PUBLISHER_TOKEN_PATH";
-/// User of a token where the address names none: what the large hosts expect or ignore.
+/// The user of a token if the address names none: the large hosts expect or ignore it.
 const TOKEN_USER: &str = "x-access-token";
 
-/// What every run has in common.
+/// The settings of all runs.
 #[derive(Debug, Clone)]
 pub(super) struct Git {
     program: PathBuf,
     token_file: Option<PathBuf>,
     config: Vec<(String, String)>,
-    /// What must not be seen in git's complaints.
+    /// A text that must not appear in errors.
     hidden: Option<Arc<str>>,
 }
 
@@ -69,7 +68,7 @@ impl Git {
     pub(super) fn new(program: PathBuf, url: &GitUrl, token_file: Option<PathBuf>) -> Self {
         let mut config = settings();
         if let (Some(_), Some(origin)) = (&token_file, url.http_origin()) {
-            // Empty first: with a token of its own, no helper of the user's is asked.
+            // The empty value removes the user's own helpers.
             config.push(("credential.helper".to_owned(), String::new()));
             config.push((format!("credential.{origin}.helper"), token_helper(url)));
         }
@@ -77,7 +76,7 @@ impl Git {
         Self { program, token_file, config, hidden }
     }
 
-    /// Runs git to its end and gives what it says. `what` is its purpose, as in "git could not …".
+    /// Runs git to its end and returns its output. `what` is its purpose, for "git could not …".
     pub(super) async fn run<I, S>(&self, what: &str, limit: Duration, args: I) -> Result<Vec<u8>, GitError>
     where
         I: IntoIterator<Item = S>,
@@ -86,11 +85,11 @@ impl Git {
         let mut run = self.start(what, args, Stdio::null())?;
         let end = run.within(limit, async |child: &mut Child| {
             let (out, complaints) = (child.stdout.take(), child.stderr.take());
-            tokio::try_join!(said(out), complaint(complaints), child.wait())
+            tokio::try_join!(read_output(out), read_complaint(complaints), child.wait())
         });
-        let (said, complaint, status) = end.await?;
+        let (output, complaint, status) = end.await?;
         run.judge(status, &complaint)?;
-        Ok(said)
+        Ok(output)
     }
 
     /// Starts git with its output piped.
@@ -122,7 +121,7 @@ impl Git {
         })
     }
 
-    /// Makes sure that the token can be read: git's own words for an empty answer would not say why.
+    /// Checks that the token can be read: git's own error for an empty token would not name the cause.
     pub(super) async fn check_token(&self) -> Result<(), GitError> {
         let Some(path) = &self.token_file else { return Ok(()) };
         let refuse = |source| GitError::Token { path: path.clone(), source };
@@ -134,13 +133,13 @@ impl Git {
     }
 }
 
-/// Settings that hold for every run, before those of the machine and the user.
+/// Settings of every run, which override those of the machine and the user.
 fn settings() -> Vec<(String, String)> {
     let settings = [
-        // In place and within the time limit, instead of a process left behind.
+        // Within the run and its time limit, instead of a background process.
         ("gc.autoDetach", "false"),
         ("maintenance.autoDetach", "false"),
-        // A transfer that does not move is a failure, not a state.
+        // A stalled transfer must fail.
         ("http.lowSpeedLimit", "1"),
         ("http.lowSpeedTime", "30"),
         ("core.sshCommand", "ssh -o BatchMode=yes -o ConnectTimeout=20"),
@@ -149,7 +148,7 @@ fn settings() -> Vec<(String, String)> {
     settings.map(|(key, value)| (key.to_owned(), value.to_owned())).into()
 }
 
-/// The helper that git asks for a user and a password; a shell function that reads the file when it is asked.
+/// The credential helper: a shell function that reads the token file when git asks for a password.
 fn token_helper(url: &GitUrl) -> String {
     let user = if url.names_user() { String::new() } else { format!("echo username={TOKEN_USER}; ") };
     format!(
@@ -157,8 +156,8 @@ fn token_helper(url: &GitUrl) -> String {
     )
 }
 
-/// Everything git says. More than allowed is an error: half a listing would look like a commit that removes files.
-pub(super) async fn said(from: Option<ChildStdout>) -> io::Result<Vec<u8>> {
+/// Reads git's whole output. More than the limit is an error: half a listing would look like a commit that removes files.
+pub(super) async fn read_output(from: Option<ChildStdout>) -> io::Result<Vec<u8>> {
     let mut bytes = Vec::new();
     if let Some(from) = from {
         from.take(OUTPUT_BYTES_MAX + 1).read_to_end(&mut bytes).await?;
@@ -166,14 +165,14 @@ pub(super) async fn said(from: Option<ChildStdout>) -> io::Result<Vec<u8>> {
     if bytes.len() as u64 > OUTPUT_BYTES_MAX {
         return Err(io::Error::new(
             io::ErrorKind::InvalidData,
-            format!("it said more than {OUTPUT_BYTES_MAX} bytes"),
+            format!("its output has more than {OUTPUT_BYTES_MAX} bytes"),
         ));
     }
     Ok(bytes)
 }
 
-/// The beginning of git's complaint. The rest is read and dropped, or git would wait for us.
-pub(super) async fn complaint(from: Option<ChildStderr>) -> io::Result<Vec<u8>> {
+/// Reads the beginning of git's error output. The rest is read and dropped, or git would block.
+pub(super) async fn read_complaint(from: Option<ChildStderr>) -> io::Result<Vec<u8>> {
     let mut bytes = Vec::new();
     if let Some(from) = from {
         let mut from = from.take(COMPLAINT_BYTES_MAX);
@@ -183,7 +182,7 @@ pub(super) async fn complaint(from: Option<ChildStderr>) -> io::Result<Vec<u8>> 
     Ok(bytes)
 }
 
-/// A running git. If it is dropped, git and what it started are told to end.
+/// A running git. Dropping it terminates git and its child processes.
 pub(super) struct Run {
     pub(super) child: Child,
     group: Option<Pid>,
@@ -192,7 +191,7 @@ pub(super) struct Run {
 }
 
 impl Run {
-    /// Does something with the process within a time limit; after that it is ended.
+    /// Runs `work` on the process within a time limit; terminates the process when the limit is reached.
     pub(super) async fn within<T>(
         &mut self,
         limit: Duration,
@@ -208,9 +207,9 @@ impl Run {
         }
     }
 
-    /// What its exit means.
+    /// Turns its exit status into a result.
     pub(super) fn judge(&mut self, status: ExitStatus, complaint: &[u8]) -> Result<(), GitError> {
-        // Its number may belong to somebody else from now on.
+        // Its process id may belong to another process from now on.
         self.group = None;
         if status.success() {
             return Ok(());
@@ -227,7 +226,7 @@ impl Run {
         self.signal(Signal::TERM);
         if tokio::time::timeout(TERM_GRACE, self.child.wait()).await.is_err() {
             self.signal(Signal::KILL);
-            // Killed processes end; how this one did does not matter.
+            // A killed process ends; its status does not matter.
             let _ = self.child.wait().await;
         }
         self.group = None;
@@ -235,7 +234,7 @@ impl Run {
 
     fn signal(&self, signal: Signal) {
         if let Some(group) = self.group {
-            // Fails only if it has ended already.
+            // Fails only if the group has ended already.
             let _ = kill_process_group(group, signal);
         }
     }

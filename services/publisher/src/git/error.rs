@@ -1,56 +1,56 @@
-//! What can go wrong with the Git source, and what to do about it. The fleet keeps its last good commit meanwhile.
+//! The errors of the Git source, with what to do about each. The fleet keeps its last good commit meanwhile.
 
 use std::io;
 use std::path::PathBuf;
 use std::process::ExitStatus;
 use std::time::Duration;
 
-/// Why a commit could not be had.
+/// Why a commit could not be read.
 #[derive(Debug, thiserror::Error)]
 pub enum GitError {
-    /// There is no git.
+    /// Git is not installed.
     #[error("cannot find '{program}': install git 2.31 or newer, or put it on PATH", program = program.display())]
     NoGit {
-        /// What was looked for.
+        /// The program.
         program: PathBuf,
     },
-    /// It cannot be run.
+    /// Git cannot be run.
     #[error("cannot run '{program}'", program = program.display())]
     Start {
-        /// What was run.
+        /// The program.
         program: PathBuf,
-        /// What the machine says.
+        /// The error of the system.
         #[source]
         source: io::Error,
     },
-    /// Its pipes broke.
-    #[error("git could not {what}: it stopped listening")]
+    /// A pipe to git broke.
+    #[error("git could not {what}: the connection to its process broke")]
     Talk {
-        /// Its purpose.
+        /// The purpose of the run.
         what: String,
-        /// What the machine says.
+        /// The error of the system.
         #[source]
         source: io::Error,
     },
-    /// It took too long and was ended.
+    /// Git exceeded its time limit and was killed.
     #[error("git could not {what} within {} s: is the repository reachable?", limit.as_secs())]
     Slow {
-        /// Its purpose.
+        /// The purpose of the run.
         what: String,
-        /// The time it had.
+        /// The time limit.
         limit: Duration,
     },
-    /// It failed.
+    /// Git failed.
     #[error("git could not {what} ({status}): {complaint}")]
     Failed {
-        /// Its purpose.
+        /// The purpose of the run.
         what: String,
-        /// How it ended.
+        /// Its exit status.
         status: ExitStatus,
-        /// Its own words.
+        /// Its error output.
         complaint: String,
     },
-    /// The repository is there, the branch is not.
+    /// The repository does not have the branch.
     #[error(
         "{url} has no branch '{branch}' ({}): push it, or choose another with --git-branch",
         if others.is_empty() { "nor any other".to_owned() } else { format!("it has {}", others.join(", ")) }
@@ -60,7 +60,7 @@ pub enum GitError {
         url: String,
         /// The branch.
         branch: String,
-        /// Some that it has.
+        /// Some branches that it has.
         others: Vec<String>,
     },
     /// The file with the token cannot be used.
@@ -68,47 +68,47 @@ pub enum GitError {
     Token {
         /// The file.
         path: PathBuf,
-        /// What the machine says.
+        /// The error of the system.
         #[source]
         source: io::Error,
     },
-    /// The mirror cannot be made.
+    /// The mirror cannot be created.
     #[error("cannot write {path}: give the publisher a directory of its own with --data-dir", path = path.display())]
     DataDir {
-        /// What was to be written.
+        /// The directory.
         path: PathBuf,
-        /// What the machine says.
+        /// The error of the system.
         #[source]
         source: io::Error,
     },
-    /// The commit holds more than the publisher reads.
+    /// The commit exceeds the publisher's limit.
     #[error("commit {revision} has {bytes} bytes of YAML in fleet/ and sites/; {limit} are allowed")]
     TooMuch {
         /// The commit.
         revision: String,
-        /// What it has.
+        /// Its bytes of YAML.
         bytes: u64,
-        /// What is allowed.
+        /// The limit.
         limit: u64,
     },
-    /// Git said something that this version of the publisher does not understand.
-    #[error("git said something unexpected when asked to {what}: '{said}'")]
+    /// Git's output does not have the expected form.
+    #[error("git's output is unexpected when it should {what}: '{output}'")]
     Unexpected {
-        /// Its purpose.
+        /// The purpose of the run.
         what: String,
-        /// The beginning of what it said.
-        said: String,
+        /// The beginning of the output.
+        output: String,
     },
 }
 
 impl GitError {
-    /// True where the repository gave no answer in time.
+    /// True if the repository did not answer in time.
     pub(crate) const fn is_timeout(&self) -> bool {
         matches!(self, Self::Slow { .. })
     }
 
-    /// True where a mirror that is damaged would look the same.
-    pub(super) const fn may_be_the_mirrors(&self) -> bool {
+    /// True if a damaged mirror may be the cause.
+    pub(super) const fn may_be_caused_by_the_mirror(&self) -> bool {
         matches!(self, Self::Failed { .. } | Self::Talk { .. } | Self::Unexpected { .. })
     }
 }

@@ -1,5 +1,5 @@
-//! The files of a commit, read from the mirror without a work tree: one run of git lists them, one more gives the
-//! content of those that are wanted, however many there are.
+//! Reads the files of a commit from the mirror without a work tree: one run of git lists them, and another reads the
+//! contents of all wanted files.
 
 use std::collections::HashMap;
 use std::io;
@@ -9,15 +9,15 @@ use bytes::Bytes;
 use tokio::io::{AsyncBufReadExt, AsyncReadExt, AsyncWriteExt, BufReader};
 use tokio::process::{Child, ChildStdin, ChildStdout};
 
-use super::command::{Git, LOCAL_LIMIT, complaint};
+use super::command::{Git, LOCAL_LIMIT, read_complaint};
 use super::error::GitError;
 use crate::margo::FILE_BYTES_MAX;
 use crate::source::{Body, File, Tree, wants};
 
-/// Bytes of wanted files of one commit.
+/// Largest total size of a commit's wanted files, in bytes.
 pub(super) const TREE_BYTES_MAX: u64 = 256 * 1024 * 1024;
-/// Characters of an unexpected word that are shown.
-const SAID_CHARS_MAX: usize = 100;
+/// Characters of an unexpected output that are shown.
+const SHOWN_CHARS_MAX: usize = 100;
 const LIST: &str = "list the files of the commit";
 const READ: &str = "read the files of the commit";
 
@@ -25,13 +25,13 @@ const _: () = assert!(TREE_BYTES_MAX > FILE_BYTES_MAX as u64);
 
 /// A line of the listing.
 #[derive(Debug, PartialEq, Eq)]
-struct Listed {
+struct ListedFile {
     path: String,
-    kind: Kind,
+    kind: FileKind,
 }
 
 #[derive(Debug, PartialEq, Eq)]
-enum Kind {
+enum FileKind {
     Wanted { object: String, bytes: u64 },
     Other(Body),
 }
@@ -42,9 +42,9 @@ pub(super) async fn tree(git: &Git, mirror: &str, revision: &str) -> Result<Tree
     let listing = git.run(LIST, LOCAL_LIMIT, args).await?;
     let listed: Vec<_> = parse(&listing)?;
     let contents = contents(git, mirror, &wanted(revision, &listed)?).await?;
-    let file = |Listed { path, kind }: Listed| match kind {
-        Kind::Other(body) => Ok(File { path, body }),
-        Kind::Wanted { object, .. } => match contents.get(&object) {
+    let file = |ListedFile { path, kind }: ListedFile| match kind {
+        FileKind::Other(body) => Ok(File { path, body }),
+        FileKind::Wanted { object, .. } => match contents.get(&object) {
             Some(text) => Ok(File { path, body: Body::Text(text.clone()) }),
             None => Err(unexpected(READ, format!("nothing for {path}").as_bytes())),
         },
@@ -54,10 +54,10 @@ pub(super) async fn tree(git: &Git, mirror: &str, revision: &str) -> Result<Tree
 }
 
 /// The objects to read, each once.
-fn wanted(revision: &str, listed: &[Listed]) -> Result<Vec<String>, GitError> {
+fn wanted(revision: &str, listed: &[ListedFile]) -> Result<Vec<String>, GitError> {
     let mut objects: HashMap<&str, u64> = HashMap::new();
     for line in listed {
-        if let Kind::Wanted { object, bytes } = &line.kind {
+        if let FileKind::Wanted { object, bytes } = &line.kind {
             objects.insert(object, *bytes);
         }
     }
@@ -69,38 +69,38 @@ fn wanted(revision: &str, listed: &[Listed]) -> Result<Vec<String>, GitError> {
 }
 
 /// Lines of `<mode> <type> <object> <size>\t<path>\0`.
-fn parse(listing: &[u8]) -> Result<Vec<Listed>, GitError> {
+fn parse(listing: &[u8]) -> Result<Vec<ListedFile>, GitError> {
     let lines = listing.split(|byte| *byte == 0).filter(|line| !line.is_empty());
     lines.map(|line| listed(line).ok_or_else(|| unexpected(LIST, line))).collect()
 }
 
-fn listed(line: &[u8]) -> Option<Listed> {
+fn listed(line: &[u8]) -> Option<ListedFile> {
     let text = String::from_utf8_lossy(line);
     let (head, path) = text.split_once('\t')?;
     let mut head = head.split_ascii_whitespace();
     let (mode, _type, object, size) = (head.next()?, head.next()?, head.next()?, head.next()?);
     let kind = match mode {
-        "120000" => Kind::Other(Body::Link),
-        "160000" => Kind::Other(Body::Submodule),
+        "120000" => FileKind::Other(Body::Link),
+        "160000" => FileKind::Other(Body::Submodule),
         _ if wants(path) => match size.parse().ok()? {
-            bytes if bytes > FILE_BYTES_MAX as u64 => Kind::Other(Body::TooLong(bytes)),
-            bytes => Kind::Wanted { object: object.to_owned(), bytes },
+            bytes if bytes > FILE_BYTES_MAX as u64 => FileKind::Other(Body::TooLong(bytes)),
+            bytes => FileKind::Wanted { object: object.to_owned(), bytes },
         },
-        _ => Kind::Other(Body::Unread),
+        _ => FileKind::Other(Body::Unread),
     };
-    Some(Listed { path: path.to_owned(), kind })
+    Some(ListedFile { path: path.to_owned(), kind })
 }
 
-/// Content of each object.
+/// The content of each object.
 async fn contents(git: &Git, mirror: &str, objects: &[String]) -> Result<HashMap<String, Bytes>, GitError> {
     let mut run = git.start(READ, [mirror, "cat-file", "--batch"], Stdio::piped())?;
     let reading = run.within(LOCAL_LIMIT, async |child: &mut Child| {
-        let (Some(ask), Some(answer)) = (child.stdin.take(), child.stdout.take()) else {
+        let (Some(stdin), Some(answer)) = (child.stdin.take(), child.stdout.take()) else {
             return Err(io::ErrorKind::BrokenPipe.into());
         };
         let complaints = child.stderr.take();
-        let (asking, answering) = (ask_for(ask, objects), answers(answer, objects.len()));
-        let ((), contents, complaint) = tokio::try_join!(asking, answering, complaint(complaints))?;
+        let (asking, answering) = (write_requests(stdin, objects), read_answers(answer, objects.len()));
+        let ((), contents, complaint) = tokio::try_join!(asking, answering, read_complaint(complaints))?;
         Ok((contents, complaint, child.wait().await?))
     });
     let (contents, complaint, status) = reading.await?;
@@ -108,15 +108,15 @@ async fn contents(git: &Git, mirror: &str, objects: &[String]) -> Result<HashMap
     Ok(contents)
 }
 
-async fn ask_for(mut ask: ChildStdin, objects: &[String]) -> io::Result<()> {
+async fn write_requests(mut stdin: ChildStdin, objects: &[String]) -> io::Result<()> {
     for object in objects {
-        ask.write_all(format!("{object}\n").as_bytes()).await?;
+        stdin.write_all(format!("{object}\n").as_bytes()).await?;
     }
-    ask.shutdown().await
+    stdin.shutdown().await
 }
 
-/// Answers of `<object> blob <size>\n<content>\n`.
-async fn answers(answer: ChildStdout, count: usize) -> io::Result<HashMap<String, Bytes>> {
+/// Reads answers of the form `<object> blob <size>\n<content>\n`.
+async fn read_answers(answer: ChildStdout, count: usize) -> io::Result<HashMap<String, Bytes>> {
     let mut answer = BufReader::new(answer);
     let mut contents = HashMap::with_capacity(count);
     let mut line = String::new();
@@ -137,10 +137,10 @@ async fn answers(answer: ChildStdout, count: usize) -> io::Result<HashMap<String
     Ok(contents)
 }
 
-/// An answer nobody expected, its beginning for a person.
-pub(super) fn unexpected(what: &str, said: &[u8]) -> GitError {
-    let said = String::from_utf8_lossy(said).chars().take(SAID_CHARS_MAX).collect();
-    GitError::Unexpected { what: what.to_owned(), said }
+/// The error of an unexpected output, with its beginning.
+pub(super) fn unexpected(what: &str, output: &[u8]) -> GitError {
+    let output = String::from_utf8_lossy(output).chars().take(SHOWN_CHARS_MAX).collect();
+    GitError::Unexpected { what: what.to_owned(), output }
 }
 
 #[cfg(test)]
@@ -148,7 +148,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_listing_says_what_is_at_each_path() {
+    fn a_listing_has_the_content_of_each_path() {
         let lines = [
             "100644 blob aa      12\tfleet/x.yaml",
             "100755 blob bb 5\tsites/a/b/run.sh",
@@ -159,11 +159,11 @@ mod tests {
         let listing = lines.map(|line| format!("{line}\0")).concat();
         let listed: Vec<_> =
             parse(listing.as_bytes()).unwrap().into_iter().map(|line| (line.path, line.kind)).collect();
-        let other = |path: &str, body| (path.to_owned(), Kind::Other(body));
+        let other = |path: &str, body| (path.to_owned(), FileKind::Other(body));
         assert_eq!(
             listed,
             [
-                ("fleet/x.yaml".to_owned(), Kind::Wanted { object: "aa".to_owned(), bytes: 12 }),
+                ("fleet/x.yaml".to_owned(), FileKind::Wanted { object: "aa".to_owned(), bytes: 12 }),
                 other("sites/a/b/run.sh", Body::Unread),
                 other("sites/a/link", Body::Link),
                 other("sites/sub", Body::Submodule),
@@ -174,10 +174,10 @@ mod tests {
     }
 
     #[test]
-    fn a_commit_may_not_be_of_any_size() {
-        let file = |at: u64| Listed {
+    fn a_commit_has_a_size_limit() {
+        let file = |at: u64| ListedFile {
             path: format!("fleet/{at}.yaml"),
-            kind: Kind::Wanted { object: at.to_string(), bytes: FILE_BYTES_MAX as u64 },
+            kind: FileKind::Wanted { object: at.to_string(), bytes: FILE_BYTES_MAX as u64 },
         };
         let files: Vec<_> = (0..=TREE_BYTES_MAX / FILE_BYTES_MAX as u64).map(file).collect();
         assert!(matches!(wanted("c", &files), Err(GitError::TooMuch { .. })));

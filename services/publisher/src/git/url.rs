@@ -1,10 +1,10 @@
-//! The Git source as a setting: an address and a branch that are safe to hand to git and to show to people.
+//! The settings of the Git source: an address and a branch that are safe to pass to git and to show.
 
 use std::fmt;
 use std::path::Path;
 use std::str::FromStr;
 
-/// Where the repository is: anything git can fetch from. Holds no password.
+/// The address of the repository: anything that git can fetch from, without a password.
 #[derive(Clone, PartialEq, Eq)]
 pub struct GitUrl(String);
 
@@ -15,26 +15,26 @@ pub struct Branch(String);
 /// Why a setting of the Git source cannot be used.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum GitSettingError {
-    /// Nothing, or an option in disguise.
+    /// The text is empty, or looks like an option.
     #[error("must be a path or a URL that git can fetch from")]
     Url,
-    /// A password would be seen by everybody who lists the processes of the machine.
+    /// The address has a password, which every user of the machine could see in the list of processes.
     #[error("must not hold a password: put it into a file and name that with --git-token-file")]
     Password,
-    /// Not a branch.
+    /// The text is no branch name.
     #[error("must be the name of a branch, such as main")]
     Branch,
 }
 
 impl GitUrl {
-    /// As git takes it. A path to something that exists is made absolute.
+    /// The address for git. An existing path is made absolute.
     pub fn for_git(&self) -> String {
         let path = Path::new(&self.0);
         let absolute = if path.exists() { path.canonicalize().ok() } else { None };
         absolute.and_then(|path| path.to_str().map(str::to_owned)).unwrap_or_else(|| self.0.clone())
     }
 
-    /// `https://host:port` of an HTTP address: what a token is for, and nothing else.
+    /// `https://host:port` of an HTTP address, the only origin that gets the token.
     pub fn http_origin(&self) -> Option<String> {
         let (scheme, rest) = self.0.split_once("://")?;
         if !["http", "https"].contains(&scheme) {
@@ -45,19 +45,19 @@ impl GitUrl {
         Some(format!("{scheme}://{host}"))
     }
 
-    /// True where everybody on the way can read what is sent, a token included.
+    /// True if the traffic, including a token, is sent over the network in clear text.
     pub fn is_clear_text(&self) -> bool {
         let host =
             self.0.strip_prefix("http://").map(|rest| rest.rsplit_once('@').map_or(rest, |(_, host)| host));
         host.is_some_and(|host| !["127.", "localhost", "[::1]"].iter().any(|local| host.starts_with(local)))
     }
 
-    /// The user of an HTTP address, who may be a token: git says it in its complaints.
+    /// The user of an HTTP address, which may be a token: git repeats it in its errors.
     pub fn http_user(&self) -> Option<&str> {
         self.http_origin().and(userinfo(&self.0)).filter(|user| !user.is_empty())
     }
 
-    /// True where the address names a user.
+    /// True if the address names a user.
     pub fn names_user(&self) -> bool {
         userinfo(&self.0).is_some()
     }
@@ -83,7 +83,7 @@ impl FromStr for GitUrl {
     }
 }
 
-/// Without the user, who may be a token too.
+/// Without the user, which may be a token.
 impl fmt::Display for GitUrl {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match (self.0.split_once("://"), userinfo(&self.0)) {
@@ -133,7 +133,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn an_address_is_shown_without_its_user_and_never_holds_a_password() {
+    fn an_address_is_shown_without_its_user_and_has_no_password() {
         for (text, shown) in [
             ("https://git.example/fleet.git", "https://git.example/fleet.git"),
             ("https://someone@git.example/fleet.git", "https://git.example/fleet.git"),
@@ -163,7 +163,7 @@ mod tests {
     }
 
     #[test]
-    fn clear_text_is_what_leaves_the_machine_unencrypted() {
+    fn an_http_address_of_another_machine_is_clear_text() {
         for (text, clear) in [
             ("http://git.example/fleet", true),
             ("http://me@git.example/fleet", true),
@@ -177,7 +177,7 @@ mod tests {
     }
 
     #[test]
-    fn a_branch_is_what_git_takes_for_one() {
+    fn a_branch_follows_gits_rules_of_names() {
         for good in ["main", "release/7", "refs/heads/main", "a.b-c_d"] {
             assert!(good.parse::<Branch>().unwrap().reference().starts_with("refs/heads/"), "{good}");
         }

@@ -1,9 +1,9 @@
-//! One Margo ApplicationDeployment, of any draft, to the content the contract knows.
+//! Converts one Margo ApplicationDeployment, of any draft, to the contract's type.
 //!
-//! The drafts differ in where they say things: the early one (2024) has `apiVersion`, `kind` and the ids as
-//! annotations, the newest `id` and `spec.applicationId` and no envelope; those in between mix them. Each place is
-//! read, and where two of them speak they must agree. A field that nothing reads is refused: most often it is a
-//! slip of the pen, and else somebody relies on what would not happen.
+//! The drafts differ in the places of fields: the early one (2024) has `apiVersion`, `kind` and the ids as annotations, the
+//! newest has `id` and `spec.applicationId` and no envelope, and those in between mix them. All places are read, and two
+//! places of one field must agree. An unknown field is refused: it is a typing mistake, or its author relies on an effect
+//! that it does not have.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -19,30 +19,30 @@ use serde_json::{Map, Value};
 use super::Level;
 use super::node::{Findings, Node, Object};
 use super::path::Path;
-use super::words::{Plain, plain};
+use super::plain::{PlainRule, plain};
 
 /// `apiVersion` of the drafts that have one.
 const API_VERSIONS: [&str; 3] =
     ["application.margo.org/v1alpha1", "margo.org/v1-alpha1", "margo.deployment/v1"];
 const KIND: &str = "ApplicationDeployment";
-/// Margo's own bound on application ids.
+/// Margo's limit of application ids.
 const APPLICATION_ID_CHARS_MAX: usize = 200;
 /// Longest name, as in Kubernetes.
 const NAME_CHARS_MAX: usize = 253;
-/// Profile types by every name they have had.
+/// Profile types with their earlier names.
 const PROFILE_TYPES: &str = "process, simulated, compose (docker-compose), helm (helm.v3)";
 
-/// Reads a document meant for `level`.
+/// Reads a document of `level`.
 ///
 /// # Errors
-/// Everything that is wrong with it.
+/// All problems of the document.
 pub(super) fn read(value: &Value, level: &Level) -> Result<DesiredDeployment, Findings> {
     let mut found = Findings::default();
     let entry = deployment(&Node { value, path: Path::default() }, level, &mut found);
     match entry {
         Some(entry) if found.0.is_empty() => match entry.check_content() {
             Ok(()) => Ok(entry),
-            // A rule of the contract that the reading does not know: still named, if less precisely.
+            // A rule of the contract that this module does not check itself; its path may be less precise.
             Err(Violation { path, rule }) => {
                 found.push(&Path::default().key("spec").below(&path), rule);
                 Err(found)
@@ -66,9 +66,9 @@ fn deployment(root: &Node<'_>, level: &Level, found: &mut Findings) -> Option<De
         .and_then(|metadata| metadata.optional("annotations"))
         .and_then(|node| node.open_object(found));
 
-    let id = said_once(Some(&root), annotations.as_ref(), "id", found)
+    let id = unique_field(Some(&root), annotations.as_ref(), "id", found)
         .and_then(|node| node.parse::<DeploymentId>(found));
-    let application_id = said_once(spec.as_ref(), annotations.as_ref(), "applicationId", found)
+    let application_id = unique_field(spec.as_ref(), annotations.as_ref(), "applicationId", found)
         .and_then(|node| application_id(&node, found));
     let name = metadata.as_ref().and_then(|metadata| describe(metadata, level, found));
     let profile = spec
@@ -88,7 +88,7 @@ fn deployment(root: &Node<'_>, level: &Level, found: &mut Findings) -> Option<De
     })
 }
 
-/// `apiVersion` and `kind`: both or, since the newest draft, neither.
+/// Checks `apiVersion` and `kind`: both or, in the newest draft, neither.
 fn envelope(root: &Object<'_>, found: &mut Findings) {
     let (version, kind) = (root.optional("apiVersion"), root.optional("kind"));
     if version.is_some() != kind.is_some() {
@@ -99,15 +99,15 @@ fn envelope(root: &Object<'_>, found: &mut Findings) {
         let Some(text) = node.as_ref().and_then(|node| node.text(found)) else { return };
         if !allowed.contains(&text) {
             let path = node.map(|node| node.path).unwrap_or_default();
-            found.push(&path, format!("'{text}' is not known; read are: {}", allowed.join(", ")));
+            found.push(&path, format!("'{text}' is not known; allowed are: {}", allowed.join(", ")));
         }
     };
     one_of(version, &API_VERSIONS);
     one_of(kind, &[KIND]);
 }
 
-/// A field that the newest draft has in `new` and the earlier ones among the annotations.
-fn said_once<'a>(
+/// A field that the newest draft has in `new`, and earlier drafts in the annotations.
+fn unique_field<'a>(
     new: Option<&Object<'a>>,
     annotations: Option<&Object<'a>>,
     key: &str,
@@ -117,7 +117,7 @@ fn said_once<'a>(
     let new = new?;
     match (new.optional(key), early) {
         (Some(one), Some(other)) if one.value != other.value => {
-            found.push(&other.path, format!("is not what {} says: say it once", one.path));
+            found.push(&other.path, format!("differs from {}: write it once", one.path));
             None
         }
         (None, None) => {
@@ -141,7 +141,7 @@ fn application_id(node: &Node<'_>, found: &mut Findings) -> Option<String> {
     None
 }
 
-/// Everything of `metadata` but the annotations: gives the name, checks the rest.
+/// Checks `metadata` without the annotations, and returns the name.
 fn describe(metadata: &Object<'_>, level: &Level, found: &mut Findings) -> Option<String> {
     if let Some(namespace) = metadata.optional("namespace") {
         namespace.text(found);
@@ -190,7 +190,7 @@ fn profile(node: &Node<'_>, found: &mut Findings) -> Option<Profile> {
     Some(Profile { profile_type: profile_type?, components: components?, device_constraints: constraints })
 }
 
-/// They reach the device unmodified, and it holds its capabilities against them.
+/// Reads the constraints, which the device compares with its capabilities.
 fn constraints(node: &Node<'_>, found: &mut Findings) -> Option<DeviceConstraints> {
     let read = DeviceConstraints::read(node.value);
     read.map_err(|Violation { path, rule }| found.push(&node.path.below(&path), rule)).ok()
@@ -221,16 +221,16 @@ fn component(
     if !names.insert(component.name.clone()) {
         found.push(&node.path.key("name"), format!("'{}' is there twice", component.name));
     }
-    understand(profile_type?, &component, &node.path, found);
+    check_workload(profile_type?, &component, &node.path, found);
     Some(component)
 }
 
-/// Holds a component's properties against its profile type.
-fn understand(profile_type: ProfileType, component: &Component, path: &Path, found: &mut Findings) {
+/// Checks a component's properties against its profile type.
+fn check_workload(profile_type: ProfileType, component: &Component, path: &Path, found: &mut Findings) {
     if let Err(Violation { path: field, rule }) = Workload::of(profile_type, component) {
-        let Plain { field: below, rule } = plain(&rule);
-        let place = path.below(&field);
-        found.push(&below.map_or(place.clone(), |field| place.key(&field)), rule);
+        let PlainRule { field: below, rule } = plain(&rule);
+        let field_path = path.below(&field);
+        found.push(&below.map_or(field_path.clone(), |field| field_path.key(&field)), rule);
     }
     let mut rest = component.clone();
     while let Some(unread) = Workload::unread_property(profile_type, &rest).map(str::to_owned) {

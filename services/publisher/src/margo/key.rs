@@ -1,4 +1,4 @@
-//! A mapping's key handed to a closure while the parser still stands on it, so that an error names its line.
+//! Passes a mapping's key to a closure while the parser is at the key, so that an error names its line.
 
 use std::fmt;
 

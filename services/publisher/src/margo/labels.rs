@@ -1,33 +1,33 @@
-//! `labels.yaml`: what groups the devices of a folder. One document, a mapping of labels to what they say. It is no
-//! document of Margo's; it comes in by the same door and is judged with the same words.
+//! Reads `labels.yaml`, the labels of a folder's devices: one document, a mapping of labels to values. It is no Margo
+//! document, but is parsed by the same code, with the same problems.
 
 use muster_contract::{LabelKey, LabelValue};
 
 use super::locate;
 use super::node::{Findings, Node};
 use super::path::Path;
-use super::{text_of, yaml};
+use super::{push_findings, text_of, yaml};
 use crate::problems::Problems;
 
-/// A label as a file says it.
+/// A label of a file.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Said {
+pub struct LabelEntry {
     /// Its name.
     pub label: LabelKey,
-    /// What it says.
+    /// Its value.
     pub value: LabelValue,
 }
 
-/// True for the file of a folder that says its labels.
+/// True for the path of a file of labels.
 pub fn is_labels(path: &str) -> bool {
     let name = path.rsplit('/').next().unwrap_or_default();
     ["labels.yaml", "labels.yml"].iter().any(|reserved| name.eq_ignore_ascii_case(reserved))
 }
 
-/// Reads the labels of one file. What is wrong goes to `problems` under the name `file`.
-pub fn read(file: &str, text: &[u8], problems: &mut Problems) -> Vec<Said> {
+/// Reads the labels of one file. Problems are added to `problems` under the name `file`.
+pub fn read(file: &str, text: &[u8], problems: &mut Problems) -> Vec<LabelEntry> {
     let Some(text) = text_of(file, text, problems) else { return Vec::new() };
-    let mut said = Vec::new();
+    let mut labels = Vec::new();
     for (at, read) in yaml::documents(text).into_iter().enumerate() {
         match read {
             Ok(value) if value.is_null() => {}
@@ -37,33 +37,30 @@ pub fn read(file: &str, text: &[u8], problems: &mut Problems) -> Vec<Said> {
             }
             Ok(value) => {
                 let mut found = Findings::default();
-                said = labels(&Node { value: &value, path: Path::default() }, &mut found);
-                for finding in found.0 {
-                    let line = || locate::line_of(text, at, &finding.path);
-                    problems.push(file, line, &finding.path, &finding.rule);
-                }
+                labels = read_labels(&Node { value: &value, path: Path::default() }, &mut found);
+                push_findings(file, text, at, found, problems);
             }
             Err(bad) => problems.push(file, || bad.line, bad.path, bad.rule),
         }
     }
-    said
+    labels
 }
 
-/// Line of a label in a file, if it says it.
+/// The line of a label in a file, if the file has it.
 pub fn line_of(text: &[u8], label: &LabelKey) -> Option<u64> {
     locate::line_of(std::str::from_utf8(text).ok()?, 0, &Path::default().key(label.as_str()))
 }
 
-fn labels(node: &Node<'_>, found: &mut Findings) -> Vec<Said> {
+fn read_labels(node: &Node<'_>, found: &mut Findings) -> Vec<LabelEntry> {
     let Some(object) = node.open_object(found) else { return Vec::new() };
-    let mut said = Vec::new();
+    let mut labels = Vec::new();
     for (name, value) in object.map {
         let path = object.path.key(name);
         let label = name.parse::<LabelKey>().map_err(|error| found.push(&path, error.to_string()));
         let value = Node { value, path }.parse::<LabelValue>(found);
-        said.extend(label.ok().zip(value).map(|(label, value)| Said { label, value }));
+        labels.extend(label.ok().zip(value).map(|(label, value)| LabelEntry { label, value }));
     }
-    said
+    labels
 }
 
 #[cfg(test)]
@@ -79,14 +76,15 @@ mod tests {
     #[test]
     fn labels_are_one_mapping_of_names_to_texts() {
         let mut problems = Problems::default();
-        let said = read("labels.yaml", b"region: north\nring: \"1\"\n", &mut problems);
-        let shown: Vec<_> = said.iter().map(|said| format!("{}={}", said.label, said.value)).collect();
+        let labels = read("labels.yaml", b"region: north\nring: \"1\"\n", &mut problems);
+        let shown: Vec<_> =
+            labels.iter().map(|labels| format!("{}={}", labels.label, labels.value)).collect();
         assert_eq!((shown.join(" ").as_str(), problems.is_empty()), ("region=north ring=1", true));
         assert!(read("labels.yaml", b"# none yet\n", &mut problems).is_empty() && problems.is_empty());
     }
 
     #[test]
-    fn what_is_no_label_is_named_by_line_field_and_rule() {
+    fn a_malformed_label_is_named_by_line_field_and_rule() {
         for (text, words) in [
             (
                 "region: North\n",
@@ -104,7 +102,7 @@ mod tests {
     }
 
     #[test]
-    fn the_file_is_known_by_its_name_alone() {
+    fn a_file_of_labels_is_recognised_by_its_name() {
         for path in ["sites/a/labels.yaml", "fleet/labels.yml", "sites/a/b/Labels.YAML"] {
             assert!(is_labels(path), "{path}");
         }

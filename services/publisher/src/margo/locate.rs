@@ -1,5 +1,5 @@
-//! The line of a field, found by reading the document again and stopping at the field: right for every way of
-//! writing YAML, and only bad documents pay for it.
+//! Finds the line of a field by parsing the document again up to the field. That is right for every YAML notation, and costs
+//! time only for documents with problems.
 
 use std::cell::Cell;
 use std::fmt;
@@ -9,8 +9,8 @@ use serde::de::{DeserializeSeed, Deserializer, Error, IgnoredAny, MapAccess, Seq
 use super::key::Key;
 use super::path::{Path, Step};
 
-/// Line of a field in the `document`th document of a file (from 0); where the field is missing, the line of what it
-/// is missing from. `None` only where there is no such document.
+/// The line of a field in the `document`th document of a file (from 0), or of its nearest existing parent if the field is
+/// missing. `None` only if there is no such document.
 pub(super) fn line_of(text: &str, document: usize, path: &Path) -> Option<u64> {
     (0..=path.steps().len()).rev().find_map(|depth| {
         let found = Cell::new(false);
@@ -20,7 +20,7 @@ pub(super) fn line_of(text: &str, document: usize, path: &Path) -> Option<u64> {
     })
 }
 
-/// Walks down its steps and fails on purpose at the last one: the parser's error says where that is.
+/// Follows its steps and fails on purpose at the last one: the parser's error has the line.
 struct Probe<'a> {
     steps: &'a [Step],
     found: &'a Cell<bool>,
@@ -31,8 +31,8 @@ impl<'a> Probe<'a> {
         Self { steps, found: self.found }
     }
 
-    /// Whether a key is the wanted one; an error if it is also the last step.
-    fn meet(&self, key: &str, wanted: &str, last: bool) -> Result<bool, &'static str> {
+    /// Whether a key is the wanted one; an error if that is the last step.
+    fn matches(&self, key: &str, wanted: &str, last: bool) -> Result<bool, &'static str> {
         if key == wanted && last {
             self.found.set(true);
             return Err("found");
@@ -44,7 +44,7 @@ impl<'a> Probe<'a> {
 impl<'de> DeserializeSeed<'de> for Probe<'_> {
     type Value = ();
     fn deserialize<D: Deserializer<'de>>(self, deserializer: D) -> Result<(), D::Error> {
-        // With no step left every visit below is an error at this very place.
+        // Without a further step every visit below is an error at this place.
         self.found.set(self.steps.is_empty());
         deserializer.deserialize_any(self)
     }
@@ -54,7 +54,7 @@ impl<'de> Visitor<'de> for Probe<'_> {
     type Value = ();
 
     fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("the place looked for")
+        f.write_str("the wanted field")
     }
 
     fn visit_seq<A: SeqAccess<'de>>(self, mut items: A) -> Result<(), A::Error> {
@@ -67,9 +67,9 @@ impl<'de> Visitor<'de> for Probe<'_> {
 
     fn visit_map<A: MapAccess<'de>>(self, mut fields: A) -> Result<(), A::Error> {
         let [Step::Key(wanted), rest @ ..] = self.steps else { return Err(A::Error::custom("not below")) };
-        let meet = |key: &str| self.meet(key, wanted, rest.is_empty());
-        while let Some(met) = fields.next_key_seed(Key(meet))? {
-            if met {
+        let matches = |key: &str| self.matches(key, wanted, rest.is_empty());
+        while let Some(is_match) = fields.next_key_seed(Key(matches))? {
+            if is_match {
                 return fields.next_value_seed(self.after(rest));
             }
             fields.next_value::<IgnoredAny>()?;
@@ -98,7 +98,7 @@ spec: {deep: [1,
 ";
 
     #[test]
-    fn a_field_has_the_line_of_its_name_and_an_item_that_of_its_first_word() {
+    fn a_field_has_the_line_of_its_name_and_an_item_its_first_line() {
         for (document, path, line) in [
             (0, "", 2),
             (0, "id", 2),
@@ -116,7 +116,7 @@ spec: {deep: [1,
     }
 
     #[test]
-    fn a_missing_field_has_the_line_of_what_it_is_missing_from() {
+    fn a_missing_field_has_the_line_of_its_parent() {
         for (path, line) in [
             ("metadata", 2),
             ("id.inside", 2),

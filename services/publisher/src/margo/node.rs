@@ -1,50 +1,50 @@
-//! A value of a document together with its place, and the findings about it. Every look at a value either gives
-//! what was asked for or leaves a finding, so that one reading finds everything.
+//! A value of a document with its path, and the findings about it. Every accessor returns the value or adds a finding, so
+//! that one read finds all problems.
 
 use serde_json::{Map, Value};
 
 use super::path::Path;
 
-/// Something wrong with a document.
+/// A problem of a document.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Finding {
-    /// Where.
+    /// The path of the field.
     pub(super) path: Path,
-    /// What is wrong and what would be right.
+    /// The broken rule.
     pub(super) rule: String,
 }
 
-/// Everything wrong with a document, in the order of the reading.
+/// The problems of a document, in the order of the read.
 #[derive(Debug, Default)]
 pub(super) struct Findings(pub(super) Vec<Finding>);
 
 impl Findings {
-    /// Adds one.
+    /// Adds a problem.
     pub(super) fn push(&mut self, path: &Path, rule: impl Into<String>) {
         self.0.push(Finding { path: path.clone(), rule: rule.into() });
     }
 }
 
-/// A value and its place.
+/// A value and its path.
 #[derive(Debug, Clone)]
 pub(super) struct Node<'a> {
     /// The value.
     pub(super) value: &'a Value,
-    /// Its place.
+    /// Its path.
     pub(super) path: Path,
 }
 
-/// A mapping and its place.
+/// A mapping and its path.
 #[derive(Debug, Clone)]
 pub(super) struct Object<'a> {
     /// The mapping.
     pub(super) map: &'a Map<String, Value>,
-    /// Its place.
+    /// Its path.
     pub(super) path: Path,
 }
 
 impl<'a> Node<'a> {
-    /// A mapping that has no other field than `known` ones and vendor extensions (`x-…`).
+    /// A mapping with only `known` fields and vendor extensions (`x-…`).
     pub(super) fn object(&self, known: &[&str], found: &mut Findings) -> Option<Object<'a>> {
         let object = self.open_object(found)?;
         for key in object.map.keys().filter(|key| !known.contains(&key.as_str()) && !key.starts_with("x-")) {
@@ -62,11 +62,11 @@ impl<'a> Node<'a> {
     /// The items of a list.
     pub(super) fn list(&self, found: &mut Findings) -> Option<Vec<Node<'a>>> {
         let Value::Array(items) = self.value else { return self.wrong("a list", found) };
-        let place = |(at, value)| Node { value, path: self.path.index(at) };
-        Some(items.iter().enumerate().map(place).collect())
+        let node = |(at, value)| Node { value, path: self.path.index(at) };
+        Some(items.iter().enumerate().map(node).collect())
     }
 
-    /// A text that is not empty.
+    /// A non-empty text.
     pub(super) fn text(&self, found: &mut Findings) -> Option<&'a str> {
         match self.value {
             Value::String(text) if text.is_empty() => {
@@ -79,7 +79,7 @@ impl<'a> Node<'a> {
         }
     }
 
-    /// A text that is an identifier or another type with a rule of its own.
+    /// A text parsed as an identifier or another type with a rule.
     pub(super) fn parse<T: std::str::FromStr<Err: std::fmt::Display>>(
         &self,
         found: &mut Findings,
@@ -95,7 +95,7 @@ impl<'a> Node<'a> {
 }
 
 impl<'a> Object<'a> {
-    /// A field that must be there.
+    /// A required field.
     pub(super) fn required(&self, key: &str, found: &mut Findings) -> Option<Node<'a>> {
         let field = self.optional(key);
         if field.is_none() {
@@ -105,14 +105,14 @@ impl<'a> Object<'a> {
         field
     }
 
-    /// A field that may be there. One without a value is not.
+    /// An optional field; a field without a value counts as missing.
     pub(super) fn optional(&self, key: &str) -> Option<Node<'a>> {
         let value = self.map.get(key).filter(|value| !value.is_null())?;
         Some(Node { value, path: self.path.key(key) })
     }
 }
 
-/// What a value is, in words.
+/// The type of a value, in words.
 const fn shape(value: &Value) -> &'static str {
     match value {
         Value::Null => "nothing",

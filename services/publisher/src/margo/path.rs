@@ -1,4 +1,4 @@
-//! The place of a field in a document, as steps from its root and as the text a person reads.
+//! The path of a field in a document, as steps from its root and as text.
 
 use std::fmt;
 
@@ -21,17 +21,25 @@ impl Path {
         &self.0
     }
 
-    /// The field `key` of what is here.
+    /// The last step, if it is into a mapping.
+    pub(super) fn last_key(&self) -> Option<&String> {
+        match self.0.last() {
+            Some(Step::Key(key)) => Some(key),
+            Some(Step::Index(_)) | None => None,
+        }
+    }
+
+    /// The path of the field `key` below this one.
     pub(super) fn key(&self, key: &str) -> Self {
         self.with(Step::Key(key.to_owned()))
     }
 
-    /// The item `at` of what is here.
+    /// The path of the item `at` below this one.
     pub(super) fn index(&self, at: usize) -> Self {
         self.with(Step::Index(at))
     }
 
-    /// What is `rest` (as the contract writes paths) below here.
+    /// The path `rest`, in the contract's notation, below this one.
     pub(super) fn below(&self, rest: &str) -> Self {
         let mut path = self.clone();
         for part in rest.split('.').filter(|part| !part.is_empty()) {
@@ -42,12 +50,12 @@ impl Path {
         path
     }
 
-    /// Goes one step down, in place.
+    /// Adds a step in place.
     pub(super) fn enter(&mut self, step: Step) {
         self.0.push(step);
     }
 
-    /// Goes back up.
+    /// Removes the last step in place.
     pub(super) fn leave(&mut self) {
         self.0.pop();
     }

@@ -1,17 +1,17 @@
-//! `device.yaml`: says that a device is retired. It is no document of Margo's; it comes in by the same door.
+//! Reads `device.yaml`, which retires a device. It is no Margo document, but is parsed by the same code.
 
 use super::node::{Findings, Node};
 use super::path::Path;
-use super::{locate, text_of, yaml};
+use super::{push_findings, text_of, yaml};
 use crate::problems::Problems;
 
-/// True for the file of a device's folder that says what becomes of the device.
+/// True for the path of a tombstone.
 pub fn is_one(path: &str) -> bool {
     let name = path.rsplit('/').next().unwrap_or_default();
     ["device.yaml", "device.yml"].iter().any(|reserved| name.eq_ignore_ascii_case(reserved))
 }
 
-/// Whether the file retires its device. What is wrong goes to `problems` under the name `file`.
+/// Whether the file retires its device. Problems are added to `problems` under the name `file`.
 pub fn read(file: &str, text: &[u8], problems: &mut Problems) -> bool {
     let Some(text) = text_of(file, text, problems) else { return false };
     let mut retired = false;
@@ -21,10 +21,7 @@ pub fn read(file: &str, text: &[u8], problems: &mut Problems) -> bool {
             Ok(value) => {
                 let mut found = Findings::default();
                 retired |= is_retired(&Node { value: &value, path: Path::default() }, &mut found);
-                for finding in found.0 {
-                    let line = || locate::line_of(text, at, &finding.path);
-                    problems.push(file, line, &finding.path, &finding.rule);
-                }
+                push_findings(file, text, at, found, problems);
             }
             Err(bad) => problems.push(file, || bad.line, bad.path, bad.rule),
         }

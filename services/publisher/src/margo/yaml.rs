@@ -1,6 +1,6 @@
-//! YAML text to the documents in it, as JSON values. Only what is the same in every JSON reader gets through: no
-//! tags, no field twice, no number that loses digits, and not more nodes than a file of honest size has, whatever
-//! its aliases multiply to. What a document means is not known here.
+//! Parses YAML text into documents, as JSON values. It accepts only values that every JSON parser reads equally: no tags, no
+//! duplicate fields, no numbers that lose digits. Expanded aliases count towards the limits of a file. This module does not
+//! interpret documents.
 
 use std::cell::{Cell, RefCell};
 use std::fmt;
@@ -11,40 +11,40 @@ use serde_json::{Map, Number, Value};
 use super::FILE_BYTES_MAX;
 use super::key::Key;
 use super::path::{Path, Step};
-use super::words::syntax;
+use super::plain::syntax;
 
-/// Values one file may hold, counted after its aliases are followed.
+/// Values of one file, counted with its aliases expanded.
 pub(super) const NODES_MAX: usize = 100_000;
-/// Bytes of text that one file may hold, counted in the same way: four times what a file may have.
+/// Bytes of text of one file, counted in the same way: four times the limit of a file's size.
 pub(super) const TEXT_BYTES_MAX: usize = 4 * FILE_BYTES_MAX;
-/// Documents one file may hold.
+/// Documents of one file.
 pub(super) const DOCUMENTS_MAX: usize = 1024;
-/// Largest integer that every JSON reader keeps exact: 2^53 - 1.
+/// Largest integer that every JSON parser keeps exact: 2^53 - 1.
 const EXACT_INTEGER_MAX: u64 = (1 << 53) - 1;
 
 /// Why a document could not be read.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) struct Unreadable {
-    /// Where in the document.
+    /// The path of the field.
     pub(super) path: Path,
     /// The line in the file, if it has one.
     pub(super) line: Option<u64>,
-    /// What is wrong.
+    /// The broken rule.
     pub(super) rule: String,
 }
 
-/// Reads the documents of a file in order. After one that breaks the syntax of YAML nothing more can be read.
+/// Reads the documents of a file in order. A document with a syntax error ends the read.
 pub(super) fn documents(text: &str) -> Vec<Result<Value, Unreadable>> {
     let mut documents = Vec::new();
-    let builder = Builder::default();
+    let state = ReadState::default();
     for source in serde_norway::Deserializer::from_str(text) {
         if documents.len() == DOCUMENTS_MAX {
             let rule = format!("has more than {DOCUMENTS_MAX} documents: split the file");
             documents.push(Err(Unreadable { path: Path::default(), line: None, rule }));
             break;
         }
-        let read = builder.start().read(source, text);
-        let last = read.is_err() && !builder.may_go_on();
+        let read = state.start().read(source, text);
+        let last = read.is_err() && !state.can_continue();
         documents.push(read);
         if last {
             break;
@@ -53,24 +53,24 @@ pub(super) fn documents(text: &str) -> Vec<Result<Value, Unreadable>> {
     documents
 }
 
-/// Where the reading is and what it has found wrong itself.
+/// The state of a read: counters, the current path, and a broken rule that this module has found.
 #[derive(Default)]
-struct Builder {
+struct ReadState {
     nodes: Cell<usize>,
     bytes: Cell<usize>,
     path: RefCell<Path>,
     rule: RefCell<Option<String>>,
 }
 
-impl Builder {
-    fn start(&self) -> Seed<'_> {
+impl ReadState {
+    fn start(&self) -> ValueSeed<'_> {
         *self.path.borrow_mut() = Path::default();
         self.rule.borrow_mut().take();
-        Seed(self)
+        ValueSeed(self)
     }
 
-    /// True where the last document was refused for a rule of ours, so that the parser is still sound.
-    fn may_go_on(&self) -> bool {
+    /// True if the last document broke a rule of this module and not the syntax, so that the parser can continue.
+    fn can_continue(&self) -> bool {
         let within = self.nodes.get() <= NODES_MAX && self.bytes.get() <= TEXT_BYTES_MAX;
         self.rule.borrow().is_some() && within
     }
@@ -80,11 +80,11 @@ impl Builder {
         E::custom("refused")
     }
 
-    /// A field's name, refused while the parser still stands on it if the mapping has it already.
-    fn admit(&self, key: &str, taken: &Map<String, Value>) -> Result<String, &'static str> {
+    /// Checks a field's name while the parser is at it, so that the error of a duplicate has its line.
+    fn check_key(&self, key: &str, taken: &Map<String, Value>) -> Result<String, &'static str> {
         if !taken.contains_key(key) {
-            let weighed: Result<(), serde::de::value::Error> = self.weigh(key);
-            return weighed.map(|()| key.to_owned()).map_err(|_| "refused");
+            let counted: Result<(), serde::de::value::Error> = self.count_text(key);
+            return counted.map(|()| key.to_owned()).map_err(|_| "refused");
         }
         self.path.borrow_mut().enter(Step::Key(key.to_owned()));
         *self.rule.borrow_mut() = Some("is there twice in one mapping".to_owned());
@@ -100,8 +100,8 @@ impl Builder {
             .refuse(format!("the file holds more than {NODES_MAX} values (its aliases followed): split it")))
     }
 
-    /// Counts a text before it is copied: an alias of a long one costs a file two bytes.
-    fn weigh<E: Error>(&self, text: &str) -> Result<(), E> {
+    /// Counts a text before it is copied: an alias of a long text costs a file two bytes.
+    fn count_text<E: Error>(&self, text: &str) -> Result<(), E> {
         self.bytes.set(self.bytes.get().saturating_add(text.len()));
         if self.bytes.get() <= TEXT_BYTES_MAX {
             return Ok(());
@@ -114,16 +114,16 @@ impl Builder {
     fn inside<T, E>(&self, step: Step, read: impl FnOnce() -> Result<T, E>) -> Result<T, E> {
         self.path.borrow_mut().enter(step);
         let value = read()?;
-        // Not reached on an error: the path then stays where it happened.
+        // Not reached after an error: the path then names its place.
         self.path.borrow_mut().leave();
         Ok(value)
     }
 }
 
 #[derive(Clone, Copy)]
-struct Seed<'a>(&'a Builder);
+struct ValueSeed<'a>(&'a ReadState);
 
-impl Seed<'_> {
+impl ValueSeed<'_> {
     fn read(self, source: serde_norway::Deserializer<'_>, text: &str) -> Result<Value, Unreadable> {
         self.deserialize(source).map_err(|error| {
             let line = error.location().map(|at| at.line());
@@ -136,14 +136,14 @@ impl Seed<'_> {
     }
 }
 
-impl<'de> DeserializeSeed<'de> for Seed<'_> {
+impl<'de> DeserializeSeed<'de> for ValueSeed<'_> {
     type Value = Value;
     fn deserialize<D: Deserializer<'de>>(self, deserializer: D) -> Result<Value, D::Error> {
         deserializer.deserialize_any(self)
     }
 }
 
-impl<'de> Visitor<'de> for Seed<'_> {
+impl<'de> Visitor<'de> for ValueSeed<'_> {
     type Value = Value;
 
     fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -193,12 +193,12 @@ impl<'de> Visitor<'de> for Seed<'_> {
 
     fn visit_str<E: Error>(self, value: &str) -> Result<Value, E> {
         self.0.count()?;
-        self.0.weigh(value)?;
+        self.0.count_text(value)?;
         Ok(Value::String(value.to_owned()))
     }
 
     fn visit_enum<A: EnumAccess<'de>>(self, _: A) -> Result<Value, A::Error> {
-        Err(self.0.refuse("has a YAML tag ('!…'), which nothing here reads: leave it out"))
+        Err(self.0.refuse("has a YAML tag ('!…'), which is not supported: omit it"))
     }
 
     fn visit_seq<A: SeqAccess<'de>>(self, mut items: A) -> Result<Value, A::Error> {
@@ -213,7 +213,7 @@ impl<'de> Visitor<'de> for Seed<'_> {
     fn visit_map<A: MapAccess<'de>>(self, mut fields: A) -> Result<Value, A::Error> {
         self.0.count()?;
         let mut map = Map::new();
-        while let Some(key) = fields.next_key_seed(Key(|key: &str| self.0.admit(key, &map)))? {
+        while let Some(key) = fields.next_key_seed(Key(|key: &str| self.0.check_key(key, &map)))? {
             let value = self.0.inside(Step::Key(key.clone()), || fields.next_value_seed(self))?;
             map.insert(key, value);
         }
@@ -222,7 +222,7 @@ impl<'de> Visitor<'de> for Seed<'_> {
 }
 
 fn inexact(value: impl fmt::Display) -> String {
-    format!("{value} is beyond ±{EXACT_INTEGER_MAX}, where JSON readers lose digits: write it in quotes")
+    format!("{value} is beyond ±{EXACT_INTEGER_MAX}, where JSON parsers lose digits: write it in quotes")
 }
 
 #[cfg(test)]
@@ -240,7 +240,7 @@ mod tests {
     }
 
     #[test]
-    fn what_json_readers_disagree_about_is_refused_with_its_place() {
+    fn values_that_json_parsers_read_differently_are_refused() {
         for (text, path, line, rule) in [
             ("a: 1\nb:\n  c: 1\n  c: 2\n", "b.c", 4, "twice"),
             ("a: 1\nb: 9007199254740993\n", "b", 2, "digits"),
@@ -284,7 +284,7 @@ mod tests {
     }
 
     #[test]
-    fn a_long_text_is_not_copied_as_often_as_a_file_can_name_it() {
+    fn aliases_of_a_long_text_count_towards_the_limit() {
         let long = "x".repeat(FILE_BYTES_MAX / 2);
         for (text, fits) in [
             (format!("a: &a \"{long}\"\nb: [{}]\n", ["*a"; 6].join(",")), true),
@@ -298,7 +298,7 @@ mod tests {
     }
 
     #[test]
-    fn aliases_that_stop_the_parser_itself_are_said_in_plain_words() {
+    fn aliases_that_stop_the_parser_are_explained() {
         let mut text = "a0: &a0 x\n".to_owned();
         for level in 1..12 {
             text += &format!("a{level}: &a{level} [*a{0}, *a{0}, *a{0}]\n", level - 1);

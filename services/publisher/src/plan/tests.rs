@@ -71,11 +71,11 @@ impl Server {
         self.sequence
     }
 
-    /// What a publisher that starts now holds.
-    fn recover(&self) -> BTreeMap<DeviceKey, Held> {
+    /// The published states that a publisher reads at its start.
+    fn recover(&self) -> BTreeMap<DeviceKey, PublishedState> {
         let mut interner = Interner::default();
         let mut read = |(sequence, bytes): &(u64, Vec<u8>)| {
-            let (held, refusal) = Held::read(*sequence, bytes, &mut interner);
+            let (held, refusal) = PublishedState::read(*sequence, bytes, &mut interner);
             assert_eq!(refusal, None);
             held
         };
@@ -87,7 +87,7 @@ impl Server {
 #[derive(Default)]
 struct World {
     server: Server,
-    held: BTreeMap<DeviceKey, Held>,
+    held: BTreeMap<DeviceKey, PublishedState>,
     fleet: Option<Fleet>,
 }
 
@@ -120,7 +120,7 @@ impl World {
         self.fleet.as_ref().map_or(Git::Unknown, Git::Known)
     }
 
-    fn one(&self, device: usize) -> Held {
+    fn one(&self, device: usize) -> PublishedState {
         self.held.get(&key(device)).cloned().unwrap_or_default()
     }
 
@@ -134,7 +134,7 @@ impl World {
         self.fleet = Some(fleet);
     }
 
-    fn publish(&mut self, key: &DeviceKey, wanted: &Wanted) -> bool {
+    fn publish(&mut self, key: &DeviceKey, wanted: &DesiredDevice) -> bool {
         let before = self.held.get(key).cloned().unwrap_or_default();
         let Some(draft) = draft(&before, wanted) else { return false };
         rises(&before, &draft);
@@ -146,12 +146,12 @@ impl World {
     }
 }
 
-fn plan_again(held: &Held, wanted: &Wanted) -> Option<Draft> {
+fn plan_again(held: &PublishedState, wanted: &DesiredDevice) -> Option<Draft> {
     draft(held, wanted)
 }
 
 /// The generation rises by one; a target generation stays exactly where its digest does.
-fn rises(before: &Held, draft: &Draft) {
+fn rises(before: &PublishedState, draft: &Draft) {
     assert_eq!(draft.generation.get(), before.generation.map_or(0, Generation::get) + 1);
     let old = before.document.iter().flat_map(|document| &document.entries);
     let old: HashMap<_, _> = old.map(|entry| (entry.content.id().clone(), entry)).collect();
@@ -174,19 +174,19 @@ proptest! {
     }
 }
 
-fn wanted(contents: &[Arc<Content>]) -> Wanted {
+fn wanted(contents: &[Arc<Content>]) -> DesiredDevice {
     let source = Source::new(SourceKind::Git, "c".to_owned());
-    Wanted { retired: false, source, labels: Arc::default(), contents: contents.to_vec() }
+    DesiredDevice { retired: false, source, labels: Arc::default(), contents: contents.to_vec() }
 }
 
-fn step(held: &Held, contents: &[Arc<Content>]) -> Held {
+fn step(held: &PublishedState, contents: &[Arc<Content>]) -> PublishedState {
     draft(held, &wanted(contents)).unwrap().stored(held.sequence + 1)
 }
 
 #[test]
 fn going_back_is_a_new_generation_with_a_new_target() {
     let (one, two) = (content("web", "one"), content("web", "two"));
-    let first = step(&Held::default(), std::slice::from_ref(&one));
+    let first = step(&PublishedState::default(), std::slice::from_ref(&one));
     let second = step(&first, &[two]);
     let back = step(&second, &[one]);
     assert_eq!(back.generation, Generation::new(3));
@@ -194,8 +194,8 @@ fn going_back_is_a_new_generation_with_a_new_target() {
 }
 
 #[test]
-fn another_commit_with_the_same_content_is_nothing() {
-    let first = step(&Held::default(), &[content("web", "one")]);
+fn another_commit_with_the_same_content_changes_nothing() {
+    let first = step(&PublishedState::default(), &[content("web", "one")]);
     let mut later = wanted(&[content("web", "one")]);
     later.source.revision = "d".to_owned();
     assert_eq!(draft(&first, &later), None);
@@ -203,15 +203,16 @@ fn another_commit_with_the_same_content_is_nothing() {
 
 #[test]
 fn a_device_without_deployments_has_a_document_that_says_so() {
-    let empty = draft(&Held::default(), &wanted(&[])).unwrap();
+    let empty = draft(&PublishedState::default(), &wanted(&[])).unwrap();
     assert_eq!((empty.generation.get(), empty.expected_sequence), (1, 0));
     assert!(empty.document(NOW).deployments.is_empty());
     assert_eq!(draft(&empty.stored(1), &wanted(&[])), None);
 }
 
 #[test]
-fn what_cannot_be_read_is_replaced_above_its_generation() {
-    let unreadable = Held { sequence: 9, generation: Generation::new(7), ..Held::default() };
+fn an_unreadable_document_is_replaced_above_its_generation() {
+    let unreadable =
+        PublishedState { sequence: 9, generation: Generation::new(7), ..PublishedState::default() };
     let next = draft(&unreadable, &wanted(&[])).unwrap();
     assert_eq!((next.generation.get(), next.expected_sequence), (8, 9));
 }
@@ -219,10 +220,10 @@ fn what_cannot_be_read_is_replaced_above_its_generation() {
 #[test]
 fn limits_are_checked_before_anything_is_published() {
     let many: Vec<_> = (0..=DEPLOYMENTS_PER_DEVICE_MAX).map(|at| content(&format!("d{at}"), "run")).collect();
-    assert_eq!(wanted(&many).check(), Err(TooMuch::Deployments(129)));
+    assert_eq!(wanted(&many).check(), Err(LimitExceeded::Deployments(129)));
     assert_eq!(wanted(&many[1..]).check(), Ok(()));
     let long = content("web", &"x".repeat(MESSAGE_BYTES_MAX));
-    assert!(matches!(wanted(&[long]).check(), Err(TooMuch::Bytes(_))));
+    assert!(matches!(wanted(&[long]).check(), Err(LimitExceeded::Bytes(_))));
 }
 
 #[test]
@@ -232,7 +233,7 @@ fn a_document_within_the_limit_fits_into_a_message() {
         contents.push(content(&format!("d{}", contents.len()), &"y".repeat(2_000)));
     }
     contents.pop();
-    let held = Held { generation: Generation::new(u64::MAX - 1), ..Held::default() };
+    let held = PublishedState { generation: Generation::new(u64::MAX - 1), ..PublishedState::default() };
     let mut wanted = wanted(&contents);
     wanted.source.revision = "c".repeat(64);
     let name = "\"".repeat(REQUESTER_NAME_CHARS_MAX);

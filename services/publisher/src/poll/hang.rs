@@ -1,7 +1,7 @@
-//! Reports that a repository hangs, and since when: in the status, in `/metrics`, in `/ready` and in the log.
+//! Reports a hanging repository, and since when, in the status, in `/metrics`, in `/ready` and in the log.
 //!
-//! A repository hangs when it has given no answer for [`REPORT_AFTER`], or git was killed for want of one. It hangs no more once
-//! it answers or refuses. This module ends nothing: git's own timeout does.
+//! A repository hangs when it has not answered for [`REPORT_AFTER`], or git was killed at its time limit. The hang ends when
+//! the repository answers or refuses. This module does not kill git.
 
 use std::future::Future;
 use std::pin::pin;
@@ -13,20 +13,20 @@ use muster_service::clock::Clock;
 use muster_service::health::Health;
 use tokio::time::timeout;
 
-use crate::announce::Surroundings;
+use crate::announce::Context;
 use crate::git::{GitError, REMOTE_TIMEOUT};
 use crate::metrics::Metrics;
 use crate::status::Status;
 
-/// Time without an answer after which the repository is said to hang; half of git's timeout, where that is less.
+/// Time without an answer after which the repository counts as hanging; half of git's time limit, if that is less.
 const REPORT_AFTER: Duration = Duration::from_secs(10);
 /// Name of the repository in the body of `/ready`.
 const PART: &str = "Git";
 
 const _: () = assert!(REPORT_AFTER.as_millis() < REMOTE_TIMEOUT.as_millis());
 
-/// Where a hang is reported.
-pub struct HangReport {
+/// Reports hangs.
+pub(crate) struct HangReport {
     clock: Arc<dyn Clock>,
     status: Arc<Status>,
     metrics: Metrics,
@@ -34,9 +34,9 @@ pub struct HangReport {
 }
 
 impl HangReport {
-    /// A report that goes where the poller's own go, and to `/ready`.
-    pub fn new(around: &Surroundings, health: Health) -> Self {
-        let Surroundings { clock, status, metrics, .. } = around;
+    /// A report with the poller's context, and the health for `/ready`.
+    pub(crate) fn new(context: &Context, health: Health) -> Self {
+        let Context { clock, status, metrics, .. } = context;
         Self { clock: Arc::clone(clock), status: Arc::clone(status), metrics: metrics.clone(), health }
     }
 
@@ -60,18 +60,18 @@ impl HangReport {
     }
 
     fn report(&self, since: Option<Timestamp>) {
-        let (since, is_news) = self.status.hangs(since);
+        let (since, is_news) = self.status.set_hanging(since);
         if !is_news {
             return;
         }
         self.metrics.hanging_since.set(since.map_or(0.0, |since| since.as_millisecond() as f64 / 1000.0));
         match since {
             Some(since) => {
-                tracing::warn!(%since, "the Git repository hangs: it gives no answer; requests are served meanwhile");
+                tracing::warn!(%since, "the Git repository does not answer; requests are still served");
                 self.health.note(PART, format!("hangs since {since}"));
             }
             None => {
-                tracing::info!("the Git repository hangs no more");
+                tracing::info!("the Git repository answers again");
                 self.health.note(PART, "answers");
             }
         }

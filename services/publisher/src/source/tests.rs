@@ -106,7 +106,7 @@ fn what_is_no_file_or_too_long_is_named() {
         ("sites", Body::Submodule, "submodule"),
         ("fleet", Body::Unread, "named fleet"),
         ("Fleet/x.yaml", Body::Unread, "named fleet"),
-        ("SITES/a/one/x.yaml", Body::Unread, "in these letters"),
+        ("SITES/a/one/x.yaml", Body::Unread, "in lower case"),
     ] {
         let file = File { path: path.to_owned(), body };
         let problems = read(&Tree { revision: "r".to_owned(), files: vec![file] }).unwrap_err().to_string();
@@ -154,7 +154,7 @@ fn a_limit_is_one_problem_of_its_file_however_many_devices_it_hits() {
     for (files, wanted) in [
         (
             vec![("fleet/a.yaml", many.as_str())],
-            "fleet/a.yaml: a/device-0 would have 130 deployments; 128 are allowed (and 6 devices more are over a limit)",
+            "fleet/a.yaml: a/device-0 would have 130 deployments; 128 are allowed (and 6 more devices are over a limit)",
         ),
         (
             vec![("sites/a/b.yaml", long.as_str()), ("fleet/c.yaml", own.as_str())],
@@ -164,7 +164,7 @@ fn a_limit_is_one_problem_of_its_file_however_many_devices_it_hits() {
         let problems = read(&tree(&[files, devices.clone()].concat())).unwrap_err();
         let shown = problems.to_string();
         assert!(
-            shown.starts_with(wanted) && shown.ends_with("(and 6 devices more are over a limit)"),
+            shown.starts_with(wanted) && shown.ends_with("(and 6 more devices are over a limit)"),
             "{shown}"
         );
         assert_eq!(problems.into_list().len(), 1);
@@ -174,7 +174,7 @@ fn a_limit_is_one_problem_of_its_file_however_many_devices_it_hits() {
 }
 
 #[test]
-fn a_commit_without_any_device_is_none_to_publish() {
+fn a_commit_without_devices_is_refused() {
     let text = document("log", "run");
     for files in [&[][..], &[("README.md", "")], &[("fleet/log.yaml", &text)], &[("sites/a/log.yaml", &text)]]
     {
@@ -194,7 +194,7 @@ fn labelled(fleet: &Fleet) -> Vec<String> {
 }
 
 #[test]
-fn labels_reach_the_devices_of_their_folder_and_the_nearer_level_wins_by_label() {
+fn labels_apply_to_the_devices_of_their_folder_and_the_nearer_level_wins() {
     let fleet = read(&tree(&[
         ("fleet/labels.yaml", "owner: works\nring: stable\n"),
         ("sites/a/labels.yaml", "region: north\n"),
@@ -217,7 +217,7 @@ fn labels_reach_the_devices_of_their_folder_and_the_nearer_level_wins_by_label()
 }
 
 #[test]
-fn labels_that_cannot_be_taken_refuse_the_commit() {
+fn unusable_labels_refuse_the_commit() {
     let many: String = (0..=muster_contract::limits::LABELS_MAX).map(|at| format!("l{at}: x\n")).collect();
     let problems = read(&tree(&[("sites/a/one/labels.yaml", &many)])).unwrap_err().to_string();
     assert!(
@@ -238,7 +238,7 @@ fn labels_that_cannot_be_taken_refuse_the_commit() {
     assert_eq!(problems.lines().count(), 1, "{problems}");
 }
 
-/// What a publisher that is not strict takes of a commit: devices, those that are held back, and why.
+/// A commit as a publisher that is not strict reads it: its devices, those held back, and the problems.
 fn taken(files: &[(&str, &str)]) -> Result<(Vec<String>, Vec<String>, String), String> {
     let fleet = super::read(&tree(files), Policy::default()).map_err(|problems| problems.to_string())?;
     let held_back = fleet.held_back.iter().map(ToString::to_string).collect();
@@ -290,7 +290,79 @@ fn a_tombstone_takes_its_device_out_of_the_fleet() {
     let (_, held_back, why) = taken(&both).unwrap();
     assert_eq!(held_back, ["a/two"]);
     assert!(
-        why.contains("sites/a/two/web.yaml: gives something to run to a device that device.yaml retires"),
+        why.contains("sites/a/two/web.yaml: has a deployment for a device that device.yaml retires"),
         "{why}"
     );
+}
+
+const ROLLOUT: &str = "apiVersion: muster/v1\nkind: Rollout\n";
+
+#[test]
+fn the_nearest_rollout_governs_a_device() {
+    let fleet = read(&tree(&[
+        ("fleet/rollout.yaml", ROLLOUT),
+        ("sites/a/rollout.yml", ROLLOUT),
+        ("sites/a/one/rollout.yaml", ROLLOUT),
+        ("sites/a/two/.gitkeep", ""),
+        ("sites/b/three/.gitkeep", ""),
+    ]))
+    .unwrap();
+    let governed: Vec<_> = fleet.rollouts.iter().map(|(key, file)| format!("{key}: {}", file.path)).collect();
+    let wanted =
+        ["a/one: sites/a/one/rollout.yaml", "a/two: sites/a/rollout.yml", "b/three: fleet/rollout.yaml"];
+    assert_eq!(governed, wanted);
+}
+
+#[test]
+fn a_rollout_where_none_is_read_refuses_the_commit() {
+    for path in ["rollout.yaml", "sites/rollout.yaml", "sites/a/one/deep/rollout.yaml", "docs/fleet/x.yaml"] {
+        let read = read(&tree(&[(path, ROLLOUT), ("sites/a/one/.gitkeep", "")]));
+        let refused = read.err().map(|problems| problems.to_string());
+        let is_rollout = path.ends_with("rollout.yaml");
+        assert_eq!(
+            refused.is_some_and(|words| words.contains("a rollout governs the devices of")),
+            is_rollout,
+            "{path}"
+        );
+    }
+    let twice = tree(&[
+        ("sites/a/rollout.yaml", ROLLOUT),
+        ("sites/a/rollout.yml", ROLLOUT),
+        ("sites/a/one/.gitkeep", ""),
+    ]);
+    assert!(read(&twice).unwrap_err().to_string().contains("sites/a/rollout.yaml is there already"));
+}
+
+#[test]
+fn a_wave_that_matches_nobody_refuses_the_commit_unless_allowed() {
+    let read = |wave: &str| {
+        let rollout = format!("{ROLLOUT}waves:\n  - name: first\n    {wave}\n");
+        let files = [
+            ("fleet/rollout.yaml", rollout.as_str()),
+            ("sites/a/labels.yaml", "ring: canary\n"),
+            ("sites/a/one/.gitkeep", ""),
+            ("sites/b/two/rollout.yaml", ROLLOUT),
+        ];
+        read(&tree(&files)).err().map(|problems| problems.to_string()).unwrap_or_default()
+    };
+    for good in ["selector: {ring: canary}", "site: a", "devices: [a/one]", "count: 9", "percent: 1%"] {
+        assert_eq!(read(good), "", "{good}");
+    }
+    for (bad, words) in [
+        ("selector: {ring: other}", "fleet/rollout.yaml:5: waves[0].selector: matches no device"),
+        ("site: c", "fleet/rollout.yaml:5: waves[0].site: matches no device"),
+        ("devices: [a/none]", "fleet/rollout.yaml:5: waves[0].devices: a/none is no device"),
+        ("devices: [b/two]", "b/two is no device that this file governs"),
+    ] {
+        assert!(read(bad).contains(words), "{bad}: {}", read(bad));
+        assert_eq!(read(&format!("{bad}\n    allowEmpty: true")), "", "{bad}");
+    }
+}
+
+#[test]
+fn rollouts_that_are_ignored_are_checked_and_hold_nothing() {
+    let policy = Policy { ignore_rollouts: true, ..Policy::default() };
+    let files = |rollout| tree(&[("fleet/rollout.yaml", rollout), ("sites/a/one/.gitkeep", "")]);
+    assert!(super::read(&files(ROLLOUT), policy).unwrap().rollouts.is_empty());
+    assert!(super::read(&files("waves: 3\n"), policy).is_err());
 }

@@ -1,4 +1,4 @@
-//! What a mirror gives of a repository that changes, moves, breaks or is not there.
+//! The mirror of a repository that changes, moves, breaks or is missing.
 
 use std::path::Path;
 
@@ -45,7 +45,7 @@ async fn a_commit_is_read_once_and_then_only_when_it_changes() {
 }
 
 #[tokio::test]
-async fn a_mirror_is_nobody_elses_to_read_also_in_an_open_folder() {
+async fn a_mirror_is_readable_only_by_its_owner_in_an_open_folder() {
     use std::os::unix::fs::PermissionsExt as _;
     let (source, data) = (Source::new(), tempfile::tempdir().unwrap());
     std::fs::set_permissions(data.path(), std::fs::Permissions::from_mode(0o755)).unwrap();
@@ -91,7 +91,7 @@ async fn links_submodules_and_large_files_are_told_apart() {
 }
 
 #[tokio::test]
-async fn a_mirror_that_is_lost_broken_or_locked_is_made_anew() {
+async fn a_mirror_that_is_lost_broken_or_locked_is_cloned_again() {
     let (source, data) = (Source::new(), tempfile::tempdir().unwrap());
     source.write("fleet/a.yaml", "one");
     source.commit();
@@ -153,7 +153,7 @@ async fn a_repository_that_comes_back_is_read_again() {
 }
 
 #[tokio::test]
-async fn an_older_commit_is_had_by_its_id() {
+async fn an_older_commit_is_read_by_its_id() {
     let (source, data) = (Source::new(), tempfile::tempdir().unwrap());
     source.write("fleet/a.yaml", "one");
     let first = source.commit();

@@ -12,11 +12,11 @@ use tokio::process::Command;
 
 use crate::repository::Source;
 
-/// A server for one repository that lets in whoever has the password.
+/// A server for one repository that accepts requests with the password.
 #[derive(Clone)]
 struct Server {
     root: PathBuf,
-    /// `user:password` that is let in.
+    /// The accepted `user:password`.
     login: Arc<Mutex<String>>,
     /// Processes seen with the password in their arguments or their environment.
     leaks: Arc<Mutex<Vec<String>>>,
@@ -149,7 +149,7 @@ fn repository(url: &str, token: &Path, data: &Path) -> Repository {
 }
 
 #[tokio::test]
-async fn a_token_is_read_anew_at_each_fetch_and_is_nowhere_else() {
+async fn a_token_is_read_for_each_fetch_and_is_stored_nowhere_else() {
     let (source, data) = (Source::new(), tempfile::tempdir().unwrap());
     source.write("fleet/a.yaml", "one");
     let first = source.commit();

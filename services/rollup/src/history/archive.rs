@@ -1,8 +1,11 @@
-//! The checkpoints of the LEDGER that is read now. When LEDGER is made anew, they are of another past: nothing is given out
-//! of them any more, and the next one clears them away. When it is set back, those of the past that is left still hold:
-//! whoever loads one compares it with LEDGER, and drops it where it does not.
+//! Holds the checkpoints of the current LEDGER.
 //!
-//! Reading and writing the file takes its time and is for threads that may block; what there is, anybody may ask.
+//! When LEDGER is created anew, the checkpoints describe another past: none is handed out any more, and the
+//! next one clears them. When LEDGER is set back, checkpoints of the remaining past still hold: the loader
+//! compares each with LEDGER and drops it if they differ.
+//!
+//! Reading and writing the file blocks, so it belongs on blocking threads; the list of checkpoints may be read
+//! anywhere.
 
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
@@ -12,24 +15,24 @@ use muster_contract::view::AsOf;
 use muster_domain::fold::Fleet;
 use muster_service::error::chain;
 
-use super::gaps::{self, Gap, Held, Wanted};
+use super::checkpoint_retention::{Mark, Room};
+use super::gaps::{self, Gap, HeldMarks, MarkSpacing};
 use super::pack::Packed;
 use super::store::{Checkpoints, KeepError, LoadError};
-use super::thinning::{Mark, Room};
-use crate::present::Origin;
+use crate::projection::Origin;
 use crate::store::{Store, StoreError};
 
 /// Checkpoints, and which LEDGER they are of.
 #[derive(Debug)]
 pub struct Archive {
     file: Mutex<Checkpoints>,
-    list: Mutex<List>,
+    list: Mutex<MarkList>,
     room: Room,
 }
 
-/// What there is.
+/// The list of checkpoints.
 #[derive(Debug)]
-struct List {
+struct MarkList {
     created_at: Timestamp,
     marks: Vec<Mark>,
     thinned_to: u64,
@@ -39,7 +42,7 @@ impl Archive {
     /// Checkpoints of a LEDGER as the process found it.
     pub fn new(checkpoints: Checkpoints, origin: Origin) -> Self {
         let room = checkpoints.held().room;
-        let list = Mutex::new(List::of(&checkpoints, origin.created_at));
+        let list = Mutex::new(MarkList::of(&checkpoints, origin.created_at));
         Self { file: Mutex::new(checkpoints), list, room }
     }
 
@@ -49,8 +52,8 @@ impl Archive {
         if list.created_at == origin.created_at { list.marks.clone() } else { Vec::new() }
     }
 
-    /// The sequence of the newest of a LEDGER up to a sequence; 0 where there is none. What lies beyond is left of a past
-    /// that was taken back.
+    /// The sequence of the newest checkpoint of a LEDGER up to a sequence; 0 if there is none. Later ones
+    /// belong to a past that was taken back.
     pub fn newest(&self, origin: Origin, up_to: u64) -> u64 {
         let seqs = self.marks(origin).into_iter().map(|mark| mark.as_of.ledger_seq);
         seqs.filter(|seq| *seq <= up_to).max().unwrap_or(0)
@@ -63,9 +66,9 @@ impl Archive {
     }
 
     /// The next place at which a checkpoint of a LEDGER is missing.
-    pub fn gap(&self, origin: Origin, wanted: Wanted<'_>) -> Option<Gap> {
+    pub fn gap(&self, origin: Origin, wanted: MarkSpacing<'_>) -> Option<Gap> {
         let list = self.list();
-        let held = Held { marks: &list.marks, thinned_to: list.thinned_to, room: self.room };
+        let held = HeldMarks { marks: &list.marks, thinned_to: list.thinned_to, room: self.room };
         if list.created_at == origin.created_at { gaps::next(held, wanted) } else { None }
     }
 
@@ -80,16 +83,16 @@ impl Archive {
         as_of: AsOf,
         digest: Digest,
     ) -> Result<Mark, KeepError> {
-        // First: whoever loads one meanwhile does not wait for it.
+        // Packed before the file is locked, so that a concurrent load does not wait for it.
         let packed = Packed::of_snapshot(snapshot)?;
         let mut file = self.file();
         let created_at = origin.created_at;
         if self.list().created_at != created_at {
             file.begin_anew(created_at)?;
-            *self.list() = List::of(&file, created_at);
+            *self.list() = MarkList::of(&file, created_at);
         }
         let mark = file.keep(&packed, as_of, digest)?;
-        *self.list() = List::of(&file, created_at);
+        *self.list() = MarkList::of(&file, created_at);
         Ok(mark)
     }
 
@@ -110,7 +113,7 @@ impl Archive {
             return Ok(None);
         }
         let mark = file.fill(packed, as_of, digest)?;
-        *self.list() = List::of(&file, origin.created_at);
+        *self.list() = MarkList::of(&file, origin.created_at);
         Ok(mark)
     }
 
@@ -131,20 +134,20 @@ impl Archive {
         self.list().marks.retain(|mark| mark.as_of.ledger_seq != ledger_seq);
     }
 
-    /// Either holds at any moment what the file held before or after a change, so a panic elsewhere leaves no half.
-    fn list(&self) -> MutexGuard<'_, List> {
+    /// Locks the list. List and file each hold the state before or after a change, so a panic leaves no half.
+    fn list(&self) -> MutexGuard<'_, MarkList> {
         self.list.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// See [`Self::list`].
+    /// Locks the file.
     fn file(&self) -> MutexGuard<'_, Checkpoints> {
         self.file.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
-impl List {
+impl MarkList {
     fn of(file: &Checkpoints, created_at: Timestamp) -> Self {
-        let Held { marks, thinned_to, .. } = file.held();
+        let HeldMarks { marks, thinned_to, .. } = file.held();
         Self { created_at, marks: marks.to_vec(), thinned_to }
     }
 }
@@ -156,7 +159,7 @@ mod tests {
     use crate::store::tests::ledger_time;
 
     #[test]
-    fn a_ledger_that_was_set_back_keeps_the_checkpoints_and_one_made_anew_does_not() {
+    fn a_ledger_set_back_keeps_the_checkpoints_and_a_new_one_does_not() {
         let directory = tempfile::tempdir().unwrap();
         let (mut store, checkpoints) = kept(&directory, &[3, 5, 9], ROOM);
         let origin = Origin { created_at: ledger_time(), restarts: 0 };

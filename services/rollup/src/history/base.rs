@@ -1,9 +1,9 @@
-//! What a point of the past can be rebuilt from. No IO.
+//! Selects the start of a rebuild of a point. It does no IO. A rebuild may start from:
 //!
 //! - A checkpoint at or before it, if LEDGER still holds all that follows.
 //! - LEDGER's first fact, if that is the first ever.
-//! - The first fact that LEDGER still holds, if the window up to the point is long enough: what holds is said again before
-//!   it ages out, so a window of so many days has all of it.
+//! - The first fact that LEDGER still holds, if the window up to the point is long enough: the current state
+//!   is re-asserted before it ages out, so a window of [`WINDOW_WHOLE`] holds all of it.
 
 use std::time::Duration;
 
@@ -11,24 +11,24 @@ use muster_contract::Timestamp;
 use muster_contract::limits::{LEDGER_AGE_MAX, REASSERT_AFTER};
 use muster_contract::view::AsOf;
 
-use super::thinning::Mark;
+use super::checkpoint_retention::Mark;
 
-/// How long a window of LEDGER is that holds everything which held at its end: until what holds is said again, and a week
-/// for whoever was down when it should have been.
+/// Length of a window of LEDGER that holds the whole state at its end: the re-assertion period, and a week for
+/// services that were down when a re-assertion was due.
 pub const WINDOW_WHOLE: Duration = Duration::from_secs(REASSERT_AFTER.as_secs() + 7 * 24 * 60 * 60);
 
 const _: () = assert!(WINDOW_WHOLE.as_secs() < LEDGER_AGE_MAX.as_secs());
 
-/// What LEDGER holds.
+/// The content of LEDGER.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Window {
     /// Its first sequence.
     pub first_seq: u64,
-    /// When that was stored; none where it holds nothing.
+    /// When that was stored; none where LEDGER is empty.
     pub first_at: Option<Timestamp>,
 }
 
-/// What to begin with.
+/// The start of a rebuild.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Base {
     /// A checkpoint.
@@ -48,11 +48,11 @@ pub struct TooOld {
     pub from: Option<Timestamp>,
 }
 
-/// What a point can be rebuilt from, the least work first. `stored_at` is when LEDGER stored the point's fact, if it holds
-/// it still; `marks` are in ascending order.
+/// Possible starts for a rebuild, the least work first. `stored_at` is when LEDGER stored the point's fact, if
+/// it still holds it; `marks` are in ascending order.
 ///
 /// # Errors
-/// From nothing.
+/// The point cannot be rebuilt from anything.
 pub fn bases(
     ledger_seq: u64,
     stored_at: Option<Timestamp>,
@@ -107,7 +107,7 @@ mod tests {
     }
 
     #[test]
-    fn where_ledger_has_forgotten_only_what_leads_on_is_of_use() {
+    fn only_checkpoints_that_ledger_continues_are_usable() {
         // The fact after checkpoint 3 is gone, that after 7 is not.
         assert_eq!(found(9, &[3, 7], 8).unwrap(), [Base::Checkpoint(mark(7))]);
         assert_eq!(found(3, &[3, 7], 8).unwrap(), [Base::Checkpoint(mark(3))], "the checkpoint itself");
@@ -116,7 +116,7 @@ mod tests {
     }
 
     #[test]
-    fn a_window_is_enough_when_everything_was_said_again_in_it() {
+    fn a_window_suffices_if_everything_was_reasserted_in_it() {
         assert_eq!(found(100 + 27, &[], 100).unwrap(), [Base::Window]);
         let refused = found(100 + 26, &[], 100).unwrap_err();
         assert_eq!(refused, TooOld { oldest: None, from: Some(at(127)) });

@@ -1,18 +1,19 @@
-//! Which checkpoint is missing. No IO.
+//! Finds missing checkpoints. It does no IO.
 //!
-//! While much is read at once no checkpoint is made, and a snapshot may take longer than it should: then two neighbours
-//! lie too far apart. What lies between is filled in afterwards, nearest to the present first, as far as there is room. What
-//! thinning has taken out, because there was none, stays out: up to there nothing is ever filled in.
+//! No checkpoint is made while much is read at once, and a snapshot may be slow, so two neighbours may lie too
+//! far apart. The space between them is filled later, nearest to the present first, as far as there is room.
+//! Checkpoints that retention removed are not made again: before that point nothing is filled.
 
-use super::thinning::{Mark, Room, surplus};
+use super::checkpoint_retention::{Mark, Room, surplus};
 
-/// A part of the cadence by which two neighbours may lie further apart: what is read while a snapshot is made.
+/// Two neighbours may lie further apart than the cadence by this fraction of it, for facts read while a
+/// snapshot is made.
 const SLACK: u64 = 4;
 
 /// A place for a checkpoint.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Gap {
-    /// From where it is reached: the checkpoint before it, or none where that is LEDGER's first fact.
+    /// The start of the walk: the checkpoint before it, or none for LEDGER's first fact.
     pub from: Option<Mark>,
     /// The sequence at which it should lie.
     pub to: u64,
@@ -25,32 +26,33 @@ impl Gap {
     }
 }
 
-/// What there is, and what may be.
+/// The checkpoints held, and the room for them.
 #[derive(Debug, Clone, Copy)]
-pub struct Held<'a> {
+pub struct HeldMarks<'a> {
     /// All checkpoints, in ascending order.
     pub marks: &'a [Mark],
-    /// Thinning has taken out some up to this sequence.
+    /// Retention has removed checkpoints up to this sequence.
     pub thinned_to: u64,
     /// Room for them.
     pub room: Room,
 }
 
-/// What LEDGER holds, and how dense checkpoints are to lie.
+/// LEDGER's content, and the intended density of checkpoints.
 #[derive(Debug, Clone, Copy)]
-pub struct Wanted<'a> {
-    /// Where LEDGER begins.
+pub struct MarkSpacing<'a> {
+    /// LEDGER's first sequence.
     pub first_seq: u64,
-    /// How far it is read. Checkpoints beyond are left of a past that was taken back: LEDGER does not lead to them.
+    /// The position up to which LEDGER is read. Later checkpoints are left of a past that was taken back:
+    /// LEDGER does not lead to them.
     pub read_to: u64,
-    /// So many facts apart.
+    /// Facts between two checkpoints.
     pub facts: u64,
     /// Places that turned out not to be reached.
     pub out_of_reach: &'a [Gap],
 }
 
 /// The next place to fill in.
-pub fn next(held: Held<'_>, wanted: Wanted<'_>) -> Option<Gap> {
+pub fn next(held: HeldMarks<'_>, wanted: MarkSpacing<'_>) -> Option<Gap> {
     let before = std::iter::once(None).chain(held.marks.iter().copied().map(Some));
     let pairs = before.zip(held.marks).filter(|(_, end)| end.as_of.ledger_seq <= wanted.read_to);
     let pairs: Vec<_> = pairs.collect();
@@ -62,7 +64,8 @@ pub fn next(held: Held<'_>, wanted: Wanted<'_>) -> Option<Gap> {
     (gap.to > held.thinned_to && fits(held, gap)).then_some(gap)
 }
 
-/// The first of as many places as it takes between two neighbours, if they lie too far apart and LEDGER leads on.
+/// The first of the evenly spaced places between two neighbours that lie too far apart, if LEDGER leads on from the
+/// first neighbour.
 fn within(from: Option<Mark>, end: &Mark, first_seq: u64, facts: u64) -> Option<Gap> {
     let after = from.map_or(0, |mark| mark.as_of.ledger_seq);
     let width = end.as_of.ledger_seq.saturating_sub(after);
@@ -71,8 +74,9 @@ fn within(from: Option<Mark>, end: &Mark, first_seq: u64, facts: u64) -> Option<
         .then(|| Gap { from, to: after + width / width.div_ceil(facts) })
 }
 
-/// Whether there is room for it without another having to go. It is taken to be as large as the larger of its neighbours.
-fn fits(held: Held<'_>, gap: Gap) -> bool {
+/// Whether there is room for it without removing another. Its size is estimated as the larger of its
+/// neighbours'.
+fn fits(held: HeldMarks<'_>, gap: Gap) -> bool {
     let at = held.marks.partition_point(|mark| mark.as_of.ledger_seq < gap.to);
     let Some(end) = held.marks.get(at) else { return false };
     let bytes = gap.from.map_or(0, |mark| mark.bytes).max(end.bytes);
@@ -100,8 +104,8 @@ mod tests {
         Mark { as_of: AsOf { ledger_seq, at }, devices: 1, bytes }
     }
 
-    fn wanted(first_seq: u64, read_to: u64, out_of_reach: &[Gap]) -> Wanted<'_> {
-        Wanted { first_seq, read_to, facts: FACTS, out_of_reach }
+    fn wanted(first_seq: u64, read_to: u64, out_of_reach: &[Gap]) -> MarkSpacing<'_> {
+        MarkSpacing { first_seq, read_to, facts: FACTS, out_of_reach }
     }
 
     /// Checkpoints as they are kept, thinned and filled in.
@@ -126,7 +130,7 @@ mod tests {
 
         fn next(&self, first_seq: u64) -> Option<Gap> {
             let thinned_to = self.thinned.last().copied().unwrap_or(0);
-            let held = Held { marks: &self.marks, thinned_to, room: self.room };
+            let held = HeldMarks { marks: &self.marks, thinned_to, room: self.room };
             next(held, wanted(first_seq, u64::MAX, &[]))
         }
 
@@ -148,7 +152,7 @@ mod tests {
     }
 
     #[test]
-    fn where_there_is_room_nothing_lies_further_apart_than_it_should() {
+    fn with_room_no_two_checkpoints_lie_too_far_apart() {
         let mut chance = Rng::with_seed(1);
         for _ in 0..200 {
             let mut world = World::new(Room { count: 10_000, bytes: u64::MAX });
@@ -166,7 +170,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_filled_in_between_two_lies_evenly_and_never_further_apart_than_the_cadence() {
+    fn backfilled_checkpoints_lie_evenly_within_the_cadence() {
         for width in FACTS + FACTS / SLACK + 1..20 * FACTS {
             let mut world = World::new(Room { count: 10_000, bytes: u64::MAX });
             world.keep(mark(width, 1));
@@ -177,7 +181,7 @@ mod tests {
     }
 
     #[test]
-    fn what_thinning_has_taken_out_is_never_filled_in_again() {
+    fn a_checkpoint_removed_by_retention_is_never_made_again() {
         let mut chance = Rng::with_seed(2);
         for _ in 0..200 {
             let room = Room { count: chance.usize(1..20), bytes: chance.u64(1..60) };
@@ -185,7 +189,7 @@ mod tests {
             for _ in 0..60 {
                 seq += chance.u64(1..5 * FACTS);
                 world.keep(mark(seq, chance.u64(1..6)));
-                // What is filled in is smaller than was thought, so there is room again.
+                // The new checkpoint is smaller than estimated, so there is room again.
                 world.fill(|| 1);
             }
             assert!(!world.thinned.is_empty(), "there was not room for all");
@@ -193,7 +197,7 @@ mod tests {
     }
 
     #[test]
-    fn the_nearest_to_the_present_comes_first_and_only_what_ledger_leads_on_to() {
+    fn the_gap_nearest_the_present_that_ledger_reaches_comes_first() {
         let mut world = World::new(Room { count: 100, bytes: u64::MAX });
         for seq in [250, 350, 600, 700] {
             world.keep(mark(seq, 1));
@@ -210,9 +214,9 @@ mod tests {
     }
 
     #[test]
-    fn what_lies_beyond_the_present_is_no_end_of_a_gap() {
+    fn a_checkpoint_beyond_the_present_ends_no_gap() {
         let marks = [mark(50, 1), mark(300, 1), mark(900, 1)];
-        let held = Held { marks: &marks, thinned_to: 0, room: Room { count: 100, bytes: u64::MAX } };
+        let held = HeldMarks { marks: &marks, thinned_to: 0, room: Room { count: 100, bytes: u64::MAX } };
         let to = |read_to| next(held, wanted(1, read_to, &[])).map(|gap| (gap.after(), gap.to));
         assert_eq!(to(900), Some((300, 400)));
         assert_eq!(to(899), Some((50, 133)));
@@ -220,9 +224,9 @@ mod tests {
     }
 
     #[test]
-    fn a_place_that_is_not_reached_leaves_the_older_ones_their_turn() {
+    fn an_unreachable_gap_leaves_older_ones_their_turn() {
         let marks = [mark(300, 1), mark(600, 1)];
-        let held = Held { marks: &marks, thinned_to: 0, room: Room { count: 100, bytes: u64::MAX } };
+        let held = HeldMarks { marks: &marks, thinned_to: 0, room: Room { count: 100, bytes: u64::MAX } };
         let nearest = next(held, wanted(1, 600, &[])).unwrap();
         let older = next(held, wanted(1, 600, &[nearest])).unwrap();
         assert_eq!((nearest.to, older.to), (400, 100));

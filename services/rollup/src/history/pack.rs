@@ -1,4 +1,4 @@
-//! The records of a fold, packed for a checkpoint: text, compressed in parts that carry checksums. No IO.
+//! Packs the records of a fold for a checkpoint: compressed text in parts with checksums. It does no IO.
 
 use std::io::{self, Read as _};
 
@@ -11,7 +11,7 @@ use crate::store::Store;
 pub const PART_RECORDS: usize = 2_000;
 /// Bytes of one part, unpacked, beyond which no further record is put into it.
 const PART_BYTES: usize = 64 * 1024 * 1024;
-/// Bytes of one part, unpacked: what has more is damaged, and a record that large is not kept.
+/// Bytes of one unpacked part: a larger one is damaged, and a record of that size is not kept.
 const PART_BYTES_MAX: u64 = 512 * 1024 * 1024;
 /// How hard parts are compressed. Records repeat themselves so much that more effort hardly pays.
 const LEVEL: i32 = 1;
@@ -27,7 +27,7 @@ pub struct Packed {
     pub devices: u64,
     /// Their bytes together.
     pub bytes: u64,
-    /// What the hub listened to.
+    /// The hub's hearing state.
     pub hearing: HearingState,
 }
 
@@ -52,10 +52,10 @@ impl Packed {
 }
 
 impl Packer {
-    /// Takes in a record as text.
+    /// Packs a record given as text.
     ///
     /// # Errors
-    /// It is too large, or cannot be packed.
+    /// The record is too large or cannot be packed.
     pub fn take(&mut self, record: &str) -> Result<(), KeepError> {
         if record.len() as u64 >= PART_BYTES_MAX {
             let words = format!("one record has {} bytes; {PART_BYTES_MAX} can be read", record.len());
@@ -71,7 +71,7 @@ impl Packer {
         if self.waiting == PART_RECORDS { self.pack() } else { Ok(()) }
     }
 
-    /// Takes in a record.
+    /// Packs a record.
     ///
     /// # Errors
     /// As [`Self::take`].
@@ -80,7 +80,7 @@ impl Packer {
         self.take(&text)
     }
 
-    /// All that was taken in, and what the hub listened to.
+    /// Returns all packed parts, with the hearing state.
     ///
     /// # Errors
     /// The last part cannot be packed.
@@ -110,10 +110,10 @@ fn compressed(lines: &[u8]) -> io::Result<Vec<u8>> {
     compressor.compress(lines)
 }
 
-/// The records of a part.
+/// Unpacks the records of a part.
 ///
 /// # Errors
-/// It is damaged.
+/// The part is damaged.
 pub fn unpack(part: &[u8]) -> Result<Vec<DeviceRecord>, LoadError> {
     let mut lines = Vec::new();
     let unpacked = zstd::stream::read::Decoder::with_buffer(part)

@@ -1,4 +1,4 @@
-//! What a [`Point`] asks for: its times become sequences, and what cannot be is said.
+//! Resolves a [`Point`]: it turns times into sequences and refuses impossible points.
 
 use std::sync::Arc;
 
@@ -11,31 +11,31 @@ use muster_service::clock::Clock;
 use tokio::time::{Instant, timeout_at};
 
 use super::base::WINDOW_WHOLE;
+use super::point_in_time::{RebuildRequest, RebuildTarget};
 use super::rebuild::unreadable;
-use super::recall::{Asked, Wanted};
-use super::when::{When, last_fact};
-use crate::present::Present;
+use super::time_index::{FactAtTime, last_fact};
+use crate::projection::Projection;
 
-/// Who finds out what a point asks for.
+/// Resolves points.
 #[derive(Debug, Clone)]
 pub struct Points {
     bus: Bus,
-    present: Arc<Present>,
+    projection: Arc<Projection>,
     clock: Arc<dyn Clock>,
 }
 
 impl Points {
-    /// Times are those of LEDGER on this bus; the clock only tells what has not been yet.
-    pub const fn new(bus: Bus, present: Arc<Present>, clock: Arc<dyn Clock>) -> Self {
-        Self { bus, present, clock }
+    /// Times are those of this bus's LEDGER; the clock only detects times in the future.
+    pub const fn new(bus: Bus, projection: Arc<Projection>, clock: Arc<dyn Clock>) -> Self {
+        Self { bus, projection, clock }
     }
 
-    /// What a point asks for; of the present, the fold as of the last fact read. Nothing is asked of LEDGER when the
-    /// deadline is over.
+    /// Resolves a point; for the present, to the fold as of the last fact read. It does not ask LEDGER after
+    /// the deadline.
     ///
     /// # Errors
-    /// There is no such point, or it cannot be known yet.
-    pub async fn asked(&self, point: Point, deadline: Instant) -> Result<Asked, ErrorBody> {
+    /// The point does not exist or cannot be resolved yet.
+    pub async fn asked(&self, point: Point, deadline: Instant) -> Result<RebuildRequest, ErrorBody> {
         let by = match (point.at, point.at_seq) {
             (Some(_), Some(_)) => return Err(bad("at and atSeq: name one of the two".to_owned())),
             (Some(at), None) => self.fact_of("at", at, deadline).await?,
@@ -46,7 +46,7 @@ impl Points {
         self.until_read(by, deadline).await?;
         let by = self.last_fact(by);
         let Some(moment) = point.about else {
-            return Ok(Asked { wanted: Wanted::At(by), now_since: is_now.then_some(0) });
+            return Ok(RebuildRequest { wanted: RebuildTarget::At(by), now_since: is_now.then_some(0) });
         };
         let then = self.last_fact(self.fact_of("about", moment, deadline).await?);
         if then > by {
@@ -55,7 +55,10 @@ impl Points {
             );
             return Err(bad(message));
         }
-        Ok(Asked { wanted: Wanted::About { moment, then, by }, now_since: is_now.then_some(then) })
+        Ok(RebuildRequest {
+            wanted: RebuildTarget::EventTime { moment, then, by },
+            now_since: is_now.then_some(then),
+        })
     }
 
     /// A position that is read already: where only pulses follow the last fact, which LEDGER forgets, that fact.
@@ -64,7 +67,7 @@ impl Points {
     }
 
     fn read_to(&self) -> u64 {
-        self.present.look(|now| now.fleet.as_of().ledger_seq)
+        self.projection.read(|now| now.fleet.as_of().ledger_seq)
     }
 
     async fn fact_of(&self, field: &str, time: Timestamp, deadline: Instant) -> Result<u64, ErrorBody> {
@@ -73,8 +76,8 @@ impl Points {
             return Err(bad(format!("{field}: {time} is in the future; here it is {now}")));
         }
         match in_time(deadline, last_fact(&self.bus, time)).await? {
-            When::Fact(seq) => Ok(seq),
-            When::Gone { first_seq, first_at } => {
+            FactAtTime::Fact(seq) => Ok(seq),
+            FactAtTime::Gone { first_seq, first_at } => {
                 let reach = first_at.map_or_else(
                     || "LEDGER holds nothing now".to_owned(),
                     |at| format!("it begins with ledger {first_seq} ({at})"),
@@ -89,9 +92,9 @@ impl Points {
         }
     }
 
-    /// Waits until the present has read so far: a fact that is stored is read within moments.
+    /// Waits until the projection has read so far: a fact that is stored is read within moments.
     async fn until_read(&self, seq: u64, deadline: Instant) -> Result<(), ErrorBody> {
-        if seq <= self.present.progress().read_through() {
+        if seq <= self.projection.progress().read_through() {
             return Ok(());
         }
         let last_seq = in_time(deadline, self.bus.stream_state(LEDGER)).await?.last_seq;
@@ -99,12 +102,12 @@ impl Points {
             let words = format!("atSeq: ledger {seq} is in the future; LEDGER ends with {last_seq} now");
             return Err(bad(words));
         }
-        let mut read_to = self.present.progress().follow();
-        // The present outlives whoever asks, so the wait cannot end for want of a sender.
+        let mut read_to = self.projection.progress().follow();
+        // The projection outlives the asker, so the sender cannot be dropped during the wait.
         match timeout_at(deadline, read_to.wait_for(|read_to| *read_to >= seq)).await {
             Ok(_) => Ok(()),
             Err(_) => {
-                let at = self.present.progress().read_through();
+                let at = self.projection.progress().read_through();
                 let message = format!("still reading LEDGER (at {at} of {seq}); ask again in a moment");
                 Err(ErrorBody { code: ErrorCode::NotReady, message })
             }
@@ -112,7 +115,7 @@ impl Points {
     }
 }
 
-/// A look into LEDGER, while there is time. Where there is none, as many wait for such looks as may.
+/// Reads LEDGER within the deadline. After it, the error says that too many questions wait.
 async fn in_time<T>(
     deadline: Instant,
     look: impl Future<Output = Result<T, ReadError>>,

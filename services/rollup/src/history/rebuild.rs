@@ -1,4 +1,4 @@
-//! Rebuilding a point of the past: the nearest checkpoint that holds, and LEDGER from there up to the point.
+//! Rebuilds a point of the past from the nearest usable checkpoint and LEDGER from there up to the point.
 
 use std::sync::Arc;
 
@@ -6,18 +6,19 @@ use muster_bus::{Bus, ReadError};
 use muster_contract::Timestamp;
 use muster_contract::history::Hindsight as Rests;
 use muster_contract::query::{ErrorBody, ErrorCode};
+use muster_contract::question::bad;
 use muster_contract::subjects::stream;
-use muster_domain::fold::{Fleet, Hindsight};
+use muster_domain::fold::{ChangeRecord, EventTimeFold, Fleet};
 use muster_service::error::chain;
 
 use super::archive::Archive;
 use super::base::{Base, TooOld, Window, bases};
-use super::recall::Progress;
+use super::checkpoint_retention::Mark;
+use super::point_in_time::Progress;
 use super::tail::{Read, Tail};
-use super::thinning::Mark;
-use crate::present::Origin;
+use crate::projection::Origin;
 
-/// Somebody who rebuilds, of one LEDGER.
+/// Rebuilds points of one LEDGER.
 #[derive(Debug, Clone)]
 pub struct Rebuilder {
     bus: Bus,
@@ -30,7 +31,7 @@ pub struct Rebuilder {
 pub struct Past {
     /// The fold as of it.
     pub fleet: Fleet,
-    /// Of a moment: what it rests on.
+    /// For an event time: the positions it rests on.
     pub hindsight: Option<Rests>,
 }
 
@@ -40,10 +41,10 @@ impl Rebuilder {
         Self { bus, archive, origin }
     }
 
-    /// The fold as of a fact that LEDGER holds, or a checkpoint.
+    /// The fold as of a fact that LEDGER holds, or as of a checkpoint.
     ///
     /// # Errors
-    /// What is in the way, for the asker.
+    /// The obstacle, for the asker.
     pub async fn at(&self, ledger_seq: u64, progress: &Progress) -> Result<Fleet, ErrorBody> {
         if ledger_seq == 0 {
             return Ok(Fleet::default());
@@ -71,7 +72,7 @@ impl Rebuilder {
         Err(ErrorBody { code: ErrorCode::NotFound, message: words })
     }
 
-    /// What was known with `by` of a moment with which `then` had come.
+    /// The state at the event time for which `then` is the last fact, as known at the fact `by`.
     ///
     /// # Errors
     /// As [`Self::at`].
@@ -82,13 +83,13 @@ impl Rebuilder {
         by: u64,
         progress: &Progress,
     ) -> Result<Past, ErrorBody> {
-        let mut hindsight = Hindsight::of(self.at(then, progress).await?, moment);
+        let mut hindsight = EventTimeFold::of(self.at(then, progress).await?, moment);
         if then < by {
             let mut tail = self.tail(then).await?;
             while hindsight.as_of().ledger_seq < by {
                 let read = tail.next(by).await.map_err(|error| unreadable(&error))?;
                 if read.is_empty() {
-                    // Somebody took that fact out of LEDGER: it is as it was with the one before.
+                    // The fact was removed from LEDGER: the fold equals that of the fact before.
                     break;
                 }
                 for (at, fact) in read {
@@ -104,10 +105,40 @@ impl Rebuilder {
         Ok(Past { fleet, hindsight: Some(rests) })
     }
 
-    /// What LEDGER holds now.
+    /// The changes after one fact up to another.
     ///
     /// # Errors
-    /// It cannot be read.
+    /// As [`Self::at`], or there are too many.
+    pub async fn changes(&self, from: u64, to: u64, progress: &Progress) -> Result<ChangeRecord, ErrorBody> {
+        let mut fleet = self.at(from, progress).await?;
+        let mut record = ChangeRecord::begin(&fleet);
+        if from >= to {
+            return Ok(record);
+        }
+        let mut tail = self.tail(from).await?;
+        while fleet.as_of().ledger_seq < to {
+            let read = tail.next(to).await.map_err(|error| unreadable(&error))?;
+            if read.is_empty() {
+                break;
+            }
+            for (at, fact) in read {
+                match fact {
+                    Some((subject, fact)) => {
+                        let recorded = record.apply(&mut fleet, at, &subject, fact);
+                        recorded.map_err(|error| bad(error.to_string()))?;
+                    }
+                    None => record.pass(&mut fleet, at),
+                }
+            }
+            progress.read(fleet.as_of().ledger_seq, to);
+        }
+        Ok(record)
+    }
+
+    /// The window of facts that LEDGER holds now.
+    ///
+    /// # Errors
+    /// LEDGER cannot be read.
     pub async fn window(&self) -> Result<Window, ErrorBody> {
         let ledger = self.bus.stream_state(stream::LEDGER).await.map_err(|error| unreadable(&error))?;
         let first_at = self.stored_at(ledger.first_seq).await?;
@@ -128,9 +159,9 @@ impl Rebuilder {
         Ok(message.map(|message| message.stored_at))
     }
 
-    /// The fold of a checkpoint; none where it does not hold, which drops it, or cannot be read now, which does not. LEDGER
-    /// must say the same of its fact, as far as it holds it: one that was set back to a backup and has grown again has
-    /// another there.
+    /// Loads a checkpoint; none if it does not hold, which drops it, or cannot be read now, which does not.
+    /// LEDGER's own fact must match as far as it holds it: a LEDGER that was set back to a backup and has grown
+    /// again has another one there.
     ///
     /// # Errors
     /// LEDGER cannot be read.
@@ -153,7 +184,7 @@ impl Rebuilder {
         match loaded.await {
             Ok(Ok(fleet)) => Ok(Some(fleet)),
             Ok(Err(reason)) => {
-                tracing::warn!(ledger.seq = seq, reason, "a checkpoint is of no use; an older one is taken");
+                tracing::warn!(ledger.seq = seq, reason, "cannot use a checkpoint; using an older one");
                 Ok(None)
             }
             Err(error) => Err(ErrorBody { code: ErrorCode::Internal, message: error.to_string() }),

@@ -1,8 +1,11 @@
-//! Checkpoints on disk: whole folds as of some facts of LEDGER, in one SQLite file, compressed, each made in one
-//! transaction, of the snapshot as it lies on disk or of a fold that was rebuilt. The live fold has no part in it.
+//! Stores checkpoints on disk: whole folds as of some facts of LEDGER, compressed, in one SQLite file.
 //!
-//! A checkpoint is never believed for being there: its parts carry checksums, and what is read of it must give the view
-//! that was true. One that does not is dropped, and an older one taken; all of them together may be lost at any time.
+//! Each checkpoint is written in one transaction, from the snapshot on disk or from a rebuilt fold. The live
+//! fold takes no part.
+//!
+//! A checkpoint is verified before use: its parts carry checksums, and the records must reproduce the fleet
+//! view's digest. A checkpoint that fails is dropped and an older one is used. All checkpoints together may be
+//! lost at any time.
 
 use std::fs;
 use std::io;
@@ -14,16 +17,16 @@ use muster_contract::view::AsOf;
 use muster_domain::fold::{Fleet, HearingState};
 use rusqlite::{Connection, OptionalExtension, Transaction, params};
 
-use super::gaps::Held;
+use super::checkpoint_retention::{Mark, Room, surplus};
+use super::gaps::HeldMarks;
 use super::pack::{Packed, unpack};
-use super::thinning::{Mark, Room, surplus};
 use crate::restore;
 use crate::store::{Damage, Kind, StoreError, as_text, connect, copy_aside, put_aside, write_error};
 
 /// Name of the file in the data directory.
 const FILE: &str = "history.db";
 /// Marks the file as ours: "MUSH" in ASCII. The format is that of the tables and of the records in them.
-pub(crate) const KIND: Kind = Kind { application_id: 0x4d55_5348, format: 6 };
+pub(crate) const KIND: Kind = Kind { application_id: 0x4d55_5348, format: 7 };
 const TABLES: &str = "
     CREATE TABLE ledger (only INTEGER PRIMARY KEY CHECK (only = 1), created_at TEXT NOT NULL);
     CREATE TABLE checkpoint (
@@ -37,8 +40,9 @@ const TABLES: &str = "
     CREATE TABLE part (ledger_seq INTEGER NOT NULL, packed BLOB NOT NULL);
     CREATE INDEX part_of ON part (ledger_seq);
 ";
-/// Up to where thinning has taken out checkpoints, of which LEDGER, and for want of what room. Files of earlier versions have
-/// none: it is made when there is something to write, since a full disk must not keep a file from being opened.
+/// The position up to which retention has removed checkpoints, of which LEDGER, and for which room. Files of
+/// earlier versions lack this table: it is created at the first write, because a full disk must not prevent
+/// opening a file.
 const THINNING: &str = "
     CREATE TABLE IF NOT EXISTS thinning (
         only INTEGER PRIMARY KEY CHECK (only = 1),
@@ -62,7 +66,7 @@ pub struct Checkpoints {
 /// Why a checkpoint is not made.
 #[derive(Debug, thiserror::Error)]
 pub enum KeepError {
-    /// The snapshot that it is made from does not hold.
+    /// The source snapshot is damaged.
     #[error("the snapshot cannot be copied")]
     Snapshot(#[from] Damage),
     /// It cannot be written.
@@ -86,7 +90,7 @@ pub enum LoadError {
     #[error("a record of it is damaged")]
     Record(#[source] serde_json::Error),
     /// It does not give the view that was true.
-    #[error("its records do not add up to what they were")]
+    #[error("its records do not match their digest")]
     Counts,
 }
 
@@ -108,10 +112,10 @@ impl LoadError {
 }
 
 impl Checkpoints {
-    /// Opens the checkpoints of one LEDGER. Those of another, and a file that cannot be read, are set aside.
+    /// Opens the checkpoints of one LEDGER. A file of another LEDGER, or one that cannot be read, is set aside.
     ///
     /// # Errors
-    /// What a person has to mend first.
+    /// An obstacle that an operator must remove first.
     pub fn open(directory: &Path, created_at: Timestamp, room: Room) -> Result<Self, StoreError> {
         let path = directory.join(FILE);
         let unusable = |source| StoreError::Directory { path: directory.to_owned(), source };
@@ -124,7 +128,7 @@ impl Checkpoints {
                 Err(damage) => {
                     let aside = put_aside(&path)?;
                     let reason = muster_service::error::chain(&damage);
-                    tracing::warn!(reason, aside = %aside.display(), "the checkpoints are set aside");
+                    tracing::warn!(reason, aside = %aside.display(), "set the checkpoints aside");
                 }
             }
         }
@@ -157,12 +161,12 @@ impl Checkpoints {
         Ok(Self { connection, path: path.to_owned(), room, marks, thinned_to })
     }
 
-    /// What there is, in ascending order, and what may be.
-    pub fn held(&self) -> Held<'_> {
-        Held { marks: &self.marks, thinned_to: self.thinned_to, room: self.room }
+    /// The marks of the checkpoints in ascending order, and the room for more.
+    pub fn held(&self) -> HeldMarks<'_> {
+        HeldMarks { marks: &self.marks, thinned_to: self.thinned_to, room: self.room }
     }
 
-    /// What there is, in ascending order.
+    /// The marks of the checkpoints in ascending order.
     pub fn marks(&self) -> &[Mark] {
         &self.marks
     }
@@ -195,16 +199,16 @@ impl Checkpoints {
         Ok(mark)
     }
 
-    /// Makes a checkpoint between others; none where it turns out that one would have to go for it, and then none is ever
-    /// to be made up to there.
+    /// Inserts a checkpoint between others. None if another would have to be removed, and then none is ever
+    /// inserted up to there; none also if its place is gone or taken.
     ///
     /// # Errors
-    /// The file cannot be written; everything is as it was then.
+    /// The file cannot be written; it is unchanged.
     pub fn fill(&mut self, packed: &Packed, as_of: AsOf, digest: Digest) -> Result<Option<Mark>, StoreError> {
         let seq = as_of.ledger_seq;
         let at = self.marks.partition_point(|held| held.as_of.ledger_seq < seq);
         if seq <= self.thinned_to || self.marks.get(at).is_none_or(|held| held.as_of.ledger_seq == seq) {
-            // It was thinned out meanwhile, what it was to lie before is gone, or it is here already.
+            // It was removed by retention meanwhile, its successor is gone, or it exists already.
             return Ok(None);
         }
         let mut marks = self.marks.clone();
@@ -270,14 +274,15 @@ impl Checkpoints {
         Ok(())
     }
 
-    /// Drops everything, after it is copied aside: it is another LEDGER from now on, or the same one with another past.
+    /// Drops all checkpoints after copying the file aside: LEDGER is another one from now on, or the same with
+    /// another past.
     ///
     /// # Errors
     /// The file cannot be written.
     pub fn begin_anew(&mut self, created_at: Timestamp) -> Result<(), StoreError> {
         if !self.marks.is_empty() {
             let aside = copy_aside(&self.connection, &self.path)?;
-            tracing::warn!(aside = %aside.display(), "LEDGER is another one: the checkpoints of the one before are set aside");
+            tracing::warn!(aside = %aside.display(), "LEDGER was created anew: set the old checkpoints aside");
         }
         let cleared = self.connection.transaction().and_then(|transaction| {
             transaction.execute_batch("DELETE FROM part; DELETE FROM checkpoint;")?;
@@ -291,10 +296,10 @@ impl Checkpoints {
     }
 }
 
-/// Puts the checkpoints of a directory aside, if there are any; gives their place.
+/// Sets the checkpoints of a directory aside, if there are any, and returns their new path.
 ///
 /// # Errors
-/// What a person has to mend first.
+/// An obstacle that an operator must remove first.
 pub fn set_aside(directory: &Path) -> Result<Option<PathBuf>, StoreError> {
     let path = directory.join(FILE);
     if fs::exists(&path).map_err(|source| StoreError::Directory { path: path.clone(), source })? {
@@ -319,7 +324,8 @@ fn marks(connection: &Connection) -> Result<Vec<Mark>, Damage> {
     .collect()
 }
 
-/// Up to where thinning has taken out checkpoints of this LEDGER; nowhere if there is more room now than there was then.
+/// The position up to which retention has removed checkpoints of this LEDGER; none if there is more room now
+/// than then.
 fn thinned_to(connection: &Connection, room: Room) -> rusqlite::Result<u64> {
     let is_there = "SELECT count(*) FROM sqlite_master WHERE type = 'table' AND name = 'thinning'";
     if connection.query_row(is_there, (), |row| row.get::<_, u64>(0))? == 0 {
@@ -341,7 +347,7 @@ fn write_thinned(transaction: &Transaction<'_>, ledger_seq: u64, room: Room) -> 
     Ok(())
 }
 
-/// Room as it is stored: SQLite's numbers end earlier than ours.
+/// The room as stored: SQLite's integers are smaller than ours.
 fn stored(room: Room) -> (u64, u64) {
     (room.count as u64, room.bytes.min(i64::MAX.cast_unsigned()))
 }

@@ -1,5 +1,5 @@
-//! LEDGER from after one sequence up to another, message by message, and no further: what comes with the last of them is
-//! kept for whoever reads on.
+//! Reads LEDGER message by message after one sequence up to another, and no further. Messages that arrive with
+//! the last one are kept for the next read.
 
 use std::collections::VecDeque;
 
@@ -9,10 +9,11 @@ use muster_contract::fact::Fact;
 use muster_contract::subjects::{LedgerSubject, stream};
 use muster_domain::fold::Position;
 
-/// Messages taken at once: what is parsed of them stays near the processor until it is folded.
+/// Messages read at once: few enough that their parsed facts stay in the processor's cache until they are
+/// folded.
 pub const BATCH_MAX: usize = 128;
 
-/// A message of LEDGER: its place, and the fact it holds if anybody can read it.
+/// A message of LEDGER: its sequence, and its fact if it is readable.
 pub type Read = (Position, Option<(LedgerSubject, Fact)>);
 
 /// A reader of LEDGER.
@@ -36,11 +37,11 @@ impl Tail {
         Ok(Self { replay, ahead, checked, read_to: ledger_seq })
     }
 
-    /// The next messages up to a sequence, in order; none when it is reached. LEDGER must hold a message there or
-    /// beyond, or the wait has no end.
+    /// The next messages up to a sequence, in order; none when it is reached. LEDGER must hold a message there
+    /// or beyond, or the wait has no end.
     ///
     /// # Errors
-    /// LEDGER can no longer be read on without a hole.
+    /// LEDGER can no longer be read without a hole.
     pub async fn next(&mut self, up_to: u64) -> Result<Vec<Read>, ReadError> {
         if self.read_to >= up_to {
             return Ok(Vec::new());
@@ -53,7 +54,7 @@ impl Tail {
             let checked = &mut self.checked;
             self.ahead.drain(..wanted).map(|message| read(&message, checked)).collect()
         };
-        // What lies beyond shows that nothing more comes before it.
+        // A message beyond the end shows that nothing more comes before it.
         self.read_to = match (read.last(), self.ahead.is_empty()) {
             (_, false) => up_to,
             (Some((at, _)), true) => at.ledger_seq,
@@ -68,10 +69,10 @@ fn read(message: &Delivery, checked: &mut Checked) -> Read {
     (at, fact(message, checked).ok())
 }
 
-/// The fact of a message.
+/// Parses the fact of a message.
 ///
 /// # Errors
-/// Why nobody can read it, in words.
+/// The reason why it is unreadable.
 pub fn fact(message: &Delivery, checked: &mut Checked) -> Result<(LedgerSubject, Fact), String> {
     let Some(subject) = LedgerSubject::parse(&message.subject) else {
         return Err("LEDGER has no such subject".to_owned());

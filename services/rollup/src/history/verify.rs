@@ -1,7 +1,8 @@
-//! A rebuild beside what runs, compared at the same sequence: every device's record, and every view's digest.
+//! Compares a rebuild with the running projection at the same sequence: every device's record and every view's
+//! digest; the digests alone where LEDGER has discarded its beginning and no checkpoint leads on to it.
 //!
-//! What runs goes on meanwhile. So it is compared part by part: a part is copied, the rebuild reads on to the very fact
-//! with which it was copied, and the two are held side by side. What is shown first is the first difference in order.
+//! The projection continues meanwhile, so the comparison goes part by part: it copies a part, reads the rebuild
+//! on to the fact at which the part was copied, and compares the two. It reports the first difference in order.
 
 use std::collections::BTreeMap;
 
@@ -10,41 +11,43 @@ use muster_contract::canonical::Digest;
 use muster_contract::history::{Difference, RebuildBase, VerifyAnswer, digest_of_digests};
 use muster_contract::query::{ErrorBody, ErrorCode};
 use muster_contract::subjects::ViewKey;
+use muster_contract::view::FIELDS_OUTSIDE_DIGEST;
 use muster_domain::fold::{DeviceRecord, Fleet};
 use serde_json::Value;
 
 use super::archive::Archive;
+use super::point_in_time::Progress;
 use super::rebuild::{Rebuilder, fold_to};
-use super::recall::Progress;
 use super::tail::Tail;
-use crate::present::{Now, Origin, Present};
+use crate::projection::{Origin, Projection, ProjectionState};
 
 /// Devices copied at once: the fold waits meanwhile, for a few milliseconds.
 const DEVICES_AT_ONCE: usize = 500;
-/// Views looked at at once, for the same reason.
+/// Views compared at once, for the same reason.
 const VIEWS_AT_ONCE: usize = 64;
 
-/// Rebuilds, and compares with what runs.
+/// Rebuilds and compares with the projection.
 ///
 /// # Errors
-/// Why nothing can be said.
+/// The reason why no comparison is possible.
 pub async fn compare(
     rebuilder: &Rebuilder,
-    present: &Present,
+    projection: &Projection,
     archive: &Archive,
     progress: &Progress,
 ) -> Result<VerifyAnswer, ErrorBody> {
-    let origin = present.look(|now| now.origin);
+    let origin = projection.read(|now| now.origin);
     let (base, fleet) = begin(rebuilder, archive, origin).await?;
     let base_seq = fleet.as_of().ledger_seq;
     let tail = rebuilder.tail(base_seq).await?;
-    let mut beside = Beside { present, progress, origin, fleet, tail, found: Found::default() };
+    let mut beside =
+        Comparison { projection, progress, origin, base, fleet, tail, found: ComparisonResult::default() };
     beside.catch_up().await?;
     if base != RebuildBase::Window {
         beside.devices().await?;
     }
     let (running, rebuilt) = beside.views().await?;
-    let Found { devices, views, differences, first } = beside.found;
+    let ComparisonResult { devices, views, differences, first } = beside.found;
     Ok(VerifyAnswer {
         as_of: beside.fleet.as_of(),
         same: differences == 0,
@@ -59,7 +62,8 @@ pub async fn compare(
     })
 }
 
-/// What to begin with: everything, if LEDGER holds it; else the oldest checkpoint that LEDGER leads on from.
+/// Selects the start: all of LEDGER if it is complete, else the oldest checkpoint that LEDGER continues, else
+/// LEDGER's first fact.
 async fn begin(
     rebuilder: &Rebuilder,
     archive: &Archive,
@@ -79,29 +83,30 @@ async fn begin(
     Ok((RebuildBase::Window, Fleet::default()))
 }
 
-/// A rebuild beside what runs.
-struct Beside<'a> {
-    present: &'a Present,
+/// A rebuild beside the running projection.
+struct Comparison<'a> {
+    projection: &'a Projection,
     progress: &'a Progress,
     origin: Origin,
+    base: RebuildBase,
     fleet: Fleet,
     tail: Tail,
-    found: Found,
+    found: ComparisonResult,
 }
 
 #[derive(Default)]
-struct Found {
+struct ComparisonResult {
     devices: u64,
     views: u64,
     differences: u64,
     first: Option<Difference>,
 }
 
-impl Beside<'_> {
+impl Comparison<'_> {
     /// Looks at what runs, and brings the rebuild to the same fact.
-    async fn look<T>(&mut self, look: impl FnOnce(&Now) -> T) -> Result<T, ErrorBody> {
+    async fn look<T>(&mut self, look: impl FnOnce(&ProjectionState) -> T) -> Result<T, ErrorBody> {
         let origin = self.origin;
-        let seen = self.present.look(|now| {
+        let seen = self.projection.read(|now| {
             (now.origin == origin && now.caught_up).then(|| (look(now), now.fleet.as_of().ledger_seq))
         });
         let Some((seen, ledger_seq)) = seen else { return Err(started_over()) };
@@ -116,7 +121,7 @@ impl Beside<'_> {
     async fn catch_up(&mut self) -> Result<(), ErrorBody> {
         let mut before = u64::MAX;
         loop {
-            let read_to = self.present.look(|now| now.fleet.as_of().ledger_seq);
+            let read_to = self.projection.read(|now| now.fleet.as_of().ledger_seq);
             let behind = read_to.saturating_sub(self.fleet.as_of().ledger_seq);
             self.look(|_| ()).await?;
             if behind == 0 || behind >= before {
@@ -186,6 +191,10 @@ impl Beside<'_> {
                 running.extend(digest(one.as_ref()).map(|digest| (name.clone(), digest)));
                 rebuilt.extend(digest(other.as_ref()).map(|digest| (name.clone(), digest)));
                 self.found.views += u64::from(one.is_some() || other.is_some());
+                let [one, other] = match self.base {
+                    RebuildBase::Window => [one, other].map(covered_by_digest),
+                    RebuildBase::Ledger | RebuildBase::Checkpoint => [one, other],
+                };
                 if one != other {
                     self.differ(name, one, other);
                 }
@@ -202,6 +211,14 @@ impl Beside<'_> {
             self.found.first = Some(Difference { key, field, running, rebuilt, ledger_seq });
         }
     }
+}
+
+/// A view without the words and times that no digest covers: they may follow from facts that LEDGER no longer holds.
+fn covered_by_digest(mut view: Option<Value>) -> Option<Value> {
+    if let Some(view) = view.as_mut().and_then(Value::as_object_mut) {
+        view.retain(|name, _| name == "digest" || !FIELDS_OUTSIDE_DIGEST.contains(&name.as_str()));
+    }
+    view
 }
 
 fn json(record: &DeviceRecord) -> Value {

@@ -1,4 +1,4 @@
-//! What a partition's pulse means: pure, by LEDGER's own times.
+//! Decides what a partition's pulse means, purely by LEDGER's timestamps.
 
 use std::time::Duration;
 
@@ -11,52 +11,52 @@ use crate::progress::SeenPulse;
 
 /// How much longer than a lease a pulse may take before it has stopped: ingest looks at the time once a second, and LEDGER may
 /// be busy.
-pub(super) const PULSE_GRACE: Duration = Duration::from_secs(5);
+pub const PULSE_GRACE: Duration = Duration::from_secs(5);
 
-// What stopped is shown within the lease and ten seconds.
+// A stop is shown within the lease and ten seconds.
 const _: () = assert!(PULSE_GRACE.as_secs() < 8);
 
-/// What is known of a partition at a moment.
+/// The facts known about a partition at a moment.
 #[derive(Debug, Clone)]
-pub(super) struct Heard {
+pub struct Heard {
     /// The newest pulse.
-    pub(super) newest: Option<SeenPulse>,
+    pub newest: Option<SeenPulse>,
     /// LEDGER says that the pulse stopped, and since when.
-    pub(super) stopped_since: Option<Timestamp>,
+    pub stopped_since: Option<Timestamp>,
     /// When this rollup had first read LEDGER to its end.
-    pub(super) read_whole_at: Timestamp,
+    pub read_whole_at: Timestamp,
 }
 
-/// What LEDGER shall say.
+/// The fact that LEDGER should hold.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) struct Wanted {
+pub struct HearingDecision {
     /// Stopped or resumed.
-    pub(super) state: Hearing,
+    pub state: Hearing,
     /// Since when.
-    pub(super) since: Timestamp,
+    pub since: Timestamp,
 }
 
-/// What LEDGER shall say of a partition, where it does not.
-pub(super) fn decide(heard: &Heard, now: Timestamp) -> Option<Wanted> {
+/// The fact that LEDGER should hold about a partition and does not.
+pub fn decide(heard: &Heard, now: Timestamp) -> Option<HearingDecision> {
     let lease = heard.newest.as_ref().map_or(LEASE, |seen| seen.pulse.lease());
     let newest_at = heard.newest.as_ref().map(|seen| seen.stored_at);
     let is_over = |since| is_older(since, lease + PULSE_GRACE, now);
     match (heard.stopped_since, newest_at) {
         (None, _) => {
             let since = newest_at.unwrap_or(heard.read_whole_at);
-            is_over(since).then_some(Wanted { state: Hearing::Stopped, since })
+            is_over(since).then_some(HearingDecision { state: Hearing::Stopped, since })
         }
         (Some(_), Some(since)) => {
             let is_current = heard.newest.as_ref().is_some_and(|seen| seen.pulse.current);
-            (is_current && !is_over(since)).then_some(Wanted { state: Hearing::Resumed, since })
+            (is_current && !is_over(since)).then_some(HearingDecision { state: Hearing::Resumed, since })
         }
         (Some(_), None) => None,
     }
 }
 
-/// Whether a stop at this place of LEDGER must be said again, so that LEDGER does not forget it: it is old, or in the part that
-/// goes first where LEDGER is full, or gone.
-pub(super) fn must_repeat(place: Option<(u64, Timestamp)>, ledger: &StreamState, now: Timestamp) -> bool {
+/// Whether a stop at this sequence must be re-asserted so that LEDGER does not discard it: it is old, or in the
+/// part that is discarded first when LEDGER is full, or already discarded.
+pub fn must_repeat(place: Option<(u64, Timestamp)>, ledger: &StreamState, now: Timestamp) -> bool {
     let Some((seq, stored_at)) = place else { return true };
     let is_filling = ledger.bytes_max.is_some_and(|most| {
         u128::from(ledger.bytes) * 100 >= u128::from(most) * u128::from(LEDGER_REASSERT_PERCENT)
@@ -96,8 +96,8 @@ mod tests {
 
     #[test]
     fn a_pulse_has_stopped_after_its_own_lease_and_resumes_when_it_is_current() {
-        let stopped = |since| Some(Wanted { state: Hearing::Stopped, since: at(since) });
-        let resumed = |since| Some(Wanted { state: Hearing::Resumed, since: at(since) });
+        let stopped = |since| Some(HearingDecision { state: Hearing::Stopped, since: at(since) });
+        let resumed = |since| Some(HearingDecision { state: Hearing::Resumed, since: at(since) });
         let (lease, beyond) = (LEASE.as_secs() as i64, PULSE_GRACE.as_secs() as i64);
         // newest pulse, stopped since, now, wanted
         for (newest, stopped_since, now, wanted) in [
@@ -121,7 +121,7 @@ mod tests {
     }
 
     #[test]
-    fn a_stop_is_said_again_before_ledger_forgets_it() {
+    fn a_stop_is_reasserted_before_ledger_discards_it() {
         let ledger = StreamState {
             first_seq: 1_000,
             last_seq: 3_000,

@@ -1,5 +1,5 @@
-//! A notice, made of the present and of what was told last: what it says, whether it is news, and what of it fits into a
-//! message. No IO.
+//! Composes a notice from the projection and the previous notice: its content, whether it is news, and what
+//! fits into a message. It does no IO.
 
 use bytes::Bytes;
 use muster_contract::SubscriptionName;
@@ -14,30 +14,30 @@ use muster_domain::fold::{Changes, Fleet, NothingToTell};
 
 use super::register::Told;
 
-/// What the present says of a subscription, as it was seen: whoever looks holds up the fold, so it is judged afterwards.
-pub(super) enum Seen {
+/// A subscription's state as read from the projection: the read locks the fold, so it is judged afterwards.
+pub(super) enum SubscriptionRead {
     /// A state, or that there is nothing.
     Told(Box<Sight>),
-    /// It cannot be told any more.
+    /// The subscription can no longer be evaluated.
     TooWide,
 }
 
-/// A state as it was seen, or why there is none, and what has changed.
+/// The state that was read, or why there is none, and the changes.
 pub(super) struct Sight {
     as_of: AsOf,
     state: Result<(NoticeState, NoticeOmitted), String>,
     changes: Changes,
 }
 
-/// What follows from it.
-pub(super) enum Found {
+/// The resulting action.
+pub(super) enum FoundNotice {
     /// A state, or that there is nothing.
     Told(Box<Findings>),
-    /// It cannot be told any more.
+    /// The subscription can no longer be evaluated.
     TooWide,
 }
 
-/// What is to be told, before anybody asked whether it is news.
+/// The notice's content, before it is compared with the previous one.
 pub(super) struct Findings {
     pub(super) as_of: AsOf,
     state: Result<(NoticeState, NoticeOmitted), String>,
@@ -45,17 +45,17 @@ pub(super) struct Findings {
     digest: Digest,
 }
 
-/// Looks at the present for a subscription. `since` is what this life of it was told last; of another LEDGER, nobody
-/// remembers what has changed.
+/// Reads the projection for a subscription. `since` is the last notice of this subscription; for another LEDGER
+/// no changes are known.
 pub(super) fn see(
     fleet: &Fleet,
     subscription: &Subscription,
     since: Option<Told>,
     same_ledger: bool,
-) -> Seen {
+) -> SubscriptionRead {
     let state = match fleet.notice_state(subscription, NOTICE_TARGETS_MAX) {
-        Err(NothingToTell::TooWide) => return Seen::TooWide,
-        // What was well when somebody subscribed is wrong only because what it names has gone.
+        Err(NothingToTell::TooWide) => return SubscriptionRead::TooWide,
+        // A subscription that was valid becomes invalid only because something it names has gone.
         state => state.map_err(|error| error.to_string()),
     };
     let since = since.filter(|told| told.event != NoticeEvent::Ended);
@@ -64,20 +64,20 @@ pub(super) fn see(
         Some(told) if same_ledger => fleet.changes_since(subscription, told.ledger_seq),
         Some(_) => Changes { incomplete: true, ..Changes::default() },
     };
-    Seen::Told(Box::new(Sight { as_of: fleet.as_of(), state, changes }))
+    SubscriptionRead::Told(Box::new(Sight { as_of: fleet.as_of(), state, changes }))
 }
 
-impl Seen {
-    /// What follows from it, for whoever is told on this.
-    pub(super) fn found(self, on: TellOn) -> Found {
-        let Self::Told(sight) = self else { return Found::TooWide };
+impl SubscriptionRead {
+    /// Derives the content of the notice; `on` selects the part of the state that its digest covers.
+    pub(super) fn found(self, on: TellOn) -> FoundNotice {
+        let Self::Told(sight) = self else { return FoundNotice::TooWide };
         let Sight { as_of, state, changes } = *sight;
         let state = state.map(|(state, omitted)| fitting(state, omitted));
         let digest = match &state {
             Ok((state, _)) => state.digest(on),
             Err(_) => Digest::of_value(&NoticeEvent::Gone),
         };
-        Found::Told(Box::new(Findings { as_of, state, changes, digest }))
+        FoundNotice::Told(Box::new(Findings { as_of, state, changes, digest }))
     }
 }
 
@@ -90,7 +90,7 @@ fn fitting(mut state: NoticeState, mut omitted: NoticeOmitted) -> (NoticeState, 
         omitted.targets += state.targets.len().saturating_sub(targets_max) as u64;
         state.targets.truncate(targets_max);
         if omitted.targets > 0 {
-            // They would be those of the targets that are listed, which nobody asked for.
+            // The apps would cover only the listed targets, which the subscriber did not ask for.
             state.apps = Vec::new();
         }
     }
@@ -107,12 +107,12 @@ fn too_large(state: &NoticeState) -> bool {
 }
 
 impl Findings {
-    /// True where it is not what was told last.
+    /// True where it differs from the last notice.
     pub(super) fn is_news(&self, told: Option<Told>) -> bool {
         told.is_none_or(|told| told.event == NoticeEvent::Ended || told.digest != self.digest)
     }
 
-    /// The notice of this number, after what this life of the subscription was told last.
+    /// Composes the notice with this number, after the last notice of this subscription.
     pub(super) fn notice(
         self,
         name: &SubscriptionName,
@@ -182,7 +182,7 @@ pub(super) fn ending(
     }
 }
 
-/// The notice as it is stored. Changes that find no room are counted instead.
+/// Serializes the notice. Changes that do not fit are counted instead.
 pub(super) fn packed(mut notice: Notice) -> (Notice, Bytes) {
     loop {
         let bytes = to_bytes(&notice);
@@ -202,7 +202,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn of_another_ledger_nobody_remembers_what_has_changed() {
+    fn changes_of_another_ledger_are_incomplete() {
         let (fleet, about) = (Fleet::default(), Subscription::named("a".parse().unwrap()));
         let told = Told {
             number: 1,
@@ -213,7 +213,7 @@ mod tests {
         };
         for (same_ledger, more_changes) in [(true, false), (false, true)] {
             let seen = see(&fleet, &about, Some(told), same_ledger);
-            let Found::Told(findings) = seen.found(TellOn::Change) else { panic!("it can be told") };
+            let FoundNotice::Told(findings) = seen.found(TellOn::Change) else { panic!("it can be told") };
             assert!(findings.is_news(Some(told)));
             let notice = findings.notice(&about.name, 2, Some(told), false);
             assert_eq!(notice.omitted.more_changes, more_changes);

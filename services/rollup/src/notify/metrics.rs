@@ -1,4 +1,4 @@
-//! What the notifier counts. No label tells subscriptions apart.
+//! Counts notices. No label distinguishes subscriptions.
 
 use muster_service::health::Health;
 use prometheus_client::encoding::{EncodeLabelSet, EncodeLabelValue};
@@ -14,20 +14,20 @@ pub struct NotifyMetrics {
     pub subscriptions: Gauge,
 }
 
-/// What became of a look at a subscription.
+/// Result of evaluating a subscription.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, EncodeLabelSet)]
 struct NoticeLabels {
     result: NoticeResult,
 }
 
-/// What became of a look at a subscription.
+/// Result of evaluating a subscription.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, EncodeLabelValue)]
 pub enum NoticeResult {
-    /// It was news and was told.
+    /// The notice was news and published.
     Told,
-    /// It was what had been told last.
+    /// The state equals the last notice.
     Unchanged,
-    /// Another rollup had told meanwhile; it is looked at again.
+    /// Another rollup published meanwhile; the subscription is evaluated again.
     Overtaken,
     /// It could not be written and is due again.
     Failed,

@@ -1,7 +1,7 @@
-//! Whose a subscription is, and how many one requester may have. Pure.
+//! Decides who owns a subscription and how many one requester may have. It is pure.
 //!
-//! A name belongs to the user who made its subscription, as long as that lasts. A subscription of a requester that nobody vouches
-//! for belongs to nobody: anybody may change it, as on an open server.
+//! A name belongs to the user who created its subscription, as long as the subscription lasts. A subscription
+//! without a proven requester has no owner: anyone may change it, as on an open server.
 
 use std::collections::BTreeMap;
 
@@ -22,7 +22,7 @@ const BOUNDS: RequesterBounds =
 // Three operators have their whole share of the reserve.
 const _: () = assert!(3 * SUBSCRIPTIONS_OF_USER_MAX <= SUBSCRIPTIONS_OPERATOR_RESERVE);
 
-/// What a requester wants to do to a subscription.
+/// A requester's action on a subscription.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Action {
     /// Make it again, or confirm a notice of it.
@@ -33,7 +33,7 @@ pub(super) enum Action {
     End,
 }
 
-/// The owner of what a requester makes; nobody where the requester is not vouched for.
+/// The owner of a requester's subscription; none where the requester is not proven.
 pub(super) fn owner_of(requester: &Requester) -> Option<SubscriptionOwner> {
     match requester {
         Requester::User { key, name, .. } => Some(SubscriptionOwner { key: key.clone(), name: name.clone() }),
@@ -50,7 +50,7 @@ pub(super) fn is_allowed(requester: &Requester, owner: Option<&SubscriptionOwner
     }
 }
 
-/// The lease that a requester asks for, if it may be so long.
+/// The requested lease, if it is within the limit.
 pub(super) fn check_lease(requester: &Requester, wanted: &Subscription) -> Result<(), ErrorBody> {
     let is_bounded = matches!(requester, Requester::User { .. }) && !requester.is_operator();
     if is_bounded && wanted.lease_seconds > LEASE_OTHERS_MAX_SECONDS {
@@ -63,7 +63,7 @@ pub(super) fn check_lease(requester: &Requester, wanted: &Subscription) -> Resul
     Ok(())
 }
 
-/// What a requester may have, as a number of its own and of all.
+/// The limits of a requester: its own, and that of all.
 pub(super) fn share(requester: &Requester) -> Share {
     BOUNDS.share(requester)
 }
@@ -84,7 +84,7 @@ pub(super) fn too_many(exceeded: Exceeded) -> ErrorBody {
     ErrorBody { code: ErrorCode::Conflict, message }
 }
 
-/// The refusal of what is somebody else's.
+/// The refusal for another user's subscription.
 pub(super) fn not_yours(name: &SubscriptionName) -> ErrorBody {
     let message = format!("subscription '{name}' belongs to another user: take another name");
     ErrorBody { code: ErrorCode::Conflict, message }
@@ -95,17 +95,17 @@ pub(super) fn not_yours(name: &SubscriptionName) -> ErrorBody {
 pub(super) struct Reserved(BTreeMap<SubscriptionName, Option<SubscriptionOwner>>);
 
 impl Reserved {
-    /// One more is on its way.
+    /// Reserves a name.
     pub(super) fn insert(&mut self, name: SubscriptionName, owner: Option<SubscriptionOwner>) {
         self.0.insert(name, owner);
     }
 
-    /// It has come back, or never went.
+    /// Releases a name: its subscription was read from the stream, or was never stored.
     pub(super) fn remove(&mut self, name: &SubscriptionName) {
         self.0.remove(name);
     }
 
-    /// Names on their way, and whose they are.
+    /// Reserved names and their owners.
     pub(super) fn iter(&self) -> impl Iterator<Item = (&SubscriptionName, Option<&SubscriptionOwner>)> {
         self.0.iter().map(|(name, owner)| (name, owner.as_ref()))
     }
@@ -140,7 +140,7 @@ pub(super) mod tests {
             assert_eq!(allowed, wanted, "{requester:?} {owner:?}");
         }
         assert_eq!(owner_of(&Requester::Unverified), None);
-        // The key is what is vouched for; anybody may have the name.
+        // The key is proven; anyone may use the name.
         let namesake = Requester::User { key: "B".into(), name: "the A".into(), role: Some(Role::Viewer) };
         assert!(!is_allowed(&namesake, of_alice.as_ref(), Action::End));
     }

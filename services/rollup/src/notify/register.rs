@@ -1,10 +1,11 @@
-//! The subscriptions as NOTICES holds them, and what each was told last. No IO: entries of the stream go in, in their order.
+//! Holds the subscriptions of NOTICES and the last notice of each. It does no IO: entries of the stream are
+//! applied in their order.
 //!
-//! Nothing here outlives the process, and nothing has to: what was told last is the newest notice itself.
+//! The register needs no persistence: the newest notice itself is stored in the stream.
 
 use std::collections::BTreeMap;
 
-use muster_bus::{NoticeEntry, NoticeGone, NoticeRoom, Requester};
+use muster_bus::{NoticeAbsence, NoticeEntry, NoticeKind, Requester};
 use muster_contract::SubscriptionName;
 use muster_contract::Timestamp;
 use muster_contract::canonical::Digest;
@@ -18,35 +19,36 @@ use muster_service::error::chain;
 use tokio::time::Instant;
 
 use super::ownership::{Action, Reserved, is_allowed, owner_of, share, too_many};
-use crate::present::Origin;
+use crate::projection::Origin;
 
 /// All subscriptions by name.
 #[derive(Debug, Default)]
 pub struct Register {
     lines: BTreeMap<SubscriptionName, Line>,
     reserved: Reserved,
-    /// All that the stream held is here.
+    /// True once everything that the stream held at the start is read.
     known: bool,
 }
 
-/// One name: what it is subscribed to, and what it was told.
+/// One name: its subscription and its last notice.
 #[derive(Debug, Clone, Default)]
 pub struct Line {
     /// The subscription; none where it has ended.
     pub record: Option<SubscriptionRecord>,
-    /// Why there is none.
+    /// The reason for the end.
     pub ended: Option<EndReason>,
     /// Revision of the subscription.
     pub revision: u64,
-    /// What was told last.
+    /// The last notice.
     pub told: Option<Told>,
-    /// Revision of that notice; 0 where there is none.
+    /// The notice's revision; 0 where there is none.
     pub told_revision: u64,
-    /// The LEDGER that it was told of, as far as that is the one that is read now.
+    /// The notice's LEDGER, if it is the current one.
     pub told_in: Option<Origin>,
-    /// When this process told it something.
+    /// When this process last published a notice to it, or read one.
     pub told_at: Option<Instant>,
-    /// Since when somebody else has told more than this process knows, or LEDGER was last seen to go as far.
+    /// Since when another rollup has published more than this process has read, or LEDGER was last seen to
+    /// reach that far.
     pub ahead_since: Option<Instant>,
 }
 
@@ -55,13 +57,13 @@ pub struct Line {
 pub struct Told {
     /// Its number.
     pub number: u64,
-    /// What it said.
+    /// Its event.
     pub event: NoticeEvent,
-    /// Up to where it had read.
+    /// The position of the notice.
     pub ledger_seq: u64,
     /// When LEDGER stored that fact.
     pub at: Timestamp,
-    /// What it told.
+    /// Digest of its content.
     pub digest: Digest,
 }
 
@@ -74,16 +76,16 @@ impl From<&Notice> for Told {
 }
 
 impl Register {
-    /// Takes in an entry, while this LEDGER is read. The name, where something may have to be told.
+    /// Applies an entry while this LEDGER is read. Returns the name where a notice may be due.
     pub fn take(&mut self, entry: &NoticeEntry, ledger: Origin) -> Option<SubscriptionName> {
         let name: SubscriptionName = entry.name.parse().ok()?;
         let line = self.lines.entry(name.clone()).or_default();
-        let due = match entry.room {
-            NoticeRoom::Subscription => {
+        let due = match entry.kind {
+            NoticeKind::Subscription => {
                 self.reserved.remove(&name);
                 line.take_subscription(entry)
             }
-            NoticeRoom::Notice => line.take_notice(entry, ledger),
+            NoticeKind::Notice => line.take_notice(entry, ledger),
         };
         due.then_some(name)
     }
@@ -98,7 +100,7 @@ impl Register {
         self.lines.get_mut(name)
     }
 
-    /// Forgets a name of which there is nothing more to tell.
+    /// Forgets a name without anything left to publish.
     pub fn forget(&mut self, name: &SubscriptionName) {
         if self.lines.get(name).is_some_and(Line::is_over) {
             self.lines.remove(name);
@@ -110,12 +112,12 @@ impl Register {
         *self = Self::default();
     }
 
-    /// All that the stream held when its reading began is taken in.
+    /// Marks the stream's initial content as read.
     pub fn set_known(&mut self) {
         self.known = true;
     }
 
-    /// Whether it is known who has subscribed.
+    /// Whether the subscriptions are known.
     pub const fn is_known(&self) -> bool {
         self.known
     }
@@ -130,7 +132,7 @@ impl Register {
         self.lines.values().filter(|line| line.record.is_some()).count()
     }
 
-    /// Counts one more subscription of a requester, which is about to be written.
+    /// Reserves a subscription of a requester, which is about to be written, within the limits.
     ///
     /// # Errors
     /// The bound that refuses, for the requester.
@@ -146,14 +148,14 @@ impl Register {
         Ok(())
     }
 
-    /// Names that are subscribed or about to be, and whose they are.
+    /// Names that are subscribed or reserved, with their owners.
     fn owners(&self) -> impl Iterator<Item = (&SubscriptionName, Option<&SubscriptionOwner>)> {
         let record = |name| self.lines.get(name).and_then(|line: &Line| line.record.as_ref());
         let live = self.lines.keys().filter_map(move |name| Some((name, record(name)?.owner.as_ref())));
         live.chain(self.reserved.iter().filter(move |(name, _)| record(name).is_none()))
     }
 
-    /// One that was reserved is not in the stream.
+    /// Releases a reserved name that was not stored.
     pub fn release(&mut self, name: &SubscriptionName) {
         self.reserved.remove(name);
     }
@@ -191,13 +193,14 @@ impl Line {
                     return false;
                 }
             },
-            Err(NoticeGone::Ended) => (None, Some(EndReason::Unsubscribed)),
-            Err(NoticeGone::Expired) => (None, Some(EndReason::Expired)),
+            Err(NoticeAbsence::Ended) => (None, Some(EndReason::Unsubscribed)),
+            Err(NoticeAbsence::Expired) => (None, Some(EndReason::Expired)),
         };
         let about = |record: &Option<SubscriptionRecord>| {
             record.as_ref().map(|it| (it.subscription.clone(), it.began))
         };
-        // A lease renewed or a notice confirmed is nothing to tell. Another life of the name has been told nothing yet.
+        // A renewed lease or a confirmed notice is not news. A new subscription under the name has had no
+        // notice yet.
         let due = about(&self.record) != about(&record) || ended.is_some();
         (self.record, self.ended) = (record, ended);
         due
@@ -218,7 +221,7 @@ impl Line {
         self.record.is_none()
     }
 
-    /// What the subscription was told last, since its life under this name began.
+    /// The last notice of the subscription since it began under this name.
     pub fn told_in_this_life(&self) -> Option<Told> {
         self.told.filter(|told| told.number > self.began())
     }
@@ -232,7 +235,7 @@ impl Line {
         self.record.as_ref().map_or(0, |record| record.began)
     }
 
-    /// True where it has ended and that was told, or there is nobody to tell.
+    /// True where it has ended and the end was published, or there is no subscriber.
     pub fn is_over(&self) -> bool {
         self.record.is_none() && self.told.is_none_or(|told| told.event == NoticeEvent::Ended)
     }
@@ -270,15 +273,15 @@ mod tests {
             began,
             owner: None,
         };
-        entry(NoticeRoom::Subscription, revision, Ok(to_bytes(&record).into()))
+        entry(NoticeKind::Subscription, revision, Ok(to_bytes(&record).into()))
     }
 
-    fn entry(room: NoticeRoom, revision: u64, value: Result<Bytes, NoticeGone>) -> NoticeEntry {
-        NoticeEntry { room, name: "a".to_owned(), value, revision, pending: 0 }
+    fn entry(kind: NoticeKind, revision: u64, value: Result<Bytes, NoticeAbsence>) -> NoticeEntry {
+        NoticeEntry { kind, name: "a".to_owned(), value, revision, pending: 0 }
     }
 
     #[test]
-    fn n09_what_is_renewed_or_confirmed_is_not_told_anew_and_what_has_ended_is_forgotten() {
+    fn n09_a_renewal_is_no_news_and_an_ended_subscription_is_forgotten() {
         let mut register = Register::default();
         let name = Some("a".parse().unwrap());
         assert_eq!(register.take(&record(1, 0, 3000), LEDGER), name);
@@ -286,7 +289,7 @@ mod tests {
         assert_eq!(register.take(&record(3, 7, 9000), LEDGER), name, "another window is");
         assert_eq!(register.take(&record(2, 0, 3000), LEDGER), None, "what is older changes nothing");
         assert_eq!(register.live(), 1);
-        let expired = entry(NoticeRoom::Subscription, 4, Err(NoticeGone::Expired));
+        let expired = entry(NoticeKind::Subscription, 4, Err(NoticeAbsence::Expired));
         assert_eq!(register.take(&expired, LEDGER), name);
         assert_eq!(register.line(name.as_ref().unwrap()).unwrap().ended, Some(EndReason::Expired));
         register.forget(name.as_ref().unwrap());
@@ -294,16 +297,16 @@ mod tests {
     }
 
     #[test]
-    fn a_name_that_begins_anew_has_been_told_nothing() {
+    fn a_recreated_name_has_had_no_notice() {
         let (mut register, name) = (Register::default(), "a".parse().unwrap());
         register.take(&record(1, 0, 3000), LEDGER);
         let at = AsOf { ledger_seq: 9, at: Timestamp::UNIX_EPOCH };
         let notice = super::super::compose::ending(&name, 7, None, at, EndReason::Expired);
         let notice = Notice { event: NoticeEvent::Gone, reason: None, ..notice };
-        register.take(&entry(NoticeRoom::Notice, 2, Ok(to_bytes(&notice).into())), LEDGER);
+        register.take(&entry(NoticeKind::Notice, 2, Ok(to_bytes(&notice).into())), LEDGER);
         let line = register.line(&name).unwrap();
         assert_eq!((line.told_in_this_life().unwrap().number, line.next_number()), (7, 8));
-        // It ended and was made again before anybody was told of the end.
+        // It ended and was created again before its end was published.
         assert_eq!(register.take(&record_of(3, 7, 3000, 7), LEDGER).as_ref(), Some(&name));
         let line = register.line(&name).unwrap();
         assert_eq!((line.told_in_this_life(), line.next_number()), (None, 8));
@@ -311,13 +314,13 @@ mod tests {
     }
 
     #[test]
-    fn what_was_told_of_an_older_ledger_is_not_of_this_one() {
+    fn a_notice_of_an_older_ledger_does_not_count() {
         let (mut register, name) = (Register::default(), "a".parse().unwrap());
         let at = AsOf { ledger_seq: 9, at: Timestamp::UNIX_EPOCH };
         let notice = super::super::compose::ending(&name, 1, None, at, EndReason::Expired);
         let newer = Origin { created_at: "2026-11-20T08:00:00Z".parse().unwrap(), restarts: 0 };
         for (revision, ledger, told_in) in [(1, LEDGER, Some(LEDGER)), (2, newer, None)] {
-            register.take(&entry(NoticeRoom::Notice, revision, Ok(to_bytes(&notice).into())), ledger);
+            register.take(&entry(NoticeKind::Notice, revision, Ok(to_bytes(&notice).into())), ledger);
             assert_eq!(register.line(&name).unwrap().told_in, told_in);
         }
     }
@@ -332,7 +335,7 @@ mod tests {
             owner: owner_of(requester),
         };
         let value = Ok(to_bytes(&record).into());
-        NoticeEntry { room: NoticeRoom::Subscription, name: name.to_owned(), value, revision, pending: 0 }
+        NoticeEntry { kind: NoticeKind::Subscription, name: name.to_owned(), value, revision, pending: 0 }
     }
 
     /// Subscribes as long as the requester may; how often that went.
@@ -351,7 +354,7 @@ mod tests {
         let open_to_all = SUBSCRIPTIONS_MAX - SUBSCRIPTIONS_OPERATOR_RESERVE;
         assert_eq!(taken, open_to_all - SUBSCRIPTIONS_OF_USER_MAX);
         assert_eq!(fill(&mut register, "o", &user("O", "operator")), SUBSCRIPTIONS_OF_USER_MAX);
-        // Nobody vouches for anybody on an open server: one quota, which is the whole.
+        // An open server proves no requester: one quota applies, which is the whole.
         let rest = SUBSCRIPTIONS_OPERATOR_RESERVE - SUBSCRIPTIONS_OF_USER_MAX;
         assert_eq!(fill(&mut register, "u", &Requester::Unverified), rest);
         let refused = register.reserve(&"more".parse().unwrap(), &Requester::Unverified).unwrap_err();
@@ -359,7 +362,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_reserved_counts_once_and_until_it_comes_back() {
+    fn a_reservation_counts_once_until_it_is_confirmed() {
         let (mut register, alice) = (Register::default(), user("A", "viewer"));
         assert_eq!(fill(&mut register, "a", &alice), SUBSCRIPTIONS_OF_USER_MAX);
         for number in 0..SUBSCRIPTIONS_OF_USER_MAX {
@@ -369,7 +372,7 @@ mod tests {
         assert!(register.reserve(&next, &alice).is_err());
         assert!(register.reserve(&"a-0".parse().unwrap(), &alice).is_ok(), "it is counted already");
         register.release(&"a-0".parse().unwrap());
-        let ended = NoticeEntry { value: Err(NoticeGone::Ended), ..owned("a-1", 999, &alice) };
+        let ended = NoticeEntry { value: Err(NoticeAbsence::Ended), ..owned("a-1", 999, &alice) };
         register.take(&ended, LEDGER);
         assert!(register.reserve(&next, &alice).is_ok(), "one has ended");
         register.release(&next);

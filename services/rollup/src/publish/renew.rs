@@ -1,11 +1,12 @@
-//! Until when each view may be believed, and which are written again for that alone. A view is renewed when half of its time has
-//! passed, so that a dead rollup is seen from any view within its time. Many views have a longer time, so that renewing them
-//! stays a small part of what the bus carries.
+//! Decides until when each view is valid and when it is renewed.
+//!
+//! A view is renewed at half of its validity, so that any view shows within its validity that the rollup is
+//! dead. Where there are many views the validity is longer, so that renewals stay a small part of the traffic.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-use muster_bus::Held;
+use muster_bus::CachedEntry;
 use muster_contract::Timestamp;
 use muster_contract::subjects::ViewKey;
 
@@ -18,17 +19,17 @@ const RENEWALS_EACH: usize = 2;
 
 // A small fleet has the shortest time.
 const _: () = assert!(validity(1_000).as_secs() == VALID_MIN.as_secs());
-// So many views that the bound decides: the longer time keeps it.
+// With this many views the rate limit decides: the longer validity respects it.
 const _: () = assert!(100_000 * RENEWALS_EACH <= RENEWALS_PER_SECOND * validity(100_000).as_secs() as usize);
 
-/// For how long each of so many views may be believed after its rollup had read LEDGER to its end.
+/// The validity of each of so many views after their rollup has read LEDGER to its end.
 pub const fn validity(views: usize) -> Duration {
     let seconds = (views * RENEWALS_EACH).div_ceil(RENEWALS_PER_SECOND) as u64;
     if seconds < VALID_MIN.as_secs() { VALID_MIN } else { Duration::from_secs(seconds) }
 }
 
 /// The views whose time is half over, those that end first before others, as many as one second renews.
-pub fn due(held: &BTreeMap<ViewKey, Held>, now: Timestamp) -> Vec<ViewKey> {
+pub fn due(held: &BTreeMap<ViewKey, CachedEntry>, now: Timestamp) -> Vec<ViewKey> {
     let half = validity(held.len()) / RENEWALS_EACH as u32;
     let ends_soon = |until: Option<Timestamp>| {
         until.is_none_or(|until| {
@@ -44,7 +45,7 @@ pub fn due(held: &BTreeMap<ViewKey, Held>, now: Timestamp) -> Vec<ViewKey> {
 
 #[cfg(test)]
 mod tests {
-    use muster_bus::Signed;
+    use muster_bus::ViewIdentity;
     use muster_contract::canonical::Digest;
     use muster_contract::view::AsOf;
 
@@ -54,9 +55,12 @@ mod tests {
         Timestamp::from_second(second).unwrap()
     }
 
-    fn held(until: Option<i64>) -> Held {
+    fn held(until: Option<i64>) -> CachedEntry {
         let as_of = AsOf { ledger_seq: 1, at: at(0) };
-        Held::holding(1, Signed { digest: Digest::of_bytes(b"a"), as_of, valid_until: until.map(at) })
+        CachedEntry::of_view(
+            1,
+            ViewIdentity { digest: Digest::of_bytes(b"a"), as_of, valid_until: until.map(at) },
+        )
     }
 
     #[test]
@@ -67,7 +71,7 @@ mod tests {
             (key("half"), held(Some(60))),
             (key("over"), held(Some(-10))),
             (key("older-release"), held(None)),
-            (key("nothing"), Held::NOTHING),
+            (key("nothing"), CachedEntry::NOTHING),
         ]);
         let names: std::collections::BTreeSet<_> = due(&all, at(1)).into_iter().collect();
         assert_eq!(names, ["half", "older-release", "over"].map(key).into());

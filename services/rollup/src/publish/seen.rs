@@ -1,4 +1,4 @@
-//! Views as the writer sees them at one look at the fold. It decides and writes nothing.
+//! Collects the views that the writer reads from the fold at once. It decides and writes nothing.
 
 use bytes::Bytes;
 use muster_contract::canonical::Digest;
@@ -6,18 +6,18 @@ use muster_contract::decode::{Document, to_bytes};
 use muster_contract::subjects::ViewKey;
 use muster_domain::fold::{Fleet, Shown, Unsigned};
 
-/// A view as it is seen at one look.
-pub(super) enum Seen {
-    /// Its digest and, to be written when the fold goes on, its document; nothing where there is no such view.
+/// A view as read from the fold.
+pub(super) enum ViewRead {
+    /// Its digest and its document, to be serialized after the read; none where there is no such view.
     Whole(Option<Box<dyn FnOnce() -> (Digest, Bytes)>>),
-    /// One whose digest takes so long that nobody shall wait for it.
+    /// A view whose digest takes so long that the fold must not wait for it.
     Unsigned(Unsigned),
-    /// It cannot be told yet.
+    /// The view cannot be built yet.
     NotYet,
 }
 
-pub(super) fn show(fleet: &Fleet, key: &ViewKey) -> Seen {
-    Seen::Whole(match key {
+pub(super) fn show(fleet: &Fleet, key: &ViewKey) -> ViewRead {
+    ViewRead::Whole(match key {
         ViewKey::Deployment(id) => fleet.deployment_view(id).map(|view| whole(view.digest, view)),
         ViewKey::Site(id) => fleet.site_view(id).map(|view| whole(view.tally.digest, view)),
         ViewKey::Fleet => {
@@ -28,9 +28,9 @@ pub(super) fn show(fleet: &Fleet, key: &ViewKey) -> Seen {
             fleet.group_view(label, value).map(|view| whole(view.tally.digest, view))
         }
         ViewKey::Defined(name) => match fleet.defined_view(name) {
-            Shown::View(view) => return Seen::Unsigned(view),
+            Shown::View(view) => return ViewRead::Unsigned(view),
             Shown::Absent => None,
-            Shown::NotYet => return Seen::NotYet,
+            Shown::NotYet => return ViewRead::NotYet,
         },
     })
 }

@@ -1,8 +1,9 @@
-//! Views that are written with spare capacity alone: those of deployments that devices report and no desired state names.
+//! Schedules views that are written with spare capacity alone: those of deployments that devices report and no
+//! desired state names.
 //!
-//! A device can invent such deployments; so they wait for every view of a deployment with targets, of a site, of a group and of
-//! the fleet. At most [`TURN_MAX`] of them are written at a turn, the longest due first, and a rest follows. Pure: time is an
-//! argument, and what a view is of its caller knows.
+//! A device can invent such deployments, so the views of deployments with targets, of sites, groups and the
+//! fleet, and defined views come first. At most [`TURN_MAX`] are written at a turn, the longest due first, and
+//! a rest follows. The module is pure: time is an argument, and the caller classifies the views.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -12,9 +13,9 @@ use muster_contract::subjects::ViewKey;
 use muster_domain::fold::Fleet;
 use tokio::time::Instant;
 
-/// Views of a turn: so many delay a view that comes first.
+/// Views of a turn: the delay that a prior view may see.
 pub(super) const TURN_MAX: usize = 64;
-/// After a turn the rest is so many times as long as the turn took.
+/// The rest after a turn, as a multiple of the turn's duration.
 const REST: u32 = 4;
 /// The longest rest.
 const REST_MAX: Duration = Duration::from_secs(1);
@@ -40,7 +41,7 @@ pub(super) struct SpareViews {
 }
 
 impl SpareViews {
-    /// None, of which the first may be written at once.
+    /// An empty schedule, whose first view may be written at once.
     pub(super) const fn new(now: Instant) -> Self {
         Self { due: BTreeMap::new(), rest_until: now }
     }
@@ -50,13 +51,13 @@ impl SpareViews {
         self.due.len()
     }
 
-    /// A view waits from its earliest time on.
+    /// Adds a view that is due at this time; of two times the earlier counts.
     pub(super) fn insert(&mut self, key: ViewKey, at: Instant) {
         let due = self.due.entry(key).or_insert(at);
         *due = at.min(*due);
     }
 
-    /// A view comes first now, or is gone: gives when it was due.
+    /// Removes a view that comes first now, or is gone; returns when it was due.
     pub(super) fn remove(&mut self, key: &ViewKey) -> Option<Instant> {
         self.due.remove(key)
     }
@@ -66,7 +67,7 @@ impl SpareViews {
         self.due.values().min().map(|at| self.rest_until.max(*at))
     }
 
-    /// Takes out the views of a turn, if it is time for one: the longest due.
+    /// Removes and returns the views of a turn, if one is due: the longest due.
     pub(super) fn take_turn(&mut self, now: Instant) -> Vec<ViewKey> {
         if self.rest_until > now {
             return Vec::new();
@@ -81,7 +82,7 @@ impl SpareViews {
         keys
     }
 
-    /// A turn ended now. Where none of its views could be written, the next one is not before `retry_at`.
+    /// Ends a turn. If none of its views could be written, the next turn is not before `retry_at`.
     pub(super) fn rest(&mut self, took: Duration, now: Instant, retry_at: Option<Instant>) {
         let rested = now + (took * REST).min(REST_MAX);
         self.rest_until = retry_at.map_or(rested, |at| rested.max(at));

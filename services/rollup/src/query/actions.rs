@@ -1,115 +1,119 @@
-//! `muster.query.actions`: what was done to a deployment as a whole, at any point. It is kept nowhere: the desired states in
-//! LEDGER are read when somebody asks, each once for whoever asks next, and are let go of when nobody has asked for a while.
-//! Where there is not time enough to read them, the answer is how far it is, and whoever asks again finds what was read.
+//! Answers `muster.query.actions`: what was done to a deployment as a whole, up to any point.
+//!
+//! Actions are not stored: the desired states in LEDGER are read on request, each once, and released when no
+//! request has come for a while. If the time does not suffice to read them, the answer reports the progress,
+//! and the next request continues from there.
 
 use std::sync::Arc;
 use std::time::Duration;
 
 use bytes::Bytes;
-use muster_bus::{Bus, Delivery, Places, ReadError, Requester, RequesterBounds, Start};
+use muster_bus::{Bus, Delivery, Permits, ReadError, Requester, RequesterBounds, Start};
 use muster_contract::DeploymentId;
 use muster_contract::actions::ActionsAnswer;
 use muster_contract::checked::Checked;
 use muster_contract::fact::Fact;
-use muster_contract::query::{ErrorBody, ErrorCode, Query};
-use muster_contract::question::{ANSWER_BYTES_MAX, found, json, named, nowhere, read_of_a_point};
+use muster_contract::query::{ErrorBody, ErrorCode};
+use muster_contract::question::{ANSWER_BYTES_MAX, found, json, named, nowhere, read_query};
 use muster_contract::subjects::{LedgerSubject, stream::LEDGER};
 use muster_contract::view::AsOf;
 use muster_domain::chronicle::{Chronicle, place};
 use muster_domain::fold::Position;
-use muster_service::aside::aside;
+use muster_service::blocking::block_in_place_if_large;
 use tokio::sync::Mutex;
 use tokio::time::{Instant, sleep, timeout_at};
 use tokio_util::sync::CancellationToken;
 
 use super::caught_up;
 use crate::history::point::Points;
+use crate::history::point_in_time::{self, PATIENCE};
 use crate::history::rebuild::unreadable;
-use crate::history::recall::{self, PATIENCE};
 use crate::history::tail::{BATCH_MAX, fact};
-use crate::present::{Origin, Present};
+use crate::projection::{Origin, Projection};
 
 /// The last token of its subject.
 pub(super) const ENDPOINT: &str = "actions";
 /// The messages of LEDGER that are read.
 const DESIRED: &str = "muster.desired.>";
-/// Questions that wait at once: in all, of one requester, and for operators alone. Whoever comes beyond is told at once to ask
-/// again: the service has room for other questions.
+/// Questions that wait at once: in total, for one requester, and for operators alone. A question beyond that is
+/// asked at once to try again, so that the service has room for others.
 const ASKERS: RequesterBounds = RequesterBounds::new(8, 3, 2);
-/// How long what was read is held that nobody asks for; at most twice that.
+/// How long an unrequested chronicle is kept; at most twice that.
 const KEPT_FOR: Duration = Duration::from_secs(5 * 60);
 
-/// Who reads them. Clones share what is held.
+/// Reads actions. Clones share the cache.
 #[derive(Debug, Clone)]
 pub struct Actions {
     bus: Bus,
-    present: Arc<Present>,
+    projection: Arc<Projection>,
     points: Points,
-    held: Arc<Mutex<Held>>,
-    places: Places,
+    held: Arc<Mutex<CachedActions>>,
+    places: Permits,
 }
 
-/// What was read of one LEDGER.
+/// The chronicle of one LEDGER.
 #[derive(Debug, Default)]
-struct Held {
+struct CachedActions {
     of: Option<Origin>,
     chronicle: Chronicle,
     checked: Checked,
-    /// Sequence of the last message that was taken in.
+    /// The sequence of the last applied message.
     position: u64,
-    /// Everything up to here is taken in.
+    /// Everything up to this sequence is applied.
     read_to: u64,
-    /// Where LEDGER began when its beginning was read, unless that was its first fact.
+    /// LEDGER's first sequence when reading began, unless that was its first fact ever.
     begin: Option<AsOf>,
-    /// Somebody has asked since it was last looked at.
+    /// A request came since the last check.
     is_wanted: bool,
 }
 
 impl Actions {
-    /// A reader of LEDGER on this bus, which is the one that the present and the points are of.
-    pub fn new(bus: Bus, present: Arc<Present>, points: Points) -> Self {
-        Self { bus, present, points, held: Arc::default(), places: Places::new(ASKERS) }
+    /// A reader of LEDGER on this bus, the one of the projection and the points.
+    pub fn new(bus: Bus, projection: Arc<Projection>, points: Points) -> Self {
+        Self { bus, projection, points, held: Arc::default(), places: Permits::new(ASKERS) }
     }
 
-    /// Lets go of what nobody asks for any more, until `stop`.
+    /// Releases a chronicle without recent requests, until `stop`.
     pub async fn tidy(self, stop: CancellationToken) {
         while stop.run_until_cancelled(sleep(KEPT_FOR)).await.is_some() {
             let mut held = self.held.lock().await;
             if !std::mem::take(&mut held.is_wanted) {
-                *held = Held::default();
+                *held = CachedActions::default();
             }
         }
     }
 
     /// The answer to a question, as JSON.
     pub(super) async fn answer(&self, question: &[u8], requester: &Requester) -> Result<Bytes, ErrorBody> {
-        let query: Query = read_of_a_point(question)?;
+        let query = read_query(ENDPOINT, question)?;
         let id = named(query.id.as_ref(), "id")?;
         let busy = || not_ready("other questions about what was done wait for LEDGER");
-        let _place = self.places.enter(requester).map_err(|_| busy())?;
+        let _place = self.places.acquire(requester).map_err(|_| busy())?;
         let deadline = Instant::now() + PATIENCE;
-        self.present.look(|now| caught_up(now).map(|_| ()))?;
+        self.projection.read(|now| caught_up(now).map(|_| ()))?;
         let up_to = match self.points.asked(query.point, deadline).await?.wanted {
-            recall::Wanted::At(seq) => seq,
+            point_in_time::RebuildTarget::At(seq) => seq,
             // Desired states are as the hub knew them then.
-            recall::Wanted::About { then, .. } => then,
-            recall::Wanted::Verified => self.present.look(|now| now.fleet.as_of().ledger_seq),
+            point_in_time::RebuildTarget::EventTime { then, .. } => then,
+            point_in_time::RebuildTarget::Verified | point_in_time::RebuildTarget::Changes { .. } => {
+                self.projection.read(|now| now.fleet.as_of().ledger_seq)
+            }
         };
         let mut held = timeout_at(deadline, self.held.lock()).await.map_err(|_| busy())?;
-        held.enter(self.present.look(|now| now.origin));
+        held.enter(self.projection.read(|now| now.origin));
         let read = timeout_at(deadline, held.read(&self.bus, up_to)).await;
         let at = held.position;
         read.map_err(|_| not_ready(&format!("still reading what was done (at ledger {at} of {up_to})")))?
             .map_err(|error| unreadable(&error))?;
         let answer = held.told(id, up_to);
         let is_there =
-            held.chronicle.knows(id) || self.present.look(|now| now.fleet.deployment_view(id).is_some());
+            held.chronicle.knows(id) || self.projection.read(|now| now.fleet.deployment_view(id).is_some());
         fitting(found(is_there.then_some(answer), || nowhere(id))?)
     }
 }
 
-impl Held {
-    /// From here on it is about this LEDGER, and somebody asks.
+impl CachedActions {
+    /// From here on the cache is about this LEDGER, and was requested.
     fn enter(&mut self, origin: Origin) {
         if self.of != Some(origin) {
             *self = Self { of: Some(origin), ..Self::default() };
@@ -117,13 +121,13 @@ impl Held {
         self.is_wanted = true;
     }
 
-    /// Reads on until everything up to a fact is taken in. What was taken in stays where this is given up.
+    /// Reads on until everything up to a fact is applied. Applied facts are kept if the read is abandoned.
     async fn read(&mut self, bus: &Bus, up_to: u64) -> Result<(), ReadError> {
         if self.read_to >= up_to {
             return Ok(());
         }
         match self.read_on(bus, up_to).await {
-            // Nobody has asked for longer than LEDGER keeps what lies between.
+            // No request came for so long that LEDGER has discarded messages in between.
             Err(ReadError::Trimmed { .. } | ReadError::StreamReset { .. }) if self.position > 0 => {
                 *self = Self { of: self.of, is_wanted: true, ..Self::default() };
                 self.read_on(bus, up_to).await
@@ -135,9 +139,9 @@ impl Held {
     async fn read_on(&mut self, bus: &Bus, up_to: u64) -> Result<(), ReadError> {
         let start = if self.position == 0 { Start::First } else { Start::After(self.position) };
         let mut replay = bus.replay(LEDGER, &[DESIRED], start).await?;
-        // All that LEDGER held by now is all up to a fact that the present has read.
+        // The projection has read `up_to`, so LEDGER's present content includes everything up to it.
         while let Some(batch) = replay.next_present(BATCH_MAX).await? {
-            aside(batch.len(), || batch.iter().for_each(|message| self.take(message)));
+            block_in_place_if_large(batch.len(), || batch.iter().for_each(|message| self.take(message)));
         }
         if self.read_to == 0 {
             let state = bus.stream_state(LEDGER).await?;
@@ -148,7 +152,7 @@ impl Held {
         Ok(())
     }
 
-    /// Takes in a message. One that nobody can read says nothing here, as it says nothing to the fold.
+    /// Applies a message. An unreadable one is skipped, as in the fold.
     fn take(&mut self, message: &Delivery) {
         let at = Position { ledger_seq: message.stream_seq, stored_at: message.stored_at };
         if let Ok((LedgerSubject::Desired(key), Fact::Desired(state))) = fact(message, &mut self.checked) {
@@ -163,7 +167,7 @@ impl Held {
     }
 }
 
-/// The answer as it is sent: with as many of the newest actions as fit into a message.
+/// Serializes the answer with as many of the newest actions as fit into a message.
 fn fitting(mut answer: ActionsAnswer) -> Result<Bytes, ErrorBody> {
     loop {
         let bytes = json(&answer)?;

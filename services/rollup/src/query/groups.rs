@@ -1,4 +1,4 @@
-//! Questions about groups and defined views: `muster.query.{labels,groups,group,views,view}`.
+//! Answers questions about groups and defined views: `muster.query.{labels,groups,group,views,view}`.
 
 use std::fmt::Display;
 use std::str::FromStr;
@@ -17,19 +17,19 @@ use muster_domain::fold::{Fleet, NoGroups, Page, Shown, Unsigned};
 use serde::Serialize;
 
 use super::{caught_up, no_past};
-use crate::present::Present;
+use crate::projection::Projection;
 
 /// The last tokens of their subjects.
 pub(super) const ENDPOINTS: [&str; 5] = ["labels", "groups", "group", "views", "view"];
 
-/// Those of them that cannot be put to a point: what people define is no part of LEDGER.
+/// The questions that cannot be put to a point: definitions are not part of LEDGER.
 const DEFINED: [&str; 2] = ["views", "view"];
 
 /// The answer of the present.
-pub(super) fn answer(present: &Present, endpoint: &str, question: &[u8]) -> Result<Bytes, ErrorBody> {
-    let question = Question::read(endpoint, question)?;
+pub(super) fn answer(projection: &Projection, endpoint: &str, question: &[u8]) -> Result<Bytes, ErrorBody> {
+    let question = GroupQuestion::read(endpoint, question)?;
     question.answer(|limit| {
-        present.look(|now| {
+        projection.read(|now| {
             caught_up(now)?;
             no_past(question.point())?;
             question.look_up(&now.fleet, &now.uncounted, limit)
@@ -38,13 +38,13 @@ pub(super) fn answer(present: &Present, endpoint: &str, question: &[u8]) -> Resu
 }
 
 /// A question that makes sense so far.
-pub(super) struct Question {
+pub(super) struct GroupQuestion {
     endpoint: String,
     query: GroupQuery,
     limit: usize,
 }
 
-impl Question {
+impl GroupQuestion {
     /// Reads it.
     pub(super) fn read(endpoint: &str, question: &[u8]) -> Result<Self, ErrorBody> {
         let query: GroupQuery = read_of_a_point(question)?;
@@ -57,7 +57,7 @@ impl Question {
         Ok(Self { endpoint: endpoint.to_owned(), query, limit })
     }
 
-    /// Which fleet it is about.
+    /// The fleet that the question is about.
     pub(super) const fn point(&self) -> Point {
         self.query.point
     }
@@ -67,7 +67,7 @@ impl Question {
         self.answer(|limit| self.look_up(fleet, &[], limit))
     }
 
-    fn answer(&self, look: impl Fn(usize) -> Result<Answer, ErrorBody>) -> Result<Bytes, ErrorBody> {
+    fn answer(&self, look: impl Fn(usize) -> Result<GroupAnswer, ErrorBody>) -> Result<Bytes, ErrorBody> {
         fitting(self.limit, |limit| Ok(look(limit)?.signed()))
     }
 
@@ -76,15 +76,15 @@ impl Question {
         fleet: &Fleet,
         uncounted: &[ViewDefinition],
         limit: usize,
-    ) -> Result<Answer, ErrorBody> {
+    ) -> Result<GroupAnswer, ErrorBody> {
         look_up(fleet, uncounted, &self.endpoint, &self.query, limit)
     }
 }
 
-/// What is answered.
+/// The answers by kind of question.
 #[derive(Serialize)]
 #[serde(untagged)]
-enum Answer {
+enum GroupAnswer {
     Labels(LabelsAnswer),
     Groups(Box<GroupsAnswer>),
     Group(Box<GroupView>),
@@ -94,8 +94,8 @@ enum Answer {
     Unsigned(Unsigned),
 }
 
-impl Answer {
-    /// The digest takes so long that nobody shall wait for it.
+impl GroupAnswer {
+    /// The digest takes so long that the fold must not wait for it.
     fn signed(self) -> Self {
         match self {
             Self::Unsigned(view) => Self::View(view.sign()),
@@ -110,24 +110,27 @@ fn look_up(
     endpoint: &str,
     query: &GroupQuery,
     limit: usize,
-) -> Result<Answer, ErrorBody> {
+) -> Result<GroupAnswer, ErrorBody> {
     match endpoint {
         "labels" => {
-            Ok(Answer::Labels(fleet.labels_answer(&Page { after: after::<LabelKey>(query)?, limit })))
+            Ok(GroupAnswer::Labels(fleet.labels_answer(&Page { after: after::<LabelKey>(query)?, limit })))
         }
         "groups" => {
             let label = named(query.label.as_ref(), "label")?;
             let page = Page { after: after::<LabelValue>(query)?, limit };
             let answer = fleet.groups_answer(label, query.id.as_ref(), &page);
-            answer.map(Box::new).map(Answer::Groups).map_err(|none| missing(none, label, query.id.as_ref()))
+            answer
+                .map(Box::new)
+                .map(GroupAnswer::Groups)
+                .map_err(|none| missing(none, label, query.id.as_ref()))
         }
         "group" => {
             let (label, value) =
                 (named(query.label.as_ref(), "label")?, named(query.value.as_ref(), "value")?);
             let none = || format!("no device has the label {label}={value}");
-            Ok(Answer::Group(Box::new(found(fleet.group_view(label, value), none)?)))
+            Ok(GroupAnswer::Group(Box::new(found(fleet.group_view(label, value), none)?)))
         }
-        "views" => Ok(Answer::Views(views(fleet, uncounted))),
+        "views" => Ok(GroupAnswer::Views(views(fleet, uncounted))),
         _ => view(fleet, uncounted, named(query.view.as_ref(), "view")?),
     }
 }
@@ -146,7 +149,7 @@ fn views(fleet: &Fleet, uncounted: &[ViewDefinition]) -> ViewsAnswer {
     answer
 }
 
-fn view(fleet: &Fleet, uncounted: &[ViewDefinition], name: &ViewName) -> Result<Answer, ErrorBody> {
+fn view(fleet: &Fleet, uncounted: &[ViewDefinition], name: &ViewName) -> Result<GroupAnswer, ErrorBody> {
     match fleet.defined_view(name) {
         Shown::Absent if uncounted.iter().any(|definition| definition.name == *name) => {
             let message = format!(
@@ -154,7 +157,7 @@ fn view(fleet: &Fleet, uncounted: &[ViewDefinition], name: &ViewName) -> Result<
             );
             Err(ErrorBody { code: ErrorCode::Conflict, message })
         }
-        Shown::View(view) => Ok(Answer::Unsigned(view)),
+        Shown::View(view) => Ok(GroupAnswer::Unsigned(view)),
         Shown::Absent => {
             Err(ErrorBody { code: ErrorCode::NotFound, message: format!("no view '{name}' is defined") })
         }

@@ -1,10 +1,10 @@
-//! What shall run on the targets of a page. The fold keeps no manifest, only where LEDGER holds each device's desired
-//! state: that is read when somebody asks for detail, and what was read is held for whoever asks next.
+//! Reads the desired manifests of a page's targets. The fold keeps no manifest, only the LEDGER sequence of
+//! each device's desired state: it is read when a question asks for detail, and cached for the next one.
 //!
-//! An entry is told only where it is the target's own: out of its device's desired state, of its deployment and of the
-//! generation that the fold has, with the digest that its content has. Of a superseded generation that is asked for it is the
-//! one in the document of that generation, which is looked for in LEDGER ([`place`]). What LEDGER does not give, or not in
-//! time, is left out, and the answer says of how many targets; it is never an error.
+//! An entry is shown only if it is the target's own: from its device's desired state, of its deployment and of
+//! the fold's generation, with the digest of its content. For a superseded generation the entry comes from the
+//! document of that generation, which [`place`] looks for in LEDGER. An entry that LEDGER does not give, or not
+//! in time, is left out, and the answer counts those targets; it is never an error.
 
 mod cache;
 mod place;
@@ -24,15 +24,15 @@ use muster_contract::status::{StatusAnswer, TargetStatus};
 use muster_contract::subjects::{LedgerSubject, stream::LEDGER};
 use muster_contract::{DeploymentId, DeviceKey, Generation};
 use muster_domain::fold::Fleet;
-use muster_service::aside::aside;
+use muster_service::blocking::block_in_place_if_large;
 use tokio::sync::{Semaphore, SemaphorePermit};
 use tokio::time::{Instant, timeout_at};
 
-use self::cache::{Cache, Entry};
-use crate::history::recall::PATIENCE;
-use crate::present::Present;
+use self::cache::{Entry, ManifestCache};
+use crate::history::point_in_time::PATIENCE;
+use crate::projection::Projection;
 
-/// Largest manifest that is told, as JSON: the targets that share it find room beside it.
+/// Largest manifest in an answer, as JSON: the targets that share it fit beside it.
 pub(super) const MANIFEST_BYTES_MAX: usize = ANSWER_BYTES_MAX / 2;
 /// How long an answer about the present waits for all that it reads.
 pub(super) const READS_FOR: Duration = Duration::from_secs(2);
@@ -50,9 +50,9 @@ const _: () =
     assert!(READS_FOR.as_millis() <= PATIENCE.as_millis() && READS_AFTER.as_millis() < READS_FOR.as_millis());
 const _: () = assert!(DETAIL_PAGE_MAX < cache::ENTRIES_MAX && MANIFEST_BYTES_MAX < cache::BYTES_MAX);
 
-/// A target, and where LEDGER holds what shall run on it.
+/// A target, and the LEDGER sequence of its desired state.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) struct Wanted {
+pub(super) struct ManifestRequest {
     /// Not known of what is superseded.
     ledger_seq: Option<u64>,
     key: DeviceKey,
@@ -60,7 +60,7 @@ pub(super) struct Wanted {
     version: Version,
 }
 
-/// Which entry of a deployment it is.
+/// The entry of a deployment that is meant.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Version {
     /// The one that has been the target since this generation.
@@ -69,13 +69,13 @@ enum Version {
     Document(Generation),
 }
 
-/// Where each target's manifest is, in the order of the targets; none where there is none to be told. Those that are
-/// superseded are of the generation that was asked for.
+/// The request for each target's manifest, in the order of the targets; none where there is none. For a
+/// superseded target it names the generation asked for.
 pub(super) fn wanted(
     fleet: &Fleet,
     targets: &[TargetStatus],
     asked: Option<Generation>,
-) -> Vec<Option<Wanted>> {
+) -> Vec<Option<ManifestRequest>> {
     let place = |target: &TargetStatus| {
         let (ledger_seq, version) = if target.superseded {
             (None, Version::Document(asked?))
@@ -83,38 +83,38 @@ pub(super) fn wanted(
             (Some(fleet.desired_at(&target.key)?), Version::Target(target.target_generation?))
         };
         let (key, deployment) = (target.key.clone(), target.deployment.clone());
-        Some(Wanted { ledger_seq, key, deployment, version })
+        Some(ManifestRequest { ledger_seq, key, deployment, version })
     };
     targets.iter().map(place).collect()
 }
 
-/// Who reads them. Clones share what is held.
+/// Reads manifests. Clones share the cache.
 #[derive(Debug, Clone)]
 pub struct Manifests {
     bus: Bus,
-    present: Arc<Present>,
-    cache: Arc<Mutex<Cache>>,
+    projection: Arc<Projection>,
+    cache: Arc<Mutex<ManifestCache>>,
     turns: Arc<Semaphore>,
 }
 
 impl Manifests {
-    /// A reader of LEDGER on this bus, which is the one that the present is of.
-    pub fn new(bus: Bus, present: Arc<Present>) -> Self {
-        Self { bus, present, cache: Arc::default(), turns: Arc::new(Semaphore::new(ANSWERS_AT_ONCE)) }
+    /// A reader of LEDGER on this bus, which is the one of the projection.
+    pub fn new(bus: Bus, projection: Arc<Projection>) -> Self {
+        Self { bus, projection, cache: Arc::default(), turns: Arc::new(Semaphore::new(ANSWERS_AT_ONCE)) }
     }
 
-    /// Waits until it is the turn of an answer, which lasts as long as what is given; none where that takes too long.
+    /// Waits for a slot, which lasts as long as the returned guard; none on a timeout.
     pub(super) async fn turn(&self, deadline: Instant) -> Option<SemaphorePermit<'_>> {
         timeout_at(deadline, self.turns.acquire()).await.ok()?.ok()
     }
 
-    /// What shall run on each target, as far as it is held or is read in time.
+    /// The manifests of the targets, as far as they are cached or read in time.
     pub(super) async fn entries(
         &self,
-        mut wanted: Vec<Option<Wanted>>,
+        mut wanted: Vec<Option<ManifestRequest>>,
         deadline: Instant,
     ) -> Vec<Option<Entry>> {
-        self.cache().enter(self.present.look(|now| now.origin));
+        self.cache().enter(self.projection.read(|now| now.origin));
         place::find(&mut wanted, deadline, |key, generation| place::of(&self.bus, key, generation)).await;
         let read = |ledger_seq| {
             let bus = self.bus.clone();
@@ -123,13 +123,13 @@ impl Manifests {
         gathered(&wanted, deadline, &self.cache, read).await
     }
 
-    fn cache(&self) -> MutexGuard<'_, Cache> {
+    fn cache(&self) -> MutexGuard<'_, ManifestCache> {
         locked(&self.cache)
     }
 }
 
-/// It is whole at any moment, so a panic elsewhere leaves no half of it.
-fn locked(cache: &Mutex<Cache>) -> MutexGuard<'_, Cache> {
+/// The value is consistent at any moment, so a panic elsewhere leaves no partial update.
+fn locked(cache: &Mutex<ManifestCache>) -> MutexGuard<'_, ManifestCache> {
     cache.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
@@ -140,17 +140,17 @@ fn message(read: Result<Option<Delivery>, ReadError>, ledger_seq: u64) -> Option
     match read {
         Ok(held) => held.map(|message| (message.subject, message.payload)),
         Err(error) => {
-            tracing::debug!(ledger.seq = ledger_seq, %error, "a manifest is left out");
+            tracing::debug!(ledger.seq = ledger_seq, %error, "left a manifest out");
             None
         }
     }
 }
 
-/// What is held, and what `read` gives of the rest until the deadline.
+/// The cached manifests, and those that `read` returns until the deadline.
 async fn gathered<F: Future<Output = Option<Message>>>(
-    wanted: &[Option<Wanted>],
+    wanted: &[Option<ManifestRequest>],
     deadline: Instant,
-    cache: &Mutex<Cache>,
+    cache: &Mutex<ManifestCache>,
     read: impl Fn(u64) -> F,
 ) -> Vec<Option<Entry>> {
     let mut entries: Vec<Option<Entry>> = {
@@ -165,7 +165,7 @@ async fn gathered<F: Future<Output = Option<Message>>>(
     let mut reads = stream::iter(reads).buffer_unordered(READS_AT_ONCE);
     while let Ok(Some((of, message))) = timeout_at(deadline, reads.next()).await {
         let Some((subject, payload)) = message else { continue };
-        aside(payload.len() / ITEM_BYTES, || {
+        block_in_place_if_large(payload.len() / ITEM_BYTES, || {
             let Some((key, state)) = desired(&subject, &payload) else { return };
             for at in of {
                 let Some(wanted) = wanted[at].as_ref().filter(|wanted| wanted.key == key) else { continue };
@@ -177,17 +177,17 @@ async fn gathered<F: Future<Output = Option<Message>>>(
 }
 
 /// The documents that are not held, and the targets that each is of.
-fn documents(wanted: &[Option<Wanted>], held: &[Option<Entry>]) -> BTreeMap<u64, Vec<usize>> {
+fn documents(wanted: &[Option<ManifestRequest>], held: &[Option<Entry>]) -> BTreeMap<u64, Vec<usize>> {
     let mut documents: BTreeMap<u64, Vec<usize>> = BTreeMap::new();
     for (at, (wanted, held)) in wanted.iter().zip(held).enumerate() {
-        if let (Some(Wanted { ledger_seq: Some(ledger_seq), .. }), None) = (wanted, held) {
+        if let (Some(ManifestRequest { ledger_seq: Some(ledger_seq), .. }), None) = (wanted, held) {
             documents.entry(*ledger_seq).or_default().push(at);
         }
     }
     documents
 }
 
-/// The desired state that a message of LEDGER holds, and of which device.
+/// The desired state in a message of LEDGER, and its device.
 fn desired(subject: &str, payload: &[u8]) -> Option<(DeviceKey, DesiredState)> {
     match LedgerSubject::parse(subject)? {
         LedgerSubject::Desired(key) => Some((key, serde_json::from_slice(payload).ok()?)),
@@ -195,8 +195,8 @@ fn desired(subject: &str, payload: &[u8]) -> Option<(DeviceKey, DesiredState)> {
     }
 }
 
-/// What a target is about, out of its device's desired state.
-fn entry(state: &DesiredState, wanted: &Wanted) -> Option<Entry> {
+/// A target's entry from its device's desired state.
+fn entry(state: &DesiredState, wanted: &ManifestRequest) -> Option<Entry> {
     let is_it = |entry: &&DesiredDeployment| {
         let is_of = match wanted.version {
             Version::Target(generation) => entry.target_generation == generation,
@@ -211,7 +211,7 @@ fn entry(state: &DesiredState, wanted: &Wanted) -> Option<Entry> {
     Some(Entry::new(entry.digest, state.source_of(entry), Manifest::from(entry.clone())))
 }
 
-/// Says in an answer what shall run on its targets, and of how many that is left out.
+/// Adds the manifests of its targets to an answer, and the number of those left out.
 pub(super) fn tell(answer: &mut StatusAnswer, entries: Vec<Option<Entry>>) {
     for (target, entry) in answer.targets.iter_mut().zip(entries) {
         let Some(entry) = entry else { continue };

@@ -1,5 +1,5 @@
-//! `muster.query.parts`: what this rollup gives to a federation of hubs. An answer has as many parts, and as many rows of
-//! one, as fit into a message; whoever asks asks on for the rest.
+//! Answers `muster.query.parts`: the parts that this rollup gives to a federation. An answer has as many parts,
+//! and as many rows of one, as fit into a message; the asker requests the rest.
 
 use std::collections::BTreeMap;
 
@@ -12,20 +12,20 @@ use muster_contract::subjects::ViewKey;
 use muster_domain::fold::Fleet;
 
 use super::{caught_up, no_past};
-use crate::present::Present;
+use crate::projection::Projection;
 
 /// The last token of its subject.
 pub(super) const ENDPOINT: &str = "parts";
-/// Rows of one answer, over all its parts: what fits of them is found by trying, and begins here.
+/// Rows of one answer over all its parts: the search for the number that fits begins here.
 const ROWS_MAX: usize = 2_000;
 
 const _: () = assert!(ROWS_MAX > PARTS_MAX);
 
 /// The answer of the present.
-pub(super) fn answer(present: &Present, question: &[u8]) -> Result<Bytes, ErrorBody> {
-    let Question { keys, skip, point } = Question::read(question)?;
+pub(super) fn answer(projection: &Projection, question: &[u8]) -> Result<Bytes, ErrorBody> {
+    let PartsQuestion { keys, skip, point } = PartsQuestion::read(question)?;
     fitting(ROWS_MAX, |rows| {
-        present.look(|now| {
+        projection.read(|now| {
             let fleet = caught_up(now)?;
             no_past(point)?;
             Ok(look_up(fleet, &keys, skip, rows))
@@ -35,20 +35,20 @@ pub(super) fn answer(present: &Present, question: &[u8]) -> Result<Bytes, ErrorB
 
 /// A question that makes sense so far.
 #[derive(Debug)]
-pub(super) struct Question {
+pub(super) struct PartsQuestion {
     keys: Vec<ViewKey>,
     skip: u64,
     point: Point,
 }
 
-impl Question {
+impl PartsQuestion {
     /// Reads it.
     pub(super) fn read(question: &[u8]) -> Result<Self, ErrorBody> {
         let query: PartsQuery = read_of_a_point(question)?;
         Ok(Self { keys: checked(&query)?, skip: query.skip, point: query.point })
     }
 
-    /// Which fleet it is about.
+    /// The fleet that the question is about.
     pub(super) const fn point(&self) -> Point {
         self.point
     }
@@ -103,21 +103,21 @@ mod tests {
     use super::*;
     use crate::store::tests::{fleet, ledger_time};
 
-    fn ask(present: &Present, question: &serde_json::Value) -> Result<PartsAnswer, ErrorBody> {
-        let bytes = answer(present, question.to_string().as_bytes())?;
+    fn ask(projection: &Projection, question: &serde_json::Value) -> Result<PartsAnswer, ErrorBody> {
+        let bytes = answer(projection, question.to_string().as_bytes())?;
         Ok(serde_json::from_slice(&bytes).unwrap())
     }
 
-    fn present(created_at: Timestamp) -> Present {
-        let present = Present::new(created_at, fleet(3));
-        present.set_caught_up();
-        present
+    fn projection(created_at: Timestamp) -> Projection {
+        let projection = Projection::new(created_at, fleet(3));
+        projection.set_caught_up();
+        projection
     }
 
     #[test]
-    fn what_is_not_there_is_told_apart_from_what_has_no_part() {
-        let present = present(ledger_time());
-        let found = ask(&present, &json!({ "keys": ["fleet", "deployment.nowhere"] })).unwrap();
+    fn a_missing_view_differs_from_one_without_a_part() {
+        let projection = projection(ledger_time());
+        let found = ask(&projection, &json!({ "keys": ["fleet", "deployment.nowhere"] })).unwrap();
         assert!(matches!(found.parts["fleet"], Part::TallyPart(_)));
         assert_eq!(found.gone, ["deployment.nowhere"]);
         for (question, says) in [
@@ -128,15 +128,15 @@ mod tests {
             (json!({ "keys": 7 }), "keys"),
             (json!({ "keys": ["fleet"], "atSeq": 1 }), "knows no past"),
         ] {
-            let error = ask(&present, &question).unwrap_err();
+            let error = ask(&projection, &question).unwrap_err();
             assert!(error.message.contains(says), "{question}: {}", error.message);
         }
     }
 
     #[test]
     fn before_ledger_was_read_to_its_end_there_are_no_parts() {
-        let present = Present::new(ledger_time(), fleet(1));
-        let error = ask(&present, &json!({ "keys": ["fleet"] })).unwrap_err();
+        let projection = Projection::new(ledger_time(), fleet(1));
+        let error = ask(&projection, &json!({ "keys": ["fleet"] })).unwrap_err();
         assert_eq!(error.code, muster_contract::query::ErrorCode::NotReady);
     }
 }

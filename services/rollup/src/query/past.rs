@@ -1,4 +1,4 @@
-//! Questions about the past: any question put to a point, and those that are about points themselves.
+//! Answers questions about the past: any question at a point, and questions about points themselves.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -7,40 +7,39 @@ use bytes::Bytes;
 use muster_bus::Requester;
 use muster_contract::DeviceKey;
 use muster_contract::canonical::Digest;
+use muster_contract::changes::ChangesQuery;
 use muster_contract::history::{DiffQuery, DigestsAnswer, MomentAnswer, Point, digest_of_digests};
 use muster_contract::query::{ErrorBody, ErrorCode, Query};
-use muster_contract::question::{
-    bad, checked_limit, fitting, found, json, parsed_after, read, read_of_a_point,
-};
+use muster_contract::question::{bad, checked_limit, fitting, found, json, parsed_after, read, read_query};
 use muster_domain::fold::{Fleet, Page};
 use tokio::time::Instant;
 
 use super::manifests::READS_AFTER;
 use super::{Answer, Manifests, groups, look_up, parts, status};
 use crate::history::point::Points;
+use crate::history::point_in_time::{PATIENCE, RebuildRequest, RebuildTarget, Rebuilds};
 use crate::history::rebuild::Past;
-use crate::history::recall::{Asked, PATIENCE, Recall, Wanted};
 
-/// Endpoints that are about points, whatever the question says.
-pub(super) const ENDPOINTS: [&str; 4] = ["moment", "digests", "diff", "verify"];
+/// Endpoints that are always about points.
+pub(super) const ENDPOINTS: [&str; 5] = ["moment", "digests", "diff", "changes", "verify"];
 
-/// Who answers about the past. Clones share everything.
+/// Answers questions about the past. Clones share everything.
 #[derive(Debug, Clone)]
 pub struct History {
     points: Points,
-    recall: Recall,
+    rebuilds: Rebuilds,
 }
 
 impl History {
-    /// Answers of points that `points` understands and `recall` reaches.
-    pub const fn new(points: Points, recall: Recall) -> Self {
-        Self { points, recall }
+    /// Creates a responder for points that `points` resolves and `rebuilds` reaches.
+    pub const fn new(points: Points, rebuilds: Rebuilds) -> Self {
+        Self { points, rebuilds }
     }
 
     /// The answer to a question about the past.
     ///
     /// # Errors
-    /// Why there is none, as the asker is to read it.
+    /// The reason, for the asker.
     pub(super) async fn answer(
         self,
         endpoint: &'static str,
@@ -48,14 +47,18 @@ impl History {
         manifests: Option<&Manifests>,
         requester: Requester,
     ) -> Result<Bytes, ErrorBody> {
-        let this = Self { recall: self.recall.for_requester(requester), ..self };
-        let place = this.recall.place();
+        let this = Self { rebuilds: self.rebuilds.for_requester(requester), ..self };
+        let place = this.rebuilds.place();
         let deadline = Instant::now() + if place.is_some() { PATIENCE } else { Duration::ZERO };
         match endpoint {
             "diff" => this.diff(&question, deadline).await,
-            "verify" => json(&*this.recall.verified(deadline).await?).map(Bytes::from),
+            "changes" => this.changes(&question, deadline).await,
+            "verify" => {
+                read_query(endpoint, &question)?;
+                json(&*this.rebuilds.verified(deadline).await?).map(Bytes::from)
+            }
             "moment" => {
-                let query: Query = read_of_a_point(&question)?;
+                let query = read_query(endpoint, &question)?;
                 checked_limit(query.limit)?;
                 let past = this.past(query.point, deadline).await?;
                 let answer = MomentAnswer {
@@ -66,18 +69,18 @@ impl History {
                 json(answer).map(Bytes::from)
             }
             "digests" => {
-                let query: Query = read_of_a_point(&question)?;
+                let query = read_query(endpoint, &question)?;
                 let limit = checked_limit(query.limit)?;
                 let past = this.past(query.point, deadline).await?;
                 blocking(move || digests(&past.fleet, &query, limit)).await
             }
             parts::ENDPOINT => {
-                let question = parts::Question::read(&question)?;
+                let question = parts::PartsQuestion::read(&question)?;
                 let past = this.past(question.point(), deadline).await?;
                 blocking(move || question.answer_of(&past.fleet)).await
             }
             status::ENDPOINT => {
-                let question = status::Question::read(&question)?;
+                let question = status::StatusQuestion::read(&question)?;
                 let past = this.past(question.point(), deadline).await?;
                 let look = |limit| {
                     let (question, past) = (question.clone(), Arc::clone(&past));
@@ -86,12 +89,12 @@ impl History {
                 question.answer(look, manifests, deadline + READS_AFTER).await
             }
             _ if groups::ENDPOINTS.contains(&endpoint) => {
-                let question = groups::Question::read(endpoint, &question)?;
+                let question = groups::GroupQuestion::read(endpoint, &question)?;
                 let past = this.past(question.point(), deadline).await?;
                 blocking(move || question.answer_of(&past.fleet)).await
             }
             _ => {
-                let query: Query = read_of_a_point(&question)?;
+                let query = read_query(endpoint, &question)?;
                 let limit = checked_limit(query.limit)?;
                 let past = this.past(query.point, deadline).await?;
                 let look = move |limit| look_up(&past.fleet, endpoint, &query, limit).map(Answer::abridged);
@@ -102,7 +105,7 @@ impl History {
 
     async fn past(&self, point: Point, deadline: Instant) -> Result<Arc<Past>, ErrorBody> {
         let asked = self.points.asked(point, deadline).await?;
-        self.recall.past(asked, deadline).await
+        self.rebuilds.past(asked, deadline).await
     }
 
     async fn diff(&self, question: &Bytes, deadline: Instant) -> Result<Bytes, ErrorBody> {
@@ -114,10 +117,10 @@ impl History {
         if from > to {
             return Err(bad(format!("from: ledger {from} is after ledger {to}, to which it is compared")));
         }
-        // A present of a moment ago serves only where it knows of both.
-        let later = Asked { now_since: later.now_since.map(|_| from), ..later };
-        let earlier = self.recall.past(earlier, deadline).await?;
-        let later = self.recall.past(later, deadline).await?;
+        // A recent rebuild of the present serves only if it contains both points.
+        let later = RebuildRequest { now_since: later.now_since.map(|_| from), ..later };
+        let earlier = self.rebuilds.past(earlier, deadline).await?;
+        let later = self.rebuilds.past(later, deadline).await?;
         blocking(move || {
             let (id, site) = (&query.id, query.site.as_ref());
             fitting(limit, |limit| {
@@ -131,10 +134,33 @@ impl History {
         .await
     }
 
+    async fn changes(&self, question: &Bytes, deadline: Instant) -> Result<Bytes, ErrorBody> {
+        let query: ChangesQuery = read(question)?;
+        let limit = checked_limit(query.limit)?;
+        if query.from.is_now() {
+            return Err(bad(
+                "from: is missing; name a time or a sequence of LEDGER, and the changes after it are listed"
+                    .to_owned(),
+            ));
+        }
+        let (from, _) = self.side("from", query.from, deadline).await?;
+        let (to, _) = self.side("to", query.to, deadline).await?;
+        if from > to {
+            return Err(bad(format!("from: ledger {from} is after ledger {to} (`to`); exchange the points")));
+        }
+        let record = self.rebuilds.changes(from, to, deadline).await?;
+        blocking(move || fitting(limit, |limit| Ok(record.answer(&query, limit)))).await
+    }
+
     /// The fact that one side of a comparison is as of.
-    async fn side(&self, side: &str, point: Point, deadline: Instant) -> Result<(u64, Asked), ErrorBody> {
+    async fn side(
+        &self,
+        side: &str,
+        point: Point,
+        deadline: Instant,
+    ) -> Result<(u64, RebuildRequest), ErrorBody> {
         match self.points.asked(point, deadline).await {
-            Ok(asked @ Asked { wanted: Wanted::At(seq), .. }) => Ok((seq, asked)),
+            Ok(asked @ RebuildRequest { wanted: RebuildTarget::At(seq), .. }) => Ok((seq, asked)),
             Ok(_) => {
                 Err(bad(format!("{side}: name a time or a sequence; about is no point of a comparison")))
             }

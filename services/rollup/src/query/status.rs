@@ -1,52 +1,53 @@
-//! `muster.query.status`: status after filters. The fold waits for a question only while standings are looked at, of
-//! which one answer has a bounded number; the answer is written after that, and so is read what shall run, which only who
-//! asks for detail is told ([`manifests`](super::manifests)).
+//! Answers `muster.query.status`: status after filters.
+//!
+//! The projection is locked only while standings are read, a bounded number for one answer. Serialization, and
+//! reading manifests for answers in detail ([`manifests`](super::manifests)), happen after that.
 
 use bytes::Bytes;
 use muster_contract::history::Point;
 use muster_contract::query::{DETAIL_PAGE_MAX, ErrorBody, ErrorCode, Output};
 use muster_contract::question::{
-    ANSWER_BYTES_MAX, bad, checked_limit, fewer, json, parsed_after, read_of_a_point,
+    ANSWER_BYTES_MAX, checked_limit, fewer, json, parsed_after, read_of_a_point,
 };
 use muster_contract::status::{StatusAnswer, StatusQuery};
-use muster_domain::fold::{Fleet, StatusCursor, StatusRefusal};
+use muster_domain::fold::{Fleet, StatusCursor};
 use tokio::time::Instant;
 
-use super::manifests::{Manifests, READS_FOR, Wanted, tell, wanted, withhold};
-use super::{caught_up, no_past};
-use crate::present::Present;
+use super::manifests::{ManifestRequest, Manifests, READS_FOR, tell, wanted, withhold};
+use super::{caught_up, no_past, refused};
+use crate::projection::Projection;
 
 /// The last token of its subject.
 pub(super) const ENDPOINT: &str = "status";
 
-/// The answer of the present, with what shall run where detail is asked for and somebody reads it.
+/// The answer for the present, with manifests where detail is requested and they can be read.
 pub(super) async fn answer(
-    present: &Present,
+    projection: &Projection,
     question: &[u8],
     manifests: Option<&Manifests>,
 ) -> Result<Bytes, ErrorBody> {
-    let question = Question::read(question)?;
-    let look = |limit| std::future::ready(question.look_at(present, limit));
+    let question = StatusQuestion::read(question)?;
+    let look = |limit| std::future::ready(question.look_at(projection, limit));
     question.answer(look, manifests, Instant::now() + READS_FOR).await
 }
 
 /// A question that makes sense so far.
 #[derive(Debug, Clone)]
-pub(super) struct Question {
+pub(super) struct StatusQuestion {
     query: StatusQuery,
     limit: usize,
     after: Option<StatusCursor>,
 }
 
-/// What one look at a fleet gives.
+/// The result of one read of a fleet.
 #[derive(Debug)]
-pub(super) struct Seen {
+pub(super) struct StatusRead {
     answer: StatusAnswer,
-    /// Where LEDGER holds what shall run on each target.
-    wanted: Vec<Option<Wanted>>,
+    /// The LEDGER sequences of the targets' desired states.
+    wanted: Vec<Option<ManifestRequest>>,
 }
 
-impl Question {
+impl StatusQuestion {
     /// Reads it.
     pub(super) fn read(question: &[u8]) -> Result<Self, ErrorBody> {
         let query: StatusQuery = read_of_a_point(question)?;
@@ -55,7 +56,7 @@ impl Question {
         Ok(Self { query, limit, after })
     }
 
-    /// Which fleet it is about.
+    /// The fleet that the question is about.
     pub(super) const fn point(&self) -> Point {
         self.query.point
     }
@@ -64,16 +65,16 @@ impl Question {
         self.query.output == Output::Detail
     }
 
-    fn look_at(&self, present: &Present, limit: usize) -> Result<Seen, ErrorBody> {
-        present.look(|now| {
+    fn look_at(&self, projection: &Projection, limit: usize) -> Result<StatusRead, ErrorBody> {
+        projection.read(|now| {
             let fleet = caught_up(now)?;
             no_past(self.point())?;
             self.look(fleet, limit)
         })
     }
 
-    /// One look at a fleet, for so many targets.
-    pub(super) fn look(&self, fleet: &Fleet, limit: usize) -> Result<Seen, ErrorBody> {
+    /// Reads the fleet once, for so many targets.
+    pub(super) fn look(&self, fleet: &Fleet, limit: usize) -> Result<StatusRead, ErrorBody> {
         let answer = fleet.status_answer(&self.query, self.after.as_ref(), limit);
         let answer = answer.map_err(|refusal| refused(&refusal))?;
         let wanted = if self.is_in_detail() {
@@ -81,12 +82,12 @@ impl Question {
         } else {
             Vec::new()
         };
-        Ok(Seen { answer, wanted })
+        Ok(StatusRead { answer, wanted })
     }
 
-    /// The answer with as many targets as were asked for, or as many as fit into a message. Each `look` is for so many; what
-    /// shall run is read until the deadline.
-    pub(super) async fn answer<F: Future<Output = Result<Seen, ErrorBody>>>(
+    /// The answer with as many targets as requested, or as many as fit into a message. Each `look` reads that
+    /// many; manifests are read until the deadline.
+    pub(super) async fn answer<F: Future<Output = Result<StatusRead, ErrorBody>>>(
         &self,
         look: impl Fn(usize) -> F,
         manifests: Option<&Manifests>,
@@ -101,7 +102,7 @@ impl Question {
         // Without a turn they are left out.
         let reader = reader.filter(|_| turn.is_some());
         loop {
-            let Seen { mut answer, wanted } = look(limit).await?;
+            let StatusRead { mut answer, wanted } = look(limit).await?;
             if self.is_in_detail() {
                 let entries = match reader {
                     Some(manifests) => manifests.entries(wanted, deadline).await,
@@ -118,7 +119,7 @@ impl Question {
     }
 }
 
-/// The answer as it is sent. A single target that finds no room beside what shall run comes without that.
+/// Serializes the answer. A single target without room for its manifest comes without it.
 fn written(answer: &mut StatusAnswer) -> Result<Vec<u8>, ErrorBody> {
     let bytes = json(&*answer)?;
     if bytes.len() <= ANSWER_BYTES_MAX || answer.targets.len() > 1 || answer.manifests.is_empty() {
@@ -138,14 +139,6 @@ fn less(answer: &StatusAnswer, bytes: usize) -> Result<usize, ErrorBody> {
         return Err(ErrorBody { code: ErrorCode::Internal, message });
     }
     Ok(fewer(lines, bytes))
-}
-
-fn refused(refusal: &StatusRefusal) -> ErrorBody {
-    let message = refusal.to_string();
-    match refusal {
-        StatusRefusal::Unknown(_) => ErrorBody { code: ErrorCode::NotFound, message },
-        StatusRefusal::Wrong(_) => bad(message),
-    }
 }
 
 #[cfg(test)]

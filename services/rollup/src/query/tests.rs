@@ -1,4 +1,4 @@
-//! Questions are answered from memory, or refused in a way that a program and a person understand.
+//! Tests that questions are answered from memory, or refused in a way that programs and people understand.
 
 use muster_contract::State;
 use muster_contract::Timestamp;
@@ -13,12 +13,12 @@ use serde_json::{Value, json};
 
 use super::*;
 
-fn desk(devices: u64) -> Desk {
+fn desk(devices: u64) -> QueryHandler {
     desk_where(devices, |_| "fresh")
 }
 
-/// A desk that knows so many devices, each of which is heard or not as is said of its number.
-fn desk_where(devices: u64, state: impl Fn(u64) -> &'static str) -> Desk {
+/// A handler that knows so many devices, each heard or not by its number.
+fn desk_where(devices: u64, state: impl Fn(u64) -> &'static str) -> QueryHandler {
     let mut fleet = Fleet::default();
     for number in 1..=devices {
         let key = format!("plant{}.press-{number:05}", number % 2);
@@ -29,9 +29,9 @@ fn desk_where(devices: u64, state: impl Fn(u64) -> &'static str) -> Desk {
             fleet.apply(at, &subject, Fact::parse(&subject, fact.to_string().as_bytes()).unwrap());
         }
     }
-    let present = Present::new(Timestamp::UNIX_EPOCH, fleet);
-    present.set_caught_up();
-    Desk::new(Arc::new(present), Metrics::default())
+    let projection = Projection::new(Timestamp::UNIX_EPOCH, fleet);
+    projection.set_caught_up();
+    QueryHandler::new(Arc::new(projection), Metrics::default())
 }
 
 fn liveness(state: &str, head: u64) -> Value {
@@ -44,13 +44,13 @@ fn incident() -> Value {
         "type": "clockSkew", "seconds": 900})
 }
 
-fn ask(desk: &Desk, endpoint: &str, question: &Value) -> Result<Value, ErrorBody> {
+fn ask(desk: &QueryHandler, endpoint: &str, question: &Value) -> Result<Value, ErrorBody> {
     let answer = desk.answer(endpoint, question.to_string().as_bytes())?;
     assert!(answer.len() <= ANSWER_BYTES_MAX);
     Ok(serde_json::from_slice(&answer).unwrap())
 }
 
-fn refusal(desk: &Desk, endpoint: &str, question: &Value) -> (ErrorCode, String) {
+fn refusal(desk: &QueryHandler, endpoint: &str, question: &Value) -> (ErrorCode, String) {
     let error = ask(desk, endpoint, question).unwrap_err();
     (error.code, error.message)
 }
@@ -65,14 +65,14 @@ fn an_empty_question_is_a_question() {
 
 #[test]
 fn until_ledger_is_read_there_is_no_answer_yet() {
-    let present = Arc::new(Present::new(Timestamp::UNIX_EPOCH, Fleet::default()));
-    let desk = Desk::new(present.clone(), Metrics::default());
+    let projection = Arc::new(Projection::new(Timestamp::UNIX_EPOCH, Fleet::default()));
+    let desk = QueryHandler::new(projection.clone(), Metrics::default());
     for endpoint in ENDPOINTS {
         assert_eq!(refusal(&desk, endpoint, &json!({})).0, ErrorCode::NotReady, "{endpoint}");
     }
-    present.set_caught_up();
+    projection.set_caught_up();
     assert!(ask(&desk, "fleet", &json!({})).is_ok());
-    present.start_over(Timestamp::UNIX_EPOCH);
+    projection.start_over(Timestamp::UNIX_EPOCH);
     assert_eq!(refusal(&desk, "fleet", &json!({})).0, ErrorCode::NotReady);
 }
 
@@ -100,6 +100,25 @@ fn a_question_that_cannot_be_answered_says_why() {
             "freshness[0]: unknown variant `dark`",
         ),
         ("devices", json!({"freshness": "stale"}), ErrorCode::BadRequest, "freshness: "),
+        (
+            "devices",
+            json!({"freshnes": ["stale"]}),
+            ErrorCode::BadRequest,
+            "unknown key; did you mean freshness?",
+        ),
+        (
+            "deployments",
+            json!({"freshness": ["stale"]}),
+            ErrorCode::BadRequest,
+            "freshness: unknown key of 'deployments'; its filters are error, site, verdict",
+        ),
+        ("fleet", json!({"site": "plant1"}), ErrorCode::BadRequest, "site: unknown key of 'fleet'"),
+        (
+            "devices",
+            json!({"error": (0..101).map(|code| code.to_string()).collect::<Vec<_>>()}),
+            ErrorCode::BadRequest,
+            "error: 101 values",
+        ),
         ("devices", json!({"limit": 0}), ErrorCode::BadRequest, "limit"),
         ("devices", json!({"limit": PAGE_MAX + 1}), ErrorCode::BadRequest, "limit"),
         ("site", json!({"site": "nowhere"}), ErrorCode::NotFound, "nowhere"),
@@ -143,8 +162,8 @@ fn pages_end_where_a_message_does_and_go_on_after_that() {
 }
 
 #[test]
-fn m04_devices_are_listed_by_how_they_are_heard_and_a_page_without_any_goes_on() {
-    // Those with even numbers come first, of which none is silent.
+fn m04_devices_are_listed_by_freshness_and_empty_pages_continue() {
+    // Those with even numbers come first, and none of them is silent.
     let devices = 2 * LOOKED_AT_MAX as u64 + 10;
     let desk =
         desk_where(devices, |number| if [3, devices - 1].contains(&number) { "stale" } else { "fresh" });
@@ -164,7 +183,7 @@ fn m04_devices_are_listed_by_how_they_are_heard_and_a_page_without_any_goes_on()
 }
 
 #[test]
-fn why_names_what_is_not_known() {
+fn why_names_the_unknown_devices() {
     let desk = desk(3);
     let said = |question: &Value| ask(&desk, "why", question).unwrap_err();
     for (question, words) in [
@@ -180,9 +199,9 @@ fn why_names_what_is_not_known() {
     }
 }
 
-/// A desk that knows one device with so many deployments of so many components, every other of which has failed. What is
-/// wrong with the first of each takes `long` bytes.
-fn crowded(deployments: usize, components: usize, long: usize) -> Desk {
+/// A handler that knows one device with so many deployments of so many components, every other of which has
+/// failed. The first error of each has `long` bytes.
+fn crowded(deployments: usize, components: usize, long: usize) -> QueryHandler {
     let mut fleet = Fleet::default();
     let mut hear = |subject: &str, fact: Value| {
         let subject = LedgerSubject::parse(subject).unwrap();
@@ -216,18 +235,18 @@ fn crowded(deployments: usize, components: usize, long: usize) -> Desk {
             "digest": format!("sha256:{}", "1".repeat(64)), "status": status, "components": components});
         hear(&format!("muster.status.plant7.press-1.d{deployment:03}"), fact);
     }
-    let present = Present::new(Timestamp::UNIX_EPOCH, fleet);
-    present.set_caught_up();
-    Desk::new(Arc::new(present), Metrics::default())
+    let projection = Projection::new(Timestamp::UNIX_EPOCH, fleet);
+    projection.set_caught_up();
+    QueryHandler::new(Arc::new(projection), Metrics::default())
 }
 
-fn device(desk: &Desk, output: &str) -> DeviceAnswer {
+fn device(desk: &QueryHandler, output: &str) -> DeviceAnswer {
     let question = json!({"site": "plant7", "device": "press-1", "output": output});
     serde_json::from_value(ask(desk, "device", &question).unwrap()).unwrap()
 }
 
 #[test]
-fn m40_of_five_thousand_components_on_a_device_the_worst_are_shown_and_the_rest_is_counted() {
+fn m40_the_worst_of_many_components_are_shown_and_the_rest_counted() {
     let desk = crowded(20, 250, 600);
     let answer = device(&desk, "detail");
     let reports = || answer.deployments.iter().map(|line| line.report.as_ref().unwrap());
@@ -248,7 +267,7 @@ fn m40_of_five_thousand_components_on_a_device_the_worst_are_shown_and_the_rest_
 }
 
 #[test]
-fn whatever_a_device_may_hold_its_standings_are_shown_and_what_is_not_is_counted() {
+fn every_standing_of_a_device_is_shown_and_omissions_are_counted() {
     let answer =
         device(&crowded(DEPLOYMENTS_PER_DEVICE_MAX, COMPONENTS_MAX, ERROR_MESSAGE_BYTES_MAX), "detail");
     assert_eq!(answer.deployments.len(), DEPLOYMENTS_PER_DEVICE_MAX);

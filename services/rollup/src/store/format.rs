@@ -1,5 +1,5 @@
-//! What a record looks like belongs to the formats of the two files that hold records. One record with every field filled
-//! lies in `records/`, under a name that says both formats: whoever changes what a record looks like has to raise them.
+//! Pins the record format of the two files that hold records. One record with every field filled lies in
+//! `records/`, under a name with both format versions: a change of the format must raise them.
 
 use muster_domain::fold::{DeviceRecord, Fleet, HearingState};
 use serde::de::value::{MapDeserializer, SeqDeserializer};
@@ -15,7 +15,7 @@ const REMEDY: &str = "what a record looks like has changed: raise `format` of KI
                       rename the file in services/rollup/records to the new numbers, and make it the new record, every field \
                       filled";
 
-/// JSON that has every field of whatever is read of it, however deep, also those that may be left out.
+/// JSON with every field of the deserialized type, however deep, including optional ones.
 struct Whole(Value);
 
 impl IntoDeserializer<'_, Error> for Whole {
@@ -100,7 +100,7 @@ fn record() -> Value {
 }
 
 #[test]
-fn what_a_record_looks_like_is_the_format_of_the_files_that_hold_it() {
+fn the_record_format_is_pinned_with_the_format_versions() {
     let golden = record();
     let read = DeviceRecord::deserialize(Whole(golden.clone()));
     let read = read.unwrap_or_else(|error| panic!("{error}: {REMEDY}"));

@@ -1,4 +1,5 @@
-//! What is stored is what is found; what does not fit is set aside; what cannot be helped says what to do.
+//! Tests that a stored fleet comes back, that a file that does not fit is set aside, and that other failures
+//! say what to do.
 
 use muster_contract::fact::Fact;
 use muster_contract::subjects::LedgerSubject;
@@ -12,7 +13,7 @@ pub(crate) fn ledger_time() -> Timestamp {
     "2026-11-20T08:00:00Z".parse().unwrap()
 }
 
-/// A fleet that has heard of so many devices.
+/// A fleet with so many devices.
 pub(crate) fn fleet(devices: u64) -> Fleet {
     let mut fleet = Fleet::default();
     (1..=devices).for_each(|number| hear(&mut fleet, number));
@@ -30,7 +31,7 @@ pub(crate) fn hear(fleet: &mut Fleet, number: u64) {
     fleet.apply(at, &subject, Fact::parse(&subject, fact.as_bytes()).unwrap());
 }
 
-/// Runs SQL on an open store, which lets nobody else in.
+/// Runs SQL on an open store, which is locked for others.
 pub(crate) fn run(store: &Store, sql: &str) {
     store.connection.execute_batch(sql).unwrap();
 }
@@ -78,7 +79,7 @@ fn aside_after(sql: &str) -> Damage {
 }
 
 #[test]
-fn what_is_saved_is_found_again() {
+fn a_saved_fleet_is_restored() {
     let directory = tempfile::tempdir().unwrap();
     assert!(matches!(Store::open(directory.path()).unwrap().1, Found::Nothing));
     saved(&directory, 3);
@@ -88,7 +89,7 @@ fn what_is_saved_is_found_again() {
 }
 
 #[test]
-fn only_what_changed_has_to_be_saved_unless_it_is_another_ledger() {
+fn only_changes_are_saved_unless_it_is_another_ledger() {
     let directory = tempfile::tempdir().unwrap();
     let (mut store, _) = Store::open(directory.path()).unwrap();
     store.save(&changes(&fleet(3), false, 0)).unwrap();
@@ -153,7 +154,7 @@ fn a_directory_that_cannot_be_used_is_named_with_the_remedy() {
     let directory = tempfile::tempdir().unwrap();
     let file = directory.path().join("a-file");
     fs::write(&file, "").unwrap();
-    // Nobody, not even root, makes a directory in /proc.
+    // No user, not even root, can create a directory in /proc.
     for path in [file.join("below"), file, PathBuf::from("/proc/rollup")] {
         let shown = Store::open(&path).unwrap_err().to_string();
         let named = path.display().to_string();

@@ -1,5 +1,5 @@
-//! What people commit while everything breaks: releases, good and bad ones, deployments that come, go and move,
-//! devices that go and come back. Drawn from a seed; knows at any moment what each device shall run.
+//! The commits during the faults, drawn from a seed: good and bad releases, deployments that are added, removed and moved,
+//! devices that are removed and added. The script knows the deployments of each device after each commit.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -22,7 +22,7 @@ enum Level {
 
 /// How its workload behaves.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Mood {
+enum Behaviour {
     /// It starts and stays.
     Steady,
     /// It ends again and again.
@@ -38,10 +38,10 @@ struct App {
     id: String,
     level: Level,
     release: u64,
-    mood: Mood,
+    behaviour: Behaviour,
 }
 
-/// What a commit did, for the log.
+/// The change of a commit, for the log.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Commit {
     /// In words.
@@ -57,11 +57,11 @@ pub(super) struct Script {
     sites: Vec<String>,
     apps: Vec<App>,
     gone: BTreeSet<usize>,
-    /// Whoever is on a small disk shall have something to write.
+    /// The devices on a small disk, by index; each has a deployment that makes it write.
     busy: Vec<usize>,
     bad: bool,
     release: u64,
-    chance: fastrand::Rng,
+    rng: fastrand::Rng,
 }
 
 impl Script {
@@ -78,17 +78,20 @@ impl Script {
             busy,
             bad: false,
             release: 1,
-            chance: fastrand::Rng::with_seed(seed ^ 0x5C21_77E0),
+            rng: fastrand::Rng::with_seed(seed ^ 0x5C21_77E0),
         };
-        script.put(WEB.to_owned(), Level::Fleet, Mood::Steady);
+        script.put(WEB.to_owned(), Level::Fleet, Behaviour::Steady);
         // The nearer level wins: what is pretended elsewhere is real there.
-        script.put(WEB.to_owned(), Level::Site(0), Mood::Steady);
+        script.put(WEB.to_owned(), Level::Site(0), Behaviour::Steady);
+        // Real processes that end again and again, and some that never start: crash loops from the first minute on.
+        script.put("busy-flap".to_owned(), Level::Site(0), Behaviour::Restless);
+        script.put("busy-loop".to_owned(), Level::Site(0), Behaviour::Poisonous);
         // Every other site has something to say all the time.
         for at in (1..script.sites.len()).step_by(2) {
-            script.put(format!("busy-site-{at}"), Level::Site(at), Mood::Restless);
+            script.put(format!("busy-site-{at}"), Level::Site(at), Behaviour::Restless);
         }
         for at in script.busy.clone() {
-            script.put(format!("busy-{at}"), Level::Device(at), Mood::Restless);
+            script.put(format!("busy-{at}"), Level::Device(at), Behaviour::Restless);
         }
         script
     }
@@ -100,12 +103,12 @@ impl Script {
             let about = format!("the slip of the pen is taken back; {}", self.bump());
             return Commit { about, bad: false };
         }
-        let about = match self.chance.u32(0..16) {
+        let about = match self.rng.u32(0..16) {
             0..5 => self.bump(),
             5..7 => self.add(),
             7..9 => self.remove(),
             9..11 => self.move_away(),
-            11 => self.take_out(),
+            11 => self.remove_device(),
             12 => self.bring_back(),
             13..15 => {
                 self.bad = true;
@@ -118,18 +121,18 @@ impl Script {
     }
 
     /// The last step: everything is well and stays so.
-    pub(super) fn heal(&mut self) {
+    pub(super) fn repair(&mut self) {
         self.release += 1;
         self.bad = false;
         for app in &mut self.apps {
-            if app.mood != Mood::Steady {
-                app.mood = Mood::Steady;
+            if app.behaviour != Behaviour::Steady {
+                app.behaviour = Behaviour::Steady;
                 app.release = self.release;
             }
         }
     }
 
-    /// What each device shall run: the release of each deployment. Nothing for one that is out of the repository.
+    /// The release of each deployment of each device; a device without a folder in the repository has none.
     pub(super) fn wanted(&self) -> BTreeMap<DeviceKey, BTreeMap<String, u64>> {
         let wanted = |(at, key): (usize, &DeviceKey)| {
             let apps: BTreeMap<_, _> = self.apps_of(at).map(|app| (app.id.clone(), app.release)).collect();
@@ -182,50 +185,50 @@ impl Script {
         }
     }
 
-    fn put(&mut self, id: String, level: Level, mood: Mood) {
-        self.apps.push(App { id, level, release: self.release, mood });
+    fn put(&mut self, id: String, level: Level, behaviour: Behaviour) {
+        self.apps.push(App { id, level, release: self.release, behaviour });
     }
 
-    fn mood(&mut self) -> Mood {
-        match self.chance.u32(0..10) {
-            0..5 => Mood::Steady,
-            5..8 => Mood::Restless,
-            8 => Mood::Slow,
-            _ => Mood::Poisonous,
+    fn behaviour(&mut self) -> Behaviour {
+        match self.rng.u32(0..10) {
+            0..5 => Behaviour::Steady,
+            5..8 => Behaviour::Restless,
+            8 => Behaviour::Slow,
+            _ => Behaviour::Poisonous,
         }
     }
 
     fn bump(&mut self) -> String {
-        let at = self.chance.usize(0..self.apps.len());
-        let mood = self.mood();
+        let at = self.rng.usize(0..self.apps.len());
+        let behaviour = self.behaviour();
         let release = self.release;
         let app = &mut self.apps[at];
         app.release = release;
-        // What keeps a small disk busy goes on doing so.
+        // The deployments that make a small disk busy stay.
         if !app.id.starts_with("busy") {
-            app.mood = mood;
+            app.behaviour = behaviour;
         }
-        format!("release {release} of {} at {:?}: {:?}", app.id, app.level, app.mood)
+        format!("release {release} of {} at {:?}: {:?}", app.id, app.level, app.behaviour)
     }
 
     fn add(&mut self) -> String {
         if self.apps.iter().filter(|app| is_loose(app)).count() >= APPS_MAX {
             return self.bump();
         }
-        let level = if self.chance.bool() {
-            Level::Site(self.chance.usize(0..self.sites.len()))
+        let level = if self.rng.bool() {
+            Level::Site(self.rng.usize(0..self.sites.len()))
         } else {
-            Level::Device(self.chance.usize(0..self.devices.len()))
+            Level::Device(self.rng.usize(0..self.devices.len()))
         };
-        let (id, mood) = (format!("app-{}", self.release), self.mood());
-        self.put(id.clone(), level, mood);
-        format!("{id} comes to {level:?}: {mood:?}")
+        let (id, behaviour) = (format!("app-{}", self.release), self.behaviour());
+        self.put(id.clone(), level, behaviour);
+        format!("{id} comes to {level:?}: {behaviour:?}")
     }
 
     /// A deployment that may go or move.
     fn loose(&mut self) -> Option<usize> {
         let loose: Vec<_> = (0..self.apps.len()).filter(|at| is_loose(&self.apps[*at])).collect();
-        self.chance.choice(loose)
+        self.rng.choice(loose)
     }
 
     fn remove(&mut self) -> String {
@@ -242,13 +245,13 @@ impl Script {
         let places = sites.chain((0..self.devices.len()).map(Level::Device));
         let real = self.is_real(from);
         let places: Vec<_> = places.filter(|to| *to != from && self.is_real(*to) == real).collect();
-        let Some(to) = self.chance.choice(places) else { return self.bump() };
+        let Some(to) = self.rng.choice(places) else { return self.bump() };
         self.apps[at].level = to;
         format!("{} moves from {from:?} to {to:?}", self.apps[at].id)
     }
 
-    fn take_out(&mut self) -> String {
-        let at = self.chance.usize(0..self.devices.len());
+    fn remove_device(&mut self) -> String {
+        let at = self.rng.usize(0..self.devices.len());
         if self.gone.len() * GONE_ONE_IN >= self.devices.len() || !self.gone.insert(at) {
             return self.bump();
         }
@@ -257,22 +260,25 @@ impl Script {
 
     fn bring_back(&mut self) -> String {
         let gone: Vec<_> = self.gone.iter().copied().collect();
-        let Some(at) = self.chance.choice(gone) else { return self.bump() };
+        let Some(at) = self.rng.choice(gone) else { return self.bump() };
         self.gone.remove(&at);
         format!("{} is back", self.devices[at])
     }
 
     fn poison(&mut self) -> String {
-        let at = self.chance.usize(0..self.apps.len());
+        let at = self.rng.usize(0..self.apps.len());
         self.apps[at].release = self.release;
-        self.apps[at].mood = Mood::Poisonous;
+        self.apps[at].behaviour = Behaviour::Poisonous;
         format!("release {} of {} never starts", self.release, self.apps[at].id)
     }
 
     fn document(&self, app: &App) -> String {
-        let App { id, release, mood, .. } = app;
-        let (kind, properties) =
-            if self.is_real(app.level) { ("process", real(*mood)) } else { ("simulated", pretended(*mood)) };
+        let App { id, release, behaviour, .. } = app;
+        let (kind, properties) = if self.is_real(app.level) {
+            ("process", real(*behaviour))
+        } else {
+            ("simulated", pretended(*behaviour))
+        };
         format!(
             r#"id: {id}
 metadata: {{name: {id}}}
@@ -290,28 +296,28 @@ spec:
     }
 }
 
-/// Neither the one that is everywhere nor one that keeps somebody busy.
+/// True for a deployment that is neither on every device nor one that keeps a device busy.
 fn is_loose(app: &App) -> bool {
     app.id.starts_with("app")
 }
 
-const fn pretended(mood: Mood) -> &'static str {
-    match mood {
-        Mood::Steady => "{startDelay: 300ms, stopDelay: 100ms}",
-        Mood::Restless => "{startDelay: 100ms, crashAfter: 1500ms}",
-        Mood::Slow => "{startDelay: 12s}",
-        Mood::Poisonous => "{startDelay: 100ms, failStarts: 1000000}",
+const fn pretended(behaviour: Behaviour) -> &'static str {
+    match behaviour {
+        Behaviour::Steady => "{startDelay: 300ms, stopDelay: 100ms}",
+        Behaviour::Restless => "{startDelay: 100ms, crashAfter: 1500ms}",
+        Behaviour::Slow => "{startDelay: 12s}",
+        Behaviour::Poisonous => "{startDelay: 100ms, failStarts: 1000000}",
     }
 }
 
-const fn real(mood: Mood) -> &'static str {
-    match mood {
-        Mood::Steady => r#"{command: sleep, args: ["86400"], readiness: {type: uptime, for: 100ms}}"#,
-        Mood::Restless => {
+const fn real(behaviour: Behaviour) -> &'static str {
+    match behaviour {
+        Behaviour::Steady => r#"{command: sleep, args: ["86400"], readiness: {type: uptime, for: 100ms}}"#,
+        Behaviour::Restless => {
             r#"{command: sh, args: ["-c", "sleep 2; exit 3"], readiness: {type: uptime, for: 100ms}}"#
         }
-        Mood::Slow => r#"{command: sleep, args: ["86400"], readiness: {type: uptime, for: 12s}}"#,
-        Mood::Poisonous => r#"{command: "false", readiness: {type: uptime, for: 100ms}}"#,
+        Behaviour::Slow => r#"{command: sleep, args: ["86400"], readiness: {type: uptime, for: 12s}}"#,
+        Behaviour::Poisonous => r#"{command: "false", readiness: {type: uptime, for: 100ms}}"#,
     }
 }
 
@@ -356,7 +362,7 @@ mod tests {
     fn the_nearer_level_wins_and_who_is_gone_wants_nothing() {
         let mut script = Script::new(1, &devices(), vec![1]);
         script.release = 9;
-        script.put(WEB.to_owned(), Level::Device(1), Mood::Steady);
+        script.put(WEB.to_owned(), Level::Device(1), Behaviour::Steady);
         script.gone.insert(2);
         let wanted = script.wanted();
         let of = |key: &str| wanted[&key.parse::<DeviceKey>().unwrap()].clone();
@@ -373,7 +379,7 @@ mod tests {
         for _ in 0..200 {
             script.step();
         }
-        script.heal();
+        script.repair();
         let text: String = script.files().into_values().collect();
         for bad in ["crashAfter", "failStarts", "12s", "exit 3", "\"false\"", "components: 7"] {
             assert!(!text.contains(bad), "{bad} is left:\n{text}");

@@ -1,10 +1,11 @@
-//! The real processes that devices run, found by the identity in their environment: each deployment that shall run does
-//! so once and in the release that was published last, and no other. What an agent says of its processes is not asked.
+//! Checks the real processes of devices, which it finds by the identity in their environment: each desired deployment runs
+//! once, in the release that was published last, and no other process runs. It does not ask the agents.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
 
 use muster_contract::DeviceKey;
+use rustix::process::Pid;
 
 use crate::child::is_of;
 
@@ -16,7 +17,7 @@ const RELEASE_VARIABLE: &str = "RELEASE=";
 /// A unit without its version, and the release that its process was started with.
 type Running = (String, String);
 
-/// What is different between what devices shall run and what is there.
+/// The differences between the workloads that devices should run and those that run.
 pub(super) fn differences(fleet: &Path, devices: &[(&DeviceKey, &BTreeMap<String, u64>)]) -> Vec<String> {
     let mut wanted: BTreeMap<Running, usize> = BTreeMap::new();
     for (device, apps) in devices {
@@ -36,26 +37,38 @@ pub(super) fn differences(fleet: &Path, devices: &[(&DeviceKey, &BTreeMap<String
         .collect()
 }
 
+/// The main processes of all units of a fleet.
+pub(super) fn pids(fleet: &Path) -> Vec<Pid> {
+    main_processes(fleet).into_iter().map(|(pid, _)| pid).collect()
+}
+
 /// How often each unit of a fleet runs, by its main processes.
 fn running(fleet: &Path) -> BTreeMap<Running, usize> {
     let mut found = BTreeMap::new();
-    for entry in std::fs::read_dir("/proc").into_iter().flatten().flatten() {
-        let Some(pid) = entry.file_name().to_str().and_then(|name| name.parse::<u32>().ok()) else {
-            continue;
-        };
-        // The rest of a group are children of its first.
-        if group(&entry.path()) != Some(pid) {
-            continue;
-        }
-        let Ok(environment) = std::fs::read(entry.path().join("environ")) else { continue };
-        if let Some(unit) = is_of(&environment, fleet).then(|| unit(&environment)).flatten() {
-            *found.entry(unit).or_default() += 1;
-        }
+    for (_, unit) in main_processes(fleet) {
+        *found.entry(unit).or_default() += 1;
     }
     found
 }
 
-/// Whose process it is that has an environment. One without a release is of release "".
+fn main_processes(fleet: &Path) -> Vec<(Pid, Running)> {
+    let mut found = Vec::new();
+    for entry in std::fs::read_dir("/proc").into_iter().flatten().flatten() {
+        let Some(number) = entry.file_name().to_str().and_then(|name| name.parse::<i32>().ok()) else {
+            continue;
+        };
+        // The rest of a group are children of its first.
+        if group(&entry.path()) != Some(number) {
+            continue;
+        }
+        let Ok(environment) = std::fs::read(entry.path().join("environ")) else { continue };
+        let unit = is_of(&environment, fleet).then(|| unit(&environment)).flatten();
+        found.extend(Pid::from_raw(number).zip(unit));
+    }
+    found
+}
+
+/// The deployment that an environment names; `None` if it names none. Without a release, the release is "".
 fn unit(environment: &[u8]) -> Option<Running> {
     let value = |name: &str| {
         let mut variables = environment.split(|byte| *byte == 0);
@@ -68,7 +81,7 @@ fn unit(environment: &[u8]) -> Option<Running> {
 }
 
 /// The process group of a process that is not a zombie.
-fn group(process: &Path) -> Option<u32> {
+fn group(process: &Path) -> Option<i32> {
     let stat = std::fs::read_to_string(process.join("stat")).ok()?;
     // The name may hold anything, a parenthesis too: it ends at the last one.
     let mut fields = stat.rsplit_once(") ")?.1.split(' ');

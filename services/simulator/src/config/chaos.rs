@@ -7,7 +7,7 @@ use clap::Args;
 use muster_contract::DeviceKey;
 use muster_service::config::{Common, Problems};
 
-use super::{DEVICES_MAX, LogArgs, Stage, StageArgs};
+use super::{DEVICES_MAX, LogArgs, RunLocation, RunLocationArgs};
 
 /// Shortest trial in which everything has a chance to happen.
 const SECONDS_MIN: u64 = 10;
@@ -17,28 +17,31 @@ const AGENTS_MIN: u64 = 4;
 const SITES_MIN: u64 = 2;
 /// One agent in so many runs real processes, up to [`PROCESS_AGENTS_MAX`]; the others pretend.
 const PROCESS_AGENTS_ONE_IN: usize = 8;
-/// See [`PROCESS_AGENTS_ONE_IN`].
+/// The most agents with real processes.
 const PROCESS_AGENTS_MAX: usize = 6;
 /// One agent in so many has a small disk, up to [`SMALL_DISKS_MAX`].
 const SMALL_DISKS_ONE_IN: usize = 6;
-/// See [`SMALL_DISKS_ONE_IN`].
+/// The most agents with a small disk.
 const SMALL_DISKS_MAX: usize = 8;
 
 /// Shown below the help.
 pub(super) const EXAMPLES: &str = "\
-For as long as --seconds says: kill -9 of agents, services and nats-server, stalls (SIGSTOP), links that are cut,
-closed, stalled, half open, throttled or late, disks that are full, commits that are bad, removed and put elsewhere.
-Then everything is healed, and must come to rest with nothing lost, repeated or wrong: `muster audit`, a recount of
-LEDGER, a rebuild of every view, and what every device runs.
+The hub is secured with accounts, credentials and TLS. Two ingests and two rollups run, one of each as a hot standby; the
+agents of the first site run real processes, of which some end again and again and some never start.
+
+For as long as --seconds says: kill -9 of agents, services, nats-server and workloads, freezes (SIGSTOP), links that are
+cut, closed, stalled, half open, throttled or late, disks that are full, commits that are bad, removed and put elsewhere.
+Then everything is healed, and must come to rest with nothing lost, repeated or wrong. An operator's credentials check
+that: `muster audit`, a recount of LEDGER, a rebuild of every view, and what every device runs.
 
 Examples:
   muster-simulator chaos                               20 agents for a minute
   muster-simulator chaos --seconds 600 --agents 200    what `make chaos` does
   muster-simulator chaos --seed 7 --json               the same schedule again; closes with one JSON object
 
-The seed repeats the schedule of faults and commits; how the processes interleave is the machine's.
+The seed repeats the schedule of faults and commits; the machine decides how the processes interleave.
 
-Exit codes: 0 everything held (or Ctrl-C); 1 it did not, or a process ended by itself; 2 a setting cannot be used.";
+Exit codes: 0 no violation (or Ctrl-C); 1 a violation, or a process ended by itself; 2 a setting cannot be used.";
 
 /// `chaos`, as typed.
 #[derive(Debug, Args)]
@@ -62,7 +65,7 @@ pub struct ChaosArgs {
     #[arg(long, env = "MUSTER_DIR", value_name = "DIR", default_value = ".demo")]
     dir: PathBuf,
     #[command(flatten)]
-    stage: StageArgs,
+    location: RunLocationArgs,
     #[command(flatten)]
     log: LogArgs,
 }
@@ -81,8 +84,8 @@ pub struct Config {
     /// A program reads the output.
     pub json: bool,
     /// Where.
-    pub stage: Stage,
-    /// What every service has.
+    pub location: RunLocation,
+    /// The settings of every service.
     pub common: Common,
 }
 
@@ -94,7 +97,7 @@ impl ChaosArgs {
         let sites = problems.number("--sites", &self.sites, SITES_MIN..=agents.unwrap_or(DEVICES_MAX) / 2);
         let seed = super::seed(&mut problems, "--seed", self.seed.as_deref(), seed);
         let common = self.log.check(&mut problems);
-        let stage = self.stage.check(&mut problems, self.dir, programs);
+        let location = self.location.check(&mut problems, self.dir, programs);
         problems.finish(|| {
             Some(Config {
                 length: length?,
@@ -102,7 +105,7 @@ impl ChaosArgs {
                 sites: usize::try_from(sites?).ok()?,
                 seed: seed?,
                 json: self.json,
-                stage,
+                location,
                 common: common?,
             })
         })

@@ -7,9 +7,9 @@ use clap::Args;
 use muster_contract::DeviceKey;
 use muster_service::config::{Common, Problems};
 
-use super::{DEVICES_MAX, LogArgs, Stage, StageArgs};
+use super::{DEVICES_MAX, LogArgs, RunLocation, RunLocationArgs};
 
-/// Shortest run that leaves time for the weather.
+/// Shortest run that leaves time for link faults.
 const SECONDS_MIN: u64 = 20;
 
 /// Sites of a fleet that is large enough for them.
@@ -46,7 +46,7 @@ pub struct DemoArgs {
     #[arg(long, env = "MUSTER_DIR", value_name = "DIR", default_value = ".demo")]
     dir: PathBuf,
     #[command(flatten)]
-    stage: StageArgs,
+    location: RunLocationArgs,
     #[command(flatten)]
     log: LogArgs,
 }
@@ -65,8 +65,8 @@ pub struct Config {
     /// A program reads the output.
     pub json: bool,
     /// Where.
-    pub stage: Stage,
-    /// What every service has.
+    pub location: RunLocation,
+    /// The settings of every service.
     pub common: Common,
 }
 
@@ -83,7 +83,7 @@ impl DemoArgs {
         });
         let seed = super::seed(&mut problems, "--seed", self.seed.as_deref(), seed);
         let common = self.log.check(&mut problems);
-        let stage = self.stage.check(&mut problems, self.dir, programs);
+        let location = self.location.check(&mut problems, self.dir, programs);
         problems.finish(|| {
             Some(Config {
                 devices: usize::try_from(devices?).ok()?,
@@ -91,7 +91,7 @@ impl DemoArgs {
                 length: length?,
                 seed: seed?,
                 json: self.json,
-                stage,
+                location,
                 common: common?,
             })
         })

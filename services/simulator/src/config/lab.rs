@@ -7,35 +7,35 @@ use muster_contract::SiteId;
 use muster_service::config::{Common, Problems};
 
 use super::LogArgs;
-use super::carrier::Server;
+use super::link_proxy::Server;
 use crate::lab::Lab;
 
 /// Shown below the help.
 pub(super) const EXAMPLES: &str = "\
-A lab is a fleet in containers on one machine; compose/compose.yaml has one. Whoever can write into its folders is let
-in: it is no way to run a fleet for others.
+A lab is a fleet in containers on one machine; compose/compose.yaml has one. Every
+process that can write into its folders can enrol devices, so do not use it for a real fleet.
 
 Examples:
   muster-simulator lab prepare --dir /lab --name nats --name link
   muster-simulator lab prepare --dir /lab --site harbour --site quarry --uplink nats:7422
   muster-simulator lab admit --dir /lab --repository git://git/fleet.git";
 
-/// Names in the certificate where none are given.
+/// Names in the certificate if none are given.
 const NAMES_DEFAULT: [&str; 4] = ["nats", "link", "localhost", "127.0.0.1"];
 
 /// `lab`
 #[derive(Debug, Subcommand)]
 pub enum LabCommand {
-    /// Make what has to be there before the first container starts, and end
+    /// Create the files that must exist before the first container starts, and end
     Prepare(PrepareArgs),
-    /// Let devices in that ask, and add them to the fleet, until asked to stop
+    /// Enrol devices that ask, and add them to the fleet, until asked to stop
     Admit(AdmitArgs),
 }
 
-/// What both have, as typed.
+/// The settings of both commands, as text.
 #[derive(Debug, Args)]
 pub struct PlaceArgs {
-    /// Where the folders of the lab are
+    /// Directory with the folders of the lab
     #[arg(
         long = "lab-dir",
         visible_alias = "dir",
@@ -69,7 +69,7 @@ pub struct PrepareArgs {
         value_delimiter = ','
     )]
     site: Vec<String>,
-    /// Where the servers of sites reach the hub
+    /// Address at which the servers of sites reach the hub
     #[arg(
         long = "lab-uplink",
         visible_alias = "uplink",
@@ -93,7 +93,7 @@ pub struct AdmitArgs {
         value_name = "PATH|URL"
     )]
     repository: String,
-    /// A folder for what is of use only while it is worked on
+    /// Folder for temporary files
     #[arg(
         long = "lab-scratch",
         visible_alias = "scratch",
@@ -112,28 +112,28 @@ pub struct AdmitArgs {
 /// `lab prepare`, checked.
 #[derive(Debug, Clone)]
 pub struct Prepare {
-    /// Where.
+    /// The folders of the lab.
     pub lab: Lab,
     /// Names in the certificate.
     pub names: Vec<String>,
     /// Sites with a server of their own.
     pub sites: Vec<SiteId>,
-    /// Where those reach the hub.
+    /// The address at which the servers of sites reach the hub.
     pub uplink: Server,
-    /// What every service has.
+    /// The settings of every service.
     pub common: Common,
 }
 
 /// `lab admit`, checked.
 #[derive(Debug, Clone)]
 pub struct Admit {
-    /// Where.
+    /// The folders of the lab.
     pub lab: Lab,
-    /// Where work in progress is.
+    /// The folder for temporary files.
     pub scratch: PathBuf,
     /// The fleet's repository.
     pub repository: String,
-    /// What every service has.
+    /// The settings of every service.
     pub common: Common,
 }
 

@@ -1,7 +1,6 @@
-//! Lets devices in that ask: enrols the key that a device left, adds the device's folder to the fleet by a commit, then
-//! leaves the JWT. In this order, so that a device that is in is also in the fleet; whatever is cut short is done again,
-//! because a request stays until its JWT is there. One that is refused is tried again as well, ever more rarely: what was
-//! in its way may be gone, and it is never in the way of others.
+//! Enrols devices that ask: it enrols the key that a device wrote, commits the device's folder to the fleet, then writes the
+//! JWT. In this order, so that an enrolled device is also in the fleet. An interrupted enrolment is repeated, because a
+//! request stays until its JWT exists. A refused one is repeated at growing intervals and does not delay others.
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
@@ -12,7 +11,7 @@ use muster_contract::DeviceKey;
 use muster_service::backoff::FullJitter;
 use muster_service::error::chain;
 use muster_service::health::Health;
-use muster_service::life::{Life, Stage};
+use muster_service::supervisor::{Stage, Supervisor};
 use prometheus_client::metrics::counter::Counter;
 use tokio::time::{Instant, sleep};
 
@@ -22,31 +21,31 @@ use crate::error::Error;
 use crate::repository::BRANCH;
 
 /// Time between two looks for requests.
-const LOOK_EVERY: Duration = Duration::from_millis(500);
-/// Most devices let in at once: one commit for all of them.
+const POLL_INTERVAL: Duration = Duration::from_millis(500);
+/// The most devices enrolled with one commit.
 const BATCH_MAX: usize = 256;
-/// Bounds of the time before one that was refused is tried again.
-const AGAIN_MIN: Duration = Duration::from_secs(1);
-/// See [`AGAIN_MIN`]. Whoever mends what was wrong may wait for it.
-const AGAIN_MAX: Duration = Duration::from_secs(30);
-/// How long a device of a lab is let in.
+/// Shortest delay before another attempt after a refusal.
+const RETRY_MIN: Duration = Duration::from_secs(1);
+/// Longest delay before another attempt: an operator who removed the cause may wait that long.
+const RETRY_MAX: Duration = Duration::from_secs(30);
+/// The validity of the JWT of a lab's device.
 const VALID: &str = "365d";
-/// Whom commits are by.
+/// The author of commits.
 const AUTHOR: [&str; 4] = ["-c", "user.name=Muster lab", "-c", "user.email=lab@localhost"];
 
 /// Lets devices in until it is asked to stop.
 ///
 /// # Errors
 /// The folder of requests is not there.
-pub async fn start(config: Admit, life: Life) -> Result<(), Error> {
+pub async fn start(config: Admit, supervisor: Supervisor) -> Result<(), Error> {
     let join = config.lab.join();
     std::fs::read_dir(&join).map_err(|source| Error::Prepare { path: join, source })?;
-    let admitted = counter(life.health());
-    let stop = life.token(Stage::Work);
-    life.spawn(Stage::Work, "admit", async move {
-        let (mut refused, mut chance) = (Refused::default(), Rng::new());
-        while stop.run_until_cancelled(sleep(LOOK_EVERY)).await.is_some() {
-            let look = look(&config, &mut refused, Instant::now(), &mut chance);
+    let admitted = counter(supervisor.health());
+    let stop = supervisor.token(Stage::Work);
+    supervisor.spawn(Stage::Work, "admit", async move {
+        let (mut refused, mut rng) = (Refused::default(), Rng::new());
+        while stop.run_until_cancelled(sleep(POLL_INTERVAL)).await.is_some() {
+            let look = look(&config, &mut refused, Instant::now(), &mut rng);
             match stop.run_until_cancelled(look).await {
                 Some(Ok(count)) => _ = admitted.inc_by(count),
                 Some(Err(error)) => {
@@ -61,28 +60,28 @@ pub async fn start(config: Admit, life: Life) -> Result<(), Error> {
 
 fn counter(health: &Health) -> Counter {
     let admitted = Counter::default();
-    health.metrics(|registry| registry.register("lab_admitted", "Devices let in", admitted.clone()));
+    health.metrics(|registry| registry.register("lab_admitted", "Devices enrolled", admitted.clone()));
     admitted
 }
 
-/// Somebody with a key.
+/// A device that asks for enrolment, with its public key.
 type Request = (DeviceKey, String);
 
-/// Those that were refused.
+/// The refused requests.
 #[derive(Debug, Default)]
 struct Refused(BTreeMap<Request, Refusal>);
 
-/// Why somebody was refused, and when that is tried again.
+/// Why a request was refused, and when to repeat it.
 #[derive(Debug)]
 struct Refusal {
-    words: String,
+    reason: String,
     again: Instant,
     delays: FullJitter,
 }
 
 impl Refused {
-    /// Whose turn it is of those that ask: first who was never refused, then who has waited longest. Who asks no more is
-    /// forgotten. `asking` is sorted.
+    /// The requests to handle now: first those never refused, then those that have waited longest. Forgets the refusals of
+    /// devices that no longer ask. `asking` is sorted.
     fn turn(&mut self, asking: Vec<Request>, now: Instant) -> Vec<Request> {
         self.0.retain(|request, _| asking.binary_search(request).is_ok());
         let again = |request: &Request| self.0.get(request).map(|refusal| refusal.again);
@@ -93,40 +92,40 @@ impl Refused {
         due
     }
 
-    /// Somebody was refused; says so unless it is what was said last.
-    fn note(&mut self, request: Request, error: &Error, now: Instant, chance: &mut Rng) {
-        let words = chain(error);
-        let (device, delays) = (request.0.clone(), FullJitter::new(AGAIN_MIN, AGAIN_MAX));
-        let first = Refusal { words: String::new(), again: now, delays };
+    /// Records a refusal, and logs it unless the last one of the request had the same reason.
+    fn note(&mut self, request: Request, error: &Error, now: Instant, rng: &mut Rng) {
+        let reason = chain(error);
+        let (device, delays) = (request.0.clone(), FullJitter::new(RETRY_MIN, RETRY_MAX));
+        let first = Refusal { reason: String::new(), again: now, delays };
         let refusal = self.0.entry(request).or_insert(first);
-        refusal.again = now + refusal.delays.next(chance);
-        if refusal.words != words {
-            tracing::warn!(device = %device, error = words, "a device is not let in yet: tried again");
-            refusal.words = words;
+        refusal.again = now + refusal.delays.next(rng);
+        if refusal.reason != reason {
+            tracing::warn!(device = %device, error = reason, "cannot enrol a device yet");
+            refusal.reason = reason;
         }
     }
 }
 
-/// Lets in who asks now.
-async fn look(config: &Admit, refused: &mut Refused, now: Instant, chance: &mut Rng) -> Result<u64, Error> {
+/// Enrols the devices that ask now; returns their number.
+async fn look(config: &Admit, refused: &mut Refused, now: Instant, rng: &mut Rng) -> Result<u64, Error> {
     let lab = &config.lab;
-    let mut let_in = Vec::new();
+    let mut enrolled = Vec::new();
     for (device, key) in refused.turn(requests(&lab.join())?, now) {
         match enrol(lab, &device, &key, &config.scratch).await {
-            Ok(token) => let_in.push((device, token)),
-            Err(error) => refused.note((device, key), &error, now, chance),
+            Ok(token) => enrolled.push((device, token)),
+            Err(error) => refused.note((device, key), &error, now, rng),
         }
     }
-    if let_in.is_empty() {
+    if enrolled.is_empty() {
         return Ok(0);
     }
-    let devices: Vec<_> = let_in.iter().map(|(device, _)| device.clone()).collect();
+    let devices: Vec<_> = enrolled.iter().map(|(device, _)| device.clone()).collect();
     add_folders(config, &devices).await?;
-    for (device, token) in &let_in {
+    for (device, token) in &enrolled {
         leave(token, &lab.join().join(format!("{}_{}.jwt", device.site, device.device)))?;
         tracing::info!(device = %device, "let in");
     }
-    Ok(let_in.len() as u64)
+    Ok(enrolled.len() as u64)
 }
 
 /// Devices with a key and no JWT.
@@ -227,7 +226,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_device_whose_enrolment_failed_once_is_let_in_when_that_is_mended() {
+    async fn a_device_whose_enrolment_failed_once_is_enrolled_when_that_is_mended() {
         let (dir, scratch) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
         let path = dir.path().to_str().unwrap();
         let Settings::Prepare(config) = settings(&["prepare", "--dir", path]) else { panic!() };
@@ -238,19 +237,19 @@ mod tests {
         let Settings::Admit(config) = settings(&words) else { panic!() };
         let (auth, away) = (config.lab.auth(), dir.path().join("away"));
         std::fs::write(config.lab.join().join("harbour_crane.key"), KEY).unwrap();
-        let (mut refused, mut chance, begin) = (Refused::default(), Rng::with_seed(1), Instant::now());
+        let (mut refused, mut rng, begin) = (Refused::default(), Rng::with_seed(1), Instant::now());
 
         std::fs::rename(&auth, &away).unwrap();
-        assert_eq!(look(&config, &mut refused, begin, &mut chance).await.unwrap(), 0);
+        assert_eq!(look(&config, &mut refused, begin, &mut rng).await.unwrap(), 0);
         assert_eq!(refused.0.len(), 1);
         std::fs::rename(&away, &auth).unwrap();
-        assert_eq!(look(&config, &mut refused, begin + AGAIN_MIN, &mut chance).await.unwrap(), 1);
+        assert_eq!(look(&config, &mut refused, begin + RETRY_MIN, &mut rng).await.unwrap(), 1);
         assert!(config.lab.join().join("harbour_crane.jwt").is_file());
     }
 
     #[test]
     fn those_that_are_refused_take_nobodys_turn_and_have_their_own_again_and_again() {
-        let (mut refused, mut chance, mut now) = (Refused::default(), Rng::with_seed(1), Instant::now());
+        let (mut refused, mut rng, mut now) = (Refused::default(), Rng::with_seed(1), Instant::now());
         let error = Error::Refused { what: "muster enroll".to_owned(), said: "another key".to_owned() };
         let bad: Vec<_> = (0..2 * BATCH_MAX).map(|at| request(&format!("bad-{at:04}"))).collect();
         let all = [bad.clone(), vec![request("good")]].concat();
@@ -261,10 +260,10 @@ mod tests {
                     good_at = good_at.or(Some(round));
                 } else {
                     *turns.entry(request.clone()).or_default() += 1;
-                    refused.note(request, &error, now, &mut chance);
+                    refused.note(request, &error, now, &mut rng);
                 }
             }
-            now += AGAIN_MAX;
+            now += RETRY_MAX;
         }
         assert!(good_at.is_some_and(|round| round <= 2), "{good_at:?}");
         assert!(bad.iter().all(|request| turns[request] > 50), "{turns:?}");

@@ -1,8 +1,8 @@
-//! A certificate for the hub, from an authority that exists only while it is made: its key signs once and is forgotten.
+//! A certificate for the hub from an authority of its own, whose key signs once and is not stored.
 
 use rcgen::{BasicConstraints, CertificateParams, DnType, IsCa, Issuer, KeyPair};
 
-/// What a server needs, and what its clients trust.
+/// The certificate and key of a server, and the authority that its clients trust.
 pub(super) struct Certified {
     /// The authority's certificate (PEM).
     pub(super) authority: String,

@@ -1,5 +1,5 @@
-//! The sample fleet: what its devices shall run, as files of a repository. Everything in it is simulated, so that a
-//! device needs nothing beside its agent.
+//! The sample fleet: its deployments, as files of a repository. All workloads are simulated, so that a device needs only its
+//! agent.
 
 /// The files of the first commit, by path.
 pub(super) const FILES: [(&str, &str); 4] = [

@@ -1,7 +1,7 @@
-//! What has to be there before the first container starts. One after another, each made once: keys and rights by
-//! `muster auth init`, a certificate, nats-server's configuration, everybody's credentials, the repository.
+//! Creates the files that the containers need before they start, each once and in this order: keys and rights by
+//! `muster auth init`, a certificate, nats-server's configuration, all credentials, the repository.
 //!
-//! A step is done when its last file is there, which it writes last; one that was cut short is made again.
+//! A step is done once its last file exists; an interrupted one is repeated.
 
 use std::path::Path;
 
@@ -14,12 +14,12 @@ use crate::repository::Repository;
 
 pub(super) const SECRET: u32 = 0o600;
 pub(super) const PUBLIC: u32 = 0o644;
-/// Where nats-server keeps its things, seen from its container.
+/// The data directory of nats-server, in its container.
 const HUB_DATA: &str = "/data/state";
-/// Where it finds what is prepared for it.
+/// The folder with the prepared files of nats-server, in its container.
 const HUB_FOLDER: &str = "/data/hub";
-/// What nats-server includes of `muster auth`.
-pub(super) const ACCOUNTS: &str = "nats-server.conf";
+/// The file of `muster auth` that nats-server includes.
+pub(crate) const ACCOUNTS: &str = "nats-server.conf";
 
 /// Prepares a lab. Nothing that exists is changed, but for copies of what `muster auth` keeps.
 ///
@@ -45,7 +45,7 @@ pub async fn run_once(config: &Prepare) -> Result<(), Error> {
 }
 
 /// Makes a certificate for a server of these names into its folder, and its authority's into a file for everybody.
-pub(super) fn certify(names: &[String], folder: &Path, authority: &Path) -> Result<(), Error> {
+pub(crate) fn certify(names: &[String], folder: &Path, authority: &Path) -> Result<(), Error> {
     // The authority is written last: with it the certificate is whole.
     if authority.exists() {
         return Ok(());
@@ -59,7 +59,7 @@ pub(super) fn certify(names: &[String], folder: &Path, authority: &Path) -> Resu
     Ok(())
 }
 
-/// What nats-server is started with. `include` counts from the file that includes.
+/// The configuration of nats-server. `include` is relative to the including file.
 fn hub_config(with_sites: bool) -> String {
     let tls = format!("tls {{ cert_file: \"{HUB_FOLDER}/cert.pem\", key_file: \"{HUB_FOLDER}/key.pem\" }}");
     let sites = if with_sites { site::at_the_hub(&tls) } else { String::new() };
@@ -68,6 +68,7 @@ fn hub_config(with_sites: bool) -> String {
          server_name: hub\n\
          listen: \"0.0.0.0:4222\"\n\
          http: \"0.0.0.0:8222\"\n\
+         websocket {{ listen: \"0.0.0.0:9222\", {tls} }}\n\
          jetstream {{ store_dir: \"{HUB_DATA}/jetstream\" }}\n\
          {tls}\n\
          {sites}\

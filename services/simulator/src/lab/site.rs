@@ -1,5 +1,5 @@
-//! Sites with a server of their own: what each of those servers needs, by `muster auth leaf`, and what the hub's server
-//! needs to let them in.
+//! Sites with a server of their own: the files of those servers, by `muster auth leaf`, and the settings with which the
+//! hub's server accepts them.
 
 use muster_contract::SiteId;
 
@@ -8,18 +8,18 @@ use super::{folder, keep, muster};
 use crate::config::lab::Prepare;
 use crate::error::Error;
 
-/// Where a site's server finds what is prepared for it, seen from its container.
+/// The folder with the prepared files of a site's server, in its container.
 const FOLDER: &str = "/data/leaf";
-/// Where it finds the authority of the hub's certificate.
+/// The file of the authority of the hub's certificate, in the container.
 const HUB_AUTHORITY: &str = "/data/trust/ca.pem";
-/// Where it keeps its things.
+/// The data directory of the server, in the container.
 const DATA: &str = "/data/state";
 /// By which it comes in at the hub.
 const CREDS: &str = "leaf.creds";
-/// Both ends of an uplink look this often whether it still carries anything: two silent looks, and it is down.
+/// Interval of the pings at both ends of an uplink: after two without an answer it counts as down.
 const PINGS: &str = "ping_interval: \"5s\"\nping_max: 2\n";
 
-/// Prepares what the servers of all sites need.
+/// Creates the files of the servers of all sites.
 pub(super) async fn prepare(config: &Prepare) -> Result<(), Error> {
     for site in &config.sites {
         one(config, site).await?;
@@ -43,7 +43,7 @@ async fn one(config: &Prepare, site: &SiteId) -> Result<(), Error> {
     keep(&own.join("leaf.conf"), &leaf_config(site, &config.uplink.0), PUBLIC)
 }
 
-/// What a site's server is started with: devices come in by TLS, and it goes to the hub by TLS.
+/// The configuration of a site's server: devices connect to it with TLS, and it connects to the hub with TLS.
 fn leaf_config(site: &SiteId, uplink: &str) -> String {
     format!(
         "# The server of site {site} in this lab, for nats-server. Made anew at every start.\n\
@@ -64,7 +64,7 @@ fn leaf_config(site: &SiteId, uplink: &str) -> String {
     )
 }
 
-/// The lines by which the hub's server lets servers of sites in.
+/// The part of the configuration with which the hub's server accepts servers of sites.
 pub(super) fn at_the_hub(tls: &str) -> String {
     format!("{PINGS}leafnodes {{ listen: \"0.0.0.0:7422\", {tls} }}\n")
 }

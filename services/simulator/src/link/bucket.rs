@@ -1,7 +1,7 @@
-//! A token bucket: when bytes are through a link of a given rate. Pure; time is an argument.
+//! A token bucket: the time at which bytes have passed a link of a given rate. Pure; time is an argument.
 //!
-//! It keeps one instant, the one at which it will be full again: bytes taken push it out by their cost, and they are
-//! through as soon as no more than the burst is owed.
+//! It keeps the instant at which it will be full again. Bytes move it later by their cost, and they have passed once it is
+//! no more than the burst away.
 
 use std::num::NonZeroU64;
 use std::time::Duration;
@@ -75,14 +75,14 @@ mod tests {
     /// Over any span, no more passes than the rate allows, plus one burst.
     #[tokio::test(start_paused = true)]
     async fn the_rate_holds_for_any_arrivals() {
-        let mut chance = fastrand::Rng::with_seed(7);
+        let mut rng = fastrand::Rng::with_seed(7);
         for _ in 0..200 {
             let begin = Instant::now();
             let mut bucket = Bucket::new(RATE, begin);
             let (mut now, mut passed) = (begin, 0);
             for _ in 0..100 {
-                now += Duration::from_millis(chance.u64(0..40));
-                let bytes = chance.usize(1..200);
+                now += Duration::from_millis(rng.u64(0..40));
+                let bytes = rng.usize(1..200);
                 passed += bytes;
                 let through = bucket.take(bytes, now);
                 let allowed = (through - begin + BURST).as_secs_f64() * 1000.0;

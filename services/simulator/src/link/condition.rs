@@ -1,11 +1,11 @@
-//! What a link does with what it is given: two independent choices, changed at any moment.
+//! The setting of a link: its condition and its shape, which are independent and can change at any time.
 
 use std::num::NonZeroU64;
 use std::time::Duration;
 
 /// A direction of a link.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Way {
+pub enum Direction {
     /// From the client to the server.
     Up,
     /// From the server to the client.
@@ -24,9 +24,9 @@ pub enum Condition {
     Closed,
     /// Carries nothing and keeps what it was given; connections look alive, as with a pulled cable.
     Stalled,
-    /// What goes this way vanishes, the end of a connection too; the other way works. Nothing closes. When that is
-    /// over, a connection that has lost something is reset, as by a peer that knows nothing of it.
-    HalfOpen(Way),
+    /// The link drops the bytes of this direction, also the end of a connection; the other direction works. Nothing closes.
+    /// Afterwards a connection that has lost bytes is reset, as by a peer that does not know it.
+    HalfOpen(Direction),
 }
 
 /// How fast and how late a link carries.
@@ -68,20 +68,20 @@ impl Shape {
     }
 
     /// The rate of a direction.
-    pub const fn rate(&self, way: Way) -> Option<NonZeroU64> {
-        match way {
-            Way::Up => self.up,
-            Way::Down => self.down,
+    pub const fn rate(&self, direction: Direction) -> Option<NonZeroU64> {
+        match direction {
+            Direction::Up => self.up,
+            Direction::Down => self.down,
         }
     }
 
     /// One latency of this shape.
-    pub(super) fn draw(&self, chance: &mut fastrand::Rng) -> Duration {
+    pub(super) fn draw(&self, rng: &mut fastrand::Rng) -> Duration {
         if self.jitter.is_zero() {
             return self.latency;
         }
         let nanos = u64::try_from(self.jitter.as_nanos()).unwrap_or(u64::MAX / 2);
-        let offset = Duration::from_nanos(chance.u64(0..=nanos.saturating_mul(2)));
+        let offset = Duration::from_nanos(rng.u64(0..=nanos.saturating_mul(2)));
         (self.latency + offset).saturating_sub(self.jitter)
     }
 }
@@ -99,11 +99,11 @@ mod tests {
 
     #[test]
     fn a_latency_is_within_its_jitter_and_never_below_zero() {
-        let mut chance = fastrand::Rng::with_seed(1);
+        let mut rng = fastrand::Rng::with_seed(1);
         let ms = Duration::from_millis;
         for shape in [Shape::PLAIN.late(ms(100), ms(30)), Shape::PLAIN.late(ms(10), ms(40)), Shape::PLAIN] {
             for _ in 0..1000 {
-                let drawn = shape.draw(&mut chance);
+                let drawn = shape.draw(&mut rng);
                 assert!(drawn <= shape.latency + shape.jitter, "{shape:?} drew {drawn:?}");
                 assert!(drawn >= shape.latency.saturating_sub(shape.jitter), "{shape:?} drew {drawn:?}");
             }

@@ -1,17 +1,17 @@
-//! What is on the way in one direction of one connection: pieces in order, each with the instant at which it arrives.
-//! Bounded; pure but for the instants it is given.
+//! The bytes in flight in one direction of one connection: pieces in order, each with the instant at which it arrives.
+//! Bounded and pure; instants are arguments.
 
 use std::collections::VecDeque;
 
 use tokio::time::Instant;
 
-/// Bytes on the way at most; what is beyond waits at the sender. With a long latency this also bounds the rate, as a
+/// The most bytes in flight; further ones wait at the sender. With a long latency this also bounds the rate, as a
 /// TCP window does.
 pub(super) const LINE_BYTES_MAX: usize = 256 * 1024;
-/// What a piece counts besides its bytes, so that many small ones are bounded too.
+/// The overhead of a piece besides its bytes, which bounds many small ones too.
 const PIECE_COST: usize = 64;
 
-/// The pieces on the way.
+/// The pieces in flight.
 #[derive(Debug, Default)]
 pub(super) struct Line {
     pieces: VecDeque<Piece>,
@@ -26,14 +26,14 @@ struct Piece {
 }
 
 impl Line {
-    /// Puts bytes on the way. They arrive at `due`, but not before what was put there earlier.
+    /// Adds bytes. They arrive at `due`, but not before the bytes added earlier.
     pub(super) fn push(&mut self, bytes: &[u8], due: Instant) {
         let due = self.pieces.back().map_or(due, |last| due.max(last.due));
         self.cost += bytes.len() + PIECE_COST;
         self.pieces.push_back(Piece { due, bytes: bytes.into(), written: 0 });
     }
 
-    /// How many more bytes it takes.
+    /// How many more bytes it accepts.
     pub(super) const fn room(&self) -> usize {
         LINE_BYTES_MAX.saturating_sub(self.cost + PIECE_COST)
     }
@@ -43,12 +43,12 @@ impl Line {
         self.pieces.front().map(|piece| piece.due)
     }
 
-    /// What is left of the first piece.
+    /// The rest of the first piece.
     pub(super) fn front(&self) -> &[u8] {
         self.pieces.front().map_or(&[], |piece| &piece.bytes[piece.written..])
     }
 
-    /// So many bytes of the first piece were written.
+    /// Removes written bytes of the first piece.
     pub(super) fn advance(&mut self, bytes: usize) {
         let Some(piece) = self.pieces.front_mut() else { return };
         piece.written += bytes;
@@ -68,12 +68,12 @@ impl Line {
         }
     }
 
-    /// Nothing is on the way.
+    /// True if no bytes are in flight.
     pub(super) fn is_empty(&self) -> bool {
         self.pieces.is_empty()
     }
 
-    /// Throws away what is on the way; how many bytes that were.
+    /// Drops the bytes in flight; returns their number.
     pub(super) fn clear(&mut self) -> usize {
         let lost = self.pieces.iter().map(|piece| piece.bytes.len() - piece.written).sum();
         *self = Self::default();

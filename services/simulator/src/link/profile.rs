@@ -1,10 +1,10 @@
-//! What links are like in the field, by name: a shape on a good day, what goes wrong, how often and for how long.
+//! Profiles of links in the field, by name: the shape without faults, and the kinds, rates and durations of faults.
 
 use std::ops::Range;
 use std::str::FromStr;
 use std::time::Duration;
 
-use super::condition::{Condition, Setting, Shape, Way};
+use super::condition::{Condition, Direction, Setting, Shape};
 
 const KIB: u64 = 1024;
 const SECOND: u64 = 1000;
@@ -19,9 +19,9 @@ pub enum Fault {
     Close,
     /// Nothing comes through and nothing closes.
     Stall,
-    /// What the client says vanishes.
+    /// The link drops the bytes of the client.
     DeafServer,
-    /// What the server says vanishes.
+    /// The link drops the bytes of the server.
     DeafClient,
     /// A trickle: two kibibytes a second each way.
     Throttle,
@@ -34,7 +34,7 @@ pub enum Fault {
 pub struct Profile {
     /// Its name.
     pub name: &'static str,
-    /// What it is like, in a few words.
+    /// A short description.
     pub about: &'static str,
     /// Its shape while nothing is wrong.
     pub shape: Shape,
@@ -42,7 +42,7 @@ pub struct Profile {
     pub well_ms: Range<u64>,
     /// Shortest and longest time of a fault, in milliseconds.
     pub broken_ms: Range<u64>,
-    /// What goes wrong, each with its weight. Nothing, if empty.
+    /// The faults, each with its weight.
     pub faults: &'static [(Fault, u32)],
 }
 
@@ -76,14 +76,14 @@ impl Fault {
         }
     }
 
-    /// What a link of this shape does while this is wrong with it.
+    /// The setting of a link of this shape during the fault.
     pub const fn setting(self, shape: Shape) -> Setting {
         match self {
             Self::Cut => Setting { condition: Condition::Cut, shape },
             Self::Close => Setting { condition: Condition::Closed, shape },
             Self::Stall => Setting { condition: Condition::Stalled, shape },
-            Self::DeafServer => Setting { condition: Condition::HalfOpen(Way::Up), shape },
-            Self::DeafClient => Setting { condition: Condition::HalfOpen(Way::Down), shape },
+            Self::DeafServer => Setting { condition: Condition::HalfOpen(Direction::Up), shape },
+            Self::DeafClient => Setting { condition: Condition::HalfOpen(Direction::Down), shape },
             Self::Throttle => Setting { condition: Condition::Open, shape: shape.slow(2 * KIB, 2 * KIB) },
             Self::Delay => {
                 let (latency, jitter) = (Duration::from_millis(1500), Duration::from_millis(1400));
@@ -103,7 +103,7 @@ impl Profile {
         broken_ms: 0..1,
         faults: &[],
     };
-    /// What the demo's links are like.
+    /// The profile of the demo's links.
     pub const FLAPPING: Self = Self {
         name: "flapping",
         about: "fast, and cut or stalled for up to 5 s every few seconds",

@@ -1,4 +1,4 @@
-//! One direction of one connection: takes in what one end says, hands it to the other when it is due.
+//! One direction of one connection: reads from one end and writes to the other when the bytes are due.
 
 use std::io::ErrorKind;
 use std::sync::atomic::Ordering;
@@ -9,9 +9,9 @@ use tokio::sync::watch;
 use tokio::time::{Instant, sleep_until};
 
 use super::bucket::BURST;
-use super::condition::{Condition, Setting, Shape, Way};
+use super::condition::{Condition, Direction, Setting, Shape};
 use super::line::Line;
-use super::relay::Road;
+use super::relay::ConnectionContext;
 
 /// Bytes taken in at once.
 const PIECE_BYTES_MAX: usize = 16 * 1024;
@@ -20,63 +20,74 @@ const PIECE_BYTES_MIN: usize = 512;
 
 const _: () = assert!(PIECE_BYTES_MAX < super::line::LINE_BYTES_MAX);
 
-/// The connection has come to an end that is no good one: both its ends are to be reset.
+/// The connection failed: both of its ends must be reset.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) struct Broken;
+pub(super) struct BrokenConnection;
 
-/// A direction at work.
+/// One direction of a connection.
 pub(super) struct Pump<'a> {
-    way: Way,
+    direction: Direction,
     from: ReadHalf<'a>,
     to: WriteHalf<'a>,
     setting: watch::Receiver<Setting>,
     shape: Shape,
-    road: &'a Road,
-    chance: fastrand::Rng,
+    road: &'a ConnectionContext,
+    rng: fastrand::Rng,
     line: Line,
-    /// The end that speaks has said its last.
+    /// The reading end is at its end of stream, or has failed.
     ended: bool,
-    /// Something vanished: the connection cannot be whole any more.
+    /// Bytes were dropped, so the connection must be reset once the link is no longer half open.
     lost: bool,
 }
 
 impl<'a> Pump<'a> {
     pub(super) fn new(
-        way: Way,
+        direction: Direction,
         (from, to): (ReadHalf<'a>, WriteHalf<'a>),
-        road: &'a Road,
-        chance: fastrand::Rng,
+        road: &'a ConnectionContext,
+        rng: fastrand::Rng,
     ) -> Self {
         let setting = road.setting.clone();
         let shape = setting.borrow().shape;
-        Self { way, from, to, setting, shape, road, chance, line: Line::default(), ended: false, lost: false }
+        Self {
+            direction,
+            from,
+            to,
+            setting,
+            shape,
+            road,
+            rng,
+            line: Line::default(),
+            ended: false,
+            lost: false,
+        }
     }
 
-    /// Carries until the speaking end has closed and all it said is handed on.
-    pub(super) async fn run(mut self) -> Result<(), Broken> {
+    /// Relays until the sender has closed and all its bytes are written to the receiver.
+    pub(super) async fn run(mut self) -> Result<(), BrokenConnection> {
         loop {
             let Setting { condition, shape } = *self.setting.borrow_and_update();
             if self.lost && !matches!(condition, Condition::HalfOpen(_)) {
-                return Err(Broken);
+                return Err(BrokenConnection);
             }
             self.follow(shape);
             if self.ended && self.line.is_empty() && !self.lost {
-                // The other end may have gone already; then there is nobody to tell.
-                return self.to.shutdown().await.map_err(|_| Broken);
+                // The other end may be closed already.
+                return self.to.shutdown().await.map_err(|_| BrokenConnection);
             }
             self.turn(condition).await?;
         }
     }
 
-    /// Waits for one thing to happen and does what follows.
-    async fn turn(&mut self, condition: Condition) -> Result<(), Broken> {
+    /// Waits for one event and handles it.
+    async fn turn(&mut self, condition: Condition) -> Result<(), BrokenConnection> {
         let carries = condition != Condition::Stalled;
         let now = Instant::now();
         let due = self.line.due().filter(|_| carries);
         let reads = carries && !self.ended && self.line.room() > 0;
         tokio::select! {
             // The link is gone, and its connections with it.
-            changed = self.setting.changed() => changed.map_err(|_| Broken),
+            changed = self.setting.changed() => changed.map_err(|_| BrokenConnection),
             ready = self.from.readable(), if reads => match ready {
                 Ok(()) => self.take_in(condition),
                 Err(_) => self.fail(condition),
@@ -89,10 +100,10 @@ impl<'a> Pump<'a> {
         }
     }
 
-    fn take_in(&mut self, condition: Condition) -> Result<(), Broken> {
+    fn take_in(&mut self, condition: Condition) -> Result<(), BrokenConnection> {
         let mut piece = [0; PIECE_BYTES_MAX];
         let most = self.piece_bytes().min(self.line.room());
-        let vanishes = condition == Condition::HalfOpen(self.way);
+        let vanishes = condition == Condition::HalfOpen(self.direction);
         match self.from.try_read(&mut piece[..most]) {
             Ok(0) => {
                 self.ended = true;
@@ -112,11 +123,11 @@ impl<'a> Pump<'a> {
         Ok(())
     }
 
-    fn hand_on(&mut self, condition: Condition) -> Result<(), Broken> {
+    fn hand_on(&mut self, condition: Condition) -> Result<(), BrokenConnection> {
         match self.to.try_write(self.line.front()) {
             Ok(bytes) => {
                 self.line.advance(bytes);
-                self.road.traffic.of(self.way).fetch_add(bytes as u64, Ordering::Relaxed);
+                self.road.traffic.of(self.direction).fetch_add(bytes as u64, Ordering::Relaxed);
                 Ok(())
             }
             Err(error) if error.kind() == ErrorKind::WouldBlock => Ok(()),
@@ -124,10 +135,10 @@ impl<'a> Pump<'a> {
         }
     }
 
-    /// An end has gone. While the link is half open, nobody hears of that.
-    fn fail(&mut self, condition: Condition) -> Result<(), Broken> {
+    /// Handles an end that failed. A half-open link hides the failure from the other end.
+    fn fail(&mut self, condition: Condition) -> Result<(), BrokenConnection> {
         if !matches!(condition, Condition::HalfOpen(_)) {
-            return Err(Broken);
+            return Err(BrokenConnection);
         }
         self.ended = true;
         self.lost = true;
@@ -136,27 +147,28 @@ impl<'a> Pump<'a> {
         Ok(())
     }
 
-    /// Takes over a new shape, also for what is on the way.
+    /// Adopts a new shape, also for the bytes in flight.
     fn follow(&mut self, shape: Shape) {
         if shape == self.shape {
             return;
         }
         self.shape = shape;
         let now = Instant::now();
-        let Self { line, road, way, chance, .. } = self;
-        line.replan(|bytes| road.through(*way, &shape, bytes, now) + shape.draw(chance));
+        let Self { line, road, direction, rng, .. } = self;
+        line.replan(|bytes| road.through(*direction, &shape, bytes, now) + shape.draw(rng));
     }
 
-    /// When bytes that come now arrive.
+    /// When bytes that are read now arrive.
     fn due(&mut self, bytes: usize) -> Instant {
-        let through = self.road.through(self.way, &self.shape, bytes, Instant::now());
-        through + self.shape.draw(&mut self.chance)
+        let through = self.road.through(self.direction, &self.shape, bytes, Instant::now());
+        through + self.shape.draw(&mut self.rng)
     }
 
-    /// A slow link carries small pieces: a large one would be long silence and then a bang.
+    /// The most bytes of one piece. A slow link carries small pieces, because a large one would arrive in a burst after a long
+    /// pause.
     fn piece_bytes(&self) -> usize {
         let burst = |rate: u64| (rate as f64 * BURST.as_secs_f64()) as usize;
-        let bytes = self.shape.rate(self.way).map_or(PIECE_BYTES_MAX, |rate| burst(rate.get()));
+        let bytes = self.shape.rate(self.direction).map_or(PIECE_BYTES_MAX, |rate| burst(rate.get()));
         bytes.clamp(PIECE_BYTES_MIN, PIECE_BYTES_MAX)
     }
 }

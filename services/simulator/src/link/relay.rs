@@ -1,4 +1,4 @@
-//! One connection: made when the link lets it be made, carried both ways, ended as the link ends it.
+//! One connection: connects to the server once the link is open, pumps both directions, and ends as the link ends it.
 
 use std::sync::atomic::Ordering;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -10,15 +10,15 @@ use tokio::time::{Instant, timeout};
 
 use super::Traffic;
 use super::bucket::Bucket;
-use super::condition::{Condition, Setting, Shape, Way};
-use super::pump::{Broken, Pump};
+use super::condition::{Condition, Direction, Setting, Shape};
+use super::pump::{BrokenConnection, Pump};
 
 /// Time the server gets to take a connection.
 const CONNECT_PATIENCE: Duration = Duration::from_secs(10);
 
-/// What every connection of a link shares.
+/// The state that all connections of a link share.
 #[derive(Debug, Clone)]
-pub(super) struct Road {
+pub(super) struct ConnectionContext {
     server: Arc<str>,
     pub(super) setting: watch::Receiver<Setting>,
     pub(super) traffic: Arc<Traffic>,
@@ -34,7 +34,7 @@ enum End {
     Reset,
 }
 
-impl Road {
+impl ConnectionContext {
     pub(super) fn new(server: String, setting: watch::Receiver<Setting>, traffic: Arc<Traffic>) -> Self {
         let now = Instant::now();
         let bucket = || Mutex::new(Bucket::new(None, now));
@@ -42,16 +42,16 @@ impl Road {
     }
 
     /// When bytes that come now have passed the narrowest part of the link, which all its connections share.
-    pub(super) fn through(&self, way: Way, shape: &Shape, bytes: usize, now: Instant) -> Instant {
+    pub(super) fn through(&self, direction: Direction, shape: &Shape, bytes: usize, now: Instant) -> Instant {
         // An instant is whole at any moment, so a panic elsewhere cannot have left half of one.
-        let mut bucket = self.buckets[way as usize].lock().unwrap_or_else(PoisonError::into_inner);
-        bucket.set_rate(shape.rate(way), now);
+        let mut bucket = self.buckets[direction as usize].lock().unwrap_or_else(PoisonError::into_inner);
+        bucket.set_rate(shape.rate(direction), now);
         bucket.take(bytes, now)
     }
 }
 
 /// Carries a connection until it ends.
-pub(super) async fn carry(mut client: TcpStream, mut road: Road, mut chance: fastrand::Rng) {
+pub(super) async fn carry(mut client: TcpStream, mut road: ConnectionContext, mut rng: fastrand::Rng) {
     // A small packet is as late as a large one; only the link's own shape may delay it.
     let _ = client.set_nodelay(true);
     let mut server = match connect(&mut road).await {
@@ -59,12 +59,12 @@ pub(super) async fn carry(mut client: TcpStream, mut road: Road, mut chance: fas
         Err(end) => return finish(end, &[&client]),
     };
     road.traffic.connections.fetch_add(1, Ordering::AcqRel);
-    let end = both_ways(&mut client, &mut server, &road, &mut chance).await;
+    let end = both_ways(&mut client, &mut server, &road, &mut rng).await;
     finish(end, &[&client, &server]);
 }
 
 /// A connection is made through an open link only: its first packet would wait as long as the link does not carry.
-async fn connect(road: &mut Road) -> Result<TcpStream, End> {
+async fn connect(road: &mut ConnectionContext) -> Result<TcpStream, End> {
     let decided = |condition: Condition| !matches!(condition, Condition::Stalled | Condition::HalfOpen(_));
     let setting = road.setting.wait_for(|setting| decided(setting.condition)).await;
     match setting.map_err(|_| End::Reset)?.condition {
@@ -82,30 +82,30 @@ async fn connect(road: &mut Road) -> Result<TcpStream, End> {
 async fn both_ways(
     client: &mut TcpStream,
     server: &mut TcpStream,
-    road: &Road,
-    chance: &mut fastrand::Rng,
+    road: &ConnectionContext,
+    rng: &mut fastrand::Rng,
 ) -> End {
     let (from_client, to_client) = client.split();
     let (from_server, to_server) = server.split();
-    let up = Pump::new(Way::Up, (from_client, to_server), road, chance.fork());
-    let down = Pump::new(Way::Down, (from_server, to_client), road, chance.fork());
+    let up = Pump::new(Direction::Up, (from_client, to_server), road, rng.fork());
+    let down = Pump::new(Direction::Down, (from_server, to_client), road, rng.fork());
     let mut setting = road.setting.clone();
     let ends = |setting: &Setting| matches!(setting.condition, Condition::Cut | Condition::Closed);
     tokio::select! {
-        // First: what the link is told comes before what the ends say.
+        // First: a change of the setting precedes bytes of the ends.
         biased;
-        told = setting.wait_for(ends) => match told.map(|setting| setting.condition) {
+        ended = setting.wait_for(ends) => match ended.map(|setting| setting.condition) {
             Ok(Condition::Closed) => End::Closed,
             _ => End::Reset,
         },
         carried = async { tokio::try_join!(up.run(), down.run()) } => match carried {
             Ok(_) => End::Closed,
-            Err(Broken) => End::Reset,
+            Err(BrokenConnection) => End::Reset,
         },
     }
 }
 
-/// Ends the connections: dropping a stream closes it, with a reset if it is told so before.
+/// Ends the connections: dropping a stream closes it, with a reset if one is set before.
 fn finish(end: End, streams: &[&TcpStream]) {
     for stream in streams.iter().filter(|_| end == End::Reset) {
         // It may have ended by itself already.

@@ -1,7 +1,7 @@
-//! Links behind one address: one for all clients, or one for each client (by its IP address), so that devices that share
-//! a way in still lose it one by one. A client's link stays its own through all its connections.
+//! Links behind one address: one for all clients, or one for each client (by its IP address), so that the links of devices
+//! that share the address break one by one. A client keeps its link through all its connections.
 //!
-//! When they break is not known here: who opens the switch is handed every new link.
+//! The caller that opens the switch gets every new link and decides when it breaks.
 
 use std::collections::BTreeMap;
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
@@ -12,18 +12,18 @@ use tokio::sync::Semaphore;
 use tokio::task::JoinSet;
 use tokio_util::sync::{CancellationToken, DropGuard};
 
-use super::relay::{self, Road};
-use super::{ACCEPT_PAUSE, CONNECTIONS_MAX, Link, Way};
+use super::relay::{self, ConnectionContext};
+use super::{ACCEPT_PAUSE, CONNECTIONS_MAX, Direction, Link};
 
 /// Clients that get a link of their own; those beyond are turned away.
 pub const CLIENTS_MAX: usize = CONNECTIONS_MAX;
 
-/// Who has a link of its own.
+/// Which clients share a link.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Sharing {
-    /// All clients share one.
+    /// All clients share one link.
     All,
-    /// Every client.
+    /// Every client has its own link.
     Each,
 }
 
@@ -35,15 +35,15 @@ pub struct Switch {
     _stop: DropGuard,
 }
 
-/// What is handed every new link, with the number that its schedule is drawn by.
+/// The callback that gets every new link with its number, which selects its schedule.
 pub type OnLink = Box<dyn Fn(Arc<Link>, IpAddr, usize) + Send + Sync>;
 
 struct Lines {
     server: String,
     sharing: Sharing,
     address: SocketAddr,
-    told: OnLink,
-    links: Mutex<BTreeMap<IpAddr, (Arc<Link>, Road)>>,
+    on_link: OnLink,
+    links: Mutex<BTreeMap<IpAddr, (Arc<Link>, ConnectionContext)>>,
 }
 
 impl Switch {
@@ -57,12 +57,12 @@ impl Switch {
         server: &str,
         seed: u64,
         sharing: Sharing,
-        told: OnLink,
+        on_link: OnLink,
     ) -> std::io::Result<Self> {
         let listener = TcpListener::bind(listen).await?;
         let address = listener.local_addr()?;
         let links = Mutex::default();
-        let lines = Arc::new(Lines { server: server.to_owned(), sharing, address, told, links });
+        let lines = Arc::new(Lines { server: server.to_owned(), sharing, address, on_link, links });
         if sharing == Sharing::All {
             lines.road(IpAddr::V4(Ipv4Addr::UNSPECIFIED));
         }
@@ -87,9 +87,9 @@ impl Switch {
         self.sum(Link::connections)
     }
 
-    /// Bytes handed to the server ([`Way::Up`]) or to clients so far.
-    pub fn carried(&self, way: Way) -> u64 {
-        self.sum(|link| link.carried(way))
+    /// Bytes handed to the server ([`Direction::Up`]) or to clients so far.
+    pub fn carried(&self, direction: Direction) -> u64 {
+        self.sum(|link| link.carried(direction))
     }
 
     /// Bytes taken and thrown away so far, while a link was half open.
@@ -103,8 +103,8 @@ impl Switch {
 }
 
 impl Lines {
-    /// The way of a client, made if it is new; none for one client too many.
-    fn road(&self, client: IpAddr) -> Option<Road> {
+    /// The connection context of a client, created if the client is new; `None` beyond [`CLIENTS_MAX`].
+    fn road(&self, client: IpAddr) -> Option<ConnectionContext> {
         let client = match self.sharing {
             Sharing::All => IpAddr::V4(Ipv4Addr::UNSPECIFIED),
             Sharing::Each => client.to_canonical(),
@@ -120,12 +120,12 @@ impl Lines {
         let link = Arc::new(link);
         links.insert(client, (Arc::clone(&link), road.clone()));
         drop(links);
-        (self.told)(link, client, number(client));
+        (self.on_link)(link, client, number(client));
         Some(road)
     }
 
     /// Entries are whole at any moment, so a panic elsewhere cannot have left half of one.
-    fn table(&self) -> MutexGuard<'_, BTreeMap<IpAddr, (Arc<Link>, Road)>> {
+    fn table(&self) -> MutexGuard<'_, BTreeMap<IpAddr, (Arc<Link>, ConnectionContext)>> {
         self.links.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
@@ -145,7 +145,7 @@ fn number(client: IpAddr) -> usize {
     }
 }
 
-async fn accept(listener: TcpListener, lines: Arc<Lines>, mut chance: fastrand::Rng) {
+async fn accept(listener: TcpListener, lines: Arc<Lines>, mut rng: fastrand::Rng) {
     // Dropped with this future, which ends every relay with the switch.
     let mut relays = JoinSet::new();
     let room = Arc::new(Semaphore::new(CONNECTIONS_MAX));
@@ -155,7 +155,7 @@ async fn accept(listener: TcpListener, lines: Arc<Lines>, mut chance: fastrand::
         while relays.try_join_next().is_some() {}
         match listener.accept().await {
             Ok((stream, from)) => {
-                if let Some(carried) = carried(&lines, stream, from, chance.fork()) {
+                if let Some(carried) = carried(&lines, stream, from, rng.fork()) {
                     relays.spawn(async move {
                         carried.await;
                         drop(place);
@@ -174,13 +174,13 @@ fn carried(
     lines: &Lines,
     stream: TcpStream,
     from: SocketAddr,
-    chance: fastrand::Rng,
+    rng: fastrand::Rng,
 ) -> Option<impl Future<Output = ()> + Send + use<>> {
     let road = lines.road(from.ip());
     if road.is_none() {
         tracing::warn!(client = %from, "turned away: {CLIENTS_MAX} clients have a link of their own already");
     }
-    road.map(|road| relay::carry(stream, road, chance))
+    road.map(|road| relay::carry(stream, road, rng))
 }
 
 #[cfg(test)]
@@ -205,9 +205,9 @@ mod tests {
     async fn opened(sharing: Sharing) -> (Switch, TcpListener, tokio::sync::mpsc::Receiver<Arc<Link>>) {
         let server = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let (sender, links) = tokio::sync::mpsc::channel(8);
-        let told: OnLink = Box::new(move |link, _, _| sender.try_send(link).unwrap());
+        let on_link: OnLink = Box::new(move |link, _, _| sender.try_send(link).unwrap());
         let (listen, to) = ("127.0.0.1:0".parse().unwrap(), server.local_addr().unwrap().to_string());
-        (Switch::open(listen, &to, 7, sharing, told).await.unwrap(), server, links)
+        (Switch::open(listen, &to, 7, sharing, on_link).await.unwrap(), server, links)
     }
 
     async fn is_carried(client: &mut TcpStream, server: &TcpListener) -> bool {

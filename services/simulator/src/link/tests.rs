@@ -1,8 +1,7 @@
 //! Each fault of a link, on raw TCP streams.
 //!
-//! Where time matters the clock is paused: it then moves only to the next instant that anything waits for, and so never
-//! past what the link itself waits for. No deadline may be pending there, or the clock would run to it while bytes are
-//! between two sockets.
+//! Tests of times pause the clock, which then moves only to the next instant that a task waits for, and so never past one
+//! that the link waits for. No deadline may be pending, or the clock would run to it while bytes are between two sockets.
 
 use std::time::Duration;
 
@@ -44,7 +43,7 @@ impl Ends {
         Self { link, client, server, accepted }
     }
 
-    /// What is said at either end comes out at the other.
+    /// Checks that bytes from either end arrive at the other.
     async fn carry_both_ways(&mut self) {
         said(&mut self.client, &mut self.server, b"up").await;
         said(&mut self.server, &mut self.client, b"down").await;
@@ -101,7 +100,7 @@ async fn an_open_link_carries_both_ways_and_counts() {
     let mut ends = Ends::new().await;
     ends.carry_both_ways().await;
     assert_eq!(ends.link.connections(), 1);
-    assert_eq!((ends.link.carried(Way::Up), ends.link.carried(Way::Down)), (2, 4));
+    assert_eq!((ends.link.carried(Direction::Up), ends.link.carried(Direction::Down)), (2, 4));
 }
 
 #[tokio::test]
@@ -207,13 +206,13 @@ async fn a_stalled_link_takes_in_a_bounded_amount_and_then_the_sender_waits() {
 
 #[tokio::test]
 async fn a_half_open_link_swallows_one_way_carries_the_other_and_closes_nothing() {
-    for way in [Way::Up, Way::Down] {
+    for direction in [Direction::Up, Direction::Down] {
         let mut ends = Ends::new().await;
         ends.carry_both_ways().await;
-        ends.link.set(Condition::HalfOpen(way));
-        let (lost, kept) = match way {
-            Way::Up => (&mut ends.client, &mut ends.server),
-            Way::Down => (&mut ends.server, &mut ends.client),
+        ends.link.set(Condition::HalfOpen(direction));
+        let (lost, kept) = match direction {
+            Direction::Up => (&mut ends.client, &mut ends.server),
+            Direction::Down => (&mut ends.server, &mut ends.client),
         };
         lost.write_all(b"into the void").await.unwrap();
         silent(kept).await;
@@ -226,7 +225,7 @@ async fn a_half_open_link_swallows_one_way_carries_the_other_and_closes_nothing(
 async fn a_half_open_link_hides_that_the_end_it_swallows_has_gone() {
     let mut ends = Ends::new().await;
     ends.carry_both_ways().await;
-    ends.link.set(Condition::HalfOpen(Way::Up));
+    ends.link.set(Condition::HalfOpen(Direction::Up));
     drop(ends.client);
     silent(&mut ends.server).await;
     ends.server.write_all(b"is anybody there?").await.unwrap();
@@ -241,7 +240,7 @@ async fn a_connection_that_lost_something_is_reset_when_the_link_is_mended_and_a
     ends.carry_both_ways().await;
     let mut quiet = TcpStream::connect(ends.link.address()).await.unwrap();
     let mut server_of_quiet = soon(ends.accepted.recv()).await.unwrap();
-    ends.link.set(Condition::HalfOpen(Way::Up));
+    ends.link.set(Condition::HalfOpen(Direction::Up));
     ends.client.write_all(b"into the void").await.unwrap();
     silent(&mut ends.server).await;
     ends.link.set(Condition::Open);
@@ -308,7 +307,7 @@ async fn faults_are_combined_and_changed_while_connections_live() {
     ends.client.write_all(&[7; 2000]).await.unwrap();
     ends.link.set(Condition::Stalled);
     silent(&mut ends.server).await;
-    // What was on the way for hours goes on in the new shape.
+    // Bytes that were in flight for hours continue in the new shape.
     ends.link.turn(Setting::default());
     heard(&mut ends.server, &[7; 2000]).await;
     ends.carry_both_ways().await;

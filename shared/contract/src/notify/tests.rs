@@ -21,7 +21,7 @@ fn what_cannot_be_kept_is_refused_by_the_field() {
     for (field, says) in [
         (r#""windowMs":10"#, "windowMs: 10 is not within"),
         (r#""leaseSeconds":1"#, "leaseSeconds: 1 is not within"),
-        (r#""output":"detail""#, "output: notices are told"),
+        (r#""output":"detail""#, "output: a notice has output summary"),
         (r#""device":["press-4"]"#, "press-4"),
     ] {
         let refusal = subscription(&format!(r#"{{"name":"a",{field}}}"#)).unwrap_err();

@@ -1,10 +1,10 @@
-//! The roll-up of two parts: counts add up, and the worse speaks for both. And that of lines, which says what whoever wrote
-//! the lines counted.
+//! Merges roll-ups: counts add up, and the message is that of the worse part. Computes the roll-up of a list of lines.
 
 use std::collections::BTreeMap;
 
 use super::{Axis, Deployed, KStatus, Ready, Rollup, TargetStatus};
 use crate::ids::{DeploymentId, DeviceKey};
+use crate::view::{Retried, Standing};
 
 /// What stands between a deployment and its device, and between the device and what is said of it.
 const ON: &str = " on ";
@@ -50,6 +50,7 @@ impl Rollup {
     fn count(&mut self, line: &TargetStatus) {
         *self.kstatus.entry(line.axes.kstatus).or_default() += 1;
         self.changed_at = self.changed_at.max(line.changed_at);
+        self.last_heard_at = self.last_heard_at.max(line.last_heard_at);
         for part in &line.components {
             if let Some(deployed) = part.deployed_status {
                 *self.deployed_counts.entry(deployed).or_default() += 1;
@@ -68,6 +69,10 @@ impl Rollup {
         }
         self.targets += 1;
         self.overdue += u64::from(line.overdue);
+        // Retries of an older generation count for nothing.
+        if let Some(retry) = line.retry.filter(|_| line.standing != Standing::Outdated) {
+            self.retried = self.retried.plus(Retried { targets: 1, attempts: retry.attempt.into() });
+        }
         self.known += u64::from(line.known);
         *self.counts.entry(line.standing).or_default().get_mut(line.freshness) += 1;
     }
@@ -85,6 +90,7 @@ impl Rollup {
         self.targets += other.targets;
         self.leaving += other.leaving;
         self.overdue += other.overdue;
+        self.retried = self.retried.plus(other.retried);
         self.known += other.known;
         self.superseded += other.superseded;
         for (standing, split) in &other.counts {
@@ -97,6 +103,7 @@ impl Rollup {
         add(&mut self.deployed_counts, &other.deployed_counts);
         add(&mut self.ready_counts, &other.ready_counts);
         self.changed_at = self.changed_at.max(other.changed_at);
+        self.last_heard_at = self.last_heard_at.max(other.last_heard_at);
         self.deployed_status = first(self.deployed_status, other.deployed_status);
         self.ready_status = first(self.ready_status, other.ready_status);
     }

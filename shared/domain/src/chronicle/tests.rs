@@ -1,4 +1,4 @@
-//! What counts as an action, of which revision, and what a beginning in the middle must not claim.
+//! Tests what counts as an action, of which revision, and what a chronicle that begins midway must not claim.
 
 use muster_contract::Timestamp;
 use muster_contract::canonical::Digest;
@@ -15,7 +15,7 @@ struct Ledger {
 }
 
 impl Ledger {
-    /// A device shall run `web` of a generation, or nothing, by a commit.
+    /// A device's desired state has `web` of a generation, or nothing, by a commit.
     fn tell(&mut self, device: &str, generation: u64, web: Option<u64>, commit: &str) -> &mut Self {
         self.tell_by(device, generation, web, commit, None)
     }
@@ -75,11 +75,11 @@ fn each_revision_is_one_action_however_many_devices_it_goes_to() {
 fn a_document_that_leaves_the_deployment_as_it_is_is_no_action() {
     let mut ledger = Ledger::default();
     ledger.tell("a", 1, Some(1), "c1").tell("a", 2, Some(1), "c2").tell("a", 2, Some(2), "c3");
-    assert_eq!(ledger.all(), ["1 Published c1"], "not renewed, and not said again");
+    assert_eq!(ledger.all(), ["1 Published c1"], "not renewed, and not re-asserted");
 }
 
 #[test]
-fn it_is_removed_when_the_last_device_is_told_so_and_then_published_anew() {
+fn removing_the_last_device_is_a_removal_and_a_return_a_publication() {
     let mut ledger = Ledger::default();
     ledger.tell("a", 1, Some(1), "c1").tell("b", 1, Some(1), "c1");
     ledger.tell("a", 2, None, "c2").tell("b", 2, None, "c2");
@@ -91,17 +91,17 @@ fn it_is_removed_when_the_last_device_is_told_so_and_then_published_anew() {
 fn a_device_that_goes_back_acts_anew_and_one_that_comes_late_does_not() {
     let mut ledger = Ledger::default();
     ledger.tell("a", 1, Some(1), "c1").tell_by("a", 2, Some(2), "c1", Some("r1"));
-    // Another device is told of the commit only now: it comes late to what was done before.
+    // Another device gets the commit only now: it joins the earlier action.
     ledger.tell("b", 1, Some(1), "c1");
     assert_eq!(ledger.all(), ["1 Published c1", "2 Changed r1"]);
     ledger.tell("a", 3, Some(3), "c1");
     assert_eq!(ledger.all(), ["1 Published c1", "2 Changed r1", "4 Changed c1"]);
 }
 
-/// Where LEDGER has forgotten its beginning: of a device that has not been told anything since, only what it is told next says
-/// that it was there.
+/// LEDGER has discarded its beginning: only the next document of a device proves that an unchanged device was
+/// there.
 #[test]
-fn what_was_there_before_everything_that_was_read_was_never_removed_meanwhile() {
+fn a_deployment_older_than_the_chronicle_was_never_removed_meanwhile() {
     let mut ledger = Ledger::default();
     ledger.tell("a", 8, Some(3), "c3").tell("a", 9, None, "c4").tell("a", 10, Some(10), "c5");
     assert_eq!(ledger.all(), ["2 Removed -", "3 Published c5"]);
@@ -112,7 +112,7 @@ fn what_was_there_before_everything_that_was_read_was_never_removed_meanwhile() 
 }
 
 #[test]
-fn of_a_device_whose_earlier_documents_were_not_read_nothing_is_taken_for_the_whole() {
+fn an_unread_device_history_implies_no_action_on_the_whole() {
     let since = |generation| {
         let mut ledger = Ledger::default();
         ledger.tell("a", generation, Some(generation), "c1");
@@ -123,7 +123,7 @@ fn of_a_device_whose_earlier_documents_were_not_read_nothing_is_taken_for_the_wh
 }
 
 #[test]
-fn the_newest_actions_are_kept_and_since_when_is_said() {
+fn the_newest_actions_are_kept_with_the_time_they_are_complete_from() {
     let (mut ledger, more) = (Ledger::default(), 5);
     let id: DeploymentId = "web".parse().unwrap();
     for generation in 1..=(ACTIONS_MAX as u64 + more) {
@@ -137,13 +137,14 @@ fn the_newest_actions_are_kept_and_since_when_is_said() {
 }
 
 #[test]
-fn what_is_said_again_where_ledger_has_forgotten_its_first_saying_is_no_action() {
+fn a_reassertion_without_its_first_document_is_no_action() {
     let mut ledger = Ledger { now: "2026-12-10T08:00:00Z".parse().unwrap(), ..Ledger::default() };
     let since = |ledger: &Ledger| {
         let (_, since) = ledger.chronicle.actions(&"web".parse().unwrap(), u64::MAX);
         since.map(|since| since.ledger_seq)
     };
-    // One device is at the newer commit and one still at the older, and they are said again the other way round.
+    // One device is at the newer commit and one still at the older, and both are re-asserted in the other
+    // order.
     ledger.tell("b", 2, Some(2), "c2").tell("a", 1, Some(1), "c1");
     assert!(ledger.all().is_empty(), "{:?}", ledger.all());
     assert_eq!(since(&ledger), Some(1));

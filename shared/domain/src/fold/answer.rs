@@ -1,28 +1,31 @@
-//! Answers to the questions of the query service, from memory: lines for each device, in order and by the page.
+//! Answers the query service from memory: ordered, paged lines of devices.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Bound::{Excluded, Included, Unbounded};
 
 use muster_contract::query::{
     DeploymentAnswer, DeploymentsAnswer, DeviceAnswer, DeviceLine, DeviceOmitted, DevicesAnswer, Output,
-    StandingLine,
+    Query, StandingLine,
 };
 use muster_contract::status::LOOKED_AT_MAX;
-use muster_contract::view::{Freshness, Standing};
+use muster_contract::view::{DeploymentView, Omitted, Standing};
 use muster_contract::{DeploymentId, DeviceKey, SiteId};
 
-use super::axes::Look;
-use super::device::Device;
+use super::axes::RowCondition;
+use super::device::{Device, DeviceState};
 use super::fleet::Fleet;
-use super::standing::{Row, Share};
-use super::status::message;
+use super::standing::{CountClass, Row};
+use super::status::{StatusRefusal, message};
+use super::tally::Group;
+use super::totals::Site;
+use super::view::{Standings, Times, shown_deployment};
 
 /// Which part of an ordered list is wanted.
 #[derive(Debug, Clone)]
 pub struct Page<K> {
     /// Rows after this one only.
     pub after: Option<K>,
-    /// At most so many rows, at least one.
+    /// The most rows, at least one.
     pub limit: usize,
 }
 
@@ -38,11 +41,12 @@ impl Fleet {
     ) -> Option<DeploymentAnswer> {
         let number = *self.totals.deployment_numbers.get(id)?;
         let view = self.view_of(number)?;
-        let silent_sites = self.silent_sites(site, Some(number));
+        let silent_sites = self.silent_sites(&site.cloned().into(), Some(number));
         if output == Output::Summary {
             return Some(DeploymentAnswer { view, silent_sites, devices: Vec::new(), next: None });
         }
-        let devices = self.devices_after(site, page.after.as_ref(), Some(number));
+        let at_site = |at: &SiteId| site.is_none_or(|site| site == at);
+        let devices = self.devices_after(at_site, page.after.as_ref(), Some(number));
         let lines = devices.flat_map(|device| {
             let row = device.rows.iter().find(|row| row.deployment == number);
             row.and_then(|row| self.standing_line(device, row, output))
@@ -51,44 +55,89 @@ impl Fleet {
         Some(DeploymentAnswer { view, silent_sites, devices, next })
     }
 
-    /// The views of all deployments, or of those that a site has. None where there is no such site.
+    /// The deployments that pass the query's `verdict` and `error`, each counted and judged at the query's sites alone.
+    ///
+    /// # Errors
+    /// A site is unknown.
     pub fn deployments_answer(
         &self,
-        site: Option<&SiteId>,
+        query: &Query,
         page: &Page<DeploymentId>,
-    ) -> Option<DeploymentsAnswer> {
-        let site = match site {
-            Some(id) => Some(self.totals.site(*self.totals.site_numbers.get(id)?)),
-            None => None,
-        };
-        let silent_sites = self.silent_sites(site.map(|site| &site.id), None);
+    ) -> Result<DeploymentsAnswer, StatusRefusal> {
+        let sites = self.known_sites(query)?;
         let from = page.after.as_ref().map_or(Unbounded, Excluded);
         let numbers = self.totals.deployment_numbers.range::<DeploymentId, _>((from, Unbounded));
-        let wanted = numbers.filter(|(_, number)| site.is_none_or(|at| at.deployments.has(**number)));
-        let views = wanted.filter_map(|(_, number)| self.view_of(*number));
+        let passes = |group: &Group| query.verdict.is_empty() || query.verdict.contains(&group.verdict());
+        let views = numbers.filter_map(|(_, number)| {
+            let group = self.group_at(*number, sites.iter().copied());
+            let wanted = !group.is_empty() && passes(&group) && self.has_error(*number, &sites, query);
+            wanted.then(|| self.view_at(*number, &group, query)).flatten()
+        });
         let (deployments, next) = cut_page(views, page.limit, |view| view.deployment.to_string());
-        let hub = self.hub_hearing_at(site.map(|site| &site.id));
-        Some(DeploymentsAnswer { as_of: self.as_of, deployments, hub, silent_sites, next })
+        let (hub, silent_sites) =
+            (self.hub_hearing_at(query.site.iter()), self.silent_sites(&query.site, None));
+        Ok(DeploymentsAnswer { as_of: self.as_of, deployments, hub, silent_sites, next })
     }
 
-    /// All devices, or those of a site; retired ones too. Where some freshness is named, only devices that have it and are
-    /// not retired, and at most [`LOOKED_AT_MAX`] are looked at. None where there is no such site.
+    /// A site by its name, if it has devices.
+    fn site(&self, site: &SiteId) -> Option<&Site> {
+        self.totals.site_numbers.get(site).map(|number| self.totals.site(*number))
+    }
+
+    /// The sites that the query names.
+    ///
+    /// # Errors
+    /// A site is unknown.
+    fn known_sites(&self, query: &Query) -> Result<Vec<&Site>, StatusRefusal> {
+        let known = |site: &SiteId| {
+            let unknown = || StatusRefusal::Unknown(format!("site '{site}' has no devices"));
+            self.site(site).ok_or_else(unknown)
+        };
+        query.site.iter().map(known).collect()
+    }
+
+    /// Whether any device at these sites reports one of the query's error codes.
+    fn has_error(&self, number: u32, sites: &[&Site], query: &Query) -> bool {
+        let index = &self.totals.deployment(number).error_index;
+        let at = |code: &String| match sites {
+            [] => index.has(code),
+            sites => sites.iter().filter_map(|site| self.span_of(site)).any(|span| index.has_at(code, span)),
+        };
+        query.error.is_empty() || query.error.iter().any(at)
+    }
+
+    /// The view of a deployment. If the query names sites, it has their counts, without components and errors.
+    fn view_at(&self, number: u32, group: &Group, query: &Query) -> Option<DeploymentView> {
+        if query.site.is_empty() {
+            return self.view_of(number);
+        }
+        let hub = self.hub_hearing_on(number, query.site.iter());
+        let named = self.totals.deployment(number).named();
+        let sites = query.site.iter().filter_map(|site| self.totals.site_numbers.get(site));
+        let changed = sites.filter_map(|site| self.totals.last_changed.of_place((number, *site)));
+        // The time at which one was last heard would take a search of its devices for each deployment.
+        let times = Times { changed_at: changed.max(), heard_at: None };
+        let standings = Standings { group, hub, times };
+        Some(shown_deployment(named, self.as_of, standings, BTreeMap::new(), Vec::new(), Omitted::default()))
+    }
+
+    /// The devices that pass the query's filters. Retired devices pass only if there is no filter but `site`. With another
+    /// filter at most [`LOOKED_AT_MAX`] devices are visited.
+    ///
+    /// # Errors
+    /// A site or the deployment is unknown.
     pub fn devices_answer(
         &self,
-        site: Option<&SiteId>,
-        freshness: &BTreeSet<Freshness>,
+        query: &Query,
         page: &Page<DeviceKey>,
-    ) -> Option<DevicesAnswer> {
-        if site.is_some_and(|site| !self.totals.site_numbers.contains_key(site)) {
-            return None;
-        }
-        let (is_open, limit) = (freshness.is_empty(), page.limit.max(1));
-        let passes = |Device { about, .. }: &Device| {
-            is_open || (!about.is_retired() && freshness.contains(&about.freshness()))
-        };
+    ) -> Result<DevicesAnswer, StatusRefusal> {
+        self.known_sites(query)?;
+        let filter = DeviceFilter::new(self, query)?;
+        let (is_open, limit) = (filter.is_open(), page.limit.max(1));
         let (mut devices, mut last, mut more) = (Vec::new(), None, false);
-        for (looked_at, device) in self.devices_after(site, page.after.as_ref(), None).enumerate() {
-            let (passes, full) = (passes(device), devices.len() >= limit);
+        let all = self.listed_devices(query, page.after.as_ref());
+        for (looked_at, device) in all.enumerate() {
+            let (passes, full) = (filter.passes(device), devices.len() >= limit);
             if (passes && full) || (!is_open && looked_at >= LOOKED_AT_MAX) {
                 more = true;
                 break;
@@ -102,7 +151,23 @@ impl Fleet {
             }
         }
         let next = last.filter(|_| more).map(|device| self.key_of(device).to_string());
-        Some(DevicesAnswer { as_of: self.as_of, devices, hub: self.hub_hearing_at(site), next })
+        Ok(DevicesAnswer { as_of: self.as_of, devices, hub: self.hub_hearing_at(query.site.iter()), next })
+    }
+
+    /// The devices of the query's sites after `after`, in order. If the query names a device, no other one is visited.
+    fn listed_devices<'a>(
+        &'a self,
+        query: &'a Query,
+        after: Option<&'a DeviceKey>,
+    ) -> Box<dyn Iterator<Item = &'a Device> + 'a> {
+        let Some(name) = &query.device else {
+            return Box::new(self.devices_after(|site| query.site.pass(site), after, None));
+        };
+        let sites = self.totals.site_numbers.keys().filter(|site| query.site.pass(site));
+        let keys = sites.map(|site| DeviceKey { site: site.clone(), device: name.clone() });
+        Box::new(
+            keys.filter(move |key| after.is_none_or(|after| key > after)).filter_map(|key| self.find(&key)),
+        )
     }
 
     /// All about a device. None where there is no such device.
@@ -111,35 +176,34 @@ impl Fleet {
         let lines = device.rows.iter().filter_map(|row| self.standing_line(device, row, output));
         let mut deployments: Vec<_> = lines.collect();
         deployments.sort_by(|one, other| one.deployment.cmp(&other.deployment));
-        let nature = device.about.nature.as_deref();
+        let capabilities = device.state.capabilities.as_deref();
         Some(DeviceAnswer {
             as_of: self.as_of,
             device: self.line(device),
             deployments,
-            capabilities: nature.map(|nature| nature.properties()),
+            capabilities: capabilities.map(|capabilities| capabilities.properties()),
             labels: self.labels_shown(device),
-            agent_version: nature.map(|nature| nature.agent_version.to_string()),
+            agent_version: capabilities.map(|capabilities| capabilities.agent_version.to_string()),
             last_incident: device
-                .about
-                .troubles
+                .state
+                .anomalies
                 .as_deref()
-                .and_then(|troubles| troubles.last_incident.clone()),
+                .and_then(|anomalies| anomalies.last_incident.clone()),
             hub: self.hub_hearing_of(device),
             omitted: DeviceOmitted::default(),
         })
     }
 
-    /// The devices in order after one, of one site if one is named, and only of sites that have a deployment if one
-    /// is named.
+    /// The devices in order after one, of the sites that pass, and only of those that have a deployment if one is named.
     pub(super) fn devices_after<'a>(
         &'a self,
-        site: Option<&'a SiteId>,
+        at: impl Fn(&SiteId) -> bool + 'a,
         after: Option<&'a DeviceKey>,
         deployment: Option<u32>,
     ) -> impl Iterator<Item = &'a Device> {
         let first = after.map_or(Unbounded, |after| Included(&after.site));
         let sites = self.totals.site_numbers.range::<SiteId, _>((first, Unbounded));
-        let sites = sites.filter(move |(id, _)| site.is_none_or(|site| site == *id));
+        let sites = sites.filter(move |(id, _)| at(id));
         let sites = sites.map(|(_, number)| self.totals.site(*number));
         let sites =
             sites.filter(move |site| deployment.is_none_or(|deployment| site.deployments.has(deployment)));
@@ -153,58 +217,111 @@ impl Fleet {
 
     /// None where nothing of the row is to be seen.
     fn standing_line(&self, device: &Device, row: &Row, output: Output) -> Option<StandingLine> {
-        let facet = device.about.facet();
-        let share = row.share(&facet);
-        let (standing, look) = (row.standing()?, Look::of(row, share)?);
+        let context = device.state.context();
+        let counts = row.count_class(&context);
+        let (standing, scan) = (row.standing()?, RowCondition::of(row, counts)?);
         Some(StandingLine {
             key: self.key_of(device),
             deployment: self.totals.deployment(row.deployment).id.clone(),
             standing,
-            freshness: facet.freshness,
-            last_heard_at: self.silent_since(device),
-            known: row.is_known(&facet),
-            leaving: share == Share::Leaving,
+            freshness: context.freshness,
+            last_heard_at: self.last_heard_at(device),
+            known: row.is_known(&context),
+            leaving: counts == CountClass::Leaving,
             overdue: row.overdue().map(|deadline| deadline.fact.clone()),
             target_generation: row.target,
-            message: message(&device.about, row, look),
+            message: message(&device.state, row, scan),
             changed_at: row.changed_at(),
             report: row.report.as_ref().map(|report| report.shown(output)),
         })
     }
 
     fn line(&self, device: &Device) -> DeviceLine {
-        let about = &device.about;
-        let troubles = about.troubles.as_deref();
+        let state = &device.state;
+        let anomalies = state.anomalies.as_deref();
         DeviceLine {
             key: self.key_of(device),
-            freshness: about.freshness(),
-            last_heard_at: about.heard_at(),
-            retired: about.is_retired(),
-            epoch: about.holdings.epoch(),
-            head: about.holdings.head(),
-            account: about.holdings.account(),
-            in_doubt: about.holdings.all_in_doubt(),
-            unread: about.beyond(),
-            storing: about.is_storing(),
-            generation: about.desired(),
+            freshness: state.freshness(),
+            last_heard_at: state.heard_at(),
+            retired: state.is_retired(),
+            epoch: state.seq_account.epoch(),
+            head: state.seq_account.head(),
+            account: state.seq_account.account(),
+            in_doubt: state.seq_account.all_in_doubt(),
+            unread: state.beyond(),
+            storing: state.is_storing(),
+            generation: state.desired(),
+            agent_version: state.capabilities.as_deref().map(|it| it.agent_version.to_string()),
             standings: device.standings(),
-            incidents: troubles.map_or(0, |troubles| troubles.incidents),
-            unnumbered_quarantined: troubles.map_or(0, |troubles| troubles.unnumbered_quarantined),
-            token_ends_at: troubles
-                .and_then(|troubles| troubles.token_ends_at)
-                // Whoever is heard after the end has a newer one.
-                .filter(|ends_at| about.heard_at().is_none_or(|heard_at| heard_at <= *ends_at)),
+            incidents: anomalies.map_or(0, |anomalies| anomalies.incidents),
+            unnumbered_quarantined: anomalies.map_or(0, |anomalies| anomalies.unnumbered_quarantined),
+            token_ends_at: anomalies
+                .and_then(|anomalies| anomalies.token_ends_at)
+                // A device heard after the end has a newer token.
+                .filter(|ends_at| state.heard_at().is_none_or(|heard_at| heard_at <= *ends_at)),
         }
     }
 }
 
+/// The filters of a list of devices, with the deployment resolved to its number.
+struct DeviceFilter<'q> {
+    query: &'q Query,
+    not_running: Option<u32>,
+}
+
+impl<'q> DeviceFilter<'q> {
+    fn new(fleet: &Fleet, query: &'q Query) -> Result<Self, StatusRefusal> {
+        let sites: Vec<_> = query.site.iter().filter_map(|site| fleet.site(site)).collect();
+        let known = |id| fleet.known_deployment_at(id, &sites);
+        let not_running = query.not_running.as_ref().map(known).transpose()?;
+        Ok(Self { query, not_running })
+    }
+
+    /// True where every device of the sites passes.
+    fn is_open(&self) -> bool {
+        let Query { freshness, error, version, .. } = self.query;
+        freshness.is_empty() && error.is_empty() && version.is_empty() && self.not_running.is_none()
+    }
+
+    fn passes(&self, device: &Device) -> bool {
+        let Query { freshness, error, version, .. } = self.query;
+        let state = &device.state;
+        let has_version = |state: &DeviceState| {
+            state.capabilities.as_deref().is_some_and(|it| version.contains(&*it.agent_version))
+        };
+        self.is_open()
+            || (!state.is_retired()
+                && (freshness.is_empty() || freshness.contains(&state.freshness()))
+                && (version.is_empty() || has_version(state))
+                && (error.is_empty() || device.has_error(error))
+                && self.not_running.is_none_or(|number| device.is_not_running(number)))
+    }
+}
+
 impl Device {
+    /// Whether any of its deployments counts for one of these codes.
+    fn has_error(&self, codes: &BTreeSet<String>) -> bool {
+        let context = self.state.context();
+        let mut shown = self.rows.iter().filter(|row| row.count_class(&context).shows_errors());
+        shown.any(|row| {
+            let report = row.report.as_ref();
+            report.is_some_and(|report| report.errors().iter().any(|error| codes.contains(error.code)))
+        })
+    }
+
+    /// Whether it should run a deployment and has not installed it.
+    fn is_not_running(&self, deployment: u32) -> bool {
+        let installed = Standing::Installed;
+        let class = self.count_class(deployment);
+        matches!(class, CountClass::Target { standing, .. } if standing != installed)
+    }
+
     /// Its targets by standing.
     fn standings(&self) -> BTreeMap<Standing, u64> {
-        let facet = self.about.facet();
+        let context = self.state.context();
         let mut standings = BTreeMap::new();
         for row in &self.rows {
-            if let Share::Target { standing, .. } = row.share(&facet) {
+            if let CountClass::Target { standing, .. } = row.count_class(&context) {
                 *standings.entry(standing).or_default() += 1;
             }
         }

@@ -1,4 +1,5 @@
-//! What each kind of fact does to the fleet. One function a kind: what it changes of the device, which rows it alters.
+//! Applies each kind of fact to the fleet. One function handles one kind: it updates the device and the rows
+//! concerned.
 
 use std::cmp::Ordering;
 use std::collections::HashMap;
@@ -9,10 +10,10 @@ use muster_contract::fact::{DeadlineFact, DeviceFact, Incident, LivenessFact, Qu
 use muster_contract::quarantine::QuarantineVerdict;
 use muster_contract::{DeploymentId, DeviceKey, Generation};
 
-use super::blueprint::{self, Blueprint};
+use super::app_spec::{self, AppSpec};
 use super::fleet::{Fleet, Outcome, Position, Scope};
 use super::report::Report;
-use super::standing::Deadline;
+use super::standing::{Deadline, Row};
 
 /// How long a row that ended as removed refuses older reports. Facts stay in LEDGER for 30 days; a fleet rebuilt from
 /// LEDGER would not know of the removal after that, so neither need this one.
@@ -29,32 +30,32 @@ impl Fleet {
     ) -> Outcome {
         let number = self.name_device(key);
         let place = self.name_row(number, deployment);
-        let before = self.facet(number);
+        let before = self.context(number);
         let device = &mut self.devices[number as usize];
-        device.about.take_status(&fact);
+        device.state.take_status(&fact);
         let row = &device.rows[place];
         let held = row.report.as_ref().map(|report| report.place());
         match Some((fact.epoch, fact.seq)).cmp(&held) {
             Ordering::Greater => {
-                let mut report = Some(Report::of(fact, at.ledger_seq, &mut self.totals.casts));
-                self.settle(number, before, Scope::Row(place), |row| {
+                let mut report = Some(Report::of(fact, at.ledger_seq, &mut self.totals.component_sets));
+                self.update_rows(number, before, Scope::Row(place), |row| {
                     std::mem::swap(&mut row.report, &mut report);
                 });
                 if let Some(older) = report {
-                    self.totals.casts.release(&older.components);
+                    self.totals.component_sets.release(&older.components);
                 }
-                Outcome::Taken
+                Outcome::Applied
             }
             Ordering::Equal => {
-                self.settle(number, before, Scope::Row(place), |row| {
+                self.update_rows(number, before, Scope::Row(place), |row| {
                     if let Some(report) = &mut row.report {
                         report.again(&fact, at.ledger_seq);
                     }
                 });
-                Outcome::Again
+                Outcome::Duplicate
             }
             Ordering::Less => {
-                self.settle(number, before, Scope::Device, |_| {});
+                self.update_rows(number, before, Scope::Device, |_| {});
                 Outcome::Late
             }
         }
@@ -63,74 +64,77 @@ impl Fleet {
     /// The newest desired state by generation holds. Targets are what it names, with the generation of each.
     pub(super) fn desired(&mut self, at: Position, key: &DeviceKey, fact: &DesiredState) -> Outcome {
         let number = self.name_device(key);
-        let before = self.facet(number);
-        match Some(fact.generation).cmp(&self.devices[number as usize].about.desired()) {
+        let before = self.context(number);
+        match Some(fact.generation).cmp(&self.devices[number as usize].state.desired()) {
             Ordering::Greater => {}
             Ordering::Equal => {
-                self.devices[number as usize].about.sources.desired = at.ledger_seq.into();
-                self.settle(number, before, Scope::Device, |_| {});
-                return Outcome::Again;
+                self.devices[number as usize].state.sources.desired = at.ledger_seq.into();
+                self.update_rows(number, before, Scope::Device, |_| {});
+                return Outcome::Duplicate;
             }
             Ordering::Less => return Outcome::Late,
         }
         self.regroup(number, &fact.labels);
-        let about = &mut self.devices[number as usize].about;
-        about.desire(fact.generation, fact.retired);
-        about.sources.desired = at.ledger_seq.into();
+        let state = &mut self.devices[number as usize].state;
+        state.desire(fact.generation, fact.retired);
+        state.sources.desired = at.ledger_seq.into();
         let mut targets = HashMap::new();
         for entry in &fact.deployments {
             let place = self.name_row(number, &entry.id);
             let deployment = self.devices[number as usize].rows[place].deployment;
-            let print = self.totals.blueprints.take(Blueprint::of(entry));
-            targets.insert(deployment, (entry.target_generation, print));
+            let spec = self.totals.specs.take(AppSpec::of(entry));
+            targets.insert(deployment, (entry.target_generation, spec));
         }
         let mut released = Vec::new();
         // The publisher's clock may be ahead of LEDGER's.
         let said_at = fact.issued_at.min(at.stored_at);
-        // What leaves is still of its application.
-        let left = |held: u32| if fact.retired { blueprint::NONE } else { held };
-        self.settle(number, before, Scope::Rows, |row| {
-            let (target, print) = targets.get(&row.deployment).copied().unzip();
-            row.aim(target, said_at);
-            let print = print.unwrap_or_else(|| left(row.blueprint));
-            if print != row.blueprint || target.is_some() {
-                released.push(std::mem::replace(&mut row.blueprint, print));
+        // A leaving row still belongs to its application. A target withdrawn before any report leaves no trace.
+        let left = |row: &Row| match row.report {
+            Some(_) if !fact.retired => row.spec,
+            _ => app_spec::NONE,
+        };
+        self.update_rows(number, before, Scope::Rows, |row| {
+            let (target, spec) = targets.get(&row.deployment).copied().unzip();
+            row.set_target(target, said_at);
+            let spec = spec.unwrap_or_else(|| left(row));
+            if spec != row.spec || target.is_some() {
+                released.push(std::mem::replace(&mut row.spec, spec));
             }
         });
-        released.into_iter().for_each(|number| self.totals.blueprints.release(number));
+        released.into_iter().for_each(|number| self.totals.specs.release(number));
         self.forget(at, number, fact.generation);
-        Outcome::Taken
+        Outcome::Applied
     }
 
     /// Drops what no later fact can need of a device.
     fn forget(&mut self, at: Position, number: u32, generation: Generation) {
         let aged = |report: &Report| at.stored_at.duration_since(report.received_at()) > REMOVED_KEPT;
-        let facet = self.facet(number);
-        self.drop_rows(number, |row| row.is_spent(generation, &facet, aged));
+        let context = self.context(number);
+        self.drop_rows(number, |row| row.is_spent(generation, &context, aged));
     }
 
     pub(super) fn device(&mut self, key: &DeviceKey, fact: DeviceFact) -> Outcome {
         let number = self.name_device(key);
-        let before = self.facet(number);
-        let newest = self.devices[number as usize].about.take_device(fact);
-        self.settle(number, before, Scope::Device, |_| {});
-        if newest { Outcome::Taken } else { Outcome::Late }
+        let before = self.context(number);
+        let newest = self.devices[number as usize].state.take_device(fact);
+        self.update_rows(number, before, Scope::Device, |_| {});
+        if newest { Outcome::Applied } else { Outcome::Late }
     }
 
     pub(super) fn liveness(&mut self, at: Position, key: &DeviceKey, fact: &LivenessFact) -> Outcome {
         let number = self.name_device(key);
-        let before = self.facet(number);
-        let about = &mut self.devices[number as usize].about;
-        let newest = about.take_liveness(fact);
+        let before = self.context(number);
+        let state = &mut self.devices[number as usize].state;
+        let newest = state.take_liveness(fact);
         if newest {
-            about.sources.liveness = at.ledger_seq.into();
+            state.sources.liveness = at.ledger_seq.into();
         }
-        self.settle(number, before, Scope::Device, |_| {});
-        if newest { Outcome::Taken } else { Outcome::Late }
+        self.update_rows(number, before, Scope::Device, |_| {});
+        if newest { Outcome::Applied } else { Outcome::Late }
     }
 
-    /// The newest deadline by generation, then by the time it counts from, holds; also before its desired state is
-    /// here, because the two come by different ways.
+    /// Applies a deadline: the newest by generation, then by the time it counts from, holds. It may come before
+    /// its desired state, because the two take different paths.
     pub(super) fn deadline(
         &mut self,
         at: Position,
@@ -140,38 +144,38 @@ impl Fleet {
     ) -> Outcome {
         let number = self.name_device(key);
         let place = self.name_row(number, deployment);
-        let before = self.facet(number);
+        let before = self.context(number);
         let held = self.devices[number as usize].rows[place].deadline.as_ref();
         let age = |deadline: &DeadlineFact| (deadline.generation, deadline.since);
         if held.is_some_and(|held| age(&held.fact) > age(&fact)) {
             return Outcome::Late;
         }
         let mut fact = Some(Box::new(Deadline { fact, ledger_seq: at.ledger_seq }));
-        self.settle(number, before, Scope::Row(place), |row| row.deadline = fact.take());
-        Outcome::Taken
+        self.update_rows(number, before, Scope::Row(place), |row| row.deadline = fact.take());
+        Outcome::Applied
     }
 
     pub(super) fn incident(&mut self, key: &DeviceKey, fact: Incident) -> Outcome {
         let number = self.name_device(key);
-        let before = self.facet(number);
-        self.devices[number as usize].about.take_incident(fact);
-        self.settle(number, before, Scope::Device, |_| {});
-        Outcome::Taken
+        let before = self.context(number);
+        self.devices[number as usize].state.take_incident(fact);
+        self.update_rows(number, before, Scope::Device, |_| {});
+        Outcome::Applied
     }
 
     pub(super) fn quarantine(&mut self, at: Position, key: &DeviceKey, fact: &QuarantineFact) -> Outcome {
         let number = self.name_device(key);
-        let before = self.facet(number);
-        self.devices[number as usize].about.take_quarantine(fact, at.ledger_seq);
-        self.settle(number, before, Scope::Device, |_| {});
-        Outcome::Taken
+        let before = self.context(number);
+        self.devices[number as usize].state.take_quarantine(fact, at.ledger_seq);
+        self.update_rows(number, before, Scope::Device, |_| {});
+        Outcome::Applied
     }
 
     pub(super) fn verdict(&mut self, key: &DeviceKey, fact: &QuarantineVerdict) -> Outcome {
         let number = self.name_device(key);
-        let before = self.facet(number);
-        self.devices[number as usize].about.take_verdict(fact);
-        self.settle(number, before, Scope::Device, |_| {});
-        Outcome::Taken
+        let before = self.context(number);
+        self.devices[number as usize].state.take_verdict(fact);
+        self.update_rows(number, before, Scope::Device, |_| {});
+        Outcome::Applied
     }
 }

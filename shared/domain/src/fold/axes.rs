@@ -1,17 +1,17 @@
-//! Two ways to look at a standing besides Margo's states: what was delivered beside what is observed, component by
-//! component (EMCO), and kstatus with strategy, actuation and reconcile (kpt). Rules only; who asks is elsewhere.
+//! Classifies a standing on two more axes: delivered and observed for each component (EMCO), and kstatus with
+//! strategy, actuation and reconcile (kpt). It holds rules only.
 //!
-//! Nothing is Ready, Current or reconciled that is not heard and known. A failure stays one, also where the device has
-//! fallen silent since, as in the verdict.
+//! Nothing counts as Ready, Current or reconciled unless it is heard and known. A failure stays a failure when
+//! the device falls silent, as in the verdict.
 
 use muster_contract::status::{Actuation, Deployed, KAxes, KStatus, Ready, Reconcile, Strategy};
 use muster_contract::view::{Freshness, Standing};
 use muster_contract::{ComponentName, State};
 
-use super::blueprint::Blueprint;
+use super::app_spec::AppSpec;
 use super::report::Report;
-use super::standing::{Row, Share};
-use super::tally::Way;
+use super::standing::{CountClass, Row};
+use super::tally::Delta;
 
 /// Counts over components on the two axes, and over standings by kstatus.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
@@ -23,35 +23,35 @@ pub(super) struct Axes {
 
 /// A component as the two axes see it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) struct Part<'a> {
+pub(super) struct ComponentCondition<'a> {
     pub(super) name: &'a ComponentName,
-    /// The state last reported, of whatever generation.
+    /// The last reported state, of whatever generation.
     pub(super) state: Option<State>,
     pub(super) deployed: Deployed,
-    /// None where it shall go.
+    /// None where the component is to be removed.
     pub(super) ready: Option<Ready>,
     pub(super) kstatus: KStatus,
 }
 
-/// What the rules take of a standing.
+/// The inputs of the rules from one row.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) struct Look {
-    /// Where it stands with what shall run; none where it shall not.
+pub(super) struct RowCondition {
+    /// The standing with the current target; none where the row has no target.
     pub(super) target: Option<Standing>,
     /// Heard, and known to be the last report.
-    pub(super) sure: bool,
+    pub(super) is_confirmed: bool,
     pub(super) overdue: bool,
     /// It failed without any component that failed: the device refused it as a whole.
     refused: bool,
 }
 
-impl Look {
-    /// None where there is nothing to look at.
-    pub(super) fn of(row: &Row, share: Share) -> Option<Self> {
-        let (target, sure, overdue) = match share {
-            Share::Nothing => return None,
-            Share::Leaving => (None, false, false),
-            Share::Target { standing, freshness, known, overdue, .. } => {
+impl RowCondition {
+    /// The condition of a row; none where the row is not shown.
+    pub(super) fn of(row: &Row, class: CountClass) -> Option<Self> {
+        let (target, is_confirmed, overdue) = match class {
+            CountClass::Nothing => return None,
+            CountClass::Leaving => (None, false, false),
+            CountClass::Target { standing, freshness, known, overdue, .. } => {
                 (Some(standing), freshness == Freshness::Fresh && known, overdue)
             }
         };
@@ -59,7 +59,7 @@ impl Look {
             report.is_crash_loop() || report.components.iter().any(|(_, state)| *state == State::Failed)
         };
         let refused = target == Some(Standing::Failed) && !row.report.as_ref().is_some_and(failed);
-        Some(Self { target, sure, overdue, refused })
+        Some(Self { target, is_confirmed, overdue, refused })
     }
 
     /// The same without what is about one generation alone.
@@ -72,7 +72,7 @@ impl Look {
         match self.target {
             None => KStatus::Terminating,
             Some(Standing::Failed) => KStatus::Failed,
-            Some(_) if !self.sure => KStatus::Unknown,
+            Some(_) if !self.is_confirmed => KStatus::Unknown,
             Some(Standing::Installed) => KStatus::Current,
             Some(Standing::Waiting | Standing::Removed) => KStatus::NotFound,
             Some(Standing::Outdated | Standing::Pending | Standing::Installing | Standing::Removing) => {
@@ -82,19 +82,21 @@ impl Look {
     }
 
     /// kstatus with its axes, of a component.
-    pub(super) fn axes(self, part: &Part<'_>) -> KAxes {
+    pub(super) fn axes(self, part: &ComponentCondition<'_>) -> KAxes {
         let goes = matches!(part.deployed, Deployed::Deleting | Deployed::Deleted);
         let strategy = if goes { Strategy::Delete } else { self.strategy() };
         self.tried(strategy, part.kstatus, part.deployed, part.state)
     }
 
-    /// kstatus with its axes, of the whole. What components are delivered tells how far it is, where the whole does not.
+    /// kstatus and its axes for the row as a whole. The delivery of the components says how far it is, where
+    /// the whole does not.
     pub(super) fn axes_of_whole(self, kstatus: KStatus, worst: Deployed, state: Option<State>) -> KAxes {
         let deployed = match (self.target, kstatus) {
-            // What is gone as a whole is no pair any more.
+            // A row that is gone as a whole is not shown.
             (None, _) => Deployed::Deleting,
             _ if self.refused => Deployed::Failed,
-            // It reports how what shall run ended, so it has acted on it, also where some of it was never begun.
+            // The device reported how its target ended, so it has acted on it, even if parts of it were never
+            // begun.
             (_, KStatus::Failed | KStatus::Current) => Deployed::Applied,
             (Some(Standing::Waiting | Standing::Outdated), _) => Deployed::Pending,
             _ if worst == Deployed::Pending => Deployed::Pending,
@@ -125,14 +127,14 @@ impl Look {
         KAxes { kstatus, strategy, actuation, reconcile }
     }
 
-    /// The components of a report as if what shall run were what it is about.
-    pub(super) fn reported<'a>(self, row: &'a Row) -> impl Iterator<Item = Part<'a>> {
+    /// The components of a report, classified as if they were the target.
+    pub(super) fn reported<'a>(self, row: &'a Row) -> impl Iterator<Item = ComponentCondition<'a>> {
         let reported = row.report.as_ref().map_or(&[][..], |report| &**report.components);
         reported.iter().map(move |(name, state)| self.expected(name, Some(*state), row))
     }
 
-    /// A component that shall run, with its state if it is reported for what shall run now.
-    fn expected<'a>(self, name: &'a ComponentName, held: Option<State>, row: &Row) -> Part<'a> {
+    /// A targeted component, with its state if it is reported for the current target.
+    fn expected<'a>(self, name: &'a ComponentName, held: Option<State>, row: &Row) -> ComponentCondition<'a> {
         let is_crash_loop = row.report.as_ref().is_some_and(|report| report.has_crash_loop(name));
         let absent = |kstatus| (Deployed::Pending, Ready::NotPresent, kstatus);
         let unsure = |deployed| (deployed, Ready::Unknown, KStatus::Unknown);
@@ -141,38 +143,38 @@ impl Look {
             _ if self.refused => (Deployed::Failed, Ready::NotReady, KStatus::Failed),
             (_, Some(_)) if is_crash_loop => (Deployed::Applied, Ready::NotReady, KStatus::Failed),
             (_, Some(State::Failed)) => (Deployed::Applied, Ready::NotReady, KStatus::Failed),
-            (_, None | Some(State::Removed)) if !self.sure => absent(KStatus::Unknown),
+            (_, None | Some(State::Removed)) if !self.is_confirmed => absent(KStatus::Unknown),
             (_, None | Some(State::Removed)) => absent(KStatus::NotFound),
-            (_, Some(State::Pending)) if !self.sure => unsure(Deployed::Pending),
-            (_, Some(_)) if !self.sure => unsure(Deployed::Applied),
+            (_, Some(State::Pending)) if !self.is_confirmed => unsure(Deployed::Pending),
+            (_, Some(_)) if !self.is_confirmed => unsure(Deployed::Applied),
             (_, Some(State::Installed)) => (Deployed::Applied, Ready::Ready, KStatus::Current),
             (_, Some(State::Pending)) => (Deployed::Pending, Ready::NotReady, KStatus::InProgress),
             (_, Some(State::Installing | State::Removing)) => {
                 (Deployed::Applied, Ready::NotReady, KStatus::InProgress)
             }
         };
-        Part { name, state: held, deployed, ready: Some(ready), kstatus }
+        ComponentCondition { name, state: held, deployed, ready: Some(ready), kstatus }
     }
 }
 
-/// A component that shall go.
-fn going(name: &ComponentName, state: State) -> Part<'_> {
+/// A component to be removed.
+fn going(name: &ComponentName, state: State) -> ComponentCondition<'_> {
     let deployed = if state == State::Removed { Deployed::Deleted } else { Deployed::Deleting };
-    Part { name, state: Some(state), deployed, ready: None, kstatus: KStatus::Terminating }
+    ComponentCondition { name, state: Some(state), deployed, ready: None, kstatus: KStatus::Terminating }
 }
 
-/// The components of a row: those that shall run, and those that are reported and shall not. Each is there once.
+/// The components of a row: the targeted ones, and those reported beyond them. Each appears once.
 pub(super) fn parts<'a>(
     row: &'a Row,
-    blueprint: Option<&'a Blueprint>,
-    look: Look,
-) -> impl Iterator<Item = Part<'a>> {
+    spec: Option<&'a AppSpec>,
+    scan: RowCondition,
+) -> impl Iterator<Item = ComponentCondition<'a>> {
     let reported = row.report.as_ref().map_or(&[][..], |report| &**report.components);
-    let wanted = blueprint.filter(|_| look.target.is_some()).map_or(&[][..], |print| &print.components);
+    let wanted = spec.filter(|_| scan.target.is_some()).map_or(&[][..], |spec| &spec.components);
     let expected = wanted
         .iter()
         .enumerate()
-        .map(move |(at, name)| look.expected(name, state_of(reported, at, name), row));
+        .map(move |(at, name)| scan.expected(name, state_of(reported, at, name), row));
     let left = reported.iter().enumerate().filter(move |(at, (name, _))| !is_among(wanted, *at, name));
     expected.chain(left.map(|(_, (name, state))| going(name, *state)))
 }
@@ -188,17 +190,17 @@ fn is_among(wanted: &[ComponentName], at: usize, name: &ComponentName) -> bool {
 }
 
 impl Axes {
-    /// What a row adds to the counts.
-    pub(super) fn of(row: &Row, blueprint: Option<&Blueprint>, share: Share) -> Self {
+    /// A row's contribution to the counts.
+    pub(super) fn of(row: &Row, spec: Option<&AppSpec>, class: CountClass) -> Self {
         let mut axes = Self::default();
-        let Some(look) = Look::of(row, share) else { return axes };
-        parts(row, blueprint, look).for_each(|part| axes.count(&part));
-        axes.count_row(look);
+        let Some(scan) = RowCondition::of(row, class) else { return axes };
+        parts(row, spec, scan).for_each(|part| axes.count(&part));
+        axes.count_row(scan);
         axes
     }
 
     /// Counts a component.
-    pub(super) fn count(&mut self, part: &Part<'_>) {
+    pub(super) fn count(&mut self, part: &ComponentCondition<'_>) {
         self.deployed[part.deployed as usize] += 1;
         if let Some(ready) = part.ready {
             self.ready[ready as usize] += 1;
@@ -206,15 +208,15 @@ impl Axes {
     }
 
     /// Counts a row without its components.
-    pub(super) fn count_row(&mut self, look: Look) {
-        self.kstatus[look.kstatus() as usize] += 1;
+    pub(super) fn count_row(&mut self, scan: RowCondition) {
+        self.kstatus[scan.kstatus() as usize] += 1;
     }
 
     /// Takes counts in, or out again.
-    pub(super) fn shift(&mut self, way: Way, other: &Self) {
-        shift(way, &mut self.deployed, &other.deployed);
-        shift(way, &mut self.ready, &other.ready);
-        shift(way, &mut self.kstatus, &other.kstatus);
+    pub(super) fn shift(&mut self, delta: Delta, other: &Self) {
+        shift(delta, &mut self.deployed, &other.deployed);
+        shift(delta, &mut self.ready, &other.ready);
+        shift(delta, &mut self.kstatus, &other.kstatus);
     }
 
     /// Takes counts in for others.
@@ -229,7 +231,7 @@ impl Axes {
         first(&Deployed::ALL, &self.deployed).unwrap_or(Deployed::Empty)
     }
 
-    /// The worst on the axis of observation: what is not there is not ready.
+    /// The worst value on the axis of observation: a component that is absent is not ready.
     pub(super) fn ready_status(&self) -> Ready {
         match first(&Ready::ALL, &self.ready) {
             Some(Ready::NotPresent) => Ready::NotReady,
@@ -238,8 +240,8 @@ impl Axes {
     }
 }
 
-fn shift(way: Way, own: &mut [u32], others: &[u32]) {
-    own.iter_mut().zip(others).for_each(|(own, other)| way.by(own, *other));
+fn shift(delta: Delta, own: &mut [u32], others: &[u32]) {
+    own.iter_mut().zip(others).for_each(|(own, other)| delta.apply(own, *other));
 }
 
 fn exchange(own: &mut [u32], from: &[u32], to: &[u32]) {

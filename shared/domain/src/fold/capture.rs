@@ -1,12 +1,12 @@
-//! A copy of some devices as they are at one moment, taken bit by bit while the fold goes on: a device that a fact is
-//! about to change is copied just before. So nobody waits for longer than one bit takes.
+//! Copies some devices as of one moment, in small steps while the fold goes on: a device is copied just before
+//! a fact changes it. So no reader waits longer than one step.
 
 use muster_contract::DeviceKey;
 
 use super::fleet::Fleet;
 use super::record::DeviceRecord;
 
-/// What is still to be copied, and what was copied ahead of its turn.
+/// The devices still to copy, and the records copied ahead of their turn.
 #[derive(Debug, Default)]
 pub(super) struct Capture {
     due: Vec<u32>,
@@ -23,7 +23,7 @@ impl Fleet {
         let mut due = std::mem::take(&mut self.changed);
         due.iter().for_each(|number| self.devices[*number as usize].changed = false);
         due.extend(also.into_iter().filter_map(|key| self.number_of(key)));
-        // One that is named twice is copied once: its turn comes when it is no longer due.
+        // A device named twice is copied once: at its second turn it is no longer due.
         due.iter().for_each(|number| self.devices[*number as usize].due = true);
         self.capture.due = due;
     }

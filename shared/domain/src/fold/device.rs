@@ -1,4 +1,4 @@
-//! One device as the fold knows it: what it was told, what it said of itself, whether it is heard, and its rows.
+//! One device as the fold knows it: its desired state, its reports, its liveness and its rows.
 
 mod stored;
 
@@ -13,11 +13,12 @@ use muster_contract::{DeviceId, Epoch, Generation, Seq, Timestamp};
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
 
-use super::doubt::{Identity, OpenMessages};
-use super::holdings::Holdings;
-use super::moment::Moment;
-use super::narrow::{Count, Place};
-use super::standing::{Doubt, Facet, Row};
+use super::doubt::UnresolvedQuarantine;
+use super::packed_offset::{PackedCounter, PackedOffset};
+use super::packed_timestamp::PackedTimestamp;
+use super::seq_account::SeqAccount;
+use super::standing::{DeviceContext, Row, Uncertainty};
+use crate::message_identity::MessageIdentity;
 pub(super) use stored::StoredDevice;
 
 /// Bytes that a large fleet has of each device and of each row, beside names: see the README on what a standing takes.
@@ -31,7 +32,7 @@ const _: () = assert!(size_of::<Device>() <= DEVICE_BYTES && size_of::<Row>() <=
 pub(super) struct Device {
     /// The number of its site.
     pub(super) site: u32,
-    pub(super) about: About,
+    pub(super) state: DeviceState,
     /// A list without room for more: a device has few rows and seldom gets another.
     pub(super) rows: Box<[Row]>,
     /// The groups that its labels put it into, by number, in the order of the labels.
@@ -46,59 +47,59 @@ pub(super) struct Device {
 
 /// Everything about a device but its rows.
 #[derive(Debug)]
-pub(super) struct About {
+pub(super) struct DeviceState {
     /// Its name at its site.
     pub(super) name: DeviceId,
     /// Generation of the newest desired state.
     desired: Option<Generation>,
     /// That retires the device.
     retires: bool,
-    pub(super) holdings: Holdings,
+    pub(super) seq_account: SeqAccount,
     /// The epoch of the liveness fact that holds.
     liveness: Option<Epoch>,
     /// The device is heard, by that fact.
     heard: bool,
-    /// It cannot keep what it would report, by that fact.
+    /// By that fact, it cannot store reports, or it was heard in a newer epoch than the fact's.
     not_storing: bool,
     /// The newest heartbeat that any liveness fact knows of.
-    beat_at: Option<Moment>,
-    /// Something of it came at least once: a report, or a message that could not be let in.
+    beat_at: Option<PackedTimestamp>,
+    /// At least one message of the device has come: a report, or a message that was quarantined.
     reported: bool,
-    /// When the hub last heard it, as far as facts tell.
-    heard_at: Option<Moment>,
-    /// Its partition, where the hub does not listen to that.
+    /// When the hub last heard the device, as far as facts say.
+    heard_at: Option<PackedTimestamp>,
+    /// The device's partition, where the hub does not hear it.
     pub(super) unheard_in: Option<u8>,
-    pub(super) nature: Option<Box<Nature>>,
-    /// None for most devices, which is why it is a box.
-    pub(super) troubles: Option<Box<Troubles>>,
+    pub(super) capabilities: Option<Box<ReportedCapabilities>>,
+    /// None for most devices, hence boxed.
+    pub(super) anomalies: Option<Box<Anomalies>>,
     pub(super) sources: Sources,
 }
 
-/// Where LEDGER holds the facts that a device's properties come from; 0 where there was none.
+/// LEDGER sequences of the facts behind the device's properties; 0 where there was none.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub(super) struct Sources {
-    pub(super) desired: Place,
-    pub(super) liveness: Place,
+    pub(super) desired: PackedOffset,
+    pub(super) liveness: PackedOffset,
     /// The fact that first spoke of the head, or of the epoch.
     pub(super) head: Source,
     /// The fact that last changed how many reports are missing.
     pub(super) gap: Source,
     /// The fact that last changed what is in doubt.
     #[serde(default)]
-    pub(super) doubt: Place,
+    pub(super) doubt: PackedOffset,
 }
 
 /// A fact that may be a report.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub(super) struct Source {
-    /// Where LEDGER holds it.
-    pub(super) place: Place,
-    /// The number of the report; 0 where it is another fact.
-    seq: Count,
+    /// The LEDGER sequence.
+    pub(super) place: PackedOffset,
+    /// The report's number; 0 for any other fact.
+    seq: PackedCounter,
 }
 
 impl Source {
-    const NONE: Self = Self { place: Place::ZERO, seq: Count::ZERO };
+    const NONE: Self = Self { place: PackedOffset::ZERO, seq: PackedCounter::ZERO };
 
     pub(super) fn seq(self) -> Option<Seq> {
         Seq::new(self.seq.get())
@@ -114,28 +115,28 @@ pub(super) struct Heard {
     pub(super) head: u64,
 }
 
-/// What a person may want to look into.
+/// Incidents and unresolved quarantine of the device, for an operator.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
-pub(super) struct Troubles {
+pub(super) struct Anomalies {
     pub(super) incidents: u64,
     pub(super) last_incident: Option<Incident>,
     pub(super) unnumbered_quarantined: u64,
-    #[serde(default, skip_serializing_if = "OpenMessages::is_empty")]
-    open: OpenMessages,
+    #[serde(default, skip_serializing_if = "UnresolvedQuarantine::is_empty")]
+    open: UnresolvedQuarantine,
     /// By how many seconds its clock was found wrong last.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(super) skew_seconds: Option<i64>,
-    /// When its token ends, if that was said and no newer one was.
+    /// When its token ends, if that was announced and no newer token was.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(super) token_ends_at: Option<Timestamp>,
 }
 
-/// What a device says it is.
+/// The device's own properties.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
-pub(super) struct Nature {
+pub(super) struct ReportedCapabilities {
     place: (Epoch, Seq),
-    /// Kept as text: a parsed object takes several times the space, and it is only ever shown.
+    /// Kept as text: a parsed object takes several times the space, and it is only displayed.
     properties: Box<str>,
     pub(super) labels: BTreeMap<String, String>,
     pub(super) agent_version: Box<str>,
@@ -145,7 +146,7 @@ impl Device {
     pub(super) fn new(site: u32, name: DeviceId) -> Self {
         Self {
             site,
-            about: About::new(name),
+            state: DeviceState::new(name),
             rows: Box::default(),
             groups: Box::default(),
             unknown: 0,
@@ -164,21 +165,21 @@ impl Device {
 
 impl Sources {
     const NONE: Self = Self {
-        desired: Place::ZERO,
-        liveness: Place::ZERO,
+        desired: PackedOffset::ZERO,
+        liveness: PackedOffset::ZERO,
         head: Source::NONE,
         gap: Source::NONE,
-        doubt: Place::ZERO,
+        doubt: PackedOffset::ZERO,
     };
 }
 
-impl About {
+impl DeviceState {
     const fn new(name: DeviceId) -> Self {
         Self {
             name,
             desired: None,
             retires: false,
-            holdings: Holdings::new(),
+            seq_account: SeqAccount::new(),
             liveness: None,
             heard: false,
             not_storing: false,
@@ -186,23 +187,23 @@ impl About {
             reported: false,
             heard_at: None,
             unheard_in: None,
-            nature: None,
-            troubles: None,
+            capabilities: None,
+            anomalies: None,
             sources: Sources::NONE,
         }
     }
 
-    /// The fact at this place, which has this number if it is a report, made it what it is after it.
-    /// One of an older epoch is named by its place alone.
+    /// Records the fact with this LEDGER sequence, and number if it is a report, as the source of the
+    /// properties that it changed. A report of an older epoch is recorded by its sequence alone.
     pub(super) fn note(
         &mut self,
-        before: &Facet,
-        after: &Facet,
+        before: &DeviceContext,
+        after: &DeviceContext,
         ledger_seq: u64,
         report: Option<(Epoch, Seq)>,
     ) {
         let report = report.filter(|(epoch, _)| Some(*epoch) == after.epoch).map(|(_, seq)| seq);
-        let seq = report.map_or(Count::ZERO, |seq| seq.get().into());
+        let seq = report.map_or(PackedCounter::ZERO, |seq| seq.get().into());
         let (sources, source) = (&mut self.sources, Source { place: ledger_seq.into(), seq });
         if (before.epoch, before.head) != (after.epoch, after.head) {
             sources.head = source;
@@ -210,47 +211,54 @@ impl About {
         if before.missing != after.missing {
             sources.gap = source;
         } else if before.epoch != after.epoch {
-            sources.gap.seq = Count::ZERO;
+            sources.gap.seq = PackedCounter::ZERO;
         }
         if before.doubt != after.doubt {
             sources.doubt = source.place;
         }
     }
 
-    /// What its standings take from it.
-    pub(super) fn facet(&self) -> Facet {
-        Facet {
+    /// The inputs of row evaluation.
+    pub(super) fn context(&self) -> DeviceContext {
+        DeviceContext {
             retired: self.is_retired(),
             freshness: self.freshness(),
-            epoch: self.holdings.epoch(),
-            head: self.holdings.head(),
-            missing: self.holdings.missing(),
+            epoch: self.seq_account.epoch(),
+            head: self.seq_account.head(),
+            missing: self.seq_account.missing(),
             doubt: self.doubt(),
             unheard_in: self.unheard_in,
             is_masked: self.is_masked(),
+            heard_at: self.heard_at(),
         }
     }
 
-    fn doubt(&self) -> Doubt {
-        Doubt { seq: self.holdings.in_doubt(), beyond: self.beyond() > 0, not_storing: self.not_storing }
+    fn doubt(&self) -> Uncertainty {
+        Uncertainty {
+            seq: self.seq_account.in_doubt(),
+            beyond: self.beyond() > 0,
+            not_storing: self.not_storing,
+        }
     }
 
     /// How many messages in quarantine may be anything.
     pub(super) fn beyond(&self) -> u64 {
-        self.troubles.as_ref().map_or(0, |troubles| troubles.open.beyond(&self.holdings, self.beat_at()))
+        self.anomalies
+            .as_ref()
+            .map_or(0, |anomalies| anomalies.open.beyond(&self.seq_account, self.beat_at()))
     }
 
-    /// Where LEDGER holds the newest of those; nothing where there is none.
-    pub(super) fn place_beyond(&self) -> Option<u64> {
-        self.troubles.as_ref()?.open.place_beyond(&self.holdings, self.beat_at())
+    /// The LEDGER sequence of the newest such message; none where there is none.
+    pub(super) fn ledger_seq_beyond(&self) -> Option<u64> {
+        self.anomalies.as_ref()?.open.ledger_seq_beyond(&self.seq_account, self.beat_at())
     }
 
-    /// Where LEDGER holds the message with a number of the current epoch; nothing where that is no longer known.
-    pub(super) fn place_of(&self, seq: u64) -> Option<u64> {
-        self.troubles.as_ref()?.open.place_of(self.holdings.epoch()?, seq)
+    /// The LEDGER sequence of the message with a number of the current epoch; none where it is no longer known.
+    pub(super) fn ledger_seq_of(&self, seq: u64) -> Option<u64> {
+        self.anomalies.as_ref()?.open.ledger_seq_of(self.seq_account.epoch()?, seq)
     }
 
-    /// False where it says that it cannot keep what it would report.
+    /// False where the device says that it cannot store its reports.
     pub(super) const fn is_storing(&self) -> bool {
         !self.not_storing
     }
@@ -269,8 +277,8 @@ impl About {
         (self.desired, self.retires) = (Some(generation), retires);
     }
 
-    /// Only liveness facts can say that a device is fresh; without one it is stale as soon as anything of it has come. While the
-    /// hub does not listen to its partition, what they say is out of date.
+    /// Only a liveness fact makes a device fresh; without one it is stale as soon as anything of it has come.
+    /// While the hub does not hear its partition, its liveness facts are out of date.
     pub(super) const fn freshness(&self) -> Freshness {
         match (self.liveness_state(), self.reported) {
             (Some(Liveness::Fresh), _) if self.unheard_in.is_some() => Freshness::Stale,
@@ -280,12 +288,12 @@ impl About {
         }
     }
 
-    /// It would be fresh if the hub listened to its partition.
+    /// True where the device would be fresh if the hub heard its partition.
     pub(super) const fn is_masked(&self) -> bool {
         self.unheard_in.is_some() && matches!(self.liveness_state(), Some(Liveness::Fresh))
     }
 
-    /// What the liveness fact that holds says.
+    /// The state of the liveness fact that holds.
     const fn liveness_state(&self) -> Option<Liveness> {
         match self.liveness {
             Some(_) if self.heard => Some(Liveness::Fresh),
@@ -294,27 +302,28 @@ impl About {
         }
     }
 
-    /// A status report came in: its number counts, if it is of the current epoch.
+    /// Applies a status report: its number counts, if it is of the current epoch.
     pub(super) fn take_status(&mut self, fact: &StatusFact) {
         self.report_came(fact.received_at);
-        if self.holdings.enter(fact.epoch) {
-            self.holdings.advertise(fact.head.get());
-            self.holdings.receive(fact.seq);
-            self.holdings.coalesce(&fact.coalesced);
+        if self.seq_account.enter(fact.epoch) {
+            self.seq_account.advertise(fact.head.get());
+            self.seq_account.receive(fact.seq);
+            self.seq_account.coalesce(&fact.coalesced);
         }
     }
 
-    /// A capabilities report came in. True where it is the newest.
+    /// Applies a capabilities report. True where it is the newest.
     pub(super) fn take_device(&mut self, fact: DeviceFact) -> bool {
         self.report_came(fact.received_at);
-        if self.holdings.enter(fact.epoch) {
-            self.holdings.advertise(fact.head.get());
-            self.holdings.receive(fact.seq);
-            self.holdings.coalesce(&fact.coalesced);
+        if self.seq_account.enter(fact.epoch) {
+            self.seq_account.advertise(fact.head.get());
+            self.seq_account.receive(fact.seq);
+            self.seq_account.coalesce(&fact.coalesced);
         }
-        let newest = self.nature.as_ref().is_none_or(|nature| nature.place < (fact.epoch, fact.seq));
+        let newest =
+            self.capabilities.as_ref().is_none_or(|capabilities| capabilities.place < (fact.epoch, fact.seq));
         if newest {
-            self.nature = Some(Box::new(Nature::of(fact)));
+            self.capabilities = Some(Box::new(ReportedCapabilities::of(fact)));
         }
         newest
     }
@@ -322,10 +331,10 @@ impl About {
     /// Hub time passed. True where no liveness fact of a newer epoch is held.
     pub(super) fn take_liveness(&mut self, fact: &LivenessFact) -> bool {
         self.hear(fact.last_heard_at);
-        if self.holdings.enter(fact.epoch) {
-            self.holdings.advertise(fact.head);
+        if self.seq_account.enter(fact.epoch) {
+            self.seq_account.advertise(fact.head);
             if let Some(account) = &fact.account {
-                self.holdings.learn(fact.head, account);
+                self.seq_account.learn(fact.head, account);
             }
         }
         self.beat(fact.beat_at);
@@ -338,89 +347,89 @@ impl About {
         newest
     }
 
-    /// Messages could not be let in: one, or one and those it stands for. That something came is known all the same.
+    /// Applies a quarantine fact: one message, or one and those it stands for. It proves that something of the
+    /// device came.
     pub(super) fn take_quarantine(&mut self, fact: &QuarantineFact, ledger_seq: u64) {
         self.report_came(fact.received_at);
         let numbers = fact.numbers();
         let numbered = numbers.as_ref().map_or(0, |(_, numbers)| numbers.count());
-        let troubles = self.troubles.get_or_insert_default();
-        if troubles.open.add(fact, ledger_seq) {
+        let anomalies = self.anomalies.get_or_insert_default();
+        if anomalies.open.add(fact, ledger_seq) {
             let unnumbered = fact.others.saturating_add(1).saturating_sub(numbered);
-            troubles.unnumbered_quarantined = troubles.unnumbered_quarantined.saturating_add(unnumbered);
+            anomalies.unnumbered_quarantined = anomalies.unnumbered_quarantined.saturating_add(unnumbered);
         }
         if let Some((epoch, numbers)) = numbers {
-            self.holdings.quarantine(epoch, &numbers);
+            self.seq_account.quarantine(epoch, &numbers);
         }
     }
 
-    /// A person has looked at a message that could not be let in. One that was let in is a fact of its own.
+    /// Applies an operator's decision on a quarantined message. An accepted message is a fact of its own; an expired
+    /// one stays in doubt, because nobody has decided about it.
     pub(super) fn take_verdict(&mut self, fact: &QuarantineVerdict) {
-        if let Some((troubles, received_at)) = self.troubles.as_mut().zip(fact.received_at) {
-            troubles.open.settle(received_at, fact.epoch.zip(fact.seq));
+        if !fact.ends_doubt() {
+            return;
+        }
+        if let Some((anomalies, received_at)) = self.anomalies.as_mut().zip(fact.received_at) {
+            anomalies.open.resolve(received_at, fact.epoch.zip(fact.seq));
         }
         let dropped = fact.numbers().filter(|_| fact.verdict == quarantine::Verdict::Dropped);
         if let Some((epoch, numbers)) = dropped {
-            self.holdings.drop_quarantined(epoch, &numbers);
+            self.seq_account.drop_quarantined(epoch, &numbers);
         }
     }
 
     /// Something happened that a person should know.
     pub(super) fn take_incident(&mut self, incident: Incident) {
-        let troubles = self.troubles.get_or_insert_default();
-        troubles.incidents += 1;
+        let anomalies = self.anomalies.get_or_insert_default();
+        anomalies.incidents += 1;
         match incident.what {
-            IncidentKind::ClockSkew { seconds } => troubles.skew_seconds = Some(seconds),
-            IncidentKind::TokenEnding { ends_at, .. } => troubles.token_ends_at = Some(ends_at),
-            IncidentKind::TokenRenewed { .. } => troubles.token_ends_at = None,
+            IncidentKind::ClockSkew { seconds } => anomalies.skew_seconds = Some(seconds),
+            IncidentKind::TokenEnding { ends_at, .. } => anomalies.token_ends_at = Some(ends_at),
+            IncidentKind::TokenRenewed { .. } => anomalies.token_ends_at = None,
             _ => {}
         }
-        troubles.last_incident = Some(incident);
+        anomalies.last_incident = Some(incident);
     }
 
-    /// How it is heard.
+    /// How the device is heard now.
     pub(super) fn as_heard(&self) -> Heard {
         Heard {
             reported: self.reported,
             at: self.heard_at(),
-            epoch: self.holdings.epoch(),
-            head: self.holdings.head(),
+            epoch: self.seq_account.epoch(),
+            head: self.seq_account.head(),
         }
     }
 
     /// Messages of it went to quarantine that may be news, others were settled, and it beat.
     pub(super) fn doubt_again(
         &mut self,
-        messages: OpenMessages,
-        settled: &[Identity],
+        messages: UnresolvedQuarantine,
+        settled: &[MessageIdentity],
         beat_at: Option<Timestamp>,
     ) {
         self.beat(beat_at);
         if !messages.is_empty() {
-            self.troubles.get_or_insert_default().open.join(messages);
+            self.anomalies.get_or_insert_default().open.join(messages);
         }
-        if let Some(troubles) = &mut self.troubles {
-            settled.iter().for_each(|(received_at, number)| troubles.open.settle(*received_at, *number));
+        if let Some(anomalies) = &mut self.anomalies {
+            settled.iter().for_each(|(received_at, number)| anomalies.open.resolve(*received_at, *number));
         }
     }
 
-    /// Puts back how it was heard; its numbers are its holdings' affair.
+    /// Restores how the device was heard, except for its numbers, which are in the account.
     pub(super) fn put_back(&mut self, then: Heard) {
         self.reported = then.reported;
-        self.heard_at = then.at.map(Moment::from);
+        self.heard_at = then.at.map(PackedTimestamp::from);
     }
 
-    /// When the hub last heard it, as far as facts tell.
+    /// When the hub last heard the device, as far as facts say.
     pub(super) fn heard_at(&self) -> Option<Timestamp> {
-        self.heard_at.map(Moment::get)
-    }
-
-    /// The same where it is not heard now. While it is, heartbeats come that are no facts, and a fact's time says less.
-    pub(super) fn silent_since(&self) -> Option<Timestamp> {
-        self.heard_at().filter(|_| self.freshness() != Freshness::Fresh)
+        self.heard_at.map(PackedTimestamp::get)
     }
 
     fn beat_at(&self) -> Option<Timestamp> {
-        self.beat_at.map(Moment::get)
+        self.beat_at.map(PackedTimestamp::get)
     }
 
     fn report_came(&mut self, received_at: Timestamp) {
@@ -436,12 +445,12 @@ impl About {
 
     fn beat(&mut self, at: Option<Timestamp>) {
         if self.beat_at() < at {
-            self.beat_at = at.map(Moment::from);
+            self.beat_at = at.map(PackedTimestamp::from);
         }
     }
 }
 
-impl Nature {
+impl ReportedCapabilities {
     fn of(fact: DeviceFact) -> Self {
         Self {
             place: (fact.epoch, fact.seq),

@@ -1,8 +1,8 @@
-//! What differs between two points of one LEDGER: the views, the devices whose standing is another, and of each the facts
-//! between the two that made it so. Nothing is judged here; two folds are compared.
+//! Compares two points of one LEDGER: the views, the devices whose standing differs, and for each the facts
+//! that changed it. It compares two folds and judges nothing.
 //!
-//! The changes of the devices are the whole difference of the counts: taking each `from` out of the earlier counts and
-//! putting each `to` in gives the later ones.
+//! The device changes explain the whole difference of the counts: retracting each `from` from the earlier
+//! counts and adding each `to` gives the later ones.
 
 use std::collections::BTreeMap;
 
@@ -12,22 +12,22 @@ use muster_contract::why::Evidence;
 use muster_contract::{ComponentName, DeploymentId, DeviceKey, SiteId, State};
 
 use super::answer::{Page, cut_page};
-use super::device::{About, Device};
+use super::device::{Device, DeviceState};
 use super::fleet::Fleet;
 use super::report::Report;
-use super::standing::{Deadline, Row, Share};
+use super::standing::{CountClass, Deadline, Row};
 use super::tally::Group;
 
 /// A device with its row for the deployment, as one of the two folds has it.
 #[derive(Clone, Copy)]
-struct Seen<'a> {
+struct DeviceRow<'a> {
     device: &'a Device,
     row: &'a Row,
 }
 
 impl Fleet {
-    /// How a deployment differs between an earlier point and this one. None where neither has a view of it. Of both the
-    /// LEDGER must be the same; then every device of the earlier is also in the later.
+    /// How a deployment differs between an earlier point and this one. None where neither has a view of it.
+    /// Both must be of the same LEDGER; then every device of the earlier is also in the later.
     pub fn diff(
         &self,
         earlier: &Self,
@@ -41,14 +41,16 @@ impl Fleet {
         }
         let numbers = [earlier, self].map(|fleet| fleet.totals.deployment_numbers.get(id).copied());
         let changes = |after| {
-            self.devices_after(site, after, None).filter_map(move |device| {
-                let was = earlier.find(&self.key_of(device)).and_then(|was| was.seen(numbers[0]));
-                self.change(was, device.seen(numbers[1]), earlier.as_of.ledger_seq, device)
-            })
+            self.devices_after(move |at| site.is_none_or(|site| site == at), after, None).filter_map(
+                move |device| {
+                    let was = earlier.find(&self.key_of(device)).and_then(|was| was.seen(numbers[0]));
+                    self.change(was, device.seen(numbers[1]), earlier.as_of.ledger_seq, device)
+                },
+            )
         };
         let (devices, next) =
             cut_page(changes(page.after.as_ref()), page.limit, |change| change.key.to_string());
-        // The first page is the whole where it is the last as well.
+        // A first page without a next one has all changes.
         let changed = match (&page.after, &next) {
             (None, None) => devices.len(),
             _ => changes(None).count(),
@@ -60,12 +62,12 @@ impl Fleet {
     /// None where nothing differs of a device.
     fn change(
         &self,
-        from: Option<Seen<'_>>,
-        to: Option<Seen<'_>>,
+        from: Option<DeviceRow<'_>>,
+        to: Option<DeviceRow<'_>>,
         since: u64,
         device: &Device,
     ) -> Option<DeviceChange> {
-        let stands = (from.and_then(Seen::stand), to.and_then(Seen::stand));
+        let stands = (from.and_then(DeviceRow::stand), to.and_then(DeviceRow::stand));
         let components = components(from, to);
         if stands.0 == stands.1 && components.is_empty() {
             return None;
@@ -75,7 +77,7 @@ impl Fleet {
     }
 }
 
-/// A view as far as it is compared; also where there is none.
+/// The compared part of a view; empty where there is no view.
 pub(super) fn side(as_of: AsOf, view: Option<DeploymentView>) -> DiffSide {
     let Some(view) = view else {
         let none = Group::default();
@@ -109,25 +111,25 @@ pub(super) fn side(as_of: AsOf, view: Option<DeploymentView>) -> DiffSide {
 }
 
 impl Device {
-    fn seen(&self, deployment: Option<u32>) -> Option<Seen<'_>> {
+    fn seen(&self, deployment: Option<u32>) -> Option<DeviceRow<'_>> {
         let row = self.rows.iter().find(|row| Some(row.deployment) == deployment)?;
-        Some(Seen { device: self, row })
+        Some(DeviceRow { device: self, row })
     }
 }
 
-impl Seen<'_> {
-    /// None where it counts for nothing.
+impl DeviceRow<'_> {
+    /// None where the row is not shown.
     fn stand(self) -> Option<Stand> {
-        let facet = self.device.about.facet();
-        let (leaving, overdue, missing_reports) = match self.row.share(&facet) {
-            Share::Nothing => return None,
-            Share::Leaving => (true, false, 0),
-            Share::Target { overdue, missing, .. } => (false, overdue, missing),
+        let context = self.device.state.context();
+        let (leaving, overdue, missing_reports) = match self.row.count_class(&context) {
+            CountClass::Nothing => return None,
+            CountClass::Leaving => (true, false, 0),
+            CountClass::Target { overdue, missing, .. } => (false, overdue, missing),
         };
         Some(Stand {
             standing: self.row.standing()?,
-            freshness: facet.freshness,
-            known: self.row.is_known(&facet),
+            freshness: context.freshness,
+            known: self.row.is_known(&context),
             leaving,
             overdue,
             missing_reports,
@@ -138,15 +140,17 @@ impl Seen<'_> {
 
     /// The components that its share puts into the counts.
     fn components(self) -> BTreeMap<ComponentName, State> {
-        let shown = self.row.share(&self.device.about.facet()).shows_components();
+        let shown = self.row.count_class(&self.device.state.context()).shows_components();
         let report = self.row.report.as_ref().filter(|_| shown);
         report.map(|report| report.components.iter().cloned().collect()).unwrap_or_default()
     }
 }
 
-fn components(from: Option<Seen<'_>>, to: Option<Seen<'_>>) -> Vec<ComponentChange> {
-    let (was, is) =
-        (from.map(Seen::components).unwrap_or_default(), to.map(Seen::components).unwrap_or_default());
+fn components(from: Option<DeviceRow<'_>>, to: Option<DeviceRow<'_>>) -> Vec<ComponentChange> {
+    let (was, is) = (
+        from.map(DeviceRow::components).unwrap_or_default(),
+        to.map(DeviceRow::components).unwrap_or_default(),
+    );
     let mut names: Vec<_> = was.keys().chain(is.keys()).collect();
     names.sort();
     names.dedup();
@@ -158,57 +162,59 @@ fn components(from: Option<Seen<'_>>, to: Option<Seen<'_>>) -> Vec<ComponentChan
     names.into_iter().map(change).filter(|change| change.from != change.to).collect()
 }
 
-/// The facts after `since` that made the later what it is, where the earlier is otherwise. A report said again is no
-/// change, so each kind of fact is named only where what it says is another.
+/// The facts after `since` that explain the difference. A re-asserted report is no change, so each kind of fact
+/// is named only where its content differs.
 fn facts(
-    (from, to): (Option<Seen<'_>>, Option<Seen<'_>>),
+    (from, to): (Option<DeviceRow<'_>>, Option<DeviceRow<'_>>),
     since: u64,
     device: &Device,
     hearing: Option<Evidence>,
 ) -> Vec<Evidence> {
-    let was = from.map(|seen| (seen.row, &seen.device.about));
-    let (about, row) = (&device.about, to.map(|seen| seen.row));
+    let was = from.map(|seen| (seen.row, &seen.device.state));
+    let (state, row) = (&device.state, to.map(|seen| seen.row));
     let mut facts = Vec::new();
     let asked = |row: &Row| row.target;
-    let retired = was.map(|(_, about)| about.is_retired());
+    let retired = was.map(|(_, state)| state.is_retired());
     if was.and_then(|(row, _)| asked(row)) != row.and_then(asked)
-        || retired.is_some_and(|was| was != about.is_retired())
+        || retired.is_some_and(|was| was != state.is_retired())
     {
-        facts.extend(about.desired_evidence(row.and_then(asked)));
+        facts.extend(state.desired_evidence(row.and_then(asked)));
     }
     let report = row.and_then(|row| row.report.as_ref());
     let held = was.and_then(|(row, _)| row.report.as_ref());
     if held.map(|report| report.place()) != report.map(|report| report.place()) {
         facts.extend(report.map(Report::evidence));
     }
-    if was.is_none_or(|(_, was)| was.freshness() != about.freshness()) {
-        facts.extend(about.liveness_evidence());
-        facts.extend(hearing.filter(|_| was.and_then(|(_, was)| was.unheard_in) != about.unheard_in));
+    if was.is_none_or(|(_, was)| was.freshness() != state.freshness()) {
+        facts.extend(state.liveness_evidence());
+        facts.extend(hearing.filter(|_| was.and_then(|(_, was)| was.unheard_in) != state.unheard_in));
     }
     let is_overdue = |row: &Row| row.overdue().is_some();
     if was.is_some_and(|(row, _)| is_overdue(row)) != row.is_some_and(is_overdue) {
         // Also one of a target that is still to come: it took the place of the one that was passed.
         facts.extend(row.and_then(|row| row.deadline.as_deref()).map(Deadline::evidence));
     }
-    if was.is_none_or(|(_, was)| was.holdings.missing() != about.holdings.missing()) {
-        facts.extend(about.gap_evidence());
+    if was.is_none_or(|(_, was)| was.seq_account.missing() != state.seq_account.missing()) {
+        facts.extend(state.gap_evidence());
     }
-    if was.is_none_or(|(_, was)| was.holdings.epoch() != about.holdings.epoch()) {
-        facts.extend(about.head_evidence());
+    if was.is_none_or(|(_, was)| was.seq_account.epoch() != state.seq_account.epoch()) {
+        facts.extend(state.head_evidence());
     }
-    let known = |row: &Row, about: &About| row.is_known(&about.facet());
-    if was.map(|(row, about)| known(row, about)) != row.map(|row| known(row, about)) {
-        facts.extend(row.into_iter().flat_map(|row| about.ignorance(row)));
+    let known = |row: &Row, state: &DeviceState| row.is_known(&state.context());
+    if was.map(|(row, state)| known(row, state)) != row.map(|row| known(row, state)) {
+        facts.extend(row.into_iter().flat_map(|row| state.ignorance(row)));
         facts.extend(
-            was.filter(|(_, was)| was.facet().doubt != about.facet().doubt).map(|_| about.doubt_evidence()),
+            was.filter(|(_, was)| was.context().doubt != state.context().doubt)
+                .map(|_| state.doubt_evidence()),
         );
     }
     facts.retain(|fact| fact.ledger_seq > since);
     if facts.is_empty() {
-        // Known by a head that came with a report said again, or gone with the desired state that came after it ended.
-        let desired = about.desired_evidence(row.and_then(asked));
+        // It became known by a head that came with a re-asserted report, or left with the desired state that
+        // came after it ended.
+        let desired = state.desired_evidence(row.and_then(asked));
         let others =
-            [about.head_evidence(), report.map(Report::evidence), desired, Some(about.doubt_evidence())];
+            [state.head_evidence(), report.map(Report::evidence), desired, Some(state.doubt_evidence())];
         facts.extend(others.into_iter().flatten().filter(|fact| fact.ledger_seq > since));
     }
     facts.sort_by_key(|fact| (fact.ledger_seq, fact.kind));

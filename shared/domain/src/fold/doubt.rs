@@ -1,25 +1,23 @@
-//! Messages in quarantine that may be news of their device, and which of them leave it in doubt.
+//! Tracks quarantined messages that may supersede rows of their device, and decides which leave it uncertain.
 //!
-//! A message went to quarantine, so what it said is not known. If its number is, and the device has spoken of that
-//! number, the number decides (`holdings`, `standing`): what was reported later is not touched by it. If not, the message
-//! may be anything up to what the device has not spoken of yet: everything about the device is in doubt until a heartbeat
-//! that came after the message says how far its numbers go. From then on the message is one of those numbers: one that is
-//! missing, if it is not held. So no message closes a verdict for longer than until the next heartbeat, unless its number
-//! says that it is news.
+//! The content of a quarantined message is unknown. If its number is known and not above the device's head, the
+//! number decides (`seq_account`, `standing`): it does not affect what was reported later. Otherwise the message
+//! may be anything beyond that head, and everything about the device is uncertain until a heartbeat that came
+//! after the message says how far the device's numbers go. From then on the message is one of those numbers, a
+//! missing one if it is not held. So no message keeps a verdict open beyond the next heartbeat, unless its
+//! number says that it may supersede a row.
 //!
-//! A person's word that nobody needs the message ends the doubt at once, and so does letting it in.
+//! An operator's decision to drop the message ends the uncertainty at once, and so does accepting it.
 
 use muster_contract::fact::QuarantineFact;
 use muster_contract::{Epoch, Seq, SeqRanges, Timestamp};
 use serde::{Deserialize, Serialize};
 
-use super::holdings::Holdings;
+use super::seq_account::SeqAccount;
+use crate::message_identity::MessageIdentity;
 
-/// Messages of one device that are kept: the newest. More of them are a flood, and the newest decide.
-const OPEN_MAX: usize = 256;
-
-/// What tells a message of a device apart from its others, wherever LEDGER holds it and however often.
-pub(super) type Identity = (Timestamp, Option<(Epoch, Seq)>);
+/// Messages of one device that are kept, the newest ones: in a flood the newest messages decide.
+const UNRESOLVED_MAX: usize = 256;
 
 /// A message in quarantine, with those it stands for, and where LEDGER holds it.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -37,21 +35,21 @@ struct Open {
 /// Messages of one device in quarantine, in the order in which they came.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(transparent)]
-pub(super) struct OpenMessages(Vec<Open>);
+pub(super) struct UnresolvedQuarantine(Vec<Open>);
 
 impl Open {
-    const fn identity(&self) -> Identity {
+    const fn identity(&self) -> MessageIdentity {
         (self.received_at, self.number)
     }
 }
 
-impl OpenMessages {
-    /// True where nothing was ever in quarantine, or all of it is settled.
+impl UnresolvedQuarantine {
+    /// Whether no message was ever in quarantine, or all of them are resolved.
     pub(super) const fn is_empty(&self) -> bool {
         self.0.is_empty()
     }
 
-    /// Takes a message in; false where it is in, and was only said again.
+    /// Adds a message; false if it is known and was only re-asserted.
     pub(super) fn add(&mut self, fact: &QuarantineFact, ledger_seq: u64) -> bool {
         let number = fact.epoch.zip(fact.seq);
         let open =
@@ -59,12 +57,12 @@ impl OpenMessages {
         self.insert(open)
     }
 
-    /// Takes in what another list holds.
+    /// Adds the messages of another list.
     pub(super) fn join(&mut self, other: Self) {
         other.0.into_iter().for_each(|open| _ = self.insert(open));
     }
 
-    /// Keeps the messages of whose number, if they have one, this is true.
+    /// Keeps the messages whose number, if they have one, fulfils `wanted`.
     pub(super) fn keep(&mut self, wanted: impl Fn(Option<(Epoch, Seq)>) -> bool) {
         self.0.retain(|open| wanted(open.number));
     }
@@ -77,7 +75,7 @@ impl OpenMessages {
             }
             Err(at) => {
                 self.0.insert(at, open);
-                if self.0.len() > OPEN_MAX {
+                if self.0.len() > UNRESOLVED_MAX {
                     self.0.remove(0);
                 }
                 true
@@ -85,23 +83,27 @@ impl OpenMessages {
         }
     }
 
-    /// A message is let in or dropped.
-    pub(super) fn settle(&mut self, received_at: Timestamp, number: Option<(Epoch, Seq)>) {
+    /// Removes a message that an operator requeued or dropped.
+    pub(super) fn resolve(&mut self, received_at: Timestamp, number: Option<(Epoch, Seq)>) {
         self.0.retain(|open| open.identity() != (received_at, number));
     }
 
-    /// How many may be anything: they came after the newest heartbeat, and are no number that the device has spoken of.
-    pub(super) fn beyond(&self, holdings: &Holdings, beat_at: Option<Timestamp>) -> u64 {
-        self.0.iter().filter(|open| open.is_beyond(holdings, beat_at)).count() as u64
+    /// Messages that may be any report: they came after the newest heartbeat, and have no number up to the device's head.
+    pub(super) fn beyond(&self, seq_account: &SeqAccount, beat_at: Option<Timestamp>) -> u64 {
+        self.0.iter().filter(|open| open.is_beyond(seq_account, beat_at)).count() as u64
     }
 
-    /// Where LEDGER holds the newest of those.
-    pub(super) fn place_beyond(&self, holdings: &Holdings, beat_at: Option<Timestamp>) -> Option<u64> {
-        self.0.iter().rfind(|open| open.is_beyond(holdings, beat_at)).map(|open| open.ledger_seq)
+    /// LEDGER's sequence of the newest of those.
+    pub(super) fn ledger_seq_beyond(
+        &self,
+        seq_account: &SeqAccount,
+        beat_at: Option<Timestamp>,
+    ) -> Option<u64> {
+        self.0.iter().rfind(|open| open.is_beyond(seq_account, beat_at)).map(|open| open.ledger_seq)
     }
 
-    /// Where LEDGER holds the message with a number; nothing where that is no longer known.
-    pub(super) fn place_of(&self, epoch: Epoch, seq: u64) -> Option<u64> {
+    /// LEDGER's sequence of the message with a number; `None` if it is no longer known.
+    pub(super) fn ledger_seq_of(&self, epoch: Epoch, seq: u64) -> Option<u64> {
         let is_it = |open: &&Open| {
             open.number
                 .is_some_and(|(of, own)| of == epoch && (own.get() == seq || open.others.contains(seq)))
@@ -111,8 +113,8 @@ impl OpenMessages {
 }
 
 impl Open {
-    fn is_beyond(&self, holdings: &Holdings, beat_at: Option<Timestamp>) -> bool {
+    fn is_beyond(&self, seq_account: &SeqAccount, beat_at: Option<Timestamp>) -> bool {
         beat_at.is_none_or(|beat_at| self.received_at >= beat_at)
-            && self.number.is_none_or(|(epoch, seq)| holdings.is_beyond(epoch, seq))
+            && self.number.is_none_or(|(epoch, seq)| seq_account.is_beyond(epoch, seq))
     }
 }

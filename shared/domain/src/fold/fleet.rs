@@ -1,4 +1,4 @@
-//! The fleet: every device with its rows, the counts over them, and up to where LEDGER was read.
+//! The fleet: every device with its rows, the counts over them, and the position up to which LEDGER was read.
 
 use std::collections::BTreeSet;
 
@@ -8,14 +8,14 @@ use muster_contract::view::AsOf;
 use muster_contract::{DeploymentId, DeviceKey, Epoch, Seq, SiteId, Timestamp};
 
 use super::capture::Capture;
+use super::change_log::{ChangeLog, Side};
 use super::device::Device;
 use super::hearing::HearingState;
-use super::index::Index;
-use super::lens::Lenses;
-use super::shifts::{Shifts, Side};
-use super::standing::{Facet, Row, Share};
-use super::tally::Way;
+use super::index::DeviceIndex;
+use super::standing::{CountClass, DeviceContext, Row};
+use super::tally::Delta;
 use super::totals::Totals;
+use super::view_aggregate::ViewAggregates;
 
 /// A fact's place in LEDGER.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -26,30 +26,30 @@ pub struct Position {
     pub stored_at: Timestamp,
 }
 
-/// What a fact did.
+/// The outcome of a fact.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum Outcome {
-    /// It is the newest of its kind and holds now.
-    Taken,
-    /// Something newer holds: it counts in the account and is history otherwise.
+    /// The fact is the newest of its kind and holds now.
+    Applied,
+    /// Something newer holds: the fact only counts in the account.
     Late,
-    /// It is held already: said again.
-    Again,
+    /// The fact is held already: it was re-asserted.
+    Duplicate,
     /// It was read before, or its subject is of another kind than itself.
     Skipped,
 }
 
-/// What is true of the fleet, as far as LEDGER was read.
+/// The state of the fleet, as far as LEDGER was read.
 #[derive(Debug)]
 pub struct Fleet {
     pub(super) as_of: AsOf,
     /// The number of the report, or of the message in quarantine, that is being folded in; none where the fact has none.
     report: Option<(Epoch, Seq)>,
-    pub(super) index: Index,
+    pub(super) index: DeviceIndex,
     pub(super) devices: Vec<Device>,
     pub(super) totals: Totals,
-    pub(super) lenses: Lenses,
-    pub(super) shifts: Shifts,
+    pub(super) view_aggregates: ViewAggregates,
+    pub(super) change_log: ChangeLog,
     pub(super) changed: Vec<u32>,
     pub(super) capture: Capture,
     pub(super) hearing: HearingState,
@@ -58,7 +58,7 @@ pub struct Fleet {
 /// Which rows a fact alters.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Scope {
-    /// None: it is about the device.
+    /// No row: the fact is about the device.
     Device,
     /// The row at this place.
     Row(usize),
@@ -71,11 +71,11 @@ impl Default for Fleet {
         Self {
             as_of: AsOf { ledger_seq: 0, at: Timestamp::UNIX_EPOCH },
             report: None,
-            index: Index::default(),
+            index: DeviceIndex::default(),
             devices: Vec::new(),
             totals: Totals::default(),
-            lenses: Lenses::default(),
-            shifts: Shifts::default(),
+            view_aggregates: ViewAggregates::default(),
+            change_log: ChangeLog::default(),
             changed: Vec::new(),
             capture: Capture::default(),
             hearing: HearingState::default(),
@@ -84,7 +84,7 @@ impl Default for Fleet {
 }
 
 impl Fleet {
-    /// Folds in a fact. Never fails: what makes no sense changes nothing but the position.
+    /// Applies a fact. It never fails: a fact that makes no sense changes only the position.
     pub fn apply(&mut self, at: Position, subject: &LedgerSubject, fact: Fact) -> Outcome {
         // LEDGER keeps a pulse for a short time only, and a position is a message that stays.
         if at.ledger_seq <= self.as_of.ledger_seq || matches!(subject, LedgerSubject::Hub(_)) {
@@ -97,13 +97,13 @@ impl Fleet {
             Fact::Quarantine(fact) => fact.epoch.zip(fact.seq),
             _ => None,
         };
-        let outcome = self.take_in(at, subject, fact);
+        let outcome = self.dispatch(at, subject, fact);
         self.report = None;
-        self.find_newest_again();
+        self.recompute_last_changed();
         outcome
     }
 
-    fn take_in(&mut self, at: Position, subject: &LedgerSubject, fact: Fact) -> Outcome {
+    fn dispatch(&mut self, at: Position, subject: &LedgerSubject, fact: Fact) -> Outcome {
         match (subject, fact) {
             (LedgerSubject::Status(key, deployment), Fact::Status(fact)) => {
                 self.status(at, key, deployment, fact)
@@ -117,12 +117,14 @@ impl Fleet {
             (LedgerSubject::Incident(Some(key)), Fact::Incident(fact)) => self.incident(key, fact),
             (LedgerSubject::Quarantine(Some(key)), Fact::Quarantine(fact)) => self.quarantine(at, key, &fact),
             (LedgerSubject::Verdict(Some(key)), Fact::Verdict(fact)) => self.verdict(key, &fact),
-            (LedgerSubject::Hearing(partition), Fact::Hearing(fact)) => self.hear_hub(at, *partition, &fact),
+            (LedgerSubject::Hearing(partition), Fact::Hearing(fact)) => {
+                self.apply_hearing(at, *partition, &fact)
+            }
             _ => Outcome::Skipped,
         }
     }
 
-    /// Passes a message of LEDGER that holds no fact anybody can read.
+    /// Skips a message of LEDGER without a readable fact.
     pub fn pass(&mut self, at: Position) {
         if at.ledger_seq > self.as_of.ledger_seq {
             self.as_of = AsOf { ledger_seq: at.ledger_seq, at: at.stored_at };
@@ -139,15 +141,15 @@ impl Fleet {
         self.devices.len()
     }
 
-    /// Where LEDGER holds the newest desired state of a device; none where nobody has said what it shall run.
+    /// The LEDGER sequence of a device's newest desired state; none where there is none.
     pub fn desired_at(&self, key: &DeviceKey) -> Option<u64> {
-        self.find(key).map(|device| device.about.sources.desired.get()).filter(|ledger_seq| *ledger_seq > 0)
+        self.find(key).map(|device| device.state.sources.desired.get()).filter(|ledger_seq| *ledger_seq > 0)
     }
 
     /// The views that may have changed since the last call: also those that are gone now.
     pub fn take_changed_views(&mut self) -> BTreeSet<ViewKey> {
         let mut changed = self.totals.take_changed();
-        changed.extend(self.lenses.take_changed().map(ViewKey::Defined));
+        changed.extend(self.view_aggregates.take_changed().map(ViewKey::Defined));
         changed
     }
 
@@ -176,10 +178,10 @@ impl Fleet {
     }
 
     pub(super) fn key_of(&self, device: &Device) -> DeviceKey {
-        DeviceKey { site: self.site_of(device).clone(), device: device.about.name.clone() }
+        DeviceKey { site: self.site_of(device).clone(), device: device.state.name.clone() }
     }
 
-    /// The number of a device that a fact is about to change; it is in the fleet from its first fact on.
+    /// The number of a device that a fact is about to change; a device is in the fleet from its first fact on.
     pub(super) fn name_device(&mut self, key: &DeviceKey) -> u32 {
         if let Some(number) = self.number_of(key) {
             self.copy_ahead(number);
@@ -190,11 +192,11 @@ impl Fleet {
         self.totals.site_mut(site).members.insert(&self.devices, &key.device, number);
         self.index.insert(key, number);
         let mut device = Device::new(site, key.device.clone());
-        device.about.unheard_in = self.unheard_in(site, &device);
+        device.state.unheard_in = self.unheard_in(site, &device);
         self.devices.push(device);
-        self.totals.weigh_device(Way::In, (site, &[]), &self.facet(number), 0);
-        self.lenses.admit(&self.totals, number, &self.devices[number as usize]);
-        self.shifts.appear(self.as_of, (site, number));
+        self.totals.apply_device(Delta::Add, (site, &[]), &self.context(number), 0);
+        self.view_aggregates.admit(&self.totals, number, &self.devices[number as usize]);
+        self.change_log.push_device(self.as_of, (site, number));
         number
     }
 
@@ -215,92 +217,119 @@ impl Fleet {
         place
     }
 
-    /// What a device's standings take from it.
-    pub(super) fn facet(&self, number: u32) -> Facet {
-        self.devices[number as usize].about.facet()
+    /// The inputs of row evaluation for a device.
+    pub(super) fn context(&self, number: u32) -> DeviceContext {
+        self.devices[number as usize].state.context()
     }
 
-    /// Brings the counts in line with a device that was `before` and has altered since. `alter` changes each row in
-    /// scope; every share that changes is taken out of the counts before and put in after.
-    pub(super) fn settle(&mut self, number: u32, before: Facet, scope: Scope, alter: impl FnMut(&mut Row)) {
+    /// Updates the counts for a device that was `before` and has changed since. `alter` changes each row in
+    /// scope; the old contribution of every row that changes is retracted and its new one added.
+    pub(super) fn update_rows(
+        &mut self,
+        number: u32,
+        before: DeviceContext,
+        scope: Scope,
+        alter: impl FnMut(&mut Row),
+    ) {
         self.mark_changed(number);
         self.recount_device(number, before, scope, alter);
     }
 
-    /// The same where the device's record stays what it is.
+    /// The same where the device's record is unchanged.
     pub(super) fn recount_device(
         &mut self,
         number: u32,
-        before: Facet,
+        before: DeviceContext,
         scope: Scope,
         mut alter: impl FnMut(&mut Row),
     ) {
         let device = &mut self.devices[number as usize];
-        let after = device.about.facet();
-        // What people have defined may count anything of a device, so it is taken out as it was and put in as it is.
-        let seen = scope != Scope::Device || !before.is_same_for_standings(&after);
+        let after = device.state.context();
+        // A defined view may count anything about a device, so the old contribution is retracted and the new
+        // one added.
+        let seen = scope != Scope::Device || !before.is_same_for_rows(&after);
         if seen {
-            self.lenses.weigh(Way::Out, &self.totals, number, device, &before);
+            self.view_aggregates.apply_delta(Delta::Retract, &self.totals, number, device, &before);
         }
         // One that is restored has it from its record.
         if self.as_of.ledger_seq > 0 {
-            device.about.note(&before, &after, self.as_of.ledger_seq, self.report);
+            device.state.note(&before, &after, self.as_of.ledger_seq, self.report);
         }
         let unknown = device.unknown;
+        let moves_heard = seen || before.heard_at != after.heard_at;
+        if moves_heard {
+            self.apply_heard_to_rows(Delta::Retract, number, &before);
+        }
         self.recount(number, [&before, &after], scope, &mut alter);
+        if moves_heard {
+            self.apply_heard_to_rows(Delta::Add, number, &after);
+            self.exchange_heard(number, &before, &after);
+        }
         let device = &self.devices[number as usize];
-        let counted = |facet: &Facet, unknown| {
-            let place = (facet.retired, facet.unheard_in, facet.is_masked);
-            (place, facet.freshness, facet.missing, facet.is_complete(unknown))
+        let counted = |context: &DeviceContext, unknown| {
+            let place = (context.retired, context.unheard_in, context.is_masked);
+            (place, context.freshness, context.missing, context.is_complete(unknown))
         };
         if counted(&before, unknown) != counted(&after, device.unknown) {
             let place_of = (device.site, &*device.groups);
-            self.totals.weigh_device(Way::Out, place_of, &before, unknown);
-            self.totals.weigh_device(Way::In, place_of, &after, device.unknown);
+            self.totals.apply_device(Delta::Retract, place_of, &before, unknown);
+            self.totals.apply_device(Delta::Add, place_of, &after, device.unknown);
         }
         if seen {
-            self.lenses.weigh(Way::In, &self.totals, number, device, &after);
+            self.view_aggregates.apply_delta(Delta::Add, &self.totals, number, device, &after);
         }
     }
 
-    /// Alters the rows in scope, and counts anew those that count otherwise than `before`.
+    /// Alters the rows in scope, and recounts those whose class changed since `before`.
     fn recount(
         &mut self,
         number: u32,
-        [before, after]: [&Facet; 2],
+        [before, after]: [&DeviceContext; 2],
         scope: Scope,
         alter: &mut impl FnMut(&mut Row),
     ) {
-        let Device { site, about, rows, groups, unknown, .. } = &mut self.devices[number as usize];
-        let same = before.is_same_for_standings(after);
+        let Device { site, state, rows, groups, unknown, .. } = &mut self.devices[number as usize];
+        let same = before.is_same_for_rows(after);
         for (place, row) in rows.iter_mut().enumerate() {
             let in_scope = scope == Scope::Rows || scope == Scope::Row(place);
             if !in_scope && same {
                 continue;
             }
-            let old = row.share(before);
-            let stays = !in_scope && old == row.share(after) && before.unheard_in == after.unheard_in;
-            if stays && old != Share::Leaving {
+            let old = row.count_class(before);
+            let stays = !in_scope && old == row.count_class(after) && before.unheard_in == after.unheard_in;
+            if stays && old != CountClass::Leaving {
                 continue;
             }
             let side_before = Side::of(row, old, before, &self.totals);
             let mut new = old;
-            // Of one that leaves it may be otherwise how much is known, though it counts as before.
+            // A leaving row counts as before, but how much of it is known may change.
             if !stays {
-                let stake = self.totals.take_out((*site, &about.name), row, (old, before.unheard_in));
+                let contribution =
+                    self.totals.retract_row((*site, &state.name), row, (old, before.unheard_in));
                 if in_scope {
                     let changed_at = row.changed_at();
                     alter(row);
-                    self.totals.newest.note((row.deployment, *site), changed_at, row.changed_at());
+                    self.totals.replace_changed(
+                        (row.deployment, *site),
+                        groups,
+                        changed_at,
+                        row.changed_at(),
+                    );
                 }
-                new = row.share(after);
-                self.totals.put_in(&about.name, (*site, groups), row, (new, after.unheard_in), &stake);
+                new = row.count_class(after);
+                self.totals.add_row(
+                    &state.name,
+                    (*site, groups),
+                    row,
+                    (new, after.unheard_in),
+                    &contribution,
+                );
                 *unknown -= u32::from(old.is_unknown());
                 *unknown += u32::from(new.is_unknown());
             }
             let deployment = &self.totals.deployment(row.deployment).id;
             let side_now = Side::of(row, new, after, &self.totals);
-            self.shifts.push(self.as_of, (*site, number), deployment, side_before, side_now);
+            self.change_log.push(self.as_of, (*site, number), deployment, side_before, side_now);
         }
     }
 
@@ -308,17 +337,18 @@ impl Fleet {
     pub(super) fn drop_rows(&mut self, number: u32, spent: impl Fn(&Row) -> bool) {
         let totals = &mut self.totals;
         let device = &mut self.devices[number as usize];
-        let site = device.site;
+        let (site, groups) = (device.site, std::mem::take(&mut device.groups));
         device.change_rows(|rows| {
             for row in rows.extract_if(.., |row| spent(row)) {
-                totals.newest.note((row.deployment, site), row.changed_at(), None);
+                totals.replace_changed((row.deployment, site), &groups, row.changed_at(), None);
                 totals.release_deployment(row.deployment);
-                totals.blueprints.release(row.blueprint);
+                totals.specs.release(row.spec);
                 if let Some(report) = row.report {
-                    totals.casts.release(&report.components);
+                    totals.component_sets.release(&report.components);
                 }
             }
         });
+        device.groups = groups;
     }
 
     fn mark_changed(&mut self, number: u32) {

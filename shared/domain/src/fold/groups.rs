@@ -1,5 +1,5 @@
-//! Groups of devices by label, counted beside the sites: one standing more or less at a time, in as many groups as its
-//! device has labels. Labels are the hub's word alone, from the newest desired state.
+//! Counts groups of devices by label, beside the sites: each standing is added to or retracted from as many
+//! groups as its device has labels. Labels come from the newest desired state alone.
 
 mod answer;
 
@@ -11,11 +11,13 @@ use std::collections::BTreeMap;
 use muster_contract::labels::Labels;
 use muster_contract::{LabelKey, LabelValue};
 
+use super::counts_by_deployment::CountsByDeployment;
 use super::device::Device;
 use super::fleet::Fleet;
-use super::shares::Shares;
-use super::standing::Share;
-use super::tally::Way;
+use super::index::fill_slot;
+use super::max_timestamp::MaxTimestamp;
+use super::standing::CountClass;
+use super::tally::Delta;
 use super::totals::Whole;
 
 /// All groups, by number: small keys for the devices.
@@ -34,7 +36,9 @@ pub(super) struct LabelGroup {
     pub(super) value: LabelValue,
     pub(super) whole: Whole,
     /// The group's share of each deployment.
-    deployments: Shares,
+    deployments: CountsByDeployment,
+    /// The last change of its devices' standings, including standings that count for nothing.
+    pub(super) changed_at: MaxTimestamp,
     /// Devices in it, retired ones too.
     members: u32,
     pub(super) changed: bool,
@@ -56,20 +60,12 @@ impl Groups {
             label: label.clone(),
             value: value.clone(),
             whole: Whole::default(),
-            deployments: Shares::default(),
+            deployments: CountsByDeployment::default(),
+            changed_at: MaxTimestamp::default(),
             members: 0,
             changed: false,
         };
-        let number = match self.spare.pop() {
-            Some(number) => {
-                self.list[number as usize] = fresh;
-                number
-            }
-            None => {
-                self.list.push(fresh);
-                (self.list.len() - 1) as u32
-            }
-        };
+        let number = fill_slot(&mut self.list, &mut self.spare, fresh);
         self.numbers.entry(label).or_default().insert(value, number);
         number
     }
@@ -112,7 +108,7 @@ impl Groups {
         self.numbers.values().flat_map(|values| values.values().map(|number| self.get(*number)))
     }
 
-    /// What they are called.
+    /// The labels and values of all groups.
     pub(super) fn keys(&self) -> impl Iterator<Item = (&LabelKey, &LabelValue)> {
         self.numbers.iter().flat_map(|(label, values)| values.keys().map(move |value| (label, value)))
     }
@@ -127,27 +123,27 @@ impl Groups {
 
 impl LabelGroup {
     /// Puts a standing into its counts in place of what it was.
-    pub(super) fn exchange(&mut self, deployment: u32, from: Share, to: Share) {
+    pub(super) fn exchange(&mut self, deployment: u32, from: CountClass, to: CountClass) {
         self.whole.exchange(from, to, deployment, &mut self.deployments);
     }
 }
 
 impl Fleet {
-    /// Moves a device into the groups of these labels, with all that it counts for as it is now.
+    /// Moves a device and its contributions into the groups of these labels.
     pub(super) fn regroup(&mut self, number: u32, labels: &Labels) {
         let device = &mut self.devices[number as usize];
         let named = device.groups.iter().map(|number| self.totals.groups.get(*number));
         if named.map(|group| (&group.label, &group.value)).eq(labels) {
             return;
         }
-        let facet = device.about.facet();
-        self.lenses.weigh(Way::Out, &self.totals, number, device, &facet);
+        let context = device.state.context();
+        self.view_aggregates.apply_delta(Delta::Retract, &self.totals, number, device, &context);
         let joined = labels.iter().map(|(label, value)| self.totals.groups.join(label, value)).collect();
         let left = std::mem::replace(&mut device.groups, joined);
-        self.totals.weigh_in_groups(Way::Out, device, &left);
-        self.totals.weigh_in_groups(Way::In, device, &device.groups);
+        self.totals.apply_to_groups(Delta::Retract, device, &left);
+        self.totals.apply_to_groups(Delta::Add, device, &device.groups);
         left.iter().for_each(|number| self.totals.groups.leave(*number));
-        self.lenses.weigh(Way::In, &self.totals, number, device, &facet);
+        self.view_aggregates.apply_delta(Delta::Add, &self.totals, number, device, &context);
     }
 
     /// The hub's labels of a device.
@@ -156,9 +152,14 @@ impl Fleet {
         named.map(|group| (group.label.clone(), group.value.clone())).collect()
     }
 
-    /// What a device says of itself, and over it what the hub says.
+    /// The device's own labels, overridden by the hub's labels.
     pub(super) fn labels_shown(&self, device: &Device) -> BTreeMap<String, String> {
-        let own = device.about.nature.as_deref().map(|nature| nature.labels.clone()).unwrap_or_default();
+        let own = device
+            .state
+            .capabilities
+            .as_deref()
+            .map(|capabilities| capabilities.labels.clone())
+            .unwrap_or_default();
         let hub = self.labels_of(device);
         own.into_iter()
             .chain(hub.into_iter().map(|(label, value)| (label.to_string(), value.to_string())))

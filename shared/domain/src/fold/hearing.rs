@@ -1,8 +1,8 @@
-//! Which partitions the hub does not listen to, and what that does to their devices: none of them is fresh. The rollup says so
-//! in LEDGER; here nothing is concluded from what is missing there.
+//! Tracks the partitions that the hub does not hear: none of their devices is fresh. The rollup records this in
+//! LEDGER; this module concludes nothing from missing facts.
 //!
-//! A change of a partition alters all of its devices at once, and nothing else does: so it costs a look at every device, and is
-//! rare. Between two changes, counts by partition say which views are about partitions that are not listened to.
+//! A change of a partition alters all of its devices at once, so it visits every device; it is rare. Between
+//! changes, counts by partition tell which views depend on partitions that are not heard.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -17,25 +17,24 @@ use serde::{Deserialize, Serialize};
 
 use super::device::Device;
 use super::fleet::{Fleet, Outcome, Position, Scope};
-use super::standing::Share;
-use super::tally::Way;
+use super::tally::Delta;
 
-/// The newest word on each partition of which there is any, as a snapshot keeps it.
+/// The newest hearing fact of each partition that has one, as a snapshot stores it.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
-pub struct HearingState(BTreeMap<u16, Word>);
+pub struct HearingState(BTreeMap<u16, PartitionHearing>);
 
-/// The newest word on a partition.
+/// The newest hearing fact of a partition.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
-struct Word {
-    /// Since when the hub does not listen to it; none where it does.
+struct PartitionHearing {
+    /// Since when the hub does not hear the partition; none where it does.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     stopped: Option<Timestamp>,
-    /// Where LEDGER holds the fact that says so.
+    /// The LEDGER sequence of the fact.
     ledger_seq: u64,
 }
 
-/// How many of whatever is counted are in each partition that is not listened to. Most of the time that is none.
+/// Counts by unheard partition. Mostly there is none.
 #[derive(Debug, Default, PartialEq, Eq)]
 pub(super) struct UnheardCounts(Option<Box<[u32; PARTITIONS as usize]>>);
 
@@ -46,11 +45,11 @@ impl HearingState {
 }
 
 impl UnheardCounts {
-    /// Counts one more or one less, in the partition it is in if that is not listened to.
-    pub(super) fn shift(&mut self, way: Way, partition: Option<u8>) {
+    /// Adds or retracts one, in its partition if that is not heard.
+    pub(super) fn shift(&mut self, delta: Delta, partition: Option<u8>) {
         let Some(partition) = partition else { return };
         let counts = self.0.get_or_insert_default();
-        way.by(&mut counts[usize::from(partition)], 1);
+        delta.apply(&mut counts[usize::from(partition)], 1);
         if counts.iter().all(|count| *count == 0) {
             self.0 = None;
         }
@@ -63,60 +62,60 @@ impl UnheardCounts {
 }
 
 impl Fleet {
-    /// What the hub listens to.
+    /// The hearing state of the hub's partitions.
     pub const fn hearing_state(&self) -> &HearingState {
         &self.hearing
     }
 
     /// The newest word on a partition holds.
-    pub(super) fn hear_hub(&mut self, at: Position, partition: u16, fact: &HearingFact) -> Outcome {
+    pub(super) fn apply_hearing(&mut self, at: Position, partition: u16, fact: &HearingFact) -> Outcome {
         if partition >= PARTITIONS {
             return Outcome::Skipped;
         }
         let before = self.hearing.stopped(partition);
         let after = (fact.state == Hearing::Stopped).then_some(fact.since);
-        self.hearing.0.insert(partition, Word { stopped: after, ledger_seq: at.ledger_seq });
+        self.hearing.0.insert(partition, PartitionHearing { stopped: after, ledger_seq: at.ledger_seq });
         if before == after {
-            return Outcome::Again;
+            return Outcome::Duplicate;
         }
-        self.shifts.turn(at.ledger_seq);
+        self.change_log.mark_hearing_changed(at.ledger_seq);
         for number in 0..self.devices.len() as u32 {
             let device = &self.devices[number as usize];
-            if partition::of(self.site_of(device), &device.about.name) == partition {
-                // Every view of it says since when, also where only that is another.
-                self.turn(number, None);
-                self.turn(number, after.map(|_| partition as u8));
+            if partition::of(self.site_of(device), &device.state.name) == partition {
+                // Retracted and added again, because its views show the time also where only that differs.
+                self.set_unheard_in(number, None);
+                self.set_unheard_in(number, after.map(|_| partition as u8));
             }
         }
-        Outcome::Taken
+        Outcome::Applied
     }
 
-    /// From now on a device is in a partition that is not listened to, or in none such. That is no part of its record.
-    fn turn(&mut self, number: u32, unheard_in: Option<u8>) {
-        let before = self.facet(number);
+    /// Sets the unheard partition that a device is in, or none. This is not part of the device's record.
+    fn set_unheard_in(&mut self, number: u32, unheard_in: Option<u8>) {
+        let before = self.context(number);
         if before.unheard_in != unheard_in {
-            self.devices[number as usize].about.unheard_in = unheard_in;
+            self.devices[number as usize].state.unheard_in = unheard_in;
             self.recount_device(number, before, Scope::Device, |_| {});
         }
     }
 
-    /// The partition that a new device is in, if it is not listened to.
+    /// The partition of a new device, if it is not heard.
     pub(super) fn unheard_in(&self, site: u32, device: &Device) -> Option<u8> {
         if self.hearing.0.is_empty() {
             return None;
         }
-        let partition = partition::of(&self.totals.site(site).id, &device.about.name);
+        let partition = partition::of(&self.totals.site(site).id, &device.state.name);
         self.hearing.stopped(partition).map(|_| partition as u8)
     }
 
-    /// Of those that are counted here, the partitions that the hub does not listen to.
+    /// The partitions in these counts that the hub does not hear.
     pub(super) fn hub_hearing(&self, counts: &UnheardCounts) -> HubHearing {
         HubHearing::of(
             counts.partitions().filter_map(|partition| self.unheard_partition(partition)).collect(),
         )
     }
 
-    /// The same, each with the fact that says so.
+    /// The same, each with the LEDGER sequence of its fact.
     pub(super) fn hub_evidence(&self, hub: HubHearing) -> HubHearing {
         let named = |unheard: UnheardPartition| UnheardPartition {
             ledger_seq: self.hearing.0.get(&unheard.partition).map(|word| word.ledger_seq),
@@ -130,13 +129,13 @@ impl Fleet {
         Some(UnheardPartition { hub: None, partition, since, ledger_seq: None })
     }
 
-    /// The partition of one device, if the hub does not listen to it.
+    /// The partition of one device, if the hub does not hear it.
     pub(super) fn hub_hearing_of(&self, device: &Device) -> HubHearing {
-        let unheard = device.about.unheard_in.and_then(|partition| self.unheard_partition(partition.into()));
+        let unheard = device.state.unheard_in.and_then(|partition| self.unheard_partition(partition.into()));
         HubHearing::of(Vec::from_iter(unheard))
     }
 
-    /// The partitions of these sites' devices, and of the whole fleet where none is named.
+    /// The unheard partitions of these sites' devices, or of the whole fleet if none is named.
     pub(super) fn hub_hearing_at<'a>(&self, sites: impl IntoIterator<Item = &'a SiteId>) -> HubHearing {
         let mut sites = sites.into_iter().peekable();
         if sites.peek().is_none() {
@@ -148,12 +147,12 @@ impl Fleet {
         HubHearing::of(partitions.into_iter().filter_map(|at| self.unheard_partition(at)).collect())
     }
 
-    /// The partitions of what a question about status is about, whatever the other filters let pass.
+    /// The unheard partitions of a status question's subject, independent of its other filters.
     pub(super) fn hub_hearing_for(&self, query: &StatusQuery) -> HubHearing {
         let StatusQuery { id, site, device, .. } = query;
         if !device.is_empty() {
             let devices = device.iter().filter_map(|path| self.find(&path.0));
-            let partitions: BTreeSet<u8> = devices.filter_map(|device| device.about.unheard_in).collect();
+            let partitions: BTreeSet<u8> = devices.filter_map(|device| device.state.unheard_in).collect();
             return HubHearing::of(
                 partitions.into_iter().filter_map(|at| self.unheard_partition(at.into())).collect(),
             );
@@ -164,7 +163,7 @@ impl Fleet {
         }
     }
 
-    /// The partitions of a deployment's targets and of the devices it is leaving: of these sites, if any is named.
+    /// The partitions of a deployment's targets and leaving devices, at these sites if any is named.
     pub(super) fn hub_hearing_on<'a>(
         &self,
         deployment: u32,
@@ -176,11 +175,12 @@ impl Fleet {
             return whole;
         }
         let mut here = UnheardCounts::default();
-        for device in sites.flat_map(|site| self.devices_after(Some(site), None, Some(deployment))) {
-            let facet = device.about.facet();
+        for device in sites.flat_map(|site| self.devices_after(move |at| at == site, None, Some(deployment)))
+        {
+            let context = device.state.context();
             let mut rows = device.rows.iter().filter(|row| row.deployment == deployment);
-            if rows.any(|row| row.share(&facet) != Share::Nothing) {
-                here.shift(Way::In, facet.unheard_in);
+            if rows.any(|row| row.is_counted(&context)) {
+                here.shift(Delta::Add, context.unheard_in);
             }
         }
         self.hub_hearing(&here)
@@ -188,7 +188,7 @@ impl Fleet {
 
     /// The newest word on a device's partition.
     pub(super) fn hearing_evidence(&self, device: &Device) -> Option<Evidence> {
-        let partition = partition::of(self.site_of(device), &device.about.name);
+        let partition = partition::of(self.site_of(device), &device.state.name);
         let word = self.hearing.0.get(&partition)?;
         let says = match self.unheard_partition(partition) {
             Some(unheard) => unheard.words(),
@@ -197,11 +197,11 @@ impl Fleet {
         Some(Evidence { at: word.stopped, ..Evidence::of(EvidenceKind::Hearing, word.ledger_seq, says) })
     }
 
-    /// When a device that is not heard now was heard last, as far as facts tell. One that was fresh when the hub stopped to
-    /// listen was heard until then.
-    pub(super) fn silent_since(&self, device: &Device) -> Option<Timestamp> {
-        let about = &device.about;
-        let stopped = about.unheard_in.filter(|_| about.is_masked());
-        about.silent_since().max(stopped.and_then(|partition| self.hearing.stopped(partition.into())))
+    /// When a device was last heard, as far as facts say. A device that was fresh when the hub stopped hearing its
+    /// partition was heard until then.
+    pub(super) fn last_heard_at(&self, device: &Device) -> Option<Timestamp> {
+        let state = &device.state;
+        let stopped = state.unheard_in.filter(|_| state.is_masked());
+        state.heard_at().max(stopped.and_then(|partition| self.hearing.stopped(partition.into())))
     }
 }

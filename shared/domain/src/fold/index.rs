@@ -1,5 +1,5 @@
-//! Which number a device has. A few bytes for each: its name is held by the device and that of its site by the site, and
-//! they are looked at there.
+//! Maps a device key to its number in a few bytes: the device holds its own name and the site holds the site's,
+//! and lookups compare them there.
 
 use std::hash::BuildHasher;
 
@@ -9,21 +9,31 @@ use muster_contract::DeviceKey;
 use super::device::Device;
 use super::totals::Totals;
 
-/// Numbers of devices by name. Those that ask bring the devices along.
+/// Stores a value in a spare slot, or in a new one, and returns its number.
+pub(super) fn fill_slot<T>(slots: &mut Vec<T>, spare: &mut Vec<u32>, value: T) -> u32 {
+    if let Some(number) = spare.pop() {
+        slots[number as usize] = value;
+        return number;
+    }
+    slots.push(value);
+    (slots.len() - 1) as u32
+}
+
+/// Numbers of devices by name. The caller passes the devices.
 #[derive(Debug, Default)]
-pub(super) struct Index {
-    slots: HashTable<Slot>,
+pub(super) struct DeviceIndex {
+    slots: HashTable<IndexSlot>,
     hasher: DefaultHashBuilder,
 }
 
-/// Part of the name's hash lets a search pass most others without a look at their device.
+/// Part of the name's hash lets a search skip most other devices.
 #[derive(Debug, Clone, Copy)]
-struct Slot {
+struct IndexSlot {
     hash: u32,
     number: u32,
 }
 
-impl Slot {
+impl IndexSlot {
     /// A table takes its place from the lowest bits and a mark from the highest.
     const fn spread(hash: u32) -> u64 {
         const ODD: u64 = 0x9e37_79b9_7f4a_7c15;
@@ -31,22 +41,22 @@ impl Slot {
     }
 }
 
-impl Index {
+impl DeviceIndex {
     /// The number of a device.
     pub(super) fn get(&self, devices: &[Device], totals: &Totals, key: &DeviceKey) -> Option<u32> {
         let hash = self.hash(key);
-        let has_the_name = |Device { site, about, .. }: &Device| {
-            about.name == key.device && totals.site(*site).id == key.site
+        let has_the_name = |Device { site, state, .. }: &Device| {
+            state.name == key.device && totals.site(*site).id == key.site
         };
-        let is_it = |slot: &Slot| slot.hash == hash && has_the_name(&devices[slot.number as usize]);
-        self.slots.find(Slot::spread(hash), is_it).map(|slot| slot.number)
+        let is_it = |slot: &IndexSlot| slot.hash == hash && has_the_name(&devices[slot.number as usize]);
+        self.slots.find(IndexSlot::spread(hash), is_it).map(|slot| slot.number)
     }
 
     /// A device that has no number yet has this one.
     pub(super) fn insert(&mut self, key: &DeviceKey, number: u32) {
         let hash = self.hash(key);
-        let rehash = |slot: &Slot| Slot::spread(slot.hash);
-        self.slots.insert_unique(Slot::spread(hash), Slot { hash, number }, rehash);
+        let rehash = |slot: &IndexSlot| IndexSlot::spread(slot.hash);
+        self.slots.insert_unique(IndexSlot::spread(hash), IndexSlot { hash, number }, rehash);
     }
 
     fn hash(&self, key: &DeviceKey) -> u32 {

@@ -1,7 +1,7 @@
-//! The devices of a site in the order of their names, by number. The names are held by the devices and looked at there, so
-//! a device takes few bytes here.
+//! Holds the devices of a site by number, ordered by name. The devices hold the names, so a member takes few
+//! bytes here.
 //!
-//! The numbers are in chunks, so that one more does not move all that follow, however large the site is.
+//! The numbers are in chunks, so that an insertion does not move all later ones, however large the site is.
 
 use std::ops::Bound;
 
@@ -20,7 +20,7 @@ pub(super) struct Members {
 }
 
 impl Members {
-    /// Puts in a device that is not in; whether it is among `devices` already does not matter.
+    /// Inserts a device that is no member yet; whether it is among `devices` already does not matter.
     pub(super) fn insert(&mut self, devices: &[Device], name: &DeviceId, number: u32) {
         let (chunk, at) = self.place(devices, |other| other < name);
         let Some(numbers) = self.chunks.get_mut(chunk) else {
@@ -30,7 +30,7 @@ impl Members {
         if numbers.len() < CHUNK_MAX {
             numbers.insert(at, number);
         } else if at == CHUNK_MAX {
-            // Who comes in order, as out of a snapshot, leaves full chunks behind.
+            // Insertions in order, as from a snapshot, leave full chunks behind.
             match self.chunks.get_mut(chunk + 1).filter(|next| next.len() < CHUNK_MAX) {
                 Some(next) => next.insert(0, number),
                 None => self.chunks.insert(chunk + 1, vec![number]),
@@ -64,7 +64,7 @@ impl Members {
 
     /// The chunk, and the place in it, behind all that come before: in the first chunk where none does.
     fn place(&self, devices: &[Device], before: impl Fn(&DeviceId) -> bool) -> (usize, usize) {
-        let comes_before = |number: &u32| before(&devices[*number as usize].about.name);
+        let comes_before = |number: &u32| before(&devices[*number as usize].state.name);
         let begun = self.chunks.partition_point(|chunk| chunk.first().is_some_and(comes_before));
         let chunk = begun.saturating_sub(1);
         let numbers = self.chunks.get(chunk).map_or(&[][..], Vec::as_slice);
@@ -97,13 +97,13 @@ mod tests {
     }
 
     fn names(devices: &[Device], numbers: impl Iterator<Item = u32>) -> Vec<DeviceId> {
-        numbers.map(|number| devices[number as usize].about.name.clone()).collect()
+        numbers.map(|number| devices[number as usize].state.name.clone()).collect()
     }
 
     proptest! {
         #![proptest_config(ProptestConfig::with_cases(48))]
         #[test]
-        fn the_members_of_a_large_site_are_in_the_order_of_their_names_from_any_name_on(
+        fn members_of_a_large_site_are_ordered_from_any_name_on(
             set in prop::collection::btree_set(0u16..9000, 0..3000),
             shuffled in any::<u64>(),
             from in 0u16..9000,
@@ -125,13 +125,13 @@ mod tests {
     }
 
     #[test]
-    fn who_comes_in_order_leaves_full_chunks_behind() {
+    fn insertions_in_order_leave_full_chunks() {
         let (members, _) = come(0..4 * CHUNK_MAX as u16);
         assert_eq!(members.chunks.len(), 4);
     }
 
     #[test]
-    fn in_whichever_order_devices_come_chunks_are_not_of_single_ones() {
+    fn chunks_hold_more_than_one_device_in_any_order_of_insertion() {
         let (full, many) = (CHUNK_MAX as u16, 8 * CHUNK_MAX as u16);
         for order in [(0..full).chain((full..many).rev()).collect::<Vec<_>>(), (0..many).rev().collect()] {
             let (members, _) = come(order);

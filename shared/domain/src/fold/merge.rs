@@ -1,10 +1,11 @@
-//! Several fleets as one: the parts of hubs whose sites are disjoint, added. What comes out is what one hub with all those
-//! sites would say, digest for digest.
+//! Merges the parts of several hubs with disjoint sites into one. The result equals that of one hub with all
+//! those sites, digest for digest.
 //!
-//! A hub that is not heard counts on with what was last read of it, but honestly: none of its devices is heard, and nothing
-//! of them is known. Whether a hub is heard is said from outside: nothing here asks a clock.
+//! A hub that is not heard still counts with its last parts, but none of its devices is heard and nothing of
+//! them is known. The caller says whether a hub is heard: this module reads no clock.
 
 mod answer;
+mod deployments;
 mod hearing;
 mod hub;
 mod pages;
@@ -13,6 +14,7 @@ mod status;
 mod view;
 mod why;
 
+pub use deployments::DeploymentSum;
 pub use hearing::hearing_of;
 pub use pages::{Pages, Placed};
 pub use past::{DiffSum, moment_of};
@@ -39,13 +41,13 @@ pub struct Merge {
     changed: BTreeSet<ViewKey>,
 }
 
-/// What became of a part.
+/// The state of a part after it was applied.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Taken {
     /// It counts.
     Whole,
-    /// It counts when the rest of it has come: the rows after so many. After none where it has changed meanwhile: it is to be
-    /// asked for from its first row on.
+    /// The part counts once its remaining rows have come: those after so many. Zero where it has changed
+    /// meanwhile: the caller asks again from the first row.
     Rest(u64),
 }
 
@@ -60,16 +62,16 @@ pub struct OtherHub {
 }
 
 impl Merge {
-    /// Hubs of which nothing was read yet.
+    /// Creates a merge of hubs that were not read yet.
     pub fn new(hubs: impl IntoIterator<Item = HubName>) -> Self {
         let hubs = hubs.into_iter().map(|name| (name, Hub::default())).collect();
         Self { hubs, sites: BTreeMap::new(), changed: BTreeSet::from([ViewKey::Fleet]) }
     }
 
-    /// Takes what a hub says of a view: a part, or that there is nothing to count.
+    /// Applies a hub's part of a view, or its absence.
     ///
     /// # Errors
-    /// The part makes no sense; what was held of it holds on.
+    /// The part is inconsistent; the part held before remains.
     pub fn take(
         &mut self,
         hub: &HubName,
@@ -138,12 +140,13 @@ impl Merge {
         }
     }
 
-    /// Hubs that were never read whole. While there are any, nobody is to be told anything: what they have is not known.
+    /// Hubs that were never read completely. While there are any, nothing may be published: their content is
+    /// unknown.
     pub fn unread(&self) -> Vec<HubName> {
         self.hubs.iter().filter(|(_, hub)| !hub.whole).map(|(name, _)| name.clone()).collect()
     }
 
-    /// What is held of a hub.
+    /// The keys held of a hub.
     pub fn keys_of(&self, hub: &HubName) -> BTreeSet<ViewKey> {
         self.hubs.get(hub).map(Hub::keys).unwrap_or_default()
     }
@@ -168,8 +171,8 @@ impl Merge {
         self.hubs.iter().filter(|(_, hub)| hub.heard).map(|(name, _)| name)
     }
 
-    /// Up to where the parts have read: the sum of the hubs' sequences, which orders what is said here and is no place in
-    /// any LEDGER, and when the newest of their facts was stored.
+    /// The position of the parts: the sum of the hubs' sequences, which orders merged views and is no LEDGER
+    /// sequence, and the time of the newest fact.
     pub fn as_of(&self) -> AsOf {
         sum_of(self.hubs.values().filter_map(|hub| hub.as_of))
     }

@@ -1,4 +1,5 @@
-//! What a subscription is told: the state after its filters, and the standings that changed since a position.
+//! Computes the content of a notice: the state after a subscription's filters, and the standings that changed
+//! since a position.
 
 use muster_contract::notify::{
     NOTICE_CHANGES_MAX, NoticeOmitted, NoticeState, NoticeStatus, StandingChange, Subscription,
@@ -7,20 +8,20 @@ use muster_contract::query::Output;
 use muster_contract::status::StatusQuery;
 use muster_contract::{DeploymentId, DeviceKey};
 
+use super::change_log::ChangedSince;
 use super::fleet::Fleet;
-use super::shifts::Touched;
 use super::status::StatusRefusal;
 
-/// Why a subscription has nothing to be told.
+/// The reason why a subscription cannot be evaluated.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum NothingToTell {
-    /// It names what nobody knows, or what is not there any more.
+    /// It names something unknown or removed.
     #[error("{0}")]
     Absent(String),
-    /// It is wrong in itself.
+    /// The subscription is invalid.
     #[error("{0}")]
     Wrong(String),
-    /// More would have to be looked at than one look may.
+    /// One evaluation would have to visit too many standings.
     #[error(
         "too many standings to look at for each notice: name a deployment, sites or devices, or fewer filters"
     )]
@@ -43,15 +44,16 @@ pub struct Changes {
     pub listed: Vec<StandingChange>,
     /// How many more there are.
     pub omitted: u64,
-    /// There may be some that nobody remembers.
+    /// There may be changes that the log no longer holds.
     pub incomplete: bool,
 }
 
 impl Fleet {
-    /// How what passes a subscription's filters is, with at most `targets_max` lines, and what that leaves out.
+    /// The state of everything that passes a subscription's filters, with at most `targets_max` lines, and the
+    /// omissions.
     ///
     /// # Errors
-    /// Why there is nothing to be told.
+    /// The reason why it cannot be evaluated.
     pub fn notice_state(
         &self,
         subscription: &Subscription,
@@ -59,27 +61,30 @@ impl Fleet {
     ) -> Result<(NoticeState, NoticeOmitted), NothingToTell> {
         let query = subscription.query();
         let short = StatusQuery { output: Output::Summary, ..query.clone() };
-        let whole = self.status_answer(&short, None, 1)?;
+        let whole = self.notice_answer(&short, 1)?;
         if !whole.whole {
             return Err(NothingToTell::TooWide);
         }
         let status = NoticeStatus::of(&whole.rollup, query.status);
         let is_whole = subscription.is_of_a_deployment();
-        let view = query.id.as_ref().filter(|_| is_whole).and_then(|id| self.deployment_view(id));
+        let mut view = query.id.as_ref().filter(|_| is_whole).and_then(|id| self.deployment_view(id));
         let (mut apps, mut targets, mut omitted) = (Vec::new(), Vec::new(), NoticeOmitted::default());
         if query.output == Output::All && targets_max > 0 {
-            let lines = self.status_answer(&query, None, targets_max)?;
+            let lines = self.notice_answer(&query, targets_max)?;
             (apps, targets) = (lines.apps, lines.targets);
-            // That moves with whatever comes of a silent device, and no standing is otherwise by it: nothing to tell.
-            targets.iter_mut().for_each(|line| line.last_heard_at = None);
         }
-        let (rollup, hub) = (whole.rollup, whole.hub);
+        let (mut rollup, hub) = (whole.rollup, whole.hub);
+        // Every message of a device moves `lastHeardAt` without a change of any standing, so no notice has it.
+        targets.iter_mut().for_each(|line| line.last_heard_at = None);
+        apps.iter_mut().for_each(|app| app.rollup.last_heard_at = None);
+        view.iter_mut().for_each(|view| view.last_heard_at = None);
+        rollup.last_heard_at = None;
         if query.output == Output::All {
             let all = rollup.targets + rollup.leaving + rollup.superseded;
             omitted.targets = all.saturating_sub(targets.len() as u64);
         }
         if omitted.targets > 0 {
-            // They would be those of the targets that are listed, which nobody asked for.
+            // The apps would cover only the listed targets, which the subscriber did not ask for.
             apps = Vec::new();
         }
         let verdict = whole.verdict.filter(|_| is_whole);
@@ -87,8 +92,8 @@ impl Fleet {
         Ok((NoticeState { status, verdict, rollup, apps, targets, view, hub }, omitted))
     }
 
-    /// The standings that pass a subscription's filters, or did, and are otherwise than at a position. One that no longer
-    /// passes is gone for it, and one that passes only now has come.
+    /// The standings that pass a subscription's filters, or did, and changed since a position. One that no
+    /// longer passes counts as gone, one that passes only now as new.
     pub fn changes_since(&self, subscription: &Subscription, ledger_seq: u64) -> Changes {
         let Subscription { id, site, device, .. } = subscription;
         let wanted = |key: &DeviceKey, deployment: &DeploymentId| {
@@ -97,21 +102,21 @@ impl Fleet {
                 && (device.is_empty() || device.iter().any(|path| path.0 == *key))
         };
         let key = |number: u32| self.key_of(&self.devices[number as usize]);
-        let mut listed = self.shifts.changes(ledger_seq, key, wanted, subscription);
+        let mut listed = self.change_log.changes(ledger_seq, key, wanted, subscription);
         let omitted = listed.len().saturating_sub(NOTICE_CHANGES_MAX) as u64;
         listed.truncate(NOTICE_CHANGES_MAX);
-        Changes { listed, omitted, incomplete: !self.shifts.is_complete_after(ledger_seq) }
+        Changes { listed, omitted, incomplete: !self.change_log.is_complete_after(ledger_seq) }
     }
 
-    /// What may be otherwise than at a position.
-    pub fn touched_since(&self, ledger_seq: u64) -> Touched {
+    /// The objects that may have changed since a position.
+    pub fn changed_since(&self, ledger_seq: u64) -> ChangedSince {
         let key = |number: u32| self.key_of(&self.devices[number as usize]);
-        self.shifts.touched(ledger_seq, &self.totals, key)
+        self.change_log.changed(ledger_seq, &self.totals, key)
     }
 }
 
-impl Touched {
-    /// Whether a subscription may have to be told something.
+impl ChangedSince {
+    /// Whether a notice for a subscription may be due.
     pub fn concerns(&self, subscription: &Subscription) -> bool {
         let Subscription { id, site, device, app, component, .. } = subscription;
         let concerned = match id {

@@ -1,7 +1,8 @@
-//! What this fleet gives to a sum of several: its views unabridged. Nothing is counted here, only shown.
+//! Exports the unabridged views of this fleet as parts for a merge of several. It counts nothing.
 
 use muster_contract::canonical::Digest;
 use muster_contract::parts::{ComponentCount, DeploymentPart, GroupShare, Part, TallyPart};
+use muster_contract::query::Sites;
 use muster_contract::silence::SilentSites;
 use muster_contract::subjects::ViewKey;
 use muster_contract::view::ErrorCount;
@@ -10,25 +11,28 @@ use serde::Serialize;
 
 use super::fleet::Fleet;
 use super::totals::Whole;
-use super::view::counted;
+use super::view::{Times, counted};
 
 impl Fleet {
-    /// The part of a view, of a deployment at most `rows` of its rows after the first `skip`. None where there is nothing to
-    /// count, of a site, whose view is its part, and of what people define, which is no part of LEDGER.
+    /// The part of a view; of a deployment, at most `rows` of its rows after the first `skip`. None where there is
+    /// nothing to count, for a site, whose view is its part, and for a defined view, which is not part of LEDGER.
     pub fn part(&self, key: &ViewKey, skip: u64, rows: usize) -> Option<Part> {
         match key {
             ViewKey::Deployment(id) => {
                 self.deployment_part(id, skip, rows).map(|part| Part::DeploymentPart(Box::new(part)))
             }
             ViewKey::Group(label, value) => self.group_part(label, value),
-            ViewKey::Fleet => Some(self.tally_part(&self.totals.fleet, self.silent_sites(None, None))),
+            ViewKey::Fleet => {
+                let silent_sites = self.silent_sites_of_fleet();
+                Some(self.tally_part(&self.totals.fleet, self.times_of_fleet(), silent_sites))
+            }
             ViewKey::Site(_) | ViewKey::Defined(_) => None,
         }
     }
 
     fn group_part(&self, label: &LabelKey, value: &LabelValue) -> Option<Part> {
         let group = self.totals.groups.find(label, value).filter(|_| self.has_group(label, value))?;
-        Some(self.tally_part(&group.whole, SilentSites::default()))
+        Some(self.tally_part(&group.whole, self.times_of_group(group), SilentSites::default()))
     }
 
     fn deployment_part(&self, id: &DeploymentId, skip: u64, rows: usize) -> Option<DeploymentPart> {
@@ -38,30 +42,34 @@ impl Fleet {
             return None;
         }
         let standings = deployment.group.part();
-        let shares = self.group_shares(number);
-        let all = deployment.components.len() + deployment.culprits.len() + shares.len();
+        let counts = self.group_counts(number);
+        let all = deployment.components.len() + deployment.error_index.len() + counts.len();
         let components = deployment
             .components
             .iter()
             .map(|(name, states)| ComponentCount { name: name.clone(), states: counted(states) });
-        // Only where they do not fit: of each error an example has to be found.
+        // Computed only where they do not fit, because each error needs an example.
         let whole = (skip > 0 || all > rows).then(|| {
             let components: Vec<_> = components.clone().collect();
             let errors: Vec<_> =
-                deployment.culprits.by_code().map(|(code, count, _)| (code, count)).collect();
-            digest_of(&(&standings, components, errors, &shares))
+                deployment.error_index.by_code().map(|(code, count, _)| (code, count)).collect();
+            digest_of(&(&standings, components, errors, &counts))
         });
         let mut room = Room { skip: usize::try_from(skip).unwrap_or(usize::MAX).min(all), rows };
         let skipped = room.skip;
         let components = room.take(deployment.components.len(), components);
-        let errors = room.take(deployment.culprits.len(), deployment.culprits.by_code());
+        let errors = room.take(deployment.error_index.len(), deployment.error_index.by_code());
         let errors = errors.into_iter().filter_map(|code| self.error_count(number, code));
         let errors: Vec<ErrorCount> = errors.collect();
-        let groups = room.take(shares.len(), shares.into_iter());
+        let groups = room.take(counts.len(), counts.into_iter());
+        let times = self.times_of_deployment(number);
         let shown = skipped + components.len() + errors.len() + groups.len();
         Some(DeploymentPart {
             standings,
-            silent_sites: self.silent_sites(None, Some(number)),
+            deployment_name: deployment.name().to_owned(),
+            changed_at: times.changed_at,
+            last_heard_at: times.heard_at,
+            silent_sites: self.silent_sites(&Sites::default(), Some(number)),
             hub: self.hub_hearing(&deployment.unheard),
             skipped: skipped as u64,
             whole,
@@ -72,35 +80,38 @@ impl Fleet {
         })
     }
 
-    fn tally_part(&self, whole: &Whole, silent_sites: SilentSites) -> Part {
+    fn tally_part(&self, whole: &Whole, times: Times, silent_sites: SilentSites) -> Part {
         Part::TallyPart(Box::new(TallyPart {
             devices: whole.devices.by_freshness(),
             complete: whole.devices.complete(),
             standings: whole.group.part(),
+            changed_at: times.changed_at,
+            last_heard_at: times.heard_at,
             hub: self.hub_hearing(&whole.unheard),
             silent_sites,
         }))
     }
 
     /// A deployment by group.
-    fn group_shares(&self, number: u32) -> Vec<GroupShare> {
+    fn group_counts(&self, number: u32) -> Vec<GroupShare> {
         let groups = self.totals.groups.all();
         groups
             .filter_map(|group| {
-                let share = group.share_of(Some(number));
-                (!share.is_empty()).then(|| GroupShare {
+                let counts = group.counts_of(Some(number));
+                (!counts.is_empty()).then(|| GroupShare {
                     label: group.label.clone(),
                     value: group.value.clone(),
-                    standings: share.part(),
+                    standings: counts.part(),
                 })
             })
             .collect()
     }
 }
 
-/// What tells the rows of one moment from those of another.
+/// A digest that distinguishes the rows of one moment from those of another.
 fn digest_of(rows: &impl Serialize) -> Digest {
-    // Documents of ours are JSON; if one were not, it would be told from no other, and asked for again when it changes.
+    // Our documents always serialize; one that did not would compare equal to any other, and be read again when
+    // it changes.
     Digest::of_bytes(&serde_json::to_vec(rows).unwrap_or_default())
 }
 
@@ -111,7 +122,7 @@ struct Room {
 }
 
 impl Room {
-    /// What of a list of `len` rows is wanted.
+    /// The requested rows of a list of `len` rows.
     fn take<T>(&mut self, len: usize, rows: impl Iterator<Item = T>) -> Vec<T> {
         let passed = self.skip.min(len);
         self.skip -= passed;

@@ -1,22 +1,23 @@
-//! A device as a snapshot keeps it. A fleet is its devices: every count is made anew from them.
+//! A device's record in a snapshot. The records define the fleet: every count is rebuilt from them.
 
 use muster_contract::labels::Labels;
 use muster_contract::view::AsOf;
 use muster_contract::{DeploymentId, DeviceKey, Generation, Timestamp};
 use serde::{Deserialize, Serialize};
 
-use super::blueprint::{self, Blueprint};
+use super::app_spec::{self, AppSpec};
 use super::device::{Device, StoredDevice};
 use super::fleet::{Fleet, Scope};
 use super::hearing::HearingState;
 use super::report::Report;
 use super::standing::Deadline;
 
-/// Everything the fold knows of one device. Its JSON is the snapshot's format: a change of meaning needs a new format
-/// version in whoever stores it.
+/// The complete state of one device in the fold. Its JSON is the snapshot's format: a change of meaning needs a
+/// new format version in every store.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct DeviceRecord {
-    about: StoredDevice,
+    #[serde(rename = "about")]
+    state: StoredDevice,
     #[serde(default, skip_serializing_if = "Labels::is_empty")]
     labels: Labels,
     /// Ordered by deployment.
@@ -29,12 +30,12 @@ struct RowRecord {
     deployment: DeploymentId,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     target: Option<Generation>,
-    /// Since when it shall run that, or nothing any more.
+    /// Since when it has that target, or none.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     since: Option<Timestamp>,
-    /// What shall run.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    print: Option<Blueprint>,
+    /// The assigned spec.
+    #[serde(default, rename = "print", skip_serializing_if = "Option::is_none")]
+    spec: Option<AppSpec>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     report: Option<Report>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -44,7 +45,7 @@ struct RowRecord {
 impl DeviceRecord {
     /// The device.
     pub const fn key(&self) -> &DeviceKey {
-        &self.about.key
+        &self.state.key
     }
 }
 
@@ -63,10 +64,10 @@ impl Fleet {
 
     /// At most `max` records of the devices after one, in the same order.
     pub fn records_after(&self, after: Option<&DeviceKey>, max: usize) -> Vec<DeviceRecord> {
-        self.devices_after(None, after, None).take(max).map(|device| self.record_of(device)).collect()
+        self.devices_after(|_| true, after, None).take(max).map(|device| self.record_of(device)).collect()
     }
 
-    /// The fleet as it was at `as_of`, from all its records and what the hub listened to then. No device counts as changed,
+    /// The fleet as it was at `as_of`, from all its records and the hearing state of that time. No device counts as changed,
     /// every view does.
     pub fn restore(
         as_of: AsOf,
@@ -79,7 +80,7 @@ impl Fleet {
             fleet.admit(record);
         }
         fleet.as_of = as_of;
-        fleet.shifts.begin(as_of.ledger_seq);
+        fleet.change_log.reset(as_of.ledger_seq);
         fleet.take_changed_devices();
         fleet
     }
@@ -89,34 +90,34 @@ impl Fleet {
             deployment: self.totals.deployment(row.deployment).id.clone(),
             target: row.target,
             since: row.since(),
-            print: self.totals.blueprints.get(row.blueprint).cloned(),
+            spec: self.totals.specs.get(row.spec).cloned(),
             report: row.report.clone(),
             deadline: row.deadline.clone(),
         };
         let mut rows: Vec<_> = device.rows.iter().map(row).collect();
         rows.sort_by(|one, other| one.deployment.cmp(&other.deployment));
-        let about = device.about.stored(self.site_of(device));
-        DeviceRecord { about, labels: self.labels_of(device), rows }
+        let state = device.state.stored(self.site_of(device));
+        DeviceRecord { state, labels: self.labels_of(device), rows }
     }
 
     fn admit(&mut self, record: DeviceRecord) {
-        let DeviceRecord { about, labels, rows } = record;
-        let number = self.name_device(&about.key);
+        let DeviceRecord { state, labels, rows } = record;
+        let number = self.name_device(&state.key);
         self.regroup(number, &labels);
-        let before = self.facet(number);
-        let held = &mut self.devices[number as usize].about;
-        *held = about.about(held.name.clone(), held.unheard_in);
-        self.settle(number, before, Scope::Device, |_| {});
-        for RowRecord { deployment, target, since, print, mut report, deadline } in rows {
+        let before = self.context(number);
+        let held = &mut self.devices[number as usize].state;
+        *held = state.state(held.name.clone(), held.unheard_in);
+        self.update_rows(number, before, Scope::Device, |_| {});
+        for RowRecord { deployment, target, since, spec, mut report, deadline } in rows {
             let place = self.name_row(number, &deployment);
-            let facet = self.facet(number);
+            let context = self.context(number);
             if let Some(report) = &mut report {
-                report.share(&mut self.totals.casts);
+                report.intern(&mut self.totals.component_sets);
             }
-            let print = print.map_or(blueprint::NONE, |print| self.totals.blueprints.take(print));
-            self.settle(number, facet, Scope::Row(place), |row| {
-                row.put_back(target, since);
-                row.blueprint = print;
+            let spec = spec.map_or(app_spec::NONE, |spec| self.totals.specs.take(spec));
+            self.update_rows(number, context, Scope::Row(place), |row| {
+                row.restore_target(target, since);
+                row.spec = spec;
                 row.report = report.take();
                 row.deadline.clone_from(&deadline);
             });

@@ -1,4 +1,4 @@
-//! The last report of a deployment on a device, as the fold keeps it: everything a query can show of it, small.
+//! The last report of a deployment on a device, in compact form: everything that a query can show of it.
 
 use std::sync::Arc;
 
@@ -11,34 +11,34 @@ use muster_contract::view::UNSPECIFIED;
 use muster_contract::{ComponentName, Epoch, Generation, Seq, State, Timestamp};
 use serde::{Deserialize, Serialize};
 
-use super::cast::{Cast, Casts};
-use super::moment::Moment;
-use super::narrow::{Count, Place};
+use super::component_set::{ComponentInterner, ComponentSet};
+use super::packed_offset::{PackedCounter, PackedOffset};
+use super::packed_timestamp::PackedTimestamp;
 
-/// The last report by (epoch, seq), whatever the order in which reports came.
+/// The last report by (epoch, seq), independent of the order of arrival.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub(super) struct Report {
     pub(super) epoch: Epoch,
     pub(super) seq: Seq,
     pub(super) generation: Generation,
-    current_through: Count,
+    current_through: PackedCounter,
     pub(super) state: State,
-    pub(super) components: Arc<Cast>,
+    pub(super) components: Arc<ComponentSet>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    words: Option<Box<Words>>,
-    observed_at: Moment,
-    received_at: Moment,
-    ledger_seq: Place,
+    words: Option<Box<ReportDetails>>,
+    observed_at: PackedTimestamp,
+    received_at: PackedTimestamp,
+    ledger_seq: PackedOffset,
 }
 
-/// What only some reports say.
+/// Fields that only some reports have.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
-struct Words {
+struct ReportDetails {
     error: Option<StatusError>,
     reason: Option<String>,
     /// Errors of components, ordered by name.
     components: Vec<(ComponentName, StatusError)>,
-    /// What is tried again.
+    /// The running retries.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     retries: Vec<Retry>,
     /// When the first attempt began, in hub time.
@@ -47,9 +47,9 @@ struct Words {
 }
 
 /// One error of a report.
-pub(super) struct Culprit<'a> {
+pub(super) struct ReportError<'a> {
     pub(super) code: &'a str,
-    /// The component to blame; none where it is the deployment as a whole.
+    /// The failed component; none for the deployment as a whole.
     pub(super) component: Option<&'a ComponentName>,
     pub(super) message: &'a str,
     /// How often it was tried.
@@ -58,9 +58,9 @@ pub(super) struct Culprit<'a> {
 
 impl Report {
     /// Keeps a fact, with its components as the fleet holds them.
-    pub(super) fn of(fact: StatusFact, ledger_seq: u64, casts: &mut Casts) -> Self {
-        let components = casts.of(&fact.components);
-        let mut words = Words {
+    pub(super) fn of(fact: StatusFact, ledger_seq: u64, component_sets: &mut ComponentInterner) -> Self {
+        let components = component_sets.of(&fact.components);
+        let mut words = ReportDetails {
             error: fact.status.error,
             reason: fact.status.reason,
             components: Vec::new(),
@@ -75,10 +75,10 @@ impl Report {
             epoch: fact.epoch,
             seq: fact.seq,
             generation: fact.generation,
-            current_through: if fact.current { fact.head.get().into() } else { Count::ZERO },
+            current_through: if fact.current { fact.head.get().into() } else { PackedCounter::ZERO },
             state: fact.status.state,
             components,
-            words: (words != Words::default()).then(|| Box::new(words)),
+            words: (words != ReportDetails::default()).then(|| Box::new(words)),
             observed_at: fact.observed_at.into(),
             received_at: fact.received_at.into(),
             ledger_seq: ledger_seq.into(),
@@ -86,8 +86,8 @@ impl Report {
     }
 
     /// Has its components as the fleet holds them from now on.
-    pub(super) fn share(&mut self, casts: &mut Casts) {
-        self.components = casts.sharing(self.components.clone());
+    pub(super) fn intern(&mut self, component_sets: &mut ComponentInterner) {
+        self.components = component_sets.sharing(self.components.clone());
     }
 
     /// When the hub took it in.
@@ -95,7 +95,7 @@ impl Report {
         self.received_at.get()
     }
 
-    /// Up to this head it is the deployment's last; 0 where the device did not say so.
+    /// The head up to which the report is the deployment's last; 0 where the device did not say so.
     pub(super) fn current_through(&self) -> u64 {
         self.current_through.get()
     }
@@ -115,14 +115,14 @@ impl Report {
 
     /// Its errors, the deployment's own first, then by component: those it reports, and of what is tried again the last one.
     /// A failure that names none has one of code [`UNSPECIFIED`].
-    pub(super) fn culprits(&self) -> Vec<Culprit<'_>> {
-        let Some(words) = &self.words else { return vec![Culprit::unspecified("")] };
-        let own = words.error.iter().map(|error| Culprit::of(self.component(&error.source), error));
-        let theirs = words.components.iter().map(|(name, error)| Culprit::of(Some(name), error));
-        let mut culprits: Vec<_> = own.chain(theirs).collect();
-        for culprit in &mut culprits {
-            let retry = words.retries.iter().find(|retry| retry.component.as_ref() == culprit.component);
-            culprit.retry = retry.map(Retry::summary);
+    pub(super) fn errors(&self) -> Vec<ReportError<'_>> {
+        let Some(words) = &self.words else { return vec![ReportError::unspecified("")] };
+        let own = words.error.iter().map(|error| ReportError::of(self.component(&error.source), error));
+        let theirs = words.components.iter().map(|(name, error)| ReportError::of(Some(name), error));
+        let mut errors: Vec<_> = own.chain(theirs).collect();
+        for error in &mut errors {
+            let retry = words.retries.iter().find(|retry| retry.component.as_ref() == error.component);
+            error.retry = retry.map(Retry::summary);
         }
         for retry in &words.retries {
             let is_told = match &retry.component {
@@ -130,17 +130,17 @@ impl Report {
                 None => words.error.is_some(),
             };
             if !is_told {
-                culprits.push(Culprit::of_retry(retry));
+                errors.push(ReportError::of_retry(retry));
             }
         }
-        if culprits.is_empty() {
-            culprits.push(Culprit::unspecified(words.reason.as_deref().unwrap_or_default()));
+        if errors.is_empty() {
+            errors.push(ReportError::unspecified(words.reason.as_deref().unwrap_or_default()));
         }
-        culprits.sort_by_key(|culprit| culprit.component);
-        culprits
+        errors.sort_by_key(|error| error.component);
+        errors
     }
 
-    /// What is tried again after an error.
+    /// The running retries.
     fn retries(&self) -> &[Retry] {
         self.words.as_deref().map_or(&[], |words| &words.retries)
     }
@@ -150,7 +150,7 @@ impl Report {
         !self.retries().is_empty()
     }
 
-    /// True where it counts as failed by the device's rule, whatever state it is in at the moment.
+    /// True where the report counts as failed by the device's rule, whatever its current state.
     pub(super) fn is_crash_loop(&self) -> bool {
         self.retries().iter().any(|retry| retry.crash_loop)
     }
@@ -160,18 +160,18 @@ impl Report {
         self.retry_of(component).is_some_and(|retry| retry.crash_loop)
     }
 
-    /// What is tried again of a component.
+    /// The running retry of a component.
     pub(super) fn retry_of(&self, component: &ComponentName) -> Option<&Retry> {
         self.retries().iter().find(|retry| retry.component.as_ref() == Some(component))
     }
 
-    /// Of what is tried again the worst: a crash loop before any other, then what has the most attempts.
+    /// The worst running retry: a crash loop before any other, then the most attempts.
     pub(super) fn worst_retry(&self) -> Option<&Retry> {
-        // Of equals the first counts.
+        // The first of equals counts.
         self.retries().iter().rev().max_by_key(|retry| (retry.crash_loop, retry.attempt))
     }
 
-    /// When the first attempt began, in hub time, where it is known.
+    /// When the first attempt began, in hub time, if known.
     pub(super) fn first_attempt_at(&self) -> Option<Timestamp> {
         self.words.as_deref()?.first_attempt_at
     }
@@ -182,7 +182,7 @@ impl Report {
         errors.iter().find(|(of, _)| of == name).map(|(_, error)| error)
     }
 
-    /// Why it waits, if it says so.
+    /// The reason for waiting, if there is one.
     pub(super) fn reason(&self) -> Option<&str> {
         self.words.as_deref()?.reason.as_deref()
     }
@@ -232,7 +232,7 @@ impl Report {
     }
 }
 
-impl<'a> Culprit<'a> {
+impl<'a> ReportError<'a> {
     fn of(component: Option<&'a ComponentName>, error: &'a StatusError) -> Self {
         Self { code: shown(&error.code), component, message: &error.message, retry: None }
     }
@@ -248,7 +248,7 @@ impl<'a> Culprit<'a> {
     }
 }
 
-/// A code as errors are told apart by it.
+/// An error code as errors are distinguished by it.
 fn shown(code: &str) -> &str {
     let code = &code[..code.floor_char_boundary(ERROR_CODE_BYTES_MAX)];
     if code.is_empty() { UNSPECIFIED } else { code }

@@ -1,17 +1,23 @@
-//! Sites that are silent as a whole. Whether a device is silent its liveness says; here is only whether that is true of all
-//! of a site, and when the last of them was heard. Nobody's silence is guessed, and nobody's is explained.
+//! Finds sites that are silent as a whole, and when their last device was heard. Liveness facts decide whether
+//! a device is silent; this module neither guesses nor explains silence.
 
+use muster_contract::Timestamp;
+use muster_contract::query::Sites;
 use muster_contract::silence::{SILENT_DEVICES_MIN, SILENT_SITES_MAX, SilentSite, SilentSites};
 use muster_contract::view::Freshness;
-use muster_contract::{SiteId, Timestamp};
 
 use super::fleet::Fleet;
 use super::totals::Site;
 
 impl Fleet {
-    /// The silent sites (only this one, if one is named) that have targets (of this deployment, if one is named).
-    pub(super) fn silent_sites(&self, only: Option<&SiteId>, deployment: Option<u32>) -> SilentSites {
-        let sites = self.totals.site_numbers.iter().filter(|(id, _)| only.is_none_or(|only| only == *id));
+    /// The silent sites of the whole fleet that have targets.
+    pub fn silent_sites_of_fleet(&self) -> SilentSites {
+        self.silent_sites(&Sites::default(), None)
+    }
+
+    /// The silent sites (only these, if any is named) that have targets (of this deployment, if one is named).
+    pub(super) fn silent_sites(&self, only: &Sites, deployment: Option<u32>) -> SilentSites {
+        let sites = self.totals.site_numbers.iter().filter(|(id, _)| only.pass(id));
         let silent = sites.map(|(_, number)| self.totals.site(*number)).filter(|site| is_silent(site));
         let mut found = SilentSites::default();
         for site in silent {
@@ -23,7 +29,7 @@ impl Fleet {
                 continue;
             }
             found.count += 1;
-            // The devices of a site are looked at only where they are shown: a fleet may be silent as a whole.
+            // A site's devices are visited only where they are shown: a fleet may be silent as a whole.
             if found.first.len() < SILENT_SITES_MAX {
                 found.first.extend(self.silent_site(site, targets));
             }
@@ -38,14 +44,14 @@ impl Fleet {
 
     /// When the last of a site's silent devices was heard.
     fn last_heard(&self, site: &Site) -> Option<Timestamp> {
-        let devices = site.members.iter().map(|number| &self.devices[number as usize].about);
-        let silent = devices.filter(|about| !about.is_retired() && about.freshness() == Freshness::Stale);
-        silent.filter_map(|about| about.heard_at()).max()
+        let devices = site.members.iter().map(|number| &self.devices[number as usize].state);
+        let silent = devices.filter(|state| !state.is_retired() && state.freshness() == Freshness::Stale);
+        silent.filter_map(|state| state.heard_at()).max()
     }
 }
 
-/// Whether several of a site's devices were heard once, and none is now. Where the hub itself has stopped to listen to one that
-/// was heard until then, nothing is known of the site's silence.
+/// Whether several of a site's devices were heard once, and none is now. If the hub stopped hearing the
+/// partition of a device that was heard until then, nothing is known of the site's silence.
 fn is_silent(site: &Site) -> bool {
     let devices = site.whole.devices.by_freshness();
     devices.fresh == 0 && site.whole.masked == 0 && devices.stale >= SILENT_DEVICES_MIN

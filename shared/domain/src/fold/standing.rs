@@ -1,26 +1,27 @@
-//! Where one device stands with one deployment, and the share of the counts that this makes.
+//! The standing of one device with one deployment, and the count class that follows from it.
 
 use muster_contract::fact::DeadlineFact;
 use muster_contract::view::{Freshness, Standing, Verdict};
 use muster_contract::{Epoch, Generation, State, Timestamp};
 use serde::{Deserialize, Serialize};
 
-use super::blueprint;
-use super::moment::Second;
+use super::app_spec;
+use super::packed_timestamp::PackedSeconds;
 use super::report::Report;
 
-/// A device's row for a deployment. It is kept while anything is known of it, also where nothing is shown: a row that
-/// ended as removed refuses the older reports that may still come.
+/// A device's row for a deployment. It is kept while anything is known of it, even if it is not shown: a row
+/// that ended as removed still refuses older reports that may come.
 #[derive(Debug)]
 pub(super) struct Row {
     /// The deployment's number.
     pub(super) deployment: u32,
-    /// The number of what shall run, or shall not run any more; [`blueprint::NONE`] where nobody said what that is.
-    pub(super) blueprint: u32,
-    /// Generation at which its target last changed; none where it shall not run.
+    /// The number of the spec that is targeted or leaving; [`app_spec::NONE`] where none was assigned.
+    pub(super) spec: u32,
+    /// Generation at which the target last changed; none without a target.
     pub(super) target: Option<Generation>,
-    /// Since when that is so, to the second; [`NEVER`] where nobody said so, or withdrew it before anything was reported.
-    since: Second,
+    /// Since when the target is that, to the second; [`NEVER`] where no target was set, or it was withdrawn
+    /// before any report.
+    since: PackedSeconds,
     pub(super) report: Option<Report>,
     pub(super) deadline: Option<Box<Deadline>>,
 }
@@ -36,65 +37,77 @@ pub(super) struct Deadline {
     pub(super) ledger_seq: u64,
 }
 
-/// What a standing takes from its device.
+/// The inputs of row evaluation from the device.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) struct Facet {
+pub(super) struct DeviceContext {
     pub(super) retired: bool,
     pub(super) freshness: Freshness,
     pub(super) epoch: Option<Epoch>,
     pub(super) head: u64,
     pub(super) missing: u64,
-    pub(super) doubt: Doubt,
-    /// The device's partition, where the hub does not listen to that.
+    pub(super) doubt: Uncertainty,
+    /// The device's partition, where the hub does not hear it.
     pub(super) unheard_in: Option<u8>,
     /// It would be fresh if the hub did.
     pub(super) is_masked: bool,
+    /// When it was last heard, as facts prove it. No class depends on it.
+    pub(super) heard_at: Option<Timestamp>,
 }
 
-/// What may be news of the device and cannot be read.
+/// Messages that may supersede a row of the device and cannot be read.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub(super) struct Doubt {
-    /// The highest number in quarantine that nobody has dropped, of those that the device has spoken of; 0 for none.
+pub(super) struct Uncertainty {
+    /// The highest quarantined and not dropped number up to the device's head; 0 for none.
     pub(super) seq: u64,
     /// A message in quarantine may be anything.
     pub(super) beyond: bool,
-    /// The device cannot keep what it would report.
+    /// The state of the device may have changed without a report: it cannot store reports, or lost its memory.
     pub(super) not_storing: bool,
 }
 
-/// What a standing adds to the counts.
+/// The counting class of a row.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Share {
-    /// Nothing: there is no such row for anybody who looks.
+pub(super) enum CountClass {
+    /// Not counted: the row is not shown.
     Nothing,
-    /// It shall not run and is still there.
+    /// The row has no target and is not removed yet.
     Leaving,
-    /// It shall run.
+    /// The row has a target.
     Target {
         standing: Standing,
         freshness: Freshness,
         known: bool,
         overdue: bool,
-        /// It is tried again after an error.
-        retried: bool,
+        /// Attempts of the worst retry that is running after an error; 0 if none is.
+        attempts: u32,
         missing: u64,
     },
 }
 
-impl Facet {
-    /// True where no standing of the device can tell the two apart. The head matters only while reports are missing.
-    pub(super) fn is_same_for_standings(&self, other: &Self) -> bool {
+impl DeviceContext {
+    /// True where no row of the device distinguishes the two. The head matters only while reports are missing.
+    pub(super) fn is_same_for_rows(&self, other: &Self) -> bool {
         let head_matters = self.missing > 0;
-        let blind = |facet: &Self| Self { head: if head_matters { facet.head } else { 0 }, ..*facet };
+        let blind = |context: &Self| Self {
+            head: if head_matters { context.head } else { 0 },
+            heard_at: None,
+            ..*context
+        };
         blind(self) == blind(other)
     }
 
-    /// Whether everything is known of the device, of which so many targets are not.
+    /// When the device was heard last, if it counts at all.
+    pub(super) fn counted_heard_at(&self) -> Option<Timestamp> {
+        self.heard_at.filter(|_| !self.retired)
+    }
+
+    /// Whether the device is completely known, given its number of unknown targets.
     pub(super) const fn is_complete(&self, unknown: u32) -> bool {
         self.missing == 0 && unknown == 0 && !self.doubt.beyond && !self.doubt.not_storing
     }
 
-    /// Whether the hub can know that this is the deployment's last report (or that there is none), and what it says.
+    /// Whether the hub knows that this is the deployment's last report (or that there is none), and its
+    /// content.
     fn knows(&self, report: Option<&Report>) -> bool {
         self.has_last(report) && !self.doubts(report) && !self.doubt.not_storing
     }
@@ -108,21 +121,21 @@ impl Facet {
         }
     }
 
-    /// Whether the report itself says that nothing newer has been said of its deployment.
+    /// Whether the report itself says that it is the deployment's last.
     pub(super) fn says_it_is_last(&self, report: Option<&Report>) -> bool {
         report.is_some_and(|report| Some(report.epoch) == self.epoch && report.current_through() >= self.head)
     }
 
-    /// Whether a message in quarantine may be a later report. What the deployment's last report said up to a head is not
-    /// touched by a number up to there.
+    /// Whether a quarantined message may be a later report. A report that was current up to a head is not
+    /// affected by numbers up to there.
     pub(super) fn doubts(&self, report: Option<&Report>) -> bool {
         let of_epoch = report.filter(|report| Some(report.epoch) == self.epoch);
         let settled = of_epoch.map_or(0, |report| report.seq.get().max(report.current_through()));
         self.doubt.beyond || self.doubt.seq > settled
     }
 
-    /// Whether the device lost its memory after this report, and everything it has said since is here and can be read: it
-    /// knows nothing of the deployment, so it will never say that it is gone.
+    /// Whether the device lost its memory after this report, and all its reports since are stored and readable:
+    /// it does not know the deployment, so it will never report its removal.
     fn has_forgotten(&self, report: Option<&Report>) -> bool {
         self.missing == 0
             && report.is_some_and(|report| Some(report.epoch) < self.epoch)
@@ -133,34 +146,33 @@ impl Facet {
 impl Row {
     pub(super) fn new(deployment: u32) -> Self {
         let (target, since, report, deadline) = (None, NEVER.into(), None, None);
-        Self { deployment, blueprint: blueprint::NONE, target, since, report, deadline }
+        Self { deployment, spec: app_spec::NONE, target, since, report, deadline }
     }
 
-    /// It shall run this from then on, if it shall not already. What was withdrawn before anything was reported of it leaves
-    /// no time.
-    pub(super) fn aim(&mut self, target: Option<Generation>, at: Timestamp) {
+    /// Sets the target, if it differs. A target withdrawn before any report leaves no time.
+    pub(super) fn set_target(&mut self, target: Option<Generation>, at: Timestamp) {
         if self.target != target {
             self.since = if target.is_some() || self.report.is_some() { at } else { NEVER }.into();
             self.target = target;
         }
     }
 
-    /// Since when its target is what it is; none where nothing was said of it.
+    /// Since when the target is what it is; none where none was set, or it was withdrawn before any report.
     pub(super) fn since(&self) -> Option<Timestamp> {
         Some(self.since.get()).filter(|since| *since > NEVER)
     }
 
-    /// It has been so since then.
-    pub(super) fn put_back(&mut self, target: Option<Generation>, since: Option<Timestamp>) {
+    /// Restores the target and its time from a record.
+    pub(super) fn restore_target(&mut self, target: Option<Generation>, since: Option<Timestamp>) {
         (self.target, self.since) = (target, since.unwrap_or(NEVER).into());
     }
 
-    /// When the hub took in its last report, or was told what it shall run, if that was later.
+    /// When the hub received the last report or set the target, whichever is later.
     pub(super) fn changed_at(&self) -> Option<Timestamp> {
         self.since().max(self.report.as_ref().map(Report::received_at))
     }
 
-    /// Where it stands; none where it neither shall run nor was ever reported.
+    /// The standing; none where the row has neither a target nor a report.
     pub(super) fn standing(&self) -> Option<Standing> {
         match (&self.report, self.target) {
             (None, None) => None,
@@ -171,12 +183,12 @@ impl Row {
         }
     }
 
-    pub(super) fn is_known(&self, facet: &Facet) -> bool {
-        facet.knows(self.report.as_ref())
+    pub(super) fn is_known(&self, context: &DeviceContext) -> bool {
+        context.knows(self.report.as_ref())
     }
 
-    /// The deadline it is past: one of its current target and of no attempt before the first that counts, while it is not at
-    /// an end for that target. What is tried again is at none.
+    /// The deadline that the row has missed: one of its current target, not of an attempt before the first that
+    /// counts, while the row has not finished that target. A retried row has not finished.
     pub(super) fn overdue(&self) -> Option<&Deadline> {
         let deadline = self.deadline.as_deref()?;
         let report = self.report.as_ref();
@@ -189,46 +201,66 @@ impl Row {
         (is_of_target && !at_end && !is_void).then_some(deadline)
     }
 
-    pub(super) fn share(&self, facet: &Facet) -> Share {
-        match (self.standing(), self.target) {
-            _ if facet.retired => Share::Nothing,
-            (None, _) | (Some(Standing::Removed), None) => Share::Nothing,
-            (Some(_), None) if facet.has_forgotten(self.report.as_ref()) => Share::Nothing,
-            (Some(_), None) => Share::Leaving,
-            (Some(standing), Some(_)) => Share::Target {
+    pub(super) fn count_class(&self, context: &DeviceContext) -> CountClass {
+        match (self.counted_standing(context), self.target) {
+            (None, _) => CountClass::Nothing,
+            (Some(_), None) => CountClass::Leaving,
+            (Some(standing), Some(_)) => CountClass::Target {
                 standing,
-                freshness: facet.freshness,
-                known: self.is_known(facet),
+                freshness: context.freshness,
+                known: self.is_known(context),
                 overdue: self.overdue().is_some(),
-                retried: standing != Standing::Outdated
-                    && self.report.as_ref().is_some_and(Report::is_retried),
-                missing: facet.missing,
+                attempts: self.attempts(standing),
+                missing: context.missing,
             },
         }
     }
 
-    /// True where nothing about the row is worth keeping: it shall not run, and what it held is void. `forgotten`
-    /// says whether a report is older than anything LEDGER still holds.
+    /// Attempts of the worst retry; 0 if none is running. A retry of an older generation does not count.
+    fn attempts(&self, standing: Standing) -> u32 {
+        let report = self.report.as_ref().filter(|_| standing != Standing::Outdated);
+        report.and_then(Report::worst_retry).map_or(0, |retry| retry.attempt)
+    }
+
+    /// Whether the row counts for anything.
+    pub(super) fn is_counted(&self, context: &DeviceContext) -> bool {
+        self.counted_standing(context).is_some()
+    }
+
+    /// The standing, if the row counts for anything.
+    fn counted_standing(&self, context: &DeviceContext) -> Option<Standing> {
+        if context.retired {
+            return None;
+        }
+        let standing = self.standing()?;
+        let has_left = self.target.is_none()
+            && (standing == Standing::Removed || context.has_forgotten(self.report.as_ref()));
+        (!has_left).then_some(standing)
+    }
+
+    /// True where the row may be dropped: it has no target, no deadline of a generation after this one, and
+    /// either no report or one that ended as removed or that its device forgot, and that is `forgotten`: older
+    /// than everything LEDGER still holds.
     pub(super) fn is_spent(
         &self,
         generation: Generation,
-        facet: &Facet,
+        context: &DeviceContext,
         forgotten: impl Fn(&Report) -> bool,
     ) -> bool {
         let awaited = self.deadline.as_ref().is_some_and(|deadline| deadline.fact.generation > generation);
-        let over = |report: &Report| report.state == State::Removed || facet.has_forgotten(Some(report));
+        let over = |report: &Report| report.state == State::Removed || context.has_forgotten(Some(report));
         let tombstone_due = self.report.as_ref().is_none_or(|report| over(report) && forgotten(report));
         self.target.is_none() && !awaited && tombstone_due
     }
 }
 
-/// True where it reports for its current target and is at no end of it.
+/// True where it reports for its current target and has not finished.
 pub(super) const fn is_at_work(standing: Standing) -> bool {
     matches!(standing, Standing::Pending | Standing::Installing | Standing::Removing | Standing::Removed)
 }
 
-impl Share {
-    /// True where the report's components count: it is about the current target.
+impl CountClass {
+    /// True where the report's components count: the report is about the current target.
     pub(super) const fn shows_components(self) -> bool {
         match self {
             Self::Target { standing, .. } => !matches!(standing, Standing::Waiting | Standing::Outdated),
@@ -236,13 +268,13 @@ impl Share {
         }
     }
 
-    /// True where it shall be and is not known.
+    /// True where the row is a target that is not known.
     pub(super) const fn is_unknown(self) -> bool {
         matches!(self, Self::Target { known: false, .. })
     }
 
-    /// True where it makes the rule of a verdict hold.
-    pub(super) const fn speaks_for(self, verdict: Verdict) -> bool {
+    /// True where it makes a verdict's rule hold.
+    pub(super) const fn makes_hold(self, verdict: Verdict) -> bool {
         let Self::Target { standing, freshness, known, overdue, .. } = self else {
             return matches!((self, verdict), (Self::Leaving, Verdict::Removing));
         };
@@ -252,7 +284,7 @@ impl Share {
             Verdict::Overdue => overdue,
             Verdict::Incomplete => !known,
             Verdict::Progressing => is_at_work(standing) && matches!(freshness, Freshness::Fresh),
-            // Who is silent while at work may have stopped for ever: that is no progress.
+            // A silent device at work may have stopped for ever: that is no progress.
             Verdict::Waiting if is_at_work(standing) => !matches!(freshness, Freshness::Fresh),
             Verdict::Waiting => matches!(standing, Standing::Waiting | Standing::Outdated),
             Verdict::ConvergedStale => !matches!(freshness, Freshness::Fresh),
@@ -262,11 +294,11 @@ impl Share {
 
     /// The first verdict whose rule it makes hold.
     pub(super) fn verdict(self) -> Option<Verdict> {
-        Verdict::ALL.into_iter().find(|verdict| self.speaks_for(*verdict))
+        Verdict::ALL.into_iter().find(|verdict| self.makes_hold(*verdict))
     }
 
     /// True where the report's errors count.
     pub(super) const fn shows_errors(self) -> bool {
-        matches!(self, Self::Target { standing: Standing::Failed, .. } | Self::Target { retried: true, .. })
+        matches!(self, Self::Target { standing: Standing::Failed, .. } | Self::Target { attempts: 1.., .. })
     }
 }

@@ -1,7 +1,7 @@
-//! Status after filters: which standings pass, their roll-up, and a line for each, page by page.
+//! Status after filters: the standings that pass, their roll-up, and a line for each, page by page.
 //!
-//! Without a filter, and with sites alone, the roll-up is read off counts that are kept. Any other is counted while
-//! standings are looked at, [`LOOKED_AT_MAX`] in one answer at most: the roll-ups of the pages add up.
+//! Without a filter, and with sites alone, the roll-up is read from kept counts. Any other roll-up is counted
+//! while standings are visited, [`LOOKED_AT_MAX`] in one answer at most: the roll-ups of the pages add up.
 
 pub(super) mod errors;
 mod filter;
@@ -17,32 +17,33 @@ use muster_contract::status::{
     AppStatus, Axis, Deployed, KStatus, LOOKED_AT_MAX, Ready, Rollup, StatusAnswer, StatusQuery, TargetStatus,
 };
 use muster_contract::view::Verdict;
-use muster_contract::{DeploymentId, DeviceKey, LabelError, Timestamp};
+use muster_contract::{DeploymentId, DeviceKey, LabelError};
 
-use filter::{Filter, Found};
+use filter::{Filter, FilteredRow};
 pub(super) use line::message;
 
 use super::device::Device;
 use super::fleet::Fleet;
 use super::standing::Row;
-use super::tally::{Group, Way};
+use super::tally::{Delta, Group};
+use super::view::Times;
 
 /// Why a question about status has no answer, in words for the asker.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum StatusRefusal {
-    /// It names what nobody knows.
+    /// The question names something unknown.
     #[error("{0}")]
     Unknown(String),
-    /// It is wrong in itself.
+    /// The question is invalid.
     #[error("{0}")]
     Wrong(String),
 }
 
-/// Where a page ended: `SITE/DEVICE`, or `SITE/DEVICE/DEPLOYMENT` within a device.
+/// The end of a page: `SITE/DEVICE`, or `SITE/DEVICE/DEPLOYMENT` within a device.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct StatusCursor {
     device: DeviceKey,
-    /// Only its deployments up to this one; all of them where there is none.
+    /// Only its deployments up to this one; all of them if absent.
     deployment: Option<DeploymentId>,
 }
 
@@ -100,16 +101,16 @@ impl PartialOrd for StatusCursor {
     }
 }
 
-/// What was found so far.
+/// The result so far.
 #[derive(Default)]
-struct Page<'a> {
+struct StatusPage<'a> {
     sum: Sum,
     apps: BTreeMap<Option<&'a str>, Sum>,
     lines: Vec<TargetStatus>,
     looked_at: usize,
-    /// Where it came to: a device, and the row of it if not all of them were looked at.
+    /// The position reached: a device, and its row if not all rows were visited.
     last: Option<(&'a Device, Option<&'a Row>)>,
-    /// There is more to look at.
+    /// There is more to visit.
     more: bool,
 }
 
@@ -119,14 +120,15 @@ struct Sum {
     group: Group,
     superseded: u64,
     worst: Option<(KStatus, String)>,
-    changed_at: Option<Timestamp>,
+    times: Times,
 }
 
 impl Fleet {
-    /// Status of what passes the filters: at most `limit` targets, and at most [`LOOKED_AT_MAX`] looked at.
+    /// Status of the standings that pass the filters: at most `limit` targets, and at most [`LOOKED_AT_MAX`]
+    /// visited.
     ///
     /// # Errors
-    /// When a name is unknown, or the question is wrong.
+    /// A name is unknown, or the question is invalid.
     pub fn status_answer(
         &self,
         query: &StatusQuery,
@@ -134,24 +136,51 @@ impl Fleet {
         limit: usize,
     ) -> Result<StatusAnswer, StatusRefusal> {
         let filter = self.filter(query)?;
+        let mut answer = self.filtered_answer(&filter, query, after, limit);
+        if filter.is_of_places() {
+            answer.rollup.last_heard_at = filter.kept_heard_at(self);
+        }
+        Ok(answer)
+    }
+
+    /// The same without `lastHeardAt` of a roll-up from kept counts, because that may take a visit to devices: a notice
+    /// leaves it out.
+    ///
+    /// # Errors
+    /// A name is unknown, or the question is invalid.
+    pub(super) fn notice_answer(
+        &self,
+        query: &StatusQuery,
+        limit: usize,
+    ) -> Result<StatusAnswer, StatusRefusal> {
+        Ok(self.filtered_answer(&self.filter(query)?, query, None, limit))
+    }
+
+    fn filtered_answer(
+        &self,
+        filter: &Filter<'_>,
+        query: &StatusQuery,
+        after: Option<&StatusCursor>,
+        limit: usize,
+    ) -> StatusAnswer {
         let kept = filter.kept(self);
-        let mut page = Page::default();
+        let mut page = StatusPage::default();
         if kept.is_none() || query.output != Output::Summary {
-            self.look(&filter, query, after, limit.max(1), &mut page);
+            self.scan(filter, query, after, limit.max(1), &mut page);
         }
         let whole = kept.is_some() || (after.is_none() && !page.more);
         let rollup = match kept {
             Some((group, changed_at)) => {
-                Rollup { changed_at, ..self.kept_rollup(&filter, &group, query.status) }
+                Rollup { changed_at, ..self.kept_rollup(filter, &group, query.status) }
             }
             None => std::mem::take(&mut page.sum).rollup(query.status),
         };
         let total = rollup.targets + rollup.leaving + rollup.superseded;
-        Ok(StatusAnswer {
+        StatusAnswer {
             as_of: self.as_of,
             deployment: query.id.clone(),
             generation: query.generation,
-            verdict: filter.deployment.map(|number| self.totals.deployment(number).group.verdict()),
+            verdict: query.id.as_ref().filter(|_| whole).and_then(|_| verdict_of(&rollup)),
             whole,
             rollup,
             hub: self.hub_hearing_for(query),
@@ -161,17 +190,17 @@ impl Fleet {
             total: whole.then_some(total),
             next: page.end(limit.max(1), |last| self.cursor(last)).map(|end| end.to_string()),
             targets: page.lines,
-        })
+        }
     }
 
     /// Looks at what comes after a cursor until there is enough.
-    fn look<'a>(
+    fn scan<'a>(
         &'a self,
         filter: &Filter<'_>,
         query: &StatusQuery,
         after: Option<&StatusCursor>,
         limit: usize,
-        page: &mut Page<'a>,
+        page: &mut StatusPage<'a>,
     ) {
         for device in filter.devices_after(self, after) {
             if !self.look_at_rows(device, filter, query, after, limit, page) {
@@ -193,7 +222,7 @@ impl Fleet {
         query: &StatusQuery,
         after: Option<&StatusCursor>,
         limit: usize,
-        page: &mut Page<'a>,
+        page: &mut StatusPage<'a>,
     ) -> bool {
         let mut one = None;
         let mut all = Vec::new();
@@ -202,7 +231,7 @@ impl Fleet {
             None => all = self.rows_in_order(device),
         }
         let passed = after.filter(|after| {
-            after.device.device == device.about.name && after.device.site == *self.site_of(device)
+            after.device.device == device.state.name && after.device.site == *self.site_of(device)
         });
         let passed = passed.and_then(|after| after.deployment.as_ref());
         // A device without such a row costs a look too.
@@ -246,9 +275,15 @@ impl Fleet {
     }
 }
 
-impl<'a> Page<'a> {
-    /// Takes in what was found. False where there is no room for it.
-    fn take(&mut self, filter: &Filter<'_>, found: &Found<'a>, query: &StatusQuery, limit: usize) -> bool {
+impl<'a> StatusPage<'a> {
+    /// Adds a row. False where the page has no room for it.
+    fn take(
+        &mut self,
+        filter: &Filter<'_>,
+        found: &FilteredRow<'a>,
+        query: &StatusQuery,
+        limit: usize,
+    ) -> bool {
         if query.output != Output::Summary {
             if self.lines.len() >= limit {
                 self.more = true;
@@ -261,8 +296,8 @@ impl<'a> Page<'a> {
         true
     }
 
-    /// Where the next page goes on, if there is more. One that is full ends with its last line, whatever was looked at
-    /// after that: so pages of several hubs can be put together to those of one.
+    /// The cursor of the next page, if there is more. A full page ends with its last line, whatever was visited
+    /// after that: so pages of several hubs can be merged like those of one.
     fn end(
         &self,
         limit: usize,
@@ -283,14 +318,15 @@ impl<'a> Page<'a> {
 }
 
 impl Sum {
-    fn add(&mut self, found: &Found<'_>) {
+    fn add(&mut self, found: &FilteredRow<'_>) {
         if found.is_gone() {
             self.superseded += 1;
         } else {
-            self.group.shift(Way::In, found.share);
-            self.group.axes.shift(Way::In, &found.axes);
+            self.group.shift(Delta::Add, found.class);
+            self.group.axes.shift(Delta::Add, &found.axes);
         }
-        self.changed_at = self.changed_at.max(found.changed_at());
+        let times = Times { changed_at: found.changed_at(), heard_at: found.heard_at };
+        self.times = self.times.newest(times);
         let kstatus = found.kstatus();
         if self.worst.as_ref().is_none_or(|(worst, _)| kstatus < *worst) {
             self.worst = Some((kstatus, found.message_with_place()));
@@ -299,11 +335,18 @@ impl Sum {
 
     fn rollup(self, axis: Option<Axis>) -> Rollup {
         let message = self.worst.map(|(_, message)| message);
-        Rollup { message, changed_at: self.changed_at, ..rollup(&self.group, self.superseded, axis) }
+        let Times { changed_at, heard_at } = self.times;
+        let counted = rollup(&self.group, self.superseded, axis);
+        Rollup { message, changed_at, last_heard_at: heard_at, ..counted }
     }
 }
 
-/// What follows from counts.
+/// The verdict on what a roll-up counts; none where it counts nothing.
+pub fn verdict_of(rollup: &Rollup) -> Option<Verdict> {
+    Some(Group::of_rollup(rollup).verdict()).filter(|verdict| *verdict != Verdict::Empty)
+}
+
+/// The roll-up of counts.
 fn rollup(group: &Group, superseded: u64, axis: Option<Axis>) -> Rollup {
     let (deployed, ready) = (axis != Some(Axis::Ready), axis != Some(Axis::Deployed));
     let axes = &group.axes;
@@ -311,6 +354,7 @@ fn rollup(group: &Group, superseded: u64, axis: Option<Axis>) -> Rollup {
         targets: group.targets(),
         leaving: group.leaving(),
         overdue: group.overdue(),
+        retried: group.retried(),
         known: group.complete().devices,
         superseded,
         counts: group.counts(),
@@ -321,6 +365,7 @@ fn rollup(group: &Group, superseded: u64, axis: Option<Axis>) -> Rollup {
         ready_counts: if ready { counted(&Ready::ALL, &axes.ready) } else { BTreeMap::new() },
         message: None,
         changed_at: None,
+        last_heard_at: None,
     }
 }
 

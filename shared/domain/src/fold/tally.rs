@@ -1,5 +1,5 @@
-//! Counts that add up: of standings ([`Group`]) and of devices ([`Devices`]). The counts of disjoint parts of a fleet
-//! are merged by adding them, in any order. The verdict is read off a group.
+//! Counts that add up: of standings ([`Group`]) and of devices ([`Devices`]). Counts of disjoint parts of a
+//! fleet are merged by adding them, in any order. The verdict is read off a group.
 
 mod part;
 mod rest;
@@ -8,10 +8,10 @@ pub use part::BadPart;
 
 use std::ops::{AddAssign, SubAssign};
 
-use muster_contract::view::{Bounds, Complete, Counts, Freshness, Split, Standing, Verdict};
+use muster_contract::view::{Bounds, Complete, Counts, Freshness, Retried, Split, Standing, Verdict};
 
 use super::axes::Axes;
-use super::standing::{Share, is_at_work};
+use super::standing::{CountClass, is_at_work};
 
 /// Missing reports of one device that the sums count at most: more than a device makes, and little enough that no sum
 /// over `u32::MAX` standings can overflow. The device's own account always says the true number.
@@ -26,13 +26,17 @@ pub(super) struct Group {
     targets: u32,
     leaving: u32,
     overdue: u32,
+    /// Targets under retry, and the attempts of all of them.
+    retried: u32,
+    attempts: u64,
     known: u32,
     /// Installed for the current target, fresh and known.
-    sure: u32,
-    /// Failed for the current target, and known.
-    lost: u32,
+    confirmed_installed: u32,
+    /// Failed for the current target, fresh and known.
+    confirmed_failed: u32,
     missing: u64,
-    /// The same standings in other words; kept by whoever keeps the group, because a share does not tell them.
+    /// The same standings on the other axes; the holder of the group updates them, because a class does not
+    /// contain them.
     pub(super) axes: Axes,
 }
 
@@ -44,58 +48,61 @@ pub(super) struct Devices {
     missing: u64,
 }
 
-/// Whether something is put into the counts or taken out.
+/// Whether a contribution is added to the counts or retracted.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Way {
-    In,
-    Out,
+pub(super) enum Delta {
+    Add,
+    Retract,
 }
 
-impl Way {
-    pub(super) fn by<N: AddAssign + SubAssign>(self, count: &mut N, amount: N) {
+impl Delta {
+    pub(super) fn apply<N: AddAssign + SubAssign>(self, count: &mut N, amount: N) {
         match self {
-            Self::In => *count += amount,
-            Self::Out => *count -= amount,
+            Self::Add => *count += amount,
+            Self::Retract => *count -= amount,
         }
     }
 }
 
 impl Group {
-    /// Takes a standing in, or out again.
-    pub(super) fn shift(&mut self, way: Way, share: Share) {
-        let Share::Target { standing, freshness, known, overdue, missing, .. } = share else {
-            way.by(&mut self.leaving, (share == Share::Leaving).into());
+    /// Adds a standing or retracts it.
+    pub(super) fn shift(&mut self, delta: Delta, class: CountClass) {
+        let CountClass::Target { standing, freshness, known, overdue, attempts, missing } = class else {
+            delta.apply(&mut self.leaving, (class == CountClass::Leaving).into());
             return;
         };
         let fresh = freshness == Freshness::Fresh;
-        way.by(&mut self.counts[standing as usize][freshness as usize], 1);
-        way.by(&mut self.targets, 1);
-        way.by(&mut self.overdue, overdue.into());
-        way.by(&mut self.known, known.into());
-        way.by(&mut self.sure, (standing == Standing::Installed && fresh && known).into());
-        way.by(&mut self.lost, (standing == Standing::Failed && fresh && known).into());
-        way.by(&mut self.missing, missing.min(MISSING_COUNTED_MAX));
+        delta.apply(&mut self.counts[standing as usize][freshness as usize], 1);
+        delta.apply(&mut self.targets, 1);
+        delta.apply(&mut self.overdue, overdue.into());
+        delta.apply(&mut self.retried, (attempts > 0).into());
+        delta.apply(&mut self.attempts, attempts.into());
+        delta.apply(&mut self.known, known.into());
+        delta
+            .apply(&mut self.confirmed_installed, (standing == Standing::Installed && fresh && known).into());
+        delta.apply(&mut self.confirmed_failed, (standing == Standing::Failed && fresh && known).into());
+        delta.apply(&mut self.missing, missing.min(MISSING_COUNTED_MAX));
     }
 
-    /// Takes a standing in for another.
-    pub(super) fn exchange(&mut self, from: Share, to: Share) {
+    /// Replaces a standing's class.
+    pub(super) fn exchange(&mut self, from: CountClass, to: CountClass) {
         if from != to {
-            self.shift(Way::Out, from);
-            self.shift(Way::In, to);
+            self.shift(Delta::Retract, from);
+            self.shift(Delta::Add, to);
         }
     }
 
-    /// True where it holds nothing at all.
+    /// True where all counts are zero.
     pub(super) fn is_empty(&self) -> bool {
         self.targets == 0 && self.leaving == 0
     }
 
-    /// Standings that shall be.
+    /// Standings with a target.
     pub(super) fn targets(&self) -> u64 {
         self.targets.into()
     }
 
-    /// Standings that shall not be and still are.
+    /// Standings without a target that are not removed yet.
     pub(super) fn leaving(&self) -> u64 {
         self.leaving.into()
     }
@@ -103,6 +110,11 @@ impl Group {
     /// Targets past their deadline.
     pub(super) fn overdue(&self) -> u64 {
         self.overdue.into()
+    }
+
+    /// Targets under retry.
+    pub(super) fn retried(&self) -> Retried {
+        Retried { targets: self.retried.into(), attempts: self.attempts }
     }
 
     /// Targets by standing and freshness, without the zeros.
@@ -119,15 +131,15 @@ impl Group {
 
     /// The bounds of the truth.
     pub(super) fn bounds(&self) -> Bounds {
-        Bounds { lo: self.sure.into(), hi: (self.targets - self.lost).into() }
+        Bounds { lo: self.confirmed_installed.into(), hi: (self.targets - self.confirmed_failed).into() }
     }
 
-    /// Of how many targets the standing is known.
+    /// The number of targets with a known standing.
     pub(super) fn complete(&self) -> Complete {
         Complete { devices: self.known.into(), of: self.targets.into(), missing_reports: self.missing }
     }
 
-    /// Targets of this verdict that make its rule hold.
+    /// Targets that make the rule of this verdict hold; of [`Verdict::Removing`] the leaving rows.
     pub(super) fn because(&self, verdict: Verdict) -> u64 {
         let total = |standing: Standing| self.counts[standing as usize].iter().sum::<u32>();
         let count = match verdict {
@@ -147,7 +159,7 @@ impl Group {
         count.into()
     }
 
-    /// Targets that are at work on devices of these.
+    /// Targets at work on devices of these freshnesses.
     fn at_work(&self, of: &[Freshness]) -> u32 {
         let standings = Standing::ALL.into_iter().filter(|standing| is_at_work(*standing));
         standings
@@ -155,8 +167,8 @@ impl Group {
             .sum()
     }
 
-    /// The first that holds. Not begun is whatever does not report for its current target yet; who is at work and silent
-    /// may have stopped for ever, and is waited for like those.
+    /// The first verdict whose rule holds. A target that does not report for its current generation yet has not
+    /// begun; a silent device at work may have stopped for ever, and counts as waiting too.
     pub(super) fn verdict(&self) -> Verdict {
         let total = |standing: Standing| self.counts[standing as usize].iter().sum::<u32>();
         let fresh = self.counts[Standing::Installed as usize][Freshness::Fresh as usize];
@@ -175,11 +187,11 @@ impl Group {
 }
 
 impl Devices {
-    /// Takes a device in, or out again.
-    pub(super) fn shift(&mut self, way: Way, freshness: Freshness, missing: u64, complete: bool) {
-        way.by(&mut self.by_freshness[freshness as usize], 1);
-        way.by(&mut self.complete, complete.into());
-        way.by(&mut self.missing, missing.min(MISSING_COUNTED_MAX));
+    /// Adds a device or retracts it.
+    pub(super) fn shift(&mut self, delta: Delta, freshness: Freshness, missing: u64, complete: bool) {
+        delta.apply(&mut self.by_freshness[freshness as usize], 1);
+        delta.apply(&mut self.complete, complete.into());
+        delta.apply(&mut self.missing, missing.min(MISSING_COUNTED_MAX));
     }
 
     /// Devices by freshness.
@@ -187,7 +199,7 @@ impl Devices {
         split(self.by_freshness)
     }
 
-    /// Of how many devices everything is known.
+    /// The number of completely known devices.
     pub(super) fn complete(&self) -> Complete {
         Complete {
             devices: self.complete.into(),
@@ -210,11 +222,13 @@ impl AddAssign for Group {
         self.targets += other.targets;
         self.leaving += other.leaving;
         self.overdue += other.overdue;
+        self.retried += other.retried;
+        self.attempts += other.attempts;
         self.known += other.known;
-        self.sure += other.sure;
-        self.lost += other.lost;
+        self.confirmed_installed += other.confirmed_installed;
+        self.confirmed_failed += other.confirmed_failed;
         self.missing += other.missing;
-        self.axes.shift(Way::In, &other.axes);
+        self.axes.shift(Delta::Add, &other.axes);
     }
 }
 

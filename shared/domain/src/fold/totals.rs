@@ -1,24 +1,28 @@
-//! The counts of every deployment, every site and the fleet, kept up to date one standing at a time.
+//! The counts of every deployment, every site and the fleet, updated by one standing at a time.
 
+use std::cmp::Reverse;
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use muster_contract::subjects::ViewKey;
 use muster_contract::view::Verdict;
-use muster_contract::{ComponentName, DeploymentId, DeviceId, DeviceKey, SiteId, State};
+use muster_contract::{ComponentName, DeploymentId, DeviceId, DeviceKey, SiteId, State, Timestamp};
 
+use super::app_spec::{AppSpecInterner, shared, uncount};
 use super::axes::Axes;
-use super::blueprint::Blueprints;
-use super::cast::{Cast, Casts};
-use super::culprits::Culprits;
+use super::component_set::{ComponentInterner, ComponentSet};
+use super::counts_by_deployment::CountsByDeployment;
 use super::device::Device;
+use super::error_index::ErrorIndex;
 use super::groups::{Groups, LabelGroup};
 use super::hearing::UnheardCounts;
+use super::index::fill_slot;
+use super::last_changed::LastChanged;
+use super::max_timestamp::MaxTimestamp;
 use super::members::Members;
-use super::newest::Newest;
-use super::shares::Shares;
-use super::standing::{Facet, Row, Share};
-use super::tally::{Devices, Group, Way};
+use super::standing::{CountClass, DeviceContext, Row};
+use super::tally::{Delta, Devices, Group};
+use super::view::Named;
 
 /// A component and its state.
 type Part = (ComponentName, State);
@@ -37,9 +41,9 @@ pub(super) struct Totals {
     sites: Vec<Site>,
     pub(super) fleet: Whole,
     pub(super) groups: Groups,
-    pub(super) blueprints: Blueprints,
-    pub(super) casts: Casts,
-    pub(super) newest: Newest,
+    pub(super) specs: AppSpecInterner,
+    pub(super) component_sets: ComponentInterner,
+    pub(super) last_changed: LastChanged,
     changed: Changed,
 }
 
@@ -56,9 +60,13 @@ pub(super) struct Deployment {
     pub(super) id: DeploymentId,
     pub(super) group: Group,
     pub(super) components: BTreeMap<ComponentName, States>,
-    pub(super) culprits: Culprits,
-    /// Its standings by partition, of those that the hub does not listen to.
+    pub(super) error_index: ErrorIndex,
+    /// How many counted standings have each name, which the device's desired state gives the deployment.
+    names: BTreeMap<Arc<str>, u32>,
+    /// The standings by unheard partition.
     pub(super) unheard: UnheardCounts,
+    /// When a device with a counted standing was last heard.
+    pub(super) heard: MaxTimestamp,
     /// Rows that name it.
     rows: u32,
     changed: bool,
@@ -70,31 +78,33 @@ pub(super) struct Site {
     pub(super) id: SiteId,
     pub(super) whole: Whole,
     /// The site's share of each deployment.
-    pub(super) deployments: Shares,
+    pub(super) deployments: CountsByDeployment,
     /// Its devices in order.
     pub(super) members: Members,
     changed: bool,
 }
 
-/// What a row put into the counts before it was altered.
+/// A row's contribution to the counts before its change.
 #[derive(Debug)]
-pub(super) struct Stake {
-    share: Share,
+pub(super) struct Contribution {
+    class: CountClass,
     unheard_in: Option<u8>,
     axes: Axes,
-    components: Option<Arc<Cast>>,
-    blueprint: u32,
+    components: Option<Arc<ComponentSet>>,
+    spec: u32,
 }
 
-/// What a site and the fleet have in common.
+/// The counts common to a site and the fleet.
 #[derive(Debug, Default)]
 pub(super) struct Whole {
     pub(super) group: Group,
     pub(super) devices: Devices,
-    /// The devices by partition, of those that the hub does not listen to.
+    /// The devices by unheard partition.
     pub(super) unheard: UnheardCounts,
-    /// Devices that would be fresh if the hub listened to their partitions.
+    /// Devices that would be fresh if the hub heard their partitions.
     pub(super) masked: u32,
+    /// When a device that is not retired was last heard.
+    pub(super) heard: MaxTimestamp,
     verdicts: [u32; VERDICTS],
 }
 
@@ -113,16 +123,7 @@ impl Totals {
 
     fn new_deployment(&mut self, id: DeploymentId) -> u32 {
         let fresh = Deployment::new(id.clone());
-        let number = match self.spare.pop() {
-            Some(number) => {
-                self.deployments[number as usize] = fresh;
-                number
-            }
-            None => {
-                self.deployments.push(fresh);
-                (self.deployments.len() - 1) as u32
-            }
-        };
+        let number = fill_slot(&mut self.deployments, &mut self.spare, fresh);
         self.deployment_numbers.insert(id, number);
         number
     }
@@ -152,6 +153,10 @@ impl Totals {
         &self.deployments[number as usize]
     }
 
+    pub(super) fn deployment_mut(&mut self, number: u32) -> &mut Deployment {
+        &mut self.deployments[number as usize]
+    }
+
     pub(super) fn site(&self, number: u32) -> &Site {
         &self.sites[number as usize]
     }
@@ -160,55 +165,57 @@ impl Totals {
         &mut self.sites[number as usize]
     }
 
-    /// What a row that is about to alter puts into the counts. The errors it counts for are taken out at once.
-    pub(super) fn take_out(
+    /// Returns a row's contribution before its change. Its errors are retracted at once, all other counts by
+    /// [`add_row`](Self::add_row).
+    pub(super) fn retract_row(
         &mut self,
         (site, name): (u32, &DeviceId),
         row: &Row,
-        (share, unheard_in): (Share, Option<u8>),
-    ) -> Stake {
-        if share.shows_errors()
+        (class, unheard_in): (CountClass, Option<u8>),
+    ) -> Contribution {
+        if class.shows_errors()
             && let Some(report) = &row.report
         {
             let key = self.sites[site as usize].key_of(name);
-            self.deployments[row.deployment as usize].culprits.remove(&key, report);
+            self.deployments[row.deployment as usize].error_index.remove(&key, report);
         }
-        Stake {
-            share,
-            unheard_in: unheard_in.filter(|_| share != Share::Nothing),
-            axes: Axes::of(row, self.blueprints.get(row.blueprint), share),
-            components: shown_components(row, share).cloned(),
-            blueprint: row.blueprint,
+        Contribution {
+            class,
+            unheard_in: unheard_in.filter(|_| class != CountClass::Nothing),
+            axes: Axes::of(row, self.specs.get(row.spec), class),
+            components: shown_components(row, class).cloned(),
+            spec: row.spec,
         }
     }
 
-    /// Counts a row as it is now in place of what it was: in its deployment, its site, its device's groups and the fleet.
-    pub(super) fn put_in(
+    /// Adds a row's current contribution in place of its former one: to its deployment, its site, its device's
+    /// groups and the fleet.
+    pub(super) fn add_row(
         &mut self,
         name: &DeviceId,
         (site, groups): (u32, &[u32]),
         row: &Row,
-        (share, unheard_in): (Share, Option<u8>),
-        was: &Stake,
+        (class, unheard_in): (CountClass, Option<u8>),
+        was: &Contribution,
     ) {
-        let nothing = Share::Nothing;
-        if (was.share, share) == (nothing, nothing) {
+        let nothing = CountClass::Nothing;
+        if (was.class, class) == (nothing, nothing) {
             return;
         }
-        let axes = Axes::of(row, self.blueprints.get(row.blueprint), share);
-        self.show_blueprint(row.blueprint, share, was);
+        let axes = Axes::of(row, self.specs.get(row.spec), class);
+        self.show_spec(row, class, was);
         let deployment = &mut self.deployments[row.deployment as usize];
         let site = &mut self.sites[site as usize];
-        deployment.recount_words(|| site.key_of(name), row, share, was);
-        deployment.unheard.shift(Way::Out, was.unheard_in);
-        deployment.unheard.shift(Way::In, unheard_in.filter(|_| share != nothing));
-        exchange_judged(was.share, share, &mut deployment.group, &mut self.fleet.verdicts);
+        deployment.recount_words(|| site.key_of(name), row, class, was);
+        deployment.unheard.shift(Delta::Retract, was.unheard_in);
+        deployment.unheard.shift(Delta::Add, unheard_in.filter(|_| class != nothing));
+        exchange_judged(was.class, class, &mut deployment.group, &mut self.fleet.verdicts);
         site.deployments.change(row.deployment, |local| {
-            exchange_judged(was.share, share, local, &mut site.whole.verdicts);
+            exchange_judged(was.class, class, local, &mut site.whole.verdicts);
             local.axes.exchange(&was.axes, &axes);
         });
-        site.whole.group.exchange(was.share, share);
-        self.fleet.group.exchange(was.share, share);
+        site.whole.group.exchange(was.class, class);
+        self.fleet.group.exchange(was.class, class);
         for group in [&mut deployment.group, &mut site.whole.group, &mut self.fleet.group] {
             group.axes.exchange(&was.axes, &axes);
         }
@@ -218,62 +225,84 @@ impl Totals {
         self.changed.mark_site(site);
         for number in groups {
             let group = self.groups.get_mut(*number);
-            group.exchange(row.deployment, was.share, share);
+            group.exchange(row.deployment, was.class, class);
             self.changed.mark_group(group);
         }
     }
 
-    /// Counts the row for its application in place of the one it was of, as far as it counts at all.
-    fn show_blueprint(&mut self, blueprint: u32, share: Share, was: &Stake) {
-        let counted = |share| share != Share::Nothing;
-        if counted(was.share) && counted(share) && was.blueprint == blueprint {
+    /// Counts the row for its application and its name in place of the former ones, if the row is counted at all.
+    fn show_spec(&mut self, row: &Row, class: CountClass, was: &Contribution) {
+        let counted = |class| class != CountClass::Nothing;
+        if counted(was.class) && counted(class) && was.spec == row.spec {
             return;
         }
-        if counted(share) {
-            self.blueprints.show(blueprint);
+        let names = &mut self.deployments[row.deployment as usize].names;
+        if counted(class) {
+            self.specs.show(row.spec);
+            self.specs.get(row.spec).into_iter().for_each(|spec| _ = shared(names, spec.name.clone()));
         }
-        if counted(was.share) {
-            self.blueprints.hide(was.blueprint);
+        if counted(was.class) {
+            self.specs.get(was.spec).into_iter().for_each(|spec| uncount(names, &spec.name));
+            self.specs.hide(was.spec);
         }
     }
 
-    /// Puts a device into the counts of its site, its groups and the fleet, or takes it out. A retired device counts for nothing.
-    /// Of its targets `unknown` are not known.
-    pub(super) fn weigh_device(
+    /// Adds a device to the counts of its site, its groups and the fleet, or retracts it. A retired device
+    /// counts for nothing. `unknown` of its targets are not known.
+    pub(super) fn apply_device(
         &mut self,
-        way: Way,
+        delta: Delta,
         (site, groups): (u32, &[u32]),
-        facet: &Facet,
+        context: &DeviceContext,
         unknown: u32,
     ) {
-        if facet.retired {
+        if context.retired {
             return;
         }
         let site = &mut self.sites[site as usize];
-        site.whole.weigh(way, facet, unknown);
-        self.fleet.weigh(way, facet, unknown);
+        site.whole.apply_delta(delta, context, unknown);
+        self.fleet.apply_delta(delta, context, unknown);
         self.changed.mark_site(site);
         for number in groups {
             let group = self.groups.get_mut(*number);
-            group.whole.weigh(way, facet, unknown);
+            group.whole.apply_delta(delta, context, unknown);
             self.changed.mark_group(group);
+        }
+    }
+
+    /// Replaces the time of a row's last change at its site and in its device's groups.
+    pub(super) fn replace_changed(
+        &mut self,
+        place: (u32, u32),
+        groups: &[u32],
+        was: Option<Timestamp>,
+        is: Option<Timestamp>,
+    ) {
+        if was == is {
+            return;
+        }
+        self.last_changed.replace(place, was, is);
+        for number in groups {
+            self.groups.get_mut(*number).changed_at.exchange(was, is);
         }
     }
 
     /// Puts a device with all its standings into groups, or takes it out of them. Nothing else counts it anew.
-    pub(super) fn weigh_in_groups(&mut self, way: Way, device: &Device, groups: &[u32]) {
-        let facet = device.about.facet();
+    pub(super) fn apply_to_groups(&mut self, delta: Delta, device: &Device, groups: &[u32]) {
+        let context = device.state.context();
         for number in groups {
             let group = self.groups.get_mut(*number);
             for row in &device.rows {
-                let share = row.share(&facet);
-                match way {
-                    Way::In => group.exchange(row.deployment, Share::Nothing, share),
-                    Way::Out => group.exchange(row.deployment, share, Share::Nothing),
+                group.changed_at.apply(delta, row.changed_at());
+                let class = row.count_class(&context);
+                match delta {
+                    Delta::Add => group.exchange(row.deployment, CountClass::Nothing, class),
+                    Delta::Retract => group.exchange(row.deployment, class, CountClass::Nothing),
                 }
             }
-            if !facet.retired {
-                group.whole.weigh(way, &facet, device.unknown);
+            if !context.retired {
+                group.whole.apply_delta(delta, &context, device.unknown);
+                group.whole.heard.apply(delta, context.heard_at);
             }
             self.changed.mark_group(group);
         }
@@ -321,12 +350,12 @@ impl Changed {
 }
 
 /// The components that a row puts into the counts.
-fn shown_components(row: &Row, share: Share) -> Option<&Arc<Cast>> {
-    row.report.as_ref().filter(|_| share.shows_components()).map(|report| &report.components)
+fn shown_components(row: &Row, class: CountClass) -> Option<&Arc<ComponentSet>> {
+    row.report.as_ref().filter(|_| class.shows_components()).map(|report| &report.components)
 }
 
 /// Exchanges a standing in a deployment's group, and the verdict on it in the count of verdicts.
-fn exchange_judged(from: Share, to: Share, group: &mut Group, verdicts: &mut [u32; VERDICTS]) {
+fn exchange_judged(from: CountClass, to: CountClass, group: &mut Group, verdicts: &mut [u32; VERDICTS]) {
     if from == to {
         return;
     }
@@ -350,32 +379,51 @@ impl Deployment {
             id,
             group: Group::default(),
             components: BTreeMap::new(),
-            culprits: Culprits::default(),
+            error_index: ErrorIndex::default(),
+            names: BTreeMap::new(),
             unheard: UnheardCounts::default(),
+            heard: MaxTimestamp::default(),
             rows: 0,
             changed: false,
         }
     }
 
+    /// Its most frequent name for people, of equally frequent ones the first; empty if that is its id.
+    pub(super) fn name(&self) -> &str {
+        let most = self.names.iter().max_by_key(|(name, count)| (**count, Reverse(*name)));
+        most.map(|(name, _)| &**name).filter(|name| *name != self.id.as_str()).unwrap_or_default()
+    }
+
+    /// Its id with that name.
+    pub(super) fn named(&self) -> Named {
+        Named { id: self.id.clone(), name: self.name().to_owned() }
+    }
+
     /// Counts the components and errors of a row in place of the components that it had; its errors are out already.
-    fn recount_words(&mut self, key: impl FnOnce() -> DeviceKey, row: &Row, share: Share, was: &Stake) {
-        let (from, to) = (was.components.as_ref(), shown_components(row, share));
+    fn recount_words(
+        &mut self,
+        key: impl FnOnce() -> DeviceKey,
+        row: &Row,
+        class: CountClass,
+        was: &Contribution,
+    ) {
+        let (from, to) = (was.components.as_ref(), shown_components(row, class));
         let same = from.zip(to).is_some_and(|(from, to)| Arc::ptr_eq(from, to));
         if !same {
-            self.recount(from.map_or(&[], |cast| cast), to.map_or(&[], |cast| cast));
+            self.recount(from.map_or(&[], |set| set), to.map_or(&[], |set| set));
         }
-        if share.shows_errors()
+        if class.shows_errors()
             && let Some(report) = &row.report
         {
-            self.culprits.add(&key(), report);
+            self.error_index.add(&key(), report);
         }
     }
 
     fn recount(&mut self, from: &[Part], to: &[Part]) {
         let named_alike = from.len() == to.len() && from.iter().zip(to).all(|((was, _), (is, _))| was == is);
         if !named_alike {
-            from.iter().for_each(|(name, state)| self.count_component(Way::Out, name, *state));
-            to.iter().for_each(|(name, state)| self.count_component(Way::In, name, *state));
+            from.iter().for_each(|(name, state)| self.count_component(Delta::Retract, name, *state));
+            to.iter().for_each(|(name, state)| self.count_component(Delta::Add, name, *state));
             return;
         }
         for ((name, was), (_, is)) in from.iter().zip(to).filter(|((_, was), (_, is))| was != is) {
@@ -386,14 +434,14 @@ impl Deployment {
         }
     }
 
-    fn count_component(&mut self, way: Way, name: &ComponentName, state: State) {
+    fn count_component(&mut self, delta: Delta, name: &ComponentName, state: State) {
         let Some(states) = self.components.get_mut(name) else {
             let mut states = States::default();
             states[state as usize] = 1;
             self.components.insert(name.clone(), states);
             return;
         };
-        way.by(&mut states[state as usize], 1);
+        delta.apply(&mut states[state as usize], 1);
         if *states == States::default() {
             self.components.remove(name);
         }
@@ -405,7 +453,7 @@ impl Site {
         Self {
             id,
             whole: Whole::default(),
-            deployments: Shares::default(),
+            deployments: CountsByDeployment::default(),
             members: Members::default(),
             changed: false,
         }
@@ -418,15 +466,21 @@ impl Site {
 
 impl Whole {
     /// Puts a device that is not retired into the counts of a part of the fleet, or takes it out.
-    fn weigh(&mut self, way: Way, facet: &Facet, unknown: u32) {
-        self.devices.shift(way, facet.freshness, facet.missing, facet.is_complete(unknown));
-        self.unheard.shift(way, facet.unheard_in);
-        way.by(&mut self.masked, facet.is_masked.into());
+    fn apply_delta(&mut self, delta: Delta, context: &DeviceContext, unknown: u32) {
+        self.devices.shift(delta, context.freshness, context.missing, context.is_complete(unknown));
+        self.unheard.shift(delta, context.unheard_in);
+        delta.apply(&mut self.masked, context.is_masked.into());
     }
 
-    /// Puts a standing into the counts of a part of the fleet in place of what it was; `deployments` are the part's shares
-    /// of each.
-    pub(super) fn exchange(&mut self, from: Share, to: Share, deployment: u32, deployments: &mut Shares) {
+    /// Replaces a standing's class in the counts of a part of the fleet; `deployments` are the part's counts by
+    /// deployment.
+    pub(super) fn exchange(
+        &mut self,
+        from: CountClass,
+        to: CountClass,
+        deployment: u32,
+        deployments: &mut CountsByDeployment,
+    ) {
         if from == to {
             return;
         }

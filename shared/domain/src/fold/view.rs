@@ -1,4 +1,4 @@
-//! Views: the counts as documents, with their digest. Nothing is counted here, only shown.
+//! Renders counts as view documents with their digest. It counts nothing.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -12,14 +12,16 @@ use muster_contract::view::{
     AsOf, DeploymentView, ErrorCount, ErrorExample, FleetView, Omitted, SiteView, Tally, Verdict,
     content_digest,
 };
-use muster_contract::{ComponentName, DeploymentId, DeviceKey, LabelKey, LabelValue, SiteId, State};
+use muster_contract::{
+    ComponentName, DeploymentId, DeviceKey, LabelKey, LabelValue, SiteId, State, Timestamp,
+};
 
 use serde_json::Value;
 
 use super::fleet::Fleet;
-use super::lens::Shown;
 use super::tally::{Devices, Group};
 use super::totals::{Deployment, States, Whole};
+use super::view_aggregate::Shown;
 
 impl Fleet {
     /// The view of a deployment; none where it is neither targeted nor leaving.
@@ -28,8 +30,7 @@ impl Fleet {
         self.view_of(number)
     }
 
-    /// Whether the newest desired state of any device names a deployment. Of one that no desired state names, devices speak
-    /// alone.
+    /// Whether any device's newest desired state names a deployment. Otherwise only devices report it.
     pub fn is_targeted(&self, id: &DeploymentId) -> bool {
         let number = self.totals.deployment_numbers.get(id);
         number.is_some_and(|number| self.totals.deployment(*number).group.targets() > 0)
@@ -45,12 +46,14 @@ impl Fleet {
         let errors = self.errors(number, deployment);
         let omitted = Omitted {
             components: deployment.components.len().saturating_sub(COMPONENTS_MAX) as u64,
-            errors: (deployment.culprits.len() - errors.len()) as u64,
+            errors: (deployment.error_index.len() - errors.len()) as u64,
         };
         let components = deployment.components.iter().take(COMPONENTS_MAX);
         let components = components.map(|(name, states)| (name.clone(), counted(states))).collect();
         let hub = self.hub_hearing(&deployment.unheard);
-        Some(shown_deployment(deployment.id.clone(), self.as_of, (group, hub), components, errors, omitted))
+        let times = self.times_of_deployment(number);
+        let standings = Standings { group, hub, times };
+        Some(shown_deployment(deployment.named(), self.as_of, standings, components, errors, omitted))
     }
 
     /// The view of a site; none where it has no device.
@@ -59,12 +62,12 @@ impl Fleet {
         if site.whole.devices.by_freshness().total() == 0 {
             return None;
         }
-        Some(shown_site(site.id.clone(), self.tally(&site.whole)))
+        Some(shown_site(site.id.clone(), self.tally(&site.whole, self.times_of_site(site))))
     }
 
     /// The view of the fleet, which is there from the start.
     pub fn fleet_view(&self) -> FleetView {
-        shown_fleet(self.tally(&self.totals.fleet))
+        shown_fleet(self.tally(&self.totals.fleet, self.times_of_fleet()))
     }
 
     /// The keys of all views that follow from LEDGER alone: not of those that people have defined.
@@ -99,13 +102,13 @@ impl Fleet {
             ViewKey::Site(id) => serde_json::to_value(self.site_view(id)?),
             ViewKey::Group(label, value) => serde_json::to_value(self.group_view(label, value)?),
             ViewKey::Fleet => serde_json::to_value(self.fleet_view()),
-            // What people define is no part of LEDGER.
+            // Definitions are not part of LEDGER.
             ViewKey::Defined(_) => return None,
         };
         shown.ok()
     }
 
-    /// The digest of a view; none where there is no such view, or it is still being counted.
+    /// The digest of a view; none where there is no such view, or its count is not complete.
     pub fn digest_of(&self, key: &ViewKey) -> Option<Digest> {
         match key {
             ViewKey::Deployment(id) => self.deployment_view(id).map(|view| view.digest),
@@ -119,13 +122,14 @@ impl Fleet {
         }
     }
 
-    pub(super) fn tally(&self, whole: &Whole) -> Tally {
+    pub(super) fn tally(&self, whole: &Whole, times: Times) -> Tally {
         let hub = self.hub_hearing(&whole.unheard);
-        shown_tally(self.as_of, (&whole.devices, hub), &whole.group, whole.deployments())
+        let standings = Standings { group: &whole.group, hub, times };
+        shown_tally(self.as_of, &whole.devices, standings, whole.deployments())
     }
 
     fn errors(&self, number: u32, deployment: &Deployment) -> Vec<ErrorCount> {
-        let top = deployment.culprits.by_count().take(VIEW_ERRORS_MAX);
+        let top = deployment.error_index.by_count().take(VIEW_ERRORS_MAX);
         top.filter_map(|code| self.error_count(number, code)).collect()
     }
 
@@ -142,15 +146,40 @@ impl Fleet {
     /// The first error of this code that a device reports.
     fn example(&self, number: u32, code: &str, key: &DeviceKey) -> Option<ErrorExample> {
         let row = self.find(key)?.rows.iter().find(|row| row.deployment == number)?;
-        let culprits = row.report.as_ref()?.culprits();
-        let culprit = culprits.into_iter().find(|culprit| culprit.code == code)?;
+        let errors = row.report.as_ref()?.errors();
+        let error = errors.into_iter().find(|error| error.code == code)?;
         Some(ErrorExample {
             device: key.clone(),
-            component: culprit.component.cloned(),
-            message: cut(culprit.message.to_owned(), VIEW_MESSAGE_BYTES_MAX),
-            retry: culprit.retry,
+            component: error.component.cloned(),
+            message: cut(error.message.to_owned(), VIEW_MESSAGE_BYTES_MAX),
+            retry: error.retry,
         })
     }
+}
+
+/// When a standing last changed, and when a device was last heard.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub(super) struct Times {
+    pub(super) changed_at: Option<Timestamp>,
+    pub(super) heard_at: Option<Timestamp>,
+}
+
+impl Times {
+    /// The newer time of each kind.
+    pub(super) fn newest(self, other: Self) -> Self {
+        Self {
+            changed_at: self.changed_at.max(other.changed_at),
+            heard_at: self.heard_at.max(other.heard_at),
+        }
+    }
+}
+
+/// The standings that a view shows.
+pub(super) struct Standings<'a> {
+    pub(super) group: &'a Group,
+    /// The partitions of their devices that the hub does not hear.
+    pub(super) hub: HubHearing,
+    pub(super) times: Times,
 }
 
 /// How often a component is in which state, without the zeros.
@@ -159,11 +188,17 @@ pub(super) fn counted(states: &States) -> BTreeMap<State, u64> {
     counts.filter(|(_, count)| *count > 0).collect()
 }
 
+/// A deployment and its name.
+pub(super) struct Named {
+    pub(super) id: DeploymentId,
+    pub(super) name: String,
+}
+
 /// The view of a deployment that is somewhere.
 pub(super) fn shown_deployment(
-    deployment: DeploymentId,
+    Named { id, name }: Named,
     as_of: AsOf,
-    (group, hub): (&Group, HubHearing),
+    Standings { group, hub, times }: Standings<'_>,
     components: BTreeMap<ComponentName, BTreeMap<State, u64>>,
     errors: Vec<ErrorCount>,
     omitted: Omitted,
@@ -171,12 +206,17 @@ pub(super) fn shown_deployment(
     let mut view = DeploymentView {
         api_version: Default::default(),
         kind: Default::default(),
-        deployment,
+        deployment: id,
+        deployment_name: name,
         as_of,
         verdict: group.verdict(),
+        message: String::new(),
+        changed_at: times.changed_at,
+        last_heard_at: times.heard_at,
         targets: group.targets(),
         leaving: group.leaving(),
         overdue: group.overdue(),
+        retried: group.retried(),
         counts: group.counts(),
         converged: group.bounds(),
         complete: group.complete(),
@@ -186,6 +226,7 @@ pub(super) fn shown_deployment(
         hub,
         digest: unsigned(),
     };
+    view.message = view.words();
     view.digest = content_digest(&view);
     view
 }
@@ -212,28 +253,34 @@ pub(super) fn shown_group(label: LabelKey, value: LabelValue, tally: Tally) -> G
     view
 }
 
-/// What a site's view, a group's and the fleet's have in common; without its digest yet.
+/// The fields common to the views of sites, groups and the fleet, without the digest.
 pub(super) fn shown_tally(
     as_of: AsOf,
-    (devices, hub): (&Devices, HubHearing),
-    group: &Group,
+    devices: &Devices,
+    Standings { group, hub, times }: Standings<'_>,
     deployments: BTreeMap<Verdict, u64>,
 ) -> Tally {
-    Tally {
+    let mut tally = Tally {
         as_of,
+        message: String::new(),
+        changed_at: times.changed_at,
+        last_heard_at: times.heard_at,
         devices: devices.by_freshness(),
         targets: group.targets(),
         leaving: group.leaving(),
         overdue: group.overdue(),
+        retried: group.retried(),
         counts: group.counts(),
         deployments,
         complete: devices.complete(),
         hub,
         digest: unsigned(),
-    }
+    };
+    tally.message = tally.words();
+    tally
 }
 
-/// What stands where the digest goes until it is known; the digest does not cover it.
+/// Stands in the digest's field until the digest is computed, which does not cover that field.
 pub(super) fn unsigned() -> Digest {
     Digest::of_bytes(&[])
 }

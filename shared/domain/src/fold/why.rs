@@ -1,20 +1,21 @@
-//! Why a deployment has its verdict: the standings that make its rule hold, and of each the facts that make it so. Nothing
-//! is decided here that [`Share`] and the verdict have not decided; the facts are named by where LEDGER holds them.
+//! Proves a deployment's verdict: the standings that make its rule hold, and for each the facts that make it
+//! so. [`CountClass`] and the verdict decide; this module names the facts by their LEDGER sequence.
 //!
-//! A rule speaks of devices, so its proof does too: a fleet without the devices named here has another verdict, with any one
-//! of them it has the same, and without any other device it has the same. Of each device the facts named are enough for its
-//! standing, none of them can be left out, and no other matters; but that a device is silent, that it has reported more than
-//! is in or can be read, and that it shall not run something any more may be known from several facts, of which the last is
-//! named. That all its reports are in is known from every one of them, and that nothing of it is in doubt any more from every
-//! word on what was: the last one is named.
+//! A rule is about devices, and so is its proof: without the named devices the verdict is another, with any one
+//! of them it is the same, and without any other device it is the same. For each device the named facts suffice
+//! for its standing, none can be left out, and no other matters. One exception: that a device is silent, that
+//! it has reported more than is stored or readable, and that it has to remove something may each be known from
+//! several facts; the last one is named. That all reports are stored is known from each of them, and that
+//! nothing is uncertain any more from each decision on a quarantined message; the last one is named.
 //!
-//! Facts taken out by themselves leave an older one of their subject in their place, which may say the same: that is why
-//! devices are taken as a whole. Where LEDGER holds the newest fact of each subject alone, there is no older one. Then without
-//! the facts named the verdict is another, because what each device named shall run is among them (of what is leaving, its
-//! report is); and they make the verdict by themselves, with those that a last word stands for and a person's word on what came
-//! to quarantine again after it. One kind of fact may still be spoken for by another subject: without those that say why a
-//! standing is not known, and with what it shall run, it may still not be known, as where two deployments have reported numbers
-//! beyond one that is missing. Then the next answer names the others.
+//! Removing facts alone uncovers an older fact of the same subject, which may say the same: that is why devices
+//! are removed as a whole. Where LEDGER holds only the newest fact of each subject, no older one exists. Then
+//! the verdict differs without the named facts, because the desired state of each named device is among them
+//! (of a leaving one, its report); and the named facts yield the verdict by themselves, together with those
+//! that a last fact stands for and with an operator's decision on what was quarantined again after it. One kind
+//! of fact may still be implied by another subject: without the facts that say why a standing is not known, and
+//! with the desired state, it may still not be known, as where two deployments have reported numbers beyond a
+//! missing one. Then the next answer names the others.
 
 use muster_contract::fact::DeadlineKind;
 use muster_contract::query::Output;
@@ -23,12 +24,12 @@ use muster_contract::why::{Because, Evidence, EvidenceKind, WhyAnswer};
 use muster_contract::{DeploymentId, DeviceKey, Epoch, Generation, Seq, SiteId, State};
 
 use super::answer::Page;
-use super::device::{About, Device, Source, Sources};
+use super::device::{Device, DeviceState, Source, Sources};
 use super::fleet::Fleet;
-use super::report::{Culprit, Report};
-use super::standing::{Deadline, Doubt, Row, Share, is_at_work};
+use super::report::{Report, ReportError};
+use super::standing::{CountClass, Deadline, Row, Uncertainty, is_at_work};
 
-/// Devices looked at for one answer: the fold waits meanwhile, for about a millisecond.
+/// Devices visited for one answer: the fold waits meanwhile, for about a millisecond.
 const WHY_LOOKED_AT_MAX: usize = 20_000;
 
 impl Fleet {
@@ -50,10 +51,15 @@ impl Fleet {
         };
         let why = self.answer(id, verdict, (group.because(verdict), of), standings, next);
         let hub = self.hub_evidence(self.hub_hearing_on(number, site));
-        Some(WhyAnswer { fresh, hub, silent_sites: self.silent_sites(site, Some(number)), ..why })
+        Some(WhyAnswer {
+            fresh,
+            hub,
+            silent_sites: self.silent_sites(&site.cloned().into(), Some(number)),
+            ..why
+        })
     }
 
-    /// The standings that speak for a verdict, of the first devices that are looked at, and after which to go on.
+    /// The standings that prove a verdict among the devices visited, and the cursor to continue after.
     fn speaking(
         &self,
         deployment: u32,
@@ -62,14 +68,18 @@ impl Fleet {
         page: &Page<DeviceKey>,
     ) -> (Vec<Because>, Option<String>) {
         let (mut standings, mut last) = (Vec::new(), None);
-        let devices = self.devices_after(site, page.after.as_ref(), Some(deployment));
+        let devices = self.devices_after(
+            |at| site.is_none_or(|site| site == at),
+            page.after.as_ref(),
+            Some(deployment),
+        );
         for (looked_at, device) in devices.enumerate() {
             if looked_at == WHY_LOOKED_AT_MAX {
                 return (standings, last.map(|device| self.key_of(device).to_string()));
             }
             // Asked first: most devices do not, and their facts are of no interest.
             let (speaks, full) =
-                (device.share(deployment).speaks_for(verdict), standings.len() >= page.limit.max(1));
+                (device.count_class(deployment).makes_hold(verdict), standings.len() >= page.limit.max(1));
             if speaks && full {
                 return (standings, last.map(|device| self.key_of(device).to_string()));
             }
@@ -84,30 +94,35 @@ impl Fleet {
         (standings, None)
     }
 
-    /// Why a deployment's standing on one device is what it is. None where the device has none.
+    /// The proof of a deployment's standing on one device. None where the device has none.
     pub fn why_device(&self, id: &DeploymentId, key: &DeviceKey) -> Option<WhyAnswer> {
         let (number, verdict) = self.judged(id)?;
         let device = self.find(key)?;
         let because = self.because(device, number, None)?;
-        let speaks = device.share(number).speaks_for(verdict);
+        let speaks = device.count_class(number).makes_hold(verdict);
         let fresh = Some((because.freshness == Freshness::Fresh).into());
         let why = self.answer(id, verdict, (speaks.into(), 1), vec![because], None);
         let hub = self.hub_evidence(self.hub_hearing_of(device));
-        Some(WhyAnswer { fresh, hub, silent_sites: self.silent_sites(Some(&key.site), Some(number)), ..why })
+        Some(WhyAnswer {
+            fresh,
+            hub,
+            silent_sites: self.silent_sites(&key.site.clone().into(), Some(number)),
+            ..why
+        })
     }
 
     /// A device's standing with a deployment and the facts that make it speak for a verdict; for the first one that it speaks
     /// for, where none is named.
     fn because(&self, device: &Device, deployment: u32, verdict: Option<Verdict>) -> Option<Because> {
         let row = device.row(deployment)?;
-        let share = row.share(&device.about.facet());
-        let speaks_for = verdict.or_else(|| share.verdict())?;
+        let class = row.count_class(&device.state.context());
+        let speaks_for = verdict.or_else(|| class.verdict())?;
         Some(Because {
             key: self.key_of(device),
             standing: row.standing()?,
-            freshness: device.about.freshness(),
+            freshness: device.state.freshness(),
             speaks_for,
-            facts: facts(&device.about, row, speaks_for),
+            facts: facts(&device.state, row, speaks_for),
         })
     }
 
@@ -148,39 +163,39 @@ impl Device {
         self.rows.iter().find(|row| row.deployment == deployment)
     }
 
-    fn share(&self, deployment: u32) -> Share {
-        self.row(deployment).map_or(Share::Nothing, |row| row.share(&self.about.facet()))
+    pub(super) fn count_class(&self, deployment: u32) -> CountClass {
+        self.row(deployment).map_or(CountClass::Nothing, |row| row.count_class(&self.state.context()))
     }
 }
 
 /// The facts that make a row speak for a verdict.
-fn facts(about: &About, row: &Row, verdict: Verdict) -> Vec<Evidence> {
-    let mut facts = Vec::from_iter(about.desired_evidence(row.target));
+fn facts(state: &DeviceState, row: &Row, verdict: Verdict) -> Vec<Evidence> {
+    let mut facts = Vec::from_iter(state.desired_evidence(row.target));
     match verdict {
         Verdict::Overdue => {
             facts.extend(row.overdue().map(Deadline::evidence));
-            // That it is at no end: an older report may have been one.
+            // The proof that it has not finished: an older report may have ended it.
             facts.extend(row.report.as_ref().map(Report::evidence));
         }
         Verdict::Incomplete => {
             facts.extend(row.report.as_ref().map(Report::evidence));
-            facts.extend(about.ignorance(row));
+            facts.extend(state.ignorance(row));
         }
         Verdict::Waiting if !row.standing().is_some_and(is_at_work) => {
             facts.extend(row.report.as_ref().map(Report::evidence));
-            facts.extend(about.knowledge(row));
+            facts.extend(state.knowledge(row));
         }
-        // What is at work is progress while it is heard, and waited for once it is silent.
+        // A row at work is progress while its device is heard, and waiting once the device is silent.
         Verdict::Progressing | Verdict::Waiting | Verdict::ConvergedStale | Verdict::Converged => {
             facts.extend(row.report.as_ref().map(Report::evidence));
-            facts.extend(about.liveness_evidence());
-            facts.extend(about.knowledge(row));
+            facts.extend(state.liveness_evidence());
+            facts.extend(state.knowledge(row));
         }
         Verdict::Removing => {
             facts.extend(row.report.as_ref().map(Report::evidence));
-            // A device that lost its memory since, and of which all is known, would be leaving nothing.
-            if row.report.as_ref().is_some_and(|report| Some(report.epoch) < about.facet().epoch) {
-                let ignorance = about.ignorance(row).into_iter();
+            // If the device lost its memory since, and everything is known of it, nothing would be leaving.
+            if row.report.as_ref().is_some_and(|report| Some(report.epoch) < state.context().epoch) {
+                let ignorance = state.ignorance(row).into_iter();
                 facts.extend(ignorance.filter(|fact| fact.kind != EvidenceKind::Liveness));
             }
         }
@@ -189,7 +204,7 @@ fn facts(about: &About, row: &Row, verdict: Verdict) -> Vec<Evidence> {
     facts
 }
 
-impl About {
+impl DeviceState {
     /// The desired state, and what it says of a deployment of this target.
     pub(super) fn desired_evidence(&self, target: Option<Generation>) -> Option<Evidence> {
         let generation = self.desired()?;
@@ -202,8 +217,8 @@ impl About {
         Some(Evidence { generation: Some(generation), ..evidence })
     }
 
-    /// None where the hub does not listen to the partition of a device that was heard until then: that is the cause, which the
-    /// answer names once.
+    /// None where the hub does not hear the partition of a device that was heard until then: that is the cause,
+    /// which the answer names once.
     pub(super) fn liveness_evidence(&self) -> Option<Evidence> {
         if self.sources.liveness.get() == 0 || self.is_masked() {
             return None;
@@ -218,20 +233,22 @@ impl About {
 
     /// Why a row's standing is not known: reports that are not in, that cannot be read, or that the device cannot keep.
     pub(super) fn ignorance(&self, row: &Row) -> Vec<Evidence> {
-        let (facet, report) = (self.facet(), row.report.as_ref());
+        let (context, report) = (self.context(), row.report.as_ref());
         let mut facts = Vec::new();
-        if !facet.has_last(report) {
+        if !context.has_last(report) {
             facts.extend(self.head_evidence());
         }
-        if facet.doubts(report) {
+        if context.doubts(report) {
             // A number means something only in the epoch that the device has spoken of.
-            if !facet.doubt.beyond && facet.has_last(report) {
+            if !context.doubt.beyond && context.has_last(report) {
                 facts.extend(self.head_evidence());
             }
-            facts.extend(self.quarantine_evidence(facet.doubt.seq));
+            facts.extend(self.quarantine_evidence(context.doubt.seq));
         }
-        if facet.doubt.not_storing {
-            let says = "says that it cannot keep what it would report".to_owned();
+        if context.doubt.not_storing {
+            let says =
+                "says that the device cannot store reports, or has lost its memory and not reported since"
+                    .to_owned();
             facts.push(Evidence::of(EvidenceKind::Liveness, self.sources.liveness.get(), says));
         }
         facts
@@ -239,20 +256,20 @@ impl About {
 
     /// Why a row's standing is known, where its last report does not say so itself.
     fn knowledge(&self, row: &Row) -> Vec<Evidence> {
-        let (facet, mut facts) = (self.facet(), Vec::new());
-        // Of a first epoch in which nothing was reported, nothing needs to be known.
-        let is_said = facet.head > 0 || facet.epoch.is_some_and(|epoch| epoch > Epoch::FIRST);
-        if is_said && !facet.says_it_is_last(row.report.as_ref()) {
+        let (context, mut facts) = (self.context(), Vec::new());
+        // In a first epoch without reports nothing needs to be known.
+        let is_said = context.head > 0 || context.epoch.is_some_and(|epoch| epoch > Epoch::FIRST);
+        if is_said && !context.says_it_is_last(row.report.as_ref()) {
             facts.extend(self.completeness_evidence());
         }
         if self.sources.doubt.get() > 0 {
-            facts.push(self.settled_evidence(facet.doubt));
+            facts.push(self.settled_evidence(context.doubt));
         }
         facts
     }
 
-    /// The fact that last changed what is in doubt, where that leaves this row known.
-    fn settled_evidence(&self, doubt: Doubt) -> Evidence {
+    /// The fact that last changed the device's uncertainty, where this row is known despite it.
+    fn settled_evidence(&self, doubt: Uncertainty) -> Evidence {
         let evidence = self.doubt_evidence();
         match doubt.seq {
             0 => evidence,
@@ -263,10 +280,10 @@ impl About {
         }
     }
 
-    /// The report that came in last, or the fact that said last that there are no more.
+    /// The last report, or the last fact that says that there are no more.
     fn completeness_evidence(&self) -> Option<Evidence> {
-        let epoch = self.holdings.epoch()?;
-        let says = match self.holdings.head() {
+        let epoch = self.seq_account.epoch()?;
+        let says = match self.seq_account.head() {
             0 => format!("began epoch {epoch}, in which it has reported nothing yet"),
             head => format!("is the last word on {head} reports, of which none is missing"),
         };
@@ -277,22 +294,22 @@ impl About {
 
     /// The message in quarantine that may be anything; else the one with this number.
     fn quarantine_evidence(&self, seq: u64) -> Option<Evidence> {
-        if let Some(place) = self.place_beyond() {
+        if let Some(place) = self.ledger_seq_beyond() {
             let says = "sent what cannot be read, and has not said since how far its reports go".to_owned();
             return Some(Evidence::of(EvidenceKind::Quarantine, place, says));
         }
-        // Of a flood, the older messages are known by number only: then the fact that speaks of the number is named.
-        let place = self.place_of(seq).unwrap_or(self.sources.head.place.get());
+        // In a flood the older messages are known by number only: then the fact with the number is named.
+        let place = self.ledger_seq_of(seq).unwrap_or(self.sources.head.place.get());
         let says = format!("sent report {seq}, which is in quarantine: what it says is not known");
         let evidence = Evidence::of(EvidenceKind::Quarantine, place, says);
-        Some(Evidence { epoch: self.holdings.epoch(), seq: Seq::new(seq), ..evidence })
+        Some(Evidence { epoch: self.seq_account.epoch(), seq: Seq::new(seq), ..evidence })
     }
 
     pub(super) fn head_evidence(&self) -> Option<Evidence> {
-        let (head, missing) = (self.holdings.head(), self.holdings.missing());
+        let (head, missing) = (self.seq_account.head(), self.seq_account.missing());
         let says = match missing {
             0 if head == 0 => {
-                format!("began epoch {}, of which nothing was said of it", self.holdings.epoch()?)
+                format!("began epoch {}, of which nothing was said of it", self.seq_account.epoch()?)
             }
             0 => format!("has reported up to {head}, and none is missing"),
             _ => format!("has reported up to {head}, of which {missing} are not in"),
@@ -303,14 +320,14 @@ impl About {
     /// A fact of the current epoch that may be a report.
     fn head_fact(&self, source: Source, says: String) -> Evidence {
         let evidence = Evidence::of(EvidenceKind::Head, source.place.get(), says);
-        Evidence { epoch: self.holdings.epoch(), seq: source.seq(), ..evidence }
+        Evidence { epoch: self.seq_account.epoch(), seq: source.seq(), ..evidence }
     }
 }
 
-impl About {
+impl DeviceState {
     /// The fact that last changed how many reports are missing.
     pub(super) fn gap_evidence(&self) -> Option<Evidence> {
-        let (head, missing) = (self.holdings.head(), self.holdings.missing());
+        let (head, missing) = (self.seq_account.head(), self.seq_account.missing());
         let says = match missing {
             0 => format!("is the last of {head} reports to come in"),
             _ => format!("leaves {missing} of {head} reports missing"),
@@ -319,17 +336,21 @@ impl About {
     }
 }
 
-impl About {
+impl DeviceState {
     /// The fact that last changed what of the device may be news and cannot be read.
     pub(super) fn doubt_evidence(&self) -> Evidence {
-        let says = match self.facet().doubt {
-            Doubt { not_storing: true, .. } => "leaves it unable to keep what it would report".to_owned(),
-            Doubt { beyond: true, .. } => "leaves a message in quarantine that may be anything".to_owned(),
-            Doubt { seq: 0, .. } => "leaves nothing of it in doubt".to_owned(),
-            Doubt { seq, .. } => format!("leaves reports in doubt, of which {seq} is the last"),
+        let says = match self.context().doubt {
+            Uncertainty { not_storing: true, .. } => {
+                "leaves the device unable to store reports, or without memory and reports since".to_owned()
+            }
+            Uncertainty { beyond: true, .. } => {
+                "leaves a message in quarantine that may be anything".to_owned()
+            }
+            Uncertainty { seq: 0, .. } => "leaves nothing of it in doubt".to_owned(),
+            Uncertainty { seq, .. } => format!("leaves reports in doubt, of which {seq} is the last"),
         };
         let evidence = Evidence::of(EvidenceKind::Quarantine, self.sources.doubt.get(), says);
-        Evidence { epoch: self.holdings.epoch(), ..evidence }
+        Evidence { epoch: self.seq_account.epoch(), ..evidence }
     }
 }
 
@@ -357,7 +378,7 @@ impl Report {
         }
     }
 
-    /// Its state with its error; of what is tried again, which attempt that is, since when, and the last error.
+    /// The report's state with its error; for a retry also the attempt, since when, and the last error.
     pub(super) fn says(&self) -> String {
         let state = self.state.as_str();
         match (self.worst_retry(), self.failure()) {
@@ -365,7 +386,7 @@ impl Report {
             (None, Some(failure)) => format!("is {state}: {failure}"),
             (Some(retry), Some(failure)) => format!("is {state} ({}): {failure}", retry.summary()),
             (Some(retry), None) => {
-                let error = Culprit::of_retry(retry);
+                let error = ReportError::of_retry(retry);
                 format!("is {state} ({}): last error {}", retry.summary(), error.words())
             }
         }
@@ -373,13 +394,13 @@ impl Report {
 
     /// Its first error as code, component and message.
     pub(super) fn failure(&self) -> Option<String> {
-        let culprits = self.culprits();
-        let culprit = culprits.first().filter(|_| self.state == State::Failed)?;
-        Some(culprit.words())
+        let errors = self.errors();
+        let error = errors.first().filter(|_| self.state == State::Failed)?;
+        Some(error.words())
     }
 }
 
-impl Culprit<'_> {
+impl ReportError<'_> {
     /// Code, component and message.
     fn words(&self) -> String {
         let component = self.component.map(|name| format!(" in {name}")).unwrap_or_default();
@@ -395,7 +416,7 @@ mod tests {
     use super::super::fleet::Position;
     use super::*;
 
-    /// Devices that shall run `web`, of which only the last has failed.
+    /// Devices with the target `web`, of which only the last has failed.
     fn fleet(devices: usize) -> Fleet {
         let mut fleet = Fleet::default();
         let mut fold = |kind: &str, name: String, body: String| {
@@ -425,7 +446,7 @@ mod tests {
     }
 
     #[test]
-    fn one_answer_looks_at_a_bounded_number_of_devices_and_the_pages_find_all() {
+    fn one_answer_visits_boundedly_many_devices_and_pages_find_all() {
         let (fleet, web) = (fleet(WHY_LOOKED_AT_MAX + 2), "web".parse().unwrap());
         let first = fleet.why(&web, None, &Page { after: None, limit: 10 }).unwrap();
         assert_eq!((first.verdict, first.because, first.standings.len()), (Verdict::Failing, 1, 0));

@@ -1,4 +1,4 @@
-//! What of a partition may be removed: tables for single rules, and a model of UPLINK for all of them at once.
+//! Tests the removal of a partition's reports: tables for single rules, and a model of UPLINK for all of them at once.
 
 use std::collections::BTreeMap;
 
@@ -7,9 +7,12 @@ use proptest::prelude::*;
 
 use super::*;
 
-/// Five reports at once, then ten a second; a thousand bytes a second.
-const QUOTA: Quota =
-    Quota { reports: Rate { per_second: 10, burst: 5 }, bytes: Rate { per_second: 1_000, burst: 10_000 } };
+/// Five reports at once, then ten a second; a thousand bytes a second, a hundred thousand within the burst.
+const QUOTA: Quota = Quota {
+    reports: Rate { per_second: 10, burst: 5 },
+    bytes: Rate { per_second: 1_000, burst: 10_000 },
+    peak_bytes: Rate { per_second: 100_000, burst: 100_000 },
+};
 
 fn at(millis: u64) -> Duration {
     Duration::from_millis(millis)
@@ -48,7 +51,7 @@ fn nothing_is_removed_before_it_is_acknowledged() {
 }
 
 #[test]
-fn a_device_beyond_its_burst_is_purged_at_its_rate_and_others_as_ever() {
+fn a_device_beyond_its_burst_is_purged_at_its_rate_and_others_at_once() {
     let own = u64::from(OWN_PURGE_FROM);
     let mut trim = PartitionTrim::new(Quota { reports: Rate { per_second: 10, burst: 200 }, ..QUOTA });
     acknowledge(&mut trim, "a", 1..=220, at(0));
@@ -68,6 +71,20 @@ fn a_device_beyond_its_burst_is_purged_at_its_rate_and_others_as_ever() {
 }
 
 #[test]
+fn a_partition_is_purged_once_a_second_or_when_a_device_is_crowded() {
+    let ample = Rate { per_second: 1, burst: 1_000_000 };
+    let mut trim = PartitionTrim::new(Quota { reports: ample, bytes: ample, peak_bytes: ample });
+    acknowledge(&mut trim, "a", 1..=1, at(0));
+    assert_eq!(trim.purges(at(0)), [partition(1)], "the first one waits for nothing");
+    acknowledge(&mut trim, "a", 2..=2, at(10));
+    assert_eq!((trim.purges(at(999)), trim.has_work()), (vec![], true));
+    assert_eq!(trim.purges(at(1_000)), [partition(2)]);
+    let crowded = 2 + u64::from(OWN_PURGE_FROM);
+    acknowledge(&mut trim, "b", 3..=crowded, at(1_001));
+    assert_eq!(trim.purges(at(1_001)), [partition(crowded)]);
+}
+
+#[test]
 fn bytes_count_as_reports_do() {
     let mut trim = PartitionTrim::new(QUOTA);
     for position in 1..=3 {
@@ -78,6 +95,21 @@ fn bytes_count_as_reports_do() {
     assert_eq!(trim.purges(at(0)), [partition(2)]);
     assert_eq!(trim.purges(at(6_000)), []);
     assert_eq!(trim.purges(at(6_001)), [partition(3)]);
+}
+
+#[test]
+fn a_burst_of_bytes_is_removed_no_faster_than_the_peak() {
+    let ample = Rate { per_second: 1, burst: 1_000_000 };
+    let peak_bytes = Rate { per_second: 1_000, burst: 1_000 };
+    let mut trim = PartitionTrim::new(Quota { reports: ample, bytes: ample, peak_bytes });
+    for position in 1..=5 {
+        trim.settled("a", position, 600, at(0));
+        trim.acknowledged(position);
+    }
+    assert_eq!(trim.purges(at(0)), [partition(2)], "a second's worth, the last one in debt");
+    assert_eq!(trim.purges(at(200)), []);
+    assert_eq!(trim.purges(at(700)), [partition(3)]);
+    assert_eq!(trim.purges(at(10_000)), [partition(5)], "the burst lasts");
 }
 
 #[test]
@@ -101,7 +133,7 @@ fn positions_that_begin_again_leave_the_buckets_as_they_are() {
 }
 
 #[test]
-fn where_room_is_short_everything_held_goes() {
+fn held_reports_are_released_when_room_is_short() {
     let mut trim = PartitionTrim::new(QUOTA);
     acknowledge(&mut trim, "a", 1..=20, at(0));
     assert_eq!(trim.purges(at(0)), [partition(5)]);
@@ -110,7 +142,7 @@ fn where_room_is_short_everything_held_goes() {
 }
 
 #[test]
-fn a_throttled_device_is_told_of_once_a_minute() {
+fn a_throttled_device_is_logged_once_a_minute() {
     let mut trim = PartitionTrim::new(QUOTA);
     let subject = "muster.report.3.plant7.press-4";
     acknowledge(&mut trim, subject, 1..=20, at(0));
@@ -123,7 +155,7 @@ fn a_throttled_device_is_told_of_once_a_minute() {
 }
 
 #[test]
-fn a_device_with_a_full_bucket_and_nothing_here_is_forgotten() {
+fn a_device_with_a_full_bucket_and_no_reports_is_forgotten() {
     let mut trim = PartitionTrim::new(QUOTA);
     acknowledge(&mut trim, "a", 1..=2, at(0));
     acknowledge(&mut trim, "b", 3..=3, at(60_000));
@@ -183,7 +215,7 @@ fn run(steps: &[Step], failures: &[bool]) -> Uplink {
             uplink.held.insert(last, (*device, *bytes));
             trim.settled(&device.to_string(), last, *bytes, at(now));
         }
-        // What was settled last is acknowledged a little later.
+        // The reports settled last are acknowledged a little later.
         uplink.acknowledged = uplink.acknowledged.max(last.saturating_sub(2));
         trim.acknowledged(uplink.acknowledged);
         turn(&mut trim, &mut uplink, now, true);
@@ -201,8 +233,8 @@ fn run(steps: &[Step], failures: &[bool]) -> Uplink {
 }
 
 proptest! {
-    /// Whatever is sent, and whatever purges fail: nothing goes before it is acknowledged, no device goes faster than its
-    /// quota, and in the end nothing is left.
+/// For all reports and all failed purges: no report is removed before it is acknowledged, no device exceeds its
+/// quota, and in the end no report is left.
     #[test]
     fn every_report_goes_and_no_device_faster_than_its_quota(
         steps in vec((0_usize..4, 0_u64..60, 1_u64..3_000, 0_u64..1_500), 1..40),
@@ -213,7 +245,7 @@ proptest! {
         for device in 0..4 {
             let (mut reports, mut bytes) = (0, 0);
             for (at, _, size) in uplink.removed.iter().filter(|(_, other, _)| *other == device) {
-                // Of each, one withdrawal may go into debt.
+                // One withdrawal of each bucket may go into debt.
                 prop_assert!(reports <= QUOTA.reports.burst + QUOTA.reports.per_second * at / 1_000);
                 prop_assert!(bytes <= QUOTA.bytes.burst + QUOTA.bytes.per_second * at / 1_000);
                 (reports, bytes) = (reports + 1, bytes + size);
@@ -222,11 +254,11 @@ proptest! {
     }
 
     /// A device within its quota never has more than its own purge's threshold in UPLINK after a turn, whatever another
-    /// one does beside it.
+/// device does beside it.
     #[test]
     fn a_flood_never_fills_the_share_of_another(flood in vec(0_u64..600, 20..60)) {
         let unlimited = Rate { per_second: 1 << 30, burst: 1 << 30 };
-        let quota = Quota { reports: Rate { per_second: 2_000, burst: 200 }, bytes: unlimited };
+        let quota = Quota { reports: Rate { per_second: 2_000, burst: 200 }, bytes: unlimited, peak_bytes: unlimited };
         let mut trim = PartitionTrim::new(quota);
         let (mut uplink, mut last) = (Uplink::default(), 0);
         for (turn, count) in flood.iter().enumerate() {

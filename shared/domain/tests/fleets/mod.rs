@@ -1,4 +1,5 @@
-//! Arbitrary ledgers of small fleets: devices that lose their memory, reports that fold others, claims that are not true.
+//! Arbitrary ledgers of small fleets: devices that lose their memory, reports that coalesce others, claims that
+//! are not true.
 
 #![allow(dead_code, reason = "each law uses its part of the ledgers")]
 
@@ -26,7 +27,7 @@ pub(crate) struct Move {
     dice: [u8; 6],
 }
 
-/// What a device has done so far.
+/// The history of a device so far.
 #[derive(Debug, Default)]
 struct Life {
     generation: u64,

@@ -1,4 +1,4 @@
-//! A ledger written by hand: each call appends one fact, as the border and the publisher would write it.
+//! Builds a ledger by hand: each call appends one fact, as ingest and the publisher would write it.
 
 #![allow(dead_code)]
 
@@ -55,9 +55,9 @@ pub(crate) struct Said<'a> {
     pub(crate) current: bool,
     pub(crate) coalesced: &'a [(u64, u64)],
     pub(crate) reasserted: bool,
-    /// What is tried again.
+    /// The running retries.
     pub(crate) retries: &'a [Tried<'a>],
-    /// Of what entry's moment the first attempt is, where the hub says so.
+    /// The entry at whose time the first attempt began, where the hub says so.
     pub(crate) first_attempt_at: Option<u64>,
 }
 
@@ -255,6 +255,7 @@ impl Ledger {
             reasserted: false,
             others: other_seqs.count(),
             other_seqs,
+            not_kept: 0,
         };
         self.push(LedgerSubject::Quarantine(Some(key(device))), Fact::Quarantine(fact))
     }
@@ -348,7 +349,7 @@ impl Ledger {
         fleet
     }
 
-    /// Folds what comes after an entry; what each fact did.
+    /// Folds the entries after one, and returns each fact's outcome.
     pub(crate) fn fold_into(&self, fleet: &mut Fleet, after: usize) -> Vec<Outcome> {
         let tail = self.entries.iter().enumerate().skip(after);
         tail.map(|(at, entry)| fleet.apply(position(at), &entry.subject, entry.fact.clone())).collect()
@@ -447,11 +448,11 @@ pub(crate) fn seen(fleet: &Fleet, positions: bool) -> String {
     let mut views: Vec<serde_json::Value> = Vec::new();
     let fleet_view: FleetView = fleet.fleet_view();
     let page = Page { after: None, limit: usize::MAX };
-    for view in fleet.deployments_answer(None, &page).unwrap().deployments {
+    for view in fleet.deployments_answer(&Default::default(), &page).unwrap().deployments {
         views.push(serde_json::to_value(view).unwrap());
     }
     let page = Page { after: None, limit: usize::MAX };
-    for line in fleet.devices_answer(None, &Default::default(), &page).unwrap().devices {
+    for line in fleet.devices_answer(&Default::default(), &page).unwrap().devices {
         views.extend(fleet.site_view(&line.key.site).map(|view| serde_json::to_value(view).unwrap()));
         let answer = fleet.device_answer(&line.key, Output::Detail);
         views.push(serde_json::to_value(answer.unwrap()).unwrap());

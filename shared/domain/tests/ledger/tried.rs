@@ -1,10 +1,10 @@
-//! What is tried again, as tests say it.
+//! Builds retries for tests.
 
 use muster_contract::retry::{LastError, Retry};
 
 use super::stored_at;
 
-/// What is tried again, as a test says it; since the beginning of the ledger.
+/// A retry as a test describes it, since the beginning of the ledger.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Tried<'a> {
     /// The component; the deployment as a whole where there is none.

@@ -1,8 +1,8 @@
-//! Points of a ledger: what the facts up to one give, and what all of them tell of it.
+//! Points of a ledger: the fold up to one, and the event-time fold of one.
 
 use muster_contract::Timestamp;
 use muster_contract::history;
-use muster_domain::fold::{Fleet, Hindsight};
+use muster_domain::fold::{EventTimeFold, Fleet};
 
 use crate::ledger::{Ledger, position, stored_at};
 
@@ -11,10 +11,10 @@ pub(crate) fn up_to(ledger: &Ledger, count: usize) -> Fleet {
     Ledger { entries: ledger.entries[..count].to_vec() }.fold()
 }
 
-/// What is known of a moment at the end of a ledger.
+/// The state at a moment as known at the end of a ledger.
 pub(crate) fn about(ledger: &Ledger, moment: Timestamp) -> (Fleet, history::Hindsight) {
     let then = (1..=ledger.entries.len()).take_while(|seq| stored_at(*seq as u64) <= moment).count();
-    let mut hindsight = Hindsight::of(up_to(ledger, then), moment);
+    let mut hindsight = EventTimeFold::of(up_to(ledger, then), moment);
     for (at, entry) in ledger.entries.iter().enumerate().skip(then) {
         hindsight.apply(position(at), &entry.subject, entry.fact.clone());
     }

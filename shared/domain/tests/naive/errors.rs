@@ -1,4 +1,4 @@
-//! Errors once more: of what failed or is tried again, each code with its first device.
+//! Reimplements errors naively: failed and retried rows, each code with its first device.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -10,7 +10,7 @@ use muster_contract::view::{ErrorCount, ErrorExample, Standing};
 use super::Pair;
 
 /// Code, component, message and retry of an error.
-type Culprit = (String, Option<ComponentName>, String, Option<RetrySummary>);
+type NaiveError = (String, Option<ComponentName>, String, Option<RetrySummary>);
 
 pub(super) fn errors(targets: &[&Pair]) -> Vec<ErrorCount> {
     let mut found: BTreeMap<String, Vec<ErrorExample>> = BTreeMap::new();
@@ -41,11 +41,11 @@ pub(super) fn errors(targets: &[&Pair]) -> Vec<ErrorCount> {
     errors
 }
 
-fn of(fact: &StatusFact) -> Vec<Culprit> {
+fn of(fact: &StatusFact) -> Vec<NaiveError> {
     let tried = |component: Option<&ComponentName>| {
         fact.retries.iter().find(|retry| retry.component.as_ref() == component).map(Retry::summary)
     };
-    let mut own: Vec<Culprit> = Vec::new();
+    let mut own: Vec<NaiveError> = Vec::new();
     if let Some(error) = &fact.status.error {
         let source = fact.components.iter().map(|component| &component.name);
         let source = source.clone().find(|name| name.as_str() == error.source).cloned();

@@ -1,4 +1,5 @@
-//! Groups and defined views once more: devices and standings are filtered and counted, each time from the start.
+//! Reimplements groups and defined views naively: devices and standings are filtered and counted from the start
+//! each time.
 
 #![allow(dead_code)]
 
@@ -9,9 +10,9 @@ use muster_contract::groups::{GroupView, StandingPart};
 use muster_contract::view::{Bounds, Complete, Freshness, Split, Standing, Verdict, content_digest};
 use muster_contract::{DeviceKey, LabelKey, LabelValue, State};
 
-use super::{Machine, Pair, World, counts, verdict};
+use super::{Machine, Pair, World, counts, retried, verdict};
 
-/// What a definition gives: everything, by group, and what is in no group.
+/// The result of a definition: the total, by group, and without a group.
 #[derive(Debug, PartialEq)]
 pub(crate) struct Found {
     pub(crate) total: Part,
@@ -22,7 +23,7 @@ pub(crate) struct Found {
 impl World {
     pub(crate) fn group_view(&self, label: &LabelKey, value: &LabelValue) -> Option<GroupView> {
         let within =
-            |key: &DeviceKey| self.machine(key).is_some_and(|one| one.labels.get(label) == Some(value));
+            |key: &DeviceKey| self.times.labels(key).is_some_and(|labels| labels.get(label) == Some(value));
         let tally = self.tally(&within);
         let mut view = GroupView {
             api_version: Default::default(),
@@ -201,6 +202,7 @@ fn standings(pairs: &[&Pair]) -> Part {
         targets: targets.len() as u64,
         leaving: (pairs.len() - targets.len()) as u64,
         overdue: count(&|pair| pair.overdue),
+        retried: retried(&targets),
         counts: counts(&targets),
         converged: Bounds { lo: count(&sure), hi: targets.len() as u64 - lost },
         complete: complete(&targets),

@@ -1,5 +1,5 @@
-//! Ledgers that each show one rule of what is known: epochs, heads, accounts, quarantine. Made and published as those of
-//! `rules`.
+//! Ledgers that each show one rule of knowledge: epochs, heads, accounts, quarantine. They are made and
+//! published like those of `rules`.
 
 use jiff::SignedDuration;
 use muster_contract::SeqRanges;
@@ -56,6 +56,11 @@ pub(crate) const ALL: &[Scenario] = &[
         name: "older_epoch_ignored",
         about: "Reports, liveness and capabilities of an older epoch change no view, however late they come.",
         ledger: older_epoch_ignored,
+    },
+    Scenario {
+        name: "quarantined_and_expired",
+        about: "Nobody decided about a message before QUARANTINE had held its payload as long as it may: it stays in doubt.",
+        ledger: quarantined_and_expired,
     },
     Scenario {
         name: "scattered_quarantine",
@@ -160,7 +165,7 @@ fn epochs_to_come() -> Ledger {
         }
         ledger.status(&device, id, &begins(epoch)).beat(&device, epoch, 2);
     }
-    // What is over makes room.
+    // An ended epoch makes room.
     ledger.quarantine("epochs/third", Some((6, 1))).quarantine("epochs/third", Some((7, 1)));
     ledger.status("epochs/third", "third", &begins(7)).beat("epochs/third", 7, 2);
     for id in ["past", "past-dropped"] {
@@ -206,6 +211,12 @@ fn epochs_to_come_dropped() -> Ledger {
         .beat("epochs/told-before", 2, 2)
         .quarantine("epochs/told-before", Some((2, 2)))
         .beat("epochs/told-before", 2, 2);
+    ledger
+}
+
+fn quarantined_and_expired() -> Ledger {
+    let mut ledger = super::quarantined_and_dropped();
+    verdict_of(&mut ledger).verdict = Verdict::Expired;
     ledger
 }
 

@@ -1,4 +1,4 @@
-//! Failures that a later word, or silence, leaves standing, and work that silence breaks off.
+//! Ledgers of failures that a later report, or silence, leaves standing, and of work that silence breaks off.
 
 use muster_contract::State::{Failed, Installing};
 

@@ -1,4 +1,5 @@
-//! What the hub does not listen to, rule by rule: stopped and resumed, by partition, over whatever liveness says.
+//! Ledgers of partitions that the hub does not hear, rule by rule: stopped and resumed, by partition,
+//! overriding liveness.
 
 use muster_contract::State::{Failed, Installing};
 use muster_contract::fact::{Hearing, Liveness};

@@ -1,6 +1,6 @@
-//! Ledgers of situations in which other systems were found to tell untruths, and of rules worth a case. The numbers are
-//! those of the catalogue of scenarios. Each is asserted in `fold_scenarios.rs` or `fold_targets.rs` and published, with the views
-//! that follow from it, as a reducer vector in `schemas/vectors/`; so are those of single rules in `doubts` and `rules`.
+//! Ledgers of situations in which other systems were found to show untruths, and of rules worth a case, numbered as in
+//! the catalogue of scenarios. `fold_scenarios.rs` or `fold_targets.rs` asserts each, and each is published with the
+//! resulting views as a reducer vector in `schemas/vectors/`, like the single rules in `doubts` and `rules`.
 
 #![allow(clippy::unwrap_used, reason = "a failure here is the test's result")]
 #![allow(dead_code)]
@@ -139,7 +139,7 @@ const SITUATIONS: &[Scenario] = &[
     },
     Scenario {
         name: "not_storing",
-        about: "A device says that it cannot keep what it would report: it is heard, and nothing of it is known.",
+        about: "A device says that it cannot store reports: it is heard, and nothing of it is known.",
         ledger: not_storing,
     },
     Scenario {

@@ -1,5 +1,5 @@
-//! What is tried again and again: a start that never comes to its end, a crash loop, a flap past the deadline, and a success
-//! that held.
+//! Ledgers of retries: a start that never ends, a crash loop, a flap past the deadline, and a success that
+//! held.
 
 use muster_contract::State::{Failed, Installed, Installing, Pending};
 use muster_contract::fact::DeadlineKind::Stuck;

@@ -1,6 +1,6 @@
-//! Ledgers that each show one rule of standings, verdicts and what a view lists, made so that a fold without that rule gives
-//! other views. They are published as reducer vectors; `tests/tests/python_reduce/sabotage.py` breaks the rules one by
-//! one, and a vector has to find each.
+//! Ledgers that each show one rule of standings, verdicts and view contents, made so that a fold without that
+//! rule gives other views. They are published as reducer vectors; `tests/tests/python_reduce/sabotage.py`
+//! breaks the rules one by one, and a vector has to find each.
 
 use muster_contract::State::{self, Failed, Installed, Installing, Pending, Removed, Removing};
 use muster_contract::fact::{DeadlineKind, Fact, Liveness};
@@ -139,9 +139,9 @@ fn empty() -> Ledger {
         kind: Default::default(),
         owner: "ingest-1".to_owned(),
         claimed_at: ledger.next_at(),
-        lanes: 1,
+        fences: 1,
     };
-    let owner = LedgerSubject::Owner { partition: 3, lane: 0 };
+    let owner = LedgerSubject::Owner { partition: 3, fence: 0 };
     ledger.push(owner, Fact::Ownership(record)).quarantine(PRESS, Some((1, 1)));
     // It came from a sender whose name is no identifier.
     ledger.entries[1].subject = LedgerSubject::Quarantine(None);
@@ -353,7 +353,7 @@ fn silent_while_at_work() -> Ledger {
 
 fn verdicts_in_their_order() -> Ledger {
     let mut ledger = Ledger::default();
-    // Of each deployment two devices: the one shows the verdict that it is called by, the other the next one.
+    // Each deployment has two devices: one with the verdict that names it, the other with the next one.
     let sure = Said::default();
     let unsure = Said { current: false, ..Said::default() };
     let at_work = Said { components: &[("main", Installing)], ..Said::default() };

@@ -1,4 +1,4 @@
-//! Questions about status, and a small fleet to ask about: what the rows and the laws have in common.
+//! Status questions, and a small fleet to ask about, for the tests of rows and of laws.
 
 #![allow(dead_code, reason = "each test uses a part of it")]
 

@@ -1,4 +1,4 @@
-//! The door of `muster-probe`: an address in, exit code out.
+//! The entry point of `muster-probe`.
 
 use std::process::ExitCode;
 

@@ -1,11 +1,11 @@
-//! The command line of a program, whose help is wrapped once: at the width of the terminal.
+//! Parses the command line of a program, with help that clap wraps at the width of the terminal.
 //!
-//! The text behind the options stands in the source with lines of its own. clap wraps each of these lines by itself, so a
-//! paragraph that stands on several of them would come out ragged.
+//! The source has the text after the options on lines of its own. clap wraps each of these lines by itself, so a paragraph
+//! of several lines would be ragged.
 
 use clap::{Command, Error, Parser};
 
-/// Parses the command line of this process; ends it with the help, the version, or what is wrong.
+/// Parses the command line of this process; prints the help, the version or the error, and exits, if there is one.
 pub fn parse<P: Parser>() -> P {
     try_parse().unwrap_or_else(|error: Error| error.exit())
 }
@@ -13,14 +13,14 @@ pub fn parse<P: Parser>() -> P {
 /// Parses the command line of this process.
 ///
 /// # Errors
-/// What is wrong with it; or its help or its version, where one was asked for.
+/// The error, or the help or version that the command line asks for.
 pub fn try_parse<P: Parser>() -> Result<P, Error> {
     let mut command = with_paragraphs(P::command());
     let mut matches = command.clone().try_get_matches()?;
     P::from_arg_matches_mut(&mut matches).map_err(|error| error.format(&mut command))
 }
 
-/// The command with each paragraph of its after-help on one line, and so its subcommands.
+/// The command, and its subcommands, with each paragraph of the after-help on one line.
 fn with_paragraphs(command: Command) -> Command {
     let text = command.get_after_help().map(ToString::to_string);
     let command = match text {
@@ -30,8 +30,8 @@ fn with_paragraphs(command: Command) -> Command {
     command.mut_subcommands(with_paragraphs)
 }
 
-/// Joins the lines of each paragraph. Indented lines are examples and tables, which stay; a line that ends with a colon
-/// introduces some.
+/// Joins the lines of each paragraph. Indented lines are examples and tables and stay; a line that ends with a colon
+/// introduces them.
 fn paragraphs(text: &str) -> String {
     let mut joined = String::with_capacity(text.len());
     let mut goes_on = false;

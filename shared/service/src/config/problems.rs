@@ -1,6 +1,6 @@
-//! Collects everything that is wrong with the settings, so that it can be said once and completely.
+//! Collects all unusable settings, so that a process reports them together.
 //!
-//! Each method takes the flag and its raw text and gives the value, or `None` after noting why not.
+//! Each method takes the flag and its raw text and returns the value, or `None` after it recorded the problem.
 
 use std::fmt::{self, Display};
 use std::net::SocketAddr;
@@ -12,14 +12,16 @@ use std::time::Duration;
 use jiff::SignedDuration;
 use tracing_subscriber::EnvFilter;
 
+use super::values::{mask_credentials, parse_bytes};
+
 /// One setting that cannot be used.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Problem {
     /// The flag, as in `--lease`.
     pub flag: &'static str,
-    /// What was given; none if nothing was.
+    /// The given value; `None` if it is missing.
     pub value: Option<String>,
-    /// What would be right.
+    /// The rule that a usable value follows.
     pub rule: String,
 }
 
@@ -35,10 +37,10 @@ pub fn variable(flag: &str) -> String {
 }
 
 impl Problems {
-    /// What `build` makes of the checked values, if none was refused.
+    /// The result of `build`, if no value was refused.
     ///
     /// # Errors
-    /// All problems. `build` may only give `None` for a value that was refused.
+    /// All problems. `build` may return `None` only for a refused value.
     pub fn finish<T>(self, build: impl FnOnce() -> Option<T>) -> Result<T, Self> {
         match build() {
             Some(config) if self.problems.is_empty() => Ok(config),
@@ -51,12 +53,12 @@ impl Problems {
         self.problems.iter()
     }
 
-    /// Notes that a value cannot be used. `rule` says what would be right; a secret in `value` must be masked.
+    /// Records an unusable value. `rule` says what a usable one is; the caller masks a secret in `value`.
     pub fn refuse(&mut self, flag: &'static str, value: impl Display, rule: impl Display) {
         self.problems.push(Problem { flag, value: Some(value.to_string()), rule: rule.to_string() });
     }
 
-    /// A value that may be left out: `Some(None)` if it is. An empty text is refused.
+    /// An optional value: `Some(None)` if it is missing. An empty text is refused.
     pub fn optional<T>(
         &mut self,
         flag: &'static str,
@@ -66,7 +68,7 @@ impl Problems {
         match text {
             None => Some(None),
             Some("") => {
-                self.refuse(flag, "", "is empty; leave the setting out to have none");
+                self.refuse(flag, "", "is empty; omit the setting to have none");
                 None
             }
             Some(text) => check(self, flag, text).map(Some),
@@ -89,14 +91,14 @@ impl Problems {
         }
     }
 
-    /// A value whose own parser says the rule.
+    /// A value whose parser's error is the rule.
     pub fn parse<T: FromStr<Err: Display>>(&mut self, flag: &'static str, text: &str) -> Option<T> {
         self.note(flag, text, text.parse())
     }
 
     /// A size in bytes, as `4GiB`, `512MiB` or a number; `None` if it was refused.
-    pub fn size(&mut self, flag: &'static str, text: &str, least: u64) -> Option<u64> {
-        let size = super::streams::bytes_of(text, least);
+    pub fn size(&mut self, flag: &'static str, text: &str, min: u64) -> Option<u64> {
+        let size = parse_bytes(text, min);
         size.map_err(|rule| self.refuse(flag, text, rule)).ok()
     }
 
@@ -146,7 +148,7 @@ impl Problems {
     }
 
     fn note<T>(&mut self, flag: &'static str, text: &str, checked: Result<T, impl Display>) -> Option<T> {
-        checked.map_err(|rule| self.refuse(flag, masked(text), rule)).ok()
+        checked.map_err(|rule| self.refuse(flag, mask_credentials(text), rule)).ok()
     }
 }
 
@@ -172,16 +174,6 @@ impl Display for Problem {
 }
 
 impl std::error::Error for Problems {}
-
-/// The text without what stands before an `@` of a URL: that may be a password.
-pub(super) fn masked(text: &str) -> String {
-    let mask = |url: &str| match (url.split_once("://"), url.rsplit_once('@')) {
-        (Some((scheme, _)), Some((_, host))) => format!("{scheme}://***@{host}"),
-        (None, Some((_, host))) => format!("***@{host}"),
-        (_, None) => url.to_owned(),
-    };
-    text.split(',').map(mask).collect::<Vec<_>>().join(",")
-}
 
 fn friendly(duration: Duration) -> String {
     SignedDuration::try_from(duration).map_or_else(|_| format!("{duration:?}"), |span| format!("{span:#}"))

@@ -1,18 +1,18 @@
-//! What a service that makes the streams has to know about this place: how much disk they may take, and on how many
-//! servers. Streams that are there keep what they have.
+//! The settings of services that create the streams: the sizes of the streams and their number of replicas. Existing
+//! streams keep theirs.
 
 use super::{Problems, ValueError};
 
-/// Least room of UPLINK: several devices with a full share of the largest reports, so that one of them never fills it.
+/// Least size of UPLINK: it holds the full quota of several devices with the largest reports, so that no device fills it.
 pub const UPLINK_BYTES_MIN: u64 = 512 * 1024 * 1024;
-/// Least room of LEDGER: far more than what is taken in between two looks at how full it is.
-const LEAST_OF_LEDGER: u64 = 64 * 1024 * 1024;
-const UNITS: [(&str, u64); 4] = [("GiB", 1 << 30), ("MiB", 1 << 20), ("KiB", 1 << 10), ("B", 1)];
+/// Least size of LEDGER: far more than ingest writes between two checks of its size.
+const LEDGER_BYTES_MIN: u64 = 64 * 1024 * 1024;
 
-/// The settings of services that make missing streams, as typed by a person.
+/// The settings of services that create missing streams, as text.
 #[derive(Debug, Clone, clap::Args)]
 pub struct StreamArgs {
-    /// Room for reports that ingest has yet to take, reserved when UPLINK is made; an existing one keeps its own
+    /// Size of UPLINK, which holds reports until ingest reads them, reserved when it is created; an existing one keeps its
+    /// size
     #[arg(
         long,
         help_heading = super::HEADING,
@@ -22,8 +22,8 @@ pub struct StreamArgs {
     )]
     pub uplink_max_bytes: String,
 
-    /// Room for facts, reserved when LEDGER is made; an existing one keeps its own. When it is full, the newest fact of each
-    /// standing stays and the oldest others go
+    /// Size of LEDGER, which holds the facts, reserved when it is created; an existing one keeps its size. When it is full,
+    /// the newest fact of each subject stays and the oldest others are deleted
     #[arg(
         long,
         help_heading = super::HEADING,
@@ -33,7 +33,7 @@ pub struct StreamArgs {
     )]
     pub ledger_max_bytes: String,
 
-    /// Servers of a NATS cluster that keep a copy of each stream that is made: 1, 3 or 5; of 3, any one may be lost
+    /// Number of servers of a NATS cluster that keep a copy of each new stream: 1, 3 or 5; with 3, one may be lost
     #[arg(
         long,
         help_heading = super::HEADING,
@@ -44,7 +44,7 @@ pub struct StreamArgs {
     pub replicas: String,
 }
 
-/// How streams are made here, checked.
+/// The checked settings of new streams.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Streams {
     /// Bytes of UPLINK.
@@ -56,11 +56,11 @@ pub struct Streams {
 }
 
 impl StreamArgs {
-    /// The checked settings, or `None` if any was refused, which `problems` then holds.
+    /// The checked settings; `None` if one was refused, with the reason in `problems`.
     pub fn check(&self, problems: &mut Problems) -> Option<Streams> {
         let size = problems.size("--uplink-max-bytes", &self.uplink_max_bytes, UPLINK_BYTES_MIN);
         let replicas = problems.parse::<Replicas>("--replicas", &self.replicas);
-        let ledger = problems.size("--ledger-max-bytes", &self.ledger_max_bytes, LEAST_OF_LEDGER);
+        let ledger = problems.size("--ledger-max-bytes", &self.ledger_max_bytes, LEDGER_BYTES_MIN);
         Some(Streams { uplink_bytes_max: size?, ledger_bytes_max: ledger?, replicas: replicas?.0 })
     }
 }
@@ -71,18 +71,9 @@ impl std::str::FromStr for Replicas {
     type Err = ValueError;
 
     fn from_str(text: &str) -> Result<Self, Self::Err> {
-        // A copy more that makes the number even costs a server and survives no further loss.
+        // One more copy that makes the number even costs a server and survives no further loss.
         text.parse().ok().filter(|number| [1, 3, 5].contains(number)).map(Self).ok_or(ValueError::Replicas)
     }
-}
-
-/// Bytes as `4GiB`, `512MiB` or a number.
-pub(super) fn bytes_of(text: &str, least: u64) -> Result<u64, ValueError> {
-    let unit = UNITS.iter().find_map(|(unit, bytes)| Some((text.strip_suffix(unit)?, *bytes)));
-    let (number, bytes) = unit.unwrap_or((text, 1));
-    let size = number.trim().parse::<u64>().ok().and_then(|number| number.checked_mul(bytes));
-    let fits = |size: &u64| *size >= least && i64::try_from(*size).is_ok();
-    size.filter(fits).ok_or(ValueError::Size { least })
 }
 
 #[cfg(test)]

@@ -1,13 +1,12 @@
-//! Types of single settings. A value of one of these types is valid by construction.
+//! Types of single settings, which are valid by construction.
 
 use std::fmt;
 use std::str::FromStr;
 
-use super::problems::masked;
-
 const SCHEMES: [&str; 4] = ["nats", "tls", "ws", "wss"];
+const UNITS: [(&str, u64); 4] = [("GiB", 1 << 30), ("MiB", 1 << 20), ("KiB", 1 << 10), ("B", 1)];
 
-/// Why a text is not the setting it should be: the rule, in words.
+/// The rule that a text breaks.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum ValueError {
     /// Not a list of NATS servers.
@@ -16,10 +15,10 @@ pub enum ValueError {
     )]
     NatsUrl(String),
     /// Not a size.
-    #[error("must be a size such as 4GiB, 512MiB or a number of bytes, at least {least}")]
+    #[error("must be a size such as 4GiB, 512MiB or a number of bytes, at least {min}")]
     Size {
-        /// The least that is of use.
-        least: u64,
+        /// The least size.
+        min: u64,
     },
     /// Not a number of copies.
     #[error("must be 1, 3 or 5: an even number survives no more losses than one less")]
@@ -29,11 +28,11 @@ pub enum ValueError {
     LogFormat,
 }
 
-/// One or more NATS servers. Shown without the user and password it may hold.
+/// One or more NATS servers. Its text hides user and password.
 #[derive(Clone, PartialEq, Eq)]
 pub struct NatsUrl(String);
 
-/// How log lines look.
+/// The format of log lines.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum LogFormat {
     /// For people; coloured on a terminal.
@@ -43,7 +42,7 @@ pub enum LogFormat {
 }
 
 impl NatsUrl {
-    /// The servers, separated by commas, each with its scheme; may hold a password.
+    /// The servers, separated by commas, each with its scheme, user and password.
     pub fn as_str(&self) -> &str {
         &self.0
     }
@@ -53,7 +52,7 @@ impl FromStr for NatsUrl {
     type Err = ValueError;
 
     fn from_str(text: &str) -> Result<Self, ValueError> {
-        let server = |one: &str| server(one).ok_or_else(|| ValueError::NatsUrl(masked(one)));
+        let server = |one: &str| server(one).ok_or_else(|| ValueError::NatsUrl(mask_credentials(one)));
         let servers = text.split(',').map(server).collect::<Result<Vec<_>, _>>()?;
         Ok(Self(servers.join(",")))
     }
@@ -61,7 +60,7 @@ impl FromStr for NatsUrl {
 
 impl fmt::Display for NatsUrl {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(&masked(&self.0))
+        f.write_str(&mask_credentials(&self.0))
     }
 }
 
@@ -81,6 +80,25 @@ impl FromStr for LogFormat {
             _ => Err(ValueError::LogFormat),
         }
     }
+}
+
+/// The text without the part of a URL before the `@`, which may be a password.
+pub(super) fn mask_credentials(text: &str) -> String {
+    let mask = |url: &str| match (url.split_once("://"), url.rsplit_once('@')) {
+        (Some((scheme, _)), Some((_, host))) => format!("{scheme}://***@{host}"),
+        (None, Some((_, host))) => format!("***@{host}"),
+        (_, None) => url.to_owned(),
+    };
+    text.split(',').map(mask).collect::<Vec<_>>().join(",")
+}
+
+/// Parses bytes as `4GiB`, `512MiB` or a number.
+pub(super) fn parse_bytes(text: &str, min: u64) -> Result<u64, ValueError> {
+    let unit = UNITS.iter().find_map(|(unit, bytes)| Some((text.strip_suffix(unit)?, *bytes)));
+    let (number, bytes) = unit.unwrap_or((text, 1));
+    let size = number.trim().parse::<u64>().ok().and_then(|number| number.checked_mul(bytes));
+    let fits = |size: &u64| *size >= min && i64::try_from(*size).is_ok();
+    size.filter(fits).ok_or(ValueError::Size { min })
 }
 
 /// One server with its scheme; `nats` if it names none.
@@ -124,7 +142,7 @@ mod tests {
         for bad in
             ["", "nats://", "http://a", "nats://a:0", "nats://a:x", "nats://a b", "a,", "::1", "nats://[x]"]
         {
-            assert!(bad.parse::<NatsUrl>().is_err(), "{bad:?} was let in");
+            assert!(bad.parse::<NatsUrl>().is_err(), "{bad:?} was accepted");
         }
     }
 

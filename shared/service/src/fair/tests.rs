@@ -89,7 +89,7 @@ proptest! {
             }
             bench.check();
         }
-        // What was accepted is started in the end, each once and each key's in its order.
+        // Every accepted item is started once, and the items of a key in their order.
         let mut seen = bench.started.clone();
         while !bench.started.is_empty() {
             seen.extend(bench.finish(0));

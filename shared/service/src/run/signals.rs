@@ -1,22 +1,22 @@
-//! The signals that end a process, as values. What they lead to is decided in [`super`].
+//! The signals that end a process.
 
 use std::fmt;
 use std::io;
 
 use tokio::signal::unix::{self, SignalKind};
 
-/// A request to end.
+/// A signal.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Signal {
-    /// SIGTERM: from a supervisor; drain.
+    /// SIGTERM: drain. An init system sends it.
     Terminate,
-    /// SIGINT: Ctrl-C; drain.
+    /// SIGINT: drain. Ctrl-C sends it.
     Interrupt,
-    /// SIGQUIT: leave at once, even the first time.
+    /// SIGQUIT: exit at once.
     Quit,
 }
 
-/// Listens for every [`Signal`] from the moment it is made.
+/// Listens for every [`Signal`].
 #[derive(Debug)]
 pub(super) struct Signals {
     terminate: unix::Signal,
@@ -25,7 +25,7 @@ pub(super) struct Signals {
 }
 
 impl Signals {
-    /// Starts to listen; from now on these signals do not end the process by themselves.
+    /// Starts to listen. From now on these signals do not kill the process.
     pub(super) fn listen() -> io::Result<Self> {
         Ok(Self {
             terminate: unix::signal(SignalKind::terminate())?,

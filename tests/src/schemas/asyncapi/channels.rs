@@ -3,6 +3,7 @@
 mod federation;
 mod groups;
 mod notices;
+mod publisher;
 
 use muster_bus::topology::VIEWS_STREAM;
 use muster_contract::subjects::{self, LedgerSubject, ViewKey, stream};
@@ -32,13 +33,16 @@ pub(super) fn list() -> Vec<Channel> {
     let parts = [
         downlink(),
         uplink(),
+        quarantine(),
         ledger(),
         incidents(),
         views(),
         questions(),
+        questions_about_the_past(),
         groups::list(),
         federation::list(),
         notices::all(),
+        publisher::list(),
         requests(),
     ];
     parts.into_iter().flatten().collect()
@@ -132,6 +136,26 @@ fn downlink() -> Vec<Channel> {
             &["DesiredState", "Receipt", "Credential"],
             "DOWNLINK's messages republished as they are stored: core NATS, at most once, a hint to look. The header \
              `Nats-Subject` names the original subject.",
+        ),
+    ]
+}
+
+fn quarantine() -> Vec<Channel> {
+    let held = Some(stream::QUARANTINE);
+    vec![
+        Channel::new(
+            "rejected",
+            &subjects::rejected(Some(&key())),
+            held,
+            &["RejectedReport"],
+            "Reports that ingest rejected, whole: stored before their numbers are accounted for, removed after a verdict.",
+        ),
+        Channel::new(
+            "rejectedOfNobody",
+            &subjects::rejected(None),
+            held,
+            &["RejectedReport"],
+            "The same, where the sender's name is no identifier.",
         ),
     ]
 }
@@ -237,9 +261,9 @@ fn ledger() -> Vec<Channel> {
         ),
         Channel::new(
             "owner",
-            &LedgerSubject::Owner { partition: 0, lane: 0 }
+            &LedgerSubject::Owner { partition: 0, fence: 0 }
                 .to_string()
-                .replace(".0.0", ".{partition}.{lane}"),
+                .replace(".0.0", ".{partition}.{fence}"),
             Some(stream::LEDGER),
             &["Ownership"],
             "Which ingest writes the facts of a partition's devices. About no device: readers pass it over.",
@@ -318,7 +342,7 @@ fn questions() -> Vec<Channel> {
             query,
             "incidents",
             &["Query"],
-            "Incidents of the hub itself in the last 24 hours, the newest of each type; any payload.",
+            "Incidents of the hub itself in the last 24 hours, the newest of each type.",
         ),
         request(
             "queryWhy",
@@ -342,6 +366,12 @@ fn questions() -> Vec<Channel> {
             "What was done to a deployment, by `id`: each revision that was published, and removal from everywhere. LEDGER is \
              read for it; `notReady` says how far that is: ask again.",
         ),
+    ]
+}
+
+fn questions_about_the_past() -> Vec<Channel> {
+    let query = subjects::QUERY_PREFIX;
+    vec![
         request(
             "queryMoment",
             query,
@@ -359,11 +389,18 @@ fn questions() -> Vec<Channel> {
         ),
         request("queryDiff", query, "diff", &["DiffQuery"], "How a deployment differs between two points."),
         request(
+            "queryChanges",
+            query,
+            "changes",
+            &["ChangesQuery"],
+            "Every change of standings and verdicts between two points, in order, each with its fact, page by page.",
+        ),
+        request(
             "queryVerify",
             query,
             "verify",
             &["Query"],
-            "Whether a rebuild from LEDGER says the same as what runs; any payload.",
+            "Whether a rebuild from LEDGER says the same as what runs.",
         ),
     ]
 }
@@ -386,30 +423,7 @@ fn incidents() -> Vec<Channel> {
 }
 
 fn requests() -> Vec<Channel> {
-    let publisher = subjects::PUBLISHER_PREFIX;
     vec![
-        request("publisherApply", publisher, "apply", &["ApplyRequest"], "A device shall run these as well."),
-        request(
-            "publisherRemove",
-            publisher,
-            "remove",
-            &["RemoveRequest"],
-            "Takes back what was applied so.",
-        ),
-        request(
-            "publisherRetire",
-            publisher,
-            "retire",
-            &["RetireRequest"],
-            "Takes a device out of the fleet.",
-        ),
-        request(
-            "publisherStatus",
-            publisher,
-            "status",
-            &["PublisherQuery"],
-            "How the publisher's sources are, and where a commit is; any payload that names none asks for the first alone.",
-        ),
         Channel::new(
             "ingestIncident",
             subjects::REQUEST_INCIDENT,
@@ -423,7 +437,7 @@ fn requests() -> Vec<Channel> {
             &subjects::judge_quarantine(0).replace(".0", ".{partition}"),
             None,
             &["QuarantineRequest"],
-            "What to do with a message in quarantine; the owner of its device's partition answers once LEDGER has what \
+            "To list, show, requeue or drop rejected reports; the owner of the device's partition answers once LEDGER has what \
              follows.",
         ),
     ]
@@ -438,7 +452,7 @@ fn answers() -> Value {
     })
 }
 
-const ANSWERS: [&str; 21] = [
+const ANSWERS: [&str; 24] = [
     "IncidentAnswer",
     "IncidentsAnswer",
     "QuarantineAnswer",
@@ -454,10 +468,13 @@ const ANSWERS: [&str; 21] = [
     "MomentAnswer",
     "DigestsAnswer",
     "DiffAnswer",
+    "ChangesAnswer",
     "VerifyAnswer",
     "SubscriptionAnswer",
     "SubscriptionsAnswer",
     "PublishAnswer",
     "PublisherStatus",
+    "TargetsAnswer",
+    "ReleaseAnswer",
     "ErrorReply",
 ];

@@ -13,14 +13,22 @@ enum Action {
 use Action::{Receive, Send};
 
 /// Role, action and channels. A role that is not listed with a channel has no right to it.
-const ROLES: [(&str, Action, &[&str]); 32] = [
+const ROLES: [(&str, Action, &[&str]); 35] = [
     ("device", Send, &["report", "presence"]),
     ("device", Receive, &["desired", "receipt", "credential", "live"]),
     ("publisher", Send, &["desired"]),
     (
         "publisher",
         Receive,
-        &["desired", "publisherApply", "publisherRemove", "publisherRetire", "publisherStatus"],
+        &[
+            "desired",
+            "publisherApply",
+            "publisherRelease",
+            "publisherRemove",
+            "publisherRetire",
+            "publisherStatus",
+            "publisherTargets",
+        ],
     ),
     ("ingest", Receive, &["reportStored", "presenceStored"]),
     ("ingest", Send, &["receipt"]),
@@ -62,6 +70,7 @@ const ROLES: [(&str, Action, &[&str]); 32] = [
         ],
     ),
     ("ingest", Receive, &["ingestQuarantine", "ingestIncident"]),
+    ("ingest", Send, &["rejected", "rejectedOfNobody"]),
     ("publisher", Send, &["ingestIncident"]),
     ("rollup", Send, &["ingestIncident"]),
     ("renewer", Send, &["ingestIncident"]),
@@ -102,12 +111,25 @@ const ROLES: [(&str, Action, &[&str]); 32] = [
     ("viewer", Send, &QUERIES),
     ("viewer", Send, &["queryActions"]),
     ("viewer", Send, &NOTIFY),
-    ("viewer", Send, &["publisherStatus"]),
+    ("viewer", Send, &["publisherStatus", "publisherTargets"]),
+    ("planner", Send, &["publisherStatus", "publisherTargets", "publisherRelease"]),
+    ("planner", Send, &QUERIES),
     ("viewer", Receive, &["notice", "liveNotice"]),
-    ("operator", Send, &["publisherApply", "publisherRemove", "publisherRetire", "publisherStatus"]),
+    (
+        "operator",
+        Send,
+        &[
+            "publisherApply",
+            "publisherRelease",
+            "publisherRemove",
+            "publisherRetire",
+            "publisherStatus",
+            "publisherTargets",
+        ],
+    ),
 ];
 
-const QUERIES: [&str; 12] = [
+const QUERIES: [&str; 13] = [
     "queryDeployment",
     "queryDeployments",
     "queryDevice",
@@ -119,6 +141,7 @@ const QUERIES: [&str; 12] = [
     "queryMoment",
     "queryDigests",
     "queryDiff",
+    "queryChanges",
     "queryVerify",
 ];
 
@@ -162,7 +185,7 @@ const GROUP_REPLIES: [(&str, &str); 7] = [
 ];
 
 /// What answers a request, by its channel.
-const REPLIES: [(&str, &str); 24] = [
+const REPLIES: [(&str, &str); 27] = [
     ("ingestIncident", "IncidentAnswer"),
     ("queryIncidents", "IncidentsAnswer"),
     ("ingestQuarantine", "QuarantineAnswer"),
@@ -178,6 +201,7 @@ const REPLIES: [(&str, &str); 24] = [
     ("queryMoment", "MomentAnswer"),
     ("queryDigests", "DigestsAnswer"),
     ("queryDiff", "DiffAnswer"),
+    ("queryChanges", "ChangesAnswer"),
     ("queryVerify", "VerifyAnswer"),
     ("notifySubscribe", "SubscriptionAnswer"),
     ("notifyConfirm", "SubscriptionAnswer"),
@@ -187,6 +211,8 @@ const REPLIES: [(&str, &str); 24] = [
     ("publisherRemove", "PublishAnswer"),
     ("publisherRetire", "PublishAnswer"),
     ("publisherStatus", "PublisherStatus"),
+    ("publisherTargets", "TargetsAnswer"),
+    ("publisherRelease", "ReleaseAnswer"),
 ];
 
 /// All operations by name: `device.send.report`.

@@ -19,7 +19,7 @@ fn metrics(text: &str) -> BTreeSet<String> {
 
 pub(super) fn every_metric_that_is_looked_at_is_there(stack: &Stack) {
     let mut there = BTreeSet::new();
-    for service in ["publisher", "ingest", "rollup", "link", "admit", "agent"] {
+    for service in ["publisher", "ingest", "rollup", "renewer", "link", "admit", "agent"] {
         let id = stack.containers(service).remove(0);
         there.extend(metrics(&docker(&["exec", &id, "/bin/muster-probe", "127.0.0.1:9100", "/metrics"])));
     }
@@ -47,7 +47,7 @@ fn prometheus_takes_its_files_and_the_alerts_say_what_happens() {
     let said =
         String::from_utf8_lossy(&checked.stdout).into_owned() + &String::from_utf8_lossy(&checked.stderr);
     assert!(checked.status.success(), "{said}");
-    assert!(said.contains("8 rules found"), "{said}");
+    assert!(said.contains("14 rules found"), "{said}");
     let tests = folder().join("alerts_test.yaml");
     let tested = Command::new("promtool").args(["test", "rules"]).arg(tests).output().unwrap();
     assert!(tested.status.success(), "{}", String::from_utf8_lossy(&tested.stdout));

@@ -29,7 +29,11 @@ fn without_programs_no_image_is_made_and_it_says_which_is_missing() {
 fn a_port_that_is_taken_is_named() {
     let taken = TcpListener::bind("127.0.0.1:0").unwrap();
     let port = taken.local_addr().unwrap().port().to_string();
-    let stack = Stack::new("muster-check-port", &["compose.yaml"], &[("MUSTER_PORT", &port)]);
+    let stack = Stack::new(
+        "muster-check-port",
+        &["compose.yaml"],
+        &[("MUSTER_PORT", &port), ("MUSTER_WEBSOCKET_PORT", "0")],
+    );
     let refused = stack.compose(&["up", "--detach", "--no-build", "nats"]).unwrap_err();
     assert!(refused.contains(&port) && refused.contains("in use"), "{refused}");
 }

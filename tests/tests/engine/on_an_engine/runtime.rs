@@ -206,10 +206,10 @@ async fn what_cannot_run_says_why_and_others_go_on() {
         error.message
     );
     let invalid = device.refused(&device.unit("invalid", "services:\n  web: {imag: x}\n")).await;
-    assert!(invalid.message.contains("Compose does not take its file"), "{}", invalid.message);
+    assert!(invalid.message.contains("Compose rejects its file"), "{}", invalid.message);
     assert!(invalid.message.contains("imag"), "{}", invalid.message);
     let garbled = device.refused(&device.unit("garbled", "services: [")).await;
-    assert!(garbled.message.contains("Compose does not take its file"), "{}", garbled.message);
+    assert!(garbled.message.contains("Compose rejects its file"), "{}", garbled.message);
     let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
     let port = listener.local_addr().unwrap().port();
     let ports = format!("    ports: ['127.0.0.1:{port}:80']\n");

@@ -1,4 +1,4 @@
-//! A subscriber of a test: it asks as anybody would, and keeps every notice it hears.
+//! A test's subscriber: it sends requests like any subscriber, and keeps every notice it receives.
 
 use std::sync::{Arc, Mutex};
 
@@ -48,7 +48,7 @@ impl Listener {
         self.heard.lock().unwrap().clone()
     }
 
-    /// The newest notice, as whoever comes later finds it.
+    /// The newest notice, as a later subscriber finds it.
     pub(super) async fn newest(&self) -> Option<Notice> {
         let entry = self.bus.notice_last(&self.name).await.unwrap()?;
         Some(decode::parse(&entry.value.ok()?).unwrap())

@@ -1,4 +1,4 @@
-//! As many subscriptions as there may be, and as many standings as one may look at (EMCO's row `n09`).
+//! Tests as many subscriptions as allowed, and as many standings as one may visit (EMCO's row `n09`).
 
 use std::ops::Range;
 
@@ -58,7 +58,7 @@ fn web_or_name(verb: &str, number: usize) -> Value {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn n09_as_many_as_there_may_be_cost_nothing_while_nothing_of_theirs_changes_and_leave_nothing() {
+async fn n09_the_most_subscriptions_cost_nothing_while_nothing_changes() {
     let mut stage = Stage::start().await;
     let all = SUBSCRIPTIONS_MAX as u64;
     let other = Listener::start(&stage.hub, &of("db", json!({"id": "db"}))).await;
@@ -66,7 +66,7 @@ async fn n09_as_many_as_there_may_be_cost_nothing_while_nothing_of_theirs_change
     stage.knows(SUBSCRIPTIONS_MAX as i64).await;
     stage.told(all).await;
 
-    // One too many is refused, whoever is there already is not.
+    // One too many is refused, existing ones are not.
     let (code, words) = refusal(&stage.hub, "subscribe", &web(SUBSCRIPTIONS_MAX)).await;
     assert!(code == "conflict" && words.contains(&format!("there are {SUBSCRIPTIONS_MAX}")), "{words}");
     assert!(words.contains("muster.notify.list"), "it says what to do: {words}");
@@ -79,7 +79,7 @@ async fn n09_as_many_as_there_may_be_cost_nothing_while_nothing_of_theirs_change
     let [told, unchanged, overtaken, failed] = before;
     assert_eq!(stage.results(), [told + 1, unchanged, overtaken, failed]);
 
-    // A change here: each is told once.
+    // One change here: each subscription gets one notice.
     stage.report(0, "web", "failed").await;
     stage.told(told + all).await;
     assert_eq!(stage.results(), [told + all, unchanged, overtaken, failed]);
@@ -98,10 +98,10 @@ async fn n09_as_many_as_there_may_be_cost_nothing_while_nothing_of_theirs_change
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn n09_what_becomes_too_much_to_look_at_for_each_notice_ends_with_its_reason() {
+async fn n09_a_subscription_that_grows_too_wide_ends_with_its_reason() {
     let stage = Stage::start().await;
     let hub = &stage.hub;
-    // Of a device that is not named every standing is looked at.
+    // Without a named device, every standing is visited.
     let about = json!({"app": ["com.example.web"]});
     let listener = Listener::start(hub, &of("app", about.clone())).await;
     listener.number(1).await;

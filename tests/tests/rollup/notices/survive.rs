@@ -1,9 +1,9 @@
-//! Notices over restarts, crashes and beside a second rollup.
+//! Tests notices across restarts, crashes and beside a second rollup.
 
 use std::time::Duration;
 
 use muster_contract::decode::to_bytes;
-use muster_contract::notify::{Notice, NoticeEvent, SubscriptionRecord};
+use muster_contract::notify::{EndReason, Notice, NoticeEvent, SubscriptionRecord};
 use muster_contract::view::Verdict;
 use muster_rollup::notify::metrics::NoticeResult;
 use muster_tests::wait::until;
@@ -82,6 +82,29 @@ async fn n10_subscriptions_and_what_was_told_survive_every_restart() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn n09_a_dead_subscriber_gives_its_place_back_after_its_last_lease() {
+    let hub = Hub::start().await;
+    let _device = device(&hub).await;
+    let dir = tempfile::tempdir().unwrap();
+    let rollup = Rollup::start(&hub, dir.path()).await;
+    rollup.ready().await;
+    let first = json!({"name": "night-shift", "id": "web"});
+    subscribed(&hub, &first).await;
+    let line = ask(&hub, "list", &json!({})).await["subscriptions"][0].clone();
+    assert_eq!(line["subscription"]["leaseSeconds"], 3600, "an hour if it names none: {line}");
+    // A shorter lease counts in place of the one before.
+    let listener =
+        Listener::start(&hub, &json!({"name": "night-shift", "id": "web", "leaseSeconds": 5})).await;
+    let end = listener.told("the end of its lease", |notice| notice.event == NoticeEvent::Ended).await;
+    assert_eq!(end.reason, Some(EndReason::Expired));
+    let left = async || ask(&hub, "list", &json!({})).await["subscriptions"].as_array().unwrap().len();
+    until("its place is free", left, |left| *left == 0).await;
+    let anew = subscribed(&hub, &json!({"name": "night-shift"})).await;
+    assert!(!anew.resumed, "also for other filters: {anew:?}");
+    rollup.drain().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn of_two_rollups_one_tells_each_change() {
     let hub = Hub::start().await;
     let mut device = device(&hub).await;
@@ -107,7 +130,7 @@ async fn of_two_rollups_one_tells_each_change() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_name_that_ended_and_began_anew_before_anybody_was_told_is_told_the_present() {
+async fn a_name_recreated_before_its_end_was_published_gets_the_present() {
     let hub = Hub::start().await;
     device(&hub).await;
     let dir = tempfile::tempdir().unwrap();
@@ -118,7 +141,7 @@ async fn a_name_that_ended_and_began_anew_before_anybody_was_told_is_told_the_pr
     let told = listener.number(1).await;
     first.crash().await;
 
-    // Another rollup's desk takes the end and the new beginning; both die before either is told.
+    // Another rollup's handler stores the end and the new beginning; both rollups die before publishing either.
     let name = &listener.name;
     let revision = hub.bus.subscription_last(name).await.unwrap().unwrap().revision;
     let revision = hub.bus.subscription_end(name, revision).await.unwrap();

@@ -19,7 +19,7 @@ use crate::connect;
 
 /// What publisher, rollup and ingest answer.
 pub(crate) const ENDPOINTS: [&[&str]; 3] = [
-    &["muster.publisher.apply", "muster.publisher.status"],
+    &["muster.publisher.apply", "muster.publisher.release", "muster.publisher.status"],
     &["muster.query.fleet", "muster.notify.list", "muster.view.apply"],
     &["muster.ingest.quarantine.0"],
 ];
@@ -32,7 +32,7 @@ const NOTHING_TO_DELETE: &str = "$JS.API.CONSUMER.DELETE.LEDGER.nobody";
 /// A subject of each stream, and who may publish there.
 const BARRIERS: [(Role, &[&str]); 4] = [
     (Role::Publisher, &["muster.desired.plant7.press-4"]),
-    (Role::Ingest, &["muster.status.plant7.press-4.web"]),
+    (Role::Ingest, &["muster.status.plant7.press-4.web", "muster.rejected.plant7.press-4"]),
     (Role::Rollup, &["$KV.views.fleet", "muster.notice.mine"]),
     (Role::Device, &["muster.report.plant7.press-4", "muster.presence.plant7.press-4"]),
 ];
@@ -75,6 +75,7 @@ impl Stage {
             write(&publisher, format!("muster.desired.plant7.{key}")).await;
             write(&ingest, format!("muster.receipt.plant7.{key}")).await;
             write(&ingest, format!("muster.status.plant7.{key}.web")).await;
+            write(&ingest, format!("muster.rejected.plant7.{key}")).await;
             write(&operator, format!("muster.credential.plant7.{key}")).await;
             let own = connect(hub.device_config(&device(key))).await;
             write(&own, format!("muster.report.plant7.{key}")).await;

@@ -1,5 +1,5 @@
-//! What is worse than a crash: a log or a file that a bad disk has eaten, a process killed for real, a system that
-//! refuses to write. Some of it happens in a process of its own, which is this test program run again.
+//! Tests of a WAL or a file with damaged bytes, of a killed process, and of a system that refuses to write. Some run in a
+//! process of their own, which is this test program run again.
 
 use std::io::Write as _;
 use std::path::Path;
@@ -13,15 +13,15 @@ use super::faults::{Device, Image, PAGE};
 use super::model::Model;
 use super::*;
 
-/// Tells the process of its own where to work.
+/// The variable with the directory of such a process.
 const DIR: &str = "MUSTER_TEST_DIR";
-/// Tells it that the disk it works on is small because of a limit of its own, not because it is.
+/// The variable that says that a limit of the process makes its disk small.
 const BYTES: &str = "MUSTER_TEST_BYTES";
-/// What fills a small disk but for the database.
+/// The file that fills a small disk beside the database.
 const BALLAST: &str = "ballast";
 const PATIENCE: Duration = Duration::from_secs(30);
 
-/// A few lives of a device, the last of them without writing back: the files, and what they held after each step.
+/// Several starts of a device, the last without a checkpoint: the files, and their contents after each step.
 async fn history(dir: &Path, steps: u64) -> (Image, Vec<Model>) {
     let device = Device::open(dir, AMPLE).await;
     device.outbox.append(one(capabilities())).await.unwrap();
@@ -44,7 +44,7 @@ fn block_on<T>(future: impl Future<Output = T>) -> T {
 }
 
 #[test]
-fn of_an_eaten_log_everything_before_the_bite_is_there() {
+fn a_damaged_log_keeps_everything_before_the_damage() {
     let base = tempfile::tempdir().unwrap();
     let (image, states) = block_on(history(base.path(), 20));
     let bites = (0.0..1.0_f64, prop_oneof![Just(None), (1..=255_u8).prop_map(Some)]);
@@ -56,7 +56,7 @@ fn of_an_eaten_log_everything_before_the_bite_is_there() {
     });
 }
 
-/// What happens to a file.
+/// Damage to a file.
 #[derive(Debug, Clone)]
 enum Bite {
     Cut,
@@ -64,11 +64,11 @@ enum Bite {
 }
 
 #[test]
-fn an_eaten_file_is_whole_where_it_matters_or_set_aside_and_never_half_believed() {
+fn a_damaged_file_is_read_correctly_or_moved_aside() {
     let base = tempfile::tempdir().unwrap();
     let truth = block_on(async {
         let (_, mut states) = history(base.path(), 60).await;
-        // Written back when it is closed.
+        // The WAL is checkpointed when the database is closed.
         Device::open(base.path(), AMPLE).await.db.close().await;
         states.pop().unwrap()
     });
@@ -94,14 +94,14 @@ async fn check_eaten(dir: &Path, eaten: &Image, truth: &Model) {
             Ok(state) if aside.exists() || eaten.main_bytes() == 0 => {
                 assert_eq!(state, Model::default(), "a new database begins with nothing, not even an epoch");
                 if aside.exists() {
-                    // SQLite may have filled the last page up while the damage was not found yet.
+                    // SQLite may have filled up the last page before the damage was found.
                     let kept = std::fs::read(&aside).unwrap().len();
                     assert!((eaten.main_bytes()..eaten.main_bytes() + PAGE).contains(&kept), "{kept} bytes");
                 }
                 return device.db.close().await;
             }
             Ok(state) => assert_eq!(state, *truth),
-            // Found while in use: it is set aside at the next start.
+            // Found while in use: the next start moves the file aside.
             Err(error) => assert!(life == 0 && matches!(error, Error::Damaged { .. }), "{error:?}"),
         }
         device.db.close().await;
@@ -130,17 +130,17 @@ fn what_was_answered_before_a_kill_is_there_after_it() {
     let dir = tempfile::tempdir().unwrap();
     let seed =
         std::env::var("SEED").ok().and_then(|seed| seed.parse().ok()).unwrap_or_else(|| fastrand::u64(..));
-    let mut chance = fastrand::Rng::with_seed(seed);
+    let mut rng = fastrand::Rng::with_seed(seed);
     for life in 0..8 {
         let mut child = again("what_was_answered_before_a_kill_is_there_after_it", "", dir.path(), None)
             .stdout(std::process::Stdio::null())
             .spawn()
             .unwrap();
-        let wanted = answered(dir.path()) + chance.u64(1..60);
+        let wanted = answered(dir.path()) + rng.u64(1..60);
         let begun = Instant::now();
         while answered(dir.path()) < wanted {
             assert!(begun.elapsed() < PATIENCE, "SEED={seed}: {wanted} reports are not kept");
-            std::thread::sleep(Duration::from_micros(chance.u64(1..2_000)));
+            std::thread::sleep(Duration::from_micros(rng.u64(1..2_000)));
         }
         child.kill().unwrap();
         child.wait().unwrap();
@@ -156,7 +156,7 @@ fn what_was_answered_before_a_kill_is_there_after_it() {
             "SEED={seed}, life {life}: {answered} answered, {} there",
             state.head
         );
-        assert!(state.lines.keys().copied().eq(1..=state.head), "SEED={seed}, life {life}: {state:?}");
+        assert!(state.deployments.keys().copied().eq(1..=state.head), "SEED={seed}, life {life}: {state:?}");
     }
 }
 
@@ -168,7 +168,7 @@ fn answered(dir: &Path) -> u64 {
 async fn write_for_ever(dir: &Path) {
     let device = Device::open(dir, AMPLE).await;
     let mut file = std::fs::File::options().create(true).append(true).open(dir.join("answered")).unwrap();
-    // One more than was answered may be there.
+    // One more than was answered may be stored.
     let head = device.outbox.summary().await.unwrap().head;
     file.set_len(head).unwrap();
     for mark in head.. {
@@ -187,13 +187,13 @@ fn a_system_that_refuses_to_write_is_named_and_nothing_is_lost_once_it_does_not(
     if let Some(dir) = std::env::var_os(DIR) {
         return block_on(write_until_refused(Path::new(&dir)));
     }
-    // A file must not grow above a limit: refused in the middle of a write, at whatever byte.
+    // A file must not exceed a limit: a write is refused half-way, at any byte.
     for bytes in [100_000, 120_001, 150_500] {
         let dir = tempfile::tempdir().unwrap();
         let end = again(name, "trap '' XFSZ;", dir.path(), Some(bytes)).output().unwrap();
         assert!(end.status.success(), "{bytes} bytes: {}", String::from_utf8_lossy(&end.stderr));
     }
-    // A disk that is really full.
+    // A full disk.
     let dir = tempfile::tempdir().unwrap();
     if let Some(end) = in_own_world(name, "mount -t tmpfs -o size=512k none \"$DIR\"", dir.path()) {
         assert!(end.status.success(), "{}", String::from_utf8_lossy(&end.stderr));
@@ -223,7 +223,7 @@ fn a_directory_that_cannot_be_written_to_is_named_with_a_remedy_and_left_alone()
     assert_eq!(block_on(async { Device::open(dir.path(), AMPLE).await.state().await.unwrap() }), states[3]);
 }
 
-/// Runs a test of this program again after a mount that only it sees. `None` where this system lets nobody mount.
+/// Runs a test of this program again in a mount namespace of its own. `None` if this system does not permit mounts.
 fn in_own_world(name: &str, mount: &str, dir: &Path) -> Option<std::process::Output> {
     let world = "unshare --map-root-user --mount sh -c";
     let mount = mount.replace("$DIR", &format!("${DIR}"));
@@ -236,7 +236,7 @@ fn in_own_world(name: &str, mount: &str, dir: &Path) -> Option<std::process::Out
     Some(again(name, &format!("exec {world} '{mount} && {run}' \"$0\" \"$1\";"), dir, None).output().unwrap())
 }
 
-/// Names what a test could not try in the summary of `.ci/test`; CI refuses what `.ci/not-run-allowed` does not list.
+/// Lists what a test could not try in the summary of `.ci/test`; CI refuses what `.ci/not-run-allowed` does not list.
 fn not_run(name: &str, reason: &str) {
     eprintln!("NOT RUN  {name}: {reason}");
     if let Some(path) = std::env::var_os("MUSTER_NOT_RUN") {
@@ -245,7 +245,7 @@ fn not_run(name: &str, reason: &str) {
     }
 }
 
-/// Fills what there is, is refused, makes room, and goes on.
+/// Fills the disk until a write fails, makes room, and continues.
 async fn write_until_refused(dir: &Path) {
     let limit = std::env::var(BYTES).ok().map(|bytes| bytes.parse().unwrap());
     let hard = getrlimit(Resource::Fsize).maximum;
@@ -281,7 +281,7 @@ async fn write_until_refused(dir: &Path) {
 }
 
 #[tokio::test]
-async fn what_nobody_wrote_is_damage_although_the_database_has_nothing_against_it() {
+async fn values_that_the_agent_never_writes_are_damage() {
     let eaten = [
         "UPDATE outbox SET deployment = CAST(x'77e562' AS TEXT)",
         "UPDATE outbox SET bytes = -bytes",
@@ -320,7 +320,7 @@ async fn a_job_that_fails_beside_others_leaves_what_finds_a_row_as_the_rows_are(
     for mark in 0..20 {
         let good = async |name| outbox.append(one(entry(name, State::Installed, mark))).await.unwrap();
         tokio::join!(good("a"), broken(), good("c"), broken(), good("d"));
-        // Fails where the two do not say the same.
+        // Fails if index and table differ.
         db.run(outbox.job(Model::of)).await.unwrap();
     }
     assert_eq!(outbox.summary().await.unwrap().rows, 60);

@@ -1,5 +1,5 @@
-//! Faults from inside: the database stopped at any point at which SQLite can be stopped, its files as a crash at any
-//! statement or in the middle of a write of the commit would leave them, a disk that is full or no longer writable.
+//! Faults within SQLite: the database stopped at any point at which SQLite can be stopped, its files as a crash at any
+//! statement or within a write of the commit would leave them, and a disk that is full or no longer writable.
 
 use std::ops::Range;
 use std::path::{Path, PathBuf};
@@ -10,11 +10,11 @@ use rusqlite::trace::{TraceEvent, TraceEventCodes};
 use super::*;
 use crate::db::{Connection, SqlResult};
 
-/// Pages of the log after which it is written back: few, so that short runs meet every order of the two.
+/// Pages of the WAL after which it is checkpointed: few, so that short runs meet every order of writes and checkpoints.
 const CHECKPOINT_PAGES: u32 = 12;
 const FILES: [&str; 2] = ["agent.db", "agent.db-wal"];
 
-/// What is to happen, and what has happened.
+/// The planned fault, and the statements so far.
 #[derive(Debug, Default)]
 struct Plan {
     statements: u64,
@@ -27,7 +27,7 @@ struct Plan {
     images: Vec<Image>,
 }
 
-/// A database whose every statement is watched.
+/// A database with a trace of every statement.
 #[derive(Debug, Clone)]
 pub(super) struct Device {
     pub(super) dir: PathBuf,
@@ -36,7 +36,7 @@ pub(super) struct Device {
     plan: Arc<Mutex<Plan>>,
 }
 
-/// The files of a database at one instant.
+/// The files of a database at one time.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub(super) struct Image {
     main: Vec<u8>,
@@ -44,7 +44,7 @@ pub(super) struct Image {
 }
 
 impl Image {
-    /// As a process that dies now leaves them.
+    /// The files that a process leaves that dies now.
     pub(super) fn of(dir: &Path) -> Self {
         let [main, log] = FILES.map(|name| std::fs::read(dir.join(name)).unwrap_or_default());
         Self { main, log }
@@ -56,13 +56,13 @@ impl Image {
         std::fs::write(dir.join(FILES[1]), &self.log).unwrap();
     }
 
-    /// What a crash leaves that comes when `cut` bytes of the log of `self` are written over those before.
+    /// The files after a crash during which `cut` bytes of the WAL of `self` were written over those before.
     pub(super) fn torn_from(&self, before: &Self, cut: usize) -> Self {
         let kept = before.log.get(cut..).unwrap_or_default();
         Self { main: before.main.clone(), log: [&self.log[..cut], kept].concat() }
     }
 
-    /// What a crash leaves that comes when the log is whole and some pages are written back.
+    /// The files after a crash with a whole WAL and a partial checkpoint.
     pub(super) fn half_written_back(&self, before: &Self, mut written: impl FnMut() -> bool) -> Self {
         let mut main = self.main.clone();
         for (at, page) in before.main.chunks(PAGE).enumerate() {
@@ -74,7 +74,7 @@ impl Image {
         Self { main, log: self.log.clone() }
     }
 
-    /// A log that ends too early, or in which one byte is another.
+    /// A truncated WAL, or one with a changed byte.
     pub(super) fn with_eaten_log(&self, place: f64, flip: Option<u8>) -> Self {
         let (mut log, at) = (self.log.clone(), at(self.log.len(), place));
         match flip {
@@ -84,12 +84,12 @@ impl Image {
         Self { main: self.main.clone(), log }
     }
 
-    /// A file that ends too early.
+    /// A truncated file.
     pub(super) fn with_cut_file(&self, place: f64) -> Self {
         Self { main: self.main[..at(self.main.len(), place)].to_vec(), log: self.log.clone() }
     }
 
-    /// A file of which one page is full of one byte.
+    /// A file with one page filled with one byte.
     pub(super) fn with_eaten_page(&self, place: f64, byte: u8) -> Self {
         let mut main = self.main.clone();
         let page = at(main.len(), place) / PAGE * PAGE;
@@ -105,7 +105,7 @@ impl Image {
         self.log.len()
     }
 
-    /// Where the log was written since: at its end, or from its start once all of it was written back.
+    /// Where the WAL was written since: at its end, or from its start after a whole checkpoint.
     pub(super) fn written_since(&self, before: &Self) -> Range<usize> {
         let differs = |at: &usize| self.log.get(*at) != before.log.get(*at);
         let all = 0..self.log.len();
@@ -120,7 +120,7 @@ fn at(bytes: usize, place: f64) -> usize {
     (bytes as f64 * place) as usize
 }
 
-/// Bytes of a page, and of a frame of the log.
+/// Bytes of a page, and of a frame of the WAL.
 pub(super) const PAGE: usize = 4096;
 pub(super) const FRAME: usize = PAGE + 24;
 
@@ -134,7 +134,7 @@ impl Device {
         Self { dir: dir.to_owned(), db, outbox, plan }
     }
 
-    /// What it holds.
+    /// The contents of the database.
     pub(super) async fn state(&self) -> Result<model::Model, crate::db::Error> {
         self.db.run(self.outbox.job(model::Model::of)).await
     }
@@ -143,28 +143,28 @@ impl Device {
         change(&mut self.plan.lock().unwrap())
     }
 
-    /// From here on it is counted anew, and nothing is planned.
+    /// Restarts the count of statements without a planned fault.
     pub(super) fn calm(&self) {
         self.plan(|plan| *plan = Plan::default());
     }
 
-    /// The next work is stopped at this point.
+    /// Stops the next work at this point.
     pub(super) fn abort_at(&self, step: u64) {
         self.plan(|plan| *plan = Plan { abort_at: Some(step), ..Plan::default() });
     }
 
-    /// The next work leaves the files as they are at this statement, or at each.
+    /// Copies the files of the next work at this statement, or at each.
     pub(super) fn image_at(&self, statement: Option<u64>) {
         let image_at = Some((statement, self.dir.clone()));
         self.plan(|plan| *plan = Plan { image_at, ..Plan::default() });
     }
 
-    /// The files that were left, each once.
+    /// The copies, each once.
     pub(super) fn images(&self) -> Vec<Image> {
         self.plan(|plan| std::mem::take(&mut plan.images))
     }
 
-    /// From here on every commit fails, or none.
+    /// Makes every commit fail from now on, or none.
     pub(super) fn refuse_commits(&self, refuse: bool) {
         self.plan(|plan| *plan = Plan { refuse_commits: refuse, ..Plan::default() });
     }
@@ -177,16 +177,16 @@ impl Device {
         self.plan(|plan| plan.commits)
     }
 
-    /// No page more than there are. SQLite's own limit answers like a full disk does.
+    /// Allows no further page. SQLite's own limit has the same error as a full disk.
     pub(super) async fn fill_disk(&self) {
         self.set("PRAGMA max_page_count=1").await;
     }
 
-    pub(super) async fn make_room(&self) {
+    pub(super) async fn evict(&self) {
         self.set("PRAGMA max_page_count=1000000").await;
     }
 
-    /// As a disk that the system no longer writes to after an error.
+    /// A disk that the system has made read-only after an error.
     pub(super) async fn forbid_writing(&self) {
         self.set("PRAGMA query_only=1").await;
     }
@@ -234,7 +234,7 @@ impl Plan {
 
     fn step(&mut self) -> bool {
         self.steps += 1;
-        // SQLite asks once more after a COMMIT, when it is too late to stop anything.
+        // SQLite calls once more after a COMMIT, when it is too late to stop anything.
         self.abort_at == Some(self.steps) && self.commits == 0
     }
 }

@@ -1,5 +1,5 @@
-//! The outbox against a model of device and hub: whatever happens, in whatever order, with the database reopened at any
-//! point, the sums come out and the hub ends with the truth.
+//! The outbox against a model of device and hub: after any events in any order, with the database reopened at any point, the
+//! numbers add up and the hub has the last report of every deployment.
 
 use std::collections::BTreeMap;
 
@@ -8,10 +8,10 @@ use proptest::prelude::*;
 use super::*;
 
 const DEPLOYMENTS: [&str; 4] = ["a", "b", "c", "d"];
-/// Small, so that short runs fold and drop; above the number of deployments, so that the newest always fit.
+/// Small, so that short runs fold and drop; larger than the number of deployments, so that the newest always fit.
 const ROWS: u64 = 8;
 
-/// What may happen.
+/// An event.
 #[derive(Debug, Clone)]
 enum Event {
     Append {
@@ -19,14 +19,14 @@ enum Event {
         state: State,
     },
     Capabilities,
-    /// The relay reads; of these rows the hub gets some, and of these the device learns some.
+    /// The relay reads; the hub gets some of these rows, and the device learns of some of those.
     Send {
         rows: usize,
         arrive: usize,
         acked: usize,
     },
     Receipt,
-    /// The hub is set back to an earlier backup of itself.
+    /// The hub is restored from an earlier backup.
     Restore,
     Reopen,
     Wait {
@@ -53,7 +53,7 @@ fn any_event() -> impl Strategy<Value = Event> {
     ]
 }
 
-/// What the hub holds of one epoch.
+/// The hub's numbers and reports of one epoch.
 #[derive(Debug, Clone, Default)]
 struct Hub {
     received: BTreeMap<u64, Body>,
@@ -74,7 +74,7 @@ impl Hub {
         held.missing(self.head)
     }
 
-    /// The newest report the hub has of each deployment.
+    /// The hub's newest report of each deployment.
     fn believes(&self) -> BTreeMap<Option<DeploymentId>, &Body> {
         self.received.values().map(|body| (body.deployment().cloned(), body)).collect()
     }
@@ -85,10 +85,10 @@ struct World {
     device: (Db, Outbox),
     now: i64,
     marks: u64,
-    /// The last report of each deployment, and the standings it must have left.
+    /// The last report of each deployment, and the records that must be stored.
     last: BTreeMap<Option<DeploymentId>, Body>,
-    standings: BTreeMap<DeploymentId, Standing>,
-    /// Every row as it was first sent: it must never be sent otherwise.
+    records: BTreeMap<DeploymentId, DeploymentRecord>,
+    /// Every row as it was first sent: it must never change.
     sent: BTreeMap<u64, Row>,
     hub: Hub,
     backup: Hub,
@@ -105,7 +105,7 @@ impl World {
             now: 0,
             marks: 0,
             last: BTreeMap::new(),
-            standings: BTreeMap::new(),
+            records: BTreeMap::new(),
             sent: BTreeMap::new(),
             hub: Hub::default(),
             backup: Hub::default(),
@@ -114,20 +114,20 @@ impl World {
         world
     }
 
-    async fn append(&mut self, entry: Entry) {
-        match &entry.effect {
-            Effect::None => {}
-            Effect::Keep(standing) => {
-                _ = self.standings.insert(standing.id().clone(), (**standing).clone());
+    async fn append(&mut self, entry: NewReport) {
+        match &entry.change {
+            RecordChange::None => {}
+            RecordChange::Store(record) => {
+                _ = self.records.insert(record.id().clone(), (**record).clone());
             }
-            Effect::Forget(id) => _ = self.standings.remove(id),
+            RecordChange::Remove(id) => _ = self.records.remove(id),
         }
         self.last.insert(entry.body.deployment().cloned(), entry.body.clone());
         self.device.1.append(one(entry)).await.unwrap();
     }
 
     async fn send(&mut self, rows: usize, arrive: usize, acked: usize) {
-        let batch = self.device.1.read(Ask { rows, ..all() }).await.unwrap();
+        let batch = self.device.1.read(ReadRequest { rows, ..all() }).await.unwrap();
         for (at, row) in batch.rows.iter().enumerate() {
             let first = self.sent.entry(row.seq).or_insert_with(|| row.clone());
             assert_eq!((&first.body, &first.coalesced), (&row.body, &row.coalesced), "a fork of {}", row.seq);
@@ -144,7 +144,7 @@ impl World {
         let missing: Vec<_> = self.hub.missing().iter().collect();
         let receipt = receipt(epoch, self.hub.head, &missing);
         let received = self.device.1.receive(receipt, at(self.now)).await.unwrap();
-        assert!(matches!(received, Received::Taken { .. }), "{received:?}");
+        assert!(matches!(received, ReceiptOutcome::Applied { .. }), "{received:?}");
         self.backup = self.hub.clone();
     }
 
@@ -166,12 +166,12 @@ impl World {
         }
     }
 
-    /// Every number ever given is in the outbox, declared by a row in it, or was told to the hub.
+    /// Every assigned number is in the outbox, declared by one of its rows, or known to the hub.
     async fn check(&self) {
         let summary = self.device.1.summary().await.unwrap();
         assert!(summary.rows <= ROWS, "{summary:?}");
-        let standings = store::standings(&self.device.0).await.unwrap();
-        assert!(standings.iter().eq(self.standings.values()), "{standings:?}");
+        let records = store::records(&self.device.0).await.unwrap();
+        assert!(records.iter().eq(self.records.values()), "{records:?}");
         let held = self.device.0.run(held_numbers).await.unwrap();
         let mut known = held;
         for (seq, row) in &self.sent {
@@ -181,8 +181,8 @@ impl World {
         assert!(known.missing(summary.head).is_empty(), "lost: {}", known.missing(summary.head));
     }
 
-    /// A calm link: everything gets through, and what the hub asks for again is sent again.
-    async fn settle(&mut self) {
+    /// A good link: everything arrives, and rows that the hub asks for are sent again.
+    async fn catch_up(&mut self) {
         for _ in 0..40 {
             self.now += 61;
             self.send(READ_ROWS_MAX, READ_ROWS_MAX, READ_ROWS_MAX).await;
@@ -211,7 +211,7 @@ fn held_numbers(connection: &crate::db::Connection) -> crate::db::SqlResult<SeqR
     Ok(held)
 }
 
-/// The same but for when it was said: a standing may have been told again.
+/// The same except for the time: a record may have been reported again.
 fn same(one: &Body, other: &Body) -> bool {
     let (Body::Status(one), Body::Status(other)) = (one, other) else { return false };
     *one == StatusBody { observed_at: one.observed_at, ..other.clone() }
@@ -225,9 +225,9 @@ fn run(events: Vec<Event>) {
             world.happen(event).await;
             world.check().await;
         }
-        world.settle().await;
+        world.catch_up().await;
         let hub = world.hub.believes();
-        for id in world.standings.keys() {
+        for id in world.records.keys() {
             let (told, last) = (hub[&Some(id.clone())], &world.last[&Some(id.clone())]);
             assert!(same(told, last), "{id}: {told:?}");
         }

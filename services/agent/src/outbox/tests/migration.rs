@@ -1,11 +1,11 @@
-//! A database of an older format: what it holds is there after it is opened, and an older agent is refused from then on.
+//! A database of an older format keeps its contents when it is opened, and an older agent refuses it from then on.
 
 use rusqlite::Connection;
 
 use super::model::Model;
 use super::*;
 
-/// The tables of format 2, as the agents wrote them that had it.
+/// The tables of format 2, as agents of that format created them.
 const FORMAT_2: &str = "
 CREATE TABLE desired (
     only INTEGER PRIMARY KEY CHECK (only = 1), generation INTEGER NOT NULL, document BLOB NOT NULL);
@@ -31,7 +31,7 @@ const ROWS: [Told; 7] = [
     (10, "c", Installed, 0, 0, None, None),
 ];
 
-/// A file of format 2 with these rows. The newest of `c` is gone: what is left of it is the newest no more.
+/// A file of format 2 with these rows. The newest of `c` was deleted: the rest of it is no longer the newest.
 fn old_file(dir: &std::path::Path) {
     let connection = Connection::open(dir.join("agent.db")).unwrap();
     connection.execute_batch("PRAGMA journal_mode=WAL").unwrap();
@@ -41,8 +41,8 @@ fn old_file(dir: &std::path::Path) {
         connection.execute("INSERT INTO memory VALUES (?1, ?2)", [name, value]).unwrap();
     }
     for (seq, deployment, state, passed, round, sent, covered) in ROWS {
-        let Entry { body, effect } = entry(deployment, state, seq);
-        let Effect::Keep(standing) = effect else { unreachable!("none is removed") };
+        let NewReport { body, change } = entry(deployment, state, seq);
+        let RecordChange::Store(record) = change else { unreachable!("none is removed") };
         let text = rows::to_text(&body).unwrap();
         let folded = (seq == 5).then_some("[[4,4]]");
         let bytes = rows::bytes_of(&text, folded);
@@ -64,9 +64,9 @@ fn old_file(dir: &std::path::Path) {
             text
         ];
         connection.execute(insert, values).unwrap();
-        let standing = serde_json::to_vec(&standing).unwrap();
+        let record = serde_json::to_vec(&record).unwrap();
         connection
-            .execute("REPLACE INTO standing VALUES (?1, ?2)", rusqlite::params![deployment, standing])
+            .execute("REPLACE INTO standing VALUES (?1, ?2)", rusqlite::params![deployment, record])
             .unwrap();
     }
 }
@@ -74,13 +74,13 @@ fn old_file(dir: &std::path::Path) {
 fn expected() -> Model {
     let mut model = Model { head: 12, epoch: Epoch::new(77), renewed: Some(5), ..Model::default() };
     for (seq, deployment, state, passed, round, sent, covered) in ROWS {
-        let Entry { body, effect } = entry(deployment, state, seq);
-        let Effect::Keep(standing) = effect else { unreachable!("none is removed") };
-        model.standings.insert(standing.id().clone(), *standing);
+        let NewReport { body, change } = entry(deployment, state, seq);
+        let RecordChange::Store(record) = change else { unreachable!("none is removed") };
+        model.records.insert(record.id().clone(), *record);
         let coalesced = if seq == 5 { SeqRanges::span(4, 4) } else { SeqRanges::new() };
         let newest = [6, 9].contains(&seq);
-        let line = model::Line { body, newest, state: passed, round, coalesced, sent, covered };
-        model.lines.insert(seq, line);
+        let group = model::DeploymentRows { body, newest, state: passed, round, coalesced, sent, covered };
+        model.deployments.insert(seq, group);
     }
     model
 }
@@ -108,7 +108,7 @@ async fn a_file_of_format_2_for_which_the_disk_has_no_room_is_left_as_it_is() {
     let dir = tempfile::tempdir().unwrap();
     old_file(dir.path());
     let connection = Connection::open(dir.path().join("agent.db")).unwrap();
-    // A name that the change needs is taken: it fails half-way, as it does when the disk is full.
+    // A name that the migration needs is taken: it fails half-way, as on a full disk.
     connection.execute_batch("CREATE TABLE standing_3 (taken)").unwrap();
     drop(connection);
     let device = "plant7/press-4".parse().unwrap();

@@ -1,4 +1,4 @@
-//! The outbox as its specification says it, in memory and without care for cost: what the real one is compared with.
+//! A simple model of the outbox in memory, with which the real one is compared.
 
 use std::collections::BTreeMap;
 
@@ -7,9 +7,9 @@ use muster_contract::limits::COVERED_AGE_KEPT;
 use super::*;
 use crate::db::SqlResult;
 
-/// A row, as far as anybody can tell one from another.
+/// The visible fields of a row.
 #[derive(Debug, Clone, PartialEq)]
-pub(super) struct Line {
+pub(super) struct DeploymentRows {
     pub(super) body: Body,
     pub(super) newest: bool,
     pub(super) state: i64,
@@ -19,7 +19,7 @@ pub(super) struct Line {
     pub(super) covered: Option<i64>,
 }
 
-impl Line {
+impl DeploymentRows {
     fn new(body: Body, newest: bool, coalesced: SeqRanges) -> Self {
         Self { body, newest, state: 0, round: 0, coalesced, sent: None, covered: None }
     }
@@ -34,15 +34,15 @@ impl Line {
     }
 }
 
-/// Everything that is durable.
+/// Everything that is stored.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub(super) struct Model {
-    pub(super) lines: BTreeMap<u64, Line>,
+    pub(super) deployments: BTreeMap<u64, DeploymentRows>,
     pub(super) head: u64,
     pub(super) epoch: Option<Epoch>,
     pub(super) receipt: Option<Receipt>,
     pub(super) capabilities: Option<CapabilitiesBody>,
-    pub(super) standings: BTreeMap<DeploymentId, Standing>,
+    pub(super) records: BTreeMap<DeploymentId, DeploymentRecord>,
     pub(super) renewed: Option<i64>,
     pub(super) declared: Option<i64>,
 }
@@ -50,74 +50,81 @@ pub(super) struct Model {
 const SECOND: i64 = 1_000;
 
 impl Model {
-    pub(super) fn append(&mut self, entries: &[Entry], limits: Limits, frozen: u64) {
+    pub(super) fn append(&mut self, entries: &[NewReport], limits: Limits, max_exposed: u64) {
         for entry in entries {
-            match (&entry.effect, &entry.body) {
-                (Effect::Keep(standing), _) => {
-                    _ = self.standings.insert(standing.id().clone(), (**standing).clone());
+            match (&entry.change, &entry.body) {
+                (RecordChange::Store(record), _) => {
+                    _ = self.records.insert(record.id().clone(), (**record).clone());
                 }
-                (Effect::Forget(id), _) => _ = self.standings.remove(id),
-                (Effect::None, Body::Capabilities(body)) => self.capabilities = Some(body.clone()),
-                (Effect::None, Body::Status(_)) => {}
+                (RecordChange::Remove(id), _) => _ = self.records.remove(id),
+                (RecordChange::None, Body::Capabilities(body)) => self.capabilities = Some(body.clone()),
+                (RecordChange::None, Body::Status(_)) => {}
             }
             self.write(entry.body.clone(), SeqRanges::new());
         }
-        self.make_room(limits, frozen);
+        self.evict(limits, max_exposed);
     }
 
     fn write(&mut self, body: Body, coalesced: SeqRanges) {
-        let of_same = |line: &&mut Line| line.newest && line.body.deployment() == body.deployment();
-        self.lines.values_mut().filter(of_same).for_each(|line| line.newest = false);
+        let of_same =
+            |group: &&mut DeploymentRows| group.newest && group.body.deployment() == body.deployment();
+        self.deployments.values_mut().filter(of_same).for_each(|group| group.newest = false);
         self.head += 1;
-        self.lines.insert(self.head, Line::new(body, true, coalesced));
+        self.deployments.insert(self.head, DeploymentRows::new(body, true, coalesced));
     }
 
     fn bytes(&self) -> u64 {
-        self.lines.values().map(Line::bytes).sum()
+        self.deployments.values().map(DeploymentRows::bytes).sum()
     }
 
-    fn make_room(&mut self, limits: Limits, frozen: u64) {
+    fn evict(&mut self, limits: Limits, max_exposed: u64) {
         let written = self.head;
-        while self.lines.len() as u64 > limits.rows || self.bytes() > limits.bytes {
-            let lowest = |wanted: &dyn Fn(&Line) -> bool| {
-                self.lines.iter().find(|(seq, line)| **seq < written && wanted(line)).map(|(seq, _)| *seq)
+        while self.deployments.len() as u64 > limits.rows || self.bytes() > limits.bytes {
+            let lowest = |wanted: &dyn Fn(&DeploymentRows) -> bool| {
+                self.deployments
+                    .iter()
+                    .find(|(seq, group)| **seq < written && wanted(group))
+                    .map(|(seq, _)| *seq)
             };
-            if let Some(covered) = lowest(&|line| line.state == 2) {
-                self.lines.remove(&covered);
-            } else if let Some(passing) = lowest(&Line::passes) {
-                self.fold(passing, frozen, true);
-            } else if let Some(any) = lowest(&|line| !line.newest).or_else(|| lowest(&|_| true)) {
-                self.fold(any, frozen, false);
+            if let Some(covered) = lowest(&|group| group.state == 2) {
+                self.deployments.remove(&covered);
+            } else if let Some(foldable) = lowest(&DeploymentRows::passes) {
+                self.fold(foldable, max_exposed, true);
+            } else if let Some(any) = lowest(&|group| !group.newest).or_else(|| lowest(&|_| true)) {
+                self.fold(any, max_exposed, false);
             } else {
                 return;
             }
         }
     }
 
-    fn fold(&mut self, seq: u64, frozen: u64, same: bool) {
-        let gone = self.lines.remove(&seq).unwrap();
-        let fits = |line: &Line| !same || line.body.deployment() == gone.body.deployment();
+    fn fold(&mut self, seq: u64, max_exposed: u64, same: bool) {
+        let gone = self.deployments.remove(&seq).unwrap();
+        let fits = |group: &DeploymentRows| !same || group.body.deployment() == gone.body.deployment();
         let written = self.head;
-        let mut later = self.lines.range_mut(seq.max(frozen) + 1..);
-        let declarer = later.find(|(_, line)| line.state == 0 && fits(line)).map_or(written, |(seq, _)| *seq);
-        let declared = &mut self.lines.get_mut(&declarer).unwrap().coalesced;
+        let mut later = self.deployments.range_mut(seq.max(max_exposed) + 1..);
+        let declarer =
+            later.find(|(_, group)| group.state == 0 && fits(group)).map_or(written, |(seq, _)| *seq);
+        let declared = &mut self.deployments.get_mut(&declarer).unwrap().coalesced;
         declared.extend(&gone.coalesced);
         declared.insert(seq);
         assert!(declared.len() <= RANGES_PER_ROW_MAX, "more than this model can say");
     }
 
-    /// The numbers that are read, in order.
-    pub(super) fn read(&self, ask: &Ask) -> Vec<u64> {
+    /// The numbers to read, in order.
+    pub(super) fn read(&self, request: &ReadRequest) -> Vec<u64> {
         let waiting = |newest: bool| {
-            let wanted = move |line: &Line| line.state == 0 && (!ask.newest_first || line.newest == newest);
-            self.lines.iter().filter(move |(_, line)| wanted(line)).map(|(seq, _)| *seq)
+            let wanted = move |group: &DeploymentRows| {
+                group.state == 0 && (!request.newest_first || group.newest == newest)
+            };
+            self.deployments.iter().filter(move |(_, group)| wanted(group)).map(|(seq, _)| *seq)
         };
-        let all: Vec<u64> = if ask.newest_first {
+        let all: Vec<u64> = if request.newest_first {
             waiting(true).chain(waiting(false)).collect()
         } else {
             waiting(true).collect()
         };
-        all.into_iter().filter(|seq| !ask.except.contains(seq)).take(ask.rows).collect()
+        all.into_iter().filter(|seq| !request.except.contains(seq)).take(request.rows).collect()
     }
 
     pub(super) fn mark_sent(&mut self, epoch: Epoch, seqs: &[u64], now: Timestamp) {
@@ -125,8 +132,8 @@ impl Model {
             return;
         }
         for seq in seqs {
-            if let Some(line) = self.lines.get_mut(seq).filter(|line| line.state == 0) {
-                (line.state, line.sent) = (1, Some(now.as_millisecond()));
+            if let Some(group) = self.deployments.get_mut(seq).filter(|group| group.state == 0) {
+                (group.state, group.sent) = (1, Some(now.as_millisecond()));
             }
         }
     }
@@ -143,23 +150,24 @@ impl Model {
         self.epoch = Epoch::new(clock.max(above));
     }
 
-    pub(super) fn receive(&mut self, receipt: &Receipt, now: Timestamp, limits: Limits, frozen: u64) {
+    pub(super) fn receive(&mut self, receipt: &Receipt, now: Timestamp, limits: Limits, max_exposed: u64) {
         let (epoch, head) = (self.epoch, self.head);
-        self.hear(receipt, now);
+        self.hear(receipt, now, max_exposed);
         if self.head > head || (epoch.is_some() && self.epoch != epoch) {
-            self.make_room(limits, frozen);
+            self.evict(limits, max_exposed);
         }
     }
 
-    fn hear(&mut self, receipt: &Receipt, now: Timestamp) {
+    fn hear(&mut self, receipt: &Receipt, now: Timestamp, max_exposed: u64) {
         let Some(epoch) = self.epoch else {
             self.receipt = Some(receipt.clone());
             return;
         };
-        if receipt.epoch > epoch || (receipt.epoch == epoch && receipt.through > self.head) {
+        let is_unsent = receipt.through > self.head || receipt.covered().max() > Some(max_exposed);
+        if receipt.epoch > epoch || (receipt.epoch == epoch && is_unsent) {
             if once(&mut self.renewed, RENEWAL_INTERVAL, now) {
                 self.receipt = Some(receipt.clone());
-                self.renew(now);
+                self.begin_epoch_anew(now);
             }
         } else if receipt.epoch == epoch {
             self.receipt = Some(receipt.clone());
@@ -170,28 +178,28 @@ impl Model {
     fn take(&mut self, receipt: &Receipt, now: Timestamp) {
         let at = now.as_millisecond();
         let on_its_way = at - RESEND_AGE.as_secs() as i64 * SECOND;
-        for (seq, line) in self.lines.range_mut(..=receipt.through) {
-            if !receipt.missing.contains(*seq) && line.state < 2 {
-                (line.state, line.covered) = (2, Some(at));
+        for (seq, group) in self.deployments.range_mut(..=receipt.through) {
+            if !receipt.missing.contains(*seq) && group.state < 2 {
+                (group.state, group.covered) = (2, Some(at));
             }
-            let old = line.sent.is_none_or(|sent| sent <= on_its_way || sent > at);
-            if receipt.missing.contains(*seq) && line.state > 0 && old {
-                line.state = 0;
-                line.round += 1;
+            let old = group.sent.is_none_or(|sent| sent <= on_its_way || sent > at);
+            if receipt.missing.contains(*seq) && group.state > 0 && old {
+                group.state = 0;
+                group.round += 1;
             }
         }
-        self.declare_gone(receipt, now);
-        self.forget(now);
+        self.declare_lost(receipt, now);
+        self.delete_expired(now);
     }
 
-    fn declare_gone(&mut self, receipt: &Receipt, now: Timestamp) {
+    fn declare_lost(&mut self, receipt: &Receipt, now: Timestamp) {
         let mut gone = receipt.missing.clone();
-        for (seq, line) in &self.lines {
+        for (seq, group) in &self.deployments {
             gone.remove_span(*seq, *seq);
-            line.coalesced.iter().for_each(|(from, to)| _ = gone.remove_span(from, to));
+            group.coalesced.iter().for_each(|(from, to)| _ = gone.remove_span(from, to));
         }
         let Some(body) = self.capabilities.clone() else { return };
-        let waits = self.lines.values().any(|line| line.state == 0);
+        let waits = self.deployments.values().any(|group| group.state == 0);
         if !waits && !gone.is_empty() && once(&mut self.declared, DECLARATION_INTERVAL, now) {
             self.write(Body::Capabilities(CapabilitiesBody { observed_at: now, ..body }), gone);
             self.report_unmentioned(now);
@@ -199,66 +207,70 @@ impl Model {
     }
 
     fn report_unmentioned(&mut self, now: Timestamp) {
-        for standing in self.standings.clone().into_values() {
-            let mentions = |line: &Line| line.newest && line.body.deployment() == Some(standing.id());
-            if !self.lines.values().any(mentions) {
-                self.write(Body::Status(standing.body(now)), SeqRanges::new());
+        for record in self.records.clone().into_values() {
+            let mentions =
+                |group: &DeploymentRows| group.newest && group.body.deployment() == Some(record.id());
+            if !self.deployments.values().any(mentions) {
+                self.write(Body::Status(record.body(now)), SeqRanges::new());
             }
         }
     }
 
-    pub(super) fn tidy(&mut self, now: Timestamp) {
+    pub(super) fn maintain(&mut self, now: Timestamp) {
         let at = now.as_millisecond();
-        for line in self.lines.values_mut().filter(|line| line.state == 1) {
-            let patience = (SILENCE_AGE.as_secs() as i64 * SECOND) << line.round.min(10);
-            if line.sent.is_some_and(|sent| sent <= at - patience || sent > at) {
-                line.state = 0;
-                line.round += 1;
+        for group in self.deployments.values_mut().filter(|group| group.state == 1) {
+            let patience = (UNMENTIONED_AGE.as_secs() as i64 * SECOND) << group.round.min(10);
+            if group.sent.is_some_and(|sent| sent <= at - patience || sent > at) {
+                group.state = 0;
+                group.round += 1;
             }
         }
-        self.forget(now);
+        self.delete_expired(now);
     }
 
-    fn forget(&mut self, now: Timestamp) {
+    fn delete_expired(&mut self, now: Timestamp) {
         let kept_from = now.as_millisecond() - COVERED_AGE_KEPT.as_secs() as i64 * SECOND;
-        let old = |line: &Line| line.state == 2 && line.covered.is_some_and(|covered| covered <= kept_from);
-        self.lines.retain(|_, line| !old(line));
+        let old = |group: &DeploymentRows| {
+            group.state == 2 && group.covered.is_some_and(|covered| covered <= kept_from)
+        };
+        self.deployments.retain(|_, group| !old(group));
         let covered: Vec<u64> =
-            self.lines.iter().filter(|(_, line)| line.state == 2).map(|(seq, _)| *seq).collect();
+            self.deployments.iter().filter(|(_, group)| group.state == 2).map(|(seq, _)| *seq).collect();
         for seq in covered.iter().rev().skip(COVERED_ROWS_KEPT) {
-            self.lines.remove(seq);
+            self.deployments.remove(seq);
         }
     }
 
-    fn renew(&mut self, now: Timestamp) {
+    fn begin_epoch_anew(&mut self, now: Timestamp) {
         self.begin_epoch(now);
-        let kept = std::mem::take(&mut self.lines).into_values();
-        let kept: Vec<Line> =
-            kept.filter(|line| line.state < 2 && line.body.deployment().is_some()).collect();
+        let kept = std::mem::take(&mut self.deployments).into_values();
+        let kept: Vec<DeploymentRows> =
+            kept.filter(|group| group.state < 2 && group.body.deployment().is_some()).collect();
         self.head = 0;
         if let Some(body) = self.capabilities.clone() {
             self.write(Body::Capabilities(CapabilitiesBody { observed_at: now, ..body }), SeqRanges::new());
         }
-        for line in kept {
+        for group in kept {
             self.head += 1;
-            let renewed = Line::new(line.body, line.newest, SeqRanges::new());
-            self.lines.insert(self.head, renewed);
+            let renewed = DeploymentRows::new(group.body, group.newest, SeqRanges::new());
+            self.deployments.insert(self.head, renewed);
         }
         self.report_unmentioned(now);
     }
 
-    /// What a database holds. Fails where memory and file of it do not say the same.
+    /// The contents of a database. Fails if its index and its tables differ.
     pub(super) fn of(tables: &mut Tables<'_>) -> SqlResult<Self> {
         let Tables { connection, index } = tables;
         assert_eq!(**index, Index::of(connection)?, "what finds a row, as it was kept and as the file says");
         let mut statement =
             connection.prepare("SELECT seq, body, coalesced, deployment, terminal, bytes FROM outbox")?;
         let mut found = statement.query([])?;
-        let mut lines = BTreeMap::new();
+        let mut deployments = BTreeMap::new();
         while let Some(row) = found.next()? {
             let coalesced: Option<String> = row.get(2)?;
-            let passage::Stage { state, round, sent, covered } = passage::stage(connection, row.get(0)?)?;
-            let line = Line {
+            let delivery_table::DeliveryState { state, round, sent, covered } =
+                delivery::of_row(connection, row.get(0)?)?;
+            let group = DeploymentRows {
                 body: rows::from_text(&row.get::<_, String>(1)?)?,
                 newest: index.is_newest(row.get(0)?),
                 state,
@@ -269,20 +281,24 @@ impl Model {
             };
             let deployment: Option<String> = row.get(3)?;
             let same = (deployment.as_deref(), row.get(4)?, row.get(5)?)
-                == (line.body.deployment().map(DeploymentId::as_str), line.body.is_terminal(), line.bytes());
-            assert!(same, "the columns of {line:?}");
-            lines.insert(row.get(0)?, line);
+                == (
+                    group.body.deployment().map(DeploymentId::as_str),
+                    group.body.is_terminal(),
+                    group.bytes(),
+                );
+            assert!(same, "the columns of {group:?}");
+            deployments.insert(row.get(0)?, group);
         }
-        let standings = store::all_standings(connection)?;
+        let records = store::all_records(connection)?;
         Ok(Self {
-            lines,
+            deployments,
             head: index.head(),
-            epoch: memory::epoch(connection)?,
-            receipt: memory::receipt(connection)?,
-            capabilities: memory::capabilities(connection)?,
-            standings: standings.into_iter().map(|standing| (standing.id().clone(), standing)).collect(),
-            renewed: memory::get(connection, "renewed")?,
-            declared: memory::get(connection, "declared")?,
+            epoch: values::epoch(connection)?,
+            receipt: values::receipt(connection)?,
+            capabilities: values::capabilities(connection)?,
+            records: records.into_iter().map(|record| (record.id().clone(), record)).collect(),
+            renewed: values::get(connection, "renewed")?,
+            declared: values::get(connection, "declared")?,
         })
     }
 }

@@ -1,6 +1,5 @@
-//! The outbox beside its model, under faults: after whatever happens, the database holds what the model holds, all of
-//! an operation or nothing. A failing case is printed and kept by proptest; `PROPTEST_RNG_SEED` and `PROPTEST_CASES`
-//! replay and widen a run.
+//! The outbox beside its model, under faults: after every operation the database holds what the model holds, all of it or
+//! nothing. Proptest prints and stores a failing case; `PROPTEST_RNG_SEED` and `PROPTEST_CASES` replay and widen a run.
 
 use std::collections::BTreeMap;
 
@@ -14,7 +13,7 @@ const DEPLOYMENTS: [&str; 3] = ["a", "b", "c"];
 /// Small, so that short runs fold and drop.
 const LIMITS: Limits = Limits { rows: 7, bytes: 6_000 };
 
-/// What is asked of the outbox, as a lot draws it.
+/// A random operation of the outbox.
 #[derive(Debug, Clone)]
 enum Event {
     Append(Vec<Option<(usize, State)>>),
@@ -32,7 +31,7 @@ enum Fault {
     None,
     /// SQLite is stopped at this point.
     Abort(u64),
-    /// The process dies at this statement; after the last one, when so much of the log is written.
+    /// The process dies at this statement; after the last one, with this part of the WAL written.
     Crash {
         statement: u64,
         written: f64,
@@ -41,10 +40,10 @@ enum Fault {
     ReadOnly,
 }
 
-/// The same, as it is done.
+/// The same, with its arguments.
 #[derive(Debug, Clone)]
 pub(super) enum Action {
-    Append(Arc<Vec<Entry>>),
+    Append(Arc<Vec<NewReport>>),
     Ack(Epoch, Vec<u64>),
     Receipt(Receipt),
     Tidy,
@@ -57,18 +56,18 @@ impl Action {
             Self::Append(entries) => outbox.append_here(entries).await,
             Self::Ack(epoch, seqs) => outbox.mark_sent(epoch, seqs, now).await,
             Self::Receipt(receipt) => outbox.receive(receipt, now).await.map(drop),
-            Self::Tidy => outbox.tidy(now).await,
+            Self::Tidy => outbox.maintain(now).await,
             Self::FixEpoch => outbox.fix_epoch(now).await.map(drop),
         }
     }
 
-    pub(super) fn apply(&self, model: &Model, limits: Limits, frozen: u64, now: Timestamp) -> Model {
+    pub(super) fn apply(&self, model: &Model, limits: Limits, max_exposed: u64, now: Timestamp) -> Model {
         let mut after = model.clone();
         match self {
-            Self::Append(entries) => after.append(entries, limits, frozen),
+            Self::Append(entries) => after.append(entries, limits, max_exposed),
             Self::Ack(epoch, seqs) => after.mark_sent(*epoch, seqs, now),
-            Self::Receipt(receipt) => after.receive(receipt, now, limits, frozen),
-            Self::Tidy => after.tidy(now),
+            Self::Receipt(receipt) => after.receive(receipt, now, limits, max_exposed),
+            Self::Tidy => after.maintain(now),
             Self::FixEpoch => after.fix_epoch(now),
         }
         after
@@ -92,7 +91,7 @@ fn any_event() -> impl Strategy<Value = Event> {
         4 => receipt.prop_map(|(epoch, beyond, missing)| Event::Receipt { epoch, beyond, missing }),
         1 => Just(Event::Tidy),
         1 => Just(Event::FixEpoch),
-        // Clocks jump, too.
+        // Clocks jump too.
         2 => prop_oneof![1..100_i64, 500..2_000_i64, 80_000..90_000_i64, -5_000..0_i64]
             .prop_map(|seconds| Event::Wait { seconds }),
         1 => Just(Event::Reopen),
@@ -114,10 +113,10 @@ struct World {
     lives: u32,
     device: Device,
     model: Model,
-    frozen: u64,
+    max_exposed: u64,
     now: i64,
     marks: u64,
-    /// Message ids, by epoch and number: what the bus knows a report by.
+    /// Message ids by epoch and number: the bus finds duplicates by them.
     ids: BTreeMap<(Option<Epoch>, u64), String>,
 }
 
@@ -126,10 +125,10 @@ impl World {
         let base = tempfile::tempdir().unwrap();
         let device = Device::open(&base.path().join("0"), LIMITS).await;
         let (model, ids) = (Model::default(), BTreeMap::new());
-        Self { base, lives: 0, device, model, frozen: 0, now: 0, marks: 0, ids }
+        Self { base, lives: 0, device, model, max_exposed: 0, now: 0, marks: 0, ids }
     }
 
-    /// The device dies and comes up with these files.
+    /// The device dies and starts again with these files.
     async fn revive(&mut self, image: &Image) {
         self.lives += 1;
         let dir = self.base.path().join(self.lives.to_string());
@@ -151,14 +150,17 @@ impl World {
                 Action::Append(Arc::new(entries.collect()))
             }
             Event::Ack { rows } => {
-                let read = |(seq, line): &(&u64, &model::Line)| **seq <= self.frozen && line.state == 0;
-                let seqs = self.model.lines.iter().filter(read).take(*rows).map(|(seq, _)| *seq);
+                let read = |(seq, group): &(&u64, &model::DeploymentRows)| {
+                    **seq <= self.max_exposed && group.state == 0
+                };
+                let seqs = self.model.deployments.iter().filter(read).take(*rows).map(|(seq, _)| *seq);
                 Action::Ack(self.model.epoch?, seqs.collect())
             }
             Event::Receipt { epoch, beyond, missing } => {
                 let own = self.model.epoch.map_or(1_900_000_000, Epoch::get);
                 let epoch = Epoch::new(own.checked_add_signed(*epoch)?)?;
-                let through = self.model.head.saturating_add_signed(*beyond);
+                let sent = if *beyond > 0 { self.model.head } else { self.model.head.min(self.max_exposed) };
+                let through = sent.saturating_add_signed(*beyond);
                 let lacks = |seq: &u64| missing & (1 << (seq % 32)) != 0;
                 let missing: Vec<_> = (1..=through).filter(lacks).map(|seq| (seq, seq)).collect();
                 let mut ranges = SeqRanges::new();
@@ -176,16 +178,16 @@ impl World {
         match (event, self.action(event)) {
             (_, Some(action)) => self.act(&action, fault).await,
             (Event::Read { rows }, _) => {
-                let ask = Ask { rows: *rows, ..all() };
-                let read = seqs(&self.device.outbox.read(ask.clone()).await.unwrap());
-                assert_eq!(read, self.model.read(&ask));
-                self.frozen = self.frozen.max(read.into_iter().max().unwrap_or_default());
+                let request = ReadRequest { rows: *rows, ..all() };
+                let read = seqs(&self.device.outbox.read(request.clone()).await.unwrap());
+                assert_eq!(read, self.model.read(&request));
+                self.max_exposed = self.max_exposed.max(read.into_iter().max().unwrap_or_default());
             }
             (Event::Wait { seconds }, _) => self.now += seconds,
             (Event::Reopen, _) => {
                 self.device.db.close().await;
                 self.device = Device::open(&self.device.dir, LIMITS).await;
-                self.frozen = self.model.head;
+                self.max_exposed = self.model.head;
             }
             _ => {}
         }
@@ -194,7 +196,7 @@ impl World {
 
     async fn act(&mut self, action: &Action, fault: &Fault) {
         let now = at(self.now);
-        let after = action.apply(&self.model, LIMITS, self.frozen, now);
+        let after = action.apply(&self.model, LIMITS, self.max_exposed, now);
         match fault {
             Fault::None => {}
             Fault::Abort(step) => {
@@ -219,11 +221,11 @@ impl World {
         self.model = after;
     }
 
-    /// Tries under a fault: all of it is there or nothing, and a failure says what to do.
+    /// Tries under a fault: all of it is stored or nothing, and the error names the remedy.
     async fn once_more(&mut self, action: &Action, after: &Model, remedy: &str) {
         let outcome = action.perform(&self.device.outbox, at(self.now)).await;
         self.device.calm();
-        self.device.make_room().await;
+        self.device.evict().await;
         self.device.allow_writing().await;
         let state = self.device.state().await.unwrap();
         match outcome {
@@ -247,8 +249,8 @@ impl World {
             Some(image) => (image, false),
             None if cut < log.end => (whole.torn_from(&before, cut), false),
             None => {
-                let mut chance = fastrand::Rng::with_seed(statement);
-                (whole.half_written_back(&before, || chance.bool()), true)
+                let mut rng = fastrand::Rng::with_seed(statement);
+                (whole.half_written_back(&before, || rng.bool()), true)
             }
         };
         self.revive(&image).await;
@@ -257,12 +259,12 @@ impl World {
             assert_eq!(state, after, "more than nothing, less than all");
             self.model = after;
         }
-        self.frozen = self.model.head;
+        self.max_exposed = self.model.head;
     }
 
     async fn check(&mut self) {
         assert_eq!(self.device.state().await.unwrap(), self.model);
-        assert!(self.model.lines.len() as u64 <= LIMITS.rows);
+        assert!(self.model.deployments.len() as u64 <= LIMITS.rows);
         let batch = self.device.db.run(message_ids).await.unwrap();
         let ids: BTreeMap<_, _> = batch.into_iter().map(|(seq, id)| ((self.model.epoch, seq), id)).collect();
         for (key, id) in &ids {
@@ -277,7 +279,7 @@ fn message_ids(connection: &crate::db::Connection) -> crate::db::SqlResult<Vec<(
     statement.query_map([], |row| Ok((row.get(0)?, row.get(1)?)))?.collect()
 }
 
-/// With threads to spare, as the agent has: reports are kept on the caller's, everything else is done on the database's.
+/// With several threads, as in the agent: the caller's thread stores reports, the database's thread does everything else.
 fn block_on(future: impl Future<Output = ()>) {
     let mut runtime = tokio::runtime::Builder::new_multi_thread();
     runtime.worker_threads(1).enable_all().build().unwrap().block_on(future);
@@ -297,7 +299,7 @@ proptest! {
     }
 }
 
-/// Every kind of work once: written in a group, folded, dropped, sent, covered, asked for again, declared, renewed.
+/// Every kind of work once: written in a group, folded, dropped, sent, covered, requeued, declared, renewed.
 fn script(epoch: u64) -> Vec<(i64, Action)> {
     let epoch = Epoch::new(epoch).unwrap();
     let append = |told: &[(&str, State)]| {
@@ -336,8 +338,8 @@ fn a_crash_between_any_two_statements_leaves_all_or_nothing() {
             let after = action.apply(&model, LIMITS, model.head, at(seconds));
             let before = Image::of(&device.dir);
             device.image_at(None);
-            // Rows that a relay may have seen: all that were there, as after a start.
-            device.outbox.frozen.store(model.head, Ordering::Relaxed);
+            // Rows that may have been read for sending: all, as after a start.
+            device.outbox.max_exposed.store(model.head, Ordering::Relaxed);
             action.perform(&device.outbox, at(seconds)).await.unwrap();
             statements += device.statements();
             let images = device.images();
@@ -351,8 +353,8 @@ fn a_crash_between_any_two_statements_leaves_all_or_nothing() {
                 assert_eq!(state, model, "{action:?}, image {at}");
             }
             for seed in 0..3 {
-                let mut chance = fastrand::Rng::with_seed(seed);
-                let image = whole.half_written_back(&before, || chance.bool());
+                let mut rng = fastrand::Rng::with_seed(seed);
+                let image = whole.half_written_back(&before, || rng.bool());
                 let state = opened(&base.path().join(format!("{nth}-back-{seed}")), &image).await;
                 assert_eq!(state, after, "{action:?}, pages written back as of {seed}");
             }
@@ -378,7 +380,7 @@ fn work_that_is_stopped_at_any_point_leaves_nothing_and_can_be_done_again() {
         let mut model = Model::default();
         let mut stops = 0;
         for (seconds, action) in script(at(0).as_second() as u64) {
-            device.outbox.frozen.store(model.head, Ordering::Relaxed);
+            device.outbox.max_exposed.store(model.head, Ordering::Relaxed);
             let after = action.apply(&model, LIMITS, model.head, at(seconds));
             for step in 1.. {
                 device.abort_at(step);

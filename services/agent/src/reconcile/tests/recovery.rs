@@ -1,4 +1,4 @@
-//! Claims about what a device says when a trouble of the deployment as a whole is over.
+//! Tests of the reports after an error of the deployment as a whole is cleared.
 
 use muster_contract::limits::{CRASH_LOOP_FAILURES, SUCCESS_HELD_AFTER};
 
@@ -9,7 +9,7 @@ async fn a_device_that_could_not_look_when_it_started_says_that_it_has_recovered
     let mut trial = Trial::new();
     trial.desire(document(1, vec![deployment("web", 1, &["db", "ui"])]));
     trial.until("web@1 installed: db=installed ui=installed").await;
-    trial.stage.blind(2);
+    trial.runtime.fail_inventory(2);
     let mut trial = trial.restart().await;
     trial
         .reports(&["web@1 failed: db=installed ui=installed", "web@1 installed: db=installed ui=installed"])
@@ -25,7 +25,7 @@ async fn an_update_whose_dropped_component_did_not_stop_at_once_is_installed_in_
     let mut trial = Trial::new();
     trial.desire(document(1, vec![deployment("web", 1, &["db", "old"])]));
     trial.until("web@1 installed: db=installed old=installed").await;
-    trial.stage.hold_on("web/old", 1);
+    trial.runtime.fail_stop("web/old", 1);
     trial.desire(document(2, vec![deployment("web", 2, &["db"])]));
     trial
         .reports(&[
@@ -34,52 +34,39 @@ async fn an_update_whose_dropped_component_did_not_stop_at_once_is_installed_in_
             "web@2 installed: db=installed",
         ])
         .await;
-    assert_eq!(trial.stage.running(), ["web/db"]);
+    assert_eq!(trial.runtime.running(), ["web/db"]);
     assert_eq!(trial.told.last().unwrap().status.reason, None, "it waits for nothing");
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_removal_that_something_else_of_the_deployment_held_up_is_told_and_forgotten() {
-    let mut trial = Trial::new();
-    trial.desire(document(1, vec![deployment("web", 1, &["ui"])]));
-    trial.until("web@1 installed: ui=installed").await;
-    trial.stage.intrude("web/old");
-    trial.stage.hold_on("web/old", 1);
-    trial.desire(document(2, vec![]));
-    trial
-        .reports(&[
-            "web@2 removing: ui=removing",
-            "web@2 failed: ui=removing",
-            "web@2 failed: ui=removed",
-            "web@2 removed: ui=removed",
-        ])
-        .await;
-    assert!(trial.standings.is_empty() && trial.stage.running().is_empty());
+async fn a_removal_delayed_by_another_unit_is_reported_and_completed() {
+    let trial = Trial::after_a_retried_removal(|runtime| runtime.fail_stop("web/old", 1)).await;
+    assert!(trial.records.is_empty());
     let mut trial = trial.restart().await;
     trial.nothing_for(Duration::from_secs(3_600)).await;
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_retry_that_is_cut_short_leaves_what_the_hub_was_told() {
-    let retry = Retry {
+async fn a_cancelled_retry_keeps_the_reported_error() {
+    let retry = RetryPolicy {
         min: Duration::from_secs(10),
         max: Duration::from_secs(300),
         crash_loop: CrashLoopRule::default(),
     };
-    let mut standing =
-        Standing::new(deployment("web", 1, &["ui"]), muster_contract::Generation::new(1).unwrap());
-    standing.error = Some(StatusError::new(code::INVENTORY_FAILED, "press-4", "the engine does not answer"));
-    let mut slot = Slot::new(standing.clone(), retry);
-    slot.retry();
-    let cancel = slot.begin(&"plant7/press-4".parse().unwrap());
-    assert!(slot.owes_a_word() && slot.standing.error.is_none());
+    let mut record =
+        DeploymentRecord::new(deployment("web", 1, &["ui"]), muster_contract::Generation::new(1).unwrap());
+    record.error = Some(StatusError::new(code::INVENTORY_FAILED, "press-4", "the engine does not answer"));
+    let mut task = DeploymentTask::new(record.clone(), retry);
+    task.retry();
+    let cancel = task.begin(&"plant7/press-4".parse().unwrap());
+    assert!(task.has_unreported_recovery() && task.record.error.is_none());
     cancel.cancel();
-    let delay = slot.end(retry, &mut fastrand::Rng::with_seed(7), Instant::now());
-    assert!(delay.is_some() && !slot.owes_a_word());
-    assert_eq!(slot.standing, standing);
+    let delay = task.end(retry, &mut fastrand::Rng::with_seed(7), Instant::now());
+    assert!(delay.is_some() && !task.has_unreported_recovery());
+    assert_eq!(task.record, record);
 }
 
-/// What the last report says of `web/ui`: attempt, when that was first made, the error, and whether that is a crash loop.
+/// The retry of `web/ui` in the last report: attempt, since when, the error, and whether it is a crash loop.
 fn tried(trial: &Trial) -> Option<(u32, String, bool)> {
     let retries = &trial.told.last().unwrap().retries;
     let of_ui =
@@ -88,9 +75,9 @@ fn tried(trial: &Trial) -> Option<(u32, String, bool)> {
 }
 
 #[tokio::test(start_paused = true)]
-async fn every_report_of_a_retry_says_the_attempt_and_the_last_error_until_a_success_has_held() {
+async fn reports_of_a_retry_have_attempt_and_error_until_a_success_has_held() {
     let mut trial = Trial::new();
-    trial.stage.fail("web/ui", 7);
+    trial.runtime.fail("web/ui", 7);
     trial.desire(document(1, vec![deployment("web", 1, &["ui"])]));
     trial.reports(&["web@1 pending: ui=pending", "web@1 installing: ui=installing"]).await;
     assert_eq!(tried(&trial), None, "nothing has failed");
@@ -122,14 +109,14 @@ async fn a_crash_loop_outlives_the_agent_and_a_new_target_ends_it() {
     trial.desire(document(1, vec![deployment("web", 1, &["ui"])]));
     for _ in 0..CRASH_LOOP_FAILURES {
         trial.until("web@1 installed: ui=installed").await;
-        trial.stage.crash("web/ui").await;
+        trial.runtime.crash("web/ui").await;
     }
     trial.until("web@1 installed: ui=installed").await;
     let told = tried(&trial).unwrap();
     assert_eq!((told.0, told.2), (CRASH_LOOP_FAILURES + 1, true), "ready, and a crash loop all the same");
     let mut trial = trial.restart().await;
     trial.nothing_for(Duration::from_secs(5)).await;
-    trial.stage.crash("web/ui").await;
+    trial.runtime.crash("web/ui").await;
     trial.until("web@1 failed: ui=failed").await;
     assert_eq!(tried(&trial).unwrap().0, CRASH_LOOP_FAILURES + 1);
     trial.desire(document(2, vec![deployment("web", 2, &["ui=new"])]));
@@ -140,7 +127,7 @@ async fn a_crash_loop_outlives_the_agent_and_a_new_target_ends_it() {
 #[tokio::test(start_paused = true)]
 async fn a_failure_that_stays_is_not_reported_as_retried() {
     let mut trial = Trial::new();
-    trial.stage.fail("web/ui", 1);
+    trial.runtime.fail("web/ui", 1);
     trial.desire(document(1, vec![deployment("web", 1, &["ui."])]));
     trial.until("web@1 failed: ui=failed").await;
     assert_eq!(tried(&trial), None);

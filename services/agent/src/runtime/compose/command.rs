@@ -1,7 +1,7 @@
-//! One run of `docker` or of the Compose command: its environment, its time limit, what it says. Dropping a run ends it.
+//! Runs `docker` and the Compose command once: environment, time limit and output. Dropping a run kills its process.
 //!
-//! Of the agent's environment only what these programs need to find the engine is passed on, beside what every workload
-//! gets: no credential of the agent's reaches a Compose file.
+//! These programs get the variables that every workload gets, and those by which they find the engine: no credential
+//! of the agent reaches a Compose file.
 
 use std::collections::BTreeMap;
 use std::ffi::OsStr;
@@ -15,19 +15,19 @@ use tokio::time::timeout;
 
 use crate::runtime::process::environment;
 
-/// Variables by which `docker` and Compose find their engine and its registries, and get through a proxy.
+/// Variables with the address of the engine, its registries and a proxy.
 const ENGINE_VARIABLES: [&str; 7] =
     ["DOCKER_", "XDG_RUNTIME_DIR", "HTTP_PROXY", "HTTPS_PROXY", "NO_PROXY", "http_proxy", "https_proxy"];
-/// Bytes of a complaint that are told.
+/// Bytes of an error output that are reported.
 const COMPLAINT_BYTES_MAX: usize = 2 * 1024;
 
-/// Why a run came to nothing.
+/// The error of a run.
 #[derive(Debug, thiserror::Error)]
 pub(super) enum CommandError {
-    /// There is no such program.
+    /// The program is not installed.
     #[error("there is no program '{program}' on the PATH: install the Docker engine's command line")]
     Missing { program: String },
-    /// Neither way of running Compose is there.
+    /// Neither Compose command is installed.
     #[error("there is no Compose command on this device: install docker-compose, or Docker's compose plugin")]
     NoCompose,
     /// The program could not be started.
@@ -37,20 +37,20 @@ pub(super) enum CommandError {
         #[source]
         source: io::Error,
     },
-    /// It ended badly.
+    /// The program failed.
     #[error("{said}")]
     Failed {
-        /// Its own words.
+        /// Its error output.
         said: String,
     },
-    /// It said nothing, and did not do all of it.
-    #[error("the engine still has {count} {kind} of it after taking them away")]
+    /// The program succeeded, but something is left.
+    #[error("the engine still has {count} {kind} of it after removing them")]
     Left { kind: &'static str, count: usize },
-    /// It took too long.
+    /// The program exceeded its time limit.
     #[error("'{what}' has not ended within {limit:?}")]
     Late { what: String, limit: Duration },
-    /// It said something that is not understood.
-    #[error("'{what}' answered something that is not understood")]
+    /// The output cannot be parsed.
+    #[error("cannot parse the output of '{what}'")]
     Garbled {
         what: String,
         #[source]
@@ -65,7 +65,6 @@ pub(super) struct Run {
     args: Vec<String>,
     variables: BTreeMap<String, String>,
 }
-
 impl Run {
     /// A run of `program` with these arguments.
     pub(super) fn of<S: Into<String>>(program: &str, args: impl IntoIterator<Item = S>) -> Self {
@@ -73,20 +72,20 @@ impl Run {
         Self { program: program.to_owned(), args, variables: BTreeMap::new() }
     }
 
-    /// With further variables.
+    /// Adds variables.
     #[must_use]
     pub(super) fn with(self, variables: &BTreeMap<String, String>) -> Self {
         Self { variables: variables.clone(), ..self }
     }
 
-    /// The command that is run, with nothing of the agent's own in its environment.
+    /// The command, without the agent's own environment.
     pub(super) fn command(&self, directory: Option<&Path>) -> Command {
         let mut command = Command::new(&self.program);
         command.args(&self.args).env_clear().kill_on_drop(true);
-        // Without /proc nothing is passed on, and the program says what it misses.
+        // Without /proc no variables are passed, and the program reports what it misses.
         let passed_on = environment::passed_on_with(&ENGINE_VARIABLES).unwrap_or_default();
         command.envs(passed_on).envs(&self.variables);
-        // Plain words instead of a picture that is redrawn.
+        // Plain lines instead of a redrawn screen.
         command.envs([("COMPOSE_ANSI", "never"), ("COMPOSE_PROGRESS", "plain"), ("NO_COLOR", "1")]);
         command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
         if let Some(directory) = directory {
@@ -95,8 +94,8 @@ impl Run {
         command
     }
 
-    /// Runs it to its end; what it wrote to standard output.
-    pub(super) async fn said(
+    /// Runs it to its end and returns its standard output.
+    pub(super) async fn stdout(
         &self,
         directory: Option<&Path>,
         limit: Duration,
@@ -108,7 +107,7 @@ impl Run {
         Err(CommandError::Failed { said: complaint(&output.stderr, output.status) })
     }
 
-    /// Runs it to its end, whichever that is.
+    /// Runs it to its end, successful or not.
     pub(super) async fn output(
         &self,
         directory: Option<&Path>,
@@ -130,7 +129,7 @@ impl std::fmt::Display for Run {
     }
 }
 
-/// The last lines of what a program complained of, as one line.
+/// The last lines of an error output, as one line.
 fn complaint(stderr: &[u8], status: ExitStatus) -> String {
     let text = String::from_utf8_lossy(stderr);
     let mut lines: Vec<&str> = Vec::new();
@@ -143,9 +142,9 @@ fn complaint(stderr: &[u8], status: ExitStatus) -> String {
         lines.push(line);
     }
     lines.reverse();
-    // The last thing said is what it ended with; what came before is how it got there.
+    // The last line is the error, the ones before lead to it.
     match lines.as_slice() {
-        [] => format!("it ended with {status} and said nothing"),
+        [] => format!("it ended with {status} and wrote nothing to stderr"),
         lines => lines.join("; "),
     }
 }
@@ -161,22 +160,22 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_run_gives_what_was_said_or_complained_of() {
+    async fn a_run_returns_its_output_or_its_error_output() {
         assert_eq!(
-            sh("echo $A").with(&[("A".into(), "b".into())].into()).said(None, SOON).await.unwrap(),
+            sh("echo $A").with(&[("A".into(), "b".into())].into()).stdout(None, SOON).await.unwrap(),
             "b\n"
         );
-        let failed = sh("echo one >&2; echo >&2; echo two >&2; exit 3").said(None, SOON).await.unwrap_err();
+        let failed = sh("echo one >&2; echo >&2; echo two >&2; exit 3").stdout(None, SOON).await.unwrap_err();
         assert_eq!(failed.to_string(), "one; two");
-        let silent = sh("exit 3").said(None, SOON).await.unwrap_err().to_string();
+        let silent = sh("exit 3").stdout(None, SOON).await.unwrap_err().to_string();
         assert!(silent.contains("exit status: 3"), "{silent}");
     }
 
     #[tokio::test]
-    async fn what_is_missing_or_late_is_named() {
-        let missing = Run::of("muster-no-such-program", ["x"]).said(None, SOON).await.unwrap_err();
+    async fn a_missing_or_late_program_is_named() {
+        let missing = Run::of("muster-no-such-program", ["x"]).stdout(None, SOON).await.unwrap_err();
         assert!(missing.to_string().contains("muster-no-such-program"), "{missing}");
-        let late = sh("sleep 60").said(None, Duration::from_millis(50)).await.unwrap_err();
+        let late = sh("sleep 60").stdout(None, Duration::from_millis(50)).await.unwrap_err();
         assert!(matches!(late, CommandError::Late { .. }), "{late}");
     }
 

@@ -1,5 +1,5 @@
-//! What is asked of the Docker engine, by its own command line: which containers, networks and volumes are this device's,
-//! how they are, and their end. It knows labels and states; what they mean for a unit is [`super::judge`]'s.
+//! Queries and changes the Docker engine through its command line: containers, networks and volumes of this device.
+//! It knows labels and states; [`super::unit_state`] interprets them for a unit.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -14,26 +14,26 @@ use crate::runtime::UnitName;
 pub(super) const DEVICE_LABEL: &str = "io.muster.device";
 /// Label with the unit, as DEPLOYMENT/COMPONENT.
 pub(super) const UNIT_LABEL: &str = "io.muster.unit";
-/// Label with the digest of what runs, its first digits.
+/// Label with the first digits of the unit's digest.
 pub(super) const DIGEST_LABEL: &str = "io.muster.digest";
-/// Label with the number of services that the unit has.
+/// Label with the number of services of the unit.
 pub(super) const SERVICES_LABEL: &str = "io.muster.services";
-/// Compose's own label with the service's name.
+/// Compose's label with the name of the service.
 const SERVICE_LABEL: &str = "com.docker.compose.service";
 
-/// Compose's own label with the project's name.
+/// Compose's label with the name of the project.
 const PROJECT_LABEL: &str = "com.docker.compose.project";
 
-/// Time that a question to the engine may take.
+/// Time limit of a query.
 const ANSWER_LIMIT: Duration = Duration::from_secs(30);
-/// Time beyond a unit's own that the engine gets to stop it.
+/// Time beyond a unit's stop timeout that the engine gets to stop it.
 const STOP_SLACK: Duration = Duration::from_secs(30);
-/// Lists that are taken again when a container goes between being listed and being looked at.
+/// Attempts to list and inspect containers, because one may be removed in between.
 const LISTS_MAX: usize = 5;
-/// Lines of a container's log that are told with its end.
+/// Lines of a container's log that are reported with its end.
 const LOG_LINES: &str = "5";
 
-/// The engine, asked for one device.
+/// The engine, filtered by one device.
 #[derive(Debug, Clone)]
 pub(super) struct Engine {
     device: String,
@@ -42,44 +42,44 @@ pub(super) struct Engine {
 /// A container of this device.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Container {
-    /// The engine's id.
+    /// The engine's id of it.
     pub(super) id: String,
     /// Its unit.
     pub(super) unit: UnitName,
-    /// The unit's version.
+    /// The version of the unit.
     pub(super) digest_prefix: String,
-    /// Services of the unit.
+    /// The number of services of the unit.
     pub(super) services: usize,
     /// Its service.
     pub(super) service: String,
-    /// How it is.
-    pub(super) state: State,
-    /// Times the engine started it again.
+    /// Its state.
+    pub(super) state: ContainerState,
+    /// How often the engine restarted it.
     pub(super) restarts: u64,
-    /// When the engine starts it again: `no`, `always`, `unless-stopped`, `on-failure`.
+    /// When the engine restarts it: `no`, `always`, `unless-stopped`, `on-failure`.
     pub(super) restart_policy: String,
 }
 
-/// How a container is, in the engine's words.
+/// The state of a container, in the engine's words.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "PascalCase", default)]
-pub(super) struct State {
+pub(super) struct ContainerState {
     /// `created`, `running`, `restarting`, `paused`, `exited`, `dead`, `removing`.
     pub(super) status: String,
-    /// How it ended.
+    /// Its exit code.
     pub(super) exit_code: i64,
     /// Why it could not be started.
     pub(super) error: String,
-    /// Whether it was ended for want of memory.
+    /// Whether the kernel killed it because memory ran out.
     #[serde(rename = "OOMKilled")]
     pub(super) oom_killed: bool,
-    /// When it was started last; compared, never read.
+    /// When it was last started; compared only.
     pub(super) started_at: String,
-    /// What its health check says.
+    /// The result of its health check.
     pub(super) health: Option<Health>,
 }
 
-/// What a health check says.
+/// The result of a health check.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "PascalCase", default)]
 pub(super) struct Health {
@@ -89,11 +89,11 @@ pub(super) struct Health {
     pub(super) log: Vec<Check>,
 }
 
-/// One check.
+/// One run of a health check.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "PascalCase", default)]
 pub(super) struct Check {
-    /// What it said.
+    /// Its output.
     pub(super) output: String,
 }
 
@@ -101,16 +101,16 @@ pub(super) struct Check {
 #[serde(rename_all = "PascalCase")]
 struct Inspected {
     id: String,
-    state: State,
+    state: ContainerState,
     #[serde(default)]
     restart_count: u64,
-    config: Config,
+    config: InspectedConfig,
     host_config: HostConfig,
 }
 
 #[derive(Debug, Deserialize)]
 #[serde(rename_all = "PascalCase")]
-struct Config {
+struct InspectedConfig {
     #[serde(default)]
     labels: Option<BTreeMap<String, String>>,
 }
@@ -119,17 +119,17 @@ struct Config {
 #[serde(rename_all = "PascalCase")]
 struct HostConfig {
     #[serde(default)]
-    restart_policy: Policy,
+    restart_policy: RestartPolicy,
 }
 
 #[derive(Debug, Default, Deserialize)]
 #[serde(rename_all = "PascalCase", default)]
-struct Policy {
+struct RestartPolicy {
     name: String,
 }
 
 impl Engine {
-    /// The engine that `docker` finds, asked for a device.
+    /// The engine that `docker` finds, for a device.
     pub(super) fn of(device: &DeviceKey) -> Self {
         Self { device: device.to_string() }
     }
@@ -156,35 +156,35 @@ impl Engine {
 
     async fn with_volumes(&self, filter: &[&str]) -> Result<Vec<UnitName>, CommandError> {
         let format = format!("{{{{.Label \"{UNIT_LABEL}\"}}}}");
-        let args = ["volume", "ls", "--filter", &self.mine(), "--format", &format];
-        let said = docker(args.into_iter().chain(filter.iter().copied())).said(None, ANSWER_LIMIT).await?;
+        let args = ["volume", "ls", "--filter", &self.device_filter(), "--format", &format];
+        let said = docker(args.into_iter().chain(filter.iter().copied())).stdout(None, ANSWER_LIMIT).await?;
         Ok(said.lines().filter_map(unit_name).collect())
     }
 
-    /// Asks a unit's containers to end, then takes them and its networks away.
+    /// Stops a unit's containers, then removes them and its networks.
     pub(super) async fn end(&self, name: &UnitName, timeout: Duration) -> Result<(), CommandError> {
         let ids = self.ids(Some(name)).await?;
         if !ids.is_empty() {
             let seconds = timeout.as_secs().max(u64::from(timeout.subsec_nanos() > 0)).to_string();
             let stop = docker(["stop", "-t", &seconds].into_iter().chain(ids.iter().map(String::as_str)));
-            // One that cannot be stopped is killed by the removal, which says so if that fails as well.
-            if let Err(error) = stop.said(None, timeout + STOP_SLACK).await {
-                tracing::warn!(error = %error, deployment.id = %name.deployment, "the engine did not stop all of it");
+            // A container that cannot be stopped is killed by its removal, which reports its own failure.
+            if let Err(error) = stop.stdout(None, timeout + STOP_SLACK).await {
+                tracing::warn!(error = %error, deployment.id = %name.deployment, "the engine did not stop every container");
             }
             let rm = ["rm", "--force", "--volumes"].into_iter().chain(ids.iter().map(String::as_str));
-            let removed = docker(rm).said(None, ANSWER_LIMIT + STOP_SLACK).await;
-            settled(removed, "container", self.ids(Some(name)).await?.len())?;
+            let removed = docker(rm).stdout(None, ANSWER_LIMIT + STOP_SLACK).await;
+            check_removed(removed, "container", self.ids(Some(name)).await?.len())?;
         }
         self.remove_all("network", name).await
     }
 
-    /// Takes a unit's named volumes away.
+    /// Removes a unit's named volumes.
     pub(super) async fn remove_volumes(&self, name: &UnitName) -> Result<(), CommandError> {
         self.remove_all("volume", name).await
     }
 
-    /// The last lines that a container wrote; empty where the engine has none.
-    pub(super) async fn last_words(&self, id: &str) -> String {
+    /// The last lines of a container's log; empty if the engine has none.
+    pub(super) async fn last_lines(&self, id: &str) -> String {
         let logs = docker(["logs", "--tail", LOG_LINES, id]).output(None, ANSWER_LIMIT).await;
         let Ok(output) = logs else { return String::new() };
         let text = [output.stdout, output.stderr].map(|said| String::from_utf8_lossy(&said).into_owned());
@@ -192,10 +192,10 @@ impl Engine {
         lines.collect::<Vec<_>>().join("; ")
     }
 
-    /// A run that says a line whenever something may have happened to a container of this device.
+    /// A run that writes a line at every event of this device's containers.
     pub(super) fn events(&self) -> Run {
         let kinds = ["die", "destroy", "health_status"].map(|kind| format!("event={kind}"));
-        let filters = ["type=container".to_owned(), self.mine()].into_iter().chain(kinds);
+        let filters = ["type=container".to_owned(), self.device_filter()].into_iter().chain(kinds);
         let filters = filters.flat_map(|filter| ["--filter".to_owned(), filter]);
         let format = ["--format".to_owned(), "{{.ID}}".to_owned()];
         Run::of("docker", ["events".to_owned()].into_iter().chain(filters).chain(format))
@@ -207,14 +207,15 @@ impl Engine {
             return Ok(());
         }
         let rm = docker([kind, "rm"].into_iter().chain(ids.iter().map(String::as_str)));
-        let removed = rm.said(None, ANSWER_LIMIT).await;
-        settled(removed, kind, self.all(kind, name).await?.len())
+        let removed = rm.stdout(None, ANSWER_LIMIT).await;
+        check_removed(removed, kind, self.all(kind, name).await?.len())
     }
 
     /// The networks or the volumes of a unit.
     async fn all(&self, kind: &str, name: &UnitName) -> Result<Vec<String>, CommandError> {
-        let list = docker([kind, "ls", "--quiet", "--filter", &self.mine(), "--filter", &of_unit(name)]);
-        let said = list.said(None, ANSWER_LIMIT).await?;
+        let list =
+            docker([kind, "ls", "--quiet", "--filter", &self.device_filter(), "--filter", &of_unit(name)]);
+        let said = list.stdout(None, ANSWER_LIMIT).await?;
         Ok(said.lines().filter(|line| !line.is_empty()).map(str::to_owned).collect())
     }
 
@@ -227,9 +228,9 @@ impl Engine {
             }
             let inspect =
                 docker(["inspect", "--type", "container"].into_iter().chain(ids.iter().map(String::as_str)));
-            match inspect.said(None, ANSWER_LIMIT).await {
+            match inspect.stdout(None, ANSWER_LIMIT).await {
                 Ok(said) => return read(&said),
-                Err(error) if is_gone(&error) && attempt < LISTS_MAX => attempt += 1,
+                Err(error) if is_missing(&error) && attempt < LISTS_MAX => attempt += 1,
                 Err(error) => return Err(error),
             }
         }
@@ -237,13 +238,14 @@ impl Engine {
 
     async fn ids(&self, name: Option<&UnitName>) -> Result<Vec<String>, CommandError> {
         let unit = name.map(|name| ["--filter".to_owned(), of_unit(name)]);
-        let args = ["ps", "--all", "--quiet", "--no-trunc", "--filter", &self.mine()].map(str::to_owned);
+        let args =
+            ["ps", "--all", "--quiet", "--no-trunc", "--filter", &self.device_filter()].map(str::to_owned);
         let said =
-            docker(args.into_iter().chain(unit.into_iter().flatten())).said(None, ANSWER_LIMIT).await?;
+            docker(args.into_iter().chain(unit.into_iter().flatten())).stdout(None, ANSWER_LIMIT).await?;
         Ok(said.lines().map(str::to_owned).collect())
     }
 
-    fn mine(&self) -> String {
+    fn device_filter(&self) -> String {
         format!("label={DEVICE_LABEL}={}", self.device)
     }
 }
@@ -266,9 +268,9 @@ fn unit_name(label: &str) -> Option<UnitName> {
     Some(UnitName { deployment: deployment.parse().ok()?, component: component.parse().ok()? })
 }
 
-/// What came of a removal after which so many are left: of several, one that was gone already must not hide another that
-/// cannot be taken away.
-fn settled(
+/// Checks a removal by what is left: the error about an object that was already removed must not hide another that
+/// cannot be removed.
+fn check_removed(
     removed: Result<String, CommandError>,
     kind: &'static str,
     count: usize,
@@ -280,7 +282,7 @@ fn settled(
     }
 }
 
-fn is_gone(error: &CommandError) -> bool {
+fn is_missing(error: &CommandError) -> bool {
     let words = ["No such", "no such", "not found", "already in progress"];
     matches!(error, CommandError::Failed { said } if words.iter().any(|word| said.contains(word)))
 }
@@ -292,7 +294,7 @@ fn read(said: &str) -> Result<Vec<Container>, CommandError> {
     Ok(inspected.into_iter().filter_map(container).collect())
 }
 
-/// A container by its labels; none where somebody put our device's label on something else.
+/// A container by its labels; `None` if it has the device's label, but no unit.
 fn container(inspected: Inspected) -> Option<Container> {
     let labels = inspected.config.labels.unwrap_or_default();
     let label = |name: &str| labels.get(name).cloned().unwrap_or_default();
@@ -313,14 +315,14 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_removal_is_done_when_nothing_is_left_whatever_was_said() {
+    fn a_removal_succeeds_when_nothing_is_left() {
         let said =
             || CommandError::Failed { said: "No such network: a; network b has active endpoints".to_owned() };
-        assert!(settled(Err(said()), "network", 0).is_ok());
-        assert!(settled(Ok(String::new()), "network", 0).is_ok());
-        let hidden = settled(Err(said()), "network", 1).unwrap_err().to_string();
+        assert!(check_removed(Err(said()), "network", 0).is_ok());
+        assert!(check_removed(Ok(String::new()), "network", 0).is_ok());
+        let hidden = check_removed(Err(said()), "network", 1).unwrap_err().to_string();
         assert!(hidden.contains("active endpoints"), "{hidden}");
-        let silent = settled(Ok(String::new()), "network", 2).unwrap_err().to_string();
+        let silent = check_removed(Ok(String::new()), "network", 2).unwrap_err().to_string();
         assert!(silent.contains("2 network"), "{silent}");
     }
 

@@ -1,5 +1,5 @@
-//! Where a component's Compose file comes from: the document itself (`composeFile`), or a folder or file that is on the
-//! device already (`packageLocation: file:///…`). What is elsewhere is refused by name; nothing is fetched.
+//! Finds a component's Compose file: in the document (`composeFile`), or in a folder or file on the device
+//! (`packageLocation: file:///…`). Remote packages are refused by name; nothing is fetched.
 
 use std::fs::File;
 use std::io::{self, Write as _};
@@ -8,15 +8,15 @@ use std::path::{Path, PathBuf};
 
 use muster_contract::profile::Package;
 
-/// What a Compose file may be called in a package, the first that is there.
+/// Names of the Compose file in a folder; the first that exists is used.
 const FILE_NAMES: [&str; 4] = ["compose.yaml", "compose.yml", "docker-compose.yaml", "docker-compose.yml"];
-/// What a file of the document is called.
+/// The name of a Compose file from the document.
 const OWN_FILE: &str = "compose.yaml";
 const LOCAL: &str = "file://";
-/// It may hold passwords.
+/// The mode of files that may hold passwords.
 const SECRET: u32 = 0o600;
 
-/// Why there is no Compose file.
+/// The error of finding a Compose file.
 #[derive(Debug, thiserror::Error)]
 pub(super) enum PackageError {
     #[error(
@@ -25,11 +25,11 @@ pub(super) enum PackageError {
     )]
     Elsewhere(String),
     #[error(
-        "it names no package: put the Compose file into the document (composeFile), or say packageLocation: file:///…"
+        "it names no package: put the Compose file into the document (composeFile), or set packageLocation: file:///…"
     )]
     Nowhere,
     #[error(
-        "its package is to be checked against a key ({0}), which this agent cannot do; it runs nothing unchecked"
+        "its package must be verified with a key ({0}), which this agent cannot do; it runs no unverified package"
     )]
     Signed(String),
     #[error("there is no Compose file at {} (a folder must have one of {})", .0.display(), FILE_NAMES.join(", "))]
@@ -42,11 +42,11 @@ pub(super) enum PackageError {
     },
 }
 
-/// The component's Compose file, put into `home` if it is the document's.
+/// The component's Compose file; one from the document is written to `home`.
 ///
 /// # Errors
 /// There is none that this agent may run.
-pub(super) fn place(package: &Package, home: &Path) -> Result<PathBuf, PackageError> {
+pub(super) fn resolve(package: &Package, home: &Path) -> Result<PathBuf, PackageError> {
     if let Some(key) = &package.key_location {
         return Err(PackageError::Signed(shown(key)));
     }
@@ -65,24 +65,26 @@ pub(super) fn place(package: &Package, home: &Path) -> Result<PathBuf, PackageEr
 
 fn write(text: &str, home: &Path) -> Result<PathBuf, PackageError> {
     let path = home.join(OWN_FILE);
-    keep(&path, text).map_err(|source| PackageError::Write { path: path.clone(), source }).map(|()| path)
+    write_private(&path, text)
+        .map_err(|source| PackageError::Write { path: path.clone(), source })
+        .map(|()| path)
 }
 
-/// An address without the name and password in it, and without what is asked of it, which may be a key as well: what is
-/// refused is told to everybody.
+/// An address without user, password, query and fragment, which may hold secrets: everyone who reads the status sees the
+/// refusal.
 fn shown(address: &str) -> String {
     let (scheme, rest) = address.split_once("://").map_or(("", address), |(scheme, rest)| (scheme, rest));
     let rest = rest.split(['?', '#']).next().unwrap_or_default();
     let (host, path) = rest.split_at(rest.find('/').unwrap_or(rest.len()));
-    // As in `a:b@c@host`: nobody knows which `@` is part of the password.
+    // In `a:b@c@host` any `@` but the last may be part of the password.
     let host = host.rsplit_once('@').map_or(host, |(_, host)| host);
     let scheme = if scheme.is_empty() { String::new() } else { format!("{scheme}://") };
     format!("{scheme}{host}{path}")
 }
 
-/// Writes a file for this user's eyes alone.
-pub(super) fn keep(path: &Path, text: &str) -> io::Result<()> {
-    // One of another mode is not kept.
+/// Writes a file that only this user can read.
+pub(super) fn write_private(path: &Path, text: &str) -> io::Result<()> {
+    // An existing file would keep its mode.
     let _ = std::fs::remove_file(path);
     File::options().write(true).create_new(true).mode(SECRET).open(path)?.write_all(text.as_bytes())
 }
@@ -108,19 +110,19 @@ mod tests {
     #[test]
     fn a_file_comes_from_the_document_or_from_the_device() {
         let dir = tempfile::tempdir().unwrap();
-        let own = place(&package(Some("services: {}"), None), dir.path()).unwrap();
+        let own = resolve(&package(Some("services: {}"), None), dir.path()).unwrap();
         assert_eq!(std::fs::read_to_string(&own).unwrap(), "services: {}");
         let (home, folder) = (tempfile::tempdir().unwrap(), format!("file://{}", dir.path().display()));
-        let found = place(&package(None, Some(&folder)), home.path()).unwrap();
+        let found = resolve(&package(None, Some(&folder)), home.path()).unwrap();
         assert_eq!(found, dir.path().join("compose.yaml"));
         let named = format!("{folder}/compose.yaml");
-        assert_eq!(place(&package(None, Some(&named)), home.path()).unwrap(), found);
+        assert_eq!(resolve(&package(None, Some(&named)), home.path()).unwrap(), found);
     }
 
     #[test]
     fn what_cannot_be_had_is_refused_by_name() {
         let home = tempfile::tempdir().unwrap();
-        let refused = |package: Package| place(&package, home.path()).unwrap_err().to_string();
+        let refused = |package: Package| resolve(&package, home.path()).unwrap_err().to_string();
         assert!(
             refused(package(None, Some("https://x.example/p.tar.gz"))).contains("https://x.example/p.tar.gz")
         );
@@ -132,12 +134,12 @@ mod tests {
         assert!(refused(signed).contains("https://k"));
     }
     #[test]
-    fn a_file_of_the_document_is_nobody_elses_to_read() {
+    fn only_this_user_reads_a_compose_file_of_the_document() {
         use std::os::unix::fs::PermissionsExt as _;
         let dir = tempfile::tempdir().unwrap();
         // As an earlier agent left it.
         std::fs::write(dir.path().join(OWN_FILE), "old").unwrap();
-        let own = place(&package(Some("services: {}"), None), dir.path()).unwrap();
+        let own = resolve(&package(Some("services: {}"), None), dir.path()).unwrap();
         assert_eq!(std::fs::metadata(&own).unwrap().permissions().mode() & 0o777, 0o600);
         assert_eq!(std::fs::read_to_string(own).unwrap(), "services: {}");
     }
@@ -151,7 +153,7 @@ mod tests {
             Package { key_location: Some("https://robot:s3cret@k/y".to_owned()), ..package(Some("x"), None) };
         let signed = package(None, Some("robot:s3cret@x.example/p.tar.gz?key=s3cret"));
         for bad in [oci, key, signed] {
-            let said = place(&bad, home.path()).unwrap_err().to_string();
+            let said = resolve(&bad, home.path()).unwrap_err().to_string();
             assert!(!said.contains("cr") && !said.contains("robot"), "{said}");
             assert!(said.contains("x.example/p") || said.contains("https://k/y"), "{said}");
         }

@@ -1,5 +1,5 @@
-//! A unit as a Compose project: what it is called, where its files are, and the file that is run: what Compose makes of
-//! the package's own, with the unit's identity as labels on everything in it.
+//! A unit as a Compose project: its name, its files, and the file that is run, which is Compose's output for the
+//! package's file with the unit's identity as labels on everything in it.
 
 use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
@@ -13,27 +13,27 @@ use crate::runtime::{Unit, UnitName};
 
 const FOLDER: &str = "compose";
 const DONE: &str = "done";
-/// Bytes of a device's digest in a project's name: projects of two devices on one engine are two.
+/// Bytes of the device's digest in a project's name: projects of two devices on one engine have different names.
 const DEVICE_DIGITS: usize = 4;
 
-/// Where the files of this device's projects are.
+/// The paths of this device's projects.
 #[derive(Debug)]
-pub(super) struct Places {
+pub(super) struct ProjectPaths {
     root: PathBuf,
     device: String,
 }
 
-/// Why what Compose understood cannot be run.
+/// The error of labelling a Compose file.
 #[derive(Debug, thiserror::Error)]
 pub(super) enum ProjectError {
-    #[error("what Compose made of its file is no YAML")]
+    #[error("cannot parse Compose's output for its file as YAML")]
     Garbled(#[from] serde_norway::Error),
     #[error("its Compose file has no services to run")]
     NoServices,
 }
 
-impl Places {
-    /// Below the data directory of a device.
+impl ProjectPaths {
+    /// The paths below the data directory of a device.
     pub(super) fn new(data_dir: &Path, device: &DeviceKey) -> Self {
         let digest = Digest::of_bytes(device.to_string().as_bytes());
         let device = digest.as_bytes().iter().take(DEVICE_DIGITS).map(|byte| format!("{byte:02x}")).collect();
@@ -45,29 +45,29 @@ impl Places {
         self.root.join(name.deployment.as_str()).join(name.component.as_str())
     }
 
-    /// Notes which of a unit's containers are jobs that have done their work. Without the note they are run again.
-    pub(super) fn note(&self, name: &UnitName, done: &BTreeSet<String>) {
+    /// Stores the ids of a unit's completed jobs. Without them the jobs run again.
+    pub(super) fn store_done(&self, name: &UnitName, done: &BTreeSet<String>) {
         let ids: String = done.iter().map(|id| format!("{id}\n")).collect();
         let path = self.home(name).join(DONE);
         if let Err(error) = std::fs::write(&path, ids) {
-            tracing::warn!(path = %path.display(), %error, "which jobs are done cannot be noted: they would run again");
+            tracing::warn!(path = %path.display(), %error, "cannot store which jobs are complete: they would run again");
         }
     }
 
-    /// The jobs of a unit that had done their work when it was ready.
+    /// The ids of a unit's jobs that were complete when it was ready.
     pub(super) fn done(&self, name: &UnitName) -> BTreeSet<String> {
         let noted = std::fs::read_to_string(self.home(name).join(DONE)).unwrap_or_default();
         noted.lines().map(str::to_owned).collect()
     }
 
-    /// The project's name: what people see before the names of its containers.
+    /// The name of the project, which prefixes the names of its containers.
     pub(super) fn project(&self, name: &UnitName) -> String {
-        // `_` is in no identifier, so two units never meet in one project, where each would take the other's containers
-        // for orphans.
+        // No identifier contains `_`, so two units never share a project, in which each would remove the other's
+        // containers as orphans.
         format!("m-{}_{}-{}", name.deployment, name.component, self.device)
     }
 
-    /// What agents called it before; another unit's may be called the same.
+    /// The name that earlier agents used; another unit may have the same.
     pub(super) fn former_project(&self, name: &UnitName) -> String {
         format!("m-{}-{}-{}", name.deployment, name.component, self.device)
     }
@@ -76,7 +76,7 @@ impl Places {
 /// A project's file with the unit's labels on its services, networks and volumes.
 ///
 /// # Errors
-/// It is none, or has no services.
+/// It is not YAML, or has no services.
 pub(super) fn labelled(resolved: &str, unit: &Unit) -> Result<String, ProjectError> {
     let mut file: Mapping = serde_norway::from_str(resolved)?;
     let services = mapping(&mut file, "services").len();
@@ -89,7 +89,7 @@ pub(super) fn labelled(resolved: &str, unit: &Unit) -> Result<String, ProjectErr
         (DIGEST_LABEL, unit.digest_prefix()),
         (SERVICES_LABEL, services.to_string()),
     ];
-    // The network that services are on where nothing else is said.
+    // The network of services that name none.
     mapping(&mut file, "networks").entry("default".into()).or_insert(Value::Null);
     for section in ["services", "networks", "volumes"] {
         for (_, entry) in mapping(&mut file, section).iter_mut() {
@@ -101,7 +101,7 @@ pub(super) fn labelled(resolved: &str, unit: &Unit) -> Result<String, ProjectErr
     Ok(serde_norway::to_string(&file)?)
 }
 
-/// A section of the file, made if it is not there.
+/// A section of the file; created if it is missing.
 fn mapping<'a>(file: &'a mut Mapping, section: &str) -> &'a mut Mapping {
     as_mapping(file.entry(section.into()).or_insert(Value::Null))
 }
@@ -112,12 +112,12 @@ fn as_mapping(value: &mut Value) -> &mut Mapping {
     }
     match value {
         Value::Mapping(mapping) => mapping,
-        // Just made one.
+        // It was just made a mapping.
         _ => as_mapping(value),
     }
 }
 
-/// Labels of either spelling (`name: value`, or a list of `name=value`), ours over them.
+/// Adds labels, in either notation (`name: value`, or a list of `name=value`), over existing ones.
 fn label(entry: &mut Value, labels: &[(&str, String)]) {
     let slot = as_mapping(entry).entry("labels".into()).or_insert(Value::Null);
     if let Value::Sequence(list) = slot {
@@ -134,7 +134,7 @@ fn label(entry: &mut Value, labels: &[(&str, String)]) {
     }
 }
 
-/// What the file only refers to belongs to somebody else.
+/// Whether the file only refers to it.
 fn is_external(entry: &Value) -> bool {
     entry.get("external").is_some_and(|external| *external != Value::Bool(false))
 }
@@ -178,17 +178,18 @@ mod tests {
     #[test]
     fn projects_of_two_devices_have_two_names() {
         let name = unit().name();
-        let project = |device: &str| Places::new(Path::new("/d"), &device.parse().unwrap()).project(&name);
+        let project =
+            |device: &str| ProjectPaths::new(Path::new("/d"), &device.parse().unwrap()).project(&name);
         assert_ne!(project("plant/press"), project("plant/saw"));
         assert!(project("plant/press").starts_with("m-line_web-"), "{}", project("plant/press"));
     }
     #[test]
     fn projects_of_two_units_have_two_names() {
-        let places = Places::new(Path::new("/d"), &"plant/press".parse().unwrap());
+        let paths = ProjectPaths::new(Path::new("/d"), &"plant/press".parse().unwrap());
         let project = |deployment: &str, component: &str| {
             let name =
                 UnitName { deployment: deployment.parse().unwrap(), component: component.parse().unwrap() };
-            places.project(&name)
+            paths.project(&name)
         };
         assert_ne!(project("web", "api-cache"), project("web-api", "cache"));
     }

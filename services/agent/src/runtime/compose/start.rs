@@ -1,4 +1,4 @@
-//! Brings one unit up: finds it running or has Compose make it, then waits until it is ready.
+//! Starts one unit: finds it running or has Compose create it, then waits until it is ready.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::PathBuf;
@@ -13,25 +13,25 @@ use tokio_util::sync::CancellationToken;
 
 use super::command::CommandError;
 use super::engine::Container;
-use super::judge::{self, Progress};
 use super::package::{self, PackageError};
 use super::project::{self, ProjectError};
-use super::tool::{Project, Tool};
-use super::{ClearError, Clearing, Inner};
+use super::tool::{ComposeTool, Project};
+use super::unit_state::{self, UnitProgress};
+use super::{Inner, RemovalScope, RemoveError};
 use crate::runtime::{Started, Unit, UnitName, code};
 
-/// Time between two looks at a unit that is being started.
-const LOOK_EVERY: Duration = Duration::from_secs(1);
-/// What Compose made of the package's file, as it is run. It may hold parameters, so it is this user's alone.
+/// Time between two polls of a unit that is being started.
+const POLL_INTERVAL: Duration = Duration::from_secs(1);
+/// Compose's output for the package's file, as it is run. It may hold parameters, so only this user can read it.
 const RESOLVED: &str = "muster.yaml";
 
-/// Why a unit could not be brought up.
+/// The error of starting a unit.
 #[derive(Debug, thiserror::Error)]
-enum StartError {
-    #[error("cannot see whether it runs already")]
-    Look(#[source] CommandError),
-    #[error("what is left of an earlier run of it does not end")]
-    Clear(#[source] ClearError),
+enum ComposeStartError {
+    #[error("cannot find out whether it runs already")]
+    List(#[source] CommandError),
+    #[error("cannot remove what an earlier run of it left")]
+    Clear(#[source] RemoveError),
     #[error(transparent)]
     Package(#[from] PackageError),
     #[error("its files cannot be written to {}", .path.display())]
@@ -40,12 +40,12 @@ enum StartError {
         #[source]
         source: std::io::Error,
     },
-    #[error("writing its files was cut short")]
+    #[error("the thread that writes its files panicked")]
     CutShort(#[from] tokio::task::JoinError),
     #[error(transparent)]
-    Tool(CommandError),
-    #[error("Compose does not take its file: {0}")]
-    Config(#[source] CommandError),
+    ComposeTool(CommandError),
+    #[error("Compose rejects its file: {0}")]
+    InspectedConfig(#[source] CommandError),
     #[error(transparent)]
     Project(#[from] ProjectError),
     #[error("it could not be started: {0}")]
@@ -53,7 +53,7 @@ enum StartError {
 }
 
 impl Inner {
-    pub(super) async fn bring_up(
+    pub(super) async fn start_unit(
         self: Arc<Self>,
         unit: &Unit,
         cancel: &CancellationToken,
@@ -65,21 +65,21 @@ impl Inner {
         let deadline = package.gate.timeout.map(|timeout| Instant::now() + timeout);
         let outcome = tokio::select! {
             biased;
-            // What Compose is at when it is ended is found again by the next start.
+            // A start that is cancelled within Compose is found again by the next one.
             () = cancel.cancelled() => return Ok(Started::Cancelled),
             outcome = self.until_ready(unit, package, deadline) => outcome,
         };
         match outcome {
             Ok((services, done)) => {
-                self.places.note(&unit.name(), &done);
-                Self::keep_watch(&self, unit, services, done);
+                self.paths.store_done(&unit.name(), &done);
+                Self::watch_unit(&self, unit, services, done);
                 Ok(Started::Ready)
             }
             Err(error) => Err(self.give_up(unit, error).await),
         }
     }
 
-    /// Waits until the unit is ready; how many services it has, and the jobs among its containers.
+    /// Waits until the unit is ready; returns its number of services, and its completed jobs.
     async fn until_ready(
         &self,
         unit: &Unit,
@@ -91,74 +91,77 @@ impl Inner {
         match deadline {
             None => making.await.map_err(failed)?,
             Some(deadline) => {
-                let late = |_| late(unit, package, "its images are being fetched, or its containers made");
+                let late = |_| late(unit, package, "its images are being pulled, or its containers created");
                 timeout_at(deadline, making).await.map_err(late)?.map_err(failed)?;
             }
         }
         let mut seen = BTreeMap::new();
         loop {
             let containers = self.engine.containers_of(&unit.name()).await;
-            let containers = containers.map_err(|error| failed(StartError::Look(error)))?;
-            note(&mut seen, &containers);
-            let waits_for = match judge::starting(&containers, |it| is_settled(&seen, it)) {
-                Progress::Ready(done) => return Ok((judge::services(&containers), done)),
-                Progress::Ended(end) => return Err(self.told(&unit.component, end).await),
-                Progress::Waiting(what) => what,
+            let containers = containers.map_err(|error| failed(ComposeStartError::List(error)))?;
+            track_first_seen(&mut seen, &containers);
+            let waits_for = match unit_state::start_progress(&containers, |it| is_settled(&seen, it)) {
+                UnitProgress::Ready(done) => return Ok((unit_state::services(&containers), done)),
+                UnitProgress::Ended(end) => return Err(self.error_of(&unit.component, end).await),
+                UnitProgress::Waiting(what) => what,
             };
             if deadline.is_some_and(|deadline| Instant::now() >= deadline) {
                 return Err(late(unit, package, &waits_for));
             }
-            sleep(LOOK_EVERY.min(UPTIME_DEFAULT)).await;
+            sleep(POLL_INTERVAL.min(UPTIME_DEFAULT)).await;
         }
     }
 
-    /// Sees to it that all containers of the unit are there, of this version.
-    async fn make(&self, unit: &Unit, package: &Package) -> Result<(), StartError> {
+    /// Ensures that all containers of the unit exist, of this version.
+    async fn make(&self, unit: &Unit, package: &Package) -> Result<(), ComposeStartError> {
         let name = unit.name();
-        let there = self.engine.containers_of(&name).await.map_err(StartError::Look)?;
+        let there = self.engine.containers_of(&name).await.map_err(ComposeStartError::List)?;
         let whole = there.first().is_some_and(|it| there.len() >= it.services);
-        if whole && judge::version(&there, &self.places.done(&name)) == Some(unit.digest_prefix()) {
+        if whole && unit_state::version(&there, &self.paths.done(&name)) == Some(unit.digest_prefix()) {
             return Ok(());
         }
         if !there.is_empty() {
-            let cleared = self.put_down(&name, STOP_TIMEOUT_DEFAULT, Clearing::Runs).await;
-            cleared.map_err(StartError::Clear)?;
+            let cleared = self.stop_unit(&name, STOP_TIMEOUT_DEFAULT, RemovalScope::Containers).await;
+            cleared.map_err(ComposeStartError::Clear)?;
         }
-        let home = self.places.home(&name);
+        let home = self.paths.home(&name);
         let (package, at) = (package.clone(), home.clone());
         let placed = tokio::task::spawn_blocking(move || {
-            std::fs::create_dir_all(&at).map_err(|source| StartError::Files { path: at.clone(), source })?;
-            Ok::<_, StartError>(package::place(&package, &at)?)
+            std::fs::create_dir_all(&at)
+                .map_err(|source| ComposeStartError::Files { path: at.clone(), source })?;
+            Ok::<_, ComposeStartError>(package::resolve(&package, &at)?)
         });
         let file = placed.await??;
-        let tool = *self.tool.get_or_try_init(Tool::find).await.map_err(StartError::Tool)?;
+        let tool =
+            *self.tool.get_or_try_init(ComposeTool::find).await.map_err(ComposeStartError::ComposeTool)?;
         let directory = file.parent().unwrap_or(&home);
-        let project = self.project(&name).await.map_err(StartError::Look)?;
+        let project = self.project(&name).await.map_err(ComposeStartError::List)?;
         let given = Project { name: &project, file: &file, directory, variables: &unit.environment };
-        let resolved = tool.config(given).await.map_err(StartError::Config)?;
+        let resolved = tool.config(given).await.map_err(ComposeStartError::InspectedConfig)?;
         let path = home.join(RESOLVED);
-        package::keep(&path, &project::labelled(&resolved, unit)?)
-            .map_err(|source| StartError::Files { path: path.clone(), source })?;
-        tool.up(Project { file: &path, ..given }).await.map_err(StartError::Up)?;
+        package::write_private(&path, &project::labelled(&resolved, unit)?)
+            .map_err(|source| ComposeStartError::Files { path: path.clone(), source })?;
+        tool.up(Project { file: &path, ..given }).await.map_err(ComposeStartError::Up)?;
         tracing::info!(
             deployment.id = %unit.deployment, component.name = %unit.component, compose.project = project, "started"
         );
         Ok(())
     }
 
-    /// The project of a unit. One that has named volumes under its former name keeps that, to find them again, unless
-    /// another unit has some there too.
+    /// The project of a unit. A unit that has named volumes under its former project name keeps that name, unless
+    /// another unit has volumes there too.
     async fn project(&self, name: &UnitName) -> Result<String, CommandError> {
-        let former = self.places.former_project(name);
+        let former = self.paths.former_project(name);
         let there = self.engine.volumes_in(&former).await?;
         let own = !there.is_empty() && there.iter().all(|unit| unit == name);
-        Ok(if own { former } else { self.places.project(name) })
+        Ok(if own { former } else { self.paths.project(name) })
     }
 
-    /// Takes away what was begun, and says if that is not all gone.
+    /// Removes what was begun, and adds to the error what could not be removed.
     async fn give_up(&self, unit: &Unit, mut error: StatusError) -> StatusError {
-        if let Err(left) = self.put_down(&unit.name(), STOP_TIMEOUT_DEFAULT, Clearing::Runs).await {
-            // Where the engine does not answer, the same is said twice otherwise.
+        if let Err(left) = self.stop_unit(&unit.name(), STOP_TIMEOUT_DEFAULT, RemovalScope::Containers).await
+        {
+            // If the engine does not answer, both errors are the same.
             let left = chain(&left);
             if !error.message.contains(&left) {
                 error.message = format!("{}; and something of it may be left: {left}", error.message);
@@ -173,10 +176,10 @@ fn late(unit: &Unit, package: &Package, waits_for: &str) -> StatusError {
     StatusError::new(code::NOT_READY, unit.component.as_str(), message)
 }
 
-/// Since when each container was seen in its present run.
-type Seen = BTreeMap<String, (String, Instant)>;
+/// The start of each container, and when it was first seen since.
+type FirstSeen = BTreeMap<String, (String, Instant)>;
 
-fn note(seen: &mut Seen, containers: &[Container]) {
+fn track_first_seen(seen: &mut FirstSeen, containers: &[Container]) {
     let now = Instant::now();
     for Container { id, state, .. } in containers.iter().filter(|it| it.state.status == "running") {
         let entry = seen.entry(id.clone()).or_insert_with(|| (state.started_at.clone(), now));
@@ -186,7 +189,7 @@ fn note(seen: &mut Seen, containers: &[Container]) {
     }
 }
 
-fn is_settled(seen: &Seen, container: &Container) -> bool {
+fn is_settled(seen: &FirstSeen, container: &Container) -> bool {
     let since = seen.get(&container.id).filter(|(started, _)| *started == container.state.started_at);
     since.is_some_and(|(_, since)| since.elapsed() >= UPTIME_DEFAULT)
 }

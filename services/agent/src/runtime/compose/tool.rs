@@ -1,5 +1,5 @@
-//! The Compose command of this device: Docker's plugin if it is there, else `docker-compose`. Both understand what is
-//! asked of them here.
+//! The Compose command of this device: Docker's plugin if it is installed, otherwise `docker-compose`. Both
+//! understand the arguments used here.
 
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -9,36 +9,36 @@ use muster_contract::profile::DURATION_MAX;
 
 use super::command::{CommandError, Run};
 
-/// Time that Compose may take to say that it is there, or what it understands.
+/// Time limit of `version` and `config`.
 const ANSWER_LIMIT: Duration = Duration::from_secs(60);
 
-/// How Compose is run.
+/// The Compose command.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Tool {
+pub(super) enum ComposeTool {
     /// `docker compose`
     Plugin,
     /// `docker-compose`
     Standalone,
 }
 
-/// A project as Compose is told of it.
+/// A project as arguments of Compose.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Project<'a> {
     /// Its name.
     pub(super) name: &'a str,
     /// Its file.
     pub(super) file: &'a Path,
-    /// What relative paths in it count from.
+    /// The directory of relative paths in it.
     pub(super) directory: &'a Path,
-    /// The parameters.
+    /// The variables of its file.
     pub(super) variables: &'a BTreeMap<String, String>,
 }
 
-impl Tool {
-    /// The one that is there.
+impl ComposeTool {
+    /// Finds the command.
     ///
     /// # Errors
-    /// Neither is.
+    /// Neither is installed.
     pub(super) async fn find() -> Result<Self, CommandError> {
         for tool in [Self::Plugin, Self::Standalone] {
             let asked = tool.run(["version".to_owned()]).output(None, ANSWER_LIMIT).await;
@@ -49,16 +49,16 @@ impl Tool {
         Err(CommandError::NoCompose)
     }
 
-    /// What Compose makes of a project's file: checked, with everything filled in.
+    /// The project's file as Compose understands it: checked, with all variables set.
     pub(super) async fn config(self, project: Project<'_>) -> Result<String, CommandError> {
-        self.of(project, &["config"]).said(Some(project.directory), ANSWER_LIMIT).await
+        self.of(project, &["config"]).stdout(Some(project.directory), ANSWER_LIMIT).await
     }
 
-    /// Makes and starts what the project has and what is not there yet. Images are pulled, which takes its time: whoever
-    /// waits says for how long.
+    /// Creates and starts the containers that do not exist yet. Images are pulled, which takes time: the caller sets the
+    /// limit.
     pub(super) async fn up(self, project: Project<'_>) -> Result<(), CommandError> {
         let run = self.of(project, &["up", "--detach", "--remove-orphans"]);
-        run.said(Some(project.directory), DURATION_MAX).await.map(drop)
+        run.stdout(Some(project.directory), DURATION_MAX).await.map(drop)
     }
 
     fn of(self, project: Project<'_>, verb: &[&str]) -> Run {

@@ -1,8 +1,8 @@
-//! The watch over all units of a device that are ready: looks whenever the engine tells of a container's end or health,
-//! and from time to time besides, and tells of a unit's end once.
+//! Watches all ready units of a device: lists the containers at every event of the engine and at an interval, and
+//! sends the exit of a unit once.
 //!
-//! An engine that does not answer takes its containers down, or not: after [`ENGINE_GRACE`] nobody can say what runs, and
-//! that is told as each unit's end. When it is back, whatever runs still is taken over.
+//! If the engine does not answer for [`ENGINE_GRACE`], it is unknown what runs, and every unit gets an exit that says
+//! so. When the engine answers again, units that still run are adopted.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -17,23 +17,23 @@ use tokio::time::{Instant, sleep};
 
 use super::Inner;
 use super::command::CommandError;
-use super::judge::{self, End};
+use super::unit_state::{self, UnitEnd};
 use crate::runtime::{Exit, Unit, UnitName, code};
 
-/// Time between two looks where nothing is told.
-const LOOK_EVERY: Duration = Duration::from_secs(15);
-/// Time between two looks for an engine that does not answer.
-const LOOK_AGAIN: Duration = Duration::from_secs(2);
-/// Time that an engine may be away before nobody can say any more what runs.
+/// Time between two polls without an event.
+const POLL_INTERVAL: Duration = Duration::from_secs(15);
+/// Time between two polls while the engine does not answer.
+const POLL_INTERVAL_LOST: Duration = Duration::from_secs(2);
+/// Time for which the engine may not answer before its units count as lost.
 const ENGINE_GRACE: Duration = Duration::from_secs(10);
-/// Time between being told and looking: what the engine restarts by itself has been restarted by then.
+/// Time between an event and the poll: by then the engine has restarted the containers that it restarts.
 const SETTLE: Duration = Duration::from_millis(700);
-/// Time between two attempts to listen to the engine.
+/// Time between two attempts to subscribe to the engine's events.
 const LISTEN_AGAIN: Duration = Duration::from_secs(1);
 
 /// A unit that is ready.
 #[derive(Debug, Clone)]
-pub(super) struct Watched {
+pub(super) struct ReadyUnit {
     digest_prefix: String,
     services: usize,
     done: BTreeSet<String>,
@@ -41,9 +41,10 @@ pub(super) struct Watched {
 }
 
 impl Inner {
-    /// Puts a unit that is ready under watch.
-    pub(super) fn keep_watch(inner: &Arc<Self>, unit: &Unit, services: usize, done: BTreeSet<String>) {
-        let watched = Watched { digest_prefix: unit.digest_prefix(), services, done, since: Instant::now() };
+    /// Watches a unit that is ready.
+    pub(super) fn watch_unit(inner: &Arc<Self>, unit: &Unit, services: usize, done: BTreeSet<String>) {
+        let watched =
+            ReadyUnit { digest_prefix: unit.digest_prefix(), services, done, since: Instant::now() };
         inner.table().insert(unit.name(), watched);
         if inner.watching.set(()).is_ok() {
             let (nudge, nudged) = mpsc::channel(1);
@@ -54,19 +55,19 @@ impl Inner {
         }
     }
 
-    /// An end as it is told, with the last words of the container that it is about.
-    pub(super) async fn told(&self, component: &ComponentName, end: End) -> StatusError {
+    /// The error of an end, with the last lines of its container's log.
+    pub(super) async fn error_of(&self, component: &ComponentName, end: UnitEnd) -> StatusError {
         let words = match &end.container {
-            Some(id) => self.engine.last_words(id).await,
+            Some(id) => self.engine.last_lines(id).await,
             None => String::new(),
         };
         let more = if words.is_empty() { words } else { format!("; its last lines: {words}") };
         StatusError::new(end.code, component.as_str(), format!("{}{more}", end.message))
     }
 
-    /// Looks at every unit under watch once.
-    async fn look(&self) -> Result<(), CommandError> {
-        // Before the engine is asked: what becomes ready meanwhile is not in its answer.
+    /// Polls every watched unit once.
+    async fn check_units(&self) -> Result<(), CommandError> {
+        // Copied before the query: units that become ready meanwhile are not in its answer.
         let watched = self.table().clone();
         if watched.is_empty() {
             return Ok(());
@@ -74,26 +75,26 @@ impl Inner {
         let units = self.units().await?;
         for (name, watched) in watched {
             let containers = units.get(&name).map(Vec::as_slice).unwrap_or_default();
-            if let Some(end) = judge::ended(containers, watched.services, &watched.done) {
-                let error = self.told(&name.component, end).await;
-                self.tell(name, &watched, error).await;
+            if let Some(end) = unit_state::end_after_ready(containers, watched.services, &watched.done) {
+                let error = self.error_of(&name.component, end).await;
+                self.send_exit(name, &watched, error).await;
             }
         }
         Ok(())
     }
 
-    /// Nobody can say any more what runs.
-    async fn lose_sight(&self, error: &CommandError) {
+    /// Reports every watched unit as lost.
+    async fn report_lost(&self, error: &CommandError) {
         let watched = self.table().clone();
         for (name, watched) in watched {
             let message = format!("the engine has not answered for {ENGINE_GRACE:?}: {}", chain(error));
             let error = StatusError::new(code::ENGINE_LOST, name.component.as_str(), message);
-            self.tell(name, &watched, error).await;
+            self.send_exit(name, &watched, error).await;
         }
     }
 
-    /// Tells of an end, unless it was asked for meanwhile.
-    async fn tell(&self, name: UnitName, watched: &Watched, error: StatusError) {
+    /// Sends the exit of a unit, unless it was stopped or started again meanwhile.
+    async fn send_exit(&self, name: UnitName, watched: &ReadyUnit, error: StatusError) {
         let still = {
             let mut table = self.table();
             let same = table.get(&name).is_some_and(|now| now.since == watched.since);
@@ -101,7 +102,7 @@ impl Inner {
         };
         if still {
             let exit = Exit { name, digest_prefix: watched.digest_prefix.clone(), error };
-            // An agent that has closed its end is about to leave, and will see by looking.
+            // A closed channel means that the agent ends; its inventory finds the exit later.
             let _ = self.exits.send(exit).await;
         }
     }
@@ -110,14 +111,14 @@ impl Inner {
 async fn watch(inner: Arc<Inner>, mut nudged: mpsc::Receiver<()>) {
     let mut silent_since: Option<Instant> = None;
     loop {
-        let pause = if silent_since.is_some() { LOOK_AGAIN } else { LOOK_EVERY };
+        let pause = if silent_since.is_some() { POLL_INTERVAL_LOST } else { POLL_INTERVAL };
         tokio::select! {
             _ = nudged.recv() => sleep(SETTLE).await,
             () = sleep(pause) => {}
         }
-        // What was told while it settled is looked at as well.
+        // The poll covers further events that came meanwhile.
         while nudged.try_recv().is_ok() {}
-        match inner.look().await {
+        match inner.check_units().await {
             Ok(()) => silent_since = None,
             Err(error) => {
                 let since = *silent_since.get_or_insert_with(|| {
@@ -125,14 +126,14 @@ async fn watch(inner: Arc<Inner>, mut nudged: mpsc::Receiver<()>) {
                     Instant::now()
                 });
                 if since.elapsed() >= ENGINE_GRACE {
-                    inner.lose_sight(&error).await;
+                    inner.report_lost(&error).await;
                 }
             }
         }
     }
 }
 
-/// Passes on that something happened, for as long as the engine tells; listens again when it does not.
+/// Forwards the events of the engine; subscribes again when they end.
 async fn listen(inner: Arc<Inner>, nudge: mpsc::Sender<()>) {
     loop {
         if let Ok(mut child) = inner.engine.events().command(None).spawn()
@@ -140,10 +141,10 @@ async fn listen(inner: Arc<Inner>, nudge: mpsc::Sender<()>) {
         {
             let mut lines = BufReader::new(stdout).lines();
             while let Ok(Some(_)) = lines.next_line().await {
-                // One nudge that waits is enough: the look sees everything.
+                // One waiting message is enough: the poll covers all units.
                 let _ = nudge.try_send(());
             }
-            // Its end is news too: an engine that goes takes its listeners along.
+            // The end of the events counts as one: a stopping engine ends them.
             let _ = nudge.try_send(());
         }
         sleep(LISTEN_AGAIN).await;

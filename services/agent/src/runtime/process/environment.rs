@@ -1,7 +1,7 @@
-//! The environment of a unit, and the arguments in which `$(NAME)` stands for one of its variables.
+//! The environment of a unit, and the expansion of `$(NAME)` in its arguments.
 //!
-//! Of the agent's own environment only [`PASSED_ON`] reaches a unit. That is a list of what is let through because
-//! no list of what is held back could name every credential.
+//! Only [`PASSED_ON`] of the agent's own environment reaches a unit. It is a list of permitted variables, because no
+//! list of forbidden ones could name every credential.
 
 use std::collections::BTreeMap;
 use std::ffi::{OsStr, OsString};
@@ -12,18 +12,18 @@ use std::{fs, io};
 use muster_contract::DeviceKey;
 use muster_contract::profile::{Process, is_env_name};
 
-use super::mark::{DATA_DIR_VARIABLE, Mark, UNIT_VARIABLE};
+use super::env_tag::{DATA_DIR_VARIABLE, EnvTag, UNIT_VARIABLE};
 use crate::runtime::Unit;
 
-/// Variables of the agent that its units get too, where they do not set them themselves.
+/// Variables of the agent that its units get unless they set them themselves.
 const PASSED_ON: [&str; 9] = ["PATH", "HOME", "USER", "LOGNAME", "SHELL", "LANG", "LANGUAGE", "TZ", "TMPDIR"];
-/// Beginning of further ones: the parts of the locale.
+/// The prefix of further ones: the parts of the locale.
 const PASSED_ON_PREFIX: &str = "LC_";
 
 /// Variables by name.
 pub(in crate::runtime) type Environment = BTreeMap<OsString, OsString>;
 
-/// What the agent passes on of its own environment.
+/// The part of the agent's environment that units get.
 ///
 /// # Errors
 /// `/proc` cannot be read.
@@ -31,7 +31,7 @@ pub(super) fn passed_on() -> io::Result<Environment> {
     passed_on_with(&[])
 }
 
-/// The same with further variables, by the beginnings of their names.
+/// The same with further variables, by the prefixes of their names.
 ///
 /// # Errors
 /// `/proc` cannot be read.
@@ -50,26 +50,26 @@ fn choose(environment: &[u8], more: &[&str]) -> Environment {
     environment.split(|byte| *byte == 0).filter_map(pair).collect()
 }
 
-/// The whole environment of a unit: what is passed on, then the document's `env`, then its parameters, then the mark,
-/// each over the one before. Nothing in a document can put another mark on a process.
+/// The whole environment of a unit: the passed variables, then the document's `env`, then its parameters, then the
+/// tag, each over the ones before. No document can put another tag on a process.
 pub(super) fn of(
     passed_on: Environment,
     unit: &Unit,
     process: &Process,
     device: &DeviceKey,
-    home: &Path,
+    paths: &Path,
 ) -> Environment {
     let mut environment = passed_on;
     for (name, value) in process.env.iter().chain(&unit.environment) {
         environment.insert(name.into(), value.into());
     }
-    environment.insert(UNIT_VARIABLE.into(), Mark::of(unit).text(device).into());
-    environment.insert(DATA_DIR_VARIABLE.into(), home.into());
+    environment.insert(UNIT_VARIABLE.into(), EnvTag::of(unit).text(device).into());
+    environment.insert(DATA_DIR_VARIABLE.into(), paths.into());
     environment
 }
 
-/// An argument with every `$(NAME)` replaced. `$$(NAME)` stands for `$(NAME)` itself; a name that is not set, or is
-/// none, is left as it is, so that a shell's `$(date)` reaches the shell.
+/// An argument with every `$(NAME)` expanded. `$$(NAME)` is an escaped `$(NAME)`; an unset or invalid name is left as
+/// it is, so that `$(date)` reaches a shell.
 pub(super) fn expand(argument: &str, environment: &Environment) -> OsString {
     let mut expanded = OsString::new();
     let mut rest = argument;
@@ -119,7 +119,7 @@ mod tests {
     }
 
     #[test]
-    fn nothing_of_the_agent_is_passed_on_but_the_listed() {
+    fn only_listed_variables_of_the_agent_are_passed_on() {
         let environment = choose(
             b"PATH=/bin\0MUSTER_CREDS=/etc/creds\0AWS_SECRET_ACCESS_KEY=x\0LC_ALL=C\0NATS_TOKEN=t\0TZ=\0odd\0",
             &[],

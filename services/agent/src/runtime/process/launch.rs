@@ -1,5 +1,5 @@
-//! Starts the process of a unit: its directory, its files, its environment, its arguments, its own process group.
-//! Two steps, because the first may wait for the disk and between the second and its bookkeeping nothing may.
+//! Launches the process of a unit: directory, files, environment, arguments and process group. In two steps: the
+//! first may wait for the disk; nothing may wait between the second and the registration of the process.
 
 use std::ffi::OsStr;
 use std::path::{Component, Path, PathBuf};
@@ -11,48 +11,48 @@ use rustix::io::Errno;
 use tokio::process::{Child, Command};
 
 use super::environment::{self, Environment};
-use super::home::Home;
 use super::logs::Logs;
+use super::paths::UnitPaths;
 use crate::runtime::Unit;
 
-/// Why a unit could not be started.
+/// The error of launching a unit.
 #[derive(Debug, thiserror::Error)]
 pub(super) enum LaunchError {
-    /// Its own directory cannot be made.
+    /// Its own directory cannot be created.
     #[error(
-        "cannot make its working directory {path}: check the room and the rights under the agent's --data-dir"
+        "cannot create its working directory {path}: check the free space and the owner of the agent's --data-dir"
     )]
     MakeDirectory {
         /// The directory.
         path: PathBuf,
-        /// The disk's reason.
+        /// The system's error.
         #[source]
         source: io::Error,
     },
-    /// The directory that the document names is none.
-    #[error("its workingDir {path} is not there: make it, or leave workingDir out to get one")]
+    /// The directory in the document does not exist.
+    #[error("its workingDir {path} does not exist: create it, or omit workingDir to get one")]
     NoDirectory {
         /// The directory.
         path: PathBuf,
-        /// The disk's reason.
+        /// The system's error.
         #[source]
         source: io::Error,
     },
-    /// The file by which it would say that it is ready is there from an earlier run and cannot be taken away.
+    /// Its readiness file exists from an earlier run and cannot be removed.
     #[error("cannot remove {path}, left by an earlier run")]
     StaleFile {
         /// The file.
         path: PathBuf,
-        /// The disk's reason.
+        /// The system's error.
         #[source]
         source: io::Error,
     },
     /// Its log cannot be opened.
-    #[error("cannot open its log {path}: check the room and the rights under the agent's --data-dir")]
+    #[error("cannot open its log {path}: check the free space and the owner of the agent's --data-dir")]
     OpenLog {
         /// The log of its stderr.
         path: PathBuf,
-        /// The disk's reason.
+        /// The system's error.
         #[source]
         source: io::Error,
     },
@@ -61,25 +61,25 @@ pub(super) enum LaunchError {
         "cannot read the agent's environment from /proc: the process runtime needs Linux with /proc mounted"
     )]
     ReadEnvironment(#[source] io::Error),
-    /// The operating system refused.
+    /// The operating system refused to start it.
     #[error("cannot start '{command}': {advice}")]
     Spawn {
         /// The program.
         command: String,
-        /// What to check.
+        /// The remedy.
         advice: String,
-        /// The operating system's reason.
+        /// The system's error.
         #[source]
         source: io::Error,
     },
-    /// The thread that prepares the start died.
-    #[error("its preparation was cut short")]
+    /// The thread that prepares the launch panicked.
+    #[error("the thread that prepares its launch panicked")]
     CutShort(#[source] tokio::task::JoinError),
 }
 
-/// A start with nothing left to wait for.
+/// A launch that need not wait for the disk any more.
 #[derive(Debug)]
-pub(super) struct Prepared {
+pub(super) struct PreparedLaunch {
     command: Command,
     logs: Logs,
     program: String,
@@ -87,23 +87,27 @@ pub(super) struct Prepared {
     path: Option<String>,
 }
 
-/// Where a unit works: in the directory that the document names, a relative one being relative to the unit's own.
-pub(super) fn directory(home: &Home, unit: &Unit, process: &Process) -> PathBuf {
-    let own = home.work(&unit.name());
+/// The working directory of a unit: the one in the document, relative to the unit's own.
+pub(super) fn directory(paths: &UnitPaths, unit: &Unit, process: &Process) -> PathBuf {
+    let own = paths.work(&unit.name());
     process.working_dir.as_deref().map_or_else(|| own.clone(), |named| own.join(named))
 }
 
-/// Makes everything ready for the start. Waits for the disk.
-pub(super) fn prepare(home: &Home, unit: &Unit, process: &Process) -> Result<Prepared, LaunchError> {
-    let directory = directory(home, unit, process);
-    make_directory(home, unit, &directory)?;
-    remove_stale(home, unit, process, &directory)?;
-    let (logs, out, err) = Logs::open(home, &unit.name()).map_err(|source| {
-        let path = home.log(&unit.name(), "err");
+/// Prepares the launch. Waits for the disk.
+pub(super) fn prepare(
+    paths: &UnitPaths,
+    unit: &Unit,
+    process: &Process,
+) -> Result<PreparedLaunch, LaunchError> {
+    let directory = directory(paths, unit, process);
+    make_directory(paths, unit, &directory)?;
+    remove_stale(paths, unit, process, &directory)?;
+    let (logs, out, err) = Logs::open(paths, &unit.name()).map_err(|source| {
+        let path = paths.log(&unit.name(), "err");
         LaunchError::OpenLog { path, source }
     })?;
     let passed_on = environment::passed_on().map_err(LaunchError::ReadEnvironment)?;
-    let environment = environment::of(passed_on, unit, process, &home.device, &home.true_path());
+    let environment = environment::of(passed_on, unit, process, &paths.device, &paths.true_path());
     let path = search_path(&environment);
     let mut command = Command::new(&process.command);
     command
@@ -114,12 +118,12 @@ pub(super) fn prepare(home: &Home, unit: &Unit, process: &Process) -> Result<Pre
         .stdin(Stdio::null())
         .stdout(out)
         .stderr(err)
-        // A group of its own: signals meant for the agent (Ctrl-C) pass it by, and its children end with it.
+        // A group of its own: signals to the agent (Ctrl-C) do not reach it, and its children can be signalled with it.
         .process_group(0);
-    Ok(Prepared { command, logs, program: process.command.clone(), directory, path })
+    Ok(PreparedLaunch { command, logs, program: process.command.clone(), directory, path })
 }
 
-impl Prepared {
+impl PreparedLaunch {
     /// Starts the process.
     pub(super) fn spawn(mut self) -> Result<(Child, Logs), LaunchError> {
         match self.command.spawn() {
@@ -131,12 +135,12 @@ impl Prepared {
         }
     }
 
-    /// What a person can do about an operating system's refusal.
+    /// The remedy for an error of the operating system.
     fn advice(&self, refusal: &io::Error) -> String {
         let is_path = self.program.contains('/');
         match Errno::from_io_error(refusal) {
             Some(Errno::NOENT) if is_path && self.directory.join(&self.program).exists() => {
-                "the interpreter in its first line, or its loader, is not on this device".to_owned()
+                "the interpreter in its first line, or its loader, is not installed on this device".to_owned()
             }
             Some(Errno::NOENT) if is_path => {
                 format!("no such file (a relative path starts at {})", self.directory.display())
@@ -151,23 +155,23 @@ impl Prepared {
                 self.directory.display()
             ),
             Some(Errno::NOEXEC) => {
-                "neither a program for this machine nor a script that starts with #!".to_owned()
+                "neither a program for this machine nor a script that begins with #!".to_owned()
             }
             Some(Errno::AGAIN) => {
                 "the limit of processes is reached (ulimit -u, TasksMax of the agent's service)".to_owned()
             }
             Some(Errno::TOOBIG) => "its arguments and environment together are too large".to_owned(),
-            _ => "the operating system refuses".to_owned(),
+            _ => "the operating system refuses to start it".to_owned(),
         }
     }
 }
 
-fn make_directory(home: &Home, unit: &Unit, directory: &Path) -> Result<(), LaunchError> {
-    if is_own(home, unit, directory) {
+fn make_directory(paths: &UnitPaths, unit: &Unit, directory: &Path) -> Result<(), LaunchError> {
+    if is_own(paths, unit, directory) {
         let failed = |source| LaunchError::MakeDirectory { path: directory.to_owned(), source };
         return fs::create_dir_all(directory).map_err(failed);
     }
-    // One that is somebody else's is not made: a slip of the pen would become a directory.
+    // A directory outside of the unit's own is not created: a typing error would become a directory.
     match fs::metadata(directory) {
         Ok(found) if found.is_dir() => Ok(()),
         Ok(_) => {
@@ -178,18 +182,23 @@ fn make_directory(home: &Home, unit: &Unit, directory: &Path) -> Result<(), Laun
     }
 }
 
-/// Whether a path lies in the unit's own directory, and does not climb out of it again.
-fn is_own(home: &Home, unit: &Unit, path: &Path) -> bool {
-    let below = path.strip_prefix(home.work(&unit.name()));
+/// Whether a path lies in the unit's own directory and does not leave it by `..`.
+fn is_own(paths: &UnitPaths, unit: &Unit, path: &Path) -> bool {
+    let below = path.strip_prefix(paths.work(&unit.name()));
     below.is_ok_and(|below| !below.components().any(|part| part == Component::ParentDir))
 }
 
-/// Takes away the file of a readiness `file` that an earlier run has left, if it lies in the unit's own directory:
-/// it would tell of the earlier run. One that lies elsewhere may be anybody's and counts as it is.
-fn remove_stale(home: &Home, unit: &Unit, process: &Process, directory: &Path) -> Result<(), LaunchError> {
+/// Removes the readiness file of an earlier run if it lies in the unit's own directory. One that lies elsewhere may
+/// belong to another program and counts as it is.
+fn remove_stale(
+    paths: &UnitPaths,
+    unit: &Unit,
+    process: &Process,
+    directory: &Path,
+) -> Result<(), LaunchError> {
     let Readiness::File { path } = &process.readiness else { return Ok(()) };
     let path = directory.join(path);
-    if !is_own(home, unit, &path) {
+    if !is_own(paths, unit, &path) {
         return Ok(());
     }
     match fs::remove_file(&path) {
@@ -216,9 +225,9 @@ mod tests {
     #[test]
     fn a_working_directory_is_made_within_the_units_own_and_nowhere_else() {
         let dir = tempfile::tempdir().unwrap();
-        // A data directory may be written with `..` itself.
+        // The path of a data directory may itself contain `..`.
         let data_dir = dir.path().join("other/../data");
-        let home = Home::new("plant/press".parse().unwrap(), &data_dir);
+        let paths = UnitPaths::new("plant/press".parse().unwrap(), &data_dir);
         let try_with = |named: &str| {
             let properties = json!({ "command": "true", "workingDir": named });
             let properties = serde_json::from_value(properties).unwrap();
@@ -233,8 +242,8 @@ mod tests {
                 workload,
                 environment: Default::default(),
             };
-            let directory = directory(&home, &unit, &process);
-            make_directory(&home, &unit, &directory)
+            let directory = directory(&paths, &unit, &process);
+            make_directory(&paths, &unit, &directory)
         };
         let work = dir.path().join("data/work/line");
         fs::create_dir_all(dir.path().join("other")).unwrap();

@@ -1,36 +1,37 @@
-//! The files that take a unit's stdout and stderr. The unit writes them itself, so that it outlives the agent.
+//! The log files of a unit's stdout and stderr. The unit writes them itself, so that it outlives the agent.
 //!
-//! Bounded: a file over [`ROTATE_BYTES`] is set aside as `.1` when the unit starts, replacing the one before. While
-//! the unit runs, a file over [`RUNNING_BYTES_MAX`] keeps its last part as `.1` and is emptied under the writer's
-//! hands, with a warning in the agent's log: what came before is lost, the disk is not. That look is taken at least every
-//! [`CHECK_EVERY`], and the sooner the faster the file grows, down to [`CHECK_LEAST`]; only while an agent runs. So a unit
-//! has at most [`RUNNING_BYTES_MAX`] and [`ROTATE_BYTES`] for each of its two files, and what it writes between two looks.
+//! Their size is limited: a file over [`ROTATE_BYTES`] is renamed to `.1` when the unit starts, replacing the one
+//! before. While the unit runs, the agent copies the last part of a file over [`RUNNING_BYTES_MAX`] to `.1` and
+//! truncates it, with a warning in the agent's log: the part before is lost, and the disk does not fill up. The agent
+//! checks the sizes at least every [`CHECK_EVERY`], and the sooner the faster the file grows, down to
+//! [`CHECK_LEAST`]; only while it runs. So each of a unit's two files has at most [`RUNNING_BYTES_MAX`] and
+//! [`ROTATE_BYTES`], and what is written between two checks.
 
 use std::fs::{self, File, OpenOptions};
 use std::io::{self, Read, Seek, SeekFrom};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use super::home::Home;
+use super::paths::UnitPaths;
 use crate::runtime::UnitName;
 
-/// A file over this size is set aside when the unit starts.
+/// A file over this size is renamed when the unit starts.
 pub(super) const ROTATE_BYTES: u64 = 4 * 1024 * 1024;
-/// A file over this size is emptied while the unit runs.
+/// A file over this size is truncated while the unit runs.
 pub(super) const RUNNING_BYTES_MAX: u64 = 16 * 1024 * 1024;
-/// Longest time between two looks at the sizes.
+/// Longest time between two checks of the sizes.
 pub(super) const CHECK_EVERY: Duration = Duration::from_secs(5);
-/// Shortest time between two looks, and the time before the first: nothing is known of the writer then.
+/// Shortest time between two checks, and the time before the first: the speed of the writer is not known then.
 pub(super) const CHECK_LEAST: Duration = Duration::from_millis(100);
-/// Lines of stderr that an error carries at most.
+/// Lines of stderr in an error at most.
 const LAST_LINES_MAX: usize = 10;
-/// Bytes of stderr that an error carries at most.
+/// Bytes of stderr in an error at most.
 const LAST_BYTES_MAX: u64 = 2048;
 
 const _: () = {
     assert!(ROTATE_BYTES < RUNNING_BYTES_MAX);
     assert!(CHECK_LEAST.as_millis() < CHECK_EVERY.as_millis());
-    // The rest of the message must have room beside the lines.
+    // The message needs room for its other parts.
     assert!(2 * LAST_BYTES_MAX as usize <= muster_contract::limits::ERROR_MESSAGE_BYTES_MAX);
 };
 
@@ -39,22 +40,22 @@ const _: () = {
 pub(super) struct Logs {
     out: PathBuf,
     err: PathBuf,
-    /// Where this run's stderr begins.
+    /// The offset at which this run's stderr begins.
     err_from: u64,
 }
 
 impl Logs {
-    /// The files as they are, for a unit that runs already: where its part begins is not known.
-    pub(super) fn of(home: &Home, name: &UnitName) -> Self {
-        Self { out: home.log(name, "out"), err: home.log(name, "err"), err_from: 0 }
+    /// The existing files of a running unit: the begin of its part is not known.
+    pub(super) fn of(paths: &UnitPaths, name: &UnitName) -> Self {
+        Self { out: paths.log(name, "out"), err: paths.log(name, "err"), err_from: 0 }
     }
 
-    /// Opens both for a unit that is going to start.
+    /// Opens both for a unit that is about to start.
     ///
     /// # Errors
     /// The disk's.
-    pub(super) fn open(home: &Home, name: &UnitName) -> io::Result<(Self, File, File)> {
-        let mut logs = Self::of(home, name);
+    pub(super) fn open(paths: &UnitPaths, name: &UnitName) -> io::Result<(Self, File, File)> {
+        let mut logs = Self::of(paths, name);
         fs::create_dir_all(logs.out.parent().unwrap_or(Path::new(".")))?;
         let (out, err) = (open_rotated(&logs.out)?, open_rotated(&logs.err)?);
         logs.err_from = err.metadata()?.len();
@@ -75,7 +76,7 @@ impl Logs {
             .unwrap_or(0)
     }
 
-    /// Empties what has grown over its bound. Returns the files that had.
+    /// Truncates the files that have grown over their limit, and returns them.
     ///
     /// # Errors
     /// The disk's.
@@ -91,18 +92,18 @@ impl Logs {
         Ok(emptied)
     }
 
-    /// The last lines of stderr of this run, fit for a terminal and a JSON text. Empty where there are none.
-    pub(super) fn last_words(&self) -> String {
+    /// The last lines of stderr of this run, fit for a terminal and for JSON. Empty if there are none.
+    pub(super) fn last_lines(&self) -> String {
         last_bytes(&self.err, self.err_from).map(|bytes| last_lines(&bytes)).unwrap_or_default()
     }
 }
 
-/// When to look again: in half the time in which a file would reach the bound if it went on growing as it did.
-pub(super) fn next_look(before: u64, now: u64, after: Duration) -> Duration {
+/// The time to the next check: half the time in which a file would reach its limit at its present growth.
+pub(super) fn next_check(before: u64, now: u64, after: Duration) -> Duration {
     let grown = match now.checked_sub(before) {
         Some(0) => return CHECK_EVERY,
         Some(grown) => grown,
-        // It was emptied in between.
+        // It was truncated in between.
         None => RUNNING_BYTES_MAX,
     };
     let room = RUNNING_BYTES_MAX.saturating_sub(now);
@@ -113,7 +114,7 @@ fn open_rotated(path: &Path) -> io::Result<File> {
     if fs::metadata(path).is_ok_and(|file| file.len() > ROTATE_BYTES) {
         fs::rename(path, aside(path))?;
     }
-    // Appending is what lets the agent empty the file while the unit holds it open.
+    // In append mode the agent can truncate the file while the unit holds it open.
     OpenOptions::new().append(true).create(true).open(path)
 }
 
@@ -128,7 +129,7 @@ fn empty(path: &Path, size: u64) -> io::Result<()> {
     file.seek(SeekFrom::Start(size.saturating_sub(ROTATE_BYTES)))?;
     let kept = aside(path);
     let copied = File::create(kept).and_then(|mut kept| io::copy(&mut file.take(ROTATE_BYTES), &mut kept));
-    // The room comes first: it is made also where the disk is already too full for the copy.
+    // The file is truncated even if the copy failed: the disk may be too full for it.
     OpenOptions::new().write(true).open(path)?.set_len(0)?;
     copied.map(|_| ())
 }
@@ -136,7 +137,7 @@ fn empty(path: &Path, size: u64) -> io::Result<()> {
 fn last_bytes(path: &Path, from: u64) -> io::Result<Vec<u8>> {
     let mut file = File::open(path)?;
     let size = file.metadata()?.len();
-    // A file shorter than where this run began has been emptied since: all of it is this run's.
+    // A file shorter than where this run began has been truncated since: all of it is this run's.
     let from = if from > size { 0 } else { from };
     file.seek(SeekFrom::Start(from.max(size.saturating_sub(LAST_BYTES_MAX))))?;
     let mut bytes = Vec::new();
@@ -147,7 +148,7 @@ fn last_bytes(path: &Path, from: u64) -> io::Result<Vec<u8>> {
 fn last_lines(bytes: &[u8]) -> String {
     let text: String = String::from_utf8_lossy(bytes)
         .chars()
-        // Escape sequences of a workload have no business in the terminal of whoever asks for its status.
+        // Escape sequences of a workload must not reach the terminal of a person who reads its status.
         .map(|c| if c.is_control() && c != '\n' && c != '\t' { ' ' } else { c })
         .collect();
     let lines: Vec<&str> = text.lines().map(str::trim_end).filter(|line| !line.is_empty()).collect();
@@ -160,34 +161,34 @@ mod tests {
 
     use super::*;
 
-    fn fixture() -> (tempfile::TempDir, Home, UnitName) {
+    fn fixture() -> (tempfile::TempDir, UnitPaths, UnitName) {
         let dir = tempfile::tempdir().unwrap();
-        let home = Home::new("plant/press".parse().unwrap(), dir.path());
+        let paths = UnitPaths::new("plant/press".parse().unwrap(), dir.path());
         let name = UnitName { deployment: "line".parse().unwrap(), component: "web".parse().unwrap() };
-        (dir, home, name)
+        (dir, paths, name)
     }
 
     #[test]
-    fn last_words_are_of_this_run_only() {
-        let (_dir, home, name) = fixture();
-        let (_, _, mut err) = Logs::open(&home, &name).unwrap();
+    fn last_lines_are_of_this_run_only() {
+        let (_dir, paths, name) = fixture();
+        let (_, _, mut err) = Logs::open(&paths, &name).unwrap();
         writeln!(err, "old").unwrap();
-        let (logs, _, mut err) = Logs::open(&home, &name).unwrap();
-        assert_eq!(logs.last_words(), "");
+        let (logs, _, mut err) = Logs::open(&paths, &name).unwrap();
+        assert_eq!(logs.last_lines(), "");
         writeln!(err, "new").unwrap();
-        assert_eq!(logs.last_words(), "new");
+        assert_eq!(logs.last_lines(), "new");
     }
 
     #[test]
-    fn last_words_are_bounded_and_plain() {
-        let (_dir, home, name) = fixture();
-        let (logs, _, mut err) = Logs::open(&home, &name).unwrap();
+    fn last_lines_are_bounded_and_plain() {
+        let (_dir, paths, name) = fixture();
+        let (logs, _, mut err) = Logs::open(&paths, &name).unwrap();
         for line in 0..10_000 {
             writeln!(err, "line {line}\r").unwrap();
         }
         writeln!(err, "\x1b[31mred\0 \u{fffd}").unwrap();
         err.write_all(&[0xff, b'\n']).unwrap();
-        let words = logs.last_words();
+        let words = logs.last_lines();
         assert_eq!(words.lines().count(), LAST_LINES_MAX);
         assert!(
             words.starts_with("line 9992\n") && words.ends_with(" [31mred  \u{fffd}\n\u{fffd}"),
@@ -196,11 +197,11 @@ mod tests {
     }
 
     #[test]
-    fn a_large_file_is_set_aside_at_the_next_start() {
-        let (_dir, home, name) = fixture();
-        let (logs, mut out, _) = Logs::open(&home, &name).unwrap();
+    fn a_large_log_is_renamed_at_the_next_start() {
+        let (_dir, paths, name) = fixture();
+        let (logs, mut out, _) = Logs::open(&paths, &name).unwrap();
         out.write_all(&vec![b'x'; ROTATE_BYTES as usize + 1]).unwrap();
-        let (_, again, _) = Logs::open(&home, &name).unwrap();
+        let (_, again, _) = Logs::open(&paths, &name).unwrap();
         assert_eq!(again.metadata().unwrap().len(), 0);
         assert_eq!(fs::metadata(aside(&logs.out)).unwrap().len(), ROTATE_BYTES + 1);
     }
@@ -219,14 +220,14 @@ mod tests {
             // Emptied in between, and growing.
             (bound - 1, 0, Duration::from_millis(500)),
         ] {
-            assert_eq!(next_look(before, now, second), expected, "{before} {now}");
+            assert_eq!(next_check(before, now, second), expected, "{before} {now}");
         }
     }
 
     #[test]
     fn a_runaway_writer_loses_its_past_and_not_the_disk() {
-        let (_dir, home, name) = fixture();
-        let (logs, _, mut err) = Logs::open(&home, &name).unwrap();
+        let (_dir, paths, name) = fixture();
+        let (logs, _, mut err) = Logs::open(&paths, &name).unwrap();
         assert!(logs.bound().unwrap().is_empty());
         err.write_all(&vec![b'x'; RUNNING_BYTES_MAX as usize]).unwrap();
         writeln!(err, "last").unwrap();
@@ -236,6 +237,6 @@ mod tests {
         assert_eq!(fs::metadata(aside(&logs.err)).unwrap().len(), ROTATE_BYTES);
         writeln!(err, "goes on").unwrap();
         assert_eq!(fs::read(&logs.err).unwrap(), b"goes on\n", "the writer appends to the emptied file");
-        assert_eq!(logs.last_words(), "goes on");
+        assert_eq!(logs.last_lines(), "goes on");
     }
 }

@@ -1,5 +1,4 @@
-//! Waits until a process is ready, in the four ways of [`Readiness`]. Says nothing of a process that has ended: who
-//! waits here watches for that beside.
+//! Waits until a process is ready, by its [`Readiness`]. The caller watches for the end of the process meanwhile.
 
 use std::path::Path;
 use std::time::Duration;
@@ -8,30 +7,30 @@ use muster_contract::profile::Readiness;
 use tokio::net::TcpStream;
 use tokio::time::{Instant, sleep, sleep_until, timeout};
 
-/// Time between two looks at a port or a file.
-const LOOK_EVERY: Duration = Duration::from_millis(50);
-/// How long one connection may take to be accepted.
+/// Time between two polls of a port or a file.
+const POLL_INTERVAL: Duration = Duration::from_millis(50);
+/// Time limit of one connection attempt.
 const CONNECT_MAX: Duration = Duration::from_secs(1);
 
-/// Completes when the process is ready: one that started at `since` and works in `dir`. A job never is before it ends.
+/// Completes when the process is ready. It started at `since` in `dir`. A job is never ready before it ends.
 pub(super) async fn until_ready(readiness: &Readiness, since: Instant, dir: &Path) {
     match readiness {
         Readiness::Exit => std::future::pending().await,
         Readiness::Uptime { lasting } => sleep_until(since + *lasting).await,
         Readiness::Tcp { port, host } => {
             while !accepts(host, port.get()).await {
-                sleep(LOOK_EVERY).await;
+                sleep(POLL_INTERVAL).await;
             }
         }
         Readiness::File { path } => {
             while !tokio::fs::try_exists(dir.join(path)).await.unwrap_or(false) {
-                sleep(LOOK_EVERY).await;
+                sleep(POLL_INTERVAL).await;
             }
         }
     }
 }
 
-/// Whether the port that a process will be asked for is somebody else's already: then an open port proves nothing.
+/// Whether another process already accepts connections on the unit's port: then an open port proves nothing.
 pub(super) async fn is_taken(readiness: &Readiness) -> bool {
     match readiness {
         Readiness::Tcp { port, host } => accepts(host, port.get()).await,
@@ -39,7 +38,7 @@ pub(super) async fn is_taken(readiness: &Readiness) -> bool {
     }
 }
 
-/// What is missing, as the end of the sentence "not ready within 5s: ".
+/// The missing condition, as the end of the sentence "not ready within 5s: ".
 pub(super) fn missing(readiness: &Readiness) -> String {
     match readiness {
         Readiness::Exit => "it has not ended".to_owned(),

@@ -1,7 +1,7 @@
-//! Brings one unit up: finds it running or launches it, then waits until it is ready.
+//! Starts one unit: finds it running or launches it, then waits until it is ready.
 //!
-//! Wherever the caller drops this, what has been started can be found: between the fork and its entry in the table
-//! nothing waits, and before and after the process shows its mark.
+//! Wherever the caller drops this future, the started process can be found: nothing waits between the fork and its
+//! entry in the table, and before and after that the process carries its tag.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -12,39 +12,40 @@ use muster_service::error::chain;
 use tokio::time::{Instant, sleep_until};
 use tokio_util::sync::CancellationToken;
 
-use super::census::{Census, CensusError, Identity};
-use super::ending::{End, When, said};
-use super::launch::{self, LaunchError, Prepared};
+use super::env_tag::EnvTag;
+use super::launch::{self, LaunchError, PreparedLaunch};
 use super::logs::Logs;
-use super::mark::Mark;
-use super::watch::{Phase, Times, Watched};
+use super::process_end::{EndTime, ProcessEnd, stderr_summary};
+use super::process_id::ProcessId;
+use super::process_table::{ProcessTable, ProcessTableError};
+use super::watch::{Times, UnitPhase, WatchedUnit};
 use super::{ProcessRuntime, StopError, ready};
 use crate::runtime::{Started, Unit, code};
 
-/// Time that a unit found running gets to prove that it is ready, where its `timeout` has long passed.
+/// Time for an adopted unit to become ready, if its `timeout` has long passed.
 const ADOPTION_GRACE: Duration = Duration::from_secs(2);
 
-/// Why a unit could not be brought up.
+/// The error of starting a unit.
 #[derive(Debug, thiserror::Error)]
-enum StartError {
-    #[error("cannot see whether it runs already")]
-    Look(#[source] CensusError),
-    #[error("what is left of an earlier run of it does not end")]
+enum ProcessStartError {
+    #[error("cannot find out whether it runs already")]
+    List(#[source] ProcessTableError),
+    #[error("cannot stop what is left of an earlier run of it")]
     Clear(#[source] StopError),
     #[error(transparent)]
     Launch(LaunchError),
 }
 
-/// What a start finds or makes.
-enum Seized {
-    /// A running process under watch.
-    Runs(Arc<Watched>),
-    /// A job that has done its work in this version.
+/// The result of finding a unit, or of launching it.
+enum FoundUnit {
+    /// A running process, watched.
+    Runs(Arc<WatchedUnit>),
+    /// A completed job of this version.
     Done,
 }
 
 impl ProcessRuntime {
-    pub(super) async fn bring_up(
+    pub(super) async fn start_unit(
         &self,
         unit: &Unit,
         cancel: &CancellationToken,
@@ -54,90 +55,96 @@ impl ProcessRuntime {
             return Err(StatusError::new(code::UNSUPPORTED_PROFILE, unit.component.as_str(), message));
         };
         let failed = |error| StatusError::new(code::START_FAILED, unit.component.as_str(), chain(&error));
-        let seized = tokio::select! {
+        let found = tokio::select! {
             biased;
             () = cancel.cancelled() => return Ok(Started::Cancelled),
-            seized = self.seize(unit, process) => seized.map_err(failed)?,
+            found = self.adopt_or_launch(unit, process) => found.map_err(failed)?,
         };
-        match seized {
-            Seized::Done => Ok(Started::Ready),
-            Seized::Runs(watched) => self.see_ready(&watched, unit, process, cancel).await,
+        match found {
+            FoundUnit::Done => Ok(Started::Ready),
+            FoundUnit::Runs(watched) => self.await_ready(&watched, unit, process, cancel).await,
         }
     }
 
-    /// Takes over the unit's process, or launches it where nothing of its name runs.
-    async fn seize(&self, unit: &Unit, process: &Process) -> Result<Seized, StartError> {
-        let mark = Mark::of(unit);
-        let entry = self.entry(&mark.name);
-        let same = entry.as_ref().filter(|watched| watched.mark == mark);
+    /// Adopts the unit's process, or launches it if nothing of its name runs.
+    async fn adopt_or_launch(&self, unit: &Unit, process: &Process) -> Result<FoundUnit, ProcessStartError> {
+        let tag = EnvTag::of(unit);
+        let entry = self.entry(&tag.name);
+        let same = entry.as_ref().filter(|watched| watched.tag == tag);
         if let Some(watched) = same {
             match watched.phase() {
-                Phase::Starting | Phase::Ready => return Ok(Seized::Runs(Arc::clone(watched))),
-                Phase::Ended(_) if watched.is_done() => return Ok(Seized::Done),
-                Phase::Stopping | Phase::Ended(_) => {}
+                UnitPhase::Starting | UnitPhase::Ready => return Ok(FoundUnit::Runs(Arc::clone(watched))),
+                UnitPhase::Ended(_) if watched.is_done() => return Ok(FoundUnit::Done),
+                UnitPhase::Stopping | UnitPhase::Ended(_) => {}
             }
         }
         let known = entry.iter().filter_map(|watched| watched.known()).collect();
-        let census = Census::take(&self.home, known).await.map_err(StartError::Look)?;
-        if is_job(process) && census.done().contains(&mark) {
-            return Ok(Seized::Done);
+        let processes = ProcessTable::read(&self.paths, known).await.map_err(ProcessStartError::List)?;
+        if is_job(process) && processes.done().contains(&tag) {
+            return Ok(FoundUnit::Done);
         }
-        // What is in the table here has ended or is being stopped: it is cleared away, never taken over.
-        if let (None, Some((main, found))) = (&entry, census.main(&mark.name))
-            && *found == mark
+        // A unit in the table has ended or is being stopped at this point: it is terminated, never adopted.
+        if let (None, Some((main, found))) = (&entry, processes.main(&tag.name))
+            && *found == tag
         {
-            return Ok(Seized::Runs(self.adopt(mark, main, process)));
+            return Ok(FoundUnit::Runs(self.adopt(tag, main, process)));
         }
-        if entry.is_some() || census.units().contains(&mark.name) {
-            self.put_down(&mark.name, process.stop_timeout()).await.map_err(StartError::Clear)?;
+        if entry.is_some() || processes.units().contains(&tag.name) {
+            self.stop_unit(&tag.name, process.stop_timeout()).await.map_err(ProcessStartError::Clear)?;
         }
-        self.launch(mark, unit, process).await.map(Seized::Runs).map_err(StartError::Launch)
+        self.launch(tag, unit, process).await.map(FoundUnit::Runs).map_err(ProcessStartError::Launch)
     }
 
-    fn adopt(&self, mark: Mark, main: Identity, process: &Process) -> Arc<Watched> {
+    fn adopt(&self, tag: EnvTag, main: ProcessId, process: &Process) -> Arc<WatchedUnit> {
         tracing::info!(
-            deployment.id = %mark.name.deployment, component.name = %mark.name.component, process.pid = main.pid,
-            "runs already: taken over"
+            deployment.id = %tag.name.deployment, component.name = %tag.name.component, process.pid = main.pid,
+            "adopted a running component"
         );
         let now = Instant::now();
         let since = now.checked_sub(main.age()).unwrap_or(now);
         let times = Times { since, settled: since, grace: now + ADOPTION_GRACE };
-        let logs = Logs::of(&self.home, &mark.name);
-        self.put_under_watch(Watched::new(mark, main, times, is_job(process), logs), None)
+        let logs = Logs::of(&self.paths, &tag.name);
+        self.watch_unit(WatchedUnit::new(tag, main, times, is_job(process), logs), None)
     }
 
-    async fn launch(&self, mark: Mark, unit: &Unit, process: &Process) -> Result<Arc<Watched>, LaunchError> {
+    async fn launch(
+        &self,
+        tag: EnvTag,
+        unit: &Unit,
+        process: &Process,
+    ) -> Result<Arc<WatchedUnit>, LaunchError> {
         let is_port_taken = ready::is_taken(&process.readiness).await;
         let prepared = self.prepare(unit, process).await?;
-        // From here to the table nothing may wait: see the file's head.
+        // From here to the entry in the table nothing may wait (see the header of this file).
         let (child, logs) = prepared.spawn()?;
         let since = Instant::now();
         let settled = if is_port_taken { since + UPTIME_DEFAULT } else { since };
         let pid = child.id().map_or(0, u32::cast_signed);
-        // A child cannot lose its number before it is reaped; should `/proc` fail us all the same, the mark tells.
-        let main = Identity::of(pid).unwrap_or(Identity { started: 0, pid });
+        // A child keeps its number until it is reaped; if `/proc` fails all the same, its tag identifies it.
+        let main = ProcessId::of(pid).unwrap_or(ProcessId { started: 0, pid });
         tracing::info!(
-            deployment.id = %mark.name.deployment, component.name = %mark.name.component, process.pid = pid, "started"
+            deployment.id = %tag.name.deployment, component.name = %tag.name.component, process.pid = pid,
+            "started a component"
         );
         let times = Times { since, settled, grace: since };
-        Ok(self.put_under_watch(Watched::new(mark, main, times, is_job(process), logs), Some(child)))
+        Ok(self.watch_unit(WatchedUnit::new(tag, main, times, is_job(process), logs), Some(child)))
     }
 
-    async fn prepare(&self, unit: &Unit, process: &Process) -> Result<Prepared, LaunchError> {
-        let (home, unit, process) = (Arc::clone(&self.home), unit.clone(), process.clone());
-        let prepared = tokio::task::spawn_blocking(move || launch::prepare(&home, &unit, &process));
+    async fn prepare(&self, unit: &Unit, process: &Process) -> Result<PreparedLaunch, LaunchError> {
+        let (paths, unit, process) = (Arc::clone(&self.paths), unit.clone(), process.clone());
+        let prepared = tokio::task::spawn_blocking(move || launch::prepare(&paths, &unit, &process));
         prepared.await.map_err(LaunchError::CutShort)?
     }
 
-    /// Waits until the unit is ready, has ended, is late or is no more wanted, whichever comes first.
-    async fn see_ready(
+    /// Waits until the unit is ready, has ended, is late or is cancelled, whichever comes first.
+    async fn await_ready(
         &self,
-        watched: &Watched,
+        watched: &WatchedUnit,
         unit: &Unit,
         process: &Process,
         cancel: &CancellationToken,
     ) -> Result<Started, StatusError> {
-        if matches!(watched.phase(), Phase::Ready) {
+        if matches!(watched.phase(), UnitPhase::Ready) {
             return Ok(Started::Ready);
         }
         tokio::select! {
@@ -151,23 +158,23 @@ impl ProcessRuntime {
         }
     }
 
-    async fn until_ready(&self, watched: &Watched, unit: &Unit, process: &Process) {
+    async fn until_ready(&self, watched: &WatchedUnit, unit: &Unit, process: &Process) {
         sleep_until(watched.times.settled).await;
-        let directory = launch::directory(&self.home, unit, process);
+        let directory = launch::directory(&self.paths, unit, process);
         ready::until_ready(&process.readiness, watched.times.since, &directory).await;
     }
 
-    /// Stops a unit that is late, and says what it lacked.
-    async fn give_up(&self, watched: &Watched, process: &Process) -> StatusError {
-        let name = &watched.mark.name;
-        let stopped = self.put_down(name, process.stop_timeout()).await;
+    /// Stops a unit that is late, and reports what it lacked.
+    async fn give_up(&self, watched: &WatchedUnit, process: &Process) -> StatusError {
+        let name = &watched.tag.name;
+        let stopped = self.stop_unit(name, process.stop_timeout()).await;
         let unstopped = stopped.err().map(|error| format!("; and it may still run: {}", chain(&error)));
         let message = format!(
             "not ready within {:?}: {}{}; {}",
             process.gate.timeout.unwrap_or_default(),
             ready::missing(&process.readiness),
             unstopped.unwrap_or_default(),
-            said(&watched.logs.last_words(), watched.logs.err()),
+            stderr_summary(&watched.logs.last_lines(), watched.logs.err()),
         );
         StatusError::new(code::NOT_READY, name.component.as_str(), message)
     }
@@ -177,17 +184,17 @@ fn is_job(process: &Process) -> bool {
     process.readiness == Readiness::Exit
 }
 
-async fn until_late(watched: &Watched, process: &Process) {
+async fn until_late(watched: &WatchedUnit, process: &Process) {
     match process.gate.timeout {
         Some(timeout) => sleep_until((watched.times.since + timeout).max(watched.times.grace)).await,
         None => std::future::pending().await,
     }
 }
 
-/// What an end before readiness means.
-fn outcome(watched: &Watched, end: &End) -> Result<Started, StatusError> {
+/// The result of an end before readiness.
+fn outcome(watched: &WatchedUnit, end: &ProcessEnd) -> Result<Started, StatusError> {
     if watched.is_done() {
         return Ok(Started::Ready);
     }
-    Err(end.error(&watched.mark.name.component, When::BeforeReady))
+    Err(end.error(&watched.tag.name.component, EndTime::BeforeReady))
 }

@@ -1,5 +1,5 @@
-//! The watch over one running unit: a task that learns how its main process ends, clears away what that leaves,
-//! keeps its logs within bounds and tells of an end that nobody asked for. It starts and stops nothing by itself.
+//! Watches one running unit: waits for the end of its main process, terminates its remaining processes, limits its
+//! logs, and sends the exit if no one stopped it. It starts and stops nothing by itself.
 //!
 //! ```text
 //! Starting ── ready ──► Ready ── stop ──► Stopping
@@ -17,237 +17,240 @@ use tokio::sync::{mpsc, watch};
 use tokio::time::{Instant, sleep};
 use tokio_util::sync::CancellationToken;
 
-use super::census::Identity;
-use super::clear::clear;
-use super::ending::{End, How, When};
-use super::home::Home;
+use super::env_tag::EnvTag;
 use super::logs::{self, Logs};
-use super::mark::Mark;
-use super::note::Note;
+use super::paths::UnitPaths;
+use super::process_end::{EndTime, ExitCause, ProcessEnd};
+use super::process_id::ProcessId;
+use super::state_file::StoredUnit;
+use super::terminate::terminate;
 use crate::runtime::{Exit, UnitName};
 
-/// Time that the children of a main process that has ended get to end too, before they are killed.
+/// Time for the children of an ended main process to end too, before they are killed.
 const REMAINS_STOP_TIMEOUT: Duration = Duration::from_secs(1);
-/// Time between two looks at a process that was taken over.
-const LOOK_EVERY: Duration = Duration::from_millis(200);
+/// Time between two polls of an adopted process.
+const POLL_INTERVAL: Duration = Duration::from_millis(200);
 
-/// A unit under watch.
+/// A watched unit.
 #[derive(Debug)]
-pub(super) struct Watched {
-    /// Which unit, in which version.
-    pub(super) mark: Mark,
+pub(super) struct WatchedUnit {
+    /// The unit and its version.
+    pub(super) tag: EnvTag,
     /// Its main process.
-    pub(super) main: Identity,
-    /// The moments that its readiness goes by.
+    pub(super) main: ProcessId,
+    /// The times that decide its readiness.
     pub(super) times: Times,
-    /// Its files.
+    /// Its log files.
     pub(super) logs: Logs,
-    /// Whether its end with 0 is what it was started for.
+    /// It is a job: an end with 0 is success.
     is_job: bool,
-    phase: watch::Sender<Phase>,
+    phase: watch::Sender<UnitPhase>,
 }
 
-/// The moments that the readiness of a unit goes by.
+/// The times that decide the readiness of a unit.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Times {
     /// When its main process started.
     pub(super) since: Instant,
-    /// It is not ready before: its port was somebody else's when it started, and an open port proves nothing.
+    /// It is not ready before this: another process held its port when it started.
     pub(super) settled: Instant,
-    /// It is not late before.
+    /// It is not late before this.
     pub(super) grace: Instant,
 }
 
-/// How far a unit is.
+/// The phase of a unit.
 #[derive(Debug, Clone)]
-pub(super) enum Phase {
+pub(super) enum UnitPhase {
     /// Started and not known to be ready.
     Starting,
-    /// Ready: its end is news.
+    /// Ready: its end is an exit to send.
     Ready,
-    /// Asked to stop.
+    /// Being stopped.
     Stopping,
-    /// Its main process is gone, and so is what that had left.
-    Ended(Arc<End>),
+    /// Its main process has ended, and its remaining processes are terminated.
+    Ended(Arc<ProcessEnd>),
 }
 
-/// What a watch needs besides the unit.
+/// The context of a watch.
 #[derive(Debug)]
-pub(super) struct Post {
-    /// Where things are.
-    pub(super) home: Arc<Home>,
-    /// Where unexpected ends go.
+pub(super) struct WatchContext {
+    /// The paths.
+    pub(super) paths: Arc<UnitPaths>,
+    /// The channel for exits.
     pub(super) exits: mpsc::Sender<Exit>,
-    /// Ends the watch and leaves the unit running: the agent goes, its units stay.
+    /// Ends the watch and leaves the unit running, because the agent ends.
     pub(super) leave: CancellationToken,
 }
 
-impl Watched {
-    /// A unit that has just been started, or just been found.
-    pub(super) fn new(mark: Mark, main: Identity, times: Times, is_job: bool, logs: Logs) -> Self {
-        Self { mark, main, times, logs, is_job, phase: watch::Sender::new(Phase::Starting) }
+impl WatchedUnit {
+    /// A unit that was just launched or adopted.
+    pub(super) fn new(tag: EnvTag, main: ProcessId, times: Times, is_job: bool, logs: Logs) -> Self {
+        Self { tag, main, times, logs, is_job, phase: watch::Sender::new(UnitPhase::Starting) }
     }
 
-    /// Its main process and what that is, for a census. None once that has ended: its number may be another's then.
-    pub(super) fn known(&self) -> Option<(Identity, Mark)> {
-        (!matches!(self.phase(), Phase::Ended(_))).then(|| (self.main, self.mark.clone()))
+    /// Its main process and tag, for the process table. `None` once it has ended: its number may be another process's
+    /// then.
+    pub(super) fn known(&self) -> Option<(ProcessId, EnvTag)> {
+        (!matches!(self.phase(), UnitPhase::Ended(_))).then(|| (self.main, self.tag.clone()))
     }
 
-    /// How far it is.
-    pub(super) fn phase(&self) -> Phase {
+    /// Its phase.
+    pub(super) fn phase(&self) -> UnitPhase {
         self.phase.borrow().clone()
     }
 
-    /// Notes that it is ready. False if it has ended, or is being stopped, in the meantime.
+    /// Sets it to ready. False if it has ended or is being stopped.
     pub(super) fn set_ready(&self) -> bool {
         self.phase.send_if_modified(|phase| {
-            let is_starting = matches!(phase, Phase::Starting);
+            let is_starting = matches!(phase, UnitPhase::Starting);
             if is_starting {
-                *phase = Phase::Ready;
+                *phase = UnitPhase::Ready;
             }
             is_starting
         })
     }
 
-    /// Notes that its end is wanted from now on.
+    /// Sets it to stopping: its end is not an exit to send.
     pub(super) fn set_stopping(&self) {
         self.phase.send_if_modified(|phase| {
-            let is_up = matches!(phase, Phase::Starting | Phase::Ready);
+            let is_up = matches!(phase, UnitPhase::Starting | UnitPhase::Ready);
             if is_up {
-                *phase = Phase::Stopping;
+                *phase = UnitPhase::Stopping;
             }
             is_up
         });
     }
 
     /// Waits for the end of its main process.
-    pub(super) async fn ended(&self) -> Arc<End> {
+    pub(super) async fn ended(&self) -> Arc<ProcessEnd> {
         let mut phase = self.phase.subscribe();
         loop {
-            if let Phase::Ended(end) = &*phase.borrow_and_update() {
+            if let UnitPhase::Ended(end) = &*phase.borrow_and_update() {
                 return Arc::clone(end);
             }
             if phase.changed().await.is_err() {
-                // The sender is this unit's own, so this cannot be; an end that never comes is what it would mean.
+                // The sender is this unit's own, so this cannot happen.
                 std::future::pending::<()>().await;
             }
         }
     }
 
-    /// Whether it was a job and has done its work.
+    /// Whether it is a completed job.
     pub(super) fn is_done(&self) -> bool {
-        self.is_job && matches!(&*self.phase.borrow(), Phase::Ended(end) if end.is_success())
+        self.is_job && matches!(&*self.phase.borrow(), UnitPhase::Ended(end) if end.is_success())
     }
 }
 
-/// Watches a unit until it has ended or the agent leaves. `child` is there where this agent has started it.
-pub(super) async fn watch(post: Post, unit: Arc<Watched>, child: Option<Child>) {
+/// Watches a unit until it has ended or the agent ends. `child` is set if this agent has launched it.
+pub(super) async fn watch(context: WatchContext, unit: Arc<WatchedUnit>, child: Option<Child>) {
     if child.is_some() {
-        remember(&post, &unit, Note::started(&unit.mark, unit.main)).await;
+        write_state(&context, &unit, StoredUnit::started(&unit.tag, unit.main)).await;
     }
     let how = tokio::select! {
         how = end(unit.main, child) => how,
         never = bound_logs(&unit) => match never {},
-        () = post.leave.cancelled() => return,
+        () = context.leave.cancelled() => return,
     };
-    let end = Arc::new(End { how, last_words: unit.logs.last_words(), log: unit.logs.err().to_owned() });
-    if !matches!(unit.phase(), Phase::Stopping) {
-        clear_remains(&post, &unit).await;
+    let end =
+        Arc::new(ProcessEnd { how, last_lines: unit.logs.last_lines(), log: unit.logs.err().to_owned() });
+    if !matches!(unit.phase(), UnitPhase::Stopping) {
+        terminate_remains(&context, &unit).await;
     }
     if unit.is_job && end.is_success() {
-        remember(&post, &unit, Note::Done { digest_prefix: unit.mark.digest_prefix.clone() }).await;
+        write_state(&context, &unit, StoredUnit::Done { digest_prefix: unit.tag.digest_prefix.clone() })
+            .await;
     }
-    if matches!(unit.phase.send_replace(Phase::Ended(Arc::clone(&end))), Phase::Ready) {
-        tell(&post, &unit, &end).await;
+    if matches!(unit.phase.send_replace(UnitPhase::Ended(Arc::clone(&end))), UnitPhase::Ready) {
+        send_exit(&context, &unit, &end).await;
     }
 }
 
-/// How the main process ends. A child is reaped by this.
-async fn end(main: Identity, child: Option<Child>) -> How {
+/// Waits for the end of the main process. Reaps a child.
+async fn end(main: ProcessId, child: Option<Child>) -> ExitCause {
     match child {
-        Some(mut child) => child.wait().await.map_or(How::Unknown, How::from),
+        Some(mut child) => child.wait().await.map_or(ExitCause::Unknown, ExitCause::from),
         None => {
             until_gone(main).await;
-            How::Unknown
+            ExitCause::Unknown
         }
     }
 }
 
-/// Waits for the end of a process that is no child of this agent. (A pidfd would wake us at once, but tokio can wait
-/// for one only through `unsafe`; a look costs one small read.)
-async fn until_gone(main: Identity) {
-    while main.lives() {
-        sleep(LOOK_EVERY).await;
+/// Waits for the end of a process that is not a child of this agent. (A pidfd would signal it at once, but tokio can
+/// wait for one only through `unsafe`; a poll costs one small read.)
+async fn until_gone(main: ProcessId) {
+    while main.is_alive() {
+        sleep(POLL_INTERVAL).await;
     }
 }
 
-async fn bound_logs(unit: &Watched) -> Infallible {
+async fn bound_logs(unit: &WatchedUnit) -> Infallible {
     let (mut size, mut pause) = (0, logs::CHECK_LEAST);
-    let name = &unit.mark.name;
+    let name = &unit.tag.name;
     loop {
         sleep(pause).await;
         let logs = unit.logs.clone();
-        let look = move || {
+        let check = move || {
             let size = logs.size();
             logs.bound().map(|emptied| (size, emptied))
         };
-        match tokio::task::spawn_blocking(look).await {
+        match tokio::task::spawn_blocking(check).await {
             Ok(Ok((now, emptied))) => {
-                pause = logs::next_look(size, now, pause);
+                pause = logs::next_check(size, now, pause);
                 size = if emptied.is_empty() { now } else { 0 };
-                tell_emptied(name, &emptied);
+                log_truncated(name, &emptied);
             }
             Ok(Err(error)) => tracing::warn!(
                 deployment.id = %name.deployment, component.name = %name.component, %error,
-                "cannot keep its logs within their bound"
+                "cannot limit its logs"
             ),
-            // The thread died; the next look has another.
+            // The thread panicked; the next check has another.
             Err(_) => {}
         }
     }
 }
 
-fn tell_emptied(name: &UnitName, emptied: &[PathBuf]) {
+fn log_truncated(name: &UnitName, emptied: &[PathBuf]) {
     for path in emptied {
         tracing::warn!(
             deployment.id = %name.deployment, component.name = %name.component, log.path = %path.display(),
-            "log is over {} bytes: kept its last {} bytes as .1 and emptied it",
+            "a log is over {} bytes: kept its last {} bytes as .1 and truncated it",
             logs::RUNNING_BYTES_MAX, logs::ROTATE_BYTES,
         );
     }
 }
 
-/// A unit without its main process is none: what is left would hold ports and files against the next start.
-async fn clear_remains(post: &Post, unit: &Watched) {
-    let name = &unit.mark.name;
-    if let Err(error) = clear(&post.home, name, unit.known(), REMAINS_STOP_TIMEOUT).await {
+/// Terminates the processes that a main process left: they would hold ports and files against the next start.
+async fn terminate_remains(context: &WatchContext, unit: &WatchedUnit) {
+    let name = &unit.tag.name;
+    if let Err(error) = terminate(&context.paths, name, unit.known(), REMAINS_STOP_TIMEOUT).await {
         tracing::warn!(
             deployment.id = %name.deployment, component.name = %name.component,
-            "its main process has ended and left something: {}", muster_service::error::chain(&error)
+            "cannot terminate the remaining processes of a component: {}", muster_service::error::chain(&error)
         );
     }
 }
 
-/// Writes a note. Without one, a restart of the agent runs a finished job again, and knows a process by its mark alone.
-async fn remember(post: &Post, unit: &Watched, note: Note) {
-    let (home, name) = (Arc::clone(&post.home), unit.mark.name.clone());
-    let written = tokio::task::spawn_blocking(move || note.write(&home, &name)).await;
+/// Writes a state file. Without it a restarted agent runs a completed job again, and knows a process by its tag alone.
+async fn write_state(context: &WatchContext, unit: &WatchedUnit, stored: StoredUnit) {
+    let (paths, name) = (Arc::clone(&context.paths), unit.tag.name.clone());
+    let written = tokio::task::spawn_blocking(move || stored.write(&paths, &name)).await;
     if let Ok(Err(error)) = written {
-        let name = &unit.mark.name;
+        let name = &unit.tag.name;
         tracing::warn!(
             deployment.id = %name.deployment, component.name = %name.component, %error,
-            "cannot note how far it is: a restart of the agent would run it again if it is a finished job"
+            "cannot write the state file: a restarted agent would run the component again if it is a completed job"
         );
     }
 }
 
-async fn tell(post: &Post, unit: &Watched, end: &End) {
-    let Mark { name, digest_prefix } = unit.mark.clone();
-    let error = end.error(&name.component, When::AfterReady);
+async fn send_exit(context: &WatchContext, unit: &WatchedUnit, end: &ProcessEnd) {
+    let EnvTag { name, digest_prefix } = unit.tag.clone();
+    let error = end.error(&name.component, EndTime::AfterReady);
     let exit = Exit { name, digest_prefix, error };
     tokio::select! {
-        // An agent that has closed its end is about to leave, and will see by looking.
-        _ = post.exits.send(exit) => {}
-        () = post.leave.cancelled() => {}
+        // A closed channel means that the agent ends; its inventory finds the exit later.
+        _ = context.exits.send(exit) => {}
+        () = context.leave.cancelled() => {}
     }
 }

@@ -22,6 +22,8 @@ fn git() -> GitStatus {
         replaced: None,
         refused: None,
         held_back: None,
+        held: Vec::new(),
+        held_omitted: 0,
         polled_at: Some(Timestamp::UNIX_EPOCH),
         failures: 0,
         error: None,
@@ -108,12 +110,18 @@ fn a_verdict_counts_from_the_commit_on() {
     let gate = |through| Some(Gate { commit: commit(), through, news: mpsc::channel(1).1 });
     let as_of = |ledger_seq| Some(AsOf { ledger_seq, at: Timestamp::UNIX_EPOCH });
     let (converged, failing) = (Some(Verdict::Converged), Some(Verdict::Failing));
-    let goal = |through| Goal { verdict: converged, gate: gate(through) };
+    let goal = |through| Goal { fail_on: Vec::new(), verdict: converged, gate: gate(through) };
     assert!(!goal(None).is_met(converged, as_of(99)), "nobody knows as of where");
     assert!(!goal(Some(41)).is_met(converged, as_of(40)));
     assert!(!goal(Some(41)).is_met(converged, None));
     assert!(!goal(Some(41)).is_met(failing, as_of(41)));
     assert!(goal(Some(41)).is_met(converged, as_of(41)));
-    assert!(Goal { verdict: converged, gate: None }.is_met(converged, None), "no commit is named");
-    assert!(!Goal { verdict: None, gate: None }.is_met(None, None), "nothing is waited for");
+    assert!(Goal::until(converged).is_met(converged, None), "no commit is named");
+    assert!(!Goal::until(None).is_met(None, None), "nothing is waited for");
+    let either = Goal { fail_on: vec![Verdict::Failing], ..goal(Some(41)) };
+    assert!(
+        !either.is_met(failing, as_of(40)) && either.is_met(failing, as_of(41)),
+        "failures count from it, too"
+    );
+    assert!(either.is_failure(failing) && !either.is_failure(converged) && !either.is_failure(None));
 }

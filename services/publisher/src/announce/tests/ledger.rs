@@ -1,9 +1,11 @@
-//! As of when LEDGER holds a commit: never before its last document is in, and not otherwise because of what comes after.
+//! The sequence as of which LEDGER holds a commit: that of its last document, and later documents do not change it.
+
+use muster_contract::desired::DesiredState;
 
 use super::*;
-use crate::copies::LedgerCopy;
+use crate::device_table::LedgerCopy;
 
-/// What LEDGER holds once it has taken every newest document, the first of them at `first`.
+/// LEDGER's copies of every newest document, the first at sequence `first`.
 fn copies(stream: &Stream, first: u64) -> Vec<LedgerCopy> {
     let stored = stream.0.lock().unwrap();
     let copy = |((key, (_, document)), ledger_seq): ((&DeviceKey, &(u64, DesiredState)), u64)| LedgerCopy {
@@ -15,11 +17,11 @@ fn copies(stream: &Stream, first: u64) -> Vec<LedgerCopy> {
 }
 
 impl Running {
-    /// The commit that is applied, and as of where, once LEDGER holds these as well.
+    /// The applied commit and its sequence in LEDGER, once LEDGER holds these copies as well.
     async fn after(&self, copies: Vec<LedgerCopy>) -> (Option<String>, Option<u64>) {
-        assert!(self.desk.in_ledger(copies).await);
-        // Orders are obeyed one after the other.
-        self.desk.unseen().await;
+        assert!(self.announcer.in_ledger(copies).await);
+        // The announcer executes commands one after the other.
+        self.announcer.unseen().await;
         let git = self.status.answer().git.unwrap();
         (git.applied, git.applied_through)
     }
@@ -51,13 +53,13 @@ async fn a_commit_is_in_ledger_as_of_its_last_document() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn half_a_commit_in_ledger_is_none_and_neither_is_the_one_before_until_it_is_published_again() {
+async fn ledger_holds_no_commit_while_it_holds_half_of_one() {
     let stream = Stream::default();
     let publisher = Running::start(&stream);
     publisher.commit(fleet("c1", 2, "run")).await.unwrap();
     publisher.applied("c1").await;
     assert_eq!(publisher.after(copies(&stream, 1)).await, at("c1", Some(2)));
-    // The second document of the next one is lost on its way, again and again.
+    // The stream loses the second document of the next commit several times.
     stream.0.lock().unwrap().faults = [vec![Fault::None], vec![Fault::Lost; 30]].concat().into();
     publisher.commit(fleet("c2", 2, "newer")).await.unwrap();
     while stream.0.lock().unwrap().faults.len() > 20 {
@@ -70,7 +72,7 @@ async fn half_a_commit_in_ledger_is_none_and_neither_is_the_one_before_until_it_
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_commit_that_the_branch_is_set_back_to_is_in_ledger_once_it_is_published_again() {
+async fn ledger_holds_an_older_commit_again_once_it_is_republished() {
     let stream = Stream::default();
     let publisher = Running::start(&stream);
     publisher.commit(fleet("c1", 2, "run")).await.unwrap();
@@ -101,18 +103,18 @@ async fn a_publisher_that_was_started_again_finds_the_commit_in_ledger() {
     first.applied("c1").await;
     first.stop().await;
     let second = Running::start(&stream);
-    second.desk.resume(fleet("c1", 2, "run")).await.unwrap();
+    second.announcer.resume(fleet("c1", 2, "run")).await.unwrap();
     second.applied("c1").await;
     assert_eq!(second.after(Vec::new()).await, at("c1", None), "LEDGER was not read yet");
     assert_eq!(second.after(copies(&stream, 5)).await, at("c1", Some(6)));
-    // LEDGER is made anew, and DOWNLINK's documents come to it again.
-    assert!(second.desk.ledger_anew().await);
+    // LEDGER is created again, and gets DOWNLINK's documents again.
+    assert!(second.announcer.ledger_restarted().await);
     assert_eq!(second.after(Vec::new()).await, at("c1", None));
     assert_eq!(second.after(copies(&stream, 1)).await, at("c1", Some(2)));
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_commit_that_was_put_back_over_another_writers_is_in_ledger_once_that_is() {
+async fn ledger_holds_a_commit_again_once_it_replaced_another_writers() {
     let stream = Stream::default();
     let publisher = Running::start(&stream);
     publisher.commit(fleet("c1", 2, "run")).await.unwrap();
@@ -121,10 +123,10 @@ async fn a_commit_that_was_put_back_over_another_writers_is_in_ledger_once_that_
     publisher.commit(fleet("c2", 2, "newer")).await.unwrap();
     publisher.applied("c2").await;
     assert_eq!(publisher.after(copies(&stream, 11)).await, at("c2", Some(12)));
-    // Another publisher, whose Git lags behind, was started and takes what its branch says.
+    // Another publisher starts, its Git lags behind, and it publishes the older commit.
     old.generation = stream.0.lock().unwrap().last[&key(0)].1.generation.next();
     stream.0.lock().unwrap().put(&key(0), old.clone());
-    assert!(publisher.desk.heard(vec![(key(0), old.generation)]).await);
+    assert!(publisher.announcer.heard(vec![(key(0), old.generation)]).await);
     let is_back = || stream.0.lock().unwrap().last[&key(0)].1.generation > old.generation;
     while !is_back() {
         tokio::time::sleep(Duration::from_millis(10)).await;

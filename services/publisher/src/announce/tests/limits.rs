@@ -1,9 +1,9 @@
-//! Commits that are too much for a device.
+//! Commits that exceed the limits of a device.
 
 use super::*;
 
 #[tokio::test(start_paused = true)]
-async fn a_device_over_the_limit_refuses_the_commit_of_a_strict_publisher_as_a_whole() {
+async fn a_device_over_the_limit_refuses_the_whole_commit_if_strict() {
     let stream = Stream::default();
     let publisher = Running::start(&stream);
     publisher.commit(fleet("c1", 2, "run")).await.unwrap();

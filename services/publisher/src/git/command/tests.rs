@@ -1,4 +1,4 @@
-//! How a run of git ends, told with a shell in git's place.
+//! The outcomes of a run of git, with a shell in place of git.
 
 use rustix::process::test_kill_process_group;
 
@@ -30,7 +30,7 @@ async fn what_takes_too_long_is_ended_with_all_it_started() {
 }
 
 #[tokio::test]
-async fn what_does_not_listen_is_killed() {
+async fn a_git_that_ignores_the_stop_is_killed() {
     let args = ["-c", "trap '' TERM; echo deaf; while :; do sleep 1; done"];
     let mut run = shell().start("wait", args, Stdio::null()).unwrap();
     let group = run.group.unwrap();
@@ -49,7 +49,7 @@ async fn what_is_dropped_is_ended() {
 }
 
 #[tokio::test]
-async fn a_failure_is_told_in_gits_own_words_and_no_setting_of_the_shell_gets_through() {
+async fn a_failure_has_gits_message_and_git_gets_no_setting_of_the_shell() {
     let script = "echo \"fatal: $GIT_TERMINAL_PROMPT ${GIT_DIR-unset}\" >&2; echo; echo more >&2; exit 3";
     let failed = shell().run("do it", LOCAL_LIMIT, ["-c", script]).await.unwrap_err().to_string();
     assert_eq!(failed, "git could not do it (exit status: 3): fatal: 0 unset; more");
@@ -65,7 +65,7 @@ async fn a_token_as_the_user_of_the_address_is_not_repeated() {
 }
 
 #[tokio::test]
-async fn a_missing_git_is_said_clearly() {
+async fn a_missing_git_program_has_a_clear_error() {
     let git = Git::new(PathBuf::from("no-such-git"), &"/nowhere".parse().unwrap(), None);
     let missing = git.run("do it", LOCAL_LIMIT, ["x"]).await.unwrap_err().to_string();
     assert!(missing.contains("'no-such-git'") && missing.contains("install git"), "{missing}");

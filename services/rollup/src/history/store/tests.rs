@@ -1,4 +1,5 @@
-//! What is kept is what comes back; what does not hold is of no use and says why; another LEDGER's is set aside.
+//! Tests that checkpoints come back unchanged, that damage is detected and explained, and that another LEDGER's
+//! file is set aside.
 
 use tempfile::TempDir;
 
@@ -9,7 +10,7 @@ use crate::store::{Changes, Store};
 
 pub(crate) const ROOM: Room = Room { count: 8, bytes: u64::MAX };
 
-/// Checkpoints of fleets of these sizes, each made of the snapshot it was then.
+/// Checkpoints of fleets of these sizes, each made from the snapshot of its time.
 pub(crate) fn kept(directory: &TempDir, sizes: &[u64], room: Room) -> (Store, Checkpoints) {
     let (mut store, _) = Store::open(directory.path()).unwrap();
     let mut checkpoints = Checkpoints::open(directory.path(), ledger_time(), room).unwrap();
@@ -40,7 +41,7 @@ fn text(fleet: &Fleet) -> String {
 }
 
 #[test]
-fn every_checkpoint_comes_back_as_it_was_also_in_another_life() {
+fn every_checkpoint_round_trips_also_across_a_restart() {
     let directory = tempfile::tempdir().unwrap();
     let sizes = [1, 7, 2 * PART_RECORDS as u64 + 3];
     let (store, checkpoints) = kept(&directory, &sizes, ROOM);
@@ -55,7 +56,7 @@ fn every_checkpoint_comes_back_as_it_was_also_in_another_life() {
 }
 
 #[test]
-fn a_checkpoint_takes_a_fraction_of_its_records_and_there_is_an_end_of_them() {
+fn checkpoints_are_compressed_and_bounded_in_number() {
     let directory = tempfile::tempdir().unwrap();
     let room = Room { count: 3, bytes: u64::MAX };
     let (_store, checkpoints) = kept(&directory, &[1000, 1001, 1002, 1003, 1004], room);
@@ -68,12 +69,11 @@ fn a_checkpoint_takes_a_fraction_of_its_records_and_there_is_an_end_of_them() {
 }
 
 #[test]
-fn a_damaged_checkpoint_is_not_believed() {
+fn a_damaged_checkpoint_is_not_used() {
     let flip = "UPDATE part SET packed = ?1";
     let fewer = "UPDATE checkpoint SET devices = devices + 1";
     let other = "UPDATE checkpoint SET fleet_digest = 'sha256:0'";
-    for (sql, what) in [(flip, "part"), (fewer, "add up"), (other, "add up"), ("DELETE FROM part", "add up")]
-    {
+    for (sql, what) in [(flip, "part"), (fewer, "match"), (other, "match"), ("DELETE FROM part", "match")] {
         let directory = tempfile::tempdir().unwrap();
         let (_store, checkpoints) = kept(&directory, &[300], ROOM);
         let mark = checkpoints.marks()[0];
@@ -121,7 +121,7 @@ fn a_byte_that_was_altered_anywhere_is_noticed_or_changes_nothing() {
 }
 
 #[test]
-fn what_is_of_another_ledger_or_of_another_format_is_set_aside() {
+fn a_file_of_another_ledger_or_format_is_set_aside() {
     let directory = tempfile::tempdir().unwrap();
     drop(kept(&directory, &[3], ROOM));
     let aside = directory.path().join("history.db.set-aside");
@@ -141,7 +141,7 @@ fn what_is_of_another_ledger_or_of_another_format_is_set_aside() {
 }
 
 #[test]
-fn a_ledger_with_another_past_begins_anew_and_the_old_checkpoints_lie_aside() {
+fn another_past_starts_anew_and_sets_old_checkpoints_aside() {
     let directory = tempfile::tempdir().unwrap();
     let (store, mut checkpoints) = kept(&directory, &[3, 5], ROOM);
     let now = "2026-11-21T08:00:00Z".parse().unwrap();
@@ -156,7 +156,7 @@ fn a_ledger_with_another_past_begins_anew_and_the_old_checkpoints_lie_aside() {
 }
 
 #[test]
-fn a_checkpoint_takes_the_place_of_all_that_lie_at_or_after_it() {
+fn a_checkpoint_replaces_all_at_or_after_it() {
     let directory = tempfile::tempdir().unwrap();
     let (mut store, mut checkpoints) = kept(&directory, &[3, 5, 9], ROOM);
     for size in [5, 4] {
@@ -181,7 +181,7 @@ fn fill(checkpoints: &mut Checkpoints, size: u64) -> Option<Mark> {
 }
 
 #[test]
-fn what_is_filled_in_lies_between_the_others_and_comes_back_as_it_was() {
+fn a_backfilled_checkpoint_lies_between_others_and_round_trips() {
     let directory = tempfile::tempdir().unwrap();
     let (_store, mut checkpoints) = kept(&directory, &[3, 9], ROOM);
     for (size, seqs) in [(5, vec![3, 5, 9]), (1, vec![1, 3, 5, 9])] {
@@ -200,7 +200,7 @@ fn what_is_filled_in_lies_between_the_others_and_comes_back_as_it_was() {
 }
 
 #[test]
-fn what_there_is_no_room_for_is_remembered_until_there_is_more() {
+fn a_refused_backfill_is_remembered_until_there_is_more_room() {
     let directory = tempfile::tempdir().unwrap();
     let room = |count| Room { count, bytes: u64::MAX };
     let (mut store, mut checkpoints) = kept(&directory, &[3, 9], room(2));
@@ -217,7 +217,7 @@ fn what_there_is_no_room_for_is_remembered_until_there_is_more() {
 }
 
 #[test]
-fn a_file_of_a_version_that_filled_nothing_in_is_read_without_a_write_and_then_filled() {
+fn a_file_without_backfill_is_read_unchanged_and_then_backfilled() {
     let directory = tempfile::tempdir().unwrap();
     let (_store, checkpoints) = kept(&directory, &[3, 9], ROOM);
     let tables = |checkpoints: &Checkpoints| {
@@ -237,7 +237,7 @@ fn a_file_of_a_version_that_filled_nothing_in_is_read_without_a_write_and_then_f
 }
 
 #[test]
-fn what_was_thinned_of_another_ledger_says_nothing_of_this_one() {
+fn retention_of_another_ledger_does_not_apply() {
     let directory = tempfile::tempdir().unwrap();
     let room = Room { count: 2, bytes: u64::MAX };
     let (store, checkpoints) = kept(&directory, &[3, 9, 20], room);
@@ -251,7 +251,7 @@ fn what_was_thinned_of_another_ledger_says_nothing_of_this_one() {
 }
 
 #[test]
-fn only_damage_drops_a_checkpoint_and_not_a_disk_or_a_memory_that_fails_now() {
+fn only_damage_drops_a_checkpoint_not_a_failing_disk_or_memory() {
     let sqlite =
         |code| LoadError::Unreadable(rusqlite::Error::SqliteFailure(rusqlite::ffi::Error::new(code), None));
     let part = |kind| LoadError::Part(io::Error::from(kind));

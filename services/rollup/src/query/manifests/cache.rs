@@ -1,6 +1,8 @@
-//! What was read of desired states, bounded. A manifest is held once by its digest, which is of its content and so never
-//! means another; which digest a target has is held by the place of its device's desired state in LEDGER, where nothing
-//! changes either. Of a LEDGER that was made anew nothing is kept.
+//! Caches manifests read from desired states, within bounds.
+//!
+//! Each manifest is cached once by the digest of its content. A target's digest is cached by the LEDGER
+//! sequence of its device's desired state. Neither mapping ever changes; when LEDGER is created anew, the cache
+//! is cleared.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -10,24 +12,24 @@ use muster_contract::canonical::{Digest, canonical_json};
 use muster_contract::desired::Source;
 use muster_contract::manifest::Manifest;
 
-use super::{Version, Wanted};
-use crate::present::Origin;
+use super::{ManifestRequest, Version};
+use crate::projection::Origin;
 
 /// Entries that are held.
 pub(super) const ENTRIES_MAX: usize = 8192;
 /// Bytes of what is held, manifests as JSON.
 pub(super) const BYTES_MAX: usize = 4 * 1024 * 1024;
-/// Bytes of an entry beside its manifest and where it comes from.
+/// Bytes of an entry beside its manifest and its source.
 const ENTRY_BYTES: usize = 256;
 
 const _: () = assert!(ENTRIES_MAX * ENTRY_BYTES <= BYTES_MAX);
 
-/// What shall run on a target.
+/// The manifest of a target.
 #[derive(Debug, Clone, PartialEq)]
 pub(in super::super) struct Entry {
     /// The digest that its content has.
     pub(super) digest: Digest,
-    /// Where it comes from.
+    /// Its source.
     pub(super) source: Source,
     /// Its content.
     pub(super) manifest: Arc<Manifest>,
@@ -42,32 +44,32 @@ impl Entry {
     }
 }
 
-/// What is held.
+/// The cached manifests.
 #[derive(Debug, Default)]
-pub(super) struct Cache {
+pub(super) struct ManifestCache {
     of: Option<Origin>,
     places: HashMap<(u64, DeploymentId), (Version, Entry)>,
     manifests: HashMap<Digest, Arc<Manifest>>,
     bytes: usize,
 }
 
-impl Cache {
-    /// From here on it is about this LEDGER.
+impl ManifestCache {
+    /// From here on the cache is about this LEDGER.
     pub(super) fn enter(&mut self, origin: Origin) {
         if self.of != Some(origin) {
             *self = Self { of: Some(origin), ..Self::default() };
         }
     }
 
-    /// What shall run on a target, if it is held.
-    pub(super) fn find(&self, wanted: &Wanted) -> Option<Entry> {
+    /// The manifest of a target, if it is cached.
+    pub(super) fn find(&self, wanted: &ManifestRequest) -> Option<Entry> {
         let (version, entry) = self.places.get(&(wanted.ledger_seq?, wanted.deployment.clone()))?;
         (*version == wanted.version).then(|| entry.clone())
     }
 
-    /// Holds what was read of a target, and gives it with the one copy of its manifest. Where there is no more room, it
-    /// begins anew: what is asked for often is soon here again.
-    pub(super) fn hold(&mut self, wanted: &Wanted, entry: Entry) -> Entry {
+    /// Caches a target's manifest and returns the shared copy. A full cache is cleared: frequently requested
+    /// manifests soon return.
+    pub(super) fn hold(&mut self, wanted: &ManifestRequest, entry: Entry) -> Entry {
         let bytes = ENTRY_BYTES + entry.source.revision.len() + entry.bytes;
         let Some(ledger_seq) = wanted.ledger_seq.filter(|_| bytes <= BYTES_MAX) else { return entry };
         if self.places.len() >= ENTRIES_MAX || self.bytes + bytes > BYTES_MAX {

@@ -1,5 +1,7 @@
-//! Where LEDGER holds the document of a generation that is superseded. The fold knows the newest one alone, so those of the
-//! device are read from the oldest on, which is for one device and in one answer; nothing is held of it.
+//! Finds the document of a superseded generation in LEDGER.
+//!
+//! The fold knows only the newest document, so those of the device are read from the oldest on, for one device
+//! and one answer; nothing of it is cached.
 
 use std::future::Future;
 
@@ -7,16 +9,16 @@ use muster_bus::{Bus, Delivery, Start};
 use muster_contract::desired::DesiredState;
 use muster_contract::subjects::{desired, stream::LEDGER};
 use muster_contract::{DeviceKey, Generation};
-use muster_service::aside::aside;
+use muster_service::blocking::block_in_place_if_large;
 use tokio::time::{Instant, timeout_at};
 
-use super::{Version, Wanted};
+use super::{ManifestRequest, Version};
 use crate::history::tail::BATCH_MAX;
 
-/// Says of what is wanted where it is, as far as `place` finds it until the deadline. A question about a generation names one
-/// device, so there is one place to find.
+/// Sets the sequence of each request, as far as `place` finds it until the deadline. A question about a
+/// generation names one device, so there is one document to find.
 pub(super) async fn find<F: Future<Output = Option<u64>>>(
-    wanted: &mut [Option<Wanted>],
+    wanted: &mut [Option<ManifestRequest>],
     deadline: Instant,
     place: impl FnOnce(DeviceKey, Generation) -> F,
 ) {
@@ -26,15 +28,18 @@ pub(super) async fn find<F: Future<Output = Option<u64>>>(
     });
     let Some((key, generation)) = without else { return };
     let found = timeout_at(deadline, place(key.clone(), generation)).await.ok().flatten();
-    let same = |wanted: &&mut Wanted| wanted.key == key && wanted.version == Version::Document(generation);
+    let same =
+        |wanted: &&mut ManifestRequest| wanted.key == key && wanted.version == Version::Document(generation);
     wanted.iter_mut().flatten().filter(same).for_each(|wanted| wanted.ledger_seq = found);
 }
 
-/// Where the document of a device with a generation is; none where LEDGER does not hold it any more.
+/// Finds the sequence of a device's document with a generation; none where LEDGER no longer holds it.
 pub(super) async fn of(bus: &Bus, key: DeviceKey, generation: Generation) -> Option<u64> {
     let mut replay = bus.replay(LEDGER, &[&desired(&key)], Start::First).await.ok()?;
     while let Some(batch) = replay.next_present(BATCH_MAX).await.ok()? {
-        let reached = aside(batch.len(), || batch.iter().find_map(|message| reached(message, generation)));
+        let reached = block_in_place_if_large(batch.len(), || {
+            batch.iter().find_map(|message| reached(message, generation))
+        });
         if let Some((held, ledger_seq)) = reached {
             return (held == generation).then_some(ledger_seq);
         }
@@ -42,7 +47,8 @@ pub(super) async fn of(bus: &Bus, key: DeviceKey, generation: Generation) -> Opt
     None
 }
 
-/// The generation and the place of a document that is not older. They rise, so behind a later one there is none before it.
+/// The generation and sequence of a document that is not older. Both rise, so no earlier document follows a
+/// later one.
 fn reached(message: &Delivery, generation: Generation) -> Option<(Generation, u64)> {
     let state: DesiredState = serde_json::from_slice(&message.payload).ok()?;
     (state.generation >= generation).then_some((state.generation, message.stream_seq))

@@ -1,4 +1,4 @@
-//! What is told of what shall run, and what is left out: with a LEDGER of the tests' own, which gives what it is told to.
+//! Tests which manifests an answer contains and which it leaves out, against a LEDGER double.
 
 use muster_contract::Timestamp;
 use muster_contract::canonical::Digest;
@@ -8,7 +8,7 @@ use muster_domain::fold::Position;
 use serde_json::{Value, json};
 
 use super::*;
-use crate::present::Origin;
+use crate::projection::Origin;
 
 const LATE: Duration = Duration::from_secs(60);
 
@@ -64,7 +64,7 @@ fn lines(fleet: &Fleet) -> StatusAnswer {
 }
 
 /// An answer of the fleet, with what a LEDGER gives by now.
-async fn told(fleet: &Fleet, ledger: &Ledger, cache: &Mutex<Cache>) -> (StatusAnswer, Vec<u64>) {
+async fn told(fleet: &Fleet, ledger: &Ledger, cache: &Mutex<ManifestCache>) -> (StatusAnswer, Vec<u64>) {
     let mut answer = lines(fleet);
     let asked = Mutex::new(Vec::new());
     let read = |ledger_seq| {
@@ -108,9 +108,9 @@ async fn after_an_update_the_older_manifest_is_not_told() {
     assert_eq!(after.targets[0].source.as_ref().unwrap().revision, "c2");
 }
 
-/// Whatever LEDGER holds at a place by now: nothing that is not the target's own is told.
+/// Whatever LEDGER holds at a sequence by now, an answer contains only the target's own manifest.
 #[tokio::test]
-async fn what_is_not_the_targets_own_is_left_out_and_declared() {
+async fn a_manifest_that_is_not_the_targets_own_is_left_out() {
     let ledger = two();
     let fleet = ledger.fleet();
     let web = |note, generation| entry_json("web", note, generation);
@@ -118,7 +118,7 @@ async fn what_is_not_the_targets_own_is_left_out_and_declared() {
     forged["profile"]["components"][0]["properties"]["note"] = "forged".into();
     for (what, drills, left_out) in [
         ("as it was", Some((DRILL, desired_json(1, &[web("first", 1)]))), 0),
-        ("said again in a later document", Some((DRILL, desired_json(5, &[web("first", 1)]))), 0),
+        ("re-asserted in a later document", Some((DRILL, desired_json(5, &[web("first", 1)]))), 0),
         ("gone", None, 1),
         ("of another device", Some((PRESS, desired_json(1, &[web("first", 1)]))), 1),
         ("of another generation", Some((DRILL, desired_json(2, &[web("second", 2)]))), 1),
@@ -136,7 +136,7 @@ async fn what_is_not_the_targets_own_is_left_out_and_declared() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn what_does_not_come_in_time_is_left_out_and_declared() {
+async fn a_manifest_that_is_late_is_left_out_and_declared() {
     let ledger = two();
     let mut answer = lines(&ledger.fleet());
     let wanted = wanted(&ledger.fleet(), &answer.targets, None);
@@ -157,7 +157,7 @@ async fn what_does_not_come_in_time_is_left_out_and_declared() {
 
 /// A superseded target has the entry of the document that was asked for, whenever that became the target.
 #[tokio::test]
-async fn of_a_superseded_generation_it_is_the_entry_in_the_document_of_that_generation() {
+async fn a_superseded_generation_shows_the_entry_of_its_own_document() {
     let mut ledger = two();
     ledger.0.push((PRESS, desired_json(2, &[entry_json("db", "y", 2), entry_json("web", "first", 1)])));
     ledger.0.push((PRESS, desired_json(3, &[entry_json("web", "third", 3)])));
@@ -190,7 +190,7 @@ async fn of_a_superseded_generation_it_is_the_entry_in_the_document_of_that_gene
 }
 
 #[test]
-fn what_shall_not_run_has_no_manifest_and_neither_has_what_no_generation_was_asked_of() {
+fn a_row_without_a_target_or_generation_has_no_manifest() {
     let fleet = two().fleet();
     let mut answer = lines(&fleet);
     answer.targets[0].target_generation = None;
@@ -211,9 +211,9 @@ fn held(id: &str, note: &str) -> Entry {
     Entry::new(entry.digest, state.source, Manifest::from(entry))
 }
 
-fn place(ledger_seq: u64, id: &str) -> Wanted {
+fn place(ledger_seq: u64, id: &str) -> ManifestRequest {
     let (key, version) = ("plant7/press-4".parse().unwrap(), Version::Target(generation(1)));
-    Wanted { ledger_seq: Some(ledger_seq), key, deployment: id.parse().unwrap(), version }
+    ManifestRequest { ledger_seq: Some(ledger_seq), key, deployment: id.parse().unwrap(), version }
 }
 
 #[test]
@@ -230,8 +230,8 @@ fn a_manifest_that_is_too_large_is_left_out_and_its_digest_told() {
 }
 
 #[test]
-fn a_manifest_is_held_once_by_its_digest_and_not_for_another_place() {
-    let mut cache = Cache::default();
+fn a_manifest_is_cached_once_by_digest_and_per_document() {
+    let mut cache = ManifestCache::default();
     let first = cache.hold(&place(1, "web"), held("web", "first"));
     let second = cache.hold(&place(2, "web"), held("web", "first"));
     assert!(Arc::ptr_eq(&first.manifest, &second.manifest));
@@ -239,16 +239,16 @@ fn a_manifest_is_held_once_by_its_digest_and_not_for_another_place() {
     assert_eq!(cache.find(&place(2, "web")), Some(second));
     assert_eq!((cache.find(&place(3, "web")), cache.find(&place(1, "db"))), (None, None));
     for version in [Version::Target(generation(2)), Version::Document(generation(1))] {
-        let other = Wanted { version, ..place(1, "web") };
+        let other = ManifestRequest { version, ..place(1, "web") };
         assert_eq!(cache.find(&other), None, "another generation is another entry");
     }
-    let nowhere = Wanted { ledger_seq: None, ..place(1, "web") };
+    let nowhere = ManifestRequest { ledger_seq: None, ..place(1, "web") };
     assert_eq!((cache.find(&nowhere), cache.size().0), (None, 2));
 }
 
 #[test]
-fn of_a_ledger_that_was_made_anew_nothing_is_held() {
-    let mut cache = Cache::default();
+fn a_new_ledger_clears_the_cache() {
+    let mut cache = ManifestCache::default();
     let origin = Origin { created_at: Timestamp::UNIX_EPOCH, restarts: 0 };
     cache.enter(origin);
     cache.hold(&place(1, "web"), held("web", "first"));
@@ -259,8 +259,8 @@ fn of_a_ledger_that_was_made_anew_nothing_is_held() {
 }
 
 #[test]
-fn what_is_held_is_bounded_in_number_and_in_bytes() {
-    let mut cache = Cache::default();
+fn the_cache_is_bounded_in_number_and_in_bytes() {
+    let mut cache = ManifestCache::default();
     let small = held("web", "first");
     for ledger_seq in 1..=(2 * cache::ENTRIES_MAX as u64) {
         cache.hold(&place(ledger_seq, "web"), small.clone());
@@ -274,6 +274,6 @@ fn what_is_held_is_bounded_in_number_and_in_bytes() {
     }
     let huge = held("web", &"x".repeat(cache::BYTES_MAX));
     let size = cache.size();
-    assert_eq!(cache.hold(&place(99, "web"), huge.clone()), huge, "it is told and not held");
+    assert_eq!(cache.hold(&place(99, "web"), huge.clone()), huge, "it is returned and not cached");
     assert_eq!((cache.find(&place(99, "web")), cache.size()), (None, size));
 }

@@ -1,4 +1,4 @@
-//! The question about status on the wire: parameters that are wrong are named, errors are told apart by code, and pages
+//! Tests the status question on the wire: wrong parameters are named, errors have their own codes, and pages
 //! end where a message does.
 
 use std::sync::Arc;
@@ -16,7 +16,7 @@ use serde_json::{Value, json};
 use super::*;
 
 /// Devices with one deployment each that has many components.
-fn present(devices: usize, components: usize) -> Arc<Present> {
+fn projection(devices: usize, components: usize) -> Arc<Projection> {
     let mut fleet = Fleet::default();
     for device in 0..devices {
         let subject = LedgerSubject::parse(&format!("muster.desired.plant7.press-{device:03}")).unwrap();
@@ -24,9 +24,9 @@ fn present(devices: usize, components: usize) -> Arc<Present> {
         let at = Position { ledger_seq: device as u64 + 1, stored_at: Timestamp::UNIX_EPOCH };
         fleet.apply(at, &subject, Fact::parse(&subject, body.as_bytes()).unwrap());
     }
-    let present = Present::new(Timestamp::UNIX_EPOCH, fleet);
-    present.set_caught_up();
-    Arc::new(present)
+    let projection = Projection::new(Timestamp::UNIX_EPOCH, fleet);
+    projection.set_caught_up();
+    Arc::new(projection)
 }
 
 fn desired(components: usize) -> Value {
@@ -40,20 +40,20 @@ fn desired(components: usize) -> Value {
         "issuedAt": "2026-11-20T08:00:00Z", "source": {"kind": "git", "revision": "c1"}, "deployments": [entry]})
 }
 
-/// The answer of a desk that reads nothing, which waits for nothing.
-fn answered(present: &Present, question: &[u8]) -> Result<Bytes, ErrorBody> {
-    answer(present, question, None).now_or_never().unwrap()
+/// The answer of a handler without reads, which never waits.
+fn answered(projection: &Projection, question: &[u8]) -> Result<Bytes, ErrorBody> {
+    answer(projection, question, None).now_or_never().unwrap()
 }
 
-fn ask(present: &Present, question: &Value) -> Result<StatusAnswer, ErrorBody> {
-    let bytes = answered(present, question.to_string().as_bytes())?;
+fn ask(projection: &Projection, question: &Value) -> Result<StatusAnswer, ErrorBody> {
+    let bytes = answered(projection, question.to_string().as_bytes())?;
     assert!(bytes.len() <= ANSWER_BYTES_MAX);
     Ok(serde_json::from_slice(&bytes).unwrap())
 }
 
 #[test]
 fn q02_a_wrong_value_is_refused_and_its_parameter_named() {
-    let present = present(2, 1);
+    let projection = projection(2, 1);
     for (question, says) in [
         (json!({"status": "healthy"}), "status: "),
         (json!({"output": "everything"}), "output: "),
@@ -70,33 +70,33 @@ fn q02_a_wrong_value_is_refused_and_its_parameter_named() {
         (json!({"limit": PAGE_MAX + 1}), "limit: "),
         (json!({"after": "plant7"}), "after: "),
     ] {
-        let error = ask(&present, &question).unwrap_err();
+        let error = ask(&projection, &question).unwrap_err();
         assert_eq!(error.code, ErrorCode::BadRequest, "{question}: {}", error.message);
         assert!(error.message.starts_with(says), "{question}: {}", error.message);
     }
-    assert_eq!(ask(&present, &json!({})).unwrap().rollup.targets, 2);
-    assert_eq!(answered(&present, b"").map(|bytes| bytes.is_empty()), Ok(false));
+    assert_eq!(ask(&projection, &json!({})).unwrap().rollup.targets, 2);
+    assert_eq!(answered(&projection, b"").map(|bytes| bytes.is_empty()), Ok(false));
 }
 
 #[test]
 fn q14_unknown_is_404_wrong_is_400_and_not_ready_is_503() {
-    let present = present(1, 1);
-    let code = |question: &Value| ask(&present, question).unwrap_err().code.number();
+    let projection = projection(1, 1);
+    let code = |question: &Value| ask(&projection, question).unwrap_err().code.number();
     assert_eq!(code(&json!({"id": "wbe"})), 404);
     assert_eq!(code(&json!({"device": ["plant7/press-9"]})), 404);
     assert_eq!(code(&json!({"device": ["plant7/press-000"], "generation": 9})), 404);
     assert_eq!(code(&json!({"id": "WEB"})), 400);
-    let early = Present::new(Timestamp::UNIX_EPOCH, Fleet::default());
+    let early = Projection::new(Timestamp::UNIX_EPOCH, Fleet::default());
     assert_eq!(ask(&early, &json!({})).unwrap_err().code.number(), 503);
 }
 
 #[test]
 fn pages_end_where_a_message_does() {
-    let present = present(12, COMPONENTS_MAX);
+    let projection = projection(12, COMPONENTS_MAX);
     let (mut after, mut names, mut pages) = (Value::Null, Vec::new(), 0);
     loop {
-        let page =
-            ask(&present, &json!({"output": "detail", "limit": PAGE_MAX, "after": after.clone()})).unwrap();
+        let page = ask(&projection, &json!({"output": "detail", "limit": PAGE_MAX, "after": after.clone()}))
+            .unwrap();
         assert!(page.whole && page.rollup.targets == 12 && page.total == Some(12));
         assert_eq!(page.manifests_left_out, page.targets.len() as u64, "nobody here reads what shall run");
         names.extend(page.targets.iter().map(|target| target.key.to_string()));
@@ -108,8 +108,8 @@ fn pages_end_where_a_message_does() {
 }
 
 #[test]
-fn a_single_target_that_finds_no_room_beside_what_shall_run_comes_without_it() {
-    let mut page = ask(&present(1, 1), &json!({"output": "detail"})).unwrap();
+fn a_single_target_too_large_with_its_manifest_comes_without_it() {
+    let mut page = ask(&projection(1, 1), &json!({"output": "detail"})).unwrap();
     let entry = desired(1)["deployments"][0].clone();
     let mut manifest = muster_contract::manifest::Manifest::from(
         serde_json::from_value::<muster_contract::desired::DesiredDeployment>(entry).unwrap(),
@@ -122,5 +122,5 @@ fn a_single_target_that_finds_no_room_beside_what_shall_run_comes_without_it() {
     assert!(bytes.len() <= ANSWER_BYTES_MAX, "{} bytes", bytes.len());
     let told: StatusAnswer = serde_json::from_slice(&bytes).unwrap();
     assert_eq!((told.manifests.len(), told.manifests_left_out, told.targets.len()), (0, 1, 1));
-    assert!(told.targets[0].digest.is_some(), "which one it is is told all the same");
+    assert!(told.targets[0].digest.is_some(), "the digest is shown all the same");
 }

@@ -1,9 +1,9 @@
-//! Every standing on every axis, whole: what the rules give for each combination that there is.
+//! Tests every combination of inputs on every axis.
 
 use super::*;
 
-fn share(standing: Standing, freshness: Freshness, known: bool, overdue: bool) -> Share {
-    Share::Target { standing, freshness, known, overdue, retried: false, missing: 0 }
+fn count_class(standing: Standing, freshness: Freshness, known: bool, overdue: bool) -> CountClass {
+    CountClass::Target { standing, freshness, known, overdue, attempts: 0, missing: 0 }
 }
 
 #[test]
@@ -12,29 +12,30 @@ fn only_what_is_heard_and_known_is_current_whatever_the_standing() {
     for standing in Standing::ALL {
         for freshness in [Freshness::Fresh, Freshness::Stale, Freshness::Never] {
             for known in [true, false] {
-                let look = Look::of(&row, share(standing, freshness, known, false)).unwrap();
-                let sure = freshness == Freshness::Fresh && known;
+                let scan = RowCondition::of(&row, count_class(standing, freshness, known, false)).unwrap();
+                let is_confirmed = freshness == Freshness::Fresh && known;
                 let expected = match standing {
                     Standing::Failed => KStatus::Failed,
-                    _ if !sure => KStatus::Unknown,
+                    _ if !is_confirmed => KStatus::Unknown,
                     Standing::Installed => KStatus::Current,
                     Standing::Waiting | Standing::Removed => KStatus::NotFound,
                     _ => KStatus::InProgress,
                 };
-                assert_eq!(look.kstatus(), expected, "{standing:?} {freshness:?} {known}");
+                assert_eq!(scan.kstatus(), expected, "{standing:?} {freshness:?} {known}");
             }
         }
     }
-    assert_eq!(Look::of(&row, Share::Leaving).unwrap().kstatus(), KStatus::Terminating);
-    assert_eq!(Look::of(&row, Share::Nothing), None);
+    assert_eq!(RowCondition::of(&row, CountClass::Leaving).unwrap().kstatus(), KStatus::Terminating);
+    assert_eq!(RowCondition::of(&row, CountClass::Nothing), None);
 }
 
 #[test]
 fn a_deadline_that_passed_is_a_timeout_of_what_is_not_at_an_end() {
     let row = Row::new(0);
-    let look = |standing| Look::of(&row, share(standing, Freshness::Fresh, true, true)).unwrap();
+    let scan =
+        |standing| RowCondition::of(&row, count_class(standing, Freshness::Fresh, true, true)).unwrap();
     let reconcile =
-        |standing, deployed| look(standing).axes_of_whole(look(standing).kstatus(), deployed, None).reconcile;
+        |standing, deployed| scan(standing).axes_of_whole(scan(standing).kstatus(), deployed, None).reconcile;
     assert_eq!(reconcile(Standing::Installing, Deployed::Applied), Reconcile::Timeout);
     assert_eq!(reconcile(Standing::Waiting, Deployed::Pending), Reconcile::Timeout);
     assert_eq!(reconcile(Standing::Installed, Deployed::Applied), Reconcile::Succeeded);

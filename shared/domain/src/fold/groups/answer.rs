@@ -1,4 +1,5 @@
-//! Views of groups, and answers about them. What is in no group is the whole without the groups: nobody walks the fleet.
+//! Answers about groups, and their views. The devices without a group are the whole minus the groups, so no
+//! answer walks the fleet.
 
 use std::ops::Bound::{Excluded, Unbounded};
 
@@ -28,7 +29,7 @@ impl Fleet {
         if group.whole.devices.by_freshness().total() == 0 {
             return None;
         }
-        Some(shown_group(label.clone(), value.clone(), self.tally(&group.whole)))
+        Some(shown_group(label.clone(), value.clone(), self.tally(&group.whole, self.times_of_group(group))))
     }
 
     /// Whether a group has a view.
@@ -37,7 +38,7 @@ impl Fleet {
         group.is_some_and(|group| group.whole.devices.by_freshness().total() > 0)
     }
 
-    /// What devices are grouped by.
+    /// The labels that group devices.
     pub fn labels_answer(&self, page: &Page<LabelKey>) -> LabelsAnswer {
         let groups = &self.totals.groups;
         let from = page.after.as_ref().map_or(Unbounded, Excluded);
@@ -69,9 +70,9 @@ impl Fleet {
             return Err(NoGroups::Deployment);
         }
         let groups = self.totals.groups.of(label).ok_or(NoGroups::Label)?;
-        let shares = groups.map(|group| (&group.value, group.whole.devices, group.share_of(number)));
-        let shares = shares.filter(|(.., share)| number.is_none() || !share.is_empty());
-        let split = Split { label, deployment, total, shares: shares.collect() };
+        let counts = groups.map(|group| (&group.value, group.whole.devices, group.counts_of(number)));
+        let counts = counts.filter(|(.., counts)| number.is_none() || !counts.is_empty());
+        let split = Split { label, deployment, total, counts: counts.collect() };
         Ok(split.answer(self.as_of, page))
     }
 }
@@ -81,18 +82,18 @@ pub(in crate::fold) struct Split<'a> {
     pub(in crate::fold) label: &'a LabelKey,
     pub(in crate::fold) deployment: Option<&'a DeploymentId>,
     pub(in crate::fold) total: Group,
-    pub(in crate::fold) shares: Vec<(&'a LabelValue, Devices, Group)>,
+    pub(in crate::fold) counts: Vec<(&'a LabelValue, Devices, Group)>,
 }
 
 impl Split<'_> {
     pub(in crate::fold) fn answer(&self, as_of: AsOf, page: &Page<LabelValue>) -> GroupsAnswer {
-        let without = self.shares.iter().fold(self.total, |rest, (.., share)| rest.without(share));
+        let without = self.counts.iter().fold(self.total, |rest, (.., counts)| rest.without(counts));
         let wanted =
-            self.shares.iter().filter(|(value, ..)| page.after.as_ref().is_none_or(|at| *value > at));
-        let lines = wanted.map(|(value, devices, share)| GroupLine {
+            self.counts.iter().filter(|(value, ..)| page.after.as_ref().is_none_or(|at| *value > at));
+        let lines = wanted.map(|(value, devices, counts)| GroupLine {
             value: (*value).clone(),
             devices: devices.by_freshness(),
-            part: share.part(),
+            part: counts.part(),
         });
         let (groups, next) = cut_page(lines, page.limit, |line| line.value.to_string());
         GroupsAnswer {
@@ -107,7 +108,7 @@ impl Split<'_> {
     }
 }
 
-/// A label of some of these devices, with the devices of each of its values.
+/// A label of some of these devices, with the devices by value.
 pub(in crate::fold) fn label_line(
     label: &LabelKey,
     all: &Devices,
@@ -128,7 +129,7 @@ pub(in crate::fold) fn label_line(
 
 impl LabelGroup {
     /// Its share of a deployment, or of everything.
-    pub(in crate::fold) fn share_of(&self, deployment: Option<u32>) -> Group {
+    pub(in crate::fold) fn counts_of(&self, deployment: Option<u32>) -> Group {
         match deployment {
             Some(number) => self.deployments.get(number).copied().unwrap_or_default(),
             None => self.whole.group,

@@ -1,9 +1,9 @@
-//! Answers about the sums. Lines of devices are the hubs' own.
+//! Answers from the merged counts. Only the hubs themselves have lines of devices.
 
 use std::collections::{BTreeMap, BTreeSet};
 
 use muster_contract::groups::{GroupsAnswer, LabelsAnswer};
-use muster_contract::query::{DeploymentAnswer, DeploymentsAnswer};
+use muster_contract::query::{DeploymentAnswer, DeploymentsAnswer, Query};
 use muster_contract::silence::{SILENT_SITES_MAX, SilentSites};
 use muster_contract::{DeploymentId, LabelKey, LabelValue};
 
@@ -17,24 +17,30 @@ impl Merge {
     /// The view of a deployment with the sites that are silent. None where there is no such view.
     pub fn deployment_answer(&self, id: &DeploymentId) -> Option<DeploymentAnswer> {
         let view = self.deployment_view(id)?;
-        let shares = self.hubs.values().filter_map(|hub| hub.deployments.get(id));
-        let silent_sites = silent(shares.map(|share| &share.silent_sites));
+        let counts = self.hubs.values().filter_map(|hub| hub.deployments.get(id));
+        let silent_sites = silent(counts.map(|counts| &counts.silent_sites));
         Some(DeploymentAnswer { view, silent_sites, devices: Vec::new(), next: None })
     }
 
-    /// The views of all deployments.
-    pub fn deployments_answer(&self, page: &Page<DeploymentId>) -> DeploymentsAnswer {
+    /// The views of the deployments that pass the query's `verdict` and `error`.
+    pub fn deployments_answer(&self, query: &Query, page: &Page<DeploymentId>) -> DeploymentsAnswer {
+        let Query { verdict, error, .. } = query;
+        let passes = |id: &DeploymentId| {
+            let errors = || self.errors_of(id);
+            (verdict.is_empty() || verdict.contains(&self.group_of(id).verdict()))
+                && (error.is_empty() || errors().keys().any(|code| error.contains(*code)))
+        };
         let wanted = self.deployment_ids().into_iter();
-        let wanted = wanted.filter(|id| page.after.as_ref().is_none_or(|after| *id > after));
+        let wanted = wanted.filter(|id| page.after.as_ref().is_none_or(|after| *id > after) && passes(id));
         let views = wanted.filter_map(|id| self.deployment_view(id));
         let (deployments, next) = cut_page(views, page.limit, |view| view.deployment.to_string());
         let silent_sites = silent(self.hubs.values().map(|hub| &hub.fleet.silent_sites));
         DeploymentsAnswer { as_of: self.as_of(), deployments, hub: self.hearing(), silent_sites, next }
     }
 
-    /// What devices are grouped by.
+    /// The labels that group devices.
     pub fn labels_answer(&self, page: &Page<LabelKey>) -> LabelsAnswer {
-        let (all, _) = sum(self.hubs.values().map(|hub| (hub, &hub.fleet)));
+        let (all, ..) = sum(self.hubs.values().map(|hub| (hub, &hub.fleet)));
         let labels: BTreeSet<&LabelKey> = self.hubs.values().flat_map(|hub| hub.groups.keys()).collect();
         let wanted = labels.into_iter();
         let wanted = wanted.filter(|label| page.after.as_ref().is_none_or(|after| *label > after));
@@ -67,12 +73,12 @@ impl Merge {
         if groups.is_empty() {
             return Err(NoGroups::Label);
         }
-        let shares = groups.into_iter().map(|(value, (devices, whole))| {
-            let share = deployment.map_or(whole, |id| self.share_of(id, label, value));
-            (value, devices, share)
+        let counts = groups.into_iter().map(|(value, (devices, whole))| {
+            let counts = deployment.map_or(whole, |id| self.counts_of(id, label, value));
+            (value, devices, counts)
         });
-        let shares = shares.filter(|(.., share)| deployment.is_none() || !share.is_empty()).collect();
-        Ok(Split { label, deployment, total, shares }.answer(self.as_of(), page))
+        let counts = counts.filter(|(.., counts)| deployment.is_none() || !counts.is_empty()).collect();
+        Ok(Split { label, deployment, total, counts }.answer(self.as_of(), page))
     }
 
     /// The groups of a label at all hubs.
@@ -82,7 +88,8 @@ impl Merge {
         let tally = |value: &LabelValue| {
             let tallies =
                 self.hubs.values().filter_map(|hub| Some((hub, hub.groups.get(label)?.get(value)?)));
-            sum(tallies)
+            let (devices, group, _) = sum(tallies);
+            (devices, group)
         };
         values.into_iter().map(|value| (value, tally(value))).collect()
     }

@@ -1,11 +1,11 @@
-//! What several hubs do not listen to, each partition under its hub's name.
+//! Merges the partitions that several hubs do not hear, each under its hub's name.
 
 use std::collections::BTreeSet;
 
 use muster_contract::HubName;
 use muster_contract::pulse::{HubHearing, UnheardPartition};
 
-/// What hubs say of themselves, as one list.
+/// The hubs' hearing as one list.
 pub fn hearing_of(of_hubs: &[(HubName, HubHearing)]) -> HubHearing {
     hearing(of_hubs.iter().map(|(name, hub)| (name, hub)))
 }

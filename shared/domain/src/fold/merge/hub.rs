@@ -1,4 +1,4 @@
-//! What one hub has given: its parts, read once so that only what adds up is held.
+//! Holds the parts of one hub, parsed so that only counts that add up are held.
 
 use std::collections::btree_map::Entry;
 use std::collections::{BTreeMap, BTreeSet};
@@ -12,6 +12,7 @@ use muster_contract::view::{AsOf, ErrorCount, SiteView};
 use muster_contract::{ComponentName, DeploymentId, LabelKey, LabelValue, SiteId, State, Timestamp};
 
 use super::super::tally::{BadPart, Devices, Group};
+use super::super::view::Times;
 use super::Taken;
 
 /// Groups of a label by its value.
@@ -26,11 +27,11 @@ pub(super) struct Hub {
     /// It was looked through once.
     pub(super) whole: bool,
     pub(super) fleet: Tally,
-    pub(super) deployments: BTreeMap<DeploymentId, Deployment>,
+    pub(super) deployments: BTreeMap<DeploymentId, HubDeployment>,
     pub(super) groups: ByGroup<Tally>,
     pub(super) sites: BTreeMap<SiteId, SiteView>,
-    /// Of which not all rows have come.
-    begun: BTreeMap<DeploymentId, Deployment>,
+    /// Parts whose rows are incomplete.
+    begun: BTreeMap<DeploymentId, HubDeployment>,
 }
 
 /// Its counts of the fleet, or of a group.
@@ -40,14 +41,18 @@ pub(super) struct Tally {
     pub(super) group: Group,
     pub(super) silent_sites: SilentSites,
     pub(super) hearing: HubHearing,
+    pub(super) times: Times,
 }
 
 /// Its counts of a deployment.
 #[derive(Debug, Default, PartialEq, Eq)]
-pub(super) struct Deployment {
+pub(super) struct HubDeployment {
     pub(super) group: Group,
     pub(super) silent_sites: SilentSites,
     pub(super) hearing: HubHearing,
+    pub(super) times: Times,
+    /// Its name for people; empty if that is its id.
+    pub(super) name: String,
     pub(super) components: BTreeMap<ComponentName, BTreeMap<State, u64>>,
     pub(super) errors: BTreeMap<String, ErrorCount>,
     pub(super) groups: ByGroup<Group>,
@@ -114,7 +119,7 @@ impl Hub {
     ) -> Result<Taken, BadPart> {
         let begun = self.begun.remove(id).filter(|_| part.skipped > 0);
         if begun.as_ref().is_some_and(|begun| begun.whole != part.whole) {
-            // It has changed since its first rows came: those do not go with these.
+            // The part changed since its first rows came: the rows do not match.
             return Ok(Taken::Rest(0));
         }
         let held = begun.unwrap_or_default().and(part)?;
@@ -148,10 +153,10 @@ impl Hub {
 }
 
 /// The views that a hub's share of a deployment is counted in.
-fn mark(id: &DeploymentId, share: Option<&Deployment>, changed: &mut BTreeSet<ViewKey>) {
+fn mark(id: &DeploymentId, counts: Option<&HubDeployment>, changed: &mut BTreeSet<ViewKey>) {
     changed.insert(ViewKey::Deployment(id.clone()));
     changed.insert(ViewKey::Fleet);
-    for (label, values) in share.iter().flat_map(|share| &share.groups) {
+    for (label, values) in counts.iter().flat_map(|counts| &counts.groups) {
         changed.extend(values.keys().map(|value| ViewKey::Group(label.clone(), value.clone())));
     }
 }
@@ -163,12 +168,13 @@ impl Tally {
             group: Group::read(&part.standings)?,
             silent_sites: part.silent_sites.clone(),
             hearing: part.hub.clone(),
+            times: Times { changed_at: part.changed_at, heard_at: part.last_heard_at },
         })
     }
 }
 
-impl Deployment {
-    /// With the rows that a part adds. What is no row is of the newest part.
+impl HubDeployment {
+    /// Appends the rows of a part. All other fields come from the newest part.
     fn and(mut self, part: &DeploymentPart) -> Result<Self, BadPart> {
         if self.rows != part.skipped {
             return Err(BadPart::Rows);
@@ -176,14 +182,16 @@ impl Deployment {
         self.group = Group::read(&part.standings)?;
         self.silent_sites.clone_from(&part.silent_sites);
         self.hearing.clone_from(&part.hub);
+        self.name.clone_from(&part.deployment_name);
+        self.times = Times { changed_at: part.changed_at, heard_at: part.last_heard_at };
         self.whole = part.whole;
         self.rows += part.rows() as u64;
         let components = part.components.iter().map(|of| (of.name.clone(), of.states.clone()));
         self.components.extend(components);
         self.errors.extend(part.errors.iter().map(|error| (error.code.clone(), error.clone())));
-        for share in &part.groups {
-            let group = Group::read(&share.standings)?;
-            self.groups.entry(share.label.clone()).or_default().insert(share.value.clone(), group);
+        for counts in &part.groups {
+            let group = Group::read(&counts.standings)?;
+            self.groups.entry(counts.label.clone()).or_default().insert(counts.value.clone(), group);
         }
         Ok(self)
     }

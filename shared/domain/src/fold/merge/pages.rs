@@ -1,7 +1,8 @@
-//! Pages of several hubs as one: rows in the order that each hub has, cut where one hub with all rows would cut. Whose rows
-//! they are, and what is counted beside them, is not told here.
+//! Merges the pages of several hubs: rows in the order of each hub, cut where one hub with all rows would cut.
+//! It knows neither the kind of rows nor the counts beside them.
 //!
-//! A hub whose page goes on may have rows right after its end, so nothing is shown that comes after the end of any of them.
+//! A hub whose page continues may have rows right after its end, so the merged page stops at the earliest such
+//! end.
 
 use muster_contract::DeviceKey;
 use muster_contract::history::DeviceChange;
@@ -59,22 +60,22 @@ impl Placed for TargetStatus {
 pub struct Pages<T: Placed> {
     limit: usize,
     rows: Vec<T>,
-    /// Where the first of the pages that go on ended.
+    /// The earliest end of the pages that continue.
     end: Option<T::Place>,
     /// Rows were left out.
     more: bool,
 }
 
 impl<T: Placed> Pages<T> {
-    /// A page of at most so many rows, of which none has come.
+    /// An empty page of at most so many rows.
     pub const fn new(limit: usize) -> Self {
         Self { limit: if limit == 0 { 1 } else { limit }, rows: Vec::new(), end: None, more: false }
     }
 
-    /// Takes the page of a hub, which was asked for as many rows, and where it ended if it goes on.
+    /// Applies a hub's page of up to as many rows, and its end if it continues.
     pub fn take(&mut self, rows: Vec<T>, end: Option<T::Place>) {
         self.rows.extend(rows);
-        // What has come before is in order already, and so is what comes.
+        // The earlier rows are sorted already, and so are the new ones.
         self.rows.sort_by_cached_key(Placed::place);
         self.end = match (self.end.take(), end) {
             (Some(own), Some(other)) => Some(own.min(other)),
@@ -93,12 +94,12 @@ impl<T: Placed> Pages<T> {
         self.rows.len()
     }
 
-    /// True where it has none.
+    /// True where there are no rows.
     pub const fn is_empty(&self) -> bool {
         self.rows.is_empty()
     }
 
-    /// Its rows, or fewer of them, and where it ends if there is more: one that is full, or cut, ends with its last row.
+    /// The rows, or fewer of them, and the end if there is more: a full or cut page ends with its last row.
     pub fn cut(&self, most: usize) -> (&[T], Option<T::Place>) {
         let rows = &self.rows[..self.rows.len().min(most)];
         let cut = rows.len() < self.rows.len();
@@ -128,7 +129,7 @@ mod tests {
     type Given = (&'static [u32], Option<u32>);
 
     #[test]
-    fn a_page_ends_where_the_first_hub_knows_no_further_and_a_full_one_with_its_last_row() {
+    fn a_merged_page_ends_at_the_first_hubs_end_or_its_last_row() {
         // How many rows are wanted, the pages of hubs, and what they give.
         let table: [(usize, &[Given], Given); 9] = [
             (9, &[], (&[], None)),
@@ -137,7 +138,7 @@ mod tests {
             (3, &[(&[1, 4], None), (&[2, 3], None)], (&[1, 2, 3], Some(3))),
             (2, &[(&[1, 4], Some(4)), (&[2, 3], Some(3))], (&[1, 2], Some(2))),
             (2, &[(&[5, 6], None), (&[], None)], (&[5, 6], None)),
-            // A hub that has looked at enough, with few rows or none.
+            // A hub that visited enough devices and found few rows or none.
             (9, &[(&[1, 4], Some(4)), (&[2, 7], None)], (&[1, 2, 4], Some(4))),
             (9, &[(&[], Some(3)), (&[2, 4], None)], (&[2], Some(3))),
             (2, &[(&[3, 4], Some(4)), (&[1], Some(2))], (&[1], Some(2))),

@@ -1,5 +1,5 @@
-//! The past over several hubs: what one point is in each LEDGER, and what differs between two. The views of a point are
-//! those of a [`Merge`] of the parts that hubs had then.
+//! Merges the past of several hubs: one point in each LEDGER, and the difference between two. The views of a
+//! point are a [`Merge`] of the parts that the hubs had then.
 
 use std::collections::BTreeSet;
 
@@ -8,10 +8,10 @@ use muster_contract::query::SomeDevices;
 use muster_contract::{DeploymentId, DeviceKey, HubName};
 
 use super::super::diff::side;
-use super::super::hindsight::SKEWED_NAMED_MAX;
+use super::super::event_time::SKEWED_NAMED_MAX;
 use super::{Merge, Pages, sum_of};
 
-/// What a point is at several hubs, from what it is at each.
+/// The position of a point at several hubs, from the position at each.
 pub fn moment_of(of_hubs: &[(HubName, MomentAnswer)]) -> MomentAnswer {
     let abouts: Vec<&Hindsight> = of_hubs.iter().filter_map(|(_, moment)| moment.about.as_ref()).collect();
     MomentAnswer {
@@ -44,7 +44,7 @@ impl Merge {
     }
 }
 
-/// What differs between two points, as the hubs tell it of their devices.
+/// The difference between two points, merged from the hubs' answers.
 #[derive(Debug)]
 pub struct DiffSum {
     changed: u64,
@@ -52,12 +52,12 @@ pub struct DiffSum {
 }
 
 impl DiffSum {
-    /// Of answers of which none has come, with at most so many devices.
+    /// An empty sum with at most so many devices.
     pub const fn new(limit: usize) -> Self {
         Self { changed: 0, lines: Pages::new(limit) }
     }
 
-    /// Takes what a hub says, and where its page ended if it goes on.
+    /// Applies a hub's answer, and the end of its page if it continues.
     pub fn take(&mut self, hub: &HubName, mut answer: DiffAnswer, end: Option<DeviceKey>) {
         self.changed = self.changed.saturating_add(answer.changed);
         let facts = answer.devices.iter_mut().flat_map(|change| &mut change.facts);
@@ -70,8 +70,8 @@ impl DiffSum {
         self.lines.len()
     }
 
-    /// The answer with so many devices at most, where the hubs together were so at either point. None where the deployment was
-    /// nowhere at both.
+    /// The answer with at most so many devices, from the sums at either point. None where the deployment
+    /// existed at neither.
     pub fn answer(&self, id: &DeploymentId, from: &Merge, to: &Merge, most: usize) -> Option<DiffAnswer> {
         let views = [from, to].map(|merge| merge.deployment_view(id));
         if views.iter().all(Option::is_none) {

@@ -1,8 +1,8 @@
-//! One answer about status of those of several hubs: lines in order and by the page, and the roll-up beside them, as one hub
-//! with all the sites would give them. Who is asked, and what of, is not told here.
+//! Merges the status answers of several hubs: ordered, paged lines and the roll-up, as one hub with all the
+//! sites would give them. The caller selects the hubs and the questions.
 //!
-//! Where counts are kept of all that passes, those of the hubs add up. Any other roll-up is of the lines of the page, and is
-//! counted from them: a hub's page may have lines that this one has no room for.
+//! Where hubs keep counts of everything that passes, those counts are added. Any other roll-up is computed from
+//! the lines of the page, because a hub's page may have lines for which this page has no room.
 
 use std::collections::BTreeMap;
 
@@ -16,47 +16,44 @@ use muster_contract::status::{
 use muster_contract::view::{ErrorCount, Verdict};
 use muster_contract::{DeploymentId, HubName};
 
-use super::super::status::{CursorError, StatusCursor};
+use super::super::status::{CursorError, StatusCursor, verdict_of};
 use super::super::tally::Group;
 use super::hearing::hearing_of;
 use super::{Merge, Pages};
 
-/// What the hubs answer to one question, added.
+/// The merged answers of the hubs to one question.
 #[derive(Debug)]
 pub struct StatusSum<'q> {
     query: &'q StatusQuery,
     lines: Pages<TargetStatus>,
     manifests: BTreeMap<Digest, Manifest>,
     parts: Vec<(HubName, Rollup)>,
-    verdict: Option<Verdict>,
     whole: bool,
     hearing: Vec<(HubName, HubHearing)>,
 }
 
 impl<'q> StatusSum<'q> {
-    /// Of the answers to this question, of which none has come, with at most so many lines.
+    /// An empty sum for this question, with at most so many lines.
     pub const fn new(query: &'q StatusQuery, limit: usize) -> Self {
         Self {
             query,
             lines: Pages::new(limit),
             manifests: BTreeMap::new(),
             parts: Vec::new(),
-            verdict: None,
             whole: true,
             hearing: Vec::new(),
         }
     }
 
-    /// Takes the answer of a hub, hubs in the order of their names.
+    /// Applies a hub's answer, hubs in the order of their names.
     ///
     /// # Errors
-    /// It does not say where it goes on.
+    /// The answer's cursor is unreadable.
     pub fn take(&mut self, hub: &HubName, answer: StatusAnswer) -> Result<(), CursorError> {
         let end = answer.next.as_deref().map(str::parse::<StatusCursor>).transpose()?;
         self.lines.take(answer.targets, end);
         self.manifests.extend(answer.manifests);
         self.parts.push((hub.clone(), answer.rollup));
-        self.verdict = self.verdict.or(answer.verdict);
         self.whole &= answer.whole;
         self.hearing.push((hub.clone(), answer.hub));
         Ok(())
@@ -72,8 +69,8 @@ impl<'q> StatusSum<'q> {
         self.lines.len()
     }
 
-    /// The answer with so many lines at most. `shown` may be less than what the hubs were asked for: then the lines are
-    /// counted, and left out.
+    /// The answer with at most so many lines. `shown` may be less than the hubs were asked for: then the
+    /// further lines are counted only.
     pub fn answer(&self, merge: &Merge, shown: Output, most: usize) -> StatusAnswer {
         let Self { query, .. } = self;
         let kept = query.is_of_places();
@@ -87,7 +84,7 @@ impl<'q> StatusSum<'q> {
             as_of: merge.as_of(),
             deployment: query.id.clone(),
             generation: query.generation,
-            verdict: query.id.as_ref().and_then(|id| merge.verdict_on(id)).or(self.verdict),
+            verdict: query.id.as_ref().filter(|_| whole).and_then(|_| verdict_of(&rollup)),
             whole,
             rollup,
             hub: hearing_of(&self.hearing),
@@ -104,15 +101,15 @@ impl<'q> StatusSum<'q> {
         answer
     }
 
-    /// What shall run on these lines, as far as their hubs said so.
+    /// The manifests of these lines, as far as their hubs sent them.
     fn manifests_of(&self, lines: &[TargetStatus]) -> BTreeMap<Digest, Manifest> {
         let digests = lines.iter().filter_map(|line| line.digest);
         let told = digests.filter_map(|digest| Some((digest, self.manifests.get(&digest)?.clone())));
         told.collect()
     }
 
-    /// The hubs' roll-ups added. Of those that are equally bad the first in the order of lines speaks, where words name a
-    /// place; where counts are kept, words are about the whole.
+    /// The sum of the hubs' roll-ups. Where messages name a place, the first of the equally bad ones in the
+    /// order of lines is used; where counts are kept, the message is about the whole.
     fn added(&self, merge: &Merge, kept: bool) -> Rollup {
         let mut parts: Vec<&(HubName, Rollup)> = self.parts.iter().collect();
         if !kept {
@@ -126,7 +123,7 @@ impl<'q> StatusSum<'q> {
         sum
     }
 
-    /// What is said of counts that are kept. How often which error is at a site only its hub knows.
+    /// The message for kept counts. Only the site's hub knows how often an error occurs there.
     fn words(&self, merge: &Merge, sum: &Rollup) -> Option<String> {
         let group = Group::of_rollup(sum);
         let verdict = group.verdict();
@@ -141,7 +138,7 @@ impl<'q> StatusSum<'q> {
     }
 }
 
-/// A hub's roll-up, of which the words say whose they are where they count.
+/// A hub's roll-up; its message names the hub where counts are kept.
 fn named(hub: &HubName, part: &Rollup, kept: bool) -> Rollup {
     let mut part = part.clone();
     if kept {
@@ -161,11 +158,6 @@ fn apps(query: &StatusQuery, lines: &[TargetStatus]) -> Vec<AppStatus> {
 }
 
 impl Merge {
-    /// The verdict on a deployment; none where it is neither targeted nor leaving at any hub.
-    pub fn verdict_on(&self, id: &DeploymentId) -> Option<Verdict> {
-        Some(self.group_of(id).verdict()).filter(|verdict| *verdict != Verdict::Empty)
-    }
-
     /// The most frequent error of a deployment, or of any, in words: as one hub with all sites has them, with as many looks.
     fn worst_error(&self, id: Option<&DeploymentId>, targets: u64) -> Option<String> {
         let ids = id.map_or_else(|| self.deployment_ids().into_iter().collect(), |id| vec![id]);

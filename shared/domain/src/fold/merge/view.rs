@@ -1,4 +1,4 @@
-//! The sums as views.
+//! Renders merged counts as views.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -16,10 +16,12 @@ use muster_contract::{ComponentName, DeploymentId, LabelKey, LabelValue, SiteId,
 use serde_json::Value;
 
 use super::super::tally::{Devices, Group};
-use super::super::view::{shown_deployment, shown_fleet, shown_group, shown_site, shown_tally};
+use super::super::view::{
+    Named, Standings, Times, shown_deployment, shown_fleet, shown_group, shown_site, shown_tally,
+};
 use super::Merge;
 use super::hearing::hearing;
-use super::hub::{Deployment, Hub};
+use super::hub::{Hub, HubDeployment};
 
 impl Merge {
     /// The view of a deployment; none where it is neither targeted nor leaving at any hub.
@@ -28,50 +30,62 @@ impl Merge {
         if group.is_empty() {
             return None;
         }
-        let shares = self.hubs.values().filter_map(|hub| hub.deployments.get(id));
+        let counts = self.hubs.values().filter_map(|hub| hub.deployments.get(id));
         let (mut components, errors) = (BTreeMap::new(), self.errors_of(id));
-        shares.for_each(|share| add(share, &mut components));
+        counts.for_each(|counts| add(counts, &mut components));
         let omitted = Omitted {
             components: components.len().saturating_sub(COMPONENTS_MAX) as u64,
             errors: errors.len().saturating_sub(VIEW_ERRORS_MAX) as u64,
         };
         let components = components.into_iter().take(COMPONENTS_MAX);
         let components = components.map(|(name, states)| (name.clone(), states)).collect();
-        let (group, errors) = ((&group, self.hearing_on(id)), most_frequent(errors));
-        Some(shown_deployment(id.clone(), self.as_of(), group, components, errors, omitted))
+        let times = self.hubs.values().filter_map(|hub| Some(hub.deployments.get(id)?.times));
+        let times = times.fold(Times::default(), Times::newest);
+        let (hub, errors) = (self.hearing_on(id), most_frequent(errors));
+        let standings = Standings { group: &group, hub, times };
+        Some(shown_deployment(self.named(id), self.as_of(), standings, components, errors, omitted))
     }
 
-    /// What the hubs do not listen to, of a deployment.
+    /// A deployment with the name that the first hub gives it.
+    fn named(&self, id: &DeploymentId) -> Named {
+        let mut names = self.hubs.values().filter_map(|hub| Some(&hub.deployments.get(id)?.name));
+        let name = names.find(|name| !name.is_empty()).cloned().unwrap_or_default();
+        Named { id: id.clone(), name }
+    }
+
+    /// The partitions of a deployment that the hubs do not hear.
     pub(super) fn hearing_on(&self, id: &DeploymentId) -> HubHearing {
         let hubs = self.hubs.iter();
         hearing(hubs.filter_map(|(name, hub)| Some((name, &hub.deployments.get(id)?.hearing))))
     }
 
-    /// What the hubs do not listen to, of all they have.
+    /// All partitions that the hubs do not hear.
     pub(super) fn hearing(&self) -> HubHearing {
         hearing(self.hubs.iter().map(|(name, hub)| (name, &hub.fleet.hearing)))
     }
 
     /// The view of the fleet.
     pub fn fleet_view(&self) -> FleetView {
-        let (devices, group) = sum(self.hubs.values().map(|hub| (hub, &hub.fleet)));
+        let (devices, group, times) = sum(self.hubs.values().map(|hub| (hub, &hub.fleet)));
         let verdicts = self.deployment_ids().into_iter().map(|id| self.group_of(id).verdict());
-        shown_fleet(shown_tally(self.as_of(), (&devices, self.hearing()), &group, by_verdict(verdicts)))
+        let standings = Standings { group: &group, hub: self.hearing(), times };
+        shown_fleet(shown_tally(self.as_of(), &devices, standings, by_verdict(verdicts)))
     }
 
     /// The view of a group; none where it has no device at any hub.
     pub fn group_view(&self, label: &LabelKey, value: &LabelValue) -> Option<GroupView> {
         let tallies = self.hubs.values().filter_map(|hub| Some((hub, hub.groups.get(label)?.get(value)?)));
-        let (devices, group) = sum(tallies);
+        let (devices, group, times) = sum(tallies);
         if devices.by_freshness().total() == 0 {
             return None;
         }
         let ids = self.deployment_ids().into_iter();
-        let verdicts = ids.map(|id| self.share_of(id, label, value).verdict());
+        let verdicts = ids.map(|id| self.counts_of(id, label, value).verdict());
         let of_group = |hub: &'_ Hub| hub.groups.get(label)?.get(value).map(|tally| tally.hearing.clone());
         let parts: Vec<_> = self.hubs.iter().filter_map(|(name, hub)| Some((name, of_group(hub)?))).collect();
         let hub = hearing(parts.iter().map(|(name, hub)| (*name, hub)));
-        let tally = shown_tally(self.as_of(), (&devices, hub), &group, by_verdict(verdicts));
+        let standings = Standings { group: &group, hub, times };
+        let tally = shown_tally(self.as_of(), &devices, standings, by_verdict(verdicts));
         Some(shown_group(label.clone(), value.clone(), tally))
     }
 
@@ -86,7 +100,7 @@ impl Merge {
         let tally = Tally { as_of: self.as_of(), hub: unheard_there, ..held.tally };
         Some(match hub.heard {
             true if is_whole => SiteView { tally, ..held },
-            // Whose partition it is, its hub has no need to say.
+            // The partition's hub is implied.
             true => shown_site(held.site, tally),
             false => shown_site(held.site, unheard(tally)),
         })
@@ -111,7 +125,7 @@ impl Merge {
                 let view = self.fleet_view();
                 (view.tally.digest, serde_json::to_value(view))
             }
-            // What people define is counted by each hub for itself.
+            // Each hub counts its own defined views.
             ViewKey::Defined(_) => return None,
         };
         Some((digest, shown.ok()?))
@@ -121,7 +135,7 @@ impl Merge {
     pub fn hub_list(&self) -> HubList {
         let line = |(name, hub): (&_, &Hub)| HubLine {
             name: Clone::clone(name),
-            // One that was never read whole says too little for anybody to leave it the word.
+            // A hub that was never read completely cannot supply the message.
             heard: hub.heard && hub.whole,
             as_of: hub.as_of,
             heard_at: hub.heard_at,
@@ -136,11 +150,11 @@ impl Merge {
         self.hubs.values().flat_map(|hub| hub.deployments.keys()).collect()
     }
 
-    /// A deployment's errors at all hubs, by code. Of two examples of a code the first device stays.
+    /// A deployment's errors at all hubs, by code. Of two examples of a code the first device's is kept.
     pub(super) fn errors_of(&self, id: &DeploymentId) -> BTreeMap<&str, ErrorCount> {
         let mut errors: BTreeMap<&str, ErrorCount> = BTreeMap::new();
-        let shares = self.hubs.values().filter_map(|hub| hub.deployments.get(id));
-        for (code, error) in shares.flat_map(|share| &share.errors) {
+        let counts = self.hubs.values().filter_map(|hub| hub.deployments.get(id));
+        for (code, error) in counts.flat_map(|counts| &counts.errors) {
             let Some(held) = errors.get_mut(code.as_str()) else {
                 errors.insert(code, error.clone());
                 continue;
@@ -155,33 +169,36 @@ impl Merge {
 
     /// A deployment's standings at all hubs.
     pub(super) fn group_of(&self, id: &DeploymentId) -> Group {
-        let shares = self.hubs.values().filter_map(|hub| Some(hub.as_heard(hub.deployments.get(id)?.group)));
-        shares.fold(Group::default(), plus)
+        let counts = self.hubs.values().filter_map(|hub| Some(hub.as_heard(hub.deployments.get(id)?.group)));
+        counts.fold(Group::default(), plus)
     }
 
     /// A group's share of a deployment at all hubs.
-    pub(super) fn share_of(&self, id: &DeploymentId, label: &LabelKey, value: &LabelValue) -> Group {
-        let share = |hub: &Hub| hub.deployments.get(id)?.groups.get(label)?.get(value).copied();
-        let shares = self.hubs.values().filter_map(|hub| Some(hub.as_heard(share(hub)?)));
-        shares.fold(Group::default(), plus)
+    pub(super) fn counts_of(&self, id: &DeploymentId, label: &LabelKey, value: &LabelValue) -> Group {
+        let counts = |hub: &Hub| hub.deployments.get(id)?.groups.get(label)?.get(value).copied();
+        let counts = self.hubs.values().filter_map(|hub| Some(hub.as_heard(counts(hub)?)));
+        counts.fold(Group::default(), plus)
     }
 }
 
 impl Hub {
-    /// Counts of it as they may be said now.
+    /// The hub's counts, degraded if it is not heard.
     pub(super) fn as_heard(&self, group: Group) -> Group {
         if self.heard { group } else { group.unheard() }
     }
 }
 
 /// The counts of some hubs together.
-pub(super) fn sum<'a>(tallies: impl Iterator<Item = (&'a Hub, &'a super::hub::Tally)>) -> (Devices, Group) {
-    let (mut devices, mut group) = (Devices::default(), Group::default());
+pub(super) fn sum<'a>(
+    tallies: impl Iterator<Item = (&'a Hub, &'a super::hub::Tally)>,
+) -> (Devices, Group, Times) {
+    let (mut devices, mut group, mut times) = (Devices::default(), Group::default(), Times::default());
     for (hub, tally) in tallies {
         devices += if hub.heard { tally.devices } else { tally.devices.unheard() };
         group += hub.as_heard(tally.group);
+        times = times.newest(tally.times);
     }
-    (devices, group)
+    (devices, group, times)
 }
 
 fn plus(mut sum: Group, part: Group) -> Group {
@@ -190,8 +207,8 @@ fn plus(mut sum: Group, part: Group) -> Group {
 }
 
 /// Adds a hub's components to those of others.
-fn add<'a>(share: &'a Deployment, components: &mut BTreeMap<&'a ComponentName, BTreeMap<State, u64>>) {
-    for (name, states) in &share.components {
+fn add<'a>(counts: &'a HubDeployment, components: &mut BTreeMap<&'a ComponentName, BTreeMap<State, u64>>) {
+    for (name, states) in &counts.components {
         let held = components.entry(name).or_default();
         for (state, count) in states {
             let sum = held.entry(*state).or_default();
@@ -209,8 +226,8 @@ fn most_frequent(errors: BTreeMap<&str, ErrorCount>) -> Vec<ErrorCount> {
     errors
 }
 
-/// What is left of a view where nobody knows any more what holds at any hub: nobody is heard, and nothing is known. None
-/// where it is no view of this key.
+/// A view's remainder when no hub's state is known any more: no device is heard, and nothing is known. None
+/// where the view does not match the key.
 pub fn all_unheard(key: &ViewKey, view: &[u8]) -> Option<(Digest, Value)> {
     let (digest, shown) = match key {
         ViewKey::Deployment(_) => {
@@ -219,6 +236,7 @@ pub fn all_unheard(key: &ViewKey, view: &[u8]) -> Option<(Digest, Value)> {
             view.verdict = verdict_unheard(view.verdict);
             view.converged = Bounds { lo: 0, hi: view.targets };
             view.complete.devices = 0;
+            view.message = view.words();
             view.digest = content_digest(&view);
             (view.digest, serde_json::to_value(view))
         }
@@ -251,26 +269,28 @@ fn by_verdict(verdicts: impl Iterator<Item = Verdict>) -> BTreeMap<Verdict, u64>
     counts
 }
 
-/// Counts of a hub that is not heard: nobody there is heard, and nothing of them is known.
+/// Counts of a hub that is not heard: no device is heard or known.
 fn unheard(tally: Tally) -> Tally {
     let mut deployments = BTreeMap::new();
     for (verdict, count) in tally.deployments {
         let sum: &mut u64 = deployments.entry(verdict_unheard(verdict)).or_default();
         *sum = sum.saturating_add(count);
     }
-    Tally {
+    let mut unheard = Tally {
         devices: silent(tally.devices),
         counts: silent_counts(tally.counts),
         deployments,
         complete: Complete { devices: 0, ..tally.complete },
         ..tally
-    }
+    };
+    unheard.message = unheard.words();
+    unheard
 }
 
-/// The verdict on standings of which nothing is known any more.
+/// The verdict on standings about which nothing is known any more.
 const fn verdict_unheard(verdict: Verdict) -> Verdict {
     match verdict {
-        // What these say does not rest on what is known.
+        // These verdicts do not depend on what is known.
         Verdict::Empty | Verdict::Removing | Verdict::Failing | Verdict::Overdue => verdict,
         _ => Verdict::Incomplete,
     }

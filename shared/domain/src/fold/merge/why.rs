@@ -1,9 +1,9 @@
-//! Why a deployment has its verdict over several hubs: what each hub answers to that question, as one hub with all the sites
-//! would answer it. Who is asked is not told here.
+//! Merges the proofs of a deployment's verdict from several hubs, as one hub with all the sites would give
+//! them. The caller selects the hubs.
 //!
-//! A rule holds over the whole where it holds at one hub, so the verdict of the whole is the first in the order of rules that
-//! any hub has, and the facts that prove it are at the hubs that have it themselves. A hub that is not heard is judged by its
-//! counts, as they may be said of it then; its facts it alone could name.
+//! A rule holds over the whole if it holds at one hub, so the whole's verdict is the first in rule order that
+//! any hub has, and the facts that prove it are at the hubs with that verdict. A hub that is not heard is
+//! judged by its counts; only that hub could name its facts.
 
 use muster_contract::query::Query;
 use muster_contract::view::{AsOf, Verdict};
@@ -16,7 +16,7 @@ use super::hearing::hearing;
 use super::hub::Hub;
 use super::{Merge, Pages, sum_of};
 
-/// What is asked, and of what.
+/// The question and its subject.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum WhyAsked {
     /// All standings of a deployment.
@@ -28,9 +28,9 @@ pub enum WhyAsked {
 }
 
 impl WhyAsked {
-    /// What a question is about.
-    pub const fn of(query: &Query) -> Self {
-        match (&query.device, &query.site) {
+    /// The subject of the question.
+    pub fn of(query: &Query) -> Self {
+        match (&query.device, query.site.only()) {
             (Some(_), _) => Self::Device,
             (None, Some(_)) => Self::Site,
             (None, None) => Self::Everywhere,
@@ -38,7 +38,7 @@ impl WhyAsked {
     }
 }
 
-/// What the hubs answer, as one answer.
+/// The hubs' answers, merged into one.
 #[derive(Debug)]
 pub struct WhySum {
     /// Without standings.
@@ -46,8 +46,8 @@ pub struct WhySum {
     lines: Pages<Because>,
 }
 
-/// What one hub has of the deployment: what it has answered, or its counts.
-struct Told<'a> {
+/// A hub's contribution for the deployment: its answer, or its counts.
+struct HubAnswer<'a> {
     name: &'a HubName,
     hub: &'a Hub,
     counts: Group,
@@ -56,11 +56,11 @@ struct Told<'a> {
 }
 
 impl Merge {
-    /// Why, with at most so many standings, from what the hubs that were asked answer: nothing where they have none of it. A hub
-    /// that was not asked is judged by its counts. None where no hub has any of it.
+    /// The proof with at most so many standings, from the answers of the hubs asked; a hub without an answer
+    /// has nothing. A hub that was not asked is judged by its counts. None where no hub has the deployment.
     ///
     /// # Errors
-    /// An answer does not say where it goes on: that of this hub.
+    /// The cursor in the answer of this hub is unreadable.
     pub fn why(
         &self,
         id: &DeploymentId,
@@ -68,8 +68,8 @@ impl Merge {
         limit: usize,
         answers: Vec<(HubName, Option<WhyAnswer>)>,
     ) -> Result<Option<WhySum>, HubName> {
-        let told: Vec<Told<'_>> =
-            self.hubs.iter().map(|(name, hub)| Told::of(id, name, hub, &answers)).collect();
+        let told: Vec<HubAnswer<'_>> =
+            self.hubs.iter().map(|(name, hub)| HubAnswer::of(id, name, hub, &answers)).collect();
         let verdict = told.iter().map(|told| told.verdict).fold(Verdict::Empty, together);
         if verdict == Verdict::Empty {
             return Ok(None);
@@ -77,7 +77,7 @@ impl Merge {
         let bare = bare(id, verdict, asked, &told);
         let mut lines = Pages::new(limit);
         for (hub, answer) in answers.into_iter().filter_map(|(hub, answer)| Some((hub, answer?))) {
-            // What a hub names for a verdict of its own proves nothing of the whole.
+            // The facts of a hub's own, different verdict prove nothing about the whole.
             if answer.verdict == verdict || asked == WhyAsked::Device {
                 let next = answer.next.as_deref().map(str::parse::<DeviceKey>);
                 let next = next.transpose().map_err(|_| hub.clone())?;
@@ -88,14 +88,14 @@ impl Merge {
     }
 }
 
-impl<'a> Told<'a> {
+impl<'a> HubAnswer<'a> {
     fn of(
         id: &DeploymentId,
         name: &'a HubName,
         hub: &'a Hub,
         answers: &'a [(HubName, Option<WhyAnswer>)],
     ) -> Self {
-        let counts = hub.deployments.get(id).map(|share| hub.as_heard(share.group)).unwrap_or_default();
+        let counts = hub.deployments.get(id).map(|counts| hub.as_heard(counts.group)).unwrap_or_default();
         let asked = answers.iter().find(|(asked, _)| asked == name);
         let answer = asked.and_then(|(_, answer)| answer.as_ref());
         let verdict = match (asked, answer) {
@@ -112,7 +112,7 @@ impl<'a> Told<'a> {
             return self.counted(verdict);
         };
         let because = if self.verdict == verdict { answer.because } else { 0 };
-        // Devices that a hub is leaving are no targets; of one device it is always one.
+        // Devices that a hub is leaving are no targets; one named device always counts as one.
         let leaves = self.verdict == Verdict::Removing && verdict != Verdict::Removing;
         let of = if leaves && asked != WhyAsked::Device { 0 } else { answer.of };
         (because, of)
@@ -164,7 +164,7 @@ impl WhySum {
         self.lines.len()
     }
 
-    /// The answer with so many standings at most.
+    /// The answer with at most so many standings.
     pub fn answer(&self, most: usize) -> WhyAnswer {
         let (standings, next) = self.lines.cut(most);
         WhyAnswer {
@@ -175,8 +175,8 @@ impl WhySum {
     }
 }
 
-fn bare(id: &DeploymentId, verdict: Verdict, asked: WhyAsked, told: &[Told<'_>]) -> WhyAnswer {
-    // What is asked of a place is counted there; everything else of every hub.
+fn bare(id: &DeploymentId, verdict: Verdict, asked: WhyAsked, told: &[HubAnswer<'_>]) -> WhyAnswer {
+    // A question about a place counts that place; otherwise everything of every hub counts.
     let counted = told.iter().filter(|told| asked == WhyAsked::Everywhere || told.answer.is_some());
     let counts = counted.clone().map(|told| told.because(verdict, asked));
     let (because, of) =
@@ -185,16 +185,16 @@ fn bare(id: &DeploymentId, verdict: Verdict, asked: WhyAsked, told: &[Told<'_>])
     let fresh: Option<u64> = counted.clone().map(|told| told.fresh(asked)).sum();
     let sites = counted.clone().filter_map(|told| match told.answer {
         Some(answer) => Some(&answer.silent_sites),
-        None => told.hub.deployments.get(id).map(|share| &share.silent_sites),
+        None => told.hub.deployments.get(id).map(|counts| &counts.silent_sites),
     });
     let unheard = counted.clone().filter_map(|told| match told.answer {
         Some(answer) => Some((told.name, &answer.hub)),
-        None => told.hub.deployments.get(id).map(|share| (told.name, &share.hearing)),
+        None => told.hub.deployments.get(id).map(|counts| (told.name, &counts.hearing)),
     });
     let unheard = hearing(unheard);
     let hubs = told.iter().filter(|told| told.verdict != Verdict::Empty);
     WhyAnswer {
-        as_of: sum_of(told.iter().filter_map(Told::as_of)),
+        as_of: sum_of(told.iter().filter_map(HubAnswer::as_of)),
         deployment: id.clone(),
         verdict,
         rule: verdict.rule().to_owned(),
@@ -233,7 +233,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_rule_that_holds_at_one_place_holds_over_both_unless_it_is_about_having_no_targets() {
+    fn a_rule_that_holds_at_one_hub_holds_over_both_unless_it_is_empty() {
         for one in Verdict::ALL {
             assert_eq!(together(one, one), one);
             for other in Verdict::ALL {

@@ -1,5 +1,6 @@
-//! The worst error of what counts are kept of, in words: the code that most devices report, with one of them. It looks at
-//! [`LOOKED_AT_MAX`] deployments at most, and where sites are named, for which nothing is kept, codes and devices.
+//! Describes the worst error of kept counts: the code that most devices report, with one of them. One answer has
+//! [`LOOKED_AT_MAX`] looks: each deployment costs one, and where sites are named, for which no ranking is kept,
+//! so does each code and each device.
 
 use std::ops::RangeInclusive;
 
@@ -7,6 +8,7 @@ use muster_contract::DeviceKey;
 use muster_contract::status::LOOKED_AT_MAX;
 
 use super::super::fleet::Fleet;
+use super::super::totals::Site;
 use super::filter::Filter;
 
 /// How many devices report a code, and the first of them.
@@ -27,10 +29,10 @@ impl Fleet {
             // One without an error costs a look too.
             let Some(left) = looks.checked_sub(1) else { break };
             looks = left;
-            let culprits = &self.totals.deployment(number).culprits;
+            let error_index = &self.totals.deployment(number).error_index;
             let found = match &places {
-                None => culprits.worst(),
-                Some(places) => culprits.worst_at(places, &mut looks),
+                None => error_index.worst(),
+                Some(places) => error_index.worst_at(places, &mut looks),
             };
             if let Some(found) = found
                 && worst.is_none_or(|(_, held)| found.count > held.count)
@@ -60,12 +62,16 @@ impl Filter<'_> {
     fn places(&self, fleet: &Fleet) -> Option<Vec<RangeInclusive<DeviceKey>>> {
         let totals = &fleet.totals;
         let sites = self.sites.iter().filter_map(|site| totals.site_numbers.get(*site));
-        let span = |number: &u32| {
-            let site = totals.site(*number);
-            let key = |number: u32| fleet.key_of(&fleet.devices[number as usize]);
-            let (first, last) = (site.members.iter().next()?, site.members.last()?);
-            Some(key(first)..=key(last))
-        };
+        let span = |number: &u32| fleet.span_of(totals.site(*number));
         (!self.sites.is_empty()).then(|| sites.filter_map(span).collect())
+    }
+}
+
+impl Fleet {
+    /// From the first to the last device of a site; none of an empty site.
+    pub(in crate::fold) fn span_of(&self, site: &Site) -> Option<RangeInclusive<DeviceKey>> {
+        let key = |number: u32| self.key_of(&self.devices[number as usize]);
+        let (first, last) = (site.members.iter().next()?, site.members.last()?);
+        Some(key(first)..=key(last))
     }
 }

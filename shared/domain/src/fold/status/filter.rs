@@ -1,26 +1,27 @@
-//! Which standings a question about status is about. A name that nobody knows is an error; a known one that leaves
-//! nothing is an answer.
+//! Filters standings for a status question. An unknown name is an error; a known name that matches nothing is
+//! an empty answer.
 
 use std::collections::BTreeSet;
 use std::ops::Bound::{Excluded, Included, Unbounded};
 
+use muster_contract::near::{did_you_mean, near};
 use muster_contract::status::{FILTER_VALUES_MAX, StatusQuery};
 use muster_contract::view::{Standing, Verdict};
 use muster_contract::{ComponentName, DeploymentId, DeviceKey, Generation, SiteId, Timestamp};
 
-use super::super::axes::{Axes, Look, Part, parts};
-use super::super::blueprint::Blueprint;
+use super::super::app_spec::AppSpec;
+use super::super::axes::{Axes, ComponentCondition, RowCondition, parts};
 use super::super::device::Device;
 use super::super::fleet::Fleet;
-use super::super::standing::{Row, Share};
+use super::super::standing::{CountClass, Row};
 use super::super::tally::Group;
+use super::super::totals::Site;
 use super::{StatusCursor, StatusRefusal};
-use crate::near::near;
 
 /// Names that are compared with an unknown one, so that a slip of the pen does not cost more than a question.
 const COMPARED_MAX: usize = 2_000;
 
-/// A question's filters, every name of which is known.
+/// A question's filters, with all names resolved.
 pub(super) struct Filter<'q> {
     pub(super) deployment: Option<u32>,
     apps: BTreeSet<&'q str>,
@@ -31,29 +32,29 @@ pub(super) struct Filter<'q> {
 }
 
 /// A standing that passes the filters.
-pub(super) struct Found<'a> {
+pub(super) struct FilteredRow<'a> {
     pub(super) site: &'a SiteId,
     pub(super) device: &'a Device,
     pub(super) deployment: &'a DeploymentId,
     pub(super) row: &'a Row,
-    pub(super) share: Share,
-    pub(super) look: Look,
-    /// What it adds to the counts: of its components only those that pass.
+    pub(super) class: CountClass,
+    pub(super) scan: RowCondition,
+    /// Its contribution to the counts, with only the components that pass.
     pub(super) axes: Axes,
     pub(super) age: Age,
-    /// When its device was heard last, if that is silent.
-    pub(super) silent_since: Option<Timestamp>,
-    blueprint: Option<&'a Blueprint>,
+    /// When its device was heard last.
+    pub(super) heard_at: Option<Timestamp>,
+    spec: Option<&'a AppSpec>,
 }
 
 /// How a standing is to the generation that was asked for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Age {
-    /// What shall run now is what that generation said.
+    /// The current target has that generation.
     Now,
     /// Superseded; the last report is about it.
     Reported,
-    /// Superseded, and nothing of it is held.
+    /// Superseded, and nothing of that generation is held.
     Gone,
 }
 
@@ -62,7 +63,7 @@ impl Fleet {
     pub(super) fn filter<'q>(&self, query: &'q StatusQuery) -> Result<Filter<'q>, StatusRefusal> {
         let StatusQuery { app, site, device, component, .. } = query;
         query.makes_sense().map_err(StatusRefusal::Wrong)?;
-        let deployment = query.id.as_ref().map(|id| self.known_deployment(id)).transpose()?;
+        let deployment = query.id.as_ref().map(|id| self.known_deployment_at(id, &[])).transpose()?;
         site.iter().try_for_each(|site| self.know_site(site))?;
         device.iter().try_for_each(|path| self.know_device(&path.0))?;
         app.iter().try_for_each(|app| self.know_app(app))?;
@@ -78,8 +79,30 @@ impl Fleet {
         })
     }
 
-    fn known_deployment(&self, id: &DeploymentId) -> Result<u32, StatusRefusal> {
-        let is_there = |number: u32| self.totals.deployment(number).group.verdict() != Verdict::Empty;
+    /// The counts of a deployment at some sites; at all of them if none is named.
+    pub(in crate::fold) fn group_at<'a>(
+        &'a self,
+        deployment: u32,
+        sites: impl IntoIterator<Item = &'a Site>,
+    ) -> Group {
+        let mut sites = sites.into_iter().peekable();
+        if sites.peek().is_none() {
+            return self.totals.deployment(deployment).group;
+        }
+        let groups = sites.filter_map(|site| site.deployments.get(deployment).copied());
+        groups.fold(Group::default(), |mut sum, group| {
+            sum += group;
+            sum
+        })
+    }
+
+    /// The number of a deployment that has targets or standings at these sites, or at any site if none is named.
+    pub(in crate::fold) fn known_deployment_at(
+        &self,
+        id: &DeploymentId,
+        sites: &[&Site],
+    ) -> Result<u32, StatusRefusal> {
+        let is_there = |number: u32| self.group_at(number, sites.iter().copied()).verdict() != Verdict::Empty;
         let known = self.totals.deployment_numbers.get(id).copied().filter(|number| is_there(*number));
         known.ok_or_else(|| {
             let others = self.totals.deployment_numbers.iter().filter(|(_, number)| is_there(**number));
@@ -103,30 +126,30 @@ impl Fleet {
         self.know_site(&key.site)?;
         let site = self.totals.site_numbers.get(&key.site).map(|number| self.totals.site(*number));
         let members = site.into_iter().flat_map(|site| site.members.iter());
-        let names = members.map(|number| self.devices[number as usize].about.name.as_str());
+        let names = members.map(|number| self.devices[number as usize].state.name.as_str());
         Err(unknown(format!("device '{key}' was never heard of"), key.device.as_str(), names))
     }
 
     fn know_app(&self, app: &str) -> Result<(), StatusRefusal> {
-        if self.totals.blueprints.has_application(app) {
+        if self.totals.specs.has_application(app) {
             return Ok(());
         }
         let shown: String = app.chars().take(FILTER_VALUES_MAX).collect();
         Err(unknown(
             format!("app '{shown}' shall run nowhere and is left nowhere"),
             &shown,
-            self.totals.blueprints.applications(),
+            self.totals.specs.applications(),
         ))
     }
 
-    /// What is left of an older target is known by its reports.
+    /// Superseded targets are known by their reports alone.
     fn know_component(&self, name: &ComponentName) -> Result<(), StatusRefusal> {
-        let (blueprints, casts) = (&self.totals.blueprints, &self.totals.casts);
-        if blueprints.has_component(name) || casts.has(name) {
+        let (specs, component_sets) = (&self.totals.specs, &self.totals.component_sets);
+        if specs.has_component(name) || component_sets.has(name) {
             return Ok(());
         }
         let names: BTreeSet<_> =
-            blueprints.components().take(COMPARED_MAX).chain(casts.names().take(COMPARED_MAX)).collect();
+            specs.components().take(COMPARED_MAX).chain(component_sets.names().take(COMPARED_MAX)).collect();
         let words = format!("component '{name}' shall run nowhere and is left nowhere");
         Err(unknown(words, name.as_str(), names.into_iter().map(ComponentName::as_str)))
     }
@@ -134,7 +157,7 @@ impl Fleet {
     fn know_generation(&self, query: &StatusQuery) -> Result<(), StatusRefusal> {
         let Some(wanted) = query.generation else { return Ok(()) };
         let [path] = query.device.as_slice() else { return Ok(()) };
-        let newest = self.find(&path.0).and_then(|device| device.about.desired());
+        let newest = self.find(&path.0).and_then(|device| device.state.desired());
         match newest {
             Some(newest) if wanted <= newest => Ok(()),
             Some(newest) => Err(StatusRefusal::Unknown(format!(
@@ -146,9 +169,7 @@ impl Fleet {
 }
 
 fn unknown<'a>(what: String, wanted: &str, names: impl Iterator<Item = &'a str>) -> StatusRefusal {
-    let near = near(wanted, names.take(COMPARED_MAX));
-    let hint = if near.is_empty() { String::new() } else { format!("; did you mean {}?", near.join(" or ")) };
-    StatusRefusal::Unknown(what + &hint)
+    StatusRefusal::Unknown(what + &did_you_mean(&near(wanted, names.take(COMPARED_MAX))))
 }
 
 impl<'q> Filter<'q> {
@@ -157,8 +178,8 @@ impl<'q> Filter<'q> {
         self.is_of_places() && self.sites.is_empty()
     }
 
-    /// True where sites are all that is filtered by.
-    fn is_of_places(&self) -> bool {
+    /// True where sites are all that is filtered by: counts are kept of exactly what passes.
+    pub(super) fn is_of_places(&self) -> bool {
         let Self { apps, devices, components, generation, .. } = self;
         apps.is_empty() && devices.is_empty() && components.is_empty() && generation.is_none()
     }
@@ -171,24 +192,45 @@ impl<'q> Filter<'q> {
         }
         if self.is_open() {
             return Some(match self.deployment {
-                Some(it) => (totals.deployment(it).group, totals.newest.of_deployment(it)),
-                None => (totals.fleet.group, totals.newest.of_fleet()),
+                Some(it) => (totals.deployment(it).group, totals.last_changed.of_deployment(it)),
+                None => (totals.fleet.group, totals.last_changed.of_fleet()),
             });
         }
-        let (mut sum, mut newest) = (Group::default(), None);
-        for number in self.sites.iter().filter_map(|site| totals.site_numbers.get(*site)) {
-            let site = totals.site(*number);
-            let (group, changed_at) = match self.deployment {
-                Some(it) => (site.deployments.get(it).copied(), totals.newest.of_place((it, *number))),
-                None => (Some(site.whole.group), totals.newest.of_site(*number)),
-            };
-            sum += group.unwrap_or_default();
-            newest = newest.max(changed_at);
-        }
-        Some((sum, newest))
+        let numbers = || self.sites.iter().filter_map(|site| totals.site_numbers.get(*site));
+        let sites = numbers().map(|number| totals.site(*number));
+        let (sum, newest) = match self.deployment {
+            Some(it) => {
+                let changed = numbers().map(|number| totals.last_changed.of_place((it, *number)));
+                (fleet.group_at(it, sites), changed.max())
+            }
+            None => {
+                let changed = numbers().map(|number| totals.last_changed.of_site(*number));
+                let add = |mut sum: Group, site: &Site| {
+                    sum += site.whole.group;
+                    sum
+                };
+                (sites.fold(Group::default(), add), changed.max())
+            }
+        };
+        Some((sum, newest.flatten()))
     }
 
-    /// The devices to look at, in order. One that is named by the cursor comes again if only part of it was seen.
+    /// When a device whose standing passes was heard last, where counts are kept of exactly what passes. Of a deployment at
+    /// sites it visits their devices.
+    pub(super) fn kept_heard_at(&self, fleet: &Fleet) -> Option<Timestamp> {
+        let totals = &fleet.totals;
+        if self.is_open() {
+            return self.deployment.map_or_else(|| fleet.heard_anywhere(), |it| fleet.heard_with(it));
+        }
+        let numbers = self.sites.iter().filter_map(|site| totals.site_numbers.get(*site));
+        let sites = numbers.map(|number| totals.site(*number));
+        match self.deployment {
+            Some(it) => fleet.heard_with_at(it, sites),
+            None => sites.filter_map(|site| fleet.heard_at_site(site)).max(),
+        }
+    }
+
+    /// The devices to visit, in order. The cursor's device comes again if only part of it was visited.
     pub(super) fn devices_after<'f, 'a: 'f>(
         &'f self,
         fleet: &'a Fleet,
@@ -222,62 +264,70 @@ impl<'q> Filter<'q> {
     }
 
     /// The standing, if it passes.
-    pub(super) fn find<'a>(&self, fleet: &'a Fleet, device: &'a Device, row: &'a Row) -> Option<Found<'a>> {
-        let facet = device.about.facet();
-        let (age, share) = self.as_of_generation(row, row.share(&facet), &facet);
-        let look = Look::of(row, share)?;
-        let blueprint = fleet.totals.blueprints.get(row.blueprint);
-        let app = blueprint.map(|print| &*print.application);
+    pub(super) fn find<'a>(
+        &self,
+        fleet: &'a Fleet,
+        device: &'a Device,
+        row: &'a Row,
+    ) -> Option<FilteredRow<'a>> {
+        let context = device.state.context();
+        let (age, class) = self.as_of_generation(row, row.count_class(&context), &context);
+        let scan = RowCondition::of(row, class)?;
+        let spec = fleet.totals.specs.get(row.spec);
+        let app = spec.map(|spec| &*spec.application);
         if !self.apps.is_empty() && !app.is_some_and(|app| self.apps.contains(app)) {
             return None;
         }
         let deployment = &fleet.totals.deployment(row.deployment).id;
         let axes = Axes::default();
-        let (site, silent_since) = (fleet.site_of(device), fleet.silent_since(device));
-        let mut found =
-            Found { site, device, deployment, row, share, look, axes, age, silent_since, blueprint };
+        let (site, heard_at) = (fleet.site_of(device), fleet.last_heard_at(device));
+        let mut found = FilteredRow { site, device, deployment, row, class, scan, axes, age, heard_at, spec };
         let mut axes = Axes::default();
         let mut any = false;
         self.parts(&found).for_each(|part| {
             axes.count(&part);
             any = true;
         });
-        axes.count_row(look);
+        axes.count_row(scan);
         found.axes = axes;
         (any || age == Age::Gone || self.components.is_empty()).then_some(found)
     }
 
     /// Its components that pass.
-    pub(super) fn parts<'f, 'a: 'f>(&'f self, found: &Found<'a>) -> impl Iterator<Item = Part<'a>> + 'f {
-        let passes = |part: &Part<'_>| self.components.is_empty() || self.components.contains(part.name);
-        let Found { row, look, blueprint, age, .. } = *found;
-        let now = (age == Age::Now).then(|| parts(row, blueprint, look));
-        let then = (age == Age::Reported).then(|| look.reported(row));
+    pub(super) fn parts<'f, 'a: 'f>(
+        &'f self,
+        found: &FilteredRow<'a>,
+    ) -> impl Iterator<Item = ComponentCondition<'a>> + 'f {
+        let passes =
+            |part: &ComponentCondition<'_>| self.components.is_empty() || self.components.contains(part.name);
+        let FilteredRow { row, scan, spec, age, .. } = *found;
+        let now = (age == Age::Now).then(|| parts(row, spec, scan));
+        let then = (age == Age::Reported).then(|| scan.reported(row));
         now.into_iter().flatten().chain(then.into_iter().flatten()).filter(passes)
     }
 
-    /// How it is to the generation that was asked for, and its share as of then.
+    /// The row's relation to the requested generation, and its class as of then.
     fn as_of_generation(
         &self,
         row: &Row,
-        share: Share,
-        facet: &super::super::standing::Facet,
-    ) -> (Age, Share) {
-        let Some(wanted) = self.generation.filter(|_| share != Share::Nothing) else {
-            return (Age::Now, share);
+        class: CountClass,
+        context: &super::super::standing::DeviceContext,
+    ) -> (Age, CountClass) {
+        let Some(wanted) = self.generation.filter(|_| class != CountClass::Nothing) else {
+            return (Age::Now, class);
         };
         if row.target.is_some_and(|target| target <= wanted) {
-            return (Age::Now, share);
+            return (Age::Now, class);
         }
         let report = row.report.as_ref().filter(|report| report.generation == wanted);
-        let Some(report) = report else { return (Age::Gone, share) };
-        let then = Share::Target {
+        let Some(report) = report else { return (Age::Gone, class) };
+        let then = CountClass::Target {
             standing: if report.is_crash_loop() { Standing::Failed } else { report.state.into() },
-            freshness: facet.freshness,
-            known: row.is_known(facet),
+            freshness: context.freshness,
+            known: row.is_known(context),
             overdue: false,
-            retried: false,
-            missing: facet.missing,
+            attempts: 0,
+            missing: context.missing,
         };
         (Age::Reported, then)
     }
@@ -290,10 +340,10 @@ fn is_due(key: &DeviceKey, after: Option<&StatusCursor>) -> bool {
     })
 }
 
-impl<'a> Found<'a> {
-    /// The application; none where nobody said that it shall run.
+impl<'a> FilteredRow<'a> {
+    /// The application; none where no spec was assigned.
     pub(super) fn app(&self) -> Option<&'a str> {
-        self.blueprint.map(|blueprint| &*blueprint.application)
+        self.spec.map(|spec| &*spec.application)
     }
 
     /// True where nothing is held of the generation that was asked for.

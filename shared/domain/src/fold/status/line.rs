@@ -1,4 +1,4 @@
-//! A standing as a line: both axes, kstatus, and why it is so in words.
+//! Renders a standing as a line: both axes, kstatus, and the reason in words.
 
 use muster_contract::limits::VIEW_MESSAGE_BYTES_MAX;
 use muster_contract::query::Output;
@@ -8,13 +8,13 @@ use muster_contract::status::{Axis, ComponentLine, Deployed, KStatus, Ready, Tar
 use muster_contract::view::{Freshness, Standing};
 use muster_contract::{DeviceKey, State, Timestamp};
 
-use super::super::axes::{Axes, Look, Part};
-use super::super::device::About;
+use super::super::axes::{Axes, ComponentCondition, RowCondition};
+use super::super::device::DeviceState;
 use super::super::report::Report;
 use super::super::standing::Row;
-use super::filter::{Age, Filter, Found};
+use super::filter::{Age, Filter, FilteredRow};
 
-/// Why a line may be otherwise: whatever else its message says is cut to leave room for these.
+/// Causes of a doubtful line: the rest of its message is cut to leave room for these.
 const SILENT: &str = "; the device is silent";
 const NOT_LISTENED_TO: &str = "; the hub does not listen to it";
 const UNHEARD: &str = "; the device was never heard";
@@ -27,10 +27,10 @@ const _: () = assert!(
         && NOT_LISTENED_TO.len() + NOT_IN.len() + OVERDUE.len() <= VIEW_MESSAGE_BYTES_MAX / 2
 );
 
-impl Found<'_> {
+impl FilteredRow<'_> {
     /// The line of it, with one axis or both.
     pub(super) fn line(&self, filter: &Filter<'_>, output: Output, axis: Option<Axis>) -> TargetStatus {
-        let (device, row) = (&self.device.about, self.row);
+        let (device, row) = (&self.device.state, self.row);
         let axes = &self.axes;
         let held = |axis_of| axis.is_none_or(|wanted| wanted == axis_of) && !self.is_gone();
         let deployed = axes.deployed_status();
@@ -41,8 +41,8 @@ impl Found<'_> {
             app: self.app().map(str::to_owned),
             standing: self.standing(),
             freshness: device.freshness(),
-            last_heard_at: self.silent_since,
-            known: row.is_known(&device.facet()),
+            last_heard_at: self.heard_at,
+            known: row.is_known(&device.context()),
             leaving: row.target.is_none(),
             overdue: self.look_of_age().overdue,
             retry: report.and_then(Report::worst_retry).map(Retry::summary).filter(|_| self.age == Age::Now),
@@ -65,17 +65,18 @@ impl Found<'_> {
         }
     }
 
-    /// kstatus of the whole; of what is not held it is not known.
+    /// kstatus of the row; unknown for a superseded generation that is not held.
     pub(super) fn kstatus(&self) -> KStatus {
-        if self.is_gone() { KStatus::Unknown } else { self.look.kstatus() }
+        if self.is_gone() { KStatus::Unknown } else { self.scan.kstatus() }
     }
 
-    /// What of the present holds for its generation: that another one was refused or is late says nothing of it.
-    fn look_of_age(&self) -> Look {
-        if self.is_gone() { self.look.of_another() } else { self.look }
+    /// The row's condition; without refusal and deadline where the line is about a generation that is not held:
+    /// those of another generation say nothing about it.
+    fn look_of_age(&self) -> RowCondition {
+        if self.is_gone() { self.scan.of_another() } else { self.scan }
     }
 
-    /// When it changed last, of what is told of it.
+    /// When the shown content last changed.
     pub(super) fn changed_at(&self) -> Option<Timestamp> {
         match self.age {
             Age::Now => self.row.changed_at(),
@@ -84,17 +85,17 @@ impl Found<'_> {
         }
     }
 
-    /// Why it is so, with the place at which it is so.
+    /// The reason, with its place.
     pub(super) fn message_with_place(&self) -> String {
         placed(self.deployment, &self.key(), &self.message())
     }
 
     fn key(&self) -> DeviceKey {
-        DeviceKey { site: self.site.clone(), device: self.device.about.name.clone() }
+        DeviceKey { site: self.site.clone(), device: self.device.state.name.clone() }
     }
 
     fn standing(&self) -> Standing {
-        let then = self.look.target.filter(|_| self.age == Age::Reported);
+        let then = self.scan.target.filter(|_| self.age == Age::Reported);
         then.or_else(|| self.row.standing()).unwrap_or(Standing::Waiting)
     }
 
@@ -103,13 +104,13 @@ impl Found<'_> {
         (status != Ready::Empty).then_some(status)
     }
 
-    fn component(&self, part: &Part<'_>, axis: Option<Axis>) -> ComponentLine {
+    fn component(&self, part: &ComponentCondition<'_>, axis: Option<Axis>) -> ComponentLine {
         ComponentLine {
             name: part.name.clone(),
             state: part.state,
             deployed_status: (axis != Some(Axis::Ready)).then_some(part.deployed),
             ready_status: part.ready.filter(|_| axis != Some(Axis::Deployed)),
-            axes: self.look.axes(part),
+            axes: self.scan.axes(part),
             message: cut(self.component_message(part), VIEW_MESSAGE_BYTES_MAX),
             changed_at: self.changed_at(),
         }
@@ -120,10 +121,10 @@ impl Found<'_> {
         if self.is_gone() {
             return "superseded, and how it ended is not in the present state".to_owned();
         }
-        message(&self.device.about, self.row, self.look)
+        message(&self.device.state, self.row, self.scan)
     }
 
-    fn component_message(&self, part: &Part<'_>) -> String {
+    fn component_message(&self, part: &ComponentCondition<'_>) -> String {
         let error = self.row.report.as_ref().and_then(|report| report.component_error(part.name));
         let retry = self.row.report.as_ref().and_then(|report| report.retry_of(part.name));
         match (error, retry, part.state) {
@@ -145,13 +146,13 @@ impl Found<'_> {
             (.., Some(state)) => format!("is {state}"),
             (.., None) => "nothing is reported of it".to_owned(),
         };
-        words + &doubts(&self.device.about, self.row, self.look)
+        words + &doubts(&self.device.state, self.row, self.scan)
     }
 }
 
-/// Why a standing is as it is.
-pub(in crate::fold) fn message(about: &About, row: &Row, look: Look) -> String {
-    let words = match (look.target, row.report.as_ref()) {
+/// The reason for a row's standing.
+pub(in crate::fold) fn message(state: &DeviceState, row: &Row, scan: RowCondition) -> String {
+    let words = match (scan.target, row.report.as_ref()) {
         (None, Some(report)) => format!("shall not run any more; {}", said(report)),
         (Some(Standing::Waiting) | None, _) => "nothing is reported of it".to_owned(),
         (Some(Standing::Outdated), Some(report)) => {
@@ -161,30 +162,31 @@ pub(in crate::fold) fn message(about: &About, row: &Row, look: Look) -> String {
         (Some(_), Some(report)) => said(report),
         (Some(standing), None) => standing.as_str().to_owned(),
     };
-    let doubts = doubts(about, row, look);
+    let doubts = doubts(state, row, scan);
     cut(words, VIEW_MESSAGE_BYTES_MAX - doubts.len()) + &doubts
 }
 
-/// Why it may be otherwise.
-fn doubts(about: &About, row: &Row, look: Look) -> String {
+/// The reasons why the actual state may differ.
+fn doubts(state: &DeviceState, row: &Row, scan: RowCondition) -> String {
     let mut words = String::new();
-    match about.freshness() {
+    match state.freshness() {
         Freshness::Fresh => {}
-        // Not since when: words are told to subscribers, and that may move without any standing being otherwise.
-        Freshness::Stale if about.is_masked() => words += NOT_LISTENED_TO,
+        // Without the time: subscribers receive this text, and the time may move without a change of any
+        // standing.
+        Freshness::Stale if state.is_masked() => words += NOT_LISTENED_TO,
         Freshness::Stale => words += SILENT,
         Freshness::Never => words += UNHEARD,
     }
-    if !row.is_known(&about.facet()) {
+    if !row.is_known(&state.context()) {
         words += NOT_IN;
     }
-    if look.overdue {
+    if scan.overdue {
         words += OVERDUE;
     }
     words
 }
 
-/// What a report says, with its error, the attempt, or its reason.
+/// The report's message: its error, the attempt, or its reason.
 fn said(report: &Report) -> String {
     match report.reason() {
         Some(reason) if !report.is_retried() && report.failure().is_none() => {

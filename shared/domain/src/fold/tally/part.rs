@@ -1,5 +1,5 @@
-//! Counts as another hub gives them: read so that only what adds up comes in, and what is left of them where that hub is
-//! not heard any more.
+//! Parses counts from another hub, accepting only counts that add up, and degrades them when that hub is no
+//! longer heard.
 
 use muster_contract::groups::StandingPart;
 use muster_contract::parts::{HUB_STANDINGS_MAX, HUBS_MAX};
@@ -14,12 +14,12 @@ pub enum BadPart {
     /// Its numbers contradict each other.
     #[error("its counts do not add up")]
     Counts,
-    /// It is larger than a sum can hold.
+    /// The counts exceed the limit of a sum.
     #[error(
         "it has more than {HUB_STANDINGS_MAX} standings or devices, which is more than a sum of hubs can hold"
     )]
     Size,
-    /// It is the part of another kind of view.
+    /// The part belongs to another kind of view.
     #[error("it is of another kind than its key")]
     Kind,
     /// It does not go on where the part held of it ends.
@@ -34,16 +34,18 @@ impl Group {
     /// They do not add up, or are more than may be added.
     pub(in crate::fold) fn read(part: &StandingPart) -> Result<Self, BadPart> {
         let within = |count: u64| number(count);
-        let (known, missing) = (within(part.complete.devices)?, missing(part.complete)?);
-        let (targets, sure, hi) =
+        let (known, missing) = (within(part.complete.devices)?, bounded(part.complete.missing_reports)?);
+        let (targets, confirmed_installed, hi) =
             (within(part.targets)?, within(part.converged.lo)?, within(part.converged.hi)?);
         let mut group = Self {
             targets,
             leaving: within(part.leaving)?,
             overdue: within(part.overdue)?,
+            retried: within(part.retried.targets)?,
+            attempts: bounded(part.retried.attempts)?,
             known,
-            sure,
-            lost: targets.checked_sub(hi).ok_or(BadPart::Counts)?,
+            confirmed_installed,
+            confirmed_failed: targets.checked_sub(hi).ok_or(BadPart::Counts)?,
             missing,
             ..Self::default()
         };
@@ -57,13 +59,15 @@ impl Group {
             && part.complete.of == part.targets
             && known <= targets
             && group.overdue <= targets
-            && sure <= known.min(installed)
-            && group.lost <= known.min(failed)
+            && group.retried <= targets
+            && u64::from(group.retried) <= group.attempts
+            && confirmed_installed <= known.min(installed)
+            && group.confirmed_failed <= known.min(failed)
             && group.verdict() == part.verdict;
         if adds_up { Ok(group) } else { Err(BadPart::Counts) }
     }
 
-    /// As much as a roll-up tells of counts: enough for a verdict.
+    /// The part of the counts that a roll-up contains: enough for a verdict.
     pub(in crate::fold) fn of_rollup(rollup: &Rollup) -> Self {
         let within = |count: u64| u32::try_from(count).unwrap_or(u32::MAX);
         let mut group = Self {
@@ -79,11 +83,11 @@ impl Group {
         group
     }
 
-    /// The same of a hub that is not heard: nobody there is heard, and nothing of them is known.
+    /// The same for a hub that is not heard: no device is heard or known.
     #[must_use]
     pub(in crate::fold) fn unheard(mut self) -> Self {
         self.counts.iter_mut().for_each(silence);
-        Self { known: 0, sure: 0, lost: 0, ..self }
+        Self { known: 0, confirmed_installed: 0, confirmed_failed: 0, ..self }
     }
 }
 
@@ -108,7 +112,7 @@ impl Devices {
     }
 }
 
-/// Who was heard is not any more.
+/// Devices that were heard no longer are.
 fn silence(by_freshness: &mut [u32; 3]) {
     let heard = std::mem::take(&mut by_freshness[Freshness::Fresh as usize]);
     by_freshness[Freshness::Stale as usize] += heard;
@@ -124,8 +128,7 @@ fn read_split(split: Split) -> Result<[u32; 3], BadPart> {
 }
 
 /// So that the sum over all hubs stays within its type.
-fn missing(complete: Complete) -> Result<u64, BadPart> {
-    let count = complete.missing_reports;
+fn bounded(count: u64) -> Result<u64, BadPart> {
     if count <= u64::MAX / HUBS_MAX as u64 { Ok(count) } else { Err(BadPart::Size) }
 }
 

@@ -1,12 +1,12 @@
-//! What is left of a whole without its parts. Parts add up, so they can be taken away; nobody counts the rest anew.
+//! Subtracts parts from a whole, so that the rest need not be counted again.
 
 use muster_contract::groups::StandingPart;
 
 use super::{Axes, Devices, Group};
 
 impl Group {
-    /// The same without a part of it. The axes are of the whole group or of none, so they are left out. A whole and a part
-    /// that hubs gave at different moments may not fit together: then what is left is never less than nothing.
+    /// The group without a part of it, and without axes, which exist for whole groups only. A whole and a part that
+    /// hubs gave at different moments may not fit together: no count falls below zero.
     #[must_use]
     pub(in crate::fold) fn without(mut self, part: &Self) -> Self {
         for (own, others) in self.counts.as_flattened_mut().iter_mut().zip(part.counts.as_flattened()) {
@@ -19,9 +19,11 @@ impl Group {
             targets,
             leaving: self.leaving.saturating_sub(part.leaving),
             overdue: within(self.overdue, part.overdue),
+            retried: within(self.retried, part.retried),
+            attempts: self.attempts.saturating_sub(part.attempts),
             known: within(self.known, part.known),
-            sure: within(self.sure, part.sure),
-            lost: within(self.lost, part.lost),
+            confirmed_installed: within(self.confirmed_installed, part.confirmed_installed),
+            confirmed_failed: within(self.confirmed_failed, part.confirmed_failed),
             missing: self.missing.saturating_sub(part.missing),
             axes: Axes::default(),
         }
@@ -34,6 +36,7 @@ impl Group {
             targets: self.targets(),
             leaving: self.leaving(),
             overdue: self.overdue(),
+            retried: self.retried(),
             counts: self.counts(),
             converged: self.bounds(),
             complete: self.complete(),

@@ -1,30 +1,26 @@
-//! The law of counts: what is taken in and out leaves nothing behind, and parts add up to the whole in any order.
+//! Tests the laws of counts: adding and retracting leaves nothing behind, and parts add up to the whole in any
+//! order.
 
 use proptest::prelude::*;
 
 use super::*;
 
-fn shares() -> impl Strategy<Value = Vec<Share>> {
+fn classes() -> impl Strategy<Value = Vec<CountClass>> {
     let standing = prop::sample::select(Standing::ALL.to_vec());
     let freshness = prop::sample::select(vec![Freshness::Fresh, Freshness::Stale, Freshness::Never]);
-    let target = (standing, freshness, any::<bool>(), any::<bool>(), any::<u64>());
-    let target = target.prop_map(|(standing, freshness, known, overdue, missing)| Share::Target {
-        retried: false,
-        standing,
-        freshness,
-        known,
-        overdue,
-        missing,
+    let target = (standing, freshness, any::<bool>(), any::<bool>(), any::<u32>(), any::<u64>());
+    let target = target.prop_map(|(standing, freshness, known, overdue, attempts, missing)| {
+        CountClass::Target { attempts, standing, freshness, known, overdue, missing }
     });
     prop::collection::vec(
-        prop_oneof![4 => target, 1 => Just(Share::Leaving), 1 => Just(Share::Nothing)],
+        prop_oneof![4 => target, 1 => Just(CountClass::Leaving), 1 => Just(CountClass::Nothing)],
         0..40,
     )
 }
 
-fn group(shares: &[Share]) -> Group {
+fn group(classes: &[CountClass]) -> Group {
     let mut group = Group::default();
-    shares.iter().for_each(|share| group.shift(Way::In, *share));
+    classes.iter().for_each(|class| group.shift(Delta::Add, *class));
     group
 }
 
@@ -36,21 +32,21 @@ fn sum(groups: impl IntoIterator<Item = Group>) -> Group {
 
 proptest! {
     #[test]
-    fn parts_add_up_to_the_whole_in_any_order(shares in shares(), one in 0usize..40, other in 0usize..40) {
-        let (low, high) = (one.min(other).min(shares.len()), one.max(other).min(shares.len()));
-        let parts = [group(&shares[..low]), group(&shares[low..high]), group(&shares[high..])];
-        prop_assert_eq!(sum(parts), group(&shares));
-        prop_assert_eq!(sum([parts[2], parts[0], parts[1]]), group(&shares));
-        prop_assert_eq!(sum([parts[1], sum([parts[2], parts[0]])]), group(&shares));
+    fn parts_add_up_to_the_whole_in_any_order(classes in classes(), one in 0usize..40, other in 0usize..40) {
+        let (low, high) = (one.min(other).min(classes.len()), one.max(other).min(classes.len()));
+        let parts = [group(&classes[..low]), group(&classes[low..high]), group(&classes[high..])];
+        prop_assert_eq!(sum(parts), group(&classes));
+        prop_assert_eq!(sum([parts[2], parts[0], parts[1]]), group(&classes));
+        prop_assert_eq!(sum([parts[1], sum([parts[2], parts[0]])]), group(&classes));
     }
 
     #[test]
-    fn what_goes_in_and_out_again_leaves_nothing(mut shares in shares(), from in any::<prop::sample::Index>()) {
-        let mut counts = group(&shares);
-        let turn = from.index(shares.len() + 1);
-        let turn = turn.min(shares.len());
-        shares.rotate_left(turn);
-        shares.iter().for_each(|share| counts.shift(Way::Out, *share));
+    fn adding_and_retracting_leaves_nothing(mut classes in classes(), from in any::<prop::sample::Index>()) {
+        let mut counts = group(&classes);
+        let turn = from.index(classes.len() + 1);
+        let turn = turn.min(classes.len());
+        classes.rotate_left(turn);
+        classes.iter().for_each(|class| counts.shift(Delta::Retract, *class));
         prop_assert_eq!(counts, Group::default());
     }
 
@@ -59,7 +55,7 @@ proptest! {
         let freshness = [Freshness::Fresh, Freshness::Stale, Freshness::Never];
         let count = |part: &[(u8, u64)]| {
             let mut devices = Devices::default();
-            part.iter().for_each(|(at, missing)| devices.shift(Way::In, freshness[usize::from(*at)], *missing, *missing == 0));
+            part.iter().for_each(|(at, missing)| devices.shift(Delta::Add, freshness[usize::from(*at)], *missing, *missing == 0));
             devices
         };
         let (one, other) = devices.split_at(cut.min(devices.len()));
@@ -72,13 +68,13 @@ proptest! {
 
 #[test]
 fn missing_reports_beyond_belief_do_not_overflow_the_sum() {
-    let share = Share::Target {
+    let class = CountClass::Target {
         standing: Standing::Waiting,
         freshness: Freshness::Never,
         known: false,
         overdue: false,
-        retried: false,
+        attempts: 0,
         missing: u64::MAX,
     };
-    assert_eq!(group(&[share; 3]).complete().missing_reports, 3 * MISSING_COUNTED_MAX);
+    assert_eq!(group(&[class; 3]).complete().missing_reports, 3 * MISSING_COUNTED_MAX);
 }

@@ -34,7 +34,7 @@ pub(super) fn list() -> Vec<Channel> {
             &ask("hubs"),
             None,
             &["Query"],
-            "The hubs of a federation; only a federation answers. Any payload.",
+            "The hubs of a federation; only a federation answers.",
         ),
     ]
 }

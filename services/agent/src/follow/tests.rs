@@ -1,0 +1,73 @@
+//! Tests of a follower without a hub.
+
+use muster_contract::decode::to_bytes;
+use muster_contract::version::ApiVersion;
+use muster_contract::{SeqRanges, Timestamp};
+use muster_service::clock::ManualClock;
+
+use super::*;
+use crate::outbox::{Limits, NewReport, RecordChange};
+use crate::report::{Body, CapabilitiesBody};
+
+async fn follower(dir: &std::path::Path) -> Follower {
+    let device: DeviceKey = "plant7/press-4".parse().unwrap();
+    let db = Db::open(dir, &device, &crate::app::schema(), Timestamp::UNIX_EPOCH).unwrap();
+    let outbox = Outbox::open(db.clone(), Limits::default()).await.unwrap();
+    Follower {
+        device,
+        connected: watch::channel(None).1,
+        phase: watch::channel(SchedulePhase::Open).1,
+        poll: Duration::from_secs(60),
+        db,
+        outbox,
+        clock: Arc::new(ManualClock::at(Timestamp::from_second(1_800_000_000).unwrap())),
+        desired: watch::channel(None).0,
+        receipt_fetched: watch::channel(false).0,
+        metrics: Metrics::default(),
+        rng: fastrand::Rng::with_seed(7),
+        accepted: None,
+        rejected_document: None,
+        identity: None,
+        rejected_credential: None,
+        refused_reports: Vec::new(),
+        has_read_failed: false,
+        is_identity_duplicate: false,
+        read_again_at: None,
+    }
+}
+
+fn report() -> NewReport {
+    let body = CapabilitiesBody {
+        observed_at: Timestamp::UNIX_EPOCH,
+        properties: serde_json::Map::new(),
+        labels: Default::default(),
+        agent_version: String::new(),
+    };
+    NewReport { body: Body::Capabilities(body), change: RecordChange::None }
+}
+
+#[tokio::test]
+async fn a_receipt_of_another_epoch_refuses_no_report_of_this_one() {
+    let dir = tempfile::tempdir().unwrap();
+    let mut follower = follower(dir.path()).await;
+    follower.outbox.append(Arc::new(vec![report()])).await.unwrap();
+    let epoch = follower.outbox.fix_epoch(follower.clock.now()).await.unwrap();
+    let refused = vec![RefusedNumbers { ranges: SeqRanges::span(1, 1), reason: "quarantineFull".to_owned() }];
+    let receipt = |epoch| Receipt {
+        api_version: ApiVersion::V1,
+        kind: Default::default(),
+        epoch,
+        through: 1,
+        missing: SeqRanges::span(1, 1),
+        refused: refused.clone(),
+    };
+    assert!(follower.receipt(&to_bytes(&receipt(Epoch::FIRST))).await);
+    assert_eq!(follower.refused_reports, [], "of an earlier epoch");
+    follower
+        .outbox
+        .read(crate::outbox::ReadRequest { rows: 1, bytes: 1, ..Default::default() })
+        .await
+        .unwrap();
+    assert!(follower.receipt(&to_bytes(&receipt(epoch))).await);
+    assert_eq!(follower.refused_reports, refused);
+}

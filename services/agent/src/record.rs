@@ -1,0 +1,330 @@
+//! The record of one deployment: the entry being applied, its generation, and the state of each component. Pure: how
+//! a record changes, and what it contributes to reports and to the plan.
+//!
+//! It is stored in the transaction of the report about it ([`crate::outbox`]). It does not know what runs, nor when a
+//! failure is retried.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::time::Duration;
+
+use muster_contract::canonical::Digest;
+use muster_contract::decode::Violation;
+use muster_contract::desired::{Component, DesiredDeployment};
+use muster_contract::profile::{Readiness, Restart, STOP_TIMEOUT_DEFAULT, Workload};
+use muster_contract::retry::Retry;
+use muster_contract::state::{ComponentStatus, DeploymentStatus, StatusError, cut};
+use muster_contract::{ComponentName, DeploymentId, DeviceKey, Generation, State, Timestamp};
+use muster_domain::aggregate;
+use muster_domain::plan::Actual;
+use serde::{Deserialize, Serialize};
+
+use crate::attempts::Attempts;
+use crate::report::{BODY_BYTES_MAX, StatusBody};
+use crate::runtime::{Unit, code};
+
+/// The record of one deployment on this device.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct DeploymentRecord {
+    /// The entry that was applied last, is being applied, or is being removed.
+    pub entry: DesiredDeployment,
+    /// The generation of the document that began the change.
+    pub generation: Generation,
+    /// The deployment is being removed, or was.
+    pub leaving: bool,
+    /// The error of the deployment as a whole.
+    pub error: Option<StatusError>,
+    /// Why it is in its state, unless an error says so.
+    pub reason: Option<String>,
+    /// One entry per component of `entry`, in its order.
+    pub components: Vec<ComponentStatus>,
+    /// The attempts at this target.
+    #[serde(default, skip_serializing_if = "Attempts::is_empty")]
+    pub attempts: Attempts,
+}
+
+impl DeploymentRecord {
+    /// A record with every component pending.
+    pub fn new(entry: DesiredDeployment, generation: Generation) -> Self {
+        let components = pending(&entry.profile.components);
+        let attempts = Attempts::default();
+        Self { entry, generation, leaving: false, error: None, reason: None, components, attempts }
+    }
+
+    /// The deployment.
+    pub fn id(&self) -> &DeploymentId {
+        &self.entry.id
+    }
+
+    /// The state that follows from the components.
+    pub fn state(&self) -> State {
+        aggregate::overall(self.components.iter().map(|component| component.state), self.error.as_ref())
+    }
+
+    /// The record for another entry. Installed components that did not change stay installed.
+    #[must_use]
+    pub fn retarget(&self, entry: DesiredDeployment, generation: Generation) -> Self {
+        let mut next = Self::new(entry, generation);
+        let (before, after) = (unit_digests(&self.entry), unit_digests(&next.entry));
+        for component in &mut next.components {
+            let unchanged = before.get(&component.name) == after.get(&component.name);
+            if unchanged && !self.leaving && self.component(&component.name) == Some(State::Installed) {
+                component.state = State::Installed;
+            }
+        }
+        next
+    }
+
+    /// Begins the removal.
+    pub fn begin_removal(&mut self, generation: Generation) {
+        self.generation = generation;
+        self.leaving = true;
+        self.error = None;
+        self.reason = None;
+        self.attempts = Attempts::default();
+        for component in &mut self.components {
+            component.state = State::Removing;
+            component.error = None;
+        }
+    }
+
+    /// Begins another attempt: failed components are pending again. Returns the error of the deployment as a whole,
+    /// which the hub keeps until the next report.
+    pub fn retry(&mut self) -> Option<StatusError> {
+        self.attempts.begin_retry();
+        let taken = self.error.take();
+        if taken.is_some() {
+            self.reason = None;
+        }
+        for component in self.components.iter_mut().filter(|component| component.state == State::Failed) {
+            component.state = if self.leaving { State::Removing } else { State::Pending };
+            component.error = None;
+        }
+        taken
+    }
+
+    /// Sets the state of a component; false if nothing changed.
+    pub fn set(&mut self, name: &ComponentName, state: State, error: Option<StatusError>) -> bool {
+        let Some(component) = self.components.iter_mut().find(|component| component.name == *name) else {
+            return false;
+        };
+        let before = std::mem::replace(component, ComponentStatus { name: name.clone(), state, error });
+        if *component == before {
+            return false;
+        }
+        self.reason = None;
+        true
+    }
+
+    /// Sets components that were being installed or are installed to pending, with a reason, except completed jobs;
+    /// false if there were none.
+    pub fn interrupt(&mut self, reason: &str) -> bool {
+        let done = self.jobs_done();
+        let begun = |component: &&ComponentStatus| {
+            matches!(component.state, State::Installing | State::Installed) && !done.contains(&component.name)
+        };
+        let names: Vec<_> =
+            self.components.iter().filter(begun).map(|component| component.name.clone()).collect();
+        for name in &names {
+            self.set(name, State::Pending, None);
+        }
+        if !names.is_empty() {
+            self.reason = Some(reason.to_owned());
+        }
+        !names.is_empty()
+    }
+
+    /// The state of a component.
+    pub fn component(&self, name: &ComponentName) -> Option<State> {
+        self.components.iter().find(|component| component.name == *name).map(|component| component.state)
+    }
+
+    /// Whether the removal is complete.
+    pub fn is_removed(&self) -> bool {
+        self.leaving && self.state() == State::Removed
+    }
+
+    /// The deployment's actual state, for the plan.
+    pub fn actual(&self, retry_due: bool) -> Actual {
+        Actual {
+            deployment: self.entry.id.clone(),
+            generation: self.generation,
+            digest: self.entry.digest,
+            state: self.state(),
+            leaving: self.leaving,
+            retry_due,
+        }
+    }
+
+    /// Whether a failure is retried: not if a failed component has `restart: never`, nor if the device cannot run the
+    /// deployment at all.
+    pub fn may_retry(&self) -> bool {
+        let hopeless = [code::UNSUPPORTED_PROFILE, code::NOT_ELIGIBLE];
+        if self.error.as_ref().is_some_and(|error| hopeless.contains(&error.code.as_str())) {
+            return false;
+        }
+        let Ok(workloads) = self.entry.workloads() else { return false };
+        workloads.iter().all(|(component, workload)| {
+            self.leaving
+                || restart(workload) == Restart::Always
+                || self.component(&component.name) != Some(State::Failed)
+        })
+    }
+
+    /// The units to run, in order.
+    ///
+    /// # Errors
+    /// An invalid property; a document with one is never accepted.
+    pub fn units(&self, device: &DeviceKey) -> Result<Vec<Unit>, Violation> {
+        units(&self.entry, device)
+    }
+
+    /// The completed jobs (readiness `exit`).
+    pub fn jobs_done(&self) -> BTreeSet<ComponentName> {
+        let workloads = self.entry.workloads().unwrap_or_default();
+        let jobs = workloads.into_iter().filter(|(component, workload)| {
+            matches!(workload, Workload::Process(process) if process.readiness == Readiness::Exit)
+                && self.component(&component.name) == Some(State::Installed)
+        });
+        jobs.map(|(component, _)| component.name.clone()).collect()
+    }
+
+    /// The stop timeout of each component.
+    pub fn stop_timeouts(&self) -> BTreeMap<ComponentName, Duration> {
+        let workloads = self.entry.workloads().unwrap_or_default();
+        workloads
+            .into_iter()
+            .map(|(component, workload)| (component.name.clone(), stop_timeout(&workload)))
+            .collect()
+    }
+
+    /// The reason of a pending state without another reason: between two components nothing is under way.
+    fn pending_reason(&self) -> Option<String> {
+        let waits = |component: &&ComponentStatus| component.state == State::Pending;
+        let next = self.components.iter().find(waits).filter(|_| self.state() == State::Pending)?;
+        let ready = self.components.iter().filter(|component| component.state == State::Installed).count();
+        Some(format!("component {} is next; {ready} of {} are installed", next.name, self.components.len()))
+    }
+
+    /// The retries to report; none if the failure is final.
+    fn retries(&self) -> Vec<Retry> {
+        let stays_failed = self.state() == State::Failed && !self.may_retry();
+        if stays_failed { Vec::new() } else { self.attempts.retries() }
+    }
+
+    /// The report of this record. If it would be too large, texts of errors are cut, and say so; if that is not enough,
+    /// components and retries keep only the code of their error.
+    pub fn body(&self, observed_at: Timestamp) -> StatusBody {
+        let mut body = StatusBody {
+            observed_at,
+            deployment: self.entry.id.clone(),
+            generation: self.generation,
+            digest: self.entry.digest,
+            status: DeploymentStatus {
+                state: self.state(),
+                error: self.error.clone(),
+                reason: self.reason.clone().or_else(|| self.pending_reason()),
+            },
+            components: self.components.clone(),
+            retries: self.retries(),
+        };
+        let mut message_bytes_max = muster_contract::limits::ERROR_MESSAGE_BYTES_MAX;
+        while message_bytes_max > MESSAGE_BYTES_LEAST && body.stored_bytes() > BODY_BYTES_MAX {
+            message_bytes_max /= 2;
+            shorten(&mut body, message_bytes_max);
+        }
+        if body.stored_bytes() > BODY_BYTES_MAX {
+            keep_codes(&mut body);
+        }
+        body
+    }
+}
+
+/// The message of an error that was cut to its code.
+const CUT: &str = "(cut)";
+/// Texts of errors are not cut below this size.
+const MESSAGE_BYTES_LEAST: usize = 64;
+
+fn shorten(body: &mut StatusBody, bytes_max: usize) {
+    let components = body.components.iter_mut().filter_map(|component| component.error.as_mut());
+    for error in components.chain(body.status.error.as_mut()) {
+        for text in [&mut error.message, &mut error.code, &mut error.source] {
+            *text = cut(std::mem::take(text), bytes_max);
+        }
+    }
+    body.retries.iter_mut().for_each(|retry| retry.last_error.shorten(bytes_max));
+}
+
+/// Reduces each component's error to its code, whose source is the component itself, and marks its message as cut.
+/// The error of the deployment as a whole stays.
+fn keep_codes(body: &mut StatusBody) {
+    for error in body.components.iter_mut().filter_map(|component| component.error.as_mut()) {
+        error.source.clear();
+        CUT.clone_into(&mut error.message);
+    }
+    body.retries.iter_mut().for_each(|retry| CUT.clone_into(&mut retry.last_error.message));
+}
+
+fn pending(components: &[Component]) -> Vec<ComponentStatus> {
+    let entry = |component: &Component| ComponentStatus {
+        name: component.name.clone(),
+        state: State::Pending,
+        error: None,
+    };
+    components.iter().map(entry).collect()
+}
+
+fn units(entry: &DesiredDeployment, device: &DeviceKey) -> Result<Vec<Unit>, Violation> {
+    let unit = |(component, workload): (&Component, Workload)| {
+        let environment = environment(entry, &component.name);
+        Unit {
+            device: device.clone(),
+            deployment: entry.id.clone(),
+            component: component.name.clone(),
+            digest: unit_digest(component, &environment),
+            workload,
+            environment,
+        }
+    };
+    Ok(entry.workloads()?.into_iter().map(unit).collect())
+}
+
+/// The variables that the deployment's parameters set for a component. If two parameters set one variable, the one
+/// whose name sorts last wins.
+fn environment(entry: &DesiredDeployment, component: &ComponentName) -> BTreeMap<String, String> {
+    let pairs = entry.parameters.values().flat_map(|parameter| {
+        let targets = parameter.targets.iter().filter(|target| target.components.contains(component));
+        targets.filter_map(|target| {
+            let variable = target.environment_variable()?;
+            Some((variable.to_owned(), parameter.environment_value()))
+        })
+    });
+    pairs.collect()
+}
+
+fn unit_digest(component: &Component, environment: &BTreeMap<String, String>) -> Digest {
+    Digest::of_value(&(&component.properties, environment))
+}
+
+fn unit_digests(entry: &DesiredDeployment) -> BTreeMap<&ComponentName, Digest> {
+    let digest = |component: &Component| unit_digest(component, &environment(entry, &component.name));
+    entry.profile.components.iter().map(|component| (&component.name, digest(component))).collect()
+}
+
+fn restart(workload: &Workload) -> Restart {
+    match workload {
+        Workload::Process(process) => process.restart,
+        Workload::Simulated(script) => script.restart,
+        Workload::Compose(_) | Workload::Helm(_) => Restart::Always,
+    }
+}
+
+fn stop_timeout(workload: &Workload) -> Duration {
+    match workload {
+        Workload::Process(process) => process.stop_timeout(),
+        Workload::Simulated(_) | Workload::Compose(_) | Workload::Helm(_) => STOP_TIMEOUT_DEFAULT,
+    }
+}
+
+#[cfg(test)]
+mod tests;

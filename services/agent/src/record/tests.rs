@@ -1,0 +1,178 @@
+//! Tests of one record: its changes and its reports.
+
+use muster_contract::limits::{COMPONENTS_MAX, RETRIES_MAX};
+use serde_json::json;
+
+use super::*;
+use crate::attempts::CrashLoopRule;
+
+fn generation(number: u64) -> Generation {
+    Generation::new(number).unwrap()
+}
+
+fn entry(components: &serde_json::Value, parameters: &serde_json::Value) -> DesiredDeployment {
+    let json = json!({
+        "id": "web", "name": "Web", "applicationId": "com-acme-web", "targetGeneration": 1,
+        "digest": Digest::of_bytes(b""), "profile": { "type": "process", "components": components },
+        "parameters": parameters,
+    });
+    serde_json::from_value(json).unwrap()
+}
+
+fn two(command: &str, port: u16) -> DesiredDeployment {
+    let components = json!([
+        { "name": "db", "properties": { "command": "sleep", "args": ["1"] } },
+        { "name": "web", "properties": { "command": command, "stopTimeout": "3s" } },
+    ]);
+    let port = json!({ "value": port, "targets": [{ "pointer": "PORT", "components": ["web"] }] });
+    entry(&components, &json!({ "port": port }))
+}
+
+fn name(text: &str) -> ComponentName {
+    text.parse().unwrap()
+}
+
+fn states(record: &DeploymentRecord) -> Vec<State> {
+    record.components.iter().map(|component| component.state).collect()
+}
+
+fn installed(entry: DesiredDeployment) -> DeploymentRecord {
+    let mut record = DeploymentRecord::new(entry, generation(1));
+    for component in ["db", "web"] {
+        assert!(record.set(&name(component), State::Installed, None));
+    }
+    record
+}
+
+#[test]
+fn every_component_is_there_from_the_first_report_on() {
+    let body = DeploymentRecord::new(two("serve", 80), generation(7)).body(Timestamp::UNIX_EPOCH);
+    assert_eq!(body.components.len(), 2);
+    assert_eq!((body.status.state, body.generation.get()), (State::Pending, 7));
+}
+
+#[test]
+fn whatever_is_pending_says_why_and_nothing_else_does() {
+    let reason = |record: &DeploymentRecord| record.body(Timestamp::UNIX_EPOCH).status.reason;
+    let mut record = DeploymentRecord::new(two("serve", 80), generation(1));
+    record.reason = Some("waits for its turn".to_owned());
+    assert_eq!(reason(&record).unwrap(), "waits for its turn");
+    record.set(&name("db"), State::Installing, None);
+    assert_eq!(reason(&record), None, "it is at work");
+    record.set(&name("db"), State::Installed, None);
+    assert_eq!(reason(&record).unwrap(), "component web is next; 1 of 2 are installed");
+    record.set(&name("web"), State::Failed, Some(StatusError::new(code::EXITED, "web", "exit code 3")));
+    assert_eq!(reason(&record), None, "an error says it");
+    record.retry();
+    assert!(reason(&record).unwrap().starts_with("component web is next"));
+    record.set(&name("web"), State::Installed, None);
+    assert_eq!(reason(&record), None);
+}
+
+#[test]
+fn only_components_that_changed_are_touched_by_an_update() {
+    let table = [
+        ("nothing", two("serve", 80), [State::Installed, State::Installed]),
+        ("a command", two("serve2", 80), [State::Installed, State::Pending]),
+        ("a parameter", two("serve", 81), [State::Installed, State::Pending]),
+    ];
+    for (changed, entry, expected) in table {
+        let next = installed(two("serve", 80)).retarget(entry, generation(2));
+        assert_eq!(states(&next), expected, "{changed} changed");
+        assert_eq!(next.generation.get(), 2);
+    }
+    let mut leaving = installed(two("serve", 80));
+    leaving.begin_removal(generation(2));
+    let back = leaving.retarget(two("serve", 80), generation(3));
+    assert_eq!(states(&back), [State::Pending, State::Pending], "what was being taken away is not installed");
+}
+
+#[test]
+fn a_parameter_reaches_the_components_it_aims_at_and_no_other() {
+    let device = "plant7/press-4".parse().unwrap();
+    let units = DeploymentRecord::new(two("serve", 80), generation(1)).units(&device).unwrap();
+    assert_eq!(units[0].environment, BTreeMap::new());
+    assert_eq!(units[1].environment, BTreeMap::from([("PORT".to_owned(), "80".to_owned())]));
+}
+
+#[test]
+fn an_unchanged_state_is_not_reported() {
+    let mut record = installed(two("serve", 80));
+    assert!(!record.set(&name("web"), State::Installed, None));
+    assert!(!record.set(&name("stranger"), State::Failed, None));
+    let error = StatusError::new(code::EXITED, "web", "exit code 3");
+    assert!(record.set(&name("web"), State::Failed, Some(error.clone())));
+    assert!(!record.set(&name("web"), State::Failed, Some(error)));
+    assert_eq!(record.state(), State::Failed);
+}
+
+#[test]
+fn a_removal_ends_when_every_component_is_gone() {
+    let mut record = installed(two("serve", 80));
+    record.begin_removal(generation(2));
+    assert_eq!(record.state(), State::Removing);
+    record.set(&name("db"), State::Removed, None);
+    assert!(!record.is_removed());
+    record.set(&name("web"), State::Removed, None);
+    assert!(record.is_removed());
+}
+
+#[test]
+fn only_what_wants_to_is_tried_again() {
+    let stubborn = json!([{ "name": "web", "properties": { "command": "x", "restart": "never" } }]);
+    let error = || Some(StatusError::new(code::EXITED, "web", "exit code 3"));
+    let mut never = DeploymentRecord::new(entry(&stubborn, &json!({})), generation(1));
+    never.set(&name("web"), State::Failed, error());
+    assert!(!never.may_retry());
+    never.begin_removal(generation(2));
+    never.set(&name("web"), State::Failed, error());
+    assert!(never.may_retry(), "a removal always is");
+    let mut always = DeploymentRecord::new(two("x", 1), generation(1));
+    always.set(&name("web"), State::Failed, error());
+    assert!(always.may_retry());
+    always.error = Some(StatusError::new(code::UNSUPPORTED_PROFILE, "web", "no"));
+    assert!(!always.may_retry(), "what cannot run here will not run the next time either");
+}
+
+#[test]
+fn the_largest_report_fits_on_the_bus() {
+    for (count, texts_stay) in [(COMPONENTS_MAX / 4, true), (COMPONENTS_MAX, false)] {
+        let body = largest_body(count);
+        assert!(body.stored_bytes() <= BODY_BYTES_MAX, "{count} components: {} bytes", body.stored_bytes());
+        let error = body.components[0].error.as_ref().unwrap();
+        let declared = if texts_stay { "bytes in all)" } else { CUT };
+        assert!(error.message.ends_with(declared), "a cut is declared: {error:?}");
+        assert_eq!((error.code.as_str(), body.retries.len()), (code::EXITED, count.min(RETRIES_MAX)));
+        let error = body.status.error.unwrap();
+        assert!(error.message.ends_with("bytes in all)"), "of the deployment as a whole: {error:?}");
+    }
+}
+
+/// A deployment whose components have the longest names and have each failed with the longest message.
+fn largest_body(components: usize) -> StatusBody {
+    let components: Vec<_> = (0..components)
+        .map(|at| json!({ "name": format!("{at:03}{}", "x".repeat(60)), "properties": { "command": "x" } }))
+        .collect();
+    let mut record = DeploymentRecord::new(entry(&json!(components), &json!({})), generation(1));
+    record.error = Some(StatusError::new(code::EXITED, "web", "\u{1}".repeat(4_000)));
+    for component in record.components.clone() {
+        // A control character takes six bytes in JSON.
+        let error = StatusError::new(code::EXITED, component.name.as_str(), "\u{1}".repeat(4_000));
+        record.attempts.record_failure(
+            Some(&component.name),
+            &error,
+            CrashLoopRule::default(),
+            Timestamp::UNIX_EPOCH,
+        );
+        record.set(&component.name, State::Failed, Some(error));
+    }
+    record.body(Timestamp::UNIX_EPOCH)
+}
+
+#[test]
+fn a_record_is_read_as_it_was_stored() {
+    let mut record = installed(two("serve", 80));
+    record.reason = Some("because".to_owned());
+    let again: DeploymentRecord = serde_json::from_slice(&serde_json::to_vec(&record).unwrap()).unwrap();
+    assert_eq!(again, record);
+}

@@ -1,0 +1,200 @@
+//! Writes the status of the agent to a file in its data directory, and prints it for `muster-agent status`. The
+//! database is locked while the agent runs; the file can be read at any time. Everything in it is also in the
+//! database, and the agent never reads it back.
+
+use std::fs;
+use std::io::{self, Write as _};
+use std::path::{Path, PathBuf};
+use std::process::ExitCode;
+use std::sync::Arc;
+use std::time::Duration;
+
+use muster_contract::receipt::RefusedNumbers;
+use muster_contract::{DeviceKey, Epoch, Timestamp};
+use muster_service::clock::Clock;
+use muster_service::error::chain;
+use serde::{Deserialize, Serialize};
+use tokio::time::Instant;
+
+use crate::outbox::Summary;
+
+const FILE: &str = "status.json";
+/// Least time between two writes, unless the refused reports have changed: a flash disk wears out.
+const WRITE_INTERVAL: Duration = Duration::from_secs(10);
+
+/// The status of an agent.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub(crate) struct Status {
+    /// The device.
+    pub(crate) device: DeviceKey,
+    /// The time of writing, by the device's clock.
+    pub(crate) at: Timestamp,
+    /// The epoch, once it is fixed.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(crate) epoch: Option<Epoch>,
+    /// Highest report number ever given.
+    pub(crate) head: u64,
+    /// Reports that UPLINK has not confirmed.
+    pub(crate) unsent: u64,
+    /// Rows of the outbox.
+    pub(crate) rows: u64,
+    /// Bytes of the outbox.
+    pub(crate) bytes: u64,
+    /// Reports that the hub refused, by its last receipt.
+    #[serde(default)]
+    pub(crate) refused: Vec<RefusedNumbers>,
+}
+
+/// The error of reading the status file.
+#[derive(Debug, thiserror::Error)]
+enum StatusFileError {
+    #[error("cannot read {}: has an agent run with this --data-dir?", .path.display())]
+    Read { path: PathBuf, source: io::Error },
+    #[error("{} is not a status file: start the agent, which rewrites it", .path.display())]
+    Broken { path: PathBuf, source: serde_json::Error },
+}
+
+/// Writes the status file of a running agent.
+pub(crate) struct StatusFile {
+    path: PathBuf,
+    device: DeviceKey,
+    clock: Arc<dyn Clock>,
+    written: Option<Summary>,
+    pending: Option<Summary>,
+    due_at: Instant,
+}
+
+impl StatusFile {
+    /// The file in a data directory, not written yet.
+    pub(crate) fn new(data_dir: &Path, device: DeviceKey, clock: Arc<dyn Clock>) -> Self {
+        let path = data_dir.join(FILE);
+        Self { path, device, clock, written: None, pending: None, due_at: Instant::now() }
+    }
+
+    /// Takes the newest figures; [`Self::write`] writes them.
+    pub(crate) fn update(&mut self, summary: &Summary) {
+        self.pending = (self.written.as_ref() != Some(summary)).then(|| summary.clone());
+        if self.written.as_ref().is_none_or(|written| written.refused != summary.refused) {
+            self.due_at = Instant::now();
+        }
+    }
+
+    /// True if the file is out of date.
+    pub(crate) const fn is_due(&self) -> bool {
+        self.pending.is_some()
+    }
+
+    /// When it may be written next.
+    pub(crate) const fn due_at(&self) -> Instant {
+        self.due_at
+    }
+
+    /// Writes the file. A disk failure is logged at debug level only: the database reports it.
+    pub(crate) async fn write(&mut self) {
+        self.due_at = Instant::now() + WRITE_INTERVAL;
+        let Some(summary) = self.pending.take() else { return };
+        let (path, status) = (self.path.clone(), self.status(&summary));
+        match tokio::task::spawn_blocking(move || write(&path, &status)).await {
+            Ok(Ok(())) => self.written = Some(summary),
+            failed => {
+                if let Ok(Err(error)) = failed {
+                    tracing::debug!(error = chain(&error), "cannot write the status file: trying again");
+                }
+                self.pending = Some(summary);
+            }
+        }
+    }
+
+    fn status(&self, summary: &Summary) -> Status {
+        let Summary { epoch, head, unsent, rows, bytes, ref refused, .. } = *summary;
+        let (device, at, refused) = (self.device.clone(), self.clock.now(), refused.clone());
+        Status { device, at, epoch, head, unsent, rows, bytes, refused }
+    }
+}
+
+/// A reader sees the old file or the new one, whole.
+fn write(path: &Path, status: &Status) -> io::Result<()> {
+    let beside = path.with_extension("new");
+    fs::write(&beside, serde_json::to_vec(status)?)?;
+    fs::rename(beside, path)
+}
+
+/// Prints the status of the agent in a data directory.
+pub(crate) fn print(data_dir: &Path, json: bool) -> ExitCode {
+    let (said, code) = match read(data_dir) {
+        Ok((text, status)) => {
+            let text = if json { text + "\n" } else { format_status(&status) };
+            (io::stdout().write_all(text.as_bytes()), ExitCode::SUCCESS)
+        }
+        Err(error) => (writeln!(io::stderr(), "muster-agent: {}", chain(&error)), ExitCode::FAILURE),
+    };
+    if said.is_ok() { code } else { ExitCode::FAILURE }
+}
+
+fn read(data_dir: &Path) -> Result<(String, Status), StatusFileError> {
+    let path = data_dir.join(FILE);
+    let text =
+        fs::read_to_string(&path).map_err(|source| StatusFileError::Read { path: path.clone(), source })?;
+    let status = serde_json::from_str(&text).map_err(|source| StatusFileError::Broken { path, source })?;
+    Ok((text, status))
+}
+
+/// The status as text.
+pub(crate) fn format_status(status: &Status) -> String {
+    let Status { device, at, epoch, head, unsent, rows, bytes, refused } = status;
+    let epoch = epoch.map_or_else(|| "not fixed yet".to_owned(), |epoch| epoch.to_string());
+    let line = |RefusedNumbers { ranges, reason }: &RefusedNumbers| {
+        format!("{} reports, {ranges}: {reason}; they stay here until the hub has room\n", ranges.count())
+    };
+    let mut reports = refused.iter().map(line).collect::<Vec<_>>().join("           ");
+    if reports.is_empty() {
+        "none\n".clone_into(&mut reports);
+    }
+    format!(
+        "device     {device}\nas of      {at}\nepoch      {epoch}\nhead       {head}, {unsent} unsent\n\
+         outbox     {rows} rows, {bytes} bytes\nrefused    {reports}"
+    )
+}
+
+#[cfg(test)]
+mod tests {
+    use muster_contract::SeqRanges;
+    use muster_service::clock::SystemClock;
+
+    use super::*;
+
+    #[tokio::test]
+    async fn the_file_names_refused_reports_and_the_reason() {
+        let dir = tempfile::tempdir().unwrap();
+        let mut file = StatusFile::new(dir.path(), "plant7/press-4".parse().unwrap(), Arc::new(SystemClock));
+        assert!(read(dir.path()).is_err());
+        let refused = RefusedNumbers { ranges: SeqRanges::span(5, 61), reason: "quarantineFull".to_owned() };
+        let summary = Summary { head: 61, rows: 57, refused: vec![refused], ..Summary::default() };
+        file.update(&summary);
+        file.write().await;
+        let (_, status) = read(dir.path()).unwrap();
+        assert_eq!((status.head, &status.refused), (61, &summary.refused));
+        let text = format_status(&status);
+        assert!(text.contains("57 reports, 5-61: quarantineFull"), "{text}");
+        // Later figures wait; a change of the refused reports does not.
+        file.update(&Summary { head: 62, ..summary.clone() });
+        assert!(file.is_due() && file.due_at() > Instant::now());
+        file.update(&Summary { head: 62, refused: Vec::new(), ..summary });
+        assert!(file.is_due() && file.due_at() <= Instant::now());
+    }
+
+    #[tokio::test]
+    async fn a_failed_write_is_tried_again() {
+        let dir = tempfile::tempdir().unwrap();
+        let mut file = StatusFile::new(dir.path(), "plant7/press-4".parse().unwrap(), Arc::new(SystemClock));
+        let obstacle = dir.path().join(FILE).with_extension("new");
+        fs::create_dir(&obstacle).unwrap();
+        file.update(&Summary::default());
+        file.write().await;
+        assert!(file.is_due() && file.due_at() > Instant::now());
+        fs::remove_dir(&obstacle).unwrap();
+        file.write().await;
+        assert!(!file.is_due() && read(dir.path()).is_ok());
+    }
+}

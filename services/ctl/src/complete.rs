@@ -1,0 +1,110 @@
+//! Completions: the script of a shell, and the names of deployments, sites and devices that complete the last word of a line.
+//!
+//! The script is clap's. For bash, zsh and fish it first runs `muster complete`, which prints names where a name of the fleet
+//! is expected. If it prints nothing, clap's own completions apply. If the hub does not answer within [`PATIENCE`], it prints
+//! no names, and it never prints an error into the line that a person is typing.
+
+mod place;
+
+use std::collections::BTreeSet;
+use std::time::Duration;
+
+use clap::{CommandFactory as _, Parser as _};
+use clap_complete::Shell;
+use muster_contract::query::{DeploymentsAnswer, DevicesAnswer, Query};
+use muster_contract::subjects::ViewKey;
+
+use self::place::{Expected, expected};
+use crate::ask::{Hub, understood};
+use crate::config::{Cli, Connection};
+use crate::error::CtlError;
+use crate::reach;
+use crate::terminal::Terminal;
+
+/// Longest time that a completion waits for the hub.
+const PATIENCE: Duration = Duration::from_secs(1);
+/// Views of sites read at once.
+const BATCH: usize = 500;
+
+/// The script of a shell.
+pub fn script(shell: Shell) -> String {
+    let mut script = Vec::new();
+    clap_complete::generate(shell, &mut Cli::command(), "muster", &mut script);
+    let asking = match shell {
+        Shell::Bash => include_str!("complete/names.bash"),
+        Shell::Zsh => include_str!("complete/names.zsh"),
+        Shell::Fish => include_str!("complete/names.fish"),
+        _ => "",
+    };
+    format!("{}\n{asking}", String::from_utf8_lossy(&script))
+}
+
+/// Prints the names that complete the last word, one a line.
+///
+/// # Errors
+/// They cannot be written.
+pub async fn run(terminal: &mut Terminal, words: &[String]) -> Result<(), CtlError> {
+    let Some(expected) = expected(words) else { return Ok(()) };
+    let prefix = words.last().map_or("", |word| word.trim_start_matches('='));
+    let names = match connection(words) {
+        Some(connection) => tokio::time::timeout(PATIENCE, names(&connection, expected, prefix)).await,
+        None => return Ok(()),
+    };
+    let names = names.ok().flatten().unwrap_or_default();
+    let lines = names.iter().filter(|name| name.starts_with(prefix)).map(|name| format!("{name}\n"));
+    Ok(terminal.print(&lines.collect::<String>())?)
+}
+
+/// The connection of the line's flags; none if they are invalid.
+fn connection(words: &[String]) -> Option<Connection> {
+    let flags = place::connection_flags(words);
+    let line = ["muster"].into_iter().chain(flags).chain(["version"]);
+    Cli::try_parse_from(line).ok()?.connection.check().ok()
+}
+
+/// The names of one kind; none if the hub does not answer.
+async fn names(connection: &Connection, expected: Expected, prefix: &str) -> Option<BTreeSet<String>> {
+    let bus = reach::connect(connection).await.ok()?;
+    let hub = Hub::new(bus, PATIENCE);
+    match (expected, prefix.split_once('/')) {
+        (Expected::Deployment, _) => deployments(&hub).await,
+        (Expected::Site, _) => sites(&hub).await,
+        (Expected::Device, Some((site, _))) => devices(&hub, site).await,
+        (Expected::Device, None) => {
+            sites(&hub).await.map(|sites| sites.into_iter().map(|site| site + "/").collect())
+        }
+    }
+}
+
+/// The ids of deployments. A UUID is replaced by its deployment's name, if a command accepts that name.
+async fn deployments(hub: &Hub) -> Option<BTreeSet<String>> {
+    let answer = hub.pages("deployments", "deployments", Query::default()).await.ok()?;
+    let views = understood::<DeploymentsAnswer>(&answer).ok()?.deployments;
+    let name = |name: String| name.parse::<muster_contract::DeploymentId>().is_ok().then_some(name);
+    let shown = views.into_iter().map(|view| match name(view.deployment_name) {
+        Some(name) if view.deployment.is_uuid() => name,
+        _ => view.deployment.to_string(),
+    });
+    Some(shown.collect())
+}
+
+/// The sites that have a view.
+async fn sites(hub: &Hub) -> Option<BTreeSet<String>> {
+    let mut views = hub.bus().view_watch("site.*").await.ok()?;
+    let mut sites = BTreeSet::new();
+    while let Some(batch) = views.next_present(BATCH).await.ok()? {
+        for entry in batch.into_iter().filter(|entry| entry.value.is_some()) {
+            if let Some(ViewKey::Site(site)) = ViewKey::parse(&entry.key) {
+                sites.insert(site.to_string());
+            }
+        }
+    }
+    Some(sites)
+}
+
+async fn devices(hub: &Hub, site: &str) -> Option<BTreeSet<String>> {
+    let query = Query { site: site.parse::<muster_contract::SiteId>().ok()?.into(), ..Query::default() };
+    let answer = hub.pages("devices", "devices", query).await.ok()?;
+    let lines = understood::<DevicesAnswer>(&answer).ok()?.devices;
+    Some(lines.into_iter().filter(|line| !line.retired).map(|line| line.key.to_string()).collect())
+}

@@ -1,0 +1,108 @@
+//! Arguments of `muster quarantine`: its commands, and the filters that select reports. No IO.
+
+use clap::{Args, Subcommand};
+use muster_contract::quarantine::{HeldReport, RejectionCode};
+use muster_contract::{DeviceKey, Timestamp};
+
+use super::DeviceArg;
+use super::history::time;
+
+/// Longest list of rejected reports.
+const LIST_MAX: usize = 100_000;
+
+/// `muster quarantine`
+#[derive(Debug, Subcommand)]
+pub enum QuarantineCommand {
+    /// The newest rejected reports, and how many there are
+    List(ListArgs),
+    /// One report, with its payload
+    Show {
+        /// Its SEQ, as in the list
+        #[arg(value_name = "SEQ", value_parser = clap::value_parser!(u64).range(1..))]
+        quarantine_seq: u64,
+    },
+    /// Judge reports again once their cause is fixed, and ask devices for the reports that they keep
+    Requeue(JudgeArgs),
+    /// Drop reports that nobody needs; they stay counted as quarantined
+    Drop(JudgeArgs),
+}
+
+/// `muster quarantine list`
+#[derive(Debug, Args)]
+pub struct ListArgs {
+    /// Which.
+    #[command(flatten)]
+    pub select: SelectArgs,
+    /// How many at most, from 1 to 100000
+    #[arg(long, default_value = "50", value_name = "N", value_parser = limit)]
+    pub limit: usize,
+    /// Also the records of reports that were let in, dropped or have expired
+    #[arg(long)]
+    pub settled: bool,
+}
+
+/// `muster quarantine requeue` and `drop`
+#[derive(Debug, Args)]
+#[command(group = clap::ArgGroup::new("which").required(true).multiple(true)
+    .args(["quarantine_seqs", "all", "device", "code", "since", "until"]))]
+pub struct JudgeArgs {
+    /// Their SEQs, as in the list
+    #[arg(value_name = "SEQ", value_parser = clap::value_parser!(u64).range(1..),
+        conflicts_with_all = ["all", "device", "code", "since", "until"])]
+    pub quarantine_seqs: Vec<u64>,
+    /// Every report
+    #[arg(long)]
+    pub all: bool,
+    /// Which.
+    #[command(flatten)]
+    pub select: SelectArgs,
+    /// Why, for the record
+    #[arg(long)]
+    pub reason: Option<String>,
+}
+
+/// The filters that select reports; a report must pass all of them.
+#[derive(Debug, Clone, Default, Args)]
+pub struct SelectArgs {
+    /// Only those of a device, as SITE/DEVICE, or its name alone where one site has it
+    #[arg(long)]
+    pub device: Option<DeviceArg>,
+    /// Only those rejected for a reason, such as unreadable, notSent or oldEpoch
+    #[arg(long, value_parser = code)]
+    pub code: Option<RejectionCode>,
+    /// Only those received at a time or later
+    #[arg(long, value_name = "TIME", value_parser = time)]
+    pub since: Option<Timestamp>,
+    /// Only those received before a time
+    #[arg(long, value_name = "TIME", value_parser = time)]
+    pub until: Option<Timestamp>,
+}
+
+impl SelectArgs {
+    /// The device, once its site is known.
+    pub fn device_key(&self) -> Option<&DeviceKey> {
+        self.device.as_ref().and_then(DeviceArg::key)
+    }
+
+    /// Whether a report passes the filters other than `device`, which ingest applies.
+    pub fn selects(&self, held: &HeldReport) -> bool {
+        let received_at = held.report.received_at;
+        self.code.is_none_or(|code| code == held.report.code)
+            && self.since.is_none_or(|since| received_at >= since)
+            && self.until.is_none_or(|until| received_at < until)
+    }
+
+    /// Whether no filter but `device` is set.
+    pub const fn is_of_whole_devices(&self) -> bool {
+        self.code.is_none() && self.since.is_none() && self.until.is_none()
+    }
+}
+
+fn code(text: &str) -> Result<RejectionCode, String> {
+    serde_json::from_value(serde_json::Value::from(text)).map_err(|error| error.to_string())
+}
+
+fn limit(text: &str) -> Result<usize, String> {
+    let number = text.parse().ok().filter(|number| (1..=LIST_MAX).contains(number));
+    number.ok_or_else(|| format!("must be a number from 1 to {LIST_MAX}"))
+}

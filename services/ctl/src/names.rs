@@ -1,0 +1,81 @@
+//! Resolves the names on a command line: a deployment's name to its id, and a device's name without a site to its key. A name
+//! of several deployments or devices is refused, and the error lists all of them.
+
+use muster_contract::near::near;
+use muster_contract::query::{DeploymentsAnswer, DevicesAnswer, Query};
+use muster_contract::{DeploymentId, DeviceId, DeviceKey};
+
+use crate::ask::understood;
+use crate::config::{Command, DeviceArg};
+use crate::devices;
+use crate::error::CtlError;
+use crate::session::Session;
+
+/// Replaces the names in a command by ids and keys.
+///
+/// # Errors
+/// Several deployments or devices have the name, no site has the device, or the hub does not answer.
+pub async fn resolve(session: &Session<'_>, command: &mut Command) -> Result<(), CtlError> {
+    for device in command.devices_mut() {
+        if let DeviceArg::Short(name) = device {
+            *device = DeviceArg::Key(device_named(session, name).await?);
+        }
+    }
+    if let Some(id) = command.deployment_mut()
+        && let Some(named) = deployment_named(session, id).await?
+    {
+        *id = named;
+    }
+    Ok(())
+}
+
+/// The only device of that name. Retired devices count only if no other device has the name.
+async fn device_named(session: &Session<'_>, name: &DeviceId) -> Result<DeviceKey, CtlError> {
+    let query = Query { device: Some(name.clone()), ..Query::default() };
+    let answer = session.hub.pages("devices", "devices", query).await?;
+    let lines = understood::<DevicesAnswer>(&answer)?.devices;
+    let present: Vec<&DeviceKey> = lines.iter().filter(|line| !line.retired).map(|line| &line.key).collect();
+    let all: Vec<&DeviceKey> = lines.iter().map(|line| &line.key).collect();
+    match (present.as_slice(), all.as_slice()) {
+        ([only], _) | ([], [only]) => Ok((*only).clone()),
+        ([], []) => Err(unknown(session, name).await),
+        ([], several) | (several, _) => Err(CtlError::Ambiguous {
+            what: format!("device '{name}'"),
+            candidates: several.iter().map(ToString::to_string).collect(),
+        }),
+    }
+}
+
+async fn unknown(session: &Session<'_>, name: &DeviceId) -> CtlError {
+    let known = devices::known(session).await;
+    let near = near(name.as_str(), known.iter().map(|line| line.key.device.as_str()));
+    let near = near.into_iter().map(str::to_owned).collect();
+    CtlError::Unknown { message: format!("no site has a device '{name}'"), near }
+}
+
+/// The id of the only deployment of that name. None if the text is an id already, or no deployment has the name: then the
+/// command itself reports the error.
+async fn deployment_named(
+    session: &Session<'_>,
+    text: &DeploymentId,
+) -> Result<Option<DeploymentId>, CtlError> {
+    let query = Query { id: Some(text.clone()), ..Query::default() };
+    match session.hub.query("deployment", &query).await {
+        Err(error) if error.not_found().is_some() => {}
+        // The text is an id, or the command's own request will fail in the same way.
+        _ => return Ok(None),
+    }
+    let answer = session.hub.pages("deployments", "deployments", Query::default()).await;
+    let Ok(answer) = answer.and_then(|answer| understood::<DeploymentsAnswer>(&answer)) else {
+        return Ok(None);
+    };
+    let named = answer.deployments.into_iter().filter(|view| view.deployment_name == text.as_str());
+    let mut ids: Vec<DeploymentId> = named.map(|view| view.deployment).collect();
+    match ids.len() {
+        0 | 1 => Ok(ids.pop()),
+        _ => Err(CtlError::Ambiguous {
+            what: format!("deployment '{text}'"),
+            candidates: ids.iter().map(ToString::to_string).collect(),
+        }),
+    }
+}

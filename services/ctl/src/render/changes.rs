@@ -1,0 +1,65 @@
+//! Changes between two points: a line for each, in LEDGER's order.
+
+use muster_contract::changes::{Change, Changed, ChangesAnswer};
+use muster_contract::notify::Stood;
+
+use super::frame::Frame;
+use super::notice::{doubts, seconds};
+use super::paint::{self, DIM};
+use super::table::{Cell, Table};
+use super::words::{clean, plural};
+
+/// The changes of an answer.
+pub fn list(answer: &ChangesAnswer, frame: impl Into<Frame>) -> String {
+    let (from, to) = (answer.from, answer.to);
+    let between =
+        format!("from ledger {} ({}) to ledger {} ({})", from.ledger_seq, from.at, to.ledger_seq, to.at);
+    if answer.changes.is_empty() {
+        return format!("Nothing changed {between}.\n");
+    }
+    let mut table = Table::new(&["AT", "DEPLOYMENT", "WHERE", "CHANGE", "?FACT", "?>LEDGER", "BECAUSE"]);
+    for change in &answer.changes {
+        let (place, cell, because) = words(change);
+        table.row([
+            seconds(change.at).into(),
+            change.deployment.as_str().into(),
+            place.into(),
+            cell,
+            change.fact.as_str().into(),
+            change.ledger_seq.to_string().into(),
+            because.into(),
+        ]);
+    }
+    let lost = if answer.incomplete { "Some changes of one fact are not listed.\n" } else { "" };
+    let count = plural(answer.changes.len() as u64, "change");
+    format!("{}\n{count} {between}.\n{lost}", table.within(frame.into().width))
+}
+
+/// The device, both sides and the reason.
+fn words(change: &Change) -> (String, Cell, String) {
+    match &change.what {
+        Changed::Standing { key, from, to, target, message } => {
+            let target = target.map(|target| format!(", target {target}")).unwrap_or_default();
+            let style = to.map_or(DIM, |to| paint::standing(to.standing));
+            let text = sides(from.as_ref(), to.as_ref()) + &target;
+            (key.to_string(), Cell::styled(text, style), clean(message))
+        }
+        Changed::Verdict { from, to } => {
+            let text = format!("verdict {} → {}", from.as_str(), to.as_str());
+            ("-".to_owned(), Cell::styled(text, paint::verdict(*to)), String::new())
+        }
+    }
+}
+
+fn sides(from: Option<&Stood>, to: Option<&Stood>) -> String {
+    let words = |stood: &Stood| match doubts(stood) {
+        Some(doubts) => format!("{} ({doubts})", stood.standing.as_str()),
+        None => stood.standing.as_str().to_owned(),
+    };
+    match (from.map(words), to.map(words)) {
+        (None, Some(to)) => format!("new: {to}"),
+        (Some(from), Some(to)) if from == to => to,
+        (Some(from), to) => format!("{from} → {}", to.unwrap_or_else(|| "gone".to_owned())),
+        (None, None) => "gone".to_owned(),
+    }
+}

@@ -1,0 +1,230 @@
+//! `muster rollout`: what waits for a release, how far each wave is, and releases.
+//!
+//! It holds no state. The publisher knows the content of each device, the query service the evidence about it, and
+//! [`muster_domain::rollout`] decides; so a command that is interrupted, or run twice, releases nothing twice.
+
+mod gather;
+
+use std::collections::BTreeMap;
+
+use muster_contract::canonical::Digest;
+use muster_contract::limits::RELEASE_DEVICES_MAX;
+use muster_contract::query::{PublisherQuery, PublisherStatus};
+use muster_contract::rollout::{HeldChange, ReleaseAnswer, ReleaseRequest, RolloutTarget};
+use muster_contract::{DeploymentId, DeviceKey};
+use muster_domain::rollout::{RolloutProgress, Step};
+use serde::Serialize;
+
+use crate::ask::{AskError, Hub, understood};
+use crate::config::{DeviceArg, ReleaseArgs};
+use crate::error::{CtlError, settled};
+use crate::render;
+use crate::session::Session;
+
+pub use self::gather::{rollouts, targets};
+
+/// Changes that wait for a release.
+#[derive(Debug, Default, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub struct HeldChanges {
+    /// The changes.
+    pub held: Vec<HeldChange>,
+    /// Further ones that the publisher does not list.
+    pub omitted: u64,
+}
+
+/// A step that was taken, or why none was.
+#[derive(Debug, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub struct StepTaken {
+    /// The rollout before the step.
+    pub rollout: RolloutProgress,
+    /// The answer of the publisher, if the step is a release.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub answer: Option<ReleaseAnswer>,
+}
+
+impl StepTaken {
+    /// Whether the step released to all of its devices, or the rollout is done.
+    fn is_well(&self) -> bool {
+        match (&self.rollout.state.step, &self.answer) {
+            (Step::Done, _) => true,
+            (Step::Release { .. }, Some(answer)) => answer.refused.is_empty(),
+            _ => false,
+        }
+    }
+}
+
+/// Shows the held changes.
+///
+/// # Errors
+/// No publisher answers.
+pub async fn list(session: &mut Session<'_>) -> Result<(), CtlError> {
+    let changes = held_changes(&session.hub).await?;
+    session.show_own(&changes, render::rollout::list)
+}
+
+/// Shows the rollouts of a deployment.
+///
+/// # Errors
+/// No publisher or query service answers, or no rollout governs the deployment.
+pub async fn show(session: &mut Session<'_>, id: DeploymentId) -> Result<(), CtlError> {
+    let found = rollouts(session, &id).await?;
+    let frame = session.frame();
+    session.show_own(&found, |found, _| render::rollout::show(found, frame))
+}
+
+/// Shows the wave of each device.
+///
+/// # Errors
+/// As [`show`].
+pub async fn preview(session: &mut Session<'_>, id: DeploymentId) -> Result<(), CtlError> {
+    let found = rollouts(session, &id).await?;
+    let frame = session.frame();
+    session.show_own(&found, |found, _| render::rollout::preview(found, frame))
+}
+
+/// Takes the next step of each rollout of a deployment; true if each was taken or is done.
+///
+/// # Errors
+/// As [`show`]; a release that was made before stands.
+pub async fn next(session: &mut Session<'_>, id: DeploymentId) -> Result<bool, CtlError> {
+    let mut steps = Vec::new();
+    for rollout in rollouts(session, &id).await? {
+        let answer = match &rollout.state.step {
+            Step::Release { targets, .. } => {
+                let devices = targets.iter().map(|at| rollout.targets[*at].key.clone()).collect();
+                Some(release_all(&session.hub, &id, Some(rollout.digest), devices).await?)
+            }
+            _ => None,
+        };
+        steps.push(StepTaken { rollout, answer });
+    }
+    let is_well = steps.iter().all(StepTaken::is_well);
+    let shown = session.show_own(&steps, |steps, _| render::rollout::steps(steps));
+    settled(shown).map(|()| is_well)
+}
+
+/// Releases to devices without regard to gates; true if no device was refused.
+///
+/// # Errors
+/// The digest is unknown, or no publisher answers.
+pub async fn release(session: &mut Session<'_>, args: ReleaseArgs) -> Result<bool, CtlError> {
+    let targets = targets(&session.hub, &args.deployment).await?.targets;
+    let digest = args.digest.as_deref().map(|text| digest_of(text, &targets)).transpose()?;
+    let devices = if args.all {
+        targets.iter().map(|target| target.key.clone()).collect()
+    } else {
+        args.devices.into_iter().map(DeviceArg::resolved).collect::<Result<_, _>>()?
+    };
+    let mut answer = ReleaseAnswer { released: Vec::new(), refused: Vec::new() };
+    for (digest, devices) in by_digest(digest, devices, &targets) {
+        let part = release_all(&session.hub, &args.deployment, digest, devices).await?;
+        answer.released.extend(part.released);
+        answer.refused.extend(part.refused);
+    }
+    let is_well = answer.refused.is_empty();
+    let shown = session.show_own(&answer, |answer, _| render::rollout::released(&args.deployment, answer));
+    settled(shown).map(|()| is_well)
+}
+
+/// The devices by the content that each gets: the one asked for, or the one that Git wants for it.
+fn by_digest(
+    digest: Option<Digest>,
+    devices: Vec<DeviceKey>,
+    targets: &[RolloutTarget],
+) -> BTreeMap<Option<Digest>, Vec<DeviceKey>> {
+    let wanted: BTreeMap<_, _> = targets.iter().map(|target| (&target.key, target.wanted)).collect();
+    let mut by_digest: BTreeMap<Option<Digest>, Vec<DeviceKey>> = BTreeMap::new();
+    for key in devices {
+        let content = digest.or_else(|| wanted.get(&key).copied().flatten());
+        by_digest.entry(content).or_default().push(key);
+    }
+    by_digest
+}
+
+/// The digest that a text names: a whole one, or the beginning of one of the targets.
+fn digest_of(text: &str, targets: &[RolloutTarget]) -> Result<Digest, CtlError> {
+    if let Ok(digest) = text.parse() {
+        return Ok(digest);
+    }
+    let digits = text.strip_prefix("sha256:").unwrap_or(text);
+    let of_targets = targets.iter().flat_map(|target| [target.wanted, target.published]).flatten();
+    let start = format!("sha256:{digits}");
+    let mut found: Vec<_> = of_targets.filter(|digest| digest.to_string().starts_with(&start)).collect();
+    found.sort_unstable();
+    found.dedup();
+    match found[..] {
+        [digest] if !digits.is_empty() => Ok(digest),
+        [] => Err(CtlError::Name(format!(
+            "no target has the content '{text}', and Git wants it for none; name an earlier content by its whole digest"
+        ))),
+        _ => Err(CtlError::Name(format!("'{text}' is the beginning of several digests: name more of it"))),
+    }
+}
+
+/// Releases a content to any number of devices, in requests of the largest size.
+async fn release_all(
+    hub: &Hub,
+    deployment: &DeploymentId,
+    digest: Option<Digest>,
+    devices: Vec<DeviceKey>,
+) -> Result<ReleaseAnswer, AskError> {
+    let mut whole = ReleaseAnswer { released: Vec::new(), refused: Vec::new() };
+    for some in devices.chunks(RELEASE_DEVICES_MAX) {
+        let request = ReleaseRequest { deployment: deployment.clone(), digest, devices: some.to_vec() };
+        let answer: ReleaseAnswer = understood(&hub.publisher("release", &request).await?)?;
+        whole.released.extend(answer.released);
+        whole.refused.extend(answer.refused);
+    }
+    Ok(whole)
+}
+
+/// The held changes, by the publisher's status.
+///
+/// # Errors
+/// No publisher answers.
+pub async fn held_changes(hub: &Hub) -> Result<HeldChanges, AskError> {
+    let status: PublisherStatus = understood(&hub.publisher("status", &PublisherQuery::default()).await?)?;
+    let changes = status.git.map(|git| HeldChanges { held: git.held, omitted: git.held_omitted });
+    Ok(changes.unwrap_or_default())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn target(key: &str, wanted: &str) -> RolloutTarget {
+        RolloutTarget {
+            key: key.parse().unwrap(),
+            labels: Default::default(),
+            rollout: "fleet/rollout.yaml".to_owned(),
+            wanted: Some(Digest::of_bytes(wanted.as_bytes())),
+            published: None,
+            target_generation: None,
+        }
+    }
+
+    #[test]
+    fn a_digest_is_named_by_a_beginning_that_one_target_has() {
+        let targets = [target("a/one", "v1"), target("a/two", "v2"), target("a/three", "v1")];
+        let digest = Digest::of_bytes(b"v1");
+        let text = digest.to_string();
+        for name in [&text[..], &text[..14], &text[7..14]] {
+            assert_eq!(digest_of(name, &targets).unwrap(), digest, "{name}");
+        }
+        for (name, words) in [("", "several digests"), ("sha256:zz", "whole digest")] {
+            assert!(digest_of(name, &targets).unwrap_err().to_string().contains(words), "{name}");
+        }
+        let earlier = Digest::of_bytes(b"v0");
+        assert_eq!(digest_of(&earlier.to_string(), &targets).unwrap(), earlier, "only the publisher knows");
+    }
+
+    #[test]
+    fn without_a_digest_each_device_gets_what_git_wants_for_it() {
+        let targets = [target("a/one", "v1"), target("a/two", "v2")];
+        let keys = || targets.iter().map(|target| target.key.clone()).collect::<Vec<_>>();
+        assert_eq!(by_digest(None, keys(), &targets).len(), 2);
+        assert_eq!(by_digest(targets[0].wanted, keys(), &targets)[&targets[0].wanted], keys());
+    }
+}

@@ -1,0 +1,65 @@
+//! Gathers the rollouts of a deployment: its targets from the publisher, and the lines of its view from the query service.
+
+use std::collections::BTreeMap;
+
+use muster_contract::query::{DeploymentAnswer, Output, PAGE_MAX, Query, StandingLine};
+use muster_contract::rollout::{TargetsAnswer, TargetsQuery};
+use muster_contract::{DeploymentId, DeviceKey};
+use muster_domain::rollout::{RolloutProgress, progress};
+
+use crate::ask::{AskError, Hub, PAGES_MAX, understood};
+use crate::error::CtlError;
+use crate::session::Session;
+
+/// The rollouts of a deployment.
+///
+/// # Errors
+/// No publisher or query service answers, the query service lags behind LEDGER, or no rollout governs the deployment.
+pub async fn rollouts(session: &Session<'_>, id: &DeploymentId) -> Result<Vec<RolloutProgress>, CtlError> {
+    let targets = targets(&session.hub, id).await?;
+    let lines = lines(&session.hub, id).await?;
+    let rollouts = progress(id, targets, &lines, session.clock.now());
+    if rollouts.is_empty() {
+        let message =
+            format!("no rollout.yaml governs a device that shall run '{id}': its changes go out at once");
+        return Err(CtlError::Unknown { message, near: Vec::new() });
+    }
+    Ok(rollouts)
+}
+
+/// All targets of a deployment that a rollout governs.
+///
+/// # Errors
+/// No publisher answers, a new commit is accepted meanwhile, or the list does not end.
+pub async fn targets(hub: &Hub, id: &DeploymentId) -> Result<TargetsAnswer, AskError> {
+    let mut query = TargetsQuery { deployment: id.clone(), limit: Some(PAGE_MAX), after: None };
+    let mut whole: TargetsAnswer = understood(&hub.publisher("targets", &query).await?)?;
+    for _ in 0..PAGES_MAX {
+        let Some(next) = whole.next.take() else { return Ok(whole) };
+        if query.after.as_ref() == Some(&next) {
+            break;
+        }
+        query.after = Some(next);
+        let page: TargetsAnswer = understood(&hub.publisher("targets", &query).await?)?;
+        if !whole.append(page) {
+            return Err(AskError::CommitChanged);
+        }
+    }
+    Err(AskError::Endless { what: "targets" })
+}
+
+/// The line of each device in the view of a deployment; none before LEDGER knows of the deployment.
+async fn lines(hub: &Hub, id: &DeploymentId) -> Result<BTreeMap<DeviceKey, StandingLine>, CtlError> {
+    let query = Query { id: Some(id.clone()), output: Output::All, ..Query::default() };
+    let lines = match hub.pages("deployment", "devices", query).await {
+        Ok(answer) => understood::<DeploymentAnswer>(&answer)?.devices,
+        Err(error) if error.not_found().is_some() => Vec::new(),
+        Err(error) => return Err(error.into()),
+    };
+    if hub.lag().is_some() {
+        let message =
+            "muster-rollup has not read all of LEDGER, so no gate can be judged; `muster status` says why";
+        return Err(CtlError::Name(message.to_owned()));
+    }
+    Ok(lines.into_iter().map(|line| (line.key.clone(), line)).collect())
+}

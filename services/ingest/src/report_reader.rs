@@ -1,0 +1,160 @@
+//! Reads the reports of one partition from UPLINK, and determines up to which time all of them were received. Opens the consumer
+//! again whenever it fails.
+
+use std::fmt;
+use std::time::Duration;
+
+use fastrand::Rng;
+use futures_util::FutureExt;
+use futures_util::future::BoxFuture;
+use muster_bus::{Bus, ConsumerProgress, Deliveries, Delivery, ReadError};
+use muster_contract::Timestamp;
+use muster_service::backoff::FullJitter;
+use muster_service::error::chain;
+
+use crate::limits::BATCH;
+
+/// How often the server is asked whether reports wait, while none comes. Reports that come show it themselves, because they come
+/// in the order in which they were stored.
+const PROGRESS_EVERY: Duration = Duration::from_secs(1);
+/// Least upper bound of the delay before another attempt to open the consumer.
+const RETRY_MIN: Duration = Duration::from_millis(100);
+/// Greatest upper bound of the delay before another attempt to open the consumer.
+const RETRY_MAX: Duration = Duration::from_secs(10);
+
+/// Reads the reports of one partition.
+pub(crate) struct ReportReader {
+    bus: Bus,
+    partition: u16,
+    /// The read in progress; `None` while the consumer is closed. It is never dropped half-way, because a batch would be lost.
+    reading: Option<Reading>,
+    /// The sequence of the last delivered report.
+    delivered_through: u64,
+    /// The server's next answer about waiting reports. It may be slow, and no report waits for it.
+    progress: BoxFuture<'static, Result<ConsumerProgress, ReadError>>,
+    retry: FullJitter,
+    rng: Rng,
+}
+
+/// The consumer with the result of its next read.
+type Reading = BoxFuture<'static, (Deliveries, Result<Vec<Delivery>, ReadError>)>;
+
+/// The result of a read.
+#[derive(Debug, Default)]
+pub(crate) struct ReportBatch {
+    /// Reports in the order in which they were stored. None if only the consumer was opened, or only the time below is new.
+    pub(crate) reports: Vec<Delivery>,
+    /// Every report stored up to this time was delivered, if that is known.
+    pub(crate) complete_through: Option<Timestamp>,
+}
+
+impl fmt::Debug for ReportReader {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("ReportReader").field("partition", &self.partition).finish_non_exhaustive()
+    }
+}
+
+impl ReportReader {
+    /// A reader that begins at the first report that is not acknowledged.
+    pub(crate) fn new(bus: Bus, partition: u16, rng: Rng) -> Self {
+        let retry = FullJitter::new(RETRY_MIN, RETRY_MAX);
+        let progress = progress_later(&bus, partition);
+        Self { bus, partition, reading: None, delivered_through: 0, progress, retry, rng }
+    }
+
+    /// The next batch. The first one is empty and means that the consumer is open.
+    pub(crate) async fn next(mut self) -> (Self, ReportBatch) {
+        loop {
+            let Some(reading) = &mut self.reading else {
+                if self.open().await {
+                    return (self, ReportBatch::default());
+                }
+                continue;
+            };
+            tokio::select! {
+                biased;
+                (deliveries, batch) = reading => if let Some(batch) = self.apply_read(deliveries, batch) {
+                    return (self, batch);
+                },
+                progress = &mut self.progress => {
+                    let delivered_through = self.delivered_through;
+                    self.progress = progress_later(&self.bus, self.partition);
+                    // A failed answer is replaced by the next one.
+                    if let Some(at) = progress.ok().and_then(|progress| progress.reached_by(delivered_through)) {
+                        return (self, ReportBatch { reports: Vec::new(), complete_through: Some(at) });
+                    }
+                }
+            }
+        }
+    }
+
+    /// Opens the consumer; returns false after a delay if it cannot.
+    async fn open(&mut self) -> bool {
+        match self.bus.partition(self.partition).await {
+            Ok(opened) => {
+                self.reading = Some(read(opened));
+                self.progress = progress_now(&self.bus, self.partition);
+                true
+            }
+            Err(error) => {
+                let retry_in = self.retry.next(&mut self.rng);
+                tracing::warn!(
+                    partition = self.partition,
+                    error = chain(&error),
+                    ?retry_in,
+                    "cannot read reports of the partition yet"
+                );
+                tokio::time::sleep(retry_in).await;
+                false
+            }
+        }
+    }
+
+    fn apply_read(
+        &mut self,
+        deliveries: Deliveries,
+        batch: Result<Vec<Delivery>, ReadError>,
+    ) -> Option<ReportBatch> {
+        match batch {
+            Ok(reports) => {
+                self.retry.reset();
+                self.reading = Some(read(deliveries));
+                self.delivered_through =
+                    reports.last().map_or(self.delivered_through, |last| last.stream_seq);
+                let complete_through = reports.last().map(|last| last.stored_at);
+                Some(ReportBatch { reports, complete_through })
+            }
+            Err(error) => {
+                tracing::warn!(
+                    partition = self.partition,
+                    error = chain(&error),
+                    "cannot read further reports of the partition; opening the consumer again"
+                );
+                self.reading = None;
+                None
+            }
+        }
+    }
+}
+
+fn read(mut deliveries: Deliveries) -> Reading {
+    async move {
+        let batch = deliveries.next_batch(BATCH).await;
+        (deliveries, batch)
+    }
+    .boxed()
+}
+
+fn progress_later(bus: &Bus, partition: u16) -> BoxFuture<'static, Result<ConsumerProgress, ReadError>> {
+    let bus = bus.clone();
+    async move {
+        tokio::time::sleep(PROGRESS_EVERY).await;
+        bus.consumer_progress(partition).await
+    }
+    .boxed()
+}
+
+fn progress_now(bus: &Bus, partition: u16) -> BoxFuture<'static, Result<ConsumerProgress, ReadError>> {
+    let bus = bus.clone();
+    async move { bus.consumer_progress(partition).await }.boxed()
+}

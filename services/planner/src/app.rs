@@ -1,0 +1,49 @@
+//! Wires the planner: one task, which finishes the deployment at hand when it is asked to stop.
+
+use std::process::ExitCode;
+use std::sync::Arc;
+
+use muster_bus::{Bus, BusConfig, LinkHealth};
+use muster_service::clock::SystemClock;
+use muster_service::exit;
+use muster_service::supervisor::{Stage, Supervisor};
+use tokio_util::sync::CancellationToken;
+
+use crate::config::{Cli, Config};
+use crate::error::StartError;
+use crate::metrics::Metrics;
+use crate::planner::Planner;
+use crate::services::Services;
+
+const NAME: &str = "muster-planner";
+
+/// Runs the planner until it is asked to stop.
+pub fn main() -> ExitCode {
+    match muster_service::config::parse::<Cli>().check() {
+        Ok(config) => muster_service::run(NAME, &config.common.clone(), |supervisor| async move {
+            start(config, &supervisor).await
+        }),
+        Err(problems) => exit::usage(NAME, &problems),
+    }
+}
+
+/// Starts the planner under a supervisor; returns its metrics. It is ready after its first whole round.
+///
+/// # Errors
+/// Why it cannot run; a person must act.
+pub async fn start(config: Config, supervisor: &Supervisor) -> Result<Metrics, StartError> {
+    let Config { common, every } = config;
+    let ready = supervisor.health().latch("a round over all rollouts");
+    let metrics = Metrics::register(supervisor.health());
+    let bus = BusConfig {
+        creds: common.creds,
+        tls_ca: common.tls_ca,
+        ..BusConfig::service(common.nats_url.as_str(), NAME)
+    };
+    // The caller drops an interrupted start, so this one needs no token.
+    let bus = Bus::connect(bus, &CancellationToken::new()).await?;
+    LinkHealth::register(supervisor.health()).follow(&bus);
+    let planner = Planner::new(Services::new(bus), Arc::new(SystemClock), metrics.clone());
+    supervisor.spawn(Stage::Intake, "plan", planner.run(every, ready, supervisor.token(Stage::Intake)));
+    Ok(metrics)
+}

@@ -1,0 +1,78 @@
+//! The planner's settings.
+
+use std::time::Duration;
+
+use clap::Parser;
+use muster_service::config::{Common, CommonArgs, Problems};
+use muster_service::version::VERSION;
+
+/// Shortest time between two rounds.
+const EVERY_MIN: Duration = Duration::from_millis(100);
+/// Longest time between two rounds.
+const EVERY_MAX: Duration = Duration::from_secs(60 * 60);
+
+const GUIDE: &str = "\
+A rollout.yaml in the repository of the fleet holds changes of its devices. The planner releases them wave by wave: a wave
+follows once enough devices of the waves before it are heard and have confirmed the content. A device that is not heard
+counts neither for nor against. A wave with 'approval: before' begins with `muster rollout next`.
+
+Without a planner changes stay held; `muster rollout next DEPLOYMENT` takes the same steps one by one.
+
+Examples:
+  muster-planner --nats-url nats://hub:4222 --creds planner.creds
+  muster-planner --nats-url tls://hub:4222 --tls-ca ca.pem --creds planner.creds --http-addr 127.0.0.1:9106
+
+Exit codes: 0 stopped when asked to; 1 something failed; 2 a setting cannot be used.";
+
+/// Releases held changes wave by wave, as far as the evidence allows
+#[derive(Debug, Parser)]
+#[command(name = "muster-planner", version = VERSION, after_help = GUIDE)]
+pub struct Cli {
+    /// Time between two rounds
+    #[arg(long, env = "MUSTER_PLAN_EVERY", value_name = "DURATION", default_value = "2s")]
+    every: String,
+
+    #[command(flatten)]
+    common: CommonArgs,
+}
+
+/// The settings, checked.
+#[derive(Debug, Clone)]
+pub struct Config {
+    /// The settings of every service.
+    pub common: Common,
+    /// Time between two rounds.
+    pub every: Duration,
+}
+
+impl Cli {
+    /// The settings, checked.
+    ///
+    /// # Errors
+    /// All problems of the settings.
+    pub fn check(self) -> Result<Config, Problems> {
+        let mut problems = Problems::default();
+        let common = self.common.check(&mut problems);
+        let every = problems.duration("--every", &self.every, EVERY_MIN..=EVERY_MAX);
+        problems.finish(|| Some(Config { common: common?, every: every? }))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_round_has_a_default_and_bounds() {
+        let check =
+            |words: &[&str]| Cli::try_parse_from([&["muster-planner"], words].concat()).unwrap().check();
+        assert_eq!(check(&[]).unwrap().every, Duration::from_secs(2));
+        assert!(check(&["--every", "0s"]).is_err() && check(&["--every", "2h"]).is_err());
+    }
+
+    #[test]
+    fn the_command_line_is_valid() {
+        use clap::CommandFactory as _;
+        Cli::command().debug_assert();
+    }
+}

@@ -1,0 +1,69 @@
+//! Why the planner cannot start, and why a round ends early.
+
+use muster_bus::{ConnectError, RequestError};
+use muster_contract::query::ErrorBody;
+
+use crate::services::PAGES_MAX;
+
+/// Why the planner cannot start.
+#[derive(Debug, thiserror::Error)]
+pub enum StartError {
+    /// No usable NATS server.
+    #[error("cannot work with NATS")]
+    Connect(#[from] ConnectError),
+}
+
+/// Why a round ends before every rollout was evaluated. The next round begins anew.
+#[derive(Debug, thiserror::Error)]
+pub enum RoundError {
+    /// A service did not answer.
+    #[error("request to {subject} failed")]
+    Request {
+        /// The subject.
+        subject: String,
+        /// The bus's reason.
+        #[source]
+        source: RequestError,
+    },
+    /// A service refuses the request.
+    #[error("{subject} refused the request: {}", .body.message)]
+    Refused {
+        /// The subject.
+        subject: String,
+        /// The refusal.
+        body: ErrorBody,
+    },
+    /// A request or its answer cannot be encoded or decoded.
+    #[error("cannot read the answer of {subject}: run the planner and the service at the same version")]
+    Unreadable {
+        /// The subject.
+        subject: String,
+        /// The parser's reason.
+        #[source]
+        source: serde_json::Error,
+    },
+    /// The query service has not read all of LEDGER, so it has no evidence of the present.
+    #[error("muster-rollup has not read all of LEDGER, so no gate is judged")]
+    Lagging,
+    /// A new commit was accepted between two pages of targets.
+    #[error("a new commit was accepted while the targets were listed")]
+    CommitChanged,
+    /// A list has too many pages.
+    #[error("the list of {subject} has more than {PAGES_MAX} pages")]
+    Endless {
+        /// The subject.
+        subject: String,
+    },
+}
+
+impl RoundError {
+    /// Whether the requests about another deployment may succeed all the same.
+    pub const fn is_of_one_deployment(&self) -> bool {
+        match self {
+            Self::Refused { .. } | Self::Unreadable { .. } | Self::CommitChanged | Self::Endless { .. } => {
+                true
+            }
+            Self::Request { .. } | Self::Lagging => false,
+        }
+    }
+}

@@ -1,0 +1,19 @@
+//! The planner: releases the changes that rollouts hold, wave by wave, as far as the evidence allows.
+//!
+//! ```text
+//! muster.publisher.{status, targets} ─┐
+//! muster.query.deployment ────────────┴─► services ─► muster_domain::rollout ─► planner ─► muster.publisher.release
+//! ```
+//!
+//! The planner keeps no state. DOWNLINK holds the released content of each device, LEDGER the evidence, and the repository
+//! the waves; each round decides from these alone. So a planner that is killed between any two requests loses nothing and
+//! repeats nothing: the publisher answers a repeated release as done.
+//!
+//! Reading order: [`services`] (requests), [`planner`] (one round), [`app`] (the wiring).
+
+pub mod app;
+pub mod config;
+pub mod error;
+pub mod metrics;
+pub mod planner;
+pub mod services;

@@ -1,0 +1,37 @@
+//! The metrics of the planner. No label names a device or a deployment.
+
+use muster_service::health::Health;
+use prometheus_client::metrics::counter::Counter;
+use prometheus_client::metrics::gauge::Gauge;
+
+/// The planner's metrics. Clones share them.
+#[derive(Debug, Clone, Default)]
+pub struct Metrics {
+    /// Rounds that ended early.
+    pub failures: Counter,
+    /// Devices that a content was released to.
+    pub released: Counter,
+    /// Rollouts of deployments with held changes, as of the last whole round.
+    pub rollouts: Gauge,
+    /// Rollouts that a gate has stopped.
+    pub stopped: Gauge,
+    /// Rollouts that wait for a person to begin a wave.
+    pub approvals: Gauge,
+}
+
+impl Metrics {
+    /// Registered metrics.
+    pub fn register(health: &Health) -> Self {
+        let metrics = Self::default();
+        health.metrics(|registry| {
+            let registry = registry.sub_registry_with_prefix("planner");
+            let all = metrics.clone();
+            registry.register("failures", "Rounds that ended early and are repeated", all.failures);
+            registry.register("released", "Devices that a content was released to", all.released);
+            registry.register("rollouts", "Rollouts of deployments with held changes", all.rollouts);
+            registry.register("stopped", "Rollouts that a gate has stopped", all.stopped);
+            registry.register("approvals", "Rollouts that wait for a person to begin a wave", all.approvals);
+        });
+        metrics
+    }
+}

@@ -1,0 +1,105 @@
+//! Reads the rollout of each level of a commit, and finds the one that governs each device. The nearer level wins.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+
+use muster_contract::DeviceKey;
+use muster_contract::labels::Labels;
+use muster_contract::rollout::{Rollout, Wave};
+use muster_domain::rollout::matches;
+
+use crate::margo::{Level, rollout};
+use crate::problems::Problems;
+
+/// A `rollout.yaml` of a commit.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct RolloutFile {
+    /// Its path from the root of the repository.
+    pub path: String,
+    /// Its content.
+    pub rollout: Rollout,
+}
+
+/// All rollouts of a commit, each with the text of its file.
+#[derive(Debug, Default)]
+pub(super) struct LevelRollouts<'a>(BTreeMap<Level, (Arc<RolloutFile>, &'a [u8])>);
+
+impl<'a> LevelRollouts<'a> {
+    /// Reads a rollout.
+    pub(super) fn read(&mut self, level: &Level, path: &str, text: &'a [u8], problems: &mut Problems) {
+        if let Some((other, _)) = self.0.get(level) {
+            problems.push(
+                path,
+                || None,
+                "",
+                format!("{} is there already, for the same devices", other.path),
+            );
+            return;
+        }
+        if let Some(rollout) = rollout::read(path, text, problems) {
+            let file = RolloutFile { path: path.to_owned(), rollout };
+            self.0.insert(level.clone(), (Arc::new(file), text));
+        }
+    }
+
+    /// The rollout that governs each device, if one does. A wave that names devices, a site or labels and matches none of
+    /// the governed devices is a problem.
+    pub(super) fn compose(
+        &self,
+        devices: &BTreeSet<DeviceKey>,
+        labels: &BTreeMap<DeviceKey, Arc<Labels>>,
+        problems: &mut Problems,
+    ) -> BTreeMap<DeviceKey, Arc<RolloutFile>> {
+        let (mut governed, mut members_of) =
+            (BTreeMap::new(), BTreeMap::<&Level, BTreeSet<&DeviceKey>>::new());
+        for key in devices {
+            let levels = [Level::Device(key.clone()), Level::Site(key.site.clone()), Level::Fleet];
+            if let Some((level, (file, _))) = levels.iter().find_map(|level| self.0.get_key_value(level)) {
+                members_of.entry(level).or_default().insert(key);
+                governed.insert(key.clone(), file.clone());
+            }
+        }
+        for (level, (file, text)) in &self.0 {
+            let members = members_of.remove(level).unwrap_or_default();
+            for (at, wave) in file.rollout.waves.iter().enumerate() {
+                check_matches(file, text, at, wave, &members, labels, problems);
+            }
+        }
+        governed
+    }
+}
+
+/// Refuses a wave that names a device outside `members`, or a site or labels that no member has, unless it may be empty.
+fn check_matches(
+    file: &RolloutFile,
+    text: &[u8],
+    at: usize,
+    wave: &Wave,
+    members: &BTreeSet<&DeviceKey>,
+    labels: &BTreeMap<DeviceKey, Arc<Labels>>,
+    problems: &mut Problems,
+) {
+    let none = Labels::new();
+    let matches = |key: &&&DeviceKey| matches(wave, key, labels.get(**key).map_or(&none, |labels| labels));
+    let refuse = |problems: &mut Problems, field: &str, rule: String| {
+        let field = format!("waves[{at}].{field}");
+        problems.push(&file.path, || rollout::line_of(text, &field), &field, rule);
+    };
+    if wave.allow_empty || wave.percent.is_some() || wave.count.is_some() {
+        return;
+    }
+    if let Some(stranger) = wave.devices.iter().find(|key| !members.contains(key)) {
+        refuse(
+            problems,
+            "devices",
+            format!("{stranger} is no device that this file governs; correct it, or set allowEmpty: true"),
+        );
+    } else if members.iter().find(matches).is_none() {
+        let field = if wave.site.is_some() { "site" } else { "selector" };
+        refuse(
+            problems,
+            field,
+            "matches no device that this file governs; correct it, or set allowEmpty: true".to_owned(),
+        );
+    }
+}

@@ -1,0 +1,199 @@
+//! Records the changes that each fact between two points causes, and lists those that pass a query's filters. Verdicts
+//! cover the query's sites alone; they follow from the counts at the earlier point and the recorded changes.
+
+use std::collections::BTreeMap;
+
+use muster_contract::changes::{CHANGES_MAX, Change, Changed, ChangesAnswer, ChangesQuery, FactKind};
+use muster_contract::fact::Fact;
+use muster_contract::notify::Stood;
+use muster_contract::subjects::LedgerSubject;
+use muster_contract::view::AsOf;
+use muster_contract::{DeploymentId, DeviceKey, SiteId};
+
+use super::axes::RowCondition;
+use super::change_log::StoodFor;
+use super::fleet::{Fleet, Position};
+use super::standing::CountClass;
+use super::status::message;
+use super::tally::{Delta, Group};
+
+/// The changes between two points.
+#[derive(Debug)]
+pub struct ChangeRecord {
+    from: AsOf,
+    to: AsOf,
+    /// The counts at the earlier point.
+    before: BTreeMap<DeploymentId, BTreeMap<SiteId, Group>>,
+    entries: Vec<Entry>,
+    is_incomplete: bool,
+}
+
+/// More changes than may be recorded.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+#[error("more than {CHANGES_MAX} changes lie between the points: choose points closer together")]
+pub struct TooManyChanges;
+
+#[derive(Debug)]
+struct Entry {
+    at: AsOf,
+    fact: FactKind,
+    key: DeviceKey,
+    deployment: DeploymentId,
+    from: Option<StoodFor>,
+    to: Option<StoodFor>,
+    message: String,
+}
+
+impl ChangeRecord {
+    /// An empty record whose earlier point is the present state of a fold.
+    pub fn begin(fleet: &Fleet) -> Self {
+        let mut before: BTreeMap<DeploymentId, BTreeMap<SiteId, Group>> = BTreeMap::new();
+        for (site, number) in &fleet.totals.site_numbers {
+            for (deployment, group) in fleet.totals.site(*number).deployments.iter() {
+                let id = fleet.totals.deployment(deployment).id.clone();
+                before.entry(id).or_default().insert(site.clone(), *group);
+            }
+        }
+        let as_of = fleet.as_of();
+        Self { from: as_of, to: as_of, before, entries: Vec::new(), is_incomplete: false }
+    }
+
+    /// Applies the next fact to the fold and records what it changes.
+    ///
+    /// # Errors
+    /// More changes than [`CHANGES_MAX`].
+    pub fn apply(
+        &mut self,
+        fleet: &mut Fleet,
+        at: Position,
+        subject: &LedgerSubject,
+        fact: Fact,
+    ) -> Result<(), TooManyChanges> {
+        let before = fleet.as_of().ledger_seq;
+        fleet.apply(at, subject, fact);
+        self.to = fleet.as_of();
+        self.is_incomplete |= !fleet.change_log.is_complete_after(before);
+        // One fact may change a row and change it back.
+        let mut changed = BTreeMap::new();
+        for (device, deployment, from, to) in fleet.change_log.changed_after(before) {
+            changed.entry((device, deployment)).or_insert((from, to)).1 = to;
+        }
+        for ((device, deployment), (from, to)) in changed.into_iter().filter(|(_, (from, to))| from != to) {
+            if self.entries.len() >= CHANGES_MAX {
+                return Err(TooManyChanges);
+            }
+            let (key, message) = fleet.key_and_message(device, deployment);
+            let (at, fact, deployment) = (self.to, kind(subject), deployment.clone());
+            self.entries.push(Entry { at, fact, key, deployment, from, to, message });
+        }
+        Ok(())
+    }
+
+    /// Skips a message without a readable fact.
+    pub fn pass(&mut self, fleet: &mut Fleet, at: Position) {
+        fleet.pass(at);
+        self.to = fleet.as_of();
+    }
+
+    /// One page of the changes that pass the query's filters: at most `limit` after those that it skips.
+    pub fn answer(&self, query: &ChangesQuery, limit: usize) -> ChangesAnswer {
+        let all = self.selected(query);
+        let of = all.len() as u64;
+        let skip = usize::try_from(query.skip).unwrap_or(usize::MAX);
+        let changes: Vec<Change> = all.into_iter().skip(skip).take(limit.max(1)).collect();
+        let seen = query.skip.saturating_add(changes.len() as u64);
+        let next = (seen < of).then_some(seen);
+        ChangesAnswer { from: self.from, to: self.to, of, changes, incomplete: self.is_incomplete, next }
+    }
+
+    fn selected(&self, query: &ChangesQuery) -> Vec<Change> {
+        let passes = |entry: &&Entry| {
+            query.site.pass(&entry.key.site) && query.id.as_ref().is_none_or(|id| *id == entry.deployment)
+        };
+        let mut groups: BTreeMap<&DeploymentId, Group> = BTreeMap::new();
+        for (id, sites) in &self.before {
+            let here = sites.iter().filter(|(site, _)| query.site.pass(site));
+            here.for_each(|(_, group)| *groups.entry(id).or_default() += *group);
+        }
+        let mut changes = Vec::new();
+        for entries_of_fact in self.entries.chunk_by(|one, next| one.at.ledger_seq == next.at.ledger_seq) {
+            let mut verdicts = BTreeMap::new();
+            for entry in entries_of_fact.iter().filter(passes) {
+                let group = groups.entry(&entry.deployment).or_default();
+                verdicts.entry(&entry.deployment).or_insert((group.verdict(), entry));
+                entry.apply_to(group);
+                changes.push(entry.change(entry.standing()));
+            }
+            for (id, (from, entry)) in verdicts {
+                let to = groups.get(id).copied().unwrap_or_default().verdict();
+                if from != to {
+                    changes.push(entry.change(Changed::Verdict { from, to }));
+                }
+            }
+        }
+        changes
+    }
+}
+
+impl Entry {
+    fn change(&self, what: Changed) -> Change {
+        let AsOf { ledger_seq, at } = self.at;
+        Change { ledger_seq, at, fact: self.fact, deployment: self.deployment.clone(), what }
+    }
+
+    fn standing(&self) -> Changed {
+        let target = |side: &Option<StoodFor>| side.and_then(|(_, target)| target);
+        let changed = target(&self.to).filter(|now| Some(*now) != target(&self.from));
+        Changed::Standing {
+            key: self.key.clone(),
+            from: self.from.map(|(stood, _)| stood),
+            to: self.to.map(|(stood, _)| stood),
+            target: changed,
+            message: self.message.clone(),
+        }
+    }
+
+    /// Replaces the earlier side by the later one in a deployment's counts.
+    fn apply_to(&self, group: &mut Group) {
+        for (delta, side) in [(Delta::Retract, self.from), (Delta::Add, self.to)] {
+            side.into_iter().for_each(|(stood, _)| group.shift(delta, class(stood)));
+        }
+    }
+}
+
+impl Fleet {
+    /// A device's key, and the message on a deployment's standing there; empty if it has none.
+    fn key_and_message(&self, number: u32, deployment: &DeploymentId) -> (DeviceKey, String) {
+        let device = &self.devices[number as usize];
+        let wanted = self.totals.deployment_numbers.get(deployment);
+        let row = device.rows.iter().find(|row| Some(&row.deployment) == wanted);
+        let words = row.and_then(|row| {
+            let scan = RowCondition::of(row, row.count_class(&device.state.context()))?;
+            Some(message(&device.state, row, scan))
+        });
+        (self.key_of(device), words.unwrap_or_default())
+    }
+}
+
+/// The class by which a standing counts for a verdict.
+const fn class(stood: Stood) -> CountClass {
+    let Stood { standing, freshness, known, leaving, overdue } = stood;
+    if leaving {
+        return CountClass::Leaving;
+    }
+    CountClass::Target { standing, freshness, known, overdue, attempts: 0, missing: 0 }
+}
+
+const fn kind(subject: &LedgerSubject) -> FactKind {
+    match subject {
+        LedgerSubject::Desired(_) => FactKind::Desired,
+        LedgerSubject::Status(..) => FactKind::Status,
+        LedgerSubject::Device(_) => FactKind::Device,
+        LedgerSubject::Liveness(_) => FactKind::Liveness,
+        LedgerSubject::Deadline(..) => FactKind::Deadline,
+        LedgerSubject::Quarantine(_) => FactKind::Quarantine,
+        LedgerSubject::Verdict(_) => FactKind::Verdict,
+        LedgerSubject::Hearing(_) => FactKind::Hearing,
+        LedgerSubject::Incident(_) | LedgerSubject::Owner { .. } | LedgerSubject::Hub(_) => FactKind::Other,
+    }
+}

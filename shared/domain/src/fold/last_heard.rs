@@ -1,0 +1,127 @@
+//! Tracks when the last device of a deployment, a site, a group and the fleet was heard, as facts prove it. Heartbeats
+//! are not facts, so a fresh device may have been heard since. A newer time alone marks no view as changed.
+//!
+//! Each fact updates the maxima together with the counts. Devices are searched only while a maximum is stale: from when
+//! the device that was heard last stops counting until another one is heard.
+
+use muster_contract::Timestamp;
+use muster_contract::status::LOOKED_AT_MAX;
+
+use super::device::Device;
+use super::fleet::Fleet;
+use super::groups::LabelGroup;
+use super::standing::DeviceContext;
+use super::tally::Delta;
+use super::totals::Site;
+use super::view::Times;
+
+impl Fleet {
+    /// When a device of a site was last heard.
+    pub(super) fn heard_at_site(&self, site: &Site) -> Option<Timestamp> {
+        site.whole.heard.or_search(|| self.newest_heard(self.devices_of(site)))
+    }
+
+    /// When any device was last heard.
+    pub(super) fn heard_anywhere(&self) -> Option<Timestamp> {
+        let sites = || self.totals.site_numbers.values().map(|number| self.totals.site(*number));
+        self.totals.fleet.heard.or_search(|| sites().filter_map(|site| self.heard_at_site(site)).max())
+    }
+
+    /// When a device with a counted standing of a deployment was last heard.
+    pub(super) fn heard_with(&self, deployment: u32) -> Option<Timestamp> {
+        let heard = self.totals.deployment(deployment).heard;
+        heard.or_search(|| self.newest_with(deployment, self.devices_after(|_| true, None, Some(deployment))))
+    }
+
+    /// The same at some sites, by a search of their devices. None if they have more than [`LOOKED_AT_MAX`].
+    pub(super) fn heard_with_at<'a>(
+        &'a self,
+        deployment: u32,
+        sites: impl Iterator<Item = &'a Site>,
+    ) -> Option<Timestamp> {
+        let here = sites.filter(|site| site.deployments.has(deployment));
+        let devices: Vec<&Device> =
+            here.flat_map(|site| self.devices_of(site)).take(LOOKED_AT_MAX + 1).collect();
+        if devices.len() > LOOKED_AT_MAX {
+            return None;
+        }
+        self.newest_with(deployment, devices.into_iter())
+    }
+
+    /// When a standing of a deployment last changed, and when a device with a counted one was last heard.
+    pub(super) fn times_of_deployment(&self, number: u32) -> Times {
+        Times {
+            changed_at: self.totals.last_changed.of_deployment(number),
+            heard_at: self.heard_with(number),
+        }
+    }
+
+    /// The same of a site.
+    pub(super) fn times_of_site(&self, site: &Site) -> Times {
+        let number = self.totals.site_numbers.get(&site.id);
+        let changed_at = number.and_then(|number| self.totals.last_changed.of_site(*number));
+        Times { changed_at, heard_at: self.heard_at_site(site) }
+    }
+
+    /// The same of the fleet.
+    pub(super) fn times_of_fleet(&self) -> Times {
+        Times { changed_at: self.totals.last_changed.of_fleet(), heard_at: self.heard_anywhere() }
+    }
+
+    /// The same of a group. While one of its maxima is stale, it is searched among all devices of the fleet.
+    pub(super) fn times_of_group(&self, group: &LabelGroup) -> Times {
+        let members = || self.devices.iter().filter(|device| self.is_in(device, group));
+        let rows = || members().flat_map(|device| &device.rows);
+        Times {
+            changed_at: group.changed_at.or_search(|| rows().filter_map(|row| row.changed_at()).max()),
+            heard_at: group.whole.heard.or_search(|| self.newest_heard(members())),
+        }
+    }
+
+    fn is_in(&self, device: &Device, group: &LabelGroup) -> bool {
+        device.groups.iter().any(|number| std::ptr::eq(self.totals.groups.get(*number), group))
+    }
+
+    fn devices_of<'a>(&'a self, site: &'a Site) -> impl Iterator<Item = &'a Device> {
+        site.members.iter().map(|number| &self.devices[number as usize])
+    }
+
+    fn newest_heard<'a>(&self, devices: impl Iterator<Item = &'a Device>) -> Option<Timestamp> {
+        devices.filter_map(|device| device.state.context().counted_heard_at()).max()
+    }
+
+    fn newest_with<'a>(
+        &self,
+        deployment: u32,
+        devices: impl Iterator<Item = &'a Device>,
+    ) -> Option<Timestamp> {
+        let has = |device: &&Device| {
+            let context = device.state.context();
+            device.rows.iter().any(|row| row.deployment == deployment && row.is_counted(&context))
+        };
+        devices.filter(has).filter_map(|device| device.state.heard_at()).max()
+    }
+
+    /// Adds the time of a device to the deployments of its counted rows, or retracts it.
+    pub(super) fn apply_heard_to_rows(&mut self, delta: Delta, number: u32, context: &DeviceContext) {
+        let counted = self.devices[number as usize].rows.iter().filter(|row| row.is_counted(context));
+        for row in counted {
+            self.totals.deployment_mut(row.deployment).heard.apply(delta, context.heard_at);
+        }
+    }
+
+    /// Replaces the time of a device in its site, its groups and the fleet.
+    pub(super) fn exchange_heard(&mut self, number: u32, before: &DeviceContext, after: &DeviceContext) {
+        let (was, is) = (before.counted_heard_at(), after.counted_heard_at());
+        if was == is {
+            return;
+        }
+        let Device { site, groups, .. } = &self.devices[number as usize];
+        let totals = &mut self.totals;
+        totals.fleet.heard.exchange(was, is);
+        totals.site_mut(*site).whole.heard.exchange(was, is);
+        for group in groups {
+            totals.groups.get_mut(*group).whole.heard.exchange(was, is);
+        }
+    }
+}

@@ -1,0 +1,56 @@
+//! The counts of one group of a defined view. A view counts one kind of thing; the other counts stay zero.
+
+use std::collections::BTreeMap;
+use std::ops::AddAssign;
+
+use muster_contract::State;
+use muster_contract::defined::{ComponentPart, Counted, DevicePart, Part};
+
+use crate::fold::tally::{Devices, Group};
+use crate::fold::totals::States;
+
+/// The counts of a group.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub(super) struct Cell {
+    pub(super) group: Group,
+    pub(super) devices: Devices,
+    pub(super) states: States,
+}
+
+impl Cell {
+    /// The same without a part of it.
+    #[must_use]
+    pub(super) fn without(self, part: &Self) -> Self {
+        let mut states = self.states;
+        states.iter_mut().zip(part.states).for_each(|(own, others)| *own -= others);
+        Self { group: self.group.without(&part.group), devices: self.devices.without(&part.devices), states }
+    }
+
+    /// As a document.
+    pub(super) fn part(&self, count: Counted) -> Part {
+        let complete = self.group.complete();
+        match count {
+            Counted::Standings => Part::Standings(self.group.part()),
+            Counted::Devices => Part::Devices(DevicePart {
+                devices: self.devices.by_freshness(),
+                complete: self.devices.complete(),
+            }),
+            Counted::Components => {
+                Part::Components(ComponentPart { components: self.components(), complete })
+            }
+        }
+    }
+
+    fn components(&self) -> BTreeMap<State, u64> {
+        let counts = State::ALL.into_iter().map(|state| (state, u64::from(self.states[state as usize])));
+        counts.filter(|(_, count)| *count > 0).collect()
+    }
+}
+
+impl AddAssign for Cell {
+    fn add_assign(&mut self, other: Self) {
+        self.group += other.group;
+        self.devices += other.devices;
+        self.states.iter_mut().zip(other.states).for_each(|(own, others)| *own += others);
+    }
+}

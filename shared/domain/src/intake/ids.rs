@@ -1,0 +1,105 @@
+//! Ids of facts. The same fact always has the same id, so that readers recognise it and the bus recognises a second publish of a
+//! rare fact. Correctness does not rest on that: fences and accounts keep numbers from being lost or doubled.
+
+use muster_contract::canonical::Digest;
+use muster_contract::fact::{Fact, IncidentKind};
+use muster_contract::quarantine::Verdict;
+use muster_contract::subjects::{LedgerSubject, NOBODY};
+use muster_contract::{DeploymentId, DeviceKey, Epoch, Generation, Seq, Timestamp};
+
+/// `<site>.<device>.<epoch>.<seq>`
+pub(super) fn numbered(key: &DeviceKey, epoch: Epoch, seq: Seq) -> String {
+    format!("{}.{}.{epoch}.{seq}", key.site, key.device)
+}
+
+/// `<site>.<device>.<epoch>.<seq>.amended.<folded>`
+pub(super) fn amended(key: &DeviceKey, epoch: Epoch, seq: Seq, folded: u64) -> String {
+    format!("{}.amended.{folded}", numbered(key, epoch, seq))
+}
+
+/// `<site>.<device>.quarantine.<position in UPLINK>.<millisecond at which it was stored there>`: an UPLINK that was created again
+/// has the same positions.
+pub(super) fn quarantine(key: Option<&DeviceKey>, position: u64, stored_at: Timestamp) -> String {
+    let at = stored_at.as_millisecond();
+    match key {
+        Some(key) => format!("{}.{}.quarantine.{position}.{at}", key.site, key.device),
+        None => format!("{NOBODY}.{NOBODY}.quarantine.{position}.{at}"),
+    }
+}
+
+/// The id of the last message of a batch, with `.sum.<messages>`; a batch of one message has the id of that message.
+pub(super) fn batch(key: Option<&DeviceKey>, position: u64, stored_at: Timestamp, messages: u64) -> String {
+    let last = quarantine(key, position, stored_at);
+    if messages == 1 { last } else { format!("{last}.sum.{messages}") }
+}
+
+/// `<site>.<device>.rejected.<epoch>.<seq>`: a report in QUARANTINE.
+pub(super) fn rejected_number(key: &DeviceKey, epoch: Epoch, seq: Seq) -> String {
+    format!("{}.{}.rejected.{epoch}.{seq}", key.site, key.device)
+}
+
+/// `<site>.<device>.rejected.<digest>`: a report in QUARANTINE whose number does not identify it.
+pub(super) fn rejected(key: Option<&DeviceKey>, payload: &Digest) -> String {
+    match key {
+        Some(key) => format!("{}.{}.rejected.{payload}", key.site, key.device),
+        None => format!("{NOBODY}.{NOBODY}.rejected.{payload}"),
+    }
+}
+
+/// `<subject>.again.<second>`; quarantine facts share a subject, so theirs contain the time at which the message was stored.
+pub(super) fn reasserted_by_age(subject: &LedgerSubject, fact: &Fact, now: Timestamp) -> String {
+    match fact {
+        Fact::Quarantine(fact) => {
+            format!("{subject}.{}.again.{}", fact.received_at.as_nanosecond(), now.as_second())
+        }
+        _ => format!("{subject}.again.{}", now.as_second()),
+    }
+}
+
+/// `<subject>.again.at.<position>`: the fact at this position, re-asserted to make room.
+pub(super) fn reasserted_for_room(subject: &LedgerSubject, position: u64) -> String {
+    format!("{subject}.again.at.{position}")
+}
+
+/// `<site>.<device>.verdict.<sequence in QUARANTINE>.<verdict>`
+pub(super) fn verdict(key: Option<&DeviceKey>, quarantine_seq: u64, verdict: Verdict) -> String {
+    match key {
+        Some(key) => format!("{}.{}.verdict.{quarantine_seq}.{verdict:?}", key.site, key.device),
+        None => format!("{NOBODY}.{NOBODY}.verdict.{quarantine_seq}.{verdict:?}"),
+    }
+}
+
+/// `<site>.<device>.deadline.<deployment>.<generation>.<millisecond from which the deadline counts>`
+pub(super) fn deadline(
+    key: &DeviceKey,
+    deployment: &DeploymentId,
+    generation: Generation,
+    since: Timestamp,
+) -> String {
+    let since = since.as_millisecond();
+    format!("{}.{}.deadline.{deployment}.{generation}.{since}", key.site, key.device)
+}
+
+/// `<site>.<device>.<kind>.<evidence>`
+pub(super) fn incident(key: &DeviceKey, what: &IncidentKind) -> String {
+    let evidence = match what {
+        IncidentKind::Amnesia { epoch, .. } => format!("amnesia.{epoch}"),
+        IncidentKind::Clone { known_epoch, epoch, .. } => format!("clone.{known_epoch}.{epoch}"),
+        IncidentKind::SequenceFork { epoch, seq, other, .. } => format!("fork.{epoch}.{seq}.{other}"),
+        IncidentKind::ClockSkew { seconds } => format!("skew.{seconds}"),
+        IncidentKind::Gap { epoch, missing } => {
+            let (from, to) = (missing.min().unwrap_or(0), missing.max().unwrap_or(0));
+            format!("gap.{epoch}.{from}.{to}.{}", missing.count())
+        }
+        IncidentKind::GapClosed { epoch, through } => format!("gap-closed.{epoch}.{through}"),
+        IncidentKind::RetiredButAlive { generation } => format!("retired-but-alive.{generation}"),
+        IncidentKind::ForeignDocument { .. }
+        | IncidentKind::ForeignView { .. }
+        | IncidentKind::LedgerReplaced { .. }
+        | IncidentKind::ConnectionsExceeded { .. }
+        | IncidentKind::TokenEnding { .. }
+        | IncidentKind::TokenRenewed { .. }
+        | IncidentKind::LedgerNearlyFull { .. } => what.name().to_owned(),
+    };
+    format!("{}.{}.{evidence}", key.site, key.device)
+}

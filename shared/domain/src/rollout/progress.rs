@@ -1,0 +1,237 @@
+//! Joins the publisher's targets with the lines of a deployment's view, into the state of each of its rollouts.
+
+use std::collections::BTreeMap;
+
+use muster_contract::canonical::Digest;
+use muster_contract::query::StandingLine;
+use muster_contract::rollout::{RolloutTarget, TargetsAnswer};
+use muster_contract::view::{Freshness, Standing};
+use muster_contract::{DeploymentId, DeviceKey, Timestamp};
+use serde::Serialize;
+
+use super::{Evidence, RolloutId, RolloutState, Target, state};
+
+/// One rollout: the targets of one content of a deployment that one `rollout.yaml` governs.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub struct RolloutProgress {
+    /// The deployment.
+    pub deployment: DeploymentId,
+    /// The content that Git wants.
+    pub digest: Digest,
+    /// Path of the `rollout.yaml`.
+    pub file: String,
+    /// The commit.
+    pub revision: String,
+    /// The targets.
+    pub targets: Vec<RolloutTarget>,
+    /// The knowledge of each target, in the same order.
+    pub known: Vec<Known>,
+    /// The waves and the next step.
+    pub state: RolloutState,
+}
+
+/// The knowledge of a target.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub enum Known {
+    /// It does not have the content in its desired state.
+    NotReleased,
+    /// LEDGER does not have its desired state with the content yet.
+    NotInLedger,
+    /// It is not heard.
+    NotHeard,
+    /// Reports of it are missing.
+    ReportsMissing,
+    /// It has reported neither success nor failure.
+    UnderWay,
+    /// It is heard, and has installed the content.
+    Confirmed,
+    /// It is heard, and the content has failed.
+    Failed,
+}
+
+/// The rollouts of a deployment by file and content, as of `now`. A removal is no rollout: no report confirms that a device
+/// runs nothing.
+pub fn progress(
+    id: &DeploymentId,
+    answer: TargetsAnswer,
+    lines: &BTreeMap<DeviceKey, StandingLine>,
+    now: Timestamp,
+) -> Vec<RolloutProgress> {
+    let TargetsAnswer { revision, rollouts, targets, .. } = answer;
+    let mut groups: BTreeMap<(String, Digest), Vec<RolloutTarget>> = BTreeMap::new();
+    for target in targets {
+        if let Some(wanted) = target.wanted {
+            groups.entry((target.rollout.clone(), wanted)).or_default().push(target);
+        }
+    }
+    let of_group = |((file, digest), targets): ((String, Digest), Vec<RolloutTarget>)| {
+        let rollout_id = RolloutId { deployment: id.clone(), digest };
+        let lines: Vec<_> = targets.iter().map(|target| lines.get(&target.key)).collect();
+        let known: Vec<_> =
+            targets.iter().zip(&lines).map(|(target, line)| Known::of(target, *line)).collect();
+        let rows = targets.iter().zip(&known).zip(&lines);
+        let rows: Vec<_> = rows.map(|((target, known), line)| row(target, *known, *line)).collect();
+        let state = state(rollouts.get(&file)?, &rollout_id, &rows, now);
+        let (deployment, revision) = (id.clone(), revision.clone());
+        Some(RolloutProgress { deployment, digest, file, revision, targets, known, state })
+    };
+    groups.into_iter().filter_map(of_group).collect()
+}
+
+fn row<'a>(target: &'a RolloutTarget, known: Known, line: Option<&StandingLine>) -> Target<'a> {
+    let evidence = match known {
+        Known::Confirmed => {
+            line.and_then(|line| line.changed_at).map_or(Evidence::Unknown, Evidence::Confirmed)
+        }
+        Known::Failed => Evidence::Failed,
+        Known::NotReleased
+        | Known::NotInLedger
+        | Known::NotHeard
+        | Known::ReportsMissing
+        | Known::UnderWay => Evidence::Unknown,
+    };
+    Target { key: &target.key, labels: &target.labels, is_released: known != Known::NotReleased, evidence }
+}
+
+impl Known {
+    /// The knowledge of a target by its line in the view of the deployment.
+    fn of(target: &RolloutTarget, line: Option<&StandingLine>) -> Self {
+        if target.wanted != target.published {
+            return Self::NotReleased;
+        }
+        // The generation says which content the line is about; an older one is about an older content.
+        let is_of_content =
+            |line: &&StandingLine| line.target_generation == target.target_generation && !line.leaving;
+        let Some(line) = line.filter(is_of_content) else { return Self::NotInLedger };
+        match (line.freshness, line.known, line.standing) {
+            (Freshness::Stale | Freshness::Never, ..) => Self::NotHeard,
+            (Freshness::Fresh, false, _) => Self::ReportsMissing,
+            (Freshness::Fresh, true, Standing::Installed) => Self::Confirmed,
+            (Freshness::Fresh, true, Standing::Failed) => Self::Failed,
+            (Freshness::Fresh, true, _) => Self::UnderWay,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use muster_contract::Generation;
+
+    use super::*;
+
+    fn target() -> RolloutTarget {
+        let digest = Some(Digest::of_bytes(b"v2"));
+        RolloutTarget {
+            key: "a/one".parse().unwrap(),
+            labels: Default::default(),
+            rollout: "fleet/rollout.yaml".to_owned(),
+            wanted: digest,
+            published: digest,
+            target_generation: Generation::new(7),
+        }
+    }
+
+    fn line(standing: Standing) -> StandingLine {
+        StandingLine {
+            key: "a/one".parse().unwrap(),
+            deployment: "web".parse().unwrap(),
+            standing,
+            freshness: Freshness::Fresh,
+            last_heard_at: None,
+            known: true,
+            leaving: false,
+            overdue: None,
+            target_generation: Generation::new(7),
+            message: String::new(),
+            changed_at: Some(Timestamp::UNIX_EPOCH),
+            report: None,
+        }
+    }
+
+    #[test]
+    fn only_a_heard_and_known_device_confirms_a_content_or_fails_it() {
+        let of = |line: &StandingLine| Known::of(&target(), Some(line));
+        let installed = line(Standing::Installed);
+        assert_eq!(of(&installed), Known::Confirmed);
+        assert_eq!(of(&line(Standing::Failed)), Known::Failed);
+        assert_eq!(of(&line(Standing::Installing)), Known::UnderWay);
+        for standing in [Standing::Installed, Standing::Failed] {
+            let silent = StandingLine { freshness: Freshness::Stale, ..line(standing) };
+            assert_eq!(of(&silent), Known::NotHeard, "{standing:?}");
+            assert_eq!(
+                of(&StandingLine { known: false, ..line(standing) }),
+                Known::ReportsMissing,
+                "{standing:?}"
+            );
+        }
+    }
+
+    #[test]
+    fn a_line_about_an_older_content_says_nothing_of_this_one() {
+        let older = StandingLine { target_generation: Generation::new(6), ..line(Standing::Installed) };
+        assert_eq!(Known::of(&target(), Some(&older)), Known::NotInLedger);
+        assert_eq!(Known::of(&target(), None), Known::NotInLedger);
+        let before = RolloutTarget { published: Some(Digest::of_bytes(b"v1")), ..target() };
+        assert_eq!(Known::of(&before, Some(&line(Standing::Installed))), Known::NotReleased);
+    }
+
+    #[test]
+    fn a_waiting_rollout_names_its_predicate_and_the_devices() {
+        let rollout = r#"{"apiVersion":"muster/v1","kind":"Rollout"}"#;
+        let answer = TargetsAnswer {
+            revision: "c1".to_owned(),
+            rollouts: [("fleet/rollout.yaml".to_owned(), serde_json::from_str(rollout).unwrap())].into(),
+            targets: vec![target()],
+            next: None,
+        };
+        let why = |line: StandingLine| {
+            let lines = [(line.key.clone(), line)].into();
+            progress(&"web".parse().unwrap(), answer.clone(), &lines, Timestamp::UNIX_EPOCH)[0].why()
+        };
+        let silent = StandingLine { freshness: Freshness::Stale, ..line(Standing::Installed) };
+        assert_eq!(
+            why(silent),
+            "waiting for the gate behind wave first: 0 of 1 confirmed; 1 not heard (a/one)"
+        );
+        assert_eq!(why(line(Standing::Failed)), "wave first is stopped: too many failures; failed: a/one");
+        assert_eq!(
+            why(line(Standing::Installed)),
+            "done: every target has the content, and every gate is open"
+        );
+    }
+
+    #[test]
+    fn targets_of_other_files_and_contents_are_other_rollouts() {
+        let other = |key: &str, file: &str, wanted: Option<&[u8]>| RolloutTarget {
+            key: key.parse().unwrap(),
+            rollout: file.to_owned(),
+            wanted: wanted.map(Digest::of_bytes),
+            ..target()
+        };
+        let rollout = || -> muster_contract::rollout::Rollout {
+            serde_json::from_str(r#"{"apiVersion":"muster/v1","kind":"Rollout"}"#).unwrap()
+        };
+        let answer = TargetsAnswer {
+            revision: "c1".to_owned(),
+            rollouts: [("x", rollout()), ("y", rollout())].map(|(file, one)| (file.to_owned(), one)).into(),
+            targets: vec![
+                other("a/one", "x", Some(b"v2")),
+                other("a/two", "x", Some(b"v3")),
+                other("b/three", "y", Some(b"v2")),
+                other("b/four", "y", Some(b"v2")),
+                other("b/five", "y", None),
+            ],
+            next: None,
+        };
+        let found = progress(&"web".parse().unwrap(), answer, &BTreeMap::new(), Timestamp::UNIX_EPOCH);
+        let shown: Vec<_> = found.iter().map(|one| (one.file.as_str(), one.targets.len())).collect();
+        assert_eq!(
+            shown.iter().map(|(_, count)| count).sum::<usize>(),
+            4,
+            "a removal is no rollout: {shown:?}"
+        );
+        assert_eq!(found.len(), 3);
+    }
+}

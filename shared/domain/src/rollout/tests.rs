@@ -1,0 +1,244 @@
+//! Each rule of a rollout by name, and its waves under random targets.
+
+#![allow(clippy::needless_pass_by_value, reason = "values are made where they are passed")]
+
+use std::collections::BTreeSet;
+
+use muster_contract::canonical::Digest;
+use proptest::prelude::*;
+use serde_json::{Value, json};
+
+use super::*;
+
+fn rollout(waves: Value) -> Rollout {
+    let document = json!({ "apiVersion": "muster/v1", "kind": "Rollout", "waves": waves });
+    muster_contract::decode::parse(document.to_string().as_bytes()).unwrap()
+}
+
+fn id(content: &str) -> RolloutId {
+    RolloutId { deployment: "web".parse().unwrap(), digest: Digest::of_bytes(content.as_bytes()) }
+}
+
+fn keys(count: usize) -> Vec<DeviceKey> {
+    (0..count).map(|at| format!("s{}/d{at}", at % 3).parse().unwrap()).collect()
+}
+
+/// Wave indices of devices without labels.
+fn wave_indices(waves: Value, content: &str, keys: &[DeviceKey]) -> Vec<usize> {
+    let labels = Labels::new();
+    let targets: Vec<_> = keys.iter().map(|key| (key, &labels)).collect();
+    waves_of(&rollout(waves).waves, &id(content), &targets)
+}
+
+fn members(wave_indices: &[usize], wave: usize) -> BTreeSet<usize> {
+    (0..wave_indices.len()).filter(|at| wave_indices[*at] == wave).collect()
+}
+
+/// The state of one wave `canary` with all of the given targets.
+fn of_wave(wave: Value, targets: &[(bool, Evidence)]) -> RolloutState {
+    let mut first = json!({ "name": "canary", "percent": "100%" });
+    first.as_object_mut().unwrap().extend(wave.as_object().unwrap().clone());
+    of_waves(json!([first]), targets)
+}
+
+fn of_waves(waves: Value, targets: &[(bool, Evidence)]) -> RolloutState {
+    let (keys, labels) = (keys(targets.len()), Labels::new());
+    let target = |(key, (is_released, evidence)): (_, &(bool, Evidence))| Target {
+        key,
+        labels: &labels,
+        is_released: *is_released,
+        evidence: *evidence,
+    };
+    let targets: Vec<_> = keys.iter().zip(targets).map(target).collect();
+    state(&rollout(waves), &id("v2"), &targets, NOW)
+}
+
+/// A minute after devices were confirmed.
+const NOW: Timestamp = Timestamp::constant(60, 0);
+const CONFIRMED: (bool, Evidence) = (true, Evidence::Confirmed(Timestamp::UNIX_EPOCH));
+const FAILED: (bool, Evidence) = (true, Evidence::Failed);
+const DARK: (bool, Evidence) = (true, Evidence::Unknown);
+const WAITING: (bool, Evidence) = (false, Evidence::Unknown);
+
+fn release(wave: usize, targets: &[usize]) -> Step {
+    Step::Release { wave, targets: targets.to_vec(), needs_approval: false }
+}
+
+#[test]
+fn a_device_is_in_the_first_wave_that_matches_it() {
+    let keys = keys(6);
+    let waves = json!([{ "name": "named", "devices": ["s0/d0"] }, { "name": "site", "site": "s0" }]);
+    assert_eq!(wave_indices(waves, "v2", &keys), [0, 2, 2, 1, 2, 2], "unmatched devices are the last wave");
+    let labels: Labels = serde_json::from_value(json!({ "ring": "canary", "region": "north" })).unwrap();
+    let ring = rollout(json!([{ "name": "ring", "selector": { "ring": "canary" } }]));
+    let none = Labels::new();
+    let targets = [(&keys[0], &labels), (&keys[1], &none)];
+    assert_eq!(waves_of(&ring.waves, &id("v2"), &targets), [0, 1], "all labels of a selector must be there");
+}
+
+#[test]
+fn percent_waves_count_earlier_waves_and_count_waves_do_not() {
+    let keys = keys(10);
+    let shares = json!([{ "name": "a", "percent": "20%" }, { "name": "b", "percent": "50%" }]);
+    let sizes = |waves| {
+        let wave_indices = wave_indices(waves, "v2", &keys);
+        [0, 1, 2].map(|wave| members(&wave_indices, wave).len())
+    };
+    assert_eq!(sizes(shares), [2, 3, 5]);
+    assert_eq!(sizes(json!([{ "name": "a", "count": 2 }, { "name": "b", "count": 5 }])), [2, 5, 3]);
+    assert_eq!(sizes(json!([{ "name": "a", "percent": "1%" }])), [1, 9, 0], "a share is at least one device");
+}
+
+#[test]
+fn without_waves_one_device_goes_first() {
+    let state = of_waves(json!([]), &[WAITING; 5]);
+    let sizes: Vec<_> = state.waves.iter().map(|wave| (wave.name.as_str(), wave.tally.targets)).collect();
+    assert_eq!(sizes, [("first", 1), ("rest", 4)]);
+    assert!(matches!(state.step, Step::Release { wave: 0, targets, .. } if targets.len() == 1));
+}
+
+#[test]
+fn a_gate_opens_on_confirmed_devices_alone() {
+    let gate = |at_least: &str, targets: &[_]| {
+        of_wave(json!({ "success": { "atLeast": at_least }, "failure": { "atMost": "100%" } }), targets).waves
+            [0]
+        .gate
+    };
+    assert_eq!(gate("100%", &[CONFIRMED, CONFIRMED]), Gate::Open);
+    assert_eq!(gate("100%", &[CONFIRMED, DARK]), Gate::Shut, "a dark device is no success");
+    assert_eq!(gate("50%", &[CONFIRMED, DARK]), Gate::Open);
+    assert_eq!(gate("51%", &[CONFIRMED, DARK]), Gate::Shut, "whole numbers: 100 is below 102");
+    assert_eq!(gate("100%", &[DARK, DARK]), Gate::Shut);
+}
+
+#[test]
+fn a_wave_stops_once_success_is_out_of_reach() {
+    let gate = |targets: &[_]| {
+        of_wave(json!({ "success": { "atLeast": "75%" }, "failure": { "atMost": 9 } }), targets).waves[0].gate
+    };
+    assert_eq!(gate(&[FAILED, DARK, DARK, DARK]), Gate::Shut, "three of four may still come");
+    assert_eq!(gate(&[FAILED, FAILED, DARK, DARK]), Gate::OutOfReach);
+    assert_eq!(gate(&[CONFIRMED, CONFIRMED, FAILED, CONFIRMED]), Gate::Open);
+}
+
+#[test]
+fn failures_stop_a_wave_by_number_and_by_share_of_a_sample() {
+    let gate = |failure: Value, targets: &[_]| {
+        of_wave(json!({ "success": { "atLeast": "1%" }, "failure": failure }), targets).waves[0].gate
+    };
+    assert_eq!(gate(json!({}), &[FAILED, DARK]), Gate::TooManyFailures, "by default none is borne");
+    assert_eq!(gate(json!({ "atMost": 1 }), &[FAILED, DARK]), Gate::Shut);
+    assert_eq!(gate(json!({ "atMost": 1 }), &[FAILED, FAILED, DARK]), Gate::TooManyFailures);
+    assert_eq!(gate(json!({ "atMost": 9 }), &[FAILED, DARK]), Gate::Shut, "more than there are bears all");
+    let share = json!({ "atMost": "40%", "minimumSample": 3 });
+    assert_eq!(
+        gate(share.clone(), &[FAILED, FAILED, DARK, DARK, DARK]),
+        Gate::Shut,
+        "two ends are no sample"
+    );
+    assert_eq!(gate(share, &[FAILED, FAILED, CONFIRMED, DARK, DARK]), Gate::TooManyFailures);
+}
+
+#[test]
+fn a_dark_device_keeps_its_place_in_flight() {
+    let step = |targets: &[_]| of_wave(json!({ "maxInFlight": 2, "failure": { "atMost": 9 } }), targets).step;
+    assert_eq!(step(&[WAITING; 4]), release(0, &[0, 1]));
+    assert_eq!(step(&[DARK, DARK, WAITING, WAITING]), Step::Wait { wave: 0, because: Blocked::InFlight });
+    assert_eq!(step(&[CONFIRMED, DARK, WAITING, WAITING]), release(0, &[2]));
+}
+
+#[test]
+fn the_next_wave_begins_behind_an_open_gate_only() {
+    let waves = json!([{ "name": "a", "devices": ["s0/d0"] }]);
+    let step = |first| of_waves(waves.clone(), &[first, WAITING, WAITING]).step;
+    assert_eq!(step(WAITING), release(0, &[0]));
+    assert_eq!(step(DARK), Step::Wait { wave: 0, because: Blocked::Gate });
+    assert_eq!(step(FAILED), Step::Stop { wave: 0 });
+    assert_eq!(step(CONFIRMED), release(1, &[1, 2]));
+    assert_eq!(of_waves(waves, &[CONFIRMED; 3]).step, Step::Done);
+}
+
+#[test]
+fn a_failure_in_a_passed_wave_stops_the_next() {
+    let waves = json!([{ "name": "a", "devices": ["s0/d0"] }]);
+    assert_eq!(of_waves(waves, &[FAILED, DARK, WAITING]).step, Step::Stop { wave: 0 });
+}
+
+#[test]
+fn a_gate_opens_once_enough_devices_were_confirmed_for_the_soak_time() {
+    let gate = |soak: &str, targets: &[_]| {
+        of_wave(json!({ "soak": soak, "success": { "atLeast": "50%" } }), targets).waves[0].gate
+    };
+    let just_now = (true, Evidence::Confirmed(Timestamp::constant(59, 0)));
+    assert_eq!(gate("60s", &[CONFIRMED, DARK]), Gate::Open);
+    assert_eq!(gate("61s", &[CONFIRMED, DARK]), Gate::Soaking);
+    assert_eq!(gate("60s", &[just_now, DARK]), Gate::Soaking, "a change begins it again");
+    assert_eq!(gate("60s", &[DARK, DARK]), Gate::Shut, "a dark device does not soak");
+    assert_eq!(gate("60s", &[CONFIRMED, FAILED]), Gate::TooManyFailures, "a failure stops a soak");
+}
+
+#[test]
+fn a_wave_that_needs_approval_is_begun_by_a_person_and_continued_without() {
+    let step = |targets: &[_]| of_wave(json!({ "approval": "before", "maxInFlight": 1 }), targets).step;
+    let needed = Step::Release { wave: 0, targets: vec![0], needs_approval: true };
+    assert_eq!(step(&[WAITING, WAITING]), needed);
+    assert_eq!(step(&[CONFIRMED, WAITING]), release(0, &[1]));
+}
+
+#[test]
+fn an_empty_wave_does_not_hold_the_others() {
+    let waves = json!([{ "name": "a", "site": "nowhere", "allowEmpty": true }]);
+    let state = of_waves(waves, &[WAITING]);
+    assert_eq!((state.waves[0].tally.targets, state.waves[0].gate), (0, Gate::Open));
+    assert_eq!(state.step, release(1, &[0]));
+}
+
+fn evidence() -> impl Strategy<Value = (bool, Evidence)> {
+    prop_oneof![Just(WAITING), Just(DARK), Just(CONFIRMED), Just(FAILED)]
+}
+
+proptest! {
+    #[test]
+    fn every_device_is_in_one_wave_whatever_the_order_of_targets(count in 0..40_usize, share in 1..=99_u8, content: u8) {
+        let waves = json!([{ "name": "a", "percent": format!("{share}%") }, { "name": "b", "count": 3 }]);
+        let (keys, content) = (keys(count), content.to_string());
+        let forward = wave_indices(waves.clone(), &content, &keys);
+        let backward: Vec<_> = keys.iter().rev().cloned().collect();
+        let mut backward = wave_indices(waves, &content, &backward);
+        backward.reverse();
+        prop_assert_eq!(&forward, &backward);
+        prop_assert!(forward.iter().all(|wave| *wave <= 2));
+        prop_assert_eq!(members(&forward, 0).len(), (count * usize::from(share)).div_ceil(100));
+    }
+
+    #[test]
+    fn a_larger_share_holds_all_devices_of_a_smaller_one(count in 0..40_usize, share in 1..=99_u8, more in 0..=99_u8) {
+        let of = |share: u8| {
+            let waves = json!([{ "name": "a", "percent": format!("{share}%") }]);
+            members(&wave_indices(waves, "v2", &keys(count)), 0)
+        };
+        prop_assert!(of(share).is_subset(&of(share.saturating_add(more).min(100))));
+    }
+
+    #[test]
+    fn more_unknown_devices_never_open_a_gate(targets in prop::collection::vec(evidence(), 1..30), at in 0..30_usize, least in 1..=100_u8) {
+        let wave = json!({ "success": { "atLeast": format!("{least}%") }, "failure": { "atMost": "100%" } });
+        let mut darker = targets.clone();
+        let at = at % darker.len();
+        if darker[at].1 == Evidence::Failed { return Ok(()); }
+        darker[at].1 = Evidence::Unknown;
+        let is_open = |targets: &[_]| of_wave(wave.clone(), targets).waves[0].gate == Gate::Open;
+        prop_assert!(is_open(&targets) || !is_open(&darker));
+    }
+
+    #[test]
+    fn a_step_releases_within_the_limit_and_only_what_is_not_released(targets in prop::collection::vec(evidence(), 1..30), limit in 1..5_usize) {
+        let wave = json!({ "maxInFlight": limit, "failure": { "atMost": "100%" } });
+        let state = of_wave(wave, &targets);
+        if let Step::Release { targets: next, .. } = state.step {
+            let in_flight = targets.iter().filter(|target| **target == DARK).count();
+            prop_assert!(in_flight + next.len() <= limit);
+            prop_assert!(next.iter().all(|at| !targets[*at].0));
+        }
+    }
+}

@@ -1,0 +1,89 @@
+//! Assigns each target to a wave. A device is in the first wave that matches it. Shares and numbers take devices in the
+//! order of a hash of rollout and device: the order is the same in every program and differs for the next digest, and a
+//! larger share holds all devices of a smaller one.
+
+use std::collections::BTreeMap;
+use std::num::NonZeroU32;
+use std::time::Duration;
+
+use muster_contract::canonical::Digest;
+use muster_contract::labels::Labels;
+use muster_contract::rollout::{Approval, FailureLimit, Rollout, Success, Wave};
+use muster_contract::{DeploymentId, DeviceKey};
+
+/// The name of the wave of devices that no other wave matches.
+pub(super) const REST: &str = "rest";
+/// The name of the first wave of a rollout without waves.
+const FIRST: &str = "first";
+
+/// A rollout: one content of one deployment.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct RolloutId {
+    /// The deployment.
+    pub deployment: DeploymentId,
+    /// The content.
+    pub digest: Digest,
+}
+
+impl RolloutId {
+    /// The sort key of a device in this rollout's order.
+    fn rank(&self, key: &DeviceKey) -> Digest {
+        Digest::of_bytes(format!("{}\n{}\n{key}", self.deployment, self.digest).as_bytes())
+    }
+}
+
+/// The waves of a rollout: its own or, without any, one device.
+pub(super) fn effective(rollout: &Rollout) -> Vec<Wave> {
+    if !rollout.waves.is_empty() {
+        return rollout.waves.clone();
+    }
+    let first = FIRST.parse().map(|name| Wave {
+        name,
+        devices: Default::default(),
+        selector: Labels::new(),
+        site: None,
+        percent: None,
+        count: Some(NonZeroU32::MIN),
+        max_in_flight: None,
+        success: Success::default(),
+        failure: FailureLimit::default(),
+        soak: Duration::ZERO,
+        approval: Approval::None,
+        allow_empty: false,
+    });
+    first.into_iter().collect()
+}
+
+/// The index in `waves` of each target's wave; `waves.len()` for a target that no wave matches.
+pub fn waves_of(waves: &[Wave], id: &RolloutId, targets: &[(&DeviceKey, &Labels)]) -> Vec<usize> {
+    let order: BTreeMap<_, _> =
+        targets.iter().enumerate().map(|(at, (key, _))| ((id.rank(key), *key), at)).collect();
+    let mut wave_indices = vec![waves.len(); targets.len()];
+    for (at, wave) in waves.iter().enumerate() {
+        let share = wave.percent.map_or(0, |percent| share_of(targets.len(), percent.get()));
+        let mut left = wave.count.map_or(0, |count| usize::try_from(count.get()).unwrap_or(usize::MAX));
+        for (rank, target) in order.values().enumerate() {
+            let (key, labels) = targets[*target];
+            let is_free = wave_indices[*target] == waves.len();
+            let is_counted = is_free && left > 0;
+            if is_free && (matches(wave, key, labels) || rank < share || is_counted) {
+                wave_indices[*target] = at;
+                left -= usize::from(is_counted);
+            }
+        }
+    }
+    wave_indices
+}
+
+/// `percent` of `count`, rounded up, so a share of any device is at least one.
+const fn share_of(count: usize, percent: u8) -> usize {
+    (count * percent as usize).div_ceil(100)
+}
+
+/// Whether a wave names a device, its site or its labels.
+pub fn matches(wave: &Wave, key: &DeviceKey, labels: &Labels) -> bool {
+    let has = |(label, value)| labels.get(label) == Some(value);
+    wave.devices.contains(key)
+        || wave.site.as_ref() == Some(&key.site)
+        || (!wave.selector.is_empty() && wave.selector.iter().all(has))
+}

@@ -1,0 +1,126 @@
+//! Tests that the list of changes equals a comparison of all standings and verdicts before and after each fact, for any
+//! sites and between any points.
+
+#![allow(clippy::unwrap_used, reason = "a failure here is the test's result")]
+
+mod fleets;
+mod ledger;
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use fleets::ledgers_of_a_deaf_hub;
+use ledger::{Ledger, position};
+use muster_contract::changes::{Changed, ChangesQuery};
+use muster_contract::notify::Stood;
+use muster_contract::query::{Output, Query};
+use muster_contract::view::Verdict;
+use muster_contract::{DeploymentId, DeviceKey, Generation, SiteId};
+use muster_domain::fold::{ChangeRecord, Fleet, Page};
+use proptest::prelude::*;
+use proptest::sample::subsequence;
+
+type Standings = BTreeMap<(DeviceKey, DeploymentId), (Stood, Option<Generation>)>;
+
+/// A change in a form that can be ordered: the fact, the deployment, the device of a standing, and both sides.
+type Line = (u64, DeploymentId, Option<DeviceKey>, String);
+
+fn standings(fleet: &Fleet, query: &Query) -> Standings {
+    let page = Page { after: None, limit: usize::MAX };
+    let devices = fleet.devices_answer(query, &page).map_or_else(|_| Vec::new(), |answer| answer.devices);
+    let lines = devices.iter().filter_map(|line| fleet.device_answer(&line.key, Output::All));
+    let rows = lines.flat_map(|answer| answer.deployments);
+    let stood = rows.map(|row| {
+        let (standing, freshness, known, leaving) = (row.standing, row.freshness, row.known, row.leaving);
+        let stood = Stood { standing, freshness, known, leaving, overdue: false };
+        ((row.key, row.deployment), (stood, row.target_generation))
+    });
+    stood.collect()
+}
+
+fn verdicts(fleet: &Fleet, query: &Query) -> BTreeMap<DeploymentId, Verdict> {
+    let page = Page { after: None, limit: usize::MAX };
+    let views =
+        fleet.deployments_answer(query, &page).map_or_else(|_| Vec::new(), |answer| answer.deployments);
+    views.into_iter().map(|view| (view.deployment, view.verdict)).collect()
+}
+
+fn naive(ledger: &Ledger, first: usize, query: &Query) -> BTreeSet<Line> {
+    let mut fleet = Fleet::default();
+    let mut lines = BTreeSet::new();
+    for (at, entry) in ledger.entries.iter().enumerate() {
+        let before = (standings(&fleet, query), verdicts(&fleet, query));
+        fleet.apply(position(at), &entry.subject, entry.fact.clone());
+        if at < first {
+            continue;
+        }
+        let after = (standings(&fleet, query), verdicts(&fleet, query));
+        let seq = fleet.as_of().ledger_seq;
+        for key in before.0.keys().chain(after.0.keys()) {
+            let (from, to) = (before.0.get(key), after.0.get(key));
+            if from != to {
+                let words = said(from.map(|from| from.0), to.map(|to| to.0));
+                lines.insert((seq, key.1.clone(), Some(key.0.clone()), words));
+            }
+        }
+        for id in before.1.keys().chain(after.1.keys()) {
+            let empty = Verdict::Empty;
+            let (from, to) = (before.1.get(id).unwrap_or(&empty), after.1.get(id).unwrap_or(&empty));
+            if from != to {
+                lines.insert((seq, id.clone(), None, format!("{from:?} {to:?}")));
+            }
+        }
+    }
+    lines
+}
+
+/// Both sides without the mark of a deadline, which a line of a device has otherwise.
+fn said(from: Option<Stood>, to: Option<Stood>) -> String {
+    let unmarked = |stood: Option<Stood>| stood.map(|stood| Stood { overdue: false, ..stood });
+    format!("{:?} {:?}", unmarked(from), unmarked(to))
+}
+
+fn recorded(ledger: &Ledger, first: usize, query: &ChangesQuery, limit: usize) -> BTreeSet<Line> {
+    let mut fleet = Fleet::default();
+    let (before, rest) = ledger.entries.split_at(first);
+    for (at, entry) in before.iter().enumerate() {
+        fleet.apply(position(at), &entry.subject, entry.fact.clone());
+    }
+    let mut record = ChangeRecord::begin(&fleet);
+    for (at, entry) in rest.iter().enumerate() {
+        record.apply(&mut fleet, position(first + at), &entry.subject, entry.fact.clone()).unwrap();
+    }
+    let (mut lines, mut query) = (BTreeSet::new(), query.clone());
+    loop {
+        let page = record.answer(&query, limit);
+        assert!(!page.incomplete && page.changes.len() <= limit);
+        for change in page.changes {
+            let (key, words) = match change.what {
+                Changed::Standing { from, to, target: None, .. } if said(from, None) == said(to, None) => {
+                    continue;
+                }
+                Changed::Standing { key, from, to, .. } => (Some(key), said(from, to)),
+                Changed::Verdict { from, to } => (None, format!("{from:?} {to:?}")),
+            };
+            lines.insert((change.ledger_seq, change.deployment, key, words));
+        }
+        match page.next {
+            Some(next) => query.skip = next,
+            None => return lines,
+        }
+    }
+}
+
+proptest! {
+    #[test]
+    fn changes_equal_a_comparison_before_and_after_each_fact(
+        ledger in ledgers_of_a_deaf_hub(), first in any::<prop::sample::Index>(),
+        sites in subsequence(vec!["north", "south"], 0..=2), limit in 1usize..9,
+    ) {
+        let first = first.index(ledger.entries.len() + 1);
+        let sites: Vec<SiteId> = sites.into_iter().map(|site| site.parse().unwrap()).collect();
+        let asked = ChangesQuery { site: sites.iter().cloned().collect(), ..ChangesQuery::default() };
+        // A site that is not there yet would be refused; a list of both sites is one of the fleet.
+        let query = if sites.len() == 1 { Query { site: sites[0].clone().into(), ..Query::default() } } else { Query::default() };
+        prop_assert_eq!(recorded(&ledger, first, &asked, limit), naive(&ledger, first, &query));
+    }
+}

@@ -1,0 +1,101 @@
+//! Tests that every list, with and without each of its filters, is what a naive count of all facts gives, and that a site
+//! means that site: its counts, its verdict, its pages.
+
+#![allow(clippy::unwrap_used, reason = "a failure here is the test's result")]
+
+mod fleets;
+mod ledger;
+#[allow(dead_code, reason = "the views of places are counted in another test")]
+mod naive;
+
+use fleets::ledgers_of_a_deaf_hub;
+use ledger::Ledger;
+use muster_contract::query::Query;
+use muster_contract::status::StatusQuery;
+use muster_contract::view::{DeploymentView, Freshness, Verdict};
+use muster_contract::{DeviceKey, SiteId};
+use muster_domain::fold::{Fleet, Page};
+use naive::World;
+use proptest::prelude::*;
+use proptest::sample::subsequence;
+
+const DEPLOYMENTS: [&str; 3] = ["web", "db", "log"];
+/// Codes that the ledgers report, and one that nobody does.
+const CODES: [&str; 4] = ["DiskFull", "Exit1", "nobody-has-it", "unspecified"];
+
+/// Any filters of a list, in any combination; most leave most of them out.
+fn queries() -> impl Strategy<Value = Query> {
+    let sites = prop_oneof![Just(Vec::new()), subsequence(vec!["north", "south"], 1..=2)];
+    let verdicts = prop_oneof![2 => Just(Vec::new()), 1 => subsequence(Verdict::ALL.to_vec(), 1..5)];
+    let codes = prop_oneof![2 => Just(Vec::new()), 1 => subsequence(CODES.to_vec(), 1..3)];
+    let heard = vec![Freshness::Fresh, Freshness::Stale, Freshness::Never];
+    let heard = prop_oneof![2 => Just(Vec::new()), 1 => subsequence(heard, 1..3)];
+    let lacking = prop_oneof![2 => Just(None), 1 => (0..DEPLOYMENTS.len()).prop_map(Some)];
+    (sites, verdicts, codes, heard, lacking).prop_map(|(sites, verdicts, codes, heard, lacking)| Query {
+        site: sites.into_iter().map(|site| site.parse::<SiteId>().unwrap()).collect(),
+        verdict: verdicts.into_iter().collect(),
+        error: codes.into_iter().map(str::to_owned).collect(),
+        freshness: heard.into_iter().collect(),
+        not_running: lacking.map(|at| DEPLOYMENTS[at].parse().unwrap()),
+        ..Query::default()
+    })
+}
+
+/// All pages of the deployments; none where a site is unknown.
+fn deployments(fleet: &Fleet, query: &Query, limit: usize) -> Option<Vec<DeploymentView>> {
+    let (mut rows, mut after) = (Vec::new(), None);
+    loop {
+        let page = fleet.deployments_answer(query, &Page { after, limit }).ok()?;
+        rows.extend(page.deployments);
+        match page.next {
+            Some(next) => after = Some(next.parse().unwrap()),
+            None => return Some(rows),
+        }
+    }
+}
+
+/// All pages of the devices; none where a name is unknown.
+fn devices(fleet: &Fleet, query: &Query, limit: usize) -> Option<Vec<DeviceKey>> {
+    let (mut rows, mut after) = (Vec::new(), None);
+    loop {
+        let page = fleet.devices_answer(query, &Page { after, limit }).ok()?;
+        rows.extend(page.devices.into_iter().map(|line| line.key));
+        match page.next {
+            Some(next) => after = Some(next.parse().unwrap()),
+            None => return Some(rows),
+        }
+    }
+}
+
+fn is_filtered(query: &Query) -> bool {
+    !query.freshness.is_empty() || !query.error.is_empty() || query.not_running.is_some()
+}
+
+fn check(ledger: &Ledger, query: &Query, limit: usize) -> Result<(), TestCaseError> {
+    let (fleet, world) = (ledger.fold(), World::of(&ledger.entries));
+    if let Some(rows) = deployments(&fleet, query, limit) {
+        prop_assert_eq!(&rows, &world.listed_deployments(query), "{:?}", query);
+        for view in &rows {
+            let site = query.site.iter().cloned().collect();
+            let one = StatusQuery { id: Some(view.deployment.clone()), site, ..StatusQuery::default() };
+            let status = fleet.status_answer(&one, None, 1).unwrap();
+            let counts = (status.verdict, status.rollup.targets, status.rollup.leaving);
+            prop_assert_eq!(counts, (Some(view.verdict), view.targets, view.leaving), "{:?}", one);
+        }
+    }
+    if let Some(keys) = devices(&fleet, query, limit).filter(|_| is_filtered(query)) {
+        prop_assert_eq!(keys, world.listed_devices(query), "{:?}", query);
+    }
+    Ok(())
+}
+
+proptest! {
+    #[test]
+    fn every_list_with_any_filters_is_a_naive_count(
+        ledger in ledgers_of_a_deaf_hub(), queries in proptest::collection::vec(queries(), 8), limit in 1usize..4,
+    ) {
+        for query in &queries {
+            check(&ledger, query, limit)?;
+        }
+    }
+}

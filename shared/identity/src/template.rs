@@ -1,0 +1,45 @@
+//! The rights and limits of each role in the form that an account's token has beside the role's signing key.
+
+use serde_json::{Value, json};
+
+use crate::roles::{DEVICE_PAYLOAD_MAX, Role, UNLIMITED};
+
+/// Subscriptions of a device: replies, live documents, and some more for other clients.
+const DEVICE_SUBSCRIPTIONS_MAX: i64 = 16;
+/// Subscriptions of one connection of a viewer: many times what `muster watch` opens.
+const VIEWER_SUBSCRIPTIONS_MAX: i64 = 64;
+/// Subscriptions of one connection of a program that follows many subjects.
+const READER_SUBSCRIPTIONS_MAX: i64 = 256;
+/// Bytes of one message of a role that sends only requests.
+const REQUEST_BYTES_MAX: i64 = 64 * 1024;
+
+impl Role {
+    /// Its rights and limits, in the form of an account's token, beside the role's signing key.
+    pub(crate) fn template(self) -> Value {
+        let filled = self.rights().filled(&[
+            ("site", "{{tag(site)}}"),
+            ("device", "{{tag(device)}}"),
+            ("key", "{{subject()}}"),
+        ]);
+        let (subscriptions, payload) = match self {
+            Self::Device => (DEVICE_SUBSCRIPTIONS_MAX, DEVICE_PAYLOAD_MAX as i64),
+            Self::Viewer => (VIEWER_SUBSCRIPTIONS_MAX, REQUEST_BYTES_MAX),
+            Self::Subscriber => (READER_SUBSCRIPTIONS_MAX, REQUEST_BYTES_MAX),
+            // Its requests name up to a thousand devices.
+            Self::Planner => (VIEWER_SUBSCRIPTIONS_MAX, UNLIMITED),
+            // An operator's requests carry documents.
+            Self::Operator => (READER_SUBSCRIPTIONS_MAX, UNLIMITED),
+            Self::Publisher
+            | Self::Ingest
+            | Self::Rollup
+            | Self::Renewer
+            | Self::Keeper
+            | Self::Maintainer => (UNLIMITED, UNLIMITED),
+        };
+        json!({
+            "pub": { "allow": filled.publish }, "sub": { "allow": filled.subscribe },
+            "subs": subscriptions, "data": UNLIMITED, "payload": payload,
+            "allowed_connection_types": ["STANDARD", "WEBSOCKET"],
+        })
+    }
+}

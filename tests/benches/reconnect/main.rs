@@ -1,0 +1,71 @@
+//! Time to truth: how long after a reconnect the hub knows the newest state of every deployment of a device, and when the whole
+//! backlog is accounted for. The real agent program writes the backlog while its link is cut; the hub is secured with mirrors.
+//! Each row of the table has a fresh hub and agent. The test `relay` asserts the order; this bench asserts nothing.
+//!
+//! `cargo bench -p muster-tests --bench reconnect -- --reports 100000 --whole-reports 5000`
+
+#![allow(clippy::unwrap_used, reason = "a failure here is the test's result")]
+
+mod table;
+
+use std::process::ExitCode;
+use std::time::Duration;
+
+use clap::Parser;
+use muster_simulator::link::Shape;
+use muster_tests::bench::{self, HubKind, say};
+use muster_tests::reconnect::{OfflineDevice, Span};
+
+use self::table::{LinkRate, Row};
+
+/// Time for a backlog that is measured whole.
+const PATIENCE: Duration = Duration::from_secs(3_600);
+
+/// The bench `reconnect`.
+#[derive(Debug, Parser)]
+struct Args {
+    /// Reports that wait
+    #[arg(long, default_value_t = 100_000)]
+    reports: usize,
+    /// Reports of the backlog that is measured whole on the thin link
+    #[arg(long, default_value_t = 5_000)]
+    whole_reports: usize,
+    /// The thin link, in kbit/s each way
+    #[arg(long, default_value_t = 256, value_parser = clap::value_parser!(u64).range(1..))]
+    kbit: u64,
+    /// Seconds for which the long backlog is observed on the thin link after the views are right
+    #[arg(long, default_value_t = 30)]
+    seconds: u64,
+    /// Cargo says so to every bench.
+    #[arg(long, hide = true)]
+    bench: bool,
+}
+
+fn main() -> ExitCode {
+    if !bench::is_wanted() {
+        return ExitCode::SUCCESS;
+    }
+    let Args { reports, whole_reports, kbit, seconds, .. } = Args::parse();
+    let thin = LinkRate::Kbit(kbit);
+    let runs = [
+        (thin, reports, Span::Part(Duration::from_secs(seconds))),
+        (thin, whole_reports, Span::Whole(PATIENCE)),
+        (LinkRate::Unlimited, reports, Span::Whole(PATIENCE)),
+    ];
+    let runtime = tokio::runtime::Runtime::new().unwrap();
+    let mut rows = Vec::with_capacity(runs.len());
+    for (link, reports, span) in runs {
+        say(&format!("{reports} reports, link {link}"));
+        let row = runtime.block_on(run(link, reports, span));
+        say(&row.to_string());
+        rows.push(row);
+    }
+    bench::tell(HubKind::SecuredWithMirrors, &table::render(&rows))
+}
+
+async fn run(link: LinkRate, reports: usize, span: Span) -> Row {
+    let device = OfflineDevice::with_backlog(reports).await;
+    bench::settle();
+    let bytes = link.bytes_a_second();
+    Row { link, measured: device.reconnect(Shape::PLAIN.slow(bytes, bytes), span).await }
+}

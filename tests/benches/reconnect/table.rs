@@ -1,0 +1,83 @@
+//! The table of the bench: a row for each link and backlog. A time that was not measured is marked as extrapolated.
+
+use std::fmt;
+use std::time::Duration;
+
+use muster_tests::reconnect::{DEPLOYMENTS, Measured};
+
+/// How much a link carries each way.
+#[derive(Debug, Clone, Copy)]
+pub(crate) enum LinkRate {
+    /// So many kbit/s.
+    Kbit(u64),
+    /// As much as this machine can.
+    Unlimited,
+}
+
+impl LinkRate {
+    /// Bytes a second; 0 is unbounded, as for a link's shape.
+    pub(crate) const fn bytes_a_second(self) -> u64 {
+        match self {
+            Self::Kbit(kbit) => kbit * 1_000 / 8,
+            Self::Unlimited => 0,
+        }
+    }
+}
+
+impl fmt::Display for LinkRate {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Kbit(kbit) => write!(f, "{kbit} kbit/s"),
+            Self::Unlimited => f.write_str("unlimited"),
+        }
+    }
+}
+
+/// A run.
+pub(crate) struct Row {
+    pub(crate) link: LinkRate,
+    pub(crate) measured: Measured,
+}
+
+impl Row {
+    /// The time until all is accounted for: measured, or extrapolated from the part that was.
+    fn whole(&self) -> String {
+        let Measured { waiting, accounted, accounted_after, .. } = self.measured;
+        if accounted == waiting {
+            return seconds(accounted_after);
+        }
+        let whole = accounted_after.mul_f64(waiting as f64 / accounted.max(1) as f64);
+        format!("{} (extrapolated from {accounted} in {})", seconds(whole), seconds(accounted_after))
+    }
+}
+
+impl fmt::Display for Row {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Measured { waiting, newest_in_ledger, newest_in_views, older_before_newest, .. } = self.measured;
+        let Measured { accounted, accounted_after, bytes_up, .. } = self.measured;
+        let (link, whole) = (self.link, self.whole());
+        let rate = accounted as f64 / accounted_after.as_secs_f64();
+        let bytes = bytes_up / accounted.max(1);
+        let (in_ledger, in_views) = (newest_in_ledger.as_millis(), newest_in_views.as_millis());
+        write!(
+            f,
+            "| {link} | {waiting} | {in_ledger} | {in_views} | {older_before_newest} | {whole} | {rate:.0} | {bytes} |"
+        )
+    }
+}
+
+fn seconds(time: Duration) -> String {
+    format!("{:.1}", time.as_secs_f64())
+}
+
+/// All rows below their heads.
+pub(crate) fn render(rows: &[Row]) -> String {
+    let rows: Vec<_> = rows.iter().map(ToString::to_string).collect();
+    format!(
+        "{DEPLOYMENTS} deployments; times from the agent's connection (TLS and login included)\n\
+         | link | reports waiting | newest states in LEDGER, ms | in the views, ms | older reports before them \
+         | backlog accounted for, s | reports/s | bytes up a report |\n\
+         |---|---:|---:|---:|---:|---:|---:|---:|\n{}",
+        rows.join("\n")
+    )
+}

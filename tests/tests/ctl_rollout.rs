@@ -1,0 +1,202 @@
+//! Releases of a governed commit on a whole system with real agents: by hand, by the planner, stopped at the canary, and
+//! through kills of planner and publisher.
+
+#![allow(clippy::unwrap_used, reason = "a failure here is the test's result")]
+
+use std::process::Command;
+
+use muster_contract::DeviceKey;
+use muster_contract::desired::DesiredState;
+use muster_contract::subjects::{self, stream};
+use muster_contract::view::Verdict;
+use muster_simulator::child::Spec;
+use muster_tests::story::{self, sleeper, verdict};
+use muster_tests::system::{PUBLISHER, System, agent_name, program};
+use muster_tests::watching::Watch;
+
+const DEVICES: [&str; 4] = ["plant7/press-1", "plant7/press-2", "plant8/press-3", "plant8/press-4"];
+const PLANNER: &str = "muster-planner";
+const ROLLOUT: &str = "\
+apiVersion: muster/v1
+kind: Rollout
+waves:
+  - {name: canary, devices: [plant7/press-1]}
+  - {name: pair, count: 2, maxInFlight: 1}
+";
+
+/// Four devices that run the first release, governed by a rollout from the next commit on.
+async fn governed(rollout: &str) -> (System, Vec<DeviceKey>) {
+    let mut system = System::start().await;
+    let devices = story::settled(&mut system, &DEVICES, "web").await;
+    system.repository.write("fleet/rollout.yaml", rollout).unwrap();
+    (system, devices)
+}
+
+/// Commits a release of `web`; the commit.
+async fn release(system: &System, text: &str) -> String {
+    system.repository.write("fleet/web.yaml", text).unwrap();
+    system.repository.commit("a release").await.unwrap();
+    let head = Command::new("git").current_dir(system.repository.dir()).args(["rev-parse", "HEAD"]).output();
+    String::from_utf8(head.unwrap().stdout).unwrap().trim().to_owned()
+}
+
+fn start_planner(system: &mut System) {
+    let args = ["--nats-url", &system.server.url(), "--every", "200ms"].map(str::to_owned).to_vec();
+    system.start_own(Spec { name: PLANNER.to_owned(), program: program(PLANNER), args });
+}
+
+/// Runs a command; its exit code and its output.
+async fn muster(system: &System, words: &[&str]) -> (i32, String) {
+    let output = system.muster(words).await;
+    let text = [output.stdout, output.stderr].concat();
+    (output.status.code().unwrap(), String::from_utf8(text).unwrap())
+}
+
+/// Waits until `muster rollout show web` says this.
+async fn shows(system: &System, words: &str) -> String {
+    let shown = async || {
+        let (_, text) = muster(system, &["rollout", "show", "web"]).await;
+        if text.contains(words) { Ok(text) } else { Err(text) }
+    };
+    system.eventually(&format!("the rollout says '{words}'"), shown).await
+}
+
+/// The newest document of a device in DOWNLINK.
+async fn document(system: &System, device: &str) -> DesiredState {
+    let subject = subjects::desired(&device.parse().unwrap());
+    let last = system.bus.last(stream::DOWNLINK, &subject).await.unwrap().unwrap();
+    muster_contract::decode::parse(&last.payload).unwrap()
+}
+
+/// The releases of `web` that devices have in DOWNLINK, in the order of [`DEVICES`].
+async fn published(system: &System) -> Vec<String> {
+    let mut releases = Vec::new();
+    for device in DEVICES {
+        let document = document(system, device).await;
+        let release = document.deployments[0].parameters["release"].value.as_str().unwrap().to_owned();
+        releases.push(release);
+    }
+    releases
+}
+
+/// Waits until every device has a release of `web` in DOWNLINK.
+async fn all_have(system: &System, release: &str) {
+    let done = async || match published(system).await {
+        all if all == [release; 4] => Ok(()),
+        all => Err(format!("{all:?}")),
+    };
+    system.eventually(&format!("every device has release {release}"), done).await;
+}
+
+#[tokio::test]
+async fn a_person_releases_wave_by_wave_and_a_watch_waits_for_the_last() {
+    let (system, _) = governed(ROLLOUT).await;
+    let commit = release(&system, &sleeper("web", 2)).await;
+    let shown = shows(&system, "next: release to 1 device of wave canary").await;
+    assert!(
+        shown.contains("3 with sha256:") || shown.contains("4 with sha256:"),
+        "an earlier content: {shown}"
+    );
+    let (code, listed) = muster(&system, &["rollout", "list"]).await;
+    assert!(
+        code == 0 && listed.contains("waiting for a release since") && listed.contains("4 devices"),
+        "{listed}"
+    );
+    let (_, why) = muster(&system, &["why", "web"]).await;
+    assert!(why.contains("held") && why.contains("by fleet/rollout.yaml"), "{why}");
+    let words = ["web", "--until", "converged", "--commit", &commit, "--within", "60s"];
+    let watch = Watch::start(&system, &words);
+
+    let mut steps = Vec::new();
+    while steps.len() < 4 {
+        let step = async || match muster(&system, &["rollout", "next", "web"]).await {
+            (0, text) => Ok(text),
+            (code, text) => Err(format!("{code}: {text}")),
+        };
+        steps.push(system.eventually("the next wave is released", step).await);
+        if steps.len() == 1 {
+            assert_eq!(published(&system).await, ["2", "1", "1", "1"]);
+        }
+    }
+    assert!(steps[0].contains("wave canary: web is released to 1 device: plant7/press-1"), "{steps:?}");
+    assert!(steps[1].contains("wave pair") && steps[2].contains("wave pair"), "one in flight: {steps:?}");
+    assert!(steps[3].contains("wave rest"), "{steps:?}");
+    let (code, said) = watch.end().await;
+    assert_eq!(code, 0, "{said}");
+    assert!(said.contains("a change of web waits for its release"), "{said}");
+    assert_eq!(published(&system).await, ["2"; 4], "the watch ended with the last release");
+    shows(&system, "done: every target has the content").await;
+}
+
+#[tokio::test]
+async fn the_planner_stops_a_bad_release_at_the_canary_and_says_why() {
+    let (mut system, _) = governed(ROLLOUT).await;
+    start_planner(&mut system);
+    let broken = sleeper("web", 2).replace("command: sleep", "command: no-such-program");
+    release(&system, &broken).await;
+    shows(&system, "wave canary is stopped: too many failures; failed: plant7/press-1").await;
+    assert_eq!(published(&system).await, ["2", "1", "1", "1"], "nobody else has it");
+    let (code, next) = muster(&system, &["rollout", "next", "web"]).await;
+    assert!(code == 1 && next.contains("too many failures"), "{next}");
+
+    release(&system, &sleeper("web", 1)).await;
+    all_have(&system, "1").await;
+    verdict(&system, "web", 4, Verdict::Converged).await;
+    release(&system, &sleeper("web", 3)).await;
+    all_have(&system, "3").await;
+}
+
+#[tokio::test]
+async fn a_dark_device_opens_no_gate() {
+    let (mut system, devices) = governed(ROLLOUT).await;
+    system.kill(&agent_name(&devices[0])).await;
+    start_planner(&mut system);
+    release(&system, &sleeper("web", 2)).await;
+    shows(&system, "0 of 1 confirmed; 1 not heard (plant7/press-1)").await;
+    assert_eq!(published(&system).await, ["2", "1", "1", "1"]);
+    system.start_again(&agent_name(&devices[0]));
+    all_have(&system, "2").await;
+}
+
+#[tokio::test]
+async fn kills_of_planner_and_publisher_release_nothing_twice_and_lose_nothing() {
+    let (mut system, _) = governed(ROLLOUT).await;
+    start_planner(&mut system);
+    release(&system, &sleeper("web", 2)).await;
+    for (count, name) in [(0, PUBLISHER), (1, PLANNER), (1, PUBLISHER), (2, PLANNER), (3, PUBLISHER)] {
+        let enough = async || {
+            let released = published(&system).await.iter().filter(|release| *release == "2").count();
+            if released >= count { Ok(()) } else { Err(format!("{released} are released")) }
+        };
+        system.eventually("so many devices have the release", enough).await;
+        system.kill(name).await;
+        system.start_again(name);
+    }
+    all_have(&system, "2").await;
+    verdict(&system, "web", 4, Verdict::Converged).await;
+    shows(&system, "done: every target has the content").await;
+    for device in DEVICES {
+        let generation = document(&system, device).await.generation.get();
+        assert_eq!(generation, 2, "{device}: one document for one release");
+    }
+}
+
+#[tokio::test]
+async fn a_wave_that_needs_approval_waits_for_a_person() {
+    let waves =
+        "apiVersion: muster/v1\nkind: Rollout\nwaves:\n  - {name: ours, site: plant7, approval: before}\n";
+    let (mut system, _) = governed(waves).await;
+    start_planner(&mut system);
+    release(&system, &sleeper("web", 2)).await;
+    shows(&system, "next: release to 2 devices of wave ours, which a person must begin").await;
+    system
+        .eventually("the planner has judged it", async || {
+            let log = system.log(PLANNER);
+            if log.contains("which a person must begin") { Ok(()) } else { Err(log) }
+        })
+        .await;
+    assert_eq!(published(&system).await, ["1"; 4]);
+    let (code, said) = muster(&system, &["rollout", "next", "web"]).await;
+    assert_eq!(code, 0, "{said}");
+    all_have(&system, "2").await;
+}

@@ -1,0 +1,267 @@
+//! The short examples of `schemas/examples` in Python, JavaScript and Rust, on an open hub and on a secured one over TLS with
+//! the credentials of `muster auth`: a device, a table, a view by label, and notices. Each language does the same.
+
+#![allow(clippy::unwrap_used, reason = "a failure here is the test's result")]
+
+use std::path::{Path, PathBuf};
+
+use muster_bus::Bus;
+use muster_contract::DeviceKey;
+use muster_identity::Role;
+use muster_simulator::child::{Child, Spec};
+use muster_simulator::repository::{BRANCH, Repository, write_devices};
+use muster_tests::example::{Example, Language};
+use muster_tests::guarded::Guarded;
+use muster_tests::story::{key, sleeper};
+use muster_tests::system::{DEADLINE, INGEST, PUBLISHER, ROLLUP, System, program};
+use muster_tests::wait::until;
+use serde_json::{Value, json};
+use tokio_util::sync::CancellationToken;
+
+/// The device that an example plays, and one that never connects.
+const PLAYED: &str = "plant7/press-1";
+const SILENT: &str = "plant8/press-2";
+/// Silence after which a device is stale.
+const LEASE: &str = "3s";
+/// The lines of code and comments that an example may have.
+const LINES_MAX: usize = 80;
+
+#[tokio::test(flavor = "multi_thread")]
+async fn examples_in_python_run_on_an_open_hub() {
+    examples_run(Language::Python, Stage::open().await).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn examples_in_python_run_on_a_secured_hub() {
+    examples_run(Language::Python, Stage::secured().await).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn examples_in_javascript_run_on_an_open_hub() {
+    if Language::JavaScript.is_there("examples in JavaScript on an open hub") {
+        examples_run(Language::JavaScript, Stage::open().await).await;
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn examples_in_javascript_run_on_a_secured_hub() {
+    if Language::JavaScript.is_there("examples in JavaScript on a secured hub") {
+        examples_run(Language::JavaScript, Stage::secured().await).await;
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn examples_in_rust_run_on_an_open_hub() {
+    examples_run(Language::Rust, Stage::open().await).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn examples_in_rust_run_on_a_secured_hub() {
+    examples_run(Language::Rust, Stage::secured().await).await;
+}
+
+#[test]
+fn no_example_is_longer_than_a_person_reads_at_once() {
+    let folder = muster_tests::schemas::folder().join("examples");
+    for name in ["watch", "view", "device", "notify"] {
+        let files = [format!("{name}.py"), format!("js/{name}.js"), format!("rust/src/bin/{name}.rs")];
+        for file in files {
+            let lines = std::fs::read_to_string(folder.join(&file)).unwrap().lines().count();
+            assert!(lines <= LINES_MAX, "{file} has {lines} lines, over {LINES_MAX}");
+        }
+    }
+}
+
+/// A hub with two devices that should run one deployment.
+struct Stage {
+    bus: Bus,
+    dir: PathBuf,
+    /// Arguments of a person's program.
+    person: Vec<String>,
+    /// Arguments of the device's program.
+    device: Vec<String>,
+    /// Ends with the stage.
+    _parts: Parts,
+}
+
+/// The processes of a stage.
+enum Parts {
+    Open(#[allow(dead_code, reason = "it is kept alive")] Box<System>),
+    Secured(#[allow(dead_code, reason = "they are kept alive")] Box<(Guarded, [Child; 3])>),
+}
+
+impl Stage {
+    async fn open() -> Self {
+        let system = System::with_settings(&[]).await;
+        publish(&system.repository, &system.bus).await;
+        let (dir, url) = (system.dir().to_owned(), vec!["--url".to_owned(), system.server.url()]);
+        Self {
+            bus: system.bus.clone(),
+            dir,
+            person: url.clone(),
+            device: url,
+            _parts: Parts::Open(Box::new(system)),
+        }
+    }
+
+    async fn secured() -> Self {
+        let hub = Guarded::start();
+        let (data, keeper) = (arg(&hub.dir().join("rollup")), arg(&hub.creds(Role::Keeper)));
+        let repository = Repository::create(hub.dir().join("repository")).await.unwrap();
+        let git = arg(repository.dir());
+        let start = |role: Role, name: &str, own: &[&str]| {
+            let (creds, authority) = (arg(&hub.creds(role)), arg(hub.authority().unwrap()));
+            let reach =
+                ["--nats-url", &hub.url(), "--creds", &creds, "--tls-ca", &authority].map(str::to_owned);
+            let args = reach.into_iter().chain(own.iter().map(ToString::to_string)).collect();
+            Child::start(Spec { name: name.to_owned(), program: program(name), args }, hub.dir()).unwrap()
+        };
+        let publisher = ["--git-url", &git, "--git-branch", BRANCH, "--git-poll", "200ms"];
+        let services = [
+            start(Role::Rollup, ROLLUP, &["--data-dir", &data, "--readers-creds", &keeper]),
+            start(Role::Ingest, INGEST, &["--lease", LEASE]),
+            start(Role::Publisher, PUBLISHER, &publisher),
+        ];
+        let reach = |creds: &Path| {
+            let authority = arg(hub.authority().unwrap());
+            ["--url", &hub.url(), "--creds", &arg(creds), "--tls-ca", &authority].map(str::to_owned).to_vec()
+        };
+        let device = reach(&hub.enroll(&key(PLAYED), "1h"));
+        let person = reach(&hub.creds(Role::Subscriber));
+        let bus = Bus::connect(hub.config(Role::Subscriber), &CancellationToken::new()).await.unwrap();
+        publish(&repository, &bus).await;
+        let dir = hub.dir().to_owned();
+        Self { bus, dir, person, device, _parts: Parts::Secured(Box::new((hub, services))) }
+    }
+
+    /// The arguments of a program, followed by those of its connection.
+    fn args<'a>(own: &[&'a str], reach: &'a [String]) -> Vec<&'a str> {
+        own.iter().copied().chain(reach.iter().map(String::as_str)).collect()
+    }
+
+    /// Writes the same into a context of the nats CLI, and returns the configuration folder.
+    fn context(&self) -> PathBuf {
+        let home = self.dir.join("config");
+        let folder = home.join("nats/context");
+        std::fs::create_dir_all(&folder).unwrap();
+        let value = |flag: &str| {
+            let at = self.person.iter().position(|word| word == flag)?;
+            Some(self.person[at + 1].clone())
+        };
+        let context = json!({ "url": value("--url"), "creds": value("--creds"), "ca": value("--tls-ca") });
+        std::fs::write(folder.join("hub.json"), context.to_string()).unwrap();
+        home
+    }
+}
+
+/// Publishes the deployment, and waits for its view.
+async fn publish(repository: &Repository, bus: &Bus) {
+    let devices: Vec<DeviceKey> = vec![key(PLAYED), key(SILENT)];
+    write_devices(repository, &devices).unwrap();
+    repository.write("fleet/web.yaml", &sleeper("web", 1)).unwrap();
+    repository.write("fleet/labels.yaml", "ring: canary\n").unwrap();
+    repository.commit("web").await.unwrap();
+    let view = async || bus.last("KV_views", "$KV.views.deployment.web").await.ok().flatten().is_some();
+    until("a view of web", view, |is_there| *is_there).await;
+}
+
+fn arg(path: &Path) -> String {
+    path.display().to_string()
+}
+
+/// The device reports, the table tells stale from never heard, the view agrees with the hub and resumes, and notices are
+/// neither repeated nor lost.
+async fn examples_run(language: Language, stage: Stage) {
+    let start = |name: &str, own: &[&str]| Example::start(language, name, &Stage::args(own, &stage.person));
+    let device_args = Stage::args(&[PLAYED, "--heartbeat", "1"], &stage.device);
+    let device = Example::start(language, "device", &device_args);
+    let mut watch = start("watch", &[]);
+    table(&mut watch, &[("installed", [1, 0, 0]), ("waiting", [0, 0, 1])]).await;
+
+    let notify = || {
+        let mut command = language.command("notify");
+        command.args(["night-shift", "--deployment", "web", "--context", "hub"]);
+        Example::run("notify", command_with(command, &stage.context()))
+    };
+    let mut notices = notify();
+    let present = line(&mut notices).await;
+    assert_eq!((&present["number"], &present["event"]), (&json!(1), &json!("present")), "{present}");
+
+    let file = arg(&stage.dir.join("ring.json"));
+    let mut view = start("view", &["ring", &file]);
+    let groups = json!({ "canary": { "installed": 1, "waiting": 1 } });
+    let first = agreed(&mut view, &groups).await;
+    view.kill().await;
+
+    device.kill().await;
+    table(&mut watch, &[("installed", [0, 1, 0]), ("waiting", [0, 0, 1])]).await;
+    let mut last = line(&mut notices).await;
+    assert_eq!(
+        (&last["event"], last["number"].as_u64() > present["number"].as_u64()),
+        (&json!("changed"), true)
+    );
+    // A program that dies before it has confirmed sees the notice again.
+    let confirmed = async || {
+        let answer = stage.bus.request("muster.notify.list", "{}".into(), DEADLINE).await.unwrap();
+        serde_json::from_slice::<Value>(&answer).unwrap()["subscriptions"][0]["seen"].clone()
+    };
+    until("a confirmation", confirmed, |seen| *seen == last["number"]).await;
+    notices.kill().await;
+
+    let mut view = start("view", &["ring", &file]);
+    let device = Example::start(language, "device", &device_args);
+    let second = agreed(&mut view, &groups).await;
+    let read = |line: &Value| line["read"].as_u64().unwrap();
+    assert!(read(&second) < read(&first), "it reads only the tail: {second} after {first}");
+    let mut notices = notify();
+    table(&mut watch, &[("installed", [1, 0, 0]), ("waiting", [0, 0, 1])]).await;
+    let next = line(&mut notices).await;
+    assert!(next["number"].as_u64() > last["number"].take().as_u64(), "no notice is repeated: {next}");
+    for example in [watch, view, notices, device] {
+        example.kill().await;
+    }
+}
+
+fn command_with(mut command: tokio::process::Command, config: &Path) -> tokio::process::Command {
+    command.env("XDG_CONFIG_HOME", config);
+    command
+}
+
+/// Reads tables until one has these rows of `web`: a standing with its fresh, stale and never heard targets.
+async fn table(watch: &mut Example, wanted: &[(&str, [u64; 3])]) {
+    loop {
+        let mut rows = Vec::new();
+        loop {
+            let line = watch.line().await;
+            let words: Vec<&str> = line.split_whitespace().collect();
+            match words[..] {
+                [] => break,
+                ["web", _, standing, fresh, stale, never, all] => {
+                    let counts = [fresh, stale, never].map(|count| count.parse::<u64>().unwrap());
+                    assert_eq!(counts.iter().sum::<u64>(), all.parse::<u64>().unwrap(), "{line}");
+                    rows.push((standing.to_owned(), counts));
+                }
+                _ => {}
+            }
+        }
+        rows.sort();
+        if rows.iter().map(|(standing, counts)| (standing.as_str(), *counts)).eq(wanted.iter().copied()) {
+            return;
+        }
+    }
+}
+
+/// Reads lines until the view has these groups and the hub agrees; it never disagrees.
+async fn agreed(view: &mut Example, groups: &Value) -> Value {
+    loop {
+        let line = line(view).await;
+        assert_ne!(line["agrees"], json!(false), "{line}");
+        if line["agrees"] == json!(true) && line["ring"] == *groups {
+            return line;
+        }
+    }
+}
+
+async fn line(example: &mut Example) -> Value {
+    serde_json::from_str(&example.line().await).unwrap()
+}

@@ -1,0 +1,93 @@
+//! Names on the command line, on a real server: deployments by the name that their publisher gave them, devices by their
+//! name alone, and what a shell completes.
+
+#![allow(clippy::unwrap_used, reason = "a failure here is the test's result")]
+
+use muster_contract::DeviceKey;
+use muster_simulator::repository::write_devices;
+use muster_tests::system::{System, program};
+use serde_json::Value;
+
+const DEVICES: [&str; 3] = ["plant7/press-1", "plant7/press-2", "plant8/press-1"];
+const GATEWAY: &str = "6f0b2a52-6c0e-4a4b-9a57-5c1d8f1e2a10";
+/// What a bash prints as completions of a line.
+const COMPLETE: &str = r#"source <(muster completions bash)
+COMP_WORDS=(muster "$@"); COMP_CWORD=$#; _muster_names muster "${!#}" ""; echo "${COMPREPLY[@]}""#;
+
+#[tokio::test]
+async fn people_name_deployments_and_devices_and_shells_complete_them() {
+    let system = System::start().await;
+    published(&system).await;
+
+    let list = said(&system, &["status"], 0).await;
+    assert!(list.contains("gateway") && !list.contains(GATEWAY), "a UUID is shown by its name: {list}");
+    let one = said(&system, &["status", "gateway"], 0).await;
+    assert!(one.contains(&format!("{GATEWAY}  gateway")), "{one}");
+    let device = said(&system, &["device", "press-2"], 0).await;
+    assert!(device.contains("plant7/press-2"), "{device}");
+    let why = said(&system, &["why", "gateway", "--device", "press-2"], 0).await;
+    assert!(why.contains(GATEWAY) && why.contains("plant7/press-2"), "{why}");
+    let words = "device 'press-1' is the name of several: say which of plant7/press-1, plant8/press-1";
+    let refused = system.muster(&["device", "press-1"]).await;
+    assert_eq!(
+        (refused.status.code(), text(&refused.stderr)),
+        (Some(1), format!("muster: {words}\n")),
+        "all of that name are told"
+    );
+    let refused = system.muster(&["status", "--device", "press-3"]).await;
+    let says = text(&refused.stderr);
+    assert!(refused.status.code() == Some(1) && says.contains("no site has a device 'press-3'"), "{says}");
+
+    for (line, completed) in [
+        (&["status", "g"][..], "gateway"),
+        (&["why", "gateway", "--device", "plant"], "plant7/ plant8/"),
+        (&["device", "plant7/press-"], "plant7/press-1 plant7/press-2"),
+        (&["site", ""], "plant7 plant8"),
+        (&["stat"], "status"),
+    ] {
+        assert_eq!(completions(&system, line).await, completed, "{line:?}");
+    }
+}
+
+async fn published(system: &System) {
+    let devices: Vec<DeviceKey> = DEVICES.iter().map(|key| key.parse().unwrap()).collect();
+    write_devices(&system.repository, &devices).unwrap();
+    let gateway = format!(
+        "id: {GATEWAY}\nmetadata: {{name: gateway}}\nspec:\n  applicationId: com-example-gateway\n  deploymentProfile:\n    \
+         type: process\n    components:\n      - name: main\n        properties: {{command: sleep, args: [\"86400\"]}}\n"
+    );
+    system.repository.write("fleet/gateway.yaml", &gateway).unwrap();
+    system.repository.commit("the gateway everywhere").await.unwrap();
+    system
+        .eventually("the gateway is known by its name", async || {
+            let output = system.muster(&["status", "gateway", "--format", "json"]).await;
+            let answer: Value = serde_json::from_slice(&output.stdout).map_err(|_| text(&output.stderr))?;
+            let view = &answer["view"];
+            if view["deployment"] == GATEWAY && view["targets"] == 3 { Ok(()) } else { Err(view.to_string()) }
+        })
+        .await;
+}
+
+async fn completions(system: &System, words: &[&str]) -> String {
+    let folder = program("muster").parent().unwrap().display().to_string();
+    let path = std::env::var("PATH").unwrap();
+    let output = tokio::process::Command::new("bash")
+        .args(["-c", COMPLETE, "bash"])
+        .args(words)
+        .env("PATH", format!("{folder}:{path}"))
+        .env("MUSTER_NATS_URL", format!("nats://{}", system.address()))
+        .output()
+        .await
+        .unwrap();
+    text(&output.stdout).trim().to_owned()
+}
+
+async fn said(system: &System, words: &[&str], code: i32) -> String {
+    let output = system.muster(words).await;
+    assert_eq!(output.status.code(), Some(code), "{words:?}: {}", text(&output.stderr));
+    text(&output.stdout)
+}
+
+fn text(bytes: &[u8]) -> String {
+    String::from_utf8_lossy(bytes).into_owned()
+}

@@ -1,0 +1,23 @@
+//! After an outage the newest state of every deployment comes first, and then the backlog: with the real agent program, which
+//! wrote all of it while its link was cut, on a secured hub. How long that takes is the bench `reconnect`'s.
+
+use std::time::Duration;
+
+use muster_simulator::link::Shape;
+use muster_tests::reconnect::{OfflineDevice, Span};
+
+/// Reports that wait; the bench tries 100,000.
+const REPORTS: usize = 1_500;
+/// Bytes a second of the link each way.
+const LINK_BYTES: u64 = 256_000;
+/// Time for the whole backlog: many times what the link needs.
+const PATIENCE: Duration = Duration::from_secs(60);
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_real_agents_newest_states_are_in_ledger_before_its_backlog() {
+    let device = OfflineDevice::with_backlog(REPORTS).await;
+    assert!(device.waiting >= REPORTS as u64, "{}", device.waiting);
+    let measured = device.reconnect(Shape::PLAIN.slow(LINK_BYTES, LINK_BYTES), Span::Whole(PATIENCE)).await;
+    assert_eq!(measured.older_before_newest, 0, "{measured:?}");
+    assert_eq!(measured.accounted, measured.waiting, "{measured:?}");
+}

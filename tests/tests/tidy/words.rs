@@ -1,0 +1,280 @@
+//! Rules about words: names that the vocabulary has replaced, and habits of comments that hide who does what.
+//!
+//! The rules hold in the places of [`DONE`]; a crate is added once its names and comments follow the vocabulary. A
+//! replaced name that is right in one place stands in [`EXCUSED`] with the reason.
+
+use std::collections::{BTreeSet, HashMap};
+
+use super::tree::{Finding, Source};
+use super::{enforce, lines_found};
+
+/// Places whose names and comments follow the vocabulary.
+const DONE: [&str; 23] = [
+    "shared/bus/",
+    "shared/domain/",
+    "shared/identity/",
+    "shared/service/",
+    "services/ctl/src/auth.rs",
+    "services/ctl/src/auth/",
+    "services/ctl/src/publish.rs",
+    "services/ctl/src/restore.rs",
+    "services/ctl/src/streams.rs",
+    "services/agent/",
+    "services/ingest/",
+    "services/publisher/",
+    "services/planner/",
+    "services/renewer/",
+    "services/rollup/",
+    "services/federation/",
+    "services/simulator/",
+    "tests/tests/agent/",
+    "tests/tests/bus/",
+    "tests/tests/ingest/",
+    "tests/tests/publisher/",
+    "tests/tests/rollup/",
+    "tests/tests/federation/",
+];
+/// Replaced names, each with the name to use.
+const REPLACED: [(&str, &str); 117] = [
+    ("Culprits", "ErrorIndex"),
+    ("Culprit", "ReportError"),
+    ("Cast", "ComponentSet"),
+    ("Casts", "ComponentInterner"),
+    ("Blueprint", "AppSpec"),
+    ("Blueprints", "AppSpecInterner"),
+    ("blueprint", "spec"),
+    ("Lens", "ViewAggregate"),
+    ("Lenses", "ViewAggregates"),
+    ("weigh", "apply_delta"),
+    ("Stake", "Contribution"),
+    ("Share", "CountClass"),
+    ("Shares", "CountsByDeployment"),
+    ("Facet", "DeviceContext"),
+    ("facet", "context"),
+    ("About", "DeviceState"),
+    ("Nature", "ReportedCapabilities"),
+    ("Troubles", "Anomalies"),
+    ("Holdings", "SeqAccount"),
+    ("holdings", "seq_account"),
+    ("Odd", "IrregularSeqs"),
+    ("Doubt", "Uncertainty"),
+    ("OpenMessages", "UnresolvedQuarantine"),
+    ("Shifts", "ChangeLog"),
+    ("Touched", "ChangedSince"),
+    ("Newest", "LastChanged"),
+    ("Peak", "MaxTimestamp"),
+    ("Moment", "PackedTimestamp"),
+    ("Narrow", "PackedInteger"),
+    ("Hindsight", "EventTimeFold"),
+    ("Way", "Delta"),
+    ("settle", "update_rows"),
+    ("put_in", "add_row"),
+    ("take_out", "retract_row"),
+    ("Present", "Projection"),
+    ("Leisure", "Throttle"),
+    ("leisure", "throttle"),
+    ("Filler", "Backfill"),
+    ("thinning", "checkpoint_retention"),
+    ("recall", "point_in_time"),
+    ("Desk", "QueryHandler"),
+    ("NotifyDesk", "SubscriptionHandler"),
+    ("Then", "PinnedHubs"),
+    ("Spread", "ScatteredQuery"),
+    ("Maker", "RebuildWorker"),
+    ("Board", "ViewWriter"),
+    ("board", "view_writer"),
+    ("Sounding", "ConsumerProgress"),
+    ("sounding", "consumer_progress"),
+    ("Answering", "Responder"),
+    ("told_whole", "ack_on_batch_end"),
+    ("NoticeRoom", "NoticeKind"),
+    ("NoticeGone", "NoticeAbsence"),
+    ("Heal", "RetryDelay"),
+    ("heal", "retry_delay"),
+    ("Roster", "UserRegistry (identity) or DeviceTable (publisher)"),
+    ("roster", "registry (identity) or device_table (publisher)"),
+    ("RosterError", "RegistryError"),
+    ("KnownNats", "NatsClaims"),
+    ("OUT_WITHIN", "DISCONNECT_WITHIN"),
+    ("Surroundings", "Context"),
+    ("Census", "FleetSummary"),
+    ("Copied", "Coverage"),
+    ("Letter", "OutgoingDocument"),
+    ("Life", "Supervisor"),
+    ("Scene", "Header"),
+    ("Weather", "LinkFaults"),
+    ("Flapping", "LinkSchedule"),
+    ("Tempo", "Timing"),
+    ("UNSHOCKED", "IGNORE_SIGXFSZ"),
+    ("Office", "AuthContext"),
+    ("Vault", "KeyStore"),
+    ("Observer", "ReportSender"),
+    ("corridor", "queue"),
+    ("Trouble", "StorageFailure"),
+    ("Letterhead", "MessageBuilder"),
+    ("Joining", "Enrolment"),
+    ("Undone", "RollbackCount"),
+    ("Patience", "YieldBudget"),
+    ("Chased", "DuplicateIdentity"),
+    ("Ongoing", "RunningOperation"),
+    ("Swept", "SweepEvent"),
+    ("owes_a_word", "has_unreported_recovery"),
+    ("parked", "rejected"),
+    ("Hunt", "Termination"),
+    ("Seized", "FoundUnit"),
+    ("CensusError", "ProcessTableError"),
+    ("bring_up", "start_unit"),
+    ("put_down", "stop_unit"),
+    ("NotAWindow", "WindowError"),
+    ("NotARate", "RateError"),
+    ("last_words", "last_lines"),
+    ("Slot", "DeploymentTask"),
+    ("WEDGED_AFTER", "UNRESPONSIVE_AFTER"),
+    ("SILENCE_AGE", "UNMENTIONED_AGE"),
+    ("make_room", "evict"),
+    ("Border", "IntakeState"),
+    ("Lack", "GapTimer"),
+    ("Sums", "QuarantineBatches"),
+    ("OnRecord", "PublishedDeadline"),
+    ("retell", "republish"),
+    ("grow_old", "reassert_if_old"),
+    ("hearing_again", "resume_receiving"),
+    ("sum_up", "publish_batches"),
+    ("Elders", "ReassertReader"),
+    ("Wish", "DesiredDocument"),
+    ("Wishes", "DesiredQueue"),
+    ("Case", "QuarantineTask"),
+    ("Teller", "IncidentLog"),
+    ("Outlet", "LedgerPublisher"),
+    ("Around", "Context"),
+    ("Turn", "PartitionLease"),
+    ("usurped", "lease_lost"),
+    ("Claim", "FencingToken"),
+    ("Came", "ReportBatch"),
+    ("let_in", "accept"),
+    ("Saving", "SnapshotSaver"),
+];
+/// Places where a replaced name is right, each with its reason.
+const EXCUSED: [(&str, &str, &str); 19] = [
+    ("shared/domain/src/fold/event_time.rs", "Hindsight", WIRE),
+    ("shared/domain/src/fold/merge/past.rs", "Hindsight", WIRE),
+    ("shared/domain/tests/moments/mod.rs", "Hindsight", WIRE),
+    ("services/rollup/src/history/rebuild.rs", "Hindsight", WIRE),
+    ("services/rollup/src/notify/compose.rs", "Present", WIRE),
+    ("tests/tests/rollup/notices/rows.rs", "Present", WIRE),
+    ("tests/tests/rollup/notices/survive.rs", "Present", WIRE),
+    ("services/rollup/src/notify/ownership.rs", "Share", QUOTA),
+    ("shared/service/src/fair.rs", "Share", QUOTA),
+    ("shared/service/src/fair.rs", "Shares", QUOTA),
+    ("shared/service/src/fair/tests.rs", "Share", QUOTA),
+    ("shared/service/src/fair/tests.rs", "Shares", QUOTA),
+    ("services/ctl/src/restore.rs", "Present", "the state of a stream in the JSON of the command"),
+    ("services/renewer/src/config.rs", "roster", "the name of a file in the help"),
+    ("services/simulator/src/config/chaos.rs", "Then", "a sentence of the help"),
+    ("shared/domain/tests/fleets/mod.rs", "Life", "the life of a simulated device"),
+    ("shared/bus/src/permits.rs", "Share", QUOTA),
+    ("shared/bus/src/serve.rs", "Shares", QUOTA),
+    ("services/rollup/src/history/store.rs", "thinning", "a table of files that exist has that name"),
+];
+/// The reason for a type of `muster_service::fair`.
+const QUOTA: &str = "shared/service has a share of a quota by that name";
+/// The reason for a type of the contract.
+const WIRE: &str = "the contract's type has the name of the wire";
+/// Phrases that hide who does what, each with what to write.
+const HABITS: [(&str, &str); 6] = [
+    ("is told", "name who publishes or answers"),
+    ("whoever", "name the actor"),
+    ("said again", "re-asserted"),
+    ("put out", "revoked"),
+    ("let in", "accepted or enrolled"),
+    ("See [`", "say it: a reader does not want to look elsewhere"),
+];
+/// Words that begin a sentence without its subject.
+const OPENINGS: [&str; 3] = ["Of ", "What ", "Whoever "];
+
+fn is_done(source: &Source) -> bool {
+    source.is("rs") && DONE.iter().any(|place| source.path.starts_with(place))
+}
+
+fn replaced_names(source: &Source) -> Vec<Finding> {
+    if !is_done(source) {
+        return Vec::new();
+    }
+    let excused = |name: &str| EXCUSED.iter().any(|(path, word, _)| *path == source.path && *word == name);
+    let names: HashMap<&str, &str> = REPLACED.into_iter().filter(|(name, _)| !excused(name)).collect();
+    let replaced = |(at, line)| {
+        let found: BTreeSet<&str> = identifiers(line).filter(|word| names.contains_key(word)).collect();
+        let rule = |name: &str| format!("the name `{name}` is replaced by `{}`", names[name]);
+        found.into_iter().map(|name| Finding::at(at, rule(name))).collect::<Vec<_>>()
+    };
+    source.code().flat_map(replaced).collect()
+}
+
+/// The identifiers in a line of code, outside of strings.
+fn identifiers(line: &str) -> impl Iterator<Item = &str> {
+    let code = line.split('"').step_by(2);
+    code.flat_map(|part| part.split(|at: char| !at.is_alphanumeric() && at != '_'))
+}
+
+fn habits(source: &Source) -> Vec<Finding> {
+    if !is_done(source) {
+        return Vec::new();
+    }
+    let lines = source.text.lines().enumerate();
+    lines.flat_map(|(at, line)| Some(Finding::at(at + 1, habit(line.trim_start())?))).collect()
+}
+
+/// The rule that a comment line breaks.
+fn habit(line: &str) -> Option<String> {
+    let text = line.strip_prefix("//")?.trim_start_matches(['/', '!']).trim_start();
+    if let Some(opening) = OPENINGS.iter().find(|opening| text.starts_with(**opening)) {
+        return Some(format!("a comment opens with '{}': begin with the subject", opening.trim_end()));
+    }
+    let (phrase, instead) = HABITS.iter().find(|(phrase, _)| match *phrase {
+        "See [`" => line.starts_with("/// See [`"),
+        phrase => has_phrase(text, phrase),
+    })?;
+    Some(format!("a comment says '{phrase}': {instead}"))
+}
+
+/// Whether a text has a phrase of whole words.
+fn has_phrase(text: &str, phrase: &str) -> bool {
+    let text = text.to_lowercase();
+    let is_word = |at: Option<char>| at.is_some_and(char::is_alphanumeric);
+    text.match_indices(phrase).any(|(at, _)| {
+        !is_word(text[..at].chars().next_back()) && !is_word(text[at + phrase.len()..].chars().next())
+    })
+}
+
+#[test]
+fn replaced_names_do_not_return() {
+    let path = "services/rollup/src/a.rs";
+    for bad in ["struct Desk;", "use super::Desk;", "fn f(a: &Desk) {}", "a.settle(b);"] {
+        assert_eq!(lines_found(replaced_names, path, bad), [1], "{bad}");
+    }
+    for good in ["struct Desktop;", "// the Desk", "a(\"Desk\");", "a.settled();"] {
+        assert!(lines_found(replaced_names, path, good).is_empty(), "{good}");
+    }
+    assert!(lines_found(replaced_names, "services/ctl/src/a.rs", "struct Desk;").is_empty());
+    enforce(replaced_names);
+}
+
+#[test]
+fn comments_name_their_subject() {
+    let path = "services/rollup/src/a.rs";
+    for bad in [
+        "//! Of two the first.",
+        "/// What it is.",
+        "    // Whoever asks.",
+        "// It is told.",
+        "// A report said again.",
+        "/// See [`A`].",
+        "// It was let in.",
+    ] {
+        assert_eq!(lines_found(habits, path, bad), [1], "{bad}");
+    }
+    for good in ["//! Often.", "// outlet in use", "a(\"whoever\");", "/// The limit, see [`A`]."] {
+        assert!(lines_found(habits, path, good).is_empty(), "{good}");
+    }
+    enforce(habits);
+}
