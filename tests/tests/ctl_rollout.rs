@@ -209,7 +209,7 @@ async fn a_bad_release_is_rolled_back_by_policy_through_kills_and_its_history_sa
     let broken = sleeper("web", 2).replace("command: sleep", "command: no-such-program");
     release(&system, &broken).await;
     let begun = async || match document(&system, DEVICES[0]).await.generation.get() {
-        1 => Err("the first generation"),
+        1 => Err("it has the first generation".to_owned()),
         _ => Ok(()),
     };
     system.eventually("the canary got the bad release", begun).await;
