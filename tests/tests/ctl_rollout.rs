@@ -280,7 +280,7 @@ async fn a_person_rolls_back_a_release_that_all_devices_have_and_begins_it_again
     assert!(code == 0 && said.contains("4 devices got the content before it"), "{said}");
     assert_eq!(published(&system).await, ["1"; 4]);
     let (code, said) = muster(&system, &["rollout", "resume", "web"]).await;
-    assert!(code != 0 && said.contains("'retry' begins it again"), "{said}");
+    assert!(code != 0 && said.contains("`muster rollout retry` continues it"), "{said}");
     let (code, said) = muster(&system, &["rollout", "retry", "web"]).await;
     assert!(code == 0 && said.contains("is running"), "{said}");
     all_have(&system, "2").await;

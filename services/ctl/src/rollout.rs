@@ -11,7 +11,9 @@ use std::collections::BTreeMap;
 use muster_contract::canonical::Digest;
 use muster_contract::limits::RELEASE_DEVICES_MAX;
 use muster_contract::query::{PublisherQuery, PublisherStatus};
-use muster_contract::rollout::{HeldChange, ReleaseAnswer, ReleaseRequest, RolloutTarget, RolloutVerb};
+use muster_contract::rollout::{
+    HeldChange, OpenRollout, ReleaseAnswer, ReleaseRequest, RolloutTarget, RolloutVerb,
+};
 use muster_contract::{DeploymentId, DeviceKey};
 use muster_domain::rollout::{RolloutProgress, Step};
 use serde::Serialize;
@@ -25,7 +27,7 @@ use crate::session::Session;
 pub use self::decide::{Decided, History};
 pub use self::gather::{rollouts, targets};
 
-/// Changes that wait for a release.
+/// Changes that wait for a release, and rollouts under way.
 #[derive(Debug, Default, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub struct HeldChanges {
@@ -33,6 +35,8 @@ pub struct HeldChanges {
     pub held: Vec<HeldChange>,
     /// Further ones that the publisher does not list.
     pub omitted: u64,
+    /// Rollouts that have begun and not ended.
+    pub open: Vec<OpenRollout>,
 }
 
 /// A step that was taken, or why none was.
@@ -115,26 +119,34 @@ async fn next(session: &mut Session<'_>, id: DeploymentId) -> Result<bool, CtlEr
     approve_next(session, &id).await?;
     let mut steps = Vec::new();
     for rollout in rollouts(session, &id).await? {
-        let answer = match &rollout.state.step {
-            Step::Release { wave, targets, needs_approval: false } => {
-                decide::begin(&session.hub, &rollout, *wave).await?;
-                let devices = targets.iter().map(|at| rollout.targets[*at].key.clone()).collect();
-                let request = ReleaseRequest {
-                    deployment: id.clone(),
-                    digest: Some(rollout.digest),
-                    before: None,
-                    force: false,
-                    devices,
-                };
-                Some(release_all(&session.hub, request, RELEASE_DEVICES_MAX).await?)
-            }
-            _ => None,
-        };
+        let answer = take(&session.hub, &rollout).await?;
         steps.push(StepTaken { rollout, answer });
     }
     let is_well = steps.iter().all(StepTaken::is_well);
     let shown = session.show_own(&steps, |steps, _| render::rollout::steps(steps));
     settled(shown).map(|()| is_well)
+}
+
+/// Takes the next step of a rollout as the planner does; the answer, if it is a release.
+async fn take(hub: &Hub, rollout: &RolloutProgress) -> Result<Option<ReleaseAnswer>, AskError> {
+    match &rollout.state.step {
+        Step::Release { wave, targets, needs_approval: false } => {
+            decide::begin(hub, rollout, *wave).await?;
+            let request = ReleaseRequest {
+                deployment: rollout.deployment.clone(),
+                digest: Some(rollout.digest),
+                before: None,
+                force: false,
+                devices: targets.iter().map(|at| rollout.targets[*at].key.clone()).collect(),
+            };
+            release_all(hub, request, RELEASE_DEVICES_MAX).await.map(Some)
+        }
+        Step::RollBack { .. } => decide::roll_back(hub, rollout).await.map(Some),
+        Step::Fail { wave, because, verb } => {
+            decide::fail(hub, rollout, *wave, *because, *verb).await.map(|()| None)
+        }
+        Step::Release { .. } | Step::Wait { .. } | Step::Held { .. } | Step::Done => Ok(None),
+    }
 }
 
 /// Approves the waves that would be next if they were approved.
@@ -227,7 +239,11 @@ async fn release_all(hub: &Hub, request: ReleaseRequest, max: usize) -> Result<R
 /// No publisher answers.
 pub async fn held_changes(hub: &Hub) -> Result<HeldChanges, AskError> {
     let status: PublisherStatus = understood(&hub.publisher("status", &PublisherQuery::default()).await?)?;
-    let changes = status.git.map(|git| HeldChanges { held: git.held, omitted: git.held_omitted });
+    let changes = status.git.map(|git| HeldChanges {
+        held: git.held,
+        omitted: git.held_omitted,
+        open: git.open_rollouts,
+    });
     Ok(changes.unwrap_or_default())
 }
 

@@ -12,8 +12,8 @@ use muster_contract::canonical::Digest;
 use muster_contract::limits::{DECISION_REASON_BYTES_MAX, RELEASE_DEVICES_MAX, ROLLBACK_DEVICES_MAX};
 use muster_contract::query::GitStatus;
 use muster_contract::rollout::{
-    DecideRequest, GateEvidence, RefusedRelease, ReleaseAnswer, ReleaseRefusal, ReleaseRequest, RolloutVerb,
-    RolloutWord,
+    DecideRequest, GateEvidence, RefusedRelease, ReleaseAnswer, ReleaseRefusal, ReleaseRequest, RolloutPhase,
+    RolloutVerb,
 };
 use muster_contract::state::cut;
 use muster_contract::{DeploymentId, DeviceKey, WaveName};
@@ -21,11 +21,15 @@ use muster_domain::rollout::{RolloutProgress, Step, progress};
 use muster_service::clock::Clock;
 use muster_service::error::chain;
 use muster_service::health::Latch;
+use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
 use crate::error::RoundError;
 use crate::metrics::Metrics;
 use crate::services::Services;
+
+/// Time before a release that was refused twice for the same reasons is requested again.
+const REFUSED_PAUSE: Duration = Duration::from_secs(30);
 
 /// A rollout: deployment, content and path of the `rollout.yaml`.
 type RolloutKey = (DeploymentId, Digest, String);
@@ -37,6 +41,8 @@ pub struct Planner {
     metrics: Metrics,
     /// The sentence that was logged last about each rollout.
     logged: BTreeMap<RolloutKey, String>,
+    /// Rollouts whose releases are refused as before, each with the time of the next attempt.
+    paused: BTreeMap<RolloutKey, Instant>,
     /// The refusals of the last release of each rollout, which were logged.
     refusals: BTreeMap<RolloutKey, BTreeMap<DeviceKey, ReleaseRefusal>>,
 }
@@ -52,7 +58,14 @@ struct Counts {
 impl Planner {
     /// A planner before its first round.
     pub const fn new(services: Services, clock: Arc<dyn Clock>, metrics: Metrics) -> Self {
-        Self { services, clock, metrics, logged: BTreeMap::new(), refusals: BTreeMap::new() }
+        Self {
+            services,
+            clock,
+            metrics,
+            logged: BTreeMap::new(),
+            paused: BTreeMap::new(),
+            refusals: BTreeMap::new(),
+        }
     }
 
     /// Plans until `stop`, which ends a round after the deployment at hand.
@@ -88,7 +101,7 @@ impl Planner {
         let mut deployments = BTreeSet::new();
         if let Some(GitStatus { held, open_rollouts, .. }) = git {
             deployments.extend(held.into_iter().map(|change| change.deployment));
-            deployments.extend(open_rollouts);
+            deployments.extend(open_rollouts.into_iter().map(|rollout| rollout.deployment));
         }
         let (mut counts, mut seen) = (Counts::default(), BTreeSet::new());
         let mut first_error = None;
@@ -103,6 +116,7 @@ impl Planner {
         }
         self.logged.retain(|key, _| seen.contains(key));
         self.refusals.retain(|key, _| seen.contains(key));
+        self.paused.retain(|key, next| seen.contains(key) && *next > Instant::now());
         self.metrics.rollouts.set(counts.rollouts);
         self.metrics.stopped.set(counts.stopped);
         self.metrics.approvals.set(counts.approvals);
@@ -129,16 +143,19 @@ impl Planner {
 
     /// Takes the next step of a rollout, unless it waits for devices or persons.
     async fn step(&mut self, rollout: RolloutProgress) -> Result<(), RoundError> {
+        if self.paused.get(&key(&rollout)).is_some_and(|next| *next > Instant::now()) {
+            return Ok(());
+        }
         match &rollout.state.step {
             Step::Release { wave, targets, needs_approval: false } => {
                 self.release_wave(&rollout, *wave, targets).await
             }
-            Step::TakeBack { targets } => self.take_back(&rollout, targets).await,
-            Step::Fail { wave, verb } => {
-                let reason = rollout.state.waves.get(*wave).map(|wave| rollout.failure(wave));
+            Step::RollBack { targets } => self.roll_back(&rollout, targets).await,
+            Step::Fail { wave, because, verb } => {
+                let reason = rollout.state.waves.get(*wave).map(|wave| rollout.failure(wave, *because));
                 self.decide(&rollout, *verb, None, reason, rollout.evidence(*wave)).await
             }
-            Step::Done if rollout.record.is_some() && rollout.word() == RolloutWord::Running => {
+            Step::Done if rollout.record.is_some() && rollout.phase() == RolloutPhase::Running => {
                 self.decide(&rollout, RolloutVerb::Finish, None, None, None).await
             }
             Step::Release { .. } | Step::Wait { .. } | Step::Held { .. } | Step::Done => Ok(()),
@@ -152,12 +169,8 @@ impl Planner {
         at: usize,
         targets: &[usize],
     ) -> Result<(), RoundError> {
-        let Some(wave) = rollout.state.waves.get(at) else { return Ok(()) };
-        if wave.tally.released == 0 {
-            let name = wave.name.parse().ok();
-            // The evidence that the wave before it gave, or that of the first wave before its first release.
-            let evidence = rollout.evidence(at.saturating_sub(1));
-            self.decide(rollout, RolloutVerb::Begin, name, None, evidence).await?;
+        if let Some((name, evidence)) = rollout.begin(at) {
+            self.decide(rollout, RolloutVerb::Begin, Some(name), None, evidence).await?;
         }
         let mut refusals = BTreeMap::new();
         for devices in chunks(rollout, targets, RELEASE_DEVICES_MAX) {
@@ -169,7 +182,7 @@ impl Planner {
     }
 
     /// Gives targets of a rollout that is rolled back the content that they had before.
-    async fn take_back(&mut self, rollout: &RolloutProgress, targets: &[usize]) -> Result<(), RoundError> {
+    async fn roll_back(&mut self, rollout: &RolloutProgress, targets: &[usize]) -> Result<(), RoundError> {
         let mut refusals = BTreeMap::new();
         for devices in chunks(rollout, targets, ROLLBACK_DEVICES_MAX) {
             let request = ReleaseRequest { before: Some(rollout.digest), ..to(rollout, devices) };
@@ -213,6 +226,8 @@ impl Planner {
             wave,
             reason: reason.map(|reason| cut(reason, DECISION_REASON_BYTES_MAX)),
             evidence,
+            // A person may have decided since the round has judged the rollout.
+            expected: Some(rollout.phase()),
         };
         self.services.decide(&request).await.map(drop)
     }
@@ -225,6 +240,9 @@ impl Planner {
         {
             let reason = reason.words();
             tracing::warn!(%device, deployment = %rollout.deployment, reason, "a release was refused");
+        }
+        if !refusals.is_empty() && before == refusals {
+            self.paused.insert(key(rollout), Instant::now() + REFUSED_PAUSE);
         }
         self.refusals.insert(key(rollout), refusals);
     }
@@ -244,7 +262,7 @@ impl Counts {
     fn add(&mut self, rollout: &RolloutProgress) {
         self.rollouts += 1;
         match rollout.state.step {
-            Step::Fail { .. } | Step::Held { .. } | Step::TakeBack { .. } => self.stopped += 1,
+            Step::Fail { .. } | Step::Held { .. } | Step::RollBack { .. } => self.stopped += 1,
             Step::Release { needs_approval: true, .. } => self.approvals += 1,
             Step::Release { .. } | Step::Wait { .. } | Step::Done => {}
         }

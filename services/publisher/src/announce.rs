@@ -145,6 +145,7 @@ impl<D: Downlink> Announcer<D> {
             Command::Commit(fleet, answer) => {
                 // The poller may be gone; the commit is accepted all the same.
                 let _ = answer.send(self.accept(fleet, DeviceTable::accept));
+                self.supersede().await;
             }
             Command::Unseen(answer) => {
                 // The requester may be gone.
@@ -157,6 +158,7 @@ impl<D: Downlink> Announcer<D> {
             }
             Command::Resume(fleet, answer) => {
                 let _ = answer.send(self.accept(fleet, DeviceTable::resume));
+                self.supersede().await;
             }
             Command::LastPublished(answer) => {
                 // The requester may be gone.

@@ -12,7 +12,7 @@ use muster_contract::decode::{self, Document};
 use muster_contract::desired::DesiredState;
 use muster_contract::headers::{CE_ID, CE_SOURCE};
 use muster_contract::rollout::RolloutDecisions;
-use muster_contract::subjects::{LedgerSubject, ROLLOUTS, deployment_of_rollout, desired, rollout, stream};
+use muster_contract::subjects::{LedgerSubject, ROLLOUTS, desired, rollout, stream};
 use muster_contract::{DeploymentId, DeviceKey, Generation};
 
 use crate::published::claimed_generation;
@@ -87,7 +87,7 @@ pub trait Downlink: Send + Sync + 'static {
     ) -> impl Future<Output = Result<Vec<(DeviceKey, Bytes)>, ReadError>> + Send;
 
     /// All messages of one device that DOWNLINK or LEDGER has, oldest first in each.
-    fn history(&self, key: &DeviceKey) -> impl Future<Output = Result<Vec<Bytes>, ReadError>> + Send;
+    fn history(&self, key: &DeviceKey) -> impl Future<Output = Result<Vec<Message>, ReadError>> + Send;
 
     /// The last message of one device.
     fn last(&self, key: &DeviceKey) -> impl Future<Output = Result<Option<Message>, ReadError>> + Send;
@@ -95,20 +95,21 @@ pub trait Downlink: Send + Sync + 'static {
     /// Whether LEDGER has a liveness fact of the device.
     fn reported(&self, key: &DeviceKey) -> impl Future<Output = Result<bool, ReadError>> + Send;
 
-    /// The newest decisions about each deployment's rollouts.
-    fn all_decisions(
-        &self,
-    ) -> impl Future<Output = Result<BTreeMap<DeploymentId, Message>, ReadError>> + Send;
+    /// The newest messages of decisions about rollouts.
+    fn all_decisions(&self) -> impl Future<Output = Result<Vec<Message>, ReadError>> + Send;
 
-    /// The newest decisions about a deployment's rollouts.
+    /// The newest decisions about a deployment's rollouts under the `rollout.yaml` at a path.
     fn decisions(
         &self,
         deployment: &DeploymentId,
+        path: &str,
     ) -> impl Future<Output = Result<Option<Message>, ReadError>> + Send;
 
-    /// Stores decisions behind the message with the sequence `expected`, 0 for none; returns their sequence.
+    /// Stores decisions about rollouts under a `rollout.yaml` behind the message with the sequence `expected`, 0 for none;
+    /// returns their sequence.
     fn store_decisions(
         &self,
+        path: &str,
         decisions: &RolloutDecisions,
         expected: u64,
         trace: Trace,
@@ -153,11 +154,11 @@ impl Downlink for Bus {
         Ok(copies)
     }
 
-    async fn history(&self, key: &DeviceKey) -> Result<Vec<Bytes>, ReadError> {
+    async fn history(&self, key: &DeviceKey) -> Result<Vec<Message>, ReadError> {
         let mut messages = Vec::new();
         for stream in [stream::DOWNLINK, stream::LEDGER] {
             let mut replay = self.replay(stream, &[&desired(key)], Start::First).await?;
-            read_current(&mut replay, |delivery| messages.push(delivery.payload)).await?;
+            read_current(&mut replay, |delivery| messages.push(delivery.into())).await?;
         }
         Ok(messages)
     }
@@ -172,36 +173,32 @@ impl Downlink for Bus {
         Ok(Self::last(self, stream::LEDGER, &liveness).await?.is_some())
     }
 
-    async fn all_decisions(&self) -> Result<BTreeMap<DeploymentId, Message>, ReadError> {
-        let mut newest = BTreeMap::new();
+    async fn all_decisions(&self) -> Result<Vec<Message>, ReadError> {
+        let mut newest = Vec::new();
         let mut replay = self.replay(stream::DOWNLINK, &[ROLLOUTS], Start::LastPerSubject).await?;
-        read_current(&mut replay, |delivery| {
-            if let Some(deployment) = deployment_of_rollout(&delivery.subject) {
-                newest.insert(deployment, delivery.into());
-            }
-        })
-        .await?;
+        read_current(&mut replay, |delivery| newest.push(delivery.into())).await?;
         Ok(newest)
     }
 
-    async fn decisions(&self, deployment: &DeploymentId) -> Result<Option<Message>, ReadError> {
-        let last = Self::last(self, stream::DOWNLINK, &rollout(deployment)).await?;
+    async fn decisions(&self, deployment: &DeploymentId, path: &str) -> Result<Option<Message>, ReadError> {
+        let last = Self::last(self, stream::DOWNLINK, &rollout(deployment, path)).await?;
         Ok(last.map(Message::from))
     }
 
     async fn store_decisions(
         &self,
+        path: &str,
         decisions: &RolloutDecisions,
         expected: u64,
         trace: Trace,
     ) -> Result<u64, PublishError> {
-        let deployment = &decisions.deployment;
-        let id = format!("{deployment}.{expected}");
+        let subject = rollout(&decisions.deployment, path);
+        let id = format!("{subject}.{expected}");
         let outgoing = Outgoing {
             headers: attributes(EVENT_SOURCE, RolloutDecisions::KIND, &id, trace),
             expected_stream: Some(stream::DOWNLINK),
             expected_last_subject_sequence: Some(expected),
-            ..Outgoing::new(rollout(deployment), decode::to_bytes(decisions))
+            ..Outgoing::new(subject, decode::to_bytes(decisions))
         };
         Ok(Self::publish(self, outgoing).await?.sequence)
     }

@@ -4,8 +4,8 @@ use std::collections::BTreeSet;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use muster_contract::query::{GitStatus, HeldBack, PublisherQuery, PublisherStatus, RefusedCommit};
-use muster_contract::rollout::HeldChange;
-use muster_contract::{CommitName, DeploymentId, Timestamp};
+use muster_contract::rollout::{HeldChange, OpenRollout};
+use muster_contract::{CommitName, Timestamp};
 
 use crate::device_table::FleetSummary;
 use crate::git::{Branch, GitUrl};
@@ -189,8 +189,8 @@ pub struct RolloutsStatus {
     pub held: Vec<HeldChange>,
     /// The number of further ones.
     pub held_omitted: u64,
-    /// Deployments with an open rollout.
-    pub open: Vec<DeploymentId>,
+    /// Open rollouts.
+    pub open: Vec<OpenRollout>,
 }
 
 /// Whether the answer has the result of this commit.

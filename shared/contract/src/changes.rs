@@ -32,13 +32,8 @@ pub struct ChangesQuery {
     #[serde(skip_serializing_if = "Option::is_none")]
     pub limit: Option<usize>,
     /// Number of changes to skip: `next` of the previous page, with the same points.
-    #[serde(skip_serializing_if = "is_zero")]
+    #[serde(skip_serializing_if = "crate::omit::is_zero")]
     pub skip: u64,
-}
-
-#[allow(clippy::trivially_copy_pass_by_ref)]
-const fn is_zero(count: &u64) -> bool {
-    *count == 0
 }
 
 /// Answer of `muster.query.changes`: every change between two points, also changes that a later fact

@@ -281,18 +281,14 @@ pub struct QuarantineFact {
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub reasserted: bool,
     /// Further messages that this fact records: they came faster than ingest writes facts of rejections.
-    #[serde(default, skip_serializing_if = "is_zero")]
+    #[serde(default, skip_serializing_if = "crate::omit::is_zero")]
     pub others: u64,
     /// Numbers of the further messages, in the same epoch: they count as quarantined in the account, like `seq`.
     #[serde(default, skip_serializing_if = "SeqRanges::is_empty")]
     pub other_seqs: SeqRanges,
     /// Messages of this fact whose payload is lost: QUARANTINE was full or did not answer, and no device keeps them.
-    #[serde(default, skip_serializing_if = "is_zero")]
+    #[serde(default, skip_serializing_if = "crate::omit::is_zero")]
     pub not_kept: u64,
-}
-
-fn is_zero(number: &u64) -> bool {
-    *number == 0
 }
 
 impl QuarantineFact {

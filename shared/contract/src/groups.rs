@@ -72,7 +72,7 @@ pub struct StandingPart {
     /// Those that shall not be and still are.
     pub leaving: u64,
     /// Targets past their deadline.
-    #[serde(default, skip_serializing_if = "is_zero")]
+    #[serde(default, skip_serializing_if = "crate::omit::is_zero")]
     pub overdue: u64,
     /// Targets that are tried again after an error.
     #[serde(default, skip_serializing_if = "Retried::is_nothing")]
@@ -188,9 +188,4 @@ pub struct ViewAnswer {
     pub changed: bool,
     /// When the rollup took it.
     pub at: Timestamp,
-}
-
-#[allow(clippy::trivially_copy_pass_by_ref)]
-const fn is_zero(count: &u64) -> bool {
-    *count == 0
 }

@@ -97,7 +97,7 @@ pub struct Hindsight {
     #[serde(default, skip_serializing_if = "SomeDevices::is_empty")]
     pub skewed: SomeDevices,
     /// The largest difference of these clocks to the hub's clock, in seconds.
-    #[serde(default, skip_serializing_if = "is_zero")]
+    #[serde(default, skip_serializing_if = "crate::omit::is_zero")]
     pub skew_seconds: u64,
 }
 
@@ -176,7 +176,7 @@ pub struct DiffSide {
     /// Devices that should not run it and still have it.
     pub leaving: u64,
     /// Targets past their deadline.
-    #[serde(default, skip_serializing_if = "is_zero")]
+    #[serde(default, skip_serializing_if = "crate::omit::is_zero")]
     pub overdue: u64,
     /// Targets by standing and freshness.
     #[schemars(schema_with = "keyed::<Standing, Split>")]
@@ -229,7 +229,7 @@ pub struct Stand {
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub overdue: bool,
     /// Missing reports of the device; 0 if the deployment is leaving it.
-    #[serde(default, skip_serializing_if = "is_zero")]
+    #[serde(default, skip_serializing_if = "crate::omit::is_zero")]
     pub missing_reports: u64,
     /// Generation at which its target last changed.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -314,9 +314,4 @@ pub struct Difference {
 /// The digest of all views by key: of the canonical JSON of one object.
 pub fn digest_of_digests(views: &BTreeMap<String, Digest>) -> Digest {
     Digest::of_value(views)
-}
-
-#[allow(clippy::trivially_copy_pass_by_ref)]
-const fn is_zero(count: &u64) -> bool {
-    *count == 0
 }

@@ -31,7 +31,7 @@ pub struct Incident {
     #[serde(flatten)]
     pub what: IncidentKind,
     /// Incidents of the same type that ingest did not record before this one, because they came too fast.
-    #[serde(default, skip_serializing_if = "is_zero")]
+    #[serde(default, skip_serializing_if = "crate::omit::is_zero")]
     pub others: u64,
 }
 
@@ -362,10 +362,6 @@ impl HubIncident {
     pub const fn is_ledger_replaced(&self) -> bool {
         matches!(self.incident.what, IncidentKind::LedgerReplaced { .. })
     }
-}
-
-fn is_zero(number: &u64) -> bool {
-    *number == 0
 }
 
 #[cfg(test)]

@@ -34,6 +34,7 @@ pub mod limits;
 pub mod manifest;
 pub mod near;
 pub mod notify;
+mod omit;
 pub mod ownership;
 pub mod partition;
 pub mod parts;

@@ -46,12 +46,12 @@ pub const ROLLOUT_BYTES_MAX: usize = 64 * 1024;
 pub const RELEASE_DEVICES_MAX: usize = 1000;
 /// Devices of one request to give devices the content that they had before: the publisher reads the documents of each.
 pub const ROLLBACK_DEVICES_MAX: usize = 100;
-/// Deployments with an open rollout that the publisher's status lists.
+/// Open rollouts that the publisher's status lists.
 pub const OPEN_ROLLOUTS_MAX: usize = 64;
-/// Rollouts of one deployment whose decisions are kept.
-pub const ROLLOUT_RECORDS_MAX: usize = 4;
+/// Contents of one deployment and `rollout.yaml` whose decisions are kept.
+pub const ROLLOUT_RECORDS_MAX: usize = 8;
 /// Bytes of the decisions of one rollout as JSON.
-pub const ROLLOUT_RECORD_BYTES_MAX: usize = 24 * 1024;
+pub const ROLLOUT_RECORD_BYTES_MAX: usize = 12 * 1024;
 /// Decisions that are kept of one rollout: begins and approvals of all waves, and some more.
 pub const DECISIONS_MAX: usize = 96;
 /// Bytes of the reason of a decision.

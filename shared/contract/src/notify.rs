@@ -263,7 +263,7 @@ pub struct SubscriptionRecord {
     pub seen: u64,
     /// Number of the newest notice at the time of its creation: notices up to it belong to an earlier subscription of the same
     /// name.
-    #[serde(default, skip_serializing_if = "is_zero")]
+    #[serde(default, skip_serializing_if = "crate::omit::is_zero")]
     pub began: u64,
     /// Its owner: no other user may replace, confirm, list or end it, except that operators may list and end it. Absent on a hub
     /// without accounts.
@@ -370,10 +370,10 @@ pub enum EndReason {
 #[serde(rename_all = "camelCase")]
 pub struct NoticeOmitted {
     /// The number of targets that are not listed; the roll-up counts them.
-    #[serde(default, skip_serializing_if = "is_zero")]
+    #[serde(default, skip_serializing_if = "crate::omit::is_zero")]
     pub targets: u64,
     /// The number of changed standings that are not listed.
-    #[serde(default, skip_serializing_if = "is_zero")]
+    #[serde(default, skip_serializing_if = "crate::omit::is_zero")]
     pub changes: u64,
     /// True if changes may be missing, because there were too many or the rollup restarted. The state is complete.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
@@ -388,11 +388,6 @@ impl NoticeOmitted {
     pub const fn is_nothing(&self) -> bool {
         self.targets == 0 && self.changes == 0 && !self.more_changes && !self.view
     }
-}
-
-#[allow(clippy::trivially_copy_pass_by_ref)]
-const fn is_zero(count: &u64) -> bool {
-    *count == 0
 }
 
 /// The state of what passes the filters.

@@ -38,7 +38,7 @@ pub struct PartsQuery {
     #[schemars(length(max = PARTS_MAX))]
     pub keys: Vec<String>,
     /// Rows of the part that the asker has already: `next` of what came before. For one key only.
-    #[serde(skip_serializing_if = "is_zero")]
+    #[serde(skip_serializing_if = "crate::omit::is_zero")]
     pub skip: u64,
     /// When: the present where nothing is said.
     #[serde(flatten)]
@@ -101,7 +101,7 @@ pub struct DeploymentPart {
     #[serde(default, skip_serializing_if = "HubHearing::is_whole")]
     pub hub: HubHearing,
     /// Rows that came before those here.
-    #[serde(default, skip_serializing_if = "is_zero")]
+    #[serde(default, skip_serializing_if = "crate::omit::is_zero")]
     pub skipped: u64,
     /// Where it comes in several answers: what tells the whole of it from any other. Answers that differ in it are of
     /// different moments and are not to be put together.
@@ -205,9 +205,4 @@ pub struct HubLine {
     pub heard_at: Option<Timestamp>,
     /// How many sites it has.
     pub sites: u64,
-}
-
-#[allow(clippy::trivially_copy_pass_by_ref)]
-const fn is_zero(count: &u64) -> bool {
-    *count == 0
 }

@@ -136,7 +136,7 @@ pub struct HubHearing {
     #[schemars(length(max = UNHEARD_LISTED_MAX))]
     pub unheard: Vec<UnheardPartition>,
     /// The number of further partitions, in an answer about several hubs.
-    #[serde(default, skip_serializing_if = "is_zero")]
+    #[serde(default, skip_serializing_if = "crate::omit::is_zero")]
     pub omitted: u64,
 }
 
@@ -153,11 +153,6 @@ impl HubHearing {
     pub const fn is_whole(&self) -> bool {
         self.unheard.is_empty()
     }
-}
-
-#[allow(clippy::trivially_copy_pass_by_ref)]
-const fn is_zero(count: &u64) -> bool {
-    *count == 0
 }
 
 #[cfg(test)]

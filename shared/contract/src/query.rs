@@ -177,7 +177,7 @@ pub struct DeviceLine {
     pub in_doubt: SeqRanges,
     /// Messages in quarantine of which the hub cannot tell yet which numbers they are: until the next heartbeat says how
     /// far the device's numbers go, nothing of it is known.
-    #[serde(default, skip_serializing_if = "is_zero")]
+    #[serde(default, skip_serializing_if = "crate::omit::is_zero")]
     pub unread: u64,
     /// False while the device says that it cannot store reports, or sends heartbeats of a newer epoch that ingest has not opened:
     /// none of its standings is known then.
@@ -193,19 +193,14 @@ pub struct DeviceLine {
     #[schemars(schema_with = "keyed::<Standing, u64>")]
     pub standings: BTreeMap<Standing, u64>,
     /// How many incidents it has had.
-    #[serde(default, skip_serializing_if = "is_zero")]
+    #[serde(default, skip_serializing_if = "crate::omit::is_zero")]
     pub incidents: u64,
     /// Messages without a readable number in quarantine, beside those in the account.
-    #[serde(default, skip_serializing_if = "is_zero")]
+    #[serde(default, skip_serializing_if = "crate::omit::is_zero")]
     pub unnumbered_quarantined: u64,
     /// When its token ends, where a tenth of the token's life or less is left and no newer one is known. It is out then.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub token_ends_at: Option<Timestamp>,
-}
-
-#[allow(clippy::trivially_copy_pass_by_ref)]
-const fn is_zero(count: &u64) -> bool {
-    *count == 0
 }
 
 /// Answer of `muster.query.device`.
@@ -242,13 +237,13 @@ pub struct DeviceAnswer {
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct DeviceOmitted {
     /// Components of its deployments: of each the least severe, and of those the last.
-    #[serde(default, skip_serializing_if = "is_zero")]
+    #[serde(default, skip_serializing_if = "crate::omit::is_zero")]
     pub components: u64,
     /// Components that are tried again: of each deployment those that were tried least often.
-    #[serde(default, skip_serializing_if = "is_zero")]
+    #[serde(default, skip_serializing_if = "crate::omit::is_zero")]
     pub retries: u64,
     /// Texts of errors and reasons that are shown, and cut short.
-    #[serde(default, skip_serializing_if = "is_zero")]
+    #[serde(default, skip_serializing_if = "crate::omit::is_zero")]
     pub texts: u64,
     /// What it says it is.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]

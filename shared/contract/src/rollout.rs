@@ -3,6 +3,7 @@
 
 mod decisions;
 mod percent;
+mod policy;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::num::NonZeroU32;
@@ -23,9 +24,10 @@ use crate::version::{ApiVersion, kind};
 
 pub use self::decisions::{
     Approvals, DecideAnswer, DecideRequest, GateEvidence, ImpossibleDecision, OnFailure, RolloutDecision,
-    RolloutDecisions, RolloutRecord, RolloutVerb, RolloutWord,
+    RolloutDecisions, RolloutPhase, RolloutRecord, RolloutVerb,
 };
 pub use self::percent::{Percent, PercentError};
+pub use self::policy::{AtEnd, Budget, Deadlines, Offline};
 
 /// Bytes of a device in a list of refusals, at most: two names of 63 characters, the longest reason, and the keys.
 const REFUSED_BYTES_MAX: usize = 2 * 63 + 70;
@@ -52,6 +54,12 @@ pub struct Rollout {
     /// The approvals that a wave with `approval: before` needs.
     #[serde(default, skip_serializing_if = "Approvals::is_default")]
     pub approvals: Approvals,
+    /// The number of unavailable devices that a release leaves in each group; no limit if absent.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub budget: Option<Budget>,
+    /// The times within which waves must pass their gates; no limit if absent.
+    #[serde(default, skip_serializing_if = "Deadlines::is_none")]
+    pub deadlines: Deadlines,
 }
 
 /// One wave. Exactly one of `devices`, `selector`, `site`, `percent` and `count` says which devices it matches.
@@ -91,7 +99,10 @@ pub struct Wave {
     /// Whether the wave needs approvals before it begins.
     #[serde(default, skip_serializing_if = "Approval::is_none")]
     pub approval: Approval,
-    /// When the wave stops.
+    /// How the wave treats a released device that is not heard.
+    #[serde(default, skip_serializing_if = "Offline::is_wait")]
+    pub offline: Offline,
+    /// When the wave fails.
     #[serde(default)]
     pub failure: FailureLimit,
     /// True if the wave may match no device. Otherwise the publisher refuses a commit in which it matches none.
@@ -265,9 +276,23 @@ pub struct HeldChange {
     pub devices: SomeDevices,
     /// Time since which this process of the publisher knows of the change.
     pub since: Timestamp,
-    /// The state of its rollout by decisions.
-    #[serde(default, skip_serializing_if = "RolloutWord::is_running")]
-    pub state: RolloutWord,
+    /// The phase of its rollout by decisions.
+    #[serde(default, skip_serializing_if = "RolloutPhase::is_running")]
+    pub phase: RolloutPhase,
+}
+
+/// A rollout that has begun and not ended.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+pub struct OpenRollout {
+    /// The deployment.
+    pub deployment: DeploymentId,
+    /// The content.
+    pub digest: Digest,
+    /// Path of the `rollout.yaml`.
+    pub rollout: String,
+    /// Its phase.
+    #[serde(default, skip_serializing_if = "RolloutPhase::is_running")]
+    pub phase: RolloutPhase,
 }
 
 /// Request of `muster.publisher.targets`: the devices that a rollout governs, with the content of a deployment that each has.
@@ -405,6 +430,8 @@ pub enum ReleaseRefusal {
     Paused,
     /// The rollout of this content on the device is stopped or rolled back.
     Stopped,
+    /// The rollout of this content on the device is not rolled back.
+    NotRolledBack,
     /// Neither DOWNLINK nor LEDGER has a document of the device from before that content.
     NoEarlierContent,
 }
@@ -425,6 +452,9 @@ impl ReleaseRefusal {
             Self::Paused => "keeps what it has: the rollout is paused; `muster rollout resume` continues it",
             Self::Stopped => {
                 "keeps what it has: the rollout is stopped; `muster rollout retry` begins it again"
+            }
+            Self::NotRolledBack => {
+                "keeps it: the rollout is not rolled back; `muster rollout rollback` does that"
             }
             Self::NoEarlierContent => "keeps it: no earlier content of the device is known",
         }

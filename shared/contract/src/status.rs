@@ -189,7 +189,7 @@ pub struct StatusAnswer {
     pub manifests: BTreeMap<Digest, Manifest>,
     /// With `output` detail: targets of this page that shall run something and whose manifest is not here. LEDGER does not
     /// hold it any more or did not give it in time, or it finds no room in a message.
-    #[serde(default, skip_serializing_if = "is_zero")]
+    #[serde(default, skip_serializing_if = "crate::omit::is_zero")]
     pub manifests_left_out: u64,
     /// How many targets there are on all pages, where that is known.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -206,10 +206,10 @@ pub struct Rollup {
     /// Pairs of device and deployment that shall be.
     pub targets: u64,
     /// Pairs that shall not be and still are.
-    #[serde(default, skip_serializing_if = "is_zero")]
+    #[serde(default, skip_serializing_if = "crate::omit::is_zero")]
     pub leaving: u64,
     /// Targets past their deadline.
-    #[serde(default, skip_serializing_if = "is_zero")]
+    #[serde(default, skip_serializing_if = "crate::omit::is_zero")]
     pub overdue: u64,
     /// Targets that are tried again after an error.
     #[serde(default, skip_serializing_if = "Retried::is_nothing")]
@@ -217,7 +217,7 @@ pub struct Rollup {
     /// Targets of which the hub can know that it holds the last report.
     pub known: u64,
     /// Pairs whose generation was superseded before anything of it that is still held was reported.
-    #[serde(default, skip_serializing_if = "is_zero")]
+    #[serde(default, skip_serializing_if = "crate::omit::is_zero")]
     pub superseded: u64,
     /// Targets by standing and freshness.
     #[schemars(schema_with = "keyed::<Standing, crate::view::Split>")]
@@ -388,11 +388,6 @@ pub struct KAxes {
     pub actuation: Actuation,
     /// Whether it has come about.
     pub reconcile: Reconcile,
-}
-
-#[allow(clippy::trivially_copy_pass_by_ref)]
-const fn is_zero(count: &u64) -> bool {
-    *count == 0
 }
 
 #[cfg(test)]

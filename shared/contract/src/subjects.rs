@@ -2,6 +2,7 @@
 
 use std::fmt;
 
+use crate::canonical::Digest;
 use crate::ids::{
     DeploymentId, DeviceKey, LabelError, LabelKey, LabelValue, SiteId, SubscriptionName, ViewName,
 };
@@ -29,19 +30,17 @@ pub fn desired(key: &DeviceKey) -> String {
     format!("muster.desired.{}.{}", key.site, key.device)
 }
 
-/// `muster.rollout.<deployment>` in DOWNLINK: the decisions about the rollouts of a deployment.
-pub fn rollout(deployment: &DeploymentId) -> String {
-    format!("{ROLLOUT_PREFIX}{deployment}")
+/// `muster.rollout.<deployment>-<file>` in DOWNLINK: the decisions about the rollouts of a deployment on the devices of one
+/// `rollout.yaml`. The file is the first 16 hex digits of the SHA-256 of its path.
+pub fn rollout(deployment: &DeploymentId, path: &str) -> String {
+    let digest = Digest::of_bytes(path.as_bytes()).to_string();
+    let hex = digest.rsplit(':').next().unwrap_or_default();
+    format!("{ROLLOUT_PREFIX}{deployment}-{:.16}", hex)
 }
 
 /// The decisions about all rollouts.
 pub const ROLLOUTS: &str = "muster.rollout.*";
 const ROLLOUT_PREFIX: &str = "muster.rollout.";
-
-/// The deployment that decisions on this subject are about.
-pub fn deployment_of_rollout(subject: &str) -> Option<DeploymentId> {
-    subject.strip_prefix(ROLLOUT_PREFIX)?.parse().ok()
-}
 
 /// `muster.receipt.<site>.<device>` in DOWNLINK.
 pub fn receipt(key: &DeviceKey) -> String {

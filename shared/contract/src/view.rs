@@ -111,13 +111,13 @@ pub enum Freshness {
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct Split {
     /// Of fresh devices.
-    #[serde(default, skip_serializing_if = "is_zero")]
+    #[serde(default, skip_serializing_if = "crate::omit::is_zero")]
     pub fresh: u64,
     /// Of stale ones.
-    #[serde(default, skip_serializing_if = "is_zero")]
+    #[serde(default, skip_serializing_if = "crate::omit::is_zero")]
     pub stale: u64,
     /// Of those never heard.
-    #[serde(default, skip_serializing_if = "is_zero")]
+    #[serde(default, skip_serializing_if = "crate::omit::is_zero")]
     pub never: u64,
 }
 
@@ -144,11 +144,6 @@ impl Split {
             Freshness::Never => &mut self.never,
         }
     }
-}
-
-#[allow(clippy::trivially_copy_pass_by_ref)]
-const fn is_zero(count: &u64) -> bool {
-    *count == 0
 }
 
 /// The verdict on a deployment: the first that holds, in this order.
@@ -293,10 +288,10 @@ pub struct ErrorExample {
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct Omitted {
     /// Components beyond [`COMPONENTS_MAX`](crate::limits::COMPONENTS_MAX).
-    #[serde(default, skip_serializing_if = "is_zero")]
+    #[serde(default, skip_serializing_if = "crate::omit::is_zero")]
     pub components: u64,
     /// Error codes beyond [`VIEW_ERRORS_MAX`](crate::limits::VIEW_ERRORS_MAX).
-    #[serde(default, skip_serializing_if = "is_zero")]
+    #[serde(default, skip_serializing_if = "crate::omit::is_zero")]
     pub errors: u64,
 }
 
@@ -350,7 +345,7 @@ pub struct DeploymentView {
     /// Devices that shall not and still have it.
     pub leaving: u64,
     /// Targets past their deadline; a mark beside the standing, so they are in `counts` too.
-    #[serde(default, skip_serializing_if = "is_zero")]
+    #[serde(default, skip_serializing_if = "crate::omit::is_zero")]
     pub overdue: u64,
     /// Targets that are tried again after an error.
     #[serde(default, skip_serializing_if = "Retried::is_nothing")]
@@ -431,7 +426,7 @@ pub struct Tally {
     /// Pairs that shall not be and still are.
     pub leaving: u64,
     /// Targets past their deadline.
-    #[serde(default, skip_serializing_if = "is_zero")]
+    #[serde(default, skip_serializing_if = "crate::omit::is_zero")]
     pub overdue: u64,
     /// Targets that are tried again after an error.
     #[serde(default, skip_serializing_if = "Retried::is_nothing")]

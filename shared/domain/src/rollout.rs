@@ -5,6 +5,7 @@
 //! every program gets the same waves. Recorded decisions come first: no evidence continues a rollout that is paused.
 
 mod gate;
+mod policy;
 mod progress;
 mod sentence;
 mod waves;
@@ -13,11 +14,12 @@ use std::fmt;
 use std::time::Duration;
 
 use muster_contract::labels::Labels;
-use muster_contract::rollout::{Rollout, RolloutRecord, RolloutVerb, RolloutWord, Wave};
+use muster_contract::rollout::{Deadlines, Rollout, RolloutPhase, RolloutRecord, RolloutVerb, Wave};
 use muster_contract::{DeviceKey, Timestamp};
 use serde::Serialize;
 
 pub use self::gate::{Gate, Tally};
+use self::policy::Room;
 pub use self::progress::{Known, Lines, RolloutProgress, progress};
 pub use self::sentence::listed;
 use self::waves::{REST, effective};
@@ -34,6 +36,8 @@ pub struct Target<'a> {
     pub is_released: bool,
     /// The evidence about that content on the device.
     pub evidence: Evidence,
+    /// Time since which it is not heard; `None` while it is.
+    pub silent_since: Option<Timestamp>,
 }
 
 /// The hub's knowledge of the rollout's content on a device.
@@ -43,6 +47,8 @@ pub enum Evidence {
     Confirmed(Timestamp),
     /// The device is heard, all of its reports are in, and the content has failed.
     Failed,
+    /// The device has not been heard for so long that its wave leaves it out.
+    Debt,
     /// Anything else: not released, under way, not heard, or with missing reports.
     Unknown,
 }
@@ -104,20 +110,22 @@ pub enum Step {
         /// The predicate that is not met yet.
         because: Blocked,
     },
-    /// The wave has more failures than it allows, so its rollout decides this.
+    /// The wave has failed, so its rollout decides this.
     Fail {
         /// The wave.
         wave: usize,
+        /// Why it has failed.
+        because: Failure,
         /// The decision.
         verb: RolloutVerb,
     },
     /// A recorded decision ends the rollout or holds it.
     Held {
-        /// The state that it led to.
-        word: RolloutWord,
+        /// The phase that it led to.
+        phase: RolloutPhase,
     },
     /// The rollout is rolled back: give these targets, which still have the content, the one before it.
-    TakeBack {
+    RollBack {
         /// The targets.
         targets: Vec<usize>,
     },
@@ -133,6 +141,20 @@ pub enum Blocked {
     Gate,
     /// The wave's limit of devices in flight.
     InFlight,
+    /// The budget of the groups of the devices that are next.
+    Budget,
+}
+
+/// Why a wave has failed.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub enum Failure {
+    /// Its gate: too many failures, or success out of reach.
+    Gate,
+    /// Its gate was not open within its deadline.
+    WaveDeadline,
+    /// The last gate was not open within the rollout's deadline.
+    RolloutDeadline,
 }
 
 impl fmt::Display for Blocked {
@@ -140,6 +162,7 @@ impl fmt::Display for Blocked {
         f.write_str(match self {
             Self::Gate => "its gate is not open",
             Self::InFlight => "as many devices as allowed are in flight",
+            Self::Budget => "the budget of its devices' groups has no room",
         })
     }
 }
@@ -155,6 +178,7 @@ pub fn state(
     let waves = effective(rollout);
     let members: Vec<_> = targets.iter().map(|target| (target.key, target.labels)).collect();
     let wave_indices = waves_of(&waves, id, &members);
+    let targets = &policy::with_offline_policies(&waves, &wave_indices, record, targets, now)[..];
     let tallies = tallies(&waves, &wave_indices, targets, now);
     let approvals = |wave: &Wave| approvals(rollout, wave, record, now);
     let state = |(at, tally): (usize, &Tally)| WaveState {
@@ -165,8 +189,10 @@ pub fn state(
         approvals: waves.get(at).and_then(approvals),
     };
     let mut states: Vec<_> = tallies.iter().enumerate().map(state).collect();
-    let step = decided(record, targets)
-        .unwrap_or_else(|| step(&waves, &states, &wave_indices, targets, rollout.on_failure.verb()));
+    let phase = record.map(RolloutRecord::phase).unwrap_or_default();
+    let step = decided(phase, targets).unwrap_or_else(|| {
+        Steps { rollout, record, phase, waves: &waves, states: &states, now }.next(&wave_indices, targets)
+    });
     if states.last().is_some_and(|rest| rest.tally.targets == 0) {
         states.pop();
     }
@@ -190,14 +216,13 @@ fn approvals(
 }
 
 /// The step that recorded decisions leave; `None` if the evidence decides.
-fn decided(record: Option<&RolloutRecord>, targets: &[Target<'_>]) -> Option<Step> {
-    let word = record.map(RolloutRecord::word).unwrap_or_default();
-    match word {
-        RolloutWord::Running | RolloutWord::Succeeded => None,
-        RolloutWord::Paused | RolloutWord::Stopped => Some(Step::Held { word }),
-        RolloutWord::RolledBack => {
+fn decided(phase: RolloutPhase, targets: &[Target<'_>]) -> Option<Step> {
+    match phase {
+        RolloutPhase::Running | RolloutPhase::Succeeded | RolloutPhase::Superseded => None,
+        RolloutPhase::Paused | RolloutPhase::Stopped => Some(Step::Held { phase }),
+        RolloutPhase::RolledBack => {
             let left: Vec<_> = (0..targets.len()).filter(|at| targets[*at].is_released).collect();
-            Some(if left.is_empty() { Step::Held { word } } else { Step::TakeBack { targets: left } })
+            Some(if left.is_empty() { Step::Held { phase } } else { Step::RollBack { targets: left } })
         }
     }
 }
@@ -217,37 +242,80 @@ fn tallies(waves: &[Wave], wave_indices: &[usize], targets: &[Target<'_>], now: 
     tallies
 }
 
-/// The next step by the evidence. The first wave that has failed, has unreleased targets, or has a gate that is not open
-/// decides it.
-fn step(
-    waves: &[Wave],
-    states: &[WaveState],
-    wave_indices: &[usize],
-    targets: &[Target<'_>],
-    on_failure: RolloutVerb,
-) -> Step {
-    for (at, WaveState { tally, gate, approvals, .. }) in states.iter().enumerate() {
-        if gate.is_failed() {
-            return Step::Fail { wave: at, verb: on_failure };
+/// The rules by which the evidence leads to the next step.
+struct Steps<'a> {
+    rollout: &'a Rollout,
+    record: Option<&'a RolloutRecord>,
+    phase: RolloutPhase,
+    waves: &'a [Wave],
+    states: &'a [WaveState],
+    now: Timestamp,
+}
+
+impl Steps<'_> {
+    /// The next step. The first wave that has failed, has unreleased targets, or has a gate that is not open decides it.
+    fn next(&self, wave_indices: &[usize], targets: &[Target<'_>]) -> Step {
+        for (at, state) in self.states.iter().enumerate() {
+            let is_released = state.tally.released == state.tally.targets;
+            if is_released && state.gate == Gate::Open {
+                continue;
+            }
+            // Devices that come after the end of a rollout get its content without gates.
+            let has_succeeded = self.phase == RolloutPhase::Succeeded;
+            if has_succeeded && is_released {
+                continue;
+            }
+            if let Some((because, verb)) = self.failure(at).filter(|_| !has_succeeded) {
+                return Step::Fail { wave: at, because, verb };
+            }
+            if is_released {
+                return Step::Wait { wave: at, because: Blocked::Gate };
+            }
+            let members = (0..targets.len()).filter(|target| wave_indices[*target] == at);
+            return self.release(at, members, targets);
         }
-        if tally.released < tally.targets {
-            let free = free_slots(waves.get(at), tally);
-            let waiting = (0..targets.len()).filter(|target| wave_indices[*target] == at);
-            let waiting = waiting.filter(|target| !targets[*target].is_released);
-            let next: Vec<_> = waiting.take(free).collect();
-            return if next.is_empty() {
-                Step::Wait { wave: at, because: Blocked::InFlight }
-            } else {
-                let is_begun = tally.released > 0;
-                let needs_approval = !is_begun && approvals.is_some_and(|count| count.given < count.needed);
-                Step::Release { wave: at, targets: next, needs_approval }
-            };
+        Step::Done
+    }
+
+    /// Why a wave has failed, and what the rollout decides then.
+    fn failure(&self, at: usize) -> Option<(Failure, RolloutVerb)> {
+        let state = self.states.get(at)?;
+        if state.gate.is_failed() {
+            return Some((Failure::Gate, self.rollout.on_failure.verb()));
         }
-        if *gate != Gate::Open {
-            return Step::Wait { wave: at, because: Blocked::Gate };
+        let Deadlines { wave, rollout, at_end } = self.rollout.deadlines;
+        let record = self.record?;
+        let is_over = |began: Option<Timestamp>, time: Option<Duration>| {
+            began.zip(time).is_some_and(|(began, time)| policy::is_over(began, time, self.now))
+        };
+        // The gate was open once if a later wave has begun.
+        let has_passed = self.states.iter().skip(at + 1).any(|later| record.began(&later.name).is_some());
+        let is_shut = state.gate != Gate::Open && !has_passed;
+        if is_shut && is_over(record.began(&state.name), wave) {
+            Some((Failure::WaveDeadline, at_end.verb()))
+        } else {
+            is_over(record.first_began(), rollout).then(|| (Failure::RolloutDeadline, at_end.verb()))
         }
     }
-    Step::Done
+
+    /// The release to unreleased members of a wave that its limit in flight and the budget leave room for.
+    fn release(&self, at: usize, members: impl Iterator<Item = usize>, targets: &[Target<'_>]) -> Step {
+        let WaveState { name, tally, approvals, .. } = &self.states[at];
+        let free = free_slots(self.waves.get(at), tally);
+        if free == 0 {
+            return Step::Wait { wave: at, because: Blocked::InFlight };
+        }
+        let mut room = Room::beside(self.rollout.budget.as_ref(), targets);
+        let waiting = members.filter(|target| !targets[*target].is_released);
+        let next: Vec<_> = waiting.filter(|target| room.admits(&targets[*target])).take(free).collect();
+        if next.is_empty() {
+            return Step::Wait { wave: at, because: Blocked::Budget };
+        }
+        let has_begun = self.phase == RolloutPhase::Succeeded
+            || self.record.is_some_and(|record| record.began(name).is_some());
+        let needs_approval = !has_begun && approvals.is_some_and(|count| count.given < count.needed);
+        Step::Release { wave: at, targets: next, needs_approval }
+    }
 }
 
 /// The number of devices of a wave that may be released now.

@@ -27,7 +27,7 @@ async fn retire(stage: &Stage, device: &str) -> Answer {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn what_is_applied_wins_over_git_survives_restarts_and_is_taken_back() {
+async fn what_is_applied_wins_over_git_survives_restarts_and_is_rolled_back() {
     let stage = Stage::new().await;
     stage.write("sites/a/one/web.yaml", "web", "git");
     let commit = stage.commit().await;
@@ -180,7 +180,7 @@ async fn a_start_with_a_bad_commit_still_knows_what_git_said_last() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_commit_that_only_a_request_stands_against_goes_out_once_the_request_is_taken_back() {
+async fn a_commit_that_only_a_request_stands_against_goes_out_once_the_request_is_rolled_back() {
     let stage = Stage::new().await;
     stage.device("a/one");
     let good = stage.commit().await;

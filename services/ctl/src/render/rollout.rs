@@ -5,11 +5,11 @@ use std::fmt::Write as _;
 
 use muster_contract::canonical::Digest;
 use muster_contract::rollout::{
-    DecideAnswer, GateEvidence, HeldChange, RefusedRelease, ReleaseAnswer, RolloutDecision, RolloutRecord,
-    RolloutVerb, RolloutWord,
+    DecideAnswer, GateEvidence, HeldChange, OpenRollout, RefusedRelease, ReleaseAnswer, RolloutDecision,
+    RolloutRecord,
 };
 use muster_contract::{DeploymentId, Timestamp};
-use muster_domain::rollout::{Gate, Known, RolloutProgress, Step, WaveState, listed};
+use muster_domain::rollout::{ApprovalCount, Gate, Known, RolloutProgress, Step, WaveState, listed};
 
 use super::cut;
 use super::frame::Frame;
@@ -22,33 +22,46 @@ use crate::rollout::{Decided, HeldChanges, History, StepTaken};
 /// Characters of a digest that tell it apart for a person.
 const DIGEST_WIDTH: usize = 20;
 
-/// The held changes.
+/// The held changes, and the rollouts under way that hold none.
 pub fn list(changes: &HeldChanges, now: Timestamp) -> String {
-    if changes.held.is_empty() {
-        return "No change waits for a release.\n".to_owned();
-    }
     let mut text: String = changes.held.iter().map(|change| held(change, now)).collect();
     if changes.omitted > 0 {
         let _ = writeln!(text, "and {} more", plural(changes.omitted, "change"));
     }
-    text
+    let is_held = |open: &&OpenRollout| {
+        let is_same = |change: &HeldChange| {
+            change.deployment == open.deployment
+                && change.digest == Some(open.digest)
+                && change.rollout == open.rollout
+        };
+        !changes.held.iter().any(is_same)
+    };
+    text.extend(changes.open.iter().filter(is_held).map(open));
+    if text.is_empty() {
+        "No change waits for a release, and no rollout is under way.\n".to_owned()
+    } else {
+        text
+    }
+}
+
+/// A rollout that has released all that it may, and has not ended.
+fn open(OpenRollout { deployment, digest, rollout, phase }: &OpenRollout) -> String {
+    let head = format!("open         {deployment} {}: {}", short(digest), phase.words());
+    let file = super::words::clean(rollout);
+    format!("{}, by {file}; `muster rollout show {deployment}`\n", styled(MOVING, &head))
 }
 
 /// A held change, in one line with its line break.
 pub fn held(change: &HeldChange, now: Timestamp) -> String {
-    let HeldChange { deployment, digest, rollout, devices, since, state } = change;
+    let HeldChange { deployment, digest, rollout, devices, since, phase } = change;
     let what = digest.map_or_else(|| "removed".to_owned(), |digest| short(&digest));
-    let waits = if state.is_running() {
-        format!("waiting for a release since {since} ({})", age(now, *since))
-    } else {
-        state.words().to_owned()
+    let way_on = phase.continued_by();
+    let waits = match way_on {
+        None => format!("waiting for a release since {since} ({})", age(now, *since)),
+        Some(_) => phase.words().to_owned(),
     };
     let head = format!("held         {deployment} {what}: {waits}");
-    let way_on = match state {
-        RolloutWord::Paused => "resume",
-        RolloutWord::Stopped | RolloutWord::RolledBack => "retry",
-        RolloutWord::Running | RolloutWord::Succeeded => "next",
-    };
+    let way_on = way_on.unwrap_or("next");
     format!(
         "{}, by {}, on {} ({}), which keep what they have; `muster rollout {way_on} {deployment}`\n",
         styled(UNSURE, &head),
@@ -145,6 +158,7 @@ const fn known(known: Known) -> (&'static str, anstyle::Style) {
 /// The steps that were taken, or why none was.
 pub fn steps(steps: &[StepTaken]) -> String {
     let one = |step: &StepTaken| match (&step.rollout.state.step, &step.answer) {
+        (Step::RollBack { .. }, Some(answer)) => rolled_back(answer),
         (Step::Release { wave, .. }, Some(answer)) => {
             let name = step.rollout.state.waves.get(*wave).map_or("rest", |wave| wave.name.as_str());
             format!("wave {name}: {}", released(&step.rollout.deployment, answer))
@@ -154,30 +168,33 @@ pub fn steps(steps: &[StepTaken]) -> String {
     steps.iter().map(one).collect()
 }
 
-/// Recorded decisions, each in one line, with the devices that a rollback reached.
+/// Decisions, each in one line, with the devices that a rollback reached.
 pub fn decided(all: &[Decided]) -> String {
-    let one = |Decided { deployment, answer, devices, .. }: &Decided| {
-        let DecideAnswer { record, changed } = answer;
-        let wave = record.decisions.last().filter(|last| last.verb == RolloutVerb::Approve && *changed);
-        let what = match wave.and_then(|last| last.wave.as_ref()) {
-            Some(wave) => format!("wave {wave} is approved"),
-            None => format!("{}{}", record.word().words(), if *changed { "" } else { ", as before" }),
-        };
-        let file = super::words::clean(&record.rollout);
-        let mut text = format!("{deployment} {} by {file}: {what}\n", short(&record.digest));
-        if let Some(answer) = devices {
-            text += &taken_back(answer);
-        }
-        text
+    all.iter().map(one_decided).collect()
+}
+
+fn one_decided(decided: &Decided) -> String {
+    let Decided { deployment, digest, rollout, approvals, answer, refused, devices, .. } = decided;
+    let head = format!("{deployment} {} by {}", short(digest), super::words::clean(rollout));
+    let Some(DecideAnswer { record, changed }) = answer else {
+        let refused = super::words::clean(refused.as_deref().unwrap_or_default());
+        return format!("{}\n", styled(BAD, &format!("{head}: {refused}")));
     };
-    all.iter().map(one).collect()
+    let again = if *changed { "" } else { ", as before" };
+    let what = match approvals {
+        Some(ApprovalCount { given, needed }) => format!("{given} of {needed} approvals{again}"),
+        None => format!("{}{again}", record.phase().words()),
+    };
+    let devices = devices.as_ref().map_or_else(String::new, rolled_back);
+    format!("{head}: {what}\n{devices}")
 }
 
 /// The devices that a rollback reached.
-fn taken_back(answer: &ReleaseAnswer) -> String {
+fn rolled_back(answer: &ReleaseAnswer) -> String {
     let keys: Vec<_> = answer.released.iter().collect();
     let mut text = match keys.len() {
-        0 => "no device has the content any more\n".to_owned(),
+        0 if answer.refused.is_empty() => "no device had the content\n".to_owned(),
+        0 => String::new(),
         count => {
             format!("{} got the content before it: {}\n", plural(count as u64, "device"), listed(&keys))
         }
@@ -205,8 +222,8 @@ pub fn history(history: &History, frame: Frame) -> String {
                 super::words::clean(reason.as_deref().unwrap_or("-")).as_str().into(),
             ]);
         }
-        let (file, word) = (super::words::clean(&record.rollout), record.word().words());
-        let head = format!("{} {} by {file}: {word}", history.deployment, short(&record.digest));
+        let (file, phase) = (super::words::clean(&record.rollout), record.phase().words());
+        let head = format!("{} {} by {file}: {phase}", history.deployment, short(&record.digest));
         format!("{head}\n{}\n", table.within(frame.width))
     };
     history.rollouts.iter().map(one).collect::<Vec<_>>().join("\n")

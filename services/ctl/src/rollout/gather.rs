@@ -18,11 +18,16 @@ pub async fn rollouts(session: &Session<'_>, id: &DeploymentId) -> Result<Vec<Ro
     let lines = lines(&session.hub, id).await?;
     let rollouts = progress(id, targets, &lines, session.clock.now());
     if rollouts.is_empty() {
-        let message =
-            format!("no rollout.yaml governs a device that shall run '{id}': its changes go out at once");
-        return Err(CtlError::Unknown { message, near: Vec::new() });
+        return Err(ungoverned(id));
     }
     Ok(rollouts)
+}
+
+/// The error of a deployment without a rollout.
+pub(super) fn ungoverned(id: &DeploymentId) -> CtlError {
+    let message =
+        format!("no rollout.yaml governs a device that shall run '{id}': its changes go out at once");
+    CtlError::Unknown { message, near: Vec::new() }
 }
 
 /// All targets of a deployment that a rollout governs.

@@ -6,13 +6,13 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use muster_bus::{PublishErrorKind, ReadError, Trace};
+use muster_bus::{PublishErrorKind, Role, Trace};
 use muster_contract::canonical::Digest;
 use muster_contract::decode;
 use muster_contract::query::{ErrorBody, ErrorCode};
 use muster_contract::rollout::{
-    Approvals, DecideAnswer, DecideRequest, ReleaseRefusal, RolloutDecision, RolloutDecisions, RolloutRecord,
-    RolloutVerb, RolloutWord,
+    Approvals, DecideAnswer, DecideRequest, OpenRollout, ReleaseRefusal, RolloutDecision, RolloutDecisions,
+    RolloutPhase, RolloutRecord, RolloutVerb,
 };
 use muster_contract::{DeploymentId, DeviceKey, WaveName};
 use muster_service::error::chain;
@@ -20,88 +20,109 @@ use muster_service::error::chain;
 use super::Announcer;
 use super::change::{ATTEMPTS, unread};
 use crate::downlink::{Downlink, Message};
-use crate::requests::{Decide, bad_request, conflict, internal};
+use crate::requests::{Decide, bad_request, conflict, internal, not_ready};
 
-/// The decisions about the rollouts of each deployment, with their sequence in DOWNLINK.
+/// The decisions that DOWNLINK holds, by deployment and path of the `rollout.yaml`.
 #[derive(Debug, Default)]
-pub(super) struct Decisions(BTreeMap<DeploymentId, (u64, RolloutDecisions)>);
+pub(super) struct Decisions(BTreeMap<(DeploymentId, String), Stored>);
+
+/// One message of decisions.
+#[derive(Debug, Clone)]
+struct Stored {
+    sequence: u64,
+    /// `None` if it cannot be read: then nothing is known to be allowed.
+    decisions: Option<RolloutDecisions>,
+}
 
 impl Decisions {
-    /// The decisions that DOWNLINK holds.
-    pub(super) fn read(messages: BTreeMap<DeploymentId, Message>) -> Self {
-        let mut decisions = Self::default();
-        for (deployment, message) in messages {
-            decisions.put(&deployment, Some(message));
+    /// The decisions of all messages. Messages that cannot be read are known once their rollout is asked about.
+    pub(super) fn read(messages: Vec<Message>) -> Self {
+        let mut all = Self::default();
+        for Message { sequence, payload, .. } in messages {
+            match decode::parse::<RolloutDecisions>(&payload) {
+                Ok(decisions) => {
+                    let path = decisions.rollouts.last().map(|record| record.rollout.clone());
+                    let key = (decisions.deployment.clone(), path.unwrap_or_default());
+                    all.0.insert(key, Stored { sequence, decisions: Some(decisions) });
+                }
+                Err(error) => {
+                    tracing::warn!(sequence, error = chain(&error), "cannot read decisions about rollouts")
+                }
+            }
         }
-        decisions
+        all
     }
 
-    /// Replaces the decisions about a deployment by those of a message. A message that cannot be read holds none, and the
-    /// next decision replaces it.
-    fn put(&mut self, deployment: &DeploymentId, message: Option<Message>) {
-        let Some(Message { sequence, payload, .. }) = message else {
-            self.0.remove(deployment);
-            return;
+    fn stored(&self, deployment: &DeploymentId, path: &str) -> Option<&Stored> {
+        self.0.get(&(deployment.clone(), path.to_owned()))
+    }
+
+    /// The rollouts of a deployment that were decided about.
+    pub(super) fn of_deployment<'a>(
+        &'a self,
+        deployment: &'a DeploymentId,
+    ) -> impl Iterator<Item = &'a RolloutRecord> {
+        self.all().filter(move |(id, _)| *id == deployment).map(|(_, record)| record)
+    }
+
+    /// Every rollout that was decided about, with its deployment.
+    fn all(&self) -> impl Iterator<Item = (&DeploymentId, &RolloutRecord)> {
+        let readable = self.0.iter().filter_map(|((id, _), stored)| Some((id, stored.decisions.as_ref()?)));
+        readable.flat_map(|(id, decisions)| decisions.rollouts.iter().map(move |record| (id, record)))
+    }
+
+    /// The phase of a rollout; `None` if it cannot be read.
+    pub(super) fn phase(
+        &self,
+        deployment: &DeploymentId,
+        digest: Digest,
+        path: &str,
+    ) -> Option<RolloutPhase> {
+        let Some(stored) = self.stored(deployment, path) else { return Some(RolloutPhase::Running) };
+        let record = stored.decisions.as_ref()?.of(digest);
+        Some(record.map(RolloutRecord::phase).unwrap_or_default())
+    }
+
+    /// The contents of a deployment that were stopped or rolled back under a `rollout.yaml`.
+    pub(super) fn abandoned(&self, deployment: &DeploymentId, path: &str) -> BTreeSet<Digest> {
+        let is_abandoned = |record: &&RolloutRecord| {
+            record.rollout == path
+                && matches!(record.phase(), RolloutPhase::Stopped | RolloutPhase::RolledBack)
         };
-        let decisions = decode::parse(&payload).unwrap_or_else(|error| {
-            tracing::warn!(%deployment, error = chain(&error), "ignored unreadable decisions about rollouts");
-            RolloutDecisions::new(deployment.clone())
-        });
-        self.0.insert(deployment.clone(), (sequence, decisions));
-    }
-
-    /// The sequence and a copy of the decisions about a deployment.
-    fn of(&self, deployment: &DeploymentId) -> (u64, RolloutDecisions) {
-        let none = || (0, RolloutDecisions::new(deployment.clone()));
-        self.0.get(deployment).cloned().unwrap_or_else(none)
-    }
-
-    /// The rollouts of a deployment, the one that was decided about last at the end.
-    pub(super) fn rollouts(&self, deployment: &DeploymentId) -> &[RolloutRecord] {
-        self.0.get(deployment).map_or(&[], |(_, decisions)| &decisions.rollouts)
-    }
-
-    /// The state of a rollout.
-    pub(super) fn word(&self, deployment: &DeploymentId, digest: Digest, rollout: &str) -> RolloutWord {
-        let decisions = self.0.get(deployment).map(|(_, decisions)| decisions);
-        let record = decisions.and_then(|decisions| decisions.of(digest, rollout));
-        record.map(RolloutRecord::word).unwrap_or_default()
-    }
-
-    /// The contents of a deployment that were stopped or rolled back.
-    pub(super) fn given_up(&self, deployment: &DeploymentId) -> BTreeSet<Digest> {
-        let is_given_up =
-            |record: &&RolloutRecord| matches!(record.word(), RolloutWord::Stopped | RolloutWord::RolledBack);
-        self.rollouts(deployment).iter().filter(is_given_up).map(|record| record.digest).collect()
-    }
-
-    /// The newest rollout of each deployment that has begun and not ended, or may still have devices to roll back.
-    pub(super) fn open(&self) -> impl Iterator<Item = (&DeploymentId, &RolloutRecord)> {
-        let newest = self.0.iter().filter_map(|(id, (_, decisions))| Some((id, decisions.rollouts.last()?)));
-        newest.filter(|(_, record)| matches!(record.word(), RolloutWord::Running | RolloutWord::RolledBack))
+        self.of_deployment(deployment).filter(is_abandoned).map(|record| record.digest).collect()
     }
 }
 
 impl<D: Downlink> Announcer<D> {
     /// Records a decision; the same one again changes nothing.
     pub(super) async fn decide(&mut self, decide: &Decide) -> Result<DecideAnswer, ErrorBody> {
-        let DecideRequest { deployment, digest, rollout, .. } = &decide.request;
+        let DecideRequest { deployment, digest, rollout, expected, .. } = &decide.request;
+        check_author(decide)?;
         let trace = Trace::begin(&mut self.rng);
         let mut publish_error = String::new();
         for _ in 0..ATTEMPTS {
-            self.read_decisions(deployment).await.map_err(|error| unread(&error))?;
+            self.read_decisions(deployment, rollout).await?;
             let approvals = self.approvals(&decide.request)?;
-            let (sequence, mut decisions) = self.decisions.of(deployment);
-            let record = decisions.of(*digest, rollout).cloned();
+            let (sequence, mut decisions) = self.of_rollout(deployment, rollout);
+            let record = decisions.of(*digest).cloned();
             let mut record = record.unwrap_or_else(|| RolloutRecord::new(*digest, rollout.clone()));
+            if let Some(expected) = expected.filter(|expected| *expected != record.phase()) {
+                let (now, then) = (record.phase().words(), expected.words());
+                return Err(conflict(format!("the rollout {now}; the request is about one that {then}")));
+            }
             let changed = record
                 .decide(self.decision(decide), approvals)
                 .map_err(|impossible| conflict(impossible.to_string()))?;
             if !changed {
                 return Ok(DecideAnswer { record, changed });
             }
-            decisions.put(record.clone());
-            match self.downlink.store_decisions(&decisions, sequence, trace).await {
+            if !decisions.store(record.clone(), |digest| self.table.is_in_use(deployment, digest, rollout)) {
+                return Err(conflict(format!(
+                    "{} contents of {deployment} under {rollout} are in use and decided about, and no more are kept",
+                    decisions.rollouts.len()
+                )));
+            }
+            match self.downlink.store_decisions(rollout, &decisions, sequence, trace).await {
                 Ok(sequence) => {
                     self.decided(decide, sequence, decisions);
                     return Ok(DecideAnswer { record, changed });
@@ -128,13 +149,25 @@ impl<D: Downlink> Announcer<D> {
         let by = decide.requested_by.as_ref().map(|by| by.label());
         let (verb, wave) = (verb.as_str(), wave.as_ref().map(ToString::to_string));
         tracing::info!(%deployment, %digest, rollout, verb, wave, reason, by, "recorded a decision about a rollout");
-        self.decisions.0.insert(deployment.clone(), (sequence, decisions));
+        let stored = Stored { sequence, decisions: Some(decisions) };
+        self.decisions.0.insert((deployment.clone(), rollout.clone()), stored);
         self.report_status();
+    }
+
+    /// The sequence and the decisions about a deployment under a `rollout.yaml`.
+    fn of_rollout(&self, deployment: &DeploymentId, path: &str) -> (u64, RolloutDecisions) {
+        let stored = self.decisions.stored(deployment, path);
+        let decisions = stored.and_then(|stored| stored.decisions.clone());
+        let decisions = decisions.unwrap_or_else(|| RolloutDecisions::new(deployment.clone()));
+        (stored.map_or(0, |stored| stored.sequence), decisions)
     }
 
     /// The rule of approvals of the rollout that a request is about.
     fn approvals(&self, request: &DecideRequest) -> Result<Approvals, ErrorBody> {
         let DecideRequest { deployment, digest, rollout: path, verb, wave, .. } = request;
+        if self.table.revision().is_none() {
+            return Err(not_ready("the publisher has read no good commit since its start; ask again"));
+        }
         let rollout = self.table.rollout_of(deployment, *digest, path).ok_or_else(|| ErrorBody {
             code: ErrorCode::NotFound,
             message: format!(
@@ -152,12 +185,48 @@ impl<D: Downlink> Announcer<D> {
         }
     }
 
-    /// Reads the decisions about a deployment.
-    pub(super) async fn read_decisions(&mut self, deployment: &DeploymentId) -> Result<(), ReadError> {
-        let message = self.downlink.decisions(deployment).await?;
-        let held = self.decisions.0.get(deployment).map(|(sequence, _)| *sequence);
-        if message.as_ref().map(|message| message.sequence) != held {
-            self.decisions.put(deployment, message);
+    /// Reads the decisions about a deployment under a `rollout.yaml`.
+    ///
+    /// # Errors
+    /// They cannot be read, so nothing is known to be allowed.
+    pub(super) async fn read_decisions(
+        &mut self,
+        deployment: &DeploymentId,
+        path: &str,
+    ) -> Result<(), ErrorBody> {
+        let message = self.downlink.decisions(deployment, path).await.map_err(|error| unread(&error))?;
+        let key = (deployment.clone(), path.to_owned());
+        let Some(Message { sequence, payload, .. }) = message else {
+            self.decisions.0.remove(&key);
+            return Ok(());
+        };
+        // A replica that lags behind answers with an older message.
+        if self.decisions.0.get(&key).is_none_or(|held| held.sequence < sequence) {
+            let decisions = decode::parse(&payload);
+            if let Err(error) = &decisions {
+                tracing::warn!(%deployment, rollout = path, error = chain(error), "cannot read decisions about rollouts");
+            }
+            self.decisions.0.insert(key.clone(), Stored { sequence, decisions: decisions.ok() });
+        }
+        match self.decisions.0.get(&key) {
+            Some(Stored { sequence, decisions: None }) => Err(internal(format!(
+                "message {sequence} of DOWNLINK holds decisions about {deployment} under {path} that this publisher cannot \
+                 read: run the release that wrote it"
+            ))),
+            _ => Ok(()),
+        }
+    }
+
+    /// Reads the decisions about a deployment under each `rollout.yaml` that governs one of the devices.
+    pub(super) async fn read_decisions_of(
+        &mut self,
+        deployment: &DeploymentId,
+        devices: &[DeviceKey],
+    ) -> Result<(), ErrorBody> {
+        let paths: BTreeSet<_> =
+            devices.iter().filter_map(|key| self.table.rollout_path(key)).map(str::to_owned).collect();
+        for path in paths {
+            self.read_decisions(deployment, &path).await?;
         }
         Ok(())
     }
@@ -170,18 +239,101 @@ impl<D: Downlink> Announcer<D> {
         digest: Digest,
     ) -> Option<ReleaseRefusal> {
         let path = self.table.rollout_path(key)?;
-        match self.decisions.word(deployment, digest, path) {
-            RolloutWord::Running | RolloutWord::Succeeded => None,
-            RolloutWord::Paused => Some(ReleaseRefusal::Paused),
-            RolloutWord::Stopped | RolloutWord::RolledBack => Some(ReleaseRefusal::Stopped),
+        match self.decisions.phase(deployment, digest, path) {
+            Some(RolloutPhase::Running | RolloutPhase::Succeeded | RolloutPhase::Superseded) => None,
+            Some(RolloutPhase::Paused) | None => Some(ReleaseRefusal::Paused),
+            Some(RolloutPhase::Stopped | RolloutPhase::RolledBack) => Some(ReleaseRefusal::Stopped),
         }
     }
 
-    /// The deployments with a rollout that has begun and not ended, of those that Git still wants.
-    pub(super) fn open_rollouts(&self) -> Vec<DeploymentId> {
-        let is_wanted = |(id, record): &(&DeploymentId, &RolloutRecord)| {
-            self.table.rollout_of(id, record.digest, &record.rollout).is_some()
-        };
-        self.decisions.open().filter(is_wanted).map(|(id, _)| id.clone()).collect()
+    /// Why a device keeps a content in place of the one before it: its rollout is not rolled back.
+    pub(super) fn keeps(
+        &self,
+        key: &DeviceKey,
+        deployment: &DeploymentId,
+        digest: Digest,
+    ) -> Option<ReleaseRefusal> {
+        let path = self.table.rollout_path(key)?;
+        let is_rolled_back = self.decisions.phase(deployment, digest, path) == Some(RolloutPhase::RolledBack);
+        (!is_rolled_back).then_some(ReleaseRefusal::NotRolledBack)
     }
+
+    /// The rollouts that have begun and not ended, those that are running first.
+    pub(super) fn open_rollouts(&self) -> Vec<OpenRollout> {
+        let is_open = |(id, record): &(&DeploymentId, &RolloutRecord)| match record.phase() {
+            RolloutPhase::Running | RolloutPhase::Paused => {
+                self.table.rollout_of(id, record.digest, &record.rollout).is_some()
+            }
+            RolloutPhase::RolledBack => self.table.has_device_with(id, record.digest, &record.rollout),
+            RolloutPhase::Stopped | RolloutPhase::Succeeded | RolloutPhase::Superseded => false,
+        };
+        let open = self.decisions.all().filter(is_open);
+        let mut open: Vec<_> = open
+            .map(|(id, record)| OpenRollout {
+                deployment: id.clone(),
+                digest: record.digest,
+                rollout: record.rollout.clone(),
+                phase: record.phase(),
+            })
+            .collect();
+        open.sort_by_key(|rollout| rollout.phase);
+        open
+    }
+
+    /// Records which rollouts a commit has ended: those of contents that Git wants no more. Paused, stopped and rolled
+    /// back ones stay as they are, so a bad content that Git wants again is held.
+    pub(super) async fn supersede(&mut self) {
+        let ended: Vec<_> = self
+            .decisions
+            .all()
+            .filter(|(id, record)| {
+                // A pause stays, too: a publisher that lags behind in Git must not end it.
+                let is_live = matches!(record.phase(), RolloutPhase::Running | RolloutPhase::Succeeded);
+                is_live && self.table.rollout_of(id, record.digest, &record.rollout).is_none()
+            })
+            .map(|(id, record)| (id.clone(), record.clone()))
+            .collect();
+        for (deployment, mut record) in ended {
+            let (sequence, mut decisions) = self.of_rollout(&deployment, &record.rollout);
+            let at = self.context.clock.now();
+            let reason =
+                self.table.revision().map(|revision| format!("commit {revision} wants another content"));
+            let verb = RolloutVerb::Supersede;
+            let decision =
+                RolloutDecision { verb, wave: None, reason, evidence: None, requested_by: None, at };
+            if record.decide(decision, Approvals::default()) != Ok(true) {
+                continue;
+            }
+            let path = record.rollout.clone();
+            // A content with a record has its place.
+            if !decisions.store(record, |_| true) {
+                continue;
+            }
+            let trace = Trace::begin(&mut self.rng);
+            match self.downlink.store_decisions(&path, &decisions, sequence, trace).await {
+                Ok(sequence) => {
+                    let stored = Stored { sequence, decisions: Some(decisions) };
+                    self.decisions.0.insert((deployment, path), stored);
+                }
+                // The next commit, or the next start, records it.
+                Err(error) => tracing::warn!(
+                    %deployment,
+                    rollout = path,
+                    error = chain(&error),
+                    "cannot record that a commit has superseded a rollout"
+                ),
+            }
+        }
+    }
+}
+
+/// Refuses a decision that only a person may make if a planner asks for it.
+fn check_author(decide: &Decide) -> Result<(), ErrorBody> {
+    let is_of_person =
+        matches!(decide.request.verb, RolloutVerb::Approve | RolloutVerb::Resume | RolloutVerb::Retry);
+    let role = decide.requested_by.as_ref().and_then(|by| by.role.as_deref());
+    if is_of_person && role == Some(Role::Planner.as_str()) {
+        return Err(bad_request(format!("verb: only a person may {}", decide.request.verb.as_str())));
+    }
+    Ok(())
 }

@@ -6,13 +6,12 @@ use muster_contract::question::{checked_limit, parsed_after};
 use muster_contract::rollout::{HeldChange, TargetsAnswer, TargetsQuery};
 
 use super::Announcer;
-use super::change::unread;
 use crate::downlink::Downlink;
 use crate::requests::not_ready;
 use crate::status::RolloutsStatus;
 
 impl<D: Downlink> Announcer<D> {
-    /// The held changes, those of most devices first, each with the time since which this process knows it, and the number of
+    /// The held changes, those that no decision holds and those of most devices first, each with the time since which this process knows it, and the number of
     /// further ones that the status does not list.
     fn held_changes(&mut self) -> (Vec<HeldChange>, u64) {
         let (now, changes) = (self.context.clock.now(), self.table.held_changes());
@@ -29,8 +28,8 @@ impl<D: Downlink> Announcer<D> {
             .into_iter()
             .zip(self.held_since.values())
             .map(|(((deployment, digest, rollout), devices), since)| HeldChange {
-                state: digest
-                    .map(|digest| self.decisions.word(&deployment, digest, &rollout))
+                phase: digest
+                    .and_then(|digest| self.decisions.phase(&deployment, digest, &rollout))
                     .unwrap_or_default(),
                 deployment,
                 digest,
@@ -39,13 +38,15 @@ impl<D: Downlink> Announcer<D> {
                 since: *since,
             })
             .collect();
-        held.sort_by_key(|change| std::cmp::Reverse(change.devices.count));
+        // A planner acts on the listed ones: those that no decision holds come first.
+        let is_held_up = |change: &HeldChange| change.phase.continued_by().is_some();
+        held.sort_by_key(|change| (is_held_up(change), std::cmp::Reverse(change.devices.count)));
         let omitted = held.len().saturating_sub(HELD_CHANGES_MAX);
         held.truncate(HELD_CHANGES_MAX);
         (held, omitted as u64)
     }
 
-    /// The held changes, and the deployments with an open rollout.
+    /// The held changes and the open rollouts.
     pub(super) fn rollouts_status(&mut self) -> RolloutsStatus {
         let (held, held_omitted) = self.held_changes();
         let mut open = self.open_rollouts();
@@ -62,8 +63,10 @@ impl<D: Downlink> Announcer<D> {
             )
         })?;
         if after.is_none() {
-            self.read_decisions(&query.deployment).await.map_err(|error| unread(&error))?;
-            page.decisions = self.decisions.rollouts(&query.deployment).to_vec();
+            for path in page.rollouts.keys() {
+                self.read_decisions(&query.deployment, path).await?;
+            }
+            page.decisions = self.decisions.of_deployment(&query.deployment).cloned().collect();
         }
         Ok(page)
     }

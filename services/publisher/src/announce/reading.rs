@@ -108,7 +108,7 @@ impl<D: Downlink> Announcer<D> {
         interner: &mut Interner,
     ) -> Result<PublishedState, ReadError> {
         let history = self.downlink.history(key).await?;
-        Ok(history.iter().fold(held, |held, payload| held.with_other_copy(payload, interner)))
+        Ok(history.iter().fold(held, |held, message| held.with_other_copy(&message.payload, interner)))
     }
 
     /// Compares the generations of devices with the published ones. A device that is past all published documents (after a

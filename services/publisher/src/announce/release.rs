@@ -17,13 +17,12 @@ use muster_contract::rollout::{RefusedRelease, ReleaseAnswer, ReleaseRefusal, Re
 use muster_service::error::chain;
 
 use super::change::{ATTEMPTS, unread};
-use super::rollback::Earlier;
+use super::rollback::{Earlier, own_documents};
 use super::{Announcer, READS_AT_ONCE};
 use crate::compose;
-use crate::content::{Content, Interner};
+use crate::content::Content;
 use crate::downlink::Downlink;
 use crate::plan::{Draft, draft};
-use crate::published::PublishedState;
 use crate::requests::Release;
 
 /// The effect of a release on a device.
@@ -51,13 +50,14 @@ impl<D: Downlink> Announcer<D> {
         pending.dedup();
         let mut answer = ReleaseAnswer { released: Vec::new(), refused: Vec::new() };
         self.read_devices(&pending).await.map_err(|error| unread(&error))?;
-        self.read_decisions(deployment).await.map_err(|error| unread(&error))?;
+        self.read_decisions_of(deployment, &pending).await?;
         let earlier = self.earlier(release, &pending).await.map_err(|error| unread(&error))?;
         let trace = Trace::begin(&mut self.rng);
         let source = self.source_of(release.requested_by.clone());
         for attempt in 0..ATTEMPTS {
             if attempt > 0 {
                 self.read_devices(&pending).await.map_err(|error| unread(&error))?;
+                self.read_decisions_of(deployment, &pending).await?;
             }
             let mut drafts = Vec::new();
             for key in std::mem::take(&mut pending) {
@@ -103,7 +103,10 @@ impl<D: Downlink> Announcer<D> {
         Ok(match before {
             None => Contents::Named(self.earlier_content(release, devices).await?),
             Some(digest) => {
-                let has = |key: &&DeviceKey| self.table.published_digest(key, deployment) == Some(*digest);
+                let has = |key: &&DeviceKey| {
+                    self.table.published_digest(key, deployment) == Some(*digest)
+                        && self.table.rollout_path(key).is_some()
+                };
                 let devices: Vec<_> = devices.iter().filter(has).cloned().collect();
                 Contents::Before(self.contents_before(deployment, *digest, &devices).await?)
             }
@@ -127,9 +130,8 @@ impl<D: Downlink> Announcer<D> {
             return Ok(Some(content));
         }
         let history = self.downlink.history(first).await?;
-        let states =
-            history.iter().map(|payload| PublishedState::read(0, payload, &mut Interner::default()).0);
-        let mut contents = states.flat_map(|state| state.git_contents().cloned().collect::<Vec<_>>());
+        let states = own_documents(first, &history);
+        let mut contents = states.iter().flat_map(|state| state.git_contents().cloned().collect::<Vec<_>>());
         Ok(contents.find(|content| content.id() == deployment && content.digest() == digest))
     }
 
@@ -166,9 +168,11 @@ impl<D: Downlink> Announcer<D> {
             _ => {}
         }
         let Some(draft) = draft(&held, &desired) else { return Ok(Plan::Done) };
-        // Another content's decision cannot hold up a rollback.
-        let checked = content.filter(|_| !force && matches!(earlier, Contents::Named(_)));
-        let forbidden = checked.and_then(|content| self.forbidden(key, deployment, content.digest()));
+        let forbidden = match (earlier, release.request.before) {
+            _ if *force => None,
+            (Contents::Before(_), Some(before)) => self.keeps(key, deployment, before),
+            _ => content.and_then(|content| self.forbidden(key, deployment, content.digest())),
+        };
         forbidden.map_or_else(|| Ok(Plan::Publish(Box::new(draft))), Err)
     }
 

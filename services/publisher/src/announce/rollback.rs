@@ -10,38 +10,34 @@ use muster_contract::{DeploymentId, DeviceKey};
 
 use super::{Announcer, READS_AT_ONCE};
 use crate::content::{Content, Interner};
-use crate::downlink::Downlink;
+use crate::downlink::{Downlink, Message, event_id};
 use crate::published::PublishedState;
 
 /// The content of a deployment that each device had before; `None` if it did not have the deployment.
 pub(super) type Earlier = BTreeMap<DeviceKey, Option<Arc<Content>>>;
 
 impl<D: Downlink> Announcer<D> {
-    /// The content of a deployment that each device had before `digest`. A content that was stopped or rolled back is passed
-    /// over. A device without an earlier document is left out.
+    /// The content of a deployment that each device had before `digest`. A content that was stopped or rolled back under the
+    /// device's `rollout.yaml` is passed over. A device without an earlier document is left out.
     pub(super) async fn contents_before(
         &self,
         deployment: &DeploymentId,
         digest: Digest,
         devices: &[DeviceKey],
     ) -> Result<Earlier, ReadError> {
-        let mut passed_over = self.decisions.given_up(deployment);
-        passed_over.insert(digest);
         let mut earlier = Earlier::new();
         for some in devices.chunks(READS_AT_ONCE) {
             let histories = join_all(some.iter().map(|key| self.downlink.history(key))).await;
             for (key, history) in some.iter().zip(histories) {
-                let mut states: Vec<_> = history?
-                    .iter()
-                    .map(|payload| PublishedState::read(0, payload, &mut Interner::default()).0)
-                    .collect();
-                states.sort_by_key(|state| state.generation);
-                let contents =
-                    states.iter().rev().filter(|state| state.document.is_some()).map(|state| {
-                        state.git_contents().find(|content| content.id() == deployment).cloned()
-                    });
+                let path = self.table.rollout_path(key).unwrap_or_default();
+                let mut bad = self.decisions.abandoned(deployment, path);
+                bad.insert(digest);
+                let contents = own_documents(key, &history?)
+                    .into_iter()
+                    .rev()
+                    .map(|state| state.git_contents().find(|content| content.id() == deployment).cloned());
                 let is_good = |content: &Option<Arc<Content>>| {
-                    content.as_ref().is_none_or(|content| !passed_over.contains(&content.digest()))
+                    content.as_ref().is_none_or(|content| !bad.contains(&content.digest()))
                 };
                 if let Some(content) = contents.into_iter().find(is_good) {
                     earlier.insert(key.clone(), content);
@@ -50,4 +46,16 @@ impl<D: Downlink> Announcer<D> {
         }
         Ok(earlier)
     }
+}
+
+/// The states of a device by its documents that a publisher has published, oldest first.
+pub(super) fn own_documents(key: &DeviceKey, history: &[Message]) -> Vec<PublishedState> {
+    let of_message = |message: &Message| {
+        let state = PublishedState::read(message.sequence, &message.payload, &mut Interner::default()).0;
+        let id = event_id(key, state.generation?);
+        (state.document.is_some() && message.published_as.as_ref() == Some(&id)).then_some(state)
+    };
+    let mut states: Vec<_> = history.iter().filter_map(of_message).collect();
+    states.sort_by_key(|state| state.generation);
+    states
 }

@@ -103,6 +103,18 @@ impl DeviceTable {
         governed.find(|(key, _)| is_wanted(key)).map(|(_, file)| &file.rollout)
     }
 
+    /// Whether a device that a `rollout.yaml` governs has a content.
+    pub(crate) fn has_device_with(&self, id: &DeploymentId, digest: Digest, path: &str) -> bool {
+        let Some(fleet) = &self.fleet else { return false };
+        let mut governed = fleet.rollouts.iter().filter(|(_, file)| file.path == path);
+        governed.any(|(key, _)| self.published_digest(key, id) == Some(digest))
+    }
+
+    /// Whether Git wants a content for a device that a `rollout.yaml` governs, or such a device has it.
+    pub(crate) fn is_in_use(&self, id: &DeploymentId, digest: Digest, path: &str) -> bool {
+        self.rollout_of(id, digest, path).is_some() || self.has_device_with(id, digest, path)
+    }
+
     /// The path of the rollout that governs a device.
     pub(crate) fn rollout_path(&self, key: &DeviceKey) -> Option<&str> {
         Some(&self.fleet.as_ref()?.rollouts.get(key)?.path)

@@ -4,11 +4,10 @@ use jiff::Timestamp;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-use super::is_zero;
 use crate::commit::CommitName;
 use crate::ids::{DeploymentId, DeviceKey, Generation};
 use crate::limits::{HELD_CHANGES_MAX, OPEN_ROLLOUTS_MAX};
-use crate::rollout::HeldChange;
+use crate::rollout::{HeldChange, OpenRollout};
 
 /// Request of `muster.publisher.apply`: adds documents to the desired state of a device until they are removed.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
@@ -155,12 +154,12 @@ pub struct GitStatus {
     #[schemars(length(max = HELD_CHANGES_MAX))]
     pub held: Vec<HeldChange>,
     /// The number of held changes that are not listed.
-    #[serde(default, skip_serializing_if = "is_zero")]
+    #[serde(default, skip_serializing_if = "crate::omit::is_zero")]
     pub held_omitted: u64,
-    /// Deployments with a rollout that has begun and not ended.
+    /// Rollouts that have begun and not ended, those that are running first.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     #[schemars(length(max = OPEN_ROLLOUTS_MAX))]
-    pub open_rollouts: Vec<DeploymentId>,
+    pub open_rollouts: Vec<OpenRollout>,
     /// When the repository was last asked with success.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub polled_at: Option<Timestamp>,

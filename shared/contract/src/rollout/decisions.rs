@@ -25,8 +25,8 @@ const _: () = assert!(
         && 6 * DECISION_REASON_BYTES_MAX + 1024 < ROLLOUT_RECORD_BYTES_MAX
 );
 
-/// The decisions about the rollouts of a deployment: the newest message of `muster.rollout.<deployment>` in DOWNLINK. The
-/// publisher alone writes it, with compare-and-set.
+/// The decisions about the rollouts of a deployment on the devices of one `rollout.yaml`: the newest message of
+/// `muster.rollout.<deployment>-<file>` in DOWNLINK. The publisher alone writes it, with compare-and-set.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct RolloutDecisions {
@@ -36,7 +36,8 @@ pub struct RolloutDecisions {
     pub kind: kind::RolloutDecisions,
     /// The deployment.
     pub deployment: DeploymentId,
-    /// Its rollouts, the one that was decided about last at the end. Older ones are dropped.
+    /// Its rollouts, one for each content, the one that was decided about last at the end. Older ones are dropped, unless Git
+    /// wants their content or a device has it.
     #[schemars(length(max = ROLLOUT_RECORDS_MAX))]
     pub rollouts: Vec<RolloutRecord>,
 }
@@ -49,7 +50,7 @@ pub struct RolloutRecord {
     pub digest: Digest,
     /// Path of the `rollout.yaml` that governs the devices.
     pub rollout: String,
-    /// The decisions, oldest first. Older ones are dropped.
+    /// The decisions, oldest first. Older ones are dropped, but never the last that changed the phase.
     #[schemars(length(max = DECISIONS_MAX))]
     pub decisions: Vec<RolloutDecision>,
 }
@@ -94,14 +95,16 @@ pub enum RolloutVerb {
     Rollback,
     /// A rollout that was stopped or rolled back begins again with its first wave.
     Retry,
+    /// Git wants another content. The publisher alone records it.
+    Supersede,
     /// Every target has the content, and every gate is open.
     Finish,
 }
 
-/// The state of a rollout by its decisions.
+/// The phase of a rollout by its decisions.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
-pub enum RolloutWord {
+pub enum RolloutPhase {
     /// It continues as its gates allow.
     #[default]
     Running,
@@ -111,8 +114,10 @@ pub enum RolloutWord {
     Stopped,
     /// It has ended: devices that had the content get the one before it.
     RolledBack,
-    /// Every target had the content, and every gate was open.
+    /// Every target had the content, and every gate was open. Further devices get it without waves.
     Succeeded,
+    /// Git wanted another content. If Git wants this one again, it begins with its first wave.
+    Superseded,
 }
 
 /// The counts of a wave that a decision was based on.
@@ -129,8 +134,11 @@ pub struct GateEvidence {
     pub confirmed: u64,
     /// Confirmed ones whose soak time is over.
     pub soaked: u64,
-    /// Released ones that are heard and have failed.
+    /// Released ones that are heard and have failed, or count as failed because they are not heard.
     pub failed: u64,
+    /// Released ones that are left out because they are not heard.
+    #[serde(default, skip_serializing_if = "crate::omit::is_zero")]
+    pub debt: u64,
 }
 
 /// What the planner decides if a wave has more failures than it allows.
@@ -182,6 +190,9 @@ pub struct DecideRequest {
     /// The evidence that the requester has judged.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub evidence: Option<GateEvidence>,
+    /// The phase that the requester has seen. In another one, the decision is refused.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub expected: Option<RolloutPhase>,
 }
 
 /// Answer of `muster.publisher.decide`.
@@ -232,6 +243,7 @@ impl RolloutVerb {
             Self::Stop => "stop",
             Self::Rollback => "rollback",
             Self::Retry => "retry",
+            Self::Supersede => "supersede",
             Self::Finish => "finish",
         }
     }
@@ -241,38 +253,50 @@ impl RolloutVerb {
         matches!(self, Self::Begin | Self::Approve)
     }
 
-    /// The state that the decision leads to; `None` if it changes no state.
-    const fn leads_to(self) -> Option<RolloutWord> {
-        match self {
-            Self::Begin | Self::Approve => None,
-            Self::Pause => Some(RolloutWord::Paused),
-            Self::Resume | Self::Retry => Some(RolloutWord::Running),
-            Self::Stop => Some(RolloutWord::Stopped),
-            Self::Rollback => Some(RolloutWord::RolledBack),
-            Self::Finish => Some(RolloutWord::Succeeded),
+    /// The phase after the decision in a phase.
+    const fn after(self, phase: RolloutPhase) -> RolloutPhase {
+        match (self, phase) {
+            // A content that Git wants again begins anew.
+            (Self::Begin, RolloutPhase::Superseded) | (Self::Resume | Self::Retry, _) => {
+                RolloutPhase::Running
+            }
+            (Self::Begin | Self::Approve, _) => phase,
+            (Self::Pause, _) => RolloutPhase::Paused,
+            (Self::Stop, _) => RolloutPhase::Stopped,
+            (Self::Rollback, _) => RolloutPhase::RolledBack,
+            (Self::Finish, _) => RolloutPhase::Succeeded,
+            (Self::Supersede, _) => RolloutPhase::Superseded,
         }
     }
 
-    /// Whether the decision can be made in a state.
-    const fn is_possible_in(self, word: RolloutWord) -> bool {
-        use RolloutWord::{Paused, RolledBack, Running, Stopped, Succeeded};
+    /// Whether the decision can be made in a phase.
+    const fn is_possible_in(self, phase: RolloutPhase) -> bool {
+        use RolloutPhase::{Paused, RolledBack, Running, Stopped, Succeeded, Superseded};
         match self {
-            Self::Begin | Self::Finish | Self::Pause => matches!(word, Running | Succeeded),
-            Self::Approve | Self::Stop => matches!(word, Running | Paused | Succeeded),
-            Self::Resume => matches!(word, Paused),
-            Self::Rollback => !matches!(word, RolledBack),
-            Self::Retry => matches!(word, Stopped | RolledBack),
+            Self::Begin | Self::Pause => matches!(phase, Running | Superseded),
+            Self::Finish => matches!(phase, Running),
+            Self::Approve => matches!(phase, Running | Paused | Superseded),
+            Self::Stop => matches!(phase, Running | Paused | Succeeded | Superseded),
+            Self::Resume => matches!(phase, Paused),
+            Self::Rollback => !matches!(phase, RolledBack),
+            Self::Retry => matches!(phase, Stopped | RolledBack),
+            Self::Supersede => matches!(phase, Running | Succeeded),
         }
+    }
+
+    /// Whether the decision ends a run: earlier begins and approvals do not count afterwards.
+    const fn ends_run(self) -> bool {
+        matches!(self, Self::Retry | Self::Supersede)
     }
 }
 
-impl RolloutWord {
+impl RolloutPhase {
     /// Whether no decision has changed it.
     pub const fn is_running(&self) -> bool {
         matches!(self, Self::Running)
     }
 
-    /// The state in words, as the end of a sentence about the rollout.
+    /// The phase in words, as the end of a sentence about the rollout.
     pub const fn words(self) -> &'static str {
         match self {
             Self::Running => "is running",
@@ -280,29 +304,32 @@ impl RolloutWord {
             Self::Stopped => "is stopped",
             Self::RolledBack => "is rolled back",
             Self::Succeeded => "has succeeded",
+            Self::Superseded => "was superseded",
+        }
+    }
+
+    /// The command of `muster rollout` that continues a rollout in this phase; `None` if none is needed.
+    pub const fn continued_by(self) -> Option<&'static str> {
+        match self {
+            Self::Running | Self::Succeeded | Self::Superseded => None,
+            Self::Paused => Some("resume"),
+            Self::Stopped | Self::RolledBack => Some("retry"),
         }
     }
 }
 
-/// The state of a rollout in which a decision is not possible.
+/// A decision that is not possible in the phase of the rollout.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
-#[error("the rollout {}, so it cannot be changed by '{}'{}", .word.words(), .verb.as_str(), .word.way_on())]
+#[error("the rollout {}, so '{}' is not possible{}", .phase.words(), .verb.as_str(), continued(*.phase))]
 pub struct ImpossibleDecision {
     /// The decision.
     pub verb: RolloutVerb,
-    /// The state.
-    pub word: RolloutWord,
+    /// The phase.
+    pub phase: RolloutPhase,
 }
 
-impl RolloutWord {
-    /// What continues a rollout in this state, as the end of a sentence.
-    const fn way_on(self) -> &'static str {
-        match self {
-            Self::Running | Self::Succeeded => "",
-            Self::Paused => ": 'resume' continues it",
-            Self::Stopped | Self::RolledBack => ": 'retry' begins it again",
-        }
-    }
+fn continued(phase: RolloutPhase) -> String {
+    phase.continued_by().map_or_else(String::new, |verb| format!(": `muster rollout {verb}` continues it"))
 }
 
 impl RolloutRecord {
@@ -311,21 +338,39 @@ impl RolloutRecord {
         Self { digest, rollout, decisions: Vec::new() }
     }
 
-    /// The state.
-    pub fn word(&self) -> RolloutWord {
-        let words = self.decisions.iter().rev().filter_map(|decision| decision.verb.leads_to());
-        words.into_iter().next().unwrap_or_default()
+    /// The phase.
+    pub fn phase(&self) -> RolloutPhase {
+        self.decisions.iter().fold(RolloutPhase::Running, |phase, decision| decision.verb.after(phase))
     }
 
-    /// The newest decision that led to the state, if there is one.
+    /// The newest decision that led to the phase, if there is one.
     pub fn last(&self) -> Option<&RolloutDecision> {
-        self.decisions.iter().rev().find(|decision| decision.verb.leads_to().is_some())
+        self.last_index().and_then(|at| self.decisions.get(at))
     }
 
-    /// The decisions of the run under way: those after the last one that began the rollout again.
+    fn last_index(&self) -> Option<usize> {
+        self.decisions.iter().rposition(|decision| !decision.verb.has_wave())
+    }
+
+    /// Time at which a wave began in the run under way.
+    pub fn began(&self, wave: &str) -> Option<Timestamp> {
+        let is_begin = |decision: &&RolloutDecision| {
+            decision.verb == RolloutVerb::Begin
+                && decision.wave.as_ref().is_some_and(|name| name.as_str() == wave)
+        };
+        self.of_this_run().iter().find(is_begin).map(|decision| decision.at)
+    }
+
+    /// Time at which the first wave began in the run under way.
+    pub fn first_began(&self) -> Option<Timestamp> {
+        let begin = self.of_this_run().iter().find(|decision| decision.verb == RolloutVerb::Begin);
+        begin.map(|decision| decision.at)
+    }
+
+    /// The decisions of the run under way.
     fn of_this_run(&self) -> &[RolloutDecision] {
-        let began = self.decisions.iter().rposition(|decision| decision.verb == RolloutVerb::Retry);
-        self.decisions.get(began.map_or(0, |at| at + 1)..).unwrap_or_default()
+        let ended = self.decisions.iter().rposition(|decision| decision.verb.ends_run());
+        self.decisions.get(ended.map_or(0, |at| at + 1)..).unwrap_or_default()
     }
 
     /// Number of different requesters that have approved a wave at `since` or later.
@@ -349,24 +394,36 @@ impl RolloutRecord {
     /// Adds a decision; false if it would change nothing.
     ///
     /// # Errors
-    /// The decision is not possible in the state of the rollout.
+    /// The decision is not possible in the phase of the rollout.
     pub fn decide(
         &mut self,
         decision: RolloutDecision,
         approvals: Approvals,
     ) -> Result<bool, ImpossibleDecision> {
-        let (verb, word) = (decision.verb, self.word());
-        if verb.leads_to() == Some(word) && verb != RolloutVerb::Retry || self.has(&decision, approvals) {
+        let (verb, phase) = (decision.verb, self.phase());
+        if self.is_made(&decision, approvals) {
             return Ok(false);
         }
-        if !verb.is_possible_in(word) {
-            return Err(ImpossibleDecision { verb, word });
+        if !verb.is_possible_in(phase) {
+            return Err(ImpossibleDecision { verb, phase });
         }
         self.decisions.push(decision);
-        while self.decisions.len() > 1 && (self.decisions.len() > DECISIONS_MAX || self.is_too_long()) {
-            self.decisions.remove(0);
+        while self.decisions.len() > 2 && (self.decisions.len() > DECISIONS_MAX || self.is_too_long()) {
+            // The phase is that of the last decision that changed it.
+            let oldest = usize::from(self.last_index() == Some(0));
+            self.decisions.remove(oldest);
         }
         Ok(true)
+    }
+
+    /// Whether the same decision holds already.
+    fn is_made(&self, decision: &RolloutDecision, approvals: Approvals) -> bool {
+        match decision.verb {
+            RolloutVerb::Begin | RolloutVerb::Approve => self.has(decision, approvals),
+            RolloutVerb::Retry => self.last().is_some_and(|last| last.verb == RolloutVerb::Retry),
+            RolloutVerb::Resume => self.phase().is_running(),
+            verb => self.last().is_some_and(|last| last.verb == verb),
+        }
     }
 
     fn is_too_long(&self) -> bool {
@@ -381,7 +438,7 @@ impl RolloutRecord {
                 || other.at >= expired && other.requested_by == decision.requested_by;
             other.verb == decision.verb && other.wave == decision.wave && is_counted
         };
-        decision.verb.has_wave() && self.of_this_run().iter().any(is_same)
+        self.of_this_run().iter().any(is_same)
     }
 }
 
@@ -396,17 +453,24 @@ impl RolloutDecisions {
         }
     }
 
-    /// The decisions about a rollout.
-    pub fn of(&self, digest: Digest, rollout: &str) -> Option<&RolloutRecord> {
-        self.rollouts.iter().find(|record| record.digest == digest && record.rollout == rollout)
+    /// The decisions about a content.
+    pub fn of(&self, digest: Digest) -> Option<&RolloutRecord> {
+        self.rollouts.iter().find(|record| record.digest == digest)
     }
 
-    /// Stores the decisions about a rollout as the newest.
-    pub fn put(&mut self, record: RolloutRecord) {
-        self.rollouts.retain(|other| other.digest != record.digest || other.rollout != record.rollout);
+    /// Stores the decisions about a content as the newest; false if there is no room, because every content that is decided
+    /// about is in use.
+    #[must_use]
+    pub fn store(&mut self, record: RolloutRecord, is_in_use: impl Fn(Digest) -> bool) -> bool {
+        self.rollouts.retain(|other| other.digest != record.digest);
+        if self.rollouts.len() >= ROLLOUT_RECORDS_MAX {
+            let Some(at) = self.rollouts.iter().position(|other| !is_in_use(other.digest)) else {
+                return false;
+            };
+            self.rollouts.remove(at);
+        }
         self.rollouts.push(record);
-        let extra = self.rollouts.len().saturating_sub(ROLLOUT_RECORDS_MAX);
-        self.rollouts.drain(..extra);
+        true
     }
 }
 
@@ -423,6 +487,9 @@ impl DecideRequest {
         if self.verb.has_wave() != self.wave.is_some() {
             let rule = if self.verb.has_wave() { "is missing" } else { "is of no use here" };
             return Err(Violation::at("wave", format!("{rule}: the verb is {}", self.verb.as_str())));
+        }
+        if self.verb == RolloutVerb::Supersede {
+            return Err(Violation::at("verb", "supersede is recorded by the publisher alone"));
         }
         let bytes = self.reason.as_ref().map_or(0, String::len);
         if bytes > DECISION_REASON_BYTES_MAX {

@@ -23,6 +23,8 @@ pub struct Tally {
     pub soaked: u64,
     /// Released ones that are known to have failed.
     pub failed: u64,
+    /// Released ones that are left out, because they have not been heard for long.
+    pub debt: u64,
 }
 
 /// The gate behind a wave.
@@ -72,14 +74,15 @@ impl Tally {
                     self.soaked += u64::from(since <= soaked_by);
                 }
                 Evidence::Failed => self.failed += 1,
+                Evidence::Debt => self.debt += 1,
                 Evidence::Unknown => {}
             }
         }
     }
 
-    /// Released targets that are neither confirmed nor known to have failed.
+    /// Released targets that are neither confirmed, nor known to have failed, nor left out.
     pub const fn in_flight(&self) -> u64 {
-        self.released - self.confirmed - self.failed
+        self.released - self.confirmed - self.failed - self.debt
     }
 }
 
@@ -87,12 +90,16 @@ impl Tally {
 pub(super) fn judge(wave: Option<&Wave>, tally: &Tally) -> Gate {
     let success = wave.map_or_else(Success::default, |wave| wave.success);
     let failure = wave.map_or_else(FailureLimit::default, |wave| wave.failure);
-    let Tally { targets, confirmed, soaked, failed, .. } = *tally;
+    let Tally { confirmed, soaked, failed, debt, .. } = *tally;
+    let targets = tally.targets - debt;
     let needed = u64::from(success.at_least.get()) * targets;
     if is_beyond(failure, confirmed, failed) {
         Gate::TooManyFailures
     } else if (targets - failed) * 100 < needed {
         Gate::OutOfReach
+    } else if targets == 0 && debt > 0 {
+        // No device is left that could be evidence.
+        Gate::Shut
     } else if soaked * 100 >= needed {
         Gate::Open
     } else if confirmed * 100 >= needed {

@@ -4,9 +4,9 @@ use std::collections::BTreeMap;
 
 use muster_contract::canonical::Digest;
 use muster_contract::query::StandingLine;
-use muster_contract::rollout::{GateEvidence, RolloutRecord, RolloutTarget, RolloutWord, TargetsAnswer};
+use muster_contract::rollout::{GateEvidence, RolloutPhase, RolloutRecord, RolloutTarget, TargetsAnswer};
 use muster_contract::view::{Freshness, Standing};
-use muster_contract::{DeploymentId, DeviceKey, Timestamp};
+use muster_contract::{DeploymentId, DeviceKey, Timestamp, WaveName};
 use serde::Serialize;
 
 use super::{Evidence, RolloutId, RolloutState, Tally, Target, state};
@@ -119,19 +119,42 @@ fn row<'a>(target: &'a RolloutTarget, known: Known, line: Option<&StandingLine>)
         | Known::ReportsMissing
         | Known::UnderWay => Evidence::Unknown,
     };
-    Target { key: &target.key, labels: &target.labels, is_released: known != Known::NotReleased, evidence }
+    let is_released = known != Known::NotReleased;
+    Target {
+        key: &target.key,
+        labels: &target.labels,
+        is_released,
+        evidence,
+        silent_since: silent_since(line),
+    }
+}
+
+/// Time since which a device is not heard; `None` if it is heard, or if LEDGER does not know it.
+fn silent_since(line: Option<&StandingLine>) -> Option<Timestamp> {
+    let line = line.filter(|line| line.freshness != Freshness::Fresh)?;
+    Some(line.last_heard_at.unwrap_or(Timestamp::MIN))
 }
 
 impl RolloutProgress {
     /// The counts of a wave, as evidence of a decision.
     pub fn evidence(&self, wave: usize) -> Option<GateEvidence> {
-        let Tally { targets, released, confirmed, soaked, failed } = self.state.waves.get(wave)?.tally;
-        Some(GateEvidence { ledger_seq: self.ledger_seq, targets, released, confirmed, soaked, failed })
+        let Tally { targets, released, confirmed, soaked, failed, debt } = self.state.waves.get(wave)?.tally;
+        Some(GateEvidence { ledger_seq: self.ledger_seq, targets, released, confirmed, soaked, failed, debt })
     }
 
-    /// The state by its decisions.
-    pub fn word(&self) -> RolloutWord {
-        self.record.as_ref().map(RolloutRecord::word).unwrap_or_default()
+    /// The name of a wave that has not begun, and the evidence by which it may: the counts of the wave before it, or of itself if
+    /// it is the first.
+    pub fn begin(&self, wave: usize) -> Option<(WaveName, Option<GateEvidence>)> {
+        let name = &self.state.waves.get(wave)?.name;
+        let began = self.record.as_ref().and_then(|record| record.began(name));
+        let is_due = began.is_none() && self.phase() != RolloutPhase::Succeeded;
+        let name = name.parse().ok().filter(|_| is_due)?;
+        Some((name, self.evidence(wave.saturating_sub(1))))
+    }
+
+    /// The phase by its decisions.
+    pub fn phase(&self) -> RolloutPhase {
+        self.record.as_ref().map(RolloutRecord::phase).unwrap_or_default()
     }
 }
 

@@ -2,9 +2,9 @@
 //! that it waits for.
 
 use muster_contract::DeviceKey;
-use muster_contract::rollout::{RolloutRecord, RolloutWord};
+use muster_contract::rollout::{RolloutPhase, RolloutRecord};
 
-use super::{Blocked, Gate, Known, RolloutProgress, Step, WaveState};
+use super::{Blocked, Failure, Gate, Known, RolloutProgress, Step, WaveState};
 
 /// Devices that a sentence names, at most.
 const NAMED_MAX: usize = 20;
@@ -14,7 +14,7 @@ impl RolloutProgress {
     pub fn why(&self) -> String {
         let wave = |at: &usize| self.state.waves.get(*at);
         match &self.state.step {
-            Step::Done => "done: every target has the content, and every gate is open".to_owned(),
+            Step::Done => self.done(),
             Step::Release { wave: at, targets, needs_approval } => {
                 let Some(wave) = wave(at) else { return String::new() };
                 let by = wave.approvals.filter(|_| *needs_approval).map_or_else(String::new, |count| {
@@ -25,31 +25,55 @@ impl RolloutProgress {
             Step::Wait { wave: at, because } => {
                 wave(at).map_or_else(String::new, |wave| self.waiting(wave, *because))
             }
-            Step::Fail { wave: at, verb } => wave(at)
-                .map_or_else(String::new, |wave| format!("{}; next: {}", self.failure(wave), verb.as_str())),
-            Step::Held { word } => self.decided(*word),
-            Step::TakeBack { targets } => {
+            Step::Fail { wave: at, because, verb } => wave(at).map_or_else(String::new, |wave| {
+                format!("{}; next: {}", self.failure(wave, *because), verb.as_str())
+            }),
+            Step::Held { phase } => self.decided(*phase),
+            Step::RollBack { targets } => {
                 format!(
-                    "{}; next: take it back from {}",
-                    self.decided(RolloutWord::RolledBack),
+                    "{}; next: roll back {}",
+                    self.decided(RolloutPhase::RolledBack),
                     devices(targets.len())
                 )
             }
         }
     }
 
-    /// Why a wave has failed, with its failed devices.
-    pub fn failure(&self, wave: &WaveState) -> String {
+    /// Why a wave has failed, with its devices.
+    pub fn failure(&self, wave: &WaveState, because: Failure) -> String {
+        let WaveState { name, gate, .. } = wave;
         let failed = self.devices_with(wave, Known::Failed);
-        format!("wave {} has {} ({})", wave.name, wave.gate, listed(&failed))
+        let late = |what| {
+            let devices = self.not_confirmed(wave);
+            format!("the gate behind wave {name} is not open by the deadline of the {what}: {devices}")
+        };
+        match because {
+            // A wave may count devices that are not heard as failed.
+            Failure::Gate if failed.is_empty() => {
+                format!("wave {name} has {gate}: {}", self.not_confirmed(wave))
+            }
+            Failure::Gate => format!("wave {name} has {gate} ({})", listed(&failed)),
+            Failure::WaveDeadline => late("wave"),
+            Failure::RolloutDeadline => late("rollout"),
+        }
+    }
+
+    fn done(&self) -> String {
+        match self.state.waves.iter().map(|wave| wave.tally.debt).sum::<u64>() {
+            0 => "done: every target has the content, and every gate is open".to_owned(),
+            debt => format!("done: every gate is open; {debt} of the targets are not heard and left out"),
+        }
     }
 
     /// The recorded decision that holds or ends the rollout, with its author and reason.
-    fn decided(&self, word: RolloutWord) -> String {
+    fn decided(&self, phase: RolloutPhase) -> String {
         let Some(decision) = self.record.as_ref().and_then(RolloutRecord::last) else { return String::new() };
         let by = decision.requested_by.as_ref().map_or_else(String::new, |by| format!(" by {}", by.label()));
         let why = decision.reason.as_ref().map_or_else(String::new, |reason| format!(": {reason}"));
-        format!("{}{by} since {}{why}", word.words(), decision.at)
+        let way_on = phase.continued_by().map_or_else(String::new, |verb| {
+            format!("; `muster rollout {verb} {}` continues it", self.deployment)
+        });
+        format!("{} since {}{by}{why}{way_on}", phase.words(), decision.at)
     }
 
     fn waiting(&self, wave: &WaveState, because: Blocked) -> String {
@@ -57,7 +81,7 @@ impl RolloutProgress {
         let (confirmed, targets) = (tally.confirmed, tally.targets);
         let counts = format!("{confirmed} of {targets} confirmed");
         match because {
-            Blocked::InFlight => {
+            Blocked::InFlight | Blocked::Budget => {
                 format!("waiting in wave {name}: {because}: {}", self.not_confirmed(wave))
             }
             Blocked::Gate if *gate == Gate::Soaking => {

@@ -67,6 +67,7 @@ fn decided(
     }
     let (keys, labels) = (keys(targets.len()), Labels::new());
     let target = |(key, (is_released, evidence)): (_, &(bool, Evidence))| Target {
+        silent_since: None,
         key,
         labels: &labels,
         is_released: *is_released,
@@ -176,7 +177,7 @@ fn the_next_wave_begins_behind_an_open_gate_only() {
     let step = |first| of_waves(waves.clone(), &[first, WAITING, WAITING]).step;
     assert_eq!(step(WAITING), release(0, &[0]));
     assert_eq!(step(DARK), Step::Wait { wave: 0, because: Blocked::Gate });
-    assert_eq!(step(FAILED), Step::Fail { wave: 0, verb: RolloutVerb::Pause });
+    assert_eq!(step(FAILED), Step::Fail { wave: 0, because: Failure::Gate, verb: RolloutVerb::Pause });
     assert_eq!(step(CONFIRMED), release(1, &[1, 2]));
     assert_eq!(of_waves(waves, &[CONFIRMED; 3]).step, Step::Done);
 }
@@ -186,7 +187,7 @@ fn a_failure_in_a_passed_wave_stops_the_next() {
     let waves = json!([{ "name": "a", "devices": ["s0/d0"] }]);
     assert_eq!(
         of_waves(waves, &[FAILED, DARK, WAITING]).step,
-        Step::Fail { wave: 0, verb: RolloutVerb::Pause }
+        Step::Fail { wave: 0, because: Failure::Gate, verb: RolloutVerb::Pause }
     );
 }
 
@@ -205,10 +206,12 @@ fn a_gate_opens_once_enough_devices_were_confirmed_for_the_soak_time() {
 
 #[test]
 fn a_wave_that_needs_approval_begins_with_it_and_continues_without() {
-    let step = |targets: &[_]| of_wave(json!({ "approval": "before", "maxInFlight": 1 }), targets).step;
-    let needed = Step::Release { wave: 0, targets: vec![0], needs_approval: true };
-    assert_eq!(step(&[WAITING, WAITING]), needed);
-    assert_eq!(step(&[CONFIRMED, WAITING]), release(0, &[1]));
+    let wave = json!({ "name": "canary", "percent": "100%", "approval": "before", "maxInFlight": 1 });
+    let step = |decisions: &[_], targets: &[_]| decided(rollout(json!([wave])), decisions, targets).step;
+    let needed = |at| Step::Release { wave: 0, targets: vec![at], needs_approval: true };
+    assert_eq!(step(&[], &[WAITING, WAITING]), needed(0));
+    assert_eq!(step(&[], &[CONFIRMED, WAITING]), needed(1), "a device that a person released is no begin");
+    assert_eq!(step(&[(RolloutVerb::Begin, "canary")], &[CONFIRMED, WAITING]), release(0, &[1]));
 }
 
 #[test]
@@ -239,14 +242,33 @@ fn a_decision_comes_before_any_evidence() {
         decided(rollout(json!([])), &decisions, targets).step
     };
     use RolloutVerb::{Pause, Resume, Retry, Rollback, Stop};
-    for (verb, word) in [(Pause, RolloutWord::Paused), (Stop, RolloutWord::Stopped)] {
-        assert_eq!(step(&[verb], &[WAITING, WAITING]), Step::Held { word });
-        assert_eq!(step(&[verb], &[FAILED, FAILED]), Step::Held { word });
+    for (verb, phase) in [(Pause, RolloutPhase::Paused), (Stop, RolloutPhase::Stopped)] {
+        assert_eq!(step(&[verb], &[WAITING, WAITING]), Step::Held { phase });
+        assert_eq!(step(&[verb], &[FAILED, FAILED]), Step::Held { phase });
     }
-    assert_eq!(step(&[Rollback], &[CONFIRMED, WAITING, DARK]), Step::TakeBack { targets: vec![0, 2] });
-    assert_eq!(step(&[Rollback], &[WAITING]), Step::Held { word: RolloutWord::RolledBack });
+    assert_eq!(step(&[Rollback], &[CONFIRMED, WAITING, DARK]), Step::RollBack { targets: vec![0, 2] });
+    assert_eq!(step(&[Rollback], &[WAITING]), Step::Held { phase: RolloutPhase::RolledBack });
     assert!(matches!(step(&[Pause, Resume], &[WAITING]), Step::Release { .. }));
     assert!(matches!(step(&[Rollback, Retry], &[WAITING]), Step::Release { .. }));
+}
+
+#[test]
+fn after_the_end_further_devices_get_the_content_and_no_failure_ends_it_again() {
+    let rollout = || rollout(json!([{ "name": "a", "devices": ["s0/d0"], "approval": "before" }]));
+    let step = |targets: &[_]| decided(rollout(), &[(RolloutVerb::Finish, "")], targets).step;
+    assert_eq!(step(&[WAITING, FAILED, WAITING]), release(0, &[0]));
+    assert_eq!(step(&[FAILED, DARK, WAITING]), release(1, &[2]));
+    assert_eq!(step(&[FAILED, DARK]), Step::Done);
+}
+
+#[test]
+fn a_content_that_git_wants_again_begins_with_its_first_wave() {
+    let waves = json!([{ "name": "a", "devices": ["s0/d0"], "approval": "before" }]);
+    let ended = [RolloutVerb::Begin, RolloutVerb::Approve, RolloutVerb::Finish, RolloutVerb::Supersede]
+        .map(|verb| (verb, if matches!(verb, RolloutVerb::Begin | RolloutVerb::Approve) { "a" } else { "" }));
+    let [begin, approve, finish, supersede] = ended;
+    let step = decided(rollout(waves), &[approve, begin, finish, supersede], &[WAITING, CONFIRMED]).step;
+    assert_eq!(step, Step::Release { wave: 0, targets: vec![0], needs_approval: true });
 }
 
 #[test]
@@ -256,8 +278,156 @@ fn a_failed_wave_leads_to_the_decision_of_the_rollout() {
         let rollout = muster_contract::decode::parse(document.to_string().as_bytes()).unwrap();
         decided(rollout, &[], &[FAILED]).step
     };
-    assert_eq!(of("pause"), Step::Fail { wave: 0, verb: RolloutVerb::Pause });
-    assert_eq!(of("rollback"), Step::Fail { wave: 0, verb: RolloutVerb::Rollback });
+    assert_eq!(of("pause"), Step::Fail { wave: 0, because: Failure::Gate, verb: RolloutVerb::Pause });
+    assert_eq!(of("rollback"), Step::Fail { wave: 0, because: Failure::Gate, verb: RolloutVerb::Rollback });
+}
+
+/// The state of a wave of three released devices, of which the first was never heard and the second not for a minute, an hour
+/// after the wave began.
+fn of_silent_devices(offline: Value, third: Evidence) -> RolloutState {
+    let wave = json!({ "name": "canary", "percent": "100%", "maxInFlight": 3, "offline": offline, "failure": { "atMost": 1 } });
+    let rollout = rollout(json!([wave]));
+    let (keys, labels) = (keys(3), Labels::new());
+    let since = [Some(Timestamp::MIN), Some(Timestamp::constant(3540, 0)), None];
+    let targets: Vec<_> = keys
+        .iter()
+        .zip(since)
+        .map(|(key, silent_since)| Target {
+            key,
+            labels: &labels,
+            is_released: true,
+            evidence: if silent_since.is_some() { Evidence::Unknown } else { third },
+            silent_since,
+        })
+        .collect();
+    let begin = RolloutDecision {
+        verb: RolloutVerb::Begin,
+        wave: "canary".parse().ok(),
+        reason: None,
+        evidence: None,
+        requested_by: None,
+        at: Timestamp::UNIX_EPOCH,
+    };
+    let mut record = RolloutRecord::new(id("v2").digest, "rollout.yaml".to_owned());
+    record.decide(begin, rollout.approvals).unwrap();
+    state(&rollout, &id("v2"), Some(&record), &targets, Timestamp::constant(3600, 0))
+}
+
+#[test]
+fn a_silent_device_becomes_debt_after_a_time_and_up_to_a_number_only() {
+    let confirmed = Evidence::Confirmed(Timestamp::UNIX_EPOCH);
+    let gate_and_debt = |offline: Value, third| {
+        let state = of_silent_devices(offline, third);
+        (state.waves[0].gate, state.waves[0].tally.debt)
+    };
+    assert_eq!(gate_and_debt(json!("wait"), confirmed), (Gate::Shut, 0));
+    let debt = |after: &str, max| json!({ "debt": { "after": after, "max": max } });
+    assert_eq!(
+        gate_and_debt(debt("61m", 9), confirmed),
+        (Gate::Shut, 0),
+        "silence counts from the begin of the wave"
+    );
+    assert_eq!(
+        gate_and_debt(debt("60m", 9), confirmed),
+        (Gate::Shut, 1),
+        "the other one is silent for a minute"
+    );
+    assert_eq!(gate_and_debt(debt("1m", 9), confirmed), (Gate::Open, 2));
+    assert_eq!(gate_and_debt(debt("1m", 1), confirmed), (Gate::Shut, 1), "debt has a limit");
+    let state = of_silent_devices(debt("1m", 9), Evidence::Unknown);
+    assert_eq!(
+        (state.waves[0].gate, state.waves[0].tally.in_flight()),
+        (Gate::Shut, 1),
+        "debt is no evidence"
+    );
+}
+
+#[test]
+fn a_silent_device_counts_as_failed_after_a_time_where_the_wave_says_so() {
+    let of = |after: &str| {
+        let state = of_silent_devices(json!({ "fail": { "after": after } }), Evidence::Unknown);
+        (state.waves[0].tally.failed, state.step)
+    };
+    assert_eq!(of("61m").0, 0);
+    assert_eq!(of("60m").0, 1);
+    let failed = Step::Fail { wave: 0, because: Failure::Gate, verb: RolloutVerb::Pause };
+    assert_eq!(of("1m"), (2, failed));
+}
+
+#[test]
+fn a_wave_of_debt_alone_never_opens_its_gate() {
+    let tally = Tally { targets: 2, released: 2, debt: 2, ..Tally::default() };
+    assert_eq!(gate::judge(None, &tally), Gate::Shut);
+}
+
+#[test]
+fn a_budget_bounds_unavailable_devices_of_each_group() {
+    let document = json!({
+        "apiVersion": "muster/v1",
+        "kind": "Rollout",
+        "waves": [{ "name": "all", "percent": "100%", "failure": { "atMost": 9 }, "success": { "atLeast": "1%" } }],
+        "budget": { "groupBy": "line", "maxUnavailable": 2 },
+    });
+    let rollout: Rollout = muster_contract::decode::parse(document.to_string().as_bytes()).unwrap();
+    let line = |name: &str| -> Labels { serde_json::from_value(json!({ "line": name })).unwrap() };
+    let (keys, labels) = (keys(8), [line("a"), line("b"), Labels::new()]);
+    let target =
+        |at: usize, group: usize, (is_released, evidence): (bool, Evidence), is_silent: bool| Target {
+            key: &keys[at],
+            labels: &labels[group],
+            is_released,
+            evidence,
+            silent_since: is_silent.then_some(Timestamp::MIN),
+        };
+    let step = |targets: &[Target<'_>]| state(&rollout, &id("v2"), None, targets, NOW).step;
+    let mut targets = vec![
+        target(0, 0, FAILED, false),
+        target(1, 0, WAITING, false),
+        target(2, 0, WAITING, false),
+        target(3, 1, WAITING, true),
+        target(4, 1, DARK, true),
+        target(5, 1, WAITING, false),
+        target(6, 2, CONFIRMED, false),
+        target(7, 2, WAITING, false),
+    ];
+    // Line a has one that failed, line b one that is silent and one in flight; a silent device takes no further place.
+    assert_eq!(step(&targets), release(0, &[1, 3, 7]));
+    targets[1].is_released = true;
+    targets[3].is_released = true;
+    targets[7].is_released = true;
+    assert_eq!(step(&targets), Step::Wait { wave: 0, because: Blocked::Budget });
+}
+
+#[test]
+fn a_wave_that_is_late_leads_to_the_decision_of_the_deadline_until_it_has_passed() {
+    let step = |deadlines: Value, decisions: &[(RolloutVerb, &str)], targets: &[(bool, Evidence)]| {
+        let document = json!({
+            "apiVersion": "muster/v1",
+            "kind": "Rollout",
+            "waves": [{ "name": "a", "devices": ["s0/d0"] }],
+            "deadlines": deadlines,
+        });
+        let rollout = muster_contract::decode::parse(document.to_string().as_bytes()).unwrap();
+        decided(rollout, decisions, targets).step
+    };
+    let (begun, both) =
+        ((RolloutVerb::Begin, "a"), [(RolloutVerb::Begin, "a"), (RolloutVerb::Begin, "rest")]);
+    let late = |wave, because, verb| Step::Fail { wave, because, verb };
+    let targets = [DARK, WAITING];
+    let waits = Step::Wait { wave: 0, because: Blocked::Gate };
+    assert_eq!(step(json!({ "wave": "61s" }), &[begun], &targets), waits);
+    assert_eq!(step(json!({ "wave": "60s" }), &[], &targets), waits, "no clock before the begin");
+    assert_eq!(
+        step(json!({ "wave": "60s" }), &[begun], &targets),
+        late(0, Failure::WaveDeadline, RolloutVerb::Stop)
+    );
+    assert_eq!(
+        step(json!({ "rollout": "60s", "atEnd": "rollback" }), &[begun], &targets),
+        late(0, Failure::RolloutDeadline, RolloutVerb::Rollback)
+    );
+    assert_eq!(step(json!({ "wave": "60s" }), &both, &[DARK, CONFIRMED]), waits, "its gate was open once");
+    assert_eq!(step(json!({ "wave": "60s" }), &[begun], &[CONFIRMED, WAITING]), release(1, &[1]));
+    assert_eq!(step(json!({ "rollout": "1s" }), &both, &[CONFIRMED, CONFIRMED]), Step::Done);
 }
 
 #[test]

@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use muster_contract::canonical::Digest;
 use muster_contract::labels::Labels;
-use muster_contract::rollout::{Approval, FailureLimit, Rollout, Success, Wave};
+use muster_contract::rollout::{Approval, FailureLimit, Offline, Rollout, Success, Wave};
 use muster_contract::{DeploymentId, DeviceKey};
 
 /// The name of the wave of devices that no other wave matches.
@@ -49,6 +49,7 @@ pub(super) fn effective(rollout: &Rollout) -> Vec<Wave> {
         failure: FailureLimit::default(),
         soak: Duration::ZERO,
         approval: Approval::None,
+        offline: Offline::Wait,
         allow_empty: false,
     });
     first.into_iter().collect()

@@ -4,7 +4,8 @@ use std::collections::VecDeque;
 
 use muster_contract::canonical::Digest;
 use muster_contract::rollout::{
-    DecideRequest, ReleaseAnswer, ReleaseRefusal, ReleaseRequest, RolloutVerb, RolloutWord, TargetsQuery,
+    DecideRequest, ReleaseAnswer, ReleaseRefusal, ReleaseRequest, RolloutPhase, RolloutVerb, TargetsAnswer,
+    TargetsQuery,
 };
 
 use super::stream::Fault;
@@ -31,7 +32,16 @@ fn digest(command: &str) -> Digest {
 fn asked(verb: RolloutVerb, digest: Digest) -> Decide {
     let wave = verb.has_wave().then(|| "canary".parse().unwrap());
     let (deployment, rollout) = ("log".parse().unwrap(), FILE.to_owned());
-    let request = DecideRequest { deployment, digest, rollout, verb, wave, reason: None, evidence: None };
+    let request = DecideRequest {
+        deployment,
+        digest,
+        rollout,
+        verb,
+        wave,
+        reason: None,
+        evidence: None,
+        expected: None,
+    };
     Decide { request, requested_by: None }
 }
 
@@ -61,8 +71,8 @@ async fn a_decision_is_stored_once_whatever_answers_are_lost() {
     let publisher = with_a_held_change(&stream).await;
     stream.0.lock().unwrap().faults = VecDeque::from([Fault::Lost, Fault::Unanswered]);
     let paused = publisher.announcer.decide(asked(RolloutVerb::Pause, digest("v2"))).await.unwrap();
-    assert_eq!(paused.record.word(), RolloutWord::Paused);
-    let stored = stream.0.lock().unwrap().decisions[&"log".parse().unwrap()].1.clone();
+    assert_eq!(paused.record.phase(), RolloutPhase::Paused);
+    let stored = stream.0.lock().unwrap().decisions[&("log".parse().unwrap(), FILE.to_owned())].1.clone();
     assert_eq!(stored.rollouts, [paused.record], "one decision, and the answer has it");
     assert_eq!(stored.rollouts[0].decisions.len(), 1);
 }
@@ -79,7 +89,7 @@ async fn a_decision_of_another_publisher_forbids_a_release_and_survives_a_start(
     publisher.stop().await;
     let next = with_a_held_change(&stream).await;
     let held = next.status.answer().git.unwrap().held;
-    assert_eq!(held[0].state, RolloutWord::Stopped);
+    assert_eq!(held[0].phase, RolloutPhase::Stopped);
     let answer = release(&next, Some(digest("v2")), None).await;
     assert_eq!(refusals(&answer), [ReleaseRefusal::Stopped; 2]);
 }
@@ -126,8 +136,88 @@ async fn an_open_rollout_is_listed_until_it_has_ended() {
     let publisher = with_a_held_change(&stream).await;
     let open = || publisher.status.answer().git.unwrap().open_rollouts.len();
     assert_eq!(open(), 0);
-    for (verb, count) in [(RolloutVerb::Begin, 1), (RolloutVerb::Finish, 0), (RolloutVerb::Rollback, 1)] {
+    for (verb, count) in [(RolloutVerb::Begin, 1), (RolloutVerb::Pause, 1), (RolloutVerb::Resume, 1)] {
         publisher.announcer.decide(asked(verb, digest("v2"))).await.unwrap();
         assert_eq!(open(), count, "{verb:?}");
     }
+    release(&publisher, Some(digest("v2")), None).await;
+    publisher.announcer.decide(asked(RolloutVerb::Finish, digest("v2"))).await.unwrap();
+    assert_eq!(open(), 0);
+    publisher.announcer.decide(asked(RolloutVerb::Rollback, digest("v2"))).await.unwrap();
+    assert_eq!(open(), 1, "devices still have the content");
+    release(&publisher, None, Some(digest("v2"))).await;
+    assert_eq!(open(), 0);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_decision_about_another_phase_than_the_requester_has_seen_is_refused() {
+    let stream = Stream::default();
+    let publisher = with_a_held_change(&stream).await;
+    publisher.announcer.decide(asked(RolloutVerb::Stop, digest("v2"))).await.unwrap();
+    let mut late = asked(RolloutVerb::Rollback, digest("v2"));
+    late.request.expected = Some(RolloutPhase::Running);
+    let refused = publisher.announcer.decide(late).await.unwrap_err();
+    assert_eq!(refused.code, ErrorCode::Conflict);
+    assert!(refused.message.contains("is stopped; the request is about one that is running"), "{refused:?}");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_planner_may_not_approve_resume_or_retry() {
+    let stream = Stream::default();
+    let publisher = with_a_held_change(&stream).await;
+    publisher.announcer.decide(asked(RolloutVerb::Pause, digest("v2"))).await.unwrap();
+    for verb in [RolloutVerb::Approve, RolloutVerb::Resume, RolloutVerb::Retry] {
+        let by = Some(muster_contract::RequestedBy::new("UP", "planner", Some("planner")));
+        let decide = Decide { requested_by: by, ..asked(verb, digest("v2")) };
+        let refused = publisher.announcer.decide(decide).await.unwrap_err();
+        assert!(refused.message.contains("only a person may"), "{verb:?}: {refused:?}");
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn no_device_keeps_a_content_back_unless_its_rollout_is_rolled_back() {
+    let stream = Stream::default();
+    let publisher = with_a_held_change(&stream).await;
+    release(&publisher, Some(digest("v2")), None).await;
+    publisher.announcer.decide(asked(RolloutVerb::Rollback, digest("v2"))).await.unwrap();
+    publisher.announcer.decide(asked(RolloutVerb::Retry, digest("v2"))).await.unwrap();
+    let late = release(&publisher, None, Some(digest("v2"))).await;
+    assert_eq!(refusals(&late), [ReleaseRefusal::NotRolledBack; 2], "a person has begun it again meanwhile");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_commit_with_another_content_ends_a_rollout_and_a_bad_content_stays_held() {
+    let stream = Stream::default();
+    let publisher = with_a_held_change(&stream).await;
+    publisher.announcer.decide(asked(RolloutVerb::Begin, digest("v2"))).await.unwrap();
+    publisher.commit(governed("c3", 2, "v3")).await.unwrap();
+    publisher.announcer.decide(asked(RolloutVerb::Rollback, digest("v3"))).await.unwrap();
+    publisher.commit(governed("c4", 2, "v2")).await.unwrap();
+    let phases = |answer: TargetsAnswer| -> Vec<_> {
+        answer.decisions.iter().map(|record| (record.digest, record.phase())).collect()
+    };
+    let query = || TargetsQuery { deployment: "log".parse().unwrap(), limit: None, after: None };
+    let found = phases(publisher.announcer.targets(query()).await.unwrap());
+    assert!(found.contains(&(digest("v2"), RolloutPhase::Superseded)), "{found:?}");
+    assert!(found.contains(&(digest("v3"), RolloutPhase::RolledBack)), "{found:?}");
+    publisher.commit(governed("c5", 2, "v3")).await.unwrap();
+    let answer = release(&publisher, Some(digest("v3")), None).await;
+    assert_eq!(refusals(&answer), [ReleaseRefusal::Stopped; 2]);
+}
+
+#[tokio::test(start_paused = true)]
+async fn unreadable_decisions_allow_nothing() {
+    let stream = Stream::default();
+    let publisher = with_a_held_change(&stream).await;
+    stream.0.lock().unwrap().unreadable = true;
+    let request = ReleaseRequest {
+        deployment: "log".parse().unwrap(),
+        digest: Some(digest("v2")),
+        before: None,
+        force: false,
+        devices: vec![key(0)],
+    };
+    publisher.announcer.decide(asked(RolloutVerb::Pause, digest("v2"))).await.unwrap_err();
+    let refused = publisher.announcer.release(Release { request, requested_by: None }).await.unwrap_err();
+    assert!(refused.message.contains("run the release that wrote it"), "{refused:?}");
 }

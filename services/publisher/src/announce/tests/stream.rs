@@ -41,8 +41,10 @@ pub(super) struct Stored {
     /// The sequence of garbage that is newer than the last document.
     pub(super) garbage: BTreeMap<DeviceKey, u64>,
     pub(super) faults: VecDeque<Fault>,
-    /// The newest decisions about each deployment's rollouts.
-    pub(super) decisions: BTreeMap<DeploymentId, (u64, RolloutDecisions)>,
+    /// The newest decisions about rollouts, by deployment and path.
+    pub(super) decisions: BTreeMap<(DeploymentId, String), (u64, RolloutDecisions)>,
+    /// Whether every message of decisions is garbage.
+    pub(super) unreadable: bool,
     pub(super) reads_fail: usize,
     /// The number of reads of one device.
     pub(super) reads: usize,
@@ -101,17 +103,22 @@ impl Stored {
         if fault == Fault::Unanswered { refused(silence) } else { Ok(sequence) }
     }
 
-    fn store_decisions(&mut self, decisions: &RolloutDecisions, expected: u64) -> Result<u64, PublishError> {
+    fn store_decisions(
+        &mut self,
+        path: &str,
+        decisions: &RolloutDecisions,
+        expected: u64,
+    ) -> Result<u64, PublishError> {
         let fault = self.faults.pop_front().unwrap_or(Fault::None);
         let refused = |cause| Err(PublishError::new("muster.rollout", cause));
         let silence = ApiError::NoAnswer(NoAnswer::Disconnected);
-        let id = decisions.deployment.clone();
+        let id = (decisions.deployment.clone(), path.to_owned());
         if fault == Fault::Lost {
             return refused(silence);
         }
         if fault == Fault::Overtaken {
             self.sequence += 1;
-            self.decisions.insert(id.clone(), (self.sequence, RolloutDecisions::new(id.clone())));
+            self.decisions.insert(id.clone(), (self.sequence, RolloutDecisions::new(id.0.clone())));
         }
         if self.decisions.get(&id).map_or(0, |(sequence, _)| *sequence) != expected {
             return refused(ApiError::Refused { code: 10071, description: "wrong last sequence".to_owned() });
@@ -159,26 +166,36 @@ impl Downlink for Stream {
         Ok(stored.history.iter().filter_map(newest).collect())
     }
 
-    async fn all_decisions(&self) -> Result<BTreeMap<DeploymentId, Message>, ReadError> {
-        let stored = self.0.lock().unwrap();
-        Ok(stored.decisions.iter().map(|(id, last)| (id.clone(), decisions_message(last))).collect())
+    async fn all_decisions(&self) -> Result<Vec<Message>, ReadError> {
+        Ok(self.0.lock().unwrap().decisions.values().map(decisions_message).collect())
     }
 
-    async fn decisions(&self, deployment: &DeploymentId) -> Result<Option<Message>, ReadError> {
-        Ok(self.0.lock().unwrap().decisions.get(deployment).map(decisions_message))
+    async fn decisions(&self, deployment: &DeploymentId, path: &str) -> Result<Option<Message>, ReadError> {
+        let stored = self.0.lock().unwrap();
+        if stored.unreadable {
+            return Ok(Some(Message { sequence: u64::MAX, payload: "garbage".into(), published_as: None }));
+        }
+        Ok(stored.decisions.get(&(deployment.clone(), path.to_owned())).map(decisions_message))
     }
 
     async fn store_decisions(
         &self,
+        path: &str,
         decisions: &RolloutDecisions,
         expected: u64,
         _: Trace,
     ) -> Result<u64, PublishError> {
-        self.0.lock().unwrap().store_decisions(decisions, expected)
+        self.0.lock().unwrap().store_decisions(path, decisions, expected)
     }
 
-    async fn history(&self, key: &DeviceKey) -> Result<Vec<Bytes>, ReadError> {
-        Ok(self.0.lock().unwrap().history.get(key).cloned().unwrap_or_default())
+    async fn history(&self, key: &DeviceKey) -> Result<Vec<Message>, ReadError> {
+        let history = self.0.lock().unwrap().history.get(key).cloned().unwrap_or_default();
+        let of_payload = |payload: Bytes| {
+            let generation = claimed_generation(&payload);
+            let published_as = generation.map(|generation| crate::downlink::event_id(key, generation));
+            Message { sequence: 0, payload, published_as }
+        };
+        Ok(history.into_iter().map(of_payload).collect())
     }
 
     async fn last(&self, key: &DeviceKey) -> Result<Option<Message>, ReadError> {

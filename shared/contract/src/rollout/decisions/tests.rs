@@ -25,22 +25,33 @@ fn record(verbs: &[RolloutVerb]) -> RolloutRecord {
 
 #[test]
 fn each_state_allows_the_decisions_that_make_sense_in_it() {
-    use RolloutVerb::{Pause, Resume, Retry, Rollback, Stop};
-    let word = |verbs: &[RolloutVerb]| record(verbs).word();
-    assert_eq!(word(&[]), RolloutWord::Running);
-    assert_eq!(word(&[Pause]), RolloutWord::Paused);
-    assert_eq!(word(&[Pause, Resume]), RolloutWord::Running);
-    assert_eq!(word(&[Pause, Stop]), RolloutWord::Stopped);
-    assert_eq!(word(&[Stop, Rollback]), RolloutWord::RolledBack);
-    assert_eq!(word(&[Rollback, Retry]), RolloutWord::Running);
-    for (verbs, verb) in
-        [(&[Stop][..], Pause), (&[Stop], Resume), (&[Rollback], Stop), (&[], Retry), (&[Pause], Retry)]
-    {
+    use RolloutVerb::{Begin, Finish, Pause, Resume, Retry, Rollback, Stop, Supersede};
+    let phase = |verbs: &[RolloutVerb]| record(verbs).phase();
+    assert_eq!(phase(&[]), RolloutPhase::Running);
+    assert_eq!(phase(&[Pause]), RolloutPhase::Paused);
+    assert_eq!(phase(&[Pause, Resume]), RolloutPhase::Running);
+    assert_eq!(phase(&[Pause, Stop]), RolloutPhase::Stopped);
+    assert_eq!(phase(&[Stop, Rollback]), RolloutPhase::RolledBack);
+    assert_eq!(phase(&[Rollback, Retry]), RolloutPhase::Running);
+    assert_eq!(phase(&[Finish, Supersede]), RolloutPhase::Superseded);
+    assert_eq!(phase(&[Finish, Supersede, Begin]), RolloutPhase::Running, "Git wants it again");
+    for (verbs, verb) in [
+        (&[Stop][..], Pause),
+        (&[Stop], Resume),
+        (&[Stop], Supersede),
+        (&[Rollback], Stop),
+        (&[], Retry),
+        (&[Pause], Retry),
+        (&[Finish], Begin),
+    ] {
         let refused = record(verbs).decide(decision(verb, 1), Approvals::default());
         assert!(refused.is_err(), "{verb:?} after {verbs:?}");
     }
     let words = record(&[Stop]).decide(decision(Resume, 1), Approvals::default()).unwrap_err().to_string();
-    assert_eq!(words, "the rollout is stopped, so it cannot be changed by 'resume': 'retry' begins it again");
+    assert_eq!(
+        words,
+        "the rollout is stopped, so 'resume' is not possible: `muster rollout retry` continues it"
+    );
 }
 
 #[test]
@@ -52,6 +63,8 @@ fn the_same_decision_again_changes_nothing() {
         assert_eq!(once.decisions.len(), 1);
     }
     assert_eq!(record(&[]).decide(decision(Resume, 9), Approvals::default()), Ok(false));
+    let mut again = record(&[Stop, RolloutVerb::Retry]);
+    assert_eq!(again.decide(decision(RolloutVerb::Retry, 9), Approvals::default()), Ok(false));
     let begin = RolloutDecision { wave: "canary".parse().ok(), ..decision(Begin, 0) };
     let mut begun = record(&[]);
     assert_eq!(begun.decide(begin.clone(), Approvals::default()), Ok(true));
@@ -84,18 +97,25 @@ fn approvals_count_by_requester_and_expire_and_end_with_the_run() {
 #[test]
 fn records_and_decisions_are_bounded_and_the_newest_stay() {
     let mut all = RolloutDecisions::new("web".parse().unwrap());
+    let of = |at: usize| RolloutRecord::new(Digest::of_bytes(&[at as u8]), "rollout.yaml".to_owned());
     for at in 0..2 * ROLLOUT_RECORDS_MAX {
-        all.put(RolloutRecord::new(Digest::of_bytes(&[at as u8]), "rollout.yaml".to_owned()));
+        assert!(all.store(of(at), |digest| digest == of(0).digest));
     }
     assert_eq!(all.rollouts.len(), ROLLOUT_RECORDS_MAX);
-    let newest = Digest::of_bytes(&[2 * ROLLOUT_RECORDS_MAX as u8 - 1]);
-    assert!(all.of(newest, "rollout.yaml").is_some());
+    assert!(all.of(of(2 * ROLLOUT_RECORDS_MAX - 1).digest).is_some());
+    assert!(all.of(of(0).digest).is_some(), "a content in use keeps its decisions");
+    assert!(!all.store(of(99), |_| true), "no room where all are in use");
     let mut record = record(&[]);
     for at in 0..2 * DECISIONS_MAX as i64 {
         let verb = if at % 2 == 0 { RolloutVerb::Pause } else { RolloutVerb::Resume };
         record.decide(decision(verb, at), Approvals::default()).unwrap();
     }
-    assert_eq!((record.decisions.len(), record.word()), (DECISIONS_MAX, RolloutWord::Running));
+    assert_eq!((record.decisions.len(), record.phase()), (DECISIONS_MAX, RolloutPhase::Running));
+    record.decide(decision(RolloutVerb::Pause, 500), Approvals::default()).unwrap();
+    for at in 0..2 * DECISIONS_MAX {
+        record.decide(approval(&format!("U{at}"), 501), Approvals::default()).unwrap();
+    }
+    assert_eq!(record.phase(), RolloutPhase::Paused, "no number of approvals ends a pause");
 }
 
 #[test]
@@ -125,6 +145,7 @@ fn a_request_names_a_wave_if_its_verb_is_about_one_and_a_bounded_reason() {
         wave: wave.and_then(|wave| wave.parse().ok()),
         reason: Some(reason.to_owned()),
         evidence: None,
+        expected: None,
     };
     assert_eq!(request(RolloutVerb::Pause, None, "").check(), Ok(()));
     assert_eq!(request(RolloutVerb::Approve, Some("quarter"), "").check(), Ok(()));

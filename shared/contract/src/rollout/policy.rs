@@ -1,0 +1,192 @@
+//! The policies of a rollout besides its waves: devices that are not heard, the budget of groups, and deadlines. `muster-domain`
+//! applies them.
+
+use std::num::NonZeroU32;
+use std::time::Duration;
+
+use jiff::SignedDuration;
+use schemars::JsonSchema;
+use serde::{Deserialize, Deserializer, Serialize, Serializer};
+
+use super::RolloutVerb;
+use crate::ids::LabelKey;
+
+/// Longest time of a policy.
+const POLICY_TIME_MAX: Duration = Duration::from_secs(30 * 24 * 60 * 60);
+
+/// How a wave treats a released device that is not heard.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase", deny_unknown_fields)]
+pub enum Offline {
+    /// It counts neither for nor against, and keeps its place in flight.
+    #[default]
+    Wait,
+    /// After a time it is left out of the wave's counts and gives its place back. It counts again once it is heard.
+    Debt {
+        /// Time for which it was not heard since the wave began: 30m, 8h, 72h; at most 720h.
+        #[serde(with = "policy_time")]
+        #[schemars(with = "String")]
+        after: Duration,
+        /// Most such devices of the wave.
+        max: NonZeroU32,
+    },
+    /// After a time it counts as failed until it is heard.
+    Fail {
+        /// As for `debt`.
+        #[serde(with = "policy_time")]
+        #[schemars(with = "String")]
+        after: Duration,
+    },
+}
+
+/// The number of unavailable devices in each group that a release leaves. A device is unavailable while it is not heard, has failed, or
+/// has got the content and not confirmed it.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase", deny_unknown_fields)]
+pub struct Budget {
+    /// Devices with the same value of this label are a group; those without it are one, too.
+    pub group_by: LabelKey,
+    /// Most unavailable devices of a group.
+    pub max_unavailable: NonZeroU32,
+}
+
+/// The times within which waves must pass their gates.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase", deny_unknown_fields)]
+pub struct Deadlines {
+    /// From the begin of a wave until its gate is open: 30m, 8h, 72h; at most 720h.
+    #[serde(default, with = "optional_policy_time", skip_serializing_if = "Option::is_none")]
+    #[schemars(with = "Option<String>")]
+    pub wave: Option<Duration>,
+    /// From the begin of the first wave until the last gate is open, as for `wave`.
+    #[serde(default, with = "optional_policy_time", skip_serializing_if = "Option::is_none")]
+    #[schemars(with = "Option<String>")]
+    pub rollout: Option<Duration>,
+    /// The planner's decision at the end of such a time.
+    #[serde(default, skip_serializing_if = "AtEnd::is_stop")]
+    pub at_end: AtEnd,
+}
+
+/// The decision at the end of a deadline.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub enum AtEnd {
+    /// Stops the rollout.
+    #[default]
+    Stop,
+    /// Rolls it back.
+    Rollback,
+}
+
+impl Offline {
+    /// Whether it is the default.
+    pub const fn is_wait(&self) -> bool {
+        matches!(self, Self::Wait)
+    }
+}
+
+impl Deadlines {
+    /// Whether there is no deadline.
+    pub fn is_none(&self) -> bool {
+        *self == Self::default()
+    }
+}
+
+impl AtEnd {
+    /// Whether it is the default.
+    pub const fn is_stop(&self) -> bool {
+        matches!(self, Self::Stop)
+    }
+
+    /// The decision.
+    pub const fn verb(self) -> RolloutVerb {
+        match self {
+            Self::Stop => RolloutVerb::Stop,
+            Self::Rollback => RolloutVerb::Rollback,
+        }
+    }
+}
+
+/// A time of a policy from its text.
+fn parse(text: &str) -> Result<Duration, String> {
+    let parsed = text.parse::<SignedDuration>().ok().and_then(|time| Duration::try_from(time).ok());
+    parsed
+        .filter(|time| !time.is_zero() && *time <= POLICY_TIME_MAX)
+        .ok_or_else(|| format!("'{text}' is not a time above 0 and up to 720h, as in 30m, 8h or 72h"))
+}
+
+fn text(time: Duration) -> Result<String, jiff::Error> {
+    SignedDuration::try_from(time).map(|time| format!("{time:#}"))
+}
+
+mod policy_time {
+    use super::*;
+
+    pub(super) fn serialize<S: Serializer>(time: &Duration, to: S) -> Result<S::Ok, S::Error> {
+        to.serialize_str(&text(*time).map_err(serde::ser::Error::custom)?)
+    }
+
+    pub(super) fn deserialize<'de, D: Deserializer<'de>>(from: D) -> Result<Duration, D::Error> {
+        parse(&String::deserialize(from)?).map_err(serde::de::Error::custom)
+    }
+}
+
+mod optional_policy_time {
+    use super::*;
+
+    pub(super) fn serialize<S: Serializer>(time: &Option<Duration>, to: S) -> Result<S::Ok, S::Error> {
+        match time {
+            Some(time) => super::policy_time::serialize(time, to),
+            None => to.serialize_none(),
+        }
+    }
+
+    pub(super) fn deserialize<'de, D: Deserializer<'de>>(from: D) -> Result<Option<Duration>, D::Error> {
+        let text = Option::<String>::deserialize(from)?;
+        text.map(|text| parse(&text).map_err(serde::de::Error::custom)).transpose()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::{Value, json};
+
+    use super::*;
+
+    #[test]
+    fn a_policy_is_read_as_it_is_written() {
+        for (policy, value) in [
+            (Offline::Wait, json!("wait")),
+            (
+                Offline::Debt { after: Duration::from_secs(72 * 60 * 60), max: NonZeroU32::MIN },
+                json!({ "debt": { "after": "72h", "max": 1 } }),
+            ),
+            (Offline::Fail { after: Duration::from_secs(90) }, json!({ "fail": { "after": "1m 30s" } })),
+        ] {
+            let written = serde_json::to_value(policy).unwrap();
+            assert_eq!(serde_json::from_value::<Offline>(written).unwrap(), policy);
+            assert_eq!(serde_json::from_value::<Offline>(value.clone()).unwrap(), policy, "{value}");
+        }
+        let deadlines = json!({ "wave": "8h", "atEnd": "rollback" });
+        let read: Deadlines = serde_json::from_value(deadlines.clone()).unwrap();
+        assert_eq!((read.wave, read.rollout), (Some(Duration::from_secs(8 * 60 * 60)), None));
+        assert_eq!(serde_json::to_value(read).unwrap(), deadlines);
+    }
+
+    #[test]
+    fn a_policy_without_a_limit_or_with_a_misspelt_key_is_refused() {
+        let refusal = |value: Value| serde_json::from_value::<Offline>(value).unwrap_err().to_string();
+        for (value, words) in [
+            (json!({ "debt": { "after": "8h" } }), "missing field `max`"),
+            (json!({ "debt": { "after": "8h", "max": 0 } }), "nonzero"),
+            (json!({ "fail": { "after": "721h" } }), "up to 720h"),
+            (json!({ "fail": { "after": "0s" } }), "above 0"),
+            (json!({ "fail": { "after": "8h", "most": 1 } }), "unknown field `most`"),
+            (json!("skip"), "unknown variant `skip`"),
+        ] {
+            let refused = refusal(value.clone());
+            assert!(refused.contains(words), "{value}: {refused}");
+        }
+        assert!(serde_json::from_value::<Budget>(json!({ "groupBy": "site", "maxUnavailable": 0 })).is_err());
+    }
+}
