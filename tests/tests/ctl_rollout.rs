@@ -1,5 +1,5 @@
-//! Releases of a governed commit on a whole system with real agents: by hand, by the planner, stopped at the canary, and
-//! through kills of planner and publisher.
+//! Releases of a governed commit on a whole system with real agents: by hand, by the planner, paused or rolled back at the
+//! canary, held by decisions of a person, and through kills of planner and publisher.
 
 #![allow(clippy::unwrap_used, reason = "a failure here is the test's result")]
 
@@ -129,15 +129,16 @@ async fn a_person_releases_wave_by_wave_and_a_watch_waits_for_the_last() {
 }
 
 #[tokio::test]
-async fn the_planner_stops_a_bad_release_at_the_canary_and_says_why() {
+async fn the_planner_pauses_a_bad_release_at_the_canary_and_says_why() {
     let (mut system, _) = governed(ROLLOUT).await;
     start_planner(&mut system);
     let broken = sleeper("web", 2).replace("command: sleep", "command: no-such-program");
     release(&system, &broken).await;
-    shows(&system, "wave canary is stopped: too many failures; failed: plant7/press-1").await;
+    shows(&system, "is paused since").await;
     assert_eq!(published(&system).await, ["2", "1", "1", "1"], "nobody else has it");
     let (code, next) = muster(&system, &["rollout", "next", "web"]).await;
-    assert!(code == 1 && next.contains("too many failures"), "{next}");
+    let why = "wave canary has failed: too many failures (plant7/press-1)";
+    assert!(code == 1 && next.contains(why), "{next}");
 
     release(&system, &sleeper("web", 1)).await;
     all_have(&system, "1").await;
@@ -188,15 +189,99 @@ async fn a_wave_that_needs_approval_waits_for_a_person() {
     let (mut system, _) = governed(waves).await;
     start_planner(&mut system);
     release(&system, &sleeper("web", 2)).await;
-    shows(&system, "next: release to 2 devices of wave ours, which a person must begin").await;
+    shows(&system, "next: release to 2 devices of wave ours, which has 0 of 1 approvals").await;
     system
         .eventually("the planner has judged it", async || {
             let log = system.log(PLANNER);
-            if log.contains("which a person must begin") { Ok(()) } else { Err(log) }
+            if log.contains("which has 0 of 1 approvals") { Ok(()) } else { Err(log) }
         })
         .await;
     assert_eq!(published(&system).await, ["1"; 4]);
     let (code, said) = muster(&system, &["rollout", "next", "web"]).await;
     assert_eq!(code, 0, "{said}");
+    all_have(&system, "2").await;
+}
+
+#[tokio::test]
+async fn a_bad_release_is_rolled_back_by_policy_through_kills_and_its_history_says_why() {
+    let (mut system, _) = governed(&format!("{ROLLOUT}onFailure: rollback\n")).await;
+    start_planner(&mut system);
+    let broken = sleeper("web", 2).replace("command: sleep", "command: no-such-program");
+    release(&system, &broken).await;
+    let begun = async || match published(&system).await {
+        all if all[0] == "2" => Ok(()),
+        all => Err(format!("{all:?}")),
+    };
+    system.eventually("the canary has the bad release", begun).await;
+    for name in [PLANNER, PUBLISHER] {
+        system.kill(name).await;
+        system.start_again(name);
+    }
+    let shown = shows(&system, "is rolled back since").await;
+    assert!(shown.contains("wave canary has failed: too many failures (plant7/press-1)"), "{shown}");
+    all_have(&system, "1").await;
+    verdict(&system, "web", 4, Verdict::Converged).await;
+    let (_, listed) = muster(&system, &["rollout", "list"]).await;
+    assert!(listed.contains("is rolled back") && listed.contains("`muster rollout retry web`"), "{listed}");
+    let (_, history) = muster(&system, &["rollout", "history", "web"]).await;
+    let verbs: Vec<_> = history.lines().filter_map(|line| line.split_whitespace().nth(1)).collect();
+    assert!(verbs.contains(&"begin") && verbs.contains(&"rollback"), "{history}");
+    assert!(history.contains("0 of 1 confirmed, 1 failed, at LEDGER"), "{history}");
+
+    // A publisher that starts anew knows the decision, so the bad release stays where it is: nowhere.
+    system.kill(PUBLISHER).await;
+    system.start_again(PUBLISHER);
+    shows(&system, "is rolled back since").await;
+    assert_eq!(published(&system).await, ["1"; 4]);
+    release(&system, &sleeper("web", 3)).await;
+    all_have(&system, "3").await;
+}
+
+#[tokio::test]
+async fn a_paused_rollout_reaches_no_further_device_until_it_is_resumed() {
+    let (mut system, _) = governed(ROLLOUT).await;
+    release(&system, &sleeper("web", 2)).await;
+    shows(&system, "next: release to 1 device of wave canary").await;
+    let (code, said) = muster(&system, &["rollout", "pause", "web", "--reason", "holiday"]).await;
+    assert!(code == 0 && said.contains("is paused"), "{said}");
+    let (_, again) = muster(&system, &["rollout", "pause", "web"]).await;
+    assert!(again.contains("is paused, as before"), "{again}");
+    start_planner(&mut system);
+    system
+        .eventually("the planner has judged it", async || {
+            let log = system.log(PLANNER);
+            if log.contains("is paused since") && log.contains("holiday") { Ok(()) } else { Err(log) }
+        })
+        .await;
+    let one = ["rollout", "release", "web", "--device", "plant7/press-1"];
+    let (code, refused) = muster(&system, &one).await;
+    assert!(code == 1 && refused.contains("the rollout is paused"), "{refused}");
+    assert_eq!(published(&system).await, ["1"; 4]);
+    let (code, _) = muster(&system, &[&one[..], &["--force"]].concat()).await;
+    assert_eq!((code, published(&system).await), (0, ["2", "1", "1", "1"].map(str::to_owned).to_vec()));
+    let (code, said) = muster(&system, &["rollout", "resume", "web"]).await;
+    assert!(code == 0 && said.contains("is running"), "{said}");
+    all_have(&system, "2").await;
+    shows(&system, "done: every target has the content").await;
+}
+
+#[tokio::test]
+async fn a_person_rolls_back_a_release_that_all_devices_have_and_begins_it_again() {
+    let (mut system, _) = governed(ROLLOUT).await;
+    start_planner(&mut system);
+    release(&system, &sleeper("web", 2)).await;
+    all_have(&system, "2").await;
+    let finished = async || match muster(&system, &["rollout", "history", "web"]).await {
+        (0, text) if text.contains("has succeeded") => Ok(()),
+        (_, text) => Err(text),
+    };
+    system.eventually("the planner has recorded the end", finished).await;
+    let (code, said) = muster(&system, &["rollout", "rollback", "web", "--reason", "noise"]).await;
+    assert!(code == 0 && said.contains("4 devices got the content before it"), "{said}");
+    assert_eq!(published(&system).await, ["1"; 4]);
+    let (code, said) = muster(&system, &["rollout", "resume", "web"]).await;
+    assert!(code != 0 && said.contains("'retry' begins it again"), "{said}");
+    let (code, said) = muster(&system, &["rollout", "retry", "web"]).await;
+    assert!(code == 0 && said.contains("is running"), "{said}");
     all_have(&system, "2").await;
 }

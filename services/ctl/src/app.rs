@@ -10,7 +10,7 @@ use serde_json::json;
 
 use crate::ask::Hub;
 use crate::auth::AuthContext;
-use crate::config::{Cli, Command, Export, Format, PublisherCommand, QuarantineCommand, RolloutCommand};
+use crate::config::{Cli, Command, Export, Format, PublisherCommand, QuarantineCommand};
 use crate::error::{CtlError, NO, USAGE, YES};
 use crate::session::Session;
 use crate::terminal::Terminal;
@@ -135,15 +135,7 @@ async fn ask(
         }
         Command::Retire { device } => publish::retire(session, device.resolved()?).await?,
         Command::Publisher(PublisherCommand::Status) => publish::status(session).await?,
-        Command::Rollout(RolloutCommand::List) => rollout::list(session).await?,
-        Command::Rollout(RolloutCommand::Show { deployment }) => rollout::show(session, deployment).await?,
-        Command::Rollout(RolloutCommand::Preview { deployment }) => {
-            rollout::preview(session, deployment).await?;
-        }
-        Command::Rollout(RolloutCommand::Next { deployment }) => {
-            return rollout::next(session, deployment).await;
-        }
-        Command::Rollout(RolloutCommand::Release(args)) => return rollout::release(session, args).await,
+        Command::Rollout(command) => return rollout::run(session, command).await,
         Command::Streams(command) => return streams::run(session, command).await,
         // Answered before a connection was made.
         Command::Auth(_)

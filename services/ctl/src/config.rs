@@ -26,7 +26,7 @@ pub use devices::DevicesArgs;
 pub use groups::{GroupsArgs, ViewCommand};
 pub use history::{ChangesArgs, DiffArgs, PointArgs};
 pub use quarantine::{JudgeArgs, ListArgs, QuarantineCommand, SelectArgs};
-pub use rollout::{ReleaseArgs, RolloutCommand};
+pub use rollout::{DecisionArgs, ReleaseArgs, RolloutCommand};
 pub use status::{AxisWord, BUDGET_LEAST, DeprecatedType, Depth, Export, Names, Show, StatusArgs};
 pub use watch::WatchArgs;
 

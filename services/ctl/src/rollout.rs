@@ -1,8 +1,9 @@
-//! `muster rollout`: what waits for a release, how far each wave is, and releases.
+//! `muster rollout`: what waits for a release, how far each wave is, releases, and decisions.
 //!
 //! It holds no state. The publisher knows the content of each device, the query service the evidence about it, and
 //! [`muster_domain::rollout`] decides; so a command that is interrupted, or run twice, releases nothing twice.
 
+mod decide;
 mod gather;
 
 use std::collections::BTreeMap;
@@ -10,17 +11,18 @@ use std::collections::BTreeMap;
 use muster_contract::canonical::Digest;
 use muster_contract::limits::RELEASE_DEVICES_MAX;
 use muster_contract::query::{PublisherQuery, PublisherStatus};
-use muster_contract::rollout::{HeldChange, ReleaseAnswer, ReleaseRequest, RolloutTarget};
+use muster_contract::rollout::{HeldChange, ReleaseAnswer, ReleaseRequest, RolloutTarget, RolloutVerb};
 use muster_contract::{DeploymentId, DeviceKey};
 use muster_domain::rollout::{RolloutProgress, Step};
 use serde::Serialize;
 
 use crate::ask::{AskError, Hub, understood};
-use crate::config::{DeviceArg, ReleaseArgs};
+use crate::config::{DeviceArg, ReleaseArgs, RolloutCommand};
 use crate::error::{CtlError, settled};
 use crate::render;
 use crate::session::Session;
 
+pub use self::decide::{Decided, History};
 pub use self::gather::{rollouts, targets};
 
 /// Changes that wait for a release.
@@ -55,11 +57,32 @@ impl StepTaken {
     }
 }
 
+/// Runs a command; true if it did all that it was asked for.
+///
+/// # Errors
+/// No publisher or query service answers, or the request is not possible.
+pub async fn run(session: &mut Session<'_>, command: RolloutCommand) -> Result<bool, CtlError> {
+    match command {
+        RolloutCommand::List => list(session).await.map(|()| true),
+        RolloutCommand::Show { deployment } => show(session, deployment).await.map(|()| true),
+        RolloutCommand::Preview { deployment } => preview(session, deployment).await.map(|()| true),
+        RolloutCommand::Next { deployment } => next(session, deployment).await,
+        RolloutCommand::Approve { decision, wave } => decide::approve(session, decision, wave).await,
+        RolloutCommand::Pause(decision) => decide::decide(session, decision, RolloutVerb::Pause).await,
+        RolloutCommand::Resume(decision) => decide::decide(session, decision, RolloutVerb::Resume).await,
+        RolloutCommand::Stop(decision) => decide::decide(session, decision, RolloutVerb::Stop).await,
+        RolloutCommand::Rollback(decision) => decide::decide(session, decision, RolloutVerb::Rollback).await,
+        RolloutCommand::Retry(decision) => decide::decide(session, decision, RolloutVerb::Retry).await,
+        RolloutCommand::History { deployment } => decide::history(session, deployment).await,
+        RolloutCommand::Release(args) => release(session, args).await,
+    }
+}
+
 /// Shows the held changes.
 ///
 /// # Errors
 /// No publisher answers.
-pub async fn list(session: &mut Session<'_>) -> Result<(), CtlError> {
+async fn list(session: &mut Session<'_>) -> Result<(), CtlError> {
     let changes = held_changes(&session.hub).await?;
     session.show_own(&changes, render::rollout::list)
 }
@@ -68,7 +91,7 @@ pub async fn list(session: &mut Session<'_>) -> Result<(), CtlError> {
 ///
 /// # Errors
 /// No publisher or query service answers, or no rollout governs the deployment.
-pub async fn show(session: &mut Session<'_>, id: DeploymentId) -> Result<(), CtlError> {
+async fn show(session: &mut Session<'_>, id: DeploymentId) -> Result<(), CtlError> {
     let found = rollouts(session, &id).await?;
     let frame = session.frame();
     session.show_own(&found, |found, _| render::rollout::show(found, frame))
@@ -78,23 +101,32 @@ pub async fn show(session: &mut Session<'_>, id: DeploymentId) -> Result<(), Ctl
 ///
 /// # Errors
 /// As [`show`].
-pub async fn preview(session: &mut Session<'_>, id: DeploymentId) -> Result<(), CtlError> {
+async fn preview(session: &mut Session<'_>, id: DeploymentId) -> Result<(), CtlError> {
     let found = rollouts(session, &id).await?;
     let frame = session.frame();
     session.show_own(&found, |found, _| render::rollout::preview(found, frame))
 }
 
-/// Takes the next step of each rollout of a deployment; true if each was taken or is done.
+/// Takes the next step of each rollout of a deployment, with the approval that it needs; true if each was taken or is done.
 ///
 /// # Errors
 /// As [`show`]; a release that was made before stands.
-pub async fn next(session: &mut Session<'_>, id: DeploymentId) -> Result<bool, CtlError> {
+async fn next(session: &mut Session<'_>, id: DeploymentId) -> Result<bool, CtlError> {
+    approve_next(session, &id).await?;
     let mut steps = Vec::new();
     for rollout in rollouts(session, &id).await? {
         let answer = match &rollout.state.step {
-            Step::Release { targets, .. } => {
+            Step::Release { wave, targets, needs_approval: false } => {
+                decide::begin(&session.hub, &rollout, *wave).await?;
                 let devices = targets.iter().map(|at| rollout.targets[*at].key.clone()).collect();
-                Some(release_all(&session.hub, &id, Some(rollout.digest), devices).await?)
+                let request = ReleaseRequest {
+                    deployment: id.clone(),
+                    digest: Some(rollout.digest),
+                    before: None,
+                    force: false,
+                    devices,
+                };
+                Some(release_all(&session.hub, request, RELEASE_DEVICES_MAX).await?)
             }
             _ => None,
         };
@@ -105,11 +137,23 @@ pub async fn next(session: &mut Session<'_>, id: DeploymentId) -> Result<bool, C
     settled(shown).map(|()| is_well)
 }
 
+/// Approves the waves that would be next if they were approved.
+async fn approve_next(session: &Session<'_>, id: &DeploymentId) -> Result<(), CtlError> {
+    for rollout in rollouts(session, id).await? {
+        if let Step::Release { wave, needs_approval: true, .. } = rollout.state.step
+            && let Some(name) = rollout.state.waves.get(wave).and_then(|wave| wave.name.parse().ok())
+        {
+            decide::approve_wave(&session.hub, &rollout, name, None).await?;
+        }
+    }
+    Ok(())
+}
+
 /// Releases to devices without regard to gates; true if no device was refused.
 ///
 /// # Errors
 /// The digest is unknown, or no publisher answers.
-pub async fn release(session: &mut Session<'_>, args: ReleaseArgs) -> Result<bool, CtlError> {
+async fn release(session: &mut Session<'_>, args: ReleaseArgs) -> Result<bool, CtlError> {
     let targets = targets(&session.hub, &args.deployment).await?.targets;
     let digest = args.digest.as_deref().map(|text| digest_of(text, &targets)).transpose()?;
     let devices = if args.all {
@@ -119,7 +163,9 @@ pub async fn release(session: &mut Session<'_>, args: ReleaseArgs) -> Result<boo
     };
     let mut answer = ReleaseAnswer { released: Vec::new(), refused: Vec::new() };
     for (digest, devices) in by_digest(digest, devices, &targets) {
-        let part = release_all(&session.hub, &args.deployment, digest, devices).await?;
+        let (deployment, force) = (args.deployment.clone(), args.force);
+        let request = ReleaseRequest { deployment, digest, before: None, force, devices };
+        let part = release_all(&session.hub, request, RELEASE_DEVICES_MAX).await?;
         answer.released.extend(part.released);
         answer.refused.extend(part.refused);
     }
@@ -163,17 +209,12 @@ fn digest_of(text: &str, targets: &[RolloutTarget]) -> Result<Digest, CtlError> 
     }
 }
 
-/// Releases a content to any number of devices, in requests of the largest size.
-async fn release_all(
-    hub: &Hub,
-    deployment: &DeploymentId,
-    digest: Option<Digest>,
-    devices: Vec<DeviceKey>,
-) -> Result<ReleaseAnswer, AskError> {
+/// Releases to any number of devices, in requests with at most `max` of them.
+async fn release_all(hub: &Hub, request: ReleaseRequest, max: usize) -> Result<ReleaseAnswer, AskError> {
     let mut whole = ReleaseAnswer { released: Vec::new(), refused: Vec::new() };
-    for some in devices.chunks(RELEASE_DEVICES_MAX) {
-        let request = ReleaseRequest { deployment: deployment.clone(), digest, devices: some.to_vec() };
-        let answer: ReleaseAnswer = understood(&hub.publisher("release", &request).await?)?;
+    for some in request.devices.chunks(max) {
+        let part = ReleaseRequest { devices: some.to_vec(), ..request.clone() };
+        let answer: ReleaseAnswer = understood(&hub.publisher("release", &part).await?)?;
         whole.released.extend(answer.released);
         whole.refused.extend(answer.refused);
     }

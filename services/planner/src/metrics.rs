@@ -11,11 +11,11 @@ pub struct Metrics {
     pub failures: Counter,
     /// Devices that a content was released to.
     pub released: Counter,
-    /// Rollouts of deployments with held changes, as of the last whole round.
+    /// Rollouts of deployments with held changes or an open rollout, as of the last whole round.
     pub rollouts: Gauge,
-    /// Rollouts that a gate has stopped.
+    /// Rollouts that have failed, or are paused, stopped or rolled back.
     pub stopped: Gauge,
-    /// Rollouts that wait for a person to begin a wave.
+    /// Rollouts that wait for approvals of a wave.
     pub approvals: Gauge,
 }
 
@@ -28,9 +28,17 @@ impl Metrics {
             let all = metrics.clone();
             registry.register("failures", "Rounds that ended early and are repeated", all.failures);
             registry.register("released", "Devices that a content was released to", all.released);
-            registry.register("rollouts", "Rollouts of deployments with held changes", all.rollouts);
-            registry.register("stopped", "Rollouts that a gate has stopped", all.stopped);
-            registry.register("approvals", "Rollouts that wait for a person to begin a wave", all.approvals);
+            registry.register(
+                "rollouts",
+                "Rollouts of deployments with held changes or an open rollout",
+                all.rollouts,
+            );
+            registry.register(
+                "stopped",
+                "Rollouts that have failed, or are paused, stopped or rolled back",
+                all.stopped,
+            );
+            registry.register("approvals", "Rollouts that wait for approvals of a wave", all.approvals);
         });
         metrics
     }

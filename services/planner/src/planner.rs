@@ -1,16 +1,22 @@
-//! One round: evaluates every rollout of a deployment with held changes, and requests the release that its next step allows.
+//! One round: evaluates every rollout of a deployment with held changes or an open rollout, and takes its next step: it
+//! requests a release or records a decision.
 //!
-//! Releases are the only effect, and the publisher answers a repeated one as done, so a round may end anywhere and begin
-//! anew. Two planners that run at once request the same releases.
+//! The publisher answers a repeated release or decision as done, so a round may end anywhere and begin anew. Two planners that
+//! run at once request the same.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::time::Duration;
 
 use muster_contract::canonical::Digest;
-use muster_contract::limits::RELEASE_DEVICES_MAX;
-use muster_contract::rollout::{RefusedRelease, ReleaseRefusal, ReleaseRequest};
-use muster_contract::{DeploymentId, DeviceKey};
+use muster_contract::limits::{DECISION_REASON_BYTES_MAX, RELEASE_DEVICES_MAX, ROLLBACK_DEVICES_MAX};
+use muster_contract::query::GitStatus;
+use muster_contract::rollout::{
+    DecideRequest, GateEvidence, RefusedRelease, ReleaseAnswer, ReleaseRefusal, ReleaseRequest, RolloutVerb,
+    RolloutWord,
+};
+use muster_contract::state::cut;
+use muster_contract::{DeploymentId, DeviceKey, WaveName};
 use muster_domain::rollout::{RolloutProgress, Step, progress};
 use muster_service::clock::Clock;
 use muster_service::error::chain;
@@ -79,8 +85,11 @@ impl Planner {
         if omitted > 0 {
             tracing::debug!(omitted, "further held changes follow once listed ones are released");
         }
-        let held = git.into_iter().flat_map(|git| git.held);
-        let deployments: BTreeSet<_> = held.map(|change| change.deployment).collect();
+        let mut deployments = BTreeSet::new();
+        if let Some(GitStatus { held, open_rollouts, .. }) = git {
+            deployments.extend(held.into_iter().map(|change| change.deployment));
+            deployments.extend(open_rollouts);
+        }
         let (mut counts, mut seen) = (Counts::default(), BTreeSet::new());
         let mut first_error = None;
         for id in deployments {
@@ -118,33 +127,94 @@ impl Planner {
         Ok(())
     }
 
-    /// Takes the next step of a rollout, if it is a release that needs no person.
+    /// Takes the next step of a rollout, unless it waits for devices or persons.
     async fn step(&mut self, rollout: RolloutProgress) -> Result<(), RoundError> {
-        let Step::Release { targets, needs_approval: false, .. } = &rollout.state.step else { return Ok(()) };
-        let devices: Vec<DeviceKey> = targets.iter().map(|at| rollout.targets[*at].key.clone()).collect();
-        let mut refusals: BTreeMap<DeviceKey, ReleaseRefusal> = BTreeMap::new();
-        for some in devices.chunks(RELEASE_DEVICES_MAX) {
-            let request = ReleaseRequest {
-                deployment: rollout.deployment.clone(),
-                digest: Some(rollout.digest),
-                devices: some.to_vec(),
-            };
-            let answer = self.services.release(&request).await?;
-            self.metrics.released.inc_by(answer.released.len() as u64);
-            if !answer.released.is_empty() {
-                tracing::info!(
-                    deployment = %rollout.deployment,
-                    digest = %rollout.digest,
-                    rollout = rollout.file,
-                    devices = answer.released.len(),
-                    refused = answer.refused.len(),
-                    "released a wave"
-                );
+        match &rollout.state.step {
+            Step::Release { wave, targets, needs_approval: false } => {
+                self.release_wave(&rollout, *wave, targets).await
             }
-            refusals.extend(answer.refused.into_iter().map(|RefusedRelease { key, reason }| (key, reason)));
+            Step::TakeBack { targets } => self.take_back(&rollout, targets).await,
+            Step::Fail { wave, verb } => {
+                let reason = rollout.state.waves.get(*wave).map(|wave| rollout.failure(wave));
+                self.decide(&rollout, *verb, None, reason, rollout.evidence(*wave)).await
+            }
+            Step::Done if rollout.record.is_some() && rollout.word() == RolloutWord::Running => {
+                self.decide(&rollout, RolloutVerb::Finish, None, None, None).await
+            }
+            Step::Release { .. } | Step::Wait { .. } | Step::Held { .. } | Step::Done => Ok(()),
         }
-        self.log_refusals(&rollout, refusals);
+    }
+
+    /// Releases to targets of a wave. The record that the wave begins comes first, so no release lacks its evidence.
+    async fn release_wave(
+        &mut self,
+        rollout: &RolloutProgress,
+        at: usize,
+        targets: &[usize],
+    ) -> Result<(), RoundError> {
+        let Some(wave) = rollout.state.waves.get(at) else { return Ok(()) };
+        if wave.tally.released == 0 {
+            let name = wave.name.parse().ok();
+            // The evidence that the wave before it gave, or that of the first wave before its first release.
+            let evidence = rollout.evidence(at.saturating_sub(1));
+            self.decide(rollout, RolloutVerb::Begin, name, None, evidence).await?;
+        }
+        let mut refusals = BTreeMap::new();
+        for devices in chunks(rollout, targets, RELEASE_DEVICES_MAX) {
+            let request = ReleaseRequest { digest: Some(rollout.digest), ..to(rollout, devices) };
+            refusals.extend(self.release(rollout, &request, "released a wave").await?);
+        }
+        self.log_refusals(rollout, refusals);
         Ok(())
+    }
+
+    /// Gives targets of a rollout that is rolled back the content that they had before.
+    async fn take_back(&mut self, rollout: &RolloutProgress, targets: &[usize]) -> Result<(), RoundError> {
+        let mut refusals = BTreeMap::new();
+        for devices in chunks(rollout, targets, ROLLBACK_DEVICES_MAX) {
+            let request = ReleaseRequest { before: Some(rollout.digest), ..to(rollout, devices) };
+            refusals.extend(self.release(rollout, &request, "rolled devices back").await?);
+        }
+        self.log_refusals(rollout, refusals);
+        Ok(())
+    }
+
+    /// Requests a release; returns the refusals.
+    async fn release(
+        &self,
+        rollout: &RolloutProgress,
+        request: &ReleaseRequest,
+        done: &str,
+    ) -> Result<BTreeMap<DeviceKey, ReleaseRefusal>, RoundError> {
+        let ReleaseAnswer { released, refused } = self.services.release(request).await?;
+        self.metrics.released.inc_by(released.len() as u64);
+        if !released.is_empty() {
+            let RolloutProgress { deployment, digest, file, .. } = rollout;
+            let (devices, refused) = (released.len(), refused.len());
+            tracing::info!(%deployment, %digest, rollout = file, devices, refused, "{done}");
+        }
+        Ok(refused.into_iter().map(|RefusedRelease { key, reason }| (key, reason)).collect())
+    }
+
+    /// Records a decision about a rollout.
+    async fn decide(
+        &self,
+        rollout: &RolloutProgress,
+        verb: RolloutVerb,
+        wave: Option<WaveName>,
+        reason: Option<String>,
+        evidence: Option<GateEvidence>,
+    ) -> Result<(), RoundError> {
+        let request = DecideRequest {
+            deployment: rollout.deployment.clone(),
+            digest: rollout.digest,
+            rollout: rollout.file.clone(),
+            verb,
+            wave,
+            reason: reason.map(|reason| cut(reason, DECISION_REASON_BYTES_MAX)),
+            evidence,
+        };
+        self.services.decide(&request).await.map(drop)
     }
 
     /// Logs the refusals of a release, each once until it changes: the next rounds request the same release again.
@@ -174,11 +244,23 @@ impl Counts {
     fn add(&mut self, rollout: &RolloutProgress) {
         self.rollouts += 1;
         match rollout.state.step {
-            Step::Stop { .. } => self.stopped += 1,
+            Step::Fail { .. } | Step::Held { .. } | Step::TakeBack { .. } => self.stopped += 1,
             Step::Release { needs_approval: true, .. } => self.approvals += 1,
             Step::Release { .. } | Step::Wait { .. } | Step::Done => {}
         }
     }
+}
+
+/// The devices of targets, in groups of `max`.
+fn chunks(rollout: &RolloutProgress, targets: &[usize], max: usize) -> Vec<Vec<DeviceKey>> {
+    let key = |at: &usize| rollout.targets[*at].key.clone();
+    targets.chunks(max).map(|some| some.iter().map(key).collect()).collect()
+}
+
+/// A release of no content to devices.
+fn to(rollout: &RolloutProgress, devices: Vec<DeviceKey>) -> ReleaseRequest {
+    let deployment = rollout.deployment.clone();
+    ReleaseRequest { deployment, digest: None, before: None, force: false, devices }
 }
 
 fn key(rollout: &RolloutProgress) -> RolloutKey {

@@ -1,18 +1,19 @@
 //! Requests to the publisher and to the query service, and their answers. It decides nothing.
 
-use std::collections::BTreeMap;
 use std::time::Duration;
 
 use bytes::Bytes;
 use muster_bus::Bus;
+use muster_contract::DeploymentId;
 use muster_contract::lag::AnswerLag;
 use muster_contract::query::{
     DeploymentAnswer, ErrorCode, ErrorReply, Output, PAGE_MAX, PublisherQuery, PublisherStatus, Query,
-    StandingLine,
 };
-use muster_contract::rollout::{ReleaseAnswer, ReleaseRequest, TargetsAnswer, TargetsQuery};
+use muster_contract::rollout::{
+    DecideAnswer, DecideRequest, ReleaseAnswer, ReleaseRequest, TargetsAnswer, TargetsQuery,
+};
 use muster_contract::subjects::{PUBLISHER_PREFIX, QUERY_PREFIX};
-use muster_contract::{DeploymentId, DeviceKey};
+use muster_domain::rollout::Lines;
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 use serde_json::Value;
@@ -67,11 +68,11 @@ impl Services {
     ///
     /// # Errors
     /// The query service does not answer, or has not read all of LEDGER.
-    pub async fn lines(&self, id: &DeploymentId) -> Result<BTreeMap<DeviceKey, StandingLine>, RoundError> {
+    pub async fn lines(&self, id: &DeploymentId) -> Result<Lines, RoundError> {
         let subject = format!("{QUERY_PREFIX}.deployment");
         let mut query =
             Query { id: Some(id.clone()), output: Output::All, limit: Some(PAGE_MAX), ..Query::default() };
-        let mut lines = BTreeMap::new();
+        let mut lines = Lines::default();
         for _ in 0..PAGES_MAX {
             let answer: Value = match self.ask(subject.clone(), &query).await {
                 Err(RoundError::Refused { body, .. }) if body.code == ErrorCode::NotFound => {
@@ -85,7 +86,11 @@ impl Services {
                 return Err(RoundError::Lagging);
             }
             let page: DeploymentAnswer = serde_json::from_value(answer).map_err(unreadable)?;
-            lines.extend(page.devices.into_iter().map(|line| (line.key.clone(), line)));
+            // The first page is the oldest.
+            if query.after.is_none() {
+                lines.ledger_seq = page.view.as_of.ledger_seq;
+            }
+            lines.of_devices.extend(page.devices.into_iter().map(|line| (line.key.clone(), line)));
             query.after = page.next;
             if query.after.is_none() {
                 return Ok(lines);
@@ -100,6 +105,14 @@ impl Services {
     /// It does not answer, or cannot read the devices' documents. Some devices may have the content: ask again.
     pub async fn release(&self, request: &ReleaseRequest) -> Result<ReleaseAnswer, RoundError> {
         self.ask(format!("{PUBLISHER_PREFIX}.release"), request).await
+    }
+
+    /// Requests that a decision is recorded.
+    ///
+    /// # Errors
+    /// It does not answer, or the decision is not possible in the rollout's state: evaluate it again.
+    pub async fn decide(&self, request: &DecideRequest) -> Result<DecideAnswer, RoundError> {
+        self.ask(format!("{PUBLISHER_PREFIX}.decide"), request).await
     }
 
     async fn ask<T: DeserializeOwned>(

@@ -6,10 +6,12 @@
 
 mod change;
 mod commit;
+mod decide;
 mod handle;
 mod held;
 mod reading;
 mod release;
+mod rollback;
 mod verify;
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -28,6 +30,7 @@ use tokio::sync::{mpsc, watch};
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
+use self::decide::Decisions;
 pub use self::handle::AnnouncerHandle;
 use self::handle::Command;
 use crate::device_table::{ChangeKey, DeviceTable};
@@ -69,6 +72,7 @@ pub struct Announcer<D> {
     context: Context,
     rng: Rng,
     table: DeviceTable,
+    decisions: Decisions,
     commands: mpsc::Receiver<Command>,
     /// True once the published states are read; requests wait for it.
     known: watch::Sender<bool>,
@@ -100,6 +104,7 @@ impl<D: Downlink> Announcer<D> {
             commit_trace: Trace::begin(&mut rng),
             rng,
             table: DeviceTable::default(),
+            decisions: Decisions::default(),
             commands,
             known,
             retry: FullJitter::new(RETRY_MIN, RETRY_MAX),
@@ -187,8 +192,14 @@ impl<D: Downlink> Announcer<D> {
                 let _ = answer.send(done);
             }
             Command::Targets(query, answer) => {
+                let page = self.targets(&query).await;
                 // The requester may be gone.
-                let _ = answer.send(self.targets(&query));
+                let _ = answer.send(page);
+            }
+            Command::Decide(decide, answer) => {
+                let done = self.decide(&decide).await;
+                // The requester may be gone; the decision stands.
+                let _ = answer.send(done);
             }
             Command::Change(request, answer) => {
                 let before = self.open_counts();
@@ -319,7 +330,7 @@ impl<D: Downlink> Announcer<D> {
     fn report_status(&mut self) {
         self.table.follow_ledger();
         // `held_changes` reads every governed device, so it is left out while a large commit is being published.
-        let held = (self.table.due() < ROUND).then(|| self.held_changes());
+        let held = (self.table.due() < ROUND).then(|| self.rollouts_status());
         let summary = self.table.summary();
         let publish_error =
             self.publish_error.clone().filter(|_| self.table.due() > 0).or_else(|| self.behind());

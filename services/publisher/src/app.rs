@@ -183,6 +183,7 @@ impl RequestService {
             Ok(PublisherRequest::Status(query)) => requests::reply(Ok(self.status.answer_to(&query))),
             Ok(PublisherRequest::Targets(query)) => self.targets(query).await,
             Ok(PublisherRequest::Release(release)) => requests::reply(self.announcer.release(release).await),
+            Ok(PublisherRequest::Decide(decide)) => requests::reply(self.announcer.decide(decide).await),
             Ok(PublisherRequest::Change(request)) => requests::reply(self.announcer.change(request).await),
             Err(error) => requests::reply::<()>(Err(error)),
         }

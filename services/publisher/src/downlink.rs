@@ -1,4 +1,4 @@
-//! Reads and writes DOWNLINK: reads the documents of all devices or of one, and publishes with compare-and-set. It also
+//! Reads and writes DOWNLINK: reads the documents of all devices or of one and the decisions about rollouts, and publishes with compare-and-set. It also
 //! reads LEDGER's copies, for documents that DOWNLINK has lost. It decides nothing; [`Downlink`] is a trait so that tests can
 //! run the announcer on a stream that fails on purpose.
 
@@ -11,8 +11,9 @@ use muster_bus::{Bus, Delivery, Outgoing, PublishError, ReadError, Replay, Start
 use muster_contract::decode::{self, Document};
 use muster_contract::desired::DesiredState;
 use muster_contract::headers::{CE_ID, CE_SOURCE};
-use muster_contract::subjects::{LedgerSubject, desired, stream};
-use muster_contract::{DeviceKey, Generation};
+use muster_contract::rollout::RolloutDecisions;
+use muster_contract::subjects::{LedgerSubject, ROLLOUTS, deployment_of_rollout, desired, rollout, stream};
+use muster_contract::{DeploymentId, DeviceKey, Generation};
 
 use crate::published::claimed_generation;
 
@@ -94,6 +95,25 @@ pub trait Downlink: Send + Sync + 'static {
     /// Whether LEDGER has a liveness fact of the device.
     fn reported(&self, key: &DeviceKey) -> impl Future<Output = Result<bool, ReadError>> + Send;
 
+    /// The newest decisions about each deployment's rollouts.
+    fn all_decisions(
+        &self,
+    ) -> impl Future<Output = Result<BTreeMap<DeploymentId, Message>, ReadError>> + Send;
+
+    /// The newest decisions about a deployment's rollouts.
+    fn decisions(
+        &self,
+        deployment: &DeploymentId,
+    ) -> impl Future<Output = Result<Option<Message>, ReadError>> + Send;
+
+    /// Stores decisions behind the message with the sequence `expected`, 0 for none; returns their sequence.
+    fn store_decisions(
+        &self,
+        decisions: &RolloutDecisions,
+        expected: u64,
+        trace: Trace,
+    ) -> impl Future<Output = Result<u64, PublishError>> + Send;
+
     /// Publishes documents of different devices; returns the sequence or the error of each, in the same order.
     fn publish(
         &self,
@@ -150,6 +170,40 @@ impl Downlink for Bus {
     async fn reported(&self, key: &DeviceKey) -> Result<bool, ReadError> {
         let liveness = LedgerSubject::Liveness(key.clone()).to_string();
         Ok(Self::last(self, stream::LEDGER, &liveness).await?.is_some())
+    }
+
+    async fn all_decisions(&self) -> Result<BTreeMap<DeploymentId, Message>, ReadError> {
+        let mut newest = BTreeMap::new();
+        let mut replay = self.replay(stream::DOWNLINK, &[ROLLOUTS], Start::LastPerSubject).await?;
+        read_current(&mut replay, |delivery| {
+            if let Some(deployment) = deployment_of_rollout(&delivery.subject) {
+                newest.insert(deployment, delivery.into());
+            }
+        })
+        .await?;
+        Ok(newest)
+    }
+
+    async fn decisions(&self, deployment: &DeploymentId) -> Result<Option<Message>, ReadError> {
+        let last = Self::last(self, stream::DOWNLINK, &rollout(deployment)).await?;
+        Ok(last.map(Message::from))
+    }
+
+    async fn store_decisions(
+        &self,
+        decisions: &RolloutDecisions,
+        expected: u64,
+        trace: Trace,
+    ) -> Result<u64, PublishError> {
+        let deployment = &decisions.deployment;
+        let id = format!("{deployment}.{expected}");
+        let outgoing = Outgoing {
+            headers: attributes(EVENT_SOURCE, RolloutDecisions::KIND, &id, trace),
+            expected_stream: Some(stream::DOWNLINK),
+            expected_last_subject_sequence: Some(expected),
+            ..Outgoing::new(rollout(deployment), decode::to_bytes(decisions))
+        };
+        Ok(Self::publish(self, outgoing).await?.sequence)
     }
 
     async fn publish(&self, documents: Vec<OutgoingDocument>) -> Vec<Result<u64, PublishError>> {

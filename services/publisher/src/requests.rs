@@ -5,12 +5,12 @@ use std::collections::BTreeMap;
 
 use bytes::Bytes;
 use muster_bus::{Call, EndpointSpec, Fault, ServiceSpec};
-use muster_contract::limits::RELEASE_DEVICES_MAX;
+use muster_contract::limits::{RELEASE_DEVICES_MAX, ROLLBACK_DEVICES_MAX};
 use muster_contract::query::{
     ApplyRequest, ErrorBody, ErrorCode, PublisherQuery, RemoveRequest, RetireRequest,
 };
 use muster_contract::question::{read, read_or_default};
-use muster_contract::rollout::{ReleaseRequest, TargetsQuery};
+use muster_contract::rollout::{DecideRequest, ReleaseRequest, TargetsQuery};
 use muster_contract::subjects::PUBLISHER_PREFIX;
 use muster_contract::{DeploymentId, DeviceKey, RequestedBy};
 use serde::Serialize;
@@ -21,7 +21,7 @@ use crate::margo::{self, Level};
 use crate::problems::Problems;
 
 /// The endpoints.
-const VERBS: [&str; 6] = ["apply", "release", "remove", "retire", "status", "targets"];
+const VERBS: [&str; 7] = ["apply", "decide", "release", "remove", "retire", "status", "targets"];
 /// The file name in problems of a request that names no file.
 const FILE: &str = "request";
 /// Longest file name that an answer repeats, in characters.
@@ -36,6 +36,8 @@ pub enum PublisherRequest {
     Targets(TargetsQuery),
     /// A release of held changes.
     Release(Release),
+    /// A decision about a rollout.
+    Decide(Decide),
     /// A change to a device.
     Change(Request),
 }
@@ -45,6 +47,15 @@ pub enum PublisherRequest {
 pub struct Release {
     /// The request.
     pub request: ReleaseRequest,
+    /// The requester, as in [`Request`].
+    pub requested_by: Option<RequestedBy>,
+}
+
+/// A decision about a rollout.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Decide {
+    /// The request.
+    pub request: DecideRequest,
     /// The requester, as in [`Request`].
     pub requested_by: Option<RequestedBy>,
 }
@@ -77,7 +88,7 @@ pub fn spec() -> ServiceSpec {
     ServiceSpec {
         name: "muster-publisher",
         version: env!("CARGO_PKG_VERSION"),
-        description: "Desired state of devices: apply, release, remove, retire, and the status of the publisher",
+        description: "Desired state of devices: apply, release, remove, retire, decisions about rollouts, and the status of the publisher",
         endpoints: VERBS.map(endpoint).into(),
     }
 }
@@ -107,6 +118,11 @@ pub fn parse_request(call: &Call) -> Result<PublisherRequest, ErrorBody> {
             let request = release(&call.payload)?;
             return Ok(PublisherRequest::Release(Release { request, requested_by: call.requester.record() }));
         }
+        "decide" => {
+            let request: DecideRequest = read(&call.payload)?;
+            request.check().map_err(|violation| bad_request(violation.to_string()))?;
+            return Ok(PublisherRequest::Decide(Decide { request, requested_by: call.requester.record() }));
+        }
         "targets" => return read(&call.payload).map(PublisherRequest::Targets),
         _ => return read_or_default(&call.payload).map(PublisherRequest::Status),
     };
@@ -116,11 +132,16 @@ pub fn parse_request(call: &Call) -> Result<PublisherRequest, ErrorBody> {
 /// Reads a release.
 fn release(payload: &[u8]) -> Result<ReleaseRequest, ErrorBody> {
     let request: ReleaseRequest = read(payload)?;
+    if request.before.is_some() && request.digest.is_some() {
+        return Err(bad_request("before: takes the place of digest; leave one of them out"));
+    }
+    let max = if request.before.is_some() { ROLLBACK_DEVICES_MAX } else { RELEASE_DEVICES_MAX };
     match request.devices.len() {
-        1..=RELEASE_DEVICES_MAX => Ok(request),
-        count => {
-            Err(bad_request(format!("devices: has {count} entries; 1 to {RELEASE_DEVICES_MAX} are allowed")))
+        0 => Err(bad_request(format!("devices: has no entry; 1 to {max} are allowed"))),
+        count if count > max => {
+            Err(bad_request(format!("devices: has {count} entries; 1 to {max} are allowed")))
         }
+        _ => Ok(request),
     }
 }
 

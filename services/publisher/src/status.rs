@@ -5,7 +5,7 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use muster_contract::query::{GitStatus, HeldBack, PublisherQuery, PublisherStatus, RefusedCommit};
 use muster_contract::rollout::HeldChange;
-use muster_contract::{CommitName, Timestamp};
+use muster_contract::{CommitName, DeploymentId, Timestamp};
 
 use crate::device_table::FleetSummary;
 use crate::git::{Branch, GitUrl};
@@ -44,6 +44,7 @@ impl Status {
             held_back: None,
             held: Vec::new(),
             held_omitted: 0,
+            open_rollouts: Vec::new(),
             polled_at: None,
             failures: 0,
             error: None,
@@ -135,15 +136,14 @@ impl Status {
     }
 
     /// Updates the status after a publish or a read. An applied commit comes with the sequence up to which LEDGER holds all
-    /// its documents, if it does. While no commit is applied, documents of another commit may have replaced some. `held` has
-    /// the listed held changes and the number of further ones; without it the status keeps those that it has. It is set in
-    /// the same step: a watch for a commit must not see the commit in LEDGER before its held changes.
+    /// its documents, if it does. While no commit is applied, documents of another commit may have replaced some. Without
+    /// `rollouts` the status keeps those that it has. They are set in the same step: a watch for a commit must not see the commit in LEDGER before its held changes.
     pub fn update(
         &self,
         summary: &FleetSummary,
         applied: Option<(&str, Option<u64>)>,
         error: Option<String>,
-        held: Option<(Vec<HeldChange>, u64)>,
+        rollouts: Option<RolloutsStatus>,
     ) {
         let mut state = self.lock();
         state.publish_error = error;
@@ -151,8 +151,8 @@ impl Status {
         if let Some(git) = &mut state.status.git {
             git.applied_through = applied.and_then(|(_, through)| through);
             git.applied = applied.map(|(revision, _)| revision.to_owned()).or(git.applied.take());
-            if let Some(held) = held {
-                (git.held, git.held_omitted) = held;
+            if let Some(RolloutsStatus { held, held_omitted, open }) = rollouts {
+                (git.held, git.held_omitted, git.open_rollouts) = (held, held_omitted, open);
             }
         }
     }
@@ -180,6 +180,17 @@ impl Status {
     fn lock(&self) -> MutexGuard<'_, StatusState> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
+}
+
+/// The part of the status that is about rollouts.
+#[derive(Debug, Clone, Default)]
+pub struct RolloutsStatus {
+    /// The listed held changes.
+    pub held: Vec<HeldChange>,
+    /// The number of further ones.
+    pub held_omitted: u64,
+    /// Deployments with an open rollout.
+    pub open: Vec<DeploymentId>,
 }
 
 /// Whether the answer has the result of this commit.

@@ -24,7 +24,7 @@ pub(crate) const VIEWS_SUBJECT_PREFIX: &str = "$KV.views.";
 
 /// Full shares of the largest reports that the smallest UPLINK has room for.
 const UPLINK_SHARES_MIN: u64 = 3;
-/// Documents DOWNLINK keeps of each device and kind.
+/// Documents DOWNLINK keeps of each device and kind, and of each deployment.
 const DOWNLINK_HISTORY: i64 = 5;
 /// How long UPLINK keeps a report that ingest has not removed.
 const UPLINK_AGE_MAX: Duration = Duration::from_secs(7 * 24 * 60 * 60);
@@ -115,7 +115,12 @@ pub(crate) fn partition_consumer(partition: u16) -> Consumer {
 
 fn downlink() -> Stream {
     Stream {
-        subjects: subjects(["muster.desired.*.*", "muster.receipt.*.*", "muster.credential.*.*"]),
+        subjects: subjects([
+            "muster.desired.*.*",
+            "muster.receipt.*.*",
+            "muster.credential.*.*",
+            "muster.rollout.*",
+        ]),
         max_messages_per_subject: DOWNLINK_HISTORY,
         discard: DiscardPolicy::New,
         deny_delete: true,

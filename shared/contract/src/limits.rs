@@ -44,6 +44,18 @@ pub const WAVES_MAX: usize = 32;
 pub const ROLLOUT_BYTES_MAX: usize = 64 * 1024;
 /// Devices of one request to release a deployment.
 pub const RELEASE_DEVICES_MAX: usize = 1000;
+/// Devices of one request to give devices the content that they had before: the publisher reads the documents of each.
+pub const ROLLBACK_DEVICES_MAX: usize = 100;
+/// Deployments with an open rollout that the publisher's status lists.
+pub const OPEN_ROLLOUTS_MAX: usize = 64;
+/// Rollouts of one deployment whose decisions are kept.
+pub const ROLLOUT_RECORDS_MAX: usize = 4;
+/// Bytes of the decisions of one rollout as JSON.
+pub const ROLLOUT_RECORD_BYTES_MAX: usize = 24 * 1024;
+/// Decisions that are kept of one rollout: begins and approvals of all waves, and some more.
+pub const DECISIONS_MAX: usize = 96;
+/// Bytes of the reason of a decision.
+pub const DECISION_REASON_BYTES_MAX: usize = 512;
 /// Held changes that the publisher's status lists; it counts the others.
 pub const HELD_CHANGES_MAX: usize = 64;
 /// Deployments of one device.
@@ -171,6 +183,7 @@ const _: () = {
     // The pulses of all partitions together stay a small part of what a rollup reads at its start.
     assert!(PARTITIONS as u64 * PULSES_PER_LEASE * PULSE_KEPT_LEASES <= 2048);
     // A component that fails as often as the rule says has not held between two failures.
+    assert!(DECISIONS_MAX > 2 * WAVES_MAX);
     assert!(CRASH_LOOP_FAILURES > 1 && SUCCESS_HELD_AFTER.as_secs() >= CRASH_LOOP_WINDOW.as_secs());
     // A crash loop is reported before the deadline of a deployment that declares none.
     assert!(CRASH_LOOP_WINDOW.as_secs() < DEADLINE_DEFAULT.as_secs());

@@ -1,6 +1,7 @@
 //! `rollout.yaml`, which defines the waves in which a changed deployment reaches devices, and the requests for the state of its
 //! devices and for a release. `muster-domain` decides when a gate opens.
 
+mod decisions;
 mod percent;
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -20,6 +21,10 @@ use crate::profile::parse_duration;
 use crate::query::SomeDevices;
 use crate::version::{ApiVersion, kind};
 
+pub use self::decisions::{
+    Approvals, DecideAnswer, DecideRequest, GateEvidence, ImpossibleDecision, OnFailure, RolloutDecision,
+    RolloutDecisions, RolloutRecord, RolloutVerb, RolloutWord,
+};
 pub use self::percent::{Percent, PercentError};
 
 /// Bytes of a device in a list of refusals, at most: two names of 63 characters, the longest reason, and the keys.
@@ -41,6 +46,12 @@ pub struct Rollout {
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     #[schemars(length(max = WAVES_MAX))]
     pub waves: Vec<Wave>,
+    /// What the planner decides if a wave has more failures than it allows.
+    #[serde(default, skip_serializing_if = "OnFailure::is_pause")]
+    pub on_failure: OnFailure,
+    /// The approvals that a wave with `approval: before` needs.
+    #[serde(default, skip_serializing_if = "Approvals::is_default")]
+    pub approvals: Approvals,
 }
 
 /// One wave. Exactly one of `devices`, `selector`, `site`, `percent` and `count` says which devices it matches.
@@ -77,7 +88,7 @@ pub struct Wave {
     #[serde(default, with = "duration_text", skip_serializing_if = "Duration::is_zero")]
     #[schemars(with = "String")]
     pub soak: Duration,
-    /// Whether a person must begin the wave.
+    /// Whether the wave needs approvals before it begins.
     #[serde(default, skip_serializing_if = "Approval::is_none")]
     pub approval: Approval,
     /// When the wave stops.
@@ -109,19 +120,19 @@ pub struct FailureLimit {
     pub minimum_sample: NonZeroU32,
 }
 
-/// Whether a person must start a wave.
+/// Whether a wave needs approvals.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub enum Approval {
-    /// The planner starts it.
+    /// It begins once the gates before it are open.
     #[default]
     None,
-    /// A person starts it.
+    /// It needs approvals as well.
     Before,
 }
 
 impl Approval {
-    /// Whether the planner starts the wave.
+    /// Whether the wave needs none.
     pub const fn is_none(&self) -> bool {
         matches!(self, Self::None)
     }
@@ -254,6 +265,9 @@ pub struct HeldChange {
     pub devices: SomeDevices,
     /// Time since which this process of the publisher knows of the change.
     pub since: Timestamp,
+    /// The state of its rollout by decisions.
+    #[serde(default, skip_serializing_if = "RolloutWord::is_running")]
+    pub state: RolloutWord,
 }
 
 /// Request of `muster.publisher.targets`: the devices that a rollout governs, with the content of a deployment that each has.
@@ -278,6 +292,9 @@ pub struct TargetsAnswer {
     pub rollouts: BTreeMap<String, Rollout>,
     /// The targets, ordered by site and device.
     pub targets: Vec<RolloutTarget>,
+    /// The decisions about the deployment's rollouts, the newest at the end; on the first page alone.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub decisions: Vec<RolloutRecord>,
     /// `after` of the next page; absent on the last page.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub next: Option<String>,
@@ -328,10 +345,16 @@ pub struct RolloutTarget {
 pub struct ReleaseRequest {
     /// The deployment.
     pub deployment: DeploymentId,
-    /// The content: the one that Git wants, or an earlier one that a device still has, which is a rollback. Absent to remove
-    /// a deployment that Git no longer has.
+    /// The content: the one that Git wants, or an earlier one that a device still has. Absent to remove a deployment that Git no
+    /// longer has, and with `before`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub digest: Option<Digest>,
+    /// In place of `digest`: each device that has this content gets the one that it had before it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub before: Option<Digest>,
+    /// Whether devices get the content although its rollout is paused, stopped or rolled back.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub force: bool,
     /// The devices.
     #[schemars(length(min = 1, max = RELEASE_DEVICES_MAX))]
     pub devices: Vec<DeviceKey>,
@@ -378,6 +401,12 @@ pub enum ReleaseRefusal {
     OverLimit,
     /// DOWNLINK did not store its document in several attempts.
     NotStored,
+    /// The rollout of this content on the device is paused.
+    Paused,
+    /// The rollout of this content on the device is stopped or rolled back.
+    Stopped,
+    /// Neither DOWNLINK nor LEDGER has a document of the device from before that content.
+    NoEarlierContent,
 }
 
 impl ReleaseRefusal {
@@ -393,6 +422,11 @@ impl ReleaseRefusal {
             Self::StillInGit => "still has the deployment in Git, so it cannot be removed",
             Self::OverLimit => "would exceed a limit of its document",
             Self::NotStored => "did not get it: DOWNLINK has not stored its document; ask again",
+            Self::Paused => "keeps what it has: the rollout is paused; `muster rollout resume` continues it",
+            Self::Stopped => {
+                "keeps what it has: the rollout is stopped; `muster rollout retry` begins it again"
+            }
+            Self::NoEarlierContent => "keeps it: no earlier content of the device is known",
         }
     }
 }

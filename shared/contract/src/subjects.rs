@@ -29,6 +29,20 @@ pub fn desired(key: &DeviceKey) -> String {
     format!("muster.desired.{}.{}", key.site, key.device)
 }
 
+/// `muster.rollout.<deployment>` in DOWNLINK: the decisions about the rollouts of a deployment.
+pub fn rollout(deployment: &DeploymentId) -> String {
+    format!("{ROLLOUT_PREFIX}{deployment}")
+}
+
+/// The decisions about all rollouts.
+pub const ROLLOUTS: &str = "muster.rollout.*";
+const ROLLOUT_PREFIX: &str = "muster.rollout.";
+
+/// The deployment that decisions on this subject are about.
+pub fn deployment_of_rollout(subject: &str) -> Option<DeploymentId> {
+    subject.strip_prefix(ROLLOUT_PREFIX)?.parse().ok()
+}
+
 /// `muster.receipt.<site>.<device>` in DOWNLINK.
 pub fn receipt(key: &DeviceKey) -> String {
     format!("muster.receipt.{}.{}", key.site, key.device)
@@ -96,7 +110,7 @@ pub fn live_notice(name: &SubscriptionName) -> String {
     format!("muster.live.notice.{name}")
 }
 
-/// `muster.publisher.<verb>`: requests to the publisher: apply, remove, retire, status.
+/// `muster.publisher.<verb>`: requests to the publisher: apply, decide, release, remove, retire, status, targets.
 pub const PUBLISHER_PREFIX: &str = "muster.publisher";
 
 /// `muster.ingest.owner.<partition>`: the owner of the partition answers with its name.

@@ -72,4 +72,5 @@ kinds!(
     DefinedView,
     HubList,
     Rollout,
+    RolloutDecisions,
 );

@@ -62,6 +62,12 @@ const READ_DESIRED: [&str; 4] = [
     "$JS.API.CONSUMER.DELETE.DOWNLINK.*",
     "$JS.API.DIRECT.GET.DOWNLINK.muster.desired.>",
 ];
+/// Decisions about rollouts, which only the publisher stores.
+const KEEP_ROLLOUTS: [&str; 3] = [
+    "$JS.API.CONSUMER.CREATE.DOWNLINK.*.muster.rollout.*",
+    "$JS.API.DIRECT.GET.DOWNLINK.muster.rollout.*",
+    "muster.rollout.*",
+];
 /// Reading the stored receipts, which ingest compares with its own.
 const READ_RECEIPTS: &str = "$JS.API.CONSUMER.CREATE.DOWNLINK.*.muster.receipt.>";
 const READ_LEDGER: [&str; 6] = [
@@ -207,8 +213,8 @@ const DISCOVERY: [&str; 6] =
 const QUERIES: &str = "muster.query.*";
 const NOTIFY_REQUESTS: &str = "muster.notify.*";
 const PUBLISHER_REQUESTS: &str = "muster.publisher.*";
-/// Requests to release held changes.
-const RELEASE_REQUESTS: &str = "muster.publisher.release";
+/// Requests to release held changes, and to record decisions about rollouts.
+const ROLLOUT_REQUESTS: [&str; 2] = ["muster.publisher.release", "muster.publisher.decide"];
 /// Requests that change nothing: queries of views, and the publisher's progress and targets.
 const READ_ONLY_REQUESTS: [&str; 3] = [QUERIES, "muster.publisher.status", "muster.publisher.targets"];
 /// Renewed tokens for devices.
@@ -227,6 +233,7 @@ impl Role {
                 vec![
                     &CONVERGE_STREAMS,
                     &READ_DESIRED,
+                    &KEEP_ROLLOUTS,
                     &READ_LEDGER_OF_DESIRED,
                     &READ_PRESENCE,
                     &["muster.desired.*.*", INCIDENT_REQUESTS, ANSWERS],
@@ -260,7 +267,7 @@ impl Role {
             Self::Renewer => (vec![&[CREDENTIALS, INCIDENT_REQUESTS]], vec![&[OWN_INBOX]]),
             Self::Keeper => (vec![&KEEP_MIRRORS], vec![&[OWN_INBOX]]),
             Self::Maintainer => (vec![&UPDATE_STREAMS], vec![&[OWN_INBOX]]),
-            Self::Planner => (vec![&READ_ONLY_REQUESTS, &[RELEASE_REQUESTS]], vec![&[OWN_INBOX]]),
+            Self::Planner => (vec![&READ_ONLY_REQUESTS, &ROLLOUT_REQUESTS], vec![&[OWN_INBOX]]),
             Self::Viewer => (
                 vec![
                     &READ_ONLY_REQUESTS,

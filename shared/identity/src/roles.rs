@@ -202,6 +202,7 @@ mod tests {
             ("muster.desired.*.*", &[Role::Publisher][..]),
             // A token needs no protected subject: its device accepts only tokens of its signer.
             ("muster.credential.*.*", &[Role::Renewer, Role::Operator]),
+            ("muster.rollout.*", &[Role::Publisher]),
             ("muster.receipt.*.*", &[Role::Ingest]),
             ("muster.status.*.*.*", &[Role::Ingest]),
             ("muster.device.*.*", &[Role::Ingest]),
@@ -218,6 +219,7 @@ mod tests {
             ("muster.hearing.*", &[Role::Rollup]),
             // An operator may ask the publisher for anything.
             ("muster.publisher.release", &[Role::Planner]),
+            ("muster.publisher.decide", &[Role::Planner]),
             ("muster.publisher.*", &[Role::Operator]),
             ("$KV.views.>", &[Role::Rollup]),
             ("muster.notice.*", &[Role::Rollup]),

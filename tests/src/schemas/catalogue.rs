@@ -31,7 +31,9 @@ use muster_contract::query::{
 use muster_contract::question;
 use muster_contract::receipt::Receipt;
 use muster_contract::report::{CapabilitiesReport, StatusReport};
-use muster_contract::rollout::{ReleaseAnswer, ReleaseRequest, TargetsAnswer, TargetsQuery};
+use muster_contract::rollout::{
+    DecideAnswer, DecideRequest, ReleaseAnswer, ReleaseRequest, RolloutDecisions, TargetsAnswer, TargetsQuery,
+};
 use muster_contract::status::{StatusAnswer, StatusQuery};
 use muster_contract::view::{DeploymentView, FleetView, SiteView};
 use muster_contract::why::WhyAnswer;
@@ -56,13 +58,14 @@ pub struct Shape {
 }
 
 /// Documents: what streams and buckets hold.
-pub const DOCUMENTS: [Shape; 22] = [
+pub const DOCUMENTS: [Shape; 23] = [
     document::<DesiredState>(),
     document::<StatusReport>(),
     document::<CapabilitiesReport>(),
     document::<Heartbeat>(),
     document::<Receipt>(),
     document::<Credential>(),
+    document::<RolloutDecisions>(),
     document::<StatusFact>(),
     document::<DeviceFact>(),
     document::<LivenessFact>(),
@@ -82,7 +85,7 @@ pub const DOCUMENTS: [Shape; 22] = [
 ];
 
 /// Requests and answers of the query service, the publisher and ingest.
-pub const MESSAGES: [Shape; 38] = [
+pub const MESSAGES: [Shape; 40] = [
     request::<IncidentRequest>("IncidentRequest"),
     message::<IncidentAnswer>("IncidentAnswer"),
     message::<IncidentsAnswer>("IncidentsAnswer"),
@@ -119,6 +122,8 @@ pub const MESSAGES: [Shape; 38] = [
     message::<TargetsAnswer>("TargetsAnswer"),
     request::<ReleaseRequest>("ReleaseRequest"),
     message::<ReleaseAnswer>("ReleaseAnswer"),
+    request::<DecideRequest>("DecideRequest"),
+    message::<DecideAnswer>("DecideAnswer"),
     request::<QuarantineRequest>("QuarantineRequest"),
     message::<QuarantineAnswer>("QuarantineAnswer"),
 ];

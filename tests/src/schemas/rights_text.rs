@@ -75,7 +75,7 @@ get, and nothing beside it.
 | role | account | publishes | subscribes | crosses between accounts |
 |---|---|---|---|---|
 | federation (there) | PEOPLE of each hub; HUB and READERS of the top | at each hub as `subscriber`; at the top as `rollup` and `keeper` | the same | nothing of its own |
-| planner with plans (to come) | HUB | `muster.plan.*`, `muster.deployment.*.*`, `muster.operation.*.*`, `muster.approval.*.*`, `muster.gate.*.*`, `muster.owner.planner`, `muster.publisher.release`; LEDGER as rollup reads it | `_INBOX.{key}.>`, `muster.planner.*` | HUB to PEOPLE: `muster.planner.*`, request, named |
+| planner with plans (to come) | HUB | `muster.plan.*`, `muster.deployment.*.*`, `muster.operation.*.*`, `muster.approval.*.*`, `muster.gate.*.*`, `muster.owner.planner`, `muster.publisher.release`, `muster.publisher.decide`; LEDGER as rollup reads it | `_INBOX.{key}.>`, `muster.planner.*` | HUB to PEOPLE: `muster.planner.*`, request, named |
 | gateway (to come) | HUB | `muster.report.{site}.*` and `muster.presence.{site}.*` of the sites in its credentials, direct get of DOWNLINK of those; requests of people, alone with `Muster-On-Behalf-Of`; `$KV.http_devices.>` | `_INBOX.{key}.>` | nothing: its users come by HTTP |
 | approver (to come) | PEOPLE | as `viewer`; `muster.planner.operation-approve` and `muster.planner.operation-reject` | as `viewer` | what `viewer` imports, and `muster.planner.*`, request, named |
 ";

@@ -45,7 +45,8 @@ async fn targets(stage: &Stage, id: &str) -> TargetsAnswer {
 
 async fn release(stage: &Stage, id: &str, digest: Option<Digest>, devices: &[&str]) -> ReleaseAnswer {
     let devices = devices.iter().map(|device| device.parse().unwrap()).collect();
-    let request = ReleaseRequest { deployment: id.parse().unwrap(), digest, devices };
+    let deployment = id.parse().unwrap();
+    let request = ReleaseRequest { deployment, digest, before: None, force: false, devices };
     stage.ask("release", &request).await.unwrap()
 }
 

@@ -209,6 +209,7 @@ async fn a_service_knows_who_asks_and_a_forged_header_changes_nothing() {
         (Role::Viewer, "muster.query.fleet"),
         (Role::Subscriber, "muster.publisher.status"),
         (Role::Planner, "muster.publisher.release"),
+        (Role::Planner, "muster.publisher.decide"),
         (Role::Operator, "muster.ingest.quarantine.0"),
     ] {
         stage.asked.lock().unwrap().clear();

@@ -1,10 +1,13 @@
-//! Renders rollouts: held changes, waves and their gates, and releases.
+//! Renders rollouts: held changes, waves and their gates, releases, and decisions.
 
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
 
 use muster_contract::canonical::Digest;
-use muster_contract::rollout::{HeldChange, RefusedRelease, ReleaseAnswer};
+use muster_contract::rollout::{
+    DecideAnswer, GateEvidence, HeldChange, RefusedRelease, ReleaseAnswer, RolloutDecision, RolloutRecord,
+    RolloutVerb, RolloutWord,
+};
 use muster_contract::{DeploymentId, Timestamp};
 use muster_domain::rollout::{Gate, Known, RolloutProgress, Step, WaveState, listed};
 
@@ -14,7 +17,7 @@ use super::paint::{BAD, MOVING, UNSURE, WELL, styled};
 use super::publisher::names;
 use super::table::{Cell, Table};
 use super::words::{age, plural};
-use crate::rollout::{HeldChanges, StepTaken};
+use crate::rollout::{Decided, HeldChanges, History, StepTaken};
 
 /// Characters of a digest that tell it apart for a person.
 const DIGEST_WIDTH: usize = 20;
@@ -33,14 +36,21 @@ pub fn list(changes: &HeldChanges, now: Timestamp) -> String {
 
 /// A held change, in one line with its line break.
 pub fn held(change: &HeldChange, now: Timestamp) -> String {
-    let HeldChange { deployment, digest, rollout, devices, since } = change;
+    let HeldChange { deployment, digest, rollout, devices, since, state } = change;
     let what = digest.map_or_else(|| "removed".to_owned(), |digest| short(&digest));
-    let head = format!(
-        "held         {deployment} {what}: waiting for a release since {since} ({})",
-        age(now, *since)
-    );
+    let waits = if state.is_running() {
+        format!("waiting for a release since {since} ({})", age(now, *since))
+    } else {
+        state.words().to_owned()
+    };
+    let head = format!("held         {deployment} {what}: {waits}");
+    let way_on = match state {
+        RolloutWord::Paused => "resume",
+        RolloutWord::Stopped | RolloutWord::RolledBack => "retry",
+        RolloutWord::Running | RolloutWord::Succeeded => "next",
+    };
     format!(
-        "{}, by {}, on {} ({}), which keep what they have; `muster rollout next {deployment}`\n",
+        "{}, by {}, on {} ({}), which keep what they have; `muster rollout {way_on} {deployment}`\n",
         styled(UNSURE, &head),
         super::words::clean(rollout),
         plural(devices.count, "device"),
@@ -144,6 +154,69 @@ pub fn steps(steps: &[StepTaken]) -> String {
     steps.iter().map(one).collect()
 }
 
+/// Recorded decisions, each in one line, with the devices that a rollback reached.
+pub fn decided(all: &[Decided]) -> String {
+    let one = |Decided { deployment, answer, devices, .. }: &Decided| {
+        let DecideAnswer { record, changed } = answer;
+        let wave = record.decisions.last().filter(|last| last.verb == RolloutVerb::Approve && *changed);
+        let what = match wave.and_then(|last| last.wave.as_ref()) {
+            Some(wave) => format!("wave {wave} is approved"),
+            None => format!("{}{}", record.word().words(), if *changed { "" } else { ", as before" }),
+        };
+        let file = super::words::clean(&record.rollout);
+        let mut text = format!("{deployment} {} by {file}: {what}\n", short(&record.digest));
+        if let Some(answer) = devices {
+            text += &taken_back(answer);
+        }
+        text
+    };
+    all.iter().map(one).collect()
+}
+
+/// The devices that a rollback reached.
+fn taken_back(answer: &ReleaseAnswer) -> String {
+    let keys: Vec<_> = answer.released.iter().collect();
+    let mut text = match keys.len() {
+        0 => "no device has the content any more\n".to_owned(),
+        count => {
+            format!("{} got the content before it: {}\n", plural(count as u64, "device"), listed(&keys))
+        }
+    };
+    text += &refused(answer);
+    text
+}
+
+/// The decisions about the rollouts of a deployment.
+pub fn history(history: &History, frame: Frame) -> String {
+    if history.rollouts.is_empty() {
+        return format!("No decision about a rollout of {} is recorded.\n", history.deployment);
+    }
+    let one = |record: &RolloutRecord| {
+        let mut table = Table::new(&["AT", "DECISION", "WAVE", "BY", "EVIDENCE", "REASON"]);
+        for RolloutDecision { verb, wave, reason, evidence, requested_by, at } in &record.decisions {
+            let by = requested_by.as_ref().map_or("-", |by| by.label());
+            let evidence = evidence.map_or_else(|| "-".to_owned(), |counts| evidence_of(&counts));
+            table.row([
+                at.to_string().into(),
+                verb.as_str().into(),
+                wave.as_ref().map_or_else(|| "-".to_owned(), ToString::to_string).into(),
+                super::words::clean(by).as_str().into(),
+                evidence.into(),
+                super::words::clean(reason.as_deref().unwrap_or("-")).as_str().into(),
+            ]);
+        }
+        let (file, word) = (super::words::clean(&record.rollout), record.word().words());
+        let head = format!("{} {} by {file}: {word}", history.deployment, short(&record.digest));
+        format!("{head}\n{}\n", table.within(frame.width))
+    };
+    history.rollouts.iter().map(one).collect::<Vec<_>>().join("\n")
+}
+
+fn evidence_of(counts: &GateEvidence) -> String {
+    let GateEvidence { ledger_seq, targets, confirmed, failed, .. } = counts;
+    format!("{confirmed} of {targets} confirmed, {failed} failed, at LEDGER {ledger_seq}")
+}
+
 /// The result of a release.
 pub fn released(deployment: &DeploymentId, answer: &ReleaseAnswer) -> String {
     let keys: Vec<_> = answer.released.iter().collect();
@@ -153,10 +226,16 @@ pub fn released(deployment: &DeploymentId, answer: &ReleaseAnswer) -> String {
             format!("{deployment} is released to {}: {}\n", plural(count as u64, "device"), listed(&keys))
         }
     };
-    for RefusedRelease { key, reason } in &answer.refused {
-        let _ = writeln!(text, "{}", styled(BAD, &format!("{key} {}", reason.words())));
-    }
+    text += &refused(answer);
     text
+}
+
+/// The devices that were refused, each in a line.
+fn refused(answer: &ReleaseAnswer) -> String {
+    let line = |RefusedRelease { key, reason }: &RefusedRelease| {
+        format!("{}\n", styled(BAD, &format!("{key} {}", reason.words())))
+    };
+    answer.refused.iter().map(line).collect()
 }
 
 fn short(digest: &Digest) -> String {

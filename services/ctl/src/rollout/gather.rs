@@ -1,11 +1,9 @@
 //! Gathers the rollouts of a deployment: its targets from the publisher, and the lines of its view from the query service.
 
-use std::collections::BTreeMap;
-
-use muster_contract::query::{DeploymentAnswer, Output, PAGE_MAX, Query, StandingLine};
+use muster_contract::DeploymentId;
+use muster_contract::query::{DeploymentAnswer, Output, PAGE_MAX, Query};
 use muster_contract::rollout::{TargetsAnswer, TargetsQuery};
-use muster_contract::{DeploymentId, DeviceKey};
-use muster_domain::rollout::{RolloutProgress, progress};
+use muster_domain::rollout::{Lines, RolloutProgress, progress};
 
 use crate::ask::{AskError, Hub, PAGES_MAX, understood};
 use crate::error::CtlError;
@@ -49,11 +47,11 @@ pub async fn targets(hub: &Hub, id: &DeploymentId) -> Result<TargetsAnswer, AskE
 }
 
 /// The line of each device in the view of a deployment; none before LEDGER knows of the deployment.
-async fn lines(hub: &Hub, id: &DeploymentId) -> Result<BTreeMap<DeviceKey, StandingLine>, CtlError> {
+async fn lines(hub: &Hub, id: &DeploymentId) -> Result<Lines, CtlError> {
     let query = Query { id: Some(id.clone()), output: Output::All, ..Query::default() };
-    let lines = match hub.pages("deployment", "devices", query).await {
-        Ok(answer) => understood::<DeploymentAnswer>(&answer)?.devices,
-        Err(error) if error.not_found().is_some() => Vec::new(),
+    let answer = match hub.pages("deployment", "devices", query).await {
+        Ok(answer) => understood::<DeploymentAnswer>(&answer)?,
+        Err(error) if error.not_found().is_some() => return Ok(Lines::default()),
         Err(error) => return Err(error.into()),
     };
     if hub.lag().is_some() {
@@ -61,5 +59,6 @@ async fn lines(hub: &Hub, id: &DeploymentId) -> Result<BTreeMap<DeviceKey, Stand
             "muster-rollup has not read all of LEDGER, so no gate can be judged; `muster status` says why";
         return Err(CtlError::Name(message.to_owned()));
     }
-    Ok(lines.into_iter().map(|line| (line.key.clone(), line)).collect())
+    let of_devices = answer.devices.into_iter().map(|line| (line.key.clone(), line)).collect();
+    Ok(Lines { ledger_seq: answer.view.as_of.ledger_seq, of_devices })
 }

@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 use std::time::Duration;
 
 use muster_contract::query::{ErrorBody, PublishAnswer};
-use muster_contract::rollout::{ReleaseAnswer, TargetsAnswer, TargetsQuery};
+use muster_contract::rollout::{DecideAnswer, ReleaseAnswer, TargetsAnswer, TargetsQuery};
 use muster_contract::{DeviceKey, Generation};
 use muster_service::supervisor::DRAIN_DEADLINE;
 use tokio::sync::{mpsc, oneshot, watch};
@@ -13,7 +13,7 @@ use tokio::time::timeout;
 use crate::device_table::LedgerCopy;
 use crate::foreign::StoredDocument;
 use crate::problems::Problems;
-use crate::requests::{Release, Request, not_ready};
+use crate::requests::{Decide, Release, Request, not_ready};
 use crate::source::Fleet;
 
 /// Commands that may wait while a round is under way.
@@ -55,6 +55,8 @@ pub(super) enum Command {
     Release(Release, oneshot::Sender<Result<ReleaseAnswer, ErrorBody>>),
     /// Return a page of the targets of a rollout.
     Targets(TargetsQuery, oneshot::Sender<Result<TargetsAnswer, ErrorBody>>),
+    /// Record a decision about a rollout.
+    Decide(Decide, oneshot::Sender<Result<DecideAnswer, ErrorBody>>),
     /// Make a change.
     Change(Request, oneshot::Sender<Result<PublishAnswer, ErrorBody>>),
 }
@@ -180,6 +182,14 @@ impl AnnouncerHandle {
     /// The documents of the devices cannot be read, so nothing, or not all, was released.
     pub async fn release(&self, release: Release) -> Result<ReleaseAnswer, ErrorBody> {
         self.ask(|answer| Command::Release(release, answer)).await
+    }
+
+    /// Records a decision about a rollout.
+    ///
+    /// # Errors
+    /// Git does not want that content, or the decision is not possible in the state of the rollout.
+    pub async fn decide(&self, decide: Decide) -> Result<DecideAnswer, ErrorBody> {
+        self.ask(|answer| Command::Decide(decide, answer)).await
     }
 
     /// A page of the targets of a deployment.

@@ -10,6 +10,7 @@ use muster_service::error::chain;
 use tokio::time::Instant;
 
 use super::Announcer;
+use super::decide::Decisions;
 use crate::content::Interner;
 use crate::device_table::DeviceTable;
 use crate::device_table::LedgerCopy;
@@ -23,9 +24,9 @@ pub(super) const REPUBLISH_INTERVAL: Duration = Duration::from_secs(60);
 impl<D: Downlink> Announcer<D> {
     /// Reads the published states; repeats failed attempts until one succeeds.
     pub(super) async fn recover(&mut self) {
-        let held = loop {
+        let (held, decisions) = loop {
             match self.read_all().await {
-                Ok(held) => break held,
+                Ok(known) => break known,
                 Err(error) => {
                     let retry_in = self.retry.next(&mut self.rng);
                     tracing::warn!(error = chain(&error), ?retry_in, "cannot read the desired states yet");
@@ -35,6 +36,7 @@ impl<D: Downlink> Announcer<D> {
         };
         self.retry.reset();
         self.table = DeviceTable::recovered(held);
+        self.decisions = decisions;
         tracing::info!(devices = self.table.devices(), "read the desired states of DOWNLINK");
         if self.table.due() > 0 {
             tracing::warn!(
@@ -45,7 +47,7 @@ impl<D: Downlink> Announcer<D> {
         self.report_status();
     }
 
-    async fn read_all(&self) -> Result<BTreeMap<DeviceKey, PublishedState>, ReadError> {
+    async fn read_all(&self) -> Result<(BTreeMap<DeviceKey, PublishedState>, Decisions), ReadError> {
         let mut interner = Interner::default();
         let subjects = self.downlink.all_subjects().await?;
         let copies = self.downlink.copies(&subjects).await?;
@@ -64,7 +66,7 @@ impl<D: Downlink> Announcer<D> {
         for (key, held) in &held {
             warn_of(key, held);
         }
-        Ok(held)
+        Ok((held, Decisions::read(self.downlink.all_decisions().await?)))
     }
 
     /// Reads a device again.

@@ -2,7 +2,8 @@
 //!
 //! The commit point of a release is the device's document in DOWNLINK, stored by compare-and-set. Nothing else records it:
 //! a publisher that dies before the document is stored has released nothing, and one that dies after it finds the release
-//! done when it reads DOWNLINK. So the same request may be sent any number of times.
+//! done when it reads DOWNLINK. So the same request may be sent any number of times. A recorded decision forbids the release of a
+//! content whose rollout is paused, stopped or rolled back.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -16,6 +17,7 @@ use muster_contract::rollout::{RefusedRelease, ReleaseAnswer, ReleaseRefusal, Re
 use muster_service::error::chain;
 
 use super::change::{ATTEMPTS, unread};
+use super::rollback::Earlier;
 use super::{Announcer, READS_AT_ONCE};
 use crate::compose;
 use crate::content::{Content, Interner};
@@ -32,16 +34,25 @@ enum Plan {
     Publish(Box<Draft>),
 }
 
+/// The contents of a release besides those that Git wants.
+enum Contents {
+    /// The named content, if Git does not want it for one of the devices.
+    Named(Option<Arc<Content>>),
+    /// What each device had before another content.
+    Before(Earlier),
+}
+
 impl<D: Downlink> Announcer<D> {
     /// Releases a content to devices; each of them is in one of the lists of the answer.
     pub(super) async fn release(&mut self, release: &Release) -> Result<ReleaseAnswer, ErrorBody> {
-        let ReleaseRequest { deployment, digest, devices } = &release.request;
+        let ReleaseRequest { deployment, digest, devices, .. } = &release.request;
         let mut pending: Vec<DeviceKey> = devices.clone();
         pending.sort_unstable();
         pending.dedup();
         let mut answer = ReleaseAnswer { released: Vec::new(), refused: Vec::new() };
         self.read_devices(&pending).await.map_err(|error| unread(&error))?;
-        let earlier = self.earlier_content(release, &pending).await.map_err(|error| unread(&error))?;
+        self.read_decisions(deployment).await.map_err(|error| unread(&error))?;
+        let earlier = self.earlier(release, &pending).await.map_err(|error| unread(&error))?;
         let trace = Trace::begin(&mut self.rng);
         let source = self.source_of(release.requested_by.clone());
         for attempt in 0..ATTEMPTS {
@@ -50,7 +61,7 @@ impl<D: Downlink> Announcer<D> {
             }
             let mut drafts = Vec::new();
             for key in std::mem::take(&mut pending) {
-                match self.plan_release(&key, release, earlier.as_ref(), &source) {
+                match self.plan_release(&key, release, &earlier, &source) {
                     Ok(Plan::Done) => answer.released.push(key),
                     Ok(Plan::Publish(draft)) => drafts.push((key, *draft)),
                     Err(reason) => answer.refused.push(RefusedRelease { key, reason }),
@@ -86,6 +97,19 @@ impl<D: Downlink> Announcer<D> {
         Ok(())
     }
 
+    /// The contents of a release that Git does not want.
+    async fn earlier(&self, release: &Release, devices: &[DeviceKey]) -> Result<Contents, ReadError> {
+        let ReleaseRequest { deployment, before, .. } = &release.request;
+        Ok(match before {
+            None => Contents::Named(self.earlier_content(release, devices).await?),
+            Some(digest) => {
+                let has = |key: &&DeviceKey| self.table.published_digest(key, deployment) == Some(*digest);
+                let devices: Vec<_> = devices.iter().filter(has).cloned().collect();
+                Contents::Before(self.contents_before(deployment, *digest, &devices).await?)
+            }
+        })
+    }
+
     /// The content of a release if Git does not want it for one of the devices: the content that some device has, or that the
     /// first such device had lately.
     async fn earlier_content(
@@ -113,23 +137,39 @@ impl<D: Downlink> Announcer<D> {
         &self,
         key: &DeviceKey,
         release: &Release,
-        earlier: Option<&Arc<Content>>,
+        earlier: &Contents,
         source: &Source,
     ) -> Result<Plan, ReleaseRefusal> {
-        let ReleaseRequest { deployment, digest, .. } = &release.request;
+        let ReleaseRequest { deployment, digest, force, .. } = &release.request;
         let (git, held) = (self.table.git(key, self.context.git), self.table.held(key));
         let wanted = self.table.wanted(key, deployment);
-        let content = match digest {
-            None => None,
-            Some(digest) => wanted.as_ref().filter(|content| content.digest() == *digest).or(earlier),
+        let content = match (earlier, digest) {
+            (Contents::Before(earlier), _) => earlier.get(key).and_then(Option::as_ref),
+            (Contents::Named(_), None) => None,
+            (Contents::Named(earlier), Some(digest)) => {
+                wanted.as_ref().filter(|content| content.digest() == *digest).or(earlier.as_ref())
+            }
         };
         // A device that can get no release is refused for that reason, whatever the content is.
         let desired = compose::release(key, git, &held, deployment, content, source)?;
-        match (digest, content, &wanted) {
-            (Some(_), None, _) => Err(ReleaseRefusal::UnknownDigest),
-            (None, _, Some(_)) => Err(ReleaseRefusal::StillInGit),
-            _ => Ok(draft(&held, &desired).map_or(Plan::Done, |draft| Plan::Publish(Box::new(draft)))),
+        match (earlier, digest, content, &wanted) {
+            (Contents::Before(_), ..)
+                if self.table.published_digest(key, deployment) != release.request.before =>
+            {
+                return Ok(Plan::Done);
+            }
+            (Contents::Before(earlier), ..) if !earlier.contains_key(key) => {
+                return Err(ReleaseRefusal::NoEarlierContent);
+            }
+            (Contents::Named(_), Some(_), None, _) => return Err(ReleaseRefusal::UnknownDigest),
+            (Contents::Named(_), None, _, Some(_)) => return Err(ReleaseRefusal::StillInGit),
+            _ => {}
         }
+        let Some(draft) = draft(&held, &desired) else { return Ok(Plan::Done) };
+        // Another content's decision cannot hold up a rollback.
+        let checked = content.filter(|_| !force && matches!(earlier, Contents::Named(_)));
+        let forbidden = checked.and_then(|content| self.forbidden(key, deployment, content.digest()));
+        forbidden.map_or_else(|| Ok(Plan::Publish(Box::new(draft))), Err)
     }
 
     /// Publishes documents of a release; returns the devices to try again.

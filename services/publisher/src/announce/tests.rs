@@ -1,5 +1,6 @@
 //! The announcer with a stream that refuses, loses answers and has other writers.
 
+mod decisions;
 mod ledger;
 mod limits;
 mod stream;

@@ -8,7 +8,7 @@ use std::sync::Arc;
 use muster_contract::canonical::Digest;
 use muster_contract::labels::Labels;
 use muster_contract::query::SomeDevices;
-use muster_contract::rollout::{RolloutTarget, TargetsAnswer};
+use muster_contract::rollout::{Rollout, RolloutTarget, TargetsAnswer};
 use muster_contract::{DeploymentId, DeviceKey};
 
 use super::DeviceTable;
@@ -85,7 +85,32 @@ impl DeviceTable {
             }
             targets.push(target);
         }
-        Some(TargetsAnswer { revision: fleet.revision.clone(), rollouts, targets, next })
+        Some(TargetsAnswer {
+            revision: fleet.revision.clone(),
+            rollouts,
+            targets,
+            decisions: Vec::new(),
+            next,
+        })
+    }
+
+    /// The rollout at a path, if Git wants a content of a deployment for one of its devices.
+    pub(crate) fn rollout_of(&self, id: &DeploymentId, digest: Digest, path: &str) -> Option<&Rollout> {
+        let fleet = self.fleet.as_ref()?;
+        let is_wanted =
+            |key: &DeviceKey| wanted(fleet, key, id).is_some_and(|content| content.digest() == digest);
+        let mut governed = fleet.rollouts.iter().filter(|(_, file)| file.path == path);
+        governed.find(|(key, _)| is_wanted(key)).map(|(_, file)| &file.rollout)
+    }
+
+    /// The path of the rollout that governs a device.
+    pub(crate) fn rollout_path(&self, key: &DeviceKey) -> Option<&str> {
+        Some(&self.fleet.as_ref()?.rollouts.get(key)?.path)
+    }
+
+    /// The digest of the deployment that is published to a device.
+    pub(crate) fn published_digest(&self, key: &DeviceKey, id: &DeploymentId) -> Option<Digest> {
+        self.held.get(key).and_then(|held| entry(held, id)).map(|entry| entry.content.digest())
     }
 
     fn target(&self, fleet: &Fleet, key: &DeviceKey, id: &DeploymentId) -> Option<RolloutTarget> {

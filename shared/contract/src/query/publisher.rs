@@ -7,7 +7,7 @@ use serde::{Deserialize, Serialize};
 use super::is_zero;
 use crate::commit::CommitName;
 use crate::ids::{DeploymentId, DeviceKey, Generation};
-use crate::limits::HELD_CHANGES_MAX;
+use crate::limits::{HELD_CHANGES_MAX, OPEN_ROLLOUTS_MAX};
 use crate::rollout::HeldChange;
 
 /// Request of `muster.publisher.apply`: adds documents to the desired state of a device until they are removed.
@@ -157,6 +157,10 @@ pub struct GitStatus {
     /// The number of held changes that are not listed.
     #[serde(default, skip_serializing_if = "is_zero")]
     pub held_omitted: u64,
+    /// Deployments with a rollout that has begun and not ended.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    #[schemars(length(max = OPEN_ROLLOUTS_MAX))]
+    pub open_rollouts: Vec<DeploymentId>,
     /// When the repository was last asked with success.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub polled_at: Option<Timestamp>,

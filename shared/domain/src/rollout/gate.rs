@@ -42,8 +42,8 @@ pub enum Gate {
 }
 
 impl Gate {
-    /// Whether the wave must not go on.
-    pub const fn is_stopped(self) -> bool {
+    /// Whether the wave has failed.
+    pub const fn is_failed(self) -> bool {
         matches!(self, Self::TooManyFailures | Self::OutOfReach)
     }
 }
@@ -54,8 +54,8 @@ impl fmt::Display for Gate {
             Self::Open => "open",
             Self::Shut => "shut",
             Self::Soaking => "soaking",
-            Self::TooManyFailures => "stopped: too many failures",
-            Self::OutOfReach => "stopped: success is out of reach",
+            Self::TooManyFailures => "failed: too many failures",
+            Self::OutOfReach => "failed: success is out of reach",
         })
     }
 }

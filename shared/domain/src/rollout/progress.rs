@@ -4,12 +4,12 @@ use std::collections::BTreeMap;
 
 use muster_contract::canonical::Digest;
 use muster_contract::query::StandingLine;
-use muster_contract::rollout::{RolloutTarget, TargetsAnswer};
+use muster_contract::rollout::{GateEvidence, RolloutRecord, RolloutTarget, RolloutWord, TargetsAnswer};
 use muster_contract::view::{Freshness, Standing};
 use muster_contract::{DeploymentId, DeviceKey, Timestamp};
 use serde::Serialize;
 
-use super::{Evidence, RolloutId, RolloutState, Target, state};
+use super::{Evidence, RolloutId, RolloutState, Tally, Target, state};
 
 /// One rollout: the targets of one content of a deployment that one `rollout.yaml` governs.
 #[derive(Debug, Clone, PartialEq, Serialize)]
@@ -23,6 +23,11 @@ pub struct RolloutProgress {
     pub file: String,
     /// The commit.
     pub revision: String,
+    /// The decisions about it; `None` before the first.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub record: Option<RolloutRecord>,
+    /// LEDGER up to this sequence gives the knowledge of the targets.
+    pub ledger_seq: u64,
     /// The targets.
     pub targets: Vec<RolloutTarget>,
     /// The knowledge of each target, in the same order.
@@ -51,15 +56,24 @@ pub enum Known {
     Failed,
 }
 
+/// The lines of a deployment's view.
+#[derive(Debug, Clone, Default)]
+pub struct Lines {
+    /// LEDGER up to this sequence gives them.
+    pub ledger_seq: u64,
+    /// The line of each device.
+    pub of_devices: BTreeMap<DeviceKey, StandingLine>,
+}
+
 /// The rollouts of a deployment by file and content, as of `now`. A removal is no rollout: no report confirms that a device
 /// runs nothing.
 pub fn progress(
     id: &DeploymentId,
     answer: TargetsAnswer,
-    lines: &BTreeMap<DeviceKey, StandingLine>,
+    lines: &Lines,
     now: Timestamp,
 ) -> Vec<RolloutProgress> {
-    let TargetsAnswer { revision, rollouts, targets, .. } = answer;
+    let TargetsAnswer { revision, rollouts, targets, decisions, .. } = answer;
     let mut groups: BTreeMap<(String, Digest), Vec<RolloutTarget>> = BTreeMap::new();
     for target in targets {
         if let Some(wanted) = target.wanted {
@@ -68,14 +82,27 @@ pub fn progress(
     }
     let of_group = |((file, digest), targets): ((String, Digest), Vec<RolloutTarget>)| {
         let rollout_id = RolloutId { deployment: id.clone(), digest };
-        let lines: Vec<_> = targets.iter().map(|target| lines.get(&target.key)).collect();
+        let record = decisions.iter().find(|record| record.digest == digest && record.rollout == file);
+        let Lines { ledger_seq, of_devices } = lines;
+        let lines: Vec<_> = targets.iter().map(|target| of_devices.get(&target.key)).collect();
         let known: Vec<_> =
             targets.iter().zip(&lines).map(|(target, line)| Known::of(target, *line)).collect();
         let rows = targets.iter().zip(&known).zip(&lines);
         let rows: Vec<_> = rows.map(|((target, known), line)| row(target, *known, *line)).collect();
-        let state = state(rollouts.get(&file)?, &rollout_id, &rows, now);
-        let (deployment, revision) = (id.clone(), revision.clone());
-        Some(RolloutProgress { deployment, digest, file, revision, targets, known, state })
+        let state = state(rollouts.get(&file)?, &rollout_id, record, &rows, now);
+        let (deployment, revision, record) = (id.clone(), revision.clone(), record.cloned());
+        let ledger_seq = *ledger_seq;
+        Some(RolloutProgress {
+            deployment,
+            digest,
+            file,
+            revision,
+            record,
+            ledger_seq,
+            targets,
+            known,
+            state,
+        })
     };
     groups.into_iter().filter_map(of_group).collect()
 }
@@ -93,6 +120,19 @@ fn row<'a>(target: &'a RolloutTarget, known: Known, line: Option<&StandingLine>)
         | Known::UnderWay => Evidence::Unknown,
     };
     Target { key: &target.key, labels: &target.labels, is_released: known != Known::NotReleased, evidence }
+}
+
+impl RolloutProgress {
+    /// The counts of a wave, as evidence of a decision.
+    pub fn evidence(&self, wave: usize) -> Option<GateEvidence> {
+        let Tally { targets, released, confirmed, soaked, failed } = self.state.waves.get(wave)?.tally;
+        Some(GateEvidence { ledger_seq: self.ledger_seq, targets, released, confirmed, soaked, failed })
+    }
+
+    /// The state by its decisions.
+    pub fn word(&self) -> RolloutWord {
+        self.record.as_ref().map(RolloutRecord::word).unwrap_or_default()
+    }
 }
 
 impl Known {
@@ -184,10 +224,11 @@ mod tests {
             revision: "c1".to_owned(),
             rollouts: [("fleet/rollout.yaml".to_owned(), serde_json::from_str(rollout).unwrap())].into(),
             targets: vec![target()],
+            decisions: Vec::new(),
             next: None,
         };
         let why = |line: StandingLine| {
-            let lines = [(line.key.clone(), line)].into();
+            let lines = Lines { ledger_seq: 9, of_devices: [(line.key.clone(), line)].into() };
             progress(&"web".parse().unwrap(), answer.clone(), &lines, Timestamp::UNIX_EPOCH)[0].why()
         };
         let silent = StandingLine { freshness: Freshness::Stale, ..line(Standing::Installed) };
@@ -195,7 +236,10 @@ mod tests {
             why(silent),
             "waiting for the gate behind wave first: 0 of 1 confirmed; 1 not heard (a/one)"
         );
-        assert_eq!(why(line(Standing::Failed)), "wave first is stopped: too many failures; failed: a/one");
+        assert_eq!(
+            why(line(Standing::Failed)),
+            "wave first has failed: too many failures (a/one); next: pause"
+        );
         assert_eq!(
             why(line(Standing::Installed)),
             "done: every target has the content, and every gate is open"
@@ -223,9 +267,10 @@ mod tests {
                 other("b/four", "y", Some(b"v2")),
                 other("b/five", "y", None),
             ],
+            decisions: Vec::new(),
             next: None,
         };
-        let found = progress(&"web".parse().unwrap(), answer, &BTreeMap::new(), Timestamp::UNIX_EPOCH);
+        let found = progress(&"web".parse().unwrap(), answer, &Lines::default(), Timestamp::UNIX_EPOCH);
         let shown: Vec<_> = found.iter().map(|one| (one.file.as_str(), one.targets.len())).collect();
         assert_eq!(
             shown.iter().map(|(_, count)| count).sum::<usize>(),

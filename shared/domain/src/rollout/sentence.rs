@@ -1,6 +1,8 @@
-//! Explains a rollout in one sentence: its next step, or the predicate that blocks it and the devices that it waits for.
+//! Explains a rollout in one sentence: its next step, the decision that holds it, or the predicate that blocks it and the devices
+//! that it waits for.
 
 use muster_contract::DeviceKey;
+use muster_contract::rollout::{RolloutRecord, RolloutWord};
 
 use super::{Blocked, Gate, Known, RolloutProgress, Step, WaveState};
 
@@ -14,18 +16,40 @@ impl RolloutProgress {
         match &self.state.step {
             Step::Done => "done: every target has the content, and every gate is open".to_owned(),
             Step::Release { wave: at, targets, needs_approval } => {
-                let name = wave(at).map_or("", |wave| wave.name.as_str());
-                let by = if *needs_approval { ", which a person must begin" } else { "" };
-                format!("next: release to {} of wave {name}{by}", devices(targets.len()))
+                let Some(wave) = wave(at) else { return String::new() };
+                let by = wave.approvals.filter(|_| *needs_approval).map_or_else(String::new, |count| {
+                    format!(", which has {} of {} approvals", count.given, count.needed)
+                });
+                format!("next: release to {} of wave {}{by}", devices(targets.len()), wave.name)
             }
             Step::Wait { wave: at, because } => {
                 wave(at).map_or_else(String::new, |wave| self.waiting(wave, *because))
             }
-            Step::Stop { wave: at } => wave(at).map_or_else(String::new, |wave| {
-                let failed = self.devices_with(wave, Known::Failed);
-                format!("wave {} is {}; failed: {}", wave.name, wave.gate, listed(&failed))
-            }),
+            Step::Fail { wave: at, verb } => wave(at)
+                .map_or_else(String::new, |wave| format!("{}; next: {}", self.failure(wave), verb.as_str())),
+            Step::Held { word } => self.decided(*word),
+            Step::TakeBack { targets } => {
+                format!(
+                    "{}; next: take it back from {}",
+                    self.decided(RolloutWord::RolledBack),
+                    devices(targets.len())
+                )
+            }
         }
+    }
+
+    /// Why a wave has failed, with its failed devices.
+    pub fn failure(&self, wave: &WaveState) -> String {
+        let failed = self.devices_with(wave, Known::Failed);
+        format!("wave {} has {} ({})", wave.name, wave.gate, listed(&failed))
+    }
+
+    /// The recorded decision that holds or ends the rollout, with its author and reason.
+    fn decided(&self, word: RolloutWord) -> String {
+        let Some(decision) = self.record.as_ref().and_then(RolloutRecord::last) else { return String::new() };
+        let by = decision.requested_by.as_ref().map_or_else(String::new, |by| format!(" by {}", by.label()));
+        let why = decision.reason.as_ref().map_or_else(String::new, |reason| format!(": {reason}"));
+        format!("{}{by} since {}{why}", word.words(), decision.at)
     }
 
     fn waiting(&self, wave: &WaveState, because: Blocked) -> String {

@@ -4,7 +4,9 @@
 
 use std::collections::BTreeSet;
 
+use muster_contract::RequestedBy;
 use muster_contract::canonical::Digest;
+use muster_contract::rollout::RolloutDecision;
 use proptest::prelude::*;
 use serde_json::{Value, json};
 
@@ -42,6 +44,27 @@ fn of_wave(wave: Value, targets: &[(bool, Evidence)]) -> RolloutState {
 }
 
 fn of_waves(waves: Value, targets: &[(bool, Evidence)]) -> RolloutState {
+    decided(rollout(waves), &[], targets)
+}
+
+/// The state of a rollout with these decisions, made a minute ago by different people.
+fn decided(
+    rollout: Rollout,
+    decisions: &[(RolloutVerb, &str)],
+    targets: &[(bool, Evidence)],
+) -> RolloutState {
+    let mut record = RolloutRecord::new(id("v2").digest, "rollout.yaml".to_owned());
+    for (at, (verb, wave)) in decisions.iter().enumerate() {
+        let decision = RolloutDecision {
+            verb: *verb,
+            wave: wave.parse().ok(),
+            reason: None,
+            evidence: None,
+            requested_by: Some(RequestedBy::new(&format!("U{at}"), "", None)),
+            at: Timestamp::UNIX_EPOCH,
+        };
+        record.decide(decision, rollout.approvals).unwrap();
+    }
     let (keys, labels) = (keys(targets.len()), Labels::new());
     let target = |(key, (is_released, evidence)): (_, &(bool, Evidence))| Target {
         key,
@@ -50,7 +73,7 @@ fn of_waves(waves: Value, targets: &[(bool, Evidence)]) -> RolloutState {
         evidence: *evidence,
     };
     let targets: Vec<_> = keys.iter().zip(targets).map(target).collect();
-    state(&rollout(waves), &id("v2"), &targets, NOW)
+    state(&rollout, &id("v2"), Some(&record), &targets, NOW)
 }
 
 /// A minute after devices were confirmed.
@@ -153,7 +176,7 @@ fn the_next_wave_begins_behind_an_open_gate_only() {
     let step = |first| of_waves(waves.clone(), &[first, WAITING, WAITING]).step;
     assert_eq!(step(WAITING), release(0, &[0]));
     assert_eq!(step(DARK), Step::Wait { wave: 0, because: Blocked::Gate });
-    assert_eq!(step(FAILED), Step::Stop { wave: 0 });
+    assert_eq!(step(FAILED), Step::Fail { wave: 0, verb: RolloutVerb::Pause });
     assert_eq!(step(CONFIRMED), release(1, &[1, 2]));
     assert_eq!(of_waves(waves, &[CONFIRMED; 3]).step, Step::Done);
 }
@@ -161,7 +184,10 @@ fn the_next_wave_begins_behind_an_open_gate_only() {
 #[test]
 fn a_failure_in_a_passed_wave_stops_the_next() {
     let waves = json!([{ "name": "a", "devices": ["s0/d0"] }]);
-    assert_eq!(of_waves(waves, &[FAILED, DARK, WAITING]).step, Step::Stop { wave: 0 });
+    assert_eq!(
+        of_waves(waves, &[FAILED, DARK, WAITING]).step,
+        Step::Fail { wave: 0, verb: RolloutVerb::Pause }
+    );
 }
 
 #[test]
@@ -178,11 +204,60 @@ fn a_gate_opens_once_enough_devices_were_confirmed_for_the_soak_time() {
 }
 
 #[test]
-fn a_wave_that_needs_approval_is_begun_by_a_person_and_continued_without() {
+fn a_wave_that_needs_approval_begins_with_it_and_continues_without() {
     let step = |targets: &[_]| of_wave(json!({ "approval": "before", "maxInFlight": 1 }), targets).step;
     let needed = Step::Release { wave: 0, targets: vec![0], needs_approval: true };
     assert_eq!(step(&[WAITING, WAITING]), needed);
     assert_eq!(step(&[CONFIRMED, WAITING]), release(0, &[1]));
+}
+
+#[test]
+fn a_wave_begins_with_as_many_valid_approvals_as_the_rollout_needs() {
+    let step = |approvals: Value, decisions: &[(RolloutVerb, &str)]| {
+        let wave = json!({ "name": "canary", "percent": "100%", "approval": "before" });
+        let document = json!({
+            "apiVersion": "muster/v1", "kind": "Rollout", "waves": [wave], "approvals": approvals
+        });
+        let rollout = muster_contract::decode::parse(document.to_string().as_bytes()).unwrap();
+        match decided(rollout, decisions, &[WAITING]).step {
+            Step::Release { needs_approval, .. } => needs_approval,
+            other => panic!("{other:?}"),
+        }
+    };
+    let approved = (RolloutVerb::Approve, "canary");
+    assert!(step(json!({}), &[]) && !step(json!({}), &[approved]));
+    assert!(step(json!({ "need": 2 }), &[approved]) && !step(json!({ "need": 2 }), &[approved, approved]));
+    assert!(step(json!({ "expiresAfter": "59s" }), &[approved]), "an approval expires");
+    assert!(!step(json!({ "expiresAfter": "60s" }), &[approved]));
+    assert!(step(json!({}), &[(RolloutVerb::Approve, "other")]), "an approval of another wave");
+}
+
+#[test]
+fn a_decision_comes_before_any_evidence() {
+    let step = |verbs: &[RolloutVerb], targets: &[(bool, Evidence)]| {
+        let decisions: Vec<_> = verbs.iter().map(|verb| (*verb, "")).collect();
+        decided(rollout(json!([])), &decisions, targets).step
+    };
+    use RolloutVerb::{Pause, Resume, Retry, Rollback, Stop};
+    for (verb, word) in [(Pause, RolloutWord::Paused), (Stop, RolloutWord::Stopped)] {
+        assert_eq!(step(&[verb], &[WAITING, WAITING]), Step::Held { word });
+        assert_eq!(step(&[verb], &[FAILED, FAILED]), Step::Held { word });
+    }
+    assert_eq!(step(&[Rollback], &[CONFIRMED, WAITING, DARK]), Step::TakeBack { targets: vec![0, 2] });
+    assert_eq!(step(&[Rollback], &[WAITING]), Step::Held { word: RolloutWord::RolledBack });
+    assert!(matches!(step(&[Pause, Resume], &[WAITING]), Step::Release { .. }));
+    assert!(matches!(step(&[Rollback, Retry], &[WAITING]), Step::Release { .. }));
+}
+
+#[test]
+fn a_failed_wave_leads_to_the_decision_of_the_rollout() {
+    let of = |policy: &str| {
+        let document = json!({ "apiVersion": "muster/v1", "kind": "Rollout", "onFailure": policy });
+        let rollout = muster_contract::decode::parse(document.to_string().as_bytes()).unwrap();
+        decided(rollout, &[], &[FAILED]).step
+    };
+    assert_eq!(of("pause"), Step::Fail { wave: 0, verb: RolloutVerb::Pause });
+    assert_eq!(of("rollback"), Step::Fail { wave: 0, verb: RolloutVerb::Rollback });
 }
 
 #[test]

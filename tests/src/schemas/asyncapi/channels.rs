@@ -130,6 +130,13 @@ fn downlink() -> Vec<Channel> {
             "A device's renewed JWT. Read it by direct get, follow it on `live`.",
         ),
         Channel::new(
+            "rollout",
+            &subjects::rollout(&"web".parse().expect("an id")).replace("web", "{deployment}"),
+            Some(stream::DOWNLINK),
+            &["RolloutDecisions"],
+            "The decisions about the rollouts of a deployment. Others read them in the answer of `muster.publisher.targets`.",
+        ),
+        Channel::new(
             "live",
             &live,
             None,
@@ -452,7 +459,7 @@ fn answers() -> Value {
     })
 }
 
-const ANSWERS: [&str; 24] = [
+const ANSWERS: [&str; 25] = [
     "IncidentAnswer",
     "IncidentsAnswer",
     "QuarantineAnswer",
@@ -476,5 +483,6 @@ const ANSWERS: [&str; 24] = [
     "PublisherStatus",
     "TargetsAnswer",
     "ReleaseAnswer",
+    "DecideAnswer",
     "ErrorReply",
 ];

@@ -16,13 +16,15 @@ use Action::{Receive, Send};
 const ROLES: [(&str, Action, &[&str]); 35] = [
     ("device", Send, &["report", "presence"]),
     ("device", Receive, &["desired", "receipt", "credential", "live"]),
-    ("publisher", Send, &["desired"]),
+    ("publisher", Send, &["desired", "rollout"]),
     (
         "publisher",
         Receive,
         &[
             "desired",
+            "rollout",
             "publisherApply",
+            "publisherDecide",
             "publisherRelease",
             "publisherRemove",
             "publisherRetire",
@@ -112,7 +114,7 @@ const ROLES: [(&str, Action, &[&str]); 35] = [
     ("viewer", Send, &["queryActions"]),
     ("viewer", Send, &NOTIFY),
     ("viewer", Send, &["publisherStatus", "publisherTargets"]),
-    ("planner", Send, &["publisherStatus", "publisherTargets", "publisherRelease"]),
+    ("planner", Send, &["publisherStatus", "publisherTargets", "publisherRelease", "publisherDecide"]),
     ("planner", Send, &QUERIES),
     ("viewer", Receive, &["notice", "liveNotice"]),
     (
@@ -120,6 +122,7 @@ const ROLES: [(&str, Action, &[&str]); 35] = [
         Send,
         &[
             "publisherApply",
+            "publisherDecide",
             "publisherRelease",
             "publisherRemove",
             "publisherRetire",
@@ -185,7 +188,7 @@ const GROUP_REPLIES: [(&str, &str); 7] = [
 ];
 
 /// What answers a request, by its channel.
-const REPLIES: [(&str, &str); 27] = [
+const REPLIES: [(&str, &str); 28] = [
     ("ingestIncident", "IncidentAnswer"),
     ("queryIncidents", "IncidentsAnswer"),
     ("ingestQuarantine", "QuarantineAnswer"),
@@ -213,6 +216,7 @@ const REPLIES: [(&str, &str); 27] = [
     ("publisherStatus", "PublisherStatus"),
     ("publisherTargets", "TargetsAnswer"),
     ("publisherRelease", "ReleaseAnswer"),
+    ("publisherDecide", "DecideAnswer"),
 ];
 
 /// All operations by name: `device.send.report`.

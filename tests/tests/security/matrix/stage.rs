@@ -19,7 +19,12 @@ use crate::connect;
 
 /// What publisher, rollup and ingest answer.
 pub(crate) const ENDPOINTS: [&[&str]; 3] = [
-    &["muster.publisher.apply", "muster.publisher.release", "muster.publisher.status"],
+    &[
+        "muster.publisher.apply",
+        "muster.publisher.decide",
+        "muster.publisher.release",
+        "muster.publisher.status",
+    ],
     &["muster.query.fleet", "muster.notify.list", "muster.view.apply"],
     &["muster.ingest.quarantine.0"],
 ];
@@ -31,7 +36,7 @@ const REQUESTS: usize = 4;
 const NOTHING_TO_DELETE: &str = "$JS.API.CONSUMER.DELETE.LEDGER.nobody";
 /// A subject of each stream, and who may publish there.
 const BARRIERS: [(Role, &[&str]); 4] = [
-    (Role::Publisher, &["muster.desired.plant7.press-4"]),
+    (Role::Publisher, &["muster.desired.plant7.press-4", "muster.rollout.web"]),
     (Role::Ingest, &["muster.status.plant7.press-4.web", "muster.rejected.plant7.press-4"]),
     (Role::Rollup, &["$KV.views.fleet", "muster.notice.mine"]),
     (Role::Device, &["muster.report.plant7.press-4", "muster.presence.plant7.press-4"]),

@@ -24,6 +24,7 @@ fn git() -> GitStatus {
         held_back: None,
         held: Vec::new(),
         held_omitted: 0,
+        open_rollouts: Vec::new(),
         polled_at: Some(Timestamp::UNIX_EPOCH),
         failures: 0,
         error: None,

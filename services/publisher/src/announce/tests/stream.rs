@@ -5,9 +5,10 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use bytes::Bytes;
-use muster_bus::{ApiError, NoAnswer, PublishError, ReadError};
+use muster_bus::{ApiError, NoAnswer, PublishError, ReadError, Trace};
 use muster_contract::desired::DesiredState;
-use muster_contract::{DeviceKey, decode};
+use muster_contract::rollout::RolloutDecisions;
+use muster_contract::{DeploymentId, DeviceKey, decode};
 
 use crate::downlink::{Downlink, Message, OutgoingDocument, SubjectState};
 use crate::published::claimed_generation;
@@ -40,6 +41,8 @@ pub(super) struct Stored {
     /// The sequence of garbage that is newer than the last document.
     pub(super) garbage: BTreeMap<DeviceKey, u64>,
     pub(super) faults: VecDeque<Fault>,
+    /// The newest decisions about each deployment's rollouts.
+    pub(super) decisions: BTreeMap<DeploymentId, (u64, RolloutDecisions)>,
     pub(super) reads_fail: usize,
     /// The number of reads of one device.
     pub(super) reads: usize,
@@ -98,6 +101,26 @@ impl Stored {
         if fault == Fault::Unanswered { refused(silence) } else { Ok(sequence) }
     }
 
+    fn store_decisions(&mut self, decisions: &RolloutDecisions, expected: u64) -> Result<u64, PublishError> {
+        let fault = self.faults.pop_front().unwrap_or(Fault::None);
+        let refused = |cause| Err(PublishError::new("muster.rollout", cause));
+        let silence = ApiError::NoAnswer(NoAnswer::Disconnected);
+        let id = decisions.deployment.clone();
+        if fault == Fault::Lost {
+            return refused(silence);
+        }
+        if fault == Fault::Overtaken {
+            self.sequence += 1;
+            self.decisions.insert(id.clone(), (self.sequence, RolloutDecisions::new(id.clone())));
+        }
+        if self.decisions.get(&id).map_or(0, |(sequence, _)| *sequence) != expected {
+            return refused(ApiError::Refused { code: 10071, description: "wrong last sequence".to_owned() });
+        }
+        self.sequence += 1;
+        self.decisions.insert(id, (self.sequence, decisions.clone()));
+        if fault == Fault::Unanswered { refused(silence) } else { Ok(self.sequence) }
+    }
+
     fn read(&mut self) -> Result<(), ReadError> {
         if self.reads_fail == 0 {
             return Ok(());
@@ -110,6 +133,10 @@ impl Stored {
 fn message(key: &DeviceKey, (sequence, document): &(u64, DesiredState)) -> Message {
     let published_as = Some(crate::downlink::event_id(key, document.generation));
     Message { sequence: *sequence, payload: decode::to_bytes(document).into(), published_as }
+}
+
+fn decisions_message((sequence, decisions): &(u64, RolloutDecisions)) -> Message {
+    Message { sequence: *sequence, payload: decode::to_bytes(decisions).into(), published_as: None }
 }
 
 impl Downlink for Stream {
@@ -130,6 +157,24 @@ impl Downlink for Stream {
         let stored = self.0.lock().unwrap();
         let newest = |(key, all): (&DeviceKey, &Vec<Bytes>)| Some((key.clone(), all.last()?.clone()));
         Ok(stored.history.iter().filter_map(newest).collect())
+    }
+
+    async fn all_decisions(&self) -> Result<BTreeMap<DeploymentId, Message>, ReadError> {
+        let stored = self.0.lock().unwrap();
+        Ok(stored.decisions.iter().map(|(id, last)| (id.clone(), decisions_message(last))).collect())
+    }
+
+    async fn decisions(&self, deployment: &DeploymentId) -> Result<Option<Message>, ReadError> {
+        Ok(self.0.lock().unwrap().decisions.get(deployment).map(decisions_message))
+    }
+
+    async fn store_decisions(
+        &self,
+        decisions: &RolloutDecisions,
+        expected: u64,
+        _: Trace,
+    ) -> Result<u64, PublishError> {
+        self.0.lock().unwrap().store_decisions(decisions, expected)
     }
 
     async fn history(&self, key: &DeviceKey) -> Result<Vec<Bytes>, ReadError> {

@@ -37,6 +37,14 @@ pub(super) fn list() -> Vec<Channel> {
             "Governed devices get a content of a deployment. The same request again changes nothing.",
         ),
         request(
+            "publisherDecide",
+            publisher,
+            "decide",
+            &["DecideRequest"],
+            "Records a decision about a rollout: begin, approve, pause, resume, stop, rollback, retry, finish. The same decision \
+             again changes nothing.",
+        ),
+        request(
             "publisherStatus",
             publisher,
             "status",

@@ -1,0 +1,138 @@
+use super::*;
+
+fn decision(verb: RolloutVerb, second: i64) -> RolloutDecision {
+    let at = Timestamp::from_second(second).unwrap();
+    RolloutDecision { verb, wave: None, reason: None, evidence: None, requested_by: None, at }
+}
+
+fn approval(by: &str, second: i64) -> RolloutDecision {
+    RolloutDecision {
+        wave: "quarter".parse().ok(),
+        requested_by: Some(RequestedBy::new(by, by, Some("operator"))),
+        ..decision(RolloutVerb::Approve, second)
+    }
+}
+
+fn record(verbs: &[RolloutVerb]) -> RolloutRecord {
+    let mut record = RolloutRecord::new(Digest::of_bytes(b"v2"), "fleet/rollout.yaml".to_owned());
+    for verb in verbs {
+        record.decide(decision(*verb, 0), Approvals::default()).unwrap();
+    }
+    record
+}
+
+#[test]
+fn each_state_allows_the_decisions_that_make_sense_in_it() {
+    use RolloutVerb::{Pause, Resume, Retry, Rollback, Stop};
+    let word = |verbs: &[RolloutVerb]| record(verbs).word();
+    assert_eq!(word(&[]), RolloutWord::Running);
+    assert_eq!(word(&[Pause]), RolloutWord::Paused);
+    assert_eq!(word(&[Pause, Resume]), RolloutWord::Running);
+    assert_eq!(word(&[Pause, Stop]), RolloutWord::Stopped);
+    assert_eq!(word(&[Stop, Rollback]), RolloutWord::RolledBack);
+    assert_eq!(word(&[Rollback, Retry]), RolloutWord::Running);
+    for (verbs, verb) in
+        [(&[Stop][..], Pause), (&[Stop], Resume), (&[Rollback], Stop), (&[], Retry), (&[Pause], Retry)]
+    {
+        let refused = record(verbs).decide(decision(verb, 1), Approvals::default());
+        assert!(refused.is_err(), "{verb:?} after {verbs:?}");
+    }
+    let words = record(&[Stop]).decide(decision(Resume, 1), Approvals::default()).unwrap_err().to_string();
+    assert_eq!(words, "the rollout is stopped, so it cannot be changed by 'resume': 'retry' begins it again");
+}
+
+#[test]
+fn the_same_decision_again_changes_nothing() {
+    use RolloutVerb::{Begin, Finish, Pause, Resume, Rollback, Stop};
+    for verb in [Pause, Stop, Rollback, Finish] {
+        let mut once = record(&[verb]);
+        assert_eq!(once.decide(decision(verb, 9), Approvals::default()), Ok(false), "{verb:?}");
+        assert_eq!(once.decisions.len(), 1);
+    }
+    assert_eq!(record(&[]).decide(decision(Resume, 9), Approvals::default()), Ok(false));
+    let begin = RolloutDecision { wave: "canary".parse().ok(), ..decision(Begin, 0) };
+    let mut begun = record(&[]);
+    assert_eq!(begun.decide(begin.clone(), Approvals::default()), Ok(true));
+    assert_eq!(begun.decide(begin, Approvals::default()), Ok(false));
+}
+
+#[test]
+fn approvals_count_by_requester_and_expire_and_end_with_the_run() {
+    let approvals = Approvals { need: NonZeroU32::new(2).unwrap(), expires_after: Duration::from_secs(60) };
+    let mut record = record(&[]);
+    let wave = "quarter".parse().unwrap();
+    let count =
+        |record: &RolloutRecord, second| record.approvals(&wave, Timestamp::from_second(second).unwrap());
+    assert_eq!(record.decide(approval("UA", 0), approvals), Ok(true));
+    assert_eq!(record.decide(approval("UA", 50), approvals), Ok(false), "one requester approves once");
+    assert_eq!(count(&record, 0), 1);
+    assert_eq!(record.decide(approval("UB", 55), approvals), Ok(true));
+    assert_eq!((count(&record, 0), count(&record, 1)), (2, 1));
+    assert_eq!(record.decide(approval("UA", 100), approvals), Ok(true), "the first approval has expired");
+    assert_eq!(count(&record, 1), 2);
+    assert_eq!(count(&record, 101), 0);
+    let other = record.approvals(&"canary".parse().unwrap(), Timestamp::MIN);
+    assert_eq!(other, 0, "an approval of another wave");
+    for verb in [RolloutVerb::Rollback, RolloutVerb::Retry] {
+        record.decide(decision(verb, 101), approvals).unwrap();
+    }
+    assert_eq!(count(&record, 0), 0, "a run that begins again needs new approvals");
+}
+
+#[test]
+fn records_and_decisions_are_bounded_and_the_newest_stay() {
+    let mut all = RolloutDecisions::new("web".parse().unwrap());
+    for at in 0..2 * ROLLOUT_RECORDS_MAX {
+        all.put(RolloutRecord::new(Digest::of_bytes(&[at as u8]), "rollout.yaml".to_owned()));
+    }
+    assert_eq!(all.rollouts.len(), ROLLOUT_RECORDS_MAX);
+    let newest = Digest::of_bytes(&[2 * ROLLOUT_RECORDS_MAX as u8 - 1]);
+    assert!(all.of(newest, "rollout.yaml").is_some());
+    let mut record = record(&[]);
+    for at in 0..2 * DECISIONS_MAX as i64 {
+        let verb = if at % 2 == 0 { RolloutVerb::Pause } else { RolloutVerb::Resume };
+        record.decide(decision(verb, at), Approvals::default()).unwrap();
+    }
+    assert_eq!((record.decisions.len(), record.word()), (DECISIONS_MAX, RolloutWord::Running));
+}
+
+#[test]
+fn a_record_of_the_longest_decisions_keeps_the_newest_that_fit() {
+    let by = RequestedBy::new(&"U".repeat(56), &"ü".repeat(64), Some("operator"));
+    let mut record = record(&[]);
+    for at in 0..DECISIONS_MAX {
+        let verb = if at % 2 == 0 { RolloutVerb::Pause } else { RolloutVerb::Resume };
+        let longest = RolloutDecision {
+            reason: Some("\u{1}".repeat(DECISION_REASON_BYTES_MAX)),
+            requested_by: Some(by.clone()),
+            ..decision(verb, at as i64)
+        };
+        assert_eq!(record.decide(longest, Approvals::default()), Ok(true));
+    }
+    assert!(serde_json::to_vec(&record).unwrap().len() <= ROLLOUT_RECORD_BYTES_MAX);
+    assert!(record.decisions.len() > 1 && record.last().unwrap().at.as_second() == DECISIONS_MAX as i64 - 1);
+}
+
+#[test]
+fn a_request_names_a_wave_if_its_verb_is_about_one_and_a_bounded_reason() {
+    let request = |verb, wave: Option<&str>, reason: &str| DecideRequest {
+        deployment: "web".parse().unwrap(),
+        digest: Digest::of_bytes(b"v2"),
+        rollout: "rollout.yaml".to_owned(),
+        verb,
+        wave: wave.and_then(|wave| wave.parse().ok()),
+        reason: Some(reason.to_owned()),
+        evidence: None,
+    };
+    assert_eq!(request(RolloutVerb::Pause, None, "").check(), Ok(()));
+    assert_eq!(request(RolloutVerb::Approve, Some("quarter"), "").check(), Ok(()));
+    let long = "r".repeat(DECISION_REASON_BYTES_MAX + 1);
+    for (request, words) in [
+        (request(RolloutVerb::Approve, None, ""), "wave: is missing"),
+        (request(RolloutVerb::Stop, Some("quarter"), ""), "wave: is of no use"),
+        (request(RolloutVerb::Stop, None, &long), "reason: has"),
+    ] {
+        let refused = request.check().unwrap_err().to_string();
+        assert!(refused.contains(words), "{refused}");
+    }
+}
