@@ -282,7 +282,8 @@ async fn a_governed_change_goes_out_in_waves(fleet: &Fleet) {
         fleet.stack.muster(&["rollout", "show", "telemetry"]).unwrap_or_else(|error| error)
     };
     let is_done = |shown: &String| {
-        shown.contains(&format!("in commit {revision}")) && shown.contains("done: every target has the content")
+        shown.contains(&format!("in commit {revision}"))
+            && shown.contains("done: every target has the content")
     };
     let shown = within(DEADLINE, "the planner has released every wave", show, is_done).await;
     println!("{shown}");
