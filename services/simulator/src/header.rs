@@ -66,8 +66,9 @@ impl Header {
 
     /// Names a release that the canary cannot run.
     pub fn failing_release(&self, release: u32) {
-        self.news().release =
-            format!("release {release} cannot start, on purpose: no device but the first gets it");
+        self.news().release = format!(
+            "release {release} cannot start, on purpose: the first device gets it alone, and is rolled back"
+        );
     }
 
     /// Sets the sentence about the rollout.
