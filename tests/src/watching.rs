@@ -8,7 +8,7 @@ use muster_contract::decode;
 use muster_contract::notify::Notice;
 use rustix::process::{Pid, Signal, kill_process};
 use tokio::io::{AsyncBufReadExt as _, BufReader, Lines};
-use tokio::process::{Child, ChildStdout, Command};
+use tokio::process::{Child, ChildStderr, ChildStdout, Command};
 
 use crate::system::{System, program};
 use crate::wait::soon;
@@ -19,6 +19,9 @@ pub struct Watch {
     child: Child,
     /// What it prints.
     pub lines: Lines<BufReader<ChildStdout>>,
+    errors: Lines<BufReader<ChildStderr>>,
+    /// What it has said on standard error so far.
+    said: String,
 }
 
 impl Watch {
@@ -37,7 +40,8 @@ impl Watch {
             .spawn()
             .unwrap();
         let lines = BufReader::new(child.stdout.take().unwrap()).lines();
-        Self { child, lines }
+        let errors = BufReader::new(child.stderr.take().unwrap()).lines();
+        Self { child, lines, errors, said: String::new() }
     }
 
     /// Every line up to its end.
@@ -87,13 +91,40 @@ impl Watch {
         all
     }
 
+    /// Waits for a line with these words on standard error.
+    ///
+    /// # Panics
+    /// It ends before, or nothing comes for too long.
+    pub async fn says(&mut self, words: &str) {
+        while !self.said.contains(words) {
+            let line = soon(words, self.errors.next_line()).await.unwrap();
+            let line =
+                line.unwrap_or_else(|| panic!("it ended, and '{words}' was waited for: {}", self.said));
+            self.said += &format!("{line}\n");
+        }
+    }
+
     /// Its exit code, and what it said on standard error.
     ///
     /// # Panics
     /// It does not end.
     pub async fn end(self) -> (i32, String) {
-        let output = soon("its end", self.child.wait_with_output()).await.unwrap();
-        (output.status.code().unwrap(), String::from_utf8(output.stderr).unwrap())
+        let Self { mut child, mut lines, mut errors, mut said } = self;
+        let ended = async {
+            let (mut out, mut err) = (true, true);
+            while out || err {
+                tokio::select! {
+                    line = lines.next_line(), if out => out = line.unwrap().is_some(),
+                    line = errors.next_line(), if err => match line.unwrap() {
+                        Some(line) => said += &format!("{line}\n"),
+                        None => err = false,
+                    },
+                }
+            }
+            child.wait().await.unwrap()
+        };
+        let status = soon("its end", ended).await;
+        (status.code().unwrap(), said)
     }
 
     /// The exit code after Ctrl-C.

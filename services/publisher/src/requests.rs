@@ -136,12 +136,11 @@ fn release(payload: &[u8]) -> Result<ReleaseRequest, ErrorBody> {
         return Err(bad_request("before: takes the place of digest; leave one of them out"));
     }
     let max = if request.before.is_some() { ROLLBACK_DEVICES_MAX } else { RELEASE_DEVICES_MAX };
-    match request.devices.len() {
-        0 => Err(bad_request(format!("devices: has no entry; 1 to {max} are allowed"))),
-        count if count > max => {
-            Err(bad_request(format!("devices: has {count} entries; 1 to {max} are allowed")))
-        }
-        _ => Ok(request),
+    let count = request.devices.len();
+    if (1..=max).contains(&count) {
+        Ok(request)
+    } else {
+        Err(bad_request(format!("devices: has {count} entries; 1 to {max} are allowed")))
     }
 }
 

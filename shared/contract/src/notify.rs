@@ -2,8 +2,7 @@
 //! change. The filters are those of [`StatusQuery`].
 //!
 //! A notice is complete: the newest one replaces all before it. The stream holds the newest notice of each subscription, so a
-//! slow subscriber delays nobody, and reads the present state when it comes back. A gap in the numbers means that notices were
-//! replaced before they were read.
+//! slow subscriber delays nobody. A gap in the numbers means that notices were replaced before they were read.
 
 mod change;
 mod owner;
@@ -86,7 +85,7 @@ pub struct Subscription {
     /// What makes a new notice.
     #[serde(default)]
     pub on: TellOn,
-    /// Least time between two notices, in seconds. The next one has the changes in between.
+    /// Least time between two notices, in milliseconds. The next one has the changes in between.
     #[serde(default = "window_default")]
     #[schemars(range(min = WINDOW_MIN_MS, max = WINDOW_MAX_MS))]
     pub window_ms: u64,

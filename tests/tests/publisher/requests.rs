@@ -246,7 +246,7 @@ async fn the_publisher_can_be_discovered() {
     let mut subjects: Vec<_> =
         info["endpoints"].as_array().unwrap().iter().map(|one| one["subject"].as_str().unwrap()).collect();
     subjects.sort_unstable();
-    let wanted = ["apply", "release", "remove", "retire", "status", "targets"]
+    let wanted = ["apply", "decide", "release", "remove", "retire", "status", "targets"]
         .map(|verb| format!("muster.publisher.{verb}"));
     assert_eq!(subjects, wanted);
 }

@@ -175,11 +175,11 @@ async fn a_request_on_a_governed_device_lets_no_held_change_out() {
 #[tokio::test(flavor = "multi_thread")]
 async fn a_broken_rollout_refuses_the_commit_and_a_publisher_may_ignore_rollouts() {
     let (stage, publisher, _) = held().await;
-    stage.repository.write("sites/a/rollout.yaml", &format!("{ROLLOUT}onFailure: rollback\n")).unwrap();
+    stage.repository.write("sites/a/rollout.yaml", &format!("{ROLLOUT}retries: 2\n")).unwrap();
     let problems = publisher.refused(&stage.commit().await).await;
     assert_eq!(
         problems,
-        ["sites/a/rollout.yaml:4: onFailure: is not supported yet: nothing would act on it; remove it"]
+        ["sites/a/rollout.yaml:4: retries: is not supported yet: nothing would act on it; remove it"]
     );
     stage.repository.write("sites/a/rollout.yaml", ROLLOUT).unwrap();
     let good = stage.commit().await;

@@ -243,7 +243,7 @@ async fn a_request_on_behalf_of_another_is_refused_whoever_sends_it() {
             tried += 1;
         }
     }
-    assert_eq!((tried, stage.asked.lock().unwrap().len()), (16, 0), "no service heard of it");
+    assert_eq!((tried, stage.asked.lock().unwrap().len()), (18, 0), "no service heard of it");
 }
 
 /// The premise of everything here: without it the other tests could not fail.

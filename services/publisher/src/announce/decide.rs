@@ -1,7 +1,7 @@
 //! Records decisions about rollouts, and refuses releases that they forbid.
 //!
 //! The commit point of a decision is the message in DOWNLINK, stored by compare-and-set. The record is read anew before each
-//! decision and each release, so a decision by another publisher is not overlooked. It judges no evidence: whoever asks has
+//! decision and each release, so a decision by another publisher is not overlooked. It judges no evidence: the requester has
 //! done so.
 
 use std::collections::{BTreeMap, BTreeSet};

@@ -38,7 +38,7 @@ enum Plan {
 enum Contents {
     /// The named content, if Git does not want it for one of the devices.
     Named(Option<Arc<Content>>),
-    /// What each device had before another content.
+    /// The content that each device had before another one.
     Before(Earlier),
 }
 

@@ -13,7 +13,7 @@ use super::{locate, push_findings, text_of, yaml};
 use crate::problems::Problems;
 
 /// Fields of a rollout that this release does not act on.
-const UNSUPPORTED: [&str; 6] = ["approvals", "budget", "deadlines", "onFailure", "retries", "windows"];
+const UNSUPPORTED: [&str; 4] = ["budget", "deadlines", "retries", "windows"];
 /// Fields of a wave that this release does not act on.
 const UNSUPPORTED_IN_WAVE: [&str; 4] = ["checks", "offline", "order", "perMinute"];
 
@@ -160,11 +160,11 @@ waves:
 
     #[test]
     fn a_field_that_nothing_acts_on_yet_is_refused_by_name() {
-        let text = format!("{GOOD}onFailure: rollback\nwindows: []\n")
-            .replace("percent: 25%,", "percent: 25%, perMinute: 5,");
+        let text =
+            format!("{GOOD}budget: 3\nwindows: []\n").replace("percent: 25%,", "percent: 25%, perMinute: 5,");
         let refusals = refusals(&text);
         for words in [
-            "fleet/rollout.yaml:7: onFailure: is not supported yet",
+            "fleet/rollout.yaml:7: budget: is not supported yet",
             "fleet/rollout.yaml:8: windows: is not supported yet",
             "fleet/rollout.yaml:5: waves[1].perMinute: is not supported yet",
         ] {

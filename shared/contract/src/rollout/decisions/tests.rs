@@ -1,3 +1,5 @@
+//! The states of a rollout by its decisions, and the bounds of the record.
+
 use super::*;
 
 fn decision(verb: RolloutVerb, second: i64) -> RolloutDecision {
