@@ -53,8 +53,11 @@ fn result(release: u32, rollout: &RolloutProgress) -> RolloutResult {
     }
 }
 
-/// The reason of a rollback, or the sentence about a rollout that is not rolled back.
+/// The reason of a rollback, or the sentence about a rollout that is not rolled back, to follow its word.
 fn why(rollout: &RolloutProgress) -> String {
+    if rollout.state.step == Step::Done {
+        return "every target has the content, and every gate is open".to_owned();
+    }
     let last = rollout.record.as_ref().and_then(RolloutRecord::last);
     let reason = last.filter(|last| last.verb == RolloutVerb::Rollback).and_then(|last| last.reason.clone());
     reason.unwrap_or_else(|| rollout.why())

@@ -127,10 +127,11 @@ async fn followed(
     loop {
         stage.fleet.expect_running()?;
         if let Some(found) = reader.read(open.release, &open.commit).await {
-            if found.why != shown {
-                stage.header.rollout(&format!("release {}: {}", open.release, found.why));
-                tracing::info!(release = open.release, why = found.why, "rollout");
-                shown.clone_from(&found.why);
+            let sentence = format!("release {} {}: {}", open.release, found.word.words(), found.why);
+            if sentence != shown {
+                stage.header.rollout(&sentence);
+                tracing::info!(sentence, "evaluated a rollout");
+                shown = sentence;
             }
             if found.has_ended {
                 return Ok(Some(found));
