@@ -30,7 +30,7 @@ pub struct Header {
     news: Arc<Mutex<News>>,
 }
 
-/// What changes during a run.
+/// The parts that change during a run.
 #[derive(Debug)]
 struct News {
     release: String,

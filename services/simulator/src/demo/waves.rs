@@ -20,7 +20,7 @@ use crate::result::{Commits, RolloutResult};
 
 /// The first release that goes out in waves.
 const FIRST_IN_WAVES: u32 = 3;
-/// Of so many releases one cannot start.
+/// One release in so many cannot start.
 const FAILING_EVERY: u32 = 4;
 /// Time before the end of the faults in which no rollout begins: one takes two soak times and a few seconds.
 const ROLLOUT_TIME: Duration = Duration::from_secs(45);
