@@ -4,7 +4,7 @@
 
 CARGO ?= cargo
 target := $(or $(CARGO_TARGET_DIR),target)
-# How long `make demo` runs, in seconds; until Ctrl-C if empty.
+# How long `make demo` runs, in seconds; until Ctrl-C if empty. From 180 on, and without an end, it also releases in waves.
 DEMO_SECONDS ?=
 # 1: `make demo` prints one JSON object at its end instead of the live view.
 DEMO_JSON ?=

@@ -22,11 +22,12 @@ pub const TAG: &str = "check";
 /// An image with a shell.
 pub const BOX: &str = "muster-box:check";
 /// The images of the fleet.
-pub const IMAGES: [&str; 9] = [
+pub const IMAGES: [&str; 10] = [
     "muster-nats",
     "muster-publisher",
     "muster-ingest",
     "muster-rollup",
+    "muster-planner",
     "muster-federation",
     "muster-renewer",
     "muster-agent",

@@ -9,7 +9,7 @@ use std::path::Path;
 use std::process::{Command, Output};
 
 use clap::Parser as _;
-use muster_simulator::config::{Cli, Settings, chaos};
+use muster_simulator::config::{Cli, Settings, chaos, demo};
 use muster_tests::system::program;
 
 const TOP: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/..");
@@ -76,6 +76,27 @@ fn the_command_that_a_trial_tells_plays_the_very_trial_again() {
     let again = trial(&begun);
     let what = |config: &chaos::Config| (config.length, config.agents, config.sites, config.seed);
     assert_eq!(what(&again), what(&told), "{replay}");
+}
+
+/// The settings of the demo that `make` starts with these words.
+fn demo_of(words: &[&str]) -> demo::Config {
+    let steps = dry(&[&["demo"], words].concat()).replace('\'', "");
+    let step = steps.lines().find(|line| line.contains("muster-simulator demo")).unwrap();
+    let begun = step.split_whitespace().skip_while(|word| *word != "demo");
+    let cli = Cli::parse_from(["muster-simulator"].into_iter().chain(begun));
+    let Settings::Demo(config) = cli.check(0, "bin".into()).unwrap() else { panic!("{step}") };
+    config
+}
+
+#[test]
+fn a_demo_releases_in_waves_if_it_is_given_the_time() {
+    for (words, has_rollouts) in
+        [(&[][..], true), (&["DEMO_SECONDS=180"], true), (&["DEMO_SECONDS=45", "DEMO_JSON=1"], false)]
+    {
+        let config = demo_of(words);
+        assert_eq!(config.rollouts.is_some(), has_rollouts, "{words:?}");
+        assert_eq!(config.json, words.len() == 2, "{words:?}");
+    }
 }
 
 #[test]

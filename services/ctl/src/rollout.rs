@@ -25,7 +25,7 @@ use crate::render;
 use crate::session::Session;
 
 pub use self::decide::{Decided, History};
-pub use self::gather::{rollouts, targets};
+pub use self::gather::{rollouts, rollouts_at, targets};
 
 /// Changes that wait for a release, and rollouts under way.
 #[derive(Debug, Default, Serialize)]

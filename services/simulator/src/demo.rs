@@ -1,5 +1,12 @@
-//! The demo: starts a fleet, breaks its links by a schedule, commits releases meanwhile (one of them bad), restores the
-//! links, and prints the result. Meanwhile it shows the screen of `muster watch`.
+//! The demo: starts a fleet, breaks its links by a schedule, commits releases meanwhile, restores the links, and returns the
+//! result. Meanwhile it shows the screen of `muster watch`.
+//!
+//! A short run has releases that go out at once, one of them refused ([`releases`]). A run with time for it has releases that
+//! go out in waves, one of them bad ([`waves`]).
+
+mod releases;
+mod rollout;
+mod waves;
 
 use std::path::{Path, PathBuf};
 use std::time::Duration;
@@ -17,13 +24,12 @@ use crate::header::{self, Header};
 use crate::hub::Hub;
 use crate::link_faults::LinkFaults;
 use crate::repository::{self, Repository};
-use crate::result::{self, Accounting, Commits, DemoResult};
+use crate::result::{self, Accounting, DemoResult};
 use crate::run_paths::RunPaths;
 
-/// Time between two commits.
-const COMMIT_EVERY: Duration = Duration::from_secs(8);
-/// Which commit has a mistake in it, counted from 1.
-const BAD_COMMIT: u64 = 2;
+use self::releases::Stage;
+use self::waves::Waves;
+
 /// Calm at the end of a run of given length, in which everything must converge.
 const CALM: Duration = Duration::from_secs(12);
 /// Time beyond the given length that a slow machine gets to converge.
@@ -42,7 +48,8 @@ pub async fn run(config: &Config, stop: &CancellationToken) -> Result<DemoResult
     repository::write_devices(&repository, &devices)?;
     repository::write_release(&repository, &config.site_names(), 1)?;
     repository.commit("Release 1").await?;
-    let mut fleet = Fleet::start(&paths, &repository, &devices).await?;
+    let mut fleet =
+        Fleet::start(&paths, &repository, &devices, config.rollouts.map(|pace| pace.plan_every)).await?;
     let bus = connect(&fleet, stop).await?;
     let header = header(config, &paths, &fleet)?;
     let screen = show(config, &header, &bus);
@@ -102,12 +109,25 @@ async fn play(
     let end = config.length.map(|length| begin + length);
     let faults_end = end.map(|end| end.checked_sub(CALM).unwrap_or(begin).max(begin));
     let link_faults = LinkFaults::begin(&fleet.devices, hub, config.seed);
-    let commits = commit_releases(config, fleet, repository, header, faults_end, stop).await?;
+    let mut stage = Stage { config, fleet, repository, header, until: faults_end, stop };
+    let canary = devices.first().cloned();
+    let waves = config.rollouts.zip(canary);
+    let mut waves = waves.map(|(pace, canary)| Waves::new(pace, canary, hub.bus().clone()));
+    let commits = match &mut waves {
+        Some(waves) => waves.run(&mut stage).await?,
+        None => releases::run(&mut stage).await?,
+    };
     let (links, time_to_truth) = link_faults.end().await;
     header.faults_ended();
     tracing::info!("every link is mended now; the fleet converges");
     // Ctrl-C asks for the end, not for a verdict: then the fleet is shown as it is.
-    let patience = if stop.is_cancelled() { begin } else { end.unwrap_or(begin) + GRACE };
+    let now = Instant::now();
+    let patience = if stop.is_cancelled() { now } else { end.unwrap_or(now) + GRACE };
+    stage.until = Some(patience);
+    let rollouts = match waves {
+        Some(waves) => waves.finish(&mut stage).await?,
+        None => Vec::new(),
+    };
     let converged = converge(fleet, hub, devices.len(), patience, stop).await?;
     if let Some(end) = end {
         stop.run_until_cancelled(tokio::time::sleep_until(end)).await;
@@ -115,7 +135,9 @@ async fn play(
     let lines = hub.devices().await.unwrap_or_default();
     let views = hub.deployments().await.unwrap_or_default();
     Ok(DemoResult {
-        converged: converged && result::is_converged(devices.len(), &lines, &views),
+        converged: converged
+            && result::is_converged(devices.len(), &lines, &views)
+            && rollouts.iter().all(|rollout| rollout.has_ended),
         seed: config.seed,
         seconds: begin.elapsed().as_secs(),
         devices: result::freshness(&lines),
@@ -123,42 +145,9 @@ async fn play(
         accounting: Accounting::of(&lines),
         links,
         commits,
+        rollouts,
         time_to_truth,
     })
-}
-
-/// Commits releases while the links break.
-async fn commit_releases(
-    config: &Config,
-    fleet: &mut Fleet,
-    repository: &Repository,
-    header: &Header,
-    until: Option<Instant>,
-    stop: &CancellationToken,
-) -> Result<Commits, Error> {
-    let mut commits = Commits { made: 1, bad: 0 };
-    loop {
-        let next = Instant::now() + COMMIT_EVERY;
-        let over = until.is_some_and(|until| next >= until);
-        let pause = tokio::time::sleep_until(until.filter(|_| over).unwrap_or(next));
-        if stop.run_until_cancelled(pause).await.is_none() || over {
-            return Ok(commits);
-        }
-        fleet.expect_running()?;
-        commits.made += 1;
-        let release = u32::try_from(commits.made).unwrap_or(u32::MAX);
-        if commits.made == BAD_COMMIT {
-            commits.bad += 1;
-            repository::write_bad_release(repository, release)?;
-            repository.commit("Release with a slip of the pen").await?;
-            header.bad_release(release);
-        } else {
-            repository::write_release(repository, &config.site_names(), release)?;
-            repository.commit(&format!("Release {release}")).await?;
-            header.new_release(release);
-        }
-        tracing::info!(release, "committed");
-    }
 }
 
 async fn converge(

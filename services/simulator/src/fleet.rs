@@ -71,7 +71,8 @@ pub struct Fleet {
 }
 
 impl Fleet {
-    /// Starts the server, then the services, then the agents, and waits until the services are ready.
+    /// Starts the server, then the services, then the agents, and waits until the services are ready. `planner` is the time
+    /// between two rounds of a planner; there is none without it.
     ///
     /// # Errors
     /// Something could not be started, or ended, or is not ready in time. What was started ends with the error.
@@ -79,12 +80,13 @@ impl Fleet {
         paths: &RunPaths,
         repository: &Repository,
         devices: &[DeviceKey],
+        planner: Option<Duration>,
     ) -> Result<Self, Error> {
         let nats = server_address()?;
         let mut server = start_server(paths, nats)?;
         await_ready(&mut server, ReadyProbe::Port(nats)).await?;
         let mut services = Vec::new();
-        for (name, args) in services_of(paths, repository) {
+        for (name, args) in services_of(paths, repository, planner) {
             let (mut process, http) = start_service(paths, name, name, nats, args)?;
             await_ready(&mut process, ReadyProbe::Ready(http)).await?;
             services.push(process);
@@ -126,7 +128,11 @@ impl Fleet {
 }
 
 /// The names and arguments of the services, in the order of their start. Any order works; this one is quiet.
-fn services_of(paths: &RunPaths, repository: &Repository) -> [(&'static str, Vec<String>); 3] {
+fn services_of(
+    paths: &RunPaths,
+    repository: &Repository,
+    planner: Option<Duration>,
+) -> Vec<(&'static str, Vec<String>)> {
     let data = |name: &str| paths.dir.join(name).display().to_string();
     let ingest = ["--lease", TIMING.lease].map(str::to_owned).to_vec();
     let rollup = ["--data-dir", &data("rollup"), "--snapshot-every", TIMING.snapshot_every];
@@ -141,11 +147,17 @@ fn services_of(paths: &RunPaths, repository: &Repository) -> [(&'static str, Vec
         "--data-dir",
         &data("publisher"),
     ];
-    [
+    // It is ready once publisher and rollup have answered it.
+    let planner = planner.map(|every| {
+        let every = format!("{}ms", every.as_millis());
+        ("muster-planner", vec!["--every".to_owned(), every])
+    });
+    let services = [
         ("muster-ingest", ingest),
         ("muster-rollup", rollup.map(str::to_owned).to_vec()),
         ("muster-publisher", publisher.map(str::to_owned).to_vec()),
-    ]
+    ];
+    services.into_iter().chain(planner).collect()
 }
 
 fn start_service(

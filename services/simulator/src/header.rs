@@ -1,4 +1,4 @@
-//! The header above the demo's screen: the command that asks the fleet, the broken links, and the last release.
+//! The header above the demo's screen: the command that asks the fleet, the broken links, the last release, and its rollout.
 
 use std::fmt::Write as _;
 use std::path::PathBuf;
@@ -20,38 +20,65 @@ use crate::link::Condition;
 /// Most broken links that are named.
 const NAMED_MAX: usize = 5;
 
-/// The header of the demo. Clones share the release.
+/// The header of the demo. Clones share the news.
 #[derive(Debug, Clone)]
 pub struct Header {
     devices: Arc<Vec<Device>>,
     question: String,
     seed: u64,
     logs: PathBuf,
-    release: Arc<Mutex<String>>,
+    news: Arc<Mutex<News>>,
+}
+
+/// The parts that change during a run.
+#[derive(Debug)]
+struct News {
+    release: String,
+    /// The sentence about the last rollout.
+    rollout: Option<String>,
 }
 
 impl Header {
     /// The header after the first release. `question` is the whole command that asks the fleet.
     pub fn new(devices: &Arc<Vec<Device>>, question: String, seed: u64, logs: PathBuf) -> Self {
-        let release = Arc::new(Mutex::new("release 1 is committed".to_owned()));
-        Self { devices: Arc::clone(devices), question, seed, logs, release }
+        let news = News { release: "release 1 is committed".to_owned(), rollout: None };
+        Self { devices: Arc::clone(devices), question, seed, logs, news: Arc::new(Mutex::new(news)) }
     }
 
     /// Names a new release.
     pub fn new_release(&self, release: u32) {
-        *self.release() = format!("release {release} is committed");
+        self.news().release = format!("release {release} is committed");
     }
 
     /// Names a release that the publisher refuses.
     pub fn bad_release(&self, release: u32) {
-        *self.release() = format!(
+        self.news().release = format!(
             "release {release} has a mistake in it on purpose: the publisher refuses the whole commit, and what ran runs on"
         );
     }
 
+    /// Names a release that goes out in waves.
+    pub fn release_in_waves(&self, release: u32) {
+        self.news().release = format!(
+            "release {release} goes to one device first, then to a quarter of them, then to the others"
+        );
+    }
+
+    /// Names a release that the canary cannot run.
+    pub fn failing_release(&self, release: u32) {
+        self.news().release = format!(
+            "release {release} cannot start, on purpose: the first device gets it alone, and is rolled back"
+        );
+    }
+
+    /// Sets the sentence about the rollout.
+    pub fn rollout(&self, sentence: &str) {
+        self.news().rollout = Some(sentence.to_owned());
+    }
+
     /// Names the end of the faults.
     pub fn faults_ended(&self) {
-        *self.release() = "no more releases, every link is open again: the fleet converges".to_owned();
+        self.news().release = "no more releases, every link is open again: the fleet converges".to_owned();
     }
 
     /// The lines above the screen, and an empty line.
@@ -61,14 +88,18 @@ impl Header {
             self.devices.iter().filter(broken).map(|device| device.key.to_string()).collect();
         let mut words = format!("ask it   {}\n", self.question);
         let _ = writeln!(words, "links    {}", links(&broken, self.devices.len()));
-        let _ = writeln!(words, "release  {}", self.release());
+        let News { release, rollout } = &*self.news();
+        let _ = writeln!(words, "release  {release}");
+        if let Some(sentence) = rollout {
+            let _ = writeln!(words, "rollout  {sentence}");
+        }
         let (seed, logs) = (self.seed, self.logs.display());
         let _ = writeln!(words, "faults   --seed {seed} repeats them; logs in {logs}\n");
         words
     }
 
-    fn release(&self) -> MutexGuard<'_, String> {
-        self.release.lock().unwrap_or_else(PoisonError::into_inner)
+    fn news(&self) -> MutexGuard<'_, News> {
+        self.news.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
@@ -123,6 +154,8 @@ mod tests {
             "{}",
             header.text()
         );
+        assert!(!header.text().contains("rollout"), "{}", header.text());
+        header.rollout("wave canary is stopped: too many failures");
         devices[1].link.set(Condition::Cut);
         header.bad_release(2);
         let words = header.text();
@@ -130,6 +163,7 @@ mod tests {
             "ask it   bin/muster --nats-url nats://127.0.0.1:4333 status\n",
             "1 of 2 broken now: site-1/device-2\n",
             "release 2 has a mistake in it on purpose",
+            "\nrollout  wave canary is stopped: too many failures\n",
             "--seed 7 repeats them; logs in /fleet/logs\n\n",
         ] {
             assert!(words.contains(part), "{part} is missing:\n{words}");

@@ -57,6 +57,11 @@ impl Hub {
         Self { bus }
     }
 
+    /// The bus.
+    pub const fn bus(&self) -> &Bus {
+        &self.bus
+    }
+
     /// The fleet.
     ///
     /// # Errors

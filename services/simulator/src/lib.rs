@@ -1,8 +1,8 @@
 //! A fleet with faulty links on one machine. Services, agents and the Git repository are real, each service and agent is a
 //! process; only the links are simulated.
 //!
-//! It has four programs. [`demo`] shows a fleet: [`fleet`] starts it, [`link_faults`] breaks its links and measures the time
-//! to truth, [`header`] is the text above the screen, [`result`] and [`result_text`] are the result. [`chaos`] tests a
+//! It has four programs. [`demo`] shows a fleet and commits its releases: [`fleet`] starts it, [`link_faults`] breaks its
+//! links and measures the time to truth, [`header`] is the text above the screen, [`result`] and [`result_text`] are the result. [`chaos`] tests a
 //! secured hub with standbys: a schedule from a seed kills, freezes and cuts off every process and fills disks, and then
 //! nothing may be lost, duplicated or wrong. [`link_proxy`] is a link alone, for other networks. [`lab`] prepares a fleet in
 //! containers.

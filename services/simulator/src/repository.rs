@@ -4,11 +4,15 @@
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
+use std::time::Duration;
 
 use muster_contract::DeviceKey;
 
 use crate::environment;
 use crate::error::Error;
+
+/// The deployment whose releases go out in waves.
+pub const TELEMETRY: &str = "telemetry";
 
 /// The branch that is published.
 pub const BRANCH: &str = "main";
@@ -73,7 +77,7 @@ impl Repository {
     /// Git refuses.
     pub async fn commit(&self, message: &str) -> Result<(), Error> {
         self.git(&["add", "--all"]).await?;
-        self.git(&["commit", "--quiet", "--allow-empty", "--message", message]).await
+        self.git(&["commit", "--quiet", "--allow-empty", "--message", message]).await.map(drop)
     }
 
     /// Makes a bare one of it: what git keeps is the repository, and the files beside it are of no meaning.
@@ -81,10 +85,18 @@ impl Repository {
     /// # Errors
     /// Git refuses.
     pub async fn make_bare(&self) -> Result<(), Error> {
-        self.git(&["config", "core.bare", "true"]).await
+        self.git(&["config", "core.bare", "true"]).await.map(drop)
     }
 
-    async fn git(&self, args: &[&str]) -> Result<(), Error> {
+    /// The newest commit.
+    ///
+    /// # Errors
+    /// There is none.
+    pub async fn head(&self) -> Result<String, Error> {
+        self.git(&["rev-parse", "HEAD"]).await
+    }
+
+    async fn git(&self, args: &[&str]) -> Result<String, Error> {
         let failed = |output: String| Error::Git { args: args.join(" "), output };
         let output = environment::command("git")
             .args([
@@ -101,7 +113,7 @@ impl Repository {
             .await
             .map_err(|error| failed(error.to_string()))?;
         if output.status.success() {
-            return Ok(());
+            return Ok(String::from_utf8_lossy(&output.stdout).trim().to_owned());
         }
         Err(failed(String::from_utf8_lossy(&output.stderr).trim().to_owned()))
     }
@@ -122,7 +134,7 @@ pub fn write_devices(repository: &Repository, devices: &[DeviceKey]) -> Result<(
 /// # Errors
 /// The disk refuses.
 pub fn write_release(repository: &Repository, sites: &[String], release: u32) -> Result<(), Error> {
-    repository.write("fleet/telemetry.yaml", &telemetry(release))?;
+    repository.write("fleet/telemetry.yaml", &telemetry(release, COLD))?;
     repository.write("fleet/gateway.yaml", GATEWAY)?;
     sites
         .iter()
@@ -136,14 +148,58 @@ pub fn write_release(repository: &Repository, sites: &[String], release: u32) ->
 pub fn write_bad_release(repository: &Repository, release: u32) -> Result<(), Error> {
     repository.write(
         "fleet/telemetry.yaml",
-        &telemetry(release).replace("components: [collector]", "components: [colector]"),
+        &telemetry(release, COLD).replace("components: [collector]", "components: [colector]"),
     )
 }
 
-/// Two components in order; the first start of every release fails, so that there is something to see.
-fn telemetry(release: u32) -> String {
+/// A release of one deployment that goes out in waves: it starts at its first attempt.
+///
+/// # Errors
+/// The disk refuses.
+pub fn write_steady_release(repository: &Repository, release: u32) -> Result<(), Error> {
+    repository.write("fleet/telemetry.yaml", &telemetry(release, STEADY))
+}
+
+/// The same, but it cannot start on any device.
+///
+/// # Errors
+/// The disk refuses.
+pub fn write_failing_release(repository: &Repository, release: u32) -> Result<(), Error> {
+    repository.write("fleet/telemetry.yaml", &telemetry(release, FAILING))
+}
+
+/// The waves in which changes are released from the next commit on: one device, a quarter of the devices, then the others.
+/// A wave that fails rolls the change back.
+/// A device may be behind a broken link at any moment, so the last wave is done without all of them.
+///
+/// # Errors
+/// The disk refuses.
+pub fn write_rollout(repository: &Repository, canary: &DeviceKey, soak: Duration) -> Result<(), Error> {
+    let soak = format!("{}s", soak.as_secs());
+    let text = format!(
+        "# Every change goes to one device first, then to a quarter of the devices, then to the others.\n\
+         apiVersion: muster/v1\n\
+         kind: Rollout\n\
+         waves:\n\
+         \x20 - {{name: canary, devices: [{canary}], soak: {soak}}}\n\
+         \x20 - {{name: quarter, percent: 25%, soak: {soak}}}\n\
+         \x20 - {{name: all, percent: 100%, success: {{atLeast: 75%}}}}\n\
+         onFailure: rollback\n"
+    );
+    repository.write("fleet/rollout.yaml", &text)
+}
+
+/// The collector's script: its first start on each new release fails, so that there is something to see.
+const COLD: &str = "if [ -e seen-$RELEASE ]; then exec sleep 86400; fi; touch seen-$RELEASE; echo release $RELEASE: cold cache >&2; exit 3";
+/// The collector's script: it starts.
+const STEADY: &str = "exec sleep 86400";
+/// The collector's script: it never starts.
+const FAILING: &str = "echo release $RELEASE: no such sensor >&2; exit 4";
+
+/// Two components in order.
+fn telemetry(release: u32, collector: &str) -> String {
     format!(
-        r#"# Two components, the second after the first is ready. The collector fails once on each new release.
+        r#"# Two components, the second after the first is ready.
 id: telemetry
 metadata: {{name: telemetry}}
 spec:
@@ -159,7 +215,7 @@ spec:
       - name: collector
         properties:
           command: sh
-          args: ["-c", "if [ -e seen-$RELEASE ]; then exec sleep 86400; fi; touch seen-$RELEASE; echo release $RELEASE: cold cache >&2; exit 3"]
+          args: ["-c", "{collector}"]
           readiness: {{type: uptime, for: 500ms}}
           timeout: 0m20s
   parameters:

@@ -4,6 +4,7 @@ use std::time::Duration;
 
 use muster_contract::DeploymentId;
 use muster_contract::query::DeviceLine;
+use muster_contract::rollout::RolloutPhase;
 use muster_contract::view::{Counts, DeploymentView, Freshness, Split, Verdict};
 use serde::Serialize;
 
@@ -27,6 +28,9 @@ pub struct DemoResult {
     pub links: Faults,
     /// The commits, and those that the publisher had to refuse.
     pub commits: Commits,
+    /// The rollouts in order, where releases went out in waves.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub rollouts: Vec<RolloutResult>,
     /// Time from a device's new connection after a cut until the hub's answer about it was complete and fresh.
     pub time_to_truth: TimeToTruth,
 }
@@ -108,6 +112,37 @@ pub struct Commits {
     pub made: u64,
     /// Those with a mistake in them, refused as a whole.
     pub bad: u64,
+}
+
+/// One rollout at its end, or at the end of the run.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub struct RolloutResult {
+    /// The release of the demo.
+    pub release: u32,
+    /// Its deployment and content.
+    pub id: String,
+    /// Its state by the recorded decisions.
+    pub word: RolloutPhase,
+    /// The reason, in one sentence.
+    pub why: String,
+    /// Its waves in order.
+    pub waves: Vec<WaveResult>,
+    /// Whether nothing of it is left to release or to take back.
+    #[serde(skip)]
+    pub has_ended: bool,
+}
+
+/// One wave of a rollout.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub struct WaveResult {
+    /// Its name.
+    pub name: String,
+    /// Its devices.
+    pub targets: u64,
+    /// Whether it has begun, by the recorded decisions.
+    pub has_begun: bool,
 }
 
 /// Percentiles over the cuts that left the hub in the dark. One after which the truth was not known in time is taken as

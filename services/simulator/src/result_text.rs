@@ -1,10 +1,22 @@
-//! The result of the demo as text: three lines. Programs read its JSON.
+//! The result of the demo as text: three lines, and one for each rollout. Programs read its JSON.
 
-use crate::result::{DemoResult, TimeToTruth};
+use crate::result::{DemoResult, RolloutResult, TimeToTruth};
 
-/// Whether it converged, the faults and commits, and the times to truth.
+/// Whether it converged, the faults and commits, the rollouts, and the times to truth.
 pub fn text(result: &DemoResult) -> String {
-    format!("{}\n{}\n{}\n", outcome(result), faults_text(result), time_to_truth_text(&result.time_to_truth))
+    let rollouts: String = result.rollouts.iter().map(rollout_text).collect();
+    let time = time_to_truth_text(&result.time_to_truth);
+    format!("{}\n{}\n{rollouts}{time}\n", outcome(result), faults_text(result))
+}
+
+fn rollout_text(rollout: &RolloutResult) -> String {
+    let RolloutResult { release, word, why, waves, .. } = rollout;
+    let targets = |has_begun: bool| -> u64 {
+        let some = waves.iter().filter(|wave| wave.has_begun || !has_begun);
+        some.map(|wave| wave.targets).sum()
+    };
+    let (released, all) = (targets(true), targets(false));
+    format!("Release {release} {}; it went to {released} of {all} devices: {why}.\n", word.words())
 }
 
 fn outcome(result: &DemoResult) -> String {
@@ -50,10 +62,11 @@ fn time_to_truth_text(time: &TimeToTruth) -> String {
 mod tests {
     use std::time::Duration;
 
+    use muster_contract::rollout::RolloutPhase;
     use muster_contract::view::Split;
 
     use super::*;
-    use crate::result::{Accounting, Commits, Faults};
+    use crate::result::{Accounting, Commits, Faults, WaveResult};
 
     fn result(converged: bool, time_to_truth: TimeToTruth) -> DemoResult {
         DemoResult {
@@ -65,6 +78,7 @@ mod tests {
             accounting: Accounting { head: 90, received: 87, missing: 3, ..Accounting::default() },
             links: Faults { cuts: 30, stalls: 9 },
             commits: Commits { made: 5, bad: 1 },
+            rollouts: Vec::new(),
             time_to_truth,
         }
     }
@@ -84,6 +98,23 @@ Time to truth, from a device's new connection after a cut until the hub knows al
             unmeasured.starts_with("Converged: ") && unmeasured.contains("no cut was measured"),
             "{unmeasured}"
         );
+    }
+
+    #[test]
+    fn a_rollout_has_a_line_with_its_reason() {
+        let wave = |name: &str, targets, has_begun| WaveResult { name: name.to_owned(), targets, has_begun };
+        let rollout = RolloutResult {
+            release: 4,
+            id: "telemetry@sha256:1a".to_owned(),
+            word: RolloutPhase::RolledBack,
+            why: "wave canary has failed: too many failures (site-1/device-1)".to_owned(),
+            waves: vec![wave("canary", 1, true), wave("rest", 19, false)],
+            has_ended: true,
+        };
+        let text = text(&DemoResult { rollouts: vec![rollout], ..result(true, TimeToTruth::default()) });
+        let line = "Release 4 is rolled back; it went to 1 of 20 devices: wave canary has failed: too many failures \
+                    (site-1/device-1).";
+        assert_eq!(text.lines().nth(2), Some(line), "{text}");
     }
 
     #[test]

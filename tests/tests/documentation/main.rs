@@ -145,7 +145,7 @@ fn each_service_and_each_decision_has_its_page() {
 
 #[test]
 fn the_first_pages_are_short_and_the_top_holds_what_is_listed() {
-    for (path, lines_max) in [("README.md", 150), ("compose/README.md", 100)] {
+    for (path, lines_max) in [("README.md", 150), ("compose/README.md", 115)] {
         let lines = repository::read(path).lines().count();
         assert!(lines <= lines_max, "{path} has {lines} lines, over {lines_max}");
     }

@@ -1,8 +1,8 @@
 //! Gathers the rollouts of a deployment: its targets from the publisher, and the lines of its view from the query service.
 
-use muster_contract::DeploymentId;
 use muster_contract::query::{DeploymentAnswer, Output, PAGE_MAX, Query};
 use muster_contract::rollout::{TargetsAnswer, TargetsQuery};
+use muster_contract::{DeploymentId, Timestamp};
 use muster_domain::rollout::{Lines, RolloutProgress, progress};
 
 use crate::ask::{AskError, Hub, PAGES_MAX, understood};
@@ -14,9 +14,7 @@ use crate::session::Session;
 /// # Errors
 /// No publisher or query service answers, the query service lags behind LEDGER, or no rollout governs the deployment.
 pub async fn rollouts(session: &Session<'_>, id: &DeploymentId) -> Result<Vec<RolloutProgress>, CtlError> {
-    let targets = targets(&session.hub, id).await?;
-    let lines = lines(&session.hub, id).await?;
-    let rollouts = progress(id, targets, &lines, session.clock.now());
+    let rollouts = rollouts_at(&session.hub, id, session.clock.now()).await?;
     if rollouts.is_empty() {
         return Err(ungoverned(id));
     }
@@ -28,6 +26,20 @@ pub(super) fn ungoverned(id: &DeploymentId) -> CtlError {
     let message =
         format!("no rollout.yaml governs a device that shall run '{id}': its changes go out at once");
     CtlError::Unknown { message, near: Vec::new() }
+}
+
+/// The rollouts of a deployment as of `now`; none if no rollout governs it.
+///
+/// # Errors
+/// No publisher or query service answers, or the query service lags behind LEDGER.
+pub async fn rollouts_at(
+    hub: &Hub,
+    id: &DeploymentId,
+    now: Timestamp,
+) -> Result<Vec<RolloutProgress>, CtlError> {
+    let targets = targets(hub, id).await?;
+    let lines = lines(hub, id).await?;
+    Ok(progress(id, targets, &lines, now))
 }
 
 /// All targets of a deployment that a rollout governs.

@@ -12,6 +12,9 @@ use super::{DEVICES_MAX, LogArgs, RunLocation, RunLocationArgs};
 /// Shortest run that leaves time for link faults.
 const SECONDS_MIN: u64 = 20;
 
+/// Shortest run with an end that has time for rollouts.
+const SECONDS_WITH_ROLLOUTS: u64 = 180;
+
 /// Sites of a fleet that is large enough for them.
 const SITES_DEFAULT: u64 = 4;
 
@@ -33,7 +36,8 @@ pub struct DemoArgs {
     /// Sites over which the devices are spread, at most as many [default: 4, or the number of devices if that is less]
     #[arg(long, env = "MUSTER_SITES")]
     sites: Option<String>,
-    /// Run so many seconds, at least 20, and then say how it went; until Ctrl-C if left out
+    /// Run so many seconds, at least 20, and then say how it went; until Ctrl-C if left out. A run of at least 180 seconds,
+    /// or without an end, also releases in waves
     #[arg(long, env = "MUSTER_SECONDS", value_name = "N")]
     seconds: Option<String>,
     /// Seed of the faults; drawn and printed if left out
@@ -60,6 +64,8 @@ pub struct Config {
     pub sites: usize,
     /// How long to run; until stopped if none.
     pub length: Option<Duration>,
+    /// The pace of the releases in waves; every release goes out at once if none.
+    pub rollouts: Option<RolloutPace>,
     /// Seed of the faults.
     pub seed: u64,
     /// A program reads the output.
@@ -68,6 +74,30 @@ pub struct Config {
     pub location: RunLocation,
     /// The settings of every service.
     pub common: Common,
+}
+
+/// The pace of a demo that releases in waves.
+#[derive(Debug, Clone, Copy)]
+pub struct RolloutPace {
+    /// Time between the end of a release and the next commit.
+    pub pause: Duration,
+    /// The soak time of the waves.
+    pub soak: Duration,
+    /// Time between two rounds of the planner.
+    pub plan_every: Duration,
+    /// Releases after which the faults end; with the run if none.
+    pub releases: Option<u32>,
+}
+
+impl Default for RolloutPace {
+    fn default() -> Self {
+        Self {
+            pause: Duration::from_secs(8),
+            soak: Duration::from_secs(5),
+            plan_every: Duration::from_millis(500),
+            releases: None,
+        }
+    }
 }
 
 impl DemoArgs {
@@ -85,10 +115,13 @@ impl DemoArgs {
         let common = self.log.check(&mut problems);
         let location = self.location.check(&mut problems, self.dir, programs);
         problems.finish(|| {
+            let length = length?;
+            let has_time = length.is_none_or(|length| length >= Duration::from_secs(SECONDS_WITH_ROLLOUTS));
             Some(Config {
                 devices: usize::try_from(devices?).ok()?,
                 sites: usize::try_from(sites?.unwrap_or(SITES_DEFAULT.min(sites_max))).ok()?,
-                length: length?,
+                length,
+                rollouts: has_time.then(RolloutPace::default),
                 seed: seed?,
                 json: self.json,
                 location,
@@ -134,6 +167,18 @@ mod tests {
     }
 
     #[test]
+    fn a_run_releases_in_waves_if_it_has_time_for_them() {
+        for (words, has_rollouts) in [
+            (&[][..], true),
+            (&["--seconds=180"], true),
+            (&["--seconds=179"], false),
+            (&["--seconds=45"], false),
+        ] {
+            assert_eq!(demo(words).unwrap().rollouts.is_some(), has_rollouts, "{words:?}");
+        }
+    }
+
+    #[test]
     fn a_small_fleet_has_no_more_sites_than_devices() {
         assert_eq!(demo(&["--devices=2"]).unwrap().sites, 2);
         assert_eq!(demo(&["--devices=2", "--sites=1"]).unwrap().sites, 1);
@@ -163,7 +208,11 @@ mod tests {
         use clap::CommandFactory as _;
         let mut command = super::super::Cli::command();
         let help = command.find_subcommand_mut("demo").unwrap().render_long_help().to_string();
-        for limit in [format!("at most {DEVICES_MAX}"), format!("at least {SECONDS_MIN}")] {
+        for limit in [
+            format!("at most {DEVICES_MAX}"),
+            format!("at least {SECONDS_MIN}"),
+            format!("at least {SECONDS_WITH_ROLLOUTS}"),
+        ] {
             assert!(help.contains(&limit), "{limit} is missing: {help}");
         }
     }

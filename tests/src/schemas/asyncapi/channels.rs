@@ -131,7 +131,7 @@ fn downlink() -> Vec<Channel> {
         ),
         Channel::new(
             "rollout",
-            &subjects::rollout(&"web".parse().expect("an id")).replace("web", "{deployment}"),
+            "muster.rollout.{deployment}-{file}",
             Some(stream::DOWNLINK),
             &["RolloutDecisions"],
             "The decisions about the rollouts of a deployment. Others read them in the answer of `muster.publisher.targets`.",

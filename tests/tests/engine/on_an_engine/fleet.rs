@@ -6,6 +6,7 @@ use std::time::Duration;
 
 use muster_bus::Bus;
 use muster_contract::view::{DeploymentView, Verdict};
+use muster_simulator::http;
 use muster_simulator::hub::Hub;
 use muster_simulator::ledger::{self, Rebuild};
 use muster_tests::containers::{IMAGES, Stack, TAG, compose_command, docker, try_docker};
@@ -23,9 +24,19 @@ pub(super) const DEADLINE: Duration = Duration::from_secs(90);
 /// Time between two looks that are a program each.
 const LOOK: Duration = Duration::from_millis(500);
 /// What goes on once it is up.
-const SERVICES: [&str; 8] = ["nats", "git", "admit", "publisher", "ingest", "rollup", "link", "agent"];
+const SERVICES: [&str; 9] =
+    ["nats", "git", "admit", "publisher", "ingest", "rollup", "planner", "link", "agent"];
 /// An image at most. One of programs for debugging, as tests have them, is half as large again.
 const IMAGE_BYTES_MAX: u64 = if cfg!(debug_assertions) { 45 << 20 } else { 30 << 20 };
+
+/// A canary, a quarter of the devices, then the rest.
+const ROLLOUT: &str = "\
+apiVersion: muster/v1
+kind: Rollout
+waves:
+  - {name: canary, count: 1, soak: 2s}
+  - {name: quarter, percent: 25%}
+";
 
 /// A fleet with somebody who asks it.
 pub(super) struct Fleet {
@@ -144,6 +155,7 @@ async fn a_fleet_in_containers_converges_and_loses_nothing_whatever_is_done_to_i
     every_link_is_cut_for_a_while(&fleet).await;
     the_server_is_killed_and_started_again(&fleet).await;
     a_commit_changes_one_deployment_and_breaks_another(&fleet).await;
+    a_governed_change_goes_out_in_waves(&fleet).await;
     let handed_on = a_device_is_made_anew_and_is_the_same(&fleet).await;
     nothing_is_lost_and_every_view_is_that_of_a_rebuild(&fleet).await;
     let asked = fleet.stack.compose(&["run", "--rm", "-T", "muster", "status"]).unwrap();
@@ -254,6 +266,32 @@ async fn a_commit_changes_one_deployment_and_breaks_another(fleet: &Fleet) {
     fleet.push("A gateway that starts", "fleet/gateway.yaml", broken, mended);
     fleet.until_published(&fleet.stack.revision()).await;
     fleet.until_all_converged("the gateway is mended").await;
+}
+
+/// The planner releases it to one device first, and to the others once that one is confirmed.
+async fn a_governed_change_goes_out_in_waves(fleet: &Fleet) {
+    fleet.stack.push("Telemetry release 5, in waves", |clone| {
+        std::fs::write(clone.join("fleet/rollout.yaml"), ROLLOUT).unwrap();
+        let path = clone.join("fleet/telemetry.yaml");
+        let text = std::fs::read_to_string(&path).unwrap();
+        std::fs::write(path, text.replace("value: \"4\"", "value: \"5\"")).unwrap();
+    });
+    let revision = fleet.stack.revision();
+    let show = async || {
+        sleep(LOOK).await;
+        fleet.stack.muster(&["rollout", "show", "telemetry"]).unwrap_or_else(|error| error)
+    };
+    let is_done = |shown: &String| {
+        shown.contains(&format!("in commit {revision}"))
+            && shown.contains("done: every target has the content")
+    };
+    let shown = within(DEADLINE, "the planner has released every wave", show, is_done).await;
+    println!("{shown}");
+    let planner = fleet.stack.container("planner");
+    let metrics = docker(&["exec", &planner, "/bin/muster-probe", "127.0.0.1:9100", "/metrics"]);
+    let released = http::metric(&metrics, "muster_planner_released_total");
+    assert!(released.is_some_and(|count| count >= AGENTS as f64), "{metrics}");
+    fleet.until_all_converged("the release of the last wave runs").await;
 }
 
 /// A container that is made anew has another name, and the same data: it is the same device.
