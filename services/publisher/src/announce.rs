@@ -26,7 +26,7 @@ use muster_service::backoff::FullJitter;
 use muster_service::clock::Clock;
 use muster_service::error::chain;
 use muster_service::health::Latch;
-use tokio::sync::{mpsc, watch};
+use tokio::sync::{mpsc, oneshot, watch};
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
@@ -37,7 +37,9 @@ use crate::device_table::{ChangeKey, DeviceTable};
 use crate::downlink::{Downlink, OutgoingDocument};
 use crate::metrics::Metrics;
 use crate::plan::Draft;
+use crate::problems::Problems;
 use crate::published::PublishedState;
+use crate::source::Fleet;
 use crate::status::Status;
 
 /// Documents of one round, which limits how long a request waits.
@@ -142,11 +144,7 @@ impl<D: Downlink> Announcer<D> {
 
     async fn execute(&mut self, command: Command) {
         match command {
-            Command::Commit(fleet, answer) => {
-                // The poller may be gone; the commit is accepted all the same.
-                let _ = answer.send(self.accept(fleet, DeviceTable::accept));
-                self.supersede().await;
-            }
+            Command::Commit(fleet, answer) => self.take(fleet, DeviceTable::accept, answer).await,
             Command::Unseen(answer) => {
                 // The requester may be gone.
                 let _ = answer.send(self.table.unseen());
@@ -156,10 +154,7 @@ impl<D: Downlink> Announcer<D> {
                     self.follows(&older);
                 }
             }
-            Command::Resume(fleet, answer) => {
-                let _ = answer.send(self.accept(fleet, DeviceTable::resume));
-                self.supersede().await;
-            }
+            Command::Resume(fleet, answer) => self.take(fleet, DeviceTable::resume, answer).await,
             Command::LastPublished(answer) => {
                 // The requester may be gone.
                 let _ = answer.send(self.table.last_published().map(str::to_owned));
@@ -211,6 +206,21 @@ impl<D: Downlink> Announcer<D> {
                 let _ = answer.send(done);
             }
         }
+    }
+
+    /// Accepts a commit, and ends the rollouts that it supersedes.
+    async fn take(
+        &mut self,
+        fleet: Fleet,
+        take: fn(&mut DeviceTable, Fleet) -> Result<usize, Problems>,
+        answer: oneshot::Sender<Result<(), Problems>>,
+    ) {
+        let accepted = self.accept(fleet, take);
+        if accepted.is_ok() {
+            self.supersede().await;
+        }
+        // The poller may be gone; the commit is accepted all the same.
+        let _ = answer.send(accepted);
     }
 
     /// Publishes some of the due documents.

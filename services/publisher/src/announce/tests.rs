@@ -17,9 +17,7 @@ use super::*;
 use crate::content::Content;
 use crate::content::tests::content;
 use crate::metrics::CommitResult;
-use crate::problems::Problems;
 use crate::requests::{Change, Request};
-use crate::source::Fleet;
 
 /// A publisher that runs on a stream, in virtual time.
 struct Running {

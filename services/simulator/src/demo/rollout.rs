@@ -3,7 +3,7 @@
 use std::collections::BTreeSet;
 
 use muster_bus::Bus;
-use muster_contract::rollout::{RolloutDecision, RolloutRecord, RolloutVerb, RolloutPhase};
+use muster_contract::rollout::{RolloutDecision, RolloutPhase, RolloutRecord, RolloutVerb};
 use muster_ctl::ask::Hub;
 use muster_ctl::rollout::rollouts_at;
 use muster_domain::rollout::{RolloutProgress, Step, WaveState};

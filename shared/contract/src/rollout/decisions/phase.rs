@@ -1,0 +1,147 @@
+//! The decisions about a rollout, and the phase that they lead to.
+
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+
+/// A decision about a rollout.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub enum RolloutVerb {
+    /// A wave begins: the gates before it are open.
+    Begin,
+    /// A wave that needs approval may begin.
+    Approve,
+    /// No further device gets the content until the rollout is resumed.
+    Pause,
+    /// A paused rollout continues.
+    Resume,
+    /// No further device gets the content. Devices that have it keep it.
+    Stop,
+    /// Devices that have the content get the one that they had before it, and no device gets it any more.
+    Rollback,
+    /// A rollout that was stopped or rolled back begins again with its first wave.
+    Retry,
+    /// Git wants another content. The publisher alone records it.
+    Supersede,
+    /// Every target has the content, and every gate is open.
+    Finish,
+}
+
+/// The phase of a rollout by its decisions.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub enum RolloutPhase {
+    /// It continues as its gates allow.
+    #[default]
+    Running,
+    /// It continues once it is resumed.
+    Paused,
+    /// It has ended: devices that have the content keep it.
+    Stopped,
+    /// It has ended: devices that had the content get the one before it.
+    RolledBack,
+    /// Every target had the content, and every gate was open. Further devices get it without waves.
+    Succeeded,
+    /// Git wanted another content. If Git wants this one again, it begins with its first wave.
+    Superseded,
+}
+
+impl RolloutVerb {
+    /// Its name in documents.
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            Self::Begin => "begin",
+            Self::Approve => "approve",
+            Self::Pause => "pause",
+            Self::Resume => "resume",
+            Self::Stop => "stop",
+            Self::Rollback => "rollback",
+            Self::Retry => "retry",
+            Self::Supersede => "supersede",
+            Self::Finish => "finish",
+        }
+    }
+
+    /// Whether it is about one wave.
+    pub const fn has_wave(self) -> bool {
+        matches!(self, Self::Begin | Self::Approve)
+    }
+
+    /// The phase after the decision in a phase.
+    pub(super) const fn after(self, phase: RolloutPhase) -> RolloutPhase {
+        match (self, phase) {
+            // A content that Git wants again begins anew.
+            (Self::Begin, RolloutPhase::Superseded) | (Self::Resume | Self::Retry, _) => {
+                RolloutPhase::Running
+            }
+            (Self::Begin | Self::Approve, _) => phase,
+            (Self::Pause, _) => RolloutPhase::Paused,
+            (Self::Stop, _) => RolloutPhase::Stopped,
+            (Self::Rollback, _) => RolloutPhase::RolledBack,
+            (Self::Finish, _) => RolloutPhase::Succeeded,
+            (Self::Supersede, _) => RolloutPhase::Superseded,
+        }
+    }
+
+    /// Whether the decision can be made in a phase.
+    pub(super) const fn is_possible_in(self, phase: RolloutPhase) -> bool {
+        use RolloutPhase::{Paused, RolledBack, Running, Stopped, Succeeded, Superseded};
+        match self {
+            Self::Begin | Self::Pause => matches!(phase, Running | Superseded),
+            Self::Finish => matches!(phase, Running),
+            Self::Approve => matches!(phase, Running | Paused | Superseded),
+            Self::Stop => matches!(phase, Running | Paused | Succeeded | Superseded),
+            Self::Resume => matches!(phase, Paused),
+            Self::Rollback => !matches!(phase, RolledBack),
+            Self::Retry => matches!(phase, Stopped | RolledBack),
+            Self::Supersede => matches!(phase, Running | Succeeded),
+        }
+    }
+
+    /// Whether the decision ends a run: earlier begins and approvals do not count afterwards.
+    pub(super) const fn ends_run(self) -> bool {
+        matches!(self, Self::Retry | Self::Supersede)
+    }
+}
+
+impl RolloutPhase {
+    /// Whether no decision has changed it.
+    pub const fn is_running(&self) -> bool {
+        matches!(self, Self::Running)
+    }
+
+    /// The phase in words, as the end of a sentence about the rollout.
+    pub const fn words(self) -> &'static str {
+        match self {
+            Self::Running => "is running",
+            Self::Paused => "is paused",
+            Self::Stopped => "is stopped",
+            Self::RolledBack => "is rolled back",
+            Self::Succeeded => "has succeeded",
+            Self::Superseded => "was superseded",
+        }
+    }
+
+    /// The command of `muster rollout` that continues a rollout in this phase; `None` if none is needed.
+    pub const fn continued_by(self) -> Option<&'static str> {
+        match self {
+            Self::Running | Self::Succeeded | Self::Superseded => None,
+            Self::Paused => Some("resume"),
+            Self::Stopped | Self::RolledBack => Some("retry"),
+        }
+    }
+}
+
+/// A decision that is not possible in the phase of the rollout.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+#[error("the rollout {}, so '{}' is not possible{}", .phase.words(), .verb.as_str(), continued(*.phase))]
+pub struct ImpossibleDecision {
+    /// The decision.
+    pub verb: RolloutVerb,
+    /// The phase.
+    pub phase: RolloutPhase,
+}
+
+fn continued(phase: RolloutPhase) -> String {
+    phase.continued_by().map_or_else(String::new, |verb| format!(": `muster rollout {verb}` continues it"))
+}
