@@ -433,7 +433,8 @@ impl DeviceLedgerState {
             | IncidentKind::ConnectionsExceeded { .. }
             | IncidentKind::TokenEnding { .. }
             | IncidentKind::TokenRenewed { .. }
-            | IncidentKind::LedgerNearlyFull { .. } => {}
+            | IncidentKind::LedgerNearlyFull { .. }
+            | IncidentKind::QuarantineFull { .. } => {}
         }
     }
 }
