@@ -94,7 +94,8 @@ pub async fn next(session: &mut Session<'_>, id: DeploymentId) -> Result<bool, C
         let answer = match &rollout.state.step {
             Step::Release { targets, .. } => {
                 let devices = targets.iter().map(|at| rollout.targets[*at].key.clone()).collect();
-                Some(release_all(&session.hub, &id, Some(rollout.digest), devices).await?)
+                let revision = Some(&*rollout.revision);
+                Some(release_all(&session.hub, &id, Some(rollout.digest), devices, revision).await?)
             }
             _ => None,
         };
@@ -119,7 +120,7 @@ pub async fn release(session: &mut Session<'_>, args: ReleaseArgs) -> Result<boo
     };
     let mut answer = ReleaseAnswer { released: Vec::new(), refused: Vec::new() };
     for (digest, devices) in by_digest(digest, devices, &targets) {
-        let part = release_all(&session.hub, &args.deployment, digest, devices).await?;
+        let part = release_all(&session.hub, &args.deployment, digest, devices, None).await?;
         answer.released.extend(part.released);
         answer.refused.extend(part.refused);
     }
@@ -163,16 +164,19 @@ fn digest_of(text: &str, targets: &[RolloutTarget]) -> Result<Digest, CtlError> 
     }
 }
 
-/// Releases a content to any number of devices, in requests of the largest size.
+/// Releases a content to any number of devices, in requests of the largest size, and nothing more once the publisher has
+/// accepted another commit than `revision`, if that is given.
 async fn release_all(
     hub: &Hub,
     deployment: &DeploymentId,
     digest: Option<Digest>,
     devices: Vec<DeviceKey>,
+    revision: Option<&str>,
 ) -> Result<ReleaseAnswer, AskError> {
     let mut whole = ReleaseAnswer { released: Vec::new(), refused: Vec::new() };
     for some in devices.chunks(RELEASE_DEVICES_MAX) {
-        let request = ReleaseRequest { deployment: deployment.clone(), digest, devices: some.to_vec() };
+        let (deployment, revision) = (deployment.clone(), revision.map(str::to_owned));
+        let request = ReleaseRequest { deployment, digest, devices: some.to_vec(), revision };
         let answer: ReleaseAnswer = understood(&hub.publisher("release", &request).await?)?;
         whole.released.extend(answer.released);
         whole.refused.extend(answer.refused);

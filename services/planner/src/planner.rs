@@ -128,6 +128,7 @@ impl Planner {
                 deployment: rollout.deployment.clone(),
                 digest: Some(rollout.digest),
                 devices: some.to_vec(),
+                revision: Some(rollout.revision.clone()),
             };
             let answer = self.services.release(&request).await?;
             self.metrics.released.inc_by(answer.released.len() as u64);

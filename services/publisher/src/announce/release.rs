@@ -22,7 +22,7 @@ use crate::content::{Content, Interner};
 use crate::downlink::Downlink;
 use crate::plan::{Draft, draft};
 use crate::published::PublishedState;
-use crate::requests::Release;
+use crate::requests::{Release, check_revision};
 
 /// The effect of a release on a device.
 enum Plan {
@@ -35,7 +35,8 @@ enum Plan {
 impl<D: Downlink> Announcer<D> {
     /// Releases a content to devices; each of them is in one of the lists of the answer.
     pub(super) async fn release(&mut self, release: &Release) -> Result<ReleaseAnswer, ErrorBody> {
-        let ReleaseRequest { deployment, digest, devices } = &release.request;
+        check_revision(&release.request, self.table.revision())?;
+        let ReleaseRequest { deployment, digest, devices, .. } = &release.request;
         let mut pending: Vec<DeviceKey> = devices.clone();
         pending.sort_unstable();
         pending.dedup();
