@@ -161,6 +161,26 @@ async fn a_report_without_room_stays_missing_and_comes_later() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn a_good_report_of_a_quarantined_number_is_a_fork_over_a_kill_and_both_are_kept() {
+    let mut hub = Hub::start(&[]).await;
+    let key = device("press-4");
+    hub.send(&key, &status(1, 1, 3)).await;
+    hub.send(&key, &unknown(2, 3)).await;
+    until("it is quarantined", || hub.quarantine(&key), |facts| facts.len() == 1).await;
+    hub.kill_ingest().await;
+    hub.start_ingest();
+    hub.send(&key, &status(1, 2, 3)).await;
+    hub.send(&key, &status(1, 3, 3)).await;
+    hub.receipt_after_a_beat(&key, 1, 3).await;
+    let incidents = hub.incidents(&key).await;
+    let forks = incidents.iter().filter(
+        |what| matches!(what, IncidentKind::SequenceFork { seq, held, other, .. } if seq.get() == 2 && held != other),
+    );
+    assert_eq!(forks.count(), 1, "{incidents:?}");
+    assert_eq!((hub.statuses(&key).await.len(), kept_numbers(&hub).await), (3, vec![2]));
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn quarantine_at_its_bytes_refuses_reports_of_every_device_and_tells_the_hub() {
     let hub = Hub::start(&[]).await;
     hub.started(1).await;
