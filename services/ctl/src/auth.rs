@@ -162,8 +162,13 @@ pub async fn enroll(context: &mut AuthContext<'_>, args: EnrollArgs) -> Result<(
     let user = user(&store, &entry);
     let token = claims::device(&store.signer(Role::Device)?, &user, &args.device).map_err(AuthError::from)?;
     let others_out = before != store.registry.revocations();
-    let accounts = if others_out { Some(store.sign_accounts(context.now())?) } else { None };
-    store.write_registry()?;
+    // Either writes the registry.
+    let accounts = if others_out {
+        Some(store.sign_accounts(context.now())?)
+    } else {
+        store.write_registry()?;
+        None
+    };
     // The servers get a revocation first, because the steps after it may fail and nothing repeats this one.
     let pushed = match (accounts, &connection) {
         (Some(accounts), Some(connection)) => notify_servers(&store, accounts, connection).await,
@@ -258,27 +263,43 @@ fn give_creds(context: &mut AuthContext<'_>, args: CredsArgs) -> Result<(), CtlE
     label.map_err(|error| CtlError::Name(error.to_string()))?;
     let file = args.output.unwrap_or_else(|| store.path(&format!("creds/{name}.creds")));
     let terms = (context.now(), args.valid.map(|valid| valid.0));
-    let (entry, new) = service(&mut store, args.role, &name, &file, terms)?;
+    let signed = sign_service(&mut store, args.role, &name, file, terms)?;
+    store.write_registry()?;
+    signed.write()?;
     drop(store);
-    let admitted = EnrollResult { entry, jwt: None, file: Some(file), key_made_here: new, sent: false };
+    let SignedCreds { entry, is_new_key: key_made_here, file, .. } = signed;
+    let admitted = EnrollResult { entry, jwt: None, file: Some(file), key_made_here, sent: false };
     context.show(&admitted, render::auth::admitted)
 }
 
-/// Writes the credentials of a service or a person; returns whether the key is new.
-fn service(
+/// Credentials whose user is in the registry in memory. They are written after the registry: nobody has a token that the
+/// registry on disk does not know.
+struct SignedCreds {
+    entry: UserEntry,
+    is_new_key: bool,
+    file: PathBuf,
+    text: String,
+}
+
+impl SignedCreds {
+    fn write(&self) -> Result<(), AuthError> {
+        write_file(&self.file, &self.text, true)
+    }
+}
+
+/// Enrols a service or a person in the registry in memory, and signs the credentials.
+fn sign_service(
     store: &mut KeyStore,
     role: Role,
     name: &str,
-    file: &Path,
+    file: PathBuf,
     terms: (u64, Option<u64>),
-) -> Result<(UserEntry, bool), AuthError> {
-    let (pair, new) = key_of_file(file)?;
+) -> Result<SignedCreds, AuthError> {
+    let (pair, is_new_key) = key_of_file(&file)?;
     let entry = store.registry.enroll(name, role.as_str(), &pair.public_key(), terms, false)?;
     let signers = store.authority.signers();
     let token = claims::service(&store.signer(role)?, &user(store, &entry), role, name, &signers)?;
-    store.write_registry()?;
-    write_file(file, &creds::to_text(&token, &init::seed(&pair)?), true)?;
-    Ok((entry, new))
+    Ok(SignedCreds { entry, is_new_key, file, text: creds::to_text(&token, &init::seed(&pair)?) })
 }
 
 fn user<'a>(store: &'a KeyStore, entry: &'a UserEntry) -> claims::User<'a> {

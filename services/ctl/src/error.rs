@@ -26,6 +26,9 @@ pub const USAGE: u8 = 2;
 /// The time of a watch ended before the verdict that it waits for.
 pub const TIMEOUT: u8 = 3;
 
+/// Most candidates of an ambiguous name that an error lists.
+const CANDIDATES_LISTED: usize = 20;
+
 /// Why a command has no answer.
 #[derive(Debug, thiserror::Error)]
 pub enum CtlError {
@@ -50,7 +53,7 @@ pub enum CtlError {
         near: Vec<String>,
     },
     /// A name of several deployments or devices.
-    #[error("{what} is the name of several: say which of {}", .candidates.join(", "))]
+    #[error("{what} is the name of several: say which of {}", first_of(.candidates))]
     Ambiguous {
         /// The kind and the name, such as `device 'press-1'`.
         what: String,
@@ -240,6 +243,15 @@ pub fn settled(shown: Result<(), CtlError>) -> Result<(), CtlError> {
     shown.or_else(|error| if error.is_reader_gone() { Ok(()) } else { Err(error) })
 }
 
+/// The first candidates, and how many there are beside them.
+fn first_of(candidates: &[String]) -> String {
+    let listed = candidates[..candidates.len().min(CANDIDATES_LISTED)].join(", ");
+    match candidates.len().saturating_sub(CANDIDATES_LISTED) {
+        0 => listed,
+        more => format!("{listed} and {more} more"),
+    }
+}
+
 fn instead(published: Option<&str>) -> String {
     published.map_or_else(String::new, |by| format!("; `--commit {by}` waits for what is published now"))
 }
@@ -262,6 +274,18 @@ mod tests {
         assert!(settled(Ok(())).is_ok() && settled(output(io::ErrorKind::BrokenPipe)).is_ok());
         assert!(settled(output(io::ErrorKind::StorageFull)).is_err());
         assert!(settled(Err(CtlError::NotQuarantined(4))).is_err());
+    }
+
+    #[test]
+    fn an_ambiguous_name_lists_a_bounded_number_of_candidates() {
+        let of = |count: usize| {
+            let candidates = (0..count).map(|site| format!("s{site}/press-1")).collect();
+            CtlError::Ambiguous { what: "device 'press-1'".to_owned(), candidates }.to_string()
+        };
+        assert_eq!(of(2), "device 'press-1' is the name of several: say which of s0/press-1, s1/press-1");
+        let full = of(CANDIDATES_LISTED);
+        assert!(full.ends_with(&format!("s{}/press-1", CANDIDATES_LISTED - 1)), "{full}");
+        assert_eq!(of(CANDIDATES_LISTED + 980), format!("{full} and 980 more"));
     }
 
     #[test]

@@ -1,5 +1,5 @@
 //! Resolves the names on a command line: a deployment's name to its id, and a device's name without a site to its key. A name
-//! of several deployments or devices is refused, and the error lists all of them.
+//! of several deployments or devices is refused, and the error lists the first of them.
 
 use muster_contract::near::near;
 use muster_contract::query::{DeploymentsAnswer, DevicesAnswer, Query};

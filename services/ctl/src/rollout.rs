@@ -132,12 +132,11 @@ async fn take(hub: &Hub, rollout: &RolloutProgress) -> Result<Option<ReleaseAnsw
     match &rollout.state.step {
         Step::Release { wave, targets, needs_approval: false } => {
             decide::begin(hub, rollout, *wave).await?;
+            let devices = targets.iter().map(|at| rollout.targets[*at].key.clone()).collect();
             let request = ReleaseRequest {
-                deployment: rollout.deployment.clone(),
                 digest: Some(rollout.digest),
-                before: None,
-                force: false,
-                devices: targets.iter().map(|at| rollout.targets[*at].key.clone()).collect(),
+                revision: Some(rollout.revision.clone()),
+                ..ReleaseRequest::new(rollout.deployment.clone(), devices)
             };
             release_all(hub, request, RELEASE_DEVICES_MAX).await.map(Some)
         }
@@ -175,8 +174,11 @@ async fn release(session: &mut Session<'_>, args: ReleaseArgs) -> Result<bool, C
     };
     let mut answer = ReleaseAnswer { released: Vec::new(), refused: Vec::new() };
     for (digest, devices) in by_digest(digest, devices, &targets) {
-        let (deployment, force) = (args.deployment.clone(), args.force);
-        let request = ReleaseRequest { deployment, digest, before: None, force, devices };
+        let request = ReleaseRequest {
+            digest,
+            force: args.force,
+            ..ReleaseRequest::new(args.deployment.clone(), devices)
+        };
         let part = release_all(&session.hub, request, RELEASE_DEVICES_MAX).await?;
         answer.released.extend(part.released);
         answer.refused.extend(part.refused);

@@ -30,6 +30,7 @@ use crate::guard::Guard;
 use crate::incidents::IncidentRecorder;
 use crate::ledger_publisher::HighWater;
 use crate::metrics::Metrics;
+use crate::quarantine_alarm::QuarantineAlarm;
 use crate::restore::{self, Restored};
 use crate::room::{RoomKeeper, Rooms};
 use crate::snapshot::{LedgerOrigin, Snapshots};
@@ -116,9 +117,11 @@ pub async fn start_by(
     let follower = LedgerFollower::new(bus.clone(), config.partitions.iter(), restored.position);
     let snapshots = snapshots.map(|snapshots| (snapshots, LedgerOrigin::of(ledger_created_at)));
     let (seen_over, ledger_seen_over) = watch::channel(*bus.link().borrow());
+    let incidents = IncidentRecorder::new(bus.clone(), clock.clone());
     let context = Context {
         bus,
         clock,
+        quarantine_alarm: QuarantineAlarm::new(incidents.clone()),
         high_water,
         ledger_seen_over,
         name,
@@ -138,7 +141,6 @@ pub async fn start_by(
     let queues = spawn_partitions(&context, tasks, &metrics, intakes, restored.position, &rooms, &documents);
     // While partitions settle their reports, LEDGER confirms their re-assertions as well.
     tasks.spawn(Stage::Intake, "LEDGER's size", keeper.run(tasks.token(Stage::Intake)));
-    let incidents = IncidentRecorder::new(context.bus.clone(), context.clock.clone());
     let offered = tasks.health().latch("recording incidents");
     tasks.spawn(Stage::Serve, "incidents", incidents.clone().serve(offered, tasks.token(Stage::Serve)));
     let (bus, high_water) = (context.bus.clone(), context.high_water.clone());

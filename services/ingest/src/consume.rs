@@ -37,6 +37,7 @@ use crate::error::PartitionError;
 use crate::follow::LedgerFollower;
 use crate::ledger_publisher::HighWater;
 use crate::metrics::PartitionMetrics;
+use crate::quarantine_alarm::QuarantineAlarm;
 use crate::room::PartitionRoom;
 use crate::session::Conditions;
 use crate::snapshot::{LedgerOrigin, Snapshots};
@@ -64,6 +65,8 @@ pub(crate) struct Context {
     pub(crate) quota: Quota,
     /// How long QUARANTINE holds a rejected report.
     pub(crate) quarantine_max_age: Duration,
+    /// Reports that QUARANTINE is full.
+    pub(crate) quarantine_alarm: QuarantineAlarm,
     /// Reads LEDGER for the partitions that this process does not own.
     pub(crate) follower: Arc<LedgerFollower>,
     /// The store of snapshots, if there is one, and the LEDGER that they are of.

@@ -77,6 +77,11 @@ impl RateLimit {
 }
 
 impl IncidentRecorder {
+    /// The clock by which it records.
+    pub(crate) fn now(&self) -> Timestamp {
+        self.clock.now()
+    }
+
     /// A recorder that has recorded nothing yet.
     pub(crate) fn new(bus: Bus, clock: Arc<dyn Clock>) -> Self {
         Self { bus, clock, limits: Arc::default() }

@@ -15,7 +15,7 @@
 //! Reading order: [`session`] (the order of effects, without a bus), `consume` (the driver of the session over the bus), then the
 //! inputs (`report_reader`, `heartbeat_reader`, `desired`, [`reassert_reader`]), the outputs ([`ledger_publisher`], `message`),
 //! the owner of a partition ([`ownership`]), the tasks beside it (`trim`, [`restore`], `follow`, `snapshot`, `guard`,
-//! `incidents`, `verify`, `room`, `watcher`, `lag`), and the composition ([`app`]). The rules are `muster_domain::intake`.
+//! `incidents`, `quarantine_alarm`, `verify`, `room`, `watcher`, `lag`), and the composition ([`app`]). The rules are `muster_domain::intake`.
 
 pub mod app;
 pub mod config;
@@ -33,6 +33,7 @@ mod message;
 pub mod metrics;
 pub mod ownership;
 pub mod partitions;
+mod quarantine_alarm;
 pub mod reassert_reader;
 mod report_reader;
 pub mod restore;

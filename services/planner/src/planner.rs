@@ -275,10 +275,10 @@ fn chunks(rollout: &RolloutProgress, targets: &[usize], max: usize) -> Vec<Vec<D
     targets.chunks(max).map(|some| some.iter().map(key).collect()).collect()
 }
 
-/// A release of no content to devices.
+/// A release of no content to devices, for the commit of the rollout.
 fn to(rollout: &RolloutProgress, devices: Vec<DeviceKey>) -> ReleaseRequest {
-    let deployment = rollout.deployment.clone();
-    ReleaseRequest { deployment, digest: None, before: None, force: false, devices }
+    let revision = Some(rollout.revision.clone());
+    ReleaseRequest { revision, ..ReleaseRequest::new(rollout.deployment.clone(), devices) }
 }
 
 fn key(rollout: &RolloutProgress) -> RolloutKey {

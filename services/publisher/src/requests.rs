@@ -26,6 +26,8 @@ const VERBS: [&str; 7] = ["apply", "decide", "release", "remove", "retire", "sta
 const FILE: &str = "request";
 /// Longest file name that an answer repeats, in characters.
 const FILE_CHARS_MAX: usize = 255;
+/// Characters of a requested commit that an error repeats.
+const REVISION_CHARS_MAX: usize = 64;
 
 /// A parsed request.
 #[derive(Debug, Clone, PartialEq)]
@@ -129,6 +131,22 @@ pub fn parse_request(call: &Call) -> Result<PublisherRequest, ErrorBody> {
     Ok(PublisherRequest::Change(Request { key, change, requested_by: call.requester.record() }))
 }
 
+/// Checks that a release was computed for the last accepted commit, if it says for which. A content that was the newest one
+/// would otherwise go out as a rollback of the commit that came since.
+///
+/// # Errors
+/// It was computed for another commit.
+pub fn check_revision(request: &ReleaseRequest, accepted: Option<&str>) -> Result<(), ErrorBody> {
+    match (request.revision.as_deref(), accepted) {
+        (Some(of), Some(accepted)) if of != accepted => Err(conflict(format!(
+            "the release is for commit {}, and the last accepted commit is {accepted}: ask for the targets again",
+            of.chars().take(REVISION_CHARS_MAX).collect::<String>()
+        ))),
+        (Some(_), None) => Err(not_ready("the publisher has read no good commit since its start: ask again")),
+        _ => Ok(()),
+    }
+}
+
 /// Reads a release.
 fn release(payload: &[u8]) -> Result<ReleaseRequest, ErrorBody> {
     let request: ReleaseRequest = read(payload)?;
@@ -217,6 +235,22 @@ impl From<RequestRefused> for ErrorBody {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_release_for_another_commit_is_a_conflict() {
+        let request = |revision: Option<&str>| ReleaseRequest {
+            deployment: "web".parse().unwrap(),
+            digest: None,
+            devices: vec!["a/one".parse().unwrap()],
+            revision: revision.map(str::to_owned),
+        };
+        let code =
+            |revision, accepted| check_revision(&request(revision), accepted).map_err(|error| error.code);
+        assert_eq!(code(Some("c1"), Some("c1")), Ok(()));
+        assert_eq!(code(Some("c1"), Some("c2")), Err(ErrorCode::Conflict));
+        assert_eq!(code(Some("c1"), None), Err(ErrorCode::NotReady));
+        assert_eq!(code(None, Some("c2")), Ok(()), "by hand");
+    }
 
     fn status(payload: &'static str) -> Result<PublisherRequest, ErrorBody> {
         parse_request(&Call {

@@ -102,7 +102,14 @@ impl Keys {
         Ok(claims::device(&self.signer, &user, &token.device)?)
     }
 
-    /// Writes the registry.
+    /// Gives a token that was not handed over its old times again.
+    pub fn discard(&mut self, token: &Token) {
+        for entry in self.registry.users.iter_mut().filter(|entry| entry.key == token.key) {
+            (entry.issued, entry.expires) = (token.issued, Some(token.expires));
+        }
+    }
+
+    /// Writes the registry, as a whole: once for all tokens of a round.
     ///
     /// # Errors
     /// The registry cannot be written.
@@ -141,28 +148,33 @@ fn failed(doing: &'static str, path: &Path) -> impl FnOnce(io::Error) -> KeysErr
 }
 
 #[cfg(test)]
-mod tests {
+pub(crate) mod tests {
     use super::*;
 
-    fn directory(now: u64) -> (tempfile::TempDir, String) {
+    /// A directory with tokens of these devices that live for 1,000 s.
+    pub(crate) fn directory_of(names: &[&str], now: u64) -> tempfile::TempDir {
         let dir = tempfile::tempdir().unwrap();
-        let (signer, user) = (KeyPair::new_account(), KeyPair::new_user().public_key());
         let mut registry = UserRegistry::default();
-        registry.enroll("plant7/press-4", "device", &user, (now, Some(1_000)), false).unwrap();
+        for name in names {
+            let user = KeyPair::new_user().public_key();
+            registry.enroll(name, "device", &user, (now, Some(1_000)), false).unwrap();
+        }
         let account = KeyPair::new_account().public_key();
         fs::create_dir(dir.path().join("signers")).unwrap();
-        fs::write(dir.path().join("signers/device.seed"), signer.seed().unwrap() + "\n").unwrap();
+        let signer = KeyPair::new_account().seed().unwrap();
+        fs::write(dir.path().join("signers/device.seed"), signer + "\n").unwrap();
         fs::write(dir.path().join(AUTHORITY), format!("{{\"devices\": \"{account}\", \"hub\": \"A\"}}"))
             .unwrap();
         fs::write(dir.path().join(REGISTRY), serde_json::to_string(&registry).unwrap()).unwrap();
-        (dir, user)
+        dir
     }
 
     #[test]
     fn a_renewed_token_keeps_key_and_lifetime_and_is_recorded_once_saved() {
-        let (dir, user) = directory(5_000);
+        let dir = directory_of(&["plant7/press-4"], 5_000);
         let mut keys = Keys::open(dir.path()).unwrap();
         let token = keys.tokens().remove(0);
+        let user = token.key.clone();
         let renewed = keys.renewed(&token, 5_600).unwrap();
         let known = muster_identity::jwt::read(&renewed).unwrap();
         assert_eq!((known.sub, known.iat, known.exp), (user, 5_600, Some(6_600)));
@@ -178,7 +190,7 @@ mod tests {
 
     #[test]
     fn a_missing_or_broken_file_is_named() {
-        let (dir, _) = directory(1);
+        let dir = directory_of(&["plant7/press-4"], 1);
         for (file, text, words) in [
             ("signers/device.seed", Some("no seed"), "is not a key that muster made"),
             ("signers/device.seed", None, "cannot read"),

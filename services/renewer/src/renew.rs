@@ -1,8 +1,10 @@
-//! Renews tokens in rounds: reads the registry, signs due tokens, publishes them, writes the registry, and reports tokens
+//! Renews tokens in rounds: reads the registry, signs due tokens, publishes them, writes the registry once, and reports tokens
 //! that expire soon.
 //!
-//! The hub stores a token before the registry records it: after a crash in between, the token is signed once more, and no
-//! device is left without one. A round holds the directory's lock, so no revocation comes in between.
+//! The hub stores a token before the registry records it: after a crash in between, the tokens of the round are signed once
+//! more, and no device is left without one. The other order would leave a device without: its registered token would not be
+//! due again before the one that it has ends. A round holds the directory's lock, so no revocation comes in between, and a
+//! revocation after a crash is of every token that was issued before it.
 
 use std::collections::BTreeSet;
 use std::path::PathBuf;
@@ -55,6 +57,13 @@ pub struct Renewer {
     pub reported: BTreeSet<(String, u64)>,
 }
 
+/// The result of signing and publishing the tokens of a round. The registry in memory has the renewed ones, and no other.
+#[derive(Debug, Default)]
+struct Renewed<'a> {
+    tokens: Vec<&'a Token>,
+    failures: Vec<(&'a Token, RenewError)>,
+}
+
 impl Renewer {
     /// Renews until `stop`. A round under way is finished, so that every published token is recorded.
     pub async fn run(mut self, stop: CancellationToken) {
@@ -78,53 +87,36 @@ impl Renewer {
         let now = self.now();
         let mut keys = self.open().await?;
         let due: Vec<Token> = keys.tokens().into_iter().filter(|token| token.is_due(now)).collect();
-        let (mut renewed, mut has_failed) = (0, false);
-        for token in &due {
-            if renewed == ROUND {
-                break;
-            }
-            let Err(error) = self.renew(&mut keys, token, now).await else {
+        let publish = |device, jwt| publish(self.bus.clone(), device, jwt);
+        let Renewed { tokens: renewed, failures } = renew_all(&mut keys, &due, now, publish).await;
+        failures.iter().for_each(|(token, error)| self.failed(token, error));
+        let saved = if renewed.is_empty() { Ok(()) } else { keys.save() };
+        let is_more_due = saved.is_ok() && failures.is_empty() && due.len() > ROUND;
+        match saved {
+            Ok(()) => renewed.iter().for_each(|token| {
                 tracing::info!(device = %token.device, "renewed a token");
                 self.metrics.renewed.inc();
-                renewed += 1;
-                continue;
-            };
-            tracing::warn!(device = %token.device, error = chain(&error), "cannot renew a token yet");
-            self.metrics.failures.inc();
-            has_failed = true;
-            // Reading the registry again discards the entry of the token that was not published.
-            drop(keys);
-            keys = self.open().await?;
-            // Another token can be signed all the same, but not published or recorded.
-            if !matches!(error, RenewError::Sign(_)) {
-                break;
+            }),
+            Err(error) => {
+                let error = RenewError::Record(error);
+                renewed.iter().for_each(|token| self.failed(token, &error));
+                // By the registry they are due as before.
+                renewed.iter().for_each(|token| keys.discard(token));
             }
         }
         self.report(&keys.tokens(), now);
-        Ok(!has_failed && due.len() > ROUND)
+        Ok(is_more_due)
+    }
+
+    fn failed(&self, token: &Token, error: &RenewError) {
+        tracing::warn!(device = %token.device, error = chain(error), "cannot renew a token yet");
+        self.metrics.failures.inc();
     }
 
     /// Another process may hold the directory's lock; the wait blocks no other task.
     async fn open(&self) -> Result<Keys, KeysError> {
         let dir = self.keys.clone();
         tokio::task::spawn_blocking(move || Keys::open(&dir)).await.unwrap_or_else(stopped)
-    }
-
-    /// Signs, publishes and records one token. It is recorded at once, because the next one may fail: the registry must record
-    /// the published ones only.
-    async fn renew(&self, keys: &mut Keys, token: &Token, now: u64) -> Result<(), RenewError> {
-        let jwt = keys.renewed(token, now).map_err(RenewError::Sign)?;
-        self.publish(&token.device, jwt).await.map_err(RenewError::Publish)?;
-        keys.save().map_err(RenewError::Record)
-    }
-
-    async fn publish(&self, device: &DeviceKey, jwt: String) -> Result<(), PublishError> {
-        let document = Credential { api_version: ApiVersion::V1, kind: kind::Credential::Credential, jwt };
-        let message = Outgoing {
-            expected_stream: Some(stream::DOWNLINK),
-            ..Outgoing::new(subjects::credential(device), decode::to_bytes(&document))
-        };
-        self.bus.publish(message).await.map(drop)
     }
 
     /// Counts the tokens. Reports each that expires soon once, and its renewal after that.
@@ -157,6 +149,45 @@ impl Renewer {
     }
 }
 
+async fn publish(bus: Bus, device: DeviceKey, jwt: String) -> Result<(), PublishError> {
+    let document = Credential { api_version: ApiVersion::V1, kind: kind::Credential::Credential, jwt };
+    let message = Outgoing {
+        expected_stream: Some(stream::DOWNLINK),
+        ..Outgoing::new(subjects::credential(&device), decode::to_bytes(&document))
+    };
+    bus.publish(message).await.map(drop)
+}
+
+/// Signs and publishes due tokens, as many as a round renews. It ends early if one cannot be published: then none can.
+async fn renew_all<'a, F: Future<Output = Result<(), PublishError>>>(
+    keys: &mut Keys,
+    due: &'a [Token],
+    now: u64,
+    mut publish: impl FnMut(DeviceKey, String) -> F,
+) -> Renewed<'a> {
+    let mut round = Renewed::default();
+    for token in due {
+        if round.tokens.len() == ROUND {
+            break;
+        }
+        let published = match keys.renewed(token, now) {
+            Ok(jwt) => publish(token.device.clone(), jwt).await.map_err(RenewError::Publish),
+            Err(error) => Err(RenewError::Sign(error)),
+        };
+        let Err(error) = published else {
+            round.tokens.push(token);
+            continue;
+        };
+        keys.discard(token);
+        let is_signed = !matches!(error, RenewError::Sign(_));
+        round.failures.push((token, error));
+        if is_signed {
+            break;
+        }
+    }
+    round
+}
+
 fn stopped(error: tokio::task::JoinError) -> Result<Keys, KeysError> {
     let source = std::io::Error::other(error);
     Err(KeysError::File { doing: "read", path: PathBuf::new(), source })
@@ -167,4 +198,41 @@ fn time(seconds: u64) -> Timestamp {
         .ok()
         .and_then(|seconds| Timestamp::from_second(seconds).ok())
         .unwrap_or(Timestamp::MAX)
+}
+
+#[cfg(test)]
+mod tests {
+    use std::future::ready;
+
+    use muster_bus::wire::{ApiError, NoAnswer};
+
+    use super::*;
+    use crate::keys::tests::directory_of;
+
+    #[tokio::test]
+    async fn the_registry_is_written_once_for_a_round_and_has_what_was_published_alone() {
+        let names = ["plant7/a", "plant7/b", "plant7/c", "plant7/d"];
+        let dir = directory_of(&names, 5_000);
+        let issued = || Keys::open(dir.path()).unwrap().tokens().iter().map(|token| token.issued).collect();
+        let before = std::fs::read(dir.path().join("roster.json")).unwrap();
+        let mut keys = Keys::open(dir.path()).unwrap();
+        let due = keys.tokens();
+        let mut published = Vec::new();
+        let round = renew_all(&mut keys, &due, 5_600, |device, _| {
+            assert_eq!(std::fs::read(dir.path().join("roster.json")).unwrap(), before, "{device}");
+            if published.len() == 2 {
+                let cut_off = ApiError::NoAnswer(NoAnswer::Disconnected);
+                return ready(Err(PublishError::new("muster.credential", cut_off)));
+            }
+            published.push(device.to_string());
+            ready(Ok(()))
+        })
+        .await;
+        assert_eq!((round.tokens.len(), round.failures.len()), (2, 1), "the fourth is not tried");
+        assert_eq!(published, names[..2]);
+        keys.save().unwrap();
+        drop(keys);
+        let recorded: Vec<u64> = issued();
+        assert_eq!(recorded, [5_600, 5_600, 5_000, 5_000]);
+    }
 }

@@ -28,6 +28,8 @@ const CONFLICT: [u64; 2] = [10071, 10164];
 const TEMPORARY: [u64; 3] = [10008, 10118, 10167];
 /// JetStream's code for a full stream that discards new messages.
 const STORE_FAILED: u64 = 10077;
+/// The part of the server's description by which a stream at its bound of bytes differs from one without disk space.
+const BYTES_FULL: &str = "maximum bytes";
 /// The part of the server's description by which a full subject differs from a full stream.
 const SUBJECT_FULL: &str = "messages per subject";
 
@@ -67,6 +69,11 @@ impl PublishError {
     /// True if the stream, or the message's subject, holds as much as it may. Nothing was stored.
     pub fn is_full(&self) -> bool {
         self.cause.code() == Some(STORE_FAILED)
+    }
+
+    /// True if the stream holds as many bytes as it may. Nothing was stored.
+    pub fn is_bytes_full(&self) -> bool {
+        matches!(&self.cause, ApiError::Refused { code: STORE_FAILED, description } if description.contains(BYTES_FULL))
     }
 
     /// True if the link went down before the answer: whether the message was stored is unknown.

@@ -168,6 +168,23 @@ pub enum IncidentKind {
         /// Bytes allowed.
         bytes_max: u64,
     },
+    /// QUARANTINE refused a rejected report, because it holds as much as it may. Devices keep such reports.
+    QuarantineFull {
+        /// The bound that it has reached.
+        bound: QuarantineBound,
+        /// Reports of one sender, or bytes of all, that it may hold.
+        limit: u64,
+    },
+}
+
+/// A bound of QUARANTINE.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub enum QuarantineBound {
+    /// Reports of one sender: of the device, or, as an incident of the hub, of all senders without a valid name.
+    Reports,
+    /// Bytes of all reports.
+    Bytes,
 }
 
 /// What is wrong with a document in DOWNLINK.
@@ -224,6 +241,7 @@ impl IncidentKind {
                 | Self::TokenEnding { .. }
                 | Self::TokenRenewed { .. }
                 | Self::LedgerNearlyFull { .. }
+                | Self::QuarantineFull { .. }
         )
     }
 
@@ -244,6 +262,7 @@ impl IncidentKind {
             Self::TokenEnding { .. } => "tokenEnding",
             Self::TokenRenewed { .. } => "tokenRenewed",
             Self::LedgerNearlyFull { .. } => "ledgerNearlyFull",
+            Self::QuarantineFull { .. } => "quarantineFull",
         }
     }
 
@@ -256,6 +275,7 @@ impl IncidentKind {
             Self::ConnectionsExceeded { key, connections, .. } => format!("{key}.{connections}"),
             Self::TokenEnding { ends_at, .. } | Self::TokenRenewed { ends_at } => ends_at.to_string(),
             Self::LedgerNearlyFull { bytes, .. } => bytes.to_string(),
+            Self::QuarantineFull { limit, .. } => limit.to_string(),
             _ => String::new(),
         }
     }

@@ -96,7 +96,8 @@ pub enum Verdict {
     Expired,
 }
 
-/// Why ingest rejected a report, as a code to select by; `reason` has the text for people.
+/// Why ingest rejected a report, as a code to select by; `reason` has the text for people. A later release may add codes: a reader
+/// takes a code that it does not know for `other`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub enum RejectionCode {
@@ -118,9 +119,42 @@ pub enum RejectionCode {
     Unsolicited,
     /// The device has many deployments beside its document.
     TooManyDeployments,
-    /// Another rule. QUARANTINE stores only the reports of an impossible epoch; the number of any other report stays missing, and
-    /// its device keeps the report.
+    /// Another rule, or a code that the reader does not know. Of the former QUARANTINE stores only the reports of an impossible
+    /// epoch; the number of any other report stays missing, and its device keeps the report.
+    #[serde(other)]
     Other,
+}
+
+impl RejectionCode {
+    /// All codes.
+    pub const ALL: [Self; 10] = [
+        Self::Sender,
+        Self::Unreadable,
+        Self::State,
+        Self::Fork,
+        Self::OldEpoch,
+        Self::TooLarge,
+        Self::NotSent,
+        Self::Unsolicited,
+        Self::TooManyDeployments,
+        Self::Other,
+    ];
+
+    /// The code as documents have it.
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            Self::Sender => "sender",
+            Self::Unreadable => "unreadable",
+            Self::State => "state",
+            Self::Fork => "fork",
+            Self::OldEpoch => "oldEpoch",
+            Self::TooLarge => "tooLarge",
+            Self::NotSent => "notSent",
+            Self::Unsolicited => "unsolicited",
+            Self::TooManyDeployments => "tooManyDeployments",
+            Self::Other => "other",
+        }
+    }
 }
 
 /// `muster.rejected.<site>.<device>` in QUARANTINE: a report that ingest rejected, whole. It is stored before its number
@@ -308,5 +342,31 @@ fn check_reason(reason: Option<&str>) -> Result<(), Violation> {
             format!("has {length} bytes, over the limit of {ERROR_MESSAGE_BYTES_MAX}"),
         )),
         None => Ok(()),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+    use crate::decode;
+
+    #[test]
+    fn a_code_of_a_later_release_is_read_as_other() {
+        let with_code = |code: &str| {
+            json!({
+                "apiVersion": "muster/v1", "kind": "RejectedReport", "code": code, "reason": "a new rule",
+                "subject": "muster.report.3.plant7.press-4", "receivedAt": "2026-01-01T00:00:00Z",
+                "payloadBase64": "",
+            })
+        };
+        let parsed = |code: &str| decode::parse::<RejectedReport>(with_code(code).to_string().as_bytes());
+        assert_eq!(parsed("tooColourful").unwrap().code, RejectionCode::Other);
+        assert_eq!(parsed("tooColourful").unwrap().reason, "a new rule");
+        for code in RejectionCode::ALL {
+            assert_eq!(parsed(code.as_str()).unwrap().code, code);
+            assert_eq!(serde_json::to_value(code).unwrap(), code.as_str());
+        }
     }
 }

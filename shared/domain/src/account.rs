@@ -226,6 +226,12 @@ impl ReportAccount {
         self.page(epoch).is_some_and(|page| page.holds_good(seq))
     }
 
+    /// Digest of the content of a number that the hub holds, and not in quarantine, while it is remembered.
+    pub fn content_of(&self, epoch: Epoch, seq: Seq) -> Option<Digest> {
+        let found = self.contents.find(|(known, _)| *known == (epoch, seq));
+        found.filter(|_| self.is_received(epoch, seq)).map(|(_, content)| *content)
+    }
+
     /// True where the number is in quarantine.
     pub fn is_quarantined(&self, epoch: Epoch, seq: Seq) -> bool {
         self.page(epoch).is_some_and(|page| page.quarantined.contains(seq.get()))

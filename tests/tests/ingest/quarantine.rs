@@ -6,7 +6,9 @@ use std::process::Command;
 use muster_bus::Outgoing;
 use muster_contract::DeviceKey;
 use muster_contract::decode::{parse, to_bytes};
-use muster_contract::fact::Fact;
+use muster_contract::fact::{Fact, Incident, IncidentKind};
+use muster_contract::incident::QuarantineBound;
+use muster_contract::limits::QUARANTINE_BYTES_MAX;
 use muster_contract::quarantine::{QuarantineVerdict, RejectedReport, Verdict};
 use muster_contract::subjects::{self, LedgerSubject, stream};
 use muster_tests::server::device;
@@ -132,6 +134,9 @@ async fn a_report_without_room_stays_missing_and_comes_later() {
     let told = list(&hub, &[]).await;
     assert_eq!((&told["held"], &told["refused"]), (&json!(3), &json!(5)));
     assert_eq!(told["refusedDevices"][0]["refused"][0]["reason"], json!("quarantineFull"));
+    let incidents = async || hub.incidents(&key).await;
+    let share_full = IncidentKind::QuarantineFull { bound: QuarantineBound::Reports, limit: 256 };
+    until("the incident", incidents, |told| told.contains(&share_full)).await;
     // An old agent sends every missing report again. It is refused again, and the next receipt still names it.
     hub.send(&key, &unknown(5, 9)).await;
     hub.send(&key, &with(status(1, 10, 10), "observedAt", json!("2026-01-01T00:00:00Z"))).await;
@@ -153,6 +158,60 @@ async fn a_report_without_room_stays_missing_and_comes_later() {
     hub.receipt_after_a_beat(&key, 1, 10).await;
     assert_eq!(kept_numbers(&hub).await, [3, 4, 5, 6, 7, 8, 9]);
     assert_eq!(list(&hub, &[]).await["refused"], json!(0));
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_good_report_of_a_quarantined_number_is_a_fork_over_a_kill_and_both_are_kept() {
+    let mut hub = Hub::start(&[]).await;
+    let key = device("press-4");
+    hub.send(&key, &status(1, 1, 3)).await;
+    hub.send(&key, &unknown(2, 3)).await;
+    until("it is quarantined", || hub.quarantine(&key), |facts| facts.len() == 1).await;
+    hub.kill_ingest().await;
+    hub.start_ingest();
+    hub.send(&key, &status(1, 2, 3)).await;
+    hub.send(&key, &status(1, 3, 3)).await;
+    hub.receipt_after_a_beat(&key, 1, 3).await;
+    let incidents = hub.incidents(&key).await;
+    let forks = incidents.iter().filter(
+        |what| matches!(what, IncidentKind::SequenceFork { seq, held, other, .. } if seq.get() == 2 && held != other),
+    );
+    assert_eq!(forks.count(), 1, "{incidents:?}");
+    assert_eq!((hub.statuses(&key).await.len(), kept_numbers(&hub).await), (3, vec![2]));
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn quarantine_at_its_bytes_refuses_reports_of_every_device_and_tells_the_hub() {
+    let hub = Hub::start(&[]).await;
+    hub.started(1).await;
+    let state = hub.bus.stream_state(stream::QUARANTINE).await.unwrap();
+    assert_eq!(state.bytes_max, Some(512 * 1024 * 1024));
+    edit(&hub.bus, stream::QUARANTINE, |config| config["max_bytes"] = json!(2_000)).await;
+    let keys = ["press-4", "press-5", "press-6"].map(device);
+    for key in &keys {
+        hub.send(key, &status(1, 1, 2)).await;
+        hub.send(key, &unknown(2, 2)).await;
+        hub.beat(key, 1, 2).await;
+    }
+    // One report has more than half of these bytes.
+    // Until ingest answers for every partition, the command fails.
+    let refused = async || muster(&hub, &["list"]).await.1["refused"].clone();
+    until("two are refused", refused, |refused| *refused == json!(2)).await;
+    let told = list(&hub, &[]).await;
+    assert_eq!(told["held"], json!(1));
+    for device in told["refusedDevices"].as_array().unwrap() {
+        assert_eq!(device["refused"][0]["reason"], json!("quarantineFull"), "{told}");
+    }
+    let last = async || hub.bus.last(stream::LEDGER, "muster.incident._._").await.unwrap();
+    let incident = until("the incident", last, Option::is_some).await.unwrap();
+    let limit = QUARANTINE_BYTES_MAX;
+    assert_eq!(
+        parse::<Incident>(&incident.payload).unwrap().what,
+        IncidentKind::QuarantineFull { bound: QuarantineBound::Bytes, limit }
+    );
+    let ledger = hub.ledger().await;
+    let incidents = ledger.iter().filter(|entry| matches!(entry.fact, Fact::Incident(_)));
+    assert_eq!(incidents.count(), 1, "of the hub, once");
 }
 
 #[tokio::test(flavor = "multi_thread")]

@@ -2,7 +2,7 @@
 //! publisher.
 
 use muster_contract::canonical::Digest;
-use muster_contract::query::{ErrorReply, GitStatus, PublisherStatus};
+use muster_contract::query::{ErrorCode, ErrorReply, GitStatus, PublisherStatus};
 use muster_contract::rollout::{
     HeldChange, ReleaseAnswer, ReleaseRefusal, ReleaseRequest, TargetsAnswer, TargetsQuery,
 };
@@ -43,11 +43,14 @@ async fn targets(stage: &Stage, id: &str) -> TargetsAnswer {
     stage.ask("targets", &query).await.unwrap()
 }
 
-async fn release(stage: &Stage, id: &str, digest: Option<Digest>, devices: &[&str]) -> ReleaseAnswer {
+fn request(id: &str, digest: Option<Digest>, devices: &[&str]) -> ReleaseRequest {
     let devices = devices.iter().map(|device| device.parse().unwrap()).collect();
     let deployment = id.parse().unwrap();
-    let request = ReleaseRequest { deployment, digest, before: None, force: false, devices };
-    stage.ask("release", &request).await.unwrap()
+    ReleaseRequest { digest, ..ReleaseRequest::new(deployment, devices) }
+}
+
+async fn release(stage: &Stage, id: &str, digest: Option<Digest>, devices: &[&str]) -> ReleaseAnswer {
+    stage.ask("release", &request(id, digest, devices)).await.unwrap()
 }
 
 fn refusals(answer: &ReleaseAnswer) -> Vec<(String, ReleaseRefusal)> {
@@ -125,6 +128,25 @@ async fn a_release_outlives_a_crash_and_a_lost_answer() {
         "the next commit takes nothing back"
     );
     assert_eq!(held_changes(&publisher, 2).await.len(), 2);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_release_that_a_new_commit_overtakes_is_no_rollback() {
+    let (stage, publisher, commit) = held().await;
+    let digest = targets(&stage, "web").await.targets[0].wanted;
+    let overtaken = ReleaseRequest { revision: Some(commit), ..request("web", digest, &["a/one"]) };
+    stage.write("fleet/web.yaml", "web", "v3");
+    publisher.applied(&stage.commit().await).await;
+    let published = stage.published().await;
+    let refused: Result<ReleaseAnswer, ErrorReply> = stage.ask("release", &overtaken).await;
+    assert_eq!(refused.unwrap_err().error.code, ErrorCode::Conflict);
+    assert_eq!(stage.published().await, published);
+    // Computed again, it has the newest content; a person may release any by hand.
+    let TargetsAnswer { revision, targets, .. } = targets(&stage, "web").await;
+    let again = ReleaseRequest { revision: Some(revision), ..request("web", targets[0].wanted, &["a/one"]) };
+    let answer: ReleaseAnswer = stage.ask("release", &again).await.unwrap();
+    assert_eq!(released(&answer), ["a/one"]);
+    assert_eq!(stage.shown("a/one").await, (2, vec!["web=v3@2".to_owned()]));
 }
 
 #[tokio::test(flavor = "multi_thread")]

@@ -7,13 +7,13 @@
 //!   into the window.
 //! - At most [`SendLimits::rows`] rows and [`SendLimits::bytes`] bytes are under way; a single row may be larger. A
 //!   congestion window limits slow links further: every fast answer makes it one row larger, every slow one smaller,
-//!   and a failed session halves it. Rows that wait in a slow link would delay those that are written next, and time
+//!   and a failed session halves it, down to [`WINDOW_MIN`]. Rows that wait in a slow link would delay those that are written next, and time
 //!   out in the end.
 //! - A transient failure ends the session: whether the rows under way arrived is unknown, so the next session sends
 //!   all of them again, in the right order. There is no other path for failures; a lost link takes it too.
 //! - A row that UPLINK refuses because the device's share is full is sent again, in its order, after a short pause;
 //!   the session and the link last. The first row after the pause is sent alone, so that a throttled device costs
-//!   little, and the window grows from there.
+//!   little, and the window grows from there by one row for each answer.
 //! - A row that UPLINK rejects for good is logged, left in the outbox and skipped until the next connection. It is
 //!   not declared as dropped, because it is not: the hub counts it as missing, so nobody takes an older report of its
 //!   deployment for the newest. The bus does not connect to a hub with a smaller message size, so this is a
@@ -278,15 +278,17 @@ impl SendQueue {
     }
 
     fn adapt(&mut self, after: Duration) {
-        if after <= FAST_ANSWER {
+        // After a pause the window is smaller than a slow link needs: a slow answer then shows room as well.
+        if after <= FAST_ANSWER || self.window < WINDOW_MIN {
             self.window = (self.window + 1).min(self.limits.rows);
         } else if after > SLOW_ANSWER {
             self.shrink(self.window - 1);
         }
     }
 
+    /// Shrinks the window, but not below its minimum. A window that a pause made smaller stays as it is.
     fn shrink(&mut self, to: usize) {
-        self.window = to.max(WINDOW_MIN.min(self.limits.rows));
+        self.window = to.max(WINDOW_MIN).min(self.window);
     }
 
     /// The congestion window: rows that may be under way now.

@@ -11,7 +11,7 @@ use super::key_store::{
     self, Authority, KeyStore, OPERATOR_SEED, PUSH_CREDS, SYSTEM_SEED, WATCHER_CREDS, failed, private_folder,
     signer_seed, write_file,
 };
-use super::{InitResult, service};
+use super::{InitResult, SignedCreds, sign_service};
 use crate::config::InitArgs;
 
 /// Creates operator, accounts, signing keys and the credentials of every role.
@@ -72,11 +72,14 @@ fn fill(folder: &Path, args: &InitArgs, now: u64) -> Result<(), AuthError> {
     write_file(&folder.join(PUSH_CREDS), &creds::to_text(&token, &seed(&pusher)?), true)?;
     keep_watcher(folder, &system, now)?;
     let mut store = KeyStore::open(folder)?;
+    let mut signed = Vec::new();
     for role in Role::ALL.into_iter().filter(|role| role.is_everyday()) {
         let file = store.path(&format!("creds/{}.creds", role.as_str()));
-        service(&mut store, role, role.as_str(), &file, (now, None))?;
+        signed.push(sign_service(&mut store, role, role.as_str(), file, (now, None))?);
     }
-    store.sign_accounts(now).map(drop)
+    // This writes the registry.
+    store.sign_accounts(now)?;
+    signed.iter().try_for_each(SignedCreds::write)
 }
 
 /// The public key of a new account.

@@ -134,8 +134,10 @@ impl KeyStore {
         key(&self.path(&signer_seed(role)))
     }
 
-    /// Writes the registry.
+    /// Writes the registry, as a whole: once for all tokens of a command, and before any of them is handed out.
     pub(super) fn write_registry(&self) -> Result<(), AuthError> {
+        #[cfg(test)]
+        REGISTRY_WRITES.set(REGISTRY_WRITES.get() + 1);
         write_file(&self.path(REGISTRY), &(json(&self.registry) + "\n"), true)
     }
 
@@ -174,6 +176,12 @@ impl KeyStore {
     pub(super) fn leaf(&self, site: &SiteId) -> PathBuf {
         self.dir.join(LEAVES).join(site.as_str())
     }
+}
+
+#[cfg(test)]
+thread_local! {
+    /// Writes of registries by this test.
+    pub(super) static REGISTRY_WRITES: std::cell::Cell<u32> = const { std::cell::Cell::new(0) };
 }
 
 /// The lines that a server's configuration includes.

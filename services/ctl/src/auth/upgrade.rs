@@ -11,7 +11,7 @@ use muster_identity::{Account, Role, UserEntry};
 use super::error::AuthError;
 use super::init::{account_key, keep_watcher, new_signer};
 use super::key_store::{KeyStore, SERVER_CONFIG, SYSTEM_SEED, WATCHER_CREDS, key};
-use super::{UpgradeResult, key_of_file, service};
+use super::{SignedCreds, UpgradeResult, key_of_file, sign_service};
 use crate::config::VaultArgs;
 
 /// Upgrades the directory.
@@ -31,17 +31,21 @@ pub(super) fn run(args: &VaultArgs, now: u64) -> Result<UpgradeResult, AuthError
         renewed: Vec::new(),
         to_renew: Vec::new(),
     };
+    let (known, mut signed) = (enrolled(&store, now), Vec::new());
     for role in new_roles.into_iter().filter(|role| role.is_everyday()) {
         let file = creds_file(&store, role.as_str());
-        upgraded.renewed.push(service(&mut store, role, role.as_str(), &file, (now, None))?.0);
+        signed.push(sign_service(&mut store, role, role.as_str(), file, (now, None))?);
     }
-    for entry in enrolled(&store, now) {
+    for entry in known {
         match renew(&mut store, &entry, now)? {
-            true => upgraded.renewed.push(entry),
-            false => upgraded.to_renew.push(entry),
+            Some(again) => signed.push(again),
+            None => upgraded.to_renew.push(entry),
         }
     }
+    // This writes the registry.
     store.sign_accounts(now)?;
+    signed.iter().try_for_each(SignedCreds::write)?;
+    upgraded.renewed = signed.into_iter().map(|signed| signed.entry).collect();
     Ok(upgraded)
 }
 
@@ -74,16 +78,15 @@ fn enrolled(store: &KeyStore, now: u64) -> Vec<UserEntry> {
     store.registry.users.iter().filter(is_user).filter(|entry| entry.is_valid(now)).cloned().collect()
 }
 
-/// Signs the token of a user again until the same time, if the directory has its credentials file; returns whether it has.
-fn renew(store: &mut KeyStore, entry: &UserEntry, now: u64) -> Result<bool, AuthError> {
+/// Signs the token of a user again until the same time, if the directory has its credentials file.
+fn renew(store: &mut KeyStore, entry: &UserEntry, now: u64) -> Result<Option<SignedCreds>, AuthError> {
     let file = creds_file(store, &entry.name);
-    let Some(role) = Role::of(&entry.role).filter(|_| file.is_file()) else { return Ok(false) };
+    let Some(role) = Role::of(&entry.role).filter(|_| file.is_file()) else { return Ok(None) };
     if key_of_file(&file)?.0.public_key() != entry.key {
-        return Ok(false);
+        return Ok(None);
     }
     let valid = entry.expires.map(|expires| expires.saturating_sub(now));
-    service(store, role, &entry.name, &file, (now, valid))?;
-    Ok(true)
+    sign_service(store, role, &entry.name, file, (now, valid)).map(Some)
 }
 
 fn creds_file(store: &KeyStore, name: &str) -> PathBuf {
@@ -99,6 +102,7 @@ mod tests {
 
     use super::*;
     use crate::auth::init;
+    use crate::auth::key_store::REGISTRY_WRITES;
     use crate::config::InitArgs;
 
     /// A directory of the release before this one.
@@ -161,6 +165,19 @@ mod tests {
             (KeyStore::open(&dir).unwrap().authority.people, token(&dir, "keeper").sub),
             (accounts, keeper)
         );
+    }
+
+    #[test]
+    fn one_write_registers_every_token_of_a_command() {
+        let place = tempfile::tempdir().unwrap();
+        let dir = place.path().join("auth");
+        let args = older(&dir);
+        assert_eq!(REGISTRY_WRITES.take(), 1, "of init");
+        let upgraded = run(&args, 5).unwrap();
+        assert_eq!(REGISTRY_WRITES.take(), 1, "of upgrade");
+        assert!(upgraded.renewed.len() > 1, "{:?}", upgraded.renewed);
+        let users = KeyStore::open(&dir).unwrap().into_registry().users;
+        assert!(upgraded.renewed.iter().all(|entry| entry.issued == 5 && users.contains(entry)));
     }
 
     #[test]

@@ -99,10 +99,24 @@ impl SelectArgs {
 }
 
 fn code(text: &str) -> Result<RejectionCode, String> {
-    serde_json::from_value(serde_json::Value::from(text)).map_err(|error| error.to_string())
+    let known = RejectionCode::ALL.into_iter().find(|code| code.as_str() == text);
+    known
+        .ok_or_else(|| format!("must be one of {}", RejectionCode::ALL.map(RejectionCode::as_str).join(", ")))
 }
 
 fn limit(text: &str) -> Result<usize, String> {
     let number = text.parse().ok().filter(|number| (1..=LIST_MAX).contains(number));
     number.ok_or_else(|| format!("must be a number from 1 to {LIST_MAX}"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_misspelt_code_selects_nothing() {
+        assert_eq!(code("notSent"), Ok(RejectionCode::NotSent));
+        assert_eq!(code("other"), Ok(RejectionCode::Other));
+        assert!(code("notsent").unwrap_err().contains("notSent"));
+    }
 }

@@ -4,7 +4,7 @@ use std::fmt::Write as _;
 
 use muster_contract::Timestamp;
 use muster_contract::fact::{Incident, IncidentKind};
-use muster_contract::incident::{ForeignView, HubIncident};
+use muster_contract::incident::{ForeignView, HubIncident, QuarantineBound};
 
 use super::words::{age, clean, span};
 
@@ -64,6 +64,15 @@ pub fn incident(incident: &Incident, now: Timestamp) -> String {
         IncidentKind::TokenRenewed { ends_at } => format!("its token was renewed and ends at {ends_at}"),
         IncidentKind::LedgerNearlyFull { bytes, bytes_max } => {
             format!("LEDGER is nearly full: {bytes} of {bytes_max} bytes")
+        }
+        IncidentKind::QuarantineFull { bound, limit } => {
+            let what = match bound {
+                QuarantineBound::Reports => "rejected reports of one sender",
+                QuarantineBound::Bytes => "bytes of rejected reports",
+            };
+            format!(
+                "QUARANTINE is full: it may hold {limit} {what}; `muster quarantine list`, then requeue or drop"
+            )
         }
     };
     format!("{what}, {}", age(now, incident.at))

@@ -2,9 +2,7 @@
 
 use std::fmt::Write as _;
 
-use muster_contract::quarantine::{
-    HeldReport, QuarantineAnswer, RefusedDevice, RejectedReport, RejectionCode, Verdict,
-};
+use muster_contract::quarantine::{HeldReport, QuarantineAnswer, RefusedDevice, RejectedReport, Verdict};
 use muster_contract::{RequestedBy, Timestamp};
 
 use super::frame::Frame;
@@ -45,7 +43,8 @@ pub fn list(list: &List, frame: impl Into<Frame>) -> String {
 }
 
 fn reasons(list: &List) -> String {
-    let each: Vec<_> = list.reasons.iter().map(|(code, count)| format!("{count} {}", word(*code))).collect();
+    let each: Vec<_> =
+        list.reasons.iter().map(|(code, count)| format!("{count} {}", code.as_str())).collect();
     each.join(", ")
 }
 
@@ -122,11 +121,6 @@ const fn outcome(verdict: Verdict) -> &'static str {
     }
 }
 
-/// The word that `--code` takes.
-fn word(code: RejectionCode) -> String {
-    serde_json::to_value(code).ok().and_then(|word| Some(word.as_str()?.to_owned())).unwrap_or_default()
-}
-
 fn row(held: &HeldReport, now: Timestamp) -> [Cell; 8] {
     let report = &held.report;
     let number = |number: Option<u64>| number.map_or_else(|| "-".into(), |n| Cell::from(n.to_string()));
@@ -137,7 +131,7 @@ fn row(held: &HeldReport, now: Timestamp) -> [Cell; 8] {
         number(report.epoch.map(muster_contract::Epoch::get)),
         number(report.seq.map(muster_contract::Seq::get)),
         Cell::count(held.bytes),
-        word(report.code).into(),
+        report.code.as_str().into(),
         shortened(&clean(&report.reason)).into(),
     ]
 }
@@ -175,7 +169,7 @@ pub fn one(held: &HeldReport, now: Timestamp) -> String {
         ("subject", clean(&report.subject)),
         ("received", format!("{}, {}", report.received_at, age(now, report.received_at))),
         ("number", number),
-        ("code", word(report.code)),
+        ("code", report.code.as_str().to_owned()),
         ("reason", clean(&report.reason)),
         ("bytes", held.bytes.to_string()),
     ] {

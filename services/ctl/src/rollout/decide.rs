@@ -209,11 +209,8 @@ pub(super) async fn roll_back(hub: &Hub, rollout: &RolloutProgress) -> Result<Re
     let has = rollout.targets.iter().filter(|target| target.published == Some(rollout.digest));
     let devices = has.map(|target| target.key.clone()).collect();
     let request = ReleaseRequest {
-        deployment: rollout.deployment.clone(),
-        digest: None,
         before: Some(rollout.digest),
-        force: false,
-        devices,
+        ..ReleaseRequest::new(rollout.deployment.clone(), devices)
     };
     release_all(hub, request, ROLLBACK_DEVICES_MAX).await
 }

@@ -109,7 +109,7 @@ impl<'a> SessionDriver<'a> {
             token_seq: token.seq(),
             publisher: LedgerPublisher::new(&bus, token),
             receipts: bus.window(RECEIPTS_IN_FLIGHT),
-            rejected: RejectedStore::new(&bus),
+            rejected: RejectedStore::new(&bus, own.context.quarantine_alarm.clone()),
             heartbeats: presence.next().boxed(),
             presence_received,
             quarantine,

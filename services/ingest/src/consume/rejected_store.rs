@@ -13,10 +13,12 @@ use muster_service::error::chain;
 
 use crate::limits::REJECTIONS_IN_FLIGHT;
 use crate::message;
+use crate::quarantine_alarm::QuarantineAlarm;
 
 /// The rejected reports of one partition that QUARANTINE has yet to answer.
 pub(super) struct RejectedStore {
     bus: Bus,
+    alarm: QuarantineAlarm,
     window: Window<Sent>,
     /// Reads of the messages whose id QUARANTINE recognised.
     lookups: FuturesUnordered<BoxFuture<'static, Lookup>>,
@@ -38,9 +40,9 @@ type Lookup = (Sent, Result<Option<Delivery>, ReadError>);
 pub(super) type StoreAnswer = (u64, Result<(), NotStored>);
 
 impl RejectedStore {
-    pub(super) fn new(bus: &Bus) -> Self {
+    pub(super) fn new(bus: &Bus, alarm: QuarantineAlarm) -> Self {
         let window = bus.window(REJECTIONS_IN_FLIGHT);
-        Self { bus: bus.clone(), window, lookups: FuturesUnordered::new(), unsent: VecDeque::new() }
+        Self { bus: bus.clone(), alarm, window, lookups: FuturesUnordered::new(), unsent: VecDeque::new() }
     }
 
     pub(super) async fn send(&mut self, rejection: &Rejection, rng: &mut Rng) {
@@ -97,7 +99,10 @@ impl RejectedStore {
                 self.unsent.push_back(sent);
                 None
             }
-            Err(error) => Some((sent.ticket, Err(not_stored(&error)))),
+            Err(error) => {
+                self.alarm.raise_if_full(&error);
+                Some((sent.ticket, Err(not_stored(&error))))
+            }
         }
     }
 

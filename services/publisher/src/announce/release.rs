@@ -23,7 +23,7 @@ use crate::compose;
 use crate::content::Content;
 use crate::downlink::Downlink;
 use crate::plan::{Draft, draft};
-use crate::requests::Release;
+use crate::requests::{Release, check_revision};
 
 /// The effect of a release on a device.
 enum Plan {
@@ -44,6 +44,7 @@ enum Contents {
 impl<D: Downlink> Announcer<D> {
     /// Releases a content to devices; each of them is in one of the lists of the answer.
     pub(super) async fn release(&mut self, release: &Release) -> Result<ReleaseAnswer, ErrorBody> {
+        check_revision(&release.request, self.table.revision())?;
         let ReleaseRequest { deployment, digest, devices, .. } = &release.request;
         let mut pending: Vec<DeviceKey> = devices.clone();
         pending.sort_unstable();

@@ -8,6 +8,7 @@ use muster_contract::labels::Labels;
 use muster_contract::rollout::{Rollout, Wave};
 use muster_domain::rollout::matches;
 
+use super::device_problems::DeviceProblems;
 use crate::margo::{Level, rollout};
 use crate::problems::Problems;
 
@@ -43,11 +44,12 @@ impl<'a> LevelRollouts<'a> {
     }
 
     /// The rollout that governs each device, if one does. A wave that names devices, a site or labels and matches none of
-    /// the governed devices is a problem.
+    /// the governed devices is a problem: of the device if the rollout is in its folder, else of the commit.
     pub(super) fn compose(
         &self,
         devices: &BTreeSet<DeviceKey>,
         labels: &BTreeMap<DeviceKey, Arc<Labels>>,
+        own: &mut DeviceProblems,
         problems: &mut Problems,
     ) -> BTreeMap<DeviceKey, Arc<RolloutFile>> {
         let (mut governed, mut members_of) =
@@ -61,8 +63,15 @@ impl<'a> LevelRollouts<'a> {
         }
         for (level, (file, text)) in &self.0 {
             let members = members_of.remove(level).unwrap_or_default();
+            let mut found = Problems::default();
             for (at, wave) in file.rollout.waves.iter().enumerate() {
-                check_matches(file, text, at, wave, &members, labels, problems);
+                check_matches(file, text, at, wave, &members, labels, &mut found);
+            }
+            match level {
+                // Without members: a tombstone has taken the device out of the fleet.
+                Level::Device(_) if members.is_empty() => {}
+                Level::Device(key) => own.add(key, found),
+                Level::Site(_) | Level::Fleet => problems.extend(found),
             }
         }
         governed

@@ -360,6 +360,27 @@ fn a_wave_that_matches_nobody_refuses_the_commit_unless_allowed() {
 }
 
 #[test]
+fn a_device_whose_own_rollout_matches_nobody_is_held_back_alone() {
+    let rollout = format!("{ROLLOUT}waves:\n  - name: first\n    site: elsewhere\n");
+    let web = document("web", "site");
+    let files = [
+        ("sites/a/web.yaml", web.as_str()),
+        ("sites/a/one/.gitkeep", ""),
+        ("sites/a/two/rollout.yaml", &rollout),
+    ];
+    let (devices, held_back, why) = taken(&files).unwrap();
+    assert_eq!((devices.len(), held_back), (2, vec!["a/two".to_owned()]));
+    assert!(why.contains("sites/a/two/rollout.yaml:5: waves[0].site: matches no device"), "{why}");
+    assert!(read(&tree(&files)).is_err(), "a strict publisher refuses it");
+    // A retired device runs nothing: its rollout holds up nobody.
+    let retired = [&files[..], &[("sites/a/two/device.yaml", "retired: true\n")]].concat();
+    let (devices, held_back, why) = taken(&retired).unwrap();
+    assert_eq!((devices.len(), held_back, why.as_str()), (1, Vec::new(), ""));
+    let of_site = [("sites/a/rollout.yaml", rollout.as_str()), ("sites/a/one/.gitkeep", "")];
+    assert!(taken(&of_site).is_err(), "it concerns more than one device");
+}
+
+#[test]
 fn rollouts_that_are_ignored_are_checked_and_hold_nothing() {
     let policy = Policy { ignore_rollouts: true, ..Policy::default() };
     let files = |rollout| tree(&[("fleet/rollout.yaml", rollout), ("sites/a/one/.gitkeep", "")]);

@@ -30,6 +30,17 @@ pub struct ReleaseRequest {
     /// The devices.
     #[schemars(length(min = 1, max = RELEASE_DEVICES_MAX))]
     pub devices: Vec<DeviceKey>,
+    /// The commit for which the release was computed (`revision` of TargetsAnswer): if it is not the last accepted one, nothing
+    /// is released. Absent to release whatever the commit is.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub revision: Option<String>,
+}
+
+impl ReleaseRequest {
+    /// A release of no content to devices: the removal of a deployment.
+    pub const fn new(deployment: DeploymentId, devices: Vec<DeviceKey>) -> Self {
+        Self { deployment, digest: None, before: None, force: false, devices, revision: None }
+    }
 }
 
 /// Answer of `muster.publisher.release`. Each device of the request is in one of the lists.

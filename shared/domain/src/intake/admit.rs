@@ -2,7 +2,7 @@
 //!
 //! | the account says | LEDGER gets |
 //! |---|---|
-//! | new | the fact |
+//! | new | the fact; incident `sequenceFork` if a report with its number and another content waits in quarantine |
 //! | opens an epoch | incident `amnesia`, the fact |
 //! | amended | the fact again, marked as re-asserted, with all numbers that it now declares as coalesced |
 //! | duplicate | nothing |
@@ -12,7 +12,6 @@
 //! | of a deployment or epoch beyond the device's quota | quarantine |
 //! | scattered, unreadable, against a rule, too large as a fact | quarantine |
 
-use muster_contract::canonical::Digest;
 use muster_contract::fact::{DeviceFact, Fact, Incident, IncidentKind, StatusFact};
 use muster_contract::limits::MESSAGE_BYTES_MAX;
 use muster_contract::report::Report;
@@ -99,7 +98,7 @@ impl IntakeState {
         if !self.devices[index].accepts_epoch(epoch) {
             return self.reject(index, message, RejectReason::EpochTooFar { epoch }, Some((epoch, seq)));
         }
-        let admission = self.devices[index].latest().account.admit(numbers, || content_digest(&report));
+        let admission = self.devices[index].latest().account.admit(numbers, || content::of_report(&report));
         if let Err(reason) = self.check_quota(index, &report, admission, message.stored_at) {
             return self.reject(index, message, reason, Some((epoch, seq)));
         }
@@ -148,6 +147,7 @@ impl IntakeState {
         } else {
             ids::numbered(key, epoch, seq)
         };
+        let forks = self.forks_in_quarantine(index, &report, message.payload);
         let ReportFact { subject, fact, is_late } = self.fact_for(index, key, report, stored_at, is_amended);
         let payload = fact.to_bytes();
         if payload.len() > MESSAGE_BYTES_MAX {
@@ -159,6 +159,8 @@ impl IntakeState {
             );
         }
         self.check_clock(index, key, number, observed_at, stored_at);
+        // Before the fact: once LEDGER has it, the number is no longer in quarantine.
+        forks.into_iter().for_each(|fork| self.publish_fork(index, key, fork, false, stored_at));
         self.publish_serialised(index, subject, fact, payload, Some(id));
         if is_amended {
             Outcome::Amended
@@ -239,11 +241,4 @@ pub(super) fn check_rules(report: &Report) -> Result<(), RejectReason> {
 
 fn numbers(report: &Report) -> Numbers<'_> {
     Numbers { epoch: report.epoch(), seq: report.seq(), head: report.head(), coalesced: report.coalesced() }
-}
-
-fn content_digest(report: &Report) -> Digest {
-    match report {
-        Report::Status(report) => content::of_status(report),
-        Report::Capabilities(report) => content::of_capabilities(report),
-    }
 }

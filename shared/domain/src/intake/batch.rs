@@ -34,13 +34,17 @@ impl IntakeState {
 
     /// Records a rejected message: with a fact of its own, or in a batch.
     pub(super) fn record_rejected(&mut self, rejected: RejectedMessage, is_kept: bool) -> Outcome {
+        let fork = self.fork_of(&rejected);
         let RejectedMessage { index, reason, epoch, seq, sample, .. } = rejected;
         let key = self.devices[index].key.clone();
-        // Before the message: a message that is quarantined is not evaluated again.
-        key.iter().for_each(|key| self.publish_fork(index, key, &reason, sample.stored_at));
         let (not_kept, stored_at) = (u64::from(!is_kept), sample.stored_at);
         let now = self.now;
-        let outcome = if self.devices[index].batches.get_or_insert_default().try_take_fact(now) {
+        let has_fact = self.devices[index].batches.get_or_insert_default().try_take_fact(now);
+        // Before the message: a message that is quarantined is not evaluated again.
+        if let Some((key, fork)) = key.as_ref().zip(fork) {
+            self.publish_fork(index, key, fork, !has_fact, stored_at);
+        }
+        let outcome = if has_fact {
             let numbers = seq.map(|seq| SeqRanges::span(seq.get(), seq.get())).unwrap_or_default();
             let single = QuarantineBatch { count: 1, numbers, not_kept, last_seq: seq, last: sample };
             self.publish_batch(index, epoch, single);

@@ -29,6 +29,8 @@ pub(crate) enum Change {
         numbers: Option<(Epoch, SeqRanges)>,
         received_at: Timestamp,
         payload: Option<Digest>,
+        /// Digest of what its fact shows of the message with that number.
+        content: Option<Digest>,
         count: u64,
         published_at: Timestamp,
     },
@@ -119,11 +121,14 @@ impl Change {
     }
 
     fn of_quarantine(fact: &QuarantineFact, published_at: Timestamp) -> Self {
+        let (number, excerpt) = (fact.epoch.zip(fact.seq), fact.payload());
+        let shown = excerpt.as_ref().filter(|_| number.is_some());
         Self::Quarantined {
-            number: fact.epoch.zip(fact.seq),
+            number,
             numbers: fact.numbers(),
             received_at: fact.received_at,
-            payload: fact.payload().map(|excerpt| Digest::of_bytes(&excerpt)),
+            content: shown.and_then(|excerpt| content::of_rejected(excerpt, fact.bytes)),
+            payload: excerpt.map(|excerpt| Digest::of_bytes(&excerpt)),
             count: fact.count_for_device,
             published_at,
         }

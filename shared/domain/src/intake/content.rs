@@ -4,16 +4,26 @@
 //!
 //! A report and its fact have the same content. The digest is over a plain sequence of fields, not over canonical JSON: it is
 //! compared only with digests made here.
+//!
+//! A rejected report may be unreadable, and its fact may show only the beginning: [`of_rejected`] takes the best that a fact
+//! shows, and [`differs`] claims another content only where that proves one.
 
 use std::collections::BTreeMap;
+use std::fmt;
 
 use muster_contract::canonical::Digest;
 use muster_contract::fact::{DeviceFact, StatusFact};
-use muster_contract::report::{CapabilitiesReport, StatusReport};
+use muster_contract::report::{CapabilitiesReport, Report, StatusReport};
 use muster_contract::state::{ComponentStatus, DeploymentStatus};
 use muster_contract::{DeploymentId, Generation, Timestamp};
 use serde::Serialize;
+use serde::de::{Deserializer as _, MapAccess, Visitor};
 use serde_json::{Map, Value};
+
+/// Fields of a report that may change when its device sends it again.
+const VOLATILE_FIELDS: [&str; 4] = ["head", "current", "coalesced", "retries"];
+/// The field by which two reports are told apart if only the beginning of one is known.
+const OBSERVED_AT: &str = "observedAt";
 
 /// The content of a status report.
 #[derive(Serialize)]
@@ -37,8 +47,35 @@ struct DeviceContent<'a>(
     &'a str,
 );
 
+/// Digest of a report's content.
+pub(super) fn of_report(report: &Report) -> Digest {
+    match report {
+        Report::Status(report) => of_status(report),
+        Report::Capabilities(report) => of_capabilities(report),
+    }
+}
+
+/// Digest of what a fact shows of a rejected report of `bytes` bytes: its content if it can be read, its fields if it cannot,
+/// and its `observedAt` if the excerpt is not all of it. `None` if the excerpt shows none of these.
+pub(super) fn of_rejected(excerpt: &[u8], bytes: u64) -> Option<Digest> {
+    if excerpt.len() as u64 != bytes {
+        return of_observed_at(&leading_members(excerpt));
+    }
+    match Report::parse(excerpt) {
+        Ok(report) => Some(of_report(&report)),
+        Err(_) => serde_json::from_slice(excerpt).ok().map(of_members),
+    }
+}
+
+/// Whether a report has another content than the rejected one of which a fact shows this digest.
+pub(super) fn differs(rejected: Digest, report: &Report, payload: &[u8]) -> bool {
+    let members: Map<String, Value> = serde_json::from_slice(payload).unwrap_or_default();
+    let observed_at = of_observed_at(&members);
+    ![Some(of_report(report)), observed_at, Some(of_members(members))].contains(&Some(rejected))
+}
+
 /// Digest of a status report's content.
-pub(super) fn of_status(report: &StatusReport) -> Digest {
+fn of_status(report: &StatusReport) -> Digest {
     digest(&StatusContent(
         "status",
         report.observed_at,
@@ -63,7 +100,7 @@ pub(super) fn of_status_fact(fact: &StatusFact) -> Digest {
 }
 
 /// Digest of a capabilities report's content.
-pub(super) fn of_capabilities(report: &CapabilitiesReport) -> Digest {
+fn of_capabilities(report: &CapabilitiesReport) -> Digest {
     digest(&DeviceContent(
         "device",
         report.observed_at,
@@ -80,4 +117,41 @@ pub(super) fn of_device_fact(fact: &DeviceFact) -> Digest {
 /// Every document of the contract can be serialised; otherwise this would be the digest of an empty text.
 fn digest<T: Serialize>(content: &T) -> Digest {
     Digest::of_bytes(&serde_json::to_vec(content).unwrap_or_default())
+}
+
+/// Digest of the fields of a report that do not change when it is sent again.
+fn of_members(mut members: Map<String, Value>) -> Digest {
+    VOLATILE_FIELDS.iter().for_each(|field| _ = members.remove(*field));
+    digest(&members)
+}
+
+fn of_observed_at(members: &Map<String, Value>) -> Option<Digest> {
+    members.get(OBSERVED_AT).map(digest)
+}
+
+/// The members at the beginning of a JSON object that was cut off. The last one is left out: it may be cut, too.
+fn leading_members(excerpt: &[u8]) -> Map<String, Value> {
+    let mut members = Vec::new();
+    // The result is the error at the cut.
+    _ = serde_json::Deserializer::from_slice(excerpt).deserialize_map(LeadingMembers(&mut members));
+    members.pop();
+    members.into_iter().collect()
+}
+
+/// Collects the members of an object up to the first one that cannot be read.
+struct LeadingMembers<'a>(&'a mut Vec<(String, Value)>);
+
+impl<'de> Visitor<'de> for LeadingMembers<'_> {
+    type Value = ();
+
+    fn expecting(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        formatter.write_str("an object")
+    }
+
+    fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<(), A::Error> {
+        while let Some(member) = map.next_entry()? {
+            self.0.push(member);
+        }
+        Ok(())
+    }
 }

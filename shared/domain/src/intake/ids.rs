@@ -99,7 +99,8 @@ pub(super) fn incident(key: &DeviceKey, what: &IncidentKind) -> String {
         | IncidentKind::ConnectionsExceeded { .. }
         | IncidentKind::TokenEnding { .. }
         | IncidentKind::TokenRenewed { .. }
-        | IncidentKind::LedgerNearlyFull { .. } => what.name().to_owned(),
+        | IncidentKind::LedgerNearlyFull { .. }
+        | IncidentKind::QuarantineFull { .. } => what.name().to_owned(),
     };
     format!("{}.{}.{evidence}", key.site, key.device)
 }

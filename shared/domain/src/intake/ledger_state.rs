@@ -42,9 +42,9 @@ pub(crate) struct DeviceLedgerState {
     pub(crate) retired_alive: Option<Generation>,
     /// Messages of this device in quarantine.
     pub(crate) quarantined: u64,
-    /// The messages without a decision, each with the time of its last publication.
+    /// The messages without a decision.
     #[serde(rename = "open", with = "pairs")]
-    unresolved: BTreeMap<MessageIdentity, Timestamp>,
+    unresolved: BTreeMap<MessageIdentity, UnresolvedMessage>,
     /// The newest heartbeat that a fact names.
     #[serde(rename = "beat_at")]
     heartbeat_at: Option<Timestamp>,
@@ -80,6 +80,16 @@ pub(crate) struct PublishedLiveness {
     pub(crate) has_missing: bool,
     /// By the fact, the device can store reports.
     pub(crate) storing: bool,
+}
+
+/// A message in quarantine without a decision.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+struct UnresolvedMessage {
+    /// When its fact was last published.
+    #[serde(rename = "said_at")]
+    published_at: Timestamp,
+    /// Digest of what its fact shows of a message with a number.
+    content: Option<Digest>,
 }
 
 /// The newest report of a deployment.
@@ -132,12 +142,13 @@ impl DeviceLedgerState {
                     None => self.capabilities = self.capabilities.max(Some((at, *published_at))),
                 }
             }
-            Change::Quarantined { number, numbers, received_at, payload, count, published_at } => {
+            Change::Quarantined { number, numbers, received_at, payload, content, count, published_at } => {
                 numbers.iter().for_each(|(epoch, seqs)| self.account.quarantine(*epoch, seqs));
                 payload.iter().for_each(|payload| self.rejected_payloads.push(*payload));
                 self.quarantined = self.quarantined.max(*count);
-                let known = self.unresolved.entry((*received_at, *number)).or_insert(*published_at);
-                *known = (*known).max(*published_at);
+                let new = UnresolvedMessage { published_at: *published_at, content: *content };
+                let known = self.unresolved.entry((*received_at, *number)).or_insert(new);
+                known.published_at = known.published_at.max(*published_at);
                 if self.unresolved.len() > UNRESOLVED_KEPT {
                     self.unresolved.pop_first();
                 }
@@ -228,6 +239,13 @@ impl DeviceLedgerState {
         self.rejected_payloads.contains(payload)
     }
 
+    /// Digests of what facts show of the reports of this number that wait in quarantine.
+    pub(crate) fn contents_in_quarantine(&self, epoch: Epoch, seq: Seq) -> impl Iterator<Item = Digest> {
+        let is_of = move |((_, number), _): &(&MessageIdentity, _)| *number == Some((epoch, seq));
+        let known = self.account.is_quarantined(epoch, seq).then_some(&self.unresolved);
+        known.into_iter().flatten().filter(is_of).filter_map(|(_, message)| message.content)
+    }
+
     /// Whether a clone incident of this pair of epochs was published.
     pub(crate) fn has_clone(&self, known: Epoch, epoch: Epoch) -> bool {
         self.clones.contains(&(known, epoch))
@@ -236,6 +254,11 @@ impl DeviceLedgerState {
     /// Whether a fork incident of this number with this other content was published.
     pub(crate) fn has_fork(&self, epoch: Epoch, seq: Seq, other: Digest) -> bool {
         self.forks.contains(&(epoch, seq, other))
+    }
+
+    /// Whether a fork incident of this number was published.
+    pub(crate) fn has_fork_of(&self, epoch: Epoch, seq: Seq) -> bool {
+        self.forks.find(|(of, number, _)| (*of, *number) == (epoch, seq)).is_some()
     }
 
     /// Whether a clone incident of `known` with any older epoch was published.
@@ -270,7 +293,8 @@ impl DeviceLedgerState {
             }
             Fact::Quarantine(fact) => {
                 let identity = (fact.received_at, fact.epoch.zip(fact.seq));
-                self.unresolved.get(&identity).filter(|_| self.may_supersede(&identity)).copied()
+                let known = self.unresolved.get(&identity).filter(|_| self.may_supersede(&identity))?;
+                Some(known.published_at)
             }
             _ => None,
         }
@@ -409,7 +433,8 @@ impl DeviceLedgerState {
             | IncidentKind::ConnectionsExceeded { .. }
             | IncidentKind::TokenEnding { .. }
             | IncidentKind::TokenRenewed { .. }
-            | IncidentKind::LedgerNearlyFull { .. } => {}
+            | IncidentKind::LedgerNearlyFull { .. }
+            | IncidentKind::QuarantineFull { .. } => {}
         }
     }
 }

@@ -15,8 +15,9 @@ pub(super) const OVERDUE_KEPT: usize = STANDINGS_KEPT;
 pub(super) const REJECTED_PAYLOADS_KEPT: usize = 8;
 /// Pairs of epochs whose clone incident is remembered.
 pub(super) const CLONES_KEPT: usize = 8;
-/// Numbers whose fork incident is remembered: as many as can be published while the messages themselves are in flight.
-pub(super) const FORKS_KEPT: usize = FACTS_PER_MINUTE as usize;
+/// Numbers whose fork incident is remembered: as many as can be published while the messages themselves are in flight, which are
+/// new rejected messages, or good reports whose numbers wait in quarantine.
+pub(super) const FORKS_KEPT: usize = FACTS_PER_MINUTE as usize + UNRESOLVED_KEPT;
 /// Messages of one device in quarantine that are re-asserted while they leave the device uncertain: the newest.
 pub(super) const UNRESOLVED_KEPT: usize = 256;
 

@@ -3,6 +3,7 @@
 use std::collections::{BTreeMap, HashSet, VecDeque};
 use std::time::Duration;
 
+use muster_contract::canonical::Digest;
 use muster_contract::decode;
 use muster_contract::quarantine::RejectedReport;
 use muster_contract::receipt::{Receipt, RefusedNumbers};
@@ -74,6 +75,8 @@ pub(super) struct RejectedMessage {
     pub(super) reason: RejectReason,
     pub(super) epoch: Option<Epoch>,
     pub(super) seq: Option<Seq>,
+    /// Digest of its content, if it could be read.
+    pub(super) content: Option<Digest>,
     pub(super) sample: MessageSample,
     pub(super) id: String,
     /// Empty once the caller has taken the report.

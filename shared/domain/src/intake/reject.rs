@@ -4,13 +4,14 @@
 use muster_contract::canonical::Digest;
 use muster_contract::decode;
 use muster_contract::fact::IncidentKind;
+use muster_contract::report::Report;
 use muster_contract::{DeviceKey, Epoch, Seq, Timestamp};
 
-use super::ids;
 use super::message::{IncomingMessage, MessageSample, Outcome};
 use super::pending_rejections::RejectedMessage;
 use super::reject_reason::RejectReason;
 use super::state::IntakeState;
+use super::{content, ids};
 
 impl IntakeState {
     /// Quarantines a message, unless it is quarantined already. `number` is the report's, if the report could be parsed. The
@@ -31,6 +32,7 @@ impl IntakeState {
             None => peek_number(message.payload),
         };
         let seq = seq.filter(|_| reason.is_accounted());
+        let parsed = number.is_some();
         let number = epoch.zip(seq);
         let key = self.devices[index].key.as_ref();
         let id = message_id(key, &reason, number, message.payload);
@@ -40,6 +42,7 @@ impl IntakeState {
             return Outcome::Repeated;
         }
         let is_stored = reason.is_stored();
+        let report = parsed.then(|| Report::parse(message.payload).ok()).flatten();
         let rejected = RejectedMessage {
             index,
             cause: self.current_message,
@@ -47,6 +50,7 @@ impl IntakeState {
             reason,
             epoch,
             seq,
+            content: report.as_ref().map(content::of_report),
             id,
             payload: message.payload.to_vec(),
         };
@@ -69,17 +73,44 @@ impl IntakeState {
             || number.is_some_and(|(epoch, seq)| known.account.is_quarantined(epoch, seq))
     }
 
+    /// The forks that an acceptable report reveals: its number waits in quarantine with another content. A requeue evaluates the
+    /// report that waits there.
+    pub(super) fn forks_in_quarantine(&self, index: usize, report: &Report, payload: &[u8]) -> Vec<Fork> {
+        if self.requeue_rejection.is_some() {
+            return Vec::new();
+        }
+        let (epoch, seq) = (report.epoch(), report.seq());
+        let waiting = self.devices[index].latest().contents_in_quarantine(epoch, seq);
+        let others = waiting.filter(|rejected| content::differs(*rejected, report, payload));
+        others.map(|other| Fork { epoch, seq, held: content::of_report(report), other }).collect()
+    }
+
+    /// The fork that a rejected message is: the hub holds its number with another content.
+    pub(super) fn fork_of(&self, rejected: &RejectedMessage) -> Option<Fork> {
+        if let RejectReason::Fork { epoch, seq, held, other } = rejected.reason {
+            return Some(Fork { epoch, seq, held, other });
+        }
+        let ((epoch, seq), other) = (rejected.epoch.zip(rejected.seq)?, rejected.content?);
+        let held = self.devices[rejected.index].latest().account.content_of(epoch, seq)?;
+        (held != other).then_some(Fork { epoch, seq, held, other })
+    }
+
     /// Publishes the incident of a number that came with another content, unless it was published: LEDGER may have the incident
-    /// without the message.
+    /// without the message. A batched message needs any incident of its number only, so that a flood makes no more incidents
+    /// than facts.
     pub(super) fn publish_fork(
         &mut self,
         index: usize,
         key: &DeviceKey,
-        reason: &RejectReason,
+        fork: Fork,
+        is_batched: bool,
         at: Timestamp,
     ) {
-        let RejectReason::Fork { epoch, seq, held, other } = *reason else { return };
-        if !self.devices[index].latest().has_fork(epoch, seq, other) {
+        let Fork { epoch, seq, held, other } = fork;
+        let state = self.devices[index].latest();
+        let is_published =
+            if is_batched { state.has_fork_of(epoch, seq) } else { state.has_fork(epoch, seq, other) };
+        if !is_published {
             self.publish_incident(index, key, IncidentKind::SequenceFork { epoch, seq, held, other }, at);
         }
     }
@@ -104,6 +135,17 @@ impl IntakeState {
             self.publish_incident(index, key, IncidentKind::Clone { known_epoch, epoch, seq }, at);
         }
     }
+}
+
+/// A number with two contents.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Fork {
+    epoch: Epoch,
+    seq: Seq,
+    /// Digest of the content that counts.
+    held: Digest,
+    /// Digest of the other.
+    other: Digest,
 }
 
 /// A report of an epoch that is over.

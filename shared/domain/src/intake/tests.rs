@@ -20,6 +20,7 @@ use super::*;
 mod deadlines;
 mod failures;
 mod floods;
+mod forks;
 mod model;
 mod owners;
 mod pulse;

@@ -17,12 +17,12 @@ use muster_contract::version::{ApiVersion, kind};
 use muster_contract::{DeviceKey, Epoch, Seq, SeqRanges, Timestamp};
 
 use super::admit::check_rules;
-use super::ids;
 use super::message::{IncomingMessage, Outcome};
 use super::pending_verdicts::{
     AdmittedRequeue, Decision, PublishedVerdict, QuarantinedReport, VerdictRequest,
 };
 use super::state::{IntakeState, UNNAMED};
+use super::{content, ids};
 
 impl IntakeState {
     /// Evaluates a rejected report again. [`IntakeState::next_decision`] returns the result.
@@ -119,7 +119,17 @@ impl IntakeState {
         let index = self.index(key);
         let subject = held.subject.clone();
         let message = IncomingMessage { subject, payload, position: 0, stored_at: held.received_at };
-        Ok((self.admit(index, key, report, &message), number))
+        let content = content::of_report(&report);
+        let outcome = self.admit(index, key, report, &message);
+        let state = self.devices[index].latest();
+        let is_other = state.account.content_of(number.0, number.1) != Some(content);
+        if outcome == Outcome::Duplicate && is_other && state.has_fork_of(number.0, number.1) {
+            let (epoch, seq) = number;
+            return Err(format!(
+                "number {seq} of epoch {epoch} came with two contents, and the other one counts: drop this report"
+            ));
+        }
+        Ok((outcome, number))
     }
 
     fn publish_verdict(&mut self, key: Option<&DeviceKey>, fact: QuarantineVerdict) {

@@ -47,7 +47,7 @@ fn prometheus_takes_its_files_and_the_alerts_say_what_happens() {
     let said =
         String::from_utf8_lossy(&checked.stdout).into_owned() + &String::from_utf8_lossy(&checked.stderr);
     assert!(checked.status.success(), "{said}");
-    assert!(said.contains("14 rules found"), "{said}");
+    assert!(said.contains("15 rules found"), "{said}");
     let tests = folder().join("alerts_test.yaml");
     let tested = Command::new("promtool").args(["test", "rules"]).arg(tests).output().unwrap();
     assert!(tested.status.success(), "{}", String::from_utf8_lossy(&tested.stdout));

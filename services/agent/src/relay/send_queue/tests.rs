@@ -335,6 +335,34 @@ fn the_window_fits_the_link() {
 }
 
 #[test]
+fn after_a_pause_the_window_grows_by_one_row_for_each_answer() {
+    for after in [Duration::ZERO, Duration::from_secs(2), SLOW_ANSWER * 2] {
+        let mut queue = SendQueue::new(SendLimits::default());
+        queue.begin_session(Epoch::FIRST);
+        let send = |queue: &mut SendQueue, seq| {
+            let batch = Batch { epoch: Some(Epoch::FIRST), head: seq, rows: vec![row(seq, false)] };
+            assert_eq!(queue.accept(batch).unwrap().len(), 1);
+        };
+        send(&mut queue, 1);
+        queue.answered(1, Err(SubjectFull), after);
+        queue.resume();
+        assert_eq!(queue.window(), WINDOW_PROBE);
+        for expected in WINDOW_PROBE + 1..=WINDOW_MIN {
+            send(&mut queue, 1);
+            assert_eq!(queue.answered(1, OK, after), AnswerOutcome::Continue);
+            assert_eq!(queue.window(), expected, "{after:?}");
+        }
+        // The minimum is no reason to grow: a failed session finds out nothing.
+        send(&mut queue, 1);
+        queue.answered(1, Err(SubjectFull), after);
+        queue.resume();
+        send(&mut queue, 1);
+        assert_eq!(queue.answered(1, Err(Transient), after), AnswerOutcome::Restart);
+        assert_eq!(queue.window(), WINDOW_PROBE);
+    }
+}
+
+#[test]
 fn a_failed_attempt_halves_the_window_and_a_new_connection_begins_anew() {
     let mut queue = SendQueue::new(SendLimits::default());
     let mut widths = Vec::new();

@@ -47,7 +47,7 @@ fn asked(verb: RolloutVerb, digest: Digest) -> Decide {
 
 async fn release(publisher: &Running, digest: Option<Digest>, before: Option<Digest>) -> ReleaseAnswer {
     let (deployment, devices) = ("log".parse().unwrap(), vec![key(0), key(1)]);
-    let request = ReleaseRequest { deployment, digest, before, force: false, devices };
+    let request = ReleaseRequest { digest, before, ..ReleaseRequest::new(deployment, devices) };
     publisher.announcer.release(Release { request, requested_by: None }).await.unwrap()
 }
 
@@ -211,11 +211,8 @@ async fn unreadable_decisions_allow_nothing() {
     let publisher = with_a_held_change(&stream).await;
     stream.0.lock().unwrap().unreadable = true;
     let request = ReleaseRequest {
-        deployment: "log".parse().unwrap(),
         digest: Some(digest("v2")),
-        before: None,
-        force: false,
-        devices: vec![key(0)],
+        ..ReleaseRequest::new("log".parse().unwrap(), vec![key(0)])
     };
     publisher.announcer.decide(asked(RolloutVerb::Pause, digest("v2"))).await.unwrap_err();
     let refused = publisher.announcer.release(Release { request, requested_by: None }).await.unwrap_err();
