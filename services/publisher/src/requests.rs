@@ -239,10 +239,8 @@ mod tests {
     #[test]
     fn a_release_for_another_commit_is_a_conflict() {
         let request = |revision: Option<&str>| ReleaseRequest {
-            deployment: "web".parse().unwrap(),
-            digest: None,
-            devices: vec!["a/one".parse().unwrap()],
             revision: revision.map(str::to_owned),
+            ..ReleaseRequest::new("web".parse().unwrap(), vec!["a/one".parse().unwrap()])
         };
         let code =
             |revision, accepted| check_revision(&request(revision), accepted).map_err(|error| error.code);

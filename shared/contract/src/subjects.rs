@@ -35,7 +35,7 @@ pub fn desired(key: &DeviceKey) -> String {
 pub fn rollout(deployment: &DeploymentId, path: &str) -> String {
     let digest = Digest::of_bytes(path.as_bytes()).to_string();
     let hex = digest.rsplit(':').next().unwrap_or_default();
-    format!("{ROLLOUT_PREFIX}{deployment}-{:.16}", hex)
+    format!("{ROLLOUT_PREFIX}{deployment}-{hex:.16}")
 }
 
 /// The decisions about all rollouts.
