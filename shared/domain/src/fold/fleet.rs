@@ -264,6 +264,7 @@ impl Fleet {
         if moves_heard {
             self.apply_heard_to_rows(Delta::Add, number, &after);
             self.exchange_heard(number, &before, &after);
+            self.totals.silence_starts.exchange(before.silent_since(), after.silent_since());
         }
         let device = &self.devices[number as usize];
         let counted = |context: &DeviceContext, unknown| {
