@@ -1,0 +1,160 @@
+//! What breaks, which alerts fire then, and how each is mended. `ReportsWait` and `ViewsBehind` need 10,000 messages that
+//! nobody reads for minutes; only their rule tests show them.
+
+use std::time::Duration;
+
+use bytes::Bytes;
+use muster_contract::limits::QUARANTINE_SHARE;
+use muster_simulator::repository::write_devices;
+use muster_tests::story::{key, workloads};
+use muster_tests::system::{INGEST, PUBLISHER, agent_name};
+use rustix::process::{Signal, kill_process};
+use serde_json::{Value, json};
+
+use crate::fleet::{Fleet, LATE, REJECTED_DEVICE, SILENT_SITE};
+use crate::scripted::ScriptedDevice;
+
+/// Reports for which QUARANTINE has no room, beyond those of one device that it holds.
+const REFUSED: u64 = 10;
+const REJECTED: u64 = QUARANTINE_SHARE as u64 + REFUSED;
+/// A state that ingest rejects.
+const NO_STATE: &str = "exploded";
+/// How full LEDGER is made; the alert fires above 80 %.
+const FULL_PERCENT: u64 = 90;
+/// Time for one request to the server.
+const ANSWER_WITHIN: Duration = Duration::from_secs(10);
+
+/// Deployments fail and are late, a site is silent, reports are missing and rejected, a commit is refused, a token ends, and a
+/// disk is full.
+pub(crate) async fn devices_and_deployments(fleet: &mut Fleet) {
+    let agents: Vec<String> = fleet.agents.iter().map(agent_name).collect();
+    for name in &agents {
+        fleet.system.kill(name).await;
+    }
+    fill_disk(fleet);
+    write_devices(&fleet.system.repository, &[key(LATE)]).unwrap();
+    fleet.system.repository.commit("a device that does not start").await.unwrap();
+    let mut late = ScriptedDevice::start(&fleet.system, LATE).await;
+    fleet.system.repository.write("fleet/bad.yaml", "id: [").unwrap();
+    fleet.system.repository.commit("a document that is none").await.unwrap();
+    late.report("installing").await;
+    fleet.scripted.report("failed").await;
+    fleet.scripted.hold_back(3);
+    for _ in 0..REJECTED {
+        fleet.rejected.report(NO_STATE).await;
+    }
+    set_token_end(fleet);
+    fleet
+        .fire(&[
+            "DeploymentFailing",
+            "DeploymentOverdue",
+            "SiteSilent",
+            "MissingReportsStay",
+            "Quarantined",
+            "QuarantineFull",
+            "CommitRefused",
+            "CredentialEnding",
+            "DeviceCannotStore",
+        ])
+        .await;
+    fleet.has_series(&format!("muster_fleet_silent_devices{{site=\"{SILENT_SITE}\"}} == 2")).await;
+    fleet.has_series("muster_fleet_oldest_silence_seconds > 3").await;
+    fleet.has_series(&format!("muster_ingest_quarantine_reports == {QUARANTINE_SHARE}")).await;
+
+    for name in &agents {
+        fleet.system.start_again(name);
+    }
+    let (device, disk) = &fleet.on_disk;
+    disk.clear(fleet.system.pid(&agent_name(device))).unwrap();
+    std::fs::remove_file(fleet.system.repository.dir().join("fleet/bad.yaml")).unwrap();
+    fleet.system.repository.commit("without it").await.unwrap();
+    late.report("installed").await;
+    for _ in 0..3 {
+        fleet.scripted.report("installed").await;
+    }
+    fleet.enroll();
+    empty_quarantine(fleet).await;
+    fleet.firing_are(&[]).await;
+    fleet.has_series("muster_fleet_oldest_silence_seconds == 0").await;
+    // Its heart would stop with the value, and its site is not to be silent.
+    fleet.late = Some(late);
+}
+
+/// The disk takes no byte any more, and there is something to report.
+fn fill_disk(fleet: &Fleet) {
+    let (device, disk) = &fleet.on_disk;
+    disk.fill(fleet.system.pid(&agent_name(device))).unwrap();
+    let workload = *workloads(&fleet.system, device, "web").first().expect("the workload runs");
+    kill_process(workload, Signal::KILL).unwrap();
+}
+
+/// Drops what is in quarantine, asks for the rest, and sends that again.
+async fn empty_quarantine(fleet: &Fleet) {
+    let device = ["--device", REJECTED_DEVICE];
+    for verb in [&["drop", "--reason", "test"][..], &["requeue"]] {
+        let output = fleet.system.muster(&[&["quarantine"], verb, &device].concat()).await;
+        assert!(output.status.success(), "{verb:?}: {}", String::from_utf8_lossy(&output.stderr));
+    }
+    // The first report was accepted, and QUARANTINE takes them in order.
+    for seq in (2..2 + REJECTED).rev().take(REFUSED as usize) {
+        fleet.rejected.send(seq, NO_STATE).await;
+    }
+}
+
+/// The token of the enrolled device is over, as far as the registry says.
+fn set_token_end(fleet: &Fleet) {
+    let path = fleet.keys().join("roster.json");
+    let mut roster: Value = serde_json::from_str(&std::fs::read_to_string(&path).unwrap()).unwrap();
+    let users = roster["users"].as_array_mut().unwrap();
+    let device = users.iter_mut().find(|user| user["role"] == "device").unwrap();
+    device["expires"] = json!(device["issued"].as_u64().unwrap() + 1);
+    std::fs::write(&path, roster.to_string()).unwrap();
+}
+
+/// The publisher and ingest are gone.
+pub(crate) async fn services(fleet: &mut Fleet) {
+    for name in [PUBLISHER, INGEST] {
+        fleet.system.kill(name).await;
+    }
+    fleet.fire(&["ServiceDown", "HubDoesNotHear"]).await;
+    fleet.has_series("min(muster_rollup_pulse_age_seconds) > 5").await;
+    for name in [PUBLISHER, INGEST] {
+        fleet.system.start_again(name);
+    }
+    fleet.firing_are(&[]).await;
+}
+
+/// nats-server is gone.
+pub(crate) async fn server(fleet: &mut Fleet) {
+    fleet.system.server.kill();
+    fleet.fire(&["NatsUnreachable", "AnswersBehind"]).await;
+    fleet.has_series("muster_rollup_view_lag_seconds > 5").await;
+    fleet.system.server.restart();
+    fleet.firing_are(&[]).await;
+    fleet.has_series("muster_rollup_view_lag_seconds == 0").await;
+}
+
+/// LEDGER holds nearly as much as it may, until it may hold more.
+pub(crate) async fn ledger(fleet: &mut Fleet) {
+    let ledger = request(fleet, "INFO", Bytes::new()).await;
+    let (bytes, bytes_max) =
+        (ledger["state"]["bytes"].as_u64().unwrap(), ledger["config"]["max_bytes"].clone());
+    set_bytes_max(fleet, ledger["config"].clone(), json!(bytes * 100 / FULL_PERCENT)).await;
+    fleet.fire(&["LedgerFillsUp"]).await;
+    set_bytes_max(fleet, ledger["config"].clone(), bytes_max).await;
+    fleet.firing_are(&[]).await;
+}
+
+async fn set_bytes_max(fleet: &Fleet, mut settings: Value, bytes_max: Value) {
+    settings["max_bytes"] = bytes_max;
+    request(fleet, "UPDATE", settings.to_string().into()).await;
+}
+
+/// Asks the server about LEDGER, or to change it, as an operator does with the `nats` CLI.
+async fn request(fleet: &Fleet, verb: &str, body: Bytes) -> Value {
+    let subject = format!("$JS.API.STREAM.{verb}.LEDGER");
+    let answer = fleet.system.bus.request(&subject, body, ANSWER_WITHIN).await.unwrap();
+    let answer: Value = serde_json::from_slice(&answer).unwrap();
+    assert!(answer["error"].is_null(), "{answer}");
+    answer
+}
