@@ -112,7 +112,7 @@ impl Monitor {
         }
     }
 
-    /// Sets the fleet's gauges in `/metrics`, once LEDGER is read to its end. Nothing here visits all devices.
+    /// Sets the fleet's gauges in `/metrics`, once LEDGER is read to its end. Silence is counted by site, not by device.
     fn show_fleet(&self) {
         let look = |fleet: &Fleet| {
             let (silent_sites, devices) =

@@ -1,5 +1,5 @@
-//! What breaks, which alerts fire then, and how each is mended. `ReportsWait` and `ViewsBehind` need 10,000 messages that
-//! nobody reads for minutes; only their rule tests show them.
+//! Breaks the fleet, waits until the alerts of each breakage have fired, mends it, and waits until none fires any more.
+//! `ReportsWait` and `ViewsBehind` need 10,000 messages that nobody reads; only their rule tests let them fire.
 
 use std::time::Duration;
 

@@ -65,8 +65,8 @@ impl Fleet {
             (ROLLUP, &["--http-addr", &rollup]),
         ])
         .await;
-        start_renewer(&mut system, renewer);
-        start_link(&mut system, link);
+        start_renewer(&mut system, &renewer);
+        start_link(&mut system, &link);
         let on_disk = key(ON_A_DISK);
         let disk = Disk::small(&system.device_dir(&on_disk)).unwrap();
         let agents = AGENTS.map(key).to_vec();
@@ -142,13 +142,12 @@ fn keys(system: &System) -> PathBuf {
 }
 
 /// A renewer of a directory of keys with one device. The server is open, so the token counts for nothing.
-fn start_renewer(system: &mut System, http: String) {
+fn start_renewer(system: &mut System, http: &str) {
     let resolver = system.dir().join("accounts");
     muster(system, &["auth", "init", "--resolver-dir", resolver.to_str().unwrap()]);
     enroll(system, &["--key", &KeyPair::new_user().public_key()]);
     let keys = keys(system).display().to_string();
-    let args =
-        ["--nats-url", &system.server.url(), "--keys", &keys, "--every", "200ms", "--http-addr", &http];
+    let args = ["--nats-url", &system.server.url(), "--keys", &keys, "--every", "200ms", "--http-addr", http];
     start_own(system, "muster-renewer", &args);
 }
 
@@ -165,7 +164,7 @@ fn muster(system: &System, args: &[&str]) {
 }
 
 /// A link whose faults have metrics. No device connects through it.
-fn start_link(system: &mut System, http: String) {
+fn start_link(system: &mut System, http: &str) {
     let listen: SocketAddr = (Ipv4Addr::LOCALHOST, free_port()).into();
     let (listen, server) = (listen.to_string(), system.address().to_string());
     let args = [
@@ -179,7 +178,7 @@ fn start_link(system: &mut System, http: String) {
         "--seed",
         "1",
         "--http-addr",
-        &http,
+        http,
     ];
     start_own(system, "muster-simulator", &args);
 }

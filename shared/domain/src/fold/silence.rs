@@ -26,15 +26,18 @@ impl Fleet {
     /// The silent devices by site, of at most so many sites. It visits sites, no devices.
     pub fn silent_devices(&self, sites_max: usize) -> SilentDevices {
         let (mut first, mut others) = (BTreeSet::new(), 0);
+        // In the order of names: of sites with as many silent devices, a later one comes after those of `first`.
         for (id, number) in &self.totals.site_numbers {
             let count = silent_devices_of(self.totals.site(*number));
-            if count == 0 {
+            let is_full = first.len() == sites_max;
+            if count == 0 || (is_full && first.last().is_none_or(|(Reverse(least), _)| count <= *least)) {
+                others += count;
                 continue;
             }
-            first.insert((Reverse(count), id));
-            if first.len() > sites_max {
-                others += first.pop_last().map_or(0, |(Reverse(count), _)| count);
+            if is_full {
+                others += first.pop_last().map_or(0, |(Reverse(least), _)| least);
             }
+            first.insert((Reverse(count), id));
         }
         let first = first.into_iter().map(|(Reverse(count), id)| (id.clone(), count)).collect();
         SilentDevices { first, others }
@@ -42,7 +45,7 @@ impl Fleet {
 
     /// When the device that has been silent for longest was last heard, to the second.
     pub fn oldest_silence(&self) -> Option<Timestamp> {
-        self.totals.silence_starts.oldest()
+        self.silence_starts.oldest()
     }
 
     /// The silent sites of the whole fleet that have targets.

@@ -20,7 +20,6 @@ use super::index::fill_slot;
 use super::last_changed::LastChanged;
 use super::max_timestamp::MaxTimestamp;
 use super::members::Members;
-use super::silence_starts::SilenceStarts;
 use super::standing::{CountClass, DeviceContext, Row};
 use super::tally::{Delta, Devices, Group};
 use super::view::Named;
@@ -45,8 +44,6 @@ pub(super) struct Totals {
     pub(super) specs: AppSpecInterner,
     pub(super) component_sets: ComponentInterner,
     pub(super) last_changed: LastChanged,
-    /// When the silent devices were last heard.
-    pub(super) silence_starts: SilenceStarts,
     changed: Changed,
 }
 
