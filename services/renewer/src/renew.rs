@@ -101,6 +101,7 @@ impl Renewer {
             }
         }
         self.report(&keys.tokens(), now);
+        self.metrics.show_ending(&keys.roles_ending(now));
         Ok(!has_failed && due.len() > ROUND)
     }
 

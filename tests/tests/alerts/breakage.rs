@@ -11,7 +11,7 @@ use muster_tests::system::{INGEST, PUBLISHER, agent_name};
 use rustix::process::{Signal, kill_process};
 use serde_json::{Value, json};
 
-use crate::fleet::{Fleet, LATE, REJECTED_DEVICE, SILENT_SITE};
+use crate::fleet::{Fleet, LATE, REJECTED_DEVICE, SILENT_SITE, VIEWER};
 use crate::scripted::ScriptedDevice;
 
 /// Reports for which QUARANTINE has no room, beyond those of one device that it holds.
@@ -19,6 +19,8 @@ const REFUSED: u64 = 10;
 const REJECTED: u64 = QUARANTINE_SHARE as u64 + REFUSED;
 /// A state that ingest rejects.
 const NO_STATE: &str = "exploded";
+/// How long credentials were valid, of which a twentieth is left.
+const VALID_SECONDS: u64 = 30 * 24 * 60 * 60;
 /// How full LEDGER is made; the alert fires above 80 %.
 const FULL_PERCENT: u64 = 90;
 /// Time for one request to the server.
@@ -43,7 +45,7 @@ pub(crate) async fn devices_and_deployments(fleet: &mut Fleet) {
     for _ in 0..REJECTED {
         fleet.rejected.report(NO_STATE).await;
     }
-    set_token_end(fleet);
+    set_ends(fleet);
     fleet
         .fire(&[
             "DeploymentFailing",
@@ -54,6 +56,7 @@ pub(crate) async fn devices_and_deployments(fleet: &mut Fleet) {
             "QuarantineFull",
             "CommitRefused",
             "CredentialEnding",
+            "AccessEnding",
             "DeviceCannotStore",
         ])
         .await;
@@ -72,7 +75,7 @@ pub(crate) async fn devices_and_deployments(fleet: &mut Fleet) {
     for _ in 0..3 {
         fleet.scripted.report("installed").await;
     }
-    fleet.enroll();
+    fleet.renew();
     empty_quarantine(fleet).await;
     fleet.firing_are(&[]).await;
     fleet.has_series("muster_fleet_oldest_silence_seconds == 0").await;
@@ -101,13 +104,19 @@ async fn empty_quarantine(fleet: &Fleet) {
     }
 }
 
-/// The token of the enrolled device is over, as far as the registry says.
-fn set_token_end(fleet: &Fleet) {
+/// As far as the registry says, the token of the enrolled device is over, and the credentials of a viewer end soon.
+fn set_ends(fleet: &Fleet) {
     let path = fleet.keys().join("roster.json");
     let mut roster: Value = serde_json::from_str(&std::fs::read_to_string(&path).unwrap()).unwrap();
-    let users = roster["users"].as_array_mut().unwrap();
-    let device = users.iter_mut().find(|user| user["role"] == "device").unwrap();
-    device["expires"] = json!(device["issued"].as_u64().unwrap() + 1);
+    for user in roster["users"].as_array_mut().unwrap() {
+        let issued = user["issued"].as_u64().unwrap();
+        if user["role"] == "device" {
+            user["expires"] = json!(issued + 1);
+        } else if user["name"] == VIEWER {
+            user["issued"] = json!(issued - VALID_SECONDS);
+            user["expires"] = json!(issued + VALID_SECONDS / 20);
+        }
+    }
     std::fs::write(&path, roster.to_string()).unwrap();
 }
 

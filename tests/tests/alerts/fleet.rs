@@ -30,6 +30,9 @@ const SCRIPTED: &str = "south/oven-1";
 pub(crate) const REJECTED_DEVICE: &str = "south/valve-1";
 /// The device that is added later.
 pub(crate) const LATE: &str = "south/oven-2";
+/// A person with credentials that end.
+pub(crate) const VIEWER: &str = "anna";
+
 /// A fleet and the Prometheus that scrapes it.
 pub(crate) struct Fleet {
     /// The processes.
@@ -125,9 +128,10 @@ impl Fleet {
         keys(&self.system)
     }
 
-    /// Lets the device of the renewer's directory in, with a new token of 30 days.
-    pub(crate) fn enroll(&self) {
+    /// Renews the device's token and the viewer's credentials.
+    pub(crate) fn renew(&self) {
         enroll(&self.system, &[]);
+        give_access(&self.system);
     }
 }
 
@@ -146,9 +150,15 @@ fn start_renewer(system: &mut System, http: &str) {
     let resolver = system.dir().join("accounts");
     muster(system, &["auth", "init", "--resolver-dir", resolver.to_str().unwrap()]);
     enroll(system, &["--key", &KeyPair::new_user().public_key()]);
+    give_access(system);
     let keys = keys(system).display().to_string();
     let args = ["--nats-url", &system.server.url(), "--keys", &keys, "--every", "200ms", "--http-addr", http];
     start_own(system, "muster-renewer", &args);
+}
+
+/// Credentials of 30 days for a viewer: new ones, or the same renewed.
+fn give_access(system: &System) {
+    muster(system, &["auth", "creds", "viewer", "--name", VIEWER, "--valid", "30d"]);
 }
 
 fn enroll(system: &System, more: &[&str]) {
