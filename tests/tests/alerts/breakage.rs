@@ -17,6 +17,10 @@ use crate::scripted::ScriptedDevice;
 /// Reports for which QUARANTINE has no room, beyond those of one device that it holds.
 const REFUSED: u64 = 10;
 const REJECTED: u64 = QUARANTINE_SHARE as u64 + REFUSED;
+/// Reports that a device names in its heartbeats and does not send.
+const HELD_BACK: u64 = 3;
+/// A file that makes the publisher refuse a commit.
+const BAD_FILE: &str = "fleet/bad.yaml";
 /// A state that ingest rejects.
 const NO_STATE: &str = "exploded";
 /// How long credentials were valid, of which a twentieth is left.
@@ -29,23 +33,7 @@ const ANSWER_WITHIN: Duration = Duration::from_secs(10);
 /// Deployments fail and are late, a site is silent, reports are missing and rejected, a commit is refused, a token ends, and a
 /// disk is full.
 pub(crate) async fn devices_and_deployments(fleet: &mut Fleet) {
-    let agents: Vec<String> = fleet.agents.iter().map(agent_name).collect();
-    for name in &agents {
-        fleet.system.kill(name).await;
-    }
-    fill_disk(fleet);
-    write_devices(&fleet.system.repository, &[key(LATE)]).unwrap();
-    fleet.system.repository.commit("a device that does not start").await.unwrap();
-    let mut late = ScriptedDevice::start(&fleet.system, LATE).await;
-    fleet.system.repository.write("fleet/bad.yaml", "id: [").unwrap();
-    fleet.system.repository.commit("a document that is none").await.unwrap();
-    late.report("installing").await;
-    fleet.scripted.report("failed").await;
-    fleet.scripted.hold_back(3);
-    for _ in 0..REJECTED {
-        fleet.rejected.report(NO_STATE).await;
-    }
-    set_ends(fleet);
+    break_devices(fleet).await;
     fleet
         .fire(&[
             "DeploymentFailing",
@@ -63,24 +51,46 @@ pub(crate) async fn devices_and_deployments(fleet: &mut Fleet) {
     fleet.has_series(&format!("muster_fleet_silent_devices{{site=\"{SILENT_SITE}\"}} == 2")).await;
     fleet.has_series("muster_fleet_oldest_silence_seconds > 3").await;
     fleet.has_series(&format!("muster_ingest_quarantine_reports == {QUARANTINE_SHARE}")).await;
+    mend_devices(fleet).await;
+    fleet.none_fires().await;
+    fleet.has_series("muster_fleet_oldest_silence_seconds == 0").await;
+}
 
-    for name in &agents {
-        fleet.system.start_again(name);
+/// Alerts that look at a window clear by themselves, so their causes come last.
+async fn break_devices(fleet: &mut Fleet) {
+    for agent in &fleet.agents {
+        fleet.system.kill(&agent_name(agent)).await;
+    }
+    fill_disk(fleet);
+    set_ends(fleet);
+    write_devices(&fleet.system.repository, &[key(LATE)]).unwrap();
+    fleet.system.repository.commit("a device that does not start").await.unwrap();
+    let mut late = ScriptedDevice::start(&fleet.system, LATE).await;
+    late.report("installing").await;
+    fleet.late = Some(late);
+    fleet.scripted.report("failed").await;
+    fleet.scripted.hold_back(HELD_BACK);
+    for _ in 0..REJECTED {
+        fleet.rejected.report(NO_STATE).await;
+    }
+    fleet.system.repository.write(BAD_FILE, "id: [").unwrap();
+    fleet.system.repository.commit("a document that is none").await.unwrap();
+}
+
+async fn mend_devices(fleet: &mut Fleet) {
+    for agent in &fleet.agents {
+        fleet.system.start_again(&agent_name(agent));
     }
     let (device, disk) = &fleet.on_disk;
     disk.clear(fleet.system.pid(&agent_name(device))).unwrap();
-    std::fs::remove_file(fleet.system.repository.dir().join("fleet/bad.yaml")).unwrap();
+    std::fs::remove_file(fleet.system.repository.dir().join(BAD_FILE)).unwrap();
     fleet.system.repository.commit("without it").await.unwrap();
-    late.report("installed").await;
-    for _ in 0..3 {
+    fleet.late.as_mut().expect("it was added").report("installed").await;
+    for _ in 0..HELD_BACK {
         fleet.scripted.report("installed").await;
     }
     fleet.renew();
     empty_quarantine(fleet).await;
-    fleet.firing_are(&[]).await;
-    fleet.has_series("muster_fleet_oldest_silence_seconds == 0").await;
-    // Its heart would stop with the value, and its site is not to be silent.
-    fleet.late = Some(late);
 }
 
 /// The disk takes no byte any more, and there is something to report.
@@ -130,7 +140,7 @@ pub(crate) async fn services(fleet: &mut Fleet) {
     for name in [PUBLISHER, INGEST] {
         fleet.system.start_again(name);
     }
-    fleet.firing_are(&[]).await;
+    fleet.none_fires().await;
 }
 
 /// nats-server is gone.
@@ -139,7 +149,7 @@ pub(crate) async fn server(fleet: &mut Fleet) {
     fleet.fire(&["NatsUnreachable", "AnswersBehind"]).await;
     fleet.has_series("muster_rollup_view_lag_seconds > 5").await;
     fleet.system.server.restart();
-    fleet.firing_are(&[]).await;
+    fleet.none_fires().await;
     fleet.has_series("muster_rollup_view_lag_seconds == 0").await;
 }
 
@@ -151,7 +161,7 @@ pub(crate) async fn ledger(fleet: &mut Fleet) {
     set_bytes_max(fleet, ledger["config"].clone(), json!(bytes * 100 / FULL_PERCENT)).await;
     fleet.fire(&["LedgerFillsUp"]).await;
     set_bytes_max(fleet, ledger["config"].clone(), bytes_max).await;
-    fleet.firing_are(&[]).await;
+    fleet.none_fires().await;
 }
 
 async fn set_bytes_max(fleet: &Fleet, mut settings: Value, bytes_max: Value) {

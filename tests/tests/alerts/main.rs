@@ -96,7 +96,7 @@ async fn alerts_fire_and_clear_on_a_running_fleet_and_every_panel_has_data() {
         return;
     }
     let mut fleet = Fleet::start().await;
-    fleet.firing_are(&[]).await;
+    fleet.none_fires().await;
     for panel in panels() {
         for target in panel["targets"].as_array().unwrap() {
             fleet.has_series(target["expr"].as_str().unwrap()).await;
