@@ -52,7 +52,7 @@ laws: ## the properties of the pure cores with more cases than in a test; a fail
 build: ## all programs, for debugging, into target/debug
 	@$(CARGO) build --locked --workspace --bins
 
-tools: ## a NATS server and the packages of Python and npm that tests and demo need
+tools: ## a NATS server, Prometheus and the packages of Python and npm that tests and demo need
 	@.ci/tools >&2
 
 bench: ## the figures of tests/NUMBERS.md but the floods: pipeline, replay, time to truth, memory, restart, the past, PostgreSQL

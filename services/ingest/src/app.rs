@@ -276,5 +276,6 @@ fn spawn_followers(
     let (bus, stop) = (&context.bus, tasks.token(Stage::Intake));
     tasks.spawn(Stage::Intake, "desired", follower.run(stop.clone()));
     let lags = config.partitions.iter().map(|number| (number, metrics.partition(number).lag)).collect();
-    tasks.spawn(Stage::Intake, "lag", lag::follow(bus.clone(), lags, stop));
+    let following = lag::follow(bus.clone(), lags, metrics.quarantine.clone(), stop);
+    tasks.spawn(Stage::Intake, "lag", following);
 }

@@ -45,6 +45,8 @@ pub struct Metrics {
     pub connections: ConnectionMetrics,
     /// How full LEDGER is.
     pub ledger: LedgerMetrics,
+    /// How full QUARANTINE is.
+    pub quarantine: QuarantineMetrics,
 }
 
 /// How full LEDGER is.
@@ -58,6 +60,17 @@ pub struct LedgerMetrics {
     pub reasserted: Gauge,
     /// 1 while reports wait for that.
     pub held: Gauge,
+}
+
+/// How full QUARANTINE is.
+#[derive(Debug, Clone, Default)]
+pub struct QuarantineMetrics {
+    /// Rejected reports that wait for a decision.
+    pub reports: Gauge,
+    /// Their bytes.
+    pub bytes: Gauge,
+    /// Bytes that it may hold; 0 without a bound.
+    pub bytes_max: Gauge,
 }
 
 /// The metrics of the watcher of connections.
@@ -195,6 +208,14 @@ impl Metrics {
                 "ledger_held",
                 "1 while reports wait until LEDGER's oldest facts are re-asserted",
                 held,
+            );
+            let QuarantineMetrics { reports, bytes, bytes_max } = all.quarantine;
+            registry.register("quarantine_reports", "Rejected reports that wait for a decision", reports);
+            registry.register("quarantine_bytes", "Bytes of the rejected reports", bytes);
+            registry.register(
+                "quarantine_bytes_max",
+                "Bytes that QUARANTINE may hold; 0 without a bound",
+                bytes_max,
             );
             let ConnectionMetrics { open, ended, watching } = all.connections;
             registry.register("connections", "Connections of users with a role, at all servers", open);

@@ -1,4 +1,4 @@
-//! Decides which tokens are due for renewal, and which expire soon. Pure.
+//! Decides which tokens are due for renewal, and which tokens and credentials expire soon. Pure.
 
 use muster_contract::DeviceKey;
 use muster_identity::{Role, UserEntry};
@@ -7,6 +7,9 @@ use muster_identity::{Role, UserEntry};
 const DUE_WITHIN: u64 = 2;
 /// A token expires soon once at most this part of its lifetime is left: a tenth.
 const ENDS_WITHIN: u64 = 10;
+
+/// Credentials with a shorter lifetime were made for one task: nobody waits for their renewal.
+const TASK_LIFETIME: u64 = 24 * 60 * 60;
 
 const _: () = assert!(DUE_WITHIN > 1 && ENDS_WITHIN > DUE_WITHIN);
 
@@ -53,6 +56,16 @@ impl Token {
     }
 }
 
+/// The role of credentials that a person must renew soon, because the renewer renews devices' tokens only: a tenth of their
+/// lifetime or less is left. Credentials that are revoked, expired or made for one task are left out.
+pub fn role_ending(entry: &UserEntry, now: u64) -> Option<Role> {
+    let role = Role::ALL.into_iter().find(|role| role.as_str() == entry.role)?;
+    let expires = entry.expires.filter(|expires| now < *expires && !entry.is_revoked())?;
+    let lifetime = expires.saturating_sub(entry.issued);
+    let ends_soon = expires - now <= lifetime / ENDS_WITHIN;
+    (role != Role::Device && ends_soon && lifetime >= TASK_LIFETIME).then_some(role)
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -80,5 +93,21 @@ mod tests {
         assert_eq!(Token::of(&entry("device", Some(2_000), Some(1_000))), None, "revoked");
         assert_eq!(Token::of(&entry("device", None, None)), None, "does not expire");
         assert_eq!(Token::of(&entry("operator", Some(2_000), None)), None, "a person");
+    }
+
+    #[test]
+    fn credentials_of_people_and_services_end_soon_until_they_are_over() {
+        let day = TASK_LIFETIME;
+        let role = |entry: &UserEntry, now| role_ending(entry, now);
+        let viewer = entry("viewer", Some(1_000 + 10 * day), None);
+        assert_eq!(role(&viewer, 1_000 + 9 * day - 1), None);
+        assert_eq!(role(&viewer, 1_000 + 9 * day), Some(Role::Viewer));
+        assert_eq!(role(&viewer, 1_000 + 10 * day), None, "over");
+        let revoked = entry("viewer", Some(1_000 + 10 * day), Some(1_000));
+        assert_eq!(role(&revoked, 1_000 + 9 * day), None);
+        let for_a_task = entry("maintainer", Some(1_000 + day - 1), None);
+        assert_eq!(role(&for_a_task, 1_000 + day - 2), None);
+        assert_eq!(role(&entry("device", Some(1_000 + 10 * day), None), 1_000 + 9 * day), None);
+        assert_eq!(role(&entry("operator", None, None), u64::MAX), None, "does not expire");
     }
 }

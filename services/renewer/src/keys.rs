@@ -12,7 +12,7 @@ use muster_identity::{KeyPair, Role, UserEntry, UserRegistry, claims};
 use serde::Deserialize;
 use serde::de::DeserializeOwned;
 
-use crate::due::Token;
+use crate::due::{self, Token};
 
 const AUTHORITY: &str = "authority.json";
 const REGISTRY: &str = "roster.json";
@@ -87,6 +87,11 @@ impl Keys {
     /// The tokens of enrolled devices that expire at some time.
     pub fn tokens(&self) -> Vec<Token> {
         self.registry.users.iter().filter_map(Token::of).collect()
+    }
+
+    /// The role of each credential that a person must renew soon.
+    pub fn roles_ending(&self, now: u64) -> Vec<Role> {
+        self.registry.users.iter().filter_map(|entry| due::role_ending(entry, now)).collect()
     }
 
     /// Signs a token again, with the same lifetime; returns its JWT. The registry has the new times; [`Self::save`] writes

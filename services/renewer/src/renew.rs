@@ -105,6 +105,7 @@ impl Renewer {
             }
         }
         self.report(&keys.tokens(), now);
+        self.metrics.show_ending(&keys.roles_ending(now));
         Ok(is_more_due)
     }
 

@@ -34,6 +34,8 @@ struct LagInner {
     unrecorded_since: Option<Timestamp>,
     /// The last moment at which nothing stood between.
     vouched: Option<LagSample>,
+    /// When this process started.
+    started: Instant,
 }
 
 /// A moment by the monotonic clock of this process and by the server's clock.
@@ -53,6 +55,7 @@ impl LagState {
             behind_since: None,
             unrecorded_since: None,
             vouched: None,
+            started: Instant::now(),
         }))
     }
 
@@ -102,6 +105,20 @@ impl LagState {
         let vouched = inner.vouched?;
         let since = if inner.lag(now).is_none() { now.duration_since(vouched.seen) } else { Duration::ZERO };
         vouched.at.checked_add(since).ok()
+    }
+
+    /// For how long there has been a lag; zero while there is none. Until LEDGER was first read to its end, since the start.
+    pub fn duration(&self) -> Duration {
+        let (inner, now) = (self.inner(), Instant::now());
+        let since = inner.vouched.map_or(inner.started, |vouched| vouched.seen);
+        let is_current = inner.vouched.is_some() && inner.lag(now).is_none();
+        if is_current { Duration::ZERO } else { now.duration_since(since) }
+    }
+
+    /// The present by the server's clock, as far as it is known.
+    pub fn server_time(&self) -> Timestamp {
+        let LagSample { seen, at } = self.inner().answered;
+        at.checked_add(Instant::now().duration_since(seen)).unwrap_or(at)
     }
 
     /// The value is consistent at any moment, so a panic elsewhere leaves no partial update.
@@ -157,12 +174,16 @@ mod tests {
     async fn a_silent_ledger_cuts_off_and_refused_writes_are_reported() {
         let lag = LagState::new(at(0));
         assert_eq!(lag.vouched_at(), None, "nothing is known yet");
+        tokio::time::advance(Duration::from_secs(2)).await;
+        assert_eq!((lag.duration(), lag.server_time()), (Duration::from_secs(2), at(2)));
         lag.ledger(at(10), 5, 5);
+        assert_eq!((lag.duration(), lag.server_time()), (Duration::ZERO, at(10)));
         tokio::time::advance(CUT_OFF_AFTER).await;
         assert_eq!(lag.vouched_at(), Some(at(15)));
         tokio::time::advance(Duration::from_secs(1)).await;
         assert_eq!(lag.now().cut_off_since, Some(at(10)));
         assert_eq!(lag.vouched_at(), Some(at(10)));
+        assert_eq!((lag.duration(), lag.server_time()), (Duration::from_secs(6), at(16)));
         lag.ledger(at(20), 5, 5);
         lag.recorded(false);
         lag.ledger(at(30), 5, 5);

@@ -1,8 +1,10 @@
 //! Counts for `/metrics`. No label distinguishes devices or deployments.
 
 mod fleet;
+mod silence;
 
 use std::sync::atomic::AtomicU64;
+use std::time::Duration;
 
 use muster_bus::WriteOutcome;
 use muster_contract::lag::RollupLag;
@@ -15,6 +17,7 @@ use prometheus_client::metrics::gauge::Gauge;
 use prometheus_client::registry::Registry;
 
 pub use self::fleet::FleetMetrics;
+pub use self::silence::{OTHER_SITES, SILENT_SITES_NAMED, SilenceMetrics};
 
 /// The rollup's metrics. Clones share them.
 #[derive(Debug, Clone, Default)]
@@ -27,6 +30,10 @@ pub struct Metrics {
     pub lag: Gauge,
     /// Partitions that the hub does not hear.
     pub unheard: Gauge,
+    /// For how long the newest pulse of each partition is in LEDGER.
+    pulse_age: Family<PartitionLabels, Gauge<f64, AtomicU64>>,
+    /// By how much answers and views may be out of date.
+    pub view_lag: Gauge<f64, AtomicU64>,
     /// 1 while the rollup says in its answers that something stands between it and LEDGER, by what that is.
     pub behind: Family<BehindLabels, Gauge>,
     /// Views that were written again only because they would have ended.
@@ -74,6 +81,12 @@ pub enum RebuildResult {
     Reached,
     /// It was not.
     Failed,
+}
+
+/// A partition.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, EncodeLabelSet)]
+struct PartitionLabels {
+    partition: u16,
 }
 
 /// Outcome of a LEDGER message.
@@ -202,6 +215,16 @@ impl Metrics {
             all.unheard,
         );
         registry.register(
+            "pulse_age_seconds",
+            "Age of the newest pulse of a partition that the rollup has read, by the server's clock",
+            all.pulse_age,
+        );
+        registry.register(
+            "view_lag_seconds",
+            "Time since answers and views were last up to date with LEDGER; 0 while they are",
+            all.view_lag,
+        );
+        registry.register(
             "behind",
             "1 while answers say that the rollup lags, is cut off from LEDGER, or cannot record what the hub hears",
             all.behind,
@@ -244,6 +267,15 @@ impl Metrics {
             (BehindCause::Unrecorded, lag.unrecorded_since.is_some()),
         ] {
             self.behind.get_or_create(&BehindLabels { cause }).set(i64::from(holds));
+        }
+    }
+
+    /// Sets the age of a partition's newest pulse; a partition without a pulse has no series.
+    pub fn pulse(&self, partition: u16, age: Option<Duration>) {
+        let labels = PartitionLabels { partition };
+        match age {
+            Some(age) => _ = self.pulse_age.get_or_create(&labels).set(age.as_secs_f64()),
+            None => _ = self.pulse_age.remove(&labels),
         }
     }
 

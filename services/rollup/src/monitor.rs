@@ -22,13 +22,14 @@ use muster_contract::fact::{Hearing, HearingFact, PulseFact};
 use muster_contract::limits::PARTITIONS;
 use muster_contract::subjects::{LedgerSubject, stream};
 use muster_contract::version::{ApiVersion, kind};
+use muster_domain::fold::Fleet;
 use muster_service::error::chain;
 use tokio::time::{Instant, MissedTickBehavior, interval, timeout};
 use tokio_util::sync::CancellationToken;
 
 use self::decide::{Heard, HearingDecision, decide, must_repeat};
 use crate::lag::{CUT_OFF_AFTER, LagState};
-use crate::metrics::Metrics;
+use crate::metrics::{Metrics, SILENT_SITES_NAMED};
 use crate::progress::{SeenHearing, SeenPulse};
 use crate::projection::{Origin, Projection};
 
@@ -97,16 +98,35 @@ impl Monitor {
             Err(_) => tracing::debug!("LEDGER did not answer in time"),
         }
         self.metrics.behind(&self.lag.now());
+        self.metrics.view_lag.set(self.lag.duration().as_secs_f64());
+        self.show_pulses();
         self.show_fleet();
     }
 
-    /// Sets the fleet's gauges in `/metrics`, once LEDGER is read to its end.
+    /// Sets the age of each partition's newest pulse in `/metrics`. It grows also while LEDGER does not answer.
+    fn show_pulses(&self) {
+        let (progress, now) = (self.projection.progress(), self.lag.server_time());
+        for partition in 0..PARTITIONS {
+            self.metrics
+                .pulse(partition, progress.newest(partition).map(|seen| elapsed(seen.stored_at, now)));
+        }
+    }
+
+    /// Sets the fleet's gauges in `/metrics`, once LEDGER is read to its end. Silence is counted by site, not by device.
     fn show_fleet(&self) {
-        let seen = self.projection.read(|now| {
-            now.caught_up.then(|| (now.fleet.fleet_view().tally, now.fleet.silent_sites_of_fleet().count))
-        });
-        if let Some((tally, silent_sites)) = seen {
+        let look = |fleet: &Fleet| {
+            let (silent_sites, devices) =
+                (fleet.silent_sites_of_fleet().count, fleet.silent_devices(SILENT_SITES_NAMED));
+            (fleet.fleet_view().tally, silent_sites, devices, fleet.oldest_silence())
+        };
+        let seen = self.projection.read(|now| now.caught_up.then(|| look(&now.fleet)));
+        if let Some((tally, silent_sites, devices, oldest)) = seen {
             self.metrics.fleet.show(&tally, silent_sites);
+            let now = self.lag.server_time();
+            self.metrics
+                .fleet
+                .silence
+                .show(devices, oldest.map_or(Duration::ZERO, |since| elapsed(since, now)));
         }
     }
 
@@ -254,6 +274,11 @@ impl Monitor {
             stored => stored.map(drop),
         }
     }
+}
+
+/// The time from one moment to another; zero if a clock was set back meanwhile.
+fn elapsed(since: Timestamp, now: Timestamp) -> Duration {
+    now.duration_since(since).try_into().unwrap_or(Duration::ZERO)
 }
 
 fn said(last: Option<&Delivery>) -> Option<HearingFact> {

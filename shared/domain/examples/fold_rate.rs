@@ -26,6 +26,8 @@ const DEPLOYMENTS: usize = 3;
 /// Messages that are made, parsed and folded at once: about as many as muster-rollup takes.
 const CHUNK: usize = 1_000;
 const VIEWS: u32 = 1_000;
+/// As in muster-rollup.
+const SITES_NAMED: usize = 20;
 
 // As in muster-rollup.
 #[global_allocator]
@@ -91,6 +93,8 @@ fn main() {
     bench.pass("fourth, from all over the fleet", all_over, reporting(4, "installed"));
     bench.pass("fifth, failed", in_order, reporting(5, "failed"));
     bench.views();
+    bench.pass("silence", in_order, Shape::silence);
+    bench.gauges();
 }
 
 impl Bench {
@@ -144,6 +148,17 @@ impl Bench {
         let views = (0..VIEWS).filter_map(|_| self.fleet.deployment_view(&id)).count();
         println!("{views} views of a deployment with digest: {:?} each", (processor_time() - begun) / VIEWS);
     }
+
+    /// Reads the silence of the fleet, as muster-rollup does once a second for `/metrics`.
+    fn gauges(&self) {
+        let begun = processor_time();
+        let silent = (0..VIEWS).map(|_| self.fleet.silent_devices(SITES_NAMED).first.len()).max();
+        let each = (processor_time() - begun) / VIEWS;
+        let oldest = self.fleet.oldest_silence();
+        println!(
+            "silent devices by site: {each:?} each, {silent:?} named; the oldest silence since {oldest:?}"
+        );
+    }
 }
 
 fn parse((subject, body): &Message) -> Option<(LedgerSubject, Fact)> {
@@ -183,6 +198,14 @@ impl Shape {
     fn liveness(self, device: usize) -> Message {
         let body = r#"{"apiVersion":"muster/v1","kind":"LivenessFact","state":"fresh","lastHeardAt":"2026-11-20T08:00:00Z","epoch":1,"head":0}"#;
         (format!("muster.liveness.{}", self.name(device)), body.to_owned())
+    }
+
+    /// Every third device is silent.
+    fn silence(self, device: usize, out: &mut Vec<Message>) {
+        let (subject, body) = self.liveness(device);
+        if device.is_multiple_of(3) {
+            out.push((subject, body.replace("fresh", "stale")));
+        }
     }
 
     fn reports(self, device: usize, round: usize, state: &str, out: &mut Vec<Message>) {

@@ -47,6 +47,7 @@ mod report;
 mod seq_account;
 mod seq_set;
 mod silence;
+mod silence_starts;
 mod standing;
 mod status;
 mod tally;
@@ -68,6 +69,7 @@ pub use merge::{
 };
 pub use notify::{Changes, NothingToTell};
 pub use record::DeviceRecord;
+pub use silence::SilentDevices;
 pub use status::{CursorError, StatusCursor, StatusRefusal, verdict_of};
 pub use tally::BadPart;
 pub use view_aggregate::{Shown, Unsigned};

@@ -1,5 +1,5 @@
 //! Tests that a site is silent as a whole exactly where its devices' own lines say so, over arbitrary ledgers,
-//! until one device is heard.
+//! until one device is heard; that silent devices by site and the oldest silence are what these lines say.
 
 #![allow(clippy::unwrap_used, reason = "a failure here is the test's result")]
 #![allow(dead_code, reason = "the ledger and its generator serve several tests")]
@@ -47,14 +47,40 @@ fn silent_by_lines(lines: &[DeviceLine]) -> Vec<SilentSite> {
     sites.into_iter().filter_map(of).collect()
 }
 
+/// The ledger without the hub's hearing. A device that is stale because the hub does not hear its partition stays as it
+/// was: nothing is known of its silence.
+fn without_hearing(ledger: &Ledger) -> Ledger {
+    let of_devices = ledger.entries.iter().filter(|one| one.subject.device().is_some());
+    Ledger { entries: of_devices.cloned().collect() }
+}
+
 proptest! {
+    #[test]
+    fn silent_devices_are_counted_as_the_lines_of_devices_say(ledger in ledgers_of_a_deaf_hub()) {
+        let fleet = ledger.fold();
+        let lines = without_hearing(&ledger).fold().devices_answer(&Default::default(), &ALL).unwrap().devices;
+        let silent = lines.iter().filter(|line| !line.retired && line.freshness == Freshness::Stale);
+        let mut sites: BTreeMap<SiteId, u64> = BTreeMap::new();
+        silent.clone().for_each(|line| *sites.entry(line.key.site.clone()).or_default() += 1);
+        let mut expected = Vec::from_iter(sites);
+        expected.sort_by_key(|(site, count)| (std::cmp::Reverse(*count), site.clone()));
+        let oldest = silent.filter_map(|line| line.last_heard_at).min().map(|at| at.as_second());
+        let restored = Fleet::restore(fleet.as_of(), fleet.hearing_state().clone(), fleet.records());
+        for fleet in [&fleet, &restored] {
+            prop_assert_eq!(fleet.oldest_silence().map(|at| at.as_second()), oldest);
+            for sites_max in 0..=expected.len() {
+                let (first, others) = expected.split_at(sites_max);
+                let others = others.iter().map(|(_, count)| count).sum();
+                let counted = fleet.silent_devices(sites_max);
+                prop_assert_eq!((counted.first.as_slice(), counted.others), (first, others));
+            }
+        }
+    }
+
     #[test]
     fn a_site_is_silent_where_the_lines_of_its_devices_say_so(ledger in ledgers_of_a_deaf_hub()) {
         let fleet = ledger.fold();
-        // A device that is stale because the hub does not hear its partition stays as it was: nothing is known
-        // of the site's silence.
-        let heard = Ledger { entries: ledger.entries.iter().filter(|one| one.subject.device().is_some()).cloned().collect() };
-        let lines = heard.fold().devices_answer(&Default::default(), &ALL).unwrap().devices;
+        let lines = without_hearing(&ledger).fold().devices_answer(&Default::default(), &ALL).unwrap().devices;
         let expected = silent_by_lines(&lines);
         let found = silent(&fleet, None);
         prop_assert_eq!(found.count, expected.len() as u64);

@@ -1,6 +1,6 @@
 //! Gauges of the fleet's state in `/metrics`: deployments by verdict, targets by standing, devices by freshness, missing
-//! reports and silent sites. No label names a device, a site or a deployment. All rollups of a hub export the same
-//! values, so a query over several rollups takes their maximum.
+//! reports and silence. No label names a device or a deployment; a bounded number of sites is named. All rollups of a hub
+//! export the same values, so a query over several rollups takes their maximum.
 
 use muster_contract::view::{Split, Standing, Tally, Verdict};
 use muster_service::health::Health;
@@ -8,6 +8,8 @@ use prometheus_client::encoding::EncodeLabelSet;
 use prometheus_client::metrics::family::Family;
 use prometheus_client::metrics::gauge::Gauge;
 use prometheus_client::registry::Registry;
+
+use super::silence::SilenceMetrics;
 
 /// The state of the fleet. Clones share it.
 #[derive(Debug, Clone, Default)]
@@ -20,6 +22,8 @@ pub struct FleetMetrics {
     retried: Gauge,
     missing_reports: Gauge,
     silent_sites: Gauge,
+    /// Silent devices by site, and the oldest silence.
+    pub silence: SilenceMetrics,
 }
 
 /// A verdict.
@@ -57,6 +61,7 @@ impl FleetMetrics {
         registry.register("retried", "Targets that are tried again after an error", all.retried);
         registry.register("missing_reports", "Reports that exist and are not in", all.missing_reports);
         registry.register("silent_sites", "Sites that are silent as a whole", all.silent_sites);
+        all.silence.describe(registry);
     }
 
     /// Sets the gauges from the tally of the fleet's view and the number of sites that are silent as a whole.
@@ -88,7 +93,7 @@ const fn by_freshness(split: Split) -> [(&'static str, u64); 3] {
     [("fresh", split.fresh), ("stale", split.stale), ("never", split.never)]
 }
 
-fn shown(count: u64) -> i64 {
+pub(super) fn shown(count: u64) -> i64 {
     i64::try_from(count).unwrap_or(i64::MAX)
 }
 

@@ -12,6 +12,7 @@ use super::change_log::{ChangeLog, Side};
 use super::device::Device;
 use super::hearing::HearingState;
 use super::index::DeviceIndex;
+use super::silence_starts::SilenceStarts;
 use super::standing::{CountClass, DeviceContext, Row};
 use super::tally::Delta;
 use super::totals::Totals;
@@ -53,6 +54,8 @@ pub struct Fleet {
     pub(super) changed: Vec<u32>,
     pub(super) capture: Capture,
     pub(super) hearing: HearingState,
+    /// When the silent devices were last heard.
+    pub(super) silence_starts: SilenceStarts,
 }
 
 /// Which rows a fact alters.
@@ -79,6 +82,7 @@ impl Default for Fleet {
             changed: Vec::new(),
             capture: Capture::default(),
             hearing: HearingState::default(),
+            silence_starts: SilenceStarts::default(),
         }
     }
 }
@@ -264,6 +268,7 @@ impl Fleet {
         if moves_heard {
             self.apply_heard_to_rows(Delta::Add, number, &after);
             self.exchange_heard(number, &before, &after);
+            self.silence_starts.exchange(before.silent_since(), after.silent_since());
         }
         let device = &self.devices[number as usize];
         let counted = |context: &DeviceContext, unknown| {

@@ -1,15 +1,53 @@
-//! Finds sites that are silent as a whole, and when their last device was heard. Liveness facts decide whether
-//! a device is silent; this module neither guesses nor explains silence.
+//! Finds sites that are silent as a whole, and when their last device was heard; counts silent devices by site.
+//! Liveness facts decide whether a device is silent; this module neither guesses nor explains silence.
 
-use muster_contract::Timestamp;
+use std::cmp::Reverse;
+use std::collections::BTreeSet;
+
 use muster_contract::query::Sites;
 use muster_contract::silence::{SILENT_DEVICES_MIN, SILENT_SITES_MAX, SilentSite, SilentSites};
 use muster_contract::view::Freshness;
+use muster_contract::{SiteId, Timestamp};
 
 use super::fleet::Fleet;
 use super::totals::Site;
 
+/// Silent devices by site: the sites with most of them, and the sum of the others. A device counts if it was heard once,
+/// is not retired, and is not silent only because the hub does not hear its partition.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct SilentDevices {
+    /// The sites with most silent devices, most first, those with as many by name.
+    pub first: Vec<(SiteId, u64)>,
+    /// Silent devices of all other sites.
+    pub others: u64,
+}
+
 impl Fleet {
+    /// The silent devices by site, of at most so many sites. It visits sites, no devices.
+    pub fn silent_devices(&self, sites_max: usize) -> SilentDevices {
+        let (mut first, mut others) = (BTreeSet::new(), 0);
+        // In the order of names: of sites with as many silent devices, a later one comes after those of `first`.
+        for (id, number) in &self.totals.site_numbers {
+            let count = silent_devices_of(self.totals.site(*number));
+            let is_full = first.len() == sites_max;
+            if count == 0 || (is_full && first.last().is_none_or(|(Reverse(least), _)| count <= *least)) {
+                others += count;
+                continue;
+            }
+            if is_full {
+                others += first.pop_last().map_or(0, |(Reverse(least), _)| least);
+            }
+            first.insert((Reverse(count), id));
+        }
+        let first = first.into_iter().map(|(Reverse(count), id)| (id.clone(), count)).collect();
+        SilentDevices { first, others }
+    }
+
+    /// When the device that has been silent for longest was last heard, to the second.
+    pub fn oldest_silence(&self) -> Option<Timestamp> {
+        self.silence_starts.oldest()
+    }
+
     /// The silent sites of the whole fleet that have targets.
     pub fn silent_sites_of_fleet(&self) -> SilentSites {
         self.silent_sites(&Sites::default(), None)
@@ -48,6 +86,10 @@ impl Fleet {
         let silent = devices.filter(|state| !state.is_retired() && state.freshness() == Freshness::Stale);
         silent.filter_map(|state| state.heard_at()).max()
     }
+}
+
+fn silent_devices_of(site: &Site) -> u64 {
+    site.whole.devices.by_freshness().stale.saturating_sub(site.whole.masked.into())
 }
 
 /// Whether several of a site's devices were heard once, and none is now. If the hub stopped hearing the

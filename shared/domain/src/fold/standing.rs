@@ -101,6 +101,13 @@ impl DeviceContext {
         self.heard_at.filter(|_| !self.retired)
     }
 
+    /// When the device was last heard, if it is silent. While the hub does not hear its partition, nothing is known of the
+    /// silence of a device that was heard until then.
+    pub(super) fn silent_since(&self) -> Option<Timestamp> {
+        let is_silent = self.freshness == Freshness::Stale && !self.is_masked;
+        self.counted_heard_at().filter(|_| is_silent)
+    }
+
     /// Whether the device is completely known, given its number of unknown targets.
     pub(super) const fn is_complete(&self, unknown: u32) -> bool {
         self.missing == 0 && unknown == 0 && !self.doubt.beyond && !self.doubt.not_storing

@@ -1,0 +1,179 @@
+//! Breaks the fleet, waits until the alerts of each breakage have fired, mends it, and waits until none fires any more.
+//! `ReportsWait` and `ViewsBehind` need 10,000 messages that nobody reads; only their rule tests let them fire.
+
+use std::time::Duration;
+
+use bytes::Bytes;
+use muster_contract::limits::QUARANTINE_SHARE;
+use muster_simulator::repository::write_devices;
+use muster_tests::story::{key, workloads};
+use muster_tests::system::{INGEST, PUBLISHER, agent_name};
+use rustix::process::{Signal, kill_process};
+use serde_json::{Value, json};
+
+use crate::fleet::{Fleet, LATE, REJECTED_DEVICE, SILENT_SITE, VIEWER};
+use crate::scripted::ScriptedDevice;
+
+/// Reports for which QUARANTINE has no room, beyond those of one device that it holds.
+const REFUSED: u64 = 10;
+const REJECTED: u64 = QUARANTINE_SHARE as u64 + REFUSED;
+/// Reports that a device names in its heartbeats and does not send.
+const HELD_BACK: u64 = 3;
+/// A file that makes the publisher refuse a commit.
+const BAD_FILE: &str = "fleet/bad.yaml";
+/// A state that ingest rejects.
+const NO_STATE: &str = "exploded";
+/// How long credentials were valid, of which a twentieth is left.
+const VALID_SECONDS: u64 = 30 * 24 * 60 * 60;
+/// How full LEDGER is made; the alert fires above 80 %.
+const FULL_PERCENT: u64 = 90;
+/// Time for one request to the server.
+const ANSWER_WITHIN: Duration = Duration::from_secs(10);
+
+/// Deployments fail and are late, a site is silent, reports are missing and rejected, a commit is refused, a token ends, and a
+/// disk is full.
+pub(crate) async fn devices_and_deployments(fleet: &mut Fleet) {
+    break_devices(fleet).await;
+    fleet
+        .fire(&[
+            "DeploymentFailing",
+            "DeploymentOverdue",
+            "SiteSilent",
+            "MissingReportsStay",
+            "Quarantined",
+            "QuarantineFull",
+            "CommitRefused",
+            "CredentialEnding",
+            "AccessEnding",
+            "DeviceCannotStore",
+        ])
+        .await;
+    fleet.has_series(&format!("muster_fleet_silent_devices{{site=\"{SILENT_SITE}\"}} == 2")).await;
+    fleet.has_series("muster_fleet_oldest_silence_seconds > 3").await;
+    fleet.has_series(&format!("muster_ingest_quarantine_reports == {QUARANTINE_SHARE}")).await;
+    mend_devices(fleet).await;
+    fleet.none_fires().await;
+    fleet.has_series("muster_fleet_oldest_silence_seconds == 0").await;
+}
+
+/// Alerts that look at a window clear by themselves, so their causes come last.
+async fn break_devices(fleet: &mut Fleet) {
+    for agent in &fleet.agents {
+        fleet.system.kill(&agent_name(agent)).await;
+    }
+    fill_disk(fleet);
+    set_ends(fleet);
+    write_devices(&fleet.system.repository, &[key(LATE)]).unwrap();
+    fleet.system.repository.commit("a device that does not start").await.unwrap();
+    let mut late = ScriptedDevice::start(&fleet.system, LATE).await;
+    late.report("installing").await;
+    fleet.late = Some(late);
+    fleet.scripted.report("failed").await;
+    fleet.scripted.hold_back(HELD_BACK);
+    for _ in 0..REJECTED {
+        fleet.rejected.report(NO_STATE).await;
+    }
+    fleet.system.repository.write(BAD_FILE, "id: [").unwrap();
+    fleet.system.repository.commit("a document that is none").await.unwrap();
+}
+
+async fn mend_devices(fleet: &mut Fleet) {
+    for agent in &fleet.agents {
+        fleet.system.start_again(&agent_name(agent));
+    }
+    let (device, disk) = &fleet.on_disk;
+    disk.clear(fleet.system.pid(&agent_name(device))).unwrap();
+    std::fs::remove_file(fleet.system.repository.dir().join(BAD_FILE)).unwrap();
+    fleet.system.repository.commit("without it").await.unwrap();
+    fleet.late.as_mut().expect("it was added").report("installed").await;
+    for _ in 0..HELD_BACK {
+        fleet.scripted.report("installed").await;
+    }
+    fleet.renew();
+    empty_quarantine(fleet).await;
+}
+
+/// The disk takes no byte any more, and there is something to report.
+fn fill_disk(fleet: &Fleet) {
+    let (device, disk) = &fleet.on_disk;
+    disk.fill(fleet.system.pid(&agent_name(device))).unwrap();
+    let workload = *workloads(&fleet.system, device, "web").first().expect("the workload runs");
+    kill_process(workload, Signal::KILL).unwrap();
+}
+
+/// Drops what is in quarantine, asks for the rest, and sends that again.
+async fn empty_quarantine(fleet: &Fleet) {
+    let device = ["--device", REJECTED_DEVICE];
+    for verb in [&["drop", "--reason", "test"][..], &["requeue"]] {
+        let output = fleet.system.muster(&[&["quarantine"], verb, &device].concat()).await;
+        assert!(output.status.success(), "{verb:?}: {}", String::from_utf8_lossy(&output.stderr));
+    }
+    // The first report was accepted, and QUARANTINE takes them in order.
+    for seq in (2..2 + REJECTED).rev().take(REFUSED as usize) {
+        fleet.rejected.send(seq, NO_STATE).await;
+    }
+}
+
+/// As far as the registry says, the token of the enrolled device is over, and the credentials of a viewer end soon.
+fn set_ends(fleet: &Fleet) {
+    let path = fleet.keys().join("roster.json");
+    let mut roster: Value = serde_json::from_str(&std::fs::read_to_string(&path).unwrap()).unwrap();
+    for user in roster["users"].as_array_mut().unwrap() {
+        let issued = user["issued"].as_u64().unwrap();
+        if user["role"] == "device" {
+            user["expires"] = json!(issued + 1);
+        } else if user["name"] == VIEWER {
+            user["issued"] = json!(issued - VALID_SECONDS);
+            user["expires"] = json!(issued + VALID_SECONDS / 20);
+        }
+    }
+    std::fs::write(&path, roster.to_string()).unwrap();
+}
+
+/// The publisher and ingest are gone.
+pub(crate) async fn services(fleet: &mut Fleet) {
+    for name in [PUBLISHER, INGEST] {
+        fleet.system.kill(name).await;
+    }
+    fleet.fire(&["ServiceDown", "HubDoesNotHear"]).await;
+    fleet.has_series("min(muster_rollup_pulse_age_seconds) > 5").await;
+    for name in [PUBLISHER, INGEST] {
+        fleet.system.start_again(name);
+    }
+    fleet.none_fires().await;
+}
+
+/// nats-server is gone.
+pub(crate) async fn server(fleet: &mut Fleet) {
+    fleet.system.server.kill();
+    fleet.fire(&["NatsUnreachable", "AnswersBehind"]).await;
+    fleet.has_series("muster_rollup_view_lag_seconds > 5").await;
+    fleet.system.server.restart();
+    fleet.none_fires().await;
+    fleet.has_series("muster_rollup_view_lag_seconds == 0").await;
+}
+
+/// LEDGER holds nearly as much as it may, until it may hold more.
+pub(crate) async fn ledger(fleet: &mut Fleet) {
+    let ledger = request(fleet, "INFO", Bytes::new()).await;
+    let (bytes, bytes_max) =
+        (ledger["state"]["bytes"].as_u64().unwrap(), ledger["config"]["max_bytes"].clone());
+    set_bytes_max(fleet, ledger["config"].clone(), json!(bytes * 100 / FULL_PERCENT)).await;
+    fleet.fire(&["LedgerFillsUp"]).await;
+    set_bytes_max(fleet, ledger["config"].clone(), bytes_max).await;
+    fleet.none_fires().await;
+}
+
+async fn set_bytes_max(fleet: &Fleet, mut settings: Value, bytes_max: Value) {
+    settings["max_bytes"] = bytes_max;
+    request(fleet, "UPDATE", settings.to_string().into()).await;
+}
+
+/// Asks the server about LEDGER, or to change it, as an operator does with the `nats` CLI.
+async fn request(fleet: &Fleet, verb: &str, body: Bytes) -> Value {
+    let subject = format!("$JS.API.STREAM.{verb}.LEDGER");
+    let answer = fleet.system.bus.request(&subject, body, ANSWER_WITHIN).await.unwrap();
+    let answer: Value = serde_json::from_slice(&answer).unwrap();
+    assert!(answer["error"].is_null(), "{answer}");
+    answer
+}

@@ -1,0 +1,109 @@
+//! Alerts and the dashboard on a real Prometheus: the shipped files are valid, each alert has a rule test and a row in the
+//! guide, and on a running fleet alerts fire when something breaks and clear when it is mended.
+
+#![allow(clippy::unwrap_used, reason = "a failure here is the test's result")]
+
+mod breakage;
+mod fleet;
+mod scripted;
+
+use std::collections::BTreeSet;
+use std::process::Command;
+
+use fleet::Fleet;
+use muster_tests::prometheus::{self, PROMTOOL};
+use serde_json::Value;
+
+/// The name of these tests where they are listed as not run.
+const NAME: &str = "alerts on Prometheus";
+/// Panels of Grafana's dashboard share a grid of so many columns.
+const COLUMNS: u64 = 24;
+
+/// The names of all alerts.
+fn alerts() -> BTreeSet<String> {
+    let rules = prometheus::file("alerts.yaml");
+    let names = rules.lines().filter_map(|line| line.trim_start().strip_prefix("- alert: "));
+    names.map(str::to_owned).collect()
+}
+
+/// The panels of the dashboard.
+fn panels() -> Vec<Value> {
+    let dashboard = prometheus::file("grafana/dashboards/fleet.json");
+    let dashboard: Value = serde_json::from_str(&dashboard).unwrap();
+    dashboard["panels"].as_array().unwrap().clone()
+}
+
+/// Runs promtool, which must succeed; what it says.
+fn promtool(args: &[&str]) -> String {
+    let output = Command::new(prometheus::tool(PROMTOOL).unwrap()).args(args).output().unwrap();
+    let said = [output.stdout, output.stderr].concat();
+    let said = String::from_utf8_lossy(&said).into_owned();
+    assert!(output.status.success(), "promtool {}: {said}", args.join(" "));
+    said
+}
+
+#[test]
+fn prometheus_accepts_its_files_and_the_rules_pass_their_tests() {
+    if !prometheus::is_there(NAME) {
+        return;
+    }
+    // The path of the rules is that of the container.
+    let dir = tempfile::tempdir().unwrap();
+    let rules = prometheus::folder().join("alerts.yaml");
+    let config =
+        prometheus::file("prometheus.yaml").replace("/etc/prometheus/alerts.yaml", rules.to_str().unwrap());
+    let file = dir.path().join("prometheus.yaml");
+    std::fs::write(&file, config).unwrap();
+    let said = promtool(&["check", "config", file.to_str().unwrap()]);
+    assert!(said.contains(&format!("{} rules found", alerts().len())), "{said}");
+    promtool(&["test", "rules", prometheus::folder().join("alerts_test.yaml").to_str().unwrap()]);
+}
+
+#[test]
+fn every_alert_has_a_rule_test_and_a_row_in_the_guide() {
+    let tests = prometheus::file("alerts_test.yaml");
+    let guide = std::fs::read_to_string(prometheus::folder().join("../../services/README.md")).unwrap();
+    for alert in alerts() {
+        let tested = tests.matches(&format!("alertname: {alert}\n")).count();
+        assert!(tested > 0, "alerts_test.yaml does not let {alert} fire");
+        assert!(guide.contains(&format!("\n| `{alert}` | ")), "services/README.md has no row for {alert}");
+    }
+}
+
+#[test]
+fn the_dashboard_is_one_that_grafana_can_show() {
+    let source = prometheus::file("grafana/provisioning/datasources/prometheus.yaml");
+    let (mut ids, mut cells) = (BTreeSet::new(), BTreeSet::new());
+    for panel in panels() {
+        let title = panel["title"].as_str().unwrap();
+        assert!(ids.insert(panel["id"].as_u64().unwrap()), "{title}: another panel has its id");
+        assert!(["stat", "timeseries"].contains(&panel["type"].as_str().unwrap()), "{title}");
+        let uid = panel["datasource"]["uid"].as_str().unwrap();
+        assert!(source.contains(&format!("uid: {uid}")), "{title}: no data source has the uid {uid}");
+        let [x, y, w, h] = ["x", "y", "w", "h"].map(|key| panel["gridPos"][key].as_u64().unwrap());
+        assert!(x + w <= COLUMNS, "{title} is wider than the grid");
+        let own = (x..x + w).flat_map(|x| (y..y + h).map(move |y| (x, y)));
+        own.for_each(|cell| assert!(cells.insert(cell), "{title} covers another panel at {cell:?}"));
+        let targets = panel["targets"].as_array().unwrap();
+        let names: BTreeSet<_> = targets.iter().map(|target| target["refId"].as_str().unwrap()).collect();
+        assert!(!targets.is_empty() && names.len() == targets.len(), "{title}");
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn alerts_fire_and_clear_on_a_running_fleet_and_every_panel_has_data() {
+    if !prometheus::is_there(NAME) {
+        return;
+    }
+    let mut fleet = Fleet::start().await;
+    fleet.none_fires().await;
+    for panel in panels() {
+        for target in panel["targets"].as_array().unwrap() {
+            fleet.has_series(target["expr"].as_str().unwrap()).await;
+        }
+    }
+    breakage::devices_and_deployments(&mut fleet).await;
+    breakage::services(&mut fleet).await;
+    breakage::server(&mut fleet).await;
+    breakage::ledger(&mut fleet).await;
+}
