@@ -46,7 +46,7 @@ impl Decisions {
                     all.0.insert(key, Stored { sequence, decisions: Some(decisions) });
                 }
                 Err(error) => {
-                    tracing::warn!(sequence, error = chain(&error), "cannot read decisions about rollouts")
+                    tracing::warn!(sequence, error = chain(&error), "cannot read decisions about rollouts");
                 }
             }
         }
