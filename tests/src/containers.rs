@@ -142,6 +142,8 @@ impl Stack {
             ("COMPOSE_PROJECT_NAME", project.to_owned()),
             ("MUSTER_TAG", TAG.to_owned()),
             ("MUSTER_PORT", free_port().to_string()),
+            // The engine picks one: two fleets may be up at once.
+            ("MUSTER_WEBSOCKET_PORT", "0".to_owned()),
             ("MUSTER_GIT_PORT", free_port().to_string()),
         ];
         let given = variables.iter().map(|(name, value)| (*name, (*value).to_owned()));

@@ -10,6 +10,7 @@ use muster_contract::desired::DesiredState;
 use muster_contract::subjects::{self, stream};
 use muster_contract::view::Verdict;
 use muster_simulator::child::Spec;
+use muster_tests::example::{Example, Language};
 use muster_tests::story::{self, sleeper, verdict};
 use muster_tests::system::{PUBLISHER, System, agent_name, program};
 use muster_tests::watching::Watch;
@@ -160,6 +161,37 @@ async fn a_dark_device_opens_no_gate() {
 }
 
 #[tokio::test]
+async fn a_dark_device_within_the_debt_of_its_wave_holds_up_no_other() {
+    let waves = "\
+apiVersion: muster/v1
+kind: Rollout
+waves:
+  - name: ours
+    site: plant7
+    offline: {debt: {after: 1s, max: 1}}
+";
+    let (mut system, devices) = governed(waves).await;
+    system.kill(&agent_name(&devices[0])).await;
+    start_planner(&mut system);
+    release(&system, &sleeper("web", 2)).await;
+    all_have(&system, "2").await;
+    shows(&system, "done: every gate is open; 1 target is not heard and left out").await;
+}
+
+#[tokio::test]
+async fn a_wave_that_is_late_is_rolled_back_where_its_deadline_says_so() {
+    let (mut system, devices) =
+        governed(&format!("{ROLLOUT}deadlines: {{wave: 2s, atEnd: rollback}}\n")).await;
+    system.kill(&agent_name(&devices[0])).await;
+    start_planner(&mut system);
+    release(&system, &sleeper("web", 2)).await;
+    let shown = shows(&system, "is rolled back since").await;
+    let why = "the gate behind wave canary is not open by the deadline of the wave: 1 ";
+    assert!(shown.contains(why), "{shown}");
+    all_have(&system, "1").await;
+}
+
+#[tokio::test]
 async fn kills_of_planner_and_publisher_release_nothing_twice_and_lose_nothing() {
     let (mut system, _) = governed(ROLLOUT).await;
     start_planner(&mut system);
@@ -200,6 +232,25 @@ async fn a_wave_that_needs_approval_waits_for_a_person() {
     let (code, said) = muster(&system, &["rollout", "next", "web"]).await;
     assert_eq!(code, 0, "{said}");
     all_have(&system, "2").await;
+}
+
+#[tokio::test]
+async fn a_policy_in_python_approves_a_wave_that_the_planner_then_releases() {
+    let waves = "\
+apiVersion: muster/v1
+kind: Rollout
+waves: [{name: ours, site: plant7, approval: before}]
+";
+    let (mut system, _) = governed(waves).await;
+    start_planner(&mut system);
+    release(&system, &sleeper("web", 2)).await;
+    shows(&system, "which has 0 of 1 approvals").await;
+    let url = system.server.url();
+    let policy = Example::start(Language::Python, "approve", &["--hours", "0-24", "--url", &url]);
+    all_have(&system, "2").await;
+    policy.kill().await;
+    let (_, history) = muster(&system, &["rollout", "history", "web"]).await;
+    assert!(history.contains("approve") && history.contains("o'clock"), "{history}");
 }
 
 #[tokio::test]

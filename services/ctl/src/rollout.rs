@@ -144,7 +144,8 @@ async fn take(hub: &Hub, rollout: &RolloutProgress) -> Result<Option<ReleaseAnsw
         Step::Fail { wave, because, verb } => {
             decide::fail(hub, rollout, *wave, *because, *verb).await.map(|()| None)
         }
-        Step::Release { .. } | Step::Wait { .. } | Step::Held { .. } | Step::Done => Ok(None),
+        Step::Done => decide::finish(hub, rollout).await.map(|()| None),
+        Step::Release { .. } | Step::Wait { .. } | Step::Held { .. } => Ok(None),
     }
 }
 

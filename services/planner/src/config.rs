@@ -14,7 +14,8 @@ const EVERY_MAX: Duration = Duration::from_secs(60 * 60);
 const GUIDE: &str = "\
 A rollout.yaml in the repository of the fleet holds changes of its devices. The planner releases them wave by wave: a wave
 follows once enough devices of the waves before it are heard and have confirmed the content. A device that is not heard
-counts neither for nor against. A wave with 'approval: before' begins with `muster rollout next`.
+counts neither for nor against. A wave with 'approval: before' begins after `muster rollout approve`. A wave that fails
+pauses the rollout, or rolls it back, as its file says.
 
 Without a planner changes stay held; `muster rollout next DEPLOYMENT` takes the same steps one by one.
 

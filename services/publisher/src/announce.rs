@@ -26,7 +26,7 @@ use muster_service::backoff::FullJitter;
 use muster_service::clock::Clock;
 use muster_service::error::chain;
 use muster_service::health::Latch;
-use tokio::sync::{mpsc, oneshot, watch};
+use tokio::sync::{mpsc, watch};
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
@@ -144,7 +144,10 @@ impl<D: Downlink> Announcer<D> {
 
     async fn execute(&mut self, command: Command) {
         match command {
-            Command::Commit(fleet, answer) => self.take(fleet, DeviceTable::accept, answer).await,
+            Command::Commit(fleet, answer) => {
+                // The poller may be gone; the commit is accepted all the same.
+                let _ = answer.send(self.take(fleet).await);
+            }
             Command::Unseen(answer) => {
                 // The requester may be gone.
                 let _ = answer.send(self.table.unseen());
@@ -154,7 +157,9 @@ impl<D: Downlink> Announcer<D> {
                     self.follows(&older);
                 }
             }
-            Command::Resume(fleet, answer) => self.take(fleet, DeviceTable::resume, answer).await,
+            Command::Resume(fleet, answer) => {
+                let _ = answer.send(self.accept(fleet, DeviceTable::resume));
+            }
             Command::LastPublished(answer) => {
                 // The requester may be gone.
                 let _ = answer.send(self.table.last_published().map(str::to_owned));
@@ -209,18 +214,10 @@ impl<D: Downlink> Announcer<D> {
     }
 
     /// Accepts a commit, and ends the rollouts that it supersedes.
-    async fn take(
-        &mut self,
-        fleet: Fleet,
-        take: fn(&mut DeviceTable, Fleet) -> Result<usize, Problems>,
-        answer: oneshot::Sender<Result<(), Problems>>,
-    ) {
-        let accepted = self.accept(fleet, take);
-        if accepted.is_ok() {
-            self.supersede().await;
-        }
-        // The poller may be gone; the commit is accepted all the same.
-        let _ = answer.send(accepted);
+    async fn take(&mut self, fleet: Fleet) -> Result<(), Problems> {
+        self.accept(fleet, DeviceTable::accept)?;
+        self.supersede().await;
+        Ok(())
     }
 
     /// Publishes some of the due documents.

@@ -5,6 +5,7 @@ mod decisions;
 mod percent;
 mod policy;
 mod release;
+mod window;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::num::NonZeroU32;
@@ -30,6 +31,7 @@ pub use self::decisions::{
 pub use self::percent::{Percent, PercentError};
 pub use self::policy::{AtEnd, Budget, Deadlines, Offline};
 pub use self::release::{RefusedRelease, ReleaseAnswer, ReleaseRefusal, ReleaseRequest};
+pub use self::window::{WINDOW_LENGTH_MAX, WINDOWS_MAX, Weekday, Window};
 
 const _: () = assert!(2 * ROLLOUT_BYTES_MAX < MESSAGE_BYTES_MAX);
 
@@ -58,6 +60,10 @@ pub struct Rollout {
     /// The times within which waves must pass their gates; no limit if absent.
     #[serde(default, skip_serializing_if = "Deadlines::is_none")]
     pub deadlines: Deadlines,
+    /// The periods in which devices get the content; always if the list is empty. A rollback needs none.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    #[schemars(length(max = WINDOWS_MAX))]
+    pub windows: Vec<Window>,
 }
 
 /// One wave. Exactly one of `devices`, `selector`, `site`, `percent` and `count` says which devices it matches.
@@ -227,6 +233,13 @@ impl Document for Rollout {
         if self.waves.len() > WAVES_MAX {
             let rule = format!("has {} waves; {WAVES_MAX} are allowed", self.waves.len());
             return Err(Violation::at("waves", rule));
+        }
+        if self.windows.len() > WINDOWS_MAX {
+            let rule = format!("has {} windows; {WINDOWS_MAX} are allowed", self.windows.len());
+            return Err(Violation::at("windows", rule));
+        }
+        if let Some(at) = self.windows.iter().position(|window| window.length > WINDOW_LENGTH_MAX) {
+            return Err(Violation::at(format!("windows[{at}].length"), "is above 168h, a week"));
         }
         let bytes = serde_json::to_vec(self).map_or(usize::MAX, |json| json.len());
         if bytes > ROLLOUT_BYTES_MAX {

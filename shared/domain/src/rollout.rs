@@ -9,6 +9,7 @@ mod policy;
 mod progress;
 mod sentence;
 mod waves;
+mod windows;
 
 use std::fmt;
 use std::time::Duration;
@@ -24,6 +25,8 @@ pub use self::progress::{Known, Lines, RolloutProgress, progress};
 pub use self::sentence::listed;
 use self::waves::{REST, effective};
 pub use self::waves::{RolloutId, matches, waves_of};
+use self::windows::Opening;
+pub use self::windows::is_zone;
 
 /// A device that a rollout governs.
 #[derive(Debug, Clone, Copy)]
@@ -143,6 +146,8 @@ pub enum Blocked {
     InFlight,
     /// The budget of the groups of the devices that are next.
     Budget,
+    /// The rollout's windows; the next one begins then. `None` if this machine knows the time zone of none.
+    Window(Option<Timestamp>),
 }
 
 /// Why a wave has failed.
@@ -159,11 +164,13 @@ pub enum Failure {
 
 impl fmt::Display for Blocked {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(match self {
-            Self::Gate => "its gate is not open",
-            Self::InFlight => "as many devices as allowed are in flight",
-            Self::Budget => "the budget of its devices' groups has no room",
-        })
+        match self {
+            Self::Gate => f.write_str("its gate is not open"),
+            Self::InFlight => f.write_str("as many devices as allowed are in flight"),
+            Self::Budget => f.write_str("the budget of its devices' groups has no room"),
+            Self::Window(Some(next)) => write!(f, "no window of the rollout is open until {next}"),
+            Self::Window(None) => f.write_str("this machine knows no time zone of the rollout's windows"),
+        }
     }
 }
 
@@ -301,6 +308,9 @@ impl Steps<'_> {
     /// The release to unreleased members of a wave that its limit in flight and the budget leave room for.
     fn release(&self, at: usize, members: impl Iterator<Item = usize>, targets: &[Target<'_>]) -> Step {
         let WaveState { name, tally, approvals, .. } = &self.states[at];
+        if let Opening::From(next) = windows::opening(&self.rollout.windows, self.now) {
+            return Step::Wait { wave: at, because: Blocked::Window(next) };
+        }
         let free = free_slots(self.waves.get(at), tally);
         if free == 0 {
             return Step::Wait { wave: at, because: Blocked::InFlight };

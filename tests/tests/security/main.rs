@@ -3,7 +3,8 @@
 //! identity and its [`renewal`], [`command`] line, [`connections`] of one key and [`limits`] of accounts, every subject with
 //! every reply ([`matrix`]) and with foreign [`replies`] to services, whom [`records`] of changes name, a whole [`fleet`], and
 //! the mirrors that its [`keeper`] keeps, which the [`clients`] of people read in every way; foreign [`receipts`]; the same services
-//! on a cluster ([`clustered`]) and on an [`open`] server; what one reader takes delays no other ([`shares`]).
+//! on a cluster ([`clustered`]) and on an [`open`] server; what one reader takes delays no other ([`shares`]); who may
+//! decide about [`rollouts`].
 
 #![allow(clippy::unwrap_used, reason = "a failure here is the test's result")]
 
@@ -27,6 +28,7 @@ mod records;
 mod renewal;
 mod renewer;
 mod replies;
+mod rollouts;
 mod settings;
 mod shares;
 mod upgrade;

@@ -77,10 +77,12 @@ pub fn show(rollouts: &[RolloutProgress], frame: Frame) -> String {
 }
 
 fn one(rollout: &RolloutProgress, frame: Frame) -> String {
-    let mut table =
-        Table::new(&["WAVE", "GATE", ">TARGETS", ">RELEASED", ">CONFIRMED", ">FAILED", ">IN FLIGHT"]);
-    for WaveState { name, tally, gate, .. } in &rollout.state.waves {
-        table.row([
+    let needs_approval = rollout.state.waves.iter().any(|wave| wave.approvals.is_some());
+    let mut columns = vec!["WAVE", "GATE", ">TARGETS", ">RELEASED", ">CONFIRMED", ">FAILED", ">IN FLIGHT"];
+    columns.extend(needs_approval.then_some(">APPROVALS"));
+    let mut table = Table::new(&columns);
+    for WaveState { name, tally, gate, approvals, .. } in &rollout.state.waves {
+        let mut row = vec![
             name.as_str().into(),
             Cell::styled(gate.to_string(), style(*gate)),
             Cell::count(tally.targets),
@@ -88,7 +90,10 @@ fn one(rollout: &RolloutProgress, frame: Frame) -> String {
             Cell::count(tally.confirmed),
             Cell::marked(tally.failed, BAD),
             Cell::marked(tally.in_flight(), MOVING),
-        ]);
+        ];
+        let given = approvals.map(|count| format!("{} of {}", count.given, count.needed));
+        row.extend(needs_approval.then(|| Cell::from(given.unwrap_or_default())));
+        table.row(row);
     }
     let mut text = format!("{}\n{}\n{}\n", head(rollout), table.within(frame.width), rollout.why());
     let earlier = earlier(rollout);

@@ -5,7 +5,8 @@ use muster_contract::canonical::Digest;
 use muster_contract::limits::{DECISION_REASON_BYTES_MAX, ROLLBACK_DEVICES_MAX};
 use muster_contract::query::ErrorCode;
 use muster_contract::rollout::{
-    DecideAnswer, DecideRequest, GateEvidence, ReleaseAnswer, ReleaseRequest, RolloutRecord, RolloutVerb,
+    DecideAnswer, DecideRequest, GateEvidence, ReleaseAnswer, ReleaseRequest, RolloutPhase, RolloutRecord,
+    RolloutVerb,
 };
 use muster_contract::state::cut;
 use muster_contract::{DeploymentId, WaveName};
@@ -170,6 +171,17 @@ pub(super) async fn approve_wave(
 pub(super) async fn begin(hub: &Hub, rollout: &RolloutProgress, at: usize) -> Result<(), AskError> {
     if let Some((name, evidence)) = rollout.begin(at) {
         record(hub, rollout, RolloutVerb::Begin, Some(name), None, evidence).await?;
+    }
+    Ok(())
+}
+
+/// Records that a rollout has ended well, unless it never began.
+///
+/// # Errors
+/// As [`approve_wave`].
+pub(super) async fn finish(hub: &Hub, rollout: &RolloutProgress) -> Result<(), AskError> {
+    if rollout.record.is_some() && rollout.phase() == RolloutPhase::Running {
+        record(hub, rollout, RolloutVerb::Finish, None, None, None).await?;
     }
     Ok(())
 }

@@ -315,7 +315,7 @@ impl<D: Downlink> Announcer<D> {
                     let stored = Stored { sequence, decisions: Some(decisions) };
                     self.decisions.0.insert((deployment, path), stored);
                 }
-                // The next commit, or the next start, records it.
+                // The next commit records it.
                 Err(error) => tracing::warn!(
                     %deployment,
                     rollout = path,

@@ -29,7 +29,8 @@ const _: () = assert!(2 * KNOWN_WITHIN.as_secs() < DRAIN_DEADLINE.as_secs());
 pub(super) enum Command {
     /// Accept a commit. The answer says whether it is accepted; publishing follows.
     Commit(Fleet, oneshot::Sender<Result<(), Problems>>),
-    /// Accept the last published commit again, after a start. The answer says whether it is accepted.
+    /// Accept the last published commit again, after a start. The answer says whether it is accepted. A rollout may be of a newer
+    /// commit, so it ends none.
     Resume(Fleet, oneshot::Sender<Result<(), Problems>>),
     /// Return the commits of other publishers that are unknown here.
     Unseen(oneshot::Sender<BTreeSet<String>>),

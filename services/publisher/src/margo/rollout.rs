@@ -4,6 +4,7 @@
 
 use muster_contract::decode::{Document as _, Violation};
 use muster_contract::rollout::Rollout;
+use muster_domain::rollout::is_zone;
 use serde_json::Value;
 
 use super::node::{Findings, Node};
@@ -13,7 +14,7 @@ use super::{locate, push_findings, text_of, yaml};
 use crate::problems::Problems;
 
 /// Fields of a rollout that this release does not act on.
-const UNSUPPORTED: [&str; 2] = ["retries", "windows"];
+const UNSUPPORTED: [&str; 1] = ["retries"];
 /// Fields of a wave that this release does not act on.
 const UNSUPPORTED_IN_WAVE: [&str; 3] = ["checks", "order", "perMinute"];
 
@@ -64,7 +65,7 @@ fn read_value(value: &Value) -> Result<Rollout, Findings> {
         return Err(found);
     }
     match serde_path_to_error::deserialize::<_, Rollout>(value) {
-        Ok(rollout) => match rollout.check() {
+        Ok(rollout) => match rollout.check().and_then(|()| check_zones(&rollout)) {
             Ok(()) => return Ok(rollout),
             Err(Violation { path, rule }) => found.push(&Path::default().below(&path), rule),
         },
@@ -80,11 +81,30 @@ fn read_value(value: &Value) -> Result<Rollout, Findings> {
     Err(found)
 }
 
+/// Refuses a time zone that this machine does not know: the window would never open.
+fn check_zones(rollout: &Rollout) -> Result<(), Violation> {
+    match rollout.windows.iter().position(|window| !is_zone(&window.zone)) {
+        None => Ok(()),
+        Some(at) => {
+            let zone = &rollout.windows[at].zone;
+            let rule = format!(
+                "'{zone}' is no time zone that the publisher's machine knows: write UTC, or a name such as Europe/Berlin"
+            );
+            Err(Violation::at(format!("windows[{at}].zone"), rule))
+        }
+    }
+}
+
 /// Finds lists in place of mappings, which serde would read by position, and fields that this release does not act on.
 fn unsupported(value: &Value) -> Findings {
     let mut found = Findings::default();
     let root = Node { value, path: Path::default() };
     check_mapping(&root, &UNSUPPORTED, &mut found);
+    for key in ["approvals", "budget", "deadlines"] {
+        if let Some(value) = value.get(key) {
+            check_mapping(&Node { value, path: root.path.key(key) }, &[], &mut found);
+        }
+    }
     for (at, wave) in value["waves"].as_array().into_iter().flatten().enumerate() {
         let wave = Node { value: wave, path: root.path.key("waves").index(at) };
         check_mapping(&wave, &UNSUPPORTED_IN_WAVE, &mut found);
@@ -159,13 +179,28 @@ waves:
     }
 
     #[test]
+    fn a_window_of_an_unknown_zone_and_a_policy_in_a_list_are_refused_with_their_line() {
+        let windows = "windows:\n  - {start: '22:00', length: 6h, zone: Mars/Olympus}\n";
+        for (text, words) in [
+            (windows, "fleet/rollout.yaml:8: windows[0].zone: 'Mars/Olympus' is no time zone"),
+            (
+                "windows: [{start: '9', length: 6h}]\n",
+                "fleet/rollout.yaml:7: windows[0].start: '9' is not a time of day",
+            ),
+            ("budget: [line, 2]\n", "fleet/rollout.yaml:7: budget"),
+            ("deadlines: [1h]\n", "fleet/rollout.yaml:7: deadlines"),
+        ] {
+            let refusals = refusals(&format!("{GOOD}{text}"));
+            assert!(refusals.contains(words), "{words} is not in {refusals}");
+        }
+    }
+
+    #[test]
     fn a_field_that_nothing_acts_on_yet_is_refused_by_name() {
-        let text = format!("{GOOD}retries: 3\nwindows: []\n")
-            .replace("percent: 25%,", "percent: 25%, perMinute: 5,");
+        let text = format!("{GOOD}retries: 3\n").replace("percent: 25%,", "percent: 25%, perMinute: 5,");
         let refusals = refusals(&text);
         for words in [
             "fleet/rollout.yaml:7: retries: is not supported yet",
-            "fleet/rollout.yaml:8: windows: is not supported yet",
             "fleet/rollout.yaml:5: waves[1].perMinute: is not supported yet",
         ] {
             assert!(refusals.contains(words), "{words} is not in {refusals}");

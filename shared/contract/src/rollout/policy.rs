@@ -119,14 +119,14 @@ fn text(time: Duration) -> Result<String, jiff::Error> {
     SignedDuration::try_from(time).map(|time| format!("{time:#}"))
 }
 
-mod policy_time {
+pub(super) mod policy_time {
     use super::*;
 
-    pub(super) fn serialize<S: Serializer>(time: &Duration, to: S) -> Result<S::Ok, S::Error> {
+    pub(in super::super) fn serialize<S: Serializer>(time: &Duration, to: S) -> Result<S::Ok, S::Error> {
         to.serialize_str(&text(*time).map_err(serde::ser::Error::custom)?)
     }
 
-    pub(super) fn deserialize<'de, D: Deserializer<'de>>(from: D) -> Result<Duration, D::Error> {
+    pub(in super::super) fn deserialize<'de, D: Deserializer<'de>>(from: D) -> Result<Duration, D::Error> {
         parse(&String::deserialize(from)?).map_err(serde::de::Error::custom)
     }
 }

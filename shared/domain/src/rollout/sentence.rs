@@ -61,7 +61,8 @@ impl RolloutProgress {
     fn done(&self) -> String {
         match self.state.waves.iter().map(|wave| wave.tally.debt).sum::<u64>() {
             0 => "done: every target has the content, and every gate is open".to_owned(),
-            debt => format!("done: every gate is open; {debt} of the targets are not heard and left out"),
+            1 => "done: every gate is open; 1 target is not heard and left out".to_owned(),
+            debt => format!("done: every gate is open; {debt} targets are not heard and left out"),
         }
     }
 
@@ -81,6 +82,7 @@ impl RolloutProgress {
         let (confirmed, targets) = (tally.confirmed, tally.targets);
         let counts = format!("{confirmed} of {targets} confirmed");
         match because {
+            Blocked::Window(_) => format!("waiting in wave {name}: {because}"),
             Blocked::InFlight | Blocked::Budget => {
                 format!("waiting in wave {name}: {because}: {}", self.not_confirmed(wave))
             }

@@ -206,6 +206,21 @@ async fn a_commit_with_another_content_ends_a_rollout_and_a_bad_content_stays_he
 }
 
 #[tokio::test(start_paused = true)]
+async fn a_start_with_an_older_commit_ends_no_rollout() {
+    let stream = Stream::default();
+    let publisher = with_a_held_change(&stream).await;
+    publisher.announcer.decide(asked(RolloutVerb::Approve, digest("v2"))).await.unwrap();
+    publisher.stop().await;
+    let next = Running::start(&stream);
+    next.announcer.resume(fleet("c1", 2, "v1")).await.unwrap();
+    next.commit(governed("c2", 2, "v2")).await.unwrap();
+    let query = TargetsQuery { deployment: "log".parse().unwrap(), limit: None, after: None };
+    let record = next.announcer.targets(query).await.unwrap().decisions.remove(0);
+    assert_eq!(record.phase(), RolloutPhase::Running);
+    assert_eq!(record.approvals(&"canary".parse().unwrap(), Timestamp::MIN), 1);
+}
+
+#[tokio::test(start_paused = true)]
 async fn unreadable_decisions_allow_nothing() {
     let stream = Stream::default();
     let publisher = with_a_held_change(&stream).await;
@@ -217,4 +232,34 @@ async fn unreadable_decisions_allow_nothing() {
     publisher.announcer.decide(asked(RolloutVerb::Pause, digest("v2"))).await.unwrap_err();
     let refused = publisher.announcer.release(Release { request, requested_by: None }).await.unwrap_err();
     assert!(refused.message.contains("run the release that wrote it"), "{refused:?}");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_pause_of_each_of_many_files_holds_beside_the_others_and_after_a_start() {
+    let stream = Stream::default();
+    let (count, path) = (20, |at: usize| format!("sites/s{at}/rollout.yaml"));
+    let of_files = |revision: &str| {
+        let mut fleet = governed(revision, count, "v2");
+        for (at, file) in fleet.rollouts.values_mut().enumerate() {
+            *file = Arc::new(RolloutFile { path: path(at), rollout: file.rollout.clone() });
+        }
+        fleet
+    };
+    let publisher = Running::start(&stream);
+    publisher.commit(fleet("c1", count, "v1")).await.unwrap();
+    publisher.applied("c1").await;
+    publisher.commit(of_files("c2")).await.unwrap();
+    for at in 0..count {
+        let mut pause = asked(RolloutVerb::Pause, digest("v2"));
+        pause.request.rollout = path(at);
+        publisher.announcer.decide(pause).await.unwrap();
+    }
+    publisher.stop().await;
+    let next = Running::start(&stream);
+    next.commit(of_files("c2")).await.unwrap();
+    let devices = (0..count).map(key).collect();
+    let request =
+        ReleaseRequest { digest: Some(digest("v2")), ..ReleaseRequest::new("log".parse().unwrap(), devices) };
+    let answer = next.announcer.release(Release { request, requested_by: None }).await.unwrap();
+    assert_eq!(refusals(&answer), vec![ReleaseRefusal::Paused; count]);
 }
