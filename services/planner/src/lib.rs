@@ -5,10 +5,9 @@
 //! muster.query.deployment ────────────┴─► services ─► muster_domain::rollout ─► planner ─► muster.publisher.{release, decide}
 //! ```
 //!
-//! The planner keeps no state. DOWNLINK holds the released content of each device and the decisions about each rollout, LEDGER the
-//! evidence, and the repository the waves; each round decides from these alone. So a planner that is killed between any two requests loses nothing and
-//! repeats nothing: the publisher answers a repeated release or decision as
-//! done.
+//! The planner keeps no state. DOWNLINK holds the released content of each device and the decisions about each rollout,
+//! LEDGER the evidence, and the repository the waves; each round decides from these alone. So a planner that is killed
+//! between any two requests loses nothing and repeats nothing: the publisher answers a repeated release or decision as done.
 //!
 //! Reading order: [`services`] (requests), [`planner`] (one round), [`app`] (the wiring).
 

@@ -1,6 +1,6 @@
-//! Reads and writes DOWNLINK: reads the documents of all devices or of one and the decisions about rollouts, and publishes with compare-and-set. It also
-//! reads LEDGER's copies, for documents that DOWNLINK has lost. It decides nothing; [`Downlink`] is a trait so that tests can
-//! run the announcer on a stream that fails on purpose.
+//! Reads and writes DOWNLINK: reads the documents of all devices or of one and the decisions about rollouts, and publishes
+//! with compare-and-set. It also reads LEDGER's copies, for documents that DOWNLINK has lost. It decides nothing;
+//! [`Downlink`] is a trait so that tests can run the announcer on a stream that fails on purpose.
 
 use std::collections::BTreeMap;
 use std::future::Future;
