@@ -1,7 +1,7 @@
 //! A real Prometheus on a running fleet, with the configuration, the rules and the dashboard of `compose/observe`. Only
 //! addresses and durations are the test's own: what the shipped files wait for in minutes takes seconds here.
 //!
-//! Without the programs, which `.ci/prometheus` provides, a test is listed as not run.
+//! Without the programs, which `.ci/tools` provides, a test is listed as not run.
 
 #![allow(clippy::unwrap_used, reason = "a failure here is the test's result")]
 

@@ -256,7 +256,9 @@ fn runtime(shared: &Shared, exits: mpsc::Sender<Exit>) -> Arc<dyn Runtime> {
     let (device, dir) = (shared.config.device.clone(), &shared.config.data_dir);
     match shared.config.runtime {
         RuntimeKind::Process => Arc::new(ProcessRuntime::new(device, dir, exits)),
-        RuntimeKind::Compose => Arc::new(ComposeRuntime::new(device, dir, exits)),
+        RuntimeKind::Compose => {
+            Arc::new(ComposeRuntime::new(device, dir, shared.config.packages.clone(), exits))
+        }
         RuntimeKind::Simulated => {
             Arc::new(SimulatedRuntime::new(device, dir, Arc::clone(&shared.clock), exits))
         }

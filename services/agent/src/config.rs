@@ -13,13 +13,17 @@ use muster_service::{Common, CommonArgs, Problems};
 
 use muster_bus::config::PINGS_UNTIL_LOST;
 
+use self::packages::PackageArgs;
 use crate::attempts::CrashLoopRule;
 use crate::name;
 use crate::outbox::Limits;
+use crate::package::PackageSettings;
 use crate::reconcile::{OnExit, RetryPolicy};
 use crate::relay::budget::Rate;
 use crate::report::BODY_BYTES_MAX;
 use crate::schedule::{DailyWindow, Schedule, WINDOWS_MAX};
+
+mod packages;
 
 /// Pings between two heartbeats: a link that no longer answers is found within two heartbeats.
 pub const PINGS_PER_HEARTBEAT: u32 = 2;
@@ -38,7 +42,6 @@ const CRASH_LOOP_WINDOW_BOUNDS: RangeInclusive<Duration> =
 const ROWS_BOUNDS: RangeInclusive<u64> = 1_000..=100_000_000;
 /// Fewer bytes could not hold the newest report of every deployment at its largest size.
 const BYTES_LEAST: u64 = 32 * 1024 * 1024;
-const BYTES_MOST: u64 = 1 << 40;
 /// Labels of a device: every report of its capabilities carries them.
 const OWN_LABELS_MAX: usize = 64;
 /// Bytes of one label, its name included.
@@ -159,6 +162,10 @@ pub struct Args {
 
     #[command(flatten)]
     #[allow(missing_docs)]
+    pub packages: PackageArgs,
+
+    #[command(flatten)]
+    #[allow(missing_docs)]
     pub common: CommonArgs,
 }
 
@@ -232,6 +239,8 @@ pub struct Config {
     pub retry: RetryPolicy,
     /// The limits of the outbox.
     pub outbox: Limits,
+    /// The fetching of packages.
+    pub packages: PackageSettings,
 }
 
 impl RuntimeKind {
@@ -277,7 +286,8 @@ impl Args {
         let crash_loop = failures.zip(window);
         let retry = retry(&mut problems, &self.retry_min, &self.retry_max, crash_loop);
         let rows = problems.number("--outbox-rows", &self.outbox_rows, ROWS_BOUNDS);
-        let bytes = problems.parse("--outbox-bytes", &self.outbox_bytes).map(|Size(bytes)| bytes);
+        let bytes = problems.size("--outbox-bytes", &self.outbox_bytes, BYTES_LEAST);
+        let packages = self.packages.check(&mut problems);
         let common = self.common.check(&mut problems);
         problems.finish(|| {
             Some(Config {
@@ -295,6 +305,7 @@ impl Args {
                 schedule: Schedule { polling: polling?, downtime: downtime? },
                 retry: retry?,
                 outbox: Limits { rows: rows?, bytes: bytes? },
+                packages: packages?,
             })
         })
     }
@@ -407,9 +418,6 @@ pub enum ValueError {
     /// Not an action on exit.
     #[error("must be keep or stop")]
     OnExit,
-    /// Not a size.
-    #[error("must be a size such as 64MiB or 2GiB, from 32MiB to 1024GiB")]
-    Size,
 }
 
 impl FromStr for RuntimeKind {
@@ -434,19 +442,6 @@ impl FromStr for OnExitWord {
             "stop" => Ok(Self(OnExit::Stop)),
             _ => Err(ValueError::OnExit),
         }
-    }
-}
-
-/// Bytes: a number, alone or followed by KiB, MiB or GiB.
-struct Size(u64);
-
-impl FromStr for Size {
-    type Err = ValueError;
-    fn from_str(text: &str) -> Result<Self, ValueError> {
-        let units = [("KiB", 1 << 10), ("MiB", 1 << 20), ("GiB", 1_u64 << 30), ("", 1)];
-        let found = units.into_iter().find_map(|(unit, factor)| Some((text.strip_suffix(unit)?, factor)));
-        let bytes = found.and_then(|(number, factor)| number.trim().parse::<u64>().ok()?.checked_mul(factor));
-        bytes.filter(|bytes| (BYTES_LEAST..=BYTES_MOST).contains(bytes)).map(Self).ok_or(ValueError::Size)
     }
 }
 

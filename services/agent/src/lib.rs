@@ -18,6 +18,7 @@ mod error;
 mod identity;
 mod join;
 mod name;
+pub mod package;
 pub mod schedule;
 
 pub mod attempts;

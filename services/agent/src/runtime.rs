@@ -38,6 +38,8 @@ pub mod code {
     pub const NOT_ELIGIBLE: &str = "DeviceNotEligible";
     /// The program could not be started (not found, not permitted, no working directory).
     pub const START_FAILED: &str = "StartFailed";
+    /// Its package cannot be fetched, verified or unpacked.
+    pub const PACKAGE_FAILED: &str = "PackageFailed";
     /// It was not ready within its `timeout`.
     pub const NOT_READY: &str = "ReadinessTimeout";
     /// It ended by itself, before or after it was ready.

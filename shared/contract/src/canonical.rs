@@ -82,6 +82,12 @@ impl fmt::Debug for Digest {
 #[error("'{0}' is not a digest: sha256: and 64 lower-case hex digits")]
 pub struct DigestError(String);
 
+impl From<[u8; 32]> for Digest {
+    fn from(bytes: [u8; 32]) -> Self {
+        Self(bytes)
+    }
+}
+
 impl FromStr for Digest {
     type Err = DigestError;
     fn from_str(text: &str) -> Result<Self, DigestError> {

@@ -10,6 +10,7 @@ use serde::de::DeserializeOwned;
 use serde::{Deserialize, Deserializer, Serialize};
 use serde_json::{Map, Value};
 
+use crate::canonical::Digest;
 use crate::decode::Violation;
 use crate::desired::{Component, ProfileType};
 
@@ -24,8 +25,8 @@ const PROCESS_PROPERTIES: [&str; 9] =
     ["command", "args", "env", "workingDir", "readiness", "stopTimeout", "restart", "wait", "timeout"];
 const SIMULATED_PROPERTIES: [&str; 7] =
     ["startDelay", "stopDelay", "failStarts", "crashAfter", "restart", "wait", "timeout"];
-const PACKAGE_PROPERTIES: [&str; 6] =
-    ["repository", "revision", "packageLocation", "keyLocation", "wait", "timeout"];
+const PACKAGE_PROPERTIES: [&str; 7] =
+    ["repository", "revision", "packageLocation", "packageDigest", "keyLocation", "wait", "timeout"];
 /// Ours, of a Compose package only.
 const COMPOSE_FILE: &str = "composeFile";
 
@@ -259,6 +260,9 @@ pub struct Package {
     /// URL of an archive (2024 draft, compose).
     #[serde(default)]
     pub package_location: Option<String>,
+    /// The digest that the archive must have (ours).
+    #[serde(default)]
+    pub package_digest: Option<Digest>,
     /// URL of a public key (2024 draft, compose).
     #[serde(default)]
     pub key_location: Option<String>,

@@ -49,7 +49,7 @@ impl Rate {
     }
 
     /// The time of a number of bytes.
-    fn time_of(self, bytes: u64) -> Duration {
+    pub(crate) fn time_of(self, bytes: u64) -> Duration {
         let nanos = (u128::from(bytes) * 8_000_000_000).div_ceil(u128::from(self.bits));
         Duration::from_nanos(u64::try_from(nanos).unwrap_or(u64::MAX))
     }

@@ -40,6 +40,7 @@ use self::project::ProjectPaths;
 use self::tool::ComposeTool;
 use self::watch::ReadyUnit;
 use super::{Exit, Running, Runtime, Started, Unit, UnitName, code};
+use crate::package::{PackageSettings, PackageStore};
 
 /// The runtime of profile type `compose`. Dropping it ends its watch and leaves its containers running.
 #[derive(Debug)]
@@ -55,6 +56,7 @@ struct Inner {
     paths: ProjectPaths,
     engine: Engine,
     tool: OnceCell<ComposeTool>,
+    packages: PackageStore,
     exits: mpsc::Sender<Exit>,
     ready: Mutex<BTreeMap<UnitName, ReadyUnit>>,
     watching: OnceCell<()>,
@@ -115,13 +117,19 @@ impl Runtime for ComposeRuntime {
 
 impl ComposeRuntime {
     /// A runtime for the units of a device. Reads and writes nothing yet.
-    pub fn new(device: DeviceKey, data_dir: &Path, exits: mpsc::Sender<Exit>) -> Self {
+    pub fn new(
+        device: DeviceKey,
+        data_dir: &Path,
+        packages: PackageSettings,
+        exits: mpsc::Sender<Exit>,
+    ) -> Self {
         let leave = CancellationToken::new();
         let inner = Inner {
             paths: ProjectPaths::new(data_dir, &device),
             engine: Engine::of(&device),
             device,
             tool: OnceCell::new(),
+            packages: PackageStore::new(data_dir, packages),
             exits,
             ready: Mutex::default(),
             watching: OnceCell::new(),

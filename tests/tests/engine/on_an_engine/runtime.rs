@@ -3,6 +3,7 @@
 use std::path::Path;
 use std::time::Duration;
 
+use muster_agent::package::PackageSettings;
 use muster_agent::runtime::compose::ComposeRuntime;
 use muster_agent::runtime::{Exit, Running, Runtime, Started, Unit, UnitName, code};
 use muster_contract::DeviceKey;
@@ -11,6 +12,7 @@ use muster_contract::desired::{Component, ProfileType};
 use muster_contract::profile::Workload;
 use muster_contract::state::StatusError;
 use muster_tests::containers::{box_image, docker, listed, try_docker};
+use muster_tests::oci::{OciRegistry, packed};
 use serde_json::json;
 use tempfile::TempDir;
 use tokio::sync::mpsc;
@@ -45,7 +47,10 @@ impl Device {
     }
 
     fn unit(&self, component: &str, composed: &str) -> Unit {
-        let properties = json!({"composeFile": composed, "timeout": "30s"});
+        self.unit_of(component, json!({"composeFile": composed, "timeout": "30s"}))
+    }
+
+    fn unit_of(&self, component: &str, properties: serde_json::Value) -> Unit {
         let serde_json::Value::Object(properties) = properties else { unreachable!() };
         let component = Component { name: component.parse().unwrap(), properties };
         Unit {
@@ -119,7 +124,7 @@ impl Drop for Device {
 
 fn runtime(key: &DeviceKey, dir: &Path) -> (ComposeRuntime, mpsc::Receiver<Exit>) {
     let (sender, exits) = mpsc::channel(8);
-    (ComposeRuntime::new(key.clone(), dir, sender), exits)
+    (ComposeRuntime::new(key.clone(), dir, PackageSettings::default(), sender), exits)
 }
 
 /// A service that runs a shell script.
@@ -161,6 +166,33 @@ async fn a_unit_is_ready_when_its_containers_are_and_is_taken_over_by_another_ag
     timeout(DEADLINE, device.runtime.remove(&unit.name(), SECOND)).await.unwrap().unwrap();
     assert_eq!(device.remains(), Vec::<String>::new());
     assert_eq!(device.inventory().await, []);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_package_of_a_registry_runs_and_starts_again_without_the_registry() {
+    let Some(registry) = OciRegistry::start("a package of a registry on an engine") else { return };
+    let device = Device::new("package");
+    let composed = project(&[service(
+        "web",
+        &format!("cat /conf/hello; {FOREVER}"),
+        "    volumes: [./conf:/conf:ro]\n",
+    )]);
+    registry.push("line/app", "1.0", &packed(&[("app/compose.yaml", &composed), ("app/conf/hello", "moin")]));
+    let properties =
+        json!({"repository": registry.repository("line/app"), "revision": "1.0", "timeout": "60s"});
+    let unit = device.unit_of("web", properties);
+    device.start(&unit).await;
+    assert_eq!(docker(&["logs", &device.containers()[0]]).trim(), "moin", "files of the package are mounted");
+    let other = json!({"repository": registry.repository("line/other"), "revision": "1.0", "timeout": "60s"});
+    let error = device.refused(&device.unit_of("other", other)).await;
+    assert_eq!(error.code, code::PACKAGE_FAILED);
+    drop(registry);
+    timeout(DEADLINE, device.runtime.stop(&unit.name(), SECOND)).await.unwrap().unwrap();
+    assert_eq!(device.containers(), Vec::<String>::new());
+    device.start(&unit).await;
+    timeout(DEADLINE, device.runtime.remove(&unit.name(), SECOND)).await.unwrap().unwrap();
+    assert_eq!(device.remains(), Vec::<String>::new());
+    assert!(!device.dir.path().join("compose/line/web").exists(), "nothing of the package is left");
 }
 
 #[tokio::test(flavor = "multi_thread")]

@@ -1,12 +1,14 @@
-//! Finds a component's Compose file: in the document (`composeFile`), or in a folder or file on the device
-//! (`packageLocation: file:///…`). Remote packages are refused by name; nothing is fetched.
+//! Finds a component's Compose file: in the document (`composeFile`), in a folder or file on the device
+//! (`packageLocation: file:///…`), or in a package that is fetched (`https://…`, `oci://…`). Signed packages are refused.
 
-use std::fs::File;
+use std::fs::{self, File};
 use std::io::{self, Write as _};
 use std::os::unix::fs::OpenOptionsExt as _;
 use std::path::{Path, PathBuf};
 
 use muster_contract::profile::Package;
+
+use crate::package::{PackageError, PackageSource, PackageStore, shown};
 
 /// Names of the Compose file in a folder; the first that exists is used.
 const FILE_NAMES: [&str; 4] = ["compose.yaml", "compose.yml", "docker-compose.yaml", "docker-compose.yml"];
@@ -18,14 +20,10 @@ const SECRET: u32 = 0o600;
 
 /// The error of finding a Compose file.
 #[derive(Debug, thiserror::Error)]
-pub(super) enum PackageError {
+pub(super) enum ComposeFileError {
     #[error(
-        "its package is at {0}, which this agent does not fetch: put the Compose file into the document (composeFile), or \
-         the package on the device (packageLocation: file:///…)"
-    )]
-    Elsewhere(String),
-    #[error(
-        "it names no package: put the Compose file into the document (composeFile), or set packageLocation: file:///…"
+        "it names no package: set packageLocation (https://… or file:///…), repository (oci://…), or put the Compose file \
+         into the document (composeFile)"
     )]
     Nowhere,
     #[error(
@@ -34,6 +32,10 @@ pub(super) enum PackageError {
     Signed(String),
     #[error("there is no Compose file at {} (a folder must have one of {})", .0.display(), FILE_NAMES.join(", "))]
     NoFile(PathBuf),
+    #[error("its package has no Compose file (one of {})", FILE_NAMES.join(", "))]
+    NoneInPackage,
+    #[error(transparent)]
+    Package(#[from] PackageError),
     #[error("its Compose file cannot be written to {}", .path.display())]
     Write {
         path: PathBuf,
@@ -42,62 +44,72 @@ pub(super) enum PackageError {
     },
 }
 
-/// The component's Compose file; one from the document is written to `home`.
+/// The component's Compose file. One from the document is written to `home`, a package is placed there.
 ///
 /// # Errors
 /// There is none that this agent may run.
-pub(super) fn resolve(package: &Package, home: &Path) -> Result<PathBuf, PackageError> {
+pub(super) async fn resolve(
+    package: &Package,
+    home: &Path,
+    packages: &PackageStore,
+) -> Result<PathBuf, ComposeFileError> {
     if let Some(key) = &package.key_location {
-        return Err(PackageError::Signed(shown(key)));
+        return Err(ComposeFileError::Signed(shown(key)));
     }
     if let Some(text) = &package.compose_file {
         return write(text, home);
     }
-    match (&package.package_location, &package.repository) {
+    let source = match (&package.package_location, &package.repository) {
         (Some(location), _) => match location.strip_prefix(LOCAL) {
-            Some(path) => find(Path::new(path)),
-            None => Err(PackageError::Elsewhere(shown(location))),
+            Some(path) => return find(Path::new(path)),
+            None => PackageSource::archive(location, package.package_digest)?,
         },
-        (None, Some(repository)) => Err(PackageError::Elsewhere(shown(repository))),
-        (None, None) => Err(PackageError::Nowhere),
-    }
+        (None, Some(repository)) => PackageSource::registry(repository, package.revision.as_deref())?,
+        (None, None) => return Err(ComposeFileError::Nowhere),
+    };
+    find_in_package(&packages.place(&source, home).await?)
 }
 
-fn write(text: &str, home: &Path) -> Result<PathBuf, PackageError> {
+fn write(text: &str, home: &Path) -> Result<PathBuf, ComposeFileError> {
     let path = home.join(OWN_FILE);
     write_private(&path, text)
-        .map_err(|source| PackageError::Write { path: path.clone(), source })
+        .map_err(|source| ComposeFileError::Write { path: path.clone(), source })
         .map(|()| path)
-}
-
-/// An address without user, password, query and fragment, which may hold secrets: everyone who reads the status sees the
-/// refusal.
-fn shown(address: &str) -> String {
-    let (scheme, rest) = address.split_once("://").map_or(("", address), |(scheme, rest)| (scheme, rest));
-    let rest = rest.split(['?', '#']).next().unwrap_or_default();
-    let (host, path) = rest.split_at(rest.find('/').unwrap_or(rest.len()));
-    // In `a:b@c@host` any `@` but the last may be part of the password.
-    let host = host.rsplit_once('@').map_or(host, |(_, host)| host);
-    let scheme = if scheme.is_empty() { String::new() } else { format!("{scheme}://") };
-    format!("{scheme}{host}{path}")
 }
 
 /// Writes a file that only this user can read.
 pub(super) fn write_private(path: &Path, text: &str) -> io::Result<()> {
     // An existing file would keep its mode.
-    let _ = std::fs::remove_file(path);
+    let _ = fs::remove_file(path);
     File::options().write(true).create_new(true).mode(SECRET).open(path)?.write_all(text.as_bytes())
 }
 
-fn find(path: &Path) -> Result<PathBuf, PackageError> {
-    let candidates = FILE_NAMES.map(|name| path.join(name));
-    let found = candidates.into_iter().chain([path.to_owned()]).find(|file| file.is_file());
-    found.ok_or_else(|| PackageError::NoFile(path.to_owned()))
+fn find(path: &Path) -> Result<PathBuf, ComposeFileError> {
+    let found = in_folder(path).or_else(|| path.is_file().then(|| path.to_owned()));
+    found.ok_or_else(|| ComposeFileError::NoFile(path.to_owned()))
+}
+
+/// The Compose file of a package: at its top, or in its only folder, as archives of releases have it.
+fn find_in_package(folder: &Path) -> Result<PathBuf, ComposeFileError> {
+    let only_folder = || {
+        let mut folders =
+            fs::read_dir(folder).ok()?.flatten().map(|entry| entry.path()).filter(|path| path.is_dir());
+        let first = folders.next()?;
+        if folders.next().is_some() { None } else { in_folder(&first) }
+    };
+    in_folder(folder).or_else(only_folder).ok_or(ComposeFileError::NoneInPackage)
+}
+
+fn in_folder(path: &Path) -> Option<PathBuf> {
+    FILE_NAMES.map(|name| path.join(name)).into_iter().find(|file| file.is_file())
 }
 
 #[cfg(test)]
 mod tests {
+    use muster_service::error::chain;
+
     use super::*;
+    use crate::package::PackageSettings;
 
     fn package(composed: Option<&str>, location: Option<&str>) -> Package {
         Package {
@@ -107,55 +119,65 @@ mod tests {
         }
     }
 
-    #[test]
-    fn a_file_comes_from_the_document_or_from_the_device() {
-        let dir = tempfile::tempdir().unwrap();
-        let own = resolve(&package(Some("services: {}"), None), dir.path()).unwrap();
-        assert_eq!(std::fs::read_to_string(&own).unwrap(), "services: {}");
-        let (home, folder) = (tempfile::tempdir().unwrap(), format!("file://{}", dir.path().display()));
-        let found = resolve(&package(None, Some(&folder)), home.path()).unwrap();
-        assert_eq!(found, dir.path().join("compose.yaml"));
-        let named = format!("{folder}/compose.yaml");
-        assert_eq!(resolve(&package(None, Some(&named)), home.path()).unwrap(), found);
+    async fn resolved(package: &Package, home: &Path) -> Result<PathBuf, ComposeFileError> {
+        let packages = PackageStore::new(home, PackageSettings::default());
+        resolve(package, home, &packages).await
     }
 
-    #[test]
-    fn what_cannot_be_had_is_refused_by_name() {
-        let home = tempfile::tempdir().unwrap();
-        let refused = |package: Package| resolve(&package, home.path()).unwrap_err().to_string();
-        assert!(
-            refused(package(None, Some("https://x.example/p.tar.gz"))).contains("https://x.example/p.tar.gz")
-        );
-        let oci = Package { repository: Some("oci://x.example/p".to_owned()), ..Package::default() };
-        assert!(refused(oci).contains("oci://x.example/p"));
-        assert!(refused(Package::default()).contains("composeFile"));
-        assert!(refused(package(None, Some("file:///no/such/place"))).contains("/no/such/place"));
-        let signed = Package { key_location: Some("https://k".to_owned()), ..package(Some("x"), None) };
-        assert!(refused(signed).contains("https://k"));
+    #[tokio::test]
+    async fn a_file_comes_from_the_document_or_from_the_device() {
+        let dir = tempfile::tempdir().unwrap();
+        let own = resolved(&package(Some("services: {}"), None), dir.path()).await.unwrap();
+        assert_eq!(fs::read_to_string(&own).unwrap(), "services: {}");
+        let (home, folder) = (tempfile::tempdir().unwrap(), format!("file://{}", dir.path().display()));
+        let found = resolved(&package(None, Some(&folder)), home.path()).await.unwrap();
+        assert_eq!(found, dir.path().join("compose.yaml"));
+        let named = format!("{folder}/compose.yaml");
+        assert_eq!(resolved(&package(None, Some(&named)), home.path()).await.unwrap(), found);
     }
-    #[test]
-    fn only_this_user_reads_a_compose_file_of_the_document() {
+
+    #[tokio::test]
+    async fn what_cannot_be_had_is_refused_by_name_and_without_passwords() {
+        let home = tempfile::tempdir().unwrap();
+        let oci =
+            |repository: &str| Package { repository: Some(repository.to_owned()), ..Package::default() };
+        let signed = |key: &str| Package { key_location: Some(key.to_owned()), ..package(Some("x"), None) };
+        for (refused, words) in [
+            (Package::default(), "composeFile"),
+            (package(None, Some("file:///no/such/place")), "/no/such/place"),
+            (package(None, Some("http://x.example/p.tar.gz")), "x.example/p.tar.gz"),
+            (package(None, Some("robot:s3cret@x.example/p.tar.gz?key=s3cret")), "x.example/p.tar.gz"),
+            (oci("oci://x.example/p"), "names no version"),
+            (oci("oci://robot:s3cr@t@x.example/p@1"), "x.example/p"),
+            (signed("https://robot:s3cret@k/y"), "https://k/y"),
+        ] {
+            let said = chain(&resolved(&refused, home.path()).await.unwrap_err());
+            assert!(said.contains(words) && !said.contains("s3cr") && !said.contains("robot"), "{said}");
+        }
+    }
+
+    #[tokio::test]
+    async fn only_this_user_reads_a_compose_file_of_the_document() {
         use std::os::unix::fs::PermissionsExt as _;
         let dir = tempfile::tempdir().unwrap();
         // As an earlier agent left it.
-        std::fs::write(dir.path().join(OWN_FILE), "old").unwrap();
-        let own = resolve(&package(Some("services: {}"), None), dir.path()).unwrap();
-        assert_eq!(std::fs::metadata(&own).unwrap().permissions().mode() & 0o777, 0o600);
-        assert_eq!(std::fs::read_to_string(own).unwrap(), "services: {}");
+        fs::write(dir.path().join(OWN_FILE), "old").unwrap();
+        let own = resolved(&package(Some("services: {}"), None), dir.path()).await.unwrap();
+        assert_eq!(fs::metadata(&own).unwrap().permissions().mode() & 0o777, 0o600);
+        assert_eq!(fs::read_to_string(own).unwrap(), "services: {}");
     }
 
     #[test]
-    fn a_refusal_holds_no_password() {
-        let home = tempfile::tempdir().unwrap();
-        let oci =
-            Package { repository: Some("oci://robot:s3cr@t@x.example/p@1".to_owned()), ..Package::default() };
-        let key =
-            Package { key_location: Some("https://robot:s3cret@k/y".to_owned()), ..package(Some("x"), None) };
-        let signed = package(None, Some("robot:s3cret@x.example/p.tar.gz?key=s3cret"));
-        for bad in [oci, key, signed] {
-            let said = resolve(&bad, home.path()).unwrap_err().to_string();
-            assert!(!said.contains("cr") && !said.contains("robot"), "{said}");
-            assert!(said.contains("x.example/p") || said.contains("https://k/y"), "{said}");
-        }
+    fn a_package_has_its_compose_file_at_its_top_or_in_its_only_folder() {
+        let dir = tempfile::tempdir().unwrap();
+        let file = dir.path().join("app-2.4.0/docker-compose.yml");
+        assert!(matches!(find_in_package(dir.path()), Err(ComposeFileError::NoneInPackage)));
+        fs::create_dir(file.parent().unwrap()).unwrap();
+        fs::write(&file, "").unwrap();
+        assert_eq!(find_in_package(dir.path()).unwrap(), file);
+        fs::create_dir(dir.path().join("other")).unwrap();
+        assert!(find_in_package(dir.path()).is_err(), "two folders");
+        fs::write(dir.path().join("compose.yaml"), "").unwrap();
+        assert_eq!(find_in_package(dir.path()).unwrap(), dir.path().join("compose.yaml"));
     }
 }

@@ -13,7 +13,7 @@ use tokio_util::sync::CancellationToken;
 
 use super::command::CommandError;
 use super::engine::Container;
-use super::package::{self, PackageError};
+use super::package::{self, ComposeFileError};
 use super::project::{self, ProjectError};
 use super::tool::{ComposeTool, Project};
 use super::unit_state::{self, UnitProgress};
@@ -33,15 +33,13 @@ enum ComposeStartError {
     #[error("cannot remove what an earlier run of it left")]
     Clear(#[source] RemoveError),
     #[error(transparent)]
-    Package(#[from] PackageError),
+    File(#[from] ComposeFileError),
     #[error("its files cannot be written to {}", .path.display())]
     Files {
         path: PathBuf,
         #[source]
         source: std::io::Error,
     },
-    #[error("the thread that writes its files panicked")]
-    CutShort(#[from] tokio::task::JoinError),
     #[error(transparent)]
     ComposeTool(CommandError),
     #[error("Compose rejects its file: {0}")]
@@ -86,12 +84,18 @@ impl Inner {
         package: &Package,
         deadline: Option<Instant>,
     ) -> Result<(usize, BTreeSet<String>), StatusError> {
-        let failed = |error| StatusError::new(code::START_FAILED, unit.component.as_str(), chain(&error));
+        let failed = |error| StatusError::new(error_code(&error), unit.component.as_str(), chain(&error));
         let making = self.make(unit, package);
         match deadline {
             None => making.await.map_err(failed)?,
             Some(deadline) => {
-                let late = |_| late(unit, package, "its images are being pulled, or its containers created");
+                let late = |_| {
+                    late(
+                        unit,
+                        package,
+                        "its package is being fetched, its images pulled, or its containers created",
+                    )
+                };
                 timeout_at(deadline, making).await.map_err(late)?.map_err(failed)?;
             }
         }
@@ -125,13 +129,9 @@ impl Inner {
             cleared.map_err(ComposeStartError::Clear)?;
         }
         let home = self.paths.home(&name);
-        let (package, at) = (package.clone(), home.clone());
-        let placed = tokio::task::spawn_blocking(move || {
-            std::fs::create_dir_all(&at)
-                .map_err(|source| ComposeStartError::Files { path: at.clone(), source })?;
-            Ok::<_, ComposeStartError>(package::resolve(&package, &at)?)
-        });
-        let file = placed.await??;
+        let created = tokio::fs::create_dir_all(&home).await;
+        created.map_err(|source| ComposeStartError::Files { path: home.clone(), source })?;
+        let file = package::resolve(package, &home, &self.packages).await?;
         let tool =
             *self.tool.get_or_try_init(ComposeTool::find).await.map_err(ComposeStartError::ComposeTool)?;
         let directory = file.parent().unwrap_or(&home);
@@ -168,6 +168,13 @@ impl Inner {
             }
         }
         error
+    }
+}
+
+const fn error_code(error: &ComposeStartError) -> &'static str {
+    match error {
+        ComposeStartError::File(_) => code::PACKAGE_FAILED,
+        _ => code::START_FAILED,
     }
 }
 

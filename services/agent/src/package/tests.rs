@@ -1,0 +1,170 @@
+//! Packages are fetched from a server of this process, which does what each test's script says.
+
+mod server;
+
+use std::time::Duration;
+
+use flate2::Compression;
+use flate2::write::GzEncoder;
+use muster_service::error::chain;
+
+use self::server::{Answer, Server};
+use super::*;
+
+/// An archive with a Compose file and enough noise that it does not shrink to nothing.
+fn package() -> Vec<u8> {
+    let mut builder = tar::Builder::new(GzEncoder::new(Vec::new(), Compression::none()));
+    let noise: Vec<u8> = (0..200_000_u32).map(|nth| (nth.wrapping_mul(2_654_435_761) >> 24) as u8).collect();
+    for (name, content) in [("compose.yaml", &b"services: {}"[..]), ("noise", &noise)] {
+        let mut header = tar::Header::new_gnu();
+        header.set_size(content.len() as u64);
+        header.set_mode(0o644);
+        builder.append_data(&mut header, name, content).unwrap();
+    }
+    builder.into_inner().unwrap().finish().unwrap()
+}
+
+/// An agent's data directory with a store and the folder of a unit.
+struct Device {
+    dir: tempfile::TempDir,
+    store: PackageStore,
+}
+
+impl Device {
+    fn new() -> Self {
+        let dir = tempfile::tempdir().unwrap();
+        let store = PackageStore::new(dir.path(), PackageSettings::default());
+        fs::create_dir(dir.path().join("unit")).unwrap();
+        Self { dir, store }
+    }
+
+    async fn place(&self, source: &PackageSource) -> Result<String, String> {
+        let folder = self.store.place(source, &self.dir.path().join("unit")).await;
+        folder
+            .map(|folder| fs::read_to_string(folder.join("compose.yaml")).unwrap())
+            .map_err(|error| chain(&error))
+    }
+}
+
+fn archive(server: &Server, digest: Option<Digest>) -> PackageSource {
+    PackageSource::archive(&server.url("/p.tar.gz"), digest).unwrap()
+}
+
+#[tokio::test]
+async fn a_placed_package_needs_no_server_and_another_deployment_none_either() {
+    let (bytes, device) = (package(), Device::new());
+    let server = Server::start(vec![Answer::Whole(bytes.clone())]);
+    let source = archive(&server, Some(Digest::of_bytes(&bytes)));
+    assert_eq!(device.place(&source).await.unwrap(), "services: {}");
+    // The script has no further answer: each of these would fail if it asked.
+    assert_eq!(device.place(&source).await.unwrap(), "services: {}");
+    let other = device.dir.path().join("other");
+    fs::create_dir(&other).unwrap();
+    device.store.place(&source, &other).await.unwrap();
+    assert_eq!(server.requests().len(), 1);
+}
+
+#[tokio::test]
+async fn a_transfer_that_ended_early_goes_on_where_it_ended() {
+    for is_marked in [true, false] {
+        let (bytes, device) = (package(), Device::new());
+        let etag = is_marked.then_some("\"v1\"");
+        let server = Server::start(vec![
+            Answer::Cut { bytes: bytes.clone(), after: 90_000, etag },
+            Answer::Rest(bytes.clone()),
+        ]);
+        // Without a digest, the mark of the server tells that the file is still the same.
+        let source = archive(&server, (!is_marked).then(|| Digest::of_bytes(&bytes)));
+        let said = device.place(&source).await.unwrap_err();
+        assert!(said.contains("goes on where it ended"), "{said}");
+        assert_eq!(device.place(&source).await.unwrap(), "services: {}");
+        let requests = server.requests();
+        assert!(requests[1].contains("range: bytes=90000-"), "{requests:?}");
+        assert_eq!(requests[1].contains("if-range: \"v1\""), is_marked);
+    }
+}
+
+#[tokio::test]
+async fn a_file_that_changed_meanwhile_is_fetched_anew() {
+    let (bytes, device) = (package(), Device::new());
+    let server = Server::start(vec![
+        Answer::Cut { bytes: bytes.clone(), after: 90_000, etag: None },
+        Answer::Whole(bytes.clone()),
+    ]);
+    // Neither a digest nor a mark: nothing tells whether the rest would fit.
+    let source = archive(&server, None);
+    device.place(&source).await.unwrap_err();
+    assert_eq!(device.place(&source).await.unwrap(), "services: {}");
+    assert!(!server.requests()[1].contains("range:"));
+}
+
+#[tokio::test]
+async fn another_content_is_refused_and_the_next_attempt_begins_anew() {
+    let (bytes, device) = (package(), Device::new());
+    let server = Server::start(vec![Answer::Whole(b"foreign".to_vec()), Answer::Whole(bytes.clone())]);
+    let source = archive(&server, Some(Digest::of_bytes(&bytes)));
+    let said = device.place(&source).await.unwrap_err();
+    assert!(said.contains("has the digest sha256:") && said.contains("changed or damaged"), "{said}");
+    assert_eq!(device.place(&source).await.unwrap(), "services: {}");
+}
+
+#[tokio::test]
+async fn refusals_lies_and_silence_are_named() {
+    for (answer, words) in [
+        (Answer::Status(404), "answers 404: no such package"),
+        (Answer::Status(401), "answers 401: give the agent credentials"),
+        (Answer::Status(500), "answers 500"),
+        (Answer::Redirect("http://dl.example/p.tar.gz".to_owned()), "answers 302"),
+        (Answer::Whole(b"no archive".to_vec()), "no gzip-compressed tar archive"),
+        (Answer::Claims(PACKAGE_BYTES_MAX + 1), "has more than 67108864 bytes"),
+        (Answer::Hangup, "cannot be fetched from http://127.0.0.1"),
+    ] {
+        let (device, shown) = (Device::new(), format!("{answer:?}"));
+        let server = Server::start(vec![answer]);
+        let said = device.place(&archive(&server, None)).await.unwrap_err();
+        assert!(said.contains(words), "{shown:.40}: {said}");
+        let left =
+            fs::read_dir(device.dir.path().join("unit")).unwrap().flatten().map(|entry| entry.file_name());
+        assert!(!left.into_iter().any(|name| name == FOLDER), "{shown:.40}: nothing half-placed");
+    }
+}
+
+#[tokio::test]
+async fn a_fetch_that_no_one_waits_for_ends_and_lets_the_next_one_begin() {
+    let (bytes, device) = (package(), Device::new());
+    let server = Server::start(vec![Answer::Drip(bytes.clone()), Answer::Whole(bytes.clone())]);
+    let slow = archive(&server, None);
+    let limit = Duration::from_millis(300);
+    assert!(tokio::time::timeout(limit, device.place(&slow)).await.is_err());
+    let next = PackageSource::archive(&server.url("/next"), None).unwrap();
+    let placed = tokio::time::timeout(Duration::from_secs(20), device.place(&next)).await;
+    assert_eq!(placed.expect("the first fetch has ended").unwrap(), "services: {}");
+}
+
+#[tokio::test]
+async fn an_artifact_is_read_with_a_token_and_its_digests_are_checked() {
+    let (bytes, device) = (package(), Device::new());
+    let layer = Digest::of_bytes(&bytes);
+    let manifest = format!(
+        r#"{{"layers":[{{"mediaType":"application/vnd.org.margo.component.compose.tar+gzip","digest":"{layer}","size":{}}}]}}"#,
+        bytes.len()
+    );
+    let server = Server::start(vec![
+        Answer::Challenge,
+        Answer::Whole(br#"{"token":"t0ken"}"#.to_vec()),
+        Answer::Whole(manifest.clone().into_bytes()),
+        Answer::Whole(bytes.clone()),
+    ]);
+    let source = PackageSource::registry(&format!("oci://{}/app", server.host()), Some("2.4.0")).unwrap();
+    assert_eq!(device.place(&source).await.unwrap(), "services: {}");
+    let requests = server.requests();
+    assert!(requests[0].starts_with("GET /v2/app/manifests/2.4.0 "), "{requests:?}");
+    assert!(requests[1].starts_with("GET /token?service=r&scope=repository%3Aapp%3Apull "), "{requests:?}");
+    assert!(requests[2].contains("authorization: Bearer t0ken"), "{requests:?}");
+    assert!(requests[3].starts_with(&format!("GET /v2/app/blobs/{layer} ")), "{requests:?}");
+    // Another manifest under the digest of that one.
+    let wanted = Digest::of_bytes(manifest.as_bytes()).to_string();
+    let server = Server::start(vec![Answer::Whole(manifest.replace("2.4", "").into_bytes()[1..].to_vec())]);
+    let source = PackageSource::registry(&format!("oci://{}/app", server.host()), Some(&wanted)).unwrap();
+    assert!(device.place(&source).await.unwrap_err().contains("has the digest"));
+}
