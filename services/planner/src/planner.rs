@@ -242,8 +242,8 @@ impl Planner {
 
     /// Keeps the refusals of a release for a while, and logs each once until it changes.
     fn log_refusals(&mut self, rollout: &RolloutProgress, refusals: BTreeMap<DeviceKey, ReleaseRefusal>) {
-        let until = Instant::now() + REFUSED_PAUSE;
-        let known = self.refusals.entry(key(rollout)).or_default();
+        let now = Instant::now();
+        let (until, known) = (now + REFUSED_PAUSE, self.refusals.entry(key(rollout)).or_default());
         for (device, reason) in refusals {
             let before = known.insert(device.clone(), Refused { reason, until });
             if before.is_none_or(|before| before.reason != reason) {
@@ -251,21 +251,20 @@ impl Planner {
                 tracing::warn!(%device, deployment = %rollout.deployment, reason, "a release was refused");
             }
         }
-        known.retain(|device, refused| {
-            refused.until > Instant::now()
-                || rollout
-                    .targets
-                    .iter()
-                    .any(|target| target.key == *device && target.published != target.wanted)
-        });
+        if known.values().any(|refused| refused.until <= now) {
+            let targets: BTreeSet<_> = rollout.targets.iter().map(|target| &target.key).collect();
+            known.retain(|device, _| targets.contains(device));
+        }
     }
 
     /// Adds the refusals of the last releases to targets: other devices of their waves come first.
     fn recall_refusals(&self, id: &DeploymentId, answer: &mut TargetsAnswer) {
+        let now = Instant::now();
         for ((_, digest, file), refused) in self.refusals.iter().filter(|((of, ..), _)| of == id) {
             for target in answer.targets.iter_mut().filter(|target| target.rollout == *file) {
                 if target.wanted == Some(*digest) && target.refused.is_none() {
-                    target.refused = refused.get(&target.key).map(|refused| refused.reason);
+                    let refused = refused.get(&target.key).filter(|refused| refused.until > now);
+                    target.refused = refused.map(|refused| refused.reason);
                 }
             }
         }

@@ -93,8 +93,9 @@ impl RolloutVerb {
     pub(super) const fn is_possible_in(self, phase: RolloutPhase) -> bool {
         use RolloutPhase::{Paused, RolledBack, Running, Stopped, Succeeded, Superseded};
         match self {
-            Self::Begin | Self::Pause => matches!(phase, Running | Superseded),
-            Self::Check | Self::Ready | Self::Finish => matches!(phase, Running),
+            // Devices may still have a content that Git wants again, so its evidence is there before its next begin.
+            Self::Begin | Self::Check | Self::Ready | Self::Pause => matches!(phase, Running | Superseded),
+            Self::Finish => matches!(phase, Running),
             Self::Approve => matches!(phase, Running | Paused | Superseded),
             Self::Stop => matches!(phase, Running | Paused | Succeeded | Superseded),
             Self::Resume => matches!(phase, Paused),
