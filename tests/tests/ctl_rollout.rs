@@ -336,3 +336,98 @@ async fn a_person_rolls_back_a_release_that_all_devices_have_and_begins_it_again
     assert!(code == 0 && said.contains("is running"), "{said}");
     all_have(&system, "2").await;
 }
+
+#[tokio::test]
+async fn a_check_without_an_answer_holds_a_wave_and_passes_open_its_gate() {
+    let waves = "\
+apiVersion: muster/v1
+kind: Rollout
+waves:
+  - {name: canary, devices: [plant7/press-1], checks: [{request: muster.check.smoke, interval: 1s, count: 2}]}
+";
+    let (mut system, _) = governed(waves).await;
+    start_planner(&mut system);
+    release(&system, &sleeper("web", 2)).await;
+    let shown = shows(&system, "nothing is known yet: muster.check.smoke is inconclusive").await;
+    assert!(shown.contains("checking") && shown.contains("no service answers there"), "{shown}");
+    assert_eq!(published(&system).await, ["2", "1", "1", "1"], "no answer is no pass");
+    let (questions, mut asked) = tokio::sync::mpsc::unbounded_channel();
+    let pass = move |question: &[u8]| {
+        let _ = questions.send(String::from_utf8_lossy(question).into_owned());
+        br#"{"result":"pass"}"#.as_slice().into()
+    };
+    let _responder = system.bus.respond("muster.check.smoke", pass).await.unwrap();
+    all_have(&system, "2").await;
+    let question: serde_json::Value = serde_json::from_str(&asked.recv().await.unwrap()).unwrap();
+    let counts = ["targets", "lo", "hi"].map(|field| question[field].as_u64().unwrap());
+    assert_eq!((question["wave"].as_str(), counts), (Some("canary"), [1, 1, 1]), "{question}");
+    assert!(asked.recv().await.is_some(), "it needs two passes");
+    let (_, history) = muster(&system, &["rollout", "history", "web"]).await;
+    assert!(history.contains("check pass") && !history.contains("inconclusive"), "{history}");
+}
+
+#[tokio::test]
+async fn a_failed_check_rolls_the_wave_back_by_policy() {
+    let waves = "\
+apiVersion: muster/v1
+kind: Rollout
+waves: [{name: canary, devices: [plant7/press-1], checks: [{request: muster.check.smoke}]}]
+onFailure: rollback
+";
+    let (mut system, _) = governed(waves).await;
+    let fail = |_: &[u8]| br#"{"result":"fail","reason":"latency doubled"}"#.as_slice().into();
+    let _responder = system.bus.respond("muster.check.smoke", fail).await.unwrap();
+    start_planner(&mut system);
+    release(&system, &sleeper("web", 2)).await;
+    let shown = shows(&system, "is rolled back since").await;
+    let why = "a check of wave canary has failed: muster.check.smoke is fail: latency doubled";
+    assert!(shown.contains(why), "{shown}");
+    all_have(&system, "1").await;
+}
+
+#[tokio::test]
+async fn a_person_sees_dark_devices_and_the_end_before_and_approves_the_evidence_after() {
+    let waves = "\
+apiVersion: muster/v1
+kind: Rollout
+waves: [{name: ours, site: plant7, soak: 1s, approval: after}]
+budget: {groupBy: line, maxUnavailable: 1}
+";
+    let (mut system, devices) = governed(waves).await;
+    system.kill(&agent_name(&devices[3])).await;
+    release(&system, &sleeper("web", 2)).await;
+    let previewed = async || match muster(&system, &["rollout", "preview", "web"]).await {
+        (0, text) if text.contains("not heard    1 device: plant8/press-4 (since ") => Ok(text),
+        (_, text) => Err(text),
+    };
+    let text = system.eventually("the preview names the dark device", previewed).await;
+    let clash =
+        "budget       no line: 1 of 4 unavailable, 1 allowed (plant8/press-4); 3 devices wait for room";
+    assert!(text.contains(clash), "{text}");
+    assert!(text.contains("at the earliest") && text.contains("after approvals of ours"), "{text}");
+
+    let free = waves.replace("maxUnavailable: 1", "maxUnavailable: 3");
+    system.repository.write("fleet/rollout.yaml", &free).unwrap();
+    release(&system, &sleeper("web", 2)).await;
+    start_planner(&mut system);
+    let shown = shows(&system, "waiting for approvals of the evidence of wave ours: 0 of 1").await;
+    assert!(shown.contains("2 of 2 confirmed"), "{shown}");
+    assert_eq!(published(&system).await, ["2", "2", "1", "1"]);
+    let (code, said) = muster(&system, &["rollout", "approve", "web", "--wave", "ours"]).await;
+    assert!(code == 0 && said.contains("1 of 1 approvals"), "{said}");
+    all_have(&system, "2").await;
+}
+
+#[tokio::test]
+async fn a_rate_holds_up_the_third_device_of_a_minute() {
+    let waves = "\
+apiVersion: muster/v1
+kind: Rollout
+waves: [{name: all, percent: 100%, perMinute: 2, order: {label: rank}}]
+";
+    let (mut system, _) = governed(waves).await;
+    start_planner(&mut system);
+    release(&system, &sleeper("web", 2)).await;
+    shows(&system, "its rate leaves room for a further device at").await;
+    assert_eq!(published(&system).await, ["2", "2", "1", "1"]);
+}

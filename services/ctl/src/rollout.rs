@@ -15,7 +15,7 @@ use muster_contract::rollout::{
     HeldChange, OpenRollout, ReleaseAnswer, ReleaseRequest, RolloutTarget, RolloutVerb,
 };
 use muster_contract::{DeploymentId, DeviceKey};
-use muster_domain::rollout::{RolloutProgress, Step};
+use muster_domain::rollout::{Blocked, Outlook, RolloutProgress, Step, outlook};
 use serde::Serialize;
 
 use crate::ask::{AskError, Hub, understood};
@@ -37,6 +37,8 @@ pub struct HeldChanges {
     pub omitted: u64,
     /// Rollouts that have begun and not ended.
     pub open: Vec<OpenRollout>,
+    /// Further ones that the publisher does not list.
+    pub open_omitted: u64,
 }
 
 /// A step that was taken, or why none was.
@@ -101,14 +103,30 @@ async fn show(session: &mut Session<'_>, id: DeploymentId) -> Result<(), CtlErro
     session.show_own(&found, |found, _| render::rollout::show(found, frame))
 }
 
-/// Shows the wave of each device.
+/// A rollout, with what is known of its course.
+#[derive(Debug, Serialize)]
+pub struct Previewed {
+    /// The rollout.
+    #[serde(flatten)]
+    pub rollout: RolloutProgress,
+    /// Its devices that are not heard, its budget and its end.
+    pub outlook: Outlook,
+}
+
+/// Shows the wave of each device, the ones that are not heard, groups without room in the budget, and the earliest end.
 ///
 /// # Errors
 /// As [`show`].
 async fn preview(session: &mut Session<'_>, id: DeploymentId) -> Result<(), CtlError> {
-    let found = rollouts(session, &id).await?;
+    let now = session.clock.now();
+    let (found, lines) = gather::with_lines(&session.hub, &id, now).await?;
+    if found.is_empty() {
+        return Err(gather::ungoverned(&id));
+    }
+    let preview = |rollout: RolloutProgress| Previewed { outlook: outlook(&rollout, &lines, now), rollout };
+    let found: Vec<_> = found.into_iter().map(preview).collect();
     let frame = session.frame();
-    session.show_own(&found, |found, _| render::rollout::preview(found, frame))
+    session.show_own(&found, |found, now| render::rollout::preview(found, frame, now))
 }
 
 /// Takes the next step of each rollout of a deployment, with the approval that it needs; true if each was taken or is done.
@@ -145,14 +163,21 @@ async fn take(hub: &Hub, rollout: &RolloutProgress) -> Result<Option<ReleaseAnsw
             decide::fail(hub, rollout, *wave, *because, *verb).await.map(|()| None)
         }
         Step::Done => decide::finish(hub, rollout).await.map(|()| None),
-        Step::Release { .. } | Step::Wait { .. } | Step::Held { .. } => Ok(None),
+        Step::Ready { wave } => decide::ready(hub, rollout, *wave).await.map(|()| None),
+        // The planner asks checks: it has the rights and the secret.
+        Step::Release { .. } | Step::Check { .. } | Step::Wait { .. } | Step::Held { .. } => Ok(None),
     }
 }
 
 /// Approves the waves that would be next if they were approved.
 async fn approve_next(session: &Session<'_>, id: &DeploymentId) -> Result<(), CtlError> {
     for rollout in rollouts(session, id).await? {
-        if let Step::Release { wave, needs_approval: true, .. } = rollout.state.step
+        if let Step::Ready { wave } = rollout.state.step {
+            decide::ready(&session.hub, &rollout, wave).await?;
+        }
+        if let Step::Release { wave, needs_approval: true, .. }
+        | Step::Ready { wave }
+        | Step::Wait { wave, because: Blocked::Approval } = rollout.state.step
             && let Some(name) = rollout.state.waves.get(wave).and_then(|wave| wave.name.parse().ok())
         {
             decide::approve_wave(&session.hub, &rollout, name, None).await?;
@@ -246,6 +271,7 @@ pub async fn held_changes(hub: &Hub) -> Result<HeldChanges, AskError> {
         held: git.held,
         omitted: git.held_omitted,
         open: git.open_rollouts,
+        open_omitted: git.open_omitted,
     });
     Ok(changes.unwrap_or_default())
 }
@@ -262,6 +288,8 @@ mod tests {
             wanted: Some(Digest::of_bytes(wanted.as_bytes())),
             published: None,
             target_generation: None,
+            published_at: None,
+            refused: None,
         }
     }
 

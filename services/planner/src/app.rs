@@ -9,11 +9,13 @@ use muster_service::exit;
 use muster_service::supervisor::{Stage, Supervisor};
 use tokio_util::sync::CancellationToken;
 
+use crate::asker::Asker;
 use crate::config::{Cli, Config};
 use crate::error::StartError;
 use crate::metrics::Metrics;
 use crate::planner::Planner;
 use crate::services::Services;
+use crate::webhook::Webhooks;
 
 const NAME: &str = "muster-planner";
 
@@ -32,7 +34,8 @@ pub fn main() -> ExitCode {
 /// # Errors
 /// Why it cannot run; a person must act.
 pub async fn start(config: Config, supervisor: &Supervisor) -> Result<Metrics, StartError> {
-    let Config { common, every } = config;
+    let Config { common, every, webhooks } = config;
+    let webhooks = Webhooks::new(webhooks)?;
     let ready = supervisor.health().latch("a round over all rollouts");
     let metrics = Metrics::register(supervisor.health());
     let bus = BusConfig {
@@ -43,7 +46,8 @@ pub async fn start(config: Config, supervisor: &Supervisor) -> Result<Metrics, S
     // The caller drops an interrupted start, so this one needs no token.
     let bus = Bus::connect(bus, &CancellationToken::new()).await?;
     LinkHealth::register(supervisor.health()).follow(&bus);
-    let planner = Planner::new(Services::new(bus), Arc::new(SystemClock), metrics.clone());
+    let (services, asker) = (Services::new(bus.clone()), Asker::new(bus, webhooks));
+    let planner = Planner::new(services, asker, Arc::new(SystemClock), metrics.clone());
     supervisor.spawn(Stage::Intake, "plan", planner.run(every, ready, supervisor.token(Stage::Intake)));
     Ok(metrics)
 }

@@ -1,10 +1,13 @@
 //! The planner's settings.
 
+use std::path::PathBuf;
 use std::time::Duration;
 
 use clap::Parser;
 use muster_service::config::{Common, CommonArgs, Problems};
 use muster_service::version::VERSION;
+
+use crate::webhook::WebhookConfig;
 
 /// Shortest time between two rounds.
 const EVERY_MIN: Duration = Duration::from_millis(100);
@@ -16,6 +19,9 @@ A rollout.yaml in the repository of the fleet holds changes of its devices. The 
 follows once enough devices of the waves before it are heard and have confirmed the content. A device that is not heard
 counts neither for nor against. A wave with 'approval: before' begins after `muster rollout approve`. A wave that fails
 pauses the rollout, or rolls it back, as its file says.
+
+A wave may name checks: requests over NATS on muster.check.>, and https webhooks. The planner asks webhooks only with
+--webhook-secret, by which it signs each question, and at private addresses only those of hosts that --webhook-allow names.
 
 Without a planner changes stay held; `muster rollout next DEPLOYMENT` takes the same steps one by one.
 
@@ -33,6 +39,18 @@ pub struct Cli {
     #[arg(long, env = "MUSTER_PLAN_EVERY", value_name = "DURATION", default_value = "2s")]
     every: String,
 
+    /// File with the secret that signs questions to webhooks (HMAC-SHA-256, in the header Muster-Signature)
+    #[arg(long, env = "MUSTER_WEBHOOK_SECRET_FILE", value_name = "FILE")]
+    webhook_secret: Option<PathBuf>,
+
+    /// File with certificates of the authorities of webhooks, in place of those of the system
+    #[arg(long, env = "MUSTER_WEBHOOK_CA", value_name = "FILE")]
+    webhook_ca: Option<PathBuf>,
+
+    /// Host of webhooks, as HOST or HOST:PORT, that may have a private address; may be repeated
+    #[arg(long, env = "MUSTER_WEBHOOK_ALLOW", value_name = "HOST", value_delimiter = ',')]
+    webhook_allow: Vec<String>,
+
     #[command(flatten)]
     common: CommonArgs,
 }
@@ -44,6 +62,8 @@ pub struct Config {
     pub common: Common,
     /// Time between two rounds.
     pub every: Duration,
+    /// The settings of webhooks.
+    pub webhooks: WebhookConfig,
 }
 
 impl Cli {
@@ -55,7 +75,9 @@ impl Cli {
         let mut problems = Problems::default();
         let common = self.common.check(&mut problems);
         let every = problems.duration("--every", &self.every, EVERY_MIN..=EVERY_MAX);
-        problems.finish(|| Some(Config { common: common?, every: every? }))
+        let allowed = self.webhook_allow.iter().map(|host| host.to_ascii_lowercase()).collect();
+        let webhooks = WebhookConfig { secret: self.webhook_secret, ca: self.webhook_ca, allowed };
+        problems.finish(|| Some(Config { common: common?, every: every?, webhooks }))
     }
 }
 

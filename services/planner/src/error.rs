@@ -4,6 +4,7 @@ use muster_bus::{ConnectError, RequestError};
 use muster_contract::query::ErrorBody;
 
 use crate::services::PAGES_MAX;
+use crate::webhook::WebhookSetupError;
 
 /// Why the planner cannot start.
 #[derive(Debug, thiserror::Error)]
@@ -11,6 +12,9 @@ pub enum StartError {
     /// No usable NATS server.
     #[error("cannot work with NATS")]
     Connect(#[from] ConnectError),
+    /// Webhooks cannot be asked.
+    #[error("cannot use the settings of webhooks")]
+    Webhooks(#[from] WebhookSetupError),
 }
 
 /// Why a round ends before every rollout was evaluated. The next round begins anew.

@@ -17,6 +17,10 @@ pub struct Metrics {
     pub stopped: Gauge,
     /// Rollouts that wait for approvals of a wave.
     pub approvals: Gauge,
+    /// Answers to checks, or their absence.
+    pub checks: Counter,
+    /// Those that were inconclusive.
+    pub inconclusive: Counter,
 }
 
 impl Metrics {
@@ -39,6 +43,12 @@ impl Metrics {
                 all.stopped,
             );
             registry.register("approvals", "Rollouts that wait for approvals of a wave", all.approvals);
+            registry.register("checks", "Answers to checks of waves, or their absence", all.checks);
+            registry.register(
+                "checks_inconclusive",
+                "Checks of waves that had no usable answer",
+                all.inconclusive,
+            );
         });
         metrics
     }

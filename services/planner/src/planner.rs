@@ -10,29 +10,30 @@ use std::time::Duration;
 
 use muster_contract::canonical::Digest;
 use muster_contract::limits::{DECISION_REASON_BYTES_MAX, RELEASE_DEVICES_MAX, ROLLBACK_DEVICES_MAX};
-use muster_contract::query::GitStatus;
 use muster_contract::rollout::{
-    DecideRequest, GateEvidence, RefusedRelease, ReleaseAnswer, ReleaseRefusal, ReleaseRequest, RolloutPhase,
-    RolloutVerb,
+    CheckResult, DecideRequest, GateEvidence, RefusedRelease, ReleaseAnswer, ReleaseRefusal, ReleaseRequest,
+    RolloutPhase, RolloutVerb, TargetsAnswer,
 };
 use muster_contract::state::cut;
 use muster_contract::{DeploymentId, DeviceKey, WaveName};
-use muster_domain::rollout::{RolloutProgress, Step, progress};
+use muster_domain::rollout::{Blocked, RolloutProgress, Step, progress};
 use muster_service::clock::Clock;
 use muster_service::error::chain;
 use muster_service::health::Latch;
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
+use crate::asker::Asker;
+use crate::checks::Checks;
 use crate::error::RoundError;
 use crate::metrics::Metrics;
 use crate::services::Services;
 
-/// Time before a release that was refused twice for the same reasons is requested again.
+/// Time before a release to a device that was refused is requested again.
 const REFUSED_PAUSE: Duration = Duration::from_secs(30);
 
 /// A rollout: deployment, content and path of the `rollout.yaml`.
-type RolloutKey = (DeploymentId, Digest, String);
+pub(crate) type RolloutKey = (DeploymentId, Digest, String);
 
 /// The planner.
 pub struct Planner {
@@ -41,10 +42,26 @@ pub struct Planner {
     metrics: Metrics,
     /// The sentence that was logged last about each rollout.
     logged: BTreeMap<RolloutKey, String>,
-    /// Rollouts whose releases are refused as before, each with the time of the next attempt.
-    paused: BTreeMap<RolloutKey, Instant>,
-    /// The refusals of the last release of each rollout, which were logged.
-    refusals: BTreeMap<RolloutKey, BTreeMap<DeviceKey, ReleaseRefusal>>,
+    /// The devices of each rollout that were refused, with the time from which a release to each is requested again.
+    refusals: BTreeMap<RolloutKey, BTreeMap<DeviceKey, Refused>>,
+    /// The checks behind waves.
+    checks: Checks,
+}
+
+/// A refused release.
+#[derive(Debug, Clone, Copy)]
+struct Refused {
+    reason: ReleaseRefusal,
+    until: Instant,
+}
+
+/// A decision to be recorded.
+struct Decision {
+    verb: RolloutVerb,
+    wave: Option<WaveName>,
+    reason: Option<String>,
+    evidence: Option<GateEvidence>,
+    result: Option<CheckResult>,
 }
 
 /// The counts of a round.
@@ -57,15 +74,10 @@ struct Counts {
 
 impl Planner {
     /// A planner before its first round.
-    pub const fn new(services: Services, clock: Arc<dyn Clock>, metrics: Metrics) -> Self {
-        Self {
-            services,
-            clock,
-            metrics,
-            logged: BTreeMap::new(),
-            paused: BTreeMap::new(),
-            refusals: BTreeMap::new(),
-        }
+    pub fn new(services: Services, asker: Asker, clock: Arc<dyn Clock>, metrics: Metrics) -> Self {
+        let checks = Checks::new(asker, metrics.clone());
+        let (logged, refusals) = (BTreeMap::new(), BTreeMap::new());
+        Self { services, clock, metrics, logged, refusals, checks }
     }
 
     /// Plans until `stop`, which ends a round after the deployment at hand.
@@ -93,16 +105,7 @@ impl Planner {
 
     /// Evaluates every rollout once. An error of one deployment holds up no other; the first one is returned at the end.
     async fn round(&mut self, stop: &CancellationToken) -> Result<(), RoundError> {
-        let git = self.services.status().await?.git;
-        let omitted = git.as_ref().map_or(0, |git| git.held_omitted);
-        if omitted > 0 {
-            tracing::debug!(omitted, "further held changes follow once listed ones are released");
-        }
-        let mut deployments = BTreeSet::new();
-        if let Some(GitStatus { held, open_rollouts, .. }) = git {
-            deployments.extend(held.into_iter().map(|change| change.deployment));
-            deployments.extend(open_rollouts.into_iter().map(|rollout| rollout.deployment));
-        }
+        let deployments = self.services.deployments().await?;
         let (mut counts, mut seen) = (Counts::default(), BTreeSet::new());
         let mut first_error = None;
         for id in deployments {
@@ -116,7 +119,7 @@ impl Planner {
         }
         self.logged.retain(|key, _| seen.contains(key));
         self.refusals.retain(|key, _| seen.contains(key));
-        self.paused.retain(|key, next| seen.contains(key) && *next > Instant::now());
+        self.checks.retain(|(key, _)| seen.contains(key));
         self.metrics.rollouts.set(counts.rollouts);
         self.metrics.stopped.set(counts.stopped);
         self.metrics.approvals.set(counts.approvals);
@@ -130,7 +133,8 @@ impl Planner {
         counts: &mut Counts,
         seen: &mut BTreeSet<RolloutKey>,
     ) -> Result<(), RoundError> {
-        let targets = self.services.targets(id).await?;
+        let mut targets = self.services.targets(id).await?;
+        self.recall_refusals(id, &mut targets);
         let lines = self.services.lines(id).await?;
         for rollout in progress(id, targets, &lines, self.clock.now()) {
             self.log(&rollout);
@@ -143,8 +147,9 @@ impl Planner {
 
     /// Takes the next step of a rollout, unless it waits for devices or persons.
     async fn step(&mut self, rollout: RolloutProgress) -> Result<(), RoundError> {
-        if self.paused.get(&key(&rollout)).is_some_and(|next| *next > Instant::now()) {
-            return Ok(());
+        if !matches!(rollout.state.step, Step::Check { .. }) {
+            let of = key(&rollout);
+            self.checks.retain(|(key, _)| *key != of);
         }
         match &rollout.state.step {
             Step::Release { wave, targets, needs_approval: false } => {
@@ -153,10 +158,17 @@ impl Planner {
             Step::RollBack { targets } => self.roll_back(&rollout, targets).await,
             Step::Fail { wave, because, verb } => {
                 let reason = rollout.state.waves.get(*wave).map(|wave| rollout.failure(wave, *because));
-                self.decide(&rollout, *verb, None, reason, rollout.evidence(*wave)).await
+                let evidence = rollout.evidence(*wave);
+                self.decide(&rollout, Decision { reason, evidence, ..Decision::new(*verb) }).await
+            }
+            Step::Check { wave } => self.check(&rollout, *wave).await,
+            Step::Ready { wave } => {
+                let decision =
+                    Decision { evidence: rollout.evidence(*wave), ..Decision::new(RolloutVerb::Ready) };
+                self.decide(&rollout, decision.about(&rollout, *wave)).await
             }
             Step::Done if rollout.record.is_some() && rollout.phase() == RolloutPhase::Running => {
-                self.decide(&rollout, RolloutVerb::Finish, None, None, None).await
+                self.decide(&rollout, Decision::new(RolloutVerb::Finish)).await
             }
             Step::Release { .. } | Step::Wait { .. } | Step::Held { .. } | Step::Done => Ok(()),
         }
@@ -170,10 +182,11 @@ impl Planner {
         targets: &[usize],
     ) -> Result<(), RoundError> {
         if let Some((name, evidence)) = rollout.begin(at) {
-            self.decide(rollout, RolloutVerb::Begin, Some(name), None, evidence).await?;
+            let begin = Decision { wave: Some(name), evidence, ..Decision::new(RolloutVerb::Begin) };
+            self.decide(rollout, begin).await?;
         }
         let mut refusals = BTreeMap::new();
-        for devices in chunks(rollout, targets, RELEASE_DEVICES_MAX) {
+        for devices in self.chunks(rollout, targets, RELEASE_DEVICES_MAX) {
             let request = ReleaseRequest { digest: Some(rollout.digest), ..to(rollout, devices) };
             refusals.extend(self.release(rollout, &request, "released a wave").await?);
         }
@@ -184,7 +197,7 @@ impl Planner {
     /// Gives targets of a rollout that is rolled back the content that they had before.
     async fn roll_back(&mut self, rollout: &RolloutProgress, targets: &[usize]) -> Result<(), RoundError> {
         let mut refusals = BTreeMap::new();
-        for devices in chunks(rollout, targets, ROLLBACK_DEVICES_MAX) {
+        for devices in self.chunks(rollout, targets, ROLLBACK_DEVICES_MAX) {
             let request = ReleaseRequest { before: Some(rollout.digest), ..to(rollout, devices) };
             refusals.extend(self.release(rollout, &request, "rolled devices back").await?);
         }
@@ -210,14 +223,8 @@ impl Planner {
     }
 
     /// Records a decision about a rollout.
-    async fn decide(
-        &self,
-        rollout: &RolloutProgress,
-        verb: RolloutVerb,
-        wave: Option<WaveName>,
-        reason: Option<String>,
-        evidence: Option<GateEvidence>,
-    ) -> Result<(), RoundError> {
+    async fn decide(&self, rollout: &RolloutProgress, decision: Decision) -> Result<(), RoundError> {
+        let Decision { verb, wave, reason, evidence, result } = decision;
         let request = DecideRequest {
             deployment: rollout.deployment.clone(),
             digest: rollout.digest,
@@ -226,25 +233,74 @@ impl Planner {
             wave,
             reason: reason.map(|reason| cut(reason, DECISION_REASON_BYTES_MAX)),
             evidence,
+            result,
             // A person may have decided since the round has judged the rollout.
             expected: Some(rollout.phase()),
         };
         self.services.decide(&request).await.map(drop)
     }
 
-    /// Logs the refusals of a release, each once until it changes: the next rounds request the same release again.
+    /// Keeps the refusals of a release for a while, and logs each once until it changes.
     fn log_refusals(&mut self, rollout: &RolloutProgress, refusals: BTreeMap<DeviceKey, ReleaseRefusal>) {
-        let before = self.refusals.remove(&key(rollout)).unwrap_or_default();
-        for (device, reason) in
-            refusals.iter().filter(|(device, reason)| before.get(*device) != Some(*reason))
-        {
-            let reason = reason.words();
-            tracing::warn!(%device, deployment = %rollout.deployment, reason, "a release was refused");
+        let now = Instant::now();
+        let (until, known) = (now + REFUSED_PAUSE, self.refusals.entry(key(rollout)).or_default());
+        for (device, reason) in refusals {
+            let before = known.insert(device.clone(), Refused { reason, until });
+            if before.is_none_or(|before| before.reason != reason) {
+                let reason = reason.words();
+                tracing::warn!(%device, deployment = %rollout.deployment, reason, "a release was refused");
+            }
         }
-        if !refusals.is_empty() && before == refusals {
-            self.paused.insert(key(rollout), Instant::now() + REFUSED_PAUSE);
+        if known.values().any(|refused| refused.until <= now) {
+            let targets: BTreeSet<_> = rollout.targets.iter().map(|target| &target.key).collect();
+            known.retain(|device, _| targets.contains(device));
         }
-        self.refusals.insert(key(rollout), refusals);
+    }
+
+    /// Adds the refusals of the last releases to targets: other devices of their waves come first.
+    fn recall_refusals(&self, id: &DeploymentId, answer: &mut TargetsAnswer) {
+        let now = Instant::now();
+        for ((_, digest, file), refused) in self.refusals.iter().filter(|((of, ..), _)| of == id) {
+            for target in answer.targets.iter_mut().filter(|target| target.rollout == *file) {
+                if target.wanted == Some(*digest) && target.refused.is_none() {
+                    let refused = refused.get(&target.key).filter(|refused| refused.until > now);
+                    target.refused = refused.map(|refused| refused.reason);
+                }
+            }
+        }
+    }
+
+    /// The devices of targets that are not known to be refused at present, in groups of `max`.
+    fn chunks(&self, rollout: &RolloutProgress, targets: &[usize], max: usize) -> Vec<Vec<DeviceKey>> {
+        let (now, refused) = (Instant::now(), self.refusals.get(&key(rollout)));
+        let is_refused = |key: &DeviceKey| {
+            refused.and_then(|refused| refused.get(key)).is_some_and(|refused| refused.until > now)
+        };
+        let keys = targets.iter().map(|at| rollout.targets[*at].key.clone());
+        let keys: Vec<_> = keys.filter(|key| !is_refused(key)).collect();
+        keys.chunks(max).map(<[DeviceKey]>::to_vec).collect()
+    }
+
+    /// Asks the checks of a wave, and records their result once it changes.
+    async fn check(&mut self, rollout: &RolloutProgress, at: usize) -> Result<(), RoundError> {
+        let (Some(wave), Some(question)) = (rollout.policy.waves.get(at), rollout.question(at)) else {
+            return Ok(());
+        };
+        let of_wave = (key(rollout), wave.name.to_string());
+        let Some((result, reason)) = self.checks.advance(of_wave, &wave.checks, &question).await else {
+            return Ok(());
+        };
+        let known = rollout.record.as_ref().and_then(|record| record.checked(wave.name.as_str()));
+        if known.and_then(|check| check.result) == Some(result) {
+            return Ok(());
+        }
+        let decision = Decision {
+            reason: Some(reason),
+            evidence: rollout.evidence(at),
+            result: Some(result),
+            ..Decision::new(RolloutVerb::Check)
+        };
+        self.decide(rollout, decision.about(rollout, at)).await
     }
 
     /// Logs the next step of a rollout, or what it waits for, once until that changes.
@@ -258,21 +314,29 @@ impl Planner {
     }
 }
 
+impl Decision {
+    const fn new(verb: RolloutVerb) -> Self {
+        Self { verb, wave: None, reason: None, evidence: None, result: None }
+    }
+
+    /// The decision about a wave.
+    fn about(self, rollout: &RolloutProgress, wave: usize) -> Self {
+        let wave = rollout.state.waves.get(wave).and_then(|wave| wave.name.parse().ok());
+        Self { wave, ..self }
+    }
+}
+
 impl Counts {
     fn add(&mut self, rollout: &RolloutProgress) {
         self.rollouts += 1;
         match rollout.state.step {
             Step::Fail { .. } | Step::Held { .. } | Step::RollBack { .. } => self.stopped += 1,
-            Step::Release { needs_approval: true, .. } => self.approvals += 1,
-            Step::Release { .. } | Step::Wait { .. } | Step::Done => {}
+            Step::Release { needs_approval: true, .. }
+            | Step::Ready { .. }
+            | Step::Wait { because: Blocked::Approval, .. } => self.approvals += 1,
+            Step::Release { .. } | Step::Check { .. } | Step::Wait { .. } | Step::Done => {}
         }
     }
-}
-
-/// The devices of targets, in groups of `max`.
-fn chunks(rollout: &RolloutProgress, targets: &[usize], max: usize) -> Vec<Vec<DeviceKey>> {
-    let key = |at: &usize| rollout.targets[*at].key.clone();
-    targets.chunks(max).map(|some| some.iter().map(key).collect()).collect()
 }
 
 /// A release of no content to devices, for the commit of the rollout.

@@ -1,5 +1,6 @@
 //! Requests to the publisher and to the query service, and their answers. It decides nothing.
 
+use std::collections::BTreeSet;
 use std::time::Duration;
 
 use bytes::Bytes;
@@ -7,7 +8,8 @@ use muster_bus::Bus;
 use muster_contract::DeploymentId;
 use muster_contract::lag::AnswerLag;
 use muster_contract::query::{
-    DeploymentAnswer, ErrorCode, ErrorReply, Output, PAGE_MAX, PublisherQuery, PublisherStatus, Query,
+    DeploymentAnswer, ErrorCode, ErrorReply, GitStatus, Output, PAGE_MAX, PublisherQuery, PublisherStatus,
+    Query,
 };
 use muster_contract::rollout::{
     DecideAnswer, DecideRequest, ReleaseAnswer, ReleaseRequest, TargetsAnswer, TargetsQuery,
@@ -35,12 +37,26 @@ impl Services {
         Self(bus)
     }
 
-    /// The publisher's status.
+    /// The deployments with a held change or an open rollout.
     ///
     /// # Errors
-    /// It does not answer.
-    pub async fn status(&self) -> Result<PublisherStatus, RoundError> {
-        self.ask(format!("{PUBLISHER_PREFIX}.status"), &PublisherQuery::default()).await
+    /// The publisher does not answer.
+    pub async fn deployments(&self) -> Result<BTreeSet<DeploymentId>, RoundError> {
+        let subject = format!("{PUBLISHER_PREFIX}.status");
+        let (mut deployments, mut after) = (BTreeSet::new(), String::new());
+        for _ in 0..PAGES_MAX {
+            let query = PublisherQuery { rollouts_after: Some(after), ..PublisherQuery::default() };
+            let status: PublisherStatus = self.ask(subject.clone(), &query).await?;
+            let Some(GitStatus { rollout_deployments, has_more_deployments, .. }) = status.git else {
+                return Ok(deployments);
+            };
+            after = rollout_deployments.last().map(ToString::to_string).unwrap_or_default();
+            deployments.extend(rollout_deployments);
+            if !has_more_deployments {
+                return Ok(deployments);
+            }
+        }
+        Err(RoundError::Endless { subject })
     }
 
     /// All targets of a deployment.

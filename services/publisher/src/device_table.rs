@@ -9,7 +9,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use muster_contract::desired::{Source, SourceKind};
 use muster_contract::query::{HeldBack, SomeDevices};
-use muster_contract::{DeviceKey, Generation};
+use muster_contract::{DeviceKey, Generation, Timestamp};
 
 use self::commit_guard::ForeignCommitGuard;
 use self::coverage::Coverage;
@@ -122,9 +122,10 @@ impl DeviceTable {
         drafts
     }
 
-    /// Records that a document of a device was stored.
-    pub(crate) fn stored(&mut self, key: &DeviceKey, draft: Draft, sequence: u64) {
-        self.held.insert(key.clone(), draft.stored(sequence));
+    /// Records that a document of a device was stored at a time.
+    pub(crate) fn stored(&mut self, key: &DeviceKey, draft: Draft, sequence: u64, at: Timestamp) {
+        let held = PublishedState { issued_at: Some(at), ..draft.stored(sequence) };
+        self.held.insert(key.clone(), held);
         self.due.remove(key);
         self.over.remove(key);
     }

@@ -156,6 +156,7 @@ impl Draft {
             document: Some(self.document),
             is_current: true,
             unreadable: None,
+            issued_at: None,
         }
     }
 }

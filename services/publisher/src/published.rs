@@ -8,7 +8,7 @@ use std::sync::Arc;
 
 use muster_contract::desired::{DesiredState, Source, SourceKind};
 use muster_contract::labels::Labels;
-use muster_contract::{Generation, Refusal, decode};
+use muster_contract::{Generation, Refusal, Timestamp, decode};
 use serde::Deserialize;
 
 use crate::content::{Content, Interner};
@@ -33,6 +33,8 @@ pub struct PublishedState {
     pub is_current: bool,
     /// Why the newest message cannot be read, if that is so.
     pub unreadable: Option<String>,
+    /// Time at which the last readable document was made, by the clock of its publisher.
+    pub issued_at: Option<Timestamp>,
 }
 
 /// A document, its deployments shared with other devices.
@@ -80,7 +82,7 @@ impl PublishedState {
         };
         let mut entries: Vec<_> = state.deployments.into_iter().map(entry).collect();
         entries.sort_by(|one, other| one.content.id().cmp(other.content.id()));
-        let generation = state.generation;
+        let (generation, issued_at) = (state.generation, Some(state.issued_at));
         let labels = interner.share_labels(state.labels);
         let document = Document { generation, retired: state.retired, source: state.source, labels, entries };
         Self {
@@ -89,6 +91,7 @@ impl PublishedState {
             document: Some(document),
             is_current: true,
             unreadable: None,
+            issued_at,
         }
     }
 
@@ -99,7 +102,8 @@ impl PublishedState {
         let generation = self.generation.max(before.generation);
         let of = |held: &Self| held.document.as_ref().map(|document| document.generation);
         if of(before) > of(&self) {
-            return Self { generation, document: before.document.clone(), is_current: false, ..self };
+            let (document, issued_at) = (before.document.clone(), before.issued_at);
+            return Self { generation, document, is_current: false, issued_at, ..self };
         }
         Self { generation, ..self }
     }
@@ -118,7 +122,7 @@ impl PublishedState {
         if claimed_generation(payload) > known.max(self.generation.filter(|_| self.is_current)) {
             let (other, _) = Self::read(0, payload, interner);
             if other.document.is_some() {
-                (self.document, self.is_current) = (other.document, false);
+                (self.document, self.is_current, self.issued_at) = (other.document, false, other.issued_at);
             }
         }
         self.with_generation_at_least(claimed_generation(payload))

@@ -265,7 +265,8 @@ mod tests {
         for payload in ["", "{}", r#"{"commit":null}"#] {
             assert_eq!(status(payload), Ok(PublisherRequest::Status(PublisherQuery::default())), "{payload}");
         }
-        let named = PublisherRequest::Status(PublisherQuery { commit: "9f2c1e5".parse().ok() });
+        let named =
+            PublisherRequest::Status(PublisherQuery { commit: "9f2c1e5".parse().ok(), rollouts_after: None });
         assert_eq!(status(r#"{"commit":"9F2C1E5"}"#), Ok(named));
         for (payload, words) in [
             (r#"{"commit":"HEAD"}"#, "HEAD"),

@@ -3,9 +3,10 @@
 use std::collections::BTreeSet;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
+use muster_contract::limits::ROLLOUT_DEPLOYMENTS_MAX;
 use muster_contract::query::{GitStatus, HeldBack, PublisherQuery, PublisherStatus, RefusedCommit};
 use muster_contract::rollout::{HeldChange, OpenRollout};
-use muster_contract::{CommitName, Timestamp};
+use muster_contract::{CommitName, DeploymentId, Timestamp};
 
 use crate::device_table::FleetSummary;
 use crate::git::{Branch, GitUrl};
@@ -21,6 +22,8 @@ struct StatusState {
     poll_error: Option<String>,
     publish_error: Option<String>,
     ancestors: Ancestors,
+    /// The deployments with a held change or an open rollout.
+    deployments: BTreeSet<DeploymentId>,
 }
 
 /// The ancestors of the branch's commit. The poller reads them from Git when a query names an unknown commit.
@@ -45,6 +48,9 @@ impl Status {
             held: Vec::new(),
             held_omitted: 0,
             open_rollouts: Vec::new(),
+            open_omitted: 0,
+            rollout_deployments: Vec::new(),
+            has_more_deployments: false,
             polled_at: None,
             failures: 0,
             error: None,
@@ -52,7 +58,14 @@ impl Status {
         });
         let status = assemble(git, &FleetSummary::default(), 0);
         let ancestors = Ancestors::default();
-        Self(Mutex::new(StatusState { status, poll_error: None, publish_error: None, ancestors }))
+        let deployments = BTreeSet::new();
+        Self(Mutex::new(StatusState {
+            status,
+            poll_error: None,
+            publish_error: None,
+            ancestors,
+            deployments,
+        }))
     }
 
     /// The answer.
@@ -74,6 +87,12 @@ impl Status {
             && !is_known(commit, git)
         {
             git.replaced = self.lock().ancestors.find(commit);
+        }
+        if let (Some(after), Some(git)) = (&query.rollouts_after, &mut status.git) {
+            let state = self.lock();
+            let mut further = state.deployments.iter().filter(|id| id.as_str() > after.as_str());
+            git.rollout_deployments = further.by_ref().take(ROLLOUT_DEPLOYMENTS_MAX).cloned().collect();
+            git.has_more_deployments = further.next().is_some();
         }
         status
     }
@@ -151,8 +170,10 @@ impl Status {
         if let Some(git) = &mut state.status.git {
             git.applied_through = applied.and_then(|(_, through)| through);
             git.applied = applied.map(|(revision, _)| revision.to_owned()).or(git.applied.take());
-            if let Some(RolloutsStatus { held, held_omitted, open }) = rollouts {
-                (git.held, git.held_omitted, git.open_rollouts) = (held, held_omitted, open);
+            if let Some(RolloutsStatus { held, held_omitted, open, open_omitted, deployments }) = rollouts {
+                (git.held, git.held_omitted) = (held, held_omitted);
+                (git.open_rollouts, git.open_omitted) = (open, open_omitted);
+                state.deployments = deployments;
             }
         }
     }
@@ -191,6 +212,10 @@ pub struct RolloutsStatus {
     pub held_omitted: u64,
     /// Open rollouts.
     pub open: Vec<OpenRollout>,
+    /// The number of further ones.
+    pub open_omitted: u64,
+    /// The deployments of all of them.
+    pub deployments: BTreeSet<DeploymentId>,
 }
 
 /// Whether the answer has the result of this commit.
@@ -265,7 +290,7 @@ mod tests {
         let [old, new] = ["9f2c1e5d", "0a1b2c3d"].map(|start| start.repeat(5));
         let replaced = |name: &str| {
             let commit = Some(name.parse().unwrap());
-            status.answer_to(&PublisherQuery { commit }).git.unwrap().replaced
+            status.answer_to(&PublisherQuery { commit, rollouts_after: None }).git.unwrap().replaced
         };
         status.update(&three(), Some((&new, None)), None, None);
         assert!(replaced("0a1b2c3").is_none() && !status.are_ancestors_wanted(), "it is what is applied");

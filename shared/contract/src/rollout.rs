@@ -1,14 +1,15 @@
 //! `rollout.yaml`, which defines the waves in which a changed deployment reaches devices, and the requests for the state of its
 //! devices and for a release. `muster-domain` decides when a gate opens.
 
+mod check;
 mod decisions;
 mod percent;
 mod policy;
 mod release;
+mod wave;
 mod window;
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::num::NonZeroU32;
 use std::time::Duration;
 
 use jiff::{SignedDuration, Timestamp};
@@ -17,23 +18,31 @@ use serde::{Deserialize, Deserializer, Serialize, Serializer};
 
 use crate::canonical::Digest;
 use crate::decode::{Document, Violation};
-use crate::ids::{DeploymentId, DeviceKey, Generation, SiteId, WaveName};
+use crate::ids::{DeploymentId, DeviceKey, Generation};
 use crate::labels::{self, Labels};
 use crate::limits::{MESSAGE_BYTES_MAX, ROLLOUT_BYTES_MAX, WAVES_MAX};
 use crate::profile::parse_duration;
 use crate::query::SomeDevices;
 use crate::version::{ApiVersion, kind};
 
+pub use self::check::{
+    CHECK_ANSWER_BYTES_MAX, CHECK_PREFIX, CHECKS_MAX, Check, CheckAnswer, CheckRequest, CheckResult,
+    CheckSubject, CheckUrl,
+};
 pub use self::decisions::{
     Approvals, DecideAnswer, DecideRequest, GateEvidence, ImpossibleDecision, OnFailure, RolloutDecision,
     RolloutDecisions, RolloutPhase, RolloutRecord, RolloutVerb,
 };
 pub use self::percent::{Percent, PercentError};
-pub use self::policy::{AtEnd, Budget, Deadlines, Offline};
+pub use self::policy::{AtEnd, Budget, Deadlines, Offline, Retries};
 pub use self::release::{RefusedRelease, ReleaseAnswer, ReleaseRefusal, ReleaseRequest};
+pub use self::wave::{Approval, AtMost, Completeness, FailureLimit, MINIMUM_SAMPLE, Order, Success, Wave};
 pub use self::window::{WINDOW_LENGTH_MAX, WINDOWS_MAX, Weekday, Window};
 
 const _: () = assert!(2 * ROLLOUT_BYTES_MAX < MESSAGE_BYTES_MAX);
+
+/// The name of the last wave: the devices that no other wave matches.
+pub const REST_WAVE: &str = "rest";
 
 /// `rollout.yaml`: how a change of deployments is released to the devices that it governs.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
@@ -51,7 +60,10 @@ pub struct Rollout {
     /// What the planner decides if a wave has more failures than it allows.
     #[serde(default, skip_serializing_if = "OnFailure::is_pause")]
     pub on_failure: OnFailure,
-    /// The approvals that a wave with `approval: before` needs.
+    /// The failures that a device may try again before they count; none if absent.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub retries: Option<Retries>,
+    /// The approvals that a wave with `approval: before` or `after` needs.
     #[serde(default, skip_serializing_if = "Approvals::is_default")]
     pub approvals: Approvals,
     /// The number of unavailable devices that a release leaves in each group; no limit if absent.
@@ -66,125 +78,6 @@ pub struct Rollout {
     pub windows: Vec<Window>,
 }
 
-/// One wave. Exactly one of `devices`, `selector`, `site`, `percent` and `count` says which devices it matches.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
-#[serde(rename_all = "camelCase", deny_unknown_fields)]
-pub struct Wave {
-    /// Its name, once in a rollout.
-    pub name: WaveName,
-    /// These devices, each as SITE/DEVICE.
-    #[serde(default, with = "device_names", skip_serializing_if = "BTreeSet::is_empty")]
-    #[schemars(with = "Vec<String>")]
-    pub devices: BTreeSet<DeviceKey>,
-    /// Devices with all of these labels.
-    #[serde(default, skip_serializing_if = "Labels::is_empty")]
-    #[schemars(schema_with = "labels::schema")]
-    pub selector: Labels,
-    /// Devices of this site.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub site: Option<SiteId>,
-    /// This share of all targets, including those of earlier waves: percentages of later waves are higher.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub percent: Option<Percent>,
-    /// This number of the targets that no earlier wave matches.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub count: Option<NonZeroU32>,
-    /// Most released devices that are neither confirmed nor known to have failed; no limit if absent.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub max_in_flight: Option<NonZeroU32>,
-    /// When the gate behind the wave opens.
-    #[serde(default)]
-    pub success: Success,
-    /// Time for which a device must have been confirmed, and be heard at its end, before it counts: 90s, 8m30s; at most
-    /// 24 h.
-    #[serde(default, with = "duration_text", skip_serializing_if = "Duration::is_zero")]
-    #[schemars(with = "String")]
-    pub soak: Duration,
-    /// Whether the wave needs approvals before it begins.
-    #[serde(default, skip_serializing_if = "Approval::is_none")]
-    pub approval: Approval,
-    /// How the wave treats a released device that is not heard.
-    #[serde(default, skip_serializing_if = "Offline::is_wait")]
-    pub offline: Offline,
-    /// When the wave fails.
-    #[serde(default)]
-    pub failure: FailureLimit,
-    /// True if the wave may match no device. Otherwise the publisher refuses a commit in which it matches none.
-    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
-    pub allow_empty: bool,
-}
-
-/// The condition of success of a wave.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
-#[serde(rename_all = "camelCase", deny_unknown_fields)]
-pub struct Success {
-    /// Share of the wave's targets that must be confirmed.
-    #[serde(default = "Percent::all")]
-    pub at_least: Percent,
-}
-
-/// The failures that a wave tolerates.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
-#[serde(rename_all = "camelCase", deny_unknown_fields)]
-pub struct FailureLimit {
-    /// Most known failures: a number, or a share of the targets with a known end.
-    #[serde(default)]
-    pub at_most: AtMost,
-    /// Number of targets with a known end from which on a share of failures counts.
-    #[serde(default = "one")]
-    pub minimum_sample: NonZeroU32,
-}
-
-/// Whether a wave needs approvals.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
-#[serde(rename_all = "camelCase")]
-pub enum Approval {
-    /// It begins once the gates before it are open.
-    #[default]
-    None,
-    /// It needs approvals as well.
-    Before,
-}
-
-impl Approval {
-    /// Whether the wave needs none.
-    pub const fn is_none(&self) -> bool {
-        matches!(self, Self::None)
-    }
-}
-
-const fn one() -> NonZeroU32 {
-    NonZeroU32::MIN
-}
-
-impl Default for Success {
-    fn default() -> Self {
-        Self { at_least: Percent::all() }
-    }
-}
-
-impl Default for FailureLimit {
-    fn default() -> Self {
-        Self { at_most: AtMost::default(), minimum_sample: one() }
-    }
-}
-
-/// A number of devices, or a share of them.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
-#[serde(untagged, expecting = "neither a number nor a percentage such as 5%")]
-pub enum AtMost {
-    /// A number of devices.
-    Count(u32),
-    /// A share of devices.
-    Percent(Percent),
-}
-
-impl Default for AtMost {
-    fn default() -> Self {
-        Self::Count(0)
-    }
-}
-
 mod duration_text {
     use super::*;
 
@@ -196,33 +89,6 @@ mod duration_text {
     pub(super) fn deserialize<'de, D: Deserializer<'de>>(from: D) -> Result<Duration, D::Error> {
         let text = String::deserialize(from)?;
         parse_duration(&text).map_err(serde::de::Error::custom)
-    }
-}
-
-mod device_names {
-    use super::*;
-
-    pub(super) fn serialize<S: Serializer>(keys: &BTreeSet<DeviceKey>, to: S) -> Result<S::Ok, S::Error> {
-        to.collect_seq(keys.iter().map(ToString::to_string))
-    }
-
-    pub(super) fn deserialize<'de, D: Deserializer<'de>>(from: D) -> Result<BTreeSet<DeviceKey>, D::Error> {
-        let names = Vec::<String>::deserialize(from)?;
-        names.iter().map(|name| name.parse().map_err(serde::de::Error::custom)).collect()
-    }
-}
-
-impl Wave {
-    /// The number of given fields that match devices.
-    fn matchers(&self) -> usize {
-        let matchers = [
-            !self.devices.is_empty(),
-            !self.selector.is_empty(),
-            self.site.is_some(),
-            self.percent.is_some(),
-            self.count.is_some(),
-        ];
-        matchers.into_iter().filter(|is_there| *is_there).count()
     }
 }
 
@@ -241,6 +107,12 @@ impl Document for Rollout {
         if let Some(at) = self.windows.iter().position(|window| window.length > WINDOW_LENGTH_MAX) {
             return Err(Violation::at(format!("windows[{at}].length"), "is above 168h, a week"));
         }
+        if let Some(budget) = &self.budget {
+            budget.check().map_err(|rule| Violation::at("budget", rule))?;
+        }
+        if let Some(retries) = &self.retries {
+            retries.check().map_err(|rule| Violation::at("retries.classes", rule))?;
+        }
         let bytes = serde_json::to_vec(self).map_or(usize::MAX, |json| json.len());
         if bytes > ROLLOUT_BYTES_MAX {
             let rule = format!(
@@ -250,18 +122,18 @@ impl Document for Rollout {
         }
         let (mut names, mut percent) = (BTreeSet::new(), None);
         for (at, wave) in self.waves.iter().enumerate() {
+            if wave.name.as_str() == REST_WAVE {
+                let rule =
+                    format!("'{REST_WAVE}' is the name of the wave of devices that no other one matches");
+                return Err(Violation::at(format!("waves[{at}].name"), rule));
+            }
             if !names.insert(&wave.name) {
                 return Err(Violation::at(
                     format!("waves[{at}].name"),
                     format!("'{}' is there twice", wave.name),
                 ));
             }
-            if wave.matchers() != 1 {
-                let rule = "needs exactly one of devices, selector, site, percent, count, with a value";
-                return Err(Violation::at(format!("waves[{at}]"), rule));
-            }
-            labels::check(&wave.selector)
-                .map_err(|rule| Violation::at(format!("waves[{at}].selector"), rule))?;
+            wave.check().map_err(|(path, rule)| Violation::at(format!("waves[{at}]{path}"), rule))?;
             if wave.percent.is_some() && wave.percent <= percent {
                 let rule = "is not above that of the wave before: percentages count earlier waves as well";
                 return Err(Violation::at(format!("waves[{at}].percent"), rule));
@@ -373,6 +245,12 @@ pub struct RolloutTarget {
     /// Generation of the device at which it got that digest.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub target_generation: Option<Generation>,
+    /// Time at which it got that digest, by the publisher's clock, or of a later document.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub published_at: Option<Timestamp>,
+    /// Why a release would not reach it now.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub refused: Option<ReleaseRefusal>,
 }
 
 #[cfg(test)]
@@ -390,7 +268,7 @@ mod tests {
     fn a_wave_without_conditions_needs_all_and_tolerates_no_failure() {
         let wave: Wave = serde_json::from_value(json!({ "name": "canary", "count": 1 })).unwrap();
         assert_eq!(wave.success.at_least.get(), 100);
-        assert_eq!((wave.failure.at_most, wave.failure.minimum_sample.get()), (AtMost::Count(0), 1));
+        assert_eq!((wave.failure.at_most, wave.failure.minimum_sample), (AtMost::Count(0), None));
     }
 
     #[test]
@@ -430,7 +308,22 @@ mod tests {
                 "neither a number nor a percentage",
             ),
             (json!([{ "name": "a", "count": 1, "soak": "5" }]), "waves[0].soak: '5' is not a duration"),
-            (json!([{ "name": "a", "count": 1, "approval": "after" }]), "unknown variant `after`"),
+            (json!([{ "name": "a", "count": 1, "approval": "during" }]), "unknown variant `during`"),
+            (json!([{ "name": "rest", "count": 1 }]), "waves[0].name: 'rest' is the name of the wave"),
+            (json!([{ "name": "a", "count": 1, "order": "random" }]), "unknown variant `random`"),
+            (json!([{ "name": "a", "count": 1, "perMinute": 0 }]), "waves[0].perMinute"),
+            (
+                json!([{ "name": "a", "count": 1, "checks": [{}] }]),
+                "waves[0].checks[0]: needs exactly one of",
+            ),
+            (
+                json!([{ "name": "a", "count": 1, "checks": [{ "webhook": "http://a" }] }]),
+                "waves[0].checks[0].webhook: 'http://a' is not the address of a webhook",
+            ),
+            (
+                json!([{ "name": "a", "count": 1, "checks": [{ "request": "muster.check.a" }, { "request": "muster.check.a" }] }]),
+                "waves[0].checks[1]: asks the same as an earlier one",
+            ),
             (json!([{ "name": "a", "count": 1, "pace": 2 }]), "unknown field `pace`"),
         ] {
             let refusal = refusal(&waves);

@@ -5,9 +5,11 @@
 //! every program gets the same waves. Recorded decisions come first: no evidence continues a rollout that is paused.
 
 mod gate;
+mod outlook;
 mod policy;
 mod progress;
 mod sentence;
+mod steps;
 mod waves;
 mod windows;
 
@@ -15,17 +17,20 @@ use std::fmt;
 use std::time::Duration;
 
 use muster_contract::labels::Labels;
-use muster_contract::rollout::{Deadlines, Rollout, RolloutPhase, RolloutRecord, RolloutVerb, Wave};
+use muster_contract::rollout::{
+    Approval, REST_WAVE, Rollout, RolloutPhase, RolloutRecord, RolloutVerb, Wave,
+};
 use muster_contract::{DeviceKey, Timestamp};
 use serde::Serialize;
 
 pub use self::gate::{Gate, Tally};
-use self::policy::Room;
+pub use self::outlook::{BudgetClash, DarkDevice, End, Outlook, outlook};
+pub use self::policy::group;
 pub use self::progress::{Known, Lines, RolloutProgress, progress};
 pub use self::sentence::listed;
-use self::waves::{REST, effective};
+use self::steps::Steps;
+use self::waves::effective;
 pub use self::waves::{RolloutId, matches, waves_of};
-use self::windows::Opening;
 pub use self::windows::is_zone;
 
 /// A device that a rollout governs.
@@ -41,6 +46,10 @@ pub struct Target<'a> {
     pub evidence: Evidence,
     /// Time since which it is not heard; `None` while it is.
     pub silent_since: Option<Timestamp>,
+    /// Time at which it got the content, or later; `None` if nobody knows.
+    pub released_at: Option<Timestamp>,
+    /// Whether a release would not reach it now.
+    pub is_refused: bool,
 }
 
 /// The hub's knowledge of the rollout's content on a device.
@@ -78,7 +87,7 @@ pub struct WaveState {
     pub tally: Tally,
     /// The gate behind it.
     pub gate: Gate,
-    /// The approvals before it, if it needs some.
+    /// The approvals before it or of its evidence, if it needs some.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub approvals: Option<ApprovalCount>,
 }
@@ -105,6 +114,16 @@ pub enum Step {
         targets: Vec<usize>,
         /// Whether approvals are missing: the wave has not begun.
         needs_approval: bool,
+    },
+    /// The evidence of the wave is enough: ask its checks, and record the result.
+    Check {
+        /// The wave.
+        wave: usize,
+    },
+    /// The evidence of the wave is enough: record that its gate waits for approvals.
+    Ready {
+        /// The wave.
+        wave: usize,
     },
     /// Nothing may be released yet: the wave's gate or its limit in flight blocks the rollout.
     Wait {
@@ -146,6 +165,10 @@ pub enum Blocked {
     InFlight,
     /// The budget of the groups of the devices that are next.
     Budget,
+    /// The wave's rate; the next device may get the content then.
+    Rate(Timestamp),
+    /// The approvals of the wave's evidence.
+    Approval,
     /// The rollout's windows; the next one begins then. `None` if this machine knows the time zone of none.
     Window(Option<Timestamp>),
 }
@@ -156,6 +179,8 @@ pub enum Blocked {
 pub enum Failure {
     /// Its gate: too many failures, or success out of reach.
     Gate,
+    /// One of its checks.
+    Check,
     /// Its gate was not open within its deadline.
     WaveDeadline,
     /// The last gate was not open within the rollout's deadline.
@@ -168,6 +193,8 @@ impl fmt::Display for Blocked {
             Self::Gate => f.write_str("its gate is not open"),
             Self::InFlight => f.write_str("as many devices as allowed are in flight"),
             Self::Budget => f.write_str("the budget of its devices' groups has no room"),
+            Self::Rate(next) => write!(f, "its rate leaves room for a further device at {next}"),
+            Self::Approval => f.write_str("its evidence needs approvals"),
             Self::Window(Some(next)) => write!(f, "no window of the rollout is open until {next}"),
             Self::Window(None) => f.write_str("this machine knows no time zone of the rollout's windows"),
         }
@@ -187,18 +214,28 @@ pub fn state(
     let wave_indices = waves_of(&waves, id, &members);
     let targets = &policy::with_offline_policies(&waves, &wave_indices, record, targets, now)[..];
     let tallies = tallies(&waves, &wave_indices, targets, now);
-    let approvals = |wave: &Wave| approvals(rollout, wave, record, now);
-    let state = |(at, tally): (usize, &Tally)| WaveState {
-        name: waves.get(at).map_or_else(|| REST.to_owned(), |wave| wave.name.to_string()),
-        members: (0..wave_indices.len()).filter(|target| wave_indices[*target] == at).collect(),
-        tally: *tally,
-        gate: gate::judge(waves.get(at), tally),
-        approvals: waves.get(at).and_then(approvals),
+    let state = |(at, tally): (usize, &Tally)| {
+        let approvals = waves.get(at).and_then(|wave| approvals(rollout, wave, record, now));
+        // The gate was open once if a later wave has begun.
+        let has_begun = |name: &str| record.is_some_and(|record| record.began(name).is_some());
+        let has_passed = waves.iter().skip(at + 1).any(|later| has_begun(later.name.as_str()))
+            || at < waves.len() && has_begun(REST_WAVE);
+        let gate = match waves.get(at).filter(|_| !has_passed) {
+            None => gate::judge(waves.get(at), tally),
+            Some(wave) => gate::judge_others(wave, gate::judge(Some(wave), tally), record, approvals),
+        };
+        WaveState {
+            name: waves.get(at).map_or_else(|| REST_WAVE.to_owned(), |wave| wave.name.to_string()),
+            members: (0..wave_indices.len()).filter(|target| wave_indices[*target] == at).collect(),
+            tally: *tally,
+            gate,
+            approvals,
+        }
     };
     let mut states: Vec<_> = tallies.iter().enumerate().map(state).collect();
     let phase = record.map(RolloutRecord::phase).unwrap_or_default();
     let step = decided(phase, targets).unwrap_or_else(|| {
-        Steps { rollout, record, phase, waves: &waves, states: &states, now }.next(&wave_indices, targets)
+        Steps { rollout, id, record, phase, waves: &waves, states: &states, now }.next(targets)
     });
     if states.last().is_some_and(|rest| rest.tally.targets == 0) {
         states.pop();
@@ -217,7 +254,16 @@ fn approvals(
         return None;
     }
     let since = now.checked_sub(rollout.approvals.expires_after).unwrap_or(Timestamp::MIN);
-    let given = record.map_or(0, |record| record.approvals(&wave.name, since));
+    let of_record = |record: &RolloutRecord| {
+        // An approval of evidence counts from the moment at which there was evidence to approve.
+        let ready = (wave.approval == Approval::After).then(|| record.ready(wave.name.as_str()));
+        match ready {
+            Some(None) => 0,
+            Some(Some(ready)) => record.approvals(&wave.name, since.max(ready)),
+            None => record.approvals(&wave.name, since),
+        }
+    };
+    let given = record.map_or(0, of_record);
     let needed = usize::try_from(rollout.approvals.need.get()).unwrap_or(usize::MAX);
     Some(ApprovalCount { given, needed })
 }
@@ -247,94 +293,6 @@ fn tallies(waves: &[Wave], wave_indices: &[usize], targets: &[Target<'_>], now: 
         }
     }
     tallies
-}
-
-/// The rules by which the evidence leads to the next step.
-struct Steps<'a> {
-    rollout: &'a Rollout,
-    record: Option<&'a RolloutRecord>,
-    phase: RolloutPhase,
-    waves: &'a [Wave],
-    states: &'a [WaveState],
-    now: Timestamp,
-}
-
-impl Steps<'_> {
-    /// The next step. The first wave that has failed, has unreleased targets, or has a gate that is not open decides it.
-    fn next(&self, wave_indices: &[usize], targets: &[Target<'_>]) -> Step {
-        for (at, state) in self.states.iter().enumerate() {
-            let is_released = state.tally.released == state.tally.targets;
-            if is_released && state.gate == Gate::Open {
-                continue;
-            }
-            // Devices that come after the end of a rollout get its content without gates.
-            let has_succeeded = self.phase == RolloutPhase::Succeeded;
-            if has_succeeded && is_released {
-                continue;
-            }
-            if let Some((because, verb)) = self.failure(at).filter(|_| !has_succeeded) {
-                return Step::Fail { wave: at, because, verb };
-            }
-            if is_released {
-                return Step::Wait { wave: at, because: Blocked::Gate };
-            }
-            let members = (0..targets.len()).filter(|target| wave_indices[*target] == at);
-            return self.release(at, members, targets);
-        }
-        Step::Done
-    }
-
-    /// Why a wave has failed, and what the rollout decides then.
-    fn failure(&self, at: usize) -> Option<(Failure, RolloutVerb)> {
-        let state = self.states.get(at)?;
-        if state.gate.is_failed() {
-            return Some((Failure::Gate, self.rollout.on_failure.verb()));
-        }
-        let Deadlines { wave, rollout, at_end } = self.rollout.deadlines;
-        let record = self.record?;
-        let is_over = |began: Option<Timestamp>, time: Option<Duration>| {
-            began.zip(time).is_some_and(|(began, time)| policy::is_over(began, time, self.now))
-        };
-        // The gate was open once if a later wave has begun.
-        let has_passed = self.states.iter().skip(at + 1).any(|later| record.began(&later.name).is_some());
-        let is_shut = state.gate != Gate::Open && !has_passed;
-        if is_shut && is_over(record.began(&state.name), wave) {
-            Some((Failure::WaveDeadline, at_end.verb()))
-        } else {
-            is_over(record.first_began(), rollout).then(|| (Failure::RolloutDeadline, at_end.verb()))
-        }
-    }
-
-    /// The release to unreleased members of a wave that its limit in flight and the budget leave room for.
-    fn release(&self, at: usize, members: impl Iterator<Item = usize>, targets: &[Target<'_>]) -> Step {
-        let WaveState { name, tally, approvals, .. } = &self.states[at];
-        if let Opening::From(next) = windows::opening(&self.rollout.windows, self.now) {
-            return Step::Wait { wave: at, because: Blocked::Window(next) };
-        }
-        let free = free_slots(self.waves.get(at), tally);
-        if free == 0 {
-            return Step::Wait { wave: at, because: Blocked::InFlight };
-        }
-        let mut room = Room::beside(self.rollout.budget.as_ref(), targets);
-        let waiting = members.filter(|target| !targets[*target].is_released);
-        let next: Vec<_> = waiting.filter(|target| room.admits(&targets[*target])).take(free).collect();
-        if next.is_empty() {
-            return Step::Wait { wave: at, because: Blocked::Budget };
-        }
-        let has_begun = self.phase == RolloutPhase::Succeeded
-            || self.record.is_some_and(|record| record.began(name).is_some());
-        let needs_approval = !has_begun && approvals.is_some_and(|count| count.given < count.needed);
-        Step::Release { wave: at, targets: next, needs_approval }
-    }
-}
-
-/// The number of devices of a wave that may be released now.
-fn free_slots(wave: Option<&Wave>, tally: &Tally) -> usize {
-    let limit = wave.and_then(|wave| wave.max_in_flight);
-    limit.map_or(usize::MAX, |limit| {
-        let limit = usize::try_from(limit.get()).unwrap_or(usize::MAX);
-        limit.saturating_sub(usize::try_from(tally.in_flight()).unwrap_or(usize::MAX))
-    })
 }
 
 #[cfg(test)]

@@ -32,7 +32,8 @@ use muster_contract::question;
 use muster_contract::receipt::Receipt;
 use muster_contract::report::{CapabilitiesReport, StatusReport};
 use muster_contract::rollout::{
-    DecideAnswer, DecideRequest, ReleaseAnswer, ReleaseRequest, RolloutDecisions, TargetsAnswer, TargetsQuery,
+    CheckAnswer, CheckRequest, DecideAnswer, DecideRequest, ReleaseAnswer, ReleaseRequest, RolloutDecisions,
+    TargetsAnswer, TargetsQuery,
 };
 use muster_contract::status::{StatusAnswer, StatusQuery};
 use muster_contract::view::{DeploymentView, FleetView, SiteView};
@@ -85,7 +86,9 @@ pub const DOCUMENTS: [Shape; 23] = [
 ];
 
 /// Requests and answers of the query service, the publisher and ingest.
-pub const MESSAGES: [Shape; 40] = [
+pub const MESSAGES: [Shape; 42] = [
+    message::<CheckRequest>("CheckRequest"),
+    message::<CheckAnswer>("CheckAnswer"),
     request::<IncidentRequest>("IncidentRequest"),
     message::<IncidentAnswer>("IncidentAnswer"),
     message::<IncidentsAnswer>("IncidentsAnswer"),

@@ -197,12 +197,11 @@ async fn a_request_on_a_governed_device_lets_no_held_change_out() {
 #[tokio::test(flavor = "multi_thread")]
 async fn a_broken_rollout_refuses_the_commit_and_a_publisher_may_ignore_rollouts() {
     let (stage, publisher, _) = held().await;
-    stage.repository.write("sites/a/rollout.yaml", &format!("{ROLLOUT}retries: 2\n")).unwrap();
+    stage.repository.write("sites/a/rollout.yaml", &format!("{ROLLOUT}blueGreen: true\n")).unwrap();
     let problems = publisher.refused(&stage.commit().await).await;
-    assert_eq!(
-        problems,
-        ["sites/a/rollout.yaml:4: retries: is not supported yet: nothing would act on it; remove it"]
-    );
+    assert_eq!(problems.len(), 1);
+    let words = "sites/a/rollout.yaml:4: blueGreen: is not a field here";
+    assert!(problems[0].starts_with(words), "{problems:?}");
     stage.repository.write("sites/a/rollout.yaml", ROLLOUT).unwrap();
     let good = stage.commit().await;
     publisher.applied(&good).await;
@@ -211,6 +210,48 @@ async fn a_broken_rollout_refuses_the_commit_and_a_publisher_may_ignore_rollouts
     publisher.applied(&good).await;
     assert_eq!(stage.shown("a/one").await, (2, vec!["web=v2@2".to_owned()]));
     assert_eq!(git(&publisher).held, []);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_budget_that_leaves_a_group_nothing_refuses_the_commit_by_its_name() {
+    let (stage, publisher, _) = held().await;
+    let budget = |bound: &str| format!("{ROLLOUT}budget: {{groupBy: line, {bound}}}\n");
+    stage.repository.write("sites/a/rollout.yaml", &budget("minAvailable: 2")).unwrap();
+    let problems = publisher.refused(&stage.commit().await).await;
+    assert_eq!(
+        problems,
+        [
+            "sites/a/rollout.yaml:4: budget.minAvailable: leaves no device of the group without line, which has 2: its devices \
+             could never get a content"
+        ]
+    );
+    assert_eq!(stage.shown("a/one").await, (1, vec!["web=v1@1".to_owned()]), "nothing of it is applied");
+    stage.repository.write("sites/a/rollout.yaml", &budget("minAvailable: 1")).unwrap();
+    publisher.applied(&stage.commit().await).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn all_deployments_with_rollouts_are_listed_page_by_page() {
+    let (stage, publisher, _) = held().await;
+    for at in 0..70 {
+        stage.write(&format!("fleet/app-{at}.yaml"), &format!("app-{at}"), "v1");
+    }
+    publisher.applied(&stage.commit().await).await;
+    until("the status counts what it does not list", async || git(&publisher), |git| git.held_omitted == 7)
+        .await;
+    let page = async |after: &str| -> GitStatus {
+        let query = serde_json::json!({ "rolloutsAfter": after });
+        let status: PublisherStatus = stage.ask("status", &query).await.unwrap();
+        status.git.unwrap()
+    };
+    let first = page("").await;
+    assert_eq!(
+        (first.held.len(), first.rollout_deployments.len(), first.has_more_deployments),
+        (64, 71, false)
+    );
+    let last = page("app-9").await.rollout_deployments;
+    assert_eq!(last.iter().map(|id| id.as_str()).collect::<Vec<_>>(), ["web"]);
+    assert!(git(&publisher).rollout_deployments.is_empty(), "nobody asked");
 }
 
 #[tokio::test(flavor = "multi_thread")]

@@ -9,7 +9,9 @@ use muster_contract::rollout::{
     RolloutRecord,
 };
 use muster_contract::{DeploymentId, Timestamp};
-use muster_domain::rollout::{ApprovalCount, Gate, Known, RolloutProgress, Step, WaveState, listed};
+use muster_domain::rollout::{
+    ApprovalCount, BudgetClash, DarkDevice, Gate, Known, Outlook, RolloutProgress, Step, WaveState, listed,
+};
 
 use super::cut;
 use super::frame::Frame;
@@ -17,10 +19,12 @@ use super::paint::{BAD, MOVING, UNSURE, WELL, styled};
 use super::publisher::names;
 use super::table::{Cell, Table};
 use super::words::{age, plural};
-use crate::rollout::{Decided, HeldChanges, History, StepTaken};
+use crate::rollout::{Decided, HeldChanges, History, Previewed, StepTaken};
 
 /// Characters of a digest that tell it apart for a person.
 const DIGEST_WIDTH: usize = 20;
+/// Devices that are not heard and that a preview names below its table.
+const DARK_NAMED_MAX: usize = 20;
 
 /// The held changes, and the rollouts under way that hold none.
 pub fn list(changes: &HeldChanges, now: Timestamp) -> String {
@@ -37,6 +41,9 @@ pub fn list(changes: &HeldChanges, now: Timestamp) -> String {
         !changes.held.iter().any(is_same)
     };
     text.extend(changes.open.iter().filter(is_held).map(open));
+    if changes.open_omitted > 0 {
+        let _ = writeln!(text, "and {} more under way", plural(changes.open_omitted, "rollout"));
+    }
     if text.is_empty() {
         "No change waits for a release, and no rollout is under way.\n".to_owned()
     } else {
@@ -127,14 +134,15 @@ fn earlier(rollout: &RolloutProgress) -> Vec<String> {
 const fn style(gate: Gate) -> anstyle::Style {
     match gate {
         Gate::Open => WELL,
-        Gate::Shut | Gate::Soaking => MOVING,
-        Gate::TooManyFailures | Gate::OutOfReach => BAD,
+        Gate::Shut | Gate::Soaking | Gate::Checking => MOVING,
+        Gate::Approving => UNSURE,
+        Gate::TooManyFailures | Gate::OutOfReach | Gate::CheckFailed => BAD,
     }
 }
 
-/// The wave of each device.
-pub fn preview(rollouts: &[RolloutProgress], frame: Frame) -> String {
-    let one = |rollout: &RolloutProgress| {
+/// The wave of each device, and the outlook.
+pub fn preview(rollouts: &[Previewed], frame: Frame, now: Timestamp) -> String {
+    let one = |Previewed { rollout, outlook }: &Previewed| {
         let mut table = Table::new(&["DEVICE", "WAVE", "KNOWN"]);
         for wave in &rollout.state.waves {
             for at in &wave.members {
@@ -143,9 +151,48 @@ pub fn preview(rollouts: &[RolloutProgress], frame: Frame) -> String {
                 table.row([device.into(), wave.name.as_str().into(), Cell::styled(words, style)]);
             }
         }
-        format!("{}\n{}\n", head(rollout), table.within(frame.width))
+        format!("{}\n{}\n{}", head(rollout), table.within(frame.width), prospects(outlook, now))
     };
     rollouts.iter().map(one).collect::<Vec<_>>().join("\n")
+}
+
+/// The devices that are not heard, groups without room in the budget, and the earliest end.
+fn prospects(outlook: &Outlook, now: Timestamp) -> String {
+    let Outlook { dark, clashes, end } = outlook;
+    let mut text = String::new();
+    if !dark.is_empty() {
+        let age = |device: &DarkDevice| match device.since {
+            Some(since) => format!("{} (since {}, wave {})", device.key, age(now, since), device.wave),
+            None => format!("{} (never, wave {})", device.key, device.wave),
+        };
+        let named: Vec<_> = dark.iter().take(DARK_NAMED_MAX).map(age).collect();
+        let more = dark.len() - named.len();
+        let more = if more > 0 { format!(" and {more} more") } else { String::new() };
+        let head = format!("not heard    {}", plural(dark.len() as u64, "device"));
+        let _ = writeln!(text, "{}: {}{more}", styled(UNSURE, &head), named.join(", "));
+    }
+    for BudgetClash { label, group, devices, unavailable, most, first, waiting } in clashes {
+        let group = if group.is_empty() { format!("no {label}") } else { format!("{label}={group}") };
+        let first: Vec<_> = first.iter().collect();
+        let _ = writeln!(
+            text,
+            "{}: {unavailable} of {devices} unavailable, {most} allowed ({}); {} for room",
+            styled(UNSURE, &format!("budget       {group}")),
+            listed(&first),
+            if *waiting == 1 { "1 device waits".to_owned() } else { format!("{waiting} devices wait") },
+        );
+    }
+    let besides = match &end.approvals[..] {
+        [] => String::new(),
+        waves => format!(", and after approvals of {}", waves.join(", ")),
+    };
+    let _ = match end.earliest {
+        Some(earliest) => {
+            writeln!(text, "ends         {earliest} at the earliest, plus the time of devices{besides}")
+        }
+        None => writeln!(text, "ends         not before a person or a window lets it continue{besides}"),
+    };
+    text
 }
 
 const fn known(known: Known) -> (&'static str, anstyle::Style) {
@@ -155,6 +202,7 @@ const fn known(known: Known) -> (&'static str, anstyle::Style) {
         Known::NotHeard => ("not heard", UNSURE),
         Known::ReportsMissing => ("with missing reports", UNSURE),
         Known::UnderWay => ("under way", MOVING),
+        Known::TriesAgain => ("trying again", MOVING),
         Known::Confirmed => ("confirmed", WELL),
         Known::Failed => ("failed", BAD),
     }
@@ -215,12 +263,17 @@ pub fn history(history: &History, frame: Frame) -> String {
     }
     let one = |record: &RolloutRecord| {
         let mut table = Table::new(&["AT", "DECISION", "WAVE", "BY", "EVIDENCE", "REASON"]);
-        for RolloutDecision { verb, wave, reason, evidence, requested_by, at } in &record.decisions {
+        for RolloutDecision { verb, wave, reason, evidence, result, requested_by, at } in &record.decisions {
             let by = requested_by.as_ref().map_or("-", |by| by.label());
             let evidence = evidence.map_or_else(|| "-".to_owned(), |counts| evidence_of(&counts));
             table.row([
                 at.to_string().into(),
-                verb.as_str().into(),
+                result
+                    .map_or_else(
+                        || verb.as_str().to_owned(),
+                        |result| format!("{} {}", verb.as_str(), result.as_str()),
+                    )
+                    .into(),
                 wave.as_ref().map_or_else(|| "-".to_owned(), ToString::to_string).into(),
                 super::words::clean(by).as_str().into(),
                 evidence.into(),

@@ -5,8 +5,8 @@ use muster_contract::canonical::Digest;
 use muster_contract::limits::{DECISION_REASON_BYTES_MAX, ROLLBACK_DEVICES_MAX};
 use muster_contract::query::ErrorCode;
 use muster_contract::rollout::{
-    DecideAnswer, DecideRequest, GateEvidence, ReleaseAnswer, ReleaseRequest, RolloutPhase, RolloutRecord,
-    RolloutVerb,
+    Approval, DecideAnswer, DecideRequest, GateEvidence, ReleaseAnswer, ReleaseRequest, RolloutPhase,
+    RolloutRecord, RolloutVerb,
 };
 use muster_contract::state::cut;
 use muster_contract::{DeploymentId, WaveName};
@@ -175,6 +175,17 @@ pub(super) async fn begin(hub: &Hub, rollout: &RolloutProgress, at: usize) -> Re
     Ok(())
 }
 
+/// Records that the evidence of a wave is enough, and waits for approvals.
+///
+/// # Errors
+/// As [`approve_wave`].
+pub(super) async fn ready(hub: &Hub, rollout: &RolloutProgress, at: usize) -> Result<(), AskError> {
+    if let Some(name) = rollout.state.waves.get(at).and_then(|wave| wave.name.parse().ok()) {
+        record(hub, rollout, RolloutVerb::Ready, Some(name), None, rollout.evidence(at)).await?;
+    }
+    Ok(())
+}
+
 /// Records that a rollout has ended well, unless it never began.
 ///
 /// # Errors
@@ -212,7 +223,9 @@ async fn record(
     let RolloutProgress { deployment, digest, file, .. } = rollout;
     let (deployment, digest, rollout) = (deployment.clone(), *digest, file.clone());
     let reason = reason.map(|reason| cut(reason, DECISION_REASON_BYTES_MAX));
-    let request = DecideRequest { deployment, digest, rollout, verb, wave, reason, evidence, expected: None };
+    let (result, expected) = (None, None);
+    let request =
+        DecideRequest { deployment, digest, rollout, verb, wave, reason, evidence, result, expected };
     understood(&hub.publisher("decide", &request).await?)
 }
 
@@ -244,9 +257,14 @@ async fn chosen(session: &Session<'_>, args: &DecisionArgs) -> Result<Vec<Rollou
     Ok(found)
 }
 
-/// The waves that need approvals and have not begun.
+/// The waves that need approvals: those that have not begun, or whose evidence waits for them.
 fn waiting_for_approval(rollout: &RolloutProgress) -> impl Iterator<Item = &WaveState> {
     let record = rollout.record.as_ref();
     let has_begun = move |wave: &WaveState| record.is_some_and(|record| record.began(&wave.name).is_some());
-    rollout.state.waves.iter().filter(move |wave| wave.approvals.is_some() && !has_begun(wave))
+    let is_ready = move |wave: &WaveState| record.is_some_and(|record| record.ready(&wave.name).is_some());
+    let waits = move |(at, wave): &(usize, &WaveState)| {
+        let is_after = rollout.policy.waves.get(*at).is_some_and(|wave| wave.approval == Approval::After);
+        wave.approvals.is_some() && if is_after { is_ready(wave) } else { !has_begun(wave) }
+    };
+    rollout.state.waves.iter().enumerate().filter(waits).map(|(_, wave)| wave)
 }

@@ -37,9 +37,18 @@ pub async fn rollouts_at(
     id: &DeploymentId,
     now: Timestamp,
 ) -> Result<Vec<RolloutProgress>, CtlError> {
+    with_lines(hub, id, now).await.map(|(rollouts, _)| rollouts)
+}
+
+/// The rollouts of a deployment, and the lines of its view that led to them.
+pub(super) async fn with_lines(
+    hub: &Hub,
+    id: &DeploymentId,
+    now: Timestamp,
+) -> Result<(Vec<RolloutProgress>, Lines), CtlError> {
     let targets = targets(hub, id).await?;
     let lines = lines(hub, id).await?;
-    Ok(progress(id, targets, &lines, now))
+    Ok((progress(id, targets, &lines, now), lines))
 }
 
 /// All targets of a deployment that a rollout governs.

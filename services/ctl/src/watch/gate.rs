@@ -220,7 +220,7 @@ impl Asking {
     }
 
     async fn status(&self) -> Result<PublisherStatus, AskError> {
-        let query = PublisherQuery { commit: Some(self.commit.clone()) };
+        let query = PublisherQuery { commit: Some(self.commit.clone()), rollouts_after: None };
         understood(&self.hub.publisher("status", &query).await?)
     }
 

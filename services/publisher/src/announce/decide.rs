@@ -11,8 +11,8 @@ use muster_contract::canonical::Digest;
 use muster_contract::decode;
 use muster_contract::query::{ErrorBody, ErrorCode};
 use muster_contract::rollout::{
-    Approvals, DecideAnswer, DecideRequest, OpenRollout, ReleaseRefusal, RolloutDecision, RolloutDecisions,
-    RolloutPhase, RolloutRecord, RolloutVerb,
+    Approval, Approvals, DecideAnswer, DecideRequest, OpenRollout, ReleaseRefusal, RolloutDecision,
+    RolloutDecisions, RolloutPhase, RolloutRecord, RolloutVerb, Wave,
 };
 use muster_contract::{DeploymentId, DeviceKey, WaveName};
 use muster_service::error::chain;
@@ -138,9 +138,9 @@ impl<D: Downlink> Announcer<D> {
     }
 
     fn decision(&self, decide: &Decide) -> RolloutDecision {
-        let DecideRequest { verb, wave, reason, evidence, .. } = decide.request.clone();
+        let DecideRequest { verb, wave, reason, evidence, result, .. } = decide.request.clone();
         let (requested_by, at) = (decide.requested_by.clone(), self.context.clock.now());
-        RolloutDecision { verb, wave, reason, evidence, requested_by, at }
+        RolloutDecision { verb, wave, reason, evidence, result, requested_by, at }
     }
 
     /// Takes note of a stored decision.
@@ -175,14 +175,30 @@ impl<D: Downlink> Announcer<D> {
                  shows its rollouts"
             ),
         })?;
-        let needs_approval =
-            |name: &WaveName| rollout.waves.iter().any(|wave| wave.name == *name && !wave.approval.is_none());
-        match wave {
-            Some(name) if *verb == RolloutVerb::Approve && !needs_approval(name) => {
-                Err(bad_request(format!("wave: {path} has no wave {name} that needs approval")))
+        let has = |is_such: fn(&Wave) -> bool| {
+            rollout.waves.iter().any(|of| Some(&of.name) == wave.as_ref() && is_such(of))
+        };
+        let (is_possible, needed) = match verb {
+            RolloutVerb::Approve => (has(|wave| !wave.approval.is_none()), "needs approval"),
+            RolloutVerb::Check => (has(|wave| !wave.checks.is_empty()), "has checks"),
+            RolloutVerb::Ready => {
+                (has(|wave| wave.approval == Approval::After), "needs approval of its evidence")
             }
-            _ => Ok(rollout.approvals),
+            _ => (true, ""),
+        };
+        let name = wave.as_ref().map_or("", WaveName::as_str);
+        if !is_possible {
+            return Err(bad_request(format!("wave: {path} has no wave {name} that {needed}")));
         }
+        let is_after = *verb == RolloutVerb::Approve && has(|wave| wave.approval == Approval::After);
+        let record =
+            self.decisions.stored(deployment, path).and_then(|stored| stored.decisions.as_ref()?.of(*digest));
+        if is_after && record.and_then(|record| record.ready(name)).is_none() {
+            return Err(conflict(format!(
+                "the evidence of wave {name} is not enough yet, so there is nothing to approve: `muster rollout show {deployment}`"
+            )));
+        }
+        Ok(rollout.approvals)
     }
 
     /// Reads the decisions about a deployment under a `rollout.yaml`.
@@ -299,8 +315,15 @@ impl<D: Downlink> Announcer<D> {
             let reason =
                 self.table.revision().map(|revision| format!("commit {revision} wants another content"));
             let verb = RolloutVerb::Supersede;
-            let decision =
-                RolloutDecision { verb, wave: None, reason, evidence: None, requested_by: None, at };
+            let decision = RolloutDecision {
+                verb,
+                wave: None,
+                reason,
+                evidence: None,
+                result: None,
+                requested_by: None,
+                at,
+            };
             if record.decide(decision, Approvals::default()) != Ok(true) {
                 continue;
             }

@@ -1,5 +1,7 @@
 //! Reports the changes that rollouts hold, and answers queries about the targets of a rollout.
 
+use std::collections::BTreeSet;
+
 use muster_contract::limits::{HELD_CHANGES_MAX, OPEN_ROLLOUTS_MAX};
 use muster_contract::query::ErrorBody;
 use muster_contract::question::{checked_limit, parsed_after};
@@ -10,10 +12,17 @@ use crate::downlink::Downlink;
 use crate::requests::not_ready;
 use crate::status::RolloutsStatus;
 
+/// Cuts a list to so many entries; the number of those that are left out.
+fn cut<T>(list: &mut Vec<T>, max: usize) -> u64 {
+    let omitted = list.len().saturating_sub(max);
+    list.truncate(max);
+    omitted as u64
+}
+
 impl<D: Downlink> Announcer<D> {
-    /// The held changes, those that no decision holds and those of most devices first, each with the time since which this process knows it, and the number of
-    /// further ones that the status does not list.
-    fn held_changes(&mut self) -> (Vec<HeldChange>, u64) {
+    /// The held changes, those that no decision holds and those of most devices first, each with the time since which this
+    /// process knows it.
+    fn held_changes(&mut self) -> Vec<HeldChange> {
         let (now, changes) = (self.context.clock.now(), self.table.held_changes());
         let since = std::mem::take(&mut self.held_since);
         self.held_since =
@@ -41,17 +50,18 @@ impl<D: Downlink> Announcer<D> {
         // A planner acts on the listed ones: those that no decision holds come first.
         let is_held_up = |change: &HeldChange| change.phase.continued_by().is_some();
         held.sort_by_key(|change| (is_held_up(change), std::cmp::Reverse(change.devices.count)));
-        let omitted = held.len().saturating_sub(HELD_CHANGES_MAX);
-        held.truncate(HELD_CHANGES_MAX);
-        (held, omitted as u64)
+        held
     }
 
     /// The held changes and the open rollouts.
     pub(super) fn rollouts_status(&mut self) -> RolloutsStatus {
-        let (held, held_omitted) = self.held_changes();
-        let mut open = self.open_rollouts();
-        open.truncate(OPEN_ROLLOUTS_MAX);
-        RolloutsStatus { held, held_omitted, open }
+        let (mut held, mut open) = (self.held_changes(), self.open_rollouts());
+        let deployments = held.iter().map(|change| &change.deployment);
+        let deployments: BTreeSet<_> =
+            deployments.chain(open.iter().map(|open| &open.deployment)).cloned().collect();
+        let held_omitted = cut(&mut held, HELD_CHANGES_MAX);
+        let open_omitted = cut(&mut open, OPEN_ROLLOUTS_MAX);
+        RolloutsStatus { held, held_omitted, open, open_omitted, deployments }
     }
 
     /// A page of the targets of a deployment; the first one with the decisions about its rollouts.

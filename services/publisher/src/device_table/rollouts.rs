@@ -8,7 +8,7 @@ use std::sync::Arc;
 use muster_contract::canonical::Digest;
 use muster_contract::labels::Labels;
 use muster_contract::query::SomeDevices;
-use muster_contract::rollout::{Rollout, RolloutTarget, TargetsAnswer};
+use muster_contract::rollout::{ReleaseRefusal, Rollout, RolloutTarget, TargetsAnswer};
 use muster_contract::{DeploymentId, DeviceKey};
 
 use super::DeviceTable;
@@ -143,7 +143,18 @@ impl DeviceTable {
             wanted,
             published,
             target_generation: entry.map(|entry| entry.target),
+            published_at: entry.and(self.held.get(key)).and_then(|held| held.issued_at),
+            refused: self.refused(fleet, key),
         })
+    }
+
+    /// Why a device gets no release at present, whatever its content is.
+    fn refused(&self, fleet: &Fleet, key: &DeviceKey) -> Option<ReleaseRefusal> {
+        if self.guard.has(key) {
+            Some(ReleaseRefusal::GitUnknown)
+        } else {
+            fleet.held_back.contains(key).then_some(ReleaseRefusal::HeldBack)
+        }
     }
 
     /// The content that Git wants for a device; `None` if Git no longer has the deployment there, or its commit is

@@ -25,7 +25,7 @@ fn publish_all(table: &mut DeviceTable) -> Vec<String> {
         for (key, draft) in drafts {
             published.push(key.to_string());
             let sequence = published.len() as u64 + draft.expected_sequence;
-            table.stored(&key, draft, sequence);
+            table.stored(&key, draft, sequence, Timestamp::UNIX_EPOCH);
         }
     }
 }
@@ -58,7 +58,7 @@ fn an_interrupted_commit_is_resumed_unless_newer_ones_followed() {
     let mut before = DeviceTable::default();
     before.accept(fleet("c1", &[("a/one", &log), ("a/two", &log)])).unwrap();
     let (first, draft) = before.next(1).remove(0);
-    before.stored(&first, draft, 1);
+    before.stored(&first, draft, 1, Timestamp::UNIX_EPOCH);
     let mut broken_off = DeviceTable::recovered(before.held);
     assert_eq!(broken_off.resume(fleet("c1", &[("a/one", &log), ("a/two", &log)])).unwrap(), 1);
     publish_all(&mut broken_off);
@@ -87,7 +87,7 @@ fn an_older_commit_does_not_bring_a_retired_device_back() {
     let two = key("a/two");
     let gone = compose::retire(&two, Git::Absent, &before.held(&two), true, &request("r")).unwrap();
     let retired = draft(&before.held(&two), &gone).unwrap();
-    before.stored(&two, retired, 9);
+    before.stored(&two, retired, 9, Timestamp::UNIX_EPOCH);
     let mut after = DeviceTable::recovered(before.held);
     assert_eq!(after.last_published(), Some("c1"));
     assert!(after.resume(fleet("c1", &[("a/one", &log), ("a/two", &log)])).is_err());
@@ -117,7 +117,7 @@ fn a_device_ahead_of_its_document_gets_it_again_without_a_commit() {
     assert!(table.is_behind(&one, theirs) && table.note_generation(&one, theirs));
     let (_, again) = table.next(1).remove(0);
     assert_eq!(again.generation.get(), 10);
-    table.stored(&one, again, 2);
+    table.stored(&one, again, 2, Timestamp::UNIX_EPOCH);
     assert!(table.next(1).is_empty() && !table.is_behind(&one, theirs));
     assert!(!table.note_generation(&key("a/nobody"), theirs), "there is nothing to say again");
     assert_eq!(table.held(&key("a/nobody")).generation, Some(theirs));
@@ -132,7 +132,7 @@ fn devices_are_counted_by_who_knows_them_and_those_left_over_are_named() {
     let three = key("a/three");
     let gone = compose::retire(&three, Git::Absent, &table.held(&three), true, &request("r")).unwrap();
     let retired = draft(&table.held(&three), &gone).unwrap();
-    table.stored(&three, retired, 9);
+    table.stored(&three, retired, 9, Timestamp::UNIX_EPOCH);
     let second = fleet("c2", &[("a/one", &log)]);
     assert_eq!(table.returning(&second).count(), 0);
     table.accept(second).unwrap();

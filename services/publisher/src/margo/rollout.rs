@@ -1,6 +1,6 @@
 //! Reads `rollout.yaml`, which holds changes of a folder's devices until they are released. It is no Margo document, but is
-//! parsed by the same code, with the same problems. Fields that this release does not act on are refused by name: a
-//! deadline without effect would be worse than none.
+//! parsed by the same code, with the same problems. A field that nothing acts on is refused by name: a deadline without effect
+//! would be worse than none.
 
 use muster_contract::decode::{Document as _, Violation};
 use muster_contract::rollout::Rollout;
@@ -13,10 +13,9 @@ use super::plain::{PlainRule, plain};
 use super::{locate, push_findings, text_of, yaml};
 use crate::problems::Problems;
 
-/// Fields of a rollout that this release does not act on.
-const UNSUPPORTED: [&str; 1] = ["retries"];
-/// Fields of a wave that this release does not act on.
-const UNSUPPORTED_IN_WAVE: [&str; 3] = ["checks", "order", "perMinute"];
+/// The lists and mappings of a rollout, and of a wave, that serde would also read from a list.
+const MAPPINGS: [&str; 4] = ["approvals", "budget", "deadlines", "retries"];
+const MAPPINGS_OF_WAVE: [&str; 2] = ["success", "failure"];
 
 /// True for the path of a rollout.
 pub fn is_one(path: &str) -> bool {
@@ -60,7 +59,7 @@ pub fn line_of(text: &[u8], field: &str) -> Option<u64> {
 }
 
 fn read_value(value: &Value) -> Result<Rollout, Findings> {
-    let mut found = unsupported(value);
+    let mut found = check_mappings(value);
     if !found.0.is_empty() {
         return Err(found);
     }
@@ -95,33 +94,42 @@ fn check_zones(rollout: &Rollout) -> Result<(), Violation> {
     }
 }
 
-/// Finds lists in place of mappings, which serde would read by position, and fields that this release does not act on.
-fn unsupported(value: &Value) -> Findings {
+/// Finds lists in place of mappings, which serde would read by position.
+fn check_mappings(value: &Value) -> Findings {
     let mut found = Findings::default();
     let root = Node { value, path: Path::default() };
-    check_mapping(&root, &UNSUPPORTED, &mut found);
-    for key in ["approvals", "budget", "deadlines"] {
-        if let Some(value) = value.get(key) {
-            check_mapping(&Node { value, path: root.path.key(key) }, &[], &mut found);
-        }
+    check_mapping(&root, &mut found);
+    check_below(&root, &MAPPINGS, &mut found);
+    for window in items(&root, "windows") {
+        check_mapping(&window, &mut found);
     }
-    for (at, wave) in value["waves"].as_array().into_iter().flatten().enumerate() {
-        let wave = Node { value: wave, path: root.path.key("waves").index(at) };
-        check_mapping(&wave, &UNSUPPORTED_IN_WAVE, &mut found);
-        for (key, fields) in [("success", &["evidence"][..]), ("failure", &[])] {
-            if let Some(value) = wave.value.get(key) {
-                check_mapping(&Node { value, path: wave.path.key(key) }, fields, &mut found);
-            }
+    for wave in items(&root, "waves") {
+        check_mapping(&wave, &mut found);
+        check_below(&wave, &MAPPINGS_OF_WAVE, &mut found);
+        for check in items(&wave, "checks") {
+            check_mapping(&check, &mut found);
         }
     }
     found
 }
 
-fn check_mapping(node: &Node<'_>, unsupported: &[&str], found: &mut Findings) {
-    let Some(object) = node.open_object(found) else { return };
-    for field in unsupported.iter().filter(|field| object.map.contains_key(**field)) {
-        found.push(&object.path.key(field), "is not supported yet: nothing would act on it; remove it");
+/// The entries of a list below a mapping.
+fn items<'a>(node: &Node<'a>, key: &str) -> Vec<Node<'a>> {
+    let list = node.value.get(key).and_then(Value::as_array).into_iter().flatten();
+    let item = |(at, value)| Node { value, path: node.path.key(key).index(at) };
+    list.enumerate().map(item).collect()
+}
+
+fn check_below(node: &Node<'_>, keys: &[&str], found: &mut Findings) {
+    for key in keys {
+        if let Some(value) = node.value.get(*key) {
+            check_mapping(&Node { value, path: node.path.key(key) }, found);
+        }
     }
+}
+
+fn check_mapping(node: &Node<'_>, found: &mut Findings) {
+    _ = node.open_object(found);
 }
 
 #[cfg(test)]
@@ -196,13 +204,44 @@ waves:
     }
 
     #[test]
-    fn a_field_that_nothing_acts_on_yet_is_refused_by_name() {
-        let text = format!("{GOOD}retries: 3\n").replace("percent: 25%,", "percent: 25%, perMinute: 5,");
-        let refusals = refusals(&text);
-        for words in [
-            "fleet/rollout.yaml:7: retries: is not supported yet",
-            "fleet/rollout.yaml:5: waves[1].perMinute: is not supported yet",
+    fn a_field_that_nothing_acts_on_is_refused_by_name() {
+        let text = format!("{GOOD}blueGreen: true\n").replace("percent: 25%,", "percent: 25%, weight: 5,");
+        for (text, words) in [
+            (text.clone(), "fleet/rollout.yaml:5: waves[1].weight: is not a field here"),
+            (
+                format!("{GOOD}retries: {{max: 2, backoff: 9s}}\n"),
+                "fleet/rollout.yaml:7: retries.backoff: is not a field",
+            ),
+            (
+                format!("{GOOD}deadlines: {{device: 5m}}\n"),
+                "fleet/rollout.yaml:7: deadlines.device: is not a field",
+            ),
         ] {
+            let refusals = refusals(&text);
+            assert!(refusals.contains(words), "{words} is not in {refusals}");
+        }
+    }
+
+    #[test]
+    fn a_check_that_cannot_be_asked_is_refused_with_its_line() {
+        let check = |text: &str| {
+            refusals(&GOOD.replace("devices: [a/one]}", &format!("devices: [a/one], checks: [{text}]}}")))
+        };
+        for (text, words) in [
+            (
+                "{webhook: 'http://a/x'}",
+                "fleet/rollout.yaml:4: waves[0].checks[0].webhook: 'http://a/x' is not the address",
+            ),
+            (
+                "{request: muster.publisher.release}",
+                "waves[0].checks[0].request: 'muster.publisher.release' is not a subject",
+            ),
+            ("{request: muster.check.a, interval: 10ms}", "waves[0].checks[0]: has an interval below 1s"),
+            ("{request: muster.check.a, count: 0}", "waves[0].checks[0].count: 0 is not a whole number"),
+            ("{}", "waves[0].checks[0]: needs exactly one of request and webhook"),
+            ("[muster.check.a]", "fleet/rollout.yaml:4: waves[0].checks[0]: is a list, not a mapping"),
+        ] {
+            let refusals = check(text);
             assert!(refusals.contains(words), "{words} is not in {refusals}");
         }
     }

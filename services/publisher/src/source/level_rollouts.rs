@@ -6,7 +6,7 @@ use std::sync::Arc;
 use muster_contract::DeviceKey;
 use muster_contract::labels::Labels;
 use muster_contract::rollout::{Rollout, Wave};
-use muster_domain::rollout::matches;
+use muster_domain::rollout::{group, matches};
 
 use super::device_problems::DeviceProblems;
 use crate::margo::{Level, rollout};
@@ -67,6 +67,7 @@ impl<'a> LevelRollouts<'a> {
             for (at, wave) in file.rollout.waves.iter().enumerate() {
                 check_matches(file, text, at, wave, &members, labels, &mut found);
             }
+            check_budget(file, text, &members, labels, &mut found);
             match level {
                 // Without members: a tombstone has taken the device out of the fleet.
                 Level::Device(_) if members.is_empty() => {}
@@ -76,6 +77,34 @@ impl<'a> LevelRollouts<'a> {
         }
         governed
     }
+}
+
+/// Refuses a budget that leaves a group nothing: its devices would never get a content.
+fn check_budget(
+    file: &RolloutFile,
+    text: &[u8],
+    members: &BTreeSet<&DeviceKey>,
+    labels: &BTreeMap<DeviceKey, Arc<Labels>>,
+    problems: &mut Problems,
+) {
+    let Some(budget) = &file.rollout.budget else { return };
+    let none = Labels::new();
+    let mut groups = BTreeMap::<&str, usize>::new();
+    for key in members {
+        let labels = labels.get(*key).map_or(&none, |labels| labels);
+        *groups.entry(group(budget, labels)).or_default() += 1;
+    }
+    let Some((name, devices)) = groups.iter().find(|(_, devices)| budget.most_unavailable(**devices) == 0)
+    else {
+        return;
+    };
+    let label = &budget.group_by;
+    let name = if name.is_empty() { format!("without {label}") } else { format!("with {label}={name}") };
+    let rule = format!(
+        "leaves no device of the group {name}, which has {devices}: its devices could never get a content"
+    );
+    let field = "budget.minAvailable";
+    problems.push(&file.path, || rollout::line_of(text, field), field, rule);
 }
 
 /// Refuses a wave that names a device outside `members`, or a site or labels that no member has, unless it may be empty.

@@ -6,7 +6,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::commit::CommitName;
 use crate::ids::{DeploymentId, DeviceKey, Generation};
-use crate::limits::{HELD_CHANGES_MAX, OPEN_ROLLOUTS_MAX};
+use crate::limits::{HELD_CHANGES_MAX, OPEN_ROLLOUTS_MAX, ROLLOUT_DEPLOYMENTS_MAX};
 use crate::rollout::{HeldChange, OpenRollout};
 
 /// Request of `muster.publisher.apply`: adds documents to the desired state of a device until they are removed.
@@ -64,11 +64,14 @@ pub struct PublishAnswer {
 
 /// Request of `muster.publisher.status`. Every field may be left out.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
-#[serde(default)]
+#[serde(default, rename_all = "camelCase")]
 pub struct PublisherQuery {
     /// A commit; the answer then says whether a newer one superseded it.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub commit: Option<CommitName>,
+    /// Lists the deployments with a held change or an open rollout that follow this one; all of them if it is empty.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub rollouts_after: Option<String>,
 }
 
 /// Answer of `muster.publisher.status`.
@@ -160,6 +163,16 @@ pub struct GitStatus {
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     #[schemars(length(max = OPEN_ROLLOUTS_MAX))]
     pub open_rollouts: Vec<OpenRollout>,
+    /// The number of open rollouts that are not listed.
+    #[serde(default, skip_serializing_if = "crate::omit::is_zero")]
+    pub open_omitted: u64,
+    /// The deployments that the query asked for with `rolloutsAfter`, ordered by id.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    #[schemars(length(max = ROLLOUT_DEPLOYMENTS_MAX))]
+    pub rollout_deployments: Vec<DeploymentId>,
+    /// Whether further ones follow: `rolloutsAfter` of the next query is the last listed one.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub has_more_deployments: bool,
     /// When the repository was last asked with success.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub polled_at: Option<Timestamp>,

@@ -11,7 +11,7 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 pub use self::phase::{ImpossibleDecision, RolloutPhase, RolloutVerb};
-use super::{duration_text, one};
+use super::{CheckResult, duration_text};
 use crate::canonical::Digest;
 use crate::decode::{Document, Violation};
 use crate::ids::{DeploymentId, WaveName};
@@ -73,6 +73,9 @@ pub struct RolloutDecision {
     /// The evidence that the requester judged.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub evidence: Option<GateEvidence>,
+    /// The result of the wave's checks, of `check`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub result: Option<CheckResult>,
     /// Who decided, if the server vouches for it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub requested_by: Option<RequestedBy>,
@@ -112,7 +115,7 @@ pub enum OnFailure {
     Rollback,
 }
 
-/// The approvals that a wave with `approval: before` needs.
+/// The approvals that a wave with `approval: before` or `after` needs.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub struct Approvals {
@@ -123,6 +126,10 @@ pub struct Approvals {
     #[serde(default = "expires_after", with = "duration_text")]
     #[schemars(with = "String")]
     pub expires_after: Duration,
+}
+
+const fn one() -> NonZeroU32 {
+    NonZeroU32::MIN
 }
 
 /// Default of `expiresAfter`.
@@ -141,7 +148,7 @@ pub struct DecideRequest {
     pub rollout: String,
     /// The decision.
     pub verb: RolloutVerb,
-    /// The wave, of `begin` and `approve`.
+    /// The wave, of `begin`, `check`, `ready` and `approve`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub wave: Option<WaveName>,
     /// The reason, in one sentence.
@@ -150,6 +157,9 @@ pub struct DecideRequest {
     /// The evidence that the requester has judged.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub evidence: Option<GateEvidence>,
+    /// The result, of `check`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub result: Option<CheckResult>,
     /// The phase that the requester has seen. In another one, the decision is refused.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub expected: Option<RolloutPhase>,
@@ -214,11 +224,28 @@ impl RolloutRecord {
 
     /// Time at which a wave began in the run under way.
     pub fn began(&self, wave: &str) -> Option<Timestamp> {
-        let is_begin = |decision: &&RolloutDecision| {
-            decision.verb == RolloutVerb::Begin
-                && decision.wave.as_ref().is_some_and(|name| name.as_str() == wave)
-        };
+        let is_begin =
+            |decision: &&RolloutDecision| decision.verb == RolloutVerb::Begin && decision.is_about(wave);
         self.of_this_run().iter().find(is_begin).map(|decision| decision.at)
+    }
+
+    /// The newest result of the checks of a wave in the run under way. A rollout that was resumed asks failed checks again.
+    pub fn checked(&self, wave: &str) -> Option<&RolloutDecision> {
+        let run = self.of_this_run();
+        let is_check =
+            |decision: &RolloutDecision| decision.verb == RolloutVerb::Check && decision.is_about(wave);
+        let at = run.iter().rposition(is_check)?;
+        let decision = run.get(at).filter(|decision| decision.result.is_some())?;
+        let is_resumed = || run[at..].iter().any(|later| later.verb == RolloutVerb::Resume);
+        let is_void = decision.result == Some(CheckResult::Fail) && is_resumed();
+        (!is_void).then_some(decision)
+    }
+
+    /// Time since which the evidence of a wave waits for approvals, in the run under way.
+    pub fn ready(&self, wave: &str) -> Option<Timestamp> {
+        let is_ready =
+            |decision: &&RolloutDecision| decision.verb == RolloutVerb::Ready && decision.is_about(wave);
+        self.of_this_run().iter().find(is_ready).map(|decision| decision.at)
     }
 
     /// Time at which the first wave began in the run under way.
@@ -267,6 +294,7 @@ impl RolloutRecord {
         if !verb.is_possible_in(phase) {
             return Err(ImpossibleDecision { verb, phase });
         }
+        self.forget_inconclusive(&decision);
         self.decisions.push(decision);
         while self.decisions.len() > 2 && (self.decisions.len() > DECISIONS_MAX || self.is_too_long()) {
             // The phase is that of the last decision that changed it.
@@ -279,10 +307,22 @@ impl RolloutRecord {
     /// Whether the same decision holds already.
     fn is_made(&self, decision: &RolloutDecision, approvals: Approvals) -> bool {
         match decision.verb {
-            RolloutVerb::Begin | RolloutVerb::Approve => self.has(decision, approvals),
+            RolloutVerb::Begin | RolloutVerb::Ready | RolloutVerb::Approve => self.has(decision, approvals),
+            RolloutVerb::Check => {
+                let name = decision.wave.as_ref().map_or("", WaveName::as_str);
+                self.checked(name).is_some_and(|held| held.result == decision.result)
+            }
             RolloutVerb::Retry => self.last().is_some_and(|last| last.verb == RolloutVerb::Retry),
             RolloutVerb::Resume => self.phase().is_running(),
             verb => self.last().is_some_and(|last| last.verb == verb),
+        }
+    }
+
+    /// Removes the inconclusive result that a newer one of the same wave replaces: checks may be asked for days.
+    fn forget_inconclusive(&mut self, newer: &RolloutDecision) {
+        if newer.verb == RolloutVerb::Check {
+            self.decisions
+                .retain(|older| older.wave != newer.wave || older.result != Some(CheckResult::Inconclusive));
         }
     }
 
@@ -294,11 +334,18 @@ impl RolloutRecord {
     fn has(&self, decision: &RolloutDecision, approvals: Approvals) -> bool {
         let expired = decision.at.checked_sub(approvals.expires_after).unwrap_or(Timestamp::MIN);
         let is_same = |other: &RolloutDecision| {
-            let is_counted = decision.verb == RolloutVerb::Begin
+            let is_counted = decision.verb != RolloutVerb::Approve
                 || other.at >= expired && other.requested_by == decision.requested_by;
             other.verb == decision.verb && other.wave == decision.wave && is_counted
         };
         self.of_this_run().iter().any(is_same)
+    }
+}
+
+impl RolloutDecision {
+    /// Whether it is about a wave.
+    fn is_about(&self, wave: &str) -> bool {
+        self.wave.as_ref().is_some_and(|name| name.as_str() == wave)
     }
 }
 
@@ -347,6 +394,10 @@ impl DecideRequest {
         if self.verb.has_wave() != self.wave.is_some() {
             let rule = if self.verb.has_wave() { "is missing" } else { "is of no use here" };
             return Err(Violation::at("wave", format!("{rule}: the verb is {}", self.verb.as_str())));
+        }
+        if (self.verb == RolloutVerb::Check) != self.result.is_some() {
+            let rule = if self.result.is_some() { "is of no use here" } else { "is missing" };
+            return Err(Violation::at("result", format!("{rule}: the verb is {}", self.verb.as_str())));
         }
         if self.verb == RolloutVerb::Supersede {
             return Err(Violation::at("verb", "supersede is recorded by the publisher alone"));

@@ -47,7 +47,68 @@ pub struct Budget {
     /// Devices with the same value of this label are a group; those without it are one, too.
     pub group_by: LabelKey,
     /// Most unavailable devices of a group.
-    pub max_unavailable: NonZeroU32,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub max_unavailable: Option<NonZeroU32>,
+    /// In place of `maxUnavailable`: available devices that a group keeps. A group of so many devices or fewer could get nothing, and
+    /// is refused.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub min_available: Option<NonZeroU32>,
+}
+
+/// Classes of one rollout's retries.
+const CLASSES_MAX: usize = 32;
+/// Bytes of a class.
+const CLASS_BYTES_MAX: usize = 128;
+
+/// The failures that a device may try again before they count. The device repeats them by its own backoff; nothing is published again.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase", deny_unknown_fields)]
+pub struct Retries {
+    /// Failed attempts of a device that do not count.
+    pub max: NonZeroU32,
+    /// Codes of the errors that may be tried again, as reports have them; any if the list is empty.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    #[schemars(length(max = CLASSES_MAX))]
+    pub classes: Vec<String>,
+}
+
+impl Budget {
+    /// Checks that exactly one bound is given.
+    pub(super) const fn check(&self) -> Result<(), &'static str> {
+        if self.max_unavailable.is_some() == self.min_available.is_some() {
+            Err("needs exactly one of maxUnavailable and minAvailable")
+        } else {
+            Ok(())
+        }
+    }
+
+    /// Most unavailable devices of a group of so many devices.
+    pub fn most_unavailable(&self, devices: usize) -> usize {
+        let number = |bound: NonZeroU32| usize::try_from(bound.get()).unwrap_or(usize::MAX);
+        match (self.max_unavailable, self.min_available) {
+            (Some(most), _) => number(most),
+            (None, Some(least)) => devices.saturating_sub(number(least)),
+            (None, None) => 0,
+        }
+    }
+}
+
+impl Retries {
+    /// Checks number and length of the classes.
+    pub(super) fn check(&self) -> Result<(), &'static str> {
+        if self.classes.len() > CLASSES_MAX {
+            Err("has more than 32 entries")
+        } else if self.classes.iter().any(|class| class.is_empty() || class.len() > CLASS_BYTES_MAX) {
+            Err("has an entry without a character, or with more than 128 bytes")
+        } else {
+            Ok(())
+        }
+    }
+
+    /// Whether an error may be tried again.
+    pub fn covers(&self, code: &str) -> bool {
+        self.classes.is_empty() || self.classes.iter().any(|class| class == code)
+    }
 }
 
 /// The times within which waves must pass their gates.

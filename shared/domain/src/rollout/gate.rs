@@ -4,10 +4,12 @@
 use std::fmt;
 
 use muster_contract::Timestamp;
-use muster_contract::rollout::{AtMost, FailureLimit, Success, Wave};
+use muster_contract::rollout::{
+    Approval, AtMost, CheckResult, FailureLimit, MINIMUM_SAMPLE, RolloutRecord, Success, Wave,
+};
 use serde::Serialize;
 
-use super::{Evidence, Target};
+use super::{ApprovalCount, Evidence, Target};
 
 /// The counts of a wave.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize)]
@@ -39,14 +41,20 @@ pub enum Gate {
     Soaking,
     /// More targets have failed than the wave allows.
     TooManyFailures,
+    /// The evidence is enough, and the wave's checks have not passed.
+    Checking,
+    /// The evidence is enough, and approvals of it are missing.
+    Approving,
     /// So many targets have failed that success is out of reach.
     OutOfReach,
+    /// A check of the wave has failed.
+    CheckFailed,
 }
 
 impl Gate {
     /// Whether the wave has failed.
     pub const fn is_failed(self) -> bool {
-        matches!(self, Self::TooManyFailures | Self::OutOfReach)
+        matches!(self, Self::TooManyFailures | Self::OutOfReach | Self::CheckFailed)
     }
 }
 
@@ -56,6 +64,9 @@ impl fmt::Display for Gate {
             Self::Open => "open",
             Self::Shut => "shut",
             Self::Soaking => "soaking",
+            Self::Checking => "checking",
+            Self::Approving => "needs approval",
+            Self::CheckFailed => "failed: a check",
             Self::TooManyFailures => "failed: too many failures",
             Self::OutOfReach => "failed: success is out of reach",
         })
@@ -93,12 +104,15 @@ pub(super) fn judge(wave: Option<&Wave>, tally: &Tally) -> Gate {
     let Tally { confirmed, soaked, failed, debt, .. } = *tally;
     let targets = tally.targets - debt;
     let needed = u64::from(success.at_least.get()) * targets;
-    if is_beyond(failure, confirmed, failed) {
+    let is_complete = success.evidence.is_lower() || confirmed + failed == targets;
+    if is_beyond(failure, confirmed, failed, targets) {
         Gate::TooManyFailures
     } else if (targets - failed) * 100 < needed {
         Gate::OutOfReach
     } else if targets == 0 && debt > 0 {
         // No device is left that could be evidence.
+        Gate::Shut
+    } else if !is_complete {
         Gate::Shut
     } else if soaked * 100 >= needed {
         Gate::Open
@@ -109,13 +123,36 @@ pub(super) fn judge(wave: Option<&Wave>, tally: &Tally) -> Gate {
     }
 }
 
-/// Whether more targets have failed than allowed. A number above the targets allows any.
-fn is_beyond(limit: FailureLimit, confirmed: u64, failed: u64) -> bool {
+/// The gate behind a wave whose evidence gives `gate`, by the results of its checks and the approvals of its evidence.
+pub(super) fn judge_others(
+    wave: &Wave,
+    gate: Gate,
+    record: Option<&RolloutRecord>,
+    approvals: Option<ApprovalCount>,
+) -> Gate {
+    // A failed check has failed the wave, whatever becomes of its devices.
+    let checked = record.and_then(|record| record.checked(wave.name.as_str())).and_then(|check| check.result);
+    let has_checks = !wave.checks.is_empty();
+    let is_missing = |count: ApprovalCount| wave.approval == Approval::After && count.given < count.needed;
+    match checked.filter(|_| has_checks) {
+        _ if gate.is_failed() => gate,
+        Some(CheckResult::Fail) => Gate::CheckFailed,
+        _ if gate != Gate::Open => gate,
+        None | Some(CheckResult::Inconclusive) if has_checks => Gate::Checking,
+        _ if approvals.is_some_and(is_missing) => Gate::Approving,
+        _ => Gate::Open,
+    }
+}
+
+/// Whether more targets have failed than allowed. A number above the targets allows any. A share needs a sample, or the end of all
+/// targets if they are fewer.
+fn is_beyond(limit: FailureLimit, confirmed: u64, failed: u64, targets: u64) -> bool {
     match limit.at_most {
         AtMost::Count(count) => failed > u64::from(count),
         AtMost::Percent(percent) => {
             let ended = confirmed + failed;
-            ended >= u64::from(limit.minimum_sample.get()) && failed * 100 > u64::from(percent.get()) * ended
+            let sample = u64::from(limit.minimum_sample.map_or(MINIMUM_SAMPLE, std::num::NonZeroU32::get));
+            ended >= sample.min(targets) && failed * 100 > u64::from(percent.get()) * ended
         }
     }
 }

@@ -55,15 +55,16 @@ pub(super) fn is_over(since: Timestamp, time: Duration, now: Timestamp) -> bool 
 #[derive(Debug)]
 pub(super) struct Room<'a> {
     budget: Option<&'a Budget>,
-    unavailable: BTreeMap<&'a str, usize>,
+    /// The devices and the unavailable ones of each group.
+    groups: BTreeMap<&'a str, (usize, usize)>,
 }
 
 impl<'a> Room<'a> {
     /// The room beside these targets.
     pub(super) fn beside(budget: Option<&'a Budget>, targets: &[Target<'a>]) -> Self {
-        let mut room = Self { budget, unavailable: BTreeMap::new() };
-        for target in targets.iter().filter(|target| is_unavailable(target)) {
-            room.take(target);
+        let mut room = Self { budget, groups: BTreeMap::new() };
+        for target in budget.iter().flat_map(|_| targets) {
+            room.count(target);
         }
         room
     }
@@ -75,28 +76,38 @@ impl<'a> Room<'a> {
         if is_unavailable(target) {
             return true;
         }
-        let taken = self.unavailable.get(group(budget, target.labels)).copied().unwrap_or_default();
-        let has_room = taken < budget.max_unavailable.get() as usize;
-        if has_room {
-            self.take(target);
-        }
+        let (devices, unavailable) = self.groups.entry(group(budget, target.labels)).or_default();
+        let has_room = *unavailable < budget.most_unavailable(*devices);
+        *unavailable += usize::from(has_room);
         has_room
     }
 
-    fn take(&mut self, target: &Target<'a>) {
+    /// Counts a target in its group.
+    fn count(&mut self, target: &Target<'a>) {
         if let Some(budget) = self.budget {
-            *self.unavailable.entry(group(budget, target.labels)).or_default() += 1;
+            let (devices, unavailable) = self.groups.entry(group(budget, target.labels)).or_default();
+            *devices += 1;
+            *unavailable += usize::from(is_unavailable(target));
         }
+    }
+
+    /// The groups without room: each with its devices, its unavailable ones and the most that may be.
+    pub(super) fn full(&self) -> impl Iterator<Item = (&'a str, usize, usize, usize)> {
+        let budget = self.budget;
+        self.groups.iter().filter_map(move |(group, (devices, unavailable))| {
+            let most = budget?.most_unavailable(*devices);
+            (*unavailable >= most).then_some((*group, *devices, *unavailable, most))
+        })
     }
 }
 
 /// The value of the budget's label; devices without the label are a group as well.
-fn group<'a>(budget: &Budget, labels: &'a Labels) -> &'a str {
+pub fn group<'a>(budget: &Budget, labels: &'a Labels) -> &'a str {
     labels.get(&budget.group_by).map_or("", |value| value.as_str())
 }
 
 /// Whether a target is not heard, has failed, or has got the content and not confirmed it.
-fn is_unavailable(target: &Target<'_>) -> bool {
+pub(super) fn is_unavailable(target: &Target<'_>) -> bool {
     let is_confirmed = matches!(target.evidence, Evidence::Confirmed(_));
     target.silent_since.is_some() || target.is_released && !is_confirmed
 }

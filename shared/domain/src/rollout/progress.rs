@@ -4,7 +4,9 @@ use std::collections::BTreeMap;
 
 use muster_contract::canonical::Digest;
 use muster_contract::query::StandingLine;
-use muster_contract::rollout::{GateEvidence, RolloutPhase, RolloutRecord, RolloutTarget, TargetsAnswer};
+use muster_contract::rollout::{
+    CheckRequest, GateEvidence, Retries, Rollout, RolloutPhase, RolloutRecord, RolloutTarget, TargetsAnswer,
+};
 use muster_contract::view::{Freshness, Standing};
 use muster_contract::{DeploymentId, DeviceKey, Timestamp, WaveName};
 use serde::Serialize;
@@ -28,6 +30,9 @@ pub struct RolloutProgress {
     pub record: Option<RolloutRecord>,
     /// LEDGER up to this sequence gives the knowledge of the targets.
     pub ledger_seq: u64,
+    /// The content of the `rollout.yaml`.
+    #[serde(skip)]
+    pub policy: Rollout,
     /// The targets.
     pub targets: Vec<RolloutTarget>,
     /// The knowledge of each target, in the same order.
@@ -50,6 +55,8 @@ pub enum Known {
     ReportsMissing,
     /// It has reported neither success nor failure.
     UnderWay,
+    /// It has failed and tries again, as the rollout allows.
+    TriesAgain,
     /// It is heard, and has installed the content.
     Confirmed,
     /// It is heard, and the content has failed.
@@ -83,15 +90,14 @@ pub fn progress(
     let of_group = |((file, digest), targets): ((String, Digest), Vec<RolloutTarget>)| {
         let rollout_id = RolloutId { deployment: id.clone(), digest };
         let record = decisions.iter().find(|record| record.digest == digest && record.rollout == file);
-        let Lines { ledger_seq, of_devices } = lines;
-        let lines: Vec<_> = targets.iter().map(|target| of_devices.get(&target.key)).collect();
-        let known: Vec<_> =
-            targets.iter().zip(&lines).map(|(target, line)| Known::of(target, *line)).collect();
-        let rows = targets.iter().zip(&known).zip(&lines);
-        let rows: Vec<_> = rows.map(|((target, known), line)| row(target, *known, *line)).collect();
-        let state = state(rollouts.get(&file)?, &rollout_id, record, &rows, now);
+        let policy = rollouts.get(&file)?.clone();
+        let known = |target: &RolloutTarget| {
+            Known::of(target, lines.of_devices.get(&target.key), policy.retries.as_ref())
+        };
+        let known: Vec<_> = targets.iter().map(known).collect();
+        let state = state(&policy, &rollout_id, record, &rows(&targets, &known, lines), now);
         let (deployment, revision, record) = (id.clone(), revision.clone(), record.cloned());
-        let ledger_seq = *ledger_seq;
+        let ledger_seq = lines.ledger_seq;
         Some(RolloutProgress {
             deployment,
             digest,
@@ -99,12 +105,20 @@ pub fn progress(
             revision,
             record,
             ledger_seq,
+            policy,
             targets,
             known,
             state,
         })
     };
     groups.into_iter().filter_map(of_group).collect()
+}
+
+/// The targets, with the evidence about each.
+pub(super) fn rows<'a>(targets: &'a [RolloutTarget], known: &[Known], lines: &Lines) -> Vec<Target<'a>> {
+    let row =
+        |(target, known): (&'a RolloutTarget, &Known)| row(target, *known, lines.of_devices.get(&target.key));
+    targets.iter().zip(known).map(row).collect()
 }
 
 fn row<'a>(target: &'a RolloutTarget, known: Known, line: Option<&StandingLine>) -> Target<'a> {
@@ -117,7 +131,8 @@ fn row<'a>(target: &'a RolloutTarget, known: Known, line: Option<&StandingLine>)
         | Known::NotInLedger
         | Known::NotHeard
         | Known::ReportsMissing
-        | Known::UnderWay => Evidence::Unknown,
+        | Known::UnderWay
+        | Known::TriesAgain => Evidence::Unknown,
     };
     let is_released = known != Known::NotReleased;
     Target {
@@ -126,11 +141,13 @@ fn row<'a>(target: &'a RolloutTarget, known: Known, line: Option<&StandingLine>)
         is_released,
         evidence,
         silent_since: silent_since(line),
+        released_at: target.published_at,
+        is_refused: target.refused.is_some(),
     }
 }
 
 /// Time since which a device is not heard; `None` if it is heard, or if LEDGER does not know it.
-fn silent_since(line: Option<&StandingLine>) -> Option<Timestamp> {
+pub(super) fn silent_since(line: Option<&StandingLine>) -> Option<Timestamp> {
     let line = line.filter(|line| line.freshness != Freshness::Fresh)?;
     Some(line.last_heard_at.unwrap_or(Timestamp::MIN))
 }
@@ -140,6 +157,22 @@ impl RolloutProgress {
     pub fn evidence(&self, wave: usize) -> Option<GateEvidence> {
         let Tally { targets, released, confirmed, soaked, failed, debt } = self.state.waves.get(wave)?.tally;
         Some(GateEvidence { ledger_seq: self.ledger_seq, targets, released, confirmed, soaked, failed, debt })
+    }
+
+    /// The question of the checks behind a wave.
+    pub fn question(&self, wave: usize) -> Option<CheckRequest> {
+        let state = self.state.waves.get(wave)?;
+        let Tally { targets, confirmed, failed, .. } = state.tally;
+        Some(CheckRequest {
+            deployment: self.deployment.clone(),
+            digest: self.digest,
+            rollout: self.file.clone(),
+            wave: state.name.parse().ok()?,
+            ledger_seq: self.ledger_seq,
+            targets,
+            lo: confirmed,
+            hi: targets - failed,
+        })
     }
 
     /// The name of a wave that has not begun, and the evidence by which it may: the counts of the wave before it, or of itself if
@@ -160,7 +193,7 @@ impl RolloutProgress {
 
 impl Known {
     /// The knowledge of a target by its line in the view of the deployment.
-    fn of(target: &RolloutTarget, line: Option<&StandingLine>) -> Self {
+    fn of(target: &RolloutTarget, line: Option<&StandingLine>, retries: Option<&Retries>) -> Self {
         if target.wanted != target.published {
             return Self::NotReleased;
         }
@@ -172,10 +205,20 @@ impl Known {
             (Freshness::Stale | Freshness::Never, ..) => Self::NotHeard,
             (Freshness::Fresh, false, _) => Self::ReportsMissing,
             (Freshness::Fresh, true, Standing::Installed) => Self::Confirmed,
+            (Freshness::Fresh, true, Standing::Failed) if tries_again(line, retries) => Self::TriesAgain,
             (Freshness::Fresh, true, Standing::Failed) => Self::Failed,
             (Freshness::Fresh, true, _) => Self::UnderWay,
         }
     }
+}
+
+/// Whether a failed device tries again, and each of its failures may be tried again so often.
+fn tries_again(line: &StandingLine, retries: Option<&Retries>) -> bool {
+    let tried = line.report.iter().flat_map(|report| &report.retries);
+    let Some(allowed) = retries else { return false };
+    let mut tried = tried.peekable();
+    tried.peek().is_some()
+        && tried.all(|retry| retry.attempt <= allowed.max.get() && allowed.covers(&retry.last_error.code))
 }
 
 #[cfg(test)]
@@ -193,6 +236,8 @@ mod tests {
             wanted: digest,
             published: digest,
             target_generation: Generation::new(7),
+            published_at: None,
+            refused: None,
         }
     }
 
@@ -215,7 +260,7 @@ mod tests {
 
     #[test]
     fn only_a_heard_and_known_device_confirms_a_content_or_fails_it() {
-        let of = |line: &StandingLine| Known::of(&target(), Some(line));
+        let of = |line: &StandingLine| Known::of(&target(), Some(line), None);
         let installed = line(Standing::Installed);
         assert_eq!(of(&installed), Known::Confirmed);
         assert_eq!(of(&line(Standing::Failed)), Known::Failed);
@@ -234,10 +279,10 @@ mod tests {
     #[test]
     fn a_line_about_an_older_content_says_nothing_of_this_one() {
         let older = StandingLine { target_generation: Generation::new(6), ..line(Standing::Installed) };
-        assert_eq!(Known::of(&target(), Some(&older)), Known::NotInLedger);
-        assert_eq!(Known::of(&target(), None), Known::NotInLedger);
+        assert_eq!(Known::of(&target(), Some(&older), None), Known::NotInLedger);
+        assert_eq!(Known::of(&target(), None, None), Known::NotInLedger);
         let before = RolloutTarget { published: Some(Digest::of_bytes(b"v1")), ..target() };
-        assert_eq!(Known::of(&before, Some(&line(Standing::Installed))), Known::NotReleased);
+        assert_eq!(Known::of(&before, Some(&line(Standing::Installed)), None), Known::NotReleased);
     }
 
     #[test]
@@ -267,6 +312,35 @@ mod tests {
             why(line(Standing::Installed)),
             "done: every target has the content, and every gate is open"
         );
+    }
+
+    #[test]
+    fn a_failure_that_may_be_tried_again_counts_once_its_attempts_are_used_up() {
+        let of = |attempt: u32, code: &str, retries: serde_json::Value| {
+            let tried = serde_json::json!({
+                "attempt": attempt, "since": "1970-01-01T00:00:00Z",
+                "lastError": { "code": code, "message": "m", "at": "1970-01-01T00:00:00Z" },
+            });
+            let report = serde_json::json!({
+                "state": "failed", "generation": 7, "observedAt": "1970-01-01T00:00:00Z",
+                "receivedAt": "1970-01-01T00:00:00Z", "epoch": 1, "seq": 1, "ledgerSeq": 1, "retries": [tried],
+            });
+            let report = Some(serde_json::from_value(report).unwrap());
+            let retries: Option<Retries> = serde_json::from_value(retries).unwrap();
+            Known::of(&target(), Some(&StandingLine { report, ..line(Standing::Failed) }), retries.as_ref())
+        };
+        let any = || serde_json::json!({ "max": 2 });
+        assert_eq!(of(1, "pull", serde_json::Value::Null), Known::Failed, "without the policy");
+        assert_eq!(
+            [1, 2, 3].map(|attempt| of(attempt, "pull", any())),
+            [Known::TriesAgain, Known::TriesAgain, Known::Failed]
+        );
+        let of_class = || serde_json::json!({ "max": 2, "classes": ["pull"] });
+        assert_eq!(of(1, "pull", of_class()), Known::TriesAgain);
+        assert_eq!(of(1, "exit", of_class()), Known::Failed, "an error of another class counts at once");
+        let retries = serde_json::from_value(any()).unwrap();
+        let given_up = Known::of(&target(), Some(&line(Standing::Failed)), Some(&retries));
+        assert_eq!(given_up, Known::Failed, "a device that does not try again has failed");
     }
 
     #[test]

@@ -2,7 +2,7 @@
 //! that it waits for.
 
 use muster_contract::DeviceKey;
-use muster_contract::rollout::{RolloutPhase, RolloutRecord};
+use muster_contract::rollout::{Check, RolloutPhase, RolloutRecord};
 
 use super::{Blocked, Failure, Gate, Known, RolloutProgress, Step, WaveState};
 
@@ -21,6 +21,10 @@ impl RolloutProgress {
                     format!(", which has {} of {} approvals", count.given, count.needed)
                 });
                 format!("next: release to {} of wave {}{by}", devices(targets.len()), wave.name)
+            }
+            Step::Check { wave: at } => wave(at).map_or_else(String::new, |wave| self.checking(*at, wave)),
+            Step::Ready { wave: at } => {
+                wave(at).map_or_else(String::new, |wave| self.waiting(wave, Blocked::Approval))
             }
             Step::Wait { wave: at, because } => {
                 wave(at).map_or_else(String::new, |wave| self.waiting(wave, *because))
@@ -53,6 +57,11 @@ impl RolloutProgress {
                 format!("wave {name} has {gate}: {}", self.not_confirmed(wave))
             }
             Failure::Gate => format!("wave {name} has {gate} ({})", listed(&failed)),
+            Failure::Check => {
+                let record = self.record.as_ref().and_then(|record| record.checked(name));
+                let reason = record.and_then(|check| check.reason.as_deref()).unwrap_or("no reason is given");
+                format!("a check of wave {name} has failed: {reason}")
+            }
             Failure::WaveDeadline => late("wave"),
             Failure::RolloutDeadline => late("rollout"),
         }
@@ -77,12 +86,33 @@ impl RolloutProgress {
         format!("{} since {}{by}{why}{way_on}", phase.words(), decision.at)
     }
 
+    /// The checks that a wave waits for, with the last answer if it was inconclusive.
+    fn checking(&self, at: usize, wave: &WaveState) -> String {
+        let checks = self.policy.waves.get(at).map_or(&[][..], |wave| &wave.checks);
+        let names: Vec<_> = checks.iter().map(Check::name).collect();
+        let inconclusive = self
+            .record
+            .as_ref()
+            .and_then(|record| record.checked(&wave.name))
+            .and_then(|check| check.reason.as_deref())
+            .map_or_else(String::new, |reason| format!("; nothing is known yet: {reason}"));
+        format!(
+            "waiting for the checks of wave {} by the planner: {}{inconclusive}",
+            wave.name,
+            names.join(", ")
+        )
+    }
+
     fn waiting(&self, wave: &WaveState, because: Blocked) -> String {
         let WaveState { name, tally, gate, .. } = wave;
         let (confirmed, targets) = (tally.confirmed, tally.targets);
         let counts = format!("{confirmed} of {targets} confirmed");
         match because {
-            Blocked::Window(_) => format!("waiting in wave {name}: {because}"),
+            Blocked::Approval => {
+                let (given, needed) = wave.approvals.map_or((0, 0), |count| (count.given, count.needed));
+                format!("waiting for approvals of the evidence of wave {name}: {given} of {needed}; {counts}")
+            }
+            Blocked::Window(_) | Blocked::Rate(_) => format!("waiting in wave {name}: {because}"),
             Blocked::InFlight | Blocked::Budget => {
                 format!("waiting in wave {name}: {because}: {}", self.not_confirmed(wave))
             }
@@ -106,6 +136,7 @@ impl RolloutProgress {
             (Known::NotHeard, "not heard"),
             (Known::ReportsMissing, "with missing reports"),
             (Known::UnderWay, "under way"),
+            (Known::TriesAgain, "trying again"),
             (Known::NotInLedger, "not in LEDGER yet"),
         ] {
             let devices = self.devices_with(wave, known);

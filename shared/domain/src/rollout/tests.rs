@@ -2,7 +2,10 @@
 
 #![allow(clippy::needless_pass_by_value, reason = "values are made where they are passed")]
 
+mod gates;
+mod order;
 mod policies;
+mod traps;
 
 use std::collections::BTreeSet;
 
@@ -62,6 +65,7 @@ fn decided(
             wave: wave.parse().ok(),
             reason: None,
             evidence: None,
+            result: None,
             requested_by: Some(RequestedBy::new(&format!("U{at}"), "", None)),
             at: Timestamp::UNIX_EPOCH,
         };
@@ -70,6 +74,8 @@ fn decided(
     let (keys, labels) = (keys(targets.len()), Labels::new());
     let target = |(key, (is_released, evidence)): (_, &(bool, Evidence))| Target {
         silent_since: None,
+        released_at: None,
+        is_refused: false,
         key,
         labels: &labels,
         is_released: *is_released,
@@ -156,6 +162,16 @@ fn failures_stop_a_wave_by_number_and_by_share_of_a_sample() {
     assert_eq!(gate(json!({ "atMost": 1 }), &[FAILED, DARK]), Gate::Shut);
     assert_eq!(gate(json!({ "atMost": 1 }), &[FAILED, FAILED, DARK]), Gate::TooManyFailures);
     assert_eq!(gate(json!({ "atMost": 9 }), &[FAILED, DARK]), Gate::Shut, "more than there are bears all");
+    assert_eq!(
+        gate(json!({ "atMost": "40%" }), &[FAILED, FAILED, CONFIRMED, DARK]),
+        Gate::Shut,
+        "without a sample ten ends, or all"
+    );
+    let all = [FAILED, FAILED, CONFIRMED, CONFIRMED];
+    assert_eq!(
+        gate(json!({ "atMost": "40%", "minimumSample": 4000000000_u32 }), &all),
+        Gate::TooManyFailures
+    );
     let share = json!({ "atMost": "40%", "minimumSample": 3 });
     assert_eq!(
         gate(share.clone(), &[FAILED, FAILED, DARK, DARK, DARK]),

@@ -8,11 +8,11 @@ use std::time::Duration;
 
 use muster_contract::canonical::Digest;
 use muster_contract::labels::Labels;
-use muster_contract::rollout::{Approval, FailureLimit, Offline, Rollout, Success, Wave};
+use muster_contract::rollout::{Approval, FailureLimit, Offline, Order, Rollout, Success, Wave};
 use muster_contract::{DeploymentId, DeviceKey};
 
-/// The name of the wave of devices that no other wave matches.
-pub(super) const REST: &str = "rest";
+use super::Target;
+
 /// The name of the first wave of a rollout without waves.
 const FIRST: &str = "first";
 
@@ -44,10 +44,13 @@ pub(super) fn effective(rollout: &Rollout) -> Vec<Wave> {
         site: None,
         percent: None,
         count: Some(NonZeroU32::MIN),
+        order: Order::Name,
+        per_minute: None,
         max_in_flight: None,
         success: Success::default(),
         failure: FailureLimit::default(),
         soak: Duration::ZERO,
+        checks: Vec::new(),
         approval: Approval::None,
         offline: Offline::Wait,
         allow_empty: false,
@@ -74,6 +77,38 @@ pub fn waves_of(waves: &[Wave], id: &RolloutId, targets: &[(&DeviceKey, &Labels)
         }
     }
     wave_indices
+}
+
+/// Targets in the order in which their wave releases them. Those that a release would not reach come last: the first ones hold the
+/// places in flight.
+pub(super) fn ordered(
+    order: &Order,
+    id: &RolloutId,
+    mut waiting: Vec<usize>,
+    targets: &[Target<'_>],
+) -> Vec<usize> {
+    let (key, is_refused) = (|at: usize| targets[at].key, |at: usize| targets[at].is_refused);
+    match order {
+        Order::Name => waiting
+            .sort_by(|one, other| (is_refused(*one), key(*one)).cmp(&(is_refused(*other), key(*other)))),
+        Order::Hash => waiting.sort_by_cached_key(|at| (is_refused(*at), id.rank(key(*at)), *at)),
+        Order::Label(label) => waiting.sort_by_cached_key(|at| {
+            let rank = targets[*at].labels.get(label).map_or(LabelRank::Absent, |value| {
+                let text = value.as_str();
+                text.parse().map_or_else(|_| LabelRank::Text(text), LabelRank::Number)
+            });
+            (is_refused(*at), rank, key(*at))
+        }),
+    }
+    waiting
+}
+
+/// The sort key of the value of a label.
+#[derive(Debug, PartialEq, Eq, PartialOrd, Ord)]
+enum LabelRank<'a> {
+    Number(i64),
+    Text(&'a str),
+    Absent,
 }
 
 /// `percent` of `count`, rounded up, so a share of any device is at least one.

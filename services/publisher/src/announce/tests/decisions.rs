@@ -18,6 +18,10 @@ const FILE: &str = "fleet/rollout.yaml";
 /// A fleet whose devices one rollout governs.
 fn governed(revision: &str, devices: usize, command: &str) -> Fleet {
     let waves = serde_json::json!([{ "name": "canary", "count": 1, "approval": "before" }]);
+    governed_by(revision, devices, command, &waves)
+}
+
+fn governed_by(revision: &str, devices: usize, command: &str, waves: &serde_json::Value) -> Fleet {
     let rollout = serde_json::json!({ "apiVersion": "muster/v1", "kind": "Rollout", "waves": waves });
     let file = RolloutFile { path: FILE.to_owned(), rollout: serde_json::from_value(rollout).unwrap() };
     let file = Arc::new(file);
@@ -40,6 +44,7 @@ fn asked(verb: RolloutVerb, digest: Digest) -> Decide {
         wave,
         reason: None,
         evidence: None,
+        result: None,
         expected: None,
     };
     Decide { request, requested_by: None }
@@ -172,6 +177,24 @@ async fn a_planner_may_not_approve_resume_or_retry() {
         let refused = publisher.announcer.decide(decide).await.unwrap_err();
         assert!(refused.message.contains("only a person may"), "{verb:?}: {refused:?}");
     }
+}
+
+#[tokio::test(start_paused = true)]
+async fn evidence_is_approved_once_it_is_recorded_and_only_where_a_wave_asks_for_it() {
+    let stream = Stream::default();
+    let publisher = Running::start(&stream);
+    let waves = serde_json::json!([{ "name": "canary", "count": 1, "approval": "after" }]);
+    publisher.commit(governed_by("c1", 2, "v1", &waves)).await.unwrap();
+    let decide = async |verb| publisher.announcer.decide(asked(verb, digest("v1"))).await;
+    let early = decide(RolloutVerb::Approve).await.unwrap_err();
+    assert_eq!(early.code, ErrorCode::Conflict);
+    assert!(early.message.contains("nothing to approve"), "{early:?}");
+    decide(RolloutVerb::Ready).await.unwrap();
+    assert!(decide(RolloutVerb::Approve).await.unwrap().changed);
+    let mut checked = asked(RolloutVerb::Check, digest("v1"));
+    checked.request.result = Some(muster_contract::rollout::CheckResult::Pass);
+    let refused = publisher.announcer.decide(checked).await.unwrap_err();
+    assert!(refused.message.contains("no wave canary that has checks"), "{refused:?}");
 }
 
 #[tokio::test(start_paused = true)]

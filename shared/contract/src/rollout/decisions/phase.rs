@@ -9,7 +9,11 @@ use serde::{Deserialize, Serialize};
 pub enum RolloutVerb {
     /// A wave begins: the gates before it are open.
     Begin,
-    /// A wave that needs approval may begin.
+    /// The checks of a wave have this result.
+    Check,
+    /// The evidence of a wave is enough, and its gate waits for approvals alone.
+    Ready,
+    /// A wave that needs approval may begin, or the gate behind it may open.
     Approve,
     /// No further device gets the content until the rollout is resumed.
     Pause,
@@ -51,6 +55,8 @@ impl RolloutVerb {
     pub const fn as_str(self) -> &'static str {
         match self {
             Self::Begin => "begin",
+            Self::Check => "check",
+            Self::Ready => "ready",
             Self::Approve => "approve",
             Self::Pause => "pause",
             Self::Resume => "resume",
@@ -64,7 +70,7 @@ impl RolloutVerb {
 
     /// Whether it is about one wave.
     pub const fn has_wave(self) -> bool {
-        matches!(self, Self::Begin | Self::Approve)
+        matches!(self, Self::Begin | Self::Check | Self::Ready | Self::Approve)
     }
 
     /// The phase after the decision in a phase.
@@ -74,7 +80,7 @@ impl RolloutVerb {
             (Self::Begin, RolloutPhase::Superseded) | (Self::Resume | Self::Retry, _) => {
                 RolloutPhase::Running
             }
-            (Self::Begin | Self::Approve, _) => phase,
+            (Self::Begin | Self::Check | Self::Ready | Self::Approve, _) => phase,
             (Self::Pause, _) => RolloutPhase::Paused,
             (Self::Stop, _) => RolloutPhase::Stopped,
             (Self::Rollback, _) => RolloutPhase::RolledBack,
@@ -87,7 +93,8 @@ impl RolloutVerb {
     pub(super) const fn is_possible_in(self, phase: RolloutPhase) -> bool {
         use RolloutPhase::{Paused, RolledBack, Running, Stopped, Succeeded, Superseded};
         match self {
-            Self::Begin | Self::Pause => matches!(phase, Running | Superseded),
+            // Devices may still have a content that Git wants again, so its evidence is there before its next begin.
+            Self::Begin | Self::Check | Self::Ready | Self::Pause => matches!(phase, Running | Superseded),
             Self::Finish => matches!(phase, Running),
             Self::Approve => matches!(phase, Running | Paused | Superseded),
             Self::Stop => matches!(phase, Running | Paused | Succeeded | Superseded),

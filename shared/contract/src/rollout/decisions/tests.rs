@@ -4,7 +4,7 @@ use super::*;
 
 fn decision(verb: RolloutVerb, second: i64) -> RolloutDecision {
     let at = Timestamp::from_second(second).unwrap();
-    RolloutDecision { verb, wave: None, reason: None, evidence: None, requested_by: None, at }
+    RolloutDecision { verb, wave: None, reason: None, evidence: None, result: None, requested_by: None, at }
 }
 
 fn approval(by: &str, second: i64) -> RolloutDecision {
@@ -145,6 +145,7 @@ fn a_request_names_a_wave_if_its_verb_is_about_one_and_a_bounded_reason() {
         wave: wave.and_then(|wave| wave.parse().ok()),
         reason: Some(reason.to_owned()),
         evidence: None,
+        result: None,
         expected: None,
     };
     assert_eq!(request(RolloutVerb::Pause, None, "").check(), Ok(()));
@@ -158,4 +159,51 @@ fn a_request_names_a_wave_if_its_verb_is_about_one_and_a_bounded_reason() {
         let refused = request.check().unwrap_err().to_string();
         assert!(refused.contains(words), "{refused}");
     }
+}
+
+#[test]
+fn results_of_checks_replace_inconclusive_ones_and_end_with_their_run() {
+    use RolloutVerb::{Check, Pause, Ready, Resume, Retry, Stop};
+    let of = |verb: RolloutVerb, second, result| RolloutDecision {
+        wave: verb.has_wave().then(|| "canary".parse().unwrap()),
+        result,
+        ..decision(verb, second)
+    };
+    let (fail, pass, unknown) =
+        (Some(CheckResult::Fail), Some(CheckResult::Pass), Some(CheckResult::Inconclusive));
+    let mut record = record(&[]);
+    let mut decide =
+        |verb, second, result| record.decide(of(verb, second, result), Approvals::default()).unwrap();
+    assert!(decide(Check, 1, unknown) && !decide(Check, 2, unknown), "the same result is no news");
+    assert!(decide(Check, 3, fail) && decide(Pause, 4, None) && decide(Resume, 5, None));
+    assert!(decide(Check, 6, fail), "after a resume the same failure is a new one");
+    assert!(decide(Pause, 7, None) && decide(Resume, 8, None) && decide(Check, 9, pass));
+    assert!(decide(Ready, 10, None) && !decide(Ready, 11, None));
+    assert_eq!(record.decisions.iter().filter(|decision| decision.result == unknown).count(), 0);
+    assert_eq!(record.checked("canary").unwrap().result, pass);
+    assert_eq!((record.ready("canary").unwrap().as_second(), record.ready("other")), (10, None));
+    for verb in [Stop, Retry] {
+        record.decide(of(verb, 12, None), Approvals::default()).unwrap();
+    }
+    assert_eq!((record.checked("canary"), record.ready("canary")), (None, None));
+    record.decide(of(RolloutVerb::Supersede, 13, None), Approvals::default()).unwrap();
+    record.decide(of(Check, 14, pass), Approvals::default()).unwrap();
+    assert_eq!(record.checked("canary").unwrap().at.as_second(), 14, "devices may have the content before a begin");
+}
+
+#[test]
+fn a_result_belongs_to_checks_alone() {
+    let request = |verb: &str, result: serde_json::Value| -> Result<(), String> {
+        let request = serde_json::json!({
+            "deployment": "web", "digest": Digest::of_bytes(b"v2"), "rollout": "rollout.yaml", "verb": verb,
+            "wave": "canary", "result": result,
+        });
+        serde_json::from_value::<DecideRequest>(request)
+            .unwrap()
+            .check()
+            .map_err(|refused| refused.to_string())
+    };
+    assert_eq!(request("check", "pass".into()), Ok(()));
+    assert!(request("check", serde_json::Value::Null).unwrap_err().contains("result: is missing"));
+    assert!(request("begin", "pass".into()).unwrap_err().contains("result: is of no use"));
 }

@@ -22,6 +22,8 @@ fn of_silent_devices(offline: Value, third: Evidence) -> RolloutState {
             is_released: true,
             evidence: if silent_since.is_some() { Evidence::Unknown } else { third },
             silent_since,
+            released_at: None,
+            is_refused: false,
         })
         .collect();
     let begin = RolloutDecision {
@@ -29,6 +31,7 @@ fn of_silent_devices(offline: Value, third: Evidence) -> RolloutState {
         wave: "canary".parse().ok(),
         reason: None,
         evidence: None,
+        result: None,
         requested_by: None,
         at: Timestamp::UNIX_EPOCH,
     };
@@ -102,6 +105,8 @@ fn a_budget_bounds_unavailable_devices_of_each_group() {
             is_released,
             evidence,
             silent_since: is_silent.then_some(Timestamp::MIN),
+            released_at: None,
+            is_refused: false,
         };
     let step = |targets: &[Target<'_>]| state(&rollout, &id("v2"), None, targets, NOW).step;
     let mut targets = vec![
@@ -168,4 +173,33 @@ fn a_wave_that_is_late_leads_to_the_decision_of_the_deadline_until_it_has_passed
     assert_eq!(step(json!({ "wave": "60s" }), &both, &[DARK, CONFIRMED]), waits, "its gate was open once");
     assert_eq!(step(json!({ "wave": "60s" }), &[begun], &[CONFIRMED, WAITING]), release(1, &[1]));
     assert_eq!(step(json!({ "rollout": "1s" }), &both, &[CONFIRMED, CONFIRMED]), Step::Done);
+}
+
+#[test]
+fn a_budget_of_available_devices_bounds_each_group_by_its_size() {
+    let document = json!({
+        "apiVersion": "muster/v1",
+        "kind": "Rollout",
+        "waves": [{ "name": "all", "percent": "100%" }],
+        "budget": { "groupBy": "line", "minAvailable": 2 },
+    });
+    let rollout: Rollout = muster_contract::decode::parse(document.to_string().as_bytes()).unwrap();
+    let budget = rollout.budget.as_ref().unwrap();
+    assert_eq!([0, 1, 2, 3, 9].map(|devices| budget.most_unavailable(devices)), [0, 0, 0, 1, 7]);
+    let step = |targets: &[_]| decided(rollout.clone(), &[], targets).step;
+    assert_eq!(step(&[WAITING; 4]), release(0, &[0, 1]), "two of four may be unavailable");
+    assert_eq!(step(&[WAITING; 2]), Step::Wait { wave: 0, because: Blocked::Budget });
+}
+
+#[test]
+fn a_budget_has_exactly_one_bound() {
+    let refusal = |budget: Value| {
+        let document = json!({ "apiVersion": "muster/v1", "kind": "Rollout", "budget": budget });
+        muster_contract::decode::parse::<Rollout>(document.to_string().as_bytes()).unwrap_err().to_string()
+    };
+    for budget in
+        [json!({ "groupBy": "line" }), json!({ "groupBy": "line", "maxUnavailable": 1, "minAvailable": 1 })]
+    {
+        assert!(refusal(budget).contains("budget: needs exactly one of maxUnavailable and minAvailable"));
+    }
 }

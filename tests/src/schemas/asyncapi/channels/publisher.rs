@@ -41,7 +41,7 @@ pub(super) fn list() -> Vec<Channel> {
             publisher,
             "decide",
             &["DecideRequest"],
-            "Records a decision about a rollout: begin, approve, pause, resume, stop, rollback, retry, finish. The same decision \
+            "Records a decision about a rollout: begin, check, ready, approve, pause, resume, stop, rollback, retry, finish. The same decision \
              again changes nothing.",
         ),
         request(

@@ -1,0 +1,157 @@
+//! The next step that the evidence allows. The first wave that has failed, has unreleased targets, or has a gate that is not open
+//! decides it.
+
+use std::time::Duration;
+
+use jiff::SignedDuration;
+use muster_contract::Timestamp;
+use muster_contract::rollout::{
+    Approval, Deadlines, Order, Rollout, RolloutPhase, RolloutRecord, RolloutVerb, Wave,
+};
+
+use super::gate::{Gate, Tally};
+use super::policy::{self, Room};
+use super::waves::ordered;
+use super::windows::{self, Opening};
+use super::{Blocked, Failure, RolloutId, Step, Target, WaveState};
+
+/// The time over which the rate of a wave is counted.
+const RATE_TIME: SignedDuration = SignedDuration::from_mins(1);
+
+/// The rules by which the evidence leads to the next step.
+pub(super) struct Steps<'a> {
+    pub(super) rollout: &'a Rollout,
+    pub(super) id: &'a RolloutId,
+    pub(super) record: Option<&'a RolloutRecord>,
+    pub(super) phase: RolloutPhase,
+    pub(super) waves: &'a [Wave],
+    pub(super) states: &'a [WaveState],
+    pub(super) now: Timestamp,
+}
+
+impl Steps<'_> {
+    /// The next step.
+    pub(super) fn next(&self, targets: &[Target<'_>]) -> Step {
+        for (at, state) in self.states.iter().enumerate() {
+            let is_released = state.tally.released == state.tally.targets;
+            if is_released && state.gate == Gate::Open {
+                continue;
+            }
+            // Devices that come after the end of a rollout get its content without gates.
+            let has_succeeded = self.phase == RolloutPhase::Succeeded;
+            if has_succeeded && is_released {
+                continue;
+            }
+            if let Some((because, verb)) = self.failure(at).filter(|_| !has_succeeded) {
+                return Step::Fail { wave: at, because, verb };
+            }
+            if is_released {
+                return self.gated(at, state);
+            }
+            return self.release(at, targets);
+        }
+        Step::Done
+    }
+
+    /// The step at the gate behind a released wave.
+    fn gated(&self, at: usize, state: &WaveState) -> Step {
+        let is_ready = || self.record.is_some_and(|record| record.ready(&state.name).is_some());
+        match state.gate {
+            Gate::Checking => Step::Check { wave: at },
+            Gate::Approving if !is_ready() => Step::Ready { wave: at },
+            Gate::Approving => Step::Wait { wave: at, because: Blocked::Approval },
+            Gate::Open
+            | Gate::Shut
+            | Gate::Soaking
+            | Gate::TooManyFailures
+            | Gate::OutOfReach
+            | Gate::CheckFailed => Step::Wait { wave: at, because: Blocked::Gate },
+        }
+    }
+
+    /// Why a wave has failed, and what the rollout decides then.
+    fn failure(&self, at: usize) -> Option<(Failure, RolloutVerb)> {
+        let state = self.states.get(at)?;
+        if state.gate.is_failed() {
+            let because = if state.gate == Gate::CheckFailed { Failure::Check } else { Failure::Gate };
+            return Some((because, self.rollout.on_failure.verb()));
+        }
+        let Deadlines { wave, rollout, at_end } = self.rollout.deadlines;
+        let record = self.record?;
+        let is_over = |began: Option<Timestamp>, time: Option<Duration>| {
+            began.zip(time).is_some_and(|(began, time)| policy::is_over(began, time, self.now))
+        };
+        // The gate was open once if a later wave has begun.
+        let has_passed = self.states.iter().skip(at + 1).any(|later| record.began(&later.name).is_some());
+        let is_shut = state.gate != Gate::Open && !has_passed;
+        if is_shut && is_over(record.began(&state.name), wave) {
+            Some((Failure::WaveDeadline, at_end.verb()))
+        } else {
+            is_over(record.first_began(), rollout).then(|| (Failure::RolloutDeadline, at_end.verb()))
+        }
+    }
+
+    /// The release to unreleased members of a wave that its limit in flight, its rate and the budget leave room for.
+    fn release(&self, at: usize, targets: &[Target<'_>]) -> Step {
+        let WaveState { name, members, tally, approvals, .. } = &self.states[at];
+        let wait = |because| Step::Wait { wave: at, because };
+        if let Opening::From(next) = windows::opening(&self.rollout.windows, self.now) {
+            return wait(Blocked::Window(next));
+        }
+        let wave = self.waves.get(at);
+        let slots = free_slots(wave, tally);
+        if slots == 0 {
+            return wait(Blocked::InFlight);
+        }
+        let free = match self.rate(wave, targets) {
+            Ok(most) => slots.min(most),
+            Err(next) => return wait(Blocked::Rate(next)),
+        };
+        let mut room = Room::beside(self.rollout.budget.as_ref(), targets);
+        let waiting: Vec<_> =
+            members.iter().copied().filter(|target| !targets[*target].is_released).collect();
+        let waiting = ordered(wave.map_or(&Order::Name, |wave| &wave.order), self.id, waiting, targets);
+        let next: Vec<_> =
+            waiting.into_iter().filter(|target| room.admits(&targets[*target])).take(free).collect();
+        if next.is_empty() {
+            return wait(Blocked::Budget);
+        }
+        let has_begun = self.phase == RolloutPhase::Succeeded
+            || self.record.is_some_and(|record| record.began(name).is_some());
+        let is_before = wave.is_some_and(|wave| wave.approval == Approval::Before);
+        let needs_approval =
+            is_before && !has_begun && approvals.is_some_and(|count| count.given < count.needed);
+        Step::Release { wave: at, targets: next, needs_approval }
+    }
+
+    /// The number of devices that the rate of a wave leaves room for.
+    ///
+    /// # Errors
+    /// None; the time at which there is room again.
+    fn rate(&self, wave: Option<&Wave>, targets: &[Target<'_>]) -> Result<usize, Timestamp> {
+        let Some(limit) = wave.and_then(|wave| wave.per_minute) else { return Ok(usize::MAX) };
+        let limit = usize::try_from(limit.get()).unwrap_or(usize::MAX);
+        let end = |released: Timestamp| released.checked_add(RATE_TIME).unwrap_or(Timestamp::MAX);
+        let mut ends: Vec<_> = targets
+            .iter()
+            .filter(|target| target.is_released)
+            // A clock ahead of this one must not stop a rollout for longer than the time of the rate.
+            .filter_map(|target| target.released_at.map(|released| end(released.min(self.now))))
+            .filter(|end| *end > self.now)
+            .collect();
+        ends.sort_unstable();
+        match ends.len().checked_sub(limit) {
+            Some(over) => Err(ends.get(over).copied().unwrap_or(self.now)),
+            None => Ok(limit - ends.len()),
+        }
+    }
+}
+
+/// The number of devices of a wave that may be released now.
+fn free_slots(wave: Option<&Wave>, tally: &Tally) -> usize {
+    let limit = wave.and_then(|wave| wave.max_in_flight);
+    limit.map_or(usize::MAX, |limit| {
+        let limit = usize::try_from(limit.get()).unwrap_or(usize::MAX);
+        limit.saturating_sub(usize::try_from(tally.in_flight()).unwrap_or(usize::MAX))
+    })
+}

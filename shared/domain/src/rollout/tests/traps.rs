@@ -1,0 +1,113 @@
+//! Traps of other engines, as tests of this one. The facts about them are public: their source and their issues.
+
+use muster_contract::rollout::RolloutDecision;
+use serde_json::json;
+
+use super::super::*;
+use super::{CONFIRMED, DARK, FAILED, NOW, WAITING, decided, id, keys, of_waves, release, rollout};
+
+/// FlightCtl: a batch without devices leaves no report, so the next gate judges the report of an older batch.
+#[test]
+fn trap_of_flightctl_an_empty_wave_lends_no_evidence_to_the_next() {
+    let waves = json!([
+        { "name": "a", "devices": ["s0/d0"] },
+        { "name": "empty", "site": "nowhere", "allowEmpty": true },
+        { "name": "b", "devices": ["s1/d1"] },
+    ]);
+    let step = |targets: &[_]| of_waves(waves.clone(), targets).step;
+    assert_eq!(step(&[CONFIRMED, WAITING, WAITING]), release(2, &[1]));
+    assert_eq!(step(&[CONFIRMED, DARK, WAITING]), Step::Wait { wave: 2, because: Blocked::Gate });
+    assert_eq!(
+        step(&[CONFIRMED, FAILED, WAITING]),
+        Step::Fail { wave: 2, because: Failure::Gate, verb: RolloutVerb::Pause },
+        "the success of the first wave does not cover for the third"
+    );
+}
+
+/// Open Cluster Management: a number of failures above the number of targets falls back to the default, none.
+#[test]
+fn trap_of_ocm_a_tolerance_above_the_targets_tolerates_all() {
+    let wave = json!([{ "name": "a", "percent": "100%", "success": { "atLeast": "1%" }, "failure": { "atMost": 10 } }]);
+    let state = of_waves(wave, &[FAILED, FAILED, FAILED, FAILED, CONFIRMED]);
+    assert_eq!((state.waves[0].gate, state.step), (Gate::Open, Step::Done));
+}
+
+/// FlightCtl: a changed policy starts the rollout again from its first batch.
+#[test]
+fn trap_of_flightctl_an_edit_of_the_policy_begins_no_wave_again() {
+    let begun = [(RolloutVerb::Begin, "a"), (RolloutVerb::Begin, "b")];
+    let edited = json!([
+        { "name": "a", "devices": ["s0/d0"], "approval": "before", "soak": "24h" },
+        { "name": "b", "devices": ["s1/d1", "s2/d2"], "approval": "before", "maxInFlight": 1 },
+    ]);
+    let step = |targets: &[_]| decided(rollout(edited.clone()), &begun, targets).step;
+    assert_eq!(
+        step(&[CONFIRMED, CONFIRMED, WAITING, WAITING]),
+        Step::Wait { wave: 0, because: Blocked::Gate },
+        "the longer soak time holds from now on"
+    );
+    let now = (true, Evidence::Confirmed(Timestamp::MIN));
+    assert_eq!(step(&[now, CONFIRMED, WAITING, WAITING]), release(1, &[2]), "no approval is asked for again");
+}
+
+/// Argo Rollouts: a component that turns ready now and then counts as progress, so no deadline ends the rollout.
+#[test]
+fn trap_of_argo_a_device_that_flaps_moves_no_deadline() {
+    let document = json!({
+        "apiVersion": "muster/v1", "kind": "Rollout",
+        "waves": [{ "name": "a", "devices": ["s0/d0"], "soak": "30s" }], "deadlines": { "wave": "60s" },
+    });
+    let rollout = || muster_contract::decode::parse::<Rollout>(document.to_string().as_bytes()).unwrap();
+    // It was confirmed again a second ago, as it was before.
+    let flapping = (true, Evidence::Confirmed(Timestamp::constant(59, 0)));
+    let step = decided(rollout(), &[(RolloutVerb::Begin, "a")], &[flapping]).step;
+    assert_eq!(step, Step::Fail { wave: 0, because: Failure::WaveDeadline, verb: RolloutVerb::Stop });
+}
+
+/// hawkBit: success of an older image counts for the rollout. AWS IoT Jobs and hawkBit count reports without their age.
+#[test]
+fn trap_of_hawkbit_an_older_success_and_a_stale_one_open_no_gate() {
+    let waves = json!([{ "name": "a", "devices": ["s0/d0"] }]);
+    // A line about an older generation and a silent device both are no evidence: `progress` says so for each.
+    assert_eq!(of_waves(waves, &[DARK, WAITING]).step, Step::Wait { wave: 0, because: Blocked::Gate });
+}
+
+/// KubeFleet and Flagger: an approval outlives the plan that it was given for, or a hook waits for hours without a limit.
+#[test]
+fn trap_of_flagger_a_check_without_data_neither_passes_nor_outlives_the_deadline() {
+    let document = json!({
+        "apiVersion": "muster/v1", "kind": "Rollout", "deadlines": { "wave": "60s", "atEnd": "rollback" },
+        "waves": [{ "name": "a", "devices": ["s0/d0"], "checks": [{ "request": "muster.check.smoke" }] }],
+    });
+    let rollout: Rollout = muster_contract::decode::parse(document.to_string().as_bytes()).unwrap();
+    let of = |verb, second, result| RolloutDecision {
+        verb,
+        wave: "a".parse().ok(),
+        reason: None,
+        evidence: None,
+        result,
+        requested_by: None,
+        at: Timestamp::constant(second, 0),
+    };
+    let mut record = RolloutRecord::new(id("v2").digest, "rollout.yaml".to_owned());
+    let inconclusive = Some(muster_contract::rollout::CheckResult::Inconclusive);
+    for decision in [of(RolloutVerb::Begin, 0, None), of(RolloutVerb::Check, 1, inconclusive)] {
+        record.decide(decision, rollout.approvals).unwrap();
+    }
+    let (keys, labels) = (keys(1), Labels::new());
+    let target = Target {
+        key: &keys[0],
+        labels: &labels,
+        is_released: true,
+        evidence: Evidence::Confirmed(Timestamp::UNIX_EPOCH),
+        silent_since: None,
+        released_at: None,
+        is_refused: false,
+    };
+    let step = |now| state(&rollout, &id("v2"), Some(&record), &[target], now).step;
+    assert_eq!(step(Timestamp::constant(59, 0)), Step::Check { wave: 0 });
+    assert_eq!(
+        step(NOW),
+        Step::Fail { wave: 0, because: Failure::WaveDeadline, verb: RolloutVerb::Rollback }
+    );
+}
