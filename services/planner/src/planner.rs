@@ -131,8 +131,18 @@ impl Planner {
         seen: &mut BTreeSet<RolloutKey>,
     ) -> Result<(), RoundError> {
         let targets = self.services.targets(id).await?;
-        let lines = self.services.lines(id).await?;
-        for rollout in progress(id, targets, &lines, self.clock.now()) {
+        let (lines, now) = (self.services.lines(id).await?, self.clock.now());
+        let mut rollouts = progress(id, targets.clone(), &lines, now);
+        if let Some(through) = lines.ledger_through.filter(|_| rollouts.iter().any(records_a_judgement)) {
+            // The pages are of several sequences. A decision that can be recomputed rests on one.
+            match self.services.lines_at(id, through).await {
+                Ok(lines) => rollouts = progress(id, targets, &lines, now),
+                Err(error) => {
+                    tracing::debug!(deployment = %id, error = chain(&error), "cannot read the view at one sequence");
+                }
+            }
+        }
+        for rollout in rollouts {
             self.log(&rollout);
             seen.insert(key(&rollout));
             counts.add(&rollout);
@@ -156,7 +166,7 @@ impl Planner {
                 self.decide(&rollout, *verb, None, reason, rollout.evidence(*wave)).await
             }
             Step::Done if rollout.record.is_some() && rollout.phase() == RolloutPhase::Running => {
-                self.decide(&rollout, RolloutVerb::Finish, None, None, None).await
+                self.decide(&rollout, RolloutVerb::Finish, None, None, rollout.last_evidence()).await
             }
             Step::Release { .. } | Step::Wait { .. } | Step::Held { .. } | Step::Done => Ok(()),
         }
@@ -266,6 +276,16 @@ impl Counts {
             Step::Release { needs_approval: true, .. } => self.approvals += 1,
             Step::Release { .. } | Step::Wait { .. } | Step::Done => {}
         }
+    }
+}
+
+/// Whether the next step of a rollout records a decision that rests on evidence.
+fn records_a_judgement(rollout: &RolloutProgress) -> bool {
+    match rollout.state.step {
+        Step::Release { wave, needs_approval: false, .. } => rollout.begin(wave).is_some(),
+        Step::Fail { .. } => true,
+        Step::Done => rollout.record.is_some() && rollout.phase() == RolloutPhase::Running,
+        Step::Release { .. } | Step::Wait { .. } | Step::Held { .. } | Step::RollBack { .. } => false,
     }
 }
 

@@ -7,6 +7,7 @@
 mod gate;
 mod policy;
 mod progress;
+mod recompute;
 mod sentence;
 mod waves;
 mod windows;
@@ -22,6 +23,9 @@ use serde::Serialize;
 pub use self::gate::{Gate, Tally};
 use self::policy::Room;
 pub use self::progress::{Known, Lines, RolloutProgress, progress};
+pub use self::recompute::{
+    NotRecomputable, PastLines, Recomputed, past_progress, recomputable, recompute, rests_on_evidence,
+};
 pub use self::sentence::listed;
 use self::waves::{REST, effective};
 pub use self::waves::{RolloutId, matches, waves_of};

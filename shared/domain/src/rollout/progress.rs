@@ -28,6 +28,11 @@ pub struct RolloutProgress {
     pub record: Option<RolloutRecord>,
     /// LEDGER up to this sequence gives the knowledge of the targets.
     pub ledger_seq: u64,
+    /// The last sequence of a view that was read in pages of several.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub ledger_through: Option<u64>,
+    /// Time of the judgement.
+    pub judged_at: Timestamp,
     /// The targets.
     pub targets: Vec<RolloutTarget>,
     /// The knowledge of each target, in the same order.
@@ -61,8 +66,21 @@ pub enum Known {
 pub struct Lines {
     /// LEDGER up to this sequence gives them.
     pub ledger_seq: u64,
+    /// The last sequence, if their pages are of several.
+    pub ledger_through: Option<u64>,
     /// The line of each device.
     pub of_devices: BTreeMap<DeviceKey, StandingLine>,
+}
+
+impl Lines {
+    /// Notes the sequence of a page. The first one is the oldest.
+    pub fn read_page(&mut self, ledger_seq: u64, is_first: bool) {
+        if is_first {
+            self.ledger_seq = ledger_seq;
+        } else if ledger_seq != self.ledger_through.unwrap_or(self.ledger_seq) {
+            self.ledger_through = Some(ledger_seq);
+        }
+    }
 }
 
 /// The rollouts of a deployment by file and content, as of `now`. A removal is no rollout: no report confirms that a device
@@ -83,7 +101,7 @@ pub fn progress(
     let of_group = |((file, digest), targets): ((String, Digest), Vec<RolloutTarget>)| {
         let rollout_id = RolloutId { deployment: id.clone(), digest };
         let record = decisions.iter().find(|record| record.digest == digest && record.rollout == file);
-        let Lines { ledger_seq, of_devices } = lines;
+        let Lines { ledger_seq, ledger_through, of_devices } = lines;
         let lines: Vec<_> = targets.iter().map(|target| of_devices.get(&target.key)).collect();
         let known: Vec<_> =
             targets.iter().zip(&lines).map(|(target, line)| Known::of(target, *line)).collect();
@@ -91,14 +109,15 @@ pub fn progress(
         let rows: Vec<_> = rows.map(|((target, known), line)| row(target, *known, *line)).collect();
         let state = state(rollouts.get(&file)?, &rollout_id, record, &rows, now);
         let (deployment, revision, record) = (id.clone(), revision.clone(), record.cloned());
-        let ledger_seq = *ledger_seq;
         Some(RolloutProgress {
             deployment,
             digest,
             file,
             revision,
             record,
-            ledger_seq,
+            ledger_seq: *ledger_seq,
+            ledger_through: *ledger_through,
+            judged_at: now,
             targets,
             known,
             state,
@@ -125,7 +144,8 @@ fn row<'a>(target: &'a RolloutTarget, known: Known, line: Option<&StandingLine>)
         labels: &target.labels,
         is_released,
         evidence,
-        silent_since: silent_since(line),
+        // A device owes nothing before LEDGER has its desired state with the content.
+        silent_since: silent_since(line).filter(|_| known != Known::NotInLedger),
     }
 }
 
@@ -136,10 +156,30 @@ fn silent_since(line: Option<&StandingLine>) -> Option<Timestamp> {
 }
 
 impl RolloutProgress {
-    /// The counts of a wave, as evidence of a decision.
+    /// The counts of a wave, as evidence of a decision: LEDGER alone gives them, so they can be recomputed.
     pub fn evidence(&self, wave: usize) -> Option<GateEvidence> {
-        let Tally { targets, released, confirmed, soaked, failed, debt } = self.state.waves.get(wave)?.tally;
-        Some(GateEvidence { ledger_seq: self.ledger_seq, targets, released, confirmed, soaked, failed, debt })
+        let state = self.state.waves.get(wave)?;
+        let Tally { targets, confirmed, soaked, failed, debt, .. } = state.tally;
+        let is_released = |at: &&usize| !matches!(self.known[**at], Known::NotReleased | Known::NotInLedger);
+        let released = state.members.iter().filter(is_released).count() as u64;
+        let Self { ledger_seq, ledger_through, judged_at, .. } = *self;
+        Some(GateEvidence {
+            ledger_seq,
+            ledger_through,
+            revision: Some(self.revision.clone()),
+            judged_at: Some(judged_at),
+            targets,
+            released,
+            confirmed,
+            soaked,
+            failed,
+            debt,
+        })
+    }
+
+    /// The counts of the last wave, as evidence of the end.
+    pub fn last_evidence(&self) -> Option<GateEvidence> {
+        self.evidence(self.state.waves.len().checked_sub(1)?)
     }
 
     /// The name of a wave that has not begun, and the evidence by which it may: the counts of the wave before it, or of itself if
@@ -251,7 +291,8 @@ mod tests {
             next: None,
         };
         let why = |line: StandingLine| {
-            let lines = Lines { ledger_seq: 9, of_devices: [(line.key.clone(), line)].into() };
+            let of_devices = [(line.key.clone(), line)].into();
+            let lines = Lines { ledger_seq: 9, of_devices, ..Lines::default() };
             progress(&"web".parse().unwrap(), answer.clone(), &lines, Timestamp::UNIX_EPOCH)[0].why()
         };
         let silent = StandingLine { freshness: Freshness::Stale, ..line(Standing::Installed) };
