@@ -1,6 +1,6 @@
 //! What the end-to-end tests share: [`server`], a real nats-server for one test, and
 //! [`cluster`], three of them as one; [`system`], a whole system of processes; [`command`], `muster` in this one;
-//! [`story`], what is told about one; [`guarded`], a hub with real rights over [`tls`], [`mod@hostile`], the same under
+//! [`story`], what is told about one, and [`rollouts`] of one; [`guarded`], a hub with real rights over [`tls`], [`mod@hostile`], the same under
 //! attack, and [`leaf`], a site with a server of its own; [`raw`], a client without scruples; [`containers`], the engine and a fleet on it; [`backlog`], a device with
 //! much to tell, [`mod@ledger`], a fleet that has told it, [`envelope`], what its messages carry, and
 //! [`thin`], a link for it; [`reconnect`], a real agent that was offline for long;
@@ -33,6 +33,7 @@ pub mod prometheus;
 pub mod python;
 pub mod raw;
 pub mod reconnect;
+pub mod rollouts;
 pub mod schemas;
 pub mod server;
 pub mod story;

@@ -30,8 +30,16 @@ impl Watch {
     /// # Panics
     /// It cannot be started.
     pub fn start(system: &System, words: &[&str]) -> Self {
+        Self::run(system, &[&["watch"], words].concat())
+    }
+
+    /// Starts another command that follows something.
+    ///
+    /// # Panics
+    /// It cannot be started.
+    pub fn run(system: &System, words: &[&str]) -> Self {
         let mut child = Command::new(program("muster"))
-            .args(["--nats-url", &system.server.url(), "watch"])
+            .args(["--nats-url", &system.server.url()])
             .args(words)
             .env("NO_COLOR", "1")
             .stdout(Stdio::piped())

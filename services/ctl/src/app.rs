@@ -10,7 +10,10 @@ use serde_json::json;
 
 use crate::ask::Hub;
 use crate::auth::AuthContext;
-use crate::config::{Cli, Command, Export, Format, PublisherCommand, QuarantineCommand};
+use crate::config::{
+    Cli, Command, Export, Format, PublisherCommand, QuarantineCommand, WatchAbout, WatchArgs, WhyAbout,
+    WhyArgs,
+};
 use crate::error::{CtlError, NO, USAGE, YES};
 use crate::session::Session;
 use crate::terminal::Terminal;
@@ -114,10 +117,16 @@ async fn ask(
         Command::Groups(args) => groups::run(session, args).await?,
         Command::Hubs => hubs::list(session).await?,
         Command::View(command) => defined::run(session, command).await?,
+        Command::Why(WhyArgs { about: Some(WhyAbout::Rollout { deployment }), .. }) => {
+            rollout::why(session, deployment).await?;
+        }
         Command::Why(args) => why::run(session, args).await?,
         Command::Changes(args) => history::changes(session, args).await?,
         Command::Diff(args) => history::diff(session, args).await?,
         Command::Verify => return history::verify(session).await,
+        Command::Watch(WatchArgs { about: Some(WatchAbout::Approvals { within }), .. }) => {
+            rollout::approvals::run(session, within).await?;
+        }
         Command::Watch(args) => return watch::run(session, &args).await,
         Command::Quarantine(QuarantineCommand::List(args)) => quarantine::list(session, args).await?,
         Command::Quarantine(QuarantineCommand::Requeue(args)) => {

@@ -10,12 +10,12 @@ mod quarantine;
 mod rollout;
 mod status;
 mod watch;
+mod why;
 
 use std::path::PathBuf;
 
 use clap::{Args, Parser, Subcommand};
 use clap_complete::Shell;
-use muster_contract::query::PAGE_MAX;
 use muster_contract::{DeploymentId, SiteId};
 use muster_service::VERSION;
 
@@ -26,9 +26,10 @@ pub use devices::DevicesArgs;
 pub use groups::{GroupsArgs, ViewCommand};
 pub use history::{ChangesArgs, DiffArgs, PointArgs};
 pub use quarantine::{JudgeArgs, ListArgs, QuarantineCommand, SelectArgs};
-pub use rollout::{DecisionArgs, ReleaseArgs, RolloutCommand};
+pub use rollout::{DecisionArgs, ReleaseArgs, RolloutCommand, RolloutWatchArgs, RolloutWord};
 pub use status::{AxisWord, BUDGET_LEAST, DeprecatedType, Depth, Export, Names, Show, StatusArgs};
-pub use watch::WatchArgs;
+pub use watch::{WatchAbout, WatchArgs};
+pub use why::{WhyAbout, WhyArgs};
 
 const EXAMPLES: &str = "\
 Examples:
@@ -48,16 +49,6 @@ Examples:
 
 Exit codes: 0 yes; 1 the answer is no (not found, refused, unexplained); 2 wrong usage, or nobody answers; 3 the time of
 a watch is over.";
-
-const WHY_EXAMPLES: &str = "\
-Without the devices that are named the verdict would be another; without any other device it would be the same. Of each
-device the facts are named that make its standing: where LEDGER holds them, and which report (epoch/number) it was.
-
-Examples:
-  muster why web                         the devices that make the verdict of web
-  muster why web --device plant7/press-4 why it stands as it does there
-  muster why web --at 2026-11-20T10:00:00Z         why it had the verdict that it had then
-  muster why web --format json | jq '.standings[].facts'";
 
 const DEVICE_EXAMPLES: &str = "\
 Examples:
@@ -152,6 +143,7 @@ impl Cli {
         match &self.command {
             Command::Status(args) => args.check(export),
             Command::Watch(args) if export.is_none() => args.check(),
+            Command::Rollout(RolloutCommand::Watch(args)) if export.is_none() => args.check(),
             _ if export.is_some() => {
                 Err("--format emco and resourcegroup are for `muster status` alone".to_owned())
             }
@@ -208,11 +200,12 @@ pub enum Command {
     /// Views of your own: what to select, how to group it, what to count
     #[command(subcommand, after_help = groups::VIEW_EXAMPLES)]
     View(ViewCommand),
-    /// Why a deployment has its verdict: the rule, the devices, the facts
-    #[command(after_help = WHY_EXAMPLES)]
+    /// Why a deployment has its verdict, or why a rollout stands where it does
+    #[command(after_help = why::WHY_EXAMPLES, args_conflicts_with_subcommands = true,
+        subcommand_negates_reqs = true, disable_help_subcommand = true)]
     Why(WhyArgs),
-    /// Follow deployments as they change
-    #[command(after_help = watch::WATCH_EXAMPLES)]
+    /// Follow deployments as they change, or the waves that wait for approval
+    #[command(after_help = watch::WATCH_EXAMPLES, args_conflicts_with_subcommands = true, disable_help_subcommand = true)]
     Watch(WatchArgs),
     /// List every change between two points with the fact that caused it
     #[command(after_help = history::CHANGES_EXAMPLES)]
@@ -284,7 +277,7 @@ impl Command {
             Self::Status(_) | Self::Devices(_) | Self::Site { .. } | Self::Fleet { .. } | Self::Why(_) => {
                 self.point().is_none_or(|point| *point == PointArgs::default())
             }
-            Self::Audit(_) | Self::Watch(_) => true,
+            Self::Audit(_) | Self::Watch(_) | Self::Rollout(RolloutCommand::Watch(_)) => true,
             _ => false,
         }
     }
@@ -315,11 +308,11 @@ impl Command {
             | Self::Changes(ChangesArgs { deployment, .. })
             | Self::Groups(GroupsArgs { deployment, .. })
             | Self::Devices(DevicesArgs { not_running: deployment, .. })
-            | Self::Remove(RemoveArgs { deployment, .. }) => deployment.as_mut(),
+            | Self::Remove(RemoveArgs { deployment, .. })
+            | Self::Why(WhyArgs { about: None, deployment, .. }) => deployment.as_mut(),
             Self::Rollout(command) => command.deployment_mut(),
-            Self::Why(WhyArgs { deployment, .. }) | Self::Diff(DiffArgs { deployment, .. }) => {
-                Some(deployment)
-            }
+            Self::Why(WhyArgs { about: Some(WhyAbout::Rollout { deployment }), .. })
+            | Self::Diff(DiffArgs { deployment, .. }) => Some(deployment),
             _ => None,
         }
     }
@@ -353,28 +346,6 @@ look and change:
   muster auth creds maintainer --valid 1h --dir DIR -o maintainer.creds
   muster streams show --creds maintainer.creds
   muster streams upgrade --creds maintainer.creds";
-
-/// `muster why`
-#[derive(Debug, Args)]
-pub struct WhyArgs {
-    /// The deployment
-    pub deployment: DeploymentId,
-    /// Its standing on one device instead, as SITE/DEVICE, or its name alone where one site has it
-    #[arg(long, conflicts_with_all = ["site", "after", "limit"])]
-    pub device: Option<DeviceArg>,
-    /// Only devices of a site
-    #[arg(long)]
-    pub site: Option<SiteId>,
-    /// Devices shown at most
-    #[arg(long, default_value_t = 10, value_name = "N", value_parser = clap::value_parser!(u16).range(1..=PAGE_MAX as i64))]
-    pub limit: u16,
-    /// Only devices after this one: how the answer before it ended
-    #[arg(long, value_name = "SITE/DEVICE")]
-    pub after: Option<String>,
-    /// When.
-    #[command(flatten)]
-    pub point: PointArgs,
-}
 
 /// A command that may be limited to a site.
 #[derive(Debug, Args)]
@@ -435,7 +406,7 @@ mod tests {
 
     #[test]
     fn rollout_commands_take_a_deployment_by_its_name_as_others_do() {
-        for line in ["show web", "preview web", "next web", "release web --all"] {
+        for line in ["show web", "preview web", "next web", "verify web", "watch web", "release web --all"] {
             let words = ["muster", "rollout"].into_iter().chain(line.split(' '));
             let mut cli = Cli::try_parse_from(words).unwrap();
             let deployment = cli.command.deployment_mut().map(|id| id.to_string());

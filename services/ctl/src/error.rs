@@ -151,6 +151,12 @@ pub enum CtlError {
     /// The commit that was waited for never comes.
     #[error(transparent)]
     Commit(#[from] CommitError),
+    /// Decisions whose past cannot be read any more.
+    #[error("{0}")]
+    NotVerified(String),
+    /// The query service lags behind LEDGER, so the evidence of the present is missing.
+    #[error("muster-rollup has not read all of LEDGER, so no gate can be judged; `muster status` says why")]
+    NoEvidence,
     /// A name that is none.
     #[error("{0}")]
     Name(String),

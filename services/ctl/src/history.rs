@@ -20,7 +20,7 @@ use crate::status::with_near_deployments;
 /// How long a rebuild is waited for.
 const PATIENCE: Duration = Duration::from_secs(10 * 60);
 /// Time between two questions how far it is; each of them waits at the service, too.
-const ASK_EVERY: Duration = Duration::from_millis(200);
+pub(crate) const ASK_EVERY: Duration = Duration::from_millis(200);
 
 /// What the point of a command is, as soon as it is rebuilt; nothing of the present. From then on the point is one that does
 /// not move on, of which every page is. Of a command about one site it is a point of the hub that has it.

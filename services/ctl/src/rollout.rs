@@ -3,8 +3,15 @@
 //! It holds no state. The publisher knows the content of each device, the query service the evidence about it, and
 //! [`muster_domain::rollout`] decides; so a command that is interrupted, or run twice, releases nothing twice.
 
+pub mod approvals;
 mod decide;
+mod explain;
 mod gather;
+mod past;
+mod snapshot;
+mod then;
+mod verify;
+mod watch;
 
 use std::collections::BTreeMap;
 
@@ -24,8 +31,14 @@ use crate::error::{CtlError, settled};
 use crate::render;
 use crate::session::Session;
 
+pub use self::approvals::{ApprovalEvent, ApprovalEventKind, ApprovalRequest};
 pub use self::decide::{Decided, History};
+pub use self::explain::{BlockingRule, DeviceGroup, Predicate, RolloutWhy};
 pub use self::gather::{rollouts, rollouts_at, targets};
+pub use self::snapshot::{RolloutSnapshot, WaveBar};
+pub use self::then::RolloutsThen;
+pub use self::verify::{Verification, VerifiedDecision, VerifiedRollout, VerifyResult};
+pub use self::watch::RolloutsFrame;
 
 /// Changes that wait for a release, and rollouts under way.
 #[derive(Debug, Default, Serialize)]
@@ -70,16 +83,22 @@ impl StepTaken {
 pub async fn run(session: &mut Session<'_>, command: RolloutCommand) -> Result<bool, CtlError> {
     match command {
         RolloutCommand::List => list(session).await.map(|()| true),
-        RolloutCommand::Show { deployment } => show(session, deployment).await.map(|()| true),
+        RolloutCommand::Show { deployment, at: None } => show(session, deployment).await.map(|()| true),
+        RolloutCommand::Show { deployment, at: Some(at) } => {
+            then::show(session, deployment, at).await.map(|()| true)
+        }
+        RolloutCommand::Watch(args) => watch::run(session, args).await,
         RolloutCommand::Preview { deployment } => preview(session, deployment).await.map(|()| true),
         RolloutCommand::Next { deployment } => next(session, deployment).await,
         RolloutCommand::Approve { decision, wave } => decide::approve(session, decision, wave).await,
+        RolloutCommand::Reject { decision, wave } => decide::reject(session, decision, wave).await,
         RolloutCommand::Pause(decision) => decide::decide(session, decision, RolloutVerb::Pause).await,
         RolloutCommand::Resume(decision) => decide::decide(session, decision, RolloutVerb::Resume).await,
         RolloutCommand::Stop(decision) => decide::decide(session, decision, RolloutVerb::Stop).await,
         RolloutCommand::Rollback(decision) => decide::decide(session, decision, RolloutVerb::Rollback).await,
         RolloutCommand::Retry(decision) => decide::decide(session, decision, RolloutVerb::Retry).await,
         RolloutCommand::History { deployment } => decide::history(session, deployment).await,
+        RolloutCommand::Verify { deployment } => verify::run(session, deployment).await,
         RolloutCommand::Release(args) => release(session, args).await,
     }
 }
@@ -103,6 +122,18 @@ async fn show(session: &mut Session<'_>, id: DeploymentId) -> Result<(), CtlErro
     session.show_own(&found, |found, _| render::rollout::show(found, frame))
 }
 
+/// Says why each rollout of a deployment stands where it does.
+///
+/// # Errors
+/// As [`show`].
+pub async fn why(session: &mut Session<'_>, id: DeploymentId) -> Result<(), CtlError> {
+    let found = gather::governed(session, &id).await?;
+    let explained =
+        |rollout: &RolloutProgress| explain::explain(rollout, found.files.get(&rollout.file), &found.lines);
+    let all: Vec<_> = found.rollouts.iter().map(explained).collect();
+    session.show_own(&all, |all, _| render::rollout::why(all))
+}
+
 /// A rollout, with what is known of its course.
 #[derive(Debug, Serialize)]
 pub struct Previewed {
@@ -119,12 +150,10 @@ pub struct Previewed {
 /// As [`show`].
 async fn preview(session: &mut Session<'_>, id: DeploymentId) -> Result<(), CtlError> {
     let now = session.clock.now();
-    let (found, lines) = gather::with_lines(&session.hub, &id, now).await?;
-    if found.is_empty() {
-        return Err(gather::ungoverned(&id));
-    }
-    let preview = |rollout: RolloutProgress| Previewed { outlook: outlook(&rollout, &lines, now), rollout };
-    let found: Vec<_> = found.into_iter().map(preview).collect();
+    let found = gather::governed(session, &id).await?;
+    let preview =
+        |rollout: RolloutProgress| Previewed { outlook: outlook(&rollout, &found.lines, now), rollout };
+    let found: Vec<_> = found.rollouts.into_iter().map(preview).collect();
     let frame = session.frame();
     session.show_own(&found, |found, now| render::rollout::preview(found, frame, now))
 }

@@ -1,5 +1,6 @@
 //! `muster why`: the rule of a verdict, the devices that make it hold, and the facts behind each.
 
+use muster_contract::DeploymentId;
 use muster_contract::query::Query;
 use serde_json::Value;
 
@@ -18,39 +19,39 @@ use crate::status::{known_deployments, with_near_deployments};
 /// # Errors
 /// When nobody answers, or there is no such deployment, site or device.
 pub async fn run(session: &mut Session<'_>, mut args: WhyArgs) -> Result<(), CtlError> {
+    let Some(deployment) = args.deployment.clone() else { return Ok(()) };
     // Of several hubs the verdict is that of all, wherever it is asked for: so is the point.
     let moment = history::pinned(session, &mut args.point, None).await?;
     // Pages that were skipped because they are empty leave this one the first.
     let (frame, is_first) = (session.frame(), args.after.is_none());
-    match asked(session, &args).await {
+    match asked(session, question(&args)).await {
         Ok(answer) => {
             session.show(&answer, |answer, _| render::why::answer(answer, is_first, frame))?;
             if moment.is_none() {
-                let held = held_words(session, &args).await;
+                let held = held_words(session, &deployment).await;
                 session.add(&held)?;
             }
             history::told(session, moment.as_ref())
         }
-        Err(error) if error.not_found().is_some() => match held_words(session, &args).await {
-            held if held.is_empty() => Err(with_near_names(session, error, &args).await),
+        Err(error) if error.not_found().is_some() => match held_words(session, &deployment).await {
+            held if held.is_empty() => Err(with_near_names(session, error, &deployment, &args).await),
             // It was never released to any device, so only the publisher knows of it.
             held => session.add(&held),
         },
-        Err(error) => Err(with_near_names(session, error, &args).await),
+        Err(error) => Err(with_near_names(session, error, &deployment, &args).await),
     }
 }
 
 /// The changes of the deployment that wait for a release, one a line. Empty if no publisher answers: the verdict follows from
 /// LEDGER without it.
-async fn held_words(session: &Session<'_>, args: &WhyArgs) -> String {
+async fn held_words(session: &Session<'_>, deployment: &DeploymentId) -> String {
     let Ok(changes) = held_changes(&session.hub).await else { return String::new() };
-    let of_deployment = changes.held.iter().filter(|change| change.deployment == args.deployment);
+    let of_deployment = changes.held.iter().filter(|change| change.deployment == *deployment);
     of_deployment.map(|change| render::rollout::held(change, session.clock.now())).collect()
 }
 
 /// The first standings: one answer looks at so many devices, and where none of those speaks for the verdict, at the next.
-async fn asked(session: &Session<'_>, args: &WhyArgs) -> Result<Value, AskError> {
-    let mut query = question(args);
+async fn asked(session: &Session<'_>, mut query: Query) -> Result<Value, AskError> {
     for _ in 0..PAGES_MAX {
         let answer = session.hub.query("why", &query).await?;
         let is_empty = answer["standings"].as_array().is_some_and(Vec::is_empty);
@@ -67,7 +68,7 @@ async fn asked(session: &Session<'_>, args: &WhyArgs) -> Result<Value, AskError>
 fn question(args: &WhyArgs) -> Query {
     let device = args.device.as_ref().and_then(DeviceArg::key);
     Query {
-        id: Some(args.deployment.clone()),
+        id: args.deployment.clone(),
         site: device.map(|key| key.site.clone()).or_else(|| args.site.clone()).into(),
         device: device.map(|key| key.device.clone()),
         limit: Some(args.limit.into()),
@@ -78,14 +79,19 @@ fn question(args: &WhyArgs) -> Query {
 }
 
 /// The name that is not known comes with names that are near.
-async fn with_near_names(session: &Session<'_>, error: AskError, args: &WhyArgs) -> CtlError {
+async fn with_near_names(
+    session: &Session<'_>,
+    error: AskError,
+    deployment: &DeploymentId,
+    args: &WhyArgs,
+) -> CtlError {
     if error.not_found().is_none() {
         return error.into();
     }
-    let is_known = known_deployments(session).await.iter().any(|id| id == args.deployment.as_str());
+    let is_known = known_deployments(session).await.iter().any(|id| id == deployment.as_str());
     match (is_known, args.device.as_ref().and_then(DeviceArg::key), &args.site) {
         (true, Some(key), _) => with_near_devices(session, error, key).await,
         (true, None, Some(site)) => with_near_sites(session, error, site).await,
-        _ => with_near_deployments(session, error, &args.deployment).await,
+        _ => with_near_deployments(session, error, deployment).await,
     }
 }

@@ -135,8 +135,18 @@ impl Planner {
     ) -> Result<(), RoundError> {
         let mut targets = self.services.targets(id).await?;
         self.recall_refusals(id, &mut targets);
-        let lines = self.services.lines(id).await?;
-        for rollout in progress(id, targets, &lines, self.clock.now()) {
+        let (lines, now) = (self.services.lines(id).await?, self.clock.now());
+        let mut rollouts = progress(id, targets.clone(), &lines, now);
+        if let Some(through) = lines.ledger_through.filter(|_| rollouts.iter().any(records_a_judgement)) {
+            // The pages are of several sequences. A decision that can be recomputed rests on one.
+            match self.services.lines_at(id, through).await {
+                Ok(lines) => rollouts = progress(id, targets, &lines, now),
+                Err(error) => {
+                    tracing::debug!(deployment = %id, error = chain(&error), "cannot read the view at one sequence");
+                }
+            }
+        }
+        for rollout in rollouts {
             self.log(&rollout);
             seen.insert(key(&rollout));
             counts.add(&rollout);
@@ -168,7 +178,8 @@ impl Planner {
                 self.decide(&rollout, decision.about(&rollout, *wave)).await
             }
             Step::Done if rollout.record.is_some() && rollout.phase() == RolloutPhase::Running => {
-                self.decide(&rollout, Decision::new(RolloutVerb::Finish)).await
+                let evidence = rollout.last_evidence();
+                self.decide(&rollout, Decision { evidence, ..Decision::new(RolloutVerb::Finish) }).await
             }
             Step::Release { .. } | Step::Wait { .. } | Step::Held { .. } | Step::Done => Ok(()),
         }
@@ -336,6 +347,16 @@ impl Counts {
             | Step::Wait { because: Blocked::Approval, .. } => self.approvals += 1,
             Step::Release { .. } | Step::Check { .. } | Step::Wait { .. } | Step::Done => {}
         }
+    }
+}
+
+/// Whether the next step of a rollout records a decision that rests on evidence.
+fn records_a_judgement(rollout: &RolloutProgress) -> bool {
+    match rollout.state.step {
+        Step::Release { wave, needs_approval: false, .. } => rollout.begin(wave).is_some(),
+        Step::Fail { .. } | Step::Check { .. } | Step::Ready { .. } => true,
+        Step::Done => rollout.record.is_some() && rollout.phase() == RolloutPhase::Running,
+        Step::Release { .. } | Step::Wait { .. } | Step::Held { .. } | Step::RollBack { .. } => false,
     }
 }
 

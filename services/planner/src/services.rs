@@ -6,6 +6,7 @@ use std::time::Duration;
 use bytes::Bytes;
 use muster_bus::Bus;
 use muster_contract::DeploymentId;
+use muster_contract::history::Point;
 use muster_contract::lag::AnswerLag;
 use muster_contract::query::{
     DeploymentAnswer, ErrorCode, ErrorReply, GitStatus, Output, PAGE_MAX, PublisherQuery, PublisherStatus,
@@ -19,11 +20,16 @@ use muster_domain::rollout::Lines;
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 use serde_json::Value;
+use tokio::time::{Instant, sleep};
 
 use crate::error::RoundError;
 
 /// Timeout of a request: a release to 1,000 devices takes a second on a slow link.
 const ANSWER_WITHIN: Duration = Duration::from_secs(20);
+/// How long a point of LEDGER that is rebuilt for a decision is waited for.
+const REBUILT_WITHIN: Duration = Duration::from_secs(30);
+/// Time between two questions for it.
+const REBUILT_ASK_EVERY: Duration = Duration::from_millis(200);
 /// Most pages of one list.
 pub(crate) const PAGES_MAX: usize = 1000;
 
@@ -65,7 +71,8 @@ impl Services {
     /// The publisher does not answer, knows no good commit, or reads another one meanwhile.
     pub async fn targets(&self, id: &DeploymentId) -> Result<TargetsAnswer, RoundError> {
         let subject = format!("{PUBLISHER_PREFIX}.targets");
-        let mut query = TargetsQuery { deployment: id.clone(), limit: Some(PAGE_MAX), after: None };
+        let mut query =
+            TargetsQuery { deployment: id.clone(), limit: Some(PAGE_MAX), after: None, revision: None };
         let mut whole: TargetsAnswer = self.ask(subject.clone(), &query).await?;
         for _ in 0..PAGES_MAX {
             query.after = whole.next.take();
@@ -85,13 +92,32 @@ impl Services {
     /// # Errors
     /// The query service does not answer, or has not read all of LEDGER.
     pub async fn lines(&self, id: &DeploymentId) -> Result<Lines, RoundError> {
+        self.lines_of(id, Point::default()).await
+    }
+
+    /// The same at a sequence of LEDGER: every page is of that one.
+    ///
+    /// # Errors
+    /// As [`Self::lines`], or the point is not rebuilt in time.
+    pub async fn lines_at(&self, id: &DeploymentId, ledger_seq: u64) -> Result<Lines, RoundError> {
+        self.lines_of(id, Point::at_seq(ledger_seq)).await
+    }
+
+    async fn lines_of(&self, id: &DeploymentId, point: Point) -> Result<Lines, RoundError> {
         let subject = format!("{QUERY_PREFIX}.deployment");
-        let mut query =
-            Query { id: Some(id.clone()), output: Output::All, limit: Some(PAGE_MAX), ..Query::default() };
+        let mut query = Query {
+            id: Some(id.clone()),
+            output: Output::All,
+            limit: Some(PAGE_MAX),
+            point,
+            ..Query::default()
+        };
         let mut lines = Lines::default();
         for _ in 0..PAGES_MAX {
-            let answer: Value = match self.ask(subject.clone(), &query).await {
-                Err(RoundError::Refused { body, .. }) if body.code == ErrorCode::NotFound => {
+            let answer: Value = match self.ask_until_rebuilt(&subject, &query).await {
+                Err(RoundError::Refused { body, .. })
+                    if body.code == ErrorCode::NotFound && query.point.is_now() =>
+                {
                     return Ok(lines);
                 }
                 answer => answer?,
@@ -102,10 +128,7 @@ impl Services {
                 return Err(RoundError::Lagging);
             }
             let page: DeploymentAnswer = serde_json::from_value(answer).map_err(unreadable)?;
-            // The first page is the oldest.
-            if query.after.is_none() {
-                lines.ledger_seq = page.view.as_of.ledger_seq;
-            }
+            lines.read_page(page.view.as_of.ledger_seq, query.after.is_none());
             lines.of_devices.extend(page.devices.into_iter().map(|line| (line.key.clone(), line)));
             query.after = page.next;
             if query.after.is_none() {
@@ -113,6 +136,23 @@ impl Services {
             }
         }
         Err(RoundError::Endless { subject })
+    }
+
+    /// Asks about the past until the point is rebuilt; about the present once.
+    async fn ask_until_rebuilt(&self, subject: &str, query: &Query) -> Result<Value, RoundError> {
+        let deadline = Instant::now() + REBUILT_WITHIN;
+        loop {
+            match self.ask(subject.to_owned(), query).await {
+                Err(RoundError::Refused { body, .. })
+                    if matches!(body.code, ErrorCode::NotReady | ErrorCode::TooManyRequests)
+                        && !query.point.is_now()
+                        && Instant::now() < deadline =>
+                {
+                    sleep(REBUILT_ASK_EVERY).await;
+                }
+                answer => return answer,
+            }
+        }
     }
 
     /// Requests the release of a content to devices.

@@ -9,7 +9,7 @@ use fastrand::Rng;
 use muster_bus::{Bus, BusConfig, Call, Fault, IncidentReporter, LinkHealth};
 use muster_contract::query::ErrorBody;
 use muster_contract::question::{ANSWER_BYTES_MAX, checked_limit, fewer};
-use muster_contract::rollout::TargetsQuery;
+use muster_contract::rollout::{TargetsAnswer, TargetsQuery};
 use muster_service::clock::SystemClock;
 use muster_service::exit;
 use muster_service::health::Latch;
@@ -23,10 +23,11 @@ use crate::error::StartError;
 use crate::git::Repository;
 use crate::ledger_copies::LedgerCopies;
 use crate::metrics::Metrics;
+use crate::past_commits::PastCommits;
 use crate::poll::{HangReport, PollSettings, Poller};
 use crate::presence::Heartbeats;
 use crate::renew;
-use crate::requests::{self, PublisherRequest};
+use crate::requests::{self, PublisherRequest, bad_request};
 use crate::status::Status;
 use crate::stream_listener;
 use crate::verify;
@@ -97,7 +98,12 @@ pub async fn start(config: Config, supervisor: &Supervisor) -> Result<Handle, St
     let stop = supervisor.token(Stage::Intake);
     let renewing = renew::run(bus.clone(), announcer.clone(), context.clock.clone(), Rng::new(), stop);
     supervisor.spawn(Stage::Intake, "renew", renewing);
-    let service = RequestService { announcer: announcer.clone(), status: status.clone() };
+    let repository = config.git.as_ref().map(|git| repository(git, &data_dir));
+    let past = repository
+        .clone()
+        .zip(config.git.as_ref())
+        .map(|(repository, git)| PastCommits::new(repository, git.policy));
+    let service = RequestService { announcer: announcer.clone(), status: status.clone(), past };
     supervisor.spawn(
         Stage::Intake,
         "requests",
@@ -117,9 +123,9 @@ pub async fn start(config: Config, supervisor: &Supervisor) -> Result<Handle, St
         supervisor.token(Stage::Intake),
     );
     supervisor.spawn(Stage::Intake, "copies", copying);
-    if let Some(git) = config.git {
+    if let Some((git, repository)) = config.git.zip(repository) {
         let hang = HangReport::new(&context, supervisor.health().clone());
-        let poller = poller(git, &data_dir, announcer.clone(), context, hang);
+        let poller = poller(git, repository, announcer.clone(), context, hang);
         supervisor.spawn(Stage::Intake, "poll", poller.run(supervisor.token(Stage::Intake)));
     }
     Ok(Handle { status, announcer, _mirror: mirror })
@@ -134,9 +140,14 @@ fn data_dir(config: &Config) -> Result<(PathBuf, Option<CloneDir>), StartError> 
     Ok((private.path().to_owned(), Some(private)))
 }
 
+fn repository(git: &GitConfig, data_dir: &Path) -> Repository {
+    let GitConfig { url, branch, timeout, token_file, .. } = git.clone();
+    Repository::new(url, branch, token_file, data_dir).with_remote_timeout(timeout)
+}
+
 fn poller(
     git: GitConfig,
-    data_dir: &Path,
+    repository: Repository,
     announcer: AnnouncerHandle,
     context: Context,
     hang: HangReport,
@@ -147,7 +158,6 @@ fn poller(
         tracing::warn!(git.url = %url, "the token goes over the network in clear text: use https");
     }
     let settings = PollSettings { every: poll, timeout, allow_empty, policy };
-    let repository = Repository::new(url, branch, token_file, data_dir).with_remote_timeout(timeout);
     Poller::new(repository, settings, announcer, context, hang, Rng::new())
 }
 
@@ -169,6 +179,7 @@ async fn parse_call(call: Call) -> Result<PublisherRequest, ErrorBody> {
 struct RequestService {
     announcer: AnnouncerHandle,
     status: Arc<Status>,
+    past: Option<PastCommits>,
 }
 
 impl RequestService {
@@ -194,11 +205,21 @@ impl RequestService {
         let mut limit = checked_limit(query.limit)?;
         loop {
             let page = TargetsQuery { limit: Some(limit), ..query.clone() };
-            let reply = requests::reply(self.announcer.targets(page).await)?;
+            let reply = requests::reply(self.page(page).await)?;
             if reply.len() <= ANSWER_BYTES_MAX || limit == 1 {
                 return Ok(reply);
             }
             limit = fewer(limit, reply.len());
+        }
+    }
+
+    async fn page(&self, query: TargetsQuery) -> Result<TargetsAnswer, ErrorBody> {
+        match (query.revision.clone(), &self.past) {
+            (None, _) => self.announcer.targets(query).await,
+            (Some(revision), Some(past)) => past.targets(&query, &revision).await,
+            (Some(_), None) => {
+                Err(bad_request("revision: this publisher watches no Git repository".to_owned()))
+            }
         }
     }
 }

@@ -14,7 +14,7 @@ use muster_contract::{DeviceKey, Generation, Timestamp};
 use self::commit_guard::ForeignCommitGuard;
 use self::coverage::Coverage;
 pub(crate) use self::coverage::LedgerCopy;
-pub(crate) use self::rollouts::ChangeKey;
+pub(crate) use self::rollouts::{ChangeKey, targets_of};
 use crate::compose::{self, Changes, Git};
 use crate::plan::{Draft, LimitExceeded, draft};
 use crate::problems::Problems;

@@ -13,9 +13,11 @@ use std::collections::BTreeSet;
 use std::io;
 use std::os::unix::fs::PermissionsExt as _;
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 use std::time::Duration;
 
 use muster_contract::canonical::Digest;
+use tokio::sync::Mutex;
 
 use self::command::{Git, LOCAL_LIMIT, in_mirror};
 pub use self::error::GitError;
@@ -51,6 +53,8 @@ pub struct Repository {
     branch: Branch,
     mirror: PathBuf,
     remote_timeout: Duration,
+    /// One run of git at a time works on the mirror.
+    turn: Arc<Mutex<()>>,
 }
 
 impl Repository {
@@ -59,7 +63,7 @@ impl Repository {
         let name = Digest::of_bytes(url.for_git().as_bytes()).to_string();
         let mirror = data_dir.join(format!("mirror-{}.git", &name["sha256:".len()..][..16]));
         let git = Git::new(PathBuf::from("git"), &url, token_file);
-        Self { git, url, branch, mirror, remote_timeout: REMOTE_TIMEOUT }
+        Self { git, url, branch, mirror, remote_timeout: REMOTE_TIMEOUT, turn: Arc::default() }
     }
 
     /// The same, with another time limit of one run of git that contacts the repository.
@@ -79,6 +83,7 @@ impl Repository {
             return Ok(None);
         }
         let branch = self.branch.reference();
+        let _turn = self.turn.lock().await;
         let tree = match self.fetch_and_list(&branch, BRANCH_REF, &head).await {
             // The repository answers, but its files cannot be read: the mirror may be damaged, for example after a power
             // cut. A slow repository is not asked again.
@@ -109,6 +114,7 @@ impl Repository {
             return Err(unexpected("name a commit", revision.as_bytes()));
         }
         self.git.check_token().await?;
+        let _turn = self.turn.lock().await;
         self.fetch_and_list(revision, OLDER_REF, revision).await
     }
 
@@ -118,6 +124,7 @@ impl Repository {
     /// They could not be read.
     pub async fn history(&self, newest: &str) -> Result<BTreeSet<String>, GitError> {
         self.git.check_token().await?;
+        let _turn = self.turn.lock().await;
         self.fetch_into(&self.branch.reference(), BRANCH_REF, DEPTH_OF_HISTORY).await?;
         let args = [&in_mirror(&self.mirror), "rev-list", newest, "--"];
         let output = self.git.run(FETCH, LOCAL_LIMIT, args).await?;

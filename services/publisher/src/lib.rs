@@ -15,7 +15,7 @@
 //!
 //! Reading order: [`content`], [`margo`] and [`source`] (input); [`published`], [`compose`] and [`plan`] (pure: the next
 //! document of a device); [`device_table`] and [`announce`] (publishing until every device has its document); [`git`],
-//! [`poll`], [`requests`], [`presence`] and [`ledger_copies`] (both over `stream_listener`), [`downlink`] and [`renew`]
+//! [`poll`], `past_commits`, [`requests`], [`presence`] and [`ledger_copies`] (both over `stream_listener`), [`downlink`] and [`renew`]
 //! (I/O); and [`app`] (wiring).
 
 pub mod announce;
@@ -32,6 +32,7 @@ pub mod git;
 mod ledger_copies;
 pub mod margo;
 mod metrics;
+mod past_commits;
 mod plan;
 mod poll;
 mod presence;

@@ -239,7 +239,7 @@ impl Poller {
 }
 
 /// Reads a commit on another thread, because thousands of files would delay other tasks.
-async fn read(tree: Tree, policy: Policy) -> Result<Fleet, Problems> {
+pub(crate) async fn read(tree: Tree, policy: Policy) -> Result<Fleet, Problems> {
     let revision = tree.revision.clone();
     tokio::task::spawn_blocking(move || source::read(&tree, policy)).await.unwrap_or_else(|error| {
         let mut problems = Problems::default();

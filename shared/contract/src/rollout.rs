@@ -189,6 +189,10 @@ pub struct TargetsQuery {
     /// Targets after this one: `next` of the previous page.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub after: Option<String>,
+    /// Targets of this commit, by its whole id, instead of the last accepted one: the devices for which it wants the
+    /// deployment, without the contents that they have.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub revision: Option<String>,
 }
 
 /// Answer of `muster.publisher.targets`.

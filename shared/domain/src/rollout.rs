@@ -8,6 +8,7 @@ mod gate;
 mod outlook;
 mod policy;
 mod progress;
+mod recompute;
 mod sentence;
 mod steps;
 mod waves;
@@ -27,6 +28,9 @@ pub use self::gate::{Gate, Tally};
 pub use self::outlook::{BudgetClash, DarkDevice, End, Outlook, outlook};
 pub use self::policy::group;
 pub use self::progress::{Known, Lines, RolloutProgress, progress};
+pub use self::recompute::{
+    NotRecomputable, PastLines, Recomputed, past_progress, recomputable, recompute, rests_on_evidence,
+};
 pub use self::sentence::listed;
 use self::steps::Steps;
 use self::waves::effective;

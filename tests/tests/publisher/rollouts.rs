@@ -39,7 +39,7 @@ async fn held_changes(publisher: &Publisher, count: usize) -> Vec<HeldChange> {
 }
 
 async fn targets(stage: &Stage, id: &str) -> TargetsAnswer {
-    let query = TargetsQuery { deployment: id.parse().unwrap(), limit: None, after: None };
+    let query = TargetsQuery { deployment: id.parse().unwrap(), limit: None, after: None, revision: None };
     stage.ask("targets", &query).await.unwrap()
 }
 
@@ -267,4 +267,34 @@ async fn a_release_without_devices_or_with_a_misspelt_key_is_refused() {
     assert!(fence.contains("fence: unknown key"), "{fence}");
     let status: PublisherStatus = stage.ask("status", &serde_json::json!({})).await.unwrap();
     assert_eq!(status.git.unwrap().held.len(), 1);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn targets_of_an_earlier_commit_are_those_that_it_wants_without_what_devices_have() {
+    let (stage, publisher, earlier) = held().await;
+    let then = targets(&stage, "web").await;
+    stage.repository.write("sites/a/rollout.yaml", &ROLLOUT.replace("a/one", "a/two")).unwrap();
+    stage.write("fleet/web.yaml", "web", "v3");
+    publisher.applied(&stage.commit().await).await;
+    let of = |revision: String| TargetsQuery {
+        deployment: "web".parse().unwrap(),
+        limit: Some(1),
+        after: None,
+        revision: Some(revision),
+    };
+    let first: TargetsAnswer = stage.ask("targets", &of(earlier.clone())).await.unwrap();
+    assert_eq!((&first.revision, &first.rollouts), (&earlier, &then.rollouts));
+    let next = TargetsQuery { after: first.next.clone(), ..of(earlier.clone()) };
+    let second: TargetsAnswer = stage.ask("targets", &next).await.unwrap();
+    let shown: Vec<_> = [&first, &second].iter().flat_map(|page| &page.targets).collect();
+    assert!(shown.iter().all(|target| target.published.is_none()) && second.next.is_none());
+    let wanted: Vec<_> = shown.iter().map(|target| (&target.key, target.wanted)).collect();
+    assert_eq!(wanted, then.targets.iter().map(|target| (&target.key, target.wanted)).collect::<Vec<_>>());
+    for (revision, words) in
+        [("0".repeat(40), "does not give commit"), ("main".to_owned(), "does not give commit")]
+    {
+        let refused = stage.ask::<TargetsAnswer>("targets", &of(revision)).await.unwrap_err();
+        assert_eq!(refused.error.code, ErrorCode::NotFound);
+        assert!(refused.error.message.contains(words), "{}", refused.error.message);
+    }
 }

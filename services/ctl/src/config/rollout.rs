@@ -1,9 +1,15 @@
 //! Arguments of `muster rollout`. No IO.
 
-use clap::{Args, Subcommand};
-use muster_contract::{DeploymentId, WaveName};
+use std::time::Duration;
+
+use clap::{Args, Subcommand, ValueEnum};
+use muster_contract::{CommitName, DeploymentId, Timestamp, WaveName};
+
+use serde::Serialize;
 
 use super::DeviceArg;
+use super::history::time;
+use super::watch::duration;
 
 pub(super) const ROLLOUT_EXAMPLES: &str = "\
 A rollout.yaml in the repository of the fleet holds changes of its devices until they are released. A gate opens on devices
@@ -13,15 +19,25 @@ Examples:
   muster rollout list                    changes that wait for a release
   muster rollout preview web             the wave of each device
   muster rollout show web                waves, counts, and what the next step waits for
+  muster rollout show web --at 2h        as it stood two hours ago
+  muster rollout watch web               the same as it changes, with a bar for each wave
+  muster rollout watch web --until done --fail-on failing,paused,rolled-back --commit $(git rev-parse HEAD) --within 1h
+                                         after a push: exit code 0 when every gate is open, 1 as soon as a wave has failed
+  muster rollout reject web --reason 'not this week'               no wave begins, until `retry`
   muster rollout approve web --wave quarter                        the planner begins the wave once its gates are open
   muster rollout next web                approve and release the next wave, if the gates before it are open
   muster rollout pause web --reason 'checking press-4'             no further device gets it, until `resume`
   muster rollout rollback web            devices that have the content get the one that they had before it
   muster rollout retry web               begins again after `stop` or `rollback`
   muster rollout history web             every decision: by whom, why, on which evidence
+  muster rollout verify web              does each decision follow from what LEDGER held then?
   muster rollout release web --device plant7/press-4               to one device, whatever the gates say
 
-Exit code 1 of `next`: a rollout waits, or a device was refused. Exit code 1 of `release` and `rollback`: a device was refused.";
+Exit code 1 of `next`: a rollout waits, or a device was refused. Exit code 1 of `release` and `rollback`: a device was refused.
+Exit codes of `watch`: 0 reached; 1 a state of --fail-on, or the commit is rejected or superseded; 2 wrong usage, or nobody
+answers; 3 the time is over.
+Exit codes of `verify`: 0 each decision recomputes to itself; 1 one does not; 2 nothing can be said: LEDGER or Git no longer
+gives the past of a decision, or no decision rests on evidence.";
 
 /// `muster rollout`
 #[derive(Debug, Subcommand)]
@@ -32,7 +48,12 @@ pub enum RolloutCommand {
     Show {
         /// The deployment
         deployment: DeploymentId,
+        /// As it stood at this time: by the decisions up to then, and what LEDGER held; also 2h or 3d (ago)
+        #[arg(long, value_name = "TIME", value_parser = time)]
+        at: Option<Timestamp>,
     },
+    /// Follow the waves of a deployment's rollouts: confirmed, possible, failed and silent devices apart
+    Watch(RolloutWatchArgs),
     /// The wave of each device, with the evidence about it
     Preview {
         /// The deployment
@@ -56,7 +77,17 @@ pub enum RolloutCommand {
     Pause(DecisionArgs),
     /// Continue a paused rollout
     Resume(DecisionArgs),
-    /// End a rollout: devices that have the content keep it, and no further device gets it
+    /// Refuse a wave that waits for approval: the rollout is stopped, and its approvals do not count any more
+    Reject {
+        /// The deployment, and the reason
+        #[command(flatten)]
+        decision: DecisionArgs,
+        /// The wave; if left out, the first one that needs approval and has not begun
+        #[arg(long)]
+        wave: Option<WaveName>,
+    },
+    /// End a rollout: devices that have the content keep it, and no further device gets it; approvals do not count any more
+    #[command(visible_alias = "cancel")]
     Stop(DecisionArgs),
     /// End a rollout, and give devices that have the content the one that they had before it
     Rollback(DecisionArgs),
@@ -64,6 +95,11 @@ pub enum RolloutCommand {
     Retry(DecisionArgs),
     /// The decisions about the rollouts of a deployment, oldest first
     History {
+        /// The deployment
+        deployment: DeploymentId,
+    },
+    /// Recompute every recorded decision that rests on evidence, from LEDGER at its sequence
+    Verify {
         /// The deployment
         deployment: DeploymentId,
     },
@@ -76,17 +112,87 @@ impl RolloutCommand {
     pub(super) const fn deployment_mut(&mut self) -> Option<&mut DeploymentId> {
         match self {
             Self::List => None,
-            Self::Show { deployment }
+            Self::Show { deployment, .. }
             | Self::Preview { deployment }
             | Self::Next { deployment }
+            | Self::Verify { deployment }
             | Self::History { deployment } => Some(deployment),
+            Self::Watch(args) => Some(&mut args.deployment),
             Self::Approve { decision, .. }
+            | Self::Reject { decision, .. }
             | Self::Pause(decision)
             | Self::Resume(decision)
             | Self::Stop(decision)
             | Self::Rollback(decision)
             | Self::Retry(decision) => Some(&mut decision.deployment),
             Self::Release(args) => Some(&mut args.deployment),
+        }
+    }
+}
+
+/// `muster rollout watch`
+#[derive(Debug, Args)]
+pub struct RolloutWatchArgs {
+    /// The deployment
+    pub deployment: DeploymentId,
+    /// End with exit code 0 when every rollout of the deployment is there
+    #[arg(long, value_name = "STATE", value_enum)]
+    pub until: Option<RolloutWord>,
+    /// End with exit code 1 when one of them is in one of these states, such as paused,rolled-back
+    #[arg(long, value_name = "STATES", requires = "until", value_delimiter = ',', value_enum)]
+    pub fail_on: Vec<RolloutWord>,
+    /// Count a state only once this commit is accepted: its id, or the first 7 digits of it or more
+    #[arg(long, value_name = "REVISION", requires = "until")]
+    pub commit: Option<CommitName>,
+    /// End after this time, with exit code 3 if something was waited for; as in 90s or 10m
+    #[arg(long, value_name = "DURATION", value_parser = duration)]
+    pub within: Option<Duration>,
+}
+
+impl RolloutWatchArgs {
+    /// Checks that the flags do not contradict each other.
+    ///
+    /// # Errors
+    /// `--until` and `--fail-on` name the same state.
+    pub(super) fn check(&self) -> Result<(), String> {
+        match self.until.filter(|until| self.fail_on.contains(until)) {
+            Some(both) => Err(format!("--until {0} and --fail-on {0} contradict each other", both.as_str())),
+            None => Ok(()),
+        }
+    }
+}
+
+/// The state of a rollout, in one word.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, ValueEnum)]
+#[serde(rename_all = "camelCase")]
+pub enum RolloutWord {
+    /// It releases, or waits for devices, a budget or a window
+    Running,
+    /// A wave waits for approval
+    Approval,
+    /// A wave has failed, and the decision about it is not recorded yet
+    Failing,
+    /// A decision holds it
+    Paused,
+    /// It has ended: no further device gets the content
+    Stopped,
+    /// It has ended: devices that had the content get the one before it
+    RolledBack,
+    /// Every target has the content, and every gate is open
+    Done,
+}
+
+impl RolloutWord {
+    /// The word.
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            Self::Running => "running",
+            Self::Approval => "approval",
+            Self::Failing => "failing",
+            Self::Paused => "paused",
+            Self::Stopped => "stopped",
+            Self::RolledBack => "rolled-back",
+            Self::Done => "done",
         }
     }
 }

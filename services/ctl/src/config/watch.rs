@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use clap::Args;
+use clap::{Args, Subcommand};
 use muster_contract::view::Verdict;
 use muster_contract::{CommitName, DeploymentId, SubscriptionName};
 use muster_service::config::Problems;
@@ -29,6 +29,7 @@ Examples:
                                          the same, and exit code 1 as soon as a device has failed or is late
   muster watch web --until converged --commit $(git rev-parse HEAD) --within 10m
                                          the same after a push: only what holds with that commit counts
+  muster watch approvals                 the waves of rollouts that wait for an approval
   muster watch web --name night-shift    go on where the watch of that name was
   muster watch web --format json         one notice a line
   muster watch --format json             one view a line; a view that is gone is {\"key\":…,\"gone\":true}";
@@ -38,10 +39,27 @@ const WITHIN_MAX: Duration = Duration::from_secs(30 * 24 * 60 * 60);
 /// Shortest.
 const WITHIN_MIN: Duration = Duration::from_millis(1);
 
+/// What else `muster watch` follows.
+#[derive(Debug, Subcommand)]
+pub enum WatchAbout {
+    /// Waves of rollouts that wait for an approval, each once, and what becomes of it
+    ///
+    /// It begins with everything that waits, so nothing is missed while it does not run. While a service does not answer, it
+    /// tries on.
+    Approvals {
+        /// End after this time, as in 90s or 10m
+        #[arg(long, value_name = "DURATION", value_parser = duration)]
+        within: Option<Duration>,
+    },
+}
+
 /// `muster watch`
 #[derive(Debug, Default, Args)]
 pub struct WatchArgs {
-    /// The deployment; all of them if left out
+    /// Something else than deployments.
+    #[command(subcommand)]
+    pub about: Option<WatchAbout>,
+    /// The deployment; all of them if left out; one that is called `approvals` after `--`
     pub deployment: Option<DeploymentId>,
     /// End with exit code 0 when this is its verdict; one that holds already ends it at once, and standard error says
     /// as of which number of LEDGER: right after a push that may be the state before it, unless --commit says which
@@ -75,7 +93,7 @@ impl WatchArgs {
     }
 }
 
-fn duration(text: &str) -> Result<Duration, String> {
+pub(super) fn duration(text: &str) -> Result<Duration, String> {
     let mut problems = Problems::default();
     let duration = problems.duration("--within", text, WITHIN_MIN..=WITHIN_MAX);
     duration.ok_or_else(|| format!("must be a duration such as 90s or 10m, not '{text}'"))

@@ -1,5 +1,8 @@
 //! Renders rollouts: held changes, waves and their gates, releases, and decisions.
 
+mod bars;
+mod verify;
+
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
 
@@ -19,7 +22,10 @@ use super::paint::{BAD, MOVING, UNSURE, WELL, styled};
 use super::publisher::names;
 use super::table::{Cell, Table};
 use super::words::{age, plural};
-use crate::rollout::{Decided, HeldChanges, History, Previewed, StepTaken};
+use crate::rollout::{Decided, HeldChanges, History, Previewed, RolloutWhy, RolloutsThen, StepTaken};
+
+pub use self::bars::{approval, approvals, bars, changed};
+pub use self::verify::verification;
 
 /// Characters of a digest that tell it apart for a person.
 const DIGEST_WIDTH: usize = 20;
@@ -81,6 +87,37 @@ pub fn held(change: &HeldChange, now: Timestamp) -> String {
 /// The waves of rollouts, with the next step of each.
 pub fn show(rollouts: &[RolloutProgress], frame: Frame) -> String {
     rollouts.iter().map(|rollout| one(rollout, frame)).collect::<Vec<_>>().join("\n")
+}
+
+/// The rollouts as they stood at a time.
+pub fn then(found: &RolloutsThen, frame: Frame) -> String {
+    let RolloutsThen { deployment, at, ledger_seq, rollouts, unknown } = found;
+    let mut text = format!("as of {at}, LEDGER {ledger_seq}\n\n");
+    if rollouts.is_empty() && unknown.is_empty() {
+        let _ = writeln!(text, "No decision about a rollout of {deployment} was recorded by then.");
+    }
+    let frame = Frame { then: Some(*at), ..frame };
+    text += &rollouts.iter().map(|rollout| one(rollout, frame)).collect::<Vec<_>>().join("\n");
+    for other in unknown {
+        let (digest, file) = (short(&other.digest), super::words::clean(&other.rollout));
+        let reason = super::words::clean(&other.reason);
+        let words = format!("{deployment} {digest} by {file} {}: its waves are unknown", other.phase.words());
+        let _ = writeln!(text, "{}: {reason}", styled(UNSURE, &words));
+    }
+    text
+}
+
+/// Why each rollout stands where it does, one a line.
+pub fn why(all: &[RolloutWhy]) -> String {
+    let one = |why: &RolloutWhy| {
+        let RolloutWhy { deployment, digest, rollout, revision, ledger_seq, why, .. } = why;
+        let (file, commit) = (super::words::clean(rollout), super::words::clean(revision));
+        format!(
+            "{deployment} {} by {file} in commit {commit}, as of ledger {ledger_seq}: {why}\n",
+            short(digest)
+        )
+    };
+    all.iter().map(one).collect()
 }
 
 fn one(rollout: &RolloutProgress, frame: Frame) -> String {
@@ -265,7 +302,7 @@ pub fn history(history: &History, frame: Frame) -> String {
         let mut table = Table::new(&["AT", "DECISION", "WAVE", "BY", "EVIDENCE", "REASON"]);
         for RolloutDecision { verb, wave, reason, evidence, result, requested_by, at } in &record.decisions {
             let by = requested_by.as_ref().map_or("-", |by| by.label());
-            let evidence = evidence.map_or_else(|| "-".to_owned(), |counts| evidence_of(&counts));
+            let evidence = evidence.as_ref().map_or_else(|| "-".to_owned(), evidence_of);
             table.row([
                 at.to_string().into(),
                 result

@@ -109,14 +109,42 @@ pub(super) async fn approve(
         all.push(decided);
     }
     if all.is_empty() {
-        let what = wave.map_or_else(|| "no wave".to_owned(), |wave| format!("no wave '{wave}'"));
-        let message = format!(
-            "{what} of '{}' waits for approval: `muster rollout show` lists the waves",
-            args.deployment
-        );
-        return Err(CtlError::Name(message));
+        return Err(nothing_waits(&args, wave));
     }
     show(session, &all)
+}
+
+/// Stops each rollout of a deployment, or one of them, with a wave that waits for approval: the refusal is its reason.
+///
+/// # Errors
+/// As [`approve`].
+pub(super) async fn reject(
+    session: &mut Session<'_>,
+    args: DecisionArgs,
+    wave: Option<WaveName>,
+) -> Result<bool, CtlError> {
+    let mut all = Vec::new();
+    for rollout in chosen(session, &args).await? {
+        let names = |state: &&WaveState| wave.as_ref().is_none_or(|wave| wave.as_str() == state.name);
+        let Some(state) = waiting_for_approval(&rollout).find(names) else { continue };
+        let remark = args.reason.as_ref().map_or_else(String::new, |reason| format!(": {reason}"));
+        let reason = Some(format!("wave {} is rejected{remark}", state.name));
+        let answer = record(&session.hub, &rollout, RolloutVerb::Stop, None, reason, None).await;
+        all.push(decided(&rollout, RolloutVerb::Stop, answer)?);
+    }
+    if all.is_empty() {
+        return Err(nothing_waits(&args, wave));
+    }
+    show(session, &all)
+}
+
+/// The error of a decision about approvals if no wave waits for one.
+fn nothing_waits(args: &DecisionArgs, wave: Option<WaveName>) -> CtlError {
+    let what = wave.map_or_else(|| "no wave".to_owned(), |wave| format!("no wave '{wave}'"));
+    CtlError::Name(format!(
+        "{what} of '{}' waits for approval: `muster rollout show` lists the waves",
+        args.deployment
+    ))
 }
 
 fn show(session: &mut Session<'_>, all: &[Decided]) -> Result<bool, CtlError> {
@@ -192,7 +220,7 @@ pub(super) async fn ready(hub: &Hub, rollout: &RolloutProgress, at: usize) -> Re
 /// As [`approve_wave`].
 pub(super) async fn finish(hub: &Hub, rollout: &RolloutProgress) -> Result<(), AskError> {
     if rollout.record.is_some() && rollout.phase() == RolloutPhase::Running {
-        record(hub, rollout, RolloutVerb::Finish, None, None, None).await?;
+        record(hub, rollout, RolloutVerb::Finish, None, None, rollout.last_evidence()).await?;
     }
     Ok(())
 }
@@ -245,7 +273,7 @@ async fn chosen(session: &Session<'_>, args: &DecisionArgs) -> Result<Vec<Rollou
     let targets = targets(&session.hub, &args.deployment).await?;
     let mut found = progress(&args.deployment, targets, &Lines::default(), session.clock.now());
     if found.is_empty() {
-        return Err(ungoverned(&args.deployment));
+        return Err(ungoverned(session, &args.deployment).await);
     }
     if let Some(file) = &args.file {
         found.retain(|rollout| rollout.file == *file);

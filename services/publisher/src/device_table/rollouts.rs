@@ -72,26 +72,7 @@ impl DeviceTable {
         limit: usize,
     ) -> Option<TargetsAnswer> {
         let fleet = self.fleet.as_ref()?;
-        let rows = fleet.rollouts.keys().filter(|key| after.is_none_or(|after| *key > after));
-        let (mut targets, mut rollouts, mut next) = (Vec::new(), BTreeMap::new(), None);
-        for key in rows {
-            let Some(target) = self.target(fleet, key, id) else { continue };
-            if targets.len() == limit {
-                next = targets.last().map(|target: &RolloutTarget| target.key.to_string());
-                break;
-            }
-            if let Some(file) = fleet.rollouts.get(key) {
-                rollouts.insert(file.path.clone(), file.rollout.clone());
-            }
-            targets.push(target);
-        }
-        Some(TargetsAnswer {
-            revision: fleet.revision.clone(),
-            rollouts,
-            targets,
-            decisions: Vec::new(),
-            next,
-        })
+        Some(page(fleet, after, limit, |key| self.target(fleet, key, id)))
     }
 
     /// The rollout at a path, if Git wants a content of a deployment for one of its devices.
@@ -168,6 +149,48 @@ impl DeviceTable {
         let published = self.held.values().flat_map(PublishedState::git_contents);
         published.into_iter().find(|content| content.id() == id && content.digest() == digest).cloned()
     }
+}
+
+/// A page of the governed devices for which a commit wants a deployment, without the contents that they have.
+pub(crate) fn targets_of(
+    fleet: &Fleet,
+    id: &DeploymentId,
+    after: Option<&DeviceKey>,
+    limit: usize,
+) -> TargetsAnswer {
+    page(fleet, after, limit, |key| {
+        Some(RolloutTarget {
+            key: key.clone(),
+            labels: Labels::clone(&fleet.labels_of(key)),
+            rollout: fleet.rollouts.get(key)?.path.clone(),
+            wanted: Some(wanted(fleet, key, id)?.digest()),
+            published: None,
+            target_generation: None,
+            published_at: None,
+            refused: None,
+        })
+    })
+}
+
+/// A page of the governed devices that are targets.
+fn page(
+    fleet: &Fleet,
+    after: Option<&DeviceKey>,
+    limit: usize,
+    target: impl Fn(&DeviceKey) -> Option<RolloutTarget>,
+) -> TargetsAnswer {
+    let rows = fleet.rollouts.iter().filter(|(key, _)| after.is_none_or(|after| *key > after));
+    let (mut targets, mut rollouts, mut next) = (Vec::<RolloutTarget>::new(), BTreeMap::new(), None);
+    for (key, file) in rows {
+        let Some(target) = target(key) else { continue };
+        if targets.len() == limit {
+            next = targets.last().map(|target| target.key.to_string());
+            break;
+        }
+        rollouts.insert(file.path.clone(), file.rollout.clone());
+        targets.push(target);
+    }
+    TargetsAnswer { revision: fleet.revision.clone(), rollouts, targets, decisions: Vec::new(), next }
 }
 
 /// The content of a deployment that a commit wants for a device.

@@ -28,6 +28,9 @@ const _: () = assert!(
         && 6 * DECISION_REASON_BYTES_MAX + 1024 < ROLLOUT_RECORD_BYTES_MAX
 );
 
+/// Longest id of a commit: SHA-256 in hexadecimal digits.
+const COMMIT_BYTES_MAX: usize = 64;
+
 /// The decisions about the rollouts of a deployment on the devices of one `rollout.yaml`: the newest message of
 /// `muster.rollout.<deployment>-<file>` in DOWNLINK. The publisher alone writes it, with compare-and-set.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
@@ -84,14 +87,23 @@ pub struct RolloutDecision {
 }
 
 /// The counts of a wave that a decision was based on.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct GateEvidence {
     /// LEDGER up to this sequence gives these counts.
     pub ledger_seq: u64,
+    /// If the view was read in several pages of several sequences, the last of these: then no one sequence gives the counts.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub ledger_through: Option<u64>,
+    /// The commit that gives the waves and their targets. Older releases did not record it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub revision: Option<String>,
+    /// Time of the judgement, by the requester's clock: soak times and deadlines depend on it. As `revision`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub judged_at: Option<Timestamp>,
     /// Targets of the wave.
     pub targets: u64,
-    /// Those with the content in their desired state.
+    /// Those with the content in their desired state, as far as LEDGER has it.
     pub released: u64,
     /// Released ones that are heard and have installed it.
     pub confirmed: u64,
@@ -401,6 +413,12 @@ impl DecideRequest {
         }
         if self.verb == RolloutVerb::Supersede {
             return Err(Violation::at("verb", "supersede is recorded by the publisher alone"));
+        }
+        let revision = self.evidence.as_ref().and_then(|evidence| evidence.revision.as_ref());
+        let bytes = revision.map_or(0, String::len);
+        if bytes > COMMIT_BYTES_MAX {
+            let rule = format!("has {bytes} bytes; the id of a commit has {COMMIT_BYTES_MAX} at most");
+            return Err(Violation::at("evidence.revision", rule));
         }
         let bytes = self.reason.as_ref().map_or(0, String::len);
         if bytes > DECISION_REASON_BYTES_MAX {

@@ -30,6 +30,11 @@ pub struct RolloutProgress {
     pub record: Option<RolloutRecord>,
     /// LEDGER up to this sequence gives the knowledge of the targets.
     pub ledger_seq: u64,
+    /// The last sequence of a view that was read in pages of several.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub ledger_through: Option<u64>,
+    /// Time of the judgement.
+    pub judged_at: Timestamp,
     /// The content of the `rollout.yaml`.
     #[serde(skip)]
     pub policy: Rollout,
@@ -68,8 +73,21 @@ pub enum Known {
 pub struct Lines {
     /// LEDGER up to this sequence gives them.
     pub ledger_seq: u64,
+    /// The last sequence, if their pages are of several.
+    pub ledger_through: Option<u64>,
     /// The line of each device.
     pub of_devices: BTreeMap<DeviceKey, StandingLine>,
+}
+
+impl Lines {
+    /// Notes the sequence of a page. The first one is the oldest.
+    pub fn read_page(&mut self, ledger_seq: u64, is_first: bool) {
+        if is_first {
+            self.ledger_seq = ledger_seq;
+        } else if ledger_seq != self.ledger_through.unwrap_or(self.ledger_seq) {
+            self.ledger_through = Some(ledger_seq);
+        }
+    }
 }
 
 /// The rollouts of a deployment by file and content, as of `now`. A removal is no rollout: no report confirms that a device
@@ -97,7 +115,7 @@ pub fn progress(
         let known: Vec<_> = targets.iter().map(known).collect();
         let state = state(&policy, &rollout_id, record, &rows(&targets, &known, lines), now);
         let (deployment, revision, record) = (id.clone(), revision.clone(), record.cloned());
-        let ledger_seq = lines.ledger_seq;
+        let Lines { ledger_seq, ledger_through, .. } = *lines;
         Some(RolloutProgress {
             deployment,
             digest,
@@ -105,6 +123,8 @@ pub fn progress(
             revision,
             record,
             ledger_seq,
+            ledger_through,
+            judged_at: now,
             policy,
             targets,
             known,
@@ -140,7 +160,8 @@ fn row<'a>(target: &'a RolloutTarget, known: Known, line: Option<&StandingLine>)
         labels: &target.labels,
         is_released,
         evidence,
-        silent_since: silent_since(line),
+        // A device owes nothing before LEDGER has its desired state with the content.
+        silent_since: silent_since(line).filter(|_| known != Known::NotInLedger),
         released_at: target.published_at,
         is_refused: target.refused.is_some(),
     }
@@ -153,10 +174,30 @@ pub(super) fn silent_since(line: Option<&StandingLine>) -> Option<Timestamp> {
 }
 
 impl RolloutProgress {
-    /// The counts of a wave, as evidence of a decision.
+    /// The counts of a wave, as evidence of a decision: LEDGER alone gives them, so they can be recomputed.
     pub fn evidence(&self, wave: usize) -> Option<GateEvidence> {
-        let Tally { targets, released, confirmed, soaked, failed, debt } = self.state.waves.get(wave)?.tally;
-        Some(GateEvidence { ledger_seq: self.ledger_seq, targets, released, confirmed, soaked, failed, debt })
+        let state = self.state.waves.get(wave)?;
+        let Tally { targets, confirmed, soaked, failed, debt, .. } = state.tally;
+        let is_released = |at: &&usize| !matches!(self.known[**at], Known::NotReleased | Known::NotInLedger);
+        let released = state.members.iter().filter(is_released).count() as u64;
+        let Self { ledger_seq, ledger_through, judged_at, .. } = *self;
+        Some(GateEvidence {
+            ledger_seq,
+            ledger_through,
+            revision: Some(self.revision.clone()),
+            judged_at: Some(judged_at),
+            targets,
+            released,
+            confirmed,
+            soaked,
+            failed,
+            debt,
+        })
+    }
+
+    /// The counts of the last wave, as evidence of the end.
+    pub fn last_evidence(&self) -> Option<GateEvidence> {
+        self.evidence(self.state.waves.len().checked_sub(1)?)
     }
 
     /// The question of the checks behind a wave.
@@ -296,7 +337,8 @@ mod tests {
             next: None,
         };
         let why = |line: StandingLine| {
-            let lines = Lines { ledger_seq: 9, of_devices: [(line.key.clone(), line)].into() };
+            let of_devices = [(line.key.clone(), line)].into();
+            let lines = Lines { ledger_seq: 9, of_devices, ..Lines::default() };
             progress(&"web".parse().unwrap(), answer.clone(), &lines, Timestamp::UNIX_EPOCH)[0].why()
         };
         let silent = StandingLine { freshness: Freshness::Stale, ..line(Standing::Installed) };

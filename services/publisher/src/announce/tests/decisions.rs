@@ -110,7 +110,7 @@ async fn a_rollback_passes_over_contents_that_were_given_up() {
     publisher.announcer.decide(asked(RolloutVerb::Rollback, digest("v3"))).await.unwrap();
     let before = Some(digest("v3"));
     assert_eq!(release(&publisher, None, before).await.released.len(), 2);
-    let query = TargetsQuery { deployment: "log".parse().unwrap(), limit: None, after: None };
+    let query = TargetsQuery { deployment: "log".parse().unwrap(), limit: None, after: None, revision: None };
     let targets = publisher.announcer.targets(query).await.unwrap().targets;
     assert!(targets.iter().all(|target| target.published == Some(digest("v1"))), "{targets:?}");
     let again = release(&publisher, None, before).await;
@@ -219,7 +219,8 @@ async fn a_commit_with_another_content_ends_a_rollout_and_a_bad_content_stays_he
     let phases = |answer: TargetsAnswer| -> Vec<_> {
         answer.decisions.iter().map(|record| (record.digest, record.phase())).collect()
     };
-    let query = || TargetsQuery { deployment: "log".parse().unwrap(), limit: None, after: None };
+    let query =
+        || TargetsQuery { deployment: "log".parse().unwrap(), limit: None, after: None, revision: None };
     let found = phases(publisher.announcer.targets(query()).await.unwrap());
     assert!(found.contains(&(digest("v2"), RolloutPhase::Superseded)), "{found:?}");
     assert!(found.contains(&(digest("v3"), RolloutPhase::RolledBack)), "{found:?}");
@@ -237,7 +238,7 @@ async fn a_start_with_an_older_commit_ends_no_rollout() {
     let next = Running::start(&stream);
     next.announcer.resume(fleet("c1", 2, "v1")).await.unwrap();
     next.commit(governed("c2", 2, "v2")).await.unwrap();
-    let query = TargetsQuery { deployment: "log".parse().unwrap(), limit: None, after: None };
+    let query = TargetsQuery { deployment: "log".parse().unwrap(), limit: None, after: None, revision: None };
     let record = next.announcer.targets(query).await.unwrap().decisions.remove(0);
     assert_eq!(record.phase(), RolloutPhase::Running);
     assert_eq!(record.approvals(&"canary".parse().unwrap(), Timestamp::MIN), 1);

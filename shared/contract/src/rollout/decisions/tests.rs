@@ -159,6 +159,13 @@ fn a_request_names_a_wave_if_its_verb_is_about_one_and_a_bounded_reason() {
         let refused = request.check().unwrap_err().to_string();
         assert!(refused.contains(words), "{refused}");
     }
+    let evidence = serde_json::json!({
+        "ledgerSeq": 1, "targets": 1, "released": 1, "confirmed": 1, "soaked": 1, "failed": 0,
+        "revision": "c".repeat(COMMIT_BYTES_MAX + 1),
+    });
+    let evidence = serde_json::from_value(evidence).unwrap();
+    let begin = DecideRequest { evidence, ..request(RolloutVerb::Begin, Some("quarter"), "") };
+    assert!(begin.check().unwrap_err().to_string().contains("evidence.revision: has 65 bytes"));
 }
 
 #[test]
@@ -188,7 +195,11 @@ fn results_of_checks_replace_inconclusive_ones_and_end_with_their_run() {
     assert_eq!((record.checked("canary"), record.ready("canary")), (None, None));
     record.decide(of(RolloutVerb::Supersede, 13, None), Approvals::default()).unwrap();
     record.decide(of(Check, 14, pass), Approvals::default()).unwrap();
-    assert_eq!(record.checked("canary").unwrap().at.as_second(), 14, "devices may have the content before a begin");
+    assert_eq!(
+        record.checked("canary").unwrap().at.as_second(),
+        14,
+        "devices may have the content before a begin"
+    );
 }
 
 #[test]

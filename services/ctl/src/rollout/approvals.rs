@@ -1,0 +1,302 @@
+//! `muster watch approvals`: the waves that wait for an approval, each told once, and what became of it. It begins with all
+//! that wait, so a start after an interruption misses none.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::time::Duration;
+
+use muster_contract::canonical::Digest;
+use muster_contract::rollout::Approval;
+use muster_contract::{DeploymentId, Timestamp};
+use muster_domain::rollout::{ApprovalCount, Blocked, RolloutProgress, Step};
+use muster_service::error::chain;
+use serde::Serialize;
+use tokio::time::{Instant, MissedTickBehavior, interval};
+
+use super::gather::approvable;
+use super::held_changes;
+use super::watch::{is_redrawn, is_waited_for, until_over};
+use crate::config::Format;
+use crate::error::CtlError;
+use crate::render;
+use crate::session::Session;
+
+/// Time between two questions.
+const ASK_EVERY: Duration = Duration::from_secs(2);
+
+/// A wave that waits for an approval.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub struct ApprovalRequest {
+    /// The deployment.
+    pub deployment: DeploymentId,
+    /// The content.
+    pub digest: Digest,
+    /// Path of the `rollout.yaml`.
+    pub rollout: String,
+    /// The wave.
+    pub wave: String,
+    /// Devices of the wave.
+    pub devices: u64,
+    /// Its approvals.
+    pub approvals: ApprovalCount,
+}
+
+/// What is told of an approval.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub struct ApprovalEvent {
+    /// What has happened.
+    pub event: ApprovalEventKind,
+    /// The request.
+    #[serde(flatten)]
+    pub request: ApprovalRequest,
+    /// Time at which this program has seen it.
+    pub at: Timestamp,
+}
+
+/// What has happened to an approval.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub enum ApprovalEventKind {
+    /// The wave waits, or its number of approvals has changed.
+    Waiting,
+    /// The wave has begun, or may begin.
+    Approved,
+    /// The rollout is paused, has ended, or waits for something else.
+    Ended,
+}
+
+/// The key of a request: deployment, content, path and wave.
+type RequestKey = (DeploymentId, Digest, String, String);
+
+/// What is shown.
+#[derive(Default)]
+struct Requests {
+    waiting: BTreeMap<RequestKey, ApprovalRequest>,
+    has_looked: bool,
+    trouble: Option<String>,
+    is_drawn: bool,
+}
+
+/// The approvals that are waited for, and the state of the others.
+struct Look {
+    waiting: BTreeMap<RequestKey, ApprovalRequest>,
+    /// Waves that have begun or may begin.
+    approved: BTreeSet<RequestKey>,
+    /// Deployments that could not be judged now.
+    unknown: BTreeSet<DeploymentId>,
+}
+
+/// Follows the approvals that are waited for.
+///
+/// # Errors
+/// Nobody answers the first question, or the output cannot be written.
+pub async fn run(session: &mut Session<'_>, within: Option<Duration>) -> Result<(), CtlError> {
+    let over = within.map(|within| Instant::now() + within);
+    let mut requests = Requests::default();
+    let mut ticks = interval(ASK_EVERY);
+    ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
+    let interrupted = tokio::signal::ctrl_c();
+    tokio::pin!(interrupted);
+    loop {
+        let looked = async {
+            ticks.tick().await;
+            look(session, &requests.waiting).await
+        };
+        let looked = tokio::select! {
+            looked = looked => looked,
+            () = until_over(over) => return Ok(()),
+            _ = &mut interrupted => return Ok(()),
+        };
+        match looked {
+            Ok(look) => requests.show(session, look)?,
+            Err(error) if is_waited_for(&error, requests.has_looked) => requests.lose(session, &error)?,
+            Err(error) => return Err(error),
+        }
+    }
+}
+
+/// Asks once about every rollout that is under way or holds a change.
+async fn look(
+    session: &Session<'_>,
+    before: &BTreeMap<RequestKey, ApprovalRequest>,
+) -> Result<Look, CtlError> {
+    let changes = held_changes(&session.hub).await?;
+    let of_changes = changes.held.into_iter().map(|change| change.deployment);
+    let of_open = changes.open.into_iter().map(|open| open.deployment);
+    let of_before = before.keys().map(|(deployment, ..)| deployment.clone());
+    let deployments: BTreeSet<_> = of_changes.chain(of_open).chain(of_before).collect();
+    let mut look = Look { waiting: BTreeMap::new(), approved: BTreeSet::new(), unknown: BTreeSet::new() };
+    for id in deployments {
+        match approvable(&session.hub, &id, session.clock.now()).await {
+            Ok(rollouts) => rollouts.iter().for_each(|rollout| look.add(rollout)),
+            // A commit that comes in between concerns one deployment.
+            Err(CtlError::Ask(crate::ask::AskError::CommitChanged)) => _ = look.unknown.insert(id),
+            Err(error) => return Err(error),
+        }
+    }
+    Ok(look)
+}
+
+impl Look {
+    fn add(&mut self, rollout: &RolloutProgress) {
+        let RolloutProgress { deployment, digest, file, record, .. } = rollout;
+        let key = |wave: &str| (deployment.clone(), *digest, file.clone(), wave.to_owned());
+        for wave in &rollout.state.waves {
+            let Some(count) = wave.approvals else { continue };
+            let has_begun = record.as_ref().is_some_and(|record| record.began(&wave.name).is_some());
+            let by_evidence = rollout
+                .policy
+                .waves
+                .iter()
+                .any(|policy| policy.name.as_str() == wave.name && policy.approval == Approval::After);
+            if (has_begun && !by_evidence) || count.given >= count.needed {
+                self.approved.insert(key(&wave.name));
+            }
+        }
+        let waiting = match rollout.state.step {
+            Step::Release { wave, needs_approval: true, .. }
+            | Step::Ready { wave }
+            | Step::Wait { wave, because: Blocked::Approval } => Some(wave),
+            _ => None,
+        };
+        if let Some(wave) = waiting
+            && let Some(wave) = rollout.state.waves.get(wave)
+            && let Some(approvals) = wave.approvals
+        {
+            let request = ApprovalRequest {
+                deployment: deployment.clone(),
+                digest: *digest,
+                rollout: file.clone(),
+                wave: wave.name.clone(),
+                devices: wave.tally.targets,
+                approvals,
+            };
+            self.waiting.insert(key(&wave.name), request);
+        }
+    }
+}
+
+impl Requests {
+    /// Takes a look in; returns what has happened since the last one.
+    fn events(&mut self, look: Look, at: Timestamp) -> Vec<ApprovalEvent> {
+        let Look { mut waiting, approved, unknown } = look;
+        let mut events = Vec::new();
+        for (key, request) in std::mem::take(&mut self.waiting) {
+            if unknown.contains(&key.0) {
+                waiting.insert(key, request);
+            } else if !waiting.contains_key(&key) {
+                let is_approved = approved.contains(&key);
+                let event = if is_approved { ApprovalEventKind::Approved } else { ApprovalEventKind::Ended };
+                events.push(ApprovalEvent { event, request, at });
+            } else {
+                self.waiting.insert(key, request);
+            }
+        }
+        for (key, request) in &waiting {
+            if self.waiting.get(key) != Some(request) && !unknown.contains(&key.0) {
+                let event = ApprovalEventKind::Waiting;
+                events.push(ApprovalEvent { event, request: request.clone(), at });
+            }
+        }
+        self.waiting = waiting;
+        events
+    }
+
+    fn show(&mut self, session: &mut Session<'_>, look: Look) -> Result<(), CtlError> {
+        let is_first = !std::mem::replace(&mut self.has_looked, true);
+        let had_trouble = self.trouble.take().is_some();
+        let events = self.events(look, session.clock.now());
+        if is_redrawn(session) {
+            return self.redraw(session);
+        }
+        if had_trouble {
+            session.terminal.say("muster: answered again\n");
+        }
+        if is_first && events.is_empty() {
+            session.terminal.say("muster: no wave waits for an approval; waiting for one\n");
+        }
+        for event in events {
+            match session.format {
+                Format::Json => {
+                    let json = serde_json::to_string(&event).unwrap_or_default();
+                    session.terminal.print_json(&(json + "\n"))?;
+                }
+                Format::Table => session.terminal.print(&render::rollout::approval(&event))?,
+            }
+        }
+        Ok(())
+    }
+
+    fn lose(&mut self, session: &mut Session<'_>, error: &CtlError) -> Result<(), CtlError> {
+        let words = format!("muster: {}; trying on\n", chain(error));
+        let is_news = self.trouble.as_ref() != Some(&words);
+        self.trouble = Some(words.clone());
+        if is_redrawn(session) {
+            return self.redraw(session);
+        }
+        if is_news {
+            session.terminal.say(&words);
+        }
+        Ok(())
+    }
+
+    fn redraw(&mut self, session: &mut Session<'_>) -> Result<(), CtlError> {
+        let shown = render::rollout::approvals(self.waiting.values(), session.frame());
+        let trouble = self.trouble.clone().unwrap_or_default();
+        if !self.is_drawn {
+            session.terminal.clear()?;
+            self.is_drawn = true;
+        }
+        Ok(session.terminal.redraw(&format!("{trouble}{shown}"))?)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn request(given: usize) -> (RequestKey, ApprovalRequest) {
+        let request = ApprovalRequest {
+            deployment: "web".parse().unwrap(),
+            digest: Digest::of_bytes(b"v2"),
+            rollout: "fleet/rollout.yaml".to_owned(),
+            wave: "quarter".to_owned(),
+            devices: 3,
+            approvals: ApprovalCount { given, needed: 2 },
+        };
+        let ApprovalRequest { deployment, digest, rollout, wave, .. } = request.clone();
+        ((deployment, digest, rollout, wave), request)
+    }
+
+    fn look(waiting: &[usize], is_approved: bool, is_unknown: bool) -> Look {
+        let key = request(0).0;
+        Look {
+            waiting: waiting.iter().map(|given| request(*given)).collect(),
+            approved: is_approved.then(|| key.clone()).into_iter().collect(),
+            unknown: is_unknown.then_some(key.0).into_iter().collect(),
+        }
+    }
+
+    #[test]
+    fn a_request_is_told_once_then_when_it_changes_and_how_it_ends() {
+        use ApprovalEventKind::{Approved, Ended, Waiting};
+        let mut requests = Requests::default();
+        let mut events = |look| {
+            let events = requests.events(look, Timestamp::UNIX_EPOCH);
+            events.iter().map(|event| event.event).collect::<Vec<_>>()
+        };
+        for (what, expected) in [
+            (look(&[0], false, false), vec![Waiting]),
+            (look(&[0], false, false), vec![]),
+            (look(&[], false, true), vec![]),
+            (look(&[1], false, false), vec![Waiting]),
+            (look(&[], true, false), vec![Approved]),
+            (look(&[], true, false), vec![]),
+            (look(&[0], false, false), vec![Waiting]),
+            (look(&[], false, false), vec![Ended]),
+        ] {
+            assert_eq!(events(what), expected);
+        }
+    }
+}

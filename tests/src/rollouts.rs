@@ -1,0 +1,74 @@
+//! What the tests of rollouts share: a governed system, a planner, and the commands of an operator.
+
+#![allow(clippy::unwrap_used, reason = "a failure here is the test's result")]
+
+use std::process::Command;
+
+use muster_contract::DeviceKey;
+use muster_simulator::child::Spec;
+use serde_json::Value;
+
+use crate::story;
+use crate::system::{System, program};
+
+/// The devices of a governed system.
+pub const DEVICES: [&str; 4] = ["plant7/press-1", "plant7/press-2", "plant8/press-3", "plant8/press-4"];
+/// The planner's program.
+pub const PLANNER: &str = "muster-planner";
+/// Where the rollout of a governed system is.
+pub const ROLLOUT_FILE: &str = "fleet/rollout.yaml";
+
+/// Four devices that run the first release of `web`, governed by a rollout from the next commit on.
+pub async fn governed(rollout: &str) -> (System, Vec<DeviceKey>) {
+    let mut system = System::start().await;
+    let devices = story::settled(&mut system, &DEVICES, "web").await;
+    system.repository.write(ROLLOUT_FILE, rollout).unwrap();
+    (system, devices)
+}
+
+/// Commits a release of `web`; the commit.
+///
+/// # Panics
+/// Git refuses.
+pub async fn release(system: &System, text: &str) -> String {
+    system.repository.write("fleet/web.yaml", text).unwrap();
+    system.repository.commit("a release").await.unwrap();
+    let head = Command::new("git").current_dir(system.repository.dir()).args(["rev-parse", "HEAD"]).output();
+    String::from_utf8(head.unwrap().stdout).unwrap().trim().to_owned()
+}
+
+/// Starts a planner that looks five times a second.
+pub fn start_planner(system: &mut System) {
+    let args = ["--nats-url", &system.server.url(), "--every", "200ms"].map(str::to_owned).to_vec();
+    system.start_own(Spec { name: PLANNER.to_owned(), program: program(PLANNER), args });
+}
+
+/// Runs a command; its exit code and its output.
+///
+/// # Panics
+/// It cannot be run.
+pub async fn muster(system: &System, words: &[&str]) -> (i32, String) {
+    let output = system.muster(words).await;
+    let text = [output.stdout, output.stderr].concat();
+    (output.status.code().unwrap(), String::from_utf8(text).unwrap())
+}
+
+/// Runs a command whose answer is JSON; its exit code and the answer.
+///
+/// # Panics
+/// The answer is none.
+pub async fn json(system: &System, words: &[&str]) -> (i32, Value) {
+    let output = system.muster(&[words, &["--format", "json"]].concat()).await;
+    let said = String::from_utf8_lossy(&output.stderr).into_owned();
+    let value = serde_json::from_slice(&output.stdout).unwrap_or_else(|error| panic!("{error}: {said}"));
+    (output.status.code().unwrap(), value)
+}
+
+/// Waits until a command says this; what it said.
+pub async fn says(system: &System, command: &[&str], words: &str) -> String {
+    let said = async || {
+        let (_, text) = muster(system, command).await;
+        if text.contains(words) { Ok(text) } else { Err(text) }
+    };
+    system.eventually(&format!("{command:?} says '{words}'"), said).await
+}
