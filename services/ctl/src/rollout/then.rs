@@ -128,6 +128,7 @@ mod tests {
             verb,
             wave: None,
             reason: None,
+            result: None,
             evidence: None,
             requested_by: None,
             at: time(second),
