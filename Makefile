@@ -18,6 +18,8 @@ HOSTILE_FLAGS ?=
 # Cases of each property in `make laws`; `make test` tries 256.
 LAWS_CASES ?= 10000
 
+# The programs of the demo; their profile in Cargo.toml compiles in a sixth of the time of the one for releases.
+demo_programs := $(foreach name,simulator publisher planner agent ingest rollup ctl,--package muster-$(name))
 demo_flags := $(if $(DEMO_SECONDS),--seconds '$(DEMO_SECONDS)') $(if $(filter 1 true yes,$(DEMO_JSON)),--json)
 
 help: ## list the verbs
@@ -26,8 +28,8 @@ help: ## list the verbs
 demo: ## a fleet of 20 agents on flapping links, live until Ctrl-C (DEMO_SECONDS=45 DEMO_JSON=1 for a report)
 	@.ci/git
 	@.ci/fetch-nats-server >&2
-	@$(CARGO) build --locked --release --workspace --bins >&2
-	@exec '$(target)/release/muster-simulator' demo $(demo_flags)
+	@$(CARGO) build --locked --profile demo $(demo_programs) --bins >&2
+	@exec '$(target)/demo/muster-simulator' demo $(demo_flags)
 
 # Debug programs: their assertions and overflow checks are on.
 chaos: ## kill, freeze, cut off and fill up every process on a secured hub with standbys for ten minutes; nothing may be lost (CHAOS_SECONDS=60 CHAOS_SEED=7)
