@@ -144,6 +144,14 @@ pub async fn run(context: &mut AuthContext<'_>, command: AuthCommand) -> Result<
     }
 }
 
+/// Locks a directory of keys of any release, so that nothing in it changes until the lock is dropped.
+///
+/// # Errors
+/// The directory has no keys, or cannot be locked.
+pub fn lock_keys(dir: &Path) -> Result<impl Sized + use<>, AuthError> {
+    KeyStore::open_of_any_release(dir)
+}
+
 /// `muster enroll`
 ///
 /// # Errors
