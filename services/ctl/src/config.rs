@@ -21,7 +21,9 @@ use muster_contract::query::PAGE_MAX;
 use muster_contract::{DeploymentId, SiteId};
 use muster_service::VERSION;
 
-pub use auth::{AuthCommand, CredsArgs, EnrollArgs, InitArgs, LeafArgs, RevokeArgs, Valid, VaultArgs};
+pub use auth::{
+    AuthCommand, CredsArgs, EnrollArgs, InitArgs, LeafArgs, RevokeArgs, RotateArgs, Valid, VaultArgs,
+};
 pub use backup::{BackupArgs, RestoreArgs};
 pub use connection::{Connection, ConnectionArgs, ConnectionError};
 pub use device_arg::DeviceArg;
