@@ -1,6 +1,6 @@
 # Muster: the verbs of this repository. `make` lists them. A fresh machine needs Rust, make and python3 with pip.
 .DEFAULT_GOAL := help
-.PHONY: help demo chaos hostile test laws build tools bench clean
+.PHONY: help demo chaos hostile test laws build tools bench release-data compat dist clean
 
 CARGO ?= cargo
 target := $(or $(CARGO_TARGET_DIR),target)
@@ -15,19 +15,23 @@ CHAOS_SITES ?= 8
 CHAOS_SEED ?=
 # Further flags of `make hostile`, such as '--only 5,12 --seconds 30 --json FILE'.
 HOSTILE_FLAGS ?=
+# Programs that `make dist` packages in place of building static ones.
+PROGRAMS ?=
 # Cases of each property in `make laws`; `make test` tries 256.
 LAWS_CASES ?= 10000
 
+# The programs of the demo; their profile in Cargo.toml compiles in a sixth of the time of the one for releases.
+demo_programs := $(foreach name,simulator publisher planner agent ingest rollup ctl,--package muster-$(name))
 demo_flags := $(if $(DEMO_SECONDS),--seconds '$(DEMO_SECONDS)') $(if $(filter 1 true yes,$(DEMO_JSON)),--json)
 
 help: ## list the verbs
-	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-7s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-12s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
 
 demo: ## a fleet of 20 agents on flapping links, live until Ctrl-C (DEMO_SECONDS=45 DEMO_JSON=1 for a report)
 	@.ci/git
 	@.ci/fetch-nats-server >&2
-	@$(CARGO) build --locked --release --workspace --bins >&2
-	@exec '$(target)/release/muster-simulator' demo $(demo_flags)
+	@$(CARGO) build --locked --profile demo $(demo_programs) --bins >&2
+	@exec '$(target)/demo/muster-simulator' demo $(demo_flags)
 
 # Debug programs: their assertions and overflow checks are on.
 chaos: ## kill, freeze, cut off and fill up every process on a secured hub with standbys for ten minutes; nothing may be lost (CHAOS_SECONDS=60 CHAOS_SEED=7)
@@ -61,6 +65,16 @@ bench: ## the figures of tests/NUMBERS.md but the floods: pipeline, replay, time
 	@$(CARGO) run --locked --release --package muster-domain --example fold_rate
 	@$(CARGO) bench --locked --package muster-tests
 	@$(CARGO) run --locked --release --package muster-domain --example query_latency
+
+release-data: ## at a release: keep what this version writes in tests/release/VERSION, for the next ones to open
+	@.ci/fetch-nats-server >&2
+	@MUSTER_RELEASE_DATA=1 $(CARGO) test --locked --package muster-tests --test restore -- what_releases_wrote_is_opened
+
+compat: ## build the release that CHANGELOG.md names last; run its agents on this hub and these agents on its hub
+	@.ci/compat
+
+dist: ## what a release ships, into dist/: deb packages, static archives, the list of components, checksums (PROGRAMS=target/debug)
+	@PROGRAMS='$(PROGRAMS)' .ci/dist
 
 clean: ## remove everything built, fetched or left by a demo
 	@$(CARGO) clean

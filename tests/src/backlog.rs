@@ -45,7 +45,7 @@ pub struct Backlog {
     pub outbox: Outbox,
     /// What it shall run: deployments of two components each.
     pub desired: Arc<DesiredState>,
-    _dir: TempDir,
+    dir: TempDir,
 }
 
 /// The agent's way up, at work.
@@ -64,11 +64,7 @@ impl Backlog {
 
     /// The same of deployments of these names.
     pub async fn running(device: DeviceKey, deployments: impl Iterator<Item = String>) -> Self {
-        let dir = tempfile::tempdir().unwrap();
-        let (place, key) = (dir.path().to_owned(), device.clone());
-        let opened = move || Db::open(&place, &key, &schema(), Timestamp::now()).unwrap();
-        let db = tokio::task::spawn_blocking(opened).await.unwrap();
-        let outbox = Outbox::open(db, LIMITS).await.unwrap();
+        let backlog = Self::reopened(tempfile::tempdir().unwrap(), device, deployments).await;
         let capabilities = Body::Capabilities(CapabilitiesBody {
             observed_at: Timestamp::now(),
             properties: serde_json::Map::new(),
@@ -76,8 +72,26 @@ impl Backlog {
             agent_version: "test".to_owned(),
         });
         let first = NewReport { body: capabilities, change: RecordChange::None };
-        outbox.append(Arc::new(vec![first])).await.unwrap();
-        Self { device, outbox, desired: Arc::new(desired(deployments)), _dir: dir }
+        backlog.outbox.append(Arc::new(vec![first])).await.unwrap();
+        backlog
+    }
+
+    /// A device with the outbox that is in a directory.
+    pub async fn reopened(
+        dir: TempDir,
+        device: DeviceKey,
+        deployments: impl Iterator<Item = String>,
+    ) -> Self {
+        let (place, key) = (dir.path().to_owned(), device.clone());
+        let opened = move || Db::open(&place, &key, &schema(), Timestamp::now()).unwrap();
+        let db = tokio::task::spawn_blocking(opened).await.unwrap();
+        let outbox = Outbox::open(db, LIMITS).await.unwrap();
+        Self { device, outbox, desired: Arc::new(desired(deployments)), dir }
+    }
+
+    /// Closes the outbox; its directory.
+    pub fn close(self) -> TempDir {
+        self.dir
     }
 
     /// Writes reports of `(deployment, state)`, all seen at `at`.

@@ -65,6 +65,16 @@ impl Guarded {
         Self::start_with(Wanted::default(), |_| ())
     }
 
+    /// One that speaks plain text, with the keys of a backup.
+    pub fn start_from(backup: &Path) -> Self {
+        Self::start_with(Wanted::default(), |auth| {
+            std::fs::remove_dir_all(auth).unwrap();
+            let (backup, keys) = (backup.display().to_string(), auth.display().to_string());
+            let args = ["restore", "--from", &backup, "--keys", &keys];
+            assert!(Command::new(program("muster")).args(args).status().unwrap().success());
+        })
+    }
+
     /// One that speaks plain text, whose accounts (`devices`, `people`) take so few connections.
     pub fn start_with_connections(limits: &[(&str, usize)]) -> Self {
         Self::start_with(Wanted::default(), |auth| {

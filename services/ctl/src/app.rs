@@ -10,16 +10,17 @@ use serde_json::json;
 
 use crate::ask::Hub;
 use crate::auth::AuthContext;
+use crate::backup::{self, BackupContext};
 use crate::config::{
-    Cli, Command, Export, Format, PublisherCommand, QuarantineCommand, WatchAbout, WatchArgs, WhyAbout,
-    WhyArgs,
+    Cli, Command, Export, Format, PublisherCommand, QuarantineCommand, RestoreArgs, WatchAbout, WatchArgs,
+    WhyAbout, WhyArgs,
 };
 use crate::error::{CtlError, NO, USAGE, YES};
 use crate::session::Session;
 use crate::terminal::Terminal;
 use crate::{
     audit, auth, complete, defined, devices, groups, history, hubs, incidents, names, publish, quarantine,
-    reach, restore, rollout, status, streams, watch, why,
+    reach, restore, rollout, status, streams, support, watch, why,
 };
 
 /// Runs the command line of this process. It sets up no log: standard error is for what the person is told.
@@ -77,6 +78,11 @@ async fn execute(cli: Cli, terminal: &mut Terminal) -> Result<bool, CtlError> {
             let mut context = AuthContext { format, terminal, clock: &SystemClock, connection: &connection };
             return decide(&mut context, command).await.map(|()| true);
         }
+        Command::Backup(_) | Command::Support(_) | Command::Restore(RestoreArgs { from: Some(_), .. }) => {
+            let mut context =
+                BackupContext { format, terminal, clock: &SystemClock, connection: &connection };
+            return copy(&mut context, command).await.map(|()| true);
+        }
         _ => {}
     }
     let connection = connection.check()?;
@@ -97,6 +103,19 @@ async fn decide(context: &mut AuthContext<'_>, command: Command) -> Result<(), C
     }
 }
 
+/// Copies of a hub and files for support, which do without a server where they must.
+async fn copy(context: &mut BackupContext<'_>, command: Command) -> Result<(), CtlError> {
+    match command {
+        Command::Backup(args) => backup::save(context, &args).await,
+        Command::Support(args) => support::run(context, &args).await,
+        Command::Restore(args) => match &args.from {
+            Some(from) => backup::restore(context, from, &args).await,
+            None => Ok(()),
+        },
+        _ => Ok(()),
+    }
+}
+
 async fn ask(
     session: &mut Session<'_>,
     mut command: Command,
@@ -108,7 +127,7 @@ async fn ask(
     }
     match command {
         Command::Audit(args) => return audit::run(session, args.site).await,
-        Command::Restore => return restore::run(session).await,
+        Command::Restore(_) => return restore::run(session).await,
         Command::Status(args) => status::run(session, args, export).await?,
         Command::Devices(args) => devices::list(session, args).await?,
         Command::Device(args) => devices::one(session, args).await?,
@@ -150,6 +169,8 @@ async fn ask(
         Command::Auth(_)
         | Command::Enroll(_)
         | Command::Revoke(_)
+        | Command::Backup(_)
+        | Command::Support(_)
         | Command::Version
         | Command::Completions { .. }
         | Command::Complete { .. } => {}

@@ -9,6 +9,7 @@ mod init;
 mod key_store;
 mod leaf;
 mod push;
+mod rotate;
 mod send;
 mod upgrade;
 
@@ -64,6 +65,22 @@ pub struct UpgradeResult {
     pub renewed: Vec<UserEntry>,
     /// Those whose credentials are elsewhere; the operator must renew them.
     pub to_renew: Vec<UserEntry>,
+}
+
+/// The result of `muster auth rotate`.
+#[derive(Debug, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub struct RotateResult {
+    /// The directory.
+    pub dir: PathBuf,
+    /// The role with a new signing key.
+    pub role: String,
+    /// Services and people whose credentials in the directory were signed again.
+    pub renewed: Vec<UserEntry>,
+    /// Those of the role whose credentials are elsewhere; the operator must renew them.
+    pub to_renew: Vec<UserEntry>,
+    /// Devices that need a new token.
+    pub devices: Vec<String>,
 }
 
 /// The result of `muster auth leaf`.
@@ -131,6 +148,10 @@ pub async fn run(context: &mut AuthContext<'_>, command: AuthCommand) -> Result<
             let upgraded = upgrade::run(&args, context.now())?;
             context.show(&upgraded, |upgraded, _| render::auth::upgraded(upgraded))
         }
+        AuthCommand::Rotate(args) => {
+            let rotated = rotate::run(&args, context.now())?;
+            context.show(&rotated, |rotated, _| render::auth::rotated(rotated))
+        }
         AuthCommand::Push(args) => {
             let connection = context.connection.check()?;
             let mut store = KeyStore::open(&args.dir)?;
@@ -142,6 +163,14 @@ pub async fn run(context: &mut AuthContext<'_>, command: AuthCommand) -> Result<
             context.show(&out, |out, _| render::auth::pushed(out))
         }
     }
+}
+
+/// Locks a directory of keys of any release, so that nothing in it changes until the lock is dropped.
+///
+/// # Errors
+/// The directory has no keys, or cannot be locked.
+pub fn lock_keys(dir: &Path) -> Result<impl Sized + use<>, AuthError> {
+    KeyStore::open_of_any_release(dir)
 }
 
 /// `muster enroll`

@@ -1,6 +1,7 @@
 //! The command line of `muster`: every command, flag, default and example. What a flag says becomes a type here.
 
 mod auth;
+mod backup;
 mod connection;
 mod device_arg;
 mod devices;
@@ -9,6 +10,7 @@ mod history;
 mod quarantine;
 mod rollout;
 mod status;
+mod support;
 mod watch;
 mod why;
 
@@ -19,7 +21,10 @@ use clap_complete::Shell;
 use muster_contract::{DeploymentId, SiteId};
 use muster_service::VERSION;
 
-pub use auth::{AuthCommand, CredsArgs, EnrollArgs, InitArgs, LeafArgs, RevokeArgs, Valid, VaultArgs};
+pub use auth::{
+    AuthCommand, CredsArgs, EnrollArgs, InitArgs, LeafArgs, RevokeArgs, RotateArgs, Valid, VaultArgs,
+};
+pub use backup::{BackupArgs, RestoreArgs};
 pub use connection::{Connection, ConnectionArgs, ConnectionError};
 pub use device_arg::DeviceArg;
 pub use devices::DevicesArgs;
@@ -28,6 +33,7 @@ pub use history::{ChangesArgs, DiffArgs, PointArgs};
 pub use quarantine::{JudgeArgs, ListArgs, QuarantineCommand, SelectArgs};
 pub use rollout::{DecisionArgs, ReleaseArgs, RolloutCommand, RolloutWatchArgs, RolloutWord};
 pub use status::{AxisWord, BUDGET_LEAST, DeprecatedType, Depth, Export, Names, Show, StatusArgs};
+pub use support::SupportArgs;
 pub use watch::{WatchAbout, WatchArgs};
 pub use why::{WhyAbout, WhyArgs};
 
@@ -75,15 +81,6 @@ Examples:
   muster audit                           everything
   muster audit --site plant7             the devices of one site
   muster audit --format json | jq .totals";
-
-const RESTORE_HELP: &str = "\
-Looks at the streams and the services and changes nothing. Streams that the credentials do not show are named as not
-visible; the answers of the services say then whether they work. Exit code 1: something is missing, or LEDGER was replaced
-within 24 hours.
-
-Examples:
-  muster restore
-  muster restore --format json | jq '.steps[].command'";
 
 const QUARANTINE_EXAMPLES: &str = "\
 Examples:
@@ -219,9 +216,15 @@ pub enum Command {
     /// Is every report accounted for, and every view right?
     #[command(after_help = AUDIT_EXAMPLES)]
     Audit(SiteArgs),
-    /// What of the hub is missing, and what can be rebuilt from where
-    #[command(after_help = RESTORE_HELP)]
-    Restore,
+    /// Copy a hub to a directory: streams, keys, databases of a rollup
+    #[command(after_help = backup::BACKUP_EXAMPLES)]
+    Backup(BackupArgs),
+    /// What of the hub is missing, and what can be rebuilt from where; --from restores a backup
+    #[command(after_help = backup::RESTORE_HELP)]
+    Restore(RestoreArgs),
+    /// Write a file for support: what the hub says of itself, without secrets
+    #[command(after_help = support::SUPPORT_EXAMPLES)]
+    Support(SupportArgs),
     /// Rejected reports, and why the hub rejected them
     #[command(subcommand, after_help = QUARANTINE_EXAMPLES)]
     Quarantine(QuarantineCommand),

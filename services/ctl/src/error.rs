@@ -12,6 +12,7 @@ use muster_service::error::chain;
 
 use crate::ask::AskError;
 use crate::auth::AuthError;
+use crate::backup::BackupError;
 use crate::config::ConnectionError;
 use crate::reach::ReachError;
 use crate::render::publisher::{held_back, refused};
@@ -124,6 +125,15 @@ pub enum CtlError {
         #[source]
         source: io::Error,
     },
+    /// A file cannot be written.
+    #[error("cannot write {}", .path.display())]
+    Write {
+        /// The file.
+        path: PathBuf,
+        /// Why.
+        #[source]
+        source: io::Error,
+    },
     /// The file to apply is too large for a message.
     #[error("{} has more than {limit} bytes, which is all that a request takes; apply its documents in parts", .path.display())]
     FileTooLarge {
@@ -143,6 +153,9 @@ pub enum CtlError {
     /// An identity is not made, given or taken.
     #[error(transparent)]
     Auth(#[from] AuthError),
+    /// A backup is not made, or not restored.
+    #[error(transparent)]
+    Backup(#[from] BackupError),
     /// The streams cannot be looked at or changed.
     #[error(
         "cannot look at the streams: on a hub with keys the role maintainer alone may (`muster auth creds maintainer`)"
@@ -226,6 +239,7 @@ impl CtlError {
             | Self::Commit(_) => NO,
             Self::TimeOver(_) => TIMEOUT,
             Self::Auth(error) if error.is_refusal() => NO,
+            Self::Backup(error) if error.is_refusal() => NO,
             Self::Ask(AskError::Refused(body)) => match body.code {
                 ErrorCode::NotFound | ErrorCode::BadRequest | ErrorCode::Conflict => NO,
                 ErrorCode::TooManyRequests | ErrorCode::NotReady | ErrorCode::Internal => USAGE,

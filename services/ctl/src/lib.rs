@@ -3,7 +3,7 @@
 //! [`config`] is the command line, [`context`] the nats CLI's settings, [`app`] goes from a command line to an exit code.
 //! [`reach`] connects, [`ask`] puts questions to the services, [`notices`] follows what they tell, a [`session`] shows the
 //! answers. The commands: [`status`], [`devices`], [`watch`], [`history`], [`audit`], [`quarantine`], [`publish`],
-//! [`rollout`], [`groups`], [`defined`], [`hubs`], [`restore`], and [`incidents`] above each answer. [`names`] resolves names
+//! [`rollout`], [`groups`], [`defined`], [`hubs`], [`restore`], [`backup`], [`support`], and [`incidents`] above each answer. [`names`] resolves names
 //! to ids and keys, [`complete`] completes names. [`render`] turns answers into text and is pure; [`terminal`] is where text
 //! goes. [`auth`] decides who may do what on the bus, in a directory of keys. Nothing else here creates or changes anything,
 //! but by request to the publisher.
@@ -21,6 +21,7 @@ pub mod terminal;
 
 pub mod audit;
 pub mod auth;
+pub mod backup;
 pub mod complete;
 pub mod defined;
 pub mod devices;
@@ -35,6 +36,7 @@ pub mod restore;
 pub mod rollout;
 pub mod status;
 pub mod streams;
+pub mod support;
 pub mod watch;
 pub mod why;
 

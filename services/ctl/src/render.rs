@@ -6,6 +6,7 @@
 
 pub mod audit;
 pub mod auth;
+pub mod backup;
 pub mod changes;
 pub mod cut;
 pub mod defined;
@@ -32,6 +33,7 @@ pub mod restore;
 pub mod rollout;
 pub mod silence;
 pub mod streams;
+pub mod support;
 pub mod table;
 pub mod watch;
 pub mod why;

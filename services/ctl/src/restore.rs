@@ -299,12 +299,16 @@ fn restart_command(stream: &str) -> &'static str {
 /// # Errors
 /// The report cannot be shown.
 pub async fn run(session: &mut Session<'_>) -> Result<bool, CtlError> {
-    let bus = session.hub.bus();
-    let seen = join_all(streams().map(|name| visible_state(bus, name))).await;
-    let answers = answers(session).await;
-    let report = RestoreReport::of(seen, answers);
+    let report = report(session).await;
     session.show_own(&report, render::restore::report)?;
     Ok(report.steps.is_empty())
+}
+
+/// Checks the hub.
+pub async fn report(session: &Session<'_>) -> RestoreReport {
+    let bus = session.hub.bus();
+    let seen = join_all(streams().map(|name| visible_state(bus, name))).await;
+    RestoreReport::of(seen, answers(session).await)
 }
 
 async fn visible_state(bus: &Bus, name: &str) -> Seen {

@@ -3,7 +3,7 @@
 //! Reading order: [`config`] and [`connect`] (a [`Bus`] and its [`Link`]); [`topology`], [`converge`] and [`upgrade`]
 //! (streams as data); [`message`] and [`event`]; publishing ([`publish`], [`window`]); reading ([`read`], [`replay`],
 //! [`deliveries`] with `ack` and [`consumer_progress`]); the bucket of views ([`views`], [`cached_entry`],
-//! [`view_writer`]); [`notices`]; mirrors ([`mirror`] and [`keeper`]); [`connections`]; requests ([`request`], [`serve`]
+//! [`view_writer`]); [`notices`]; mirrors ([`mirror`] and [`keeper`]); [`connections`]; copies of whole streams ([`snapshot`]); requests ([`request`], [`serve`]
 //! with [`permits`], [`responder`]). The crate moves bytes and positions. It parses no document, except the identity of a
 //! view, and holds no rule of the domain.
 
@@ -33,6 +33,7 @@ pub mod replay;
 pub mod request;
 pub mod responder;
 pub mod serve;
+pub mod snapshot;
 pub mod topology;
 pub mod upgrade;
 pub mod version;
@@ -82,6 +83,7 @@ pub use request::RequestError;
 pub use responder::{Question, Questions, Responder};
 pub use serve::{Call, ServeError, Serving};
 pub use service_spec::{EndpointSpec, Fault, ServiceSpec};
+pub use snapshot::{SnapshotError, SnapshotHead, SnapshotReader, SnapshotWriter};
 pub use upgrade::StreamShape;
 pub use view_writer::{
     BUCKET_READ_INTERVAL, EntryReader, ViewWrite, ViewWriter, WRITE_INTERVAL, WriteOutcome,

@@ -56,6 +56,21 @@ const UPDATE_STREAMS: [&str; 14] = [
     "$JS.API.STREAM.UPDATE.NOTICES",
     "$JS.API.STREAM.UPDATE.QUARANTINE",
 ];
+/// Copying streams out of a server and into one that lacks them, for `muster backup` and `muster restore --from`.
+const COPY_STREAMS: [&str; 12] = [
+    "$JS.API.STREAM.SNAPSHOT.DOWNLINK",
+    "$JS.API.STREAM.SNAPSHOT.LEDGER",
+    "$JS.API.STREAM.SNAPSHOT.KV_views",
+    "$JS.API.STREAM.SNAPSHOT.NOTICES",
+    "$JS.API.STREAM.SNAPSHOT.QUARANTINE",
+    "$JS.SNAPSHOT.ACK.>",
+    "$JS.API.STREAM.RESTORE.DOWNLINK",
+    "$JS.API.STREAM.RESTORE.LEDGER",
+    "$JS.API.STREAM.RESTORE.KV_views",
+    "$JS.API.STREAM.RESTORE.NOTICES",
+    "$JS.API.STREAM.RESTORE.QUARANTINE",
+    "$JS.SNAPSHOT.RESTORE.>",
+];
 const READ_DESIRED: [&str; 4] = [
     "$JS.API.CONSUMER.CREATE.DOWNLINK.*.muster.desired.>",
     "$JS.API.CONSUMER.MSG.NEXT.DOWNLINK.*",
@@ -266,7 +281,7 @@ impl Role {
             ),
             Self::Renewer => (vec![&[CREDENTIALS, INCIDENT_REQUESTS]], vec![&[OWN_INBOX]]),
             Self::Keeper => (vec![&KEEP_MIRRORS], vec![&[OWN_INBOX]]),
-            Self::Maintainer => (vec![&UPDATE_STREAMS], vec![&[OWN_INBOX]]),
+            Self::Maintainer => (vec![&UPDATE_STREAMS, &COPY_STREAMS], vec![&[OWN_INBOX]]),
             Self::Planner => (vec![&READ_ONLY_REQUESTS, &ROLLOUT_REQUESTS], vec![&[OWN_INBOX]]),
             Self::Viewer => (
                 vec![

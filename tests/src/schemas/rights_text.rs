@@ -24,7 +24,8 @@ tried without foreign replies, because HUB is one domain of trust (below).
 **HUB is one domain of trust.** A request names the subject of its answer, and the server asks nobody whether the requester
 may write there. So whoever holds a service's credentials can reach by a reply what HUB reaches, beyond the service's own
 list; that is why nobody but services is in HUB. From another account an answer comes back to that account. A maintainer
-may also have a stream republish to any subject of HUB, so its credentials end after an hour.
+may also have a stream republish to any subject of HUB, and copies whole streams (`muster backup`), so its credentials end
+after an hour.
 
 **Push consumers.** A subscriber or operator names the subject to which a consumer delivers. The consumers are on the mirrors,
 and the server delivers only while there is a subscription to exactly that subject, which a wildcard is not. READERS imports

@@ -69,6 +69,35 @@ async fn a_revoked_device_is_out_in_time_and_stays_out_over_a_restart_until_it_i
 }
 
 #[tokio::test]
+async fn a_rotated_signing_key_ends_its_tokens_and_no_others() {
+    let hub = Guarded::start_plain();
+    let key = device("press-4");
+    let device = hub.enroll(&key, "1h");
+    let former = |creds: &std::path::Path, name: &str| {
+        let copy = hub.dir().join(name);
+        std::fs::copy(creds, &copy).unwrap();
+        copy
+    };
+    let port = hub.server.port();
+    let (viewer, device) = (former(&hub.creds(Role::Viewer), "viewer"), former(&device, "device"));
+    for (role, old) in [("viewer", &viewer), ("device", &device)] {
+        Raw::connect(port, old).unwrap();
+        let said = hub.decide(&["auth", "rotate", role]);
+        assert!(said.contains("has a new signing key"), "{said}");
+        assert_eq!(said.contains("muster enroll plant7/press-4"), role == "device", "{said}");
+        hub.decide(&["auth", "push"]);
+        let refused = async || Raw::connect(port, old).err();
+        until("the former key's token is refused", refused, Option::is_some).await;
+    }
+    for role in [Role::Viewer, Role::Subscriber, Role::Ingest, Role::Rollup] {
+        Raw::connect(port, &hub.creds(role)).unwrap();
+    }
+    let _streams = ingest(&hub).await;
+    let device = hub.enroll(&key, "1h");
+    Raw::connect(port, &device).unwrap();
+}
+
+#[tokio::test]
 async fn a_revocation_that_no_server_heard_is_said_and_pushed_later() {
     let mut hub = Guarded::start();
     let key = device("press-4");

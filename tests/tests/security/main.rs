@@ -4,11 +4,12 @@
 //! every reply ([`matrix`]) and with foreign [`replies`] to services, whom [`records`] of changes name, a whole [`fleet`], and
 //! the mirrors that its [`keeper`] keeps, which the [`clients`] of people read in every way; foreign [`receipts`]; the same services
 //! on a cluster ([`clustered`]) and on an [`open`] server; what one reader takes delays no other ([`shares`]); who may
-//! decide about [`rollouts`].
+//! decide about [`rollouts`], and who copies a hub ([`backup`]).
 
 #![allow(clippy::unwrap_used, reason = "a failure here is the test's result")]
 
 mod attempts;
+mod backup;
 mod clients;
 mod clustered;
 mod command;

@@ -73,13 +73,17 @@ fn add_signers(store: &mut KeyStore) -> Result<Vec<Role>, AuthError> {
 }
 
 /// Services and people with valid tokens.
-fn enrolled(store: &KeyStore, now: u64) -> Vec<UserEntry> {
+pub(super) fn enrolled(store: &KeyStore, now: u64) -> Vec<UserEntry> {
     let is_user = |entry: &&UserEntry| Role::of(&entry.role).is_some_and(|role| role != Role::Device);
     store.registry.users.iter().filter(is_user).filter(|entry| entry.is_valid(now)).cloned().collect()
 }
 
 /// Signs the token of a user again until the same time, if the directory has its credentials file.
-fn renew(store: &mut KeyStore, entry: &UserEntry, now: u64) -> Result<Option<SignedCreds>, AuthError> {
+pub(super) fn renew(
+    store: &mut KeyStore,
+    entry: &UserEntry,
+    now: u64,
+) -> Result<Option<SignedCreds>, AuthError> {
     let file = creds_file(store, &entry.name);
     let Some(role) = Role::of(&entry.role).filter(|_| file.is_file()) else { return Ok(None) };
     if key_of_file(&file)?.0.public_key() != entry.key {

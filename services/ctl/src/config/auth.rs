@@ -74,8 +74,21 @@ pub enum AuthCommand {
     Leaf(LeafArgs),
     /// Hand the accounts, with everybody who is revoked, to the running servers
     Push(VaultArgs),
+    /// Replace the signing key of a role; tokens of the former key are refused after `muster auth push`
+    Rotate(RotateArgs),
     /// Give a directory of an older release the accounts and keys of this one; no device needs a new key or token
     Upgrade(VaultArgs),
+}
+
+/// `muster auth rotate`
+#[derive(Debug, Args)]
+pub struct RotateArgs {
+    /// The role whose signing key is replaced, such as viewer, ingest or device
+    #[arg(value_parser = any_role)]
+    pub role: Role,
+    #[command(flatten)]
+    #[allow(missing_docs)]
+    pub vault: VaultArgs,
 }
 
 /// `muster auth leaf`
@@ -178,6 +191,11 @@ impl FromStr for Valid {
         let rule = "must be a time such as 30d, 12h, 90m or 45s, up to 3650d";
         seconds.filter(|seconds| (1..=VALID_MAX).contains(seconds)).map(Self).ok_or(rule)
     }
+}
+
+fn any_role(name: &str) -> Result<Role, String> {
+    let all = || Role::ALL.map(Role::as_str).join(", ");
+    Role::of(name).ok_or_else(|| format!("must be one of {}", all()))
 }
 
 fn role(name: &str) -> Result<Role, &'static str> {

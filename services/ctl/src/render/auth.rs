@@ -6,7 +6,9 @@ use muster_identity::{DISCONNECT_WITHIN, UserEntry, UserRegistry};
 use super::paint::{BAD, PLAIN, UNSURE, WELL, styled};
 use super::table::{Cell, Table};
 use super::words::{plural, span};
-use crate::auth::{EnrollResult, InitResult, LEAVES, LeafResult, RevokeResult, SERVER_CONFIG, UpgradeResult};
+use crate::auth::{
+    EnrollResult, InitResult, LEAVES, LeafResult, RevokeResult, RotateResult, SERVER_CONFIG, UpgradeResult,
+};
 
 /// The created directory of keys, and the next steps.
 pub fn made(made: &InitResult) -> String {
@@ -49,6 +51,33 @@ pub fn upgraded(upgraded: &UpgradeResult) -> String {
     for entry in to_renew {
         let UserEntry { name, role, .. } = entry;
         text += &format!("       muster auth creds {role} --name {name} --dir {dir} -o THEIR-FILE\n");
+    }
+    text
+}
+
+/// The new signing key, and the next steps.
+pub fn rotated(rotated: &RotateResult) -> String {
+    let RotateResult { dir, role, renewed, to_renew, devices } = rotated;
+    let (dir, signed) = (dir.display(), plural(renewed.len() as u64, "credentials file"));
+    let mut text = format!(
+        "{role} has a new signing key in {dir}; {signed} signed again in {dir}/creds\n\
+         \n\
+         1. muster auth push --dir {dir}   from then on servers refuse every token of the former key\n\
+         2. give every service its file of {dir}/creds again and restart it; people of the role get theirs, too\n"
+    );
+    for entry in to_renew {
+        let UserEntry { name, role, .. } = entry;
+        text += &format!("       muster auth creds {role} --name {name} --dir {dir} -o THEIR-FILE\n");
+    }
+    if !devices.is_empty() {
+        let count = plural(devices.len() as u64, "device");
+        text +=
+            &format!("3. {count} cannot connect until a new token is carried there; reports wait on them:\n");
+    }
+    for device in devices {
+        text += &format!(
+            "       muster enroll {device} --dir {dir} -o TOKEN.jwt, then muster-agent accept there\n"
+        );
     }
     text
 }

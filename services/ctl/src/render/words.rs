@@ -55,6 +55,16 @@ pub fn grouped(number: u64) -> String {
     text
 }
 
+/// `512 B`, `1.5 KiB`, `20.0 MiB`, `3.2 GiB`.
+pub fn bytes_text(bytes: u64) -> String {
+    const UNITS: [(&str, u64); 3] = [("GiB", 1 << 30), ("MiB", 1 << 20), ("KiB", 1 << 10)];
+    let unit = UNITS.into_iter().find(|(_, size)| bytes >= *size);
+    unit.map_or_else(
+        || format!("{bytes} B"),
+        |(unit, size)| format!("{:.1} {unit}", bytes as f64 / size as f64),
+    )
+}
+
 /// A part in percent, rounded down: 100 % is reached only by all.
 pub fn percent(part: u64, of: u64) -> String {
     match (u128::from(part) * 100).checked_div(u128::from(of)) {

@@ -129,7 +129,8 @@ fn changes_by(account: Account, right: &str) -> Vec<Change> {
     stored.map(|stream| (account, stream.name.clone(), Aspect::Messages)).collect()
 }
 
-/// What a request of the API changes of a stream that is there: creating it again with other settings is refused.
+/// What a request of the API changes of a stream that is there: creating it again with other settings is refused, and so is
+/// restoring it.
 fn changed_by_request(request: &str) -> Option<(&str, Aspect)> {
     let verbs = [
         ("CONSUMER.CREATE.", Aspect::Consumers),
@@ -139,7 +140,6 @@ fn changed_by_request(request: &str) -> Option<(&str, Aspect)> {
         ("STREAM.MSG.DELETE.", Aspect::Messages),
         ("STREAM.UPDATE.", Aspect::Settings),
         ("STREAM.DELETE.", Aspect::Existence),
-        ("STREAM.RESTORE.", Aspect::Existence),
     ];
     let (verb, aspect) = verbs.into_iter().find(|(verb, _)| request.starts_with(verb))?;
     Some((request[verb.len()..].split('.').next()?, aspect))

@@ -1,7 +1,9 @@
 //! What `make`, the scripts in `.ci` and the Dockerfile do on a machine that lacks something, and with what they are told;
-//! and how the programs' help comes out.
+//! how the programs' help comes out, and what a release ships ([`release`]).
 
 #![allow(clippy::unwrap_used, reason = "a failure here is the test's result")]
+
+mod release;
 
 use std::fs::Permissions;
 use std::os::unix::fs::PermissionsExt as _;

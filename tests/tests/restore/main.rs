@@ -1,130 +1,31 @@
 //! A LEDGER that is deleted under running services: nobody misses it, what can be rebuilt is rebuilt, and `muster restore`
-//! says what can be rebuilt from where. The services run in this process; the device is the test.
+//! says what can be rebuilt from where; and a hub that is made again from a backup. The services run in this process; the device is the test.
 
 #![allow(clippy::unwrap_used, reason = "a failure here is the test's result")]
+
+mod backup;
+mod hub;
+mod release;
+mod support;
 
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use clap::Parser as _;
-use muster_bus::{Bus, Outgoing};
-use muster_contract::canonical::Digest;
+use muster_contract::Timestamp;
 use muster_contract::fact::Fact;
 use muster_contract::incident::{HubIncident, Incident, IncidentAnswer, IncidentKind, IncidentsAnswer};
 use muster_contract::query::{ErrorReply, PublisherStatus};
-use muster_contract::receipt::Receipt;
-use muster_contract::subjects::{self, LedgerSubject, REQUEST_INCIDENT, stream};
-use muster_contract::{DeviceKey, Timestamp, decode};
+use muster_contract::subjects::{LedgerSubject, REQUEST_INCIDENT, stream};
 use muster_ctl::render;
 use muster_ctl::restore::{Answers, RestoreReport, Seen, streams};
-use muster_service::supervisor::Supervisor;
 use muster_tests::command::muster;
 use muster_tests::golden;
 use muster_tests::schemas::example;
 use muster_tests::server::Server;
-use muster_tests::wait::{soon, until};
+use muster_tests::wait::until;
 use serde_json::{Value, json};
-use tokio_util::sync::CancellationToken;
 
-const DRAIN: Duration = Duration::from_secs(10);
-const PATIENCE: Duration = Duration::from_secs(5);
-
-/// A server, its services, and a connection that may do everything.
-struct Hub {
-    server: Server,
-    bus: Bus,
-    dir: tempfile::TempDir,
-}
-
-impl Hub {
-    async fn start() -> Self {
-        let server = Server::start();
-        let bus = Bus::connect(server.config("test"), &CancellationToken::new()).await.unwrap();
-        bus.converge().await.unwrap();
-        Self { server, bus, dir: tempfile::tempdir().unwrap() }
-    }
-
-    async fn ingest(&self) -> Supervisor {
-        let words = ["muster-ingest", "--nats-url", &self.server.url(), "--lease", "3s"];
-        let config = muster_ingest::config::Cli::try_parse_from(words).unwrap().check().unwrap();
-        let supervisor = Supervisor::new();
-        soon("ingest", muster_ingest::app::start(config, &supervisor)).await.unwrap();
-        ready(&supervisor).await;
-        supervisor
-    }
-
-    async fn rollup(&self) -> Supervisor {
-        let data = self.dir.path().join("rollup").display().to_string();
-        let words = ["muster-rollup", "--nats-url", &self.server.url(), "--data-dir", &data];
-        let config = muster_rollup::config::Cli::try_parse_from(words).unwrap().check().unwrap();
-        let supervisor = Supervisor::new();
-        soon("rollup", muster_rollup::app::start(config, &supervisor)).await.unwrap();
-        ready(&supervisor).await;
-        supervisor
-    }
-
-    async fn publisher(&self) -> (Supervisor, muster_publisher::app::Handle) {
-        let words = ["muster-publisher", "--nats-url", &self.server.url()];
-        let config = muster_publisher::config::Cli::try_parse_from(words).unwrap().check().unwrap();
-        let supervisor = Supervisor::new();
-        let handle = soon("publisher", muster_publisher::app::start(config, &supervisor)).await.unwrap();
-        ready(&supervisor).await;
-        (supervisor, handle)
-    }
-
-    async fn request(&self, subject: &str, request: &Value) -> Value {
-        let answer = self.bus.request(subject, request.to_string().into(), PATIENCE).await.unwrap();
-        serde_json::from_slice(&answer).unwrap()
-    }
-
-    /// The newest fact of a subject.
-    async fn fact(&self, subject: &LedgerSubject) -> Option<Fact> {
-        let last = self.bus.last(stream::LEDGER, &subject.to_string()).await.ok().flatten()?;
-        Fact::parse(subject, &last.payload).ok()
-    }
-
-    async fn hub_incident(&self) -> Option<Incident> {
-        match self.fact(&LedgerSubject::Incident(None)).await? {
-            Fact::Incident(incident) => Some(incident),
-            _ => None,
-        }
-    }
-
-    async fn beat(&self, key: &DeviceKey, head: u64) {
-        let beat = json!({
-            "apiVersion": "muster/v1", "kind": "Heartbeat", "epoch": 1, "head": head, "unsent": 0,
-            "generation": 1, "agentVersion": "test",
-        });
-        let _ = self.bus.publish(Outgoing::new(subjects::presence(key), beat.to_string())).await;
-    }
-
-    async fn report(&self, key: &DeviceKey, seq: u64, head: u64) {
-        let states = ["installing", "installed"];
-        let state = states[usize::from(seq == head)];
-        let report = json!({
-            "apiVersion": "muster/v1", "kind": "StatusReport", "epoch": 1, "seq": seq, "head": head,
-            "observedAt": Timestamp::now().to_string(), "deployment": "web", "generation": 1,
-            "digest": Digest::of_bytes(b"web").to_string(), "status": {"state": state},
-            "components": [{"name": "main", "state": state}], "current": seq == head,
-        });
-        self.bus.publish(Outgoing::new(subjects::report(key), report.to_string())).await.unwrap();
-    }
-
-    /// Which reports of a device the newest receipt asks for; none while there is no receipt.
-    async fn receipt(&self, key: &DeviceKey) -> Option<(u64, String)> {
-        let last = self.bus.last(stream::DOWNLINK, &subjects::receipt(key)).await.ok().flatten()?;
-        let receipt: Receipt = decode::parse(&last.payload).ok()?;
-        Some((receipt.through, receipt.missing.to_string()))
-    }
-}
-
-async fn ready(supervisor: &Supervisor) {
-    until("a service is ready", async || supervisor.health().missing(), Vec::is_empty).await;
-}
-
-fn key() -> DeviceKey {
-    "plant7/press-4".parse().unwrap()
-}
+use hub::{DRAIN, Hub, key};
 
 #[tokio::test(flavor = "multi_thread")]
 async fn an_incident_is_recorded_before_it_is_answered_and_its_rate_is_bounded() {
