@@ -9,8 +9,6 @@ cd "$(dirname "$0")/.."
 
 images="muster-nats muster-publisher muster-ingest muster-rollup muster-planner muster-federation muster-renewer muster-agent muster-simulator muster-ctl"
 tag=${MUSTER_TAG:-latest}
-# Largest image allowed: a larger one holds something unwanted.
-mib_max=30
 
 if ! docker version >/dev/null 2>&1; then
     echo "no Docker engine answers; what the client says:" >&2
@@ -52,19 +50,12 @@ version=$(sed -n '/^\[workspace.package\]/,/^\[/ s/^version = "\(.*\)"/\1/p' Car
     sed -n '/^# The images\./,$p' compose/Dockerfile
 } >"$work/Dockerfile"
 
-large=0
 for image in $images; do
     # The classic builder warns each time that it is old, so its output is shown only if it fails.
     docker build --build-arg "VERSION=$version" --target "$image" --tag "$image:$tag" "$work" >"$work.log" 2>&1 || {
         tail -n 20 "$work.log" >&2
         exit 1
     }
-    bytes=$(docker image inspect --format '{{.Size}}' "$image:$tag")
-    mib=$((bytes / 1048576))
-    printf '%-18s %3d MiB\n' "$image:$tag" "$mib"
-    [ "$mib" -lt "$mib_max" ] || large=1
 done
-if [ "$large" = 1 ] && [ -z "${MUSTER_LARGE_IMAGES:-}" ]; then
-    echo "an image is larger than $mib_max MiB: were these programs built for release?" >&2
-    exit 1
-fi
+# Programs built for debugging are larger.
+.ci/image-sizes "$tag" || [ -n "${MUSTER_LARGE_IMAGES:-}" ]

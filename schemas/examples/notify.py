@@ -2,7 +2,8 @@
 """Prints a line for each notice of a subscription: the present, then every change.
 
 A notice is confirmed after it was printed, so a program that comes back under the same name continues after the last one
-that it confirmed. A live message only says that there is a new notice: the notice itself is read by direct get.
+that it confirmed: where notices were replaced meanwhile, it prints every change that it missed first. A live message only
+says that there is a new notice: the notice itself is read by direct get.
 
     python3 notify.py night-shift [--deployment web] [--url …] [--creds FILE --tls-ca FILE | --context NAME]
 """
@@ -16,9 +17,20 @@ RENEW_SECONDS = 600  # the lease of a subscription is an hour
 
 async def ask(hub, request, question):
     answer = json.loads((await hub.request(f"muster.notify.{request}", json.dumps(question).encode(), timeout=5)).data)
-    if "error" in answer:
+    if "error" not in answer:
+        return answer
+    if answer["error"]["code"] != "notReady":
         sys.exit(f"muster.notify.{request}: {answer['error']['message']}")
-    return answer
+    await asyncio.sleep(1)
+    return await ask(hub, request, question)
+
+
+async def missed(hub, name, notice):
+    question, page = {"name": name, "to": notice["asOf"]["ledgerSeq"], "hubs": notice.get("hubs", [])}, {"next": None}
+    while "next" in page:
+        page = await ask(hub, "missed", {**question, "next": page["next"]})
+        for one in [{"gone": one} for one in page.get("gone", [])] + [{"missed": one} for one in page["changes"]]:
+            print(json.dumps(one), flush=True)
 
 
 def line(notice):
@@ -43,6 +55,9 @@ async def main(args):
         is_time.clear()
         notice = await newest(hub, "NOTICES", f"muster.notice.{args.name}")
         if notice and notice["number"] > seen:
+            if notice["number"] > seen + 1:
+                await missed(hub, args.name, notice)
+                notice.pop("changes", None)
             print(line(notice), flush=True)
             seen, renewed_at = notice["number"], time.monotonic()
             if notice["event"] == "ended":

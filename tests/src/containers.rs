@@ -56,13 +56,16 @@ pub fn listed(args: &[&str]) -> Vec<String> {
     docker(args).lines().map(str::to_owned).collect()
 }
 
-/// The Compose command of this machine.
+/// The Compose command of this machine: the plugin if both are here, unless `MUSTER_COMPOSE` names the other.
 ///
 /// # Panics
 ///
 /// If there is none.
 pub fn compose_command() -> Vec<&'static str> {
-    let ways = [vec!["docker", "compose"], vec!["docker-compose"]];
+    let mut ways = [vec!["docker", "compose"], vec!["docker-compose"]];
+    if std::env::var_os("MUSTER_COMPOSE").is_some_and(|name| name == "docker-compose") {
+        ways.reverse();
+    }
     let found =
         ways.into_iter().find(|way| said(Command::new(way[0]).args(&way[1..]).arg("version")).is_ok());
     found.expect("neither docker compose nor docker-compose is here: .ci/engine installs one")
@@ -143,7 +146,7 @@ impl Stack {
             ("MUSTER_TAG", TAG.to_owned()),
             ("MUSTER_PORT", free_port().to_string()),
             // The engine picks one: two fleets may be up at once.
-            ("MUSTER_WEBSOCKET_PORT", "0".to_owned()),
+            ("MUSTER_WS_PORT", "0".to_owned()),
             ("MUSTER_GIT_PORT", free_port().to_string()),
         ];
         let given = variables.iter().map(|(name, value)| (*name, (*value).to_owned()));

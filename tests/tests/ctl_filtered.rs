@@ -304,9 +304,9 @@ fn errors_of_a_part_are_declared_to_be_left_out() {
         document["metadata"]["annotations"]["muster/left-out"].as_str().unwrap().to_owned()
     };
     let mut answer = four();
-    assert_eq!(left_out(&answer), "all 4 resources, all error codes (counted without a filter only)");
+    assert_eq!(left_out(&answer), "all 4 subgroups, all error codes (counted without a filter only)");
     answer.rollup.kstatus = BTreeMap::from([(KStatus::Current, 4)]);
-    assert_eq!(left_out(&answer), "all 4 resources", "nothing failed, so there is no error");
+    assert_eq!(left_out(&answer), "all 4 subgroups", "nothing failed, so there is no error");
 }
 
 #[test]
@@ -323,9 +323,9 @@ fn a_document_keeps_to_its_budget_and_says_what_it_leaves_out() {
             let text = group.within(budget, spelling);
             assert!(text.len() <= budget, "{} of {budget} bytes", text.len());
             let document: Value = serde_norway::from_str(&text).unwrap();
-            let kept = document["status"]["resourceStatuses"].as_array().unwrap();
+            let kept = document["status"]["subgroupStatuses"].as_array().unwrap();
             let left_out = document["metadata"]["annotations"]["muster/left-out"].as_str().unwrap();
-            assert!(left_out.starts_with(&format!("{} of 504 resources (", 504 - kept.len())), "{left_out}");
+            assert!(left_out.starts_with(&format!("{} of 504 subgroups (", 504 - kept.len())), "{left_out}");
             assert!(kept.iter().any(|resource| resource["status"] == "Failed"), "the worst are kept: {text}");
             assert!(!left_out.contains("Failed"), "{left_out}");
         }

@@ -10,7 +10,7 @@ use std::time::Duration;
 
 use muster_bus::{Bus, Call, EndpointSpec, Fault, ServiceSpec, Serving};
 use muster_contract::SubscriptionName;
-use muster_contract::notify::Subscription;
+use muster_contract::notify::{MissedQuery, Subscription};
 use muster_contract::query::ErrorCode;
 use muster_contract::view::content_digest;
 use muster_ctl::ask::Hub;
@@ -50,7 +50,7 @@ impl Played {
         let bus = Bus::connect(server.config("test"), &CancellationToken::new()).await.unwrap();
         bus.converge().await.unwrap();
         let endpoint = |name| EndpointSpec { name, subject: format!("muster.notify.{name}") };
-        let endpoints = ["subscribe", "confirm", "unsubscribe"].map(endpoint).into();
+        let endpoints = ["subscribe", "confirm", "unsubscribe", "missed"].map(endpoint).into();
         let spec = ServiceSpec { name: "played", version: "0.1.0", description: "a test", endpoints };
         let asked = Arc::new(asked);
         let heard = asked.clone();
@@ -62,6 +62,7 @@ impl Played {
     async fn tell(&self, number: u64, after: u64) -> u64 {
         let mut notice: Value = example("Notice.changed");
         notice["number"] = json!(number);
+        notice["omitted"] = json!({});
         self.bus.notice_put(&name(), notice.to_string().into(), None, after).await.unwrap()
     }
 }
@@ -91,6 +92,17 @@ async fn answer(asked: Arc<Asked>, call: Call) -> Result<bytes::Bytes, Fault> {
         if asked.forgets {
             return Err(refused(ErrorCode::NotFound, "there is none"));
         }
+    } else if call.endpoint == "missed" {
+        let asked: MissedQuery = serde_json::from_slice(&call.payload).unwrap();
+        let mut page: Value = example("MissedAnswer.a-page");
+        match asked.next {
+            None => page["changes"].as_array_mut().unwrap().truncate(1),
+            Some(_) => {
+                page["changes"].as_array_mut().unwrap().remove(0);
+                (page["gone"], page["next"]) = (json!([]), Value::Null);
+            }
+        }
+        return Ok(page.to_string().into());
     } else if call.endpoint == "subscribe" {
         asked.subscribed.fetch_add(1, Ordering::SeqCst);
     }
@@ -114,6 +126,32 @@ async fn a_notice_that_takes_longer_to_read_than_the_next_picture_is_shown_once(
     assert_eq!(number().await, 3, "nothing is shown twice, and nothing is left out");
     let confirmed = async || hub.asked.confirmed.load(Ordering::SeqCst);
     until("both are confirmed", confirmed, |count| *count >= 2).await;
+}
+
+#[tokio::test]
+async fn a_watch_that_comes_back_shows_what_it_missed_before_the_newest_notice() {
+    let hub = Played::start(Asked::default()).await;
+    hub.tell(5, 0).await;
+    let link = Link::open(format!("127.0.0.1:{}", hub.server.port())).await.unwrap();
+    let words = ["--timeout", "30s", "watch", "packet-tap", "--name", "night-shift"];
+    let (_json, mut lines) = watch(&link, &[&words[..], &["--format", "json"]].concat());
+    let mut line = async || -> Value {
+        let line = soon("a line", lines.next_line()).await.unwrap().expect("it goes on");
+        serde_json::from_str(&line).unwrap()
+    };
+    for changes in [1, 1] {
+        let page = line().await;
+        assert_eq!(page["missed"]["changes"].as_array().unwrap().len(), changes, "{page}");
+    }
+    assert_eq!(line().await["number"], 5);
+    let (_table, mut lines) = watch(&link, &words);
+    let mut said = Vec::new();
+    for _ in 0..3 {
+        said.push(soon("a line", lines.next_line()).await.unwrap().unwrap());
+    }
+    assert!(said[0].contains("changes from ledger 4303 to 4520 cannot be listed any more"), "{said:?}");
+    assert!(said[1].contains("web plant7/press-4: outdated → failed"), "{said:?}");
+    assert!(said[2].contains("verdict waiting → failing"), "{said:?}");
 }
 
 #[tokio::test]

@@ -219,7 +219,7 @@ async fn other_systems(system: &System) {
     let words =
         [&["status", "--format", "resourcegroup-json", "web", "--aggregate"][..], &["--site", "plant7"]];
     let counts = json_of(&said(system, &words.concat(), 0).await);
-    assert_eq!(counts["metadata"]["annotations"]["muster/left-out"], "all 2 resources", "{counts}");
+    assert_eq!(counts["metadata"]["annotations"]["muster/left-out"], "all 2 subgroups", "{counts}");
 }
 
 /// In detail: EMCO's `detail` on either axis, and each manifest once for people and for programs.

@@ -1,7 +1,8 @@
 // Prints a line for each notice of a subscription: the present, then every change.
 //
 // A notice is confirmed after it was printed, so a program that comes back under the same name continues after the last one
-// that it confirmed. A live message only says that there is a new notice: the notice itself is read by direct get.
+// that it confirmed: where notices were replaced meanwhile, it prints every change that it missed first. A live message only
+// says that there is a new notice: the notice itself is read by direct get.
 //
 //     node notify.js night-shift [--deployment web] [--url …] [--creds FILE --tls-ca FILE | --context NAME]
 import { alarm, hub, newest, options } from "./connect.js";
@@ -16,6 +17,10 @@ const nc = await hub(chosen);
 
 async function ask(request, question) {
   const answer = (await nc.request(`muster.notify.${request}`, JSON.stringify(question), { timeout: 5000 })).json();
+  if (answer.error?.code === "notReady") {
+    await new Promise((resolve) => setTimeout(resolve, 1000));
+    return ask(request, question);
+  }
   if (answer.error) {
     console.error(`muster.notify.${request}: ${answer.error.message}`);
     process.exit(1);
@@ -28,6 +33,16 @@ function show({ number, event, asOf, state = {}, reason, message, changes }) {
   console.log(JSON.stringify({ number, event, ledgerSeq: asOf.ledgerSeq, status, verdict, reason, message, changes }));
 }
 
+async function missed({ asOf, hubs }) {
+  const question = { name, to: asOf.ledgerSeq, hubs: hubs ?? [] };
+  do {
+    const page = await ask("missed", question);
+    for (const range of page.gone ?? []) console.log(JSON.stringify({ gone: range }));
+    for (const change of page.changes) console.log(JSON.stringify({ missed: change }));
+    question.next = page.next;
+  } while (question.next);
+}
+
 const { wake, wait } = alarm();
 nc.subscribe(`muster.live.notice.${name}`, { callback: wake });
 let { seen } = await ask("subscribe", wanted);
@@ -35,6 +50,10 @@ let renewedAt = Date.now();
 for (; ; await wait(LOOK_MS)) {
   const notice = await newest(nc, "NOTICES", `muster.notice.${name}`);
   if (notice && notice.number > seen) {
+    if (notice.number > seen + 1) {
+      await missed(notice);
+      delete notice.changes;
+    }
     show(notice);
     seen = notice.number;
     renewedAt = Date.now();

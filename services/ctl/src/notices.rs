@@ -8,20 +8,24 @@ use std::time::Duration;
 use muster_bus::{Link, Subscription as Live};
 use muster_contract::decode;
 use muster_contract::notify::{
-    ConfirmRequest, EndReason, Notice, NoticeEvent, Subscription, SubscriptionAnswer, UnsubscribeRequest,
+    ConfirmRequest, EndReason, HubPosition, MissedAnswer, MissedQuery, Notice, NoticeEvent, Subscription,
+    SubscriptionAnswer, UnsubscribeRequest,
 };
-use muster_contract::query::ErrorCode;
+use muster_contract::query::{ErrorCode, PAGE_MAX};
 use serde_json::Value;
 use tokio::sync::watch;
-use tokio::time::{Interval, MissedTickBehavior, interval};
+use tokio::time::{Interval, MissedTickBehavior, interval, sleep};
 
-use crate::ask::{AskError, Hub, understood};
+use crate::ask::{AskError, Hub, PAGES_MAX, understood};
 use crate::error::CtlError;
 
 /// Time between two looks for the newest notice, where none comes by itself.
 const LOOK_EVERY: Duration = Duration::from_secs(5);
 /// Time until a hub that has not answered is asked again.
 const ASK_AGAIN: Duration = Duration::from_secs(15);
+/// Attempts to list what was missed, and the time between two: the hub may have to rebuild a point of the past.
+const MISSED_ATTEMPTS_MAX: usize = 10;
+const MISSED_PAUSE: Duration = Duration::from_secs(1);
 /// Part of its lease after which a subscription is renewed.
 const RENEWALS_IN_A_LEASE: u32 = 4;
 
@@ -35,6 +39,8 @@ pub struct Notices {
     renewals: Interval,
     /// Number of the last notice that was given out, or that an earlier run has confirmed.
     shown: u64,
+    /// Up to where the last notice that was given out reads.
+    position: Option<(u64, Vec<HubPosition>)>,
     /// The subscription was there already, and was told something that an earlier run has shown.
     is_told: bool,
     /// The newest may be one that was not given out.
@@ -51,6 +57,8 @@ pub struct Read {
     pub notice: Notice,
     /// All of it, also what a newer hub says.
     pub value: Value,
+    /// Notices before it were replaced, or it does not list all changes.
+    pub is_after_a_gap: bool,
 }
 
 impl Notices {
@@ -70,6 +78,7 @@ impl Notices {
             looks: every(LOOK_EVERY),
             renewals: every(lease / RENEWALS_IN_A_LEASE),
             shown: answer.seen,
+            position: None,
             is_told: answer.resumed && answer.seen > 0 && answer.seen == answer.told,
             look_now: true,
             confirm_now: false,
@@ -145,7 +154,11 @@ impl Notices {
         if notice.number <= self.shown {
             return Ok(None);
         }
+        let omitted = notice.omitted;
+        let is_partial = notice.number > self.shown + 1 || omitted.more_changes || omitted.changes > 0;
+        let is_after_a_gap = self.shown > 0 && notice.event != NoticeEvent::Present && is_partial;
         self.shown = notice.number;
+        self.position = Some((notice.as_of.ledger_seq, notice.hubs.clone()));
         self.answered.send_replace(true);
         if notice.reason == Some(EndReason::Expired) {
             // We were away for longer than the lease: the next confirmation subscribes anew.
@@ -154,7 +167,44 @@ impl Notices {
         }
         // Cannot fail: it was a notice just now.
         let value = serde_json::from_slice(bytes).unwrap_or_default();
-        Ok(Some(Read { notice, value }))
+        Ok(Some(Read { notice, value, is_after_a_gap }))
+    }
+
+    /// Every change after the last confirmed notice up to this one, page by page.
+    ///
+    /// # Errors
+    /// When nobody answers, or the hub cannot list them.
+    pub async fn missed(&self, upto: &Notice) -> Result<Vec<MissedAnswer>, AskError> {
+        let mut query = MissedQuery {
+            name: self.subscription.name.clone(),
+            after: None,
+            to: Some(upto.as_of.ledger_seq),
+            hubs: upto.hubs.clone(),
+            filter: None,
+            next: None,
+            limit: Some(PAGE_MAX),
+        };
+        let (mut pages, mut attempts) = (Vec::new(), 0);
+        while pages.len() < PAGES_MAX {
+            let page = match self.hub.notify("missed", &query).await {
+                // An older hub has no such request.
+                Err(AskError::Refused(body))
+                    if body.code == ErrorCode::NotReady && attempts < MISSED_ATTEMPTS_MAX =>
+                {
+                    attempts += 1;
+                    sleep(MISSED_PAUSE).await;
+                    continue;
+                }
+                answer => understood::<MissedAnswer>(&answer?)?,
+            };
+            query.next.clone_from(&page.next);
+            let is_last = page.next.is_none();
+            pages.push(page);
+            if is_last {
+                return Ok(pages);
+            }
+        }
+        Err(AskError::Endless { what: "missed" })
     }
 
     /// What was given out was dealt with: the hub is told before the next one is given out.
@@ -168,7 +218,11 @@ impl Notices {
     /// When the subscription had ended and is refused now.
     pub async fn confirm(&mut self) -> Result<(), CtlError> {
         let name = self.subscription.name.clone();
-        let request = ConfirmRequest { name, number: self.shown };
+        let (ledger_seq, hubs) = match self.position.clone() {
+            Some((seq, hubs)) => (Some(seq), hubs),
+            None => (None, Vec::new()),
+        };
+        let request = ConfirmRequest { name, number: self.shown, ledger_seq, hubs };
         let answer = self.hub.notify("confirm", &request).await;
         let is_unanswered = matches!(answer, Err(AskError::NoService { .. } | AskError::Request { .. }));
         self.answered.send_replace(!is_unanswered);
@@ -176,7 +230,7 @@ impl Notices {
             Err(AskError::Refused(body)) if body.code == ErrorCode::NotFound => self.subscribe_again().await,
             // Of another stream, whose numbers begin anew.
             Err(AskError::Refused(body)) if body.code == ErrorCode::BadRequest => {
-                (self.shown, self.look_now) = (0, true);
+                (self.shown, self.position, self.look_now) = (0, None, true);
                 Ok(())
             }
             _ if is_unanswered => {
@@ -198,7 +252,7 @@ impl Notices {
             answer => answer?,
         };
         let answer: SubscriptionAnswer = understood(&answer)?;
-        self.shown = answer.seen;
+        (self.shown, self.position) = (answer.seen, None);
         self.look_now = true;
         Ok(())
     }

@@ -12,6 +12,8 @@ use muster_contract::parts::{HUBS_KEY, HubList};
 use muster_contract::subjects::ViewKey;
 use muster_contract::subjects::stream::LEDGER;
 use muster_domain::fold::Merge;
+use muster_notify::metrics::NotifyMetrics;
+use muster_notify::{Notifier, SharedRegister, SubscriptionHandler};
 use muster_service::clock::SystemClock;
 use muster_service::exit;
 use muster_service::health::{Health, Latch};
@@ -25,6 +27,7 @@ use crate::handler::QueryHandler;
 use crate::hub::{Hub, Line};
 use crate::merged::Merged;
 use crate::metrics::Metrics;
+use crate::notices::HubsSource;
 use crate::write::Writer;
 
 /// The part of `/ready` that names the hubs that are heard.
@@ -70,7 +73,7 @@ pub async fn start(config: Config, supervisor: &Supervisor) -> Result<Handle, St
     }
     let top = Bus::connect(top, &supervisor.stop_token()).await?;
     LinkHealth::register(supervisor.health()).follow(&top);
-    top.converge_views().await?;
+    top.converge_top().await?;
     refuse_a_hub(&top).await?;
 
     let merged = Arc::new(Merged::new(config.hubs.keys().cloned(), config.timing.lease));
@@ -106,8 +109,20 @@ pub async fn start(config: Config, supervisor: &Supervisor) -> Result<Handle, St
     );
     supervisor.spawn(Stage::Publish, "views", writer.run(supervisor.token(Stage::Publish)));
     let desk = QueryHandler::new(merged.clone(), lines, metrics.clone());
+    notify(&top, HubsSource::new(merged.clone(), desk.clone()), supervisor);
     supervisor.spawn(Stage::Serve, "queries", desk.serve(top, offered, supervisor.token(Stage::Serve)));
     Ok(Handle { merged, metrics })
+}
+
+/// Starts the notifier of the top and its request handler.
+fn notify(top: &Bus, source: HubsSource, tasks: &Supervisor) {
+    let offered = tasks.health().latch("taking subscriptions");
+    let (source, register) = (Arc::new(source), SharedRegister::default());
+    let metrics = NotifyMetrics::register(tasks.health());
+    let notifier = Notifier::new(top.clone(), source.clone(), register.clone(), metrics, Rng::new());
+    tasks.spawn(Stage::Publish, "notices", notifier.run(tasks.token(Stage::Publish)));
+    let handler = SubscriptionHandler::new(top.clone(), source, register);
+    tasks.spawn(Stage::Serve, "subscriptions", handler.serve(offered, tasks.token(Stage::Serve)));
 }
 
 /// Refuses a top that is a hub: a server with a LEDGER, or with views that no federation wrote. A federation

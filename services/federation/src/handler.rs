@@ -204,9 +204,12 @@ impl QueryHandler {
     }
 }
 
-impl Hubs for QueryHandler {
-    /// Passes the question on and returns the hub's answer unchanged.
-    async fn ask(&self, hub: &HubName, endpoint: &'static str, question: Bytes) -> Result<Bytes, Fault> {
+impl QueryHandler {
+    /// Passes a request on and returns the hub's answer unchanged.
+    ///
+    /// # Errors
+    /// The hub's refusal, or the reason why there is no answer.
+    pub async fn ask_subject(&self, hub: &HubName, subject: String, question: Bytes) -> Result<Bytes, Fault> {
         let not_now = |why: String| {
             let message =
                 format!("the hub {hub}, which this question is about, {why}; ask again in a moment");
@@ -217,7 +220,6 @@ impl Hubs for QueryHandler {
             return Err(not_now(format!("has {PASSED_ON_MAX} questions to answer already")));
         };
         let Some(bus) = line.borrow().clone() else { return Err(not_now("is not connected".to_owned())) };
-        let subject = format!("{QUERY_PREFIX}.{endpoint}");
         let reply = bus.request(&subject, question, HUB_PATIENCE).await;
         let reply = reply.map_err(|error| not_now(format!("does not answer ({})", chain(&error))))?;
         if reply.starts_with(ERROR_BEGINS)
@@ -227,6 +229,12 @@ impl Hubs for QueryHandler {
             return Err(Fault { body: reply, ..Fault::from(error) });
         }
         Ok(reply)
+    }
+}
+
+impl Hubs for QueryHandler {
+    async fn ask(&self, hub: &HubName, endpoint: &'static str, question: Bytes) -> Result<Bytes, Fault> {
+        self.ask_subject(hub, format!("{QUERY_PREFIX}.{endpoint}"), question).await
     }
 }
 

@@ -3,18 +3,20 @@
 //! ```text
 //! hub north ─► hub ─┐                   ┌─► write   ─► KV views of the top
 //! hub south ─► hub ─┼─► merged ─────────┤
-//!    …              │  (the parts of    └─► handler ─► muster.query.* of the top
-//!                   │   every hub)              │
+//!    …              │  (the parts of    ├─► handler ─► muster.query.* of the top
+//!                   │   every hub)      └─► notices ─► NOTICES of the top
+//!                   │                           │
 //!                   └◄── questions passed on ───┘
 //! ```
 //!
 //! A hub counts its own devices and publishes parts: counts that add up. This process keeps the newest parts of every hub
-//! in memory and nothing on disk. Every view is a function of those parts and of which hubs are heard, so a second
-//! process shows the same. The federation decides nothing about a device and writes to no hub.
+//! in memory and nothing on disk; subscriptions are in a stream of the top. Every view is a function of those parts and of
+//! which hubs are heard, so a second process shows the same. The federation decides nothing about a device and writes to no
+//! hub.
 //!
 //! Reading order: [`config`], [`hub`] (following one hub) with [`timing`], [`merged`] (the sums) with [`lease`],
 //! [`mod@write`], [`handler`] with [`route`], [`scatter`], [`gather`], [`why`] and [`point_in_time`] with [`past`] (the
-//! answers), [`app`] (the wiring).
+//! answers), [`notices`], [`app`] (the wiring).
 
 pub mod app;
 pub mod config;
@@ -25,6 +27,7 @@ pub mod hub;
 pub mod lease;
 pub mod merged;
 pub mod metrics;
+pub mod notices;
 pub mod past;
 pub mod point_in_time;
 pub mod route;

@@ -15,6 +15,8 @@ use muster_contract::Timestamp;
 use muster_contract::incident::IncidentKind;
 use muster_contract::subjects::stream;
 use muster_domain::fold::Fleet;
+use muster_notify::metrics::NotifyMetrics;
+use muster_notify::{Notifier, SharedRegister, SubscriptionHandler};
 use muster_service::backoff::FullJitter;
 use muster_service::clock::{Clock, SystemClock};
 use muster_service::error::chain;
@@ -35,9 +37,7 @@ use crate::incidents::HubIncidents;
 use crate::lag::LagState;
 use crate::metrics::Metrics;
 use crate::monitor::Monitor;
-use crate::notify::handler::SubscriptionHandler;
-use crate::notify::metrics::NotifyMetrics;
-use crate::notify::{Notifier, SharedRegister};
+use crate::notices::ProjectionSource;
 use crate::projection::Projection;
 use crate::publish::Publisher;
 use crate::query::{Actions, History, Manifests, QueryHandler};
@@ -131,11 +131,12 @@ pub async fn start(config: Config, tasks: &Supervisor) -> Result<Handle, StartEr
     let definer = Definer::new(bus.clone(), Arc::new(SystemClock));
     tasks.spawn(Stage::Serve, "view requests", definer.serve(defining, tasks.token(Stage::Serve)));
     answer_incidents(&bus, &projection, &lag, tasks);
-    let notices = notify(&bus, &projection, tasks);
     let facts = config.checkpoints.facts;
     let (rebuilds, maker) =
         point_in_time::pair(bus.clone(), projection.clone(), archive, metrics.clone(), facts);
     tasks.spawn(Stage::Serve, "history", maker.run(tasks.token(Stage::Serve), tasks.token(Stage::Intake)));
+    let source = ProjectionSource::new(bus.clone(), projection.clone(), rebuilds.clone());
+    let notices = notify(&bus, source, tasks);
     let points = Points::new(bus.clone(), projection.clone(), Arc::new(SystemClock));
     let manifests = Manifests::new(bus.clone(), projection.clone());
     let actions = Actions::new(bus.clone(), projection.clone(), points.clone());
@@ -172,13 +173,13 @@ fn answer_incidents(bus: &Bus, projection: &Arc<Projection>, lag: &Arc<LagState>
 }
 
 /// Starts the notifier and its request handler.
-fn notify(bus: &Bus, projection: &Arc<Projection>, tasks: &Supervisor) -> NotifyMetrics {
+fn notify(bus: &Bus, source: ProjectionSource, tasks: &Supervisor) -> NotifyMetrics {
+    let source = Arc::new(source);
     let offered = tasks.health().latch("taking subscriptions");
     let (register, metrics) = (SharedRegister::default(), NotifyMetrics::register(tasks.health()));
-    let notifier =
-        Notifier::new(bus.clone(), projection.clone(), register.clone(), metrics.clone(), Rng::new());
+    let notifier = Notifier::new(bus.clone(), source.clone(), register.clone(), metrics.clone(), Rng::new());
     tasks.spawn(Stage::Publish, "notices", notifier.run(tasks.token(Stage::Publish)));
-    let desk = SubscriptionHandler::new(bus.clone(), projection.clone(), register);
+    let desk = SubscriptionHandler::new(bus.clone(), source, register);
     tasks.spawn(Stage::Serve, "subscriptions", desk.serve(offered, tasks.token(Stage::Serve)));
     metrics
 }

@@ -3,7 +3,7 @@
 //! ```text
 //! LEDGER ─► consume ─► projection ─┬─► publish ─► KV views
 //!              ▲       (the fold)  ├─► query   ─► muster.query.* ◄─┐
-//!              │                   ├─► notify  ─► NOTICES          │
+//!              │                   ├─► notices ─► NOTICES          │
 //!     store ───┘                   └─► snapshot ─► store ─► history (the past)
 //! ```
 //!
@@ -13,7 +13,7 @@
 //! Every view and answer is a function of LEDGER up to a sequence. The snapshot in the data directory only saves reading
 //! LEDGER from its start; it may be lost at any time, and a snapshot that does not fit is not used.
 //!
-//! Reading order: [`consume`], [`projection`], [`publish`], [`query`] and [`notify`] (the readers), [`snapshot`] and
+//! Reading order: [`consume`], [`projection`], [`publish`], [`query`] and [`notices`] (the readers), [`snapshot`] and
 //! [`store`] (persistence), [`history`] (the past), [`app`] (the wiring).
 
 pub mod app;
@@ -28,7 +28,7 @@ mod incidents;
 pub mod lag;
 pub mod metrics;
 pub mod monitor;
-pub mod notify;
+pub mod notices;
 pub mod progress;
 pub mod projection;
 pub mod publish;

@@ -9,22 +9,14 @@ use std::time::Duration;
 use muster_contract::Timestamp;
 use muster_contract::defined::ViewDefinition;
 use muster_domain::fold::Fleet;
+pub use muster_notify::source::Origin;
 use tokio::sync::watch;
 
 use crate::progress::LedgerProgress;
 
-/// How long a view or notice from a process that has read further is left alone before LEDGER's end is read,
-/// and the interval after that. If LEDGER ends before it, it belongs to another LEDGER.
+/// How long a view from a process that has read further is left alone before LEDGER's end is read, and the interval
+/// after that. If LEDGER ends before it, it belongs to another LEDGER.
 pub(crate) const AHEAD_ASK: Duration = Duration::from_secs(5);
-
-/// The LEDGER of a projection.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Origin {
-    /// When the stream was created.
-    pub created_at: Timestamp,
-    /// How often this process has started over.
-    pub restarts: u64,
-}
 
 /// The fold of one LEDGER.
 #[derive(Debug)]
@@ -122,6 +114,7 @@ impl Projection {
     pub fn set_caught_up(&self) {
         self.lock_write().caught_up = true;
         self.caught_up.send_replace(true);
+        self.read_to.send_modify(|_| {});
     }
 
     /// Follows [`ProjectionState::caught_up`].

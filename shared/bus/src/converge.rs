@@ -7,6 +7,7 @@ use std::fmt;
 use async_nats::jetstream::consumer::Config as Consumer;
 use async_nats::jetstream::stream::Config as Stream;
 use fastrand::Rng;
+use muster_contract::subjects::stream;
 use muster_service::backoff::FullJitter;
 use muster_service::error::chain;
 use serde::Deserialize;
@@ -142,10 +143,10 @@ impl Bus {
         self.ensure(Topology { consumers: Vec::new(), ..self.wanted() }).await
     }
 
-    /// Creates only the bucket `views`, for a federation's server, to which no device reports.
-    pub async fn converge_views(&self) -> Result<(), TopologyError> {
+    /// Creates only the bucket `views` and NOTICES, for a federation's server, to which no device reports.
+    pub async fn converge_top(&self) -> Result<(), TopologyError> {
         let mut streams = self.wanted().streams;
-        streams.retain(|stream| stream.name == VIEWS_STREAM);
+        streams.retain(|stream| [VIEWS_STREAM, stream::NOTICES].contains(&stream.name.as_str()));
         self.ensure(Topology { streams, consumers: Vec::new() }).await
     }
 

@@ -5,7 +5,10 @@
 //! slow subscriber delays nobody. A gap in the numbers means that notices were replaced before they were read.
 
 mod change;
+mod content;
+mod missed;
 mod owner;
+mod status;
 
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
@@ -13,17 +16,18 @@ use serde_json::Value;
 
 use crate::canonical::Digest;
 use crate::decode::{Document, Violation};
-use crate::ids::{ComponentName, DeploymentId, SiteId, SubscriptionName};
+use crate::ids::{ComponentName, DeploymentId, HubName, SiteId, SubscriptionName};
 use crate::pulse::HubHearing;
 use crate::query::Output;
-use crate::status::{
-    AppStatus, Axis, Deployed, DevicePath, FILTER_VALUES_MAX, Ready, Rollup, StatusQuery, TargetStatus,
-};
+use crate::status::{AppStatus, Axis, DevicePath, FILTER_VALUES_MAX, Rollup, StatusQuery, TargetStatus};
 use crate::version::{ApiVersion, kind};
 use crate::view::{AsOf, DeploymentView, Verdict};
 
 pub use change::{StandingChange, Stood};
+pub use content::{ContentQuery, NoticeContent};
+pub use missed::{GoneRange, HubPosition, MissedAnswer, MissedQuery};
 pub use owner::SubscriptionOwner;
+pub use status::NoticeStatus;
 
 /// Default of the least time between two notices.
 pub const WINDOW_DEFAULT_MS: u64 = 3_000;
@@ -185,6 +189,7 @@ fn within(path: &str, value: u64, least: u64, most: u64) -> Result<(), Violation
 
 /// Answer of `muster.notify.subscribe` and `muster.notify.confirm`.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
 pub struct SubscriptionAnswer {
     /// The subscription.
     pub name: SubscriptionName,
@@ -195,15 +200,26 @@ pub struct SubscriptionAnswer {
     pub seen: u64,
     /// Number of the newest notice, on `muster.notice.<name>`; 0 before the first.
     pub told: u64,
+    /// LEDGER sequence up to which the subscriber has confirmed all changes; those after it are in
+    /// `muster.notify.missed`. Absent where it is not known, and in a federation.
+    #[serde(default, skip_serializing_if = "crate::omit::is_zero")]
+    pub seen_seq: u64,
 }
 
 /// Request of `muster.notify.confirm`: the subscriber has processed a notice. It renews the lease.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
 pub struct ConfirmRequest {
     /// The subscription.
     pub name: SubscriptionName,
     /// The notice's number.
     pub number: u64,
+    /// `asOf.ledgerSeq` of the notice. If absent, the confirmed position moves only with the newest notice.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub ledger_seq: Option<u64>,
+    /// `hubs` of the notice, in a federation.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub hubs: Vec<HubPosition>,
 }
 
 /// Request of `muster.notify.unsubscribe`.
@@ -261,6 +277,13 @@ pub struct SubscriptionRecord {
     pub subscription: Subscription,
     /// The last notice confirmed.
     pub seen: u64,
+    /// LEDGER sequence up to which changes are confirmed: that of the last notice confirmed, or of the beginning of the
+    /// subscription. 0 where it is not known.
+    #[serde(default, skip_serializing_if = "crate::omit::is_zero")]
+    pub seen_seq: u64,
+    /// In a federation, the same in the LEDGER of each hub.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub seen_at: Vec<HubPosition>,
     /// Number of the newest notice at the time of its creation: notices up to it belong to an earlier subscription of the same
     /// name.
     #[serde(default, skip_serializing_if = "crate::omit::is_zero")]
@@ -298,6 +321,9 @@ pub struct Notice {
     /// The position that the previous notice reflected; absent in the first.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub since: Option<u64>,
+    /// In a notice of a federation, the position in the LEDGER of each hub that it reflects.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub hubs: Vec<HubPosition>,
     /// True if the window delayed it: further changes since the previous notice are not shown.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub coalesced: bool,
@@ -412,50 +438,10 @@ pub struct NoticeState {
     /// Partitions that the hub does not listen to, if they have devices of the sites of the filter.
     #[serde(default, skip_serializing_if = "HubHearing::is_whole")]
     pub hub: HubHearing,
-}
-
-/// EMCO's status of a whole, with one value more.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
-pub enum NoticeStatus {
-    /// Every component is ready, by reports that are fresh and known to be the last.
-    Ready,
-    /// Some component is not ready, or not known to be.
-    NotReady,
-    /// Every device has taken up every component.
-    Deployed,
-    /// Some device has not taken up a component.
-    NotDeployed,
-    /// Nothing passes the filters. Never success.
-    Empty,
-}
-
-impl NoticeStatus {
-    /// The status on one axis; on `ready` if none is named.
-    pub fn of(rollup: &Rollup, axis: Option<Axis>) -> Self {
-        match axis {
-            Some(Axis::Deployed) => match rollup.deployed_status {
-                Some(Deployed::Applied) => Self::Deployed,
-                Some(Deployed::Empty) | None => Self::Empty,
-                Some(_) => Self::NotDeployed,
-            },
-            Some(Axis::Ready) | None => match rollup.ready_status {
-                Some(Ready::Ready) => Self::Ready,
-                Some(Ready::Empty) | None => Self::Empty,
-                Some(_) => Self::NotReady,
-            },
-        }
-    }
-
-    /// The word on the wire.
-    pub const fn as_str(self) -> &'static str {
-        match self {
-            Self::Ready => "Ready",
-            Self::NotReady => "NotReady",
-            Self::Deployed => "Deployed",
-            Self::NotDeployed => "NotDeployed",
-            Self::Empty => "Empty",
-        }
-    }
+    /// In a federation, hubs that are not heard and may have parts of what passes the filters: the roll-up lacks them, so
+    /// the status is neither `Ready` nor `Deployed`. The verdict and the view count their devices as stale.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub missing_hubs: Vec<HubName>,
 }
 
 impl NoticeState {

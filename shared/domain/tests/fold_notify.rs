@@ -7,22 +7,31 @@
 mod fleets;
 mod ledger;
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use fleets::ledgers;
-use ledger::{Ledger, Said};
+use ledger::{Ledger, Said, position};
+use muster_contract::changes::Changed;
 use muster_contract::fact::Fact;
 use muster_contract::notify::{NoticeStatus, Stood, Subscription, TellOn};
 use muster_contract::query::Output;
 use muster_contract::status::{Axis, StatusQuery, TargetStatus};
 use muster_contract::{DeploymentId, DeviceKey, State};
-use muster_domain::fold::{Fleet, NothingToTell};
+use muster_domain::fold::{ChangeRecord, Fleet, NothingToTell};
 use proptest::prelude::*;
 
 /// How every standing is that passes a subscription's filters, by the lines of the status query.
 fn stands(fleet: &Fleet, about: &Subscription) -> BTreeMap<(DeviceKey, DeploymentId), Stood> {
+    stands_of(&lines(fleet), about)
+}
+
+/// All lines of the status query.
+fn lines(fleet: &Fleet) -> Vec<TargetStatus> {
     let query = StatusQuery { output: Output::All, ..StatusQuery::default() };
-    let lines = fleet.status_answer(&query, None, usize::MAX).unwrap().targets;
+    fleet.status_answer(&query, None, usize::MAX).unwrap().targets
+}
+
+fn stands_of(lines: &[TargetStatus], about: &Subscription) -> BTreeMap<(DeviceKey, DeploymentId), Stood> {
     let passes = |line: &TargetStatus| {
         let Subscription { id, app, site, device, component, .. } = about;
         let mut components = line.components.iter().map(|part| &part.name);
@@ -32,12 +41,13 @@ fn stands(fleet: &Fleet, about: &Subscription) -> BTreeMap<(DeviceKey, Deploymen
             && (device.is_empty() || device.iter().any(|path| path.0 == line.key))
             && (component.is_empty() || components.any(|name| component.contains(name)))
     };
-    let stood = |line: TargetStatus| {
+    let stood = |line: &TargetStatus| {
         let (standing, freshness, known) = (line.standing, line.freshness, line.known);
         let (leaving, overdue) = (line.leaving, line.overdue);
-        ((line.key, line.deployment), Stood { standing, freshness, known, leaving, overdue })
+        let stood = Stood { standing, freshness, known, leaving, overdue };
+        ((line.key.clone(), line.deployment.clone()), stood)
     };
-    lines.into_iter().filter(passes).map(stood).collect()
+    lines.iter().filter(|line| passes(line)).map(stood).collect()
 }
 
 /// The same ledgers, of which every third generation has web be another application with another component.
@@ -112,7 +122,7 @@ proptest! {
                 prop_assert_eq!(change.from, was.get(&place).copied(), "{:?} {:?}", about, change);
                 prop_assert_eq!(change.to, is.get(&place).copied(), "{:?} {:?}", about, change);
             }
-            let places: std::collections::BTreeSet<_> = was.keys().chain(is.keys()).collect();
+            let places: BTreeSet<_> = was.keys().chain(is.keys()).collect();
             let different = places.into_iter().filter(|place| was.get(place) != is.get(place)).count();
             prop_assert_eq!(changes.listed.len(), different, "{:?}", about);
         }
@@ -128,6 +138,54 @@ proptest! {
             if !touched.concerns(&subscription) {
                 prop_assert_eq!(told(&before, &subscription), told(&now, &subscription), "{:?}", subscription);
             }
+        }
+    }
+}
+
+/// Every change of a standing that passes, fact by fact: the sequence, the place and both sides.
+type Steps = BTreeSet<(u64, DeviceKey, DeploymentId, String)>;
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(64))]
+
+    #[test]
+    fn n10_missed_changes_are_every_step_of_every_standing_once_and_in_order(
+        ledger in varied_ledgers(), cut in any::<prop::sample::Index>(), skip in 0usize..9,
+    ) {
+        let cut = cut.index(ledger.entries.len() + 1);
+        let mut fleet = Ledger { entries: ledger.entries[..cut].to_vec() }.fold();
+        let mut record = ChangeRecord::begin(&fleet);
+        let mut states = vec![(fleet.as_of().ledger_seq, lines(&fleet))];
+        for (at, entry) in ledger.entries.iter().enumerate().skip(cut) {
+            record.apply(&mut fleet, position(at), &entry.subject, entry.fact.clone()).unwrap();
+            states.push((fleet.as_of().ledger_seq, lines(&fleet)));
+        }
+        prop_assert_eq!(record.to(), fleet.as_of());
+        for about in subscriptions() {
+            let mut steps = Steps::new();
+            for pair in states.windows(2) {
+                let (was, is) = (stands_of(&pair[0].1, &about), stands_of(&pair[1].1, &about));
+                for place in was.keys().chain(is.keys()) {
+                    let (from, to) = (was.get(place), is.get(place));
+                    if from != to {
+                        steps.insert((pair[1].0, place.0.clone(), place.1.clone(), format!("{from:?} {to:?}")));
+                    }
+                }
+            }
+            let missed = record.passing(&about, 0);
+            prop_assert!(missed.is_sorted_by_key(|change| change.ledger_seq));
+            prop_assert_eq!(&record.passing(&about, skip)[..], &missed[skip.min(missed.len())..]);
+            let mut listed = Vec::new();
+            for change in missed {
+                // A verdict, or another target of the same standing.
+                let Changed::Standing { key, from, to, .. } = change.what else { continue };
+                if from != to {
+                    let words = format!("{:?} {:?}", from.as_ref(), to.as_ref());
+                    listed.push((change.ledger_seq, key, change.deployment, words));
+                }
+            }
+            prop_assert_eq!(listed.len(), steps.len(), "{:?}: {:?} {:?}", about, listed, steps);
+            prop_assert_eq!(listed.into_iter().collect::<Steps>(), steps, "{:?}", about);
         }
     }
 }

@@ -17,8 +17,8 @@ use muster_contract::groups::{
 use muster_contract::history::{DiffAnswer, DiffQuery, DigestsAnswer, MomentAnswer, VerifyAnswer};
 use muster_contract::incident::{IncidentAnswer, IncidentRequest, IncidentsAnswer};
 use muster_contract::notify::{
-    ConfirmRequest, Notice, Subscription, SubscriptionAnswer, SubscriptionRecord, SubscriptionsAnswer,
-    SubscriptionsQuery, UnsubscribeRequest,
+    ConfirmRequest, ContentQuery, MissedAnswer, MissedQuery, Notice, NoticeContent, Subscription,
+    SubscriptionAnswer, SubscriptionRecord, SubscriptionsAnswer, SubscriptionsQuery, UnsubscribeRequest,
 };
 use muster_contract::parts::{HubList, PartsAnswer, PartsQuery};
 use muster_contract::presence::Heartbeat;
@@ -86,7 +86,7 @@ pub const DOCUMENTS: [Shape; 23] = [
 ];
 
 /// Requests and answers of the query service, the publisher and ingest.
-pub const MESSAGES: [Shape; 42] = [
+pub const MESSAGES: [Shape; 46] = [
     message::<CheckRequest>("CheckRequest"),
     message::<CheckAnswer>("CheckAnswer"),
     request::<IncidentRequest>("IncidentRequest"),
@@ -114,6 +114,10 @@ pub const MESSAGES: [Shape; 42] = [
     request::<UnsubscribeRequest>("UnsubscribeRequest"),
     request::<SubscriptionsQuery>("SubscriptionsQuery"),
     message::<SubscriptionsAnswer>("SubscriptionsAnswer"),
+    request::<MissedQuery>("MissedQuery"),
+    message::<MissedAnswer>("MissedAnswer"),
+    request::<ContentQuery>("ContentQuery"),
+    message::<NoticeContent>("NoticeContent"),
     message::<ErrorReply>("ErrorReply"),
     request::<ApplyRequest>("ApplyRequest"),
     request::<RemoveRequest>("RemoveRequest"),

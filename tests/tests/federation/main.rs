@@ -4,6 +4,7 @@
 #![allow(clippy::unwrap_used, reason = "a failure here is the test's result")]
 
 mod lines;
+mod notices;
 mod past;
 mod questions;
 mod silence;

@@ -3,6 +3,7 @@
 
 mod listener;
 mod many;
+mod missed;
 mod rows;
 mod survive;
 

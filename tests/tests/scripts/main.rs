@@ -6,6 +6,7 @@
 mod release;
 
 use std::fs::Permissions;
+use std::net::TcpListener;
 use std::os::unix::fs::PermissionsExt as _;
 use std::path::Path;
 use std::process::{Command, Output};
@@ -47,6 +48,74 @@ fn git_that_cannot_be_installed_is_a_failure_that_says_so() {
         assert!(!output.status.success() && said.contains("could not be installed"), "{apt_get}: {said}");
     }
     assert!(look_for_git("exit 0").status.success());
+}
+
+/// Runs `compose/up.sh` on a machine whose `docker` is a script; variables choose what it lacks.
+fn up(docker: &str, words: &[&str], variables: &[(&str, String)]) -> (bool, String) {
+    let path = tempfile::tempdir().unwrap();
+    let program = path.path().join("docker");
+    std::fs::write(&program, format!("#!/bin/sh\n{docker}\n")).unwrap();
+    std::fs::set_permissions(&program, Permissions::from_mode(0o755)).unwrap();
+    let search = format!("{}:/usr/bin:/bin", path.path().display());
+    let free = || TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port().to_string();
+    let mut command = Command::new(Path::new(TOP).join("compose/up.sh"));
+    let ports = ["MUSTER_PORT", "MUSTER_WS_PORT", "MUSTER_GIT_PORT"].map(|name| (name, free()));
+    command.args(words).env("PATH", search).envs(ports).envs(variables.iter().cloned());
+    let output = command.output().unwrap();
+    let said = [output.stdout, output.stderr].concat();
+    (output.status.success(), String::from_utf8_lossy(&said).into_owned())
+}
+
+#[test]
+fn a_fleet_that_cannot_start_says_what_is_missing_and_what_to_do() {
+    let works = r#"case "$1 $2" in "compose up") echo "started: $*";; esac"#;
+    assert_eq!(
+        up(works, &["--scale", "agent=2"], &[]),
+        (true, "started: compose up --detach --scale agent=2\n".to_owned())
+    );
+    let taken = TcpListener::bind("127.0.0.1:0").unwrap();
+    let port = taken.local_addr().unwrap().port().to_string();
+    let is_taken = format!("port {port} of 127.0.0.1 is taken");
+    let table = [
+        (
+            r#"[ "$1" != version ] || { echo "cannot connect" >&2; exit 1; }"#,
+            &[][..],
+            None,
+            ["no Docker engine answers: cannot connect", "systemctl start docker"],
+        ),
+        (works, &[], Some(("MUSTER_PORT", port.clone())), [is_taken.as_str(), "MUSTER_PORT=PORT"]),
+        (works, &[], Some(("MUSTER_WS_PORT", port.clone())), [is_taken.as_str(), "MUSTER_WS_PORT=PORT"]),
+        (
+            r#"[ "$1 $2" != "image inspect" ]"#,
+            &["--no-build"],
+            None,
+            ["there is no image muster-nats:latest", "compose/offline.sh"],
+        ),
+    ];
+    for (docker, words, variable, told) in table {
+        let (started, said) = up(docker, words, variable.as_slice());
+        assert!(!started && told.iter().all(|told| said.contains(told)), "{told:?}: {said}");
+    }
+    drop(taken);
+}
+
+#[test]
+fn an_image_larger_than_a_release_image_may_be_is_refused() {
+    let sizes = |bytes: u64| {
+        let path = tempfile::tempdir().unwrap();
+        let program = path.path().join("docker");
+        let script = format!("#!/bin/sh\n[ \"$2\" = ls ] && echo muster-ctl:x && exit\necho {bytes}\n");
+        std::fs::write(&program, script).unwrap();
+        std::fs::set_permissions(&program, Permissions::from_mode(0o755)).unwrap();
+        let search = format!("{}:/usr/bin:/bin", path.path().display());
+        let mut command = Command::new(Path::new(TOP).join(".ci/image-sizes"));
+        let output = command.arg("x").env("PATH", search).output().unwrap();
+        (output.status.success(), String::from_utf8_lossy(&output.stderr).into_owned())
+    };
+    const MIB: u64 = 1024 * 1024;
+    assert!(sizes(30 * MIB).0);
+    let (passed, said) = sizes(30 * MIB + 1);
+    assert!(!passed && said.contains("30 MiB"), "{said}");
 }
 
 #[test]

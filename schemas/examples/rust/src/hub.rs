@@ -104,6 +104,34 @@ pub async fn ask(client: &Client, subject: &str, question: &Value) -> Result<Val
     }
 }
 
+/// Every change of a subscription after its last confirmed notice up to this one: `missed`, or a range that is `gone`.
+///
+/// # Errors
+/// The hub cannot be reached, or refuses.
+pub async fn missed(client: &Client, name: &str, notice: &Value) -> Result<Vec<Value>> {
+    let mut question = json!({ "name": name, "to": notice["asOf"]["ledgerSeq"] });
+    if notice["hubs"].is_array() {
+        question["hubs"] = notice["hubs"].clone();
+    }
+    let mut all = Vec::new();
+    loop {
+        let page = match ask(client, "muster.notify.missed", &question).await {
+            Err(error) if error.to_string().contains("ask again") => {
+                tokio::time::sleep(std::time::Duration::from_secs(1)).await;
+                continue;
+            }
+            page => page?,
+        };
+        let listed = |list: &Value| list.as_array().cloned().unwrap_or_default();
+        all.extend(listed(&page["gone"]).into_iter().map(|range| json!({ "gone": range })));
+        all.extend(listed(&page["changes"]).into_iter().map(|change| json!({ "missed": change })));
+        if page["next"].is_null() {
+            return Ok(all);
+        }
+        question["next"] = page["next"].clone();
+    }
+}
+
 /// The digests of all views at a sequence, by key.
 ///
 /// # Errors

@@ -1,7 +1,7 @@
 //! Changes between two points: a line for each, in LEDGER's order.
 
 use muster_contract::changes::{Change, Changed, ChangesAnswer};
-use muster_contract::notify::Stood;
+use muster_contract::notify::{MissedAnswer, Stood};
 
 use super::frame::Frame;
 use super::notice::{doubts, seconds};
@@ -33,6 +33,24 @@ pub fn list(answer: &ChangesAnswer, frame: impl Into<Frame>) -> String {
     let lost = if answer.incomplete { "Some changes of one fact are not listed.\n" } else { "" };
     let count = plural(answer.changes.len() as u64, "change");
     format!("{}\n{count} {between}.\n{lost}", table.within(frame.into().width))
+}
+
+/// A line for each change that a subscriber has missed, and for each range that cannot be listed.
+pub fn missed(answer: &MissedAnswer) -> Vec<String> {
+    let gone = answer.gone.iter().map(|range| {
+        let of = range.hub.as_ref().map(|hub| format!(" of the hub {hub}")).unwrap_or_default();
+        format!(
+            "  missed: changes from ledger {} to {}{of} cannot be listed any more\n",
+            range.from, range.to
+        )
+    });
+    let changes = answer.changes.iter().map(|change| {
+        let (place, cell, because) = words(change);
+        let at = seconds(change.at);
+        let because = if because.is_empty() { because } else { format!(" ({because})") };
+        format!("  missed {at} {} {place}: {}{because}\n", change.deployment, cell.alone())
+    });
+    gone.chain(changes).collect()
 }
 
 /// The device, both sides and the reason.

@@ -1,5 +1,5 @@
 //! Status as kpt's ResourceGroup (`kpt.dev/v1alpha1`): of a deployment on a device, whose resources are the components; of a
-//! deployment over the fleet, whose resources are the ResourceGroups of the devices; or of the fleet with counts alone.
+//! deployment over the fleet, whose subgroups are the ResourceGroups of the devices; or of the fleet with counts alone.
 //!
 //! Whoever computes kstatus from it finds Current only where every resource is. What is not known is `Reconciling`, because
 //! kstatus takes a condition of status Unknown for none. A document stays within its budget: long messages are cut, the
@@ -39,7 +39,9 @@ pub struct Group {
     message: String,
     changed_at: Option<Timestamp>,
     counts: BTreeMap<KStatus, u64>,
-    /// In the order in which they are written.
+    /// Whether its members are groups themselves.
+    has_subgroups: bool,
+    /// Its members, in the order in which they are written.
     resources: Vec<Resource>,
     /// Most frequent first.
     errors: Vec<String>,
@@ -87,6 +89,7 @@ impl Group {
             message: target.map_or_else(nothing, |target| target.message.clone()),
             changed_at: target.and_then(|target| target.changed_at),
             counts: target.map(counted).unwrap_or_default(),
+            has_subgroups: false,
             resources,
             errors: Vec::new(),
             errors_left_out: 0,
@@ -94,11 +97,10 @@ impl Group {
         }
     }
 
-    /// A deployment over all that passes the filters.
+    /// A deployment over all that passes the filters, with a subgroup for each device.
     pub fn of_fleet(id: &DeploymentId, answer: &StatusAnswer) -> Self {
         let resources = answer.targets.iter().map(|target| Resource {
-            name: json!({ "group": "kpt.dev", "kind": "ResourceGroup", "namespace": target.key.site,
-                "name": format!("{id}.{}", target.key.device) }),
+            name: json!({ "namespace": target.key.site, "name": format!("{id}.{}", target.key.device) }),
             axes: target.axes,
             message: target.message.clone(),
             changed_at: target.changed_at,
@@ -128,6 +130,7 @@ impl Group {
             message: rollup.message.clone().unwrap_or_else(|| "nothing passes the filters".to_owned()),
             changed_at: rollup.changed_at,
             counts: rollup.kstatus.clone(),
+            has_subgroups: true,
             resources: Vec::new(),
             errors: lines.collect(),
             errors_left_out: left_out,
@@ -179,7 +182,8 @@ impl Group {
         places.sort_unstable();
         let resources = || places.iter().map(|place| &self.resources[*place]);
         let names: Vec<_> = resources().map(|resource| resource.name.clone()).collect();
-        let statuses: Vec<_> = resources().map(|it| it.status(kept.message_max)).collect();
+        let with_axes = !self.has_subgroups;
+        let statuses: Vec<_> = resources().map(|it| it.status(kept.message_max, with_axes)).collect();
         let mut metadata = self.metadata.clone();
         let left_out = self.left_out(kept);
         metadata["annotations"]["muster/kstatus"] = self.kstatus.as_str().into();
@@ -201,8 +205,12 @@ impl Group {
             },
         });
         if !names.is_empty() {
-            document["spec"]["resources"] = names.into();
-            document["status"]["resourceStatuses"] = statuses.into();
+            let (names_at, statuses_at) = match self.has_subgroups {
+                true => ("subgroups", "subgroupStatuses"),
+                false => ("resources", "resourceStatuses"),
+            };
+            document["spec"][names_at] = names.into();
+            document["status"][statuses_at] = statuses.into();
         }
         document
     }
@@ -214,11 +222,12 @@ impl Group {
         absent.for_each(|place| *counts.entry(self.resources[place].axes.kstatus).or_default() += 1);
         let mut parts = Vec::new();
         let resources: u64 = counts.values().sum();
+        let members = if self.has_subgroups { "subgroups" } else { "resources" };
         if resources > 0 {
-            parts.push(format!("{resources} of {} resources ({})", self.resources.len(), words(&counts)));
+            parts.push(format!("{resources} of {} {members} ({})", self.resources.len(), words(&counts)));
         }
         if self.resources.is_empty() && !self.counts.is_empty() {
-            parts.push(format!("all {} resources", self.counts.values().sum::<u64>()));
+            parts.push(format!("all {} {members}", self.counts.values().sum::<u64>()));
         }
         let errors = (self.errors.len() - kept.errors) as u64 + self.errors_left_out;
         if errors > 0 {
@@ -264,13 +273,16 @@ impl Group {
 }
 
 impl Resource {
-    fn status(&self, message_max: usize) -> Value {
+    /// kpt's definition has the axes of what was tried for resources, and not for subgroups.
+    fn status(&self, message_max: usize, with_axes: bool) -> Value {
         let KAxes { kstatus, strategy, actuation, reconcile } = self.axes;
         let mut status = self.name.clone();
         status["status"] = kstatus.as_str().into();
-        status["strategy"] = strategy.as_str().into();
-        status["actuation"] = actuation.as_str().into();
-        status["reconcile"] = reconcile.as_str().into();
+        if with_axes {
+            status["strategy"] = strategy.as_str().into();
+            status["actuation"] = actuation.as_str().into();
+            status["reconcile"] = reconcile.as_str().into();
+        }
         let ready = reconcile == Reconcile::Succeeded && kstatus == KStatus::Current;
         let message = begin(&self.message, message_max);
         status["conditions"] =

@@ -56,6 +56,11 @@ impl Cell {
         Self { text: text.into(), style }
     }
 
+    /// The text as it stands outside a table.
+    pub fn alone(&self) -> String {
+        styled(self.style, &self.text)
+    }
+
     /// A number; zero is a dash.
     pub fn count(count: u64) -> Self {
         Self::marked(count, PLAIN)

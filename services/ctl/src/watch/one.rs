@@ -53,7 +53,8 @@ pub(super) async fn run(
             return Ok(!goal.is_failure(picture.verdict));
         }
     }
-    let end = follow(session, &mut notices, (&mut picture, &mut hub), &mut goal, over).await;
+    let mut shown = (&mut picture, &mut hub);
+    let end = follow(session, &mut notices, &mut shown, &mut goal, (over, args.name.is_some())).await;
     if args.name.is_none() {
         notices.close().await;
     }
@@ -104,9 +105,9 @@ fn own_name() -> Result<muster_contract::SubscriptionName, CtlError> {
 async fn follow(
     session: &mut Session<'_>,
     notices: &mut Notices,
-    (picture, hub): (&mut Picture, &mut HubCheck),
+    (picture, hub): &mut (&mut Picture, &mut HubCheck),
     goal: &mut Goal,
-    over: Option<Instant>,
+    (over, is_named): (Option<Instant>, bool),
 ) -> Result<bool, CtlError> {
     let mut meanwhile = Meanwhile::new(session, notices);
     let over = async {
@@ -122,6 +123,9 @@ async fn follow(
         tokio::select! {
             read = meanwhile.until(notices.next(), session, picture) => {
                 let read = read?;
+                if is_named && read.is_after_a_gap {
+                    picture.tell_of_missed(session, notices.missed(&read.notice).await)?;
+                }
                 picture.show(session, &read)?;
                 let is_last = is_last(&read.notice);
                 let is_met = goal.is_met(picture.verdict, picture.as_of);

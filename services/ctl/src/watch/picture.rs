@@ -3,12 +3,15 @@
 use std::collections::VecDeque;
 
 use muster_contract::DeploymentId;
-use muster_contract::notify::{Notice, NoticeState};
+use muster_contract::notify::{MissedAnswer, Notice, NoticeState};
 use muster_contract::view::{AsOf, DeploymentView, Verdict};
+use muster_service::error::chain;
+use serde_json::json;
 
 use super::gate::{Goal, News};
 use super::is_redrawn;
 use super::silence::Silence;
+use crate::ask::AskError;
 use crate::config::Format;
 use crate::error::CtlError;
 use crate::notices::Read;
@@ -101,6 +104,34 @@ impl Picture {
         self.verdict = notice.state.as_ref().and_then(|state| state.verdict);
         self.as_of = Some(notice.as_of);
         self.state.clone_from(&notice.state);
+    }
+
+    /// Shows every change between the last notice that was confirmed and the one that follows. A hub that cannot list them
+    /// ends no watch.
+    pub(super) fn tell_of_missed(
+        &mut self,
+        session: &mut Session<'_>,
+        missed: Result<Vec<MissedAnswer>, AskError>,
+    ) -> Result<(), CtlError> {
+        let pages = match missed {
+            Ok(pages) => pages,
+            Err(error) => {
+                session.terminal.say(&format!("muster: cannot list what was missed: {}\n", chain(&error)));
+                return Ok(());
+            }
+        };
+        if session.format == Format::Json && !is_redrawn(session) {
+            for page in &pages {
+                session.terminal.print_json(&format!("{}\n", json!({ "missed": page })))?;
+            }
+            return Ok(());
+        }
+        let lines = pages.iter().flat_map(render::changes::missed);
+        if is_redrawn(session) {
+            self.recent.extend(lines);
+            return Ok(());
+        }
+        Ok(session.terminal.print(&lines.collect::<String>())?)
     }
 
     pub(super) fn show(&mut self, session: &mut Session<'_>, read: &Read) -> Result<(), CtlError> {

@@ -79,6 +79,20 @@ pub fn bases(
     Ok(bases)
 }
 
+/// The first point at or after a fact that can be rebuilt and from which LEDGER can be read on; none if there is none.
+pub fn first_reachable(
+    ledger_seq: u64,
+    stored_at: Option<Timestamp>,
+    marks: &[Mark],
+    ledger: Window,
+) -> Option<u64> {
+    let leads_on = |seq: u64| seq + 1 >= ledger.first_seq;
+    if leads_on(ledger_seq) && bases(ledger_seq, stored_at, marks, ledger).is_ok() {
+        return Some(ledger_seq);
+    }
+    marks.iter().map(|mark| mark.as_of.ledger_seq).find(|seq| *seq > ledger_seq && leads_on(*seq))
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -120,5 +134,24 @@ mod tests {
         assert_eq!(found(100 + 27, &[], 100).unwrap(), [Base::Window]);
         let refused = found(100 + 26, &[], 100).unwrap_err();
         assert_eq!(refused, TooOld { oldest: None, from: Some(at(127)) });
+    }
+
+    #[test]
+    fn n10_missed_changes_begin_at_the_first_point_that_ledger_continues() {
+        let first = |seq: u64, marks: &[u64], first_seq: u64| {
+            let marks: Vec<_> = marks.iter().copied().map(mark).collect();
+            let stored_at = (seq >= first_seq).then(|| at(seq as i64));
+            first_reachable(
+                seq,
+                stored_at,
+                &marks,
+                Window { first_seq, first_at: Some(at(first_seq as i64)) },
+            )
+        };
+        assert_eq!(first(0, &[], 1), Some(0), "LEDGER holds every fact");
+        assert_eq!(first(5, &[3, 7], 1), Some(5));
+        assert_eq!(first(5, &[3, 7, 9], 8), Some(7), "the facts up to 7 are gone");
+        assert_eq!(first(3, &[3, 7], 8), Some(7), "checkpoint 3 itself is not continued");
+        assert_eq!(first(0, &[], 8), None, "nothing can be rebuilt");
     }
 }

@@ -63,6 +63,13 @@ pub enum RebuildTarget {
         /// The later one.
         to: u64,
     },
+    /// The changes after one fact up to another, as far as they can still be rebuilt.
+    Remaining {
+        /// The earlier fact.
+        from: u64,
+        /// The later one.
+        to: u64,
+    },
     /// Whether a rebuild says the same as what runs.
     Verified,
 }
@@ -89,6 +96,8 @@ pub enum Rebuilt {
     Past(Arc<Past>),
     /// Changes between two points.
     Changes(Arc<ChangeRecord>),
+    /// Changes as far as they can still be rebuilt; none if LEDGER has forgotten all of them.
+    Remaining(Option<Arc<ChangeRecord>>),
     /// A comparison.
     Verified(Arc<VerifyAnswer>),
 }
@@ -169,7 +178,7 @@ impl Rebuilds {
     pub async fn past(&self, asked: RebuildRequest, deadline: Instant) -> Result<Arc<Past>, ErrorBody> {
         match self.made(asked, deadline).await? {
             Rebuilt::Past(past) => Ok(past),
-            Rebuilt::Verified(_) | Rebuilt::Changes(_) => Err(internal("this is no point of the past")),
+            _ => Err(internal("this is no point of the past")),
         }
     }
 
@@ -185,7 +194,23 @@ impl Rebuilds {
     ) -> Result<Arc<ChangeRecord>, ErrorBody> {
         match self.made(RebuildTarget::Changes { from, to }.into(), deadline).await? {
             Rebuilt::Changes(record) => Ok(record),
-            Rebuilt::Past(_) | Rebuilt::Verified(_) => Err(internal("these are no changes")),
+            _ => Err(internal("these are no changes")),
+        }
+    }
+
+    /// The changes after one fact up to another, from the first point that can be rebuilt on; none if there is none.
+    ///
+    /// # Errors
+    /// As [`Self::past`].
+    pub async fn remaining_changes(
+        &self,
+        from: u64,
+        to: u64,
+        deadline: Instant,
+    ) -> Result<Option<Arc<ChangeRecord>>, ErrorBody> {
+        match self.made(RebuildTarget::Remaining { from, to }.into(), deadline).await? {
+            Rebuilt::Remaining(record) => Ok(record),
+            _ => Err(internal("these are no changes")),
         }
     }
 
@@ -196,7 +221,7 @@ impl Rebuilds {
     pub async fn verified(&self, deadline: Instant) -> Result<Arc<VerifyAnswer>, ErrorBody> {
         match self.made(RebuildTarget::Verified.into(), deadline).await? {
             Rebuilt::Verified(answer) => Ok(answer),
-            Rebuilt::Past(_) | Rebuilt::Changes(_) => Err(internal("this is no comparison")),
+            _ => Err(internal("this is no comparison")),
         }
     }
 
@@ -310,6 +335,10 @@ impl RebuildWorker {
                 RebuildTarget::Changes { from, to } => {
                     let record = rebuilder.changes(from, to, &progress).await?;
                     Ok(Rebuilt::Changes(Arc::new(record)))
+                }
+                RebuildTarget::Remaining { from, to } => {
+                    let record = rebuilder.remaining_changes(from, to, &progress).await?;
+                    Ok(Rebuilt::Remaining(record.map(Arc::new)))
                 }
                 RebuildTarget::Verified => {
                     let answer =

@@ -8,11 +8,11 @@ use muster_contract::history::Hindsight as Rests;
 use muster_contract::query::{ErrorBody, ErrorCode};
 use muster_contract::question::bad;
 use muster_contract::subjects::stream;
-use muster_domain::fold::{ChangeRecord, EventTimeFold, Fleet};
+use muster_domain::fold::{ChangeRecord, EventTimeFold, Fleet, TooManyChanges};
 use muster_service::error::chain;
 
 use super::archive::Archive;
-use super::base::{Base, TooOld, Window, bases};
+use super::base::{Base, TooOld, Window, bases, first_reachable};
 use super::checkpoint_retention::Mark;
 use super::point_in_time::Progress;
 use super::tail::{Read, Tail};
@@ -110,10 +110,40 @@ impl Rebuilder {
     /// # Errors
     /// As [`Self::at`], or there are too many.
     pub async fn changes(&self, from: u64, to: u64, progress: &Progress) -> Result<ChangeRecord, ErrorBody> {
+        let (record, whole) = self.record(from, to, progress).await?;
+        whole.map(|()| record).map_err(|error| bad(error.to_string()))
+    }
+
+    /// The changes after one fact up to another, as far as they can be rebuilt: from the first point after `from` that can
+    /// be reached, up to where one record has room. None where no point up to `to` can be reached.
+    ///
+    /// # Errors
+    /// LEDGER cannot be read.
+    pub async fn remaining_changes(
+        &self,
+        from: u64,
+        to: u64,
+        progress: &Progress,
+    ) -> Result<Option<ChangeRecord>, ErrorBody> {
+        let window = self.window().await?;
+        let stored_at = if from == 0 { None } else { self.stored_at(from).await? };
+        let marks = self.archive.marks(self.origin);
+        let start = first_reachable(from, stored_at, &marks, window).filter(|start| *start <= to);
+        let Some(start) = start else { return Ok(None) };
+        self.record(start, to, progress).await.map(|(record, _)| Some(record))
+    }
+
+    /// Records changes up to a fact, or up to where there are too many.
+    async fn record(
+        &self,
+        from: u64,
+        to: u64,
+        progress: &Progress,
+    ) -> Result<(ChangeRecord, Result<(), TooManyChanges>), ErrorBody> {
         let mut fleet = self.at(from, progress).await?;
         let mut record = ChangeRecord::begin(&fleet);
         if from >= to {
-            return Ok(record);
+            return Ok((record, Ok(())));
         }
         let mut tail = self.tail(from).await?;
         while fleet.as_of().ledger_seq < to {
@@ -124,15 +154,16 @@ impl Rebuilder {
             for (at, fact) in read {
                 match fact {
                     Some((subject, fact)) => {
-                        let recorded = record.apply(&mut fleet, at, &subject, fact);
-                        recorded.map_err(|error| bad(error.to_string()))?;
+                        if let Err(too_many) = record.apply(&mut fleet, at, &subject, fact) {
+                            return Ok((record, Err(too_many)));
+                        }
                     }
                     None => record.pass(&mut fleet, at),
                 }
             }
             progress.read(fleet.as_of().ledger_seq, to);
         }
-        Ok(record)
+        Ok((record, Ok(())))
     }
 
     /// The window of facts that LEDGER holds now.

@@ -95,7 +95,9 @@ impl Actions {
             point_in_time::RebuildTarget::At(seq) => seq,
             // Desired states are as the hub knew them then.
             point_in_time::RebuildTarget::EventTime { then, .. } => then,
-            point_in_time::RebuildTarget::Verified | point_in_time::RebuildTarget::Changes { .. } => {
+            point_in_time::RebuildTarget::Verified
+            | point_in_time::RebuildTarget::Changes { .. }
+            | point_in_time::RebuildTarget::Remaining { .. } => {
                 self.projection.read(|now| now.fleet.as_of().ledger_seq)
             }
         };

@@ -39,6 +39,7 @@ fn n03_times_alone_are_no_news_and_with_verdict_neither_are_counts() {
         targets: Vec::new(),
         view: None,
         hub: Default::default(),
+        missing_hubs: Vec::new(),
     };
     let (one, later, more) = (state(1, None), state(1, Some("2026-11-20T08:00:00Z")), state(2, None));
     assert_eq!(one.digest(TellOn::Change), later.digest(TellOn::Change));

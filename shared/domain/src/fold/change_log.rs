@@ -129,15 +129,14 @@ impl ChangeLog {
         self.ring.range(first..)
     }
 
-    /// Each change of a row after a position, with the standing and target on both sides.
+    /// Each change of a row after a position, with both sides.
     pub(super) fn changed_after(
         &self,
         ledger_seq: u64,
-    ) -> impl Iterator<Item = (u32, &DeploymentId, Option<StoodFor>, Option<StoodFor>)> {
-        let side = |side: &Option<Side>| side.as_ref().map(|side| (side.stood, side.target));
+    ) -> impl Iterator<Item = (u32, &DeploymentId, Option<&Side>, Option<&Side>)> {
         self.after(ledger_seq).filter_map(move |entry| {
             let deployment = entry.deployment.as_ref()?;
-            Some((entry.device, deployment, side(&entry.from), side(&entry.to)))
+            Some((entry.device, deployment, entry.from.as_ref(), entry.to.as_ref()))
         })
     }
 
@@ -247,8 +246,18 @@ impl Side {
         Some(Self { stood, target: row.target, spec, also })
     }
 
+    /// The standing, and for which target.
+    pub(super) const fn stood_for(&self) -> StoodFor {
+        (self.stood, self.target)
+    }
+
+    /// Whether every filter treats both sides alike, and the standing is the same.
+    pub(super) fn is_like(&self, other: &Self) -> bool {
+        self.stood_for() == other.stood_for() && self.spec == other.spec && self.also == other.also
+    }
+
     /// Whether it passes the filters by application and by component, as it would in a question about status.
-    fn passes(&self, Subscription { app, component, .. }: &Subscription) -> bool {
+    pub(super) fn passes(&self, Subscription { app, component, .. }: &Subscription) -> bool {
         let of_app = |spec: &Arc<AppSpec>| app.iter().any(|app| **app == *spec.application);
         let asked = self.spec.iter().filter(|_| !self.stood.leaving).flat_map(|spec| &spec.components);
         (app.is_empty() || self.spec.as_ref().is_some_and(of_app))

@@ -1,17 +1,18 @@
-//! Records the changes that each fact between two points causes, and lists those that pass a query's filters. Verdicts
-//! cover the query's sites alone; they follow from the counts at the earlier point and the recorded changes.
+//! Records the changes that each fact between two points causes, and lists those that pass the filters of a query or of
+//! a subscription. Verdicts cover the query's sites alone; they follow from the counts at the earlier point and the
+//! recorded changes.
 
 use std::collections::BTreeMap;
 
 use muster_contract::changes::{CHANGES_MAX, Change, Changed, ChangesAnswer, ChangesQuery, FactKind};
 use muster_contract::fact::Fact;
-use muster_contract::notify::Stood;
+use muster_contract::notify::{Stood, Subscription, TellOn};
 use muster_contract::subjects::LedgerSubject;
 use muster_contract::view::AsOf;
 use muster_contract::{DeploymentId, DeviceKey, SiteId};
 
 use super::axes::RowCondition;
-use super::change_log::StoodFor;
+use super::change_log::{Side, StoodFor};
 use super::fleet::{Fleet, Position};
 use super::standing::CountClass;
 use super::status::message;
@@ -25,7 +26,10 @@ pub struct ChangeRecord {
     /// The counts at the earlier point.
     before: BTreeMap<DeploymentId, BTreeMap<SiteId, Group>>,
     entries: Vec<Entry>,
-    is_incomplete: bool,
+    /// Facts that changed more standings than the change log keeps.
+    incomplete: Vec<u64>,
+    /// There was no room for the changes of the next fact.
+    is_cut: bool,
 }
 
 /// More changes than may be recorded.
@@ -39,9 +43,21 @@ struct Entry {
     fact: FactKind,
     key: DeviceKey,
     deployment: DeploymentId,
-    from: Option<StoodFor>,
-    to: Option<StoodFor>,
+    from: Option<Side>,
+    to: Option<Side>,
     message: String,
+}
+
+/// The changes of a record that are listed.
+struct Selection<'a> {
+    /// Whether an entry's device and deployment pass.
+    entry: &'a dyn Fn(&Entry) -> bool,
+    /// Whether one side of an entry passes.
+    side: &'a dyn Fn(&Side) -> bool,
+    /// Whether a site's counts make up the verdicts.
+    site: &'a dyn Fn(&SiteId) -> bool,
+    standings: bool,
+    verdicts: bool,
 }
 
 impl ChangeRecord {
@@ -55,13 +71,13 @@ impl ChangeRecord {
             }
         }
         let as_of = fleet.as_of();
-        Self { from: as_of, to: as_of, before, entries: Vec::new(), is_incomplete: false }
+        Self { from: as_of, to: as_of, before, entries: Vec::new(), incomplete: Vec::new(), is_cut: false }
     }
 
     /// Applies the next fact to the fold and records what it changes.
     ///
     /// # Errors
-    /// More changes than [`CHANGES_MAX`].
+    /// More changes than [`CHANGES_MAX`]: the record then ends before the fact.
     pub fn apply(
         &mut self,
         fleet: &mut Fleet,
@@ -71,21 +87,31 @@ impl ChangeRecord {
     ) -> Result<(), TooManyChanges> {
         let before = fleet.as_of().ledger_seq;
         fleet.apply(at, subject, fact);
-        self.to = fleet.as_of();
-        self.is_incomplete |= !fleet.change_log.is_complete_after(before);
+        let as_of = fleet.as_of();
         // One fact may change a row and change it back.
         let mut changed = BTreeMap::new();
         for (device, deployment, from, to) in fleet.change_log.changed_after(before) {
             changed.entry((device, deployment)).or_insert((from, to)).1 = to;
         }
-        for ((device, deployment), (from, to)) in changed.into_iter().filter(|(_, (from, to))| from != to) {
-            if self.entries.len() >= CHANGES_MAX {
-                return Err(TooManyChanges);
-            }
-            let (key, message) = fleet.key_and_message(device, deployment);
-            let (at, fact, deployment) = (self.to, kind(subject), deployment.clone());
-            self.entries.push(Entry { at, fact, key, deployment, from, to, message });
+        changed.retain(|_, (from, to)| match (from, to) {
+            (Some(from), Some(to)) => !from.is_like(to),
+            (from, to) => from.is_some() || to.is_some(),
+        });
+        if self.entries.len() + changed.len() > CHANGES_MAX {
+            self.is_cut = true;
+            return Err(TooManyChanges);
         }
+        let fact = kind(subject);
+        let entries = changed.into_iter().map(|((device, deployment), (from, to))| {
+            let (key, message) = fleet.key_and_message(device, deployment);
+            let (from, to, deployment) = (from.cloned(), to.cloned(), deployment.clone());
+            Entry { at: as_of, fact, key, deployment, from, to, message }
+        });
+        self.entries.extend(entries);
+        if !fleet.change_log.is_complete_after(before) {
+            self.incomplete.push(as_of.ledger_seq);
+        }
+        self.to = as_of;
         Ok(())
     }
 
@@ -103,28 +129,78 @@ impl ChangeRecord {
         let changes: Vec<Change> = all.into_iter().skip(skip).take(limit.max(1)).collect();
         let seen = query.skip.saturating_add(changes.len() as u64);
         let next = (seen < of).then_some(seen);
-        ChangesAnswer { from: self.from, to: self.to, of, changes, incomplete: self.is_incomplete, next }
+        let incomplete = !self.incomplete.is_empty();
+        ChangesAnswer { from: self.from, to: self.to, of, changes, incomplete, next }
+    }
+
+    /// The earlier point.
+    pub const fn from(&self) -> AsOf {
+        self.from
+    }
+
+    /// The point up to which changes are recorded.
+    pub const fn to(&self) -> AsOf {
+        self.to
+    }
+
+    /// True if the record ends where it does because it is full.
+    pub const fn is_cut(&self) -> bool {
+        self.is_cut
+    }
+
+    /// Facts with changes that are not recorded, because one fact changed more standings than the change log keeps.
+    pub fn incomplete(&self) -> &[u64] {
+        &self.incomplete
+    }
+
+    /// The changes that pass a subscription's filters, after the first `skip` of them. Verdicts are listed if it is about
+    /// one deployment as a whole; they alone if that is what it tells.
+    pub fn passing(&self, subscription: &Subscription, skip: usize) -> Vec<Change> {
+        let Subscription { id, site, device, .. } = subscription;
+        let is_whole = subscription.is_of_a_deployment();
+        let changes = self.listed(&Selection {
+            entry: &|entry| {
+                id.as_ref().is_none_or(|id| *id == entry.deployment)
+                    && (site.is_empty() || site.contains(&entry.key.site))
+                    && (device.is_empty() || device.iter().any(|path| path.0 == entry.key))
+            },
+            side: &|side| side.passes(subscription),
+            site: &|_| true,
+            standings: !is_whole || subscription.on != TellOn::Verdict,
+            verdicts: is_whole,
+        });
+        changes.into_iter().skip(skip).collect()
     }
 
     fn selected(&self, query: &ChangesQuery) -> Vec<Change> {
-        let passes = |entry: &&Entry| {
-            query.site.pass(&entry.key.site) && query.id.as_ref().is_none_or(|id| *id == entry.deployment)
-        };
+        self.listed(&Selection {
+            entry: &|entry| {
+                query.site.pass(&entry.key.site) && query.id.as_ref().is_none_or(|id| *id == entry.deployment)
+            },
+            side: &|_| true,
+            site: &|site| query.site.pass(site),
+            standings: true,
+            verdicts: true,
+        })
+    }
+
+    fn listed(&self, selection: &Selection<'_>) -> Vec<Change> {
         let mut groups: BTreeMap<&DeploymentId, Group> = BTreeMap::new();
         for (id, sites) in &self.before {
-            let here = sites.iter().filter(|(site, _)| query.site.pass(site));
+            let here = sites.iter().filter(|(site, _)| (selection.site)(site));
             here.for_each(|(_, group)| *groups.entry(id).or_default() += *group);
         }
         let mut changes = Vec::new();
         for entries_of_fact in self.entries.chunk_by(|one, next| one.at.ledger_seq == next.at.ledger_seq) {
             let mut verdicts = BTreeMap::new();
-            for entry in entries_of_fact.iter().filter(passes) {
+            for entry in entries_of_fact.iter().filter(|entry| (selection.entry)(entry)) {
                 let group = groups.entry(&entry.deployment).or_default();
                 verdicts.entry(&entry.deployment).or_insert((group.verdict(), entry));
                 entry.apply_to(group);
-                changes.push(entry.change(entry.standing()));
+                let standing = entry.standing(selection.side).filter(|_| selection.standings);
+                changes.extend(standing.map(|standing| entry.change(standing)));
             }
-            for (id, (from, entry)) in verdicts {
+            for (id, (from, entry)) in verdicts.into_iter().filter(|_| selection.verdicts) {
                 let to = groups.get(id).copied().unwrap_or_default().verdict();
                 if from != to {
                     changes.push(entry.change(Changed::Verdict { from, to }));
@@ -141,22 +217,25 @@ impl Entry {
         Change { ledger_seq, at, fact: self.fact, deployment: self.deployment.clone(), what }
     }
 
-    fn standing(&self) -> Changed {
-        let target = |side: &Option<StoodFor>| side.and_then(|(_, target)| target);
-        let changed = target(&self.to).filter(|now| Some(*now) != target(&self.from));
-        Changed::Standing {
+    /// The change of the standing as far as its sides pass; none if that is no change.
+    fn standing(&self, passes: &dyn Fn(&Side) -> bool) -> Option<Changed> {
+        let passing = |side: &Option<Side>| side.as_ref().filter(|side| passes(side)).map(Side::stood_for);
+        let (from, to) = (passing(&self.from), passing(&self.to));
+        let target = |side: Option<StoodFor>| side.and_then(|(_, target)| target);
+        let changed = target(to).filter(|now| Some(*now) != target(from));
+        (from != to).then(|| Changed::Standing {
             key: self.key.clone(),
-            from: self.from.map(|(stood, _)| stood),
-            to: self.to.map(|(stood, _)| stood),
+            from: from.map(|(stood, _)| stood),
+            to: to.map(|(stood, _)| stood),
             target: changed,
             message: self.message.clone(),
-        }
+        })
     }
 
     /// Replaces the earlier side by the later one in a deployment's counts.
     fn apply_to(&self, group: &mut Group) {
-        for (delta, side) in [(Delta::Retract, self.from), (Delta::Add, self.to)] {
-            side.into_iter().for_each(|(stood, _)| group.shift(delta, class(stood)));
+        for (delta, side) in [(Delta::Retract, &self.from), (Delta::Add, &self.to)] {
+            side.iter().for_each(|side| group.shift(delta, class(side.stood_for().0)));
         }
     }
 }

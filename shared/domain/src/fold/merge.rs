@@ -8,6 +8,7 @@ mod answer;
 mod deployments;
 mod hearing;
 mod hub;
+mod notice;
 mod pages;
 mod past;
 mod status;
@@ -16,6 +17,7 @@ mod why;
 
 pub use deployments::DeploymentSum;
 pub use hearing::hearing_of;
+pub use notice::NoticeSum;
 pub use pages::{Pages, Placed};
 pub use past::{DiffSum, moment_of};
 pub use status::StatusSum;

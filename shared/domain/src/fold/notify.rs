@@ -89,7 +89,8 @@ impl Fleet {
         }
         let verdict = whole.verdict.filter(|_| is_whole);
         let view = view.map(Box::new);
-        Ok((NoticeState { status, verdict, rollup, apps, targets, view, hub }, omitted))
+        let missing_hubs = Vec::new();
+        Ok((NoticeState { status, verdict, rollup, apps, targets, view, hub, missing_hubs }, omitted))
     }
 
     /// The standings that pass a subscription's filters, or did, and changed since a position. One that no

@@ -459,7 +459,7 @@ fn answers() -> Value {
     })
 }
 
-const ANSWERS: [&str; 25] = [
+const ANSWERS: [&str; 27] = [
     "IncidentAnswer",
     "IncidentsAnswer",
     "QuarantineAnswer",
@@ -479,6 +479,8 @@ const ANSWERS: [&str; 25] = [
     "VerifyAnswer",
     "SubscriptionAnswer",
     "SubscriptionsAnswer",
+    "MissedAnswer",
+    "NoticeContent",
     "PublishAnswer",
     "PublisherStatus",
     "TargetsAnswer",

@@ -148,7 +148,8 @@ const QUERIES: [&str; 13] = [
     "queryVerify",
 ];
 
-const NOTIFY: [&str; 4] = ["notifySubscribe", "notifyConfirm", "notifyUnsubscribe", "notifyList"];
+const NOTIFY: [&str; 6] =
+    ["notifySubscribe", "notifyConfirm", "notifyUnsubscribe", "notifyList", "notifyMissed", "notifyContent"];
 /// Groups and views that people define.
 const GROUPS: [(&str, Action, &[&str]); 6] = [
     ("rollup", Send, &["groupView", "definition", "definedView"]),
@@ -188,7 +189,7 @@ const GROUP_REPLIES: [(&str, &str); 7] = [
 ];
 
 /// What answers a request, by its channel.
-const REPLIES: [(&str, &str); 28] = [
+const REPLIES: [(&str, &str); 30] = [
     ("ingestIncident", "IncidentAnswer"),
     ("queryIncidents", "IncidentsAnswer"),
     ("ingestQuarantine", "QuarantineAnswer"),
@@ -210,6 +211,8 @@ const REPLIES: [(&str, &str); 28] = [
     ("notifyConfirm", "SubscriptionAnswer"),
     ("notifyUnsubscribe", "SubscriptionAnswer"),
     ("notifyList", "SubscriptionsAnswer"),
+    ("notifyMissed", "MissedAnswer"),
+    ("notifyContent", "NoticeContent"),
     ("publisherApply", "PublishAnswer"),
     ("publisherRemove", "PublishAnswer"),
     ("publisherRetire", "PublishAnswer"),

@@ -32,7 +32,7 @@ fn a_port_that_is_taken_is_named() {
     let stack = Stack::new(
         "muster-check-port",
         &["compose.yaml"],
-        &[("MUSTER_PORT", &port), ("MUSTER_WEBSOCKET_PORT", "0")],
+        &[("MUSTER_PORT", &port), ("MUSTER_WS_PORT", "0")],
     );
     let refused = stack.compose(&["up", "--detach", "--no-build", "nats"]).unwrap_err();
     assert!(refused.contains(&port) && refused.contains("in use"), "{refused}");

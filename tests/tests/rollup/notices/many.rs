@@ -5,7 +5,7 @@ use std::ops::Range;
 use futures_util::{StreamExt, stream};
 use muster_contract::notify::{EndReason, NoticeEvent, SUBSCRIPTIONS_MAX};
 use muster_contract::status::LOOKED_AT_MAX;
-use muster_rollup::notify::metrics::NoticeResult;
+use muster_notify::metrics::NoticeResult;
 use muster_tests::wait::until;
 use serde_json::{Value, json};
 

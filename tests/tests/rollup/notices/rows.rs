@@ -7,7 +7,7 @@ use muster_contract::query::Query;
 use muster_contract::status::{Deployed, Ready};
 use muster_contract::subjects::stream;
 use muster_contract::view::{Freshness, Standing, Verdict};
-use muster_rollup::notify::metrics::NoticeResult;
+use muster_notify::metrics::NoticeResult;
 use muster_tests::wait::until;
 use serde_json::{Value, json};
 use tempfile::TempDir;

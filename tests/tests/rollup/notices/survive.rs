@@ -5,7 +5,7 @@ use std::time::Duration;
 use muster_contract::decode::to_bytes;
 use muster_contract::notify::{EndReason, Notice, NoticeEvent, SubscriptionRecord};
 use muster_contract::view::Verdict;
-use muster_rollup::notify::metrics::NoticeResult;
+use muster_notify::metrics::NoticeResult;
 use muster_tests::wait::until;
 use serde_json::json;
 
@@ -150,6 +150,8 @@ async fn a_name_recreated_before_its_end_was_published_gets_the_present() {
         kind: Default::default(),
         subscription: serde_json::from_value(about).unwrap(),
         seen: 1,
+        seen_seq: 0,
+        seen_at: Vec::new(),
         began: 1,
         owner: None,
     };

@@ -1,7 +1,8 @@
 //! Prints a line for each notice of a subscription: the present, then every change.
 //!
 //! A notice is confirmed after it was printed, so a program that comes back under the same name continues after the last one
-//! that it confirmed. A live message only says that there is a new notice: the notice itself is read by direct get.
+//! that it confirmed: where notices were replaced meanwhile, it prints every change that it missed first. A live message only
+//! says that there is a new notice: the notice itself is read by direct get.
 //!
 //! Run it with `muster-example-notify night-shift --deployment web`.
 
@@ -11,7 +12,7 @@ use std::time::{Duration, Instant};
 
 use clap::Parser;
 use futures_util::StreamExt as _;
-use muster_example::hub::{HubArgs, Result, ask, newest};
+use muster_example::hub::{HubArgs, Result, ask, missed, newest};
 use serde_json::{Value, json};
 use tokio::time::timeout;
 
@@ -55,8 +56,13 @@ async fn main() -> Result<()> {
     let mut seen = ask(&client, "muster.notify.subscribe", &wanted).await?["seen"].as_u64();
     let mut renewed_at = Instant::now();
     loop {
-        let notice = newest(&client, "NOTICES", &format!("muster.notice.{name}")).await?.unwrap_or_default();
+        let mut notice =
+            newest(&client, "NOTICES", &format!("muster.notice.{name}")).await?.unwrap_or_default();
         if notice["number"].as_u64() > seen {
+            if notice["number"].as_u64() > seen.map(|seen| seen + 1) {
+                missed(&client, &name, &notice).await?.iter().for_each(|line| println!("{line}"));
+                notice["changes"].take();
+            }
             show(&notice);
             (seen, renewed_at) = (notice["number"].as_u64(), Instant::now());
             if notice["event"] == "ended" {

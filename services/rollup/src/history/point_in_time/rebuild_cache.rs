@@ -124,6 +124,9 @@ impl CachedRebuild {
     }
 
     pub(super) fn is_kept(&self) -> bool {
-        matches!(&*self.stage.borrow(), RebuildStage::Done(Ok(Rebuilt::Past(_) | Rebuilt::Changes(_))))
+        matches!(
+            &*self.stage.borrow(),
+            RebuildStage::Done(Ok(Rebuilt::Past(_) | Rebuilt::Changes(_) | Rebuilt::Remaining(_)))
+        )
     }
 }

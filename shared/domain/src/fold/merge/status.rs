@@ -11,7 +11,7 @@ use muster_contract::manifest::Manifest;
 use muster_contract::pulse::HubHearing;
 use muster_contract::query::Output;
 use muster_contract::status::{
-    AppStatus, LOOKED_AT_MAX, Rollup, StatusAnswer, StatusQuery, TargetStatus, place_of,
+    AppStatus, Axis, LOOKED_AT_MAX, Rollup, StatusAnswer, StatusQuery, TargetStatus, place_of,
 };
 use muster_contract::view::{ErrorCount, Verdict};
 use muster_contract::{DeploymentId, HubName};
@@ -88,7 +88,7 @@ impl<'q> StatusSum<'q> {
             whole,
             rollup,
             hub: hearing_of(&self.hearing),
-            apps: apps(query, lines),
+            apps: apps_of(lines, query.status),
             manifests: self.manifests_of(lines),
             manifests_left_out: 0,
             targets: lines.to_vec(),
@@ -147,12 +147,13 @@ fn named(hub: &HubName, part: &Rollup, kept: bool) -> Rollup {
     part
 }
 
-fn apps(query: &StatusQuery, lines: &[TargetStatus]) -> Vec<AppStatus> {
+/// A roll-up of the lines of each application.
+pub(super) fn apps_of(lines: &[TargetStatus], axis: Option<Axis>) -> Vec<AppStatus> {
     let mut apps: BTreeMap<Option<&str>, Vec<&TargetStatus>> = BTreeMap::new();
     lines.iter().for_each(|line| apps.entry(line.app.as_deref()).or_default().push(line));
     let status = |(app, lines): (Option<&str>, Vec<_>)| AppStatus {
         app: app.map(str::to_owned),
-        rollup: Rollup::of_lines(lines, query.status),
+        rollup: Rollup::of_lines(lines, axis),
     };
     apps.into_iter().map(status).collect()
 }

@@ -52,5 +52,17 @@ pub(super) fn all() -> Vec<Channel> {
         ),
         request("notifyUnsubscribe", "unsubscribe", &["UnsubscribeRequest"], "Ends a subscription."),
         request("notifyList", "list", &["SubscriptionsQuery"], "All subscriptions, page by page."),
+        request(
+            "notifyMissed",
+            "missed",
+            &["MissedQuery"],
+            "Every change between the last confirmed notice and the newest one, in LEDGER's order, page by page.",
+        ),
+        request(
+            "notifyContent",
+            "content",
+            &["ContentQuery"],
+            "What a notice about a filter would say now. It stores nothing; a federation asks each hub.",
+        ),
     ]
 }

@@ -2,15 +2,8 @@
 //! window, the notifier compares its state with its last notice and publishes a notice if they differ.
 //!
 //! A notice takes effect when NOTICES stores it in place of the previous one, which this process must know: so
-//! a restart repeats no notice, and of two rollups one publishes. A process that dies earlier has published
-//! nothing, and the next one finds the same difference. Nothing is published until LEDGER is read to its end.
-
-pub mod handler;
-pub mod metrics;
-pub mod ownership;
-pub mod register;
-
-mod compose;
+//! a restart repeats no notice, and of two processes one publishes. A process that dies earlier has published
+//! nothing, and the next one finds the same difference. Nothing is published until the source has caught up.
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -21,8 +14,7 @@ use fastrand::Rng;
 use futures_util::{FutureExt, StreamExt, stream};
 use muster_bus::{Bus, Delivery, NoticeEntry, NoticeKind, PublishError, PublishErrorKind, Replay};
 use muster_contract::SubscriptionName;
-use muster_contract::notify::{EndReason, Notice, NoticeEvent, SubscriptionRecord};
-use muster_contract::subjects::stream::LEDGER;
+use muster_contract::notify::{EndReason, Notice, NoticeEvent};
 use muster_contract::view::AsOf;
 use muster_service::backoff::FullJitter;
 use muster_service::error::chain;
@@ -30,10 +22,10 @@ use tokio::sync::watch;
 use tokio::time::{Instant, timeout};
 use tokio_util::sync::CancellationToken;
 
-use self::compose::{FoundNotice, SubscriptionRead, ending, packed, see};
-use self::metrics::{NoticeResult, NotifyMetrics};
-use self::register::{Line, Register, Told};
-use crate::projection::{AHEAD_ASK, Origin, Projection};
+use crate::compose::{FoundNotice, SubscriptionRead, ending, packed};
+use crate::metrics::{NoticeResult, NotifyMetrics};
+use crate::register::{Line, Register, Told};
+use crate::source::{NoticeSource, Origin};
 
 /// Entries of the stream taken at once.
 const BATCH_MAX: usize = 256;
@@ -44,6 +36,9 @@ const LOOK_INTERVAL: Duration = Duration::from_millis(25);
 const LOOK_MAX: usize = 8;
 /// How long to wait for the stream's reader when it has to restart and some subscription is always due.
 const MEND_TURN: Duration = Duration::from_secs(1);
+/// How long a notice from a process that has read further is left alone before LEDGER's end is read, and the interval
+/// after that. If LEDGER ends before it, the notice belongs to another LEDGER.
+const AHEAD_ASK: Duration = Duration::from_secs(5);
 /// How long the last notice of an ended subscription stays.
 const ENDED_KEPT: Duration = Duration::from_secs(24 * 60 * 60);
 /// Least and longest upper bound of the delay before the bus is tried again.
@@ -61,9 +56,9 @@ pub(crate) fn held(register: &SharedRegister) -> MutexGuard<'_, Register> {
 
 /// The teller of notices.
 #[derive(Debug)]
-pub struct Notifier {
+pub struct Notifier<S> {
     bus: Bus,
-    projection: Arc<Projection>,
+    source: Arc<S>,
     register: SharedRegister,
     metrics: NotifyMetrics,
     chance: Rng,
@@ -72,7 +67,7 @@ pub struct Notifier {
     looked: Option<(Origin, u64)>,
     /// Subscriptions to evaluate.
     due: BTreeMap<SubscriptionName, Due>,
-    /// Subscriptions for which another rollup has long published more than this process has read.
+    /// Subscriptions for which another process has long published more than this process has read.
     doubtful: Vec<SubscriptionName>,
 }
 
@@ -96,18 +91,18 @@ struct Write {
     ends: Option<u64>,
 }
 
-impl Notifier {
-    /// Creates a notifier for the projection.
+impl<S: NoticeSource> Notifier<S> {
+    /// Creates a notifier for what a source shows.
     pub fn new(
         bus: Bus,
-        projection: Arc<Projection>,
+        source: Arc<S>,
         register: SharedRegister,
         metrics: NotifyMetrics,
         chance: Rng,
     ) -> Self {
         let retry = FullJitter::new(RETRY_MIN, RETRY_MAX);
         let (looked, due, doubtful) = (None, BTreeMap::new(), Vec::new());
-        Self { bus, projection, register, metrics, chance, retry, looked, due, doubtful }
+        Self { bus, source, register, metrics, chance, retry, looked, due, doubtful }
     }
 
     /// Publishes notices until `stop`. The next process publishes those that are due then.
@@ -116,13 +111,12 @@ impl Notifier {
     }
 
     async fn tell(&mut self) {
-        let (mut read_to, mut caught_up) = (self.projection.read_to(), self.projection.caught_up());
-        // The projection outlives this task, so its sender cannot be dropped during the wait.
-        let _ = caught_up.wait_for(|caught_up| *caught_up).await;
+        let mut changes = self.source.changes();
+        self.source.caught_up().await;
         loop {
             let mut replay = self.open().await;
             loop {
-                if let Err(error) = self.wait(&mut replay, &mut read_to, &mut caught_up).await {
+                if let Err(error) = self.wait(&mut replay, &mut changes).await {
                     tracing::info!(cause = chain(&error), "rereading all subscriptions");
                     held(&self.register).clear();
                     break;
@@ -167,7 +161,7 @@ impl Notifier {
                 && let Ok(name) = entry.name.parse()
                 && let Some(line) = held(&self.register).line_mut(&name)
             {
-                // Also for another rollup's notice: the window belongs to the subscriber.
+                // Also for another process's notice: the window belongs to the subscriber.
                 line.told_at = Some(now);
             }
             if let Some(name) = due {
@@ -178,7 +172,7 @@ impl Notifier {
     }
 
     fn origin(&self) -> Origin {
-        self.projection.read(|now| now.origin)
+        self.source.origin()
     }
 
     /// Applies the stream's pending entries. If some subscription is due at every turn, the stream would not be
@@ -199,12 +193,10 @@ impl Notifier {
     async fn wait(
         &mut self,
         replay: &mut Replay,
-        read_to: &mut watch::Receiver<u64>,
-        caught_up: &mut watch::Receiver<bool>,
+        changes: &mut watch::Receiver<u64>,
     ) -> Result<(), muster_bus::ReadError> {
         loop {
-            read_to.mark_unchanged();
-            caught_up.mark_unchanged();
+            changes.mark_unchanged();
             self.take_changed_since();
             let next = self.due.values().map(|due| due.at).min();
             if next.is_some_and(|next| next <= Instant::now()) {
@@ -217,11 +209,8 @@ impl Notifier {
                 }
             };
             let changed = async {
-                // These fail only when the projection is gone, and this task holds it.
-                tokio::select! {
-                    _ = read_to.changed() => {}
-                    _ = caught_up.changed() => {}
-                }
+                // Fails only when the source is gone, and this task holds it.
+                let _ = changes.changed().await;
                 tokio::time::sleep(LOOK_INTERVAL).await;
             };
             tokio::select! {
@@ -234,17 +223,9 @@ impl Notifier {
 
     /// Makes due whom the changes since the last look concern.
     fn take_changed_since(&mut self) {
-        let looked = self.looked;
-        let found = self.projection.read(|now| {
-            let at = (now.origin, now.fleet.as_of().ledger_seq);
-            if !now.caught_up || looked == Some(at) {
-                return None;
-            }
-            let same_ledger = looked.filter(|(origin, _)| *origin == now.origin);
-            Some((at, same_ledger.map(|(_, seq)| now.fleet.changed_since(seq))))
-        });
-        let Some((at, changed)) = found else { return };
-        self.looked = Some(at);
+        let Some(evaluation) = self.source.changed_since(self.looked) else { return };
+        self.looked = Some(evaluation.at);
+        let changed = evaluation.changed;
         let concerned: Vec<_> = held(&self.register)
             .iter()
             .filter_map(|(name, line)| Some((name, &line.record.as_ref()?.subscription)))
@@ -273,7 +254,7 @@ impl Notifier {
             .map(|(name, due)| (name.clone(), *due))
             .collect();
         for look in due.chunks(LOOK_MAX) {
-            let (writes, bus) = (self.look(look), &self.bus);
+            let (writes, bus) = (self.look(look).await, &self.bus);
             let results: Vec<_> = stream::iter(writes)
                 .map(|write| async move {
                     let written = carry_out(bus, &write).await;
@@ -289,26 +270,26 @@ impl Notifier {
         self.judge_doubtful().await;
     }
 
-    /// Checks whether LEDGER reaches the position that another rollup's notice names.
+    /// Checks whether LEDGER reaches the position that another process's notice names.
     async fn judge_doubtful(&mut self) {
         let doubtful = std::mem::take(&mut self.doubtful);
         if doubtful.is_empty() {
             return;
         }
         // While LEDGER's end cannot be read, these subscriptions wait.
-        let Ok(ledger) = self.bus.stream_state(LEDGER).await else { return };
+        let Some(last_seq) = self.source.last_seq().await else { return };
         let (mut register, now) = (held(&self.register), Instant::now());
         for name in doubtful {
             let Some(line) = register.line_mut(&name) else { continue };
             line.ahead_since = Some(now);
-            if line.told.is_some_and(|told| told.ledger_seq > ledger.last_seq) {
+            if line.told.is_some_and(|told| told.ledger_seq > last_seq) {
                 line.told_in = None;
             }
         }
     }
 
     /// Collects the notices to write, all as of one moment.
-    fn look(&mut self, due: &[(SubscriptionName, Due)]) -> Vec<Write> {
+    async fn look(&mut self, due: &[(SubscriptionName, Due)]) -> Vec<Write> {
         let lines: Vec<_> = due
             .iter()
             .filter_map(|(name, due)| {
@@ -319,23 +300,15 @@ impl Notifier {
                 Some((name, due.held_back, line?))
             })
             .collect();
-        let found = self.projection.read(|now| {
-            let see = |line: &Line| {
-                let same_ledger = line.told_in == Some(now.origin);
-                let of = |record: &SubscriptionRecord| {
-                    see(&now.fleet, &record.subscription, line.told_in_this_life(), same_ledger)
-                };
-                line.record.as_ref().map(of)
-            };
-            let all = || lines.iter().map(|(.., line)| see(line)).collect::<Vec<_>>();
-            now.caught_up.then(|| ((now.fleet.as_of(), now.origin), all()))
-        });
+        let alone: Vec<Line> = lines.iter().map(|(.., line)| line.clone()).collect();
+        let reading = self.source.read(&alone).await;
         // Until LEDGER is read again, every subscription stays due.
-        let Some((at, found)) = found else {
+        let Some(reading) = reading else {
             self.put_off(due, LOOK_INTERVAL);
             return Vec::new();
         };
-        let pairs = lines.into_iter().zip(found);
+        let at = (reading.as_of, reading.origin);
+        let pairs = lines.into_iter().zip(reading.found);
         pairs
             .filter_map(|((name, held_back, line), found)| self.judge(name, &line, found, held_back, at))
             .collect()
@@ -359,6 +332,10 @@ impl Notifier {
                 return None;
             }
             None => (ending(name, number, told, as_of, line.ended.unwrap_or(EndReason::Expired)), None),
+            Some(FoundNotice::NotNow) => {
+                self.put_off(&[(name.clone(), Due { at: Instant::now(), held_back })], RETRY_MIN);
+                return None;
+            }
             Some(FoundNotice::TooWide) => {
                 (ending(name, number, told, as_of, EndReason::TooWide), Some(line.revision))
             }
@@ -380,8 +357,8 @@ impl Notifier {
         Some(Write { name: name.clone(), notice, bytes, expected: line.told_revision, origin, ends })
     }
 
-    /// Whether another rollup has published more than this one has read. The subscription waits until this
-    /// rollup has caught up, however long that takes, or LEDGER turns out to end before that.
+    /// Whether another process has published more than this one has read. The subscription waits until this
+    /// one has caught up, however long that takes, or LEDGER turns out to end before that.
     fn is_ahead(&mut self, name: &SubscriptionName, origin: Origin, as_of: AsOf) -> bool {
         let mut register = held(&self.register);
         let Some(line) = register.line_mut(name) else { return false };
@@ -418,6 +395,7 @@ impl Notifier {
                     && revision > line.told_revision
                 {
                     line.told = Some(Told::from(&write.notice));
+                    line.told_hubs = write.notice.hubs.clone();
                     line.told_in = Some(write.origin);
                     (line.told_revision, line.told_at) = (revision, Some(now));
                 }
@@ -442,7 +420,7 @@ impl Notifier {
         }
     }
 
-    /// Reads another rollup's notice. True on success.
+    /// Reads another process's notice. True on success.
     async fn learn(&self, name: &SubscriptionName) -> bool {
         match self.bus.notice_last(name).await {
             Ok(Some(entry)) => {
@@ -454,6 +432,7 @@ impl Notifier {
                 // The entry has gone: it expired, or the stream was purged.
                 if let Some(line) = held(&self.register).line_mut(name) {
                     (line.told, line.told_revision) = (None, 0);
+                    line.told_hubs.clear();
                 }
                 true
             }

@@ -1,4 +1,4 @@
-//! Composes a notice from the projection and the previous notice: its content, whether it is news, and what
+//! Composes a notice from what its source has read and the previous notice: its content, whether it is news, and what
 //! fits into a message. It does no IO.
 
 use bytes::Bytes;
@@ -7,83 +7,75 @@ use muster_contract::canonical::Digest;
 use muster_contract::decode::to_bytes;
 use muster_contract::limits::MESSAGE_BYTES_MAX;
 use muster_contract::notify::{
-    EndReason, NOTICE_TARGETS_MAX, Notice, NoticeEvent, NoticeOmitted, NoticeState, Subscription, TellOn,
+    EndReason, HubPosition, NOTICE_TARGETS_MAX, Notice, NoticeEvent, NoticeOmitted, NoticeState, TellOn,
 };
 use muster_contract::view::AsOf;
-use muster_domain::fold::{Changes, Fleet, NothingToTell};
+use muster_domain::fold::{Changes, NothingToTell};
 
-use super::register::Told;
+use crate::register::Told;
 
-/// A subscription's state as read from the projection: the read locks the fold, so it is judged afterwards.
-pub(super) enum SubscriptionRead {
+/// A subscription's state as its source reads it: reading may lock the source, so the state is judged afterwards.
+pub enum SubscriptionRead {
     /// A state, or that there is nothing.
     Told(Box<Sight>),
     /// The subscription can no longer be evaluated.
     TooWide,
+    /// It cannot be evaluated now.
+    NotNow,
 }
 
 /// The state that was read, or why there is none, and the changes.
-pub(super) struct Sight {
-    as_of: AsOf,
-    state: Result<(NoticeState, NoticeOmitted), String>,
-    changes: Changes,
+pub struct Sight {
+    /// The position that it reflects.
+    pub as_of: AsOf,
+    /// In a federation, the position in the LEDGER of each hub.
+    pub hubs: Vec<HubPosition>,
+    /// The state and what it leaves out, or the reason why nothing passes the filter.
+    pub state: Result<(NoticeState, NoticeOmitted), String>,
+    /// The changes since the last notice.
+    pub changes: Changes,
 }
 
 /// The resulting action.
-pub(super) enum FoundNotice {
+pub(crate) enum FoundNotice {
     /// A state, or that there is nothing.
     Told(Box<Findings>),
     /// The subscription can no longer be evaluated.
     TooWide,
+    /// It cannot be evaluated now.
+    NotNow,
 }
 
 /// The notice's content, before it is compared with the previous one.
-pub(super) struct Findings {
-    pub(super) as_of: AsOf,
+pub(crate) struct Findings {
+    pub(crate) as_of: AsOf,
+    hubs: Vec<HubPosition>,
     state: Result<(NoticeState, NoticeOmitted), String>,
     changes: Changes,
     digest: Digest,
 }
 
-/// Reads the projection for a subscription. `since` is the last notice of this subscription; for another LEDGER
-/// no changes are known.
-pub(super) fn see(
-    fleet: &Fleet,
-    subscription: &Subscription,
-    since: Option<Told>,
-    same_ledger: bool,
-) -> SubscriptionRead {
-    let state = match fleet.notice_state(subscription, NOTICE_TARGETS_MAX) {
-        Err(NothingToTell::TooWide) => return SubscriptionRead::TooWide,
-        // A subscription that was valid becomes invalid only because something it names has gone.
-        state => state.map_err(|error| error.to_string()),
-    };
-    let since = since.filter(|told| told.event != NoticeEvent::Ended);
-    let changes = match since {
-        None => Changes::default(),
-        Some(told) if same_ledger => fleet.changes_since(subscription, told.ledger_seq),
-        Some(_) => Changes { incomplete: true, ..Changes::default() },
-    };
-    SubscriptionRead::Told(Box::new(Sight { as_of: fleet.as_of(), state, changes }))
-}
-
 impl SubscriptionRead {
     /// Derives the content of the notice; `on` selects the part of the state that its digest covers.
-    pub(super) fn found(self, on: TellOn) -> FoundNotice {
-        let Self::Told(sight) = self else { return FoundNotice::TooWide };
-        let Sight { as_of, state, changes } = *sight;
+    pub(crate) fn found(self, on: TellOn) -> FoundNotice {
+        let sight = match self {
+            Self::Told(sight) => *sight,
+            Self::TooWide => return FoundNotice::TooWide,
+            Self::NotNow => return FoundNotice::NotNow,
+        };
+        let Sight { as_of, hubs, state, changes } = sight;
         let state = state.map(|(state, omitted)| fitting(state, omitted));
         let digest = match &state {
             Ok((state, _)) => state.digest(on),
             Err(_) => Digest::of_value(&NoticeEvent::Gone),
         };
-        FoundNotice::Told(Box::new(Findings { as_of, state, changes, digest }))
+        FoundNotice::Told(Box::new(Findings { as_of, hubs, state, changes, digest }))
     }
 }
 
 /// As much of a state as finds room. How many targets that is changes by halves: one more or less at every turn would be
 /// news each time.
-fn fitting(mut state: NoticeState, mut omitted: NoticeOmitted) -> (NoticeState, NoticeOmitted) {
+pub fn fitting(mut state: NoticeState, mut omitted: NoticeOmitted) -> (NoticeState, NoticeOmitted) {
     let mut targets_max = NOTICE_TARGETS_MAX;
     while targets_max > 0 && too_large(&state) {
         targets_max /= 2;
@@ -108,12 +100,12 @@ fn too_large(state: &NoticeState) -> bool {
 
 impl Findings {
     /// True where it differs from the last notice.
-    pub(super) fn is_news(&self, told: Option<Told>) -> bool {
+    pub(crate) fn is_news(&self, told: Option<Told>) -> bool {
         told.is_none_or(|told| told.event == NoticeEvent::Ended || told.digest != self.digest)
     }
 
     /// Composes the notice with this number, after the last notice of this subscription.
-    pub(super) fn notice(
+    pub(crate) fn notice(
         self,
         name: &SubscriptionName,
         number: u64,
@@ -140,6 +132,7 @@ impl Findings {
             event,
             as_of: self.as_of,
             since: before.map(|told| told.ledger_seq),
+            hubs: self.hubs,
             coalesced: coalesced && before.is_some(),
             state,
             changes: self.changes.listed,
@@ -152,7 +145,7 @@ impl Findings {
 }
 
 /// The last notice of a subscription.
-pub(super) fn ending(
+pub(crate) fn ending(
     name: &SubscriptionName,
     number: u64,
     told: Option<Told>,
@@ -172,6 +165,7 @@ pub(super) fn ending(
         event: NoticeEvent::Ended,
         as_of,
         since: told.map(|told| told.ledger_seq),
+        hubs: Vec::new(),
         coalesced: false,
         state: None,
         changes: Vec::new(),
@@ -183,7 +177,7 @@ pub(super) fn ending(
 }
 
 /// Serializes the notice. Changes that do not fit are counted instead.
-pub(super) fn packed(mut notice: Notice) -> (Notice, Bytes) {
+pub(crate) fn packed(mut notice: Notice) -> (Notice, Bytes) {
     loop {
         let bytes = to_bytes(&notice);
         if bytes.len() <= MESSAGE_BYTES_MAX || notice.changes.is_empty() {
@@ -192,31 +186,5 @@ pub(super) fn packed(mut notice: Notice) -> (Notice, Bytes) {
         let kept = notice.changes.len() / 2;
         notice.omitted.changes += (notice.changes.len() - kept) as u64;
         notice.changes.truncate(kept);
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use muster_contract::Timestamp;
-
-    use super::*;
-
-    #[test]
-    fn changes_of_another_ledger_are_incomplete() {
-        let (fleet, about) = (Fleet::default(), Subscription::named("a".parse().unwrap()));
-        let told = Told {
-            number: 1,
-            event: NoticeEvent::Present,
-            ledger_seq: 0,
-            at: Timestamp::UNIX_EPOCH,
-            digest: Digest::of_bytes(b"other"),
-        };
-        for (same_ledger, more_changes) in [(true, false), (false, true)] {
-            let seen = see(&fleet, &about, Some(told), same_ledger);
-            let FoundNotice::Told(findings) = seen.found(TellOn::Change) else { panic!("it can be told") };
-            assert!(findings.is_news(Some(told)));
-            let notice = findings.notice(&about.name, 2, Some(told), false);
-            assert_eq!(notice.omitted.more_changes, more_changes);
-        }
     }
 }

@@ -11,15 +11,15 @@ use muster_contract::Timestamp;
 use muster_contract::canonical::Digest;
 use muster_contract::decode;
 use muster_contract::notify::{
-    EndReason, Notice, NoticeEvent, SubscriptionLine, SubscriptionOwner, SubscriptionRecord,
+    EndReason, HubPosition, Notice, NoticeEvent, SubscriptionLine, SubscriptionOwner, SubscriptionRecord,
 };
 use muster_contract::query::ErrorBody;
 use muster_contract::view::AsOf;
 use muster_service::error::chain;
 use tokio::time::Instant;
 
-use super::ownership::{Action, Reserved, is_allowed, owner_of, share, too_many};
-use crate::projection::Origin;
+use crate::ownership::{Action, Reserved, is_allowed, owner_of, share, too_many};
+use crate::source::Origin;
 
 /// All subscriptions by name.
 #[derive(Debug, Default)]
@@ -41,13 +41,15 @@ pub struct Line {
     pub revision: u64,
     /// The last notice.
     pub told: Option<Told>,
+    /// In a federation, the positions in the LEDGERs of the hubs that the last notice reflects.
+    pub told_hubs: Vec<HubPosition>,
     /// The notice's revision; 0 where there is none.
     pub told_revision: u64,
     /// The notice's LEDGER, if it is the current one.
     pub told_in: Option<Origin>,
     /// When this process last published a notice to it, or read one.
     pub told_at: Option<Instant>,
-    /// Since when another rollup has published more than this process has read, or LEDGER was last seen to
+    /// Since when another process has published more than this process has read, or LEDGER was last seen to
     /// reach that far.
     pub ahead_since: Option<Instant>,
 }
@@ -211,11 +213,10 @@ impl Line {
             return false;
         }
         self.told_revision = entry.revision;
-        self.told = match entry.value.as_ref().map(|value| decode::parse::<Notice>(value)) {
-            Ok(Ok(notice)) => Some(Told::from(&notice)),
-            // Its number is lost with it; the next one begins anew.
-            Ok(Err(_)) | Err(_) => None,
-        };
+        let notice = entry.value.as_ref().ok().and_then(|value| decode::parse::<Notice>(value).ok());
+        // If it cannot be read, its number is lost with it; the next one begins anew.
+        self.told = notice.as_ref().map(Told::from);
+        self.told_hubs = notice.map(|notice| notice.hubs).unwrap_or_default();
         let of_this = |told: &Told| told.ledger_seq == 0 || told.at >= ledger.created_at;
         self.told_in = self.told.filter(of_this).map(|_| ledger);
         self.record.is_none()
@@ -254,8 +255,8 @@ mod tests {
         SUBSCRIPTIONS_MAX, SUBSCRIPTIONS_OF_USER_MAX, SUBSCRIPTIONS_OPERATOR_RESERVE, Subscription,
     };
 
-    use super::super::ownership::tests::user;
     use super::*;
+    use crate::ownership::tests::user;
 
     const LEDGER: Origin = Origin { created_at: Timestamp::UNIX_EPOCH, restarts: 0 };
 
@@ -270,6 +271,8 @@ mod tests {
             kind: Default::default(),
             subscription,
             seen,
+            seen_seq: 0,
+            seen_at: Vec::new(),
             began,
             owner: None,
         };
@@ -301,7 +304,7 @@ mod tests {
         let (mut register, name) = (Register::default(), "a".parse().unwrap());
         register.take(&record(1, 0, 3000), LEDGER);
         let at = AsOf { ledger_seq: 9, at: Timestamp::UNIX_EPOCH };
-        let notice = super::super::compose::ending(&name, 7, None, at, EndReason::Expired);
+        let notice = crate::compose::ending(&name, 7, None, at, EndReason::Expired);
         let notice = Notice { event: NoticeEvent::Gone, reason: None, ..notice };
         register.take(&entry(NoticeKind::Notice, 2, Ok(to_bytes(&notice).into())), LEDGER);
         let line = register.line(&name).unwrap();
@@ -317,7 +320,7 @@ mod tests {
     fn a_notice_of_an_older_ledger_does_not_count() {
         let (mut register, name) = (Register::default(), "a".parse().unwrap());
         let at = AsOf { ledger_seq: 9, at: Timestamp::UNIX_EPOCH };
-        let notice = super::super::compose::ending(&name, 1, None, at, EndReason::Expired);
+        let notice = crate::compose::ending(&name, 1, None, at, EndReason::Expired);
         let newer = Origin { created_at: "2026-11-20T08:00:00Z".parse().unwrap(), restarts: 0 };
         for (revision, ledger, told_in) in [(1, LEDGER, Some(LEDGER)), (2, newer, None)] {
             register.take(&entry(NoticeKind::Notice, revision, Ok(to_bytes(&notice).into())), ledger);
@@ -331,6 +334,8 @@ mod tests {
             kind: Default::default(),
             subscription: Subscription::named(name.parse().unwrap()),
             seen: 0,
+            seen_seq: 0,
+            seen_at: Vec::new(),
             began: 0,
             owner: owner_of(requester),
         };

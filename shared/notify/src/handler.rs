@@ -1,7 +1,7 @@
 //! Handles subscription requests (`muster.notify.*`).
 //!
-//! A request takes effect once NOTICES has stored it; the notifier, here or in another rollup, reads it from
-//! there. [`super::ownership`] decides who owns a name and how many subscriptions a requester may have.
+//! A request takes effect once NOTICES has stored it; the notifier, here or in another process, reads it from
+//! there. [`crate::ownership`] decides who owns a name and how many subscriptions a requester may have.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -14,29 +14,28 @@ use muster_bus::{
 use muster_contract::SubscriptionName;
 use muster_contract::decode::{self, to_bytes};
 use muster_contract::notify::{
-    ConfirmRequest, Notice, Subscription, SubscriptionAnswer, SubscriptionRecord, SubscriptionsAnswer,
-    SubscriptionsQuery, UnsubscribeRequest,
+    ConfirmRequest, HubPosition, MissedQuery, Notice, Subscription, SubscriptionAnswer, SubscriptionRecord,
+    SubscriptionsAnswer, SubscriptionsQuery, UnsubscribeRequest,
 };
 use muster_contract::query::{ErrorBody, ErrorCode};
 use muster_contract::question::{bad, checked_limit, read, read_or_default};
 use muster_contract::subjects::NOTIFY_PREFIX;
-use muster_domain::fold::NothingToTell;
 use muster_service::error::chain;
 use muster_service::health::Latch;
 use serde::Serialize;
 use tokio::time::{Instant, sleep};
 use tokio_util::sync::CancellationToken;
 
-use super::ownership::{Action, check_lease, is_allowed, not_yours, owner_of};
-use super::{SharedRegister, held};
-use crate::projection::Projection;
+use crate::notifier::{SharedRegister, held};
+use crate::ownership::{Action, check_lease, is_allowed, not_yours, owner_of};
+use crate::source::{Beginning, NoticeSource};
 
 /// The service's name in `$SRV.INFO`.
 const SERVICE: &str = "muster-notify";
 /// Version of the requests and answers.
 const SERVICE_VERSION: &str = env!("CARGO_PKG_VERSION");
 const DESCRIPTION: &str = "Tells subscribers how what they watch is, and when it has changed";
-const ENDPOINTS: [&str; 4] = ["subscribe", "confirm", "unsubscribe", "list"];
+const ENDPOINTS: [&str; 6] = ["subscribe", "confirm", "unsubscribe", "list", "missed", "content"];
 /// Attempts to write while others write the same name.
 const ATTEMPTS_MAX: usize = 8;
 /// How long a request waits until the subscriptions are known: less than the client's timeout.
@@ -47,11 +46,17 @@ const KNOWN_LOOK: Duration = Duration::from_millis(20);
 const LINES_MAX: usize = 10;
 
 /// Handles subscription requests. Clones share everything.
-#[derive(Debug, Clone)]
-pub struct SubscriptionHandler {
+#[derive(Debug)]
+pub struct SubscriptionHandler<S> {
     bus: Bus,
-    projection: Arc<Projection>,
+    source: Arc<S>,
     register: SharedRegister,
+}
+
+impl<S> Clone for SubscriptionHandler<S> {
+    fn clone(&self) -> Self {
+        Self { bus: self.bus.clone(), source: Arc::clone(&self.source), register: Arc::clone(&self.register) }
+    }
 }
 
 /// A subscription as the stream holds it now.
@@ -60,10 +65,10 @@ struct StoredSubscription {
     revision: u64,
 }
 
-impl SubscriptionHandler {
+impl<S: NoticeSource> SubscriptionHandler<S> {
     /// Creates a handler for the subscriptions of the register.
-    pub const fn new(bus: Bus, projection: Arc<Projection>, register: SharedRegister) -> Self {
-        Self { bus, projection, register }
+    pub const fn new(bus: Bus, source: Arc<S>, register: SharedRegister) -> Self {
+        Self { bus, source, register }
     }
 
     /// Takes requests until `stop`; those already taken are answered then.
@@ -98,6 +103,8 @@ impl SubscriptionHandler {
             "confirm" => json(self.confirm(read(request)?, requester).await?),
             "unsubscribe" => json(self.unsubscribe(read(request)?, requester).await?),
             "list" => json(self.list(&read_or_default(request)?, requester).await?),
+            "missed" => self.missed(read(request)?, requester).await,
+            "content" => json(self.source.content(read(request)?).await?),
             other => Err(bad(format!("there is no request '{other}'"))),
         }
     }
@@ -110,34 +117,17 @@ impl SubscriptionHandler {
     ) -> Result<SubscriptionAnswer, ErrorBody> {
         wanted.check().map_err(|violation| bad(violation.to_string()))?;
         check_lease(requester, &wanted)?;
-        self.can_be_told(&wanted)?;
+        self.source.check(&wanted).await?;
         self.known().await?;
         for _ in 0..ATTEMPTS_MAX {
             let StoredSubscription { record, revision } = self.held(&wanted.name).await?;
             let told = self.told(&wanted.name).await?;
-            let (seen, began) = match &record {
-                Some(record) if !is_allowed(requester, record.owner.as_ref(), Action::Change) => {
-                    return Err(not_yours(&wanted.name));
-                }
-                Some(record) if !is_same(&record.subscription, &wanted) => return Err(taken(&wanted.name)),
-                Some(record) => (record.seen, record.began),
-                // Notices of an earlier subscription with this name do not count for this one.
-                None => (told, told),
-            };
-            let (name, resumed) = (wanted.name.clone(), record.is_some());
-            let owner = match record {
-                Some(record) => record.owner,
-                None => {
-                    held(&self.register).reserve(&name, requester)?;
-                    owner_of(requester)
-                }
-            };
-            let (api_version, kind, subscription) = (Default::default(), Default::default(), wanted.clone());
-            let record = SubscriptionRecord { api_version, kind, subscription, seen, began, owner };
+            let resumed = record.is_some();
+            let record = self.taken_up(record, &wanted, told, requester)?;
             match self.write(&record, revision).await {
-                Ok(()) => return Ok(SubscriptionAnswer { name, resumed, seen, told }),
+                Ok(()) => return Ok(answered(&record, resumed, told)),
                 Err(error) => {
-                    held(&self.register).release(&name);
+                    held(&self.register).release(&wanted.name);
                     if error.kind != PublishErrorKind::Conflict {
                         return Err(not_written(&error));
                     }
@@ -147,22 +137,36 @@ impl SubscriptionHandler {
         Err(busy(&wanted.name))
     }
 
-    /// Checks that a subscription asks for something that can be evaluated.
-    fn can_be_told(&self, wanted: &Subscription) -> Result<(), ErrorBody> {
-        let looked = self.projection.read(|now| {
-            let read_to = now.fleet.as_of().ledger_seq;
-            if now.caught_up { Ok(now.fleet.notice_state(wanted, 0).map(drop)) } else { Err(read_to) }
-        });
-        match looked {
-            Err(read_to) => {
-                let message = format!("still reading LEDGER (at {read_to}); ask again in a moment");
-                Err(ErrorBody { code: ErrorCode::NotReady, message })
-            }
-            Ok(Ok(())) => Ok(()),
-            Ok(Err(NothingToTell::Absent(_))) if wanted.wait_for => Ok(()),
-            Ok(Err(NothingToTell::Absent(message))) => Err(ErrorBody { code: ErrorCode::NotFound, message }),
-            Ok(Err(error)) => Err(bad(error.to_string())),
+    /// The record of a subscription that is there just like this, or of a new one, which reserves its name.
+    fn taken_up(
+        &self,
+        record: Option<SubscriptionRecord>,
+        wanted: &Subscription,
+        told: u64,
+        requester: &Requester,
+    ) -> Result<SubscriptionRecord, ErrorBody> {
+        let Some(record) = record else {
+            held(&self.register).reserve(&wanted.name, requester)?;
+            let Beginning { ledger_seq, hubs } = self.source.beginning();
+            return Ok(SubscriptionRecord {
+                api_version: Default::default(),
+                kind: Default::default(),
+                subscription: wanted.clone(),
+                // Notices of an earlier subscription with this name do not count for this one.
+                seen: told,
+                seen_seq: ledger_seq,
+                seen_at: hubs,
+                began: told,
+                owner: owner_of(requester),
+            });
+        };
+        if !is_allowed(requester, record.owner.as_ref(), Action::Change) {
+            return Err(not_yours(&wanted.name));
         }
+        if !is_same(&record.subscription, wanted) {
+            return Err(taken(&wanted.name));
+        }
+        Ok(SubscriptionRecord { subscription: wanted.clone(), ..record })
     }
 
     /// Waits until the subscriptions are known, which is a moment after LEDGER is read. On a timeout an error
@@ -185,26 +189,44 @@ impl SubscriptionHandler {
         request: ConfirmRequest,
         requester: &Requester,
     ) -> Result<SubscriptionAnswer, ErrorBody> {
-        let ConfirmRequest { name, number } = request;
+        let ConfirmRequest { name, number, ledger_seq, hubs } = request;
         for _ in 0..ATTEMPTS_MAX {
             let StoredSubscription { record, revision } = self.held(&name).await?;
             let mut record = record.ok_or_else(|| absent(&name))?;
             if !is_allowed(requester, record.owner.as_ref(), Action::Change) {
                 return Err(not_yours(&name));
             }
-            let told = self.told(&name).await?;
+            let newest = self.newest(&name).await?;
+            let told = newest.as_ref().map_or(0, |notice| notice.number);
             if number > told {
                 return Err(bad(format!("number: {number} was never told; the newest is {told}")));
             }
-            record.seen = record.seen.max(number);
-            let seen = record.seen;
+            move_on(&mut record, number, (ledger_seq, &hubs), newest.as_ref());
             match self.write(&record, revision).await {
-                Ok(()) => return Ok(SubscriptionAnswer { name, resumed: true, seen, told }),
+                Ok(()) => return Ok(answered(&record, true, told)),
                 Err(error) if error.kind == PublishErrorKind::Conflict => {}
                 Err(error) => return Err(not_written(&error)),
             }
         }
         Err(busy(&name))
+    }
+
+    /// The changes that a subscriber has not confirmed.
+    async fn missed(&self, request: MissedQuery, requester: &Requester) -> Result<Bytes, ErrorBody> {
+        let stored = match &request.filter {
+            Some(filter) => {
+                filter.check().map_err(|violation| bad(violation.within("filter").to_string()))?;
+                None
+            }
+            None => {
+                let record = self.held(&request.name).await?.record.ok_or_else(|| absent(&request.name))?;
+                if !is_allowed(requester, record.owner.as_ref(), Action::List) {
+                    return Err(not_yours(&request.name));
+                }
+                Some((record, self.newest(&request.name).await?))
+            }
+        };
+        self.source.missed(request, stored, requester.clone()).await
     }
 
     async fn unsubscribe(
@@ -215,13 +237,13 @@ impl SubscriptionHandler {
         let UnsubscribeRequest { name } = request;
         for _ in 0..ATTEMPTS_MAX {
             let StoredSubscription { record, revision } = self.held(&name).await?;
-            let SubscriptionRecord { seen, owner, .. } = record.ok_or_else(|| absent(&name))?;
-            if !is_allowed(requester, owner.as_ref(), Action::End) {
+            let record = record.ok_or_else(|| absent(&name))?;
+            if !is_allowed(requester, record.owner.as_ref(), Action::End) {
                 return Err(not_yours(&name));
             }
             let told = self.told(&name).await?;
             match self.bus.subscription_end(&name, revision).await {
-                Ok(_) => return Ok(SubscriptionAnswer { name, resumed: true, seen, told }),
+                Ok(_) => return Ok(answered(&record, true, told)),
                 Err(error) if error.kind == PublishErrorKind::Conflict => {}
                 Err(error) => return Err(not_written(&error)),
             }
@@ -259,11 +281,50 @@ impl SubscriptionHandler {
         Ok(StoredSubscription { record, revision })
     }
 
+    /// The newest notice of a name.
+    async fn newest(&self, name: &SubscriptionName) -> Result<Option<Notice>, ErrorBody> {
+        let last = self.bus.notice_last(name).await.map_err(not_read)?;
+        Ok(last.and_then(|entry| decode::parse::<Notice>(&entry.value.ok()?).ok()))
+    }
+
     /// Number of the newest notice of a name.
     async fn told(&self, name: &SubscriptionName) -> Result<u64, ErrorBody> {
-        let last = self.bus.notice_last(name).await.map_err(not_read)?;
-        let notice = last.and_then(|entry| decode::parse::<Notice>(&entry.value.ok()?).ok());
-        Ok(notice.map_or(0, |notice| notice.number))
+        Ok(self.newest(name).await?.map_or(0, |notice| notice.number))
+    }
+}
+
+fn answered(record: &SubscriptionRecord, resumed: bool, told: u64) -> SubscriptionAnswer {
+    let SubscriptionRecord { subscription, seen, seen_seq, seen_at, .. } = record;
+    // In a federation the sum of the sequences is no place to go on from.
+    let seen_seq = if seen_at.is_empty() { *seen_seq } else { 0 };
+    SubscriptionAnswer { name: subscription.name.clone(), resumed, seen: *seen, told, seen_seq }
+}
+
+/// Moves the confirmed position on to a notice. The position of the newest notice is known; that of an older one is what
+/// the subscriber says, but never beyond the newest.
+fn move_on(
+    record: &mut SubscriptionRecord,
+    number: u64,
+    (ledger_seq, hubs): (Option<u64>, &[HubPosition]),
+    newest: Option<&Notice>,
+) {
+    record.seen = record.seen.max(number);
+    let Some(newest) = newest else { return };
+    if number == newest.number {
+        record.seen_seq = newest.as_of.ledger_seq;
+        record.seen_at.clone_from(&newest.hubs);
+        return;
+    }
+    if let Some(seq) = ledger_seq {
+        record.seen_seq = record.seen_seq.max(seq.min(newest.as_of.ledger_seq));
+    }
+    for said in hubs {
+        let Some(known) = newest.hubs.iter().find(|hub| hub.name == said.name) else { continue };
+        let seq = said.ledger_seq.min(known.ledger_seq);
+        match record.seen_at.iter_mut().find(|hub| hub.name == said.name) {
+            Some(seen) => seen.ledger_seq = seen.ledger_seq.max(seq),
+            None => record.seen_at.push(HubPosition { name: said.name.clone(), ledger_seq: seq }),
+        }
     }
 }
 

@@ -24,7 +24,7 @@ const _: () = assert!(3 * SUBSCRIPTIONS_OF_USER_MAX <= SUBSCRIPTIONS_OPERATOR_RE
 
 /// A requester's action on a subscription.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Action {
+pub(crate) enum Action {
     /// Make it again, or confirm a notice of it.
     Change,
     /// See it in the list.
@@ -34,7 +34,7 @@ pub(super) enum Action {
 }
 
 /// The owner of a requester's subscription; none where the requester is not proven.
-pub(super) fn owner_of(requester: &Requester) -> Option<SubscriptionOwner> {
+pub(crate) fn owner_of(requester: &Requester) -> Option<SubscriptionOwner> {
     match requester {
         Requester::User { key, name, .. } => Some(SubscriptionOwner { key: key.clone(), name: name.clone() }),
         Requester::Unverified => None,
@@ -42,7 +42,7 @@ pub(super) fn owner_of(requester: &Requester) -> Option<SubscriptionOwner> {
 }
 
 /// Whether a requester may do this to a subscription of that owner.
-pub(super) fn is_allowed(requester: &Requester, owner: Option<&SubscriptionOwner>, action: Action) -> bool {
+pub(crate) fn is_allowed(requester: &Requester, owner: Option<&SubscriptionOwner>, action: Action) -> bool {
     let Some(owner) = owner else { return true };
     match requester {
         Requester::User { key, .. } if *key == owner.key => true,
@@ -51,7 +51,7 @@ pub(super) fn is_allowed(requester: &Requester, owner: Option<&SubscriptionOwner
 }
 
 /// The requested lease, if it is within the limit.
-pub(super) fn check_lease(requester: &Requester, wanted: &Subscription) -> Result<(), ErrorBody> {
+pub(crate) fn check_lease(requester: &Requester, wanted: &Subscription) -> Result<(), ErrorBody> {
     let is_bounded = matches!(requester, Requester::User { .. }) && !requester.is_operator();
     if is_bounded && wanted.lease_seconds > LEASE_OTHERS_MAX_SECONDS {
         let message = format!(
@@ -64,12 +64,12 @@ pub(super) fn check_lease(requester: &Requester, wanted: &Subscription) -> Resul
 }
 
 /// The limits of a requester: its own, and that of all.
-pub(super) fn share(requester: &Requester) -> Share {
+pub(crate) fn share(requester: &Requester) -> Share {
     BOUNDS.share(requester)
 }
 
 /// The refusal of one more.
-pub(super) fn too_many(exceeded: Exceeded) -> ErrorBody {
+pub(crate) fn too_many(exceeded: Exceeded) -> ErrorBody {
     let message = match exceeded {
         Exceeded::Key(bound) => format!(
             "you have {bound} subscriptions, and one user may have no more; end one of them (`muster.notify.list` names them)"
@@ -85,34 +85,34 @@ pub(super) fn too_many(exceeded: Exceeded) -> ErrorBody {
 }
 
 /// The refusal for another user's subscription.
-pub(super) fn not_yours(name: &SubscriptionName) -> ErrorBody {
+pub(crate) fn not_yours(name: &SubscriptionName) -> ErrorBody {
     let message = format!("subscription '{name}' belongs to another user: take another name");
     ErrorBody { code: ErrorCode::Conflict, message }
 }
 
 /// Subscriptions that are on their way into the stream: they count before they have come back from it.
 #[derive(Debug, Default)]
-pub(super) struct Reserved(BTreeMap<SubscriptionName, Option<SubscriptionOwner>>);
+pub(crate) struct Reserved(BTreeMap<SubscriptionName, Option<SubscriptionOwner>>);
 
 impl Reserved {
     /// Reserves a name.
-    pub(super) fn insert(&mut self, name: SubscriptionName, owner: Option<SubscriptionOwner>) {
+    pub(crate) fn insert(&mut self, name: SubscriptionName, owner: Option<SubscriptionOwner>) {
         self.0.insert(name, owner);
     }
 
     /// Releases a name: its subscription was read from the stream, or was never stored.
-    pub(super) fn remove(&mut self, name: &SubscriptionName) {
+    pub(crate) fn remove(&mut self, name: &SubscriptionName) {
         self.0.remove(name);
     }
 
     /// Reserved names and their owners.
-    pub(super) fn iter(&self) -> impl Iterator<Item = (&SubscriptionName, Option<&SubscriptionOwner>)> {
+    pub(crate) fn iter(&self) -> impl Iterator<Item = (&SubscriptionName, Option<&SubscriptionOwner>)> {
         self.0.iter().map(|(name, owner)| (name, owner.as_ref()))
     }
 }
 
 #[cfg(test)]
-pub(super) mod tests {
+pub(crate) mod tests {
     use muster_bus::Role;
 
     use super::*;

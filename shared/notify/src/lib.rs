@@ -1,0 +1,25 @@
+//! Subscriptions and notices, for every service that sends some: the rollup of a hub, and a federation.
+//!
+//! ```text
+//! requests ─► handler ──► NOTICES ──► register ──► notifier ──► NOTICES ──► subscribers
+//!                │                                    │
+//!                └──────── source (of the service) ───┘
+//! ```
+//!
+//! The service supplies a [`NoticeSource`]: what a subscription shows now, and what it showed since. Reading order:
+//! [`source`], [`register`] and [`ownership`] (who has subscribed), [`handler`] (requests), [`compose`] (a notice),
+//! [`notifier`] (when one is due), [`metrics`].
+//!
+//! This crate decides nothing about a device, and reads no LEDGER.
+
+pub mod compose;
+pub mod handler;
+pub mod metrics;
+pub mod notifier;
+mod ownership;
+pub mod register;
+pub mod source;
+
+pub use handler::SubscriptionHandler;
+pub use notifier::{Notifier, SharedRegister};
+pub use source::NoticeSource;

@@ -1,0 +1,95 @@
+//! What a service must supply so that notices can be composed: the state after a subscription's filters, the changes
+//! since a position, and the changes that a subscriber has missed.
+
+use std::fmt::Debug;
+use std::future::Future;
+
+use bytes::Bytes;
+use muster_bus::Requester;
+use muster_contract::Timestamp;
+use muster_contract::notify::{
+    ContentQuery, HubPosition, MissedQuery, Notice, NoticeContent, Subscription, SubscriptionRecord,
+};
+use muster_contract::query::ErrorBody;
+use muster_contract::view::AsOf;
+use muster_domain::fold::ChangedSince;
+use tokio::sync::watch;
+
+use crate::compose::SubscriptionRead;
+use crate::register::Line;
+
+/// The LEDGER of a projection.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Origin {
+    /// When the stream was created.
+    pub created_at: Timestamp,
+    /// How often this process has started over.
+    pub restarts: u64,
+}
+
+/// A position up to which changes were evaluated, and what has changed before it.
+#[derive(Debug)]
+pub struct Evaluation {
+    /// The LEDGER and the position.
+    pub at: (Origin, u64),
+    /// The objects that may have changed; any, if this is not known.
+    pub changed: Option<ChangedSince>,
+}
+
+/// The states of several subscriptions, read at one moment.
+pub struct Reading {
+    /// The position.
+    pub as_of: AsOf,
+    /// Its LEDGER.
+    pub origin: Origin,
+    /// For each line in order its state; none where its subscription has ended.
+    pub found: Vec<Option<SubscriptionRead>>,
+}
+
+/// The positions up to which a new subscription has nothing to catch up with.
+#[derive(Debug, Clone, Default)]
+pub struct Beginning {
+    /// In LEDGER.
+    pub ledger_seq: u64,
+    /// In a federation, in the LEDGER of each hub.
+    pub hubs: Vec<HubPosition>,
+}
+
+/// What a service knows of its fleet.
+pub trait NoticeSource: Debug + Send + Sync + 'static {
+    /// Changes whenever something may be news.
+    fn changes(&self) -> watch::Receiver<u64>;
+
+    /// Waits until there is something true to say.
+    fn caught_up(&self) -> impl Future<Output = ()> + Send;
+
+    /// The LEDGER that is read now.
+    fn origin(&self) -> Origin;
+
+    /// What has changed since the last evaluation; none if nothing has, or not everything is read.
+    fn changed_since(&self, evaluated: Option<(Origin, u64)>) -> Option<Evaluation>;
+
+    /// Reads what these subscriptions show; none while not everything is read.
+    fn read(&self, lines: &[Line]) -> impl Future<Output = Option<Reading>> + Send;
+
+    /// The sequence at which LEDGER ends; none while it cannot be read.
+    fn last_seq(&self) -> impl Future<Output = Option<u64>> + Send;
+
+    /// Checks that a subscription asks for something that can be evaluated.
+    fn check(&self, wanted: &Subscription) -> impl Future<Output = Result<(), ErrorBody>> + Send;
+
+    /// Where a subscription that begins now begins.
+    fn beginning(&self) -> Beginning;
+
+    /// What a notice about a filter would say now.
+    fn content(&self, query: ContentQuery) -> impl Future<Output = Result<NoticeContent, ErrorBody>> + Send;
+
+    /// A page of the changes that a subscriber has missed. The record and the newest notice are absent where the request
+    /// brings its own filter.
+    fn missed(
+        &self,
+        request: MissedQuery,
+        stored: Option<(SubscriptionRecord, Option<Notice>)>,
+        requester: Requester,
+    ) -> impl Future<Output = Result<Bytes, ErrorBody>> + Send;
+}
