@@ -19,7 +19,7 @@ use serde::de::DeserializeOwned;
 use serde_json::Value;
 
 /// Most pages of one list: a service that never ends its list is stopped here.
-pub(crate) const PAGES_MAX: usize = 10_000;
+pub const PAGES_MAX: usize = 10_000;
 
 /// Why there is no answer.
 #[derive(Debug, thiserror::Error)]
