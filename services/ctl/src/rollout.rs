@@ -3,62 +3,31 @@
 //! It holds no state. The publisher knows the content of each device, the query service the evidence about it, and
 //! [`muster_domain::rollout`] decides; so a command that is interrupted, or run twice, releases nothing twice.
 
-mod decide;
-mod gather;
-
 use std::collections::BTreeMap;
 
+use muster_client::rollout::{DecisionRequest, release_all};
 use muster_contract::canonical::Digest;
 use muster_contract::limits::RELEASE_DEVICES_MAX;
-use muster_contract::query::{PublisherQuery, PublisherStatus};
-use muster_contract::rollout::{
-    HeldChange, OpenRollout, ReleaseAnswer, ReleaseRequest, RolloutTarget, RolloutVerb,
-};
-use muster_contract::{DeploymentId, DeviceKey};
-use muster_domain::rollout::{RolloutProgress, Step};
+use muster_contract::rollout::{ReleaseAnswer, ReleaseRequest, RolloutRecord, RolloutTarget, RolloutVerb};
+use muster_contract::{DeploymentId, DeviceKey, WaveName};
+use muster_domain::rollout::RolloutProgress;
 use serde::Serialize;
 
-use crate::ask::{AskError, Hub, understood};
-use crate::config::{DeviceArg, ReleaseArgs, RolloutCommand};
+use crate::config::{DecisionArgs, DeviceArg, ReleaseArgs, RolloutCommand};
 use crate::error::{CtlError, settled};
 use crate::render;
 use crate::session::Session;
 
-pub use self::decide::{Decided, History};
-pub use self::gather::{rollouts, rollouts_at, targets};
+pub use muster_client::rollout::{Decided, HeldChanges, StepTaken, held_changes, rollouts_at, targets};
 
-/// Changes that wait for a release, and rollouts under way.
-#[derive(Debug, Default, Serialize)]
-#[serde(rename_all = "camelCase")]
-pub struct HeldChanges {
-    /// The changes.
-    pub held: Vec<HeldChange>,
-    /// Further ones that the publisher does not list.
-    pub omitted: u64,
-    /// Rollouts that have begun and not ended.
-    pub open: Vec<OpenRollout>,
-}
-
-/// A step that was taken, or why none was.
+/// The decisions about the rollouts of a deployment.
 #[derive(Debug, Serialize)]
 #[serde(rename_all = "camelCase")]
-pub struct StepTaken {
-    /// The rollout before the step.
-    pub rollout: RolloutProgress,
-    /// The answer of the publisher, if the step is a release.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub answer: Option<ReleaseAnswer>,
-}
-
-impl StepTaken {
-    /// Whether the step released to all of its devices, or the rollout is done.
-    fn is_well(&self) -> bool {
-        match (&self.rollout.state.step, &self.answer) {
-            (Step::Done, _) => true,
-            (Step::Release { .. }, Some(answer)) => answer.refused.is_empty(),
-            _ => false,
-        }
-    }
+pub struct History {
+    /// The deployment.
+    pub deployment: DeploymentId,
+    /// Its rollouts, the one that was decided about last at the end.
+    pub rollouts: Vec<RolloutRecord>,
 }
 
 /// Runs a command; true if it did all that it was asked for.
@@ -71,13 +40,13 @@ pub async fn run(session: &mut Session<'_>, command: RolloutCommand) -> Result<b
         RolloutCommand::Show { deployment } => show(session, deployment).await.map(|()| true),
         RolloutCommand::Preview { deployment } => preview(session, deployment).await.map(|()| true),
         RolloutCommand::Next { deployment } => next(session, deployment).await,
-        RolloutCommand::Approve { decision, wave } => decide::approve(session, decision, wave).await,
-        RolloutCommand::Pause(decision) => decide::decide(session, decision, RolloutVerb::Pause).await,
-        RolloutCommand::Resume(decision) => decide::decide(session, decision, RolloutVerb::Resume).await,
-        RolloutCommand::Stop(decision) => decide::decide(session, decision, RolloutVerb::Stop).await,
-        RolloutCommand::Rollback(decision) => decide::decide(session, decision, RolloutVerb::Rollback).await,
-        RolloutCommand::Retry(decision) => decide::decide(session, decision, RolloutVerb::Retry).await,
-        RolloutCommand::History { deployment } => decide::history(session, deployment).await,
+        RolloutCommand::Approve { decision, wave } => approve(session, decision, wave).await,
+        RolloutCommand::Pause(decision) => decide(session, decision, RolloutVerb::Pause).await,
+        RolloutCommand::Resume(decision) => decide(session, decision, RolloutVerb::Resume).await,
+        RolloutCommand::Stop(decision) => decide(session, decision, RolloutVerb::Stop).await,
+        RolloutCommand::Rollback(decision) => decide(session, decision, RolloutVerb::Rollback).await,
+        RolloutCommand::Retry(decision) => decide(session, decision, RolloutVerb::Retry).await,
+        RolloutCommand::History { deployment } => history(session, deployment).await,
         RolloutCommand::Release(args) => release(session, args).await,
     }
 }
@@ -111,54 +80,102 @@ async fn preview(session: &mut Session<'_>, id: DeploymentId) -> Result<(), CtlE
     session.show_own(&found, |found, _| render::rollout::preview(found, frame))
 }
 
+/// The rollouts of a deployment.
+///
+/// # Errors
+/// No publisher or query service answers, the query service lags behind LEDGER, or no rollout governs the deployment.
+async fn rollouts(session: &Session<'_>, id: &DeploymentId) -> Result<Vec<RolloutProgress>, CtlError> {
+    let rollouts = rollouts_at(&session.hub, id, session.clock.now()).await?;
+    if rollouts.is_empty() {
+        return Err(ungoverned(id));
+    }
+    Ok(rollouts)
+}
+
+/// The error of a deployment without a rollout.
+fn ungoverned(id: &DeploymentId) -> CtlError {
+    let message =
+        format!("no rollout.yaml governs a device that shall run '{id}': its changes go out at once");
+    CtlError::Unknown { message, near: Vec::new() }
+}
+
 /// Takes the next step of each rollout of a deployment, with the approval that it needs; true if each was taken or is done.
 ///
 /// # Errors
 /// As [`show`]; a release that was made before stands.
 async fn next(session: &mut Session<'_>, id: DeploymentId) -> Result<bool, CtlError> {
-    approve_next(session, &id).await?;
-    let mut steps = Vec::new();
-    for rollout in rollouts(session, &id).await? {
-        let answer = take(&session.hub, &rollout).await?;
-        steps.push(StepTaken { rollout, answer });
+    let steps = muster_client::rollout::next(&session.hub, &id, session.clock.now()).await?;
+    if steps.is_empty() {
+        return Err(ungoverned(&id));
     }
     let is_well = steps.iter().all(StepTaken::is_well);
     let shown = session.show_own(&steps, |steps, _| render::rollout::steps(steps));
     settled(shown).map(|()| is_well)
 }
 
-/// Takes the next step of a rollout as the planner does; the answer, if it is a release.
-async fn take(hub: &Hub, rollout: &RolloutProgress) -> Result<Option<ReleaseAnswer>, AskError> {
-    match &rollout.state.step {
-        Step::Release { wave, targets, needs_approval: false } => {
-            decide::begin(hub, rollout, *wave).await?;
-            let devices = targets.iter().map(|at| rollout.targets[*at].key.clone()).collect();
-            let request = ReleaseRequest {
-                digest: Some(rollout.digest),
-                revision: Some(rollout.revision.clone()),
-                ..ReleaseRequest::new(rollout.deployment.clone(), devices)
-            };
-            release_all(hub, request, RELEASE_DEVICES_MAX).await.map(Some)
+/// Records a decision about each rollout of a deployment, or about one of them; true if each was recorded and no device was
+/// refused.
+///
+/// # Errors
+/// No publisher answers, or no rollout governs the deployment.
+async fn decide(session: &mut Session<'_>, args: DecisionArgs, verb: RolloutVerb) -> Result<bool, CtlError> {
+    let request = request(args);
+    let all = muster_client::rollout::decide(&session.hub, &request, verb, session.clock.now()).await?;
+    match (all.is_empty(), request.file) {
+        (false, _) => decided(session, &all),
+        (true, None) => Err(ungoverned(&request.deployment)),
+        (true, Some(file)) => {
+            let message = format!("no rollout of '{}' is governed by '{file}'", request.deployment);
+            Err(CtlError::Unknown { message, near: Vec::new() })
         }
-        Step::RollBack { .. } => decide::roll_back(hub, rollout).await.map(Some),
-        Step::Fail { wave, because, verb } => {
-            decide::fail(hub, rollout, *wave, *because, *verb).await.map(|()| None)
-        }
-        Step::Done => decide::finish(hub, rollout).await.map(|()| None),
-        Step::Release { .. } | Step::Wait { .. } | Step::Held { .. } => Ok(None),
     }
 }
 
-/// Approves the waves that would be next if they were approved.
-async fn approve_next(session: &Session<'_>, id: &DeploymentId) -> Result<(), CtlError> {
-    for rollout in rollouts(session, id).await? {
-        if let Step::Release { wave, needs_approval: true, .. } = rollout.state.step
-            && let Some(name) = rollout.state.waves.get(wave).and_then(|wave| wave.name.parse().ok())
-        {
-            decide::approve_wave(&session.hub, &rollout, name, None).await?;
+/// Approves a wave of each rollout of a deployment that has one, or of one of them.
+///
+/// # Errors
+/// As [`decide`], or no wave waits for approval.
+async fn approve(
+    session: &mut Session<'_>,
+    args: DecisionArgs,
+    wave: Option<WaveName>,
+) -> Result<bool, CtlError> {
+    let (request, now) = (request(args), session.clock.now());
+    let all = muster_client::rollout::approve(&session.hub, &request, wave.as_ref(), now).await?;
+    if all.is_empty() {
+        let id = &request.deployment;
+        if targets(&session.hub, id).await?.targets.is_empty() {
+            return Err(ungoverned(id));
         }
+        let what = wave.map_or_else(|| "no wave".to_owned(), |wave| format!("no wave '{wave}'"));
+        let message = format!(
+            "{what} of '{}' waits for approval: `muster rollout show` lists the waves",
+            request.deployment
+        );
+        return Err(CtlError::Name(message));
     }
-    Ok(())
+    decided(session, &all)
+}
+
+fn request(args: DecisionArgs) -> DecisionRequest {
+    let DecisionArgs { deployment, file, reason } = args;
+    DecisionRequest { deployment, file, reason }
+}
+
+fn decided(session: &mut Session<'_>, all: &[Decided]) -> Result<bool, CtlError> {
+    let is_well = all.iter().all(Decided::is_well);
+    settled(session.show_own(&all, |all, _| render::rollout::decided(all))).map(|()| is_well)
+}
+
+/// Shows the decisions about the rollouts of a deployment.
+///
+/// # Errors
+/// No publisher answers.
+async fn history(session: &mut Session<'_>, deployment: DeploymentId) -> Result<bool, CtlError> {
+    let rollouts = targets(&session.hub, &deployment).await?.decisions;
+    let (history, frame) = (History { deployment, rollouts }, session.frame());
+    session.show_own(&history, |history, _| render::rollout::history(history, frame))?;
+    Ok(true)
 }
 
 /// Releases to devices without regard to gates; true if no device was refused.
@@ -222,32 +239,6 @@ fn digest_of(text: &str, targets: &[RolloutTarget]) -> Result<Digest, CtlError> 
         ))),
         _ => Err(CtlError::Name(format!("'{text}' is the beginning of several digests: name more of it"))),
     }
-}
-
-/// Releases to any number of devices, in requests with at most `max` of them.
-async fn release_all(hub: &Hub, request: ReleaseRequest, max: usize) -> Result<ReleaseAnswer, AskError> {
-    let mut whole = ReleaseAnswer { released: Vec::new(), refused: Vec::new() };
-    for some in request.devices.chunks(max) {
-        let part = ReleaseRequest { devices: some.to_vec(), ..request.clone() };
-        let answer: ReleaseAnswer = understood(&hub.publisher("release", &part).await?)?;
-        whole.released.extend(answer.released);
-        whole.refused.extend(answer.refused);
-    }
-    Ok(whole)
-}
-
-/// The held changes, by the publisher's status.
-///
-/// # Errors
-/// No publisher answers.
-pub async fn held_changes(hub: &Hub) -> Result<HeldChanges, AskError> {
-    let status: PublisherStatus = understood(&hub.publisher("status", &PublisherQuery::default()).await?)?;
-    let changes = status.git.map(|git| HeldChanges {
-        held: git.held,
-        omitted: git.held_omitted,
-        open: git.open_rollouts,
-    });
-    Ok(changes.unwrap_or_default())
 }
 
 #[cfg(test)]

@@ -16,6 +16,7 @@ use crate::config::{Cli, Config, PeopleConfig};
 use crate::error::StartError;
 use crate::listener::{Limits, Listener};
 use crate::metrics::Metrics;
+use crate::people::live::Feed;
 use crate::people::{self, People};
 use crate::tls::{self, KeyPair};
 
@@ -61,13 +62,13 @@ pub async fn start(config: Config, supervisor: &Supervisor) -> Result<Gateway, S
     LinkHealth::register(supervisor.health()).follow(&bus);
     let people_addr = listener.local_addr().map_err(|source| bind(&people, source))?;
     let scheme = if people.tls.is_some() { "https" } else { "http" };
-    let router = people::router(People::new(
-        Hub::new(bus, ANSWER_WITHIN),
-        Arc::new(SystemClock),
-        people.public_host,
-        metrics.clone(),
-    ));
     let token = supervisor.token(Stage::Serve);
+    let clock = Arc::new(SystemClock);
+    let feed = Feed::new(clock.clone());
+    let hub = Hub::new(bus.clone(), ANSWER_WITHIN);
+    let people = People::new(hub, feed.clone(), clock, people.public_host, metrics.clone(), token.clone());
+    supervisor.spawn(Stage::Serve, "views", feed.follow(bus, token.clone()));
+    let router = people::router(people);
     supervisor.spawn(Stage::Serve, "people", async move { listener.serve(router, token).await });
     tracing::info!(people.url = format!("{scheme}://{people_addr}"), "serving people");
     Ok(Gateway { people_addr, metrics })

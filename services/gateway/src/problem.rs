@@ -137,13 +137,9 @@ impl From<AskError> for Problem {
         let words = chain(&error);
         match error {
             AskError::Refused(body) => Self::from(body),
-            AskError::NoService { .. } | AskError::Request { .. } | AskError::CommitChanged => {
-                Self::passing(StatusCode::SERVICE_UNAVAILABLE, words)
-            }
             AskError::Forbidden { .. } => Self::new(StatusCode::FORBIDDEN, words),
-            AskError::Garbled { .. } | AskError::Misunderstood(_) | AskError::Endless { .. } => {
-                Self::new(StatusCode::BAD_GATEWAY, words)
-            }
+            error if error.may_pass() => Self::passing(StatusCode::SERVICE_UNAVAILABLE, words),
+            _ => Self::new(StatusCode::BAD_GATEWAY, words),
         }
     }
 }

@@ -1,31 +1,37 @@
 //! Gathers the rollouts of a deployment: its targets from the publisher, and the lines of its view from the query service.
 
-use muster_contract::query::{DeploymentAnswer, Output, PAGE_MAX, Query};
-use muster_contract::rollout::{TargetsAnswer, TargetsQuery};
+use muster_contract::query::{DeploymentAnswer, Output, PAGE_MAX, PublisherQuery, PublisherStatus, Query};
+use muster_contract::rollout::{HeldChange, OpenRollout, TargetsAnswer, TargetsQuery};
 use muster_contract::{DeploymentId, Timestamp};
 use muster_domain::rollout::{Lines, RolloutProgress, progress};
+use serde::Serialize;
 
 use crate::ask::{AskError, Hub, PAGES_MAX, understood};
-use crate::error::CtlError;
-use crate::session::Session;
 
-/// The rollouts of a deployment.
-///
-/// # Errors
-/// No publisher or query service answers, the query service lags behind LEDGER, or no rollout governs the deployment.
-pub async fn rollouts(session: &Session<'_>, id: &DeploymentId) -> Result<Vec<RolloutProgress>, CtlError> {
-    let rollouts = rollouts_at(&session.hub, id, session.clock.now()).await?;
-    if rollouts.is_empty() {
-        return Err(ungoverned(id));
-    }
-    Ok(rollouts)
+/// Changes that wait for a release, and rollouts under way.
+#[derive(Debug, Clone, Default, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub struct HeldChanges {
+    /// The changes.
+    pub held: Vec<HeldChange>,
+    /// Further ones that the publisher does not list.
+    pub omitted: u64,
+    /// Rollouts that have begun and not ended.
+    pub open: Vec<OpenRollout>,
 }
 
-/// The error of a deployment without a rollout.
-pub(super) fn ungoverned(id: &DeploymentId) -> CtlError {
-    let message =
-        format!("no rollout.yaml governs a device that shall run '{id}': its changes go out at once");
-    CtlError::Unknown { message, near: Vec::new() }
+/// The held changes, by the publisher's status.
+///
+/// # Errors
+/// No publisher answers.
+pub async fn held_changes(hub: &Hub) -> Result<HeldChanges, AskError> {
+    let status: PublisherStatus = understood(&hub.publisher("status", &PublisherQuery::default()).await?)?;
+    let changes = status.git.map(|git| HeldChanges {
+        held: git.held,
+        omitted: git.held_omitted,
+        open: git.open_rollouts,
+    });
+    Ok(changes.unwrap_or_default())
 }
 
 /// The rollouts of a deployment as of `now`; none if no rollout governs it.
@@ -36,7 +42,7 @@ pub async fn rollouts_at(
     hub: &Hub,
     id: &DeploymentId,
     now: Timestamp,
-) -> Result<Vec<RolloutProgress>, CtlError> {
+) -> Result<Vec<RolloutProgress>, AskError> {
     let targets = targets(hub, id).await?;
     let lines = lines(hub, id).await?;
     Ok(progress(id, targets, &lines, now))
@@ -64,17 +70,15 @@ pub async fn targets(hub: &Hub, id: &DeploymentId) -> Result<TargetsAnswer, AskE
 }
 
 /// The line of each device in the view of a deployment; none before LEDGER knows of the deployment.
-async fn lines(hub: &Hub, id: &DeploymentId) -> Result<Lines, CtlError> {
+async fn lines(hub: &Hub, id: &DeploymentId) -> Result<Lines, AskError> {
     let query = Query { id: Some(id.clone()), output: Output::All, ..Query::default() };
     let answer = match hub.pages("deployment", "devices", query).await {
         Ok(answer) => understood::<DeploymentAnswer>(&answer)?,
         Err(error) if error.not_found().is_some() => return Ok(Lines::default()),
-        Err(error) => return Err(error.into()),
+        Err(error) => return Err(error),
     };
     if hub.lag().is_some() {
-        let message =
-            "muster-rollup has not read all of LEDGER, so no gate can be judged; `muster status` says why";
-        return Err(CtlError::Name(message.to_owned()));
+        return Err(AskError::Lagging);
     }
     let of_devices = answer.devices.into_iter().map(|line| (line.key.clone(), line)).collect();
     Ok(Lines { ledger_seq: answer.view.as_of.ledger_seq, of_devices })
