@@ -7,7 +7,7 @@
 set -eu
 cd "$(dirname "$0")/.."
 
-images="muster-nats muster-publisher muster-ingest muster-rollup muster-planner muster-federation muster-renewer muster-agent muster-simulator muster-ctl"
+images="muster-nats muster-publisher muster-ingest muster-rollup muster-planner muster-gateway muster-federation muster-renewer muster-agent muster-simulator muster-ctl"
 tag=${MUSTER_TAG:-latest}
 
 if ! docker version >/dev/null 2>&1; then
@@ -31,7 +31,7 @@ fi
 work=$(mktemp -d)
 trap 'rm -rf "$work" "$work.log"' EXIT
 mkdir "$work/programs"
-for program in muster muster-probe muster-publisher muster-ingest muster-rollup muster-planner muster-federation muster-renewer muster-agent muster-simulator; do
+for program in muster muster-probe muster-publisher muster-ingest muster-rollup muster-planner muster-gateway muster-federation muster-renewer muster-agent muster-simulator; do
     [ -x "$PROGRAMS/$program" ] || {
         echo "there is no $program in $PROGRAMS: build it with 'cargo build --release --workspace --bins'" >&2
         exit 1

@@ -22,12 +22,13 @@ pub const TAG: &str = "check";
 /// An image with a shell.
 pub const BOX: &str = "muster-box:check";
 /// The images of the fleet.
-pub const IMAGES: [&str; 10] = [
+pub const IMAGES: [&str; 11] = [
     "muster-nats",
     "muster-publisher",
     "muster-ingest",
     "muster-rollup",
     "muster-planner",
+    "muster-gateway",
     "muster-federation",
     "muster-renewer",
     "muster-agent",
@@ -145,6 +146,7 @@ impl Stack {
             ("COMPOSE_PROJECT_NAME", project.to_owned()),
             ("MUSTER_TAG", TAG.to_owned()),
             ("MUSTER_PORT", free_port().to_string()),
+            ("MUSTER_WEB_PORT", free_port().to_string()),
             // The engine picks one: two fleets may be up at once.
             ("MUSTER_WS_PORT", "0".to_owned()),
             ("MUSTER_GIT_PORT", free_port().to_string()),

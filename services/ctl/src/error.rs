@@ -2,7 +2,6 @@
 
 use std::io;
 use std::path::PathBuf;
-use std::time::Duration;
 
 use muster_bus::ReadError;
 use muster_contract::near::did_you_mean;
@@ -73,19 +72,6 @@ pub enum CtlError {
     /// The ledger or the views could not be read.
     #[error(transparent)]
     Read(#[from] ReadError),
-    /// The ledger fell silent while it was read.
-    #[error(
-        "reading {subjects} of LEDGER: nothing more came within {waited:?}, after {read} messages; ask again, with a longer \
-         --timeout where the link is slow"
-    )]
-    Silent {
-        /// What was read of it.
-        subjects: String,
-        /// Messages that came.
-        read: usize,
-        /// How long the next one was waited for.
-        waited: Duration,
-    },
     /// A view that is no view.
     #[error("{key} holds something that is no view; is muster-rollup of another version?")]
     View {
@@ -107,15 +93,6 @@ pub enum CtlError {
     /// There is no such report in quarantine.
     #[error("QUARANTINE holds no report {0}; `muster quarantine list` names those that it holds")]
     NotQuarantined(u64),
-    /// LEDGER holds a verdict that is none.
-    #[error("ledger {ledger_seq} is no verdict on a rejected report; is muster-ingest of another version?")]
-    Fact {
-        /// Where.
-        ledger_seq: u64,
-        /// What is wrong with it.
-        #[source]
-        source: Refusal,
-    },
     /// The file to apply cannot be read.
     #[error("cannot read {}", .path.display())]
     File {

@@ -13,7 +13,7 @@ pub mod config;
 pub mod context;
 pub mod error;
 
-pub mod ask;
+pub use muster_client::ask;
 pub mod notices;
 pub mod reach;
 pub mod session;

@@ -4,7 +4,6 @@
 //! [`muster_domain::rollout`] decides; so a command that is interrupted, or run twice, releases nothing twice.
 
 pub mod approvals;
-mod decide;
 mod explain;
 mod gather;
 mod past;
@@ -15,65 +14,37 @@ mod watch;
 
 use std::collections::BTreeMap;
 
+use muster_client::rollout::{DecisionRequest, release_all};
 use muster_contract::canonical::Digest;
 use muster_contract::limits::RELEASE_DEVICES_MAX;
-use muster_contract::query::{PublisherQuery, PublisherStatus};
-use muster_contract::rollout::{
-    HeldChange, OpenRollout, ReleaseAnswer, ReleaseRequest, RolloutTarget, RolloutVerb,
-};
-use muster_contract::{DeploymentId, DeviceKey};
-use muster_domain::rollout::{Blocked, Outlook, RolloutProgress, Step, outlook};
+use muster_contract::rollout::{ReleaseAnswer, ReleaseRequest, RolloutRecord, RolloutTarget, RolloutVerb};
+use muster_contract::{DeploymentId, DeviceKey, WaveName};
+use muster_domain::rollout::{Outlook, RolloutProgress, outlook};
 use serde::Serialize;
 
-use crate::ask::{AskError, Hub, understood};
-use crate::config::{DeviceArg, ReleaseArgs, RolloutCommand};
+use crate::config::{DecisionArgs, DeviceArg, ReleaseArgs, RolloutCommand};
 use crate::error::{CtlError, settled};
 use crate::render;
 use crate::session::Session;
 
+use self::gather::{governed, rollouts, ungoverned};
+
 pub use self::approvals::{ApprovalEvent, ApprovalEventKind, ApprovalRequest};
-pub use self::decide::{Decided, History};
 pub use self::explain::{BlockingRule, DeviceGroup, Predicate, RolloutWhy};
-pub use self::gather::{rollouts, rollouts_at, targets};
 pub use self::snapshot::{RolloutSnapshot, WaveBar};
 pub use self::then::RolloutsThen;
 pub use self::verify::{Verification, VerifiedDecision, VerifiedRollout, VerifyResult};
 pub use self::watch::RolloutsFrame;
+pub use muster_client::rollout::{Decided, HeldChanges, StepTaken, held_changes, rollouts_at, targets};
 
-/// Changes that wait for a release, and rollouts under way.
-#[derive(Debug, Default, Serialize)]
-#[serde(rename_all = "camelCase")]
-pub struct HeldChanges {
-    /// The changes.
-    pub held: Vec<HeldChange>,
-    /// Further ones that the publisher does not list.
-    pub omitted: u64,
-    /// Rollouts that have begun and not ended.
-    pub open: Vec<OpenRollout>,
-    /// Further ones that the publisher does not list.
-    pub open_omitted: u64,
-}
-
-/// A step that was taken, or why none was.
+/// The decisions about the rollouts of a deployment.
 #[derive(Debug, Serialize)]
 #[serde(rename_all = "camelCase")]
-pub struct StepTaken {
-    /// The rollout before the step.
-    pub rollout: RolloutProgress,
-    /// The answer of the publisher, if the step is a release.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub answer: Option<ReleaseAnswer>,
-}
-
-impl StepTaken {
-    /// Whether the step released to all of its devices, or the rollout is done.
-    fn is_well(&self) -> bool {
-        match (&self.rollout.state.step, &self.answer) {
-            (Step::Done, _) => true,
-            (Step::Release { .. }, Some(answer)) => answer.refused.is_empty(),
-            _ => false,
-        }
-    }
+pub struct History {
+    /// The deployment.
+    pub deployment: DeploymentId,
+    /// Its rollouts, the one that was decided about last at the end.
+    pub rollouts: Vec<RolloutRecord>,
 }
 
 /// Runs a command; true if it did all that it was asked for.
@@ -90,14 +61,14 @@ pub async fn run(session: &mut Session<'_>, command: RolloutCommand) -> Result<b
         RolloutCommand::Watch(args) => watch::run(session, args).await,
         RolloutCommand::Preview { deployment } => preview(session, deployment).await.map(|()| true),
         RolloutCommand::Next { deployment } => next(session, deployment).await,
-        RolloutCommand::Approve { decision, wave } => decide::approve(session, decision, wave).await,
-        RolloutCommand::Reject { decision, wave } => decide::reject(session, decision, wave).await,
-        RolloutCommand::Pause(decision) => decide::decide(session, decision, RolloutVerb::Pause).await,
-        RolloutCommand::Resume(decision) => decide::decide(session, decision, RolloutVerb::Resume).await,
-        RolloutCommand::Stop(decision) => decide::decide(session, decision, RolloutVerb::Stop).await,
-        RolloutCommand::Rollback(decision) => decide::decide(session, decision, RolloutVerb::Rollback).await,
-        RolloutCommand::Retry(decision) => decide::decide(session, decision, RolloutVerb::Retry).await,
-        RolloutCommand::History { deployment } => decide::history(session, deployment).await,
+        RolloutCommand::Approve { decision, wave } => approve(session, decision, wave).await,
+        RolloutCommand::Reject { decision, wave } => reject(session, decision, wave).await,
+        RolloutCommand::Pause(decision) => decide(session, decision, RolloutVerb::Pause).await,
+        RolloutCommand::Resume(decision) => decide(session, decision, RolloutVerb::Resume).await,
+        RolloutCommand::Stop(decision) => decide(session, decision, RolloutVerb::Stop).await,
+        RolloutCommand::Rollback(decision) => decide(session, decision, RolloutVerb::Rollback).await,
+        RolloutCommand::Retry(decision) => decide(session, decision, RolloutVerb::Retry).await,
+        RolloutCommand::History { deployment } => history(session, deployment).await,
         RolloutCommand::Verify { deployment } => verify::run(session, deployment).await,
         RolloutCommand::Release(args) => release(session, args).await,
     }
@@ -127,7 +98,7 @@ async fn show(session: &mut Session<'_>, id: DeploymentId) -> Result<(), CtlErro
 /// # Errors
 /// As [`show`].
 pub async fn why(session: &mut Session<'_>, id: DeploymentId) -> Result<(), CtlError> {
-    let found = gather::governed(session, &id).await?;
+    let found = governed(session, &id).await?;
     let explained =
         |rollout: &RolloutProgress| explain::explain(rollout, found.files.get(&rollout.file), &found.lines);
     let all: Vec<_> = found.rollouts.iter().map(explained).collect();
@@ -150,7 +121,7 @@ pub struct Previewed {
 /// As [`show`].
 async fn preview(session: &mut Session<'_>, id: DeploymentId) -> Result<(), CtlError> {
     let now = session.clock.now();
-    let found = gather::governed(session, &id).await?;
+    let found = governed(session, &id).await?;
     let preview =
         |rollout: RolloutProgress| Previewed { outlook: outlook(&rollout, &found.lines, now), rollout };
     let found: Vec<_> = found.rollouts.into_iter().map(preview).collect();
@@ -163,56 +134,98 @@ async fn preview(session: &mut Session<'_>, id: DeploymentId) -> Result<(), CtlE
 /// # Errors
 /// As [`show`]; a release that was made before stands.
 async fn next(session: &mut Session<'_>, id: DeploymentId) -> Result<bool, CtlError> {
-    approve_next(session, &id).await?;
-    let mut steps = Vec::new();
-    for rollout in rollouts(session, &id).await? {
-        let answer = take(&session.hub, &rollout).await?;
-        steps.push(StepTaken { rollout, answer });
+    let steps = muster_client::rollout::next(&session.hub, &id, session.clock.now()).await?;
+    if steps.is_empty() {
+        return Err(ungoverned(session, &id).await);
     }
     let is_well = steps.iter().all(StepTaken::is_well);
     let shown = session.show_own(&steps, |steps, _| render::rollout::steps(steps));
     settled(shown).map(|()| is_well)
 }
 
-/// Takes the next step of a rollout as the planner does; the answer, if it is a release.
-async fn take(hub: &Hub, rollout: &RolloutProgress) -> Result<Option<ReleaseAnswer>, AskError> {
-    match &rollout.state.step {
-        Step::Release { wave, targets, needs_approval: false } => {
-            decide::begin(hub, rollout, *wave).await?;
-            let devices = targets.iter().map(|at| rollout.targets[*at].key.clone()).collect();
-            let request = ReleaseRequest {
-                digest: Some(rollout.digest),
-                revision: Some(rollout.revision.clone()),
-                ..ReleaseRequest::new(rollout.deployment.clone(), devices)
-            };
-            release_all(hub, request, RELEASE_DEVICES_MAX).await.map(Some)
+/// Records a decision about each rollout of a deployment, or about one of them; true if each was recorded and no device was
+/// refused.
+///
+/// # Errors
+/// No publisher answers, or no rollout governs the deployment.
+async fn decide(session: &mut Session<'_>, args: DecisionArgs, verb: RolloutVerb) -> Result<bool, CtlError> {
+    let request = request(args);
+    let all = muster_client::rollout::decide(&session.hub, &request, verb, session.clock.now()).await?;
+    match (all.is_empty(), request.file) {
+        (false, _) => decided(session, &all),
+        (true, None) => Err(ungoverned(session, &request.deployment).await),
+        (true, Some(file)) => {
+            let message = format!("no rollout of '{}' is governed by '{file}'", request.deployment);
+            Err(CtlError::Unknown { message, near: Vec::new() })
         }
-        Step::RollBack { .. } => decide::roll_back(hub, rollout).await.map(Some),
-        Step::Fail { wave, because, verb } => {
-            decide::fail(hub, rollout, *wave, *because, *verb).await.map(|()| None)
-        }
-        Step::Done => decide::finish(hub, rollout).await.map(|()| None),
-        Step::Ready { wave } => decide::ready(hub, rollout, *wave).await.map(|()| None),
-        // The planner asks checks: it has the rights and the secret.
-        Step::Release { .. } | Step::Check { .. } | Step::Wait { .. } | Step::Held { .. } => Ok(None),
     }
 }
 
-/// Approves the waves that would be next if they were approved.
-async fn approve_next(session: &Session<'_>, id: &DeploymentId) -> Result<(), CtlError> {
-    for rollout in rollouts(session, id).await? {
-        if let Step::Ready { wave } = rollout.state.step {
-            decide::ready(&session.hub, &rollout, wave).await?;
-        }
-        if let Step::Release { wave, needs_approval: true, .. }
-        | Step::Ready { wave }
-        | Step::Wait { wave, because: Blocked::Approval } = rollout.state.step
-            && let Some(name) = rollout.state.waves.get(wave).and_then(|wave| wave.name.parse().ok())
-        {
-            decide::approve_wave(&session.hub, &rollout, name, None).await?;
-        }
+/// Approves a wave of each rollout of a deployment that has one, or of one of them.
+///
+/// # Errors
+/// As [`decide`], or no wave waits for approval.
+async fn approve(
+    session: &mut Session<'_>,
+    args: DecisionArgs,
+    wave: Option<WaveName>,
+) -> Result<bool, CtlError> {
+    let (request, now) = (request(args), session.clock.now());
+    let all = muster_client::rollout::approve(&session.hub, &request, wave.as_ref(), now).await?;
+    if all.is_empty() {
+        return Err(nothing_waits(session, &request, wave).await);
     }
-    Ok(())
+    decided(session, &all)
+}
+
+/// Stops each rollout of a deployment, or one of them, with a wave that waits for approval.
+///
+/// # Errors
+/// As [`approve`].
+async fn reject(
+    session: &mut Session<'_>,
+    args: DecisionArgs,
+    wave: Option<WaveName>,
+) -> Result<bool, CtlError> {
+    let (request, now) = (request(args), session.clock.now());
+    let all = muster_client::rollout::reject(&session.hub, &request, wave.as_ref(), now).await?;
+    if all.is_empty() {
+        return Err(nothing_waits(session, &request, wave).await);
+    }
+    decided(session, &all)
+}
+
+/// The error of a decision about approvals if no wave waits for one.
+async fn nothing_waits(session: &Session<'_>, request: &DecisionRequest, wave: Option<WaveName>) -> CtlError {
+    let id = &request.deployment;
+    match targets(&session.hub, id).await {
+        Ok(answer) if answer.targets.is_empty() => return ungoverned(session, id).await,
+        Ok(_) => {}
+        Err(error) => return error.into(),
+    }
+    let what = wave.map_or_else(|| "no wave".to_owned(), |wave| format!("no wave '{wave}'"));
+    CtlError::Name(format!("{what} of '{id}' waits for approval: `muster rollout show` lists the waves"))
+}
+
+fn request(args: DecisionArgs) -> DecisionRequest {
+    let DecisionArgs { deployment, file, reason } = args;
+    DecisionRequest { deployment, file, reason }
+}
+
+fn decided(session: &mut Session<'_>, all: &[Decided]) -> Result<bool, CtlError> {
+    let is_well = all.iter().all(Decided::is_well);
+    settled(session.show_own(&all, |all, _| render::rollout::decided(all))).map(|()| is_well)
+}
+
+/// Shows the decisions about the rollouts of a deployment.
+///
+/// # Errors
+/// No publisher answers.
+async fn history(session: &mut Session<'_>, deployment: DeploymentId) -> Result<bool, CtlError> {
+    let rollouts = targets(&session.hub, &deployment).await?.decisions;
+    let (history, frame) = (History { deployment, rollouts }, session.frame());
+    session.show_own(&history, |history, _| render::rollout::history(history, frame))?;
+    Ok(true)
 }
 
 /// Releases to devices without regard to gates; true if no device was refused.
@@ -276,33 +289,6 @@ fn digest_of(text: &str, targets: &[RolloutTarget]) -> Result<Digest, CtlError> 
         ))),
         _ => Err(CtlError::Name(format!("'{text}' is the beginning of several digests: name more of it"))),
     }
-}
-
-/// Releases to any number of devices, in requests with at most `max` of them.
-async fn release_all(hub: &Hub, request: ReleaseRequest, max: usize) -> Result<ReleaseAnswer, AskError> {
-    let mut whole = ReleaseAnswer { released: Vec::new(), refused: Vec::new() };
-    for some in request.devices.chunks(max) {
-        let part = ReleaseRequest { devices: some.to_vec(), ..request.clone() };
-        let answer: ReleaseAnswer = understood(&hub.publisher("release", &part).await?)?;
-        whole.released.extend(answer.released);
-        whole.refused.extend(answer.refused);
-    }
-    Ok(whole)
-}
-
-/// The held changes, by the publisher's status.
-///
-/// # Errors
-/// No publisher answers.
-pub async fn held_changes(hub: &Hub) -> Result<HeldChanges, AskError> {
-    let status: PublisherStatus = understood(&hub.publisher("status", &PublisherQuery::default()).await?)?;
-    let changes = status.git.map(|git| HeldChanges {
-        held: git.held,
-        omitted: git.held_omitted,
-        open: git.open_rollouts,
-        open_omitted: git.open_omitted,
-    });
-    Ok(changes.unwrap_or_default())
 }
 
 #[cfg(test)]

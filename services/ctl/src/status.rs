@@ -25,19 +25,6 @@ use muster_service::error::chain;
 use serde::Deserialize as _;
 use serde_json::Value;
 
-/// Verdicts by urgency, the most urgent first. An unknown verdict of a newer service comes before them all.
-const WORST_FIRST: [Verdict; 9] = [
-    Verdict::Failing,
-    Verdict::Overdue,
-    Verdict::Incomplete,
-    Verdict::Waiting,
-    Verdict::Progressing,
-    Verdict::Removing,
-    Verdict::ConvergedStale,
-    Verdict::Converged,
-    Verdict::Empty,
-];
-
 /// One deployment, or all of them.
 ///
 /// # Errors
@@ -113,11 +100,12 @@ async fn list(session: &mut Session<'_>, query: Query) -> Result<(), CtlError> {
     }
 }
 
-/// Puts the deployments in the order of [`WORST_FIRST`], those with the same verdict by id.
+/// Puts the most urgent deployments first, those with the same verdict by id. An unknown verdict of a newer service comes before
+/// them all.
 fn sort_worst_first(answer: &mut Value) {
     let rank = |view: &Value| {
         let verdict = Verdict::deserialize(&view["verdict"]).ok();
-        WORST_FIRST.iter().position(|worse| Some(*worse) == verdict)
+        Verdict::WORST_FIRST.iter().position(|worse| Some(*worse) == verdict)
     };
     answer["deployments"].as_array_mut().into_iter().for_each(|views| views.sort_by_key(rank));
 }

@@ -184,6 +184,19 @@ impl Verdict {
         Self::Converged,
     ];
 
+    /// All of them by urgency, the most urgent first.
+    pub const WORST_FIRST: [Self; 9] = [
+        Self::Failing,
+        Self::Overdue,
+        Self::Incomplete,
+        Self::Waiting,
+        Self::Progressing,
+        Self::Removing,
+        Self::ConvergedStale,
+        Self::Converged,
+        Self::Empty,
+    ];
+
     /// The rule in words; it counts only where no rule before it holds.
     pub const fn rule(self) -> &'static str {
         match self {

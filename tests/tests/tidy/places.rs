@@ -54,13 +54,14 @@ const PLACES: [Place; 7] = [
 /// Permitted everywhere although they contain a restricted word: the program's own path, and a log filter.
 const EXEMPT: [&str; 2] = ["std::env::current_exe", "async_nats="];
 /// The services; none may know another.
-const SERVICES: [&str; 8] = [
+const SERVICES: [&str; 9] = [
     "muster-publisher",
     "muster-agent",
     "muster-ingest",
     "muster-rollup",
     "muster-federation",
     "muster-planner",
+    "muster-gateway",
     "muster-renewer",
     "muster-ctl",
 ];

@@ -1,8 +1,9 @@
 //! Arguments of `muster quarantine`: its commands, and the filters that select reports. No IO.
 
 use clap::{Args, Subcommand};
-use muster_contract::quarantine::{HeldReport, RejectionCode};
-use muster_contract::{DeviceKey, Timestamp};
+use muster_client::quarantine::Selection;
+use muster_contract::Timestamp;
+use muster_contract::quarantine::RejectionCode;
 
 use super::DeviceArg;
 use super::history::time;
@@ -79,22 +80,10 @@ pub struct SelectArgs {
 }
 
 impl SelectArgs {
-    /// The device, once its site is known.
-    pub fn device_key(&self) -> Option<&DeviceKey> {
-        self.device.as_ref().and_then(DeviceArg::key)
-    }
-
-    /// Whether a report passes the filters other than `device`, which ingest applies.
-    pub fn selects(&self, held: &HeldReport) -> bool {
-        let received_at = held.report.received_at;
-        self.code.is_none_or(|code| code == held.report.code)
-            && self.since.is_none_or(|since| received_at >= since)
-            && self.until.is_none_or(|until| received_at < until)
-    }
-
-    /// Whether no filter but `device` is set.
-    pub const fn is_of_whole_devices(&self) -> bool {
-        self.code.is_none() && self.since.is_none() && self.until.is_none()
+    /// The filters, once the device's site is known.
+    pub fn selection(self) -> Selection {
+        let Self { device, code, since, until } = self;
+        Selection { device: device.as_ref().and_then(DeviceArg::key).cloned(), code, since, until }
     }
 }
 

@@ -4,6 +4,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
+use muster_client::rollout::approvable;
 use muster_contract::canonical::Digest;
 use muster_contract::rollout::Approval;
 use muster_contract::{DeploymentId, Timestamp};
@@ -12,9 +13,9 @@ use muster_service::error::chain;
 use serde::Serialize;
 use tokio::time::{Instant, MissedTickBehavior, interval};
 
-use super::gather::approvable;
 use super::held_changes;
 use super::watch::{is_redrawn, is_waited_for, until_over};
+use crate::ask::AskError;
 use crate::config::Format;
 use crate::error::CtlError;
 use crate::render;
@@ -131,8 +132,8 @@ async fn look(
         match approvable(&session.hub, &id, session.clock.now()).await {
             Ok(rollouts) => rollouts.iter().for_each(|rollout| look.add(rollout)),
             // A commit that comes in between concerns one deployment.
-            Err(CtlError::Ask(crate::ask::AskError::CommitChanged)) => _ = look.unknown.insert(id),
-            Err(error) => return Err(error),
+            Err(AskError::CommitChanged) => _ = look.unknown.insert(id),
+            Err(error) => return Err(error.into()),
         }
     }
     Ok(look)

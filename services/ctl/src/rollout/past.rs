@@ -3,6 +3,7 @@
 
 use std::collections::BTreeMap;
 
+use muster_client::rollout::targets_by;
 use muster_contract::desired::SourceKind;
 use muster_contract::history::{MomentAnswer, Point};
 use muster_contract::query::{DETAIL_PAGE_MAX, ErrorCode, Output, Query, StandingLine};
@@ -12,7 +13,6 @@ use muster_contract::{DeploymentId, Timestamp};
 use muster_domain::rollout::PastLines;
 use tokio::time::sleep;
 
-use super::gather::targets_by;
 use crate::ask::{AskError, PAGES_MAX, understood};
 use crate::error::CtlError;
 use crate::history::{ASK_EVERY, patiently};

@@ -1,12 +1,12 @@
 //! A rollout in numbers: its state in one word, its waves with each target counted once, and what it waits for. Pure.
 
+use muster_client::rollout::Gathered;
 use muster_contract::canonical::Digest;
 use muster_contract::rollout::RolloutPhase;
 use muster_domain::rollout::{ApprovalCount, Blocked, Gate, Known, RolloutProgress, Step, WaveState};
 use serde::Serialize;
 
 use super::explain::explain;
-use super::gather::Gathered;
 use crate::config::RolloutWord;
 
 /// A rollout in numbers.

@@ -9,8 +9,9 @@ use muster_contract::{DeploymentId, Timestamp};
 use muster_domain::rollout::{RolloutProgress, past_progress};
 use serde::Serialize;
 
-use super::gather::{targets, ungoverned};
+use super::gather::ungoverned;
 use super::past::Past;
+use super::targets;
 use crate::ask::understood;
 use crate::error::CtlError;
 use crate::history::patiently;

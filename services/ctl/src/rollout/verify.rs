@@ -9,8 +9,9 @@ use muster_contract::{DeploymentId, RequestedBy, Timestamp, WaveName};
 use muster_domain::rollout::{NotRecomputable, Recomputed, recomputable, recompute, rests_on_evidence};
 use serde::Serialize;
 
-use super::gather::{targets, ungoverned};
+use super::gather::ungoverned;
 use super::past::Past;
+use super::targets;
 use crate::error::{CtlError, settled};
 use crate::render;
 use crate::session::Session;

@@ -3,13 +3,14 @@
 
 use std::time::Duration;
 
+use muster_client::rollout::gathered;
 use muster_contract::query::{PublisherQuery, PublisherStatus};
 use muster_contract::{CommitName, DeploymentId, Timestamp};
 use muster_service::error::chain;
 use serde::Serialize;
 use tokio::time::{Instant, MissedTickBehavior, interval, sleep_until};
 
-use super::gather::{gathered, ungoverned};
+use super::gather::ungoverned;
 use super::snapshot::RolloutSnapshot;
 use crate::ask::{AskError, Hub, understood};
 use crate::config::{Format, RolloutWatchArgs, RolloutWord};
@@ -111,11 +112,7 @@ pub(super) const fn is_waited_for(error: &CtlError, has_looked: bool) -> bool {
 
 /// Whether the same question may be answered in a moment.
 const fn passes(error: &CtlError) -> bool {
-    match error {
-        CtlError::NoEvidence => true,
-        CtlError::Ask(error) => error.may_pass(),
-        _ => false,
-    }
+    matches!(error, CtlError::Ask(error) if error.may_pass())
 }
 
 /// Asks once.
@@ -302,7 +299,7 @@ mod tests {
     #[test]
     fn an_answer_that_may_come_is_waited_for() {
         let gone = CtlError::Ask(AskError::NoService { service: "muster-rollup", subject: "a".to_owned() });
-        assert!(is_waited_for(&gone, true) && is_waited_for(&CtlError::NoEvidence, true));
+        assert!(is_waited_for(&gone, true) && is_waited_for(&CtlError::Ask(AskError::Lagging), true));
         assert!(!is_waited_for(&gone, false), "a first question without an answer ends the watch");
         assert!(is_waited_for(&CtlError::Ask(AskError::CommitChanged), false));
         assert!(!is_waited_for(&CtlError::Name("no".to_owned()), true));

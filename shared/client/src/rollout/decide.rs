@@ -1,25 +1,21 @@
-//! `muster rollout approve|pause|resume|stop|rollback|retry`: decisions of a person about the rollouts of a deployment, and
-//! their history. The publisher records them; a decision that is repeated changes nothing.
+//! Decisions about the rollouts of a deployment: approve, pause, resume, stop, rollback, retry, and those that a step
+//! takes. The publisher records them; a decision that is repeated changes nothing.
 
 use muster_contract::canonical::Digest;
 use muster_contract::limits::{DECISION_REASON_BYTES_MAX, ROLLBACK_DEVICES_MAX};
 use muster_contract::query::ErrorCode;
 use muster_contract::rollout::{
     Approval, DecideAnswer, DecideRequest, GateEvidence, ReleaseAnswer, ReleaseRequest, RolloutPhase,
-    RolloutRecord, RolloutVerb,
+    RolloutVerb,
 };
 use muster_contract::state::cut;
-use muster_contract::{DeploymentId, WaveName};
+use muster_contract::{DeploymentId, Timestamp, WaveName};
 use muster_domain::rollout::{ApprovalCount, Failure, Lines, RolloutProgress, WaveState, progress};
 use serde::Serialize;
 
-use super::gather::{targets, ungoverned};
+use super::gather::targets;
 use super::release_all;
 use crate::ask::{AskError, Hub, understood};
-use crate::config::DecisionArgs;
-use crate::error::{CtlError, settled};
-use crate::render;
-use crate::session::Session;
 
 /// A decision about one rollout: recorded, or refused.
 #[derive(Debug, Serialize)]
@@ -49,58 +45,61 @@ pub struct Decided {
 
 impl Decided {
     /// Whether it was recorded, and no device was refused.
-    fn is_well(&self) -> bool {
+    pub fn is_well(&self) -> bool {
         self.refused.is_none() && self.devices.as_ref().is_none_or(|answer| answer.refused.is_empty())
     }
 }
 
-/// The decisions about the rollouts of a deployment.
-#[derive(Debug, Serialize)]
-#[serde(rename_all = "camelCase")]
-pub struct History {
+/// A decision that a person asks for.
+#[derive(Debug, Clone)]
+pub struct DecisionRequest {
     /// The deployment.
     pub deployment: DeploymentId,
-    /// Its rollouts, the one that was decided about last at the end.
-    pub rollouts: Vec<RolloutRecord>,
+    /// Only the rollout of this `rollout.yaml`, by its path in the repository.
+    pub file: Option<String>,
+    /// The reason, in one sentence, for the history.
+    pub reason: Option<String>,
 }
 
-/// Records a decision about each rollout of a deployment, or about one of them; true if each was recorded and no device was
-/// refused. It needs the publisher alone, so it works while the evidence is out of reach.
+/// Records a decision about each rollout of a deployment, or about one of them; none if no such rollout governs it. It needs
+/// the publisher alone, so it works while the evidence is out of reach.
 ///
 /// # Errors
-/// No publisher answers, or no rollout governs the deployment.
-pub(super) async fn decide(
-    session: &mut Session<'_>,
-    args: DecisionArgs,
+/// No publisher answers.
+pub async fn decide(
+    hub: &Hub,
+    request: &DecisionRequest,
     verb: RolloutVerb,
-) -> Result<bool, CtlError> {
+    now: Timestamp,
+) -> Result<Vec<Decided>, AskError> {
     let mut all = Vec::new();
-    for rollout in chosen(session, &args).await? {
-        let answer = record(&session.hub, &rollout, verb, None, args.reason.clone(), None).await;
+    for rollout in chosen(hub, request, now).await? {
+        let answer = record(hub, &rollout, verb, None, request.reason.clone(), None).await;
         let mut decided = decided(&rollout, verb, answer)?;
         if verb == RolloutVerb::Rollback && decided.refused.is_none() {
-            decided.devices = Some(roll_back(&session.hub, &rollout).await?);
+            decided.devices = Some(roll_back(hub, &rollout).await?);
         }
         all.push(decided);
     }
-    show(session, &all)
+    Ok(all)
 }
 
-/// Approves a wave of each rollout of a deployment that has one, or of one of them.
+/// Approves a wave of each rollout of a deployment that has one, or of one of them; none if no wave waits for approval.
 ///
 /// # Errors
-/// As [`decide`], or no wave waits for approval.
-pub(super) async fn approve(
-    session: &mut Session<'_>,
-    args: DecisionArgs,
-    wave: Option<WaveName>,
-) -> Result<bool, CtlError> {
+/// As [`decide`].
+pub async fn approve(
+    hub: &Hub,
+    request: &DecisionRequest,
+    wave: Option<&WaveName>,
+    now: Timestamp,
+) -> Result<Vec<Decided>, AskError> {
     let mut all = Vec::new();
-    for rollout in chosen(session, &args).await? {
-        let names = |state: &&WaveState| wave.as_ref().is_none_or(|wave| wave.as_str() == state.name);
+    for rollout in chosen(hub, request, now).await? {
+        let names = |state: &&WaveState| wave.is_none_or(|wave| wave.as_str() == state.name);
         let Some(state) = waiting_for_approval(&rollout).find(names) else { continue };
         let Ok(name) = state.name.parse() else { continue };
-        let answer = approve_wave(&session.hub, &rollout, name, args.reason.clone()).await;
+        let answer = approve_wave(hub, &rollout, name, request.reason.clone()).await;
         let mut decided = decided(&rollout, RolloutVerb::Approve, answer)?;
         let is_new = decided.answer.as_ref().is_some_and(|answer| answer.changed);
         let counted =
@@ -108,48 +107,30 @@ pub(super) async fn approve(
         decided.approvals = state.approvals.map(counted);
         all.push(decided);
     }
-    if all.is_empty() {
-        return Err(nothing_waits(&args, wave));
-    }
-    show(session, &all)
+    Ok(all)
 }
 
-/// Stops each rollout of a deployment, or one of them, with a wave that waits for approval: the refusal is its reason.
+/// Stops each rollout of a deployment, or one of them, with a wave that waits for approval: the refusal is its reason. None if no
+/// wave waits for approval.
 ///
 /// # Errors
-/// As [`approve`].
-pub(super) async fn reject(
-    session: &mut Session<'_>,
-    args: DecisionArgs,
-    wave: Option<WaveName>,
-) -> Result<bool, CtlError> {
+/// As [`decide`].
+pub async fn reject(
+    hub: &Hub,
+    request: &DecisionRequest,
+    wave: Option<&WaveName>,
+    now: Timestamp,
+) -> Result<Vec<Decided>, AskError> {
     let mut all = Vec::new();
-    for rollout in chosen(session, &args).await? {
-        let names = |state: &&WaveState| wave.as_ref().is_none_or(|wave| wave.as_str() == state.name);
+    for rollout in chosen(hub, request, now).await? {
+        let names = |state: &&WaveState| wave.is_none_or(|wave| wave.as_str() == state.name);
         let Some(state) = waiting_for_approval(&rollout).find(names) else { continue };
-        let remark = args.reason.as_ref().map_or_else(String::new, |reason| format!(": {reason}"));
+        let remark = request.reason.as_ref().map_or_else(String::new, |reason| format!(": {reason}"));
         let reason = Some(format!("wave {} is rejected{remark}", state.name));
-        let answer = record(&session.hub, &rollout, RolloutVerb::Stop, None, reason, None).await;
+        let answer = record(hub, &rollout, RolloutVerb::Stop, None, reason, None).await;
         all.push(decided(&rollout, RolloutVerb::Stop, answer)?);
     }
-    if all.is_empty() {
-        return Err(nothing_waits(&args, wave));
-    }
-    show(session, &all)
-}
-
-/// The error of a decision about approvals if no wave waits for one.
-fn nothing_waits(args: &DecisionArgs, wave: Option<WaveName>) -> CtlError {
-    let what = wave.map_or_else(|| "no wave".to_owned(), |wave| format!("no wave '{wave}'"));
-    CtlError::Name(format!(
-        "{what} of '{}' waits for approval: `muster rollout show` lists the waves",
-        args.deployment
-    ))
-}
-
-fn show(session: &mut Session<'_>, all: &[Decided]) -> Result<bool, CtlError> {
-    let is_well = all.iter().all(Decided::is_well);
-    settled(session.show_own(&all, |all, _| render::rollout::decided(all))).map(|()| is_well)
+    Ok(all)
 }
 
 /// The result of a request for a decision. A refusal is one: other rollouts of the deployment may be in another phase.
@@ -166,17 +147,6 @@ fn decided(
     let RolloutProgress { deployment, digest, file, .. } = rollout;
     let (deployment, digest, rollout) = (deployment.clone(), *digest, file.clone());
     Ok(Decided { deployment, digest, rollout, verb, approvals: None, answer, refused, devices: None })
-}
-
-/// Shows the decisions about the rollouts of a deployment.
-///
-/// # Errors
-/// No publisher answers.
-pub(super) async fn history(session: &mut Session<'_>, deployment: DeploymentId) -> Result<bool, CtlError> {
-    let rollouts = targets(&session.hub, &deployment).await?.decisions;
-    let (history, frame) = (History { deployment, rollouts }, session.frame());
-    session.show_own(&history, |history, _| render::rollout::history(history, frame))?;
-    Ok(true)
 }
 
 /// Approves a wave.
@@ -268,20 +238,15 @@ pub(super) async fn roll_back(hub: &Hub, rollout: &RolloutProgress) -> Result<Re
     release_all(hub, request, ROLLBACK_DEVICES_MAX).await
 }
 
-/// The rollouts that the arguments name.
-async fn chosen(session: &Session<'_>, args: &DecisionArgs) -> Result<Vec<RolloutProgress>, CtlError> {
-    let targets = targets(&session.hub, &args.deployment).await?;
-    let mut found = progress(&args.deployment, targets, &Lines::default(), session.clock.now());
-    if found.is_empty() {
-        return Err(ungoverned(session, &args.deployment).await);
-    }
-    if let Some(file) = &args.file {
-        found.retain(|rollout| rollout.file == *file);
-        if found.is_empty() {
-            let message = format!("no rollout of '{}' is governed by '{file}'", args.deployment);
-            return Err(CtlError::Unknown { message, near: Vec::new() });
-        }
-    }
+/// The rollouts that a request names.
+async fn chosen(
+    hub: &Hub,
+    request: &DecisionRequest,
+    now: Timestamp,
+) -> Result<Vec<RolloutProgress>, AskError> {
+    let targets = targets(hub, &request.deployment).await?;
+    let mut found = progress(&request.deployment, targets, &Lines::default(), now);
+    found.retain(|rollout| request.file.as_ref().is_none_or(|file| *file == rollout.file));
     Ok(found)
 }
 

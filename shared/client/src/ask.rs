@@ -5,7 +5,8 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use bytes::Bytes;
-use muster_bus::{Bus, RequestError};
+use muster_bus::{Bus, ReadError, RequestError};
+use muster_contract::Refusal;
 use muster_contract::groups::GroupQuery;
 use muster_contract::lag::{AnswerLag, RollupLag};
 use muster_contract::quarantine::QuarantineRequest;
@@ -19,7 +20,7 @@ use serde::de::DeserializeOwned;
 use serde_json::Value;
 
 /// Most pages of one list: a service that never ends its list is stopped here.
-pub(crate) const PAGES_MAX: usize = 10_000;
+pub const PAGES_MAX: usize = 10_000;
 
 /// Why there is no answer.
 #[derive(Debug, thiserror::Error)]
@@ -69,6 +70,34 @@ pub enum AskError {
     /// A new commit was accepted between two pages of targets.
     #[error("a new commit was accepted while its targets were listed: run the command again")]
     CommitChanged,
+    /// The query service has not read all of LEDGER.
+    #[error("muster-rollup has not read all of LEDGER, so no gate can be judged; `muster status` says why")]
+    Lagging,
+    /// The ledger could not be read.
+    #[error(transparent)]
+    Read(#[from] ReadError),
+    /// The ledger fell silent while it was read.
+    #[error(
+        "reading {subjects} of LEDGER: nothing more came within {waited:?}, after {read} messages; ask again, with a longer \
+         --timeout where the link is slow"
+    )]
+    Silent {
+        /// The subjects.
+        subjects: String,
+        /// Messages that came.
+        read: usize,
+        /// How long the next one was waited for.
+        waited: Duration,
+    },
+    /// LEDGER holds a verdict that is none.
+    #[error("ledger {ledger_seq} is no verdict on a rejected report; is muster-ingest of another version?")]
+    Fact {
+        /// Where.
+        ledger_seq: u64,
+        /// The parser's reason.
+        #[source]
+        source: Refusal,
+    },
     /// The list has no end.
     #[error("the list of {what} does not end: {PAGES_MAX} pages came, or the same one twice")]
     Endless {
@@ -81,11 +110,14 @@ impl AskError {
     /// True where the same question may be answered in a moment: nobody was there, or nobody who knew it yet.
     pub const fn may_pass(&self) -> bool {
         match self {
-            Self::NoService { .. } | Self::Request { .. } | Self::CommitChanged => true,
+            Self::NoService { .. } | Self::Request { .. } | Self::CommitChanged | Self::Lagging => true,
+            Self::Read(_) | Self::Silent { .. } => true,
             Self::Refused(body) => matches!(body.code, ErrorCode::NotReady | ErrorCode::TooManyRequests),
-            Self::Forbidden { .. } | Self::Garbled { .. } | Self::Misunderstood(_) | Self::Endless { .. } => {
-                false
-            }
+            Self::Forbidden { .. }
+            | Self::Garbled { .. }
+            | Self::Misunderstood(_)
+            | Self::Fact { .. }
+            | Self::Endless { .. } => false,
         }
     }
 

@@ -1,0 +1,86 @@
+//! Wires the gateway: one connection to NATS, and a listener of people.
+
+use std::net::SocketAddr;
+use std::process::ExitCode;
+use std::sync::Arc;
+use std::time::Duration;
+
+use muster_bus::{Bus, BusConfig, LinkHealth};
+use muster_client::ask::Hub;
+use muster_service::clock::SystemClock;
+use muster_service::exit;
+use muster_service::supervisor::{Stage, Supervisor};
+use tokio_util::sync::CancellationToken;
+
+use crate::config::{Cli, Config, PeopleConfig};
+use crate::error::StartError;
+use crate::listener::{Limits, Listener};
+use crate::metrics::Metrics;
+use crate::people::live::Feed;
+use crate::people::{self, People};
+use crate::tls::{self, KeyPair};
+
+const NAME: &str = "muster-gateway";
+/// Time for the answer of a service.
+const ANSWER_WITHIN: Duration = Duration::from_secs(10);
+
+/// A gateway that serves.
+#[derive(Debug)]
+pub struct Gateway {
+    /// The address of the listener of people.
+    pub people_addr: SocketAddr,
+    /// Its metrics.
+    pub metrics: Metrics,
+}
+
+/// Runs the gateway until it is asked to stop.
+pub fn main() -> ExitCode {
+    match muster_service::config::parse::<Cli>().check() {
+        Ok(config) => muster_service::run(NAME, &config.common.clone(), |supervisor| async move {
+            start(config, &supervisor).await
+        }),
+        Err(problems) => exit::usage(NAME, &problems),
+    }
+}
+
+/// Starts the gateway under a supervisor. It is ready when its listeners are.
+///
+/// # Errors
+/// Why it cannot run; a person must act.
+pub async fn start(config: Config, supervisor: &Supervisor) -> Result<Gateway, StartError> {
+    let Config { common, people } = config;
+    let metrics = Metrics::register(supervisor.health());
+    // Before the wait for NATS: an address in use is found at once.
+    let listener = listen(&people, &metrics).await?;
+    let bus = BusConfig {
+        creds: common.creds,
+        tls_ca: common.tls_ca,
+        ..BusConfig::service(common.nats_url.as_str(), NAME)
+    };
+    // The caller drops an interrupted start, so this one needs no token.
+    let bus = Bus::connect(bus, &CancellationToken::new()).await?;
+    LinkHealth::register(supervisor.health()).follow(&bus);
+    let people_addr = listener.local_addr().map_err(|source| bind(&people, source))?;
+    let scheme = if people.tls.is_some() { "https" } else { "http" };
+    let token = supervisor.token(Stage::Serve);
+    let clock = Arc::new(SystemClock);
+    let feed = Feed::new(clock.clone());
+    let hub = Hub::new(bus.clone(), ANSWER_WITHIN);
+    let people = People::new(hub, feed.clone(), clock, people.public_host, metrics.clone(), token.clone());
+    supervisor.spawn(Stage::Serve, "views", feed.follow(bus, token.clone()));
+    let router = people::router(people);
+    supervisor.spawn(Stage::Serve, "people", async move { listener.serve(router, token).await });
+    tracing::info!(people.url = format!("{scheme}://{people_addr}"), "serving people");
+    Ok(Gateway { people_addr, metrics })
+}
+
+async fn listen(people: &PeopleConfig, metrics: &Metrics) -> Result<Listener, StartError> {
+    let pair = people.tls.as_ref().map(|(certificate, key)| KeyPair::read(certificate, key)).transpose()?;
+    let tls = pair.map(tls::for_people).transpose()?;
+    let listener = Listener::bind(people.addr, tls, Limits::PEOPLE, metrics.people.clone()).await;
+    listener.map_err(|source| bind(people, source))
+}
+
+fn bind(people: &PeopleConfig, source: std::io::Error) -> StartError {
+    StartError::Bind { addr: people.addr, flag: "--people-addr", source }
+}

@@ -1,0 +1,173 @@
+//! The gateway's settings.
+
+use std::net::SocketAddr;
+use std::path::PathBuf;
+
+use clap::Parser;
+use muster_service::config::{Common, CommonArgs, Problems};
+use muster_service::version::VERSION;
+
+const GUIDE: &str = "\
+Opened in a browser, the gateway shows the fleet as it is; programs use /api/v1 (described at /openapi.json).
+
+Without a login, whoever reaches the address has the rights of --creds. So the address must be one of this machine's
+loopback, with --insecure-http or with TLS. A container whose port is published on the loopback alone says so by
+--published-on-loopback.
+
+Examples:
+  muster-gateway --insecure-http --people-addr 127.0.0.1:8080
+  muster-gateway --insecure-http --people-addr 127.0.0.1:8080 --creds viewer.creds     looking only
+  muster-gateway --tls-cert cert.pem --tls-key key.pem --nats-url tls://hub:4222 --tls-ca ca.pem --creds operator.creds
+
+Exit codes: 0 stopped when asked to; 1 something failed; 2 a setting cannot be used.";
+
+/// The fleet over HTTP: pages for people, REST and events for programs
+#[derive(Debug, Parser)]
+#[command(name = "muster-gateway", version = VERSION, after_help = GUIDE)]
+pub struct Cli {
+    /// Address to serve people on; port 0 takes any free port
+    #[arg(long, env = "MUSTER_PEOPLE_ADDR", value_name = "IP:PORT", default_value = "127.0.0.1:8443")]
+    people_addr: String,
+
+    /// Serve people without TLS, on the loopback of this machine alone
+    #[arg(long, env = "MUSTER_INSECURE_HTTP")]
+    insecure_http: bool,
+
+    /// The address is not of the loopback, and only the loopback of this machine leads to it: a container's published port
+    #[arg(long, env = "MUSTER_PUBLISHED_ON_LOOPBACK")]
+    published_on_loopback: bool,
+
+    /// File with the certificate of this server and its intermediates (PEM)
+    #[arg(long, env = "MUSTER_TLS_CERT", value_name = "FILE", requires = "tls_key")]
+    tls_cert: Option<String>,
+
+    /// File with the key of that certificate (PEM)
+    #[arg(long, env = "MUSTER_TLS_KEY", value_name = "FILE", requires = "tls_cert")]
+    tls_key: Option<String>,
+
+    /// Address that people open, if it is not localhost, such as https://fleet.example.com; requests to another host are
+    /// refused
+    #[arg(long, env = "MUSTER_PUBLIC_URL", value_name = "URL")]
+    public_url: Option<String>,
+
+    #[command(flatten)]
+    common: CommonArgs,
+}
+
+/// The settings, checked.
+#[derive(Debug, Clone)]
+pub struct Config {
+    /// The settings of every service.
+    pub common: Common,
+    /// The listener of people.
+    pub people: PeopleConfig,
+}
+
+/// The settings of the listener of people.
+#[derive(Debug, Clone)]
+pub struct PeopleConfig {
+    /// Its address.
+    pub addr: SocketAddr,
+    /// Certificate and key; none without TLS.
+    pub tls: Option<(PathBuf, PathBuf)>,
+    /// The host and port that requests may name besides those of the loopback.
+    pub public_host: Option<String>,
+}
+
+impl Cli {
+    /// The settings, checked.
+    ///
+    /// # Errors
+    /// All problems of the settings.
+    pub fn check(self) -> Result<Config, Problems> {
+        let mut problems = Problems::default();
+        let common = self.common.check(&mut problems);
+        let addr = self.checked_addr(&mut problems);
+        let certificate = problems.optional("--tls-cert", self.tls_cert.as_deref(), Problems::file);
+        let key = problems.optional("--tls-key", self.tls_key.as_deref(), Problems::file);
+        let public_host = problems.optional("--public-url", self.public_url.as_deref(), public_host);
+        let is_insecure = self.insecure_http;
+        problems.finish(|| {
+            let tls = certificate?.zip(key?).filter(|_| !is_insecure);
+            Some(Config {
+                common: common?,
+                people: PeopleConfig { addr: addr?, tls, public_host: public_host? },
+            })
+        })
+    }
+
+    fn checked_addr(&self, problems: &mut Problems) -> Option<SocketAddr> {
+        let addr = problems.address("--people-addr", &self.people_addr)?;
+        let refuse = |problems: &mut Problems, rule: &str| {
+            problems.refuse("--people-addr", &self.people_addr, rule);
+            None
+        };
+        if !self.insecure_http && self.tls_cert.is_none() {
+            return refuse(problems, "needs --tls-cert and --tls-key, or --insecure-http on the loopback");
+        }
+        if !addr.ip().is_loopback() && !self.published_on_loopback {
+            return refuse(
+                problems,
+                "must be of the loopback, such as 127.0.0.1:8080: there is no login, so anybody who reaches the address \
+                 would have the rights of --creds",
+            );
+        }
+        Some(addr)
+    }
+}
+
+/// The host and port of a URL.
+fn public_host(problems: &mut Problems, flag: &'static str, text: &str) -> Option<String> {
+    let host = text.strip_prefix("https://").or_else(|| text.strip_prefix("http://"));
+    let host = host.map(|rest| rest.strip_suffix('/').unwrap_or(rest));
+    let is_host = |host: &&str| !host.is_empty() && !host.contains(['/', '@', '?', '#', ' ']);
+    match host.filter(is_host) {
+        Some(host) => Some(host.to_ascii_lowercase()),
+        None => {
+            problems.refuse(flag, text, "must be https://HOST or https://HOST:PORT, without a path");
+            None
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn check(words: &[&str]) -> Result<Config, Problems> {
+        Cli::try_parse_from([&["muster-gateway"], words].concat()).unwrap().check()
+    }
+
+    #[test]
+    fn without_a_login_only_the_loopback_is_served() {
+        let local = check(&["--insecure-http", "--people-addr", "127.0.0.1:8080"]).unwrap();
+        assert_eq!((local.people.addr.port(), local.people.tls), (8080, None));
+        for addr in ["0.0.0.0:8080", "192.0.2.7:8080", "[::]:8080"] {
+            let refused = check(&["--insecure-http", "--people-addr", addr]).unwrap_err().to_string();
+            assert!(refused.contains("no login"), "{refused}");
+        }
+        let container = ["--insecure-http", "--people-addr", "0.0.0.0:8080", "--published-on-loopback"];
+        assert!(check(&container).is_ok());
+        let refused = check(&[]).unwrap_err().to_string();
+        assert!(refused.contains("--tls-cert"), "{refused}");
+    }
+
+    #[test]
+    fn the_public_address_is_a_host_without_a_path() {
+        let host = |url| {
+            let local = ["--insecure-http", "--people-addr", "127.0.0.1:8080", "--public-url", url];
+            check(&local).map(|config| config.people.public_host.unwrap())
+        };
+        assert_eq!(host("https://Fleet.example.com/").unwrap(), "fleet.example.com");
+        assert_eq!(host("https://fleet.example.com:8443").unwrap(), "fleet.example.com:8443");
+        for url in ["fleet.example.com", "https://a/b", "https://me@a", "https://"] {
+            assert!(host(url).is_err(), "{url}");
+        }
+    }
+
+    #[test]
+    fn the_command_line_is_valid() {
+        use clap::CommandFactory as _;
+        Cli::command().debug_assert();
+    }
+}

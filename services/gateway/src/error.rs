@@ -1,0 +1,30 @@
+//! Why the gateway cannot start.
+
+use std::io;
+use std::net::SocketAddr;
+
+use muster_bus::ConnectError;
+
+use crate::tls::TlsError;
+
+/// Why the gateway cannot start.
+#[derive(Debug, thiserror::Error)]
+pub enum StartError {
+    /// No usable NATS server.
+    #[error("cannot work with NATS")]
+    Connect(#[from] ConnectError),
+    /// The certificate or its key cannot be used.
+    #[error(transparent)]
+    Tls(#[from] TlsError),
+    /// Another process has the address, or this process may not use it.
+    #[error("cannot listen on {addr}; free it or choose another with {flag}")]
+    Bind {
+        /// The address.
+        addr: SocketAddr,
+        /// The flag that sets it.
+        flag: &'static str,
+        /// The error of the system.
+        #[source]
+        source: io::Error,
+    },
+}

@@ -1,0 +1,240 @@
+//! Serves a router over HTTP/1.1 with bounds, so that no client delays another.
+//!
+//! - The header of a request has a deadline, which covers an idle connection too, and bounds of bytes and fields.
+//! - A client that does not read ends its connection ([`stall`]); a connection has a greatest age, after which it takes no
+//!   further request.
+//! - Connections are bounded. At the bound, a new one closes the oldest of the address that has most of them.
+//! - A request carries its [`Peer`]: the address, and the certificates that the client proved to have.
+//!
+//! Request bodies are bounded by those who read them.
+
+mod stall;
+
+use std::collections::{HashMap, VecDeque};
+use std::io;
+use std::net::{IpAddr, SocketAddr};
+use std::pin::pin;
+use std::sync::Arc;
+use std::time::Duration;
+
+use axum::Router;
+use axum::extract::Request;
+use hyper::body::Incoming;
+use hyper::server::conn::http1;
+use hyper::service::{Service as _, service_fn};
+use hyper_util::rt::{TokioIo, TokioTimer};
+use hyper_util::service::TowerToHyperService;
+use rustls::ServerConfig;
+use rustls::pki_types::CertificateDer;
+use tokio::io::{AsyncRead, AsyncWrite};
+use tokio::net::{TcpListener, TcpStream};
+use tokio::task::{AbortHandle, JoinSet};
+use tokio::time::{sleep, timeout};
+use tokio_rustls::TlsAcceptor;
+use tokio_util::sync::CancellationToken;
+
+use self::stall::StallGuard;
+use crate::metrics::ListenerMetrics;
+
+/// Time for the TLS handshake.
+const HANDSHAKE_TIMEOUT: Duration = Duration::from_secs(10);
+/// Longest header in bytes.
+pub const HEADER_BYTES_MAX: usize = 16 * 1024;
+/// Most fields of a header.
+const HEADER_FIELDS_MAX: usize = 64;
+/// Time for open requests after the process was asked to stop.
+const CLOSE_GRACE: Duration = Duration::from_secs(1);
+/// Delay after a failed accept, such as one without a free file descriptor.
+const ACCEPT_RETRY: Duration = Duration::from_millis(100);
+
+/// The bounds of a listener.
+#[derive(Debug, Clone, Copy)]
+pub struct Limits {
+    /// Most open connections.
+    pub connections: usize,
+    /// Time for the header of a request, also of the next one on a connection.
+    pub header: Duration,
+    /// Longest wait for a client to read.
+    pub stall: Duration,
+    /// Age after which a connection takes no further request.
+    pub age: Duration,
+}
+
+impl Limits {
+    /// Those of people: 10,000 that follow the fleet, and room for others.
+    pub const PEOPLE: Self = Self {
+        connections: 12_000,
+        header: Duration::from_secs(15),
+        stall: Duration::from_secs(20),
+        age: Duration::from_secs(60 * 60),
+    };
+}
+
+/// The other end of a connection, as an extension of each of its requests.
+#[derive(Debug, Clone)]
+pub struct Peer {
+    /// Its address.
+    pub addr: SocketAddr,
+    /// The certificates of the client, its own first; empty without TLS, or if it was asked for none.
+    pub certificates: Arc<[CertificateDer<'static>]>,
+}
+
+/// A bound address, ready to serve.
+pub struct Listener {
+    tcp: TcpListener,
+    tls: Option<TlsAcceptor>,
+    limits: Limits,
+    metrics: ListenerMetrics,
+}
+
+impl Listener {
+    /// Listens on an address, over TLS if there are settings for it.
+    ///
+    /// # Errors
+    /// The address is in use, or this process may not use it.
+    pub async fn bind(
+        addr: SocketAddr,
+        tls: Option<Arc<ServerConfig>>,
+        limits: Limits,
+        metrics: ListenerMetrics,
+    ) -> io::Result<Self> {
+        let tcp = TcpListener::bind(addr).await?;
+        Ok(Self { tcp, tls: tls.map(TlsAcceptor::from), limits, metrics })
+    }
+
+    /// The address it listens on.
+    ///
+    /// # Errors
+    /// The system does not say.
+    pub fn local_addr(&self) -> io::Result<SocketAddr> {
+        self.tcp.local_addr()
+    }
+
+    /// Serves until `stop`; requests under way then have [`CLOSE_GRACE`] to end.
+    pub async fn serve(self, router: Router, stop: CancellationToken) {
+        let Self { tcp, tls, limits, metrics } = self;
+        let mut connections = Connections { open: JoinSet::new(), oldest_first: VecDeque::new(), metrics };
+        let exchange = Exchange { router, tls, limits, stop: stop.clone() };
+        while let Some(accepted) = stop.run_until_cancelled(tcp.accept()).await {
+            match accepted {
+                Ok((stream, addr)) => {
+                    connections.evict(limits.connections);
+                    connections.add(addr.ip(), exchange.clone().run(stream, addr));
+                }
+                Err(error) => {
+                    tracing::debug!(%error, "cannot accept an HTTP connection");
+                    sleep(ACCEPT_RETRY).await;
+                }
+            }
+        }
+        drop(tcp);
+        let ended = async { while connections.open.join_next().await.is_some() {} };
+        // Dropping the set aborts the others.
+        let _ = timeout(CLOSE_GRACE, ended).await;
+    }
+}
+
+/// The open connections.
+struct Connections {
+    open: JoinSet<()>,
+    /// The open connections and some that have ended, oldest first.
+    oldest_first: VecDeque<(IpAddr, AbortHandle)>,
+    metrics: ListenerMetrics,
+}
+
+impl Connections {
+    fn add(&mut self, addr: IpAddr, exchange: impl Future<Output = ()> + Send + 'static) {
+        let gauge = self.metrics.connections.clone();
+        let counted = async move {
+            gauge.inc();
+            let _guard = OnDrop(|| _ = gauge.dec());
+            exchange.await;
+        };
+        let handle = self.open.spawn(counted);
+        self.oldest_first.push_back((addr, handle));
+    }
+
+    /// Closes a connection if as many are open as may be: the oldest of the address that has most.
+    fn evict(&mut self, max: usize) {
+        while self.open.try_join_next().is_some() {}
+        if self.oldest_first.len() < max {
+            return;
+        }
+        self.oldest_first.retain(|(_, connection)| !connection.is_finished());
+        if self.oldest_first.len() < max {
+            return;
+        }
+        let mut counts: HashMap<IpAddr, usize> = HashMap::new();
+        self.oldest_first.iter().for_each(|(addr, _)| *counts.entry(*addr).or_default() += 1);
+        let most = counts.into_iter().max_by_key(|(_, count)| *count).map(|(addr, _)| addr);
+        let oldest = self.oldest_first.iter().position(|(addr, _)| Some(*addr) == most);
+        if let Some((_, connection)) = oldest.and_then(|at| self.oldest_first.remove(at)) {
+            connection.abort();
+            self.metrics.evicted.inc();
+        }
+    }
+}
+
+/// Runs a function when it is dropped, also by an abort.
+struct OnDrop<F: FnMut()>(F);
+
+impl<F: FnMut()> Drop for OnDrop<F> {
+    fn drop(&mut self) {
+        (self.0)();
+    }
+}
+
+/// Everything that the connections of a listener share.
+#[derive(Clone)]
+struct Exchange {
+    router: Router,
+    tls: Option<TlsAcceptor>,
+    limits: Limits,
+    stop: CancellationToken,
+}
+
+impl Exchange {
+    /// One connection, from its accept to its end.
+    async fn run(self, stream: TcpStream, addr: SocketAddr) {
+        // Events are small and must not wait for more.
+        let _ = stream.set_nodelay(true);
+        let Some(acceptor) = self.tls.clone() else {
+            let peer = Peer { addr, certificates: Arc::default() };
+            return self.serve(stream, peer).await;
+        };
+        // A client that cannot shake hands gets no answer and no line in the log.
+        let Ok(Ok(stream)) = timeout(HANDSHAKE_TIMEOUT, acceptor.accept(stream)).await else { return };
+        let certificates = stream.get_ref().1.peer_certificates().unwrap_or_default();
+        let certificates = certificates.iter().map(|one| one.clone().into_owned()).collect();
+        self.serve(stream, Peer { addr, certificates }).await;
+    }
+
+    async fn serve<S: AsyncRead + AsyncWrite + Unpin + Send + 'static>(self, stream: S, peer: Peer) {
+        let Self { router, limits, stop, .. } = self;
+        let router = TowerToHyperService::new(router);
+        let service = service_fn(move |mut request: Request<Incoming>| {
+            request.extensions_mut().insert(peer.clone());
+            router.call(request)
+        });
+        let mut http = http1::Builder::new();
+        http.timer(TokioTimer::new())
+            .header_read_timeout(limits.header)
+            .max_buf_size(HEADER_BYTES_MAX)
+            .max_headers(HEADER_FIELDS_MAX);
+        let stream = TokioIo::new(StallGuard::new(stream, limits.stall));
+        let mut connection = pin!(http.serve_connection(stream, service));
+        tokio::select! {
+            _ = connection.as_mut() => return,
+            () = sleep(limits.age) => {}
+            () = stop.cancelled() => {}
+        }
+        connection.as_mut().graceful_shutdown();
+        let _ = connection.await;
+    }
+}
+
+// The least that the HTTP library takes.
+const _: () = assert!(HEADER_BYTES_MAX >= 8 * 1024);
+
+#[cfg(test)]
+mod tests;

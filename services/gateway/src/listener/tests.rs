@@ -1,0 +1,82 @@
+//! The bounds of a listener.
+
+use axum::extract::Extension;
+use axum::routing::get;
+use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
+
+use super::*;
+
+/// Longest wait for anything in these tests.
+const PATIENCE: Duration = Duration::from_secs(20);
+const REQUEST: &[u8] = b"GET / HTTP/1.1\r\nHost: a\r\n\r\n";
+
+fn limits() -> Limits {
+    Limits { connections: 3, header: Duration::from_millis(200), ..Limits::PEOPLE }
+}
+
+async fn serving(limits: Limits) -> (SocketAddr, ListenerMetrics, CancellationToken) {
+    let (metrics, stop) = (ListenerMetrics::default(), CancellationToken::new());
+    let addr = SocketAddr::from(([127, 0, 0, 1], 0));
+    let listener = Listener::bind(addr, None, limits, metrics.clone()).await.unwrap();
+    let addr = listener.local_addr().unwrap();
+    let router = Router::new().route(
+        "/",
+        get(async |Extension(peer): Extension<Peer>| format!("{} certificates", peer.certificates.len())),
+    );
+    tokio::spawn(listener.serve(router, stop.clone()));
+    (addr, metrics, stop)
+}
+
+/// The bytes that the server sends until it closes the connection.
+async fn until_closed(stream: &mut TcpStream) -> String {
+    let mut bytes = Vec::new();
+    let _ = timeout(PATIENCE, stream.read_to_end(&mut bytes)).await.expect("the server closes");
+    String::from_utf8_lossy(&bytes).into_owned()
+}
+
+#[tokio::test]
+async fn a_request_knows_its_peer_and_a_connection_has_several() {
+    let (addr, ..) = serving(limits()).await;
+    let mut stream = TcpStream::connect(addr).await.unwrap();
+    stream.write_all(&[REQUEST, REQUEST].concat()).await.unwrap();
+    let answer = until_closed(&mut stream).await;
+    assert_eq!(answer.matches("0 certificates").count(), 2, "{answer}");
+}
+
+#[tokio::test]
+async fn a_header_that_comes_slowly_or_is_too_long_ends_the_connection() {
+    let (addr, ..) = serving(limits()).await;
+    let mut slow = TcpStream::connect(addr).await.unwrap();
+    slow.write_all(b"GET / HTTP/1.1\r\nHos").await.unwrap();
+    assert!(!until_closed(&mut slow).await.contains("200"));
+    let mut long = TcpStream::connect(addr).await.unwrap();
+    let header = format!("GET / HTTP/1.1\r\nHost: a\r\nX: {}\r\n\r\n", "a".repeat(HEADER_BYTES_MAX));
+    let _ = long.write_all(header.as_bytes()).await;
+    let answer = until_closed(&mut long).await;
+    assert!(!answer.contains("200"), "{answer}");
+}
+
+#[tokio::test]
+async fn at_the_bound_the_oldest_connection_of_the_busiest_address_is_closed() {
+    let slow = Limits { header: PATIENCE * 2, ..limits() };
+    let (addr, metrics, _stop) = serving(slow).await;
+    let mut open = Vec::new();
+    for _ in 0..4 {
+        let mut stream = TcpStream::connect(addr).await.unwrap();
+        stream.write_all(b"GET").await.unwrap();
+        open.push(stream);
+    }
+    assert_eq!(until_closed(&mut open[0]).await, "");
+    assert_eq!(metrics.evicted.get(), 1);
+    open[3].write_all(&REQUEST[3..]).await.unwrap();
+    let mut byte = [0];
+    timeout(PATIENCE, open[3].read_exact(&mut byte)).await.unwrap().unwrap();
+}
+
+#[tokio::test]
+async fn an_old_connection_takes_no_further_request() {
+    let young = Limits { age: Duration::from_millis(50), header: PATIENCE * 2, ..limits() };
+    let (addr, ..) = serving(young).await;
+    let mut stream = TcpStream::connect(addr).await.unwrap();
+    assert_eq!(until_closed(&mut stream).await, "");
+}

@@ -1,0 +1,49 @@
+//! The metrics of the gateway. No label names a person, a device or a deployment.
+
+use muster_service::health::Health;
+use prometheus_client::metrics::counter::Counter;
+use prometheus_client::metrics::gauge::Gauge;
+
+/// The metrics of one listener. Clones share them.
+#[derive(Debug, Clone, Default)]
+pub struct ListenerMetrics {
+    /// Open connections.
+    pub connections: Gauge,
+    /// Connections that were closed for newer ones.
+    pub evicted: Counter,
+}
+
+/// The gateway's metrics. Clones share them.
+#[derive(Debug, Clone, Default)]
+pub struct Metrics {
+    /// The listener of people.
+    pub people: ListenerMetrics,
+    /// Requests of people that were answered.
+    pub requests: Counter,
+    /// Those that were refused or failed, by status 400 and above.
+    pub errors: Counter,
+    /// Open event streams.
+    pub followers: Gauge,
+    /// Frames that were written to event streams.
+    pub frames: Counter,
+}
+
+impl Metrics {
+    /// Registered metrics.
+    pub fn register(health: &Health) -> Self {
+        let metrics = Self::default();
+        health.metrics(|registry| {
+            let registry = registry.sub_registry_with_prefix("gateway");
+            let all = metrics.clone();
+            registry.register("connections", "Open connections of people", all.people.connections);
+            let help =
+                "Connections of people that were closed for newer ones, because as many were open as may be";
+            registry.register("evicted_connections", help, all.people.evicted);
+            registry.register("requests", "Requests of people that were answered", all.requests);
+            registry.register("errors", "Answers to people with a status of 400 or above", all.errors);
+            registry.register("followers", "Open event streams", all.followers);
+            registry.register("frames", "Frames written to event streams", all.frames);
+        });
+        metrics
+    }
+}

@@ -1,0 +1,75 @@
+//! The listener of people: pages, REST and events over everything that `muster` can ask.
+//!
+//! [`guard`] stands before every route: hosts, origins of changes, headers of answers. [`api`] is `/api/v1`,
+//! [`watch`] its events, [`page`] the pages; both follow the newest views in [`live`].
+
+pub mod api;
+pub mod guard;
+pub mod live;
+pub mod page;
+pub mod watch;
+
+use std::fmt;
+use std::sync::Arc;
+
+use axum::Router;
+use axum::http::StatusCode;
+use axum::http::header::CONTENT_TYPE;
+use axum::middleware::from_fn_with_state;
+use axum::routing::get;
+use muster_client::ask::Hub;
+use muster_service::clock::Clock;
+use tokio_util::sync::CancellationToken;
+
+use self::guard::Hosts;
+use self::live::Feed;
+use self::page::SideCache;
+use crate::metrics::Metrics;
+use crate::problem::Problem;
+
+/// Everything that the routes of people share. Clones share everything.
+#[derive(Clone)]
+pub struct People {
+    hub: Hub,
+    clock: Arc<dyn Clock>,
+    hosts: Arc<Hosts>,
+    feed: Feed,
+    side: Arc<SideCache>,
+    stop: CancellationToken,
+    metrics: Metrics,
+}
+
+impl People {
+    /// Routes over the services of a hub and a feed of its views. `stop` ends event streams.
+    pub fn new(
+        hub: Hub,
+        feed: Feed,
+        clock: Arc<dyn Clock>,
+        public_host: Option<String>,
+        metrics: Metrics,
+        stop: CancellationToken,
+    ) -> Self {
+        let hosts = Arc::new(Hosts::new(public_host));
+        Self { hub, clock, hosts, feed, side: Arc::default(), stop, metrics }
+    }
+}
+
+/// Without what it shares.
+impl fmt::Debug for People {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("People").field("hosts", &self.hosts).finish_non_exhaustive()
+    }
+}
+
+/// All routes of people.
+pub fn router(people: People) -> Router {
+    Router::new()
+        .route("/live", get(async || "alive\n"))
+        .route("/openapi.json", get(async || ([(CONTENT_TYPE, "application/json")], api::openapi::text())))
+        .merge(api::router())
+        .merge(watch::router())
+        .merge(page::router())
+        .fallback(async || Problem::new(StatusCode::NOT_FOUND, "there is no such address"))
+        .layer(from_fn_with_state(people.clone(), guard::guard))
+        .with_state(people)
+}

@@ -1,0 +1,224 @@
+//! `/api/v1`: everything that `muster` can ask, as the contract's documents are, and changes ([`act`]).
+//!
+//! [`routes`] is the table from which the router and the OpenAPI document ([`openapi`]) are made, [`params`] reads flags,
+//! [`cursor`] continues lists.
+
+pub mod act;
+pub mod cursor;
+pub mod openapi;
+pub mod params;
+pub mod routes;
+
+use axum::Router;
+use axum::extract::rejection::RawPathParamsRejection;
+use axum::extract::{RawPathParams, RawQuery, State};
+use axum::http::header::{CONTENT_TYPE, LINK};
+use axum::http::{HeaderValue, StatusCode};
+use axum::response::{IntoResponse, Response};
+use axum::routing::get;
+use muster_client::quarantine::{self, Selection};
+use muster_client::rollout::{held_changes, rollouts_at, targets};
+use muster_contract::quarantine::RejectionCode;
+use muster_contract::query::{PAGE_MAX, PublisherQuery};
+use muster_contract::{DeploymentId, Timestamp};
+use serde::Serialize;
+use serde_json::{Map, Value, json};
+
+use self::cursor::Cursor;
+use self::params::{Values, moment};
+use self::routes::{ROUTES, Route, Source};
+use super::People;
+use crate::problem::Problem;
+
+/// The prefix of all routes.
+pub const PREFIX: &str = "/api/v1";
+/// Reports of a list of the quarantine, unless the request names a number.
+const REPORTS_DEFAULT: usize = 50;
+
+/// All routes below [`PREFIX`].
+pub fn router() -> Router<People> {
+    let reads = ROUTES.iter().fold(Router::new(), |router, route| {
+        router.route(
+            &format!("{PREFIX}{}", route.path),
+            get(move |state, path, query| read(route, state, path, query)),
+        )
+    });
+    reads.route(&format!("{PREFIX}/quarantine/{{seq}}"), get(rejected_report)).merge(act::router())
+}
+
+/// A document as an answer.
+pub fn document<T: Serialize>(status: StatusCode, value: &T) -> Response {
+    match serde_json::to_string(value) {
+        Ok(body) => (status, [(CONTENT_TYPE, "application/json")], body).into_response(),
+        Err(error) => Problem::new(StatusCode::INTERNAL_SERVER_ERROR, error.to_string()).into_response(),
+    }
+}
+
+type PathParams = Result<RawPathParams, RawPathParamsRejection>;
+
+async fn read(
+    route: &'static Route,
+    State(people): State<People>,
+    path: PathParams,
+    RawQuery(query): RawQuery,
+) -> Result<Response, Problem> {
+    let now = people.clock.now();
+    let values = Values::read(query.as_deref().unwrap_or_default(), &route.params())?;
+    let names = path_names(path)?;
+    match route.source {
+        Source::Query(endpoint) => ask(&people, route, endpoint, &values, names).await,
+        Source::Publisher => {
+            let status = people.hub.publisher("status", &PublisherQuery::default()).await?;
+            Ok(document(StatusCode::OK, &status))
+        }
+        Source::Rollouts => Ok(document(StatusCode::OK, &held_changes(&people.hub).await?)),
+        Source::Rollout => {
+            let id = deployment(&names)?;
+            let rollouts = rollouts_at(&people.hub, &id, now).await?;
+            if rollouts.is_empty() {
+                return Err(ungoverned(&id));
+            }
+            Ok(document(StatusCode::OK, &rollouts))
+        }
+        Source::RolloutHistory => {
+            let id = deployment(&names)?;
+            let rollouts = targets(&people.hub, &id).await?.decisions;
+            Ok(document(StatusCode::OK, &json!({ "deployment": id, "rollouts": rollouts })))
+        }
+        Source::Quarantine => {
+            let limit = number(&values, "limit", REPORTS_DEFAULT)?;
+            let settled = values.get("settled") == Some("true");
+            let list = quarantine::list(&people.hub, &selection(&values, now)?, limit, settled).await?;
+            Ok(document(StatusCode::OK, &list))
+        }
+    }
+}
+
+fn fixed(route: &Route) -> Map<String, Value> {
+    route.fixed.iter().map(|(field, value)| ((*field).to_owned(), json!(value))).collect()
+}
+
+/// The names in an address, by field of the question.
+fn path_names(path: PathParams) -> Result<Map<String, Value>, Problem> {
+    let params = path.map_err(|error| Problem::new(StatusCode::BAD_REQUEST, error.to_string()))?;
+    Ok(params.iter().map(|(name, value)| (name.to_owned(), json!(value))).collect())
+}
+
+/// The deployment in an address.
+fn deployment(names: &Map<String, Value>) -> Result<DeploymentId, Problem> {
+    let id = names.get("id").and_then(Value::as_str).unwrap_or_default();
+    id.parse().map_err(|error: muster_contract::LabelError| Problem::field("id", error.to_string()))
+}
+
+/// The problem of a deployment without a rollout.
+pub fn ungoverned(id: &DeploymentId) -> Problem {
+    let detail =
+        format!("no rollout.yaml governs a device that shall run '{id}': its changes go out at once");
+    Problem::new(StatusCode::NOT_FOUND, detail)
+}
+
+/// Asks the query service, and links to the next page of a list.
+async fn ask(
+    people: &People,
+    route: &Route,
+    endpoint: &'static str,
+    values: &Values,
+    names: Map<String, Value>,
+) -> Result<Response, Problem> {
+    let now = people.clock.now();
+    let address = format!("{}{}", route.path, Value::Object(names.clone()));
+    let mut question = fixed(route);
+    question.extend(names);
+    question.extend(values.question(now)?);
+    if question.remove("cursor").is_some() {
+        Cursor::apply(
+            values.get("cursor").unwrap_or_default(),
+            &address,
+            &values.meaning(),
+            &mut question,
+            now,
+        )?;
+    }
+    if endpoint == "why" {
+        split_device(&mut question)?;
+    }
+    let answer = people.hub.history(endpoint, &question).await?;
+    let mut response = document(StatusCode::OK, &answer);
+    if let Some(next) = next_of(endpoint, &answer) {
+        let cursor = Cursor::new(next, &address, &values.meaning(), now).encode();
+        let link = format!("<?{}>; rel=\"next\"", values.continued(&cursor));
+        if let Ok(link) = HeaderValue::from_str(&link) {
+            response.headers_mut().insert(LINK, link);
+        }
+    }
+    Ok(response)
+}
+
+/// `device` of a question as the service takes it: site and device apart.
+fn split_device(question: &mut Map<String, Value>) -> Result<(), Problem> {
+    let Some(Value::String(key)) = question.remove("device") else { return Ok(()) };
+    let Some((site, device)) = key.split_once('/') else {
+        return Err(Problem::field("device", format!("'{key}' must be SITE/DEVICE")));
+    };
+    question.insert("site".to_owned(), json!(site));
+    question.insert("device".to_owned(), json!(device));
+    Ok(())
+}
+
+/// The fields by which the question for the next page differs.
+fn next_of(endpoint: &str, answer: &Value) -> Option<Map<String, Value>> {
+    let next = answer.get("next").filter(|next| !next.is_null())?;
+    let point = |side: &str| json!({ "atSeq": answer[side]["ledgerSeq"] });
+    let fields = match endpoint {
+        // Its points are pinned: all pages are of the same ones.
+        "changes" => json!({ "skip": next, "from": point("from"), "to": point("to") }),
+        _ => json!({ "after": next }),
+    };
+    fields.as_object().cloned()
+}
+
+/// Reads the filters of rejected reports.
+///
+/// # Errors
+/// A value is of no device, code or time.
+pub fn selection(values: &Values, now: Timestamp) -> Result<Selection, Problem> {
+    let device = values.get("device").map(|text| {
+        text.parse().map_err(|_| Problem::field("device", format!("'{text}' must be SITE/DEVICE")))
+    });
+    let code = values.get("code").map(|text| {
+        let known = RejectionCode::ALL.into_iter().find(|code| code.as_str() == text);
+        let names = RejectionCode::ALL.map(RejectionCode::as_str);
+        known.ok_or_else(|| Problem::field("code", format!("must be one of {}", names.join(", "))))
+    });
+    let time = |name: &str| {
+        let refuse = |text: &str| Problem::field(name, format!("'{text}' is no time"));
+        values.get(name).map(|text| moment(text, now).ok_or_else(|| refuse(text))).transpose()
+    };
+    Ok(Selection {
+        device: device.transpose()?,
+        code: code.transpose()?,
+        since: time("since")?,
+        until: time("until")?,
+    })
+}
+
+fn number(values: &Values, name: &str, default: usize) -> Result<usize, Problem> {
+    let Some(text) = values.get(name) else { return Ok(default) };
+    let number = text.parse().ok().filter(|number| (1..=PAGE_MAX).contains(number));
+    number.ok_or_else(|| Problem::field(name, format!("'{text}' is not within 1 and {PAGE_MAX}")))
+}
+
+async fn rejected_report(
+    State(people): State<People>,
+    path: PathParams,
+    RawQuery(query): RawQuery,
+) -> Result<Response, Problem> {
+    Values::read(query.as_deref().unwrap_or_default(), &[])?;
+    let names = path_names(path)?;
+    let text = names.get("seq").and_then(Value::as_str).unwrap_or_default();
+    let seq: u64 = text.parse().map_err(|_| Problem::field("seq", format!("'{text}' is no number")))?;
+    match quarantine::find(&people.hub, seq).await? {
+        Some(held) => Ok(document(StatusCode::OK, &held)),
+        None => Err(Problem::new(StatusCode::NOT_FOUND, format!("QUARANTINE holds no report {seq}"))),
+    }
+}

@@ -1,0 +1,260 @@
+//! Changes: decisions about rollouts, and verdicts on rejected reports. Each is a request that the services check and
+//! record; a change that is repeated changes nothing.
+
+use std::time::Duration;
+
+use axum::Router;
+use axum::body::{Body, to_bytes};
+use axum::extract::State;
+use axum::http::header::CONTENT_TYPE;
+use axum::http::{HeaderMap, Request, StatusCode};
+use axum::response::Response;
+use axum::routing::post;
+use muster_client::quarantine::{self, JudgeRequest, Judgements};
+use muster_client::rollout::{self, Decided, DecisionRequest};
+use muster_contract::WaveName;
+use muster_contract::near::near;
+use muster_contract::quarantine::QuarantineAction;
+use muster_contract::rollout::RolloutVerb;
+use serde_json::{Map, Value, json};
+use tokio::time::timeout;
+
+use super::params::{Kind, Param, Values, param};
+use super::routes::SELECT;
+use super::{PREFIX, PathParams, deployment, document, path_names, selection, ungoverned};
+use crate::people::People;
+use crate::problem::Problem;
+
+/// Longest body of a request in bytes.
+pub const BODY_BYTES_MAX: usize = 64 * 1024;
+/// Time for the body of a request.
+const BODY_TIMEOUT: Duration = Duration::from_secs(10);
+
+/// Verbs about rollouts.
+pub const ROLLOUT_VERBS: [&str; 7] = ["approve", "pause", "resume", "stop", "rollback", "retry", "next"];
+/// Verbs about rejected reports.
+pub const QUARANTINE_VERBS: [&str; 2] = ["requeue", "drop"];
+
+/// Fields of a decision.
+pub const DECISION: &[Param] = &[
+    param("file", Kind::Text, "Only the rollout of this rollout.yaml"),
+    param("wave", Kind::Text, "Of approve: the wave; the first that waits, if left out"),
+    param("reason", Kind::Text, "The reason, in one sentence, for the history"),
+];
+/// Fields of a verdict on rejected reports.
+pub const JUDGEMENT: &[Param] = &[
+    param("quarantineSeq", Kind::List, "A report, by its sequence in QUARANTINE; may be repeated"),
+    param("all", Kind::Flag, "Every report that passes the filters"),
+    param("reason", Kind::Text, "The reason, for the record"),
+];
+
+/// The routes of changes.
+pub fn router() -> Router<People> {
+    Router::new()
+        .route(&format!("{PREFIX}/rollouts/{{id}}/{{verb}}"), post(decide))
+        .route(&format!("{PREFIX}/quarantine/{{verb}}"), post(judge))
+}
+
+async fn decide(
+    State(people): State<People>,
+    path: PathParams,
+    request: Request<Body>,
+) -> Result<Response, Problem> {
+    let names = path_names(path)?;
+    let fields = fields(request, DECISION).await?;
+    let decided = decision(&people, &names, &fields).await?;
+    let status =
+        match decided.as_array().is_some_and(|all| all.iter().all(|one| one.get("refused").is_some())) {
+            true => StatusCode::CONFLICT,
+            false => StatusCode::OK,
+        };
+    Ok(document(status, &decided))
+}
+
+/// Records a decision about the rollouts of a deployment; the answer as `muster rollout … --format json` gives it.
+///
+/// # Errors
+/// No service answers, no rollout governs the deployment, or no wave waits for approval.
+pub async fn decision(
+    people: &People,
+    names: &Map<String, Value>,
+    fields: &Values,
+) -> Result<Value, Problem> {
+    let id = deployment(names)?;
+    let verb = names.get("verb").and_then(Value::as_str).unwrap_or_default();
+    let now = people.clock.now();
+    let request = DecisionRequest {
+        deployment: id.clone(),
+        file: fields.get("file").map(str::to_owned),
+        reason: fields.get("reason").map(str::to_owned),
+    };
+    let verb = match verb {
+        "next" => {
+            let steps = rollout::next(&people.hub, &id, now).await?;
+            return if steps.is_empty() { Err(ungoverned(&id)) } else { Ok(json!(steps)) };
+        }
+        "approve" => {
+            let wave = fields.get("wave").map(str::parse::<WaveName>).transpose();
+            let wave = wave.map_err(|error| Problem::field("wave", error.to_string()))?;
+            let all = rollout::approve(&people.hub, &request, wave.as_ref(), now).await?;
+            let detail = format!("no such wave of '{id}' waits for approval");
+            return some(all, || Problem::new(StatusCode::CONFLICT, detail));
+        }
+        "pause" => RolloutVerb::Pause,
+        "resume" => RolloutVerb::Resume,
+        "stop" => RolloutVerb::Stop,
+        "rollback" => RolloutVerb::Rollback,
+        "retry" => RolloutVerb::Retry,
+        other => return Err(no_verb(other, &ROLLOUT_VERBS)),
+    };
+    some(rollout::decide(&people.hub, &request, verb, now).await?, || ungoverned(&id))
+}
+
+fn some(all: Vec<Decided>, none: impl FnOnce() -> Problem) -> Result<Value, Problem> {
+    if all.is_empty() { Err(none()) } else { Ok(json!(all)) }
+}
+
+fn no_verb(verb: &str, known: &[&'static str]) -> Problem {
+    let shown: String = verb.chars().filter(|sign| !sign.is_control()).take(64).collect();
+    let detail = format!("there is no verb '{shown}'; there are {}", known.join(", "));
+    Problem::new(StatusCode::NOT_FOUND, detail).with_near(&near(verb, known.iter().copied()))
+}
+
+async fn judge(
+    State(people): State<People>,
+    path: PathParams,
+    request: Request<Body>,
+) -> Result<Response, Problem> {
+    let names = path_names(path)?;
+    let fields = fields(request, &[SELECT, JUDGEMENT].concat()).await?;
+    let judgements = judgement(&people, &names, &fields).await?;
+    Ok(document(StatusCode::OK, &judgements))
+}
+
+/// Requeues or drops rejected reports.
+///
+/// # Errors
+/// No ingest answers, QUARANTINE does not hold a report, or the request selects none.
+pub async fn judgement(
+    people: &People,
+    names: &Map<String, Value>,
+    fields: &Values,
+) -> Result<Judgements, Problem> {
+    let action = match names.get("verb").and_then(Value::as_str).unwrap_or_default() {
+        "requeue" => QuarantineAction::Requeue,
+        "drop" => QuarantineAction::Drop,
+        other => return Err(no_verb(other, &QUARANTINE_VERBS)),
+    };
+    let seqs = fields.all("quarantineSeq").map(|text| {
+        text.parse::<u64>().map_err(|_| Problem::field("quarantineSeq", format!("'{text}' is no number")))
+    });
+    let quarantine_seqs = seqs.collect::<Result<Vec<_>, _>>()?;
+    let is_filtered = SELECT.iter().any(|param| fields.get(param.name).is_some());
+    if quarantine_seqs.is_empty() && !is_filtered && fields.get("all") != Some("true") {
+        return Err(Problem::field("quarantineSeq", "name a report, a filter, or all=true"));
+    }
+    let request = JudgeRequest {
+        quarantine_seqs,
+        select: selection(fields, people.clock.now())?,
+        reason: fields.get("reason").map(str::to_owned),
+    };
+    let mut judgements = Judgements::default();
+    match quarantine::judge(&people.hub, action, &request, &mut judgements).await? {
+        Ok(()) => Ok(judgements),
+        Err(missing) => {
+            Err(Problem::new(StatusCode::NOT_FOUND, format!("QUARANTINE holds no report {}", missing.0)))
+        }
+    }
+}
+
+/// The fields of a request's body: a form, or a JSON object of texts, numbers, flags and lists of them.
+///
+/// # Errors
+/// The body is too long, too slow, of another type, or has an unknown field.
+pub async fn fields(request: Request<Body>, known: &[Param]) -> Result<Values, Problem> {
+    let (parts, body) = request.into_parts();
+    if parts.uri.query().is_some_and(|query| !query.is_empty()) {
+        return Err(Problem::field("query", "a change takes its fields in the body"));
+    }
+    let too_large = || {
+        Problem::new(StatusCode::PAYLOAD_TOO_LARGE, format!("the body is longer than {BODY_BYTES_MAX} bytes"))
+    };
+    let bytes = timeout(BODY_TIMEOUT, to_bytes(body, BODY_BYTES_MAX)).await;
+    let bytes =
+        bytes.map_err(|_| Problem::passing(StatusCode::REQUEST_TIMEOUT, "the body came too slowly"))?;
+    let bytes = bytes.map_err(|_| too_large())?;
+    if bytes.is_empty() {
+        return Ok(Values::default());
+    }
+    let wrong = || {
+        let detail = "the body must be application/json or application/x-www-form-urlencoded";
+        Problem::new(StatusCode::UNSUPPORTED_MEDIA_TYPE, detail)
+    };
+    match media_type(&parts.headers).as_deref() {
+        Some("application/x-www-form-urlencoded") => {
+            let form = std::str::from_utf8(&bytes).map_err(|_| Problem::field("body", "is no form"))?;
+            // A form of a page sends its empty fields, too.
+            let filled = form_urlencoded::parse(form.as_bytes()).filter(|(_, value)| !value.is_empty());
+            Values::of(filled.map(|(name, value)| (name.into_owned(), value.into_owned())), known)
+        }
+        Some("application/json") => {
+            let object = serde_json::from_slice::<Map<String, Value>>(&bytes);
+            let object =
+                object.map_err(|error| Problem::field("body", format!("is no JSON object: {error}")))?;
+            Values::of(flat(object)?.into_iter(), known)
+        }
+        _ => Err(wrong()),
+    }
+}
+
+fn media_type(headers: &HeaderMap) -> Option<String> {
+    let value = headers.get(CONTENT_TYPE)?.to_str().ok()?;
+    Some(value.split(';').next()?.trim().to_ascii_lowercase())
+}
+
+/// The fields of an object, a list as one field for each of its values.
+fn flat(object: Map<String, Value>) -> Result<Vec<(String, String)>, Problem> {
+    let mut fields = Vec::new();
+    for (name, value) in object {
+        let values = match value {
+            Value::Array(list) => list,
+            value => vec![value],
+        };
+        for value in values {
+            let text = match value {
+                Value::String(text) => text,
+                Value::Number(number) => number.to_string(),
+                Value::Bool(flag) => flag.to_string(),
+                _ => return Err(Problem::field(&name, "must be a text, a number, true or false")),
+            };
+            fields.push((name.clone(), text));
+        }
+    }
+    Ok(fields)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    async fn read(media: &str, body: &str) -> Result<Vec<String>, u16> {
+        let request =
+            Request::builder().header(CONTENT_TYPE, media).body(Body::from(body.to_owned())).unwrap();
+        let known = [DECISION, JUDGEMENT].concat();
+        let values = fields(request, &known).await.map_err(|problem| problem.status)?;
+        Ok(["wave", "quarantineSeq"].iter().flat_map(|name| values.all(name)).map(str::to_owned).collect())
+    }
+
+    #[tokio::test]
+    async fn a_change_is_a_form_or_an_object_within_bounds() {
+        let form = "application/x-www-form-urlencoded; charset=utf-8";
+        assert_eq!(read(form, "wave=all&file=").await.unwrap(), ["all"]);
+        assert_eq!(read("application/json", r#"{"quarantineSeq": [7, "8"]}"#).await.unwrap(), ["7", "8"]);
+        assert_eq!(read("application/json", "[]").await, Err(400));
+        assert_eq!(read("application/json", r#"{"wave": {}}"#).await, Err(400));
+        assert_eq!(read("application/json", r#"{"wavve": "a"}"#).await, Err(400));
+        assert_eq!(read("text/plain", "wave=all").await, Err(415));
+        let large = format!("wave={}", "a".repeat(1024 * 1024));
+        assert_eq!(read(form, &large).await, Err(413));
+    }
+}

@@ -1,0 +1,223 @@
+//! The OpenAPI 3.1 document: made from the table of routes and the contract's own schemas, so no type is described twice.
+
+use std::sync::OnceLock;
+
+use schemars::SchemaGenerator;
+use schemars::generate::SchemaSettings;
+use serde_json::{Map, Value, json};
+
+use super::PREFIX;
+use super::act::{DECISION, JUDGEMENT, QUARANTINE_VERBS, ROLLOUT_VERBS};
+use super::params::{Kind, Param};
+use super::routes::{ROUTES, Route, SELECT};
+use crate::problem::PROBLEM_TYPE;
+
+/// The document as a text.
+pub fn text() -> &'static str {
+    static TEXT: OnceLock<String> = OnceLock::new();
+    // Cannot fail: the document is JSON.
+    TEXT.get_or_init(|| serde_json::to_string_pretty(&whole()).unwrap_or_default())
+}
+
+/// The document.
+pub fn whole() -> Value {
+    let settings = SchemaSettings::draft2020_12().with(|settings| {
+        settings.definitions_path = "/components/schemas".into();
+        settings.meta_schema = None;
+    });
+    let mut generator = SchemaGenerator::new(settings);
+    let mut paths = Map::new();
+    for route in &ROUTES {
+        let answer = (route.answer)(&mut generator);
+        let params = [path_params(route.path), route.params().iter().map(query_param).collect()].concat();
+        paths.insert(
+            format!("{PREFIX}{}", route.path),
+            json!({ "get": {
+                "summary": route.summary,
+                "operationId": operation("get", route),
+                "parameters": params,
+                "responses": responses("application/json", json!(answer)),
+            }}),
+        );
+    }
+    add_others(&mut paths);
+    let mut schemas = generator.take_definitions(true);
+    schemas.insert("Problem".to_owned(), problem());
+    json!({
+        "openapi": "3.1.0",
+        "info": {
+            "title": "Muster",
+            "version": muster_service::VERSION,
+            "description": "The fleet over HTTP: the contract's documents as the services give them. Errors are problem documents \
+                            (RFC 9457); 503 and 429 carry Retry-After.",
+            "license": { "name": "Apache-2.0", "identifier": "Apache-2.0" },
+        },
+        "paths": paths,
+        "components": { "schemas": schemas },
+    })
+}
+
+/// Routes that are in no table: one report, changes, and events.
+fn add_others(paths: &mut Map<String, Value>) {
+    let object = || json!({ "type": "object" });
+    let report = format!("{PREFIX}/quarantine/{{seq}}");
+    paths.insert(
+        report.clone(),
+        json!({ "get": {
+            "summary": "One rejected report with its payload",
+            "operationId": "getQuarantineSeq",
+            "parameters": path_params(&report),
+            "responses": responses("application/json", object()),
+        }}),
+    );
+    for verb in ROLLOUT_VERBS {
+        let path = format!("{PREFIX}/rollouts/{{id}}/{verb}");
+        let answer = json!({ "type": "array", "items": { "type": "object" } });
+        paths.insert(path.clone(), change(&format!("rollout {verb}"), &path, DECISION, answer));
+    }
+    for verb in QUARANTINE_VERBS {
+        let path = format!("{PREFIX}/quarantine/{verb}");
+        let fields = [SELECT, JUDGEMENT].concat();
+        paths.insert(path.clone(), change(&format!("quarantine {verb}"), &path, &fields, object()));
+    }
+    for path in ["/watch/fleet", "/watch/deployments/{id}", "/watch/sites/{site}"] {
+        let path = format!("{PREFIX}{path}");
+        let events = "Events snapshot, change, stale, alive and end: data is the newest view, id its sequence in LEDGER";
+        paths.insert(
+            path.clone(),
+            json!({ "get": {
+                "summary": events,
+                "operationId": path.split(['/', '{', '}']).collect::<Vec<_>>().join("_").trim_matches('_'),
+                "parameters": path_params(&path),
+                "responses": responses("text/event-stream", json!({ "type": "string" })),
+            }}),
+        );
+    }
+}
+
+fn change(words: &str, path: &str, fields: &[Param], answer: Value) -> Value {
+    let properties: Map<_, _> = fields.iter().map(|field| (field.name.to_owned(), schema(field))).collect();
+    let body = json!({ "type": "object", "properties": properties, "additionalProperties": false });
+    json!({ "post": {
+        "summary": format!("`muster {words}`"),
+        "operationId": words.replace(' ', "_"),
+        "parameters": path_params(path),
+        "requestBody": { "content": {
+            "application/json": { "schema": body },
+            "application/x-www-form-urlencoded": { "schema": body },
+        }},
+        "responses": responses("application/json", answer),
+    }})
+}
+
+fn operation(method: &str, route: &Route) -> String {
+    let words = route.path.split(['/', '{', '}']).filter(|word| !word.is_empty());
+    let capital = |word: &str| word[..1].to_ascii_uppercase() + &word[1..];
+    words.fold(method.to_owned(), |name, word| name + &capital(word))
+}
+
+fn path_params(path: &str) -> Vec<Value> {
+    let names = path.split('{').skip(1).filter_map(|rest| rest.split('}').next());
+    names
+        .map(|name| json!({ "name": name, "in": "path", "required": true, "schema": { "type": "string" } }))
+        .collect()
+}
+
+fn query_param(param: &Param) -> Value {
+    json!({ "name": param.name, "in": "query", "description": param.about, "schema": schema(param) })
+}
+
+fn schema(param: &Param) -> Value {
+    let described = |mut schema: Value| {
+        schema["description"] = json!(param.about);
+        schema
+    };
+    described(match param.kind {
+        Kind::Text | Kind::Time | Kind::Point => json!({ "type": "string", "minLength": 1 }),
+        Kind::List | Kind::Words => json!({ "type": "array", "items": { "type": "string", "minLength": 1 } }),
+        Kind::Number => json!({ "type": "integer", "minimum": 0 }),
+        Kind::Flag => json!({ "type": "boolean" }),
+    })
+}
+
+fn responses(media: &str, schema: Value) -> Value {
+    let problem = |words: &str| {
+        json!({ "description": words,
+            "content": { PROBLEM_TYPE: { "schema": { "$ref": "#/components/schemas/Problem" } } } })
+    };
+    json!({
+        "200": { "description": "The answer", "content": { media: { "schema": schema } } },
+        "400": problem("The request cannot be understood"),
+        "403": problem("The request is not permitted"),
+        "404": problem("There is no such thing"),
+        "409": problem("The request contradicts the present state"),
+        "410": problem("The cursor is not valid any more"),
+        "413": problem("The body is too long"),
+        "415": problem("The body is of a wrong media type"),
+        "429": problem("Too many requests are under way"),
+        "502": problem("A service failed, or is of another version"),
+        "503": problem("A service does not answer, or has not read LEDGER to its end"),
+    })
+}
+
+fn problem() -> Value {
+    json!({
+        "type": "object",
+        "description": "An error (RFC 9457)",
+        "required": ["type", "title", "status", "retryable", "backoffStrategy"],
+        "properties": {
+            "type": { "type": "string" },
+            "title": { "type": "string" },
+            "status": { "type": "integer" },
+            "detail": { "type": "string" },
+            "retryable": { "type": "boolean" },
+            "retryAfterSeconds": { "type": "integer" },
+            "backoffStrategy": { "enum": ["none", "exponential"] },
+            "errors": { "type": "array", "items": { "type": "object", "required": ["field", "message"],
+                "properties": { "field": { "type": "string" }, "message": { "type": "string" } } } },
+        },
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeSet;
+
+    use super::*;
+
+    /// Each `$ref` of a document.
+    fn references(value: &Value, found: &mut BTreeSet<String>) {
+        match value {
+            Value::Object(object) => object.iter().for_each(|(name, value)| match (name.as_str(), value) {
+                ("$ref", Value::String(to)) => _ = found.insert(to.clone()),
+                _ => references(value, found),
+            }),
+            Value::Array(list) => list.iter().for_each(|value| references(value, found)),
+            _ => {}
+        }
+    }
+
+    #[test]
+    fn every_reference_of_the_document_leads_to_a_schema() {
+        let document = whole();
+        let mut found = BTreeSet::new();
+        references(&document, &mut found);
+        assert!(found.contains("#/components/schemas/DeploymentView"), "{found:?}");
+        for reference in found {
+            let pointer = reference.strip_prefix('#').unwrap();
+            assert!(document.pointer(pointer).is_some(), "{reference}");
+        }
+    }
+
+    #[test]
+    fn operations_have_names_of_their_own() {
+        let document = whole();
+        let paths = document["paths"].as_object().unwrap();
+        let names: Vec<_> = paths
+            .values()
+            .flat_map(|path| path.as_object().unwrap().values())
+            .map(|operation| operation["operationId"].as_str().unwrap().to_owned())
+            .collect();
+        assert_eq!(names.iter().collect::<BTreeSet<_>>().len(), names.len(), "{names:?}");
+    }
+}

@@ -1,0 +1,41 @@
+//! The pages: rendered here, complete without script, and refreshed by one small script of our own.
+//!
+//! Every number opens the list behind it, every list has its command, and a page that cannot vouch for what it shows says
+//! so and greys itself. [`frame`] is what all pages share, [`parts`] are their words, bars and commands.
+
+mod assets;
+mod changes;
+mod deployment;
+mod device;
+mod frame;
+mod overview;
+mod parts;
+mod quarantine;
+mod rollout;
+mod side;
+mod site;
+
+use axum::Router;
+use axum::routing::{get, post};
+
+pub use self::side::SideCache;
+use super::People;
+
+/// The routes of pages.
+pub fn router() -> Router<People> {
+    Router::new()
+        .route("/", get(overview::page))
+        .route("/deployments/{id}", get(deployment::page))
+        .route("/deployments/{id}/devices", get(deployment::devices))
+        .route("/deployments/{id}/why", get(deployment::why))
+        .route("/devices", get(device::list))
+        .route("/devices/{site}/{device}", get(device::page))
+        .route("/sites/{site}", get(site::page))
+        .route("/rollouts", get(rollout::list))
+        .route("/rollouts/{id}", get(rollout::page))
+        .route("/rollouts/{id}/{verb}", post(rollout::act))
+        .route("/quarantine", get(quarantine::page))
+        .route("/quarantine/{verb}", post(quarantine::act))
+        .route("/changes", get(changes::page))
+        .merge(assets::router())
+}

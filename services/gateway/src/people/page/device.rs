@@ -1,0 +1,242 @@
+//! Devices: the list with its filters, and one device with everything it shall run.
+
+use axum::extract::rejection::RawPathParamsRejection;
+use axum::extract::{RawPathParams, RawQuery, State};
+use axum::response::Response;
+use maud::{Markup, html};
+use muster_client::ask::understood;
+use muster_contract::Timestamp;
+use muster_contract::query::{DeviceAnswer, DeviceLine, DevicesAnswer, StandingLine};
+use serde_json::{Value, json};
+
+use super::frame::{Frame, ProblemPage};
+use super::parts::{ago, cli, encoded, freshness, none, number, panel, second, standing, tint};
+use super::rollout::names;
+use crate::people::People;
+use crate::people::api::params::{Kind, Param, Values, param};
+
+/// Rows of a page.
+const ROWS_MAX: usize = 100;
+/// Answers that are read for one page at most, if they hold no device that passes.
+const STEPS_MAX: usize = 200;
+
+const LIST_PARAMS: [Param; 8] = [
+    param("at", Kind::Time, "As known at this time"),
+    param("site", Kind::List, "Only this site"),
+    param("device", Kind::Text, "Only devices of this name"),
+    param("freshness", Kind::Words, "fresh, stale, never"),
+    param("error", Kind::List, "Only with an error of this code"),
+    param("version", Kind::List, "Only with this version of the agent"),
+    param("notRunning", Kind::Text, "Only targets of this deployment that have not installed it"),
+    param("after", Kind::Text, "Devices after this one"),
+];
+
+/// The devices that pass filters.
+pub(super) async fn list(
+    State(people): State<People>,
+    RawQuery(query): RawQuery,
+) -> Result<Response, ProblemPage> {
+    let filled = form_urlencoded::parse(query.as_deref().unwrap_or_default().as_bytes());
+    let filled = filled.filter(|(_, value)| !value.is_empty());
+    let values =
+        Values::of(filled.map(|(name, value)| (name.into_owned(), value.into_owned())), &LIST_PARAMS)?;
+    let now = people.clock.now();
+    let mut question = values.question(now)?;
+    let then: Option<Timestamp> = question.get("at").and_then(Value::as_str).and_then(|at| at.parse().ok());
+    question.insert("limit".to_owned(), json!(ROWS_MAX));
+    let mut answer: DevicesAnswer = understood(&people.hub.history("devices", &question).await?)?;
+    for _ in 0..STEPS_MAX {
+        // A page of the answer may hold none that passes.
+        let Some(next) = answer.next.as_ref().filter(|_| answer.devices.is_empty()) else { break };
+        question.insert("after".to_owned(), json!(next));
+        answer = understood(&people.hub.history("devices", &question).await?)?;
+    }
+    let rows = html! {
+        (form(&values))
+        @if answer.devices.is_empty() { (none("No device passes the filters.")) } @else { (table(&answer.devices, then.unwrap_or(now))) }
+        @if let Some(next) = &answer.next { p.pager { a href={ "?" (kept(&values)) "after=" (encoded(next)) } { "Next devices" } } }
+    };
+    let command = command(&values);
+    let content = html! {
+        div.truth { h1 { "Devices" } p.meta { span { "as of ledger " (number(answer.as_of.ledger_seq)) ", " (second(answer.as_of.at)) } } }
+        (panel(html! { (words(&values)) }, html! { (number(answer.devices.len() as u64)) " on this page" }, Some(&command), rows))
+    };
+    Ok(Frame::live("Devices", "Devices").at(then).answer(&people, &content))
+}
+
+/// The filters in words.
+fn words(values: &Values) -> String {
+    let said: Vec<String> = LIST_PARAMS
+        .iter()
+        .filter(|param| !matches!(param.name, "after" | "at"))
+        .flat_map(|param| values.all(param.name).map(|value| format!("{} {value}", param.name)))
+        .collect();
+    if said.is_empty() { "every device".to_owned() } else { said.join(", ") }
+}
+
+/// The command that lists the same.
+fn command(values: &Values) -> String {
+    let mut command = "muster devices".to_owned();
+    for (name, flag) in [
+        ("site", "site"),
+        ("error", "error"),
+        ("version", "version"),
+        ("notRunning", "not-running"),
+        ("at", "at"),
+    ] {
+        values.all(name).for_each(|value| command += &format!(" --{flag} {value}"));
+    }
+    values
+        .all("freshness")
+        .flat_map(|words| words.split(','))
+        .for_each(|word| command += &format!(" --freshness {word}"));
+    command
+}
+
+/// The filters as a query string that another parameter may follow.
+fn kept(values: &Values) -> String {
+    let names = LIST_PARAMS.iter().map(|param| param.name).filter(|name| *name != "after");
+    names.flat_map(|name| values.all(name).map(move |value| format!("{name}={}&", encoded(value)))).collect()
+}
+
+fn form(values: &Values) -> Markup {
+    html! {
+        form.filters method="get" {
+            label { "heard" select name="freshness" {
+                @for (value, word) in [("", "any"), ("fresh", "fresh"), ("stale", "stale"), ("never", "never"), ("stale,never", "not heard")] {
+                    option value=(value) selected[values.get("freshness").unwrap_or_default() == value] { (word) }
+                }
+            } }
+            @for (name, word) in [("site", "site"), ("error", "error code"), ("version", "agent version"), ("notRunning", "not running")] {
+                label { (word) input type="text" name=(name) value=[values.get(name)]; }
+            }
+            button.act type="submit" { "Filter" }
+        }
+    }
+}
+
+fn table(devices: &[DeviceLine], now: Timestamp) -> Markup {
+    html! {
+        table {
+            thead { tr { th { "Device" } th { "Heard" } th { "Targets by standing" } th.right { "Reports missing" } th.right { "Last heard" } } }
+            tbody { @for line in devices {
+                tr {
+                    td.name { a href={ "/devices/" (encoded(line.key.site.as_str())) "/" (encoded(line.key.device.as_str())) } { (line.key) } }
+                    td {
+                        @if line.retired { span.tag.wait { "retired" } } @else { (freshness(line.freshness)) }
+                        @if !line.storing { " " span.tag.bad { "cannot store" } }
+                        @if line.incidents > 0 { " " span.tag.old { (number(line.incidents)) " incidents" } }
+                    }
+                    td { span.legend { @for (standing, count) in &line.standings {
+                        span { span.key.(tint(*standing)) aria-hidden="true" {} b { (number(*count)) } " " (standing.as_str()) }
+                    } } }
+                    td.right.num data-label="missing" { (number(line.account.missing.count())) }
+                    td.right data-label="last heard" { @match line.last_heard_at { Some(at) => (ago(at, now)), None => "never" } }
+                }
+            } }
+        }
+    }
+}
+
+/// One device.
+pub(super) async fn page(
+    State(people): State<People>,
+    path: Result<RawPathParams, RawPathParamsRejection>,
+    RawQuery(query): RawQuery,
+) -> Result<Response, ProblemPage> {
+    let mut question = names(path)?;
+    let values = Values::read(query.as_deref().unwrap_or_default(), &LIST_PARAMS[..1])?;
+    let now = people.clock.now();
+    question.extend(values.question(now)?);
+    question.insert("output".to_owned(), json!("detail"));
+    let then: Option<Timestamp> = question.get("at").and_then(Value::as_str).and_then(|at| at.parse().ok());
+    let answer: DeviceAnswer = understood(&people.hub.history("device", &question).await?)?;
+    let key = &answer.device.key;
+    let content = html! {
+        p.crumbs { a href="/devices" { "Devices" } " / " a href={ "/sites/" (encoded(key.site.as_str())) } { (key.site) } }
+        div.truth {
+            div.titled { h1 { (key) } (freshness(answer.device.freshness)) @if answer.device.retired { span.tag.wait { "retired" } } }
+            p.meta {
+                span { "as of ledger " (number(answer.as_of.ledger_seq)) ", " (second(answer.as_of.at)) }
+                (cli(&format!("muster device {key}")))
+            }
+        }
+        div.board {
+            div.column {
+                (panel(html! { "Deployments" }, html! { (number(answer.deployments.len() as u64)) }, Some(&format!("muster status --device {key}")), html! {
+                    @if answer.deployments.is_empty() { (none("Nothing should run here.")) }
+                    ul.rows { @for line in &answer.deployments { li { (deployment(line, then.unwrap_or(now))) } } }
+                }))
+            }
+            div.column { (reports(&answer, then.unwrap_or(now))) (capabilities(&answer)) }
+        }
+    };
+    Ok(Frame::live(key.to_string(), "Devices").at(then).answer(&people, &content))
+}
+
+fn deployment(line: &StandingLine, now: Timestamp) -> Markup {
+    let id = encoded(line.deployment.as_str());
+    html! {
+        div.head {
+            a href={ "/deployments/" (id) } { (line.deployment) }
+            span {
+                (standing(line.standing, line.freshness))
+                @if !line.known { " " span.tag.old { "? not known" } }
+                @if line.overdue.is_some() { " " span.tag.bad { "\u{29d6} overdue" } }
+                " " a href={ "/deployments/" (id) "/why?device=" (encoded(&line.key.to_string())) } { "why" }
+            }
+        }
+        @if !line.message.is_empty() { p.more { (line.message) } }
+        @if let Some(report) = &line.report {
+            p.more { "report " (report.seq) ", ledger " (report.ledger_seq) ", received " (ago(report.received_at, now)) }
+            @for component in &report.components {
+                p.more {
+                    span.key.(tint(component.state.into())) aria-hidden="true" {} (component.name) ": "
+                    (muster_contract::view::Standing::from(component.state).as_str())
+                    @if let Some(error) = &component.error { ", " code { (error.code) } " " (error.message) }
+                }
+            }
+        }
+    }
+}
+
+fn reports(answer: &DeviceAnswer, now: Timestamp) -> Markup {
+    let line = &answer.device;
+    let account = &line.account;
+    panel(
+        html! { "Reports" },
+        html! {},
+        None,
+        html! {
+            dl.pairs.body {
+                dt { "Highest number" } dd.num { (number(line.head)) @if let Some(epoch) = line.epoch { " of epoch " (epoch) } }
+                dt { "Received" } dd.num { (number(account.received)) }
+                dt { "Coalesced" } dd.num { (number(account.coalesced)) }
+                dt { "In quarantine" } dd.num { (number(account.quarantined)) }
+                dt { "Missing" } dd.num { (number(account.missing.count())) }
+                dt { "Last heard" } dd { @match line.last_heard_at { Some(at) => { (second(at)) ", " (ago(at, now)) }, None => "never" } }
+                @if let Some(at) = line.token_ends_at { dt { "Token ends" } dd { (second(at)) } }
+                @if let Some(incident) = &answer.last_incident {
+                    dt { "Last incident" }
+                    dd { (serde_json::to_value(&incident.what).ok().and_then(|what| what["type"].as_str().map(str::to_owned)).unwrap_or_default()) ", " (ago(incident.at, now)) }
+                }
+            }
+        },
+    )
+}
+
+fn capabilities(answer: &DeviceAnswer) -> Markup {
+    panel(
+        html! { "What it is" },
+        html! {},
+        None,
+        html! {
+            dl.pairs.body {
+                dt { "Agent" } dd { (answer.agent_version.as_deref().unwrap_or("unknown")) }
+                @if let Some(generation) = answer.device.generation { dt { "Generation" } dd.num { (generation) } }
+                @for (label, value) in &answer.labels { dt { (label) } dd { (value) } }
+                @for (name, value) in answer.capabilities.iter().flatten() { dt { (name) } dd { code { (value) } } }
+            }
+        },
+    )
+}

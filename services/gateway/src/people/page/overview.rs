@@ -1,0 +1,403 @@
+//! The first screen: one sentence of truth, deployments and sites worst first, and on the side everything that waits for a
+//! person or is dark. It holds counts, never a row for each device of the fleet, so it is as large for 100,000 as for 20.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use axum::extract::{RawQuery, State};
+use axum::response::Response;
+use maud::{Markup, html};
+use muster_client::ask::understood;
+use muster_contract::Timestamp;
+use muster_contract::incident::HubIncident;
+use muster_contract::query::{DeploymentsAnswer, PAGE_MAX};
+use muster_contract::view::{DeploymentView, FleetView, SiteView, Verdict};
+use serde_json::{Map, Value, json};
+
+use super::frame::{Frame, ProblemPage};
+use super::parts::{
+    ago, bar, cli, count, encoded, freshness, legend, none, number, panel, second, short, split, verdict,
+};
+use super::rollout;
+use super::side::{Part, Side};
+use crate::people::People;
+use crate::people::api::params::{Kind, Param, Values, param};
+use crate::people::live::Held;
+
+/// Rows of a list of the first screen.
+const ROWS_MAX: usize = 60;
+/// Rows of a list on the side.
+const SIDE_ROWS_MAX: usize = 8;
+
+const PARAMS: [Param; 2] =
+    [param("at", Kind::Time, "As known at this time"), param("all", Kind::Flag, "Every deployment and site")];
+
+/// The first screen.
+pub(super) async fn page(
+    State(people): State<People>,
+    RawQuery(query): RawQuery,
+) -> Result<Response, ProblemPage> {
+    let values = Values::read(query.as_deref().unwrap_or_default(), &PARAMS)?;
+    let rows = if values.get("all") == Some("true") { usize::MAX } else { ROWS_MAX };
+    let now = people.clock.now();
+    let mut question = values.question(now)?;
+    question.remove("all");
+    if question.is_empty() {
+        let views = people.feed.views();
+        let side = people.side.read(&people.hub, now).await;
+        let deployments = views.deployments.values().map(view).collect();
+        let sites = views.sites.values().map(view).collect();
+        let screen = Screen {
+            fleet: views.fleet.as_ref().map(view),
+            deployments,
+            sites,
+            side: Some(&side),
+            rows,
+            now,
+        };
+        return Ok(Frame::live("Fleet", "Fleet").answer(&people, &screen.draw()));
+    }
+    past(&people, question, rows).await
+}
+
+fn view<V>(held: &Arc<Held<V>>) -> &V {
+    &held.view
+}
+
+/// The first screen as known at a moment of the past, which the query service rebuilds.
+async fn past(
+    people: &People,
+    mut question: Map<String, Value>,
+    rows: usize,
+) -> Result<Response, ProblemPage> {
+    let moment = people.hub.history("moment", &question).await?;
+    let (at, seq) =
+        (moment["asOf"]["at"].as_str().and_then(|at| at.parse().ok()), moment["asOf"]["ledgerSeq"].clone());
+    question = Map::from_iter([("atSeq".to_owned(), seq)]);
+    let fleet: FleetView = understood(&people.hub.history("fleet", &question).await?)?;
+    question.insert("limit".to_owned(), json!(PAGE_MAX));
+    let deployments: DeploymentsAnswer = understood(&people.hub.history("deployments", &question).await?)?;
+    let then: Timestamp = at.unwrap_or(fleet.tally.as_of.at);
+    let deployments = deployments.deployments.iter().collect();
+    let screen = Screen { fleet: Some(&fleet), deployments, sites: Vec::new(), side: None, rows, now: then };
+    Ok(Frame::live("Fleet", "Fleet").at(Some(then)).answer(people, &screen.draw()))
+}
+
+/// Everything that the first screen shows.
+struct Screen<'a> {
+    fleet: Option<&'a FleetView>,
+    deployments: Vec<&'a DeploymentView>,
+    sites: Vec<&'a SiteView>,
+    /// None of the past.
+    side: Option<&'a Side>,
+    rows: usize,
+    now: Timestamp,
+}
+
+fn urgency(verdict: Verdict) -> usize {
+    Verdict::WORST_FIRST.iter().position(|worse| *worse == verdict).unwrap_or_default()
+}
+
+/// The most urgent verdict of a site's deployments.
+fn worst(deployments: &BTreeMap<Verdict, u64>) -> Option<Verdict> {
+    deployments.keys().copied().min_by_key(|verdict| urgency(*verdict))
+}
+
+impl Screen<'_> {
+    fn draw(&self) -> Markup {
+        html! {
+            @match self.fleet {
+                Some(fleet) => (self.truth(fleet)),
+                None => div.truth {
+                    h1 { "No fact yet" }
+                    p { "The hub has no device and no deployment. Enrol a device, or publish a repository." }
+                },
+            }
+            div.board {
+                div.column { (self.deployments()) @if self.side.is_some() { (self.sites()) } }
+                @if let Some(side) = self.side {
+                    div.column {
+                        (rollouts(side, self.now))
+                        (self.dark(side))
+                        (self.errors())
+                        (incidents(&side.incidents, self.now))
+                        (quarantined(&side.quarantined))
+                    }
+                }
+            }
+        }
+    }
+
+    /// One sentence: what is worst, how much of the truth is certain, who is heard, what is on its way, as of when.
+    fn truth(&self, fleet: &FleetView) -> Markup {
+        let tally = &fleet.tally;
+        let (lo, hi) = self
+            .deployments
+            .iter()
+            .fold((0, 0), |(lo, hi), view| (lo + view.converged.lo, hi + view.converged.hi));
+        let of: u64 = tally.deployments.values().sum();
+        let missing = tally.complete.missing_reports;
+        html! {
+            section.truth aria-label="The truth in one sentence" {
+                p.line {
+                    @match worst(&tally.deployments) {
+                        Some(worst) => {
+                            (verdict(worst)) " "
+                            a href={ "#" (worst.as_str()) } {
+                                (number(tally.deployments.get(&worst).copied().unwrap_or_default())) " of " (count(of, "deployment"))
+                            }
+                            ": " (worst.rule()) ". "
+                        }
+                        None => "No deployment should run. ",
+                    }
+                    @if tally.targets > 0 {
+                        "Between " strong.num { (number(lo)) } " and " strong.num { (number(hi)) } " of "
+                        (count(tally.targets, "target")) " run what they should. "
+                    }
+                    "Devices: " (split(tally.devices, "/devices")) ". "
+                    @if missing > 0 { (count(missing, "report")) @if missing == 1 { " is" } @else { " are" } " on the way." }
+                    @else { "Every report is in." }
+                }
+                @if !tally.hub.is_whole() {
+                    p.dark { "The hub does not listen to " (count(tally.hub.unheard.len() as u64 + tally.hub.omitted, "partition"))
+                        " of devices: their devices count as stale." }
+                }
+                p.meta {
+                    span { "as of ledger " span.num #ledger-seq { (number(tally.as_of.ledger_seq)) } ", " (second(tally.as_of.at)) }
+                    span { "digest " code title=(tally.digest) { (short(&tally.digest.to_string())) } }
+                    (cli("muster fleet"))
+                    form.slider method="get" action="/" {
+                        label for="at" { "the past:" }
+                        select #at name="at" {
+                            @for ago in ["5m", "15m", "1h", "6h", "1d", "7d"] { option value=(ago) { (ago) " ago" } }
+                        }
+                        button.act type="submit" { "Show" }
+                    }
+                }
+            }
+        }
+    }
+
+    fn deployments(&self) -> Markup {
+        let mut sorted = self.deployments.clone();
+        sorted.sort_by_key(|view| (urgency(view.verdict), &view.deployment));
+        let (all, mut last) = (sorted.len(), None);
+        let rows = html! {
+            @if sorted.is_empty() { (none("No deployment.")) } @else {
+                table {
+                    thead { tr { th { "Deployment" } th { "Verdict" } th { "Targets by standing" } th.right { "Certain" } th.right { "Changed" } } }
+                    tbody {
+                        @for (at, view) in sorted.iter().take(self.rows).enumerate() {
+                            @let first = last.replace(view.verdict) != Some(view.verdict);
+                            (self.deployment(view, at, first))
+                        }
+                    }
+                }
+                @if all > self.rows { p.note.top-line { (number((all - self.rows) as u64)) " more, less urgent. " a href="/?all=true" { "Show all" } } }
+            }
+        };
+        panel(
+            html! { "Deployments, worst first" },
+            html! { (number(all as u64)) },
+            Some("muster status"),
+            rows,
+        )
+    }
+
+    fn deployment(&self, view: &DeploymentView, at: usize, is_first: bool) -> Markup {
+        let address = format!("/deployments/{}", encoded(view.deployment.as_str()));
+        let id = is_first.then_some(view.verdict.as_str());
+        html! {
+            tr id=[id] {
+                td.name {
+                    a href=(address) { (view.deployment) }
+                    @if !view.deployment_name.is_empty() { span.under { (view.deployment_name) } }
+                }
+                td { (verdict(view.verdict)) }
+                td.wide {
+                    (bar(&view.counts, &format!("d{at}")))
+                    (legend(&view.counts, Some(&format!("{address}/devices"))))
+                }
+                td.right.num.nowrap data-label="certain" title="Installed for certain, and possibly, of all targets" {
+                    (number(view.converged.lo)) "\u{2013}" (number(view.converged.hi)) " of " (number(view.targets))
+                    @if view.complete.missing_reports > 0 { span.under { (count(view.complete.missing_reports, "report")) " missing" } }
+                }
+                td.right data-label="changed" { @if let Some(at) = view.changed_at { (ago(at, self.now)) } }
+            }
+        }
+    }
+
+    fn sites(&self) -> Markup {
+        let mut sorted = self.sites.clone();
+        let rank = |site: &SiteView| worst(&site.tally.deployments).map_or(usize::MAX, urgency);
+        sorted.sort_by_key(|site| (site.tally.devices.fresh > 0, rank(site), &site.site));
+        let all = sorted.len();
+        let rows = html! {
+            @if sorted.is_empty() { (none("No site.")) } @else {
+                table {
+                    thead { tr { th { "Site" } th { "Worst" } th { "Targets by standing" } th.right { "Devices heard" } th.right { "Last heard" } } }
+                    tbody { @for (at, site) in sorted.iter().take(self.rows).enumerate() { (self.site(site, at)) } }
+                }
+                @if all > self.rows { p.note.top-line { (number((all - self.rows) as u64)) " more. " a href="/?all=true" { "Show all" } } }
+            }
+        };
+        panel(
+            html! { "Sites, silent and worst first" },
+            html! { (number(all as u64)) },
+            Some("muster site SITE"),
+            rows,
+        )
+    }
+
+    fn site(&self, site: &SiteView, at: usize) -> Markup {
+        let tally = &site.tally;
+        let (name, heard) = (site.site.as_str(), tally.devices.fresh);
+        html! {
+            tr {
+                td.name { a href={ "/sites/" (encoded(name)) } { (name) } }
+                td {
+                    @if heard == 0 && tally.devices.total() > 0 { span.tag.hollow { span aria-hidden="true" { "\u{25cc}" } "silent" } }
+                    @else if let Some(worst) = worst(&tally.deployments) { (verdict(worst)) }
+                }
+                td.wide { (bar(&tally.counts, &format!("s{at}"))) (legend(&tally.counts, None)) }
+                td.right.num data-label="heard" {
+                    a href={ "/devices?site=" (encoded(name)) } { (number(heard)) " of " (number(tally.devices.total())) }
+                }
+                td.right data-label="last heard" { @if let Some(at) = tally.last_heard_at { (ago(at, self.now)) } }
+            }
+        }
+    }
+
+    /// Devices that are not heard, the longest silence first.
+    fn dark(&self, side: &Side) -> Markup {
+        let split = self.fleet.map(|fleet| fleet.tally.devices).unwrap_or_default();
+        let total = split.stale + split.never;
+        let rows = match &side.dark {
+            Err(why) => unknown(why),
+            Ok(devices) if devices.is_empty() && total == 0 => none("Every device is heard."),
+            Ok(devices) => html! {
+                ul.rows {
+                    @for line in devices.iter().take(SIDE_ROWS_MAX) {
+                        li.head {
+                            a href={ "/devices/" (encoded(line.key.site.as_str())) "/" (encoded(line.key.device.as_str())) } { (line.key) }
+                            span { @match line.last_heard_at { Some(at) => span.soft { "heard " (ago(at, self.now)) }, None => (freshness(line.freshness)) } }
+                        }
+                    }
+                }
+                @if total > SIDE_ROWS_MAX as u64 {
+                    p.note.top-line {
+                        a href="/devices?freshness=stale,never" { "All " (number(total)) }
+                        @if total > PAGE_MAX as u64 { " (these are the longest silent of the first " (number(PAGE_MAX as u64)) " by name)" }
+                    }
+                }
+            },
+        };
+        let command = "muster devices --freshness stale --freshness never";
+        panel(html! { "Dark devices" }, html! { (number(total)) }, Some(command), rows)
+    }
+
+    /// Error codes of all deployments, the most frequent first, each with one example.
+    fn errors(&self) -> Markup {
+        let mut codes: BTreeMap<&str, (u64, &DeploymentView, usize)> = BTreeMap::new();
+        for view in &self.deployments {
+            for (at, error) in view.errors.iter().enumerate() {
+                let sum = codes.entry(&error.code).or_insert((0, view, at));
+                sum.0 += error.count;
+            }
+        }
+        let mut sorted: Vec<_> = codes.into_iter().collect();
+        sorted.sort_by_key(|(code, (count, ..))| (std::cmp::Reverse(*count), *code));
+        let rows = html! {
+            @if sorted.is_empty() { (none("No target reports an error.")) } @else {
+                ul.rows {
+                    @for (code, (sum, view, at)) in sorted.iter().take(SIDE_ROWS_MAX) {
+                        @let example = &view.errors[*at].example;
+                        li {
+                            div.head {
+                                code { (code) }
+                                a href={ "/devices?error=" (encoded(code)) } { (count(*sum, "target")) }
+                            }
+                            p.more {
+                                a href={ "/deployments/" (encoded(view.deployment.as_str())) "/why?device=" (encoded(&example.device.to_string())) } { (example.device) }
+                                ": " (example.message)
+                            }
+                        }
+                    }
+                }
+            }
+        };
+        panel(
+            html! { "Errors" },
+            html! { (number(sorted.len() as u64)) },
+            Some("muster devices --error CODE"),
+            rows,
+        )
+    }
+}
+
+/// A part of the screen that no service has answered.
+fn unknown(why: &str) -> Markup {
+    html! { p.dark { "Not known: " (why) } }
+}
+
+fn rollouts(side: &Side, now: Timestamp) -> Markup {
+    let rows = match (&side.held, &side.rollouts) {
+        (Err(why), _) => unknown(why),
+        (Ok(held), _) if held.held.is_empty() && held.open.is_empty() => {
+            none("No change waits for its release.")
+        }
+        (Ok(_), Err(why)) => unknown(why),
+        (Ok(_), Ok(rollouts)) => html! {
+            ul.rows { @for (at, progress) in rollouts.iter().enumerate() { li { (rollout::summary(progress, at, now)) } } }
+        },
+    };
+    let total = side.held.as_ref().map(|held| super::side::deployments(held).len()).unwrap_or_default();
+    panel(
+        html! { a href="/rollouts" { "Rollouts" } },
+        html! { (number(total as u64)) },
+        Some("muster rollout list"),
+        rows,
+    )
+}
+
+fn incidents(incidents: &Part<Vec<HubIncident>>, now: Timestamp) -> Markup {
+    let rows = match incidents {
+        Err(why) => unknown(why),
+        Ok(incidents) if incidents.is_empty() => none("No incident of the hub within a day."),
+        Ok(incidents) => {
+            html! { ul.rows { @for incident in incidents { li { (self::incident(incident, now)) } } } }
+        }
+    };
+    let total = incidents.as_ref().map(Vec::len).unwrap_or_default();
+    panel(html! { "Incidents of the hub" }, html! { (number(total as u64)) }, None, rows)
+}
+
+fn incident(incident: &HubIncident, now: Timestamp) -> Markup {
+    let what = serde_json::to_value(&incident.incident.what).unwrap_or_default();
+    let fields: Vec<String> = what
+        .as_object()
+        .into_iter()
+        .flatten()
+        .filter(|(name, _)| *name != "type")
+        .map(|(name, value)| {
+            format!("{name} {}", value.as_str().map_or_else(|| value.to_string(), str::to_owned))
+        })
+        .collect();
+    html! {
+        div.head { strong { (what["type"].as_str().unwrap_or("incident")) } span.soft { (ago(incident.incident.at, now)) } }
+        p.more { (fields.join(", ")) @if incident.count > 1 { " \u{b7} " (count(incident.count, "time")) " within a day" } }
+    }
+}
+
+fn quarantined(quarantined: &Part<(usize, bool)>) -> Markup {
+    let words = |(held, more): (usize, bool)| {
+        let least = if more { "at least " } else { "" };
+        format!("{least}{}", count(held as u64, "rejected report"))
+    };
+    let rows = match quarantined {
+        Err(why) => unknown(why),
+        Ok((0, _)) => none("No report is in quarantine."),
+        Ok(held) => html! { p.body { a href="/quarantine" { (words(*held)) " wait for a decision" } } },
+    };
+    panel(html! { a href="/quarantine" { "Quarantine" } }, html! {}, Some("muster quarantine list"), rows)
+}

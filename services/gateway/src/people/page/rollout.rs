@@ -1,0 +1,241 @@
+//! Rollouts: waves as bands of what is confirmed and what is possible, why the next step waits, and the decisions of people.
+
+use axum::body::Body;
+use axum::extract::rejection::RawPathParamsRejection;
+use axum::extract::{RawPathParams, Request, State};
+use axum::http::StatusCode;
+use axum::http::header::LOCATION;
+use axum::response::{IntoResponse, Response};
+use maud::{Markup, html};
+use muster_client::rollout::{held_changes, rollouts_at};
+use muster_contract::rollout::{HeldChange, RolloutPhase, RolloutRecord};
+use muster_contract::{DeploymentId, Timestamp};
+use muster_domain::rollout::{RolloutProgress, Step, WaveState};
+use serde_json::{Map, Value, json};
+
+use super::frame::{Frame, ProblemPage};
+use super::parts::{ago, band, cli, count, encoded, none, number, panel, second, short};
+use super::side::deployments;
+use crate::people::People;
+use crate::people::api::act;
+use crate::people::api::ungoverned;
+use crate::problem::Problem;
+
+/// Decisions shown of a rollout.
+const DECISIONS_MAX: usize = 30;
+/// Rollouts shown with their waves on the page of all.
+const ROLLOUTS_MAX: usize = 20;
+
+type Path = Result<RawPathParams, RawPathParamsRejection>;
+
+/// The names in an address.
+pub(super) fn names(path: Path) -> Result<Map<String, Value>, Problem> {
+    let params = path.map_err(|error| Problem::new(StatusCode::BAD_REQUEST, error.to_string()))?;
+    Ok(params.iter().map(|(name, value)| (name.to_owned(), json!(value))).collect())
+}
+
+/// The deployment in an address.
+pub(super) fn deployment(names: &Map<String, Value>) -> Result<DeploymentId, Problem> {
+    let id = names.get("id").and_then(Value::as_str).unwrap_or_default();
+    id.parse().map_err(|error: muster_contract::LabelError| Problem::field("id", error.to_string()))
+}
+
+/// All rollouts under way, and all held changes.
+pub(super) async fn list(State(people): State<People>) -> Result<Response, ProblemPage> {
+    let now = people.clock.now();
+    let held = held_changes(&people.hub).await?;
+    let mut all = Vec::new();
+    for id in deployments(&held).into_iter().take(ROLLOUTS_MAX) {
+        all.extend(rollouts_at(&people.hub, id, now).await?);
+    }
+    let content = html! {
+        div.truth { h1 { "Rollouts" } p.meta { (cli("muster rollout list")) } }
+        div.column {
+            (panel(html! { "Waves" }, html! { (number(all.len() as u64)) }, None, html! {
+                @if all.is_empty() { (none("No change waits for its release, and no rollout is under way.")) }
+                ul.rows { @for (at, progress) in all.iter().enumerate() { li { (summary(progress, at, now)) } } }
+            }))
+            @if !held.held.is_empty() {
+                (panel(html! { "Held changes" }, html! { (number(held.held.len() as u64 + held.omitted)) }, None, html! {
+                    ul.rows { @for change in &held.held { li { (self::held(change, now)) } } }
+                }))
+            }
+        }
+    };
+    Ok(Frame::live("Rollouts", "Rollouts").answer(&people, &content))
+}
+
+fn held(change: &HeldChange, now: Timestamp) -> Markup {
+    html! {
+        div.head {
+            a href={ "/rollouts/" (encoded(change.deployment.as_str())) } { (change.deployment) }
+            span.soft { (count(change.devices.count, "device")) ", held since " (ago(change.since, now)) }
+        }
+        p.more { "by " code { (change.rollout) } @if let Some(digest) = &change.digest { " \u{b7} " code { (short(&digest.to_string())) } } }
+    }
+}
+
+/// A rollout in a list: where it stands, its waves, why it waits, and the decisions that are possible.
+pub(super) fn summary(progress: &RolloutProgress, at: usize, now: Timestamp) -> Markup {
+    let address = format!("/rollouts/{}", encoded(progress.deployment.as_str()));
+    html! {
+        div.head { a href=(address) { strong { (progress.deployment) } } (phase(progress.phase())) }
+        p.more { (progress.why()) }
+        @for (index, wave) in progress.state.waves.iter().enumerate() { (self::wave(wave, &format!("r{at}w{index}"))) }
+        @if let Some(last) = progress.record.as_ref().and_then(RolloutRecord::last) {
+            p.more { "last decision: " (last.verb.as_str()) ", " (ago(last.at, now)) }
+        }
+        (acts(progress))
+    }
+}
+
+fn phase(phase: RolloutPhase) -> Markup {
+    let (sign, word, tint) = match phase {
+        RolloutPhase::Running => ("\u{2192}", "running", "work"),
+        RolloutPhase::Paused => ("\u{2016}", "paused", "old"),
+        RolloutPhase::Stopped => ("\u{25a0}", "stopped", "bad"),
+        RolloutPhase::RolledBack => ("\u{21ba}", "rolled back", "bad"),
+        RolloutPhase::Succeeded => ("\u{2713}", "succeeded", "good"),
+        RolloutPhase::Superseded => ("\u{2212}", "superseded", "wait"),
+    };
+    html! { span.tag.(tint) { span aria-hidden="true" { (sign) } (word) } }
+}
+
+/// One wave: the band of what is confirmed and possible, in numbers too.
+fn wave(wave: &WaveState, id: &str) -> Markup {
+    let tally = wave.tally;
+    let possible = tally.released.saturating_sub(tally.confirmed + tally.failed);
+    html! {
+        div {
+            p.more {
+                strong { "wave " (wave.name) } ": gate " (wave.gate)
+                @if let Some(approvals) = wave.approvals { ", " (approvals.given) " of " (approvals.needed) " approvals" }
+            }
+            (band(tally.confirmed, tally.failed, tally.released, tally.targets, id))
+            div.legend {
+                span { span.key.good aria-hidden="true" {} b { (number(tally.confirmed)) } " confirmed" }
+                @if possible > 0 { span { b { (number(possible)) } " possible" } }
+                @if tally.failed > 0 { span { span.key.bad aria-hidden="true" {} b { (number(tally.failed)) } " failed" } }
+                @if tally.debt > 0 { span { b { (number(tally.debt)) } " not heard, left out" } }
+                span { "of " b { (number(tally.targets)) } }
+            }
+        }
+    }
+}
+
+/// The decisions that a rollout's phase allows, as forms that work without script.
+fn acts(progress: &RolloutProgress) -> Markup {
+    let approvable = progress.state.waves.iter().find(|wave| {
+        let begun = progress.record.as_ref().is_some_and(|record| record.began(&wave.name).is_some());
+        wave.approvals.is_some_and(|count| count.given < count.needed) && !begun
+    });
+    let phase = progress.phase();
+    let verbs: &[(&str, &str, &str)] = match phase {
+        RolloutPhase::Running => {
+            &[("pause", "Pause", ""), ("stop", "Stop", "danger"), ("rollback", "Roll back", "danger")]
+        }
+        RolloutPhase::Paused => {
+            &[("resume", "Resume", "first"), ("stop", "Stop", "danger"), ("rollback", "Roll back", "danger")]
+        }
+        RolloutPhase::Stopped => &[("retry", "Retry", ""), ("rollback", "Roll back", "danger")],
+        RolloutPhase::RolledBack => &[("retry", "Retry", "")],
+        RolloutPhase::Succeeded => &[("rollback", "Roll back", "danger")],
+        RolloutPhase::Superseded => &[],
+    };
+    let is_done = matches!(progress.state.step, Step::Done) && progress.record.is_none();
+    html! {
+        @if !is_done && !verbs.is_empty() {
+            div.acts {
+                @if let Some(wave) = approvable && phase.is_running() {
+                    (act_form(progress, "approve", &format!("Approve wave {}", wave.name), "first", Some(&wave.name)))
+                }
+                @for (verb, words, look) in verbs { (act_form(progress, verb, words, look, None)) }
+            }
+        }
+    }
+}
+
+fn act_form(progress: &RolloutProgress, verb: &str, words: &str, look: &str, wave: Option<&str>) -> Markup {
+    let id = &progress.deployment;
+    let question = (look == "danger").then(|| format!("{words} {id}?"));
+    html! {
+        form method="post" action={ "/rollouts/" (encoded(id.as_str())) "/" (verb) } {
+            input type="hidden" name="file" value=(progress.file);
+            @if let Some(wave) = wave { input type="hidden" name="wave" value=(wave); }
+            button.act.(look) type="submit" data-confirm=[question] aria-label={ (words) ": " (id) } { (words) }
+        }
+    }
+}
+
+/// The rollouts of one deployment, with their decisions.
+pub(super) async fn page(State(people): State<People>, path: Path) -> Result<Response, ProblemPage> {
+    let id = deployment(&names(path)?)?;
+    let now = people.clock.now();
+    let rollouts = rollouts_at(&people.hub, &id, now).await?;
+    if rollouts.is_empty() {
+        return Err(ungoverned(&id).into());
+    }
+    let content = html! {
+        p.crumbs { a href="/rollouts" { "Rollouts" } " / " a href={ "/deployments/" (encoded(id.as_str())) } { (id) } }
+        div.truth { h1 { "Rollout of " (id) } p.meta { (cli(&format!("muster rollout show {id}"))) } }
+        div.column {
+            @for (at, progress) in rollouts.iter().enumerate() {
+                (panel(
+                    html! { code { (progress.file) } },
+                    html! { (count(progress.targets.len() as u64, "target")) ", content " code { (short(&progress.digest.to_string())) }
+                        ", commit " code { (short(&progress.revision)) } ", as of ledger " (number(progress.ledger_seq)) },
+                    None,
+                    html! { div.body { (summary(progress, at, now)) } },
+                ))
+                (decisions(progress, &id))
+            }
+        }
+    };
+    Ok(Frame::live(format!("Rollout of {id}"), "Rollouts").answer(&people, &content))
+}
+
+fn decisions(progress: &RolloutProgress, id: &DeploymentId) -> Markup {
+    let Some(record) = &progress.record else { return html! {} };
+    let total = record.decisions.len();
+    let rows = html! {
+        ul.rows {
+            @for decision in record.decisions.iter().rev().take(DECISIONS_MAX) {
+                li {
+                    div.head {
+                        strong { (decision.verb.as_str()) @if let Some(wave) = &decision.wave { " " (wave) } }
+                        span.soft { (second(decision.at)) }
+                    }
+                    p.more {
+                        @match &decision.requested_by { Some(by) => { "by " (by.label()) }, None => "by an unnamed requester (the hub has no accounts)" }
+                        @if let Some(reason) = &decision.reason { ": " (reason) }
+                    }
+                }
+            }
+        }
+    };
+    panel(
+        html! { "Decisions" },
+        html! { (number(total as u64)) },
+        Some(&format!("muster rollout history {id}")),
+        rows,
+    )
+}
+
+/// A decision from a form; afterwards the browser is sent to the rollout.
+pub(super) async fn act(
+    State(people): State<People>,
+    path: Path,
+    request: Request<Body>,
+) -> Result<Response, ProblemPage> {
+    let names = names(path)?;
+    let fields = act::fields(request, act::DECISION).await?;
+    let decided = act::decision(&people, &names, &fields).await?;
+    let refused: Vec<&str> =
+        decided.as_array().into_iter().flatten().filter_map(|one| one["refused"].as_str()).collect();
+    if !refused.is_empty() {
+        return Err(Problem::new(StatusCode::CONFLICT, refused.join("; ")).into());
+    }
+    let id = deployment(&names)?;
+    let address = format!("/rollouts/{}", encoded(id.as_str()));
+    Ok((StatusCode::SEE_OTHER, [(LOCATION, address)]).into_response())
+}

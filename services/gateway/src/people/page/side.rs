@@ -1,0 +1,132 @@
+//! What the first screen asks the services for beside the views: rollouts, dark devices, incidents, the quarantine. All pages of
+//! a gateway share one answer for a second, so a thousand of them ask no more than one.
+//!
+//! A part that no service answers is shown as unknown, never as none.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use muster_client::ask::{AskError, Hub, understood};
+use muster_client::rollout::{HeldChanges, held_changes, rollouts_at};
+use muster_contract::DeploymentId;
+use muster_contract::Timestamp;
+use muster_contract::incident::{HubIncident, IncidentsAnswer};
+use muster_contract::quarantine::{QuarantineAction, QuarantineAnswer, QuarantineRequest};
+use muster_contract::query::{DeviceLine, DevicesAnswer, PAGE_MAX, Query};
+use muster_contract::view::Freshness;
+use muster_domain::rollout::RolloutProgress;
+use muster_service::error::chain;
+use tokio::sync::Mutex;
+use tokio::time::{Instant, timeout};
+
+/// Time for which an answer is shared.
+const SHARED_FOR: Duration = Duration::from_secs(1);
+/// Time for all parts together: the page is shown without those that take longer.
+const PART_TIMEOUT: Duration = Duration::from_secs(3);
+/// Rollouts whose waves are shown.
+const ROLLOUTS_MAX: usize = 6;
+
+/// A part, or why it is not known.
+pub(super) type Part<T> = Result<T, String>;
+
+/// The parts.
+#[derive(Debug)]
+pub(super) struct Side {
+    /// Held changes and open rollouts.
+    pub(super) held: Part<HeldChanges>,
+    /// The waves of the first of them.
+    pub(super) rollouts: Part<Vec<RolloutProgress>>,
+    /// Devices that are not heard, those of the longest silence first; of the first 1,000 by name.
+    pub(super) dark: Part<Vec<DeviceLine>>,
+    /// Incidents of the hub.
+    pub(super) incidents: Part<Vec<HubIncident>>,
+    /// Rejected reports on the first page, and whether there are more.
+    pub(super) quarantined: Part<(usize, bool)>,
+}
+
+/// The newest parts, and when they were asked for.
+#[derive(Debug, Default)]
+pub struct SideCache(Mutex<Option<(Instant, Arc<Side>)>>);
+
+impl SideCache {
+    /// The parts, at most a second old.
+    pub(super) async fn read(&self, hub: &Hub, now: Timestamp) -> Arc<Side> {
+        let mut held = self.0.lock().await;
+        if let Some((at, side)) = &*held
+            && at.elapsed() < SHARED_FOR
+        {
+            return side.clone();
+        }
+        let side = Arc::new(ask(hub, now).await);
+        *held = Some((Instant::now(), side.clone()));
+        side
+    }
+}
+
+async fn ask(hub: &Hub, now: Timestamp) -> Side {
+    let ((held, rollouts), dark, incidents, quarantined) = tokio::join!(
+        async {
+            let held = within(held_changes(hub)).await;
+            let rollouts = match &held {
+                Ok(held) => within(rollouts(hub, held, now)).await,
+                Err(why) => Err(why.clone()),
+            };
+            (held, rollouts)
+        },
+        within(dark(hub)),
+        within(incidents(hub)),
+        within(quarantined(hub)),
+    );
+    Side { held, rollouts, dark, incidents, quarantined }
+}
+
+async fn within<T>(part: impl Future<Output = Result<T, AskError>>) -> Part<T> {
+    match timeout(PART_TIMEOUT, part).await {
+        Ok(part) => part.map_err(|error| chain(&error)),
+        Err(_) => Err(format!("no answer within {} s", PART_TIMEOUT.as_secs())),
+    }
+}
+
+/// The deployments with held changes or open rollouts, those under way first.
+pub(super) fn deployments(held: &HeldChanges) -> Vec<&DeploymentId> {
+    let mut ids: Vec<&DeploymentId> = Vec::new();
+    let open = held.open.iter().map(|rollout| &rollout.deployment);
+    for id in open.chain(held.held.iter().map(|change| &change.deployment)) {
+        if !ids.contains(&id) {
+            ids.push(id);
+        }
+    }
+    ids
+}
+
+async fn rollouts(hub: &Hub, held: &HeldChanges, now: Timestamp) -> Result<Vec<RolloutProgress>, AskError> {
+    let mut all = Vec::new();
+    for id in deployments(held).into_iter().take(ROLLOUTS_MAX) {
+        all.extend(rollouts_at(hub, id, now).await?);
+    }
+    Ok(all)
+}
+
+async fn dark(hub: &Hub) -> Result<Vec<DeviceLine>, AskError> {
+    let freshness = [Freshness::Stale, Freshness::Never].into_iter().collect();
+    let query = Query { freshness, limit: Some(PAGE_MAX), ..Query::default() };
+    let mut devices = understood::<DevicesAnswer>(&hub.query("devices", &query).await?)?.devices;
+    // Never heard is the longest silence.
+    devices.sort_by_key(|line| (line.last_heard_at, line.key.clone()));
+    Ok(devices)
+}
+
+async fn incidents(hub: &Hub) -> Result<Vec<HubIncident>, AskError> {
+    Ok(understood::<IncidentsAnswer>(&hub.query("incidents", &Query::default()).await?)?.incidents)
+}
+
+async fn quarantined(hub: &Hub) -> Result<(usize, bool), AskError> {
+    let request = QuarantineRequest {
+        action: QuarantineAction::List,
+        quarantine_seq: None,
+        device: None,
+        reason: None,
+    };
+    let page: QuarantineAnswer = understood(&hub.quarantine(0, &request).await?)?;
+    Ok((page.reports.len(), page.next.is_some()))
+}

@@ -1,0 +1,97 @@
+//! One site as a whole: its truth, its counts, and the deployments as they are there alone.
+
+use axum::extract::rejection::RawPathParamsRejection;
+use axum::extract::{RawPathParams, RawQuery, State};
+use axum::response::Response;
+use maud::{Markup, html};
+use muster_client::ask::understood;
+use muster_contract::Timestamp;
+use muster_contract::query::{DeploymentsAnswer, PAGE_MAX};
+use muster_contract::view::{SiteView, Verdict};
+use serde_json::{Value, json};
+
+use super::frame::{Frame, ProblemPage};
+use super::parts::{
+    ago, bar, cli, count, encoded, legend, none, number, panel, second, short, split, verdict,
+};
+use super::rollout::names;
+use crate::people::People;
+use crate::people::api::params::{Kind, Param, Values, param};
+
+const PARAMS: [Param; 1] = [param("at", Kind::Time, "As known at this time")];
+
+/// One site.
+pub(super) async fn page(
+    State(people): State<People>,
+    path: Result<RawPathParams, RawPathParamsRejection>,
+    RawQuery(query): RawQuery,
+) -> Result<Response, ProblemPage> {
+    let mut question = names(path)?;
+    let values = Values::read(query.as_deref().unwrap_or_default(), &PARAMS)?;
+    let now = people.clock.now();
+    question.extend(values.question(now)?);
+    let then: Option<Timestamp> = question.get("at").and_then(Value::as_str).and_then(|at| at.parse().ok());
+    let site: SiteView = understood(&people.hub.history("site", &question).await?)?;
+    question.insert("limit".to_owned(), json!(PAGE_MAX));
+    let mut there: DeploymentsAnswer = understood(&people.hub.history("deployments", &question).await?)?;
+    let rank = |verdict: Verdict| Verdict::WORST_FIRST.iter().position(|worse| *worse == verdict);
+    there.deployments.sort_by_key(|view| (rank(view.verdict), view.deployment.clone()));
+    let silence = there.silent_sites.of(&site.site).map(|silent| silent.since);
+    let content = html! {
+        p.crumbs { a href="/" { "Fleet" } " / site" }
+        (truth(&site, silence, then.unwrap_or(now)))
+        (panel(html! { "Deployments as they are here" }, html! { (number(there.deployments.len() as u64)) },
+            Some(&format!("muster status --site {}", site.site)), table(&there, site.site.as_str())))
+    };
+    let mut frame = Frame::live(format!("Site {}", site.site), "Fleet");
+    frame.stream = Some(format!("/api/v1/watch/sites/{}", encoded(site.site.as_str())));
+    Ok(frame.at(then).answer(&people, &content))
+}
+
+fn truth(site: &SiteView, silence: Option<Timestamp>, now: Timestamp) -> Markup {
+    let tally = &site.tally;
+    let devices = format!("/devices?site={}", encoded(site.site.as_str()));
+    html! {
+        section.truth {
+            h1 { "Site " (site.site) }
+            @if let Some(since) = silence {
+                p.dark { "No device of this site is heard since " (second(since)) " (" (ago(since, now)) "): the line, the power, or the hub." }
+            }
+            p.line {
+                @if tally.message.is_empty() { "No deployment should run here" } @else { (tally.message) } ". Devices: "
+                (split(tally.devices, &devices)) ". "
+                @if tally.complete.missing_reports > 0 { (count(tally.complete.missing_reports, "report")) " on the way." } @else { "Every report is in." }
+            }
+            (bar(&tally.counts, "all"))
+            (legend(&tally.counts, None))
+            p.meta {
+                span { "as of ledger " (number(tally.as_of.ledger_seq)) ", " (second(tally.as_of.at)) }
+                span { "digest " code title=(tally.digest) { (short(&tally.digest.to_string())) } }
+                (cli(&format!("muster site {}", site.site)))
+            }
+        }
+    }
+}
+
+fn table(there: &DeploymentsAnswer, site: &str) -> Markup {
+    html! {
+        @if there.deployments.is_empty() { (none("No deployment.")) } @else {
+            table {
+                thead { tr { th { "Deployment" } th { "Verdict here" } th { "Targets by standing" } th.right { "Certain" } } }
+                tbody { @for (at, view) in there.deployments.iter().enumerate() {
+                    @let address = format!("/deployments/{}", encoded(view.deployment.as_str()));
+                    tr {
+                        td.name { a href=(address) { (view.deployment) } }
+                        td { (verdict(view.verdict)) }
+                        td.wide { (bar(&view.counts, &format!("d{at}"))) (legend(&view.counts, None)) }
+                        td.right.num data-label="certain" {
+                            a href={ (address) "/devices?site=" (encoded(site)) } {
+                                (number(view.converged.lo)) "\u{2013}" (number(view.converged.hi)) " of " (number(view.targets))
+                            }
+                        }
+                    }
+                } }
+            }
+        }
+    }
+}

@@ -1,0 +1,112 @@
+//! Rollouts for a person: what waits for a release, how far each wave is, decisions, and the next step.
+//!
+//! It holds no state. The publisher knows the content of each device, the query service the evidence about it, and
+//! [`muster_domain::rollout`] decides; so a request that is interrupted, or made twice, releases nothing twice.
+
+mod decide;
+mod gather;
+
+use muster_contract::limits::RELEASE_DEVICES_MAX;
+use muster_contract::rollout::{ReleaseAnswer, ReleaseRequest};
+use muster_contract::{DeploymentId, Timestamp};
+use muster_domain::rollout::{Blocked, RolloutProgress, Step};
+use serde::Serialize;
+
+use crate::ask::{AskError, Hub, understood};
+
+pub use self::decide::{Decided, DecisionRequest, approve, decide, reject};
+pub use self::gather::{
+    Gathered, HeldChanges, approvable, gathered, held_changes, rollouts_at, targets, targets_by,
+};
+
+/// A step that was taken, or why none was.
+#[derive(Debug, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub struct StepTaken {
+    /// The rollout before the step.
+    pub rollout: RolloutProgress,
+    /// The answer of the publisher, if the step is a release.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub answer: Option<ReleaseAnswer>,
+}
+
+impl StepTaken {
+    /// Whether the step released to all of its devices, or the rollout is done.
+    pub fn is_well(&self) -> bool {
+        match (&self.rollout.state.step, &self.answer) {
+            (Step::Done, _) => true,
+            (Step::Release { .. }, Some(answer)) => answer.refused.is_empty(),
+            _ => false,
+        }
+    }
+}
+
+/// Takes the next step of each rollout of a deployment, with the approval that it needs; none if no rollout governs it.
+///
+/// # Errors
+/// No publisher or query service answers; a release that was made before stands.
+pub async fn next(hub: &Hub, id: &DeploymentId, now: Timestamp) -> Result<Vec<StepTaken>, AskError> {
+    approve_next(hub, id, now).await?;
+    let mut steps = Vec::new();
+    for rollout in rollouts_at(hub, id, now).await? {
+        let answer = take(hub, &rollout).await?;
+        steps.push(StepTaken { rollout, answer });
+    }
+    Ok(steps)
+}
+
+/// Takes the next step of a rollout as the planner does; the answer, if it is a release.
+async fn take(hub: &Hub, rollout: &RolloutProgress) -> Result<Option<ReleaseAnswer>, AskError> {
+    match &rollout.state.step {
+        Step::Release { wave, targets, needs_approval: false } => {
+            decide::begin(hub, rollout, *wave).await?;
+            let devices = targets.iter().map(|at| rollout.targets[*at].key.clone()).collect();
+            let request = ReleaseRequest {
+                digest: Some(rollout.digest),
+                revision: Some(rollout.revision.clone()),
+                ..ReleaseRequest::new(rollout.deployment.clone(), devices)
+            };
+            release_all(hub, request, RELEASE_DEVICES_MAX).await.map(Some)
+        }
+        Step::RollBack { .. } => decide::roll_back(hub, rollout).await.map(Some),
+        Step::Fail { wave, because, verb } => {
+            decide::fail(hub, rollout, *wave, *because, *verb).await.map(|()| None)
+        }
+        Step::Done => decide::finish(hub, rollout).await.map(|()| None),
+        Step::Ready { wave } => decide::ready(hub, rollout, *wave).await.map(|()| None),
+        // The planner asks checks: it has the rights and the secret.
+        Step::Release { .. } | Step::Check { .. } | Step::Wait { .. } | Step::Held { .. } => Ok(None),
+    }
+}
+
+/// Approves the waves that would be next if they were approved.
+async fn approve_next(hub: &Hub, id: &DeploymentId, now: Timestamp) -> Result<(), AskError> {
+    for rollout in rollouts_at(hub, id, now).await? {
+        if let Step::Ready { wave } = rollout.state.step {
+            decide::ready(hub, &rollout, wave).await?;
+        }
+        if let Step::Release { wave, needs_approval: true, .. }
+        | Step::Ready { wave }
+        | Step::Wait { wave, because: Blocked::Approval } = rollout.state.step
+            && let Some(name) = rollout.state.waves.get(wave).and_then(|wave| wave.name.parse().ok())
+        {
+            decide::approve_wave(hub, &rollout, name, None).await?;
+        }
+    }
+    Ok(())
+}
+
+/// Releases to any number of devices, in requests with at most `max` of them.
+///
+/// # Errors
+/// The publisher does not answer, or cannot release. Some devices may have the content: ask again.
+pub async fn release_all(hub: &Hub, request: ReleaseRequest, max: usize) -> Result<ReleaseAnswer, AskError> {
+    let mut whole = ReleaseAnswer { released: Vec::new(), refused: Vec::new() };
+    for some in request.devices.chunks(max) {
+        let part = ReleaseRequest { devices: some.to_vec(), ..request.clone() };
+        let answer: ReleaseAnswer = understood(&hub.publisher("release", &part).await?)?;
+        whole.released.extend(answer.released);
+        whole.refused.extend(answer.refused);
+    }
+    Ok(whole)
+}

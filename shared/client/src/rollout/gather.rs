@@ -1,0 +1,154 @@
+//! Gathers the rollouts of a deployment: its targets from the publisher, and the lines of its view from the query service.
+
+use std::collections::BTreeMap;
+
+use muster_contract::query::{DeploymentAnswer, Output, PAGE_MAX, PublisherQuery, PublisherStatus, Query};
+use muster_contract::rollout::{HeldChange, OpenRollout, Rollout, TargetsAnswer, TargetsQuery};
+use muster_contract::{DeploymentId, Timestamp};
+use muster_domain::rollout::{Lines, RolloutProgress, progress};
+use serde::Serialize;
+
+use crate::ask::{AskError, Hub, PAGES_MAX, understood};
+
+/// The rollouts of a deployment, with what they were judged by.
+#[derive(Debug)]
+pub struct Gathered {
+    /// The rollouts.
+    pub rollouts: Vec<RolloutProgress>,
+    /// The last accepted commit.
+    pub revision: String,
+    /// Each `rollout.yaml`, by its path.
+    pub files: BTreeMap<String, Rollout>,
+    /// The lines of the deployment's view.
+    pub lines: Lines,
+}
+
+/// Changes that wait for a release, and rollouts under way.
+#[derive(Debug, Clone, Default, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub struct HeldChanges {
+    /// The changes.
+    pub held: Vec<HeldChange>,
+    /// Further ones that the publisher does not list.
+    pub omitted: u64,
+    /// Rollouts that have begun and not ended.
+    pub open: Vec<OpenRollout>,
+    /// Further ones that the publisher does not list.
+    pub open_omitted: u64,
+}
+
+/// The held changes, by the publisher's status.
+///
+/// # Errors
+/// No publisher answers.
+pub async fn held_changes(hub: &Hub) -> Result<HeldChanges, AskError> {
+    let status: PublisherStatus = understood(&hub.publisher("status", &PublisherQuery::default()).await?)?;
+    let changes = status.git.map(|git| HeldChanges {
+        held: git.held,
+        omitted: git.held_omitted,
+        open: git.open_rollouts,
+        open_omitted: git.open_omitted,
+    });
+    Ok(changes.unwrap_or_default())
+}
+
+/// The rollouts of a deployment as of `now`; none if no rollout governs it.
+///
+/// # Errors
+/// No publisher or query service answers, or the query service lags behind LEDGER.
+pub async fn rollouts_at(
+    hub: &Hub,
+    id: &DeploymentId,
+    now: Timestamp,
+) -> Result<Vec<RolloutProgress>, AskError> {
+    gathered(hub, id, now).await.map(|gathered| gathered.rollouts)
+}
+
+/// The rollouts of a deployment with waves that need approvals; their evidence is read only if there are some.
+///
+/// # Errors
+/// As [`rollouts_at`].
+pub async fn approvable(
+    hub: &Hub,
+    id: &DeploymentId,
+    now: Timestamp,
+) -> Result<Vec<RolloutProgress>, AskError> {
+    let targets = targets(hub, id).await?;
+    let needs_approval = |rollout: &Rollout| rollout.waves.iter().any(|wave| !wave.approval.is_none());
+    if !targets.rollouts.values().any(needs_approval) {
+        return Ok(Vec::new());
+    }
+    let lines = lines(hub, id).await?;
+    Ok(progress(id, targets, &lines, now))
+}
+
+/// The rollouts of a deployment, with what they were judged by.
+///
+/// # Errors
+/// As [`rollouts_at`].
+pub async fn gathered(hub: &Hub, id: &DeploymentId, now: Timestamp) -> Result<Gathered, AskError> {
+    let targets = targets(hub, id).await?;
+    let lines = lines(hub, id).await?;
+    let (revision, files) = (targets.revision.clone(), targets.rollouts.clone());
+    Ok(Gathered { rollouts: progress(id, targets, &lines, now), revision, files, lines })
+}
+
+/// All targets of a deployment that a rollout governs.
+///
+/// # Errors
+/// No publisher answers, a new commit is accepted meanwhile, or the list does not end.
+pub async fn targets(hub: &Hub, id: &DeploymentId) -> Result<TargetsAnswer, AskError> {
+    targets_by(hub, id, None).await
+}
+
+/// The same by an earlier commit, or by the last accepted one.
+///
+/// # Errors
+/// As [`targets`], or the publisher cannot read the commit.
+pub async fn targets_by(
+    hub: &Hub,
+    id: &DeploymentId,
+    revision: Option<String>,
+) -> Result<TargetsAnswer, AskError> {
+    let mut query = TargetsQuery { deployment: id.clone(), limit: Some(PAGE_MAX), after: None, revision };
+    let mut whole: TargetsAnswer = understood(&hub.publisher("targets", &query).await?)?;
+    for _ in 0..PAGES_MAX {
+        let Some(next) = whole.next.take() else { return Ok(whole) };
+        if query.after.as_ref() == Some(&next) {
+            break;
+        }
+        query.after = Some(next);
+        let page: TargetsAnswer = understood(&hub.publisher("targets", &query).await?)?;
+        if !whole.append(page) {
+            return Err(AskError::CommitChanged);
+        }
+    }
+    Err(AskError::Endless { what: "targets" })
+}
+
+/// The line of each device in the view of a deployment; none before LEDGER knows of the deployment.
+async fn lines(hub: &Hub, id: &DeploymentId) -> Result<Lines, AskError> {
+    let output = Output::All;
+    let mut query = Query { id: Some(id.clone()), output, limit: Some(PAGE_MAX), ..Query::default() };
+    let mut lines = Lines::default();
+    for _ in 0..PAGES_MAX {
+        let page = match hub.query("deployment", &query).await {
+            Ok(answer) => understood::<DeploymentAnswer>(&answer)?,
+            Err(error) if error.not_found().is_some() => return Ok(lines),
+            Err(error) => return Err(error),
+        };
+        if hub.lag().is_some() {
+            return Err(AskError::Lagging);
+        }
+        lines.read_page(page.view.as_of.ledger_seq, query.after.is_none());
+        lines.of_devices.extend(page.devices.into_iter().map(|line| (line.key.clone(), line)));
+        if page.next.is_none() {
+            return Ok(lines);
+        }
+        if page.next == query.after {
+            break;
+        }
+        query.after = page.next;
+    }
+    Err(AskError::Endless { what: "devices" })
+}
