@@ -188,7 +188,11 @@ fn results_of_checks_replace_inconclusive_ones_and_end_with_their_run() {
     assert_eq!((record.checked("canary"), record.ready("canary")), (None, None));
     record.decide(of(RolloutVerb::Supersede, 13, None), Approvals::default()).unwrap();
     record.decide(of(Check, 14, pass), Approvals::default()).unwrap();
-    assert_eq!(record.checked("canary").unwrap().at.as_second(), 14, "devices may have the content before a begin");
+    assert_eq!(
+        record.checked("canary").unwrap().at.as_second(),
+        14,
+        "devices may have the content before a begin"
+    );
 }
 
 #[test]
