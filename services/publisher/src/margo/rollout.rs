@@ -205,9 +205,12 @@ waves:
 
     #[test]
     fn a_field_that_nothing_acts_on_is_refused_by_name() {
-        let text = format!("{GOOD}blueGreen: true\n").replace("percent: 25%,", "percent: 25%, weight: 5,");
         for (text, words) in [
-            (text.clone(), "fleet/rollout.yaml:5: waves[1].weight: is not a field here"),
+            (
+                GOOD.replace("percent: 25%,", "percent: 25%, weight: 5,"),
+                "fleet/rollout.yaml:5: waves[1].weight: is not a field",
+            ),
+            (format!("{GOOD}blueGreen: true\n"), "fleet/rollout.yaml:7: blueGreen: is not a field here"),
             (
                 format!("{GOOD}retries: {{max: 2, backoff: 9s}}\n"),
                 "fleet/rollout.yaml:7: retries.backoff: is not a field",

@@ -86,11 +86,9 @@ fn dark(rollout: &RolloutProgress, lines: &Lines) -> Vec<DarkDevice> {
     let of_wave = |wave: &WaveState| -> Vec<DarkDevice> {
         let device = |at: &usize| {
             let key = &rollout.targets.get(*at)?.key;
-            let line = lines.of_devices.get(key);
-            let since = match line {
-                None => None,
-                Some(_) => Some(silent_since(line)?).filter(|since| *since != Timestamp::MIN),
-            };
+            // LEDGER says nothing of a device on which it does not know the deployment.
+            let since = silent_since(lines.of_devices.get(key))?;
+            let since = Some(since).filter(|since| *since != Timestamp::MIN);
             Some(DarkDevice { key: key.clone(), wave: wave.name.clone(), since })
         };
         wave.members.iter().filter_map(device).collect()

@@ -89,8 +89,8 @@ pub(super) fn ordered(
 ) -> Vec<usize> {
     let (key, is_refused) = (|at: usize| targets[at].key, |at: usize| targets[at].is_refused);
     match order {
-        Order::Name => waiting
-            .sort_by(|one, other| (is_refused(*one), key(*one)).cmp(&(is_refused(*other), key(*other)))),
+        // Targets are listed by site and name.
+        Order::Name => waiting.sort_by_key(|at| (is_refused(*at), *at)),
         Order::Hash => waiting.sort_by_cached_key(|at| (is_refused(*at), id.rank(key(*at)), *at)),
         Order::Label(label) => waiting.sort_by_cached_key(|at| {
             let rank = targets[*at].labels.get(label).map_or(LabelRank::Absent, |value| {
