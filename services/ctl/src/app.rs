@@ -3,6 +3,7 @@
 use std::process::ExitCode;
 use std::sync::Arc;
 
+use jiff::tz::TimeZone;
 use muster_contract::quarantine::QuarantineAction;
 use muster_service::VERSION;
 use muster_service::clock::SystemClock;
@@ -20,14 +21,17 @@ use crate::session::Session;
 use crate::terminal::Terminal;
 use crate::{
     audit, auth, complete, defined, devices, groups, history, hubs, incidents, names, publish, quarantine,
-    reach, restore, rollout, status, streams, support, watch, why,
+    reach, render, restore, rollout, status, streams, support, watch, why,
 };
 
 /// Runs the command line of this process. It sets up no log: standard error is for what the person is told.
 pub fn main(terminal: &mut Terminal) -> ExitCode {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
+    let cli: Result<Cli, _> = muster_service::config::try_parse();
+    let zone = cli.as_ref().ok().and_then(|cli| cli.time_zone.clone());
+    render::local::set(zone.unwrap_or_else(TimeZone::system));
     let code = match runtime {
-        Ok(runtime) => runtime.block_on(run(muster_service::config::try_parse(), terminal)),
+        Ok(runtime) => runtime.block_on(run(cli, terminal)),
         Err(error) => told(&CtlError::Runtime(error), terminal),
     };
     code.into()

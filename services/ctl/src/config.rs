@@ -18,8 +18,11 @@ use std::path::PathBuf;
 
 use clap::{Args, Parser, Subcommand};
 use clap_complete::Shell;
+use jiff::tz::TimeZone;
 use muster_contract::{DeploymentId, SiteId};
 use muster_service::VERSION;
+
+use crate::render::local;
 
 pub use auth::{
     AuthCommand, CredsArgs, EnrollArgs, InitArgs, LeafArgs, RevokeArgs, RotateArgs, Valid, VaultArgs,
@@ -114,6 +117,10 @@ pub struct Cli {
     /// How to show answers [default: table]
     #[arg(long, global = true, value_enum)]
     pub format: Option<Show>,
+
+    /// Time zone of times in tables, such as UTC or Europe/Berlin [default: this machine's]; JSON has UTC
+    #[arg(long, global = true, env = "MUSTER_TIME_ZONE", value_name = "ZONE", value_parser = local::zone)]
+    pub time_zone: Option<TimeZone>,
 
     /// How to reach the server.
     #[command(flatten)]

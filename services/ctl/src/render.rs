@@ -1,4 +1,4 @@
-//! Answers as text for people. Pure: the time comes in, styled text goes out; the terminal decides about colours.
+//! Answers as text for people. Pure but for the time zone ([`local`]): the time comes in, styled text goes out; the terminal decides about colours.
 //!
 //! Where the width is known ([`frame`]), tables are made to fit it; elsewhere nothing is cut. Tables are aligned and
 //! ordered; a dash is a count of zero; whatever is stale or not known is said to be; a percentage names its base; the last
@@ -22,6 +22,7 @@ pub mod history;
 pub mod hubs;
 pub mod incident;
 pub mod lag;
+pub mod local;
 mod manifests;
 pub mod notice;
 pub mod paint;

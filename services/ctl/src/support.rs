@@ -61,9 +61,7 @@ pub async fn run(context: &mut BackupContext<'_>, args: &SupportArgs) -> Result<
     let failed = |source| CtlError::Write { path: output.clone(), source };
     let mut bundle = Bundle::create(output, context.clock.now().as_second()).map_err(failed)?;
     let made = json!({
-        "muster": VERSION, "createdAt": context.clock.now(), "system": std::env::consts::OS,
-        "architecture": std::env::consts::ARCH,
-    });
+        "muster": VERSION, "createdAt": context.clock.now(),     });
     bundle.add("about.txt", ABOUT).map_err(failed)?;
     bundle.add("version.json", &pretty(&made)).map_err(failed)?;
     let connected = match context.connection.check() {

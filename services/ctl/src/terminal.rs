@@ -7,7 +7,7 @@ use std::io::{self, IsTerminal as _, Write};
 use anstream::adapter::strip_str;
 use anstream::{AutoStream, ColorChoice};
 
-use crate::render::cut;
+use crate::render::{cut, local};
 
 /// Puts the cursor home; what follows is drawn over what was there.
 const HOME: &str = "\x1b[H";
@@ -88,11 +88,19 @@ impl Terminal {
         }
     }
 
-    /// Writes data.
+    /// Writes data for people, with times of this machine's zone.
     ///
     /// # Errors
     /// When standard output cannot be written; a reader that went away is one of these.
     pub fn print(&mut self, text: &str) -> io::Result<()> {
+        self.print_document(&local::text(text))
+    }
+
+    /// Writes a document as it is.
+    ///
+    /// # Errors
+    /// As [`Self::print`].
+    pub fn print_document(&mut self, text: &str) -> io::Result<()> {
         let stripped = (!self.colour_out).then(|| strip_str(text).to_string());
         self.out.write_all(stripped.as_deref().unwrap_or(text).as_bytes())?;
         self.out.flush()
@@ -124,7 +132,7 @@ impl Terminal {
     /// As [`Self::print`].
     pub fn redraw(&mut self, text: &str) -> io::Result<()> {
         let (columns, rows) = self.size().unwrap_or((usize::MAX, usize::MAX));
-        let text = fitted(text, columns, rows);
+        let text = fitted(&local::text(text), columns, rows);
         let stripped = (!self.colour_out).then(|| strip_str(&text).to_string());
         // A line is cleared before it is drawn: behind one that ends at the edge there is nothing to clear.
         let lines = stripped.as_deref().unwrap_or(&text).replace('\n', &format!("\n{CLEAR_LINE}"));
@@ -134,8 +142,9 @@ impl Terminal {
 
     /// Says something to the person. That nobody listens is no failure.
     pub fn say(&mut self, text: &str) {
-        let stripped = (!self.colour_err).then(|| strip_str(text).to_string());
-        let _ = self.err.write_all(stripped.as_deref().unwrap_or(text).as_bytes());
+        let text = local::text(text);
+        let stripped = (!self.colour_err).then(|| strip_str(&text).to_string());
+        let _ = self.err.write_all(stripped.as_deref().unwrap_or(&text).as_bytes());
         let _ = self.err.flush();
     }
 }

@@ -41,6 +41,7 @@ use crate::notices::ProjectionSource;
 use crate::projection::Projection;
 use crate::publish::Publisher;
 use crate::query::{Actions, History, Manifests, QueryHandler};
+use crate::restored;
 use crate::snapshot::Snapshots;
 use crate::store::{Damage, Found, Store, StoreError};
 
@@ -190,6 +191,7 @@ async fn open(directory: PathBuf, rebuild: bool) -> Result<(Store, Found), Start
         if rebuild && let Some(aside) = history::store::set_aside(&directory)? {
             tracing::info!(aside = %aside.display(), "rebuild: set the checkpoints aside");
         }
+        restored::take_over(&directory)?;
         match Store::open(&directory)? {
             (store, Found::Snapshot { .. }) if rebuild => {
                 let (store, aside) = store.set_aside()?;

@@ -34,5 +34,6 @@ pub mod projection;
 pub mod publish;
 pub mod query;
 mod restore;
+mod restored;
 pub mod snapshot;
 pub mod store;

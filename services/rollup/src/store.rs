@@ -21,7 +21,7 @@ use serde::Serialize;
 use crate::restore;
 
 /// Name of the file in the data directory.
-const FILE: &str = "snapshot.db";
+pub(crate) const FILE: &str = "snapshot.db";
 /// The suffix of a file that is set aside. There is at most one, for a person to examine.
 const ASIDE: &str = ".set-aside";
 /// SQLite's companion files.

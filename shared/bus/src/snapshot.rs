@@ -28,7 +28,7 @@ const PIECE_TIMEOUT: Duration = Duration::from_secs(30);
 /// How long the server may take to unpack and index a restored stream.
 const UNPACK_TIMEOUT: Duration = Duration::from_secs(30 * 60);
 
-/// What a server needs beside the pieces to make the stream again.
+/// The settings and counts that a server needs beside the pieces to make the stream again.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct SnapshotHead {
     /// Its settings, as the server's API writes them.
@@ -146,7 +146,7 @@ impl Bus {
 }
 
 impl SnapshotReader {
-    /// What a server needs beside the pieces.
+    /// The settings and counts that a server needs beside the pieces.
     pub const fn head(&self) -> &SnapshotHead {
         &self.head
     }

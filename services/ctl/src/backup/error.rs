@@ -47,31 +47,11 @@ pub enum BackupError {
         source: io::Error,
     },
     /// A muster-rollup has its database open.
-    #[error("{} is in use: stop muster-rollup while it is copied, or leave --rollup-data out", .0.display())]
+    #[error("{} is in use, or was not closed: stop muster-rollup in order while it is copied, or leave --rollup-data out", .0.display())]
     InUse(PathBuf),
     /// The database is not a rollup's.
     #[error("{} is no database of muster-rollup; --rollup-data is its --data-dir", .0.display())]
     NotOfRollup(PathBuf),
-    /// A database cannot be copied.
-    #[error("cannot copy {}", .path.display())]
-    Database {
-        /// The database.
-        path: PathBuf,
-        /// The error of SQLite.
-        #[source]
-        source: rusqlite::Error,
-    },
-    /// The rollup's snapshot is of a later LEDGER.
-    #[error(
-        "the rollup's snapshot is of LEDGER {of}, and this LEDGER ends at {last}: leave --rollup-data out, and the rollup \
-         reads LEDGER. Nothing was restored"
-    )]
-    RollupAhead {
-        /// The sequence of the snapshot.
-        of: u64,
-        /// The last sequence of LEDGER.
-        last: u64,
-    },
     /// The server holds other streams.
     #[error(
         "the server already has {}: restore into a server without them, before any service of the hub starts. Nothing was \
@@ -115,7 +95,6 @@ impl BackupError {
                 | Self::Lacks(_)
                 | Self::InUse(_)
                 | Self::NotOfRollup(_)
-                | Self::RollupAhead { .. }
                 | Self::StreamsExist(_)
         )
     }

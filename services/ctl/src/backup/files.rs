@@ -3,12 +3,11 @@
 //! Only files with a name that belongs there are copied, whatever else lies beside them.
 
 use std::fs::{self, File};
-use std::io::Write as _;
+use std::io::{ErrorKind, Read as _, Write as _};
 use std::os::unix::fs::{OpenOptionsExt as _, PermissionsExt as _};
 use std::path::{Path, PathBuf};
 
 use muster_contract::Timestamp;
-use rusqlite::{Connection, ErrorCode, OpenFlags, OptionalExtension as _};
 
 use super::archive::{
     Draft, SavedFile, for_each_part, private_folder, refuse_if_there, sync_parent, unfinished,
@@ -21,11 +20,18 @@ const KEYS: &str = "keys";
 const ROLLUP: &str = "rollup";
 /// Endings of files in a directory of keys.
 const KEY_FILES: [&str; 4] = ["json", "seed", "creds", "conf"];
-/// The rollup's snapshot.
-const SNAPSHOT: &str = "snapshot.db";
-/// The rollup's databases, with the number that SQLite keeps in each and the table that names the LEDGER by its creation.
-const DATABASES: [(&str, i64, &str); 2] =
-    [(SNAPSHOT, 0x4d55_5354, "snapshot"), ("history.db", 0x4d55_5348, "ledger")];
+/// The rollup's databases, its snapshot and its checkpoints, with the mark that SQLite keeps in each.
+const DATABASES: [(&str, &[u8; 4]); 2] = [("snapshot.db", b"MUST"), ("history.db", b"MUSH")];
+/// The beginning of a database of SQLite.
+const MAGIC: &[u8; 16] = b"SQLite format 3\0";
+/// Where the mark stands.
+const MARK: std::ops::Range<usize> = 68..72;
+/// What SQLite appends to the name of a database that is open, or was not closed.
+const LOG: &str = "-wal";
+/// The file by which a rollup takes restored databases over.
+const NOTE: &str = "restored.json";
+/// The access mode of files that have no original.
+const SECRET: u32 = 0o600;
 /// Access bits of a file's mode.
 const ACCESS: u32 = 0o777;
 
@@ -77,49 +83,35 @@ fn copy_into(draft: &Draft, source: &Path, name: &str, mode: u32) -> Result<Save
 /// Copies the databases of a rollup that does not run.
 pub(super) fn save_rollup(draft: &Draft, dir: &Path) -> Result<Vec<SavedFile>, BackupError> {
     let mut saved = Vec::new();
-    for (name, kind, _) in DATABASES {
+    for (name, mark) in DATABASES {
         let source = dir.join(name);
         if source.is_file() {
-            let copy = draft.path(&format!("{name}.copy"));
-            copy_database(&source, kind, &copy)?;
-            saved.push(copy_into(draft, &copy, &format!("{ROLLUP}/{name}"), 0o600)?);
-            fs::remove_file(&copy).map_err(BackupError::file("remove", &copy))?;
+            check_database(&source, mark)?;
+            saved.push(copy_into(draft, &source, &format!("{ROLLUP}/{name}"), SECRET)?);
         }
     }
     if saved.is_empty() { Err(BackupError::NotOfRollup(dir.to_owned())) } else { Ok(saved) }
 }
 
-/// Copies a database as of one moment, with what its log holds.
-fn copy_database(source: &Path, kind: i64, copy: &Path) -> Result<(), BackupError> {
-    let failed = database_error(source);
-    let flags = OpenFlags::SQLITE_OPEN_READ_WRITE | OpenFlags::SQLITE_OPEN_NO_MUTEX;
-    let database = Connection::open_with_flags(source, flags).map_err(&failed)?;
-    let found = database.pragma_query_value(None, "application_id", |row| row.get::<_, i64>(0));
-    if found.map_err(&failed)? != kind {
-        return Err(BackupError::NotOfRollup(source.to_owned()));
+/// Refuses a database of another kind, and one that is open: a part of it is in its log then.
+fn check_database(path: &Path, mark: &[u8; 4]) -> Result<(), BackupError> {
+    let mut head = [0; MARK.end];
+    let read = File::open(path).and_then(|mut file| file.read_exact(&mut head));
+    match read {
+        Err(error) if error.kind() != ErrorKind::UnexpectedEof => {
+            return Err(BackupError::file("read", path)(error));
+        }
+        _ if !head.starts_with(MAGIC) || head[MARK] != *mark => {
+            return Err(BackupError::NotOfRollup(path.to_owned()));
+        }
+        _ => {}
     }
-    database.execute("VACUUM INTO ?1", [copy.to_string_lossy()]).map_err(failed)?;
-    Ok(())
-}
-
-fn database_error(path: &Path) -> impl Fn(rusqlite::Error) -> BackupError {
-    move |error| match error.sqlite_error_code() {
-        Some(ErrorCode::DatabaseBusy | ErrorCode::DatabaseLocked) => BackupError::InUse(path.to_owned()),
-        Some(ErrorCode::NotADatabase) => BackupError::NotOfRollup(path.to_owned()),
-        _ => BackupError::Database { path: path.to_owned(), source: error },
+    let mut log = path.as_os_str().to_owned();
+    log.push(LOG);
+    match fs::metadata(PathBuf::from(log)) {
+        Ok(log) if log.len() > 0 => Err(BackupError::InUse(path.to_owned())),
+        _ => Ok(()),
     }
-}
-
-/// The sequence of LEDGER of the saved snapshot; 0 without one.
-pub(super) fn snapshot_seq(backup: &Path) -> Result<u64, BackupError> {
-    let path = backup.join(ROLLUP).join(SNAPSHOT);
-    if !path.is_file() {
-        return Ok(0);
-    }
-    let failed = database_error(&path);
-    let database = Connection::open_with_flags(&path, OpenFlags::SQLITE_OPEN_READ_ONLY).map_err(&failed)?;
-    let seq = database.query_row("SELECT ledger_seq FROM snapshot", (), |row| row.get(0)).optional();
-    Ok(seq.map_err(failed)?.unwrap_or(0))
 }
 
 /// Puts the databases of a rollup into a directory, for the LEDGER that was created then: a restored stream is a new one to
@@ -130,16 +122,10 @@ pub(super) fn put_back_rollup(
     (dir, created_at): (&Path, Timestamp),
 ) -> Result<(), BackupError> {
     put_back(backup, files, dir, |beside| {
-        for (name, _, table) in DATABASES {
-            let path = beside.join(name);
-            if path.is_file() {
-                let failed = database_error(&path);
-                let database = Connection::open(&path).map_err(&failed)?;
-                let update = format!("UPDATE {table} SET created_at = ?1");
-                database.execute(&update, [created_at.to_string()]).map_err(failed)?;
-            }
-        }
-        Ok(())
+        let note = serde_json::json!({ "createdAt": created_at }).to_string() + "\n";
+        let path = beside.join(NOTE);
+        let file = File::options().write(true).create_new(true).mode(SECRET).open(&path);
+        file.and_then(|mut file| file.write_all(note.as_bytes())).map_err(BackupError::file("write", &path))
     })
 }
 

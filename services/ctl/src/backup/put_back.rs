@@ -110,17 +110,6 @@ async fn put_back_on(
     args: &RestoreArgs,
 ) -> Result<(), BackupError> {
     let missing = if args.streams { missing_streams(bus, manifest).await? } else { Vec::new() };
-    if args.rollup_data.is_some() {
-        let saved = manifest.streams.iter().find(|saved| saved.name == stream::LEDGER);
-        let last = match saved.filter(|_| args.streams) {
-            Some(saved) => saved.head.number("last_seq"),
-            None => bus.stream_state(stream::LEDGER).await.map_err(SnapshotError::Read)?.last_seq,
-        };
-        let of = files::snapshot_seq(from)?;
-        if of > last {
-            return Err(BackupError::RollupAhead { of, last });
-        }
-    }
     // Nothing was changed so far.
     if let Some(dir) = &args.keys {
         files::put_back_keys(from, &manifest.keys, dir)?;

@@ -9,6 +9,7 @@ use anstyle::Style;
 use unicode_width::UnicodeWidthStr as _;
 
 use super::cut;
+use super::local;
 use super::paint::{BOLD, DIM, PLAIN, styled};
 
 const GAP: &str = "  ";
@@ -53,7 +54,9 @@ struct Column {
 impl Cell {
     /// Text in a style.
     pub fn styled(text: impl Into<String>, style: Style) -> Self {
-        Self { text: text.into(), style }
+        // Before widths are taken: a time with an offset is wider.
+        let text = local::text(&text.into()).into_owned();
+        Self { text, style }
     }
 
     /// The text as it stands outside a table.

@@ -103,7 +103,7 @@ async fn resource_group(
     };
     match spelling {
         Spelling::Json => session.terminal.print_json(&text)?,
-        Spelling::Yaml => session.terminal.print(&text)?,
+        Spelling::Yaml => session.terminal.print_document(&text)?,
     }
     Ok(())
 }

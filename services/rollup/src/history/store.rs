@@ -296,6 +296,33 @@ impl Checkpoints {
     }
 }
 
+/// Names another LEDGER in the databases of a directory, by its time of creation. Files that are not of this format stay as
+/// they are, to be set aside when they are opened.
+///
+/// # Errors
+/// A database cannot be written.
+pub fn name_ledger(directory: &Path, created_at: Timestamp) -> Result<(), StoreError> {
+    let databases = [(FILE, KIND, "ledger"), (crate::store::FILE, crate::store::KIND, "snapshot")];
+    for (name, kind, table) in databases {
+        let path = directory.join(name);
+        if !path.is_file() {
+            continue;
+        }
+        let named = connect(&path).and_then(|connection| match kind.check(&connection) {
+            Ok(()) => {
+                let update = format!("UPDATE {table} SET created_at = ?1");
+                connection.execute(&update, [created_at.to_string()]).map(drop)
+            }
+            Err(_) => Ok(()),
+        });
+        match named {
+            Err(source) if !crate::store::is_damage(&source) => return Err(write_error(&path, source)),
+            _ => {}
+        }
+    }
+    Ok(())
+}
+
 /// Sets the checkpoints of a directory aside, if there are any, and returns their new path.
 ///
 /// # Errors
