@@ -10,7 +10,7 @@ use muster_service::version::VERSION;
 const GUIDE: &str = "\
 Opened in a browser, the gateway shows the fleet as it is; programs use /api/v1 (described at /openapi.json).
 
-Without a login, whoever reaches the address has the rights of --creds. So the address must be one of this machine's
+Without a login, everybody who reaches the address has the rights of --creds. So the address must be one of this machine's
 loopback, with --insecure-http or with TLS. A container whose port is published on the loopback alone says so by
 --published-on-loopback.
 
