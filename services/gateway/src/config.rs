@@ -16,7 +16,7 @@ loopback, with --insecure-http or with TLS. A container whose port is published 
 
 Examples:
   muster-gateway --insecure-http --people-addr 127.0.0.1:8080
-  muster-gateway --insecure-http --people-addr 127.0.0.1:8080 --creds viewer.creds     looking only
+  muster-gateway --insecure-http --people-addr 127.0.0.1:8080 --creds subscriber.creds     looking only
   muster-gateway --tls-cert cert.pem --tls-key key.pem --nats-url tls://hub:4222 --tls-ca ca.pem --creds operator.creds
 
 Exit codes: 0 stopped when asked to; 1 something failed; 2 a setting cannot be used.";
