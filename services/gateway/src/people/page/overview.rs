@@ -24,8 +24,8 @@ use crate::people::People;
 use crate::people::api::params::{Kind, Param, Values, param};
 use crate::people::live::Held;
 
-/// Rows of a list of the first screen.
-const ROWS_MAX: usize = 60;
+/// Rows of a list of the first screen; the others are behind a link.
+const ROWS_MAX: usize = 40;
 /// Rows of a list on the side.
 const SIDE_ROWS_MAX: usize = 8;
 
