@@ -79,18 +79,33 @@ function due() {
   setTimeout(() => { if (isDue) reload(); }, Math.max(0, wait));
 }
 
-if (stream) {
-  const source = new EventSource(stream);
+// A browser opens few connections to one address: a page that nobody sees has none.
+let source = null;
+
+function follow() {
+  source = new EventSource(stream);
   const heard = () => { heardAt = Date.now(); show(); };
-  const isCurrent = (event) => { const was = hubIsStale; hubIsStale = false; heard(); return was || event.type === "change"; };
-  source.addEventListener("snapshot", (event) => { if (isCurrent(event)) due(); });
-  source.addEventListener("change", (event) => { if (isCurrent(event)) due(); });
+  const isNews = (event) => { const was = hubIsStale; hubIsStale = false; heard(); return was || event.type === "change"; };
+  source.addEventListener("snapshot", (event) => { if (isNews(event)) due(); });
+  source.addEventListener("change", (event) => { if (isNews(event)) due(); });
   source.addEventListener("alive", () => { heard(); if (isDue) due(); });
   source.addEventListener("end", () => { source.close(); reload(); });
   source.addEventListener("stale", (event) => {
     hubIsStale = true;
     try { cause = JSON.parse(event.data).cause || ""; } catch (_) { cause = ""; }
     heard();
+  });
+}
+
+if (stream) {
+  if (!document.hidden) follow();
+  document.addEventListener("visibilitychange", () => {
+    if (source) source.close();
+    source = null;
+    if (document.hidden) return;
+    heardAt = Date.now();
+    follow();
+    due();
   });
 }
 setInterval(() => { show(); ages(); }, 1000);

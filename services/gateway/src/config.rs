@@ -10,13 +10,13 @@ use muster_service::version::VERSION;
 const GUIDE: &str = "\
 Opened in a browser, the gateway shows the fleet as it is; programs use /api/v1 (described at /openapi.json).
 
-Without a login, whoever reaches the address has the rights of --creds. So the address must be one of this machine's
+Without a login, everybody who reaches the address has the rights of --creds. So the address must be one of this machine's
 loopback, with --insecure-http or with TLS. A container whose port is published on the loopback alone says so by
 --published-on-loopback.
 
 Examples:
   muster-gateway --insecure-http --people-addr 127.0.0.1:8080
-  muster-gateway --insecure-http --people-addr 127.0.0.1:8080 --creds viewer.creds     looking only
+  muster-gateway --insecure-http --people-addr 127.0.0.1:8080 --creds subscriber.creds     looking only
   muster-gateway --tls-cert cert.pem --tls-key key.pem --nats-url tls://hub:4222 --tls-ca ca.pem --creds operator.creds
 
 Exit codes: 0 stopped when asked to; 1 something failed; 2 a setting cannot be used.";

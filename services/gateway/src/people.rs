@@ -63,13 +63,28 @@ impl fmt::Debug for People {
 
 /// All routes of people.
 pub fn router(people: People) -> Router {
+    routes().layer(from_fn_with_state(people.clone(), guard::guard)).with_state(people)
+}
+
+fn routes() -> Router<People> {
+    let openapi = async || ([(CONTENT_TYPE, "application/json")], api::openapi::text());
     Router::new()
         .route("/live", get(async || "alive\n"))
-        .route("/openapi.json", get(async || ([(CONTENT_TYPE, "application/json")], api::openapi::text())))
+        .route("/openapi.json", get(openapi))
         .merge(api::router())
         .merge(watch::router())
         .merge(page::router())
         .fallback(async || Problem::new(StatusCode::NOT_FOUND, "there is no such address"))
-        .layer(from_fn_with_state(people.clone(), guard::guard))
-        .with_state(people)
+        .method_not_allowed_fallback(async || {
+            Problem::new(StatusCode::METHOD_NOT_ALLOWED, "the address does not take this method")
+        })
+}
+
+#[cfg(test)]
+mod tests {
+    #[test]
+    fn no_two_routes_contradict_each_other() {
+        // The router refuses a second route of the same shape by a panic.
+        let _ = super::routes();
+    }
 }

@@ -78,7 +78,7 @@ async fn connect(fleet: &Fleet, stop: &CancellationToken) -> Result<Bus, Error> 
 fn header(config: &Config, paths: &RunPaths, fleet: &Fleet) -> Result<Header, Error> {
     let program = find_program(&paths.programs, "muster")?;
     let question = format!("{} --nats-url nats://{} status", from_here(&program).display(), fleet.nats);
-    Ok(Header::new(&fleet.devices, question, config.seed, from_here(&paths.logs())))
+    Ok(Header::new(&fleet.devices, fleet.page, question, config.seed, from_here(&paths.logs())))
 }
 
 /// A path as one types it here: short enough for a line of a small terminal, where it is below this directory.

@@ -18,6 +18,8 @@ use crate::run_paths::RunPaths;
 
 /// The default port of NATS clients: the server of the fleet uses it if it is free.
 const NATS_PORT: u16 = 4222;
+/// The default port of the page of the fleet, used if it is free.
+const PAGE_PORT: u16 = 8080;
 /// Time a process gets to become ready.
 const READY_PATIENCE: Duration = Duration::from_secs(30);
 /// Time between two looks at it.
@@ -63,6 +65,8 @@ pub struct Device {
 pub struct Fleet {
     /// Address of the NATS server, not behind any link.
     pub nats: SocketAddr,
+    /// Address of the page of the fleet.
+    pub page: SocketAddr,
     /// The devices.
     pub devices: Arc<Vec<Device>>,
     server: Child,
@@ -86,7 +90,8 @@ impl Fleet {
         let mut server = start_server(paths, nats)?;
         await_ready(&mut server, ReadyProbe::Port(nats)).await?;
         let mut services = Vec::new();
-        for (name, args) in services_of(paths, repository, planner) {
+        let page = free_address(PAGE_PORT).or_else(|_| free_address(0))?;
+        for (name, args) in services_of(paths, repository, planner, page) {
             let (mut process, http) = start_service(paths, name, name, nats, args)?;
             await_ready(&mut process, ReadyProbe::Ready(http)).await?;
             services.push(process);
@@ -97,7 +102,7 @@ impl Fleet {
             behind.push(device);
             agents.push(process);
         }
-        Ok(Self { nats, devices: Arc::new(behind), server, services, agents })
+        Ok(Self { nats, page, devices: Arc::new(behind), server, services, agents })
     }
 
     /// Fails if any process ended by itself.
@@ -132,6 +137,7 @@ fn services_of(
     paths: &RunPaths,
     repository: &Repository,
     planner: Option<Duration>,
+    page: SocketAddr,
 ) -> Vec<(&'static str, Vec<String>)> {
     let data = |name: &str| paths.dir.join(name).display().to_string();
     let ingest = ["--lease", TIMING.lease].map(str::to_owned).to_vec();
@@ -157,7 +163,8 @@ fn services_of(
         ("muster-rollup", rollup.map(str::to_owned).to_vec()),
         ("muster-publisher", publisher.map(str::to_owned).to_vec()),
     ];
-    services.into_iter().chain(planner).collect()
+    let page = ["--insecure-http", "--people-addr", &page.to_string()].map(str::to_owned).to_vec();
+    services.into_iter().chain(planner).chain([("muster-gateway", page)]).collect()
 }
 
 fn start_service(

@@ -1,6 +1,7 @@
-//! The header above the demo's screen: the command that asks the fleet, the broken links, the last release, and its rollout.
+//! The header above the demo's screen: the page of the fleet, the command that asks it, the broken links, the last release, and its rollout.
 
 use std::fmt::Write as _;
+use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
@@ -24,6 +25,7 @@ const NAMED_MAX: usize = 5;
 #[derive(Debug, Clone)]
 pub struct Header {
     devices: Arc<Vec<Device>>,
+    page: SocketAddr,
     question: String,
     seed: u64,
     logs: PathBuf,
@@ -39,10 +41,17 @@ struct News {
 }
 
 impl Header {
-    /// The header after the first release. `question` is the whole command that asks the fleet.
-    pub fn new(devices: &Arc<Vec<Device>>, question: String, seed: u64, logs: PathBuf) -> Self {
+    /// The header after the first release. `question` is the whole command that asks the fleet, `page` the address that shows
+    /// it.
+    pub fn new(
+        devices: &Arc<Vec<Device>>,
+        page: SocketAddr,
+        question: String,
+        seed: u64,
+        logs: PathBuf,
+    ) -> Self {
         let news = News { release: "release 1 is committed".to_owned(), rollout: None };
-        Self { devices: Arc::clone(devices), question, seed, logs, news: Arc::new(Mutex::new(news)) }
+        Self { devices: Arc::clone(devices), page, question, seed, logs, news: Arc::new(Mutex::new(news)) }
     }
 
     /// Names a new release.
@@ -86,7 +95,7 @@ impl Header {
         let broken = |device: &&Device| device.link.condition() != Condition::Open;
         let broken: Vec<_> =
             self.devices.iter().filter(broken).map(|device| device.key.to_string()).collect();
-        let mut words = format!("ask it   {}\n", self.question);
+        let mut words = format!("see it   http://{}/\nask it   {}\n", self.page, self.question);
         let _ = writeln!(words, "links    {}", links(&broken, self.devices.len()));
         let News { release, rollout } = &*self.news();
         let _ = writeln!(words, "release  {release}");
@@ -134,8 +143,6 @@ pub fn show(header: Header, bus: Bus) -> JoinHandle<()> {
 
 #[cfg(test)]
 mod tests {
-    use std::net::SocketAddr;
-
     use super::*;
     use crate::link::Link;
 
@@ -148,7 +155,7 @@ mod tests {
         }
         let devices = Arc::new(devices);
         let question = "bin/muster --nats-url nats://127.0.0.1:4333 status".to_owned();
-        let header = Header::new(&devices, question, 7, "/fleet/logs".into());
+        let header = Header::new(&devices, ([127, 0, 0, 1], 8080).into(), question, 7, "/fleet/logs".into());
         assert!(
             header.text().contains("all 2 carry now\nrelease  release 1 is committed\n"),
             "{}",
@@ -160,7 +167,7 @@ mod tests {
         header.bad_release(2);
         let words = header.text();
         for part in [
-            "ask it   bin/muster --nats-url nats://127.0.0.1:4333 status\n",
+            "see it   http://127.0.0.1:8080/\nask it   bin/muster --nats-url nats://127.0.0.1:4333 status\n",
             "1 of 2 broken now: site-1/device-2\n",
             "release 2 has a mistake in it on purpose",
             "\nrollout  wave canary is stopped: too many failures\n",

@@ -13,10 +13,11 @@ use super::repository;
 /// Languages of code blocks that are read.
 const SHELLS: [&str; 3] = ["sh", "bash", "console"];
 /// Programs whose options pages show.
-const PROGRAMS: [&str; 10] = [
+const PROGRAMS: [&str; 11] = [
     "muster",
     "muster-agent",
     "muster-federation",
+    "muster-gateway",
     "muster-ingest",
     "muster-planner",
     "muster-probe",

@@ -57,7 +57,7 @@ const READERS: [Reader; 14] = [
         "L::SUBJECTS",
         "the newest copy of each desired state, then new ones: opened once beside the publisher, which does not wait for it",
     ),
-    filtered("services/ctl/src/quarantine.rs", "&filter", "an operator's command"),
+    filtered("shared/client/src/quarantine.rs", "&filter", "an operator's command or page"),
 ];
 /// The names of the other streams in calls that open a reader.
 const OTHER_STREAMS: [&str; 5] =

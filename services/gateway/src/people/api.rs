@@ -43,7 +43,7 @@ pub fn router() -> Router<People> {
             get(move |state, path, query| read(route, state, path, query)),
         )
     });
-    reads.route(&format!("{PREFIX}/quarantine/{{seq}}"), get(rejected_report)).merge(act::router())
+    reads.route(&format!("{PREFIX}/quarantine/{{item}}"), get(rejected_report)).merge(act::router())
 }
 
 /// A document as an answer.
@@ -215,7 +215,7 @@ async fn rejected_report(
 ) -> Result<Response, Problem> {
     Values::read(query.as_deref().unwrap_or_default(), &[])?;
     let names = path_names(path)?;
-    let text = names.get("seq").and_then(Value::as_str).unwrap_or_default();
+    let text = names.get("item").and_then(Value::as_str).unwrap_or_default();
     let seq: u64 = text.parse().map_err(|_| Problem::field("seq", format!("'{text}' is no number")))?;
     match quarantine::find(&people.hub, seq).await? {
         Some(held) => Ok(document(StatusCode::OK, &held)),

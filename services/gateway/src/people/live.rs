@@ -63,6 +63,8 @@ pub struct Staleness {
 struct State {
     views: Views,
     is_loaded: bool,
+    /// The last attempt to read the bucket failed.
+    is_unreadable: bool,
     /// Since when NATS is not reached.
     down_since: Option<Timestamp>,
     /// The latest time until which any view may be believed: one writer renews them all.
@@ -122,10 +124,12 @@ impl Feed {
                 return Some(Staleness { since: state.down_since, cause });
             }
             if !state.is_loaded {
-                return Some(Staleness {
-                    since: None,
-                    cause: "the views are being read; try again in a moment",
-                });
+                let cause = if state.is_unreadable {
+                    "the views cannot be read: follow them with the credentials of a subscriber or an operator"
+                } else {
+                    "the views are being read; try again in a moment"
+                };
+                return Some(Staleness { since: None, cause });
             }
             let until = state.until.filter(|until| *until < now)?;
             let cause =
@@ -141,11 +145,12 @@ impl Feed {
             loop {
                 if let Err(error) = self.follow_views(&bus).await {
                     tracing::debug!(cause = chain(&error), "cannot read the views; trying again");
+                    self.write(|state| state.is_unreadable = true);
                 }
                 sleep(RETRY_AFTER).await;
             }
         };
-        stop.run_until_cancelled(async { tokio::join!(link, views) }).await;
+        Box::pin(stop.run_until_cancelled(async { tokio::join!(link, views) })).await;
     }
 
     async fn follow_link(self, bus: Bus) {
@@ -167,14 +172,14 @@ impl Feed {
         let mut watch = bus.view_watch(">").await?;
         let mut present = State::default();
         while let Some(entries) = watch.next_present(BATCH).await? {
-            entries.into_iter().for_each(|entry| present.take(entry));
+            entries.iter().for_each(|entry| present.take(entry));
         }
         self.write(|state| {
             (state.views, state.until, state.is_loaded) = (present.views, present.until, true);
         });
         loop {
             let entries = watch.next_batch(BATCH).await?;
-            self.write(|state| entries.into_iter().for_each(|entry| state.take(entry)));
+            self.write(|state| entries.iter().for_each(|entry| state.take(entry)));
         }
     }
 
@@ -190,13 +195,13 @@ impl Feed {
 
 impl State {
     /// Takes an entry of the bucket. One that is no view of its key is as good as none.
-    fn take(&mut self, entry: ViewEntry) {
+    fn take(&mut self, entry: &ViewEntry) {
         let Some(key) = ViewKey::parse(&entry.key) else { return };
         self.until = self.until.max(entry.value.as_deref().and_then(valid_until));
         match key {
-            ViewKey::Fleet => self.views.fleet = held(&entry),
-            ViewKey::Deployment(id) => put(&mut self.views.deployments, id, held(&entry)),
-            ViewKey::Site(site) => put(&mut self.views.sites, site, held(&entry)),
+            ViewKey::Fleet => self.views.fleet = held(entry),
+            ViewKey::Deployment(id) => put(&mut self.views.deployments, id, held(entry)),
+            ViewKey::Site(site) => put(&mut self.views.sites, site, held(entry)),
             _ => {}
         }
     }

@@ -35,7 +35,7 @@ pub fn router() -> Router<People> {
         .route("/rollouts/{id}", get(rollout::page))
         .route("/rollouts/{id}/{verb}", post(rollout::act))
         .route("/quarantine", get(quarantine::page))
-        .route("/quarantine/{verb}", post(quarantine::act))
+        .route("/quarantine/{item}", post(quarantine::act))
         .route("/changes", get(changes::page))
         .merge(assets::router())
 }

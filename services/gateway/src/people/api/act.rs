@@ -52,7 +52,7 @@ pub const JUDGEMENT: &[Param] = &[
 pub fn router() -> Router<People> {
     Router::new()
         .route(&format!("{PREFIX}/rollouts/{{id}}/{{verb}}"), post(decide))
-        .route(&format!("{PREFIX}/quarantine/{{verb}}"), post(judge))
+        .route(&format!("{PREFIX}/quarantine/{{item}}"), post(judge))
 }
 
 async fn decide(
@@ -98,7 +98,7 @@ pub async fn decision(
             let wave = wave.map_err(|error| Problem::field("wave", error.to_string()))?;
             let all = rollout::approve(&people.hub, &request, wave.as_ref(), now).await?;
             let detail = format!("no such wave of '{id}' waits for approval");
-            return some(all, || Problem::new(StatusCode::CONFLICT, detail));
+            return some(&all, || Problem::new(StatusCode::CONFLICT, detail));
         }
         "pause" => RolloutVerb::Pause,
         "resume" => RolloutVerb::Resume,
@@ -107,10 +107,10 @@ pub async fn decision(
         "retry" => RolloutVerb::Retry,
         other => return Err(no_verb(other, &ROLLOUT_VERBS)),
     };
-    some(rollout::decide(&people.hub, &request, verb, now).await?, || ungoverned(&id))
+    some(&rollout::decide(&people.hub, &request, verb, now).await?, || ungoverned(&id))
 }
 
-fn some(all: Vec<Decided>, none: impl FnOnce() -> Problem) -> Result<Value, Problem> {
+fn some(all: &[Decided], none: impl FnOnce() -> Problem) -> Result<Value, Problem> {
     if all.is_empty() { Err(none()) } else { Ok(json!(all)) }
 }
 
@@ -140,7 +140,7 @@ pub async fn judgement(
     names: &Map<String, Value>,
     fields: &Values,
 ) -> Result<Judgements, Problem> {
-    let action = match names.get("verb").and_then(Value::as_str).unwrap_or_default() {
+    let action = match names.get("item").and_then(Value::as_str).unwrap_or_default() {
         "requeue" => QuarantineAction::Requeue,
         "drop" => QuarantineAction::Drop,
         other => return Err(no_verb(other, &QUARANTINE_VERBS)),

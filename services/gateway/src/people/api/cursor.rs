@@ -79,17 +79,17 @@ mod tests {
 
     use super::*;
 
-    fn map(value: Value) -> Map<String, Value> {
+    fn map(value: &Value) -> Map<String, Value> {
         value.as_object().cloned().unwrap()
     }
 
     #[test]
     fn a_cursor_continues_its_own_question_for_ten_minutes() {
         let now: Timestamp = "2026-11-20T10:00:00Z".parse().unwrap();
-        let asked = map(json!({"site": ["a"]}));
-        let text = Cursor::new(map(json!({"after": "a/b"})), "/devices", &asked, now).encode();
+        let asked = map(&json!({"site": ["a"]}));
+        let text = Cursor::new(map(&json!({"after": "a/b"})), "/devices", &asked, now).encode();
         let apply = |text: &str, address: &str, site: &str, now: Timestamp| {
-            let (asked, mut next) = (map(json!({"site": [site]})), map(json!({"limit": 9})));
+            let (asked, mut next) = (map(&json!({"site": [site]})), map(&json!({"limit": 9})));
             Cursor::apply(text, address, &asked, &mut next, now).map(|()| next)
         };
         assert_eq!(apply(&text, "/devices", "a", now).unwrap()["after"], "a/b");

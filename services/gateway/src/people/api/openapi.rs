@@ -12,11 +12,15 @@ use super::params::{Kind, Param};
 use super::routes::{ROUTES, Route, SELECT};
 use crate::problem::PROBLEM_TYPE;
 
+/// Parameters without which a question has no answer, each with its route.
+const REQUIRED: [(&str, &str); 4] =
+    [("/why", "deployment"), ("/diff", "deployment"), ("/diff", "from"), ("/changes", "since")];
+
 /// The document as a text.
 pub fn text() -> &'static str {
     static TEXT: OnceLock<String> = OnceLock::new();
     // Cannot fail: the document is JSON.
-    TEXT.get_or_init(|| serde_json::to_string_pretty(&whole()).unwrap_or_default())
+    TEXT.get_or_init(|| serde_json::to_string(&whole()).unwrap_or_default())
 }
 
 /// The document.
@@ -29,14 +33,16 @@ pub fn whole() -> Value {
     let mut paths = Map::new();
     for route in &ROUTES {
         let answer = (route.answer)(&mut generator);
-        let params = [path_params(route.path), route.params().iter().map(query_param).collect()].concat();
+        let params =
+            [path_params(route.path), route.params().iter().map(|param| query_param(route, param)).collect()]
+                .concat();
         paths.insert(
             format!("{PREFIX}{}", route.path),
             json!({ "get": {
                 "summary": route.summary,
                 "operationId": operation("get", route),
                 "parameters": params,
-                "responses": responses("application/json", json!(answer)),
+                "responses": responses("application/json", &json!(answer)),
             }}),
         );
     }
@@ -67,18 +73,18 @@ fn add_others(paths: &mut Map<String, Value>) {
             "summary": "One rejected report with its payload",
             "operationId": "getQuarantineSeq",
             "parameters": path_params(&report),
-            "responses": responses("application/json", object()),
+            "responses": responses("application/json", &object()),
         }}),
     );
     for verb in ROLLOUT_VERBS {
         let path = format!("{PREFIX}/rollouts/{{id}}/{verb}");
         let answer = json!({ "type": "array", "items": { "type": "object" } });
-        paths.insert(path.clone(), change(&format!("rollout {verb}"), &path, DECISION, answer));
+        paths.insert(path.clone(), change(&format!("rollout {verb}"), &path, DECISION, &answer));
     }
     for verb in QUARANTINE_VERBS {
         let path = format!("{PREFIX}/quarantine/{verb}");
         let fields = [SELECT, JUDGEMENT].concat();
-        paths.insert(path.clone(), change(&format!("quarantine {verb}"), &path, &fields, object()));
+        paths.insert(path.clone(), change(&format!("quarantine {verb}"), &path, &fields, &object()));
     }
     for path in ["/watch/fleet", "/watch/deployments/{id}", "/watch/sites/{site}"] {
         let path = format!("{PREFIX}{path}");
@@ -89,13 +95,13 @@ fn add_others(paths: &mut Map<String, Value>) {
                 "summary": events,
                 "operationId": path.split(['/', '{', '}']).collect::<Vec<_>>().join("_").trim_matches('_'),
                 "parameters": path_params(&path),
-                "responses": responses("text/event-stream", json!({ "type": "string" })),
+                "responses": responses("text/event-stream", &json!({ "type": "string" })),
             }}),
         );
     }
 }
 
-fn change(words: &str, path: &str, fields: &[Param], answer: Value) -> Value {
+fn change(words: &str, path: &str, fields: &[Param], answer: &Value) -> Value {
     let properties: Map<_, _> = fields.iter().map(|field| (field.name.to_owned(), schema(field))).collect();
     let body = json!({ "type": "object", "properties": properties, "additionalProperties": false });
     json!({ "post": {
@@ -123,8 +129,9 @@ fn path_params(path: &str) -> Vec<Value> {
         .collect()
 }
 
-fn query_param(param: &Param) -> Value {
-    json!({ "name": param.name, "in": "query", "description": param.about, "schema": schema(param) })
+fn query_param(route: &Route, param: &Param) -> Value {
+    let is_required = REQUIRED.contains(&(route.path, param.name));
+    json!({ "name": param.name, "in": "query", "required": is_required, "description": param.about, "schema": schema(param) })
 }
 
 fn schema(param: &Param) -> Value {
@@ -140,7 +147,7 @@ fn schema(param: &Param) -> Value {
     })
 }
 
-fn responses(media: &str, schema: Value) -> Value {
+fn responses(media: &str, schema: &Value) -> Value {
     let problem = |words: &str| {
         json!({ "description": words,
             "content": { PROBLEM_TYPE: { "schema": { "$ref": "#/components/schemas/Problem" } } } })

@@ -58,7 +58,7 @@ pub(super) async fn page(
     let content = html! {
         div.truth {
             h1 { "Changes" }
-            p.meta { span { "from ledger " (number(answer.from.ledger_seq)) " to " (number(answer.to.ledger_seq)) ", " (second(answer.to.at)) } }
+            div.meta { span { "from ledger " (number(answer.from.ledger_seq)) " to " (number(answer.to.ledger_seq)) ", " (second(answer.to.at)) } }
         }
         (panel(html! { "Since " (since) }, html! { (number(answer.of)) }, Some(&command), rows))
     };

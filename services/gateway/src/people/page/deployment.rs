@@ -14,8 +14,8 @@ use serde_json::{Map, Value, json};
 
 use super::frame::{Frame, ProblemPage};
 use super::parts::{
-    HEARD, ago, bar, cli, count, encoded, freshness_word, legend, none, number, panel, second, short,
-    standing, verdict,
+    HEARD, ago, bar, cli, count, encoded, freshness_word, legend, none, number, panel, second, sentence,
+    short, standing, verdict,
 };
 use super::rollout::{deployment, names};
 use crate::people::People;
@@ -77,7 +77,7 @@ pub(super) async fn page(
     let content = html! {
         p.crumbs { a href="/" { "Fleet" } " / deployment" }
         (truth(&answer.view, then.unwrap_or(now)))
-        div.board {
+        div.columns {
             div.column {
                 (panel(html! { "Why" }, html! { (number(why.because)) " of " (number(why.of)) },
                     Some(&format!("muster why {id}")), because(&why, &id)))
@@ -119,7 +119,7 @@ fn truth(view: &DeploymentView, now: Timestamp) -> Markup {
         section.truth {
             div.titled { h1 { (id) } (verdict(view.verdict)) @if !view.deployment_name.is_empty() { span.soft { (view.deployment_name) } } }
             p.line {
-                @if view.message.is_empty() { (view.verdict.rule()) } @else { (view.message) } ". "
+                (sentence(if view.message.is_empty() { view.verdict.rule() } else { &view.message })) ". "
                 "Between " strong.num { (number(view.converged.lo)) } " and " strong.num { (number(view.converged.hi)) } " of "
                 a href=(devices) { (count(view.targets, "target")) } " have it installed"
                 @if view.leaving > 0 { "; " (count(view.leaving, "device")) " should not have it any more" }
@@ -129,7 +129,7 @@ fn truth(view: &DeploymentView, now: Timestamp) -> Markup {
             }
             (bar(&view.counts, "all"))
             (legend(&view.counts, Some(&devices)))
-            p.meta {
+            div.meta {
                 span { "as of ledger " span.num { (number(view.as_of.ledger_seq)) } ", " (second(view.as_of.at)) }
                 span { "digest " code #digest title=(view.digest) data-digest=(view.digest) { (short(&view.digest.to_string())) } }
                 @if let Some(at) = view.changed_at { span { "changed " (ago(at, now)) } }
@@ -198,7 +198,7 @@ fn facts(view: &DeploymentView) -> Markup {
 /// The standings that make a verdict, each with its facts.
 fn because(why: &WhyAnswer, id: &DeploymentId) -> Markup {
     html! {
-        p.note { (why.rule) "." }
+        p.note { (sentence(&why.rule)) "." }
         @if why.standings.is_empty() { (none("No single standing makes it so.")) }
         ul.rows { @for because in &why.standings { li { (reason(because, id)) } } }
         @if let Some(next) = &why.next {
@@ -252,7 +252,7 @@ pub(super) async fn why(
         p.crumbs { a href="/" { "Fleet" } " / " a href={ "/deployments/" (encoded(id.as_str())) } { (id) } " / why" }
         div.truth {
             div.titled { h1 { "Why " (id) @if !device.is_empty() { " on " (device) } } (verdict(why.verdict)) }
-            p.meta { span { "as of ledger " (number(why.as_of.ledger_seq)) ", " (second(why.as_of.at)) } (cli(&command)) }
+            div.meta { span { "as of ledger " (number(why.as_of.ledger_seq)) ", " (second(why.as_of.at)) } (cli(&command)) }
         }
         (panel(html! { "Standings and their facts" }, html! { (number(why.because)) " of " (number(why.of)) }, None, because(&why, &id)))
     };
@@ -285,7 +285,7 @@ pub(super) async fn devices(
         p.crumbs { a href="/" { "Fleet" } " / " a href={ "/deployments/" (encoded(id.as_str())) } { (id) } " / devices" }
         div.truth {
             h1 { "Devices of " (id) }
-            p.meta { span { "as of ledger " (number(found.view.as_of.ledger_seq)) ", " (second(found.view.as_of.at)) } }
+            div.meta { span { "as of ledger " (number(found.view.as_of.ledger_seq)) ", " (second(found.view.as_of.at)) } }
         }
         (panel(html! { (filter.words()) }, html! { @if let Some(total) = total { (number(total)) " in all" } }, Some(&command), rows))
     };

@@ -58,7 +58,7 @@ pub(super) async fn list(
     };
     let command = command(&values);
     let content = html! {
-        div.truth { h1 { "Devices" } p.meta { span { "as of ledger " (number(answer.as_of.ledger_seq)) ", " (second(answer.as_of.at)) } } }
+        div.truth { h1 { "Devices" } div.meta { span { "as of ledger " (number(answer.as_of.ledger_seq)) ", " (second(answer.as_of.at)) } } }
         (panel(html! { (words(&values)) }, html! { (number(answer.devices.len() as u64)) " on this page" }, Some(&command), rows))
     };
     Ok(Frame::live("Devices", "Devices").at(then).answer(&people, &content))
@@ -156,12 +156,12 @@ pub(super) async fn page(
         p.crumbs { a href="/devices" { "Devices" } " / " a href={ "/sites/" (encoded(key.site.as_str())) } { (key.site) } }
         div.truth {
             div.titled { h1 { (key) } (freshness(answer.device.freshness)) @if answer.device.retired { span.tag.wait { "retired" } } }
-            p.meta {
+            div.meta {
                 span { "as of ledger " (number(answer.as_of.ledger_seq)) ", " (second(answer.as_of.at)) }
                 (cli(&format!("muster device {key}")))
             }
         }
-        div.board {
+        div.columns {
             div.column {
                 (panel(html! { "Deployments" }, html! { (number(answer.deployments.len() as u64)) }, Some(&format!("muster status --device {key}")), html! {
                     @if answer.deployments.is_empty() { (none("Nothing should run here.")) }

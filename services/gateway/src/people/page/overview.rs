@@ -24,8 +24,8 @@ use crate::people::People;
 use crate::people::api::params::{Kind, Param, Values, param};
 use crate::people::live::Held;
 
-/// Rows of a list of the first screen.
-const ROWS_MAX: usize = 60;
+/// Rows of a list of the first screen; the others are behind a link.
+const ROWS_MAX: usize = 40;
 /// Rows of a list on the side.
 const SIDE_ROWS_MAX: usize = 8;
 
@@ -113,7 +113,7 @@ impl Screen<'_> {
                     p { "The hub has no device and no deployment. Enrol a device, or publish a repository." }
                 },
             }
-            div.board {
+            div.columns {
                 div.column { (self.deployments()) @if self.side.is_some() { (self.sites()) } }
                 @if let Some(side) = self.side {
                     div.column {
@@ -151,8 +151,8 @@ impl Screen<'_> {
                         None => "No deployment should run. ",
                     }
                     @if tally.targets > 0 {
-                        "Between " strong.num { (number(lo)) } " and " strong.num { (number(hi)) } " of "
-                        (count(tally.targets, "target")) " run what they should. "
+                        @if lo == hi { strong.num { (number(lo)) } } @else { "Between " strong.num { (number(lo)) } " and " strong.num { (number(hi)) } }
+                        " of " (count(tally.targets, "target")) " run what they should. "
                     }
                     "Devices: " (split(tally.devices, "/devices")) ". "
                     @if missing > 0 { (count(missing, "report")) @if missing == 1 { " is" } @else { " are" } " on the way." }
@@ -162,7 +162,7 @@ impl Screen<'_> {
                     p.dark { "The hub does not listen to " (count(tally.hub.unheard.len() as u64 + tally.hub.omitted, "partition"))
                         " of devices: their devices count as stale." }
                 }
-                p.meta {
+                div.meta {
                     span { "as of ledger " span.num #ledger-seq { (number(tally.as_of.ledger_seq)) } ", " (second(tally.as_of.at)) }
                     span { "digest " code title=(tally.digest) { (short(&tally.digest.to_string())) } }
                     (cli("muster fleet"))
@@ -210,8 +210,10 @@ impl Screen<'_> {
         html! {
             tr id=[id] {
                 td.name {
-                    a href=(address) { (view.deployment) }
-                    @if !view.deployment_name.is_empty() { span.under { (view.deployment_name) } }
+                    @if view.deployment_name.is_empty() { a href=(address) { (view.deployment) } } @else {
+                        a href=(address) { (view.deployment_name) }
+                        span.under.mono { (view.deployment) }
+                    }
                 }
                 td { (verdict(view.verdict)) }
                 td.wide {

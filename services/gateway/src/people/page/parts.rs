@@ -246,6 +246,12 @@ pub(super) fn count(number: u64, noun: &str) -> String {
     format!("{} {noun}{ending}", self::number(number))
 }
 
+/// A text that begins with a capital.
+pub(super) fn sentence(text: &str) -> String {
+    let mut signs = text.chars();
+    signs.next().map_or_else(String::new, |first| first.to_uppercase().chain(signs).collect())
+}
+
 /// How long ago a moment was.
 pub(super) fn ago(at: Timestamp, now: Timestamp) -> Markup {
     let seconds = now.as_second() - at.as_second();
@@ -275,6 +281,7 @@ pub(super) fn cli(command: &str) -> Markup {
 }
 
 /// A panel with a title, a count and the command that lists the same.
+#[allow(clippy::needless_pass_by_value, reason = "callers write templates in place")]
 pub(super) fn panel(title: Markup, count: Markup, command: Option<&str>, content: Markup) -> Markup {
     html! {
         section.panel {

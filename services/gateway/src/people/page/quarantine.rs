@@ -38,9 +38,9 @@ pub(super) async fn page(
                 (number(list.held)) " rejected reports wait for a decision; " (number(list.refused)) " more stay on their devices, because QUARANTINE had no room. "
                 "Settled so far: " (number(list.settled.let_in)) " accepted, " (number(list.settled.dropped)) " dropped, " (number(list.settled.expired)) " expired."
             }
-            p.meta { (cli("muster quarantine list")) }
+            div.meta { (cli("muster quarantine list")) }
         }
-        div.board {
+        div.columns {
             div.column { (reports(&list, now)) }
             div.column {
                 (panel(html! { "By reason" }, html! {}, None, html! {

@@ -49,7 +49,7 @@ pub(super) async fn list(State(people): State<People>) -> Result<Response, Probl
         all.extend(rollouts_at(&people.hub, id, now).await?);
     }
     let content = html! {
-        div.truth { h1 { "Rollouts" } p.meta { (cli("muster rollout list")) } }
+        div.truth { h1 { "Rollouts" } div.meta { (cli("muster rollout list")) } }
         div.column {
             (panel(html! { "Waves" }, html! { (number(all.len() as u64)) }, None, html! {
                 @if all.is_empty() { (none("No change waits for its release, and no rollout is under way.")) }
@@ -114,7 +114,7 @@ fn wave(wave: &WaveState, id: &str) -> Markup {
             (band(tally.confirmed, tally.failed, tally.released, tally.targets, id))
             div.legend {
                 span { span.key.good aria-hidden="true" {} b { (number(tally.confirmed)) } " confirmed" }
-                @if possible > 0 { span { b { (number(possible)) } " possible" } }
+                @if possible > 0 { span { span.key.possible aria-hidden="true" {} b { (number(possible)) } " possible" } }
                 @if tally.failed > 0 { span { span.key.bad aria-hidden="true" {} b { (number(tally.failed)) } " failed" } }
                 @if tally.debt > 0 { span { b { (number(tally.debt)) } " not heard, left out" } }
                 span { "of " b { (number(tally.targets)) } }
@@ -177,7 +177,7 @@ pub(super) async fn page(State(people): State<People>, path: Path) -> Result<Res
     }
     let content = html! {
         p.crumbs { a href="/rollouts" { "Rollouts" } " / " a href={ "/deployments/" (encoded(id.as_str())) } { (id) } }
-        div.truth { h1 { "Rollout of " (id) } p.meta { (cli(&format!("muster rollout show {id}"))) } }
+        div.truth { h1 { "Rollout of " (id) } div.meta { (cli(&format!("muster rollout show {id}"))) } }
         div.column {
             @for (at, progress) in rollouts.iter().enumerate() {
                 (panel(

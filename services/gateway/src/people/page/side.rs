@@ -1,4 +1,4 @@
-//! What the first screen asks the services for beside the views: rollouts, dark devices, incidents, the quarantine. All pages of
+//! The parts of the first screen that services answer beside the views: rollouts, dark devices, incidents, the quarantine. All pages of
 //! a gateway share one answer for a second, so a thousand of them ask no more than one.
 //!
 //! A part that no service answers is shown as unknown, never as none.
@@ -57,7 +57,7 @@ impl SideCache {
         {
             return side.clone();
         }
-        let side = Arc::new(ask(hub, now).await);
+        let side = Arc::new(Box::pin(ask(hub, now)).await);
         *held = Some((Instant::now(), side.clone()));
         side
     }

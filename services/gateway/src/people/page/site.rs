@@ -12,7 +12,7 @@ use serde_json::{Value, json};
 
 use super::frame::{Frame, ProblemPage};
 use super::parts::{
-    ago, bar, cli, count, encoded, legend, none, number, panel, second, short, split, verdict,
+    ago, bar, cli, count, encoded, legend, none, number, panel, second, sentence, short, split, verdict,
 };
 use super::rollout::names;
 use crate::people::People;
@@ -58,13 +58,13 @@ fn truth(site: &SiteView, silence: Option<Timestamp>, now: Timestamp) -> Markup 
                 p.dark { "No device of this site is heard since " (second(since)) " (" (ago(since, now)) "): the line, the power, or the hub." }
             }
             p.line {
-                @if tally.message.is_empty() { "No deployment should run here" } @else { (tally.message) } ". Devices: "
+                @if tally.message.is_empty() { "No deployment should run here" } @else { (sentence(&tally.message)) } ". Devices: "
                 (split(tally.devices, &devices)) ". "
                 @if tally.complete.missing_reports > 0 { (count(tally.complete.missing_reports, "report")) " on the way." } @else { "Every report is in." }
             }
             (bar(&tally.counts, "all"))
             (legend(&tally.counts, None))
-            p.meta {
+            div.meta {
                 span { "as of ledger " (number(tally.as_of.ledger_seq)) ", " (second(tally.as_of.at)) }
                 span { "digest " code title=(tally.digest) { (short(&tally.digest.to_string())) } }
                 (cli(&format!("muster site {}", site.site)))

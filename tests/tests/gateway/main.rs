@@ -1,0 +1,48 @@
+//! The gateway as a process before a whole system: REST, events, pages, changes, attacks, and a real browser.
+
+#![allow(clippy::unwrap_used, clippy::expect_used, reason = "a failure here is the test's result")]
+
+mod attempts;
+mod browser;
+mod client;
+mod events;
+mod pages;
+mod rest;
+mod rollouts;
+
+use std::net::SocketAddr;
+
+use muster_simulator::child::Spec;
+use muster_tests::server::free_port;
+use muster_tests::story;
+use muster_tests::system::{System, program};
+
+use client::get;
+
+const GATEWAY: &str = "muster-gateway";
+const DEVICES: [&str; 2] = ["plant7/press-1", "plant8/press-2"];
+
+/// A system with two devices that run `web`, and a gateway before it that serves.
+async fn served() -> (System, SocketAddr) {
+    let mut system = System::start().await;
+    story::settled(&mut system, &DEVICES, "web").await;
+    let addr = start_gateway(&mut system).await;
+    (system, addr)
+}
+
+/// Starts a gateway, and waits until it shows the fleet.
+async fn start_gateway(system: &mut System) -> SocketAddr {
+    let addr = SocketAddr::from(([127, 0, 0, 1], free_port()));
+    let args = ["--nats-url", &system.server.url(), "--insecure-http", "--people-addr", &addr.to_string()];
+    let spec =
+        Spec { name: GATEWAY.to_owned(), program: program(GATEWAY), args: args.map(str::to_owned).to_vec() };
+    system.start_own(spec);
+    system
+        .eventually("the gateway shows the fleet", async || match get(addr, "/").await {
+            Ok(answer) if answer.status == 200 && answer.body.contains("/deployments/web") => Ok(()),
+            Ok(answer) => Err(format!("{} {}", answer.status, answer.body)),
+            Err(error) => Err(error.to_string()),
+        })
+        .await;
+    addr
+}
