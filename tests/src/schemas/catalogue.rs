@@ -20,6 +20,7 @@ use muster_contract::notify::{
     ConfirmRequest, Notice, Subscription, SubscriptionAnswer, SubscriptionRecord, SubscriptionsAnswer,
     SubscriptionsQuery, UnsubscribeRequest,
 };
+use muster_contract::packed::ReportBatch;
 use muster_contract::parts::{HubList, PartsAnswer, PartsQuery};
 use muster_contract::presence::Heartbeat;
 use muster_contract::profile::{Package, Process, Simulated};
@@ -58,10 +59,11 @@ pub struct Shape {
 }
 
 /// Documents: what streams and buckets hold.
-pub const DOCUMENTS: [Shape; 23] = [
+pub const DOCUMENTS: [Shape; 24] = [
     document::<DesiredState>(),
     document::<StatusReport>(),
     document::<CapabilitiesReport>(),
+    document::<ReportBatch>(),
     document::<Heartbeat>(),
     document::<Receipt>(),
     document::<Credential>(),
