@@ -33,6 +33,8 @@ const END: Millis = 8 * MINUTE;
 const _: () = assert!(STEPS_END + 4 * MINUTE < END && REFUSES_UNTIL < STEPS_END);
 
 const SCRIPT: Script = Script { steps_end: STEPS_END, end: END, prepare, planned_end, outcome };
+/// The same with a hub that reads batches.
+const BATCHES: Script = Script { prepare: prepare_batches, ..SCRIPT };
 
 impl World {
     /// How the agent ends between the last effect and the next; `None` if it goes on.
@@ -123,6 +125,7 @@ fn profile() -> Profile {
         outbox_rows: 100_000,
         latency: 20,
         uplink_limit: None,
+        batches: false,
         tick: SECOND,
         failures: false,
         faults: Vec::new(),
@@ -130,7 +133,15 @@ fn profile() -> Profile {
 }
 
 fn prepare(sabotage: Sabotage) -> World {
-    let mut world = World::of(Rng::with_seed(1), profile(), sabotage, false);
+    prepare_with(profile(), sabotage)
+}
+
+fn prepare_batches(sabotage: Sabotage) -> World {
+    prepare_with(Profile { batches: true, ..profile() }, sabotage)
+}
+
+fn prepare_with(profile: Profile, sabotage: Sabotage) -> World {
+    let mut world = World::of(Rng::with_seed(1), profile, sabotage, false);
     world.hub.refuses_until.0 = REFUSES_UNTIL;
     for (at, deployment, state) in script() {
         world.agenda.at(at, Event::Write(0, Box::new(entry(deployment, state))));
@@ -193,6 +204,13 @@ fn an_agent_killed_for_longer_than_the_duplicate_window_loses_nothing() {
 #[test]
 fn a_relay_cut_off_between_any_two_effects_loses_and_doubles_nothing() {
     SCRIPT.assert_same_outcome(EndKind::Cut, SECOND);
+}
+
+#[test]
+fn an_agent_that_packs_loses_nothing_killed_between_any_two_effects() {
+    assert!(BATCHES.without_end(EndKind::Crash, SECOND).tally.batches > 0, "the script has no batch");
+    BATCHES.assert_same_outcome(EndKind::Crash, SECOND);
+    BATCHES.assert_same_outcome(EndKind::Cut, SECOND);
 }
 
 #[test]

@@ -14,6 +14,7 @@ use muster_ingest::limits::BATCH;
 use muster_ingest::session::{Conditions, Effect, FactAnswer, Input, STALL};
 
 use super::agenda::{Millis, SECOND};
+use super::batches;
 use super::hostile::rogue;
 use super::hub::Answer;
 use super::ingest::{EndKind, OwnerEvent};
@@ -106,13 +107,16 @@ impl World {
                 }
             }
             Effect::PollAnswers => self.take_answers(part),
-            Effect::Settle(report) => self.law_of_settled(part, report.position, report.position - 1)?,
+            Effect::Settle(message) => {
+                let position = message.delivery.position;
+                self.law_of_settled(part, position, position - 1)?;
+            }
             Effect::Acknowledge(newest) => {
                 let delay = self.chance.i64(1..40);
                 self.schedule_owner(
                     part,
                     delay,
-                    OwnerEvent::Acknowledge(newest.position, self.hub.connection),
+                    OwnerEvent::Acknowledge(newest.delivery.position, self.hub.connection),
                 );
             }
             Effect::Reasserted(_) => {}
@@ -145,7 +149,9 @@ impl World {
                 let key = if stored.invented { rogue(part) } else { self.devices[stored.device].key.clone() };
                 let subject =
                     subjects::report(&key).replace("muster.report.", &format!("muster.report.{part}."));
-                Message { subject, payload: stored.bytes.clone(), position: *position, stored_at: stored.at }
+                let headers = batches::headers(stored);
+                let (payload, position, stored_at) = (stored.bytes.clone(), *position, stored.at);
+                Message { subject, payload, position, stored_at, headers }
             })
             .collect();
         let more = waiting.next().is_some();
@@ -173,6 +179,7 @@ impl World {
                 payload: beat.bytes.clone(),
                 position: beat.position,
                 stored_at: beat.at,
+                headers: Vec::new(),
             })
             .collect();
         new.sort_by_key(|message| message.position);
@@ -348,12 +355,14 @@ impl World {
     /// no room for one, no fact and no receipt has its number and its device keeps it; other laws check that.
     fn law_of_settled(&mut self, part: usize, position: u64, after: u64) -> Lawful {
         for (_, stored) in self.hub.uplink.range(after + 1..(position + 1).max(after + 1)) {
-            if let Some(number) =
-                stored.number.filter(|_| !stored.invented && self.hub.partition(stored.device) == part)
-                && Report::parse(&stored.bytes).is_ok()
-            {
-                self.tally.checks += 1;
-                self.law.acknowledged(stored.device, number)?;
+            if stored.invented || self.hub.partition(stored.device) != part {
+                continue;
+            }
+            for (number, report) in stored.numbers.iter().zip(batches::singles(stored)) {
+                if Report::parse(&report).is_ok() {
+                    self.tally.checks += 1;
+                    self.law.acknowledged(stored.device, *number)?;
+                }
             }
         }
         Ok(())

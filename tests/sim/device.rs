@@ -47,16 +47,18 @@ pub(crate) enum Chore {
 /// From a device to the hub.
 #[derive(Debug, Clone)]
 pub(crate) enum Upward {
-    /// A report with its message id and number.
+    /// A message with reports, its message id and their numbers.
     Report {
-        /// The document.
+        /// The payload.
         bytes: Rc<[u8]>,
         /// The message id.
         id: String,
-        /// Epoch and number, unless it was corrupted.
-        number: Option<(u64, u64)>,
-        /// The number that it was sent under, and the ticket of its answer; `None` if no relay waits for one.
-        answer_to: Option<((u64, u64), Ticket)>,
+        /// Epoch and number of each report, unless they were corrupted.
+        numbers: Vec<(u64, u64)>,
+        /// The reports that a batch says it has; `None` for a single report.
+        reports: Option<String>,
+        /// The numbers that it was sent under, and the ticket of its answer; `None` if no relay waits for one.
+        answer_to: Option<(Vec<(u64, u64)>, Ticket)>,
     },
     /// A heartbeat.
     Beat(Rc<[u8]>),

@@ -12,15 +12,17 @@ use muster_contract::subjects::LedgerSubject;
 use super::agenda::{Millis, moment};
 use super::quarantine::Quarantine;
 
-/// A report as UPLINK keeps it.
+/// A message with one report or several as UPLINK keeps it.
 #[derive(Debug, Clone)]
 pub(crate) struct Stored {
     /// Who sent it.
     pub(crate) device: usize,
     /// Its document.
     pub(crate) bytes: Rc<[u8]>,
-    /// Its epoch and number, unless it was damaged in flight.
-    pub(crate) number: Option<(u64, u64)>,
+    /// Epoch and number of each of its reports, unless it was damaged in flight.
+    pub(crate) numbers: Vec<(u64, u64)>,
+    /// The reports that a batch says it has; `None` for a single report.
+    pub(crate) reports: Option<String>,
     /// When it was stored, by the hub's clock.
     pub(crate) at: Timestamp,
     /// The hostile device of the same partition sent it.

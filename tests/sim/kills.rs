@@ -6,13 +6,14 @@
 
 use fastrand::Rng;
 use muster_contract::canonical::Digest;
-use muster_contract::fact::Fact;
+use muster_contract::fact::{Fact, QuarantineFact};
 use muster_contract::limits::UPLINK_SHARE;
 use muster_contract::query::Output;
 use muster_ingest::session::OrderRule;
 use serde_json::{Value, json};
 
 use super::agenda::{MINUTE, Millis, SECOND, moment};
+use super::batches::compressed;
 use super::device::Upward;
 use super::ends::{PlannedEnd, Script};
 use super::ingest::{EndKind, OwnerEvent};
@@ -73,6 +74,22 @@ fn capabilities(epoch: u64) -> Value {
     })
 }
 
+/// The reports 2 to 5 of a device in one message.
+fn batch() -> Value {
+    let element = |seq: u64, state: &str| {
+        let mut element = status(1, seq, 5, state);
+        let fields = element.as_object_mut().unwrap();
+        ["apiVersion", "epoch", "seq", "head"].into_iter().for_each(|key| _ = fields.remove(key));
+        element
+    };
+    let mut reports =
+        [element(2, "installed"), element(3, "failed"), element(4, "failed"), element(5, "installed")];
+    reports[2]["generation"] = json!("?");
+    json!({
+        "apiVersion": "muster/v1", "kind": "ReportBatch", "epoch": 1, "head": 5, "seqs": [[2, 5]], "reports": reports,
+    })
+}
+
 /// The reports with their times: every case that a border distinguishes.
 fn script() -> Vec<(Millis, usize, Value)> {
     let poison = with(status(1, 3, 6, "installing"), "generation", json!("?"));
@@ -85,6 +102,8 @@ fn script() -> Vec<(Millis, usize, Value)> {
         // Late, by one that is in.
         (1, status(1, 1, 3, "installing")),
         (0, folded.clone()),
+        // One known report, a new one, one that cannot be parsed, and another new one.
+        (1, batch()),
         // Nobody can tell whose number it is.
         (2, json!({"seq": "none"})),
     ];
@@ -122,6 +141,7 @@ fn profile() -> Profile {
         outbox_rows: 100_000,
         latency: 20,
         uplink_limit: None,
+        batches: true,
         tick: SECOND,
         failures: false,
         faults: Vec::new(),
@@ -132,15 +152,22 @@ fn profile() -> Profile {
 fn prepare(sabotage: Sabotage) -> World {
     let mut world = World::of(Rng::with_seed(1), profile(), sabotage, false);
     for (at, (when, device, report)) in script().into_iter().enumerate() {
-        let number = report["epoch"].as_u64().zip(report["seq"].as_u64());
-        let bytes = report.to_string().into_bytes().into();
-        let report = Upward::Report { bytes, id: format!("{at}"), number, answer_to: None };
+        let text = report.to_string().into_bytes();
+        let (numbers, reports, bytes) = match report["reports"].as_array() {
+            Some(reports) => {
+                let numbers = (1..).map(|seq| (1, seq)).skip(1).take(reports.len()).collect();
+                (numbers, Some(reports.len().to_string()), compressed(&text))
+            }
+            None => (report["epoch"].as_u64().zip(report["seq"].as_u64()).into_iter().collect(), None, text),
+        };
+        let id = format!("{at}");
+        let report = Upward::Report { bytes: bytes.into(), id, numbers, reports, answer_to: None };
         world.agenda.at(when, Event::Up(device, 1, report));
     }
     for device in 0..DEVICES {
         world.devices[device].connection = Some(1);
         for when in (1..).map(|beat| beat * 20 * SECOND).take_while(|when| *when < END) {
-            let (epoch, head) = [(1, 6), (1, 3), (if when > 20 * SECOND { 5 } else { 1 }, 2)][device];
+            let (epoch, head) = [(1, 6), (1, 5), (if when > 20 * SECOND { 5 } else { 1 }, 2)][device];
             let beat = json!({
                 "apiVersion": "muster/v1", "kind": "Heartbeat", "epoch": epoch, "head": head, "unsent": 0,
                 "generation": 0, "agentVersion": "1",
@@ -168,6 +195,11 @@ fn outcome(world: &World) -> Vec<String> {
         .filter_map(|said| match &said.fact {
             Fact::Incident(fact) => Some(format!("{} {:?}", said.subject, fact.what)),
             Fact::Liveness(_) | Fact::Pulse(_) | Fact::Hearing(_) => None,
+            // Which of two rejected reports is counted first depends on when QUARANTINE answers.
+            Fact::Quarantine(fact) => {
+                let fact = Fact::Quarantine(QuarantineFact { count_for_device: 0, ..fact.clone() });
+                Some(format!("{} {}", said.subject, String::from_utf8(fact.to_bytes()).unwrap()))
+            }
             fact => Some(format!("{} {}", said.subject, String::from_utf8(fact.to_bytes()).unwrap())),
         })
         .collect();

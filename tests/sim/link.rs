@@ -61,16 +61,18 @@ impl World {
                 self.devices[device].beat_at = Some(now);
                 self.expect_heartbeats(self.hub.partition(device));
             }
-            Upward::Report { bytes, id, number, answer_to } => {
+            Upward::Report { bytes, id, numbers, reports, answer_to } => {
                 let before = self.hub.uplink_last();
-                let stored = Stored { device, bytes, number, at: self.hub.time(now), invented: false };
+                let epochs: Vec<_> = numbers.iter().map(|(epoch, _)| *epoch).collect();
+                let at = self.hub.time(now);
+                let stored = Stored { device, bytes, numbers, reports, at, invented: false };
                 let answer = self.hub.report(now, &id, stored);
-                if let (Some((sent_as, _)), Answer::Stored(_)) = (answer_to, answer) {
-                    self.law.uplinked(device, sent_as);
+                if let (Some((sent_as, _)), Answer::Stored(_)) = (&answer_to, answer) {
+                    sent_as.iter().for_each(|number| self.law.uplinked(device, *number));
                 }
                 if self.hub.uplink_last() > before {
                     self.devices[device].heard_at = Some(now);
-                    number.into_iter().for_each(|(epoch, _)| self.law.heard(device, epoch));
+                    epochs.into_iter().for_each(|epoch| self.law.heard(device, epoch));
                     self.expect_reports(self.hub.partition(device));
                 }
                 if over == Some(connection) {

@@ -18,6 +18,7 @@
 
 mod agenda;
 mod agent_kills;
+mod batches;
 mod calm;
 mod consume;
 mod device;

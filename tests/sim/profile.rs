@@ -128,6 +128,8 @@ pub(crate) struct Profile {
     pub(crate) latency: Millis,
     /// The bits a second that a device may send.
     pub(crate) uplink_limit: Option<Rate>,
+    /// Whether receipts say that the hub reads batches.
+    pub(crate) batches: bool,
     /// Time between two looks of ingest at what has passed.
     pub(crate) tick: Millis,
     /// Whether workloads fail to start now and then.
@@ -171,6 +173,7 @@ impl Profile {
             outbox_rows: if chance.u8(0..4) == 0 { chance.u64(10..40) } else { 100_000 },
             latency: [20, 200, 2_000][chance.usize(0..3)],
             uplink_limit: (chance.u8(0..6) == 0).then(|| "32kbit".parse().unwrap()),
+            batches: chance.u8(0..4) > 0,
             tick: chance.i64(1..=3) * SECOND,
             failures: chance.bool(),
         }

@@ -23,9 +23,9 @@ use super::rows::now;
 use super::world::{Sabotage, World};
 
 /// Time limit of an answer to a report.
-const ANSWER_TIMEOUT: Millis = 10 * SECOND;
+pub(crate) const ANSWER_TIMEOUT: Millis = 10 * SECOND;
 /// Bytes of a message's headers.
-const HEADER_BYTES: usize = 300;
+pub(crate) const HEADER_BYTES: usize = 300;
 /// The beginning of every device's monotonic clock.
 static BEGINNING: LazyLock<Instant> = LazyLock::new(Instant::now);
 
@@ -51,6 +51,11 @@ pub(crate) struct Relay {
 impl Relay {
     pub(crate) fn new(core: RelayCore, changes: watch::Receiver<OutboxChange>) -> Self {
         Self { core, changes, window: VecDeque::new(), ahead: None, wakes_at: BTreeSet::new() }
+    }
+
+    /// A message is under way.
+    pub(crate) fn await_answer(&mut self, ticket: Ticket) {
+        self.window.push_back(ticket);
     }
 }
 
@@ -192,6 +197,7 @@ impl World {
                 self.feed_relay(device, Input::Rows(batch));
             }
             Effect::SendReport(report, ticket) => self.send_report(device, &report, ticket)?,
+            Effect::SendBatch(batch, ticket) => self.send_batch(device, &batch, ticket)?,
             Effect::MarkSent(epoch, seqs) => {
                 let delay = self.chance.i64(0..20);
                 self.chore(device, life, delay, Chore::Mark(epoch, seqs));
@@ -260,11 +266,12 @@ impl World {
         }
         self.tally.sent += 1;
         if let Some(agent) = &mut self.devices[device].agent {
-            agent.relay.window.push_back(ticket);
+            agent.relay.await_answer(ticket);
         }
         let id = report.row.message_id.clone();
-        let answer_to = Some(((epoch, seq), ticket));
-        self.up(device, Upward::Report { bytes: bytes.into(), id, number, answer_to });
+        let answer_to = Some((vec![(epoch, seq)], ticket));
+        let numbers = number.into_iter().collect();
+        self.up(device, Upward::Report { bytes: bytes.into(), id, numbers, reports: None, answer_to });
         self.chore(device, life, ANSWER_TIMEOUT, Chore::AnswerTimeout(ticket));
         Ok(())
     }

@@ -124,6 +124,7 @@ impl Sum {
             (&mut sum.devices, tally.devices),
             (&mut sum.sent, tally.sent),
             (&mut sum.share_full, tally.share_full),
+            (&mut sum.batches, tally.batches),
             (&mut sum.no_room, tally.no_room),
             (&mut sum.reports, tally.reports),
             (&mut sum.history, tally.history),
@@ -155,8 +156,8 @@ impl Sum {
         _ = writeln!(text, "worlds by least number of devices: {:?}", self.sizes);
         _ = writeln!(
             text,
-            "{} reports sent, {} in LEDGER, {} refused because a share was full, {} by a full QUARANTINE; by outcome: {:?}",
-            tally.sent, tally.reports, tally.share_full, tally.no_room, tally.outcomes
+            "{} reports sent, some of them in {} batches, {} in LEDGER, {} refused because a share was full, {} by a full QUARANTINE; by outcome: {:?}",
+            tally.sent, tally.batches, tally.reports, tally.share_full, tally.no_room, tally.outcomes
         );
         _ = writeln!(
             text,
@@ -254,6 +255,12 @@ fn seen_by_any(sabotage: Sabotage, laws: &[&str]) {
 #[test]
 fn an_ingest_that_acknowledges_first_is_seen() {
     seen(Sabotage::Breaks(OrderRule::ConfirmedBeforeAcknowledged), "what ingest acknowledges is in LEDGER");
+}
+
+#[test]
+fn an_ingest_that_acknowledges_a_batch_for_its_first_report_is_seen() {
+    let rule = OrderRule::WholeBatchBeforeAcknowledged;
+    seen(Sabotage::Breaks(rule), "what ingest acknowledges is in LEDGER");
 }
 
 #[test]

@@ -16,6 +16,8 @@ pub(crate) struct Message {
     pub(crate) payload: Rc<[u8]>,
     pub(crate) position: u64,
     pub(crate) stored_at: Timestamp,
+    /// The headers that are set, with their values.
+    pub(crate) headers: Vec<(&'static str, String)>,
 }
 
 impl ReportDelivery for Message {
@@ -25,6 +27,10 @@ impl ReportDelivery for Message {
 
     fn payload(&self) -> &[u8] {
         &self.payload
+    }
+
+    fn header(&self, name: &str) -> Option<&str> {
+        self.headers.iter().find(|(key, _)| *key == name).map(|(_, value)| value.as_str())
     }
 
     fn position(&self) -> u64 {

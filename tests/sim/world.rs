@@ -149,6 +149,8 @@ pub(crate) struct Tally {
     pub(crate) sent: u64,
     /// Reports refused because UPLINK held as much of their device as it may.
     pub(crate) share_full: u64,
+    /// Batches that agents sent.
+    pub(crate) batches: u64,
     /// Rejected reports for which QUARANTINE had no room.
     pub(crate) no_room: u64,
     /// Reports in LEDGER.

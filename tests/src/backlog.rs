@@ -21,10 +21,12 @@ use muster_contract::canonical::Digest;
 use muster_contract::desired::{
     Component, DesiredDeployment, DesiredState, Profile, ProfileType, Source, SourceKind,
 };
+use muster_contract::headers::ZSTD;
 use muster_contract::limits::HEARTBEAT;
+use muster_contract::receipt::Receipt;
 use muster_contract::state::{ComponentStatus, DeploymentStatus, StatusError};
 use muster_contract::version::{ApiVersion, kind};
-use muster_contract::{DeviceKey, Generation, State, Timestamp};
+use muster_contract::{DeviceKey, Generation, SeqRanges, State, Timestamp};
 use muster_service::clock::SystemClock;
 use tempfile::TempDir;
 use tokio::sync::watch;
@@ -45,6 +47,7 @@ pub struct Backlog {
     pub outbox: Outbox,
     /// What it shall run: deployments of two components each.
     pub desired: Arc<DesiredState>,
+    db: Db,
     dir: TempDir,
 }
 
@@ -85,8 +88,8 @@ impl Backlog {
         let (place, key) = (dir.path().to_owned(), device.clone());
         let opened = move || Db::open(&place, &key, &schema(), Timestamp::now()).unwrap();
         let db = tokio::task::spawn_blocking(opened).await.unwrap();
-        let outbox = Outbox::open(db, LIMITS).await.unwrap();
-        Self { device, outbox, desired: Arc::new(desired(deployments)), dir }
+        let outbox = Outbox::open(db.clone(), LIMITS).await.unwrap();
+        Self { device, outbox, desired: Arc::new(desired(deployments)), db, dir }
     }
 
     /// Closes the outbox; its directory.
@@ -120,6 +123,26 @@ impl Backlog {
     /// What waits, in numbers.
     pub async fn summary(&self) -> Summary {
         self.outbox.summary().await.unwrap()
+    }
+
+    /// Stores a receipt that covers nothing and says that the hub reads batches.
+    pub async fn hub_reads_batches(&self) {
+        let receipt = Receipt {
+            api_version: ApiVersion::V1,
+            kind: kind::Receipt::default(),
+            epoch: self.outbox.fix_epoch(Timestamp::now()).await.unwrap(),
+            through: 0,
+            missing: SeqRanges::new(),
+            refused: Vec::new(),
+            batches: vec![ZSTD.to_owned()],
+        };
+        self.outbox.receive(receipt, Timestamp::now()).await.unwrap();
+    }
+
+    /// Closes the outbox and returns the directory of the device, for an agent program to go on from there.
+    pub async fn close(self) -> TempDir {
+        self.db.close().await;
+        self._dir
     }
 
     /// Begins to send.

@@ -105,9 +105,9 @@ impl Metrics {
         self.storing.set(i64::from(works));
     }
 
-    /// Counts a report that UPLINK confirmed.
-    pub fn report_sent(&self) {
-        self.sent.inc();
+    /// Counts reports that UPLINK confirmed.
+    pub fn reports_sent(&self, count: usize) {
+        self.sent.inc_by(count as u64);
     }
 
     /// Counts a report that UPLINK refused because the device's share is full.

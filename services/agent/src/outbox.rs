@@ -25,7 +25,7 @@
 //!   state        queued ──ack──► sent ──receipt──► covered ──retention──► (deleted)
 //!                  ▲────────── requeued ──────────────┘ (also from sent)
 //!   round        how often they were requeued
-//! memory (name, value)   epoch, receipt, capabilities; when a new epoch and a declaration were last begun; head, but
+//! memory (name, value)   epoch, receipt, capabilities; whether the hub reads batches; when a new epoch and a declaration were last begun; head, but
 //!                        only if its row was deleted: otherwise it is the highest row
 //! ```
 //! Nothing else is on disk: about two pages of the WAL for a report with its record, and one for a receipt of any
@@ -55,7 +55,9 @@
 //! they were sent at least [`RESEND_AGE`] ago, also covered ones (the hub was restored from a backup); numbers that
 //! the hub misses and no row has any more are declared in a new row, and the hub counts them as folded instead of
 //! missing. A sent row that no receipt mentions is requeued after [`UNMENTIONED_AGE`], then after twice that, and so
-//! on; also if the clock was set back to before it was sent.
+//! on; also if the clock was set back to before it was sent. Receipts also say whether the hub reads batches of reports
+//! from this device. Once it no longer does, every sent row that the receipt does not cover is requeued, because it may
+//! have been sent in a batch; a requeued row goes alone.
 //!
 //! # Recovery
 //! ```text
@@ -118,7 +120,7 @@ const _: () = {
     assert!(RENEWAL_INTERVAL.as_secs() < 60);
 };
 
-pub use document::{Row, SerializedReport, StoredBody};
+pub use document::{Row, SerializedReport, StoredBody, pack_rows};
 pub use eviction::{EVICTIONS_PER_COMMIT_MAX, Limits};
 pub use receipts::{DECLARATION_INTERVAL, RENEWAL_INTERVAL, RESEND_AGE, ReceiptOutcome, UNMENTIONED_AGE};
 pub use rows::{

@@ -41,7 +41,7 @@ type Reading = BoxFuture<'static, (Deliveries, Result<Vec<Delivery>, ReadError>)
 
 /// The result of a read.
 #[derive(Debug, Default)]
-pub(crate) struct ReportBatch {
+pub(crate) struct ReceivedReports {
     /// Reports in the order in which they were stored. None if only the consumer was opened, or only the time below is new.
     pub(crate) reports: Vec<Delivery>,
     /// Every report stored up to this time was delivered, if that is known.
@@ -63,11 +63,11 @@ impl ReportReader {
     }
 
     /// The next batch. The first one is empty and means that the consumer is open.
-    pub(crate) async fn next(mut self) -> (Self, ReportBatch) {
+    pub(crate) async fn next(mut self) -> (Self, ReceivedReports) {
         loop {
             let Some(reading) = &mut self.reading else {
                 if self.open().await {
-                    return (self, ReportBatch::default());
+                    return (self, ReceivedReports::default());
                 }
                 continue;
             };
@@ -81,7 +81,7 @@ impl ReportReader {
                     self.progress = progress_later(&self.bus, self.partition);
                     // A failed answer is replaced by the next one.
                     if let Some(at) = progress.ok().and_then(|progress| progress.reached_by(delivered_through)) {
-                        return (self, ReportBatch { reports: Vec::new(), complete_through: Some(at) });
+                        return (self, ReceivedReports { reports: Vec::new(), complete_through: Some(at) });
                     }
                 }
             }
@@ -114,7 +114,7 @@ impl ReportReader {
         &mut self,
         deliveries: Deliveries,
         batch: Result<Vec<Delivery>, ReadError>,
-    ) -> Option<ReportBatch> {
+    ) -> Option<ReceivedReports> {
         match batch {
             Ok(reports) => {
                 self.retry.reset();
@@ -122,7 +122,7 @@ impl ReportReader {
                 self.delivered_through =
                     reports.last().map_or(self.delivered_through, |last| last.stream_seq);
                 let complete_through = reports.last().map(|last| last.stored_at);
-                Some(ReportBatch { reports, complete_through })
+                Some(ReceivedReports { reports, complete_through })
             }
             Err(error) => {
                 tracing::warn!(

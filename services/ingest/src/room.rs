@@ -20,6 +20,7 @@ use muster_bus::{Bus, Delivery, Outgoing, ReadError, Replay, Start, StreamState}
 use muster_contract::Timestamp;
 use muster_contract::decode;
 use muster_contract::fact::{Fact, Incident, IncidentKind};
+use muster_contract::headers::REPORTS;
 use muster_contract::limits::{LEDGER_INCIDENT_PERCENT, LEDGER_WARN_PERCENT, PARTITIONS};
 use muster_contract::partition::partition_of;
 use muster_contract::subjects::{LedgerSubject, ask_owner, stream};
@@ -31,7 +32,7 @@ use tokio::time::{Instant, sleep, timeout};
 use tokio_util::sync::CancellationToken;
 
 use crate::metrics::LedgerMetrics;
-use crate::session::OldFacts;
+use crate::session::{OldFacts, report_bytes_max, reports_declared};
 
 /// Time between two checks while LEDGER has room.
 const CHECK_EVERY: Duration = Duration::from_millis(500);
@@ -460,9 +461,11 @@ fn incident(what: IncidentKind, now: Timestamp) -> Outgoing {
     }
 }
 
-/// The approximate size of a report's fact in LEDGER.
-fn fact_bytes(report: &Delivery) -> u64 {
-    (report.payload.len() + FACT_BYTES_ADDED) as u64
+/// The approximate size of the facts of a message's reports in LEDGER. The content of a batch is not decoded for it, so a batch
+/// counts for as much as it may hold.
+fn fact_bytes(message: &Delivery) -> u64 {
+    let reports = reports_declared(message.headers.get(REPORTS));
+    (report_bytes_max(message) + reports * FACT_BYTES_ADDED) as u64
 }
 
 fn size_of(state: &StreamState) -> LedgerSize {

@@ -15,6 +15,7 @@
 //! | two publishes, or a publish and its answer | LEDGER: perhaps the fact | the session is lost, see below |
 //! | an answer and the acknowledgement | LEDGER: the fact; UPLINK: the report | the report comes again, a duplicate |
 //! | the acknowledgement and its arrival | the same | the same |
+//! | two reports of a batch, or the first and the last of their facts | UPLINK: the batch; LEDGER: some of its facts | the batch comes again; its known reports are duplicates |
 //! | reading documents and evaluating | UPLINK: the report | UPLINK delivers it again |
 //! | taking a receipt and sending it | DOWNLINK: an older one | a receipt is owed again, see below |
 //! | a snapshot and the next fact | a snapshot below every unconfirmed fact | the next start reads on from there |
@@ -27,6 +28,7 @@
 //! after a standstill the owner is read before they are sent, and `verify` replaces a receipt that a former owner sent. LEDGER
 //! may be another one over a new connection: no effect is carried out before LEDGER was checked there.
 
+mod content;
 mod evaluate;
 mod facts;
 mod io;
@@ -43,11 +45,14 @@ use muster_contract::subjects::{Origin, origin};
 use muster_contract::{LabelError, Timestamp};
 use muster_domain::intake::{IncomingReport, IntakeState, Watermarks};
 
+use self::content::MessageContent;
 use self::evaluate::ReportQueue;
 use self::facts::FactQueue;
 
+pub(crate) use self::content::{report_bytes_max, reports_declared};
 pub use self::io::{
-    Conditions, Effect, FactAnswer, Input, OldFacts, OrderRule, ReportDelivery, SessionStart,
+    Conditions, Effect, EvaluatedMessage, FactAnswer, Input, OldFacts, OrderRule, ReportDelivery,
+    SessionStart,
 };
 use self::receipts::ReceiptQueue;
 pub(crate) use self::receipts::STANDSTILL;
@@ -76,11 +81,13 @@ enum TickStep {
 pub struct SessionCore<D> {
     reports: ReportQueue<D>,
     facts: FactQueue,
-    /// Reports that are evaluated and not settled, oldest first.
-    evaluated: VecDeque<D>,
-    /// Settled reports without an effect so far, oldest first.
-    settled: VecDeque<D>,
-    /// Settled reports that had their effect and are not acknowledged.
+    /// Messages whose reports are evaluated and not all settled, oldest first.
+    evaluated: VecDeque<EvaluatedMessage<D>>,
+    /// Settled reports of the oldest of them.
+    settled_reports: usize,
+    /// Settled messages without an effect so far, oldest first.
+    settled: VecDeque<EvaluatedMessage<D>>,
+    /// Settled messages that had their effect and are not acknowledged.
     unacknowledged: usize,
     receive: ReceiveHealth,
     receipts: ReceiptQueue,
@@ -107,6 +114,7 @@ impl<D: ReportDelivery> SessionCore<D> {
             reports: ReportQueue::default(),
             facts: FactQueue::new(high_water),
             evaluated: VecDeque::with_capacity(BATCH),
+            settled_reports: 0,
             settled: VecDeque::new(),
             unacknowledged: 0,
             receive: ReceiveHealth::new(link, now),
@@ -172,12 +180,11 @@ impl<D: ReportDelivery> SessionCore<D> {
             if let Some(key) = self.evaluate(intake, conditions.now) {
                 return Some(Effect::ReadDocuments(key));
             }
-            if !self.reports.is_empty() {
-                // Documents are being read.
+            if self.reports.is_reading() {
                 return None;
             }
         }
-        if let Some(at) = self.reports.complete_through.take() {
+        if let Some(at) = self.reports.complete_through.take_if(|_| self.reports.reports.is_empty()) {
             self.receive.set_complete_through(at);
         }
         self.pass_time(intake, conditions)
@@ -256,18 +263,38 @@ impl<D: ReportDelivery> SessionCore<D> {
     fn replace_unstorable(&mut self, intake: &mut IntakeState, answer: &str, now: Timestamp) {
         self.metrics.all.unstorable.inc();
         self.facts.refused();
-        let cause = intake.cause_of_oldest().and_then(|at| self.evaluated.get(at));
-        if intake.replace_unstorable(answer, cause.map(|delivery| incoming_report(delivery, now))).is_err() {
+        let cause = intake.cause_of_oldest().and_then(|at| self.evaluated_report(at));
+        let content = cause.map(|(delivery, at)| (delivery, MessageContent::of(delivery), at));
+        let cause =
+            content.as_ref().map(|(delivery, content, at)| incoming_report(*delivery, content, *at, now));
+        if intake.replace_unstorable(answer, cause).is_err() {
             self.is_lost = true;
         }
     }
 
-    /// Settles the reports whose facts are confirmed, one effect each; acknowledges the newest of them, which covers all before
-    /// it.
+    /// An unsettled report, counted from the oldest: its message and its position there.
+    fn evaluated_report(&self, at: usize) -> Option<(&D, usize)> {
+        let mut at = at + self.settled_reports;
+        for EvaluatedMessage { delivery, reports, .. } in &self.evaluated {
+            if at < *reports {
+                return Some((delivery, at));
+            }
+            at -= reports;
+        }
+        None
+    }
+
+    /// Settles the messages whose reports all have their facts confirmed, one effect each; acknowledges the newest of them, which
+    /// covers all before it.
     fn settle_reports(&mut self, intake: &mut IntakeState) -> Option<Effect<D>> {
         let is_hasty = !self.holds(OrderRule::ConfirmedBeforeAcknowledged);
-        let count = intake.take_settled().max(if is_hasty { self.evaluated.len() } else { 0 });
-        self.settled.extend(self.evaluated.drain(..count.min(self.evaluated.len())));
+        self.settled_reports += intake.take_settled();
+        while let Some(EvaluatedMessage { reports, .. }) = self.evaluated.front()
+            && (is_hasty || self.settled_reports >= self.must_be_settled(*reports))
+        {
+            self.settled_reports = self.settled_reports.saturating_sub(*reports);
+            self.settled.extend(self.evaluated.pop_front());
+        }
         if self.settled.len() > 1 {
             self.unacknowledged += 1;
             return self.settled.pop_front().map(Effect::Settle);
@@ -276,6 +303,11 @@ impl<D: ReportDelivery> SessionCore<D> {
         let newest = self.settled.pop_front_if(|_| is_due)?;
         self.unacknowledged = 0;
         Some(Effect::Acknowledge(newest))
+    }
+
+    /// The reports of a message that must be settled before it is.
+    fn must_be_settled(&self, reports: usize) -> usize {
+        if self.holds(OrderRule::WholeBatchBeforeAcknowledged) { reports } else { reports.min(1) }
     }
 
     /// Re-asserts the facts of the oldest part of a nearly full LEDGER that still hold.
@@ -324,6 +356,11 @@ impl<D: ReportDelivery> SessionCore<D> {
         self.reports.len()
     }
 
+    /// Whether further reports may be handed in: none wait to be evaluated.
+    pub(crate) fn is_ready_for_reports(&self) -> bool {
+        self.reports.is_empty()
+    }
+
     /// Facts that LEDGER has yet to confirm.
     pub fn facts_unconfirmed(&self) -> usize {
         self.facts.len()
@@ -341,12 +378,22 @@ impl<D: ReportDelivery> SessionCore<D> {
     }
 }
 
-/// The report of a delivery.
-fn incoming_report<D: ReportDelivery>(delivery: &D, now: Timestamp) -> IncomingReport<'_> {
+/// One report of a delivery.
+fn incoming_report<'a, D: ReportDelivery>(
+    delivery: &D,
+    content: &'a MessageContent<'_>,
+    at: usize,
+    now: Timestamp,
+) -> IncomingReport<'a> {
+    let payload = content.report(at);
+    let parsed = match content {
+        MessageContent::Refused(_, refusal) => Err(refusal.clone()),
+        MessageContent::Single(_) | MessageContent::Batch(_) => Report::parse(payload),
+    };
     IncomingReport {
         origin: origin(delivery.subject()).unwrap_or_else(|| unknown_origin(delivery.subject())),
-        parsed: Report::parse(delivery.payload()),
-        payload: delivery.payload(),
+        parsed,
+        payload,
         position: delivery.position(),
         stored_at: delivery.stored_at(),
         now,

@@ -12,12 +12,13 @@ use std::time::Duration;
 use futures_util::future::join_all;
 use muster_bus::{Bus, Delivery, ReadError, UplinkPurger};
 use muster_contract::subjects::stream;
-use muster_domain::trim::{PartitionTrim, Purge, Quota, device_of};
+use muster_domain::trim::{PartitionTrim, Purge, Quota, Weight, device_of};
 use muster_service::error::chain;
 use tokio::sync::Notify;
 use tokio::time::{Instant, sleep, sleep_until};
 
 use crate::metrics::PartitionMetrics;
+use crate::session::EvaluatedMessage;
 
 /// Least time between two removals: a device sends at most its share in this time.
 pub(crate) const TRIM_EVERY: Duration = Duration::from_millis(50);
@@ -60,12 +61,15 @@ impl Trim {
         Self { state: Mutex::new(state), changed: Notify::new(), started: Instant::now() }
     }
 
-    /// Records that LEDGER has everything that follows from a report.
-    pub(crate) fn record_settled(&self, delivery: &Delivery) {
+    /// Records that LEDGER has everything that follows from a message.
+    pub(crate) fn record_settled(&self, message: &EvaluatedMessage<Delivery>) {
+        let EvaluatedMessage { delivery, reports, bytes } = message;
         let now = self.started.elapsed();
         if let Some(mut state) = self.state_of(delivery) {
-            let bytes = delivery.stored_bytes() as u64;
-            state.reports.settled(&delivery.subject, delivery.stream_seq, bytes, now);
+            let headers = delivery.stored_bytes().saturating_sub(delivery.payload.len());
+            let bytes = bytes.max(&delivery.payload.len()) + headers;
+            let weight = Weight { reports: *reports as u64, bytes: bytes as u64 };
+            state.reports.settled(&delivery.subject, delivery.stream_seq, weight, now);
         }
     }
 

@@ -24,6 +24,12 @@ pub const CE_TYPE: &str = "ce-type";
 pub const REQUESTED_BY: &str = "Muster-Requested-By";
 /// For whom a request is made, where that is not its sender. No role may send it: a request that has it is refused.
 pub const ON_BEHALF_OF: &str = "Muster-On-Behalf-Of";
+/// Of a message of a device: how its payload is encoded; absent if it is the document itself.
+pub const CONTENT_ENCODING: &str = "Content-Encoding";
+/// The encoding of a payload that is one frame of zstd, which names its content's size.
+pub const ZSTD: &str = "zstd";
+/// Of a batch of reports: how many it has.
+pub const REPORTS: &str = "Muster-Reports";
 /// The CloudEvents version we speak.
 pub const CE_SPECVERSION_VALUE: &str = "1.0";
 /// What a CloudEvents type of ours begins with; the document's kind follows.

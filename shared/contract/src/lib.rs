@@ -5,7 +5,7 @@
 //! live in `muster-domain`, the bus in `muster-bus`.
 //!
 //! Reading order: [`ids`] and [`limits`], then [`subjects`], then the documents in the order in which they travel: [`desired`]
-//! (with its [`constraints`], released by a [`rollout`]) → [`report`] (with its [`retry`]) → [`fact`] → [`view`]. Beside them are
+//! (with its [`constraints`], released by a [`rollout`]) → [`report`] (with its [`retry`], several [`packed`] in a message) → [`fact`] → [`view`]. Beside them are
 //! [`pulse`], [`partition`], [`presence`], [`receipt`], [`credential`], [`incident`], [`query`] (read by [`question`], which
 //! rejects [unknown keys](keys) and suggests [similar ones](near); it names a [`commit`]), [`status`], [`why`], [`silence`],
 //! [`lag`], [`validity`], [`history`], [`changes`], [`actions`] and [`notify`]. [`decode`] reads documents, [`canonical`]
@@ -27,6 +27,7 @@ pub mod headers;
 pub mod history;
 pub mod ids;
 pub mod incident;
+mod json_text;
 pub mod keys;
 pub mod labels;
 pub mod lag;
@@ -36,6 +37,7 @@ pub mod near;
 pub mod notify;
 mod omit;
 pub mod ownership;
+pub mod packed;
 pub mod partition;
 pub mod parts;
 pub mod presence;

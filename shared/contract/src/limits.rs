@@ -22,6 +22,17 @@ pub const MESSAGE_BYTES_MAX: usize = 256 * 1024;
 /// Largest report, headers not counted: with UPLINK's share of a device it bounds what one device makes the server keep in
 /// memory, and the most components, each with an error's code, fit.
 pub const REPORT_BYTES_MAX: usize = 72 * 1024;
+/// Reports of one batch at least: one report goes alone.
+pub const BATCH_REPORTS_MIN: usize = 2;
+/// Reports of one batch at most.
+pub const BATCH_REPORTS_MAX: usize = 256;
+/// Largest batch as sent, compressed or not, headers not counted.
+pub const BATCH_BYTES_MAX: usize = 64 * 1024;
+/// Largest text of a batch once it is decompressed, and of all its elements as single reports: it bounds what one message makes
+/// ingest keep in memory and write.
+pub const BATCH_TEXT_BYTES_MAX: usize = 256 * 1024;
+/// Encodings of batches that a receipt names at most.
+pub const BATCH_ENCODINGS_MAX: usize = 8;
 /// Headers that may accompany a report: a message id and a trace.
 pub const REPORT_HEADER_BYTES_MAX: usize = 4 * 1024;
 /// Largest heartbeat, headers included.
@@ -229,6 +240,10 @@ const _: () = {
     assert!(UPLINK_SHARE as usize >= 2 * IN_FLIGHT_MAX);
     assert!(DEVICE_DUPLICATE_WINDOW.as_millis() < DUPLICATE_WINDOW.as_millis());
     assert!(REPORT_BYTES_MAX + REPORT_HEADER_BYTES_MAX < MESSAGE_BYTES_MAX);
+    // UPLINK takes a batch, and the largest report that may go alone fits into the text of one.
+    assert!(BATCH_REPORTS_MIN > 1 && BATCH_REPORTS_MIN < BATCH_REPORTS_MAX);
+    assert!(BATCH_BYTES_MAX <= REPORT_BYTES_MAX && REPORT_BYTES_MAX < BATCH_TEXT_BYTES_MAX);
+    assert!(BATCH_REPORTS_MAX <= IN_FLIGHT_MAX);
     assert!(DEVICE_PEAK_BYTES_PER_SECOND > DEVICE_BYTES_PER_SECOND);
     // A report of the largest size never waits for the peak alone.
     assert!(DEVICE_PEAK_BYTES_PER_SECOND >= 8 * (REPORT_BYTES_MAX + REPORT_HEADER_BYTES_MAX) as u64);

@@ -5,7 +5,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::decode::{Document, Violation};
 use crate::ids::Epoch;
-use crate::limits::{COUNTER_MAX, REFUSAL_REASONS_MAX};
+use crate::limits::{BATCH_ENCODINGS_MAX, COUNTER_MAX, REFUSAL_REASONS_MAX};
 use crate::ranges::SeqRanges;
 use crate::version::{ApiVersion, kind};
 
@@ -30,6 +30,11 @@ pub struct Receipt {
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     #[schemars(length(max = REFUSAL_REASONS_MAX))]
     pub refused: Vec<RefusedNumbers>,
+    /// The encodings of batches of reports that the hub reads from this device, beside the plain one. Absent if the device shall
+    /// send each report by itself, also those that it sent in a batch and that this receipt does not cover.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    #[schemars(length(max = BATCH_ENCODINGS_MAX))]
+    pub batches: Vec<String>,
 }
 
 /// Numbers that arrived and that the hub could not store, for one reason.
@@ -46,6 +51,11 @@ impl Receipt {
     /// True where the hub holds this number.
     pub fn covers(&self, seq: u64) -> bool {
         seq <= self.through && !self.missing.contains(seq)
+    }
+
+    /// Whether the hub reads batches of this encoding.
+    pub fn reads_batches(&self, encoding: &str) -> bool {
+        self.batches.iter().any(|word| word == encoding)
     }
 
     /// The numbers that the hub holds.

@@ -48,6 +48,7 @@ kinds!(
     DesiredState,
     StatusReport,
     CapabilitiesReport,
+    ReportBatch,
     Heartbeat,
     Receipt,
     Credential,

@@ -265,6 +265,7 @@ impl ReportAccount {
             through,
             missing,
             refused: Vec::new(),
+            batches: Vec::new(),
         })
     }
 

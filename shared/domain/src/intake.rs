@@ -53,6 +53,7 @@ pub use self::limits::{
 pub use self::message::{IncomingReport, Outcome};
 pub use self::pending_rejections::{NotStored, Rejection};
 pub use self::pending_verdicts::{Decision, QuarantinedReport, VerdictRequest};
+pub use self::receipts::SINGLE_AFTER_REFUSAL;
 pub use self::reject_reason::RejectReason;
 pub use self::snapshot::{SNAPSHOT_VERSION, SnapshotError};
 pub use self::state::{IntakeState, Publication, Rules};

@@ -89,11 +89,20 @@ pub enum Purge {
     },
 }
 
-/// A report that waits for a token.
+/// A message with one report or several that waits for tokens.
 #[derive(Debug, Clone, Copy)]
-struct HeldReport {
+struct HeldMessage {
     position: u64,
-    bytes: u64,
+    weight: Weight,
+}
+
+/// What a message is charged for: a batch costs as much as its reports would cost one by one.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Weight {
+    /// Its reports.
+    pub reports: u64,
+    /// Their bytes, headers and subject included.
+    pub bytes: u64,
 }
 
 #[derive(Debug)]
@@ -101,7 +110,7 @@ struct DeviceReports {
     reports: TokenBucket,
     bytes: TokenBucket,
     peak_bytes: TokenBucket,
-    held: VecDeque<HeldReport>,
+    held: VecDeque<HeldMessage>,
     /// The last report that may be removed.
     removable_through: u64,
     /// Removable reports since the last purge that covered all of them.
@@ -159,7 +168,7 @@ impl PartitionTrim {
 
     /// Records that LEDGER has everything that follows from a report. Positions rise; a lower one means that deliveries began
     /// again.
-    pub fn settled(&mut self, subject: &str, position: u64, bytes: u64, now: Duration) {
+    pub fn settled(&mut self, subject: &str, position: u64, weight: Weight, now: Duration) {
         let quota = self.quota;
         if position <= self.settled_through {
             self.reset_positions();
@@ -170,7 +179,7 @@ impl PartitionTrim {
         }
         let Some(device) = self.devices.get_mut(subject) else { return };
         if device.held.is_empty() && device.has_credit(quota, now) {
-            device.release(HeldReport { position, bytes }, quota, now, self.purged_through);
+            device.release(HeldMessage { position, weight }, quota, now, self.purged_through);
             if device.removable == OWN_PURGE_FROM {
                 self.crowded.push_back(Arc::from(subject));
             }
@@ -179,7 +188,7 @@ impl PartitionTrim {
         if device.held.is_empty() {
             self.throttled.push_back(Arc::from(subject));
         }
-        device.held.push_back(HeldReport { position, bytes });
+        device.held.push_back(HeldMessage { position, weight });
         if device.noticed_at.is_none_or(|at| now.saturating_sub(at) >= NOTICE_EVERY) {
             device.noticed_at = Some(now);
             self.notices.push((Arc::from(subject), device.held.len()));
@@ -334,15 +343,16 @@ impl DeviceReports {
             && self.peak_bytes.is_full(quota.peak_bytes, now)
     }
 
-    /// Pays for a report, which may be removed now.
-    fn release(&mut self, report: HeldReport, quota: Quota, now: Duration, purged_through: u64) {
-        self.reports.withdraw(1, quota.reports, now);
-        self.bytes.withdraw(report.bytes, quota.bytes, now);
-        self.peak_bytes.withdraw(report.bytes, quota.peak_bytes, now);
+    /// Pays for the reports of a message, which may be removed now.
+    fn release(&mut self, message: HeldMessage, quota: Quota, now: Duration, purged_through: u64) {
+        let Weight { reports, bytes } = message.weight;
+        self.reports.withdraw(reports, quota.reports, now);
+        self.bytes.withdraw(bytes, quota.bytes, now);
+        self.peak_bytes.withdraw(bytes, quota.peak_bytes, now);
         if self.removable_through <= purged_through {
             self.removable = 0;
         }
-        self.removable_through = report.position;
+        self.removable_through = message.position;
         self.removable += 1;
     }
 }

@@ -59,8 +59,11 @@ fn main() -> ExitCode {
         runtime.block_on(link.measure(backlog.min(LINK_REPORTS), Some(LINK_BITS_A_SECOND)));
     }
     let table = table(backlog, rounds, &loopback, &link);
-    let (wire, memory) = runtime.block_on(async { (wire().await, memory().await) });
-    bench::tell(HubKind::Open, &format!("{table}\n\n{wire}\n{memory}"))
+    let packed: Vec<f64> = (0..rounds).map(|_| runtime.block_on(packed(backlog))).collect();
+    let packed = format!("In batches: {} reports a second over loopback.", thousands(&packed));
+    let (single, batches) = runtime.block_on(async { (wire(false).await, wire(true).await) });
+    let memory = runtime.block_on(memory());
+    bench::tell(HubKind::Open, &format!("{table}\n\n{packed}\n{single}\n{batches}\n{memory}"))
 }
 
 /// Rates of all sides, in reports a second, round by round.
@@ -142,8 +145,32 @@ async fn publish(messages: Vec<Outgoing>, bits_a_second: Option<u64>) -> f64 {
     count as f64 / begin.elapsed().as_secs_f64()
 }
 
-/// What a report costs on the wire, connecting included.
-async fn wire() -> String {
+/// Reports a second from the outbox to a hub that reads batches.
+async fn packed(backlog: usize) -> f64 {
+    let server = Server::start();
+    let _bus = converged(&server).await;
+    let device = Backlog::new(device("press-4"), DEPLOYMENTS).await;
+    device.tell_history(backlog).await;
+    device.hub_reads_batches().await;
+    let reports = device.summary().await.unsent;
+    let begin = Instant::now();
+    let sender = device.send(way(&server, None).await.0, None);
+    all_sent(&device, begin).await;
+    let rate = reports as f64 / begin.elapsed().as_secs_f64();
+    sender.end().await;
+    rate
+}
+
+/// Waits until UPLINK has confirmed every report. The outbox learns of it at most a tenth of a second later.
+async fn all_sent(device: &Backlog, begin: Instant) {
+    while device.summary().await.unsent > 0 {
+        assert!(begin.elapsed() < PATIENCE, "the reports are not sent after {PATIENCE:?}");
+        tokio::time::sleep(LOOK).await;
+    }
+}
+
+/// What a report costs on the wire, connecting included, alone or in batches.
+async fn wire(in_batches: bool) -> String {
     let server = Server::start();
     let bus = converged(&server).await;
     let device = Backlog::new(device("press-4"), DEPLOYMENTS).await;
@@ -151,15 +178,20 @@ async fn wire() -> String {
     let reports = device.summary().await.unsent;
     let (settings, thin) = way(&server, Some(WIDE_BITS_A_SECOND)).await;
     let thin = thin.expect("a link was asked for");
+    if in_batches {
+        device.hub_reads_batches().await;
+    }
     let sender = device.send(settings, None);
-    stored(&bus, reports, Instant::now()).await;
+    all_sent(&device, Instant::now()).await;
     sender.end().await;
+    let count = bus.stream_state(stream::UPLINK).await.unwrap().messages;
     let payload: usize =
-        messages(&bus, &device, reports as usize).await.iter().map(|sent| sent.payload.len()).sum();
+        messages(&bus, &device, count as usize).await.iter().map(|sent| sent.payload.len()).sum();
     let each = |bytes: u64| bytes as f64 / reports as f64;
     let (up, down) = thin.bytes();
     format!(
-        "On the wire a report of a long backlog costs {:.0} bytes up, {:.0} of them its document, and {:.1} down.",
+        "On the wire a report of a long backlog in {count} messages costs {:.1} bytes up, {:.1} of them its payload, and \
+         {:.1} down.",
         each(up),
         each(payload as u64),
         each(down)

@@ -20,6 +20,7 @@ use muster_contract::notify::{
     ConfirmRequest, ContentQuery, MissedAnswer, MissedQuery, Notice, NoticeContent, Subscription,
     SubscriptionAnswer, SubscriptionRecord, SubscriptionsAnswer, SubscriptionsQuery, UnsubscribeRequest,
 };
+use muster_contract::packed::ReportBatch;
 use muster_contract::parts::{HubList, PartsAnswer, PartsQuery};
 use muster_contract::presence::Heartbeat;
 use muster_contract::profile::{Package, Process, Simulated};
@@ -59,10 +60,11 @@ pub struct Shape {
 }
 
 /// Documents: what streams and buckets hold.
-pub const DOCUMENTS: [Shape; 23] = [
+pub const DOCUMENTS: [Shape; 24] = [
     document::<DesiredState>(),
     document::<StatusReport>(),
     document::<CapabilitiesReport>(),
+    document::<ReportBatch>(),
     document::<Heartbeat>(),
     document::<Receipt>(),
     document::<Credential>(),

@@ -3,8 +3,10 @@
 
 #![allow(clippy::unwrap_used, reason = "a failure here is the test's result")]
 
+mod batches;
 mod cluster;
 mod crash;
+mod equivalence;
 mod full;
 mod losses;
 mod owners;

@@ -60,6 +60,7 @@ async fn a_receipt_of_another_epoch_refuses_no_report_of_this_one() {
         through: 1,
         missing: SeqRanges::span(1, 1),
         refused: refused.clone(),
+        batches: Vec::new(),
     };
     assert!(follower.receipt(&to_bytes(&receipt(Epoch::FIRST))).await);
     assert_eq!(follower.refused_reports, [], "of an earlier epoch");

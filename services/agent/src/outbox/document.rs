@@ -3,6 +3,8 @@
 use std::fmt::Write;
 
 use muster_contract::decode::Document;
+use muster_contract::limits::BATCH_BYTES_MAX;
+use muster_contract::packed::pack;
 use muster_contract::report::{CapabilitiesReport, StatusReport};
 use muster_contract::{Epoch, Seq, SeqRanges};
 use serde::de::IgnoredAny;
@@ -20,6 +22,8 @@ pub struct Row {
     pub seq: u64,
     /// No later report of its deployment exists.
     pub newest: bool,
+    /// It was sent before, and the hub asked for it again or never mentioned it.
+    pub is_repeated: bool,
     /// The message id.
     pub message_id: String,
     /// Bytes that it counts against the limits.
@@ -39,6 +43,8 @@ pub struct SerializedReport {
     pub bytes: Vec<u8>,
 }
 
+/// The level of compression: higher ones cost a small device more than they save.
+const PACKING_LEVEL: i32 = 3;
 /// The version in the documents.
 const VERSION: &str = "muster/v1";
 /// Bytes that sending adds to a report without declared numbers.
@@ -93,7 +99,37 @@ impl StoredBody {
     }
 }
 
+/// Several rows as one compressed batch. `None` if they do not fit into one, or a number is none that a report can have.
+pub fn pack_rows(rows: &[Row], epoch: Epoch, head: u64) -> Option<Vec<u8>> {
+    let element = |row: &Row| Some((Seq::new(row.seq)?, row.element()?));
+    let mut elements = rows.iter().map(element).collect::<Option<Vec<_>>>()?;
+    elements.sort_unstable_by_key(|(seq, _)| *seq);
+    let packed = zstd::bulk::compress(&pack(epoch, Seq::new(head)?, &elements)?, PACKING_LEVEL).ok()?;
+    (packed.len() <= BATCH_BYTES_MAX).then_some(packed)
+}
+
 impl Row {
+    /// The report as an element of a batch: without what the envelope says.
+    fn element(&self) -> Option<String> {
+        let (kind, fields) = self.body.split()?;
+        let mut text = String::with_capacity(fields.len() + ENVELOPE_BYTES);
+        let _ = write!(text, r#"{{"kind":"{kind}",{fields}"#);
+        self.push_fields_of_sending(kind, &mut text)?;
+        Some(text)
+    }
+
+    /// Adds the fields that are known only when the report is sent, and the end.
+    fn push_fields_of_sending(&self, kind: &str, text: &mut String) -> Option<()> {
+        if kind == StatusReport::KIND {
+            let _ = write!(text, r#","current":{}"#, self.newest);
+        }
+        if !self.coalesced.is_empty() {
+            let _ = write!(text, r#","coalesced":{}"#, serde_json::to_string(&self.coalesced).ok()?);
+        }
+        text.push('}');
+        Some(())
+    }
+
     /// The report to send, with an epoch and a head: the stored text and the added fields. `None` for a number that
     /// no report can have.
     pub fn serialize(&self, epoch: Epoch, head: u64) -> Option<SerializedReport> {
@@ -105,13 +141,7 @@ impl Row {
             text,
             r#"{{"apiVersion":"{VERSION}","kind":"{kind}","epoch":{epoch},"seq":{seq},"head":{head},{fields}"#
         );
-        if kind == StatusReport::KIND {
-            let _ = write!(text, r#","current":{}"#, self.newest);
-        }
-        if !self.coalesced.is_empty() {
-            let _ = write!(text, r#","coalesced":{}"#, serde_json::to_string(&self.coalesced).ok()?);
-        }
-        text.push('}');
+        self.push_fields_of_sending(kind, &mut text)?;
         Some(SerializedReport { kind, bytes: text.into_bytes() })
     }
 }
@@ -132,7 +162,7 @@ mod tests {
 
     fn row(body: &Body, coalesced: SeqRanges) -> Row {
         let body = StoredBody::from_table(StoredBody::of(body).unwrap().as_str().to_owned()).unwrap();
-        Row { seq: 7, newest: true, message_id: String::new(), bytes: 0, body, coalesced }
+        Row { seq: 7, newest: true, is_repeated: false, message_id: String::new(), bytes: 0, body, coalesced }
     }
 
     fn status() -> StatusBody {

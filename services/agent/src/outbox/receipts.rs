@@ -3,6 +3,7 @@
 
 use std::time::Duration;
 
+use muster_contract::headers::ZSTD;
 use muster_contract::limits::{COVERED_AGE_KEPT, COVERED_ROWS_KEPT};
 use muster_contract::receipt::Receipt;
 use muster_contract::{Epoch, SeqRanges, Timestamp};
@@ -54,6 +55,8 @@ pub(super) fn receive(
     max_exposed: u64,
     now: Timestamp,
 ) -> SqlResult<ReceiptOutcome> {
+    let no_longer_reads_batches =
+        values::set_hub_reads_batches(tables.connection, receipt.reads_batches(ZSTD))?;
     let Some(epoch) = values::epoch(tables.connection)? else {
         values::set_receipt(tables, receipt)?;
         return Ok(ReceiptOutcome::OtherEpoch);
@@ -68,7 +71,10 @@ pub(super) fn receive(
     }
     values::set_receipt(tables, receipt)?;
     cover(tables, receipt, now)?;
-    let requeued = requeue_missing(tables, receipt, now)?;
+    let mut requeued = requeue_missing(tables, receipt, now)?;
+    if no_longer_reads_batches {
+        requeued += requeue_batched(tables, receipt)?;
+    }
     declare_lost(tables, receipt, now)?;
     delete_expired(tables, now)?;
     Ok(ReceiptOutcome::Applied { requeued })
@@ -104,6 +110,17 @@ fn requeue_missing(tables: &mut Tables<'_>, receipt: &Receipt, now: Timestamp) -
     let mut missing = receipt.missing.clone();
     receipt.all_refused().iter().for_each(|(from, to)| _ = missing.remove_span(from, to));
     missing.iter().map(|(from, to)| requeue(tables, from, to, is_due)).sum()
+}
+
+/// Requeues sent rows that the receipt neither covers nor refuses: they may have been sent in a batch that the hub did not read.
+fn requeue_batched(tables: &mut Tables<'_>, receipt: &Receipt) -> SqlResult<u64> {
+    let mut sent = SeqRanges::new();
+    for (from, to) in delivery::spans(tables.index, |state| state == SENT) {
+        sent.insert_span(from, to);
+    }
+    receipt.all_refused().iter().for_each(|(from, to)| _ = sent.remove_span(from, to));
+    let is_first_time = |current: DeliveryState| current.state == SENT && current.round == 0;
+    sent.iter().map(|(from, to)| requeue(tables, from, to, is_first_time)).sum()
 }
 
 /// A clock that was set back does not tell the age of a row: it is sent again rather than never.

@@ -75,6 +75,8 @@ pub struct Batch {
     pub head: u64,
     /// The rows, in the requested order.
     pub rows: Vec<Row>,
+    /// The hub reads compressed batches of reports, by its last receipt.
+    pub hub_reads_batches: bool,
 }
 
 /// The contents of the outbox in numbers.
@@ -166,7 +168,8 @@ pub(super) fn delete(tables: &mut Tables<'_>, first: u64, last: u64) -> SqlResul
 /// The next rows to send.
 pub(super) fn read(tables: &Tables<'_>, request: &ReadRequest) -> SqlResult<Batch> {
     let (epoch, head) = (values::epoch(tables.connection)?, tables.index.head());
-    let batch = Batch { epoch, head, rows: Vec::new() };
+    let hub_reads_batches = values::hub_reads_batches(tables.connection)?;
+    let batch = Batch { epoch, head, rows: Vec::new(), hub_reads_batches };
     let mut reader = BatchReader { tables, request, batch, bytes: 0 };
     let waiting = delivery::spans(tables.index, |state| state == QUEUED);
     let mut is_full = request.newest_first && reader.read_newest(&waiting)?;
@@ -330,6 +333,7 @@ fn row_of(row: &SqlRow<'_>, newest: bool, round: u64) -> SqlResult<Row> {
     Ok(Row {
         seq: row.get(0)?,
         newest,
+        is_repeated: round > 0,
         message_id: if round == 0 { id } else { format!("{id}-{round}") },
         bytes: row.get(2)?,
         body: StoredBody::from_table(body).map_err(|error| corrupt("outbox", &error))?,

@@ -58,6 +58,20 @@ pub(super) fn set_receipt(tables: &mut Tables<'_>, receipt: &Receipt) -> SqlResu
     set(tables.connection, "receipt", receipt)
 }
 
+/// Whether the hub reads compressed batches of reports, by the last receipt of any epoch.
+pub(super) fn hub_reads_batches(connection: &Connection) -> SqlResult<bool> {
+    get(connection, "batches").map(|reads| reads.unwrap_or(false))
+}
+
+/// Stores whether the hub reads batches; true if it no longer does.
+pub(super) fn set_hub_reads_batches(connection: &Connection, reads: bool) -> SqlResult<bool> {
+    let before = hub_reads_batches(connection)?;
+    if before != reads {
+        set(connection, "batches", &reads)?;
+    }
+    Ok(before && !reads)
+}
+
 /// The capabilities reported last.
 pub(super) fn capabilities(connection: &Connection) -> SqlResult<Option<CapabilitiesBody>> {
     get(connection, "capabilities")

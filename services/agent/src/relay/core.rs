@@ -18,6 +18,7 @@
 //! | the status and its heartbeat | PRESENCE: an older one | the next session begins with a heartbeat |
 //! | reading a row and sending it | the row, queued | it is read again |
 //! | sending it and the answer | the row, queued; UPLINK: perhaps the report | it is sent again under its message id |
+//! | the same for a batch | its rows, queued; UPLINK: perhaps all of them | they are sent again, perhaps in other batches |
 //! | the answer and the mark | the row, queued; UPLINK: the report | the same, a duplicate |
 //! | the mark and a receipt | the row, sent | a receipt covers it or misses it, or it is requeued in time |
 //! | two marks | the rows of the first, sent | the others are sent again, duplicates |
@@ -42,7 +43,7 @@ use muster_contract::version::ApiVersion;
 use muster_service::backoff::FullJitter;
 use tokio::time::Instant;
 
-pub use self::io::{DeviceStatus, Effect, Input, OrderRule, OutgoingReport, Ticket};
+pub use self::io::{DeviceStatus, Effect, Input, OrderRule, OutgoingBatch, OutgoingReport, Ticket};
 use self::marks::{MARK_RETRY, Marks};
 use super::budget::{Allowance, Budget};
 use super::send_queue::{AnswerOutcome, SendLimits, SendQueue, WINDOW_MIN};
@@ -63,6 +64,8 @@ const BATCH_ROWS_MIN: u64 = 500;
 const BATCH_ANSWERS: usize = 4;
 /// A batch that pauses longer is ended, because the server forgets one that is silent for ten seconds.
 const BATCH_PAUSE_MAX: Duration = Duration::from_secs(3);
+/// How long rows are collected for the next message while one is under way.
+const COLLECT: Duration = Duration::from_millis(25);
 /// Bounds of the pause while the device's share of UPLINK is full. Ingest makes room within tens of milliseconds; for a
 /// device beyond its quota, at the quota's rate.
 const FULL_PAUSE: (Duration, Duration) = (Duration::from_millis(20), Duration::from_secs(1));
@@ -133,8 +136,8 @@ pub struct RelayCore {
     is_first_heartbeat_done: bool,
     next_heartbeat: Option<Instant>,
     next_maintenance: Option<Instant>,
-    /// Rows that were read and not sent, and the head at that time.
-    rows: IntoIter<Row>,
+    /// Rows that were read and not sent, by message, and the head at that time.
+    messages: IntoIter<Vec<Row>>,
     head: u64,
     /// Rows were sent, and the next ones may be read ahead.
     may_read_ahead: bool,
@@ -146,8 +149,10 @@ pub struct RelayCore {
     batch: Option<usize>,
     is_in_batch: bool,
     ends_batch: bool,
-    /// When the budget allows the next report.
+    /// When the budget allows the next report, or the next message has waited long enough for more rows.
     read_at: Option<Instant>,
+    /// Until when rows are collected for the next message.
+    collect_until: Option<Instant>,
     full_pauses: FullJitter,
     /// When sending continues after the share was full.
     resume_at: Option<Instant>,
@@ -181,7 +186,7 @@ impl RelayCore {
             is_first_heartbeat_done: false,
             next_heartbeat: None,
             next_maintenance: None,
-            rows: Vec::new().into_iter(),
+            messages: Vec::new().into_iter(),
             head: 0,
             may_read_ahead: false,
             is_read_ahead: false,
@@ -190,6 +195,7 @@ impl RelayCore {
             is_in_batch: false,
             ends_batch: false,
             read_at: None,
+            collect_until: None,
             full_pauses: FullJitter::new(FULL_PAUSE.0, FULL_PAUSE.1),
             resume_at: None,
             marks: Marks::default(),
@@ -333,9 +339,9 @@ impl RelayCore {
         let is_first = self.holds(OrderRule::HeartbeatBeforeReports);
         self.next_heartbeat = Some(if is_first { now } else { now + self.heartbeat_interval });
         self.next_maintenance = Some(now);
-        (self.rows, self.may_read_ahead, self.is_read_ahead) = (Vec::new().into_iter(), false, false);
+        (self.messages, self.may_read_ahead, self.is_read_ahead) = (Vec::new().into_iter(), false, false);
         (self.is_backlog_long, self.batch, self.is_in_batch, self.ends_batch) = (false, None, false, false);
-        (self.read_at, self.resume_at) = (None, None);
+        (self.read_at, self.resume_at, self.collect_until) = (None, None, None);
         self.marks = Marks::default();
         self.flush_until = self.is_stopping.then(|| self.flush_end(now));
     }
@@ -367,8 +373,8 @@ impl RelayCore {
             self.is_in_batch = true;
             return Some(Effect::BeginBatch(flow));
         }
-        if let Some(row) = self.rows.next() {
-            return Some(self.send(epoch, row, now));
+        if let Some(rows) = self.messages.next() {
+            return self.send(epoch, rows, now);
         }
         if std::mem::take(&mut self.ends_batch) && std::mem::take(&mut self.is_in_batch) {
             return Some(Effect::EndBatch);

@@ -157,7 +157,7 @@ impl<'a> Driver<'a> {
         let mut next = Some((ticket, answer));
         while let Some((ticket, answer)) = next {
             match &answer {
-                Ok(_) => self.relay.metrics.report_sent(),
+                Ok(_) => self.relay.metrics.reports_sent(self.relay.core.reports_of(&ticket)),
                 Err(error) => {
                     log_failure(ticket.seq(), error);
                     if error.kind == PublishErrorKind::SubjectFull {
@@ -214,6 +214,10 @@ impl<'a> Driver<'a> {
             }
             Effect::BeginBatch(flow) => self.window.batch_by(flow).await,
             Effect::SendReport(report, ticket) => self.send_report(&report, ticket, now).await,
+            Effect::SendBatch(batch, ticket) => {
+                let message = self.messages.batch(&batch);
+                self.send_message(message, ticket, now).await;
+            }
             Effect::EndBatch => self.window.end_batch().await,
             Effect::MarkSent(epoch, seqs) => self.begin_marking(epoch, seqs),
             Effect::MaintainOutbox => {
@@ -255,12 +259,17 @@ impl<'a> Driver<'a> {
     }
 
     async fn send_report(&mut self, report: &OutgoingReport, ticket: Ticket, now: Instant) {
-        match self.messages.report(&report.row, report.epoch, report.head) {
+        let message = self.messages.report(&report.row, report.epoch, report.head);
+        self.send_message(message, ticket, now).await;
+    }
+
+    async fn send_message(&mut self, message: Option<Outgoing>, ticket: Ticket, now: Instant) {
+        match message {
             Some(message) => {
                 let message = self.charged(message, now);
                 self.window.send(message, ticket).await;
             }
-            // No report can have this number, now or ever.
+            // No report can have this number, now or ever; or the reports do not fit into a batch.
             None => self.relay.core.handle(Input::Answer(ticket, Err(PublishErrorKind::Permanent)), now),
         }
     }

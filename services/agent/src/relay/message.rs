@@ -3,11 +3,13 @@
 use muster_bus::event::attributes;
 use muster_bus::{Headers, Outgoing, Trace};
 use muster_contract::decode::{Document, to_bytes};
+use muster_contract::headers::{CONTENT_ENCODING, REPORTS, ZSTD};
 use muster_contract::presence::Heartbeat;
 use muster_contract::subjects::{self, stream};
 use muster_contract::{DeviceKey, Epoch, Timestamp};
 
-use crate::outbox::{Row, new_message_id};
+use super::core::OutgoingBatch;
+use crate::outbox::{Row, new_message_id, pack_rows};
 
 /// The parts that every message of a device shares, built once: a long backlog is many messages.
 pub(super) struct MessageBuilder {
@@ -30,6 +32,20 @@ impl MessageBuilder {
             message_id: Some(row.message_id.clone()),
             expected_stream: Some(stream::UPLINK),
             ..Outgoing::new(self.report.clone(), letter.bytes)
+        })
+    }
+
+    /// Several reports in one message. It has no message id: rows that are sent again may be packed in another way, and ingest
+    /// knows each report by its number. `None` if they do not fit into a batch.
+    pub(super) fn batch(&self, batch: &OutgoingBatch) -> Option<Outgoing> {
+        let payload = pack_rows(&batch.rows, batch.epoch, batch.head)?;
+        let mut headers = Headers::new();
+        headers.insert(REPORTS, batch.rows.len().to_string());
+        headers.insert(CONTENT_ENCODING, ZSTD);
+        Some(Outgoing {
+            headers,
+            expected_stream: Some(stream::UPLINK),
+            ..Outgoing::new(self.report.clone(), payload)
         })
     }
 

@@ -18,6 +18,9 @@
 //!   not declared as dropped, because it is not: the hub counts it as missing, so nobody takes an older report of its
 //!   deployment for the newest. The bus does not connect to a hub with a smaller message size, so this is a
 //!   misconfigured stream, and after a correction the row is sent.
+//! - If the hub reads batches, the window counts messages, and `packing` decides which rows share one.
+
+mod packing;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
@@ -27,7 +30,8 @@ use muster_bus::publish::CONFIRM_TIMEOUT;
 use muster_contract::Epoch;
 use muster_contract::limits::IN_FLIGHT_MAX;
 
-use crate::outbox::{Batch, ReadRequest, Row};
+use self::packing::Packing;
+use crate::outbox::{Batch, READ_ROWS_MAX, ReadRequest, Row};
 
 /// Bytes under way at most, except for a single row.
 pub(crate) const IN_FLIGHT_BYTES_MAX: usize = 1024 * 1024;
@@ -114,6 +118,8 @@ pub(crate) struct SendQueue {
     has_backlog: bool,
     /// The device's share was full at the last answer; nothing is sent meanwhile.
     is_paused: bool,
+    /// Rows that share messages.
+    packing: Packing,
 }
 
 impl SendQueue {
@@ -132,6 +138,7 @@ impl SendQueue {
             may_have_more: true,
             has_backlog: true,
             is_paused: false,
+            packing: Packing::default(),
         }
     }
 
@@ -140,7 +147,9 @@ impl SendQueue {
         if self.epoch.replace(epoch) != Some(epoch) {
             self.acknowledged.clear();
             self.rejected.clear();
+            self.packing = Packing::default();
         }
+        self.packing.begin_session();
         self.under_way.clear();
         self.under_way_bytes = 0;
         // Any of them may have been the newest of its deployment.
@@ -170,17 +179,31 @@ impl SendQueue {
 
     /// The rows to read, if there is room and may be rows.
     pub(crate) fn read_request(&self) -> Option<ReadRequest> {
-        let rows = self.window.saturating_sub(self.under_way.len());
+        let messages = self.window.saturating_sub(self.messages());
         let bytes = self.bytes().saturating_sub(self.under_way_bytes);
-        let room = self.under_way.is_empty() || (rows >= self.window.div_ceil(READ_PART) && bytes > 0);
-        (room && self.may_read()).then(|| self.request(rows, bytes))
+        // A message for what little fits would be a small one.
+        let bytes_min = if self.packing.is_on { self.bytes().div_ceil(READ_PART) } else { 1 };
+        let room =
+            self.under_way.is_empty() || (messages >= self.window.div_ceil(READ_PART) && bytes >= bytes_min);
+        (room && self.may_read()).then(|| self.request(self.rows_of(messages), bytes))
     }
 
     /// The rows to read ahead while there is no room. Newer rows are sent before these, so the result is dropped at
     /// [`outbox_changed`](Self::outbox_changed).
     pub(crate) fn read_ahead_request(&self) -> Option<ReadRequest> {
         let ahead = self.has_backlog && !self.under_way.is_empty() && self.may_read();
-        ahead.then(|| self.request(self.window.div_ceil(READ_PART), self.bytes().div_ceil(READ_PART)))
+        let messages = self.window.div_ceil(READ_PART);
+        ahead.then(|| self.request(self.rows_of(messages), self.bytes().div_ceil(READ_PART)))
+    }
+
+    /// Rows to read for so many messages.
+    const fn rows_of(&self, messages: usize) -> usize {
+        if self.packing.is_on { READ_ROWS_MAX } else { messages }
+    }
+
+    /// Messages under way.
+    fn messages(&self) -> usize {
+        self.under_way.len().saturating_sub(self.packing.rows_saved)
     }
 
     fn may_read(&self) -> bool {
@@ -214,13 +237,18 @@ impl SendQueue {
         }
         self.may_have_more = !batch.rows.is_empty();
         self.has_backlog &= self.may_have_more;
+        self.packing.is_on = batch.hub_reads_batches;
+        let is_full_read = self.packing.is_on && batch.rows.len() >= READ_ROWS_MAX;
         let mut send = Vec::with_capacity(batch.rows.len());
+        let (before, mut alone) = (self.messages(), 0);
         for row in batch.rows {
-            let room = self.under_way.len() < self.window && self.under_way_bytes + row.bytes <= self.bytes();
+            let messages = if self.packing.is_on { before + alone } else { self.under_way.len() };
+            let room = messages < self.window && self.under_way_bytes + row.bytes <= self.bytes();
             if !room && !self.under_way.is_empty() {
                 break;
             }
             self.under_way_bytes += row.bytes;
+            alone += usize::from(self.packing.goes_alone(&row));
             if row.newest {
                 self.priority.insert(row.seq);
             } else {
@@ -230,26 +258,36 @@ impl SendQueue {
             self.under_way_bytes -= before.unwrap_or_default();
             send.push(row);
         }
-        self.has_backlog |= self.under_way.len() >= self.window || self.under_way_bytes >= self.bytes();
+        let is_full = before + alone >= self.window || self.under_way_bytes >= self.bytes() || is_full_read;
+        self.has_backlog |= is_full;
         Some(send)
     }
 
-    /// Takes the answer to a row and the time since it was sent.
+    /// Takes the answer to the message of a row and the time since it was sent.
     pub(crate) fn answered(
         &mut self,
         seq: u64,
         answer: Result<(), PublishErrorKind>,
         after: Duration,
     ) -> AnswerOutcome {
-        let Some(bytes) = self.under_way.remove(&seq) else { return AnswerOutcome::Continue };
-        self.under_way_bytes -= bytes;
+        let seqs = self.packing.take_message(seq);
+        let bytes: Vec<_> = seqs.iter().filter_map(|seq| self.under_way.remove(seq)).collect();
+        if bytes.is_empty() {
+            return AnswerOutcome::Continue;
+        }
+        self.under_way_bytes -= bytes.into_iter().sum::<usize>();
         match answer {
             Ok(()) => {
-                self.acknowledged.insert(seq);
+                self.acknowledged.extend(seqs);
                 self.adapt(after);
             }
-            Err(PublishErrorKind::Permanent) => _ = self.rejected.insert(seq),
-            Err(PublishErrorKind::SubjectFull) => return self.pause(seq),
+            // The message is at fault, which does not say that any of its reports is.
+            Err(PublishErrorKind::Permanent) if seqs.len() > 1 => {
+                self.send_again(&seqs);
+                self.packing.send_alone(seqs);
+            }
+            Err(PublishErrorKind::Permanent) => self.rejected.extend(seqs),
+            Err(PublishErrorKind::SubjectFull) => return self.pause(&seqs),
             // A device expects no last sequence; an answer that says so is as good as none.
             Err(PublishErrorKind::Transient | PublishErrorKind::Conflict) => {
                 self.shrink(self.window / 2);
@@ -259,11 +297,18 @@ impl SendQueue {
         AnswerOutcome::Continue
     }
 
-    /// A row was refused because the share is full. It is sent again, and so are others that are refused with it.
-    fn pause(&mut self, seq: u64) -> AnswerOutcome {
-        self.priority.remove(&seq);
-        self.backlog_cursor = self.backlog_cursor.min(seq.saturating_sub(1));
+    /// Rows are not stored: they are read and sent again, in their order.
+    fn send_again(&mut self, seqs: &[u64]) {
+        for seq in seqs {
+            self.priority.remove(seq);
+            self.backlog_cursor = self.backlog_cursor.min(seq.saturating_sub(1));
+        }
         (self.may_have_more, self.has_backlog) = (true, true);
+    }
+
+    /// Rows were refused because the share is full. They are sent again, and so are others that are refused with them.
+    fn pause(&mut self, seqs: &[u64]) -> AnswerOutcome {
+        self.send_again(seqs);
         self.window = WINDOW_PROBE;
         if std::mem::replace(&mut self.is_paused, true) {
             AnswerOutcome::Continue
@@ -296,9 +341,9 @@ impl SendQueue {
         self.window
     }
 
-    /// Bytes that may be under way now: those of the limits, in the proportion of the rows.
+    /// Bytes of rows that may be under way now: those of the limits, in the proportion of the window.
     fn bytes(&self) -> usize {
-        self.limits.bytes * self.window / self.limits.rows
+        self.limits.bytes * self.packing.ratio() * self.window / self.limits.rows
     }
 
     /// Whether confirmed rows wait to be marked.
@@ -317,6 +362,7 @@ impl SendQueue {
         for seq in seqs {
             self.acknowledged.remove(seq);
             self.priority.remove(seq);
+            self.packing.forget(*seq);
         }
     }
 

@@ -26,12 +26,14 @@ use super::{Partition, SessionEnd};
 use crate::desired::DownlinkUpdate;
 use crate::heartbeat_reader::HeartbeatReader;
 use crate::ledger_publisher::LedgerPublisher;
-use crate::limits::RECEIPTS_IN_FLIGHT;
+use crate::limits::{BATCH, RECEIPTS_IN_FLIGHT};
 use crate::message;
 use crate::ownership::{self, OwnerRecord};
 use crate::reassert_reader::{AgedFact, ReassertReader};
-use crate::report_reader::{ReportBatch, ReportReader};
-use crate::session::{Effect, FactAnswer, Input, OldFacts, STANDSTILL, SessionCore, SessionStart, TICK};
+use crate::report_reader::{ReceivedReports, ReportReader};
+use crate::session::{
+    Effect, EvaluatedMessage, FactAnswer, Input, OldFacts, STANDSTILL, SessionCore, SessionStart, TICK,
+};
 
 /// Batches of waiting heartbeats that are applied before a tick.
 const HEARTBEAT_BATCHES_MAX: usize = 64;
@@ -42,6 +44,9 @@ const LAST_RECEIPTS: Duration = Duration::from_secs(3);
 /// Time between two reads of the owner: a process that has nothing to publish would not learn otherwise that it lost the
 /// partition.
 const OWNER_CHECK_EVERY: Duration = Duration::from_secs(5);
+
+/// Effects that are carried out before the next event is looked at: a message may hold 256 reports.
+const EFFECTS_PER_TURN: usize = 4 * BATCH;
 
 const _: () = assert!(STANDSTILL.as_millis() < TAKEN_AFTER_MIN.as_millis());
 
@@ -59,7 +64,9 @@ pub(super) struct SessionDriver<'a> {
     quarantine: QuarantineHandler,
     saver: SnapshotSaver,
     /// Reports that wait for room in LEDGER.
-    held: Option<ReportBatch>,
+    held: Option<ReceivedReports>,
+    /// Effects are due that the last turn did not carry out.
+    has_more: bool,
     token_seq: u64,
     /// The error that ended the session.
     cause: Option<PublishError>,
@@ -83,7 +90,9 @@ enum Event {
     Quarantine(Box<QuarantineTask>),
     Aged(Vec<AgedFact>),
     Heartbeats(Vec<Delivery>),
-    Reports(ReportBatch),
+    Reports(ReceivedReports),
+    /// The last turn ended before every effect was carried out.
+    More,
 }
 
 /// A stream's answer to a message.
@@ -106,6 +115,7 @@ impl<'a> SessionDriver<'a> {
         Self {
             core,
             held: None,
+            has_more: false,
             token_seq: token.seq(),
             publisher: LedgerPublisher::new(&bus, token),
             receipts: bus.window(RECEIPTS_IN_FLIGHT),
@@ -172,7 +182,8 @@ impl<'a> SessionDriver<'a> {
                 }
                 old = room.next() => Event::OldFacts(old),
                 Ok(_) = reopened.changed() => Event::Reopened,
-                (reader, batch) = &mut reports, if self.held.is_none() => {
+                () = std::future::ready(()), if self.has_more => Event::More,
+                (reader, batch) = &mut reports, if self.held.is_none() && self.core.is_ready_for_reports() => {
                     reports = reader.next().boxed();
                     Event::Reports(batch)
                 }
@@ -189,6 +200,7 @@ impl<'a> SessionDriver<'a> {
         match event {
             Event::Stop
             | Event::LeaseLost
+            | Event::More
             | Event::Answer(None)
             | Event::Receipt(None)
             | Event::Rejected(None) => {}
@@ -222,7 +234,7 @@ impl<'a> SessionDriver<'a> {
     }
 
     /// Hands reports to the session, or holds them while LEDGER has no room for their facts.
-    fn feed_or_hold(&mut self, batch: ReportBatch) {
+    fn feed_or_hold(&mut self, batch: ReceivedReports) {
         self.own.ready.take().into_iter().for_each(Latch::release);
         if batch.reports.is_empty() || self.own.room.try_admit(&batch.reports) {
             self.feed(Input::Reports(batch.reports, batch.complete_through));
@@ -240,14 +252,19 @@ impl<'a> SessionDriver<'a> {
         self.own.context.sees_ledger()
     }
 
-    /// Carries out every effect that is due, one after the other.
+    /// Carries out the effects that are due, one after the other: all of them, unless they are so many that leases, heartbeats and
+    /// receipts would wait.
     async fn act(&mut self) {
-        loop {
+        self.has_more = true;
+        for _ in 0..EFFECTS_PER_TURN {
             let conditions = self.own.context.conditions(self.presence_received.age());
             let (core, intake) = (&mut self.core, &mut self.own.intake);
             let effect =
                 block_in_place_if_large(core.reports_to_evaluate(), || core.next_effect(intake, &conditions));
-            let Some(effect) = effect else { break };
+            let Some(effect) = effect else {
+                self.has_more = false;
+                break;
+            };
             self.carry_out(effect).await;
         }
         let unconfirmed = self.core.facts_unconfirmed();
@@ -269,11 +286,11 @@ impl<'a> SessionDriver<'a> {
             Effect::Publish(publication, trace) => self.publish(publication, trace).await,
             Effect::EndRun => self.publisher.end_run().await,
             Effect::PollAnswers => self.poll_answers(),
-            Effect::Settle(report) => self.record_settled(&report),
+            Effect::Settle(message) => self.record_settled(&message),
             Effect::Acknowledge(newest) => {
                 self.record_settled(&newest);
-                newest.ack_all().await;
-                self.own.trim.acknowledged(&newest);
+                newest.delivery.ack_all().await;
+                self.own.trim.acknowledged(&newest.delivery);
             }
             Effect::Reasserted(through) => self.own.room.confirm(through),
             Effect::ReadOwner => {
@@ -333,9 +350,9 @@ impl<'a> SessionDriver<'a> {
         }
     }
 
-    fn record_settled(&self, report: &Delivery) {
-        self.own.trim.record_settled(report);
-        self.own.room.record_settled(report);
+    fn record_settled(&self, message: &EvaluatedMessage<Delivery>) {
+        self.own.trim.record_settled(message);
+        self.own.room.record_settled(&message.delivery);
     }
 
     async fn send_receipt(&mut self, key: DeviceKey, receipt: &Receipt) {
@@ -354,21 +371,29 @@ impl<'a> SessionDriver<'a> {
         self.feed(Input::ReceiptAnswer(key, answer.is_ok()));
     }
 
+    /// Carries out every effect that is due.
+    async fn act_on_all(&mut self) {
+        self.act().await;
+        while self.has_more {
+            self.act().await;
+        }
+    }
+
     /// Settles the received reports: everything is confirmed, acknowledged, and covered by receipts.
     async fn finish(mut self) -> SessionEnd {
         // Otherwise the next process would receive the messages that wait for QUARANTINE or in a batch, and everything behind
         // them, again.
         while let Some(answer) = self.rejected.answer().await {
             self.rejection_answered(answer);
-            self.act().await;
+            self.act_on_all().await;
         }
         self.feed(Input::Stop);
-        self.act().await;
+        self.act_on_all().await;
         while self.cause.is_none()
             && let Some(answer) = self.publisher.answer().await
         {
             self.fact_answered(answer);
-            self.act().await;
+            self.act_on_all().await;
         }
         if let Some(cause) = self.cause.take() {
             tracing::warn!(
@@ -380,7 +405,7 @@ impl<'a> SessionDriver<'a> {
         }
         self.saver.finish().await;
         self.feed(Input::SnapshotDue);
-        self.act().await;
+        self.act_on_all().await;
         if timeout(LAST_RECEIPTS, self.last_receipts()).await.is_err() {
             tracing::info!(
                 partition = self.own.number,
@@ -397,7 +422,7 @@ impl<'a> SessionDriver<'a> {
     async fn last_receipts(&mut self) {
         while self.own.intake.receipts_owed() > 0 || self.core.receipts_unconfirmed() > 0 {
             self.feed(Input::ReceiptsDue);
-            self.act().await;
+            self.act_on_all().await;
             while let Some(answer) = self.receipts.next().await {
                 self.receipt_answered(answer);
             }

@@ -37,8 +37,10 @@ pub struct OldFacts {
 pub trait ReportDelivery {
     /// The subject it is stored under.
     fn subject(&self) -> &str;
-    /// The document.
+    /// Its payload: the document, unless a header says otherwise.
     fn payload(&self) -> &[u8];
+    /// The value of one of its headers.
+    fn header(&self, name: &str) -> Option<&str>;
     /// Its position in its stream.
     fn position(&self) -> u64;
     /// When its stream stored it.
@@ -54,6 +56,10 @@ impl ReportDelivery for Delivery {
 
     fn payload(&self) -> &[u8] {
         &self.payload
+    }
+
+    fn header(&self, name: &str) -> Option<&str> {
+        self.headers.get(name)
     }
 
     fn position(&self) -> u64 {
@@ -111,6 +117,17 @@ pub enum Input<D> {
     Stop,
 }
 
+/// A message of UPLINK whose reports are all evaluated, with what it held.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct EvaluatedMessage<D> {
+    /// The message.
+    pub delivery: D,
+    /// Its reports: 1, or those of a batch.
+    pub reports: usize,
+    /// Bytes of its reports as single ones, headers not counted.
+    pub bytes: usize,
+}
+
 /// An action that the driver carries out before it asks for the next one.
 #[derive(Debug, PartialEq)]
 #[allow(clippy::large_enum_variant, reason = "an effect is carried out at once, and never stored")]
@@ -130,10 +147,10 @@ pub enum Effect<D> {
     EndRun,
     /// Hand in the answers that have arrived.
     PollAnswers,
-    /// Record that LEDGER holds everything that follows from a report.
-    Settle(D),
-    /// Settle the report as [`Effect::Settle`] does, and acknowledge it, which covers all reports before it.
-    Acknowledge(D),
+    /// Record that LEDGER holds everything that follows from a message of UPLINK: from all of its reports.
+    Settle(EvaluatedMessage<D>),
+    /// Settle the message as [`Effect::Settle`] does, and acknowledge it, which covers all messages before it.
+    Acknowledge(EvaluatedMessage<D>),
     /// Record that every fact through this position that still holds is re-asserted, and that LEDGER has confirmed it.
     Reasserted(u64),
     /// Read whether another process owns the partition, then hand in [`Input::OwnerRead`].
@@ -169,6 +186,8 @@ impl Conditions {
 pub enum OrderRule {
     /// A report is acknowledged after LEDGER has confirmed everything that follows from it.
     ConfirmedBeforeAcknowledged,
+    /// A batch is acknowledged after LEDGER has confirmed everything that follows from the last of its reports.
+    WholeBatchBeforeAcknowledged,
     /// A rejected report is in QUARANTINE before a fact says that its number is accounted for.
     StoredBeforeAccounted,
     /// A fact with an unknown outcome ends the session.

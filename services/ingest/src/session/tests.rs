@@ -15,6 +15,8 @@ use super::*;
 use crate::ledger_publisher::HighWater;
 use crate::metrics::Metrics;
 
+mod batches;
+
 const OVER: Link = Link::Up { since_count: 1 };
 
 /// A report in UPLINK.
@@ -22,6 +24,14 @@ const OVER: Link = Link::Up { since_count: 1 };
 struct Sent {
     payload: Vec<u8>,
     position: u64,
+    headers: Vec<(&'static str, String)>,
+}
+
+impl Sent {
+    /// What it is once its reports are evaluated.
+    fn evaluated(&self) -> EvaluatedMessage<Self> {
+        EvaluatedMessage { delivery: self.clone(), reports: 1, bytes: self.payload.len() }
+    }
 }
 
 impl ReportDelivery for Sent {
@@ -31,6 +41,10 @@ impl ReportDelivery for Sent {
 
     fn payload(&self) -> &[u8] {
         &self.payload
+    }
+
+    fn header(&self, name: &str) -> Option<&str> {
+        self.headers.iter().find(|(key, _)| *key == name).map(|(_, value)| value.as_str())
     }
 
     fn position(&self) -> u64 {
@@ -66,7 +80,9 @@ fn reports(count: u64) -> Vec<Sent> {
             "components": [{"name": "main", "state": "installed"}], "current": seq == count,
         })
     };
-    (1..=count).map(|seq| Sent { payload: report(seq).to_string().into(), position: 10 + seq }).collect()
+    let sent =
+        |seq| Sent { payload: report(seq).to_string().into(), position: 10 + seq, headers: Vec::new() };
+    (1..=count).map(sent).collect()
 }
 
 impl Driven {
@@ -125,7 +141,7 @@ fn a_report_is_acknowledged_once_its_facts_are_confirmed() {
         assert!(!driven.effects().iter().any(|effect| matches!(effect, Effect::Acknowledge(_))));
     }
     driven.stored(100 + facts as u64);
-    let covered = [Effect::Settle(sent[0].clone()), Effect::Acknowledge(sent[1].clone())];
+    let covered = [Effect::Settle(sent[0].evaluated()), Effect::Acknowledge(sent[1].evaluated())];
     assert_eq!(driven.effects(), covered, "the newest covers all before it");
     assert_eq!(driven.core.facts_unconfirmed(), 0);
 }
@@ -248,7 +264,7 @@ fn a_rejected_report_is_stored_before_its_fact_is_published() {
     let effects = driven.effects();
     assert_eq!(published(&effects), 1, "{effects:?}");
     driven.stored(101);
-    assert_eq!(driven.effects(), [Effect::Acknowledge(sent[0].clone())]);
+    assert_eq!(driven.effects(), [Effect::Acknowledge(sent[0].evaluated())]);
 }
 
 #[test]
@@ -258,6 +274,6 @@ fn a_report_without_room_in_quarantine_holds_up_nothing() {
         let sent = unknown();
         let ticket = stored_first(&mut driven, &sent);
         driven.handle(Input::RejectionAnswer(ticket, Err(reason)));
-        assert_eq!(driven.effects(), [Effect::Acknowledge(sent[0].clone())], "no fact says anything");
+        assert_eq!(driven.effects(), [Effect::Acknowledge(sent[0].evaluated())], "no fact says anything");
     }
 }

@@ -96,6 +96,8 @@ pub(super) struct ReceiptState {
     pub(super) requested_through: u64,
     /// Receipts that DOWNLINK has not answered: a slow answer may come after the next receipt was sent.
     pub(super) in_flight: u32,
+    /// When the last batch of reports came that could not be unpacked.
+    pub(super) batch_refused_at: Option<Timestamp>,
 }
 
 impl DeviceIntake {
@@ -221,7 +223,8 @@ impl DeviceIntake {
     pub(super) fn clamp_to(&mut self, now: Timestamp) {
         let LiveContact { last_at, head_at, epoch_at, heartbeat_at, beat, .. } = &mut self.contact;
         beat.iter_mut().for_each(|beat| beat.at = beat.at.min(now));
-        let receipts = [&mut self.receipts.due_at, &mut self.receipts.sent_at];
+        let ReceiptState { due_at, sent_at, batch_refused_at, .. } = &mut self.receipts;
+        let receipts = [due_at, sent_at, batch_refused_at];
         for at in [last_at, head_at, epoch_at, heartbeat_at].into_iter().chain(receipts).flatten() {
             *at = (*at).min(now);
         }

@@ -1,11 +1,19 @@
 //! The content and the timing of receipts. A receipt covers only numbers that LEDGER holds; a device gets at most one a second,
 //! and the receipt owed longest goes first.
 
+use std::time::Duration;
+
+use muster_contract::headers::ZSTD;
 use muster_contract::limits::RECEIPT_INTERVAL;
 use muster_contract::receipt::Receipt;
 use muster_contract::{DeviceKey, SeqRanges, Timestamp};
 
+use super::device::ReceiptState;
 use super::state::IntakeState;
+use crate::lease::elapsed;
+
+/// Time for which a device is asked for single reports after a batch of it could not be unpacked.
+pub const SINGLE_AFTER_REFUSAL: Duration = Duration::from_secs(10 * 60);
 
 impl IntakeState {
     /// Takes up to `max` receipts that are due.
@@ -73,6 +81,13 @@ impl IntakeState {
         }
     }
 
+    /// Records that a batch of reports of a device cannot be unpacked: its receipts ask for single reports for a while.
+    pub fn refuse_batches(&mut self, key: &DeviceKey, now: Timestamp) {
+        let index = self.index(key);
+        self.devices[index].receipts.batch_refused_at = Some(now);
+        self.owe_receipt(index);
+    }
+
     pub(super) fn owe_receipt(&mut self, index: usize) {
         let device = &mut self.devices[index];
         if device.key.is_none() || device.receipts.due_at.is_some() {
@@ -94,8 +109,17 @@ impl IntakeState {
         device.receipts.sent_at = Some(now);
         device.receipts.in_flight += 1;
         let key = device.key.clone()?;
+        receipt.batches = device.receipts.batches(now);
         self.add_refused(index, &mut receipt);
         Some((key, receipt))
+    }
+}
+
+impl ReceiptState {
+    /// The encodings of batches that the hub reads from the device.
+    fn batches(&self, now: Timestamp) -> Vec<String> {
+        let is_refused = self.batch_refused_at.is_some_and(|at| elapsed(at, now) < SINGLE_AFTER_REFUSAL);
+        if is_refused { Vec::new() } else { vec![ZSTD.to_owned()] }
     }
 }
 

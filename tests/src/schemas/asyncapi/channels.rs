@@ -174,14 +174,14 @@ fn uplink() -> Vec<Channel> {
             "report",
             &subjects::report(&key()),
             None,
-            &["StatusReport", "CapabilitiesReport"],
+            &["StatusReport", "CapabilitiesReport", "ReportBatch"],
             "Where a device publishes its reports, and nobody else. The bus stores it under `reportStored`.",
         ),
         Channel::new(
             "reportStored",
             &stored,
             Some(stream::UPLINK),
-            &["StatusReport", "CapabilitiesReport"],
+            &["StatusReport", "CapabilitiesReport", "ReportBatch"],
             "Reports by partition, as UPLINK holds them until ingest has them in LEDGER.",
         ),
         Channel::new(

@@ -33,19 +33,30 @@ pub struct OutgoingReport {
     pub row: Row,
 }
 
+/// Reports to be sent in one message. The driver serialises them, once.
+#[derive(Debug, PartialEq)]
+pub struct OutgoingBatch {
+    /// The epoch of their numbers.
+    pub epoch: Epoch,
+    /// The highest number given when they were read.
+    pub head: u64,
+    /// The reports.
+    pub rows: Vec<Row>,
+}
+
 /// Identifies a message under way. It comes back with the answer.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Ticket {
     /// The session that sent it.
     pub(super) session: u64,
-    /// The number of its report.
+    /// The number of its report; of the first row of a batch.
     pub(super) seq: u64,
     /// When it was sent.
     pub(super) sent_at: Instant,
 }
 
 impl Ticket {
-    /// The number of its report.
+    /// The number of its report; of the first row of a batch.
     pub const fn seq(&self) -> u64 {
         self.seq
     }
@@ -102,6 +113,9 @@ pub enum Effect {
     BeginBatch(usize),
     /// Publish a report to UPLINK: [`Input::Answer`].
     SendReport(OutgoingReport, Ticket),
+    /// Publish several reports in one message to UPLINK: [`Input::Answer`]. If they cannot be packed, the answer is
+    /// [`PublishErrorKind::Permanent`].
+    SendBatch(OutgoingBatch, Ticket),
     /// End the batch: UPLINK answers the rest of it.
     EndBatch,
     /// Begin to mark rows of an epoch as sent, concurrently: [`Input::Marked`].

@@ -8,8 +8,8 @@ use muster_contract::Epoch;
 use tokio::time::Instant;
 
 use super::{
-    Allowance, AnswerOutcome, BATCH_ANSWERS, BATCH_PAUSE_MAX, Batch, Effect, OrderRule, OutgoingReport,
-    RelayCore, Row, SessionEnd, SessionPhase, Ticket, WINDOW_MIN,
+    Allowance, AnswerOutcome, BATCH_ANSWERS, BATCH_PAUSE_MAX, Batch, COLLECT, Effect, OrderRule,
+    OutgoingBatch, OutgoingReport, RelayCore, Row, SessionEnd, SessionPhase, Ticket, WINDOW_MIN,
 };
 
 impl RelayCore {
@@ -21,6 +21,9 @@ impl RelayCore {
             return None;
         }
         let mut request = self.queue.read_request()?;
+        if self.is_collecting(now) {
+            return None;
+        }
         match self.budget.allowance(now) {
             Allowance::Bytes(bytes) => request.bytes = request.bytes.min(bytes),
             Allowance::NotBefore(due) => {
@@ -32,6 +35,20 @@ impl RelayCore {
         }
         let was_read_ahead = std::mem::take(&mut self.is_read_ahead);
         self.await_answer(if was_read_ahead { Effect::TakeReadAhead } else { Effect::ReadRows(request) })
+    }
+
+    /// Whether more rows may come for the next message: then it waits, but not long.
+    fn is_collecting(&mut self, now: Instant) -> bool {
+        let until = if self.queue.may_collect() {
+            Some(*self.collect_until.get_or_insert(now + COLLECT)).filter(|until| *until > now)
+        } else {
+            None
+        };
+        self.read_at = until;
+        if until.is_none() {
+            self.collect_until = None;
+        }
+        until.is_some()
     }
 
     /// Reads the next rows ahead, so that the window does not wait for the outbox. Not under a limit: there the
@@ -58,18 +75,31 @@ impl RelayCore {
             (self.is_backlog_long, self.ends_batch) = (false, true);
             return;
         }
-        let window = self.queue.window();
-        self.batch = (self.is_backlog_long && window >= WINDOW_MIN).then_some(window / BATCH_ANSWERS);
-        (self.rows, self.may_read_ahead) = (rows.into_iter(), true);
+        // Messages with many reports need no shared answers.
+        let (window, packs) = (self.queue.window(), self.queue.packs());
+        let shares_answers = self.is_backlog_long && !packs && window >= WINDOW_MIN;
+        (self.batch, self.ends_batch) = (shares_answers.then_some(window / BATCH_ANSWERS), packs);
+        (self.messages, self.may_read_ahead) = (self.queue.messages_of(rows).into_iter(), true);
     }
 
-    pub(super) fn send(&mut self, epoch: Epoch, row: Row, now: Instant) -> Effect {
-        let ticket = Ticket { session: self.session, seq: row.seq, sent_at: now };
+    /// Sends the rows of one message.
+    pub(super) fn send(&mut self, epoch: Epoch, mut rows: Vec<Row>, now: Instant) -> Option<Effect> {
+        let seq = rows.first()?.seq;
+        let ticket = Ticket { session: self.session, seq, sent_at: now };
         if !self.holds(OrderRule::ConfirmedBeforeMarked) {
-            self.queue.answered(row.seq, Ok(()), Duration::ZERO);
+            self.queue.answered(seq, Ok(()), Duration::ZERO);
             self.marks.confirmed(&self.queue, now);
         }
-        Effect::SendReport(OutgoingReport { epoch, head: self.head, row }, ticket)
+        let head = self.head;
+        if rows.len() > 1 {
+            return Some(Effect::SendBatch(OutgoingBatch { epoch, head, rows }, ticket));
+        }
+        rows.pop().map(|row| Effect::SendReport(OutgoingReport { epoch, head, row }, ticket))
+    }
+
+    /// How many reports the message of a ticket has.
+    pub(crate) fn reports_of(&self, ticket: &Ticket) -> usize {
+        if ticket.session == self.session { self.queue.reports_of(ticket.seq) } else { 1 }
     }
 
     /// Takes an answer. An answer to an earlier session is ignored: its number may be another report's now.

@@ -20,6 +20,9 @@ struct Trial {
     /// Marks are stored.
     is_storing: bool,
     is_marking: bool,
+    hub_reads_batches: bool,
+    /// Rows that the hub asked for again.
+    repeated: BTreeSet<u64>,
 }
 
 impl Trial {
@@ -39,6 +42,8 @@ impl Trial {
             under_way: Vec::new(),
             is_storing: true,
             is_marking: true,
+            hub_reads_batches: false,
+            repeated: BTreeSet::new(),
         }
     }
 
@@ -91,6 +96,12 @@ impl Trial {
                     self.under_way.push(ticket);
                     Some(Input::Written(report.row.bytes))
                 }
+                Effect::SendBatch(batch, ticket) => {
+                    let seqs: Vec<_> = batch.rows.iter().map(|row| row.seq).collect();
+                    done.push(format!("batch {}-{}", seqs[0], seqs[seqs.len() - 1]));
+                    self.under_way.push(ticket);
+                    Some(Input::Written(100))
+                }
                 Effect::MarkSent(_, seqs) => {
                     done.push(format!("mark {seqs:?}"));
                     if self.is_storing {
@@ -128,6 +139,7 @@ impl Trial {
         let row = |seq: &u64| Row {
             seq: *seq,
             newest: false,
+            is_repeated: self.repeated.contains(seq),
             message_id: String::new(),
             bytes: 1_000,
             body: StoredBody::of(&body).unwrap(),
@@ -135,9 +147,16 @@ impl Trial {
         };
         let wanted = self.waiting.iter().filter(|seq| !ask.except.contains(seq) && **seq > ask.after);
         let rows = wanted.take(ask.rows.min((ask.bytes / 1_000).max(1))).map(row).collect();
-        Input::Rows(Batch { epoch: self.epoch, head: self.waiting.last().copied().unwrap_or_default(), rows })
+        Input::Rows(Batch {
+            epoch: self.epoch,
+            head: self.waiting.last().copied().unwrap_or_default(),
+            rows,
+            hub_reads_batches: self.hub_reads_batches,
+        })
     }
 }
+
+mod batches;
 
 const OK: Result<(), PublishErrorKind> = Ok(());
 const SOON: Duration = Duration::from_millis(200);

@@ -63,7 +63,12 @@ impl Rows {
         seqs.sort_by_key(|seq| (ask.newest_first && !self.is_newest(*seq), *seq));
         seqs.truncate(ask.rows);
         let rows = seqs.into_iter().map(|seq| row(seq, self.is_newest(seq))).collect();
-        Batch { epoch: Some(self.epoch()), head: self.deployments.len() as u64, rows }
+        Batch {
+            epoch: Some(self.epoch()),
+            head: self.deployments.len() as u64,
+            rows,
+            hub_reads_batches: false,
+        }
     }
 }
 
@@ -75,7 +80,15 @@ fn row(seq: u64, newest: bool) -> Row {
         agent_version: String::new(),
     });
     let body = StoredBody::of(&body).unwrap();
-    Row { seq, newest, message_id: String::new(), bytes: 10, body, coalesced: SeqRanges::new() }
+    Row {
+        seq,
+        newest,
+        is_repeated: false,
+        message_id: String::new(),
+        bytes: 10,
+        body,
+        coalesced: SeqRanges::new(),
+    }
 }
 
 fn play(case: &str, window: SendLimits, written: &str, events: Vec<Event>) {
@@ -314,7 +327,7 @@ fn width_over(rounds: usize, after: impl Fn(usize) -> Duration) -> usize {
         let window = queue.window();
         let rows = (next..next + window as u64).map(|seq| row(seq, false)).collect::<Vec<_>>();
         next += window as u64;
-        let batch = Batch { epoch: Some(Epoch::FIRST), head: next, rows };
+        let batch = Batch { epoch: Some(Epoch::FIRST), head: next, rows, hub_reads_batches: false };
         for row in queue.accept(batch).unwrap() {
             assert_eq!(queue.answered(row.seq, OK, after(window)), AnswerOutcome::Continue);
         }
@@ -340,7 +353,12 @@ fn after_a_pause_the_window_grows_by_one_row_for_each_answer() {
         let mut queue = SendQueue::new(SendLimits::default());
         queue.begin_session(Epoch::FIRST);
         let send = |queue: &mut SendQueue, seq| {
-            let batch = Batch { epoch: Some(Epoch::FIRST), head: seq, rows: vec![row(seq, false)] };
+            let batch = Batch {
+                epoch: Some(Epoch::FIRST),
+                head: seq,
+                rows: vec![row(seq, false)],
+                hub_reads_batches: false,
+            };
             assert_eq!(queue.accept(batch).unwrap().len(), 1);
         };
         send(&mut queue, 1);
@@ -368,7 +386,14 @@ fn a_failed_attempt_halves_the_window_and_a_new_connection_begins_anew() {
     let mut widths = Vec::new();
     for seq in 1..=4 {
         queue.begin_session(Epoch::FIRST);
-        queue.accept(Batch { epoch: Some(Epoch::FIRST), head: 1, rows: vec![row(seq, true)] }).unwrap();
+        queue
+            .accept(Batch {
+                epoch: Some(Epoch::FIRST),
+                head: 1,
+                rows: vec![row(seq, true)],
+                hub_reads_batches: false,
+            })
+            .unwrap();
         assert_eq!(queue.answered(seq, Err(Transient), Duration::ZERO), AnswerOutcome::Restart);
         widths.push(queue.window());
     }
