@@ -92,11 +92,6 @@ impl Backlog {
         Self { device, outbox, desired: Arc::new(desired(deployments)), db, dir }
     }
 
-    /// Closes the outbox; its directory.
-    pub fn close(self) -> TempDir {
-        self.dir
-    }
-
     /// Writes reports of `(deployment, state)`, all seen at `at`.
     pub async fn tell(&self, at: Timestamp, reports: impl IntoIterator<Item = (usize, State)>) {
         let entry = |(deployment, state)| NewReport {
@@ -142,7 +137,7 @@ impl Backlog {
     /// Closes the outbox and returns the directory of the device, for an agent program to go on from there.
     pub async fn close(self) -> TempDir {
         self.db.close().await;
-        self._dir
+        self.dir
     }
 
     /// Begins to send.

@@ -72,7 +72,7 @@ async fn write(folder: &Path) {
     let backlog = Backlog::running(device(), names()).await;
     let states = [State::Installing, State::Failed, State::Installed].map(|state| (0, state));
     backlog.tell(Timestamp::now(), states).await;
-    let source = backlog.close();
+    let source = backlog.close().await;
     fs::create_dir_all(folder.join("device")).unwrap();
     // With what its log holds.
     let copy = folder.join("device/agent.db").display().to_string();
