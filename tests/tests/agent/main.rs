@@ -92,6 +92,7 @@ impl Hub {
             data_dir: dir.path().to_owned(),
             runtime: muster_agent::config::RuntimeKind::Simulated,
             join: None,
+            packages: muster_agent::package::PackageSettings::default(),
             labels: [("line".to_owned(), "press".to_owned())].into(),
             on_exit: muster_agent::reconcile::OnExit::Keep,
             heartbeat: Duration::from_millis(200),
