@@ -6,16 +6,16 @@ use std::time::Duration;
 
 use muster_client::rollout::approvable;
 use muster_contract::canonical::Digest;
+use muster_contract::query::{PublisherQuery, PublisherStatus};
 use muster_contract::rollout::Approval;
 use muster_contract::{DeploymentId, Timestamp};
-use muster_domain::rollout::{ApprovalCount, Blocked, RolloutProgress, Step};
+use muster_domain::rollout::{ApprovalCount, Blocked, Gate, RolloutProgress, Step};
 use muster_service::error::chain;
 use serde::Serialize;
 use tokio::time::{Instant, MissedTickBehavior, interval};
 
-use super::held_changes;
 use super::watch::{is_redrawn, is_waited_for, until_over};
-use crate::ask::AskError;
+use crate::ask::{AskError, Hub, PAGES_MAX, understood};
 use crate::config::Format;
 use crate::error::CtlError;
 use crate::render;
@@ -122,11 +122,8 @@ async fn look(
     session: &Session<'_>,
     before: &BTreeMap<RequestKey, ApprovalRequest>,
 ) -> Result<Look, CtlError> {
-    let changes = held_changes(&session.hub).await?;
-    let of_changes = changes.held.into_iter().map(|change| change.deployment);
-    let of_open = changes.open.into_iter().map(|open| open.deployment);
-    let of_before = before.keys().map(|(deployment, ..)| deployment.clone());
-    let deployments: BTreeSet<_> = of_changes.chain(of_open).chain(of_before).collect();
+    let mut deployments = under_way(&session.hub).await?;
+    deployments.extend(before.keys().map(|(deployment, ..)| deployment.clone()));
     let mut look = Look { waiting: BTreeMap::new(), approved: BTreeSet::new(), unknown: BTreeSet::new() };
     for id in deployments {
         match approvable(&session.hub, &id, session.clock.now()).await {
@@ -139,29 +136,37 @@ async fn look(
     Ok(look)
 }
 
+/// The deployments with a held change or an open rollout.
+async fn under_way(hub: &Hub) -> Result<BTreeSet<DeploymentId>, AskError> {
+    let (mut deployments, mut after) = (BTreeSet::new(), String::new());
+    for _ in 0..PAGES_MAX {
+        let query = PublisherQuery { rollouts_after: Some(after), ..PublisherQuery::default() };
+        let status: PublisherStatus = understood(&hub.publisher("status", &query).await?)?;
+        let Some(git) = status.git else { return Ok(deployments) };
+        after = git.rollout_deployments.last().map(ToString::to_string).unwrap_or_default();
+        deployments.extend(git.rollout_deployments);
+        if !git.has_more_deployments {
+            return Ok(deployments);
+        }
+    }
+    Err(AskError::Endless { what: "rollouts" })
+}
+
 impl Look {
     fn add(&mut self, rollout: &RolloutProgress) {
-        let RolloutProgress { deployment, digest, file, record, .. } = rollout;
+        let RolloutProgress { deployment, digest, file, record, policy, .. } = rollout;
         let key = |wave: &str| (deployment.clone(), *digest, file.clone(), wave.to_owned());
-        for wave in &rollout.state.waves {
+        for (at, wave) in rollout.state.waves.iter().enumerate() {
             let Some(count) = wave.approvals else { continue };
-            let has_begun = record.as_ref().is_some_and(|record| record.began(&wave.name).is_some());
-            let by_evidence = rollout
-                .policy
-                .waves
-                .iter()
-                .any(|policy| policy.name.as_str() == wave.name && policy.approval == Approval::After);
-            if (has_begun && !by_evidence) || count.given >= count.needed {
+            let is_after = policy.waves.get(at).is_some_and(|wave| wave.approval == Approval::After);
+            let has_begun = || record.as_ref().is_some_and(|record| record.began(&wave.name).is_some());
+            let has_passed = if is_after { wave.gate == Gate::Open } else { has_begun() };
+            if has_passed || count.given >= count.needed {
                 self.approved.insert(key(&wave.name));
             }
         }
-        let waiting = match rollout.state.step {
-            Step::Release { wave, needs_approval: true, .. }
-            | Step::Ready { wave }
-            | Step::Wait { wave, because: Blocked::Approval } => Some(wave),
-            _ => None,
-        };
-        if let Some(wave) = waiting
+        if let Step::Release { wave, needs_approval: true, .. }
+        | Step::Wait { wave, because: Blocked::Approval } = rollout.state.step
             && let Some(wave) = rollout.state.waves.get(wave)
             && let Some(approvals) = wave.approvals
         {

@@ -167,7 +167,7 @@ fn line(target: TargetStatus) -> StandingLine {
         target_generation: target.target_generation,
         message: target.message,
         changed_at: target.changed_at,
-        report: None,
+        report: target.report,
     }
 }
 

@@ -210,7 +210,7 @@ impl Wave {
             let rule = "needs exactly one of devices, selector, site, percent, count, with a value";
             return Err((String::new(), rule.to_owned()));
         }
-        labels::check(&self.selector).map_err(|rule| (".selector".to_owned(), rule.to_string()))?;
+        labels::check(&self.selector).map_err(|rule| (".selector".to_owned(), rule))?;
         if self.checks.len() > CHECKS_MAX {
             let rule = format!("has {} checks; {CHECKS_MAX} are allowed", self.checks.len());
             return Err((".checks".to_owned(), rule));

@@ -11,7 +11,7 @@ use std::time::Duration;
 use muster_contract::canonical::Digest;
 use muster_contract::limits::{DECISION_REASON_BYTES_MAX, DECISIONS_MAX, ROLLOUT_RECORD_BYTES_MAX};
 use muster_contract::rollout::{
-    GateEvidence, RolloutDecision, RolloutRecord, RolloutTarget, RolloutVerb, TargetsAnswer,
+    Approval, GateEvidence, RolloutDecision, RolloutRecord, RolloutTarget, RolloutVerb, TargetsAnswer,
 };
 use muster_contract::{DeploymentId, DeviceKey, Timestamp};
 use serde::Serialize;
@@ -84,7 +84,10 @@ impl fmt::Display for NotRecomputable {
 
 /// Whether a decision rests on evidence: those of persons do not.
 pub fn rests_on_evidence(decision: &RolloutDecision) -> bool {
-    matches!(decision.verb, RolloutVerb::Begin | RolloutVerb::Finish) || decision.evidence.is_some()
+    matches!(
+        decision.verb,
+        RolloutVerb::Begin | RolloutVerb::Check | RolloutVerb::Ready | RolloutVerb::Finish
+    ) || decision.evidence.is_some()
 }
 
 /// The evidence of a decision, the commit of its waves and the time of its judgement, if it can be recomputed.
@@ -187,19 +190,16 @@ fn of(decision: &RolloutDecision, recorded: &GateEvidence, found: &RolloutProgre
     let last = waves.len().saturating_sub(1);
     let (wave, contradiction) = match decision.verb {
         RolloutVerb::Begin => begin(decision, found),
+        RolloutVerb::Check => at_gate(decision, found, Gate::Checking),
+        RolloutVerb::Ready => at_gate(decision, found, Gate::Approving),
         RolloutVerb::Finish => (last, shut_gate(found, waves.len())),
-        RolloutVerb::Ready => ready(decision, found),
-        // The answer of a check is its caller's; LEDGER has the counts that it was asked about.
-        RolloutVerb::Check => {
-            named(decision, found).map_or_else(|missing| (last, Some(missing)), |at| (at, None))
-        }
         verb => match &found.state.step {
             Step::Fail { wave, verb: decided, .. } if *decided == verb => (*wave, None),
             Step::Fail { wave, .. }
             | Step::Wait { wave, .. }
-            | Step::Release { wave, .. }
             | Step::Check { wave }
-            | Step::Ready { wave } => {
+            | Step::Ready { wave }
+            | Step::Release { wave, .. } => {
                 (*wave, Some(format!("the rules give another decision: {}", found.why())))
             }
             Step::Done | Step::Held { .. } | Step::RollBack { .. } => {
@@ -213,34 +213,36 @@ fn of(decision: &RolloutDecision, recorded: &GateEvidence, found: &RolloutProgre
     Recomputed { counts: GateEvidence { ledger_seq, revision, ..counts }, contradiction }
 }
 
-/// The wave that a decision names.
-fn named(decision: &RolloutDecision, found: &RolloutProgress) -> Result<usize, String> {
-    let name = decision.wave.as_ref().map_or("", |wave| wave.as_str());
-    let at = found.state.waves.iter().position(|wave| wave.name == name);
-    at.ok_or_else(|| format!("its commit has no wave {name} with targets"))
-}
-
-/// The wave whose evidence waits for approvals, and why it does not.
-fn ready(decision: &RolloutDecision, found: &RolloutProgress) -> (usize, Option<String>) {
-    match (named(decision, found), &found.state.step) {
-        (Ok(at), Step::Ready { wave }) if *wave == at => (at, None),
-        (Ok(at), _) => (at, Some(format!("its evidence is not there to be approved: {}", found.why()))),
-        (Err(missing), _) => (0, Some(missing)),
-    }
-}
-
 /// The wave whose counts let another one begin, and why that may not begin.
 fn begin(decision: &RolloutDecision, found: &RolloutProgress) -> (usize, Option<String>) {
-    let at = match named(decision, found) {
-        Ok(at) => at,
+    let (name, at) = match wave_of(decision, found) {
+        Ok(named) => named,
         Err(missing) => return (0, Some(missing)),
     };
-    let name = &found.state.waves[at].name;
+    let is_before = found.policy.waves.get(at).is_some_and(|wave| wave.approval == Approval::Before);
     let approvals = found.state.waves.get(at).and_then(|wave| wave.approvals);
-    let missing = approvals.filter(|count| count.given < count.needed);
+    let missing = approvals.filter(|count| is_before && count.given < count.needed);
     let unapproved =
         || missing.map(|count| format!("wave {name} had {} of {} approvals", count.given, count.needed));
     (at.saturating_sub(1), shut_gate(found, at).or_else(unapproved))
+}
+
+/// The wave at whose gate a decision was made, and whether the gate was not in that state.
+fn at_gate(decision: &RolloutDecision, found: &RolloutProgress, gate: Gate) -> (usize, Option<String>) {
+    match wave_of(decision, found) {
+        Ok((name, at)) => {
+            let other = found.state.waves.get(at).map(|wave| wave.gate).filter(|other| *other != gate);
+            (at, other.map(|other| format!("wave {name} is not at its gate: {other}")))
+        }
+        Err(missing) => (0, Some(missing)),
+    }
+}
+
+/// The wave that a decision names, and its index.
+fn wave_of<'a>(decision: &'a RolloutDecision, found: &RolloutProgress) -> Result<(&'a str, usize), String> {
+    let name = decision.wave.as_ref().map_or("", |wave| wave.as_str());
+    let at = found.state.waves.iter().position(|wave| wave.name == name);
+    at.map(|at| (name, at)).ok_or_else(|| format!("its commit has no wave {name} with targets"))
 }
 
 /// The first gate behind the first `count` waves that is not open.

@@ -172,3 +172,26 @@ fn a_wave_that_began_without_its_approvals_is_contradicted() {
     let found = recompute(&id, &record, 1, &commit, &past(Standing::Installed)).unwrap();
     assert_eq!(found.contradiction.unwrap(), "wave half had 0 of 1 approvals");
 }
+
+#[test]
+fn a_wave_whose_evidence_is_approved_begins_without_approvals_and_is_ready_at_its_gate() {
+    let mut commit = commit();
+    let rollout = commit.rollouts.values_mut().next().unwrap();
+    rollout.waves[0].approval = Approval::After;
+    rollout.waves[1].approval = Approval::After;
+    let id = "web".parse().unwrap();
+    let contradiction = |verb, wave, standing| {
+        let record = record(verb, wave, u64::from(standing == Standing::Installed), 0);
+        recompute(&id, &record, 1, &commit, &past(standing)).unwrap().contradiction
+    };
+    assert_eq!(contradiction(RolloutVerb::Ready, Some("canary"), Standing::Installed), None);
+    let early = contradiction(RolloutVerb::Ready, Some("canary"), Standing::Installing).unwrap();
+    assert_eq!(early, "wave canary is not at its gate: shut");
+    let unapproved = contradiction(RolloutVerb::Begin, Some("half"), Standing::Installed).unwrap();
+    assert_eq!(unapproved, "the gate behind wave canary is not open: needs approval");
+    let mut begun = commit.clone();
+    begun.rollouts.values_mut().next().unwrap().waves[0].approval = Approval::None;
+    let record = record(RolloutVerb::Begin, Some("half"), 1, 0);
+    let found = recompute(&id, &record, 1, &begun, &past(Standing::Installed)).unwrap();
+    assert_eq!(found.contradiction, None, "the approvals of its evidence come later");
+}
