@@ -386,7 +386,7 @@ onFailure: rollback
 }
 
 #[tokio::test]
-async fn a_person_sees_dark_devices_and_the_end_before_and_approves_the_evidence_after() {
+async fn a_preview_names_dark_devices_and_a_person_approves_the_evidence() {
     let waves = "\
 apiVersion: muster/v1
 kind: Rollout

@@ -86,8 +86,10 @@ impl Run {
         let Some(asked) = self.asked.take_if(|asked| asked.is_finished()) else { return };
         let said = asked.await.unwrap_or_else(|_| Said::inconclusive("the question was interrupted"));
         metrics.checks.inc();
-        if said.result == CheckResult::Inconclusive {
-            metrics.inconclusive.inc();
+        let is_inconclusive = said.result == CheckResult::Inconclusive;
+        metrics.inconclusive.inc_by(u64::from(is_inconclusive));
+        // A check without an answer is asked for days: each reason is logged once.
+        if is_inconclusive && self.answers.last.as_ref() != Some(&said) {
             let (check, reason) = (self.check.name(), &said.reason);
             tracing::info!(check, reason, "a check was inconclusive");
         }

@@ -249,7 +249,7 @@ mod tests {
     }
 
     #[test]
-    fn silent_devices_are_listed_with_their_age_and_clash_with_the_budget_by_name() {
+    fn silent_devices_have_their_age_and_clash_with_the_budget_by_name() {
         let budget = json!({ "budget": { "groupBy": "line", "maxUnavailable": 2 } });
         let outlook = of(&budget, 5, &["1970-01-10T00:00:00Z", ""]);
         let dark: Vec<_> =

@@ -180,7 +180,7 @@ async fn a_planner_may_not_approve_resume_or_retry() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn evidence_is_approved_once_it_is_recorded_and_only_where_a_wave_asks_for_it() {
+async fn evidence_is_approved_once_recorded_and_where_a_wave_asks_for_it() {
     let stream = Stream::default();
     let publisher = Running::start(&stream);
     let waves = serde_json::json!([{ "name": "canary", "count": 1, "approval": "after" }]);

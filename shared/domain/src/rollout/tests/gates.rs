@@ -68,7 +68,7 @@ fn a_gate_with_checks_opens_on_a_pass_alone() {
 }
 
 #[test]
-fn failed_checks_are_asked_again_after_a_resume_and_a_pass_of_another_run_is_none() {
+fn failed_checks_are_asked_again_and_a_pass_of_another_run_is_none() {
     let wave = json!({ "checks": [{ "request": "muster.check.smoke" }] });
     let step = |decisions: &[_]| of_canary(&wave, decisions, &[CONFIRMED, WAITING]).step;
     let by_person = |verb, second| decision(verb, second, "a", None);

@@ -74,7 +74,7 @@ fn trap_of_hawkbit_an_older_success_and_a_stale_one_open_no_gate() {
 
 /// KubeFleet and Flagger: an approval outlives the plan that it was given for, or a hook waits for hours without a limit.
 #[test]
-fn trap_of_flagger_a_check_without_data_neither_passes_nor_outlives_the_deadline() {
+fn trap_of_flagger_a_check_without_data_never_passes_and_has_an_end() {
     let document = json!({
         "apiVersion": "muster/v1", "kind": "Rollout", "deadlines": { "wave": "60s", "atEnd": "rollback" },
         "waves": [{ "name": "a", "devices": ["s0/d0"], "checks": [{ "request": "muster.check.smoke" }] }],
