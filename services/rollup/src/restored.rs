@@ -17,7 +17,7 @@ use crate::store::StoreError;
 /// The file that the restore leaves.
 const NOTE: &str = "restored.json";
 
-/// What the restore says.
+/// The note of a restore.
 #[derive(Debug, Deserialize)]
 #[serde(rename_all = "camelCase")]
 struct Note {

@@ -95,22 +95,17 @@ pub(super) fn save_rollup(draft: &Draft, dir: &Path) -> Result<Vec<SavedFile>, B
 
 /// Refuses a database of another kind, and one that is open: a part of it is in its log then.
 fn check_database(path: &Path, mark: &[u8; 4]) -> Result<(), BackupError> {
-    let mut head = [0; MARK.end];
-    let read = File::open(path).and_then(|mut file| file.read_exact(&mut head));
-    match read {
-        Err(error) if error.kind() != ErrorKind::UnexpectedEof => {
-            return Err(BackupError::file("read", path)(error));
-        }
-        _ if !head.starts_with(MAGIC) || head[MARK] != *mark => {
-            return Err(BackupError::NotOfRollup(path.to_owned()));
-        }
-        _ => {}
-    }
     let mut log = path.as_os_str().to_owned();
     log.push(LOG);
-    match fs::metadata(PathBuf::from(log)) {
-        Ok(log) if log.len() > 0 => Err(BackupError::InUse(path.to_owned())),
-        _ => Ok(()),
+    // An open one may have all of itself there, its mark too.
+    if fs::metadata(PathBuf::from(log)).is_ok_and(|log| log.len() > 0) {
+        return Err(BackupError::InUse(path.to_owned()));
+    }
+    let mut head = [0; MARK.end];
+    match File::open(path).and_then(|mut file| file.read_exact(&mut head)) {
+        Err(error) if error.kind() != ErrorKind::UnexpectedEof => Err(BackupError::file("read", path)(error)),
+        _ if head.starts_with(MAGIC) && head[MARK] == *mark => Ok(()),
+        _ => Err(BackupError::NotOfRollup(path.to_owned())),
     }
 }
 

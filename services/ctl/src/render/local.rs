@@ -46,8 +46,13 @@ fn in_zone<'a>(text: &'a str, zone: &TimeZone) -> Cow<'a, str> {
         let Some((start, at)) = time_before(text, end).filter(|(start, _)| *start >= copied) else {
             continue;
         };
+        let local = at.to_zoned(zone.clone());
+        // A time of UTC stays as it is, whatever the zone is called.
+        if local.offset().is_zero() {
+            continue;
+        }
         out += &text[copied..start];
-        out += &at.to_zoned(zone.clone()).strftime(FORM).to_string();
+        out += &local.strftime(FORM).to_string();
         copied = end + 1;
     }
     if copied == 0 { Cow::Borrowed(text) } else { Cow::Owned(out + &text[copied..]) }
