@@ -104,7 +104,7 @@ async fn n10_a_subscriber_at_the_top_gets_what_it_missed_of_every_hub_once() {
     let Two { north, south, top, federation } = Two::start(LONG).await;
     top.subscribe(&json!({"name": "night-shift", "id": "web", "windowMs": 200})).await;
     let present = top.told("night-shift", "the present", |_| true).await;
-    assert_eq!((present.event, verdict(&present)), (NoticeEvent::Present, Some(Verdict::Converged)));
+    assert_eq!((present.since, verdict(&present)), (None, Some(Verdict::Converged)));
     let hubs: Vec<_> = present.hubs.iter().map(|hub| hub.name.as_str()).collect();
     assert_eq!(hubs, ["north", "south"], "with the position of each");
     let confirmed = top.notify("confirm", &json!({"name": "night-shift", "number": present.number})).await;

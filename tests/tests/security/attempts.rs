@@ -156,6 +156,7 @@ async fn a_device_cannot_forge_a_receipt_a_desired_state_or_a_fact() {
         "muster.publisher.apply",
         "muster.query.devices",
         "muster.notify.subscribe",
+        "muster.notify.missed",
         "muster.subscription.mine",
         "muster.notice.mine",
     ]);

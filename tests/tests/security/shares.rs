@@ -97,6 +97,7 @@ async fn an_operator_watches_while_a_viewer_has_its_whole_share() {
         ("subscribe", json!({"name": name})),
         ("confirm", json!({"name": name, "number": 0})),
         ("unsubscribe", json!({"name": name})),
+        ("missed", json!({"name": name})),
     ] {
         let refused = notify(&subscriber, verb, &request).await;
         let message = refused["error"]["message"].as_str().unwrap_or_default();
