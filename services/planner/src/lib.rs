@@ -2,14 +2,14 @@
 //!
 //! ```text
 //! muster.publisher.{status, targets} ─┐
-//! muster.query.deployment ────────────┴─► services ─► muster_domain::rollout ─► planner ─► muster.publisher.{release, decide}
+//! muster.query.deployment ────────────┴─► services ─► muster_domain::rollout ─► step ─► muster.publisher.{release, decide}
 //! ```
 //!
 //! The planner keeps no state. DOWNLINK holds the released content of each device and the decisions about each rollout,
 //! LEDGER the evidence, and the repository the waves; each round decides from these alone. So a planner that is killed
 //! between any two requests loses nothing and repeats nothing: the publisher answers a repeated release or decision as done.
 //!
-//! Reading order: [`services`] (requests), [`planner`] (one round), [`app`] (the wiring).
+//! Reading order: [`services`] (requests), [`step`] (pure: the effects of a step), [`planner`] (one round), [`app`] (the wiring).
 
 pub mod app;
 pub mod config;
@@ -17,3 +17,4 @@ pub mod error;
 pub mod metrics;
 pub mod planner;
 pub mod services;
+pub mod step;

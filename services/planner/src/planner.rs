@@ -9,14 +9,9 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use muster_contract::canonical::Digest;
-use muster_contract::limits::{DECISION_REASON_BYTES_MAX, RELEASE_DEVICES_MAX, ROLLBACK_DEVICES_MAX};
 use muster_contract::query::GitStatus;
-use muster_contract::rollout::{
-    DecideRequest, GateEvidence, RefusedRelease, ReleaseAnswer, ReleaseRefusal, ReleaseRequest, RolloutPhase,
-    RolloutVerb,
-};
-use muster_contract::state::cut;
-use muster_contract::{DeploymentId, DeviceKey, WaveName};
+use muster_contract::rollout::{RefusedRelease, ReleaseAnswer, ReleaseRefusal, ReleaseRequest};
+use muster_contract::{DeploymentId, DeviceKey};
 use muster_domain::rollout::{RolloutProgress, Step, progress};
 use muster_service::clock::Clock;
 use muster_service::error::chain;
@@ -26,7 +21,8 @@ use tokio_util::sync::CancellationToken;
 
 use crate::error::RoundError;
 use crate::metrics::Metrics;
-use crate::services::Services;
+use crate::services::{Requests, Services};
+use crate::step::{Effect, effects};
 
 /// Time before a release that was refused twice for the same reasons is requested again.
 const REFUSED_PAUSE: Duration = Duration::from_secs(30);
@@ -35,8 +31,8 @@ const REFUSED_PAUSE: Duration = Duration::from_secs(30);
 type RolloutKey = (DeploymentId, Digest, String);
 
 /// The planner.
-pub struct Planner {
-    services: Services,
+pub struct Planner<R> {
+    services: Services<R>,
     clock: Arc<dyn Clock>,
     metrics: Metrics,
     /// The sentence that was logged last about each rollout.
@@ -55,9 +51,9 @@ struct Counts {
     approvals: i64,
 }
 
-impl Planner {
+impl<R: Requests> Planner<R> {
     /// A planner before its first round.
-    pub const fn new(services: Services, clock: Arc<dyn Clock>, metrics: Metrics) -> Self {
+    pub const fn new(services: Services<R>, clock: Arc<dyn Clock>, metrics: Metrics) -> Self {
         Self {
             services,
             clock,
@@ -141,54 +137,24 @@ impl Planner {
         Ok(())
     }
 
-    /// Takes the next step of a rollout, unless it waits for devices or persons.
+    /// Takes the next step of a rollout, unless it waits for devices or persons. An effect that fails ends the step.
     async fn step(&mut self, rollout: RolloutProgress) -> Result<(), RoundError> {
         if self.paused.get(&key(&rollout)).is_some_and(|next| *next > Instant::now()) {
             return Ok(());
         }
-        match &rollout.state.step {
-            Step::Release { wave, targets, needs_approval: false } => {
-                self.release_wave(&rollout, *wave, targets).await
+        let (mut refusals, mut has_released) = (BTreeMap::new(), false);
+        for effect in effects(&rollout) {
+            match effect {
+                Effect::Decide(request) => self.services.decide(&request).await.map(drop)?,
+                Effect::Release(request) => {
+                    has_released = true;
+                    refusals.extend(self.release(&rollout, &request).await?);
+                }
             }
-            Step::RollBack { targets } => self.roll_back(&rollout, targets).await,
-            Step::Fail { wave, because, verb } => {
-                let reason = rollout.state.waves.get(*wave).map(|wave| rollout.failure(wave, *because));
-                self.decide(&rollout, *verb, None, reason, rollout.evidence(*wave)).await
-            }
-            Step::Done if rollout.record.is_some() && rollout.phase() == RolloutPhase::Running => {
-                self.decide(&rollout, RolloutVerb::Finish, None, None, None).await
-            }
-            Step::Release { .. } | Step::Wait { .. } | Step::Held { .. } | Step::Done => Ok(()),
         }
-    }
-
-    /// Releases to targets of a wave. The record that the wave begins comes first, so no release lacks its evidence.
-    async fn release_wave(
-        &mut self,
-        rollout: &RolloutProgress,
-        at: usize,
-        targets: &[usize],
-    ) -> Result<(), RoundError> {
-        if let Some((name, evidence)) = rollout.begin(at) {
-            self.decide(rollout, RolloutVerb::Begin, Some(name), None, evidence).await?;
+        if has_released {
+            self.log_refusals(&rollout, refusals);
         }
-        let mut refusals = BTreeMap::new();
-        for devices in chunks(rollout, targets, RELEASE_DEVICES_MAX) {
-            let request = ReleaseRequest { digest: Some(rollout.digest), ..to(rollout, devices) };
-            refusals.extend(self.release(rollout, &request, "released a wave").await?);
-        }
-        self.log_refusals(rollout, refusals);
-        Ok(())
-    }
-
-    /// Gives targets of a rollout that is rolled back the content that they had before.
-    async fn roll_back(&mut self, rollout: &RolloutProgress, targets: &[usize]) -> Result<(), RoundError> {
-        let mut refusals = BTreeMap::new();
-        for devices in chunks(rollout, targets, ROLLBACK_DEVICES_MAX) {
-            let request = ReleaseRequest { before: Some(rollout.digest), ..to(rollout, devices) };
-            refusals.extend(self.release(rollout, &request, "rolled devices back").await?);
-        }
-        self.log_refusals(rollout, refusals);
         Ok(())
     }
 
@@ -197,39 +163,16 @@ impl Planner {
         &self,
         rollout: &RolloutProgress,
         request: &ReleaseRequest,
-        done: &str,
     ) -> Result<BTreeMap<DeviceKey, ReleaseRefusal>, RoundError> {
         let ReleaseAnswer { released, refused } = self.services.release(request).await?;
         self.metrics.released.inc_by(released.len() as u64);
         if !released.is_empty() {
             let RolloutProgress { deployment, digest, file, .. } = rollout;
             let (devices, refused) = (released.len(), refused.len());
+            let done = if request.before.is_some() { "rolled devices back" } else { "released a wave" };
             tracing::info!(%deployment, %digest, rollout = file, devices, refused, "{done}");
         }
         Ok(refused.into_iter().map(|RefusedRelease { key, reason }| (key, reason)).collect())
-    }
-
-    /// Records a decision about a rollout.
-    async fn decide(
-        &self,
-        rollout: &RolloutProgress,
-        verb: RolloutVerb,
-        wave: Option<WaveName>,
-        reason: Option<String>,
-        evidence: Option<GateEvidence>,
-    ) -> Result<(), RoundError> {
-        let request = DecideRequest {
-            deployment: rollout.deployment.clone(),
-            digest: rollout.digest,
-            rollout: rollout.file.clone(),
-            verb,
-            wave,
-            reason: reason.map(|reason| cut(reason, DECISION_REASON_BYTES_MAX)),
-            evidence,
-            // A person may have decided since the round has judged the rollout.
-            expected: Some(rollout.phase()),
-        };
-        self.services.decide(&request).await.map(drop)
     }
 
     /// Logs the refusals of a release, each once until it changes: the next rounds request the same release again.
@@ -267,18 +210,6 @@ impl Counts {
             Step::Release { .. } | Step::Wait { .. } | Step::Done => {}
         }
     }
-}
-
-/// The devices of targets, in groups of `max`.
-fn chunks(rollout: &RolloutProgress, targets: &[usize], max: usize) -> Vec<Vec<DeviceKey>> {
-    let key = |at: &usize| rollout.targets[*at].key.clone();
-    targets.chunks(max).map(|some| some.iter().map(key).collect()).collect()
-}
-
-/// A release of no content to devices, for the commit of the rollout.
-fn to(rollout: &RolloutProgress, devices: Vec<DeviceKey>) -> ReleaseRequest {
-    let revision = Some(rollout.revision.clone());
-    ReleaseRequest { revision, ..ReleaseRequest::new(rollout.deployment.clone(), devices) }
 }
 
 fn key(rollout: &RolloutProgress) -> RolloutKey {

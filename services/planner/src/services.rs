@@ -1,9 +1,10 @@
 //! Requests to the publisher and to the query service, and their answers. It decides nothing.
 
+use std::future::Future;
 use std::time::Duration;
 
 use bytes::Bytes;
-use muster_bus::Bus;
+use muster_bus::{Bus, RequestError};
 use muster_contract::DeploymentId;
 use muster_contract::lag::AnswerLag;
 use muster_contract::query::{
@@ -25,16 +26,35 @@ const ANSWER_WITHIN: Duration = Duration::from_secs(20);
 /// Most pages of one list.
 pub(crate) const PAGES_MAX: usize = 1000;
 
+/// Carries requests to services; a trait so that tests can lose, delay and answer them.
+pub trait Requests: Send + Sync + 'static {
+    /// Sends a request and waits for one reply.
+    fn request(
+        &self,
+        subject: &str,
+        payload: Bytes,
+        timeout: Duration,
+    ) -> impl Future<Output = Result<Bytes, RequestError>> + Send;
+}
+
+impl Requests for Bus {
+    async fn request(&self, subject: &str, payload: Bytes, timeout: Duration) -> Result<Bytes, RequestError> {
+        Self::request(self, subject, payload, timeout).await
+    }
+}
+
 /// The services of the hub.
 #[derive(Debug, Clone)]
-pub struct Services(Bus);
+pub struct Services<R>(R);
 
-impl Services {
-    /// The services that answer on a bus.
-    pub const fn new(bus: Bus) -> Self {
-        Self(bus)
+impl<R> Services<R> {
+    /// The services that answer these requests.
+    pub const fn new(requests: R) -> Self {
+        Self(requests)
     }
+}
 
+impl<R: Requests> Services<R> {
     /// The publisher's status.
     ///
     /// # Errors
