@@ -38,8 +38,13 @@ fn release_wave(rollout: &RolloutProgress, at: usize, targets: &[usize]) -> Vec<
     let begin = rollout.begin(at);
     let begin =
         begin.map(|(name, evidence)| decide(rollout, RolloutVerb::Begin, Some(name), None, evidence));
+    let has_content = rollout.targets.iter().filter(|target| target.published == target.wanted);
+    let mut released = has_content.count() as u64;
     let releases = groups(rollout, targets, RELEASE_DEVICES_MAX).map(|devices| {
-        Effect::Release(ReleaseRequest { digest: Some(rollout.digest), ..release_of(rollout, devices) })
+        let before = Some(released);
+        released += devices.len() as u64;
+        let digest = Some(rollout.digest);
+        Effect::Release(ReleaseRequest { digest, released: before, ..release_of(rollout, devices) })
     });
     begin.into_iter().chain(releases).collect()
 }
@@ -70,6 +75,8 @@ fn decide(
         evidence,
         // A person may have decided since the round has judged the rollout.
         expected: Some(rollout.phase()),
+        // A commit may have changed the policy since.
+        revision: Some(rollout.revision.clone()),
     })
 }
 

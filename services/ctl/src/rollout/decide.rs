@@ -212,7 +212,9 @@ async fn record(
     let RolloutProgress { deployment, digest, file, .. } = rollout;
     let (deployment, digest, rollout) = (deployment.clone(), *digest, file.clone());
     let reason = reason.map(|reason| cut(reason, DECISION_REASON_BYTES_MAX));
-    let request = DecideRequest { deployment, digest, rollout, verb, wave, reason, evidence, expected: None };
+    let (expected, revision) = (None, None);
+    let request =
+        DecideRequest { deployment, digest, rollout, verb, wave, reason, evidence, expected, revision };
     understood(&hub.publisher("decide", &request).await?)
 }
 
