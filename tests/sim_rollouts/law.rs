@@ -319,7 +319,7 @@ impl Law {
         let lawful = members(&fleet, id, record.digest, path).map_or(Ok(()), |members| match decision.verb {
             RolloutVerb::Begin => self.begin(hub, (id, record.digest), &members, (&before, decision)),
             RolloutVerb::Pause | RolloutVerb::Rollback if role == Some("planner") => {
-                failed(hub, (id, record.digest), &members, decision)
+                failed(hub, (id, record.digest), &members, decision, self.has_pages)
             }
             _ => Ok(()),
         });
@@ -433,12 +433,15 @@ fn failed(
     content: (&DeploymentId, Digest),
     members: &Members<'_>,
     decision: &RolloutDecision,
+    has_pages: bool,
 ) -> Lawful {
     let evidence = decision.evidence;
     let is_late = decision.reason.as_ref().is_some_and(|reason| reason.contains("by the deadline"));
     let Some(evidence) = evidence.filter(|_| !is_late) else { return Ok(()) };
     let wave = (0..=members.waves.len()).find(|wave| {
-        let proven = Proven::of(hub, content, members, *wave, (&evidence, decision.at));
+        let through = if has_pages { hub.ledger.len() as u64 } else { evidence.ledger_seq };
+        let through = GateEvidence { ledger_seq: through, ..evidence };
+        let proven = Proven::of(hub, content, members, *wave, (&through, decision.at));
         let may_be_silent =
             members.waves.get(*wave).is_some_and(|wave| matches!(wave.offline, Offline::Fail { .. }));
         let failed = proven.failed + if may_be_silent { proven.silent } else { 0 };

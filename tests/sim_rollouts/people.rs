@@ -174,9 +174,7 @@ impl World {
             Sabotage::ForcesReleases if is_release => json["force"] = json!(true),
             Sabotage::SkipsBegin if verb == "begin" => return None,
             Sabotage::SwallowsFailures if verb == "pause" || verb == "rollback" => return None,
-            Sabotage::ForgetsPhase if !verb.is_empty() => json["expected"] = Value::Null,
             Sabotage::ForgetsCommit if !verb.is_empty() || is_release => json["revision"] = Value::Null,
-            Sabotage::ForgetsCount if is_release => json["released"] = Value::Null,
             Sabotage::InventsEvidence if verb == "begin" => {
                 let targets = json["evidence"]["targets"].clone();
                 json["evidence"]["confirmed"] = targets.clone();

@@ -9,7 +9,7 @@ use super::weather::Fault;
 use super::world::{Millis, Sabotage, World};
 
 /// Seeds of `make test`.
-const SEEDS: u64 = 400;
+const SEEDS: u64 = 300;
 /// Parts that run beside each other.
 const PARTS: u64 = 2;
 /// Seeds within which sabotage must be found.
@@ -218,18 +218,8 @@ fn a_downlink_without_compare_and_set_is_found() {
 }
 
 #[test]
-fn a_planner_that_forgets_the_phase_it_judged_is_found() {
-    seen(Sabotage::ForgetsPhase, &[law::PHASE_ALLOWS]);
-}
-
-#[test]
 fn a_planner_that_forgets_the_commit_it_judged_is_found() {
     seen(Sabotage::ForgetsCommit, &[law::OPEN_GATE, law::KNOWN_EVIDENCE, law::APPROVED, law::BEGUN_FIRST]);
-}
-
-#[test]
-fn a_planner_that_forgets_the_count_it_judged_is_found() {
-    seen(Sabotage::ForgetsCount, &[law::IN_FLIGHT, law::BUDGET]);
 }
 
 #[test]

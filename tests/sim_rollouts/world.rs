@@ -51,12 +51,8 @@ pub(crate) enum Sabotage {
     ReleasesAll,
     /// DOWNLINK stores decisions whatever the newest message is.
     StoresUnchecked,
-    /// Decisions of the planner do not name the phase that it has judged.
-    ForgetsPhase,
     /// Requests of the planner do not name the commit that it has judged.
     ForgetsCommit,
-    /// Releases of the planner do not name the number of released devices.
-    ForgetsCount,
     /// The planner never records that a wave has failed.
     SwallowsFailures,
 }
