@@ -7,7 +7,8 @@ use muster_contract::rollout::{RolloutPhase, RolloutTarget, TargetsAnswer};
 use muster_contract::{DeploymentId, DeviceKey};
 use muster_domain::rollout::{Blocked, Known, Lines, RolloutProgress, Step, progress};
 
-use super::law::{Lawful, entry, must, wanted};
+use super::law::{Lawful, must};
+use super::members::{entry, wanted};
 use super::rollup::rebuilt;
 use super::world::{Event, MINUTE, Millis, SECOND, World};
 
@@ -123,15 +124,17 @@ impl World {
             let is_named = members.iter().any(|at| is_reason(rollout.known[*at]));
             is_named.then_some(End::WaitsForDevice)
         };
+        // Devices had the content before a wave has begun: nothing is rolled out, whatever has become of it.
+        let has_begun = rollout.record.as_ref().is_some_and(|record| record.first_began().is_some());
+        let has_all = !rollout.known.contains(&Known::NotReleased);
+        let is_decided = matches!(rollout.state.step, Step::Held { .. } | Step::RollBack { .. });
+        if !has_begun && has_all && !is_decided {
+            return Some(End::NothingBegun);
+        }
         // What a device without a fault never is at rest.
         let is_silent = |known| matches!(known, Known::NotHeard | Known::Failed);
         match &rollout.state.step {
-            Step::Done => match rollout.phase() {
-                RolloutPhase::Succeeded => Some(End::Succeeded),
-                // Every device had the content when Git wanted it again.
-                RolloutPhase::Superseded => Some(End::NothingBegun),
-                _ => rollout.record.is_none().then_some(End::NothingBegun),
-            },
+            Step::Done => (rollout.phase() == RolloutPhase::Succeeded).then_some(End::Succeeded),
             Step::Held { phase: RolloutPhase::Stopped } => Some(End::Stopped),
             Step::Held { phase: RolloutPhase::RolledBack } => Some(End::RolledBack),
             Step::RollBack { targets } => {
@@ -159,9 +162,8 @@ impl World {
             matches!(phase, RolloutPhase::Stopped | RolloutPhase::RolledBack)
         };
         let all = self.hub.documents.get(key).into_iter().flatten();
-        let mut digests = all.map(|(_, document)| {
-            entry(Some(document), &rollout.deployment).map(|entry| entry.digest)
-        });
+        let mut digests =
+            all.map(|(_, document)| entry(Some(document), &rollout.deployment).map(|entry| entry.digest));
         digests.all(|digest| digest.is_some_and(|digest| digest == rollout.digest || is_bad(digest)))
     }
 

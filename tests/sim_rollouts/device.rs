@@ -93,8 +93,7 @@ impl World {
     pub(crate) fn deliver(&mut self, at: usize) {
         let Some(document) = self.hub.document(&self.devices[at].key).cloned() else { return };
         let device = &mut self.devices[at];
-        let is_newer =
-            device.document.as_ref().is_none_or(|before| before.generation < document.generation);
+        let is_newer = device.document.as_ref().is_none_or(|before| before.generation < document.generation);
         if !device.is_linked || device.is_dead || !is_newer {
             return;
         }
@@ -122,8 +121,7 @@ impl World {
         if device.is_dead || device.contents.get(id) != Some(&digest) {
             return;
         }
-        let state =
-            if fails(&command(document, id), &device.key) { State::Failed } else { State::Installed };
+        let state = if fails(&command(document, id), &device.key) { State::Failed } else { State::Installed };
         self.report(at, (id, digest, generation), state);
     }
 
@@ -146,7 +144,11 @@ impl World {
             deployment: id.clone(),
             generation,
             digest,
-            status: DeploymentStatus { state: aggregate::overall([state].into_iter(), error.as_ref()), error, reason: None },
+            status: DeploymentStatus {
+                state: aggregate::overall([state].into_iter(), error.as_ref()),
+                error,
+                reason: None,
+            },
             components,
             retries: Vec::new(),
             first_attempt_at: None,

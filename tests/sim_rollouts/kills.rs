@@ -1,7 +1,8 @@
 //! Kills a program at each of its writes in turn, before the write is sent and right after it has arrived. A fixed script of a
 //! commit in waves, in weather without faults, must end every time, as if nothing had happened.
 
-use super::law::{Lawful, entry};
+use super::law::Lawful;
+use super::members::entry;
 use super::repository::Repository;
 use super::seeds::run_world;
 use super::weather::Weather;
@@ -94,11 +95,20 @@ fn every_kill(is_planner: bool, arrives: bool) -> u64 {
     for left in 0.. {
         let (world, lawful) = script(Some(PlannedKill { is_planner, left, arrives, is_done: false }));
         if let Err(breach) = lawful {
-            panic!("killed at write {left}: it does not hold that {}: {}\n{}", breach.law, breach.seen, world.story(false));
+            panic!(
+                "killed at write {left}: it does not hold that {}: {}\n{}",
+                breach.law,
+                breach.seen,
+                world.story(false)
+            );
         }
         assert_eq!(world.published(), wanted, "killed at write {left}");
         if !world.planned_kill.unwrap().is_done {
-            println!("{left} kills, {}, {}", if is_planner { "planner" } else { "publisher" }, world.tally.operations);
+            println!(
+                "{left} kills, {}, {}",
+                if is_planner { "planner" } else { "publisher" },
+                world.tally.operations
+            );
             return left;
         }
     }

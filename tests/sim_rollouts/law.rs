@@ -5,16 +5,14 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
 use muster_contract::canonical::Digest;
-use muster_contract::desired::{DesiredDeployment, DesiredState};
-use muster_contract::labels::Labels;
 use muster_contract::rollout::{
-    AtMost, GateEvidence, Offline, Rollout, RolloutDecision, RolloutPhase, RolloutRecord, RolloutVerb, Wave,
+    AtMost, GateEvidence, Offline, RolloutDecision, RolloutPhase, RolloutRecord, RolloutVerb, Wave,
 };
 use muster_contract::{DeploymentId, DeviceKey, Generation, Timestamp};
-use muster_domain::rollout::{RolloutId, waves_of};
 use muster_publisher::source::Fleet;
 
 use super::hub::Hub;
+use super::members::{Members, entry, members, wanted};
 use super::oracle::{KnownDevice, Proof, known_at};
 use super::wire::StoreDecisions;
 
@@ -35,7 +33,8 @@ pub(crate) const APPROVED: &str = "a wave that needs approvals begins with them"
 pub(crate) const ONE_BEGIN: &str = "a wave begins once in a run, and none before one that has begun";
 pub(crate) const NO_LOST_DECISION: &str = "no decision is lost";
 pub(crate) const PHASE_ALLOWS: &str = "a planner decides nothing about a rollout that is held";
-pub(crate) const ROLLED_BACK: &str = "a device goes back from a content that is rolled back, to one that is not";
+pub(crate) const ROLLED_BACK: &str =
+    "a device goes back from a content that is rolled back, to one that is not";
 pub(crate) const FAILED_EVIDENCE: &str = "a wave fails on failures that LEDGER has at the named sequence";
 
 /// An invariant that does not hold.
@@ -77,66 +76,6 @@ pub(crate) struct Law {
     ended: BTreeSet<(DeviceKey, DeploymentId, Generation)>,
 }
 
-/// One rollout of the accepted commit: its waves, and its targets with the index of the wave of each.
-pub(crate) struct Members<'a> {
-    pub(crate) rollout: &'a Rollout,
-    pub(crate) waves: Vec<Wave>,
-    pub(crate) targets: Vec<(DeviceKey, usize)>,
-}
-
-impl Members<'_> {
-    /// The name of a wave.
-    pub(crate) fn name(&self, wave: usize) -> &str {
-        self.waves.get(wave).map_or("rest", |wave| wave.name.as_str())
-    }
-
-    pub(crate) fn of_wave(&self, wave: usize) -> impl Iterator<Item = &DeviceKey> {
-        self.targets.iter().filter(move |(_, at)| *at == wave).map(|(key, _)| key)
-    }
-
-    fn index(&self, name: &str) -> Option<usize> {
-        (0..=self.waves.len()).find(|at| self.name(*at) == name)
-    }
-}
-
-/// The rollout of a content under a `rollout.yaml` by a commit.
-pub(crate) fn members<'a>(
-    fleet: &'a Fleet,
-    id: &DeploymentId,
-    digest: Digest,
-    path: &str,
-) -> Option<Members<'a>> {
-    let governed = fleet.rollouts.iter().filter(|(_, file)| file.path == path);
-    let keys: Vec<_> = governed
-        .clone()
-        .map(|(key, _)| key)
-        .filter(|key| wanted(fleet, key, id) == Some(digest))
-        .collect();
-    let rollout = &governed.map(|(_, file)| file).next()?.rollout;
-    let waves = if rollout.waves.is_empty() {
-        vec![serde_json::from_value(serde_json::json!({ "name": "first", "count": 1 })).unwrap()]
-    } else {
-        rollout.waves.clone()
-    };
-    let labels: Vec<_> = keys.iter().map(|key| fleet.labels_of(key)).collect();
-    let targets: Vec<(&DeviceKey, &Labels)> =
-        keys.iter().copied().zip(labels.iter().map(|labels| &**labels)).collect();
-    let rollout_id = RolloutId { deployment: id.clone(), digest };
-    let indices = waves_of(&waves, &rollout_id, &targets);
-    let targets = keys.into_iter().cloned().zip(indices).collect();
-    Some(Members { rollout, waves, targets })
-}
-
-/// The content that a commit wants for a device.
-pub(crate) fn wanted(fleet: &Fleet, key: &DeviceKey, id: &DeploymentId) -> Option<Digest> {
-    let contents = fleet.devices.get(key)?;
-    contents.iter().find(|content| content.id() == id).map(|content| content.digest())
-}
-
-pub(crate) fn entry<'a>(document: Option<&'a DesiredState>, id: &DeploymentId) -> Option<&'a DesiredDeployment> {
-    document?.deployments.iter().find(|entry| entry.id == *id)
-}
-
 impl Law {
     /// A law that has seen nothing.
     pub(crate) fn new(has_pages: bool) -> Self {
@@ -174,7 +113,8 @@ impl Law {
             let (old, new) = (entry(before, &id), entry(Some(document), &id));
             let (was, is) = (old.map(|entry| entry.digest), new.map(|entry| entry.digest));
             if was == is {
-                let same = old.map(|entry| entry.target_generation) == new.map(|entry| entry.target_generation);
+                let same =
+                    old.map(|entry| entry.target_generation) == new.map(|entry| entry.target_generation);
                 must(same, NO_SECOND_RELEASE, || format!("{key} gets {id} again"))?;
                 continue;
             }
@@ -244,8 +184,7 @@ impl Law {
     ) -> Lawful {
         let Some(of_wave) = members.waves.get(wave) else { return Ok(()) };
         let Some(limit) = of_wave.max_in_flight else { return Ok(()) };
-        let is_left_out =
-            |key: &&DeviceKey| of_wave.offline != Offline::Wait && self.was_silent(key, now);
+        let is_left_out = |key: &&DeviceKey| of_wave.offline != Offline::Wait && self.was_silent(key, now);
         let under_way: Vec<_> = members
             .of_wave(wave)
             .filter(|key| self.is_under_way(hub, key, content))
@@ -279,7 +218,12 @@ impl Law {
     }
 
     /// A message of decisions was stored in place of `before`.
-    pub(crate) fn decisions(&mut self, hub: &Hub, store: &StoreDecisions, before: &[RolloutRecord]) -> Lawful {
+    pub(crate) fn decisions(
+        &mut self,
+        hub: &Hub,
+        store: &StoreDecisions,
+        before: &[RolloutRecord],
+    ) -> Lawful {
         self.checks.decisions += 1;
         let id = &store.decisions.deployment;
         for old in before {

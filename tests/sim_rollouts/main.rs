@@ -3,7 +3,8 @@
 //!
 //! One seed makes one world ([`world`]): the programs ([`programs`], [`tasks`]) whose calls go over a wire ([`wire`]) to the
 //! streams ([`hub`]), a rollup that lags ([`rollup`]), devices ([`device`]), a repository ([`repository`]), people ([`people`]),
-//! and faults ([`weather`]). The law ([`law`], with its own reading of LEDGER in [`oracle`]) is asked about every document and
+//! and faults ([`weather`]). The law ([`law`], with the waves of a commit in [`members`] and its
+//! own reading of LEDGER in [`oracle`]) is asked about every document and
 //! every decision that DOWNLINK stores. After the last fault every rollout must end or say what it waits for ([`calm`]).
 //!
 //! Real are: the publisher's announcer, responder and reader of commits, the planner with its rules, and the fold. Simulated are
@@ -19,6 +20,7 @@ mod device;
 mod hub;
 mod kills;
 mod law;
+mod members;
 mod oracle;
 mod people;
 mod programs;

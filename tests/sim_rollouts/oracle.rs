@@ -81,7 +81,9 @@ impl KnownDevice {
 /// The device of a fact.
 pub(crate) fn device_of(subject: &LedgerSubject) -> Option<&DeviceKey> {
     match subject {
-        LedgerSubject::Desired(key) | LedgerSubject::Liveness(key) | LedgerSubject::Status(key, _) => Some(key),
+        LedgerSubject::Desired(key) | LedgerSubject::Liveness(key) | LedgerSubject::Status(key, _) => {
+            Some(key)
+        }
         _ => None,
     }
 }

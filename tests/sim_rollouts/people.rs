@@ -11,7 +11,8 @@ use muster_planner::services::Services;
 use serde_json::{Value, json};
 
 use super::hub::Subject;
-use super::law::{KEPT_AT_LEAST, NO_LOST_DECISION, must, wanted};
+use super::law::{KEPT_AT_LEAST, NO_LOST_DECISION, must};
+use super::members::wanted;
 use super::repository::{Repository, name};
 use super::wire::{Port, Process, Request, StoreDecisions};
 use super::world::{Event, SECOND, Sabotage, World};
@@ -20,6 +21,8 @@ use super::world::{Event, SECOND, Sabotage, World};
 pub(crate) const NAMES: [&str; 3] = ["ann", "ben", "eve"];
 /// Time between two looks of diligent people.
 const LOOK: i64 = 15 * SECOND;
+/// Time after which they look again although nothing was stored.
+const LOOK_AGAIN: i64 = 60 * SECOND;
 /// Rollouts that diligent people resume, in all; then they stop them.
 const RESUMES_MAX: u64 = 3;
 /// The answer to a decision that sabotage swallowed.
@@ -103,18 +106,23 @@ impl World {
             let Some(record) = self.hub.record(&subject, told.digest) else { continue };
             let has_all = told.decisions.iter().all(|decision| record.decisions.contains(decision));
             let is_cut = record.decisions.len() > KEPT_AT_LEAST;
-            self.hold(must(has_all || is_cut, NO_LOST_DECISION, || format!("{told:?} was told of, {record:?} is there")));
+            self.hold(must(has_all || is_cut, NO_LOST_DECISION, || {
+                format!("{told:?} was told of, {record:?} is there")
+            }));
         }
     }
 
     /// Diligent people look at every rollout.
     pub(crate) fn people(&mut self) {
         self.after(LOOK, Event::People);
-        let looked_at = (self.hub.version(), self.law.fleet.as_ref().map(|fleet| fleet.revision.clone()));
-        if self.looked_at.as_ref() == Some(&looked_at) {
+        // Time alone opens gates, too.
+        let is_known = self.looked_at.is_some_and(|(version, at)| {
+            version == self.hub.version() && at + LOOK_AGAIN > self.now
+        });
+        if is_known {
             return;
         }
-        self.looked_at = Some(looked_at);
+        let mut is_done = true;
         for RolloutProgress { deployment, digest, file, state, record, .. } in self.progress() {
             let phase = record.as_ref().map(|record| record.phase()).unwrap_or_default();
             let wave = match &state.step {
@@ -129,11 +137,13 @@ impl World {
                 RolloutPhase::Paused => RolloutVerb::Stop,
                 _ => continue,
             };
-            let request =
-                DecideRequest { deployment, digest, rollout: file, verb, wave, ..nothing(digest) };
+            let request = DecideRequest { deployment, digest, rollout: file, verb, wave, ..nothing(digest) };
+            is_done = false;
             let people = if verb == RolloutVerb::Approve { NAMES.len() } else { 1 };
             (0..people).for_each(|person| self.decide(person, request.clone()));
         }
+        // A decision may be lost: they look again.
+        self.looked_at = is_done.then_some((self.hub.version(), self.now));
     }
 
     fn resumes(&self) -> u64 {
@@ -141,7 +151,10 @@ impl World {
     }
 
     /// Stores decisions, and asks the law about them.
-    pub(crate) fn store_decisions(&mut self, store: &StoreDecisions) -> Result<u64, muster_bus::PublishError> {
+    pub(crate) fn store_decisions(
+        &mut self,
+        store: &StoreDecisions,
+    ) -> Result<u64, muster_bus::PublishError> {
         let subject = (store.decisions.deployment.clone(), store.path.clone());
         let before = self.hub.decisions.get(&subject).map(|(_, decisions)| decisions.rollouts.clone());
         let before = before.unwrap_or_default();

@@ -186,7 +186,9 @@ fn wave(at: usize, rng: &mut Rng) -> String {
         text.push_str(&format!(", success: {{atLeast: {}%}}", [50, 80][rng.usize(..2)]));
     }
     if rng.u8(0..3) == 0 {
-        text.push_str([", failure: {atMost: 1}", ", failure: {atMost: 34%, minimumSample: 2}"][rng.usize(..2)]);
+        text.push_str(
+            [", failure: {atMost: 1}", ", failure: {atMost: 34%, minimumSample: 2}"][rng.usize(..2)],
+        );
     }
     if rng.u8(0..3) == 0 {
         text.push_str(&format!(", soak: {}s", rng.u8(5..60)));

@@ -95,7 +95,8 @@ impl World {
             return refuse(ErrorCode::NotFound, "no such deployment");
         };
         if self.sabotage == Sabotage::HearsEverybody {
-            let heard = |line: StandingLine| StandingLine { freshness: Freshness::Fresh, known: true, ..line };
+            let heard =
+                |line: StandingLine| StandingLine { freshness: Freshness::Fresh, known: true, ..line };
             answer.devices = answer.devices.into_iter().map(heard).collect();
         }
         let bytes = serde_json::to_vec(&answer).unwrap();

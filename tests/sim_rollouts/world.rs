@@ -117,8 +117,8 @@ pub(crate) struct World {
     pub(crate) tally: Tally,
     /// Kills a program at one of its writes.
     pub(crate) planned_kill: Option<super::kills::PlannedKill>,
-    /// The streams and the commit at which diligent people looked last.
-    pub(crate) looked_at: Option<((u64, usize), Option<String>)>,
+    /// How far the streams went when diligent people looked last, and when that was.
+    pub(crate) looked_at: Option<((u64, usize), Millis)>,
     /// When a document or a decision was stored last.
     pub(crate) changed_at: Millis,
     pub(crate) breach: Arc<Mutex<Option<Breach>>>,
@@ -224,7 +224,10 @@ impl World {
             let event = entry.remove();
             self.tally.events += 1;
             if self.tally.events > EVENTS_MAX {
-                return Err(Breach { law: "the world comes to rest", seen: "it goes round in circles".into() });
+                return Err(Breach {
+                    law: "the world comes to rest",
+                    seen: "it goes round in circles".into(),
+                });
             }
             self.remember(&event);
             if matches!(event, Event::Review) {
@@ -312,7 +315,12 @@ impl World {
             Event::Calm => "the faults end".to_owned(),
             _ => return,
         };
-        trace.push(format!("{:>7}.{:03} {}", now / SECOND, now % SECOND, what.chars().take(600).collect::<String>()));
+        trace.push(format!(
+            "{:>7}.{:03} {}",
+            now / SECOND,
+            now % SECOND,
+            what.chars().take(600).collect::<String>()
+        ));
     }
 
     /// The last events, or all.

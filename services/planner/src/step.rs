@@ -36,8 +36,7 @@ pub fn effects(rollout: &RolloutProgress) -> Vec<Effect> {
 /// Releases to targets of a wave. The record that the wave begins comes first, so no release lacks its evidence.
 fn release_wave(rollout: &RolloutProgress, at: usize, targets: &[usize]) -> Vec<Effect> {
     let begin = rollout.begin(at);
-    let begin =
-        begin.map(|(name, evidence)| decide(rollout, RolloutVerb::Begin, Some(name), None, evidence));
+    let begin = begin.map(|(name, evidence)| decide(rollout, RolloutVerb::Begin, Some(name), None, evidence));
     let has_content = rollout.targets.iter().filter(|target| target.published == target.wanted);
     let mut released = has_content.count() as u64;
     let releases = groups(rollout, targets, RELEASE_DEVICES_MAX).map(|devices| {
