@@ -116,9 +116,9 @@ impl World {
     pub(crate) fn people(&mut self) {
         self.after(LOOK, Event::People);
         // Time alone opens gates, too.
-        let is_known = self.looked_at.is_some_and(|(version, at)| {
-            version == self.hub.version() && at + LOOK_AGAIN > self.now
-        });
+        let is_known = self
+            .looked_at
+            .is_some_and(|(version, at)| version == self.hub.version() && at + LOOK_AGAIN > self.now);
         if is_known {
             return;
         }
