@@ -4,13 +4,13 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use bytes::Bytes;
-use muster_bus::Bus;
 use muster_contract::canonical::Digest;
 use muster_contract::rollout::{CHECK_ANSWER_BYTES_MAX, Check, CheckAnswer, CheckRequest, CheckResult};
 use muster_contract::state::cut;
 use muster_service::error::chain;
 use tokio::sync::Semaphore;
 
+use crate::services::Requests;
 use crate::webhook::Webhooks;
 
 /// Longest time for one answer.
@@ -29,15 +29,15 @@ pub(crate) struct Said {
 
 /// Asks checks.
 #[derive(Debug, Clone)]
-pub struct Asker {
-    bus: Bus,
+pub struct Asker<R> {
+    bus: R,
     webhooks: Webhooks,
     room: Arc<Semaphore>,
 }
 
-impl Asker {
+impl<R: Requests> Asker<R> {
     /// An asker over a bus, and by webhooks.
-    pub fn new(bus: Bus, webhooks: Webhooks) -> Self {
+    pub fn new(bus: R, webhooks: Webhooks) -> Self {
         Self { bus, webhooks, room: Arc::new(Semaphore::new(QUESTIONS_MAX)) }
     }
 

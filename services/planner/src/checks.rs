@@ -12,13 +12,14 @@ use tokio_util::task::AbortOnDropHandle;
 use crate::asker::{Asker, Said};
 use crate::metrics::Metrics;
 use crate::planner::RolloutKey;
+use crate::services::Requests;
 
 /// A wave of a rollout.
 type WaveKey = (RolloutKey, String);
 
 /// The checks of all waves that are being checked.
-pub(crate) struct Checks {
-    asker: Asker,
+pub(crate) struct Checks<R> {
+    asker: Asker<R>,
     metrics: Metrics,
     waves: BTreeMap<WaveKey, Vec<Run>>,
 }
@@ -40,9 +41,9 @@ struct Answers {
     last: Option<Said>,
 }
 
-impl Checks {
+impl<R: Requests> Checks<R> {
     /// No checks.
-    pub(crate) const fn new(asker: Asker, metrics: Metrics) -> Self {
+    pub(crate) const fn new(asker: Asker<R>, metrics: Metrics) -> Self {
         Self { asker, metrics, waves: BTreeMap::new() }
     }
 
@@ -97,7 +98,7 @@ impl Run {
     }
 
     /// Asks the check, if it is due.
-    fn ask(&mut self, asker: &Asker, question: &CheckRequest) {
+    fn ask<R: Requests>(&mut self, asker: &Asker<R>, question: &CheckRequest) {
         let now = Instant::now();
         if self.asked.is_some() || self.due > now || self.answers.is_passed(self.check.count.get()) {
             return;

@@ -2,7 +2,7 @@
 //!
 //! ```text
 //! muster.publisher.{status, targets} ─┐
-//! muster.query.deployment ────────────┴─► services ─► muster_domain::rollout ─► planner ─► muster.publisher.{release, decide}
+//! muster.query.deployment ────────────┴─► services ─► muster_domain::rollout ─► step ─► muster.publisher.{release, decide}
 //!                                                                              └─► checks ─► asker ─► muster.check.>, webhook
 //! ```
 //!
@@ -10,7 +10,8 @@
 //! LEDGER the evidence, and the repository the waves; each round decides from these alone. So a planner that is killed
 //! between any two requests loses nothing and repeats nothing: the publisher answers a repeated release or decision as done.
 //!
-//! Reading order: [`services`] (requests), [`planner`] (one round), `checks`, [`asker`] and [`webhook`] (checks of others), [`app`] (the wiring).
+//! Reading order: [`services`] (requests), [`step`] (pure: the effects of a step), [`planner`] (one round), `checks`, [`asker`] and
+//! [`webhook`] (checks of others), [`app`] (the wiring).
 
 pub mod app;
 pub mod asker;
@@ -20,4 +21,5 @@ pub mod error;
 pub mod metrics;
 pub mod planner;
 pub mod services;
+pub mod step;
 pub mod webhook;

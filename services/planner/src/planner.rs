@@ -9,13 +9,10 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use muster_contract::canonical::Digest;
-use muster_contract::limits::{DECISION_REASON_BYTES_MAX, RELEASE_DEVICES_MAX, ROLLBACK_DEVICES_MAX};
 use muster_contract::rollout::{
-    CheckResult, DecideRequest, GateEvidence, RefusedRelease, ReleaseAnswer, ReleaseRefusal, ReleaseRequest,
-    RolloutPhase, RolloutVerb, TargetsAnswer,
+    RefusedRelease, ReleaseAnswer, ReleaseRefusal, ReleaseRequest, RolloutPhase, TargetsAnswer,
 };
-use muster_contract::state::cut;
-use muster_contract::{DeploymentId, DeviceKey, WaveName};
+use muster_contract::{DeploymentId, DeviceKey};
 use muster_domain::rollout::{Blocked, RolloutProgress, Step, progress};
 use muster_service::clock::Clock;
 use muster_service::error::chain;
@@ -27,7 +24,8 @@ use crate::asker::Asker;
 use crate::checks::Checks;
 use crate::error::RoundError;
 use crate::metrics::Metrics;
-use crate::services::Services;
+use crate::services::{Requests, Services};
+use crate::step::{Effect, check_decision, effects};
 
 /// Time before a release to a device that was refused is requested again.
 const REFUSED_PAUSE: Duration = Duration::from_secs(30);
@@ -36,8 +34,8 @@ const REFUSED_PAUSE: Duration = Duration::from_secs(30);
 pub(crate) type RolloutKey = (DeploymentId, Digest, String);
 
 /// The planner.
-pub struct Planner {
-    services: Services,
+pub struct Planner<R> {
+    services: Services<R>,
     clock: Arc<dyn Clock>,
     metrics: Metrics,
     /// The sentence that was logged last about each rollout.
@@ -45,7 +43,7 @@ pub struct Planner {
     /// The devices of each rollout that were refused, with the time from which a release to each is requested again.
     refusals: BTreeMap<RolloutKey, BTreeMap<DeviceKey, Refused>>,
     /// The checks behind waves.
-    checks: Checks,
+    checks: Checks<R>,
 }
 
 /// A refused release.
@@ -53,15 +51,6 @@ pub struct Planner {
 struct Refused {
     reason: ReleaseRefusal,
     until: Instant,
-}
-
-/// A decision to be recorded.
-struct Decision {
-    verb: RolloutVerb,
-    wave: Option<WaveName>,
-    reason: Option<String>,
-    evidence: Option<GateEvidence>,
-    result: Option<CheckResult>,
 }
 
 /// The counts of a round.
@@ -72,9 +61,9 @@ struct Counts {
     approvals: i64,
 }
 
-impl Planner {
+impl<R: Requests> Planner<R> {
     /// A planner before its first round.
-    pub fn new(services: Services, asker: Asker, clock: Arc<dyn Clock>, metrics: Metrics) -> Self {
+    pub fn new(services: Services<R>, asker: Asker<R>, clock: Arc<dyn Clock>, metrics: Metrics) -> Self {
         let checks = Checks::new(asker, metrics.clone());
         let (logged, refusals) = (BTreeMap::new(), BTreeMap::new());
         Self { services, clock, metrics, logged, refusals, checks }
@@ -155,64 +144,28 @@ impl Planner {
         Ok(())
     }
 
-    /// Takes the next step of a rollout, unless it waits for devices or persons.
+    /// Takes the next step of a rollout, unless it waits for devices or persons. An effect that fails ends the step.
     async fn step(&mut self, rollout: RolloutProgress) -> Result<(), RoundError> {
         if !matches!(rollout.state.step, Step::Check { .. }) {
             let of = key(&rollout);
             self.checks.retain(|(key, _)| *key != of);
         }
-        match &rollout.state.step {
-            Step::Release { wave, targets, needs_approval: false } => {
-                self.release_wave(&rollout, *wave, targets).await
+        let (mut refusals, mut has_released) = (BTreeMap::new(), false);
+        for effect in effects(&rollout, &self.refused_now(&rollout)) {
+            match effect {
+                Effect::Decide(request) => self.services.decide(&request).await.map(drop)?,
+                Effect::Release(request) => {
+                    has_released = true;
+                    refusals.extend(self.release(&rollout, &request).await?);
+                }
             }
-            Step::RollBack { targets } => self.roll_back(&rollout, targets).await,
-            Step::Fail { wave, because, verb } => {
-                let reason = rollout.state.waves.get(*wave).map(|wave| rollout.failure(wave, *because));
-                let evidence = rollout.evidence(*wave);
-                self.decide(&rollout, Decision { reason, evidence, ..Decision::new(*verb) }).await
-            }
-            Step::Check { wave } => self.check(&rollout, *wave).await,
-            Step::Ready { wave } => {
-                let decision =
-                    Decision { evidence: rollout.evidence(*wave), ..Decision::new(RolloutVerb::Ready) };
-                self.decide(&rollout, decision.about(&rollout, *wave)).await
-            }
-            Step::Done if rollout.record.is_some() && rollout.phase() == RolloutPhase::Running => {
-                let evidence = rollout.last_evidence();
-                self.decide(&rollout, Decision { evidence, ..Decision::new(RolloutVerb::Finish) }).await
-            }
-            Step::Release { .. } | Step::Wait { .. } | Step::Held { .. } | Step::Done => Ok(()),
         }
-    }
-
-    /// Releases to targets of a wave. The record that the wave begins comes first, so no release lacks its evidence.
-    async fn release_wave(
-        &mut self,
-        rollout: &RolloutProgress,
-        at: usize,
-        targets: &[usize],
-    ) -> Result<(), RoundError> {
-        if let Some((name, evidence)) = rollout.begin(at) {
-            let begin = Decision { wave: Some(name), evidence, ..Decision::new(RolloutVerb::Begin) };
-            self.decide(rollout, begin).await?;
+        if let Step::Check { wave } = rollout.state.step {
+            self.check(&rollout, wave).await?;
         }
-        let mut refusals = BTreeMap::new();
-        for devices in self.chunks(rollout, targets, RELEASE_DEVICES_MAX) {
-            let request = ReleaseRequest { digest: Some(rollout.digest), ..to(rollout, devices) };
-            refusals.extend(self.release(rollout, &request, "released a wave").await?);
+        if has_released {
+            self.log_refusals(&rollout, refusals);
         }
-        self.log_refusals(rollout, refusals);
-        Ok(())
-    }
-
-    /// Gives targets of a rollout that is rolled back the content that they had before.
-    async fn roll_back(&mut self, rollout: &RolloutProgress, targets: &[usize]) -> Result<(), RoundError> {
-        let mut refusals = BTreeMap::new();
-        for devices in self.chunks(rollout, targets, ROLLBACK_DEVICES_MAX) {
-            let request = ReleaseRequest { before: Some(rollout.digest), ..to(rollout, devices) };
-            refusals.extend(self.release(rollout, &request, "rolled devices back").await?);
-        }
-        self.log_refusals(rollout, refusals);
         Ok(())
     }
 
@@ -221,34 +174,16 @@ impl Planner {
         &self,
         rollout: &RolloutProgress,
         request: &ReleaseRequest,
-        done: &str,
     ) -> Result<BTreeMap<DeviceKey, ReleaseRefusal>, RoundError> {
         let ReleaseAnswer { released, refused } = self.services.release(request).await?;
         self.metrics.released.inc_by(released.len() as u64);
         if !released.is_empty() {
             let RolloutProgress { deployment, digest, file, .. } = rollout;
             let (devices, refused) = (released.len(), refused.len());
+            let done = if request.before.is_some() { "rolled devices back" } else { "released a wave" };
             tracing::info!(%deployment, %digest, rollout = file, devices, refused, "{done}");
         }
         Ok(refused.into_iter().map(|RefusedRelease { key, reason }| (key, reason)).collect())
-    }
-
-    /// Records a decision about a rollout.
-    async fn decide(&self, rollout: &RolloutProgress, decision: Decision) -> Result<(), RoundError> {
-        let Decision { verb, wave, reason, evidence, result } = decision;
-        let request = DecideRequest {
-            deployment: rollout.deployment.clone(),
-            digest: rollout.digest,
-            rollout: rollout.file.clone(),
-            verb,
-            wave,
-            reason: reason.map(|reason| cut(reason, DECISION_REASON_BYTES_MAX)),
-            evidence,
-            result,
-            // A person may have decided since the round has judged the rollout.
-            expected: Some(rollout.phase()),
-        };
-        self.services.decide(&request).await.map(drop)
     }
 
     /// Keeps the refusals of a release for a while, and logs each once until it changes.
@@ -281,15 +216,11 @@ impl Planner {
         }
     }
 
-    /// The devices of targets that are not known to be refused at present, in groups of `max`.
-    fn chunks(&self, rollout: &RolloutProgress, targets: &[usize], max: usize) -> Vec<Vec<DeviceKey>> {
+    /// The devices of a rollout that are known to be refused at present.
+    fn refused_now(&self, rollout: &RolloutProgress) -> BTreeSet<DeviceKey> {
         let (now, refused) = (Instant::now(), self.refusals.get(&key(rollout)));
-        let is_refused = |key: &DeviceKey| {
-            refused.and_then(|refused| refused.get(key)).is_some_and(|refused| refused.until > now)
-        };
-        let keys = targets.iter().map(|at| rollout.targets[*at].key.clone());
-        let keys: Vec<_> = keys.filter(|key| !is_refused(key)).collect();
-        keys.chunks(max).map(<[DeviceKey]>::to_vec).collect()
+        let refused = refused.into_iter().flatten().filter(|(_, refused)| refused.until > now);
+        refused.map(|(device, _)| device.clone()).collect()
     }
 
     /// Asks the checks of a wave, and records their result once it changes.
@@ -305,13 +236,8 @@ impl Planner {
         if known.and_then(|check| check.result) == Some(result) {
             return Ok(());
         }
-        let decision = Decision {
-            reason: Some(reason),
-            evidence: rollout.evidence(at),
-            result: Some(result),
-            ..Decision::new(RolloutVerb::Check)
-        };
-        self.decide(rollout, decision.about(rollout, at)).await
+        let request = check_decision(rollout, at, result, reason);
+        self.services.decide(&request).await.map(drop)
     }
 
     /// Logs the next step of a rollout, or what it waits for, once until that changes.
@@ -322,18 +248,6 @@ impl Planner {
             tracing::info!(%deployment, %digest, rollout = file, commit.id = revision, why, "evaluated a rollout");
             self.logged.insert(key, why);
         }
-    }
-}
-
-impl Decision {
-    const fn new(verb: RolloutVerb) -> Self {
-        Self { verb, wave: None, reason: None, evidence: None, result: None }
-    }
-
-    /// The decision about a wave.
-    fn about(self, rollout: &RolloutProgress, wave: usize) -> Self {
-        let wave = rollout.state.waves.get(wave).and_then(|wave| wave.name.parse().ok());
-        Self { wave, ..self }
     }
 }
 
@@ -358,12 +272,6 @@ fn records_a_judgement(rollout: &RolloutProgress) -> bool {
         Step::Done => rollout.record.is_some() && rollout.phase() == RolloutPhase::Running,
         Step::Release { .. } | Step::Wait { .. } | Step::Held { .. } | Step::RollBack { .. } => false,
     }
-}
-
-/// A release of no content to devices, for the commit of the rollout.
-fn to(rollout: &RolloutProgress, devices: Vec<DeviceKey>) -> ReleaseRequest {
-    let revision = Some(rollout.revision.clone());
-    ReleaseRequest { revision, ..ReleaseRequest::new(rollout.deployment.clone(), devices) }
 }
 
 fn key(rollout: &RolloutProgress) -> RolloutKey {

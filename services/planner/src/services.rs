@@ -1,10 +1,11 @@
 //! Requests to the publisher and to the query service, and their answers. It decides nothing.
 
 use std::collections::BTreeSet;
+use std::future::Future;
 use std::time::Duration;
 
 use bytes::Bytes;
-use muster_bus::Bus;
+use muster_bus::{Bus, RequestError};
 use muster_contract::DeploymentId;
 use muster_contract::history::Point;
 use muster_contract::lag::AnswerLag;
@@ -33,16 +34,35 @@ const REBUILT_ASK_EVERY: Duration = Duration::from_millis(200);
 /// Most pages of one list.
 pub(crate) const PAGES_MAX: usize = 1000;
 
+/// Carries requests to services; a trait so that tests can lose, delay and answer them.
+pub trait Requests: Clone + Send + Sync + 'static {
+    /// Sends a request and waits for one reply.
+    fn request(
+        &self,
+        subject: &str,
+        payload: Bytes,
+        timeout: Duration,
+    ) -> impl Future<Output = Result<Bytes, RequestError>> + Send;
+}
+
+impl Requests for Bus {
+    async fn request(&self, subject: &str, payload: Bytes, timeout: Duration) -> Result<Bytes, RequestError> {
+        Self::request(self, subject, payload, timeout).await
+    }
+}
+
 /// The services of the hub.
 #[derive(Debug, Clone)]
-pub struct Services(Bus);
+pub struct Services<R>(R);
 
-impl Services {
-    /// The services that answer on a bus.
-    pub const fn new(bus: Bus) -> Self {
-        Self(bus)
+impl<R> Services<R> {
+    /// The services that answer these requests.
+    pub const fn new(requests: R) -> Self {
+        Self(requests)
     }
+}
 
+impl<R: Requests> Services<R> {
     /// The deployments with a held change or an open rollout.
     ///
     /// # Errors

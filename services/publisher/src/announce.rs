@@ -35,6 +35,7 @@ pub use self::handle::AnnouncerHandle;
 use self::handle::Command;
 use crate::device_table::{ChangeKey, DeviceTable};
 use crate::downlink::{Downlink, OutgoingDocument};
+pub use crate::foreign::StoredDocument;
 use crate::metrics::Metrics;
 use crate::plan::Draft;
 use crate::problems::Problems;

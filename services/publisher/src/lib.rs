@@ -15,7 +15,7 @@
 //!
 //! Reading order: [`content`], [`margo`] and [`source`] (input); [`published`], [`compose`] and [`plan`] (pure: the next
 //! document of a device); [`device_table`] and [`announce`] (publishing until every device has its document); [`git`],
-//! [`poll`], `past_commits`, [`requests`], [`presence`] and [`ledger_copies`] (both over `stream_listener`), [`downlink`] and [`renew`]
+//! [`poll`], `past_commits`, [`requests`], [`responder`], [`presence`] and [`ledger_copies`] (both over `stream_listener`), [`downlink`] and [`renew`]
 //! (I/O); and [`app`] (wiring).
 
 pub mod announce;
@@ -40,6 +40,7 @@ pub mod problems;
 mod published;
 pub mod renew;
 pub mod requests;
+pub mod responder;
 pub mod source;
 pub mod status;
 mod stream_listener;

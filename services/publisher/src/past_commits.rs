@@ -22,7 +22,7 @@ const REVISION_CHARS_MAX: usize = 64;
 
 /// The earlier commits of a repository. Clones share the one that was read last.
 #[derive(Debug, Clone)]
-pub(crate) struct PastCommits {
+pub struct PastCommits {
     repository: Repository,
     policy: Policy,
     last: Arc<Mutex<Option<Arc<Fleet>>>>,

@@ -131,15 +131,15 @@ pub fn parse_request(call: &Call) -> Result<PublisherRequest, ErrorBody> {
     Ok(PublisherRequest::Change(Request { key, change, requested_by: call.requester.record() }))
 }
 
-/// Checks that a release was computed for the last accepted commit, if it says for which. A content that was the newest one
+/// Checks that a release or a decision was computed for the last accepted commit, if it says for which. A content that was the newest one
 /// would otherwise go out as a rollback of the commit that came since.
 ///
 /// # Errors
 /// It was computed for another commit.
-pub fn check_revision(request: &ReleaseRequest, accepted: Option<&str>) -> Result<(), ErrorBody> {
-    match (request.revision.as_deref(), accepted) {
+pub fn check_revision(computed: Option<&str>, accepted: Option<&str>) -> Result<(), ErrorBody> {
+    match (computed, accepted) {
         (Some(of), Some(accepted)) if of != accepted => Err(conflict(format!(
-            "the release is for commit {}, and the last accepted commit is {accepted}: ask for the targets again",
+            "the request is for commit {}, and the last accepted commit is {accepted}: ask for the targets again",
             of.chars().take(REVISION_CHARS_MAX).collect::<String>()
         ))),
         (Some(_), None) => Err(not_ready("the publisher has read no good commit since its start: ask again")),
@@ -238,12 +238,7 @@ mod tests {
 
     #[test]
     fn a_release_for_another_commit_is_a_conflict() {
-        let request = |revision: Option<&str>| ReleaseRequest {
-            revision: revision.map(str::to_owned),
-            ..ReleaseRequest::new("web".parse().unwrap(), vec!["a/one".parse().unwrap()])
-        };
-        let code =
-            |revision, accepted| check_revision(&request(revision), accepted).map_err(|error| error.code);
+        let code = |revision, accepted| check_revision(revision, accepted).map_err(|error| error.code);
         assert_eq!(code(Some("c1"), Some("c1")), Ok(()));
         assert_eq!(code(Some("c1"), Some("c2")), Err(ErrorCode::Conflict));
         assert_eq!(code(Some("c1"), None), Err(ErrorCode::NotReady));

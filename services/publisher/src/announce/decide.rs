@@ -20,7 +20,7 @@ use muster_service::error::chain;
 use super::Announcer;
 use super::change::{ATTEMPTS, unread};
 use crate::downlink::{Downlink, Message};
-use crate::requests::{Decide, bad_request, conflict, internal, not_ready};
+use crate::requests::{Decide, bad_request, check_revision, conflict, internal, not_ready};
 
 /// The decisions that DOWNLINK holds, by deployment and path of the `rollout.yaml`.
 #[derive(Debug, Default)]
@@ -98,6 +98,7 @@ impl<D: Downlink> Announcer<D> {
     pub(super) async fn decide(&mut self, decide: &Decide) -> Result<DecideAnswer, ErrorBody> {
         let DecideRequest { deployment, digest, rollout, expected, .. } = &decide.request;
         check_author(decide)?;
+        check_revision(decide.request.revision.as_deref(), self.table.revision())?;
         let trace = Trace::begin(&mut self.rng);
         let mut publish_error = String::new();
         for _ in 0..ATTEMPTS {

@@ -23,7 +23,7 @@ use crate::compose;
 use crate::content::Content;
 use crate::downlink::Downlink;
 use crate::plan::{Draft, draft};
-use crate::requests::{Release, check_revision};
+use crate::requests::{Release, check_revision, conflict};
 
 /// The effect of a release on a device.
 enum Plan {
@@ -44,7 +44,7 @@ enum Contents {
 impl<D: Downlink> Announcer<D> {
     /// Releases a content to devices; each of them is in one of the lists of the answer.
     pub(super) async fn release(&mut self, release: &Release) -> Result<ReleaseAnswer, ErrorBody> {
-        check_revision(&release.request, self.table.revision())?;
+        check_revision(release.request.revision.as_deref(), self.table.revision())?;
         let ReleaseRequest { deployment, digest, devices, .. } = &release.request;
         let mut pending: Vec<DeviceKey> = devices.clone();
         pending.sort_unstable();
@@ -68,8 +68,10 @@ impl<D: Downlink> Announcer<D> {
                     Err(reason) => answer.refused.push(RefusedRelease { key, reason }),
                 }
             }
-            if drafts.is_empty() {
-                break;
+            match drafts.first() {
+                None => break,
+                Some((key, _)) if attempt == 0 => self.check_released(key, release)?,
+                Some(_) => {}
             }
             pending = self.publish_releases(drafts, trace, &mut answer).await;
         }
@@ -85,6 +87,20 @@ impl<D: Downlink> Announcer<D> {
         }
         self.report_status();
         Ok(answer)
+    }
+
+    /// Checks that as many devices have the content as the release was computed for, if it says how many.
+    fn check_released(&self, key: &DeviceKey, release: &Release) -> Result<(), ErrorBody> {
+        let ReleaseRequest { deployment, digest, released, .. } = &release.request;
+        let Some((expected, digest)) = released.zip(*digest) else { return Ok(()) };
+        let path = self.table.rollout_path(key).unwrap_or_default();
+        match self.table.released(deployment, digest, path) {
+            now if now == expected => Ok(()),
+            now => Err(conflict(format!(
+                "the release is for {expected} devices of {path} that have {deployment} already, and {now} have it: ask for \
+                 the targets again"
+            ))),
+        }
     }
 
     /// Reads the newest document of each device.

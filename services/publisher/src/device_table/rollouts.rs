@@ -3,6 +3,7 @@
 //! release is done once DOWNLINK has the document, and a restart forgets nothing.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::ops::Bound::{Excluded, Unbounded};
 use std::sync::Arc;
 
 use muster_contract::canonical::Digest;
@@ -89,6 +90,17 @@ impl DeviceTable {
         let Some(fleet) = &self.fleet else { return false };
         let mut governed = fleet.rollouts.iter().filter(|(_, file)| file.path == path);
         governed.any(|(key, _)| self.published_digest(key, id) == Some(digest))
+    }
+
+    /// The number of devices that a `rollout.yaml` governs, for which Git wants a content and which have it.
+    pub(crate) fn released(&self, id: &DeploymentId, digest: Digest, path: &str) -> u64 {
+        let Some(fleet) = &self.fleet else { return 0 };
+        let governed = fleet.rollouts.iter().filter(|(_, file)| file.path == path);
+        let has_it = governed.filter(|(key, _)| {
+            self.published_digest(key, id) == Some(digest)
+                && wanted(fleet, key, id).is_some_and(|content| content.digest() == digest)
+        });
+        has_it.count() as u64
     }
 
     /// Whether Git wants a content for a device that a `rollout.yaml` governs, or such a device has it.
@@ -179,7 +191,7 @@ fn page(
     limit: usize,
     target: impl Fn(&DeviceKey) -> Option<RolloutTarget>,
 ) -> TargetsAnswer {
-    let rows = fleet.rollouts.iter().filter(|(key, _)| after.is_none_or(|after| *key > after));
+    let rows = fleet.rollouts.range::<DeviceKey, _>((after.map_or(Unbounded, Excluded), Unbounded));
     let (mut targets, mut rollouts, mut next) = (Vec::<RolloutTarget>::new(), BTreeMap::new(), None);
     for (key, file) in rows {
         let Some(target) = target(key) else { continue };

@@ -221,9 +221,19 @@ async fn record(
     let RolloutProgress { deployment, digest, file, .. } = rollout;
     let (deployment, digest, rollout) = (deployment.clone(), *digest, file.clone());
     let reason = reason.map(|reason| cut(reason, DECISION_REASON_BYTES_MAX));
-    let (result, expected) = (None, None);
-    let request =
-        DecideRequest { deployment, digest, rollout, verb, wave, reason, evidence, result, expected };
+    let (result, expected, revision) = (None, None, None);
+    let request = DecideRequest {
+        deployment,
+        digest,
+        rollout,
+        verb,
+        wave,
+        reason,
+        evidence,
+        result,
+        expected,
+        revision,
+    };
     understood(&hub.publisher("decide", &request).await?)
 }
 

@@ -175,6 +175,10 @@ pub struct DecideRequest {
     /// The phase that the requester has seen. In another one, the decision is refused.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub expected: Option<RolloutPhase>,
+    /// The commit whose waves and policies the requester has judged (`revision` of TargetsAnswer). If it is not the last accepted
+    /// one, the decision is refused.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub revision: Option<String>,
 }
 
 /// Answer of `muster.publisher.decide`.

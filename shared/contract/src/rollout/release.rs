@@ -34,12 +34,17 @@ pub struct ReleaseRequest {
     /// is released. Absent to release whatever the commit is.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub revision: Option<String>,
+    /// The number of devices of the rollout that have the content already, for which the release was computed: if another number
+    /// has it, and the release would change something, nothing is released. Two planners that judge at different times do not
+    /// exceed a limit together. Absent to release whatever that number is.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub released: Option<u64>,
 }
 
 impl ReleaseRequest {
     /// A release of no content to devices: the removal of a deployment.
     pub const fn new(deployment: DeploymentId, devices: Vec<DeviceKey>) -> Self {
-        Self { deployment, digest: None, before: None, force: false, devices, revision: None }
+        Self { deployment, digest: None, before: None, force: false, devices, revision: None, released: None }
     }
 }
 

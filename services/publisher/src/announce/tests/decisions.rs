@@ -46,6 +46,7 @@ fn asked(verb: RolloutVerb, digest: Digest) -> Decide {
         evidence: None,
         result: None,
         expected: None,
+        revision: None,
     };
     Decide { request, requested_by: None }
 }
@@ -164,6 +165,37 @@ async fn a_decision_about_another_phase_than_the_requester_has_seen_is_refused()
     let refused = publisher.announcer.decide(late).await.unwrap_err();
     assert_eq!(refused.code, ErrorCode::Conflict);
     assert!(refused.message.contains("is stopped; the request is about one that is running"), "{refused:?}");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_decision_judged_by_the_policy_of_another_commit_is_refused() {
+    let stream = Stream::default();
+    let publisher = with_a_held_change(&stream).await;
+    let mut begin = asked(RolloutVerb::Begin, digest("v2"));
+    begin.request.revision = Some("c1".to_owned());
+    let refused = publisher.announcer.decide(begin.clone()).await.unwrap_err();
+    assert_eq!(refused.code, ErrorCode::Conflict, "{refused:?}");
+    begin.request.revision = Some("c2".to_owned());
+    assert!(publisher.announcer.decide(begin).await.unwrap().changed);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_release_computed_beside_another_one_is_refused() {
+    let stream = Stream::default();
+    let publisher = with_a_held_change(&stream).await;
+    let of = |at: usize, released| {
+        let request = ReleaseRequest {
+            digest: Some(digest("v2")),
+            released: Some(released),
+            ..ReleaseRequest::new("log".parse().unwrap(), vec![key(at)])
+        };
+        publisher.announcer.release(Release { request, requested_by: None })
+    };
+    assert_eq!(of(0, 0).await.unwrap().released.len(), 1);
+    let refused = of(1, 0).await.unwrap_err();
+    assert_eq!(refused.code, ErrorCode::Conflict, "{refused:?}");
+    assert_eq!(of(0, 0).await.unwrap().released.len(), 1, "a repeated release is done");
+    assert_eq!(of(1, 1).await.unwrap().released.len(), 1);
 }
 
 #[tokio::test(start_paused = true)]

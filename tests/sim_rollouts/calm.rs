@@ -1,0 +1,184 @@
+//! After the last fault: links hold, programs run, people are diligent. Every rollout must end, or say what it waits for.
+
+use std::collections::BTreeSet;
+
+use muster_contract::query::Query;
+use muster_contract::rollout::{RolloutPhase, RolloutTarget, TargetsAnswer};
+use muster_contract::{DeploymentId, DeviceKey};
+use muster_domain::rollout::{Blocked, Known, Lines, RolloutProgress, Step, progress};
+
+use super::law::{Lawful, must};
+use super::members::{entry, wanted};
+use super::rollup::rebuilt;
+use super::world::{Event, MINUTE, Millis, SECOND, World};
+
+/// Time without a stored document or decision after which a world is at rest: longer than every soak time, silence and pause.
+const REST: Millis = 5 * MINUTE;
+/// Time within which a world comes to rest.
+const REST_WITHIN: Millis = 4 * 60 * MINUTE;
+/// Time between two reviews.
+const REVIEW: Millis = 20 * SECOND;
+
+pub(crate) const COMES_TO_REST: &str = "in the calm every rollout comes to rest";
+pub(crate) const SAYS_WHY: &str = "a rollout that has not ended waits for a named device, person or time";
+pub(crate) const FAITHFUL: &str = "LEDGER's view is what devices are";
+
+/// How a rollout ends.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) enum End {
+    Succeeded,
+    Stopped,
+    RolledBack,
+    WaitsForDevice,
+    NothingBegun,
+}
+
+impl World {
+    /// The faults end.
+    pub(crate) fn calm(&mut self) {
+        self.weather.end();
+        self.rollup.stalled = None;
+        self.expect_fold();
+        for device in &mut self.devices {
+            device.is_linked = true;
+        }
+        self.after(SECOND, Event::StartPublisher);
+        self.after(SECOND, Event::StartPlanner(0));
+        self.after(SECOND, Event::People);
+        self.after(REVIEW, Event::Review);
+        self.changed_at = self.now;
+    }
+
+    /// Every rollout of the accepted commit, by all that the hub has.
+    pub(crate) fn progress(&self) -> Vec<RolloutProgress> {
+        let Some(fleet) = &self.law.fleet else { return Vec::new() };
+        let rollup = rebuilt(&self.hub);
+        let ids: BTreeSet<DeploymentId> =
+            fleet.devices.values().flatten().map(|content| content.id().clone()).collect();
+        let mut all = Vec::new();
+        for id in ids {
+            let targets: Vec<_> = fleet.rollouts.keys().filter_map(|key| self.target(key, &id)).collect();
+            let rollouts = fleet.rollouts.values().map(|file| (file.path.clone(), file.rollout.clone()));
+            let decisions = self.hub.decisions.iter().filter(|((of, _), _)| *of == id);
+            let answer = TargetsAnswer {
+                revision: fleet.revision.clone(),
+                rollouts: rollouts.collect(),
+                targets,
+                decisions: decisions.flat_map(|(_, (_, all))| all.rollouts.clone()).collect(),
+                next: None,
+            };
+            let query = Query { id: Some(id.clone()), ..Query::default() };
+            let lines = rollup.answer(&query, usize::MAX).map_or_else(Lines::default, |answer| Lines {
+                ledger_seq: answer.view.as_of.ledger_seq,
+                of_devices: answer.devices.into_iter().map(|line| (line.key.clone(), line)).collect(),
+            });
+            all.extend(progress(&id, answer, &lines, self.time()));
+        }
+        all
+    }
+
+    fn target(&self, key: &DeviceKey, id: &DeploymentId) -> Option<RolloutTarget> {
+        let fleet = self.law.fleet.as_ref()?;
+        let (wanted, entry) = (wanted(fleet, key, id), entry(self.hub.document(key), id));
+        let published = entry.map(|entry| entry.digest);
+        if wanted.is_none() && published.is_none() {
+            return None;
+        }
+        Some(RolloutTarget {
+            key: key.clone(),
+            labels: (*fleet.labels_of(key)).clone(),
+            rollout: fleet.rollouts.get(key)?.path.clone(),
+            wanted,
+            published,
+            target_generation: entry.map(|entry| entry.target_generation),
+        })
+    }
+
+    /// Whether the world is at rest, with every rollout at an end or waiting for something that is named.
+    pub(crate) fn review(&mut self) -> Result<bool, super::law::Breach> {
+        let calm = self.now - self.weather.length;
+        must(calm < REST_WITHIN, COMES_TO_REST, || {
+            let all: Vec<_> = self.progress().iter().map(RolloutProgress::why).collect();
+            format!("after {} minutes: {all:?}", calm / MINUTE)
+        })?;
+        if self.now - self.changed_at < REST {
+            self.after(REVIEW, Event::Review);
+            return Ok(false);
+        }
+        for rollout in self.progress() {
+            let end = self.end_of(&rollout);
+            must(end.is_some(), SAYS_WHY, || {
+                format!("{} under {}: {}", rollout.deployment, rollout.file, rollout.why())
+            })?;
+            must(!rollout.why().is_empty(), SAYS_WHY, || format!("{} has no sentence", rollout.deployment))?;
+            *self.tally.ends.entry(end.unwrap()).or_default() += 1;
+        }
+        self.faithful()?;
+        Ok(true)
+    }
+
+    /// The end of a rollout at rest; `None` if it should go on.
+    fn end_of(&self, rollout: &RolloutProgress) -> Option<End> {
+        let waits = |wave: &usize, is_reason: &dyn Fn(Known) -> bool| {
+            let members = &rollout.state.waves.get(*wave)?.members;
+            let is_named = members.iter().any(|at| is_reason(rollout.known[*at]));
+            is_named.then_some(End::WaitsForDevice)
+        };
+        // Devices had the content before a wave has begun: nothing is rolled out, whatever has become of it.
+        let has_begun = rollout.record.as_ref().is_some_and(|record| record.first_began().is_some());
+        let has_all = !rollout.known.contains(&Known::NotReleased);
+        let is_decided = matches!(rollout.state.step, Step::Held { .. } | Step::RollBack { .. });
+        if !has_begun && has_all && !is_decided {
+            return Some(End::NothingBegun);
+        }
+        // What a device without a fault never is at rest.
+        let is_silent = |known| matches!(known, Known::NotHeard | Known::Failed);
+        match &rollout.state.step {
+            Step::Done => (rollout.phase() == RolloutPhase::Succeeded).then_some(End::Succeeded),
+            Step::Held { phase: RolloutPhase::Stopped } => Some(End::Stopped),
+            Step::Held { phase: RolloutPhase::RolledBack } => Some(End::RolledBack),
+            Step::RollBack { targets } => {
+                let has_no_other = |at: &usize| self.has_no_other(rollout, &rollout.targets[*at].key);
+                targets.iter().all(has_no_other).then_some(End::RolledBack)
+            }
+            Step::Wait { wave, because: Blocked::Gate | Blocked::InFlight } => waits(wave, &is_silent),
+            Step::Wait { because: Blocked::Budget, .. } => {
+                let is_dead = |target: &RolloutTarget| {
+                    self.devices.iter().any(|device| device.key == target.key && !device.is_alive())
+                };
+                let has_failed = rollout.known.contains(&Known::Failed);
+                (has_failed || rollout.targets.iter().any(is_dead)).then_some(End::WaitsForDevice)
+            }
+            Step::Wait { .. } | Step::Release { .. } | Step::Fail { .. } | Step::Held { .. } => None,
+        }
+    }
+
+    /// Whether a device never had another content that is still good.
+    fn has_no_other(&self, rollout: &RolloutProgress, key: &DeviceKey) -> bool {
+        let subject = (rollout.deployment.clone(), rollout.file.clone());
+        let is_bad = |digest| {
+            let record = self.hub.record(&subject, digest);
+            let phase = record.map(|record| record.phase()).unwrap_or_default();
+            matches!(phase, RolloutPhase::Stopped | RolloutPhase::RolledBack)
+        };
+        let all = self.hub.documents.get(key).into_iter().flatten();
+        let mut digests =
+            all.map(|(_, document)| entry(Some(document), &rollout.deployment).map(|entry| entry.digest));
+        digests.all(|digest| digest.is_some_and(|digest| digest == rollout.digest || is_bad(digest)))
+    }
+
+    /// At rest, a linked device runs what DOWNLINK says.
+    fn faithful(&self) -> Lawful {
+        for rollout in self.progress() {
+            for (target, known) in rollout.targets.iter().zip(&rollout.known) {
+                let device = self.devices.iter().find(|device| device.key == target.key);
+                let is_alive = device.is_some_and(|device| device.is_alive());
+                let is_settled = matches!(known, Known::NotReleased | Known::Confirmed | Known::Failed);
+                must(!is_alive || is_settled, FAITHFUL, || {
+                    format!("{} of {}: {known:?}", target.key, rollout.deployment)
+                })?;
+            }
+        }
+        Ok(())
+    }
+}
