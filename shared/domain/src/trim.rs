@@ -96,7 +96,7 @@ struct HeldMessage {
     weight: Weight,
 }
 
-/// What a message is charged for: a batch costs as much as its reports would cost one by one.
+/// The charge of a message: a batch costs as much as its reports would cost one by one.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Weight {
     /// Its reports.

@@ -246,6 +246,7 @@ impl Downlink for Hub {
 }
 
 /// The requests of the planner.
+#[derive(Clone)]
 pub(crate) struct Local {
     pub(crate) hub: Hub,
     pub(crate) responder: Responder,

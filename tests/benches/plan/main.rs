@@ -45,7 +45,7 @@ const DECISION_MAX: Duration = Duration::from_millis(50);
 const PLACEMENT_BYTES_MAX: u64 = 200;
 const RESTART_MAX: Duration = Duration::from_secs(3);
 /// Longest time that the bench waits for all decisions.
-const PATIENCE: Duration = Duration::from_secs(1800);
+const PATIENCE: Duration = Duration::from_secs(600);
 
 /// The bench `plan`
 #[derive(Debug, Parser)]

@@ -18,6 +18,7 @@ use std::time::{Duration, Instant};
 use muster_bus::{Bus, BusConfig, Outgoing, Start};
 use muster_contract::limits::IN_FLIGHT_MAX;
 use muster_contract::subjects::{self, stream};
+use muster_contract::{State, Timestamp};
 use muster_simulator::child::{Child, Spec};
 use muster_tests::backlog::Backlog;
 use muster_tests::bench::{self, HubKind, ratio, say, setting, thousands};
@@ -169,12 +170,22 @@ async fn all_sent(device: &Backlog, begin: Instant) {
     }
 }
 
+/// Writes reports of all deployments in turn, each round 37 ms after the one before: on the wire times differ as on a device.
+async fn tell_over_time(device: &Backlog, reports: usize) {
+    let begin = Timestamp::now();
+    for round in 0..reports / DEPLOYMENTS {
+        let at = begin.checked_add(Duration::from_millis(37 * round as u64)).unwrap();
+        let state = [State::Installing, State::Failed][round % 2];
+        device.tell(at, (0..DEPLOYMENTS).map(|deployment| (deployment, state))).await;
+    }
+}
+
 /// What a report costs on the wire, connecting included, alone or in batches.
 async fn wire(in_batches: bool) -> String {
     let server = Server::start();
     let bus = converged(&server).await;
     let device = Backlog::new(device("press-4"), DEPLOYMENTS).await;
-    device.tell_history(WIRE_REPORTS).await;
+    tell_over_time(&device, WIRE_REPORTS).await;
     let reports = device.summary().await.unsent;
     let (settings, thin) = way(&server, Some(WIDE_BITS_A_SECOND)).await;
     let thin = thin.expect("a link was asked for");

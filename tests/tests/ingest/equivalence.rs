@@ -102,7 +102,7 @@ fn messages(rng: &mut Rng) -> (Vec<Message>, Vec<Message>) {
     (packed, single)
 }
 
-/// What ingest makes of messages: facts, what it stores in QUARANTINE, the receipt, and what it has acknowledged.
+/// The outcome of messages: facts, the ids of reports stored in QUARANTINE, the receipt, and the number of devices.
 fn outcome(messages: Vec<Message>, room: u64) -> (Vec<String>, Vec<String>, Option<Receipt>, usize) {
     let mut intake = IntakeState::new(Rules { unsolicited: 20, ..Rules::default() }, now());
     let high_water = HighWater::default();

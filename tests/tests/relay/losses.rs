@@ -116,6 +116,7 @@ async fn agent(hub: &Hub, backlog: &Backlog, clock: &ManualClock, supervisor: &S
         data_dir: hub.dir.path().join("device"),
         runtime: muster_agent::config::RuntimeKind::Simulated,
         join: None,
+        packages: muster_agent::package::PackageSettings::default(),
         labels: Default::default(),
         on_exit: muster_agent::reconcile::OnExit::Keep,
         heartbeat: Duration::from_millis(500),

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use clap::Parser as _;
-use muster_bus::{Bus, Outgoing};
+use muster_bus::{Bus, Outgoing, RequestError};
 use muster_contract::canonical::Digest;
 use muster_contract::fact::Fact;
 use muster_contract::incident::Incident;
@@ -74,7 +74,10 @@ impl Hub {
     }
 
     pub(crate) async fn request(&self, subject: &str, request: &Value) -> Value {
-        let answer = self.bus.request(subject, request.to_string().into(), PATIENCE).await.unwrap();
+        // The server may hear of a service that is ready a moment later than the service itself.
+        let ask = async || self.bus.request(subject, request.to_string().into(), PATIENCE).await;
+        let is_heard = |answer: &Result<_, _>| !matches!(answer, Err(RequestError::NoResponders { .. }));
+        let answer = until("an answer", ask, is_heard).await.unwrap();
         serde_json::from_slice(&answer).unwrap()
     }
 

@@ -41,7 +41,7 @@ impl<'a> MessageContent<'a> {
         let Some(count) = count else { return Self::Single(text) };
         match unpack(&text).and_then(|reports| check_count(count, reports)) {
             Ok(reports) => Self::Batch(reports),
-            // What QUARANTINE cannot hold is kept as it came.
+            // QUARANTINE has no room for the larger text.
             Err(refusal) if text.len() > REPORT_BYTES_MAX => Self::Refused(Cow::Borrowed(payload), refusal),
             Err(refusal) => Self::Refused(text, refusal),
         }

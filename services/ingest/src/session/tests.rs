@@ -28,7 +28,7 @@ struct Sent {
 }
 
 impl Sent {
-    /// What it is once its reports are evaluated.
+    /// The same message once its report is evaluated.
     fn evaluated(&self) -> EvaluatedMessage<Self> {
         EvaluatedMessage { delivery: self.clone(), reports: 1, bytes: self.payload.len() }
     }

@@ -107,7 +107,11 @@ fn the_evidence_of_a_wave_is_approved_after_it_is_there() {
     );
     assert_eq!(step(&[ready.clone(), approved.clone()], CONFIRMED), release(1, &[1]));
     let failed = Step::Fail { wave: 0, because: Failure::Gate, verb: RolloutVerb::Pause };
-    assert_eq!(step(&[ready.clone()], FAILED), failed, "a failure counts while approvals are awaited");
+    assert_eq!(
+        step(std::slice::from_ref(&ready), FAILED),
+        failed,
+        "a failure counts while approvals are awaited"
+    );
     assert_eq!(step(&[ready, approved], DARK), Step::Wait { wave: 0, because: Blocked::Gate });
 }
 
