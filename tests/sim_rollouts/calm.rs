@@ -70,6 +70,7 @@ impl World {
             let query = Query { id: Some(id.clone()), ..Query::default() };
             let lines = rollup.answer(&query, usize::MAX).map_or_else(Lines::default, |answer| Lines {
                 ledger_seq: answer.view.as_of.ledger_seq,
+                ledger_through: None,
                 of_devices: answer.devices.into_iter().map(|line| (line.key.clone(), line)).collect(),
             });
             all.extend(progress(&id, answer, &lines, self.time()));
@@ -91,6 +92,8 @@ impl World {
             wanted,
             published,
             target_generation: entry.map(|entry| entry.target_generation),
+            published_at: None,
+            refused: None,
         })
     }
 
@@ -149,7 +152,12 @@ impl World {
                 let has_failed = rollout.known.contains(&Known::Failed);
                 (has_failed || rollout.targets.iter().any(is_dead)).then_some(End::WaitsForDevice)
             }
-            Step::Wait { .. } | Step::Release { .. } | Step::Fail { .. } | Step::Held { .. } => None,
+            Step::Wait { .. }
+            | Step::Check { .. }
+            | Step::Ready { .. }
+            | Step::Release { .. }
+            | Step::Fail { .. }
+            | Step::Held { .. } => None,
         }
     }
 

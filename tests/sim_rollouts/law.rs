@@ -6,7 +6,8 @@ use std::time::Duration;
 
 use muster_contract::canonical::Digest;
 use muster_contract::rollout::{
-    AtMost, GateEvidence, Offline, RolloutDecision, RolloutPhase, RolloutRecord, RolloutVerb, Wave,
+    AtMost, GateEvidence, MINIMUM_SAMPLE, Offline, RolloutDecision, RolloutPhase, RolloutRecord, RolloutVerb,
+    Wave,
 };
 use muster_contract::{DeploymentId, DeviceKey, Generation, Timestamp};
 use muster_publisher::source::Fleet;
@@ -212,7 +213,9 @@ impl Law {
             .filter(|target| group(target) == group(key))
             .filter(|target| self.is_under_way(hub, target, content) && !self.was_silent(target, now))
             .collect();
-        must(unavailable.len() <= budget.max_unavailable.get() as usize, BUDGET, || {
+        // The worlds have no `minAvailable`.
+        let Some(limit) = budget.max_unavailable else { return Ok(()) };
+        must(unavailable.len() <= limit.get() as usize, BUDGET, || {
             format!("group {:?} of {} allows {budget:?}: {unavailable:?}", group(key), content.0)
         })
     }
@@ -282,7 +285,7 @@ impl Law {
         let name = decision.wave.as_ref().map(ToString::to_string).unwrap_or_default();
         must(before.began(&name).is_none(), ONE_BEGIN, || format!("wave {name} begins again"))?;
         let wave = members.index(&name);
-        let Some((wave, evidence)) = wave.zip(decision.evidence) else {
+        let Some((wave, evidence)) = wave.zip(decision.evidence.clone()) else {
             return must(false, OPEN_GATE, || format!("wave {name} is none, or has no evidence"));
         };
         if members.waves.get(wave).is_some_and(|wave| !wave.approval.is_none()) {
@@ -299,7 +302,7 @@ impl Law {
         let mut proven = Proven::of(hub, content, members, previous, (&evidence, decision.at));
         if self.has_pages && proven.confirmed < evidence.confirmed {
             // Counts of several pages are of the first one's sequence or of later ones.
-            let through = GateEvidence { ledger_seq: hub.ledger.len() as u64, ..evidence };
+            let through = GateEvidence { ledger_seq: hub.ledger.len() as u64, ..evidence.clone() };
             let later = Proven::of(hub, content, members, previous, (&through, decision.at));
             proven.confirmed = proven.confirmed.max(later.confirmed);
             proven.soaked = proven.soaked.max(later.soaked);
@@ -363,7 +366,9 @@ fn is_open(wave: Option<&Wave>, evidence: &GateEvidence) -> bool {
             AtMost::Count(count) => failed <= u64::from(count),
             AtMost::Percent(percent) => {
                 let sample = confirmed + failed;
-                sample < u64::from(limit.minimum_sample.get())
+                sample
+                    < u64::from(limit.minimum_sample.map_or(MINIMUM_SAMPLE, |sample| sample.get()))
+                        .min(targets)
                     || failed * 100 <= u64::from(percent.get()) * sample
             }
         },
@@ -379,12 +384,12 @@ fn failed(
     decision: &RolloutDecision,
     has_pages: bool,
 ) -> Lawful {
-    let evidence = decision.evidence;
+    let evidence = decision.evidence.clone();
     let is_late = decision.reason.as_ref().is_some_and(|reason| reason.contains("by the deadline"));
     let Some(evidence) = evidence.filter(|_| !is_late) else { return Ok(()) };
     let wave = (0..=members.waves.len()).find(|wave| {
         let through = if has_pages { hub.ledger.len() as u64 } else { evidence.ledger_seq };
-        let through = GateEvidence { ledger_seq: through, ..evidence };
+        let through = GateEvidence { ledger_seq: through, ..evidence.clone() };
         let proven = Proven::of(hub, content, members, *wave, (&through, decision.at));
         let may_be_silent =
             members.waves.get(*wave).is_some_and(|wave| matches!(wave.offline, Offline::Fail { .. }));

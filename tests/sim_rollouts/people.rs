@@ -215,6 +215,7 @@ fn nothing(digest: Digest) -> DecideRequest {
         wave: None,
         reason: None,
         evidence: None,
+        result: None,
         expected: None,
         revision: None,
     }
