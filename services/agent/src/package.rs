@@ -134,14 +134,14 @@ impl Fetcher {
             PackageSource::Archive { url, digest } => {
                 let authorization = credentials.basic(source::host(url));
                 let download = |url| Download { url, authorization, bytes: None, digest: *digest };
-                Ok((self.download(&http, download(url.clone()), &fetch.stop)?, *digest))
+                Ok((self.download(&http, &download(url.clone()), &fetch.stop)?, *digest))
             }
             PackageSource::Registry(reference) => {
                 let mut registry = Registry::new(http, reference.clone(), credentials);
                 let layer = registry.layer()?;
                 let archive = match self.cache.get(&layer.digest) {
                     Some(archive) => archive,
-                    None => self.download(&registry.http, registry.download(&layer), &fetch.stop)?,
+                    None => self.download(&registry.http, &registry.download(&layer), &fetch.stop)?,
                 };
                 Ok((archive, Some(layer.digest)))
             }
@@ -151,14 +151,14 @@ impl Fetcher {
     fn download(
         &self,
         http: &HttpClient,
-        download: Download,
+        download: &Download,
         stop: &CancellationToken,
     ) -> Result<PathBuf, PackageError> {
         if let Some(archive) = download.digest.and_then(|digest| self.cache.get(&digest)) {
             return Ok(archive);
         }
-        let part = self.cache.part(&download);
-        http.download(&download, &part, stop)?;
+        let part = self.cache.part(download);
+        http.download(download, &part, stop)?;
         let Some(expected) = download.digest else { return Ok(part) };
         let found = cache::digest_of(&part)?;
         if found != expected {

@@ -95,6 +95,7 @@ fn parameters() -> Value {
         "site": { "description": "A place with devices: a DNS label." },
         "device": { "description": "A device of the site: a DNS label." },
         "deployment": { "description": "A deployment: a DNS label." },
+        "check": { "description": "The name of a check, in one or more tokens." },
         "file": { "description": "A rollout.yaml: the first 16 hex digits of the SHA-256 of its path." },
         "label": { "description": "What groups devices: a DNS label." },
         "value": { "description": "What the label says: a DNS label." },

@@ -78,5 +78,6 @@ get, and nothing beside it.
 | federation (there) | PEOPLE of each hub; HUB and READERS of the top | at each hub as `subscriber`; at the top as `rollup` and `keeper` | the same | nothing of its own |
 | planner with plans (to come) | HUB | `muster.plan.*`, `muster.deployment.*.*`, `muster.operation.*.*`, `muster.approval.*.*`, `muster.gate.*.*`, `muster.owner.planner`, `muster.publisher.release`, `muster.publisher.decide`; LEDGER as rollup reads it | `_INBOX.{key}.>`, `muster.planner.*` | HUB to PEOPLE: `muster.planner.*`, request, named |
 | gateway (to come) | HUB | `muster.report.{site}.*` and `muster.presence.{site}.*` of the sites in its credentials, direct get of DOWNLINK of those; requests of people, alone with `Muster-On-Behalf-Of`; `$KV.http_devices.>` | `_INBOX.{key}.>` | nothing: its users come by HTTP |
+| checker (to come) | PEOPLE | replies to what it is asked | `muster.check.{check}` of the checks in its credentials | HUB to PEOPLE: `muster.check.*`, request; the planner gets the right to publish it |
 | approver (to come) | PEOPLE | as `viewer`; `muster.planner.operation-approve` and `muster.planner.operation-reject` | as `viewer` | what `viewer` imports, and `muster.planner.*`, request, named |
 ";

@@ -121,7 +121,7 @@ impl Registry {
         self.authorization = match Challenge::parse(asked) {
             Some(Challenge::Basic) => basic,
             Some(Challenge::Bearer { realm, service, scope }) => {
-                Some(self.token(&realm, &service, &scope, basic)?)
+                Some(self.token(&realm, &service, &scope, basic.as_deref())?)
             }
             None => None,
         };
@@ -133,7 +133,7 @@ impl Registry {
         realm: &str,
         service: &str,
         scope: &str,
-        basic: Option<String>,
+        basic: Option<&str>,
     ) -> Result<String, PackageError> {
         let unusable = |rule: &str| PackageError::Artifact {
             address: self.reference.to_string(),
@@ -152,12 +152,7 @@ impl Registry {
         let mark = if realm.contains('?') { '&' } else { '?' };
         let url = format!("{realm}{mark}service={}&scope={}", escaped(service), escaped(&scope));
         // A token server elsewhere gets these credentials too: that is how registries log in.
-        let get = Get {
-            url: &url,
-            accept: "application/json",
-            authorization: basic.as_deref(),
-            max: TOKEN_BYTES_MAX,
-        };
+        let get = Get { url: &url, accept: "application/json", authorization: basic, max: TOKEN_BYTES_MAX };
         let (answer, body) = self.http.get(get)?;
         require_success(&answer, realm)?;
         let answer: TokenAnswer =

@@ -440,6 +440,14 @@ fn requests() -> Vec<Channel> {
              a rate limit.",
         ),
         Channel::new(
+            "check",
+            "muster.check.{check}",
+            None,
+            &["CheckRequest"],
+            "The planner asks a check of a wave. Whoever knows the answer subscribes to the subject that `rollout.yaml` names; no \
+             answer is inconclusive. On a hub with rights nobody may answer here yet: name a webhook there.",
+        ),
+        Channel::new(
             "ingestQuarantine",
             &subjects::judge_quarantine(0).replace(".0", ".{partition}"),
             None,
@@ -459,7 +467,8 @@ fn answers() -> Value {
     })
 }
 
-const ANSWERS: [&str; 27] = [
+const ANSWERS: [&str; 28] = [
+    "CheckAnswer",
     "IncidentAnswer",
     "IncidentsAnswer",
     "QuarantineAnswer",

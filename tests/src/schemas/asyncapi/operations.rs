@@ -13,7 +13,7 @@ enum Action {
 use Action::{Receive, Send};
 
 /// Role, action and channels. A role that is not listed with a channel has no right to it.
-const ROLES: [(&str, Action, &[&str]); 35] = [
+const ROLES: [(&str, Action, &[&str]); 36] = [
     ("device", Send, &["report", "presence"]),
     ("device", Receive, &["desired", "receipt", "credential", "live"]),
     ("publisher", Send, &["desired", "rollout"]),
@@ -116,6 +116,7 @@ const ROLES: [(&str, Action, &[&str]); 35] = [
     ("viewer", Send, &["publisherStatus", "publisherTargets"]),
     ("planner", Send, &["publisherStatus", "publisherTargets", "publisherRelease", "publisherDecide"]),
     ("planner", Send, &QUERIES),
+    ("planner", Send, &["check"]),
     ("viewer", Receive, &["notice", "liveNotice"]),
     (
         "operator",
@@ -189,7 +190,8 @@ const GROUP_REPLIES: [(&str, &str); 7] = [
 ];
 
 /// What answers a request, by its channel.
-const REPLIES: [(&str, &str); 30] = [
+const REPLIES: [(&str, &str); 31] = [
+    ("check", "CheckAnswer"),
     ("ingestIncident", "IncidentAnswer"),
     ("queryIncidents", "IncidentsAnswer"),
     ("ingestQuarantine", "QuarantineAnswer"),
