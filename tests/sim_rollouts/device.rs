@@ -145,7 +145,7 @@ impl World {
             generation,
             digest,
             status: DeploymentStatus {
-                state: aggregate::overall([state].into_iter(), error.as_ref()),
+                state: aggregate::overall([state], error.as_ref()),
                 error,
                 reason: None,
             },

@@ -104,11 +104,6 @@ fn every_kill(is_planner: bool, arrives: bool) -> u64 {
         }
         assert_eq!(world.published(), wanted, "killed at write {left}");
         if !world.planned_kill.unwrap().is_done {
-            println!(
-                "{left} kills, {}, {}",
-                if is_planner { "planner" } else { "publisher" },
-                world.tally.operations
-            );
             return left;
         }
     }

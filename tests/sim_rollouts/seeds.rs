@@ -1,5 +1,7 @@
 //! Runs seeds, shows what breaks in one, and proves that sabotage is found.
 
+#![allow(clippy::print_stdout, reason = "the numbers of a run are for whoever runs it")]
+
 use std::collections::{BTreeMap, BTreeSet};
 use std::env;
 

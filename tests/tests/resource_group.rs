@@ -138,7 +138,7 @@ impl ApiServer {
         let own = held.clone();
         std::thread::spawn(move || {
             for stream in listener.incoming() {
-                answer(stream.unwrap(), &mut own.lock().unwrap());
+                answer(&stream.unwrap(), &mut own.lock().unwrap());
             }
         });
         Self { address, held }
@@ -162,8 +162,8 @@ impl ApiServer {
     }
 }
 
-fn answer(stream: TcpStream, (object, writes): &mut (Value, Vec<String>)) {
-    let mut reader = BufReader::new(&stream);
+fn answer(mut stream: &TcpStream, (object, writes): &mut (Value, Vec<String>)) {
+    let mut reader = BufReader::new(stream);
     let mut head = Vec::new();
     loop {
         let mut line = String::new();
@@ -196,7 +196,7 @@ fn answer(stream: TcpStream, (object, writes): &mut (Value, Vec<String>)) {
     let text = object.to_string();
     let reply =
         format!("HTTP/1.1 {code}\r\nContent-Length: {}\r\nConnection: close\r\n\r\n{text}", text.len());
-    (&stream).write_all(reply.as_bytes()).unwrap();
+    stream.write_all(reply.as_bytes()).unwrap();
 }
 
 #[test]

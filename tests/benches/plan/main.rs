@@ -158,7 +158,7 @@ async fn measure(args: &Args) -> String {
     let peak = resident("VmHWM:").saturating_sub(before);
     say(&format!("a first round takes {restart:.1?}"));
     let times = decisions(args, &hub, local(), &mut numbers).await;
-    report(args, restart, peak, times)
+    report(args, restart, peak, &times)
 }
 
 /// The number of the last report of each device.
@@ -228,7 +228,7 @@ async fn decisions(args: &Args, hub: &Hub, local: Local, numbers: &mut Numbers) 
     times
 }
 
-fn report(args: &Args, restart: Duration, peak: u64, times: Vec<Duration>) -> String {
+fn report(args: &Args, restart: Duration, peak: u64, times: &[Duration]) -> String {
     let quantile = |share: usize| times.get((times.len() * share / 100).min(times.len().saturating_sub(1)));
     let (p50, p99) = (quantile(50).copied().unwrap_or_default(), quantile(99).copied().unwrap_or(PATIENCE));
     let placements = (args.devices * args.rollouts) as u64;

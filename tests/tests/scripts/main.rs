@@ -84,7 +84,7 @@ fn a_fleet_that_cannot_start_says_what_is_missing_and_what_to_do() {
             ["no Docker engine answers: cannot connect", "systemctl start docker"],
         ),
         (works, &[], Some(("MUSTER_PORT", port.clone())), [is_taken.as_str(), "MUSTER_PORT=PORT"]),
-        (works, &[], Some(("MUSTER_WS_PORT", port.clone())), [is_taken.as_str(), "MUSTER_WS_PORT=PORT"]),
+        (works, &[], Some(("MUSTER_WS_PORT", port)), [is_taken.as_str(), "MUSTER_WS_PORT=PORT"]),
         (
             r#"[ "$1 $2" != "image inspect" ]"#,
             &["--no-build"],
