@@ -14,6 +14,7 @@ mod credentials;
 mod error;
 mod http;
 mod registry;
+mod settings;
 mod source;
 mod unpack;
 
@@ -31,37 +32,13 @@ use self::credentials::Credentials;
 pub use self::error::PackageError;
 use self::http::{Download, HttpClient};
 use self::registry::Registry;
+pub use self::settings::{CACHE_BYTES_DEFAULT, PACKAGE_BYTES_MAX, PackageSettings};
 pub use self::source::{PackageSource, shown};
-use crate::relay::budget::Rate;
-
-/// Largest package, compressed.
-pub const PACKAGE_BYTES_MAX: u64 = 64 << 20;
-/// Bytes of the cache, unless the agent's settings say otherwise.
-pub const CACHE_BYTES_DEFAULT: u64 = PACKAGE_BYTES_MAX;
 
 const FOLDER: &str = "package";
 const FOLDER_NEW: &str = "package.new";
 /// A file in the folder with the source that it was made from.
 const ORIGIN: &str = ".muster-source";
-
-/// The settings of fetching.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct PackageSettings {
-    /// Bytes of fetched archives that are kept for other deployments and for the next start.
-    pub cache_bytes: u64,
-    /// The rate that fetching may use of the link, if there is a limit.
-    pub rate: Option<Rate>,
-    /// A file with certificates of authorities that are trusted besides those of the system.
-    pub ca: Option<PathBuf>,
-    /// A file with credentials of hosts, in the format of Docker's `config.json`.
-    pub credentials: Option<PathBuf>,
-}
-
-impl Default for PackageSettings {
-    fn default() -> Self {
-        Self { cache_bytes: CACHE_BYTES_DEFAULT, rate: None, ca: None, credentials: None }
-    }
-}
 
 /// Places packages in the folders of units, one at a time: a thin link serves one fetch best.
 #[derive(Debug, Clone)]

@@ -124,6 +124,10 @@ impl Known {
                     words.next();
                 }
             } else if has_subcommands(&help) {
+                if !is_subcommand(&help, word) && has_arguments(&help) {
+                    // Like `muster why web` beside `muster why rollout web`: an argument, so no subcommand follows.
+                    continue;
+                }
                 if !is_subcommand(&help, word) {
                     return Some(format!("{} has no subcommand {word}", path.join(" ")));
                 }
@@ -209,6 +213,10 @@ fn takes_value(help: &str, short: &str) -> bool {
 
 fn has_subcommands(help: &str) -> bool {
     help.lines().any(|line| line == "Commands:")
+}
+
+fn has_arguments(help: &str) -> bool {
+    help.lines().any(|line| line == "Arguments:")
 }
 
 fn is_subcommand(help: &str, word: &str) -> bool {

@@ -12,10 +12,11 @@ use std::process::{Command, Output};
 
 use super::{Permissions, TOP};
 
-const PROGRAMS: [&str; 10] = [
+const PROGRAMS: [&str; 11] = [
     "muster",
     "muster-agent",
     "muster-federation",
+    "muster-gateway",
     "muster-ingest",
     "muster-planner",
     "muster-probe",

@@ -4,12 +4,12 @@
 use std::fs::{self, File};
 use std::io::{self, Read as _};
 use std::path::{Path, PathBuf};
-use std::time::SystemTime;
 
 use muster_contract::canonical::Digest;
+use rustix::fs::{Timespec, Timestamps, UTIME_NOW, futimens};
 use sha2::{Digest as _, Sha256};
 
-use super::PackageError;
+use super::error::PackageError;
 use super::http::Download;
 
 const FOLDER: &str = "packages";
@@ -40,10 +40,7 @@ impl Cache {
         match digest_of(&path) {
             Ok(found) if found == *digest => {
                 // Only the order of removal depends on it.
-                let _ = File::options()
-                    .write(true)
-                    .open(&path)
-                    .and_then(|file| file.set_modified(SystemTime::now()));
+                let _ = touch(&path);
                 Some(path)
             }
             Ok(_) => {
@@ -113,12 +110,20 @@ pub(super) fn digest_of(path: &Path) -> Result<Digest, PackageError> {
     }
 }
 
+/// Sets the time of a file's last change to now.
+fn touch(path: &Path) -> io::Result<()> {
+    let now = Timespec { tv_sec: 0, tv_nsec: UTIME_NOW };
+    Ok(futimens(File::open(path)?, &Timestamps { last_access: now, last_modification: now })?)
+}
+
 fn failed(path: &Path, source: io::Error) -> PackageError {
     PackageError::Write { path: path.to_owned(), source }
 }
 
 #[cfg(test)]
 mod tests {
+    use std::time::SystemTime;
+
     use super::*;
 
     #[test]

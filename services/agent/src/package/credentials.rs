@@ -10,7 +10,7 @@ use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 use serde::Deserialize;
 
-use super::PackageError;
+use super::error::PackageError;
 
 /// The credentials of each host.
 #[derive(Default, Deserialize)]

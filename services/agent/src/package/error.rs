@@ -5,7 +5,7 @@ use std::path::PathBuf;
 
 use muster_contract::canonical::Digest;
 
-use super::PACKAGE_BYTES_MAX;
+use super::settings::PACKAGE_BYTES_MAX;
 
 /// The error of placing a package.
 #[derive(Debug, thiserror::Error)]
@@ -36,7 +36,7 @@ pub enum PackageError {
         address: String,
         /// The status of the answer.
         status: u16,
-        /// What to do.
+        /// The next step for a person.
         hint: &'static str,
     },
     /// The package or a document about it is larger than allowed.

@@ -5,17 +5,19 @@ use std::fs::{self, File};
 use std::io::{self, Read as _, Seek as _, SeekFrom, Write as _};
 use std::path::Path;
 use std::sync::Arc;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use muster_contract::canonical::Digest;
+use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 use ureq::http::header::{ACCEPT, AUTHORIZATION, CONTENT_RANGE, ETAG, IF_RANGE, RANGE};
 use ureq::http::{Response, StatusCode};
 use ureq::tls::{Certificate, PemItem, RootCerts, TlsConfig, parse_pem};
 use ureq::{Agent, Body};
 
+use super::error::PackageError;
+use super::settings::{PACKAGE_BYTES_MAX, PackageSettings};
 use super::source::shown;
-use super::{PACKAGE_BYTES_MAX, PackageError, PackageSettings};
 use crate::relay::budget::Rate;
 
 /// Time limit of a connection, handshake included.
@@ -165,7 +167,7 @@ impl HttpClient {
         }
         let answer = request.call().map_err(|error| unreachable(&download.url, error))?;
         if answer.status() == StatusCode::RANGE_NOT_SATISFIABLE {
-            // What is here is no beginning of that file: the next attempt begins anew.
+            // The part is no beginning of that file: the next attempt begins anew.
             let _ = fs::remove_file(part);
         }
         Ok(answer)

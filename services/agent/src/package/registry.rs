@@ -7,9 +7,10 @@ use ureq::http::header::WWW_AUTHENTICATE;
 use ureq::http::{Response, StatusCode};
 
 use super::credentials::Credentials;
+use super::error::PackageError;
 use super::http::{Download, Get, HttpClient, require_success};
+use super::settings::PACKAGE_BYTES_MAX;
 use super::source::{Reference, host, shown};
-use super::{PACKAGE_BYTES_MAX, PackageError};
 
 /// Media types of manifests with layers.
 const MANIFESTS: &str =

@@ -5,7 +5,7 @@ use std::fmt;
 
 use muster_contract::canonical::Digest;
 
-use super::PackageError;
+use super::error::PackageError;
 
 const HTTPS: &str = "https://";
 const HTTP: &str = "http://";
@@ -89,7 +89,7 @@ impl PackageSource {
         Ok(Self::Registry(Reference { host: host.to_owned(), repository: name.to_owned(), version }))
     }
 
-    /// What distinguishes its content from that of other sources.
+    /// A text that distinguishes its content from that of other sources.
     pub(super) fn identity(&self) -> String {
         match self {
             Self::Archive { url, digest: None } => url.clone(),

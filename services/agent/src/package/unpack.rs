@@ -9,7 +9,8 @@ use std::path::{Component, Path, PathBuf};
 use flate2::read::GzDecoder;
 use tar::{Archive, Entry, EntryType, PaxExtensions};
 
-use super::{PackageError, PackageSource};
+use super::error::PackageError;
+use super::source::PackageSource;
 
 /// Bytes of all unpacked files.
 const UNPACKED_BYTES_MAX: u64 = 256 << 20;

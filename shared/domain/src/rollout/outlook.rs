@@ -1,4 +1,4 @@
-//! What is known of a rollout before it goes on: its devices that are not heard, the groups whose budget has no room, and the
+//! The outlook of a rollout before it goes on: its devices that are not heard, the groups whose budget has no room, and the
 //! earliest end. It predicts nothing: devices may take any time, so the end is a lower bound.
 
 use std::time::Duration;

@@ -327,7 +327,7 @@ mod tests {
     }
 
     #[test]
-    fn a_waiting_rollout_names_its_predicate_and_the_devices() {
+    fn m22_a_waiting_rollout_names_its_predicate_and_the_devices() {
         let rollout = r#"{"apiVersion":"muster/v1","kind":"Rollout"}"#;
         let answer = TargetsAnswer {
             revision: "c1".to_owned(),

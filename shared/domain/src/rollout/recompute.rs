@@ -110,7 +110,7 @@ pub fn recomputable(decision: &RolloutDecision) -> Result<(&GateEvidence, &str, 
 /// Recomputes the decision at an index of a record, by the targets of its commit and LEDGER at its sequence.
 ///
 /// # Errors
-/// What is left does not say enough.
+/// The record and LEDGER do not say enough.
 pub fn recompute(
     id: &DeploymentId,
     record: &RolloutRecord,

@@ -6,7 +6,7 @@ use std::sync::{Arc, Mutex};
 use std::thread;
 use std::time::Duration;
 
-/// What the server answers.
+/// An answer of the server.
 #[derive(Debug, Clone)]
 pub(super) enum Answer {
     /// A whole file.

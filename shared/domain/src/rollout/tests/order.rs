@@ -47,7 +47,7 @@ fn a_rate_bounds_the_devices_that_got_the_content_within_a_minute() {
 }
 
 #[test]
-fn a_device_that_a_release_does_not_reach_holds_up_no_other() {
+fn m23_a_device_that_a_release_does_not_reach_holds_up_no_other() {
     let wave = || json!({ "maxInFlight": 1 });
     assert_eq!(step(wave(), &[REFUSED, WAITS, WAITS]), release(0, &[1]), "the first one is refused");
     assert_eq!(
