@@ -23,9 +23,10 @@ impl RolloutProgress {
                 format!("next: release to {} of wave {}{by}", devices(targets.len()), wave.name)
             }
             Step::Check { wave: at } => wave(at).map_or_else(String::new, |wave| self.checking(*at, wave)),
-            Step::Ready { wave: at } => {
-                wave(at).map_or_else(String::new, |wave| self.waiting(wave, Blocked::Approval))
-            }
+            // An approval counts from that record on: until then nobody is asked for one.
+            Step::Ready { wave: at } => wave(at).map_or_else(String::new, |wave| {
+                format!("next: record that the evidence of wave {} is there to be approved", wave.name)
+            }),
             Step::Wait { wave: at, because } => {
                 wave(at).map_or_else(String::new, |wave| self.waiting(wave, *because))
             }
