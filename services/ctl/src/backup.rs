@@ -1,7 +1,7 @@
 //! `muster backup` and `muster restore --from`: a copy of a hub in a directory, and a hub made again from it.
 //!
 //! [`archive`] is the directory: a file for each copied part and a manifest with their digests, written last. [`files`] copies
-//! the directory of keys and the rollup's databases; [`save`] and [`put_back`] are the two commands. A restore checks every
+//! the directory of keys and the rollup's databases; [`save()`] and [`put_back`] are the two commands. A restore checks every
 //! byte before it changes anything, and writes over nothing. No device's outbox is ever copied: devices send again what no
 //! receipt covers.
 
