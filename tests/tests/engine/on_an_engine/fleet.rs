@@ -152,7 +152,6 @@ async fn a_fleet_in_containers_converges_and_loses_nothing_whatever_is_done_to_i
     nobody_is_root(&fleet.stack);
     every_container_is_healthy(&fleet.stack).await;
     observe::every_metric_that_is_looked_at_is_there(&fleet.stack);
-    one_devices_line_is_cut_alone(&fleet).await;
     every_link_is_cut_for_a_while(&fleet).await;
     the_server_is_killed_and_started_again(&fleet).await;
     a_commit_changes_one_deployment_and_breaks_another(&fleet).await;
@@ -208,16 +207,6 @@ async fn every_container_is_healthy(stack: &Stack) {
         told.into_iter().filter(|line| !line.ends_with(" healthy")).collect::<Vec<_>>()
     };
     within(DEADLINE, "every container is healthy", look, Vec::is_empty).await;
-}
-
-/// As the walk-through has it: the device leaves the network by which it reaches the link.
-async fn one_devices_line_is_cut_alone(fleet: &Fleet) {
-    let (devices, field) = (fleet.stack.containers("agent"), fleet.stack.network("field"));
-    let device = devices.first().expect("the fleet has devices").clone();
-    docker(&["network", "disconnect", &field, &device]);
-    fleet.until_devices("one device is silent, and no other", AGENTS - 1, 1).await;
-    docker(&["network", "connect", &field, &device]);
-    fleet.until_devices("the device is back", AGENTS, 0).await;
 }
 
 async fn every_link_is_cut_for_a_while(fleet: &Fleet) {
