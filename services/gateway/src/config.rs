@@ -45,7 +45,7 @@ pub struct Cli {
     #[arg(long, env = "MUSTER_TLS_KEY", value_name = "FILE", requires = "tls_cert")]
     tls_key: Option<String>,
 
-    /// Address that people open, if it is not localhost, such as https://fleet.example.com; requests to another host are
+    /// Address that people open, if it is not localhost, such as `https://fleet.example.com`; requests to another host are
     /// refused
     #[arg(long, env = "MUSTER_PUBLIC_URL", value_name = "URL")]
     public_url: Option<String>,
