@@ -21,7 +21,7 @@ PROGRAMS ?=
 LAWS_CASES ?= 10000
 
 # The programs of the demo; their profile in Cargo.toml compiles in a sixth of the time of the one for releases.
-demo_programs := $(foreach name,simulator publisher planner agent ingest rollup ctl,--package muster-$(name))
+demo_programs := $(foreach name,simulator publisher planner gateway agent ingest rollup ctl,--package muster-$(name))
 demo_flags := $(if $(DEMO_SECONDS),--seconds '$(DEMO_SECONDS)') $(if $(filter 1 true yes,$(DEMO_JSON)),--json)
 
 help: ## list the verbs
