@@ -177,7 +177,11 @@ async fn a_package_of_a_registry_runs_and_starts_again_without_the_registry() {
         &format!("cat /conf/hello; {FOREVER}"),
         "    volumes: [./conf:/conf:ro]\n",
     )]);
-    registry.push("line/app", "1.0", &packed(&[("app/compose.yaml", &composed), ("app/conf/hello", "moin\n")]));
+    registry.push(
+        "line/app",
+        "1.0",
+        &packed(&[("app/compose.yaml", &composed), ("app/conf/hello", "moin\n")]),
+    );
     let properties =
         json!({"repository": registry.repository("line/app"), "revision": "1.0", "timeout": "60s"});
     let unit = device.unit_of("web", properties);
