@@ -134,7 +134,7 @@ impl World {
         if !has_begun && has_all && !is_decided {
             return Some(End::NothingBegun);
         }
-        // What a device without a fault never is at rest.
+        // A device without a fault is neither of these at rest.
         let is_silent = |known| matches!(known, Known::NotHeard | Known::Failed);
         match &rollout.state.step {
             Step::Done => (rollout.phase() == RolloutPhase::Succeeded).then_some(End::Succeeded),

@@ -317,7 +317,7 @@ impl Law {
     }
 }
 
-/// What LEDGER proves about the targets of a wave.
+/// The counts that LEDGER proves about the targets of a wave.
 #[derive(Debug, Default)]
 struct Proven {
     targets: u64,

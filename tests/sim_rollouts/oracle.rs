@@ -8,7 +8,7 @@ use muster_contract::fact::{Fact, Liveness, StatusFact};
 use muster_contract::subjects::LedgerSubject;
 use muster_contract::{DeploymentId, DeviceKey, State, Timestamp};
 
-/// What facts prove about a content on a device.
+/// The state of a content on a device that facts prove.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Proof {
     Confirmed(Timestamp),
@@ -60,7 +60,7 @@ impl KnownDevice {
         self.desired.iter().flat_map(|document| &document.deployments)
     }
 
-    /// What is proven of a content: the device is heard, has no report under way, shall run it, and has said how it ended.
+    /// The proof about a content: the device is heard, has no report under way, shall run it, and has said how it ended.
     pub(crate) fn proof(&self, id: &DeploymentId, digest: Digest) -> Proof {
         let Some(entry) = self.entries().find(|entry| entry.id == *id && entry.digest == digest) else {
             return Proof::Nothing;

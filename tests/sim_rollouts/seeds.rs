@@ -1,6 +1,6 @@
 //! Runs seeds, shows what breaks in one, and proves that sabotage is found.
 
-#![allow(clippy::print_stdout, reason = "the numbers of a run are for whoever runs it")]
+#![allow(clippy::print_stdout, reason = "the person who runs it reads the numbers")]
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::env;

@@ -58,7 +58,7 @@ pub(crate) struct Request {
 }
 
 impl Operation {
-    /// What it does, in one line.
+    /// Its effect, in one line.
     pub(crate) fn words(&self) -> String {
         match self {
             Self::StoreDecisions(StoreDecisions { path, decisions, .. }, _) => {

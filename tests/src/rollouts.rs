@@ -1,4 +1,4 @@
-//! What the tests of rollouts share: a governed system, a planner, and the commands of an operator.
+//! Fixtures of the tests of rollouts: a governed system, a planner, and the commands of an operator.
 
 #![allow(clippy::unwrap_used, reason = "a failure here is the test's result")]
 

@@ -37,6 +37,20 @@ const LOOK: Duration = Duration::from_millis(25);
 pub const INGEST: &str = "muster-ingest";
 /// See [`INGEST`].
 pub const ROLLUP: &str = "muster-rollup";
+/// Every program that ships.
+pub const PROGRAMS: [&str; 11] = [
+    "muster",
+    "muster-agent",
+    "muster-federation",
+    "muster-gateway",
+    "muster-ingest",
+    "muster-planner",
+    "muster-probe",
+    "muster-publisher",
+    "muster-renewer",
+    "muster-rollup",
+    "muster-simulator",
+];
 /// See [`INGEST`].
 pub const PUBLISHER: &str = "muster-publisher";
 

@@ -3,20 +3,15 @@
 
 #![allow(clippy::unwrap_used, reason = "a failure here is the test's result")]
 
-use std::process::Command;
-
-use muster_contract::DeviceKey;
 use muster_contract::desired::DesiredState;
 use muster_contract::subjects::{self, stream};
 use muster_contract::view::Verdict;
-use muster_simulator::child::Spec;
 use muster_tests::example::{Example, Language};
-use muster_tests::story::{self, sleeper, verdict};
-use muster_tests::system::{PUBLISHER, System, agent_name, program};
+use muster_tests::rollouts::{DEVICES, PLANNER, governed, muster, release, says, start_planner};
+use muster_tests::story::{sleeper, verdict};
+use muster_tests::system::{PUBLISHER, System, agent_name};
 use muster_tests::watching::Watch;
 
-const DEVICES: [&str; 4] = ["plant7/press-1", "plant7/press-2", "plant8/press-3", "plant8/press-4"];
-const PLANNER: &str = "muster-planner";
 const ROLLOUT: &str = "\
 apiVersion: muster/v1
 kind: Rollout
@@ -25,41 +20,9 @@ waves:
   - {name: pair, count: 2, maxInFlight: 1}
 ";
 
-/// Four devices that run the first release, governed by a rollout from the next commit on.
-async fn governed(rollout: &str) -> (System, Vec<DeviceKey>) {
-    let mut system = System::start().await;
-    let devices = story::settled(&mut system, &DEVICES, "web").await;
-    system.repository.write("fleet/rollout.yaml", rollout).unwrap();
-    (system, devices)
-}
-
-/// Commits a release of `web`; the commit.
-async fn release(system: &System, text: &str) -> String {
-    system.repository.write("fleet/web.yaml", text).unwrap();
-    system.repository.commit("a release").await.unwrap();
-    let head = Command::new("git").current_dir(system.repository.dir()).args(["rev-parse", "HEAD"]).output();
-    String::from_utf8(head.unwrap().stdout).unwrap().trim().to_owned()
-}
-
-fn start_planner(system: &mut System) {
-    let args = ["--nats-url", &system.server.url(), "--every", "200ms"].map(str::to_owned).to_vec();
-    system.start_own(Spec { name: PLANNER.to_owned(), program: program(PLANNER), args });
-}
-
-/// Runs a command; its exit code and its output.
-async fn muster(system: &System, words: &[&str]) -> (i32, String) {
-    let output = system.muster(words).await;
-    let text = [output.stdout, output.stderr].concat();
-    (output.status.code().unwrap(), String::from_utf8(text).unwrap())
-}
-
 /// Waits until `muster rollout show web` says this.
 async fn shows(system: &System, words: &str) -> String {
-    let shown = async || {
-        let (_, text) = muster(system, &["rollout", "show", "web"]).await;
-        if text.contains(words) { Ok(text) } else { Err(text) }
-    };
-    system.eventually(&format!("the rollout says '{words}'"), shown).await
+    says(system, &["rollout", "show", "web"], words).await
 }
 
 /// The newest document of a device in DOWNLINK.

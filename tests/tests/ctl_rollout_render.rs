@@ -1,4 +1,4 @@
-//! What `muster` shows of rollouts that are verified, explained and followed, as golden files under `tests/golden/ctl/`.
+//! The output of `muster` about rollouts that are verified, explained and followed, as golden files under `tests/golden/ctl/`.
 //! `UPDATE_GOLDEN=1` rewrites them.
 
 #![allow(clippy::unwrap_used, reason = "a failure here is the test's result")]

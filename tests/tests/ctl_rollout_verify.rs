@@ -1,4 +1,4 @@
-//! What an operator sees of rollouts on a whole system: whether each decision follows from LEDGER, what a rollout waits for,
+//! The operator's view of rollouts on a whole system: whether each decision follows from LEDGER, what a rollout waits for,
 //! and its waves as they change.
 
 #![allow(clippy::unwrap_used, reason = "a failure here is the test's result")]

@@ -34,7 +34,7 @@ const SAVED: [&str; 5] = [
     stream::NOTICES,
 ];
 
-/// What no backup holds, and who sends it again.
+/// Data that no backup holds, and who sends it again.
 pub const SENT_AGAIN: &str = "not copied: UPLINK (devices send again every report that no receipt covers, and those of the \
                               last 24 h, 10,000 at most, that the restored hub asks for), PRESENCE (the next heartbeats)";
 

@@ -7,6 +7,7 @@ pub mod approvals;
 mod explain;
 mod gather;
 mod past;
+mod screen;
 mod snapshot;
 mod then;
 mod verify;

@@ -1,4 +1,4 @@
-//! `muster support`: one file for whoever helps, with what the hub says of itself and without secrets.
+//! `muster support`: one file for a person who helps, with the hub's own answers and without secrets.
 //!
 //! It asks the hub what it may ask, and writes down what has no answer, so it works on a hub that is broken. Every text goes
 //! through [`redact`]; keys, credentials, environments and desired states are never read. [`bundle`] bounds the size.
@@ -34,11 +34,11 @@ use crate::{reach, render, restore};
 
 /// Time one answer may take.
 const ANSWER_TIMEOUT: Duration = Duration::from_secs(3);
-/// What a reader of the file should know first.
+/// The first page of the file.
 const ABOUT: &str = "What a Muster hub said of itself, for support. Secrets are left out: look it through before you send it.\n\
                      errors.txt lists what could not be asked, read or kept whole.\n";
 
-/// What the file holds.
+/// The contents of the file.
 #[derive(Debug, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub struct SupportResult {
@@ -48,7 +48,7 @@ pub struct SupportResult {
     pub bytes: u64,
     /// The names of its parts.
     pub parts: Vec<String>,
-    /// What could not be asked, read or kept whole.
+    /// Parts that could not be asked for, read or kept whole.
     pub errors: Vec<String>,
 }
 
@@ -92,7 +92,7 @@ pub async fn run(context: &mut BackupContext<'_>, args: &SupportArgs) -> Result<
     context.show(&result, |result, _| render::support::written(result))
 }
 
-/// What the hub says: streams and consumers as its server has them, and the answers of its services.
+/// The hub's answers: streams and consumers as its server has them, and the status of its services.
 async fn hub_parts(context: &mut BackupContext<'_>, bus: Bus) -> Vec<(String, Result<String, String>)> {
     let mut parts = Vec::new();
     for name in restore::streams() {

@@ -182,6 +182,6 @@ impl Change {
     }
 }
 
-fn is_redrawn(session: &Session<'_>) -> bool {
+pub(crate) fn is_redrawn(session: &Session<'_>) -> bool {
     session.terminal.is_interactive() && session.format == Format::Table
 }

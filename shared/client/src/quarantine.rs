@@ -96,7 +96,7 @@ pub struct Record {
     /// Whose report it was.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub device: Option<DeviceKey>,
-    /// What was decided.
+    /// The decision.
     #[serde(flatten)]
     pub verdict: QuarantineVerdict,
 }

@@ -64,7 +64,7 @@ impl Document for ReportBatch {
     }
 }
 
-/// What [`unpack`] parses of a batch: the rest stays text.
+/// The fields of a batch that [`unpack`] parses: the others stay text.
 #[derive(Deserialize)]
 #[serde(rename_all = "camelCase")]
 struct Envelope {

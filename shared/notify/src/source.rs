@@ -1,4 +1,4 @@
-//! What a service must supply so that notices can be composed: the state after a subscription's filters, the changes
+//! The trait by which a service supplies the content of notices: the state after a subscription's filters, the changes
 //! since a position, and the changes that a subscriber has missed.
 
 use std::fmt::Debug;
@@ -55,7 +55,7 @@ pub struct Beginning {
     pub hubs: Vec<HubPosition>,
 }
 
-/// What a service knows of its fleet.
+/// The knowledge of a service about its fleet.
 pub trait NoticeSource: Debug + Send + Sync + 'static {
     /// Changes whenever something may be news.
     fn changes(&self) -> watch::Receiver<u64>;
@@ -66,7 +66,7 @@ pub trait NoticeSource: Debug + Send + Sync + 'static {
     /// The LEDGER that is read now.
     fn origin(&self) -> Origin;
 
-    /// What has changed since the last evaluation; none if nothing has, or not everything is read.
+    /// The changes since the last evaluation; none if nothing has, or not everything is read.
     fn changed_since(&self, evaluated: Option<(Origin, u64)>) -> Option<Evaluation>;
 
     /// Reads what these subscriptions show; none while not everything is read.
@@ -81,7 +81,7 @@ pub trait NoticeSource: Debug + Send + Sync + 'static {
     /// Where a subscription that begins now begins.
     fn beginning(&self) -> Beginning;
 
-    /// What a notice about a filter would say now.
+    /// The content of a notice about a filter, as of now.
     fn content(&self, query: ContentQuery) -> impl Future<Output = Result<NoticeContent, ErrorBody>> + Send;
 
     /// A page of the changes that a subscriber has missed. The record and the newest notice are absent where the request

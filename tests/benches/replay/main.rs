@@ -180,7 +180,7 @@ async fn tell_over_time(device: &Backlog, reports: usize) {
     }
 }
 
-/// What a report costs on the wire, connecting included, alone or in batches.
+/// The cost of a report on the wire, connecting included, alone or in batches.
 async fn wire(in_batches: bool) -> String {
     let server = Server::start();
     let bus = converged(&server).await;

@@ -5,27 +5,13 @@ use std::cell::RefCell;
 use std::collections::{BTreeSet, HashMap};
 use std::process::Command;
 
-use muster_tests::system::program;
+use muster_tests::system::{PROGRAMS, program};
 
 use super::markdown::Page;
 use super::repository;
 
 /// Languages of code blocks that are read.
 const SHELLS: [&str; 3] = ["sh", "bash", "console"];
-/// Programs whose options pages show.
-const PROGRAMS: [&str; 11] = [
-    "muster",
-    "muster-agent",
-    "muster-federation",
-    "muster-gateway",
-    "muster-ingest",
-    "muster-planner",
-    "muster-probe",
-    "muster-publisher",
-    "muster-renewer",
-    "muster-rollup",
-    "muster-simulator",
-];
 /// Words that begin a span of code that is a command of Muster.
 const OURS: [&str; 4] = ["muster ", "cargo ", "make ", ".ci/"];
 /// Words before a command, with how many words of their own.

@@ -10,21 +10,9 @@ use std::os::unix::fs::PermissionsExt as _;
 use std::path::Path;
 use std::process::{Command, Output};
 
-use super::{Permissions, TOP};
+use muster_tests::system::PROGRAMS;
 
-const PROGRAMS: [&str; 11] = [
-    "muster",
-    "muster-agent",
-    "muster-federation",
-    "muster-gateway",
-    "muster-ingest",
-    "muster-planner",
-    "muster-probe",
-    "muster-publisher",
-    "muster-renewer",
-    "muster-rollup",
-    "muster-simulator",
-];
+use super::{Permissions, TOP};
 
 fn executable(path: &Path, text: &str) {
     fs::write(path, text).unwrap();

@@ -26,7 +26,7 @@ const PRIVATE_FOLDER: u32 = 0o700;
 const UNFINISHED: &str = ".unfinished";
 const READ_BYTES: usize = 256 * 1024;
 
-/// What a backup holds.
+/// The contents of a backup.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Manifest {

@@ -26,7 +26,7 @@ const DATABASES: [(&str, &[u8; 4]); 2] = [("snapshot.db", b"MUST"), ("history.db
 const MAGIC: &[u8; 16] = b"SQLite format 3\0";
 /// Where the mark stands.
 const MARK: std::ops::Range<usize> = 68..72;
-/// What SQLite appends to the name of a database that is open, or was not closed.
+/// Suffixes of the files that SQLite keeps beside a database that is open, or was not closed.
 const LOG: &str = "-wal";
 /// The file by which a rollup takes restored databases over.
 const NOTE: &str = "restored.json";

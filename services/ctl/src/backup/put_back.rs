@@ -46,7 +46,7 @@ pub struct RestoreResult {
     pub keys: Option<PathBuf>,
     /// The restored directory of a rollup.
     pub rollup_data: Option<PathBuf>,
-    /// What the backup does not hold, and who sends it again.
+    /// Data that the backup does not hold, and who sends it again.
     pub sent_again: &'static str,
 }
 

@@ -39,7 +39,7 @@ pub struct BackupResult {
     pub key_files: usize,
     /// Databases of a rollup.
     pub rollup_files: usize,
-    /// What it does not hold, and who sends it again.
+    /// Data that it does not hold, and who sends it again.
     pub sent_again: &'static str,
 }
 

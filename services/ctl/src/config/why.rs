@@ -17,10 +17,10 @@ Examples:
   muster why web --format json | jq '.standings[].facts'
   muster why rollout web                 what the rollout of web waits for: which wave, which bound, which devices";
 
-/// What else `muster why` explains.
+/// Other subjects of `muster why`.
 #[derive(Debug, Subcommand)]
 pub enum WhyAbout {
-    /// What a rollout waits for: the wave, the bound, the numbers, the devices
+    /// Why a rollout stands where it does: the wave, the bound, the numbers, the devices
     Rollout {
         /// The deployment
         deployment: DeploymentId,

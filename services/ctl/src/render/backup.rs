@@ -1,4 +1,4 @@
-//! What a backup holds, and what was restored from it.
+//! Renders the contents of a backup, and the parts that were restored from it.
 
 use muster_contract::Timestamp;
 

@@ -62,7 +62,7 @@ fn in_zone<'a>(text: &'a str, zone: &TimeZone) -> Cow<'a, str> {
 fn time_before(text: &str, end: usize) -> Option<(usize, Timestamp)> {
     let is_of_time = |c: char| c.is_ascii_digit() || matches!(c, '-' | ':' | '.' | 'T');
     let start = text[..end].rfind(|c| !is_of_time(c)).map_or(0, |at| at + 1);
-    // What stands before it, such as a range's first time, is not one of its characters.
+    // Text before it, such as a range's first time, is not one of its characters.
     let start = text[..end].char_indices().rev().map(|(at, _)| at).take(*TIME_BYTES.end()).min()?.max(start);
     let candidate = &text[start..=end];
     let at = TIME_BYTES.contains(&candidate.len()).then(|| Timestamp::from_str(candidate).ok()).flatten()?;

@@ -1,4 +1,4 @@
-//! What a file for support holds.
+//! Renders the contents of a file for support.
 
 use super::words::{bytes_text, plural};
 use crate::support::SupportResult;

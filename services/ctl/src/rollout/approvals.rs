@@ -10,16 +10,17 @@ use muster_contract::query::{PublisherQuery, PublisherStatus};
 use muster_contract::rollout::Approval;
 use muster_contract::{DeploymentId, Timestamp};
 use muster_domain::rollout::{ApprovalCount, Blocked, Gate, RolloutProgress, Step};
-use muster_service::error::chain;
 use serde::Serialize;
 use tokio::time::{Instant, MissedTickBehavior, interval};
 
-use super::watch::{is_redrawn, is_waited_for, until_over};
+use super::screen::Screen;
+use super::watch::{is_waited_for, until_over};
 use crate::ask::{AskError, Hub, PAGES_MAX, understood};
 use crate::config::Format;
 use crate::error::CtlError;
 use crate::render;
 use crate::session::Session;
+use crate::watch::is_redrawn;
 
 /// Time between two questions.
 const ASK_EVERY: Duration = Duration::from_secs(2);
@@ -42,11 +43,11 @@ pub struct ApprovalRequest {
     pub approvals: ApprovalCount,
 }
 
-/// What is told of an approval.
+/// An event of an approval, as `muster watch approvals` prints it.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub struct ApprovalEvent {
-    /// What has happened.
+    /// The kind of event.
     pub event: ApprovalEventKind,
     /// The request.
     #[serde(flatten)]
@@ -55,7 +56,7 @@ pub struct ApprovalEvent {
     pub at: Timestamp,
 }
 
-/// What has happened to an approval.
+/// A kind of event of an approval.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub enum ApprovalEventKind {
@@ -70,13 +71,12 @@ pub enum ApprovalEventKind {
 /// The key of a request: deployment, content, path and wave.
 type RequestKey = (DeploymentId, Digest, String, String);
 
-/// What is shown.
+/// The requests that were printed.
 #[derive(Default)]
 struct Requests {
     waiting: BTreeMap<RequestKey, ApprovalRequest>,
     has_looked: bool,
-    trouble: Option<String>,
-    is_drawn: bool,
+    screen: Screen,
 }
 
 /// The approvals that are waited for, and the state of the others.
@@ -111,7 +111,7 @@ pub async fn run(session: &mut Session<'_>, within: Option<Duration>) -> Result<
         };
         match looked {
             Ok(look) => requests.show(session, look)?,
-            Err(error) if is_waited_for(&error, requests.has_looked) => requests.lose(session, &error)?,
+            Err(error) if is_waited_for(&error, requests.has_looked) => requests.fail(session, &error)?,
             Err(error) => return Err(error),
         }
     }
@@ -184,7 +184,7 @@ impl Look {
 }
 
 impl Requests {
-    /// Takes a look in; returns what has happened since the last one.
+    /// Applies an answer; returns the events since the last one.
     fn events(&mut self, look: Look, at: Timestamp) -> Vec<ApprovalEvent> {
         let Look { mut waiting, approved, unknown } = look;
         let mut events = Vec::new();
@@ -211,13 +211,10 @@ impl Requests {
 
     fn show(&mut self, session: &mut Session<'_>, look: Look) -> Result<(), CtlError> {
         let is_first = !std::mem::replace(&mut self.has_looked, true);
-        let had_trouble = self.trouble.take().is_some();
+        self.screen.answer(session);
         let events = self.events(look, session.clock.now());
         if is_redrawn(session) {
             return self.redraw(session);
-        }
-        if had_trouble {
-            session.terminal.say("muster: answered again\n");
         }
         if is_first && events.is_empty() {
             session.terminal.say("muster: no wave waits for an approval; waiting for one\n");
@@ -234,27 +231,15 @@ impl Requests {
         Ok(())
     }
 
-    fn lose(&mut self, session: &mut Session<'_>, error: &CtlError) -> Result<(), CtlError> {
-        let words = format!("muster: {}; trying on\n", chain(error));
-        let is_news = self.trouble.as_ref() != Some(&words);
-        self.trouble = Some(words.clone());
-        if is_redrawn(session) {
-            return self.redraw(session);
-        }
-        if is_news {
-            session.terminal.say(&words);
-        }
-        Ok(())
+    /// Notes that there is no answer.
+    fn fail(&mut self, session: &mut Session<'_>, error: &CtlError) -> Result<(), CtlError> {
+        self.screen.fail(session, error);
+        if is_redrawn(session) { self.redraw(session) } else { Ok(()) }
     }
 
     fn redraw(&mut self, session: &mut Session<'_>) -> Result<(), CtlError> {
-        let shown = render::rollout::approvals(self.waiting.values(), session.frame());
-        let trouble = self.trouble.clone().unwrap_or_default();
-        if !self.is_drawn {
-            session.terminal.clear()?;
-            self.is_drawn = true;
-        }
-        Ok(session.terminal.redraw(&format!("{trouble}{shown}"))?)
+        let text = render::rollout::approvals(self.waiting.values(), session.frame());
+        self.screen.redraw(session, &text)
     }
 }
 

@@ -19,7 +19,7 @@ pub struct RolloutSnapshot {
     pub rollout: String,
     /// The state.
     pub state: RolloutWord,
-    /// What it waits for, in one sentence.
+    /// The reason why it waits, in one sentence.
     pub why: String,
     /// The waves in order.
     pub waves: Vec<WaveBar>,

@@ -6,17 +6,18 @@ use std::time::Duration;
 use muster_client::rollout::gathered;
 use muster_contract::query::{PublisherQuery, PublisherStatus};
 use muster_contract::{CommitName, DeploymentId, Timestamp};
-use muster_service::error::chain;
 use serde::Serialize;
 use tokio::time::{Instant, MissedTickBehavior, interval, sleep_until};
 
 use super::gather::ungoverned;
+use super::screen::Screen;
 use super::snapshot::RolloutSnapshot;
 use crate::ask::{AskError, Hub, understood};
 use crate::config::{Format, RolloutWatchArgs, RolloutWord};
 use crate::error::{CommitError, CtlError};
 use crate::render;
 use crate::session::Session;
+use crate::watch::is_redrawn;
 
 /// Time between two questions.
 const ASK_EVERY: Duration = Duration::from_secs(1);
@@ -44,13 +45,11 @@ struct Goal {
     commit: Option<CommitName>,
 }
 
-/// What is shown, and what was said last.
+/// The newest frame, and the screen that shows it.
 #[derive(Default)]
-struct Picture {
+struct Follower {
     frame: Option<RolloutsFrame>,
-    /// Why the last question had no answer.
-    trouble: Option<String>,
-    is_drawn: bool,
+    screen: Screen,
 }
 
 /// Follows the rollouts of a deployment. False if the watch ended with a state that counts as failed.
@@ -62,7 +61,7 @@ pub(super) async fn run(session: &mut Session<'_>, args: RolloutWatchArgs) -> Re
     let RolloutWatchArgs { deployment, until, fail_on, commit, within } = args;
     let goal = Goal { until, fail_on, commit };
     let over = within.map(|within| Instant::now() + within);
-    let mut picture = Picture::default();
+    let mut follower = Follower::default();
     let mut ticks = interval(ASK_EVERY);
     ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
     let interrupted = tokio::signal::ctrl_c();
@@ -74,13 +73,13 @@ pub(super) async fn run(session: &mut Session<'_>, args: RolloutWatchArgs) -> Re
         };
         let looked = tokio::select! {
             looked = look => looked,
-            () = until_over(over) => return goal.over(&picture),
+            () = until_over(over) => return goal.over(&follower),
             _ = &mut interrupted => return Ok(goal.until.is_none()),
         };
         match looked {
             Ok(frame) => {
                 let end = goal.end(&frame);
-                match picture.show(session, &frame) {
+                match follower.show(session, &frame) {
                     // The exit code is the answer, also where its reader has gone.
                     Err(error) if error.is_reader_gone() && goal.until.is_some() => {
                         return Ok(end.unwrap_or(false));
@@ -91,7 +90,9 @@ pub(super) async fn run(session: &mut Session<'_>, args: RolloutWatchArgs) -> Re
                     return Ok(end);
                 }
             }
-            Err(error) if is_waited_for(&error, picture.frame.is_some()) => picture.lose(session, &error)?,
+            Err(error) if is_waited_for(&error, follower.frame.is_some()) => {
+                follower.fail(session, &error)?;
+            }
             Err(error) => return Err(error),
         }
     }
@@ -158,14 +159,14 @@ impl Goal {
     }
 
     /// The end if the time is over.
-    fn over(&self, picture: &Picture) -> Result<bool, CtlError> {
+    fn over(&self, follower: &Follower) -> Result<bool, CtlError> {
         let Some(until) = self.until else { return Ok(true) };
-        let states = picture.frame.as_ref().map_or_else(String::new, |frame| {
+        let states = follower.frame.as_ref().map_or_else(String::new, |frame| {
             let states: Vec<_> = frame.rollouts.iter().map(|rollout| rollout.state.as_str()).collect();
             states.join(", ")
         });
         let is_of_commit =
-            |commit: &CommitName| picture.frame.as_ref().is_some_and(|frame| commit.names(&frame.revision));
+            |commit: &CommitName| follower.frame.as_ref().is_some_and(|frame| commit.names(&frame.revision));
         Err(CtlError::TimeOver(match &self.commit {
             Some(commit) if !is_of_commit(commit) => {
                 format!(
@@ -183,12 +184,10 @@ impl Goal {
     }
 }
 
-impl Picture {
+impl Follower {
     /// Shows a frame: on a terminal all of it, elsewhere what has changed.
     fn show(&mut self, session: &mut Session<'_>, frame: &RolloutsFrame) -> Result<(), CtlError> {
-        if self.trouble.take().is_some() && !is_redrawn(session) {
-            session.terminal.say("muster: answered again\n");
-        }
+        self.screen.answer(session);
         let before = self.frame.replace(frame.clone());
         if is_redrawn(session) {
             return self.redraw(session);
@@ -212,35 +211,17 @@ impl Picture {
         Ok(())
     }
 
-    /// Says that there is no answer, once; what is shown may be old then.
-    fn lose(&mut self, session: &mut Session<'_>, error: &CtlError) -> Result<(), CtlError> {
-        let words = format!("muster: {}; trying on\n", chain(error));
-        let is_news = self.trouble.as_ref() != Some(&words);
-        self.trouble = Some(words.clone());
-        if is_redrawn(session) {
-            return self.redraw(session);
-        }
-        if is_news {
-            session.terminal.say(&words);
-        }
-        Ok(())
+    /// Notes that there is no answer.
+    fn fail(&mut self, session: &mut Session<'_>, error: &CtlError) -> Result<(), CtlError> {
+        self.screen.fail(session, error);
+        if is_redrawn(session) { self.redraw(session) } else { Ok(()) }
     }
 
     fn redraw(&mut self, session: &mut Session<'_>) -> Result<(), CtlError> {
         let Some(frame) = &self.frame else { return Ok(()) };
-        let shown = render::rollout::bars(frame, session.frame());
-        let trouble = self.trouble.clone().unwrap_or_default();
-        if !self.is_drawn {
-            session.terminal.clear()?;
-            self.is_drawn = true;
-        }
-        Ok(session.terminal.redraw(&format!("{trouble}{shown}"))?)
+        let text = render::rollout::bars(frame, session.frame());
+        self.screen.redraw(session, &text)
     }
-}
-
-/// Whether the whole picture is drawn again.
-pub(super) fn is_redrawn(session: &Session<'_>) -> bool {
-    session.terminal.is_interactive() && session.format == Format::Table
 }
 
 #[cfg(test)]
@@ -290,8 +271,8 @@ mod tests {
         let done = [RolloutWord::Done];
         assert_eq!(goal(Some("1234567")).end(&frame("abcdef0123", &done)), None);
         assert_eq!(goal(Some("abcdef0")).end(&frame("abcdef0123", &done)), Some(true));
-        let picture = Picture { frame: Some(frame("abcdef0123", &done)), ..Picture::default() };
-        let error = goal(Some("1234567")).over(&picture).unwrap_err();
+        let follower = Follower { frame: Some(frame("abcdef0123", &done)), ..Follower::default() };
+        let error = goal(Some("1234567")).over(&follower).unwrap_err();
         assert!(error.to_string().contains("commit 1234567 is not accepted"), "{error}");
         assert_eq!(error.code(), crate::error::TIMEOUT);
     }

@@ -83,7 +83,7 @@ fn legs(
     let shares = source.shares(&record.subscription)?;
     if let Some(hub) = shares.missing.first() {
         let message =
-            format!("the hub {hub} is not heard, and it alone has its changes; ask again in a moment");
+            format!("the hub {hub} does not answer, and it alone has its changes; ask again in a moment");
         return Err(ErrorBody { code: ErrorCode::NotReady, message });
     }
     let legs = shares.asked.into_iter().filter_map(|(hub, part)| {

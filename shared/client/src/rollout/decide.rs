@@ -96,8 +96,7 @@ pub async fn approve(
 ) -> Result<Vec<Decided>, AskError> {
     let mut all = Vec::new();
     for rollout in chosen(hub, request, now).await? {
-        let names = |state: &&WaveState| wave.is_none_or(|wave| wave.as_str() == state.name);
-        let Some(state) = waiting_for_approval(&rollout).find(names) else { continue };
+        let Some(state) = waiting_for_approval(&rollout, wave) else { continue };
         let Ok(name) = state.name.parse() else { continue };
         let answer = approve_wave(hub, &rollout, name, request.reason.clone()).await;
         let mut decided = decided(&rollout, RolloutVerb::Approve, answer)?;
@@ -123,8 +122,7 @@ pub async fn reject(
 ) -> Result<Vec<Decided>, AskError> {
     let mut all = Vec::new();
     for rollout in chosen(hub, request, now).await? {
-        let names = |state: &&WaveState| wave.is_none_or(|wave| wave.as_str() == state.name);
-        let Some(state) = waiting_for_approval(&rollout).find(names) else { continue };
+        let Some(state) = waiting_for_approval(&rollout, wave) else { continue };
         let remark = request.reason.as_ref().map_or_else(String::new, |reason| format!(": {reason}"));
         let reason = Some(format!("wave {} is rejected{remark}", state.name));
         let answer = record(hub, &rollout, RolloutVerb::Stop, None, reason, None).await;
@@ -260,8 +258,8 @@ async fn chosen(
     Ok(found)
 }
 
-/// The waves that need approvals: those that have not begun, or whose evidence waits for them.
-fn waiting_for_approval(rollout: &RolloutProgress) -> impl Iterator<Item = &WaveState> {
+/// The first wave that needs approvals, or the one with this name: it has not begun, or its evidence waits for them.
+fn waiting_for_approval<'a>(rollout: &'a RolloutProgress, named: Option<&WaveName>) -> Option<&'a WaveState> {
     let record = rollout.record.as_ref();
     let has_begun = move |wave: &WaveState| record.is_some_and(|record| record.began(&wave.name).is_some());
     let is_ready = move |wave: &WaveState| record.is_some_and(|record| record.ready(&wave.name).is_some());
@@ -269,5 +267,6 @@ fn waiting_for_approval(rollout: &RolloutProgress) -> impl Iterator<Item = &Wave
         let is_after = rollout.policy.waves.get(*at).is_some_and(|wave| wave.approval == Approval::After);
         wave.approvals.is_some() && if is_after { is_ready(wave) } else { !has_begun(wave) }
     };
-    rollout.state.waves.iter().enumerate().filter(waits).map(|(_, wave)| wave)
+    let is_named = |wave: &&WaveState| named.is_none_or(|name| name.as_str() == wave.name);
+    rollout.state.waves.iter().enumerate().filter(waits).map(|(_, wave)| wave).find(is_named)
 }

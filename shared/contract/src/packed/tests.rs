@@ -100,7 +100,7 @@ fn a_broken_element_keeps_its_number_and_breaks_no_other() {
         let peek = crate::decode::peek(&unpacked[0]);
         assert_eq!((peek.epoch, peek.seq), (Some(1), Some(3)), "{element}");
     }
-    // What is no object at all, which no writer of documents makes.
+    // A value that is no object, which no writer of documents makes.
     for element in ["7", "[]", "\"a\"", "null"] {
         let text = String::from_utf8(batch(|batch| batch["reports"][0] = json!("HERE"))).unwrap();
         let unpacked = unpack(text.replace("\"HERE\"", element).as_bytes()).unwrap();

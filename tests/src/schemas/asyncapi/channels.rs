@@ -444,7 +444,7 @@ fn requests() -> Vec<Channel> {
             "muster.check.{check}",
             None,
             &["CheckRequest"],
-            "The planner asks a check of a wave. Whoever knows the answer subscribes to the subject that `rollout.yaml` names; no \
+            "The planner asks a check of a wave. A service that knows the answer subscribes to the subject that `rollout.yaml` names; no \
              answer is inconclusive. On a hub with rights nobody may answer here yet: name a webhook there.",
         ),
         Channel::new(

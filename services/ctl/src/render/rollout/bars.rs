@@ -107,7 +107,7 @@ fn counts(wave: &WaveBar) -> String {
     format!("{}; gate {}", parts.join(", "), wave.gate)
 }
 
-/// What has changed since the last frame, one line for each wave and each sentence.
+/// The changes since the last frame, one line for each wave and each sentence.
 pub fn changed(before: Option<&RolloutsFrame>, frame: &RolloutsFrame) -> String {
     let mut text = String::new();
     for rollout in &frame.rollouts {
@@ -142,7 +142,7 @@ pub fn approvals<'a>(waiting: impl Iterator<Item = &'a ApprovalRequest>, _: Fram
     if lines.is_empty() { "No wave waits for an approval.\n".to_owned() } else { lines }
 }
 
-/// What has happened to an approval, in one line.
+/// An event of an approval, in one line.
 pub fn approval(event: &ApprovalEvent) -> String {
     let ApprovalEvent { event, request, .. } = event;
     match event {

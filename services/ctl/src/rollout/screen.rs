@@ -1,0 +1,47 @@
+//! The screen of a watch that asks again and again: a terminal redraws it in place, below the last error. It asks nothing, and
+//! knows nothing of rollouts.
+
+use muster_service::error::chain;
+
+use crate::error::CtlError;
+use crate::session::Session;
+use crate::watch::is_redrawn;
+
+/// A screen that nothing was drawn on yet.
+#[derive(Debug, Default)]
+pub(super) struct Screen {
+    /// Why the last question had no answer.
+    last_error: Option<String>,
+    is_drawn: bool,
+}
+
+impl Screen {
+    /// Notes an answer. The first one after an error is announced where nothing is redrawn.
+    pub(super) fn answer(&mut self, session: &mut Session<'_>) {
+        if self.last_error.take().is_some() && !is_redrawn(session) {
+            session.terminal.say("muster: answered again\n");
+        }
+    }
+
+    /// Notes an error, after which the shown state may be old. Each error is announced once where nothing is redrawn.
+    pub(super) fn fail(&mut self, session: &mut Session<'_>, error: &CtlError) {
+        let words = format!("muster: {}; trying on\n", chain(error));
+        let is_new = self.last_error.as_ref() != Some(&words);
+        if is_new && !is_redrawn(session) {
+            session.terminal.say(&words);
+        }
+        self.last_error = Some(words);
+    }
+
+    /// Redraws a text below the last error.
+    ///
+    /// # Errors
+    /// The output cannot be written.
+    pub(super) fn redraw(&mut self, session: &mut Session<'_>, text: &str) -> Result<(), CtlError> {
+        if !std::mem::replace(&mut self.is_drawn, true) {
+            session.terminal.clear()?;
+        }
+        let error = self.last_error.as_deref().unwrap_or_default();
+        Ok(session.terminal.redraw(&format!("{error}{text}"))?)
+    }
+}
