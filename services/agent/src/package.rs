@@ -71,22 +71,26 @@ impl PackageStore {
     ///
     /// # Errors
     /// It cannot be fetched, verified, unpacked or stored.
-    pub async fn place(&self, source: &PackageSource, home: &Path) -> Result<PathBuf, PackageError> {
+    pub async fn ensure_unpacked(
+        &self,
+        source: &PackageSource,
+        home: &Path,
+    ) -> Result<PathBuf, PackageError> {
         let folder = home.join(FOLDER);
-        if is_placed(&folder, source) {
+        if is_unpacked(&folder, source) {
             return Ok(folder);
         }
         let fetcher = Arc::clone(&self.inner).lock_owned().await;
         let stop = CancellationToken::new();
         let _stops_on_drop = stop.clone().drop_guard();
         let fetch = Fetch { source: source.clone(), home: home.to_owned(), stop };
-        tokio::task::spawn_blocking(move || fetcher.place(&fetch)).await??;
+        tokio::task::spawn_blocking(move || fetcher.fetch_and_unpack(&fetch)).await??;
         Ok(folder)
     }
 }
 
 impl Fetcher {
-    fn place(&self, fetch: &Fetch) -> Result<(), PackageError> {
+    fn fetch_and_unpack(&self, fetch: &Fetch) -> Result<(), PackageError> {
         self.cache.create()?;
         let http = HttpClient::new(&self.settings)?;
         let credentials = Credentials::read(self.settings.credentials.as_deref())?;
@@ -147,7 +151,7 @@ impl Fetcher {
 }
 
 /// Whether a folder has the package of this source, whole.
-fn is_placed(folder: &Path, source: &PackageSource) -> bool {
+fn is_unpacked(folder: &Path, source: &PackageSource) -> bool {
     fs::read_to_string(folder.join(ORIGIN)).is_ok_and(|origin| origin == source.identity())
 }
 

@@ -22,7 +22,7 @@ const REASON_BYTES_MAX: usize = 200;
 
 /// An answer as it counts.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) struct Said {
+pub(crate) struct CheckOutcome {
     pub(crate) result: CheckResult,
     pub(crate) reason: String,
 }
@@ -42,12 +42,14 @@ impl<R: Requests> Asker<R> {
     }
 
     /// Asks a check.
-    pub(crate) async fn ask(&self, check: &Check, question: &CheckRequest) -> Said {
-        let Ok(_room) = self.room.acquire().await else { return Said::inconclusive("the planner stops") };
+    pub(crate) async fn ask(&self, check: &Check, question: &CheckRequest) -> CheckOutcome {
+        let Ok(_room) = self.room.acquire().await else {
+            return CheckOutcome::inconclusive("the planner stops");
+        };
         match tokio::time::timeout(CHECK_TIMEOUT, self.answer(check, question)).await {
-            Ok(Ok(answer)) => Said::read(&answer, question.digest),
-            Ok(Err(reason)) => Said::inconclusive(&reason),
-            Err(_) => Said::inconclusive(&format!("no answer within {CHECK_TIMEOUT:?}")),
+            Ok(Ok(answer)) => CheckOutcome::read(&answer, question.digest),
+            Ok(Err(reason)) => CheckOutcome::inconclusive(&reason),
+            Err(_) => CheckOutcome::inconclusive(&format!("no answer within {CHECK_TIMEOUT:?}")),
         }
     }
 
@@ -64,7 +66,7 @@ impl<R: Requests> Asker<R> {
     }
 }
 
-impl Said {
+impl CheckOutcome {
     pub(crate) fn inconclusive(reason: &str) -> Self {
         Self { result: CheckResult::Inconclusive, reason: shown(reason) }
     }
@@ -101,7 +103,7 @@ mod tests {
     #[test]
     fn a_foreign_answer_is_inconclusive() {
         let digest = Digest::of_bytes(b"v2");
-        let result = |answer: &str| Said::read(answer.as_bytes(), digest).result;
+        let result = |answer: &str| CheckOutcome::read(answer.as_bytes(), digest).result;
         assert_eq!(result(r#"{"result":"pass"}"#), CheckResult::Pass);
         assert_eq!(result(r#"{"result":"fail","reason":"slow"}"#), CheckResult::Fail);
         assert_eq!(result(&format!(r#"{{"result":"pass","digest":"{digest}"}}"#)), CheckResult::Pass);
@@ -126,7 +128,7 @@ mod tests {
     fn a_reason_has_no_control_characters_and_a_bounded_length() {
         let answer =
             serde_json::json!({ "result": "fail", "reason": format!("a\u{1b}[31m\n{}", "ä".repeat(500)) });
-        let said = Said::read(answer.to_string().as_bytes(), Digest::of_bytes(b"v2"));
+        let said = CheckOutcome::read(answer.to_string().as_bytes(), Digest::of_bytes(b"v2"));
         assert!(
             said.reason.len() <= REASON_BYTES_MAX && !said.reason.contains(char::is_control),
             "{}",

@@ -9,7 +9,7 @@ use muster_contract::rollout::{Check, CheckRequest, CheckResult};
 use tokio::time::Instant;
 use tokio_util::task::AbortOnDropHandle;
 
-use crate::asker::{Asker, Said};
+use crate::asker::{Asker, CheckOutcome};
 use crate::metrics::Metrics;
 use crate::planner::RolloutKey;
 use crate::services::Requests;
@@ -30,7 +30,7 @@ struct Run {
     answers: Answers,
     /// The time of the next question.
     due: Instant,
-    asked: Option<AbortOnDropHandle<Said>>,
+    asked: Option<AbortOnDropHandle<CheckOutcome>>,
 }
 
 /// The answers to one check so far.
@@ -38,7 +38,7 @@ struct Run {
 struct Answers {
     /// Passes in a row.
     passes: u32,
-    last: Option<Said>,
+    last: Option<CheckOutcome>,
 }
 
 impl<R: Requests> Checks<R> {
@@ -47,7 +47,7 @@ impl<R: Requests> Checks<R> {
         Self { asker, metrics, waves: BTreeMap::new() }
     }
 
-    /// Takes the answers that have come, and asks what is due. Returns the result of the wave's checks, if there is one, and the
+    /// Collects the answers that have come, and asks what is due. Returns the result of the wave's checks, if there is one, and the
     /// reason.
     pub(crate) async fn advance(
         &mut self,
@@ -61,7 +61,7 @@ impl<R: Requests> Checks<R> {
             *runs = checks.iter().cloned().map(Run::new).collect();
         }
         for run in runs.iter_mut() {
-            run.hear(&self.metrics).await;
+            run.collect(&self.metrics).await;
             run.ask(&self.asker, question);
         }
         let result = result_of(runs);
@@ -82,19 +82,20 @@ impl Run {
         Self { check, answers: Answers::default(), due: Instant::now(), asked: None }
     }
 
-    /// Takes the answer, if it has come.
-    async fn hear(&mut self, metrics: &Metrics) {
+    /// Collects the answer, if it has come.
+    async fn collect(&mut self, metrics: &Metrics) {
         let Some(asked) = self.asked.take_if(|asked| asked.is_finished()) else { return };
-        let said = asked.await.unwrap_or_else(|_| Said::inconclusive("the question was interrupted"));
+        let outcome =
+            asked.await.unwrap_or_else(|_| CheckOutcome::inconclusive("the question was interrupted"));
         metrics.checks.inc();
-        let is_inconclusive = said.result == CheckResult::Inconclusive;
+        let is_inconclusive = outcome.result == CheckResult::Inconclusive;
         metrics.inconclusive.inc_by(u64::from(is_inconclusive));
         // A check without an answer is asked for days: each reason is logged once.
-        if is_inconclusive && self.answers.last.as_ref() != Some(&said) {
-            let (check, reason) = (self.check.name(), &said.reason);
+        if is_inconclusive && self.answers.last.as_ref() != Some(&outcome) {
+            let (check, reason) = (self.check.name(), &outcome.reason);
             tracing::info!(check, reason, "a check was inconclusive");
         }
-        self.answers.hear(said);
+        self.answers.record(outcome);
     }
 
     /// Asks the check, if it is due.
@@ -111,9 +112,9 @@ impl Run {
 }
 
 impl Answers {
-    fn hear(&mut self, said: Said) {
-        self.passes = if said.result == CheckResult::Pass { self.passes.saturating_add(1) } else { 0 };
-        self.last = Some(said);
+    fn record(&mut self, outcome: CheckOutcome) {
+        self.passes = if outcome.result == CheckResult::Pass { self.passes.saturating_add(1) } else { 0 };
+        self.last = Some(outcome);
     }
 
     const fn is_passed(&self, count: u32) -> bool {
@@ -145,7 +146,7 @@ mod tests {
         let check = serde_json::json!({ "request": "muster.check.smoke", "count": count });
         let mut run = Run::new(serde_json::from_value(check).unwrap());
         for result in answers {
-            run.answers.hear(Said { result: *result, reason: "r".to_owned() });
+            run.answers.record(CheckOutcome { result: *result, reason: "r".to_owned() });
         }
         run
     }

@@ -39,7 +39,7 @@ impl Device {
     }
 
     async fn place(&self, source: &PackageSource) -> Result<String, String> {
-        let folder = self.store.place(source, &self.dir.path().join("unit")).await;
+        let folder = self.store.ensure_unpacked(source, &self.dir.path().join("unit")).await;
         folder
             .map(|folder| fs::read_to_string(folder.join("compose.yaml")).unwrap())
             .map_err(|error| chain(&error))
@@ -60,7 +60,7 @@ async fn a_placed_package_needs_no_server_and_another_deployment_none_either() {
     assert_eq!(device.place(&source).await.unwrap(), "services: {}");
     let other = device.dir.path().join("other");
     fs::create_dir(&other).unwrap();
-    device.store.place(&source, &other).await.unwrap();
+    device.store.ensure_unpacked(&source, &other).await.unwrap();
     assert_eq!(server.requests().len(), 1);
 }
 

@@ -75,12 +75,12 @@ type RequestKey = (DeploymentId, Digest, String, String);
 #[derive(Default)]
 struct Requests {
     waiting: BTreeMap<RequestKey, ApprovalRequest>,
-    has_looked: bool,
+    has_answered: bool,
     screen: Screen,
 }
 
-/// The approvals that are waited for, and the state of the others.
-struct Look {
+/// The requests for approval at one moment, and the state of the other waves.
+struct ApprovalState {
     waiting: BTreeMap<RequestKey, ApprovalRequest>,
     /// Waves that have begun or may begin.
     approved: BTreeSet<RequestKey>,
@@ -100,40 +100,41 @@ pub async fn run(session: &mut Session<'_>, within: Option<Duration>) -> Result<
     let interrupted = tokio::signal::ctrl_c();
     tokio::pin!(interrupted);
     loop {
-        let looked = async {
+        let question = async {
             ticks.tick().await;
-            look(session, &requests.waiting).await
+            read_approvals(session, &requests.waiting).await
         };
-        let looked = tokio::select! {
-            looked = looked => looked,
+        let answer = tokio::select! {
+            answer = question => answer,
             () = until_over(over) => return Ok(()),
             _ = &mut interrupted => return Ok(()),
         };
-        match looked {
-            Ok(look) => requests.show(session, look)?,
-            Err(error) if is_waited_for(&error, requests.has_looked) => requests.fail(session, &error)?,
+        match answer {
+            Ok(state) => requests.show(session, state)?,
+            Err(error) if is_waited_for(&error, requests.has_answered) => requests.fail(session, &error)?,
             Err(error) => return Err(error),
         }
     }
 }
 
 /// Asks once about every rollout that is under way or holds a change.
-async fn look(
+async fn read_approvals(
     session: &Session<'_>,
     before: &BTreeMap<RequestKey, ApprovalRequest>,
-) -> Result<Look, CtlError> {
+) -> Result<ApprovalState, CtlError> {
     let mut deployments = under_way(&session.hub).await?;
     deployments.extend(before.keys().map(|(deployment, ..)| deployment.clone()));
-    let mut look = Look { waiting: BTreeMap::new(), approved: BTreeSet::new(), unknown: BTreeSet::new() };
+    let mut state =
+        ApprovalState { waiting: BTreeMap::new(), approved: BTreeSet::new(), unknown: BTreeSet::new() };
     for id in deployments {
         match approvable(&session.hub, &id, session.clock.now()).await {
-            Ok(rollouts) => rollouts.iter().for_each(|rollout| look.add(rollout)),
+            Ok(rollouts) => rollouts.iter().for_each(|rollout| state.add(rollout)),
             // A commit that comes in between concerns one deployment.
-            Err(AskError::CommitChanged) => _ = look.unknown.insert(id),
+            Err(AskError::CommitChanged) => _ = state.unknown.insert(id),
             Err(error) => return Err(error.into()),
         }
     }
-    Ok(look)
+    Ok(state)
 }
 
 /// The deployments with a held change or an open rollout.
@@ -152,7 +153,7 @@ async fn under_way(hub: &Hub) -> Result<BTreeSet<DeploymentId>, AskError> {
     Err(AskError::Endless { what: "rollouts" })
 }
 
-impl Look {
+impl ApprovalState {
     fn add(&mut self, rollout: &RolloutProgress) {
         let RolloutProgress { deployment, digest, file, record, policy, .. } = rollout;
         let key = |wave: &str| (deployment.clone(), *digest, file.clone(), wave.to_owned());
@@ -185,8 +186,8 @@ impl Look {
 
 impl Requests {
     /// Applies an answer; returns the events since the last one.
-    fn events(&mut self, look: Look, at: Timestamp) -> Vec<ApprovalEvent> {
-        let Look { mut waiting, approved, unknown } = look;
+    fn events(&mut self, state: ApprovalState, at: Timestamp) -> Vec<ApprovalEvent> {
+        let ApprovalState { mut waiting, approved, unknown } = state;
         let mut events = Vec::new();
         for (key, request) in std::mem::take(&mut self.waiting) {
             if unknown.contains(&key.0) {
@@ -209,10 +210,10 @@ impl Requests {
         events
     }
 
-    fn show(&mut self, session: &mut Session<'_>, look: Look) -> Result<(), CtlError> {
-        let is_first = !std::mem::replace(&mut self.has_looked, true);
+    fn show(&mut self, session: &mut Session<'_>, state: ApprovalState) -> Result<(), CtlError> {
+        let is_first = !std::mem::replace(&mut self.has_answered, true);
         self.screen.answer(session);
-        let events = self.events(look, session.clock.now());
+        let events = self.events(state, session.clock.now());
         if is_redrawn(session) {
             return self.redraw(session);
         }
@@ -260,9 +261,9 @@ mod tests {
         ((deployment, digest, rollout, wave), request)
     }
 
-    fn look(waiting: &[usize], is_approved: bool, is_unknown: bool) -> Look {
+    fn state(waiting: &[usize], is_approved: bool, is_unknown: bool) -> ApprovalState {
         let key = request(0).0;
-        Look {
+        ApprovalState {
             waiting: waiting.iter().map(|given| request(*given)).collect(),
             approved: is_approved.then(|| key.clone()).into_iter().collect(),
             unknown: is_unknown.then_some(key.0).into_iter().collect(),
@@ -273,19 +274,19 @@ mod tests {
     fn a_request_is_told_once_then_when_it_changes_and_how_it_ends() {
         use ApprovalEventKind::{Approved, Ended, Waiting};
         let mut requests = Requests::default();
-        let mut events = |look| {
-            let events = requests.events(look, Timestamp::UNIX_EPOCH);
+        let mut events = |state| {
+            let events = requests.events(state, Timestamp::UNIX_EPOCH);
             events.iter().map(|event| event.event).collect::<Vec<_>>()
         };
         for (what, expected) in [
-            (look(&[0], false, false), vec![Waiting]),
-            (look(&[0], false, false), vec![]),
-            (look(&[], false, true), vec![]),
-            (look(&[1], false, false), vec![Waiting]),
-            (look(&[], true, false), vec![Approved]),
-            (look(&[], true, false), vec![]),
-            (look(&[0], false, false), vec![Waiting]),
-            (look(&[], false, false), vec![Ended]),
+            (state(&[0], false, false), vec![Waiting]),
+            (state(&[0], false, false), vec![]),
+            (state(&[], false, true), vec![]),
+            (state(&[1], false, false), vec![Waiting]),
+            (state(&[], true, false), vec![Approved]),
+            (state(&[], true, false), vec![]),
+            (state(&[0], false, false), vec![Waiting]),
+            (state(&[], false, false), vec![Ended]),
         ] {
             assert_eq!(events(what), expected);
         }

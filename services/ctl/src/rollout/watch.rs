@@ -67,16 +67,16 @@ pub(super) async fn run(session: &mut Session<'_>, args: RolloutWatchArgs) -> Re
     let interrupted = tokio::signal::ctrl_c();
     tokio::pin!(interrupted);
     loop {
-        let look = async {
+        let question = async {
             ticks.tick().await;
-            look(session, &deployment, &goal).await
+            read_frame(session, &deployment, &goal).await
         };
-        let looked = tokio::select! {
-            looked = look => looked,
+        let answer = tokio::select! {
+            answer = question => answer,
             () = until_over(over) => return goal.over(&follower),
             _ = &mut interrupted => return Ok(goal.until.is_none()),
         };
-        match looked {
+        match answer {
             Ok(frame) => {
                 let end = goal.end(&frame);
                 match follower.show(session, &frame) {
@@ -107,8 +107,8 @@ pub(super) async fn until_over(over: Option<Instant>) {
 }
 
 /// Whether a watch goes on after an error: a service that has answered before is waited for, and a new commit always.
-pub(super) const fn is_waited_for(error: &CtlError, has_looked: bool) -> bool {
-    matches!(error, CtlError::Ask(AskError::CommitChanged)) || has_looked && passes(error)
+pub(super) const fn is_waited_for(error: &CtlError, has_answered: bool) -> bool {
+    matches!(error, CtlError::Ask(AskError::CommitChanged)) || has_answered && passes(error)
 }
 
 /// Whether the same question may be answered in a moment.
@@ -117,7 +117,11 @@ const fn passes(error: &CtlError) -> bool {
 }
 
 /// Asks once.
-async fn look(session: &Session<'_>, id: &DeploymentId, goal: &Goal) -> Result<RolloutsFrame, CtlError> {
+async fn read_frame(
+    session: &Session<'_>,
+    id: &DeploymentId,
+    goal: &Goal,
+) -> Result<RolloutsFrame, CtlError> {
     let at = session.clock.now();
     let found = gathered(&session.hub, id, at).await?;
     if let Some(commit) = goal.commit.as_ref().filter(|commit| !commit.names(&found.revision)) {

@@ -67,7 +67,7 @@ pub(super) async fn resolve(
         (None, Some(repository)) => PackageSource::registry(repository, package.revision.as_deref())?,
         (None, None) => return Err(ComposeFileError::Nowhere),
     };
-    find_in_package(&packages.place(&source, home).await?)
+    find_in_package(&packages.ensure_unpacked(&source, home).await?)
 }
 
 fn write(text: &str, home: &Path) -> Result<PathBuf, ComposeFileError> {
