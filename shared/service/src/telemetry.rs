@@ -5,7 +5,9 @@
 use std::panic::PanicHookInfo;
 
 use anstream::{AutoStream, ColorChoice};
-use tracing_subscriber::EnvFilter;
+use tracing_subscriber::Layer;
+use tracing_subscriber::filter::Targets;
+use tracing_subscriber::layer::SubscriberExt;
 use tracing_subscriber::util::{SubscriberInitExt, TryInitError};
 
 use crate::config::LogFormat;
@@ -36,15 +38,15 @@ pub enum Error {
 /// # Errors
 /// The filter is malformed, or the log is set up already.
 pub fn init(format: LogFormat, filter: &str) -> Result<(), Error> {
-    let filter = EnvFilter::builder()
-        .parse(format!("{NATS_LIBRARY_OFF}{filter}"))
+    let levels = format!("{NATS_LIBRARY_OFF}{filter}")
+        .parse::<Targets>()
         .map_err(|source| Error::Filter { filter: filter.to_owned(), source })?;
-    let log = tracing_subscriber::fmt().with_env_filter(filter).with_writer(std::io::stderr);
-    let set = match format {
-        LogFormat::Text => log.with_ansi(coloured()).finish().try_init(),
-        LogFormat::Json => log.json().flatten_event(true).with_span_list(false).finish().try_init(),
+    let lines = tracing_subscriber::fmt::layer().with_writer(std::io::stderr);
+    let lines = match format {
+        LogFormat::Text => lines.with_ansi(coloured()).boxed(),
+        LogFormat::Json => lines.json().flatten_event(true).with_span_list(false).boxed(),
     };
-    set.map_err(Error::Twice)?;
+    tracing_subscriber::registry().with(lines).with(levels).try_init().map_err(Error::Twice)?;
     std::panic::set_hook(Box::new(log_panic));
     Ok(())
 }

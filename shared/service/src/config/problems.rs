@@ -10,7 +10,7 @@ use std::str::FromStr;
 use std::time::Duration;
 
 use jiff::SignedDuration;
-use tracing_subscriber::EnvFilter;
+use tracing_subscriber::filter::Targets;
 
 use super::values::{mask_credentials, parse_bytes};
 
@@ -144,7 +144,7 @@ impl Problems {
     /// A filter of log lines.
     pub(super) fn log_filter(&mut self, flag: &'static str, text: &str) -> Option<String> {
         let rule = "must be error, warn, info, debug or trace, or such levels per module, as in info,muster_bus=debug";
-        self.note(flag, text, EnvFilter::builder().parse(text).map(|_| text.to_owned()).map_err(|_| rule))
+        self.note(flag, text, text.parse::<Targets>().map(|_| text.to_owned()).map_err(|_| rule))
     }
 
     fn note<T>(&mut self, flag: &'static str, text: &str, checked: Result<T, impl Display>) -> Option<T> {
