@@ -55,15 +55,6 @@ pub struct OfflineDevice {
     _hub: Guarded,
 }
 
-/// How long the backlog is observed.
-#[derive(Debug, Clone, Copy)]
-pub enum Span {
-    /// Until all of it is accounted for, or as long as this.
-    Whole(Duration),
-    /// For so long after the views are right.
-    Part(Duration),
-}
-
 /// The figures of one reconnect.
 #[derive(Debug, Clone, Copy)]
 pub struct Measured {
@@ -75,9 +66,7 @@ pub struct Measured {
     pub older_before_newest: usize,
     /// From the agent's connection until the view of every deployment showed it.
     pub newest_in_views: Duration,
-    /// Reports that were accounted for at the end, of those that waited.
-    pub accounted: u64,
-    /// From the agent's connection until then.
+    /// From the agent's connection until all of them were accounted for.
     pub accounted_after: Duration,
     /// Bytes that the link carried to the hub, TLS included.
     pub bytes_up: u64,
@@ -112,8 +101,8 @@ impl OfflineDevice {
         Self { waiting, link, observer, _agent: agent, _services: services, _hub: hub }
     }
 
-    /// Opens the link in this shape and measures.
-    pub async fn reconnect(self, shape: Shape, span: Span) -> Measured {
+    /// Opens the link in this shape and measures until the backlog is accounted for, or as long as `patience`.
+    pub async fn reconnect(self, shape: Shape, patience: Duration) -> Measured {
         let (connections, carried) = (self.link.connections(), self.link.carried(Direction::Up));
         let (known, before) = (self.observer.accounted(), self.observer.reports());
         self.link.turn(Setting { condition: Condition::Open, shape });
@@ -127,20 +116,14 @@ impl OfflineDevice {
         let views = async || self.observer.shown(FAILING);
         let shown = within(PATIENCE, "the views show them", views, Option::is_some).await.unwrap();
         let accounted = async || self.observer.accounted() - known;
-        match span {
-            Span::Whole(patience) => {
-                let all = |accounted: &u64| *accounted == self.waiting;
-                within(patience, "the backlog is accounted for", accounted, all).await;
-            }
-            Span::Part(time) => sleep(time).await,
-        }
+        within(patience, "the backlog is accounted for", accounted, |accounted| *accounted == self.waiting)
+            .await;
         Measured {
             waiting: self.waiting,
             newest_in_ledger: newest.at.duration_since(connected),
             older_before_newest: newest.reports - before - DEPLOYMENTS,
             // Two tasks observe: the one that reads LEDGER may be the later one by a moment.
             newest_in_views: shown.max(newest.at).duration_since(connected),
-            accounted: accounted().await,
             accounted_after: connected.elapsed(),
             bytes_up: self.link.carried(Direction::Up) - carried,
         }

@@ -2,7 +2,7 @@
 //! backlog is accounted for. The real agent program writes the backlog while its link is cut; the hub is secured with mirrors.
 //! Each row of the table has a fresh hub and agent. The test `relay` asserts the order; this bench asserts nothing.
 //!
-//! `cargo bench -p muster-tests --bench reconnect -- --reports 100000 --whole-reports 5000`
+//! `cargo bench -p muster-tests --bench reconnect -- --reports 100000`
 
 #![allow(clippy::unwrap_used, reason = "a failure here is the test's result")]
 
@@ -14,11 +14,11 @@ use std::time::Duration;
 use clap::Parser;
 use muster_simulator::link::Shape;
 use muster_tests::bench::{self, HubKind, say};
-use muster_tests::reconnect::{OfflineDevice, Span};
+use muster_tests::reconnect::OfflineDevice;
 
 use self::table::{LinkRate, Row};
 
-/// Time for a backlog that is measured whole.
+/// Time for a backlog.
 const PATIENCE: Duration = Duration::from_secs(3_600);
 
 /// The bench `reconnect`.
@@ -27,15 +27,9 @@ struct Args {
     /// Reports that wait
     #[arg(long, default_value_t = 100_000)]
     reports: usize,
-    /// Reports of the backlog that is measured whole on the thin link
-    #[arg(long, default_value_t = 5_000)]
-    whole_reports: usize,
     /// The thin link, in kbit/s each way
     #[arg(long, default_value_t = 256, value_parser = clap::value_parser!(u64).range(1..))]
     kbit: u64,
-    /// Seconds for which the long backlog is observed on the thin link after the views are right
-    #[arg(long, default_value_t = 30)]
-    seconds: u64,
     /// Cargo says so to every bench.
     #[arg(long, hide = true)]
     bench: bool,
@@ -45,27 +39,22 @@ fn main() -> ExitCode {
     if !bench::is_wanted() {
         return ExitCode::SUCCESS;
     }
-    let Args { reports, whole_reports, kbit, seconds, .. } = Args::parse();
-    let thin = LinkRate::Kbit(kbit);
-    let runs = [
-        (thin, reports, Span::Part(Duration::from_secs(seconds))),
-        (thin, whole_reports, Span::Whole(PATIENCE)),
-        (LinkRate::Unlimited, reports, Span::Whole(PATIENCE)),
-    ];
+    let Args { reports, kbit, .. } = Args::parse();
+    let links = [LinkRate::Kbit(kbit), LinkRate::Unlimited];
     let runtime = tokio::runtime::Runtime::new().unwrap();
-    let mut rows = Vec::with_capacity(runs.len());
-    for (link, reports, span) in runs {
+    let mut rows = Vec::with_capacity(links.len());
+    for link in links {
         say(&format!("{reports} reports, link {link}"));
-        let row = runtime.block_on(run(link, reports, span));
+        let row = runtime.block_on(run(link, reports));
         say(&row.to_string());
         rows.push(row);
     }
     bench::tell(HubKind::SecuredWithMirrors, &table::render(&rows))
 }
 
-async fn run(link: LinkRate, reports: usize, span: Span) -> Row {
+async fn run(link: LinkRate, reports: usize) -> Row {
     let device = OfflineDevice::with_backlog(reports).await;
     bench::settle();
     let bytes = link.bytes_a_second();
-    Row { link, measured: device.reconnect(Shape::PLAIN.slow(bytes, bytes), span).await }
+    Row { link, measured: device.reconnect(Shape::PLAIN.slow(bytes, bytes), PATIENCE).await }
 }

@@ -1,7 +1,6 @@
-//! The table of the bench: a row for each link and backlog. A time that was not measured is marked as extrapolated.
+//! The table of the bench: a row for each link.
 
 use std::fmt;
-use std::time::Duration;
 
 use muster_tests::reconnect::{DEPLOYMENTS, Measured};
 
@@ -39,35 +38,19 @@ pub(crate) struct Row {
     pub(crate) measured: Measured,
 }
 
-impl Row {
-    /// The time until all is accounted for: measured, or extrapolated from the part that was.
-    fn whole(&self) -> String {
-        let Measured { waiting, accounted, accounted_after, .. } = self.measured;
-        if accounted == waiting {
-            return seconds(accounted_after);
-        }
-        let whole = accounted_after.mul_f64(waiting as f64 / accounted.max(1) as f64);
-        format!("{} (extrapolated from {accounted} in {})", seconds(whole), seconds(accounted_after))
-    }
-}
-
 impl fmt::Display for Row {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Measured { waiting, newest_in_ledger, newest_in_views, older_before_newest, .. } = self.measured;
-        let Measured { accounted, accounted_after, bytes_up, .. } = self.measured;
-        let (link, whole) = (self.link, self.whole());
-        let rate = accounted as f64 / accounted_after.as_secs_f64();
-        let bytes = bytes_up / accounted.max(1);
+        let Measured { accounted_after, bytes_up, .. } = self.measured;
+        let (link, seconds) = (self.link, accounted_after.as_secs_f64());
+        let rate = waiting as f64 / seconds;
+        let bytes = bytes_up / waiting.max(1);
         let (in_ledger, in_views) = (newest_in_ledger.as_millis(), newest_in_views.as_millis());
         write!(
             f,
-            "| {link} | {waiting} | {in_ledger} | {in_views} | {older_before_newest} | {whole} | {rate:.0} | {bytes} |"
+            "| {link} | {waiting} | {in_ledger} | {in_views} | {older_before_newest} | {seconds:.1} | {rate:.0} | {bytes} |"
         )
     }
-}
-
-fn seconds(time: Duration) -> String {
-    format!("{:.1}", time.as_secs_f64())
 }
 
 /// All rows below their heads.
