@@ -93,7 +93,7 @@ impl World {
                 task.record.retry();
                 agent.tasks.insert(id.clone(), task);
             } else {
-                task.record.begin_removal(document.generation);
+                task.record.start_removal(document.generation);
                 agent.tasks.insert(id.clone(), task);
                 self.tell(device, &id);
             }

@@ -1,7 +1,7 @@
 //! The simulation: agent, ingest and rollup cores over a simulated bus, disk, clock and network, in virtual time.
 //!
 //! One seed makes one world ([`world`]): some devices ([`device`], [`relay`], [`machine`], [`link`]), a hub ([`hub`],
-//! [`ingest`], [`consume`], [`session`], [`rollup`], [`monitor`], [`publisher`]), and faults ([`weather`], [`hostile`]) for
+//! [`ingest`], [`consume`], [`session`], [`rollup`], [`monitor`], [`publisher`]), and faults ([`fault_schedule`], [`hostile`]) for
 //! a while. In some worlds LEDGER is long at the beginning ([`history`]). The laws ([`law`], [`tallies`]) are checked after
 //! every event; after the last fault every device and every view must recover by itself ([`calm`]).
 //!
@@ -23,6 +23,7 @@ mod calm;
 mod consume;
 mod device;
 mod ends;
+mod fault_schedule;
 mod former;
 mod history;
 mod hostile;
@@ -44,5 +45,4 @@ mod seeds;
 mod session;
 mod snapshots;
 mod tallies;
-mod weather;
 mod world;

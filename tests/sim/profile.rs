@@ -6,7 +6,7 @@ use muster_contract::limits::UPLINK_SHARE;
 
 use super::agenda::{MINUTE, Millis, SECOND};
 
-/// A misfortune that the weather brings.
+/// A fault that a world injects.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum Fault {
     /// A device's connection breaks, for a moment or for long.
@@ -118,7 +118,7 @@ pub(crate) struct Profile {
     pub(crate) share: usize,
     /// Deployments there are to choose from.
     pub(crate) deployments: usize,
-    /// How long there is bad weather.
+    /// How long faults are injected.
     pub(crate) storm: Millis,
     /// Time between two changes of a device's desired state.
     pub(crate) edits_every: Millis,
@@ -134,7 +134,7 @@ pub(crate) struct Profile {
     pub(crate) tick: Millis,
     /// Whether workloads fail to start now and then.
     pub(crate) failures: bool,
-    /// The misfortunes, and the mean time from one to the next of a kind.
+    /// The faults, and the mean time between two of a kind.
     pub(crate) faults: Vec<(Fault, Millis)>,
 }
 

@@ -75,7 +75,7 @@ impl Rollup {
             self.snapshot = Snapshot { origin: self.origin, ..Snapshot::default() };
             self.due.extend(self.fleet.records().map(|record| record.key().clone()));
         }
-        self.due.extend(self.fleet.take_changed_devices());
+        self.due.extend(self.fleet.drain_changed_devices());
         if sloppy {
             self.due.pop_first();
         }
@@ -148,7 +148,7 @@ impl World {
             self.tally.view_checks += rollup.recount.check(&rollup.fleet, &touched)?;
         }
         rollup.read = to as u64;
-        rollup.changed.extend(rollup.fleet.take_changed_views());
+        rollup.changed.extend(rollup.fleet.drain_changed_views());
         if to < end {
             rollup.expecting = true;
             self.agenda.after(10, Event::Fold(at));

@@ -409,7 +409,7 @@ fn an_ingest_without_a_quota_of_deployments_is_seen() {
     );
 }
 
-/// Every misfortune strikes in some seed: a fault that never happens proves nothing.
+/// Every fault occurs in some seed: a fault that never happens proves nothing.
 #[test]
 fn every_fault_is_in_the_weather_of_some_seed() {
     let mut never: BTreeSet<_> = Fault::ALL.into_iter().map(|(fault, _)| fault).collect();

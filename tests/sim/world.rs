@@ -112,7 +112,7 @@ pub(crate) enum Event {
     Edit(usize),
     /// LEDGER takes over a desired state.
     Source(usize, Rc<[u8]>),
-    /// A misfortune.
+    /// A fault.
     Strike(Fault, Millis),
     /// A workload of a device ends again, so many times.
     Flap(usize, u32),
@@ -130,7 +130,7 @@ pub(crate) enum Event {
     Trim,
     /// A backup of the hub is made.
     BackUp,
-    /// The weather clears.
+    /// Faults end.
     Calm,
     /// Is everything as it should be at last?
     Review,
@@ -177,7 +177,7 @@ pub(crate) struct Tally {
     pub(crate) checks: u64,
     /// Times a rollup's views were held against the truth.
     pub(crate) folds: u64,
-    /// Misfortunes by kind.
+    /// Faults by kind.
     pub(crate) faults: BTreeMap<Fault, u64>,
     /// A mark of what LEDGER held at the end.
     pub(crate) fingerprint: u64,
@@ -204,7 +204,7 @@ pub(crate) struct World {
     pub(crate) views: BTreeSet<ViewKey>,
     pub(crate) law: Law,
     pub(crate) tally: Tally,
-    /// There is bad weather.
+    /// Faults are injected.
     pub(crate) storm: bool,
     /// Ends ingest after one of its steps.
     pub(crate) planned_end: Option<PlannedEnd>,
@@ -402,7 +402,7 @@ impl World {
         self.breach.clone().map_or(Ok(()), Err)
     }
 
-    /// Whether a misfortune is in the weather of this world.
+    /// Whether this world injects a fault.
     pub(crate) fn has(&self, fault: Fault) -> bool {
         self.profile.faults.iter().any(|(kind, _)| *kind == fault)
     }

@@ -36,7 +36,7 @@ pub(crate) enum End {
 impl World {
     /// The faults end.
     pub(crate) fn calm(&mut self) {
-        self.weather.end();
+        self.schedule.end();
         self.rollup.stalled = None;
         self.expect_fold();
         for device in &mut self.devices {
@@ -99,7 +99,7 @@ impl World {
 
     /// Whether the world is at rest, with every rollout at an end or waiting for something that is named.
     pub(crate) fn review(&mut self) -> Result<bool, super::law::Breach> {
-        let calm = self.now - self.weather.length;
+        let calm = self.now - self.schedule.length;
         must(calm < REST_WITHIN, COMES_TO_REST, || {
             let all: Vec<_> = self.progress().iter().map(RolloutProgress::why).collect();
             format!("after {} minutes: {all:?}", calm / MINUTE)

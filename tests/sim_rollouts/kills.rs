@@ -1,11 +1,11 @@
 //! Kills a program at each of its writes in turn, before the write is sent and right after it has arrived. A fixed script of a
-//! commit in waves, in weather without faults, must end every time, as if nothing had happened.
+//! commit in waves, without faults, must end every time, as if nothing had happened.
 
+use super::fault_schedule::FaultSchedule;
 use super::law::Lawful;
 use super::members::entry;
 use super::repository::Repository;
 use super::seeds::run_world;
-use super::weather::Weather;
 use super::wire::{Operation, Process};
 use super::world::{Event, Millis, SECOND, Sabotage, World};
 
@@ -51,11 +51,11 @@ impl World {
 }
 
 impl World {
-    /// Five devices under a policy, in weather without faults.
+    /// Five devices under a policy, without faults.
     fn scripted() -> Self {
         let mut rng = fastrand::Rng::with_seed(7);
         let repository = Repository::scripted();
-        Self::of(rng.fork(), repository, Weather::fine(LENGTH), (Sabotage::None, true))
+        Self::of(rng.fork(), repository, FaultSchedule::none(LENGTH), (Sabotage::None, true))
     }
 
     /// A commit of the script.

@@ -3,7 +3,7 @@
 //!
 //! One seed makes one world ([`world`]): the programs ([`programs`], [`tasks`]) whose calls go over a wire ([`wire`]) to the
 //! streams ([`hub`]), a rollup that lags ([`rollup`]), devices ([`device`]), a repository ([`repository`]), people ([`people`]),
-//! and faults ([`weather`]). The law ([`law`], with the waves of a commit in [`members`] and its
+//! and faults ([`fault_schedule`]). The law ([`law`], with the waves of a commit in [`members`] and its
 //! own reading of LEDGER in [`oracle`]) is asked about every document and
 //! every decision that DOWNLINK stores. After the last fault every rollout must end or say what it waits for ([`calm`]).
 //!
@@ -17,6 +17,7 @@
 
 mod calm;
 mod device;
+mod fault_schedule;
 mod hub;
 mod kills;
 mod law;
@@ -28,6 +29,5 @@ mod repository;
 mod rollup;
 mod seeds;
 mod tasks;
-mod weather;
 mod wire;
 mod world;

@@ -163,7 +163,7 @@ impl World {
             self.changed_at = self.now;
             if let Some(last) = store.decisions.rollouts.last().and_then(|record| record.decisions.last()) {
                 *self.tally.verbs.entry(last.verb.as_str()).or_default() += 1;
-                if last.verb == RolloutVerb::Resume && self.weather.is_over() {
+                if last.verb == RolloutVerb::Resume && self.schedule.is_over() {
                     *self.tally.verbs.entry("calm resume").or_default() += 1;
                 }
             }

@@ -6,8 +6,8 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::env;
 
 use super::calm::{End, SAYS_WHY};
+use super::fault_schedule::Fault;
 use super::law::{self, Breach, Lawful};
-use super::weather::Fault;
 use super::world::{Millis, Sabotage, World};
 
 /// Seeds of `make test`.

@@ -13,13 +13,13 @@ use muster_service::clock::ManualClock;
 
 use super::calm::End;
 use super::device::Device;
+use super::fault_schedule::{Fault, FaultSchedule};
 use super::hub::Hub;
 use super::law::{Breach, Law, Lawful};
 use super::oracle::device_of;
 use super::programs::Programs;
 use super::repository::Repository;
 use super::rollup::Rollup;
-use super::weather::{Fault, Weather};
 use super::wire::{Operation, Process};
 
 /// Virtual milliseconds.
@@ -113,7 +113,7 @@ pub(crate) struct World {
     pub(crate) programs: Programs,
     pub(crate) devices: Vec<Device>,
     pub(crate) law: Law,
-    pub(crate) weather: Weather,
+    pub(crate) schedule: FaultSchedule,
     pub(crate) tally: Tally,
     /// Kills a program at one of its writes.
     pub(crate) planned_kill: Option<super::kills::PlannedKill>,
@@ -130,18 +130,18 @@ impl World {
     pub(crate) fn new(seed: u64, sabotage: Sabotage, trace: bool) -> Self {
         let mut rng = Rng::with_seed(seed);
         let repository = Repository::draw(&mut rng);
-        let weather = Weather::draw(&mut rng);
-        let length = weather.length;
-        let mut world = Self::of(rng, repository, weather, (sabotage, trace));
+        let schedule = FaultSchedule::draw(&mut rng);
+        let length = schedule.length;
+        let mut world = Self::of(rng, repository, schedule, (sabotage, trace));
         world.after(length, Event::Calm);
         world
     }
 
-    /// A world of this repository and weather.
+    /// A world of this repository and fault schedule.
     pub(crate) fn of(
         mut rng: Rng,
         repository: Repository,
-        weather: Weather,
+        schedule: FaultSchedule,
         (sabotage, trace): (Sabotage, bool),
     ) -> Self {
         let clock = ManualClock::at(Timestamp::from_millisecond(BEGIN).unwrap());
@@ -165,7 +165,7 @@ impl World {
             trace: trace.then(Vec::new),
             clock,
             repository,
-            weather,
+            schedule,
             rng,
         };
         world.begin();
@@ -177,7 +177,7 @@ impl World {
         self.after(SECOND, Event::StartPlanner(0));
         self.after(SECOND, Event::Leases);
         self.add_devices();
-        for (fault, mean) in self.weather.faults.clone() {
+        for (fault, mean) in self.schedule.faults.clone() {
             let first = self.rng_millis(20 * SECOND..20 * SECOND + 2 * mean);
             self.after(first, Event::Strike(fault, mean));
         }

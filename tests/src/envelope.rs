@@ -61,7 +61,7 @@ fn report(subject: String, payload: impl Into<Bytes>, chance: &mut Rng) -> Outgo
     let id = format!("{:036x}", chance.u128(..));
     let source = format!("muster/{}", device(&subject));
     Outgoing {
-        headers: attributes(&source, "StatusReport", &id, Trace::begin(chance)),
+        headers: attributes(&source, "StatusReport", &id, Trace::random(chance)),
         message_id: Some(id),
         expected_stream: Some(stream::UPLINK),
         ..Outgoing::new(subject, payload)
@@ -91,7 +91,7 @@ fn fact(
 
 /// The trace that a message carries, or a new one.
 pub fn trace(carried: &Headers, chance: &mut Rng) -> Trace {
-    Trace::carried(carried).unwrap_or_else(|| Trace::begin(chance))
+    Trace::carried(carried).unwrap_or_else(|| Trace::random(chance))
 }
 
 fn desired(subject: String, payload: impl Into<Bytes>, trace: Trace, chance: &mut Rng) -> Outgoing {

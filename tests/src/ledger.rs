@@ -94,7 +94,7 @@ async fn send(bus: &Bus, carry: Carry, run: Option<usize>, messages: impl IntoIt
         window.batch_by(answer).await;
     }
     for (subject, body) in messages {
-        let with = (&fence, Trace::begin(&mut chance));
+        let with = (&fence, Trace::random(&mut chance));
         window.send(carry.fact(subject, body, with, &mut chance), ()).await;
         while let Some((_, stored)) = window.try_next() {
             stored.expect("a local server stores");

@@ -83,7 +83,7 @@ impl Attempts {
     }
 
     /// Records that a component is being started. After a failure it counts as a new attempt only after
-    /// [`Self::begin_retry`].
+    /// [`Self::start_retry`].
     pub fn record_start(&mut self, component: &ComponentName, now: Timestamp) {
         self.entry(Some(component), now).ready_at = None;
     }
@@ -117,7 +117,7 @@ impl Attempts {
     }
 
     /// Begins another attempt at everything that failed.
-    pub fn begin_retry(&mut self) {
+    pub fn start_retry(&mut self) {
         for entry in self.0.iter_mut().filter(|entry| entry.has_failed) {
             entry.attempt = entry.attempt.saturating_add(1);
             entry.has_failed = false;
@@ -193,7 +193,7 @@ mod tests {
     /// A failed start, and the next one under way.
     fn fail_and_retry(attempts: &mut Attempts, second: i64) {
         attempts.record_failure(Some(&web()), &error("ended"), RULE, at(second));
-        attempts.begin_retry();
+        attempts.start_retry();
         attempts.record_start(&web(), at(second));
     }
 

@@ -158,7 +158,7 @@ impl Reconciler {
             match self.tasks.get(step.deployment()).and_then(|task| task.operation.as_ref()) {
                 Some(ongoing) if !ongoing.serves(&step, document) => ongoing.cancel.cancel(),
                 Some(_) => {}
-                None => self.begin(step, document).await,
+                None => self.start_step(step, document).await,
             }
         }
     }

@@ -76,7 +76,7 @@ impl DeploymentRecord {
     }
 
     /// Begins the removal.
-    pub fn begin_removal(&mut self, generation: Generation) {
+    pub fn start_removal(&mut self, generation: Generation) {
         self.generation = generation;
         self.leaving = true;
         self.error = None;
@@ -91,7 +91,7 @@ impl DeploymentRecord {
     /// Begins another attempt: failed components are pending again. Returns the error of the deployment as a whole,
     /// which the hub keeps until the next report.
     pub fn retry(&mut self) -> Option<StatusError> {
-        self.attempts.begin_retry();
+        self.attempts.start_retry();
         let taken = self.error.take();
         if taken.is_some() {
             self.reason = None;

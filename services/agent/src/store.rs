@@ -83,7 +83,7 @@ pub(crate) fn all_records(connection: &Connection) -> SqlResult<Vec<DeploymentRe
     Ok(records)
 }
 
-pub(crate) fn put_record(connection: &Connection, record: &DeploymentRecord) -> SqlResult<()> {
+pub(crate) fn write_record(connection: &Connection, record: &DeploymentRecord) -> SqlResult<()> {
     let bytes = serde_json::to_vec(record).map_err(|error| corrupt("standing", &error))?;
     // Not REPLACE: that deletes the row and inserts it again, which writes more pages.
     let put = "INSERT INTO standing VALUES (?1, ?2) ON CONFLICT DO UPDATE SET document = excluded.document";

@@ -32,7 +32,7 @@ pub fn main(terminal: &mut Terminal) -> ExitCode {
     render::local::set(zone.unwrap_or_else(TimeZone::system));
     let code = match runtime {
         Ok(runtime) => runtime.block_on(run(cli, terminal)),
-        Err(error) => told(&CtlError::Runtime(error), terminal),
+        Err(error) => print_error(&CtlError::Runtime(error), terminal),
     };
     code.into()
 }
@@ -46,7 +46,7 @@ pub async fn run(cli: Result<Cli, clap::Error>, terminal: &mut Terminal) -> u8 {
     match execute(cli, terminal).await {
         Ok(true) => YES,
         Ok(false) => NO,
-        Err(error) => told(&error, terminal),
+        Err(error) => print_error(&error, terminal),
     }
 }
 
@@ -54,15 +54,15 @@ pub async fn run(cli: Result<Cli, clap::Error>, terminal: &mut Terminal) -> u8 {
 fn usage(error: &clap::Error, terminal: &mut Terminal) -> u8 {
     let text = error.render().ansi().to_string();
     if error.use_stderr() {
-        terminal.say(&text);
+        terminal.print_note(&text);
         return USAGE;
     }
-    terminal.print(&text).map_or_else(|error| told(&error.into(), terminal), |()| YES)
+    terminal.print(&text).map_or_else(|error| print_error(&error.into(), terminal), |()| YES)
 }
 
-fn told(error: &CtlError, terminal: &mut Terminal) -> u8 {
+fn print_error(error: &CtlError, terminal: &mut Terminal) -> u8 {
     if let Some(words) = error.words() {
-        terminal.say(&words);
+        terminal.print_note(&words);
     }
     error.code()
 }
@@ -127,7 +127,7 @@ async fn ask(
 ) -> Result<bool, CtlError> {
     names::resolve(session, &mut command).await?;
     if command.is_about_now() {
-        incidents::say(session).await;
+        incidents::print_incidents(session).await;
     }
     match command {
         Command::Audit(args) => return audit::run(session, args.site).await,

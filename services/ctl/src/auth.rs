@@ -209,7 +209,7 @@ pub async fn enroll(context: &mut AuthContext<'_>, args: EnrollArgs) -> Result<(
     drop(store);
     if let Some(out) = out {
         // The output may be the token alone.
-        context.terminal.say(&render::auth::not_yet(&out));
+        context.terminal.print_note(&render::auth::not_yet(&out));
     }
     let shown =
         given.map_err(CtlError::from).and_then(|admitted| context.show(&admitted, render::auth::admitted));
@@ -224,7 +224,7 @@ fn combine_errors(
 ) -> Result<(), CtlError> {
     let Err(unpushed) = pushed else { return shown };
     if let Some(words) = shown.err().and_then(|error| error.words()) {
-        context.terminal.say(&words);
+        context.terminal.print_note(&words);
     }
     Err(unpushed.into())
 }

@@ -24,7 +24,7 @@ pub async fn list(session: &mut Session<'_>, mut args: DevicesArgs) -> Result<()
     match session.hub.pages("devices", "devices", query.clone()).await {
         Ok(answer) => {
             session.show(&answer, |answer, _| render::device::list(answer, &query, frame))?;
-            history::told(session, moment.as_ref())
+            history::print_moment(session, moment.as_ref())
         }
         Err(error) => Err(with_near_names(session, error, &query).await),
     }
@@ -49,7 +49,7 @@ pub async fn one(session: &mut Session<'_>, args: DeviceArgs) -> Result<(), CtlE
     match session.hub.query("device", &query).await {
         Ok(answer) => {
             session.show(&answer, |answer, _| render::device::one(answer, frame))?;
-            history::told(session, moment.as_ref())
+            history::print_moment(session, moment.as_ref())
         }
         Err(error) => Err(with_near_devices(session, error, &key).await),
     }

@@ -14,8 +14,8 @@ use crate::auth::AuthError;
 use crate::backup::BackupError;
 use crate::config::ConnectionError;
 use crate::reach::ReachError;
+use crate::render::format::clean_lines;
 use crate::render::publisher::{held_back, refused};
-use crate::render::words::clean_lines;
 
 /// Everything was answered.
 pub const YES: u8 = 0;

@@ -55,11 +55,11 @@ async fn moment(
     Ok(understood(&answer)?)
 }
 
-/// Says below an answer as of when it is, where it is of the past.
+/// Prints below an answer about the past as of when it is.
 ///
 /// # Errors
 /// When it cannot be written.
-pub fn told(session: &mut Session<'_>, moment: Option<&MomentAnswer>) -> Result<(), CtlError> {
+pub fn print_moment(session: &mut Session<'_>, moment: Option<&MomentAnswer>) -> Result<(), CtlError> {
     moment.map_or(Ok(()), |moment| session.add(&render::history::moment(moment)))
 }
 
@@ -147,7 +147,7 @@ pub(crate) async fn patiently<T: Serialize>(
             {
                 if session.terminal.is_interactive() && told != body.message {
                     told.clone_from(&body.message);
-                    session.terminal.say(&format!("muster: {told}\n"));
+                    session.terminal.print_note(&format!("muster: {told}\n"));
                 }
             }
             _ => return Err(error),

@@ -17,13 +17,13 @@ pub async fn of_hub(session: &Session<'_>) -> Result<Vec<HubIncident>, AskError>
     Ok(understood::<IncidentsAnswer>(&answer)?.incidents)
 }
 
-/// Says them above the answer, on standard error, or that they are not known: an answer for a program stays as it is.
-pub async fn say(session: &mut Session<'_>) {
+/// Prints them on standard error above the answer, or that they are unknown. Answers for programs do not change.
+pub async fn print_incidents(session: &mut Session<'_>) {
     let words = match of_hub(session).await {
         Ok(incidents) => render::incident::of_hub(&incidents, session.clock.now()),
         Err(error) => render::incident::unknown(&chain(&error)) + "\n",
     };
     if !words.is_empty() {
-        session.terminal.say(&words);
+        session.terminal.print_note(&words);
     }
 }

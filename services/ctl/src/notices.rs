@@ -131,14 +131,14 @@ impl Notices {
                 self.look_now = false;
                 // Where it cannot be read now, the next look finds it.
                 if let Some(value) = newest.ok().flatten().and_then(|entry| entry.value.ok())
-                    && let Some(read) = self.take(&value)?
+                    && let Some(read) = self.read_notice(&value)?
                 {
                     return Ok(read);
                 }
             }
             tokio::select! {
                 message = self.live.next() => if let Some(message) = message
-                    && let Some(read) = self.take(&message.payload)? {
+                    && let Some(read) = self.read_notice(&message.payload)? {
                     return Ok(read);
                 },
                 _ = self.looks.tick() => self.look_now = true,
@@ -148,7 +148,7 @@ impl Notices {
         }
     }
 
-    fn take(&mut self, bytes: &[u8]) -> Result<Option<Read>, CtlError> {
+    fn read_notice(&mut self, bytes: &[u8]) -> Result<Option<Read>, CtlError> {
         let garbled = |source| CtlError::Notice { name: self.subscription.name.clone(), source };
         let notice: Notice = decode::parse(bytes).map_err(garbled)?;
         if notice.number <= self.shown {

@@ -7,9 +7,9 @@ pub mod approvals;
 mod explain;
 mod gather;
 mod past;
+mod point_in_time;
 mod screen;
 mod snapshot;
-mod then;
 mod verify;
 mod watch;
 
@@ -32,8 +32,8 @@ use self::gather::{governed, rollouts, ungoverned};
 
 pub use self::approvals::{ApprovalEvent, ApprovalEventKind, ApprovalRequest};
 pub use self::explain::{BlockingRule, DeviceGroup, Predicate, RolloutWhy};
+pub use self::point_in_time::RolloutsThen;
 pub use self::snapshot::{RolloutSnapshot, WaveBar};
-pub use self::then::RolloutsThen;
 pub use self::verify::{Verification, VerifiedDecision, VerifiedRollout, VerifyResult};
 pub use self::watch::RolloutsFrame;
 pub use muster_client::rollout::{Decided, HeldChanges, StepTaken, held_changes, rollouts_at, targets};
@@ -57,7 +57,7 @@ pub async fn run(session: &mut Session<'_>, command: RolloutCommand) -> Result<b
         RolloutCommand::List => list(session).await.map(|()| true),
         RolloutCommand::Show { deployment, at: None } => show(session, deployment).await.map(|()| true),
         RolloutCommand::Show { deployment, at: Some(at) } => {
-            then::show(session, deployment, at).await.map(|()| true)
+            point_in_time::show(session, deployment, at).await.map(|()| true)
         }
         RolloutCommand::Watch(args) => watch::run(session, args).await,
         RolloutCommand::Preview { deployment } => preview(session, deployment).await.map(|()| true),

@@ -2,9 +2,9 @@
 //! another system shall read, is [`filtered`]; what shall run beside a view is [`shall_run`]; which point an older revision is
 //! shown as of, [`instance`] finds.
 
+mod desired_manifest;
 pub mod filtered;
 mod instance;
-mod shall_run;
 
 use muster_contract::history::Point;
 use muster_contract::query::{DeploymentsAnswer, Query};
@@ -41,12 +41,12 @@ pub async fn run(
     let moment = history::pinned(session, &mut args.point, None).await?;
     if let Some(label) = args.group_by.clone() {
         groups::by_label(session, label, args.deployment, args.point.into()).await?;
-        return history::told(session, moment.as_ref());
+        return history::print_moment(session, moment.as_ref());
     }
     // Names alone, and documents of other systems, have no room for a word on when.
     let is_for_people = export.is_none() && args.list.is_none();
     shown(session, args, export).await?;
-    history::told(session, moment.filter(|_| is_for_people).as_ref())
+    history::print_moment(session, moment.filter(|_| is_for_people).as_ref())
 }
 
 async fn shown(session: &mut Session<'_>, args: StatusArgs, export: Option<Export>) -> Result<(), CtlError> {
@@ -71,12 +71,14 @@ async fn one(
         Err(error) => return Err(with_near_deployments(session, error, &id).await),
     };
     let told = match depth {
-        Depth::Detail => match shall_run::add_to(&mut answer, &session.hub, &id, point).await {
+        Depth::Detail => match desired_manifest::add_to(&mut answer, &session.hub, &id, point).await {
             Ok(told) => Some(told),
             // The view and its lines are worth having without it.
             Err(error) => {
-                session.terminal.say(&format!("muster: what shall run is not told: {}\n", chain(&error)));
-                shall_run::leave_out(&mut answer);
+                session
+                    .terminal
+                    .print_note(&format!("muster: what shall run is not told: {}\n", chain(&error)));
+                desired_manifest::count_omitted(&mut answer);
                 None
             }
         },
@@ -121,7 +123,7 @@ pub async fn site(session: &mut Session<'_>, site: SiteId, mut point: PointArgs)
         Ok(answer) => {
             let silent = silence(session, query).await;
             session.show(&answer, |view, now| render::place::site(view, &silent, now))?;
-            history::told(session, moment.as_ref())
+            history::print_moment(session, moment.as_ref())
         }
         Err(error) => Err(devices::with_near_sites(session, error, &site).await),
     }
@@ -144,7 +146,7 @@ pub async fn fleet(session: &mut Session<'_>, mut point: PointArgs) -> Result<()
     let query = Query { point: point.into(), ..Query::default() };
     let answer = session.hub.query("fleet", &query).await?;
     session.show(&answer, render::place::fleet)?;
-    history::told(session, moment.as_ref())
+    history::print_moment(session, moment.as_ref())
 }
 
 /// An unknown deployment comes with names that are near; any other error as it is.

@@ -140,8 +140,8 @@ impl Terminal {
         self.out.flush()
     }
 
-    /// Says something to the person. That nobody listens is no failure.
-    pub fn say(&mut self, text: &str) {
+    /// Prints a note on standard error. A closed standard error is no failure.
+    pub fn print_note(&mut self, text: &str) {
         let text = local::text(text);
         let stripped = (!self.colour_err).then(|| strip_str(&text).to_string());
         let _ = self.err.write_all(stripped.as_deref().unwrap_or(&text).as_bytes());

@@ -7,7 +7,7 @@
 mod gate;
 mod hub_check;
 mod one;
-mod picture;
+mod screen;
 mod silence;
 mod validity;
 
@@ -59,9 +59,9 @@ pub async fn follow(
 ) -> Result<(), CtlError> {
     let mut watch = session.hub.bus().view_watch(EVERY_DEPLOYMENT).await?;
     let mut link = session.hub.bus().link();
-    let silence = Silence::new(session.hub.place().to_owned());
+    let silence = Silence::new(session.hub.address().to_owned());
     let validity = Validity::default();
-    let mut picture = Picture { views: Views::new(), drawn: false, silence, validity, above };
+    let mut picture = WatchScreen { views: Views::new(), drawn: false, silence, validity, above };
     let mut ticks = interval_at(Instant::now() + REDRAW, REDRAW);
     ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
     // One for the whole time: a Ctrl-C while a picture is drawn must not be lost.
@@ -75,15 +75,15 @@ pub async fn follow(
             tokio::select! {
                 entries = &mut next => break entries?,
                 _ = ticks.tick() => picture.tick(session)?,
-                Ok(()) = link.changed() => picture.tell(session, link.borrow_and_update().is_up())?,
+                Ok(()) = link.changed() => picture.show_connection(session, link.borrow_and_update().is_up())?,
                 _ = &mut interrupted => return Ok(()),
             }
         };
-        picture.take(session, entries)?;
+        picture.apply_entries(session, entries)?;
     }
 }
 
-struct Picture<'a> {
+struct WatchScreen<'a> {
     views: Views,
     drawn: bool,
     silence: Silence,
@@ -91,30 +91,30 @@ struct Picture<'a> {
     above: &'a (dyn Fn() -> String + Send + Sync),
 }
 
-impl Picture<'_> {
-    /// Takes in whether there is a connection.
-    fn tell(&mut self, session: &mut Session<'_>, is_up: bool) -> Result<(), CtlError> {
-        let words = self.silence.tell(is_up);
+impl WatchScreen<'_> {
+    /// Shows whether there is a connection.
+    fn show_connection(&mut self, session: &mut Session<'_>, is_up: bool) -> Result<(), CtlError> {
+        let words = self.silence.connection_changed(is_up);
         if is_redrawn(session) {
             return self.redraw(session);
         }
-        session.terminal.say(words);
+        session.terminal.print_note(words);
         Ok(())
     }
 
     /// Time has passed.
     fn tick(&mut self, session: &mut Session<'_>) -> Result<(), CtlError> {
         self.silence.tick(session, true);
-        let words = self.validity.look(session.clock.now()).filter(|_| !is_redrawn(session));
-        words.iter().for_each(|words| session.terminal.say(words));
+        let words = self.validity.expiry_note(session.clock.now()).filter(|_| !is_redrawn(session));
+        words.iter().for_each(|words| session.terminal.print_note(words));
         self.redraw(session)
     }
 
-    /// Takes entries in; a line for each that is news, or one new picture.
-    fn take(&mut self, session: &mut Session<'_>, entries: Vec<ViewEntry>) -> Result<(), CtlError> {
+    /// Applies entries; prints a line for each change, or redraws once.
+    fn apply_entries(&mut self, session: &mut Session<'_>, entries: Vec<ViewEntry>) -> Result<(), CtlError> {
         for entry in entries {
             let Some(ViewKey::Deployment(id)) = ViewKey::parse(&entry.key) else { continue };
-            self.validity.see(entry.value.as_deref());
+            self.validity.record_view(entry.value.as_deref());
             let value = entry.value.as_deref().map(serde_json::from_slice::<Value>).transpose();
             let garbled = |source| CtlError::View { key: entry.key.clone(), source };
             let value = value.map_err(garbled)?;

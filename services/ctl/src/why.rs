@@ -31,7 +31,7 @@ pub async fn run(session: &mut Session<'_>, mut args: WhyArgs) -> Result<(), Ctl
                 let held = held_words(session, &deployment).await;
                 session.add(&held)?;
             }
-            history::told(session, moment.as_ref())
+            history::print_moment(session, moment.as_ref())
         }
         Err(error) if error.not_found().is_some() => match held_words(session, &deployment).await {
             held if held.is_empty() => Err(with_near_names(session, error, &deployment, &args).await),

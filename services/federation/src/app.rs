@@ -160,7 +160,7 @@ async fn keep_leases(merged: Arc<Merged>, (health, metrics): (Health, Metrics), 
             for hub in silent {
                 tracing::warn!(%hub, "a hub is silent beyond its lease: its devices count as stale");
             }
-            let hubs = merged.look(Merge::hub_list);
+            let hubs = merged.read_merge(Merge::hub_list);
             metrics.hubs_heard.set(hubs.hubs.iter().filter(|hub| hub.heard).count() as i64);
             let words = words(&hubs);
             if told.as_ref() != Some(&words) {

@@ -125,9 +125,9 @@ pub async fn devices(
     for (hub, answer) in listed(hubs, "devices", questions).await? {
         let DevicesAnswer { devices, hub: hearing, next, .. } = answer;
         unheard.push((hub.clone(), hearing));
-        pages.take(devices, ended(&hub, next.as_deref())?);
+        pages.add_page(devices, ended(&hub, next.as_deref())?);
     }
-    let as_of = merged.look(Merge::as_of);
+    let as_of = merged.read_merge(Merge::as_of);
     let answer = fitting(limit.min(pages.len().max(1)), |most| {
         let (devices, next) = pages.cut(most);
         let (devices, next) = (devices.to_vec(), next.map(|next| next.to_string()));
@@ -168,7 +168,7 @@ pub async fn deployments(
             sum.add_with_error(answer, end);
         }
     }
-    let as_of = merged.look(Merge::as_of);
+    let as_of = merged.read_merge(Merge::as_of);
     fitting(limit, |most| Ok(sum.answer(as_of, query, most))).map_err(Fault::from)
 }
 
@@ -184,7 +184,7 @@ pub async fn deployment(
 ) -> Result<Bytes, Fault> {
     let (mut pages, limit) = begun(query)?;
     let id = named(query.id.as_ref(), "id")?;
-    let whole = found(merged.look(|merge| merge.deployment_answer(id)), || nowhere(id))?;
+    let whole = found(merged.read_merge(|merge| merge.deployment_answer(id)), || nowhere(id))?;
     for (hub, answer) in ask_all(hubs, "deployment", everywhere(merged, question)).await {
         let answer = match answer {
             // It has none of it.
@@ -192,7 +192,7 @@ pub async fn deployment(
             answer => answer?,
         };
         let DeploymentAnswer { devices, next, .. } = parsed(&hub, &answer)?;
-        pages.take(devices, ended(&hub, next.as_deref())?);
+        pages.add_page(devices, ended(&hub, next.as_deref())?);
     }
     let answer = fitting(limit.min(pages.len().max(1)), |most| {
         let (devices, next) = pages.cut(most);
@@ -210,7 +210,7 @@ fn begun<T: Placed>(query: &Query) -> Result<(Pages<T>, usize), ErrorBody> {
 }
 
 fn everywhere(merged: &Merged, question: &Bytes) -> Vec<(HubName, Bytes)> {
-    let names: Vec<HubName> = merged.look(|merge| merge.hub_names().cloned().collect());
+    let names: Vec<HubName> = merged.read_merge(|merge| merge.hub_names().cloned().collect());
     names.into_iter().map(|hub| (hub, question.clone())).collect()
 }
 
@@ -262,13 +262,13 @@ fn added<'q>(
 ) -> Result<StatusSum<'q>, Fault> {
     let mut sum = StatusSum::new(query, limit);
     for (hub, answer) in answers {
-        sum.take(&hub, parsed(&hub, &answer)?).map_err(|error| unreadable(&hub, &error))?;
+        sum.add_answer(&hub, parsed(&hub, &answer)?).map_err(|error| unreadable(&hub, &error))?;
     }
     Ok(sum)
 }
 
 fn written(merged: &Merged, sum: &StatusSum<'_>, shown: Output, limit: usize) -> Result<Bytes, Fault> {
-    let look = |most| Ok(merged.look(|merge| sum.answer(merge, shown, most)));
+    let look = |most| Ok(merged.read_merge(|merge| sum.answer(merge, shown, most)));
     let most = limit.min(sum.lines().max(1));
     // A single line without room for its manifest comes without it.
     let bare = |most| look(most).map(without_manifests);
@@ -317,7 +317,7 @@ async fn answers(
         strange.into_iter().for_each(|(name, fault)| names.is_strange_to(name, fault));
         found.extend(answer);
     }
-    let all: Vec<HubName> = merged.look(|merge| merge.hub_names().cloned().collect());
+    let all: Vec<HubName> = merged.read_merge(|merge| merge.hub_names().cloned().collect());
     names.expect_known(hubs, all.iter().filter(|hub| !asked.contains(hub))).await?;
     found.sort_by(|one, other| one.0.cmp(&other.0));
     Ok(found)

@@ -87,7 +87,7 @@ impl QueryHandler {
     }
 
     async fn handle(self, call: Call) -> Result<Bytes, Fault> {
-        let routed = self.merged.look(|merge| route(call.endpoint, &call.payload, merge));
+        let routed = self.merged.read_merge(|merge| route(call.endpoint, &call.payload, merge));
         let (answer, kind) = match routed {
             Ok(Route::Hub(hub)) => {
                 let answer = self.ask(&hub, call.endpoint, call.payload.clone()).await;
@@ -136,11 +136,11 @@ impl QueryHandler {
             return Ok(answer);
         }
         // A sum of some of the hubs is none.
-        self.merged.look(all_read).map_err(Fault::from)?;
+        self.merged.read_merge(all_read).map_err(Fault::from)?;
         let Ok(mut whole) = serde_json::from_slice::<Value>(&answer) else { return Ok(answer) };
         let replace = |view: &mut Value| {
             let id = view["deployment"].as_str().and_then(|id| id.parse().ok());
-            let sum = id.and_then(|id| self.merged.look(|merge| merge.deployment_view(&id)));
+            let sum = id.and_then(|id| self.merged.read_merge(|merge| merge.deployment_view(&id)));
             if let Some(sum) = sum.and_then(|sum| serde_json::to_value(sum).ok()) {
                 *view = sum;
             }
@@ -162,7 +162,7 @@ impl QueryHandler {
         }
         let query: Query = read_of_a_point(&call.payload)?;
         let view = query.id.filter(|_| query.point.is_now());
-        let view = view.and_then(|id| self.merged.look(|merge| merge.deployment_view(&id)));
+        let view = view.and_then(|id| self.merged.read_merge(|merge| merge.deployment_view(&id)));
         let none = |view| DeploymentAnswer {
             view,
             silent_sites: Default::default(),
@@ -177,7 +177,7 @@ impl QueryHandler {
         let query: Query = read_of_a_point(&call.payload)?;
         match call.endpoint {
             "devices" | "deployments" => {
-                let questions = self.merged.look(|merge| gather::hub_questions(&query, merge))?;
+                let questions = self.merged.read_merge(|merge| gather::hub_questions(&query, merge))?;
                 match call.endpoint {
                     "devices" => gather::devices(self, &self.merged, &query, questions).await,
                     _ => gather::deployments(self, &self.merged, &query, questions).await,
@@ -277,23 +277,23 @@ pub fn answer(merged: &Merged, endpoint: &str, question: &[u8]) -> Result<Bytes,
 fn of_views(merged: &Merged, endpoint: &str, query: &Query) -> Result<Bytes, ErrorBody> {
     let limit = checked_limit(query.limit)?;
     match endpoint {
-        HUBS => json(merged.look(Merge::hub_list)).map(Bytes::from),
-        "fleet" => json(merged.look(|merge| merge.fleet_view())).map(Bytes::from),
+        HUBS => json(merged.read_merge(Merge::hub_list)).map(Bytes::from),
+        "fleet" => json(merged.read_merge(|merge| merge.fleet_view())).map(Bytes::from),
         "site" => {
             let site = named(one_site(query)?, "site")?;
-            let view = merged.look(|merge| merge.site_view(site));
+            let view = merged.read_merge(|merge| merge.site_view(site));
             json(found(view, || format!("site '{site}' has no devices"))?).map(Bytes::from)
         }
         "deployment" => {
             let id = named(query.id.as_ref(), "id")?;
-            let answer = merged.look(|merge| merge.deployment_answer(id));
+            let answer = merged.read_merge(|merge| merge.deployment_answer(id));
             json(found(answer, || nowhere(id))?).map(Bytes::from)
         }
         "deployments" => {
             let after = parsed_after::<DeploymentId>(query.after.as_deref())?;
             fitting(limit, |limit| {
                 let page = Page { after: after.clone(), limit };
-                Ok(merged.look(|merge| merge.deployments_answer(query, &page)))
+                Ok(merged.read_merge(|merge| merge.deployments_answer(query, &page)))
             })
         }
         other => Err(bad(format!("there is no question '{other}'"))),
@@ -307,7 +307,7 @@ fn of_groups(merged: &Merged, endpoint: &str, query: &GroupQuery) -> Result<Byte
             let after = parsed_after::<LabelKey>(query.after.as_deref())?;
             fitting(limit, |limit| {
                 let page = Page { after: after.clone(), limit };
-                Ok(merged.look(|merge| merge.labels_answer(&page)))
+                Ok(merged.read_merge(|merge| merge.labels_answer(&page)))
             })
         }
         "groups" => {
@@ -315,14 +315,14 @@ fn of_groups(merged: &Merged, endpoint: &str, query: &GroupQuery) -> Result<Byte
             let after = parsed_after::<LabelValue>(query.after.as_deref())?;
             fitting(limit, |limit| {
                 let page = Page { after: after.clone(), limit };
-                let answer = merged.look(|merge| merge.groups_answer(label, id, &page));
+                let answer = merged.read_merge(|merge| merge.groups_answer(label, id, &page));
                 answer.map_err(|none| missing(none, label, id))
             })
         }
         _ => {
             let (label, value) =
                 (named(query.label.as_ref(), "label")?, named(query.value.as_ref(), "value")?);
-            let view = merged.look(|merge| merge.group_view(label, value));
+            let view = merged.read_merge(|merge| merge.group_view(label, value));
             json(found(view, || format!("no device has the label {label}={value}"))?).map(Bytes::from)
         }
     }

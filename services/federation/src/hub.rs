@@ -154,9 +154,9 @@ impl Hub {
                     self.line.send_replace(None);
                     tracing::warn!(hub = %self.name, "the hub does not answer over this connection; reconnecting");
                 }
-                Err(error) => self.tell("no connection", &chain(&error)),
+                Err(error) => self.warn_once("no connection", &chain(&error)),
             }
-            self.rest().await;
+            self.wait_before_retry().await;
         }
     }
 
@@ -168,8 +168,8 @@ impl Hub {
                 Err(error) => Err(error),
             };
             if let Err(error) = read {
-                self.tell(&error.kind(), &chain(&error));
-                self.rest().await;
+                self.warn_once(&error.kind(), &chain(&error));
+                self.wait_before_retry().await;
             }
         }
     }
@@ -182,9 +182,9 @@ impl Hub {
                 sites.extend(self.note(&entry));
             }
         }
-        for key in self.merged.look(|merge| merge.keys_of(&self.name)) {
+        for key in self.merged.read_merge(|merge| merge.keys_of(&self.name)) {
             match key {
-                ViewKey::Site(site) if !sites.contains(&site) => self.take_site(&site, None),
+                ViewKey::Site(site) if !sites.contains(&site) => self.apply_site(&site, None),
                 ViewKey::Site(_) => {}
                 // The rollup says whether there is still any of it.
                 key => _ = self.due.insert(key, 0),
@@ -213,7 +213,7 @@ impl Hub {
                     pause = self.timing.round_every;
                     if let Err(error) = self.round(bus).await {
                         // The views go on; only what is due waits.
-                        self.tell(&error.kind(), &chain(&error));
+                        self.warn_once(&error.kind(), &chain(&error));
                         pause = self.retry.next(&mut self.chance).max(self.timing.round_every);
                     }
                     asked_at = Instant::now();
@@ -231,7 +231,7 @@ impl Hub {
                 match entry.value.as_ref().map(|value| site_view(&site, value)).transpose() {
                     Ok(view) => {
                         let there = view.is_some();
-                        self.take_site(&site, view.as_ref());
+                        self.apply_site(&site, view.as_ref());
                         there.then_some(site)
                     }
                     Err(error) => {
@@ -250,8 +250,8 @@ impl Hub {
         }
     }
 
-    fn take_site(&mut self, site: &SiteId, view: Option<&SiteView>) {
-        match self.merged.take_site(&self.name, site, view) {
+    fn apply_site(&mut self, site: &SiteId, view: Option<&SiteView>) {
+        match self.merged.apply_site(&self.name, site, view) {
             Ok(()) => _ = self.disputed.remove(site),
             Err(other) => {
                 self.metrics.sites_disputed.inc();
@@ -275,7 +275,7 @@ impl Hub {
         match bad {
             Some((key, source)) => Err(HubError::Bad { key, source }),
             None => {
-                self.well();
+                self.record_success();
                 Ok(())
             }
         }
@@ -344,12 +344,12 @@ impl Hub {
 
     /// Asks for the parts of some keys and applies them.
     async fn ask(&self, bus: &Bus, keys: &[ViewKey], skip: u64) -> Result<AppliedParts, HubError> {
-        let took = self.take(bus, keys, skip).await;
+        let took = self.read_parts(bus, keys, skip).await;
         self.metrics.ask(if took.is_ok() { AskResult::Answered } else { AskResult::Failed });
         took
     }
 
-    async fn take(&self, bus: &Bus, keys: &[ViewKey], skip: u64) -> Result<AppliedParts, HubError> {
+    async fn read_parts(&self, bus: &Bus, keys: &[ViewKey], skip: u64) -> Result<AppliedParts, HubError> {
         let query = PartsQuery {
             keys: keys.iter().map(ToString::to_string).collect(),
             skip,
@@ -360,25 +360,25 @@ impl Hub {
         let answer = bus.request(&subject, question.into(), self.timing.patience).await?;
         let said: AnswerLag = serde_json::from_slice(&answer).unwrap_or_default();
         self.merged.set_lag(&self.name, said.rollup);
-        Ok(self.merged.take(&self.name, &parts(&answer)?, Instant::now(), self.clock.now()))
+        Ok(self.merged.apply_parts(&self.name, &parts(&answer)?, Instant::now(), self.clock.now()))
     }
 
-    /// Says what is wrong, once for each kind of trouble in a row.
-    fn tell(&mut self, kind: &str, words: &str) {
+    /// Logs a failure, once for each kind in a row.
+    fn warn_once(&mut self, kind: &str, words: &str) {
         if self.trouble.as_deref() != Some(kind) {
             tracing::warn!(hub = %self.name, "{words}; retrying");
             self.trouble = Some(kind.to_owned());
         }
     }
 
-    fn well(&mut self) {
+    fn record_success(&mut self) {
         self.retry.reset();
         if self.trouble.take().is_some() {
             tracing::info!(hub = %self.name, "the hub answers");
         }
     }
 
-    async fn rest(&mut self) {
+    async fn wait_before_retry(&mut self) {
         let pause = self.retry.next(&mut self.chance);
         sleep(pause).await;
     }

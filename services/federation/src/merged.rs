@@ -71,14 +71,14 @@ impl Merged {
         }
     }
 
-    /// Looks.
-    pub fn look<T>(&self, look: impl FnOnce(&Merge) -> T) -> T {
-        look(&self.read().merge)
+    /// Reads the merged state.
+    pub fn read_merge<T>(&self, read: impl FnOnce(&Merge) -> T) -> T {
+        read(&self.read().merge)
     }
 
-    /// Views that may say something else than when this was last asked.
-    pub fn take_changed(&self) -> BTreeSet<ViewKey> {
-        self.write().merge.take_changed()
+    /// Removes and returns the views that may have changed since the last call.
+    pub fn drain_changed(&self) -> BTreeSet<ViewKey> {
+        self.write().merge.drain_changed()
     }
 
     /// Sets a hub's lag behind its LEDGER, from its newest answer.
@@ -99,7 +99,7 @@ impl Merged {
 
     /// Applies a hub's parts. The hub then counts as heard, unless a part is invalid or its rollup says that it is
     /// behind.
-    pub fn take(
+    pub fn apply_parts(
         &self,
         hub: &HubName,
         answer: &PartsAnswer,
@@ -112,14 +112,14 @@ impl Merged {
         let mut took = AppliedParts { read_to: answer.as_of.ledger_seq, ..AppliedParts::default() };
         self.change(|now| {
             for (key, part) in said {
-                match now.merge.take(hub, answer.as_of, &key, part) {
+                match now.merge.apply_parts(hub, answer.as_of, &key, part) {
                     Ok(Taken::Whole) => _ = took.settled.insert(key),
                     Ok(Taken::Rest(rows)) => took.rest.push((key, rows)),
                     Err(why) => took.bad.push((key, why)),
                 }
             }
             if took.bad.is_empty() && !now.lags.contains_key(hub) {
-                now.merge.hear(hub, heard_at);
+                now.merge.record_heard(hub, heard_at);
                 now.leases.entry(hub.clone()).or_insert(Lease::new(self.lease, at)).renew(at);
             }
         });
@@ -130,8 +130,8 @@ impl Merged {
     ///
     /// # Errors
     /// Another hub has the site already and keeps it.
-    pub fn take_site(&self, hub: &HubName, site: &SiteId, view: Option<&SiteView>) -> Result<(), OtherHub> {
-        self.change(|now| now.merge.take_site(hub, site, view))
+    pub fn apply_site(&self, hub: &HubName, site: &SiteId, view: Option<&SiteView>) -> Result<(), OtherHub> {
+        self.change(|now| now.merge.apply_site(hub, site, view))
     }
 
     /// A hub was read to its end.
@@ -149,11 +149,11 @@ impl Merged {
         let MergedState { merge, leases, .. } = &mut *now;
         let silent: Vec<_> =
             leases.extract_if(.., |_, lease| !lease.holds(at)).map(|(name, _)| name).collect();
-        silent.iter().for_each(|name| merge.miss(name));
+        silent.iter().for_each(|name| merge.record_unreachable(name));
         let next = leases.values().map(Lease::ends_at).min();
         drop(now);
         if !silent.is_empty() {
-            self.tell();
+            self.notify_readers();
         }
         (silent, next)
     }
@@ -170,11 +170,11 @@ impl Merged {
 
     fn change<T>(&self, change: impl FnOnce(&mut MergedState) -> T) -> T {
         let result = change(&mut self.write());
-        self.tell();
+        self.notify_readers();
         result
     }
 
-    fn tell(&self) {
+    fn notify_readers(&self) {
         self.changes.send_modify(|count| *count += 1);
     }
 
@@ -213,7 +213,7 @@ mod tests {
     }
 
     fn devices(merged: &Merged) -> (u64, u64) {
-        let devices = merged.look(Merge::fleet_view).tally.devices;
+        let devices = merged.read_merge(Merge::fleet_view).tally.devices;
         (devices.fresh, devices.stale)
     }
 
@@ -222,16 +222,16 @@ mod tests {
         let (north, south) = (name("north"), name("south"));
         let (merged, begun) = (Merged::new([north.clone(), south.clone()], LEASE), Instant::now());
         assert_eq!(merged.expire(begun), (Vec::new(), None));
-        let took = merged.take(&north, &answer(2), begun, Timestamp::UNIX_EPOCH);
+        let took = merged.apply_parts(&north, &answer(2), begun, Timestamp::UNIX_EPOCH);
         assert_eq!(took.settled, ["deployment.web", "fleet"].map(|key| ViewKey::parse(key).unwrap()).into());
-        merged.take(&south, &answer(1), begun + LEASE / 2, Timestamp::UNIX_EPOCH);
+        merged.apply_parts(&south, &answer(1), begun + LEASE / 2, Timestamp::UNIX_EPOCH);
         assert_eq!(devices(&merged), (4, 0));
 
         assert_eq!(merged.expire(begun + LEASE / 2), (Vec::new(), Some(begun + LEASE)));
         assert_eq!(merged.expire(begun + LEASE), (vec![north.clone()], Some(begun + LEASE / 2 + LEASE)));
         assert_eq!(devices(&merged), (2, 2));
         assert_eq!(merged.expire(begun + LEASE).0, [], "it is said once");
-        merged.take(&north, &answer(2), begun + LEASE, Timestamp::UNIX_EPOCH);
+        merged.apply_parts(&north, &answer(2), begun + LEASE, Timestamp::UNIX_EPOCH);
         assert_eq!(devices(&merged), (4, 0));
     }
 
@@ -239,7 +239,7 @@ mod tests {
     fn a_hub_with_inconsistent_parts_is_not_heard() {
         let (north, begun) = (name("north"), Instant::now());
         let merged = Merged::new([north.clone()], LEASE);
-        let took = merged.take(&north, &answer(3), begun, Timestamp::UNIX_EPOCH);
+        let took = merged.apply_parts(&north, &answer(3), begun, Timestamp::UNIX_EPOCH);
         assert_eq!(took.bad, [(ViewKey::Fleet, BadPart::Counts)]);
         assert_eq!(merged.expire(begun), (Vec::new(), None));
         assert_eq!(devices(&merged), (0, 0));
@@ -262,16 +262,16 @@ mod tests {
         let (north, south, begun) = (name("north"), name("south"), Instant::now());
         let merged = Merged::new([north.clone(), south.clone()], LEASE);
         let at = |second| Timestamp::from_second(second).unwrap();
-        merged.take(&north, &answer(2), begun, at(0));
+        merged.apply_parts(&north, &answer(2), begun, at(0));
         merged.set_lag(&north, Some(RollupLag { cut_off_since: Some(at(5)), ..RollupLag::default() }));
         merged.set_lag(&south, Some(RollupLag { cut_off_since: Some(at(3)), ..RollupLag::default() }));
-        merged.take(&north, &answer(3), begun + LEASE / 2, at(40));
+        merged.apply_parts(&north, &answer(3), begun + LEASE / 2, at(40));
         assert_eq!(merged.lag().and_then(|lag| lag.cut_off_since), Some(at(3)));
         assert_eq!(merged.expire(begun + LEASE).0, std::slice::from_ref(&north), "nothing renewed it");
         merged.set_lag(&north, None);
         merged.set_lag(&south, None);
         assert_eq!(merged.lag(), None);
-        merged.take(&north, &answer(4), begun + LEASE, at(90));
+        merged.apply_parts(&north, &answer(4), begun + LEASE, at(90));
         assert!(merged.expire(begun + LEASE + LEASE / 2).0.is_empty());
     }
 }

@@ -69,8 +69,8 @@ impl HubsSource {
 
     /// Splits a subscription by hub.
     fn shares(&self, subscription: &Subscription) -> Result<SubscriptionParts, ErrorBody> {
-        let scattered = self.merged.look(|merge| scatter(subscription.query(), merge))?;
-        let heard: Vec<HubName> = self.merged.look(|merge| merge.heard_names().cloned().collect());
+        let scattered = self.merged.read_merge(|merge| scatter(subscription.query(), merge))?;
+        let heard: Vec<HubName> = self.merged.read_merge(|merge| merge.heard_names().cloned().collect());
         let mut shares = SubscriptionParts { asked: Vec::new(), missing: Vec::new() };
         for HubQuery { hub, query, .. } in scattered.hub_queries.into_iter().filter(|share| share.adds) {
             if heard.contains(&hub) {
@@ -154,9 +154,9 @@ impl HubsSource {
     }
 
     /// Reads a subscription's present state.
-    async fn see(&self, line: &Line) -> Option<SubscriptionRead> {
+    async fn read_subscription(&self, line: &Line) -> Option<SubscriptionRead> {
         let subscription = &line.record.as_ref()?.subscription;
-        let told = line.told_in_this_life().filter(|told| told.event != NoticeEvent::Ended);
+        let told = line.last_notice().filter(|told| told.event != NoticeEvent::Ended);
         let before: &[HubPosition] = if told.is_some() { &line.told_hubs } else { &[] };
         let at = told.map_or(Timestamp::UNIX_EPOCH, |told| told.at);
         let nothing = |reason: String| {
@@ -180,7 +180,7 @@ impl HubsSource {
         let (as_of, hubs) = reflected(contents.iter(), &shares.missing, before, at);
         let (state, mut changes) = self
             .merged
-            .look(|merge| merge.notice_sum(subscription, contents, shares.missing, NOTICE_TARGETS_MAX));
+            .read_merge(|merge| merge.notice_sum(subscription, contents, shares.missing, NOTICE_TARGETS_MAX));
         if told.is_none() {
             changes = Default::default();
         }
@@ -246,16 +246,16 @@ impl NoticeSource for HubsSource {
         let mut seen = JoinSet::new();
         for (at, line) in lines.iter().cloned().enumerate() {
             let source = self.clone();
-            seen.spawn(async move { (at, source.see(&line).await) });
+            seen.spawn(async move { (at, source.read_subscription(&line).await) });
         }
         let mut found = seen.join_all().await;
         found.sort_by_key(|(at, _)| *at);
         let found = found.into_iter().map(|(_, read)| read).collect();
-        Some(Reading { as_of: self.merged.look(Merge::as_of), origin: ORIGIN, found })
+        Some(Reading { as_of: self.merged.read_merge(Merge::as_of), origin: ORIGIN, found })
     }
 
     async fn last_seq(&self) -> Option<u64> {
-        Some(self.merged.look(Merge::as_of).ledger_seq)
+        Some(self.merged.read_merge(Merge::as_of).ledger_seq)
     }
 
     async fn check(&self, wanted: &Subscription) -> Result<(), ErrorBody> {
@@ -267,7 +267,8 @@ impl NoticeSource for HubsSource {
             ReadFailure::NotNow(message) => ErrorBody { code: ErrorCode::NotReady, message },
             ReadFailure::Refused(message) => bad(message),
         })?;
-        let (state, _) = self.merged.look(|merge| merge.notice_sum(wanted, contents, shares.missing, 0));
+        let (state, _) =
+            self.merged.read_merge(|merge| merge.notice_sum(wanted, contents, shares.missing, 0));
         match state {
             Err(message) if !wanted.wait_for => Err(ErrorBody { code: ErrorCode::NotFound, message }),
             _ => Ok(()),
@@ -277,7 +278,7 @@ impl NoticeSource for HubsSource {
     fn beginning(&self) -> Beginning {
         let hubs = self
             .merged
-            .look(Merge::hub_list)
+            .read_merge(Merge::hub_list)
             .hubs
             .into_iter()
             .filter_map(|hub| Some(HubPosition { name: hub.name, ledger_seq: hub.as_of?.ledger_seq }));

@@ -60,7 +60,7 @@ impl Places for PastParts {
     }
 
     fn hubs(&self) -> Vec<HubName> {
-        self.merged.look(|merge| merge.hub_names().cloned().collect())
+        self.merged.read_merge(|merge| merge.hub_names().cloned().collect())
     }
 
     fn unread(&self) -> Vec<HubName> {
@@ -177,7 +177,7 @@ impl<H: Hubs> PinnedHubs<H> {
         let answer = self.ask(hub, "parts", json(query)?.into()).await.map_err(|fault| of_hub(hub, fault))?;
         let answer: PartsAnswer = parsed(hub, &answer)?;
         let is_then = self.point_at(hub).at_seq.is_none_or(|seq| seq == answer.as_of.ledger_seq);
-        let took = merged.take(hub, &answer, Instant::now(), answer.as_of.at);
+        let took = merged.apply_parts(hub, &answer, Instant::now(), answer.as_of.at);
         // A rollup that knows no past of parts answers of the present.
         if !is_then || took.is_nothing() || !took.bad.is_empty() {
             return Err(internal(format!(
@@ -209,7 +209,7 @@ impl<H: Hubs> PinnedHubs<H> {
 
 impl<H: Hubs> Hubs for PinnedHubs<H> {
     async fn ask(&self, hub: &HubName, endpoint: &'static str, question: Bytes) -> Result<Bytes, Fault> {
-        let answer = self.hubs.ask(hub, endpoint, put_to(self.point_at(hub), &question)?).await;
+        let answer = self.hubs.ask(hub, endpoint, at_point(self.point_at(hub), &question)?).await;
         if answer.as_ref().is_err_and(is_not_found) {
             self.still_holds(hub).await?;
         }
@@ -229,7 +229,7 @@ impl<H: Hubs> PinnedHubs<H> {
             return Ok(());
         }
         let query = PartsQuery { keys: vec![ViewKey::Fleet.to_string()], ..PartsQuery::default() };
-        let answer = self.hubs.ask(hub, "parts", put_to(point, &json(query)?.into())?).await;
+        let answer = self.hubs.ask(hub, "parts", at_point(point, &json(query)?.into())?).await;
         let forgotten = || {
             internal(format!("the hub {hub} does not hold that time any more; ask again, or of a later one"))
         };
@@ -240,7 +240,7 @@ impl<H: Hubs> PinnedHubs<H> {
 }
 
 /// The same question as of another point.
-fn put_to(point: Point, question: &Bytes) -> Result<Bytes, ErrorBody> {
+fn at_point(point: Point, question: &Bytes) -> Result<Bytes, ErrorBody> {
     let object = |bytes: &[u8]| {
         serde_json::from_slice::<Map<String, Value>>(bytes)
             .map_err(|error| bad(format!("not a question: {error}")))
@@ -293,7 +293,7 @@ mod tests {
             ),
             (r#"{"id":"web","atSeq":9}"#, Point::default(), json!({"id": "web"})),
         ] {
-            let put = put_to(point, &Bytes::from(question)).unwrap();
+            let put = at_point(point, &Bytes::from(question)).unwrap();
             assert_eq!(serde_json::from_slice::<Value>(&put).unwrap(), wanted, "{question}");
         }
     }

@@ -36,7 +36,7 @@ pub async fn answer(
     endpoint: &'static str,
     question: &Bytes,
 ) -> Result<Bytes, Fault> {
-    let names: Vec<HubName> = merged.look(|merge| merge.hub_names().cloned().collect());
+    let names: Vec<HubName> = merged.read_merge(|merge| merge.hub_names().cloned().collect());
     if endpoint == "diff" {
         return diff(hubs, &names, question).await;
     }
@@ -149,7 +149,7 @@ async fn diff<H: Hubs>(hubs: &H, names: &[HubName], question: &Bytes) -> Result<
                 let answer: DiffAnswer = parsed(&hub, &answer)?;
                 let end = ended(&hub, answer.next.as_deref())?;
                 read_to.insert(hub.clone(), answer.to.as_of.ledger_seq);
-                sum.take(&hub, answer, end);
+                sum.add_answer(&hub, answer, end);
             }
         }
     }
@@ -158,7 +158,8 @@ async fn diff<H: Hubs>(hubs: &H, names: &[HubName], question: &Bytes) -> Result<
     let id = &query.id;
     let nowhere = || format!("deployment '{id}' was targeted nowhere and left nowhere at either point");
     let answer = fitting(limit.min(sum.lines().max(1)), |most| {
-        let answer = before.merged.look(|from| after.merged.look(|to| sum.answer(id, from, to, most)));
+        let answer =
+            before.merged.read_merge(|from| after.merged.read_merge(|to| sum.answer(id, from, to, most)));
         found(answer, nowhere)
     });
     answer.map_err(Fault::from)

@@ -38,7 +38,7 @@ pub async fn answer(
     }
     let asked: Vec<HubName> = match place {
         Some(hub) => vec![hub.clone()],
-        None => merged.look(|merge| merge.heard_names().cloned().collect()),
+        None => merged.read_merge(|merge| merge.heard_names().cloned().collect()),
     };
     let questions = asked.into_iter().map(|hub| (hub, question.clone())).collect();
     let mut answers = Vec::new();
@@ -50,7 +50,7 @@ pub async fn answer(
         answers.push((hub, answer));
     }
     let nothing_there = answers.iter().all(|(_, answer)| answer.is_none());
-    let sum = merged.look(|merge: &Merge| merge.why(id, WhyAsked::of(&query), limit, answers));
+    let sum = merged.read_merge(|merge: &Merge| merge.why(id, WhyAsked::of(&query), limit, answers));
     let sum = sum.map_err(|hub| unended(&hub))?;
     let sum = found(sum, || nowhere(id))?;
     if let (Some(device), Some(site), true) = (&query.device, query.site.only(), nothing_there) {

@@ -119,7 +119,7 @@ impl Writer {
     /// Writes until `stop`, and then once more what is due.
     pub async fn run(mut self, stop: CancellationToken) {
         let mut changes = self.merged.changes();
-        if stop.run_until_cancelled(self.begin()).await.is_none() {
+        if stop.run_until_cancelled(self.wait_until_whole()).await.is_none() {
             return;
         }
         let mut read_at = Instant::now() + BUCKET_READ_INTERVAL;
@@ -145,8 +145,8 @@ impl Writer {
         self.finish().await;
     }
 
-    /// Waits until there is something true to say, and learns what the bucket says already.
-    async fn begin(&mut self) {
+    /// Waits until every hub was read, then reads the bucket.
+    async fn wait_until_whole(&mut self) {
         let mut whole = self.merged.whole();
         // The merged state outlives this task, so the sender cannot be dropped during the wait.
         let mut patience = self.timing.lease;
@@ -172,7 +172,7 @@ impl Writer {
             return;
         }
         if !std::mem::replace(&mut self.disowned, true) {
-            let unread = self.merged.look(Merge::unread);
+            let unread = self.merged.read_merge(Merge::unread);
             let names = unread.iter().map(HubName::as_str).collect::<Vec<_>>().join(", ");
             tracing::warn!(
                 hubs = names,
@@ -218,7 +218,7 @@ impl Writer {
     /// Whether another federation has heard, within the lease, of a hub that this one does not hear: then its views say more.
     /// Looked up now and then only.
     async fn stands_back(&mut self) -> bool {
-        let own = self.merged.look(Merge::hub_list);
+        let own = self.merged.read_merge(Merge::hub_list);
         if own.hubs.iter().all(|hub| hub.heard) {
             self.stood_back = None;
             return false;
@@ -249,7 +249,7 @@ impl Writer {
         loop {
             // Before looking, so that what changes while looking is seen by the next turn.
             changes.mark_unchanged();
-            self.take_changed();
+            self.collect_changed();
             let next = self.writer.due.values().min().copied();
             if next.is_some_and(|next| next <= Instant::now()) {
                 return;
@@ -268,18 +268,18 @@ impl Writer {
         }
     }
 
-    /// Takes over which views may have changed, and when each may be written.
-    fn take_changed(&mut self) {
+    /// Collects the views that may have changed, and when each may be written.
+    fn collect_changed(&mut self) {
         let now = Instant::now();
-        self.writer.changed(self.merged.take_changed().into_iter().map(Key::View));
-        self.take_hubs(now);
+        self.writer.changed(self.merged.drain_changed().into_iter().map(Key::View));
+        self.schedule_hubs(now);
         self.metrics.views_due.set(self.writer.due.len() as i64);
     }
 
-    /// The same of the hubs: at once where one falls silent or is back, else now and then: when each was heard is how readers,
-    /// and other federations, know that this one is alive.
-    fn take_hubs(&mut self, now: Instant) {
-        let view = self.merged.look(Merge::hub_list);
+    /// Schedules the list of hubs: at once if one became silent or is back, else at an interval. Readers and other federations
+    /// know by the times in it that this federation is alive.
+    fn schedule_hubs(&mut self, now: Instant) {
+        let view = self.merged.read_merge(Merge::hub_list);
         let hubs: Vec<bool> = view.hubs.iter().map(|hub| hub.heard).collect();
         let interval = if hubs == self.hubs { self.timing.sign_every } else { WRITE_INTERVAL };
         self.hubs = hubs;
@@ -298,19 +298,19 @@ impl Writer {
             return;
         }
         for look in self.writer.due_now().chunks(LOOK_MAX) {
-            let (writes, metrics) = (self.look(look), &self.metrics);
+            let (writes, metrics) = (self.collect_writes(look), &self.metrics);
             self.writer.write(writes, |outcome| metrics.view(outcome.into())).await;
         }
         self.metrics.views_due.set(self.writer.due.len() as i64);
     }
 
     /// Collects the writes for some keys, all as of one moment. The keys are no longer due.
-    fn look(&mut self, keys: &[Key]) -> Vec<ViewWrite<Key>> {
+    fn collect_writes(&mut self, keys: &[Key]) -> Vec<ViewWrite<Key>> {
         let show = |merge: &Merge| {
             let views = keys.iter().map(|key| (key.clone(), show(merge, key)));
             (merge.as_of(), views.collect::<Vec<_>>())
         };
-        let (as_of, views) = self.merged.look(show);
+        let (as_of, views) = self.merged.read_merge(show);
         let (now, mut writes) = (Instant::now(), Vec::new());
         for (key, view) in views {
             self.writer.due.remove(&key);
@@ -341,7 +341,7 @@ impl Writer {
     /// Final write: no hub is followed any more, and the bucket receives the last state. The next process
     /// writes what fails now.
     async fn finish(&mut self) {
-        self.take_changed();
+        self.collect_changed();
         // A view's position itself shows that it is not current.
         self.writer.due.remove(&Key::Hubs);
         for _ in 0..FINISH_ATTEMPTS_MAX {

@@ -74,7 +74,7 @@ impl LedgerFollower {
     }
 
     /// Stops following for a partition that this process owns now: only it writes the facts of the partition.
-    pub(crate) async fn leave(&self, own: u16) {
+    pub(crate) async fn stop_following(&self, own: u16) {
         let mut inner = self.inner.lock().await;
         inner.queues.remove(&own);
         if inner.queues.is_empty() {

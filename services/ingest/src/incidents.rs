@@ -155,7 +155,7 @@ fn message(request: &IncidentRequest, others: u64, now: Timestamp) -> Outgoing {
     let fact = Incident { others, ..Incident::new(now, request.what.clone()) };
     let id = request.id();
     Outgoing {
-        headers: attributes(EVENT_SOURCE, Incident::KIND, &id, Trace::begin(&mut rng)),
+        headers: attributes(EVENT_SOURCE, Incident::KIND, &id, Trace::random(&mut rng)),
         message_id: Some(id),
         expected_stream: Some(stream::LEDGER),
         ..Outgoing::new(LedgerSubject::Incident(request.key()).to_string(), decode::to_bytes(&fact))

@@ -45,7 +45,7 @@ impl LedgerPublisher {
 
     /// Begins a run: the facts that follow share confirmations. A replicated LEDGER gets no runs: there a run is not known to be
     /// faster, and the server's behaviour for batches during leader changes is new.
-    pub async fn begin_run(&mut self) {
+    pub async fn start_run(&mut self) {
         if !self.token.has_many_fences() {
             self.window.batch_by(RUN_ANSWER).await;
         }

@@ -34,7 +34,7 @@ pub(crate) fn fact(publication: Publication, trace: Trace, rng: &mut Rng) -> Out
 
 /// A receipt for a device.
 pub(crate) fn receipt(key: &DeviceKey, receipt: &Receipt, rng: &mut Rng) -> Outgoing {
-    let trace = Trace::begin(rng);
+    let trace = Trace::random(rng);
     Outgoing {
         headers: attributes(EVENT_SOURCE, Receipt::KIND, unique(rng), trace),
         expected_stream: Some(stream::DOWNLINK),
@@ -44,7 +44,7 @@ pub(crate) fn receipt(key: &DeviceKey, receipt: &Receipt, rng: &mut Rng) -> Outg
 
 /// A rejected report for QUARANTINE. Its message id prevents a second copy when the report comes again.
 pub(crate) fn rejected(rejection: &Rejection, rng: &mut Rng) -> Outgoing {
-    let trace = Trace::begin(rng);
+    let trace = Trace::random(rng);
     Outgoing {
         headers: attributes(EVENT_SOURCE, RejectedReport::KIND, rejection.id.clone(), trace),
         message_id: Some(rejection.id.clone()),

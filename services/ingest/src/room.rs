@@ -127,7 +127,7 @@ impl PartitionRoom {
 
     /// Records that this process owns the partition: facts after the confirmed position, which is returned, are handed over
     /// again.
-    pub(crate) fn begin(&self) -> u64 {
+    pub(crate) fn acquire(&self) -> u64 {
         self.is_owned.store(true, Ordering::Release);
         self.sessions.fetch_add(1, Ordering::AcqRel);
         self.reasserted()

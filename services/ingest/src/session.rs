@@ -190,7 +190,7 @@ impl<D: ReportDelivery> SessionCore<D> {
         self.pass_time(intake, conditions)
             .or_else(|| self.store_rejected(intake, conditions.now))
             .or_else(|| self.publish(intake))
-            .or_else(|| self.settle_reports(intake))
+            .or_else(|| self.acknowledge_settled(intake))
             .or_else(|| self.reasserted(intake))
             .or_else(|| self.send_receipt(intake, conditions.now))
             .or_else(|| std::mem::take(&mut self.is_snapshot_due).then(|| self.snapshot()))
@@ -286,9 +286,9 @@ impl<D: ReportDelivery> SessionCore<D> {
 
     /// Settles the messages whose reports all have their facts confirmed, one effect each; acknowledges the newest of them, which
     /// covers all before it.
-    fn settle_reports(&mut self, intake: &mut IntakeState) -> Option<Effect<D>> {
+    fn acknowledge_settled(&mut self, intake: &mut IntakeState) -> Option<Effect<D>> {
         let is_hasty = !self.holds(OrderRule::ConfirmedBeforeAcknowledged);
-        self.settled_reports += intake.take_settled();
+        self.settled_reports += intake.drain_settled();
         while let Some(EvaluatedMessage { reports, .. }) = self.evaluated.front()
             && (is_hasty || self.settled_reports >= self.must_be_settled(*reports))
         {
@@ -334,7 +334,7 @@ impl<D: ReportDelivery> SessionCore<D> {
         let asks_owner = self.holds(OrderRule::OwnerBeforeReceipts);
         if std::mem::take(&mut self.receipts.is_due)
             && self.receive.is_up()
-            && self.receipts.take_due(intake, now, asks_owner)
+            && self.receipts.collect_due(intake, now, asks_owner)
         {
             return Some(Effect::ReadOwner);
         }

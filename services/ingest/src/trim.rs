@@ -69,7 +69,7 @@ impl Trim {
             let headers = delivery.stored_bytes().saturating_sub(delivery.payload.len());
             let bytes = bytes.max(&delivery.payload.len()) + headers;
             let weight = Weight { reports: *reports as u64, bytes: bytes as u64 };
-            state.reports.settled(&delivery.subject, delivery.stream_seq, weight, now);
+            state.reports.record_settled(&delivery.subject, delivery.stream_seq, weight, now);
         }
     }
 
@@ -119,7 +119,7 @@ impl Trim {
         let (purger, purges) = {
             let mut state = self.state();
             let purges = state.reports.purges(self.started.elapsed());
-            for (subject, held) in state.reports.take_notices() {
+            for (subject, held) in state.reports.drain_notices() {
                 log_throttled(partition, &subject, held);
             }
             metrics.throttled.set(i64::try_from(state.reports.throttled()).unwrap_or(i64::MAX));

@@ -218,7 +218,7 @@ impl Watcher {
 
     /// Ends the surplus of every key that has grown.
     async fn enforce(&mut self, bus: &Bus) {
-        for Excess { holder, open, surplus } in self.table.take_excess() {
+        for Excess { holder, open, surplus } in self.table.drain_excess() {
             let ends = stream::iter(surplus).map(|id| {
                 let bus = bus.clone();
                 async move { bus.end_connection(&id).await }
@@ -279,7 +279,7 @@ fn incident(holder: &Holder, (most_open, ended): (usize, u64), now: Timestamp, r
     };
     let document = Incident::new(now, what);
     Outgoing {
-        headers: attributes(EVENT_SOURCE, Incident::KIND, id.clone(), Trace::begin(rng)),
+        headers: attributes(EVENT_SOURCE, Incident::KIND, id.clone(), Trace::random(rng)),
         message_id: Some(id),
         ..Outgoing::new(subject, decode::to_bytes(&document))
     }

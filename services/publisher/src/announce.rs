@@ -104,7 +104,7 @@ impl<D: Downlink> Announcer<D> {
         let task = Self {
             downlink,
             context,
-            commit_trace: Trace::begin(&mut rng),
+            commit_trace: Trace::random(&mut rng),
             rng,
             table: DeviceTable::default(),
             decisions: Decisions::default(),
@@ -147,7 +147,7 @@ impl<D: Downlink> Announcer<D> {
         match command {
             Command::Commit(fleet, answer) => {
                 // The poller may be gone; the commit is accepted all the same.
-                let _ = answer.send(self.take(fleet).await);
+                let _ = answer.send(self.accept_commit(fleet).await);
             }
             Command::Unseen(answer) => {
                 // The requester may be gone.
@@ -167,7 +167,7 @@ impl<D: Downlink> Announcer<D> {
             }
             Command::Heard(beats) => {
                 let before = self.open_counts();
-                self.heard(beats).await;
+                self.compare_generations(beats).await;
                 self.report_if_changed(before);
             }
             Command::Verify(documents, is_new) => {
@@ -215,7 +215,7 @@ impl<D: Downlink> Announcer<D> {
     }
 
     /// Accepts a commit, and ends the rollouts that it supersedes.
-    async fn take(&mut self, fleet: Fleet) -> Result<(), Problems> {
+    async fn accept_commit(&mut self, fleet: Fleet) -> Result<(), Problems> {
         self.accept(fleet, DeviceTable::accept)?;
         self.supersede().await;
         Ok(())

@@ -23,7 +23,7 @@ impl StreamListener for Heartbeats {
     }
 
     async fn on_messages(&self, deliveries: &[Delivery]) -> bool {
-        self.0.heard(deliveries.iter().filter_map(generation).collect()).await
+        self.0.report_generations(deliveries.iter().filter_map(generation).collect()).await
     }
 }
 

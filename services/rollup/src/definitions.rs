@@ -99,7 +99,7 @@ impl Definitions {
             }
             tokio::select! {
                 batch = timeout_at(until, watch.next_batch(BATCH_MAX)) => match batch {
-                    Ok(Ok(batch)) => batch.iter().for_each(|entry| take(&mut self.held, entry)),
+                    Ok(Ok(batch)) => batch.iter().for_each(|entry| apply_entry(&mut self.held, entry)),
                     Ok(Err(error)) => {
                         tracing::debug!(error = chain(&error), "rereading all view definitions");
                         return;
@@ -133,7 +133,7 @@ pub(crate) async fn defined(bus: &Bus) -> Result<(ViewWatch, Defined), ReadError
     let mut watch = bus.view_watch(DEFINITIONS).await?;
     let mut found = BTreeMap::new();
     while let Some(batch) = watch.next_present(BATCH_MAX).await? {
-        batch.iter().for_each(|entry| take(&mut found, entry));
+        batch.iter().for_each(|entry| apply_entry(&mut found, entry));
     }
     Ok((watch, found))
 }
@@ -155,7 +155,7 @@ pub(crate) fn place_of(name: &ViewName, held: &Defined) -> Option<usize> {
 }
 
 /// An unreadable definition defines nothing; this service did not write it.
-fn take(held: &mut Defined, entry: &ViewEntry) {
+fn apply_entry(held: &mut Defined, entry: &ViewEntry) {
     let Some(name) = defined_by(&entry.key) else { return };
     let read = entry.value.as_ref().map(|value| decode::parse::<ViewDefinition>(value));
     match read {
@@ -187,7 +187,7 @@ mod tests {
             let document =
                 format!(r#"{{"apiVersion": "muster/v1", "kind": "ViewDefinition", "name": "{name}"}}"#);
             let (key, value) = (definition_key(&name), Some(Bytes::from(document)));
-            take(&mut held, &ViewEntry { key, value, revision, read_to: None, pending: 0 });
+            apply_entry(&mut held, &ViewEntry { key, value, revision, read_to: None, pending: 0 });
         };
         for number in 0..DEFINED_VIEWS_MAX as u64 {
             define(&format!("view-{number:02}"), number + 1);

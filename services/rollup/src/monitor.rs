@@ -84,14 +84,14 @@ impl Monitor {
         ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
         while stop.run_until_cancelled(ticks.tick()).await.is_some() {
             // This is not cancelled during a write: the outcome would be unknown, which is harmless but logged.
-            if stop.run_until_cancelled(self.look()).await.is_none() {
+            if stop.run_until_cancelled(self.check_ledger()).await.is_none() {
                 return;
             }
         }
     }
 
     /// Performs one check of LEDGER.
-    async fn look(&mut self) {
+    async fn check_ledger(&mut self) {
         match timeout(CUT_OFF_AFTER, self.bus.stream_now(stream::LEDGER)).await {
             Ok(Ok((ledger, now))) => self.compare(&ledger, now).await,
             Ok(Err(error)) => tracing::debug!(error = chain(&error), "cannot read LEDGER's end"),
@@ -160,7 +160,9 @@ impl Monitor {
         let progress = self.projection.progress();
         for partition in 0..PARTITIONS {
             let last = self.last(partition).await?;
-            if let Some((last, fact)) = last.as_ref().and_then(|last| Some((last, said(Some(last))?))) {
+            if let Some((last, fact)) =
+                last.as_ref().and_then(|last| Some((last, parse_hearing(Some(last))?)))
+            {
                 progress.hearing(partition, SeenHearing { ledger_seq: last.stream_seq, fact });
             }
             let subject = LedgerSubject::Hub(partition).to_string();
@@ -208,7 +210,7 @@ impl Monitor {
     /// Records that a partition's pulse stopped or resumed, unless another rollup has.
     async fn record(&mut self, partition: u16, wanted: HearingDecision) -> Result<(), RecordError> {
         let last = self.last(partition).await?;
-        if said(last.as_ref()).is_some_and(|said| said.state == wanted.state) {
+        if parse_hearing(last.as_ref()).is_some_and(|said| said.state == wanted.state) {
             // The rollup is about to read it.
             return Ok(());
         }
@@ -235,7 +237,7 @@ impl Monitor {
     ) -> Result<(), RecordError> {
         let last = self.last(partition).await?;
         let place = last.as_ref().map(|last| (last.stream_seq, last.stored_at));
-        let is_stop = said(last.as_ref()).is_none_or(|said| said.state == Hearing::Stopped);
+        let is_stop = parse_hearing(last.as_ref()).is_none_or(|said| said.state == Hearing::Stopped);
         if is_stop && must_repeat(place, ledger, now) {
             let wanted = HearingDecision { state: Hearing::Stopped, since };
             self.write(partition, wanted, last.map_or(0, |last| last.stream_seq), true).await?;
@@ -263,7 +265,7 @@ impl Monitor {
         };
         let id = format!("{:032x}", self.rng.u128(..));
         let message = Outgoing {
-            headers: attributes(EVENT_SOURCE, HearingFact::KIND, id, Trace::begin(&mut self.rng)),
+            headers: attributes(EVENT_SOURCE, HearingFact::KIND, id, Trace::random(&mut self.rng)),
             expected_stream: Some(stream::LEDGER),
             expected_last_subject_sequence: Some(expected),
             ..Outgoing::new(LedgerSubject::Hearing(partition).to_string(), decode::to_bytes(&fact))
@@ -281,6 +283,6 @@ fn elapsed(since: Timestamp, now: Timestamp) -> Duration {
     now.duration_since(since).try_into().unwrap_or(Duration::ZERO)
 }
 
-fn said(last: Option<&Delivery>) -> Option<HearingFact> {
+fn parse_hearing(last: Option<&Delivery>) -> Option<HearingFact> {
     decode::parse(&last?.payload).ok()
 }

@@ -39,7 +39,7 @@ impl ProjectionSource {
     }
 
     /// Reads the projection once everything is read.
-    fn look<T>(&self, look: impl FnOnce(&ProjectionState) -> T) -> Result<T, ErrorBody> {
+    fn read_fold<T>(&self, look: impl FnOnce(&ProjectionState) -> T) -> Result<T, ErrorBody> {
         let looked = self.projection.read(|now| {
             let read_to = now.fleet.as_of().ledger_seq;
             if now.caught_up { Ok(look(now)) } else { Err(read_to) }
@@ -82,7 +82,7 @@ impl NoticeSource for ProjectionSource {
             let see = |line: &Line| {
                 let same_ledger = line.told_in == Some(now.origin);
                 let record = line.record.as_ref()?;
-                Some(see(&now.fleet, &record.subscription, line.told_in_this_life(), same_ledger))
+                Some(read_subscription(&now.fleet, &record.subscription, line.last_notice(), same_ledger))
             };
             let reading = || Reading {
                 as_of: now.fleet.as_of(),
@@ -98,7 +98,7 @@ impl NoticeSource for ProjectionSource {
     }
 
     async fn check(&self, wanted: &Subscription) -> Result<(), ErrorBody> {
-        match self.look(|now| now.fleet.notice_state(wanted, 0).map(drop))? {
+        match self.read_fold(|now| now.fleet.notice_state(wanted, 0).map(drop))? {
             Ok(()) => Ok(()),
             Err(NothingToTell::Absent(_)) if wanted.wait_for => Ok(()),
             Err(NothingToTell::Absent(message)) => Err(ErrorBody { code: ErrorCode::NotFound, message }),
@@ -114,7 +114,7 @@ impl NoticeSource for ProjectionSource {
     async fn content(&self, query: ContentQuery) -> Result<NoticeContent, ErrorBody> {
         let ContentQuery { subscription, since } = query;
         subscription.check().map_err(|violation| bad(violation.within("subscription").to_string()))?;
-        self.look(|now| content(&now.fleet, &subscription, since))?
+        self.read_fold(|now| content(&now.fleet, &subscription, since))?
     }
 
     async fn missed(
@@ -123,14 +123,14 @@ impl NoticeSource for ProjectionSource {
         stored: Option<(SubscriptionRecord, Option<Notice>)>,
         requester: Requester,
     ) -> Result<Bytes, ErrorBody> {
-        let read_to = self.look(|now| now.fleet.as_of().ledger_seq)?;
+        let read_to = self.read_fold(|now| now.fleet.as_of().ledger_seq)?;
         missed::answer(&self.rebuilds, request, stored, read_to, requester).await
     }
 }
 
 /// Reads the fold for a subscription. `since` is the last notice of this subscription; for another LEDGER no
 /// changes are known.
-fn see(
+fn read_subscription(
     fleet: &Fleet,
     subscription: &Subscription,
     since: Option<Told>,
@@ -187,7 +187,8 @@ mod tests {
             digest: Digest::of_bytes(b"other"),
         };
         for (same_ledger, more_changes) in [(true, false), (false, true)] {
-            let SubscriptionRead::Told(sight) = see(&fleet, &about, Some(told), same_ledger) else {
+            let SubscriptionRead::Told(sight) = read_subscription(&fleet, &about, Some(told), same_ledger)
+            else {
                 panic!("it can be told")
             };
             assert_eq!(sight.changes.incomplete, more_changes);

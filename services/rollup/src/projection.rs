@@ -94,8 +94,8 @@ impl Projection {
         self.read_to.send_modify(|_| {});
     }
 
-    /// Takes marks of changes, which no view shows.
-    pub fn take<T>(&self, take: impl FnOnce(&mut ProjectionState) -> T) -> T {
+    /// Updates marks of changes, which no view shows.
+    pub fn update_marks<T>(&self, take: impl FnOnce(&mut ProjectionState) -> T) -> T {
         take(&mut self.lock_write())
     }
 

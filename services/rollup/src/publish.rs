@@ -138,7 +138,7 @@ impl Publisher {
     /// Writes until `stop`, and then once more what is due.
     pub async fn run(mut self, stop: CancellationToken) {
         let (mut read_to, mut caught_up) = (self.projection.read_to(), self.projection.caught_up());
-        if stop.run_until_cancelled(self.begin()).await.is_none() {
+        if stop.run_until_cancelled(self.wait_until_caught_up()).await.is_none() {
             return;
         }
         let (watch, events) = BucketWatch::new(self.writer.bus().clone(), Rng::new());
@@ -172,8 +172,8 @@ impl Publisher {
         watching.abort();
     }
 
-    /// Waits until there is something true to say, and learns what the bucket says already.
-    async fn begin(&mut self) {
+    /// Waits until the projection has caught up with LEDGER, then reads the bucket.
+    async fn wait_until_caught_up(&mut self) {
         let mut caught_up = self.projection.caught_up();
         // The projection outlives this task, so its sender cannot be dropped during the wait.
         let _ = caught_up.wait_for(|caught_up| *caught_up).await;
@@ -189,7 +189,7 @@ impl Publisher {
             // Before looking, so that what changes while looking is seen by the next turn.
             read_to.mark_unchanged();
             let is_caught_up = *caught_up.borrow_and_update();
-            self.take_changed();
+            self.collect_changed();
             self.renew();
             let first = self.writer.due.values().min().map(|next| self.rest_until.max(*next));
             let next = first.into_iter().chain(self.spare.next()).min().filter(|_| is_caught_up);
@@ -239,11 +239,11 @@ impl Publisher {
     }
 
     /// Collects the views that may have changed, and when each may be written.
-    fn take_changed(&mut self) {
+    fn collect_changed(&mut self) {
         let look = |now: &mut ProjectionState| {
-            (now.origin, now.fleet.knows_definitions(), now.fleet.take_changed_views())
+            (now.origin, now.fleet.knows_definitions(), now.fleet.drain_changed_views())
         };
-        let (origin, knows_definitions, changed) = self.projection.take(look);
+        let (origin, knows_definitions, changed) = self.projection.update_marks(look);
         let mut changed: BTreeSet<ViewKey> = changed;
         if changed.is_empty() && self.origin == Some(origin) && self.knew_definitions == knows_definitions {
             return;
@@ -294,7 +294,7 @@ impl Publisher {
             self.write_look(look).await;
         }
         if !due.is_empty() {
-            self.rest_until = Instant::now() + rest(due.len(), begun.elapsed());
+            self.rest_until = Instant::now() + delay_after(due.len(), begun.elapsed());
         }
         self.write_spare().await;
         self.judge_doubtful().await;
@@ -304,7 +304,7 @@ impl Publisher {
     /// Writes a turn of the views that wait for the others.
     async fn write_spare(&mut self) {
         let begun = Instant::now();
-        let turn = self.spare.take_turn(begun);
+        let turn = self.spare.drain_turn(begun);
         if turn.is_empty() {
             return;
         }
@@ -313,14 +313,14 @@ impl Publisher {
         let again = turn.iter().map(|key| self.writer.due.get(key).copied());
         // If all of them are due again, the bus accepts nothing now.
         let retry_at = again.min().flatten();
-        self.spare.rest(begun.elapsed(), Instant::now(), retry_at);
+        self.spare.end_turn(begun.elapsed(), Instant::now(), retry_at);
         // Those that are due again wait again.
         let turn = BTreeSet::from_iter(turn);
         self.set_spare_aside(|key| turn.contains(key));
     }
 
     async fn write_look(&mut self, keys: &[ViewKey]) {
-        let (writes, metrics) = (self.look(keys), &self.metrics);
+        let (writes, metrics) = (self.collect_writes(keys), &self.metrics);
         self.writer.write(writes, |outcome| metrics.view(outcome.into())).await;
     }
 
@@ -344,7 +344,7 @@ impl Publisher {
 
     /// Collects the writes for some views, all as of one moment. The views are no longer due, unless nothing
     /// may be published at that moment.
-    fn look(&mut self, keys: &[ViewKey]) -> Vec<ViewWrite<ViewKey>> {
+    fn collect_writes(&mut self, keys: &[ViewKey]) -> Vec<ViewWrite<ViewKey>> {
         let show = |now: &ProjectionState| {
             let views = keys.iter().map(|key| (key.clone(), show(&now.fleet, key)));
             (now.fleet.as_of(), views.collect::<Vec<_>>())
@@ -400,11 +400,11 @@ impl Publisher {
     /// Final write: the fold stands still, and the bucket receives its state. The next process writes what
     /// fails now.
     async fn finish(&mut self) {
-        self.take_changed();
+        self.collect_changed();
         if !self.projection.read(|now| now.caught_up) {
             return;
         }
-        self.writer.due.append(&mut self.spare.take_all());
+        self.writer.due.append(&mut self.spare.drain_all());
         for _ in 0..FINISH_ATTEMPTS_MAX {
             let Some(next) = self.writer.due.values().max().copied() else { return };
             if !self.writer.bus().link().borrow().is_up() {
@@ -438,7 +438,7 @@ fn write(
 }
 
 /// The rest after writing so many views in such a time. After a few there is none.
-fn rest(views: usize, took: Duration) -> Duration {
+fn delay_after(views: usize, took: Duration) -> Duration {
     if views > LOOK_MAX { (took * REST).min(REST_MAX) } else { Duration::ZERO }
 }
 
@@ -449,8 +449,8 @@ mod tests {
     #[test]
     fn many_views_are_followed_by_a_rest_of_up_to_a_second() {
         let took = Duration::from_millis(100);
-        assert_eq!(rest(LOOK_MAX, took), Duration::ZERO);
-        assert_eq!(rest(LOOK_MAX + 1, took), 4 * took);
-        assert_eq!(rest(100_000, 100 * took), REST_MAX, "nobody waits for long after a start");
+        assert_eq!(delay_after(LOOK_MAX, took), Duration::ZERO);
+        assert_eq!(delay_after(LOOK_MAX + 1, took), 4 * took);
+        assert_eq!(delay_after(100_000, 100 * took), REST_MAX, "nobody waits for long after a start");
     }
 }

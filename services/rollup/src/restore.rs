@@ -38,8 +38,8 @@ pub(crate) fn fleet<P: Send, E: Send>(
             inlets.push(inlet);
         }
         drop(decoded_in);
-        let taken_in = scope.spawn(move || take_in(as_of, hearing, &decoded));
-        let read = hand_out(parts, &inlets);
+        let taken_in = scope.spawn(move || apply_parts(as_of, hearing, &decoded));
+        let read = distribute(parts, &inlets);
         drop(inlets);
         let fleet = taken_in.join().unwrap_or(Err(lost));
         read.and(fleet)
@@ -47,7 +47,7 @@ pub(crate) fn fleet<P: Send, E: Send>(
 }
 
 /// Gives each decoder its turn. If no thread accepts parts any more, the applying thread has the reason.
-fn hand_out<P, E>(parts: impl Iterator<Item = Result<P, E>>, inlets: &[SyncSender<P>]) -> Result<(), E> {
+fn distribute<P, E>(parts: impl Iterator<Item = Result<P, E>>, inlets: &[SyncSender<P>]) -> Result<(), E> {
     for (at, part) in parts.enumerate() {
         if inlets[at % inlets.len()].send(part?).is_err() {
             break;
@@ -56,7 +56,7 @@ fn hand_out<P, E>(parts: impl Iterator<Item = Result<P, E>>, inlets: &[SyncSende
     Ok(())
 }
 
-fn take_in<E>(
+fn apply_parts<E>(
     as_of: AsOf,
     hearing: HearingState,
     decoded: &Receiver<Result<Vec<DeviceRecord>, E>>,

@@ -192,7 +192,7 @@ impl Snapshots {
     async fn collect(&mut self) -> (Origin, Changes) {
         let mut longest = Duration::ZERO;
         let (origin, mut changes) = loop {
-            let (origin, mut changes) = self.begin(&mut longest);
+            let (origin, mut changes) = self.start_capture(&mut longest);
             if copy(&self.projection, origin, &mut changes, &mut longest).await {
                 break (origin, changes);
             }
@@ -203,17 +203,17 @@ impl Snapshots {
         (origin, changes)
     }
 
-    fn begin(&mut self, longest: &mut Duration) -> (Origin, Changes) {
+    fn start_capture(&mut self, longest: &mut Duration) -> (Origin, Changes) {
         let (stored, due, due_of) = (self.stored.0, &mut self.due, &mut self.due_of);
         let begun = Instant::now();
-        let begin = self.projection.take(|now| {
+        let begin = self.projection.update_marks(|now| {
             let afresh = now.origin != stored;
             // Only then: changes copied by a failed attempt for this LEDGER are in no store and no longer
             // marked.
             if std::mem::replace(due_of, now.origin) != now.origin {
                 due.clear();
             }
-            now.fleet.begin_capture(due.iter());
+            now.fleet.start_capture(due.iter());
             let changes = Changes {
                 afresh,
                 created_at: now.origin.created_at,
@@ -272,7 +272,8 @@ async fn copy(
 ) -> bool {
     loop {
         let begun = Instant::now();
-        let copied = projection.take(|now| (now.origin == origin).then(|| now.fleet.capture(COPIED_AT_ONCE)));
+        let copied =
+            projection.update_marks(|now| (now.origin == origin).then(|| now.fleet.capture(COPIED_AT_ONCE)));
         *longest = (*longest).max(begun.elapsed());
         match copied {
             None => return false,

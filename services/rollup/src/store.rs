@@ -286,13 +286,13 @@ impl Store {
     }
 
     fn replace(path: PathBuf) -> Result<(Self, PathBuf), StoreError> {
-        let aside = put_aside(&path)?;
+        let aside = rename_aside(&path)?;
         Ok((Self::create(path)?, aside))
     }
 }
 
 /// Renames a file, with what SQLite keeps beside it; gives its new place.
-pub(crate) fn put_aside(path: &Path) -> Result<PathBuf, StoreError> {
+pub(crate) fn rename_aside(path: &Path) -> Result<PathBuf, StoreError> {
     let aside = with_suffix(path, ASIDE);
     fs::rename(path, &aside).map_err(|source| StoreError::Directory { path: path.to_owned(), source })?;
     for companion in COMPANIONS {

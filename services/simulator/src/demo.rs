@@ -108,7 +108,7 @@ async fn play(
     let begin = Instant::now();
     let end = config.length.map(|length| begin + length);
     let faults_end = end.map(|end| end.checked_sub(CALM).unwrap_or(begin).max(begin));
-    let link_faults = LinkFaults::begin(&fleet.devices, hub, config.seed);
+    let link_faults = LinkFaults::start(&fleet.devices, hub, config.seed);
     let mut stage = Stage { config, fleet, repository, header, until: faults_end, stop };
     let canary = devices.first().cloned();
     let waves = config.rollouts.zip(canary);

@@ -288,7 +288,7 @@ pub(crate) enum ReadyProbe {
 }
 
 impl ReadyProbe {
-    async fn look(self) -> Result<(), String> {
+    async fn check_processes(self) -> Result<(), String> {
         match self {
             Self::Port(address) => {
                 tokio::net::TcpStream::connect(address).await.map(drop).map_err(|error| error.to_string())
@@ -307,7 +307,7 @@ pub(crate) async fn await_ready(process: &mut Child, probe: ReadyProbe) -> Resul
     let deadline = tokio::time::Instant::now() + READY_PATIENCE;
     loop {
         process.expect_running()?;
-        match probe.look().await {
+        match probe.check_processes().await {
             Ok(()) => return Ok(()),
             Err(last) if tokio::time::Instant::now() >= deadline => {
                 let (name, log) = (process.name().to_owned(), process.log().to_owned());

@@ -128,7 +128,7 @@ pub fn show(header: Header, bus: Bus) -> JoinHandle<()> {
     tokio::spawn(async move {
         let mut terminal = Terminal::system();
         if !terminal.is_interactive() {
-            terminal.say(&header.text());
+            terminal.print_note(&header.text());
         }
         let (hub, clock) = (Hub::new(bus, TIMEOUT), Arc::new(SystemClock));
         let mut session = Session { hub, format: Format::Table, terminal: &mut terminal, clock, then: None };
@@ -136,7 +136,7 @@ pub fn show(header: Header, bus: Bus) -> JoinHandle<()> {
             && let Some(words) = error.words()
         {
             // The demo continues without a screen, for example if standard output is closed.
-            terminal.say(&words);
+            terminal.print_note(&words);
         }
     })
 }

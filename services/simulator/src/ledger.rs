@@ -199,7 +199,7 @@ impl Rebuild {
     pub fn apply(&mut self, entry: Entry) {
         let at = Position { ledger_seq: entry.seq, stored_at: entry.stored_at };
         self.fleet.apply(at, &entry.subject, entry.fact);
-        self.keys.extend(self.fleet.take_changed_views());
+        self.keys.extend(self.fleet.drain_changed_views());
     }
 
     /// The digest of every view there is, by key.

@@ -107,7 +107,7 @@ impl Link {
     }
 
     /// Sets both at once.
-    pub fn turn(&self, setting: Setting) {
+    pub fn set_shape(&self, setting: Setting) {
         self.setting.send_replace(setting);
     }
 
@@ -157,7 +157,7 @@ async fn accept(listener: TcpListener, road: ConnectionContext, seed: u64) {
         while relays.try_join_next().is_some() {}
         match listener.accept().await {
             Ok((client, _)) => {
-                let carried = relay::carry(client, road.clone(), rng.fork());
+                let carried = relay::forward(client, road.clone(), rng.fork());
                 relays.spawn(async move {
                     carried.await;
                     drop(place);

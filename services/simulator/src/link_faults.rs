@@ -53,7 +53,7 @@ enum Sample {
 
 impl LinkFaults {
     /// Begins to break the links of the devices.
-    pub fn begin(devices: &Arc<Vec<Device>>, hub: &Hub, seed: u64) -> Self {
+    pub fn start(devices: &Arc<Vec<Device>>, hub: &Hub, seed: u64) -> Self {
         let mut link_faults = Self {
             links: JoinSet::new(),
             stop: CancellationToken::new(),
@@ -110,7 +110,7 @@ impl LinkTask {
         let mut before = (None, device.link.connections());
         loop {
             let Phase { fault, setting, lasts } = schedule.next_phase();
-            device.link.turn(setting);
+            device.link.set_shape(setting);
             match fault {
                 Some(Fault::Cut) => _ = self.cuts.fetch_add(1, Ordering::Relaxed),
                 Some(_) => _ = self.stalls.fetch_add(1, Ordering::Relaxed),
@@ -124,7 +124,7 @@ impl LinkTask {
             }
             before = (fault, device.link.connections());
             if stop.run_until_cancelled(tokio::time::sleep_until(until)).await.is_none() {
-                device.link.turn(Setting::default());
+                device.link.set_shape(Setting::default());
                 return samples;
             }
         }

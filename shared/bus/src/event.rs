@@ -29,7 +29,7 @@ pub struct Trace {
 
 impl Trace {
     /// A new trace.
-    pub fn begin(rng: &mut Rng) -> Self {
+    pub fn random(rng: &mut Rng) -> Self {
         Self { trace: rng.u128(1..), span: rng.u64(1..), sampled: false }
     }
 
@@ -111,7 +111,7 @@ mod tests {
     #[test]
     fn a_written_trace_is_read_back() {
         let mut rng = Rng::with_seed(7);
-        for trace in [Trace::begin(&mut rng), Trace::of_id(0), Trace::of_id(u128::MAX)] {
+        for trace in [Trace::random(&mut rng), Trace::of_id(0), Trace::of_id(u128::MAX)] {
             let headers = attributes("a/b", "StatusReport", "1", trace);
             assert_eq!(Trace::carried(&headers), Some(trace));
             assert_eq!(headers.get(CE_TYPE), Some("muster.v1.StatusReport"));

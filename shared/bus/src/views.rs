@@ -66,7 +66,7 @@ impl ViewWatch {
     pub async fn next_present(&mut self, max: usize) -> Result<Option<Vec<ViewEntry>>, ReadError> {
         loop {
             match self.replay.next_present(max).await {
-                Ok(Some(batch)) => return Ok(Some(self.take_entries(batch))),
+                Ok(Some(batch)) => return Ok(Some(self.record_entries(batch))),
                 Ok(None) => return Ok(self.missing_entries().await),
                 Err(error) => self.read_again(&error).await?,
             }
@@ -83,7 +83,7 @@ impl ViewWatch {
                 }
             }
             match self.replay.next_batch(max).await {
-                Ok(batch) => return Ok(self.take_entries(batch)),
+                Ok(batch) => return Ok(self.record_entries(batch)),
                 Err(error) => self.read_again(&error).await?,
             }
         }
@@ -109,7 +109,7 @@ impl ViewWatch {
         }
     }
 
-    fn take_entries(&mut self, batch: Vec<Delivery>) -> Vec<ViewEntry> {
+    fn record_entries(&mut self, batch: Vec<Delivery>) -> Vec<ViewEntry> {
         let entries: Vec<_> = batch.into_iter().map(ViewEntry::from).collect();
         for entry in &entries {
             if let Some(unconfirmed) = &mut self.unconfirmed {

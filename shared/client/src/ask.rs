@@ -152,8 +152,8 @@ impl Hub {
         Self { place, ..self }
     }
 
-    /// Where the server is, for people; it holds no password.
-    pub fn place(&self) -> &str {
+    /// The address of the server for people, without a password.
+    pub fn address(&self) -> &str {
         &self.place
     }
 

@@ -130,7 +130,7 @@ pub async fn list(hub: &Hub, select: &Selection, limit: usize, settled: bool) ->
 ///
 /// # Errors
 /// No ingest answers.
-pub async fn held(hub: &Hub, select: &Selection, limit: usize) -> Result<List, AskError> {
+pub async fn list_stored(hub: &Hub, select: &Selection, limit: usize) -> Result<List, AskError> {
     let mut list = List { device: select.device.clone(), ..List::default() };
     each_held(hub, select, |held| list.insert(held, limit)).await?;
     Ok(list)

@@ -49,17 +49,17 @@ pub async fn next(hub: &Hub, id: &DeploymentId, now: Timestamp) -> Result<Vec<St
     approve_next(hub, id, now).await?;
     let mut steps = Vec::new();
     for rollout in rollouts_at(hub, id, now).await? {
-        let answer = take(hub, &rollout).await?;
+        let answer = take_step(hub, &rollout).await?;
         steps.push(StepTaken { rollout, answer });
     }
     Ok(steps)
 }
 
 /// Takes the next step of a rollout as the planner does; the answer, if it is a release.
-async fn take(hub: &Hub, rollout: &RolloutProgress) -> Result<Option<ReleaseAnswer>, AskError> {
+async fn take_step(hub: &Hub, rollout: &RolloutProgress) -> Result<Option<ReleaseAnswer>, AskError> {
     match &rollout.state.step {
         Step::Release { wave, targets, needs_approval: false } => {
-            decide::begin(hub, rollout, *wave).await?;
+            decide::record_begin(hub, rollout, *wave).await?;
             let devices = targets.iter().map(|at| rollout.targets[*at].key.clone()).collect();
             let request = ReleaseRequest {
                 digest: Some(rollout.digest),

@@ -86,7 +86,7 @@ impl Chronicle {
         }
         let stays = |run: &&Run| runs.iter().all(|now| now.deployment != run.deployment);
         for gone in before.iter().filter(stays) {
-            self.lives[gone.deployment as usize].leave(at);
+            self.lives[gone.deployment as usize].remove_target(at);
         }
         self.devices.insert(key.clone(), DeviceTarget { generation: state.generation, runs: runs.into() });
     }
@@ -97,7 +97,7 @@ impl Chronicle {
         let Some(number) = self.numbers.get(id) else { return (Vec::new(), None) };
         let life = &self.lives[*number as usize];
         let since = match life.actions.front().filter(|_| life.is_cut) {
-            Some(first) => Some(place(first)),
+            Some(first) => Some(as_of(first)),
             None => self.begin.filter(|_| life.is_older),
         };
         let told = life.actions.iter().filter(|action| action.ledger_seq <= up_to);
@@ -121,7 +121,7 @@ impl Chronicle {
 }
 
 /// The position of an action.
-pub const fn place(action: &Action) -> AsOf {
+pub const fn as_of(action: &Action) -> AsOf {
     AsOf { ledger_seq: action.ledger_seq, at: action.at }
 }
 
@@ -142,8 +142,8 @@ impl DeploymentHistory {
         at.ledger_seq
     }
 
-    /// One device no longer targets it.
-    fn leave(&mut self, at: Position) {
+    /// Records that one device no longer targets the deployment.
+    fn remove_target(&mut self, at: Position) {
         self.targets -= 1;
         if self.targets == 0 {
             self.push(at, ActionKind::Removed, None);

@@ -83,7 +83,7 @@ impl<Id: Clone + Ord + Hash> ConnectionTable<Id> {
 
     /// The keys that have more connections than they may have, of those that have grown since the last call. Their
     /// surplus counts as ended from now on.
-    pub fn take_excess(&mut self) -> Vec<Excess<Id>> {
+    pub fn drain_excess(&mut self) -> Vec<Excess<Id>> {
         let mut found = Vec::new();
         for key in std::mem::take(&mut self.grown) {
             let Some(of_key) = self.keys.get(&key) else { continue };
@@ -167,7 +167,7 @@ mod tests {
                     }
                     Step::Enforce => {
                         let mut ended: Vec<u8> =
-                            table.take_excess().into_iter().flat_map(|excess| excess.surplus).collect();
+                            table.drain_excess().into_iter().flat_map(|excess| excess.surplus).collect();
                         let mut wanted = Vec::new();
                         for key in 0..4 {
                             let mut of_key: Vec<_> =
@@ -184,7 +184,7 @@ mod tests {
                 }
                 prop_assert_eq!(table.len(), model.len());
             }
-            table.take_excess();
+            table.drain_excess();
             for key in 0..4_u8 {
                 let open = table.keys.get(&key.to_string()).map_or(0, |of_key| of_key.open.len());
                 prop_assert!(open <= holder(key).limit);
@@ -197,9 +197,9 @@ mod tests {
         let mut table = ConnectionTable::default();
         let holder = Holder { key: "U".to_owned(), name: "a/one".to_owned(), limit: 4 };
         (1..=4_u8).for_each(|id| table.insert(id, holder.clone(), at(id)));
-        assert_eq!(table.take_excess(), []);
+        assert_eq!(table.drain_excess(), []);
         table.insert(5, holder.clone(), at(5));
-        assert_eq!(table.take_excess(), [Excess { holder, open: 5, surplus: vec![1] }]);
-        assert_eq!(table.take_excess(), [], "what was ended is not ended again");
+        assert_eq!(table.drain_excess(), [Excess { holder, open: 5, surplus: vec![1] }]);
+        assert_eq!(table.drain_excess(), [], "what was ended is not ended again");
     }
 }

@@ -168,7 +168,7 @@ impl PartitionTrim {
 
     /// Records that LEDGER has everything that follows from a report. Positions rise; a lower one means that deliveries began
     /// again.
-    pub fn settled(&mut self, subject: &str, position: u64, weight: Weight, now: Duration) {
+    pub fn record_settled(&mut self, subject: &str, position: u64, weight: Weight, now: Duration) {
         let quota = self.quota;
         if position <= self.settled_through {
             self.reset_positions();
@@ -256,7 +256,7 @@ impl PartitionTrim {
     }
 
     /// Devices whose throttling is to be logged now, by subject, with the reports that each has held.
-    pub fn take_notices(&mut self) -> Vec<(Arc<str>, usize)> {
+    pub fn drain_notices(&mut self) -> Vec<(Arc<str>, usize)> {
         std::mem::take(&mut self.notices)
     }
 

@@ -207,11 +207,11 @@ fn q18_hearing_a_device_moves_no_digest_and_writes_no_view() {
     ledger.fresh("north/a", 1, 1);
     let mut fleet = ledger.fold();
     let before = fleet.deployment_view(&"web".parse().unwrap()).unwrap();
-    fleet.take_changed_views();
+    fleet.drain_changed_views();
     ledger.fresh("north/a", 1, 1);
     ledger.fold_into(&mut fleet, ledger.entries.len() - 1);
     let after = fleet.deployment_view(&"web".parse().unwrap()).unwrap();
     assert!(after.last_heard_at > before.last_heard_at, "{:?}", after.last_heard_at);
     assert_eq!((after.digest, after.changed_at), (before.digest, before.changed_at));
-    assert!(fleet.take_changed_views().is_empty(), "nothing is counted differently");
+    assert!(fleet.drain_changed_views().is_empty(), "nothing is counted differently");
 }

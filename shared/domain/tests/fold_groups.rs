@@ -180,7 +180,7 @@ proptest! {
         for (at, entry) in ledger.entries.iter().enumerate() {
             fleet.apply(position(at), &entry.subject, entry.fact.clone());
             if at % every == 0 {
-                let named = fleet.take_changed_views();
+                let named = fleet.drain_changed_views();
                 let now = keyed(&fleet);
                 let keys: BTreeSet<&ViewKey> = before.keys().chain(now.keys()).collect();
                 for key in keys.into_iter().filter(|key| before.get(key) != now.get(key)) {
@@ -323,8 +323,8 @@ fn a_removed_definition_is_named_as_changed_and_gone() {
     fleet.define([muster_contract::decode::parse(text.as_bytes()).unwrap()]);
     count_all(&mut fleet);
     assert!(shown(&fleet).is_some() && !fleet.is_counting());
-    fleet.take_changed_views();
+    fleet.drain_changed_views();
     fleet.define([]);
-    assert!(fleet.take_changed_views().contains(&ViewKey::Defined(name.clone())));
+    assert!(fleet.drain_changed_views().contains(&ViewKey::Defined(name.clone())));
     assert_eq!(fleet.defined_view(&name), Shown::Absent);
 }

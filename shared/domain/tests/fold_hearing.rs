@@ -75,10 +75,10 @@ fn a_reasserted_stop_is_no_news_and_one_with_another_time_is() {
     let outcomes = ledger.fold_into(&mut fleet, 0);
     assert_eq!(outcomes[6..], [Outcome::Applied, Outcome::Duplicate, Outcome::Applied]);
     assert_eq!(fleet.deployment("web").hub.unheard, [unheard(PRESS, stored_at(5))]);
-    fleet.take_changed_views();
+    fleet.drain_changed_views();
     ledger.resumed(OVEN).stopped(PRESS, stored_at(6));
     assert_eq!(ledger.fold_into(&mut fleet, 9), [Outcome::Duplicate, Outcome::Applied]);
-    let changed = fleet.take_changed_views();
+    let changed = fleet.drain_changed_views();
     let key = |text: &str| ViewKey::parse(text).unwrap();
     let named = ["deployment.web", "fleet", "group.line.one", "site.plant7"].map(key);
     assert_eq!(changed, named.into(), "no view of the other site says so");
@@ -192,15 +192,15 @@ fn a_sum_of_hubs_names_the_hub_that_does_not_listen() {
     let mut merge = Merge::new(names.clone());
     for (name, ledger) in names.iter().zip([&north, &south]) {
         let fleet = ledger.fold();
-        merge.hear(name, stored_at(9));
+        merge.record_heard(name, stored_at(9));
         for view in fleet.view_keys() {
             match &view {
                 ViewKey::Site(site) => {
-                    merge.take_site(name, site, fleet.site_view(site).as_ref()).unwrap();
+                    merge.apply_site(name, site, fleet.site_view(site).as_ref()).unwrap();
                 }
                 other => {
                     let part = fleet.part(other, 0, usize::MAX);
-                    merge.take(name, fleet.as_of(), other, part.as_ref()).unwrap();
+                    merge.apply_parts(name, fleet.as_of(), other, part.as_ref()).unwrap();
                 }
             }
         }

@@ -39,9 +39,9 @@ proptest! {
     ) {
         let cut = cut.index(ledger.entries.len() + 1);
         let mut fleet = up_to(&ledger, cut);
-        let changed: BTreeSet<DeviceKey> = up_to(&ledger, cut).take_changed_devices().into_iter().collect();
+        let changed: BTreeSet<DeviceKey> = up_to(&ledger, cut).drain_changed_devices().into_iter().collect();
         let wanted: Vec<_> = fleet.records().filter(|record| changed.contains(record.key())).collect();
-        fleet.begin_capture(wanted.first().map(|record| record.key()));
+        fleet.start_capture(wanted.first().map(|record| record.key()));
         let (mut at, mut copied) = (cut, Vec::new());
         for (max, facts) in bits {
             let records = fleet.capture(max);
@@ -59,7 +59,7 @@ proptest! {
         prop_assert_eq!(text(&copied), text(&wanted));
         // Changes since the copy began belong to the next one.
         let mut before: BTreeMap<_, _> = up_to(&ledger, cut).records().map(|r| (r.key().clone(), r)).collect();
-        for key in fleet.take_changed_devices() {
+        for key in fleet.drain_changed_devices() {
             before.insert(key.clone(), fleet.record(&key).unwrap());
         }
         prop_assert_eq!(text(&before.into_values().collect::<Vec<_>>()), text(&up_to(&ledger, at).records().collect::<Vec<_>>()));

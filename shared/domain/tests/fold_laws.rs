@@ -106,11 +106,11 @@ proptest! {
     fn the_changed_devices_bring_a_snapshot_up_to_date(ledger in ledgers_of_a_deaf_hub(), cut in any::<prop::sample::Index>()) {
         let cut = cut.index(ledger.entries.len() + 1);
         let mut fleet = Ledger { entries: ledger.entries[..cut].to_vec() }.fold();
-        fleet.take_changed_devices();
+        fleet.drain_changed_devices();
         let mut stored: BTreeMap<_, _> =
             fleet.records().map(|record| (record.key().clone(), record)).collect();
         ledger.fold_into(&mut fleet, cut);
-        for key in fleet.take_changed_devices() {
+        for key in fleet.drain_changed_devices() {
             stored.insert(key.clone(), fleet.record(&key).unwrap());
         }
         let now: Vec<_> = fleet.records().collect();
@@ -151,7 +151,7 @@ proptest! {
         for (at, entry) in ledger.entries.iter().enumerate() {
             fleet.apply(position(at), &entry.subject, entry.fact.clone());
             if at % every == 0 {
-                let named = fleet.take_changed_views();
+                let named = fleet.drain_changed_views();
                 let now = digests(&fleet);
                 let keys: BTreeSet<&ViewKey> = before.keys().chain(now.keys()).collect();
                 for key in keys.into_iter().filter(|key| before.get(key) != now.get(key)) {

@@ -38,7 +38,7 @@ fn part_of(ledger: &Ledger, site: &str) -> Ledger {
 fn read(merge: &mut Merge, name: &HubName, fleet: &Fleet, rows: usize) {
     for key in merge.keys_of(name).union(&fleet.view_keys()) {
         match key {
-            ViewKey::Site(site) => merge.take_site(name, site, fleet.site_view(site).as_ref()).unwrap(),
+            ViewKey::Site(site) => merge.apply_site(name, site, fleet.site_view(site).as_ref()).unwrap(),
             key => take(merge, name, fleet, key, rows),
         }
     }
@@ -52,7 +52,7 @@ fn take(merge: &mut Merge, name: &HubName, fleet: &Fleet, key: &ViewKey, rows: u
         let part: Option<Part> = fleet
             .part(key, skip, rows)
             .map(|part| serde_json::from_slice(&serde_json::to_vec(&part).unwrap()).unwrap());
-        match merge.take(name, fleet.as_of(), key, part.as_ref()).unwrap() {
+        match merge.apply_parts(name, fleet.as_of(), key, part.as_ref()).unwrap() {
             Taken::Whole => return,
             Taken::Rest(next) => {
                 assert!(next > skip, "each answer brings rows");
@@ -65,7 +65,7 @@ fn take(merge: &mut Merge, name: &HubName, fleet: &Fleet, key: &ViewKey, rows: u
 fn merged(fleets: &[(HubName, Fleet)], rows: usize) -> Merge {
     let mut merge = Merge::new(fleets.iter().map(|(name, _)| name.clone()));
     for (name, fleet) in fleets {
-        merge.hear(name, "2026-11-22T08:00:00Z".parse().unwrap());
+        merge.record_heard(name, "2026-11-22T08:00:00Z".parse().unwrap());
         read(&mut merge, name, fleet, rows);
     }
     merge
@@ -119,7 +119,7 @@ proptest! {
         let mut following = fleets(&Ledger::default());
         let mut merge = merged(&following, rows);
         let mut before = all_of(&merge);
-        merge.take_changed();
+        merge.drain_changed();
         for (at, entry) in ledger.entries.iter().enumerate() {
             let (name, fleet) = following
                 .iter_mut()
@@ -128,7 +128,7 @@ proptest! {
             fleet.apply(position(at), &entry.subject, entry.fact.clone());
             if at % every == 0 {
                 read(&mut merge, name, fleet, rows);
-                let (named, now) = (merge.take_changed(), all_of(&merge));
+                let (named, now) = (merge.drain_changed(), all_of(&merge));
                 for (key, digest) in &now {
                     let same = before.get(key) == Some(digest);
                     prop_assert!(same || named.contains(&ViewKey::parse(key).unwrap()), "{} changed in silence", key);
@@ -147,9 +147,9 @@ proptest! {
         let fleets = fleets(&ledger);
         let mut merge = merged(&fleets, ALL);
         let (before, south) = (all_of(&merge), hub("south"));
-        merge.take_changed();
-        merge.miss(&south);
-        let named = merge.take_changed();
+        merge.drain_changed();
+        merge.record_unreachable(&south);
+        let named = merge.drain_changed();
         prop_assert!(merge.keys_of(&south).is_subset(&named));
 
         let (north, lost) = (fleets[0].1.fleet_view().tally, fleets[1].1.fleet_view().tally);
@@ -178,12 +178,12 @@ proptest! {
             keys.into_iter().filter_map(|key| Some((merge.view(&key)?.1, key))).collect()
         };
         let known = views(&merge);
-        merge.miss(&hub("north"));
+        merge.record_unreachable(&hub("north"));
         for ((view, key), (nothing, _)) in known.iter().zip(views(&merge)) {
             prop_assert_eq!(all_unheard(key, view.to_string().as_bytes()).unwrap().1, nothing);
         }
         for name in HUBS {
-            merge.hear(&hub(name), "2026-11-22T09:00:00Z".parse().unwrap());
+            merge.record_heard(&hub(name), "2026-11-22T09:00:00Z".parse().unwrap());
         }
         prop_assert_eq!(all_of(&merge), before);
     }
@@ -226,10 +226,10 @@ fn an_inconsistent_part_is_refused_and_the_former_one_kept() {
     ];
     let as_of = whole.as_of();
     for (part, why) in table {
-        assert_eq!(merge.take(&name, as_of, &key, Some(&part)), Err(why), "{part:?}");
+        assert_eq!(merge.apply_parts(&name, as_of, &key, Some(&part)), Err(why), "{part:?}");
     }
     let fleet = whole.part(&ViewKey::Fleet, 0, ALL);
-    assert_eq!(merge.take(&name, as_of, &key, fleet.as_ref()), Err(BadPart::Kind));
+    assert_eq!(merge.apply_parts(&name, as_of, &key, fleet.as_ref()), Err(BadPart::Kind));
     assert_eq!(all_of(&merge), before);
 }
 
@@ -245,7 +245,7 @@ fn rows_of_two_moments_are_not_put_together() {
     let (mut merge, name) = (Merge::new([hub("north")]), hub("north"));
     let mut ask = |fleet: &Fleet, skip| {
         let part = fleet.part(&key, skip, 2);
-        merge.take(&name, fleet.as_of(), &key, part.as_ref()).unwrap()
+        merge.apply_parts(&name, fleet.as_of(), &key, part.as_ref()).unwrap()
     };
     assert_eq!(ask(&fleet, 0), Taken::Rest(2));
     // The first code goes away, and every row moves up by one.
@@ -254,7 +254,7 @@ fn rows_of_two_moments_are_not_put_together() {
     ledger.fold_into(&mut fleet, read);
     assert_eq!(ask(&fleet, 2), Taken::Rest(0), "from the first row again");
     assert_eq!((ask(&fleet, 0), ask(&fleet, 2)), (Taken::Rest(2), Taken::Whole));
-    merge.hear(&name, "2026-11-22T08:00:00Z".parse().unwrap());
+    merge.record_heard(&name, "2026-11-22T08:00:00Z".parse().unwrap());
     let digest = |key| merge.view(key).map(|(digest, _)| digest);
     assert_eq!(digest(&key), fleet.digest_of(&key));
 }
@@ -264,13 +264,13 @@ fn a_site_belongs_to_the_hub_that_had_it_first() {
     let (mut merge, whole) = two_hubs();
     let site = "north".parse().unwrap();
     let view = whole.site_view(&site);
-    let refused = merge.take_site(&hub("south"), &site, view.as_ref());
+    let refused = merge.apply_site(&hub("south"), &site, view.as_ref());
     assert_eq!(refused, Err(OtherHub { site: site.clone(), hub: hub("north") }));
     assert_eq!(merge.hub_of(&site), Some(&hub("north")));
-    merge.take_site(&hub("south"), &site, None).unwrap();
+    merge.apply_site(&hub("south"), &site, None).unwrap();
     assert_eq!(merge.hub_of(&site), Some(&hub("north")), "it is not the other's to take away");
-    merge.take_site(&hub("north"), &site, None).unwrap();
-    merge.take_site(&hub("south"), &site, view.as_ref()).unwrap();
+    merge.apply_site(&hub("north"), &site, None).unwrap();
+    merge.apply_site(&hub("south"), &site, view.as_ref()).unwrap();
     assert_eq!(merge.hub_of(&site), Some(&hub("south")));
 }
 

@@ -121,7 +121,7 @@ impl<S: NoticeSource> SubscriptionHandler<S> {
         self.known().await?;
         for _ in 0..ATTEMPTS_MAX {
             let StoredSubscription { record, revision } = self.held(&wanted.name).await?;
-            let told = self.told(&wanted.name).await?;
+            let told = self.newest_number(&wanted.name).await?;
             let resumed = record.is_some();
             let record = self.taken_up(record, &wanted, told, requester)?;
             match self.write(&record, revision).await {
@@ -241,7 +241,7 @@ impl<S: NoticeSource> SubscriptionHandler<S> {
             if !is_allowed(requester, record.owner.as_ref(), Action::End) {
                 return Err(not_yours(&name));
             }
-            let told = self.told(&name).await?;
+            let told = self.newest_number(&name).await?;
             match self.bus.subscription_end(&name, revision).await {
                 Ok(_) => return Ok(answered(&record, true, told)),
                 Err(error) if error.kind == PublishErrorKind::Conflict => {}
@@ -288,7 +288,7 @@ impl<S: NoticeSource> SubscriptionHandler<S> {
     }
 
     /// Number of the newest notice of a name.
-    async fn told(&self, name: &SubscriptionName) -> Result<u64, ErrorBody> {
+    async fn newest_number(&self, name: &SubscriptionName) -> Result<u64, ErrorBody> {
         Ok(self.newest(name).await?.map_or(0, |notice| notice.number))
     }
 }

@@ -107,10 +107,10 @@ impl<S: NoticeSource> Notifier<S> {
 
     /// Publishes notices until `stop`. The next process publishes those that are due then.
     pub async fn run(mut self, stop: CancellationToken) {
-        stop.run_until_cancelled(self.tell()).await;
+        stop.run_until_cancelled(self.publish_notices()).await;
     }
 
-    async fn tell(&mut self) {
+    async fn publish_notices(&mut self) {
         let mut changes = self.source.changes();
         self.source.caught_up().await;
         loop {
@@ -121,7 +121,7 @@ impl<S: NoticeSource> Notifier<S> {
                     held(&self.register).clear();
                     break;
                 }
-                self.tell_due().await;
+                self.publish_due().await;
             }
         }
     }
@@ -143,7 +143,7 @@ impl<S: NoticeSource> Notifier<S> {
     async fn read_all(&mut self) -> Result<Replay, muster_bus::ReadError> {
         let mut replay = self.bus.notices_all().await?;
         while let Some(batch) = replay.next_present(BATCH_MAX).await? {
-            self.take(&batch);
+            self.apply_entries(&batch);
         }
         self.retry.reset();
         held(&self.register).set_known();
@@ -153,10 +153,10 @@ impl<S: NoticeSource> Notifier<S> {
         Ok(replay)
     }
 
-    fn take(&mut self, batch: &[Delivery]) {
+    fn apply_entries(&mut self, batch: &[Delivery]) {
         let ledger = self.origin();
         for entry in batch.iter().filter_map(NoticeEntry::of) {
-            let (due, now) = (held(&self.register).take(&entry, ledger), Instant::now());
+            let (due, now) = (held(&self.register).apply(&entry, ledger), Instant::now());
             if entry.kind == NoticeKind::Notice
                 && let Ok(name) = entry.name.parse()
                 && let Some(line) = held(&self.register).line_mut(&name)
@@ -177,14 +177,14 @@ impl<S: NoticeSource> Notifier<S> {
 
     /// Applies the stream's pending entries. If some subscription is due at every turn, the stream would not be
     /// read otherwise.
-    async fn take_ready(&mut self, replay: &mut Replay) -> Result<(), muster_bus::ReadError> {
+    async fn apply_pending(&mut self, replay: &mut Replay) -> Result<(), muster_bus::ReadError> {
         if !replay.is_open() {
             // The reader reconnects only while it is awaited.
             if let Ok(batch) = timeout(MEND_TURN, replay.next_batch(BATCH_MAX)).await {
-                self.take(&batch?);
+                self.apply_entries(&batch?);
             }
         } else if let Some(batch) = replay.next_batch(BATCH_MAX).now_or_never() {
-            self.take(&batch?);
+            self.apply_entries(&batch?);
         }
         Ok(())
     }
@@ -197,10 +197,10 @@ impl<S: NoticeSource> Notifier<S> {
     ) -> Result<(), muster_bus::ReadError> {
         loop {
             changes.mark_unchanged();
-            self.take_changed_since();
+            self.mark_changed();
             let next = self.due.values().map(|due| due.at).min();
             if next.is_some_and(|next| next <= Instant::now()) {
-                return self.take_ready(replay).await;
+                return self.apply_pending(replay).await;
             }
             let timer = async {
                 match next {
@@ -214,15 +214,15 @@ impl<S: NoticeSource> Notifier<S> {
                 tokio::time::sleep(LOOK_INTERVAL).await;
             };
             tokio::select! {
-                batch = replay.next_batch(BATCH_MAX) => self.take(&batch?),
+                batch = replay.next_batch(BATCH_MAX) => self.apply_entries(&batch?),
                 () = changed => {}
                 () = timer => {}
             }
         }
     }
 
-    /// Makes due whom the changes since the last look concern.
-    fn take_changed_since(&mut self) {
+    /// Makes the subscriptions due that the changes since the last evaluation concern.
+    fn mark_changed(&mut self) {
         let Some(evaluation) = self.source.changed_since(self.looked) else { return };
         self.looked = Some(evaluation.at);
         let changed = evaluation.changed;
@@ -244,8 +244,8 @@ impl<S: NoticeSource> Notifier<S> {
         due.at = due.at.min(at);
     }
 
-    /// Evaluates all due subscriptions and publishes what is news.
-    async fn tell_due(&mut self) {
+    /// Evaluates all due subscriptions and publishes their notices.
+    async fn publish_due(&mut self) {
         let now = Instant::now();
         let due: Vec<_> = self
             .due
@@ -254,10 +254,10 @@ impl<S: NoticeSource> Notifier<S> {
             .map(|(name, due)| (name.clone(), *due))
             .collect();
         for look in due.chunks(LOOK_MAX) {
-            let (writes, bus) = (self.look(look).await, &self.bus);
+            let (writes, bus) = (self.collect_notices(look).await, &self.bus);
             let results: Vec<_> = stream::iter(writes)
                 .map(|write| async move {
-                    let written = carry_out(bus, &write).await;
+                    let written = write_notice(bus, &write).await;
                     (write, written)
                 })
                 .buffer_unordered(LOOK_MAX)
@@ -289,7 +289,7 @@ impl<S: NoticeSource> Notifier<S> {
     }
 
     /// Collects the notices to write, all as of one moment.
-    async fn look(&mut self, due: &[(SubscriptionName, Due)]) -> Vec<Write> {
+    async fn collect_notices(&mut self, due: &[(SubscriptionName, Due)]) -> Vec<Write> {
         let lines: Vec<_> = due
             .iter()
             .filter_map(|(name, due)| {
@@ -304,7 +304,7 @@ impl<S: NoticeSource> Notifier<S> {
         let reading = self.source.read(&alone).await;
         // Until LEDGER is read again, every subscription stays due.
         let Some(reading) = reading else {
-            self.put_off(due, LOOK_INTERVAL);
+            self.postpone(due, LOOK_INTERVAL);
             return Vec::new();
         };
         let at = (reading.as_of, reading.origin);
@@ -333,7 +333,7 @@ impl<S: NoticeSource> Notifier<S> {
             }
             None => (ending(name, number, told, as_of, line.ended.unwrap_or(EndReason::Expired)), None),
             Some(FoundNotice::NotNow) => {
-                self.put_off(&[(name.clone(), Due { at: Instant::now(), held_back })], RETRY_MIN);
+                self.postpone(&[(name.clone(), Due { at: Instant::now(), held_back })], RETRY_MIN);
                 return None;
             }
             Some(FoundNotice::TooWide) => {
@@ -343,7 +343,7 @@ impl<S: NoticeSource> Notifier<S> {
                 if self.is_ahead(name, origin, findings.as_of) {
                     return None;
                 }
-                let told = line.told_in_this_life();
+                let told = line.last_notice();
                 if !findings.is_news(told) {
                     self.metrics.notice(NoticeResult::Unchanged);
                     self.due.remove(name);
@@ -376,7 +376,7 @@ impl<S: NoticeSource> Notifier<S> {
         true
     }
 
-    fn put_off(&mut self, due: &[(SubscriptionName, Due)], by: Duration) {
+    fn postpone(&mut self, due: &[(SubscriptionName, Due)], by: Duration) {
         let at = Instant::now() + by;
         for (name, due) in due {
             self.due.insert(name.clone(), Due { at, ..*due });
@@ -425,7 +425,7 @@ impl<S: NoticeSource> Notifier<S> {
         match self.bus.notice_last(name).await {
             Ok(Some(entry)) => {
                 let ledger = self.origin();
-                held(&self.register).take(&entry, ledger);
+                held(&self.register).apply(&entry, ledger);
                 true
             }
             Ok(None) => {
@@ -452,7 +452,7 @@ impl<S: NoticeSource> Notifier<S> {
     }
 }
 
-async fn carry_out(bus: &Bus, write: &Write) -> Result<u64, PublishError> {
+async fn write_notice(bus: &Bus, write: &Write) -> Result<u64, PublishError> {
     let keep = (write.notice.event == NoticeEvent::Ended).then_some(ENDED_KEPT);
     bus.notice_put(&write.name, write.bytes.clone(), keep, write.expected).await
 }

@@ -79,15 +79,15 @@ impl From<&Notice> for Told {
 
 impl Register {
     /// Applies an entry while this LEDGER is read. Returns the name where a notice may be due.
-    pub fn take(&mut self, entry: &NoticeEntry, ledger: Origin) -> Option<SubscriptionName> {
+    pub fn apply(&mut self, entry: &NoticeEntry, ledger: Origin) -> Option<SubscriptionName> {
         let name: SubscriptionName = entry.name.parse().ok()?;
         let line = self.lines.entry(name.clone()).or_default();
         let due = match entry.kind {
             NoticeKind::Subscription => {
                 self.reserved.remove(&name);
-                line.take_subscription(entry)
+                line.apply_subscription(entry)
             }
-            NoticeKind::Notice => line.take_notice(entry, ledger),
+            NoticeKind::Notice => line.apply_notice(entry, ledger),
         };
         due.then_some(name)
     }
@@ -178,7 +178,7 @@ impl Register {
 }
 
 impl Line {
-    fn take_subscription(&mut self, entry: &NoticeEntry) -> bool {
+    fn apply_subscription(&mut self, entry: &NoticeEntry) -> bool {
         if entry.revision <= self.revision {
             return false;
         }
@@ -208,7 +208,7 @@ impl Line {
         due
     }
 
-    fn take_notice(&mut self, entry: &NoticeEntry, ledger: Origin) -> bool {
+    fn apply_notice(&mut self, entry: &NoticeEntry, ledger: Origin) -> bool {
         if entry.revision <= self.told_revision {
             return false;
         }
@@ -223,7 +223,7 @@ impl Line {
     }
 
     /// The last notice of the subscription since it began under this name.
-    pub fn told_in_this_life(&self) -> Option<Told> {
+    pub fn last_notice(&self) -> Option<Told> {
         self.told.filter(|told| told.number > self.began())
     }
 
@@ -287,13 +287,13 @@ mod tests {
     fn n09_a_renewal_is_no_news_and_an_ended_subscription_is_forgotten() {
         let mut register = Register::default();
         let name = Some("a".parse().unwrap());
-        assert_eq!(register.take(&record(1, 0, 3000), LEDGER), name);
-        assert_eq!(register.take(&record(2, 7, 3000), LEDGER), None, "a confirmation is nothing to tell");
-        assert_eq!(register.take(&record(3, 7, 9000), LEDGER), name, "another window is");
-        assert_eq!(register.take(&record(2, 0, 3000), LEDGER), None, "what is older changes nothing");
+        assert_eq!(register.apply(&record(1, 0, 3000), LEDGER), name);
+        assert_eq!(register.apply(&record(2, 7, 3000), LEDGER), None, "a confirmation is nothing to tell");
+        assert_eq!(register.apply(&record(3, 7, 9000), LEDGER), name, "another window is");
+        assert_eq!(register.apply(&record(2, 0, 3000), LEDGER), None, "what is older changes nothing");
         assert_eq!(register.live(), 1);
         let expired = entry(NoticeKind::Subscription, 4, Err(NoticeAbsence::Expired));
-        assert_eq!(register.take(&expired, LEDGER), name);
+        assert_eq!(register.apply(&expired, LEDGER), name);
         assert_eq!(register.line(name.as_ref().unwrap()).unwrap().ended, Some(EndReason::Expired));
         register.forget(name.as_ref().unwrap());
         assert_eq!((register.live(), register.iter().count()), (0, 0), "nobody was ever told anything");
@@ -302,18 +302,18 @@ mod tests {
     #[test]
     fn a_recreated_name_has_had_no_notice() {
         let (mut register, name) = (Register::default(), "a".parse().unwrap());
-        register.take(&record(1, 0, 3000), LEDGER);
+        register.apply(&record(1, 0, 3000), LEDGER);
         let at = AsOf { ledger_seq: 9, at: Timestamp::UNIX_EPOCH };
         let notice = crate::compose::ending(&name, 7, None, at, EndReason::Expired);
         let notice = Notice { event: NoticeEvent::Gone, reason: None, ..notice };
-        register.take(&entry(NoticeKind::Notice, 2, Ok(to_bytes(&notice).into())), LEDGER);
+        register.apply(&entry(NoticeKind::Notice, 2, Ok(to_bytes(&notice).into())), LEDGER);
         let line = register.line(&name).unwrap();
-        assert_eq!((line.told_in_this_life().unwrap().number, line.next_number()), (7, 8));
+        assert_eq!((line.last_notice().unwrap().number, line.next_number()), (7, 8));
         // It ended and was created again before its end was published.
-        assert_eq!(register.take(&record_of(3, 7, 3000, 7), LEDGER).as_ref(), Some(&name));
+        assert_eq!(register.apply(&record_of(3, 7, 3000, 7), LEDGER).as_ref(), Some(&name));
         let line = register.line(&name).unwrap();
-        assert_eq!((line.told_in_this_life(), line.next_number()), (None, 8));
-        assert_eq!(register.take(&record_of(4, 7, 3000, 7), LEDGER), None, "renewed");
+        assert_eq!((line.last_notice(), line.next_number()), (None, 8));
+        assert_eq!(register.apply(&record_of(4, 7, 3000, 7), LEDGER), None, "renewed");
     }
 
     #[test]
@@ -323,7 +323,7 @@ mod tests {
         let notice = crate::compose::ending(&name, 1, None, at, EndReason::Expired);
         let newer = Origin { created_at: "2026-11-20T08:00:00Z".parse().unwrap(), restarts: 0 };
         for (revision, ledger, told_in) in [(1, LEDGER, Some(LEDGER)), (2, newer, None)] {
-            register.take(&entry(NoticeKind::Notice, revision, Ok(to_bytes(&notice).into())), ledger);
+            register.apply(&entry(NoticeKind::Notice, revision, Ok(to_bytes(&notice).into())), ledger);
             assert_eq!(register.line(&name).unwrap().told_in, told_in);
         }
     }
@@ -371,14 +371,14 @@ mod tests {
         let (mut register, alice) = (Register::default(), user("A", "viewer"));
         assert_eq!(fill(&mut register, "a", &alice), SUBSCRIPTIONS_OF_USER_MAX);
         for number in 0..SUBSCRIPTIONS_OF_USER_MAX {
-            register.take(&owned(&format!("a-{number}"), 1 + number as u64, &alice), LEDGER);
+            register.apply(&owned(&format!("a-{number}"), 1 + number as u64, &alice), LEDGER);
         }
         let next = "next".parse().unwrap();
         assert!(register.reserve(&next, &alice).is_err());
         assert!(register.reserve(&"a-0".parse().unwrap(), &alice).is_ok(), "it is counted already");
         register.release(&"a-0".parse().unwrap());
         let ended = NoticeEntry { value: Err(NoticeAbsence::Ended), ..owned("a-1", 999, &alice) };
-        register.take(&ended, LEDGER);
+        register.apply(&ended, LEDGER);
         assert!(register.reserve(&next, &alice).is_ok(), "one has ended");
         register.release(&next);
         assert!(register.reserve(&next, &alice).is_ok(), "it was never written");
@@ -386,7 +386,7 @@ mod tests {
         // Another rollup reads the same from the stream.
         let mut standby = Register::default();
         for number in 2..=SUBSCRIPTIONS_OF_USER_MAX + 1 {
-            standby.take(&owned(&format!("a-{number}"), 1 + number as u64, &alice), LEDGER);
+            standby.apply(&owned(&format!("a-{number}"), 1 + number as u64, &alice), LEDGER);
         }
         assert!(
             standby.reserve(&next, &alice).is_err() && standby.reserve(&next, &user("B", "viewer")).is_ok()
@@ -399,7 +399,7 @@ mod tests {
     #[test]
     fn a_page_says_whether_there_is_more() {
         let mut register = Register::default();
-        register.take(&record(1, 0, 3000), LEDGER);
+        register.apply(&record(1, 0, 3000), LEDGER);
         let anybody = Requester::Unverified;
         assert_eq!(register.page(&anybody, None, 1).0.len(), 1);
         assert!(!register.page(&anybody, None, 1).1);

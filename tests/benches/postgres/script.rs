@@ -135,7 +135,7 @@ fn rows(device: usize, round: u64, keeping: Keeping) -> [String; DEPLOYMENTS.len
         let site = device / DEVICES_PER_SITE;
         let _ = write!(row, "site-{site}\tdevice-{device}\t{id}\t1\t{seq}\t{state}\t{body}");
         if keeping == Keeping::Messages {
-            let (name, trace) = (format!("site-{site}.device-{device}"), Trace::begin(&mut chance));
+            let (name, trace) = (format!("site-{site}.device-{device}"), Trace::random(&mut chance));
             let _ = write!(row, "\t{name}.1.{seq}\tmuster-ingest\tmuster.v1.StatusFact\t{trace}");
         }
         row.push('\n');

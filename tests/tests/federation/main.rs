@@ -209,7 +209,7 @@ impl Two {
         let look = || async {
             let (seen, merged) = (self.top.digests().await, &self.federation.handle.merged);
             let known = |key: &String| {
-                let view = merged.look(|merge| merge.view(&ViewKey::parse(key).unwrap()));
+                let view = merged.read_merge(|merge| merge.view(&ViewKey::parse(key).unwrap()));
                 (key.clone(), view.unwrap().0)
             };
             (seen.keys().map(known).collect::<BTreeMap<_, _>>(), seen)

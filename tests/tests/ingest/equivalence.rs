@@ -148,7 +148,7 @@ fn outcome(messages: Vec<Message>, room: u64) -> (Vec<String>, Vec<String>, Opti
     }
     assert_eq!(acknowledged, count, "every message is acknowledged");
     intake.owe_receipt_to(&device("press-4"));
-    let receipt = intake.take_receipts(now(), 1).pop().map(|(_, receipt)| receipt);
+    let receipt = intake.drain_due_receipts(now(), 1).pop().map(|(_, receipt)| receipt);
     (facts, rejected, receipt, intake.devices())
 }
 

@@ -190,7 +190,7 @@ async fn the_end_of_a_run_shows_how_far_ledger_reaches() {
     // Few, and as many as end with a shared confirmation or between two of them.
     for facts in [3, 64, 1_000, 4 * FACTS_IN_FLIGHT, 999] {
         if facts > 3 {
-            publisher.begin_run().await;
+            publisher.start_run().await;
         }
         for _ in 0..facts {
             publisher.send(fact()).await;

@@ -119,7 +119,7 @@ fn vector(ledger: &[Entry]) -> Value {
     let mut keys = BTreeSet::from([ViewKey::Fleet]);
     for Entry { seq, stored_at, subject, fact } in ledger {
         fleet.apply(Position { ledger_seq: *seq, stored_at: *stored_at }, subject, fact.clone());
-        keys.extend(fleet.take_changed_views());
+        keys.extend(fleet.drain_changed_views());
     }
     let view = |key: &ViewKey| match key {
         ViewKey::Deployment(id) => fleet.deployment_view(id).map(|view| json!(view)),

@@ -256,7 +256,7 @@ fn handle_newer_receipt(
 /// Begins a new epoch: capabilities, then the reports that the hub does not have in their old order, then the records
 /// that these do not mention.
 fn renumber_in_new_epoch(tables: &mut Tables<'_>, now: Timestamp) -> SqlResult<Epoch> {
-    let epoch = values::begin_epoch(tables.connection, now)?;
+    let epoch = values::start_epoch(tables.connection, now)?;
     for (first, last) in delivery::spans(tables.index, |state| state == COVERED) {
         rows::delete(tables, first, last)?;
     }

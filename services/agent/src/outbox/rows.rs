@@ -117,7 +117,7 @@ pub(super) fn append(tables: &mut Tables<'_>, entries: &[NewReport]) -> SqlResul
 fn apply_change(connection: &Connection, entry: &NewReport) -> SqlResult<()> {
     match &entry.change {
         RecordChange::None => {}
-        RecordChange::Store(record) => store::put_record(connection, record)?,
+        RecordChange::Store(record) => store::write_record(connection, record)?,
         RecordChange::Remove(deployment) => store::delete_record(connection, deployment)?,
     }
     match &entry.body {
@@ -225,7 +225,7 @@ impl BatchReader<'_> {
                 .iter()
                 .find(|run| run.last >= seq && run.first <= seq)
                 .map_or(0, |run| run.value.round);
-            if !self.take(row_of(row, newest, round)?) {
+            if !self.push_row(row_of(row, newest, round)?) {
                 return Ok(true);
             }
         }
@@ -233,7 +233,7 @@ impl BatchReader<'_> {
     }
 
     /// Adds a row; false if it does not fit.
-    fn take(&mut self, row: Row) -> bool {
+    fn push_row(&mut self, row: Row) -> bool {
         let fits = self.batch.rows.len() < self.request.rows.min(READ_ROWS_MAX)
             && (self.batch.rows.is_empty()
                 || self.bytes + row.bytes <= self.request.bytes.min(READ_BYTES_MAX));

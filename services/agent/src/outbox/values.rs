@@ -34,12 +34,12 @@ pub(super) fn epoch(connection: &Connection) -> SqlResult<Option<Epoch>> {
 pub(super) fn fix_epoch(connection: &Connection, now: Timestamp) -> SqlResult<Epoch> {
     match epoch(connection)? {
         Some(epoch) => Ok(epoch),
-        None => begin_epoch(connection, now),
+        None => start_epoch(connection, now),
     }
 }
 
 /// Sets an epoch above that of the last receipt, whatever the clock says.
-pub(super) fn begin_epoch(connection: &Connection, now: Timestamp) -> SqlResult<Epoch> {
+pub(super) fn start_epoch(connection: &Connection, now: Timestamp) -> SqlResult<Epoch> {
     let clock = u64::try_from(now.as_second()).ok().and_then(Epoch::new).unwrap_or(Epoch::FIRST);
     let above = receipt(connection)?.map_or(Epoch::FIRST, |receipt| receipt.epoch.next());
     let epoch = clock.max(above);

@@ -133,7 +133,7 @@ impl HttpClient {
         }
         store_etag(part, &answer);
         let mut transfer =
-            Transfer::begin(download, if is_rest { have } else { 0 }, answer.body().content_length())?;
+            Transfer::start(download, if is_rest { have } else { 0 }, answer.body().content_length())?;
         let mut body = answer.into_body().into_reader();
         let mut chunk = vec![0; CHUNK_BYTES];
         loop {
@@ -187,7 +187,7 @@ struct Transfer {
 }
 
 impl Transfer {
-    fn begin(download: &Download, have: u64, rest: Option<u64>) -> Result<Self, PackageError> {
+    fn start(download: &Download, have: u64, rest: Option<u64>) -> Result<Self, PackageError> {
         let bytes = download.bytes.or_else(|| rest.map(|rest| have.saturating_add(rest)));
         let mut transfer = Self { address: shown(&download.url), have, bytes, logged_at: Instant::now() };
         if bytes.is_some_and(|bytes| bytes > PACKAGE_BYTES_MAX) {

@@ -18,7 +18,7 @@ use crate::record::DeploymentRecord;
 use crate::runtime::{Runtime, code};
 
 impl Reconciler {
-    pub(super) async fn begin(&mut self, step: Step, document: &DesiredState) {
+    pub(super) async fn start_step(&mut self, step: Step, document: &DesiredState) {
         let id = step.deployment().clone();
         let wanted = document.deployments.iter().find(|entry| entry.id == id);
         let generation = document.generation;
@@ -95,7 +95,7 @@ impl Reconciler {
         if is_repeated {
             task.retry();
         } else {
-            task.record.begin_removal(generation);
+            task.record.start_removal(generation);
             task.report(&self.reports).await;
         }
         let left = task.record.components.iter().filter(|component| component.state != State::Removed);
@@ -128,7 +128,7 @@ impl Reconciler {
         stop_timeouts: BTreeMap<ComponentName, Duration>,
     ) -> Operation {
         let device = &self.settings.device;
-        let cancel = self.tasks.get_mut(id).map(|task| task.begin(device)).unwrap_or_default();
+        let cancel = self.tasks.get_mut(id).map(|task| task.start_operation(device)).unwrap_or_default();
         Operation {
             deployment: id.clone(),
             runtime: Arc::clone(&self.runtime),

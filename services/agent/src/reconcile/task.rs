@@ -152,7 +152,7 @@ impl DeploymentTask {
     }
 
     /// Begins an operation.
-    pub(super) fn begin(&mut self, device: &DeviceKey) -> CancellationToken {
+    pub(super) fn start_operation(&mut self, device: &DeviceKey) -> CancellationToken {
         let cancel = CancellationToken::new();
         self.operation = Some(RunningOperation {
             cancel: cancel.clone(),

@@ -82,7 +82,7 @@ fn only_components_that_changed_are_touched_by_an_update() {
         assert_eq!(next.generation.get(), 2);
     }
     let mut leaving = installed(two("serve", 80));
-    leaving.begin_removal(generation(2));
+    leaving.start_removal(generation(2));
     let back = leaving.retarget(two("serve", 80), generation(3));
     assert_eq!(states(&back), [State::Pending, State::Pending], "what was being taken away is not installed");
 }
@@ -109,7 +109,7 @@ fn an_unchanged_state_is_not_reported() {
 #[test]
 fn a_removal_ends_when_every_component_is_gone() {
     let mut record = installed(two("serve", 80));
-    record.begin_removal(generation(2));
+    record.start_removal(generation(2));
     assert_eq!(record.state(), State::Removing);
     record.set(&name("db"), State::Removed, None);
     assert!(!record.is_removed());
@@ -124,7 +124,7 @@ fn only_what_wants_to_is_tried_again() {
     let mut never = DeploymentRecord::new(entry(&stubborn, &json!({})), generation(1));
     never.set(&name("web"), State::Failed, error());
     assert!(!never.may_retry());
-    never.begin_removal(generation(2));
+    never.start_removal(generation(2));
     never.set(&name("web"), State::Failed, error());
     assert!(never.may_retry(), "a removal always is");
     let mut always = DeploymentRecord::new(two("x", 1), generation(1));

@@ -245,7 +245,7 @@ impl RelayCore {
             return None;
         }
         match self.phase {
-            SessionPhase::Closed => self.begin(now),
+            SessionPhase::Closed => self.start_session(now),
             SessionPhase::Opening => self.await_answer(Effect::ReadStatus),
             SessionPhase::WithoutEpoch { needs_receipt } => self.fix_epoch(needs_receipt),
             SessionPhase::Open(epoch) => self.next_in_session(epoch, now),
@@ -289,7 +289,7 @@ impl RelayCore {
     }
 
     /// Begins a session, if there is a connection and the delay is over.
-    fn begin(&mut self, now: Instant) -> Option<Effect> {
+    fn start_session(&mut self, now: Instant) -> Option<Effect> {
         if !self.link.is_up() || self.retry_at.is_some_and(|at| at > now) {
             return None;
         }
@@ -333,7 +333,7 @@ impl RelayCore {
             return;
         }
         self.phase = SessionPhase::Open(epoch);
-        self.queue.begin_session(epoch);
+        self.queue.start_session(epoch);
         self.full_pauses.reset();
         (self.heartbeat, self.is_first_heartbeat_done) = (None, false);
         let is_first = self.holds(OrderRule::HeartbeatBeforeReports);

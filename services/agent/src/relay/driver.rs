@@ -117,7 +117,7 @@ impl<'a> Driver<'a> {
 
     fn handle(&mut self, event: DriverEvent) {
         match event {
-            DriverEvent::Answer(ticket, answer) => self.take_answers(ticket, answer),
+            DriverEvent::Answer(ticket, answer) => self.handle_answers(ticket, answer),
             DriverEvent::OutboxChanged => self.feed(Input::OutboxChanged),
             DriverEvent::StorageChanged => self.feed(Input::StorageChanged),
             DriverEvent::Marked(marked) => self.marked(&marked),
@@ -152,8 +152,8 @@ impl<'a> Driver<'a> {
         self.feed(Input::Link(self.known_link));
     }
 
-    /// Takes an answer, and all others that have arrived.
-    fn take_answers(&mut self, ticket: Ticket, answer: Answer) {
+    /// Handles an answer, and all others that have arrived.
+    fn handle_answers(&mut self, ticket: Ticket, answer: Answer) {
         let mut next = Some((ticket, answer));
         while let Some((ticket, answer)) = next {
             match &answer {
@@ -184,11 +184,11 @@ impl<'a> Driver<'a> {
         loop {
             let now = Instant::now();
             let Some(effect) = self.relay.core.next_effect(now) else { break };
-            self.carry_out(effect, now).await;
+            self.execute(effect, now).await;
         }
     }
 
-    async fn carry_out(&mut self, effect: Effect, now: Instant) {
+    async fn execute(&mut self, effect: Effect, now: Instant) {
         match effect {
             Effect::ReadStatus => {
                 let status = self.status().await.map(Input::Status);
@@ -219,7 +219,7 @@ impl<'a> Driver<'a> {
                 self.send_message(message, ticket, now).await;
             }
             Effect::EndBatch => self.window.end_batch().await,
-            Effect::MarkSent(epoch, seqs) => self.begin_marking(epoch, seqs),
+            Effect::MarkSent(epoch, seqs) => self.start_marking(epoch, seqs),
             Effect::MaintainOutbox => {
                 if let Err(error) = self.relay.outbox.maintain(self.relay.clock.now()).await {
                     tracing::debug!(error = chain(&error), "cannot maintain the outbox yet");
@@ -286,7 +286,7 @@ impl<'a> Driver<'a> {
     }
 
     /// Begins to mark rows as sent. If that cannot be stored (disk full), the core asks for it again later.
-    fn begin_marking(&mut self, epoch: Epoch, seqs: Vec<u64>) {
+    fn start_marking(&mut self, epoch: Epoch, seqs: Vec<u64>) {
         let (outbox, now) = (self.relay.outbox.clone(), self.relay.clock.now());
         self.marking = Some(Box::pin(async move { outbox.mark_sent(epoch, seqs, now).await }));
     }

@@ -143,13 +143,13 @@ impl SendQueue {
     }
 
     /// Begins a session: nothing is under way any more. In another epoch nothing of the one before counts.
-    pub(crate) fn begin_session(&mut self, epoch: Epoch) {
+    pub(crate) fn start_session(&mut self, epoch: Epoch) {
         if self.epoch.replace(epoch) != Some(epoch) {
             self.acknowledged.clear();
             self.rejected.clear();
             self.packing = Packing::default();
         }
-        self.packing.begin_session();
+        self.packing.reset();
         self.under_way.clear();
         self.under_way_bytes = 0;
         // Any of them may have been the newest of its deployment.
@@ -270,7 +270,7 @@ impl SendQueue {
         answer: Result<(), PublishErrorKind>,
         after: Duration,
     ) -> AnswerOutcome {
-        let seqs = self.packing.take_message(seq);
+        let seqs = self.packing.remove_message(seq);
         let bytes: Vec<_> = seqs.iter().filter_map(|seq| self.under_way.remove(seq)).collect();
         if bytes.is_empty() {
             return AnswerOutcome::Continue;

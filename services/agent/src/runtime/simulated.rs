@@ -95,7 +95,7 @@ impl SimulatedRuntime {
     }
 
     async fn start_unit(&self, unit: &Unit, script: &Simulated) -> Result<(), SimulatedStartError> {
-        let up = match self.device.begin(unit, script)? {
+        let up = match self.device.start(unit, script)? {
             StartProgress::Up(lasting) => lasting,
             StartProgress::Starting(passed) => {
                 self.await_start(&unit.name(), script, passed).await?;
@@ -159,7 +159,7 @@ impl SimulatedRuntime {
         }
         let record = self.device.set_state(name, UnitState::Stopping)?;
         sleep(record.map_or(Duration::ZERO, |record| record.stop_delay).min(timeout)).await;
-        self.device.with(|units, _| units.put(name, None))
+        self.device.with(|units, _| units.write_unit(name, None))
     }
 
     /// Entries are always whole, so a panic of another thread leaves none incomplete.

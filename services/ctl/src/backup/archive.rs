@@ -101,7 +101,7 @@ impl Draft {
     ///
     /// # Errors
     /// The place is taken, or the directory cannot be made.
-    pub fn begin(whole: &Path) -> Result<Self, BackupError> {
+    pub fn create(whole: &Path) -> Result<Self, BackupError> {
         refuse_if_there(whole)?;
         let folder = unfinished(whole);
         if folder.exists() {
@@ -285,7 +285,7 @@ mod tests {
 
     fn backup(place: &Path) -> PathBuf {
         let whole = place.join("backup");
-        let draft = Draft::begin(&whole).unwrap();
+        let draft = Draft::create(&whole).unwrap();
         let mut file = draft.file("keys/operator.seed", SECRET).unwrap();
         file.write(b"a seed").unwrap();
         let keys = vec![file.finish().unwrap()];
@@ -336,11 +336,11 @@ mod tests {
     fn a_backup_that_does_not_end_leaves_nothing() {
         let place = tempfile::tempdir().unwrap();
         let whole = place.path().join("backup");
-        let draft = Draft::begin(&whole).unwrap();
+        let draft = Draft::create(&whole).unwrap();
         draft.file("streams/LEDGER", SECRET).unwrap().write(b"part").unwrap();
         drop(draft);
         assert_eq!(fs::read_dir(place.path()).unwrap().count(), 0);
         backup(place.path());
-        assert!(matches!(Draft::begin(&whole), Err(BackupError::Exists(_))));
+        assert!(matches!(Draft::create(&whole), Err(BackupError::Exists(_))));
     }
 }

@@ -111,12 +111,12 @@ fn check_database(path: &Path, mark: &[u8; 4]) -> Result<(), BackupError> {
 
 /// Puts the databases of a rollup into a directory, for the LEDGER that was created then: a restored stream is a new one to
 /// the server, with the same sequences.
-pub(super) fn put_back_rollup(
+pub(super) fn restore_rollup(
     backup: &Path,
     files: &[SavedFile],
     (dir, created_at): (&Path, Timestamp),
 ) -> Result<(), BackupError> {
-    put_back(backup, files, dir, |beside| {
+    restore_files(backup, files, dir, |beside| {
         let note = serde_json::json!({ "createdAt": created_at }).to_string() + "\n";
         let path = beside.join(NOTE);
         let file = File::options().write(true).create_new(true).mode(SECRET).open(&path);
@@ -125,12 +125,12 @@ pub(super) fn put_back_rollup(
 }
 
 /// Puts the directory of keys back.
-pub(super) fn put_back_keys(backup: &Path, files: &[SavedFile], dir: &Path) -> Result<(), BackupError> {
-    put_back(backup, files, dir, |_| Ok(()))
+pub(super) fn restore_keys(backup: &Path, files: &[SavedFile], dir: &Path) -> Result<(), BackupError> {
+    restore_files(backup, files, dir, |_| Ok(()))
 }
 
 /// Puts files of a folder of the backup into a directory, which appears as a whole.
-fn put_back(
+fn restore_files(
     backup: &Path,
     files: &[SavedFile],
     dir: &Path,

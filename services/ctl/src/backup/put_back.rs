@@ -19,7 +19,7 @@ use super::save::StreamSummary;
 use super::{BackupContext, BackupError, SENT_AGAIN, files};
 use crate::config::RestoreArgs;
 use crate::error::CtlError;
-use crate::render::words::bytes_text;
+use crate::render::format::bytes_text;
 use crate::terminal::Terminal;
 use crate::{reach, render};
 
@@ -66,10 +66,10 @@ pub async fn restore(
         false => None,
     };
     if let Some(bus) = &bus {
-        let restored = put_back_on(context.terminal, bus, (from, &manifest), args).await;
+        let restored = restore_on(context.terminal, bus, (from, &manifest), args).await;
         restored.map_err(|error| CtlError::from(error).because(bus.refusal()))?;
     } else if let Some(dir) = &args.keys {
-        files::put_back_keys(from, &manifest.keys, dir)?;
+        files::restore_keys(from, &manifest.keys, dir)?;
     }
     let streams: Vec<_> = manifest.streams.iter().map(StreamSummary::of).collect();
     let names = streams.iter().filter(|_| args.streams).map(|stream| stream.name.clone());
@@ -103,7 +103,7 @@ fn check_directories(manifest: &Manifest, args: &RestoreArgs) -> Result<(), Back
 }
 
 /// Restores what the command names, with a server at hand.
-async fn put_back_on(
+async fn restore_on(
     terminal: &mut Terminal,
     bus: &Bus,
     (from, manifest): (&Path, &Manifest),
@@ -112,12 +112,12 @@ async fn put_back_on(
     let missing = if args.streams { missing_streams(bus, manifest).await? } else { Vec::new() };
     // Nothing was changed so far.
     if let Some(dir) = &args.keys {
-        files::put_back_keys(from, &manifest.keys, dir)?;
+        files::restore_keys(from, &manifest.keys, dir)?;
     }
-    put_back_streams(terminal, bus, from, &missing).await?;
+    restore_streams(terminal, bus, from, &missing).await?;
     if let Some(dir) = &args.rollup_data {
         let ledger = bus.stream_state(stream::LEDGER).await.map_err(SnapshotError::Read)?;
-        files::put_back_rollup(from, &manifest.rollup, (dir, ledger.created_at))?;
+        files::restore_rollup(from, &manifest.rollup, (dir, ledger.created_at))?;
     }
     Ok(())
 }
@@ -147,7 +147,7 @@ async fn missing_streams(bus: &Bus, manifest: &Manifest) -> Result<Vec<SavedStre
     if others.is_empty() { Ok(missing) } else { Err(BackupError::StreamsExist(others)) }
 }
 
-async fn put_back_streams(
+async fn restore_streams(
     terminal: &mut Terminal,
     bus: &Bus,
     from: &Path,
@@ -155,7 +155,7 @@ async fn put_back_streams(
 ) -> Result<(), BackupError> {
     let mut done = Vec::new();
     for saved in missing {
-        match put_back_stream(terminal, bus, from, saved).await {
+        match restore_stream(terminal, bus, from, saved).await {
             Ok(()) => done.push(saved.name.clone()),
             Err(BackupError::Stream(source)) => {
                 return Err(BackupError::Interrupted { stream: saved.name.clone(), done, source });
@@ -166,7 +166,7 @@ async fn put_back_streams(
     Ok(())
 }
 
-async fn put_back_stream(
+async fn restore_stream(
     terminal: &mut Terminal,
     bus: &Bus,
     from: &Path,
@@ -186,7 +186,7 @@ async fn put_back_stream(
         writer.send(Bytes::from(piece)).await?;
         if told.elapsed() >= PROGRESS_EVERY {
             let (sent, all) = (bytes_text(sent), bytes_text(saved.file.bytes));
-            terminal.say(&format!("{}: {sent} of {all}\n", saved.name));
+            terminal.print_note(&format!("{}: {sent} of {all}\n", saved.name));
             told = Instant::now();
         }
     }

@@ -14,7 +14,7 @@ use super::{BackupContext, BackupError, SAVED, SENT_AGAIN, files};
 use crate::auth::lock_keys;
 use crate::config::BackupArgs;
 use crate::error::CtlError;
-use crate::render::words::bytes_text;
+use crate::render::format::bytes_text;
 use crate::terminal::Terminal;
 use crate::{reach, render};
 
@@ -79,7 +79,7 @@ impl StreamSummary {
 /// Something cannot be read or written; no backup is left then.
 pub async fn save(context: &mut BackupContext<'_>, args: &BackupArgs) -> Result<(), CtlError> {
     let created_at = context.clock.now();
-    let draft = Draft::begin(&args.output)?;
+    let draft = Draft::create(&args.output)?;
     let mut manifest = Manifest {
         format: FORMAT,
         made_by: VERSION.to_owned(),
@@ -138,7 +138,7 @@ async fn save_stream(
         file.write(&piece)?;
         if told.elapsed() >= PROGRESS_EVERY {
             let (copied, held) = (bytes_text(file.bytes()), bytes_text(reader.head().number("bytes")));
-            terminal.say(&format!("{name}: {copied} packed; the stream holds {held}\n"));
+            terminal.print_note(&format!("{name}: {copied} packed; the stream holds {held}\n"));
             told = Instant::now();
         }
     }

@@ -4,10 +4,10 @@ use std::fmt::Write as _;
 
 use muster_contract::limits::LEDGER_WARN_PERCENT;
 
+use super::colour::{BAD, DIM, PLAIN, UNSURE, WELL, styled};
+use super::format::{as_of, plural};
 use super::frame::Frame;
-use super::paint::{BAD, DIM, PLAIN, UNSURE, WELL, styled};
 use super::table::{Cell, Table};
-use super::words::{as_of, plural};
 use crate::audit::{Audit, DeviceVerdict, Sums, ViewVerdict};
 
 /// The whole audit. Views are listed only where something is wrong with them.

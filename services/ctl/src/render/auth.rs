@@ -3,9 +3,9 @@
 use muster_contract::Timestamp;
 use muster_identity::{DISCONNECT_WITHIN, UserEntry, UserRegistry};
 
-use super::paint::{BAD, PLAIN, UNSURE, WELL, styled};
+use super::colour::{BAD, PLAIN, UNSURE, WELL, styled};
+use super::format::{plural, span};
 use super::table::{Cell, Table};
-use super::words::{plural, span};
 use crate::auth::{
     EnrollResult, InitResult, LEAVES, LeafResult, RevokeResult, RotateResult, SERVER_CONFIG, UpgradeResult,
 };

@@ -2,9 +2,9 @@
 
 use muster_contract::Timestamp;
 
-use super::paint::{UNSURE, WELL, styled};
+use super::colour::{UNSURE, WELL, styled};
+use super::format::{age, bytes_text, plural};
 use super::table::{Cell, Table};
-use super::words::{age, bytes_text, plural};
 use crate::backup::{BackupResult, RestoreResult, StreamSummary};
 
 /// A finished backup.

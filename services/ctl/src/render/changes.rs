@@ -3,11 +3,11 @@
 use muster_contract::changes::{Change, Changed, ChangesAnswer};
 use muster_contract::notify::{MissedAnswer, Stood};
 
+use super::colour::{self, DIM};
+use super::format::{clean, plural};
 use super::frame::Frame;
 use super::notice::{doubts, seconds};
-use super::paint::{self, DIM};
 use super::table::{Cell, Table};
-use super::words::{clean, plural};
 
 /// The changes of an answer.
 pub fn list(answer: &ChangesAnswer, frame: impl Into<Frame>) -> String {
@@ -58,13 +58,13 @@ fn words(change: &Change) -> (String, Cell, String) {
     match &change.what {
         Changed::Standing { key, from, to, target, message } => {
             let target = target.map(|target| format!(", target {target}")).unwrap_or_default();
-            let style = to.map_or(DIM, |to| paint::standing(to.standing));
+            let style = to.map_or(DIM, |to| colour::standing(to.standing));
             let text = sides(from.as_ref(), to.as_ref()) + &target;
             (key.to_string(), Cell::styled(text, style), clean(message))
         }
         Changed::Verdict { from, to } => {
             let text = format!("verdict {} → {}", from.as_str(), to.as_str());
-            ("-".to_owned(), Cell::styled(text, paint::verdict(*to)), String::new())
+            ("-".to_owned(), Cell::styled(text, colour::verdict(*to)), String::new())
         }
     }
 }

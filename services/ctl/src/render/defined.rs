@@ -6,10 +6,10 @@ use muster_contract::view::Split;
 
 use super::deployment;
 use super::doubt::{by_freshness, dark};
+use super::format::{as_of, plural, states};
 use super::frame::Frame;
 use super::groups;
 use super::table::{Cell, Table};
-use super::words::{as_of, plural, states};
 
 /// A definition was taken.
 pub fn applied(answer: &ViewAnswer) -> String {
@@ -82,7 +82,8 @@ pub fn view(view: &DefinedView, frame: impl Into<Frame>) -> String {
         }
     }
     let thing = if matches!(view.total, Part::Devices(_)) { "device" } else { "target" };
-    let dark = dark(parts.iter().map(|(name, part)| (name, heard(part))), heard(&view.total), thing);
+    let dark =
+        dark(parts.iter().map(|(name, part)| (name, freshness_of(part))), freshness_of(&view.total), thing);
     let by = view.group_by.as_ref().map_or_else(String::new, |by| format!(" by {by}"));
     let counted = word(view.count);
     format!(
@@ -93,8 +94,8 @@ pub fn view(view: &DefinedView, frame: impl Into<Frame>) -> String {
     )
 }
 
-/// How what is counted is heard. Of components nobody counts that, so nothing is said of it.
-fn heard(part: &Part) -> Split {
+/// The counted things by freshness. Components are not counted by freshness.
+fn freshness_of(part: &Part) -> Split {
     match part {
         Part::Standings(part) => by_freshness(&part.counts),
         Part::Devices(part) => part.devices,

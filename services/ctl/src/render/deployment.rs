@@ -8,13 +8,13 @@ use muster_contract::query::{DeploymentAnswer, DeploymentsAnswer, Query, Standin
 use muster_contract::status::StatusAnswer;
 use muster_contract::view::{DeploymentView, ErrorCount, Retried, Split};
 
+use super::colour::{self, BAD, BOLD, DIM, PLAIN, UNSURE, styled};
 use super::doubt::{by_freshness, dark_deployments, footer, not_known, watermark};
+use super::format::{age, as_of, clean, counts, excerpt, freshness_since, percent, plural, span, states};
 use super::frame::Frame;
 use super::manifests::manifests;
-use super::paint::{self, BAD, BOLD, DIM, PLAIN, UNSURE, styled};
 use super::silence;
 use super::table::{Cell, Table};
-use super::words::{age, as_of, clean, counts, excerpt, heard, percent, plural, span, states};
 
 /// The deployments that a question selects, each with its verdict, at its sites if it names any.
 pub fn list(answer: &DeploymentsAnswer, query: &Query, frame: impl Into<Frame>) -> String {
@@ -83,7 +83,7 @@ pub fn rows<'a>(views: impl IntoIterator<Item = &'a DeploymentView>, now: Timest
         let heard = by_freshness(&view.counts);
         table.row([
             shown_name(view, &views).into(),
-            Cell::styled(view.verdict.as_str(), paint::verdict(view.verdict)),
+            Cell::styled(view.verdict.as_str(), colour::verdict(view.verdict)),
             Cell::count(view.targets),
             converged(view).into(),
             counts(&view.counts).into(),
@@ -141,7 +141,7 @@ pub fn view(view: &DeploymentView, frame: impl Into<Frame>) -> String {
 }
 
 fn view_and_lines(view: &DeploymentView, silent: &str, lines: &str, frame: Frame) -> String {
-    let verdict = styled(paint::verdict(view.verdict), view.verdict.as_str());
+    let verdict = styled(colour::verdict(view.verdict), view.verdict.as_str());
     let name = match clean(&view.deployment_name) {
         name if name.is_empty() => String::new(),
         name => format!("  {name}"),
@@ -246,7 +246,7 @@ fn standings(view: &DeploymentView) -> Table {
         [name, Cell::count(split.fresh), stale, never, Cell::count(split.total())]
     };
     for (standing, split) in &view.counts {
-        table.row(row(Cell::styled(standing.as_str(), paint::standing(*standing)), *split));
+        table.row(row(Cell::styled(standing.as_str(), colour::standing(*standing)), *split));
     }
     table.row(row(Cell::styled("all targets", DIM), by_freshness(&view.counts)));
     table
@@ -305,10 +305,10 @@ pub fn cells(name: String, line: &StandingLine, frame: Frame) -> Vec<Cell> {
     let report = line.report.as_ref();
     vec![
         name.into(),
-        Cell::styled(line.standing.as_str(), paint::standing(line.standing)),
+        Cell::styled(line.standing.as_str(), colour::standing(line.standing)),
         Cell::styled(
-            heard(line.freshness, line.last_heard_at, frame.silent_to()),
-            paint::freshness(line.freshness),
+            freshness_since(line.freshness, line.last_heard_at, frame.silent_to()),
+            colour::freshness(line.freshness),
         ),
         Cell::styled(known, style),
         report.map_or_else(|| "-".into(), |report| report.generation.to_string().into()),
@@ -344,7 +344,7 @@ pub fn detail(line: &StandingLine) -> String {
     let width = report.components.iter().map(|component| component.name.as_str().len()).max();
     let width = width.unwrap_or_default();
     for component in &report.components {
-        let state = styled(paint::standing(component.state.into()), component.state.as_str());
+        let state = styled(colour::standing(component.state.into()), component.state.as_str());
         let _ = writeln!(text, "    {:width$}  {state}", component.name.as_str());
         if let Some(error) = &component.error {
             text += &error_detail(&error.code, &error.message);

@@ -9,12 +9,12 @@ use muster_contract::view::Freshness;
 use muster_contract::{DeviceKey, Timestamp};
 use serde_json::Value;
 
+use super::colour::{self, BAD, BOLD, DIM, UNSURE, styled};
 use super::deployment::{LINE_TITLES, cells, detail, join};
+use super::format::{age, as_of, clean, freshness, listed, plural};
 use super::frame::Frame;
 use super::incident::incident;
-use super::paint::{self, BAD, BOLD, DIM, UNSURE, styled};
 use super::table::{Cell, Table};
-use super::words::{age, as_of, clean, freshness, listed, plural};
 
 /// The devices that a question selects, each in a line.
 pub fn list(answer: &DevicesAnswer, query: &Query, frame: impl Into<Frame>) -> String {
@@ -75,7 +75,7 @@ fn state(device: &DeviceLine) -> (String, Style) {
     let word = freshness(device.freshness);
     match (device.retired, device.storing) {
         (true, _) => ("retired".to_owned(), DIM),
-        (false, true) => (word.to_owned(), paint::freshness(device.freshness)),
+        (false, true) => (word.to_owned(), colour::freshness(device.freshness)),
         (false, false) => (format!("{word}, not storing"), BAD),
     }
 }

@@ -3,8 +3,8 @@
 
 use muster_contract::view::{Complete, Counts, DeploymentView, Split};
 
-use super::paint::{UNSURE, styled};
-use super::words::{grouped, plural};
+use super::colour::{UNSURE, styled};
+use super::format::{grouped, plural};
 
 /// How much of a list is not known or not fresh, with its base.
 pub fn footer<'a>(views: impl IntoIterator<Item = &'a DeploymentView>) -> String {

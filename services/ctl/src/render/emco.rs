@@ -138,7 +138,8 @@ pub fn names(answer: &StatusAnswer, of: Option<&DeviceKey>, names: Names) -> Val
     let list: Vec<Value> = match names {
         Names::Apps => apps.keys().flatten().map(|app| (*app).into()).collect(),
         Names::Targets => {
-            let clusters = |targets: &[&TargetStatus]| targets.iter().map(|it| place(it)).collect::<Vec<_>>();
+            let clusters =
+                |targets: &[&TargetStatus]| targets.iter().map(|it| cluster_of(it)).collect::<Vec<_>>();
             let of_app = |(app, targets): (&Option<&str>, &Vec<_>)| {
                 with_app(*app, json!({ "clusters": clusters(targets) }))
             };
@@ -161,7 +162,7 @@ pub fn names(answer: &StatusAnswer, of: Option<&DeviceKey>, names: Names) -> Val
 fn resources(app: Option<&str>, target: &TargetStatus) -> Value {
     let kinds = target.components.iter();
     let kinds: Vec<_> = kinds.map(|it| json!({ "name": it.name, "GVK": kind() })).collect();
-    let mut value = place(target);
+    let mut value = cluster_of(target);
     value["resources"] = kinds.into();
     with_app(app, value)
 }
@@ -191,7 +192,7 @@ fn by_app(answer: &StatusAnswer) -> BTreeMap<Option<&str>, Vec<&TargetStatus>> {
     apps
 }
 
-fn place(target: &TargetStatus) -> Value {
+fn cluster_of(target: &TargetStatus) -> Value {
     json!({ "clusterProvider": target.key.site, "cluster": target.key.device })
 }
 

@@ -10,13 +10,13 @@ use muster_contract::status::{
 };
 use serde::{Deserialize, Serialize};
 
+use super::colour::{self, BAD, BOLD, DIM, MOVING, PLAIN, UNSURE, WELL, styled};
 use super::deployment::retried;
 use super::doubt::by_freshness;
+use super::format::{age, as_of, clean, counts, freshness_since, plural};
 use super::frame::Frame;
 use super::manifests::manifests;
-use super::paint::{self, BAD, BOLD, DIM, MOVING, PLAIN, UNSURE, WELL, styled};
 use super::table::{Cell, Table};
-use super::words::{age, as_of, clean, counts, heard, plural};
 use crate::config::{Names, StatusArgs};
 
 /// Names and nothing else.
@@ -69,7 +69,7 @@ pub fn status(answer: &StatusAnswer, args: &StatusArgs, frame: impl Into<Frame>)
 fn head(answer: &StatusAnswer, args: &StatusArgs) -> String {
     let mut text = String::new();
     if let Some(id) = &answer.deployment {
-        let verdict = answer.verdict.map(|it| styled(paint::verdict(it), it.as_str())).unwrap_or_default();
+        let verdict = answer.verdict.map(|it| styled(colour::verdict(it), it.as_str())).unwrap_or_default();
         let _ = writeln!(text, "{}  {verdict}\n", styled(BOLD, id.as_str()));
     }
     let mut filters = Vec::new();
@@ -161,7 +161,7 @@ fn lines(answer: &StatusAnswer, frame: Frame) -> Table {
 }
 
 fn target_cells(answer: &StatusAnswer, target: &TargetStatus, frame: Frame) -> [Cell; 7] {
-    let freshness = heard(target.freshness, target.last_heard_at, frame.silent_to());
+    let freshness = freshness_since(target.freshness, target.last_heard_at, frame.silent_to());
     let name = match answer.deployment {
         Some(_) => target.key.to_string(),
         None => format!("{}/{}", target.key, target.deployment),
@@ -171,7 +171,7 @@ fn target_cells(answer: &StatusAnswer, target: &TargetStatus, frame: Frame) -> [
         kstatus(target.axes),
         target.deployed_status.map_or_else(|| "-".into(), deployed),
         target.ready_status.map_or_else(|| "-".into(), ready),
-        Cell::styled(freshness, paint::freshness(target.freshness)),
+        Cell::styled(freshness, colour::freshness(target.freshness)),
         target.changed_at.map_or_else(|| "-".into(), |at| age(frame.now, at).into()),
         clean(&target.message).into(),
     ]

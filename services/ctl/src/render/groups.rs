@@ -3,12 +3,12 @@
 use muster_contract::groups::{GroupsAnswer, LabelsAnswer, StandingPart};
 use muster_contract::view::Split;
 
+use super::colour::{self, BAD, UNSURE};
 use super::deployment;
 use super::doubt::{by_freshness, dark};
+use super::format::{as_of, counts, percent, plural};
 use super::frame::Frame;
-use super::paint::{self, BAD, UNSURE};
 use super::table::{Cell, Table};
-use super::words::{as_of, counts, percent, plural};
 
 /// The labels that there are.
 pub fn labels(answer: &LabelsAnswer, frame: impl Into<Frame>) -> String {
@@ -57,7 +57,7 @@ pub(super) fn row(name: &str, part: &StandingPart) -> [Cell; 10] {
     let not_known = part.complete.of - part.complete.devices.min(part.complete.of);
     [
         name.into(),
-        Cell::styled(part.verdict.as_str(), paint::verdict(part.verdict)),
+        Cell::styled(part.verdict.as_str(), colour::verdict(part.verdict)),
         Cell::count(part.targets),
         converged(part).into(),
         counts(&part.counts).into(),

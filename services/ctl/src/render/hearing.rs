@@ -7,8 +7,8 @@ use muster_contract::pulse::{HubHearing, UnheardPartition};
 use serde::Deserialize as _;
 use serde_json::Value;
 
-use super::paint::{UNSURE, styled};
-use super::words::age;
+use super::colour::{UNSURE, styled};
+use super::format::age;
 
 /// Partitions of a hub that stopped within this time of each other have one cause, most likely.
 const TOGETHER: Duration = Duration::from_secs(60);

@@ -9,10 +9,10 @@ use muster_contract::history::{
 use muster_contract::view::Standing;
 use serde_json::Value;
 
+use super::colour::{self, BAD, BOLD, DIM, UNSURE, WELL, styled};
+use super::format::{as_of, clean, freshness, left, plural, span};
 use super::frame::Frame;
-use super::paint::{self, BAD, BOLD, DIM, UNSURE, WELL, styled};
 use super::table::{Cell, Table};
-use super::words::{as_of, clean, freshness, left, plural, span};
 
 /// Longest value of a difference that is shown whole.
 const VALUE_CHARS_MAX: usize = 200;
@@ -64,7 +64,7 @@ fn facts_of(hubs: &[HubMoment]) -> String {
 /// Counts before and after, and the devices that changed with the facts that did it; `is_first` where no page came before.
 pub fn diff(answer: &DiffAnswer, is_first: bool, frame: impl Into<Frame>) -> String {
     let frame = frame.into();
-    let verdict = |side: &DiffSide| styled(paint::verdict(side.verdict), side.verdict.as_str());
+    let verdict = |side: &DiffSide| styled(colour::verdict(side.verdict), side.verdict.as_str());
     let mut text = format!(
         "{}  {} → {}\n\n",
         styled(BOLD, answer.deployment.as_str()),
@@ -97,7 +97,7 @@ fn sides(from: &DiffSide, to: &DiffSide) -> Table {
     let mut table = Table::new(&["", ">BEFORE", ">AFTER"]);
     let mut row = |name: String, before: u64, after: u64| {
         if before != 0 || after != 0 {
-            let style = if before == after { DIM } else { paint::PLAIN };
+            let style = if before == after { DIM } else { colour::PLAIN };
             let cell = |count: u64| Cell::styled(count.to_string(), style);
             table.row([Cell::styled(name, style), cell(before), cell(after)]);
         }
@@ -139,7 +139,7 @@ fn device(change: &DeviceChange, frame: Frame) -> String {
     let mut table = Table::new(&["  FACT", ">LEDGER", "SAYS"]);
     for fact in &change.facts {
         let kind = format!("  {}", super::why::kind(fact.kind));
-        table.row([kind.into(), super::why::place(fact), clean(&fact.says).into()]);
+        table.row([kind.into(), super::why::ledger_position(fact), clean(&fact.says).into()]);
     }
     let _ = writeln!(text, "{}", table.within(frame.width));
     text
@@ -147,7 +147,7 @@ fn device(change: &DeviceChange, frame: Frame) -> String {
 
 fn stand(stand: Option<&Stand>) -> String {
     let Some(stand) = stand else { return "none".to_owned() };
-    let mut words = styled(paint::standing(stand.standing), stand.standing.as_str());
+    let mut words = styled(colour::standing(stand.standing), stand.standing.as_str());
     let _ = write!(words, ", {}", freshness(stand.freshness));
     for (holds, word) in [(!stand.known, "not known"), (stand.leaving, "leaving"), (stand.overdue, "overdue")]
     {

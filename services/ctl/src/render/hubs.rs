@@ -3,9 +3,9 @@
 use muster_contract::Timestamp;
 use muster_contract::parts::{HubLine, HubList};
 
-use super::paint::{UNSURE, WELL};
+use super::colour::{UNSURE, WELL};
+use super::format::{age, as_of, plural};
 use super::table::{Cell, Table};
-use super::words::{age, as_of, plural};
 
 /// The hubs, each in a line.
 pub fn list(answer: &HubList, now: Timestamp) -> String {

@@ -6,7 +6,7 @@ use muster_contract::Timestamp;
 use muster_contract::fact::{Incident, IncidentKind};
 use muster_contract::incident::{ForeignView, HubIncident, QuarantineBound};
 
-use super::words::{age, clean, span};
+use super::format::{age, clean, span};
 
 /// An incident in words.
 pub fn incident(incident: &Incident, now: Timestamp) -> String {

@@ -3,8 +3,8 @@
 use muster_contract::Timestamp;
 use muster_contract::lag::{Lagging, RollupLag};
 
-use super::paint::{UNSURE, styled};
-use super::words::{age, grouped};
+use super::colour::{UNSURE, styled};
+use super::format::{age, grouped};
 
 /// A line for each thing that stands between; empty where nothing does.
 pub fn lines(lag: &RollupLag, now: Timestamp) -> String {

@@ -8,11 +8,11 @@ use muster_contract::desired::{Parameter, SourceKind};
 use muster_contract::manifest::Manifest;
 use muster_contract::status::{StatusAnswer, TargetStatus};
 
+use super::colour::{UNSURE, styled};
 use super::cut;
+use super::format::{clean, plural};
 use super::frame::Frame;
-use super::paint::{UNSURE, styled};
 use super::table::{Cell, Table};
-use super::words::{clean, plural};
 
 /// Signs of a digest that tell it apart for a person.
 const DIGEST_WIDTH: usize = 20;

@@ -5,9 +5,9 @@ use muster_contract::notify::{EndReason, Notice, NoticeEvent, StandingChange, St
 use muster_contract::view::{AsOf, DeploymentView, Freshness, Verdict};
 use muster_contract::{CommitName, DeploymentId, Timestamp};
 
-use super::paint::{self, DIM, UNSURE, styled};
+use super::colour::{self, DIM, UNSURE, styled};
+use super::format::plural;
 use super::watch;
-use super::words::plural;
 
 /// The first line: how it is, or that it is not there, or that no notice follows.
 pub fn line(
@@ -34,7 +34,7 @@ pub fn line(
 /// What has changed since the notice before, a line for each.
 pub fn changes(notice: &Notice, before: Option<Verdict>, verdict: Option<Verdict>) -> Vec<String> {
     let mut lines = Vec::new();
-    let word = |verdict: Verdict| styled(paint::verdict(verdict), verdict.as_str());
+    let word = |verdict: Verdict| styled(colour::verdict(verdict), verdict.as_str());
     if let Some(now) = verdict.filter(|now| notice.event == NoticeEvent::Changed && before != Some(*now)) {
         let from = before.map_or_else(String::new, |before| format!("{} → ", word(before)));
         lines.push(format!("  verdict {from}{} at {}\n", word(now), seconds(notice.as_of.at)));
@@ -127,7 +127,7 @@ fn change(change: &StandingChange) -> String {
 }
 
 fn stood(stood: &Stood) -> String {
-    let word = styled(paint::standing(stood.standing), stood.standing.as_str());
+    let word = styled(colour::standing(stood.standing), stood.standing.as_str());
     match doubts(stood) {
         Some(doubts) => format!("{word} ({})", styled(UNSURE, &doubts)),
         None => word,

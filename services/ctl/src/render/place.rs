@@ -7,11 +7,11 @@ use muster_contract::groups::GroupView;
 use muster_contract::silence::SilentSites;
 use muster_contract::view::{FleetView, SiteView, Split, Tally};
 
+use super::colour::{self, BAD, BOLD, UNSURE, styled};
 use super::deployment::retried;
 use super::doubt::watermark;
-use super::paint::{self, BAD, BOLD, UNSURE, styled};
+use super::format::{age, as_of, clean, counts, plural};
 use super::silence;
-use super::words::{age, as_of, clean, counts, plural};
 
 /// A site, and since when nobody there is heard.
 pub fn site(view: &SiteView, silent: &SilentSites, now: Timestamp) -> String {
@@ -77,7 +77,7 @@ fn verdicts(tally: &Tally) -> String {
     let each = tally
         .deployments
         .iter()
-        .map(|(verdict, count)| format!("{count} {}", styled(paint::verdict(*verdict), verdict.as_str())));
+        .map(|(verdict, count)| format!("{count} {}", styled(colour::verdict(*verdict), verdict.as_str())));
     format!("{total}: {}", each.collect::<Vec<_>>().join(", "))
 }
 

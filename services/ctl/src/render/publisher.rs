@@ -7,8 +7,8 @@ use muster_contract::query::{
 };
 use muster_contract::{DeviceKey, Timestamp};
 
-use super::paint::{BAD, styled};
-use super::words::{age, clean, plural};
+use super::colour::{BAD, styled};
+use super::format::{age, clean, plural};
 
 /// The publisher's sources.
 pub fn status(status: &PublisherStatus, now: Timestamp) -> String {

@@ -5,10 +5,10 @@ use std::fmt::Write as _;
 use muster_contract::quarantine::{HeldReport, QuarantineAnswer, RefusedDevice, RejectedReport, Verdict};
 use muster_contract::{RequestedBy, Timestamp};
 
+use super::colour::{BOLD, styled};
+use super::format::{age, clean, clean_lines, plural};
 use super::frame::Frame;
-use super::paint::{BOLD, styled};
 use super::table::{Cell, Table};
-use super::words::{age, clean, clean_lines, plural};
 use crate::quarantine::{Judgements, List, Record, Settled};
 
 /// Longest reason in the list; `show` has all of it.

@@ -14,7 +14,7 @@ use muster_contract::view::ErrorCount;
 use muster_contract::{DeploymentId, DeviceKey, Timestamp};
 use serde_json::{Value, json};
 
-use super::words::clean;
+use super::format::clean;
 
 /// A message that has more than this part of the budget is cut where not everything fits.
 const MESSAGE_SHARE: usize = 16;
@@ -257,7 +257,7 @@ impl Group {
             (_, true) => "DeadlineExceeded",
             _ => "NothingFailed",
         };
-        let message = begin(&self.message, message_max);
+        let message = truncate(&self.message, message_max);
         let (of_reconciling, of_stalled) = if stalled { ("", &*message) } else { (&*message, "") };
         let at = self.changed_at;
         let mut conditions = vec![
@@ -265,7 +265,8 @@ impl Group {
             condition("Stalled", stalled, reason, of_stalled, at),
         ];
         if errors > 0 {
-            let lines: Vec<_> = self.errors[..errors].iter().map(|line| begin(line, message_max)).collect();
+            let lines: Vec<_> =
+                self.errors[..errors].iter().map(|line| truncate(line, message_max)).collect();
             conditions.push(condition("Errors", true, "ByFrequency", &lines.join("\n"), at));
         }
         conditions
@@ -284,7 +285,7 @@ impl Resource {
             status["reconcile"] = reconcile.as_str().into();
         }
         let ready = reconcile == Reconcile::Succeeded && kstatus == KStatus::Current;
-        let message = begin(&self.message, message_max);
+        let message = truncate(&self.message, message_max);
         status["conditions"] =
             json!([condition("Ready", ready, kstatus.as_str(), &message, self.changed_at)]);
         status
@@ -325,7 +326,7 @@ fn metadata(name: &str, namespace: &str, answer: &StatusAnswer) -> Value {
 }
 
 /// At most so many bytes of a text; what is cut is marked.
-fn begin(text: &str, bytes_max: usize) -> Cow<'_, str> {
+fn truncate(text: &str, bytes_max: usize) -> Cow<'_, str> {
     const MARK: &str = "…";
     if text.len() <= bytes_max {
         return text.into();

@@ -4,10 +4,10 @@ use std::fmt::Write as _;
 
 use muster_contract::Timestamp;
 
+use super::colour::{BAD, UNSURE, WELL, styled};
+use super::format::{age, plural};
 use super::incident;
-use super::paint::{BAD, UNSURE, WELL, styled};
 use super::table::{Cell, Table};
-use super::words::{age, plural};
 use crate::restore::{RestoreReport, Seen, StreamLine};
 
 /// The whole report.

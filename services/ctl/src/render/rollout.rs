@@ -16,12 +16,12 @@ use muster_domain::rollout::{
     ApprovalCount, BudgetClash, DarkDevice, Gate, Known, Outlook, RolloutProgress, Step, WaveState, listed,
 };
 
+use super::colour::{BAD, MOVING, UNSURE, WELL, styled};
 use super::cut;
+use super::format::{age, plural};
 use super::frame::Frame;
-use super::paint::{BAD, MOVING, UNSURE, WELL, styled};
 use super::publisher::names;
 use super::table::{Cell, Table};
-use super::words::{age, plural};
 use crate::rollout::{Decided, HeldChanges, History, Previewed, RolloutWhy, RolloutsThen, StepTaken};
 
 pub use self::bars::{approval, approvals, bars, changed};
@@ -60,7 +60,7 @@ pub fn list(changes: &HeldChanges, now: Timestamp) -> String {
 /// A rollout that has released all that it may, and has not ended.
 fn open(OpenRollout { deployment, digest, rollout, phase }: &OpenRollout) -> String {
     let head = format!("open         {deployment} {}: {}", short(digest), phase.words());
-    let file = super::words::clean(rollout);
+    let file = super::format::clean(rollout);
     format!("{}, by {file}; `muster rollout show {deployment}`\n", styled(MOVING, &head))
 }
 
@@ -78,7 +78,7 @@ pub fn held(change: &HeldChange, now: Timestamp) -> String {
     format!(
         "{}, by {}, on {} ({}), which keep what they have; `muster rollout {way_on} {deployment}`\n",
         styled(UNSURE, &head),
-        super::words::clean(rollout),
+        super::format::clean(rollout),
         plural(devices.count, "device"),
         names(devices),
     )
@@ -99,8 +99,8 @@ pub fn then(found: &RolloutsThen, frame: Frame) -> String {
     let frame = Frame { then: Some(*at), ..frame };
     text += &rollouts.iter().map(|rollout| one(rollout, frame)).collect::<Vec<_>>().join("\n");
     for other in unknown {
-        let (digest, file) = (short(&other.digest), super::words::clean(&other.rollout));
-        let reason = super::words::clean(&other.reason);
+        let (digest, file) = (short(&other.digest), super::format::clean(&other.rollout));
+        let reason = super::format::clean(&other.reason);
         let words = format!("{deployment} {digest} by {file} {}: its waves are unknown", other.phase.words());
         let _ = writeln!(text, "{}: {reason}", styled(UNSURE, &words));
     }
@@ -111,7 +111,7 @@ pub fn then(found: &RolloutsThen, frame: Frame) -> String {
 pub fn why(all: &[RolloutWhy]) -> String {
     let one = |why: &RolloutWhy| {
         let RolloutWhy { deployment, digest, rollout, revision, ledger_seq, why, .. } = why;
-        let (file, commit) = (super::words::clean(rollout), super::words::clean(revision));
+        let (file, commit) = (super::format::clean(rollout), super::format::clean(revision));
         format!(
             "{deployment} {} by {file} in commit {commit}, as of ledger {ledger_seq}: {why}\n",
             short(digest)
@@ -152,8 +152,8 @@ fn head(rollout: &RolloutProgress) -> String {
     let digest = short(digest);
     format!(
         "{deployment} {digest} by {} in commit {}",
-        super::words::clean(file),
-        super::words::clean(revision)
+        super::format::clean(file),
+        super::format::clean(revision)
     )
 }
 
@@ -234,7 +234,7 @@ fn prospects(outlook: &Outlook, now: Timestamp) -> String {
 
 const fn known(known: Known) -> (&'static str, anstyle::Style) {
     match known {
-        Known::NotReleased => ("not released", super::paint::DIM),
+        Known::NotReleased => ("not released", super::colour::DIM),
         Known::NotInLedger => ("not in LEDGER yet", MOVING),
         Known::NotHeard => ("not heard", UNSURE),
         Known::ReportsMissing => ("with missing reports", UNSURE),
@@ -265,9 +265,9 @@ pub fn decided(all: &[Decided]) -> String {
 
 fn one_decided(decided: &Decided) -> String {
     let Decided { deployment, digest, rollout, approvals, answer, refused, devices, .. } = decided;
-    let head = format!("{deployment} {} by {}", short(digest), super::words::clean(rollout));
+    let head = format!("{deployment} {} by {}", short(digest), super::format::clean(rollout));
     let Some(DecideAnswer { record, changed }) = answer else {
-        let refused = super::words::clean(refused.as_deref().unwrap_or_default());
+        let refused = super::format::clean(refused.as_deref().unwrap_or_default());
         return format!("{}\n", styled(BAD, &format!("{head}: {refused}")));
     };
     let again = if *changed { "" } else { ", as before" };
@@ -312,12 +312,12 @@ pub fn history(history: &History, frame: Frame) -> String {
                     )
                     .into(),
                 wave.as_ref().map_or_else(|| "-".to_owned(), ToString::to_string).into(),
-                super::words::clean(by).as_str().into(),
+                super::format::clean(by).as_str().into(),
                 evidence.into(),
-                super::words::clean(reason.as_deref().unwrap_or("-")).as_str().into(),
+                super::format::clean(reason.as_deref().unwrap_or("-")).as_str().into(),
             ]);
         }
-        let (file, phase) = (super::words::clean(&record.rollout), record.phase().words());
+        let (file, phase) = (super::format::clean(&record.rollout), record.phase().words());
         let head = format!("{} {} by {file}: {phase}", history.deployment, short(&record.digest));
         format!("{head}\n{}\n", table.within(frame.width))
     };

@@ -6,8 +6,8 @@ use muster_contract::silence::{SILENT_DEVICES_MIN, SilentSite, SilentSites};
 use muster_contract::view::{Freshness, Standing, Verdict};
 use muster_contract::why::Because;
 
-use super::paint::{UNSURE, styled};
-use super::words::{age, plural};
+use super::colour::{UNSURE, styled};
+use super::format::{age, plural};
 
 /// A line for each: `site quarry is silent since 2026-11-21T22:41:03Z (2m ago): one cause for 6 devices, 18 targets`.
 pub fn lines(sites: &SilentSites, now: Timestamp) -> String {
@@ -45,8 +45,8 @@ pub struct Told<'a> {
     pub rest: Vec<&'a Because>,
 }
 
-/// Tells effects of silence from the rest.
-pub fn told<'a>(sites: &'a SilentSites, standings: &'a [Because]) -> Told<'a> {
+/// Separates effects of silence from other evidence.
+pub fn fold_silence<'a>(sites: &'a SilentSites, standings: &'a [Because]) -> Told<'a> {
     let mut told = Told { folded: Vec::new(), rest: Vec::new() };
     for because in standings {
         match sites.of(&because.key.site).filter(|_| is_effect(because)) {

@@ -1,6 +1,6 @@
 //! The streams: which exist, and where they differ from this release.
 
-use super::paint::{BAD, UNSURE, WELL};
+use super::colour::{BAD, UNSURE, WELL};
 use super::table::{Cell, Table};
 use crate::streams::{FoundStream, StreamsAnswer};
 

@@ -1,6 +1,6 @@
 //! Renders the contents of a file for support.
 
-use super::words::{bytes_text, plural};
+use super::format::{bytes_text, plural};
 use crate::support::SupportResult;
 
 /// The written file, and what it lacks.

@@ -8,9 +8,9 @@ use std::fmt;
 use anstyle::Style;
 use unicode_width::UnicodeWidthStr as _;
 
+use super::colour::{BOLD, DIM, PLAIN, styled};
 use super::cut;
 use super::local;
-use super::paint::{BOLD, DIM, PLAIN, styled};
 
 const GAP: &str = "  ";
 /// A count of zero: quieter than a digit.

@@ -6,12 +6,12 @@ use muster_contract::pulse::HubHearing;
 use muster_contract::view::DeploymentView;
 use muster_contract::{DeploymentId, Timestamp};
 
+use super::colour::{self, BOLD, DIM, styled};
 use super::deployment::{converged, rows};
 use super::doubt::{Doubt, by_freshness, dark_deployments, footer};
+use super::format::{as_of, counts};
 use super::frame::Frame;
 use super::hearing;
-use super::paint::{self, BOLD, DIM, styled};
-use super::words::{as_of, counts};
 
 /// All deployments.
 pub fn picture<'a>(
@@ -41,7 +41,7 @@ pub fn line(id: &DeploymentId, view: Option<&DeploymentView>, now: Timestamp) ->
     let Some(view) = view else {
         return format!("{name}  {}\n", styled(DIM, "gone"));
     };
-    let verdict = styled(paint::verdict(view.verdict), view.verdict.as_str());
+    let verdict = styled(colour::verdict(view.verdict), view.verdict.as_str());
     let mut doubt = Doubt::default();
     doubt.add(view);
     let unheard = by_freshness(&view.counts).unheard("target");

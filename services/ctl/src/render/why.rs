@@ -7,22 +7,22 @@ use muster_contract::silence::SilentSite;
 use muster_contract::view::{Split, Verdict};
 use muster_contract::why::{Because, Evidence, EvidenceKind, WhyAnswer, WhyHub};
 
+use super::colour::{self, BOLD, DIM, UNSURE, styled};
+use super::format::{age, as_of, clean, freshness, left, plural};
 use super::frame::Frame;
-use super::paint::{self, BOLD, DIM, UNSURE, styled};
 use super::silence;
 use super::table::{Cell, Table};
-use super::words::{age, as_of, clean, freshness, left, plural};
 
 /// The rule, how many make it hold, and the facts behind each that the answer has; `is_first` where no page came before.
 pub fn answer(answer: &WhyAnswer, is_first: bool, frame: impl Into<Frame>) -> String {
     let frame = frame.into();
-    let verdict = styled(paint::verdict(answer.verdict), answer.verdict.as_str());
+    let verdict = styled(colour::verdict(answer.verdict), answer.verdict.as_str());
     let unheard = unheard(answer);
     let rule = if unheard.is_empty() { &answer.rule } else { answer.verdict.rule_unheard() };
     let mut text = format!("{}  {verdict}: {rule}\n", styled(BOLD, answer.deployment.as_str()));
     let _ = writeln!(text, "{}\n{unheard}", share(answer));
     text += &away(answer, frame.now);
-    let told = silence::told(&answer.silent_sites, &answer.standings);
+    let told = silence::fold_silence(&answer.silent_sites, &answer.standings);
     for site in &answer.silent_sites.first {
         let effects = told.folded.iter().find(|(folded, _)| *folded == site).map(|(_, effects)| effects);
         text += &silent(site, effects.map_or(&[], Vec::as_slice), frame.now);
@@ -130,7 +130,7 @@ fn row(fact: &Evidence, now: Timestamp) -> [Cell; 6] {
     };
     [
         format!("  {}", kind(fact.kind)).into(),
-        place(fact),
+        ledger_position(fact),
         fact.generation.map_or_else(dash, |generation| generation.to_string().into()),
         report,
         fact.at.map_or_else(dash, |at| age(now, at).into()),
@@ -138,8 +138,8 @@ fn row(fact: &Evidence, now: Timestamp) -> [Cell; 6] {
     ]
 }
 
-/// Where LEDGER holds a fact, and whose LEDGER where there are several.
-pub(super) fn place(fact: &Evidence) -> Cell {
+/// The LEDGER sequence of a fact, with its hub if there are several.
+pub(super) fn ledger_position(fact: &Evidence) -> Cell {
     match &fact.hub {
         Some(hub) => format!("{} at {hub}", fact.ledger_seq).into(),
         None => Cell::count(fact.ledger_seq),

@@ -218,7 +218,7 @@ impl Requests {
             return self.redraw(session);
         }
         if is_first && events.is_empty() {
-            session.terminal.say("muster: no wave waits for an approval; waiting for one\n");
+            session.terminal.print_note("muster: no wave waits for an approval; waiting for one\n");
         }
         for event in events {
             match session.format {

@@ -8,7 +8,7 @@ use muster_domain::rollout::{
 };
 use serde::Serialize;
 
-use crate::render::words::span;
+use crate::render::format::span;
 
 /// Devices that an explanation names of each group.
 const NAMED_MAX: usize = 20;

@@ -19,7 +19,7 @@ impl Screen {
     /// Notes an answer. The first one after an error is announced where nothing is redrawn.
     pub(super) fn answer(&mut self, session: &mut Session<'_>) {
         if self.last_error.take().is_some() && !is_redrawn(session) {
-            session.terminal.say("muster: answered again\n");
+            session.terminal.print_note("muster: answered again\n");
         }
     }
 
@@ -28,7 +28,7 @@ impl Screen {
         let words = format!("muster: {}; trying on\n", chain(error));
         let is_new = self.last_error.as_ref() != Some(&words);
         if is_new && !is_redrawn(session) {
-            session.terminal.say(&words);
+            session.terminal.print_note(&words);
         }
         self.last_error = Some(words);
     }

@@ -124,7 +124,7 @@ pub(super) async fn run(session: &mut Session<'_>, id: DeploymentId) -> Result<b
         (0, 0, _) => Ok(true),
         (0, count, _) => Err(CtlError::NotVerified(format!(
             "{} cannot be verified",
-            render::words::plural(count, "decision")
+            render::format::plural(count, "decision")
         ))),
         _ => Ok(false),
     }

@@ -33,7 +33,7 @@ pub async fn run(
     if export.is_some() {
         // A document of another system has no room for it.
         let lag = session.lag();
-        session.terminal.say(&lag);
+        session.terminal.print_note(&lag);
     }
     shown
 }

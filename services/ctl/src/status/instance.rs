@@ -38,13 +38,13 @@ pub(super) async fn ended(
 }
 
 fn last_of(answer: &ActionsAnswer, instance: &str) -> Result<Option<u64>, CtlError> {
-    let at = place(&answer.actions, instance).map_err(|why| unknown(answer, instance, why))?;
+    let at = find_action(&answer.actions, instance).map_err(|why| unknown(answer, instance, why))?;
     Ok(answer.actions.get(at + 1).map(|next| next.ledger_seq.saturating_sub(1)))
 }
 
 /// Which action it is: the newest of this revision, the one at this place of LEDGER, or the newest of the only revision that
 /// begins so.
-fn place(actions: &[Action], instance: &str) -> Result<usize, &'static str> {
+fn find_action(actions: &[Action], instance: &str) -> Result<usize, &'static str> {
     let seq = instance.parse::<u64>().ok();
     let whole = actions.iter().rposition(|action| revision(action) == Some(instance));
     let placed = actions.iter().position(|action| Some(action.ledger_seq) == seq);

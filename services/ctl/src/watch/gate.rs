@@ -58,7 +58,7 @@ pub(super) enum News {
 
 impl Goal {
     /// The verdict, if any; with a commit, nothing counts until LEDGER holds that. Asking begins at once.
-    pub(super) fn begin(
+    pub(super) fn start(
         hub: &Hub,
         deployment: &DeploymentId,
         (verdict, fail_on): (Option<Verdict>, Vec<Verdict>),
@@ -162,7 +162,7 @@ impl Asking {
         let tell = self.tell.clone();
         let asked = async {
             let through = self.in_ledger().await?;
-            self.say(News::InLedger(through)).await;
+            self.send(News::InLedger(through)).await;
             self.met(through).await
         };
         let end = tokio::select! {
@@ -174,7 +174,7 @@ impl Asking {
         let _ = tell.send(news).await;
     }
 
-    async fn say(&self, news: News) {
+    async fn send(&self, news: News) {
         // As above.
         let _ = self.tell.send(news).await;
     }
@@ -192,14 +192,14 @@ impl Asking {
                             return Ok(through);
                         }
                         if !has_told_held {
-                            self.say(News::Says(render::notice::held(&self.deployment))).await;
+                            self.send(News::Says(render::notice::held(&self.deployment))).await;
                         }
                         has_told_held = true;
                     }
                 }
                 Err(error) if has_answered && error.may_pass() => {
                     if !is_silent {
-                        self.say(News::Says(format!("muster: {}; trying on\n", chain(&error)))).await;
+                        self.send(News::Says(format!("muster: {}; trying on\n", chain(&error)))).await;
                     }
                     is_silent = true;
                 }
@@ -255,7 +255,7 @@ struct Polls {
 }
 
 impl Polls {
-    fn see(&mut self, polled_at: Option<Timestamp>) {
+    fn record_poll(&mut self, polled_at: Option<Timestamp>) {
         if self.last.is_some_and(|last| polled_at > last) {
             self.count += 1;
         }
@@ -270,7 +270,7 @@ fn judged(
     polls: &mut Polls,
 ) -> Result<Option<u64>, CommitError> {
     let Some(git) = &status.git else { return Err(CommitError::NoGit) };
-    polls.see(git.polled_at);
+    polls.record_poll(git.polled_at);
     if git.applied.as_deref().is_some_and(|applied| commit.names(applied)) {
         // Some devices do not have it, and a verdict may speak of those.
         return match &git.held_back {

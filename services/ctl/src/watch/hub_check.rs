@@ -51,7 +51,7 @@ impl HubCheck {
         let cause = doubt.split('(').next().unwrap_or_default();
         if self.said != cause {
             self.said = cause.to_owned();
-            session.terminal.say(&format!("muster: not counted yet: {doubt}"));
+            session.terminal.print_note(&format!("muster: not counted yet: {doubt}"));
         }
         false
     }

@@ -13,7 +13,7 @@ use tokio::time::{Instant, Interval, MissedTickBehavior, interval_at};
 use super::REDRAW;
 use super::gate::Goal;
 use super::hub_check::HubCheck;
-use super::picture::Picture;
+use super::screen::WatchScreen;
 use super::silence::Silence;
 use crate::ask::AskError;
 use crate::config::WatchArgs;
@@ -37,19 +37,19 @@ pub(super) async fn run(
 ) -> Result<bool, CtlError> {
     let (mut notices, is_there) = subscribe(session, &deployment, args).await?;
     let ends = (args.until, args.fail_on.clone());
-    let mut goal = Goal::begin(&session.hub, &deployment, ends, args.commit.as_ref());
+    let mut goal = Goal::start(&session.hub, &deployment, ends, args.commit.as_ref());
     if let Some(words) = goal.words() {
-        session.terminal.say(&words);
+        session.terminal.print_note(&words);
     }
     let over = args.within.map(|within| Instant::now() + within);
-    let silence = Silence::new(session.hub.place().to_owned());
+    let silence = Silence::new(session.hub.address().to_owned());
     let mut hub = HubCheck::new(deployment.clone());
-    let mut picture = Picture::new(deployment, is_there && !notices.is_told(), silence);
+    let mut picture = WatchScreen::new(deployment, is_there && !notices.is_told(), silence);
     if let Some(known) = notices.known().await? {
         picture.know(&known);
         if goal.is_met(picture.verdict, picture.as_of) && hub.vouches(session, picture.verdict).await {
             // What is waited for is there, and was shown before.
-            picture.tell_of_before(session, known.as_of);
+            picture.print_already_reached(session, known.as_of);
             return Ok(!goal.is_failure(picture.verdict));
         }
     }
@@ -62,7 +62,7 @@ pub(super) async fn run(
 }
 
 /// The end of a watch. One that waits for a verdict has it or not, also where its reader has gone.
-fn answered(end: Result<bool, CtlError>, goal: &Goal, picture: &Picture) -> Result<bool, CtlError> {
+fn answered(end: Result<bool, CtlError>, goal: &Goal, picture: &WatchScreen) -> Result<bool, CtlError> {
     match end {
         Err(error) if goal.is_any() && error.is_reader_gone() => {
             Ok(goal.is_met(picture.verdict, picture.as_of) && !goal.is_failure(picture.verdict))
@@ -88,7 +88,7 @@ async fn subscribe(
     }
     match Notices::open(&session.hub, subscription.clone()).await {
         Err(CtlError::Ask(AskError::Refused(body))) if body.code == ErrorCode::NotFound => {
-            session.terminal.say(&format!("muster: {}; waiting for it\n", body.message));
+            session.terminal.print_note(&format!("muster: {}; waiting for it\n", body.message));
             subscription.wait_for = true;
             Ok((Notices::open(&session.hub, subscription).await?, false))
         }
@@ -105,7 +105,7 @@ fn own_name() -> Result<muster_contract::SubscriptionName, CtlError> {
 async fn follow(
     session: &mut Session<'_>,
     notices: &mut Notices,
-    (picture, hub): &mut (&mut Picture, &mut HubCheck),
+    (picture, hub): &mut (&mut WatchScreen, &mut HubCheck),
     goal: &mut Goal,
     (over, is_named): (Option<Instant>, bool),
 ) -> Result<bool, CtlError> {
@@ -124,7 +124,7 @@ async fn follow(
             read = meanwhile.until(notices.next(), session, picture) => {
                 let read = read?;
                 if is_named && read.is_after_a_gap {
-                    picture.tell_of_missed(session, notices.missed(&read.notice).await)?;
+                    picture.show_missed(session, notices.missed(&read.notice).await)?;
                 }
                 picture.show(session, &read)?;
                 let is_last = is_last(&read.notice);
@@ -147,7 +147,7 @@ async fn follow(
                 if goal.is_any() {
                     return Err(CtlError::TimeOver(goal.over(picture.verdict)));
                 }
-                session.terminal.say(&format!("muster: {}\n", goal.over(picture.verdict)));
+                session.terminal.print_note(&format!("muster: {}\n", goal.over(picture.verdict)));
                 return Ok(true);
             }
             _ = &mut interrupted => return Ok(!goal.is_any()),
@@ -159,7 +159,7 @@ async fn follow(
         _ = &mut interrupted => {}
     }
     if !has_ended {
-        picture.tell_of_end(session, goal);
+        picture.print_end(session, goal);
     }
     Ok(!has_ended && !goal.is_failure(picture.verdict))
 }
@@ -184,7 +184,7 @@ impl Meanwhile {
         &mut self,
         next: impl Future<Output = Result<Read, CtlError>>,
         session: &mut Session<'_>,
-        picture: &mut Picture,
+        picture: &mut WatchScreen,
     ) -> Result<Read, CtlError> {
         tokio::pin!(next);
         loop {
@@ -196,7 +196,7 @@ impl Meanwhile {
                     picture.redraw(session)?;
                 }
                 Ok(()) = self.link.changed() => {
-                    picture.tell(session, self.link.borrow_and_update().is_up())?;
+                    picture.show_connection(session, self.link.borrow_and_update().is_up())?;
                 }
             }
         }
@@ -219,7 +219,8 @@ mod tests {
         let wanted = Some(Verdict::Converged);
         let goal = Goal::until;
         let shown = |verdict| {
-            let mut picture = Picture::new("web".parse().unwrap(), false, Silence::new("here".to_owned()));
+            let mut picture =
+                WatchScreen::new("web".parse().unwrap(), false, Silence::new("here".to_owned()));
             picture.verdict = verdict;
             picture
         };

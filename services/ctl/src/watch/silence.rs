@@ -40,14 +40,14 @@ impl Silence {
         Self { from, is_up: true, began: None }
     }
 
-    /// Takes in whether there is a connection; what to say of that.
-    pub(super) fn tell(&mut self, is_up: bool) -> &'static str {
+    /// Records whether there is a connection; returns the line about it.
+    pub(super) fn connection_changed(&mut self, is_up: bool) -> &'static str {
         self.is_up = is_up;
         if is_up { "muster: connected again\n" } else { LOST }
     }
 
-    /// Takes in whether the hub answers, as far as it was asked; what to say, where there is something to say.
-    fn look(&mut self, is_answered: bool, at: Timestamp, now: Instant) -> Option<String> {
+    /// Records whether the hub answered; returns a line if the silence is to be shown now.
+    fn note_silence(&mut self, is_answered: bool, at: Timestamp, now: Instant) -> Option<String> {
         if self.is_up && is_answered {
             self.began = None;
             return None;
@@ -64,9 +64,9 @@ impl Silence {
 
     /// A second has passed: where there is no picture to stand in, what there is to say goes to standard error.
     pub(super) fn tick(&mut self, session: &mut Session<'_>, is_answered: bool) {
-        let words = self.look(is_answered, session.clock.now(), Instant::now());
+        let words = self.note_silence(is_answered, session.clock.now(), Instant::now());
         if let Some(words) = words.filter(|_| !is_redrawn(session)) {
-            session.terminal.say(&words);
+            session.terminal.print_note(&words);
         }
     }
 
@@ -97,19 +97,19 @@ mod tests {
         let second = Duration::from_secs(1);
         for tick in 0..(2 * TOLD_EVERY.as_secs() as u32) {
             if tick == 1 {
-                assert!(silence.tell(false).contains("lost"));
+                assert!(silence.connection_changed(false).contains("lost"));
             }
-            said.extend(silence.look(true, at, begun + second * tick));
+            said.extend(silence.note_silence(true, at, begun + second * tick));
         }
         let words = "muster: nothing was heard from nats://hub:4222 since 1970-01-01T00:00:00Z; trying on\n";
         assert_eq!(said, [words, words]);
         assert!(silence.above().contains("lost") && silence.above().ends_with(words));
 
         let again = begun + 3 * TOLD_EVERY;
-        silence.tell(true);
-        assert_eq!((silence.look(true, at, again), silence.above()), (None, String::new()));
-        assert_eq!(silence.look(false, at, again), None, "a moment is no silence");
-        let said = silence.look(false, at, again + TOLD_AFTER).unwrap();
+        silence.connection_changed(true);
+        assert_eq!((silence.note_silence(true, at, again), silence.above()), (None, String::new()));
+        assert_eq!(silence.note_silence(false, at, again), None, "a moment is no silence");
+        let said = silence.note_silence(false, at, again + TOLD_AFTER).unwrap();
         assert!(said.contains("from muster-rollup at nats://hub:4222"), "{said}");
     }
 }

@@ -12,13 +12,13 @@ pub(super) struct Validity {
 }
 
 impl Validity {
-    /// Takes in a view of the bucket.
-    pub(super) fn see(&mut self, view: Option<&[u8]>) {
+    /// Records the validity of a view of the bucket.
+    pub(super) fn record_view(&mut self, view: Option<&[u8]>) {
         self.until = self.until.max(view.and_then(valid_until));
     }
 
-    /// What to say now, once, where the views may not be believed any more.
-    pub(super) fn look(&mut self, now: Timestamp) -> Option<String> {
+    /// The line about views that are no longer valid, once.
+    pub(super) fn expiry_note(&mut self, now: Timestamp) -> Option<String> {
         let words = self.words(now);
         let is_news = words.is_some() && !self.is_said;
         self.is_said = words.is_some();
@@ -50,14 +50,14 @@ mod tests {
         let at = |second| Timestamp::from_second(second).unwrap();
         let view = |second| valid_to(br#"{"asOf":{"ledgerSeq":1,"at":"2026-11-24T08:00:00Z"}}"#, at(second));
         let mut validity = Validity::default();
-        validity.see(Some(br#"{"asOf":{"ledgerSeq":1,"at":"2026-11-24T08:00:00Z"}}"#));
-        assert_eq!(validity.look(at(1_000)), None, "a view of an older release says nothing");
-        validity.see(Some(&view(100)));
-        assert_eq!((validity.look(at(100)), validity.above(at(100))), (None, String::new()));
-        assert!(validity.look(at(101)).unwrap().contains("until 1970-01-01T00:01:40Z"));
-        assert_eq!(validity.look(at(102)), None);
-        validity.see(Some(&view(200)));
-        assert_eq!(validity.look(at(150)), None);
-        assert!(validity.look(at(201)).is_some() && !validity.above(at(201)).is_empty());
+        validity.record_view(Some(br#"{"asOf":{"ledgerSeq":1,"at":"2026-11-24T08:00:00Z"}}"#));
+        assert_eq!(validity.expiry_note(at(1_000)), None, "a view of an older release says nothing");
+        validity.record_view(Some(&view(100)));
+        assert_eq!((validity.expiry_note(at(100)), validity.above(at(100))), (None, String::new()));
+        assert!(validity.expiry_note(at(101)).unwrap().contains("until 1970-01-01T00:01:40Z"));
+        assert_eq!(validity.expiry_note(at(102)), None);
+        validity.record_view(Some(&view(200)));
+        assert_eq!(validity.expiry_note(at(150)), None);
+        assert!(validity.expiry_note(at(201)).is_some() && !validity.above(at(201)).is_empty());
     }
 }

@@ -151,11 +151,11 @@ impl Apart {
 
     async fn federated(&self, endpoint: &'static str, question: Bytes) -> Result<Bytes, Fault> {
         let Self { hubs, merged, .. } = self;
-        match merged.look(|merge| route(endpoint, &question, merge))? {
+        match merged.read_merge(|merge| route(endpoint, &question, merge))? {
             Route::Added(scatter) => gather::status(hubs, merged, &scatter).await,
             Route::Every if ["devices", "deployments"].contains(&endpoint) => {
                 let query: Query = read_of_a_point(&question)?;
-                let questions = merged.look(|merge| gather::hub_questions(&query, merge))?;
+                let questions = merged.read_merge(|merge| gather::hub_questions(&query, merge))?;
                 match endpoint {
                     "devices" => gather::devices(hubs, merged, &query, questions).await,
                     _ => gather::deployments(hubs, merged, &query, questions).await,
@@ -209,11 +209,11 @@ fn read(merged: &Merged, hub: &HubName, fleet: &Fleet) {
     let mut answer = PartsAnswer { as_of: fleet.as_of(), parts: BTreeMap::new(), gone: Vec::new() };
     for key in fleet.view_keys() {
         match &key {
-            ViewKey::Site(site) => merged.take_site(hub, site, fleet.site_view(site).as_ref()).unwrap(),
+            ViewKey::Site(site) => merged.apply_site(hub, site, fleet.site_view(site).as_ref()).unwrap(),
             key => _ = answer.parts.insert(key.to_string(), fleet.part(key, 0, usize::MAX).unwrap()),
         }
     }
-    let took = merged.take(hub, &answer, Instant::now(), Timestamp::UNIX_EPOCH);
+    let took = merged.apply_parts(hub, &answer, Instant::now(), Timestamp::UNIX_EPOCH);
     assert_eq!((took.bad, took.rest), (Vec::new(), Vec::new()));
     merged.read_whole(hub);
 }

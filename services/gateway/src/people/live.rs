@@ -172,14 +172,14 @@ impl Feed {
         let mut watch = bus.view_watch(">").await?;
         let mut present = State::default();
         while let Some(entries) = watch.next_present(BATCH).await? {
-            entries.iter().for_each(|entry| present.take(entry));
+            entries.iter().for_each(|entry| present.apply_entry(entry));
         }
         self.write(|state| {
             (state.views, state.until, state.is_loaded) = (present.views, present.until, true);
         });
         loop {
             let entries = watch.next_batch(BATCH).await?;
-            self.write(|state| entries.iter().for_each(|entry| state.take(entry)));
+            self.write(|state| entries.iter().for_each(|entry| state.apply_entry(entry)));
         }
     }
 
@@ -194,27 +194,27 @@ impl Feed {
 }
 
 impl State {
-    /// Takes an entry of the bucket. One that is no view of its key is as good as none.
-    fn take(&mut self, entry: &ViewEntry) {
+    /// Applies an entry of the bucket. An entry that is no view of its key removes the view.
+    fn apply_entry(&mut self, entry: &ViewEntry) {
         let Some(key) = ViewKey::parse(&entry.key) else { return };
         self.until = self.until.max(entry.value.as_deref().and_then(valid_until));
         match key {
-            ViewKey::Fleet => self.views.fleet = held(entry),
-            ViewKey::Deployment(id) => put(&mut self.views.deployments, id, held(entry)),
-            ViewKey::Site(site) => put(&mut self.views.sites, site, held(entry)),
+            ViewKey::Fleet => self.views.fleet = parse_view(entry),
+            ViewKey::Deployment(id) => set_or_remove(&mut self.views.deployments, id, parse_view(entry)),
+            ViewKey::Site(site) => set_or_remove(&mut self.views.sites, site, parse_view(entry)),
             _ => {}
         }
     }
 }
 
-fn put<K: Ord, V>(views: &mut BTreeMap<K, V>, key: K, view: Option<V>) {
+fn set_or_remove<K: Ord, V>(views: &mut BTreeMap<K, V>, key: K, view: Option<V>) {
     match view {
         Some(view) => _ = views.insert(key, view),
         None => _ = views.remove(&key),
     }
 }
 
-fn held<V: DeserializeOwned>(entry: &ViewEntry) -> Option<Arc<Held<V>>> {
+fn parse_view<V: DeserializeOwned>(entry: &ViewEntry) -> Option<Arc<Held<V>>> {
     let value: Value = serde_json::from_slice(entry.value.as_deref()?).ok()?;
     // Written again: an event's data is one line.
     let data = Bytes::from(value.to_string());

@@ -106,7 +106,7 @@ impl<'a> SessionDriver<'a> {
             now: own.context.clock.now(),
             link: *bus.link().borrow(),
             high_water: own.context.high_water.clone(),
-            reasserted_through: own.room.begin(),
+            reasserted_through: own.room.acquire(),
         };
         let core = SessionCore::new(&mut own.intake, start, own.metrics.clone(), own.rng.fork());
         own.intake.publish_pulses_as(own.number, &own.context.name);
@@ -282,7 +282,7 @@ impl<'a> SessionDriver<'a> {
             Effect::StoreRejected(rejection) => {
                 self.rejected.send(&rejection, &mut self.own.rng).await;
             }
-            Effect::BeginRun => self.publisher.begin_run().await,
+            Effect::BeginRun => self.publisher.start_run().await,
             Effect::Publish(publication, trace) => self.publish(publication, trace).await,
             Effect::EndRun => self.publisher.end_run().await,
             Effect::PollAnswers => self.poll_answers(),
@@ -298,7 +298,7 @@ impl<'a> SessionDriver<'a> {
                 self.feed(Input::OwnerRead(matches!(newer, Ok(None))));
             }
             Effect::SendReceipt(key, receipt) => self.send_receipt(key, &receipt).await,
-            Effect::SaveSnapshot(position) => self.saver.begin(self.own, position),
+            Effect::SaveSnapshot(position) => self.saver.start_saving(self.own, position),
         }
     }
 

@@ -24,7 +24,7 @@ pub(super) struct SnapshotSaver {
 impl SnapshotSaver {
     /// Begins to save the state of a partition's devices, which contains every fact up to a position. Does nothing while the
     /// snapshot before is being written, or if nothing has changed.
-    pub(super) fn begin(&mut self, own: &Partition, position: u64) {
+    pub(super) fn start_saving(&mut self, own: &Partition, position: u64) {
         let Some((snapshots, origin)) = own.context.snapshots.clone() else { return };
         if position <= self.saved_through || self.writing.as_ref().is_some_and(|task| !task.is_finished()) {
             return;

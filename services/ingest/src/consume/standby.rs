@@ -133,7 +133,7 @@ impl Partition {
             Err(error) => return Err(AttemptError::Acquire(error)),
         };
         self.catch_up(token.position()).await?;
-        self.context.follower.leave(self.number).await;
+        self.context.follower.stop_following(self.number).await;
         tracing::debug!(partition = self.number, ledger.seq = self.read_after, "read LEDGER to its end");
         let devices = self.intake.devices();
         tracing::info!(partition = self.number, ledger.seq = token.seq(), devices, "took the partition");

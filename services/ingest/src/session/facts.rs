@@ -58,7 +58,7 @@ impl FactQueue {
     pub(super) fn collect(&mut self, intake: &mut IntakeState, cause: Option<Trace>, rng: &mut Rng) {
         let mut trace = cause;
         while let Some(publication) = intake.next_publication() {
-            let trace = *trace.get_or_insert_with(|| Trace::begin(rng));
+            let trace = *trace.get_or_insert_with(|| Trace::random(rng));
             self.waiting.push_back((publication, trace));
         }
     }

@@ -34,13 +34,13 @@ impl ReceiptQueue {
     }
 
     /// Takes the receipts that are due; true if the owner must be read first.
-    pub(super) fn take_due(&mut self, intake: &mut IntakeState, now: Timestamp, asks_owner: bool) -> bool {
+    pub(super) fn collect_due(&mut self, intake: &mut IntakeState, now: Timestamp, asks_owner: bool) -> bool {
         if asks_owner && is_standstill(self.owned_at, now) {
             self.asked_at = now;
             return true;
         }
         self.owned_at = now;
-        self.take(intake, now);
+        self.collect(intake, now);
         false
     }
 
@@ -48,14 +48,14 @@ impl ReceiptQueue {
     pub(super) fn owner_read(&mut self, intake: &mut IntakeState, is_ours: bool, now: Timestamp) {
         if is_ours {
             self.owned_at = self.asked_at;
-            self.take(intake, now);
+            self.collect(intake, now);
         }
     }
 
-    fn take(&mut self, intake: &mut IntakeState, now: Timestamp) {
+    fn collect(&mut self, intake: &mut IntakeState, now: Timestamp) {
         self.return_old(intake, now);
         let room = RECEIPTS_IN_FLIGHT.saturating_sub(self.unconfirmed());
-        self.waiting.extend(intake.take_receipts(now, room));
+        self.waiting.extend(intake.drain_due_receipts(now, room));
         self.taken_at = now;
     }
 

@@ -23,7 +23,7 @@ impl<D: Downlink> Announcer<D> {
     /// Makes a change, and returns the device's deployments. Repeating the request changes nothing.
     pub(super) async fn change(&mut self, request: &Request) -> Result<PublishAnswer, ErrorBody> {
         let (key, source) = (&request.key, self.source_of(request.requested_by.clone()));
-        let trace = Trace::begin(&mut self.rng);
+        let trace = Trace::random(&mut self.rng);
         let (mut tried, mut first): (Option<Draft>, _) = (None, None);
         let (mut publish_error, mut overtaken) = (String::new(), None);
         for _ in 0..ATTEMPTS {

@@ -99,7 +99,7 @@ impl<D: Downlink> Announcer<D> {
         let DecideRequest { deployment, digest, rollout, expected, .. } = &decide.request;
         check_author(decide)?;
         check_revision(decide.request.revision.as_deref(), self.table.revision())?;
-        let trace = Trace::begin(&mut self.rng);
+        let trace = Trace::random(&mut self.rng);
         let mut publish_error = String::new();
         for _ in 0..ATTEMPTS {
             self.read_decisions(deployment, rollout).await?;
@@ -333,7 +333,7 @@ impl<D: Downlink> Announcer<D> {
             if !decisions.store(record, |_| true) {
                 continue;
             }
-            let trace = Trace::begin(&mut self.rng);
+            let trace = Trace::random(&mut self.rng);
             match self.downlink.store_decisions(&path, &decisions, sequence, trace).await {
                 Ok(sequence) => {
                     let stored = Stored { sequence, decisions: Some(decisions) };

@@ -133,7 +133,7 @@ impl AnnouncerHandle {
     }
 
     /// Passes on the generations of devices; false if the announcer is gone.
-    pub async fn heard(&self, beats: Vec<(DeviceKey, Generation)>) -> bool {
+    pub async fn report_generations(&self, beats: Vec<(DeviceKey, Generation)>) -> bool {
         self.commands.send(Command::Heard(beats)).await.is_ok()
     }
 

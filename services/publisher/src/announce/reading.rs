@@ -113,7 +113,7 @@ impl<D: Downlink> Announcer<D> {
 
     /// Compares the generations of devices with the published ones. A device that is past all published documents (after a
     /// restore of DOWNLINK, or its loss with LEDGER's copy) would accept none: its document is published again, above.
-    pub(super) async fn heard(&mut self, beats: Vec<(DeviceKey, Generation)>) {
+    pub(super) async fn compare_generations(&mut self, beats: Vec<(DeviceKey, Generation)>) {
         for (key, generation) in beats {
             if self.table.is_behind(&key, generation) && self.may_republish(&key) {
                 self.catch_up(&key, generation).await;

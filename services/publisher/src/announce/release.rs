@@ -53,7 +53,7 @@ impl<D: Downlink> Announcer<D> {
         self.read_devices(&pending).await.map_err(|error| unread(&error))?;
         self.read_decisions_of(deployment, &pending).await?;
         let earlier = self.earlier(release, &pending).await.map_err(|error| unread(&error))?;
-        let trace = Trace::begin(&mut self.rng);
+        let trace = Trace::random(&mut self.rng);
         let source = self.source_of(release.requested_by.clone());
         for attempt in 0..ATTEMPTS {
             if attempt > 0 {

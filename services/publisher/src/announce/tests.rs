@@ -271,7 +271,7 @@ async fn a_device_ahead_of_its_document_gets_a_higher_generation_in_intervals() 
     let last = || stream.0.lock().unwrap().generations[&key(0)].last().copied();
     let said = async |generation| {
         let beats = vec![(key(0), Generation::new(generation).unwrap())];
-        assert!(publisher.announcer.heard(beats).await);
+        assert!(publisher.announcer.report_generations(beats).await);
         // The announcer executes the command and runs rounds.
         tokio::time::sleep(Duration::from_secs(1)).await;
     };

@@ -56,7 +56,7 @@ impl Path {
     }
 
     /// Removes the last step in place.
-    pub(super) fn leave(&mut self) {
+    pub(super) fn pop(&mut self) {
         self.0.pop();
     }
 

@@ -115,7 +115,7 @@ impl ReadState {
         self.path.borrow_mut().enter(step);
         let value = read()?;
         // Not reached after an error: the path then names its place.
-        self.path.borrow_mut().leave();
+        self.path.borrow_mut().pop();
         Ok(value)
     }
 }

@@ -88,7 +88,7 @@ impl Archive {
         let mut file = self.file();
         let created_at = origin.created_at;
         if self.list().created_at != created_at {
-            file.begin_anew(created_at)?;
+            file.start_over(created_at)?;
             *self.list() = MarkList::of(&file, created_at);
         }
         let mark = file.keep(&packed, as_of, digest)?;

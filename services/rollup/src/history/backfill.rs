@@ -117,7 +117,7 @@ impl Backfill {
     }
 
     /// The remaining rest.
-    pub fn rest(&self) -> Duration {
+    pub fn retry_delay(&self) -> Duration {
         self.rest_until.map_or(Duration::MAX, |until| until.saturating_duration_since(Instant::now()))
     }
 
@@ -143,7 +143,7 @@ impl Backfill {
         let next = match self.walk.take() {
             Some(walk) => Box::pin(self.go_on(walk)).await,
             // A fold is too large to lie in every future around it.
-            None => Box::pin(self.begin()).await,
+            None => Box::pin(self.next_walk()).await,
         };
         let rest = match next {
             Ok(Some(walk)) => {
@@ -170,8 +170,8 @@ impl Backfill {
         self.rest_until = Some(self.stepped_at + rest);
     }
 
-    /// Looks whether something is missing, and where to begin.
-    async fn begin(&mut self) -> Result<Option<Box<Walk>>, Failure> {
+    /// The next walk over LEDGER, if checkpoints are missing.
+    async fn next_walk(&mut self) -> Result<Option<Box<Walk>>, Failure> {
         let (origin, caught_up) = self.projection.read(|now| (now.origin, now.caught_up));
         if self.began.is_some_and(|(of, _)| of != origin) {
             (self.began, self.out_of_reach) = (None, Vec::new());
@@ -277,7 +277,7 @@ impl Walk {
         let Some((mut packer, after)) = self.packing.take() else { return Ok(None) };
         let records = self.fleet.records_after(after.as_ref(), PART_RECORDS);
         for record in &records {
-            packer.take_record(record)?;
+            packer.pack_record(record)?;
         }
         if let Some(last) = records.last() {
             self.packing = Some((packer, Some(last.key().clone())));

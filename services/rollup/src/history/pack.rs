@@ -46,7 +46,7 @@ impl Packed {
     /// The snapshot does not hold, or a record cannot be packed.
     pub fn of_snapshot(snapshot: &Store) -> Result<Self, KeepError> {
         let mut packer = Packer::default();
-        snapshot.each_record(|record| packer.take(record))?;
+        snapshot.each_record(|record| packer.pack_text(record))?;
         packer.finish(snapshot.hearing()?)
     }
 }
@@ -56,7 +56,7 @@ impl Packer {
     ///
     /// # Errors
     /// The record is too large or cannot be packed.
-    pub fn take(&mut self, record: &str) -> Result<(), KeepError> {
+    pub fn pack_text(&mut self, record: &str) -> Result<(), KeepError> {
         if record.len() as u64 >= PART_BYTES_MAX {
             let words = format!("one record has {} bytes; {PART_BYTES_MAX} can be read", record.len());
             return Err(KeepError::Pack(io::Error::other(words)));
@@ -74,10 +74,10 @@ impl Packer {
     /// Packs a record.
     ///
     /// # Errors
-    /// As [`Self::take`].
-    pub fn take_record(&mut self, record: &DeviceRecord) -> Result<(), KeepError> {
+    /// As [`Self::pack_text`].
+    pub fn pack_record(&mut self, record: &DeviceRecord) -> Result<(), KeepError> {
         let text = serde_json::to_string(record).map_err(|error| KeepError::Pack(error.into()))?;
-        self.take(&text)
+        self.pack_text(&text)
     }
 
     /// Returns all packed parts, with the hearing state.

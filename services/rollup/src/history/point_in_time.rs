@@ -225,9 +225,9 @@ impl Rebuilds {
         }
     }
 
-    /// A place for a waiting question, from its first read of LEDGER on; none where all places are taken. A
-    /// question without a place does not wait.
-    pub fn place(&self) -> Option<Permit> {
+    /// A slot for a waiting question, from its first read of LEDGER on; none if all slots are in use. A
+    /// question without a slot does not wait.
+    pub fn acquire_slot(&self) -> Option<Permit> {
         self.places.acquire(&self.requester).ok()
     }
 
@@ -291,7 +291,9 @@ impl RebuildWorker {
     /// Performs the requested rebuilds one after the other until `stop`. Between requests it makes missing
     /// checkpoints, as long as facts arrive.
     pub async fn run(mut self, stop: CancellationToken, intake: CancellationToken) {
-        while let Some(next) = stop.run_until_cancelled(timeout(self.filler.rest(), self.next_job())).await {
+        while let Some(next) =
+            stop.run_until_cancelled(timeout(self.filler.retry_delay(), self.next_job())).await
+        {
             match next {
                 Ok(job) => {
                     stop.run_until_cancelled(Box::pin(self.make(job))).await;

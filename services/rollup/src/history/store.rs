@@ -21,7 +21,7 @@ use super::checkpoint_retention::{Mark, Room, surplus};
 use super::gaps::HeldMarks;
 use super::pack::{Packed, unpack};
 use crate::restore;
-use crate::store::{Damage, Kind, StoreError, as_text, connect, copy_aside, put_aside, write_error};
+use crate::store::{Damage, Kind, StoreError, as_text, connect, copy_aside, rename_aside, write_error};
 
 /// Name of the file in the data directory.
 const FILE: &str = "history.db";
@@ -126,7 +126,7 @@ impl Checkpoints {
                     return Err(write_error(&path, source));
                 }
                 Err(damage) => {
-                    let aside = put_aside(&path)?;
+                    let aside = rename_aside(&path)?;
                     let reason = muster_service::error::chain(&damage);
                     tracing::warn!(reason, aside = %aside.display(), "set the checkpoints aside");
                 }
@@ -279,7 +279,7 @@ impl Checkpoints {
     ///
     /// # Errors
     /// The file cannot be written.
-    pub fn begin_anew(&mut self, created_at: Timestamp) -> Result<(), StoreError> {
+    pub fn start_over(&mut self, created_at: Timestamp) -> Result<(), StoreError> {
         if !self.marks.is_empty() {
             let aside = copy_aside(&self.connection, &self.path)?;
             tracing::warn!(aside = %aside.display(), "LEDGER was created anew: set the old checkpoints aside");
@@ -330,7 +330,7 @@ pub fn name_ledger(directory: &Path, created_at: Timestamp) -> Result<(), StoreE
 pub fn set_aside(directory: &Path) -> Result<Option<PathBuf>, StoreError> {
     let path = directory.join(FILE);
     if fs::exists(&path).map_err(|source| StoreError::Directory { path: path.clone(), source })? {
-        put_aside(&path).map(Some)
+        rename_aside(&path).map(Some)
     } else {
         Ok(None)
     }

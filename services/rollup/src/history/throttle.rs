@@ -39,12 +39,12 @@ impl Throttle {
 
     /// The rest after a step that took so long, when the live fold has read so far.
     pub fn after(&mut self, took: Duration, read_to: u64, now: Instant) -> Duration {
-        self.look(read_to, now);
+        self.measure(read_to, now);
         self.owed += took * self.rests;
         if self.owed < REST_MIN { Duration::ZERO } else { std::mem::take(&mut self.owed).min(REST_MAX) }
     }
 
-    fn look(&mut self, read_to: u64, now: Instant) {
+    fn measure(&mut self, read_to: u64, now: Instant) {
         let passed = now.saturating_duration_since(self.looked_at);
         if let Some(before) = self.read_to
             && passed >= LOOK_EVERY

@@ -37,7 +37,7 @@ pub async fn compare(
     progress: &Progress,
 ) -> Result<VerifyAnswer, ErrorBody> {
     let origin = projection.read(|now| now.origin);
-    let (base, fleet) = begin(rebuilder, archive, origin).await?;
+    let (base, fleet) = rebuild_base(rebuilder, archive, origin).await?;
     let base_seq = fleet.as_of().ledger_seq;
     let tail = rebuilder.tail(base_seq).await?;
     let mut beside =
@@ -64,7 +64,7 @@ pub async fn compare(
 
 /// Selects the start: all of LEDGER if it is complete, else the oldest checkpoint that LEDGER continues, else
 /// LEDGER's first fact.
-async fn begin(
+async fn rebuild_base(
     rebuilder: &Rebuilder,
     archive: &Archive,
     origin: Origin,
@@ -103,8 +103,11 @@ struct ComparisonResult {
 }
 
 impl Comparison<'_> {
-    /// Looks at what runs, and brings the rebuild to the same fact.
-    async fn look<T>(&mut self, look: impl FnOnce(&ProjectionState) -> T) -> Result<T, ErrorBody> {
+    /// Reads the running projection, and brings the rebuild to the same fact.
+    async fn read_at_same_fact<T>(
+        &mut self,
+        look: impl FnOnce(&ProjectionState) -> T,
+    ) -> Result<T, ErrorBody> {
         let origin = self.origin;
         let seen = self.projection.read(|now| {
             (now.origin == origin && now.caught_up).then(|| (look(now), now.fleet.as_of().ledger_seq))
@@ -123,7 +126,7 @@ impl Comparison<'_> {
         loop {
             let read_to = self.projection.read(|now| now.fleet.as_of().ledger_seq);
             let behind = read_to.saturating_sub(self.fleet.as_of().ledger_seq);
-            self.look(|_| ()).await?;
+            self.read_at_same_fact(|_| ()).await?;
             if behind == 0 || behind >= before {
                 return Ok(());
             }
@@ -134,7 +137,9 @@ impl Comparison<'_> {
     async fn devices(&mut self) -> Result<(), ErrorBody> {
         let mut after: Option<DeviceKey> = None;
         loop {
-            let running = self.look(|now| now.fleet.records_after(after.as_ref(), DEVICES_AT_ONCE)).await?;
+            let running = self
+                .read_at_same_fact(|now| now.fleet.records_after(after.as_ref(), DEVICES_AT_ONCE))
+                .await?;
             let last = running.last().map(|record| record.key().clone());
             let is_last = running.len() < DEVICES_AT_ONCE;
             let mut rebuilt = Vec::new();
@@ -179,12 +184,12 @@ impl Comparison<'_> {
     /// The digest of all views of each side, as they were compared.
     async fn views(&mut self) -> Result<(Digest, Digest), ErrorBody> {
         let (mut running, mut rebuilt) = (BTreeMap::new(), BTreeMap::new());
-        let mut keys = self.look(|now| now.fleet.view_keys()).await?;
+        let mut keys = self.read_at_same_fact(|now| now.fleet.view_keys()).await?;
         keys.extend(self.fleet.view_keys());
         let keys: Vec<ViewKey> = keys.into_iter().collect();
         for part in keys.chunks(VIEWS_AT_ONCE) {
             let shown = |fleet: &Fleet| part.iter().map(|key| fleet.view(key)).collect::<Vec<_>>();
-            let one = self.look(|now| shown(&now.fleet)).await?;
+            let one = self.read_at_same_fact(|now| shown(&now.fleet)).await?;
             let other = shown(&self.fleet);
             for (key, (one, other)) in part.iter().zip(one.into_iter().zip(other)) {
                 let name = key.to_string();

@@ -70,7 +70,7 @@ pub(super) async fn answer(
     let filter = request.filter.or(stored.map(|(record, _)| record.subscription));
     let Some(filter) = filter else { return Err(bad("filter: is missing".to_owned())) };
     let rebuilds = rebuilds.clone().for_requester(requester);
-    let place = rebuilds.place();
+    let place = rebuilds.acquire_slot();
     let deadline = Instant::now() + if place.is_some() { PATIENCE } else { Duration::ZERO };
     let record = rebuilds.remaining_changes(cursor.after, cursor.to, deadline).await?;
     let page = move || {

@@ -68,7 +68,7 @@ impl SpareViews {
     }
 
     /// Removes and returns the views of a turn, if one is due: the longest due.
-    pub(super) fn take_turn(&mut self, now: Instant) -> Vec<ViewKey> {
+    pub(super) fn drain_turn(&mut self, now: Instant) -> Vec<ViewKey> {
         if self.rest_until > now {
             return Vec::new();
         }
@@ -83,13 +83,13 @@ impl SpareViews {
     }
 
     /// Ends a turn. If none of its views could be written, the next turn is not before `retry_at`.
-    pub(super) fn rest(&mut self, took: Duration, now: Instant, retry_at: Option<Instant>) {
+    pub(super) fn end_turn(&mut self, took: Duration, now: Instant, retry_at: Option<Instant>) {
         let rested = now + (took * REST).min(REST_MAX);
         self.rest_until = retry_at.map_or(rested, |at| rested.max(at));
     }
 
     /// Takes out everything.
-    pub(super) fn take_all(&mut self) -> BTreeMap<ViewKey, Instant> {
+    pub(super) fn drain_all(&mut self) -> BTreeMap<ViewKey, Instant> {
         std::mem::take(&mut self.due)
     }
 }
@@ -111,20 +111,20 @@ mod tests {
         (0..3 * TURN_MAX)
             .for_each(|number| spare.insert(key(number), begun + ms((3 * TURN_MAX - number) as u64)));
         assert_eq!(spare.next(), Some(begun + ms(1)));
-        assert!(spare.take_turn(begun).is_empty(), "none is due yet");
+        assert!(spare.drain_turn(begun).is_empty(), "none is due yet");
         let now = begun + ms(1000);
-        let turn = spare.take_turn(now);
+        let turn = spare.drain_turn(now);
         assert_eq!((turn.len(), spare.len()), (TURN_MAX, 2 * TURN_MAX));
         assert!((2 * TURN_MAX..3 * TURN_MAX).all(|number| turn.contains(&key(number))), "{turn:?}");
-        spare.rest(ms(20), now, None);
-        assert_eq!((spare.next(), spare.take_turn(now + ms(79)).len()), (Some(now + ms(80)), 0));
-        assert_eq!(spare.take_turn(now + ms(80)).len(), TURN_MAX);
-        spare.rest(REST_MAX, now, None);
+        spare.end_turn(ms(20), now, None);
+        assert_eq!((spare.next(), spare.drain_turn(now + ms(79)).len()), (Some(now + ms(80)), 0));
+        assert_eq!(spare.drain_turn(now + ms(80)).len(), TURN_MAX);
+        spare.end_turn(REST_MAX, now, None);
         assert_eq!(spare.next(), Some(now + REST_MAX), "nobody waits for long");
-        spare.rest(ms(1), now, Some(now + 2 * REST_MAX));
+        spare.end_turn(ms(1), now, Some(now + 2 * REST_MAX));
         assert_eq!(spare.next(), Some(now + 2 * REST_MAX), "the bus is not asked before it may answer");
         assert!(spare.remove(&key(0)).is_some() && spare.remove(&key(0)).is_none());
-        assert_eq!(spare.take_all().len(), TURN_MAX - 1);
+        assert_eq!(spare.drain_all().len(), TURN_MAX - 1);
     }
 
     #[test]

@@ -17,7 +17,7 @@ use muster_contract::query::{ErrorBody, ErrorCode};
 use muster_contract::question::{ANSWER_BYTES_MAX, found, json, named, nowhere, read_query};
 use muster_contract::subjects::{LedgerSubject, stream::LEDGER};
 use muster_contract::view::AsOf;
-use muster_domain::chronicle::{Chronicle, place};
+use muster_domain::chronicle::{Chronicle, as_of};
 use muster_domain::fold::Position;
 use muster_service::blocking::block_in_place_if_large;
 use tokio::sync::Mutex;
@@ -107,7 +107,7 @@ impl Actions {
         let at = held.position;
         read.map_err(|_| not_ready(&format!("still reading what was done (at ledger {at} of {up_to})")))?
             .map_err(|error| unreadable(&error))?;
-        let answer = held.told(id, up_to);
+        let answer = held.answer_up_to(id, up_to);
         let is_there =
             held.chronicle.knows(id) || self.projection.read(|now| now.fleet.deployment_view(id).is_some());
         fitting(found(is_there.then_some(answer), || nowhere(id))?)
@@ -143,7 +143,9 @@ impl CachedActions {
         let mut replay = bus.replay(LEDGER, &[DESIRED], start).await?;
         // The projection has read `up_to`, so LEDGER's present content includes everything up to it.
         while let Some(batch) = replay.next_present(BATCH_MAX).await? {
-            block_in_place_if_large(batch.len(), || batch.iter().for_each(|message| self.take(message)));
+            block_in_place_if_large(batch.len(), || {
+                batch.iter().for_each(|message| self.apply_message(message))
+            });
         }
         if self.read_to == 0 {
             let state = bus.stream_state(LEDGER).await?;
@@ -155,7 +157,7 @@ impl CachedActions {
     }
 
     /// Applies a message. An unreadable one is skipped, as in the fold.
-    fn take(&mut self, message: &Delivery) {
+    fn apply_message(&mut self, message: &Delivery) {
         let at = Position { ledger_seq: message.stream_seq, stored_at: message.stored_at };
         if let Ok((LedgerSubject::Desired(key), Fact::Desired(state))) = fact(message, &mut self.checked) {
             self.chronicle.apply(at, &key, &state);
@@ -163,7 +165,7 @@ impl CachedActions {
         self.position = message.stream_seq;
     }
 
-    fn told(&self, id: &DeploymentId, up_to: u64) -> ActionsAnswer {
+    fn answer_up_to(&self, id: &DeploymentId, up_to: u64) -> ActionsAnswer {
         let (actions, since) = self.chronicle.actions(id, up_to);
         ActionsAnswer { deployment: id.clone(), ledger_seq: up_to, since: since.or(self.begin), actions }
     }
@@ -177,7 +179,7 @@ fn fitting(mut answer: ActionsAnswer) -> Result<Bytes, ErrorBody> {
             return Ok(bytes.into());
         }
         answer.actions.remove(0);
-        answer.since = answer.actions.first().map(place).or(answer.since);
+        answer.since = answer.actions.first().map(as_of).or(answer.since);
     }
 }
 

@@ -104,7 +104,7 @@ impl Manifests {
     }
 
     /// Waits for a slot, which lasts as long as the returned guard; none on a timeout.
-    pub(super) async fn turn(&self, deadline: Instant) -> Option<SemaphorePermit<'_>> {
+    pub(super) async fn acquire_slot(&self, deadline: Instant) -> Option<SemaphorePermit<'_>> {
         timeout_at(deadline, self.turns.acquire()).await.ok()?.ok()
     }
 
@@ -212,7 +212,7 @@ fn entry(state: &DesiredState, wanted: &ManifestRequest) -> Option<Entry> {
 }
 
 /// Adds the manifests of its targets to an answer, and the number of those left out.
-pub(super) fn tell(answer: &mut StatusAnswer, entries: Vec<Option<Entry>>) {
+pub(super) fn add_manifests(answer: &mut StatusAnswer, entries: Vec<Option<Entry>>) {
     for (target, entry) in answer.targets.iter_mut().zip(entries) {
         let Some(entry) = entry else { continue };
         (target.digest, target.source) = (Some(entry.digest), Some(entry.source.clone()));

@@ -48,7 +48,7 @@ impl History {
         requester: Requester,
     ) -> Result<Bytes, ErrorBody> {
         let this = Self { rebuilds: self.rebuilds.for_requester(requester), ..self };
-        let place = this.rebuilds.place();
+        let place = this.rebuilds.acquire_slot();
         let deadline = Instant::now() + if place.is_some() { PATIENCE } else { Duration::ZERO };
         match endpoint {
             "diff" => this.diff(&question, deadline).await,
@@ -84,7 +84,7 @@ impl History {
                 let past = this.past(question.point(), deadline).await?;
                 let look = |limit| {
                     let (question, past) = (question.clone(), Arc::clone(&past));
-                    blocking(move || question.look(&past.fleet, limit))
+                    blocking(move || question.read_fleet(&past.fleet, limit))
                 };
                 question.answer(look, manifests, deadline + READS_AFTER).await
             }

@@ -13,7 +13,7 @@ use muster_contract::status::{StatusAnswer, StatusQuery};
 use muster_domain::fold::{Fleet, StatusCursor};
 use tokio::time::Instant;
 
-use super::manifests::{ManifestRequest, Manifests, READS_FOR, tell, wanted, withhold};
+use super::manifests::{ManifestRequest, Manifests, READS_FOR, add_manifests, wanted, withhold};
 use super::{caught_up, no_past, refused};
 use crate::projection::Projection;
 
@@ -27,7 +27,7 @@ pub(super) async fn answer(
     manifests: Option<&Manifests>,
 ) -> Result<Bytes, ErrorBody> {
     let question = StatusQuestion::read(question)?;
-    let look = |limit| std::future::ready(question.look_at(projection, limit));
+    let look = |limit| std::future::ready(question.read_now(projection, limit));
     question.answer(look, manifests, Instant::now() + READS_FOR).await
 }
 
@@ -65,16 +65,16 @@ impl StatusQuestion {
         self.query.output == Output::Detail
     }
 
-    fn look_at(&self, projection: &Projection, limit: usize) -> Result<StatusRead, ErrorBody> {
+    fn read_now(&self, projection: &Projection, limit: usize) -> Result<StatusRead, ErrorBody> {
         projection.read(|now| {
             let fleet = caught_up(now)?;
             no_past(self.point())?;
-            self.look(fleet, limit)
+            self.read_fleet(fleet, limit)
         })
     }
 
     /// Reads the fleet once, for so many targets.
-    pub(super) fn look(&self, fleet: &Fleet, limit: usize) -> Result<StatusRead, ErrorBody> {
+    pub(super) fn read_fleet(&self, fleet: &Fleet, limit: usize) -> Result<StatusRead, ErrorBody> {
         let answer = fleet.status_answer(&self.query, self.after.as_ref(), limit);
         let answer = answer.map_err(|refusal| refused(&refusal))?;
         let wanted = if self.is_in_detail() {
@@ -96,7 +96,7 @@ impl StatusQuestion {
         let mut limit = if self.is_in_detail() { self.limit.min(DETAIL_PAGE_MAX) } else { self.limit };
         let reader = manifests.filter(|_| self.is_in_detail());
         let turn = match reader {
-            Some(manifests) => manifests.turn(deadline).await,
+            Some(manifests) => manifests.acquire_slot(deadline).await,
             None => None,
         };
         // Without a turn they are left out.
@@ -108,7 +108,7 @@ impl StatusQuestion {
                     Some(manifests) => manifests.entries(wanted, deadline).await,
                     None => Vec::new(),
                 };
-                tell(&mut answer, entries);
+                add_manifests(&mut answer, entries);
             }
             let bytes = written(&mut answer)?;
             if bytes.len() <= ANSWER_BYTES_MAX {

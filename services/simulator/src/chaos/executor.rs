@@ -147,7 +147,7 @@ impl<'a> FaultExecutor<'a> {
             if begin + schedule.due() <= Instant::now()
                 && let Some((_, fault)) = schedule.next()
             {
-                self.carry_out(fault).await?;
+                self.execute(fault).await?;
             }
         }
         self.recover_all().await?;
@@ -168,7 +168,7 @@ impl<'a> FaultExecutor<'a> {
         }
     }
 
-    async fn carry_out(&mut self, fault: ProcessFault) -> Result<(), Error> {
+    async fn execute(&mut self, fault: ProcessFault) -> Result<(), Error> {
         match fault {
             ProcessFault::Kill(role, lasts) => _ = self.kill(role, lasts).await?,
             ProcessFault::KillAndWipe(role, lasts) => {
@@ -186,7 +186,7 @@ impl<'a> FaultExecutor<'a> {
             ProcessFault::Freeze(role, lasts) => {
                 if self.processes.process(role).freeze() {
                     self.counts.add(format!("freeze.{}", role.kind()));
-                    self.begin_outage(role);
+                    self.start_outage(role);
                     self.recover_after(Recovery::Thaw(role), lasts);
                 }
             }
@@ -208,7 +208,7 @@ impl<'a> FaultExecutor<'a> {
         let killed = self.processes.process(role).kill().await?;
         if killed {
             self.counts.add(format!("kill.{}", role.kind()));
-            self.begin_outage(role);
+            self.start_outage(role);
             self.recover_after(Recovery::Start(role), lasts);
         }
         Ok(killed)
@@ -233,7 +233,7 @@ impl<'a> FaultExecutor<'a> {
     }
 
     /// A rollup is stopped: from now on only the other one writes views, if that is up and the server is.
-    fn begin_outage(&mut self, role: Role) {
+    fn start_outage(&mut self, role: Role) {
         let Some(standby) = role.standby().filter(|_| matches!(role, Role::Rollup(_))) else { return };
         self.outages.remove(&standby);
         let are_up = [standby, Role::Server].map(|role| self.processes.process(role).up().is_some());

@@ -45,7 +45,7 @@ pub async fn start(config: Admit, supervisor: Supervisor) -> Result<(), Error> {
     supervisor.spawn(Stage::Work, "admit", async move {
         let (mut refused, mut rng) = (Refused::default(), Rng::new());
         while stop.run_until_cancelled(sleep(POLL_INTERVAL)).await.is_some() {
-            let look = look(&config, &mut refused, Instant::now(), &mut rng);
+            let look = enroll_requests(&config, &mut refused, Instant::now(), &mut rng);
             match stop.run_until_cancelled(look).await {
                 Some(Ok(count)) => _ = admitted.inc_by(count),
                 Some(Err(error)) => {
@@ -107,7 +107,12 @@ impl Refused {
 }
 
 /// Enrols the devices that ask now; returns their number.
-async fn look(config: &Admit, refused: &mut Refused, now: Instant, rng: &mut Rng) -> Result<u64, Error> {
+async fn enroll_requests(
+    config: &Admit,
+    refused: &mut Refused,
+    now: Instant,
+    rng: &mut Rng,
+) -> Result<u64, Error> {
     let lab = &config.lab;
     let mut enrolled = Vec::new();
     for (device, key) in refused.turn(requests(&lab.join())?, now) {
@@ -122,7 +127,7 @@ async fn look(config: &Admit, refused: &mut Refused, now: Instant, rng: &mut Rng
     let devices: Vec<_> = enrolled.iter().map(|(device, _)| device.clone()).collect();
     add_folders(config, &devices).await?;
     for (device, token) in &enrolled {
-        leave(token, &lab.join().join(format!("{}_{}.jwt", device.site, device.device)))?;
+        write_token(token, &lab.join().join(format!("{}_{}.jwt", device.site, device.device)))?;
         tracing::info!(device = %device, "let in");
     }
     Ok(enrolled.len() as u64)
@@ -164,7 +169,7 @@ async fn enrol(lab: &Lab, device: &DeviceKey, key: &str, scratch: &Path) -> Resu
 }
 
 /// Hands a JWT over as a whole: the scratch folder may be on another disk.
-fn leave(token: &Path, to: &Path) -> Result<(), Error> {
+fn write_token(token: &Path, to: &Path) -> Result<(), Error> {
     let beside = to.with_extension("jwt.new");
     let moved = std::fs::copy(token, &beside).and_then(|_| std::fs::rename(&beside, to));
     moved.map_err(|source| Error::Prepare { path: to.to_owned(), source })
@@ -240,10 +245,10 @@ mod tests {
         let (mut refused, mut rng, begin) = (Refused::default(), Rng::with_seed(1), Instant::now());
 
         std::fs::rename(&auth, &away).unwrap();
-        assert_eq!(look(&config, &mut refused, begin, &mut rng).await.unwrap(), 0);
+        assert_eq!(enroll_requests(&config, &mut refused, begin, &mut rng).await.unwrap(), 0);
         assert_eq!(refused.0.len(), 1);
         std::fs::rename(&away, &auth).unwrap();
-        assert_eq!(look(&config, &mut refused, begin + RETRY_MIN, &mut rng).await.unwrap(), 1);
+        assert_eq!(enroll_requests(&config, &mut refused, begin + RETRY_MIN, &mut rng).await.unwrap(), 1);
         assert!(config.lab.join().join("harbour_crane.jwt").is_file());
     }
 

@@ -40,7 +40,7 @@ pub async fn run_once(config: &Prepare) -> Result<(), Error> {
     let accounts = lab.auth().join(ACCOUNTS);
     copy(&accounts, &lab.hub().join(ACCOUNTS), PUBLIC)?;
     keep(&lab.hub().join("hub.conf"), &hub_config(!config.sites.is_empty()), PUBLIC)?;
-    hand_out(lab)?;
+    distribute_credentials(lab)?;
     repository(lab).await
 }
 
@@ -78,7 +78,7 @@ fn hub_config(with_sites: bool) -> String {
 
 /// Copies each role's credentials into the folder of the service that uses them, where that folder exists: a lab mounts
 /// those it needs.
-fn hand_out(lab: &Lab) -> Result<(), Error> {
+fn distribute_credentials(lab: &Lab) -> Result<(), Error> {
     for role in Role::ALL.into_iter().filter(|role| role.is_everyday()) {
         // The keeper is a task of the rollup.
         let folder = if role == Role::Keeper { Role::Rollup } else { role };

@@ -32,7 +32,7 @@ impl Bucket {
     }
 
     /// When `bytes` that come now are through.
-    pub(super) fn take(&mut self, bytes: usize, now: Instant) -> Instant {
+    pub(super) fn reserve(&mut self, bytes: usize, now: Instant) -> Instant {
         let Some(rate) = self.rate else { return now };
         let cost = Duration::from_secs_f64(bytes as f64 / rate.get() as f64);
         self.full_at = self.full_at.max(now) + cost;
@@ -50,9 +50,9 @@ mod tests {
     async fn bytes_beyond_the_burst_wait_for_their_turn() {
         let now = Instant::now();
         let mut bucket = Bucket::new(RATE, now);
-        assert_eq!(bucket.take(50, now), now, "the burst passes at once");
-        assert_eq!(bucket.take(1000, now), now + Duration::from_secs(1));
-        assert_eq!(bucket.take(500, now), now + Duration::from_millis(1500), "after what came before");
+        assert_eq!(bucket.reserve(50, now), now, "the burst passes at once");
+        assert_eq!(bucket.reserve(1000, now), now + Duration::from_secs(1));
+        assert_eq!(bucket.reserve(500, now), now + Duration::from_millis(1500), "after what came before");
     }
 
     #[tokio::test(start_paused = true)]
@@ -60,16 +60,16 @@ mod tests {
         let now = Instant::now();
         let mut bucket = Bucket::new(RATE, now);
         let later = now + Duration::from_secs(3600);
-        assert_eq!(bucket.take(1050, later), later + Duration::from_secs(1));
+        assert_eq!(bucket.reserve(1050, later), later + Duration::from_secs(1));
     }
 
     #[tokio::test(start_paused = true)]
     async fn a_new_rate_forgives_what_was_owed() {
         let now = Instant::now();
         let mut bucket = Bucket::new(RATE, now);
-        bucket.take(1_000_000, now);
+        bucket.reserve(1_000_000, now);
         bucket.set_rate(None, now);
-        assert_eq!(bucket.take(1_000_000, now), now);
+        assert_eq!(bucket.reserve(1_000_000, now), now);
     }
 
     /// Over any span, no more passes than the rate allows, plus one burst.
@@ -84,7 +84,7 @@ mod tests {
                 now += Duration::from_millis(rng.u64(0..40));
                 let bytes = rng.usize(1..200);
                 passed += bytes;
-                let through = bucket.take(bytes, now);
+                let through = bucket.reserve(bytes, now);
                 let allowed = (through - begin + BURST).as_secs_f64() * 1000.0;
                 assert!(passed as f64 <= allowed + 1e-3, "{passed} bytes by {:?}", through - begin);
             }

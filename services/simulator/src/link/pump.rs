@@ -75,12 +75,12 @@ impl<'a> Pump<'a> {
                 // The other end may be closed already.
                 return self.to.shutdown().await.map_err(|_| BrokenConnection);
             }
-            self.turn(condition).await?;
+            self.apply_condition(condition).await?;
         }
     }
 
     /// Waits for one event and handles it.
-    async fn turn(&mut self, condition: Condition) -> Result<(), BrokenConnection> {
+    async fn apply_condition(&mut self, condition: Condition) -> Result<(), BrokenConnection> {
         let carries = condition != Condition::Stalled;
         let now = Instant::now();
         let due = self.line.due().filter(|_| carries);
@@ -89,18 +89,18 @@ impl<'a> Pump<'a> {
             // The link is gone, and its connections with it.
             changed = self.setting.changed() => changed.map_err(|_| BrokenConnection),
             ready = self.from.readable(), if reads => match ready {
-                Ok(()) => self.take_in(condition),
+                Ok(()) => self.read_ready(condition),
                 Err(_) => self.fail(condition),
             },
             ready = self.to.writable(), if due.is_some_and(|due| due <= now) => match ready {
-                Ok(()) => self.hand_on(condition),
+                Ok(()) => self.write_ready(condition),
                 Err(_) => self.fail(condition),
             },
             () = sleep_until(due.unwrap_or(now)), if due.is_some_and(|due| due > now) => Ok(()),
         }
     }
 
-    fn take_in(&mut self, condition: Condition) -> Result<(), BrokenConnection> {
+    fn read_ready(&mut self, condition: Condition) -> Result<(), BrokenConnection> {
         let mut piece = [0; PIECE_BYTES_MAX];
         let most = self.piece_bytes().min(self.line.room());
         let vanishes = condition == Condition::HalfOpen(self.direction);
@@ -123,7 +123,7 @@ impl<'a> Pump<'a> {
         Ok(())
     }
 
-    fn hand_on(&mut self, condition: Condition) -> Result<(), BrokenConnection> {
+    fn write_ready(&mut self, condition: Condition) -> Result<(), BrokenConnection> {
         match self.to.try_write(self.line.front()) {
             Ok(bytes) => {
                 self.line.advance(bytes);

@@ -46,12 +46,12 @@ impl ConnectionContext {
         // An instant is whole at any moment, so a panic elsewhere cannot have left half of one.
         let mut bucket = self.buckets[direction as usize].lock().unwrap_or_else(PoisonError::into_inner);
         bucket.set_rate(shape.rate(direction), now);
-        bucket.take(bytes, now)
+        bucket.reserve(bytes, now)
     }
 }
 
 /// Carries a connection until it ends.
-pub(super) async fn carry(mut client: TcpStream, mut road: ConnectionContext, mut rng: fastrand::Rng) {
+pub(super) async fn forward(mut client: TcpStream, mut road: ConnectionContext, mut rng: fastrand::Rng) {
     // A small packet is as late as a large one; only the link's own shape may delay it.
     let _ = client.set_nodelay(true);
     let mut server = match connect(&mut road).await {

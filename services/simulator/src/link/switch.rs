@@ -180,7 +180,7 @@ fn carried(
     if road.is_none() {
         tracing::warn!(client = %from, "turned away: {CLIENTS_MAX} clients have a link of their own already");
     }
-    road.map(|road| relay::carry(stream, road, rng))
+    road.map(|road| relay::forward(stream, road, rng))
 }
 
 #[cfg(test)]

@@ -164,7 +164,7 @@ pub(super) async fn approve_wave(
 ///
 /// # Errors
 /// As [`approve_wave`].
-pub(super) async fn begin(hub: &Hub, rollout: &RolloutProgress, at: usize) -> Result<(), AskError> {
+pub(super) async fn record_begin(hub: &Hub, rollout: &RolloutProgress, at: usize) -> Result<(), AskError> {
     if let Some((name, evidence)) = rollout.begin(at) {
         record(hub, rollout, RolloutVerb::Begin, Some(name), None, evidence).await?;
     }

@@ -131,7 +131,7 @@ fn the_newest_actions_are_kept_with_the_time_they_are_complete_from() {
         ledger.tell("a", generation, Some(generation), &format!("c{generation}"));
     }
     let (actions, since) = ledger.chronicle.actions(&id, u64::MAX);
-    assert_eq!((actions.len(), since), (ACTIONS_MAX, actions.first().map(place)));
+    assert_eq!((actions.len(), since), (ACTIONS_MAX, actions.first().map(as_of)));
     assert_eq!(since.unwrap().ledger_seq, more + 1);
     assert_eq!(ledger.chronicle.actions(&"db".parse().unwrap(), u64::MAX), (Vec::new(), None));
 }

@@ -67,7 +67,7 @@ impl AppSpecInterner {
     }
 
     /// The number of a spec, for one more row that has it.
-    pub(super) fn take(&mut self, spec: AppSpec) -> u32 {
+    pub(super) fn intern(&mut self, spec: AppSpec) -> u32 {
         if let Some(number) = self.numbers.get(&spec) {
             self.slots[*number as usize].rows += 1;
             return *number;
@@ -165,9 +165,9 @@ mod tests {
     #[test]
     fn equal_specs_are_interned_once_until_the_last_row_releases_them() {
         let mut all = AppSpecInterner::default();
-        let web = all.take(spec("web", &["main", "side"]));
-        assert_eq!(all.take(spec("web", &["main", "side"])), web);
-        let other = all.take(spec("web", &["main"]));
+        let web = all.intern(spec("web", &["main", "side"]));
+        assert_eq!(all.intern(spec("web", &["main", "side"])), web);
+        let other = all.intern(spec("web", &["main"]));
         assert_ne!(other, web);
         all.release(web);
         assert_eq!(all.get(web).unwrap().components.len(), 2);
@@ -176,14 +176,14 @@ mod tests {
         assert_eq!(names(&all), ["main"]);
         all.release(other);
         assert_eq!((names(&all), all.applications.len()), (vec![], 0));
-        assert_eq!(all.take(spec("db", &["main"])), other, "numbers are used again");
+        assert_eq!(all.intern(spec("db", &["main"])), other, "numbers are used again");
         all.release(NONE);
     }
 
     #[test]
     fn an_application_is_known_while_a_row_of_any_of_its_specs_counts() {
         let mut all = AppSpecInterner::default();
-        let [first, second] = ["main", "side"].map(|name| all.take(spec("web", &[name])));
+        let [first, second] = ["main", "side"].map(|name| all.intern(spec("web", &[name])));
         assert!(!all.has_application("web"), "nothing of it counts");
         [first, first, second].into_iter().for_each(|number| all.show(number));
         assert_eq!(all.applications().collect::<Vec<_>>(), ["web"]);

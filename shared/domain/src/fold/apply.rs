@@ -32,7 +32,7 @@ impl Fleet {
         let place = self.name_row(number, deployment);
         let before = self.context(number);
         let device = &mut self.devices[number as usize];
-        device.state.take_status(&fact);
+        device.state.apply_status(&fact);
         let row = &device.rows[place];
         let held = row.report.as_ref().map(|report| report.place());
         match Some((fact.epoch, fact.seq)).cmp(&held) {
@@ -82,7 +82,7 @@ impl Fleet {
         for entry in &fact.deployments {
             let place = self.name_row(number, &entry.id);
             let deployment = self.devices[number as usize].rows[place].deployment;
-            let spec = self.totals.specs.take(AppSpec::of(entry));
+            let spec = self.totals.specs.intern(AppSpec::of(entry));
             targets.insert(deployment, (entry.target_generation, spec));
         }
         let mut released = Vec::new();
@@ -116,7 +116,7 @@ impl Fleet {
     pub(super) fn device(&mut self, key: &DeviceKey, fact: DeviceFact) -> Outcome {
         let number = self.name_device(key);
         let before = self.context(number);
-        let newest = self.devices[number as usize].state.take_device(fact);
+        let newest = self.devices[number as usize].state.apply_capabilities(fact);
         self.update_rows(number, before, Scope::Device, |_| {});
         if newest { Outcome::Applied } else { Outcome::Late }
     }
@@ -125,7 +125,7 @@ impl Fleet {
         let number = self.name_device(key);
         let before = self.context(number);
         let state = &mut self.devices[number as usize].state;
-        let newest = state.take_liveness(fact);
+        let newest = state.apply_liveness(fact);
         if newest {
             state.sources.liveness = at.ledger_seq.into();
         }
@@ -158,7 +158,7 @@ impl Fleet {
     pub(super) fn incident(&mut self, key: &DeviceKey, fact: Incident) -> Outcome {
         let number = self.name_device(key);
         let before = self.context(number);
-        self.devices[number as usize].state.take_incident(fact);
+        self.devices[number as usize].state.apply_incident(fact);
         self.update_rows(number, before, Scope::Device, |_| {});
         Outcome::Applied
     }
@@ -166,7 +166,7 @@ impl Fleet {
     pub(super) fn quarantine(&mut self, at: Position, key: &DeviceKey, fact: &QuarantineFact) -> Outcome {
         let number = self.name_device(key);
         let before = self.context(number);
-        self.devices[number as usize].state.take_quarantine(fact, at.ledger_seq);
+        self.devices[number as usize].state.apply_quarantine(fact, at.ledger_seq);
         self.update_rows(number, before, Scope::Device, |_| {});
         Outcome::Applied
     }
@@ -174,7 +174,7 @@ impl Fleet {
     pub(super) fn verdict(&mut self, key: &DeviceKey, fact: &QuarantineVerdict) -> Outcome {
         let number = self.name_device(key);
         let before = self.context(number);
-        self.devices[number as usize].state.take_verdict(fact);
+        self.devices[number as usize].state.apply_verdict(fact);
         self.update_rows(number, before, Scope::Device, |_| {});
         Outcome::Applied
     }

@@ -17,7 +17,7 @@ impl Fleet {
     /// Begins a copy of the devices that changed since the last such call (or
     /// [`take_changed_devices`](Self::take_changed_devices)), and of `also`, as they are now. A copy that was under way
     /// is given up.
-    pub fn begin_capture<'a>(&mut self, also: impl IntoIterator<Item = &'a DeviceKey>) {
+    pub fn start_capture<'a>(&mut self, also: impl IntoIterator<Item = &'a DeviceKey>) {
         let given_up = std::mem::take(&mut self.capture);
         given_up.due.into_iter().for_each(|number| self.devices[number as usize].due = false);
         let mut due = std::mem::take(&mut self.changed);

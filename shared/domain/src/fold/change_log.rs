@@ -166,7 +166,7 @@ impl ChangeLog {
             }
             changed.deployments.extend(shift.deployment.clone());
         }
-        changed.take_names(self.after(ledger_seq));
+        changed.insert_names(self.after(ledger_seq));
         changed
     }
 
@@ -207,7 +207,7 @@ impl ChangeLog {
 impl ChangedSince {
     /// Collects the names by which a subscription may refer to the changes. Many changes share few specs, so
     /// each spec is visited once.
-    fn take_names<'a>(&mut self, change_log: impl Iterator<Item = &'a ChangeEntry>) {
+    fn insert_names<'a>(&mut self, change_log: impl Iterator<Item = &'a ChangeEntry>) {
         let mut turned: BTreeMap<*const AppSpec, &AppSpec> = BTreeMap::new();
         for ChangeEntry { from, to, .. } in change_log {
             let leaving = |side: &Option<Side>| side.as_ref().is_some_and(|side| side.stood.leaving);
@@ -342,7 +342,7 @@ mod tests {
                 change_log.push(at(seq), (0, 0), &"web".parse().unwrap(), from.clone(), to.clone());
             }
             let mut changed = ChangedSince::default();
-            changed.take_names(change_log.after(1));
+            changed.insert_names(change_log.after(1));
             assert_eq!(changed.apps.iter().map(|app| &**app).collect::<Vec<_>>(), apps, "{from:?} {to:?}");
             let names: Vec<_> = changed.components.iter().map(ComponentName::as_str).collect();
             assert_eq!(names, components, "{from:?} {to:?}");

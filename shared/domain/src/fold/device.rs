@@ -303,7 +303,7 @@ impl DeviceState {
     }
 
     /// Applies a status report: its number counts, if it is of the current epoch.
-    pub(super) fn take_status(&mut self, fact: &StatusFact) {
+    pub(super) fn apply_status(&mut self, fact: &StatusFact) {
         self.report_came(fact.received_at);
         if self.seq_account.enter(fact.epoch) {
             self.seq_account.advertise(fact.head.get());
@@ -313,7 +313,7 @@ impl DeviceState {
     }
 
     /// Applies a capabilities report. True where it is the newest.
-    pub(super) fn take_device(&mut self, fact: DeviceFact) -> bool {
+    pub(super) fn apply_capabilities(&mut self, fact: DeviceFact) -> bool {
         self.report_came(fact.received_at);
         if self.seq_account.enter(fact.epoch) {
             self.seq_account.advertise(fact.head.get());
@@ -328,16 +328,16 @@ impl DeviceState {
         newest
     }
 
-    /// Hub time passed. True where no liveness fact of a newer epoch is held.
-    pub(super) fn take_liveness(&mut self, fact: &LivenessFact) -> bool {
-        self.hear(fact.last_heard_at);
+    /// Applies a liveness fact. True if no liveness fact of a newer epoch is held.
+    pub(super) fn apply_liveness(&mut self, fact: &LivenessFact) -> bool {
+        self.advance_heard(fact.last_heard_at);
         if self.seq_account.enter(fact.epoch) {
             self.seq_account.advertise(fact.head);
             if let Some(account) = &fact.account {
                 self.seq_account.learn(fact.head, account);
             }
         }
-        self.beat(fact.beat_at);
+        self.advance_heartbeat(fact.beat_at);
         let newest = self.liveness.is_none_or(|epoch| epoch <= fact.epoch);
         if newest {
             self.liveness = Some(fact.epoch);
@@ -349,7 +349,7 @@ impl DeviceState {
 
     /// Applies a quarantine fact: one message, or one and those it stands for. It proves that something of the
     /// device came.
-    pub(super) fn take_quarantine(&mut self, fact: &QuarantineFact, ledger_seq: u64) {
+    pub(super) fn apply_quarantine(&mut self, fact: &QuarantineFact, ledger_seq: u64) {
         self.report_came(fact.received_at);
         let numbers = fact.numbers();
         let numbered = numbers.as_ref().map_or(0, |(_, numbers)| numbers.count());
@@ -365,7 +365,7 @@ impl DeviceState {
 
     /// Applies an operator's decision on a quarantined message. An accepted message is a fact of its own; an expired
     /// one stays in doubt, because nobody has decided about it.
-    pub(super) fn take_verdict(&mut self, fact: &QuarantineVerdict) {
+    pub(super) fn apply_verdict(&mut self, fact: &QuarantineVerdict) {
         if !fact.ends_doubt() {
             return;
         }
@@ -378,8 +378,8 @@ impl DeviceState {
         }
     }
 
-    /// Something happened that a person should know.
-    pub(super) fn take_incident(&mut self, incident: Incident) {
+    /// Applies an incident.
+    pub(super) fn apply_incident(&mut self, incident: Incident) {
         let anomalies = self.anomalies.get_or_insert_default();
         anomalies.incidents += 1;
         match incident.what {
@@ -408,7 +408,7 @@ impl DeviceState {
         settled: &[MessageIdentity],
         beat_at: Option<Timestamp>,
     ) {
-        self.beat(beat_at);
+        self.advance_heartbeat(beat_at);
         if !messages.is_empty() {
             self.anomalies.get_or_insert_default().open.join(messages);
         }
@@ -418,7 +418,7 @@ impl DeviceState {
     }
 
     /// Restores how the device was heard, except for its numbers, which are in the account.
-    pub(super) fn put_back(&mut self, then: Heard) {
+    pub(super) fn restore_heard(&mut self, then: Heard) {
         self.reported = then.reported;
         self.heard_at = then.at.map(PackedTimestamp::from);
     }
@@ -434,16 +434,16 @@ impl DeviceState {
 
     fn report_came(&mut self, received_at: Timestamp) {
         self.reported = true;
-        self.hear(received_at);
+        self.advance_heard(received_at);
     }
 
-    fn hear(&mut self, at: Timestamp) {
+    fn advance_heard(&mut self, at: Timestamp) {
         if self.heard_at() < Some(at) {
             self.heard_at = Some(at.into());
         }
     }
 
-    fn beat(&mut self, at: Option<Timestamp>) {
+    fn advance_heartbeat(&mut self, at: Option<Timestamp>) {
         if self.beat_at() < at {
             self.beat_at = at.map(PackedTimestamp::from);
         }

@@ -298,7 +298,7 @@ impl Fleet {
         };
         for (of, numbers) in &since.epochs {
             if epoch == Some(*of) {
-                state.seq_account.see(&numbers.held, through(*of, numbers));
+                state.seq_account.insert_reports(&numbers.held, through(*of, numbers));
             }
             let last = end.map_or(COUNTER_MAX, |end| match of.cmp(&end.0) {
                 Ordering::Less => COUNTER_MAX,
@@ -316,7 +316,7 @@ impl Fleet {
             (None, Some(end)) => Some(end.0) > epoch,
         });
         state.doubt_again(messages, &since.settled, since.beat_at);
-        state.put_back(then);
+        state.restore_heard(then);
         self.update_rows(number, before, Scope::Device, |_| {});
     }
 }

@@ -151,14 +151,14 @@ impl Fleet {
     }
 
     /// The views that may have changed since the last call: also those that are gone now.
-    pub fn take_changed_views(&mut self) -> BTreeSet<ViewKey> {
-        let mut changed = self.totals.take_changed();
-        changed.extend(self.view_aggregates.take_changed().map(ViewKey::Defined));
+    pub fn drain_changed_views(&mut self) -> BTreeSet<ViewKey> {
+        let mut changed = self.totals.drain_changed();
+        changed.extend(self.view_aggregates.drain_changed().map(ViewKey::Defined));
         changed
     }
 
     /// The devices that changed since the last call, for an incremental snapshot.
-    pub fn take_changed_devices(&mut self) -> Vec<DeviceKey> {
+    pub fn drain_changed_devices(&mut self) -> Vec<DeviceKey> {
         let numbers = std::mem::take(&mut self.changed);
         numbers
             .into_iter()

@@ -48,12 +48,12 @@ impl Groups {
     /// The number of a group, for one more device in it.
     fn join(&mut self, label: &LabelKey, value: &LabelValue) -> u32 {
         let known = self.numbers.get(label).and_then(|values| values.get(value)).copied();
-        let number = known.unwrap_or_else(|| self.begin(label.clone(), value.clone()));
+        let number = known.unwrap_or_else(|| self.insert_group(label.clone(), value.clone()));
         self.list[number as usize].members += 1;
         number
     }
 
-    fn begin(&mut self, label: LabelKey, value: LabelValue) -> u32 {
+    fn insert_group(&mut self, label: LabelKey, value: LabelValue) -> u32 {
         // The copy of a name that the groups hold already is kept.
         let label = self.numbers.get_key_value(&label).map_or(label, |(held, _)| held.clone());
         let fresh = LabelGroup {
@@ -70,8 +70,8 @@ impl Groups {
         number
     }
 
-    /// A device has left a group. It must not count for anything there any more.
-    fn leave(&mut self, number: u32) {
+    /// Removes a device from a group. It must not count for anything there any more.
+    fn remove_member(&mut self, number: u32) {
         let group = &mut self.list[number as usize];
         group.members -= 1;
         if group.members > 0 {
@@ -142,7 +142,7 @@ impl Fleet {
         let left = std::mem::replace(&mut device.groups, joined);
         self.totals.apply_to_groups(Delta::Retract, device, &left);
         self.totals.apply_to_groups(Delta::Add, device, &device.groups);
-        left.iter().for_each(|number| self.totals.groups.leave(*number));
+        left.iter().for_each(|number| self.totals.groups.remove_member(*number));
         self.view_aggregates.apply_delta(Delta::Add, &self.totals, number, device, &context);
     }
 

@@ -74,7 +74,7 @@ impl Merge {
     ///
     /// # Errors
     /// The part is inconsistent; the part held before remains.
-    pub fn take(
+    pub fn apply_parts(
         &mut self,
         hub: &HubName,
         as_of: AsOf,
@@ -82,7 +82,7 @@ impl Merge {
         part: Option<&Part>,
     ) -> Result<Taken, BadPart> {
         let Some(hub) = self.hubs.get_mut(hub) else { return Ok(Taken::Whole) };
-        let taken = hub.take(key, part, &mut self.changed)?;
+        let taken = hub.apply_part(key, part, &mut self.changed)?;
         hub.read_to(as_of);
         Ok(taken)
     }
@@ -91,7 +91,7 @@ impl Merge {
     ///
     /// # Errors
     /// Another hub has it.
-    pub fn take_site(
+    pub fn apply_site(
         &mut self,
         hub: &HubName,
         site: &SiteId,
@@ -126,7 +126,7 @@ impl Merge {
     }
 
     /// Says that a hub answered at a moment.
-    pub fn hear(&mut self, hub: &HubName, at: Timestamp) {
+    pub fn record_heard(&mut self, hub: &HubName, at: Timestamp) {
         let Some(held) = self.hubs.get_mut(hub) else { return };
         held.heard_at = Some(at);
         if !std::mem::replace(&mut held.heard, true) {
@@ -135,7 +135,7 @@ impl Merge {
     }
 
     /// Says that a hub has not answered for too long.
-    pub fn miss(&mut self, hub: &HubName) {
+    pub fn record_unreachable(&mut self, hub: &HubName) {
         let Some(held) = self.hubs.get_mut(hub) else { return };
         if std::mem::replace(&mut held.heard, false) {
             self.changed.extend(held.keys());
@@ -154,7 +154,7 @@ impl Merge {
     }
 
     /// The views that may have changed since the last call: also those that are gone now.
-    pub fn take_changed(&mut self) -> BTreeSet<ViewKey> {
+    pub fn drain_changed(&mut self) -> BTreeSet<ViewKey> {
         std::mem::take(&mut self.changed)
     }
 

@@ -57,11 +57,11 @@ impl Fleet {
         });
         let mut room = Room { skip: usize::try_from(skip).unwrap_or(usize::MAX).min(all), rows };
         let skipped = room.skip;
-        let components = room.take(deployment.components.len(), components);
-        let errors = room.take(deployment.error_index.len(), deployment.error_index.by_code());
+        let components = room.take_rows(deployment.components.len(), components);
+        let errors = room.take_rows(deployment.error_index.len(), deployment.error_index.by_code());
         let errors = errors.into_iter().filter_map(|code| self.error_count(number, code));
         let errors: Vec<ErrorCount> = errors.collect();
-        let groups = room.take(counts.len(), counts.into_iter());
+        let groups = room.take_rows(counts.len(), counts.into_iter());
         let times = self.times_of_deployment(number);
         let shown = skipped + components.len() + errors.len() + groups.len();
         Some(DeploymentPart {
@@ -123,7 +123,7 @@ struct Room {
 
 impl Room {
     /// The requested rows of a list of `len` rows.
-    fn take<T>(&mut self, len: usize, rows: impl Iterator<Item = T>) -> Vec<T> {
+    fn take_rows<T>(&mut self, len: usize, rows: impl Iterator<Item = T>) -> Vec<T> {
         let passed = self.skip.min(len);
         self.skip -= passed;
         let taken: Vec<T> = rows.skip(passed).take(self.rows).collect();

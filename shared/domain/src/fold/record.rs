@@ -81,7 +81,7 @@ impl Fleet {
         }
         fleet.as_of = as_of;
         fleet.change_log.reset(as_of.ledger_seq);
-        fleet.take_changed_devices();
+        fleet.drain_changed_devices();
         fleet
     }
 
@@ -114,7 +114,7 @@ impl Fleet {
             if let Some(report) = &mut report {
                 report.intern(&mut self.totals.component_sets);
             }
-            let spec = spec.map_or(app_spec::NONE, |spec| self.totals.specs.take(spec));
+            let spec = spec.map_or(app_spec::NONE, |spec| self.totals.specs.intern(spec));
             self.update_rows(number, context, Scope::Row(place), |row| {
                 row.restore_target(target, since);
                 row.spec = spec;

@@ -212,7 +212,7 @@ impl SeqAccount {
     }
 
     /// Adds these numbers as reports, out of quarantine if they were in it, and sets the device's head.
-    pub(super) fn see(&mut self, held: &SeqRanges, head: u64) {
+    pub(super) fn insert_reports(&mut self, held: &SeqRanges, head: u64) {
         self.held.extend(held);
         self.head = head;
         if let Some(irregular) = &mut self.irregular {

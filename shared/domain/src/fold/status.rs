@@ -203,7 +203,7 @@ impl Fleet {
         page: &mut StatusPage<'a>,
     ) {
         for device in filter.devices_after(self, after) {
-            if !self.look_at_rows(device, filter, query, after, limit, page) {
+            if !self.collect_rows(device, filter, query, after, limit, page) {
                 return;
             }
             page.last = Some((device, None));
@@ -214,8 +214,8 @@ impl Fleet {
         }
     }
 
-    /// Looks at the rows of a device, those up to the cursor left out. False where there is enough.
-    fn look_at_rows<'a>(
+    /// Adds the rows of a device after the cursor. False if the page has no more room.
+    fn collect_rows<'a>(
         &'a self,
         device: &'a Device,
         filter: &Filter<'_>,
@@ -246,7 +246,7 @@ impl Fleet {
             }
             page.looked_at += 1;
             if let Some(found) = filter.find(self, device, row)
-                && !page.take(filter, &found, query, limit)
+                && !page.push_row(filter, &found, query, limit)
             {
                 return false;
             }
@@ -277,7 +277,7 @@ impl Fleet {
 
 impl<'a> StatusPage<'a> {
     /// Adds a row. False where the page has no room for it.
-    fn take(
+    fn push_row(
         &mut self,
         filter: &Filter<'_>,
         found: &FilteredRow<'a>,

@@ -309,7 +309,7 @@ impl Totals {
     }
 
     /// The views that may have changed since the last call.
-    pub(super) fn take_changed(&mut self) -> BTreeSet<ViewKey> {
+    pub(super) fn drain_changed(&mut self) -> BTreeSet<ViewKey> {
         let Changed { keys, fleet: _ } = std::mem::take(&mut self.changed);
         for key in &keys {
             match key {

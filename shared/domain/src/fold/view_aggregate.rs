@@ -91,7 +91,7 @@ impl ViewAggregates {
         }
     }
 
-    pub(super) fn take_changed(&mut self) -> impl Iterator<Item = ViewName> + use<> {
+    pub(super) fn drain_changed(&mut self) -> impl Iterator<Item = ViewName> + use<> {
         let changed = std::mem::take(&mut self.changed);
         for name in &changed {
             if let Some(aggregate) = self.list.get_mut(name) {

@@ -374,12 +374,12 @@ impl Report {
             epoch: Some(self.epoch),
             seq: Some(self.seq),
             at: Some(shown.observed_at),
-            ..Evidence::of(EvidenceKind::Status, shown.ledger_seq, self.says())
+            ..Evidence::of(EvidenceKind::Status, shown.ledger_seq, self.summary())
         }
     }
 
     /// The report's state with its error; for a retry also the attempt, since when, and the last error.
-    pub(super) fn says(&self) -> String {
+    pub(super) fn summary(&self) -> String {
         let state = self.state.as_str();
         match (self.worst_retry(), self.failure()) {
             (None, None) => format!("is {state}"),

@@ -17,7 +17,7 @@ pub const SINGLE_AFTER_REFUSAL: Duration = Duration::from_secs(10 * 60);
 
 impl IntakeState {
     /// Takes up to `max` receipts that are due.
-    pub fn take_receipts(&mut self, now: Timestamp, max: usize) -> Vec<(DeviceKey, Receipt)> {
+    pub fn drain_due_receipts(&mut self, now: Timestamp, max: usize) -> Vec<(DeviceKey, Receipt)> {
         let mut receipts = Vec::new();
         while receipts.len() < max {
             let Some(&(due_at, index)) = self.receipts_due.first().filter(|(due_at, _)| *due_at <= now)

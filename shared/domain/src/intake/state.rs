@@ -251,7 +251,7 @@ impl IntakeState {
 
     /// Removes the messages that are settled now, oldest first, and returns their number: LEDGER has everything that follows
     /// from them and from every message before them.
-    pub fn take_settled(&mut self) -> usize {
+    pub fn drain_settled(&mut self) -> usize {
         let confirmed = SettledBy::Confirmed(self.confirmed_count);
         let mut count = 0;
         while self.unsettled.pop_front_if(|condition| *condition <= confirmed).is_some() {

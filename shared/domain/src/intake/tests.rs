@@ -193,7 +193,7 @@ impl Hub {
     }
 
     fn receipt(&mut self) -> Option<(u64, String)> {
-        let receipts = self.intake.take_receipts(self.now, 10);
+        let receipts = self.intake.drain_due_receipts(self.now, 10);
         assert!(receipts.len() <= 1, "{receipts:?}");
         receipts.first().map(|(_, receipt)| (receipt.through, receipt.missing.to_string()))
     }
@@ -246,7 +246,7 @@ fn no_report_is_settled_before_ledger_has_everything_up_to_it() {
     let mut settled = Vec::new();
     for _ in 0..made {
         hub.intake.confirm();
-        settled.push(hub.intake.take_settled());
+        settled.push(hub.intake.drain_settled());
     }
     // Report 1, its liveness fact, reports 2 and 3; the duplicate of 2 is settled with what was before it.
     assert_eq!(settled, [0, 1, 1, 2]);
@@ -426,7 +426,7 @@ fn a_new_epoch_is_amnesia_and_an_old_one_after_it_a_clone() {
     assert_eq!(hub.incidents(), expected.iter().collect::<Vec<_>>());
     assert_eq!(hub.statuses().len(), 2);
     assert!(hub.quarantine()[0].reason.contains("epoch 5 is over"));
-    let receipts = hub.intake.take_receipts(hub.now, 1);
+    let receipts = hub.intake.drain_due_receipts(hub.now, 1);
     assert_eq!((receipts[0].1.epoch, receipts[0].1.through), (epoch(6), 1));
 }
 

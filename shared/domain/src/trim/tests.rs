@@ -39,7 +39,7 @@ fn acknowledge(
     now: Duration,
 ) {
     for position in positions {
-        trim.settled(subject, position, one(10), now);
+        trim.record_settled(subject, position, one(10), now);
         trim.acknowledged(position);
     }
 }
@@ -47,7 +47,7 @@ fn acknowledge(
 #[test]
 fn nothing_is_removed_before_it_is_acknowledged() {
     let mut trim = PartitionTrim::new(QUOTA);
-    (1..=3).for_each(|position| trim.settled("a", position, one(10), at(0)));
+    (1..=3).for_each(|position| trim.record_settled("a", position, one(10), at(0)));
     assert_eq!(trim.purges(at(0)), []);
     trim.acknowledged(2);
     assert_eq!(trim.purges(at(0)), [partition(2)]);
@@ -93,7 +93,7 @@ fn a_partition_is_purged_once_a_second_or_when_a_device_is_crowded() {
 fn bytes_count_as_reports_do() {
     let mut trim = PartitionTrim::new(QUOTA);
     for position in 1..=3 {
-        trim.settled("a", position, one(8_000), at(0));
+        trim.record_settled("a", position, one(8_000), at(0));
         trim.acknowledged(position);
     }
     // The second one goes into debt, which takes six seconds to pay back.
@@ -106,7 +106,7 @@ fn bytes_count_as_reports_do() {
 fn a_batch_costs_what_its_reports_cost_one_by_one() {
     let mut trim = PartitionTrim::new(QUOTA);
     for position in 1..=2 {
-        trim.settled("a", position, Weight { reports: 25, bytes: 500 }, at(0));
+        trim.record_settled("a", position, Weight { reports: 25, bytes: 500 }, at(0));
         trim.acknowledged(position);
     }
     // Twenty reports beyond the burst of five take two seconds, at ten a second.
@@ -121,7 +121,7 @@ fn a_burst_of_bytes_is_removed_no_faster_than_the_peak() {
     let peak_bytes = Rate { per_second: 1_000, burst: 1_000 };
     let mut trim = PartitionTrim::new(Quota { reports: ample, bytes: ample, peak_bytes });
     for position in 1..=5 {
-        trim.settled("a", position, one(600), at(0));
+        trim.record_settled("a", position, one(600), at(0));
         trim.acknowledged(position);
     }
     assert_eq!(trim.purges(at(0)), [partition(2)], "a second's worth, the last one in debt");
@@ -164,11 +164,11 @@ fn a_throttled_device_is_logged_once_a_minute() {
     let mut trim = PartitionTrim::new(QUOTA);
     let subject = "muster.report.3.plant7.press-4";
     acknowledge(&mut trim, subject, 1..=20, at(0));
-    assert_eq!(trim.take_notices(), [(Arc::from(subject), 1)]);
+    assert_eq!(trim.drain_notices(), [(Arc::from(subject), 1)]);
     acknowledge(&mut trim, subject, 21..=40, at(59_999));
-    assert_eq!(trim.take_notices(), []);
+    assert_eq!(trim.drain_notices(), []);
     acknowledge(&mut trim, subject, 41..=60, at(60_000));
-    assert_eq!(trim.take_notices().len(), 1);
+    assert_eq!(trim.drain_notices().len(), 1);
     assert_eq!(device_of(subject), "plant7/press-4");
 }
 
@@ -231,7 +231,7 @@ fn run(steps: &[Step], failures: &[bool]) -> Uplink {
         for _ in 0..*count {
             last += 1;
             uplink.held.insert(last, (*device, *bytes));
-            trim.settled(&device.to_string(), last, one(*bytes), at(now));
+            trim.record_settled(&device.to_string(), last, one(*bytes), at(now));
         }
         // The reports settled last are acknowledged a little later.
         uplink.acknowledged = uplink.acknowledged.max(last.saturating_sub(2));
@@ -285,7 +285,7 @@ proptest! {
                 let device = usize::from(nth >= *count);
                 last += 1;
                 uplink.held.insert(last, (device, 1));
-                trim.settled(&device.to_string(), last, one(1), at(now));
+                trim.record_settled(&device.to_string(), last, one(1), at(now));
             }
             uplink.acknowledged = last;
             trim.acknowledged(last);

@@ -58,7 +58,7 @@ async fn a_cancelled_retry_keeps_the_reported_error() {
     record.error = Some(StatusError::new(code::INVENTORY_FAILED, "press-4", "the engine does not answer"));
     let mut task = DeploymentTask::new(record.clone(), retry);
     task.retry();
-    let cancel = task.begin(&"plant7/press-4".parse().unwrap());
+    let cancel = task.start_operation(&"plant7/press-4".parse().unwrap());
     assert!(task.has_unreported_recovery() && task.record.error.is_none());
     cancel.cancel();
     let delay = task.end(retry, &mut fastrand::Rng::with_seed(7), Instant::now());

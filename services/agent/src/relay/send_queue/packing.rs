@@ -33,7 +33,7 @@ pub(super) struct Packing {
 
 impl Packing {
     /// Nothing is under way any more.
-    pub(super) fn begin_session(&mut self) {
+    pub(super) fn reset(&mut self) {
         self.messages.clear();
         self.rows_saved = 0;
     }
@@ -58,7 +58,7 @@ impl Packing {
     }
 
     /// The numbers of the rows in the message of a row. It is not under way any more.
-    pub(super) fn take_message(&mut self, first: u64) -> Vec<u64> {
+    pub(super) fn remove_message(&mut self, first: u64) -> Vec<u64> {
         match self.messages.remove(&first) {
             Some(seqs) => {
                 self.rows_saved -= seqs.len() - 1;

@@ -94,7 +94,7 @@ fn row(seq: u64, newest: bool) -> Row {
 fn play(case: &str, window: SendLimits, written: &str, events: Vec<Event>) {
     let (mut queue, mut rows) = (SendQueue::new(window), Rows::default());
     written.chars().for_each(|deployment| rows.write(deployment));
-    queue.begin_session(rows.epoch());
+    queue.start_session(rows.epoch());
     for (at, event) in events.into_iter().enumerate() {
         let here = format!("{case}, event {at}");
         match event {
@@ -121,11 +121,11 @@ fn play(case: &str, window: SendLimits, written: &str, events: Vec<Event>) {
                 rows.sent.extend(&seqs);
                 queue.marked(&seqs);
             }
-            Restart => queue.begin_session(rows.epoch()),
+            Restart => queue.start_session(rows.epoch()),
             Resume => queue.resume(),
             Reconnect => {
                 queue.reconnected();
-                queue.begin_session(rows.epoch());
+                queue.start_session(rows.epoch());
             }
             Requeue(seq) => {
                 rows.sent.remove(&seq);
@@ -139,7 +139,7 @@ fn play(case: &str, window: SendLimits, written: &str, events: Vec<Event>) {
                     .map(|ask| rows.read(&ask))
                     .unwrap_or_else(|| panic!("{here}: reads nothing"));
                 assert_eq!(queue.accept(batch), None, "{here}");
-                queue.begin_session(rows.epoch());
+                queue.start_session(rows.epoch());
             }
         }
     }
@@ -321,7 +321,7 @@ fn in_a_new_epoch_nothing_of_the_old_one_counts() {
 /// A link that takes `after` to answer the rows under way: the congestion window at the end.
 fn width_over(rounds: usize, after: impl Fn(usize) -> Duration) -> usize {
     let mut queue = SendQueue::new(SendLimits::default());
-    queue.begin_session(Epoch::FIRST);
+    queue.start_session(Epoch::FIRST);
     let mut next = 1;
     for _ in 0..rounds {
         let window = queue.window();
@@ -351,7 +351,7 @@ fn the_window_fits_the_link() {
 fn after_a_pause_the_window_grows_by_one_row_for_each_answer() {
     for after in [Duration::ZERO, Duration::from_secs(2), SLOW_ANSWER * 2] {
         let mut queue = SendQueue::new(SendLimits::default());
-        queue.begin_session(Epoch::FIRST);
+        queue.start_session(Epoch::FIRST);
         let send = |queue: &mut SendQueue, seq| {
             let batch = Batch {
                 epoch: Some(Epoch::FIRST),
@@ -385,7 +385,7 @@ fn a_failed_attempt_halves_the_window_and_a_new_connection_begins_anew() {
     let mut queue = SendQueue::new(SendLimits::default());
     let mut widths = Vec::new();
     for seq in 1..=4 {
-        queue.begin_session(Epoch::FIRST);
+        queue.start_session(Epoch::FIRST);
         queue
             .accept(Batch {
                 epoch: Some(Epoch::FIRST),
@@ -407,7 +407,7 @@ fn a_backlog_is_read_where_it_was_left_and_from_its_beginning_when_the_outbox_ha
     let mut queue = SendQueue::new(NARROW);
     let mut rows = Rows::default();
     "abaaaaaaaaaa".chars().for_each(|deployment| rows.write(deployment));
-    queue.begin_session(rows.epoch());
+    queue.start_session(rows.epoch());
     let mut sent = Vec::new();
     while let Some(ask) = queue.read_request() {
         assert!(ask.except.len() <= 2, "only the two that went first: {:?}", ask.except);
@@ -426,7 +426,7 @@ fn a_backlog_is_read_where_it_was_left_and_from_its_beginning_when_the_outbox_ha
 #[test]
 fn what_is_written_while_rows_wait_for_the_budget_goes_before_them() {
     let (mut queue, mut rows) = (SendQueue::new(NARROW), Rows::default());
-    queue.begin_session(rows.epoch());
+    queue.start_session(rows.epoch());
     // Everything is sent: from now on rows are sent as they are written.
     assert_eq!(queue.accept(rows.read(&queue.read_request().unwrap())).unwrap().len(), 0);
     for _ in 0..3 {

@@ -51,7 +51,7 @@ impl SimulatedDevice {
     }
 
     /// Begins a start, or returns the progress of one under way.
-    pub(super) fn begin(&self, unit: &Unit, script: &Simulated) -> Result<StartProgress, UnitsFileError> {
+    pub(super) fn start(&self, unit: &Unit, script: &Simulated) -> Result<StartProgress, UnitsFileError> {
         self.with(|units, now| {
             let name = unit.name();
             let same = units.get(&name).filter(|record| record.digest_prefix == unit.digest_prefix());
@@ -67,7 +67,7 @@ impl SimulatedDevice {
                 crash_after: script.crash_after,
                 state: UnitState::Starting(now),
             };
-            units.put(&name, Some(record))?;
+            units.write_unit(&name, Some(record))?;
             Ok(StartProgress::Starting(Duration::ZERO))
         })
     }
@@ -83,7 +83,7 @@ impl SimulatedDevice {
             let fails = record.failed_starts < script.fail_starts;
             let failed_starts = record.failed_starts + u32::from(fails);
             let state = if fails { UnitState::Down } else { UnitState::Up(now) };
-            units.put(name, Some(SimulatedUnit { failed_starts, state, ..record }))?;
+            units.write_unit(name, Some(SimulatedUnit { failed_starts, state, ..record }))?;
             Ok(fails.then_some(failed_starts))
         })
     }
@@ -96,7 +96,7 @@ impl SimulatedDevice {
     ) -> Result<Option<SimulatedUnit>, UnitsFileError> {
         self.with(|units, _| {
             let Some(record) = units.get(name).cloned() else { return Ok(None) };
-            units.put(name, Some(SimulatedUnit { state, ..record.clone() }))?;
+            units.write_unit(name, Some(SimulatedUnit { state, ..record.clone() }))?;
             Ok(Some(record))
         })
     }

@@ -106,7 +106,7 @@ impl SimulatedUnits {
     }
 
     /// Sets or removes a unit, also in the file; if that fails, nothing has changed.
-    pub(super) fn put(
+    pub(super) fn write_unit(
         &mut self,
         name: &UnitName,
         record: Option<SimulatedUnit>,
@@ -188,10 +188,10 @@ mod tests {
     fn a_stored_unit_is_read_after_a_restart() {
         let dir = tempfile::tempdir().unwrap();
         let mut units = SimulatedUnits::open(dir.path(), Timestamp::UNIX_EPOCH).unwrap();
-        units.put(&name(), Some(up(None))).unwrap();
+        units.write_unit(&name(), Some(up(None))).unwrap();
         let mut units = SimulatedUnits::open(dir.path(), Timestamp::UNIX_EPOCH).unwrap();
         assert_eq!(units.get(&name()), Some(&up(None)));
-        units.put(&name(), None).unwrap();
+        units.write_unit(&name(), None).unwrap();
         assert_eq!(SimulatedUnits::open(dir.path(), Timestamp::UNIX_EPOCH).unwrap().running().len(), 0);
     }
 
@@ -199,7 +199,7 @@ mod tests {
     fn a_crash_due_while_no_agent_ran_has_happened() {
         let dir = tempfile::tempdir().unwrap();
         let mut units = SimulatedUnits::open(dir.path(), Timestamp::UNIX_EPOCH).unwrap();
-        units.put(&name(), Some(up(Some(Duration::from_secs(5))))).unwrap();
+        units.write_unit(&name(), Some(up(Some(Duration::from_secs(5))))).unwrap();
         for (second, running) in [(4, 1), (5, 0)] {
             let now = Timestamp::from_second(second).unwrap();
             assert_eq!(

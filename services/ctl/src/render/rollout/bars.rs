@@ -8,9 +8,9 @@ use muster_domain::rollout::ApprovalCount;
 
 use super::short;
 use crate::config::RolloutWord;
+use crate::render::colour::{BAD, DIM, MOVING, UNSURE, WELL, styled};
+use crate::render::format::{clean, plural};
 use crate::render::frame::Frame;
-use crate::render::paint::{BAD, DIM, MOVING, UNSURE, WELL, styled};
-use crate::render::words::{clean, plural};
 use crate::rollout::{
     ApprovalEvent, ApprovalEventKind, ApprovalRequest, RolloutSnapshot, RolloutsFrame, WaveBar,
 };

@@ -3,10 +3,10 @@
 use muster_contract::rollout::GateEvidence;
 
 use super::{DIGEST_WIDTH, cut};
+use crate::render::colour::{BAD, UNSURE, WELL, styled};
+use crate::render::format::{clean, plural};
 use crate::render::frame::Frame;
-use crate::render::paint::{BAD, UNSURE, WELL, styled};
 use crate::render::table::{Cell, Table};
-use crate::render::words::{clean, plural};
 use crate::rollout::{Verification, VerifiedDecision, VerifiedRollout, VerifyResult};
 
 /// The decisions of each rollout, and the result of all.

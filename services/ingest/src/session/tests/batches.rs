@@ -151,7 +151,7 @@ fn a_message_that_cannot_be_unpacked_ends_batches_for_its_device() {
         let asked = |driven: &mut Driven, after: Duration| {
             let then = driven.conditions.now.checked_add(after).unwrap();
             driven.intake.owe_receipt_to(&"plant7/press-4".parse().unwrap());
-            driven.intake.take_receipts(then, 1).remove(0).1.batches
+            driven.intake.drain_due_receipts(then, 1).remove(0).1.batches
         };
         assert_eq!(asked(&mut driven, Duration::from_secs(1)), [""; 0], "{words}");
         assert_eq!(

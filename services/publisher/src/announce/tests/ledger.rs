@@ -126,7 +126,7 @@ async fn ledger_holds_a_commit_again_once_it_replaced_another_writers() {
     // Another publisher starts, its Git lags behind, and it publishes the older commit.
     old.generation = stream.0.lock().unwrap().last[&key(0)].1.generation.next();
     stream.0.lock().unwrap().put(&key(0), old.clone());
-    assert!(publisher.announcer.heard(vec![(key(0), old.generation)]).await);
+    assert!(publisher.announcer.report_generations(vec![(key(0), old.generation)]).await);
     let is_back = || stream.0.lock().unwrap().last[&key(0)].1.generation > old.generation;
     while !is_back() {
         tokio::time::sleep(Duration::from_millis(10)).await;

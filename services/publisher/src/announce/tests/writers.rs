@@ -63,7 +63,11 @@ impl Running {
 
     /// Reports the generation of a device's heartbeat; the announcer reads the document of another publisher.
     async fn hears(&self, device: usize, generation: u64) {
-        assert!(self.announcer.heard(vec![(key(device), Generation::new(generation).unwrap())]).await);
+        assert!(
+            self.announcer
+                .report_generations(vec![(key(device), Generation::new(generation).unwrap())])
+                .await
+        );
         tokio::time::sleep(Duration::from_secs(1)).await;
     }
 

@@ -110,7 +110,7 @@ fn an_open_server_bounds_rebuilds_by_their_total_alone() {
     let rebuilds = rebuilds();
     let entered = (1..=100).take_while(|seq| rebuilds.enter(RebuildTarget::At(*seq).into()).is_ok()).count();
     assert_eq!(entered, WAITING.total());
-    let places: Vec<_> = std::iter::from_fn(|| rebuilds.place()).take(100).collect();
+    let places: Vec<_> = std::iter::from_fn(|| rebuilds.acquire_slot()).take(100).collect();
     assert_eq!(places.len(), ASKERS.total());
 }
 

@@ -145,7 +145,7 @@ fn another_past_starts_anew_and_sets_old_checkpoints_aside() {
     let directory = tempfile::tempdir().unwrap();
     let (store, mut checkpoints) = kept(&directory, &[3, 5], ROOM);
     let now = "2026-11-21T08:00:00Z".parse().unwrap();
-    checkpoints.begin_anew(now).unwrap();
+    checkpoints.start_over(now).unwrap();
     assert!(checkpoints.marks().is_empty());
     drop((store, checkpoints));
     assert!(Checkpoints::open(directory.path(), now, ROOM).unwrap().marks().is_empty());
@@ -175,7 +175,7 @@ fn a_checkpoint_replaces_all_at_or_after_it() {
 /// Fills in a checkpoint of a fleet of this size.
 fn fill(checkpoints: &mut Checkpoints, size: u64) -> Option<Mark> {
     let (fleet, mut packer) = (fleet(size), Packer::default());
-    fleet.records().for_each(|record| packer.take_record(&record).unwrap());
+    fleet.records().for_each(|record| packer.pack_record(&record).unwrap());
     let digest = fleet.fleet_view().tally.digest;
     checkpoints.fill(&packer.finish(fleet.hearing_state().clone()).unwrap(), fleet.as_of(), digest).unwrap()
 }

@@ -73,7 +73,7 @@ async fn told(fleet: &Fleet, ledger: &Ledger, cache: &Mutex<ManifestCache>) -> (
     };
     let wanted = wanted(fleet, &answer.targets, None);
     let entries = gathered(&wanted, Instant::now() + LATE, cache, read).await;
-    tell(&mut answer, entries);
+    add_manifests(&mut answer, entries);
     (answer, asked.into_inner().unwrap())
 }
 
@@ -151,7 +151,7 @@ async fn a_manifest_that_is_late_is_left_out_and_declared() {
     let begun = Instant::now();
     let entries = gathered(&wanted, begun + READS_FOR, &Mutex::default(), read).await;
     assert_eq!(begun.elapsed(), READS_FOR);
-    tell(&mut answer, entries);
+    add_manifests(&mut answer, entries);
     assert_eq!((answer.manifests.len(), answer.manifests_left_out), (2, 1));
 }
 
@@ -177,7 +177,7 @@ async fn a_superseded_generation_shows_the_entry_of_its_own_document() {
             std::future::ready(place)
         })
         .await;
-        tell(&mut told, gathered(&wanted, late, &Mutex::default(), read).await);
+        add_manifests(&mut told, gathered(&wanted, late, &Mutex::default(), read).await);
         let target = told.targets.iter().find(|target| target.deployment.as_str() == "web").unwrap();
         let note = told.manifest(target).map(|it| it.profile.components[0].properties["note"].clone());
         assert_eq!(note, web.map(Value::from), "{asked} at {place:?}");
@@ -197,7 +197,7 @@ fn a_row_without_a_target_or_generation_has_no_manifest() {
     answer.targets[1].superseded = true;
     let wanted = wanted(&fleet, &answer.targets, None);
     assert_eq!(wanted.iter().map(Option::is_some).collect::<Vec<_>>(), [false, false, true]);
-    tell(&mut answer, vec![None; 3]);
+    add_manifests(&mut answer, vec![None; 3]);
     assert_eq!(answer.manifests_left_out, 2, "where nothing shall run nothing is left out");
 }
 
@@ -222,7 +222,7 @@ fn a_manifest_that_is_too_large_is_left_out_and_its_digest_told() {
     let mut answer = lines(&fleet);
     let large = held("db", &"x".repeat(MANIFEST_BYTES_MAX));
     let small = held("web", "first");
-    tell(&mut answer, vec![Some(small.clone()), Some(large.clone()), Some(small.clone())]);
+    add_manifests(&mut answer, vec![Some(small.clone()), Some(large.clone()), Some(small.clone())]);
     assert_eq!(answer.manifests.keys().collect::<Vec<_>>(), [&small.digest]);
     assert_eq!((answer.targets[1].digest, answer.manifests_left_out), (Some(large.digest), 1));
     withhold(&mut answer);

@@ -61,8 +61,8 @@ pub(super) struct HubDeployment {
 }
 
 impl Hub {
-    /// Takes a part, and says which views it may change.
-    pub(super) fn take(
+    /// Applies a part, and adds the views that it may change to `changed`.
+    pub(super) fn apply_part(
         &mut self,
         key: &ViewKey,
         part: Option<&Part>,
@@ -70,7 +70,7 @@ impl Hub {
     ) -> Result<Taken, BadPart> {
         match (key, part) {
             (ViewKey::Deployment(id), Some(Part::DeploymentPart(part))) => {
-                return self.take_deployment(id, part, changed);
+                return self.apply_deployment(id, part, changed);
             }
             (ViewKey::Deployment(id), None) => {
                 self.begun.remove(id);
@@ -111,7 +111,7 @@ impl Hub {
         }
     }
 
-    fn take_deployment(
+    fn apply_deployment(
         &mut self,
         id: &DeploymentId,
         part: &DeploymentPart,

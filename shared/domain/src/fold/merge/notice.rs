@@ -63,10 +63,10 @@ impl Merge {
         let short = StatusQuery { output: Output::Summary, ..query.clone() };
         let (mut sum, mut lines) = (StatusSum::new(&short, 1), Lines::default());
         for (hub, as_of, state, omitted) in parts {
-            lines.take(state.targets, omitted.targets > 0);
+            lines.add_lines(state.targets, omitted.targets > 0);
             let part = (as_of, state.rollup, state.hub);
             // Cannot fail: the part has no cursor.
-            let _ = sum.take(&hub, answer_of(&short, part));
+            let _ = sum.add_answer(&hub, answer_of(&short, part));
         }
         let whole = sum.answer(self, Output::Summary, 1);
         let status = status_of(&whole.rollup, query.status, !missing_hubs.is_empty());
@@ -117,7 +117,7 @@ struct Lines {
 }
 
 impl Lines {
-    fn take(&mut self, lines: Vec<TargetStatus>, is_partial: bool) {
+    fn add_lines(&mut self, lines: Vec<TargetStatus>, is_partial: bool) {
         if is_partial {
             let last = lines.last().map(place);
             self.end = match (self.end.take(), last) {

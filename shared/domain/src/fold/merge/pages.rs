@@ -73,7 +73,7 @@ impl<T: Placed> Pages<T> {
     }
 
     /// Applies a hub's page of up to as many rows, and its end if it continues.
-    pub fn take(&mut self, rows: Vec<T>, end: Option<T::Place>) {
+    pub fn add_page(&mut self, rows: Vec<T>, end: Option<T::Place>) {
         self.rows.extend(rows);
         // The earlier rows are sorted already, and so are the new ones.
         self.rows.sort_by_cached_key(Placed::place);
@@ -148,7 +148,7 @@ mod tests {
                 let mut pages = Pages::new(limit);
                 given
                     .iter()
-                    .for_each(|(rows, end)| pages.take(rows.iter().copied().map(Row).collect(), *end));
+                    .for_each(|(rows, end)| pages.add_page(rows.iter().copied().map(Row).collect(), *end));
                 let seen: Vec<u32> = pages.cut(usize::MAX).0.iter().map(|row| row.0).collect();
                 assert_eq!((&*seen, pages.cut(usize::MAX).1), (rows, end), "{limit} of {given:?}");
                 if let [first, _, ..] = rows {

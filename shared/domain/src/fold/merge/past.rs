@@ -58,11 +58,11 @@ impl DiffSum {
     }
 
     /// Applies a hub's answer, and the end of its page if it continues.
-    pub fn take(&mut self, hub: &HubName, mut answer: DiffAnswer, end: Option<DeviceKey>) {
+    pub fn add_answer(&mut self, hub: &HubName, mut answer: DiffAnswer, end: Option<DeviceKey>) {
         self.changed = self.changed.saturating_add(answer.changed);
         let facts = answer.devices.iter_mut().flat_map(|change| &mut change.facts);
         facts.for_each(|fact| fact.hub = Some(hub.clone()));
-        self.lines.take(answer.devices, end);
+        self.lines.add_page(answer.devices, end);
     }
 
     /// How many devices it has.

@@ -49,9 +49,9 @@ impl<'q> StatusSum<'q> {
     ///
     /// # Errors
     /// The answer's cursor is unreadable.
-    pub fn take(&mut self, hub: &HubName, answer: StatusAnswer) -> Result<(), CursorError> {
+    pub fn add_answer(&mut self, hub: &HubName, answer: StatusAnswer) -> Result<(), CursorError> {
         let end = answer.next.as_deref().map(str::parse::<StatusCursor>).transpose()?;
-        self.lines.take(answer.targets, end);
+        self.lines.add_page(answer.targets, end);
         self.manifests.extend(answer.manifests);
         self.parts.push((hub.clone(), answer.rollup));
         self.whole &= answer.whole;

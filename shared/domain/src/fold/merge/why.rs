@@ -81,7 +81,7 @@ impl Merge {
             if answer.verdict == verdict || asked == WhyAsked::Device {
                 let next = answer.next.as_deref().map(str::parse::<DeviceKey>);
                 let next = next.transpose().map_err(|_| hub.clone())?;
-                lines.take(named(&hub, answer.standings), next);
+                lines.add_page(named(&hub, answer.standings), next);
             }
         }
         Ok(Some(WhySum { bare, lines }))

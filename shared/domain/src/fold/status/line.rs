@@ -192,6 +192,6 @@ fn said(report: &Report) -> String {
         Some(reason) if !report.is_retried() && report.failure().is_none() => {
             format!("is {}: {reason}", report.state)
         }
-        _ => report.says(),
+        _ => report.summary(),
     }
 }

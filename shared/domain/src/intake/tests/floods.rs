@@ -36,7 +36,7 @@ fn a_flood_makes_a_bounded_number_of_facts_that_count_every_message() {
     flood(&mut hub, 1..=600);
     hub.pass(BATCH_EVERY.as_secs() as i64);
     assert_eq!(hub.quarantine().len(), before);
-    assert_eq!((hub.intake.take_settled(), hub.intake.unsettled()), (600, 0));
+    assert_eq!((hub.intake.drain_settled(), hub.intake.unsettled()), (600, 0));
 }
 
 #[test]
@@ -55,14 +55,14 @@ fn a_batched_message_is_settled_only_when_ledger_has_the_batch() {
     (1..=12).for_each(|number| _ = hub.report(&status(4, number, 12)));
     assert_eq!(hub.report(&status(5, 2, 2)), Outcome::New, "nobody's facts wait");
     assert_eq!(hub.statuses().len(), 2);
-    hub.intake.take_settled();
+    hub.intake.drain_settled();
     assert_eq!(hub.intake.unsettled(), 3, "two wait for a sum, and the good one for them");
     assert_eq!(hub.report(&status(4, 12, 12)), Outcome::Repeated);
     hub.now = at(hub.now.as_second() + BATCH_EVERY.as_secs() as i64);
     hub.intake.tick(hub.now, Watermarks::all(hub.now));
-    assert_eq!((hub.intake.take_settled(), hub.intake.unsettled()), (0, 4), "it is in flight");
+    assert_eq!((hub.intake.drain_settled(), hub.intake.unsettled()), (0, 4), "it is in flight");
     hub.arrive();
-    assert_eq!((hub.intake.take_settled(), hub.intake.unsettled()), (4, 0));
+    assert_eq!((hub.intake.drain_settled(), hub.intake.unsettled()), (4, 0));
     // The outcome is unknown: all messages come again.
     (20..=40).for_each(|number| _ = hub.report(&status(4, number, 40)));
     hub.intake.rewind();
@@ -76,10 +76,10 @@ fn a_batched_message_holds_up_no_more_than_the_bus_delivers() {
     let mut hub = Hub::new();
     hub.report(&status(5, 1, 1));
     (1..=11).for_each(|number| _ = hub.report(&status(4, number, 11)));
-    hub.intake.take_settled();
+    hub.intake.drain_settled();
     for number in 2..=2 * UNSETTLED_MAX as u64 {
         assert_eq!(hub.report(&status(5, number, number)), Outcome::New);
-        hub.intake.take_settled();
+        hub.intake.drain_settled();
         assert!(hub.intake.unsettled() <= UNSETTLED_MAX, "{} at {number}", hub.intake.unsettled());
     }
 }
@@ -96,7 +96,7 @@ fn rejections_stay_within_their_bound_while_ledger_does_not_answer() {
             hub.send(bad.to_string().as_bytes(), "muster.report.3.plant7.press-4");
             if !is_slow {
                 hub.arrive();
-                hub.intake.take_settled();
+                hub.intake.drain_settled();
             }
         }
         hub.arrive();
@@ -119,7 +119,7 @@ fn many_batched_messages_are_published_at_once_and_accounted_for() {
     }
     assert!(hub.quarantine().iter().any(|fact| fact.others + 1 == BATCH_MESSAGES_MAX as u64));
     hub.pass(BATCH_EVERY.as_secs() as i64);
-    hub.intake.take_settled();
+    hub.intake.drain_settled();
     let account = hub.intake.devices[1].confirmed().account.at_head(count);
     assert_eq!((account.received, account.quarantined, account.missing.count()), (1, count - 1, 0));
     assert_eq!(hub.intake.unsettled(), 0);

@@ -203,7 +203,7 @@ impl World {
     }
 
     fn acknowledge_settled(&mut self) {
-        self.acked += self.intake.take_settled();
+        self.acked += self.intake.drain_settled();
         assert!(self.acked <= self.delivered);
     }
 
@@ -285,7 +285,7 @@ impl World {
 
     fn check_receipts(&mut self) {
         let held = self.held();
-        for (key, receipt) in self.intake.take_receipts(self.now, 100) {
+        for (key, receipt) in self.intake.drain_due_receipts(self.now, 100) {
             let device = key.device.as_str()[1..].parse().unwrap();
             let epoch = receipt.epoch.get();
             for seq in (1..=receipt.through).filter(|seq| receipt.covers(*seq)) {

@@ -179,7 +179,7 @@ impl World {
     /// UPLINK accepts an acknowledgement of either owner.
     fn acknowledge_settled(&mut self, who: usize) {
         let owner = &mut self.owners[who];
-        owner.intake.take_settled();
+        owner.intake.drain_settled();
         let settled = owner.delivered - owner.intake.unsettled();
         self.acked = self.acked.max(settled);
     }

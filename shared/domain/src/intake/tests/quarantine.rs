@@ -88,9 +88,9 @@ fn an_unstorable_report_is_quarantined_and_holds_up_no_other() {
     let statuses = made.iter().filter(|made| made.fact.kind() == "StatusFact").count();
     assert_eq!(statuses, 3);
     refuse(&mut hub, &payload).unwrap();
-    assert_eq!(hub.intake.take_settled(), 0);
+    assert_eq!(hub.intake.drain_settled(), 0);
     (1..made.len()).for_each(|_| hub.intake.confirm());
-    assert_eq!(hub.intake.take_settled(), 0, "the first message waits for its record");
+    assert_eq!(hub.intake.drain_settled(), 0, "the first message waits for its record");
     let record = hub.intake.next_publication().unwrap();
     assert_eq!(record.fact.kind(), "QuarantineFact");
     // LEDGER refuses the record as well: a shorter one replaces it, and after that there is no shorter one.
@@ -101,7 +101,7 @@ fn an_unstorable_report_is_quarantined_and_holds_up_no_other() {
     assert!(shorter.payload.len() < record.payload.len());
     assert_eq!(refuse(&mut hub, &payload), Err(Unrecordable));
     hub.intake.confirm();
-    assert_eq!(hub.intake.take_settled(), 3);
+    assert_eq!(hub.intake.drain_settled(), 3);
     let account = |key: &DeviceKey| {
         let account = &hub.intake.devices[hub.intake.indexes[key]].confirmed().account;
         let account = account.at_head(account.head());
@@ -114,7 +114,7 @@ fn an_unstorable_report_is_quarantined_and_holds_up_no_other() {
     hub.intake.next_publication().unwrap();
     refuse(&mut hub, &payload).unwrap();
     assert!(hub.intake.next_publication().is_none());
-    assert_eq!(hub.intake.take_settled(), 1);
+    assert_eq!(hub.intake.drain_settled(), 1);
 }
 
 #[test]
@@ -329,7 +329,7 @@ fn exploded(seq: u64, head: u64) -> Value {
 /// The missing and the refused numbers of the newest receipt.
 fn refused(hub: &mut Hub) -> Option<(String, Vec<(String, String)>)> {
     hub.pass(1);
-    let (_, receipt) = hub.intake.take_receipts(hub.now, 1).pop()?;
+    let (_, receipt) = hub.intake.drain_due_receipts(hub.now, 1).pop()?;
     let named = receipt.refused.iter().map(|named| (named.ranges.to_string(), named.reason.clone()));
     Some((receipt.missing.to_string(), named.collect()))
 }
@@ -351,19 +351,19 @@ fn no_number_is_accounted_for_before_quarantine_has_its_payload() {
     let mut hub = Hub::new();
     hub.report(&status(1, 1, 3));
     let payload = exploded(2, 3).to_string().into_bytes();
-    hub.intake.take_settled();
+    hub.intake.drain_settled();
     assert_eq!(hub.intake.apply_report(arrival(&payload)), Outcome::Storing);
     assert_eq!(hub.intake.apply_report(arrival(&payload)), Outcome::Repeated, "it is in flight");
     hub.arrive();
-    assert_eq!((hub.quarantine().len(), hub.intake.take_settled()), (0, 0));
+    assert_eq!((hub.quarantine().len(), hub.intake.drain_settled()), (0, 0));
     let rejection = hub.intake.next_rejection().unwrap();
     assert_eq!((rejection.id.as_str(), hub.intake.next_rejection()), ("plant7.press-4.rejected.1.2", None));
     hub.arrive();
-    assert_eq!((hub.quarantine().len(), hub.intake.take_settled()), (0, 0), "it is not stored");
+    assert_eq!((hub.quarantine().len(), hub.intake.drain_settled()), (0, 0), "it is not stored");
     hub.intake.apply_store_answer(rejection.ticket, Ok(()), hub.now);
-    assert_eq!(hub.intake.take_settled(), 0, "its fact is not in LEDGER");
+    assert_eq!(hub.intake.drain_settled(), 0, "its fact is not in LEDGER");
     hub.arrive();
-    assert_eq!((hub.quarantine().len(), hub.intake.take_settled()), (1, 2));
+    assert_eq!((hub.quarantine().len(), hub.intake.drain_settled()), (1, 2));
     // Between the store and the fact the process dies: the message comes again, under the same id.
     let payload = exploded(3, 3).to_string().into_bytes();
     hub.intake.apply_report(arrival(&payload));
@@ -379,7 +379,7 @@ fn a_full_quarantine_leaves_numbers_missing_and_receipts_name_them() {
     hub.report(&status(1, 1, 4));
     hub.no_room = Some(NotStored::Full);
     assert_eq!(hub.report(&exploded(2, 4)), Outcome::Refused);
-    assert!(hub.intake.take_settled() > 0 && hub.intake.unsettled() == 0, "it holds up no other report");
+    assert!(hub.intake.drain_settled() > 0 && hub.intake.unsettled() == 0, "it holds up no other report");
     let full = |seqs: &str| vec![(seqs.to_owned(), "quarantineFull".to_owned())];
     assert_eq!(refused(&mut hub), Some(("2".to_owned(), full("2"))));
     // It comes again: for a while no report is sent to QUARANTINE, and no fact is published.
@@ -417,7 +417,7 @@ fn an_unavailable_quarantine_is_not_asked_for_a_while() {
     let outcomes = hub.intake.apply_store_answer(first.ticket, Err(NotStored::Unavailable), hub.now);
     assert_eq!(outcomes, [Outcome::Refused; 3], "the reports behind it wait for no answer of their own");
     assert_eq!((hub.intake.next_rejection(), hub.intake.rejections_pending()), (None, 0));
-    assert!(hub.intake.take_settled() > 0 && hub.intake.unsettled() == 0, "it holds up no other report");
+    assert!(hub.intake.drain_settled() > 0 && hub.intake.unsettled() == 0, "it holds up no other report");
     assert_eq!(hub.report(&exploded(5, 5)), Outcome::Refused);
     hub.now = hub.now.checked_add(UNAVAILABLE_PAUSE).unwrap();
     assert_eq!(hub.report(&exploded(2, 5)), Outcome::Quarantined);

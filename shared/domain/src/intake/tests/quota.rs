@@ -266,7 +266,7 @@ fn the_seventh_epoch_within_an_hour_waits_and_is_then_accepted() {
     assert_eq!(amnesias(&hub), EPOCH_RISES_PER_HOUR, "a heartbeat opens no epoch either");
     hub.live(60 * 60, 20, 1);
     assert_eq!(amnesias(&hub), EPOCH_RISES_PER_HOUR + 1);
-    let receipts = hub.intake.take_receipts(hub.now, 1);
+    let receipts = hub.intake.drain_due_receipts(hub.now, 1);
     let (epoch, missing) = (receipts[0].1.epoch.get(), receipts[0].1.missing.to_string());
     assert_eq!((epoch, missing.as_str()), (20, "1"), "the receipt requests the rejected reports");
     assert_eq!(hub.report(&status(20, 1, 1)), Outcome::New);

@@ -7,7 +7,7 @@ use super::*;
 
 /// The receipt that is due now; DOWNLINK has stored it.
 fn stored(hub: &mut Hub) -> Receipt {
-    let mut due = hub.intake.take_receipts(hub.now, 10);
+    let mut due = hub.intake.drain_due_receipts(hub.now, 10);
     assert_eq!(due.len(), 1, "{due:?}");
     hub.intake.receipt_stored(&press());
     due.remove(0).1

@@ -94,7 +94,7 @@ impl World {
     fn restart(&mut self) {
         self.ahead = None;
         self.under_way.clear();
-        self.queue.begin_session(self.rows.epoch());
+        self.queue.start_session(self.rows.epoch());
     }
 
     fn happens(&mut self, event: &Event) {

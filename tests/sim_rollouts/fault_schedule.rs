@@ -44,9 +44,9 @@ impl Fault {
     ];
 }
 
-/// The weather of a world.
+/// The fault schedule of a world.
 #[derive(Debug, Clone)]
-pub(crate) struct Weather {
+pub(crate) struct FaultSchedule {
     /// The kinds, with the mean time between two.
     pub(crate) faults: Vec<(Fault, Millis)>,
     /// Time until it ends.
@@ -58,7 +58,7 @@ pub(crate) struct Weather {
     slow_until: Millis,
 }
 
-impl Weather {
+impl FaultSchedule {
     pub(crate) fn draw(rng: &mut Rng) -> Self {
         let drawn = Fault::ALL.into_iter().filter(|(_, _, tenths)| rng.u8(0..10) < *tenths);
         let faults = drawn.map(|(fault, mean, _)| (fault, mean)).collect();
@@ -67,7 +67,7 @@ impl Weather {
     }
 
     /// No faults for a while.
-    pub(crate) const fn fine(length: Millis) -> Self {
+    pub(crate) const fn none(length: Millis) -> Self {
         Self { faults: Vec::new(), length, is_over: false, losses: (0, 1), slow_until: 0 }
     }
 
@@ -85,18 +85,18 @@ impl Weather {
 impl World {
     /// Whether a message is lost now.
     pub(crate) fn is_lost(&mut self) -> bool {
-        let (until, one_in) = self.weather.losses;
+        let (until, one_in) = self.schedule.losses;
         until > self.now && self.rng.u8(0..one_in) == 0
     }
 
     /// Time that a message takes now.
     pub(crate) fn delay(&mut self) -> Millis {
-        let is_slow = self.weather.slow_until > self.now && self.rng.u8(0..3) == 0;
+        let is_slow = self.schedule.slow_until > self.now && self.rng.u8(0..3) == 0;
         self.rng_millis(if is_slow { 200..6 * SECOND } else { 1..25 })
     }
 
     pub(crate) fn strike(&mut self, fault: Fault, mean: Millis) {
-        if self.weather.is_over() {
+        if self.schedule.is_over() {
             return;
         }
         *self.tally.faults.entry(fault).or_default() += 1;
@@ -111,8 +111,8 @@ impl World {
                 self.kill_planner(at, restart);
             }
             Fault::SecondPlanner => self.start_planner(1),
-            Fault::Losses => self.weather.losses = (now + soon, self.rng.u8(3..12)),
-            Fault::SlowHub => self.weather.slow_until = now + soon,
+            Fault::Losses => self.schedule.losses = (now + soon, self.rng.u8(3..12)),
+            Fault::SlowHub => self.schedule.slow_until = now + soon,
             Fault::LinkBreaks | Fault::DeviceDies if self.devices.is_empty() => {}
             Fault::LinkBreaks => {
                 let at = self.rng.usize(..self.devices.len());

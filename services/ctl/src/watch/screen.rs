@@ -22,7 +22,7 @@ use crate::session::Session;
 const RECENT_MAX: usize = 12;
 
 /// What is known, and what of it stands on the screen.
-pub(super) struct Picture {
+pub(super) struct WatchScreen {
     deployment: DeploymentId,
     /// The last verdict; none while it is not there.
     pub(super) verdict: Option<Verdict>,
@@ -38,24 +38,24 @@ pub(super) struct Picture {
     pub(super) is_of_before: bool,
 }
 
-impl Picture {
+impl WatchScreen {
     pub(super) const fn new(deployment: DeploymentId, is_of_before: bool, silence: Silence) -> Self {
         let recent = VecDeque::new();
         let (verdict, as_of, state) = (None, None, None);
         Self { deployment, verdict, as_of, state, recent, drawn: false, silence, is_of_before }
     }
 
-    /// Says what has ended a watch, where that cannot be seen from what was shown.
-    pub(super) fn tell_of_end(&self, session: &mut Session<'_>, goal: &Goal) {
+    /// Prints why a watch ended, unless the screen shows it.
+    pub(super) fn print_end(&self, session: &mut Session<'_>, goal: &Goal) {
         let Some(as_of) = self.as_of else { return };
         match goal.commit() {
-            Some((commit, through)) => session.terminal.say(&render::notice::with_commit(
+            Some((commit, through)) => session.terminal.print_note(&render::notice::with_commit(
                 &self.deployment,
                 self.verdict,
                 as_of,
                 (commit, through),
             )),
-            None if self.is_of_before => self.tell_of_before(session, as_of),
+            None if self.is_of_before => self.print_already_reached(session, as_of),
             None => {}
         }
     }
@@ -68,12 +68,12 @@ impl Picture {
         news: News,
     ) -> Result<bool, CtlError> {
         match news {
-            News::Says(words) => session.terminal.say(&words),
+            News::Says(words) => session.terminal.print_note(&words),
             News::InLedger(through) => {
-                session.terminal.say(&goal.in_ledger(through));
+                session.terminal.print_note(&goal.in_ledger(through));
             }
             News::Met(view) => {
-                self.see(session, *view)?;
+                self.show_view(session, *view)?;
                 return Ok(true);
             }
             News::Failed(error) => return Err(error),
@@ -81,8 +81,8 @@ impl Picture {
         Ok(goal.is_met(self.verdict, self.as_of))
     }
 
-    /// Shows a view that no notice has told. It is no notice, so programs that read those are not given it.
-    fn see(&mut self, session: &mut Session<'_>, view: DeploymentView) -> Result<(), CtlError> {
+    /// Shows a view that came with no notice. Programs, which read notices, do not get it.
+    fn show_view(&mut self, session: &mut Session<'_>, view: DeploymentView) -> Result<(), CtlError> {
         (self.verdict, self.as_of) = (Some(view.verdict), Some(view.as_of));
         if session.format == Format::Table && !is_redrawn(session) {
             let line = render::watch::line(&self.deployment, Some(&view), session.clock.now());
@@ -94,12 +94,12 @@ impl Picture {
         self.redraw(session)
     }
 
-    /// Says that nothing was waited for: whoever has just published something sees here whether it was read by then.
-    pub(super) fn tell_of_before(&self, session: &mut Session<'_>, as_of: AsOf) {
-        session.terminal.say(&render::notice::already(&self.deployment, self.verdict, as_of));
+    /// Prints that the verdict held already, and as of which fact: the reader sees whether a commit of this moment was read by then.
+    pub(super) fn print_already_reached(&self, session: &mut Session<'_>, as_of: AsOf) {
+        session.terminal.print_note(&render::notice::already(&self.deployment, self.verdict, as_of));
     }
 
-    /// Takes in what an earlier run has shown.
+    /// Restores the state that an earlier run has shown.
     pub(super) fn know(&mut self, notice: &Notice) {
         self.verdict = notice.state.as_ref().and_then(|state| state.verdict);
         self.as_of = Some(notice.as_of);
@@ -108,7 +108,7 @@ impl Picture {
 
     /// Shows every change between the last notice that was confirmed and the one that follows. A hub that cannot list them
     /// ends no watch.
-    pub(super) fn tell_of_missed(
+    pub(super) fn show_missed(
         &mut self,
         session: &mut Session<'_>,
         missed: Result<Vec<MissedAnswer>, AskError>,
@@ -116,7 +116,9 @@ impl Picture {
         let pages = match missed {
             Ok(pages) => pages,
             Err(error) => {
-                session.terminal.say(&format!("muster: cannot list what was missed: {}\n", chain(&error)));
+                session
+                    .terminal
+                    .print_note(&format!("muster: cannot list what was missed: {}\n", chain(&error)));
                 return Ok(());
             }
         };
@@ -155,13 +157,13 @@ impl Picture {
         Ok(())
     }
 
-    /// Takes in whether there is a connection.
-    pub(super) fn tell(&mut self, session: &mut Session<'_>, is_up: bool) -> Result<(), CtlError> {
-        let words = self.silence.tell(is_up);
+    /// Shows whether there is a connection.
+    pub(super) fn show_connection(&mut self, session: &mut Session<'_>, is_up: bool) -> Result<(), CtlError> {
+        let words = self.silence.connection_changed(is_up);
         if is_redrawn(session) {
             return self.redraw(session);
         }
-        session.terminal.say(words);
+        session.terminal.print_note(words);
         Ok(())
     }
 

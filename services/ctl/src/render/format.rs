@@ -109,8 +109,8 @@ pub const fn freshness(freshness: Freshness) -> &'static str {
     }
 }
 
-/// `stale 2h`: of what is silent also for how long it had been until then, where that is known.
-pub fn heard(how: Freshness, last_heard_at: Option<Timestamp>, until: Timestamp) -> String {
+/// A freshness as text; a stale one with the time since the last contact, as in `stale 2h`.
+pub fn freshness_since(how: Freshness, last_heard_at: Option<Timestamp>, until: Timestamp) -> String {
     let silent =
         last_heard_at.filter(|_| how == Freshness::Stale).map(|at| until.as_second() - at.as_second());
     match silent.and_then(|seconds| u64::try_from(seconds).ok()) {
@@ -214,7 +214,7 @@ mod tests {
             (Freshness::Fresh, Some(7_300), "fresh"),
             (Freshness::Never, None, "never heard"),
         ] {
-            assert_eq!(heard(how, ago.map(|ago| then(ago).unwrap()), now), expected);
+            assert_eq!(freshness_since(how, ago.map(|ago| then(ago).unwrap()), now), expected);
         }
     }
 

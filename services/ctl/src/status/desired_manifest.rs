@@ -32,14 +32,14 @@ pub(super) async fn add_to(
     Ok(told)
 }
 
-/// Says in an answer for programs that of none of its lines it is told.
-pub(super) fn leave_out(answer: &mut Value) {
+/// Sets the number of omitted manifests in an answer for programs.
+pub(super) fn count_omitted(answer: &mut Value) {
     let lines = answer["devices"].as_array().into_iter().flatten();
     let shall_run = lines.filter(|line| !line["targetGeneration"].is_null()).count();
     answer["manifestsLeftOut"] = shall_run.into();
 }
 
-/// What of it is of these lines.
+/// The manifests of these lines.
 fn of_lines(lines: &[StandingLine], mut told: StatusAnswer) -> StatusAnswer {
     let shown: BTreeMap<_, _> = lines.iter().map(|line| (&line.key, line.target_generation)).collect();
     told.targets.retain(|target| shown.get(&target.key) == Some(&target.target_generation));
@@ -136,7 +136,7 @@ mod tests {
     fn where_nobody_tells_all_that_shall_run_is_left_out() {
         let mut answer = answer();
         answer["devices"][1]["targetGeneration"] = Value::Null;
-        leave_out(&mut answer);
+        count_omitted(&mut answer);
         assert_eq!((&answer["manifestsLeftOut"], answer.get("manifests")), (&json!(2), None));
     }
 

@@ -1,4 +1,4 @@
-//! The weather: when misfortunes strike, what each does, and how it clears up.
+//! When faults occur, what each does, and how each ends.
 
 use super::agenda::{MINUTE, Millis, SECOND};
 use super::ingest::EndKind;
@@ -13,14 +13,14 @@ const FLAPS: u32 = 8;
 const LOSSES_MAX: u32 = 3;
 
 impl World {
-    /// When a misfortune strikes next: any moment is as likely as any other.
+    /// When a fault occurs next: any moment is as likely as any other.
     pub(crate) fn next_strike(&mut self, fault: Fault, mean: Millis) {
         let crowd = if fault.is_a_devices() { self.devices.len() as f64 } else { 1.0 };
         let wait = -(1.0 - self.chance.f64()).ln() * mean as f64 / crowd;
         self.agenda.after(wait as Millis + 1, Event::Strike(fault, mean));
     }
 
-    /// A misfortune strikes.
+    /// A fault occurs.
     pub(crate) fn strike(&mut self, fault: Fault) -> Lawful {
         let device = self.chance.usize(0..self.devices.len());
         if !fault.is_a_devices() && fault != Fault::Partition {
@@ -72,7 +72,7 @@ impl World {
         Ok(())
     }
 
-    /// A misfortune strikes the hub. A hostile device is in the partition of one that is not.
+    /// A fault of the hub. A hostile device is in the partition of one that is not.
     fn strike_hub(&mut self, fault: Fault, device: usize) -> Lawful {
         let part = self.chance.usize(0..self.owners.len());
         let now_is = self.agenda.now();
