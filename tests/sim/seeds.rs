@@ -411,7 +411,7 @@ fn an_ingest_without_a_quota_of_deployments_is_seen() {
 
 /// Every fault occurs in some seed: a fault that never happens proves nothing.
 #[test]
-fn every_fault_is_in_the_weather_of_some_seed() {
+fn every_fault_occurs_in_some_seed() {
     let mut never: BTreeSet<_> = Fault::ALL.into_iter().map(|(fault, _)| fault).collect();
     for seed in 0..SABOTAGE_SEEDS {
         let struck = run(seed, Sabotage::None, false).0.tally.faults;

@@ -137,12 +137,12 @@ fn one(seed: u64) {
 }
 
 #[test]
-fn a_rollout_keeps_its_rules_in_every_weather_first() {
+fn a_rollout_keeps_its_rules_under_every_fault_first() {
     part(0);
 }
 
 #[test]
-fn a_rollout_keeps_its_rules_in_every_weather_second() {
+fn a_rollout_keeps_its_rules_under_every_fault_second() {
     part(1);
 }
 

@@ -17,7 +17,7 @@ use muster_contract::query::{
 use muster_contract::question::{checked_limit, fitting, found, json, named, nowhere, parsed_after};
 use muster_contract::status::{StatusAnswer, StatusQuery};
 use muster_contract::{DeploymentId, DeviceKey, HubName, SiteId};
-use muster_domain::fold::{DeploymentSum, Merge, Pages, Placed, StatusSum, hearing_of};
+use muster_domain::fold::{DeploymentSum, Merge, Pages, SortedRow, StatusSum, hearing_of};
 use serde::de::DeserializeOwned;
 use tokio::task::JoinSet;
 
@@ -203,7 +203,7 @@ pub async fn deployment(
 }
 
 /// A page that makes sense so far.
-fn begun<T: Placed>(query: &Query) -> Result<(Pages<T>, usize), ErrorBody> {
+fn begun<T: SortedRow>(query: &Query) -> Result<(Pages<T>, usize), ErrorBody> {
     let limit = checked_limit(query.limit)?;
     parsed_after::<DeviceKey>(query.after.as_deref())?;
     Ok((Pages::new(limit), limit))

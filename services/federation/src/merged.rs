@@ -10,7 +10,7 @@ use muster_contract::parts::PartsAnswer;
 use muster_contract::subjects::ViewKey;
 use muster_contract::view::SiteView;
 use muster_contract::{HubName, SiteId, Timestamp};
-use muster_domain::fold::{BadPart, Merge, OtherHub, Taken};
+use muster_domain::fold::{AppliedPart, BadPart, Merge, OtherHub};
 use tokio::sync::watch;
 use tokio::time::Instant;
 
@@ -113,8 +113,8 @@ impl Merged {
         self.change(|now| {
             for (key, part) in said {
                 match now.merge.apply_parts(hub, answer.as_of, &key, part) {
-                    Ok(Taken::Whole) => _ = took.settled.insert(key),
-                    Ok(Taken::Rest(rows)) => took.rest.push((key, rows)),
+                    Ok(AppliedPart::Whole) => _ = took.settled.insert(key),
+                    Ok(AppliedPart::Rest(rows)) => took.rest.push((key, rows)),
                     Err(why) => took.bad.push((key, why)),
                 }
             }

@@ -22,7 +22,7 @@ use muster_contract::view::AsOf;
 use muster_contract::{HubName, Timestamp};
 use muster_domain::fold::Merge;
 use muster_notify::NoticeSource;
-use muster_notify::compose::{Sight, SubscriptionRead, fitting};
+use muster_notify::compose::{SubscriptionRead, SubscriptionState, fitting};
 use muster_notify::register::Line;
 use muster_notify::source::{Beginning, Evaluation, Origin, Reading};
 use tokio::sync::watch;
@@ -157,12 +157,12 @@ impl HubsSource {
     async fn read_subscription(&self, line: &Line) -> Option<SubscriptionRead> {
         let subscription = &line.record.as_ref()?.subscription;
         let told = line.last_notice().filter(|told| told.event != NoticeEvent::Ended);
-        let before: &[HubPosition] = if told.is_some() { &line.told_hubs } else { &[] };
+        let before: &[HubPosition] = if told.is_some() { &line.notice_hubs } else { &[] };
         let at = told.map_or(Timestamp::UNIX_EPOCH, |told| told.at);
         let nothing = |reason: String| {
             let (as_of, hubs) = reflected(Vec::new().iter(), &[], before, at);
             let (state, changes) = (Err(reason), Default::default());
-            SubscriptionRead::Told(Box::new(Sight { as_of, hubs, state, changes }))
+            SubscriptionRead::State(Box::new(SubscriptionState { as_of, hubs, state, changes }))
         };
         let shares = match self.shares(subscription) {
             Ok(shares) => shares,
@@ -185,7 +185,7 @@ impl HubsSource {
             changes = Default::default();
         }
         let state = state.map(|(state, omitted)| fitting(state, omitted));
-        Some(SubscriptionRead::Told(Box::new(Sight { as_of, hubs, state, changes })))
+        Some(SubscriptionRead::State(Box::new(SubscriptionState { as_of, hubs, state, changes })))
     }
 }
 

@@ -43,7 +43,7 @@ use crate::publish::Publisher;
 use crate::query::{Actions, History, Manifests, QueryHandler};
 use crate::restored;
 use crate::snapshot::Snapshots;
-use crate::store::{Damage, Found, Store, StoreError};
+use crate::store::{Damage, Store, StoreError, StoredSnapshot};
 
 const NAME: &str = "muster-rollup";
 /// Least and longest upper bound of the delay before LEDGER is looked for again.
@@ -186,17 +186,17 @@ fn notify(bus: &Bus, source: ProjectionSource, tasks: &Supervisor) -> NotifyMetr
 }
 
 /// Opens the store on a blocking thread. For a rebuild, existing files are set aside.
-async fn open(directory: PathBuf, rebuild: bool) -> Result<(Store, Found), StartError> {
+async fn open(directory: PathBuf, rebuild: bool) -> Result<(Store, StoredSnapshot), StartError> {
     let opening = move || {
         if rebuild && let Some(aside) = history::store::set_aside(&directory)? {
             tracing::info!(aside = %aside.display(), "rebuild: set the checkpoints aside");
         }
         restored::take_over(&directory)?;
         match Store::open(&directory)? {
-            (store, Found::Snapshot { .. }) if rebuild => {
+            (store, StoredSnapshot::Snapshot { .. }) if rebuild => {
                 let (store, aside) = store.set_aside()?;
                 tracing::info!(aside = %aside.display(), "rebuild: set the snapshot aside");
-                Ok((store, Found::Nothing))
+                Ok((store, StoredSnapshot::Nothing))
             }
             opened => Ok(opened),
         }
@@ -224,27 +224,27 @@ async fn blocking<T: Send + 'static>(
 /// The fold to go on from, and the store that holds it. A snapshot of another LEDGER is set aside.
 fn begin_with(
     store: Store,
-    found: Found,
+    found: StoredSnapshot,
     ledger: &StreamState,
     incidents: &IncidentReporter,
 ) -> Result<(Store, Fleet), StartError> {
     let created_at = ledger.created_at;
     match found {
-        Found::Nothing => {
+        StoredSnapshot::Nothing => {
             tracing::info!(path = %store.path().display(), "found no snapshot: reading LEDGER from its start");
             Ok((store, Fleet::default()))
         }
-        Found::SetAside { damage, to } => {
+        StoredSnapshot::SetAside { damage, to } => {
             warn_of(&damage, &to);
             Ok((store, Fleet::default()))
         }
-        Found::Snapshot { created_at: of, fleet } if of != created_at => {
+        StoredSnapshot::Snapshot { created_at: of, fleet } if of != created_at => {
             incidents.report(None, replaced((of, fleet.as_of().ledger_seq), ledger));
             let (store, to) = store.set_aside()?;
             warn_of(&Damage::OtherLedger { of, now: created_at }, &to);
             Ok((store, Fleet::default()))
         }
-        Found::Snapshot { fleet, .. } => {
+        StoredSnapshot::Snapshot { fleet, .. } => {
             let (ledger_seq, devices) = (fleet.as_of().ledger_seq, fleet.devices_known());
             tracing::info!(ledger.seq = ledger_seq, devices, "continuing from the snapshot");
             Ok((store, *fleet))

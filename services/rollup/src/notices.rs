@@ -16,8 +16,8 @@ use muster_contract::question::bad;
 use muster_contract::subjects::stream::LEDGER;
 use muster_domain::fold::{Changes, Fleet, NothingToTell};
 use muster_notify::NoticeSource;
-use muster_notify::compose::{Sight, SubscriptionRead, fitting};
-use muster_notify::register::{Line, Told};
+use muster_notify::compose::{SubscriptionRead, SubscriptionState, fitting};
+use muster_notify::register::{LastNotice, Line};
 use muster_notify::source::{Beginning, Evaluation, Origin, Reading};
 use tokio::sync::watch;
 
@@ -80,7 +80,7 @@ impl NoticeSource for ProjectionSource {
     async fn read(&self, lines: &[Line]) -> Option<Reading> {
         self.projection.read(|now| {
             let see = |line: &Line| {
-                let same_ledger = line.told_in == Some(now.origin);
+                let same_ledger = line.notice_ledger == Some(now.origin);
                 let record = line.record.as_ref()?;
                 Some(read_subscription(&now.fleet, &record.subscription, line.last_notice(), same_ledger))
             };
@@ -133,7 +133,7 @@ impl NoticeSource for ProjectionSource {
 fn read_subscription(
     fleet: &Fleet,
     subscription: &Subscription,
-    since: Option<Told>,
+    since: Option<LastNotice>,
     same_ledger: bool,
 ) -> SubscriptionRead {
     let state = match fleet.notice_state(subscription, NOTICE_TARGETS_MAX) {
@@ -147,7 +147,12 @@ fn read_subscription(
         Some(told) if same_ledger => fleet.changes_since(subscription, told.ledger_seq),
         Some(_) => Changes { incomplete: true, ..Changes::default() },
     };
-    SubscriptionRead::Told(Box::new(Sight { as_of: fleet.as_of(), hubs: Vec::new(), state, changes }))
+    SubscriptionRead::State(Box::new(SubscriptionState {
+        as_of: fleet.as_of(),
+        hubs: Vec::new(),
+        state,
+        changes,
+    }))
 }
 
 /// The content of a notice about a filter.
@@ -179,7 +184,7 @@ mod tests {
     #[test]
     fn changes_of_another_ledger_are_incomplete() {
         let (fleet, about) = (Fleet::default(), Subscription::named("a".parse().unwrap()));
-        let told = Told {
+        let told = LastNotice {
             number: 1,
             event: NoticeEvent::Present,
             ledger_seq: 0,
@@ -187,7 +192,7 @@ mod tests {
             digest: Digest::of_bytes(b"other"),
         };
         for (same_ledger, more_changes) in [(true, false), (false, true)] {
-            let SubscriptionRead::Told(sight) = read_subscription(&fleet, &about, Some(told), same_ledger)
+            let SubscriptionRead::State(sight) = read_subscription(&fleet, &about, Some(told), same_ledger)
             else {
                 panic!("it can be told")
             };

@@ -291,7 +291,7 @@ mod tests {
     use super::*;
     use crate::history::checkpoint_retention::Room;
     use crate::history::store::Checkpoints;
-    use crate::store::Found;
+    use crate::store::StoredSnapshot;
     use crate::store::tests::{fleet, hear, ledger_time, run};
 
     const HOUR: Duration = Duration::from_secs(3600);
@@ -382,7 +382,7 @@ mod tests {
         assert!(!snapshots.failed);
         drop(snapshots);
         match Store::open(directory.path()).unwrap().1 {
-            Found::Snapshot { fleet, .. } => assert_eq!(fleet.devices_known(), 4),
+            StoredSnapshot::Snapshot { fleet, .. } => assert_eq!(fleet.devices_known(), 4),
             other => panic!("{other:?}"),
         }
     }

@@ -65,7 +65,7 @@ pub struct Store {
 
 /// The content of the data directory.
 #[derive(Debug)]
-pub enum Found {
+pub enum StoredSnapshot {
     /// No snapshot yet.
     Nothing,
     /// A snapshot of the LEDGER created at this time.
@@ -184,19 +184,19 @@ impl Store {
     ///
     /// # Errors
     /// An obstacle that an operator must remove first.
-    pub fn open(directory: &Path) -> Result<(Self, Found), StoreError> {
+    pub fn open(directory: &Path) -> Result<(Self, StoredSnapshot), StoreError> {
         let unusable = |source| StoreError::Directory { path: directory.to_owned(), source };
         fs::create_dir_all(directory).map_err(unusable)?;
         let path = directory.join(FILE);
         let existed = path.try_exists().map_err(unusable)?;
         if !existed {
-            return Self::create(path).map(|store| (store, Found::Nothing));
+            return Self::create(path).map(|store| (store, StoredSnapshot::Nothing));
         }
         match Self::open_existing(&path)? {
             Ok((store, found)) => Ok((store, found)),
             Err(damage) => {
                 let (store, to) = Self::replace(path)?;
-                Ok((store, Found::SetAside { damage, to }))
+                Ok((store, StoredSnapshot::SetAside { damage, to }))
             }
         }
     }
@@ -273,7 +273,7 @@ impl Store {
     }
 
     /// The outer error cannot be helped by reading LEDGER again, the inner one can.
-    fn open_existing(path: &Path) -> Result<Result<(Self, Found), Damage>, StoreError> {
+    fn open_existing(path: &Path) -> Result<Result<(Self, StoredSnapshot), Damage>, StoreError> {
         let opened = connect(path).map_err(Damage::Unreadable).and_then(|connection| {
             KIND.check(&connection)?;
             let found = load(&connection)?;
@@ -362,13 +362,15 @@ impl Kind {
     }
 }
 
-fn load(connection: &Connection) -> Result<Found, Damage> {
-    let Some((created_at, as_of, digest)) = load_position(connection)? else { return Ok(Found::Nothing) };
+fn load(connection: &Connection) -> Result<StoredSnapshot, Damage> {
+    let Some((created_at, as_of, digest)) = load_position(connection)? else {
+        return Ok(StoredSnapshot::Nothing);
+    };
     let fleet = load_fleet(connection, as_of, load_hearing(connection)?)?;
     if fleet.fleet_view().tally.digest != digest {
         return Err(Damage::Counts);
     }
-    Ok(Found::Snapshot { created_at, fleet: Box::new(fleet) })
+    Ok(StoredSnapshot::Snapshot { created_at, fleet: Box::new(fleet) })
 }
 
 fn load_position(connection: &Connection) -> Result<Option<(Timestamp, AsOf, Digest)>, Damage> {

@@ -15,7 +15,7 @@ use muster_contract::parts::Part;
 use muster_contract::subjects::ViewKey;
 use muster_contract::view::Verdict;
 use muster_contract::{DeploymentId, HubName, State};
-use muster_domain::fold::{BadPart, Fleet, Merge, OtherHub, Page, Taken, all_unheard};
+use muster_domain::fold::{AppliedPart, BadPart, Fleet, Merge, OtherHub, Page, all_unheard};
 use proptest::prelude::*;
 
 /// A hub a site, of the two that the ledgers have.
@@ -53,8 +53,8 @@ fn take(merge: &mut Merge, name: &HubName, fleet: &Fleet, key: &ViewKey, rows: u
             .part(key, skip, rows)
             .map(|part| serde_json::from_slice(&serde_json::to_vec(&part).unwrap()).unwrap());
         match merge.apply_parts(name, fleet.as_of(), key, part.as_ref()).unwrap() {
-            Taken::Whole => return,
-            Taken::Rest(next) => {
+            AppliedPart::Whole => return,
+            AppliedPart::Rest(next) => {
                 assert!(next > skip, "each answer brings rows");
                 skip = next;
             }
@@ -247,13 +247,13 @@ fn rows_of_two_moments_are_not_put_together() {
         let part = fleet.part(&key, skip, 2);
         merge.apply_parts(&name, fleet.as_of(), &key, part.as_ref()).unwrap()
     };
-    assert_eq!(ask(&fleet, 0), Taken::Rest(2));
+    assert_eq!(ask(&fleet, 0), AppliedPart::Rest(2));
     // The first code goes away, and every row moves up by one.
     let read = ledger.entries.len();
     ledger.status("north/a", "web", &Said { seq: 2, ..Said::default() });
     ledger.fold_into(&mut fleet, read);
-    assert_eq!(ask(&fleet, 2), Taken::Rest(0), "from the first row again");
-    assert_eq!((ask(&fleet, 0), ask(&fleet, 2)), (Taken::Rest(2), Taken::Whole));
+    assert_eq!(ask(&fleet, 2), AppliedPart::Rest(0), "from the first row again");
+    assert_eq!((ask(&fleet, 0), ask(&fleet, 2)), (AppliedPart::Rest(2), AppliedPart::Whole));
     merge.record_heard(&name, "2026-11-22T08:00:00Z".parse().unwrap());
     let digest = |key| merge.view(key).map(|(digest, _)| digest);
     assert_eq!(digest(&key), fleet.digest_of(&key));

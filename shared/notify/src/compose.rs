@@ -12,12 +12,12 @@ use muster_contract::notify::{
 use muster_contract::view::AsOf;
 use muster_domain::fold::{Changes, NothingToTell};
 
-use crate::register::Told;
+use crate::register::LastNotice;
 
 /// A subscription's state as its source reads it: reading may lock the source, so the state is judged afterwards.
 pub enum SubscriptionRead {
     /// A state, or that there is nothing.
-    Told(Box<Sight>),
+    State(Box<SubscriptionState>),
     /// The subscription can no longer be evaluated.
     TooWide,
     /// It cannot be evaluated now.
@@ -25,7 +25,7 @@ pub enum SubscriptionRead {
 }
 
 /// The state that was read, or why there is none, and the changes.
-pub struct Sight {
+pub struct SubscriptionState {
     /// The position that it reflects.
     pub as_of: AsOf,
     /// In a federation, the position in the LEDGER of each hub.
@@ -39,7 +39,7 @@ pub struct Sight {
 /// The resulting action.
 pub(crate) enum FoundNotice {
     /// A state, or that there is nothing.
-    Told(Box<Findings>),
+    Content(Box<Findings>),
     /// The subscription can no longer be evaluated.
     TooWide,
     /// It cannot be evaluated now.
@@ -59,17 +59,17 @@ impl SubscriptionRead {
     /// Derives the content of the notice; `on` selects the part of the state that its digest covers.
     pub(crate) fn found(self, on: TellOn) -> FoundNotice {
         let sight = match self {
-            Self::Told(sight) => *sight,
+            Self::State(state) => *state,
             Self::TooWide => return FoundNotice::TooWide,
             Self::NotNow => return FoundNotice::NotNow,
         };
-        let Sight { as_of, hubs, state, changes } = sight;
+        let SubscriptionState { as_of, hubs, state, changes } = sight;
         let state = state.map(|(state, omitted)| fitting(state, omitted));
         let digest = match &state {
             Ok((state, _)) => state.digest(on),
             Err(_) => Digest::of_value(&NoticeEvent::Gone),
         };
-        FoundNotice::Told(Box::new(Findings { as_of, hubs, state, changes, digest }))
+        FoundNotice::Content(Box::new(Findings { as_of, hubs, state, changes, digest }))
     }
 }
 
@@ -100,7 +100,7 @@ fn too_large(state: &NoticeState) -> bool {
 
 impl Findings {
     /// True where it differs from the last notice.
-    pub(crate) fn is_news(&self, told: Option<Told>) -> bool {
+    pub(crate) fn is_news(&self, told: Option<LastNotice>) -> bool {
         told.is_none_or(|told| told.event == NoticeEvent::Ended || told.digest != self.digest)
     }
 
@@ -109,7 +109,7 @@ impl Findings {
         self,
         name: &SubscriptionName,
         number: u64,
-        told: Option<Told>,
+        told: Option<LastNotice>,
         coalesced: bool,
     ) -> Notice {
         let before = told.filter(|told| told.event != NoticeEvent::Ended);
@@ -148,7 +148,7 @@ impl Findings {
 pub(crate) fn ending(
     name: &SubscriptionName,
     number: u64,
-    told: Option<Told>,
+    told: Option<LastNotice>,
     as_of: AsOf,
     reason: EndReason,
 ) -> Notice {

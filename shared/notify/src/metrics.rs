@@ -24,7 +24,7 @@ struct NoticeLabels {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, EncodeLabelValue)]
 pub enum NoticeResult {
     /// The notice was news and published.
-    Told,
+    Published,
     /// The state equals the last notice.
     Unchanged,
     /// Another rollup published meanwhile; the subscription is evaluated again.

@@ -24,7 +24,7 @@ use tokio_util::sync::CancellationToken;
 
 use crate::compose::{FoundNotice, SubscriptionRead, ending, packed};
 use crate::metrics::{NoticeResult, NotifyMetrics};
-use crate::register::{Line, Register, Told};
+use crate::register::{LastNotice, Line, Register};
 use crate::source::{NoticeSource, Origin};
 
 /// Entries of the stream taken at once.
@@ -282,8 +282,8 @@ impl<S: NoticeSource> Notifier<S> {
         for name in doubtful {
             let Some(line) = register.line_mut(&name) else { continue };
             line.ahead_since = Some(now);
-            if line.told.is_some_and(|told| told.ledger_seq > last_seq) {
-                line.told_in = None;
+            if line.last.is_some_and(|told| told.ledger_seq > last_seq) {
+                line.notice_ledger = None;
             }
         }
     }
@@ -323,7 +323,7 @@ impl<S: NoticeSource> Notifier<S> {
         held_back: bool,
         (as_of, origin): (AsOf, Origin),
     ) -> Option<Write> {
-        let (told, number) = (line.told, line.next_number());
+        let (told, number) = (line.last, line.next_number());
         let on = line.record.as_ref().map(|record| record.subscription.on).unwrap_or_default();
         let (notice, ends) = match found.map(|seen| seen.found(on)) {
             None if line.is_over() => {
@@ -339,7 +339,7 @@ impl<S: NoticeSource> Notifier<S> {
             Some(FoundNotice::TooWide) => {
                 (ending(name, number, told, as_of, EndReason::TooWide), Some(line.revision))
             }
-            Some(FoundNotice::Told(findings)) => {
+            Some(FoundNotice::Content(findings)) => {
                 if self.is_ahead(name, origin, findings.as_of) {
                     return None;
                 }
@@ -354,7 +354,7 @@ impl<S: NoticeSource> Notifier<S> {
         };
         self.due.remove(name);
         let (notice, bytes) = packed(notice);
-        Some(Write { name: name.clone(), notice, bytes, expected: line.told_revision, origin, ends })
+        Some(Write { name: name.clone(), notice, bytes, expected: line.notice_revision, origin, ends })
     }
 
     /// Whether another process has published more than this one has read. The subscription waits until this
@@ -362,8 +362,8 @@ impl<S: NoticeSource> Notifier<S> {
     fn is_ahead(&mut self, name: &SubscriptionName, origin: Origin, as_of: AsOf) -> bool {
         let mut register = held(&self.register);
         let Some(line) = register.line_mut(name) else { return false };
-        let same_ledger = line.told_in == Some(origin);
-        if !same_ledger || line.told.is_none_or(|told| told.ledger_seq <= as_of.ledger_seq) {
+        let same_ledger = line.notice_ledger == Some(origin);
+        if !same_ledger || line.last.is_none_or(|told| told.ledger_seq <= as_of.ledger_seq) {
             line.ahead_since = None;
             return false;
         }
@@ -388,16 +388,16 @@ impl<S: NoticeSource> Notifier<S> {
         let now = Instant::now();
         match written {
             Ok(revision) => {
-                self.metrics.notice(NoticeResult::Told);
+                self.metrics.notice(NoticeResult::Published);
                 self.retry.reset();
                 let ended = write.notice.event == NoticeEvent::Ended;
                 if let Some(line) = held(&self.register).line_mut(&write.name)
-                    && revision > line.told_revision
+                    && revision > line.notice_revision
                 {
-                    line.told = Some(Told::from(&write.notice));
-                    line.told_hubs = write.notice.hubs.clone();
-                    line.told_in = Some(write.origin);
-                    (line.told_revision, line.told_at) = (revision, Some(now));
+                    line.last = Some(LastNotice::from(&write.notice));
+                    line.notice_hubs = write.notice.hubs.clone();
+                    line.notice_ledger = Some(write.origin);
+                    (line.notice_revision, line.told_at) = (revision, Some(now));
                 }
                 if ended {
                     self.close(&write).await;
@@ -431,8 +431,8 @@ impl<S: NoticeSource> Notifier<S> {
             Ok(None) => {
                 // The entry has gone: it expired, or the stream was purged.
                 if let Some(line) = held(&self.register).line_mut(name) {
-                    (line.told, line.told_revision) = (None, 0);
-                    line.told_hubs.clear();
+                    (line.last, line.notice_revision) = (None, 0);
+                    line.notice_hubs.clear();
                 }
                 true
             }

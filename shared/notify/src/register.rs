@@ -40,13 +40,13 @@ pub struct Line {
     /// Revision of the subscription.
     pub revision: u64,
     /// The last notice.
-    pub told: Option<Told>,
+    pub last: Option<LastNotice>,
     /// In a federation, the positions in the LEDGERs of the hubs that the last notice reflects.
-    pub told_hubs: Vec<HubPosition>,
+    pub notice_hubs: Vec<HubPosition>,
     /// The notice's revision; 0 where there is none.
-    pub told_revision: u64,
+    pub notice_revision: u64,
     /// The notice's LEDGER, if it is the current one.
-    pub told_in: Option<Origin>,
+    pub notice_ledger: Option<Origin>,
     /// When this process last published a notice to it, or read one.
     pub told_at: Option<Instant>,
     /// Since when another process has published more than this process has read, or LEDGER was last seen to
@@ -56,7 +56,7 @@ pub struct Line {
 
 /// The part of a notice by which the next one is judged.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Told {
+pub struct LastNotice {
     /// Its number.
     pub number: u64,
     /// Its event.
@@ -69,7 +69,7 @@ pub struct Told {
     pub digest: Digest,
 }
 
-impl From<&Notice> for Told {
+impl From<&Notice> for LastNotice {
     fn from(notice: &Notice) -> Self {
         let Notice { number, event, as_of, digest, .. } = notice;
         let AsOf { ledger_seq, at } = *as_of;
@@ -209,27 +209,27 @@ impl Line {
     }
 
     fn apply_notice(&mut self, entry: &NoticeEntry, ledger: Origin) -> bool {
-        if entry.revision <= self.told_revision {
+        if entry.revision <= self.notice_revision {
             return false;
         }
-        self.told_revision = entry.revision;
+        self.notice_revision = entry.revision;
         let notice = entry.value.as_ref().ok().and_then(|value| decode::parse::<Notice>(value).ok());
         // If it cannot be read, its number is lost with it; the next one begins anew.
-        self.told = notice.as_ref().map(Told::from);
-        self.told_hubs = notice.map(|notice| notice.hubs).unwrap_or_default();
-        let of_this = |told: &Told| told.ledger_seq == 0 || told.at >= ledger.created_at;
-        self.told_in = self.told.filter(of_this).map(|_| ledger);
+        self.last = notice.as_ref().map(LastNotice::from);
+        self.notice_hubs = notice.map(|notice| notice.hubs).unwrap_or_default();
+        let of_this = |told: &LastNotice| told.ledger_seq == 0 || told.at >= ledger.created_at;
+        self.notice_ledger = self.last.filter(of_this).map(|_| ledger);
         self.record.is_none()
     }
 
     /// The last notice of the subscription since it began under this name.
-    pub fn last_notice(&self) -> Option<Told> {
-        self.told.filter(|told| told.number > self.began())
+    pub fn last_notice(&self) -> Option<LastNotice> {
+        self.last.filter(|told| told.number > self.began())
     }
 
     /// The number of the next notice.
     pub fn next_number(&self) -> u64 {
-        self.told.map_or(0, |told| told.number).max(self.began()) + 1
+        self.last.map_or(0, |told| told.number).max(self.began()) + 1
     }
 
     fn began(&self) -> u64 {
@@ -238,12 +238,12 @@ impl Line {
 
     /// True where it has ended and the end was published, or there is no subscriber.
     pub fn is_over(&self) -> bool {
-        self.record.is_none() && self.told.is_none_or(|told| told.event == NoticeEvent::Ended)
+        self.record.is_none() && self.last.is_none_or(|told| told.event == NoticeEvent::Ended)
     }
 
     fn shown(&self) -> Option<SubscriptionLine> {
         let SubscriptionRecord { subscription, seen, owner, .. } = self.record.clone()?;
-        Some(SubscriptionLine { subscription, owner, seen, told: self.told.map_or(0, |told| told.number) })
+        Some(SubscriptionLine { subscription, owner, seen, told: self.last.map_or(0, |told| told.number) })
     }
 }
 
@@ -322,9 +322,9 @@ mod tests {
         let at = AsOf { ledger_seq: 9, at: Timestamp::UNIX_EPOCH };
         let notice = crate::compose::ending(&name, 1, None, at, EndReason::Expired);
         let newer = Origin { created_at: "2026-11-20T08:00:00Z".parse().unwrap(), restarts: 0 };
-        for (revision, ledger, told_in) in [(1, LEDGER, Some(LEDGER)), (2, newer, None)] {
+        for (revision, ledger, notice_ledger) in [(1, LEDGER, Some(LEDGER)), (2, newer, None)] {
             register.apply(&entry(NoticeKind::Notice, revision, Ok(to_bytes(&notice).into())), ledger);
-            assert_eq!(register.line(&name).unwrap().told_in, told_in);
+            assert_eq!(register.line(&name).unwrap().notice_ledger, notice_ledger);
         }
     }
 

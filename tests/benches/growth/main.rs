@@ -17,7 +17,7 @@ use muster_contract::Timestamp;
 use muster_contract::query::Output;
 use muster_contract::status::StatusQuery;
 use muster_domain::fold::Fleet;
-use muster_rollup::store::{Changes, Found, Store};
+use muster_rollup::store::{Changes, Store, StoredSnapshot};
 use muster_tests::bench::{self, HubKind, median, say, setting};
 use muster_tests::ledger::DEPLOYMENTS;
 
@@ -158,7 +158,7 @@ fn restart(fleet: &Fleet) -> f64 {
     let begin = Instant::now();
     let (_store, found) = Store::open(dir.path()).unwrap();
     let seconds = begin.elapsed().as_secs_f64();
-    let Found::Snapshot { fleet: restored, .. } = found else {
+    let StoredSnapshot::Snapshot { fleet: restored, .. } = found else {
         panic!("the snapshot does not hold: {found:?}")
     };
     assert_eq!((restored.fleet_view().tally.digest, restored.as_of()), (digest, fleet.as_of()));

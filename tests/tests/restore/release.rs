@@ -18,7 +18,7 @@ use muster_contract::{DeviceKey, State, Timestamp, decode};
 use muster_ctl::backup::archive::{self, Manifest, SavedStream};
 use muster_rollup::history::checkpoint_retention::Room;
 use muster_rollup::history::store::Checkpoints;
-use muster_rollup::store::{Damage, Found, Store};
+use muster_rollup::store::{Damage, Store, StoredSnapshot};
 use muster_tests::backlog::Backlog;
 use muster_tests::command::muster;
 use muster_tests::wait::until;
@@ -109,7 +109,7 @@ async fn open(folder: &Path) {
 fn open_rollup(folder: &Path) {
     let data = copied(folder);
     let (_, found) = Store::open(data.path()).unwrap();
-    let Found::Snapshot { created_at, fleet } = found else { panic!("{found:?}") };
+    let StoredSnapshot::Snapshot { created_at, fleet } = found else { panic!("{found:?}") };
     assert!(fleet.as_of().ledger_seq > 0);
     let checkpoints = Checkpoints::open(data.path(), created_at, ROOM).unwrap();
     let mark = *checkpoints.marks().last().expect("a checkpoint");
@@ -120,7 +120,7 @@ fn open_rollup(folder: &Path) {
     database.pragma_update(None, "user_version", NEWER).unwrap();
     drop(database);
     let (_, found) = Store::open(newer.path()).unwrap();
-    let Found::SetAside { damage: Damage::Format { found: NEWER, .. }, to } = found else {
+    let StoredSnapshot::SetAside { damage: Damage::Format { found: NEWER, .. }, to } = found else {
         panic!("{found:?}")
     };
     assert!(to.exists(), "it is kept aside, and LEDGER is read");

@@ -38,7 +38,7 @@ fn since(at: Timestamp, now: Timestamp) -> String {
 }
 
 /// The standings of an answer, those that a silent site makes told from all others.
-pub struct Told<'a> {
+pub struct FoldedSilence<'a> {
     /// Each silent site with its effects, where the answer has several.
     pub folded: Vec<(&'a SilentSite, Vec<&'a Because>)>,
     /// The others.
@@ -46,8 +46,8 @@ pub struct Told<'a> {
 }
 
 /// Separates effects of silence from other evidence.
-pub fn fold_silence<'a>(sites: &'a SilentSites, standings: &'a [Because]) -> Told<'a> {
-    let mut told = Told { folded: Vec::new(), rest: Vec::new() };
+pub fn fold_silence<'a>(sites: &'a SilentSites, standings: &'a [Because]) -> FoldedSilence<'a> {
+    let mut told = FoldedSilence { folded: Vec::new(), rest: Vec::new() };
     for because in standings {
         match sites.of(&because.key.site).filter(|_| is_effect(because)) {
             None => told.rest.push(because),

@@ -30,7 +30,7 @@ const RETRY_AFTER: Duration = Duration::from_secs(1);
 
 /// A view of the bucket.
 #[derive(Debug)]
-pub struct Held<V> {
+pub struct CachedView<V> {
     /// The view.
     pub view: V,
     /// The document in one line, for an event.
@@ -43,11 +43,11 @@ pub struct Held<V> {
 #[derive(Debug, Default, Clone)]
 pub struct Views {
     /// The fleet; none before the first fact.
-    pub fleet: Option<Arc<Held<FleetView>>>,
+    pub fleet: Option<Arc<CachedView<FleetView>>>,
     /// The deployments.
-    pub deployments: BTreeMap<DeploymentId, Arc<Held<DeploymentView>>>,
+    pub deployments: BTreeMap<DeploymentId, Arc<CachedView<DeploymentView>>>,
     /// The sites.
-    pub sites: BTreeMap<SiteId, Arc<Held<SiteView>>>,
+    pub sites: BTreeMap<SiteId, Arc<CachedView<SiteView>>>,
 }
 
 /// Why the views may not be believed.
@@ -99,7 +99,7 @@ impl Feed {
 
     /// The data and sequence of one view.
     pub fn data(&self, key: &ViewKey) -> Option<(Bytes, u64)> {
-        fn of<V>(held: &Arc<Held<V>>) -> (Bytes, u64) {
+        fn of<V>(held: &Arc<CachedView<V>>) -> (Bytes, u64) {
             (held.data.clone(), held.ledger_seq)
         }
         self.read(|state| match key {
@@ -214,7 +214,7 @@ fn set_or_remove<K: Ord, V>(views: &mut BTreeMap<K, V>, key: K, view: Option<V>)
     }
 }
 
-fn parse_view<V: DeserializeOwned>(entry: &ViewEntry) -> Option<Arc<Held<V>>> {
+fn parse_view<V: DeserializeOwned>(entry: &ViewEntry) -> Option<Arc<CachedView<V>>> {
     let value: Value = serde_json::from_slice(entry.value.as_deref()?).ok()?;
     // Written again: an event's data is one line.
     let data = Bytes::from(value.to_string());
@@ -222,5 +222,5 @@ fn parse_view<V: DeserializeOwned>(entry: &ViewEntry) -> Option<Arc<Held<V>>> {
     let view = serde_json::from_value(value);
     let view = view
         .inspect_err(|error| tracing::warn!(view = entry.key, %error, "ignored an entry that is no view"));
-    Some(Arc::new(Held { view: view.ok()?, data, ledger_seq }))
+    Some(Arc::new(CachedView { view: view.ok()?, data, ledger_seq }))
 }

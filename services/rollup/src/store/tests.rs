@@ -54,7 +54,7 @@ fn saved(directory: &TempDir, devices: u64) {
 
 fn restored(directory: &TempDir) -> Fleet {
     match Store::open(directory.path()).unwrap().1 {
-        Found::Snapshot { created_at, fleet } => {
+        StoredSnapshot::Snapshot { created_at, fleet } => {
             assert_eq!(created_at, ledger_time());
             *fleet
         }
@@ -70,7 +70,7 @@ fn aside_after(sql: &str) -> Damage {
     connection.execute_batch(sql).unwrap();
     drop(connection);
     match Store::open(directory.path()).unwrap() {
-        (store, Found::SetAside { damage, to }) => {
+        (store, StoredSnapshot::SetAside { damage, to }) => {
             assert!(to.exists() && store.path().exists());
             damage
         }
@@ -81,7 +81,7 @@ fn aside_after(sql: &str) -> Damage {
 #[test]
 fn a_saved_fleet_is_restored() {
     let directory = tempfile::tempdir().unwrap();
-    assert!(matches!(Store::open(directory.path()).unwrap().1, Found::Nothing));
+    assert!(matches!(Store::open(directory.path()).unwrap().1, StoredSnapshot::Nothing));
     saved(&directory, 3);
     let found = restored(&directory);
     assert_eq!(found.as_of().ledger_seq, 3);
@@ -120,7 +120,7 @@ fn a_file_of_anything_else_is_set_aside_and_the_older_one_gives_way() {
     for text in ["not a database at all, but long enough to look like something", ""] {
         fs::write(directory.path().join(FILE), text).unwrap();
         let (store, found) = Store::open(directory.path()).unwrap();
-        assert!(matches!(found, Found::SetAside { .. }), "{found:?}");
+        assert!(matches!(found, StoredSnapshot::SetAside { .. }), "{found:?}");
         drop(store);
     }
     let names = fs::read_dir(directory.path()).unwrap().map(|entry| entry.unwrap().file_name());
@@ -137,7 +137,7 @@ fn a_torn_page_is_noticed() {
     let middle = bytes.len() / 2;
     bytes[middle..middle + 4096].fill(0x5a);
     fs::write(&path, bytes).unwrap();
-    assert!(matches!(Store::open(directory.path()).unwrap().1, Found::SetAside { .. }));
+    assert!(matches!(Store::open(directory.path()).unwrap().1, StoredSnapshot::SetAside { .. }));
 }
 
 #[test]

@@ -25,7 +25,7 @@ pub struct ChangeRecord {
     to: AsOf,
     /// The counts at the earlier point.
     before: BTreeMap<DeploymentId, BTreeMap<SiteId, Group>>,
-    entries: Vec<Entry>,
+    entries: Vec<ChangedRow>,
     /// Facts that changed more standings than the change log keeps.
     incomplete: Vec<u64>,
     /// There was no room for the changes of the next fact.
@@ -38,7 +38,7 @@ pub struct ChangeRecord {
 pub struct TooManyChanges;
 
 #[derive(Debug)]
-struct Entry {
+struct ChangedRow {
     at: AsOf,
     fact: FactKind,
     key: DeviceKey,
@@ -51,7 +51,7 @@ struct Entry {
 /// The changes of a record that are listed.
 struct Selection<'a> {
     /// Whether an entry's device and deployment pass.
-    entry: &'a dyn Fn(&Entry) -> bool,
+    entry: &'a dyn Fn(&ChangedRow) -> bool,
     /// Whether one side of an entry passes.
     side: &'a dyn Fn(&Side) -> bool,
     /// Whether a site's counts make up the verdicts.
@@ -105,7 +105,7 @@ impl ChangeRecord {
         let entries = changed.into_iter().map(|((device, deployment), (from, to))| {
             let (key, message) = fleet.key_and_message(device, deployment);
             let (from, to, deployment) = (from.cloned(), to.cloned(), deployment.clone());
-            Entry { at: as_of, fact, key, deployment, from, to, message }
+            ChangedRow { at: as_of, fact, key, deployment, from, to, message }
         });
         self.entries.extend(entries);
         if !fleet.change_log.is_complete_after(before) {
@@ -211,7 +211,7 @@ impl ChangeRecord {
     }
 }
 
-impl Entry {
+impl ChangedRow {
     fn change(&self, what: Changed) -> Change {
         let AsOf { ledger_seq, at } = self.at;
         Change { ledger_seq, at, fact: self.fact, deployment: self.deployment.clone(), what }

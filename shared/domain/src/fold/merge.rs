@@ -18,7 +18,7 @@ mod why;
 pub use deployments::DeploymentSum;
 pub use hearing::hearing_of;
 pub use notice::NoticeSum;
-pub use pages::{Pages, Placed};
+pub use pages::{Pages, SortedRow};
 pub use past::{DiffSum, moment_of};
 pub use status::StatusSum;
 pub use view::all_unheard;
@@ -45,7 +45,7 @@ pub struct Merge {
 
 /// The state of a part after it was applied.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Taken {
+pub enum AppliedPart {
     /// It counts.
     Whole,
     /// The part counts once its remaining rows have come: those after so many. Zero where it has changed
@@ -80,8 +80,8 @@ impl Merge {
         as_of: AsOf,
         key: &ViewKey,
         part: Option<&Part>,
-    ) -> Result<Taken, BadPart> {
-        let Some(hub) = self.hubs.get_mut(hub) else { return Ok(Taken::Whole) };
+    ) -> Result<AppliedPart, BadPart> {
+        let Some(hub) = self.hubs.get_mut(hub) else { return Ok(AppliedPart::Whole) };
         let taken = hub.apply_part(key, part, &mut self.changed)?;
         hub.read_to(as_of);
         Ok(taken)

@@ -18,7 +18,7 @@ use crate::ledger::Device;
 const AT_ONCE: usize = 16;
 /// Every result that a look can have.
 const RESULTS: [NoticeResult; 4] =
-    [NoticeResult::Told, NoticeResult::Unchanged, NoticeResult::Overtaken, NoticeResult::Failed];
+    [NoticeResult::Published, NoticeResult::Unchanged, NoticeResult::Overtaken, NoticeResult::Failed];
 /// Deployments of one device, in the test that needs very many.
 const DEPLOYMENTS: usize = 125;
 
@@ -36,7 +36,7 @@ impl Stage {
 
     /// Waits until so many notices were told.
     async fn told(&self, count: u64) {
-        let told = || async { self.rollup.handle.notices.notices_with(NoticeResult::Told) };
+        let told = || async { self.rollup.handle.notices.notices_with(NoticeResult::Published) };
         until("as many notices", told, |told| *told >= count).await;
     }
 }

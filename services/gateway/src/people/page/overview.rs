@@ -22,7 +22,7 @@ use super::rollout;
 use super::side::{Part, Side};
 use crate::people::People;
 use crate::people::api::params::{Kind, Param, Values, param};
-use crate::people::live::Held;
+use crate::people::live::CachedView;
 
 /// Rows of a list of the first screen; the others are behind a link.
 const ROWS_MAX: usize = 40;
@@ -60,7 +60,7 @@ pub(super) async fn page(
     past(&people, question, rows).await
 }
 
-fn view<V>(held: &Arc<Held<V>>) -> &V {
+fn view<V>(held: &Arc<CachedView<V>>) -> &V {
     &held.view
 }
 

@@ -13,7 +13,7 @@ use muster_contract::{ComponentName, DeploymentId, LabelKey, LabelValue, SiteId,
 
 use super::super::tally::{BadPart, Devices, Group};
 use super::super::view::Times;
-use super::Taken;
+use super::AppliedPart;
 
 /// Groups of a label by its value.
 type ByGroup<T> = BTreeMap<LabelKey, BTreeMap<LabelValue, T>>;
@@ -67,7 +67,7 @@ impl Hub {
         key: &ViewKey,
         part: Option<&Part>,
         changed: &mut BTreeSet<ViewKey>,
-    ) -> Result<Taken, BadPart> {
+    ) -> Result<AppliedPart, BadPart> {
         match (key, part) {
             (ViewKey::Deployment(id), Some(Part::DeploymentPart(part))) => {
                 return self.apply_deployment(id, part, changed);
@@ -83,7 +83,7 @@ impl Hub {
                 if let Entry::Occupied(held) = &held
                     && *held.get() == tally
                 {
-                    return Ok(Taken::Whole);
+                    return Ok(AppliedPart::Whole);
                 }
                 held.insert_entry(tally);
             }
@@ -91,7 +91,7 @@ impl Hub {
             (ViewKey::Fleet, Some(Part::TallyPart(part))) => {
                 let fleet = Tally::read(part)?;
                 if fleet == self.fleet {
-                    return Ok(Taken::Whole);
+                    return Ok(AppliedPart::Whole);
                 }
                 self.fleet = fleet;
             }
@@ -99,7 +99,7 @@ impl Hub {
             _ => return Err(BadPart::Kind),
         }
         changed.insert(key.clone());
-        Ok(Taken::Whole)
+        Ok(AppliedPart::Whole)
     }
 
     fn leave(&mut self, label: &LabelKey, value: &LabelValue) {
@@ -116,24 +116,24 @@ impl Hub {
         id: &DeploymentId,
         part: &DeploymentPart,
         changed: &mut BTreeSet<ViewKey>,
-    ) -> Result<Taken, BadPart> {
+    ) -> Result<AppliedPart, BadPart> {
         let begun = self.begun.remove(id).filter(|_| part.skipped > 0);
         if begun.as_ref().is_some_and(|begun| begun.whole != part.whole) {
             // The part changed since its first rows came: the rows do not match.
-            return Ok(Taken::Rest(0));
+            return Ok(AppliedPart::Rest(0));
         }
         let held = begun.unwrap_or_default().and(part)?;
         if let Some(next) = part.next.filter(|next| *next > part.skipped) {
             self.begun.insert(id.clone(), held);
-            return Ok(Taken::Rest(next));
+            return Ok(AppliedPart::Rest(next));
         }
         if self.deployments.get(id) == Some(&held) {
-            return Ok(Taken::Whole);
+            return Ok(AppliedPart::Whole);
         }
         mark(id, Some(&held), changed);
         let was = self.deployments.insert(id.clone(), held);
         mark(id, was.as_ref(), changed);
-        Ok(Taken::Whole)
+        Ok(AppliedPart::Whole)
     }
 
     /// Its newest part is as of this. Parts may come out of order, and its LEDGER may begin anew: the last one holds.

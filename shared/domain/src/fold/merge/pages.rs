@@ -13,70 +13,70 @@ use muster_contract::why::Because;
 use super::super::status::StatusCursor;
 
 /// A row with a place in the order of all.
-pub trait Placed {
+pub trait SortedRow {
     /// The place, which is also where a page ends.
-    type Place: Ord + Clone;
-    /// Its place.
-    fn place(&self) -> Self::Place;
+    type SortKey: Ord + Clone;
+    /// The key by which rows are sorted.
+    fn sort_key(&self) -> Self::SortKey;
 }
 
-impl Placed for DeviceLine {
-    type Place = DeviceKey;
-    fn place(&self) -> DeviceKey {
+impl SortedRow for DeviceLine {
+    type SortKey = DeviceKey;
+    fn sort_key(&self) -> DeviceKey {
         self.key.clone()
     }
 }
 
-impl Placed for StandingLine {
-    type Place = DeviceKey;
-    fn place(&self) -> DeviceKey {
+impl SortedRow for StandingLine {
+    type SortKey = DeviceKey;
+    fn sort_key(&self) -> DeviceKey {
         self.key.clone()
     }
 }
 
-impl Placed for DeviceChange {
-    type Place = DeviceKey;
-    fn place(&self) -> DeviceKey {
+impl SortedRow for DeviceChange {
+    type SortKey = DeviceKey;
+    fn sort_key(&self) -> DeviceKey {
         self.key.clone()
     }
 }
 
-impl Placed for Because {
-    type Place = DeviceKey;
-    fn place(&self) -> DeviceKey {
+impl SortedRow for Because {
+    type SortKey = DeviceKey;
+    fn sort_key(&self) -> DeviceKey {
         self.key.clone()
     }
 }
 
-impl Placed for TargetStatus {
-    type Place = StatusCursor;
-    fn place(&self) -> StatusCursor {
+impl SortedRow for TargetStatus {
+    type SortKey = StatusCursor;
+    fn sort_key(&self) -> StatusCursor {
         StatusCursor::after(self)
     }
 }
 
 /// The page that the hubs' pages give. It never holds more rows than were asked for, besides those of the page that comes in.
 #[derive(Debug)]
-pub struct Pages<T: Placed> {
+pub struct Pages<T: SortedRow> {
     limit: usize,
     rows: Vec<T>,
     /// The earliest end of the pages that continue.
-    end: Option<T::Place>,
+    end: Option<T::SortKey>,
     /// Rows were left out.
     more: bool,
 }
 
-impl<T: Placed> Pages<T> {
+impl<T: SortedRow> Pages<T> {
     /// An empty page of at most so many rows.
     pub const fn new(limit: usize) -> Self {
         Self { limit: if limit == 0 { 1 } else { limit }, rows: Vec::new(), end: None, more: false }
     }
 
     /// Applies a hub's page of up to as many rows, and its end if it continues.
-    pub fn add_page(&mut self, rows: Vec<T>, end: Option<T::Place>) {
+    pub fn add_page(&mut self, rows: Vec<T>, end: Option<T::SortKey>) {
         self.rows.extend(rows);
         // The earlier rows are sorted already, and so are the new ones.
-        self.rows.sort_by_cached_key(Placed::place);
+        self.rows.sort_by_cached_key(SortedRow::sort_key);
         self.end = match (self.end.take(), end) {
             (Some(own), Some(other)) => Some(own.min(other)),
             (own, other) => own.or(other),
@@ -84,7 +84,7 @@ impl<T: Placed> Pages<T> {
         let seen = self
             .end
             .as_ref()
-            .map_or(self.rows.len(), |end| self.rows.partition_point(|row| row.place() <= *end));
+            .map_or(self.rows.len(), |end| self.rows.partition_point(|row| row.sort_key() <= *end));
         self.more |= self.rows.len() > seen.min(self.limit);
         self.rows.truncate(seen.min(self.limit));
     }
@@ -100,12 +100,12 @@ impl<T: Placed> Pages<T> {
     }
 
     /// The rows, or fewer of them, and the end if there is more: a full or cut page ends with its last row.
-    pub fn cut(&self, most: usize) -> (&[T], Option<T::Place>) {
+    pub fn cut(&self, most: usize) -> (&[T], Option<T::SortKey>) {
         let rows = &self.rows[..self.rows.len().min(most)];
         let cut = rows.len() < self.rows.len();
         let more = cut || self.more || self.end.is_some();
         let end = match rows.last() {
-            Some(last) if cut || rows.len() >= self.limit => Some(last.place()),
+            Some(last) if cut || rows.len() >= self.limit => Some(last.sort_key()),
             _ => self.end.clone(),
         };
         (rows, end.filter(|_| more))
@@ -119,9 +119,9 @@ mod tests {
     #[derive(Debug, Clone, PartialEq)]
     struct Row(u32);
 
-    impl Placed for Row {
-        type Place = u32;
-        fn place(&self) -> u32 {
+    impl SortedRow for Row {
+        type SortKey = u32;
+        fn sort_key(&self) -> u32 {
             self.0
         }
     }
