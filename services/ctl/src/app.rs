@@ -20,8 +20,8 @@ use crate::error::{CtlError, NO, USAGE, YES};
 use crate::session::Session;
 use crate::terminal::Terminal;
 use crate::{
-    audit, auth, complete, defined, devices, groups, history, hubs, incidents, names, publish, quarantine,
-    reach, render, restore, rollout, status, streams, support, watch, why,
+    audit, auth, complete, defined, devices, groups, history, hubs, incidents, login, names, publish,
+    quarantine, reach, render, restore, rollout, status, streams, support, watch, why,
 };
 
 /// Runs the command line of this process. It sets up no log: standard error is for what the person is told.
@@ -78,7 +78,7 @@ async fn execute(cli: Cli, terminal: &mut Terminal) -> Result<bool, CtlError> {
             return Ok(terminal.print(&complete::script(shell)).map(|()| true)?);
         }
         Command::Complete { words } => return complete::run(terminal, &words).await.map(|()| true),
-        Command::Auth(_) | Command::Enroll(_) | Command::Revoke(_) => {
+        Command::Auth(_) | Command::Enroll(_) | Command::Revoke(_) | Command::Login(_) => {
             let mut context = AuthContext { format, terminal, clock: &SystemClock, connection: &connection };
             return decide(&mut context, command).await.map(|()| true);
         }
@@ -103,6 +103,7 @@ async fn decide(context: &mut AuthContext<'_>, command: Command) -> Result<(), C
         Command::Auth(command) => auth::run(context, command).await,
         Command::Enroll(args) => auth::enroll(context, args).await,
         Command::Revoke(args) => auth::revoke(context, args).await,
+        Command::Login(args) => login::run(context, &args),
         _ => Ok(()),
     }
 }
@@ -173,6 +174,7 @@ async fn ask(
         Command::Auth(_)
         | Command::Enroll(_)
         | Command::Revoke(_)
+        | Command::Login(_)
         | Command::Backup(_)
         | Command::Support(_)
         | Command::Version

@@ -165,6 +165,14 @@ pub async fn run(context: &mut AuthContext<'_>, command: AuthCommand) -> Result<
     }
 }
 
+/// Replaces a file as a whole by one that only its owner reads.
+///
+/// # Errors
+/// It cannot be written.
+pub(crate) fn write_secret(path: &Path, text: &str) -> Result<(), AuthError> {
+    write_file(path, text, true)
+}
+
 /// Locks a directory of keys of any release, so that nothing in it changes until the lock is dropped.
 ///
 /// # Errors
@@ -374,7 +382,7 @@ impl AuthContext<'_> {
         u64::try_from(self.clock.now().as_second()).unwrap_or(0)
     }
 
-    fn show<T: Serialize>(
+    pub(crate) fn show<T: Serialize>(
         &mut self,
         found: &T,
         render: impl FnOnce(&T, Timestamp) -> String,

@@ -7,6 +7,7 @@ mod device_arg;
 mod devices;
 mod groups;
 mod history;
+mod login;
 mod quarantine;
 mod rollout;
 mod status;
@@ -33,6 +34,7 @@ pub use device_arg::DeviceArg;
 pub use devices::DevicesArgs;
 pub use groups::{GroupsArgs, ViewCommand};
 pub use history::{ChangesArgs, DiffArgs, PointArgs};
+pub use login::LoginArgs;
 pub use quarantine::{JudgeArgs, ListArgs, QuarantineCommand, SelectArgs};
 pub use rollout::{DecisionArgs, ReleaseArgs, RolloutCommand, RolloutWatchArgs, RolloutWord};
 pub use status::{AxisWord, BUDGET_LEAST, DeprecatedType, Depth, Export, Names, Show, StatusArgs};
@@ -263,6 +265,9 @@ pub enum Command {
     /// Put a device or a key out, at once
     #[command(after_help = auth::REVOKE_EXAMPLES)]
     Revoke(RevokeArgs),
+    /// Prove your key to a gateway: a code for its login page, or a token for programs
+    #[command(after_help = login::LOGIN_EXAMPLES)]
+    Login(LoginArgs),
     /// The version of this program
     Version,
     /// Completions for a shell; those for bash, zsh and fish ask the hub for deployments, sites and devices

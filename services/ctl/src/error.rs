@@ -13,6 +13,7 @@ use crate::ask::AskError;
 use crate::auth::AuthError;
 use crate::backup::BackupError;
 use crate::config::ConnectionError;
+use crate::login::LoginFailure;
 use crate::reach::ReachError;
 use crate::render::format::clean_lines;
 use crate::render::publisher::{held_back, refused};
@@ -130,6 +131,9 @@ pub enum CtlError {
     /// An identity is not made, given or taken.
     #[error(transparent)]
     Auth(#[from] AuthError),
+    /// Nobody is logged in to a gateway.
+    #[error(transparent)]
+    Login(#[from] LoginFailure),
     /// A backup is not made, or not restored.
     #[error(transparent)]
     Backup(#[from] BackupError),
@@ -216,6 +220,7 @@ impl CtlError {
             | Self::Commit(_) => NO,
             Self::TimeOver(_) => TIMEOUT,
             Self::Auth(error) if error.is_refusal() => NO,
+            Self::Login(LoginFailure::Refused(_)) => NO,
             Self::Backup(error) if error.is_refusal() => NO,
             Self::Ask(AskError::Refused(body)) => match body.code {
                 ErrorCode::NotFound | ErrorCode::BadRequest | ErrorCode::Conflict => NO,

@@ -58,6 +58,8 @@ async function reload() {
   loadedAt = Date.now();
   try {
     const answer = await fetch(location.href, { headers: { accept: "text/html" }, cache: "no-store" });
+    // The session is over: the login page takes the place of this one.
+    if (answer.redirected) { location.reload(); return; }
     const page = new DOMParser().parseFromString(await answer.text(), "text/html");
     const main = page.querySelector("main");
     if (main && answer.ok) {

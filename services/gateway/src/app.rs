@@ -15,6 +15,7 @@ use tokio_util::sync::CancellationToken;
 use crate::config::{Cli, Config, PeopleConfig};
 use crate::error::StartError;
 use crate::listener::{Limits, Listener};
+use crate::login::Login;
 use crate::metrics::Metrics;
 use crate::people::live::Feed;
 use crate::people::{self, People};
@@ -48,7 +49,9 @@ pub fn main() -> ExitCode {
 /// # Errors
 /// Why it cannot run; a person must act.
 pub async fn start(config: Config, supervisor: &Supervisor) -> Result<Gateway, StartError> {
-    let Config { common, people } = config;
+    let Config { common, people, login } = config;
+    let login =
+        login.zip(common.creds.clone()).map(|(login, creds)| Login::open(login, creds)).transpose()?;
     let metrics = Metrics::register(supervisor.health());
     // Before the wait for NATS: an address in use is found at once.
     let listener = listen(&people, &metrics).await?;
@@ -61,12 +64,14 @@ pub async fn start(config: Config, supervisor: &Supervisor) -> Result<Gateway, S
     let bus = Bus::connect(bus, &CancellationToken::new()).await?;
     LinkHealth::register(supervisor.health()).follow(&bus);
     let people_addr = listener.local_addr().map_err(|source| bind(&people, source))?;
-    let scheme = if people.tls.is_some() { "https" } else { "http" };
+    let is_secure = people.tls.is_some();
+    let scheme = if is_secure { "https" } else { "http" };
     let token = supervisor.token(Stage::Serve);
     let clock = Arc::new(SystemClock);
     let feed = Feed::new(clock.clone());
     let hub = Hub::new(bus.clone(), ANSWER_WITHIN);
     let people = People::new(hub, feed.clone(), clock, people.public_host, metrics.clone(), token.clone());
+    let people = people.with_login(login.map(Arc::new), is_secure);
     supervisor.spawn(Stage::Serve, "views", feed.follow(bus, token.clone()));
     let router = people::router(people);
     supervisor.spawn(Stage::Serve, "people", async move { listener.serve(router, token).await });

@@ -7,17 +7,21 @@ use clap::Parser;
 use muster_service::config::{Common, CommonArgs, Problems};
 use muster_service::version::VERSION;
 
+use crate::login::settings::{LoginArgs, LoginConfig};
+
 const GUIDE: &str = "\
 Opened in a browser, the gateway shows the fleet as it is; programs use /api/v1 (described at /openapi.json).
 
 Without a login, everybody who reaches the address has the rights of --creds. So the address must be one of this machine's
 loopback, with --insecure-http or with TLS. A container whose port is published on the loopback alone says so by
---published-on-loopback.
+--published-on-loopback. With --session-key people log in with their NATS credentials (`muster login`), and any address is
+served over TLS.
 
 Examples:
   muster-gateway --insecure-http --people-addr 127.0.0.1:8080
   muster-gateway --insecure-http --people-addr 127.0.0.1:8080 --creds subscriber.creds     looking only
-  muster-gateway --tls-cert cert.pem --tls-key key.pem --nats-url tls://hub:4222 --tls-ca ca.pem --creds operator.creds
+  muster-gateway --people-addr 0.0.0.0:8443 --public-url https://fleet.example.com --tls-cert cert.pem --tls-key key.pem \
+                 --session-key session.key --creds gateway.creds --nats-url tls://hub:4222 --tls-ca ca.pem
 
 Exit codes: 0 stopped when asked to; 1 something failed; 2 a setting cannot be used.";
 
@@ -51,6 +55,9 @@ pub struct Cli {
     public_url: Option<String>,
 
     #[command(flatten)]
+    login: LoginArgs,
+
+    #[command(flatten)]
     common: CommonArgs,
 }
 
@@ -61,6 +68,8 @@ pub struct Config {
     pub common: Common,
     /// The listener of people.
     pub people: PeopleConfig,
+    /// The login of people, if they log in.
+    pub login: Option<LoginConfig>,
 }
 
 /// The settings of the listener of people.
@@ -86,12 +95,14 @@ impl Cli {
         let certificate = problems.optional("--tls-cert", self.tls_cert.as_deref(), Problems::file);
         let key = problems.optional("--tls-key", self.tls_key.as_deref(), Problems::file);
         let public_host = problems.optional("--public-url", self.public_url.as_deref(), public_host);
+        let login = self.login.check(self.common.creds.is_some(), &mut problems);
         let is_insecure = self.insecure_http;
         problems.finish(|| {
             let tls = certificate?.zip(key?).filter(|_| !is_insecure);
             Some(Config {
                 common: common?,
                 people: PeopleConfig { addr: addr?, tls, public_host: public_host? },
+                login: login?,
             })
         })
     }
@@ -105,12 +116,24 @@ impl Cli {
         if !self.insecure_http && self.tls_cert.is_none() {
             return refuse(problems, "needs --tls-cert and --tls-key, or --insecure-http on the loopback");
         }
-        if !addr.ip().is_loopback() && !self.published_on_loopback {
+        if addr.ip().is_loopback() || self.published_on_loopback {
+            return Some(addr);
+        }
+        if !self.login.is_set() {
             return refuse(
                 problems,
                 "must be of the loopback, such as 127.0.0.1:8080: there is no login, so anybody who reaches the address \
                  would have the rights of --creds",
             );
+        }
+        if self.insecure_http {
+            return refuse(
+                problems,
+                "needs TLS (--tls-cert, --tls-key): without it sessions can be read on the way",
+            );
+        }
+        if self.public_url.is_none() {
+            return refuse(problems, "needs --public-url: requests to any other host are refused");
         }
         Some(addr)
     }
@@ -150,6 +173,24 @@ mod tests {
         assert!(check(&container).is_ok());
         let refused = check(&[]).unwrap_err().to_string();
         assert!(refused.contains("--tls-cert"), "{refused}");
+    }
+
+    #[test]
+    fn with_a_login_any_address_is_served_over_tls() {
+        let folder = tempfile::tempdir().unwrap();
+        let file = folder.path().join("file");
+        std::fs::write(&file, "").unwrap();
+        let file = file.to_str().unwrap();
+        let login = ["--people-addr", "0.0.0.0:8443", "--session-key", file];
+        let tls = ["--tls-cert", file, "--tls-key", file];
+        let rest = ["--public-url", "https://fleet.example.com", "--creds", file];
+        let refused = |words: &[&[&str]]| check(&words.concat()).unwrap_err().to_string();
+        let good = check(&[&login[..], &tls, &rest].concat()).unwrap();
+        assert_eq!(good.login.unwrap().lifetime.as_secs(), 8 * 60 * 60);
+        assert!(refused(&[&login, &rest, &["--insecure-http"]]).contains("needs TLS"));
+        assert!(refused(&[&login, &tls, &rest[2..]]).contains("--public-url"));
+        assert!(refused(&[&login, &tls, &rest[..2]]).contains("--creds of the role gateway"));
+        assert!(refused(&[&login, &tls, &rest, &["--session", "1s"]]).contains("--session"));
     }
 
     #[test]

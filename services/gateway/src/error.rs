@@ -5,6 +5,7 @@ use std::net::SocketAddr;
 
 use muster_bus::ConnectError;
 
+use crate::login::LoginSetupError;
 use crate::tls::TlsError;
 
 /// Why the gateway cannot start.
@@ -16,6 +17,9 @@ pub enum StartError {
     /// The certificate or its key cannot be used.
     #[error(transparent)]
     Tls(#[from] TlsError),
+    /// The login cannot be used.
+    #[error(transparent)]
+    Login(#[from] LoginSetupError),
     /// Another process has the address, or this process may not use it.
     #[error("cannot listen on {addr}; free it or choose another with {flag}")]
     Bind {

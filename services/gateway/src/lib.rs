@@ -10,7 +10,7 @@
 //!
 //! Two listeners, never one: [`people`] are browsers and programs of people; devices have a listener and a router of their
 //! own, with client certificates. Both are served by a [`listener`] with bounds, over [`tls`], and report errors as
-//! [`problem`] documents.
+//! [`problem`] documents. [`login`] says who somebody is and what the role may do.
 //!
 //! Reading order: [`config`], [`app`] (the wiring), [`listener`], [`people`].
 
@@ -18,6 +18,7 @@ pub mod app;
 pub mod config;
 pub mod error;
 pub mod listener;
+pub mod login;
 pub mod metrics;
 pub mod people;
 pub mod problem;

@@ -1,6 +1,6 @@
 //! The listener of people: pages, REST and events over everything that `muster` can ask.
 //!
-//! [`guard`] stands before every route: hosts, origins of changes, headers of answers. [`api`] is `/api/v1`,
+//! [`guard`] stands before every route: hosts, origins of changes, headers of answers; behind it the [login](gate). [`api`] is `/api/v1`,
 //! [`watch`] its events, [`page`] the pages; both follow the newest views in [`live`].
 
 pub mod api;
@@ -13,8 +13,8 @@ use std::fmt;
 use std::sync::Arc;
 
 use axum::Router;
-use axum::http::StatusCode;
 use axum::http::header::CONTENT_TYPE;
+use axum::http::{Extensions, StatusCode};
 use axum::middleware::from_fn_with_state;
 use axum::routing::get;
 use muster_client::ask::Hub;
@@ -24,6 +24,8 @@ use tokio_util::sync::CancellationToken;
 use self::guard::Hosts;
 use self::live::Feed;
 use self::page::SideCache;
+use crate::login::session::Session;
+use crate::login::{Login, gate, routes};
 use crate::metrics::Metrics;
 use crate::problem::Problem;
 
@@ -37,6 +39,8 @@ pub struct People {
     side: Arc<SideCache>,
     stop: CancellationToken,
     metrics: Metrics,
+    login: Option<Arc<Login>>,
+    is_secure: bool,
 }
 
 impl People {
@@ -50,7 +54,40 @@ impl People {
         stop: CancellationToken,
     ) -> Self {
         let hosts = Arc::new(Hosts::new(public_host));
-        Self { hub, clock, hosts, feed, side: Arc::default(), stop, metrics }
+        let side = Arc::default();
+        Self { hub, clock, hosts, feed, side, stop, metrics, login: None, is_secure: false }
+    }
+
+    /// The same for people who log in, if there is a login; `is_secure` says that they come over TLS.
+    #[must_use]
+    pub fn with_login(self, login: Option<Arc<Login>>, is_secure: bool) -> Self {
+        Self { login, is_secure, ..self }
+    }
+
+    /// The login; none if everybody who reaches the listener has the gateway's rights.
+    pub(crate) const fn login(&self) -> Option<&Arc<Login>> {
+        self.login.as_ref()
+    }
+
+    /// Whether people come over TLS.
+    pub(crate) const fn is_secure(&self) -> bool {
+        self.is_secure
+    }
+
+    /// The clock.
+    pub(crate) fn clock(&self) -> &dyn Clock {
+        &*self.clock
+    }
+
+    /// The same for the changes of the person who has logged in: services record who that is.
+    #[must_use]
+    pub(crate) fn acting_for(&self, extensions: &Extensions) -> Self {
+        match (&self.login, extensions.get::<Session>()) {
+            (Some(login), Some(session)) => {
+                Self { hub: self.hub.on_behalf(login.represents(session)), ..self.clone() }
+            }
+            _ => self.clone(),
+        }
     }
 }
 
@@ -63,10 +100,11 @@ impl fmt::Debug for People {
 
 /// All routes of people.
 pub fn router(people: People) -> Router {
-    routes().layer(from_fn_with_state(people.clone(), guard::guard)).with_state(people)
+    let gated = all_routes().layer(from_fn_with_state(people.clone(), gate::gate));
+    gated.layer(from_fn_with_state(people.clone(), guard::guard)).with_state(people)
 }
 
-fn routes() -> Router<People> {
+fn all_routes() -> Router<People> {
     let openapi = async || ([(CONTENT_TYPE, "application/json")], api::openapi::text());
     Router::new()
         .route("/live", get(async || "alive\n"))
@@ -74,6 +112,7 @@ fn routes() -> Router<People> {
         .merge(api::router())
         .merge(watch::router())
         .merge(page::router())
+        .merge(routes::router())
         .fallback(async || Problem::new(StatusCode::NOT_FOUND, "there is no such address"))
         .method_not_allowed_fallback(async || {
             Problem::new(StatusCode::METHOD_NOT_ALLOWED, "the address does not take this method")
@@ -85,6 +124,6 @@ mod tests {
     #[test]
     fn no_two_routes_contradict_each_other() {
         // The router refuses a second route of the same shape by a panic.
-        let _ = super::routes();
+        let _ = super::all_routes();
     }
 }

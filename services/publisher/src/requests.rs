@@ -118,17 +118,22 @@ pub fn parse_request(call: &Call) -> Result<PublisherRequest, ErrorBody> {
         }
         "release" => {
             let request = release(&call.payload)?;
-            return Ok(PublisherRequest::Release(Release { request, requested_by: call.requester.record() }));
+            return Ok(PublisherRequest::Release(Release { request, requested_by: author(call)? }));
         }
         "decide" => {
             let request: DecideRequest = read(&call.payload)?;
             request.check().map_err(|violation| bad_request(violation.to_string()))?;
-            return Ok(PublisherRequest::Decide(Decide { request, requested_by: call.requester.record() }));
+            return Ok(PublisherRequest::Decide(Decide { request, requested_by: author(call)? }));
         }
         "targets" => return read(&call.payload).map(PublisherRequest::Targets),
         _ => return read_or_default(&call.payload).map(PublisherRequest::Status),
     };
-    Ok(PublisherRequest::Change(Request { key, change, requested_by: call.requester.record() }))
+    Ok(PublisherRequest::Change(Request { key, change, requested_by: author(call)? }))
+}
+
+/// The author of a change, for its record.
+fn author(call: &Call) -> Result<Option<RequestedBy>, ErrorBody> {
+    call.requester.author().map_err(|error| bad_request(error.to_string()))
 }
 
 /// Checks that a release or a decision was computed for the last accepted commit, if it says for which. A content that was the newest one

@@ -43,10 +43,8 @@ impl RequesterBounds {
     pub fn share(&self, requester: &Requester) -> Share {
         match requester {
             Requester::Unverified => Share::whole(self.total),
-            Requester::User { .. } if requester.is_operator() => {
-                Share { of_key: self.of_requester, of_all: self.total }
-            }
-            Requester::User { .. } => {
+            _ if requester.is_operator() => Share { of_key: self.of_requester, of_all: self.total },
+            Requester::User { .. } | Requester::Represented { .. } => {
                 Share { of_key: self.of_requester, of_all: self.total - self.operator_reserve }
             }
         }

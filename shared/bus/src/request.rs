@@ -2,8 +2,9 @@
 
 use std::time::Duration;
 
-use async_nats::Subject;
+use async_nats::{HeaderMap, Subject};
 use bytes::Bytes;
+use muster_contract::headers::ON_BEHALF_OF;
 use tokio::sync::watch;
 
 use crate::bus::Bus;
@@ -60,10 +61,33 @@ impl Bus {
         payload: Bytes,
         timeout: Duration,
     ) -> Result<Bytes, RequestError> {
+        self.request_with(subject, None, payload, timeout).await
+    }
+
+    /// The same on behalf of another, with the note that says who that is. A gateway alone may do so.
+    pub async fn request_on_behalf(
+        &self,
+        subject: &str,
+        note: &str,
+        payload: Bytes,
+        timeout: Duration,
+    ) -> Result<Bytes, RequestError> {
+        let mut headers = HeaderMap::new();
+        headers.insert(ON_BEHALF_OF, note);
+        self.request_with(subject, Some(headers), payload, timeout).await
+    }
+
+    async fn request_with(
+        &self,
+        subject: &str,
+        headers: Option<HeaderMap>,
+        payload: Bytes,
+        timeout: Duration,
+    ) -> Result<Bytes, RequestError> {
         let mut refusals = self.wire.refusal.clone();
         refusals.mark_unchanged();
         let answer = tokio::select! {
-            answer = self.wire.ask(Subject::from(subject), None, payload, timeout) => answer,
+            answer = self.wire.ask(Subject::from(subject), headers, payload, timeout) => answer,
             refusal = refusal_of(&mut refusals, subject) => {
                 return Err(RequestError::Forbidden { subject: subject.to_owned(), refusal });
             }

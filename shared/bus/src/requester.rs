@@ -6,16 +6,17 @@
 //! own account, where that header proves nothing; [`OwnReplies`] says which of them are accepted. A request with any other
 //! reply, or with none, is dropped and counted.
 //!
-//! No role may ask on behalf of another: a request with the header [`ON_BEHALF_OF`] is refused.
+//! A gateway alone may ask on behalf of another, by a note in the header [`ON_BEHALF_OF`] that its own key has signed for the
+//! request. Any other request with that header is refused.
 
 use std::path::Path;
 
 use async_nats::Message;
 use muster_contract::headers::ON_BEHALF_OF;
 use muster_contract::query::{ErrorBody, ErrorCode};
-use muster_identity::Role;
 use muster_identity::requester::{REQUEST_INFO, Requester, Signers};
 use muster_identity::roles::is_inbox_of_user;
+use muster_identity::{Role, on_behalf};
 
 use crate::creds;
 
@@ -70,21 +71,37 @@ pub(crate) fn requester(message: &Message, signers: &Signers, own: OwnReplies) -
     own.accepts(reply).then_some(Requester::Unverified)
 }
 
-/// The refusal of a request that is made on behalf of another.
-pub(crate) fn refuse_on_behalf(message: &Message) -> Option<ErrorBody> {
-    let headers = message.headers.as_ref()?;
-    let is_named = headers.iter().any(|(name, _)| name.to_string().eq_ignore_ascii_case(ON_BEHALF_OF));
-    is_named.then(|| ErrorBody {
+/// The requester of a request that may be made on behalf of another: the person whom a gateway's note names, or the requester
+/// itself without a note.
+///
+/// # Errors
+/// The requester may not ask on behalf of another, or the note is not believed.
+pub(crate) fn represented(message: &Message, requester: Requester) -> Result<Requester, ErrorBody> {
+    let Some(headers) = message.headers.as_ref() else { return Ok(requester) };
+    let mut notes = headers
+        .iter()
+        .filter(|(name, _)| name.to_string().eq_ignore_ascii_case(ON_BEHALF_OF))
+        .flat_map(|(_, values)| values);
+    let Some(note) = notes.next() else { return Ok(requester) };
+    let refusal = |why: &str| ErrorBody {
         code: ErrorCode::BadRequest,
-        message: format!(
-            "{ON_BEHALF_OF}: no role may ask on behalf of another; ask with credentials of your own, without this header"
-        ),
-    })
+        message: format!("{ON_BEHALF_OF}: {why}; ask with credentials of your own, without this header"),
+    };
+    let Requester::User { key, role: Some(Role::Gateway), .. } = &requester else {
+        return Err(refusal("only a gateway may ask on behalf of another"));
+    };
+    if notes.next().is_some() {
+        return Err(refusal("the request has several notes"));
+    }
+    let person = on_behalf::verify(note.as_str(), key, &message.subject, &message.payload);
+    let person = person.map_err(|error| refusal(&error.to_string()))?;
+    requester.representing(person).ok_or_else(|| refusal("only a gateway may ask on behalf of another"))
 }
 
 #[cfg(test)]
 mod tests {
     use async_nats::HeaderMap;
+    use muster_contract::OnBehalfOf;
 
     use super::*;
 
@@ -115,17 +132,33 @@ mod tests {
         assert_eq!(asked(Some("_INBOX.U1.2"), OwnReplies::Any), Some(Requester::Unverified));
     }
 
+    fn user(key: &str, role: Role) -> Requester {
+        Requester::User { key: key.to_owned(), name: key.to_owned(), role: Some(role) }
+    }
+
     #[test]
     fn a_request_on_behalf_of_another_is_refused() {
         let mut message = request(Some("_R_.abc.1"));
-        assert_eq!(refuse_on_behalf(&message), None);
+        assert_eq!(represented(&message, user("U", Role::Operator)), Ok(user("U", Role::Operator)));
+        let key = nkeys::KeyPair::new_user();
+        let person = OnBehalfOf::new("UANNA", "anna", "operator");
+        let note = on_behalf::sign(&key, &person, "muster.query.fleet", b"").unwrap();
         for name in [ON_BEHALF_OF, "muster-on-behalf-of"] {
             let mut headers = HeaderMap::new();
-            headers.insert(name, "UANNA");
+            headers.insert(name, note.as_str());
             message.headers = Some(headers);
-            let refusal = refuse_on_behalf(&message).unwrap_or_else(|| panic!("{name}"));
-            assert_eq!(refusal.code, ErrorCode::BadRequest);
+            for role in Role::ALL.into_iter().filter(|role| *role != Role::Gateway) {
+                let refusal = represented(&message, user(&key.public_key(), role)).unwrap_err();
+                assert_eq!(refusal.code, ErrorCode::BadRequest, "{name} {role:?}");
+            }
+            assert!(represented(&message, Requester::Unverified).is_err(), "{name}");
+            let other = user(&nkeys::KeyPair::new_user().public_key(), Role::Gateway);
+            assert!(represented(&message, other).is_err(), "another gateway's note");
+            let known = represented(&message, user(&key.public_key(), Role::Gateway)).unwrap();
+            assert_eq!(known.key(), Some("UANNA"), "{name}");
         }
+        message.headers.as_mut().unwrap().append(ON_BEHALF_OF, note.as_str());
+        assert!(represented(&message, user(&key.public_key(), Role::Gateway)).is_err(), "two notes");
     }
 
     #[test]

@@ -9,7 +9,7 @@ use tokio_util::sync::{CancellationToken, DropGuard};
 
 use crate::bus::Bus;
 use crate::read_error::ReadError;
-use crate::requester::refuse_on_behalf;
+use crate::requester::represented;
 use crate::wire::NoAnswer;
 
 /// Answers requests until it is dropped.
@@ -42,10 +42,13 @@ impl Questions {
         loop {
             let message = self.messages.next().await?;
             let Some(requester) = self.bus.admit(&message) else { continue };
-            if let Some(refusal) = refuse_on_behalf(&message) {
-                tracing::debug!(subject = %message.subject, cause = refusal.message, "dropped a request");
-                continue;
-            }
+            let requester = match represented(&message, requester) {
+                Ok(requester) => requester,
+                Err(refusal) => {
+                    tracing::debug!(subject = %message.subject, cause = refusal.message, "dropped a request");
+                    continue;
+                }
+            };
             let client = self.bus.wire.client.clone();
             return Some(Question { payload: message.payload.clone(), requester, client, message });
         }

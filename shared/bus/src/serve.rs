@@ -26,7 +26,7 @@ use crate::bus::Bus;
 use crate::discovery::{Discovery, QUEUE_GROUP};
 use crate::message::Headers;
 use crate::permits::RequesterBounds;
-use crate::requester::refuse_on_behalf;
+use crate::requester::represented;
 use crate::service_spec::{EndpointSpec, Fault, ServiceSpec};
 
 /// Requests of one service under way at once: in all, of one requester, and the reserve for operators.
@@ -211,13 +211,17 @@ where
 {
     fn accept(&self, endpoint: Endpoint, message: Message) {
         let Some(requester) = self.bus.admit(&message) else { return };
-        let refusal = refuse_on_behalf(&message);
-        let accepted = Accepted { endpoint, requester: requester.clone(), message, at: Instant::now() };
-        if let Some(refusal) = refusal {
-            let dispatcher = self.clone();
-            self.tasks.spawn(async move { dispatcher.reply(&accepted, Err(refusal.into())).await });
-            return;
-        }
+        let known = represented(&message, requester.clone());
+        let accepted = |requester| Accepted { endpoint, requester, message, at: Instant::now() };
+        let requester = match known {
+            Ok(requester) => requester,
+            Err(refusal) => {
+                let (dispatcher, accepted) = (self.clone(), accepted(requester));
+                self.tasks.spawn(async move { dispatcher.reply(&accepted, Err(refusal.into())).await });
+                return;
+            }
+        };
+        let accepted = accepted(requester.clone());
         let submitted = self.calls().submit(requester, accepted);
         match submitted {
             Submitted::Start(accepted) => self.start(accepted),

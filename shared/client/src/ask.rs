@@ -1,6 +1,7 @@
 //! Questions to the services of the hub. Answers come back as they were sent, so that `--format json` shows all of
 //! them, also what a newer service says.
 
+use std::fmt::Debug;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
@@ -50,6 +51,9 @@ pub enum AskError {
         #[source]
         source: RequestError,
     },
+    /// The note of who asks cannot be signed.
+    #[error("cannot sign for whom this asks: {0}")]
+    Unsigned(String),
     /// The service says no.
     #[error("{}", .0.message)]
     Refused(ErrorBody),
@@ -114,6 +118,7 @@ impl AskError {
             Self::Read(_) | Self::Silent { .. } => true,
             Self::Refused(body) => matches!(body.code, ErrorCode::NotReady | ErrorCode::TooManyRequests),
             Self::Forbidden { .. }
+            | Self::Unsigned(_)
             | Self::Garbled { .. }
             | Self::Misunderstood(_)
             | Self::Fact { .. }
@@ -130,10 +135,21 @@ impl AskError {
     }
 }
 
+/// Says for whom requests are made, where that is not the credentials' own user.
+pub trait Represents: Debug + Send + Sync {
+    /// The signed note for a request.
+    ///
+    /// # Errors
+    /// It cannot be signed.
+    fn note(&self, subject: &str, payload: &[u8]) -> Result<String, String>;
+}
+
 /// The services as seen from here.
 #[derive(Debug, Clone)]
 pub struct Hub {
     bus: Bus,
+    /// For whom each request is made.
+    represents: Option<Arc<dyn Represents>>,
     timeout: Duration,
     place: String,
     /// What stood between the newest answer of the query service and LEDGER.
@@ -143,7 +159,13 @@ pub struct Hub {
 impl Hub {
     /// The services that answer on a bus.
     pub fn new(bus: Bus, timeout: Duration) -> Self {
-        Self { bus, timeout, place: "NATS".to_owned(), lag: Arc::default() }
+        Self { bus, represents: None, timeout, place: "NATS".to_owned(), lag: Arc::default() }
+    }
+
+    /// The same on behalf of another.
+    #[must_use]
+    pub fn on_behalf(&self, represents: Arc<dyn Represents>) -> Self {
+        Self { represents: Some(represents), ..self.clone() }
     }
 
     /// The same, whose server people know by that address.
@@ -290,6 +312,14 @@ impl Hub {
         Err(AskError::Endless { what })
     }
 
+    async fn request(&self, subject: &str, payload: Bytes) -> Result<Result<Bytes, RequestError>, AskError> {
+        let Some(represents) = &self.represents else {
+            return Ok(self.bus.request(subject, payload, self.timeout).await);
+        };
+        let note = represents.note(subject, &payload).map_err(AskError::Unsigned)?;
+        Ok(self.bus.request_on_behalf(subject, &note, payload, self.timeout).await)
+    }
+
     async fn ask<T: Serialize>(
         &self,
         service: &'static str,
@@ -298,7 +328,7 @@ impl Hub {
     ) -> Result<Value, AskError> {
         let garbled = |source| AskError::Garbled { service, subject: subject.clone(), source };
         let payload = Bytes::from(serde_json::to_vec(request).map_err(garbled)?);
-        let reply = match self.bus.request(&subject, payload, self.timeout).await {
+        let reply = match self.request(&subject, payload).await? {
             Ok(reply) => reply,
             Err(RequestError::NoResponders { subject }) => {
                 return Err(AskError::NoService { service, subject });

@@ -22,7 +22,8 @@ pub const CE_SOURCE: &str = "ce-source";
 pub const CE_TYPE: &str = "ce-type";
 /// Of an entry of the bucket `views` that a request made: who asked, as JSON.
 pub const REQUESTED_BY: &str = "Muster-Requested-By";
-/// For whom a request is made, where that is not its sender. No role may send it: a request that has it is refused.
+/// For whom a request is made, where that is not its sender: a note that a gateway has signed. A request of any other role that
+/// has it is refused.
 pub const ON_BEHALF_OF: &str = "Muster-On-Behalf-Of";
 /// Of a message of a device: how its payload is encoded; absent if it is the document itself.
 pub const CONTENT_ENCODING: &str = "Content-Encoding";

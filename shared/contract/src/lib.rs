@@ -72,5 +72,5 @@ pub use ids::{
 };
 pub use jiff::Timestamp;
 pub use ranges::SeqRanges;
-pub use requested_by::RequestedBy;
+pub use requested_by::{OnBehalfOf, RequestedBy};
 pub use state::State;

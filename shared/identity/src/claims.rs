@@ -168,8 +168,8 @@ pub fn device(signer: &KeyPair, user: &User<'_>, device: &DeviceKey) -> Result<S
     signed_user(signer, user, &device.to_string(), &tags)
 }
 
-/// The token of a user with another role. A service's token also names the signing keys of the roles of people, so that the
-/// service can derive the role of a requester.
+/// The token of a user with another role. A service's token and a gateway's also name the signing keys of the roles of people,
+/// so that they can derive the role of a requester, or of a person who logs in.
 ///
 /// # Errors
 /// The key cannot sign.
@@ -181,7 +181,7 @@ pub fn service(
     signers: &BTreeMap<Role, String>,
 ) -> Result<String, TokenError> {
     let mut tags = vec![format!("role:{}", role.as_str())];
-    if role.account() == Account::Hub {
+    if role.knows_signers() {
         let people = signers.iter().filter(|(role, _)| role.account() == Account::People);
         tags.extend(people.map(|(role, key)| Signers::tag(*role, key)));
     }

@@ -3,7 +3,7 @@
 //! [`roles`] names the roles, [`rights`] lists the subjects of each, and [`exchange`] the subjects that accounts share.
 //! [`jwt`] signs and reads tokens; [`claims`] makes those of operator, accounts and users, and [`leaf`] those of a site with
 //! its own server. [`creds`] reads and writes the text of credentials files. [`requester`] identifies a requester by the
-//! header that the server writes. [`user_registry`] records who is enrolled and who is revoked. Nothing here reads a file,
+//! header that the server writes, [`on_behalf`] the person for whom a gateway asks, and [`login`] a person before a gateway. [`user_registry`] records who is enrolled and who is revoked. Nothing here reads a file,
 //! a clock or a random source: keys, times and texts are arguments.
 
 pub mod claims;
@@ -11,6 +11,8 @@ pub mod creds;
 pub mod exchange;
 pub mod jwt;
 pub mod leaf;
+pub mod login;
+pub mod on_behalf;
 pub mod requester;
 pub mod rights;
 pub mod roles;

@@ -10,7 +10,7 @@
 
 use std::collections::BTreeMap;
 
-use muster_contract::RequestedBy;
+use muster_contract::{OnBehalfOf, RequestedBy};
 use serde::Deserialize;
 
 use crate::jwt::TokenClaims;
@@ -32,6 +32,15 @@ pub enum Requester {
         name: String,
         /// The role whose signing key signed the token; `None` if this service does not know the key.
         role: Option<Role>,
+    },
+    /// A person for whom a gateway asks, by a note that the gateway has signed ([`on_behalf`](crate::on_behalf)).
+    Represented {
+        /// The gateway's public key, which is proven.
+        gateway: String,
+        /// The name in the gateway's token.
+        name: String,
+        /// The person.
+        person: OnBehalfOf,
     },
     /// A requester within the services' own account or on an open server, where the server vouches for nobody.
     #[default]
@@ -63,6 +72,16 @@ impl Signers {
         Self(named.collect())
     }
 
+    /// These keys, each of its role.
+    pub fn from_keys(keys: &BTreeMap<Role, String>) -> Self {
+        Self(keys.iter().map(|(role, key)| (key.clone(), *role)).collect())
+    }
+
+    /// The role that has a signing key.
+    pub fn role_of(&self, key: &str) -> Option<Role> {
+        self.0.get(key).copied()
+    }
+
     /// The tag that names the signing key of a role.
     pub(crate) fn tag(role: Role, key: &str) -> String {
         format!("{SIGNER_TAG}{}:{key}", role.as_str())
@@ -71,34 +90,84 @@ impl Signers {
     /// The requester, by the value of [`REQUEST_INFO`].
     pub fn requester(&self, info: &str) -> Requester {
         match serde_json::from_str::<RequestInfo>(info) {
-            Ok(info) if !info.user.is_empty() => Requester::User {
-                role: self.0.get(&info.issuer_key).copied(),
-                key: info.user,
-                name: info.name_tag,
-            },
+            Ok(info) if !info.user.is_empty() => {
+                Requester::User { role: self.role_of(&info.issuer_key), key: info.user, name: info.name_tag }
+            }
             _ => Requester::Unverified,
         }
     }
 }
 
+/// Why a requester may change nothing.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum MayNotChange {
+    /// A gateway changes nothing of its own.
+    #[error("a gateway may change something only for a person: its request has no note of who asks")]
+    Gateway,
+    /// The role of the person gives no right to it.
+    #[error("{person} has the role {role}, and a change needs the role operator")]
+    Role {
+        /// The person.
+        person: String,
+        /// The person's role.
+        role: String,
+    },
+}
+
 impl Requester {
+    /// The requester for whom this one, a gateway, asks; `None` if it is no gateway that the server proves.
+    #[must_use]
+    pub fn representing(&self, person: OnBehalfOf) -> Option<Self> {
+        match self {
+            Self::User { key, name, role: Some(Role::Gateway) } => {
+                Some(Self::Represented { gateway: key.clone(), name: name.clone(), person })
+            }
+            _ => None,
+        }
+    }
+
     /// Whether the requester is an operator.
     pub fn is_operator(&self) -> bool {
-        matches!(self, Self::User { role: Some(Role::Operator), .. })
+        match self {
+            Self::User { role, .. } => *role == Some(Role::Operator),
+            Self::Represented { person, .. } => person.role == Role::Operator.as_str(),
+            Self::Unverified => false,
+        }
     }
 
     /// The requester for the record of a change, if the server vouches for it.
     pub fn record(&self) -> Option<RequestedBy> {
         match self {
             Self::User { key, name, role } => Some(RequestedBy::new(key, name, role.map(Role::as_str))),
+            Self::Represented { gateway, name, person } => {
+                let by = RequestedBy::new(gateway, name, Some(Role::Gateway.as_str()));
+                Some(RequestedBy { on_behalf_of: Some(person.clone()), ..by })
+            }
             Self::Unverified => None,
         }
     }
 
-    /// The user's public key, if the server vouches for it.
+    /// The same for a change: a gateway asks for one on behalf of an operator alone. Other roles that may change nothing have no
+    /// right to the subject, so the server has refused them.
+    ///
+    /// # Errors
+    /// The requester may change nothing.
+    pub fn author(&self) -> Result<Option<RequestedBy>, MayNotChange> {
+        match self {
+            Self::User { role: Some(Role::Gateway), .. } => Err(MayNotChange::Gateway),
+            Self::Represented { person, .. } if !self.is_operator() => {
+                let label = person.name.as_ref().unwrap_or(&person.key);
+                Err(MayNotChange::Role { person: label.clone(), role: person.role.clone() })
+            }
+            _ => Ok(self.record()),
+        }
+    }
+
+    /// The public key of the user, or the key of the person for whom a gateway asks, if the server vouches for it.
     pub fn key(&self) -> Option<&str> {
         match self {
             Self::User { key, .. } => Some(key),
+            Self::Represented { person, .. } => Some(&person.key),
             Self::Unverified => None,
         }
     }
@@ -138,6 +207,31 @@ mod tests {
         assert_eq!(asked("AOP").key(), Some("UANNA"));
         assert_eq!(asked("AOP").record(), Some(RequestedBy::new("UANNA", "anna", Some("operator"))));
         assert_eq!(Requester::Unverified.record(), None, "nothing is invented");
+    }
+
+    #[test]
+    fn a_gateway_asks_for_a_person_and_changes_something_for_an_operator_alone() {
+        let user = |role| Requester::User { key: "UG".to_owned(), name: "door".to_owned(), role: Some(role) };
+        let person = |role: &str| OnBehalfOf::new("UANNA", "anna", role);
+        for role in Role::ALL.into_iter().filter(|role| *role != Role::Gateway) {
+            assert_eq!(user(role).representing(person("operator")), None, "{role:?}");
+        }
+        assert_eq!(Requester::Unverified.representing(person("operator")), None);
+        let gateway = user(Role::Gateway);
+        assert_eq!(gateway.author(), Err(MayNotChange::Gateway));
+        let viewer = gateway.representing(person("viewer")).unwrap();
+        assert!(
+            !viewer.is_operator()
+                && viewer.author().unwrap_err().to_string().contains("needs the role operator")
+        );
+        let operator = gateway.representing(person("operator")).unwrap();
+        assert_eq!((operator.is_operator(), operator.key()), (true, Some("UANNA")));
+        let record = operator.author().unwrap().unwrap();
+        assert_eq!(
+            (record.key.as_str(), record.role.as_deref(), record.person()),
+            ("UG", Some("gateway"), "UANNA")
+        );
+        assert_eq!(user(Role::Operator).author().unwrap().unwrap().person(), "UG");
     }
 
     #[test]

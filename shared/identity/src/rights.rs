@@ -230,6 +230,9 @@ const NOTIFY_REQUESTS: &str = "muster.notify.*";
 const PUBLISHER_REQUESTS: &str = "muster.publisher.*";
 /// Requests to release held changes, and to record decisions about rollouts.
 const ROLLOUT_REQUESTS: [&str; 2] = ["muster.publisher.release", "muster.publisher.decide"];
+/// Requests of a gateway on behalf of people.
+const ASK_FOR_PEOPLE: [&str; 3] =
+    ["muster.publisher.release", "muster.publisher.decide", QUARANTINE_REQUESTS];
 /// Requests that change nothing: queries of views, and the publisher's progress and targets.
 const READ_ONLY_REQUESTS: [&str; 3] = [QUERIES, "muster.publisher.status", "muster.publisher.targets"];
 /// Renewed tokens for devices.
@@ -283,6 +286,7 @@ impl Role {
             Self::Keeper => (vec![&KEEP_MIRRORS], vec![&[OWN_INBOX]]),
             Self::Maintainer => (vec![&UPDATE_STREAMS, &COPY_STREAMS], vec![&[OWN_INBOX]]),
             Self::Planner => (vec![&READ_ONLY_REQUESTS, &ROLLOUT_REQUESTS], vec![&[OWN_INBOX]]),
+            Self::Gateway => (vec![&READ_ONLY_REQUESTS, &ASK_FOR_PEOPLE, &READ_MIRRORS], vec![&[OWN_INBOX]]),
             Self::Viewer => (
                 vec![
                     &READ_ONLY_REQUESTS,

@@ -32,6 +32,8 @@ pub enum Role {
     Maintainer,
     /// `muster-planner`, which asks the services like a person and releases held changes.
     Planner,
+    /// The people's side of `muster-gateway`: it reads, and asks for changes on behalf of people who have logged in.
+    Gateway,
     /// A person or program that uses the query service and the views.
     Viewer,
     /// A program that reads LEDGER or the views itself.
@@ -42,7 +44,7 @@ pub enum Role {
 
 impl Role {
     /// All of them, the device first.
-    pub const ALL: [Self; 11] = [
+    pub const ALL: [Self; 12] = [
         Self::Device,
         Self::Publisher,
         Self::Ingest,
@@ -51,6 +53,7 @@ impl Role {
         Self::Keeper,
         Self::Maintainer,
         Self::Planner,
+        Self::Gateway,
         Self::Viewer,
         Self::Subscriber,
         Self::Operator,
@@ -67,6 +70,7 @@ impl Role {
             Self::Keeper => "keeper",
             Self::Maintainer => "maintainer",
             Self::Planner => "planner",
+            Self::Gateway => "gateway",
             Self::Viewer => "viewer",
             Self::Subscriber => "subscriber",
             Self::Operator => "operator",
@@ -79,7 +83,9 @@ impl Role {
             Self::Device => Account::Devices,
             Self::Publisher | Self::Ingest | Self::Rollup | Self::Renewer | Self::Maintainer => Account::Hub,
             Self::Keeper => Account::Readers,
-            Self::Planner | Self::Viewer | Self::Subscriber | Self::Operator => Account::People,
+            Self::Planner | Self::Gateway | Self::Viewer | Self::Subscriber | Self::Operator => {
+                Account::People
+            }
         }
     }
 
@@ -88,9 +94,21 @@ impl Role {
         !matches!(self, Self::Device | Self::Maintainer)
     }
 
+    /// Whether a person may have it, and log in to a gateway with it.
+    pub const fn is_of_people(self) -> bool {
+        matches!(self, Self::Viewer | Self::Subscriber | Self::Operator)
+    }
+
+    /// Whether its token names the signing keys of the roles of people: it decides by a role that another proves.
+    pub(crate) const fn knows_signers(self) -> bool {
+        matches!(self.account(), Account::Hub) || matches!(self, Self::Gateway)
+    }
+
     /// Limit of open connections with one key of the role. The replicas of a service share a key.
     pub const fn connections_max(self) -> usize {
         match self.account() {
+            // Any number of gateways share a key.
+            Account::People if matches!(self, Self::Gateway) => CONNECTIONS_PER_SERVICE_KEY_MAX,
             Account::Devices | Account::People => CONNECTIONS_PER_KEY_MAX,
             Account::Hub | Account::Readers => CONNECTIONS_PER_SERVICE_KEY_MAX,
         }
@@ -218,8 +236,8 @@ mod tests {
             ("muster.hub.*", &[Role::Ingest]),
             ("muster.hearing.*", &[Role::Rollup]),
             // An operator may ask the publisher for anything.
-            ("muster.publisher.release", &[Role::Planner]),
-            ("muster.publisher.decide", &[Role::Planner]),
+            ("muster.publisher.release", &[Role::Planner, Role::Gateway]),
+            ("muster.publisher.decide", &[Role::Planner, Role::Gateway]),
             ("muster.publisher.*", &[Role::Operator]),
             ("$KV.views.>", &[Role::Rollup]),
             ("muster.notice.*", &[Role::Rollup]),

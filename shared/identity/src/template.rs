@@ -27,8 +27,8 @@ impl Role {
             Self::Subscriber => (READER_SUBSCRIPTIONS_MAX, REQUEST_BYTES_MAX),
             // Its requests name up to a thousand devices.
             Self::Planner => (VIEWER_SUBSCRIPTIONS_MAX, UNLIMITED),
-            // An operator's requests carry documents.
-            Self::Operator => (READER_SUBSCRIPTIONS_MAX, UNLIMITED),
+            // An operator's requests carry documents, and a gateway's name up to a thousand devices.
+            Self::Gateway | Self::Operator => (READER_SUBSCRIPTIONS_MAX, UNLIMITED),
             Self::Publisher
             | Self::Ingest
             | Self::Rollup

@@ -37,6 +37,9 @@ pub(crate) enum Action {
 pub(crate) fn owner_of(requester: &Requester) -> Option<SubscriptionOwner> {
     match requester {
         Requester::User { key, name, .. } => Some(SubscriptionOwner { key: key.clone(), name: name.clone() }),
+        Requester::Represented { person, .. } => {
+            Some(SubscriptionOwner { key: person.key.clone(), name: person.name.clone().unwrap_or_default() })
+        }
         Requester::Unverified => None,
     }
 }
@@ -44,15 +47,12 @@ pub(crate) fn owner_of(requester: &Requester) -> Option<SubscriptionOwner> {
 /// Whether a requester may do this to a subscription of that owner.
 pub(crate) fn is_allowed(requester: &Requester, owner: Option<&SubscriptionOwner>, action: Action) -> bool {
     let Some(owner) = owner else { return true };
-    match requester {
-        Requester::User { key, .. } if *key == owner.key => true,
-        requester => requester.is_operator() && action != Action::Change,
-    }
+    requester.key() == Some(owner.key.as_str()) || requester.is_operator() && action != Action::Change
 }
 
 /// The requested lease, if it is within the limit.
 pub(crate) fn check_lease(requester: &Requester, wanted: &Subscription) -> Result<(), ErrorBody> {
-    let is_bounded = matches!(requester, Requester::User { .. }) && !requester.is_operator();
+    let is_bounded = requester.key().is_some() && !requester.is_operator();
     if is_bounded && wanted.lease_seconds > LEASE_OTHERS_MAX_SECONDS {
         let message = format!(
             "leaseSeconds: {} is more than {LEASE_OTHERS_MAX_SECONDS}, which is the most for a user who is no operator; subscribe again before it is over",

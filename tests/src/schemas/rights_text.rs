@@ -16,7 +16,7 @@ tried without foreign replies, because HUB is one domain of trust (below).
 |---|---|---|
 | HUB | services: publisher, ingest, rollup, renewer; for an hour a maintainer | all streams |
 | READERS | the keeper | mirrors of LEDGER and of the bucket `views` |
-| PEOPLE | viewers, subscribers, operators, the planner | none |
+| PEOPLE | viewers, subscribers, operators, the planner, gateways | none |
 | DEVICES | devices | none |
 | one for each site with a leaf node | the site's server | none; imports what DEVICES imports, for that site alone |
 | system | `muster auth push`, the connection watcher | none |
@@ -46,8 +46,10 @@ consumer start again.
 **Who asks.** Where the table says *named*, the server tells the service the requester's key, name and signing key in
 `Nats-Request-Info`, in place of whatever the user sent under that name. Services answer to `_R_.>` (requests from other
 accounts); ingest, which the other services ask, also to `_INBOX.<key>.>` of its own account, where the server lets only the
-holder of that key listen. They drop and count everything else, at `$SRV.…` too. No role may ask on behalf of another:
-a request with the header `Muster-On-Behalf-Of` is refused, whoever sends it, until there is a gateway.
+holder of that key listen. They drop and count everything else, at `$SRV.…` too. A gateway alone may ask on behalf of
+another, by a note in the header `Muster-On-Behalf-Of` that its own key has signed for the subject and the payload; any other
+request with that header is refused. A gateway may ask for a change only for an operator: what it asks for itself changes
+nothing.
 
 **Headers.** DOWNLINK is the one stream that takes a message of a person (an operator's `muster.credential.*.*`). It
 refuses rollups, lifespans, counters, batches, schedules, sources and wrong expectations. A trace goes only where its sender may
@@ -77,7 +79,7 @@ get, and nothing beside it.
 |---|---|---|---|---|
 | federation (there) | PEOPLE of each hub; HUB and READERS of the top | at each hub as `subscriber`; at the top as `rollup` and `keeper` | the same | nothing of its own |
 | planner with plans (to come) | HUB | `muster.plan.*`, `muster.deployment.*.*`, `muster.operation.*.*`, `muster.approval.*.*`, `muster.gate.*.*`, `muster.owner.planner`, `muster.publisher.release`, `muster.publisher.decide`; LEDGER as rollup reads it | `_INBOX.{key}.>`, `muster.planner.*` | HUB to PEOPLE: `muster.planner.*`, request, named |
-| gateway (to come) | HUB | `muster.report.{site}.*` and `muster.presence.{site}.*` of the sites in its credentials, direct get of DOWNLINK of those; requests of people, alone with `Muster-On-Behalf-Of`; `$KV.http_devices.>` | `_INBOX.{key}.>` | nothing: its users come by HTTP |
+| gateway for HTTP devices (to come) | HUB | `muster.report.{site}.*` and `muster.presence.{site}.*` of the sites in its credentials, direct get of DOWNLINK of those; `$KV.http_devices.>` | `_INBOX.{key}.>` | nothing: its devices come by HTTP |
 | checker (to come) | PEOPLE | replies to what it is asked | `muster.check.{check}` of the checks in its credentials | HUB to PEOPLE: `muster.check.*`, request; the planner gets the right to publish it |
 | approver (to come) | PEOPLE | as `viewer`; `muster.planner.operation-approve` and `muster.planner.operation-reject` | as `viewer` | what `viewer` imports, and `muster.planner.*`, request, named |
 ";

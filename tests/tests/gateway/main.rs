@@ -1,4 +1,4 @@
-//! The gateway as a process before a whole system: REST, events, pages, changes, attacks, and a real browser.
+//! The gateway as a process before a whole system: REST, events, pages, changes, login, attacks, and a real browser.
 
 #![allow(clippy::unwrap_used, clippy::expect_used, reason = "a failure here is the test's result")]
 
@@ -6,6 +6,8 @@ mod attempts;
 mod browser;
 mod client;
 mod events;
+mod login;
+mod login_attempts;
 mod pages;
 mod rest;
 mod rollouts;

@@ -15,9 +15,10 @@ use std::fmt;
 use std::time::Duration;
 
 use muster_bus::{BusConfig, Outgoing, Requester};
+use muster_contract::OnBehalfOf;
 use muster_contract::headers::ON_BEHALF_OF;
-use muster_identity::Role;
 use muster_identity::exchange::Account;
+use muster_identity::{KeyPair, Role, creds, on_behalf};
 use muster_tests::leaf::Site;
 use muster_tests::monitor::{Aspect, Change, Streams, changes};
 use muster_tests::raw::Raw;
@@ -128,8 +129,9 @@ async fn what_each_role_changes_by_any_subject_and_reply_is_the_table_of_rights(
     let stage = Stage::start().await;
     let mut streams = stage.streams();
     // Those who change nothing come first: a late effect of theirs is found with the next one.
-    let readers = [Role::Viewer, Role::Planner, Role::Subscriber, Role::Operator, Role::Device]
-        .map(|role| stage.actor(role));
+    let readers =
+        [Role::Viewer, Role::Planner, Role::Gateway, Role::Subscriber, Role::Operator, Role::Device]
+            .map(|role| stage.actor(role));
     for actor in Actor::of_system(&stage.hub).into_iter().chain(readers) {
         streams = try_all(&stage, &actor, streams).await;
     }
@@ -225,13 +227,13 @@ async fn a_service_knows_who_asks_and_a_forged_header_changes_nothing() {
     }
 }
 
-/// There is no role gateway yet, which alone will say for whom it asks.
+/// A gateway is refused as well: a name that it has not signed is no note.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_request_on_behalf_of_another_is_refused_whoever_sends_it() {
     let stage = Stage::start().await;
     let header = format!("{ON_BEHALF_OF}: {}", stage.actor(Role::Viewer).key());
     let mut tried = 0;
-    for role in [Role::Viewer, Role::Planner, Role::Subscriber, Role::Operator] {
+    for role in [Role::Viewer, Role::Planner, Role::Gateway, Role::Subscriber, Role::Operator] {
         let actor = stage.actor(role);
         let mut raw = stage.raw(&actor);
         let reply = format!("{}.1", actor.inbox());
@@ -243,7 +245,46 @@ async fn a_request_on_behalf_of_another_is_refused_whoever_sends_it() {
             tried += 1;
         }
     }
-    assert_eq!((tried, stage.asked.lock().unwrap().len()), (18, 0), "no service heard of it");
+    assert_eq!((tried, stage.asked.lock().unwrap().len()), (23, 0), "no service heard of it");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_gateway_asks_for_a_person_by_its_own_note_alone() {
+    const SUBJECT: &str = "muster.publisher.decide";
+    let stage = Stage::start().await;
+    let text = std::fs::read_to_string(stage.hub.creds(Role::Gateway)).unwrap();
+    let gateway = KeyPair::from_seed(creds::seed(&text).unwrap()).unwrap();
+    let person = OnBehalfOf::new("UANNA", "anna", "operator");
+    let note = on_behalf::sign(&gateway, &person, SUBJECT, b"{}").unwrap();
+    let mut ask = |role, subject: &str, note: &str, payload: &str| {
+        let actor = stage.actor(role);
+        let mut raw = stage.raw(&actor);
+        let reply = format!("{}.1", actor.inbox());
+        raw.subscribe(&reply, 1);
+        raw.ask_with(subject, &reply, &format!("{ON_BEHALF_OF}: {note}"), payload)
+    };
+    let other = on_behalf::sign(&KeyPair::new_user(), &person, SUBJECT, b"{}").unwrap();
+    let planner = OnBehalfOf::new("UANNA", "anna", "planner");
+    let planner = on_behalf::sign(&gateway, &planner, SUBJECT, b"{}").unwrap();
+    for (role, subject, note, payload) in [
+        (Role::Operator, SUBJECT, note.as_str(), "{}"),
+        (Role::Planner, SUBJECT, &note, "{}"),
+        (Role::Gateway, SUBJECT, &other, "{}"),
+        (Role::Gateway, SUBJECT, &planner, "{}"),
+        (Role::Gateway, SUBJECT, &note, "{ }"),
+        (Role::Gateway, "muster.publisher.release", &note, "{}"),
+    ] {
+        let answer = ask(role, subject, note, payload);
+        assert!(
+            answer.contains("badRequest") && answer.contains(ON_BEHALF_OF),
+            "{role:?} {subject}: {answer}"
+        );
+    }
+    assert!(stage.asked.lock().unwrap().is_empty(), "no service heard of it");
+    assert!(ask(Role::Gateway, SUBJECT, &note, "{}").contains("an answer"));
+    let (key, name) = (gateway.public_key(), "gateway".to_owned());
+    let asked = stage.asked.lock().unwrap().clone();
+    assert_eq!(asked, [Requester::Represented { gateway: key, name, person }]);
 }
 
 /// The premise of everything here: without it the other tests could not fail.

@@ -118,7 +118,7 @@ pub struct InitArgs {
 /// `muster auth creds`
 #[derive(Debug, Args)]
 pub struct CredsArgs {
-    /// publisher, ingest, rollup, renewer, keeper, maintainer, planner, viewer, subscriber or operator
+    /// publisher, ingest, rollup, renewer, keeper, maintainer, planner, gateway, viewer, subscriber or operator
     #[arg(value_parser = role)]
     pub role: Role,
     /// For whom [default: the role's name]
@@ -199,7 +199,7 @@ fn any_role(name: &str) -> Result<Role, String> {
 }
 
 fn role(name: &str) -> Result<Role, &'static str> {
-    let rule = "must be publisher, ingest, rollup, renewer, keeper, maintainer, planner, viewer, \
+    let rule = "must be publisher, ingest, rollup, renewer, keeper, maintainer, planner, gateway, viewer, \
                 subscriber or operator; `muster enroll` is for devices";
     Role::of(name).filter(|role| *role != Role::Device).ok_or(rule)
 }

@@ -4,11 +4,35 @@ use muster_contract::Timestamp;
 use muster_identity::{DISCONNECT_WITHIN, UserEntry, UserRegistry};
 
 use super::colour::{BAD, PLAIN, UNSURE, WELL, styled};
-use super::format::{plural, span};
+use super::format::{clean, plural, span};
 use super::table::{Cell, Table};
 use crate::auth::{
     EnrollResult, InitResult, LEAVES, LeafResult, RevokeResult, RotateResult, SERVER_CONFIG, UpgradeResult,
 };
+use crate::login::LoggedIn;
+
+/// The code alone, or the file with the token.
+pub fn logged_in(done: &LoggedIn) -> String {
+    match (&done.code, &done.file) {
+        (Some(code), _) => format!("{}\n", clean(code)),
+        (None, file) => {
+            let file = file.as_ref().map(|file| file.display().to_string()).unwrap_or_default();
+            let LoggedIn { name, role, url, expires_at, .. } = done;
+            format!(
+                "logged in to {} as {} ({}) until {expires_at}; the token is in {file}, for you alone\n",
+                clean(url),
+                clean(name),
+                clean(role)
+            )
+        }
+    }
+}
+
+/// What to do with a code, for people.
+pub fn code_for(done: &LoggedIn) -> String {
+    let LoggedIn { name, role, expires_at, .. } = done;
+    format!("{} ({}): paste this code into the login page before {expires_at}\n", clean(name), clean(role))
+}
 
 /// The created directory of keys, and the next steps.
 pub fn made(made: &InitResult) -> String {

@@ -16,10 +16,25 @@ mod side;
 mod site;
 
 use axum::Router;
+use axum::response::{IntoResponse as _, Response};
 use axum::routing::{get, post};
+use maud::Markup;
 
+use self::frame::{Frame, ProblemPage};
+pub(crate) use self::parts::cli;
 pub use self::side::SideCache;
 use super::People;
+use crate::problem::Problem;
+
+/// A problem as a page.
+pub(crate) fn of_problem(problem: Problem) -> Response {
+    ProblemPage(problem).into_response()
+}
+
+/// A page before the login.
+pub(crate) fn outside(title: &str, content: &Markup) -> Markup {
+    Frame { title: title.to_owned(), ..Frame::default() }.outside(content)
+}
 
 /// The routes of pages.
 pub fn router() -> Router<People> {

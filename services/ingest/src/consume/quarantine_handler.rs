@@ -163,6 +163,11 @@ impl QuarantineHandler {
                     return None;
                 }
             };
+            let is_change = matches!(request.action, QuarantineAction::Requeue | QuarantineAction::Drop);
+            if let (true, Err(error)) = (is_change, question.requester.author()) {
+                refuse(question, ErrorCode::BadRequest, error.to_string()).await;
+                return None;
+            }
             look_up(&bus, question, request).await
         }));
     }

@@ -276,7 +276,7 @@ impl RolloutRecord {
         self.decisions.get(ended.map_or(0, |at| at + 1)..).unwrap_or_default()
     }
 
-    /// Number of different requesters that have approved a wave at `since` or later.
+    /// Number of different people that have approved a wave at `since` or later, each by any way.
     pub fn approvals(&self, wave: &WaveName, since: Timestamp) -> usize {
         let of_wave = |decision: &&RolloutDecision| {
             decision.verb == RolloutVerb::Approve
@@ -287,7 +287,7 @@ impl RolloutRecord {
             .of_this_run()
             .iter()
             .filter(of_wave)
-            .map(|decision| decision.requested_by.as_ref().map(|by| &by.key))
+            .map(|decision| decision.requested_by.as_ref().map(RequestedBy::person))
             .collect();
         keys.sort_unstable();
         keys.dedup();
@@ -350,8 +350,9 @@ impl RolloutRecord {
     fn has(&self, decision: &RolloutDecision, approvals: Approvals) -> bool {
         let expired = decision.at.checked_sub(approvals.expires_after).unwrap_or(Timestamp::MIN);
         let is_same = |other: &RolloutDecision| {
+            let person = |of: &RolloutDecision| of.requested_by.as_ref().map(|by| by.person().to_owned());
             let is_counted = decision.verb != RolloutVerb::Approve
-                || other.at >= expired && other.requested_by == decision.requested_by;
+                || other.at >= expired && person(other) == person(decision);
             other.verb == decision.verb && other.wave == decision.wave && is_counted
         };
         self.of_this_run().iter().any(is_same)

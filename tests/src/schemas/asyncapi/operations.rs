@@ -13,7 +13,7 @@ enum Action {
 use Action::{Receive, Send};
 
 /// Role, action and channels. A role that is not listed with a channel has no right to it.
-const ROLES: [(&str, Action, &[&str]); 36] = [
+const ROLES: [(&str, Action, &[&str]); 38] = [
     ("device", Send, &["report", "presence"]),
     ("device", Receive, &["desired", "receipt", "credential", "live"]),
     ("publisher", Send, &["desired", "rollout"]),
@@ -117,6 +117,12 @@ const ROLES: [(&str, Action, &[&str]); 36] = [
     ("planner", Send, &["publisherStatus", "publisherTargets", "publisherRelease", "publisherDecide"]),
     ("planner", Send, &QUERIES),
     ("planner", Send, &["check"]),
+    (
+        "gateway",
+        Send,
+        &["publisherStatus", "publisherTargets", "publisherRelease", "publisherDecide", "ingestQuarantine"],
+    ),
+    ("gateway", Send, &QUERIES),
     ("viewer", Receive, &["notice", "liveNotice"]),
     (
         "operator",

@@ -60,7 +60,7 @@ async fn decide(
     path: PathParams,
     request: Request<Body>,
 ) -> Result<Response, Problem> {
-    let names = path_names(path)?;
+    let (names, people) = (path_names(path)?, people.acting_for(request.extensions()));
     let fields = fields(request, DECISION).await?;
     let decided = decision(&people, &names, &fields).await?;
     let status =
@@ -125,7 +125,7 @@ async fn judge(
     path: PathParams,
     request: Request<Body>,
 ) -> Result<Response, Problem> {
-    let names = path_names(path)?;
+    let (names, people) = (path_names(path)?, people.acting_for(request.extensions()));
     let fields = fields(request, &[SELECT, JUDGEMENT].concat()).await?;
     let judgements = judgement(&people, &names, &fields).await?;
     Ok(document(StatusCode::OK, &judgements))

@@ -9,6 +9,7 @@ use muster_contract::Timestamp;
 
 use super::assets;
 use super::parts::second;
+use crate::login::gate;
 use crate::people::People;
 use crate::people::live::Staleness;
 use crate::problem::{Problem, RETRY_AFTER_SECONDS};
@@ -58,6 +59,36 @@ impl Frame {
         response
     }
 
+    /// The page for somebody who has not logged in: without navigation.
+    pub(super) fn outside(&self, content: &Markup) -> Markup {
+        html! {
+            (DOCTYPE)
+            html lang="en" class="no-script" {
+                (self.head())
+                body {
+                    header.top { span.brand { "Muster" } }
+                    main #content { (content) }
+                    footer.foot { "version " (muster_service::VERSION) }
+                }
+            }
+        }
+    }
+
+    fn head(&self) -> Markup {
+        html! {
+            head {
+                meta charset="utf-8";
+                title { (self.title) " \u{2013} Muster" }
+                meta name="viewport" content="width=device-width, initial-scale=1";
+                meta name="color-scheme" content="light dark";
+                link rel="stylesheet" href=(assets::style());
+                link rel="icon" href=(assets::icon()) type="image/svg+xml";
+                script type="module" src=(assets::script()) {}
+                @if self.stream.is_some() { noscript { meta http-equiv="refresh" content="10"; } }
+            }
+        }
+    }
+
     fn document(&self, staleness: Option<&Staleness>, content: &Markup) -> impl IntoResponse + use<> {
         let state = match (staleness, self.then) {
             (Some(_), _) => "not up to date",
@@ -72,16 +103,7 @@ impl Frame {
         let page = html! {
             (DOCTYPE)
             html lang="en" class=(mark) data-stream=[self.stream.as_ref()] {
-                head {
-                    meta charset="utf-8";
-                    title { (self.title) " \u{2013} Muster" }
-                    meta name="viewport" content="width=device-width, initial-scale=1";
-                    meta name="color-scheme" content="light dark";
-                    link rel="stylesheet" href=(assets::style());
-                    link rel="icon" href=(assets::icon()) type="image/svg+xml";
-                    script type="module" src=(assets::script()) {}
-                    @if self.stream.is_some() { noscript { meta http-equiv="refresh" content="10"; } }
-                }
+                (self.head())
                 body {
                     a.skip href="#content" { "To the content" }
                     header.top {
@@ -92,6 +114,7 @@ impl Frame {
                             }
                         }
                         span.state #state role="status" { (state) }
+                        (person())
                     }
                     p.alarm #alarm role="alert" hidden[staleness.is_none()] {
                         @if let Some(staleness) = staleness {
@@ -109,6 +132,18 @@ impl Frame {
             }
         };
         ([(CONTENT_TYPE, "text/html; charset=utf-8")], page.into_string())
+    }
+}
+
+/// Who has logged in, and the way out.
+fn person() -> Markup {
+    html! {
+        @if let Some(session) = gate::current() {
+            form.person method="post" action="/logout" {
+                span { (session.label()) ", " (session.person.role) }
+                button.act type="submit" { "Log out" }
+            }
+        }
     }
 }
 

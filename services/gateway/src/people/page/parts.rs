@@ -271,7 +271,7 @@ pub(super) fn second(at: Timestamp) -> String {
 }
 
 /// A command to copy.
-pub(super) fn cli(command: &str) -> Markup {
+pub(crate) fn cli(command: &str) -> Markup {
     html! {
         span.cli {
             code { (command) }

@@ -106,7 +106,7 @@ pub(super) async fn act(
     path: Result<RawPathParams, RawPathParamsRejection>,
     request: Request<Body>,
 ) -> Result<Response, ProblemPage> {
-    let names = names(path)?;
+    let (names, people) = (names(path)?, people.acting_for(request.extensions()));
     let fields = act::fields(request, &[SELECT, act::JUDGEMENT].concat()).await?;
     let judgements = act::judgement(&people, &names, &fields).await?;
     let refused: Vec<&str> =

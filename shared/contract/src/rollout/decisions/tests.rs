@@ -95,6 +95,27 @@ fn approvals_count_by_requester_and_expire_and_end_with_the_run() {
 }
 
 #[test]
+fn one_person_approves_once_with_and_without_a_gateway() {
+    let mut record = record(&[]);
+    let through = |person: &str, second| {
+        let mut approval = approval("UGATEWAY", second);
+        let by = approval.requested_by.as_mut().unwrap();
+        by.on_behalf_of = Some(crate::OnBehalfOf::new(person, person, "operator"));
+        approval
+    };
+    for (decision, is_new) in [
+        (approval("UA", 0), true),
+        (through("UA", 1), false),
+        (through("UB", 2), true),
+        (approval("UB", 3), false),
+        (approval("UC", 4), true),
+    ] {
+        assert_eq!(record.decide(decision.clone(), Approvals::default()), Ok(is_new), "{decision:?}");
+    }
+    assert_eq!(record.approvals(&"quarter".parse().unwrap(), Timestamp::MIN), 3);
+}
+
+#[test]
 fn records_and_decisions_are_bounded_and_the_newest_stay() {
     let mut all = RolloutDecisions::new("web".parse().unwrap());
     let of = |at: usize| RolloutRecord::new(Digest::of_bytes(&[at as u8]), "rollout.yaml".to_owned());
@@ -120,7 +141,9 @@ fn records_and_decisions_are_bounded_and_the_newest_stay() {
 
 #[test]
 fn a_record_of_the_longest_decisions_keeps_the_newest_that_fit() {
-    let by = RequestedBy::new(&"U".repeat(56), &"ü".repeat(64), Some("operator"));
+    let person = crate::OnBehalfOf::new(&"U".repeat(56), &"\u{1f600}".repeat(64), "subscriber");
+    let by = RequestedBy::new(&"U".repeat(56), &"\u{1f600}".repeat(64), Some("gateway"));
+    let by = RequestedBy { on_behalf_of: Some(person), ..by };
     let mut record = record(&[]);
     for at in 0..DECISIONS_MAX {
         let verb = if at % 2 == 0 { RolloutVerb::Pause } else { RolloutVerb::Resume };

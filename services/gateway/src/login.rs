@@ -1,0 +1,136 @@
+//! Login of people and their programs: who somebody is, for how long that counts, and what the role may do.
+//!
+//! ```text
+//! muster login ─► routes: a nonce, a proof with the person's key ─► a code for the page, or a token for a program
+//! browser ──────► routes: the page, the code ─► a session in a sealed cookie
+//! every request ► gate: a session or a token, the role ─► people; a change goes on with a note of who asks
+//! ```
+//!
+//! Nothing is kept here beside the nonces of the last minutes: [`seal`] makes sessions that any gateway with the same key file
+//! opens. [`account`] knows the account of people from the gateway's own credentials. Without settings of a login ([`settings`])
+//! none of this is in force, and the gateway serves the loopback alone.
+
+pub mod account;
+pub mod gate;
+mod nonces;
+mod page;
+pub mod routes;
+pub mod seal;
+pub mod session;
+pub mod settings;
+
+use std::fmt;
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::time::Duration;
+
+use axum::http::HeaderMap;
+use muster_client::ask::Represents;
+use muster_contract::{OnBehalfOf, Timestamp};
+use muster_identity::login::ProvenPerson;
+use muster_identity::on_behalf::NoteSigner;
+
+use self::account::{Account, AccountError};
+use self::nonces::Nonces;
+use self::seal::{KeyFileError, Sealer};
+use self::session::{Access, Refused, Session};
+use self::settings::LoginConfig;
+
+/// Why the login cannot be used.
+#[derive(Debug, thiserror::Error)]
+pub enum LoginSetupError {
+    /// The credentials are no gateway's.
+    #[error(transparent)]
+    Account(#[from] AccountError),
+    /// The key file cannot be used.
+    #[error(transparent)]
+    Key(#[from] KeyFileError),
+}
+
+/// The login of a gateway.
+pub struct Login {
+    account: Account,
+    sealer: Sealer,
+    nonces: Nonces,
+    signer: Arc<NoteSigner>,
+    lifetime: Duration,
+}
+
+/// Without keys.
+impl fmt::Debug for Login {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Login").field("lifetime", &self.lifetime).finish_non_exhaustive()
+    }
+}
+
+impl Login {
+    /// Opens the key file and the credentials.
+    ///
+    /// # Errors
+    /// One of them cannot be used.
+    pub fn open(config: LoginConfig, creds: PathBuf) -> Result<Self, LoginSetupError> {
+        let sealer = Sealer::read(&config.session_key)?;
+        let (account, signer) = Account::open(creds, config.revocations)?;
+        Ok(Self {
+            account,
+            sealer,
+            nonces: Nonces::default(),
+            signer: Arc::new(signer),
+            lifetime: config.lifetime,
+        })
+    }
+
+    /// The session of a request, by its cookie or its token.
+    ///
+    /// # Errors
+    /// There is none that counts.
+    pub fn session(&self, headers: &HeaderMap, now: Timestamp) -> Result<(Session, Access), Refused> {
+        let (session, access) = session::read(&self.sealer, headers)?;
+        self.check(&session, now)?;
+        Ok((session, access))
+    }
+
+    fn check(&self, session: &Session, now: Timestamp) -> Result<(), Refused> {
+        if now.as_second() >= session.expires {
+            return Err(Refused::Expired);
+        }
+        let Some(proven) = session.proven() else { return Ok(()) };
+        let known = self.account.known(now);
+        known.check(&proven, seconds(now)).map_err(|error| Refused::Account(error.to_string()))
+    }
+
+    /// A new session of a person, until its time or the end of the person's token.
+    fn session_of(&self, proven: &ProvenPerson, now: Timestamp) -> Session {
+        let end = now.as_second().saturating_add(i64::try_from(self.lifetime.as_secs()).unwrap_or(i64::MAX));
+        let token_end = proven.expires.and_then(|end| i64::try_from(end).ok()).unwrap_or(i64::MAX);
+        Session {
+            person: proven.person.clone(),
+            issuer: Some(proven.issuer.clone()),
+            issued: proven.issued,
+            expires: end.min(token_end),
+        }
+    }
+
+    /// Says for whom requests are made.
+    pub fn represents(&self, session: &Session) -> Arc<dyn Represents> {
+        Arc::new(Representation { signer: Arc::clone(&self.signer), person: session.person.clone() })
+    }
+}
+
+/// A person for whom the gateway asks.
+#[derive(Debug)]
+struct Representation {
+    signer: Arc<NoteSigner>,
+    person: OnBehalfOf,
+}
+
+impl Represents for Representation {
+    fn note(&self, subject: &str, payload: &[u8]) -> Result<String, String> {
+        self.signer.sign(&self.person, subject, payload).map_err(|error| error.to_string())
+    }
+}
+
+/// A time in Unix seconds.
+fn seconds(time: Timestamp) -> u64 {
+    u64::try_from(time.as_second()).unwrap_or(0)
+}

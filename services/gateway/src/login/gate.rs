@@ -1,0 +1,177 @@
+//! Stands before every route where people log in: without a session nobody gets further than the login, and a role gets what
+//! it may. What a role may not do over NATS it may not do here.
+//!
+//! A change that a cookie allows must come from a page of this gateway, and say so: a program has a token.
+
+use axum::extract::{Request, State};
+use axum::http::header::{LOCATION, ORIGIN, WWW_AUTHENTICATE};
+use axum::http::{HeaderName, HeaderValue, StatusCode};
+use axum::middleware::Next;
+use axum::response::{IntoResponse as _, Response};
+use muster_identity::Role;
+
+use super::routes::LOGIN;
+use super::session::{Access, Refused, Session};
+use crate::people::People;
+use crate::people::api::PREFIX;
+use crate::people::page;
+use crate::problem::Problem;
+
+/// Paths that need no session: health, the files of pages, and the login.
+const OPEN: [&str; 2] = ["/live", "/logout"];
+/// Beginnings of such paths.
+const OPEN_BELOW: [&str; 2] = ["/assets/", "/login/"];
+/// Paths that only an operator may read, with everything below them: payloads of rejected reports.
+const FOR_OPERATORS: [&str; 2] = ["/quarantine", "/api/v1/quarantine"];
+/// Names of query parameters in which somebody may have put a secret.
+const SECRETS: [&str; 7] = ["token", "access_token", "id_token", "bearer", "jwt", "session", "authorization"];
+/// A browser says with it from where a request comes.
+const FETCH_SITE: HeaderName = HeaderName::from_static("sec-fetch-site");
+
+tokio::task_local! {
+    /// The session of the request that this task answers, for what its page shows.
+    static SESSION: Session;
+}
+
+/// The session of the request that is being answered; `None` without a login.
+pub fn current() -> Option<Session> {
+    SESSION.try_with(Clone::clone).ok()
+}
+
+/// Whether a page offers changes: to operators, and to everybody where nobody logs in.
+pub fn offers_changes() -> bool {
+    current().is_none_or(|session| session.may_change())
+}
+
+/// Lets a request through with its session, or refuses it.
+pub async fn gate(State(people): State<People>, mut request: Request, next: Next) -> Response {
+    let Some(login) = people.login() else { return next.run(request).await };
+    if let Some(name) = secret_in_address(&request) {
+        let detail =
+            format!("{name}: a secret does not belong into an address, where logs keep it; log in again");
+        return Problem::new(StatusCode::BAD_REQUEST, detail).into_response();
+    }
+    if is_open(request.uri().path()) {
+        return next.run(request).await;
+    }
+    let (session, access) = match login.session(request.headers(), people.clock().now()) {
+        Ok(found) => found,
+        Err(refused) => return not_logged_in(&request, &refused),
+    };
+    if let Some(detail) = refusal(&session, access, &request) {
+        return refused(&request, Problem::new(StatusCode::FORBIDDEN, detail));
+    }
+    request.extensions_mut().insert(session.clone());
+    SESSION.scope(session, next.run(request)).await
+}
+
+fn is_open(path: &str) -> bool {
+    path == LOGIN || OPEN.contains(&path) || OPEN_BELOW.iter().any(|prefix| path.starts_with(prefix))
+}
+
+fn is_api(path: &str) -> bool {
+    path.strip_prefix(PREFIX).is_some_and(|rest| rest.starts_with('/')) || path == "/openapi.json"
+}
+
+/// The name of a query parameter that may hold a secret.
+fn secret_in_address(request: &Request) -> Option<&'static str> {
+    let query = request.uri().query()?;
+    form_urlencoded::parse(query.as_bytes())
+        .find_map(|(name, _)| SECRETS.into_iter().find(|secret| name.eq_ignore_ascii_case(secret)))
+}
+
+/// Why a session may not do this.
+fn refusal(session: &Session, access: Access, request: &Request) -> Option<String> {
+    let (path, is_change) = (request.uri().path(), !request.method().is_safe());
+    let is_below = |prefix: &&str| {
+        path == *prefix || path.strip_prefix(prefix).is_some_and(|rest| rest.starts_with('/'))
+    };
+    if (is_change || FOR_OPERATORS.iter().any(is_below)) && !session.may_change() {
+        let (name, role, needed) = (session.label(), &session.person.role, Role::Operator.as_str());
+        return Some(format!("{name} is logged in as {role}, and this needs the role {needed}"));
+    }
+    // The guard has compared those that are there with this gateway's own.
+    let headers = request.headers();
+    let is_named = headers.contains_key(ORIGIN) || headers.contains_key(FETCH_SITE);
+    let is_blind = is_change && access == Access::Cookie && !is_named;
+    is_blind.then(|| "a change with a cookie must name its Origin; a program sends a token".to_owned())
+}
+
+fn refused(request: &Request, problem: Problem) -> Response {
+    if is_api(request.uri().path()) { problem.into_response() } else { page::of_problem(problem) }
+}
+
+fn not_logged_in(request: &Request, refused: &Refused) -> Response {
+    if is_api(request.uri().path()) {
+        let mut response = Problem::new(StatusCode::UNAUTHORIZED, refused.to_string()).into_response();
+        let challenge = HeaderValue::from_static("Bearer realm=\"muster\"");
+        response.headers_mut().insert(WWW_AUTHENTICATE, challenge);
+        return response;
+    }
+    (StatusCode::SEE_OTHER, [(LOCATION, LOGIN)]).into_response()
+}
+
+#[cfg(test)]
+mod tests {
+    use axum::body::Body;
+    use axum::http::Method;
+    use muster_contract::OnBehalfOf;
+
+    use super::*;
+
+    fn refused(role: &str, access: Access, method: Method, path: &str, origin: bool) -> Option<String> {
+        let person = OnBehalfOf::new("UANNA", "anna", role);
+        let session = Session { person, issuer: None, issued: 0, expires: 0 };
+        let mut request = Request::builder().method(method).uri(path);
+        if origin {
+            request = request.header(ORIGIN, "http://localhost");
+        }
+        refusal(&session, access, &request.body(Body::empty()).unwrap())
+    }
+
+    #[test]
+    fn only_an_operator_changes_something_or_reads_the_quarantine() {
+        for role in ["viewer", "subscriber", "planner", "king"] {
+            for path in ["/rollouts/web/pause", "/api/v1/rollouts/web/stop", "/quarantine/drop", "/nothing"] {
+                let words = refused(role, Access::Cookie, Method::POST, path, true).unwrap();
+                assert!(words.contains("needs the role operator") && words.contains(role), "{words}");
+            }
+            for path in ["/quarantine", "/api/v1/quarantine", "/api/v1/quarantine/7"] {
+                assert!(refused(role, Access::Token, Method::GET, path, false).is_some(), "{role} {path}");
+            }
+            for path in ["/", "/rollouts", "/api/v1/fleet", "/quarantined"] {
+                assert_eq!(refused(role, Access::Cookie, Method::GET, path, false), None, "{role} {path}");
+            }
+        }
+        assert_eq!(refused("operator", Access::Cookie, Method::POST, "/rollouts/web/pause", true), None);
+        assert_eq!(refused("operator", Access::Token, Method::GET, "/api/v1/quarantine", false), None);
+    }
+
+    #[test]
+    fn a_change_with_a_cookie_names_its_origin_and_one_with_a_token_needs_none() {
+        let change =
+            |access, origin| refused("operator", access, Method::POST, "/api/v1/rollouts/web/pause", origin);
+        assert!(change(Access::Cookie, false).unwrap().contains("Origin"));
+        assert_eq!(change(Access::Token, false), None);
+    }
+
+    #[test]
+    fn nothing_but_the_login_is_open() {
+        for path in ["/login", "/login/key", "/login/nonce", "/logout", "/live", "/assets/muster-1.css"] {
+            assert!(is_open(path), "{path}");
+        }
+        for path in
+            ["/", "/api/v1/fleet", "/openapi.json", "/loginx", "/assets", "/api/v1/watch/fleet", "//login"]
+        {
+            assert!(!is_open(path), "{path}");
+        }
+    }
+
+    #[test]
+    fn a_secret_in_an_address_is_found_by_its_name() {
+        let secret = |uri: &str| secret_in_address(&Request::builder().uri(uri).body(Body::empty()).unwrap());
+        assert_eq!(secret("/api/v1/fleet?access_token=a"), Some("access_token"));
+        assert_eq!(secret("/?at=2h&%54oken=a"), Some("token"));
+        assert_eq!(secret("/?at=2h"), None);
+    }
+}

@@ -1,0 +1,30 @@
+//! The login page: the command that proves a key, and the field for its code. It works without script.
+
+use maud::{Markup, html};
+
+use crate::people::People;
+use crate::people::page::{cli, outside};
+
+/// The page for a browser that shows a nonce.
+pub(super) fn login(people: &People, host: &str, nonce: &str, refused: Option<&str>) -> Markup {
+    let scheme = if people.is_secure() { "https" } else { "http" };
+    let command = format!("muster login {scheme}://{host} --nonce {nonce} --creds FILE");
+    let content = html! {
+        div.truth {
+            h1 { "Log in" }
+            @if let Some(refused) = refused { p.alarm role="alert" { (refused) } }
+            p.line {
+                "Run this command where your credentials are. It signs the nonce of this page; neither your seed nor your "
+                "credentials leave that machine."
+            }
+            div.meta { (cli(&command)) }
+            form.login method="post" action="/login" autocomplete="off" {
+                label for="code" { "The code that it prints" }
+                input #code type="text" name="code" required autofocus spellcheck="false" autocapitalize="off";
+                button.act.first type="submit" { "Log in" }
+            }
+            p.note { "A code counts in this browser alone, for two minutes." }
+        }
+    };
+    outside("Log in", &content)
+}

@@ -1,0 +1,63 @@
+//! The settings of the login.
+
+use std::path::PathBuf;
+use std::time::Duration;
+
+use clap::Args;
+use muster_service::config::Problems;
+
+/// Shortest and longest session.
+const SESSION_BOUNDS: (Duration, Duration) = (Duration::from_secs(60), Duration::from_secs(7 * 24 * 60 * 60));
+
+/// The settings of the login as text.
+#[derive(Debug, Clone, Args)]
+#[command(next_help_heading = "Login")]
+pub struct LoginArgs {
+    /// File with the key that seals sessions, the same for all gateways: 32 random bytes in base64 (`openssl rand -base64 32`),
+    /// a line each; the first seals, all open. With it people log in, and --creds must be of the role gateway
+    #[arg(long, env = "MUSTER_SESSION_KEY", value_name = "FILE")]
+    session_key: Option<String>,
+
+    /// Longest time of a session and of a program's token, such as 8h
+    #[arg(long, env = "MUSTER_SESSION", value_name = "TIME", default_value = "8h")]
+    session: String,
+
+    /// The nats-server.conf that `muster auth` writes, or a copy: people whom it revokes lose their sessions. Without it a
+    /// session of a revoked person lasts until its end
+    #[arg(long, env = "MUSTER_REVOCATIONS", value_name = "FILE")]
+    revocations: Option<String>,
+}
+
+/// The settings of the login, checked.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct LoginConfig {
+    /// The key file.
+    pub session_key: PathBuf,
+    /// Longest time of a session.
+    pub lifetime: Duration,
+    /// The file with the accounts' tokens.
+    pub revocations: Option<PathBuf>,
+}
+
+impl LoginArgs {
+    /// Whether people log in.
+    pub const fn is_set(&self) -> bool {
+        self.session_key.is_some()
+    }
+
+    /// The checked settings: `Some(None)` without a login, `None` if one was refused.
+    pub fn check(&self, has_creds: bool, problems: &mut Problems) -> Option<Option<LoginConfig>> {
+        let (shortest, longest) = SESSION_BOUNDS;
+        let key = problems.optional("--session-key", self.session_key.as_deref(), Problems::file);
+        let lifetime = problems.duration("--session", &self.session, shortest..=longest);
+        let revocations = problems.optional("--revocations", self.revocations.as_deref(), Problems::file);
+        if let (Some(file), false) = (&self.session_key, has_creds) {
+            let rule = "needs --creds of the role gateway (`muster auth creds gateway`): it knows who may log in, and asks for them";
+            problems.refuse("--session-key", file, rule);
+        }
+        let (Some(session_key), lifetime, revocations) = (key?, lifetime?, revocations?) else {
+            return Some(None);
+        };
+        Some(Some(LoginConfig { session_key, lifetime, revocations }))
+    }
+}
