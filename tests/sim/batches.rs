@@ -91,11 +91,9 @@ impl World {
         if let Some(agent) = &mut self.devices[device].agent {
             agent.relay.await_answer(ticket);
         }
-        // A batch has no message id.
-        let id = format!("batch {}", self.tally.batches);
         let reports = Some(sent_as.len().to_string());
         let answer_to = Some((sent_as, ticket));
-        self.up(device, Upward::Report { bytes: bytes.into(), id, numbers, reports, answer_to });
+        self.up(device, Upward::Report { bytes: bytes.into(), numbers, reports, answer_to });
         self.chore(device, life, ANSWER_TIMEOUT, Chore::AnswerTimeout(ticket));
         Ok(())
     }

@@ -328,13 +328,13 @@ pub(super) fn from_text<T: DeserializeOwned>(text: &str) -> SqlResult<T> {
 }
 
 fn row_of(row: &SqlRow<'_>, newest: bool, round: u64) -> SqlResult<Row> {
-    let (id, body): (String, String) = (row.get(1)?, row.get(3)?);
+    let body: String = row.get(3)?;
     let coalesced: Option<String> = row.get(4)?;
     Ok(Row {
         seq: row.get(0)?,
         newest,
         is_repeated: round > 0,
-        message_id: if round == 0 { id } else { format!("{id}-{round}") },
+        message_id: row.get(1)?,
         bytes: row.get(2)?,
         body: StoredBody::from_table(body).map_err(|error| corrupt("outbox", &error))?,
         coalesced: coalesced.as_deref().map(from_text).transpose()?.unwrap_or_default(),

@@ -251,7 +251,7 @@ impl<'a> Driver<'a> {
 
     async fn send_heartbeat(&mut self, heartbeat: &Heartbeat, now: Instant) {
         let Outgoing { subject, headers, payload, .. } =
-            self.charged(self.messages.heartbeat(heartbeat, self.relay.clock.now()), now);
+            self.charged(self.messages.heartbeat(heartbeat), now);
         // The next heartbeat replaces a lost one, and `link` says whether there is a connection.
         if let Err(error) = self.bus.publish_core(&subject, headers, payload).await {
             tracing::debug!(error = chain(&error), "cannot send a heartbeat");

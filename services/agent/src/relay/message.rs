@@ -1,42 +1,38 @@
 //! Builds messages from reports and heartbeats: subject, headers and payload.
 
-use muster_bus::event::attributes;
+use muster_bus::event::traced;
 use muster_bus::{Headers, Outgoing, Trace};
-use muster_contract::decode::{Document, to_bytes};
+use muster_contract::decode::to_bytes;
 use muster_contract::headers::{CONTENT_ENCODING, REPORTS, ZSTD};
 use muster_contract::presence::Heartbeat;
 use muster_contract::subjects::{self, stream};
-use muster_contract::{DeviceKey, Epoch, Timestamp};
+use muster_contract::{DeviceKey, Epoch};
 
 use super::core::OutgoingBatch;
-use crate::outbox::{Row, new_message_id, pack_rows};
+use crate::outbox::{Row, pack_rows};
 
 /// The parts that every message of a device shares, built once: a long backlog is many messages.
 pub(super) struct MessageBuilder {
     report: String,
     presence: String,
-    source: String,
 }
 
 impl MessageBuilder {
     pub(super) fn of(device: &DeviceKey) -> Self {
-        let (report, presence) = (subjects::report(device), subjects::presence(device));
-        Self { report, presence, source: format!("muster/{device}") }
+        Self { report: subjects::report(device), presence: subjects::presence(device) }
     }
 
-    /// A report under its row's message id. `None` for a number that no report can have.
+    /// A report. Its subject and document say everything, so it has no attributes; it has no message id, because ingest knows it
+    /// by its number, and a trace only if its row is sampled. `None` for a number that no report can have.
     pub(super) fn report(&self, row: &Row, epoch: Epoch, head: u64) -> Option<Outgoing> {
-        let letter = row.serialize(epoch, head)?;
         Some(Outgoing {
-            headers: self.headers(letter.kind, &row.message_id),
-            message_id: Some(row.message_id.clone()),
+            headers: traced(Trace::sample_of_id(uuid(&row.message_id))),
             expected_stream: Some(stream::UPLINK),
-            ..Outgoing::new(self.report.clone(), letter.bytes)
+            ..Outgoing::new(self.report.clone(), row.serialize(epoch, head)?)
         })
     }
 
-    /// Several reports in one message. It has no message id: rows that are sent again may be packed in another way, and ingest
-    /// knows each report by its number. `None` if they do not fit into a batch.
+    /// Several reports in one message. `None` if they do not fit into a batch.
     pub(super) fn batch(&self, batch: &OutgoingBatch) -> Option<Outgoing> {
         let payload = pack_rows(&batch.rows, batch.epoch, batch.head)?;
         let mut headers = Headers::new();
@@ -50,16 +46,8 @@ impl MessageBuilder {
     }
 
     /// A heartbeat. There is no answer.
-    pub(super) fn heartbeat(&self, heartbeat: &Heartbeat, now: Timestamp) -> Outgoing {
-        Outgoing {
-            headers: self.headers(Heartbeat::KIND, &new_message_id(now)),
-            ..Outgoing::new(self.presence.clone(), to_bytes(heartbeat))
-        }
-    }
-
-    /// CloudEvents attributes and the begin of a trace, both from one unique id.
-    fn headers(&self, kind: &str, id: &str) -> Headers {
-        attributes(&self.source, kind, id, Trace::of_id(uuid(id)))
+    pub(super) fn heartbeat(&self, heartbeat: &Heartbeat) -> Outgoing {
+        Outgoing::new(self.presence.clone(), to_bytes(heartbeat))
     }
 }
 
@@ -70,11 +58,14 @@ fn uuid(id: &str) -> u128 {
 
 #[cfg(test)]
 mod tests {
+    use muster_contract::Timestamp;
+
     use super::*;
+    use crate::outbox::message_id;
 
     #[test]
     fn a_trace_begins_with_the_messages_id_whatever_follows_it() {
-        let id = new_message_id(Timestamp::UNIX_EPOCH);
+        let id = message_id(Timestamp::UNIX_EPOCH);
         assert_eq!(format!("{:032x}", uuid(&id)), id.replace('-', ""));
         assert_eq!(uuid(&format!("{id}-2")), uuid(&id));
     }

@@ -42,7 +42,7 @@ async fn packed_rows_are_the_reports_that_go_one_by_one() {
     let unpacked = unpack(&zstd::bulk::decompress(&packed, BATCH_TEXT_BYTES_MAX).unwrap()).unwrap();
     let mut rows = batch.rows;
     rows.sort_by_key(|row| row.seq);
-    let alone: Vec<_> = rows.iter().map(|row| row.serialize(epoch, batch.head).unwrap().bytes).collect();
+    let alone: Vec<_> = rows.iter().map(|row| row.serialize(epoch, batch.head).unwrap()).collect();
     let parsed =
         |reports: &[Vec<u8>]| Vec::from_iter(reports.iter().map(|report| Report::parse(report).unwrap()));
     assert_eq!(parsed(&unpacked), parsed(&alone));
