@@ -25,7 +25,7 @@
 //!   state        queued ──ack──► sent ──receipt──► covered ──retention──► (deleted)
 //!                  ▲────────── requeued ──────────────┘ (also from sent)
 //!   round        how often they were requeued
-//! memory (name, value)   epoch, receipt, capabilities; whether the hub reads batches; when a new epoch and a declaration were last begun; head, but
+//! memory (name, value)   epoch, receipt, capabilities; whether the hub reads batches, and has the dictionary; when a new epoch and a declaration were last begun; head, but
 //!                        only if its row was deleted: otherwise it is the highest row
 //! ```
 //! Nothing else is on disk: about two pages of the WAL for a report with its record, and one for a receipt of any
@@ -85,6 +85,7 @@
 mod delivery;
 mod delivery_table;
 mod document;
+mod encoding;
 mod eviction;
 mod index;
 mod receipts;
@@ -121,6 +122,7 @@ const _: () = {
 };
 
 pub use document::{Row, StoredBody, pack_rows};
+pub use encoding::{Encoded, Encoding};
 pub use eviction::{EVICTIONS_PER_COMMIT_MAX, Limits};
 pub use receipts::{DECLARATION_INTERVAL, RENEWAL_INTERVAL, RESEND_AGE, ReceiptOutcome, UNMENTIONED_AGE};
 pub use rows::{

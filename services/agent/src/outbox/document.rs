@@ -9,6 +9,7 @@ use muster_contract::report::{CapabilitiesReport, StatusReport};
 use muster_contract::{Epoch, Seq, SeqRanges};
 use serde::de::IgnoredAny;
 
+use super::encoding::{Encoded, Encoding};
 use crate::report::Body;
 
 /// A report body as JSON text: written once, sent as it is, and parsed only where its content is needed.
@@ -34,8 +35,6 @@ pub struct Row {
     pub coalesced: SeqRanges,
 }
 
-/// The level of compression: higher ones cost a small device more than they save.
-const PACKING_LEVEL: i32 = 3;
 /// The version in the documents.
 const VERSION: &str = "muster/v1";
 /// Bytes that sending adds to a report without declared numbers.
@@ -90,13 +89,14 @@ impl StoredBody {
     }
 }
 
-/// Several rows as one compressed batch. `None` if they do not fit into one, or a number is none that a report can have.
-pub fn pack_rows(rows: &[Row], epoch: Epoch, head: u64) -> Option<Vec<u8>> {
+/// Several rows as one batch, compressed for a hub that reads this encoding. `None` if they do not fit into one, or a number is
+/// none that a report can have.
+pub fn pack_rows(rows: &[Row], epoch: Epoch, head: u64, encoding: Encoding) -> Option<Encoded> {
     let element = |row: &Row| Some((Seq::new(row.seq)?, row.element()?));
     let mut elements = rows.iter().map(element).collect::<Option<Vec<_>>>()?;
     elements.sort_unstable_by_key(|(seq, _)| *seq);
-    let packed = zstd::bulk::compress(&pack(epoch, Seq::new(head)?, &elements)?, PACKING_LEVEL).ok()?;
-    (packed.len() <= BATCH_BYTES_MAX).then_some(packed)
+    let packed = encoding.encode(pack(epoch, Seq::new(head)?, &elements)?)?;
+    (packed.bytes.len() <= BATCH_BYTES_MAX).then_some(packed)
 }
 
 impl Row {
@@ -119,6 +119,11 @@ impl Row {
         }
         text.push('}');
         Some(())
+    }
+
+    /// The report to send, for a hub that reads this encoding.
+    pub fn encode(&self, epoch: Epoch, head: u64, encoding: Encoding) -> Option<Encoded> {
+        encoding.encode(self.serialize(epoch, head)?)
     }
 
     /// The report to send, with an epoch and a head: the stored text and the added fields. `None` for a number that

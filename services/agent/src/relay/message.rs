@@ -2,14 +2,14 @@
 
 use muster_bus::event::traced;
 use muster_bus::{Headers, Outgoing, Trace};
+use muster_contract::DeviceKey;
 use muster_contract::decode::to_bytes;
-use muster_contract::headers::{CONTENT_ENCODING, REPORTS, ZSTD};
+use muster_contract::headers::{CONTENT_ENCODING, REPORTS};
 use muster_contract::presence::Heartbeat;
 use muster_contract::subjects::{self, stream};
-use muster_contract::{DeviceKey, Epoch};
 
-use super::core::OutgoingBatch;
-use crate::outbox::{Row, pack_rows};
+use super::core::{OutgoingBatch, OutgoingReport};
+use crate::outbox::{Encoded, pack_rows};
 
 /// The parts that every message of a device shares, built once: a long backlog is many messages.
 pub(super) struct MessageBuilder {
@@ -24,30 +24,33 @@ impl MessageBuilder {
 
     /// A report. Its subject and document say everything, so it has no attributes; it has no message id, because ingest knows it
     /// by its number, and a trace only if its row is sampled. `None` for a number that no report can have.
-    pub(super) fn report(&self, row: &Row, epoch: Epoch, head: u64) -> Option<Outgoing> {
-        Some(Outgoing {
-            headers: traced(Trace::sample_of_id(uuid(&row.message_id))),
-            expected_stream: Some(stream::UPLINK),
-            ..Outgoing::new(self.report.clone(), row.serialize(epoch, head)?)
-        })
+    pub(super) fn report(
+        &self,
+        OutgoingReport { epoch, head, row, encoding }: &OutgoingReport,
+    ) -> Option<Outgoing> {
+        let headers = traced(Trace::sample_of_id(uuid(&row.message_id)));
+        Some(self.message(headers, row.encode(*epoch, *head, *encoding)?))
     }
 
     /// Several reports in one message. `None` if they do not fit into a batch.
     pub(super) fn batch(&self, batch: &OutgoingBatch) -> Option<Outgoing> {
-        let payload = pack_rows(&batch.rows, batch.epoch, batch.head)?;
         let mut headers = Headers::new();
         headers.insert(REPORTS, batch.rows.len().to_string());
-        headers.insert(CONTENT_ENCODING, ZSTD);
-        Some(Outgoing {
-            headers,
-            expected_stream: Some(stream::UPLINK),
-            ..Outgoing::new(self.report.clone(), payload)
-        })
+        Some(self.message(headers, pack_rows(&batch.rows, batch.epoch, batch.head, batch.encoding)?))
     }
 
-    /// A heartbeat. There is no answer.
-    pub(super) fn heartbeat(&self, heartbeat: &Heartbeat) -> Outgoing {
-        Outgoing::new(self.presence.clone(), to_bytes(heartbeat))
+    fn message(&self, mut headers: Headers, Encoded { bytes, encoding }: Encoded) -> Outgoing {
+        if let Some(name) = encoding.name() {
+            headers.insert(CONTENT_ENCODING, name);
+        }
+        let message = Outgoing::new(self.report.clone(), bytes);
+        Outgoing { headers, expected_stream: Some(stream::UPLINK), ..message }
+    }
+
+    /// A heartbeat, brief for a hub that knows the rest. There is no answer.
+    pub(super) fn heartbeat(&self, heartbeat: &Heartbeat, is_brief: bool) -> Outgoing {
+        let bytes = if is_brief { heartbeat.to_brief_bytes() } else { to_bytes(heartbeat) };
+        Outgoing::new(self.presence.clone(), bytes)
     }
 }
 
