@@ -7,7 +7,7 @@ use muster_contract::limits::BATCH_TEXT_BYTES_MAX;
 use muster_contract::packed::unpack;
 use serde_json::Value;
 
-use muster_agent::outbox::pack_rows;
+use muster_agent::outbox::{Encoded, Encoding, pack_rows};
 use muster_agent::relay::core::Input;
 use muster_bus::PublishErrorKind;
 
@@ -71,7 +71,8 @@ impl World {
             "a report that is asked for again goes alone",
             seen,
         )?;
-        let Some(mut bytes) = pack_rows(&batch.rows, batch.epoch, batch.head) else {
+        let Some(Encoded { mut bytes, .. }) = pack_rows(&batch.rows, batch.epoch, batch.head, Encoding::Zstd)
+        else {
             self.feed_relay(device, Input::Answer(ticket, Err(PublishErrorKind::Permanent)));
             return Ok(());
         };
@@ -91,11 +92,9 @@ impl World {
         if let Some(agent) = &mut self.devices[device].agent {
             agent.relay.await_answer(ticket);
         }
-        // A batch has no message id.
-        let id = format!("batch {}", self.tally.batches);
         let reports = Some(sent_as.len().to_string());
         let answer_to = Some((sent_as, ticket));
-        self.up(device, Upward::Report { bytes: bytes.into(), id, numbers, reports, answer_to });
+        self.up(device, Upward::Report { bytes: bytes.into(), numbers, reports, answer_to });
         self.chore(device, life, ANSWER_TIMEOUT, Chore::AnswerTimeout(ticket));
         Ok(())
     }

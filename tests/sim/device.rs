@@ -47,12 +47,10 @@ pub(crate) enum Chore {
 /// From a device to the hub.
 #[derive(Debug, Clone)]
 pub(crate) enum Upward {
-    /// A message with reports, its message id and their numbers.
+    /// A message with reports, and their numbers.
     Report {
         /// The payload.
         bytes: Rc<[u8]>,
-        /// The message id.
-        id: String,
         /// Epoch and number of each report, unless they were corrupted.
         numbers: Vec<(u64, u64)>,
         /// The reports that a batch says it has; `None` for a single report.

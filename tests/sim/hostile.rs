@@ -56,7 +56,7 @@ impl World {
             let bytes = report.to_string().into_bytes().into();
             let at = self.hub.time(now);
             let stored = Stored { device, bytes, numbers: Vec::new(), reports: None, at, invented: true };
-            self.hub.report(now, &format!("rogue-{number}"), stored);
+            self.hub.report(now, stored);
         }
         self.expect_reports(self.hub.partition(device));
     }

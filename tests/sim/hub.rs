@@ -1,12 +1,11 @@
 //! The simulated bus: five streams with positions, message ids that are recognised for a while, a floor for each
 //! partition, and a backup. It stores and answers; other modules decide whether its answers arrive.
 
-use std::collections::{BTreeMap, HashMap};
+use std::collections::BTreeMap;
 use std::rc::Rc;
 
 use muster_contract::Timestamp;
 use muster_contract::fact::Fact;
-use muster_contract::limits::DEVICE_DUPLICATE_WINDOW;
 use muster_contract::subjects::LedgerSubject;
 
 use super::agenda::{Millis, moment};
@@ -62,7 +61,7 @@ impl StoredFact {
 /// The answer to a publish.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Answer {
-    /// It is stored at this position, perhaps since an earlier publish.
+    /// It is stored at this position.
     Stored(u64),
     /// It is not stored.
     Refused,
@@ -82,21 +81,6 @@ struct Backup {
     quarantine: Quarantine,
 }
 
-/// Message ids, each with its position and time.
-#[derive(Debug, Default)]
-struct Ids(HashMap<String, (u64, Millis)>);
-
-impl Ids {
-    fn known(&self, id: &str, now: Millis) -> Option<u64> {
-        let (position, at) = self.0.get(id)?;
-        (now - at <= DEVICE_DUPLICATE_WINDOW.as_millis() as Millis).then_some(*position)
-    }
-
-    fn note(&mut self, id: &str, position: u64, now: Millis) {
-        self.0.insert(id.to_owned(), (position, now));
-    }
-}
-
 /// The bus.
 #[derive(Debug)]
 pub(crate) struct Hub {
@@ -111,7 +95,6 @@ pub(crate) struct Hub {
     /// Reports by position.
     pub(crate) uplink: BTreeMap<u64, Stored>,
     uplink_last: u64,
-    uplink_ids: Ids,
     /// The position up to which each partition is acknowledged.
     pub(crate) floors: Vec<u64>,
     /// The last heartbeat of each device.
@@ -140,7 +123,6 @@ impl Hub {
             clock: 0,
             uplink: BTreeMap::new(),
             uplink_last: 0,
-            uplink_ids: Ids::default(),
             floors: vec![0; partitions],
             presence: vec![None; devices],
             presence_last: 0,
@@ -172,20 +154,16 @@ impl Hub {
         self.uplink_last
     }
 
-    /// Stores a report.
-    pub(crate) fn report(&mut self, now: Millis, id: &str, mut stored: Stored) -> Answer {
+    /// Stores a report, as often as it comes: reports have no message id.
+    pub(crate) fn report(&mut self, now: Millis, mut stored: Stored) -> Answer {
         if now < self.refuses_until.0 {
             return Answer::Refused;
-        }
-        if let Some(position) = self.uplink_ids.known(id, now) {
-            return Answer::Stored(position);
         }
         if self.uplink.values().filter(|other| other.device == stored.device).count() >= self.share {
             return Answer::ShareFull;
         }
         self.uplink_last += 1;
         stored.at = self.time(now);
-        self.uplink_ids.note(id, self.uplink_last, now);
         self.uplink.insert(self.uplink_last, stored);
         Answer::Stored(self.uplink_last)
     }
@@ -260,8 +238,6 @@ impl Hub {
         self.floors = self.backup.floors.clone();
         self.ledger.truncate(self.backup.ledger);
         self.quarantine = self.backup.quarantine.clone();
-        let uplink = &self.uplink;
-        self.uplink_ids.0.retain(|_, (position, _)| uplink.contains_key(position));
         self.receipts.fill(None);
     }
 

@@ -151,7 +151,7 @@ fn profile() -> Profile {
 /// The world of the script: every device is connected and sends heartbeats.
 fn prepare(sabotage: Sabotage) -> World {
     let mut world = World::of(Rng::with_seed(1), profile(), sabotage, false);
-    for (at, (when, device, report)) in script().into_iter().enumerate() {
+    for (when, device, report) in script() {
         let text = report.to_string().into_bytes();
         let (numbers, reports, bytes) = match report["reports"].as_array() {
             Some(reports) => {
@@ -160,8 +160,7 @@ fn prepare(sabotage: Sabotage) -> World {
             }
             None => (report["epoch"].as_u64().zip(report["seq"].as_u64()).into_iter().collect(), None, text),
         };
-        let id = format!("{at}");
-        let report = Upward::Report { bytes: bytes.into(), id, numbers, reports, answer_to: None };
+        let report = Upward::Report { bytes: bytes.into(), numbers, reports, answer_to: None };
         world.agenda.at(when, Event::Up(device, 1, report));
     }
     for device in 0..DEVICES {

@@ -61,12 +61,12 @@ impl World {
                 self.devices[device].beat_at = Some(now);
                 self.expect_heartbeats(self.hub.partition(device));
             }
-            Upward::Report { bytes, id, numbers, reports, answer_to } => {
+            Upward::Report { bytes, numbers, reports, answer_to } => {
                 let before = self.hub.uplink_last();
                 let epochs: Vec<_> = numbers.iter().map(|(epoch, _)| *epoch).collect();
                 let at = self.hub.time(now);
                 let stored = Stored { device, bytes, numbers, reports, at, invented: false };
-                let answer = self.hub.report(now, &id, stored);
+                let answer = self.hub.report(now, stored);
                 if let (Some((sent_as, _)), Answer::Stored(_)) = (&answer_to, answer) {
                     sent_as.iter().for_each(|number| self.law.uplinked(device, *number));
                 }

@@ -251,7 +251,7 @@ impl World {
         must(self.devices[device].beaten_over == connection, "a connection begins with a heartbeat", || {
             format!("device {device} {epoch} {seq}")
         })?;
-        let mut bytes = report.row.serialize(report.epoch, report.head).unwrap().bytes;
+        let mut bytes = report.row.serialize(report.epoch, report.head).unwrap();
         self.feed_relay(device, Input::Written(bytes.len() + HEADER_BYTES));
         let mut number = Some((epoch, seq));
         if std::mem::take(&mut self.devices[device].spoil) {
@@ -268,10 +268,9 @@ impl World {
         if let Some(agent) = &mut self.devices[device].agent {
             agent.relay.await_answer(ticket);
         }
-        let id = report.row.message_id.clone();
         let answer_to = Some((vec![(epoch, seq)], ticket));
         let numbers = number.into_iter().collect();
-        self.up(device, Upward::Report { bytes: bytes.into(), id, numbers, reports: None, answer_to });
+        self.up(device, Upward::Report { bytes: bytes.into(), numbers, reports: None, answer_to });
         self.chore(device, life, ANSWER_TIMEOUT, Chore::AnswerTimeout(ticket));
         Ok(())
     }

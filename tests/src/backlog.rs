@@ -21,7 +21,7 @@ use muster_contract::canonical::Digest;
 use muster_contract::desired::{
     Component, DesiredDeployment, DesiredState, Profile, ProfileType, Source, SourceKind,
 };
-use muster_contract::headers::ZSTD;
+use muster_contract::headers::{ZSTD, ZSTD_REPORTS_1};
 use muster_contract::limits::HEARTBEAT;
 use muster_contract::receipt::Receipt;
 use muster_contract::state::{ComponentStatus, DeploymentStatus, StatusError};
@@ -129,7 +129,7 @@ impl Backlog {
             through: 0,
             missing: SeqRanges::new(),
             refused: Vec::new(),
-            batches: vec![ZSTD.to_owned()],
+            batches: [ZSTD, ZSTD_REPORTS_1].map(str::to_owned).into(),
         };
         self.outbox.receive(receipt, Timestamp::now()).await.unwrap();
     }

@@ -3,8 +3,8 @@
 
 use bytes::Bytes;
 use fastrand::Rng;
-use muster_bus::event::{Trace, attributes};
-use muster_bus::{Headers, Outgoing};
+use muster_bus::Outgoing;
+use muster_bus::event::{Trace, attributes, traced};
 use muster_contract::subjects::{LedgerSubject, stream};
 
 /// What messages carry.
@@ -12,8 +12,11 @@ use muster_contract::subjects::{LedgerSubject, stream};
 pub enum Carry {
     /// Their document alone.
     Document,
-    /// What those of a fleet carry as well: CloudEvents, a trace, reports a message id, and facts the fence of LEDGER.
+    /// What those of a fleet carry as well: reports the guard of their stream, facts the fence of LEDGER, and one in many a
+    /// trace.
     Everything,
+    /// What those of a fleet carried up to 0.1: CloudEvents attributes and a trace as well, and reports a message id.
+    Attributes,
 }
 
 impl Carry {
@@ -22,20 +25,23 @@ impl Carry {
         match self {
             Self::Document => Outgoing::new(subject, payload),
             Self::Everything => report(subject, payload, chance),
+            Self::Attributes => attributed_report(subject, payload, chance),
         }
     }
 
-    /// A fact, or what a device shall run.
+    /// A fact under the trace that its report carried, or what a device shall run.
     pub fn fact(
         self,
         subject: String,
         payload: impl Into<Bytes>,
-        (fence, trace): (&Fence, Trace),
+        (fence, carried): (&Fence, Option<Trace>),
         chance: &mut Rng,
     ) -> Outgoing {
         match self {
             Self::Document => Outgoing::new(subject, payload),
-            Self::Everything => fact(subject, payload, (fence, trace), chance),
+            _ if subject.split('.').nth(1) == Some("desired") => desired(subject, payload, chance),
+            Self::Everything => fact(subject, payload, (fence, carried)),
+            Self::Attributes => attributed_fact(subject, payload, (fence, carried), chance),
         }
     }
 }
@@ -58,6 +64,28 @@ impl Fence {
 
 /// A report as an agent sends it.
 fn report(subject: String, payload: impl Into<Bytes>, chance: &mut Rng) -> Outgoing {
+    Outgoing {
+        headers: traced(Trace::sample(chance)),
+        expected_stream: Some(stream::UPLINK),
+        ..Outgoing::new(subject, payload)
+    }
+}
+
+/// A fact as ingest writes it.
+fn fact(subject: String, payload: impl Into<Bytes>, (fence, trace): (&Fence, Option<Trace>)) -> Outgoing {
+    Outgoing { headers: traced(trace), ..fenced(subject, payload, fence) }
+}
+
+fn fenced(subject: String, payload: impl Into<Bytes>, fence: &Fence) -> Outgoing {
+    Outgoing {
+        expected_last_subject_sequence: Some(fence.sequence),
+        expected_of_subject: Some(fence.subject.clone()),
+        ..Outgoing::new(subject, payload)
+    }
+}
+
+/// A report as an agent sent it up to 0.1.
+fn attributed_report(subject: String, payload: impl Into<Bytes>, chance: &mut Rng) -> Outgoing {
     let id = format!("{:036x}", chance.u128(..));
     let source = format!("muster/{}", device(&subject));
     Outgoing {
@@ -68,34 +96,22 @@ fn report(subject: String, payload: impl Into<Bytes>, chance: &mut Rng) -> Outgo
     }
 }
 
-/// A fact as ingest writes it; what a device shall run, as the publisher does.
-fn fact(
+/// A fact as ingest wrote it up to 0.1.
+fn attributed_fact(
     subject: String,
     payload: impl Into<Bytes>,
-    (fence, trace): (&Fence, Trace),
+    (fence, carried): (&Fence, Option<Trace>),
     chance: &mut Rng,
 ) -> Outgoing {
-    let kind = match subject.split('.').nth(1) {
-        Some("desired") => return desired(subject, payload, trace, chance),
-        Some("liveness") => "LivenessFact",
-        _ => "StatusFact",
-    };
+    let kind = if subject.starts_with("muster.liveness.") { "LivenessFact" } else { "StatusFact" };
     let id = format!("{}.1.{}", device(&subject), chance.u32(..));
-    Outgoing {
-        headers: attributes("muster-ingest", kind, id, trace),
-        expected_last_subject_sequence: Some(fence.sequence),
-        expected_of_subject: Some(fence.subject.clone()),
-        ..Outgoing::new(subject, payload)
-    }
+    let trace = carried.unwrap_or_else(|| Trace::random(chance));
+    Outgoing { headers: attributes("muster-ingest", kind, id, trace), ..fenced(subject, payload, fence) }
 }
 
-/// The trace that a message carries, or a new one.
-pub fn trace(carried: &Headers, chance: &mut Rng) -> Trace {
-    Trace::carried(carried).unwrap_or_else(|| Trace::random(chance))
-}
-
-fn desired(subject: String, payload: impl Into<Bytes>, trace: Trace, chance: &mut Rng) -> Outgoing {
-    let id = format!("{:032x}", chance.u128(..));
+/// What a device shall run, as the publisher writes it.
+fn desired(subject: String, payload: impl Into<Bytes>, chance: &mut Rng) -> Outgoing {
+    let (id, trace) = (format!("{:032x}", chance.u128(..)), Trace::random(chance));
     Outgoing {
         headers: attributes("muster-publisher", "DesiredState", &id, trace),
         message_id: Some(id),

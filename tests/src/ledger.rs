@@ -94,8 +94,8 @@ async fn send(bus: &Bus, carry: Carry, run: Option<usize>, messages: impl IntoIt
         window.batch_by(answer).await;
     }
     for (subject, body) in messages {
-        let with = (&fence, Trace::random(&mut chance));
-        window.send(carry.fact(subject, body, with, &mut chance), ()).await;
+        let trace = Trace::sample(&mut chance);
+        window.send(carry.fact(subject, body, (&fence, trace), &mut chance), ()).await;
         while let Some((_, stored)) = window.try_next() {
             stored.expect("a local server stores");
         }

@@ -19,7 +19,6 @@
 use std::path::PathBuf;
 use std::sync::Arc;
 
-use muster_bus::config::PING_INTERVAL;
 use muster_bus::{Bus, BusConfig, LinkHealth};
 use muster_contract::Generation;
 use muster_service::clock::{Clock, SystemClock};
@@ -31,7 +30,7 @@ use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
 use crate::capabilities::Probe;
-use crate::config::{Config, PINGS_PER_HEARTBEAT, RuntimeKind};
+use crate::config::{Config, PING_INTERVAL_MAX, PINGS_PER_HEARTBEAT, RuntimeKind};
 use crate::connection::ConnectionSupervisor;
 use crate::db::{self, Db, Migration, Schema};
 use crate::error::{RunError, StartError};
@@ -341,7 +340,7 @@ fn spawn_relay(
         creds: config.common.creds.clone().or_else(|| identity::folder(&config.data_dir)),
         tls_ca: config.common.tls_ca.clone(),
         reconnect_max: config.reconnect_max,
-        ping_interval: PING_INTERVAL.min(config.heartbeat / PINGS_PER_HEARTBEAT),
+        ping_interval: PING_INTERVAL_MAX.min(config.heartbeat / PINGS_PER_HEARTBEAT),
         ..BusConfig::device(config.common.nats_url.as_str(), &config.device)
     };
     LinkHealth::register(supervisor.health()).follow_each(connected.subscribe());

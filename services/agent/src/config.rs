@@ -27,6 +27,8 @@ mod packages;
 
 /// Pings between two heartbeats: a link that no longer answers is found within two heartbeats.
 pub const PINGS_PER_HEARTBEAT: u32 = 2;
+/// Longest time between two pings, for devices whose heartbeats are rare: an idle device pays for each.
+pub const PING_INTERVAL_MAX: Duration = Duration::from_secs(150);
 
 const SECOND: Duration = Duration::from_secs(1);
 const HOUR: Duration = Duration::from_secs(60 * 60);

@@ -18,14 +18,14 @@
 //!   newest       0: a later row of this deployment was written and may be deleted; 1: the newest, unless a later one exists
 //!   terminal     the state is final (installed, removed, failed): evicted after the others
 //!   observed     milliseconds of the device's clock, as sent and covered
-//!   message_id   UUIDv7, followed by `-<round>` from the first repetition on, which the bus must not take for a duplicate
+//!   message_id   UUIDv7: decides whether the report is traced; agents up to 0.1 sent it as well
 //!   coalesced    numbers this row declares as folded or dropped; changes only while the row was never read for sending
 //!   body         the report without epoch, seq, head, current, coalesced, as JSON; never changes
 //! passage (first, last, state, round, sent?, covered?)      the delivery state of the rows with these numbers; none: queued
 //!   state        queued ──ack──► sent ──receipt──► covered ──retention──► (deleted)
 //!                  ▲────────── requeued ──────────────┘ (also from sent)
 //!   round        how often they were requeued
-//! memory (name, value)   epoch, receipt, capabilities; whether the hub reads batches; when a new epoch and a declaration were last begun; head, but
+//! memory (name, value)   epoch, receipt, capabilities; whether the hub reads batches, and has the dictionary; when a new epoch and a declaration were last begun; head, but
 //!                        only if its row was deleted: otherwise it is the highest row
 //! ```
 //! Nothing else is on disk: about two pages of the WAL for a report with its record, and one for a receipt of any
@@ -85,6 +85,7 @@
 mod delivery;
 mod delivery_table;
 mod document;
+mod encoding;
 mod eviction;
 mod index;
 mod receipts;
@@ -120,12 +121,13 @@ const _: () = {
     assert!(RENEWAL_INTERVAL.as_secs() < 60);
 };
 
-pub use document::{Row, SerializedReport, StoredBody, pack_rows};
+pub use document::{Row, StoredBody, pack_rows};
+pub use encoding::{Encoded, Encoding};
 pub use eviction::{EVICTIONS_PER_COMMIT_MAX, Limits};
 pub use receipts::{DECLARATION_INTERVAL, RENEWAL_INTERVAL, RESEND_AGE, ReceiptOutcome, UNMENTIONED_AGE};
 pub use rows::{
     Batch, NewReport, RANGES_PER_ROW_MAX, READ_BYTES_MAX, READ_ROWS_MAX, REPORTS_PER_COMMIT_MAX, ROW_BYTES,
-    ReadRequest, RecordChange, Summary, message_id as new_message_id,
+    ReadRequest, RecordChange, Summary, message_id,
 };
 /// The tables of this module.
 pub(crate) use tables::{FROM_FORMAT_2, SCHEMA};

@@ -10,20 +10,18 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use fastrand::Rng;
-use muster_bus::event::attributes;
+use muster_bus::event::traced;
 use muster_bus::{Bus, Call, EndpointSpec, Fault, Outgoing, PublishError, ServiceSpec, Trace};
 use muster_contract::incident::{Incident, IncidentAnswer, IncidentKind, IncidentRequest};
 use muster_contract::limits::ERROR_MESSAGE_BYTES_MAX;
 use muster_contract::query::{ErrorBody, ErrorCode};
 use muster_contract::question;
 use muster_contract::subjects::{LedgerSubject, REQUEST_INCIDENT, stream};
-use muster_contract::{Document, Timestamp, decode};
+use muster_contract::{Timestamp, decode};
 use muster_service::clock::Clock;
 use muster_service::error::chain;
 use muster_service::health::Latch;
 use tokio_util::sync::CancellationToken;
-
-use crate::message::EVENT_SOURCE;
 
 /// Incidents of one type that are recorded at once.
 const BURST: u32 = 10;
@@ -153,10 +151,9 @@ fn read(payload: &[u8]) -> Result<IncidentRequest, ErrorBody> {
 fn message(request: &IncidentRequest, others: u64, now: Timestamp) -> Outgoing {
     let mut rng = Rng::new();
     let fact = Incident { others, ..Incident::new(now, request.what.clone()) };
-    let id = request.id();
     Outgoing {
-        headers: attributes(EVENT_SOURCE, Incident::KIND, &id, Trace::random(&mut rng)),
-        message_id: Some(id),
+        headers: traced(Some(Trace::random(&mut rng))),
+        message_id: Some(request.id()),
         expected_stream: Some(stream::LEDGER),
         ..Outgoing::new(LedgerSubject::Incident(request.key()).to_string(), decode::to_bytes(&fact))
     }

@@ -1,8 +1,15 @@
 //! Builds the messages that ingest publishes: subject, headers, bytes. It decides nothing about their content.
+//!
+//! | message | headers |
+//! |---|---|
+//! | fact of a report | the fence of its partition; `traceparent` if it is traced |
+//! | other fact | the same; a message id if ingest cannot recognise it in LEDGER by itself; a pulse has a time to live |
+//! | receipt | what the verifier of receipts reads: source and type; `Nats-Expected-Stream` |
+//! | rejected report | CloudEvents attributes, trace, message id, `Nats-Expected-Stream` |
 
 use fastrand::Rng;
 use muster_bus::Outgoing;
-use muster_bus::event::{Trace, attributes};
+use muster_bus::event::{Trace, attributes, authored, traced};
 use muster_contract::DeviceKey;
 use muster_contract::decode::{self, Document};
 use muster_contract::fact::{Fact, PulseFact};
@@ -11,32 +18,30 @@ use muster_contract::receipt::Receipt;
 use muster_contract::subjects::{self, stream};
 use muster_domain::intake::{Publication, Rejection};
 
-/// The `ce-source` header of ingest's messages, which CloudEvents require.
+/// The `ce-source` header of ingest's receipts and rejected reports.
 pub(crate) const EVENT_SOURCE: &str = "muster-ingest";
 
 /// A fact for LEDGER. The caller adds the fence of its partition
 /// ([`FencingToken::stamp`](crate::ownership::FencingToken::stamp)). Another stream has no such record, so the message needs no
-/// `Nats-Expected-Stream`. A status is recognised by its number, so it carries no `Nats-Msg-Id`, which the server would have to
-/// remember for each of them. Rare facts carry one: ingest recognises only the newest messages without a readable number by
-/// itself. A pulse has a time to live.
-pub(crate) fn fact(publication: Publication, trace: Trace, rng: &mut Rng) -> Outgoing {
+/// `Nats-Expected-Stream`. A fact of a report is recognised by its number, so it has no `Nats-Msg-Id`, which the server would
+/// have to remember for each of them. Rare facts have one: ingest recognises only the newest messages without a readable number
+/// by itself.
+pub(crate) fn fact(publication: Publication, trace: Option<Trace>) -> Outgoing {
     let Publication { subject, fact, payload, id } = publication;
-    let message_id = if matches!(fact, Fact::Status(_)) { None } else { id.clone() };
     let ttl = if let Fact::Pulse(pulse) = &fact { Some(PulseFact::kept_for(pulse.lease())) } else { None };
-    let id = id.unwrap_or_else(|| unique(rng));
-    Outgoing {
-        headers: attributes(EVENT_SOURCE, fact.kind(), id, trace),
-        message_id,
-        ttl,
-        ..Outgoing::new(subject.to_string(), payload)
-    }
+    let message_id = id.filter(|_| !matches!(fact, Fact::Status(_) | Fact::Device(_)));
+    Outgoing { headers: traced(trace), message_id, ttl, ..Outgoing::new(subject.to_string(), payload) }
+}
+
+/// Whether a fact is always traced: it is rare, and a person may have to find its cause.
+pub(crate) const fn is_always_traced(fact: &Fact) -> bool {
+    matches!(fact, Fact::Quarantine(_) | Fact::Incident(_) | Fact::Verdict(_))
 }
 
 /// A receipt for a device.
-pub(crate) fn receipt(key: &DeviceKey, receipt: &Receipt, rng: &mut Rng) -> Outgoing {
-    let trace = Trace::random(rng);
+pub(crate) fn receipt(key: &DeviceKey, receipt: &Receipt) -> Outgoing {
     Outgoing {
-        headers: attributes(EVENT_SOURCE, Receipt::KIND, unique(rng), trace),
+        headers: authored(EVENT_SOURCE, Receipt::KIND),
         expected_stream: Some(stream::DOWNLINK),
         ..Outgoing::new(subjects::receipt(key), decode::to_bytes(receipt))
     }
@@ -53,10 +58,6 @@ pub(crate) fn rejected(rejection: &Rejection, rng: &mut Rng) -> Outgoing {
     }
 }
 
-fn unique(rng: &mut Rng) -> String {
-    format!("{:032x}", rng.u128(..))
-}
-
 #[cfg(test)]
 mod tests {
     #![allow(clippy::unwrap_used, reason = "a failure here is the test's result")]
@@ -64,7 +65,6 @@ mod tests {
     use muster_contract::Timestamp;
     use muster_contract::canonical::Digest;
     use muster_contract::fact::{Incident, IncidentKind, StatusFact};
-    use muster_contract::headers::CE_ID;
     use muster_contract::report::Report;
     use muster_contract::subjects::LedgerSubject;
     use serde_json::json;
@@ -86,15 +86,14 @@ mod tests {
 
     #[test]
     fn a_status_is_recognised_by_its_number_and_a_rare_fact_by_the_bus_too() {
-        let mut rng = Rng::with_seed(1);
         let incident = Incident::new(Timestamp::UNIX_EPOCH, IncidentKind::ClockSkew { seconds: 9 });
         for (known, wanted) in [(status(), None), (Fact::Incident(incident), Some("a.b.1"))] {
             let subject = LedgerSubject::Incident(None);
             let (kind, payload, id) = (known.kind(), known.to_bytes(), Some("a.b.1".to_owned()));
             let publication = Publication { subject, fact: known, payload, id };
-            let message = fact(publication, Trace::of_id(1), &mut rng);
+            let message = fact(publication, None);
             assert_eq!(message.message_id.as_deref(), wanted, "{kind}");
-            assert_eq!(message.headers.get(CE_ID), Some("a.b.1"), "{kind}");
+            assert!(message.headers.is_empty(), "{kind}");
         }
     }
 }

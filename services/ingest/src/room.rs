@@ -15,7 +15,9 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Duration;
 
 use bytes::Bytes;
+use fastrand::Rng;
 use futures_util::future::join_all;
+use muster_bus::event::{Trace, traced};
 use muster_bus::{Bus, Delivery, Outgoing, ReadError, Replay, Start, StreamState};
 use muster_contract::Timestamp;
 use muster_contract::decode;
@@ -456,6 +458,7 @@ fn incident(what: IncidentKind, now: Timestamp) -> Outgoing {
     let day = now.as_second() / INCIDENT_EVERY.as_secs() as i64;
     let document = Incident::new(now, what);
     Outgoing {
+        headers: traced(Some(Trace::random(&mut Rng::new()))),
         message_id: Some(format!("ledger-nearly-full.{day}")),
         ..Outgoing::new(LedgerSubject::Incident(None).to_string(), decode::to_bytes(&document))
     }

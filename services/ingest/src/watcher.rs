@@ -14,9 +14,9 @@ use std::time::Duration;
 
 use fastrand::Rng;
 use futures_util::{StreamExt as _, stream};
-use muster_bus::event::{Trace, attributes};
+use muster_bus::event::{Trace, traced};
 use muster_bus::{Bus, BusConfig, Connection, ConnectionEvent, ConnectionEvents, ConnectionId, Outgoing};
-use muster_contract::decode::{self, Document as _};
+use muster_contract::decode;
 use muster_contract::fact::{Incident, IncidentKind};
 use muster_contract::limits::{CONNECTIONS_ENFORCED_WITHIN, CONNECTIONS_INCIDENT_EVERY};
 use muster_contract::subjects::LedgerSubject;
@@ -28,7 +28,6 @@ use muster_service::error::chain;
 use tokio::time::{Instant, MissedTickBehavior, interval, sleep};
 use tokio_util::sync::CancellationToken;
 
-use crate::message::EVENT_SOURCE;
 use crate::metrics::ConnectionMetrics;
 
 /// Time between two lists of all connections, which correct the table after a lost event.
@@ -279,7 +278,7 @@ fn incident(holder: &Holder, (most_open, ended): (usize, u64), now: Timestamp, r
     };
     let document = Incident::new(now, what);
     Outgoing {
-        headers: attributes(EVENT_SOURCE, Incident::KIND, id.clone(), Trace::random(rng)),
+        headers: traced(Some(Trace::random(rng))),
         message_id: Some(id),
         ..Outgoing::new(subject, decode::to_bytes(&document))
     }

@@ -14,10 +14,10 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use fastrand::Rng;
-use muster_bus::event::{Trace, attributes};
+use muster_bus::event::{Trace, traced};
 use muster_bus::{Bus, Delivery, Outgoing, PublishError, PublishErrorKind, ReadError, StreamState};
 use muster_contract::Timestamp;
-use muster_contract::decode::{self, Document};
+use muster_contract::decode;
 use muster_contract::fact::{Hearing, HearingFact, PulseFact};
 use muster_contract::limits::PARTITIONS;
 use muster_contract::subjects::{LedgerSubject, stream};
@@ -39,8 +39,6 @@ const LOOK_EVERY: Duration = Duration::from_secs(1);
 const READ_WITHIN: Duration = Duration::from_secs(2);
 /// Time between two looks at whether a stop that holds is still in LEDGER.
 const REPEAT_LOOK_EVERY: Duration = Duration::from_secs(60);
-/// The event's source, as CloudEvents require.
-const EVENT_SOURCE: &str = "muster-rollup";
 
 const _: () = assert!(LOOK_EVERY.as_secs() + READ_WITHIN.as_secs() < CUT_OFF_AFTER.as_secs());
 
@@ -263,9 +261,8 @@ impl Monitor {
             since,
             reasserted,
         };
-        let id = format!("{:032x}", self.rng.u128(..));
         let message = Outgoing {
-            headers: attributes(EVENT_SOURCE, HearingFact::KIND, id, Trace::random(&mut self.rng)),
+            headers: traced(Some(Trace::random(&mut self.rng))),
             expected_stream: Some(stream::LEDGER),
             expected_last_subject_sequence: Some(expected),
             ..Outgoing::new(LedgerSubject::Hearing(partition).to_string(), decode::to_bytes(&fact))

@@ -1,5 +1,6 @@
-//! The headers of every document of Muster: CloudEvents attributes and a W3C trace context. This module reads no document
-//! and records no trace.
+//! Headers that say what a message is and what caused it: CloudEvents attributes of documents that readers verify, and a W3C
+//! trace context of messages that are traced. Facts and reports carry no attributes: these follow from subject and document.
+//! This module reads no document and records no trace.
 
 use std::fmt::{self, Write};
 
@@ -15,11 +16,13 @@ const PARTS: [usize; 4] = [2, 32, 16, 2];
 
 /// The flag of a caller that recorded its part of a trace.
 const SAMPLED: u8 = 1;
+/// One trace in so many is sampled where nothing says that it matters.
+pub const TRACE_ONE_IN: u64 = 1_000;
 
 /// A span of a W3C trace: the ids of trace and span, neither of them zero.
 ///
-/// A trace that Muster begins is not sampled: Muster records none, and for a sampled message nats-server inspects all
-/// headers to find subscribers of its trace. A trace that was sampled by its sender stays sampled.
+/// A trace that Muster begins is sampled, so that whoever records traces records it; messages without a sampled trace carry
+/// none. A trace that its sender did not sample ends with its message, unless a record that matters follows from it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Trace {
     trace: u128,
@@ -28,9 +31,19 @@ pub struct Trace {
 }
 
 impl Trace {
-    /// A new trace.
+    /// A new trace, of an operation or of a record that matters.
     pub fn random(rng: &mut Rng) -> Self {
-        Self { trace: rng.u128(1..), span: rng.u64(1..), sampled: false }
+        Self { trace: rng.u128(1..), span: rng.u64(1..), sampled: true }
+    }
+
+    /// A new trace for one caller in [`TRACE_ONE_IN`].
+    pub fn sample(rng: &mut Rng) -> Option<Self> {
+        (rng.u64(..TRACE_ONE_IN) == 0).then(|| Self::random(rng))
+    }
+
+    /// A new trace for one id in [`TRACE_ONE_IN`], the same whenever the id is the same.
+    pub fn sample_of_id(id: u128) -> Option<Self> {
+        ((id as u64).is_multiple_of(TRACE_ONE_IN)).then(|| Self::of_id(id))
     }
 
     /// Another span of the same trace.
@@ -42,7 +55,18 @@ impl Trace {
     /// A new trace derived from a random message id of 128 bits, whose last 64 become the id of the span. Ids of zero are
     /// invalid in a trace, so the lowest bit of each is set.
     pub const fn of_id(id: u128) -> Self {
-        Self { trace: id | 1, span: id as u64 | 1, sampled: false }
+        Self { trace: id | 1, span: id as u64 | 1, sampled: true }
+    }
+
+    /// Whether its sender recorded it.
+    pub const fn is_sampled(self) -> bool {
+        self.sampled
+    }
+
+    /// The same trace, recorded from here on.
+    #[must_use]
+    pub const fn into_sampled(self) -> Self {
+        Self { sampled: true, ..self }
     }
 
     /// The trace in a message's headers, if it is valid and of version 00.
@@ -66,18 +90,34 @@ impl fmt::Display for Trace {
     }
 }
 
-/// The headers of an event: `source` is its sender, `kind` that of the document, and `id` is unique for the source.
-pub fn attributes(source: &str, kind: &str, id: impl Into<String>, trace: Trace) -> Headers {
+/// The trace of a message that is traced; no headers for any other.
+pub fn traced(trace: Option<Trace>) -> Headers {
     let mut headers = Headers::new();
-    headers.insert(CE_SPECVERSION, CE_SPECVERSION_VALUE);
-    headers.insert(CE_ID, id);
+    if let Some(trace) = trace {
+        headers.insert(TRACEPARENT, text(trace));
+    }
+    headers
+}
+
+/// The headers by which a reader verifies whose document a message is, without a trace.
+pub fn authored(source: &str, kind: &str) -> Headers {
+    let mut headers = Headers::new();
     headers.insert(CE_SOURCE, source);
     headers.insert(CE_TYPE, [CE_TYPE_PREFIX, kind].concat());
+    headers
+}
+
+/// The CloudEvents attributes and the trace of a document: `source` is its sender, `kind` that of the document, and `id` is
+/// unique for the source.
+pub fn attributes(source: &str, kind: &str, id: impl Into<String>, trace: Trace) -> Headers {
+    let mut headers = authored(source, kind);
+    headers.insert(CE_SPECVERSION, CE_SPECVERSION_VALUE);
+    headers.insert(CE_ID, id);
     headers.insert(TRACEPARENT, text(trace));
     headers
 }
 
-/// The `traceparent`, in one allocation: every message of a long backlog has one.
+/// The `traceparent`, in one allocation.
 fn text(trace: Trace) -> String {
     let mut text = String::with_capacity(PARTS.iter().sum::<usize>() + PARTS.len() - 1);
     // Writing to a string cannot fail.
@@ -115,6 +155,21 @@ mod tests {
             let headers = attributes("a/b", "StatusReport", "1", trace);
             assert_eq!(Trace::carried(&headers), Some(trace));
             assert_eq!(headers.get(CE_TYPE), Some("muster.v1.StatusReport"));
+            assert_eq!(Trace::carried(&traced(Some(trace))), Some(trace));
         }
+        assert!(traced(None).is_empty());
+    }
+
+    #[test]
+    fn one_trace_in_a_thousand_is_sampled() {
+        let mut rng = Rng::with_seed(11);
+        let drawn = (0..100_000).filter_map(|_| Trace::sample(&mut rng)).count();
+        let of_ids = (0..100_000).filter_map(|_| Trace::sample_of_id(rng.u128(..))).count();
+        for sampled in [drawn, of_ids] {
+            assert!((50..=150).contains(&sampled), "{sampled}");
+        }
+        let id = 7_000 * u128::from(TRACE_ONE_IN);
+        assert_eq!(Trace::sample_of_id(id), Some(Trace::of_id(id)));
+        assert!(Trace::of_id(id).is_sampled());
     }
 }

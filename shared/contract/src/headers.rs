@@ -29,6 +29,8 @@ pub const ON_BEHALF_OF: &str = "Muster-On-Behalf-Of";
 pub const CONTENT_ENCODING: &str = "Content-Encoding";
 /// The encoding of a payload that is one frame of zstd, which names its content's size.
 pub const ZSTD: &str = "zstd";
+/// The encoding of a payload that is one frame of zstd made with dictionary 1 of reports.
+pub const ZSTD_REPORTS_1: &str = "zstd-r1";
 /// Of a batch of reports: how many it has.
 pub const REPORTS: &str = "Muster-Reports";
 /// The CloudEvents version we speak.

@@ -21,6 +21,7 @@ pub mod credential;
 pub mod decode;
 pub mod defined;
 pub mod desired;
+pub mod dictionary;
 pub mod fact;
 pub mod groups;
 pub mod headers;

@@ -8,34 +8,64 @@ use crate::decode::{Document, Violation};
 use crate::ids::Epoch;
 use crate::limits::COUNTER_MAX;
 use crate::liveness::{holds, is_so};
+use crate::omit::is_zero;
 use crate::version::{ApiVersion, kind};
 
 /// `muster.presence.<site>.<device>`: every 30 s, and at once after a (re)connect.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct Heartbeat {
-    /// `muster/v1`
+    /// `muster/v1`, also where it is absent: a heartbeat to a hub that reads `zstd-r1` says nothing that its subject says.
+    #[serde(default)]
     pub api_version: ApiVersion,
-    /// `Heartbeat`
+    /// `Heartbeat`, also where it is absent.
+    #[serde(default)]
     pub kind: kind::Heartbeat,
     /// The device's epoch.
     pub epoch: Epoch,
     /// Highest report number ever given; 0 before the first.
     #[schemars(range(max = COUNTER_MAX))]
     pub head: u64,
-    /// Reports that no publish acknowledgement covers yet.
+    /// Reports that no publish acknowledgement covers yet; absent for none.
+    #[serde(default)]
     pub unsent: u64,
     /// When the oldest of those was seen.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub oldest_unsent_at: Option<Timestamp>,
     /// Generation of the desired state the device holds; 0 before the first.
     pub generation: u64,
-    /// Version of the agent.
+    /// Version of the agent; absent where the device's capabilities say it.
+    #[serde(default)]
     pub agent_version: String,
     /// False while the device cannot keep what it would report, because its disk is full or broken: what it is like
     /// may have changed since the report that has number `head`. Absent is true.
     #[serde(default = "holds", skip_serializing_if = "is_so")]
     pub storing: bool,
+}
+
+/// What a heartbeat says to a hub that knows the rest.
+#[derive(Serialize)]
+#[serde(rename_all = "camelCase")]
+struct Brief {
+    epoch: Epoch,
+    head: u64,
+    #[serde(skip_serializing_if = "is_zero")]
+    unsent: u64,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    oldest_unsent_at: Option<Timestamp>,
+    generation: u64,
+    #[serde(skip_serializing_if = "is_so")]
+    storing: bool,
+}
+
+impl Heartbeat {
+    /// The document without what its subject and the device's capabilities say.
+    pub fn to_brief_bytes(&self) -> Vec<u8> {
+        let Self { epoch, head, unsent, oldest_unsent_at, generation, storing, .. } = *self;
+        let brief = Brief { epoch, head, unsent, oldest_unsent_at, generation, storing };
+        // Numbers and times are always JSON.
+        serde_json::to_vec(&brief).unwrap_or_default()
+    }
 }
 
 impl Document for Heartbeat {
@@ -49,5 +79,25 @@ impl Document for Heartbeat {
             return Err(Violation::at("unsent", format!("{} is above head {}", self.unsent, self.head)));
         }
         Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::decode;
+
+    #[test]
+    fn a_brief_heartbeat_is_read_as_the_whole_one() {
+        for text in [
+            r#"{"epoch":7,"head":9,"generation":3}"#,
+            r#"{"epoch":7,"head":9,"unsent":2,"oldestUnsentAt":"2026-11-20T08:00:00Z","generation":3,"storing":false}"#,
+        ] {
+            let beat: Heartbeat = decode::parse(text.as_bytes()).unwrap();
+            assert_eq!(String::from_utf8(beat.to_brief_bytes()).unwrap(), text);
+            let whole = Heartbeat { agent_version: "1".to_owned(), ..beat };
+            assert_eq!(decode::parse::<Heartbeat>(&decode::to_bytes(&whole)).unwrap(), whole);
+            assert_eq!(whole.to_brief_bytes(), text.as_bytes());
+        }
     }
 }

@@ -30,7 +30,8 @@ pub struct Receipt {
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     #[schemars(length(max = REFUSAL_REASONS_MAX))]
     pub refused: Vec<RefusedNumbers>,
-    /// The encodings of batches of reports that the hub reads from this device, beside the plain one. Absent if the device shall
+    /// The encodings in which the hub reads batches of reports from this device, beside the plain one; with `zstd-r1` single
+    /// reports too, and heartbeats without what their subject says. Absent if the device shall
     /// send each report by itself, also those that it sent in a batch and that this receipt does not cover.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     #[schemars(length(max = BATCH_ENCODINGS_MAX))]
@@ -53,8 +54,8 @@ impl Receipt {
         seq <= self.through && !self.missing.contains(seq)
     }
 
-    /// Whether the hub reads batches of this encoding.
-    pub fn reads_batches(&self, encoding: &str) -> bool {
+    /// Whether the hub reads this encoding.
+    pub fn reads(&self, encoding: &str) -> bool {
         self.batches.iter().any(|word| word == encoding)
     }
 

@@ -1,10 +1,11 @@
 //! What the way from a report to a view costs, beside the bare hops of the same way: publish → UPLINK → consume →
-//! publish → LEDGER → consume. The hops go once with the documents alone, and once with the same messages as Muster's, so
-//! that what Muster does and what its messages carry are told apart. All run in turn on fresh servers, and ratios are the
+//! publish → LEDGER → consume. The hops go with the documents alone, with the same messages as Muster's, and with those of
+//! Muster up to 0.1, so that what Muster does and what its messages carry are told apart. All run in turn on fresh servers, and ratios are the
 //! middle ones of the rounds, because machines are shared and noisy. It measures; it asserts only that nothing was lost on
 //! the way. The same work is also done on hubs with accounts and TLS, without and with mirrors for readers.
 //!
-//! `make bench`; `BENCH_REPORTS=200000 BENCH_ROUNDS=3 make bench` for other sizes.
+//! `make bench`; `BENCH_REPORTS=200000 BENCH_ROUNDS=3 make bench` for other sizes; `BENCH_BARE=1` for the rates of the hops
+//! alone.
 
 #![allow(clippy::unwrap_used, reason = "a failure here is the test's result")]
 
@@ -33,6 +34,10 @@ fn main() -> ExitCode {
     let reports = setting("BENCH_REPORTS", REPORTS_DEFAULT);
     let rounds = setting("BENCH_ROUNDS", ROUNDS_DEFAULT).max(1);
     let runtime = tokio::runtime::Runtime::new().unwrap();
+    if setting("BENCH_BARE", 0) > 0 {
+        let bare = runtime.block_on(bare(reports, rounds));
+        return bench::tell(HubKind::Open, &table::render_bare(reports, rounds, &bare));
+    }
     let figures = runtime.block_on(measure(reports, rounds));
     bench::tell(HubKind::Open, &table::render(reports, rounds, &figures))
 }
@@ -41,6 +46,8 @@ fn main() -> ExitCode {
 pub(crate) struct Figures {
     pub(crate) document_rates: Vec<f64>,
     pub(crate) raw_rates: Vec<f64>,
+    /// Of the messages of 0.1.
+    pub(crate) attributed_rates: Vec<f64>,
     pub(crate) alike_rates: Vec<f64>,
     pub(crate) different_rates: Vec<f64>,
     /// On secured hubs.
@@ -51,15 +58,35 @@ pub(crate) struct Figures {
     pub(crate) keeping: load::Latency,
 }
 
+/// Rates of the bare hops: documents alone, the same messages as Muster's, those of 0.1.
+pub(crate) type BareRates = [Vec<f64>; 3];
+
+async fn bare_round(reports: usize, round: &str, rates: &mut BareRates) {
+    let kinds = [
+        ("documents alone", Carry::Document),
+        ("the same messages", Carry::Everything),
+        ("the messages of 0.1", Carry::Attributes),
+    ];
+    for ((name, carry), rates) in kinds.into_iter().zip(rates) {
+        say(&format!("round {round}: bare hops, {name}"));
+        rates.push(raw::throughput(carry, reports).await);
+    }
+}
+
+async fn bare(reports: usize, rounds: usize) -> BareRates {
+    let mut rates = BareRates::default();
+    for round in 1..=rounds {
+        bare_round(reports, &format!("{round} of {rounds}"), &mut rates).await;
+    }
+    rates
+}
+
 async fn measure(reports: usize, rounds: usize) -> Figures {
     let mut secured = secured::Rates::default();
-    let (mut document_rates, mut raw_rates) = (Vec::new(), Vec::new());
+    let mut bare_rates = BareRates::default();
     let (mut alike_rates, mut different_rates) = (Vec::new(), Vec::new());
     for round in 1..=rounds {
-        say(&format!("round {round} of {rounds}: bare hops, documents alone"));
-        document_rates.push(raw::throughput(Carry::Document, reports).await);
-        say(&format!("round {round} of {rounds}: bare hops, the same messages"));
-        raw_rates.push(raw::throughput(Carry::Everything, reports).await);
+        bare_round(reports, &format!("{round} of {rounds}"), &mut bare_rates).await;
         say(&format!("round {round} of {rounds}: muster, devices alike"));
         alike_rates.push(muster::throughput(Fleet::Alike, reports).await);
         say(&format!("round {round} of {rounds}: muster, devices different"));
@@ -72,9 +99,11 @@ async fn measure(reports: usize, rounds: usize) -> Figures {
     let raw_latency = raw::latency(Carry::Everything).await;
     tokio::task::block_in_place(bench::settle);
     let [muster_latency, agent_latency, keeping] = muster::latency().await;
+    let [document_rates, raw_rates, attributed_rates] = bare_rates;
     Figures {
         document_rates,
         raw_rates,
+        attributed_rates,
         alike_rates,
         different_rates,
         secured,

@@ -2,27 +2,34 @@
 
 use muster_tests::bench::{ratio, thousands};
 
-use super::Figures;
 use super::agents::AGENTS;
 use super::load::{DEVICES, EVENTS_PER_SECOND, Latency, SHARED_DEPLOYMENTS};
 use super::secured::Rates;
+use super::{BareRates, Figures};
 
 /// What a secured hub reaches of an open one: security may cost a quarter.
 const SECURED_SHARE_MIN: f64 = 0.75;
 
 /// The table as text.
 pub(crate) fn render(reports: usize, rounds: usize, figures: &Figures) -> String {
-    let Figures { document_rates, raw_rates, alike_rates, different_rates, .. } = figures;
+    let Figures { document_rates, raw_rates, attributed_rates, alike_rates, different_rates, .. } = figures;
     let Figures { raw_latency, muster_latency, agent_latency, keeping, .. } = figures;
     let mut lines = vec![
         format!(
             "{reports} reports of {DEVICES} devices, median of {rounds} rounds (spread = (max - min) / median)"
         ),
         String::new(),
-        "| from report to fold and view | documents alone | the same messages | Muster | ratio |".to_owned(),
-        "|---|---:|---:|---:|---:|".to_owned(),
-        rates_line(&format!("{SHARED_DEPLOYMENTS} deployments"), [document_rates, raw_rates, alike_rates]),
-        rates_line("a deployment for each device", [document_rates, raw_rates, different_rates]),
+        "| from report to fold and view | documents alone | the same messages | messages of 0.1 | Muster | ratio |"
+            .to_owned(),
+        "|---|---:|---:|---:|---:|---:|".to_owned(),
+        rates_line(
+            &format!("{SHARED_DEPLOYMENTS} deployments"),
+            [document_rates, raw_rates, attributed_rates, alike_rates],
+        ),
+        rates_line(
+            "a deployment for each device",
+            [document_rates, raw_rates, attributed_rates, different_rates],
+        ),
     ];
     for (name, share) in [("p50", 500), ("p99", 990)] {
         lines.push(latency_line(&format!("latency {name}"), share, raw_latency, muster_latency));
@@ -32,7 +39,7 @@ pub(crate) fn render(reports: usize, rounds: usize, figures: &Figures) -> String
     let [raw, muster, agents] = [raw_latency, muster_latency, agent_latency].map(Latency::samples);
     lines.push(String::new());
     lines.push(format!(
-        "Ratios are to the hops with the same messages, in brackets to those with documents alone. Latency at {EVENTS_PER_SECOND} events/s, {raw} and {muster} events: from publish to the last hop's reader, and to a watcher of the view. Beside them {AGENTS} agents, {agents} events: from before a report is kept on the device's disk, which alone takes {:.2} (p50) and {:.2} ms (p99).",
+        "Ratios are to the hops with documents alone, in brackets to those with the same messages. Latency at {EVENTS_PER_SECOND} events/s, {raw} and {muster} events: from publish to the last hop's reader, and to a watcher of the view. Beside them {AGENTS} agents, {agents} events: from before a report is kept on the device's disk, which alone takes {:.2} (p50) and {:.2} ms (p99).",
         keeping.per_mille(500),
         keeping.per_mille(990)
     ));
@@ -71,13 +78,28 @@ fn secured_lines(figures: &Figures) -> Vec<String> {
     ]
 }
 
-fn rates_line(fleet: &str, [documents, raw, muster]: [&[f64]; 3]) -> String {
+/// The rates of the bare hops.
+pub(crate) fn render_bare(reports: usize, rounds: usize, rates: &BareRates) -> String {
+    let [documents, same, attributed] = rates;
+    let shares = [same, attributed].map(|rates| format!("{:.2}", ratio(rates, documents)));
+    let figures = rates.each_ref().map(|rates| thousands(rates)).join(" | ");
+    [
+        format!("{reports} reports of {DEVICES} devices over the bare hops, median of {rounds} rounds"),
+        String::new(),
+        "| documents alone | the same messages | messages of 0.1 | of documents alone |".to_owned(),
+        "|---:|---:|---:|---:|".to_owned(),
+        format!("| {figures} | {} |", shares.join(" and ")),
+    ]
+    .join("\n")
+}
+
+fn rates_line(fleet: &str, [documents, raw, attributed, muster]: [&[f64]; 4]) -> String {
     let (share, ratio) = (ratio(muster, documents), ratio(muster, raw));
-    let [documents, raw, muster] = [documents, raw, muster].map(thousands);
-    format!("| events/s, {fleet} | {documents} | {raw} | {muster} | {ratio:.2} ({share:.2}) |")
+    let figures = [documents, raw, attributed, muster].map(thousands).join(" | ");
+    format!("| events/s, {fleet} | {figures} | {share:.2} ({ratio:.2}) |")
 }
 
 fn latency_line(name: &str, share: usize, raw: &Latency, muster: &Latency) -> String {
     let (raw, muster) = (raw.per_mille(share), muster.per_mille(share));
-    format!("| {name}, ms | | {raw:.2} | {muster:.2} | {:.2} |", muster / raw)
+    format!("| {name}, ms | | {raw:.2} | | {muster:.2} | {:.2} |", muster / raw)
 }

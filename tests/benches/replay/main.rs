@@ -37,6 +37,8 @@ const DEPLOYMENTS: usize = 8;
 /// Reports by which the cost on the wire is measured, over a link that holds nobody up.
 const WIRE_REPORTS: usize = 10_000;
 const WIDE_BITS_A_SECOND: u64 = 1_000_000_000;
+/// Reports that go alone, each after the answer to the one before.
+const ALONE_REPORTS: usize = 100;
 /// A link faster than most that devices have, and the reports that are sent over it.
 const LINK_BITS_A_SECOND: u64 = 10_000_000;
 const LINK_REPORTS: usize = 10_000;
@@ -63,8 +65,10 @@ fn main() -> ExitCode {
     let packed: Vec<f64> = (0..rounds).map(|_| runtime.block_on(packed(backlog))).collect();
     let packed = format!("In batches: {} reports a second over loopback.", thousands(&packed));
     let (single, batches) = runtime.block_on(async { (wire(false).await, wire(true).await) });
+    let alone = runtime.block_on(async { [alone(false).await, alone(true).await].join("\n") });
     let memory = runtime.block_on(memory());
-    bench::tell(HubKind::Open, &format!("{table}\n\n{packed}\n{single}\n{batches}\n{memory}"))
+    let text = [table, String::new(), packed, single, batches, alone, memory].join("\n");
+    bench::tell(HubKind::Open, &text)
 }
 
 /// Rates of all sides, in reports a second, round by round.
@@ -206,6 +210,40 @@ async fn wire(in_batches: bool) -> String {
         each(up),
         each(payload as u64),
         each(down)
+    )
+}
+
+/// The cost on the wire of a report that goes alone, without connecting, and of a heartbeat.
+async fn alone(hub_has_dictionary: bool) -> String {
+    let server = Server::start();
+    let bus = converged(&server).await;
+    let device = Backlog::new(device("press-4"), DEPLOYMENTS).await;
+    let (settings, thin) = way(&server, Some(WIDE_BITS_A_SECOND)).await;
+    let thin = thin.expect("a link was asked for");
+    if hub_has_dictionary {
+        device.hub_reads_batches().await;
+    }
+    let sender = device.send(settings, None);
+    all_sent(&device, Instant::now()).await;
+    let (before, begin) = (thin.bytes(), Timestamp::now());
+    for at in 0..ALONE_REPORTS {
+        let observed = begin.checked_add(Duration::from_millis(37_137 * at as u64)).unwrap();
+        let state = [State::Installing, State::Installed, State::Failed][at % 3];
+        device.tell(observed, [(at % DEPLOYMENTS, state)]).await;
+        all_sent(&device, Instant::now()).await;
+    }
+    let after = thin.bytes();
+    sender.end().await;
+    let count = bus.stream_state(stream::UPLINK).await.unwrap().messages;
+    let payload: usize =
+        messages(&bus, &device, count as usize).await.iter().map(|sent| sent.payload.len()).sum();
+    let each = |bytes: u64| bytes as f64 / ALONE_REPORTS as f64;
+    format!(
+        "On the wire a report that goes alone to a hub {} the dictionary costs {:.1} bytes up and {:.1} down; its payload has {:.1}.",
+        if hub_has_dictionary { "with" } else { "without" },
+        each(after.0 - before.0),
+        each(after.1 - before.1),
+        payload as f64 / count as f64
     )
 }
 

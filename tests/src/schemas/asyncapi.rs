@@ -52,6 +52,8 @@ fn messages() -> Map<String, Value> {
 
 fn message(shape: &Shape) -> Value {
     let schema = json_schema::schema(shape);
+    let traits =
+        headers_of(shape.name).map(|name| json!({ "$ref": format!("#/components/messageTraits/{name}") }));
     json!({
         "name": shape.name,
         "title": shape.name,
@@ -60,33 +62,61 @@ fn message(shape: &Shape) -> Value {
             "schemaFormat": SCHEMA_FORMAT,
             "schema": { "$ref": format!("./json/{}.json", shape.name) }
         },
-        "traits": [{ "$ref": "#/components/messageTraits/published" }],
+        "traits": traits.as_slice(),
     })
+}
+
+/// The headers of a message, by the name of its document; other messages need none.
+fn headers_of(document: &str) -> Option<&'static str> {
+    match document {
+        "DesiredState" | "RolloutDecisions" | "RejectedReport" => Some("attributed"),
+        "Receipt" => Some("receipt"),
+        "StatusReport" | "CapabilitiesReport" | "ReportBatch" => Some("report"),
+        "StatusFact" | "DeviceFact" | "LivenessFact" | "DeadlineFact" | "QuarantineFact" | "Incident"
+        | "QuarantineVerdict" | "Ownership" | "PulseFact" | "HearingFact" => Some("fact"),
+        _ => None,
+    }
 }
 
 /// Headers. NATS header names are case-sensitive.
 fn traits() -> Value {
     let text = |description: &str| json!({ "type": "string", "description": description });
+    let of = |properties: Value| json!({ "headers": { "type": "object", "properties": properties } });
+    let trace = text("W3C trace context, if the message is traced.");
+    let stream = text("The stream that must store it; guards against a wrong one.");
+    let (source, kind) = (text("CloudEvents: who says it."), text("CloudEvents: what kind of event it is."));
     json!({
-        "published": {
-            "headers": {
-                "type": "object",
-                "properties": {
-                    headers::TRACEPARENT: text("W3C trace context."),
-                    headers::CE_SPECVERSION: { "const": headers::CE_SPECVERSION_VALUE },
-                    headers::CE_ID: text("CloudEvents: identity of the event."),
-                    headers::CE_SOURCE: text("CloudEvents: who says it."),
-                    headers::CE_TYPE: text("CloudEvents: what kind of event it is."),
-                    headers::MSG_ID: text(
-                        "Recognised by the stream within its duplicate window. A device's is random (UUIDv7) and \
-                         kept with the report, so that nobody can guess and occupy it."
-                    ),
-                    headers::EXPECTED_STREAM: text("The stream that must store it; guards against a wrong one."),
-                    headers::EXPECTED_LAST_SUBJECT_SEQUENCE: text("Compare-and-set, used for desired states; of a fact, the sequence of its partition's owner record."),
-                    headers::EXPECTED_LAST_SUBJECT_SEQUENCE_SUBJECT: text("Of a fact: the owner record of its partition, which must still be the newest of this subject."),
-                }
-            }
-        }
+        "attributed": of(json!({
+            headers::TRACEPARENT: trace,
+            headers::CE_SPECVERSION: { "const": headers::CE_SPECVERSION_VALUE },
+            headers::CE_ID: text("CloudEvents: identity of the event."),
+            headers::CE_SOURCE: source,
+            headers::CE_TYPE: kind,
+            headers::MSG_ID: text("Of a rejected report: recognised by QUARANTINE within its duplicate window."),
+            headers::EXPECTED_STREAM: stream,
+            headers::EXPECTED_LAST_SUBJECT_SEQUENCE: text("Of a desired state: compare-and-set."),
+        })),
+        "receipt": of(json!({
+            headers::CE_SOURCE: source,
+            headers::CE_TYPE: kind,
+            headers::EXPECTED_STREAM: stream,
+        })),
+        "report": of(json!({
+            headers::TRACEPARENT: trace,
+            headers::EXPECTED_STREAM: stream,
+            headers::REPORTS: text("How many reports a batch has."),
+            headers::CONTENT_ENCODING: text("How the payload is encoded; absent if it is the document itself."),
+            headers::MSG_ID: text(
+                "Needless: ingest knows a report by its number. Who sends one draws it at random, so that nobody can \
+                 guess and occupy it."
+            ),
+        })),
+        "fact": of(json!({
+            headers::TRACEPARENT: trace,
+            headers::MSG_ID: text("Of a rare fact: recognised by LEDGER within its duplicate window."),
+            headers::EXPECTED_LAST_SUBJECT_SEQUENCE: text("The sequence of the partition's owner record."),
+            headers::EXPECTED_LAST_SUBJECT_SEQUENCE_SUBJECT: text("The owner record of the partition, which must still be the newest of this subject."),
+        })),
     })
 }
 

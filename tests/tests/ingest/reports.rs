@@ -1,7 +1,7 @@
 //! Tests the outcomes of reports, and the facts and receipts that follow.
 
 use muster_contract::fact::IncidentKind;
-use muster_contract::headers::{CE_ID, CE_TYPE, MSG_ID, TRACEPARENT};
+use muster_contract::headers::TRACEPARENT;
 use muster_contract::limits::REPORT_BYTES_MAX;
 use muster_contract::subjects::{self, LedgerSubject, stream};
 use muster_tests::server::device;
@@ -136,21 +136,34 @@ async fn forks_amnesia_and_clones_are_incidents_without_a_status() {
 }
 
 #[tokio::test]
-async fn facts_carry_their_trace_their_type_and_a_stable_id() {
+async fn a_fact_carries_its_fence_and_a_sampled_trace_and_nothing_else() {
     let hub = Hub::start(&[]).await;
     let key = device("press-4");
-    let trace = "00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01";
-    let mut report = muster_bus::Outgoing::new(subjects::report(&key), status(7, 1, 1).to_string());
-    report.headers.insert(TRACEPARENT, trace);
-    hub.bus.publish(report).await.unwrap();
-    hub.statuses_are(&key, 1).await;
-    let subject = LedgerSubject::Status(key, "web".parse().unwrap()).to_string();
+    let subject = LedgerSubject::Status(key.clone(), "web".parse().unwrap()).to_string();
+    let (trace, fence) =
+        ("00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7", "Nats-Expected-Last-Subject-");
+    for (seq, flags, carried) in [(1, "01", true), (2, "00", false)] {
+        let mut report = muster_bus::Outgoing::new(subjects::report(&key), status(7, seq, seq).to_string());
+        report.headers.insert(TRACEPARENT, format!("{trace}-{flags}"));
+        hub.bus.publish(report).await.unwrap();
+        hub.statuses_are(&key, seq as usize).await;
+        let fact = hub.bus.last(stream::LEDGER, &subject).await.unwrap().unwrap();
+        let expected = carried.then(|| format!("{trace}-{flags}"));
+        assert_eq!(fact.headers.get(TRACEPARENT), expected.as_deref(), "{flags}");
+        let others = fact.headers.iter().map(|(name, _)| name).filter(|name| *name != TRACEPARENT);
+        assert!(others.into_iter().all(|name| name.starts_with(fence)), "{:?}", fact.headers);
+    }
+}
+
+#[tokio::test]
+async fn a_quarantined_message_always_has_a_trace() {
+    let hub = Hub::start(&[]).await;
+    let key = device("press-4");
+    hub.bus.publish(muster_bus::Outgoing::new(subjects::report(&key), "{}")).await.unwrap();
+    until("the quarantine", || hub.quarantine(&key), |kept| kept.len() == 1).await;
+    let subject = LedgerSubject::Quarantine(Some(key)).to_string();
     let fact = hub.bus.last(stream::LEDGER, &subject).await.unwrap().unwrap();
-    assert_eq!(fact.headers.get(TRACEPARENT), Some(trace));
-    assert_eq!(fact.headers.get(CE_ID), Some("plant7.press-4.7.1"));
-    let remembered = fact.headers.get(MSG_ID);
-    assert_eq!(remembered, None, "the fence is enough, and the server has nothing to remember");
-    assert_eq!(fact.headers.get(CE_TYPE), Some("muster.v1.StatusFact"));
+    assert!(fact.headers.get(TRACEPARENT).is_some_and(|trace| trace.ends_with("-01")), "{:?}", fact.headers);
 }
 
 #[tokio::test]

@@ -79,6 +79,29 @@ fn both_say_the_same_of_ledgers_drawn_by_lot() {
     agree(&files);
 }
 
+/// Facts carry no attributes of CloudEvents: `cloudevents.py` derives them.
+#[test]
+fn the_attributes_of_an_event_follow_from_its_fact_and_position() {
+    let script = schemas::folder().join("examples/cloudevents.py");
+    let output = Command::new(interpreter()).arg(script).args(vectors()).output().unwrap();
+    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+    let lines = String::from_utf8(output.stdout).unwrap();
+    let events: Vec<Value> = lines.lines().map(|line| serde_json::from_str(line).unwrap()).collect();
+    assert!(!events.is_empty());
+    for event in events {
+        let subject = LedgerSubject::parse(event["subject"].as_str().unwrap()).unwrap();
+        let fact = Fact::parse(&subject, event["data"].to_string().as_bytes()).unwrap();
+        assert_eq!(event["type"], format!("muster.v1.{}", fact.kind()), "{event}");
+        let (id, source) = (event["id"].as_str().unwrap(), event["source"].as_str().unwrap());
+        match &fact {
+            Fact::Status(fact) => assert!(id.ends_with(&format!(".{}.{}", fact.epoch, fact.seq)), "{event}"),
+            Fact::Desired(_) => assert_eq!(source, "muster-publisher"),
+            Fact::Hearing(_) => assert_eq!(source, "muster-rollup"),
+            _ => assert!(source == "muster-ingest" && !id.is_empty(), "{event}"),
+        }
+    }
+}
+
 #[tokio::test]
 async fn both_say_the_same_of_a_ledger_that_a_whole_system_wrote() {
     let mut system = System::start().await;

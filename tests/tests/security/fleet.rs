@@ -69,7 +69,7 @@ impl Agent {
         std::fs::read_to_string(self.process.log()).unwrap_or_default()
     }
 
-    /// Message ids of its reports in UPLINK.
+    /// The payloads of its reports in UPLINK.
     pub(crate) async fn reports(&self, ingest: &Bus) -> Vec<String> {
         let filter = format!("muster.report.*.{}.{}", self.key.site, self.key.device);
         let mut replay = ingest.replay(stream::UPLINK, &[&filter], Start::First).await.unwrap();
@@ -77,7 +77,7 @@ impl Agent {
             return Vec::new();
         }
         let batch = soon("reports", replay.next_batch(1000)).await.unwrap();
-        batch.iter().filter_map(|report| Some(report.headers.get("Nats-Msg-Id")?.to_owned())).collect()
+        batch.iter().map(|report| String::from_utf8_lossy(&report.payload).into_owned()).collect()
     }
 }
 

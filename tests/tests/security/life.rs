@@ -122,7 +122,8 @@ async fn a_token_is_renewed_before_its_end_without_a_restart_and_no_report_is_lo
     let streams = ingest(&hub).await;
     let agent = Agent::start(&hub, &device("press-4"));
     let first =
-        until("reports", async || agent.reports(&streams).await, |ids: &Vec<String>| !ids.is_empty()).await;
+        until("reports", async || agent.reports(&streams).await, |reports: &Vec<String>| !reports.is_empty())
+            .await;
     tokio::time::sleep(Duration::from_millis(1100)).await;
     agent.renew(&hub, "2h");
     let anew = async || {

@@ -31,7 +31,8 @@ async fn a_token_is_renewed_over_the_hub_while_the_device_is_connected_and_it_ou
     let hub = Guarded::start();
     let streams = ingest(&hub).await;
     let agent = Agent::start_for(&hub, &device("press-4"), SHORT);
-    until("reports", async || agent.reports(&streams).await, |ids: &Vec<String>| !ids.is_empty()).await;
+    until("reports", async || agent.reports(&streams).await, |reports: &Vec<String>| !reports.is_empty())
+        .await;
     let before = agent.token();
     let old_end = jwt::read(&before).unwrap().exp.unwrap();
     // A JWT of the same second would not be later.
@@ -63,7 +64,8 @@ async fn a_token_for_another_key_or_by_another_signer_is_refused_and_the_one_in_
     let hub = Guarded::start();
     let streams = ingest(&hub).await;
     let agent = Agent::start(&hub, &device("press-4"));
-    until("reports", async || agent.reports(&streams).await, |ids: &Vec<String>| !ids.is_empty()).await;
+    until("reports", async || agent.reports(&streams).await, |reports: &Vec<String>| !reports.is_empty())
+        .await;
     let (before, own) = (agent.token(), jwt::read(&agent.token()).unwrap());
     let operator = connect(hub.config(Role::Operator)).await;
 
@@ -91,7 +93,8 @@ async fn a_token_that_nobody_renews_puts_its_device_out_and_one_that_is_carried_
     let hub = Guarded::start();
     let streams = ingest(&hub).await;
     let agent = Agent::start_for(&hub, &device("press-4"), "8s");
-    until("reports", async || agent.reports(&streams).await, |ids: &Vec<String>| !ids.is_empty()).await;
+    until("reports", async || agent.reports(&streams).await, |reports: &Vec<String>| !reports.is_empty())
+        .await;
     says(&agent, "the credentials expire soon", 1).await;
     let end = jwt::read(&agent.token()).unwrap().exp.unwrap();
     says(&agent, "connection to NATS lost", 1).await;

@@ -45,7 +45,8 @@ async fn a_renewer_renews_a_device_that_is_in_without_a_person_and_none_that_was
     hub.decide(&["revoke", "plant7/press-5"]);
     let revoked = entry(&hub, "plant7/press-5");
     let agent = Agent::start_for(&hub, &device("press-4"), SHORT);
-    until("reports", async || agent.reports(&streams).await, |ids: &Vec<String>| !ids.is_empty()).await;
+    until("reports", async || agent.reports(&streams).await, |reports: &Vec<String>| !reports.is_empty())
+        .await;
     let first = jwt::read(&agent.token()).unwrap();
     let _renewer = renewer(&hub, Role::Renewer);
     let end = async || jwt::read(&agent.token()).unwrap().exp.unwrap();

@@ -9,6 +9,7 @@ use muster_contract::report::{CapabilitiesReport, StatusReport};
 use muster_contract::{Epoch, Seq, SeqRanges};
 use serde::de::IgnoredAny;
 
+use super::encoding::{Encoded, Encoding};
 use crate::report::Body;
 
 /// A report body as JSON text: written once, sent as it is, and parsed only where its content is needed.
@@ -34,17 +35,6 @@ pub struct Row {
     pub coalesced: SeqRanges,
 }
 
-/// A report as it is sent.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct SerializedReport {
-    /// `StatusReport` or `CapabilitiesReport`.
-    pub kind: &'static str,
-    /// The document.
-    pub bytes: Vec<u8>,
-}
-
-/// The level of compression: higher ones cost a small device more than they save.
-const PACKING_LEVEL: i32 = 3;
 /// The version in the documents.
 const VERSION: &str = "muster/v1";
 /// Bytes that sending adds to a report without declared numbers.
@@ -99,13 +89,14 @@ impl StoredBody {
     }
 }
 
-/// Several rows as one compressed batch. `None` if they do not fit into one, or a number is none that a report can have.
-pub fn pack_rows(rows: &[Row], epoch: Epoch, head: u64) -> Option<Vec<u8>> {
+/// Several rows as one batch, compressed for a hub that reads this encoding. `None` if they do not fit into one, or a number is
+/// none that a report can have.
+pub fn pack_rows(rows: &[Row], epoch: Epoch, head: u64, encoding: Encoding) -> Option<Encoded> {
     let element = |row: &Row| Some((Seq::new(row.seq)?, row.element()?));
     let mut elements = rows.iter().map(element).collect::<Option<Vec<_>>>()?;
     elements.sort_unstable_by_key(|(seq, _)| *seq);
-    let packed = zstd::bulk::compress(&pack(epoch, Seq::new(head)?, &elements)?, PACKING_LEVEL).ok()?;
-    (packed.len() <= BATCH_BYTES_MAX).then_some(packed)
+    let packed = encoding.encode(pack(epoch, Seq::new(head)?, &elements)?)?;
+    (packed.bytes.len() <= BATCH_BYTES_MAX).then_some(packed)
 }
 
 impl Row {
@@ -130,9 +121,14 @@ impl Row {
         Some(())
     }
 
+    /// The report to send, for a hub that reads this encoding.
+    pub fn encode(&self, epoch: Epoch, head: u64, encoding: Encoding) -> Option<Encoded> {
+        encoding.encode(self.serialize(epoch, head)?)
+    }
+
     /// The report to send, with an epoch and a head: the stored text and the added fields. `None` for a number that
     /// no report can have.
-    pub fn serialize(&self, epoch: Epoch, head: u64) -> Option<SerializedReport> {
+    pub fn serialize(&self, epoch: Epoch, head: u64) -> Option<Vec<u8>> {
         let (seq, head) = (Seq::new(self.seq)?, Seq::new(head)?);
         let (kind, fields) = self.body.split()?;
         let mut text = String::with_capacity(fields.len() + ENVELOPE_BYTES);
@@ -142,7 +138,7 @@ impl Row {
             r#"{{"apiVersion":"{VERSION}","kind":"{kind}","epoch":{epoch},"seq":{seq},"head":{head},{fields}"#
         );
         self.push_fields_of_sending(kind, &mut text)?;
-        Some(SerializedReport { kind, bytes: text.into_bytes() })
+        Some(text.into_bytes())
     }
 }
 
@@ -193,8 +189,8 @@ mod tests {
         let mut folded = SeqRanges::new();
         [2, 3, 5].into_iter().for_each(|seq| _ = folded.insert(seq));
         let letter = row(&Body::Status(kept.clone()), folded.clone()).serialize(Epoch::FIRST, 9).unwrap();
-        let Ok(Report::Status(sent)) = Report::parse(&letter.bytes) else { panic!("a status, please") };
-        assert_eq!((letter.kind, sent.seq.get(), sent.head.get()), ("StatusReport", 7, 9));
+        let Ok(Report::Status(sent)) = Report::parse(&letter) else { panic!("a status, please") };
+        assert_eq!((sent.seq.get(), sent.head.get()), (7, 9));
         assert_eq!((sent.epoch, sent.current, sent.coalesced), (Epoch::FIRST, true, folded));
         let StatusBody { observed_at, deployment, generation, digest, status, components, retries } = kept;
         assert_eq!((sent.observed_at, sent.deployment), (observed_at, deployment));
@@ -212,13 +208,8 @@ mod tests {
         };
         let letter =
             row(&Body::Capabilities(kept.clone()), SeqRanges::new()).serialize(Epoch::FIRST, 7).unwrap();
-        let Ok(Report::Capabilities(sent)) = Report::parse(&letter.bytes) else {
-            panic!("capabilities, please")
-        };
-        assert_eq!(
-            (letter.kind, sent.properties, sent.labels),
-            ("CapabilitiesReport", kept.properties, kept.labels)
-        );
+        let Ok(Report::Capabilities(sent)) = Report::parse(&letter) else { panic!("capabilities, please") };
+        assert_eq!((sent.properties, sent.labels), (kept.properties, kept.labels));
         assert_eq!((sent.agent_version, sent.coalesced), (kept.agent_version, SeqRanges::new()));
     }
 

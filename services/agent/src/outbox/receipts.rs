@@ -3,7 +3,7 @@
 
 use std::time::Duration;
 
-use muster_contract::headers::ZSTD;
+use muster_contract::headers::{ZSTD, ZSTD_REPORTS_1};
 use muster_contract::limits::{COVERED_AGE_KEPT, COVERED_ROWS_KEPT};
 use muster_contract::receipt::Receipt;
 use muster_contract::{Epoch, SeqRanges, Timestamp};
@@ -55,8 +55,8 @@ pub(super) fn receive(
     max_exposed: u64,
     now: Timestamp,
 ) -> SqlResult<ReceiptOutcome> {
-    let no_longer_reads_batches =
-        values::set_hub_reads_batches(tables.connection, receipt.reads_batches(ZSTD))?;
+    let no_longer_reads_batches = values::set_hub_reads_batches(tables.connection, receipt.reads(ZSTD))?;
+    values::set_hub_has_dictionary(tables.connection, receipt.reads(ZSTD_REPORTS_1))?;
     let Some(epoch) = values::epoch(tables.connection)? else {
         values::set_receipt(tables, receipt)?;
         return Ok(ReceiptOutcome::OtherEpoch);

@@ -77,6 +77,8 @@ pub struct Batch {
     pub rows: Vec<Row>,
     /// The hub reads compressed batches of reports, by its last receipt.
     pub hub_reads_batches: bool,
+    /// The hub has the dictionary of reports, by its last receipt.
+    pub hub_has_dictionary: bool,
 }
 
 /// The contents of the outbox in numbers.
@@ -169,7 +171,8 @@ pub(super) fn delete(tables: &mut Tables<'_>, first: u64, last: u64) -> SqlResul
 pub(super) fn read(tables: &Tables<'_>, request: &ReadRequest) -> SqlResult<Batch> {
     let (epoch, head) = (values::epoch(tables.connection)?, tables.index.head());
     let hub_reads_batches = values::hub_reads_batches(tables.connection)?;
-    let batch = Batch { epoch, head, rows: Vec::new(), hub_reads_batches };
+    let hub_has_dictionary = values::hub_has_dictionary(tables.connection)?;
+    let batch = Batch { epoch, head, rows: Vec::new(), hub_reads_batches, hub_has_dictionary };
     let mut reader = BatchReader { tables, request, batch, bytes: 0 };
     let waiting = delivery::spans(tables.index, |state| state == QUEUED);
     let mut is_full = request.newest_first && reader.read_newest(&waiting)?;
@@ -328,13 +331,13 @@ pub(super) fn from_text<T: DeserializeOwned>(text: &str) -> SqlResult<T> {
 }
 
 fn row_of(row: &SqlRow<'_>, newest: bool, round: u64) -> SqlResult<Row> {
-    let (id, body): (String, String) = (row.get(1)?, row.get(3)?);
+    let body: String = row.get(3)?;
     let coalesced: Option<String> = row.get(4)?;
     Ok(Row {
         seq: row.get(0)?,
         newest,
         is_repeated: round > 0,
-        message_id: if round == 0 { id } else { format!("{id}-{round}") },
+        message_id: row.get(1)?,
         bytes: row.get(2)?,
         body: StoredBody::from_table(body).map_err(|error| corrupt("outbox", &error))?,
         coalesced: coalesced.as_deref().map(from_text).transpose()?.unwrap_or_default(),

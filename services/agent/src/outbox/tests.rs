@@ -128,7 +128,7 @@ async fn the_newest_of_each_deployment_is_read_first_then_the_backlog_in_order()
     let newest: Vec<_> = batch.rows.iter().map(|row| row.newest).collect();
     assert_eq!(newest, [true, true, true, false, false]);
     let letter = batch.rows[2].serialize(Epoch::FIRST, batch.head).unwrap();
-    let Ok(Report::Status(report)) = Report::parse(&letter.bytes) else { panic!("a status, please") };
+    let Ok(Report::Status(report)) = Report::parse(&letter) else { panic!("a status, please") };
     assert!(report.current && report.seq.get() == 5 && report.head.get() == 5);
 }
 
@@ -225,7 +225,6 @@ async fn a_receipt_covers_rows_and_asks_again_for_what_was_sent_a_while_ago() {
     assert_eq!(outbox.receive(gaps, at(31)).await.unwrap(), ReceiptOutcome::Applied { requeued: 2 });
     let again = outbox.read(all()).await.unwrap();
     assert_eq!(seqs(&again), [2, 3]);
-    assert!(again.rows.iter().all(|row| row.message_id.ends_with("-1")), "{again:?}");
     outbox.receive(receipt(epoch, 5, &[]), at(32)).await.unwrap();
     assert_eq!(outbox.read(all()).await.unwrap().rows, [], "covered without being sent again");
 }

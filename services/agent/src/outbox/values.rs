@@ -72,6 +72,16 @@ pub(super) fn set_hub_reads_batches(connection: &Connection, reads: bool) -> Sql
     Ok(before && !reads)
 }
 
+/// Whether the hub has dictionary 1 of reports, by the last receipt of any epoch.
+pub(super) fn hub_has_dictionary(connection: &Connection) -> SqlResult<bool> {
+    get(connection, "dictionary").map(|has| has.unwrap_or(false))
+}
+
+/// Stores whether the hub has the dictionary.
+pub(super) fn set_hub_has_dictionary(connection: &Connection, has: bool) -> SqlResult<()> {
+    if hub_has_dictionary(connection)? == has { Ok(()) } else { set(connection, "dictionary", &has) }
+}
+
 /// The capabilities reported last.
 pub(super) fn capabilities(connection: &Connection) -> SqlResult<Option<CapabilitiesBody>> {
     get(connection, "capabilities")

@@ -251,7 +251,7 @@ impl<'a> Driver<'a> {
 
     async fn send_heartbeat(&mut self, heartbeat: &Heartbeat, now: Instant) {
         let Outgoing { subject, headers, payload, .. } =
-            self.charged(self.messages.heartbeat(heartbeat, self.relay.clock.now()), now);
+            self.charged(self.messages.heartbeat(heartbeat, self.relay.core.hub_has_dictionary()), now);
         // The next heartbeat replaces a lost one, and `link` says whether there is a connection.
         if let Err(error) = self.bus.publish_core(&subject, headers, payload).await {
             tracing::debug!(error = chain(&error), "cannot send a heartbeat");
@@ -259,7 +259,7 @@ impl<'a> Driver<'a> {
     }
 
     async fn send_report(&mut self, report: &OutgoingReport, ticket: Ticket, now: Instant) {
-        let message = self.messages.report(&report.row, report.epoch, report.head);
+        let message = self.messages.report(report);
         self.send_message(message, ticket, now).await;
     }
 

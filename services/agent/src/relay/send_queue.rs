@@ -238,6 +238,7 @@ impl SendQueue {
         self.may_have_more = !batch.rows.is_empty();
         self.has_backlog &= self.may_have_more;
         self.packing.is_on = batch.hub_reads_batches;
+        self.packing.has_dictionary = batch.hub_has_dictionary;
         let is_full_read = self.packing.is_on && batch.rows.len() >= READ_ROWS_MAX;
         let mut send = Vec::with_capacity(batch.rows.len());
         let (before, mut alone) = (self.messages(), 0);

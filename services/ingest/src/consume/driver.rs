@@ -314,9 +314,9 @@ impl<'a> SessionDriver<'a> {
         }
     }
 
-    async fn publish(&mut self, publication: Publication, trace: Trace) {
+    async fn publish(&mut self, publication: Publication, trace: Option<Trace>) {
         self.own.incident_log.log(self.own.number, &publication, self.own.context.clock.now());
-        self.publisher.send(message::fact(publication, trace, &mut self.own.rng)).await;
+        self.publisher.send(message::fact(publication, trace)).await;
     }
 
     fn poll_answers(&mut self) {
@@ -356,7 +356,7 @@ impl<'a> SessionDriver<'a> {
     }
 
     async fn send_receipt(&mut self, key: DeviceKey, receipt: &Receipt) {
-        let message = message::receipt(&key, receipt, &mut self.own.rng);
+        let message = message::receipt(&key, receipt);
         self.receipts.send(message, key).await;
     }
 

@@ -5,12 +5,15 @@
 //! knows their numbers. Its device is then asked for single reports.
 
 use std::borrow::Cow;
+use std::cell::RefCell;
 
 use muster_contract::Refusal;
 use muster_contract::decode::{Document, Violation};
-use muster_contract::headers::{CONTENT_ENCODING, REPORTS, ZSTD};
+use muster_contract::dictionary::REPORTS_1;
+use muster_contract::headers::{CONTENT_ENCODING, REPORTS, ZSTD, ZSTD_REPORTS_1};
 use muster_contract::limits::{BATCH_BYTES_MAX, BATCH_REPORTS_MAX, BATCH_TEXT_BYTES_MAX, REPORT_BYTES_MAX};
 use muster_contract::packed::{ReportBatch, unpack};
+use zstd::bulk::Decompressor;
 
 use super::io::ReportDelivery;
 
@@ -85,24 +88,53 @@ pub(crate) fn report_bytes_max(delivery: &impl ReportDelivery) -> usize {
     (text * reports_declared(delivery.header(REPORTS))).min(BATCH_TEXT_BYTES_MAX.max(text))
 }
 
-/// The payload without its encoding. A frame has to name the size of its content: no more memory than that is taken.
+/// The payload without its encoding.
 fn decoded<'a>(encoding: Option<&str>, payload: &'a [u8], bytes_max: usize) -> Result<Cow<'a, [u8]>, String> {
     match encoding {
         None => Ok(Cow::Borrowed(payload)),
-        Some(ZSTD) => {
-            let bytes =
-                frame_content_bytes(payload).ok_or("no frame of zstd that names the size of its content")?;
-            if bytes > bytes_max {
-                return Err(format!("decompressed it has {bytes} bytes; {bytes_max} are allowed"));
-            }
-            let text = zstd::bulk::decompress(payload, bytes).map_err(|error| error.to_string())?;
-            if text.len() == bytes {
-                Ok(Cow::Owned(text))
-            } else {
-                Err("a frame of another size than it names".to_owned())
-            }
+        Some(ZSTD) => DECODERS.with_borrow_mut(|them| decompressed(&mut them.plain, payload, bytes_max)),
+        Some(ZSTD_REPORTS_1) => {
+            DECODERS.with_borrow_mut(|them| decompressed(&mut them.reports_1, payload, bytes_max))
         }
-        Some(other) => Err(format!("this hub does not know the encoding '{other}'; it knows {ZSTD}")),
+        Some(other) => Err(format!(
+            "this hub does not know the encoding '{other}'; it knows {ZSTD} and {ZSTD_REPORTS_1}"
+        )),
+    }
+}
+
+thread_local! {
+    static DECODERS: RefCell<Decoders> = RefCell::default();
+}
+
+/// A decoder of each encoding, for all messages of a thread: to make one costs more than to decode a report. `None` if memory
+/// lacked.
+struct Decoders {
+    plain: Option<Decompressor<'static>>,
+    reports_1: Option<Decompressor<'static>>,
+}
+
+impl Default for Decoders {
+    fn default() -> Self {
+        Self { plain: Decompressor::new().ok(), reports_1: Decompressor::with_dictionary(REPORTS_1).ok() }
+    }
+}
+
+/// The content of a frame. The frame has to name its size: no more memory than that is taken.
+fn decompressed<'a>(
+    decoder: &mut Option<Decompressor<'static>>,
+    payload: &[u8],
+    bytes_max: usize,
+) -> Result<Cow<'a, [u8]>, String> {
+    let bytes = frame_content_bytes(payload).ok_or("no frame of zstd that names the size of its content")?;
+    if bytes > bytes_max {
+        return Err(format!("decompressed it has {bytes} bytes; {bytes_max} are allowed"));
+    }
+    let decoder = decoder.as_mut().ok_or("this hub has no memory for the decoder")?;
+    let text = decoder.decompress(payload, bytes).map_err(|error| error.to_string())?;
+    if text.len() == bytes {
+        Ok(Cow::Owned(text))
+    } else {
+        Err("a frame of another size than it names".to_owned())
     }
 }
 

@@ -13,6 +13,7 @@ use muster_domain::intake::{IntakeState, Publication};
 use super::io::{Effect, OrderRule};
 use crate::ledger_publisher::HighWater;
 use crate::limits::{BATCH, FACTS_IN_FLIGHT, RUN_ANSWER};
+use crate::message::is_always_traced;
 
 /// Facts that are sent one after the other and share confirmations. Fewer are confirmed one by one, and sooner.
 const RUN_MIN: usize = 64;
@@ -33,7 +34,7 @@ enum Sending {
 /// Facts of one partition that wait or are in flight.
 #[derive(Debug)]
 pub(super) struct FactQueue {
-    waiting: VecDeque<(Publication, Trace)>,
+    waiting: VecDeque<(Publication, Option<Trace>)>,
     /// The kinds of the facts in flight, in the order of sending.
     in_flight: VecDeque<&'static str>,
     sending: Sending,
@@ -54,12 +55,16 @@ impl FactQueue {
         }
     }
 
-    /// Queues the publications of the intake, under the trace of their cause or a new one.
+    /// Queues the publications of the intake, under the trace of their cause if that is sampled. Without a trace of its cause one
+    /// fact in many begins one; an incident or a quarantined message always has one.
     pub(super) fn collect(&mut self, intake: &mut IntakeState, cause: Option<Trace>, rng: &mut Rng) {
-        let mut trace = cause;
+        let mut sampled = cause.filter(|trace| trace.is_sampled());
         while let Some(publication) = intake.next_publication() {
-            let trace = *trace.get_or_insert_with(|| Trace::random(rng));
-            self.waiting.push_back((publication, trace));
+            if sampled.is_none() && is_always_traced(&publication.fact) {
+                sampled = Some(cause.map_or_else(|| Trace::random(rng), Trace::into_sampled));
+            }
+            let begun = || if cause.is_none() { Trace::sample(rng) } else { None };
+            self.waiting.push_back((publication, sampled.or_else(begun)));
         }
     }
 

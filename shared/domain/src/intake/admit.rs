@@ -140,13 +140,8 @@ impl IntakeState {
         message: &IncomingMessage<'_>,
         is_amended: bool,
     ) -> Outcome {
-        let number @ (epoch, seq) = (report.epoch(), report.seq());
+        let number = (report.epoch(), report.seq());
         let (observed_at, stored_at) = (report.observed_at(), message.stored_at);
-        let id = if is_amended {
-            ids::amended(key, epoch, seq, report.coalesced().count())
-        } else {
-            ids::numbered(key, epoch, seq)
-        };
         let forks = self.forks_in_quarantine(index, &report, message.payload);
         let ReportFact { subject, fact, is_late } = self.fact_for(index, key, report, stored_at, is_amended);
         let payload = fact.to_bytes();
@@ -161,7 +156,8 @@ impl IntakeState {
         self.check_clock(index, key, number, observed_at, stored_at);
         // Before the fact: once LEDGER has it, the number is no longer in quarantine.
         forks.into_iter().for_each(|fork| self.publish_fork(index, key, fork, false, stored_at));
-        self.publish_serialised(index, subject, fact, payload, Some(id));
+        // Readers recognise the fact by its number.
+        self.publish_serialised(index, subject, fact, payload, None);
         if is_amended {
             Outcome::Amended
         } else if is_late {

@@ -1,21 +1,11 @@
-//! Ids of facts. The same fact always has the same id, so that readers recognise it and the bus recognises a second publish of a
-//! rare fact. Correctness does not rest on that: fences and accounts keep numbers from being lost or doubled.
+//! Ids of rare facts: the same fact always has the same id, so that the bus recognises a second publish. The fact of a report is
+//! recognised by its number. Correctness does not rest on that: fences and accounts keep numbers from being lost or doubled.
 
 use muster_contract::canonical::Digest;
 use muster_contract::fact::{Fact, IncidentKind};
 use muster_contract::quarantine::Verdict;
 use muster_contract::subjects::{LedgerSubject, NOBODY};
 use muster_contract::{DeploymentId, DeviceKey, Epoch, Generation, Seq, Timestamp};
-
-/// `<site>.<device>.<epoch>.<seq>`
-pub(super) fn numbered(key: &DeviceKey, epoch: Epoch, seq: Seq) -> String {
-    format!("{}.{}.{epoch}.{seq}", key.site, key.device)
-}
-
-/// `<site>.<device>.<epoch>.<seq>.amended.<folded>`
-pub(super) fn amended(key: &DeviceKey, epoch: Epoch, seq: Seq, folded: u64) -> String {
-    format!("{}.amended.{folded}", numbered(key, epoch, seq))
-}
 
 /// `<site>.<device>.quarantine.<position in UPLINK>.<millisecond at which it was stored there>`: an UPLINK that was created again
 /// has the same positions.

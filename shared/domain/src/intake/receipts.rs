@@ -3,7 +3,7 @@
 
 use std::time::Duration;
 
-use muster_contract::headers::ZSTD;
+use muster_contract::headers::{ZSTD, ZSTD_REPORTS_1};
 use muster_contract::limits::RECEIPT_INTERVAL;
 use muster_contract::receipt::Receipt;
 use muster_contract::{DeviceKey, SeqRanges, Timestamp};
@@ -116,10 +116,10 @@ impl IntakeState {
 }
 
 impl ReceiptState {
-    /// The encodings of batches that the hub reads from the device.
+    /// The encodings that the hub reads from the device.
     fn batches(&self, now: Timestamp) -> Vec<String> {
         let is_refused = self.batch_refused_at.is_some_and(|at| elapsed(at, now) < SINGLE_AFTER_REFUSAL);
-        if is_refused { Vec::new() } else { vec![ZSTD.to_owned()] }
+        if is_refused { Vec::new() } else { [ZSTD, ZSTD_REPORTS_1].map(str::to_owned).into() }
     }
 }
 

@@ -48,7 +48,8 @@ pub struct Publication {
     pub fact: Fact,
     /// The serialised fact: any reader of LEDGER can parse it.
     pub payload: Vec<u8>,
-    /// Its id, the same whenever the same fact is published. `None` for liveness: each liveness fact is new.
+    /// The message id, the same whenever the same fact is published. `None` for the fact of a report, which is known by its
+    /// number, and for liveness: each liveness fact is new.
     pub id: Option<String>,
 }
 

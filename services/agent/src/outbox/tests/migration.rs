@@ -94,8 +94,8 @@ async fn a_file_of_format_2_is_opened_with_all_it_holds() {
         assert_eq!(db.run(outbox.job(Model::of)).await.unwrap(), expected(), "life {life}");
         let ids: Vec<_> =
             outbox.read(all()).await.unwrap().rows.into_iter().map(|row| (row.seq, row.message_id)).collect();
-        let ids_expected = [(9, "id-9"), (8, "id-8-1"), (10, "id-10")].map(|(seq, id)| (seq, id.to_owned()));
-        assert_eq!(ids, ids_expected, "life {life}: a message keeps its id");
+        let ids_expected = [(9, "id-9"), (8, "id-8"), (10, "id-10")].map(|(seq, id)| (seq, id.to_owned()));
+        assert_eq!(ids, ids_expected, "life {life}: a row keeps its id");
         db.close().await;
     }
     let connection = Connection::open(dir.path().join("agent.db")).unwrap();

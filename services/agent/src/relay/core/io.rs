@@ -7,7 +7,7 @@ use muster_contract::Epoch;
 use muster_contract::presence::Heartbeat;
 use tokio::time::Instant;
 
-use crate::outbox::{Batch, ReadRequest, Row, Summary};
+use crate::outbox::{Batch, Encoding, ReadRequest, Row, Summary};
 
 /// The state of the device that a heartbeat reports.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -31,6 +31,8 @@ pub struct OutgoingReport {
     pub head: u64,
     /// The report.
     pub row: Row,
+    /// The encoding that the hub reads.
+    pub encoding: Encoding,
 }
 
 /// Reports to be sent in one message. The driver serialises them, once.
@@ -42,6 +44,8 @@ pub struct OutgoingBatch {
     pub head: u64,
     /// The reports.
     pub rows: Vec<Row>,
+    /// The encoding that the hub reads.
+    pub encoding: Encoding,
 }
 
 /// Identifies a message under way. It comes back with the answer.

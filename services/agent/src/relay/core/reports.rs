@@ -90,11 +90,16 @@ impl RelayCore {
             self.queue.answered(seq, Ok(()), Duration::ZERO);
             self.marks.confirmed(&self.queue, now);
         }
-        let head = self.head;
+        let (head, encoding) = (self.head, self.queue.encoding_of(&rows));
         if rows.len() > 1 {
-            return Some(Effect::SendBatch(OutgoingBatch { epoch, head, rows }, ticket));
+            return Some(Effect::SendBatch(OutgoingBatch { epoch, head, rows, encoding }, ticket));
         }
-        rows.pop().map(|row| Effect::SendReport(OutgoingReport { epoch, head, row }, ticket))
+        rows.pop().map(|row| Effect::SendReport(OutgoingReport { epoch, head, row, encoding }, ticket))
+    }
+
+    /// Whether the hub has the dictionary of reports, and so reads brief heartbeats.
+    pub(crate) const fn hub_has_dictionary(&self) -> bool {
+        self.queue.has_dictionary()
     }
 
     /// How many reports the message of a ticket has.

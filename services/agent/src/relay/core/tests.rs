@@ -152,6 +152,7 @@ impl Trial {
             head: self.waiting.last().copied().unwrap_or_default(),
             rows,
             hub_reads_batches: self.hub_reads_batches,
+            hub_has_dictionary: false,
         })
     }
 }

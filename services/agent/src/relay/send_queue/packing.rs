@@ -3,15 +3,15 @@
 //! - A row that is read alone while nothing else is under way is sent at once, alone. While a message is under way, rows
 //!   are collected for a moment ([`SendQueue::may_collect`]); a backlog is read in full batches.
 //! - The newest rows of the deployments share a message, the rows of the backlog share others.
-//! - A row that is sent again because the hub misses it, or whose batch was refused, goes alone: so a batch that the
-//!   hub cannot read costs each of its rows one message more, once.
+//! - A row that is sent again because the hub misses it, or whose batch was refused, goes alone and not compressed: so a
+//!   message that the hub cannot read costs each of its rows one message more, once.
 
 use std::collections::{BTreeMap, BTreeSet};
 
 use muster_contract::limits::{BATCH_REPORTS_MAX, BATCH_TEXT_BYTES_MAX};
 
 use super::SendQueue;
-use crate::outbox::Row;
+use crate::outbox::{Encoding, Row};
 
 /// How many times smaller rows are as sent, at least: a backlog repeats itself, and is compressed.
 const RATIO: usize = 8;
@@ -23,6 +23,8 @@ const BYTES_MAX: usize = BATCH_TEXT_BYTES_MAX * 3 / 4;
 pub(super) struct Packing {
     /// The hub reads batches.
     pub(super) is_on: bool,
+    /// The hub has the dictionary of reports.
+    pub(super) has_dictionary: bool,
     /// The numbers of the rows of each message, by that of its first one.
     messages: BTreeMap<u64, Vec<u64>>,
     /// By how many the messages under way are fewer than the rows.
@@ -106,6 +108,21 @@ impl SendQueue {
         }
         messages.iter().for_each(|rows| self.packing.add(rows));
         messages
+    }
+
+    /// The encoding of the message of these rows.
+    pub(crate) fn encoding_of(&self, rows: &[Row]) -> Encoding {
+        match rows {
+            [row] if self.packing.goes_alone(row) => Encoding::Plain,
+            _ if self.packing.has_dictionary => Encoding::Reports1,
+            [_] => Encoding::Plain,
+            _ => Encoding::Zstd,
+        }
+    }
+
+    /// Whether the hub has the dictionary of reports.
+    pub(crate) const fn has_dictionary(&self) -> bool {
+        self.packing.has_dictionary
     }
 
     /// How many reports the message of a row under way has.

@@ -68,6 +68,7 @@ impl Rows {
             head: self.deployments.len() as u64,
             rows,
             hub_reads_batches: false,
+            hub_has_dictionary: false,
         }
     }
 }
@@ -327,7 +328,13 @@ fn width_over(rounds: usize, after: impl Fn(usize) -> Duration) -> usize {
         let window = queue.window();
         let rows = (next..next + window as u64).map(|seq| row(seq, false)).collect::<Vec<_>>();
         next += window as u64;
-        let batch = Batch { epoch: Some(Epoch::FIRST), head: next, rows, hub_reads_batches: false };
+        let batch = Batch {
+            epoch: Some(Epoch::FIRST),
+            head: next,
+            rows,
+            hub_reads_batches: false,
+            hub_has_dictionary: false,
+        };
         for row in queue.accept(batch).unwrap() {
             assert_eq!(queue.answered(row.seq, OK, after(window)), AnswerOutcome::Continue);
         }
@@ -358,6 +365,7 @@ fn after_a_pause_the_window_grows_by_one_row_for_each_answer() {
                 head: seq,
                 rows: vec![row(seq, false)],
                 hub_reads_batches: false,
+                hub_has_dictionary: false,
             };
             assert_eq!(queue.accept(batch).unwrap().len(), 1);
         };
@@ -392,6 +400,7 @@ fn a_failed_attempt_halves_the_window_and_a_new_connection_begins_anew() {
                 head: 1,
                 rows: vec![row(seq, true)],
                 hub_reads_batches: false,
+                hub_has_dictionary: false,
             })
             .unwrap();
         assert_eq!(queue.answered(seq, Err(Transient), Duration::ZERO), AnswerOutcome::Restart);

@@ -1,6 +1,7 @@
 //! Tests the rules of order of a message with several reports.
 
-use muster_contract::headers::{CONTENT_ENCODING, REPORTS, ZSTD};
+use muster_contract::dictionary::REPORTS_1;
+use muster_contract::headers::{CONTENT_ENCODING, REPORTS, ZSTD, ZSTD_REPORTS_1};
 use muster_contract::packed::pack;
 use muster_contract::{Epoch, Seq};
 use muster_domain::intake::SINGLE_AFTER_REFUSAL;
@@ -54,6 +55,24 @@ fn a_batch_is_acknowledged_after_the_facts_of_its_last_report() {
     driven.stored(100 + facts);
     let effects = driven.effects();
     assert!(matches!(&effects[..], [Effect::Acknowledge(message)] if message.reports == 40), "{effects:?}");
+}
+
+#[test]
+fn a_report_made_smaller_with_the_dictionary_is_the_same_report() {
+    let (mut plain, mut driven) = (Driven::new(), Driven::new());
+    let smaller = |sent: &Sent| {
+        let mut encoder = zstd::bulk::Compressor::with_dictionary(3, REPORTS_1).unwrap();
+        let headers = vec![(CONTENT_ENCODING, ZSTD_REPORTS_1.to_owned())];
+        Sent { payload: encoder.compress(&sent.payload).unwrap(), headers, ..sent.clone() }
+    };
+    let messages: Vec<_> = reports(3).iter().map(smaller).collect();
+    plain.handle(Input::Reports(reports(3), None));
+    driven.handle(Input::Reports(messages.clone(), None));
+    assert_eq!(facts_of_reports(&driven.effects()), facts_of_reports(&plain.effects()));
+    let without = Sent { headers: vec![(CONTENT_ENCODING, ZSTD.to_owned())], ..messages[0].clone() };
+    let mut other = Driven::new();
+    other.handle(Input::Reports(vec![without], None));
+    assert!(facts_of_reports(&other.effects()).is_empty(), "the dictionary is missing");
 }
 
 #[test]
@@ -156,7 +175,7 @@ fn a_message_that_cannot_be_unpacked_ends_batches_for_its_device() {
         assert_eq!(asked(&mut driven, Duration::from_secs(1)), [""; 0], "{words}");
         assert_eq!(
             asked(&mut driven, 2 * SINGLE_AFTER_REFUSAL),
-            [ZSTD],
+            [ZSTD, ZSTD_REPORTS_1],
             "{words}: in the end it may try again"
         );
     }
