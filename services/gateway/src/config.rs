@@ -7,6 +7,8 @@ use clap::Parser;
 use muster_service::config::{Common, CommonArgs, Problems};
 use muster_service::version::VERSION;
 
+use crate::margo::config::{DevicesArgs, DevicesConfig};
+
 const GUIDE: &str = "\
 Opened in a browser, the gateway shows the fleet as it is; programs use /api/v1 (described at /openapi.json).
 
@@ -51,6 +53,9 @@ pub struct Cli {
     public_url: Option<String>,
 
     #[command(flatten)]
+    devices: DevicesArgs,
+
+    #[command(flatten)]
     common: CommonArgs,
 }
 
@@ -61,6 +66,8 @@ pub struct Config {
     pub common: Common,
     /// The listener of people.
     pub people: PeopleConfig,
+    /// The listener of devices, if they are served.
+    pub devices: Option<DevicesConfig>,
 }
 
 /// The settings of the listener of people.
@@ -87,11 +94,13 @@ impl Cli {
         let key = problems.optional("--tls-key", self.tls_key.as_deref(), Problems::file);
         let public_host = problems.optional("--public-url", self.public_url.as_deref(), public_host);
         let is_insecure = self.insecure_http;
+        let devices = self.devices.check((self.tls_cert.as_deref(), self.tls_key.as_deref()), &mut problems);
         problems.finish(|| {
             let tls = certificate?.zip(key?).filter(|_| !is_insecure);
             Some(Config {
                 common: common?,
                 people: PeopleConfig { addr: addr?, tls, public_host: public_host? },
+                devices: devices?,
             })
         })
     }

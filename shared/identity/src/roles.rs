@@ -30,6 +30,8 @@ pub enum Role {
     Keeper,
     /// A person who updates streams after an upgrade; credentials are made on demand, for an hour.
     Maintainer,
+    /// The listener of devices of `muster-gateway`: reports, heartbeats and numbers of the sites that its token names.
+    Margo,
     /// `muster-planner`, which asks the services like a person and releases held changes.
     Planner,
     /// A person or program that uses the query service and the views.
@@ -42,7 +44,7 @@ pub enum Role {
 
 impl Role {
     /// All of them, the device first.
-    pub const ALL: [Self; 11] = [
+    pub const ALL: [Self; 12] = [
         Self::Device,
         Self::Publisher,
         Self::Ingest,
@@ -50,6 +52,7 @@ impl Role {
         Self::Renewer,
         Self::Keeper,
         Self::Maintainer,
+        Self::Margo,
         Self::Planner,
         Self::Viewer,
         Self::Subscriber,
@@ -66,6 +69,7 @@ impl Role {
             Self::Renewer => "renewer",
             Self::Keeper => "keeper",
             Self::Maintainer => "maintainer",
+            Self::Margo => "margo",
             Self::Planner => "planner",
             Self::Viewer => "viewer",
             Self::Subscriber => "subscriber",
@@ -76,23 +80,25 @@ impl Role {
     /// The account that its users belong to.
     pub const fn account(self) -> Account {
         match self {
-            Self::Device => Account::Devices,
+            // A gateway stands in for devices, and reaches nothing of HUB that devices do not.
+            Self::Device | Self::Margo => Account::Devices,
             Self::Publisher | Self::Ingest | Self::Rollup | Self::Renewer | Self::Maintainer => Account::Hub,
             Self::Keeper => Account::Readers,
             Self::Planner | Self::Viewer | Self::Subscriber | Self::Operator => Account::People,
         }
     }
 
-    /// Whether `muster auth init` makes credentials of the role together with the keys.
+    /// Whether `muster auth init` makes credentials of the role together with the keys: those of a device and of a gateway for
+    /// devices name sites, and those of a maintainer end after an hour.
     pub const fn is_everyday(self) -> bool {
-        !matches!(self, Self::Device | Self::Maintainer)
+        !matches!(self, Self::Device | Self::Margo | Self::Maintainer)
     }
 
     /// Limit of open connections with one key of the role. The replicas of a service share a key.
     pub const fn connections_max(self) -> usize {
-        match self.account() {
-            Account::Devices | Account::People => CONNECTIONS_PER_KEY_MAX,
-            Account::Hub | Account::Readers => CONNECTIONS_PER_SERVICE_KEY_MAX,
+        match (self, self.account()) {
+            (Self::Margo, _) | (_, Account::Hub | Account::Readers) => CONNECTIONS_PER_SERVICE_KEY_MAX,
+            (_, Account::Devices | Account::People) => CONNECTIONS_PER_KEY_MAX,
         }
     }
 
@@ -221,6 +227,8 @@ mod tests {
             ("muster.publisher.release", &[Role::Planner]),
             ("muster.publisher.decide", &[Role::Planner]),
             ("muster.publisher.*", &[Role::Operator]),
+            ("$KV.http_devices.{site}.*", &[Role::Margo]),
+            ("$KV.http_devices.*", &[Role::Operator]),
             ("$KV.views.>", &[Role::Rollup]),
             ("muster.notice.*", &[Role::Rollup]),
             ("muster.subscription.*", &[Role::Rollup]),

@@ -30,6 +30,7 @@ impl Role {
             // An operator's requests carry documents.
             Self::Operator => (READER_SUBSCRIPTIONS_MAX, UNLIMITED),
             Self::Publisher
+            | Self::Margo
             | Self::Ingest
             | Self::Rollup
             | Self::Renewer
