@@ -4,6 +4,7 @@
 //! sends it to a server. Only a revocation needs a server, to which [`push`] sends it; an enrolment needs none, because a
 //! token proves itself. `muster_identity` has the rules.
 
+mod clients;
 mod error;
 mod init;
 mod key_store;
@@ -17,7 +18,7 @@ use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
 
 use muster_contract::{DeviceKey, SiteId, Timestamp};
-use muster_identity::{KeyPair, Role, UserEntry, claims, creds};
+use muster_identity::{KeyPair, Role, UserEntry, claims, creds, jwt};
 use muster_service::clock::Clock;
 use serde::Serialize;
 
@@ -140,6 +141,7 @@ pub async fn run(context: &mut AuthContext<'_>, command: AuthCommand) -> Result<
             context.show(&registry, render::auth::registry)
         }
         AuthCommand::Creds(args) => give_creds(context, args),
+        AuthCommand::Clients => clients::list(context).await,
         AuthCommand::Leaf(args) => {
             let made = leaf::run(&args, context.now())?;
             context.show(&made, |made, _| render::auth::leaf(made))
@@ -186,9 +188,12 @@ pub fn lock_keys(dir: &Path) -> Result<impl Sized + use<>, AuthError> {
 /// # Errors
 /// As [`run`]; also if another key is revoked and no server could be reached, and then the token is delivered as well.
 pub async fn enroll(context: &mut AuthContext<'_>, args: EnrollArgs) -> Result<(), CtlError> {
+    if let Some(identity) = &args.spiffe {
+        return clients::accept(context, identity, &args).await;
+    }
     // Bad settings are reported before anything changes.
     let connection = if args.replace || args.send { Some(context.connection.check()?) } else { None };
-    let mut store = KeyStore::open(&args.vault.dir)?;
+    let mut store = KeyStore::open(args.dir.as_deref().unwrap_or(Path::new("")))?;
     let pair = args.creds_file.as_deref().map(key_of_file).transpose()?;
     let key = chosen_key(&store, &args, pair.as_ref().map(|(pair, _)| pair))?;
     let name = args.device.to_string();
@@ -269,8 +274,11 @@ async fn deliver(
 /// # Errors
 /// As [`run`]; also if it is recorded, and no server could be reached.
 pub async fn revoke(context: &mut AuthContext<'_>, args: RevokeArgs) -> Result<(), CtlError> {
+    if let Some(identity) = &args.spiffe {
+        return clients::revoke(context, identity).await;
+    }
     let connection = context.connection.check()?;
-    let mut store = KeyStore::open(&args.vault.dir)?;
+    let mut store = KeyStore::open(args.dir.as_deref().unwrap_or(Path::new("")))?;
     let (registry, now) = (&mut store.registry, context.now());
     let revoked = match &args.device {
         Some(device) => registry.revoke_name(&device.to_string(), now),
@@ -300,7 +308,7 @@ fn give_creds(context: &mut AuthContext<'_>, args: CredsArgs) -> Result<(), CtlE
     label.map_err(|error| CtlError::Name(error.to_string()))?;
     let file = args.output.unwrap_or_else(|| store.path(&format!("creds/{name}.creds")));
     let terms = (context.now(), args.valid.map(|valid| valid.0));
-    let signed = sign_service(&mut store, args.role, &name, file, terms)?;
+    let signed = sign_user(&mut store, (args.role, &args.sites), &name, file, terms)?;
     store.write_registry()?;
     signed.write()?;
     drop(store);
@@ -324,7 +332,7 @@ impl SignedCreds {
     }
 }
 
-/// Enrols a service or a person in the registry in memory, and signs the credentials.
+/// The same for a role that is not limited to sites, or keeps those of its credentials file.
 fn sign_service(
     store: &mut KeyStore,
     role: Role,
@@ -332,10 +340,37 @@ fn sign_service(
     file: PathBuf,
     terms: (u64, Option<u64>),
 ) -> Result<SignedCreds, AuthError> {
+    let sites = sites_of_file(&file);
+    sign_user(store, (role, &sites), name, file, terms)
+}
+
+/// The sites that the token of a credentials file names.
+fn sites_of_file(file: &Path) -> Vec<SiteId> {
+    let text = std::fs::read_to_string(file).unwrap_or_default();
+    let token = creds::token(&text).and_then(|token| jwt::read(token).ok());
+    let tags = token.map(|token| token.nats.tags).unwrap_or_default();
+    tags.iter().filter_map(|tag| tag.strip_prefix("site:")?.parse().ok()).collect()
+}
+
+/// Enrols a service or a person in the registry in memory, and signs the credentials.
+fn sign_user(
+    store: &mut KeyStore,
+    (role, sites): (Role, &[SiteId]),
+    name: &str,
+    file: PathBuf,
+    terms: (u64, Option<u64>),
+) -> Result<SignedCreds, AuthError> {
+    if role != Role::Margo && !sites.is_empty() {
+        return Err(AuthError::NoSites(role.as_str()));
+    }
     let (pair, is_new_key) = key_of_file(&file)?;
     let entry = store.registry.enroll(name, role.as_str(), &pair.public_key(), terms, false)?;
     let signers = store.authority.signers();
-    let token = claims::service(&store.signer(role)?, &user(store, &entry), role, name, &signers)?;
+    let (signer, user) = (store.signer(role)?, user(store, &entry));
+    let token = match role {
+        Role::Margo => claims::margo(&signer, &user, name, (!sites.is_empty()).then_some(sites))?,
+        _ => claims::service(&signer, &user, role, name, &signers)?,
+    };
     Ok(SignedCreds { entry, is_new_key, file, text: creds::to_text(&token, &init::seed(&pair)?) })
 }
 

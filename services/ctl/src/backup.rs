@@ -26,12 +26,14 @@ use crate::terminal::Terminal;
 
 /// The copied streams in the order of a backup: a stream before those that are written later than it. The views are not
 /// newer than LEDGER, and LEDGER has copied no desired state that DOWNLINK lacks.
-const SAVED: [&str; 5] = [
+const SAVED: [&str; 6] = [
     muster_bus::topology::VIEWS_STREAM,
     stream::LEDGER,
     stream::DOWNLINK,
     stream::QUARANTINE,
     stream::NOTICES,
+    // After LEDGER: a number that it lacks is a gap, and one that the bucket lacks would be given twice.
+    stream::HTTP_DEVICES,
 ];
 
 /// Data that no backup holds, and who sends it again.

@@ -114,7 +114,7 @@ struct Source {
 }
 
 /// The streams in the order of a restore: each can be rebuilt once those before it exist.
-const SOURCES: [Source; 7] = [
+const SOURCES: [Source; 8] = [
     Source {
         name: stream::DOWNLINK,
         from: "Git, LEDGER's copies, the publisher's memory",
@@ -144,6 +144,12 @@ const SOURCES: [Source; 7] = [
         from: "nothing: back it up with the others",
         by: "ingest, empty",
         not: "rejected reports; their numbers stay counted, and devices keep them for 24 h",
+    },
+    Source {
+        name: stream::HTTP_DEVICES,
+        from: "nothing: back it up with the others",
+        by: "ingest, empty",
+        not: "accepted clients: `muster enroll --spiffe` again; their devices begin a new epoch",
     },
     Source {
         name: stream::UPLINK,

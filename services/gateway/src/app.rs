@@ -16,6 +16,7 @@ use crate::config::{Cli, Config, PeopleConfig};
 use crate::error::StartError;
 use crate::listener::{Limits, Listener};
 use crate::login::Login;
+use crate::margo;
 use crate::metrics::Metrics;
 use crate::people::live::Feed;
 use crate::people::{self, People};
@@ -30,6 +31,8 @@ const ANSWER_WITHIN: Duration = Duration::from_secs(10);
 pub struct Gateway {
     /// The address of the listener of people.
     pub people_addr: SocketAddr,
+    /// The address of the listener of devices, if they are served.
+    pub devices_addr: Option<SocketAddr>,
     /// Its metrics.
     pub metrics: Metrics,
 }
@@ -49,12 +52,16 @@ pub fn main() -> ExitCode {
 /// # Errors
 /// Why it cannot run; a person must act.
 pub async fn start(config: Config, supervisor: &Supervisor) -> Result<Gateway, StartError> {
-    let Config { common, people, login } = config;
+    let Config { common, people, login, devices } = config;
     let login =
         login.zip(common.creds.clone()).map(|(login, creds)| Login::open(login, creds)).transpose()?;
     let metrics = Metrics::register(supervisor.health());
     // Before the wait for NATS: an address in use is found at once.
     let listener = listen(&people, &metrics).await?;
+    let devices_addr = match devices {
+        Some(devices) => Some(margo::start::serve(devices, &common, &metrics, supervisor).await?),
+        None => None,
+    };
     let bus = BusConfig {
         creds: common.creds,
         tls_ca: common.tls_ca,
@@ -76,7 +83,7 @@ pub async fn start(config: Config, supervisor: &Supervisor) -> Result<Gateway, S
     let router = people::router(people);
     supervisor.spawn(Stage::Serve, "people", async move { listener.serve(router, token).await });
     tracing::info!(people.url = format!("{scheme}://{people_addr}"), "serving people");
-    Ok(Gateway { people_addr, metrics })
+    Ok(Gateway { people_addr, devices_addr, metrics })
 }
 
 async fn listen(people: &PeopleConfig, metrics: &Metrics) -> Result<Listener, StartError> {

@@ -8,6 +8,7 @@ use muster_service::config::{Common, CommonArgs, Problems};
 use muster_service::version::VERSION;
 
 use crate::login::settings::{LoginArgs, LoginConfig};
+use crate::margo::config::{DevicesArgs, DevicesConfig};
 
 const GUIDE: &str = "\
 Opened in a browser, the gateway shows the fleet as it is; programs use /api/v1 (described at /openapi.json).
@@ -58,6 +59,9 @@ pub struct Cli {
     login: LoginArgs,
 
     #[command(flatten)]
+    devices: DevicesArgs,
+
+    #[command(flatten)]
     common: CommonArgs,
 }
 
@@ -70,6 +74,8 @@ pub struct Config {
     pub people: PeopleConfig,
     /// The login of people, if they log in.
     pub login: Option<LoginConfig>,
+    /// The listener of devices, if they are served.
+    pub devices: Option<DevicesConfig>,
 }
 
 /// The settings of the listener of people.
@@ -97,12 +103,14 @@ impl Cli {
         let public_host = problems.optional("--public-url", self.public_url.as_deref(), public_host);
         let login = self.login.check(self.common.creds.is_some(), &mut problems);
         let is_insecure = self.insecure_http;
+        let devices = self.devices.check((self.tls_cert.as_deref(), self.tls_key.as_deref()), &mut problems);
         problems.finish(|| {
             let tls = certificate?.zip(key?).filter(|_| !is_insecure);
             Some(Config {
                 common: common?,
                 people: PeopleConfig { addr: addr?, tls, public_host: public_host? },
                 login: login?,
+                devices: devices?,
             })
         })
     }

@@ -3,22 +3,24 @@
 //! ```text
 //! browsers, programs ─► people ──► muster.query.*, muster.publisher.*, muster.ingest.quarantine.*
 //!                          └─────► the bucket `views`, for pages and events that follow the fleet
+//! devices ────────────► margo ───► DOWNLINK, UPLINK, the bucket `http_devices`
 //! ```
 //!
 //! It holds no truth and no state of its own: any number of gateways run side by side, and one that dies loses nothing. It
 //! answers nothing from memory that it cannot vouch for: without NATS or the rollup it answers 503.
 //!
 //! Two listeners, never one: [`people`] are browsers and programs of people; devices have a listener and a router of their
-//! own, with client certificates. Both are served by a [`listener`] with bounds, over [`tls`], and report errors as
+//! own, with client certificates ([`margo`]). Both are served by a [`listener`] with bounds, over [`tls`], and report errors as
 //! [`problem`] documents. [`login`] says who somebody is and what the role may do.
 //!
-//! Reading order: [`config`], [`app`] (the wiring), [`listener`], [`people`].
+//! Reading order: [`config`], [`app`] (the wiring), [`listener`], [`people`], [`margo`].
 
 pub mod app;
 pub mod config;
 pub mod error;
 pub mod listener;
 pub mod login;
+pub mod margo;
 pub mod metrics;
 pub mod people;
 pub mod problem;

@@ -68,6 +68,13 @@ impl Limits {
         stall: Duration::from_secs(20),
         age: Duration::from_secs(60 * 60),
     };
+    /// Those of devices. A connection ends soon, because a certificate is checked at its begin alone.
+    pub const DEVICES: Self = Self {
+        connections: 20_000,
+        header: Duration::from_secs(60),
+        stall: Duration::from_secs(20),
+        age: Duration::from_secs(10 * 60),
+    };
 }
 
 /// The other end of a connection, as an extension of each of its requests.

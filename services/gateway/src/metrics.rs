@@ -18,6 +18,12 @@ pub struct ListenerMetrics {
 pub struct Metrics {
     /// The listener of people.
     pub people: ListenerMetrics,
+    /// The listener of devices.
+    pub devices: ListenerMetrics,
+    /// Requests of devices that were answered.
+    pub device_requests: Counter,
+    /// Those that were refused or failed, by status 400 and above.
+    pub device_errors: Counter,
     /// Requests of people that were answered.
     pub requests: Counter,
     /// Those that were refused or failed, by status 400 and above.
@@ -39,6 +45,14 @@ impl Metrics {
             let help =
                 "Connections of people that were closed for newer ones, because as many were open as may be";
             registry.register("evicted_connections", help, all.people.evicted);
+            registry.register("device_connections", "Open connections of devices", all.devices.connections);
+            let help =
+                "Connections of devices that were closed for newer ones, because as many were open as may be";
+            registry.register("evicted_device_connections", help, all.devices.evicted);
+            let help = "Requests of devices that were answered";
+            registry.register("device_requests", help, all.device_requests);
+            let help = "Answers to devices with a status of 400 or above";
+            registry.register("device_errors", help, all.device_errors);
             registry.register("requests", "Requests of people that were answered", all.requests);
             registry.register("errors", "Answers to people with a status of 400 or above", all.errors);
             registry.register("followers", "Open event streams", all.followers);

@@ -33,6 +33,17 @@ pub enum TlsError {
         #[source]
         source: pem::Error,
     },
+    /// The certificates of an authority cannot be used.
+    #[error("cannot use the certificates of the authorities of devices")]
+    Authority(#[source] rustls::Error),
+    /// The certificate names another server.
+    #[error(
+        "the certificate for devices must name {wanted} and no other URI: its trust domain and WFM id are the server's"
+    )]
+    Identity {
+        /// The server's identity.
+        wanted: String,
+    },
     /// Certificate and key cannot be used together.
     #[error("cannot use the certificate with its key: do the files belong together?")]
     Pair(#[source] rustls::Error),

@@ -67,6 +67,7 @@ pub(crate) fn contract(uplink_bytes_max: u64, ledger_bytes_max: u64, replicas: u
         views(),
         notices(),
         quarantine(),
+        http_devices(),
     ];
     streams.iter_mut().for_each(|stream| stream.num_replicas = replicas);
     Topology {
@@ -253,6 +254,19 @@ fn quarantine() -> Stream {
     }
 }
 
+/// The numbers of devices that speak HTTP, and their accepted clients, one message a key. It takes messages of operators and of
+/// gateways, so no header may expire or replace a message.
+fn http_devices() -> Stream {
+    Stream {
+        subjects: subjects(["$KV.http_devices.*", "$KV.http_devices.*.*"]),
+        max_messages_per_subject: 1,
+        discard: DiscardPolicy::New,
+        deny_delete: true,
+        allow_direct: true,
+        ..base(stream::HTTP_DEVICES)
+    }
+}
+
 fn base(name: &str) -> Stream {
     Stream {
         name: name.to_owned(),
@@ -316,6 +330,10 @@ mod tests {
             match subject.as_str() {
                 // A token needs no protected subject: its device accepts only tokens of its signer.
                 "muster.credential.*.*" => assert_eq!(writers, [Role::Renewer, Role::Operator]),
+                // A gateway stands in for devices that speak HTTP.
+                "muster.report.*.*" | "muster.presence.*.*" => {
+                    assert_eq!(writers, [Role::Device, Role::Margo]);
+                }
                 _ => assert_eq!(writers.len(), 1, "{subject}: {writers:?}"),
             }
         }

@@ -8,7 +8,7 @@
 //! (with its [`constraints`], released by a [`rollout`]) → [`report`] (with its [`retry`], several [`packed`] in a message) → [`fact`] → [`view`]. Beside them are
 //! [`pulse`], [`partition`], [`presence`], [`receipt`], [`credential`], [`incident`], [`query`] (read by [`question`], which
 //! rejects [unknown keys](keys) and suggests [similar ones](near); it names a [`commit`]), [`status`], [`why`], [`silence`],
-//! [`lag`], [`validity`], [`history`], [`changes`], [`actions`] and [`notify`]. [`decode`] reads documents, [`canonical`]
+//! [`lag`], [`validity`], [`history`], [`changes`], [`actions`] and [`notify`], and [`http_device`], which gateways keep. [`decode`] reads documents, [`canonical`]
 //! computes their digests.
 
 pub mod actions;
@@ -26,6 +26,7 @@ pub mod fact;
 pub mod groups;
 pub mod headers;
 pub mod history;
+pub mod http_device;
 pub mod ids;
 pub mod incident;
 mod json_text;

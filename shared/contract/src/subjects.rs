@@ -23,6 +23,8 @@ pub mod stream {
     pub const NOTICES: &str = "NOTICES";
     /// Rejected reports with their whole payload, until a person decides about them or they expire.
     pub const QUARANTINE: &str = "QUARANTINE";
+    /// The stream of the bucket `http_devices`: devices that speak HTTP, and their accepted clients.
+    pub const HTTP_DEVICES: &str = "KV_http_devices";
 }
 
 /// `muster.desired.<site>.<device>` in DOWNLINK (and sourced into LEDGER).

@@ -5,7 +5,7 @@
 
 use std::collections::BTreeMap;
 
-use muster_contract::DeviceKey;
+use muster_contract::{DeviceKey, SiteId};
 use nkeys::KeyPair;
 use serde_json::{Map, Value, json};
 
@@ -184,6 +184,24 @@ pub fn service(
     if role.knows_signers() {
         let people = signers.iter().filter(|(role, _)| role.account() == Account::People);
         tags.extend(people.map(|(role, key)| Signers::tag(*role, key)));
+    }
+    signed_user(signer, user, name, &tags)
+}
+
+/// The token of a gateway for devices of these sites; `None` stands for all. The server fills the role's rights with them.
+///
+/// # Errors
+/// The key cannot sign.
+pub fn margo(
+    signer: &KeyPair,
+    user: &User<'_>,
+    name: &str,
+    sites: Option<&[SiteId]>,
+) -> Result<String, TokenError> {
+    let mut tags = vec![format!("role:{}", Role::Margo.as_str())];
+    match sites {
+        Some(sites) => tags.extend(sites.iter().map(|site| format!("site:{site}"))),
+        None => tags.push("site:*".to_owned()),
     }
     signed_user(signer, user, name, &tags)
 }

@@ -152,7 +152,7 @@ const fn to_reader(crossing: Crossing, subject: &'static str) -> Offer {
 }
 
 /// Every subject that crosses from one account to another.
-pub const OFFERS: [Offer; 54] = {
+pub const OFFERS: [Offer; 58] = {
     use Crossing::{Messages, NamedRequest, Request, Requests};
     [
         to_device(Request, "muster.report.*.*"),
@@ -161,6 +161,9 @@ pub const OFFERS: [Offer; 54] = {
         to_device(Request, "$JS.API.DIRECT.GET.DOWNLINK.muster.receipt.*.*"),
         to_device(Request, "$JS.API.DIRECT.GET.DOWNLINK.muster.credential.*.*"),
         to_device(Messages, "muster.live.*.*.*"),
+        // Gateways for devices, which hold the numbers of devices that keep no outbox.
+        to_device(Request, "$KV.http_devices.*.*"),
+        to_device(Request, "$JS.API.DIRECT.GET.KV_http_devices.$KV.http_devices.>"),
         // Services, which identify the requester.
         to_person(NamedRequest, "muster.query.*"),
         to_person(NamedRequest, "muster.notify.*"),
@@ -175,6 +178,8 @@ pub const OFFERS: [Offer; 54] = {
         to_person(Requests, "$SRV.STATS.>"),
         // The stream stores the message, which must not name the requester.
         to_person(Request, "muster.credential.*.*"),
+        to_person(Request, "$KV.http_devices.*"),
+        to_person(Request, "$JS.API.DIRECT.GET.KV_http_devices"),
         to_person(Request, "$JS.API.DIRECT.GET.NOTICES.muster.notice.*"),
         to_person(Messages, "muster.live.notice.*"),
         // The API that mirrors need: wildcards, so that no push consumer delivers there.
@@ -237,7 +242,8 @@ mod tests {
         let from_hub =
             OFFERS.iter().filter(|offer| (offer.from, offer.to) == (Account::Hub, Account::People));
         for offer in from_hub.filter(|offer| offer.subject.starts_with("$JS.")) {
-            assert!(offer.subject.starts_with("$JS.API.DIRECT.GET.NOTICES."), "{offer:?}");
+            let direct = ["$JS.API.DIRECT.GET.NOTICES.", "$JS.API.DIRECT.GET.KV_http_devices"];
+            assert!(direct.iter().any(|read| offer.subject.starts_with(read)), "{offer:?}");
         }
     }
 
@@ -253,7 +259,7 @@ mod tests {
         assert!(!named.is_empty() && named.iter().all(|offer| offer.subject.starts_with("muster.")));
         // Subjects without a service: streams, the API, and discovery.
         let is_no_services = |offer: &Offer| {
-            offer.subject == "muster.credential.*.*"
+            ["muster.credential.*.*", "$KV.http_devices.*"].contains(&offer.subject)
                 || offer.subject.starts_with("$JS.API.")
                 || offer.subject.starts_with("$SRV.")
         };

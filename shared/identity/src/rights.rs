@@ -23,7 +23,7 @@ pub struct Rights {
 }
 
 /// Streams that every service creates at its start if they are missing.
-const CONVERGE_STREAMS: [&str; 14] = [
+const CONVERGE_STREAMS: [&str; 16] = [
     "$JS.API.STREAM.INFO.DOWNLINK",
     "$JS.API.STREAM.INFO.UPLINK",
     "$JS.API.STREAM.INFO.PRESENCE",
@@ -31,6 +31,7 @@ const CONVERGE_STREAMS: [&str; 14] = [
     "$JS.API.STREAM.INFO.KV_views",
     "$JS.API.STREAM.INFO.NOTICES",
     "$JS.API.STREAM.INFO.QUARANTINE",
+    "$JS.API.STREAM.INFO.KV_http_devices",
     "$JS.API.STREAM.CREATE.DOWNLINK",
     "$JS.API.STREAM.CREATE.UPLINK",
     "$JS.API.STREAM.CREATE.PRESENCE",
@@ -38,9 +39,10 @@ const CONVERGE_STREAMS: [&str; 14] = [
     "$JS.API.STREAM.CREATE.KV_views",
     "$JS.API.STREAM.CREATE.NOTICES",
     "$JS.API.STREAM.CREATE.QUARANTINE",
+    "$JS.API.STREAM.CREATE.KV_http_devices",
 ];
 /// Updating existing streams.
-const UPDATE_STREAMS: [&str; 14] = [
+const UPDATE_STREAMS: [&str; 16] = [
     "$JS.API.STREAM.INFO.DOWNLINK",
     "$JS.API.STREAM.INFO.UPLINK",
     "$JS.API.STREAM.INFO.PRESENCE",
@@ -48,6 +50,7 @@ const UPDATE_STREAMS: [&str; 14] = [
     "$JS.API.STREAM.INFO.KV_views",
     "$JS.API.STREAM.INFO.NOTICES",
     "$JS.API.STREAM.INFO.QUARANTINE",
+    "$JS.API.STREAM.INFO.KV_http_devices",
     "$JS.API.STREAM.UPDATE.DOWNLINK",
     "$JS.API.STREAM.UPDATE.UPLINK",
     "$JS.API.STREAM.UPDATE.PRESENCE",
@@ -55,20 +58,23 @@ const UPDATE_STREAMS: [&str; 14] = [
     "$JS.API.STREAM.UPDATE.KV_views",
     "$JS.API.STREAM.UPDATE.NOTICES",
     "$JS.API.STREAM.UPDATE.QUARANTINE",
+    "$JS.API.STREAM.UPDATE.KV_http_devices",
 ];
 /// Copying streams out of a server and into one that lacks them, for `muster backup` and `muster restore --from`.
-const COPY_STREAMS: [&str; 12] = [
+const COPY_STREAMS: [&str; 14] = [
     "$JS.API.STREAM.SNAPSHOT.DOWNLINK",
     "$JS.API.STREAM.SNAPSHOT.LEDGER",
     "$JS.API.STREAM.SNAPSHOT.KV_views",
     "$JS.API.STREAM.SNAPSHOT.NOTICES",
     "$JS.API.STREAM.SNAPSHOT.QUARANTINE",
+    "$JS.API.STREAM.SNAPSHOT.KV_http_devices",
     "$JS.SNAPSHOT.ACK.>",
     "$JS.API.STREAM.RESTORE.DOWNLINK",
     "$JS.API.STREAM.RESTORE.LEDGER",
     "$JS.API.STREAM.RESTORE.KV_views",
     "$JS.API.STREAM.RESTORE.NOTICES",
     "$JS.API.STREAM.RESTORE.QUARANTINE",
+    "$JS.API.STREAM.RESTORE.KV_http_devices",
     "$JS.SNAPSHOT.RESTORE.>",
 ];
 const READ_DESIRED: [&str; 4] = [
@@ -215,6 +221,18 @@ const DEVICE_PUBLISH: [&str; 5] = [
     "$JS.API.DIRECT.GET.DOWNLINK.muster.credential.{site}.{device}",
 ];
 const DEVICE_SUBSCRIBE: [&str; 2] = ["_INBOX_{site}_{device}.>", "muster.live.*.{site}.{device}"];
+/// What a gateway does for the devices of its sites that speak HTTP: their reports, heartbeats and numbers.
+const MARGO_PUBLISH: [&str; 6] = [
+    "muster.report.{site}.*",
+    "muster.presence.{site}.*",
+    "$JS.API.DIRECT.GET.DOWNLINK.muster.desired.{site}.*",
+    "$JS.API.DIRECT.GET.DOWNLINK.muster.receipt.{site}.*",
+    "$KV.http_devices.{site}.*",
+    // Accepted clients too, which it may not write.
+    "$JS.API.DIRECT.GET.KV_http_devices.$KV.http_devices.>",
+];
+/// Accepting and revoking clients that speak HTTP, and listing them: by sequence, because a key is a digest.
+const KEEP_HTTP_CLIENTS: [&str; 2] = ["$KV.http_devices.*", "$JS.API.DIRECT.GET.KV_http_devices"];
 /// The inbox of a user that is no device; no other user may subscribe to it.
 const OWN_INBOX: &str = "_INBOX.{key}.>";
 /// Replies of services to other accounts.
@@ -247,6 +265,7 @@ impl Role {
     pub fn rights(self) -> Rights {
         let (publish, subscribe): (Vec<&[&str]>, Vec<&[&str]>) = match self {
             Self::Device => (vec![&DEVICE_PUBLISH], vec![&DEVICE_SUBSCRIBE]),
+            Self::Margo => (vec![&MARGO_PUBLISH], vec![&[OWN_INBOX]]),
             Self::Publisher => (
                 vec![
                     &CONVERGE_STREAMS,
@@ -303,6 +322,7 @@ impl Role {
             Self::Operator => (
                 vec![
                     &[QUERIES, PUBLISHER_REQUESTS, QUARANTINE_REQUESTS, CREDENTIALS, VIEW_REQUESTS],
+                    &KEEP_HTTP_CLIENTS,
                     &ASK_FOR_NOTICES,
                     &READ_MIRRORS,
                     &DISCOVERY,

@@ -30,6 +30,8 @@ pub enum Role {
     Keeper,
     /// A person who updates streams after an upgrade; credentials are made on demand, for an hour.
     Maintainer,
+    /// The listener of devices of `muster-gateway`: reports, heartbeats and numbers of the sites that its token names.
+    Margo,
     /// `muster-planner`, which asks the services like a person and releases held changes.
     Planner,
     /// The people's side of `muster-gateway`: it reads, and asks for changes on behalf of people who have logged in.
@@ -52,6 +54,7 @@ impl Role {
         Self::Renewer,
         Self::Keeper,
         Self::Maintainer,
+        Self::Margo,
         Self::Planner,
         Self::Gateway,
         Self::Viewer,
@@ -69,6 +72,7 @@ impl Role {
             Self::Renewer => "renewer",
             Self::Keeper => "keeper",
             Self::Maintainer => "maintainer",
+            Self::Margo => "margo",
             Self::Planner => "planner",
             Self::Gateway => "gateway",
             Self::Viewer => "viewer",
@@ -80,7 +84,8 @@ impl Role {
     /// The account that its users belong to.
     pub const fn account(self) -> Account {
         match self {
-            Self::Device => Account::Devices,
+            // A gateway stands in for devices, and reaches nothing of HUB that devices do not.
+            Self::Device | Self::Margo => Account::Devices,
             Self::Publisher | Self::Ingest | Self::Rollup | Self::Renewer | Self::Maintainer => Account::Hub,
             Self::Keeper => Account::Readers,
             Self::Planner | Self::Gateway | Self::Viewer | Self::Subscriber | Self::Operator => {
@@ -89,9 +94,10 @@ impl Role {
         }
     }
 
-    /// Whether `muster auth init` makes credentials of the role together with the keys.
+    /// Whether `muster auth init` makes credentials of the role together with the keys: those of a device and of a gateway for
+    /// devices name sites, and those of a maintainer end after an hour.
     pub const fn is_everyday(self) -> bool {
-        !matches!(self, Self::Device | Self::Maintainer)
+        !matches!(self, Self::Device | Self::Margo | Self::Maintainer)
     }
 
     /// Whether a person may have it, and log in to a gateway with it.
@@ -106,11 +112,12 @@ impl Role {
 
     /// Limit of open connections with one key of the role. The replicas of a service share a key.
     pub const fn connections_max(self) -> usize {
-        match self.account() {
+        match (self, self.account()) {
             // Any number of gateways share a key.
-            Account::People if matches!(self, Self::Gateway) => CONNECTIONS_PER_SERVICE_KEY_MAX,
-            Account::Devices | Account::People => CONNECTIONS_PER_KEY_MAX,
-            Account::Hub | Account::Readers => CONNECTIONS_PER_SERVICE_KEY_MAX,
+            (Self::Margo | Self::Gateway, _) | (_, Account::Hub | Account::Readers) => {
+                CONNECTIONS_PER_SERVICE_KEY_MAX
+            }
+            (_, Account::Devices | Account::People) => CONNECTIONS_PER_KEY_MAX,
         }
     }
 
@@ -239,6 +246,8 @@ mod tests {
             ("muster.publisher.release", &[Role::Planner, Role::Gateway]),
             ("muster.publisher.decide", &[Role::Planner, Role::Gateway]),
             ("muster.publisher.*", &[Role::Operator]),
+            ("$KV.http_devices.{site}.*", &[Role::Margo]),
+            ("$KV.http_devices.*", &[Role::Operator]),
             ("$KV.views.>", &[Role::Rollup]),
             ("muster.notice.*", &[Role::Rollup]),
             ("muster.subscription.*", &[Role::Rollup]),

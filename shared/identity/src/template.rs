@@ -30,6 +30,7 @@ impl Role {
             // An operator's requests carry documents, and a gateway's name up to a thousand devices.
             Self::Gateway | Self::Operator => (READER_SUBSCRIPTIONS_MAX, UNLIMITED),
             Self::Publisher
+            | Self::Margo
             | Self::Ingest
             | Self::Rollup
             | Self::Renewer

@@ -17,7 +17,7 @@ tried without foreign replies, because HUB is one domain of trust (below).
 | HUB | services: publisher, ingest, rollup, renewer; for an hour a maintainer | all streams |
 | READERS | the keeper | mirrors of LEDGER and of the bucket `views` |
 | PEOPLE | viewers, subscribers, operators, the planner, gateways | none |
-| DEVICES | devices | none |
+| DEVICES | devices; gateways for devices that speak HTTP (role margo) | none |
 | one for each site with a leaf node | the site's server | none; imports what DEVICES imports, for that site alone |
 | system | `muster auth push`, the connection watcher | none |
 
@@ -51,8 +51,9 @@ another, by a note in the header `Muster-On-Behalf-Of` that its own key has sign
 request with that header is refused. A gateway may ask for a change only for an operator: what it asks for itself changes
 nothing.
 
-**Headers.** DOWNLINK is the one stream that takes a message of a person (an operator's `muster.credential.*.*`). It
-refuses rollups, lifespans, counters, batches, schedules, sources and wrong expectations. A trace goes only where its sender may
+**Headers.** DOWNLINK takes messages of a person (an operator's `muster.credential.*.*`), and so does the bucket `http_devices`
+(`$KV.http_devices.*`, the accepted clients, and a gateway's `$KV.http_devices.{site}.*`). Both
+refuse rollups, lifespans, counters, batches, schedules, sources and wrong expectations. A trace goes only where its sender may
 publish.
 
 ";
@@ -79,7 +80,6 @@ get, and nothing beside it.
 |---|---|---|---|---|
 | federation (there) | PEOPLE of each hub; HUB and READERS of the top | at each hub as `subscriber`; at the top as `rollup` and `keeper` | the same | nothing of its own |
 | planner with plans (to come) | HUB | `muster.plan.*`, `muster.deployment.*.*`, `muster.operation.*.*`, `muster.approval.*.*`, `muster.gate.*.*`, `muster.owner.planner`, `muster.publisher.release`, `muster.publisher.decide`; LEDGER as rollup reads it | `_INBOX.{key}.>`, `muster.planner.*` | HUB to PEOPLE: `muster.planner.*`, request, named |
-| gateway for HTTP devices (to come) | HUB | `muster.report.{site}.*` and `muster.presence.{site}.*` of the sites in its credentials, direct get of DOWNLINK of those; `$KV.http_devices.>` | `_INBOX.{key}.>` | nothing: its devices come by HTTP |
 | checker (to come) | PEOPLE | replies to what it is asked | `muster.check.{check}` of the checks in its credentials | HUB to PEOPLE: `muster.check.*`, request; the planner gets the right to publish it |
 | approver (to come) | PEOPLE | as `viewer`; `muster.planner.operation-approve` and `muster.planner.operation-reject` | as `viewer` | what `viewer` imports, and `muster.planner.*`, request, named |
 ";

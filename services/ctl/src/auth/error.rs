@@ -56,6 +56,26 @@ pub enum AuthError {
     /// A rule of the registry refuses it.
     #[error(transparent)]
     Registry(#[from] RegistryError),
+    /// Only a gateway for devices has sites.
+    #[error("the role {0} is not limited to sites: omit --site")]
+    NoSites(&'static str),
+    /// The certificate is accepted as another device.
+    #[error("{identity} is accepted as {device}: `--replace` gives it to another device")]
+    AnotherDevice {
+        /// The certificate's identity.
+        identity: String,
+        /// Its device.
+        device: String,
+    },
+    /// The hub does not know the certificate.
+    #[error("{0} was never accepted; `muster auth clients` lists those that were")]
+    NoClient(String),
+    /// The bucket of clients cannot be read.
+    #[error(transparent)]
+    Read(#[from] muster_bus::ReadError),
+    /// The hub did not store a decision about a client.
+    #[error("the hub did not answer within {0:?}: ask `muster auth clients` what it holds, and run it again")]
+    ClientTimedOut(std::time::Duration),
     /// Signing failed.
     #[error("cannot sign")]
     Sign(#[from] TokenError),
@@ -96,7 +116,14 @@ impl AuthError {
     pub const fn is_refusal(&self) -> bool {
         matches!(
             self,
-            Self::Exists(_) | Self::Outdated(_) | Self::Registry(_) | Self::NoKey(_) | Self::NoCreds(_)
+            Self::Exists(_)
+                | Self::Outdated(_)
+                | Self::Registry(_)
+                | Self::NoKey(_)
+                | Self::NoCreds(_)
+                | Self::NoSites(_)
+                | Self::AnotherDevice { .. }
+                | Self::NoClient(_)
         )
     }
 }

@@ -4,7 +4,8 @@ use std::path::PathBuf;
 use std::str::FromStr;
 
 use clap::{Args, Subcommand};
-use muster_contract::{DeviceKey, SiteId};
+use muster_contract::http_device::ClientIdentity;
+use muster_contract::{DeviceId, DeviceKey, SiteId};
 use muster_identity::Role;
 
 const DAY: u64 = 24 * 60 * 60;
@@ -41,7 +42,9 @@ Examples:
   muster enroll plant7/press-4 --send                       renew, for the key that is recorded, over the hub
   muster enroll plant7/press-4 -o press-4.jwt               the same in a file, as for one whose JWT has ended
   muster enroll plant7/press-4 --key U… --replace           a device with a new key; the old one is put out
-  muster enroll plant7/press-4 --creds-file press-4.creds   for a lab: makes the key here as well";
+  muster enroll plant7/press-4 --creds-file press-4.creds   for a lab: makes the key here as well
+A device that speaks Margo's HTTP API has a certificate instead of a key; the hub keeps which one is accepted:
+  muster enroll plant7/press-4 --spiffe spiffe://example.org/margo/wfm/main/client/press-4 --creds operator.creds";
 
 pub(super) const REVOKE_EXAMPLES: &str = "\
 It is recorded first, then handed to the running servers, which end the connection within 5 seconds of confirming it
@@ -51,6 +54,7 @@ same key; without --key a revoked device is refused.
 Examples:
   muster revoke plant7/press-4
   muster revoke --key U…                                    one key, of a device or of anybody else
+  muster revoke --spiffe spiffe://…                         a certificate of Margo's HTTP API, at its next request
   muster auth push                                          later, when no server could be reached";
 
 /// Where the keys are.
@@ -72,6 +76,8 @@ pub enum AuthCommand {
     Creds(CredsArgs),
     /// Make or renew what a site with a server of its own needs: a leaf node, to which its devices connect
     Leaf(LeafArgs),
+    /// The certificates of Margo's HTTP API that are accepted or revoked, as the hub has them
+    Clients,
     /// Hand the accounts, with everybody who is revoked, to the running servers
     Push(VaultArgs),
     /// Replace the signing key of a role; tokens of the former key are refused after `muster auth push`
@@ -118,7 +124,7 @@ pub struct InitArgs {
 /// `muster auth creds`
 #[derive(Debug, Args)]
 pub struct CredsArgs {
-    /// publisher, ingest, rollup, renewer, keeper, maintainer, planner, gateway, viewer, subscriber or operator
+    /// publisher, ingest, rollup, renewer, keeper, maintainer, margo, planner, gateway, viewer, subscriber or operator
     #[arg(value_parser = role)]
     pub role: Role,
     /// For whom [default: the role's name]
@@ -127,6 +133,9 @@ pub struct CredsArgs {
     /// The credentials file [default: creds/NAME.creds in DIR]; one that exists is renewed for its own key
     #[arg(short, long, value_name = "FILE")]
     pub output: Option<PathBuf>,
+    /// Of margo: a site whose devices the gateway serves; may be repeated [default: all sites]
+    #[arg(long = "site", value_name = "SITE")]
+    pub sites: Vec<SiteId>,
     /// How long they count, such as 90d [default: for ever]
     #[arg(long, value_name = "TIME")]
     pub valid: Option<Valid>,
@@ -158,23 +167,32 @@ pub struct EnrollArgs {
     /// Make the key here too, and write key and JWT to a credentials file; one that exists is renewed
     #[arg(long, value_name = "FILE")]
     pub creds_file: Option<PathBuf>,
-    #[command(flatten)]
-    #[allow(missing_docs)]
-    pub vault: VaultArgs,
+    /// Accept a client certificate of Margo's HTTP API as the device, by its SPIFFE id; it is kept at the hub, not in DIR
+    #[arg(long, value_name = "ID", conflicts_with_all = ["key", "output", "send", "creds_file"])]
+    pub spiffe: Option<ClientIdentity>,
+    /// With --spiffe, of a gateway with devices behind it: what their names begin with
+    #[arg(long, value_name = "PREFIX", requires = "spiffe")]
+    pub children: Option<DeviceId>,
+    /// The directory that `muster auth init` made
+    #[arg(long, env = "MUSTER_AUTH_DIR", value_name = "DIR", required_unless_present = "spiffe")]
+    pub dir: Option<PathBuf>,
 }
 
 /// `muster revoke`
 #[derive(Debug, Args)]
 pub struct RevokeArgs {
     /// The device, as SITE/DEVICE
-    #[arg(required_unless_present = "key", conflicts_with = "key")]
+    #[arg(required_unless_present_any = ["key", "spiffe"], conflicts_with_all = ["key", "spiffe"])]
     pub device: Option<DeviceKey>,
     /// A public key
-    #[arg(long, value_name = "KEY")]
+    #[arg(long, value_name = "KEY", conflicts_with = "spiffe")]
     pub key: Option<String>,
-    #[command(flatten)]
-    #[allow(missing_docs)]
-    pub vault: VaultArgs,
+    /// The SPIFFE id of a client certificate of Margo's HTTP API
+    #[arg(long, value_name = "ID")]
+    pub spiffe: Option<ClientIdentity>,
+    /// The directory that `muster auth init` made
+    #[arg(long, env = "MUSTER_AUTH_DIR", value_name = "DIR", required_unless_present = "spiffe")]
+    pub dir: Option<PathBuf>,
 }
 
 /// A validity in seconds.
@@ -199,7 +217,7 @@ fn any_role(name: &str) -> Result<Role, String> {
 }
 
 fn role(name: &str) -> Result<Role, &'static str> {
-    let rule = "must be publisher, ingest, rollup, renewer, keeper, maintainer, planner, gateway, viewer, \
+    let rule = "must be publisher, ingest, rollup, renewer, keeper, maintainer, margo, planner, gateway, viewer, \
                 subscriber or operator; `muster enroll` is for devices";
     Role::of(name).filter(|role| *role != Role::Device).ok_or(rule)
 }

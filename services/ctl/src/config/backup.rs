@@ -5,7 +5,7 @@ use std::path::PathBuf;
 use clap::Args;
 
 pub(super) const BACKUP_EXAMPLES: &str = "\
-Copies the streams LEDGER, DOWNLINK, KV_views, QUARANTINE and NOTICES while the hub runs, with their sequence numbers and
+Copies the streams LEDGER, DOWNLINK, KV_views, KV_http_devices, QUARANTINE and NOTICES while the hub runs, with their sequence numbers and
 times. Devices send again what is younger than the copy. The directory holds keys if --keys is given: keep it as secret as
 they are. On a hub with keys, the role maintainer alone may copy streams.
 

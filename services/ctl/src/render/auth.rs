@@ -1,6 +1,7 @@
 //! Renders the results of the commands for identities: created files, enrolled and revoked users. It shows no seed.
 
 use muster_contract::Timestamp;
+use muster_contract::http_device::HttpClient;
 use muster_identity::{DISCONNECT_WITHIN, UserEntry, UserRegistry};
 
 use super::colour::{BAD, PLAIN, UNSURE, WELL, styled};
@@ -142,6 +143,29 @@ pub fn registry(registry: &UserRegistry, now: Timestamp) -> String {
         let name = Cell::styled(entry.name.clone(), PLAIN);
         let (role, key) = (entry.role.clone(), entry.key.clone());
         table.row([name, role.into(), Cell::styled(state, style), until.into(), key.into()]);
+    }
+    table.to_string()
+}
+
+/// A decision about a client certificate.
+pub fn client(client: &HttpClient) -> String {
+    let HttpClient { spiffe_id, device, children, revoked, .. } = client;
+    if *revoked {
+        return format!("{spiffe_id} ({device}) is revoked; gateways refuse its next request\n");
+    }
+    let behind =
+        children.as_ref().map_or_else(String::new, |prefix| format!(", with devices {prefix}-… behind it"));
+    format!("{spiffe_id} is accepted as {device}{behind}\n")
+}
+
+/// The table of client certificates.
+pub fn clients(clients: &[HttpClient]) -> String {
+    let mut table = Table::new(&["DEVICE", "STATE", "CHILDREN", "SPIFFE ID"]);
+    for client in clients {
+        let (state, style) = if client.revoked { ("revoked", BAD) } else { ("accepted", WELL) };
+        let device = Cell::styled(client.device.to_string(), PLAIN);
+        let children = client.children.clone().unwrap_or_default();
+        table.row([device, Cell::styled(state, style), children.into(), client.spiffe_id.clone().into()]);
     }
     table.to_string()
 }

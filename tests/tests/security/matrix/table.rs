@@ -36,6 +36,7 @@ impl Actor {
         let creds = match role {
             Role::Device => hub.dir().join(format!("plant7_{DEVICE}.creds")),
             Role::Maintainer => maintainer(hub),
+            Role::Margo => margo(hub),
             role => hub.creds(role),
         };
         Self { name: role.as_str(), role: Some(role), rights: role.rights(), creds }
@@ -90,6 +91,16 @@ fn maintainer(hub: &Guarded) -> PathBuf {
     if !file.exists() {
         let name = file.display().to_string();
         hub.decide(&["auth", "creds", "maintainer", "--valid", "1h", "-o", &name]);
+    }
+    file
+}
+
+/// Credentials of a gateway for the devices of one site.
+fn margo(hub: &Guarded) -> PathBuf {
+    let file = hub.dir().join("margo.creds");
+    if !file.exists() {
+        let name = file.display().to_string();
+        hub.decide(&["auth", "creds", "margo", "--site", "plant7", "-o", &name]);
     }
     file
 }

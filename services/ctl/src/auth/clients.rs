@@ -1,0 +1,84 @@
+//! Client certificates of Margo's HTTP API: which are accepted as which device. The hub keeps them, in the bucket
+//! `http_devices`, where gateways read them with each request and operators alone write. It signs nothing and needs no directory
+//! of keys.
+
+use muster_bus::{Bus, Outgoing};
+use muster_contract::http_device::{CLIENTS, ClientIdentity, HttpClient, client_subject};
+use muster_contract::subjects::stream;
+use muster_contract::version::ApiVersion;
+use tokio::time::timeout;
+
+use super::{AuthContext, AuthError};
+use crate::config::{Connection, EnrollArgs};
+use crate::error::CtlError;
+use crate::{reach, render};
+
+/// Accepts a certificate as a device.
+pub(super) async fn accept(
+    context: &mut AuthContext<'_>,
+    identity: &ClientIdentity,
+    args: &EnrollArgs,
+) -> Result<(), CtlError> {
+    let (connection, bus) = connected(context).await?;
+    let known = read(&bus, identity).await?.filter(|known| !known.revoked && known.device != args.device);
+    if let Some(known) = known.filter(|_| !args.replace) {
+        let (identity, device) = (identity.to_string(), known.device.to_string());
+        return Err(AuthError::AnotherDevice { identity, device }.into());
+    }
+    let client = HttpClient {
+        api_version: ApiVersion::V1,
+        spiffe_id: identity.to_string(),
+        device: args.device.clone(),
+        children: args.children.as_ref().map(ToString::to_string),
+        revoked: false,
+        changed_at: context.clock.now(),
+    };
+    write(&bus, &connection, &client).await?;
+    context.show(&client, |client, _| render::auth::client(client))
+}
+
+/// Revokes a certificate.
+pub(super) async fn revoke(context: &mut AuthContext<'_>, identity: &ClientIdentity) -> Result<(), CtlError> {
+    let (connection, bus) = connected(context).await?;
+    let known = read(&bus, identity).await?;
+    let known = known.ok_or_else(|| AuthError::NoClient(identity.to_string()))?;
+    let client = HttpClient { revoked: true, changed_at: context.clock.now(), ..known };
+    write(&bus, &connection, &client).await?;
+    context.show(&client, |client, _| render::auth::client(client))
+}
+
+/// Lists all certificates that were ever accepted.
+pub(super) async fn list(context: &mut AuthContext<'_>) -> Result<(), CtlError> {
+    let (_, bus) = connected(context).await?;
+    let (mut clients, mut from) = (Vec::new(), 1);
+    while let Some(entry) = bus.next_of(stream::HTTP_DEVICES, from, CLIENTS).await.map_err(AuthError::from)? {
+        from = entry.stream_seq + 1;
+        clients.extend(serde_json::from_slice::<HttpClient>(&entry.payload));
+    }
+    clients.sort_by(|a, b| (&a.device, &a.spiffe_id).cmp(&(&b.device, &b.spiffe_id)));
+    context.show(&clients, |clients, _| render::auth::clients(clients))
+}
+
+async fn connected(context: &AuthContext<'_>) -> Result<(Connection, Bus), CtlError> {
+    let connection = context.connection.check()?;
+    let bus = reach::connect(&connection).await?;
+    Ok((connection, bus))
+}
+
+async fn read(bus: &Bus, identity: &ClientIdentity) -> Result<Option<HttpClient>, AuthError> {
+    let subject = client_subject(identity.as_str());
+    let entry = bus.next_of(stream::HTTP_DEVICES, 1, &subject).await?;
+    Ok(entry.and_then(|entry| serde_json::from_slice(&entry.payload).ok()))
+}
+
+async fn write(bus: &Bus, connection: &Connection, client: &HttpClient) -> Result<(), AuthError> {
+    // Cannot fail: an object of texts.
+    let document = serde_json::to_vec(client).unwrap_or_default();
+    let message = Outgoing {
+        expected_stream: Some(stream::HTTP_DEVICES),
+        ..Outgoing::new(client_subject(&client.spiffe_id), document)
+    };
+    let stored = timeout(connection.timeout, bus.publish(message)).await;
+    stored.map_err(|_| AuthError::ClientTimedOut(connection.timeout))??;
+    Ok(())
+}

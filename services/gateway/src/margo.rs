@@ -1,0 +1,79 @@
+//! The listener of devices: Margo's workload management API 1.0.0-rc.3, over TLS with client certificates.
+//!
+//! ```text
+//! device ─► svid, caller: which device is it? ─► manifest ◄── DOWNLINK           (poll: a heartbeat, too)
+//!                                             ├► status, capabilities ─► record ─► UPLINK
+//!                                             └──────────────────────── the bucket `http_devices`, by compare-and-set
+//! ```
+//!
+//! A gateway keeps nothing that another one needs: the numbers of a device's reports are in the bucket, and each request reads
+//! them. A report has an answer of success only after UPLINK has confirmed it and the bucket says so.
+//!
+//! Reading order: [`svid`] and [`caller`], [`manifest`] with [`application`] and [`bundle`], [`record`] (the rules of the numbers,
+//! pure), [`store`], [`status`] and [`capabilities`], [`presence`], [`routes`]. People's side shares the listener's code, and
+//! nothing else.
+
+pub mod application;
+pub mod bundle;
+pub mod caller;
+pub mod capabilities;
+pub mod config;
+pub mod manifest;
+pub mod presence;
+pub mod problems;
+pub mod record;
+pub mod report;
+pub mod request;
+pub mod routes;
+pub mod start;
+pub mod status;
+pub mod store;
+pub mod svid;
+
+use std::sync::Arc;
+
+use muster_contract::http_device::HttpClient;
+use muster_contract::{DeviceKey, Timestamp};
+use muster_service::clock::Clock;
+
+use self::manifest::ManifestCache;
+use self::presence::Presence;
+use self::store::Store;
+use crate::metrics::Metrics;
+
+/// Everything that the routes of devices share. Clones share everything.
+#[derive(Debug, Clone)]
+pub struct Devices {
+    pub(crate) store: Store,
+    pub(crate) presence: Arc<Presence>,
+    pub(crate) manifests: Arc<ManifestCache>,
+    pub(crate) clock: Arc<dyn Clock>,
+    pub(crate) metrics: Metrics,
+}
+
+impl Devices {
+    /// The time of a request.
+    pub(crate) fn now(&self) -> Timestamp {
+        self.clock.now()
+    }
+}
+
+/// The client of a request, whose certificate is accepted.
+#[derive(Debug, Clone)]
+pub struct Caller {
+    /// Its entry in the bucket.
+    pub client: Arc<HttpClient>,
+}
+
+impl Caller {
+    /// Its device.
+    pub fn device(&self) -> &DeviceKey {
+        &self.client.device
+    }
+
+    /// The `deviceId` of its device: the name within the site, which never changes, so that a manifest of one generation has
+    /// the same bytes for ever.
+    pub fn device_id(&self) -> &str {
+        self.client.device.device.as_str()
+    }
+}

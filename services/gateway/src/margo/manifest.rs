@@ -1,0 +1,238 @@
+//! The state manifest of a device: a projection of its desired state, whose generation is the manifest's version. Equal desired
+//! states give equal bytes at every gateway, so that a digest is an ETag for all of them.
+//!
+//! A deployment that Margo's schema cannot express is left out; the caller reports why.
+
+use std::collections::HashMap;
+use std::io;
+use std::sync::{Arc, Mutex, PoisonError};
+
+use bytes::Bytes;
+use muster_contract::canonical::Digest;
+use muster_contract::desired::DesiredState;
+use muster_contract::{DeploymentId, DeviceKey, Generation};
+use serde::Serialize;
+
+use super::application::{self, NotExpressible};
+use super::bundle;
+
+/// The media type of a manifest.
+pub const MANIFEST_TYPE: &str = "application/vnd.margo.manifest.v1+json";
+/// The media type of a bundle.
+pub const BUNDLE_TYPE: &str = "application/vnd.margo.bundle.v1+tar+gzip";
+/// Manifests that are remembered.
+const CACHED_MAX: usize = 4096;
+
+/// A manifest and everything that it names.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Projection {
+    /// The version.
+    pub generation: Generation,
+    /// The manifest's text.
+    pub manifest: Bytes,
+    /// Its digest.
+    pub digest: Digest,
+    /// The deployments in the order of the manifest.
+    pub deployments: Vec<Application>,
+    /// The archive of all deployments, with its digest; none if there are no deployments.
+    pub bundle: Option<(Digest, Bytes)>,
+    /// Deployments that have no place in it.
+    pub left_out: Vec<(DeploymentId, NotExpressible)>,
+}
+
+/// One deployment of a manifest.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Application {
+    /// Its id.
+    pub id: DeploymentId,
+    /// The digest of its text.
+    pub digest: Digest,
+    /// Its text.
+    pub text: Bytes,
+}
+
+#[derive(Serialize)]
+#[serde(rename_all = "camelCase")]
+struct ManifestText<'a> {
+    manifest_version: Generation,
+    bundle: Option<BundleText>,
+    deployments: Vec<DeploymentText<'a>>,
+}
+
+#[derive(Serialize)]
+#[serde(rename_all = "camelCase")]
+struct BundleText {
+    media_type: &'static str,
+    digest: Digest,
+    size_bytes: usize,
+    url: String,
+}
+
+#[derive(Serialize)]
+#[serde(rename_all = "camelCase")]
+struct DeploymentText<'a> {
+    deployment_id: &'a DeploymentId,
+    digest: Digest,
+    size_bytes: usize,
+    url: String,
+}
+
+impl Projection {
+    /// The manifest of a desired state for a device.
+    ///
+    /// # Errors
+    /// None: the archive is written to memory.
+    pub fn of(desired: &DesiredState, device_id: &str) -> io::Result<Self> {
+        let (mut deployments, mut left_out) = (Vec::new(), Vec::new());
+        for entry in &desired.deployments {
+            match application::document(entry, device_id) {
+                Ok(text) => {
+                    let digest = Digest::of_bytes(text.as_bytes());
+                    deployments.push(Application { id: entry.id.clone(), digest, text: text.into() });
+                }
+                Err(reason) => left_out.push((entry.id.clone(), reason)),
+            }
+        }
+        let files = deployments.iter().map(|one| (&one.id, &one.text[..]));
+        let archive = if deployments.is_empty() { None } else { Some(bundle::archive(files)?) };
+        let bundle = archive.map(|bytes| (Digest::of_bytes(&bytes), Bytes::from(bytes)));
+        let manifest = Bytes::from(text(desired.generation, &deployments, bundle.as_ref()));
+        let (generation, digest) = (desired.generation, Digest::of_bytes(&manifest));
+        Ok(Self { generation, manifest, digest, deployments, bundle, left_out })
+    }
+
+    /// A deployment by its id and the digest of its text.
+    pub fn deployment(&self, id: &str, digest: &str) -> Option<&Application> {
+        let digest: Digest = digest.parse().ok()?;
+        self.deployments.iter().find(|one| one.id.as_str() == id && one.digest == digest)
+    }
+
+    /// The archive, if it has this digest.
+    pub fn bundle(&self, digest: &str) -> Option<&(Digest, Bytes)> {
+        let digest: Digest = digest.parse().ok()?;
+        self.bundle.as_ref().filter(|(own, _)| *own == digest)
+    }
+}
+
+fn text(generation: Generation, deployments: &[Application], bundle: Option<&(Digest, Bytes)>) -> Vec<u8> {
+    let deployment = |one: &Application| {
+        let url = format!("/api/v1/deployments/{}/{}", one.id, one.digest);
+        (one.digest, one.text.len(), url)
+    };
+    let texts = deployments.iter().map(|one| {
+        let (digest, size_bytes, url) = deployment(one);
+        DeploymentText { deployment_id: &one.id, digest, size_bytes, url }
+    });
+    let bundle = bundle.map(|(digest, bytes)| BundleText {
+        media_type: BUNDLE_TYPE,
+        digest: *digest,
+        size_bytes: bytes.len(),
+        url: format!("/api/v1/bundles/{digest}"),
+    });
+    let manifest = ManifestText { manifest_version: generation, bundle, deployments: texts.collect() };
+    // Cannot fail: texts and numbers.
+    serde_json::to_vec(&manifest).unwrap_or_default()
+}
+
+/// The newest manifest of devices, by the sequence of their document in DOWNLINK.
+#[derive(Debug, Default)]
+pub struct ManifestCache(Mutex<HashMap<DeviceKey, (u64, Arc<Projection>)>>);
+
+impl ManifestCache {
+    /// The manifest of a document, made now if it is not remembered.
+    ///
+    /// # Errors
+    /// None: the archive is written to memory.
+    pub fn projection(
+        &self,
+        key: &DeviceKey,
+        (sequence, desired): (u64, &DesiredState),
+        device_id: &str,
+    ) -> io::Result<Arc<Projection>> {
+        let found = self.lock().get(key).filter(|(of, _)| *of == sequence).map(|(_, known)| known.clone());
+        if let Some(known) = found {
+            return Ok(known);
+        }
+        let made = Arc::new(Projection::of(desired, device_id)?);
+        let mut cache = self.lock();
+        if cache.len() >= CACHED_MAX {
+            cache.clear();
+        }
+        cache.insert(key.clone(), (sequence, made.clone()));
+        Ok(made)
+    }
+
+    fn lock(&self) -> std::sync::MutexGuard<'_, HashMap<DeviceKey, (u64, Arc<Projection>)>> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+#[cfg(test)]
+pub(crate) mod tests {
+    use muster_contract::desired::DesiredDeployment;
+    use serde_json::{Value, json};
+
+    use super::*;
+
+    pub(crate) fn entry(id: &str, profile: &str, properties: &Value) -> DesiredDeployment {
+        let entry = json!({
+            "id": id, "name": "Web", "applicationId": "com-example-web", "targetGeneration": 1,
+            "digest": Digest::of_bytes(b"").to_string(),
+            "profile": {"type": profile, "components": [{"name": "main", "properties": properties}]},
+        });
+        let mut entry: DesiredDeployment = serde_json::from_value(entry).unwrap();
+        entry.digest = entry.content_digest();
+        entry
+    }
+
+    pub(crate) fn desired(generation: u64, deployments: Vec<DesiredDeployment>) -> DesiredState {
+        let mut desired: DesiredState = serde_json::from_value(json!({
+            "apiVersion": "muster/v1", "kind": "DesiredState", "generation": generation,
+            "issuedAt": "2026-11-26T07:00:00Z", "source": {"kind": "git", "revision": "a"}, "deployments": [],
+        }))
+        .unwrap();
+        desired.deployments = deployments;
+        desired
+    }
+
+    pub(crate) fn package(id: &str) -> DesiredDeployment {
+        entry(id, "compose", &json!({"repository": "oci://registry.example/web", "revision": "1.0.0"}))
+    }
+
+    #[test]
+    fn a_manifest_names_what_it_serves_and_its_digests_are_true() {
+        let process = entry("shell", "process", &json!({"command": "x"}));
+        let made = Projection::of(&desired(u64::MAX, vec![package("web"), process]), "press-4").unwrap();
+        let text = std::str::from_utf8(&made.manifest).unwrap();
+        assert!(text.starts_with(r#"{"manifestVersion":18446744073709551615,"bundle":{"#), "{text}");
+        let manifest: Value = serde_json::from_str(text).unwrap();
+        let (id, digest) = ("web", manifest["deployments"][0]["digest"].as_str().unwrap());
+        assert_eq!(Digest::of_bytes(&made.deployment(id, digest).unwrap().text).to_string(), digest);
+        assert_eq!(manifest["deployments"][0]["url"], format!("/api/v1/deployments/web/{digest}"));
+        let digest = manifest["bundle"]["digest"].as_str().unwrap();
+        assert_eq!(Digest::of_bytes(&made.bundle(digest).unwrap().1).to_string(), digest);
+        assert_eq!(made.left_out[0].0.as_str(), "shell");
+        assert_eq!(made.digest, Digest::of_bytes(&made.manifest));
+        for foreign in ["", "sha256:", "status", &Digest::of_bytes(b"x").to_string()] {
+            assert!(made.deployment("web", foreign).is_none() && made.bundle(foreign).is_none());
+        }
+        assert!(made.deployment("db", &made.deployments[0].digest.to_string()).is_none());
+    }
+
+    #[test]
+    fn without_deployments_there_is_no_bundle() {
+        let made = Projection::of(&desired(3, Vec::new()), "press-4").unwrap();
+        assert_eq!(&made.manifest[..], br#"{"manifestVersion":3,"bundle":null,"deployments":[]}"#);
+        assert!(made.bundle.is_none());
+    }
+
+    #[test]
+    fn a_newer_document_replaces_a_remembered_one() {
+        let (cache, key) = (ManifestCache::default(), "plant7/press-4".parse().unwrap());
+        let at = |sequence, generation| {
+            let desired = desired(generation, Vec::new());
+            cache.projection(&key, (sequence, &desired), "press-4").unwrap().generation.get()
+        };
+        assert_eq!([at(7, 1), at(7, 9), at(8, 2)], [1, 1, 2]);
+    }
+}

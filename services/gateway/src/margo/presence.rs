@@ -1,0 +1,87 @@
+//! Heartbeats of devices that poll: each request of an accepted client shows that its device is there, and the hub hears of it
+//! at most once in a period from each gateway.
+
+use std::collections::HashMap;
+use std::sync::{Mutex, PoisonError};
+use std::time::Duration;
+
+use muster_contract::DeviceKey;
+use muster_contract::http_device::HttpDevice;
+use muster_contract::presence::Heartbeat;
+use muster_contract::version::{ApiVersion, kind};
+use tokio::time::Instant;
+
+use super::Devices;
+use super::capabilities::agent_version;
+use crate::problem::Problem;
+
+/// Devices whose last heartbeat is remembered before those that are due again are forgotten.
+const REMEMBERED: usize = 16 * 1024;
+
+/// When each device's last heartbeat was sent.
+#[derive(Debug)]
+pub struct Presence {
+    period: Duration,
+    sent: Mutex<HashMap<DeviceKey, Instant>>,
+}
+
+impl Presence {
+    /// At most one heartbeat of a device in `period`.
+    pub fn every(period: Duration) -> Self {
+        Self { period, sent: Mutex::default() }
+    }
+
+    /// Whether a heartbeat is due; if so, it counts as sent.
+    fn is_due(&self, key: &DeviceKey, now: Instant) -> bool {
+        let mut sent = self.sent.lock().unwrap_or_else(PoisonError::into_inner);
+        if sent.get(key).is_some_and(|at| now < *at + self.period) {
+            return false;
+        }
+        if sent.len() >= REMEMBERED {
+            sent.retain(|_, at| now < *at + self.period);
+        }
+        sent.insert(key.clone(), now);
+        true
+    }
+}
+
+impl Devices {
+    /// Sends a heartbeat of a device if one is due. `generation` is the manifest that the device holds, as far as it says so.
+    ///
+    /// # Errors
+    /// The hub cannot be asked now.
+    pub(crate) async fn beat(&self, key: &DeviceKey, generation: Option<u64>) -> Result<(), Problem> {
+        if !self.presence.is_due(key, Instant::now()) {
+            return Ok(());
+        }
+        let read = |current: &mut HttpDevice| Ok((current.clone(), false));
+        let current = self.store.update(key, self.now(), read).await?;
+        let heartbeat = Heartbeat {
+            api_version: ApiVersion::V1,
+            kind: kind::Heartbeat::Heartbeat,
+            epoch: current.epoch,
+            head: current.head,
+            unsent: current.open.len() as u64,
+            oldest_unsent_at: current.open.iter().map(|open| open.at).min(),
+            generation: generation.unwrap_or(0),
+            agent_version: agent_version(),
+            storing: true,
+        };
+        self.store.beat(key, &heartbeat).await;
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[tokio::test]
+    async fn a_device_has_one_heartbeat_in_a_period() {
+        let (presence, now) = (Presence::every(Duration::from_secs(30)), Instant::now());
+        let [one, other]: [DeviceKey; 2] = ["a/b", "a/c"].map(|key| key.parse().unwrap());
+        assert!(presence.is_due(&one, now) && presence.is_due(&other, now));
+        assert!(!presence.is_due(&one, now + Duration::from_secs(29)));
+        assert!(presence.is_due(&one, now + Duration::from_secs(30)));
+    }
+}

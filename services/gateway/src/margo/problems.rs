@@ -1,0 +1,153 @@
+//! Errors as Margo registers them, and the others as `about:blank` (RFC 9457). Only 429, 500 and 503 may be tried again.
+
+use axum::http::StatusCode;
+use muster_contract::decode::Violation;
+
+use crate::problem::{FieldError, Problem};
+
+/// Margo's namespace of problem types.
+const TYPES: &str = "https://docs.margo.org/specification/problem-types#";
+/// Seconds after which a request that met no hub may be repeated.
+const RETRY_AFTER_SECONDS: u32 = 5;
+
+fn registered(status: StatusCode, kind: &str, title: &'static str, detail: impl Into<String>) -> Problem {
+    Problem { kind: format!("{TYPES}{kind}"), title, ..Problem::new(status, detail) }
+}
+
+fn unregistered(status: StatusCode, detail: impl Into<String>) -> Problem {
+    let title = status.canonical_reason().unwrap_or("Error");
+    Problem { kind: "about:blank".to_owned(), title, ..Problem::new(status, detail) }
+}
+
+/// The body is no JSON, or the address is malformed.
+pub fn invalid_request(detail: impl Into<String>) -> Problem {
+    registered(StatusCode::BAD_REQUEST, "invalid-request", "Invalid request", detail)
+}
+
+/// A field breaks a rule.
+pub fn semantic_error(field: impl Into<String>, message: impl Into<String>) -> Problem {
+    let (field, message) = (field.into(), message.into());
+    let problem = registered(
+        StatusCode::UNPROCESSABLE_ENTITY,
+        "semantic-error",
+        "Semantic error",
+        format!("{field}: {message}"),
+    );
+    Problem { errors: vec![FieldError { field, message }], ..problem }
+}
+
+/// The same by a violation of the contract.
+pub fn violation(violation: Violation) -> Problem {
+    semantic_error(violation.path, violation.rule)
+}
+
+/// The certificate is not accepted.
+pub fn not_authorized(detail: impl Into<String>) -> Problem {
+    registered(StatusCode::FORBIDDEN, "not-authorized", "Not authorized", detail)
+}
+
+/// The device of a child is not known.
+pub fn gateway_not_found() -> Problem {
+    let detail = "the gateway of this child device has not reported its own capabilities";
+    registered(StatusCode::NOT_FOUND, "gateway-not-found", "Gateway not found", detail)
+}
+
+/// The client has no such device.
+pub fn device_not_found() -> Problem {
+    let detail = "no device of this client has that id";
+    registered(StatusCode::NOT_FOUND, "device-not-found", "Device not found", detail)
+}
+
+/// No bundle of the client has the digest.
+pub fn invalid_bundle() -> Problem {
+    let detail = "no bundle of this client has that digest";
+    registered(StatusCode::NOT_FOUND, "invalid-bundle", "Bundle not found", detail)
+}
+
+/// No deployment of the client has the digest.
+pub fn deployment_not_found() -> Problem {
+    let detail = "no deployment of this client has that id and digest";
+    registered(StatusCode::NOT_FOUND, "deployment-not-found", "Deployment not found", detail)
+}
+
+/// The client accepts no media type that there is.
+pub fn not_acceptable(media_type: &str) -> Problem {
+    let kind = "server-cannot-generate-response";
+    let detail = format!("there is {media_type} alone");
+    registered(StatusCode::NOT_ACCEPTABLE, kind, "Not acceptable", detail)
+}
+
+/// There is no such address.
+pub fn no_such_address() -> Problem {
+    unregistered(StatusCode::NOT_FOUND, "there is no such address")
+}
+
+/// The address does not take the method.
+pub fn no_such_method() -> Problem {
+    unregistered(StatusCode::METHOD_NOT_ALLOWED, "the address does not take this method")
+}
+
+/// The body is too large.
+pub fn too_large(limit: usize) -> Problem {
+    unregistered(StatusCode::PAYLOAD_TOO_LARGE, format!("the body may have {limit} bytes"))
+}
+
+/// The body did not come in time.
+pub fn too_slow() -> Problem {
+    unregistered(StatusCode::REQUEST_TIMEOUT, "the body did not come in time")
+}
+
+/// The hub cannot be reached, or cannot take the request now.
+pub fn unavailable(detail: impl Into<String>) -> Problem {
+    may_pass(unregistered(StatusCode::SERVICE_UNAVAILABLE, detail), RETRY_AFTER_SECONDS)
+}
+
+/// The device reports faster than the hub takes in.
+pub fn too_many(detail: impl Into<String>) -> Problem {
+    may_pass(unregistered(StatusCode::TOO_MANY_REQUESTS, detail), RETRY_AFTER_SECONDS)
+}
+
+/// The gateway or the hub has a fault.
+pub fn internal(detail: impl Into<String>) -> Problem {
+    may_pass(unregistered(StatusCode::INTERNAL_SERVER_ERROR, detail), RETRY_AFTER_SECONDS)
+}
+
+fn may_pass(problem: Problem, seconds: u32) -> Problem {
+    Problem {
+        retryable: true,
+        retry_after_seconds: Some(seconds),
+        backoff_strategy: "exponential",
+        ..problem
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_what_may_pass_is_retryable() {
+        for problem in [unavailable(""), too_many(""), internal("")] {
+            let said = (problem.retryable, problem.retry_after_seconds, problem.backoff_strategy);
+            assert_eq!(said, (true, Some(RETRY_AFTER_SECONDS), "exponential"), "{problem:?}");
+            assert_eq!(problem.kind, "about:blank");
+        }
+        for problem in [
+            invalid_request(""),
+            semantic_error("a", "b"),
+            not_authorized(""),
+            gateway_not_found(),
+            device_not_found(),
+            invalid_bundle(),
+            deployment_not_found(),
+            not_acceptable("a/b"),
+            no_such_address(),
+            no_such_method(),
+            too_large(1),
+            too_slow(),
+        ] {
+            let said = (problem.retryable, problem.retry_after_seconds, problem.backoff_strategy);
+            assert_eq!(said, (false, None, "none"), "{problem:?}");
+        }
+    }
+}

@@ -1,0 +1,198 @@
+//! The routes of devices. Each looks things up for its [`Caller`] alone: the content of another client has the same answer as
+//! content that does not exist.
+
+use std::sync::Arc;
+
+use axum::Router;
+use axum::body::Body;
+use axum::extract::{Extension, Path, Request, State};
+use axum::http::{HeaderMap, StatusCode};
+use axum::middleware::from_fn_with_state;
+use axum::response::{IntoResponse as _, Response};
+use axum::routing::{get, post, put};
+use muster_contract::DeploymentId;
+use muster_contract::desired::DesiredState;
+
+use super::caller::{Guard, guard};
+use super::capabilities::{Capabilities, is_device_id};
+use super::manifest::{BUNDLE_TYPE, MANIFEST_TYPE, Projection};
+use super::report::{Delivered, ReportKey};
+use super::status::{self, StatusManifest};
+use super::{Caller, Devices, problems, record, request};
+use crate::problem::Problem;
+
+/// The media type of a deployment.
+const DEPLOYMENT_TYPE: &str = "application/yaml";
+
+/// All routes of devices.
+pub fn router(guarded: Guard) -> Router {
+    let devices = guarded.devices.clone();
+    routes().layer(from_fn_with_state(guarded, guard)).with_state(devices)
+}
+
+fn routes() -> Router<Devices> {
+    Router::new()
+        .route("/api/v1/capabilities/{*device}", put(put_capabilities).delete(delete_capabilities))
+        .route("/api/v1/deployments", get(manifest))
+        .route("/api/v1/deployments/{id}/status", post(post_status))
+        .route("/api/v1/deployments/{id}/{digest}", get(deployment))
+        .route("/api/v1/bundles/{digest}", get(bundle))
+        .fallback(async || problems::no_such_address())
+        .method_not_allowed_fallback(async || problems::no_such_method())
+}
+
+/// The desired state of the caller's device and its manifest; `None` if the fleet has none for it yet.
+async fn projected(
+    devices: &Devices,
+    caller: &Caller,
+) -> Result<Option<(DesiredState, Arc<Projection>)>, Problem> {
+    let Some((sequence, desired)) = devices.store.desired(caller.device()).await? else { return Ok(None) };
+    let made = devices.manifests.projection(caller.device(), (sequence, &desired), caller.device_id());
+    let made = made.map_err(|error| problems::internal(error.to_string()))?;
+    Ok(Some((desired, made)))
+}
+
+async fn manifest(
+    State(devices): State<Devices>,
+    Extension(caller): Extension<Caller>,
+    headers: HeaderMap,
+) -> Result<Response, Problem> {
+    if !request::accepts(&headers, MANIFEST_TYPE) {
+        return Err(problems::not_acceptable(MANIFEST_TYPE));
+    }
+    let Some((desired, made)) = projected(&devices, &caller).await? else {
+        devices.beat(caller.device(), None).await?;
+        // An empty manifest would have a version that the first document must exceed, and would remove what runs.
+        return Err(problems::unavailable("the fleet has no desired state for this device yet"));
+    };
+    let holds = request::holds(&headers, &made.digest);
+    devices.beat(caller.device(), holds.then(|| made.generation.get())).await?;
+    if !holds {
+        let now = devices.now();
+        // Before the answer: a status may name this version to any gateway.
+        let learn = |current: &mut _| Ok(((), record::learn(current, &desired)));
+        devices.store.update(caller.device(), now, learn).await?;
+    }
+    Ok(request::content(&headers, (MANIFEST_TYPE, request::CHANGING), &made.digest, &made.manifest))
+}
+
+async fn deployment(
+    State(devices): State<Devices>,
+    Extension(caller): Extension<Caller>,
+    path: Result<Path<(String, String)>, axum::extract::rejection::PathRejection>,
+    headers: HeaderMap,
+) -> Result<Response, Problem> {
+    let Ok(Path((id, digest))) = path else { return Err(problems::deployment_not_found()) };
+    let found = projected(&devices, &caller).await?;
+    let found = found.as_ref().and_then(|(_, made)| made.deployment(&id, &digest));
+    let found = found.ok_or_else(problems::deployment_not_found)?;
+    let kind = (DEPLOYMENT_TYPE, request::IMMUTABLE);
+    Ok(request::compressed(&headers, kind, &found.digest, &found.text))
+}
+
+async fn bundle(
+    State(devices): State<Devices>,
+    Extension(caller): Extension<Caller>,
+    path: Result<Path<String>, axum::extract::rejection::PathRejection>,
+    headers: HeaderMap,
+) -> Result<Response, Problem> {
+    let Ok(Path(digest)) = path else { return Err(problems::invalid_bundle()) };
+    let found = projected(&devices, &caller).await?;
+    let found = found.as_ref().and_then(|(_, made)| made.bundle(&digest));
+    let (digest, bytes) = found.ok_or_else(problems::invalid_bundle)?;
+    Ok(request::content(&headers, (BUNDLE_TYPE, request::IMMUTABLE), digest, bytes))
+}
+
+async fn post_status(
+    State(devices): State<Devices>,
+    Extension(caller): Extension<Caller>,
+    path: Result<Path<String>, axum::extract::rejection::PathRejection>,
+    request: Request<Body>,
+) -> Result<Response, Problem> {
+    let id = path.ok().and_then(|Path(id)| id.parse::<DeploymentId>().ok());
+    let id = id.ok_or_else(|| problems::semantic_error("deploymentId", "is not the id of a deployment"))?;
+    let body = request::body(request.into_body()).await?;
+    let status: StatusManifest = status::parse(&body)?;
+    status.check(&id)?;
+    if status.device_id.as_deref().is_some_and(|named| named != caller.device_id()) {
+        return Err(problems::semantic_error("deviceId", "this client has no such device"));
+    }
+    let desired = devices.store.desired(caller.device()).await?.map(|(_, desired)| desired);
+    let newest = desired.as_ref().map_or(0, |desired| desired.generation.get());
+    if status.adopted_manifest_version.get() > newest && newest > 0 {
+        let rule = format!("is above {newest}, the newest version");
+        return Err(problems::semantic_error("adoptedManifestVersion", rule));
+    }
+    let key = ReportKey { device: caller.device(), deployment: Some(&id), content: status.content() };
+    let delivered = devices.deliver(key, desired.as_ref(), |numbered| Ok(status.report(numbered))).await?;
+    Ok(done(delivered))
+}
+
+async fn put_capabilities(
+    State(devices): State<Devices>,
+    Extension(caller): Extension<Caller>,
+    path: Result<Path<String>, axum::extract::rejection::PathRejection>,
+    request: Request<Body>,
+) -> Result<Response, Problem> {
+    let device_id = own_device(&caller, path, true)?;
+    let body = request::body(request.into_body()).await?;
+    let capabilities = Capabilities::read(&body, &device_id)?;
+    let key = ReportKey { device: caller.device(), deployment: None, content: capabilities.content() };
+    let delivered = devices.deliver(key, None, |numbered| Ok(capabilities.report(numbered))).await?;
+    Ok(done(delivered))
+}
+
+async fn delete_capabilities(
+    State(devices): State<Devices>,
+    Extension(caller): Extension<Caller>,
+    path: Result<Path<String>, axum::extract::rejection::PathRejection>,
+) -> Result<Response, Problem> {
+    own_device(&caller, path, false)?;
+    let none = Capabilities::default();
+    let content = none.content();
+    let read = |current: &mut muster_contract::http_device::HttpDevice| Ok((current.capabilities, false));
+    let known = devices.store.update(caller.device(), devices.now(), read).await?;
+    if known.is_none_or(|known| known.content == content) {
+        return Err(problems::device_not_found());
+    }
+    let key = ReportKey { device: caller.device(), deployment: None, content };
+    devices.deliver(key, None, |numbered| Ok(none.report(numbered))).await?;
+    Ok(StatusCode::NO_CONTENT.into_response())
+}
+
+/// The caller's own device in a path; for a report, the problem says which part is wrong.
+fn own_device(
+    caller: &Caller,
+    path: Result<Path<String>, axum::extract::rejection::PathRejection>,
+    is_report: bool,
+) -> Result<String, Problem> {
+    let Some(id) = path.ok().map(|Path(id)| id).filter(|id| is_device_id(id)) else {
+        return Err(problems::invalid_request("the address has no deviceId"));
+    };
+    match id.split_once('/') {
+        _ if id == caller.device_id() => Ok(id),
+        Some(_) if is_report => Err(problems::gateway_not_found()),
+        None if is_report => {
+            let rule = format!("this client is the device '{}'", caller.device_id());
+            Err(problems::semantic_error("deviceId", rule))
+        }
+        _ => Err(problems::device_not_found()),
+    }
+}
+
+fn done(delivered: Delivered) -> Response {
+    let status = match delivered {
+        Delivered::First => StatusCode::CREATED,
+        Delivered::Later => StatusCode::OK,
+    };
+    status.into_response()
+}
+
+#[cfg(test)]
+mod tests {
+    #[test]
+    fn no_two_routes_contradict_each_other() {
+        // The router refuses a second route of the same shape by a panic.
+        let _ = super::routes();
+    }
+}

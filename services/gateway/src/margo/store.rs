@@ -1,0 +1,179 @@
+//! Reads and writes what the requests of devices need: accepted clients and records in the bucket `http_devices`, desired states
+//! and receipts in DOWNLINK, reports to UPLINK. It holds no rule of the numbers.
+
+use std::time::Duration;
+
+use muster_bus::event::attributes;
+use muster_bus::{Bus, Delivery, Outgoing, PublishError, PublishErrorKind, ReadError, Trace};
+use muster_contract::decode::{self, Document};
+use muster_contract::desired::DesiredState;
+use muster_contract::http_device::{HttpClient, HttpDevice, client_subject, device_subject};
+use muster_contract::receipt::Receipt;
+use muster_contract::subjects::{self, stream};
+use muster_contract::{DeviceKey, Timestamp};
+use muster_service::error::chain;
+use tokio::time::sleep;
+
+use super::{problems, record};
+use crate::problem::Problem;
+
+/// Attempts to store a record that others store, too.
+const ATTEMPTS_MAX: u32 = 12;
+/// Longest delay before the first repetition; it doubles up to eight times that.
+const RETRY_DELAY: Duration = Duration::from_millis(10);
+
+/// The streams of the hub. Clones share the connection.
+#[derive(Debug, Clone)]
+pub struct Store {
+    bus: Bus,
+}
+
+impl Store {
+    /// The streams behind a connection.
+    pub const fn new(bus: Bus) -> Self {
+        Self { bus }
+    }
+
+    /// The entry of a client by its SPIFFE id; `None` if it was never accepted.
+    ///
+    /// # Errors
+    /// The hub cannot be asked now.
+    pub async fn client(&self, spiffe_id: &str) -> Result<Option<HttpClient>, Problem> {
+        let entry = self.last(stream::HTTP_DEVICES, &client_subject(spiffe_id)).await?;
+        entry.map(|entry| serde_json::from_slice(&entry.payload)).transpose().map_err(|error| {
+            tracing::error!(
+                error = chain(&error),
+                client.id = spiffe_id,
+                "cannot read the entry of a client"
+            );
+            problems::internal("the entry of this client cannot be read")
+        })
+    }
+
+    /// The desired state of a device with its sequence in DOWNLINK; `None` if there is none.
+    ///
+    /// # Errors
+    /// The hub cannot be asked now, or holds no valid document.
+    pub async fn desired(&self, key: &DeviceKey) -> Result<Option<(u64, DesiredState)>, Problem> {
+        let Some(last) = self.last(stream::DOWNLINK, &subjects::desired(key)).await? else { return Ok(None) };
+        match decode::parse(&last.payload) {
+            Ok(desired) => Ok(Some((last.stream_seq, desired))),
+            Err(error) => {
+                tracing::error!(error = chain(&error), device.id = %key, "cannot read a desired state");
+                Err(problems::internal("the desired state of this device cannot be read"))
+            }
+        }
+    }
+
+    /// Changes the record of a device: `change` gets the newest one and says whether it has changed it. It is called again if
+    /// another gateway was faster. A record that is missing, or was set back, begins an epoch.
+    ///
+    /// # Errors
+    /// The hub cannot be asked, `change` refuses, or too many others change the record.
+    pub async fn update<T>(
+        &self,
+        key: &DeviceKey,
+        now: Timestamp,
+        mut change: impl FnMut(&mut HttpDevice) -> Result<(T, bool), Problem>,
+    ) -> Result<T, Problem> {
+        for attempt in 0..ATTEMPTS_MAX {
+            let (mut current, revision, is_new) = self.record(key, now).await?;
+            let (result, is_changed) = change(&mut current)?;
+            if !is_changed && !is_new {
+                return Ok(result);
+            }
+            match self.store(key, &current, revision).await {
+                Ok(()) => return Ok(result),
+                Err(error) if error.kind == PublishErrorKind::Conflict => sleep(delay(attempt)).await,
+                Err(error) => return Err(refused(&error)),
+            }
+        }
+        Err(problems::unavailable("too many requests of this device are under way"))
+    }
+
+    /// The record of a device, its revision, and whether it was made now.
+    async fn record(&self, key: &DeviceKey, now: Timestamp) -> Result<(HttpDevice, u64, bool), Problem> {
+        let (own, receipt) = (device_subject(key), subjects::receipt(key));
+        let (entry, receipt) =
+            tokio::join!(self.last(stream::HTTP_DEVICES, &own), self.last(stream::DOWNLINK, &receipt));
+        let receipt: Option<Receipt> = receipt?.and_then(|receipt| decode::parse(&receipt.payload).ok());
+        let Some(entry) = entry? else { return Ok((record::begin(receipt.as_ref(), now), 0, true)) };
+        let found: HttpDevice = serde_json::from_slice(&entry.payload).map_err(|error| {
+            tracing::error!(error = chain(&error), device.id = %key, "cannot read the record of a device");
+            problems::internal("the record of this device cannot be read")
+        })?;
+        match receipt.filter(|receipt| record::is_set_back(&found, receipt)) {
+            Some(receipt) => {
+                tracing::warn!(device.id = %key, "began an epoch: the hub has numbers that the record lacks");
+                Ok((record::renew(&found, &receipt, now), entry.stream_seq, true))
+            }
+            None => Ok((found, entry.stream_seq, false)),
+        }
+    }
+
+    async fn store(&self, key: &DeviceKey, record: &HttpDevice, revision: u64) -> Result<(), PublishError> {
+        // Cannot fail: an object of texts and numbers.
+        let document = serde_json::to_vec(record).unwrap_or_default();
+        let message = Outgoing {
+            expected_stream: Some(stream::HTTP_DEVICES),
+            expected_last_subject_sequence: Some(revision),
+            ..Outgoing::new(device_subject(key), document)
+        };
+        self.bus.publish(message).await.map(drop)
+    }
+
+    /// Publishes a report and waits until UPLINK has it.
+    ///
+    /// # Errors
+    /// UPLINK has not confirmed it; it may have it.
+    pub async fn publish<T: Document>(&self, key: &DeviceKey, report: &T) -> Result<(), Problem> {
+        let message = Outgoing {
+            headers: self.headers(key, T::KIND),
+            expected_stream: Some(stream::UPLINK),
+            ..Outgoing::new(subjects::report(key), decode::to_bytes(report))
+        };
+        self.bus.publish(message).await.map(drop).map_err(|error| refused(&error))
+    }
+
+    /// Publishes a heartbeat. There is no answer.
+    pub async fn beat<T: Document>(&self, key: &DeviceKey, heartbeat: &T) {
+        let (headers, payload) = (self.headers(key, T::KIND), decode::to_bytes(heartbeat));
+        let sent = self.bus.publish_core(&subjects::presence(key), headers, payload.into()).await;
+        if let Err(error) = sent {
+            tracing::debug!(error = chain(&error), device.id = %key, "cannot send a heartbeat");
+        }
+    }
+
+    fn headers(&self, key: &DeviceKey, kind: &str) -> muster_bus::Headers {
+        let id = fastrand::u128(..);
+        attributes(&format!("muster/{key}"), kind, format!("{id:032x}"), Trace::of_id(id))
+    }
+
+    async fn last(&self, stream: &str, subject: &str) -> Result<Option<Delivery>, Problem> {
+        self.bus.last(stream, subject).await.map_err(|error: ReadError| {
+            tracing::debug!(error = chain(&error), "cannot read for a device");
+            problems::unavailable("the hub cannot be asked now")
+        })
+    }
+}
+
+/// A random delay before a repetition, longer with each.
+fn delay(attempt: u32) -> Duration {
+    RETRY_DELAY.mul_f64(fastrand::f64() * f64::from(1 << attempt.min(3)))
+}
+
+fn refused(error: &PublishError) -> Problem {
+    match error.kind {
+        PublishErrorKind::SubjectFull => {
+            problems::too_many("the hub has not taken in the last reports of this device")
+        }
+        PublishErrorKind::Permanent => {
+            tracing::error!(error = chain(error), "the hub refuses a document of a device");
+            problems::internal("the hub refuses this document")
+        }
+        PublishErrorKind::Transient | PublishErrorKind::Conflict => {
+            tracing::debug!(error = chain(error), "cannot store for a device");
+            problems::unavailable("the hub does not confirm it now")
+        }
+    }
+}

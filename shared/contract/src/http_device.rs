@@ -1,0 +1,249 @@
+//! What the bucket `http_devices` holds about devices that speak HTTP (Margo's device API) and so keep no outbox: which client
+//! certificates are accepted for which device, and how far the numbers of each device's reports go.
+//!
+//! Gateways and operators alone read and write the bucket, so its documents are no part of the public schemas. The rules of the
+//! numbers are the gateway's.
+
+use std::collections::BTreeMap;
+use std::fmt;
+use std::str::FromStr;
+
+use jiff::Timestamp;
+use serde::{Deserialize, Serialize};
+
+use crate::canonical::Digest;
+use crate::ids::{DeploymentId, DeviceKey, Epoch, Generation, Seq};
+use crate::ranges::SeqRanges;
+use crate::version::ApiVersion;
+
+/// Longest SPIFFE id in bytes.
+pub const SPIFFE_ID_BYTES_MAX: usize = 2048;
+/// Deployments of one device whose last report is remembered.
+pub const HTTP_DEPLOYMENTS_MAX: usize = 256;
+/// Contents of one deployment that are remembered, newest last.
+pub const HTTP_TARGETS_MAX: usize = 2;
+const SUBJECT_PREFIX: &str = "$KV.http_devices.";
+
+/// The SPIFFE id of a client: `spiffe://<trust domain>/margo/wfm/<manager>/client/<client>`.
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
+pub struct ClientIdentity {
+    text: String,
+    manager_bytes: usize,
+}
+
+/// Why a text is not the SPIFFE id of a client.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[error(
+    "'{0}' is not spiffe://TRUST-DOMAIN/margo/wfm/WFM-ID/client/CLIENT-ID, each part of letters, digits and any of . _ ~ -, \
+     the trust domain in lower case"
+)]
+pub struct IdentityError(String);
+
+impl ClientIdentity {
+    /// The whole id.
+    pub fn as_str(&self) -> &str {
+        &self.text
+    }
+
+    /// The id of the workload fleet manager that the client belongs to, which is that of the server.
+    pub fn manager(&self) -> &str {
+        &self.text[..self.manager_bytes]
+    }
+}
+
+impl fmt::Display for ClientIdentity {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.text)
+    }
+}
+
+impl FromStr for ClientIdentity {
+    type Err = IdentityError;
+
+    fn from_str(text: &str) -> Result<Self, IdentityError> {
+        let refuse = || IdentityError(text.chars().filter(|sign| !sign.is_control()).take(200).collect());
+        let (manager, client) = text.rsplit_once("/client/").ok_or_else(refuse)?;
+        let fits = text.len() <= SPIFFE_ID_BYTES_MAX && is_manager(manager) && is_segment(client);
+        if fits { Ok(Self { text: text.to_owned(), manager_bytes: manager.len() }) } else { Err(refuse()) }
+    }
+}
+
+/// The SPIFFE id of a workload fleet manager; `None` if a part has other characters than SPIFFE allows.
+pub fn manager_identity(trust_domain: &str, manager: &str) -> Option<String> {
+    let id = format!("spiffe://{trust_domain}/margo/wfm/{manager}");
+    is_manager(&id).then_some(id)
+}
+
+fn is_manager(text: &str) -> bool {
+    let parts = text.strip_prefix("spiffe://").and_then(|rest| rest.split_once("/margo/wfm/"));
+    parts.is_some_and(|(domain, manager)| {
+        is_segment(domain)
+            && !domain.contains('~')
+            && domain == domain.to_ascii_lowercase()
+            && is_segment(manager)
+    })
+}
+
+fn is_segment(text: &str) -> bool {
+    let is_unreserved = |byte: u8| byte.is_ascii_alphanumeric() || b"._~-".contains(&byte);
+    !text.is_empty() && text != "." && text != ".." && text.bytes().all(is_unreserved)
+}
+
+/// `$KV.http_devices.<hex>`: an accepted client. The key is the SHA-256 of its SPIFFE id in 64 hex digits.
+pub fn client_subject(spiffe_id: &str) -> String {
+    let digest = Digest::of_bytes(spiffe_id.as_bytes()).to_string();
+    format!("{SUBJECT_PREFIX}{}", digest.rsplit(':').next().unwrap_or_default())
+}
+
+/// Every accepted client.
+pub const CLIENTS: &str = "$KV.http_devices.*";
+
+/// `$KV.http_devices.<site>.<device>`: the numbers of a device.
+pub fn device_subject(key: &DeviceKey) -> String {
+    format!("{SUBJECT_PREFIX}{}.{}", key.site, key.device)
+}
+
+/// A client certificate that is accepted, or was.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct HttpClient {
+    /// `muster/v1`
+    pub api_version: ApiVersion,
+    /// The identity in the certificate.
+    pub spiffe_id: String,
+    /// The device that it is.
+    #[serde(flatten)]
+    pub device: DeviceKey,
+    /// Begins the names of the devices behind it, if it is a gateway of its own: `gw` for `gw-a` and `gw-b`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub children: Option<String>,
+    /// Whether it was revoked.
+    #[serde(default)]
+    pub revoked: bool,
+    /// When an operator last decided about it.
+    pub changed_at: Timestamp,
+}
+
+/// The numbers of a device's reports, and what gateways must know of it to go on after one of them has died.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct HttpDevice {
+    /// `muster/v1`
+    pub api_version: ApiVersion,
+    /// The epoch of the numbers.
+    pub epoch: Epoch,
+    /// The highest number that was taken; 0 before the first.
+    pub head: u64,
+    /// Numbers that were taken and that UPLINK is not known to hold.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub open: Vec<OpenReport>,
+    /// The last capabilities that UPLINK holds; absent before the first, and after their removal.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub capabilities: Option<ConfirmedReport>,
+    /// The generation of the last manifest that was served; 0 before the first.
+    #[serde(default)]
+    pub generation: u64,
+    /// What was served and reported of each deployment.
+    #[serde(default)]
+    pub deployments: BTreeMap<DeploymentId, HttpDeployment>,
+}
+
+/// A number that was taken for a report.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct OpenReport {
+    /// The number.
+    pub seq: Seq,
+    /// The deployment of the report; absent for capabilities.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub deployment: Option<DeploymentId>,
+    /// Digest of what the device sent.
+    pub content: Digest,
+    /// When the number was taken, which is the report's `observedAt`.
+    pub at: Timestamp,
+    /// Numbers that the report declares as coalesced.
+    #[serde(default, skip_serializing_if = "SeqRanges::is_empty")]
+    pub coalesced: SeqRanges,
+}
+
+/// A report that UPLINK holds.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct ConfirmedReport {
+    /// Its number.
+    pub seq: Seq,
+    /// Digest of what the device sent.
+    pub content: Digest,
+}
+
+/// What is remembered of one deployment on one device.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct HttpDeployment {
+    /// Its last report.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub reported: Option<ConfirmedReport>,
+    /// The contents that were served, each with the generation from which it was the target; newest last.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub targets: Vec<(Generation, Digest)>,
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_client_and_a_device_never_share_a_key() {
+        let client = client_subject("spiffe://example.org/margo/wfm/w/client/c");
+        assert_eq!(client.len(), SUBJECT_PREFIX.len() + 64);
+        assert_eq!(client.matches('.').count(), 2, "one token");
+        let device = device_subject(&"plant7/press-4".parse().unwrap());
+        assert_eq!(device, "$KV.http_devices.plant7.press-4", "two tokens");
+    }
+
+    #[test]
+    fn a_client_is_named_exactly_and_belongs_to_one_manager() {
+        let id: ClientIdentity = "spiffe://example.org/margo/wfm/w-1/client/Press~4".parse().unwrap();
+        assert_eq!(id.manager(), "spiffe://example.org/margo/wfm/w-1");
+        assert_eq!(manager_identity("example.org", "w-1").as_deref(), Some(id.manager()));
+        for bad in [
+            "spiffe://example.org/margo/wfm/w/client/",
+            "spiffe://example.org/margo/wfm/w/client/..",
+            "spiffe://example.org/margo/wfm/w/client/a/b",
+            "spiffe://example.org/margo/wfm/w/client/a/client/b",
+            "spiffe://example.org/margo/wfm/w/x/client/a",
+            "spiffe://Example.org/margo/wfm/w/client/a",
+            "spiffe://example.org:1/margo/wfm/w/client/a",
+            "spiffe://example.org/margo/wfm/./client/a",
+            "spiffe://example.org/margo/wfm/w/client/a%20b",
+            "spiffe://example.org/margo/wfm/w/client/a?b",
+            "https://example.org/margo/wfm/w/client/a",
+            "",
+        ] {
+            assert!(bad.parse::<ClientIdentity>().is_err(), "{bad}");
+        }
+        assert_eq!(manager_identity("a/b", "w"), None);
+    }
+
+    #[test]
+    fn the_largest_record_fits_into_a_message() {
+        let id = |at: usize| format!("{at:0>63}").parse::<DeploymentId>().unwrap();
+        let digest = Digest::of_bytes(b"");
+        let seq = Seq::new(crate::limits::COUNTER_MAX).unwrap();
+        let confirmed = ConfirmedReport { seq, content: digest };
+        let targets = vec![(Generation::new(u64::MAX).unwrap(), digest); HTTP_TARGETS_MAX];
+        let deployment = HttpDeployment { reported: Some(confirmed), targets };
+        let record = HttpDevice {
+            api_version: ApiVersion::V1,
+            epoch: Epoch::FIRST,
+            head: seq.get(),
+            open: Vec::new(),
+            capabilities: Some(confirmed),
+            generation: u64::MAX,
+            deployments: (0..HTTP_DEPLOYMENTS_MAX).map(|at| (id(at), deployment.clone())).collect(),
+        };
+        let bytes = serde_json::to_vec(&record).unwrap();
+        assert!(bytes.len() < crate::limits::MESSAGE_BYTES_MAX / 2, "{}", bytes.len());
+        assert_eq!(serde_json::from_slice::<HttpDevice>(&bytes).unwrap(), record);
+    }
+}

@@ -1,0 +1,147 @@
+//! A client of the device API: one request on one connection, with a certificate, and nothing that a library would mend.
+
+use std::io;
+use std::net::SocketAddr;
+use std::path::Path;
+use std::sync::Arc;
+use std::time::Duration;
+
+use rustls::crypto::ring;
+use rustls::pki_types::pem::PemObject as _;
+use rustls::pki_types::{CertificateDer, PrivateKeyDer, ServerName};
+use rustls::{ClientConfig, RootCertStore};
+use serde_json::Value;
+use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
+use tokio::net::TcpStream;
+use tokio::time::timeout;
+use tokio_rustls::TlsConnector;
+
+use crate::pki::Signed;
+
+const PATIENCE: Duration = Duration::from_secs(30);
+
+/// An answer.
+#[derive(Debug)]
+pub(crate) struct Answer {
+    pub(crate) status: u16,
+    head: String,
+    pub(crate) body: Vec<u8>,
+}
+
+impl Answer {
+    /// A header's value.
+    pub(crate) fn header(&self, name: &str) -> Option<&str> {
+        self.head.lines().find_map(|line| {
+            let (found, value) = line.split_once(':')?;
+            found.eq_ignore_ascii_case(name).then_some(value.trim())
+        })
+    }
+
+    /// The body as JSON.
+    pub(crate) fn json(&self) -> Value {
+        serde_json::from_slice(&self.body).unwrap_or_else(|error| panic!("{error}: {self:?}"))
+    }
+
+    /// A problem's type without Margo's namespace, checked by RFC 9457 and Margo's rules of repetition.
+    pub(crate) fn problem(&self) -> String {
+        assert_eq!(self.header("content-type"), Some("application/problem+json"), "{self:?}");
+        let problem = self.json();
+        assert_eq!(problem["status"], self.status, "{problem}");
+        assert!(problem["title"].is_string(), "{problem}");
+        let may_pass = [429, 500, 503].contains(&self.status);
+        assert_eq!(problem["retryable"], may_pass, "{problem}");
+        assert_eq!(problem["backoffStrategy"], if may_pass { "exponential" } else { "none" }, "{problem}");
+        assert_eq!(self.header("retry-after").is_some(), may_pass, "{self:?}");
+        assert!(self.status != 422 || problem["errors"][0]["field"].is_string(), "{problem}");
+        let kind = problem["type"].as_str().unwrap();
+        kind.strip_prefix("https://docs.margo.org/specification/problem-types#").unwrap_or(kind).to_owned()
+    }
+}
+
+/// A device's end of connections.
+#[derive(Clone)]
+pub(crate) struct Client {
+    pub(crate) addr: SocketAddr,
+    tls: TlsConnector,
+}
+
+impl Client {
+    /// A client with a certificate, or without one.
+    pub(crate) fn new(addr: SocketAddr, authority: &Path, own: Option<&Signed>) -> Self {
+        let mut roots = RootCertStore::empty();
+        roots.add(CertificateDer::from_pem_file(authority).unwrap()).unwrap();
+        let config = ClientConfig::builder_with_provider(Arc::new(ring::default_provider()))
+            .with_safe_default_protocol_versions()
+            .unwrap()
+            .with_root_certificates(roots);
+        let config = match own {
+            None => config.with_no_client_auth(),
+            Some(Signed { certificate, key }) => {
+                let chain = vec![CertificateDer::from_pem_file(certificate).unwrap()];
+                config.with_client_auth_cert(chain, PrivateKeyDer::from_pem_file(key).unwrap()).unwrap()
+            }
+        };
+        Self { addr, tls: TlsConnector::from(Arc::new(config)) }
+    }
+
+    /// The same client at another gateway.
+    pub(crate) fn at(&self, addr: SocketAddr) -> Self {
+        Self { addr, ..self.clone() }
+    }
+
+    pub(crate) async fn get(&self, path: &str) -> Answer {
+        self.get_with(path, &[]).await
+    }
+
+    pub(crate) async fn get_with(&self, path: &str, headers: &[(&str, &str)]) -> Answer {
+        self.ask("GET", path, headers, b"").await.unwrap()
+    }
+
+    pub(crate) async fn send(&self, method: &str, path: &str, body: &Value) -> Answer {
+        let headers = [("Content-Type", "application/json")];
+        self.ask(method, path, &headers, body.to_string().as_bytes()).await.unwrap()
+    }
+
+    /// One request with its answer.
+    pub(crate) async fn ask(
+        &self,
+        method: &str,
+        path: &str,
+        headers: &[(&str, &str)],
+        body: &[u8],
+    ) -> io::Result<Answer> {
+        let headers: String = headers.iter().map(|(name, value)| format!("{name}: {value}\r\n")).collect();
+        let length =
+            if body.is_empty() { String::new() } else { format!("Content-Length: {}\r\n", body.len()) };
+        let head =
+            format!("{method} {path} HTTP/1.1\r\nHost: wfm\r\nConnection: close\r\n{headers}{length}\r\n");
+        self.raw(&[head.as_bytes(), body].concat()).await
+    }
+
+    /// Sends bytes as they are, and reads the answer until the connection ends.
+    pub(crate) async fn raw(&self, request: &[u8]) -> io::Result<Answer> {
+        let exchange = async {
+            let tcp = TcpStream::connect(self.addr).await?;
+            let name = ServerName::try_from("127.0.0.1").unwrap();
+            let mut stream = self.tls.connect(name, tcp).await?;
+            // The server may answer and close before it has read all.
+            let _ = stream.write_all(request).await;
+            let mut bytes = Vec::new();
+            stream
+                .read_to_end(&mut bytes)
+                .await
+                .or_else(|error| if bytes.is_empty() { Err(error) } else { Ok(0) })?;
+            parse(&bytes)
+        };
+        timeout(PATIENCE, exchange).await.unwrap_or_else(|_| Err(io::ErrorKind::TimedOut.into()))
+    }
+}
+
+fn parse(bytes: &[u8]) -> io::Result<Answer> {
+    let end =
+        bytes.windows(4).position(|window| window == b"\r\n\r\n").ok_or(io::ErrorKind::UnexpectedEof)?;
+    let head = String::from_utf8_lossy(&bytes[..end]).into_owned();
+    let status = head.split(' ').nth(1).and_then(|status| status.parse().ok());
+    let body = bytes[end + 4..].to_vec();
+    Ok(Answer { status: status.ok_or(io::ErrorKind::InvalidData)?, head, body })
+}

@@ -1,0 +1,187 @@
+//! A fleet whose devices speak HTTP: the services, gateways, certificates, and deployments in Git.
+
+use std::net::SocketAddr;
+
+use muster_contract::DeviceKey;
+use muster_simulator::child::Spec;
+use muster_simulator::repository::write_devices;
+use muster_tests::server::free_port;
+use muster_tests::story::key;
+use muster_tests::system::{System, program};
+use serde_json::{Value, json};
+
+use crate::client::{Answer, Client};
+use crate::pki::{Authority, DOMAIN, client_id};
+
+pub(crate) const GATEWAY: &str = "muster-gateway";
+/// The device of most tests.
+pub(crate) const DEVICE: &str = "plant7/press-1";
+/// The deployment of most tests, as Margo names one.
+pub(crate) const WEB: &str = "6f0b2a52-6c0e-4a4b-9a57-5c1d8f1e2a10";
+
+/// A running fleet.
+pub(crate) struct Fleet {
+    pub(crate) system: System,
+    pub(crate) authority: Authority,
+    pub(crate) gateway: SocketAddr,
+}
+
+impl Fleet {
+    /// Services, one gateway, and an accepted client for each device.
+    pub(crate) async fn start(devices: &[&str]) -> Self {
+        let mut system = System::start().await;
+        let authority = Authority::create(system.dir(), "authority");
+        let gateway = start_gateway(&mut system, &authority, GATEWAY, None);
+        let fleet = Self { system, authority, gateway };
+        let keys: Vec<DeviceKey> = devices.iter().map(|device| key(device)).collect();
+        write_devices(&fleet.system.repository, &keys).unwrap();
+        for device in devices {
+            fleet.accept(device).await;
+        }
+        fleet
+    }
+
+    /// Starts another gateway, which reaches NATS at another address if one is given.
+    pub(crate) fn another_gateway(&mut self, name: &str, nats: Option<SocketAddr>) -> SocketAddr {
+        start_gateway(&mut self.system, &self.authority, name, nats)
+    }
+
+    /// Accepts the client of a device, which has its name.
+    pub(crate) async fn accept(&self, device: &str) {
+        let id = client_id(key(device).device.as_str());
+        self.muster(&["enroll", device, "--spiffe", &id]).await;
+    }
+
+    /// Runs `muster`, which must succeed; what it printed.
+    pub(crate) async fn muster(&self, args: &[&str]) -> String {
+        let done = self.system.muster(args).await;
+        assert!(done.status.success(), "{args:?}: {}", String::from_utf8_lossy(&done.stderr));
+        String::from_utf8(done.stdout).unwrap()
+    }
+
+    /// A client with the certificate of a device; it waits until the gateway answers.
+    pub(crate) async fn client(&self, device: &str) -> Client {
+        let own = self.authority.client(key(device).device.as_str());
+        let client = Client::new(self.gateway, &self.authority.certificate(), Some(&own));
+        self.serves(&client).await;
+        client
+    }
+
+    /// Waits until a gateway answers.
+    pub(crate) async fn serves(&self, client: &Client) {
+        let look = async || match client.ask("GET", "/api/v1/deployments", &[], b"").await {
+            Ok(answer) if answer.status < 500 || answer.status == 503 => Ok(()),
+            other => Err(format!("{other:?}")),
+        };
+        self.system.eventually("the gateway answers", look).await;
+    }
+
+    /// Commits the deployments of the whole fleet, each with the tag of its package.
+    pub(crate) async fn publish(&self, deployments: &[(&str, &str)]) {
+        let file = "fleet/margo.yaml";
+        let documents: Vec<String> = deployments.iter().map(|(id, tag)| package(id, tag)).collect();
+        self.system.repository.write(file, &documents.join("---\n")).unwrap();
+        self.system.repository.commit("release").await.unwrap();
+    }
+
+    /// Waits for a manifest with a property.
+    pub(crate) async fn manifest(&self, client: &Client, holds: impl Fn(&Value) -> bool) -> (Value, Answer) {
+        let look = async || {
+            let answer = client.get("/api/v1/deployments").await;
+            if answer.status != 200 {
+                return Err(format!("{answer:?}"));
+            }
+            let manifest = answer.json();
+            if holds(&manifest) { Ok((manifest, answer)) } else { Err(manifest.to_string()) }
+        };
+        self.system.eventually("a manifest", look).await
+    }
+
+    /// Waits until `muster device` shows a property.
+    pub(crate) async fn device(&self, device: &str, what: &str, holds: impl Fn(&Value) -> bool) -> Value {
+        let look = async || {
+            let shown = self.system.muster(&["device", device, "--format", "json"]).await;
+            let text = String::from_utf8_lossy(&shown.stdout).into_owned();
+            match serde_json::from_str::<Value>(&text) {
+                Ok(shown) if holds(&shown) => Ok(shown),
+                _ => Err(text + &String::from_utf8_lossy(&shown.stderr)),
+            }
+        };
+        self.system.eventually(what, look).await
+    }
+
+    /// Waits until a device's state of a deployment is known.
+    pub(crate) async fn state(&self, device: &str, id: &str, state: &str) -> Value {
+        let what = format!("{id} is {state} on {device}");
+        self.device(device, &what, |shown| standing(shown, id)["report"]["state"] == state).await
+    }
+}
+
+/// The line of a deployment in the answer of `muster device`.
+pub(crate) fn standing(shown: &Value, id: &str) -> Value {
+    let lines = shown["deployments"].as_array().cloned().unwrap_or_default();
+    lines.into_iter().find(|line| line["deployment"] == id).unwrap_or_default()
+}
+
+/// A deployment of two components as a Margo document.
+fn package(id: &str, tag: &str) -> String {
+    format!(
+        "id: {id}\nmetadata: {{name: web-{tag}, namespace: margo-apps}}\nspec:\n  applicationId: com-example-web\n  \
+         deploymentProfile:\n    type: compose\n    components:\n      \
+         - {{name: db, properties: {{repository: \"oci://registry.example/db\", revision: {tag}, timeout: 8m30s}}}}\n      \
+         - {{name: web, properties: {{repository: \"oci://registry.example/web\", revision: {tag}}}}}\n"
+    )
+}
+
+fn start_gateway(
+    system: &mut System,
+    authority: &Authority,
+    name: &str,
+    nats: Option<SocketAddr>,
+) -> SocketAddr {
+    let [people, devices] = [(); 2].map(|()| SocketAddr::from(([127, 0, 0, 1], free_port())));
+    let server = authority.server();
+    let file = |path: &std::path::Path| path.display().to_string();
+    let args = [
+        "--nats-url",
+        &nats.map_or_else(|| system.server.url(), |addr| format!("nats://{addr}")),
+        "--insecure-http",
+        "--people-addr",
+        &people.to_string(),
+        "--devices-addr",
+        &devices.to_string(),
+        "--client-ca",
+        &file(&authority.certificate()),
+        "--devices-cert",
+        &file(&server.certificate),
+        "--devices-key",
+        &file(&server.key),
+        "--trust-domain",
+        DOMAIN,
+        "--wfm-id",
+        "main",
+        "--devices-heartbeat",
+        "200ms",
+    ];
+    let args = args.map(str::to_owned).to_vec();
+    system.start_own(Spec { name: name.to_owned(), program: program(GATEWAY), args });
+    devices
+}
+
+/// A status as a device posts it: every component in the same state.
+pub(crate) fn status(id: &str, version: &Value, state: &str) -> Value {
+    let error = json!({ "code": "E", "source": "web", "message": "broken" });
+    let component = |name: &str| match state {
+        "failed" => json!({ "name": name, "state": state, "error": error }),
+        _ => json!({ "name": name, "state": state }),
+    };
+    json!({
+        "deploymentId": id, "adoptedManifestVersion": version, "status": { "state": state },
+        "components": [component("db"), component("web")],
+    })
+}
+
+/// The address of a deployment's statuses.
+pub(crate) fn status_path(id: &str) -> String {
+    format!("/api/v1/deployments/{id}/status")
+}

@@ -1,0 +1,85 @@
+//! A device in another language, `schemas/examples/margo_device.py`, over long outages of the hub, the gateway and itself.
+
+use muster_tests::example::{Example, Language};
+use serde_json::Value;
+
+use crate::fleet::{DEVICE, Fleet, GATEWAY, WEB, standing};
+use crate::pki::MANAGER;
+
+/// Starts the device with a poll every 300 ms.
+fn start(fleet: &Fleet) -> Example {
+    let own = fleet.authority.client("press-1");
+    let state = fleet.system.dir().join("margo_device.json").display().to_string();
+    let url = format!("https://{}", fleet.gateway);
+    let [cert, key, ca] =
+        [&own.certificate, &own.key, &fleet.authority.certificate()].map(|path| path.display().to_string());
+    let args = [
+        &url,
+        &state,
+        "--id",
+        "press-1",
+        "--cert",
+        &cert,
+        "--key",
+        &key,
+        "--ca",
+        &ca,
+        "--manager",
+        MANAGER,
+        "--poll",
+        "0.3",
+    ];
+    Example::start(Language::Python, "margo_device", &args)
+}
+
+async fn installed(fleet: &Fleet, ids: &[&str]) -> Value {
+    let all = |shown: &Value| ids.iter().all(|id| standing(shown, id)["standing"] == "installed");
+    fleet.device(DEVICE, "all deployments are installed", all).await
+}
+
+async fn is(fleet: &Fleet, freshness: &str) {
+    fleet.device(DEVICE, freshness, |shown| shown["device"]["freshness"] == freshness).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_device_in_python_lives_through_outages_of_hub_gateway_and_itself() {
+    let mut fleet = Fleet::start(&[DEVICE]).await;
+    let ids: Vec<String> = (0..4).map(|at| format!("{at}{}", &WEB[1..])).collect();
+    let all: Vec<&str> = ids.iter().map(String::as_str).collect();
+    let tagged = |tag: &'static str| all.iter().map(|id| (*id, tag)).collect::<Vec<_>>();
+    fleet.publish(&tagged("1.0.0")).await;
+    let device = start(&fleet);
+    let shown = installed(&fleet, &all).await;
+    assert_eq!(shown["capabilities"]["modelNumber"], "margo_device.py");
+    is(&fleet, "fresh").await;
+
+    // The gateway is gone for longer than the lease, and the fleet moves on twice.
+    fleet.system.kill(GATEWAY).await;
+    is(&fleet, "stale").await;
+    fleet.publish(&tagged("1.1.0")).await;
+    fleet.publish(&tagged("1.2.0")[..3]).await;
+    fleet.system.start_again(GATEWAY);
+    installed(&fleet, &all[..3]).await;
+    is(&fleet, "fresh").await;
+    let gone = |shown: &Value| {
+        standing(shown, all[3])["report"]["state"].as_str().is_none_or(|state| state == "removed")
+    };
+    fleet.device(DEVICE, "the fourth is removed", gone).await;
+
+    // The hub restarts.
+    fleet.system.server.kill();
+    fleet.system.server.restart();
+    fleet.publish(&tagged("2.0.0")).await;
+    installed(&fleet, &all).await;
+
+    // The device itself dies, and misses a release.
+    device.kill().await;
+    is(&fleet, "stale").await;
+    fleet.publish(&tagged("3.0.0")).await;
+    let device = start(&fleet);
+    let shown = installed(&fleet, &all).await;
+    let what = "no number is missing";
+    fleet.device(DEVICE, what, |shown| shown["device"]["account"]["missing"] == serde_json::json!([])).await;
+    assert_eq!(shown["device"]["incidents"].as_u64().unwrap_or(0), 0, "{shown}");
+    device.kill().await;
+}
