@@ -50,8 +50,8 @@ test: ## everything that must hold before a change is shared; a summary ends it
 	@.ci/test
 
 kubernetes: ## build Debian's Kubernetes API server once (8 minutes, into ~/.cache) and run the tests that need it
-	@.ci/kubernetes/build >/dev/null
-	@$(CARGO) test --locked --package muster-tests --test kubernetes -- --test-threads 1
+	@folder=$$(.ci/kubernetes/build) && exec env MUSTER_KUBERNETES="$$folder" \
+		$(CARGO) test --locked --package muster-tests --test kubernetes -- --test-threads 1
 
 laws: ## the properties of the pure cores with more cases than in a test; a failing case is kept (LAWS_CASES=10000)
 	@PROPTEST_CASES='$(LAWS_CASES)' $(CARGO) test --locked --no-fail-fast --package muster-domain --package muster-contract \

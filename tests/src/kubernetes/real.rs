@@ -18,7 +18,6 @@ use crate::not_run::not_run;
 use crate::server::free_port;
 
 const FOLDER_VARIABLE: &str = "MUSTER_KUBERNETES";
-const VERSION: &str = "1.20.2";
 const TOKEN: &str = "token-of-a-test";
 const START_LIMIT: Duration = Duration::from_secs(90);
 
@@ -32,16 +31,9 @@ pub struct RealCluster {
     dir: TempDir,
 }
 
-/// The folder with the programs, if they were built.
+/// The folder with the programs, where `make kubernetes` says that tests shall use it.
 fn programs() -> Option<PathBuf> {
-    let named = std::env::var_os(FOLDER_VARIABLE).map(PathBuf::from);
-    let cache = || {
-        let cache = std::env::var_os("XDG_CACHE_HOME").map(PathBuf::from);
-        let cache = cache.or_else(|| Some(PathBuf::from(std::env::var_os("HOME")?).join(".cache")))?;
-        Some(cache.join("muster-kubernetes").join(VERSION))
-    };
-    let folder = named.or_else(cache)?;
-    folder.join("kube-apiserver").is_file().then_some(folder)
+    std::env::var_os(FOLDER_VARIABLE).map(PathBuf::from)
 }
 
 impl RealCluster {
@@ -51,7 +43,7 @@ impl RealCluster {
     /// It does not start.
     pub fn start(test: &str) -> Option<Self> {
         let Some(programs) = programs() else {
-            not_run(test, "there is no Kubernetes API server: `make kubernetes` builds Debian's");
+            not_run(test, "only `make kubernetes` runs it, which builds Debian's Kubernetes first");
             return None;
         };
         let (dir, ports) =
@@ -59,6 +51,7 @@ impl RealCluster {
         let etcd = etcd(&programs, dir.path(), ports);
         let key = rcgen::KeyPair::generate().unwrap();
         fs::write(dir.path().join("service-account.key"), key.serialize_pem()).unwrap();
+        fs::write(dir.path().join("service-account.pub"), key.public_key_pem()).unwrap();
         fs::write(dir.path().join("tokens"), format!("{TOKEN},muster,muster,\"system:masters\"\n")).unwrap();
         let mut cluster = Self { etcd, api: None, controllers: None, programs, ports, dir };
         cluster.start_api();
@@ -102,12 +95,13 @@ impl RealCluster {
             format!("--etcd-servers=http://127.0.0.1:{}", self.ports[0]),
             format!("--secure-port={}", self.ports[2]),
             "--bind-address=127.0.0.1".to_owned(),
+            "--advertise-address=127.0.0.1".to_owned(),
             format!("--cert-dir={}", file("certs")),
             format!("--token-auth-file={}", file("tokens")),
             "--authorization-mode=RBAC".to_owned(),
             "--service-cluster-ip-range=10.0.0.0/24".to_owned(),
             "--service-account-issuer=https://kubernetes.default.svc".to_owned(),
-            format!("--service-account-key-file={}", file("service-account.key")),
+            format!("--service-account-key-file={}", file("service-account.pub")),
             format!("--service-account-signing-key-file={}", file("service-account.key")),
         ]);
         self.api = Some(spawn(command, &dir.join("api.log")));

@@ -44,7 +44,7 @@ async fn manifests_run_on_a_real_api_server_and_leave_nothing() {
     assert_eq!(group["items"][0]["spec"]["resources"].as_array().unwrap().len(), 2);
 
     // Another field manager takes a field: a conflict, which names it.
-    let scaled = json!({"apiVersion": "apps/v1", "kind": "Deployment", "spec": {"replicas": 5}});
+    let scaled = json!({"apiVersion": "apps/v1", "kind": "Deployment", "metadata": {"name": "web"}, "spec": {"replicas": 5}});
     cluster.patch(
         &format!("{WEB}?fieldManager=autoscaler&force=true"),
         "application/apply-patch+yaml",
