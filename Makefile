@@ -1,6 +1,6 @@
 # Muster: the verbs of this repository. `make` lists them. A fresh machine needs Rust, make and python3 with pip.
 .DEFAULT_GOAL := help
-.PHONY: help demo chaos hostile test laws build tools bench release-data compat dist clean
+.PHONY: help demo chaos hostile test kubernetes laws build tools bench release-data compat dist clean
 
 CARGO ?= cargo
 target := $(or $(CARGO_TARGET_DIR),target)
@@ -48,6 +48,10 @@ hostile: ## a flooding device or an abusive reader beside twenty good devices on
 
 test: ## everything that must hold before a change is shared; a summary ends it
 	@.ci/test
+
+kubernetes: ## build Debian's Kubernetes API server once (8 minutes, into ~/.cache) and run the tests that need it
+	@folder=$$(.ci/kubernetes/build) && exec env MUSTER_KUBERNETES="$$folder" \
+		$(CARGO) test --locked --package muster-tests --test kubernetes -- --test-threads 1
 
 laws: ## the properties of the pure cores with more cases than in a test; a failing case is kept (LAWS_CASES=10000)
 	@PROPTEST_CASES='$(LAWS_CASES)' $(CARGO) test --locked --no-fail-fast --package muster-domain --package muster-contract \

@@ -38,9 +38,10 @@ pub const INGEST: &str = "muster-ingest";
 /// See [`INGEST`].
 pub const ROLLUP: &str = "muster-rollup";
 /// Every program that ships.
-pub const PROGRAMS: [&str; 11] = [
+pub const PROGRAMS: [&str; 12] = [
     "muster",
     "muster-agent",
+    "muster-agent-kubernetes",
     "muster-federation",
     "muster-gateway",
     "muster-ingest",

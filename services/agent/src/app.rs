@@ -99,6 +99,16 @@ struct Shared {
     accepted: Option<store::AcceptedDesired>,
 }
 
+/// What a runtime is made of.
+pub struct RuntimeParts<'a> {
+    /// The checked settings.
+    pub config: &'a Config,
+    /// The clock.
+    pub clock: Arc<dyn Clock>,
+    /// Where unexpected ends go.
+    pub exits: mpsc::Sender<Exit>,
+}
+
 /// Starts an agent. It runs until the supervisor stops it, with or without a hub.
 ///
 /// # Errors
@@ -116,6 +126,19 @@ pub async fn start_with_clock(
     config: Config,
     supervisor: &Supervisor,
 ) -> Result<Handle, StartError> {
+    start_with_runtime(clock, config, supervisor, host_runtime).await
+}
+
+/// Starts an agent with a runtime of the caller's: a program has the runtimes that it names, and no others.
+///
+/// # Errors
+/// The same as [`start`], or the runtime cannot be made.
+pub async fn start_with_runtime(
+    clock: Arc<dyn Clock>,
+    config: Config,
+    supervisor: &Supervisor,
+    runtime: impl FnOnce(RuntimeParts<'_>) -> Result<Arc<dyn Runtime>, StartError>,
+) -> Result<Handle, StartError> {
     let enrolment = config.join.clone();
     let mut enrolment =
         enrolment.map(|folder| Enrolment::new(folder, config.data_dir.clone(), config.device.clone()));
@@ -132,7 +155,9 @@ pub async fn start_with_clock(
     let (bus, connected) = watch::channel(None);
     let (receipt_fetched, is_receipt_fetched) = watch::channel(false);
     spawn_storage(&shared, supervisor);
-    let storage_failure = spawn_workloads(&shared, wanted.clone(), supervisor).await?;
+    let (exits, ended) = mpsc::channel(EXITS_WAITING_MAX);
+    let runtime = runtime(RuntimeParts { config: &shared.config, clock: Arc::clone(&shared.clock), exits })?;
+    let storage_failure = spawn_workloads(&shared, wanted.clone(), (runtime, ended), supervisor).await?;
     let phase = spawn_schedule(&shared, supervisor);
     spawn_follower(&shared, desired, connected.clone(), phase.clone(), receipt_fetched, supervisor);
     spawn_relay(&shared, wanted.clone(), storage_failure, bus, phase.clone(), is_receipt_fetched, supervisor);
@@ -187,6 +212,7 @@ fn status_file(shared: &Shared) -> StatusFile {
 async fn spawn_workloads(
     shared: &Shared,
     desired: watch::Receiver<CurrentDesired>,
+    (runtime, ended): (Arc<dyn Runtime>, mpsc::Receiver<Exit>),
     supervisor: &Supervisor,
 ) -> Result<watch::Receiver<StorageFailure>, StartError> {
     let (reports, writer) =
@@ -201,7 +227,6 @@ async fn spawn_workloads(
     let reported = reports.report_capabilities(&probe, shared.outbox.capabilities().await?).await;
     let watching =
         ReportSender::clone(&reports).watch_capabilities(probe, reported, supervisor.token(Stage::Intake));
-    let (exits, ended) = mpsc::channel(EXITS_WAITING_MAX);
     let settings = Settings {
         device: shared.config.device.clone(),
         retry: shared.config.retry,
@@ -210,7 +235,6 @@ async fn spawn_workloads(
     };
     let records = store::records(&shared.db).await?;
     let rng = fastrand::Rng::new();
-    let runtime = runtime(shared, exits);
     let reconciler = Reconciler::new(settings, runtime, reports, desired, ended, records, rng);
     supervisor.spawn(Stage::Intake, "device", watching);
     supervisor.spawn(Stage::Work, "reconcile", reconciler.run(supervisor.token(Stage::Work)));
@@ -251,16 +275,20 @@ async fn show_storage(health: Health, mut storage_failure: watch::Receiver<Stora
     }
 }
 
-fn runtime(shared: &Shared, exits: mpsc::Sender<Exit>) -> Arc<dyn Runtime> {
-    let (device, dir) = (shared.config.device.clone(), &shared.config.data_dir);
-    match shared.config.runtime {
-        RuntimeKind::Process => Arc::new(ProcessRuntime::new(device, dir, exits)),
+/// A runtime of this machine.
+///
+/// # Errors
+/// It needs another program.
+pub fn host_runtime(parts: RuntimeParts<'_>) -> Result<Arc<dyn Runtime>, StartError> {
+    let RuntimeParts { config, clock, exits } = parts;
+    let (device, dir) = (config.device.clone(), &config.data_dir);
+    match config.runtime {
+        RuntimeKind::Process => Ok(Arc::new(ProcessRuntime::new(device, dir, exits))),
         RuntimeKind::Compose => {
-            Arc::new(ComposeRuntime::new(device, dir, shared.config.packages.clone(), exits))
+            Ok(Arc::new(ComposeRuntime::new(device, dir, config.packages.clone(), exits)))
         }
-        RuntimeKind::Simulated => {
-            Arc::new(SimulatedRuntime::new(device, dir, Arc::clone(&shared.clock), exits))
-        }
+        RuntimeKind::Simulated => Ok(Arc::new(SimulatedRuntime::new(device, dir, clock, exits))),
+        RuntimeKind::Kubernetes => Err(StartError::OtherProgram),
     }
 }
 

@@ -23,6 +23,8 @@ use crate::relay::budget::Rate;
 use crate::report::BODY_BYTES_MAX;
 use crate::schedule::{DailyWindow, Schedule, WINDOWS_MAX};
 
+#[cfg(feature = "kubernetes")]
+pub mod kubernetes;
 mod packages;
 
 /// Pings between two heartbeats: a link that no longer answers is found within two heartbeats.
@@ -208,7 +210,12 @@ pub enum RuntimeKind {
     Compose,
     /// Nothing runs; the runtime follows a script.
     Simulated,
+    /// Charts and manifests in a cluster; the program `muster-agent-kubernetes` has it.
+    Kubernetes,
 }
+
+/// The runtimes that `muster-agent` has.
+const HOST_RUNTIMES: &[RuntimeKind] = &[RuntimeKind::Process, RuntimeKind::Compose, RuntimeKind::Simulated];
 
 /// The agent's checked settings.
 #[derive(Debug, Clone, PartialEq)]
@@ -252,6 +259,7 @@ impl RuntimeKind {
             Self::Process => &[ProfileType::Process],
             Self::Compose => &[ProfileType::Compose],
             Self::Simulated => &[ProfileType::Simulated],
+            Self::Kubernetes => &[ProfileType::Helm, ProfileType::Kubernetes],
         }
     }
 }
@@ -263,14 +271,20 @@ impl Args {
     /// Every setting that cannot be used.
     pub fn check(&self) -> Result<Config, Problems> {
         let mut problems = Problems::default();
+        let config = self.check_for(&mut problems, HOST_RUNTIMES);
+        problems.finish(|| config)
+    }
+
+    /// Checks the settings of a program that has these runtimes.
+    fn check_for(&self, problems: &mut Problems, runtimes: &[RuntimeKind]) -> Option<Config> {
         let site = problems.required("--site", self.site.as_deref(), Problems::parse);
         let data_dir = problems.required("--data-dir", self.data_dir.as_deref(), directory);
         let device = problems.required("--device", self.device.as_deref(), |problems, flag, text| {
             device(problems, flag, text, data_dir.as_deref())
         });
         let join = problems.optional("--join", self.join.as_deref(), folder);
-        let runtime = problems.parse("--runtime", &self.runtime);
-        let labels = labels(&mut problems, &self.label);
+        let runtime = runtime(problems, &self.runtime, runtimes);
+        let labels = labels(problems, &self.label);
         let on_exit = problems.parse("--on-exit", &self.on_exit).map(|OnExitWord(on_exit)| on_exit);
         let heartbeat = problems.duration("--heartbeat", &self.heartbeat, HEARTBEAT_BOUNDS);
         let reconnect_max = problems.duration("--reconnect-max", &self.reconnect_max, RECONNECT_BOUNDS);
@@ -279,38 +293,46 @@ impl Args {
                 rate(problems, flag, text, heartbeat.map(|heartbeat| (heartbeat, self.heartbeat.as_str())))
             });
         let poll = problems.duration("--poll-interval", &self.poll_interval, POLL_BOUNDS);
-        let polling = windows(&mut problems, "--polling-hours", &self.polling_hours);
-        let downtime = windows(&mut problems, "--downtime", &self.downtime);
+        let polling = windows(problems, "--polling-hours", &self.polling_hours);
+        let downtime = windows(problems, "--downtime", &self.downtime);
         let failures =
             problems.number("--crash-loop-failures", &self.crash_loop_failures, CRASH_LOOP_FAILURES_BOUNDS);
         let window =
             problems.duration("--crash-loop-window", &self.crash_loop_window, CRASH_LOOP_WINDOW_BOUNDS);
         let crash_loop = failures.zip(window);
-        let retry = retry(&mut problems, &self.retry_min, &self.retry_max, crash_loop);
+        let retry = retry(problems, &self.retry_min, &self.retry_max, crash_loop);
         let rows = problems.number("--outbox-rows", &self.outbox_rows, ROWS_BOUNDS);
         let bytes = problems.size("--outbox-bytes", &self.outbox_bytes, BYTES_LEAST);
-        let packages = self.packages.check(&mut problems);
-        let common = self.common.check(&mut problems);
-        problems.finish(|| {
-            Some(Config {
-                common: common?,
-                device: DeviceKey { site: site?, device: device? },
-                data_dir: data_dir?,
-                runtime: runtime?,
-                join: join?,
-                labels: labels?,
-                on_exit: on_exit?,
-                heartbeat: heartbeat?,
-                reconnect_max: reconnect_max?,
-                uplink_limit: uplink_limit?,
-                poll: poll?,
-                schedule: Schedule { polling: polling?, downtime: downtime? },
-                retry: retry?,
-                outbox: Limits { rows: rows?, bytes: bytes? },
-                packages: packages?,
-            })
+        let packages = self.packages.check(problems);
+        let common = self.common.check(problems);
+        Some(Config {
+            common: common?,
+            device: DeviceKey { site: site?, device: device? },
+            data_dir: data_dir?,
+            runtime: runtime?,
+            join: join?,
+            labels: labels?,
+            on_exit: on_exit?,
+            heartbeat: heartbeat?,
+            reconnect_max: reconnect_max?,
+            uplink_limit: uplink_limit?,
+            poll: poll?,
+            schedule: Schedule { polling: polling?, downtime: downtime? },
+            retry: retry?,
+            outbox: Limits { rows: rows?, bytes: bytes? },
+            packages: packages?,
         })
     }
+}
+
+/// A runtime that the program has.
+fn runtime(problems: &mut Problems, text: &str, runtimes: &[RuntimeKind]) -> Option<RuntimeKind> {
+    let kind = problems.parse("--runtime", text)?;
+    if runtimes.contains(&kind) {
+        return Some(kind);
+    }
+    problems.refuse("--runtime", text, "is the runtime of another program: start muster-agent-kubernetes");
+    None
 }
 
 /// A rate limit that leaves room beside heartbeats: they do not wait for it, and reports would never be sent.
@@ -415,7 +437,7 @@ fn retry(
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum ValueError {
     /// Not a runtime.
-    #[error("must be process, compose or simulated")]
+    #[error("must be process, compose, simulated or, with muster-agent-kubernetes, kubernetes")]
     Runtime,
     /// Not an action on exit.
     #[error("must be keep or stop")]
@@ -429,6 +451,7 @@ impl FromStr for RuntimeKind {
             "process" => Ok(Self::Process),
             "compose" => Ok(Self::Compose),
             "simulated" => Ok(Self::Simulated),
+            "kubernetes" => Ok(Self::Kubernetes),
             _ => Err(ValueError::Runtime),
         }
     }

@@ -14,6 +14,13 @@ pub enum StartError {
     /// The device cannot ask for enrolment.
     #[error("the agent cannot start: it cannot ask for enrolment")]
     Join(#[from] identity::IdentityError),
+    /// The runtime is that of another program.
+    #[error("the agent cannot start: the runtime kubernetes needs the program muster-agent-kubernetes")]
+    OtherProgram,
+    /// The cluster's settings cannot be used.
+    #[cfg(feature = "kubernetes")]
+    #[error("the agent cannot start: it cannot read how to reach its cluster")]
+    Kubeconfig(#[from] crate::runtime::kubernetes::KubeconfigError),
 }
 
 /// The error that ends a running agent.

@@ -9,7 +9,7 @@ use std::time::Duration;
 
 use muster_contract::canonical::Digest;
 use muster_contract::decode::Violation;
-use muster_contract::desired::{Component, DesiredDeployment};
+use muster_contract::desired::{Component, DesiredDeployment, ProfileType};
 use muster_contract::profile::{Readiness, Restart, STOP_TIMEOUT_DEFAULT, Workload};
 use muster_contract::retry::Retry;
 use muster_contract::state::{ComponentStatus, DeploymentStatus, StatusError, cut};
@@ -17,6 +17,7 @@ use muster_contract::{ComponentName, DeploymentId, DeviceKey, Generation, State,
 use muster_domain::aggregate;
 use muster_domain::plan::Actual;
 use serde::{Deserialize, Serialize};
+use serde_json::Value;
 
 use crate::attempts::Attempts;
 use crate::report::{BODY_BYTES_MAX, StatusBody};
@@ -276,14 +277,15 @@ fn pending(components: &[Component]) -> Vec<ComponentStatus> {
 
 fn units(entry: &DesiredDeployment, device: &DeviceKey) -> Result<Vec<Unit>, Violation> {
     let unit = |(component, workload): (&Component, Workload)| {
-        let environment = environment(entry, &component.name);
+        let (environment, values) = (environment(entry, &component.name), values(entry, &component.name));
         Unit {
             device: device.clone(),
             deployment: entry.id.clone(),
             component: component.name.clone(),
-            digest: unit_digest(component, &environment),
+            digest: unit_digest(component, &environment, &values),
             workload,
             environment,
+            values,
         }
     };
     Ok(entry.workloads()?.into_iter().map(unit).collect())
@@ -292,6 +294,9 @@ fn units(entry: &DesiredDeployment, device: &DeviceKey) -> Result<Vec<Unit>, Vio
 /// The variables that the deployment's parameters set for a component. If two parameters set one variable, the one
 /// whose name sorts last wins.
 fn environment(entry: &DesiredDeployment, component: &ComponentName) -> BTreeMap<String, String> {
+    if entry.profile.profile_type == ProfileType::Helm {
+        return BTreeMap::new();
+    }
     let pairs = entry.parameters.values().flat_map(|parameter| {
         let targets = parameter.targets.iter().filter(|target| target.components.contains(component));
         targets.filter_map(|target| {
@@ -302,12 +307,35 @@ fn environment(entry: &DesiredDeployment, component: &ComponentName) -> BTreeMap
     pairs.collect()
 }
 
-fn unit_digest(component: &Component, environment: &BTreeMap<String, String>) -> Digest {
-    Digest::of_value(&(&component.properties, environment))
+/// The chart's values that the deployment's parameters set for a component, by pointer. If two parameters set one value,
+/// the one whose name sorts last wins.
+fn values(entry: &DesiredDeployment, component: &ComponentName) -> BTreeMap<String, Value> {
+    if entry.profile.profile_type != ProfileType::Helm {
+        return BTreeMap::new();
+    }
+    let pairs = entry.parameters.values().flat_map(|parameter| {
+        let targets = parameter.targets.iter().filter(|target| target.components.contains(component));
+        targets.map(|target| (target.pointer.clone(), parameter.value.clone()))
+    });
+    pairs.collect()
+}
+
+fn unit_digest(
+    component: &Component,
+    environment: &BTreeMap<String, String>,
+    values: &BTreeMap<String, Value>,
+) -> Digest {
+    // Only charts have values: the digests of other components are those of earlier agents.
+    if values.is_empty() {
+        return Digest::of_value(&(&component.properties, environment));
+    }
+    Digest::of_value(&(&component.properties, values))
 }
 
 fn unit_digests(entry: &DesiredDeployment) -> BTreeMap<&ComponentName, Digest> {
-    let digest = |component: &Component| unit_digest(component, &environment(entry, &component.name));
+    let digest = |component: &Component| {
+        unit_digest(component, &environment(entry, &component.name), &values(entry, &component.name))
+    };
     entry.profile.components.iter().map(|component| (&component.name, digest(component))).collect()
 }
 
@@ -315,14 +343,16 @@ fn restart(workload: &Workload) -> Restart {
     match workload {
         Workload::Process(process) => process.restart,
         Workload::Simulated(script) => script.restart,
-        Workload::Compose(_) | Workload::Helm(_) => Restart::Always,
+        Workload::Compose(_) | Workload::Helm(_) | Workload::Kubernetes(_) => Restart::Always,
     }
 }
 
 fn stop_timeout(workload: &Workload) -> Duration {
     match workload {
         Workload::Process(process) => process.stop_timeout(),
-        Workload::Simulated(_) | Workload::Compose(_) | Workload::Helm(_) => STOP_TIMEOUT_DEFAULT,
+        Workload::Simulated(_) | Workload::Compose(_) | Workload::Helm(_) | Workload::Kubernetes(_) => {
+            STOP_TIMEOUT_DEFAULT
+        }
     }
 }
 

@@ -12,6 +12,8 @@
 //! `app` creates them with the sending half of the channel of exits. Creating one reads and writes nothing.
 
 pub mod compose;
+#[cfg(feature = "kubernetes")]
+pub mod kubernetes;
 pub mod process;
 pub mod simulated;
 
@@ -23,6 +25,7 @@ use muster_contract::desired::ProfileType;
 use muster_contract::profile::Workload;
 use muster_contract::state::StatusError;
 use muster_contract::{ComponentName, DeploymentId, DeviceKey};
+use serde_json::Value;
 use tokio_util::sync::CancellationToken;
 
 /// Hex digits of a digest that distinguish the versions of a unit.
@@ -54,6 +57,28 @@ pub mod code {
     pub const ENGINE_LOST: &str = "EngineLost";
     /// The running units could not be listed.
     pub const INVENTORY_FAILED: &str = "InventoryFailed";
+    /// The cluster refuses an object.
+    pub const APPLY_FAILED: &str = "ApplyFailed";
+    /// Another field manager of the cluster owns a field of an object.
+    pub const APPLY_CONFLICT: &str = "ApplyConflict";
+    /// The `helm` command failed.
+    pub const HELM_FAILED: &str = "HelmFailed";
+    /// An object was deleted by somebody else.
+    pub const OBJECT_MISSING: &str = "ObjectMissing";
+    /// A Deployment has not progressed in time.
+    pub const PROGRESS_DEADLINE_EXCEEDED: &str = "ProgressDeadlineExceeded";
+    /// A job has failed without a reason of its own (`BackoffLimitExceeded`, `DeadlineExceeded`).
+    pub const JOB_FAILED: &str = "JobFailed";
+    /// A pod has failed without a reason of its own.
+    pub const POD_FAILED: &str = "PodFailed";
+    /// An image cannot be pulled.
+    pub const IMAGE_PULL: &str = "ImagePullBackOff";
+    /// A container crashes again and again.
+    pub const CRASH_LOOP: &str = "CrashLoopBackOff";
+    /// A container reached its memory limit.
+    pub const OOM_KILLED: &str = "OOMKilled";
+    /// No node takes a pod.
+    pub const UNSCHEDULABLE: &str = "Unschedulable";
 }
 
 /// One component of one deployment to run, with its environment resolved.
@@ -72,6 +97,8 @@ pub struct Unit {
     pub workload: Workload,
     /// Environment variables from the deployment's parameters; they override those of the workload.
     pub environment: BTreeMap<String, String>,
+    /// Values of its chart from the deployment's parameters, by pointer. Only charts have values.
+    pub values: BTreeMap<String, Value>,
 }
 
 /// The name of a unit: at most one unit of a name runs.
@@ -122,17 +149,24 @@ pub trait Runtime: Send + Sync + 'static {
     /// Whether it runs components of this type.
     fn supports(&self, profile: ProfileType) -> bool;
 
+    /// Whether [`Runtime::start`] replaces another version of the unit that runs. Then the caller does not stop that
+    /// version before.
+    fn replaces_versions(&self) -> bool {
+        false
+    }
+
     /// Ensures that the unit runs, and waits until it is ready, at most for its `timeout`.
     ///
     /// A running unit with the same name and digest is adopted, never started twice; only the rest of its readiness
-    /// is waited for. The caller has stopped any other version of the name before. After [`Started::Ready`] its end
+    /// is waited for. The caller has stopped any other version of the name before, unless
+    /// [`Runtime::replaces_versions`]. After [`Started::Ready`] its end
     /// is an [`Exit`]; a job (readiness `exit`) has none.
     ///
     /// Dropping the future is the same as cancelling.
     ///
     /// # Errors
     /// [`code::START_FAILED`], [`code::NOT_READY`], [`code::EXITED`] or [`code::KILLED`]; `source` is the component's
-    /// name. After an error nothing of the unit runs.
+    /// name. After an error nothing of the unit runs; of a runtime that replaces versions, an older version may.
     fn start<'a>(
         &'a self,
         unit: &'a Unit,

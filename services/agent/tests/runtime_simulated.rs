@@ -72,6 +72,7 @@ fn unit(properties: Value) -> Unit {
         component: component.name,
         digest,
         environment: Default::default(),
+        values: Default::default(),
     }
 }
 

@@ -137,6 +137,8 @@ pub enum ProfileType {
     /// Helm charts.
     #[serde(alias = "helm.v3")]
     Helm,
+    /// Manifests of Kubernetes objects (ours).
+    Kubernetes,
     /// Scripts for simulations (ours).
     Simulated,
 }
@@ -148,6 +150,7 @@ impl ProfileType {
             Self::Process => "process",
             Self::Compose => "compose",
             Self::Helm => "helm",
+            Self::Kubernetes => "kubernetes",
             Self::Simulated => "simulated",
         }
     }
@@ -286,6 +289,10 @@ impl Parameter {
             return Err(Violation::at("value", "is no string, number, truth value or array of these"));
         }
         for (at, target) in self.targets.iter().enumerate() {
+            if profile == ProfileType::Kubernetes {
+                let rule = "manifests take no parameters: use a Helm chart";
+                return Err(Violation::at(format!("targets[{at}]"), rule));
+            }
             if matches!(profile, ProfileType::Process | ProfileType::Compose)
                 && target.environment_variable().is_none()
             {

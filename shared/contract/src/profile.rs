@@ -27,8 +27,10 @@ const SIMULATED_PROPERTIES: [&str; 7] =
     ["startDelay", "stopDelay", "failStarts", "crashAfter", "restart", "wait", "timeout"];
 const PACKAGE_PROPERTIES: [&str; 7] =
     ["repository", "revision", "packageLocation", "packageDigest", "keyLocation", "wait", "timeout"];
-/// Ours, of a Compose package only.
+/// Ours, of some types of packages only.
 const COMPOSE_FILE: &str = "composeFile";
+const MANIFESTS: &str = "manifests";
+const NAMESPACE: &str = "namespace";
 
 /// A component with its properties understood.
 #[derive(Debug, Clone, PartialEq)]
@@ -41,6 +43,8 @@ pub enum Workload {
     Compose(Package),
     /// A Helm chart (Margo).
     Helm(Package),
+    /// Manifests of Kubernetes objects.
+    Kubernetes(Package),
 }
 
 impl Workload {
@@ -55,6 +59,7 @@ impl Workload {
             ProfileType::Simulated => typed(properties).map(Self::Simulated),
             ProfileType::Compose => typed(properties).map(Self::Compose),
             ProfileType::Helm => typed(properties).map(Self::Helm),
+            ProfileType::Kubernetes => typed(properties).map(Self::Kubernetes),
         }
     }
 
@@ -64,14 +69,19 @@ impl Workload {
         let read: &[&str] = match profile {
             ProfileType::Process => &PROCESS_PROPERTIES,
             ProfileType::Simulated => &SIMULATED_PROPERTIES,
-            ProfileType::Compose | ProfileType::Helm => &PACKAGE_PROPERTIES,
+            ProfileType::Compose | ProfileType::Helm | ProfileType::Kubernetes => &PACKAGE_PROPERTIES,
+        };
+        let own: &[&str] = match profile {
+            ProfileType::Process | ProfileType::Simulated => &[],
+            ProfileType::Compose => &[COMPOSE_FILE],
+            ProfileType::Helm => &[NAMESPACE],
+            ProfileType::Kubernetes => &[MANIFESTS, NAMESPACE],
         };
         component
             .properties
             .keys()
             .map(String::as_str)
-            .filter(|name| !(profile == ProfileType::Compose && *name == COMPOSE_FILE))
-            .find(|name| !read.contains(name) && !name.starts_with("x-"))
+            .find(|name| !read.contains(name) && !own.contains(name) && !name.starts_with("x-"))
     }
 
     /// How this component is gated: what all profile types have in common.
@@ -79,7 +89,7 @@ impl Workload {
         match self {
             Self::Process(process) => &process.gate,
             Self::Simulated(script) => &script.gate,
-            Self::Compose(package) | Self::Helm(package) => &package.gate,
+            Self::Compose(package) | Self::Helm(package) | Self::Kubernetes(package) => &package.gate,
         }
     }
 }
@@ -247,7 +257,7 @@ pub struct Simulated {
     pub gate: Gate,
 }
 
-/// Properties of a component of type `compose` or `helm`: Margo's, of every draft.
+/// Properties of a component of type `compose`, `helm` or `kubernetes`: Margo's, of every draft.
 #[derive(Debug, Clone, Default, PartialEq, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct Package {
@@ -269,6 +279,13 @@ pub struct Package {
     /// The Compose file itself, in place of a package that would have to be fetched (ours; compose).
     #[serde(default)]
     pub compose_file: Option<String>,
+    /// The manifests themselves, as YAML documents, in place of a package (ours; kubernetes).
+    #[serde(default)]
+    pub manifests: Option<String>,
+    /// The namespace of its objects in the cluster (ours; helm, kubernetes). One of the deployment's own where nothing is
+    /// said.
+    #[serde(default)]
+    pub namespace: Option<String>,
     /// `wait` and `timeout`.
     #[serde(flatten)]
     pub gate: Gate,

@@ -146,7 +146,11 @@ impl Operation {
         for found in running.iter().filter(|found| !units.iter().any(|unit| is_version(found, unit))) {
             let component = &found.name.component;
             let stays = units.iter().any(|unit| unit.component == *component);
-            if stays { self.stop(component).await? } else { self.remove_component(component).await? }
+            match stays {
+                true if self.runtime.replaces_versions() => {}
+                true => self.stop(component).await?,
+                false => self.remove_component(component).await?,
+            }
         }
         Ok(())
     }

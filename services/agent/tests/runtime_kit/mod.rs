@@ -175,6 +175,7 @@ pub(crate) fn unit(component: &str, properties: Value) -> Unit {
         digest,
         workload,
         environment: Default::default(),
+        values: Default::default(),
     }
 }
 

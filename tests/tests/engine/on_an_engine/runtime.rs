@@ -60,6 +60,7 @@ impl Device {
             workload: Workload::of(ProfileType::Compose, &component).unwrap(),
             component: component.name,
             environment: [("GREETING".to_owned(), "moin".to_owned())].into(),
+            values: Default::default(),
         }
     }
 

@@ -155,6 +155,7 @@ mod tests {
             digest: Digest::of_bytes(b"x"),
             workload: Workload::of(ProfileType::Compose, &component).unwrap(),
             environment: Default::default(),
+            values: Default::default(),
         }
     }
 

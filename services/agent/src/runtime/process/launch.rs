@@ -241,6 +241,7 @@ mod tests {
                 digest: Digest::of_bytes(b"x"),
                 workload,
                 environment: Default::default(),
+                values: Default::default(),
             };
             let directory = directory(&paths, &unit, &process);
             make_directory(&paths, &unit, &directory)

@@ -1,0 +1,118 @@
+//! Runs the `helm` command: its arguments, its environment, its limits and its errors. One process a release at a time, also
+//! across a kill of the agent ([`lock`]).
+//!
+//! Helm gets no credentials but those of the cluster: the agent has fetched the chart. It does not wait for readiness, which
+//! the agent observes itself; hooks it does wait for.
+
+mod arguments;
+mod lock;
+
+use std::path::{Path, PathBuf};
+use std::process::{ExitStatus, Stdio};
+use std::time::Duration;
+
+use tokio::process::Command;
+use tokio::time::timeout;
+
+pub(super) use self::arguments::{HelmCall, Release};
+pub(super) use self::lock::{LockError, ReleaseLock};
+use crate::runtime::process::environment;
+
+/// Variables with the address of the cluster (in a pod) and a proxy.
+const CLUSTER_VARIABLES: [&str; 7] =
+    ["KUBERNETES_", "HTTP_PROXY", "HTTPS_PROXY", "NO_PROXY", "http_proxy", "https_proxy", "no_proxy"];
+/// Time beyond its own `--timeout` after which a run is ended.
+const SLACK: Duration = Duration::from_secs(30);
+/// Bytes of an error output that are reported.
+const COMPLAINT_BYTES_MAX: usize = 2 * 1024;
+
+/// The error of a run.
+#[derive(Debug, thiserror::Error)]
+pub(super) enum HelmError {
+    #[error("there is no program '{}': install Helm, or name it with --helm", .0.display())]
+    Missing(PathBuf),
+    #[error("'{}' could not be started", .program.display())]
+    Start {
+        program: PathBuf,
+        #[source]
+        source: std::io::Error,
+    },
+    #[error("helm {verb} failed: {said}")]
+    Failed { verb: &'static str, said: String },
+    #[error("helm {verb} has not ended within {limit:?}")]
+    Late { verb: &'static str, limit: Duration },
+}
+
+/// The `helm` command of this device.
+#[derive(Debug, Clone)]
+pub(super) struct Helm {
+    program: PathBuf,
+    kubeconfig: Option<PathBuf>,
+    home: PathBuf,
+}
+
+impl Helm {
+    /// The command, with its own files in `home`.
+    pub(super) fn new(program: PathBuf, kubeconfig: Option<PathBuf>, home: PathBuf) -> Self {
+        Self { program, kubeconfig, home }
+    }
+
+    /// Runs it to its end and returns its output. Dropping the run kills the process.
+    pub(super) async fn run(&self, call: &HelmCall<'_>, lock: &ReleaseLock) -> Result<String, HelmError> {
+        let (verb, limit) = (call.verb(), call.timeout() + SLACK);
+        let start = |source: std::io::Error| match source.kind() {
+            std::io::ErrorKind::NotFound => HelmError::Missing(self.program.clone()),
+            _ => HelmError::Start { program: self.program.clone(), source },
+        };
+        let child = self.command(call, lock).map_err(start)?.spawn().map_err(start)?;
+        lock.record_process(child.id());
+        let ended = timeout(limit, child.wait_with_output()).await;
+        let output = ended.map_err(|_| HelmError::Late { verb, limit })?.map_err(start)?;
+        if output.status.success() {
+            return Ok(String::from_utf8_lossy(&output.stdout).into_owned());
+        }
+        Err(HelmError::Failed { verb, said: complaint(&output.stderr, output.status) })
+    }
+
+    fn command(&self, call: &HelmCall<'_>, lock: &ReleaseLock) -> std::io::Result<Command> {
+        let mut command = Command::new(&self.program);
+        command.args(call.arguments()).env_clear().kill_on_drop(true);
+        // Without /proc no variables are passed, and the program reports what it misses.
+        command.envs(environment::passed_on_with(&CLUSTER_VARIABLES).unwrap_or_default());
+        if let Some(kubeconfig) = &self.kubeconfig {
+            command.env("KUBECONFIG", kubeconfig);
+        }
+        command.env("HELM_DRIVER", "secret").env("NO_COLOR", "1");
+        for (variable, folder) in
+            [("HELM_CACHE_HOME", "cache"), ("HELM_CONFIG_HOME", "config"), ("HELM_DATA_HOME", "data")]
+        {
+            command.env(variable, self.home.join(folder));
+        }
+        // The lock is the standard input, an empty file: it is held as long as either process lives.
+        command.stdin(Stdio::from(lock.file()?)).stdout(Stdio::piped()).stderr(Stdio::piped());
+        Ok(command)
+    }
+}
+
+/// The last lines of an error output, as one line.
+fn complaint(stderr: &[u8], status: ExitStatus) -> String {
+    let text = String::from_utf8_lossy(stderr);
+    let (mut lines, mut bytes) = (Vec::new(), 0);
+    for line in text.lines().rev().map(str::trim).filter(|line| !line.is_empty()) {
+        bytes += line.len() + 2;
+        if bytes > COMPLAINT_BYTES_MAX && !lines.is_empty() {
+            break;
+        }
+        lines.push(line);
+    }
+    lines.reverse();
+    match lines.as_slice() {
+        [] => format!("it ended with {status} and wrote nothing to stderr"),
+        lines => lines.join("; "),
+    }
+}
+
+/// The folder of Helm's own files below that of the runtime.
+pub(super) fn home(root: &Path) -> PathBuf {
+    root.join(".helm")
+}

@@ -1,0 +1,79 @@
+//! The labels by which the units of a device are found in the cluster, and the names of their objects. Pure.
+
+use muster_contract::DeviceKey;
+use muster_contract::canonical::Digest;
+
+use crate::runtime::{Unit, UnitName};
+
+/// Label with the device, as the first digits of its name's digest: names are longer than labels may be.
+pub(super) const DEVICE: &str = "io.muster.device";
+/// Label with the deployment.
+pub(super) const DEPLOYMENT: &str = "io.muster.deployment";
+/// Label with the component.
+pub(super) const COMPONENT: &str = "io.muster.component";
+/// Label with the first digits of the unit's digest.
+pub(super) const DIGEST: &str = "io.muster.digest";
+
+/// Digits of the device's digest in its label.
+const DEVICE_BYTES: usize = 8;
+/// Digits of the unit's digest in the names of its objects.
+const NAME_BYTES: usize = 4;
+/// Characters of the component in these names: Helm allows 53 for a release.
+const COMPONENT_CHARS_MAX: usize = 40;
+
+const _: () = assert!(COMPONENT_CHARS_MAX + 1 + 2 * NAME_BYTES <= 53);
+
+fn digits(text: &str, bytes: usize) -> String {
+    let digest = Digest::of_bytes(text.as_bytes());
+    digest.as_bytes().iter().take(bytes).map(|byte| format!("{byte:02x}")).collect()
+}
+
+/// The value of the device's label.
+pub(super) fn device(device: &DeviceKey) -> String {
+    digits(&device.to_string(), DEVICE_BYTES)
+}
+
+/// The labels of a unit.
+pub(super) fn of_unit(unit: &Unit) -> Vec<(&'static str, String)> {
+    vec![
+        (DEVICE, device(&unit.device)),
+        (DEPLOYMENT, unit.deployment.to_string()),
+        (COMPONENT, unit.component.to_string()),
+        (DIGEST, unit.digest_prefix()),
+    ]
+}
+
+/// The name of a unit's release or inventory: unique in the cluster, and readable.
+pub(super) fn object_name(device: &DeviceKey, name: &UnitName) -> String {
+    let component: String = name.component.as_str().chars().take(COMPONENT_CHARS_MAX).collect();
+    let digest = digits(&format!("{device}/{}/{}", name.deployment, name.component), NAME_BYTES);
+    format!("{}-{digest}", component.trim_end_matches('-'))
+}
+
+/// The selector of all units of a device.
+pub(super) fn selector(own: &DeviceKey) -> String {
+    format!("{DEVICE}%3D{}", device(own))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn names_are_short_and_differ_by_device_deployment_and_component() {
+        let key = |device: &str| device.parse::<DeviceKey>().unwrap();
+        let unit = |deployment: &str, component: &str| UnitName {
+            deployment: deployment.parse().unwrap(),
+            component: component.parse().unwrap(),
+        };
+        let long = "a".repeat(39) + "-" + &"b".repeat(23);
+        let name = object_name(&key("plant/press"), &unit("line", &long));
+        assert!(name.len() <= 53 && name.starts_with(&"a".repeat(39)) && !name.contains("--"), "{name}");
+        let names = [
+            object_name(&key("plant/press"), &unit("line", "web")),
+            object_name(&key("plant/saw"), &unit("line", "web")),
+            object_name(&key("plant/press"), &unit("other", "web")),
+        ];
+        assert!(names[0] != names[1] && names[0] != names[2] && names[0].starts_with("web-"), "{names:?}");
+    }
+}
