@@ -30,7 +30,7 @@ pub enum Role {
     Keeper,
     /// A person who updates streams after an upgrade; credentials are made on demand, for an hour.
     Maintainer,
-    /// `muster-planner`, which asks the services like a person and releases held changes.
+    /// `muster-planner`, which follows LEDGER like a subscriber, and asks the publisher to release held changes.
     Planner,
     /// A person or program that uses the query service and the views.
     Viewer,

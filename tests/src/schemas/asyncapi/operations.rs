@@ -13,7 +13,7 @@ enum Action {
 use Action::{Receive, Send};
 
 /// Role, action and channels. A role that is not listed with a channel has no right to it.
-const ROLES: [(&str, Action, &[&str]); 36] = [
+const ROLES: [(&str, Action, &[&str]); 35] = [
     ("device", Send, &["report", "presence"]),
     ("device", Receive, &["desired", "receipt", "credential", "live"]),
     ("publisher", Send, &["desired", "rollout"]),
@@ -115,7 +115,6 @@ const ROLES: [(&str, Action, &[&str]); 36] = [
     ("viewer", Send, &NOTIFY),
     ("viewer", Send, &["publisherStatus", "publisherTargets"]),
     ("planner", Send, &["publisherStatus", "publisherTargets", "publisherRelease", "publisherDecide"]),
-    ("planner", Send, &QUERIES),
     ("planner", Send, &["check"]),
     ("viewer", Receive, &["notice", "liveNotice"]),
     (
