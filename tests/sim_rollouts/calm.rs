@@ -2,14 +2,13 @@
 
 use std::collections::BTreeSet;
 
-use muster_contract::query::Query;
 use muster_contract::rollout::{RolloutPhase, RolloutTarget, TargetsAnswer};
 use muster_contract::{DeploymentId, DeviceKey};
-use muster_domain::rollout::{Blocked, Known, Lines, RolloutProgress, Step, progress};
+use muster_domain::rollout::{Blocked, Known, RolloutProgress, Step, progress};
 
 use super::law::{Lawful, must};
+use super::ledger::{folded, lines};
 use super::members::{entry, wanted};
-use super::rollup::rebuilt;
 use super::world::{Event, MINUTE, Millis, SECOND, World};
 
 /// Time without a stored document or decision after which a world is at rest: longer than every soak time, silence and pause.
@@ -37,8 +36,8 @@ impl World {
     /// The faults end.
     pub(crate) fn calm(&mut self) {
         self.schedule.end();
-        self.rollup.stalled = None;
-        self.expect_fold();
+        self.feed.stalled = None;
+        self.expect_feed();
         for device in &mut self.devices {
             device.is_linked = true;
         }
@@ -52,7 +51,7 @@ impl World {
     /// Every rollout of the accepted commit, by all that the hub has.
     pub(crate) fn progress(&self) -> Vec<RolloutProgress> {
         let Some(fleet) = &self.law.fleet else { return Vec::new() };
-        let rollup = rebuilt(&self.hub);
+        let fleet_of_ledger = folded(&self.hub);
         let ids: BTreeSet<DeploymentId> =
             fleet.devices.values().flatten().map(|content| content.id().clone()).collect();
         let mut all = Vec::new();
@@ -67,12 +66,7 @@ impl World {
                 decisions: decisions.flat_map(|(_, (_, all))| all.rollouts.clone()).collect(),
                 next: None,
             };
-            let query = Query { id: Some(id.clone()), ..Query::default() };
-            let lines = rollup.answer(&query, usize::MAX).map_or_else(Lines::default, |answer| Lines {
-                ledger_seq: answer.view.as_of.ledger_seq,
-                ledger_through: None,
-                of_devices: answer.devices.into_iter().map(|line| (line.key.clone(), line)).collect(),
-            });
+            let lines = lines(&fleet_of_ledger, &id);
             all.extend(progress(&id, answer, &lines, self.time()));
         }
         all

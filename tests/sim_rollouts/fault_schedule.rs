@@ -15,8 +15,8 @@ pub(crate) enum Fault {
     SlowHub,
     LinkBreaks,
     DeviceDies,
-    RollupStalls,
-    RollupRestarts,
+    LedgerStalls,
+    ReaderRestarts,
     NewContent,
     NewPolicy,
     DeviceJoins,
@@ -34,8 +34,8 @@ impl Fault {
         (Self::SlowHub, 60 * SECOND, 5),
         (Self::LinkBreaks, 20 * SECOND, 6),
         (Self::DeviceDies, 4 * MINUTE, 3),
-        (Self::RollupStalls, 60 * SECOND, 5),
-        (Self::RollupRestarts, 90 * SECOND, 4),
+        (Self::LedgerStalls, 60 * SECOND, 5),
+        (Self::ReaderRestarts, 90 * SECOND, 4),
         (Self::NewContent, 60 * SECOND, 10),
         (Self::NewPolicy, 90 * SECOND, 10),
         (Self::DeviceJoins, 2 * MINUTE, 5),
@@ -124,11 +124,8 @@ impl World {
                 let at = self.rng.usize(..self.devices.len());
                 self.devices[at].is_dead = true;
             }
-            Fault::RollupStalls => self.rollup.stalled = Some((now + soon, now)),
-            Fault::RollupRestarts => {
-                self.rollup.restart();
-                self.expect_fold();
-            }
+            Fault::LedgerStalls => self.stall_ledger(soon),
+            Fault::ReaderRestarts => self.restart_reader(),
             Fault::NewContent => self.commit(|repository, rng| repository.change_content(rng)),
             Fault::NewPolicy => self.commit(|repository, rng| repository.change_policy(rng)),
             Fault::DeviceJoins => self.commit(|repository, _| repository.join()),

@@ -71,18 +71,11 @@ pub(crate) struct Law {
     /// The last accepted commit.
     pub(crate) fleet: Option<Fleet>,
     pub(crate) known: BTreeMap<DeviceKey, KnownDevice>,
-    /// Whether answers of the rollup have several pages, each of another sequence.
-    has_pages: bool,
     /// Contents on devices, by target generation, that have ended once: confirmed or failed.
     ended: BTreeSet<(DeviceKey, DeploymentId, Generation)>,
 }
 
 impl Law {
-    /// A law that has seen nothing.
-    pub(crate) fn new(has_pages: bool) -> Self {
-        Self { has_pages, ..Self::default() }
-    }
-
     /// Takes note of a fact of LEDGER.
     pub(crate) fn fact(&mut self, key: &DeviceKey, at: Timestamp, fact: &muster_contract::fact::Fact) {
         let known = self.known.entry(key.clone()).or_default();
@@ -266,7 +259,7 @@ impl Law {
         let lawful = members(&fleet, id, record.digest, path).map_or(Ok(()), |members| match decision.verb {
             RolloutVerb::Begin => self.begin(hub, (id, record.digest), &members, (&before, decision)),
             RolloutVerb::Pause | RolloutVerb::Rollback if role == Some("planner") => {
-                failed(hub, (id, record.digest), &members, decision, self.has_pages)
+                failed(hub, (id, record.digest), &members, decision)
             }
             _ => Ok(()),
         });
@@ -299,14 +292,7 @@ impl Law {
         must(is_open(members.waves.get(previous), &evidence), OPEN_GATE, || {
             format!("the gate behind {} is not open by {evidence:?}", members.name(previous))
         })?;
-        let mut proven = Proven::of(hub, content, members, previous, (&evidence, decision.at));
-        if self.has_pages && proven.confirmed < evidence.confirmed {
-            // Counts of several pages are of the first one's sequence or of later ones.
-            let through = GateEvidence { ledger_seq: hub.ledger.len() as u64, ..evidence.clone() };
-            let later = Proven::of(hub, content, members, previous, (&through, decision.at));
-            proven.confirmed = proven.confirmed.max(later.confirmed);
-            proven.soaked = proven.soaked.max(later.soaked);
-        }
+        let proven = Proven::of(hub, content, members, previous, (&evidence, decision.at));
         let is_exact = proven.targets == evidence.targets && proven.confirmed == evidence.confirmed;
         self.checks.recomputed += u64::from(is_exact);
         self.checks.lower += u64::from(!is_exact);
@@ -382,15 +368,12 @@ fn failed(
     content: (&DeploymentId, Digest),
     members: &Members<'_>,
     decision: &RolloutDecision,
-    has_pages: bool,
 ) -> Lawful {
     let evidence = decision.evidence.clone();
     let is_late = decision.reason.as_ref().is_some_and(|reason| reason.contains("by the deadline"));
     let Some(evidence) = evidence.filter(|_| !is_late) else { return Ok(()) };
     let wave = (0..=members.waves.len()).find(|wave| {
-        let through = if has_pages { hub.ledger.len() as u64 } else { evidence.ledger_seq };
-        let through = GateEvidence { ledger_seq: through, ..evidence.clone() };
-        let proven = Proven::of(hub, content, members, *wave, (&through, decision.at));
+        let proven = Proven::of(hub, content, members, *wave, (&evidence, decision.at));
         let may_be_silent =
             members.waves.get(*wave).is_some_and(|wave| matches!(wave.offline, Offline::Fail { .. }));
         let failed = proven.failed + if may_be_silent { proven.silent } else { 0 };

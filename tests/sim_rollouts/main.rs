@@ -2,8 +2,8 @@
 //! faults, in virtual time.
 //!
 //! One seed makes one world ([`world`]): the programs ([`programs`], [`tasks`]) whose calls go over a wire ([`wire`]) to the
-//! streams ([`hub`]), a rollup that lags ([`rollup`]), devices ([`device`]), a repository ([`repository`]), people ([`people`]),
-//! and faults ([`fault_schedule`]). The law ([`law`], with the waves of a commit in [`members`] and its
+//! streams ([`hub`]), a LEDGER that planners follow late ([`ledger`]), devices ([`device`]), a repository ([`repository`]),
+//! people ([`people`]), and faults ([`fault_schedule`]). The law ([`law`], with the waves of a commit in [`members`] and its
 //! own reading of LEDGER in [`oracle`]) is asked about every document and
 //! every decision that DOWNLINK stores. After the last fault every rollout must end or say what it waits for ([`calm`]).
 //!
@@ -21,12 +21,12 @@ mod fault_schedule;
 mod hub;
 mod kills;
 mod law;
+mod ledger;
 mod members;
 mod oracle;
 mod people;
 mod programs;
 mod repository;
-mod rollup;
 mod seeds;
 mod tasks;
 mod wire;

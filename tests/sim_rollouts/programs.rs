@@ -19,6 +19,7 @@ use muster_service::supervisor::Supervisor;
 use tokio_util::sync::CancellationToken;
 
 use super::hub::{Subject, message};
+use super::ledger::PlannerLedger;
 use super::repository::Repository;
 use super::tasks::Tasks;
 use super::wire::{Answer, Operation, Port, Process, Request, Sent};
@@ -28,7 +29,7 @@ use super::world::{Event, Millis, World};
 const ENDPOINTS: [&str; 4] = ["decide", "release", "status", "targets"];
 /// Time between two polls of the branch, and between two looks at DOWNLINK.
 const POLL: Duration = Duration::from_millis(700);
-/// Time between two rounds of a planner.
+/// Time between two questions of a planner to the publisher.
 const EVERY: Duration = Duration::from_secs(2);
 /// Longest time that a message of a dead process is under way.
 const STRAY: Millis = 40;
@@ -141,7 +142,8 @@ impl World {
         // Without a secret no webhook is asked.
         let asker = Asker::new(port.clone(), Webhooks::new(WebhookConfig::default()).unwrap());
         let clock = Arc::new(self.clock.clone());
-        let planner = Planner::new(Services::new(port), asker, clock, Default::default());
+        let ledger = PlannerLedger::new(port.clone());
+        let planner = Planner::new(Services::new(port), asker, ledger, clock, Default::default());
         let latch = Supervisor::new().health().latch("a round");
         programs.tasks.spawn(process, planner.run(EVERY, latch, CancellationToken::new()));
         programs.planners[at] = Some(process);
@@ -167,6 +169,7 @@ impl World {
     /// Ends a process: of its messages that are under way, some are lost and some still arrive.
     fn kill(&mut self, process: Process) {
         self.programs.tasks.kill(process);
+        self.forget_reader(process);
         self.programs.sent.lock().unwrap().retain(|(of, _)| *of != process);
         for key in self.operations_of(process) {
             let event = self.remove(key);
@@ -230,7 +233,7 @@ impl World {
     }
 
     /// An answer is under way, unless it is lost.
-    fn answer<T: Send + 'static>(&mut self, way: Answer<T>, answer: T) {
+    pub(crate) fn answer<T: Send + 'static>(&mut self, way: Answer<T>, answer: T) {
         let is_lost = self.is_lost();
         let delay = self.delay();
         let event: Box<dyn FnOnce() + Send> = if is_lost {
@@ -265,6 +268,8 @@ impl World {
                 self.answer(way, stored);
             }
             Operation::Request(request, way) => self.request(process, request, way),
+            Operation::Facts(after, way) => self.read_ledger(process, after, way),
+            Operation::LedgerEnd(way) => self.end_of_ledger(way),
         }
     }
 
@@ -301,11 +306,6 @@ impl World {
             return;
         };
         let name = request.subject.rsplit('.').next().unwrap_or_default();
-        if name == "deployment" {
-            let answer = self.answer_query(&request.payload);
-            self.answer(way, Ok(answer));
-            return;
-        }
         let endpoint = ENDPOINTS.into_iter().find(|endpoint| *endpoint == name).unwrap();
         let Some((publisher, responder)) = self.programs.publisher.clone() else {
             let subject = request.subject;

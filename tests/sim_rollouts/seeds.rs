@@ -190,7 +190,7 @@ fn seen(sabotage: Sabotage, laws: &[&str]) {
 }
 
 #[test]
-fn a_rollup_that_hears_everybody_is_found() {
+fn a_ledger_that_hears_everybody_is_found() {
     seen(Sabotage::HearsEverybody, &[law::KNOWN_EVIDENCE]);
 }
 

@@ -10,7 +10,7 @@ use futures_util::future::join_all;
 use muster_bus::{ApiError, NoAnswer, PublishError, ReadError, RequestError, Trace};
 use muster_contract::desired::DesiredDeployment;
 use muster_contract::rollout::{RolloutDecisions, RolloutRecord};
-use muster_contract::{DeploymentId, DeviceKey};
+use muster_contract::{DeploymentId, DeviceKey, Timestamp};
 use muster_planner::services::Requests;
 use muster_publisher::downlink::{Downlink, Message, OutgoingDocument, SubjectState};
 use tokio::sync::oneshot;
@@ -40,6 +40,10 @@ pub(crate) enum Operation {
     StoreDecisions(StoreDecisions, Answer<Result<u64, PublishError>>),
     Publish(Box<OutgoingDocument>, Answer<Result<u64, PublishError>>),
     Request(Request, Answer<Result<Bytes, RequestError>>),
+    /// What LEDGER holds after a sequence.
+    Facts(u64, Answer<super::ledger::Batch>),
+    /// LEDGER's end, and its clock.
+    LedgerEnd(Answer<(u64, Timestamp)>),
 }
 
 /// A message of decisions on its way.
@@ -108,7 +112,7 @@ pub(crate) struct Port {
 }
 
 impl Port {
-    fn send<T>(&self, operation: impl FnOnce(Answer<T>) -> Operation) -> oneshot::Receiver<T> {
+    pub(crate) fn send<T>(&self, operation: impl FnOnce(Answer<T>) -> Operation) -> oneshot::Receiver<T> {
         let (answer, answered) = oneshot::channel();
         self.sent.lock().unwrap().push((self.process, operation(answer)));
         answered

@@ -16,10 +16,10 @@ use super::device::Device;
 use super::fault_schedule::{Fault, FaultSchedule};
 use super::hub::Hub;
 use super::law::{Breach, Law, Lawful};
+use super::ledger::Feed;
 use super::oracle::device_of;
 use super::programs::Programs;
 use super::repository::Repository;
-use super::rollup::Rollup;
 use super::wire::{Operation, Process};
 
 /// Virtual milliseconds.
@@ -39,7 +39,7 @@ const REMEMBERED: usize = 80;
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Sabotage {
     None,
-    /// The rollup calls every device heard and known.
+    /// LEDGER tells planners that every device is heard.
     HearsEverybody,
     /// The planner forces its releases.
     ForcesReleases,
@@ -73,7 +73,8 @@ pub(crate) enum Event {
     Leases,
     /// LEDGER copies DOWNLINK up to a message.
     Copy(usize),
-    Fold,
+    /// Planners get what LEDGER has.
+    Feed,
     Link(usize, bool),
     Strike(Fault, Millis),
     /// A step of a script.
@@ -108,7 +109,7 @@ pub(crate) struct World {
     pub(crate) sabotage: Sabotage,
     pub(crate) hub: Hub,
     pub(crate) copied: usize,
-    pub(crate) rollup: Rollup,
+    pub(crate) feed: Feed,
     pub(crate) repository: Repository,
     pub(crate) programs: Programs,
     pub(crate) devices: Vec<Device>,
@@ -139,16 +140,15 @@ impl World {
 
     /// A world of this repository and fault schedule.
     pub(crate) fn of(
-        mut rng: Rng,
+        rng: Rng,
         repository: Repository,
         schedule: FaultSchedule,
         (sabotage, trace): (Sabotage, bool),
     ) -> Self {
         let clock = ManualClock::at(Timestamp::from_millisecond(BEGIN).unwrap());
-        let has_pages = rng.u8(0..4) == 0;
         let mut world = Self {
             programs: Programs::new(&repository),
-            rollup: Rollup::new(has_pages),
+            feed: Feed::default(),
             now: 0,
             agenda: BTreeMap::new(),
             number: 0,
@@ -156,7 +156,7 @@ impl World {
             hub: Hub::default(),
             copied: 0,
             devices: Vec::new(),
-            law: Law::new(has_pages),
+            law: Law::default(),
             tally: Tally::default(),
             planned_kill: None,
             looked_at: None,
@@ -173,6 +173,7 @@ impl World {
     }
 
     fn begin(&mut self) {
+        self.append_pulses();
         self.after(0, Event::StartPublisher);
         self.after(SECOND, Event::StartPlanner(0));
         self.after(SECOND, Event::Leases);
@@ -253,7 +254,7 @@ impl World {
             Event::Beat(at) => self.beat(at),
             Event::Leases => self.check_leases(),
             Event::Copy(to) => self.copy(to),
-            Event::Fold => self.fold(),
+            Event::Feed => self.feed(),
             Event::Link(at, is_linked) => self.devices[at].is_linked = is_linked,
             Event::Strike(fault, mean) => self.strike(fault, mean),
             Event::Script(step) => self.script(step),
@@ -279,7 +280,7 @@ impl World {
             self.law.fact(key, at, &fact);
         }
         self.hub.append(at, subject, fact);
-        self.expect_fold();
+        self.expect_feed();
     }
 
     /// Keeps a breach until the event is over.

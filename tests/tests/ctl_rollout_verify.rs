@@ -161,7 +161,7 @@ waves: [{name: ours, site: plant7, approval: before}]
         line.contains("2 devices, has 0 of 1 approvals; `muster rollout approve web --wave ours`"),
         "{line}"
     );
-    let words = "wave ours has 0 of 1 approvals: `muster rollout approve web --wave ours` gives one";
+    let words = "which has 0 of 1 approvals: `muster rollout approve web --wave ours` gives one";
     says(&system, &["why", "rollout", "web"], words).await;
     system.kill(PUBLISHER).await;
     approvals.says("trying on").await;

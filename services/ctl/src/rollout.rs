@@ -100,9 +100,7 @@ async fn show(session: &mut Session<'_>, id: DeploymentId) -> Result<(), CtlErro
 /// As [`show`].
 pub async fn why(session: &mut Session<'_>, id: DeploymentId) -> Result<(), CtlError> {
     let found = governed(session, &id).await?;
-    let explained =
-        |rollout: &RolloutProgress| explain::explain(rollout, found.files.get(&rollout.file), &found.lines);
-    let all: Vec<_> = found.rollouts.iter().map(explained).collect();
+    let all: Vec<_> = found.rollouts.iter().map(explain::explain).collect();
     session.show_own(&all, |all, _| render::rollout::why(all))
 }
 

@@ -1,4 +1,4 @@
-//! Wires the planner: one task, which finishes the deployment at hand when it is asked to stop.
+//! Wires the planner: one task, which finishes the rollout at hand when it is asked to stop.
 
 use std::process::ExitCode;
 use std::sync::Arc;
@@ -12,6 +12,7 @@ use tokio_util::sync::CancellationToken;
 use crate::asker::Asker;
 use crate::config::{Cli, Config};
 use crate::error::StartError;
+use crate::ledger::BusLedger;
 use crate::metrics::Metrics;
 use crate::planner::Planner;
 use crate::services::Services;
@@ -29,14 +30,14 @@ pub fn main() -> ExitCode {
     }
 }
 
-/// Starts the planner under a supervisor; returns its metrics. It is ready after its first whole round.
+/// Starts the planner under a supervisor; returns its metrics. It is ready once it has read LEDGER and judged every rollout.
 ///
 /// # Errors
 /// Why it cannot run; a person must act.
 pub async fn start(config: Config, supervisor: &Supervisor) -> Result<Metrics, StartError> {
     let Config { common, every, webhooks } = config;
     let webhooks = Webhooks::new(webhooks)?;
-    let ready = supervisor.health().latch("a round over all rollouts");
+    let ready = supervisor.health().latch("all of LEDGER, and every rollout");
     let metrics = Metrics::register(supervisor.health());
     let bus = BusConfig {
         creds: common.creds,
@@ -46,8 +47,9 @@ pub async fn start(config: Config, supervisor: &Supervisor) -> Result<Metrics, S
     // The caller drops an interrupted start, so this one needs no token.
     let bus = Bus::connect(bus, &CancellationToken::new()).await?;
     LinkHealth::register(supervisor.health()).follow(&bus);
-    let (services, asker) = (Services::new(bus.clone()), Asker::new(bus, webhooks));
-    let planner = Planner::new(services, asker, Arc::new(SystemClock), metrics.clone());
+    let (services, asker) = (Services::new(bus.clone()), Asker::new(bus.clone(), webhooks));
+    let planner = Planner::new(services, asker, BusLedger::open(bus), Arc::new(SystemClock), metrics.clone())
+        .with_health(supervisor.health());
     supervisor.spawn(Stage::Intake, "plan", planner.run(every, ready, supervisor.token(Stage::Intake)));
     Ok(metrics)
 }

@@ -9,9 +9,9 @@ use muster_service::version::VERSION;
 
 use crate::webhook::WebhookConfig;
 
-/// Shortest time between two rounds.
+/// Shortest time between two questions to the publisher.
 const EVERY_MIN: Duration = Duration::from_millis(100);
-/// Longest time between two rounds.
+/// Longest time between two of them.
 const EVERY_MAX: Duration = Duration::from_secs(60 * 60);
 
 const GUIDE: &str = "\
@@ -19,6 +19,8 @@ A rollout.yaml in the repository of the fleet holds changes of its devices. The 
 follows once enough devices of the waves before it are heard and have confirmed the content. A device that is not heard
 counts neither for nor against. A wave with 'approval: before' begins after `muster rollout approve`. A wave that fails
 pauses the rollout, or rolls it back, as its file says.
+
+It follows LEDGER, and decides nothing while it is behind or cut off.
 
 A wave may name checks: requests over NATS on muster.check.>, and https webhooks. The planner asks webhooks only with
 --webhook-secret, by which it signs each question, and at private addresses only those of hosts that --webhook-allow names.
@@ -35,7 +37,7 @@ Exit codes: 0 stopped when asked to; 1 something failed; 2 a setting cannot be u
 #[derive(Debug, Parser)]
 #[command(name = "muster-planner", version = VERSION, after_help = GUIDE)]
 pub struct Cli {
-    /// Time between two rounds
+    /// Time between two questions to the publisher: commits, decisions of persons
     #[arg(long, env = "MUSTER_PLAN_EVERY", value_name = "DURATION", default_value = "2s")]
     every: String,
 
@@ -60,7 +62,7 @@ pub struct Cli {
 pub struct Config {
     /// The settings of every service.
     pub common: Common,
-    /// Time between two rounds.
+    /// Time between two questions to the publisher.
     pub every: Duration,
     /// The settings of webhooks.
     pub webhooks: WebhookConfig,
@@ -86,7 +88,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_round_has_a_default_and_bounds() {
+    fn the_time_between_questions_has_a_default_and_bounds() {
         let check =
             |words: &[&str]| Cli::try_parse_from([&["muster-planner"], words].concat()).unwrap().check();
         assert_eq!(check(&[]).unwrap().every, Duration::from_secs(2));

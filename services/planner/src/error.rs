@@ -46,9 +46,6 @@ pub enum RoundError {
         #[source]
         source: serde_json::Error,
     },
-    /// The query service has not read all of LEDGER, so it has no evidence of the present.
-    #[error("muster-rollup has not read all of LEDGER, so no gate is judged")]
-    Lagging,
     /// A new commit was accepted between two pages of targets.
     #[error("a new commit was accepted while the targets were listed")]
     CommitChanged,
@@ -67,7 +64,7 @@ impl RoundError {
             Self::Refused { .. } | Self::Unreadable { .. } | Self::CommitChanged | Self::Endless { .. } => {
                 true
             }
-            Self::Request { .. } | Self::Lagging => false,
+            Self::Request { .. } => false,
         }
     }
 }

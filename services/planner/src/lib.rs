@@ -1,23 +1,28 @@
 //! The planner: releases the changes that rollouts hold, wave by wave, as far as the evidence allows.
 //!
 //! ```text
-//! muster.publisher.{status, targets} ─┐
-//! muster.query.deployment ────────────┴─► services ─► muster_domain::rollout ─► step ─► muster.publisher.{release, decide}
-//!                                                                              └─► checks ─► asker ─► muster.check.>, webhook
+//! LEDGER ─► ledger ─► evidence ─┐
+//! muster.publisher.{status, ────┴─► board ─► muster_domain::rollout ─► step ─► muster.publisher.{release, decide}
+//!   targets} ─► services ─┘                                      └─► checks ─► asker ─► muster.check.>, webhook
 //! ```
 //!
-//! The planner keeps no state. DOWNLINK holds the released content of each device and the decisions about each rollout,
-//! LEDGER the evidence, and the repository the waves; each round decides from these alone. So a planner that is killed
-//! between any two requests loses nothing and repeats nothing: the publisher answers a repeated release or decision as done.
+//! The planner stores nothing. DOWNLINK holds the decisions about each rollout, the repository the waves, and LEDGER the contents
+//! of devices and the evidence: it folds LEDGER in memory and keeps a row for each target of a rollout. A fact changes rows, and
+//! the rollout is judged by its counts at once. A planner that is killed between any two requests loses nothing and repeats
+//! nothing: the publisher answers a repeated release or decision as done.
 //!
-//! Reading order: [`services`] (requests), [`step`] (pure: the effects of a step), [`planner`] (one round), `checks`, [`asker`] and
+//! Reading order: [`ledger`] (reads LEDGER), `evidence` (folds it, and says whether it is of the present), `board` (rows of
+//! rollouts), [`planner`] (the loop), [`step`] (pure: the effects of a step), [`services`] (requests), `checks`, [`asker`] and
 //! [`webhook`] (checks of others), [`app`] (the wiring).
 
 pub mod app;
 pub mod asker;
+mod board;
 mod checks;
 pub mod config;
 pub mod error;
+mod evidence;
+pub mod ledger;
 pub mod metrics;
 pub mod planner;
 pub mod services;

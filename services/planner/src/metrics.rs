@@ -7,11 +7,15 @@ use prometheus_client::metrics::gauge::Gauge;
 /// The planner's metrics. Clones share them.
 #[derive(Debug, Clone, Default)]
 pub struct Metrics {
-    /// Rounds that ended early.
+    /// Requests that failed.
     pub failures: Counter,
+    /// 1 while nothing is decided, because LEDGER is not read to its end.
+    pub behind: Gauge,
+    /// Sequence of the last fact of LEDGER that was read.
+    pub ledger_seq: Gauge,
     /// Devices that a content was released to.
     pub released: Counter,
-    /// Rollouts of deployments with held changes or an open rollout, as of the last whole round.
+    /// Rollouts of deployments with held changes or an open rollout.
     pub rollouts: Gauge,
     /// Rollouts that have failed, or are paused, stopped or rolled back.
     pub stopped: Gauge,
@@ -30,7 +34,17 @@ impl Metrics {
         health.metrics(|registry| {
             let registry = registry.sub_registry_with_prefix("planner");
             let all = metrics.clone();
-            registry.register("failures", "Rounds that ended early and are repeated", all.failures);
+            registry.register("failures", "Requests that failed and are repeated", all.failures);
+            registry.register(
+                "behind",
+                "1 while nothing is decided: LEDGER is not read to its end, or the hub has no pulse",
+                all.behind,
+            );
+            registry.register(
+                "ledger_seq",
+                "Sequence of the last fact of LEDGER that was read",
+                all.ledger_seq,
+            );
             registry.register("released", "Devices that a content was released to", all.released);
             registry.register(
                 "rollouts",

@@ -1,4 +1,4 @@
-//! Requests to the publisher and to the query service, and their answers. It decides nothing.
+//! Requests to the publisher, and their answers. It decides nothing.
 
 use std::collections::BTreeSet;
 use std::future::Future;
@@ -7,30 +7,18 @@ use std::time::Duration;
 use bytes::Bytes;
 use muster_bus::{Bus, RequestError};
 use muster_contract::DeploymentId;
-use muster_contract::history::Point;
-use muster_contract::lag::AnswerLag;
-use muster_contract::query::{
-    DeploymentAnswer, ErrorCode, ErrorReply, GitStatus, Output, PAGE_MAX, PublisherQuery, PublisherStatus,
-    Query,
-};
+use muster_contract::query::{ErrorReply, GitStatus, PAGE_MAX, PublisherQuery, PublisherStatus};
 use muster_contract::rollout::{
     DecideAnswer, DecideRequest, ReleaseAnswer, ReleaseRequest, TargetsAnswer, TargetsQuery,
 };
-use muster_contract::subjects::{PUBLISHER_PREFIX, QUERY_PREFIX};
-use muster_domain::rollout::Lines;
+use muster_contract::subjects::PUBLISHER_PREFIX;
 use serde::Serialize;
 use serde::de::DeserializeOwned;
-use serde_json::Value;
-use tokio::time::{Instant, sleep};
 
 use crate::error::RoundError;
 
 /// Timeout of a request: a release to 1,000 devices takes a second on a slow link.
 const ANSWER_WITHIN: Duration = Duration::from_secs(20);
-/// How long a point of LEDGER that is rebuilt for a decision is waited for.
-const REBUILT_WITHIN: Duration = Duration::from_secs(30);
-/// Time between two questions for it.
-const REBUILT_ASK_EVERY: Duration = Duration::from_millis(200);
 /// Most pages of one list.
 pub(crate) const PAGES_MAX: usize = 1000;
 
@@ -85,6 +73,15 @@ impl<R: Requests> Services<R> {
         Err(RoundError::Endless { subject })
     }
 
+    /// The first target of a deployment, with its commit and all decisions about it.
+    ///
+    /// # Errors
+    /// The publisher does not answer, or knows no good commit.
+    pub async fn head(&self, id: &DeploymentId) -> Result<TargetsAnswer, RoundError> {
+        let query = TargetsQuery { deployment: id.clone(), limit: Some(1), after: None, revision: None };
+        self.ask(format!("{PUBLISHER_PREFIX}.targets"), &query).await
+    }
+
     /// All targets of a deployment.
     ///
     /// # Errors
@@ -105,74 +102,6 @@ impl<R: Requests> Services<R> {
             }
         }
         Err(RoundError::Endless { subject })
-    }
-
-    /// The line of each device in the view of a deployment; none before LEDGER knows of the deployment.
-    ///
-    /// # Errors
-    /// The query service does not answer, or has not read all of LEDGER.
-    pub async fn lines(&self, id: &DeploymentId) -> Result<Lines, RoundError> {
-        self.lines_of(id, Point::default()).await
-    }
-
-    /// The same at a sequence of LEDGER: every page is of that one.
-    ///
-    /// # Errors
-    /// As [`Self::lines`], or the point is not rebuilt in time.
-    pub async fn lines_at(&self, id: &DeploymentId, ledger_seq: u64) -> Result<Lines, RoundError> {
-        self.lines_of(id, Point::at_seq(ledger_seq)).await
-    }
-
-    async fn lines_of(&self, id: &DeploymentId, point: Point) -> Result<Lines, RoundError> {
-        let subject = format!("{QUERY_PREFIX}.deployment");
-        let mut query = Query {
-            id: Some(id.clone()),
-            output: Output::All,
-            limit: Some(PAGE_MAX),
-            point,
-            ..Query::default()
-        };
-        let mut lines = Lines::default();
-        for _ in 0..PAGES_MAX {
-            let answer: Value = match self.ask_until_rebuilt(&subject, &query).await {
-                Err(RoundError::Refused { body, .. })
-                    if body.code == ErrorCode::NotFound && query.point.is_now() =>
-                {
-                    return Ok(lines);
-                }
-                answer => answer?,
-            };
-            let unreadable = |source| RoundError::Unreadable { subject: subject.clone(), source };
-            let lag: AnswerLag = serde_json::from_value(answer.clone()).map_err(unreadable)?;
-            if lag.rollup.is_some() {
-                return Err(RoundError::Lagging);
-            }
-            let page: DeploymentAnswer = serde_json::from_value(answer).map_err(unreadable)?;
-            lines.read_page(page.view.as_of.ledger_seq, query.after.is_none());
-            lines.of_devices.extend(page.devices.into_iter().map(|line| (line.key.clone(), line)));
-            query.after = page.next;
-            if query.after.is_none() {
-                return Ok(lines);
-            }
-        }
-        Err(RoundError::Endless { subject })
-    }
-
-    /// Asks about the past until the point is rebuilt; about the present once.
-    async fn ask_until_rebuilt(&self, subject: &str, query: &Query) -> Result<Value, RoundError> {
-        let deadline = Instant::now() + REBUILT_WITHIN;
-        loop {
-            match self.ask(subject.to_owned(), query).await {
-                Err(RoundError::Refused { body, .. })
-                    if matches!(body.code, ErrorCode::NotReady | ErrorCode::TooManyRequests)
-                        && !query.point.is_now()
-                        && Instant::now() < deadline =>
-                {
-                    sleep(REBUILT_ASK_EVERY).await;
-                }
-                answer => return answer,
-            }
-        }
     }
 
     /// Requests the release of a content to devices.

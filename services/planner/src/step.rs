@@ -83,8 +83,7 @@ fn release_wave(rollout: &RolloutProgress, at: usize, devices: &[DeviceKey]) -> 
     let begin = rollout.begin(at).map(|(name, evidence)| {
         decide(rollout, Decision { wave: Some(name), evidence, ..Decision::new(RolloutVerb::Begin) })
     });
-    let has_content = rollout.targets.iter().filter(|target| target.published == target.wanted);
-    let mut released = has_content.count() as u64;
+    let mut released: u64 = rollout.state.waves.iter().map(|wave| wave.tally.released).sum();
     let releases = devices.chunks(RELEASE_DEVICES_MAX).map(|devices| {
         let before = Some(released);
         released += devices.len() as u64;

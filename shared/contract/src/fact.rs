@@ -351,6 +351,22 @@ pub enum Fact {
 }
 
 impl Fact {
+    /// Parses a message of LEDGER.
+    ///
+    /// # Errors
+    /// The reason why it holds no readable fact.
+    pub fn of_message(
+        subject: &str,
+        payload: &[u8],
+        checked: &mut Checked,
+    ) -> Result<(LedgerSubject, Self), String> {
+        let subject = LedgerSubject::parse(subject).ok_or("LEDGER has no such subject")?;
+        match Self::parse_beside(&subject, payload, checked) {
+            Ok(fact) => Ok((subject, fact)),
+            Err(refusal) => Err(refusal.to_string()),
+        }
+    }
+
     /// Parses the fact that a subject carries.
     ///
     /// # Errors

@@ -44,6 +44,7 @@ mod packed_timestamp;
 mod part;
 mod record;
 mod report;
+mod rollout_line;
 mod seq_account;
 mod seq_set;
 mod silence;

@@ -5,6 +5,8 @@
 //! every program gets the same waves. Recorded decisions come first: no evidence continues a rollout that is paused.
 
 mod gate;
+mod line;
+mod live;
 mod outlook;
 mod policy;
 mod progress;
@@ -14,6 +16,7 @@ mod steps;
 mod waves;
 mod windows;
 
+use std::borrow::Cow;
 use std::fmt;
 use std::time::Duration;
 
@@ -25,6 +28,8 @@ use muster_contract::{DeviceKey, Timestamp};
 use serde::Serialize;
 
 pub use self::gate::{Gate, Tally};
+pub use self::line::Line;
+pub use self::live::{Content, LiveRollout, LiveTarget, TargetDevice};
 pub use self::outlook::{BudgetClash, DarkDevice, End, Outlook, outlook};
 pub use self::policy::group;
 pub use self::progress::{Known, Lines, RolloutProgress, progress};
@@ -32,7 +37,7 @@ pub use self::recompute::{
     NotRecomputable, PastLines, Recomputed, past_progress, recomputable, recompute, rests_on_evidence,
 };
 pub use self::sentence::listed;
-use self::steps::Steps;
+use self::steps::{Steps, Targets};
 use self::waves::effective;
 pub use self::waves::{RolloutId, matches, waves_of};
 pub use self::windows::is_zone;
@@ -89,6 +94,9 @@ pub struct WaveState {
     pub members: Vec<usize>,
     /// Its counts.
     pub tally: Tally,
+    /// Released targets whose desired state with the content LEDGER has.
+    #[serde(skip)]
+    pub in_ledger: u64,
     /// The gate behind it.
     pub gate: Gate,
     /// The approvals before it or of its evidence, if it needs some.
@@ -97,7 +105,7 @@ pub struct WaveState {
 }
 
 /// The approvals of a wave.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub struct ApprovalCount {
     /// Number of different requesters that have approved it lately.
@@ -218,7 +226,40 @@ pub fn state(
     let wave_indices = waves_of(&waves, id, &members);
     let targets = &policy::with_offline_policies(&waves, &wave_indices, record, targets, now)[..];
     let tallies = tallies(&waves, &wave_indices, targets, now);
-    let state = |(at, tally): (usize, &Tally)| {
+    let listed = Listed { targets, wave_indices: &wave_indices };
+    let mut state = Judgement { rollout, id, record, waves: &waves, now }.state(&tallies, &listed);
+    for (at, wave) in state.waves.iter_mut().enumerate() {
+        wave.members = listed.members(at);
+    }
+    state
+}
+
+/// All that a rollout is judged by, besides its targets.
+struct Judgement<'a> {
+    rollout: &'a Rollout,
+    id: &'a RolloutId,
+    record: Option<&'a RolloutRecord>,
+    waves: &'a [Wave],
+    now: Timestamp,
+}
+
+impl Judgement<'_> {
+    /// The waves without their members, and the next step. The wave of unmatched devices is the last of the counts.
+    fn state(&self, tallies: &[Tally], targets: &dyn Targets) -> RolloutState {
+        let Self { rollout, id, record, waves, now } = *self;
+        let mut states: Vec<_> = tallies.iter().enumerate().map(|(at, tally)| self.wave(at, tally)).collect();
+        let phase = record.map(RolloutRecord::phase).unwrap_or_default();
+        let step = decided(phase, targets).unwrap_or_else(|| {
+            Steps { rollout, id, record, phase, waves, states: &states, now }.next(targets)
+        });
+        if states.last().is_some_and(|rest| rest.tally.targets == 0) {
+            states.pop();
+        }
+        RolloutState { waves: states, step }
+    }
+
+    fn wave(&self, at: usize, tally: &Tally) -> WaveState {
+        let Self { rollout, record, waves, now, .. } = *self;
         let approvals = waves.get(at).and_then(|wave| approvals(rollout, wave, record, now));
         // The gate was open once if a later wave has begun.
         let has_begun = |name: &str| record.is_some_and(|record| record.began(name).is_some());
@@ -228,23 +269,25 @@ pub fn state(
             None => gate::judge(waves.get(at), tally),
             Some(wave) => gate::judge_others(wave, gate::judge(Some(wave), tally), record, approvals),
         };
-        WaveState {
-            name: waves.get(at).map_or_else(|| REST_WAVE.to_owned(), |wave| wave.name.to_string()),
-            members: (0..wave_indices.len()).filter(|target| wave_indices[*target] == at).collect(),
-            tally: *tally,
-            gate,
-            approvals,
-        }
-    };
-    let mut states: Vec<_> = tallies.iter().enumerate().map(state).collect();
-    let phase = record.map(RolloutRecord::phase).unwrap_or_default();
-    let step = decided(phase, targets).unwrap_or_else(|| {
-        Steps { rollout, id, record, phase, waves: &waves, states: &states, now }.next(targets)
-    });
-    if states.last().is_some_and(|rest| rest.tally.targets == 0) {
-        states.pop();
+        let name = waves.get(at).map_or_else(|| REST_WAVE.to_owned(), |wave| wave.name.to_string());
+        WaveState { name, members: Vec::new(), tally: *tally, in_ledger: 0, gate, approvals }
     }
-    RolloutState { waves: states, step }
+}
+
+/// Targets in a list, with the wave of each.
+struct Listed<'a> {
+    targets: &'a [Target<'a>],
+    wave_indices: &'a [usize],
+}
+
+impl Targets for Listed<'_> {
+    fn all(&self) -> Cow<'_, [Target<'_>]> {
+        Cow::Borrowed(self.targets)
+    }
+
+    fn members(&self, wave: usize) -> Vec<usize> {
+        (0..self.wave_indices.len()).filter(|target| self.wave_indices[*target] == wave).collect()
+    }
 }
 
 /// The approvals of a wave that needs some.
@@ -273,11 +316,12 @@ fn approvals(
 }
 
 /// The step that recorded decisions leave; `None` if the evidence decides.
-fn decided(phase: RolloutPhase, targets: &[Target<'_>]) -> Option<Step> {
+fn decided(phase: RolloutPhase, targets: &dyn Targets) -> Option<Step> {
     match phase {
         RolloutPhase::Running | RolloutPhase::Succeeded | RolloutPhase::Superseded => None,
         RolloutPhase::Paused | RolloutPhase::Stopped => Some(Step::Held { phase }),
         RolloutPhase::RolledBack => {
+            let targets = targets.all();
             let left: Vec<_> = (0..targets.len()).filter(|at| targets[*at].is_released).collect();
             Some(if left.is_empty() { Step::Held { phase } } else { Step::RollBack { targets: left } })
         }

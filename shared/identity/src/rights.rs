@@ -253,6 +253,15 @@ const ASK_FOR_PEOPLE: [&str; 3] =
     ["muster.publisher.release", "muster.publisher.decide", QUARANTINE_REQUESTS];
 /// Requests that change nothing: queries of views, and the publisher's progress and targets.
 const READ_ONLY_REQUESTS: [&str; 3] = [QUERIES, "muster.publisher.status", "muster.publisher.targets"];
+/// The publisher's progress and targets.
+const PUBLISHER_READS: [&str; 2] = ["muster.publisher.status", "muster.publisher.targets"];
+/// Following LEDGER from its first message.
+const READ_LEDGER_MIRROR: [&str; 4] = [
+    "$JS.API.STREAM.INFO.LEDGER",
+    "$JS.API.CONSUMER.CREATE.LEDGER.>",
+    "$JS.API.CONSUMER.MSG.NEXT.LEDGER.*",
+    "$JS.API.CONSUMER.DELETE.LEDGER.*",
+];
 /// Renewed tokens for devices.
 const CREDENTIALS: &str = "muster.credential.*.*";
 /// Facts about whether the hub hears a partition, which only the rollup publishes.
@@ -304,7 +313,9 @@ impl Role {
             Self::Renewer => (vec![&[CREDENTIALS, INCIDENT_REQUESTS]], vec![&[OWN_INBOX]]),
             Self::Keeper => (vec![&KEEP_MIRRORS], vec![&[OWN_INBOX]]),
             Self::Maintainer => (vec![&UPDATE_STREAMS, &COPY_STREAMS], vec![&[OWN_INBOX]]),
-            Self::Planner => (vec![&READ_ONLY_REQUESTS, &ROLLOUT_REQUESTS], vec![&[OWN_INBOX]]),
+            Self::Planner => {
+                (vec![&PUBLISHER_READS, &ROLLOUT_REQUESTS, &READ_LEDGER_MIRROR], vec![&[OWN_INBOX]])
+            }
             Self::Gateway => (vec![&READ_ONLY_REQUESTS, &ASK_FOR_PEOPLE, &READ_MIRRORS], vec![&[OWN_INBOX]]),
             Self::Viewer => (
                 vec![

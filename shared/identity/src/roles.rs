@@ -32,7 +32,7 @@ pub enum Role {
     Maintainer,
     /// The listener of devices of `muster-gateway`: reports, heartbeats and numbers of the sites that its token names.
     Margo,
-    /// `muster-planner`, which asks the services like a person and releases held changes.
+    /// `muster-planner`, which follows LEDGER like a subscriber, and asks the publisher to release held changes.
     Planner,
     /// The people's side of `muster-gateway`: it reads, and asks for changes on behalf of people who have logged in.
     Gateway,

@@ -1,8 +1,8 @@
-//! The hub of the bench `plan`, in memory: DOWNLINK without its past, LEDGER as the fold of the rollup, and devices that
-//! confirm a content some time after they got it. Requests and answers are JSON, as on a bus, and no bus carries them.
+//! The hub of the bench `plan`, in memory: DOWNLINK without its past, LEDGER in a short form, and devices that confirm a content
+//! some time after they got it. Requests and answers are JSON, as on a bus, and no bus carries them.
 
 use std::collections::{BTreeMap, HashMap};
-use std::sync::{Arc, Mutex, RwLock};
+use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
 use bytes::Bytes;
@@ -10,29 +10,50 @@ use muster_bus::{Call, Headers, PublishError, ReadError, RequestError, Requester
 use muster_contract::canonical::Digest;
 use muster_contract::decode;
 use muster_contract::desired::{DesiredDeployment, DesiredState};
-use muster_contract::fact::{Fact, Liveness, LivenessFact, StatusFact};
-use muster_contract::query::{ErrorBody, ErrorCode, ErrorReply, Output, Query};
+use muster_contract::fact::{Fact, Liveness, LivenessFact, PulseFact, StatusFact};
+use muster_contract::limits::PARTITIONS;
 use muster_contract::rollout::{RolloutDecisions, RolloutVerb};
 use muster_contract::state::{ComponentStatus, DeploymentStatus};
 use muster_contract::subjects::LedgerSubject;
 use muster_contract::{DeploymentId, DeviceKey, Epoch, Generation, Seq, SeqRanges, State, Timestamp};
-use muster_domain::fold::{Fleet, Page, Position};
+use muster_domain::fold::Position;
+use muster_planner::ledger::{Ledger, LedgerEvent, LedgerFact};
 use muster_planner::services::Requests;
 use muster_publisher::downlink::{Downlink, Message, OutgoingDocument, SubjectState};
 use muster_publisher::responder::Responder;
+use tokio::sync::Notify;
+
+/// Messages that a planner gets at once, at most.
+const BATCH: usize = 512;
+/// Time between two questions for LEDGER's end.
+const END_ASKED_EVERY: Duration = Duration::from_secs(1);
+/// The lease of every pulse: nothing repeats them.
+const LEASE_SECONDS: u64 = 1_000_000;
 
 /// A device's document, with its contents by digest.
 struct Document {
     sequence: u64,
     document: DesiredState,
-    entries: Vec<(Digest, Generation)>,
+    entries: Entries,
 }
+
+/// The contents of a document, with the generation of each.
+type Entries = Arc<[(Digest, Generation)]>;
 
 /// A content that a device got: it confirms it later.
 pub(crate) struct Due {
     pub(crate) key: DeviceKey,
-    pub(crate) entry: DesiredDeployment,
-    pub(crate) generation: Generation,
+    pub(crate) id: DeploymentId,
+    digest: Digest,
+    generation: Generation,
+}
+
+/// A fact of LEDGER, in a form that takes little room.
+enum Logged {
+    Desired(DeviceKey, Box<DesiredState>, Entries),
+    Heard(DeviceKey, u64),
+    Confirmed(Box<Due>, u64),
+    Pulse(u16),
 }
 
 #[derive(Default)]
@@ -45,13 +66,14 @@ struct Stored {
     due: Vec<Due>,
     /// When a wave of a deployment began.
     begins: Vec<(DeploymentId, String, Instant)>,
+    ledger: Vec<(Timestamp, Logged)>,
 }
 
 /// The hub. Clones share it.
 #[derive(Clone, Default)]
 pub(crate) struct Hub {
     stored: Arc<Mutex<Stored>>,
-    fleet: Arc<RwLock<(Fleet, u64)>>,
+    appended: Arc<Notify>,
 }
 
 impl Hub {
@@ -65,74 +87,153 @@ impl Hub {
         std::mem::take(&mut self.stored.lock().unwrap().begins)
     }
 
-    /// Folds a fact.
-    pub(crate) fn fold(&self, subject: &LedgerSubject, fact: Fact) {
-        let mut fleet = self.fleet.write().unwrap();
-        fleet.1 += 1;
-        let position = Position { ledger_seq: fleet.1, stored_at: Timestamp::now() };
-        fleet.0.apply(position, subject, fact);
+    /// LEDGER's end.
+    pub(crate) fn ledger_seq(&self) -> u64 {
+        self.stored.lock().unwrap().ledger.len() as u64
+    }
+
+    fn append(&self, logged: Logged) {
+        self.stored.lock().unwrap().ledger.push((Timestamp::now(), logged));
+        self.appended.notify_waiters();
+    }
+
+    /// Every partition is heard.
+    pub(crate) fn pulse(&self) {
+        (0..PARTITIONS).for_each(|partition| self.append(Logged::Pulse(partition)));
     }
 
     /// A device is heard.
     pub(crate) fn hear(&self, key: &DeviceKey, head: u64) {
-        let fact = LivenessFact {
-            api_version: Default::default(),
-            kind: Default::default(),
-            state: Liveness::Fresh,
-            last_heard_at: Timestamp::now(),
-            epoch: Epoch::new(1).unwrap(),
-            head,
-            account: None,
-            beat_at: None,
-            storing: true,
-        };
-        self.fold(&LedgerSubject::Liveness(key.clone()), Fact::Liveness(fact));
+        self.append(Logged::Heard(key.clone(), head));
     }
 
     /// A device confirms a content, as its report of this number.
-    pub(crate) fn confirm(&self, due: &Due, number: u64) {
-        let Due { key, entry, generation } = due;
-        let now = Timestamp::now();
-        let state = State::Installed;
-        let fact = StatusFact {
-            api_version: Default::default(),
-            kind: Default::default(),
-            epoch: Epoch::new(1).unwrap(),
-            seq: Seq::new(number).unwrap(),
-            head: Seq::new(number).unwrap(),
-            observed_at: now,
-            deployment: entry.id.clone(),
-            generation: *generation,
-            digest: entry.digest,
-            status: DeploymentStatus { state, error: None, reason: None },
-            components: vec![ComponentStatus { name: "main".parse().unwrap(), state, error: None }],
-            retries: Vec::new(),
-            first_attempt_at: None,
-            current: true,
-            coalesced: SeqRanges::new(),
-            received_at: now,
-            origin: Default::default(),
-            fidelity: Default::default(),
-            late: false,
-            reasserted: false,
-        };
-        self.fold(&LedgerSubject::Status(key.clone(), entry.id.clone()), Fact::Status(fact));
+    pub(crate) fn confirm(&self, due: Due, number: u64) {
+        self.append(Logged::Confirmed(Box::new(due), number));
+    }
+}
+
+/// The deployments of a device, whole.
+fn whole(contents: &HashMap<Digest, DesiredDeployment>, entries: &Entries) -> Vec<DesiredDeployment> {
+    let entry = |(digest, target_generation): &(Digest, Generation)| DesiredDeployment {
+        target_generation: *target_generation,
+        ..contents[digest].clone()
+    };
+    entries.iter().map(entry).collect()
+}
+
+impl Logged {
+    fn fact(&self, at: Timestamp, contents: &HashMap<Digest, DesiredDeployment>) -> (LedgerSubject, Fact) {
+        match self {
+            Self::Desired(key, document, entries) => {
+                let deployments = whole(contents, entries);
+                let document = DesiredState { deployments, ..(**document).clone() };
+                (LedgerSubject::Desired(key.clone()), Fact::Desired(document))
+            }
+            Self::Heard(key, head) => (LedgerSubject::Liveness(key.clone()), heard(at, *head)),
+            Self::Confirmed(due, number) => {
+                (LedgerSubject::Status(due.key.clone(), due.id.clone()), confirmed(at, due, *number))
+            }
+            Self::Pulse(partition) => {
+                let pulse = PulseFact {
+                    api_version: Default::default(),
+                    kind: Default::default(),
+                    owner: "hub/1/a".to_owned(),
+                    at,
+                    lease_seconds: LEASE_SECONDS,
+                    current: true,
+                };
+                (LedgerSubject::Hub(*partition), Fact::Pulse(pulse))
+            }
+        }
+    }
+}
+
+fn heard(at: Timestamp, head: u64) -> Fact {
+    Fact::Liveness(LivenessFact {
+        api_version: Default::default(),
+        kind: Default::default(),
+        state: Liveness::Fresh,
+        last_heard_at: at,
+        epoch: Epoch::new(1).unwrap(),
+        head,
+        account: None,
+        beat_at: None,
+        storing: true,
+    })
+}
+
+fn confirmed(now: Timestamp, due: &Due, number: u64) -> Fact {
+    let state = State::Installed;
+    Fact::Status(StatusFact {
+        api_version: Default::default(),
+        kind: Default::default(),
+        epoch: Epoch::new(1).unwrap(),
+        seq: Seq::new(number).unwrap(),
+        head: Seq::new(number).unwrap(),
+        observed_at: now,
+        deployment: due.id.clone(),
+        generation: due.generation,
+        digest: due.digest,
+        status: DeploymentStatus { state, error: None, reason: None },
+        components: vec![ComponentStatus { name: "main".parse().unwrap(), state, error: None }],
+        retries: Vec::new(),
+        first_attempt_at: None,
+        current: true,
+        coalesced: SeqRanges::new(),
+        received_at: now,
+        origin: Default::default(),
+        fidelity: Default::default(),
+        late: false,
+        reasserted: false,
+    })
+}
+
+/// LEDGER, as a planner follows it.
+pub(crate) struct Follower {
+    hub: Hub,
+    read_through: u64,
+    ask_at: tokio::time::Instant,
+}
+
+impl Follower {
+    pub(crate) fn new(hub: Hub) -> Self {
+        Self { hub, read_through: 0, ask_at: tokio::time::Instant::now() }
     }
 
-    fn answer(&self, payload: &[u8]) -> Bytes {
-        let query: Query = serde_json::from_slice(payload).unwrap();
-        let page =
-            Page { after: query.after.as_ref().map(|key| key.parse().unwrap()), limit: query.limit.unwrap() };
-        let fleet = self.fleet.read().unwrap();
-        let answer = fleet.0.deployment_answer(query.id.as_ref().unwrap(), Output::All, None, &page);
-        let bytes = answer.map_or_else(
-            || {
-                let error = ErrorBody { code: ErrorCode::NotFound, message: String::new() };
-                serde_json::to_vec(&ErrorReply { error })
-            },
-            |answer| serde_json::to_vec(&answer),
-        );
-        bytes.unwrap().into()
+    fn batch(&self) -> Vec<LedgerFact> {
+        let stored = self.hub.stored.lock().unwrap();
+        let after = usize::try_from(self.read_through).unwrap();
+        let facts = stored.ledger.iter().enumerate().skip(after).take(BATCH);
+        let fact = |(at, (stored_at, logged)): (usize, &(Timestamp, Logged))| {
+            let position = Position { ledger_seq: at as u64 + 1, stored_at: *stored_at };
+            (position, Some(logged.fact(*stored_at, &stored.contents)))
+        };
+        facts.map(fact).collect()
+    }
+}
+
+impl Ledger for Follower {
+    async fn next(&mut self) -> LedgerEvent {
+        loop {
+            let appended = self.hub.appended.clone();
+            let appended = appended.notified();
+            let now = tokio::time::Instant::now();
+            if self.ask_at <= now {
+                self.ask_at = now + END_ASKED_EVERY;
+                let (last_seq, at) = (self.hub.ledger_seq(), Timestamp::now());
+                return LedgerEvent::End { last_seq, at, asked_at: now };
+            }
+            let batch = self.batch();
+            if let Some((at, _)) = batch.last() {
+                self.read_through = at.ledger_seq;
+                return LedgerEvent::Facts(batch);
+            }
+            tokio::select! {
+                () = appended => {}
+                () = tokio::time::sleep_until(self.ask_at) => {}
+            }
+        }
     }
 }
 
@@ -140,13 +241,7 @@ impl Stored {
     fn message(&self, key: &DeviceKey) -> Option<Message> {
         let Document { sequence, document, entries } = self.documents.get(key)?;
         let mut document = document.clone();
-        document.deployments = entries
-            .iter()
-            .map(|(digest, target_generation)| DesiredDeployment {
-                target_generation: *target_generation,
-                ..self.contents[digest].clone()
-            })
-            .collect();
+        document.deployments = whole(&self.contents, entries);
         let published_as = Some(format!("{}.{}.{}", key.site, key.device, document.generation));
         Some(Message { sequence: *sequence, payload: decode::to_bytes(&document).into(), published_as })
     }
@@ -157,14 +252,18 @@ impl Stored {
         let mut entries = Vec::new();
         let before = self.documents.get(&key).map(|before| before.entries.clone());
         for entry in std::mem::take(&mut document.deployments) {
-            let has_it = before.iter().flatten().any(|(digest, _)| *digest == entry.digest);
+            let has_it = before.iter().any(|before| before.iter().any(|(digest, _)| *digest == entry.digest));
             if !has_it {
                 let generation = document.generation;
-                self.due.push(Due { key: key.clone(), entry: entry.clone(), generation });
+                let (id, digest) = (entry.id.clone(), entry.digest);
+                self.due.push(Due { key: key.clone(), id, digest, generation });
             }
             entries.push((entry.digest, entry.target_generation));
             self.contents.entry(entry.digest).or_insert(entry);
         }
+        let entries: Entries = entries.into();
+        let logged = Logged::Desired(key.clone(), Box::new(document.clone()), entries.clone());
+        self.ledger.push((Timestamp::now(), logged));
         self.documents.insert(key, Document { sequence: self.sequence, document, entries });
         self.sequence
     }
@@ -235,12 +334,9 @@ impl Downlink for Hub {
     }
 
     async fn publish(&self, documents: Vec<OutgoingDocument>) -> Vec<Result<u64, PublishError>> {
-        let mut sequences = Vec::with_capacity(documents.len());
-        for outgoing in documents {
-            let subject = LedgerSubject::Desired(outgoing.key.clone());
-            self.fold(&subject, Fact::Desired(outgoing.document.clone()));
-            sequences.push(Ok(self.stored.lock().unwrap().publish(outgoing)));
-        }
+        let publish = |outgoing| Ok(self.stored.lock().unwrap().publish(outgoing));
+        let sequences = documents.into_iter().map(publish).collect();
+        self.appended.notify_waiters();
         sequences
     }
 }
@@ -254,9 +350,6 @@ pub(crate) struct Local {
 
 impl Requests for Local {
     async fn request(&self, subject: &str, payload: Bytes, _: Duration) -> Result<Bytes, RequestError> {
-        if subject.ends_with(".deployment") {
-            return Ok(self.hub.answer(&payload));
-        }
         let name = subject.rsplit('.').next().unwrap_or_default();
         let endpoint =
             ["decide", "release", "status", "targets"].into_iter().find(|one| *one == name).unwrap();

@@ -1,11 +1,10 @@
-//! Explains where a rollout stands: the predicate that blocks it, with its bound and the numbers, and the devices. Pure.
+//! Explains where a rollout stands: its sentence, the predicate that blocks it with its bound and the numbers, and the devices.
+//! Pure.
 
 use muster_contract::canonical::Digest;
-use muster_contract::rollout::{Rollout, RolloutPhase, Wave};
+use muster_contract::rollout::{RolloutPhase, Wave};
 use muster_contract::{DeploymentId, DeviceKey, Timestamp};
-use muster_domain::rollout::{
-    ApprovalCount, Blocked, Gate, Known, Lines, RolloutProgress, Step, WaveState, listed,
-};
+use muster_domain::rollout::{ApprovalCount, Blocked, Gate, Known, RolloutProgress, Step, WaveState};
 use serde::Serialize;
 
 use crate::render::format::span;
@@ -113,8 +112,8 @@ pub struct DeviceGroup {
     pub silent_since: Option<Timestamp>,
 }
 
-/// Explains a rollout by its file and the lines that it was judged by.
-pub(super) fn explain(rollout: &RolloutProgress, file: Option<&Rollout>, lines: &Lines) -> RolloutWhy {
+/// Explains a rollout.
+pub(super) fn explain(rollout: &RolloutProgress) -> RolloutWhy {
     let wave_at = match &rollout.state.step {
         Step::Release { wave, .. }
         | Step::Check { wave }
@@ -124,12 +123,7 @@ pub(super) fn explain(rollout: &RolloutProgress, file: Option<&Rollout>, lines: 
         Step::Held { .. } | Step::RollBack { .. } | Step::Done => None,
     };
     let wave = wave_at.and_then(|at| rollout.state.waves.get(at));
-    let devices = wave.map_or_else(Vec::new, |wave| groups(rollout, wave, lines));
-    let blocked = predicate(rollout, file, wave);
-    let why = match (&blocked, wave) {
-        (Some(predicate), Some(wave)) => sentence(predicate, wave, rollout, file, &devices),
-        _ => None,
-    };
+    let policy = wave_at.and_then(|at| rollout.policy.waves.get(at));
     let RolloutProgress { deployment, digest, file, revision, ledger_seq, .. } = rollout;
     RolloutWhy {
         deployment: deployment.clone(),
@@ -138,18 +132,17 @@ pub(super) fn explain(rollout: &RolloutProgress, file: Option<&Rollout>, lines: 
         revision: revision.clone(),
         phase: rollout.phase(),
         ledger_seq: *ledger_seq,
-        why: why.unwrap_or_else(|| rollout.why()),
-        blocked,
-        devices,
+        why: rollout.why(),
+        blocked: predicate(rollout, wave, policy),
+        devices: wave.map_or_else(Vec::new, |wave| groups(rollout, wave)),
     }
 }
 
 fn predicate(
     rollout: &RolloutProgress,
-    file: Option<&Rollout>,
     wave: Option<&WaveState>,
+    policy: Option<&Wave>,
 ) -> Option<Predicate> {
-    let policy = wave.and_then(|wave| policy(file?, &wave.name));
     let rule = blocking_rule(&rollout.state.step, wave)?;
     let until = match rollout.state.step {
         Step::Wait { because: Blocked::Window(next), .. } => next,
@@ -157,25 +150,24 @@ fn predicate(
         _ => None,
     };
     let limit = match rule {
-        BlockingRule::InFlight => policy.and_then(|policy| policy.max_in_flight).map(|limit| limit.get()),
-        BlockingRule::Budget => file
-            .and_then(|file| file.budget.as_ref())
-            .and_then(|budget| budget.max_unavailable.or(budget.min_available))
-            .map(|limit| limit.get()),
+        BlockingRule::InFlight => policy.and_then(|policy| policy.max_in_flight),
+        BlockingRule::Budget => {
+            let budget = rollout.policy.budget.as_ref();
+            budget.and_then(|budget| budget.max_unavailable.or(budget.min_available))
+        }
         _ => None,
     };
     let targets = wave.map(|wave| wave.tally.targets - wave.tally.debt);
-    let share = policy.map_or(100, |policy| u64::from(policy.success.at_least.get()));
     Some(Predicate {
         rule,
         wave: wave.map(|wave| wave.name.clone()),
-        needed: targets.map(|targets| (targets * share).div_ceil(100)),
+        needed: wave.map(|wave| wave.needed(policy)),
         targets,
         lo: wave.map(|wave| wave.tally.confirmed),
         hi: wave.map(|wave| wave.tally.targets - wave.tally.debt - wave.tally.failed),
         approvals: wave.and_then(|wave| wave.approvals).filter(|_| rule == BlockingRule::Approval),
         until,
-        limit,
+        limit: limit.map(|limit| limit.get()),
     })
 }
 
@@ -199,71 +191,14 @@ fn blocking_rule(step: &Step, wave: Option<&WaveState>) -> Option<BlockingRule> 
     })
 }
 
-/// The wave of a file with this name; `None` is the wave of unmatched devices, or of a file without waves.
-fn policy<'a>(file: &'a Rollout, name: &str) -> Option<&'a Wave> {
-    file.waves.iter().find(|wave| wave.name.as_str() == name)
-}
-
-fn sentence(
-    predicate: &Predicate,
-    wave: &WaveState,
-    rollout: &RolloutProgress,
-    file: Option<&Rollout>,
-    devices: &[DeviceGroup],
-) -> Option<String> {
-    let name = &wave.name;
-    let rest = if devices.is_empty() { String::new() } else { format!(": {}", in_words(devices)) };
-    Some(match predicate.rule {
-        BlockingRule::Gate => format!("the gate behind wave {name} {}{rest}", bounds(predicate)),
-        BlockingRule::Soak => {
-            let soak = file.and_then(|file| policy(file, name)).map(|policy| span(policy.soak.as_secs()));
-            let (bounds, soaked, soak) = (bounds(predicate), wave.tally.soaked, soak.unwrap_or_default());
-            format!("the gate behind wave {name} {bounds}, {soaked} of them for {soak}{rest}")
-        }
-        BlockingRule::Approval => {
-            let (ApprovalCount { given, needed }, id) = (predicate.approvals?, &rollout.deployment);
-            format!(
-                "wave {name} has {given} of {needed} approvals: `muster rollout approve {id} --wave {name}` gives one"
-            )
-        }
-        BlockingRule::InFlight => {
-            let limit = predicate.limit.unwrap_or_default();
-            format!("wave {name} may have {limit} devices in flight, and has as many{rest}")
-        }
-        BlockingRule::Budget => {
-            let budget = file.and_then(|file| file.budget.as_ref())?;
-            let (group, limit) = (&budget.group_by, predicate.limit.unwrap_or_default());
-            let bound = match budget.max_unavailable {
-                Some(_) => format!("has {limit} or more devices unavailable"),
-                None => format!("must keep {limit} devices available, and has no more"),
-            };
-            format!("wave {name} waits for the budget: each group by {group} that is next {bound}{rest}")
-        }
-        BlockingRule::Window => match predicate.until {
-            Some(until) => format!("wave {name} waits for a window: none is open until {until}"),
-            None => format!("wave {name} waits for a window, and this machine knows the time zone of none"),
-        },
-        BlockingRule::Check | BlockingRule::Rate | BlockingRule::Failure | BlockingRule::Decision => {
-            return None;
-        }
-    })
-}
-
-/// The bound of a gate and the numbers that it is compared with.
-fn bounds(predicate: &Predicate) -> String {
-    let Predicate { needed, targets, lo, hi, .. } = *predicate;
-    let [needed, targets, lo, hi] = [needed, targets, lo, hi].map(Option::unwrap_or_default);
-    format!("needs {needed} of {targets} confirmed and has lo={lo} hi={hi}")
-}
-
 /// The released devices of a wave that are not confirmed, by the hub's knowledge of each.
-fn groups(rollout: &RolloutProgress, wave: &WaveState, lines: &Lines) -> Vec<DeviceGroup> {
+fn groups(rollout: &RolloutProgress, wave: &WaveState) -> Vec<DeviceGroup> {
     let of = |known: Known| {
         let members = wave.members.iter().filter(|at| rollout.known[**at] == known);
-        let keys: Vec<_> = members.map(|at| &rollout.targets[*at].key).collect();
-        let heard = |key: &&DeviceKey| lines.of_devices.get(*key).and_then(|line| line.last_heard_at);
-        let silent_since = keys.iter().filter_map(heard).min().filter(|_| known == Known::NotHeard);
-        let (count, first) = (keys.len() as u64, keys.into_iter().take(NAMED_MAX).cloned().collect());
+        let keys: Vec<_> = members.map(|at| rollout.targets[*at].key.clone()).collect();
+        let silent = rollout.silent_since(wave).filter(|since| *since != Timestamp::MIN);
+        let silent_since = silent.filter(|_| known == Known::NotHeard);
+        let (count, first) = (keys.len() as u64, keys.into_iter().take(NAMED_MAX).collect());
         (count > 0).then_some(DeviceGroup { known, count, first, silent_since })
     };
     let all = [
@@ -275,26 +210,4 @@ fn groups(rollout: &RolloutProgress, wave: &WaveState, lines: &Lines) -> Vec<Dev
         Known::NotInLedger,
     ];
     all.into_iter().filter_map(of).collect()
-}
-
-fn in_words(groups: &[DeviceGroup]) -> String {
-    let one = |group: &DeviceGroup| {
-        let names: Vec<_> = group.first.iter().collect();
-        let more = group.count - names.len() as u64;
-        let more = if more > 0 { format!(" and {more} more") } else { String::new() };
-        let words = match group.known {
-            Known::Failed => "failed".to_owned(),
-            Known::NotHeard => group
-                .silent_since
-                .map_or_else(|| "never heard".to_owned(), |since| format!("not heard since {since}")),
-            Known::TriesAgain => "trying again".to_owned(),
-            Known::ReportsMissing => "with missing reports".to_owned(),
-            Known::UnderWay => "under way".to_owned(),
-            Known::NotInLedger => "not in LEDGER yet".to_owned(),
-            Known::NotReleased => "not released".to_owned(),
-            Known::Confirmed => "confirmed".to_owned(),
-        };
-        format!("{} {words} ({}{more})", group.count, listed(&names))
-    };
-    groups.iter().map(one).collect::<Vec<_>>().join(", ")
 }

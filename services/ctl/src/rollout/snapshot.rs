@@ -6,7 +6,6 @@ use muster_contract::rollout::RolloutPhase;
 use muster_domain::rollout::{ApprovalCount, Blocked, Gate, Known, RolloutProgress, Step, WaveState};
 use serde::Serialize;
 
-use super::explain::explain;
 use crate::config::RolloutWord;
 
 /// A rollout in numbers.
@@ -55,15 +54,15 @@ pub struct WaveBar {
 impl RolloutSnapshot {
     /// Each rollout in numbers.
     pub(super) fn all(gathered: &Gathered) -> Vec<Self> {
-        gathered.rollouts.iter().map(|rollout| Self::of(rollout, gathered)).collect()
+        gathered.rollouts.iter().map(Self::of).collect()
     }
 
-    fn of(rollout: &RolloutProgress, gathered: &Gathered) -> Self {
+    fn of(rollout: &RolloutProgress) -> Self {
         Self {
             digest: rollout.digest,
             rollout: rollout.file.clone(),
             state: word(rollout),
-            why: explain(rollout, gathered.files.get(&rollout.file), &gathered.lines).why,
+            why: rollout.why(),
             waves: rollout.state.waves.iter().map(|wave| WaveBar::of(wave, rollout)).collect(),
         }
     }

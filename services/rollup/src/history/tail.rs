@@ -74,11 +74,5 @@ fn read(message: &Delivery, checked: &mut Checked) -> Read {
 /// # Errors
 /// The reason why it is unreadable.
 pub fn fact(message: &Delivery, checked: &mut Checked) -> Result<(LedgerSubject, Fact), String> {
-    let Some(subject) = LedgerSubject::parse(&message.subject) else {
-        return Err("LEDGER has no such subject".to_owned());
-    };
-    match Fact::parse_beside(&subject, &message.payload, checked) {
-        Ok(fact) => Ok((subject, fact)),
-        Err(refusal) => Err(refusal.to_string()),
-    }
+    Fact::of_message(&message.subject, &message.payload, checked)
 }

@@ -39,6 +39,11 @@ struct PartitionHearing {
 pub(super) struct UnheardCounts(Option<Box<[u32; PARTITIONS as usize]>>);
 
 impl HearingState {
+    /// Whether the hub does not hear a partition.
+    pub fn is_stopped(&self, partition: u16) -> bool {
+        self.stopped(partition).is_some()
+    }
+
     fn stopped(&self, partition: u16) -> Option<Timestamp> {
         self.0.get(&partition)?.stopped
     }

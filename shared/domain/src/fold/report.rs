@@ -141,7 +141,7 @@ impl Report {
     }
 
     /// The running retries.
-    fn retries(&self) -> &[Retry] {
+    pub(super) fn retries(&self) -> &[Retry] {
         self.words.as_deref().map_or(&[], |words| &words.retries)
     }
 

@@ -87,7 +87,7 @@ fn dark(rollout: &RolloutProgress, lines: &Lines) -> Vec<DarkDevice> {
         let device = |at: &usize| {
             let key = &rollout.targets.get(*at)?.key;
             // LEDGER says nothing of a device on which it does not know the deployment.
-            let since = silent_since(lines.of_devices.get(key))?;
+            let since = silent_since(lines.line(key).as_ref())?;
             let since = Some(since).filter(|since| *since != Timestamp::MIN);
             Some(DarkDevice { key: key.clone(), wave: wave.name.clone(), since })
         };

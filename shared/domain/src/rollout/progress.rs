@@ -8,10 +8,10 @@ use muster_contract::rollout::{
     CheckRequest, GateEvidence, Retries, Rollout, RolloutPhase, RolloutRecord, RolloutTarget, TargetsAnswer,
 };
 use muster_contract::view::{Freshness, Standing};
-use muster_contract::{DeploymentId, DeviceKey, Timestamp, WaveName};
+use muster_contract::{DeploymentId, DeviceKey, Generation, Timestamp, WaveName};
 use serde::Serialize;
 
-use super::{Evidence, RolloutId, RolloutState, Tally, Target, state};
+use super::{Evidence, Line, RolloutId, RolloutState, Tally, Target, state};
 
 /// One rollout: the targets of one content of a deployment that one `rollout.yaml` governs.
 #[derive(Debug, Clone, PartialEq, Serialize)]
@@ -42,6 +42,9 @@ pub struct RolloutProgress {
     pub targets: Vec<RolloutTarget>,
     /// The knowledge of each target, in the same order.
     pub known: Vec<Known>,
+    /// Time since which each target is not heard; the least time if it never was.
+    #[serde(skip)]
+    pub silent_since: Vec<Option<Timestamp>>,
     /// The waves and the next step.
     pub state: RolloutState,
 }
@@ -110,10 +113,15 @@ pub fn progress(
         let record = decisions.iter().find(|record| record.digest == digest && record.rollout == file);
         let policy = rollouts.get(&file)?.clone();
         let known = |target: &RolloutTarget| {
-            Known::of(target, lines.of_devices.get(&target.key), policy.retries.as_ref())
+            Known::of(target, lines.line(&target.key).as_ref(), policy.retries.as_ref())
         };
         let known: Vec<_> = targets.iter().map(known).collect();
-        let state = state(&policy, &rollout_id, record, &rows(&targets, &known, lines), now);
+        let rows = rows(&targets, &known, lines);
+        let silent_since = rows.iter().map(|row| row.silent_since).collect();
+        let mut state = state(&policy, &rollout_id, record, &rows, now);
+        for wave in &mut state.waves {
+            wave.in_ledger = wave.members.iter().filter(|at| known[**at].is_in_ledger()).count() as u64;
+        }
         let (deployment, revision, record) = (id.clone(), revision.clone(), record.cloned());
         let Lines { ledger_seq, ledger_through, .. } = *lines;
         Some(RolloutProgress {
@@ -128,6 +136,7 @@ pub fn progress(
             policy,
             targets,
             known,
+            silent_since,
             state,
         })
     };
@@ -137,23 +146,12 @@ pub fn progress(
 /// The targets, with the evidence about each.
 pub(super) fn rows<'a>(targets: &'a [RolloutTarget], known: &[Known], lines: &Lines) -> Vec<Target<'a>> {
     let row =
-        |(target, known): (&'a RolloutTarget, &Known)| row(target, *known, lines.of_devices.get(&target.key));
+        |(target, known): (&'a RolloutTarget, &Known)| row(target, *known, lines.line(&target.key).as_ref());
     targets.iter().zip(known).map(row).collect()
 }
 
-fn row<'a>(target: &'a RolloutTarget, known: Known, line: Option<&StandingLine>) -> Target<'a> {
-    let evidence = match known {
-        Known::Confirmed => {
-            line.and_then(|line| line.changed_at).map_or(Evidence::Unknown, Evidence::Confirmed)
-        }
-        Known::Failed => Evidence::Failed,
-        Known::NotReleased
-        | Known::NotInLedger
-        | Known::NotHeard
-        | Known::ReportsMissing
-        | Known::UnderWay
-        | Known::TriesAgain => Evidence::Unknown,
-    };
+fn row<'a>(target: &'a RolloutTarget, known: Known, line: Option<&Line<'_>>) -> Target<'a> {
+    let evidence = known.evidence(line);
     let is_released = known != Known::NotReleased;
     Target {
         key: &target.key,
@@ -168,7 +166,7 @@ fn row<'a>(target: &'a RolloutTarget, known: Known, line: Option<&StandingLine>)
 }
 
 /// Time since which a device is not heard; `None` if it is heard, or if LEDGER does not know it.
-pub(super) fn silent_since(line: Option<&StandingLine>) -> Option<Timestamp> {
+pub(super) fn silent_since(line: Option<&Line<'_>>) -> Option<Timestamp> {
     let line = line.filter(|line| line.freshness != Freshness::Fresh)?;
     Some(line.last_heard_at.unwrap_or(Timestamp::MIN))
 }
@@ -178,8 +176,7 @@ impl RolloutProgress {
     pub fn evidence(&self, wave: usize) -> Option<GateEvidence> {
         let state = self.state.waves.get(wave)?;
         let Tally { targets, confirmed, soaked, failed, debt, .. } = state.tally;
-        let is_released = |at: &&usize| !matches!(self.known[**at], Known::NotReleased | Known::NotInLedger);
-        let released = state.members.iter().filter(is_released).count() as u64;
+        let released = state.in_ledger;
         let Self { ledger_seq, ledger_through, judged_at, .. } = *self;
         Some(GateEvidence {
             ledger_seq,
@@ -232,15 +229,32 @@ impl RolloutProgress {
     }
 }
 
+impl Lines {
+    /// The line of a device.
+    pub(super) fn line(&self, key: &DeviceKey) -> Option<Line<'_>> {
+        self.of_devices.get(key).map(Line::from)
+    }
+}
+
 impl Known {
     /// The knowledge of a target by its line in the view of the deployment.
-    fn of(target: &RolloutTarget, line: Option<&StandingLine>, retries: Option<&Retries>) -> Self {
-        if target.wanted != target.published {
+    fn of(target: &RolloutTarget, line: Option<&Line<'_>>, retries: Option<&Retries>) -> Self {
+        let has_content = target.wanted == target.published;
+        Self::of_content(has_content, target.target_generation, line, retries)
+    }
+
+    /// The same of a target that has the content, or not, since a generation.
+    pub(super) fn of_content(
+        has_content: bool,
+        generation: Option<Generation>,
+        line: Option<&Line<'_>>,
+        retries: Option<&Retries>,
+    ) -> Self {
+        if !has_content {
             return Self::NotReleased;
         }
         // The generation says which content the line is about; an older one is about an older content.
-        let is_of_content =
-            |line: &&StandingLine| line.target_generation == target.target_generation && !line.leaving;
+        let is_of_content = |line: &&Line<'_>| line.target_generation == generation && !line.leaving;
         let Some(line) = line.filter(is_of_content) else { return Self::NotInLedger };
         match (line.freshness, line.known, line.standing) {
             (Freshness::Stale | Freshness::Never, ..) => Self::NotHeard,
@@ -251,11 +265,32 @@ impl Known {
             (Freshness::Fresh, true, _) => Self::UnderWay,
         }
     }
+
+    /// The evidence for or against the content.
+    pub(super) fn evidence(self, line: Option<&Line<'_>>) -> Evidence {
+        match self {
+            Self::Confirmed => {
+                line.and_then(|line| line.changed_at).map_or(Evidence::Unknown, Evidence::Confirmed)
+            }
+            Self::Failed => Evidence::Failed,
+            Self::NotReleased
+            | Self::NotInLedger
+            | Self::NotHeard
+            | Self::ReportsMissing
+            | Self::UnderWay
+            | Self::TriesAgain => Evidence::Unknown,
+        }
+    }
+
+    /// Whether LEDGER has the desired state of the target with the content.
+    pub(super) const fn is_in_ledger(self) -> bool {
+        !matches!(self, Self::NotReleased | Self::NotInLedger)
+    }
 }
 
 /// Whether a failed device tries again, and each of its failures may be tried again so often.
-fn tries_again(line: &StandingLine, retries: Option<&Retries>) -> bool {
-    let tried = line.report.iter().flat_map(|report| &report.retries);
+fn tries_again(line: &Line<'_>, retries: Option<&Retries>) -> bool {
+    let tried = line.retries.iter();
     let Some(allowed) = retries else { return false };
     let mut tried = tried.peekable();
     tried.peek().is_some()
@@ -264,8 +299,6 @@ fn tries_again(line: &StandingLine, retries: Option<&Retries>) -> bool {
 
 #[cfg(test)]
 mod tests {
-    use muster_contract::Generation;
-
     use super::*;
 
     fn target() -> RolloutTarget {
@@ -301,7 +334,7 @@ mod tests {
 
     #[test]
     fn only_a_heard_and_known_device_confirms_a_content_or_fails_it() {
-        let of = |line: &StandingLine| Known::of(&target(), Some(line), None);
+        let of = |line: &StandingLine| Known::of(&target(), Some(&Line::from(line)), None);
         let installed = line(Standing::Installed);
         assert_eq!(of(&installed), Known::Confirmed);
         assert_eq!(of(&line(Standing::Failed)), Known::Failed);
@@ -320,10 +353,12 @@ mod tests {
     #[test]
     fn a_line_about_an_older_content_says_nothing_of_this_one() {
         let older = StandingLine { target_generation: Generation::new(6), ..line(Standing::Installed) };
+        let older = Line::from(&older);
         assert_eq!(Known::of(&target(), Some(&older), None), Known::NotInLedger);
         assert_eq!(Known::of(&target(), None, None), Known::NotInLedger);
         let before = RolloutTarget { published: Some(Digest::of_bytes(b"v1")), ..target() };
-        assert_eq!(Known::of(&before, Some(&line(Standing::Installed)), None), Known::NotReleased);
+        let installed = line(Standing::Installed);
+        assert_eq!(Known::of(&before, Some(&Line::from(&installed)), None), Known::NotReleased);
     }
 
     #[test]
@@ -344,7 +379,7 @@ mod tests {
         let silent = StandingLine { freshness: Freshness::Stale, ..line(Standing::Installed) };
         assert_eq!(
             why(silent),
-            "waiting for the gate behind wave first: 0 of 1 confirmed; 1 not heard (a/one)"
+            "the gate behind wave first needs 1 of 1 confirmed and has lo=0 hi=1: 1 never heard (a/one)"
         );
         assert_eq!(
             why(line(Standing::Failed)),
@@ -369,7 +404,8 @@ mod tests {
             });
             let report = Some(serde_json::from_value(report).unwrap());
             let retries: Option<Retries> = serde_json::from_value(retries).unwrap();
-            Known::of(&target(), Some(&StandingLine { report, ..line(Standing::Failed) }), retries.as_ref())
+            let failed = StandingLine { report, ..line(Standing::Failed) };
+            Known::of(&target(), Some(&Line::from(&failed)), retries.as_ref())
         };
         let any = || serde_json::json!({ "max": 2 });
         assert_eq!(of(1, "pull", serde_json::Value::Null), Known::Failed, "without the policy");
@@ -381,7 +417,8 @@ mod tests {
         assert_eq!(of(1, "pull", of_class()), Known::TriesAgain);
         assert_eq!(of(1, "exit", of_class()), Known::Failed, "an error of another class counts at once");
         let retries = serde_json::from_value(any()).unwrap();
-        let given_up = Known::of(&target(), Some(&line(Standing::Failed)), Some(&retries));
+        let failed = line(Standing::Failed);
+        let given_up = Known::of(&target(), Some(&Line::from(&failed)), Some(&retries));
         assert_eq!(given_up, Known::Failed, "a device that does not try again has failed");
     }
 

@@ -1,10 +1,13 @@
 //! Explains a rollout in one sentence: its next step, the decision that holds it, or the predicate that blocks it and the devices
 //! that it waits for.
 
-use muster_contract::DeviceKey;
-use muster_contract::rollout::{Check, RolloutPhase, RolloutRecord};
+use std::num::NonZeroU32;
+use std::time::Duration;
 
-use super::{Blocked, Failure, Gate, Known, RolloutProgress, Step, WaveState};
+use muster_contract::rollout::{Check, RolloutPhase, RolloutRecord, Wave};
+use muster_contract::{DeviceKey, Timestamp};
+
+use super::{ApprovalCount, Blocked, Failure, Gate, Known, RolloutProgress, Step, Tally, WaveState};
 
 /// Devices that a sentence names, at most.
 const NAMED_MAX: usize = 20;
@@ -18,7 +21,8 @@ impl RolloutProgress {
             Step::Release { wave: at, targets, needs_approval } => {
                 let Some(wave) = wave(at) else { return String::new() };
                 let by = wave.approvals.filter(|_| *needs_approval).map_or_else(String::new, |count| {
-                    format!(", which has {} of {} approvals", count.given, count.needed)
+                    let ApprovalCount { given, needed } = count;
+                    format!(", which has {given} of {needed} approvals: {}", self.approving(wave))
                 });
                 format!("next: release to {} of wave {}{by}", devices(targets.len()), wave.name)
             }
@@ -28,7 +32,7 @@ impl RolloutProgress {
                 format!("next: record that the evidence of wave {} is there to be approved", wave.name)
             }),
             Step::Wait { wave: at, because } => {
-                wave(at).map_or_else(String::new, |wave| self.waiting(wave, *because))
+                wave(at).map_or_else(String::new, |wave| self.waiting(*at, wave, *because))
             }
             Step::Fail { wave: at, because, verb } => wave(at).map_or_else(String::new, |wave| {
                 format!("{}; next: {}", self.failure(wave, *because), verb.as_str())
@@ -104,40 +108,71 @@ impl RolloutProgress {
         )
     }
 
-    fn waiting(&self, wave: &WaveState, because: Blocked) -> String {
-        let WaveState { name, tally, gate, .. } = wave;
-        let (confirmed, targets) = (tally.confirmed, tally.targets);
-        let counts = format!("{confirmed} of {targets} confirmed");
+    /// The predicate that blocks a wave, with its bound, its numbers and the devices.
+    fn waiting(&self, at: usize, wave: &WaveState, because: Blocked) -> String {
+        let WaveState { name, gate, tally, .. } = wave;
+        let policy = self.policy.waves.get(at);
+        let devices = self.not_confirmed(wave);
+        let rest = if devices.is_empty() { String::new() } else { format!(": {devices}") };
         match because {
             Blocked::Approval => {
-                let (given, needed) = wave.approvals.map_or((0, 0), |count| (count.given, count.needed));
-                format!("waiting for approvals of the evidence of wave {name}: {given} of {needed}; {counts}")
+                let ApprovalCount { given, needed } = wave.approvals.unwrap_or_default();
+                let by = self.approving(wave);
+                format!("waiting for approvals of the evidence of wave {name}: {given} of {needed}; {by}")
             }
-            Blocked::Window(_) | Blocked::Rate(_) => format!("waiting in wave {name}: {because}"),
-            Blocked::InFlight | Blocked::Budget => {
-                format!("waiting in wave {name}: {because}: {}", self.not_confirmed(wave))
+            Blocked::Window(Some(until)) => {
+                format!("wave {name} waits for a window: none is open until {until}")
             }
+            Blocked::Window(None) => {
+                format!("wave {name} waits for a window, and this machine knows the time zone of none")
+            }
+            Blocked::Rate(_) => format!("waiting in wave {name}: {because}"),
+            Blocked::InFlight => {
+                let limit = policy.and_then(|policy| policy.max_in_flight).map_or(0, NonZeroU32::get);
+                format!("wave {name} may have {limit} devices in flight, and has as many{rest}")
+            }
+            Blocked::Budget => format!("wave {name} waits for the budget: {}{rest}", self.budget()),
             Blocked::Gate if *gate == Gate::Soaking => {
-                format!(
-                    "waiting for the gate behind wave {name}: {counts}, {} of them for its soak time",
-                    tally.soaked
-                )
+                let soak = policy.map_or_else(String::new, |policy| span(policy.soak));
+                let (bounds, soaked) = (wave.bounds(policy), tally.soaked);
+                format!("the gate behind wave {name} {bounds}, {soaked} of them for {soak}{rest}")
             }
-            Blocked::Gate => {
-                format!("waiting for the gate behind wave {name}: {counts}; {}", self.not_confirmed(wave))
-            }
+            Blocked::Gate => format!("the gate behind wave {name} {}{rest}", wave.bounds(policy)),
         }
+    }
+
+    /// The command that approves a wave.
+    fn approving(&self, wave: &WaveState) -> String {
+        format!("`muster rollout approve {} --wave {}` gives one", self.deployment, wave.name)
+    }
+
+    /// The bound of the budget.
+    fn budget(&self) -> String {
+        let Some(budget) = &self.policy.budget else { return String::new() };
+        let bound = match (budget.max_unavailable, budget.min_available) {
+            (Some(most), _) => format!("has {most} or more devices unavailable"),
+            (None, least) => {
+                let least = least.map_or(0, NonZeroU32::get);
+                format!("must keep {least} devices available, and has no more")
+            }
+        };
+        format!("each group by {} that is next {bound}", budget.group_by)
     }
 
     /// The released devices of a wave that are not confirmed, by the hub's knowledge of each.
     fn not_confirmed(&self, wave: &WaveState) -> String {
+        let silent = match self.silent_since(wave) {
+            None => "not heard".to_owned(),
+            Some(since) if since == Timestamp::MIN => "never heard".to_owned(),
+            Some(since) => format!("not heard since {since}"),
+        };
         let mut parts = Vec::new();
         for (known, words) in [
             (Known::Failed, "failed"),
-            (Known::NotHeard, "not heard"),
+            (Known::TriesAgain, "trying again"),
+            (Known::NotHeard, &silent),
             (Known::ReportsMissing, "with missing reports"),
             (Known::UnderWay, "under way"),
-            (Known::TriesAgain, "trying again"),
             (Known::NotInLedger, "not in LEDGER yet"),
         ] {
             let devices = self.devices_with(wave, known);
@@ -148,10 +183,39 @@ impl RolloutProgress {
         parts.join(", ")
     }
 
+    /// Time since which the first one of a wave's released devices is not heard.
+    pub fn silent_since(&self, wave: &WaveState) -> Option<Timestamp> {
+        let members = wave.members.iter().filter(|at| self.known[**at] == Known::NotHeard);
+        members.filter_map(|at| *self.silent_since.get(*at)?).min()
+    }
+
     fn devices_with(&self, wave: &WaveState, known: Known) -> Vec<&DeviceKey> {
         let members = wave.members.iter().filter(|at| self.known[**at] == known);
         members.map(|at| &self.targets[*at].key).collect()
     }
+}
+
+impl WaveState {
+    /// The number of targets that must be confirmed.
+    pub fn needed(&self, policy: Option<&Wave>) -> u64 {
+        let share = policy.map_or(100, |policy| u64::from(policy.success.at_least.get()));
+        ((self.tally.targets - self.tally.debt) * share).div_ceil(100)
+    }
+
+    /// The bound of the gate and the numbers that it is compared with.
+    fn bounds(&self, policy: Option<&Wave>) -> String {
+        let Tally { targets, confirmed, failed, debt, .. } = self.tally;
+        let (needed, targets) = (self.needed(policy), targets - debt);
+        format!("needs {needed} of {targets} confirmed and has lo={confirmed} hi={}", targets - failed)
+    }
+}
+
+/// A time in the largest unit that divides it.
+fn span(time: Duration) -> String {
+    let seconds = time.as_secs();
+    let units = [(24 * 60 * 60, "d"), (60 * 60, "h"), (60, "m")];
+    let unit = units.into_iter().find(|(length, _)| seconds > 0 && seconds.is_multiple_of(*length));
+    unit.map_or_else(|| format!("{seconds}s"), |(length, unit)| format!("{}{unit}", seconds / length))
 }
 
 /// The names of the first devices, and the number of further ones.

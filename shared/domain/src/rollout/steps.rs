@@ -1,6 +1,7 @@
 //! The next step that the evidence allows. The first wave that has failed, has unreleased targets, or has a gate that is not open
 //! decides it.
 
+use std::borrow::Cow;
 use std::time::Duration;
 
 use jiff::SignedDuration;
@@ -18,6 +19,14 @@ use super::{Blocked, Failure, RolloutId, Step, Target, WaveState};
 /// The time over which the rate of a wave is counted.
 const RATE_TIME: SignedDuration = SignedDuration::from_mins(1);
 
+/// The targets of a rollout, which few steps read: counts of waves lead to the others.
+pub(super) trait Targets {
+    /// All of them.
+    fn all(&self) -> Cow<'_, [Target<'_>]>;
+    /// Those of a wave, by their indices among all.
+    fn members(&self, wave: usize) -> Vec<usize>;
+}
+
 /// The rules by which the evidence leads to the next step.
 pub(super) struct Steps<'a> {
     pub(super) rollout: &'a Rollout,
@@ -31,7 +40,7 @@ pub(super) struct Steps<'a> {
 
 impl Steps<'_> {
     /// The next step.
-    pub(super) fn next(&self, targets: &[Target<'_>]) -> Step {
+    pub(super) fn next(&self, targets: &dyn Targets) -> Step {
         for (at, state) in self.states.iter().enumerate() {
             let is_released = state.tally.released == state.tally.targets;
             if is_released && state.gate == Gate::Open {
@@ -92,8 +101,8 @@ impl Steps<'_> {
     }
 
     /// The release to unreleased members of a wave that its limit in flight, its rate and the budget leave room for.
-    fn release(&self, at: usize, targets: &[Target<'_>]) -> Step {
-        let WaveState { name, members, tally, approvals, .. } = &self.states[at];
+    fn release(&self, at: usize, all: &dyn Targets) -> Step {
+        let WaveState { name, tally, approvals, .. } = &self.states[at];
         let wait = |because| Step::Wait { wave: at, because };
         if let Opening::From(next) = windows::opening(&self.rollout.windows, self.now) {
             return wait(Blocked::Window(next));
@@ -103,13 +112,14 @@ impl Steps<'_> {
         if slots == 0 {
             return wait(Blocked::InFlight);
         }
+        let targets = &all.all()[..];
         let free = match self.rate(wave, targets) {
             Ok(most) => slots.min(most),
             Err(next) => return wait(Blocked::Rate(next)),
         };
         let mut room = Room::beside(self.rollout.budget.as_ref(), targets);
         let waiting: Vec<_> =
-            members.iter().copied().filter(|target| !targets[*target].is_released).collect();
+            all.members(at).into_iter().filter(|target| !targets[*target].is_released).collect();
         let waiting = ordered(wave.map_or(&Order::Name, |wave| &wave.order), self.id, waiting, targets);
         let next: Vec<_> =
             waiting.into_iter().filter(|target| room.admits(&targets[*target])).take(free).collect();

@@ -115,7 +115,6 @@ const ROLES: [(&str, Action, &[&str]); 38] = [
     ("viewer", Send, &NOTIFY),
     ("viewer", Send, &["publisherStatus", "publisherTargets"]),
     ("planner", Send, &["publisherStatus", "publisherTargets", "publisherRelease", "publisherDecide"]),
-    ("planner", Send, &QUERIES),
     ("planner", Send, &["check"]),
     (
         "gateway",

@@ -1,0 +1,279 @@
+//! The rollouts that are followed, each with a row for every target. Facts change rows and mark their rollouts; it judges nothing
+//! and asks for nothing.
+
+use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::sync::Arc;
+use std::time::Duration;
+
+use muster_contract::rollout::{ReleaseRefusal, RolloutRecord, RolloutTarget, TargetsAnswer};
+use muster_contract::{DeploymentId, DeviceKey};
+use muster_domain::rollout::{Content, LiveRollout, LiveTarget, RolloutId, TargetDevice};
+use tokio::time::Instant;
+
+use crate::evidence::{Document, Evidence, Touched};
+use crate::planner::RolloutKey;
+
+/// Time after which the targets of a deployment are listed again: a request may have replaced a deployment on a device, or the
+/// publisher may refuse one.
+const LISTED_FOR: Duration = Duration::from_secs(60);
+/// Listing takes at most one in so many parts of the time.
+const LISTING_SHARE: u32 = 20;
+
+/// Time within which LEDGER shows a release that the publisher has answered; afterwards the targets are listed again.
+const SHOWN_WITHIN: Duration = Duration::from_secs(30);
+
+/// The rollouts of all deployments with a held change or an open rollout.
+#[derive(Debug, Default)]
+pub(crate) struct Board {
+    deployments: BTreeMap<DeploymentId, Tracked>,
+    /// The devices of all rollouts.
+    devices: HashMap<DeviceKey, Arc<TargetDevice>>,
+}
+
+/// The rollouts of a deployment.
+#[derive(Debug)]
+struct Tracked {
+    revision: String,
+    rollouts: Vec<TrackedRollout>,
+    /// When its targets were listed, and for how long.
+    listed: (Instant, Duration),
+    /// Its targets may be other ones.
+    is_outdated: bool,
+}
+
+/// A rollout that is followed.
+#[derive(Debug)]
+pub(crate) struct TrackedRollout {
+    pub(crate) live: LiveRollout,
+    /// A fact, a decision or an answer has touched it since it was judged.
+    pub(crate) is_touched: bool,
+    /// It is judged again then, and not before if a request has failed.
+    pub(crate) due: Option<Instant>,
+    pub(crate) has_failed: bool,
+    /// The devices that were refused, with the time from which a release to each is requested again.
+    pub(crate) refusals: BTreeMap<DeviceKey, Refusal>,
+    /// When the publisher answered a release that LEDGER may not show yet.
+    pub(crate) answered_at: Option<Instant>,
+    /// What was logged about it last.
+    pub(crate) logged: String,
+}
+
+/// A refused release.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Refusal {
+    pub(crate) reason: ReleaseRefusal,
+    pub(crate) until: Instant,
+}
+
+impl TrackedRollout {
+    fn new(live: LiveRollout) -> Self {
+        let (refusals, logged) = (BTreeMap::new(), String::new());
+        let (due, answered_at) = (None, None);
+        Self { live, is_touched: true, due, has_failed: false, refusals, answered_at, logged }
+    }
+
+    pub(crate) fn key(&self) -> RolloutKey {
+        (self.live.deployment().clone(), self.live.digest(), self.live.file().to_owned())
+    }
+
+    /// Whether it is to be judged.
+    pub(crate) fn is_due(&self, now: Instant) -> bool {
+        let is_time = self.due.is_some_and(|due| due <= now);
+        is_time || self.is_touched && !self.has_failed
+    }
+
+    /// Forgets refusals whose time is over.
+    pub(crate) fn forget_refusals(&mut self, now: Instant) {
+        let Self { live, refusals, .. } = self;
+        refusals.retain(|key, refusal| {
+            let is_kept = refusal.until > now;
+            if let Some(at) = live.find(key).filter(|_| !is_kept) {
+                live.set_refused(at, false);
+            }
+            is_kept
+        });
+    }
+}
+
+impl Board {
+    /// The rollouts, to judge them.
+    pub(crate) fn rollouts(&mut self) -> impl Iterator<Item = &mut TrackedRollout> {
+        self.deployments.values_mut().flat_map(|tracked| &mut tracked.rollouts)
+    }
+
+    /// The rollout of a key.
+    pub(crate) fn rollout(&mut self, (id, digest, file): &RolloutKey) -> Option<&mut TrackedRollout> {
+        let rollouts = &mut self.deployments.get_mut(id)?.rollouts;
+        rollouts.iter_mut().find(|rollout| rollout.live.digest() == *digest && rollout.live.file() == file)
+    }
+
+    /// Follows these deployments alone.
+    pub(crate) fn retain(&mut self, ids: &BTreeSet<DeploymentId>) {
+        self.deployments.retain(|id, _| ids.contains(id));
+        self.devices.retain(|_, device| Arc::strong_count(device) > 1);
+    }
+
+    /// Takes note of the first page of a deployment's targets: its commit and its decisions. False if its targets must be listed.
+    pub(crate) fn set_head(&mut self, id: &DeploymentId, head: &TargetsAnswer, now: Instant) -> bool {
+        let deployments = u32::try_from(self.deployments.len()).unwrap_or(u32::MAX);
+        let Some(tracked) = self.deployments.get_mut(id) else { return false };
+        if tracked.revision != head.revision {
+            return false;
+        }
+        for rollout in &mut tracked.rollouts {
+            let record = record_of(&head.decisions, &rollout.live);
+            rollout.is_touched |= rollout.live.set_record(record);
+        }
+        tracked.is_outdated |= tracked.rollouts.iter_mut().any(|rollout| rollout.is_unshown(now));
+        let (at, took) = tracked.listed;
+        let (age, rest) = (now.duration_since(at), took * LISTING_SHARE);
+        let is_due = tracked.is_outdated && age > rest || age > LISTED_FOR.max(rest * deployments);
+        !is_due
+    }
+
+    /// The targets of a deployment may be other ones.
+    pub(crate) fn outdate(&mut self, id: &DeploymentId) {
+        if let Some(tracked) = self.deployments.get_mut(id) {
+            tracked.is_outdated = true;
+        }
+    }
+
+    /// Follows the rollouts of a deployment by its targets, which were listed from a time on. Observe the deployment afterwards.
+    pub(crate) fn insert(
+        &mut self,
+        id: &DeploymentId,
+        answer: TargetsAnswer,
+        (began, now): (Instant, Instant),
+    ) {
+        let TargetsAnswer { revision, rollouts: policies, targets, decisions, .. } = answer;
+        let mut groups: BTreeMap<_, Vec<LiveTarget>> = BTreeMap::new();
+        for target in targets {
+            // A removal is no rollout: no report confirms that a device runs nothing.
+            if let Some(wanted) = target.wanted {
+                let key = (target.rollout.clone(), wanted);
+                let target = self.target(target);
+                groups.entry(key).or_default().push(target);
+            }
+        }
+        let mut before = self.deployments.remove(id).map(|tracked| tracked.rollouts).unwrap_or_default();
+        let mut rollouts = Vec::new();
+        for ((file, digest), targets) in groups {
+            let Some(policy) = policies.get(&file).cloned() else { continue };
+            let rollout_id = RolloutId { deployment: id.clone(), digest };
+            let mut live = LiveRollout::new(rollout_id, (file, revision.clone()), policy, targets);
+            live.set_record(record_of(&decisions, &live));
+            let mut rollout = TrackedRollout::new(live);
+            if let Some(at) = before.iter().position(|old| old.key() == rollout.key()) {
+                let old = before.swap_remove(at);
+                (rollout.refusals, rollout.logged) = (old.refusals, old.logged);
+                rollout.due = old.due;
+                rollout.recall_refusals();
+            }
+            rollouts.push(rollout);
+        }
+        let listed = (now, now.duration_since(began));
+        let tracked = Tracked { revision, rollouts, listed, is_outdated: false };
+        self.deployments.insert(id.clone(), tracked);
+    }
+
+    /// A target with its device, which the rollouts of the device share.
+    fn target(&mut self, target: RolloutTarget) -> LiveTarget {
+        let content = Content {
+            is_wanted: target.published == target.wanted,
+            generation: target.target_generation,
+            at: target.published_at,
+        };
+        let known = self.devices.get(&target.key).filter(|device| device.labels == target.labels);
+        let device = known.cloned().unwrap_or_else(|| {
+            let device = TargetDevice { key: target.key.clone(), labels: target.labels };
+            let device = Arc::new(device);
+            self.devices.insert(target.key, device.clone());
+            device
+        });
+        LiveTarget { device, content, is_refused: target.refused.is_some() }
+    }
+
+    /// Counts what facts have touched.
+    pub(crate) fn observe(&mut self, touched: &Touched, evidence: &Evidence) {
+        for document in &touched.documents {
+            self.document(document);
+        }
+        for rollout in self.rollouts() {
+            if touched.all {
+                rollout.observe_all(evidence);
+                rollout.is_touched = true;
+                continue;
+            }
+            for key in &touched.devices {
+                if let Some(at) = rollout.live.find(key) {
+                    rollout.is_touched |= rollout.observe(at, evidence);
+                }
+            }
+        }
+    }
+
+    /// Counts all targets of a deployment.
+    pub(crate) fn observe_deployment(&mut self, id: &DeploymentId, evidence: &Evidence) {
+        for rollout in self.deployments.get_mut(id).into_iter().flat_map(|tracked| &mut tracked.rollouts) {
+            rollout.observe_all(evidence);
+        }
+    }
+
+    /// A device gets contents.
+    pub(crate) fn document(&mut self, document: &Document) {
+        let Document { key, generation, at: issued_at, is_retired, entries } = document;
+        if !self.devices.contains_key(key) {
+            return;
+        }
+        for (id, tracked) in &mut self.deployments {
+            let entry = entries.iter().find(|entry| entry.id == *id);
+            let targets = tracked.rollouts.iter_mut().filter_map(|rollout| {
+                let at = rollout.live.find(key)?;
+                Some((rollout, at))
+            });
+            for (rollout, at) in targets {
+                tracked.is_outdated |= *is_retired || entry.is_some_and(|entry| entry.is_requested);
+                let content = Content {
+                    is_wanted: entry.is_some_and(|entry| entry.digest == rollout.live.digest()),
+                    generation: entry.map(|entry| entry.generation),
+                    at: Some(*issued_at),
+                };
+                rollout.live.set_content(at, content, *generation);
+            }
+        }
+    }
+}
+
+impl TrackedRollout {
+    fn observe(&mut self, at: usize, evidence: &Evidence) -> bool {
+        let Some(key) = self.live.key(at) else { return false };
+        let line = evidence.line(self.live.deployment(), key);
+        self.live.observe(at, line.as_ref())
+    }
+
+    fn observe_all(&mut self, evidence: &Evidence) {
+        for at in 0..self.live.targets() {
+            self.observe(at, evidence);
+        }
+    }
+
+    /// Whether LEDGER has not shown a release for long.
+    fn is_unshown(&mut self, now: Instant) -> bool {
+        let is_over = |at: &mut Instant| now.duration_since(*at) > SHOWN_WITHIN;
+        self.answered_at.take_if(is_over).is_some() && self.live.awaits_ledger()
+    }
+
+    fn recall_refusals(&mut self) {
+        for key in self.refusals.keys() {
+            if let Some(at) = self.live.find(key) {
+                self.live.set_refused(at, true);
+            }
+        }
+    }
+}
+
+fn record_of(decisions: &[RolloutRecord], rollout: &LiveRollout) -> Option<RolloutRecord> {
+    let is_of =
+        |record: &&RolloutRecord| record.digest == rollout.digest() && record.rollout == rollout.file();
+    decisions.iter().find(is_of).cloned()
+}

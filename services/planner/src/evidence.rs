@@ -1,0 +1,285 @@
+//! The evidence of rollouts: the fold of LEDGER, and whether it is of the present. Pure: it reads no stream and no clock.
+//!
+//! Decisions rest on it only while LEDGER's end was read a moment ago and every partition has a pulse. A planner that is behind, cut
+//! off, or on a hub that hears its devices no more decides nothing.
+
+use std::collections::BTreeMap;
+use std::fmt;
+use std::time::Duration;
+
+use jiff::SignedDuration;
+use muster_contract::canonical::Digest;
+use muster_contract::desired::{DesiredState, SourceKind};
+use muster_contract::fact::{Fact, PulseFact};
+use muster_contract::limits::{LEASE, PARTITIONS};
+use muster_contract::subjects::LedgerSubject;
+use muster_contract::{DeploymentId, DeviceKey, Generation, Timestamp};
+use muster_domain::fold::Fleet;
+use muster_domain::rollout::Line;
+use tokio::time::Instant;
+
+use crate::ledger::{LedgerEvent, LedgerFact};
+
+/// Age of the last moment at which all of LEDGER was read, beyond which nothing is decided.
+pub(crate) const BEHIND_AFTER: Duration = Duration::from_secs(5);
+/// Time by which a pulse may come late.
+const PULSE_GRACE: SignedDuration = SignedDuration::from_secs(5);
+
+/// The evidence.
+#[derive(Debug, Default)]
+pub(crate) struct Evidence {
+    fleet: Fleet,
+    /// Every message up to here is read.
+    read_through: u64,
+    /// LEDGER's end at a moment, while it is not read.
+    goal: Option<(Instant, u64)>,
+    /// The last moment up to which everything is known to be read.
+    current_at: Option<Instant>,
+    pulses: BTreeMap<u16, Pulse>,
+    /// The server's time when LEDGER was first read to its end, and the newest known one.
+    times: Option<(Timestamp, Timestamp)>,
+}
+
+/// The newest pulse of a partition.
+#[derive(Debug, Clone, Copy)]
+struct Pulse {
+    stored_at: Timestamp,
+    lease: SignedDuration,
+}
+
+/// What facts have touched.
+#[derive(Debug, Default)]
+pub(crate) struct Touched {
+    /// Devices of which something has changed.
+    pub(crate) devices: Vec<DeviceKey>,
+    /// Documents of devices, in order.
+    pub(crate) documents: Vec<Document>,
+    /// Any device may have changed.
+    pub(crate) all: bool,
+}
+
+/// The contents that a document gives a device.
+#[derive(Debug, Clone)]
+pub(crate) struct Document {
+    pub(crate) key: DeviceKey,
+    pub(crate) generation: Generation,
+    pub(crate) at: Timestamp,
+    pub(crate) is_retired: bool,
+    pub(crate) entries: Vec<DocumentEntry>,
+}
+
+/// The content of a deployment in a document.
+#[derive(Debug, Clone)]
+pub(crate) struct DocumentEntry {
+    pub(crate) id: DeploymentId,
+    pub(crate) digest: Digest,
+    pub(crate) generation: Generation,
+    /// A request replaces what Git wants.
+    pub(crate) is_requested: bool,
+}
+
+/// Why nothing is decided.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Behind {
+    /// LEDGER was never read to its end.
+    Reading,
+    /// LEDGER's end is not read, or it does not answer.
+    Late,
+    /// The hub has no pulse of a partition.
+    NoPulse(u16),
+}
+
+impl fmt::Display for Behind {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Reading => f.write_str("reading LEDGER for the first time"),
+            Self::Late => f.write_str("behind LEDGER, or cut off from it"),
+            Self::NoPulse(partition) => {
+                write!(f, "the hub does not say that it hears the devices of partition {partition}")
+            }
+        }
+    }
+}
+
+impl Evidence {
+    /// Applies an event.
+    pub(crate) fn apply(&mut self, event: LedgerEvent) -> Touched {
+        let mut touched = Touched::default();
+        match event {
+            LedgerEvent::Facts(facts) => self.fold(facts, &mut touched),
+            LedgerEvent::Through(through) => self.read_to(through),
+            LedgerEvent::End { last_seq, at, asked_at } => {
+                if self.goal.is_none_or(|(_, goal)| self.read_through >= goal) {
+                    self.goal = Some((asked_at, last_seq));
+                }
+                if let Some((_, now)) = &mut self.times {
+                    *now = at;
+                } else if self.read_through >= last_seq {
+                    self.times = Some((at, at));
+                }
+                self.read_to(self.read_through);
+            }
+            LedgerEvent::Restarted => (*self, touched.all) = (Self::default(), true),
+        }
+        touched
+    }
+
+    fn fold(&mut self, facts: Vec<LedgerFact>, touched: &mut Touched) {
+        let mut through = self.read_through;
+        for (at, read) in facts {
+            through = at.ledger_seq;
+            let Some((subject, fact)) = read else {
+                self.fleet.pass(at);
+                continue;
+            };
+            match (&subject, &fact) {
+                (LedgerSubject::Hub(partition), Fact::Pulse(pulse)) => {
+                    self.pulses.insert(*partition, Pulse::of(pulse, at.stored_at));
+                }
+                (LedgerSubject::Desired(key), Fact::Desired(document)) => {
+                    touched.documents.push(Document::of(key, document));
+                }
+                // The devices of a partition change at once.
+                (LedgerSubject::Hearing(_), _) => touched.all = true,
+                _ => {}
+            }
+            self.fleet.apply(at, &subject, fact);
+        }
+        touched.devices = self.fleet.take_changed_devices();
+        self.read_to(through);
+    }
+
+    fn read_to(&mut self, through: u64) {
+        self.read_through = self.read_through.max(through);
+        if let Some((asked_at, _)) = self.goal.take_if(|(_, goal)| *goal <= self.read_through) {
+            self.current_at = self.current_at.max(Some(asked_at));
+        }
+    }
+
+    /// Whether it is of the present.
+    ///
+    /// # Errors
+    /// Why nothing may be decided.
+    pub(crate) fn is_current(&self, now: Instant) -> Result<(), Behind> {
+        let (Some(current_at), Some(times)) = (self.current_at, self.times) else {
+            return Err(Behind::Reading);
+        };
+        if now.duration_since(current_at) > BEHIND_AFTER {
+            return Err(Behind::Late);
+        }
+        let is_over = |partition: &u16| self.is_over(*partition, times);
+        (0..PARTITIONS).find(is_over).map_or(Ok(()), |partition| Err(Behind::NoPulse(partition)))
+    }
+
+    /// Whether the pulse of a partition has stopped.
+    fn is_over(&self, partition: u16, (first, now): (Timestamp, Timestamp)) -> bool {
+        // The devices of a partition that LEDGER calls unheard are evidence for nothing anyhow.
+        if self.fleet.hearing_state().is_stopped(partition) {
+            return false;
+        }
+        let lease = SignedDuration::try_from(LEASE).unwrap_or_default();
+        let Pulse { stored_at, lease } =
+            self.pulses.get(&partition).copied().unwrap_or(Pulse { stored_at: first, lease });
+        now.duration_since(stored_at) > lease.saturating_add(PULSE_GRACE)
+    }
+
+    /// The moment at which it is of the present no longer, unless LEDGER's end is read again.
+    pub(crate) fn ends_at(&self) -> Option<Instant> {
+        Some(self.current_at? + BEHIND_AFTER)
+    }
+
+    /// The last sequence that is folded.
+    pub(crate) const fn ledger_seq(&self) -> u64 {
+        self.fleet.as_of().ledger_seq
+    }
+
+    /// A deployment on a device.
+    pub(crate) fn line(&self, id: &DeploymentId, key: &DeviceKey) -> Option<Line<'_>> {
+        self.fleet.rollout_line(id, key)
+    }
+}
+
+impl Pulse {
+    fn of(pulse: &PulseFact, stored_at: Timestamp) -> Self {
+        Self { stored_at, lease: SignedDuration::try_from(pulse.lease()).unwrap_or(SignedDuration::MAX) }
+    }
+}
+
+impl Document {
+    fn of(key: &DeviceKey, document: &DesiredState) -> Self {
+        let entries = document.deployments.iter().map(|entry| DocumentEntry {
+            id: entry.id.clone(),
+            digest: entry.digest,
+            generation: entry.target_generation,
+            is_requested: entry.source.as_ref().is_some_and(|source| source.kind == SourceKind::Api),
+        });
+        Self {
+            key: key.clone(),
+            generation: document.generation,
+            at: document.issued_at,
+            is_retired: document.retired,
+            entries: entries.collect(),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use muster_domain::fold::Position;
+
+    use super::*;
+
+    fn second(at: i64) -> Timestamp {
+        Timestamp::from_second(1_000 + at).unwrap()
+    }
+
+    fn pulses(ledger_seq: u64, at: i64) -> LedgerEvent {
+        let pulse = |partition: u16| -> LedgerFact {
+            let position = Position { ledger_seq: ledger_seq + u64::from(partition), stored_at: second(at) };
+            let pulse = PulseFact {
+                api_version: Default::default(),
+                kind: Default::default(),
+                owner: "hub/1/a".to_owned(),
+                at: second(at),
+                lease_seconds: 30,
+                current: true,
+            };
+            (position, Some((LedgerSubject::Hub(partition), Fact::Pulse(pulse))))
+        };
+        LedgerEvent::Facts((0..PARTITIONS).map(pulse).collect())
+    }
+
+    fn end(last_seq: u64, at: i64, asked_at: Instant) -> LedgerEvent {
+        LedgerEvent::End { last_seq, at: second(at), asked_at }
+    }
+
+    #[test]
+    fn evidence_is_of_the_present_only_while_the_end_of_ledger_is_read() {
+        let (mut evidence, now) = (Evidence::default(), Instant::now());
+        let later = |seconds: u64| now + Duration::from_secs(seconds);
+        assert_eq!(evidence.is_current(now), Err(Behind::Reading));
+        evidence.apply(end(16, 0, now));
+        assert_eq!(evidence.is_current(now), Err(Behind::Reading), "nothing is read yet");
+        evidence.apply(pulses(1, 0));
+        evidence.apply(end(16, 0, now));
+        assert_eq!(evidence.is_current(later(5)), Ok(()));
+        assert_eq!(evidence.is_current(later(6)), Err(Behind::Late), "LEDGER does not answer any more");
+        evidence.apply(end(99, 6, later(6)));
+        assert_eq!(evidence.is_current(later(6)), Err(Behind::Late), "LEDGER goes further");
+        evidence.apply(LedgerEvent::Through(99));
+        assert_eq!(evidence.is_current(later(7)), Ok(()));
+    }
+
+    #[test]
+    fn without_pulses_nothing_is_decided() {
+        let (mut evidence, now) = (Evidence::default(), Instant::now());
+        evidence.apply(pulses(1, 0));
+        evidence.apply(end(16, 0, now));
+        evidence.apply(end(16, 35, now));
+        assert_eq!(evidence.is_current(now), Ok(()));
+        evidence.apply(end(16, 36, now));
+        assert_eq!(evidence.is_current(now), Err(Behind::NoPulse(0)));
+        evidence.apply(pulses(17, 36));
+        assert_eq!(evidence.is_current(now), Ok(()));
+    }
+}

@@ -1,0 +1,197 @@
+//! Judges the rollouts that are due, and takes the next step of each.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::time::Duration;
+
+use muster_contract::rollout::{
+    DecideRequest, RefusedRelease, ReleaseAnswer, ReleaseRefusal, ReleaseRequest,
+};
+use muster_contract::{DeviceKey, Timestamp};
+use muster_domain::rollout::{RolloutProgress, Step};
+use tokio::time::Instant;
+use tokio_util::sync::CancellationToken;
+
+use super::{Counts, Planner, RolloutKey};
+use crate::board::Refusal;
+use crate::error::RoundError;
+use crate::ledger::Ledger;
+use crate::services::Requests;
+use crate::step::{Effect, check_decision, effects};
+
+/// Time before a release to a device that was refused is requested again.
+const REFUSED_PAUSE: Duration = Duration::from_secs(30);
+
+impl<R: Requests, L: Ledger> Planner<R, L> {
+    /// Judges every rollout that is due, and takes its next step.
+    pub(super) async fn judge(&mut self, stop: &CancellationToken) {
+        let now = Instant::now();
+        let due: Vec<_> = self
+            .board
+            .rollouts()
+            .filter(|rollout| rollout.is_due(now))
+            .map(|rollout| rollout.key())
+            .collect();
+        if due.is_empty() {
+            return;
+        }
+        for key in due {
+            if stop.is_cancelled() {
+                return;
+            }
+            let taken = self.judge_one(&key).await;
+            let has_failed = taken.is_err();
+            if let Some(rollout) = self.board.rollout(&key).filter(|_| has_failed) {
+                (rollout.has_failed, rollout.is_touched) = (true, true);
+                rollout.due = Some(Instant::now() + self.every);
+            }
+            if matches!(taken, Err(RoundError::Refused { .. })) {
+                // Somebody has decided, committed or released since.
+                self.board.outdate(&key.0);
+            }
+            if has_failed {
+                self.report(taken);
+            }
+        }
+        let mut counts = Counts::default();
+        self.board.rollouts().for_each(|rollout| counts.add(&rollout.live.state().step));
+        self.metrics.rollouts.set(counts.rollouts);
+        self.metrics.stopped.set(counts.stopped);
+        self.metrics.approvals.set(counts.approvals);
+    }
+
+    /// Judges a rollout, and takes its next step unless it waits for devices or persons. An effect that fails ends the step.
+    async fn judge_one(&mut self, key: &RolloutKey) -> Result<(), RoundError> {
+        let (now, time, every) = (Instant::now(), self.clock.now(), self.every);
+        let Some(rollout) = self.board.rollout(key) else { return Ok(()) };
+        rollout.forget_refusals(now);
+        (rollout.is_touched, rollout.has_failed) = (false, false);
+        let evidence = &self.evidence;
+        let id = key.0.clone();
+        let line = |device: &DeviceKey| evidence.line(&id, device);
+        rollout.live.judge(&line, time);
+        let progress = rollout.live.progress(&line, evidence.ledger_seq());
+        let refused: BTreeSet<_> = rollout.refusals.keys().cloned().collect();
+        let ends = rollout.refusals.values().map(|refusal| refusal.until);
+        let wakes = rollout.live.wakes_at().map(|wakes| later(now, time, wakes));
+        let is_checked = matches!(progress.state.step, Step::Check { .. });
+        rollout.due = ends.chain(wakes).chain(is_checked.then(|| now + every)).min();
+        self.log(key, &progress);
+        if !is_checked {
+            self.checks.retain(|(of, _)| of != key);
+        }
+        for effect in effects(&progress, &refused) {
+            match effect {
+                Effect::Decide(request) => self.decide(key, &request).await?,
+                Effect::Release(request) => self.release(key, &progress, &request).await?,
+            }
+        }
+        if let Step::Check { wave } = progress.state.step {
+            self.check(key, &progress, wave).await?;
+        }
+        Ok(())
+    }
+
+    /// Requests that a decision is recorded.
+    async fn decide(&mut self, key: &RolloutKey, request: &DecideRequest) -> Result<(), RoundError> {
+        let answer = self.services.decide(request).await?;
+        if let Some(rollout) = self.board.rollout(key) {
+            rollout.is_touched |= rollout.live.set_record(Some(answer.record));
+        }
+        Ok(())
+    }
+
+    /// Requests a release, and takes note of its answer until LEDGER shows it.
+    async fn release(
+        &mut self,
+        key: &RolloutKey,
+        progress: &RolloutProgress,
+        request: &ReleaseRequest,
+    ) -> Result<(), RoundError> {
+        let ReleaseAnswer { released, refused } = self.services.release(request).await?;
+        self.metrics.released.inc_by(released.len() as u64);
+        if !released.is_empty() {
+            let RolloutProgress { deployment, digest, file, .. } = progress;
+            let (devices, refused) = (released.len(), refused.len());
+            let done = if request.before.is_some() { "rolled devices back" } else { "released a wave" };
+            tracing::info!(%deployment, %digest, rollout = file, devices, refused, "{done}");
+        }
+        let (evidence, now) = (&self.evidence, self.clock.now());
+        let Some(rollout) = self.board.rollout(key) else { return Ok(()) };
+        for device in &released {
+            if let Some(at) = rollout.live.find(device) {
+                rollout.live.set_answer(at, request.before.is_none(), now);
+                rollout.live.observe(at, evidence.line(&key.0, device).as_ref());
+                rollout.is_touched = true;
+                rollout.answered_at = Some(Instant::now());
+            }
+        }
+        let refused = refused.into_iter().map(|RefusedRelease { key, reason }| (key, reason)).collect();
+        self.keep_refusals(key, refused);
+        Ok(())
+    }
+
+    /// Keeps the refusals of a release for a while, and logs each once until it changes.
+    fn keep_refusals(&mut self, key: &RolloutKey, refusals: BTreeMap<DeviceKey, ReleaseRefusal>) {
+        let until = Instant::now() + REFUSED_PAUSE;
+        let Some(rollout) = self.board.rollout(key) else { return };
+        let is_any = !refusals.is_empty();
+        for (device, reason) in refusals {
+            if let Some(at) = rollout.live.find(&device) {
+                rollout.live.set_refused(at, true);
+            }
+            let before = rollout.refusals.insert(device.clone(), Refusal { reason, until });
+            if before.is_none_or(|before| before.reason != reason) {
+                let reason = reason.words();
+                tracing::warn!(%device, deployment = %key.0, reason, "a release was refused");
+            }
+        }
+        if is_any {
+            rollout.is_touched = true;
+            self.board.outdate(&key.0);
+        }
+    }
+
+    /// Asks the checks of a wave, and records their result once it changes.
+    async fn check(
+        &mut self,
+        key: &RolloutKey,
+        rollout: &RolloutProgress,
+        at: usize,
+    ) -> Result<(), RoundError> {
+        let (Some(wave), Some(question)) = (rollout.policy.waves.get(at), rollout.question(at)) else {
+            return Ok(());
+        };
+        let of_wave = (key.clone(), wave.name.to_string());
+        let Some((result, reason)) = self.checks.advance(of_wave, &wave.checks, &question).await else {
+            return Ok(());
+        };
+        let known = rollout.record.as_ref().and_then(|record| record.checked(wave.name.as_str()));
+        if known.and_then(|check| check.result) == Some(result) {
+            return Ok(());
+        }
+        let request = check_decision(rollout, at, result, reason);
+        self.decide(key, &request).await
+    }
+
+    /// Logs the next step of a rollout, or what it waits for, once until that changes.
+    fn log(&mut self, key: &RolloutKey, progress: &RolloutProgress) {
+        let Some(rollout) = self.board.rollout(key) else { return };
+        // The counts of a waiting wave change with each report.
+        let summary = match &progress.state.step {
+            Step::Wait { wave, because } => format!("{wave} {because}"),
+            Step::Release { wave, needs_approval, .. } => format!("{wave} {needs_approval}"),
+            step => format!("{step:?}"),
+        };
+        if rollout.logged != summary {
+            let RolloutProgress { deployment, digest, file, revision, .. } = progress;
+            let why = progress.why();
+            tracing::info!(%deployment, %digest, rollout = file, commit.id = revision, why, "evaluated a rollout");
+            rollout.logged = summary;
+        }
+    }
+}
+
+/// The moment of a time.
+fn later(now: Instant, time: Timestamp, at: Timestamp) -> Instant {
+    now + Duration::try_from(at.duration_since(time)).unwrap_or_default()
+}

@@ -1,0 +1,29 @@
+//! Reads a deployment on a device for a rollout, without the texts that a line of a view has.
+
+use muster_contract::{DeploymentId, DeviceKey};
+
+use super::fleet::Fleet;
+use super::report::Report;
+use super::standing::CountClass;
+use crate::rollout::Line;
+
+impl Fleet {
+    /// The deployment on the device, under the conditions of a line of its view.
+    pub fn rollout_line(&self, id: &DeploymentId, key: &DeviceKey) -> Option<Line<'_>> {
+        let number = *self.totals.deployment_numbers.get(id)?;
+        let device = self.find(key)?;
+        let row = device.rows.iter().find(|row| row.deployment == number)?;
+        let context = device.state.context();
+        let (standing, class) = (row.standing()?, row.count_class(&context));
+        (class != CountClass::Nothing).then(|| Line {
+            standing,
+            freshness: context.freshness,
+            known: row.is_known(&context),
+            leaving: class == CountClass::Leaving,
+            target_generation: row.target,
+            changed_at: row.changed_at(),
+            last_heard_at: self.last_heard_at(device),
+            retries: row.report.as_ref().map_or(&[], Report::retries),
+        })
+    }
+}

@@ -1,0 +1,436 @@
+//! A rollout whose counts are kept by increments: a fact changes one row and the counts of its wave, and a judgement reads counts
+//! alone. It gives the state that [`state`](super::state) gives for the same targets; a test compares the two under random facts.
+//!
+//! All targets are read only for a step that names some of them, and where a wave has a policy for devices that are not heard.
+
+mod row;
+
+use std::borrow::Cow;
+use std::cmp::Reverse;
+use std::collections::BinaryHeap;
+use std::sync::Arc;
+use std::time::Duration;
+
+use muster_contract::canonical::Digest;
+use muster_contract::labels::Labels;
+use muster_contract::rollout::{Offline, Rollout, RolloutRecord, RolloutTarget, Wave};
+use muster_contract::{DeploymentId, DeviceKey, Generation, Timestamp};
+
+use self::row::{Nanoseconds, Row};
+use super::steps::Targets;
+use super::waves::{effective, waves_of};
+use super::{
+    Blocked, Evidence, Judgement, Known, Line, RolloutId, RolloutProgress, RolloutState, Step, Tally, Target,
+    policy, tallies,
+};
+
+/// Time after which a rollout with a policy for devices that are not heard is judged again while one is not.
+const SILENCE_JUDGED_AFTER: Duration = Duration::from_secs(2);
+
+/// A device that rollouts govern. Its rollouts share it.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct TargetDevice {
+    /// The device.
+    pub key: DeviceKey,
+    /// Its labels.
+    pub labels: Labels,
+}
+
+/// The content of the rollout's deployment that a device has.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Content {
+    /// Whether it is the rollout's content.
+    pub is_wanted: bool,
+    /// Generation of the device at which it got the content.
+    pub generation: Option<Generation>,
+    /// Time at which it got the content, or later.
+    pub at: Option<Timestamp>,
+}
+
+/// A target as the publisher lists it.
+#[derive(Debug, Clone)]
+pub struct LiveTarget {
+    /// The device.
+    pub device: Arc<TargetDevice>,
+    /// Its content.
+    pub content: Content,
+    /// Whether a release would not reach it now.
+    pub is_refused: bool,
+}
+
+/// A rollout that follows facts.
+#[derive(Debug)]
+pub struct LiveRollout {
+    id: RolloutId,
+    file: String,
+    revision: String,
+    policy: Rollout,
+    waves: Vec<Wave>,
+    record: Option<RolloutRecord>,
+    /// The targets, ordered by device.
+    rows: Vec<Row>,
+    /// The counts of each wave.
+    tallies: Vec<Tally>,
+    /// Released targets of each wave whose desired state with the content LEDGER has.
+    in_ledger: Vec<u64>,
+    /// Targets that are not heard.
+    silent: usize,
+    /// Ends of soak times, with the index of the target. Some are of rows that have changed since.
+    soaks: BinaryHeap<Reverse<(Nanoseconds, u32)>>,
+    state: RolloutState,
+    judged_at: Timestamp,
+}
+
+impl LiveRollout {
+    /// A rollout with these targets, ordered by device, before any evidence.
+    pub fn new(
+        id: RolloutId,
+        (file, revision): (String, String),
+        policy: Rollout,
+        targets: Vec<LiveTarget>,
+    ) -> Self {
+        let waves = effective(&policy);
+        let members: Vec<_> =
+            targets.iter().map(|target| (&target.device.key, &target.device.labels)).collect();
+        let wave_indices = waves_of(&waves, &id, &members);
+        let mut tallies = vec![Tally::default(); waves.len() + 1];
+        wave_indices.iter().for_each(|wave| tallies[*wave].targets += 1);
+        let rows = targets.into_iter().zip(wave_indices).map(|(target, wave)| Row::new(target, wave));
+        let mut rollout = Self {
+            rows: rows.collect(),
+            in_ledger: vec![0; tallies.len()],
+            record: None,
+            silent: 0,
+            soaks: BinaryHeap::new(),
+            state: RolloutState { waves: Vec::new(), step: Step::Done },
+            judged_at: Timestamp::MIN,
+            id,
+            file,
+            revision,
+            policy,
+            waves,
+            tallies,
+        };
+        (0..rollout.rows.len()).for_each(|at| _ = rollout.observe(at, None));
+        rollout
+    }
+
+    /// The deployment.
+    pub const fn deployment(&self) -> &DeploymentId {
+        &self.id.deployment
+    }
+
+    /// The content.
+    pub const fn digest(&self) -> Digest {
+        self.id.digest
+    }
+
+    /// Path of the `rollout.yaml`.
+    pub fn file(&self) -> &str {
+        &self.file
+    }
+
+    /// The number of targets.
+    pub const fn targets(&self) -> usize {
+        self.rows.len()
+    }
+
+    /// The decisions about it.
+    pub const fn record(&self) -> Option<&RolloutRecord> {
+        self.record.as_ref()
+    }
+
+    /// Replaces the decisions; whether they differ.
+    pub fn set_record(&mut self, record: Option<RolloutRecord>) -> bool {
+        let is_new = self.record != record;
+        self.record = record;
+        is_new
+    }
+
+    /// The index of a target.
+    pub fn find(&self, key: &DeviceKey) -> Option<usize> {
+        self.rows.binary_search_by(|row| row.device.key.cmp(key)).ok()
+    }
+
+    /// The device of a target.
+    pub fn key(&self, at: usize) -> Option<&DeviceKey> {
+        self.rows.get(at).map(|row| &row.device.key)
+    }
+
+    /// A target has a content, unless a newer one is known; `document` is the generation of the document that says so. Observe the
+    /// target afterwards.
+    pub fn set_content(&mut self, at: usize, content: Content, document: Generation) {
+        if let Some(row) = self.rows.get_mut(at) {
+            row.set_content(content, document);
+        }
+    }
+
+    /// The publisher has answered that a target has the content now, or has it no more. Observe the target afterwards.
+    pub fn set_answer(&mut self, at: usize, has_content: bool, now: Timestamp) {
+        if let Some(row) = self.rows.get_mut(at) {
+            row.set_answer(has_content, now);
+        }
+    }
+
+    /// Whether the publisher has answered about a target, and LEDGER does not show it yet.
+    pub fn awaits_ledger(&self) -> bool {
+        self.rows.iter().any(|row| row.awaits_ledger())
+    }
+
+    /// Sets whether a release would not reach a target.
+    pub fn set_refused(&mut self, at: usize, is_refused: bool) {
+        if let Some(row) = self.rows.get_mut(at) {
+            row.is_refused = is_refused;
+        }
+    }
+
+    /// Counts a target by its line; whether anything about it has changed.
+    pub fn observe(&mut self, at: usize, line: Option<&Line<'_>>) -> bool {
+        let Some(row) = self.rows.get(at) else { return false };
+        let seen = row.seen(line, self.policy.retries.as_ref());
+        if row.has_seen(seen) {
+            return false;
+        }
+        self.retract(at);
+        self.rows[at].see(seen);
+        self.add(at);
+        true
+    }
+
+    fn retract(&mut self, at: usize) {
+        let row = &self.rows[at];
+        let tally = &mut self.tallies[usize::from(row.wave)];
+        self.silent -= usize::from(row.is_silent);
+        if row.known == Known::NotReleased || row.is_uncounted {
+            return;
+        }
+        tally.released -= 1;
+        self.in_ledger[usize::from(row.wave)] -= u64::from(row.known.is_in_ledger());
+        match row.evidence() {
+            Evidence::Confirmed(_) => {
+                tally.confirmed -= 1;
+                tally.soaked -= u64::from(row.is_soaked);
+            }
+            Evidence::Failed => tally.failed -= 1,
+            Evidence::Debt | Evidence::Unknown => {}
+        }
+    }
+
+    fn add(&mut self, at: usize) {
+        let row = &mut self.rows[at];
+        let wave = usize::from(row.wave);
+        let tally = &mut self.tallies[wave];
+        (row.is_soaked, row.is_uncounted) = (false, false);
+        self.silent += usize::from(row.is_silent);
+        if row.known == Known::NotReleased {
+            return;
+        }
+        tally.released += 1;
+        self.in_ledger[wave] += u64::from(row.known.is_in_ledger());
+        match row.evidence() {
+            Evidence::Confirmed(since) => {
+                tally.confirmed += 1;
+                let soak = self.waves.get(wave).map_or(Duration::ZERO, |wave| wave.soak);
+                if soak.is_zero() {
+                    row.is_soaked = true;
+                    tally.soaked += 1;
+                } else {
+                    self.soaks.push(Reverse((Nanoseconds::after(since, soak), at as u32)));
+                }
+            }
+            Evidence::Failed => tally.failed += 1,
+            Evidence::Debt | Evidence::Unknown => {}
+        }
+    }
+
+    /// Counts the targets whose soak time is over.
+    fn end_soaks(&mut self, now: Timestamp) {
+        if now < self.judged_at {
+            // The clock was set back.
+            for at in 0..self.rows.len() {
+                self.retract(at);
+                self.add(at);
+            }
+        }
+        let now = Nanoseconds::of(now);
+        while let Some(Reverse((end, at))) =
+            self.soaks.peek().copied().filter(|Reverse((end, _))| *end <= now)
+        {
+            self.soaks.pop();
+            let row = &mut self.rows[at as usize];
+            let wave = usize::from(row.wave);
+            let Some(soak) = self.waves.get(wave).map(|wave| wave.soak) else { continue };
+            if let Evidence::Confirmed(since) = row.evidence()
+                && !row.is_soaked
+                && Nanoseconds::after(since, soak) == end
+            {
+                row.is_soaked = true;
+                self.tallies[wave].soaked += 1;
+            }
+        }
+    }
+
+    /// Judges the rollout as of `now`. `line` is asked only about devices that are not heard.
+    pub fn judge<'l>(
+        &mut self,
+        line: &dyn Fn(&DeviceKey) -> Option<Line<'l>>,
+        now: Timestamp,
+    ) -> &RolloutState {
+        self.end_soaks(now);
+        let this = &*self;
+        let counted = this.counts_silence().then(|| this.counted(line, now));
+        let (targets, tallies) = counted.unzip();
+        let tallies = tallies.unwrap_or_else(|| this.tallies.clone());
+        let Self { policy, id, record, waves, .. } = this;
+        let judgement = Judgement { rollout: policy, id, record: record.as_ref(), waves, now };
+        let mut state = judgement.state(&tallies, &LiveTargets { rollout: this, counted: targets });
+        for (wave, in_ledger) in state.waves.iter_mut().zip(&this.in_ledger) {
+            wave.in_ledger = *in_ledger;
+        }
+        (self.state, self.judged_at) = (state, now);
+        &self.state
+    }
+
+    fn counts_silence(&self) -> bool {
+        self.silent > 0 && self.waves.iter().any(|wave| wave.offline != Offline::Wait)
+    }
+
+    /// The targets and the counts by the policies for devices that are not heard.
+    fn counted<'l>(
+        &self,
+        line: &dyn Fn(&DeviceKey) -> Option<Line<'l>>,
+        now: Timestamp,
+    ) -> (Vec<Target<'_>>, Vec<Tally>) {
+        let mut targets = self.list();
+        for target in &mut targets {
+            if target.silent_since.is_some() {
+                target.silent_since = super::progress::silent_since(line(target.key).as_ref());
+            }
+        }
+        let wave_indices: Vec<_> = self.rows.iter().map(|row| usize::from(row.wave)).collect();
+        let counted =
+            policy::with_offline_policies(&self.waves, &wave_indices, self.record.as_ref(), &targets, now);
+        let tallies = tallies(&self.waves, &wave_indices, &counted, now);
+        (counted, tallies)
+    }
+
+    fn list(&self) -> Vec<Target<'_>> {
+        self.rows.iter().map(Row::target).collect()
+    }
+
+    /// The last judgement.
+    pub const fn state(&self) -> &RolloutState {
+        &self.state
+    }
+
+    /// The time at which the last judgement may become another one without any fact; `None` if it does not.
+    pub fn wakes_at(&self) -> Option<Timestamp> {
+        let (record, deadlines) = (self.record.as_ref(), &self.policy.deadlines);
+        let after = |began: Option<Timestamp>, time: Option<Duration>| began?.checked_add(time?).ok();
+        let of_wave = |wave: &Wave| after(record?.began(wave.name.as_str()), deadlines.wave);
+        let of_step = match self.state.step {
+            Step::Wait { because: Blocked::Rate(next) | Blocked::Window(Some(next)), .. } => Some(next),
+            _ => None,
+        };
+        let of_silence = || self.judged_at.checked_add(SILENCE_JUDGED_AFTER).ok();
+        let times = [
+            of_step,
+            self.soaks.peek().map(|Reverse((end, _))| end.timestamp()),
+            after(record.and_then(RolloutRecord::first_began), deadlines.rollout),
+            self.counts_silence().then(of_silence).flatten(),
+        ];
+        let times = times.into_iter().chain(self.waves.iter().map(of_wave)).flatten();
+        times.filter(|time| *time > self.judged_at).min()
+    }
+
+    /// The last judgement by LEDGER up to a sequence, with the targets that its next step names: those that get or lose the content,
+    /// or that a waiting or failed wave waits for. `line` is asked only about those that are not heard.
+    pub fn progress<'l>(
+        &self,
+        line: &dyn Fn(&DeviceKey) -> Option<Line<'l>>,
+        ledger_seq: u64,
+    ) -> RolloutProgress {
+        let named = self.named();
+        let place = |at: &usize| named.binary_search(at).ok();
+        let mut state = self.state.clone();
+        if let Step::Release { targets, .. } | Step::RollBack { targets } = &mut state.step {
+            *targets = targets.iter().filter_map(place).collect();
+        }
+        for (at, wave) in state.waves.iter_mut().enumerate() {
+            let is_of_wave = |place: &usize| usize::from(self.rows[named[*place]].wave) == at;
+            wave.members = (0..named.len()).filter(is_of_wave).collect();
+        }
+        let known = named.iter().map(|at| self.rows[*at].known).collect();
+        let silent_since = |at: &usize| {
+            let row = self.rows.get(*at).filter(|row| row.is_silent)?;
+            super::progress::silent_since(line(&row.device.key).as_ref())
+        };
+        let silent_since = named.iter().map(silent_since).collect();
+        let targets = named.iter().map(|at| self.listed(&self.rows[*at])).collect();
+        RolloutProgress {
+            deployment: self.id.deployment.clone(),
+            digest: self.id.digest,
+            file: self.file.clone(),
+            revision: self.revision.clone(),
+            record: self.record.clone(),
+            ledger_seq,
+            ledger_through: None,
+            judged_at: self.judged_at,
+            policy: self.policy.clone(),
+            targets,
+            known,
+            silent_since,
+            state,
+        }
+    }
+
+    /// The targets that the next step names, in order.
+    fn named(&self) -> Vec<usize> {
+        match &self.state.step {
+            Step::Release { targets, .. } | Step::RollBack { targets } => {
+                let mut targets = targets.clone();
+                targets.sort_unstable();
+                targets
+            }
+            Step::Fail { wave, .. } | Step::Wait { wave, .. } => {
+                let is_open = |row: &Row| !matches!(row.known, Known::NotReleased | Known::Confirmed);
+                let is_named = |row: &Row| usize::from(row.wave) == *wave && is_open(row);
+                (0..self.rows.len()).filter(|at| is_named(&self.rows[*at])).collect()
+            }
+            Step::Check { .. } | Step::Ready { .. } | Step::Held { .. } | Step::Done => Vec::new(),
+        }
+    }
+
+    fn listed(&self, row: &Row) -> RolloutTarget {
+        RolloutTarget {
+            key: row.device.key.clone(),
+            labels: row.device.labels.clone(),
+            rollout: self.file.clone(),
+            wanted: Some(self.id.digest),
+            published: (row.known != Known::NotReleased).then_some(self.id.digest),
+            target_generation: row.generation,
+            published_at: row.released_at.map(Nanoseconds::timestamp),
+            refused: None,
+        }
+    }
+}
+
+/// The targets of a live rollout, by the policies for devices that are not heard if it has some.
+struct LiveTargets<'a> {
+    rollout: &'a LiveRollout,
+    counted: Option<Vec<Target<'a>>>,
+}
+
+impl Targets for LiveTargets<'_> {
+    fn all(&self) -> Cow<'_, [Target<'_>]> {
+        self.counted.as_ref().map_or_else(|| Cow::Owned(self.rollout.list()), |all| Cow::Borrowed(&all[..]))
+    }
+
+    fn members(&self, wave: usize) -> Vec<usize> {
+        let rows = &self.rollout.rows;
+        (0..rows.len()).filter(|at| usize::from(rows[*at].wave) == wave).collect()
+    }
+}
+
+#[cfg(test)]
+mod tests;

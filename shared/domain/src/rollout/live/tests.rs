@@ -1,0 +1,245 @@
+//! A live rollout is judged as its whole list of targets is, after any sequence of facts, answers and times.
+
+use muster_contract::RequestedBy;
+use muster_contract::query::StandingLine;
+use muster_contract::rollout::{RolloutDecision, RolloutVerb, TargetsAnswer};
+use muster_contract::view::Standing;
+use proptest::prelude::*;
+use serde_json::{Value, json};
+
+use super::super::{Lines, WaveState, progress};
+use super::*;
+
+const DEVICES: usize = 9;
+const FILE: &str = "fleet/rollout.yaml";
+
+fn policies() -> Vec<Value> {
+    vec![
+        json!({}),
+        json!({ "waves": [{ "name": "a", "count": 2, "soak": "30s", "maxInFlight": 1 }, { "name": "b", "percent": "70%",
+            "success": { "atLeast": "60%" }, "failure": { "atMost": "40%", "minimumSample": 3 } }], "retries": { "max": 2 } }),
+        json!({ "waves": [{ "name": "a", "selector": { "ring": "one" }, "perMinute": 2, "order": "hash" },
+            { "name": "b", "site": "s1", "offline": { "debt": { "after": "20s", "max": 2 } } }],
+            "budget": { "groupBy": "ring", "maxUnavailable": 2 }, "deadlines": { "wave": "3m" } }),
+        json!({ "waves": [{ "name": "a", "percent": "50%", "offline": { "fail": { "after": "40s" } },
+            "success": { "atLeast": "50%", "evidence": "complete" }, "approval": "after" }], "onFailure": "rollback" }),
+    ]
+}
+
+/// A target and its line, as a publisher and a query service say them.
+#[derive(Clone)]
+struct Whole {
+    target: RolloutTarget,
+    line: Option<StandingLine>,
+}
+
+/// One change of the world.
+#[derive(Debug, Clone)]
+enum Change {
+    /// A document gives a device the content, or another one.
+    Document {
+        device: usize,
+        is_wanted: bool,
+    },
+    /// The publisher has answered, and the document comes later.
+    Answer {
+        device: usize,
+    },
+    Report {
+        device: usize,
+        standing: Standing,
+        known: bool,
+    },
+    Heard {
+        device: usize,
+        freshness: Freshness,
+    },
+    Decide(RolloutVerb, Option<&'static str>),
+    Later(i64),
+}
+
+use muster_contract::view::Freshness;
+
+fn changes() -> impl Strategy<Value = Vec<Change>> {
+    let device = || 0..DEVICES;
+    let standing = prop::sample::select(vec![Standing::Installed, Standing::Failed, Standing::Installing]);
+    let freshness = prop::sample::select(vec![Freshness::Fresh, Freshness::Stale, Freshness::Never]);
+    let decision = prop::sample::select(vec![
+        (RolloutVerb::Begin, Some("a")),
+        (RolloutVerb::Begin, Some("b")),
+        (RolloutVerb::Ready, Some("a")),
+        (RolloutVerb::Approve, Some("a")),
+        (RolloutVerb::Pause, None),
+        (RolloutVerb::Resume, None),
+        (RolloutVerb::Rollback, None),
+        (RolloutVerb::Retry, None),
+    ]);
+    let one = prop_oneof![
+        4 => (device(), any::<bool>()).prop_map(|(device, is_wanted)| Change::Document { device, is_wanted }),
+        2 => device().prop_map(|device| Change::Answer { device }),
+        5 => (device(), standing, prop::bool::weighted(0.8))
+            .prop_map(|(device, standing, known)| Change::Report { device, standing, known }),
+        4 => (device(), freshness).prop_map(|(device, freshness)| Change::Heard { device, freshness }),
+        3 => decision.prop_map(|(verb, wave)| Change::Decide(verb, wave)),
+        4 => (0_i64..50).prop_map(Change::Later),
+    ];
+    prop::collection::vec(one, 1..60)
+}
+
+/// The world, seen whole and live.
+struct World {
+    whole: Vec<Whole>,
+    record: RolloutRecord,
+    policy: Rollout,
+    live: LiveRollout,
+    now: Timestamp,
+    generation: u64,
+}
+
+fn digest(content: &str) -> Digest {
+    Digest::of_bytes(content.as_bytes())
+}
+
+impl World {
+    fn new(policy: &Value) -> Self {
+        let mut document = json!({ "apiVersion": "muster/v1", "kind": "Rollout" });
+        document.as_object_mut().unwrap().extend(policy.as_object().unwrap().clone());
+        let policy: Rollout = serde_json::from_value(document).unwrap();
+        let target = |at: usize| -> RolloutTarget {
+            let ring = ["one", "two"][at % 2];
+            let target = json!({ "site": format!("s{}", at / 4), "device": format!("d{at}"), "labels": { "ring": ring }, "rollout": FILE,
+                "wanted": digest("v2"), "published": digest("v1"), "targetGeneration": 1 });
+            serde_json::from_value(target).unwrap()
+        };
+        let whole: Vec<_> = (0..DEVICES).map(|at| Whole { target: target(at), line: None }).collect();
+        let listed = |one: &Whole| LiveTarget {
+            device: Arc::new(TargetDevice { key: one.target.key.clone(), labels: one.target.labels.clone() }),
+            content: Content { is_wanted: false, generation: Generation::new(1), at: None },
+            is_refused: false,
+        };
+        let id = RolloutId { deployment: "web".parse().unwrap(), digest: digest("v2") };
+        let targets = whole.iter().map(listed).collect();
+        let live = LiveRollout::new(id, (FILE.to_owned(), "c1".to_owned()), policy.clone(), targets);
+        let record = RolloutRecord::new(digest("v2"), FILE.to_owned());
+        Self { whole, record, policy, live, now: Timestamp::UNIX_EPOCH, generation: 1 }
+    }
+
+    fn apply(&mut self, change: &Change) {
+        match *change {
+            Change::Document { device, is_wanted } => self.document(device, is_wanted),
+            Change::Answer { device } => {
+                let target = &mut self.whole[device].target;
+                if target.published != target.wanted {
+                    (target.published, target.published_at) = (target.wanted, Some(self.now));
+                    // The line is about the generation before.
+                    target.target_generation = None;
+                    self.live.set_answer(device, true, self.now);
+                }
+            }
+            Change::Report { device, standing, known } => {
+                if let Some(line) = &mut self.whole[device].line {
+                    (line.standing, line.known, line.changed_at) = (standing, known, Some(self.now));
+                }
+            }
+            Change::Heard { device, freshness } => {
+                let now = self.now;
+                if let Some(line) = &mut self.whole[device].line {
+                    line.freshness = freshness;
+                    line.last_heard_at = (freshness != Freshness::Never).then_some(now);
+                }
+            }
+            Change::Decide(verb, wave) => self.decide(verb, wave),
+            Change::Later(seconds) => {
+                self.now = self.now.checked_add(Duration::from_secs(seconds.unsigned_abs())).unwrap();
+            }
+        }
+        if let Change::Document { device, .. }
+        | Change::Answer { device }
+        | Change::Report { device, .. }
+        | Change::Heard { device, .. } = *change
+        {
+            self.live.observe(device, self.whole[device].line.as_ref().map(Line::from).as_ref());
+        }
+    }
+
+    /// A device gets a document, and LEDGER copies it.
+    fn document(&mut self, device: usize, is_wanted: bool) {
+        self.generation += 1;
+        let generation = Generation::new(self.generation).unwrap();
+        let Whole { target, line } = &mut self.whole[device];
+        let content = if is_wanted { digest("v2") } else { digest("v1") };
+        (target.published, target.published_at) = (Some(content), Some(self.now));
+        target.target_generation = Some(generation);
+        let fresh = json!({ "site": target.key.site, "device": target.key.device, "deployment": "web", "standing": "waiting",
+            "freshness": "fresh", "known": true });
+        let line = line.get_or_insert_with(|| serde_json::from_value(fresh).unwrap());
+        (line.target_generation, line.standing, line.changed_at) =
+            (Some(generation), Standing::Waiting, Some(self.now));
+        let content = Content { is_wanted, generation: Some(generation), at: Some(self.now) };
+        self.live.set_content(device, content, generation);
+    }
+
+    fn decide(&mut self, verb: RolloutVerb, wave: Option<&str>) {
+        let requested_by = Some(RequestedBy::new("U1", "ann", None));
+        let wave = wave.map(|wave| wave.parse().unwrap());
+        let (reason, evidence, result) = (None, None, None);
+        let decision = RolloutDecision { verb, wave, reason, evidence, result, requested_by, at: self.now };
+        // A decision that is not possible changes nothing.
+        let _ = self.record.decide(decision, self.policy.approvals);
+        self.live.set_record(Some(self.record.clone()));
+    }
+
+    fn whole(&self) -> RolloutProgress {
+        let answer = TargetsAnswer {
+            revision: "c1".to_owned(),
+            rollouts: [(FILE.to_owned(), self.policy.clone())].into(),
+            targets: self.whole.iter().map(|one| one.target.clone()).collect(),
+            decisions: vec![self.record.clone()],
+            next: None,
+        };
+        let lines = self.whole.iter().filter_map(|one| Some((one.target.key.clone(), one.line.clone()?)));
+        let lines = Lines { ledger_seq: 7, of_devices: lines.collect(), ..Lines::default() };
+        progress(&"web".parse().unwrap(), answer, &lines, self.now).remove(0)
+    }
+}
+
+/// A state without the members of its waves, which a live rollout does not list.
+fn counts(state: &RolloutState) -> RolloutState {
+    let wave = |wave: &WaveState| WaveState { members: Vec::new(), ..wave.clone() };
+    RolloutState { waves: state.waves.iter().map(wave).collect(), step: state.step.clone() }
+}
+
+proptest! {
+    #[test]
+    fn a_live_rollout_is_judged_as_its_whole_list_is(policy in 0..4_usize, changes in changes()) {
+        let mut world = World::new(&policies()[policy]);
+        for change in changes {
+            world.apply(&change);
+            let whole = world.whole();
+            let lines: Vec<_> = world.whole.iter().map(|one| one.line.clone()).collect();
+            let keys: Vec<_> = world.whole.iter().map(|one| one.target.key.clone()).collect();
+            let line = |key: &DeviceKey| lines[keys.iter().position(|one| one == key)?].as_ref().map(Line::from);
+            let state = world.live.judge(&line, world.now).clone();
+            prop_assert_eq!(counts(&state), counts(&whole.state), "after {:?}", change);
+            let live = world.live.progress(&line, 7);
+            prop_assert_eq!(live.why(), whole.why());
+            for at in 0..state.waves.len() {
+                prop_assert_eq!(live.evidence(at), whole.evidence(at));
+                prop_assert_eq!(live.begin(at), whole.begin(at));
+            }
+        }
+    }
+}
+
+#[test]
+fn a_rollout_wakes_at_the_end_of_its_next_soak_time_or_deadline() {
+    let mut world = World::new(&policies()[1]);
+    world.document(0, true);
+    world.apply(&Change::Report { device: 0, standing: Standing::Installed, known: true });
+    world.live.judge(&|_| None, world.now);
+    let wakes_at = world.live.wakes_at().unwrap();
+    assert_eq!(wakes_at.duration_since(world.now).as_secs(), 30);
+    world.apply(&Change::Later(30));
+    world.live.judge(&|_| None, world.now);
+    assert_eq!(world.live.wakes_at(), None, "nothing more becomes of it by time alone");
+}

@@ -1,0 +1,222 @@
+//! LEDGER as the planners follow it: messages come late and in parts, stop for a while, get lost, or are read anew. What people see
+//! in the calm is the real fold of all of it.
+
+use std::time::Duration;
+
+use muster_contract::fact::{Fact, Liveness, LivenessFact, PulseFact};
+use muster_contract::limits::PARTITIONS;
+use muster_contract::query::Output;
+use muster_contract::subjects::LedgerSubject;
+use muster_contract::{DeploymentId, Timestamp};
+use muster_domain::fold::{Fleet, Page, Position};
+use muster_domain::rollout::Lines;
+use muster_planner::ledger::{Ledger, LedgerEvent, LedgerFact};
+use tokio::sync::oneshot;
+use tokio::time::{Instant, sleep_until};
+
+use super::hub::Hub;
+use super::wire::{Answer, Operation, Port, Process};
+use super::world::{Event, Millis, Sabotage, World};
+
+/// Messages that a planner gets at once, at most.
+const BATCH_MAX: usize = 40;
+/// Time between two questions for LEDGER's end.
+const END_ASKED_EVERY: Duration = Duration::from_secs(1);
+/// The lease of every pulse: the worlds have no ingest that stops.
+const LEASE_SECONDS: u64 = 1_000_000;
+
+/// Messages of LEDGER; `None` if it must be read from its beginning.
+pub(crate) type Batch = Option<Vec<LedgerFact>>;
+
+/// LEDGER for planners.
+#[derive(Debug, Default)]
+pub(crate) struct Feed {
+    /// Planners that have read everything, with their positions.
+    waiting: Vec<(Process, u64, Answer<Batch>)>,
+    is_expecting: bool,
+    /// Nothing is delivered until then; LEDGER does not even say where it ends, or does.
+    pub(crate) stalled: Option<(Millis, bool)>,
+    /// Planners that begin anew at their next question.
+    restarts: bool,
+}
+
+/// The connection of a planner to LEDGER.
+#[derive(Debug)]
+pub(crate) struct PlannerLedger {
+    port: Port,
+    read_through: u64,
+    batch: Option<oneshot::Receiver<Batch>>,
+    end: Option<(Instant, oneshot::Receiver<(u64, Timestamp)>)>,
+    ask_at: Instant,
+}
+
+impl PlannerLedger {
+    pub(crate) fn new(port: Port) -> Self {
+        Self { port, read_through: 0, batch: None, end: None, ask_at: Instant::now() }
+    }
+}
+
+impl Ledger for PlannerLedger {
+    async fn next(&mut self) -> LedgerEvent {
+        loop {
+            let after = self.read_through;
+            let port = &self.port;
+            let batch = self.batch.get_or_insert_with(|| port.send(|way| Operation::Facts(after, way)));
+            if self.end.is_none() && self.ask_at <= Instant::now() {
+                self.ask_at = Instant::now() + END_ASKED_EVERY;
+                self.end = Some((Instant::now(), port.send(Operation::LedgerEnd)));
+            }
+            let ask_at = self.ask_at;
+            let end = async {
+                match &mut self.end {
+                    Some((asked_at, answer)) => (*asked_at, answer.await),
+                    None => std::future::pending().await,
+                }
+            };
+            tokio::select! {
+                biased;
+                batch = batch => {
+                    self.batch = None;
+                    match batch {
+                        Ok(Some(facts)) => {
+                            self.read_through = facts.last().map_or(after, |(at, _)| at.ledger_seq);
+                            return LedgerEvent::Facts(facts);
+                        }
+                        Ok(None) => {
+                            self.read_through = 0;
+                            return LedgerEvent::Restarted;
+                        }
+                        // The answer is lost: the question is asked again.
+                        Err(_) => {}
+                    }
+                }
+                (asked_at, answer) = end => {
+                    self.end = None;
+                    if let Ok((last_seq, at)) = answer {
+                        return LedgerEvent::End { last_seq, at, asked_at };
+                    }
+                }
+                () = sleep_until(ask_at), if ask_at > Instant::now() => {}
+            }
+        }
+    }
+}
+
+/// The fold of all of LEDGER.
+pub(crate) fn folded(hub: &Hub) -> Fleet {
+    let mut fleet = Fleet::default();
+    for (at, (stored_at, subject, fact)) in hub.ledger.iter().enumerate() {
+        let position = Position { ledger_seq: at as u64 + 1, stored_at: *stored_at };
+        fleet.apply(position, subject, fact.clone());
+    }
+    fleet
+}
+
+/// The lines of a deployment.
+pub(crate) fn lines(fleet: &Fleet, id: &DeploymentId) -> Lines {
+    let page = Page { after: None, limit: usize::MAX };
+    let answer = fleet.deployment_answer(id, Output::All, None, &page);
+    answer.map_or_else(Lines::default, |answer| Lines {
+        ledger_seq: answer.view.as_of.ledger_seq,
+        ledger_through: None,
+        of_devices: answer.devices.into_iter().map(|line| (line.key.clone(), line)).collect(),
+    })
+}
+
+impl World {
+    /// Every partition is heard.
+    pub(crate) fn append_pulses(&mut self) {
+        let at = self.time();
+        for partition in 0..PARTITIONS {
+            let pulse = PulseFact {
+                api_version: Default::default(),
+                kind: Default::default(),
+                owner: "hub/1/a".to_owned(),
+                at,
+                lease_seconds: LEASE_SECONDS,
+                current: true,
+            };
+            self.hub.append(at, LedgerSubject::Hub(partition), Fact::Pulse(pulse));
+        }
+    }
+
+    /// LEDGER has more than planners have read.
+    pub(crate) fn expect_feed(&mut self) {
+        if !std::mem::replace(&mut self.feed.is_expecting, true) {
+            let delay = self.rng_millis(5..400);
+            self.after(delay, Event::Feed);
+        }
+    }
+
+    /// Planners that wait get what LEDGER has.
+    pub(crate) fn feed(&mut self) {
+        if let Some((until, _)) = self.feed.stalled.filter(|(until, _)| *until > self.now) {
+            self.after(until - self.now, Event::Feed);
+            return;
+        }
+        self.feed.stalled = None;
+        self.feed.is_expecting = false;
+        for (process, after, way) in std::mem::take(&mut self.feed.waiting) {
+            self.read_ledger(process, after, way);
+        }
+    }
+
+    /// A planner asks for what follows a position.
+    pub(crate) fn read_ledger(&mut self, process: Process, after: u64, way: Answer<Batch>) {
+        let is_stalled = self.feed.stalled.is_some_and(|(until, _)| until > self.now);
+        if self.feed.restarts && after > 0 {
+            self.feed.restarts = false;
+            self.answer(way, None);
+        } else if is_stalled || self.hub.ledger.len() as u64 <= after {
+            self.feed.waiting.push((process, after, way));
+        } else {
+            let most = self.rng.usize(1..=BATCH_MAX);
+            let batch = self.batch(after, most);
+            self.answer(way, Some(batch));
+        }
+    }
+
+    fn batch(&self, after: u64, most: usize) -> Vec<LedgerFact> {
+        let facts = self.hub.ledger.iter().enumerate().skip(usize::try_from(after).unwrap()).take(most);
+        let fact = |(at, (stored_at, subject, fact)): (usize, &(Timestamp, LedgerSubject, Fact))| {
+            let position = Position { ledger_seq: at as u64 + 1, stored_at: *stored_at };
+            (position, Some((subject.clone(), self.heard(fact.clone()))))
+        };
+        facts.map(fact).collect()
+    }
+
+    /// The fact, as a sabotaged LEDGER tells it.
+    fn heard(&self, fact: Fact) -> Fact {
+        match fact {
+            Fact::Liveness(fact) if self.sabotage == Sabotage::HearsEverybody => {
+                Fact::Liveness(LivenessFact { state: Liveness::Fresh, ..fact })
+            }
+            fact => fact,
+        }
+    }
+
+    /// A planner asks where LEDGER ends.
+    pub(crate) fn end_of_ledger(&mut self, way: Answer<(u64, Timestamp)>) {
+        let is_cut_off = self.feed.stalled.is_some_and(|(until, is_cut_off)| is_cut_off && until > self.now);
+        if !is_cut_off {
+            let answer = (self.hub.ledger.len() as u64, self.time());
+            self.answer(way, answer);
+        }
+    }
+
+    /// LEDGER delivers nothing for a while.
+    pub(crate) fn stall_ledger(&mut self, length: Millis) {
+        self.feed.stalled = Some((self.now + length, self.rng.bool()));
+        self.expect_feed();
+    }
+
+    /// A planner reads LEDGER from its beginning.
+    pub(crate) const fn restart_reader(&mut self) {
+        self.feed.restarts = true;
+    }
+
+    /// A process is gone.
+    pub(crate) fn forget_reader(&mut self, process: Process) {
+        self.feed.waiting.retain(|(of, ..)| *of != process);
+    }
+}
