@@ -125,7 +125,7 @@ pub fn run(context: &mut AuthContext<'_>, args: &LoginArgs) -> Result<(), CtlErr
     let Granted { code, name, role, expires_at, .. } = granted;
     let done = LoggedIn { url: gateway.url, name, role, expires_at, code, file: args.token.clone() };
     if done.code.is_some() {
-        context.terminal.say(&render::auth::code_for(&done));
+        context.terminal.print_note(&render::auth::code_for(&done));
     }
     context.show(&done, |done, _| render::auth::logged_in(done))
 }

@@ -145,7 +145,7 @@ impl Evidence {
             }
             self.fleet.apply(at, &subject, fact);
         }
-        touched.devices = self.fleet.take_changed_devices();
+        touched.devices = self.fleet.drain_changed_devices();
         self.read_to(through);
     }
 

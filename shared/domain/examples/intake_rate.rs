@@ -68,7 +68,7 @@ fn measure(devices: usize, rounds: usize, backlog: usize) -> (usize, Duration) {
                 in_flight.pop_front();
                 intake.confirm();
             }
-            intake.take_settled();
+            intake.drain_settled();
         }
         spent += thread_time() - begin;
     }

@@ -46,7 +46,7 @@ pub enum Role {
 
 impl Role {
     /// All of them, the device first.
-    pub const ALL: [Self; 12] = [
+    pub const ALL: [Self; 13] = [
         Self::Device,
         Self::Publisher,
         Self::Ingest,

@@ -7,8 +7,6 @@ use muster_contract::{DeploymentId, DeviceKey, Timestamp};
 use muster_domain::rollout::{ApprovalCount, Blocked, Gate, Known, RolloutProgress, Step, WaveState};
 use serde::Serialize;
 
-use crate::render::format::span;
-
 /// Devices that an explanation names of each group.
 const NAMED_MAX: usize = 20;
 
