@@ -263,7 +263,7 @@ async fn a_gateway_asks_for_a_person_by_its_own_note_alone() {
     let gateway = KeyPair::from_seed(creds::seed(&text).unwrap()).unwrap();
     let person = OnBehalfOf::new("UANNA", "anna", "operator");
     let note = on_behalf::sign(&gateway, &person, SUBJECT, b"{}").unwrap();
-    let mut ask = |role, subject: &str, note: &str, payload: &str| {
+    let ask = |role, subject: &str, note: &str, payload: &str| {
         let actor = stage.actor(role);
         let mut raw = stage.raw(&actor);
         let reply = format!("{}.1", actor.inbox());
