@@ -84,9 +84,11 @@ def status_report():
 def capabilities():
     epoch, _, head = numbers()
     return {"apiVersion": "muster/v1", "kind": "CapabilitiesReport", "epoch": epoch, "seq": 1, "head": rng.choice([1, head]),
-            "observedAt": when(), "properties": {"cpus": [{"architecture": rng.choice(["amd64", "arm64"]), "cores": rng.choice([1, 2, 4, 8])}],
+            "observedAt": when(), "properties": {
+            "cpus": [{"architecture": rng.choice(["amd64", "arm64"]), "cores": rng.choice([1, 2, 4, 8])}],
             "memory": f"{rng.choice([1, 2, 4, 8])}Gi", "storage": f"{rng.choice([8, 16, 64, 256])}Gi", "peripherals": [],
-            "interfaces": [{"type": "ethernet"}], "supportedDeploymentTypes": rng.choice([["process"], ["process", "compose"], ["simulated"]])},
+            "interfaces": [{"type": "ethernet"}],
+            "supportedDeploymentTypes": rng.choice([["process"], ["process", "compose"], ["simulated"]])},
             "labels": {rng.choice(["line", "vendor", "area"]): name()}, "agentVersion": f"0.{rng.randint(2, 9)}.0"}
 
 

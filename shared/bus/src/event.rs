@@ -21,7 +21,7 @@ pub const TRACE_ONE_IN: u64 = 1_000;
 
 /// A span of a W3C trace: the ids of trace and span, neither of them zero.
 ///
-/// A trace that Muster begins is sampled, so that whoever records traces records it; messages without a sampled trace carry
+/// A trace that Muster begins is sampled, so that a recorder of traces keeps it; messages without a sampled trace carry
 /// none. A trace that its sender did not sample ends with its message, unless a record that matters follows from it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Trace {

@@ -43,7 +43,7 @@ pub struct Heartbeat {
     pub storing: bool,
 }
 
-/// What a heartbeat says to a hub that knows the rest.
+/// The fields of a brief heartbeat: the hub knows the rest.
 #[derive(Serialize)]
 #[serde(rename_all = "camelCase")]
 struct Brief {
