@@ -4,7 +4,7 @@
 //! attack, and [`leaf`], a site with a server of its own; [`raw`], a client without scruples; [`containers`], the engine and a fleet on it; [`backlog`], a device with
 //! much to tell, [`mod@ledger`], a fleet that has told it, [`envelope`], what its messages carry, and
 //! [`thin`], a link for it; [`reconnect`], a real agent that was offline for long;
-//! [`wait`], waiting for facts; [`golden`] files; [`prometheus`], one that scrapes a fleet; [`oci`], a registry of packages; [`kubernetes`], clusters; [`mod@not_run`], what a test could not try; [`python`], examples in another language; [`schemas`], the documents of
+//! [`wait`], waiting for facts; [`golden`] files; [`prometheus`], one that scrapes a fleet; [`oci`], a registry of packages; [`oidc`], a provider that people log in by; [`kubernetes`], clusters; [`mod@not_run`], what a test could not try; [`python`], examples in another language; [`schemas`], the documents of
 //! `schemas/` as the code has them; [`streams`], changed behind the backs of those who use them; [`watching`], a watch that
 //! runs beside a system; [`incidents`], what services report; [`later`], an ingest to which everything is old; and [`mod@bench`], what is measured and how it is told.
 //!
@@ -29,6 +29,7 @@ pub mod limits;
 pub mod monitor;
 pub mod not_run;
 pub mod oci;
+pub mod oidc;
 pub mod older;
 pub mod prometheus;
 pub mod python;

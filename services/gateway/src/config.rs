@@ -101,7 +101,8 @@ impl Cli {
         let certificate = problems.optional("--tls-cert", self.tls_cert.as_deref(), Problems::file);
         let key = problems.optional("--tls-key", self.tls_key.as_deref(), Problems::file);
         let public_host = problems.optional("--public-url", self.public_url.as_deref(), public_host);
-        let login = self.login.check(self.common.creds.is_some(), &mut problems);
+        let login =
+            self.login.check(self.common.creds.is_some(), self.common.tls_ca.as_deref(), &mut problems);
         let is_insecure = self.insecure_http;
         let devices = self.devices.check((self.tls_cert.as_deref(), self.tls_key.as_deref()), &mut problems);
         problems.finish(|| {

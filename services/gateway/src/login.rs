@@ -7,12 +7,14 @@
 //! ```
 //!
 //! Nothing is kept here beside the nonces of the last minutes: [`seal`] makes sessions that any gateway with the same key file
-//! opens. [`account`] knows the account of people from the gateway's own credentials. Without settings of a login ([`settings`])
+//! opens. [`account`] knows the account of people from the gateway's own credentials, [`oidc`] those
+//! whom a provider knows. Without settings of a login ([`settings`])
 //! none of this is in force, and the gateway serves the loopback alone.
 
 pub mod account;
 pub mod gate;
 mod nonces;
+pub mod oidc;
 mod page;
 pub mod routes;
 pub mod seal;
@@ -32,6 +34,8 @@ use muster_identity::on_behalf::NoteSigner;
 
 use self::account::{Account, AccountError};
 use self::nonces::Nonces;
+use self::oidc::Oidc;
+use self::oidc::provider::ProviderError;
 use self::seal::{KeyFileError, Sealer};
 use self::session::{Access, Refused, Session};
 use self::settings::LoginConfig;
@@ -45,6 +49,9 @@ pub enum LoginSetupError {
     /// The key file cannot be used.
     #[error(transparent)]
     Key(#[from] KeyFileError),
+    /// The settings of the provider cannot be used.
+    #[error(transparent)]
+    Provider(#[from] ProviderError),
 }
 
 /// The login of a gateway.
@@ -54,6 +61,7 @@ pub struct Login {
     nonces: Nonces,
     signer: Arc<NoteSigner>,
     lifetime: Duration,
+    oidc: Option<Oidc>,
 }
 
 /// Without keys.
@@ -77,6 +85,7 @@ impl Login {
             nonces: Nonces::default(),
             signer: Arc::new(signer),
             lifetime: config.lifetime,
+            oidc: config.oidc.map(Oidc::open).transpose()?,
         })
     }
 
@@ -99,15 +108,19 @@ impl Login {
         known.check(&proven, seconds(now)).map_err(|error| Refused::Account(error.to_string()))
     }
 
+    /// The end of a session that begins now: Unix seconds.
+    fn end_of(&self, now: Timestamp) -> i64 {
+        now.as_second().saturating_add(i64::try_from(self.lifetime.as_secs()).unwrap_or(i64::MAX))
+    }
+
     /// A new session of a person, until its time or the end of the person's token.
     fn session_of(&self, proven: &ProvenPerson, now: Timestamp) -> Session {
-        let end = now.as_second().saturating_add(i64::try_from(self.lifetime.as_secs()).unwrap_or(i64::MAX));
         let token_end = proven.expires.and_then(|end| i64::try_from(end).ok()).unwrap_or(i64::MAX);
         Session {
             person: proven.person.clone(),
             issuer: Some(proven.issuer.clone()),
             issued: proven.issued,
-            expires: end.min(token_end),
+            expires: self.end_of(now).min(token_end),
         }
     }
 

@@ -61,6 +61,11 @@ impl Door {
 
     /// Starts one more gateway with this key of sessions.
     pub(crate) async fn start_gateway(&mut self, key: &str) -> SocketAddr {
+        self.start_gateway_with(key, &[]).await
+    }
+
+    /// The same with more settings.
+    pub(crate) async fn start_gateway_with(&mut self, key: &str, more: &[&str]) -> SocketAddr {
         let addr = SocketAddr::from(([127, 0, 0, 1], free_port()));
         let file = self.hub.dir().join(format!("session-{}.key", addr.port()));
         std::fs::write(&file, key).unwrap();
@@ -75,7 +80,7 @@ impl Door {
             "--revocations",
             &accounts,
         ];
-        self.start(Role::Gateway, GATEWAY, &args);
+        self.start(Role::Gateway, GATEWAY, &[&args[..], more].concat());
         until(
             "a login page",
             async || get(addr, "/login").await.map(|page| page.status),
@@ -127,7 +132,7 @@ impl Door {
     }
 
     /// What the processes have said.
-    fn logs(&self) -> String {
+    pub(crate) fn logs(&self) -> String {
         self.processes.iter().map(|process| std::fs::read_to_string(process.log()).unwrap()).collect()
     }
 }

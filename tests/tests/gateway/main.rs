@@ -8,6 +8,7 @@ mod client;
 mod events;
 mod login;
 mod login_attempts;
+mod login_oidc;
 mod pages;
 mod rest;
 mod rollouts;

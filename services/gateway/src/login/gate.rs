@@ -10,6 +10,7 @@ use axum::middleware::Next;
 use axum::response::{IntoResponse as _, Response};
 use muster_identity::Role;
 
+use super::oidc::CALLBACK;
 use super::routes::LOGIN;
 use super::session::{Access, Refused, Session};
 use crate::people::People;
@@ -18,7 +19,7 @@ use crate::people::page;
 use crate::problem::Problem;
 
 /// Paths that need no session: health, the files of pages, and the login.
-const OPEN: [&str; 2] = ["/live", "/logout"];
+const OPEN: [&str; 3] = ["/live", "/logout", CALLBACK];
 /// Beginnings of such paths.
 const OPEN_BELOW: [&str; 2] = ["/assets/", "/login/"];
 /// Paths that only an operator may read, with everything below them: payloads of rejected reports.
@@ -157,7 +158,9 @@ mod tests {
 
     #[test]
     fn nothing_but_the_login_is_open() {
-        for path in ["/login", "/login/key", "/login/nonce", "/logout", "/live", "/assets/muster-1.css"] {
+        for path in
+            ["/login", "/login/key", "/login/nonce", "/logout", "/callback", "/live", "/assets/muster-1.css"]
+        {
             assert!(is_open(path), "{path}");
         }
         for path in

@@ -2,17 +2,24 @@
 
 use maud::{Markup, html};
 
-use crate::people::People;
 use crate::people::page::{cli, outside};
 
 /// The page for a browser that shows a nonce.
-pub(super) fn login(people: &People, host: &str, nonce: &str, refused: Option<&str>) -> Markup {
-    let scheme = if people.is_secure() { "https" } else { "http" };
+pub(super) fn login(
+    (is_secure, host): (bool, &str),
+    nonce: &str,
+    has_provider: bool,
+    refused: Option<&str>,
+) -> Markup {
+    let scheme = if is_secure { "https" } else { "http" };
     let command = format!("muster login {scheme}://{host} --nonce {nonce} --creds FILE");
     let content = html! {
         div.truth {
             h1 { "Log in" }
             @if let Some(refused) = refused { p.alarm role="alert" { (refused) } }
+            @if has_provider {
+                p.line { a href="/login/oidc" { "Log in by your organisation" } ", or with a key of this fleet:" }
+            }
             p.line {
                 "Run this command where your credentials are. It signs the nonce of this page; neither your seed nor your "
                 "credentials leave that machine."

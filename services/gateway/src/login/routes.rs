@@ -19,7 +19,7 @@ use serde_json::{Value, json};
 
 use super::seal::Purpose;
 use super::session::{ATTEMPT_COOKIE, Cookie, SESSION_COOKIE, Session, cookie, set_cookie};
-use super::{Login, page, seconds};
+use super::{Login, oidc, page, seconds};
 use crate::people::People;
 use crate::people::api::act::fields;
 use crate::people::api::document;
@@ -78,6 +78,7 @@ pub fn router() -> Router<People> {
         .route("/login/nonce", get(nonce))
         .route("/login/key", post(prove))
         .route("/logout", post(leave))
+        .merge(oidc::router())
 }
 
 /// The login of a gateway that has one.
@@ -86,7 +87,7 @@ pub(super) fn login_of(people: &People) -> Result<&Login, Problem> {
     people.login().map(AsRef::as_ref).ok_or_else(none)
 }
 
-fn no_random() -> Problem {
+pub(super) fn no_random() -> Problem {
     Problem::passing(StatusCode::SERVICE_UNAVAILABLE, "the system gives no random numbers")
 }
 
@@ -100,7 +101,7 @@ async fn show(State(people): State<People>, headers: HeaderMap) -> Result<Respon
 }
 
 /// The login page, with the nonce of this browser.
-fn shown(
+pub(super) fn shown(
     people: &People,
     headers: &HeaderMap,
     status: StatusCode,
@@ -117,7 +118,8 @@ fn shown(
     };
     let sealed = login.sealer.seal(Purpose::Attempt, &attempt).ok_or_else(no_random)?;
     let cookie = set_cookie(ATTEMPT_COOKIE, &sealed, attempt.ends - now, true);
-    let page = page::login(people, &host(headers), &attempt.nonce, refused);
+    let page =
+        page::login((people.is_secure(), &host(headers)), &attempt.nonce, login.oidc.is_some(), refused);
     let html = [(CONTENT_TYPE, "text/html; charset=utf-8")];
     Ok((status, AppendHeaders([(SET_COOKIE, cookie)]), html, page.into_string()).into_response())
 }

@@ -30,6 +30,8 @@ pub enum Purpose {
     Attempt,
     /// The nonce of a program's login.
     Nonce,
+    /// The cookie of a login at a provider.
+    Oidc,
 }
 
 impl Purpose {
@@ -40,6 +42,7 @@ impl Purpose {
             Self::Code => b"muster login code",
             Self::Attempt => b"muster login page",
             Self::Nonce => b"muster login nonce",
+            Self::Oidc => b"muster login at a provider",
         }
     }
 }
@@ -151,7 +154,7 @@ pub(crate) mod tests {
         let sealed = sealer.seal(Purpose::Session, &"anna").unwrap();
         assert_eq!(sealer.open::<String>(Purpose::Session, &sealed).as_deref(), Some("anna"));
         assert!(!sealed.contains("anna") && sealed != sealer.seal(Purpose::Session, &"anna").unwrap());
-        for purpose in [Purpose::Token, Purpose::Code, Purpose::Attempt, Purpose::Nonce] {
+        for purpose in [Purpose::Token, Purpose::Code, Purpose::Attempt, Purpose::Nonce, Purpose::Oidc] {
             assert_eq!(sealer.open::<String>(purpose, &sealed), None, "{purpose:?}");
         }
         assert_eq!(super::tests::sealer(2).open::<String>(Purpose::Session, &sealed), None);

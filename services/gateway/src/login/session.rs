@@ -19,6 +19,9 @@ pub const SESSION_COOKIE: &str = "__Host-muster";
 /// The cookie of a login page.
 pub const ATTEMPT_COOKIE: &str = "__Host-muster-login";
 
+/// The cookie of a login at a provider.
+pub const OIDC_COOKIE: &str = "__Host-muster-oidc";
+
 /// Somebody who has logged in.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Session {

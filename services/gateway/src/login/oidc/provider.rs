@@ -1,0 +1,256 @@
+//! A provider: its description, its keys and its token endpoint, by a client that waits. It follows no redirect, speaks https
+//! alone but to this machine itself, and reads answers of a bounded size.
+
+use std::path::{Path, PathBuf};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
+
+use data_encoding::BASE64;
+use muster_contract::Timestamp;
+use serde::Deserialize;
+use serde::de::DeserializeOwned;
+use ureq::Agent;
+use ureq::http::StatusCode;
+use ureq::http::header::{ACCEPT, AUTHORIZATION, CONTENT_TYPE};
+use ureq::tls::{Certificate, PemItem, RootCerts, TlsConfig, parse_pem};
+
+use super::OidcConfig;
+use super::id_token::{Claims, Keys, TokenRefusal, Wanted, verify};
+use crate::tls;
+
+/// Time for one answer of the provider.
+const ANSWER_WITHIN: Duration = Duration::from_secs(10);
+/// Longest answer in bytes.
+const ANSWER_BYTES_MAX: u64 = 1024 * 1024;
+/// Time after which description and keys are read again, in seconds.
+const KNOWN_SECONDS: i64 = 10 * 60;
+/// Least time between two reads because of an unknown key, in seconds.
+const RETRY_SECONDS: i64 = 10;
+
+/// Why a provider cannot be used.
+#[derive(Debug, thiserror::Error)]
+pub enum ProviderError {
+    /// A file cannot be read.
+    #[error("cannot read {}", .path.display())]
+    Read {
+        /// The file.
+        path: PathBuf,
+        /// The error of the system.
+        #[source]
+        source: std::io::Error,
+    },
+    /// It is not reached.
+    #[error("cannot reach the provider at {address}")]
+    Unreachable {
+        /// The address.
+        address: String,
+        /// The cause.
+        #[source]
+        source: Box<ureq::Error>,
+    },
+    /// It refuses.
+    #[error("the provider answers {address} with status {status}")]
+    Status {
+        /// The address.
+        address: String,
+        /// The status.
+        status: u16,
+    },
+    /// The answer has another shape.
+    #[error("the provider's answer at {address} cannot be read")]
+    Garbled {
+        /// The address.
+        address: String,
+        /// The parser's reason.
+        #[source]
+        source: serde_json::Error,
+    },
+    /// The description is of another provider, or names addresses without TLS.
+    #[error("the provider's description names {0}, which is not its own or not https")]
+    Foreign(String),
+    /// The token is refused.
+    #[error("the provider's token is refused: {0}")]
+    Token(#[from] TokenRefusal),
+    /// The gateway stops.
+    #[error("the gateway stops")]
+    Stopped,
+}
+
+/// The description of a provider.
+#[derive(Debug, Clone, Deserialize)]
+struct Description {
+    issuer: String,
+    authorization_endpoint: String,
+    token_endpoint: String,
+    jwks_uri: String,
+}
+
+/// The answer of the token endpoint.
+#[derive(Deserialize)]
+struct Tokens {
+    id_token: String,
+}
+
+/// The description and the keys of a provider.
+#[derive(Debug)]
+struct Known {
+    description: Description,
+    keys: Keys,
+    read_at: i64,
+}
+
+/// A provider.
+pub struct Provider {
+    config: OidcConfig,
+    secret: Option<String>,
+    agent: Agent,
+    known: Mutex<Option<Arc<Known>>>,
+}
+
+/// Without the secret.
+impl std::fmt::Debug for Provider {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Provider").field("issuer", &self.config.issuer).finish_non_exhaustive()
+    }
+}
+
+/// Whether an address may be asked: over TLS, or on this machine.
+pub fn is_trusted(address: &str) -> bool {
+    if address.starts_with("https://") {
+        return true;
+    }
+    let Some(rest) = address.strip_prefix("http://") else { return false };
+    let host = rest.split(['/', '?', '#']).next().unwrap_or_default();
+    let name = host.rsplit_once(':').map_or(host, |(name, _)| name);
+    matches!(name, "localhost" | "127.0.0.1" | "[::1]")
+}
+
+impl Provider {
+    /// Reads the secret and the certificates.
+    ///
+    /// # Errors
+    /// A file cannot be read.
+    pub(super) fn open(config: OidcConfig) -> Result<Self, ProviderError> {
+        let read = |path: &PathBuf| {
+            std::fs::read_to_string(path).map_err(|source| ProviderError::Read { path: path.clone(), source })
+        };
+        let secret = config.secret.as_ref().map(read).transpose()?.map(|text| text.trim().to_owned());
+        let agent = agent(config.tls_ca.as_deref())?;
+        Ok(Self { config, secret, agent, known: Mutex::default() })
+    }
+
+    /// The address to which a browser is sent.
+    pub(super) fn authorize(&self, now: Timestamp) -> Result<String, ProviderError> {
+        Ok(self.known(now, KNOWN_SECONDS)?.description.authorization_endpoint.clone())
+    }
+
+    /// The claims of a person, for the code that the browser brought.
+    pub(super) fn claims(
+        &self,
+        code: &str,
+        verifier: &str,
+        redirect_uri: &str,
+        nonce: &str,
+        now: Timestamp,
+    ) -> Result<Claims, ProviderError> {
+        let known = self.known(now, KNOWN_SECONDS)?;
+        let form = form_urlencoded::Serializer::new(String::new())
+            .append_pair("grant_type", "authorization_code")
+            .append_pair("code", code)
+            .append_pair("redirect_uri", redirect_uri)
+            .append_pair("client_id", &self.config.client_id)
+            .append_pair("code_verifier", verifier)
+            .finish();
+        let tokens: Tokens = self.post(&known.description.token_endpoint, &form)?;
+        let wanted = Wanted {
+            issuer: &self.config.issuer,
+            client_id: &self.config.client_id,
+            nonce,
+            now: now.as_second(),
+        };
+        match verify(&tokens.id_token, &known.keys, wanted) {
+            Err(TokenRefusal::UnknownKey) => {
+                // The provider may have a new key.
+                let known = self.known(now, RETRY_SECONDS)?;
+                Ok(verify(&tokens.id_token, &known.keys, wanted)?)
+            }
+            verified => Ok(verified?),
+        }
+    }
+
+    /// Description and keys, at most so many seconds old.
+    fn known(&self, now: Timestamp, seconds: i64) -> Result<Arc<Known>, ProviderError> {
+        let now = now.as_second();
+        // The value is replaced as a whole; it is not locked while the provider is asked.
+        let held = self.known.lock().unwrap_or_else(PoisonError::into_inner).clone();
+        if let Some(known) = held.filter(|known| now.abs_diff(known.read_at) < seconds.unsigned_abs()) {
+            return Ok(known);
+        }
+        let issuer = &self.config.issuer;
+        let address = format!("{}/.well-known/openid-configuration", issuer.trim_end_matches('/'));
+        let description: Description = self.get(&address)?;
+        let Description { authorization_endpoint, token_endpoint, jwks_uri, .. } = &description;
+        let foreign =
+            [authorization_endpoint, token_endpoint, jwks_uri].into_iter().find(|own| !is_trusted(own));
+        let foreign = if description.issuer == *issuer { foreign } else { Some(&description.issuer) };
+        if let Some(foreign) = foreign {
+            return Err(ProviderError::Foreign(foreign.clone()));
+        }
+        let keys = self.get(jwks_uri)?;
+        let known = Arc::new(Known { description, keys, read_at: now });
+        *self.known.lock().unwrap_or_else(PoisonError::into_inner) = Some(Arc::clone(&known));
+        Ok(known)
+    }
+
+    fn get<T: DeserializeOwned>(&self, address: &str) -> Result<T, ProviderError> {
+        read(address, self.agent.get(address).header(ACCEPT, "application/json").call())
+    }
+
+    fn post<T: DeserializeOwned>(&self, address: &str, form: &str) -> Result<T, ProviderError> {
+        let mut request = self.agent.post(address).header(ACCEPT, "application/json");
+        if let Some(secret) = &self.secret {
+            let encoded = |text: &str| form_urlencoded::byte_serialize(text.as_bytes()).collect::<String>();
+            let pair = format!("{}:{}", encoded(&self.config.client_id), encoded(secret));
+            request = request.header(AUTHORIZATION, format!("Basic {}", BASE64.encode(pair.as_bytes())));
+        }
+        read(address, request.header(CONTENT_TYPE, "application/x-www-form-urlencoded").send(form))
+    }
+}
+
+fn read<T: DeserializeOwned>(
+    address: &str,
+    answer: Result<ureq::http::Response<ureq::Body>, ureq::Error>,
+) -> Result<T, ProviderError> {
+    let unreachable =
+        |error| ProviderError::Unreachable { address: address.to_owned(), source: Box::new(error) };
+    let (head, mut body) = answer.map_err(unreachable)?.into_parts();
+    if head.status != StatusCode::OK {
+        return Err(ProviderError::Status { address: address.to_owned(), status: head.status.as_u16() });
+    }
+    let text = body.with_config().limit(ANSWER_BYTES_MAX).read_to_string().map_err(unreachable)?;
+    serde_json::from_str(&text)
+        .map_err(|source| ProviderError::Garbled { address: address.to_owned(), source })
+}
+
+fn agent(authority: Option<&Path>) -> Result<Agent, ProviderError> {
+    let system = rustls_native_certs::load_native_certs().certs;
+    let mut roots: Vec<_> = system.iter().map(|der| Certificate::from_der(der).to_owned()).collect();
+    if let Some(path) = authority {
+        let pem =
+            std::fs::read(path).map_err(|source| ProviderError::Read { path: path.to_owned(), source })?;
+        roots.extend(parse_pem(&pem).filter_map(|item| match item {
+            Ok(PemItem::Certificate(certificate)) => Some(certificate),
+            _ => None,
+        }));
+    }
+    let tls = TlsConfig::builder()
+        .root_certs(RootCerts::Specific(Arc::new(roots)))
+        .unversioned_rustls_crypto_provider(tls::provider());
+    let config = Agent::config_builder()
+        .http_status_as_error(false)
+        .max_redirects(0)
+        .timeout_global(Some(ANSWER_WITHIN))
+        .user_agent(concat!("muster-gateway/", env!("CARGO_PKG_VERSION")))
+        .tls_config(tls.build());
+    Ok(config.build().new_agent())
+}
