@@ -23,9 +23,9 @@ pub const BODY_BYTES_MAX: usize = 1024 * 1024;
 /// Time for a body.
 const BODY_TIMEOUT: Duration = Duration::from_secs(15);
 
-/// Of a manifest: no other client may have it, and it changes.
+/// The caching of a manifest: no other client may have it, and it changes.
 pub const CHANGING: &str = "private";
-/// Of content that its address names by digest.
+/// The caching of content that its address names by digest.
 pub const IMMUTABLE: &str = "private, max-age=31536000, immutable";
 
 /// The whole body.
