@@ -1,20 +1,24 @@
 #!/usr/bin/env python3
-"""A device that speaks Margo's HTTP API (1.0.0-rc.3) with the standard library alone. It only pretends to run deployments.
+"""A device that speaks Margo's HTTP API (1.0.0-rc.3) with the standard library alone. It pretends to run its deployments.
 
-It polls its manifest, checks every digest before it changes anything, and posts a status for each change. Version, entity tag and
-unsent statuses are in a file, so nothing is lost while the gateway or the device is off; of each deployment the newest status waits.
-    python3 margo_device.py https://gateway:8444 STATE.json --cert C --key K --ca CA --manager spiffe://DOMAIN/margo/wfm/ID [--poll 10]
+A file keeps version, entity tag and the newest unsent status of each deployment, over kills and outages of any length.
+    python3 margo_device.py https://gateway:8444 STATE.json --id ID --cert C --key K --ca CA --manager spiffe://… [--poll 10]
 """
 import argparse, hashlib, http.client, io, json, os, random, ssl, sys, tarfile, time, urllib.parse
 
-class Retry(Exception):
-    """The gateway did not take a request, and may take it after so many seconds."""
+class Later(Exception):
+    """Not now, and perhaps after so many seconds."""
+
+def checked(content, digest):
+    if digest != "sha256:" + hashlib.sha256(content).hexdigest():
+        raise Later(0, f"the content of {digest} is another one: nothing is changed")
+    return content
 
 class Device:
     def __init__(self, given):
-        self.given, self.address = given, urllib.parse.urlsplit(given.url)
-        self.tls = ssl.create_default_context(ssl.Purpose.SERVER_AUTH, cafile=given.ca)
-        self.tls.check_hostname, self.tls.minimum_version = False, ssl.TLSVersion.TLSv1_3  # the SPIFFE id is checked instead
+        self.given, self.gateway = given, urllib.parse.urlsplit(given.url)
+        self.tls = ssl.create_default_context(cafile=given.ca)
+        self.tls.check_hostname = False  # the SPIFFE id is checked instead
         self.tls.load_cert_chain(given.cert, given.key)
         self.state = {"version": 0, "etag": "", "deployments": {}, "unsent": {}, "capabilities": None}
         if os.path.exists(given.state):
@@ -28,82 +32,73 @@ class Device:
             os.fsync(file.fileno())
         os.replace(self.given.state + ".new", self.given.state)
 
-    def request(self, method, path, body=None, headers=None):
-        connection = http.client.HTTPSConnection(self.address.hostname, self.address.port, timeout=20, context=self.tls)
+    def ask(self, method, path, body=None, headers=()):
+        connection = http.client.HTTPSConnection(self.gateway.hostname, self.gateway.port, timeout=20, context=self.tls)
         try:
             connection.connect()
             if ("URI", self.given.manager) not in connection.sock.getpeercert().get("subjectAltName", ()):
                 sys.exit(f"the server is not {self.given.manager}")
-            connection.request(method, path, body and json.dumps(body), {"Content-Type": "application/json", **(headers or {})})
+            connection.request(method, path, body and json.dumps(body), dict(headers))
             answer = connection.getresponse()
             content = answer.read()
         except (OSError, http.client.HTTPException) as error:
-            raise Retry(1) from error
+            raise Later(1, str(error)) from error
         finally:
             connection.close()
-        if answer.status in (429, 500, 503):
-            raise Retry(float(answer.headers.get("Retry-After", 5)))
-        if answer.status >= 400:
-            sys.exit(f"{method} {path}: {answer.status} {content.decode()}")  # trying again would not help
-        return answer, content
-
-    def fetch(self, reference):
-        content = self.request("GET", reference["url"])[1]
-        if reference["digest"] != "sha256:" + hashlib.sha256(content).hexdigest():
-            raise ValueError(f"{reference['url']} has another digest: nothing is changed")
-        return content
+        if answer.status in (404, 429, 500, 503):  # 404: a newer manifest names other content
+            raise Later(float(answer.headers.get("Retry-After", 0)), f"{method} {path}: {answer.status}")
+        return (answer, content) if answer.status < 400 else sys.exit(f"{method} {path}: {answer.status} {content.decode()}")
 
     def poll(self):
-        answer, content = self.request("GET", "/api/v1/deployments", None, {"If-None-Match": self.state["etag"]})
+        answer, content = self.ask("GET", "/api/v1/deployments", headers={"If-None-Match": self.state["etag"]})
         if answer.status == 304:
             return
-        manifest, before = json.loads(content), self.state["deployments"]
-        if manifest["manifestVersion"] <= self.state["version"]:
-            return print(f"security: refused version {manifest['manifestVersion']}", file=sys.stderr, flush=True)
-        new = [entry for entry in manifest["deployments"] if before.get(entry["deploymentId"], {}).get("digest") != entry["digest"]]
-        if len(new) > 2:  # one request for all, and the files in it are checked one by one
-            with tarfile.open(fileobj=io.BytesIO(self.fetch(manifest["bundle"]))) as bundle:
-                texts = {member.name.removesuffix(".yaml"): bundle.extractfile(member).read() for member in bundle}
-            if any(entry["digest"] != "sha256:" + hashlib.sha256(texts[entry["deploymentId"]]).hexdigest() for entry in new):
-                raise ValueError("the bundle has a file with another digest: nothing is changed")
+        manifest, here = json.loads(content), self.state["deployments"]
+        version, wanted = manifest["manifestVersion"], {one["deploymentId"]: one["digest"] for one in manifest["deployments"]}
+        if version <= self.state["version"]:
+            raise Later(0, f"security: version {version} is refused, {self.state['version']} is held")
+        new = [name for name, digest in wanted.items() if here.get(name, {}).get("digest") != digest]
+        if len(new) > 2:  # one request for all
+            bundle = checked(self.ask("GET", manifest["bundle"]["url"])[1], manifest["bundle"]["digest"])
+            with tarfile.open(fileobj=io.BytesIO(bundle)) as files:
+                texts = {name: checked(files.extractfile(name + ".yaml").read(), wanted[name]) for name in new}
         else:
-            texts = {entry["deploymentId"]: self.fetch(entry) for entry in new}
-        wanted = {entry["deploymentId"] for entry in manifest["deployments"]}
-        for name in set(before) - wanted:
-            self.report(name, before.pop(name)["components"], manifest["manifestVersion"], ["removing", "removed"])
-        for entry in new:  # JSON is YAML
-            components = [one["name"] for one in json.loads(texts[entry["deploymentId"]])["spec"]["deploymentProfile"]["components"]]
-            before[entry["deploymentId"]] = {"digest": entry["digest"], "components": components}
-            self.report(entry["deploymentId"], components, manifest["manifestVersion"], ["pending", "installing", "installed"])
-        self.state |= {"version": manifest["manifestVersion"], "etag": answer.headers["ETag"]}
+            paths = {name: f"/api/v1/deployments/{name}/{wanted[name]}" for name in new}
+            texts = {name: checked(self.ask("GET", path)[1], wanted[name]) for name, path in paths.items()}
+        for name in here.keys() - wanted.keys():
+            self.report(name, here.pop(name)["components"], version, "removing", "removed")
+        for name in new:  # JSON is YAML
+            components = [one["name"] for one in json.loads(texts[name])["spec"]["deploymentProfile"]["components"]]
+            here[name] = {"digest": wanted[name], "components": components}
+            self.report(name, components, version, "pending", "installing", "installed")
+        self.state |= {"version": version, "etag": answer.headers["ETag"]}
         self.keep()
-        print("applied", manifest["manifestVersion"], flush=True)
 
-    def report(self, name, components, version, states):
+    def report(self, name, components, version, *states):
         for state in states:
             status = {"deploymentId": name, "adoptedManifestVersion": version, "status": {"state": state}}
             self.state["unsent"][name] = {**status, "components": [{"name": one, "state": state} for one in components]}
             self.keep()
             try:
                 self.send()
-            except Retry:
-                pass  # the newest one is sent later
+            except Later:
+                pass  # the newest status goes out later
 
     def send(self):
-        about = {"id": self.given.id, "vendor": "example", "modelNumber": "margo_device.py", "serialNumber": "1", "otelCollector": True,
-                 "cpus": [{"cores": os.cpu_count()}], "supportedRuntimes": ["oci"], "supportedDeploymentTypes": ["compose", "helm"]}
+        about = {"id": self.given.id, "vendor": "example", "modelNumber": "margo_device.py", "serialNumber": "1",
+                 "cpus": [{"cores": os.cpu_count()}], "supportedRuntimes": ["oci"], "supportedDeploymentTypes": ["compose"]}
         if self.state["capabilities"] != about:
-            self.request("PUT", "/api/v1/capabilities/" + self.given.id, {"properties": about})
+            self.ask("PUT", "/api/v1/capabilities/" + self.given.id, {"properties": about})
             self.state["capabilities"] = about
-        for name in list(self.state["unsent"]):
-            self.request("POST", f"/api/v1/deployments/{name}/status", self.state["unsent"][name])
+        for name, status in list(self.state["unsent"].items()):
+            self.ask("POST", f"/api/v1/deployments/{name}/status", status)
             del self.state["unsent"][name]
             self.keep()
 
 def main():
     arguments = argparse.ArgumentParser(description="A device that speaks Margo's HTTP API")
-    arguments.add_argument("url")
-    arguments.add_argument("state")
+    for name in ("url", "state"):
+        arguments.add_argument(name)
     for name in ("id", "cert", "key", "ca", "manager"):
         arguments.add_argument("--" + name, required=True)
     arguments.add_argument("--poll", type=float, default=10)
@@ -113,8 +108,9 @@ def main():
             device.send()
             device.poll()
             failures, wait = 0, device.given.poll
-        except Retry as retry:
-            failures, wait = failures + 1, max(retry.args[0], min(60, device.given.poll * 2 ** min(failures, 6)))
+        except Later as later:
+            print(later.args[1], file=sys.stderr, flush=True)
+            failures, wait = failures + 1, max(later.args[0], min(60, device.given.poll * 2 ** min(failures, 6)))
         time.sleep(wait * random.uniform(1, 1.1))
 
 if __name__ == "__main__":

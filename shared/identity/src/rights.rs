@@ -221,7 +221,7 @@ const DEVICE_PUBLISH: [&str; 5] = [
     "$JS.API.DIRECT.GET.DOWNLINK.muster.credential.{site}.{device}",
 ];
 const DEVICE_SUBSCRIBE: [&str; 2] = ["_INBOX_{site}_{device}.>", "muster.live.*.{site}.{device}"];
-/// What a gateway does for the devices of its sites that speak HTTP: their reports, heartbeats and numbers.
+/// Reports, heartbeats and numbers of the devices of a gateway's sites that speak HTTP.
 const MARGO_PUBLISH: [&str; 6] = [
     "muster.report.{site}.*",
     "muster.presence.{site}.*",

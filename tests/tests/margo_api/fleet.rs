@@ -35,6 +35,7 @@ impl Fleet {
         let fleet = Self { system, authority, gateway };
         let keys: Vec<DeviceKey> = devices.iter().map(|device| key(device)).collect();
         write_devices(&fleet.system.repository, &keys).unwrap();
+        fleet.system.repository.commit("devices").await.unwrap();
         for device in devices {
             fleet.accept(device).await;
         }
@@ -49,7 +50,16 @@ impl Fleet {
     /// Accepts the client of a device, which has its name.
     pub(crate) async fn accept(&self, device: &str) {
         let id = client_id(key(device).device.as_str());
-        self.muster(&["enroll", device, "--spiffe", &id]).await;
+        let look = async || {
+            let done = self.system.muster(&["enroll", device, "--spiffe", &id]).await;
+            // A service that starts makes the bucket.
+            if done.status.success() {
+                Ok(())
+            } else {
+                Err(String::from_utf8_lossy(&done.stderr).into_owned())
+            }
+        };
+        self.system.eventually("the client is accepted", look).await;
     }
 
     /// Runs `muster`, which must succeed; what it printed.
@@ -121,6 +131,12 @@ impl Fleet {
 pub(crate) fn standing(shown: &Value, id: &str) -> Value {
     let lines = shown["deployments"].as_array().cloned().unwrap_or_default();
     lines.into_iter().find(|line| line["deployment"] == id).unwrap_or_default()
+}
+
+/// Whether every number of a device is accounted for, and it has so many.
+pub(crate) fn is_complete(shown: &Value, head: u64) -> bool {
+    let missing = &shown["device"]["account"]["missing"];
+    (missing.is_null() || *missing == json!([])) && shown["device"]["head"].as_u64() >= Some(head)
 }
 
 /// A deployment of two components as a Margo document.

@@ -6,6 +6,7 @@
 mod attempts;
 mod client;
 mod cut;
+mod fake;
 mod fleet;
 mod kills;
 mod manifests;

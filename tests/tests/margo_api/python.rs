@@ -1,18 +1,27 @@
-//! A device in another language, `schemas/examples/margo_device.py`, over long outages of the hub, the gateway and itself.
+//! A device in another language, `schemas/examples/margo_device.py`: over long outages of the hub, the gateway and itself, and
+//! before a manager that is wrong.
+
+use std::net::SocketAddr;
+use std::path::Path;
 
 use muster_tests::example::{Example, Language};
 use serde_json::Value;
 
-use crate::fleet::{DEVICE, Fleet, GATEWAY, WEB, standing};
-use crate::pki::MANAGER;
+use crate::fake::Manager;
+use crate::fleet::{DEVICE, Fleet, GATEWAY, WEB, is_complete, standing};
+use crate::pki::{Authority, MANAGER};
 
 /// Starts the device with a poll every 300 ms.
 fn start(fleet: &Fleet) -> Example {
-    let own = fleet.authority.client("press-1");
-    let state = fleet.system.dir().join("margo_device.json").display().to_string();
-    let url = format!("https://{}", fleet.gateway);
+    start_at(&fleet.authority, fleet.gateway, fleet.system.dir())
+}
+
+fn start_at(authority: &Authority, gateway: SocketAddr, folder: &Path) -> Example {
+    let own = authority.client("press-1");
+    let state = folder.join("margo_device.json").display().to_string();
+    let url = format!("https://{gateway}");
     let [cert, key, ca] =
-        [&own.certificate, &own.key, &fleet.authority.certificate()].map(|path| path.display().to_string());
+        [&own.certificate, &own.key, &authority.certificate()].map(|path| path.display().to_string());
     let args = [
         &url,
         &state,
@@ -79,7 +88,35 @@ async fn a_device_in_python_lives_through_outages_of_hub_gateway_and_itself() {
     let device = start(&fleet);
     let shown = installed(&fleet, &all).await;
     let what = "no number is missing";
-    fleet.device(DEVICE, what, |shown| shown["device"]["account"]["missing"] == serde_json::json!([])).await;
+    fleet.device(DEVICE, what, |shown| is_complete(shown, 1)).await;
     assert_eq!(shown["device"]["incidents"].as_u64().unwrap_or(0), 0, "{shown}");
+    device.kill().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_device_in_python_refuses_older_versions_and_other_content_as_a_whole() {
+    let folder = tempfile::tempdir().unwrap();
+    let authority = Authority::create(folder.path(), "authority");
+    let manager = Manager::start(&authority).await;
+    manager.serve(5, &[("web", "one", true)]);
+    let device = start_at(&authority, manager.addr, folder.path());
+    manager.reported("web", "installed").await;
+    // An older version, whose content is right.
+    manager.serve(4, &[("web", "one", true), ("db", "one", true)]);
+    manager.polled(2).await;
+    // A newer one, of which one content is not what its digest says.
+    manager.serve(6, &[("db", "two", true), ("web", "two", false)]);
+    manager.polled(2).await;
+    assert_eq!(manager.reports_of("db"), 0, "nothing is begun of it");
+    assert_eq!(manager.reports_of("web"), 3, "and nothing is removed");
+    manager.serve(7, &[("db", "three", true)]);
+    manager.reported("db", "installed").await;
+    manager.reported("web", "removed").await;
+    device.kill().await;
+    // The version is in its file.
+    manager.serve(7, &[]);
+    let device = start_at(&authority, manager.addr, folder.path());
+    manager.polled(2).await;
+    assert_eq!(manager.reports_of("db"), 3, "an equal version is refused after a restart, too");
     device.kill().await;
 }

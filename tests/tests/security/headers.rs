@@ -10,9 +10,11 @@ use crate::matrix::stage::Stage;
 use crate::matrix::subjects::{api_subjects, covers, own_subjects, targets};
 use crate::matrix::table::Actor;
 
-/// The one stream that takes something from people, by one subject: tokens that an operator renews.
+/// Tokens that an operator renews: of the two streams that take something from people, the one that keeps several of a subject.
 const TAKEN: &str = "muster.credential.plant7.press-5";
-/// A subject of the same stream that an operator may not write.
+/// The other: clients of the HTTP API that an operator accepts.
+const TAKEN_CLIENT: &str = "$KV.http_devices.0a";
+/// A subject of the first stream that an operator may not write.
 const FOREIGN: &str = "muster.desired.plant7.press-5";
 /// Headers, and the code with which the stream refuses each of them.
 const REFUSED: [(&str, &str); 15] = [
@@ -57,6 +59,11 @@ async fn no_header_of_a_person_empties_a_stream_or_sets_a_life_span() {
     for (header, code) in REFUSED {
         let answer = raw.ask_with(TAKEN, &reply, header, "{}");
         assert!(answer.contains(&format!("\"err_code\":{code}")), "{header}: {answer}");
+        // An expectation about a subject that the other stream does not have is right there.
+        if !header.contains("muster.desired") {
+            let answer = raw.ask_with(TAKEN_CLIENT, &reply, header, "{}");
+            assert!(answer.contains(&format!("\"err_code\":{code}")), "{header} of a client: {answer}");
+        }
         assert!(stage.changes(&before).is_empty(), "{header}");
     }
     for header in STORED {
@@ -89,12 +96,14 @@ async fn no_header_of_a_person_changes_a_stream_by_another_subject() {
     }
 }
 
-/// What somebody may publish besides [`TAKEN`] and the requests that make or delete consumers of a mirror.
+/// What somebody may publish besides [`TAKEN`], [`TAKEN_CLIENT`] and the requests that make or delete consumers of a mirror.
 fn permitted(stage: &Stage, actor: &Actor) -> Vec<String> {
     let all = api_subjects(&stage.settings(Account::Hub)).into_iter().map(|(subject, _)| subject);
     let all = all.chain(own_subjects()).filter(|subject| {
         let makes = ["CONSUMER.CREATE", "CONSUMER.DELETE", "DURABLE.CREATE"];
-        !covers("muster.credential.>", subject) && !makes.iter().any(|verb| subject.contains(verb))
+        let taken = ["muster.credential.>", "$KV.http_devices.*"];
+        !taken.iter().any(|pattern| covers(pattern, subject))
+            && !makes.iter().any(|verb| subject.contains(verb))
     });
     let may = |subject: &String| actor.rights.publish.iter().any(|right| covers(right, subject));
     all.filter(may).collect()

@@ -20,7 +20,7 @@ const APPLICATION_ID_CHARS_MAX: usize = 200;
 pub struct NotExpressible {
     /// The field of the contract.
     pub field: String,
-    /// What Margo asks for.
+    /// The rule of Margo that it breaks.
     pub rule: &'static str,
 }
 

@@ -15,7 +15,7 @@ use super::{Caller, Devices, problems};
 use crate::listener::Peer;
 use crate::problem::Problem;
 
-/// What the middleware needs.
+/// Everything that the middleware needs.
 #[derive(Debug, Clone)]
 pub struct Guard {
     /// The routes' own.

@@ -46,7 +46,8 @@ impl Presence {
 }
 
 impl Devices {
-    /// Sends a heartbeat of a device if one is due. `generation` is the manifest that the device holds, as far as it says so.
+    /// Sends a heartbeat of a device if one is due. `generation` is that of the manifest that the device says it holds; else it is
+    /// that of the last one served.
     ///
     /// # Errors
     /// The hub cannot be asked now.
@@ -63,7 +64,7 @@ impl Devices {
             head: current.head,
             unsent: current.open.len() as u64,
             oldest_unsent_at: current.open.iter().map(|open| open.at).min(),
-            generation: generation.unwrap_or(0),
+            generation: generation.unwrap_or(current.generation),
             agent_version: agent_version(),
             storing: true,
         };

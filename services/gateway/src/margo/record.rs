@@ -29,7 +29,7 @@ const OPEN_MAX: usize = 16;
 
 const _: () = assert!(OPEN_FOR.as_secs() > 2 * muster_bus::publish::CONFIRM_TIMEOUT.as_secs());
 
-/// What to do with a report.
+/// The decision about a report.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Admission {
     /// UPLINK has it.

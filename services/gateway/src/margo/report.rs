@@ -4,9 +4,10 @@
 use muster_contract::canonical::Digest;
 use muster_contract::decode::Document;
 use muster_contract::desired::DesiredState;
-use muster_contract::http_device::{HttpDevice, OpenReport};
+use muster_contract::http_device::{ConfirmedReport, HttpDevice, OpenReport};
 use muster_contract::{DeploymentId, DeviceKey, Epoch, Seq};
 
+use super::capabilities::Capabilities;
 use super::record::{self, Admission, Refusal};
 use super::{Devices, problems};
 use crate::problem::Problem;
@@ -33,7 +34,7 @@ pub enum Delivered {
     Later,
 }
 
-/// What a report is about.
+/// The subject of a report.
 #[derive(Debug, Clone, Copy)]
 pub struct ReportKey<'a> {
     /// The device.
@@ -56,10 +57,12 @@ impl Devices {
         document: impl FnOnce(&Numbered) -> Result<T, Problem>,
     ) -> Result<Delivered, Problem> {
         let ReportKey { device, deployment, content } = key;
-        let now = self.now();
+        let (now, removed) = (self.now(), Capabilities::default().content());
         let admit = |current: &mut HttpDevice| {
             let is_learnt = desired.is_some_and(|desired| record::learn(current, desired));
-            let is_first = record::confirmed(current, deployment).is_none();
+            // Capabilities that were removed are a report without any.
+            let is_none = |known: &ConfirmedReport| deployment.is_none() && known.content == removed;
+            let is_first = record::confirmed(current, deployment).is_none_or(is_none);
             let admitted = record::admit(current, deployment, content, now).map_err(refuse)?;
             let is_new = matches!(admitted, Admission::Publish { is_new: true, .. });
             Ok(((admitted, is_first, current.clone()), is_new || is_learnt))

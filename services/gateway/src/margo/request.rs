@@ -23,9 +23,9 @@ pub const BODY_BYTES_MAX: usize = 1024 * 1024;
 /// Time for a body.
 const BODY_TIMEOUT: Duration = Duration::from_secs(15);
 
-/// Of a manifest: no other client may have it, and it changes.
+/// The caching of a manifest: no other client may have it, and it changes.
 pub const CHANGING: &str = "private";
-/// Of content that its address names by digest.
+/// The caching of content that its address names by digest.
 pub const IMMUTABLE: &str = "private, max-age=31536000, immutable";
 
 /// The whole body.
@@ -134,13 +134,13 @@ mod tests {
     use super::*;
     use crate::margo::manifest::MANIFEST_TYPE;
 
-    fn headers(name: HeaderName, values: &[&str]) -> HeaderMap {
+    fn headers(name: &HeaderName, values: &[&str]) -> HeaderMap {
         values.iter().map(|value| (name.clone(), HeaderValue::from_str(value).unwrap())).collect()
     }
 
     #[test]
     fn a_manifest_is_given_to_who_accepts_its_type() {
-        let accepted = |values: &[&str]| accepts(&headers(ACCEPT, values), MANIFEST_TYPE);
+        let accepted = |values: &[&str]| accepts(&headers(&ACCEPT, values), MANIFEST_TYPE);
         let weighted = format!("text/html, {MANIFEST_TYPE};q=0.1");
         for values in [
             &[][..],
@@ -162,12 +162,12 @@ mod tests {
     #[test]
     fn an_entity_tag_is_the_quoted_digest() {
         let digest = Digest::of_bytes(b"a");
-        let held = |values: &[&str]| holds(&headers(IF_NONE_MATCH, values), &digest);
+        let held = |values: &[&str]| holds(&headers(&IF_NONE_MATCH, values), &digest);
         let (own, other) = (format!("\"{digest}\""), format!("\"{}\"", Digest::of_bytes(b"b")));
         assert!(held(&[&own]) && held(&[&format!("{other}, W/{own}")]) && held(&[&other, "*"]));
         assert!(!held(&[]) && !held(&[&other]) && !held(&[&digest.to_string()]));
         let response =
-            content(&headers(IF_NONE_MATCH, &[&own]), ("a/b", CHANGING), &digest, &Bytes::from("a"));
+            content(&headers(&IF_NONE_MATCH, &[&own]), ("a/b", CHANGING), &digest, &Bytes::from("a"));
         assert_eq!(
             (response.status(), response.headers()[ETAG].to_str().unwrap()),
             (StatusCode::NOT_MODIFIED, &*own)
@@ -179,7 +179,7 @@ mod tests {
     fn content_is_compressed_only_for_who_accepts_it() {
         let bytes = Bytes::from("a".repeat(1000));
         let packed = |values: &[&str]| {
-            let request = headers(ACCEPT_ENCODING, values);
+            let request = headers(&ACCEPT_ENCODING, values);
             let response = compressed(&request, ("a/b", IMMUTABLE), &Digest::of_bytes(&bytes), &bytes);
             assert_eq!(response.headers()[VARY], "Accept-Encoding");
             response.headers().contains_key(CONTENT_ENCODING)

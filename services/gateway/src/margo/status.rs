@@ -42,8 +42,15 @@ pub fn parse<T: DeserializeOwned>(bytes: &[u8]) -> Result<T, Problem> {
         return Err(problems::invalid_request("the body must be a JSON object"));
     }
     serde_path_to_error::deserialize(value).map_err(|error| {
-        let path = error.path().to_string();
-        problems::semantic_error(path, error.inner().to_string())
+        let (path, rule) = (error.path().to_string(), error.inner().to_string());
+        // The parser names the parent of a missing field.
+        let missing = rule.strip_prefix("missing field `").and_then(|rest| rest.split('`').next());
+        let field = match (missing, &*path) {
+            (Some(missing), ".") => missing.to_owned(),
+            (Some(missing), parent) => format!("{parent}.{missing}"),
+            (None, path) => path.to_owned(),
+        };
+        problems::semantic_error(field, rule)
     })
 }
 
@@ -142,7 +149,7 @@ mod tests {
             assert_eq!(problem.status, 422, "{pointer}: {problem:?}");
             format!("{} {}", problem.errors[0].field, problem.errors[0].message)
         };
-        assert!(change("/adoptedManifestVersion", Value::Null).contains("adoptedManifestVersion"));
+        assert!(change("/adoptedManifestVersion", Value::Null).starts_with("adoptedManifestVersion "));
         assert!(change("/adoptedManifestVersion", json!(0)).starts_with("adoptedManifestVersion"));
         assert!(change("/adoptedManifestVersion", json!(1.5)).starts_with("adoptedManifestVersion"));
         assert!(change("/deploymentId", json!("web")).contains("the address says"));
@@ -152,7 +159,7 @@ mod tests {
             "not the most severe"
         );
         assert!(change("/components", Value::Null).contains("components"));
-        assert!(change("/components/0/name", Value::Null).contains("components"));
+        assert!(change("/components/0/name", Value::Null).starts_with("components[0].name "));
         for bad in ["", "{", "[]", "3", "\"a\""] {
             assert_eq!(parse::<StatusManifest>(bad.as_bytes()).unwrap_err().status, 400, "{bad}");
         }

@@ -1,3 +1,5 @@
+//! The rules of the numbers: repeated, newer and slow reports, epochs, bounds.
+
 use super::*;
 use crate::margo::manifest::tests::{desired, package};
 
