@@ -99,7 +99,7 @@ struct Shared {
     accepted: Option<store::AcceptedDesired>,
 }
 
-/// What a runtime is made of.
+/// Parts that a runtime is made of.
 pub struct RuntimeParts<'a> {
     /// The checked settings.
     pub config: &'a Config,

@@ -155,11 +155,12 @@ pub const FEDERATION: [Shape; 3] =
     [document::<HubList>(), request::<PartsQuery>("PartsQuery"), message::<PartsAnswer>("PartsAnswer")];
 
 /// What a component's `properties` may say, by the type of its profile.
-pub const PROPERTIES: [(&str, Make); 4] = [
+pub const PROPERTIES: [(&str, Make); 5] = [
     ("process", SchemaGenerator::into_root_schema_for::<Process>),
     ("simulated", SchemaGenerator::into_root_schema_for::<Simulated>),
     ("compose", SchemaGenerator::into_root_schema_for::<Package>),
     ("helm", SchemaGenerator::into_root_schema_for::<Package>),
+    ("kubernetes", SchemaGenerator::into_root_schema_for::<Package>),
 ];
 
 /// Every shape that has examples.

@@ -5,4 +5,3 @@
 
 mod real;
 mod scripted;
-mod story;

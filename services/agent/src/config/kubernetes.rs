@@ -31,7 +31,7 @@ pub struct KubernetesArgs {
     #[arg(long, env = "MUSTER_HELM", value_name = "PATH", default_value = HELM_DEFAULT)]
     pub helm: String,
 
-    /// What the namespace of a deployment begins with that names none in its components' properties
+    /// Beginning of the namespace of a deployment whose components' properties name none
     #[arg(long, env = "MUSTER_NAMESPACE_PREFIX", value_name = "TEXT", default_value = NAMESPACE_PREFIX_DEFAULT)]
     pub namespace_prefix: String,
 }

@@ -22,7 +22,7 @@ mod kubeconfig;
 mod labels;
 mod manifests;
 mod object;
-mod observer;
+mod observation;
 mod package;
 mod ready;
 mod release;
@@ -51,7 +51,7 @@ use self::discovery::Discovery;
 use self::helm::Helm;
 use self::kubeconfig::ClusterAccess;
 pub use self::kubeconfig::KubeconfigError;
-use self::observer::Observer;
+use self::observation::WatchPool;
 use self::ready::ReadyUnit;
 use super::{Exit, Running, Runtime, Started, Unit, UnitName, code};
 use crate::package::{PackageSettings, PackageStore};
@@ -60,7 +60,7 @@ use crate::package::{PackageSettings, PackageStore};
 const FOLDER: &str = "kubernetes";
 /// The program that is run where no other is named.
 pub const HELM_DEFAULT: &str = "helm";
-/// What the namespace of a deployment that names none begins with.
+/// Beginning of the namespace of a deployment that names none.
 pub const NAMESPACE_PREFIX_DEFAULT: &str = "muster-";
 /// Characters of a namespace.
 const NAMESPACE_CHARS_MAX: usize = 63;
@@ -74,7 +74,7 @@ pub struct KubernetesSettings {
     pub kubeconfig: Option<PathBuf>,
     /// The `helm` command.
     pub helm: PathBuf,
-    /// What the namespace of a deployment that names none begins with.
+    /// Beginning of the namespace of a deployment that names none.
     pub namespace_prefix: String,
 }
 
@@ -89,7 +89,7 @@ pub struct KubernetesRuntime {
 #[derive(Debug)]
 struct Inner {
     cluster: ClusterView,
-    observer: Observer,
+    watches: WatchPool,
     helm: Helm,
     namespace_prefix: String,
     root: PathBuf,
@@ -152,7 +152,7 @@ impl KubernetesRuntime {
         let client = Arc::new(ApiClient::new(access));
         let (leave, root) = (CancellationToken::new(), data_dir.join(FOLDER));
         let inner = Inner {
-            observer: Observer::new(Arc::clone(&client)),
+            watches: WatchPool::new(Arc::clone(&client)),
             cluster: ClusterView { client, discovery: Discovery::default(), device },
             helm: Helm::new(settings.helm, settings.kubeconfig, helm::home(&root)),
             namespace_prefix: settings.namespace_prefix,

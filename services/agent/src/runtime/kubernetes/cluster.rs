@@ -1,4 +1,4 @@
-//! What the runtime asks a cluster for: kinds, namespaces, and the units of the device, found by their labels. It changes
+//! Questions to a cluster: kinds, namespaces, and the units of the device, found by their labels. It changes
 //! namespaces only.
 
 use std::collections::BTreeMap;
@@ -48,7 +48,7 @@ pub(super) struct Installed {
     pub(super) kind: InstalledKind,
 }
 
-/// What a unit is in the cluster.
+/// Form of a unit in the cluster.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) enum InstalledKind {
     /// A release of Helm.
@@ -108,7 +108,7 @@ impl ClusterView {
         Ok(found)
     }
 
-    /// What is there of a unit.
+    /// Everything of a unit that is in the cluster.
     pub(super) async fn installed_as(&self, unit: &UnitName) -> Result<Vec<Installed>, ClusterError> {
         let mut found = self.installed().await?;
         found.retain(|installed| installed.unit == *unit);

@@ -8,7 +8,7 @@ use crate::runtime::code;
 /// Objects that a text names; the others are counted.
 const NAMED_MAX: usize = 3;
 
-/// What is known of an object.
+/// Knowledge of an object.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) enum OwnedStatus {
     /// It exists.

@@ -54,7 +54,7 @@ pub(super) struct ClusterAccess {
     pub(super) authority: String,
     /// The host that its certificate must name.
     pub(super) server_name: String,
-    /// What its paths begin with.
+    /// Beginning of its paths.
     pub(super) path_prefix: String,
     /// TLS; a server on this machine may go without.
     pub(super) tls: Option<Arc<ClientConfig>>,

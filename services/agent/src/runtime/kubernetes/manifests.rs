@@ -16,7 +16,7 @@ use super::cluster::{ClusterError, ClusterView, group_path, members};
 use super::discovery::{DiscoveryError, Resource};
 use super::group::{self, Group, Member, OWNER_ANNOTATION};
 use super::object::{ManifestError, ObjectRef, references};
-use super::observer::OwnedObject;
+use super::observation::OwnedObject;
 
 /// Objects that are applied at once.
 const CONCURRENT_MAX: usize = 8;
@@ -49,7 +49,7 @@ pub(super) enum ApplyError {
     Owned { object: String, owner: String },
 }
 
-/// What is to be applied.
+/// Destination of objects that are applied.
 pub(super) struct Target<'a> {
     /// The name and namespace of the inventory; namespaced objects without a namespace get this one.
     pub(super) name: &'a str,

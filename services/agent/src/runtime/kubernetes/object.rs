@@ -25,7 +25,7 @@ pub(super) enum ManifestError {
     Empty,
 }
 
-/// What identifies an object.
+/// Identity of an object.
 #[derive(Debug, Clone, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub(super) struct ObjectRef {
     /// Its group and version.

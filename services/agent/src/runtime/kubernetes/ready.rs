@@ -11,7 +11,7 @@ use tokio::time::{Instant, sleep, timeout};
 use super::Inner;
 use super::health::UnitHealth;
 use super::kstatus::Failure;
-use super::observer::Observation;
+use super::observation::Observation;
 use crate::runtime::{Exit, Unit, UnitName, code};
 
 /// Time for which objects of a ready unit may be on their way: a pod may move.
@@ -108,7 +108,7 @@ impl Inner {
 }
 
 async fn watch(inner: Arc<Inner>) {
-    let mut changes = inner.observer.changes();
+    let mut changes = inner.watches.changes();
     loop {
         changes.mark_unchanged();
         inner.check_units().await;

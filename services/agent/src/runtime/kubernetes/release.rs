@@ -1,4 +1,4 @@
-//! What to do with a release, from the history that its secrets' labels tell. Pure.
+//! Recovery and version of a release, from the history that its secrets' labels tell. Pure.
 
 use std::collections::BTreeMap;
 

@@ -8,7 +8,7 @@ use super::Inner;
 use super::cluster::{ClusterError, Installed, InstalledKind};
 use super::helm::{HelmCall, HelmError, LockError, Release, ReleaseLock};
 use super::object::{ManifestError, objects, references};
-use super::observer::OwnedObject;
+use super::observation::OwnedObject;
 use crate::runtime::UnitName;
 
 /// Time limit of Helm's removal, its hooks included.

@@ -18,7 +18,7 @@ use super::helm::{HelmCall, HelmError, LockError, Release, ReleaseLock};
 use super::kstatus::Failure;
 use super::manifests::{ApplyError, Target};
 use super::object::{ManifestError, ObjectRef, objects, references};
-use super::observer::{Observation, OwnedObject};
+use super::observation::{Observation, OwnedObject};
 use super::package::{self, PackageFilesError, write_private};
 use super::release::{History, Recovery};
 use super::values::{self, PointerError};
@@ -342,7 +342,7 @@ impl Inner {
         start: &Start<'_>,
         owned: Vec<OwnedObject>,
     ) -> Result<Observation, KubernetesStartError> {
-        let observation = self.observer.observe(owned);
+        let observation = self.watches.observe(owned);
         let listed = timeout_at(start.deadline, observation.resync()).await;
         let words =
             || observation.outage().map_or_else(|| "its objects are being listed".to_owned(), |it| it.1);

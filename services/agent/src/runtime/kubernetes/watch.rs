@@ -37,7 +37,7 @@ const WITHOUT_STATUS: [&str; 5] = ["ConfigMap", "Secret", "ServiceAccount", "Lim
 const GROUPS_WITHOUT_STATUS: [&str; 3] =
     ["rbac.authorization.k8s.io", "admissionregistration.k8s.io", "scheduling.k8s.io"];
 
-/// What one watch covers.
+/// Scope of one watch.
 #[derive(Debug, Clone, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub(super) struct WatchKey {
     pub(super) resource: Resource,
@@ -48,7 +48,7 @@ pub(super) struct WatchKey {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Observed {
     pub(super) status: ObjectStatus,
-    /// Of a pod: what keeps it from being ready, and the workload that made it.
+    /// A pod's: the cause that keeps it from being ready, and the workload that made it.
     pub(super) problem: Option<PodProblem>,
     pub(super) owner: Option<Owner>,
 }

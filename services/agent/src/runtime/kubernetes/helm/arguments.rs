@@ -8,14 +8,14 @@ const HISTORY_MAX: &str = "10";
 
 /// A release.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(in crate::runtime::kubernetes) struct Release {
-    pub(in crate::runtime::kubernetes) name: String,
-    pub(in crate::runtime::kubernetes) namespace: String,
+pub(crate) struct Release {
+    pub(crate) name: String,
+    pub(crate) namespace: String,
 }
 
 /// A call of `helm`.
 #[derive(Debug, Clone)]
-pub(in crate::runtime::kubernetes) enum HelmCall<'a> {
+pub(crate) enum HelmCall<'a> {
     /// Installs or upgrades a release.
     Upgrade {
         release: &'a Release,

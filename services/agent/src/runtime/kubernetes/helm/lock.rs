@@ -26,7 +26,7 @@ const _: () = assert!(GRACE.as_secs() < WAIT_MAX.as_secs());
 
 /// The error of getting a lock.
 #[derive(Debug, thiserror::Error)]
-pub(in crate::runtime::kubernetes) enum LockError {
+pub(crate) enum LockError {
     #[error("cannot lock {}", .path.display())]
     File {
         path: PathBuf,
@@ -39,17 +39,14 @@ pub(in crate::runtime::kubernetes) enum LockError {
 
 /// The right to change a release. Its end gives it back once no process holds it any more.
 #[derive(Debug)]
-pub(in crate::runtime::kubernetes) struct ReleaseLock {
+pub(crate) struct ReleaseLock {
     file: File,
     process: PathBuf,
 }
 
 impl ReleaseLock {
     /// Gets the lock of a release in the folder of its unit.
-    pub(in crate::runtime::kubernetes) async fn acquire(
-        folder: &Path,
-        release: &Release,
-    ) -> Result<Self, LockError> {
+    pub(crate) async fn acquire(folder: &Path, release: &Release) -> Result<Self, LockError> {
         let path = folder.join(LOCK);
         let failed = |source| LockError::File { path: path.clone(), source };
         fs::create_dir_all(folder).map_err(failed)?;

@@ -15,17 +15,17 @@ const NORMAL_WAITS: [&str; 2] = ["ContainerCreating", "PodInitializing"];
 /// The label by which a Deployment's controller distinguishes its ReplicaSets: the end of their names.
 const TEMPLATE_HASH: &str = "/metadata/labels/pod-template-hash";
 
-/// What keeps a pod from being ready.
+/// The cause that keeps a pod from being ready.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(in crate::runtime::kubernetes) struct PodProblem {
+pub(crate) struct PodProblem {
     /// A code, in the cluster's words.
-    pub(in crate::runtime::kubernetes) code: String,
+    pub(crate) code: String,
     /// The pod and the reason.
-    pub(in crate::runtime::kubernetes) message: String,
+    pub(crate) message: String,
 }
 
 /// The workload that made a pod: its kind and its name.
-pub(in crate::runtime::kubernetes) type Owner = (String, String);
+pub(crate) type Owner = (String, String);
 
 /// The status of a pod.
 pub(super) fn status(pod: &Value) -> ObjectStatus {
@@ -43,8 +43,8 @@ pub(super) fn status(pod: &Value) -> ObjectStatus {
     }
 }
 
-/// What keeps a pod from being ready, if anything does.
-pub(in crate::runtime::kubernetes) fn problem(pod: &Value) -> Option<PodProblem> {
+/// The cause that keeps a pod from being ready, if there is one.
+pub(crate) fn problem(pod: &Value) -> Option<PodProblem> {
     let name = pod.pointer("/metadata/name").and_then(Value::as_str).unwrap_or_default();
     let found = unschedulable(pod).or_else(|| container_problem(pod)).or_else(|| evicted(pod))?;
     let message = format!("pod {name}: {}", cut(&found.message));
@@ -52,7 +52,7 @@ pub(in crate::runtime::kubernetes) fn problem(pod: &Value) -> Option<PodProblem>
 }
 
 /// The workload that a pod belongs to. A Deployment's pods name a ReplicaSet, whose name is the Deployment's and a hash.
-pub(in crate::runtime::kubernetes) fn owner(pod: &Value) -> Option<Owner> {
+pub(crate) fn owner(pod: &Value) -> Option<Owner> {
     let owners = pod.pointer("/metadata/ownerReferences")?.as_array()?;
     let controller = owners.iter().find(|owner| owner["controller"] == Value::Bool(true))?;
     let (kind, name) = (controller["kind"].as_str()?, controller["name"].as_str()?);

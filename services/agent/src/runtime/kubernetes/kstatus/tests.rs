@@ -5,7 +5,7 @@ use serde_json::{Value, json};
 use super::pod::{owner, problem};
 use super::*;
 
-/// What a status is, without its words.
+/// The name of a status, without its words.
 fn word(object: &Value) -> &'static str {
     match status(object) {
         ObjectStatus::Current => "Current",

@@ -20,7 +20,7 @@ use super::watch::{Snapshot, WatchKey, Watcher, lock};
 const WORKLOADS: [&str; 5] = ["Deployment", "StatefulSet", "DaemonSet", "ReplicaSet", "Job"];
 
 /// The namespace, kind and name of a workload that makes pods.
-type Maker = (Option<String>, String, String);
+type WorkloadKey = (Option<String>, String, String);
 
 /// An object of a unit, and the watch that covers it.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -31,7 +31,7 @@ pub(super) struct OwnedObject {
 
 /// All watches. One ends with the last observation that needs it.
 #[derive(Debug)]
-pub(super) struct Observer {
+pub(super) struct WatchPool {
     client: Arc<ApiClient>,
     watches: Mutex<BTreeMap<WatchKey, Weak<Watch>>>,
     changes: watch::Sender<u64>,
@@ -74,13 +74,13 @@ impl OwnedObject {
             .then(|| WatchKey { resource: pods, namespace: self.reference.namespace.clone() })
     }
 
-    fn maker(&self) -> Maker {
+    fn workload_key(&self) -> WorkloadKey {
         let ObjectRef { namespace, kind, name, .. } = &self.reference;
         (namespace.clone(), kind.clone(), name.clone())
     }
 }
 
-impl Observer {
+impl WatchPool {
     pub(super) fn new(client: Arc<ApiClient>) -> Self {
         Self { client, watches: Mutex::default(), changes: watch::Sender::new(0) }
     }
@@ -165,7 +165,7 @@ impl Observation {
         let problems = self.problems();
         let statuses = self.owned.iter().map(|object| {
             let reference = &object.reference;
-            let problem = problems.get(&object.maker());
+            let problem = problems.get(&object.workload_key());
             let Some(watch) = self.watches.get(&object.key) else {
                 return (reference, OwnedStatus::Unknown, problem);
             };
@@ -181,7 +181,7 @@ impl Observation {
     }
 
     /// A problem of each workload's pods.
-    fn problems(&self) -> HashMap<Maker, PodProblem> {
+    fn problems(&self) -> HashMap<WorkloadKey, PodProblem> {
         let mut found = HashMap::new();
         for (key, watch) in &self.watches {
             for observed in lock(&watch.snapshot).objects.values() {
