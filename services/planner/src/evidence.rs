@@ -47,7 +47,7 @@ struct Pulse {
     lease: SignedDuration,
 }
 
-/// What facts have touched.
+/// The devices and documents that facts have touched.
 #[derive(Debug, Default)]
 pub(crate) struct ChangedByFacts {
     /// Devices of which something has changed.

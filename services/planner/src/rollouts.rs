@@ -54,7 +54,7 @@ pub(crate) struct TrackedRollout {
     pub(crate) refusals: BTreeMap<DeviceKey, Refusal>,
     /// When the publisher answered a release that LEDGER may not show yet.
     pub(crate) answered_at: Option<Instant>,
-    /// What was logged about it last.
+    /// The step that was logged last.
     pub(crate) logged: String,
 }
 
