@@ -47,9 +47,9 @@ struct Pulse {
     lease: SignedDuration,
 }
 
-/// What facts have touched.
+/// The devices and documents that facts have touched.
 #[derive(Debug, Default)]
-pub(crate) struct Touched {
+pub(crate) struct ChangedByFacts {
     /// Devices of which something has changed.
     pub(crate) devices: Vec<DeviceKey>,
     /// Documents of devices, in order.
@@ -103,8 +103,8 @@ impl fmt::Display for Behind {
 
 impl Evidence {
     /// Applies an event.
-    pub(crate) fn apply(&mut self, event: LedgerEvent) -> Touched {
-        let mut touched = Touched::default();
+    pub(crate) fn apply(&mut self, event: LedgerEvent) -> ChangedByFacts {
+        let mut touched = ChangedByFacts::default();
         match event {
             LedgerEvent::Facts(facts) => self.fold(facts, &mut touched),
             LedgerEvent::Through(through) => self.read_to(through),
@@ -124,7 +124,7 @@ impl Evidence {
         touched
     }
 
-    fn fold(&mut self, facts: Vec<LedgerFact>, touched: &mut Touched) {
+    fn fold(&mut self, facts: Vec<LedgerFact>, touched: &mut ChangedByFacts) {
         let mut through = self.read_through;
         for (at, read) in facts {
             through = at.ledger_seq;

@@ -2,7 +2,7 @@
 //!
 //! ```text
 //! LEDGER ─► ledger ─► evidence ─┐
-//! muster.publisher.{status, ────┴─► board ─► muster_domain::rollout ─► step ─► muster.publisher.{release, decide}
+//! muster.publisher.{status, ────┴─► rollouts ─► muster_domain::rollout ─► step ─► muster.publisher.{release, decide}
 //!   targets} ─► services ─┘                                      └─► checks ─► asker ─► muster.check.>, webhook
 //! ```
 //!
@@ -11,13 +11,12 @@
 //! the rollout is judged by its counts at once. A planner that is killed between any two requests loses nothing and repeats
 //! nothing: the publisher answers a repeated release or decision as done.
 //!
-//! Reading order: [`ledger`] (reads LEDGER), `evidence` (folds it, and says whether it is of the present), `board` (rows of
+//! Reading order: [`ledger`] (reads LEDGER), `evidence` (folds it, and says whether it is of the present), `rollouts` (rows of
 //! rollouts), [`planner`] (the loop), [`step`] (pure: the effects of a step), [`services`] (requests), `checks`, [`asker`] and
 //! [`webhook`] (checks of others), [`app`] (the wiring).
 
 pub mod app;
 pub mod asker;
-mod board;
 mod checks;
 pub mod config;
 pub mod error;
@@ -25,6 +24,7 @@ mod evidence;
 pub mod ledger;
 pub mod metrics;
 pub mod planner;
+mod rollouts;
 pub mod services;
 pub mod step;
 pub mod webhook;

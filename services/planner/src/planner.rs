@@ -21,12 +21,12 @@ use tokio::time::{Instant, sleep_until};
 use tokio_util::sync::CancellationToken;
 
 use crate::asker::Asker;
-use crate::board::Board;
 use crate::checks::Checks;
 use crate::error::RoundError;
 use crate::evidence::{Document, Evidence};
 use crate::ledger::{Ledger, LedgerEvent};
 use crate::metrics::Metrics;
+use crate::rollouts::TrackedRollouts;
 use crate::services::{Requests, Services};
 
 mod judge;
@@ -56,7 +56,7 @@ pub struct Planner<R, L> {
     /// Where it says whether it decides.
     health: Option<Health>,
     evidence: Evidence,
-    board: Board,
+    rollouts: TrackedRollouts,
     /// The checks behind waves.
     checks: Checks<R>,
     /// Deployments whose targets are to be listed, and the list that is asked for.
@@ -91,7 +91,7 @@ impl<R: Requests, L: Ledger> Planner<R, L> {
             metrics,
             health: None,
             evidence: Evidence::default(),
-            board: Board::default(),
+            rollouts: TrackedRollouts::default(),
             checks,
             to_list: VecDeque::new(),
             listing: None,
@@ -146,10 +146,10 @@ impl<R: Requests, L: Ledger> Planner<R, L> {
             return now + self.every;
         }
         let (poll_at, listing) = (self.poll_at, self.listing.is_none() && !self.to_list.is_empty());
-        let of_rollout = |rollout: &mut crate::board::TrackedRollout| {
+        let of_rollout = |rollout: &mut crate::rollouts::TrackedRollout| {
             if rollout.is_due(now) { Some(now) } else { rollout.due }
         };
-        let rollouts = self.board.rollouts().filter_map(of_rollout);
+        let rollouts = self.rollouts.all().filter_map(of_rollout);
         let next = rollouts.chain([poll_at]).chain(listing.then_some(now)).min().unwrap_or(poll_at);
         self.evidence.ends_at().map_or(next, |end| next.min(end + Duration::from_millis(1)))
     }
@@ -161,10 +161,10 @@ impl<R: Requests, L: Ledger> Planner<R, L> {
         if self.listing.is_some() {
             self.documents.extend(touched.documents.iter().cloned());
         }
-        self.board.observe(&touched, &self.evidence);
+        self.rollouts.observe(&touched, &self.evidence);
         if is_restart {
             // Another LEDGER may hold other documents.
-            self.board = Board::default();
+            self.rollouts = TrackedRollouts::default();
             self.poll_at = Instant::now();
         }
         self.metrics.ledger_seq.set(i64::try_from(self.evidence.ledger_seq()).unwrap_or(i64::MAX));
@@ -192,13 +192,13 @@ impl<R: Requests, L: Ledger> Planner<R, L> {
     /// no other; the first one is returned at the end.
     async fn poll(&mut self) -> Result<(), RoundError> {
         let ids = self.services.deployments().await?;
-        self.board.retain(&ids);
+        self.rollouts.retain(&ids);
         let mut first_error = None;
         for id in &ids {
             match self.services.head(id).await {
                 Ok(head) => {
                     let is_listed = self.listing.as_ref().is_some_and(|(of, _)| of == id);
-                    let is_known = self.board.set_head(id, &head, Instant::now());
+                    let is_known = self.rollouts.set_head(id, &head, Instant::now());
                     if !is_known && !is_listed && !self.to_list.contains(id) {
                         self.to_list.push_back(id.clone());
                     }
@@ -208,7 +208,7 @@ impl<R: Requests, L: Ledger> Planner<R, L> {
             }
         }
         self.to_list.retain(|id| ids.contains(id));
-        let seen: BTreeSet<_> = self.board.rollouts().map(|rollout| rollout.key()).collect();
+        let seen: BTreeSet<_> = self.rollouts.all().map(|rollout| rollout.key()).collect();
         self.checks.retain(|(key, _)| seen.contains(key));
         self.is_complete = first_error.is_none();
         first_error.map_or(Ok(()), Err)
@@ -233,15 +233,15 @@ impl<R: Requests, L: Ledger> Planner<R, L> {
     fn insert(&mut self, listed: Listed) {
         let Listed { id, began, answer } = listed;
         let inserted = answer.map(|answer| {
-            self.board.insert(&id, answer, (began, Instant::now()));
+            self.rollouts.insert(&id, answer, (began, Instant::now()));
             // A page may be older than a document that LEDGER has.
             for document in std::mem::take(&mut self.documents) {
-                self.board.document(&document);
+                self.rollouts.document(&document);
             }
         });
         self.documents.clear();
         if inserted.is_ok() {
-            self.board.observe_deployment(&id, &self.evidence);
+            self.rollouts.observe_deployment(&id, &self.evidence);
         } else {
             self.is_complete = false;
         }

@@ -153,7 +153,7 @@ fn services_of(
         "--data-dir",
         &data("publisher"),
     ];
-    // It is ready once publisher and rollup have answered it.
+    // It is ready once it has read LEDGER and the publisher has answered it.
     let planner = planner.map(|every| {
         let every = format!("{}ms", every.as_millis());
         ("muster-planner", vec!["--every".to_owned(), every])

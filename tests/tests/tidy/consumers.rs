@@ -15,7 +15,7 @@ struct Reader {
     why: &'static str,
 }
 
-const READERS: [Reader; 14] = [
+const READERS: [Reader; 15] = [
     unfiltered("services/ingest/src/restore.rs", true, "a start without a snapshot, and the tail after one"),
     unfiltered("services/ingest/src/follow.rs", true, "a standby and a takeover, once for all partitions"),
     unfiltered(
@@ -24,6 +24,7 @@ const READERS: [Reader; 14] = [
         "old facts, once an hour, while reports become facts",
     ),
     unfiltered("services/ingest/src/room.rs", true, "the old end of a LEDGER that fills up"),
+    unfiltered("services/planner/src/ledger.rs", true, "the evidence of rollouts, from the first fact"),
     unfiltered("services/rollup/src/consume.rs", true, "the fold, from a snapshot or from the first fact"),
     unfiltered("services/rollup/src/history/tail.rs", false, "a question about the past"),
     unfiltered("services/simulator/src/ledger.rs", false, "the check at the end of a run"),

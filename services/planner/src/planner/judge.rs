@@ -12,9 +12,9 @@ use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
 use super::{Counts, Planner, RolloutKey};
-use crate::board::Refusal;
 use crate::error::RoundError;
 use crate::ledger::Ledger;
+use crate::rollouts::Refusal;
 use crate::services::Requests;
 use crate::step::{Effect, check_decision, effects};
 
@@ -25,12 +25,8 @@ impl<R: Requests, L: Ledger> Planner<R, L> {
     /// Judges every rollout that is due, and takes its next step.
     pub(super) async fn judge(&mut self, stop: &CancellationToken) {
         let now = Instant::now();
-        let due: Vec<_> = self
-            .board
-            .rollouts()
-            .filter(|rollout| rollout.is_due(now))
-            .map(|rollout| rollout.key())
-            .collect();
+        let due: Vec<_> =
+            self.rollouts.all().filter(|rollout| rollout.is_due(now)).map(|rollout| rollout.key()).collect();
         if due.is_empty() {
             return;
         }
@@ -40,20 +36,20 @@ impl<R: Requests, L: Ledger> Planner<R, L> {
             }
             let taken = self.judge_one(&key).await;
             let has_failed = taken.is_err();
-            if let Some(rollout) = self.board.rollout(&key).filter(|_| has_failed) {
+            if let Some(rollout) = self.rollouts.rollout(&key).filter(|_| has_failed) {
                 (rollout.has_failed, rollout.is_touched) = (true, true);
                 rollout.due = Some(Instant::now() + self.every);
             }
             if matches!(taken, Err(RoundError::Refused { .. })) {
                 // Somebody has decided, committed or released since.
-                self.board.outdate(&key.0);
+                self.rollouts.outdate(&key.0);
             }
             if has_failed {
                 self.report(taken);
             }
         }
         let mut counts = Counts::default();
-        self.board.rollouts().for_each(|rollout| counts.add(&rollout.live.state().step));
+        self.rollouts.all().for_each(|rollout| counts.add(&rollout.live.state().step));
         self.metrics.rollouts.set(counts.rollouts);
         self.metrics.stopped.set(counts.stopped);
         self.metrics.approvals.set(counts.approvals);
@@ -62,7 +58,7 @@ impl<R: Requests, L: Ledger> Planner<R, L> {
     /// Judges a rollout, and takes its next step unless it waits for devices or persons. An effect that fails ends the step.
     async fn judge_one(&mut self, key: &RolloutKey) -> Result<(), RoundError> {
         let (now, time, every) = (Instant::now(), self.clock.now(), self.every);
-        let Some(rollout) = self.board.rollout(key) else { return Ok(()) };
+        let Some(rollout) = self.rollouts.rollout(key) else { return Ok(()) };
         rollout.forget_refusals(now);
         (rollout.is_touched, rollout.has_failed) = (false, false);
         let evidence = &self.evidence;
@@ -94,7 +90,7 @@ impl<R: Requests, L: Ledger> Planner<R, L> {
     /// Requests that a decision is recorded.
     async fn decide(&mut self, key: &RolloutKey, request: &DecideRequest) -> Result<(), RoundError> {
         let answer = self.services.decide(request).await?;
-        if let Some(rollout) = self.board.rollout(key) {
+        if let Some(rollout) = self.rollouts.rollout(key) {
             rollout.is_touched |= rollout.live.set_record(Some(answer.record));
         }
         Ok(())
@@ -116,7 +112,7 @@ impl<R: Requests, L: Ledger> Planner<R, L> {
             tracing::info!(%deployment, %digest, rollout = file, devices, refused, "{done}");
         }
         let (evidence, now) = (&self.evidence, self.clock.now());
-        let Some(rollout) = self.board.rollout(key) else { return Ok(()) };
+        let Some(rollout) = self.rollouts.rollout(key) else { return Ok(()) };
         for device in &released {
             if let Some(at) = rollout.live.find(device) {
                 rollout.live.set_answer(at, request.before.is_none(), now);
@@ -133,7 +129,7 @@ impl<R: Requests, L: Ledger> Planner<R, L> {
     /// Keeps the refusals of a release for a while, and logs each once until it changes.
     fn keep_refusals(&mut self, key: &RolloutKey, refusals: BTreeMap<DeviceKey, ReleaseRefusal>) {
         let until = Instant::now() + REFUSED_PAUSE;
-        let Some(rollout) = self.board.rollout(key) else { return };
+        let Some(rollout) = self.rollouts.rollout(key) else { return };
         let is_any = !refusals.is_empty();
         for (device, reason) in refusals {
             if let Some(at) = rollout.live.find(&device) {
@@ -147,7 +143,7 @@ impl<R: Requests, L: Ledger> Planner<R, L> {
         }
         if is_any {
             rollout.is_touched = true;
-            self.board.outdate(&key.0);
+            self.rollouts.outdate(&key.0);
         }
     }
 
@@ -175,7 +171,7 @@ impl<R: Requests, L: Ledger> Planner<R, L> {
 
     /// Logs the next step of a rollout, or what it waits for, once until that changes.
     fn log(&mut self, key: &RolloutKey, progress: &RolloutProgress) {
-        let Some(rollout) = self.board.rollout(key) else { return };
+        let Some(rollout) = self.rollouts.rollout(key) else { return };
         // The counts of a waiting wave change with each report.
         let summary = match &progress.state.step {
             Step::Wait { wave, because } => format!("{wave} {because}"),

@@ -22,7 +22,7 @@ pub struct Line<'a> {
     pub changed_at: Option<Timestamp>,
     /// Time at which the device was last heard.
     pub last_heard_at: Option<Timestamp>,
-    /// What the device tries again.
+    /// Attempts after errors that are running.
     pub retries: &'a [Retry],
 }
 

@@ -58,7 +58,7 @@ pub(super) struct Row {
     pub(super) is_uncounted: bool,
 }
 
-/// What a line says about a target.
+/// The knowledge of a target by its line.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Seen {
     known: Known,

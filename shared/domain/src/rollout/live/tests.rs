@@ -3,7 +3,7 @@
 use muster_contract::RequestedBy;
 use muster_contract::query::StandingLine;
 use muster_contract::rollout::{RolloutDecision, RolloutVerb, TargetsAnswer};
-use muster_contract::view::Standing;
+use muster_contract::view::{Freshness, Standing};
 use proptest::prelude::*;
 use serde_json::{Value, json};
 
@@ -57,8 +57,6 @@ enum Change {
     Decide(RolloutVerb, Option<&'static str>),
     Later(i64),
 }
-
-use muster_contract::view::Freshness;
 
 fn changes() -> impl Strategy<Value = Vec<Change>> {
     let device = || 0..DEVICES;
@@ -234,8 +232,10 @@ proptest! {
 #[test]
 fn a_rollout_wakes_at_the_end_of_its_next_soak_time_or_deadline() {
     let mut world = World::new(&policies()[1]);
-    world.document(0, true);
-    world.apply(&Change::Report { device: 0, standing: Standing::Installed, known: true });
+    for device in 0..DEVICES {
+        world.document(device, true);
+        world.apply(&Change::Report { device, standing: Standing::Installed, known: true });
+    }
     world.live.judge(&|_| None, world.now);
     let wakes_at = world.live.wakes_at().unwrap();
     assert_eq!(wakes_at.duration_since(world.now).as_secs(), 30);

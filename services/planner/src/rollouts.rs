@@ -10,7 +10,7 @@ use muster_contract::{DeploymentId, DeviceKey};
 use muster_domain::rollout::{Content, LiveRollout, LiveTarget, RolloutId, TargetDevice};
 use tokio::time::Instant;
 
-use crate::evidence::{Document, Evidence, Touched};
+use crate::evidence::{ChangedByFacts, Document, Evidence};
 use crate::planner::RolloutKey;
 
 /// Time after which the targets of a deployment are listed again: a request may have replaced a deployment on a device, or the
@@ -24,7 +24,7 @@ const SHOWN_WITHIN: Duration = Duration::from_secs(30);
 
 /// The rollouts of all deployments with a held change or an open rollout.
 #[derive(Debug, Default)]
-pub(crate) struct Board {
+pub(crate) struct TrackedRollouts {
     deployments: BTreeMap<DeploymentId, Tracked>,
     /// The devices of all rollouts.
     devices: HashMap<DeviceKey, Arc<TargetDevice>>,
@@ -54,7 +54,7 @@ pub(crate) struct TrackedRollout {
     pub(crate) refusals: BTreeMap<DeviceKey, Refusal>,
     /// When the publisher answered a release that LEDGER may not show yet.
     pub(crate) answered_at: Option<Instant>,
-    /// What was logged about it last.
+    /// The step that was logged last.
     pub(crate) logged: String,
 }
 
@@ -95,9 +95,9 @@ impl TrackedRollout {
     }
 }
 
-impl Board {
+impl TrackedRollouts {
     /// The rollouts, to judge them.
-    pub(crate) fn rollouts(&mut self) -> impl Iterator<Item = &mut TrackedRollout> {
+    pub(crate) fn all(&mut self) -> impl Iterator<Item = &mut TrackedRollout> {
         self.deployments.values_mut().flat_map(|tracked| &mut tracked.rollouts)
     }
 
@@ -194,11 +194,11 @@ impl Board {
     }
 
     /// Counts what facts have touched.
-    pub(crate) fn observe(&mut self, touched: &Touched, evidence: &Evidence) {
+    pub(crate) fn observe(&mut self, touched: &ChangedByFacts, evidence: &Evidence) {
         for document in &touched.documents {
             self.document(document);
         }
-        for rollout in self.rollouts() {
+        for rollout in self.all() {
             if touched.all {
                 rollout.observe_all(evidence);
                 rollout.is_touched = true;
