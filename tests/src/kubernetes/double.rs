@@ -266,7 +266,7 @@ async fn answer(State(shared): State<Shared>, method: Method, uri: Uri, body: By
             Some(object) => object.to_string().into_response(),
             None => status(404, "NotFound", &format!("{path} not found")),
         },
-        Method::PATCH | Method::PUT => applied(&shared, &path, body()),
+        Method::PATCH | Method::PUT => applied(&shared, &path, &body()),
         Method::DELETE => match shared.remove(&path) {
             Some(object) => object.to_string().into_response(),
             None => status(404, "NotFound", &format!("{path} not found")),
@@ -344,7 +344,7 @@ fn without_kind(object: &Value) -> Value {
     object
 }
 
-fn applied(shared: &Shared, path: &str, object: Value) -> Response {
+fn applied(shared: &Shared, path: &str, object: &Value) -> Response {
     let before = {
         let objects = shared.objects.lock().unwrap();
         if let Some(manager) = objects.others.get(path) {

@@ -130,7 +130,7 @@ impl Hub {
             let number = (report.epoch(), report.seq());
             match accepted.iter().find(|known| (known.epoch(), known.seq()) == number) {
                 Some(known) => {
-                    assert_eq!(content(known), content(&report), "{number:?} came as another report")
+                    assert_eq!(content(known), content(&report), "{number:?} came as another report");
                 }
                 None => accepted.push(report),
             }

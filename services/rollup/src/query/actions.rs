@@ -144,7 +144,7 @@ impl CachedActions {
         // The projection has read `up_to`, so LEDGER's present content includes everything up to it.
         while let Some(batch) = replay.next_present(BATCH_MAX).await? {
             block_in_place_if_large(batch.len(), || {
-                batch.iter().for_each(|message| self.apply_message(message))
+                batch.iter().for_each(|message| self.apply_message(message));
             });
         }
         if self.read_to == 0 {

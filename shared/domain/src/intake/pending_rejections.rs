@@ -85,7 +85,7 @@ pub(super) struct RejectedMessage {
 
 impl RejectedMessage {
     /// The document for QUARANTINE. It takes the payload, which is not needed again.
-    pub(super) fn into_document(&mut self) -> Vec<u8> {
+    pub(super) fn build_document(&mut self) -> Vec<u8> {
         let payload = std::mem::take(&mut self.payload);
         decode::to_bytes(&RejectedReport {
             api_version: ApiVersion::V1,

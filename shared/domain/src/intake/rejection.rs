@@ -28,7 +28,7 @@ impl IntakeState {
         let ticket = self.rejections.queued.pop_front()?;
         let rejected = self.rejections.pending.get_mut(&ticket)?;
         let device = self.devices[rejected.index].key.clone();
-        let (id, payload) = (rejected.id.clone(), rejected.into_document());
+        let (id, payload) = (rejected.id.clone(), rejected.build_document());
         Some(Rejection { ticket, device, id, payload })
     }
 

@@ -57,7 +57,7 @@ impl Inner {
         match &installed.kind {
             InstalledKind::Release(release, _) => self.remove_release(&installed.unit, release).await?,
             InstalledKind::Group { name, .. } => {
-                self.cluster.remove_group(&installed.namespace, name).await?
+                self.cluster.remove_group(&installed.namespace, name).await?;
             }
         }
         self.cluster.remove_namespace(&installed.namespace).await?;

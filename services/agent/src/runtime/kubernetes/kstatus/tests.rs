@@ -1,5 +1,7 @@
 //! Tables of objects as controllers write them, and the status that each has.
 
+#![allow(clippy::needless_pass_by_value, reason = "rows of tables are values")]
+
 use serde_json::{Value, json};
 
 use super::pod::{owner, problem};
