@@ -5,3 +5,4 @@
 
 mod real;
 mod scripted;
+mod story;

@@ -62,6 +62,7 @@ pub(super) async fn manifests(
     home: &Path,
     store: &PackageStore,
 ) -> Result<Vec<Value>, PackageFilesError> {
+    refuse_signed(package)?;
     let found = match &package.manifests {
         Some(text) => objects(text)?,
         None => objects(&read_yaml(&folder(package, home, store).await?)?)?,
@@ -69,10 +70,13 @@ pub(super) async fn manifests(
     if found.is_empty() { Err(ManifestError::Empty.into()) } else { Ok(found) }
 }
 
+/// Refuses a package whose signature is to be verified, which this agent cannot do: nothing runs unverified.
+fn refuse_signed(package: &Package) -> Result<(), PackageFilesError> {
+    package.key_location.as_ref().map_or(Ok(()), |key| Err(PackageFilesError::Signed(shown(key))))
+}
+
 async fn folder(package: &Package, home: &Path, store: &PackageStore) -> Result<PathBuf, PackageFilesError> {
-    if let Some(key) = &package.key_location {
-        return Err(PackageFilesError::Signed(shown(key)));
-    }
+    refuse_signed(package)?;
     let source = match (&package.package_location, &package.repository) {
         (Some(location), _) => match location.strip_prefix(LOCAL) {
             Some(path) => return Ok(PathBuf::from(path)),
