@@ -25,8 +25,8 @@ pub(crate) struct Device {
     pub(crate) is_linked: bool,
     pub(crate) is_dead: bool,
     document: Option<DesiredState>,
-    /// The content of each deployment that it runs or tries to run.
-    contents: BTreeMap<DeploymentId, Digest>,
+    /// The content of each deployment that it runs or tries to run, and its target.
+    contents: BTreeMap<DeploymentId, (Digest, Generation)>,
     sequence: u64,
     /// Reports that the hub does not have yet.
     backlog: VecDeque<StatusFact>,
@@ -101,14 +101,20 @@ impl World {
         device.contents.retain(|id, _| ids.contains(id));
         let mut begun = Vec::new();
         for entry in &document.deployments {
-            if device.contents.insert(entry.id.clone(), entry.digest) != Some(entry.digest) {
-                begun.push((entry.id.clone(), entry.digest));
+            let target = (entry.digest, entry.target_generation);
+            let before = device.contents.insert(entry.id.clone(), target);
+            if before != Some(target) {
+                // The same content as a newer target is confirmed, as an agent does.
+                let is_new = before.is_none_or(|(digest, _)| digest != entry.digest);
+                begun.push((entry.id.clone(), entry.digest, is_new));
             }
         }
         let generation = document.generation;
         device.document = Some(document);
-        for (id, digest) in begun {
-            self.report(at, (&id, digest, generation), State::Installing);
+        for (id, digest, is_new) in begun {
+            if is_new {
+                self.report(at, (&id, digest, generation), State::Installing);
+            }
             let delay = self.rng_millis(SECOND..8 * SECOND);
             self.after(delay, Event::Installed(at, id, digest, generation));
         }
@@ -118,7 +124,7 @@ impl World {
     pub(crate) fn installed(&mut self, at: usize, id: &DeploymentId, digest: Digest, generation: Generation) {
         let device = &self.devices[at];
         let Some(document) = &device.document else { return };
-        if device.is_dead || device.contents.get(id) != Some(&digest) {
+        if device.is_dead || device.contents.get(id).map(|(held, _)| *held) != Some(digest) {
             return;
         }
         let state = if fails(&command(document, id), &device.key) { State::Failed } else { State::Installed };

@@ -246,15 +246,18 @@ const DISCOVERY: [&str; 6] =
 const QUERIES: &str = "muster.query.*";
 const NOTIFY_REQUESTS: &str = "muster.notify.*";
 const PUBLISHER_REQUESTS: &str = "muster.publisher.*";
-/// Requests to release held changes, and to record decisions about rollouts.
-const ROLLOUT_REQUESTS: [&str; 2] = ["muster.publisher.release", "muster.publisher.decide"];
 /// Requests of a gateway on behalf of people.
 const ASK_FOR_PEOPLE: [&str; 3] =
     ["muster.publisher.release", "muster.publisher.decide", QUARANTINE_REQUESTS];
 /// Requests that change nothing: queries of views, and the publisher's progress and targets.
 const READ_ONLY_REQUESTS: [&str; 3] = [QUERIES, "muster.publisher.status", "muster.publisher.targets"];
-/// The publisher's progress and targets.
-const PUBLISHER_READS: [&str; 2] = ["muster.publisher.status", "muster.publisher.targets"];
+/// Requests of a planner: the publisher's progress and targets, releases of held changes, and decisions about rollouts.
+const PLANNER_REQUESTS: [&str; 4] = [
+    "muster.publisher.status",
+    "muster.publisher.targets",
+    "muster.publisher.release",
+    "muster.publisher.decide",
+];
 /// Following LEDGER from its first message.
 const READ_LEDGER_MIRROR: [&str; 4] = [
     "$JS.API.STREAM.INFO.LEDGER",
@@ -313,9 +316,7 @@ impl Role {
             Self::Renewer => (vec![&[CREDENTIALS, INCIDENT_REQUESTS]], vec![&[OWN_INBOX]]),
             Self::Keeper => (vec![&KEEP_MIRRORS], vec![&[OWN_INBOX]]),
             Self::Maintainer => (vec![&UPDATE_STREAMS, &COPY_STREAMS], vec![&[OWN_INBOX]]),
-            Self::Planner => {
-                (vec![&PUBLISHER_READS, &ROLLOUT_REQUESTS, &READ_LEDGER_MIRROR], vec![&[OWN_INBOX]])
-            }
+            Self::Planner => (vec![&PLANNER_REQUESTS, &READ_LEDGER_MIRROR], vec![&[OWN_INBOX]]),
             Self::Gateway => (vec![&READ_ONLY_REQUESTS, &ASK_FOR_PEOPLE, &READ_MIRRORS], vec![&[OWN_INBOX]]),
             Self::Viewer => (
                 vec![

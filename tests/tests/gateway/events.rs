@@ -108,13 +108,14 @@ async fn a_stream_has_at_most_one_view_a_second_and_says_that_it_is_alive() {
     for release in 2..6 {
         story::publish(&system, &devices, "web", release).await;
     }
-    let mut views = 0;
+    events.next_of("change").await;
+    let mut views = 1;
     while begin.elapsed() < Duration::from_secs(8) {
         if let Ok(event) = timeout(Duration::from_secs(1), events.next()).await {
             views += u64::from(event.kind == "change");
         }
     }
-    assert!((1..=begin.elapsed().as_secs() + 1).contains(&views), "{views} views");
+    assert!(views <= begin.elapsed().as_secs() + 1, "{views} views");
     assert_eq!(events.next_of("alive").await.id, None);
 }
 

@@ -10,7 +10,7 @@ use super::time::{desire, desired};
 use super::*;
 
 /// Bytes that LEDGER may hold here.
-const BYTES: u64 = 16 * 1024 * 1024;
+const BYTES: u64 = 11 * 1024 * 1024;
 /// Devices that report many times, after as many that report once.
 const LOUD: u64 = 25;
 /// Reports of each of them.

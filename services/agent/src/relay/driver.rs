@@ -42,6 +42,9 @@ type Answer = Result<Stored, PublishError>;
 /// Rows being marked as sent, concurrently.
 type Marking = Pin<Box<dyn Future<Output = Result<(), db::Error>> + Send>>;
 
+/// Every so many heartbeats one is whole: an older hub, to which a fleet goes back, reads only those.
+const WHOLE_HEARTBEAT_EVERY: u64 = 10;
+
 /// A relay over one bus.
 pub(super) struct Driver<'a> {
     relay: &'a mut Relay,
@@ -56,6 +59,8 @@ pub(super) struct Driver<'a> {
     marking: Option<Marking>,
     /// The follower, which fetches the receipt, has not ended.
     has_follower: bool,
+    /// Heartbeats sent since this driver began.
+    heartbeats: u64,
     is_stopping: bool,
     is_cut: bool,
 }
@@ -72,6 +77,7 @@ impl<'a> Driver<'a> {
             ahead: None,
             marking: None,
             has_follower: true,
+            heartbeats: 0,
             is_stopping: false,
             is_cut: false,
             relay,
@@ -250,8 +256,11 @@ impl<'a> Driver<'a> {
     }
 
     async fn send_heartbeat(&mut self, heartbeat: &Heartbeat, now: Instant) {
-        let Outgoing { subject, headers, payload, .. } =
-            self.charged(self.messages.heartbeat(heartbeat, self.relay.core.hub_has_dictionary()), now);
+        let may_be_brief = is_usual(heartbeat) && !self.heartbeats.is_multiple_of(WHOLE_HEARTBEAT_EVERY);
+        self.heartbeats += 1;
+        let message =
+            self.messages.heartbeat(heartbeat, may_be_brief && self.relay.core.hub_has_dictionary());
+        let Outgoing { subject, headers, payload, .. } = self.charged(message, now);
         // The next heartbeat replaces a lost one, and `link` says whether there is a connection.
         if let Err(error) = self.bus.publish_core(&subject, headers, payload).await {
             tracing::debug!(error = chain(&error), "cannot send a heartbeat");
@@ -342,4 +351,9 @@ fn log_failure(seq: u64, error: &PublishError) {
             "UPLINK did not confirm a report; sending it again"
         ),
     }
+}
+
+/// Whether the hub would miss nothing if it could not read the heartbeat: everything is stored and sent.
+const fn is_usual(heartbeat: &Heartbeat) -> bool {
+    heartbeat.storing && heartbeat.unsent == 0
 }

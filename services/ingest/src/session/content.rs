@@ -6,6 +6,7 @@
 
 use std::borrow::Cow;
 use std::cell::RefCell;
+use std::io;
 
 use muster_contract::Refusal;
 use muster_contract::decode::{Document, Violation};
@@ -92,10 +93,14 @@ pub(crate) fn report_bytes_max(delivery: &impl ReportDelivery) -> usize {
 fn decoded<'a>(encoding: Option<&str>, payload: &'a [u8], bytes_max: usize) -> Result<Cow<'a, [u8]>, String> {
     match encoding {
         None => Ok(Cow::Borrowed(payload)),
-        Some(ZSTD) => DECODERS.with_borrow_mut(|them| decompressed(&mut them.plain, payload, bytes_max)),
-        Some(ZSTD_REPORTS_1) => {
-            DECODERS.with_borrow_mut(|them| decompressed(&mut them.reports_1, payload, bytes_max))
-        }
+        Some(ZSTD) => DECODERS.with_borrow_mut(|them| {
+            let decoder = ready(&mut them.plain, Decompressor::new)?;
+            decompressed(decoder, payload, bytes_max)
+        }),
+        Some(ZSTD_REPORTS_1) => DECODERS.with_borrow_mut(|them| {
+            let decoder = ready(&mut them.reports_1, || Decompressor::with_dictionary(REPORTS_1))?;
+            decompressed(decoder, payload, bytes_max)
+        }),
         Some(other) => Err(format!(
             "this hub does not know the encoding '{other}'; it knows {ZSTD} and {ZSTD_REPORTS_1}"
         )),
@@ -106,22 +111,31 @@ thread_local! {
     static DECODERS: RefCell<Decoders> = RefCell::default();
 }
 
-/// A decoder of each encoding, for all messages of a thread: to make one costs more than to decode a report. `None` if memory
-/// lacked.
+/// A decoder of each encoding, for all messages of a thread: to make one costs more than to decode a report. Each is made at
+/// its first use, and tried again if memory lacked.
+#[derive(Default)]
 struct Decoders {
     plain: Option<Decompressor<'static>>,
     reports_1: Option<Decompressor<'static>>,
 }
 
-impl Default for Decoders {
-    fn default() -> Self {
-        Self { plain: Decompressor::new().ok(), reports_1: Decompressor::with_dictionary(REPORTS_1).ok() }
+/// The decoder, made unless there is one.
+fn ready<'a>(
+    decoder: &'a mut Option<Decompressor<'static>>,
+    make: impl FnOnce() -> io::Result<Decompressor<'static>>,
+) -> Result<&'a mut Decompressor<'static>, String> {
+    match decoder {
+        Some(decoder) => Ok(decoder),
+        None => {
+            let made = make().map_err(|error| format!("this hub cannot make a decoder: {error}"))?;
+            Ok(decoder.insert(made))
+        }
     }
 }
 
 /// The content of a frame. The frame has to name its size: no more memory than that is taken.
 fn decompressed<'a>(
-    decoder: &mut Option<Decompressor<'static>>,
+    decoder: &mut Decompressor<'static>,
     payload: &[u8],
     bytes_max: usize,
 ) -> Result<Cow<'a, [u8]>, String> {
@@ -129,7 +143,6 @@ fn decompressed<'a>(
     if bytes > bytes_max {
         return Err(format!("decompressed it has {bytes} bytes; {bytes_max} are allowed"));
     }
-    let decoder = decoder.as_mut().ok_or("this hub has no memory for the decoder")?;
     let text = decoder.decompress(payload, bytes).map_err(|error| error.to_string())?;
     if text.len() == bytes {
         Ok(Cow::Owned(text))
