@@ -24,7 +24,7 @@ use serde::{Deserialize, Serialize};
 
 use self::id_token::Claims;
 use self::provider::{Provider, ProviderError};
-use super::routes::{host, login_of, no_random, shown};
+use super::routes::{login_of, no_random, shown};
 use super::seal::{Purpose, Sealer};
 use super::session::{Cookie, OIDC_COOKIE, SESSION_COOKIE, Session, cookie, set_cookie};
 use crate::people::People;
@@ -118,15 +118,15 @@ fn random_text<const N: usize>(sealer: &Sealer) -> Result<String, Problem> {
     Ok(BASE64URL_NOPAD.encode(&bytes))
 }
 
-fn redirect_uri(people: &People, headers: &HeaderMap) -> String {
-    let scheme = if people.is_secure() { "https" } else { "http" };
-    format!("{scheme}://{}{CALLBACK}", host(headers))
+fn redirect_uri(people: &People, headers: &HeaderMap) -> Result<String, Problem> {
+    let (scheme, host) = people.login_address(headers)?;
+    Ok(format!("{scheme}://{host}{CALLBACK}"))
 }
 
 /// Sends the browser to the provider.
 async fn leave(State(people): State<People>, headers: HeaderMap) -> Result<Response, Problem> {
     let (login, oidc) = with_oidc(&people)?;
-    let now = people.clock().now();
+    let (now, redirect_uri) = (people.clock().now(), redirect_uri(&people, &headers)?);
     let authorize = match oidc.asked(move |provider| provider.authorize(now)).await {
         Ok(authorize) => authorize,
         Err(error) => return failed(&people, &headers, &error),
@@ -141,7 +141,7 @@ async fn leave(State(people): State<People>, headers: HeaderMap) -> Result<Respo
     let query = form_urlencoded::Serializer::new(String::new())
         .append_pair("response_type", "code")
         .append_pair("client_id", &oidc.client_id)
-        .append_pair("redirect_uri", &redirect_uri(&people, &headers))
+        .append_pair("redirect_uri", &redirect_uri)
         .append_pair("scope", "openid profile email")
         .append_pair("state", &attempt.state)
         .append_pair("nonce", &attempt.nonce)
@@ -174,7 +174,7 @@ async fn come_back(
         Ok(answer) => answer,
         Err(why) => return refused(&people, &headers, why),
     };
-    let redirect_uri = redirect_uri(&people, &headers);
+    let redirect_uri = redirect_uri(&people, &headers)?;
     let asked = oidc.asked(move |provider| provider.claims(&code, &verifier, &redirect_uri, &nonce, now));
     let claims = match asked.await {
         Ok(claims) => claims,
