@@ -26,7 +26,7 @@ use self::id_token::Claims;
 use self::provider::{Provider, ProviderError};
 use super::routes::{login_of, no_random, shown};
 use super::seal::{Purpose, Sealer};
-use super::session::{Cookie, OIDC_COOKIE, SESSION_COOKIE, Session, cookie, set_cookie};
+use super::session::{Cookie, OIDC_COOKIE, SESSION_COOKIE, Session, Voucher, cookie, set_cookie};
 use crate::people::People;
 use crate::problem::Problem;
 
@@ -69,6 +69,7 @@ struct Attempt {
 #[derive(Debug)]
 pub struct Oidc {
     provider: Arc<Provider>,
+    pub(super) issuer: String,
     client_id: String,
     role_claim: String,
 }
@@ -85,7 +86,8 @@ impl Oidc {
     /// A file cannot be used.
     pub fn open(config: OidcConfig) -> Result<Self, ProviderError> {
         let (client_id, role_claim) = (config.client_id.clone(), config.role_claim.clone());
-        Ok(Self { provider: Arc::new(Provider::open(config)?), client_id, role_claim })
+        let issuer = config.issuer.clone();
+        Ok(Self { issuer, provider: Arc::new(Provider::open(config)?), client_id, role_claim })
     }
 
     /// Asks the provider beside the requests of others: its client waits.
@@ -182,10 +184,15 @@ async fn come_back(
     };
     let session = Session {
         person: oidc.person(&claims),
-        issuer: None,
-        issued: claims.iat.unsigned_abs(),
+        voucher: Voucher::Provider(claims.iss.clone()),
+        account: login.account.known(now).key.clone(),
+        // The provider's clock may be ahead, and a revocation of now must hold.
+        issued: u64::try_from(claims.iat.min(now.as_second())).unwrap_or(0),
         expires: login.end_of(now),
     };
+    if let Err(why) = login.check(&session, now) {
+        return refused(&people, &headers, &why.to_string());
+    }
     tracing::info!(person = session.label(), role = session.person.role, "a person has logged in");
     let sealed = login.sealer.seal(Purpose::Session, &session).ok_or_else(no_random)?;
     let own = set_cookie(SESSION_COOKIE, &sealed, session.expires - now.as_second(), false);
