@@ -12,7 +12,7 @@ use std::sync::Arc;
 
 use axum::Router;
 use axum::extract::{RawQuery, State};
-use axum::http::header::{LOCATION, SET_COOKIE};
+use axum::http::header::{LOCATION, RETRY_AFTER, SET_COOKIE};
 use axum::http::{HeaderMap, StatusCode};
 use axum::response::{AppendHeaders, IntoResponse as _, Response};
 use axum::routing::get;
@@ -21,6 +21,7 @@ use muster_contract::{OnBehalfOf, Timestamp};
 use muster_identity::Role;
 use ring::digest::{SHA256, digest};
 use serde::{Deserialize, Serialize};
+use tokio::sync::Semaphore;
 
 use self::id_token::Claims;
 use self::provider::{Provider, ProviderError};
@@ -28,12 +29,14 @@ use super::routes::{login_of, no_random, shown};
 use super::seal::{Purpose, Sealer};
 use super::session::{Cookie, OIDC_COOKIE, SESSION_COOKIE, Session, Voucher, cookie, set_cookie};
 use crate::people::People;
-use crate::problem::Problem;
+use crate::problem::{Problem, RETRY_AFTER_SECONDS};
 
 /// The address to which the provider sends a browser back.
 pub const CALLBACK: &str = "/callback";
 /// Time to log in at the provider, in seconds.
 const ATTEMPT_SECONDS: i64 = 10 * 60;
+/// Most logins that ask the provider at once.
+const CALLS_MAX: usize = 8;
 /// Random bytes of state and nonce.
 const STATE_BYTES: usize = 16;
 /// Random bytes of the verifier.
@@ -69,6 +72,7 @@ struct Attempt {
 #[derive(Debug)]
 pub struct Oidc {
     provider: Arc<Provider>,
+    calls: Arc<Semaphore>,
     pub(super) issuer: String,
     client_id: String,
     role_claim: String,
@@ -87,7 +91,8 @@ impl Oidc {
     pub fn open(config: OidcConfig) -> Result<Self, ProviderError> {
         let (client_id, role_claim) = (config.client_id.clone(), config.role_claim.clone());
         let issuer = config.issuer.clone();
-        Ok(Self { issuer, provider: Arc::new(Provider::open(config)?), client_id, role_claim })
+        let calls = Arc::new(Semaphore::new(CALLS_MAX));
+        Ok(Self { issuer, calls, provider: Arc::new(Provider::open(config)?), client_id, role_claim })
     }
 
     /// Asks the provider beside the requests of others: its client waits.
@@ -96,7 +101,14 @@ impl Oidc {
         ask: impl FnOnce(&Provider) -> Result<T, ProviderError> + Send + 'static,
     ) -> Result<T, ProviderError> {
         let provider = Arc::clone(&self.provider);
-        let asked = tokio::task::spawn_blocking(move || ask(&provider)).await;
+        let permit = Arc::clone(&self.calls).try_acquire_owned().map_err(|_| ProviderError::Busy)?;
+        // The call holds its place until its end, also if the browser has gone.
+        let asked = tokio::task::spawn_blocking(move || {
+            let asked = ask(&provider);
+            drop(permit);
+            asked
+        });
+        let asked = asked.await;
         asked.unwrap_or(Err(ProviderError::Stopped))
     }
 
@@ -241,5 +253,38 @@ fn failed(people: &People, headers: &HeaderMap, error: &ProviderError) -> Result
             "the provider does not answer as it should; try again".to_owned(),
         ),
     };
-    shown(people, headers, status, Some(&why))
+    let mut response = shown(people, headers, status, Some(&why))?;
+    if status == StatusCode::SERVICE_UNAVAILABLE {
+        response.headers_mut().insert(RETRY_AFTER, RETRY_AFTER_SECONDS.into());
+    }
+    Ok(response)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[tokio::test]
+    async fn calls_of_the_provider_are_bounded_and_a_failed_one_is_not_repeated_at_once() {
+        // Nobody listens on port 1.
+        let config = OidcConfig {
+            issuer: "http://127.0.0.1:1".to_owned(),
+            client_id: "muster".to_owned(),
+            secret: None,
+            role_claim: "role".to_owned(),
+            tls_ca: None,
+        };
+        let oidc = Oidc::open(config).unwrap();
+        let held: Vec<_> =
+            (0..CALLS_MAX).map(|_| Arc::clone(&oidc.calls).try_acquire_owned().unwrap()).collect();
+        assert!(matches!(oidc.asked(|_| Ok(())).await, Err(ProviderError::Busy)));
+        drop(held);
+        let at = async |second| {
+            let now = Timestamp::from_second(second).unwrap();
+            oidc.asked(move |provider| provider.authorize(now)).await.unwrap_err()
+        };
+        assert!(matches!(at(100).await, ProviderError::Unreachable { .. }));
+        assert!(matches!(at(109).await, ProviderError::Failed));
+        assert!(matches!(at(110).await, ProviderError::Unreachable { .. }));
+    }
 }
