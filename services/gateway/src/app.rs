@@ -77,8 +77,9 @@ pub async fn start(config: Config, supervisor: &Supervisor) -> Result<Gateway, S
     let clock = Arc::new(SystemClock);
     let feed = Feed::new(clock.clone());
     let hub = Hub::new(bus.clone(), ANSWER_WITHIN);
-    let people = People::new(hub, feed.clone(), clock, people.public_host, metrics.clone(), token.clone());
-    let people = people.with_login(login.map(Arc::new), is_secure);
+    let (host, reach) = (people.public_host, people.reach);
+    let people = People::new(hub, feed.clone(), clock, host, metrics.clone(), token.clone());
+    let people = people.with_login(login.map(Arc::new), is_secure).reached(reach);
     supervisor.spawn(Stage::Serve, "views", feed.follow(bus, token.clone()));
     let router = people::router(people);
     supervisor.spawn(Stage::Serve, "people", async move { listener.serve(router, token).await });

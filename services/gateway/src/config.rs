@@ -9,6 +9,7 @@ use muster_service::version::VERSION;
 
 use crate::login::settings::{LoginArgs, LoginConfig};
 use crate::margo::config::{DevicesArgs, DevicesConfig};
+use crate::people::guard::{Reach, name_and_port};
 
 const GUIDE: &str = "\
 Opened in a browser, the gateway shows the fleet as it is; programs use /api/v1 (described at /openapi.json).
@@ -51,7 +52,7 @@ pub struct Cli {
     tls_key: Option<String>,
 
     /// Address that people open, if it is not localhost, such as `https://fleet.example.com`; requests to another host are
-    /// refused
+    /// refused. With --insecure-http on the loopback, an https address is that of the proxy before it
     #[arg(long, env = "MUSTER_PUBLIC_URL", value_name = "URL")]
     public_url: Option<String>,
 
@@ -87,6 +88,8 @@ pub struct PeopleConfig {
     pub tls: Option<(PathBuf, PathBuf)>,
     /// The host and port that requests may name besides those of the loopback.
     pub public_host: Option<String>,
+    /// How people reach it.
+    pub reach: Reach,
 }
 
 impl Cli {
@@ -100,16 +103,25 @@ impl Cli {
         let addr = self.checked_addr(&mut problems);
         let certificate = problems.optional("--tls-cert", self.tls_cert.as_deref(), Problems::file);
         let key = problems.optional("--tls-key", self.tls_key.as_deref(), Problems::file);
-        let public_host = problems.optional("--public-url", self.public_url.as_deref(), public_host);
+        let public = problems.optional("--public-url", self.public_url.as_deref(), public_url);
+        if let (Some(Some((false, _))), Some(url), true) = (&public, &self.public_url, self.login.is_set()) {
+            problems.refuse(
+                "--public-url",
+                url,
+                "must be https:// where people log in: browsers keep sessions over TLS alone",
+            );
+        }
         let login =
             self.login.check(self.common.creds.is_some(), self.common.tls_ca.as_deref(), &mut problems);
-        let is_insecure = self.insecure_http;
+        let (is_insecure, only_loopback) = (self.insecure_http, self.published_on_loopback);
         let devices = self.devices.check((self.tls_cert.as_deref(), self.tls_key.as_deref()), &mut problems);
         problems.finish(|| {
             let tls = certificate?.zip(key?).filter(|_| !is_insecure);
+            let (public_is_https, public_host) = public?.unzip();
+            let reach = Reach { public_is_https: public_is_https.unwrap_or(false), only_loopback };
             Some(Config {
                 common: common?,
-                people: PeopleConfig { addr: addr?, tls, public_host: public_host? },
+                people: PeopleConfig { addr: addr?, tls, public_host, reach },
                 login: login?,
                 devices: devices?,
             })
@@ -148,18 +160,25 @@ impl Cli {
     }
 }
 
-/// The host and port of a URL.
-fn public_host(problems: &mut Problems, flag: &'static str, text: &str) -> Option<String> {
-    let host = text.strip_prefix("https://").or_else(|| text.strip_prefix("http://"));
-    let host = host.map(|rest| rest.strip_suffix('/').unwrap_or(rest));
-    let is_host = |host: &&str| !host.is_empty() && !host.contains(['/', '@', '?', '#', ' ']);
-    match host.filter(is_host) {
-        Some(host) => Some(host.to_ascii_lowercase()),
-        None => {
-            problems.refuse(flag, text, "must be https://HOST or https://HOST:PORT, without a path");
-            None
-        }
+/// Whether a URL is `https://`, and its host with the port, which is left out where it is that of the scheme.
+fn public_url(problems: &mut Problems, flag: &'static str, text: &str) -> Option<(bool, String)> {
+    let parsed = || {
+        let (scheme, rest) = text.split_once("://")?;
+        let usual = match scheme {
+            "https" => 443,
+            "http" => 80,
+            _ => return None,
+        };
+        let host = rest.strip_suffix('/').unwrap_or(rest).to_ascii_lowercase();
+        let (name, port) = name_and_port(&host)?;
+        let host = if port == Some(usual) { name.to_owned() } else { host };
+        Some((scheme == "https", host))
+    };
+    let url = parsed();
+    if url.is_none() {
+        problems.refuse(flag, text, "must be https://HOST or https://HOST:PORT, without a path");
     }
+    url
 }
 
 #[cfg(test)]
@@ -210,9 +229,24 @@ mod tests {
         };
         assert_eq!(host("https://Fleet.example.com/").unwrap(), "fleet.example.com");
         assert_eq!(host("https://fleet.example.com:8443").unwrap(), "fleet.example.com:8443");
-        for url in ["fleet.example.com", "https://a/b", "https://me@a", "https://"] {
+        assert_eq!(host("https://fleet.example.com:443").unwrap(), "fleet.example.com");
+        for url in ["fleet.example.com", "https://a/b", "https://me@a", "https://", "https://a:x", "ftp://a"]
+        {
             assert!(host(url).is_err(), "{url}");
         }
+    }
+
+    #[test]
+    fn the_scheme_of_the_public_address_is_kept_and_is_https_where_people_log_in() {
+        let file = tempfile::NamedTempFile::new().unwrap();
+        let file = file.path().to_str().unwrap();
+        let local = ["--insecure-http", "--people-addr", "127.0.0.1:8080", "--public-url"];
+        let login = ["--session-key", file, "--creds", file];
+        let public = |url, login: &[&str]| check(&[&local[..], &[url], login].concat());
+        let is_https = |url, login| public(url, login).unwrap().people.reach.public_is_https;
+        assert!(is_https("https://fleet.example.com", &login) && !is_https("http://fleet.example.com", &[]));
+        let refused = public("http://fleet.example.com", &login).unwrap_err().to_string();
+        assert!(refused.contains("must be https://"), "{refused}");
     }
 
     #[test]

@@ -29,7 +29,7 @@ use std::time::Duration;
 use axum::http::HeaderMap;
 use muster_client::ask::Represents;
 use muster_contract::{OnBehalfOf, Timestamp};
-use muster_identity::login::ProvenPerson;
+use muster_identity::login::{PeopleAccount, ProvenPerson};
 use muster_identity::on_behalf::NoteSigner;
 
 use self::account::{Account, AccountError};
@@ -37,8 +37,11 @@ use self::nonces::Nonces;
 use self::oidc::Oidc;
 use self::oidc::provider::ProviderError;
 use self::seal::{KeyFileError, Sealer};
-use self::session::{Access, Refused, Session};
+use self::session::{Access, Refused, Session, Voucher};
 use self::settings::LoginConfig;
+
+/// The key that stands for all keys in revocations.
+const EVERY_KEY: &str = "*";
 
 /// Why the login cannot be used.
 #[derive(Debug, thiserror::Error)]
@@ -103,8 +106,12 @@ impl Login {
         if now.as_second() >= session.expires {
             return Err(Refused::Expired);
         }
-        let Some(proven) = session.proven() else { return Ok(()) };
         let known = self.account.known(now);
+        let provider = self.oidc.as_ref().map(|oidc| oidc.issuer.as_str());
+        if let Some(why) = is_over(session, &known, provider) {
+            return Err(Refused::Account(why.to_owned()));
+        }
+        let Some(proven) = session.proven() else { return Ok(()) };
         known.check(&proven, seconds(now)).map_err(|error| Refused::Account(error.to_string()))
     }
 
@@ -118,7 +125,8 @@ impl Login {
         let token_end = proven.expires.and_then(|end| i64::try_from(end).ok()).unwrap_or(i64::MAX);
         Session {
             person: proven.person.clone(),
-            issuer: Some(proven.issuer.clone()),
+            voucher: Voucher::Key(proven.issuer.clone()),
+            account: self.account.known(now).key.clone(),
             issued: proven.issued,
             expires: self.end_of(now).min(token_end),
         }
@@ -128,6 +136,20 @@ impl Login {
     pub fn represents(&self, session: &Session) -> Arc<dyn Represents> {
         Arc::new(Representation { signer: Arc::clone(&self.signer), person: session.person.clone() })
     }
+}
+
+/// Why a session does not count any more, by the account of people and the provider of now.
+fn is_over(session: &Session, account: &PeopleAccount, provider: Option<&str>) -> Option<&'static str> {
+    if session.account != account.key {
+        return Some("the session is of another account of people");
+    }
+    let Voucher::Provider(issuer) = &session.voucher else { return None };
+    if provider != Some(issuer) {
+        return Some("this gateway knows the provider of the session no more");
+    }
+    let keys = [session.person.key.as_str(), EVERY_KEY];
+    let until = keys.into_iter().filter_map(|key| account.revocations.get(key)).max();
+    until.is_some_and(|until| session.issued <= *until).then_some("the key is revoked")
 }
 
 /// A person for whom the gateway asks.
@@ -146,4 +168,34 @@ impl Represents for Representation {
 /// A time in Unix seconds.
 fn seconds(time: Timestamp) -> u64 {
     u64::try_from(time.as_second()).unwrap_or(0)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_session_by_a_provider_ends_with_the_provider_the_account_or_a_revocation() {
+        let session = Session {
+            person: OnBehalfOf::new("oidc:1a2b", "anna", "operator"),
+            voucher: Voucher::Provider("https://id.example".to_owned()),
+            account: "APEOPLE".to_owned(),
+            issued: 7,
+            expires: 9,
+        };
+        let account = |key: &str, revoked: &[(&str, u64)]| PeopleAccount {
+            key: key.to_owned(),
+            revocations: revoked.iter().map(|(key, until)| ((*key).to_owned(), *until)).collect(),
+            ..PeopleAccount::default()
+        };
+        let counts = |account, provider| is_over(&session, &account, provider).is_none();
+        let provider = Some("https://id.example");
+        assert!(counts(account("APEOPLE", &[("oidc:1a2b", 6), ("*", 6), ("oidc:other", 9)]), provider));
+        assert!(!counts(account("AOTHER", &[]), provider));
+        assert!(!counts(account("APEOPLE", &[]), None));
+        assert!(!counts(account("APEOPLE", &[]), Some("https://other.example")));
+        for key in ["oidc:1a2b", "*"] {
+            assert!(!counts(account("APEOPLE", &[(key, 7)]), provider), "{key}");
+        }
+    }
 }

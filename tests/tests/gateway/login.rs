@@ -82,8 +82,8 @@ impl Door {
         ];
         self.start(Role::Gateway, GATEWAY, &[&args[..], more].concat());
         until(
-            "a login page",
-            async || get(addr, "/login").await.map(|page| page.status),
+            "the gateway",
+            async || get(addr, "/live").await.map(|page| page.status),
             |status| status.as_ref().is_ok_and(|status| *status == 200),
         )
         .await

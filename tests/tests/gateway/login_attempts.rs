@@ -120,6 +120,40 @@ async fn no_forged_foreign_expired_revoked_or_replayed_proof_opens_a_session() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn behind_a_proxy_a_proof_counts_under_the_public_host_alone() {
+    let mut door = Door::open().await;
+    let addr = door.start_gateway_with(KEY, &["--public-url", "https://fleet.example.com"]).await;
+    let named = async |host: &str, request: &str, body: &str| {
+        let length = body.len();
+        let head = format!(
+            "{request} HTTP/1.1\r\nHost: {host}\r\nConnection: close\r\nContent-Type: application/json\r\n\
+             Content-Length: {length}\r\n\r\n{body}"
+        );
+        send(addr, &head).await.unwrap()
+    };
+    let (jwt, key) = credentials(&door.hub.creds(Role::Operator));
+    for (host, status) in [
+        ("localhost:8080", 421),
+        ("[::1]:8080", 421),
+        ("[::1]evil", 421),
+        ("localhost:x@evil", 421),
+        ("fleet.example.com", 200),
+    ] {
+        let nonce = named(host, "GET /login/nonce", "").await;
+        let nonce = if nonce.status == 200 {
+            nonce.json()["nonce"].as_str().unwrap().to_owned()
+        } else {
+            String::new()
+        };
+        let proof = LoginProof::sign(&key, &jwt, host, LoginPurpose::Token, &nonce).unwrap();
+        let answer = named(host, "POST /login/key", &serde_json::to_string(&proof).unwrap()).await;
+        assert_eq!(answer.status, status, "{host}: {answer:?}");
+    }
+    let page = named("fleet.example.com", "GET /login", "").await;
+    assert!(page.body.contains("muster login https://fleet.example.com --nonce "), "{page:?}");
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn an_altered_exchanged_or_foreign_cookie_or_token_opens_nothing() {
     let mut door = Door::open().await;
     let addr = door.addr;

@@ -118,11 +118,14 @@ mod tests {
     use axum::http::Method;
     use muster_contract::OnBehalfOf;
 
+    use super::super::session::Voucher;
+
     use super::*;
 
     fn refused(role: &str, access: Access, method: Method, path: &str, origin: bool) -> Option<String> {
         let person = OnBehalfOf::new("UANNA", "anna", role);
-        let session = Session { person, issuer: None, issued: 0, expires: 0 };
+        let voucher = Voucher::Key("AKEY".to_owned());
+        let session = Session { person, voucher, account: "APEOPLE".to_owned(), issued: 0, expires: 0 };
         let mut request = Request::builder().method(method).uri(path);
         if origin {
             request = request.header(ORIGIN, "http://localhost");

@@ -12,7 +12,7 @@ use std::sync::Arc;
 
 use axum::Router;
 use axum::extract::{RawQuery, State};
-use axum::http::header::{LOCATION, SET_COOKIE};
+use axum::http::header::{LOCATION, RETRY_AFTER, SET_COOKIE};
 use axum::http::{HeaderMap, StatusCode};
 use axum::response::{AppendHeaders, IntoResponse as _, Response};
 use axum::routing::get;
@@ -21,19 +21,22 @@ use muster_contract::{OnBehalfOf, Timestamp};
 use muster_identity::Role;
 use ring::digest::{SHA256, digest};
 use serde::{Deserialize, Serialize};
+use tokio::sync::Semaphore;
 
 use self::id_token::Claims;
 use self::provider::{Provider, ProviderError};
-use super::routes::{host, login_of, no_random, shown};
+use super::routes::{login_of, no_random, shown};
 use super::seal::{Purpose, Sealer};
-use super::session::{Cookie, OIDC_COOKIE, SESSION_COOKIE, Session, cookie, set_cookie};
+use super::session::{Cookie, OIDC_COOKIE, SESSION_COOKIE, Session, Voucher, cookie, set_cookie};
 use crate::people::People;
-use crate::problem::Problem;
+use crate::problem::{Problem, RETRY_AFTER_SECONDS};
 
 /// The address to which the provider sends a browser back.
 pub const CALLBACK: &str = "/callback";
 /// Time to log in at the provider, in seconds.
 const ATTEMPT_SECONDS: i64 = 10 * 60;
+/// Most logins that ask the provider at once.
+const CALLS_MAX: usize = 8;
 /// Random bytes of state and nonce.
 const STATE_BYTES: usize = 16;
 /// Random bytes of the verifier.
@@ -69,6 +72,8 @@ struct Attempt {
 #[derive(Debug)]
 pub struct Oidc {
     provider: Arc<Provider>,
+    calls: Arc<Semaphore>,
+    pub(super) issuer: String,
     client_id: String,
     role_claim: String,
 }
@@ -85,7 +90,9 @@ impl Oidc {
     /// A file cannot be used.
     pub fn open(config: OidcConfig) -> Result<Self, ProviderError> {
         let (client_id, role_claim) = (config.client_id.clone(), config.role_claim.clone());
-        Ok(Self { provider: Arc::new(Provider::open(config)?), client_id, role_claim })
+        let issuer = config.issuer.clone();
+        let calls = Arc::new(Semaphore::new(CALLS_MAX));
+        Ok(Self { issuer, calls, provider: Arc::new(Provider::open(config)?), client_id, role_claim })
     }
 
     /// Asks the provider beside the requests of others: its client waits.
@@ -94,7 +101,14 @@ impl Oidc {
         ask: impl FnOnce(&Provider) -> Result<T, ProviderError> + Send + 'static,
     ) -> Result<T, ProviderError> {
         let provider = Arc::clone(&self.provider);
-        let asked = tokio::task::spawn_blocking(move || ask(&provider)).await;
+        let permit = Arc::clone(&self.calls).try_acquire_owned().map_err(|_| ProviderError::Busy)?;
+        // The call holds its place until its end, also if the browser has gone.
+        let asked = tokio::task::spawn_blocking(move || {
+            let asked = ask(&provider);
+            drop(permit);
+            asked
+        });
+        let asked = asked.await;
         asked.unwrap_or(Err(ProviderError::Stopped))
     }
 
@@ -118,15 +132,15 @@ fn random_text<const N: usize>(sealer: &Sealer) -> Result<String, Problem> {
     Ok(BASE64URL_NOPAD.encode(&bytes))
 }
 
-fn redirect_uri(people: &People, headers: &HeaderMap) -> String {
-    let scheme = if people.is_secure() { "https" } else { "http" };
-    format!("{scheme}://{}{CALLBACK}", host(headers))
+fn redirect_uri(people: &People, headers: &HeaderMap) -> Result<String, Problem> {
+    let (scheme, host) = people.login_address(headers)?;
+    Ok(format!("{scheme}://{host}{CALLBACK}"))
 }
 
 /// Sends the browser to the provider.
 async fn leave(State(people): State<People>, headers: HeaderMap) -> Result<Response, Problem> {
     let (login, oidc) = with_oidc(&people)?;
-    let now = people.clock().now();
+    let (now, redirect_uri) = (people.clock().now(), redirect_uri(&people, &headers)?);
     let authorize = match oidc.asked(move |provider| provider.authorize(now)).await {
         Ok(authorize) => authorize,
         Err(error) => return failed(&people, &headers, &error),
@@ -141,7 +155,7 @@ async fn leave(State(people): State<People>, headers: HeaderMap) -> Result<Respo
     let query = form_urlencoded::Serializer::new(String::new())
         .append_pair("response_type", "code")
         .append_pair("client_id", &oidc.client_id)
-        .append_pair("redirect_uri", &redirect_uri(&people, &headers))
+        .append_pair("redirect_uri", &redirect_uri)
         .append_pair("scope", "openid profile email")
         .append_pair("state", &attempt.state)
         .append_pair("nonce", &attempt.nonce)
@@ -174,7 +188,7 @@ async fn come_back(
         Ok(answer) => answer,
         Err(why) => return refused(&people, &headers, why),
     };
-    let redirect_uri = redirect_uri(&people, &headers);
+    let redirect_uri = redirect_uri(&people, &headers)?;
     let asked = oidc.asked(move |provider| provider.claims(&code, &verifier, &redirect_uri, &nonce, now));
     let claims = match asked.await {
         Ok(claims) => claims,
@@ -182,10 +196,15 @@ async fn come_back(
     };
     let session = Session {
         person: oidc.person(&claims),
-        issuer: None,
-        issued: claims.iat.unsigned_abs(),
+        voucher: Voucher::Provider(claims.iss.clone()),
+        account: login.account.known(now).key.clone(),
+        // The provider's clock may be ahead, and a revocation of now must hold.
+        issued: u64::try_from(claims.iat.min(now.as_second())).unwrap_or(0),
         expires: login.end_of(now),
     };
+    if let Err(why) = login.check(&session, now) {
+        return refused(&people, &headers, &why.to_string());
+    }
     tracing::info!(person = session.label(), role = session.person.role, "a person has logged in");
     let sealed = login.sealer.seal(Purpose::Session, &session).ok_or_else(no_random)?;
     let own = set_cookie(SESSION_COOKIE, &sealed, session.expires - now.as_second(), false);
@@ -234,5 +253,38 @@ fn failed(people: &People, headers: &HeaderMap, error: &ProviderError) -> Result
             "the provider does not answer as it should; try again".to_owned(),
         ),
     };
-    shown(people, headers, status, Some(&why))
+    let mut response = shown(people, headers, status, Some(&why))?;
+    if status == StatusCode::SERVICE_UNAVAILABLE {
+        response.headers_mut().insert(RETRY_AFTER, RETRY_AFTER_SECONDS.into());
+    }
+    Ok(response)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[tokio::test]
+    async fn calls_of_the_provider_are_bounded_and_a_failed_one_is_not_repeated_at_once() {
+        // Nobody listens on port 1.
+        let config = OidcConfig {
+            issuer: "http://127.0.0.1:1".to_owned(),
+            client_id: "muster".to_owned(),
+            secret: None,
+            role_claim: "role".to_owned(),
+            tls_ca: None,
+        };
+        let oidc = Oidc::open(config).unwrap();
+        let held: Vec<_> =
+            (0..CALLS_MAX).map(|_| Arc::clone(&oidc.calls).try_acquire_owned().unwrap()).collect();
+        assert!(matches!(oidc.asked(|_| Ok(())).await, Err(ProviderError::Busy)));
+        drop(held);
+        let at = async |second| {
+            let now = Timestamp::from_second(second).unwrap();
+            oidc.asked(move |provider| provider.authorize(now)).await.unwrap_err()
+        };
+        assert!(matches!(at(100).await, ProviderError::Unreachable { .. }));
+        assert!(matches!(at(109).await, ProviderError::Failed));
+        assert!(matches!(at(110).await, ProviderError::Unreachable { .. }));
+    }
 }

@@ -6,12 +6,11 @@ use crate::people::page::{cli, outside};
 
 /// The page for a browser that shows a nonce.
 pub(super) fn login(
-    (is_secure, host): (bool, &str),
+    (scheme, host): (&str, &str),
     nonce: &str,
     has_provider: bool,
     refused: Option<&str>,
 ) -> Markup {
-    let scheme = if is_secure { "https" } else { "http" };
     let command = format!("muster login {scheme}://{host} --nonce {nonce} --creds FILE");
     let content = html! {
         div.truth {

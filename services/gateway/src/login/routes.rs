@@ -7,7 +7,7 @@
 use axum::Router;
 use axum::body::Body;
 use axum::extract::{Request, State};
-use axum::http::header::{CONTENT_TYPE, HOST, LOCATION, SET_COOKIE};
+use axum::http::header::{CONTENT_TYPE, LOCATION, SET_COOKIE};
 use axum::http::{HeaderMap, StatusCode};
 use axum::response::{AppendHeaders, IntoResponse as _, Response};
 use axum::routing::{get, post};
@@ -91,11 +91,6 @@ pub(super) fn no_random() -> Problem {
     Problem::passing(StatusCode::SERVICE_UNAVAILABLE, "the system gives no random numbers")
 }
 
-/// The host that the request names; the guard has checked that it is this gateway's.
-pub(super) fn host(headers: &HeaderMap) -> String {
-    headers.get(HOST).and_then(|host| host.to_str().ok()).unwrap_or_default().to_ascii_lowercase()
-}
-
 async fn show(State(people): State<People>, headers: HeaderMap) -> Result<Response, Problem> {
     shown(&people, &headers, StatusCode::OK, None)
 }
@@ -118,8 +113,8 @@ pub(super) fn shown(
     };
     let sealed = login.sealer.seal(Purpose::Attempt, &attempt).ok_or_else(no_random)?;
     let cookie = set_cookie(ATTEMPT_COOKIE, &sealed, attempt.ends - now, true);
-    let page =
-        page::login((people.is_secure(), &host(headers)), &attempt.nonce, login.oidc.is_some(), refused);
+    let (scheme, host) = people.login_address(headers)?;
+    let page = page::login((scheme, &host), &attempt.nonce, login.oidc.is_some(), refused);
     let html = [(CONTENT_TYPE, "text/html; charset=utf-8")];
     Ok((status, AppendHeaders([(SET_COOKIE, cookie)]), html, page.into_string()).into_response())
 }
@@ -136,7 +131,7 @@ async fn nonce(State(people): State<People>) -> Result<Response, Problem> {
 /// A proof of a key: a code for the page, or a token.
 async fn prove(State(people): State<People>, request: Request<Body>) -> Result<Response, Problem> {
     let (login, now) = (login_of(&people)?, people.clock().now());
-    let host = host(request.headers());
+    let (_, host) = people.login_address(request.headers())?;
     let proof = proof(&fields(request, PROOF).await?)?;
     let granted = login.granted(&host, &proof, now);
     if let Err(problem) = &granted {

@@ -27,12 +27,23 @@ pub const OIDC_COOKIE: &str = "__Host-muster-oidc";
 pub struct Session {
     /// The person.
     pub person: OnBehalfOf,
-    /// The key that signed the person's token; none of a login by another way.
-    pub issuer: Option<String>,
-    /// When that token was issued: Unix seconds.
+    /// Who vouches for the person.
+    pub voucher: Voucher,
+    /// The key of the account of people at the login.
+    pub account: String,
+    /// When the person's token was issued: Unix seconds.
     pub issued: u64,
     /// When the session ends: Unix seconds.
     pub expires: i64,
+}
+
+/// Who vouches for a person.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub enum Voucher {
+    /// The key that signed the person's token of the hub.
+    Key(String),
+    /// An OpenID Connect provider, by its issuer.
+    Provider(String),
 }
 
 /// How a request proves its session.
@@ -88,7 +99,8 @@ impl Session {
 
     /// The proof behind it, if the person has a token of the hub.
     pub(super) fn proven(&self) -> Option<ProvenPerson> {
-        let issuer = self.issuer.clone()?;
+        let Voucher::Key(issuer) = &self.voucher else { return None };
+        let issuer = issuer.clone();
         Some(ProvenPerson { person: self.person.clone(), issuer, issued: self.issued, expires: None })
     }
 }
@@ -159,7 +171,8 @@ mod tests {
 
     fn session() -> Session {
         let person = OnBehalfOf::new("UANNA", "anna", "operator");
-        Session { person, issuer: None, issued: 1, expires: 9 }
+        let (voucher, account) = (Voucher::Key("AKEY".to_owned()), "APEOPLE".to_owned());
+        Session { person, voucher, account, issued: 1, expires: 9 }
     }
 
     fn headers(lines: &[(HeaderName, &str)]) -> HeaderMap {

@@ -3,8 +3,12 @@
 //!
 //! A page on the loopback has its reader's rights without a login, so the host is checked: a foreign site whose name is
 //! made to lead to 127.0.0.1 sends its own name. Programs send no `Origin`; browsers do with every change.
+//!
+//! A host of the loopback is accepted from the loopback alone. Else a proof that somebody signs for `localhost:8080`, which on
+//! that machine may be another's port, would count here as well.
 
-use std::net::IpAddr;
+use std::net::{IpAddr, Ipv6Addr};
+use std::sync::Arc;
 
 use axum::extract::{Request, State};
 use axum::http::header::{
@@ -16,6 +20,7 @@ use axum::middleware::Next;
 use axum::response::{IntoResponse as _, Response};
 
 use super::People;
+use crate::listener::Peer;
 use crate::problem::Problem;
 
 /// Scripts, styles and connections of this origin alone; nothing inline, nothing framed, forms to this origin.
@@ -33,32 +38,97 @@ const HEADERS: [(HeaderName, &str); 6] = [
 /// A browser says with it from where a request comes.
 const FETCH_SITE: HeaderName = HeaderName::from_static("sec-fetch-site");
 
+/// How people reach the listener.
+#[derive(Debug, Clone, Copy, Default)]
+pub struct Reach {
+    /// The public address is `https://`.
+    pub public_is_https: bool,
+    /// Only the loopback of this machine leads to the listener, whatever address a peer has.
+    pub only_loopback: bool,
+}
+
 /// The hosts that requests may name.
 #[derive(Debug)]
 pub struct Hosts {
     public: Option<String>,
+    reach: Reach,
 }
 
 impl Hosts {
     /// The loopback, and a public host.
-    pub const fn new(public: Option<String>) -> Self {
-        Self { public }
+    pub fn new(public: Option<String>) -> Self {
+        Self { public, reach: Reach::default() }
     }
 
-    /// Whether a `Host` is one of them.
-    fn has(&self, host: &str) -> bool {
+    /// Whether a peer's request may name a `Host`.
+    fn has(&self, host: &str, peer: Option<IpAddr>) -> bool {
         let host = host.to_ascii_lowercase();
-        self.public.as_ref() == Some(&host) || is_loopback(&host)
+        let Some((name, _)) = name_and_port(&host) else { return false };
+        let is_near = self.reach.only_loopback || peer.is_some_and(|addr| addr.to_canonical().is_loopback());
+        self.public.as_ref() == Some(&host) || (is_near && is_loopback(name))
     }
 }
 
-/// Whether a host with an optional port is the loopback.
-fn is_loopback(host: &str) -> bool {
-    let name = match host.strip_prefix('[') {
-        Some(rest) => rest.split(']').next().unwrap_or_default(),
-        None => host.split(':').next().unwrap_or_default(),
+impl People {
+    /// The same for people who reach it so.
+    #[must_use]
+    pub(crate) fn reached(self, reach: Reach) -> Self {
+        let hosts = Arc::new(Hosts { public: self.hosts.public.clone(), reach });
+        Self { hosts, ..self }
+    }
+
+    /// Scheme and host of the login that a request means, which the guard has let through.
+    ///
+    /// # Errors
+    /// A proxy stands before the gateway, and the host is not the public one.
+    pub(crate) fn login_address(&self, headers: &HeaderMap) -> Result<(&'static str, String), Problem> {
+        let host = text(headers, &HOST).unwrap_or_default().to_ascii_lowercase();
+        let (is_public, reach) = (self.hosts.public.as_ref() == Some(&host), self.hosts.reach);
+        scheme(is_public, self.is_secure(), reach).map(|scheme| (scheme, host)).ok_or_else(|| {
+            Problem::new(
+                StatusCode::MISDIRECTED_REQUEST,
+                "log in at the address of --public-url, not at another one",
+            )
+        })
+    }
+}
+
+/// The scheme of a login's address; none if nobody may log in there.
+const fn scheme(is_public: bool, is_secure: bool, reach: Reach) -> Option<&'static str> {
+    // Everybody who comes by a proxy that ends TLS comes from the loopback, so the peer's address says nothing.
+    let is_proxied = reach.public_is_https && !is_secure;
+    match (is_public, is_secure) {
+        (true, _) if reach.public_is_https => Some("https"),
+        (true, _) => Some("http"),
+        (false, _) if is_proxied => None,
+        (false, true) => Some("https"),
+        (false, false) => Some("http"),
+    }
+}
+
+/// The name and the port of a host, if it is nothing else: a name, an IPv4 address or an IPv6 address in brackets, and perhaps
+/// a port.
+pub(crate) fn name_and_port(host: &str) -> Option<(&str, Option<u16>)> {
+    let end = if host.starts_with('[') { host.find(']')? + 1 } else { host.find(':').unwrap_or(host.len()) };
+    let (name, rest) = host.split_at(end);
+    let is_sign = |sign: u8| sign.is_ascii_alphanumeric() || matches!(sign, b'.' | b'-' | b'_');
+    let is_name = match name.strip_prefix('[') {
+        Some(rest) => rest.trim_end_matches(']').parse::<Ipv6Addr>().is_ok(),
+        None => !name.is_empty() && name.bytes().all(is_sign),
     };
-    name == "localhost" || name.parse::<IpAddr>().is_ok_and(|addr| addr.is_loopback())
+    let port = match rest.strip_prefix(':') {
+        // The parser would take a sign.
+        Some(digits) if digits.bytes().all(|digit| digit.is_ascii_digit()) => Some(digits.parse().ok()?),
+        None if rest.is_empty() => None,
+        _ => return None,
+    };
+    is_name.then_some((name, port))
+}
+
+/// Whether the name of a host is of the loopback.
+fn is_loopback(name: &str) -> bool {
+    let addr = name.trim_start_matches('[').trim_end_matches(']');
+    name == "localhost" || addr.parse::<IpAddr>().is_ok_and(|addr| addr.is_loopback())
 }
 
 /// Checks a request, and gives its answer the headers.
@@ -82,9 +152,10 @@ pub async fn guard(State(people): State<People>, request: Request, next: Next) -
 fn refusal(hosts: &Hosts, request: &Request) -> Option<Problem> {
     let headers = request.headers();
     let host = text(headers, &HOST).unwrap_or_default();
-    if headers.get_all(HOST).iter().count() != 1 || !hosts.has(host) {
+    let peer = request.extensions().get::<Peer>().map(|peer| peer.addr.ip());
+    if headers.get_all(HOST).iter().count() != 1 || !hosts.has(host, peer) {
         let detail = "this gateway is not served under that host; --public-url names another one";
-        return Some(Problem::new(StatusCode::from_u16(421).unwrap_or(StatusCode::BAD_REQUEST), detail));
+        return Some(Problem::new(StatusCode::MISDIRECTED_REQUEST, detail));
     }
     if request.method().is_safe() {
         return None;
@@ -112,9 +183,16 @@ mod tests {
 
     use super::*;
 
+    const NEAR: &str = "127.0.0.1:5000";
+
     fn refused(method: Method, headers: &[(HeaderName, &str)]) -> Option<u16> {
-        let hosts = Hosts::new(Some("fleet.example.com".to_owned()));
-        let mut request = Request::builder().method(method).uri("/");
+        refused_from(NEAR, Reach::default(), method, headers)
+    }
+
+    fn refused_from(peer: &str, reach: Reach, method: Method, headers: &[(HeaderName, &str)]) -> Option<u16> {
+        let hosts = Hosts { public: Some("fleet.example.com".to_owned()), reach };
+        let peer = Peer { addr: peer.parse().unwrap(), certificates: Arc::default() };
+        let mut request = Request::builder().method(method).uri("/").extension(peer);
         for (name, value) in headers {
             request = request.header(name, *value);
         }
@@ -129,8 +207,46 @@ mod tests {
         for host in ["evil.example", "fleet.example.com:81", "127.0.0.1.evil.example", "localhost.evil", ""] {
             assert_eq!(refused(Method::GET, &[(HOST, host)]), Some(421), "{host}");
         }
+        for host in [
+            "[::1]evil",
+            "localhost:x@evil",
+            "localhost:",
+            "localhost:+1",
+            "localhost:65536",
+            "[localhost]",
+            "::1",
+            "[::1",
+        ] {
+            assert_eq!(refused(Method::GET, &[(HOST, host)]), Some(421), "{host}");
+        }
         assert_eq!(refused(Method::GET, &[]), Some(421));
         assert_eq!(refused(Method::GET, &[(HOST, "localhost"), (HOST, "localhost")]), Some(421));
+    }
+
+    #[test]
+    fn a_host_of_the_loopback_is_accepted_from_the_loopback_alone() {
+        let from = |peer, only_loopback, host: &str| {
+            let reach = Reach { only_loopback, ..Reach::default() };
+            refused_from(peer, reach, Method::POST, &[(HOST, host)])
+        };
+        for host in ["localhost:8080", "127.0.0.1:8080", "[::1]:8080"] {
+            for far in ["192.0.2.7:5000", "[2001:db8::1]:5000", "[::ffff:192.0.2.7]:5000"] {
+                assert_eq!(from(far, false, host), Some(421), "{host} from {far}");
+                assert_eq!(from(far, true, host), None, "a container's port on the loopback");
+            }
+            for near in [NEAR, "[::1]:5000", "[::ffff:127.0.0.1]:5000"] {
+                assert_eq!(from(near, false, host), None, "{host} from {near}");
+            }
+        }
+        assert_eq!(from("192.0.2.7:5000", false, "fleet.example.com"), None);
+    }
+
+    #[test]
+    fn behind_a_proxy_people_log_in_at_the_public_host_alone() {
+        let (http, https) = (Reach::default(), Reach { public_is_https: true, ..Reach::default() });
+        assert_eq!((scheme(true, false, https), scheme(false, false, https)), (Some("https"), None));
+        assert_eq!((scheme(true, true, https), scheme(false, true, https)), (Some("https"), Some("https")));
+        assert_eq!((scheme(true, false, http), scheme(false, false, http)), (Some("http"), Some("http")));
     }
 
     #[test]

@@ -24,7 +24,7 @@ const ANSWER_WITHIN: Duration = Duration::from_secs(10);
 const ANSWER_BYTES_MAX: u64 = 1024 * 1024;
 /// Time after which description and keys are read again, in seconds.
 const KNOWN_SECONDS: i64 = 10 * 60;
-/// Least time between two reads because of an unknown key, in seconds.
+/// Least time between two reads because of an unknown key, and after a failed one, in seconds.
 const RETRY_SECONDS: i64 = 10;
 
 /// Why a provider cannot be used.
@@ -71,6 +71,12 @@ pub enum ProviderError {
     /// The token is refused.
     #[error("the provider's token is refused: {0}")]
     Token(#[from] TokenRefusal),
+    /// Too many logins ask it.
+    #[error("too many logins wait for the provider")]
+    Busy,
+    /// It has failed a moment ago.
+    #[error("the provider's description could not be read a moment ago")]
+    Failed,
     /// The gateway stops.
     #[error("the gateway stops")]
     Stopped,
@@ -105,6 +111,8 @@ pub struct Provider {
     secret: Option<String>,
     agent: Agent,
     known: Mutex<Option<Arc<Known>>>,
+    /// When its description or keys could not be read: Unix seconds.
+    failed_at: Mutex<Option<i64>>,
 }
 
 /// Without the secret.
@@ -136,7 +144,7 @@ impl Provider {
         };
         let secret = config.secret.as_ref().map(read).transpose()?.map(|text| text.trim().to_owned());
         let agent = agent(config.tls_ca.as_deref())?;
-        Ok(Self { config, secret, agent, known: Mutex::default() })
+        Ok(Self { config, secret, agent, known: Mutex::default(), failed_at: Mutex::default() })
     }
 
     /// The address to which a browser is sent.
@@ -186,6 +194,17 @@ impl Provider {
         if let Some(known) = held.filter(|known| now.abs_diff(known.read_at) < seconds.unsigned_abs()) {
             return Ok(known);
         }
+        let failed_at = *self.failed_at.lock().unwrap_or_else(PoisonError::into_inner);
+        if failed_at.is_some_and(|at| now.abs_diff(at) < RETRY_SECONDS.unsigned_abs()) {
+            return Err(ProviderError::Failed);
+        }
+        let read = self.discover(now);
+        *self.failed_at.lock().unwrap_or_else(PoisonError::into_inner) = read.is_err().then_some(now);
+        read
+    }
+
+    /// Reads description and keys.
+    fn discover(&self, now: i64) -> Result<Arc<Known>, ProviderError> {
         let issuer = &self.config.issuer;
         let address = format!("{}/.well-known/openid-configuration", issuer.trim_end_matches('/'));
         let description: Description = self.get(&address)?;
