@@ -5,6 +5,11 @@ use serde::{Deserialize, Serialize};
 
 use crate::limits::REQUESTER_NAME_CHARS_MAX;
 
+/// The beginning of the key of a person whom a provider knows.
+const PROVIDER: &str = "oidc:";
+/// Digits of such a key that the person's name shows.
+const SHOWN_DIGITS: usize = 8;
+
 /// The requester of a change. The server proves it with the requester's JWT; no field of a request is used.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
@@ -48,7 +53,7 @@ impl RequestedBy {
     /// The name of the person who asked, or the key where there is none.
     pub fn label(&self) -> &str {
         match &self.on_behalf_of {
-            Some(person) => person.name.as_deref().unwrap_or(&person.key),
+            Some(person) => person.label(),
             None => self.name.as_deref().unwrap_or(&self.key),
         }
     }
@@ -57,7 +62,22 @@ impl RequestedBy {
 impl OnBehalfOf {
     /// A person, with a key and a name that are bounded as those of a requester are.
     pub fn new(key: &str, name: &str, role: &str) -> Self {
-        Self { key: bounded(key).unwrap_or_default(), name: bounded(name), role: role.to_owned() }
+        let key = bounded(key).unwrap_or_default();
+        let name = match mark(&key) {
+            // People choose their names at a provider.
+            Some(mark) => bounded(name.strip_suffix(&mark).unwrap_or(name)).map(|name| {
+                let left = REQUESTER_NAME_CHARS_MAX.saturating_sub(mark.chars().count());
+                name.chars().take(left).chain(mark.chars()).collect()
+            }),
+            None => bounded(name),
+        };
+        Self { key, name, role: role.to_owned() }
+    }
+
+    /// The name, or the key where there is none. That of a person whom a provider knows shows the key.
+    pub fn label(&self) -> &str {
+        let is_shown = |name: &&str| mark(&self.key).is_none_or(|mark| name.ends_with(&mark));
+        self.name.as_deref().filter(is_shown).unwrap_or(&self.key)
     }
 
     /// Whether it is what [`new`](Self::new) makes: bounded, and without control characters.
@@ -65,6 +85,12 @@ impl OnBehalfOf {
         !self.key.is_empty()
             && *self == Self::new(&self.key, self.name.as_deref().unwrap_or_default(), &self.role)
     }
+}
+
+/// The end of the name of a person whom a provider knows, as in `anna (oidc:1a2b3c4d)`.
+fn mark(key: &str) -> Option<String> {
+    let digits = key.strip_prefix(PROVIDER)?;
+    Some(format!(" ({PROVIDER}{digits:.SHOWN_DIGITS$})"))
 }
 
 /// A text that is cut where it is too long for a record and has no control characters; none if nothing is left.
@@ -86,6 +112,23 @@ mod tests {
         assert!(cut.label().starts_with("aü"));
         let nameless = RequestedBy::new("UA", "", None);
         assert_eq!((nameless.label(), nameless.name.is_none()), ("UA", true));
+    }
+
+    #[test]
+    fn nobody_whom_a_provider_knows_passes_for_another_by_name() {
+        let label = |name: &str| {
+            let person = OnBehalfOf::new("oidc:1a2b3c4d5e6f", name, "operator");
+            assert!(person.is_bounded(), "{person:?}");
+            person.label().to_owned()
+        };
+        assert_eq!(label("anna"), "anna (oidc:1a2b3c4d)");
+        assert_eq!(label("anna (oidc:ffffffff)"), "anna (oidc:ffffffff) (oidc:1a2b3c4d)");
+        assert_eq!(label(""), "oidc:1a2b3c4d5e6f");
+        let long = label(&"a".repeat(2 * REQUESTER_NAME_CHARS_MAX));
+        assert!(long.chars().count() == REQUESTER_NAME_CHARS_MAX && long.ends_with("a (oidc:1a2b3c4d)"));
+        let unmarked =
+            OnBehalfOf { key: "oidc:1a2b".into(), name: Some("anna".into()), role: "operator".into() };
+        assert_eq!((unmarked.label(), unmarked.is_bounded()), ("oidc:1a2b", false));
     }
 
     #[test]

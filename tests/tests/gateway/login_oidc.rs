@@ -66,13 +66,16 @@ async fn a_provider_logs_people_in_with_the_role_of_its_claim_and_as_viewers_wit
         let (mut browser, answer) = logged_in(addr).await;
         assert_eq!((answer.status, answer.header("location")), (303, Some("/")), "{answer:?}");
         let page = browser.get(addr, "/rollouts").await;
-        assert!(page.body.contains(&format!("bea, {role}")), "{claims}: {page:?}");
+        assert!(
+            page.body.contains("bea (oidc:") && page.body.contains(&format!("), {role}")),
+            "{claims}: {page:?}"
+        );
         let change = browser.post(addr, "/api/v1/rollouts/web/pause", "").await;
         assert_eq!(change.status != 403, role == "operator", "{claims}: {change:?}");
     }
     assert_eq!(provider.refused(), 0, "PKCE, secret and redirect address are right");
     let logs = door.logs();
-    assert!(logs.contains("person=bea") || logs.contains("person=\"bea\""), "{logs}");
+    assert!(logs.contains("bea (oidc:"), "{logs}");
     assert!(!logs.contains(SECRET) && !logs.contains("code="), "a secret is in a log:\n{logs}");
 }
 
