@@ -15,7 +15,7 @@ const SEEDS: u64 = 300;
 /// Parts that run beside each other.
 const PARTS: u64 = 2;
 /// Seeds within which sabotage must be found.
-const SABOTAGE_SEEDS: u64 = 150;
+const SABOTAGE_SEEDS: u64 = 600;
 
 /// Runs a world on a runtime whose time stands still unless the world advances it.
 pub(crate) fn run_world(world: &mut World) -> Lawful {

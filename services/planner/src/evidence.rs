@@ -32,15 +32,23 @@ pub(crate) struct Evidence {
     /// Every message up to here is read.
     read_through: u64,
     /// LEDGER's end at a moment, while it is not read.
-    goal: Option<(Instant, u64)>,
-    /// The last moment up to which everything is known to be read.
-    current_at: Option<Instant>,
+    goal: Option<Goal>,
+    /// The last moment up to which everything is known to be read, by the own clock and by the server's.
+    current_at: Option<(Instant, Timestamp)>,
     pulses: BTreeMap<u16, Pulse>,
     /// The server's time when LEDGER was first read to its end, and the newest known one.
     times: Option<(Timestamp, Timestamp)>,
 }
 
-/// The newest pulse of a partition.
+/// LEDGER's end at a moment.
+#[derive(Debug, Clone, Copy)]
+struct Goal {
+    last_seq: u64,
+    asked_at: Instant,
+    at: Timestamp,
+}
+
+/// The newest pulse of a partition that counts.
 #[derive(Debug, Clone, Copy)]
 struct Pulse {
     stored_at: Timestamp,
@@ -109,13 +117,10 @@ impl Evidence {
             LedgerEvent::Facts(facts) => self.fold(facts, &mut touched),
             LedgerEvent::Through(through) => self.read_to(through),
             LedgerEvent::End { last_seq, at, asked_at } => {
-                if self.goal.is_none_or(|(_, goal)| self.read_through >= goal) {
-                    self.goal = Some((asked_at, last_seq));
-                }
+                // The oldest end that is not read stays, so that it is reached while LEDGER grows.
+                self.goal.get_or_insert(Goal { last_seq, asked_at, at });
                 if let Some((_, now)) = &mut self.times {
                     *now = at;
-                } else if self.read_through >= last_seq {
-                    self.times = Some((at, at));
                 }
                 self.read_to(self.read_through);
             }
@@ -134,7 +139,7 @@ impl Evidence {
             };
             match (&subject, &fact) {
                 (LedgerSubject::Hub(partition), Fact::Pulse(pulse)) => {
-                    self.pulses.insert(*partition, Pulse::of(pulse, at.stored_at));
+                    self.hear(*partition, pulse, at.stored_at);
                 }
                 (LedgerSubject::Desired(key), Fact::Desired(document)) => {
                     touched.documents.push(Document::of(key, document));
@@ -149,10 +154,20 @@ impl Evidence {
         self.read_to(through);
     }
 
+    /// Takes note of a pulse. One that says that devices are not heard yet goes on with a pulse, and begins none.
+    fn hear(&mut self, partition: u16, pulse: &PulseFact, stored_at: Timestamp) {
+        let goes_on = || self.pulses.get(&partition).is_some_and(|before| !before.is_over(stored_at));
+        if pulse.current || goes_on() {
+            self.pulses.insert(partition, Pulse::of(pulse, stored_at));
+        }
+    }
+
     fn read_to(&mut self, through: u64) {
         self.read_through = self.read_through.max(through);
-        if let Some((asked_at, _)) = self.goal.take_if(|(_, goal)| *goal <= self.read_through) {
-            self.current_at = self.current_at.max(Some(asked_at));
+        if let Some(Goal { asked_at, at, .. }) = self.goal.take_if(|goal| goal.last_seq <= self.read_through)
+        {
+            self.current_at = self.current_at.max(Some((asked_at, at)));
+            self.times.get_or_insert((at, at));
         }
     }
 
@@ -161,7 +176,7 @@ impl Evidence {
     /// # Errors
     /// Why nothing may be decided.
     pub(crate) fn is_current(&self, now: Instant) -> Result<(), Behind> {
-        let (Some(current_at), Some(times)) = (self.current_at, self.times) else {
+        let (Some((current_at, _)), Some(times)) = (self.current_at, self.times) else {
             return Err(Behind::Reading);
         };
         if now.duration_since(current_at) > BEHIND_AFTER {
@@ -178,14 +193,20 @@ impl Evidence {
             return false;
         }
         let lease = SignedDuration::try_from(LEASE).unwrap_or_default();
-        let Pulse { stored_at, lease } =
-            self.pulses.get(&partition).copied().unwrap_or(Pulse { stored_at: first, lease });
-        now.duration_since(stored_at) > lease.saturating_add(PULSE_GRACE)
+        let pulse = self.pulses.get(&partition).copied().unwrap_or(Pulse { stored_at: first, lease });
+        pulse.is_over(now)
+    }
+
+    /// The time of a judgement: the own clock's, which runs ahead of the evidence by [`BEHIND_AFTER`] at most. So a clock that goes
+    /// wrong ends no soak time for which there is no evidence.
+    pub(crate) fn time(&self, clock: Timestamp) -> Timestamp {
+        let latest = |(_, at): (Instant, Timestamp)| at.checked_add(BEHIND_AFTER).unwrap_or(Timestamp::MAX);
+        self.current_at.map_or(clock, |current_at| clock.min(latest(current_at)))
     }
 
     /// The moment at which it is of the present no longer, unless LEDGER's end is read again.
     pub(crate) fn ends_at(&self) -> Option<Instant> {
-        Some(self.current_at? + BEHIND_AFTER)
+        Some(self.current_at?.0 + BEHIND_AFTER)
     }
 
     /// The last sequence that is folded.
@@ -202,6 +223,10 @@ impl Evidence {
 impl Pulse {
     fn of(pulse: &PulseFact, stored_at: Timestamp) -> Self {
         Self { stored_at, lease: SignedDuration::try_from(pulse.lease()).unwrap_or(SignedDuration::MAX) }
+    }
+
+    fn is_over(&self, now: Timestamp) -> bool {
+        now.duration_since(self.stored_at) > self.lease.saturating_add(PULSE_GRACE)
     }
 }
 
@@ -234,6 +259,10 @@ mod tests {
     }
 
     fn pulses(ledger_seq: u64, at: i64) -> LedgerEvent {
+        pulses_with(ledger_seq, at, true)
+    }
+
+    fn pulses_with(ledger_seq: u64, at: i64, current: bool) -> LedgerEvent {
         let pulse = |partition: u16| -> LedgerFact {
             let position = Position { ledger_seq: ledger_seq + u64::from(partition), stored_at: second(at) };
             let pulse = PulseFact {
@@ -242,7 +271,7 @@ mod tests {
                 owner: "hub/1/a".to_owned(),
                 at: second(at),
                 lease_seconds: 30,
-                current: true,
+                current,
             };
             (position, Some((LedgerSubject::Hub(partition), Fact::Pulse(pulse))))
         };
@@ -281,5 +310,46 @@ mod tests {
         assert_eq!(evidence.is_current(now), Err(Behind::NoPulse(0)));
         evidence.apply(pulses(17, 36));
         assert_eq!(evidence.is_current(now), Ok(()));
+    }
+
+    #[test]
+    fn a_pulse_that_hears_nobody_yet_goes_on_with_a_pulse_and_begins_none() {
+        let (mut evidence, now) = (Evidence::default(), Instant::now());
+        evidence.apply(pulses(1, 0));
+        evidence.apply(pulses_with(17, 30, false));
+        evidence.apply(end(32, 60, now));
+        assert_eq!(evidence.is_current(now), Ok(()), "the pulse goes on");
+        evidence.apply(pulses_with(33, 70, false));
+        evidence.apply(end(48, 70, now));
+        assert_eq!(evidence.is_current(now), Err(Behind::NoPulse(0)), "it was over");
+        evidence.apply(pulses(49, 71));
+        assert_eq!(evidence.is_current(now), Ok(()));
+
+        let mut evidence = Evidence::default();
+        evidence.apply(pulses_with(1, 0, false));
+        evidence.apply(end(16, 0, now));
+        let late = LEASE.as_secs().cast_signed() + 10;
+        evidence.apply(pulses_with(17, late, false));
+        evidence.apply(end(32, late, now));
+        assert_eq!(evidence.is_current(now), Err(Behind::NoPulse(0)), "there was none");
+    }
+
+    #[test]
+    fn evidence_becomes_of_the_present_while_ledger_grows() {
+        let (mut evidence, now) = (Evidence::default(), Instant::now());
+        evidence.apply(end(16, 0, now));
+        evidence.apply(end(99, 1, now));
+        evidence.apply(pulses(1, 0));
+        assert_eq!(evidence.is_current(now), Ok(()), "the first end is read, though LEDGER is longer now");
+    }
+
+    #[test]
+    fn the_time_of_a_judgement_is_ahead_of_its_evidence_by_the_bound_at_most() {
+        let (mut evidence, now) = (Evidence::default(), Instant::now());
+        evidence.apply(pulses(1, 0));
+        evidence.apply(end(16, 10, now));
+        evidence.apply(end(99, 400, now));
+        assert_eq!(evidence.time(second(14)), second(14));
+        assert_eq!(evidence.time(second(400)), second(15));
     }
 }

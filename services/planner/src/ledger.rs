@@ -1,12 +1,12 @@
 //! Follows LEDGER: all of its messages, in order, from the first one it holds. It folds nothing and decides nothing.
 //!
-//! LEDGER may be another one after a restore; then reading begins anew. A planner has no snapshot: what it keeps of LEDGER is what
+//! LEDGER may be another one after a restore, and its mirror may be replaced; then reading begins anew. A planner has no snapshot: what it keeps of LEDGER is what
 //! LEDGER itself keeps.
 
 use std::future::Future;
 use std::time::Duration;
 
-use muster_bus::{Bus, Delivery, ReadError, Replay, Start};
+use muster_bus::{Bus, Delivery, ReadError, Replay, Start, StreamEnd};
 use muster_contract::Timestamp;
 use muster_contract::checked::Checked;
 use muster_contract::fact::Fact;
@@ -28,6 +28,8 @@ const END_ASKED_EVERY: Duration = Duration::from_secs(1);
 const END_WITHIN: Duration = Duration::from_secs(2);
 /// Time without a message after which the server is asked whether anything is left: LEDGER discards pulses.
 const SILENCE: Duration = Duration::from_secs(2);
+/// Time since a mirror heard of LEDGER beyond which its end is not LEDGER's: the server has it hear every second.
+const ORIGIN_HEARD_WITHIN: Duration = Duration::from_secs(3);
 /// Delay before LEDGER is opened again.
 const OPEN_AGAIN_AFTER: Duration = Duration::from_secs(1);
 
@@ -71,7 +73,8 @@ impl BusLedger {
     /// Begins to read.
     pub fn open(bus: Bus) -> Self {
         let (out, events) = mpsc::channel(BATCHES_WAITING_MAX);
-        let reader = Reader { bus, out, checked: Checked::default(), read_through: 0 };
+        let checked = Checked::default();
+        let reader = Reader { bus, out, checked, created_at: Timestamp::MIN, read_through: 0 };
         Self { events, _reader: AbortOnDropHandle::new(tokio::spawn(reader.run())) }
     }
 }
@@ -90,14 +93,43 @@ struct Reader {
     bus: Bus,
     out: mpsc::Sender<LedgerEvent>,
     checked: Checked,
+    /// When the stream that is read was created.
+    created_at: Timestamp,
     read_through: u64,
+}
+
+/// LEDGER's end, by that of the stream that is read.
+#[derive(Debug, PartialEq, Eq)]
+enum LedgerEnd {
+    /// LEDGER ended there, so long ago.
+    At(u64, Duration),
+    /// The mirror does not hear of LEDGER.
+    Unknown,
+    /// It is another stream than the one that was read.
+    Replaced,
+}
+
+impl LedgerEnd {
+    fn of(end: &StreamEnd, created_at: Timestamp, read_through: u64) -> Self {
+        let last_seq = end.state.last_seq;
+        if end.state.created_at != created_at || last_seq < read_through {
+            return Self::Replaced;
+        }
+        match end.mirror {
+            None => Self::At(last_seq, Duration::ZERO),
+            Some(mirror) => match mirror.heard.filter(|heard| *heard <= ORIGIN_HEARD_WITHIN) {
+                Some(heard) => Self::At(last_seq.saturating_add(mirror.lag), heard),
+                None => Self::Unknown,
+            },
+        }
+    }
 }
 
 impl Reader {
     /// Reads until nobody receives.
     async fn run(mut self) {
         while !self.out.is_closed() {
-            match self.bus.replay(stream::LEDGER, &[], Start::First).await {
+            match self.open().await {
                 Ok(mut replay) => {
                     let error = self.read(&mut replay).await;
                     tracing::warn!(error = chain(&error), "reading LEDGER from its first message again");
@@ -108,6 +140,12 @@ impl Reader {
             }
             sleep(OPEN_AGAIN_AFTER).await;
         }
+    }
+
+    async fn open(&mut self) -> Result<Replay, ReadError> {
+        // First, so that a stream that takes its place is noticed.
+        self.created_at = self.bus.stream_state(stream::LEDGER).await?.created_at;
+        self.bus.replay(stream::LEDGER, &[], Start::First).await
     }
 
     /// Reads until it cannot go on from its position.
@@ -126,7 +164,9 @@ impl Reader {
                     Err(error) => return error,
                 },
                 _ = ticks.tick() => {
-                    self.ask_for_end(replay, last_message).await;
+                    if let Err(error) = self.ask_for_end(replay, last_message).await {
+                        return error;
+                    }
                 }
             }
         }
@@ -142,24 +182,78 @@ impl Reader {
         batch.iter().map(fact).collect()
     }
 
-    /// Asks for LEDGER's end; after a silence, also whether the server has sent everything up to there.
-    async fn ask_for_end(&mut self, replay: &Replay, last_message: Instant) {
+    /// Asks for LEDGER's end; after a silence, also whether the server has sent everything up to there. Fails if the stream is another
+    /// one.
+    async fn ask_for_end(&mut self, replay: &Replay, last_message: Instant) -> Result<(), ReadError> {
         let asked_at = Instant::now();
-        let Ok(Ok((ledger, at))) = timeout(END_WITHIN, self.bus.stream_now(stream::LEDGER)).await else {
-            return;
+        let Ok(Ok(end)) = timeout(END_WITHIN, self.bus.stream_end(stream::LEDGER)).await else {
+            return Ok(());
         };
-        let last_seq = ledger.last_seq;
-        self.send(LedgerEvent::End { last_seq, at, asked_at }).await;
-        let is_silent = asked_at.duration_since(last_message) >= SILENCE || ledger.messages == 0;
+        let last_seq = end.state.last_seq;
+        match LedgerEnd::of(&end, self.created_at, self.read_through) {
+            LedgerEnd::At(last_seq, ago) => {
+                let asked_at = asked_at.checked_sub(ago).unwrap_or(asked_at);
+                self.send(LedgerEvent::End { last_seq, at: end.at, asked_at }).await;
+            }
+            LedgerEnd::Unknown => {}
+            LedgerEnd::Replaced => {
+                let (stream, position) = (stream::LEDGER.to_owned(), self.read_through);
+                return Err(ReadError::StreamReset { stream, position, last_seq });
+            }
+        }
+        let is_silent = asked_at.duration_since(last_message) >= SILENCE || end.state.messages == 0;
         // A message stored after the question was not asked about.
         if last_seq > self.read_through && is_silent && replay.is_open() && replay.is_drained().await {
             self.read_through = last_seq;
             self.send(LedgerEvent::Through(last_seq)).await;
         }
+        Ok(())
     }
 
     async fn send(&self, event: LedgerEvent) {
         // Without a receiver the planner is stopping.
         let _ = self.out.send(event).await;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use muster_bus::{MirrorProgress, StreamState};
+
+    use super::*;
+
+    fn end(last_seq: u64, mirror: Option<(u64, Option<u64>)>) -> StreamEnd {
+        let at = Timestamp::UNIX_EPOCH;
+        let state = StreamState {
+            first_seq: 1,
+            last_seq,
+            first_at: at,
+            messages: last_seq,
+            bytes: 0,
+            bytes_max: None,
+            created_at: at,
+            replicas: 1,
+        };
+        let heard = |seconds: Option<u64>| seconds.map(Duration::from_secs);
+        let mirror = mirror.map(|(lag, seconds)| MirrorProgress { lag, heard: heard(seconds) });
+        StreamEnd { state, at, mirror }
+    }
+
+    #[test]
+    fn a_mirror_ends_where_ledger_ends_while_it_hears_of_ledger() {
+        let of = |mirror| LedgerEnd::of(&end(7, mirror), Timestamp::UNIX_EPOCH, 7);
+        assert_eq!(of(None), LedgerEnd::At(7, Duration::ZERO));
+        assert_eq!(of(Some((0, Some(1)))), LedgerEnd::At(7, Duration::from_secs(1)));
+        assert_eq!(of(Some((5, Some(0)))), LedgerEnd::At(12, Duration::ZERO), "the mirror lacks messages");
+        assert_eq!(of(Some((0, Some(4)))), LedgerEnd::Unknown, "it is cut off");
+        assert_eq!(of(Some((0, None))), LedgerEnd::Unknown, "it has never heard of LEDGER");
+    }
+
+    #[test]
+    fn another_stream_has_no_end_of_the_one_that_was_read() {
+        let later = Timestamp::UNIX_EPOCH + Duration::from_secs(1);
+        assert_eq!(LedgerEnd::of(&end(9, None), later, 7), LedgerEnd::Replaced, "it was created later");
+        let shorter = LedgerEnd::of(&end(6, None), Timestamp::UNIX_EPOCH, 7);
+        assert_eq!(shorter, LedgerEnd::Replaced, "it ends before what was read");
     }
 }

@@ -31,6 +31,8 @@ use crate::services::{Requests, Services};
 
 mod judge;
 
+/// Events of LEDGER that are applied at once between two rollouts, at most.
+const EVENTS_AT_ONCE_MAX: usize = 16;
 /// The part of the planner's health that says whether it decides.
 const HEALTH_PART: &str = "decisions";
 
@@ -67,6 +69,8 @@ pub struct Planner<R, L> {
     /// Time between two questions to the publisher, and time of the next one.
     every: Duration,
     poll_at: Instant,
+    /// The rollout that was judged last: the next judgement begins after it.
+    judged_last: Option<RolloutKey>,
     /// The publisher was asked about every rollout.
     is_complete: bool,
     last_error: Option<String>,
@@ -98,6 +102,7 @@ impl<R: Requests, L: Ledger> Planner<R, L> {
             documents: Vec::new(),
             every: Duration::ZERO,
             poll_at: Instant::now(),
+            judged_last: None,
             is_complete: false,
             last_error: None,
             logged: Some(String::new()),
@@ -124,14 +129,15 @@ impl<R: Requests, L: Ledger> Planner<R, L> {
                 () = sleep_until(wakes_at) => {}
             }
             if self.may_decide() {
+                self.list_next();
+                // Before the publisher is asked: its answers may outlast the evidence.
+                let are_judged = self.judge(&stop).await;
                 if self.poll_at <= Instant::now() {
                     let polled = self.poll().await;
                     self.report(polled);
                     self.poll_at = Instant::now() + self.every;
                 }
-                self.list_next();
-                self.judge(&stop).await;
-                if self.is_complete && self.listing.is_none() && self.to_list.is_empty() {
+                if are_judged && self.is_complete && self.listing.is_none() && self.to_list.is_empty() {
                     ready.take().into_iter().for_each(Latch::release);
                 }
             }
@@ -157,6 +163,14 @@ impl<R: Requests, L: Ledger> Planner<R, L> {
     /// Applies an event of LEDGER.
     fn follow(&mut self, event: LedgerEvent) {
         let is_restart = matches!(event, LedgerEvent::Restarted);
+        if is_restart {
+            // The list would lack the documents of another LEDGER.
+            self.documents.clear();
+            self.is_complete = false;
+            if let Some((id, _)) = self.listing.take() {
+                self.to_list.push_front(id);
+            }
+        }
         let touched = self.evidence.apply(event);
         if self.listing.is_some() {
             self.documents.extend(touched.documents.iter().cloned());
@@ -168,6 +182,18 @@ impl<R: Requests, L: Ledger> Planner<R, L> {
             self.poll_at = Instant::now();
         }
         self.metrics.ledger_seq.set(i64::try_from(self.evidence.ledger_seq()).unwrap_or(i64::MAX));
+    }
+
+    /// Applies the events of LEDGER that wait.
+    async fn follow_waiting(&mut self) {
+        for _ in 0..EVENTS_AT_ONCE_MAX {
+            let event = tokio::select! {
+                biased;
+                event = self.ledger.next() => event,
+                () = std::future::ready(()) => return,
+            };
+            self.follow(event);
+        }
     }
 
     /// Whether the evidence is of the present. If not, it says so.
@@ -294,3 +320,6 @@ impl Counts {
         }
     }
 }
+
+#[cfg(test)]
+mod tests;

@@ -76,7 +76,7 @@ pub use muster_identity::{Requester, Role};
 pub use notices::{NoticeAbsence, NoticeEntry, NoticeKind};
 pub use permits::{Permit, Permits, RequesterBounds};
 pub use publish::{PublishError, PublishErrorKind};
-pub use read::{StreamState, Subscription};
+pub use read::{MirrorProgress, StreamEnd, StreamState, Subscription};
 pub use read_error::ReadError;
 pub use replay::{Replay, Start};
 pub use request::RequestError;

@@ -1,5 +1,7 @@
 //! Reads one message of a stream, follows a subject, and reads the state of a stream.
 
+use std::time::Duration;
+
 use async_nats::client::SubscribeErrorKind;
 use async_nats::{StatusCode, Subject, Subscriber};
 use bytes::Bytes;
@@ -35,6 +37,26 @@ pub struct StreamState {
     pub created_at: Timestamp,
     /// Number of replicas.
     pub replicas: usize,
+}
+
+/// The end of a stream at a moment.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct StreamEnd {
+    /// The state of the stream.
+    pub state: StreamState,
+    /// When the server answered, by the clock with which it stores messages.
+    pub at: Timestamp,
+    /// How far a mirror has come; `None` if the stream is no mirror.
+    pub mirror: Option<MirrorProgress>,
+}
+
+/// How far a mirror has come.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct MirrorProgress {
+    /// Messages of its origin that it lacks.
+    pub lag: u64,
+    /// Time since it heard of its origin; `None` if that is unknown.
+    pub heard: Option<Duration>,
 }
 
 /// A core subscription: the messages published while it lasts, each at most once.
@@ -141,6 +163,14 @@ impl Bus {
     pub async fn stream_now(&self, stream: &str) -> Result<(StreamState, Timestamp), ReadError> {
         stream_info(&self.wire, stream).await.map(|info| (info.state(), info.ts))
     }
+
+    /// The end of a stream, and how far it has come if it is a mirror.
+    ///
+    /// # Errors
+    /// The server does not answer, or refuses.
+    pub async fn stream_end(&self, stream: &str) -> Result<StreamEnd, ReadError> {
+        stream_info(&self.wire, stream).await.map(|info| info.end())
+    }
 }
 
 /// The parts of a `STREAM.INFO` answer that this crate uses.
@@ -151,6 +181,18 @@ pub(crate) struct StreamInfo {
     ts: Timestamp,
     pub(crate) config: StreamLimits,
     state: Counts,
+    /// A mirror's view of its origin.
+    #[serde(default)]
+    mirror: Option<Origin>,
+}
+
+#[derive(Debug, Deserialize)]
+struct Origin {
+    #[serde(default)]
+    lag: u64,
+    /// Nanoseconds since it was heard of; negative if it never was.
+    #[serde(default)]
+    active: Option<i64>,
 }
 
 #[derive(Debug, Deserialize)]
@@ -185,6 +227,14 @@ impl StreamInfo {
         StreamState { first_seq, last_seq, first_at, messages, bytes, bytes_max, created_at, replicas }
     }
 
+    fn end(&self) -> StreamEnd {
+        let mirror = self.mirror.as_ref().map(|origin| {
+            let heard = origin.active.and_then(|active| u64::try_from(active).ok()).map(Duration::from_nanos);
+            MirrorProgress { lag: origin.lag, heard }
+        });
+        StreamEnd { state: self.state(), at: self.ts, mirror }
+    }
+
     /// True if newer messages of a subject replace older ones, so that gaps in the sequences are no loss.
     pub(crate) const fn is_per_subject(&self) -> bool {
         self.config.max_msgs_per_subject > 0 && !self.config.discard_new_per_subject
@@ -194,4 +244,29 @@ impl StreamInfo {
 pub(crate) async fn stream_info(wire: &Wire, stream: &str) -> Result<StreamInfo, ReadError> {
     let info = wire.api(&format!("STREAM.INFO.{stream}"), &json!({})).await;
     info.map_err(|error| ReadError::of(&format!("stream {stream}"), error))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn end(mirror: &Value) -> StreamEnd {
+        let time = "2026-01-01T00:00:00Z";
+        let mut info = json!({ "created": time, "ts": time, "config": {},
+            "state": { "messages": 1, "bytes": 1, "first_seq": 1, "first_ts": time, "last_seq": 7 } });
+        if !mirror.is_null() {
+            info["mirror"] = mirror.clone();
+        }
+        serde_json::from_value::<StreamInfo>(info).unwrap().end()
+    }
+
+    #[test]
+    fn the_end_of_a_mirror_says_what_it_lacks_and_when_it_heard_of_its_origin() {
+        let progress = |lag, heard| Some(MirrorProgress { lag, heard });
+        let heard = json!({ "name": "LEDGER", "lag": 3, "active": 1_500_000_000_u64 });
+        assert_eq!(end(&heard).mirror, progress(3, Some(Duration::from_millis(1_500))));
+        assert_eq!(end(&json!({ "name": "LEDGER", "lag": 0, "active": -1 })).mirror, progress(0, None));
+        assert_eq!(end(&json!({ "name": "LEDGER" })).mirror, progress(0, None));
+        assert_eq!(end(&Value::Null).mirror, None);
+    }
 }

@@ -161,6 +161,12 @@ pub struct OpenReport {
     pub content: Digest,
     /// When the number was taken, which is the report's `observedAt`.
     pub at: Timestamp,
+    /// Digest of the content that a status is of, as it was known when the number was taken; absent for capabilities.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub target: Option<Digest>,
+    /// The `agentVersion` of capabilities; absent for a status.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub agent_version: Option<String>,
     /// Numbers that the report declares as coalesced.
     #[serde(default, skip_serializing_if = "SeqRanges::is_empty")]
     pub coalesced: SeqRanges,

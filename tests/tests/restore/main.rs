@@ -174,7 +174,7 @@ fn what_restore_says_is_on_record() {
     let answers =
         Answers { publisher: None, views_read_to: Some(9_000), incidents: Ok(vec![replaced]), ..answers };
     let (hidden, missing) = (|| Seen::NotVisible, || Seen::Missing);
-    let seen = [hidden(), present(471), missing(), hidden(), present(3), missing(), present(2)];
+    let seen = [hidden(), present(471), missing(), hidden(), present(3), present(1), missing(), present(2)];
     assert_eq!(seen.len(), streams().count());
     let broken = RestoreReport::of(seen, answers);
     assert!(whole.complete && !broken.complete);

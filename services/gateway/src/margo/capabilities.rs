@@ -163,7 +163,7 @@ impl Capabilities {
 
     /// The report under its number.
     pub fn report(&self, numbered: &Numbered) -> CapabilitiesReport {
-        let Numbered { open, epoch, head, .. } = numbered;
+        let Numbered { open, epoch, head } = numbered;
         CapabilitiesReport {
             api_version: ApiVersion::V1,
             kind: kind::CapabilitiesReport::CapabilitiesReport,
@@ -173,7 +173,7 @@ impl Capabilities {
             observed_at: open.at,
             properties: self.properties.clone(),
             labels: self.labels.clone(),
-            agent_version: agent_version(),
+            agent_version: open.agent_version.clone().unwrap_or_else(agent_version),
             coalesced: open.coalesced.clone(),
         }
     }

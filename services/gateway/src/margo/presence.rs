@@ -55,7 +55,7 @@ impl Devices {
         if !self.presence.is_due(key, Instant::now()) {
             return Ok(());
         }
-        let read = |current: &mut HttpDevice| Ok((current.clone(), false));
+        let read = |current: &mut HttpDevice, _: Option<&_>| Ok((current.clone(), false));
         let current = self.store.update(key, self.now(), read).await?;
         let heartbeat = Heartbeat {
             api_version: ApiVersion::V1,

@@ -2,9 +2,11 @@
 //!
 //! | a report is sent | what follows |
 //! |---|---|
-//! | with the content of the last confirmed one of its deployment | nothing: it is there |
+//! | with the content of the last confirmed one of its deployment | nothing: it is there, unless the receipt misses it |
 //! | with the content of a number that is open | that number is published again; ingest drops a duplicate |
-//! | with another content | the next number; it declares open numbers of its deployment, and those that are too old, as coalesced |
+//! | with another content, or when the receipt misses it | the next number; it declares what it replaces as coalesced |
+//!
+//! A number replaces a lost one and the open ones of its deployment, and those that have been open for too long.
 //!
 //! A number is open from the moment it is taken until its report is confirmed, so a gateway that dies between leaves it open, and
 //! the next request resumes or coalesces it. A report counts as confirmed only while its number is still open: a gateway that was
@@ -22,12 +24,25 @@ use muster_contract::receipt::Receipt;
 use muster_contract::version::ApiVersion;
 use muster_contract::{DeploymentId, Epoch, Generation, Seq, SeqRanges, Timestamp};
 
+use super::capabilities::agent_version;
+
 /// Age after which an open number of another deployment counts as abandoned: longer than the confirmation of a report takes.
 pub const OPEN_FOR: Duration = Duration::from_secs(30);
 /// Numbers that may be open: reports of one device under way at once.
 const OPEN_MAX: usize = 16;
 
 const _: () = assert!(OPEN_FOR.as_secs() > 2 * muster_bus::publish::CONFIRM_TIMEOUT.as_secs());
+
+/// The sent content, as far as a number depends on it.
+#[derive(Debug, Clone, Copy)]
+pub struct Sent<'a> {
+    /// The deployment; none for capabilities.
+    pub deployment: Option<&'a DeploymentId>,
+    /// Digest of what the device sent.
+    pub content: Digest,
+    /// The version of the manifest that a status names.
+    pub adopted: Option<Generation>,
+}
 
 /// The decision about a report.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -54,6 +69,15 @@ pub enum Refusal {
     TooManyOpen,
     /// Too many deployments are remembered.
     TooManyDeployments,
+}
+
+/// Why a version of the manifest is none that the device can have adopted.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum VersionRefusal {
+    /// DOWNLINK is behind what was served, so nobody can say now.
+    HubIsBehind,
+    /// It is above the newest version, which is this.
+    Above(u64),
 }
 
 /// A record that begins an epoch above that of the last receipt, whatever the clock says.
@@ -104,6 +128,27 @@ pub fn learn(record: &mut HttpDevice, desired: &DesiredState) -> bool {
     true
 }
 
+/// Whether the device was served a newer manifest than DOWNLINK's: DOWNLINK lags, or was set back.
+pub const fn is_hub_behind(record: &HttpDevice, newest: u64) -> bool {
+    record.generation > newest
+}
+
+/// Checks the version that a status names against the newest in DOWNLINK (0 if there is none) and the newest that was served.
+///
+/// # Errors
+/// The version is above both.
+pub fn check_adopted(record: &HttpDevice, newest: u64, adopted: Generation) -> Result<(), VersionRefusal> {
+    let limit = record.generation.max(newest);
+    if limit == 0 || adopted.get() <= limit {
+        return Ok(());
+    }
+    Err(if is_hub_behind(record, newest) {
+        VersionRefusal::HubIsBehind
+    } else {
+        VersionRefusal::Above(newest)
+    })
+}
+
 /// Removes deployments that are no target any more, those that were never reported first, while there are too many.
 fn forget(record: &mut HttpDevice, desired: &DesiredState) {
     let is_target = |id: &DeploymentId| desired.deployments.iter().any(|entry| entry.id == *id);
@@ -116,29 +161,40 @@ fn forget(record: &mut HttpDevice, desired: &DesiredState) {
 }
 
 /// The digest of the content that a device applied with a version of its manifest: of the newest target that is not above it.
-pub fn digest_of(record: &HttpDevice, deployment: &DeploymentId, adopted: Generation) -> Digest {
+fn digest_of(record: &HttpDevice, deployment: &DeploymentId, adopted: Generation) -> Digest {
     let targets = record.deployments.get(deployment).map_or(&[][..], |known| &known.targets);
-    let applied = targets.iter().rev().find(|(generation, _)| *generation <= adopted).or(targets.first());
+    let applied = targets.iter().rev().find(|(generation, _)| *generation <= adopted);
     // Nothing has the digest of nothing, so the report is of no target that the hub knows.
     applied.map_or_else(|| Digest::of_bytes(b""), |(_, digest)| *digest)
 }
 
-/// Decides about a report; capabilities have no deployment.
+/// Whether the hub's receipt misses a confirmed report: UPLINK had it, and ingest did not store it.
+pub fn is_lost(record: &HttpDevice, known: &ConfirmedReport, receipt: Option<&Receipt>) -> bool {
+    receipt.is_some_and(|receipt| {
+        let seq = known.seq.get();
+        receipt.epoch == record.epoch && seq <= receipt.through && !receipt.covers(seq)
+    })
+}
+
+/// Decides about a report, with the newest receipt of its device.
 ///
 /// # Errors
 /// The record has no room for it.
 pub fn admit(
     record: &mut HttpDevice,
-    deployment: Option<&DeploymentId>,
-    content: Digest,
+    sent: Sent<'_>,
+    receipt: Option<&Receipt>,
     now: Timestamp,
 ) -> Result<Admission, Refusal> {
+    let Sent { deployment, content, adopted } = sent;
     let newest =
         record.open.iter().filter(|open| open.deployment.as_ref() == deployment).max_by_key(|o| o.seq);
     if let Some(open) = newest.filter(|open| open.content == content) {
         return Ok(publish(record, open.clone(), false));
     }
-    if newest.is_none() && confirmed(record, deployment).is_some_and(|known| known.content == content) {
+    let known = confirmed(record, deployment).copied();
+    let lost = known.filter(|known| is_lost(record, known, receipt));
+    if newest.is_none() && lost.is_none() && known.is_some_and(|known| known.content == content) {
         return Ok(Admission::Confirmed);
     }
     if let Some(id) = deployment
@@ -147,6 +203,30 @@ pub fn admit(
     {
         return Err(Refusal::TooManyDeployments);
     }
+    let mut coalesced = coalesce(record, deployment, now);
+    if record.open.len() >= OPEN_MAX {
+        return Err(Refusal::TooManyOpen);
+    }
+    if let Some(lost) = lost {
+        coalesced.insert(lost.seq.get());
+        *last_of(record, deployment) = None;
+    }
+    record.head += 1;
+    let open = OpenReport {
+        seq: Seq::new(record.head).unwrap_or(Seq::FIRST),
+        deployment: deployment.cloned(),
+        content,
+        at: now,
+        target: deployment.zip(adopted).map(|(id, adopted)| digest_of(record, id, adopted)),
+        agent_version: deployment.is_none().then(agent_version),
+        coalesced,
+    };
+    record.open.push(open.clone());
+    Ok(publish(record, open, true))
+}
+
+/// Closes the open numbers of a deployment, and those that were abandoned; they, and all that they had coalesced.
+fn coalesce(record: &mut HttpDevice, deployment: Option<&DeploymentId>, now: Timestamp) -> SeqRanges {
     let mut coalesced = SeqRanges::new();
     record.open.retain(|open| {
         let is_left = open.deployment.as_ref() != deployment && !is_abandoned(open, now);
@@ -156,14 +236,7 @@ pub fn admit(
         }
         is_left
     });
-    if record.open.len() >= OPEN_MAX {
-        return Err(Refusal::TooManyOpen);
-    }
-    record.head += 1;
-    let seq = Seq::new(record.head).unwrap_or(Seq::FIRST);
-    let open = OpenReport { seq, deployment: deployment.cloned(), content, at: now, coalesced };
-    record.open.push(open.clone());
-    Ok(publish(record, open, true))
+    coalesced
 }
 
 fn publish(record: &HttpDevice, open: OpenReport, is_new: bool) -> Admission {
@@ -187,6 +260,16 @@ pub fn confirmed<'a>(
     }
 }
 
+fn last_of<'a>(
+    record: &'a mut HttpDevice,
+    deployment: Option<&DeploymentId>,
+) -> &'a mut Option<ConfirmedReport> {
+    match deployment {
+        None => &mut record.capabilities,
+        Some(id) => &mut record.deployments.entry(id.clone()).or_default().reported,
+    }
+}
+
 /// UPLINK has the report of a number. False if the number is not open any more and another gateway has not confirmed the same
 /// report: it was coalesced, and the device must send its state again.
 pub fn confirm(record: &mut HttpDevice, (epoch, done): (Epoch, &OpenReport)) -> bool {
@@ -198,10 +281,7 @@ pub fn confirm(record: &mut HttpDevice, (epoch, done): (Epoch, &OpenReport)) -> 
         return confirmed(record, done.deployment.as_ref()) == Some(&report);
     };
     record.open.remove(at);
-    let newest = match &done.deployment {
-        None => &mut record.capabilities,
-        Some(id) => &mut record.deployments.entry(id.clone()).or_default().reported,
-    };
+    let newest = last_of(record, done.deployment.as_ref());
     if newest.is_none_or(|known| known.seq < report.seq) {
         *newest = Some(report);
     }

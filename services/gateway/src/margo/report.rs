@@ -1,14 +1,14 @@
 //! Brings a report of a device to UPLINK: takes its number, publishes it, and marks it as confirmed. The order is what makes the
 //! report survive a gateway that dies at any step; decision 0032 has the table.
 
-use muster_contract::canonical::Digest;
 use muster_contract::decode::Document;
 use muster_contract::desired::DesiredState;
 use muster_contract::http_device::{ConfirmedReport, HttpDevice, OpenReport};
-use muster_contract::{DeploymentId, DeviceKey, Epoch, Seq};
+use muster_contract::receipt::Receipt;
+use muster_contract::{DeviceKey, Epoch, Seq};
 
 use super::capabilities::Capabilities;
-use super::record::{self, Admission, Refusal};
+use super::record::{self, Admission, Refusal, Sent};
 use super::{Devices, problems};
 use crate::problem::Problem;
 
@@ -21,8 +21,6 @@ pub struct Numbered {
     pub epoch: Epoch,
     /// The highest number taken.
     pub head: Seq,
-    /// The record as it was when the number was found.
-    pub record: HttpDevice,
 }
 
 /// Whether a report was the first of its kind.
@@ -34,17 +32,6 @@ pub enum Delivered {
     Later,
 }
 
-/// The subject of a report.
-#[derive(Debug, Clone, Copy)]
-pub struct ReportKey<'a> {
-    /// The device.
-    pub device: &'a DeviceKey,
-    /// The deployment; none for capabilities.
-    pub deployment: Option<&'a DeploymentId>,
-    /// Digest of what the device sent.
-    pub content: Digest,
-}
-
 impl Devices {
     /// Delivers the report that `document` makes of its number. `desired` is what the device should run by now.
     ///
@@ -52,32 +39,32 @@ impl Devices {
     /// UPLINK has not confirmed it, or its number is coalesced meanwhile: the device must try again. Or a rule refuses it.
     pub(crate) async fn deliver<T: Document>(
         &self,
-        key: ReportKey<'_>,
+        device: &DeviceKey,
+        sent: Sent<'_>,
         desired: Option<&DesiredState>,
         document: impl FnOnce(&Numbered) -> Result<T, Problem>,
     ) -> Result<Delivered, Problem> {
-        let ReportKey { device, deployment, content } = key;
         let (now, removed) = (self.now(), Capabilities::default().content());
-        let admit = |current: &mut HttpDevice| {
+        let admit = |current: &mut HttpDevice, receipt: Option<&Receipt>| {
             let is_learnt = desired.is_some_and(|desired| record::learn(current, desired));
             // Capabilities that were removed are a report without any.
-            let is_none = |known: &ConfirmedReport| deployment.is_none() && known.content == removed;
-            let is_first = record::confirmed(current, deployment).is_none_or(is_none);
-            let admitted = record::admit(current, deployment, content, now).map_err(refuse)?;
-            let is_new = matches!(admitted, Admission::Publish { is_new: true, .. });
-            Ok(((admitted, is_first, current.clone()), is_new || is_learnt))
+            let is_none = |known: &ConfirmedReport| sent.deployment.is_none() && known.content == removed;
+            let is_first = record::confirmed(current, sent.deployment).is_none_or(is_none);
+            let admitted = record::admit(current, sent, receipt, now).map_err(refuse)?;
+            // That nothing is published must not rest on an old record.
+            let is_to_store = !matches!(admitted, Admission::Publish { is_new: false, .. });
+            Ok(((admitted, is_first), is_to_store || is_learnt))
         };
-        let (admitted, is_first, current) = self.store.update(device, now, admit).await?;
+        let (admitted, is_first) = self.store.update(device, now, admit).await?;
         let delivered = if is_first { Delivered::First } else { Delivered::Later };
         let Admission::Publish { open, epoch, head, .. } = admitted else { return Ok(delivered) };
-        let numbered = Numbered { open, epoch, head, record: current };
+        let numbered = Numbered { open, epoch, head };
         // A document that breaks a rule leaves its number open, and the next report coalesces it.
         self.store.publish(device, &document(&numbered)?).await?;
         let done = &numbered.open;
-        let confirm = |current: &mut HttpDevice| {
-            let before = current.open.len();
+        let confirm = |current: &mut HttpDevice, _: Option<&Receipt>| {
             let is_confirmed = record::confirm(current, (epoch, done));
-            Ok((is_confirmed, current.open.len() != before))
+            Ok((is_confirmed, is_confirmed))
         };
         match self.store.update(device, now, confirm).await? {
             true => Ok(delivered),
@@ -94,5 +81,37 @@ fn refuse(refusal: Refusal) -> Problem {
         Refusal::TooManyDeployments => {
             problems::semantic_error("deploymentId", "this device has reported too many deployments")
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use muster_contract::Timestamp;
+    use muster_contract::canonical::Digest;
+    use serde_json::json;
+
+    use super::*;
+    use crate::margo::status::{self, StatusManifest};
+
+    #[test]
+    fn a_document_says_what_its_number_was_taken_with() {
+        let target = Digest::of_bytes(b"target");
+        let open = OpenReport {
+            seq: Seq::FIRST,
+            deployment: None,
+            content: Digest::of_bytes(b"sent"),
+            at: Timestamp::UNIX_EPOCH,
+            target: Some(target),
+            agent_version: Some("muster-gateway 0.0.1".to_owned()),
+            coalesced: Default::default(),
+        };
+        let numbered = Numbered { open, epoch: Epoch::FIRST, head: Seq::FIRST };
+        assert_eq!(Capabilities::default().report(&numbered).agent_version, "muster-gateway 0.0.1");
+        let body = json!({
+            "deploymentId": "web", "adoptedManifestVersion": 1, "status": {"state": "installed"},
+            "components": [{"name": "main", "state": "installed"}],
+        });
+        let status: StatusManifest = status::parse(body.to_string().as_bytes()).unwrap();
+        assert_eq!(status.report(&numbered).digest, target);
     }
 }

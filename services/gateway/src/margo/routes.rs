@@ -12,11 +12,14 @@ use axum::response::{IntoResponse as _, Response};
 use axum::routing::{get, post, put};
 use muster_contract::DeploymentId;
 use muster_contract::desired::DesiredState;
+use muster_contract::http_device::{ConfirmedReport, HttpDevice};
+use muster_contract::receipt::Receipt;
 
 use super::caller::{Guard, guard};
 use super::capabilities::{Capabilities, is_device_id};
 use super::manifest::{BUNDLE_TYPE, MANIFEST_TYPE, Projection};
-use super::report::{Delivered, ReportKey};
+use super::record::{Sent, VersionRefusal};
+use super::report::Delivered;
 use super::status::{self, StatusManifest};
 use super::{Caller, Devices, problems, record, request};
 use crate::problem::Problem;
@@ -70,7 +73,13 @@ async fn manifest(
     if !holds {
         let now = devices.now();
         // Before the answer: a status may name this version to any gateway.
-        let learn = |current: &mut _| Ok(((), record::learn(current, &desired)));
+        let learn = |current: &mut _, _: Option<&_>| {
+            // A version below one that was served would be taken for an attack.
+            if record::is_hub_behind(current, desired.generation.get()) {
+                return Err(hub_is_behind());
+            }
+            Ok(((), record::learn(current, &desired)))
+        };
         devices.store.update(caller.device(), now, learn).await?;
     }
     Ok(request::content(&headers, (MANIFEST_TYPE, request::CHANGING), &made.digest, &made.manifest))
@@ -118,14 +127,43 @@ async fn post_status(
         return Err(problems::semantic_error("deviceId", "this client has no such device"));
     }
     let desired = devices.store.desired(caller.device()).await?.map(|(_, desired)| desired);
-    let newest = desired.as_ref().map_or(0, |desired| desired.generation.get());
-    if status.adopted_manifest_version.get() > newest && newest > 0 {
-        let rule = format!("is above {newest}, the newest version");
-        return Err(problems::semantic_error("adoptedManifestVersion", rule));
-    }
-    let key = ReportKey { device: caller.device(), deployment: Some(&id), content: status.content() };
-    let delivered = devices.deliver(key, desired.as_ref(), |numbered| Ok(status.report(numbered))).await?;
+    check_adopted(&devices, &caller, &status, desired.as_ref()).await?;
+    let adopted = Some(status.adopted_manifest_version);
+    let sent = Sent { deployment: Some(&id), content: status.content(), adopted };
+    let report = |numbered: &_| Ok(status.report(numbered));
+    let delivered = devices.deliver(caller.device(), sent, desired.as_ref(), report).await?;
     Ok(done(delivered))
+}
+
+/// Checks that the device can have the version that its status names.
+async fn check_adopted(
+    devices: &Devices,
+    caller: &Caller,
+    status: &StatusManifest,
+    desired: Option<&DesiredState>,
+) -> Result<(), Problem> {
+    let newest = desired.map_or(0, |desired| desired.generation.get());
+    let adopted = status.adopted_manifest_version;
+    if adopted.get() <= newest {
+        return Ok(());
+    }
+    let check = |current: &mut _, _: Option<&_>| {
+        let checked = record::check_adopted(current, newest, adopted);
+        // That a version was never served must not rest on an old record.
+        Ok((checked, checked.is_err()))
+    };
+    let checked = devices.store.update(caller.device(), devices.now(), check).await?;
+    checked.map_err(|refusal| match refusal {
+        VersionRefusal::HubIsBehind => hub_is_behind(),
+        VersionRefusal::Above(newest) => {
+            let rule = format!("is above {newest}, the newest version");
+            problems::semantic_error("adoptedManifestVersion", rule)
+        }
+    })
+}
+
+fn hub_is_behind() -> Problem {
+    problems::unavailable("the desired state of this device is older than the manifest that it was served")
 }
 
 async fn put_capabilities(
@@ -137,8 +175,9 @@ async fn put_capabilities(
     let device_id = own_device(&caller, path, true)?;
     let body = request::body(request.into_body()).await?;
     let capabilities = Capabilities::read(&body, &device_id)?;
-    let key = ReportKey { device: caller.device(), deployment: None, content: capabilities.content() };
-    let delivered = devices.deliver(key, None, |numbered| Ok(capabilities.report(numbered))).await?;
+    let sent = Sent { deployment: None, content: capabilities.content(), adopted: None };
+    let report = |numbered: &_| Ok(capabilities.report(numbered));
+    let delivered = devices.deliver(caller.device(), sent, None, report).await?;
     Ok(done(delivered))
 }
 
@@ -150,13 +189,18 @@ async fn delete_capabilities(
     own_device(&caller, path, false)?;
     let none = Capabilities::default();
     let content = none.content();
-    let read = |current: &mut muster_contract::http_device::HttpDevice| Ok((current.capabilities, false));
-    let known = devices.store.update(caller.device(), devices.now(), read).await?;
-    if known.is_none_or(|known| known.content == content) {
+    let read = |current: &mut HttpDevice, receipt: Option<&Receipt>| {
+        let is_removed =
+            |known: ConfirmedReport| known.content == content && !record::is_lost(current, &known, receipt);
+        let is_removed = current.capabilities.is_none_or(is_removed);
+        // That nothing is to be removed must not rest on an old record.
+        Ok((is_removed, is_removed))
+    };
+    if devices.store.update(caller.device(), devices.now(), read).await? {
         return Err(problems::device_not_found());
     }
-    let key = ReportKey { device: caller.device(), deployment: None, content };
-    devices.deliver(key, None, |numbered| Ok(none.report(numbered))).await?;
+    let sent = Sent { deployment: None, content, adopted: None };
+    devices.deliver(caller.device(), sent, None, |numbered| Ok(none.report(numbered))).await?;
     Ok(StatusCode::NO_CONTENT.into_response())
 }
 

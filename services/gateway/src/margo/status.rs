@@ -10,8 +10,8 @@ use muster_domain::aggregate;
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 
+use super::problems;
 use super::report::Numbered;
-use super::{problems, record};
 use crate::problem::Problem;
 
 /// Margo's DeploymentStatusManifest. States are read as every draft writes them.
@@ -76,9 +76,10 @@ impl StatusManifest {
 
     /// The report under its number.
     pub fn report(&self, numbered: &Numbered) -> StatusReport {
-        let Numbered { open, epoch, head, record } = numbered;
+        let Numbered { open, epoch, head } = numbered;
+        let nothing = Digest::of_bytes(b"");
         StatusReport {
-            digest: record::digest_of(record, &self.deployment_id, self.adopted_manifest_version),
+            digest: open.target.unwrap_or(nothing),
             coalesced: open.coalesced.clone(),
             ..self.numbered((*epoch, open.seq, *head), open.at)
         }

@@ -22,6 +22,15 @@ const ATTEMPTS_MAX: u32 = 12;
 /// Longest delay before the first repetition; it doubles up to eight times that.
 const RETRY_DELAY: Duration = Duration::from_millis(10);
 
+/// A record and the receipt of its device.
+struct Found {
+    record: HttpDevice,
+    receipt: Option<Receipt>,
+    revision: u64,
+    /// The record was made now.
+    is_new: bool,
+}
+
 /// The streams of the hub. Clones share the connection.
 #[derive(Debug, Clone)]
 pub struct Store {
@@ -65,8 +74,11 @@ impl Store {
         }
     }
 
-    /// Changes the record of a device: `change` gets the newest one and says whether it has changed it. It is called again if
+    /// Changes the record of a device: `change` gets it with the receipt, and says whether to store it. It is called again if
     /// another gateway was faster. A record that is missing, or was set back, begins an epoch.
+    ///
+    /// A replica that is behind may answer the read, so what `change` finds is sure to be the newest only where it is stored,
+    /// changed or not: the bucket refuses a record that was made of an older one.
     ///
     /// # Errors
     /// The hub cannot be asked, `change` refuses, or too many others change the record.
@@ -74,15 +86,15 @@ impl Store {
         &self,
         key: &DeviceKey,
         now: Timestamp,
-        mut change: impl FnMut(&mut HttpDevice) -> Result<(T, bool), Problem>,
+        mut change: impl FnMut(&mut HttpDevice, Option<&Receipt>) -> Result<(T, bool), Problem>,
     ) -> Result<T, Problem> {
         for attempt in 0..ATTEMPTS_MAX {
-            let (mut current, revision, is_new) = self.record(key, now).await?;
-            let (result, is_changed) = change(&mut current)?;
-            if !is_changed && !is_new {
+            let mut found = self.record(key, now).await?;
+            let (result, is_to_store) = change(&mut found.record, found.receipt.as_ref())?;
+            if !is_to_store && !found.is_new {
                 return Ok(result);
             }
-            match self.store(key, &current, revision).await {
+            match self.store(key, &found.record, found.revision).await {
                 Ok(()) => return Ok(result),
                 Err(error) if error.kind == PublishErrorKind::Conflict => sleep(delay(attempt)).await,
                 Err(error) => return Err(refused(&error)),
@@ -91,23 +103,27 @@ impl Store {
         Err(problems::unavailable("too many requests of this device are under way"))
     }
 
-    /// The record of a device, its revision, and whether it was made now.
-    async fn record(&self, key: &DeviceKey, now: Timestamp) -> Result<(HttpDevice, u64, bool), Problem> {
+    async fn record(&self, key: &DeviceKey, now: Timestamp) -> Result<Found, Problem> {
         let (own, receipt) = (device_subject(key), subjects::receipt(key));
         let (entry, receipt) =
             tokio::join!(self.last(stream::HTTP_DEVICES, &own), self.last(stream::DOWNLINK, &receipt));
         let receipt: Option<Receipt> = receipt?.and_then(|receipt| decode::parse(&receipt.payload).ok());
-        let Some(entry) = entry? else { return Ok((record::begin(receipt.as_ref(), now), 0, true)) };
-        let found: HttpDevice = serde_json::from_slice(&entry.payload).map_err(|error| {
+        let Some(entry) = entry? else {
+            let record = record::begin(receipt.as_ref(), now);
+            return Ok(Found { record, receipt, revision: 0, is_new: true });
+        };
+        let known: HttpDevice = serde_json::from_slice(&entry.payload).map_err(|error| {
             tracing::error!(error = chain(&error), device.id = %key, "cannot read the record of a device");
             problems::internal("the record of this device cannot be read")
         })?;
-        match receipt.filter(|receipt| record::is_set_back(&found, receipt)) {
-            Some(receipt) => {
+        let revision = entry.stream_seq;
+        match receipt.as_ref().filter(|receipt| record::is_set_back(&known, receipt)) {
+            Some(ahead) => {
                 tracing::warn!(device.id = %key, "began an epoch: the hub has numbers that the record lacks");
-                Ok((record::renew(&found, &receipt, now), entry.stream_seq, true))
+                let record = record::renew(&known, ahead, now);
+                Ok(Found { record, receipt, revision, is_new: true })
             }
-            None => Ok((found, entry.stream_seq, false)),
+            None => Ok(Found { record: known, receipt, revision, is_new: false }),
         }
     }
 

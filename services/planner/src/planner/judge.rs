@@ -22,19 +22,23 @@ use crate::step::{Effect, check_decision, effects};
 const REFUSED_PAUSE: Duration = Duration::from_secs(30);
 
 impl<R: Requests, L: Ledger> Planner<R, L> {
-    /// Judges every rollout that is due, and takes its next step.
-    pub(super) async fn judge(&mut self, stop: &CancellationToken) {
-        let now = Instant::now();
-        let due: Vec<_> =
-            self.rollouts.all().filter(|rollout| rollout.is_due(now)).map(|rollout| rollout.key()).collect();
+    /// Judges every rollout that is due, and takes its next step. It ends once the evidence is of the present no longer, and then
+    /// returns false: the others stay due.
+    pub(super) async fn judge(&mut self, stop: &CancellationToken) -> bool {
+        let due = self.due();
         if due.is_empty() {
-            return;
+            return true;
         }
+        let mut are_judged = true;
         for key in due {
-            if stop.is_cancelled() {
-                return;
+            // The step before may have taken long.
+            self.follow_waiting().await;
+            if stop.is_cancelled() || !self.is_current() {
+                are_judged = false;
+                break;
             }
             let taken = self.judge_one(&key).await;
+            self.judged_last = Some(key.clone());
             let has_failed = taken.is_err();
             if let Some(rollout) = self.rollouts.rollout(&key).filter(|_| has_failed) {
                 (rollout.has_failed, rollout.is_touched) = (true, true);
@@ -53,11 +57,28 @@ impl<R: Requests, L: Ledger> Planner<R, L> {
         self.metrics.rollouts.set(counts.rollouts);
         self.metrics.stopped.set(counts.stopped);
         self.metrics.approvals.set(counts.approvals);
+        are_judged
+    }
+
+    /// The rollouts that are due, in order, from the one after the last that was judged: none keeps others waiting.
+    fn due(&mut self) -> Vec<RolloutKey> {
+        let now = Instant::now();
+        let due = self.rollouts.all().filter(|rollout| rollout.is_due(now));
+        let mut due: Vec<_> = due.map(|rollout| rollout.key()).collect();
+        due.sort();
+        let before = due.partition_point(|key| Some(key) <= self.judged_last.as_ref());
+        due.rotate_left(before);
+        due
+    }
+
+    /// Whether the evidence is of the present.
+    fn is_current(&self) -> bool {
+        self.evidence.is_current(Instant::now()).is_ok()
     }
 
     /// Judges a rollout, and takes its next step unless it waits for devices or persons. An effect that fails ends the step.
     async fn judge_one(&mut self, key: &RolloutKey) -> Result<(), RoundError> {
-        let (now, time, every) = (Instant::now(), self.clock.now(), self.every);
+        let (now, time, every) = (Instant::now(), self.evidence.time(self.clock.now()), self.every);
         let Some(rollout) = self.rollouts.rollout(key) else { return Ok(()) };
         rollout.forget_refusals(now);
         (rollout.is_touched, rollout.has_failed) = (false, false);
@@ -76,6 +97,11 @@ impl<R: Requests, L: Ledger> Planner<R, L> {
             self.checks.retain(|(of, _)| of != key);
         }
         for effect in effects(&progress, &refused) {
+            if !self.is_current() {
+                // The effect before has taken long: what was judged may be so no more.
+                self.rollouts.rollout(key).into_iter().for_each(|rollout| rollout.is_touched = true);
+                return Ok(());
+            }
             match effect {
                 Effect::Decide(request) => self.decide(key, &request).await?,
                 Effect::Release(request) => self.release(key, &progress, &request).await?,
@@ -111,7 +137,7 @@ impl<R: Requests, L: Ledger> Planner<R, L> {
             let done = if request.before.is_some() { "rolled devices back" } else { "released a wave" };
             tracing::info!(%deployment, %digest, rollout = file, devices, refused, "{done}");
         }
-        let (evidence, now) = (&self.evidence, self.clock.now());
+        let (evidence, now) = (&self.evidence, self.evidence.time(self.clock.now()));
         let Some(rollout) = self.rollouts.rollout(key) else { return Ok(()) };
         for device in &released {
             if let Some(at) = rollout.live.find(device) {

@@ -246,7 +246,8 @@ impl LiveRollout {
     /// Counts the targets whose soak time is over.
     fn end_soaks(&mut self, now: Timestamp) {
         if now < self.judged_at {
-            // The clock was set back.
+            // The clock was set back. Each row adds the end of its soak time again.
+            self.soaks.clear();
             for at in 0..self.rows.len() {
                 self.retract(at);
                 self.add(at);

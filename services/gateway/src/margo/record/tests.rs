@@ -1,5 +1,7 @@
 //! The rules of the numbers: repeated, newer and slow reports, epochs, bounds.
 
+use muster_contract::receipt::RefusedNumbers;
+
 use super::*;
 use crate::margo::manifest::tests::{desired, package};
 
@@ -30,7 +32,20 @@ fn id(name: &str) -> DeploymentId {
 
 /// Admits a report; its number, the numbers that it coalesces, and whether the number is new.
 fn number(record: &mut HttpDevice, name: &str, text: &str, second: i64) -> Option<(u64, Vec<u64>, bool)> {
-    match admit(record, Some(&id(name)), content(text), now(second)).unwrap() {
+    resent(record, name, text, second, None)
+}
+
+/// The same beside a receipt.
+fn resent(
+    record: &mut HttpDevice,
+    name: &str,
+    text: &str,
+    second: i64,
+    receipt: Option<&Receipt>,
+) -> Option<(u64, Vec<u64>, bool)> {
+    let id = id(name);
+    let sent = Sent { deployment: Some(&id), content: content(text), adopted: Some(Generation::FIRST) };
+    match admit(record, sent, receipt, now(second)).unwrap() {
         Admission::Confirmed => None,
         Admission::Publish { open, is_new, .. } => {
             let coalesced = open.coalesced.iter().flat_map(|(from, to)| from..=to).collect();
@@ -132,7 +147,9 @@ fn a_status_is_of_the_content_that_its_version_targeted() {
     let of = |version| digest_of(&record, &id("web"), Generation::new(version).unwrap());
     assert_eq!([of(3), of(4)], [first.digest; 2]);
     assert_eq!([of(5), of(6)], [second.digest; 2]);
-    assert_eq!(digest_of(&record, &id("db"), Generation::FIRST), Digest::of_bytes(b""));
+    let nothing = Digest::of_bytes(b"");
+    assert_eq!(of(2), nothing, "a content that is not remembered is not another one");
+    assert_eq!(digest_of(&record, &id("db"), Generation::FIRST), nothing);
 }
 
 #[test]
@@ -141,15 +158,109 @@ fn a_record_is_bounded() {
     for at in 0..OPEN_MAX {
         number(&mut record, &format!("d-{at}"), "pending", 0);
     }
-    assert_eq!(admit(&mut record, Some(&id("more")), content("a"), now(0)), Err(Refusal::TooManyOpen));
+    let more = id("more");
+    let sent = Sent { deployment: Some(&more), content: content("a"), adopted: None };
+    assert_eq!(admit(&mut record, sent, None, now(0)), Err(Refusal::TooManyOpen));
     for at in 0..HTTP_DEPLOYMENTS_MAX {
         record.deployments.insert(id(&format!("x-{at}")), HttpDeployment::default());
     }
-    assert_eq!(
-        admit(&mut record, Some(&id("more")), content("a"), now(99)),
-        Err(Refusal::TooManyDeployments)
-    );
+    assert_eq!(admit(&mut record, sent, None, now(99)), Err(Refusal::TooManyDeployments));
     learn(&mut record, &desired(9, vec![package("web")]));
     assert_eq!(record.deployments.len(), HTTP_DEPLOYMENTS_MAX);
     assert!(record.deployments.contains_key(&id("web")), "a target stays");
+}
+
+#[test]
+fn a_confirmed_report_that_the_hub_misses_is_sent_again_under_a_new_number() {
+    let missing = |epoch, through, missing: SeqRanges| Receipt { missing, ..receipt(epoch, through) };
+    let confirmed_twice = || {
+        let mut record = begin(None, now(0));
+        for (seq, name) in [(1, "web"), (2, "db")] {
+            number(&mut record, name, "installed", 0);
+            assert!(done(&mut record, seq));
+        }
+        record
+    };
+    let mut record = confirmed_twice();
+    let lost = missing(record.epoch, 2, SeqRanges::span(1, 1));
+    assert_eq!(resent(&mut record, "db", "installed", 1, Some(&lost)), None, "the other one is there");
+    assert_eq!(resent(&mut record, "web", "installed", 1, Some(&lost)), Some((3, vec![1], true)));
+    // Abandoned, coalesced by another, and so missed no more: it must not count as confirmed.
+    assert_eq!(resent(&mut record, "db", "failed", 60, Some(&lost)), Some((4, vec![1, 3], true)));
+    let through = receipt(record.epoch, 4);
+    assert_eq!(resent(&mut record, "web", "installed", 61, Some(&through)), Some((5, vec![], true)));
+
+    let mut newer = confirmed_twice();
+    assert_eq!(
+        resent(&mut newer, "web", "failed", 1, Some(&lost)),
+        Some((3, vec![1], true)),
+        "so is a newer one"
+    );
+    // A receipt that is not so far yet, or of another epoch, misses nothing.
+    let mut whole = confirmed_twice();
+    for receipt in [receipt(whole.epoch, 0), missing(whole.epoch.next(), 2, SeqRanges::span(1, 1))] {
+        assert_eq!(resent(&mut whole, "web", "installed", 1, Some(&receipt)), None);
+    }
+}
+
+#[test]
+fn a_refused_report_of_capabilities_is_sent_again() {
+    let mut record = begin(None, now(0));
+    let sent = Sent { deployment: None, content: content("8Gi"), adopted: None };
+    admit(&mut record, sent, None, now(0)).unwrap();
+    assert!(done(&mut record, 1));
+    let reason = "quarantineFull".to_owned();
+    let refused = vec![RefusedNumbers { ranges: SeqRanges::span(1, 1), reason }];
+    let missing = SeqRanges::span(1, 1);
+    let receipt = Receipt { missing, refused, ..receipt(record.epoch, 1) };
+    let Admission::Publish { open, is_new, .. } = admit(&mut record, sent, Some(&receipt), now(1)).unwrap()
+    else {
+        panic!("it is lost");
+    };
+    assert_eq!((open.seq.get(), is_new, open.coalesced), (2, true, SeqRanges::span(1, 1)));
+    assert_eq!(record.capabilities, None);
+}
+
+#[test]
+fn a_manifest_never_falls_below_one_that_was_served() {
+    let mut record = begin(None, now(0));
+    assert!(!is_hub_behind(&record, 0));
+    learn(&mut record, &desired(7, vec![package("web")]));
+    assert!(is_hub_behind(&record, 6) && is_hub_behind(&record, 0));
+    assert!(!is_hub_behind(&record, 7) && !is_hub_behind(&record, 8));
+}
+
+#[test]
+fn a_version_is_refused_for_good_only_if_the_hub_is_not_behind() {
+    let mut record = begin(None, now(0));
+    let check =
+        |record: &_, newest, adopted| check_adopted(record, newest, Generation::new(adopted).unwrap());
+    assert_eq!(check(&record, 0, 9), Ok(()), "nothing is known of versions");
+    assert_eq!(check(&record, 5, 6), Err(VersionRefusal::Above(5)));
+    learn(&mut record, &desired(7, vec![package("web")]));
+    assert_eq!(check(&record, 7, 8), Err(VersionRefusal::Above(7)));
+    assert_eq!(check(&record, 5, 7), Ok(()), "it was served");
+    assert_eq!([check(&record, 5, 8), check(&record, 0, 8)], [Err(VersionRefusal::HubIsBehind); 2]);
+}
+
+#[test]
+fn a_resumed_number_has_the_content_that_it_was_taken_with() {
+    let mut record = begin(None, now(0));
+    learn(&mut record, &desired(3, vec![package("web")]));
+    let id = id("web");
+    let sent = Sent { deployment: Some(&id), content: content("a"), adopted: Generation::new(3) };
+    let admit = |record: &mut _, sent| match admit(record, sent, None, now(0)).unwrap() {
+        Admission::Publish { open, .. } => open,
+        Admission::Confirmed => panic!("it is open"),
+    };
+    let first = admit(&mut record, sent);
+    assert_eq!((first.target, &first.agent_version), (Some(package("web").digest), &None));
+    record.deployments.get_mut(&id).unwrap().targets.clear();
+    assert_eq!(admit(&mut record, sent), first, "its target is forgotten");
+
+    let sent = Sent { deployment: None, content: content("b"), adopted: None };
+    assert_eq!(admit(&mut record, sent).agent_version, Some(agent_version()));
+    let older = Some("muster-gateway 0.0.1".to_owned());
+    record.open.last_mut().unwrap().agent_version.clone_from(&older);
+    assert_eq!(admit(&mut record, sent).agent_version, older, "another release took it");
 }

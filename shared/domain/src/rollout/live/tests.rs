@@ -243,3 +243,19 @@ fn a_rollout_wakes_at_the_end_of_its_next_soak_time_or_deadline() {
     world.live.judge(&|_| None, world.now);
     assert_eq!(world.live.wakes_at(), None, "nothing more becomes of it by time alone");
 }
+
+#[test]
+fn a_clock_that_is_set_back_again_and_again_leaves_one_soak_time_for_each_target() {
+    let mut world = World::new(&policies()[1]);
+    for device in 0..DEVICES {
+        world.document(device, true);
+        world.apply(&Change::Report { device, standing: Standing::Installed, known: true });
+    }
+    world.live.judge(&|_| None, world.now);
+    let before = world.live.soaks.len();
+    let earlier = |seconds: i64| world.now - Duration::from_secs(seconds as u64);
+    for seconds in 1..50 {
+        world.live.judge(&|_| None, earlier(seconds));
+        assert!(world.live.soaks.len() <= before, "each row has one end at most");
+    }
+}

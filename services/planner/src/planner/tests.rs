@@ -1,0 +1,170 @@
+//! A publisher that takes long answers a planner whose evidence ends meanwhile.
+
+use std::collections::VecDeque;
+use std::sync::Mutex;
+
+use bytes::Bytes;
+use muster_bus::RequestError;
+use muster_contract::Timestamp;
+use muster_contract::fact::{Fact, PulseFact};
+use muster_contract::limits::PARTITIONS;
+use muster_contract::rollout::{DecideRequest, ReleaseRequest};
+use muster_contract::subjects::LedgerSubject;
+use muster_domain::fold::Position;
+use muster_service::clock::ManualClock;
+use serde_json::json;
+
+use super::*;
+use crate::evidence::BEHIND_AFTER;
+use crate::webhook::{WebhookConfig, Webhooks};
+
+/// Age of the evidence, and time of an answer that it does not outlast.
+const AGE: Duration = Duration::from_secs(3);
+const ANSWERS_AFTER: Duration = Duration::from_millis(2_200);
+
+const _: () = assert!(AGE.as_millis() + ANSWERS_AFTER.as_millis() > BEHIND_AFTER.as_millis());
+
+/// A publisher that notes what is requested.
+#[derive(Clone)]
+struct Publisher {
+    requests: Arc<Mutex<Vec<String>>>,
+    answers_after: Duration,
+}
+
+impl Requests for Publisher {
+    async fn request(&self, subject: &str, payload: Bytes, _: Duration) -> Result<Bytes, RequestError> {
+        tokio::time::sleep(self.answers_after).await;
+        let (request, answer) = if subject.ends_with("decide") {
+            let DecideRequest { deployment, digest, rollout, verb, wave, .. } =
+                serde_json::from_slice(&payload).unwrap();
+            let decision = json!({ "verb": verb, "wave": wave, "at": Timestamp::UNIX_EPOCH });
+            let record = json!({ "digest": digest, "rollout": rollout, "decisions": [decision] });
+            (format!("decide {deployment}"), json!({ "record": record, "changed": true }))
+        } else {
+            let ReleaseRequest { deployment, devices, .. } = serde_json::from_slice(&payload).unwrap();
+            (format!("release {deployment}"), json!({ "released": devices, "refused": [] }))
+        };
+        self.requests.lock().unwrap().push(request);
+        Ok(Bytes::from(answer.to_string()))
+    }
+}
+
+/// LEDGER with these events, and then silent.
+struct Events(VecDeque<LedgerEvent>);
+
+impl Ledger for Events {
+    async fn next(&mut self) -> LedgerEvent {
+        match self.0.pop_front() {
+            Some(event) => event,
+            None => std::future::pending().await,
+        }
+    }
+}
+
+fn time() -> Timestamp {
+    Timestamp::from_second(1_790_000_000).unwrap()
+}
+
+fn pulses() -> LedgerEvent {
+    let pulse = |partition: u16| {
+        let at = Position { ledger_seq: u64::from(partition) + 1, stored_at: time() };
+        let pulse = PulseFact {
+            api_version: Default::default(),
+            kind: Default::default(),
+            owner: "hub/1/a".to_owned(),
+            at: time(),
+            lease_seconds: 30,
+            current: true,
+        };
+        (at, Some((LedgerSubject::Hub(partition), Fact::Pulse(pulse))))
+    };
+    LedgerEvent::Facts((0..PARTITIONS).map(pulse).collect())
+}
+
+/// LEDGER's end that was read so long ago.
+fn end(ago: Duration) -> LedgerEvent {
+    let asked_at = Instant::now().checked_sub(ago).unwrap();
+    LedgerEvent::End { last_seq: PARTITIONS.into(), at: time(), asked_at }
+}
+
+/// The targets of a deployment with a new content for one device.
+fn targets(id: &str) -> Listed {
+    let (old, new) = (Digest::of_bytes(b"v1"), Digest::of_bytes(b"v2"));
+    let answer = json!({
+        "revision": "c1",
+        "rollouts": { "rollout.yaml": { "apiVersion": "muster/v1", "kind": "Rollout" } },
+        "targets": [{ "site": "s1", "device": "d1", "rollout": "rollout.yaml", "wanted": new, "published": old,
+            "targetGeneration": 1 }],
+    });
+    let answer = Ok(serde_json::from_value(answer).unwrap());
+    Listed { id: id.parse().unwrap(), began: Instant::now(), answer }
+}
+
+/// A planner with the rollouts of the deployments `one` and `two`, whose evidence has this age.
+fn planner(
+    age: Duration,
+    answers_after: Duration,
+    later: Vec<LedgerEvent>,
+) -> (Planner<Publisher, Events>, Publisher) {
+    let publisher = Publisher { requests: Arc::default(), answers_after };
+    let asker = Asker::new(publisher.clone(), Webhooks::new(WebhookConfig::default()).unwrap());
+    let (services, clock) = (Services::new(publisher.clone()), Arc::new(ManualClock::at(time())));
+    let mut planner = Planner::new(services, asker, Events(later.into()), clock, Metrics::default());
+    planner.follow(pulses());
+    planner.insert(targets("one"));
+    planner.insert(targets("two"));
+    planner.follow(end(age));
+    (planner, publisher)
+}
+
+fn touched(planner: &mut Planner<Publisher, Events>) -> Vec<String> {
+    let touched = planner.rollouts.all().filter(|rollout| rollout.is_touched);
+    touched.map(|rollout| rollout.live.deployment().to_string()).collect()
+}
+
+#[tokio::test]
+async fn nothing_is_requested_once_the_evidence_has_ended_during_a_request() {
+    let (mut planner, publisher) = planner(AGE, ANSWERS_AFTER, Vec::new());
+    assert!(!planner.judge(&CancellationToken::new()).await);
+    assert_eq!(
+        *publisher.requests.lock().unwrap(),
+        ["decide one"],
+        "neither its release nor another rollout"
+    );
+    assert_eq!(touched(&mut planner), ["one", "two"], "both are judged again");
+}
+
+#[tokio::test]
+async fn the_events_that_wait_are_applied_between_two_rollouts() {
+    let (mut planner, publisher) = planner(Duration::ZERO, Duration::ZERO, vec![LedgerEvent::Restarted]);
+    planner.judge(&CancellationToken::new()).await;
+    assert_eq!(*publisher.requests.lock().unwrap(), [""; 0], "LEDGER is another one");
+}
+
+#[tokio::test]
+async fn a_list_that_was_asked_for_is_asked_for_again_when_ledger_is_another_one() {
+    let (mut planner, _) = planner(Duration::ZERO, Duration::ZERO, Vec::new());
+    planner.to_list = VecDeque::from(["two".parse().unwrap(), "one".parse().unwrap()]);
+    planner.list_next();
+    let document = Document {
+        key: "s1/d1".parse().unwrap(),
+        generation: muster_contract::Generation::new(7).unwrap(),
+        at: time(),
+        is_retired: false,
+        entries: Vec::new(),
+    };
+    planner.documents.push(document);
+    planner.follow(LedgerEvent::Restarted);
+    assert!(planner.listing.is_none());
+    assert_eq!(planner.to_list, ["two".parse().unwrap(), "one".parse().unwrap()]);
+    assert!(planner.documents.is_empty(), "the documents are of another LEDGER");
+}
+
+#[tokio::test]
+async fn a_rollout_that_ends_the_evidence_again_and_again_holds_up_no_other() {
+    let (mut planner, publisher) = planner(AGE, ANSWERS_AFTER, Vec::new());
+    planner.judge(&CancellationToken::new()).await;
+    planner.follow(end(AGE));
+    planner.judge(&CancellationToken::new()).await;
+    assert_eq!(*publisher.requests.lock().unwrap(), ["decide one", "decide two"]);
+}
