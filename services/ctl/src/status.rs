@@ -1,5 +1,5 @@
 //! `muster status`: deployments, and places as a whole. What the views tell is asked of them; what is filtered, and what
-//! another system shall read, is [`filtered`]; what shall run beside a view is [`shall_run`]; which point an older revision is
+//! another system shall read, is [`filtered`]; what shall run beside a view is [`desired_manifest`]; which point an older revision is
 //! shown as of, [`instance`] finds.
 
 mod desired_manifest;

@@ -1,5 +1,5 @@
 //! `muster watch`: deployments as they change; all of them from the bucket `views`, one of them by notices ([`one`]; what it
-//! waits for is [`gate`], what it shows [`picture`]; before it ends the hub must vouch for it: [`hub_check`]).
+//! waits for is [`gate`], what it shows [`screen`]; before it ends the hub must vouch for it: [`hub_check`]).
 //!
 //! On a terminal the whole picture is redrawn, also once a second for the ages in it; elsewhere each change is a line.
 //! What else there is to say (no connection) stands in the picture, or goes to standard error.

@@ -15,7 +15,7 @@ pub(super) struct Capture {
 
 impl Fleet {
     /// Begins a copy of the devices that changed since the last such call (or
-    /// [`take_changed_devices`](Self::take_changed_devices)), and of `also`, as they are now. A copy that was under way
+    /// [`drain_changed_devices`](Self::drain_changed_devices)), and of `also`, as they are now. A copy that was under way
     /// is given up.
     pub fn start_capture<'a>(&mut self, also: impl IntoIterator<Item = &'a DeviceKey>) {
         let given_up = std::mem::take(&mut self.capture);

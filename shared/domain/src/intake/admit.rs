@@ -35,7 +35,7 @@ struct ReportFact {
 }
 
 impl IntakeState {
-    /// Evaluates a report. It is settled once [`IntakeState::take_settled`] has counted it.
+    /// Evaluates a report. It is settled once [`IntakeState::drain_settled`] has counted it.
     pub fn apply_report(&mut self, report: IncomingReport<'_>) -> Outcome {
         self.now = report.now;
         self.current_message = Some(self.settled_count + self.unsettled.len() as u64);
