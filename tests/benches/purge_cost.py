@@ -37,7 +37,7 @@ async def purge_until(client, stopped, purged, every, stalled, times):
             continue
         filters = [{}] if purged == "stream" else [{"filter": f"muster.report.{p}.>"} for p in range(PARTITIONS - stalled)]
 
-        async def purge(subject):
+        async def purge(subject, floor=floor):
             begin = time.monotonic()
             await api(client, "STREAM.PURGE.UPLINK", {**subject, "seq": floor + 1})
             times.append(time.monotonic() - begin)

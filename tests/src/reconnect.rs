@@ -105,7 +105,7 @@ impl OfflineDevice {
     pub async fn reconnect(self, shape: Shape, patience: Duration) -> Measured {
         let (connections, carried) = (self.link.connections(), self.link.carried(Direction::Up));
         let (known, before) = (self.observer.accounted(), self.observer.reports());
-        self.link.set_shape(Setting { condition: Condition::Open, shape });
+        self.link.apply_setting(Setting { condition: Condition::Open, shape });
         while self.link.connections() == connections {
             sleep(LOOK).await;
         }

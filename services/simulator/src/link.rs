@@ -106,8 +106,8 @@ impl Link {
         self.setting.send_modify(|setting| setting.shape = shape);
     }
 
-    /// Sets both at once.
-    pub fn set_shape(&self, setting: Setting) {
+    /// Sets condition and shape at once.
+    pub fn apply_setting(&self, setting: Setting) {
         self.setting.send_replace(setting);
     }
 

@@ -110,7 +110,7 @@ impl LinkTask {
         let mut before = (None, device.link.connections());
         loop {
             let Phase { fault, setting, lasts } = schedule.next_phase();
-            device.link.set_shape(setting);
+            device.link.apply_setting(setting);
             match fault {
                 Some(Fault::Cut) => _ = self.cuts.fetch_add(1, Ordering::Relaxed),
                 Some(_) => _ = self.stalls.fetch_add(1, Ordering::Relaxed),
@@ -124,7 +124,7 @@ impl LinkTask {
             }
             before = (fault, device.link.connections());
             if stop.run_until_cancelled(tokio::time::sleep_until(until)).await.is_none() {
-                device.link.set_shape(Setting::default());
+                device.link.apply_setting(Setting::default());
                 return samples;
             }
         }

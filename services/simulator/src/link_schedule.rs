@@ -74,12 +74,12 @@ pub async fn follow(
 ) {
     loop {
         let Phase { fault, setting, lasts } = schedule.next_phase();
-        link.set_shape(setting);
+        link.apply_setting(setting);
         if let Some(fault) = fault {
             on_fault(fault, lasts);
         }
         if stop.run_until_cancelled(sleep(lasts)).await.is_none() {
-            link.set_shape(schedule.well());
+            link.apply_setting(schedule.well());
             return;
         }
     }

@@ -308,7 +308,7 @@ async fn faults_are_combined_and_changed_while_connections_live() {
     ends.link.set(Condition::Stalled);
     silent(&mut ends.server).await;
     // Bytes that were in flight for hours continue in the new shape.
-    ends.link.set_shape(Setting::default());
+    ends.link.apply_setting(Setting::default());
     heard(&mut ends.server, &[7; 2000]).await;
     ends.carry_both_ways().await;
     assert_eq!(ends.link.connections(), 1);
