@@ -12,6 +12,8 @@
 //! `app` creates them with the sending half of the channel of exits. Creating one reads and writes nothing.
 
 pub mod compose;
+mod error_output;
+mod files;
 #[cfg(feature = "kubernetes")]
 pub mod kubernetes;
 pub mod process;

@@ -8,7 +8,7 @@ mod arguments;
 mod lock;
 
 use std::path::{Path, PathBuf};
-use std::process::{ExitStatus, Stdio};
+use std::process::Stdio;
 use std::time::Duration;
 
 use tokio::process::Command;
@@ -16,6 +16,7 @@ use tokio::time::timeout;
 
 pub(super) use self::arguments::{HelmCall, Release};
 pub(super) use self::lock::{LockError, ReleaseLock};
+use crate::runtime::error_output::last_lines;
 use crate::runtime::process::environment;
 
 /// Variables with the address of the cluster (in a pod) and a proxy.
@@ -23,8 +24,6 @@ const CLUSTER_VARIABLES: [&str; 7] =
     ["KUBERNETES_", "HTTP_PROXY", "HTTPS_PROXY", "NO_PROXY", "http_proxy", "https_proxy", "no_proxy"];
 /// Time beyond its own `--timeout` after which a run is ended.
 const SLACK: Duration = Duration::from_secs(30);
-/// Bytes of an error output that are reported.
-const COMPLAINT_BYTES_MAX: usize = 2 * 1024;
 
 /// The error of a run.
 #[derive(Debug, thiserror::Error)]
@@ -71,7 +70,7 @@ impl Helm {
         if output.status.success() {
             return Ok(String::from_utf8_lossy(&output.stdout).into_owned());
         }
-        Err(HelmError::Failed { verb, said: complaint(&output.stderr, output.status) })
+        Err(HelmError::Failed { verb, said: last_lines(&output.stderr, output.status) })
     }
 
     fn command(&self, call: &HelmCall<'_>, lock: &ReleaseLock) -> std::io::Result<Command> {
@@ -91,24 +90,6 @@ impl Helm {
         // The lock is the standard input, an empty file: it is held as long as either process lives.
         command.stdin(Stdio::from(lock.file()?)).stdout(Stdio::piped()).stderr(Stdio::piped());
         Ok(command)
-    }
-}
-
-/// The last lines of an error output, as one line.
-fn complaint(stderr: &[u8], status: ExitStatus) -> String {
-    let text = String::from_utf8_lossy(stderr);
-    let (mut lines, mut bytes) = (Vec::new(), 0);
-    for line in text.lines().rev().map(str::trim).filter(|line| !line.is_empty()) {
-        bytes += line.len() + 2;
-        if bytes > COMPLAINT_BYTES_MAX && !lines.is_empty() {
-            break;
-        }
-        lines.push(line);
-    }
-    lines.reverse();
-    match lines.as_slice() {
-        [] => format!("it ended with {status} and wrote nothing to stderr"),
-        lines => lines.join("; "),
     }
 }
 

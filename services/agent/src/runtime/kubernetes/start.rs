@@ -19,10 +19,11 @@ use super::kstatus::Failure;
 use super::manifests::{ApplyError, Target};
 use super::object::{ManifestError, ObjectRef, objects, references};
 use super::observation::{Observation, OwnedObject};
-use super::package::{self, PackageFilesError, write_private};
+use super::package::{self, PackageFilesError};
 use super::release::{History, Recovery};
 use super::values::{self, PointerError};
 use super::{Inner, NamespaceError, labels};
+use crate::runtime::files::write_private;
 use crate::runtime::{Started, Unit, code};
 
 /// Time to become ready where the document says nothing: nothing waits for ever without a reason.
