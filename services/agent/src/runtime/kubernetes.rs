@@ -119,7 +119,7 @@ impl Runtime for KubernetesRuntime {
 
     /// Nothing of a unit is stopped without being removed: its objects are what runs it.
     fn stop<'a>(&'a self, name: &'a UnitName, _timeout: Duration) -> BoxFuture<'a, Result<(), StatusError>> {
-        let failed = |error: remove::RemoveError| {
+        let failed = |error: remove::KubernetesRemoveError| {
             StatusError::new(code::STOP_FAILED, name.component.as_str(), chain(&error))
         };
         Box::pin(async move { self.inner.remove_unit(name).await.map_err(failed) })

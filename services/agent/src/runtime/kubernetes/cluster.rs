@@ -10,11 +10,11 @@ use tokio::time::{Instant, sleep};
 
 use super::client::{ApiClient, ApiError, JSON, METADATA, METADATA_LIST};
 use super::discovery::{Discovery, DiscoveryError, Resource};
-use super::group::{self, Group, Member};
+use super::group::{self, Member};
 use super::helm::Release;
 use super::labels;
-use super::object::ObjectRef;
-use super::release::{History, labels_of};
+use super::object::{ObjectRef, labels_of};
+use super::release::History;
 use crate::runtime::UnitName;
 
 /// The label of namespaces that Muster has made, and removes with their last unit.
@@ -240,11 +240,6 @@ impl ClusterView {
 /// The path of an inventory.
 pub(super) fn group_path(namespace: &str, name: &str) -> String {
     format!("/apis/{}/namespaces/{namespace}/resourcegroups/{name}", group::API_VERSION)
-}
-
-/// The inventory of a unit as read from the cluster.
-pub(super) fn members(document: Option<&Value>) -> Vec<Member> {
-    document.map(Group::members_of).unwrap_or_default()
 }
 
 fn namespace_of(object: &Value) -> Option<String> {

@@ -24,6 +24,8 @@ const CLUSTER_VARIABLES: [&str; 7] =
     ["KUBERNETES_", "HTTP_PROXY", "HTTPS_PROXY", "NO_PROXY", "http_proxy", "https_proxy", "no_proxy"];
 /// Time beyond its own `--timeout` after which a run is ended.
 const SLACK: Duration = Duration::from_secs(30);
+/// Time limit of reading a release's manifest.
+const MANIFEST_LIMIT: Duration = Duration::from_secs(30);
 
 /// The error of a run.
 #[derive(Debug, thiserror::Error)]
@@ -71,6 +73,11 @@ impl Helm {
             return Ok(String::from_utf8_lossy(&output.stdout).into_owned());
         }
         Err(HelmError::Failed { verb, said: last_lines(&output.stderr, output.status) })
+    }
+
+    /// Reads the manifest of a release's newest revision.
+    pub(super) async fn manifest(&self, release: &Release, lock: &ReleaseLock) -> Result<String, HelmError> {
+        self.run(&HelmCall::Manifest { release, timeout: MANIFEST_LIMIT }, lock).await
     }
 
     fn command(&self, call: &HelmCall<'_>, lock: &ReleaseLock) -> std::io::Result<Command> {

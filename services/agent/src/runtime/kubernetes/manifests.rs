@@ -12,7 +12,7 @@ use serde_json::{Value, json};
 use tokio::time::{Instant, sleep};
 
 use super::client::{ApiError, JSON, METADATA};
-use super::cluster::{ClusterError, ClusterView, group_path, members};
+use super::cluster::{ClusterError, ClusterView, group_path};
 use super::discovery::{DiscoveryError, Resource};
 use super::group::{self, Group, Member, OWNER_ANNOTATION};
 use super::object::{ManifestError, ObjectRef, references};
@@ -64,21 +64,17 @@ impl ClusterView {
         target: &Target<'_>,
         mut objects: Vec<Value>,
     ) -> Result<Vec<OwnedObject>, ApplyError> {
-        references(&objects)?;
-        objects.sort_by_key(|object| rank(object["kind"].as_str().unwrap_or_default()));
+        objects.sort_by_key(rank_of);
+        let named = references(&objects)?;
         self.ensure_definition().await?;
         let path = group_path(target.namespace, target.name);
-        let before = members(self.group(target.namespace, target.name).await?.as_ref());
-        let named: Vec<_> = objects.iter().filter_map(ObjectRef::of).collect();
+        let before = self.group(target.namespace, target.name).await?;
         // The namespaces of kinds that these manifests define are not known yet: such objects are named once they are.
-        let mut planned = before.clone();
-        for reference in &named {
-            if let Ok(resource) = self.resource(reference).await {
-                add(
-                    &mut planned,
-                    Member::of(&OwnedObject::new(reference.clone(), resource, target.namespace).reference),
-                );
-            }
+        let mut planned = before.as_ref().map(Group::members_of).unwrap_or_default();
+        for reference in named {
+            let Ok(resource) = self.resource(&reference).await else { continue };
+            let object = OwnedObject::new(reference, resource, target.namespace);
+            add(&mut planned, Member::of(&object.reference));
         }
         let mut inventory =
             Group { name: target.name.into(), namespace: target.namespace.into(), members: planned };

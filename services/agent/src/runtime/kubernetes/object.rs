@@ -1,5 +1,6 @@
 //! Objects of a cluster as YAML documents and as references. Pure.
 
+use std::collections::BTreeMap;
 use std::fmt;
 
 use serde::Deserialize as _;
@@ -102,6 +103,13 @@ pub(super) fn references(objects: &[Value]) -> Result<Vec<ObjectRef>, ManifestEr
         Some(twice) => Err(ManifestError::Twice(twice.to_string())),
         None => Ok(references),
     }
+}
+
+/// The labels of an object.
+pub(super) fn labels_of(object: &Value) -> BTreeMap<String, String> {
+    let labels = object.pointer("/metadata/labels").and_then(Value::as_object);
+    let pairs = labels.into_iter().flatten();
+    pairs.filter_map(|(name, value)| Some((name.clone(), value.as_str()?.to_owned()))).collect()
 }
 
 fn check(object: &Value, number: usize) -> Result<(), ManifestError> {

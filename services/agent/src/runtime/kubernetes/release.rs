@@ -2,8 +2,6 @@
 
 use std::collections::BTreeMap;
 
-use serde_json::Value;
-
 use super::labels::DIGEST;
 
 /// The states of a revision that Helm's own process should have ended.
@@ -79,13 +77,6 @@ impl History {
     pub(super) fn has(&self, number: u64) -> bool {
         self.0.iter().any(|revision| revision.number == number)
     }
-}
-
-/// The labels of an object.
-pub(super) fn labels_of(object: &Value) -> BTreeMap<String, String> {
-    let labels = object.pointer("/metadata/labels").and_then(Value::as_object);
-    let pairs = labels.into_iter().flatten();
-    pairs.filter_map(|(name, value)| Some((name.clone(), value.as_str()?.to_owned()))).collect()
 }
 
 #[cfg(test)]

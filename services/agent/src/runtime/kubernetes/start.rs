@@ -1,6 +1,7 @@
 //! Starts one unit: finds its version in the cluster or brings it there, then waits until every object is as desired. A
 //! release whose new version fails goes back to the version that was ready.
 
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -17,10 +18,11 @@ use super::health::UnitHealth;
 use super::helm::{HelmCall, HelmError, LockError, Release, ReleaseLock};
 use super::kstatus::Failure;
 use super::manifests::{ApplyError, Target};
-use super::object::{ManifestError, ObjectRef, objects, references};
+use super::object::{ManifestError, ObjectRef, labels_of, objects, references};
 use super::observation::{Observation, OwnedObject};
 use super::package::{self, PackageFilesError};
 use super::release::{History, Recovery};
+use super::remove::KubernetesRemoveError;
 use super::values::{self, PointerError};
 use super::{Inner, NamespaceError, labels};
 use crate::runtime::files::write_private;
@@ -30,8 +32,6 @@ use crate::runtime::{Started, Unit, code};
 const TIMEOUT_DEFAULT: Duration = Duration::from_secs(10 * 60);
 /// Time that a rollback gets beside the unit's own.
 const ROLLBACK_LIMIT: Duration = Duration::from_secs(120);
-/// Time limit of reading a release's manifest.
-const READ_LIMIT: Duration = Duration::from_secs(30);
 /// Pause after a change before the health is looked at: changes come in bursts.
 const SETTLE: Duration = Duration::from_millis(100);
 /// The file of a chart's values. It may hold passwords, so only this user can read it.
@@ -50,12 +50,14 @@ pub(super) enum KubernetesStartError {
     Files(#[from] PackageFilesError),
     #[error(transparent)]
     Values(#[from] PointerError),
-    #[error("its values cannot be written to {}", .path.display())]
-    WriteValues {
-        path: std::path::PathBuf,
+    #[error("cannot write its files to {}", .path.display())]
+    Write {
+        path: PathBuf,
         #[source]
         source: std::io::Error,
     },
+    #[error("cannot remove its former release or manifests")]
+    Remove(#[from] KubernetesRemoveError),
     #[error(transparent)]
     Cluster(#[from] ClusterError),
     #[error(transparent)]
@@ -78,7 +80,7 @@ impl KubernetesStartError {
     fn code(&self) -> &str {
         match self {
             Self::Files(_) => code::PACKAGE_FAILED,
-            Self::Helm(_) => code::HELM_FAILED,
+            Self::Helm(_) | Self::Remove(KubernetesRemoveError::Helm(_)) => code::HELM_FAILED,
             Self::Apply(ApplyError::Object { source: ApiError::Refused { code: CONFLICT, .. }, .. })
             | Self::Apply(ApplyError::Owned { .. }) => code::APPLY_CONFLICT,
             Self::Apply(ApplyError::Object { .. } | ApplyError::Manifest(_)) => code::APPLY_FAILED,
@@ -175,15 +177,7 @@ impl Inner {
             let is_same = installed.namespace == start.namespace
                 && matches!(installed.kind, InstalledKind::Release(..)) == is_release;
             if !is_same {
-                self.remove_installed(&installed).await.map_err(|error| match error {
-                    super::remove::RemoveError::Cluster(error) => KubernetesStartError::Cluster(error),
-                    super::remove::RemoveError::Helm(error) => error.into(),
-                    super::remove::RemoveError::Lock(error) => error.into(),
-                    super::remove::RemoveError::Manifest(error) => error.into(),
-                    super::remove::RemoveError::Folder { path, source } => {
-                        KubernetesStartError::WriteValues { path, source }
-                    }
-                })?;
+                self.remove_installed(&installed).await?;
             }
         }
         Ok(())
@@ -191,9 +185,9 @@ impl Inner {
 
     async fn manifests_until_ready(&self, start: &Start<'_>) -> Result<Observation, KubernetesStartError> {
         let group = self.cluster.group(&start.namespace, &start.name).await?;
-        let is_version = group.as_ref().is_some_and(|group| {
-            super::release::labels_of(group).get(labels::DIGEST) == Some(&start.unit.digest_prefix())
-        });
+        let is_version = group
+            .as_ref()
+            .is_some_and(|group| labels_of(group).get(labels::DIGEST) == Some(&start.unit.digest_prefix()));
         if let Some(group) = group.filter(|_| is_version) {
             let observation = self.observe(start, self.cluster.owned_by(&group).await?).await?;
             if !matches!(observation.health(), UnitHealth::Missing(_)) {
@@ -224,8 +218,7 @@ impl Inner {
                 return Ok(observation);
             }
         }
-        let upgraded = self.upgrade(start, &release, &lock).await;
-        match upgraded {
+        match self.upgrade(start, &release, &lock).await {
             Ok(observation) => {
                 self.record_ready(start, &release).await?;
                 Ok(observation)
@@ -263,7 +256,7 @@ impl Inner {
         let fetching = timeout_at(start.deadline, package::chart(start.package, &home, &self.packages));
         let chart = fetching.await.map_err(|_| late(start, "its chart is being fetched"))??;
         let (values, path) = (values::document(&start.unit.values)?, home.join(VALUES));
-        let failed = |source| KubernetesStartError::WriteValues { path: path.clone(), source };
+        let failed = |source| KubernetesStartError::Write { path: path.clone(), source };
         write_private(&path, &values.to_string()).map_err(failed)?;
         let labels = labels::of_unit(start.unit);
         let timeout = start.left();
@@ -280,8 +273,7 @@ impl Inner {
         release: &Release,
         lock: &ReleaseLock,
     ) -> Result<Vec<OwnedObject>, KubernetesStartError> {
-        let call = HelmCall::Manifest { release, timeout: READ_LIMIT };
-        let found = objects(&self.helm.run(&call, lock).await?)?;
+        let found = objects(&self.helm.manifest(release, lock).await?)?;
         let mut owned = Vec::new();
         for reference in references(&found)? {
             owned.push(self.owned(reference, &release.namespace).await?);
@@ -369,8 +361,8 @@ async fn wait(start: &Start<'_>, observation: &Observation) -> Result<(), Kubern
     }
 }
 
-fn create(home: &std::path::Path) -> Result<(), KubernetesStartError> {
-    let failed = |source| KubernetesStartError::WriteValues { path: home.to_owned(), source };
+fn create(home: &Path) -> Result<(), KubernetesStartError> {
+    let failed = |source| KubernetesStartError::Write { path: home.to_owned(), source };
     std::fs::create_dir_all(home).map_err(failed)
 }
 
