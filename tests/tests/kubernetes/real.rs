@@ -4,7 +4,7 @@ use std::fs;
 use std::path::Path;
 use std::time::Duration;
 
-use muster_agent::runtime::code;
+use muster_agent::runtime::{Started, code};
 use muster_contract::state::StatusError;
 use muster_tests::kubernetes::charts::{config_map, deployment, write_chart};
 use muster_tests::kubernetes::device::{ClusterDevice, chart, manifests, until};
@@ -168,7 +168,7 @@ async fn a_helm_that_is_killed_in_a_hook_is_recovered() {
         cancel.cancel();
     };
     // The end of the start kills helm.
-    assert!(tokio::join!(starting, cancelling).0.is_ok());
+    assert_eq!(tokio::join!(starting, cancelling).0, Ok(Started::Cancelled));
     fs::remove_file(&file).unwrap();
     with_node(&cluster, "muster-line", device.start(&next)).await;
     assert_eq!(cluster.get(WEB).unwrap()["spec"]["replicas"], 2);

@@ -31,9 +31,18 @@ const DELAY_MIN: Duration = Duration::from_millis(100);
 const DELAY_MAX: Duration = Duration::from_secs(5);
 /// Bytes of an answer. A page of objects is the largest.
 const ANSWER_BYTES_MAX: usize = 32 * 1024 * 1024;
+/// Objects of a page of a list.
+pub(super) const PAGE_OBJECTS: usize = 500;
+/// Characters of an answer without a `Status` that an error quotes.
+const QUOTED_CHARS_MAX: usize = 200;
 /// Connections kept for further requests.
 const IDLE_MAX: usize = 4;
 
+/// The status code of a missing object or kind.
+pub(super) const NOT_FOUND: u16 = 404;
+/// Status codes of a server that cannot serve now: too many requests, and its own errors from this one on.
+const TOO_MANY_REQUESTS: u16 = 429;
+const SERVER_ERROR: u16 = 500;
 /// JSON.
 pub(super) const JSON: &str = "application/json";
 /// An object without its content.
@@ -106,7 +115,7 @@ impl ApiError {
     pub(super) fn is_outage(&self) -> bool {
         match self {
             Self::Unreachable { .. } | Self::Late { .. } => true,
-            Self::Refused { code, .. } => *code == 429 || *code >= 500,
+            Self::Refused { code, .. } => *code == TOO_MANY_REQUESTS || *code >= SERVER_ERROR,
             _ => false,
         }
     }
@@ -332,11 +341,16 @@ impl EventStream {
     }
 }
 
+/// The token of the next page of a list; empty after the last page.
+pub(super) fn next_page(page: &Value) -> String {
+    page.pointer("/metadata/continue").and_then(Value::as_str).unwrap_or_default().to_owned()
+}
+
 fn refused(code: u16, headers: &hyper::HeaderMap, body: &[u8]) -> ApiError {
     let status: ApiStatus = serde_json::from_slice(body).unwrap_or_default();
     let retry_after = headers.get(RETRY_AFTER).and_then(|value| value.to_str().ok()?.parse().ok());
     let message = match status.message.is_empty() {
-        true => String::from_utf8_lossy(body).chars().take(200).collect(),
+        true => String::from_utf8_lossy(body).chars().take(QUOTED_CHARS_MAX).collect(),
         false => status.message,
     };
     ApiError::Refused {
@@ -350,7 +364,7 @@ fn refused(code: u16, headers: &hyper::HeaderMap, body: &[u8]) -> ApiError {
 fn found(answer: Result<Value, ApiError>) -> Result<Option<Value>, ApiError> {
     match answer {
         Ok(value) => Ok(Some(value)),
-        Err(ApiError::Refused { code: 404, .. }) => Ok(None),
+        Err(error) if error.code() == Some(NOT_FOUND) => Ok(None),
         Err(error) => Err(error),
     }
 }

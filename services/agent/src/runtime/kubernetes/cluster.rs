@@ -8,7 +8,7 @@ use muster_contract::DeviceKey;
 use serde_json::{Value, json};
 use tokio::time::{Instant, sleep};
 
-use super::client::{ApiClient, ApiError, JSON, METADATA, METADATA_LIST};
+use super::client::{ApiClient, ApiError, JSON, METADATA, METADATA_LIST, NOT_FOUND, PAGE_OBJECTS, next_page};
 use super::discovery::{Discovery, DiscoveryError, Resource};
 use super::group::{self, Member};
 use super::helm::Release;
@@ -24,8 +24,6 @@ const MUSTER: &str = "muster";
 const GONE_MAX: Duration = Duration::from_secs(90);
 /// Time between two polls for that.
 const POLL: Duration = Duration::from_millis(250);
-/// Items of a page.
-const PAGE: usize = 500;
 
 /// The error of asking a cluster.
 #[derive(Debug, thiserror::Error)]
@@ -151,7 +149,7 @@ impl ClusterView {
         );
         let groups = match self.list(&path).await {
             // Without the kind there are none.
-            Err(ClusterError::Api(ApiError::Refused { code: 404, .. })) => return Ok(Vec::new()),
+            Err(ClusterError::Api(error)) if error.code() == Some(NOT_FOUND) => return Ok(Vec::new()),
             groups => groups?,
         };
         let installed = |group: &Value| {
@@ -168,12 +166,12 @@ impl ClusterView {
     async fn list(&self, path: &str) -> Result<Vec<Value>, ClusterError> {
         let (mut items, mut token) = (Vec::new(), String::new());
         loop {
-            let mut page =
-                self.client.get(&format!("{path}&limit={PAGE}&continue={token}"), METADATA_LIST).await?;
+            let page = format!("{path}&limit={PAGE_OBJECTS}&continue={token}");
+            let mut page = self.client.get(&page, METADATA_LIST).await?;
             if let Value::Array(found) = page["items"].take() {
                 items.extend(found);
             }
-            token = page.pointer("/metadata/continue").and_then(Value::as_str).unwrap_or_default().to_owned();
+            token = next_page(&page);
             if token.is_empty() {
                 return Ok(items);
             }

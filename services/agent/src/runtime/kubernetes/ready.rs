@@ -72,23 +72,24 @@ impl Inner {
             let lost = Failure { code: code::ENGINE_LOST.to_owned(), message };
             return (lasting >= OUTAGE_GRACE).then_some(lost);
         }
-        let (unready, failure) = match unit.observation.health() {
-            UnitHealth::Ready => (false, None),
+        let unready = match unit.observation.health() {
+            UnitHealth::Ready => None,
             UnitHealth::Failed(failure) | UnitHealth::Missing(failure) => return Some(failure),
-            UnitHealth::Waiting(failure) => (true, Some(failure)),
+            UnitHealth::Waiting(failure) => Some(failure),
         };
         let mut table = self.table();
         let entry = table.get_mut(name).filter(|entry| entry.since == unit.since)?;
-        if !unready {
+        let Some(mut failure) = unready else {
             entry.unready_since = None;
             return None;
+        };
+        if entry.unready_since.get_or_insert_with(Instant::now).elapsed() < UNREADY_GRACE {
+            return None;
         }
-        let since = *entry.unready_since.get_or_insert_with(Instant::now);
-        let failure = failure.map(|failure| match failure.code.as_str() {
-            code::NOT_READY => Failure { code: code::UNHEALTHY.to_owned(), ..failure },
-            _ => failure,
-        });
-        failure.filter(|_| since.elapsed() >= UNREADY_GRACE)
+        if failure.code == code::NOT_READY {
+            failure.code = code::UNHEALTHY.to_owned();
+        }
+        Some(failure)
     }
 
     /// Sends the exit of a unit, unless it was removed or started again meanwhile.

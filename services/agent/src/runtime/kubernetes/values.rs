@@ -10,6 +10,9 @@ const INDEX_MAX: usize = 1_000;
 /// Steps of a pointer.
 const STEPS_MAX: usize = 64;
 
+// The words of the errors name these numbers.
+const _: () = assert!(INDEX_MAX == 1_000 && STEPS_MAX == 64);
+
 /// The error of a pointer.
 #[derive(Debug, PartialEq, Eq, thiserror::Error)]
 #[error("the parameter pointer '{pointer}' {rule}")]
@@ -134,7 +137,8 @@ mod tests {
 
     #[test]
     fn a_pointer_that_is_no_path_is_refused() {
-        for pointer in ["", ".", "a.", ".a", "a..b", "a[x]", "a[1000]", "a[0]b", "a\\"] {
+        let long = "a.".repeat(STEPS_MAX) + "a";
+        for pointer in ["", ".", "a.", ".a", "a..b", "a[x]", "a[1000]", "a[0]b", "a\\", &long] {
             assert!(of(&[(pointer, json!(1))]).is_err(), "{pointer}");
         }
         assert!(of(&[("a", json!(1)), ("a.b", json!(2))]).is_err());

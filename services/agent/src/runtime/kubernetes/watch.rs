@@ -11,13 +11,11 @@ use serde_json::Value;
 use tokio::sync::watch;
 use tokio::time::{Instant, sleep, timeout};
 
-use super::client::{ApiClient, ApiError, JSON, METADATA, METADATA_LIST};
+use super::client::{ApiClient, ApiError, JSON, METADATA, METADATA_LIST, PAGE_OBJECTS, next_page};
 use super::discovery::Resource;
 use super::kstatus::pod::{self, Owner, PodProblem};
 use super::kstatus::{self, ObjectStatus};
 
-/// Objects of a page of a list.
-const PAGE_OBJECTS: usize = 500;
 /// Objects of one kind in one namespace.
 const OBJECTS_MAX: usize = 20_000;
 /// Seconds after which the API server ends a watch; the next one goes on from the last bookmark.
@@ -166,18 +164,15 @@ impl Watcher {
         let accept = if self.key.has_status() { JSON } else { METADATA_LIST };
         let (mut objects, mut token) = (HashMap::new(), String::new());
         let version = loop {
-            let mut page = self
-                .client
-                .get(&format!("{collection}?limit={PAGE_OBJECTS}&continue={token}"), accept)
-                .await?;
-            let items = page["items"].take();
-            for item in items.as_array().cloned().unwrap_or_default() {
-                objects.insert(name_of(&item), self.key.observe(item));
+            let page = format!("{collection}?limit={PAGE_OBJECTS}&continue={token}");
+            let mut page = self.client.get(&page, accept).await?;
+            if let Value::Array(items) = page["items"].take() {
+                objects.extend(items.into_iter().map(|item| (name_of(&item), self.key.observe(item))));
             }
             if objects.len() > OBJECTS_MAX {
                 return Err(ApiError::Large);
             }
-            token = page.pointer("/metadata/continue").and_then(Value::as_str).unwrap_or_default().to_owned();
+            token = next_page(&page);
             if token.is_empty() {
                 break version_of(&page);
             }
