@@ -1,8 +1,8 @@
-//! Runs the `helm` command: its arguments, its environment, its limits and its errors. One process a release at a time, also
-//! across a kill of the agent ([`lock`]).
+//! Runs the `helm` command: arguments, environment, time limits and errors. At most one process works on a release, also after
+//! a kill of the agent ([`lock`]).
 //!
-//! Helm gets no credentials but those of the cluster: the agent has fetched the chart. It does not wait for readiness, which
-//! the agent observes itself; hooks it does wait for.
+//! Helm gets no credentials but those of the cluster: the agent has fetched the chart. Helm waits for hooks; the agent waits
+//! for readiness.
 
 mod arguments;
 mod lock;
@@ -22,7 +22,7 @@ use crate::runtime::process::environment;
 /// Variables with the address of the cluster (in a pod) and a proxy.
 const CLUSTER_VARIABLES: [&str; 7] =
     ["KUBERNETES_", "HTTP_PROXY", "HTTPS_PROXY", "NO_PROXY", "http_proxy", "https_proxy", "no_proxy"];
-/// Time beyond its own `--timeout` after which a run is ended.
+/// Time beyond Helm's own `--timeout` after which the agent kills a run.
 const SLACK: Duration = Duration::from_secs(30);
 /// Time limit of reading a release's manifest.
 const MANIFEST_LIMIT: Duration = Duration::from_secs(30);
@@ -32,14 +32,14 @@ const MANIFEST_LIMIT: Duration = Duration::from_secs(30);
 pub(super) enum HelmError {
     #[error("there is no program '{}': install Helm, or name it with --helm", .0.display())]
     Missing(PathBuf),
-    #[error("'{}' could not be started", .program.display())]
+    #[error("cannot start '{}'", .program.display())]
     Start {
         program: PathBuf,
         #[source]
         source: std::io::Error,
     },
-    #[error("helm {verb} failed: {said}")]
-    Failed { verb: &'static str, said: String },
+    #[error("helm {verb} failed: {stderr}")]
+    Failed { verb: &'static str, stderr: String },
     #[error("helm {verb} has not ended within {limit:?}")]
     Late { verb: &'static str, limit: Duration },
 }
@@ -72,7 +72,7 @@ impl Helm {
         if output.status.success() {
             return Ok(String::from_utf8_lossy(&output.stdout).into_owned());
         }
-        Err(HelmError::Failed { verb, said: last_lines(&output.stderr, output.status) })
+        Err(HelmError::Failed { verb, stderr: last_lines(&output.stderr, output.status) })
     }
 
     /// Reads the manifest of a release's newest revision.
@@ -94,7 +94,7 @@ impl Helm {
         {
             command.env(variable, self.home.join(folder));
         }
-        // The lock is the standard input, an empty file: it is held as long as either process lives.
+        // The standard input is the lock, an empty file: Helm holds the lock when the agent dies.
         command.stdin(Stdio::from(lock.file()?)).stdout(Stdio::piped()).stderr(Stdio::piped());
         Ok(command)
     }

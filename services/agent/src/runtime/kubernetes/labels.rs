@@ -5,7 +5,7 @@ use muster_contract::canonical::Digest;
 
 use crate::runtime::{Unit, UnitName};
 
-/// Label with the device, as the first digits of its name's digest: names are longer than labels may be.
+/// Label with the device: the first digits of its name's digest, because the name may be too long for a label.
 pub(super) const DEVICE: &str = "io.muster.device";
 /// Label with the deployment.
 pub(super) const DEPLOYMENT: &str = "io.muster.deployment";

@@ -1,8 +1,8 @@
-//! Applies the manifests of a unit and prunes what they do not name any more. The inventory is written before the first object
-//! and made complete after the last: a kill at any point leaves no object that the inventory does not name.
+//! Applies the manifests of a unit and prunes the objects that they do not name any more. It writes the inventory before the
+//! first object and completes it after the last, so a kill at any point leaves no object without an entry in the inventory.
 //!
 //! ```text
-//! inventory: old and new, no version ─► apply by rank ─► delete what only the old one has ─► inventory: new, version
+//! inventory: old and new, no version ─► apply by rank ─► delete the old objects ─► inventory: new, version
 //! ```
 
 use std::time::Duration;
@@ -20,11 +20,11 @@ use super::observation::OwnedObject;
 
 /// Objects that are applied at once.
 const CONCURRENT_MAX: usize = 8;
-/// Time for the API server to know a kind that was just defined.
+/// Time for which the API server may not serve a kind that was just defined.
 const DEFINITION_MAX: Duration = Duration::from_secs(30);
-/// Time between two looks for it.
+/// Time between two polls for that kind.
 const POLL: Duration = Duration::from_millis(200);
-/// Kinds that others need, in the order in which they are applied; every other kind comes after them.
+/// Kinds that others need, in the order of applying; every other kind comes after them.
 const RANKS: [&[&str]; 4] = [
     &["Namespace", "CustomResourceDefinition", "PriorityClass", "StorageClass"],
     &["ServiceAccount", "Secret", "ConfigMap", "LimitRange", "ResourceQuota", "PersistentVolume"],
@@ -45,7 +45,7 @@ pub(super) enum ApplyError {
         #[source]
         source: ApiError,
     },
-    #[error("{object} belongs to another deployment ({owner})")]
+    #[error("{object} belongs to another deployment (inventory {owner}): give it another name or namespace")]
     Owned { object: String, owner: String },
 }
 
@@ -69,7 +69,7 @@ impl ClusterView {
         self.ensure_definition().await?;
         let path = group_path(target.namespace, target.name);
         let before = self.group(target.namespace, target.name).await?;
-        // The namespaces of kinds that these manifests define are not known yet: such objects are named once they are.
+        // An object whose kind these manifests define gets its entry once the API server serves the kind.
         let mut planned = before.as_ref().map(Group::members_of).unwrap_or_default();
         for reference in named {
             let Ok(resource) = self.resource(&reference).await else { continue };
@@ -143,7 +143,7 @@ impl ClusterView {
         written.map(drop).map_err(failed)
     }
 
-    /// The objects with their kinds and namespaces. A kind that was just defined may take a moment.
+    /// Resolves the kinds and namespaces of objects; waits for kinds that were just defined.
     async fn resolve<'a>(
         &self,
         objects: &'a [Value],
@@ -159,8 +159,9 @@ impl ClusterView {
     }
 
     async fn until_known(&self, reference: &ObjectRef) -> Result<Resource, ClusterError> {
-        let is_core = !reference.group().contains('.');
-        let deadline = Instant::now() + if is_core { Duration::ZERO } else { DEFINITION_MAX };
+        // The group of a defined kind has a dot.
+        let may_be_defined = reference.group().contains('.');
+        let deadline = Instant::now() + if may_be_defined { DEFINITION_MAX } else { Duration::ZERO };
         loop {
             match self.resource(reference).await {
                 Err(DiscoveryError::NoKind { .. }) if Instant::now() < deadline => sleep(POLL).await,
@@ -193,15 +194,15 @@ impl ClusterView {
         self.client.apply(&path, &document).await.map(drop).map_err(failed)
     }
 
-    /// Deletes objects in the reverse of the order in which they are applied, and waits until they are gone. An object that
-    /// belongs to another inventory by now is left.
+    /// Deletes objects in the reverse order of applying, and waits until they do not exist any more. It leaves an object that
+    /// belongs to another inventory by now.
     async fn delete_members(&self, members: &[Member], inventory: &str) -> Result<(), ClusterError> {
         let mut members: Vec<_> = members.iter().collect();
         members.sort_by_key(|member| std::cmp::Reverse(rank(&member.kind)));
         let mut deleted = Vec::new();
         for member in members {
             let resource = match self.member_resource(member).await {
-                // Its definition is gone, and so are its objects.
+                // The objects of a definition are deleted with it.
                 Err(DiscoveryError::NoKind { .. }) => continue,
                 resource => resource?,
             };
@@ -261,7 +262,7 @@ fn rank_of(object: &Value) -> usize {
     rank(object["kind"].as_str().unwrap_or_default())
 }
 
-/// The place of a kind in the order of applying.
+/// The position of a kind in the order of applying.
 fn rank(kind: &str) -> usize {
     RANKS.iter().position(|kinds| kinds.contains(&kind)).unwrap_or(RANKS.len())
 }
@@ -271,7 +272,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_others_need_is_applied_before_them() {
+    fn kinds_that_others_need_are_applied_first() {
         let kinds = ["CustomResourceDefinition", "ConfigMap", "Role", "Service", "Deployment"];
         assert!(kinds.is_sorted_by_key(|kind| rank(kind)));
         assert_eq!(rank("Press"), rank("Deployment"));

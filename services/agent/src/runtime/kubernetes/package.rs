@@ -1,5 +1,5 @@
-//! Finds the files of a component: a chart's folder, or YAML manifests. They are in a package that the agent fetches, in a
-//! folder on the device, or, for manifests, in the document.
+//! Finds the files of a component: a chart's folder, or YAML manifests. They come from a package that the agent fetches, from a
+//! folder on the device or, for manifests, from the document.
 
 use std::fs;
 use std::io;
@@ -15,7 +15,7 @@ use crate::runtime::files::only_folder;
 const LOCAL: &str = "file://";
 /// The file that makes a folder a chart.
 const CHART: &str = "Chart.yaml";
-/// Files of a folder that are no manifests, although they end so: kpt's and kustomize's own.
+/// YAML files that are no manifests: those of kpt and kustomize.
 const OTHERS: [&str; 3] = ["Kptfile", "kustomization.yaml", "kustomization.yml"];
 
 /// The error of finding files.
@@ -30,7 +30,7 @@ pub(super) enum PackageFilesError {
         "its package must be verified with a key ({0}), which this agent cannot do; it runs no unverified package"
     )]
     Signed(String),
-    #[error("there is no chart at {}: no {CHART} at its top or in its only folder", .0.display())]
+    #[error("there is no chart at {}: put {CHART} at its top or into its only folder", .0.display())]
     NoChart(PathBuf),
     #[error(transparent)]
     Package(#[from] PackageError),
@@ -68,7 +68,7 @@ pub(super) async fn manifests(
     if found.is_empty() { Err(ManifestError::Empty.into()) } else { Ok(found) }
 }
 
-/// Refuses a package whose signature is to be verified, which this agent cannot do: nothing runs unverified.
+/// Refuses a package with a key: this agent cannot verify signatures, and runs no unverified package.
 fn refuse_signed(package: &Package) -> Result<(), PackageFilesError> {
     package.key_location.as_ref().map_or(Ok(()), |key| Err(PackageFilesError::Signed(shown(key))))
 }

@@ -1,5 +1,5 @@
-//! Removes units from the cluster: releases through Helm, manifests by their inventory; waits until their objects are gone;
-//! then their namespace, if Muster has made it and nothing else of the device is there.
+//! Removes units from the cluster: releases through Helm, manifests by their inventory. Waits until their objects do not exist
+//! any more, then removes their namespace, if Muster created it and the device has no other unit there.
 
 use std::path::PathBuf;
 use std::time::Duration;
@@ -28,7 +28,7 @@ pub(super) enum KubernetesRemoveError {
     Helm(#[from] HelmError),
     #[error(transparent)]
     Lock(#[from] LockError),
-    #[error("its folder {} cannot be removed", .path.display())]
+    #[error("cannot remove its folder {}", .path.display())]
     Folder {
         path: PathBuf,
         #[source]
@@ -37,10 +37,10 @@ pub(super) enum KubernetesRemoveError {
 }
 
 impl Inner {
-    /// Removes a unit. It is no error if nothing is there.
+    /// Removes a unit. A unit that is not installed is no error.
     pub(super) async fn remove_unit(&self, name: &UnitName) -> Result<(), KubernetesRemoveError> {
         // Removed from the table first: an intended end is not sent as an exit.
-        self.forget(name);
+        self.unwatch_unit(name);
         for installed in self.cluster.installed_as(name).await? {
             self.remove_installed(&installed).await?;
         }
@@ -53,7 +53,7 @@ impl Inner {
         }
     }
 
-    /// Removes what is there of a unit, and its namespace if it was the last.
+    /// Removes a release or inventory of a unit, and its namespace if it was the last one there.
     pub(super) async fn remove_installed(&self, installed: &Installed) -> Result<(), KubernetesRemoveError> {
         match &installed.kind {
             InstalledKind::Release(release, _) => self.remove_release(&installed.unit, release).await?,
@@ -64,7 +64,7 @@ impl Inner {
         self.cluster.remove_namespace(&installed.namespace).await?;
         tracing::info!(
             deployment.id = %installed.unit.deployment, component.name = %installed.unit.component,
-            namespace = installed.namespace, "removed from the cluster"
+            namespace = installed.namespace, "removed unit from the cluster"
         );
         Ok(())
     }

@@ -1,5 +1,5 @@
-//! Starts one unit: finds its version in the cluster or brings it there, then waits until every object is as desired. A
-//! release whose new version fails goes back to the version that was ready.
+//! Starts one unit: adopts its version in the cluster or installs it, then waits until every object is as desired. Rolls a
+//! release whose new version fails back to the version that was ready.
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -28,17 +28,17 @@ use super::{Inner, NamespaceError, labels};
 use crate::runtime::files::write_private;
 use crate::runtime::{Started, Unit, code};
 
-/// Time to become ready where the document says nothing: nothing waits for ever without a reason.
+/// Time to become ready, if the document has no `timeout`.
 const TIMEOUT_DEFAULT: Duration = Duration::from_secs(10 * 60);
-/// Time that a rollback gets beside the unit's own.
+/// Time limit of a rollback, beyond the unit's own.
 const ROLLBACK_LIMIT: Duration = Duration::from_secs(120);
-/// Pause after a change before the health is looked at: changes come in bursts.
-const SETTLE: Duration = Duration::from_millis(100);
+/// Pause after a change before the health is checked: changes come in bursts.
+const BURST_PAUSE: Duration = Duration::from_millis(100);
 /// The file of a chart's values. It may hold passwords, so only this user can read it.
 const VALUES: &str = "values.json";
 /// The file with the revision that was ready last.
 const READY_REVISION: &str = "ready-revision";
-/// A field that another manager owns.
+/// The status code of a conflict: another manager owns a field.
 const CONFLICT: u16 = 409;
 
 /// The error of starting a unit.
@@ -66,7 +66,7 @@ pub(super) enum KubernetesStartError {
     Helm(#[from] HelmError),
     #[error(transparent)]
     Lock(#[from] LockError),
-    #[error("the manifest of its release cannot be read")]
+    #[error("cannot read the manifest of its release")]
     Manifest(#[from] ManifestError),
     #[error("{0}")]
     Watch(String),
@@ -99,7 +99,7 @@ impl From<DiscoveryError> for KubernetesStartError {
     }
 }
 
-/// One start: the unit, where it goes, and until when.
+/// One start: the unit, its names in the cluster, and its time limit.
 struct Start<'a> {
     unit: &'a Unit,
     package: &'a Package,
@@ -132,7 +132,7 @@ impl Inner {
         let limit = package.gate.timeout.unwrap_or(TIMEOUT_DEFAULT);
         let outcome = tokio::select! {
             biased;
-            // A start that is cancelled is found again by the next one.
+            // The next start adopts the objects of a cancelled one.
             () = cancel.cancelled() => return Ok(Started::Cancelled),
             outcome = self.until_ready(unit, package, limit) => outcome,
         };
@@ -142,7 +142,7 @@ impl Inner {
         };
         let observation = outcome.map_err(failed)?;
         tracing::info!(
-            deployment.id = %unit.deployment, component.name = %unit.component, objects = observation.count(), "it is ready"
+            deployment.id = %unit.deployment, component.name = %unit.component, objects = observation.count(), "started unit"
         );
         Self::watch_unit(&self, unit, observation);
         Ok(Started::Ready)
@@ -170,7 +170,7 @@ impl Inner {
         }
     }
 
-    /// A unit that named another namespace before, or was of another type, leaves nothing there.
+    /// Removes the unit's objects of another namespace or another type, which an earlier version had.
     async fn remove_from_other_namespaces(&self, start: &Start<'_>) -> Result<(), KubernetesStartError> {
         let is_release = matches!(start.unit.workload, Workload::Helm(_));
         for installed in self.cluster.installed_as(&start.unit.name()).await? {
@@ -227,7 +227,7 @@ impl Inner {
         }
     }
 
-    /// Makes a release usable that a killed process has left; returns its history.
+    /// Recovers a release that a killed `helm` left; returns its history.
     async fn recover(
         &self,
         start: &Start<'_>,
@@ -286,7 +286,7 @@ impl Inner {
         Ok(OwnedObject::new(reference, resource, namespace))
     }
 
-    /// Goes back to the revision that was ready, if there is one; adds to the error what was done.
+    /// Rolls back to the revision that was ready, if there is one; adds the outcome to the error.
     async fn roll_back(
         &self,
         start: &Start<'_>,
@@ -304,11 +304,11 @@ impl Inner {
         let call = HelmCall::Rollback { release, revision, timeout: ROLLBACK_LIMIT };
         let done = match self.helm.run(&call, lock).await {
             Ok(_) => format!("rolled back to revision {revision}"),
-            Err(failure) => format!("and it could not be rolled back to revision {revision}: {failure}"),
+            Err(failure) => format!("cannot roll back to revision {revision}: {failure}"),
         };
         let (code, message) = (error.code().to_owned(), format!("{}; {done}", chain(&error)));
         tracing::warn!(release = release.name, revision, "{done}");
-        // The revision that was made of it is the one that was ready.
+        // The rollback made a new revision of the one that was ready.
         if let Ok(history) = self.cluster.history(release).await {
             self.write_ready(start, &history);
         }
@@ -329,7 +329,7 @@ impl Inner {
         }
     }
 
-    /// Observes objects, and lists them anew so that no status is older than the change.
+    /// Observes objects, and lists them again, so that no status is older than the change.
     async fn observe(
         &self,
         start: &Start<'_>,
@@ -357,7 +357,7 @@ async fn wait(start: &Start<'_>, observation: &Observation) -> Result<(), Kubern
         if timeout_at(start.deadline, changes.changed()).await.is_err() {
             return Err(KubernetesStartError::Late { limit: start.limit, failure });
         }
-        sleep(SETTLE).await;
+        sleep(BURST_PAUSE).await;
     }
 }
 
