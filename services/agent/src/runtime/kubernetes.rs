@@ -60,7 +60,7 @@ use crate::package::{PackageSettings, PackageStore};
 const FOLDER: &str = "kubernetes";
 /// The default of the `helm` command.
 pub const HELM_DEFAULT: &str = "helm";
-/// Beginning of the namespace of a deployment that names none.
+/// The default of the prefix of namespaces.
 pub const NAMESPACE_PREFIX_DEFAULT: &str = "muster-";
 /// Characters of the longest namespace.
 const NAMESPACE_CHARS_MAX: usize = 63;
@@ -74,7 +74,7 @@ pub struct KubernetesSettings {
     pub kubeconfig: Option<PathBuf>,
     /// The `helm` command.
     pub helm: PathBuf,
-    /// Beginning of the namespace of a deployment that names none.
+    /// The prefix of the namespace of a deployment, for components that name none.
     pub namespace_prefix: String,
 }
 
