@@ -31,7 +31,7 @@ pub struct RealCluster {
     dir: TempDir,
 }
 
-/// The folder with the programs, where `make kubernetes` says that tests shall use it.
+/// The folder with the programs, if `make kubernetes` has set it.
 fn programs() -> Option<PathBuf> {
     std::env::var_os(FOLDER_VARIABLE).map(PathBuf::from)
 }
