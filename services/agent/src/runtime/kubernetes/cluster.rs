@@ -20,7 +20,7 @@ use crate::runtime::UnitName;
 const MANAGED_BY: &str = "app.kubernetes.io/managed-by";
 const MUSTER: &str = "muster";
 /// Time for which the deletion of an object may last.
-const GONE_MAX: Duration = Duration::from_secs(90);
+const DELETION_MAX: Duration = Duration::from_secs(90);
 /// Time between two polls of an object that is being deleted.
 const POLL: Duration = Duration::from_millis(250);
 
@@ -33,7 +33,7 @@ pub(super) enum ClusterError {
     Discovery(#[from] DiscoveryError),
     #[error("the namespace {0} is being deleted: the agent tries again once it is gone")]
     NamespaceTerminating(String),
-    #[error("{what} is still there after {GONE_MAX:?}{}", .finalizers)]
+    #[error("{what} still exists after {DELETION_MAX:?}{}", .finalizers)]
     NotDeleted { what: String, finalizers: String },
 }
 
@@ -211,12 +211,12 @@ impl ClusterView {
             return Ok(());
         }
         self.client.delete(&path).await?;
-        self.until_gone(&path, &format!("the namespace {name}")).await
+        self.await_deletion(&path, &format!("the namespace {name}")).await
     }
 
     /// Waits until an object does not exist any more. `what` names it in the error.
-    pub(super) async fn until_gone(&self, path: &str, what: &str) -> Result<(), ClusterError> {
-        let deadline = Instant::now() + GONE_MAX;
+    pub(super) async fn await_deletion(&self, path: &str, what: &str) -> Result<(), ClusterError> {
+        let deadline = Instant::now() + DELETION_MAX;
         loop {
             let Some(found) = self.client.find(path, METADATA).await? else { return Ok(()) };
             if Instant::now() >= deadline {

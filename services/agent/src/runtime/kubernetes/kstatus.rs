@@ -175,7 +175,7 @@ fn stateful_set(object: &Value) -> ObjectStatus {
     }
     let wanted = desired(object);
     let counts = [
-        (number(object, "/status/replicas"), wanted, "replicas are there"),
+        (number(object, "/status/replicas"), wanted, "replicas exist"),
         (number(object, "/status/readyReplicas"), wanted, "replicas are ready"),
     ];
     if let Some(shortfall) = shortfall(&counts) {

@@ -128,7 +128,7 @@ impl ClusterView {
         self.delete_members(&group.members, &group.id()).await?;
         let path = group_path(namespace, name);
         self.client.delete(&path).await?;
-        self.until_gone(&path, &format!("the inventory {name}")).await
+        self.await_deletion(&path, &format!("the inventory {name}")).await
     }
 
     async fn write(
@@ -152,13 +152,13 @@ impl ClusterView {
         let mut resolved = Vec::new();
         for object in objects {
             let Some(reference) = ObjectRef::of(object) else { continue };
-            let resource = self.until_known(&reference).await?;
+            let resource = self.await_kind(&reference).await?;
             resolved.push((OwnedObject::new(reference, resource, namespace), object));
         }
         Ok(resolved)
     }
 
-    async fn until_known(&self, reference: &ObjectRef) -> Result<Resource, ClusterError> {
+    async fn await_kind(&self, reference: &ObjectRef) -> Result<Resource, ClusterError> {
         // The group of a defined kind has a dot.
         let may_be_defined = reference.group().contains('.');
         let deadline = Instant::now() + if may_be_defined { DEFINITION_MAX } else { Duration::ZERO };
@@ -214,7 +214,7 @@ impl ClusterView {
             }
         }
         for (path, what) in deleted {
-            self.until_gone(&path, &what).await?;
+            self.await_deletion(&path, &what).await?;
         }
         Ok(())
     }
@@ -234,7 +234,7 @@ impl ClusterView {
         if self.client.find(&path, JSON).await?.is_none() {
             self.client.apply(&path, &group::definition()).await?;
         }
-        self.until_known(&kind).await.map(drop)
+        self.await_kind(&kind).await.map(drop)
     }
 }
 

@@ -82,7 +82,7 @@ impl Inner {
             let Ok(resource) = self.cluster.resource(&reference).await else { continue };
             let object = OwnedObject::new(reference, resource, &release.namespace);
             let path = object.key.resource.path(&object.reference);
-            self.cluster.until_gone(&path, &object.reference.to_string()).await?;
+            self.cluster.await_deletion(&path, &object.reference.to_string()).await?;
         }
         Ok(())
     }

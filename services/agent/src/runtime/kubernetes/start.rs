@@ -197,7 +197,8 @@ impl Inner {
         }
         let home = self.home(&start.unit.name());
         create(&home)?;
-        let found = package::manifests(start.package, &home, &self.packages).await?;
+        let fetching = timeout_at(start.deadline, package::manifests(start.package, &home, &self.packages));
+        let found = fetching.await.map_err(|_| late(start, "its manifests are being fetched"))??;
         let labels = labels::of_unit(start.unit);
         let target = Target { name: &start.name, namespace: &start.namespace, labels: &labels };
         let observation = self.observe(start, self.cluster.apply_all(&target, found).await?).await?;
