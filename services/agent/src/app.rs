@@ -99,13 +99,13 @@ struct Shared {
     accepted: Option<store::AcceptedDesired>,
 }
 
-/// Parts that a runtime is made of.
+/// The parts from which a runtime is created.
 pub struct RuntimeParts<'a> {
     /// The checked settings.
     pub config: &'a Config,
     /// The clock.
     pub clock: Arc<dyn Clock>,
-    /// Where unexpected ends go.
+    /// The channel of unexpected ends.
     pub exits: mpsc::Sender<Exit>,
 }
 
@@ -129,10 +129,10 @@ pub async fn start_with_clock(
     start_with_runtime(clock, config, supervisor, host_runtime).await
 }
 
-/// Starts an agent with a runtime of the caller's: a program has the runtimes that it names, and no others.
+/// Starts an agent with the runtime that `runtime` creates, so that a program links only the runtimes that it names.
 ///
 /// # Errors
-/// The same as [`start`], or the runtime cannot be made.
+/// The same as [`start`], or the runtime cannot be created.
 pub async fn start_with_runtime(
     clock: Arc<dyn Clock>,
     config: Config,
@@ -275,10 +275,10 @@ async fn show_storage(health: Health, mut storage_failure: watch::Receiver<Stora
     }
 }
 
-/// A runtime of this machine.
+/// Creates a runtime that `muster-agent` has.
 ///
 /// # Errors
-/// It needs another program.
+/// Only another program has it.
 pub fn host_runtime(parts: RuntimeParts<'_>) -> Result<Arc<dyn Runtime>, StartError> {
     let RuntimeParts { config, clock, exits } = parts;
     let (device, dir) = (config.device.clone(), &config.data_dir);

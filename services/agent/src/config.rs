@@ -29,7 +29,7 @@ mod packages;
 
 /// Pings between two heartbeats: a link that no longer answers is found within two heartbeats.
 pub const PINGS_PER_HEARTBEAT: u32 = 2;
-/// Longest time between two pings, for devices whose heartbeats are rare: an idle device pays for each.
+/// Longest time between two pings, for devices with rare heartbeats: each ping costs an idle device traffic.
 pub const PING_INTERVAL_MAX: Duration = Duration::from_secs(150);
 
 const SECOND: Duration = Duration::from_secs(1);
@@ -210,7 +210,7 @@ pub enum RuntimeKind {
     Compose,
     /// Nothing runs; the runtime follows a script.
     Simulated,
-    /// Charts and manifests in a cluster; the program `muster-agent-kubernetes` has it.
+    /// Charts and manifests in a cluster; only the program `muster-agent-kubernetes` has it.
     Kubernetes,
 }
 
@@ -275,7 +275,7 @@ impl Args {
         problems.finish(|| config)
     }
 
-    /// Checks the settings of a program that has these runtimes.
+    /// Checks the settings for a program with these runtimes.
     fn check_for(&self, problems: &mut Problems, runtimes: &[RuntimeKind]) -> Option<Config> {
         let site = problems.required("--site", self.site.as_deref(), Problems::parse);
         let data_dir = problems.required("--data-dir", self.data_dir.as_deref(), directory);
@@ -325,13 +325,13 @@ impl Args {
     }
 }
 
-/// A runtime that the program has.
+/// Parses a runtime, and refuses one that the program does not have.
 fn runtime(problems: &mut Problems, text: &str, runtimes: &[RuntimeKind]) -> Option<RuntimeKind> {
     let kind = problems.parse("--runtime", text)?;
     if runtimes.contains(&kind) {
         return Some(kind);
     }
-    problems.refuse("--runtime", text, "is the runtime of another program: start muster-agent-kubernetes");
+    problems.refuse("--runtime", text, "is not a runtime of this program: start muster-agent-kubernetes");
     None
 }
 

@@ -14,12 +14,12 @@ pub enum StartError {
     /// The device cannot ask for enrolment.
     #[error("the agent cannot start: it cannot ask for enrolment")]
     Join(#[from] identity::IdentityError),
-    /// The runtime is that of another program.
-    #[error("the agent cannot start: the runtime kubernetes needs the program muster-agent-kubernetes")]
+    /// This program does not have the runtime.
+    #[error("the agent cannot start: it has no runtime 'kubernetes': start muster-agent-kubernetes instead")]
     OtherProgram,
     /// The cluster's settings cannot be used.
     #[cfg(feature = "kubernetes")]
-    #[error("the agent cannot start: it cannot read how to reach its cluster")]
+    #[error("the agent cannot start: its kubeconfig or service account cannot be used")]
     Kubeconfig(#[from] crate::runtime::kubernetes::KubeconfigError),
 }
 

@@ -25,8 +25,8 @@
 //!   state        queued ──ack──► sent ──receipt──► covered ──retention──► (deleted)
 //!                  ▲────────── requeued ──────────────┘ (also from sent)
 //!   round        how often they were requeued
-//! memory (name, value)   epoch, receipt, capabilities; whether the hub reads batches, and has the dictionary; when a new epoch and a declaration were last begun; head, but
-//!                        only if its row was deleted: otherwise it is the highest row
+//! memory (name, value)   epoch, receipt, capabilities; whether the hub reads batches, and has the dictionary; when a new epoch
+//!                        and a declaration were last begun; head, but only if its row was deleted: otherwise it is the highest row
 //! ```
 //! Nothing else is on disk: about two pages of the WAL for a report with its record, and one for a receipt of any
 //! number of reports. The indexes and counts are in memory and rebuilt at each start (see `tables`). Format 2 stored

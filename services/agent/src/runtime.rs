@@ -9,9 +9,12 @@
 //! reconcile ── start / stop / inventory ──► Runtime ── Exit ──► reconcile
 //! ```
 //!
-//! `app` creates them with the sending half of the channel of exits. Creating one reads and writes nothing.
+//! `app` creates them with the sending half of the channel of exits. Creating one writes nothing, and reads nothing but a
+//! kubeconfig.
 
 pub mod compose;
+mod error_output;
+mod files;
 #[cfg(feature = "kubernetes")]
 pub mod kubernetes;
 pub mod process;
@@ -59,13 +62,13 @@ pub mod code {
     pub const INVENTORY_FAILED: &str = "InventoryFailed";
     /// The cluster refuses an object.
     pub const APPLY_FAILED: &str = "ApplyFailed";
-    /// Another field manager of the cluster owns a field of an object.
+    /// Another field manager owns a field of an object, or another deployment owns the object.
     pub const APPLY_CONFLICT: &str = "ApplyConflict";
     /// The `helm` command failed.
     pub const HELM_FAILED: &str = "HelmFailed";
-    /// An object was deleted by somebody else.
+    /// An object of the unit does not exist in the cluster.
     pub const OBJECT_MISSING: &str = "ObjectMissing";
-    /// A Deployment has not progressed in time.
+    /// A Deployment has exceeded its `progressDeadlineSeconds`.
     pub const PROGRESS_DEADLINE_EXCEEDED: &str = "ProgressDeadlineExceeded";
     /// A job has failed without a reason of its own (`BackoffLimitExceeded`, `DeadlineExceeded`).
     pub const JOB_FAILED: &str = "JobFailed";
@@ -77,7 +80,7 @@ pub mod code {
     pub const CRASH_LOOP: &str = "CrashLoopBackOff";
     /// A container reached its memory limit.
     pub const OOM_KILLED: &str = "OOMKilled";
-    /// No node takes a pod.
+    /// The scheduler finds no node for a pod.
     pub const UNSCHEDULABLE: &str = "Unschedulable";
 }
 
@@ -149,8 +152,8 @@ pub trait Runtime: Send + Sync + 'static {
     /// Whether it runs components of this type.
     fn supports(&self, profile: ProfileType) -> bool;
 
-    /// Whether [`Runtime::start`] replaces another version of the unit that runs. Then the caller does not stop that
-    /// version before.
+    /// Whether [`Runtime::start`] replaces a running version of the unit in place. Then the caller does not stop that
+    /// version first.
     fn replaces_versions(&self) -> bool {
         false
     }
@@ -166,7 +169,7 @@ pub trait Runtime: Send + Sync + 'static {
     ///
     /// # Errors
     /// [`code::START_FAILED`], [`code::NOT_READY`], [`code::EXITED`] or [`code::KILLED`]; `source` is the component's
-    /// name. After an error nothing of the unit runs; of a runtime that replaces versions, an older version may.
+    /// name. After an error nothing of the unit runs, except an older version in a runtime that replaces versions.
     fn start<'a>(
         &'a self,
         unit: &'a Unit,

@@ -7,7 +7,7 @@ use std::time::Instant;
 
 use muster_agent::package::PackageSettings;
 use muster_agent::runtime::kubernetes::{KubernetesRuntime, KubernetesSettings};
-use muster_agent::runtime::{Exit, Running, Runtime as _, Started, Unit, UnitName};
+use muster_agent::runtime::{Exit, Running, Runtime as _, Started, Unit};
 use muster_contract::canonical::Digest;
 use muster_contract::desired::{Component, ProfileType};
 use muster_contract::profile::Workload;
@@ -58,7 +58,7 @@ impl ClusterDevice {
         self.dir.path()
     }
 
-    /// The agent dies and another comes up, with its files or without.
+    /// Replaces the agent by another one, with its files or without.
     pub fn restart(&mut self, with_files: bool) {
         if !with_files {
             self.dir = tempfile::tempdir().unwrap();
@@ -147,22 +147,17 @@ pub fn chart(deployment: &str, location: &str, timeout: &str, values: &[(&str, V
     unit(ProfileType::Helm, deployment, &json!({"packageLocation": location, "timeout": timeout}), values)
 }
 
-/// The name of a unit.
-pub fn name(unit: &Unit) -> UnitName {
-    unit.name()
-}
-
-/// Waits for a fact.
+/// Polls until there is a result. `what` names it in the panic.
 ///
 /// # Panics
-/// It does not come true in time.
-pub async fn until<T>(what: &str, mut look: impl AsyncFnMut() -> Option<T>) -> T {
-    let begun = Instant::now();
+/// There is none in time.
+pub async fn until<T>(what: &str, mut poll: impl AsyncFnMut() -> Option<T>) -> T {
+    let started = Instant::now();
     loop {
-        if let Some(found) = look().await {
+        if let Some(found) = poll().await {
             return found;
         }
-        assert!(begun.elapsed() < DEADLINE, "waited {DEADLINE:?} in vain for: {what}");
+        assert!(started.elapsed() < DEADLINE, "no result within {DEADLINE:?}: {what}");
         tokio::time::sleep(std::time::Duration::from_millis(25)).await;
     }
 }

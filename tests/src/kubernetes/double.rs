@@ -1,5 +1,5 @@
-//! An API server that is scripted: lists, watches with bookmarks, server-side apply as a merge, deletions, and faults that a test
-//! asks for. It keeps objects by path.
+//! A scripted API server: lists, watches with bookmarks, server-side apply as a merge, deletions, and faults that a test sets. It
+//! stores objects by path.
 
 #![allow(clippy::unwrap_used, reason = "a failure here is the test's result")]
 
@@ -37,14 +37,14 @@ struct Objects {
     version: u64,
     /// By path.
     objects: BTreeMap<String, Value>,
-    /// Events that watches may still ask for, by version.
+    /// Events that watches can still read, by version.
     events: Vec<(u64, &'static str, String, Value)>,
-    /// Versions up to this one are forgotten.
-    forgotten: u64,
-    /// Requests that are refused before any other: how many, and with which code.
+    /// Versions up to this one are compacted.
+    compacted: u64,
+    /// The number of requests to refuse, and the status code.
     refusals: (usize, u16),
-    /// The field manager of others by path: applying there is a conflict.
-    others: BTreeMap<String, String>,
+    /// The other field manager of an object, by path: to apply such an object is a conflict.
+    other_managers: BTreeMap<String, String>,
     /// Methods and paths of requests.
     requests: Vec<String>,
     /// Watches of an epoch before this one end.
@@ -86,17 +86,17 @@ impl ScriptedApi {
         self.serving = Some(tokio::spawn(async move { axum::serve(listener, router).await.unwrap() }));
     }
 
-    /// Ends, with its connections. Its objects stay.
+    /// Kills the server with its connections. Its objects stay.
     pub fn kill(&mut self) {
         self.cut_watches();
         if let Some(serving) = self.serving.take() {
             serving.abort();
         }
-        // Connections that are kept open would go on.
+        // Idle connections would still be served.
         self.refuse_next(usize::MAX, 503);
     }
 
-    /// Ends every refusal.
+    /// Refuses no more requests.
     pub fn serve_all(&self) {
         self.refuse_next(0, 0);
     }
@@ -111,10 +111,10 @@ impl ScriptedApi {
         self.shared.objects.lock().unwrap().refusals = (count, code);
     }
 
-    /// Ends all watches, and forgets the versions that they would go on from: the answer is 410.
-    pub fn forget(&self) {
+    /// Ends all watches, and compacts the versions from which they would resume: the answer is 410.
+    pub fn compact(&self) {
         let mut objects = self.shared.objects.lock().unwrap();
-        objects.forgotten = objects.version;
+        objects.compacted = objects.version;
         objects.events.clear();
         objects.version += 1;
         drop(objects);
@@ -127,9 +127,9 @@ impl ScriptedApi {
         self.shared.changes.send_modify(|count| *count += 1);
     }
 
-    /// Says that another field manager owns a field of an object.
-    pub fn owned_by_other(&self, path: &str, manager: &str) {
-        self.shared.objects.lock().unwrap().others.insert(path.to_owned(), manager.to_owned());
+    /// Makes another field manager own a field of an object.
+    pub fn set_other_manager(&self, path: &str, manager: &str) {
+        self.shared.objects.lock().unwrap().other_managers.insert(path.to_owned(), manager.to_owned());
     }
 
     /// An object.
@@ -162,8 +162,8 @@ impl ScriptedApi {
         self.shared.write(path, object);
     }
 
-    /// A controller that makes each version of a Deployment ready, unless its image is `never`.
-    pub fn controller(&self) -> JoinHandle<()> {
+    /// Starts a controller that makes each version of a Deployment ready, unless its image is `never`.
+    pub fn start_controller(&self) -> JoinHandle<()> {
         let (shared, mut changes) = (self.shared.clone(), self.shared.changes.subscribe());
         tokio::spawn(async move {
             loop {
@@ -329,7 +329,7 @@ fn listed(shared: &Shared, path: &str, query: &str) -> Response {
         return status(404, "NotFound", "the server could not find the requested resource");
     }
     let items = objects.objects.iter().filter(|(at, object)| is_in(path, at) && is_selected(query, object));
-    // As a real server, it leaves out what the items of a list have in common.
+    // As a real server, it omits kind and version in the items of a list.
     let items: Vec<Value> = items.map(|(_, object)| without_kind(object)).collect();
     json!({"metadata": {"resourceVersion": objects.version.to_string()}, "items": items})
         .to_string()
@@ -347,7 +347,7 @@ fn without_kind(object: &Value) -> Value {
 fn applied(shared: &Shared, path: &str, object: &Value) -> Response {
     let before = {
         let objects = shared.objects.lock().unwrap();
-        if let Some(manager) = objects.others.get(path) {
+        if let Some(manager) = objects.other_managers.get(path) {
             let message =
                 format!("Apply failed with 1 conflict: conflict with \"{manager}\": .spec.replicas");
             return status(409, "Conflict", &message);
@@ -399,7 +399,7 @@ fn lines_since(shared: &Shared, path: &str, from: &mut u64, epoch: u64) -> (Stri
     if objects.epoch != epoch {
         return (String::new(), true);
     }
-    if *from <= objects.forgotten && objects.forgotten > 0 {
+    if *from <= objects.compacted && objects.compacted > 0 {
         let gone = json!({"type": "ERROR", "object": {"kind": "Status", "code": 410, "reason": "Expired", "message": "too old"}});
         return (format!("{gone}\n"), true);
     }

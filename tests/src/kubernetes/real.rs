@@ -31,7 +31,7 @@ pub struct RealCluster {
     dir: TempDir,
 }
 
-/// The folder with the programs, where `make kubernetes` says that tests shall use it.
+/// The folder with the programs, if `make kubernetes` has set it.
 fn programs() -> Option<PathBuf> {
     std::env::var_os(FOLDER_VARIABLE).map(PathBuf::from)
 }
@@ -105,11 +105,11 @@ impl RealCluster {
             format!("--service-account-signing-key-file={}", file("service-account.key")),
         ]);
         self.api = Some(spawn(command, &dir.join("api.log")));
-        let begun = Instant::now();
+        let started = Instant::now();
         while !self.is_ready() {
             assert!(
-                begun.elapsed() < START_LIMIT,
-                "the API server has not started: {}",
+                started.elapsed() < START_LIMIT,
+                "the API server has not started within {START_LIMIT:?}: {}",
                 tail(&dir.join("api.log"))
             );
             std::thread::sleep(Duration::from_millis(100));

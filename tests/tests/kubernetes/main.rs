@@ -1,5 +1,5 @@
-//! The agent's runtime for clusters: `scripted` on an API server that is scripted, with faults that a real one rarely shows;
-//! `real` on one that is built from Debian's sources, with its controllers and Helm's own library, and a test as the node.
+//! Tests of the agent's runtime for clusters: `scripted` on a scripted API server, with faults that a real one rarely has; `real` on
+//! one that is built from Debian's sources, with its controllers and Helm's own library; `story` in a whole system.
 
 #![allow(clippy::unwrap_used, reason = "a failure here is the test's result")]
 

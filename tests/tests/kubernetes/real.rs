@@ -1,10 +1,10 @@
-//! On a real API server with its controllers; the test is the node.
+//! The runtime on a real API server with its controllers; the test sets the status of pods in place of a node.
 
 use std::fs;
 use std::path::Path;
 use std::time::Duration;
 
-use muster_agent::runtime::code;
+use muster_agent::runtime::{Started, code};
 use muster_contract::state::StatusError;
 use muster_tests::kubernetes::charts::{config_map, deployment, write_chart};
 use muster_tests::kubernetes::device::{ClusterDevice, chart, manifests, until};
@@ -14,7 +14,7 @@ use serde_json::{Value, json};
 
 const WEB: &str = "/apis/apps/v1/namespaces/muster-line/deployments/web";
 
-/// Plays the node while something is under way.
+/// Plays the node while `work` runs.
 async fn with_node<T>(cluster: &RealCluster, namespace: &str, work: impl Future<Output = T>) -> T {
     let node = async {
         loop {
@@ -61,7 +61,7 @@ async fn manifests_run_on_a_real_api_server_and_leave_nothing() {
 }
 
 #[tokio::test]
-async fn failures_have_the_words_of_the_real_controllers() {
+async fn failures_have_the_reasons_of_the_real_controllers() {
     let Some(cluster) = RealCluster::start("failures by real controllers") else { return };
     let device = ClusterDevice::new(cluster.kubeconfig(), cluster.helm());
     let slow =
@@ -137,7 +137,7 @@ async fn a_killed_api_server_is_named_and_units_are_adopted_after_it() {
     cluster.kill_api();
     let exit = device.exit().await;
     assert_eq!(exit.error.code, code::ENGINE_LOST, "{}", exit.error.message);
-    // Its memory of versions is gone with it, so watches that go on are answered by 410.
+    // The restarted server has none of the old versions: it answers resumed watches with 410.
     cluster.start_api();
     device.start(&web).await;
     cluster.delete(WEB);
@@ -168,7 +168,7 @@ async fn a_helm_that_is_killed_in_a_hook_is_recovered() {
         cancel.cancel();
     };
     // The end of the start kills helm.
-    assert!(tokio::join!(starting, cancelling).0.is_ok());
+    assert_eq!(tokio::join!(starting, cancelling).0, Ok(Started::Cancelled));
     fs::remove_file(&file).unwrap();
     with_node(&cluster, "muster-line", device.start(&next)).await;
     assert_eq!(cluster.get(WEB).unwrap()["spec"]["replicas"], 2);

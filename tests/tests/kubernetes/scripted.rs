@@ -13,6 +13,8 @@ use serde_json::json;
 
 const MAP: &str = "/api/v1/namespaces/muster-line/configmaps/settings";
 const WEB: &str = "/apis/apps/v1/namespaces/muster-line/deployments/web";
+/// Time in which every watch that is due has been opened.
+const QUIET: Duration = Duration::from_millis(200);
 
 /// An API server, and a device that uses it. Its `helm` does not exist.
 async fn cluster() -> (ScriptedApi, ClusterDevice, tempfile::TempDir) {
@@ -29,7 +31,7 @@ fn both(replicas: &str, image: &str) -> String {
 #[tokio::test]
 async fn manifests_become_ready_are_found_again_and_leave_nothing() {
     let (api, mut device, _dir) = cluster().await;
-    let _controller = api.controller();
+    let _controller = api.start_controller();
     let web = manifests("line", &both("2", "web:1"), "30s");
     device.start(&web).await;
     assert_eq!(api.object(MAP).unwrap()["data"]["a"], "b");
@@ -39,7 +41,7 @@ async fn manifests_become_ready_are_found_again_and_leave_nothing() {
         (1, &web.name(), &web.digest_prefix())
     );
 
-    // Another agent, which has lost everything, applies nothing again.
+    // Another agent without files applies nothing again.
     device.restart(false);
     api.requests();
     device.start(&web).await;
@@ -56,11 +58,11 @@ async fn manifests_become_ready_are_found_again_and_leave_nothing() {
 #[tokio::test]
 async fn a_new_version_replaces_the_old_one_in_place_and_prunes() {
     let (api, device, _dir) = cluster().await;
-    let _controller = api.controller();
+    let _controller = api.start_controller();
     device.start(&manifests("line", &both("2", "web:1"), "30s")).await;
     let next = manifests("line", &deployment("web", "3", "web:2"), "30s");
     device.start(&next).await;
-    assert_eq!(api.object(WEB).unwrap()["metadata"]["generation"], 2, "changed, not made again");
+    assert_eq!(api.object(WEB).unwrap()["metadata"]["generation"], 2, "changed, not created again");
     assert!(api.object(MAP).is_none(), "pruned");
     assert_eq!(device.inventory().await[0].digest_prefix, next.digest_prefix());
 }
@@ -68,7 +70,7 @@ async fn a_new_version_replaces_the_old_one_in_place_and_prunes() {
 #[tokio::test]
 async fn a_field_of_another_manager_is_a_named_conflict() {
     let (api, device, _dir) = cluster().await;
-    api.owned_by_other(WEB, "kubectl");
+    api.set_other_manager(WEB, "kubectl");
     let web = manifests("line", &both("2", "web:1"), "30s");
     let error = device.fail(&web).await;
     assert_eq!(error.code, code::APPLY_CONFLICT);
@@ -77,7 +79,7 @@ async fn a_field_of_another_manager_is_a_named_conflict() {
         "{}",
         error.message
     );
-    // What was applied before is in the inventory, so it can be removed.
+    // The inventory has the objects that were applied before, so they can be removed.
     assert_eq!(device.inventory().await[0].digest_prefix, "", "not complete");
     device.remove(&web).await;
     assert!(api.object(MAP).is_none());
@@ -86,7 +88,7 @@ async fn a_field_of_another_manager_is_a_named_conflict() {
 #[tokio::test]
 async fn an_object_of_another_deployment_is_not_taken_over() {
     let (api, device, _dir) = cluster().await;
-    let _controller = api.controller();
+    let _controller = api.start_controller();
     let text = json!({"manifests": both("1", "web:1"), "namespace": "shared", "timeout": "30s"});
     let profile = muster_contract::desired::ProfileType::Kubernetes;
     let (first, second) = (unit(profile, "line", &text, &[]), unit(profile, "other", &text, &[]));
@@ -94,11 +96,14 @@ async fn an_object_of_another_deployment_is_not_taken_over() {
     let error = device.fail(&second).await;
     assert_eq!(error.code, code::APPLY_CONFLICT, "{}", error.message);
     device.remove(&second).await;
-    assert!(api.object("/api/v1/namespaces/shared/configmaps/settings").is_some(), "the first one's");
+    assert!(
+        api.object("/api/v1/namespaces/shared/configmaps/settings").is_some(),
+        "the object of the first deployment stays"
+    );
 }
 
 #[tokio::test]
-async fn what_is_never_ready_fails_in_the_words_of_its_pods() {
+async fn a_unit_that_is_never_ready_fails_with_its_pods_problem() {
     let (api, device, _dir) = cluster().await;
     let web = manifests("line", &deployment("web", "1", "never"), "3s");
     let pod = json!({
@@ -120,9 +125,9 @@ async fn what_is_never_ready_fails_in_the_words_of_its_pods() {
 }
 
 #[tokio::test]
-async fn what_dies_after_success_is_seen_within_ten_seconds_and_comes_back() {
+async fn a_failure_after_success_is_an_exit_within_ten_seconds() {
     let (api, mut device, _dir) = cluster().await;
-    let _controller = api.controller();
+    let _controller = api.start_controller();
     let web = manifests("line", &both("1", "web:1"), "30s");
     device.start(&web).await;
     let begun = Instant::now();
@@ -145,12 +150,12 @@ async fn what_dies_after_success_is_seen_within_ten_seconds_and_comes_back() {
 }
 
 #[tokio::test]
-async fn a_forgotten_version_and_a_cut_watch_lose_no_change() {
+async fn a_compacted_version_and_a_cut_watch_lose_no_change() {
     let (api, mut device, _dir) = cluster().await;
-    let _controller = api.controller();
+    let _controller = api.start_controller();
     let web = manifests("line", &both("1", "web:1"), "30s");
     device.start(&web).await;
-    for fault in [ScriptedApi::forget, ScriptedApi::cut_watches, ScriptedApi::forget] {
+    for fault in [ScriptedApi::compact, ScriptedApi::cut_watches, ScriptedApi::compact] {
         fault(&api);
         assert_eq!(device.exit_sent(), None);
         api.set_status(
@@ -167,16 +172,16 @@ async fn a_forgotten_version_and_a_cut_watch_lose_no_change() {
 }
 
 #[tokio::test]
-async fn an_api_server_that_is_gone_is_named_and_units_are_adopted_after_it() {
+async fn an_outage_of_the_api_server_is_an_exit_and_units_are_adopted() {
     let (mut api, mut device, _dir) = cluster().await;
-    let _controller = api.controller();
+    let _controller = api.start_controller();
     let web = manifests("line", &both("1", "web:1"), "30s");
     device.start(&web).await;
     api.kill();
     let begun = Instant::now();
     let exit = device.exit().await;
     assert_eq!(exit.error.code, code::ENGINE_LOST, "{}", exit.error.message);
-    assert!(begun.elapsed() >= Duration::from_secs(9), "a short outage is none");
+    assert!(begun.elapsed() >= Duration::from_secs(9), "a short outage is no exit");
     api.serve_all();
     api.resume().await;
     api.requests();
@@ -185,9 +190,9 @@ async fn an_api_server_that_is_gone_is_named_and_units_are_adopted_after_it() {
 }
 
 #[tokio::test]
-async fn an_api_server_that_is_busy_is_asked_again() {
+async fn requests_to_a_busy_api_server_are_retried() {
     let (api, device, _dir) = cluster().await;
-    let _controller = api.controller();
+    let _controller = api.start_controller();
     for code in [429, 500, 503] {
         api.refuse_next(3, code);
         device.start(&manifests("line", &both("1", &format!("web:{code}")), "30s")).await;
@@ -197,7 +202,7 @@ async fn an_api_server_that_is_busy_is_asked_again() {
 #[tokio::test]
 async fn units_share_one_watch_for_each_kind_and_namespace() {
     let (api, device, _dir) = cluster().await;
-    let _controller = api.controller();
+    let _controller = api.start_controller();
     let profile = muster_contract::desired::ProfileType::Kubernetes;
     let text = |name: &str| json!({"manifests": deployment(name, "1", "web:1"), "namespace": "shared", "timeout": "30s"});
     let units = ["a", "b", "c"].map(|name| unit(profile, name, &text(name), &[]));
@@ -207,10 +212,20 @@ async fn units_share_one_watch_for_each_kind_and_namespace() {
     let opened = |api: &ScriptedApi| {
         api.requests().into_iter().filter(|it| it.contains("watch=true")).collect::<Vec<_>>()
     };
+    // The last start may still open its watches.
+    tokio::time::sleep(QUIET).await;
     opened(&api);
     api.cut_watches();
-    let watches =
-        until("both watches are open again", async || Some(opened(&api)).filter(|it| it.len() == 2)).await;
+    let mut watches = Vec::new();
+    until("both watches are open again", async || {
+        watches.extend(opened(&api));
+        (watches.len() >= 2).then_some(())
+    })
+    .await;
+    // A watch for each unit would be opened by now.
+    tokio::time::sleep(QUIET).await;
+    watches.extend(opened(&api));
+    assert_eq!(watches.len(), 2, "{watches:?}");
     assert!(watches.iter().any(|it| it.contains("/deployments")), "{watches:?}");
     assert!(watches.iter().any(|it| it.contains("/pods")), "{watches:?}");
 }

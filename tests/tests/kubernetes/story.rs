@@ -14,7 +14,7 @@ use serde_json::json;
 const AGENT: &str = "agent-of-the-cluster";
 const WEB: &str = "/apis/apps/v1/namespaces/muster-web/deployments/web";
 
-/// Commits a deployment of a chart with so many replicas.
+/// Commits a deployment of a chart with a number of replicas.
 async fn publish(system: &System, location: &str, replicas: u32) {
     let text = format!(
         "id: web\nmetadata: {{name: web}}\nspec:\n  applicationId: com-example-web\n  deploymentProfile:\n    type: helm\n    \
@@ -30,7 +30,7 @@ async fn an_agent_killed_within_an_upgrade_leaves_a_release_that_converges() {
     let mut system = System::start().await;
     let (api, dir, device) =
         (ScriptedApi::start().await, tempfile::tempdir().unwrap(), key("plant-a/cluster"));
-    let _controller = api.controller();
+    let _controller = api.start_controller();
     let template = json!({
         "apiVersion": "apps/v1", "kind": "Deployment", "metadata": {"name": "web"},
         "spec": {"replicas": "REPLICAS", "template": {"spec": {"containers": [{"image": "web:1"}]}}},
@@ -53,7 +53,7 @@ async fn an_agent_killed_within_an_upgrade_leaves_a_release_that_converges() {
     verdict(&system, "web", 1, Verdict::Converged).await;
     assert_eq!(api.object(WEB).unwrap()["spec"]["replicas"], 1);
 
-    // Helm waits for a hook, and goes on when its agent is killed.
+    // Helm waits for a hook, and lives on when its agent is killed.
     fs::write(chart.join("hold"), "").unwrap();
     publish(&system, &location, 2).await;
     let is_pending = |path: &String| {

@@ -1,4 +1,4 @@
-//! The settings of `muster-agent-kubernetes`: those of every agent, and how it reaches its cluster.
+//! The settings of `muster-agent-kubernetes`: those of every agent, and those of its cluster.
 
 use std::path::PathBuf;
 
@@ -11,7 +11,7 @@ use crate::runtime::kubernetes::{HELM_DEFAULT, KubernetesSettings, NAMESPACE_PRE
 /// The runtimes of the program.
 const RUNTIMES: &[RuntimeKind] =
     &[RuntimeKind::Kubernetes, RuntimeKind::Process, RuntimeKind::Compose, RuntimeKind::Simulated];
-/// Characters of the prefix of namespaces: most of a namespace's 63 are left for the deployment.
+/// Characters of the prefix of namespaces: half of a namespace's 63 remain for the deployment.
 const PREFIX_CHARS_MAX: usize = 31;
 
 /// Runs charts and manifests in a Kubernetes cluster (--runtime kubernetes), and reports every change to the hub, also after
@@ -23,15 +23,15 @@ pub struct KubernetesArgs {
     #[allow(missing_docs)]
     pub agent: Args,
 
-    /// File that says how to reach the cluster; without it the service account of the agent's pod is used
+    /// Kubeconfig of the cluster; without it the agent uses the service account of its pod
     #[arg(long, env = "MUSTER_KUBECONFIG", value_name = "FILE")]
     pub kubeconfig: Option<String>,
 
-    /// The helm command, 3.13 or newer, or 4
+    /// Helm command, 3.13 or newer, or 4
     #[arg(long, env = "MUSTER_HELM", value_name = "PATH", default_value = HELM_DEFAULT)]
     pub helm: String,
 
-    /// Beginning of the namespace of a deployment whose components' properties name none
+    /// Prefix of the namespace of a deployment, for components without the property namespace
     #[arg(long, env = "MUSTER_NAMESPACE_PREFIX", value_name = "TEXT", default_value = NAMESPACE_PREFIX_DEFAULT)]
     pub namespace_prefix: String,
 }
@@ -50,8 +50,7 @@ impl KubernetesArgs {
             config.runtime == RuntimeKind::Kubernetes && config.on_exit == OnExit::Stop
         });
         if stops {
-            let rule =
-                "must be keep with --runtime kubernetes: what runs in a cluster does not end with the agent";
+            let rule = "must be keep with --runtime kubernetes: objects in a cluster outlive the agent";
             problems.refuse("--on-exit", &self.agent.on_exit, rule);
         }
         problems.finish(|| {
@@ -90,7 +89,7 @@ mod tests {
     }
 
     #[test]
-    fn the_runtime_is_chosen_and_what_runs_is_kept() {
+    fn settings_of_a_cluster_are_checked_and_workloads_are_kept() {
         KubernetesArgs::command().debug_assert();
         let (config, settings) = check(&["--runtime=kubernetes"]).unwrap();
         assert_eq!(config.runtime, RuntimeKind::Kubernetes);

@@ -1,4 +1,5 @@
-//! Compresses what is sent, as the hub reads it. Knows neither rows nor documents.
+//! Encodes messages in the encoding that the hub reads: plain, zstd, or zstd with the dictionary of reports. Knows neither rows
+//! nor documents.
 
 use std::sync::LazyLock;
 
@@ -9,7 +10,7 @@ use zstd::dict::EncoderDictionary;
 
 /// The level of compression: higher ones cost a small device more than they save.
 const LEVEL: i32 = 3;
-/// Bytes of the longest text that the dictionary helps: a longer one repeats itself, and is compressed with larger tables.
+/// Bytes of the longest text that is compressed with the dictionary: a longer text repeats itself, and larger tables help more.
 const DICTIONARY_TEXT_BYTES_MAX: usize = 16 * 1024;
 
 static DICTIONARY: LazyLock<EncoderDictionary<'static>> =
@@ -46,7 +47,8 @@ impl Encoding {
         }
     }
 
-    /// Encodes a text in the best way that a reader of this encoding reads as well. `None` if memory lacks.
+    /// Encodes a text in this encoding, or in a better one for its length that such a hub reads as well. `None` if the compressor
+    /// cannot get memory.
     pub(super) fn encode(self, text: Vec<u8>) -> Option<Encoded> {
         let encoding = match self {
             Self::Reports1 if text.len() > DICTIONARY_TEXT_BYTES_MAX => Self::Zstd,

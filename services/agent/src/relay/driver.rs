@@ -42,8 +42,8 @@ type Answer = Result<Stored, PublishError>;
 /// Rows being marked as sent, concurrently.
 type Marking = Pin<Box<dyn Future<Output = Result<(), db::Error>> + Send>>;
 
-/// Every so many heartbeats one is whole: an older hub, to which a fleet goes back, reads only those.
-const WHOLE_HEARTBEAT_EVERY: u64 = 10;
+/// One heartbeat in this many is complete: after a downgrade the hub reads only complete ones.
+const COMPLETE_HEARTBEAT_EVERY: u64 = 10;
 
 /// A relay over one bus.
 pub(super) struct Driver<'a> {
@@ -256,7 +256,7 @@ impl<'a> Driver<'a> {
     }
 
     async fn send_heartbeat(&mut self, heartbeat: &Heartbeat, now: Instant) {
-        let may_be_brief = is_usual(heartbeat) && !self.heartbeats.is_multiple_of(WHOLE_HEARTBEAT_EVERY);
+        let may_be_brief = is_usual(heartbeat) && !self.heartbeats.is_multiple_of(COMPLETE_HEARTBEAT_EVERY);
         self.heartbeats += 1;
         let message =
             self.messages.heartbeat(heartbeat, may_be_brief && self.relay.core.hub_has_dictionary());
@@ -353,7 +353,8 @@ fn log_failure(seq: u64, error: &PublishError) {
     }
 }
 
-/// Whether the hub would miss nothing if it could not read the heartbeat: everything is stored and sent.
+/// Whether the heartbeat reports nothing unusual, so that a hub that cannot read it misses nothing: every report is stored and
+/// sent.
 const fn is_usual(heartbeat: &Heartbeat) -> bool {
     heartbeat.storing && heartbeat.unsent == 0
 }

@@ -22,8 +22,8 @@ impl MessageBuilder {
         Self { report: subjects::report(device), presence: subjects::presence(device) }
     }
 
-    /// A report. Its subject and document say everything, so it has no attributes; it has no message id, because ingest knows it
-    /// by its number, and a trace only if its row is sampled. `None` for a number that no report can have.
+    /// The message of a report. It has no CloudEvents attributes, which would repeat its subject and document; no message id,
+    /// because ingest deduplicates by number; and a trace only if its row is sampled. `None` for a number that no report can have.
     pub(super) fn report(
         &self,
         OutgoingReport { epoch, head, row, encoding }: &OutgoingReport,
@@ -32,7 +32,7 @@ impl MessageBuilder {
         Some(self.message(headers, row.encode(*epoch, *head, *encoding)?))
     }
 
-    /// Several reports in one message. `None` if they do not fit into a batch.
+    /// The message of several reports. `None` if they do not fit into a batch.
     pub(super) fn batch(&self, batch: &OutgoingBatch) -> Option<Outgoing> {
         let mut headers = Headers::new();
         headers.insert(REPORTS, batch.rows.len().to_string());
@@ -47,7 +47,7 @@ impl MessageBuilder {
         Outgoing { headers, expected_stream: Some(stream::UPLINK), ..message }
     }
 
-    /// A heartbeat, brief for a hub that knows the rest. There is no answer.
+    /// The message of a heartbeat, brief if the hub reads brief ones. There is no answer.
     pub(super) fn heartbeat(&self, heartbeat: &Heartbeat, is_brief: bool) -> Outgoing {
         let bytes = if is_brief { heartbeat.to_brief_bytes() } else { to_bytes(heartbeat) };
         Outgoing::new(self.presence.clone(), bytes)

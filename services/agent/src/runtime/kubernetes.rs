@@ -2,14 +2,14 @@
 //! (`kubernetes`). One agent for a cluster is one device.
 //!
 //! ```text
-//! start ─► namespace ─► there already? ─┬─ helm upgrade --install ─┬─► list anew ─► health ─► Ready
-//!                                       └─ apply, prune ───────────┘        └─► failed ─► roll back (helm)
-//! watches, one per kind and namespace ─► health ─► Exit
+//! start ─► namespace ─► installed? ─┬─ helm upgrade --install ─┬─► list again ─► health ─► Ready
+//!                                   └─ apply, prune ───────────┘         └─► failed ─► roll back (helm)
+//! watches, one for each kind and namespace ─► health ─► Exit
 //! ```
 //!
-//! The cluster knows what runs: releases and inventories carry the unit's identity and version as labels, so an agent that
-//! lost everything finds them again. [`kstatus`] judges one object, [`health`] a unit; [`release`] decides how a release that a
-//! killed process left is recovered. A new version replaces the old one in place. Nothing is stopped when the agent ends.
+//! The cluster stores which units run: releases and inventories carry the unit's identity and version as labels, so an agent
+//! without its files finds them. [`kstatus`] judges one object, [`health`] a unit; [`release`] decides how to recover a release
+//! that a killed process left. A new version replaces the old one in place. Units keep running when the agent ends.
 
 mod client;
 mod cluster;
@@ -52,19 +52,19 @@ use self::helm::Helm;
 use self::kubeconfig::ClusterAccess;
 pub use self::kubeconfig::KubeconfigError;
 use self::observation::WatchPool;
-use self::ready::ReadyUnit;
+use self::ready::WatchedUnit;
 use super::{Exit, Running, Runtime, Started, Unit, UnitName, code};
 use crate::package::{PackageSettings, PackageStore};
 
 /// The folder of the runtime's files below the data directory.
 const FOLDER: &str = "kubernetes";
-/// The program that is run where no other is named.
+/// The default of the `helm` command.
 pub const HELM_DEFAULT: &str = "helm";
-/// Beginning of the namespace of a deployment that names none.
+/// The default of the prefix of namespaces.
 pub const NAMESPACE_PREFIX_DEFAULT: &str = "muster-";
-/// Characters of a namespace.
+/// Characters of the longest namespace.
 const NAMESPACE_CHARS_MAX: usize = 63;
-/// The cluster's own namespaces.
+/// Namespaces of the cluster itself, in which no unit may be.
 const RESERVED: [&str; 3] = ["kube-system", "kube-public", "kube-node-lease"];
 
 /// The settings of the runtime.
@@ -74,7 +74,7 @@ pub struct KubernetesSettings {
     pub kubeconfig: Option<PathBuf>,
     /// The `helm` command.
     pub helm: PathBuf,
-    /// Beginning of the namespace of a deployment that names none.
+    /// The prefix of the namespace of a deployment, for components that name none.
     pub namespace_prefix: String,
 }
 
@@ -95,7 +95,7 @@ struct Inner {
     root: PathBuf,
     packages: PackageStore,
     exits: mpsc::Sender<Exit>,
-    ready: Mutex<BTreeMap<UnitName, ReadyUnit>>,
+    ready: Mutex<BTreeMap<UnitName, WatchedUnit>>,
     watching: OnceCell<()>,
     leave: CancellationToken,
 }
@@ -117,9 +117,9 @@ impl Runtime for KubernetesRuntime {
         Box::pin(Arc::clone(&self.inner).start_unit(unit, cancel))
     }
 
-    /// Nothing of a unit is stopped without being removed: its objects are what runs it.
+    /// Removes the unit: its objects run as long as they exist.
     fn stop<'a>(&'a self, name: &'a UnitName, _timeout: Duration) -> BoxFuture<'a, Result<(), StatusError>> {
-        let failed = |error: remove::RemoveError| {
+        let failed = |error: remove::KubernetesRemoveError| {
             StatusError::new(code::STOP_FAILED, name.component.as_str(), chain(&error))
         };
         Box::pin(async move { self.inner.remove_unit(name).await.map_err(failed) })
@@ -137,7 +137,7 @@ impl Runtime for KubernetesRuntime {
 }
 
 impl KubernetesRuntime {
-    /// A runtime for the units of a device. Reads the kubeconfig, and asks nothing yet.
+    /// A runtime for the units of a device. Reads the kubeconfig and sends no request.
     ///
     /// # Errors
     /// The kubeconfig cannot be used.
@@ -187,17 +187,19 @@ impl Inner {
     }
 
     /// Entries are always whole, so a panic of another thread leaves none incomplete.
-    fn table(&self) -> MutexGuard<'_, BTreeMap<UnitName, ReadyUnit>> {
+    fn table(&self) -> MutexGuard<'_, BTreeMap<UnitName, WatchedUnit>> {
         self.ready.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
-/// The error of a namespace that no unit may have.
+/// The error of a namespace that a unit cannot use.
 #[derive(Debug, PartialEq, Eq, thiserror::Error)]
 enum NamespaceError {
-    #[error("'{0}' is no namespace: it has 1 to 63 characters of a-z, 0-9 and '-'")]
+    #[error(
+        "'{0}' is no valid namespace: use 1 to 63 of a-z, 0-9 and '-', with a letter or digit at both ends"
+    )]
     Invalid(String),
-    #[error("the namespace {0} belongs to the cluster itself")]
+    #[error("the namespace {0} is reserved for the cluster itself: use another one")]
     Reserved(String),
 }
 

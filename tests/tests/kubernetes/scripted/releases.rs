@@ -43,7 +43,7 @@ fn statuses(api: &ScriptedApi) -> Vec<String> {
 #[tokio::test]
 async fn a_release_is_installed_with_its_values_upgraded_and_removed() {
     let (api, mut device, dir) = cluster().await;
-    let _controller = api.controller();
+    let _controller = api.start_controller();
     let location = web(&dir.path().join("chart"), "web:1");
     let first = chart("line", &location, "30s", &replicas(2));
     device.start(&first).await;
@@ -52,7 +52,7 @@ async fn a_release_is_installed_with_its_values_upgraded_and_removed() {
     device.start(&next).await;
     assert_eq!(statuses(&api), ["superseded", "deployed"]);
 
-    // Another agent, which has lost everything, finds it and changes nothing.
+    // Another agent without files finds the release and changes nothing.
     device.restart(false);
     let found = device.inventory().await;
     assert_eq!((&found[0].name, &found[0].digest_prefix), (&next.name(), &next.digest_prefix()));
@@ -66,9 +66,10 @@ async fn a_release_is_installed_with_its_values_upgraded_and_removed() {
 #[tokio::test]
 async fn a_version_that_fails_is_rolled_back_to_the_one_that_was_ready() {
     let (api, device, dir) = cluster().await;
-    let _controller = api.controller();
+    let _controller = api.start_controller();
     let location = web(&dir.path().join("chart"), "web:1");
-    device.start(&chart("line", &location, "30s", &replicas(1))).await;
+    let first = chart("line", &location, "30s", &replicas(1));
+    device.start(&first).await;
     let broken = chart("line", &web(&dir.path().join("broken"), "never"), "2s", &replicas(1));
     let error = device.fail(&broken).await;
     assert_eq!(error.code, code::NOT_READY);
@@ -77,7 +78,7 @@ async fn a_version_that_fails_is_rolled_back_to_the_one_that_was_ready() {
         api.object(WEB).unwrap().pointer("/spec/template/spec/containers/0/image").cloned()
     };
     assert_eq!(image(&api), Some(json!("web:1")));
-    assert_ne!(device.inventory().await[0].digest_prefix, broken.digest_prefix());
+    assert_eq!(device.inventory().await[0].digest_prefix, first.digest_prefix());
     // And again, to the revision that the rollback made.
     let error = device.fail(&broken).await;
     assert!(error.message.ends_with("rolled back to revision 3"), "{}", error.message);
@@ -85,7 +86,7 @@ async fn a_version_that_fails_is_rolled_back_to_the_one_that_was_ready() {
 }
 
 #[tokio::test]
-async fn the_failure_of_helm_is_told_in_its_words() {
+async fn a_failure_of_helm_is_reported_with_its_error_output() {
     let (_api, device, dir) = cluster().await;
     let location = web(&dir.path().join("chart"), "web:1");
     fs::write(dir.path().join("chart/fail"), "").unwrap();
@@ -100,7 +101,7 @@ async fn the_failure_of_helm_is_told_in_its_words() {
 #[tokio::test]
 async fn a_release_that_a_killed_helm_left_is_recovered() {
     let (api, device, dir) = cluster().await;
-    let _controller = api.controller();
+    let _controller = api.start_controller();
     let location = web(&dir.path().join("chart"), "web:1");
     let hold = dir.path().join("chart/hold");
     for (held, pending) in [(1, "pending-install"), (2, "pending-upgrade")] {

@@ -7,19 +7,18 @@ use std::collections::BTreeMap;
 use std::ffi::OsStr;
 use std::io;
 use std::path::Path;
-use std::process::{ExitStatus, Output, Stdio};
+use std::process::{Output, Stdio};
 use std::time::Duration;
 
 use tokio::process::Command;
 use tokio::time::timeout;
 
+use crate::runtime::error_output::last_lines;
 use crate::runtime::process::environment;
 
 /// Variables with the address of the engine, its registries and a proxy.
 const ENGINE_VARIABLES: [&str; 7] =
     ["DOCKER_", "XDG_RUNTIME_DIR", "HTTP_PROXY", "HTTPS_PROXY", "NO_PROXY", "http_proxy", "https_proxy"];
-/// Bytes of an error output that are reported.
-const COMPLAINT_BYTES_MAX: usize = 2 * 1024;
 
 /// The error of a run.
 #[derive(Debug, thiserror::Error)]
@@ -104,7 +103,7 @@ impl Run {
         if output.status.success() {
             return Ok(String::from_utf8_lossy(&output.stdout).into_owned());
         }
-        Err(CommandError::Failed { said: complaint(&output.stderr, output.status) })
+        Err(CommandError::Failed { said: last_lines(&output.stderr, output.status) })
     }
 
     /// Runs it to its end, successful or not.
@@ -126,26 +125,6 @@ impl std::fmt::Display for Run {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         let first = self.args.iter().map(OsStr::new).find(|arg| !arg.to_string_lossy().starts_with('-'));
         write!(f, "{} {}", self.program, first.unwrap_or_default().to_string_lossy())
-    }
-}
-
-/// The last lines of an error output, as one line.
-fn complaint(stderr: &[u8], status: ExitStatus) -> String {
-    let text = String::from_utf8_lossy(stderr);
-    let mut lines: Vec<&str> = Vec::new();
-    let mut bytes = 0;
-    for line in text.lines().rev().map(str::trim).filter(|line| !line.is_empty()) {
-        bytes += line.len() + 2;
-        if bytes > COMPLAINT_BYTES_MAX && !lines.is_empty() {
-            break;
-        }
-        lines.push(line);
-    }
-    lines.reverse();
-    // The last line is the error, the ones before lead to it.
-    match lines.as_slice() {
-        [] => format!("it ended with {status} and wrote nothing to stderr"),
-        lines => lines.join("; "),
     }
 }
 
@@ -177,12 +156,5 @@ mod tests {
         assert!(missing.to_string().contains("muster-no-such-program"), "{missing}");
         let late = sh("sleep 60").stdout(None, Duration::from_millis(50)).await.unwrap_err();
         assert!(matches!(late, CommandError::Late { .. }), "{late}");
-    }
-
-    #[test]
-    fn the_end_of_a_long_complaint_is_kept() {
-        let long: String = (0..1000).map(|line| format!("line {line}\n")).collect();
-        let kept = complaint(long.as_bytes(), ExitStatus::default());
-        assert!(kept.ends_with("line 999") && kept.len() <= COMPLAINT_BYTES_MAX, "{}", kept.len());
     }
 }

@@ -1,22 +1,19 @@
 //! Finds a component's Compose file: in the document (`composeFile`), in a folder or file on the device
 //! (`packageLocation: file:///…`), or in a package that is fetched (`https://…`, `oci://…`). Signed packages are refused.
 
-use std::fs::{self, File};
-use std::io::{self, Write as _};
-use std::os::unix::fs::OpenOptionsExt as _;
+use std::io;
 use std::path::{Path, PathBuf};
 
 use muster_contract::profile::Package;
 
 use crate::package::{PackageError, PackageSource, PackageStore, shown};
+use crate::runtime::files::{only_folder, write_private};
 
 /// Names of the Compose file in a folder; the first that exists is used.
 const FILE_NAMES: [&str; 4] = ["compose.yaml", "compose.yml", "docker-compose.yaml", "docker-compose.yml"];
 /// The name of a Compose file from the document.
 const OWN_FILE: &str = "compose.yaml";
 const LOCAL: &str = "file://";
-/// The mode of files that may hold passwords.
-const SECRET: u32 = 0o600;
 
 /// The error of finding a Compose file.
 #[derive(Debug, thiserror::Error)]
@@ -77,13 +74,6 @@ fn write(text: &str, home: &Path) -> Result<PathBuf, ComposeFileError> {
         .map(|()| path)
 }
 
-/// Writes a file that only this user can read.
-pub(super) fn write_private(path: &Path, text: &str) -> io::Result<()> {
-    // An existing file would keep its mode.
-    let _ = fs::remove_file(path);
-    File::options().write(true).create_new(true).mode(SECRET).open(path)?.write_all(text.as_bytes())
-}
-
 fn find(path: &Path) -> Result<PathBuf, ComposeFileError> {
     let found = in_folder(path).or_else(|| path.is_file().then(|| path.to_owned()));
     found.ok_or_else(|| ComposeFileError::NoFile(path.to_owned()))
@@ -91,13 +81,8 @@ fn find(path: &Path) -> Result<PathBuf, ComposeFileError> {
 
 /// The Compose file of a package: at its top, or in its only folder, as archives of releases have it.
 fn find_in_package(folder: &Path) -> Result<PathBuf, ComposeFileError> {
-    let only_folder = || {
-        let mut folders =
-            fs::read_dir(folder).ok()?.flatten().map(|entry| entry.path()).filter(|path| path.is_dir());
-        let first = folders.next()?;
-        if folders.next().is_some() { None } else { in_folder(&first) }
-    };
-    in_folder(folder).or_else(only_folder).ok_or(ComposeFileError::NoneInPackage)
+    let in_only_folder = || in_folder(&only_folder(folder)?);
+    in_folder(folder).or_else(in_only_folder).ok_or(ComposeFileError::NoneInPackage)
 }
 
 fn in_folder(path: &Path) -> Option<PathBuf> {
@@ -106,6 +91,8 @@ fn in_folder(path: &Path) -> Option<PathBuf> {
 
 #[cfg(test)]
 mod tests {
+    use std::fs;
+
     use muster_service::error::chain;
 
     use super::*;

@@ -18,6 +18,7 @@ use super::project::{self, ProjectError};
 use super::tool::{ComposeTool, Project};
 use super::unit_state::{self, UnitProgress};
 use super::{Inner, RemovalScope, RemoveError};
+use crate::runtime::files::write_private;
 use crate::runtime::{Started, Unit, UnitName, code};
 
 /// Time between two polls of a unit that is being started.
@@ -139,7 +140,7 @@ impl Inner {
         let given = Project { name: &project, file: &file, directory, variables: &unit.environment };
         let resolved = tool.config(given).await.map_err(ComposeStartError::InspectedConfig)?;
         let path = home.join(RESOLVED);
-        package::write_private(&path, &project::labelled(&resolved, unit)?)
+        write_private(&path, &project::labelled(&resolved, unit)?)
             .map_err(|source| ComposeStartError::Files { path: path.clone(), source })?;
         tool.up(Project { file: &path, ..given }).await.map_err(ComposeStartError::Up)?;
         tracing::info!(

@@ -1,5 +1,5 @@
-//! A client of the Kubernetes API over HTTP/1.1: single requests with bounds and retries, and streams of watches. It knows
-//! paths and JSON, no kinds.
+//! A client of the Kubernetes API over HTTP/1.1: single requests with bounds and retries, and streams of watches. It handles
+//! paths and JSON, and knows no kind.
 
 use std::io;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -26,21 +26,30 @@ use super::kubeconfig::{ClusterAccess, Token};
 const ATTEMPT_LIMIT: Duration = Duration::from_secs(30);
 /// Attempts at a request that the API server could not serve at once.
 const ATTEMPTS_MAX: u32 = 5;
-/// Delays between them; an answer may ask for a longer one, up to the maximum.
+/// Delays between attempts; an answer may ask for a longer one (`Retry-After`), up to the maximum.
 const DELAY_MIN: Duration = Duration::from_millis(100);
 const DELAY_MAX: Duration = Duration::from_secs(5);
 /// Bytes of an answer. A page of objects is the largest.
 const ANSWER_BYTES_MAX: usize = 32 * 1024 * 1024;
+/// Objects of a page of a list.
+pub(super) const PAGE_OBJECTS: usize = 500;
+/// Characters of an answer without a `Status` that an error quotes.
+const QUOTED_CHARS_MAX: usize = 200;
 /// Connections kept for further requests.
 const IDLE_MAX: usize = 4;
 
-/// JSON.
+/// The status code of a missing object or kind.
+pub(super) const NOT_FOUND: u16 = 404;
+/// Status codes of a server that cannot serve now: too many requests, and its own errors from this one on.
+const TOO_MANY_REQUESTS: u16 = 429;
+const SERVER_ERROR: u16 = 500;
+/// The content type of JSON.
 pub(super) const JSON: &str = "application/json";
-/// An object without its content.
+/// The content type of an object's metadata, without its content.
 pub(super) const METADATA: &str = "application/json;as=PartialObjectMetadata;g=meta.k8s.io;v=v1";
-/// A list of these.
+/// The content type of a list of metadata.
 pub(super) const METADATA_LIST: &str = "application/json;as=PartialObjectMetadataList;g=meta.k8s.io;v=v1";
-/// Server-side apply; JSON is YAML.
+/// The content type of server-side apply; JSON is YAML.
 const APPLY: &str = "application/apply-patch+yaml";
 /// The field manager of everything that the agent applies.
 pub(super) const FIELD_MANAGER: &str = "muster";
@@ -102,11 +111,11 @@ impl ApiError {
         }
     }
 
-    /// Whether the API server could not be asked: unreachable, or not able to serve now.
+    /// Whether the API server is unreachable, or cannot serve requests now.
     pub(super) fn is_outage(&self) -> bool {
         match self {
             Self::Unreachable { .. } | Self::Late { .. } => true,
-            Self::Refused { code, .. } => *code == 429 || *code >= 500,
+            Self::Refused { code, .. } => *code == TOO_MANY_REQUESTS || *code >= SERVER_ERROR,
             _ => false,
         }
     }
@@ -134,7 +143,7 @@ impl ApiClient {
         found(self.get(path, accept).await)
     }
 
-    /// Applies an object with the field manager of Muster. A field of another manager is a conflict.
+    /// Applies an object with the field manager of Muster. If another manager owns a field, that is a conflict.
     pub(super) async fn apply(&self, path: &str, object: &Value) -> Result<Value, ApiError> {
         let path = format!("{path}?fieldManager={FIELD_MANAGER}&force=false");
         self.send(Method::PATCH, &path, APPLY, object).await
@@ -157,7 +166,7 @@ impl ApiClient {
         self.call(Call { method, path, accept: JSON, content_type, body }).await
     }
 
-    /// Sends a request. All that the agent sends may be sent twice, so an outage is retried.
+    /// Sends a request, again after an outage: each request of the agent is idempotent.
     async fn call(&self, call: Call<'_>) -> Result<Value, ApiError> {
         let (mut delays, mut rng) = (FullJitter::new(DELAY_MIN, DELAY_MAX), fastrand::Rng::new());
         let mut attempt = 1;
@@ -176,7 +185,7 @@ impl ApiClient {
     }
 
     async fn attempt(&self, call: &Call<'_>) -> Result<Value, ApiError> {
-        let mut sender = match self.take_idle() {
+        let mut sender = match self.pop_idle() {
             Some(sender) => sender,
             None => self.connect().await?,
         };
@@ -187,7 +196,7 @@ impl ApiClient {
             true => ApiError::Large,
             false => self.unreachable(error),
         })?;
-        self.keep_idle(sender);
+        self.push_idle(sender);
         let body = body.to_bytes();
         if !head.status.is_success() {
             return Err(refused(head.status.as_u16(), &head.headers, &body));
@@ -262,12 +271,12 @@ impl ApiClient {
         T: hyper::rt::Read + hyper::rt::Write + Unpin + Send + 'static,
     {
         let (sender, connection) = http1::handshake(io).await.map_err(|error| self.unreachable(error))?;
-        // Its errors reach the requests.
+        // Each request returns the errors of its connection.
         tokio::spawn(async move { _ = connection.await });
         Ok(sender)
     }
 
-    fn take_idle(&self) -> Option<Sender> {
+    fn pop_idle(&self) -> Option<Sender> {
         let mut idle = self.idle.lock().unwrap_or_else(PoisonError::into_inner);
         while let Some(sender) = idle.pop() {
             if sender.is_ready() {
@@ -277,7 +286,7 @@ impl ApiClient {
         None
     }
 
-    fn keep_idle(&self, sender: Sender) {
+    fn push_idle(&self, sender: Sender) {
         let mut idle = self.idle.lock().unwrap_or_else(PoisonError::into_inner);
         if idle.len() < IDLE_MAX {
             idle.push(sender);
@@ -297,7 +306,7 @@ impl std::fmt::Debug for ApiClient {
 
 /// The lines of an open watch.
 pub(super) struct EventStream {
-    /// Dropping it would end the connection.
+    /// Keeps the connection open.
     _sender: Sender,
     body: Incoming,
     buffer: Vec<u8>,
@@ -332,11 +341,16 @@ impl EventStream {
     }
 }
 
+/// The token of the next page of a list; empty after the last page.
+pub(super) fn next_page(page: &Value) -> String {
+    page.pointer("/metadata/continue").and_then(Value::as_str).unwrap_or_default().to_owned()
+}
+
 fn refused(code: u16, headers: &hyper::HeaderMap, body: &[u8]) -> ApiError {
     let status: ApiStatus = serde_json::from_slice(body).unwrap_or_default();
     let retry_after = headers.get(RETRY_AFTER).and_then(|value| value.to_str().ok()?.parse().ok());
     let message = match status.message.is_empty() {
-        true => String::from_utf8_lossy(body).chars().take(200).collect(),
+        true => String::from_utf8_lossy(body).chars().take(QUOTED_CHARS_MAX).collect(),
         false => status.message,
     };
     ApiError::Refused {
@@ -350,7 +364,7 @@ fn refused(code: u16, headers: &hyper::HeaderMap, body: &[u8]) -> ApiError {
 fn found(answer: Result<Value, ApiError>) -> Result<Option<Value>, ApiError> {
     match answer {
         Ok(value) => Ok(Some(value)),
-        Err(ApiError::Refused { code: 404, .. }) => Ok(None),
+        Err(error) if error.code() == Some(NOT_FOUND) => Ok(None),
         Err(error) => Err(error),
     }
 }

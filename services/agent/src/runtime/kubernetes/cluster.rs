@@ -1,5 +1,4 @@
-//! Questions to a cluster: kinds, namespaces, and the units of the device, found by their labels. It changes
-//! namespaces only.
+//! Queries a cluster: kinds, namespaces, and the units of the device, by their labels. Changes nothing but namespaces.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -8,36 +7,34 @@ use muster_contract::DeviceKey;
 use serde_json::{Value, json};
 use tokio::time::{Instant, sleep};
 
-use super::client::{ApiClient, ApiError, JSON, METADATA, METADATA_LIST};
+use super::client::{ApiClient, ApiError, JSON, METADATA, METADATA_LIST, NOT_FOUND, PAGE_OBJECTS, next_page};
 use super::discovery::{Discovery, DiscoveryError, Resource};
-use super::group::{self, Group, Member};
+use super::group::{self, Member};
 use super::helm::Release;
 use super::labels;
-use super::object::ObjectRef;
-use super::release::{History, labels_of};
+use super::object::{ObjectRef, labels_of};
+use super::release::History;
 use crate::runtime::UnitName;
 
-/// The label of namespaces that Muster has made, and removes with their last unit.
+/// The label of namespaces that Muster created; it removes them with their last unit.
 const MANAGED_BY: &str = "app.kubernetes.io/managed-by";
 const MUSTER: &str = "muster";
-/// Time for objects to be gone after their deletion.
-const GONE_MAX: Duration = Duration::from_secs(90);
-/// Time between two polls for that.
+/// Time for which the deletion of an object may last.
+const DELETION_MAX: Duration = Duration::from_secs(90);
+/// Time between two polls of an object that is being deleted.
 const POLL: Duration = Duration::from_millis(250);
-/// Items of a page.
-const PAGE: usize = 500;
 
-/// The error of asking a cluster.
+/// The error of a query, or of a change of a namespace.
 #[derive(Debug, thiserror::Error)]
 pub(super) enum ClusterError {
     #[error(transparent)]
     Api(#[from] ApiError),
     #[error(transparent)]
     Discovery(#[from] DiscoveryError),
-    #[error("the namespace {0} is being deleted: the next attempt finds it gone")]
-    Leaving(String),
-    #[error("{what} is still there after {GONE_MAX:?}{}", .finalizers)]
-    Left { what: String, finalizers: String },
+    #[error("the namespace {0} is being deleted: the agent tries again once it is gone")]
+    NamespaceTerminating(String),
+    #[error("{what} still exists after {DELETION_MAX:?}{}", .finalizers)]
+    NotDeleted { what: String, finalizers: String },
 }
 
 /// A unit in the cluster.
@@ -58,7 +55,7 @@ pub(super) enum InstalledKind {
 }
 
 impl Installed {
-    /// The version that is there; empty if none is complete.
+    /// The version that is installed; empty if none is complete.
     pub(super) fn version(&self) -> String {
         match &self.kind {
             InstalledKind::Release(_, history) => history.deployed_version(),
@@ -108,7 +105,7 @@ impl ClusterView {
         Ok(found)
     }
 
-    /// Everything of a unit that is in the cluster.
+    /// The releases and inventories of a unit, in all namespaces.
     pub(super) async fn installed_as(&self, unit: &UnitName) -> Result<Vec<Installed>, ClusterError> {
         let mut found = self.installed().await?;
         found.retain(|installed| installed.unit == *unit);
@@ -150,8 +147,8 @@ impl ClusterView {
             labels::selector(&self.device)
         );
         let groups = match self.list(&path).await {
-            // Without the kind there are none.
-            Err(ClusterError::Api(ApiError::Refused { code: 404, .. })) => return Ok(Vec::new()),
+            // A cluster without the kind has no inventories.
+            Err(ClusterError::Api(error)) if error.code() == Some(NOT_FOUND) => return Ok(Vec::new()),
             groups => groups?,
         };
         let installed = |group: &Value| {
@@ -168,12 +165,12 @@ impl ClusterView {
     async fn list(&self, path: &str) -> Result<Vec<Value>, ClusterError> {
         let (mut items, mut token) = (Vec::new(), String::new());
         loop {
-            let mut page =
-                self.client.get(&format!("{path}&limit={PAGE}&continue={token}"), METADATA_LIST).await?;
+            let page = format!("{path}&limit={PAGE_OBJECTS}&continue={token}");
+            let mut page = self.client.get(&page, METADATA_LIST).await?;
             if let Value::Array(found) = page["items"].take() {
                 items.extend(found);
             }
-            token = page.pointer("/metadata/continue").and_then(Value::as_str).unwrap_or_default().to_owned();
+            token = next_page(&page);
             if token.is_empty() {
                 return Ok(items);
             }
@@ -185,13 +182,13 @@ impl ClusterView {
         Ok(self.client.find(&group_path(namespace, name), JSON).await?)
     }
 
-    /// Ensures that a namespace is there.
+    /// Ensures that a namespace exists.
     pub(super) async fn ensure_namespace(&self, name: &str) -> Result<(), ClusterError> {
         let path = format!("/api/v1/namespaces/{name}");
         if let Some(found) = self.client.find(&path, JSON).await? {
             let phase = found.pointer("/status/phase").and_then(Value::as_str);
             return if phase == Some("Terminating") {
-                Err(ClusterError::Leaving(name.to_owned()))
+                Err(ClusterError::NamespaceTerminating(name.to_owned()))
             } else {
                 Ok(())
             };
@@ -203,7 +200,7 @@ impl ClusterView {
         Ok(())
     }
 
-    /// Removes a namespace that this device has made, once no unit of it is there.
+    /// Removes a namespace that this device created, if it has no unit any more.
     pub(super) async fn remove_namespace(&self, name: &str) -> Result<(), ClusterError> {
         let path = format!("/api/v1/namespaces/{name}");
         let Some(found) = self.client.find(&path, METADATA).await? else { return Ok(()) };
@@ -214,12 +211,12 @@ impl ClusterView {
             return Ok(());
         }
         self.client.delete(&path).await?;
-        self.until_gone(&path, &format!("the namespace {name}")).await
+        self.await_deletion(&path, &format!("the namespace {name}")).await
     }
 
-    /// Waits until an object is gone.
-    pub(super) async fn until_gone(&self, path: &str, what: &str) -> Result<(), ClusterError> {
-        let deadline = Instant::now() + GONE_MAX;
+    /// Waits until an object does not exist any more. `what` names it in the error.
+    pub(super) async fn await_deletion(&self, path: &str, what: &str) -> Result<(), ClusterError> {
+        let deadline = Instant::now() + DELETION_MAX;
         loop {
             let Some(found) = self.client.find(path, METADATA).await? else { return Ok(()) };
             if Instant::now() >= deadline {
@@ -228,9 +225,9 @@ impl ClusterView {
                 let finalizers = if names.is_empty() {
                     String::new()
                 } else {
-                    format!(": it waits for {}", names.join(", "))
+                    format!(": remove its finalizers, if their controller is gone: {}", names.join(", "))
                 };
-                return Err(ClusterError::Left { what: what.to_owned(), finalizers });
+                return Err(ClusterError::NotDeleted { what: what.to_owned(), finalizers });
             }
             sleep(POLL).await;
         }
@@ -240,11 +237,6 @@ impl ClusterView {
 /// The path of an inventory.
 pub(super) fn group_path(namespace: &str, name: &str) -> String {
     format!("/apis/{}/namespaces/{namespace}/resourcegroups/{name}", group::API_VERSION)
-}
-
-/// The inventory of a unit as read from the cluster.
-pub(super) fn members(document: Option<&Value>) -> Vec<Member> {
-    document.map(Group::members_of).unwrap_or_default()
 }
 
 fn namespace_of(object: &Value) -> Option<String> {

@@ -1,4 +1,4 @@
-//! Finds the path of a kind: asks the API server once for the kinds of a group's version, and again if one is missing.
+//! Finds the path of a kind. Reads the kinds of a group's version once, and again if a kind is missing.
 
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -12,7 +12,7 @@ use super::object::ObjectRef;
 #[derive(Debug, thiserror::Error)]
 pub(super) enum DiscoveryError {
     #[error(
-        "the API server has no kind {kind} in {api_version}: its CustomResourceDefinition or its API is missing"
+        "the API server has no kind {kind} in {api_version}: install its CustomResourceDefinition, or use an API version that this server has"
     )]
     NoKind { kind: String, api_version: String },
     #[error("cannot read the kinds of {api_version}")]
@@ -50,7 +50,7 @@ struct ListedResource {
     kind: String,
 }
 
-/// The kinds that were asked for.
+/// A cache of the API server's kinds.
 #[derive(Debug, Default)]
 pub(super) struct Discovery {
     known: Mutex<HashMap<String, Arc<Vec<Resource>>>>,
@@ -83,11 +83,11 @@ impl Discovery {
 async fn read(client: &ApiClient, api_version: &str) -> Result<Vec<Resource>, DiscoveryError> {
     let failed = |source| DiscoveryError::Read { api_version: api_version.to_owned(), source };
     let list = client.find(&group_path(api_version), JSON).await.map_err(failed)?;
-    // A group that is missing has no kinds.
+    // A missing group has no kinds.
     let Some(list) = list else { return Ok(Vec::new()) };
     let list: ResourceList =
         serde_json::from_value(list).map_err(|source| failed(ApiError::Garbled(source)))?;
-    // `pods/log` is a part of another kind.
+    // A name such as `pods/log` is a subresource of another kind.
     let own = list.resources.into_iter().filter(|it| !it.name.contains('/'));
     let resource = |it: ListedResource| Resource {
         api_version: api_version.to_owned(),

@@ -57,8 +57,7 @@ impl Group {
         format!("{}-{}", self.namespace, self.name)
     }
 
-    /// The document. While objects are being changed it has no version (`is_complete`), so a killed change is not taken for a
-    /// complete one.
+    /// The document. It has no version until every object is applied (`is_complete`), so a killed change never looks complete.
     pub(super) fn document(&self, labels: &[(&'static str, String)], is_complete: bool) -> Value {
         let mut all = json!({ INVENTORY_LABEL: self.id() });
         for (name, value) in labels {

@@ -5,17 +5,17 @@ use super::kstatus::{Failure, ObjectStatus};
 use super::object::ObjectRef;
 use crate::runtime::code;
 
-/// Objects that a text names; the others are counted.
+/// Objects that a message names; it counts the others.
 const NAMED_MAX: usize = 3;
 
-/// Knowledge of an object.
+/// The status of a unit's object, as far as it is known.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) enum OwnedStatus {
     /// It exists.
     Known(ObjectStatus),
     /// It does not exist.
     Missing,
-    /// It was not listed yet.
+    /// It is not listed yet.
     Unknown,
 }
 
@@ -24,7 +24,7 @@ pub(super) enum OwnedStatus {
 pub(super) enum UnitHealth {
     /// Every object is as desired.
     Ready,
-    /// Some are on their way, in words; with the code of a pod's problem, if there is one.
+    /// Some are in progress; with the code of a pod's problem, if there is one.
     Waiting(Failure),
     /// Some do not exist.
     Missing(Failure),
@@ -32,12 +32,12 @@ pub(super) enum UnitHealth {
     Failed(Failure),
 }
 
-/// The health of a unit: the worst of its objects, and what keeps pods from being ready as the cause.
+/// The health of a unit: the worst status of its objects, with the first problem of their pods as the cause.
 pub(super) fn verdict<'a>(
     objects: impl Iterator<Item = (&'a ObjectRef, OwnedStatus, Option<&'a PodProblem>)>,
 ) -> UnitHealth {
     let (mut failed, mut missing, mut waiting, mut count) =
-        (List::default(), List::default(), List::default(), 0);
+        (ObjectList::default(), ObjectList::default(), ObjectList::default(), 0);
     for (object, status, problem) in objects {
         count += 1;
         match status {
@@ -66,16 +66,16 @@ pub(super) fn verdict<'a>(
     if waiting.count > 0 { UnitHealth::Waiting(waiting.failure(code::NOT_READY)) } else { UnitHealth::Ready }
 }
 
-/// Objects in the same situation.
+/// Objects of the same status, for one message.
 #[derive(Debug, Default)]
-struct List {
+struct ObjectList {
     texts: Vec<String>,
     count: usize,
     cause: Option<String>,
     code: Option<String>,
 }
 
-impl List {
+impl ObjectList {
     fn add(&mut self, object: &ObjectRef, words: &str, code: Option<&str>, problem: Option<&PodProblem>) {
         self.count += 1;
         self.cause = self.cause.take().or_else(|| problem.map(|it| it.code.clone()));

@@ -1,14 +1,14 @@
-//! Runs the `helm` command: its arguments, its environment, its limits and its errors. One process a release at a time, also
-//! across a kill of the agent ([`lock`]).
+//! Runs the `helm` command: arguments, environment, time limits and errors. At most one process works on a release, also after
+//! a kill of the agent ([`lock`]).
 //!
-//! Helm gets no credentials but those of the cluster: the agent has fetched the chart. It does not wait for readiness, which
-//! the agent observes itself; hooks it does wait for.
+//! Helm gets no credentials but those of the cluster: the agent has fetched the chart. Helm waits for hooks; the agent waits
+//! for readiness.
 
 mod arguments;
 mod lock;
 
 use std::path::{Path, PathBuf};
-use std::process::{ExitStatus, Stdio};
+use std::process::Stdio;
 use std::time::Duration;
 
 use tokio::process::Command;
@@ -16,29 +16,30 @@ use tokio::time::timeout;
 
 pub(super) use self::arguments::{HelmCall, Release};
 pub(super) use self::lock::{LockError, ReleaseLock};
+use crate::runtime::error_output::last_lines;
 use crate::runtime::process::environment;
 
 /// Variables with the address of the cluster (in a pod) and a proxy.
 const CLUSTER_VARIABLES: [&str; 7] =
     ["KUBERNETES_", "HTTP_PROXY", "HTTPS_PROXY", "NO_PROXY", "http_proxy", "https_proxy", "no_proxy"];
-/// Time beyond its own `--timeout` after which a run is ended.
+/// Time beyond Helm's own `--timeout` after which the agent kills a run.
 const SLACK: Duration = Duration::from_secs(30);
-/// Bytes of an error output that are reported.
-const COMPLAINT_BYTES_MAX: usize = 2 * 1024;
+/// Time limit of reading a release's manifest.
+const MANIFEST_LIMIT: Duration = Duration::from_secs(30);
 
 /// The error of a run.
 #[derive(Debug, thiserror::Error)]
 pub(super) enum HelmError {
     #[error("there is no program '{}': install Helm, or name it with --helm", .0.display())]
     Missing(PathBuf),
-    #[error("'{}' could not be started", .program.display())]
+    #[error("cannot start '{}'", .program.display())]
     Start {
         program: PathBuf,
         #[source]
         source: std::io::Error,
     },
-    #[error("helm {verb} failed: {said}")]
-    Failed { verb: &'static str, said: String },
+    #[error("helm {verb} failed: {stderr}")]
+    Failed { verb: &'static str, stderr: String },
     #[error("helm {verb} has not ended within {limit:?}")]
     Late { verb: &'static str, limit: Duration },
 }
@@ -71,7 +72,12 @@ impl Helm {
         if output.status.success() {
             return Ok(String::from_utf8_lossy(&output.stdout).into_owned());
         }
-        Err(HelmError::Failed { verb, said: complaint(&output.stderr, output.status) })
+        Err(HelmError::Failed { verb, stderr: last_lines(&output.stderr, output.status) })
+    }
+
+    /// Reads the manifest of a release's newest revision.
+    pub(super) async fn manifest(&self, release: &Release, lock: &ReleaseLock) -> Result<String, HelmError> {
+        self.run(&HelmCall::Manifest { release, timeout: MANIFEST_LIMIT }, lock).await
     }
 
     fn command(&self, call: &HelmCall<'_>, lock: &ReleaseLock) -> std::io::Result<Command> {
@@ -88,27 +94,9 @@ impl Helm {
         {
             command.env(variable, self.home.join(folder));
         }
-        // The lock is the standard input, an empty file: it is held as long as either process lives.
+        // The standard input is the lock, an empty file: Helm holds the lock when the agent dies.
         command.stdin(Stdio::from(lock.file()?)).stdout(Stdio::piped()).stderr(Stdio::piped());
         Ok(command)
-    }
-}
-
-/// The last lines of an error output, as one line.
-fn complaint(stderr: &[u8], status: ExitStatus) -> String {
-    let text = String::from_utf8_lossy(stderr);
-    let (mut lines, mut bytes) = (Vec::new(), 0);
-    for line in text.lines().rev().map(str::trim).filter(|line| !line.is_empty()) {
-        bytes += line.len() + 2;
-        if bytes > COMPLAINT_BYTES_MAX && !lines.is_empty() {
-            break;
-        }
-        lines.push(line);
-    }
-    lines.reverse();
-    match lines.as_slice() {
-        [] => format!("it ended with {status} and wrote nothing to stderr"),
-        lines => lines.join("; "),
     }
 }
 

@@ -1,9 +1,8 @@
 //! The status of one object from its content, by kstatus's rules: `Current`, `InProgress`, `Failed` or `Terminating`. Pure:
 //! no clock, no other object.
 //!
-//! Where kstatus calls unhealthy objects healthy, this module differs: a failed pod has failed, a running job is in
-//! progress, a claim that lost its volume has failed, and a pod's age plays no part ([`pod`] has the causes that only time
-//! turns into failures).
+//! This module is stricter than kstatus: a failed pod has failed, a running job is in progress, and a claim that lost its
+//! volume has failed. A pod's age does not matter: [`pod`] returns its problem, and the component fails at its timeout.
 
 pub(super) mod pod;
 
@@ -14,7 +13,7 @@ use serde_json::Value;
 
 use crate::runtime::code;
 
-/// Characters of a code. The API server's reasons are ASCII, and longer ones are legal.
+/// Characters of a code. Reasons of the API server are ASCII and may be longer.
 const CODE_CHARS_MAX: usize = ERROR_CODE_BYTES_MAX / 4;
 
 /// The status of an object.
@@ -22,7 +21,7 @@ const CODE_CHARS_MAX: usize = ERROR_CODE_BYTES_MAX / 4;
 pub(super) enum ObjectStatus {
     /// It is as desired.
     Current,
-    /// It is on its way.
+    /// Its controller is still working on it.
     InProgress(String),
     /// Its controller has given up, or it has failed.
     Failed(Failure),
@@ -98,7 +97,7 @@ pub(super) fn is_true(condition: &Value) -> bool {
     condition["status"] == "True"
 }
 
-/// The message of a condition, its reason or, without both, other words.
+/// The message of a condition, or its reason, or `otherwise`.
 pub(super) fn words(condition: &Value, otherwise: &str) -> String {
     let text = |field: &str| condition[field].as_str().filter(|text| !text.is_empty());
     text("message").or_else(|| text("reason")).unwrap_or(otherwise).to_owned()
@@ -108,12 +107,12 @@ fn reason(condition: &Value) -> &str {
     condition["reason"].as_str().unwrap_or_default()
 }
 
-/// A number of an object; 0 where the API leaves it out.
+/// A number of an object; 0 if the API omits it.
 fn number(object: &Value, pointer: &str) -> i64 {
     object.pointer(pointer).and_then(Value::as_i64).unwrap_or_default()
 }
 
-/// The replicas that are desired: 1 where nothing is said.
+/// The desired replicas; the default is 1.
 fn desired(object: &Value) -> i64 {
     object.pointer("/spec/replicas").and_then(Value::as_i64).unwrap_or(1)
 }
@@ -125,13 +124,13 @@ fn stalled(object: &Value) -> Option<Failure> {
     Some(Failure { code: code.to_owned(), message: words(condition, "its controller has stalled") })
 }
 
-/// The first pair of counts of which the first is below the second, in words.
-fn short(counts: &[(i64, i64, &str)]) -> Option<ObjectStatus> {
+/// The first count that is below its target, as a status.
+fn shortfall(counts: &[(i64, i64, &str)]) -> Option<ObjectStatus> {
     let (is, wanted, what) = counts.iter().find(|(is, wanted, _)| is < wanted)?;
     Some(in_progress(format!("{is} of {wanted} {what}")))
 }
 
-/// Whether the controller of an object has ever seen it.
+/// Whether the controller of an object has observed any version of it.
 fn is_observed(object: &Value) -> bool {
     object.pointer("/status/observedGeneration").is_some()
 }
@@ -158,8 +157,8 @@ fn deployment(object: &Value) -> ObjectStatus {
         (number(object, "/status/availableReplicas"), wanted, "replicas are available"),
         (number(object, "/status/readyReplicas"), wanted, "replicas are ready"),
     ];
-    if let Some(short) = short(&counts) {
-        return short;
+    if let Some(shortfall) = shortfall(&counts) {
+        return shortfall;
     }
     if all > updated {
         return in_progress(format!("{} replicas of the version before are left", all - updated));
@@ -176,11 +175,11 @@ fn stateful_set(object: &Value) -> ObjectStatus {
     }
     let wanted = desired(object);
     let counts = [
-        (number(object, "/status/replicas"), wanted, "replicas are there"),
+        (number(object, "/status/replicas"), wanted, "replicas exist"),
         (number(object, "/status/readyReplicas"), wanted, "replicas are ready"),
     ];
-    if let Some(short) = short(&counts) {
-        return short;
+    if let Some(shortfall) = shortfall(&counts) {
+        return shortfall;
     }
     let strategy = object.pointer("/spec/updateStrategy/type").and_then(Value::as_str);
     if strategy == Some("OnDelete") {
@@ -193,7 +192,7 @@ fn stateful_set(object: &Value) -> ObjectStatus {
     let partition = number(object, "/spec/updateStrategy/rollingUpdate/partition");
     let updated = number(object, "/status/updatedReplicas");
     if partition > 0 {
-        return short(&[(updated, wanted - partition, "replicas of the partition are updated")])
+        return shortfall(&[(updated, wanted - partition, "replicas of the partition are updated")])
             .unwrap_or(ObjectStatus::Current);
     }
     let revision = |field: &str| object["status"][field].as_str().unwrap_or_default();
@@ -214,7 +213,7 @@ fn daemon_set(object: &Value) -> ObjectStatus {
         (number(object, "/status/numberAvailable"), wanted, "pods are available"),
         (number(object, "/status/numberReady"), wanted, "pods are ready"),
     ];
-    short(&counts).unwrap_or(ObjectStatus::Current)
+    shortfall(&counts).unwrap_or(ObjectStatus::Current)
 }
 
 fn replica_set(object: &Value) -> ObjectStatus {
@@ -230,8 +229,8 @@ fn replica_set(object: &Value) -> ObjectStatus {
         (number(object, "/status/availableReplicas"), wanted, "replicas are available"),
         (number(object, "/status/readyReplicas"), wanted, "replicas are ready"),
     ];
-    if let Some(short) = short(&counts) {
-        return short;
+    if let Some(shortfall) = shortfall(&counts) {
+        return shortfall;
     }
     let extra = number(object, "/status/replicas") - wanted;
     if extra > 0 { in_progress(format!("{extra} replicas too many are left")) } else { ObjectStatus::Current }
@@ -290,7 +289,7 @@ fn definition(object: &Value) -> ObjectStatus {
     }
 }
 
-/// Objects of other kinds say by `Ready` whether they are. Without it they are as good as their existence.
+/// The status of an object of any other kind by its condition `Ready`. Without that condition it is current.
 fn by_conditions(object: &Value) -> ObjectStatus {
     match condition(object, "Ready") {
         Some(condition) if !is_true(condition) => in_progress(words(condition, "it is not ready")),

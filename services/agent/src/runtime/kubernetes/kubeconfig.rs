@@ -1,5 +1,5 @@
-//! Reads how to reach and log in to the API server: a kubeconfig file, or the service account of the agent's own pod. Opens
-//! no connection. Programs that print credentials (`exec`) and unverified TLS are refused.
+//! Reads the address and credentials of the API server: from a kubeconfig file, or the service account of the agent's own pod.
+//! Opens no connection. Refuses programs that print credentials (`exec`) and unverified TLS.
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -11,7 +11,7 @@ use rustls::pki_types::{CertificateDer, PrivateKeyDer};
 use rustls::{ClientConfig, RootCertStore};
 use serde::Deserialize;
 
-/// Where a pod finds its service account.
+/// The folder of a pod's service account.
 const SERVICE_ACCOUNT: &str = "/var/run/secrets/kubernetes.io/serviceaccount";
 /// The API server's name in its own cluster.
 const IN_CLUSTER: &str = "https://kubernetes.default.svc";
@@ -39,7 +39,7 @@ pub enum KubeconfigError {
         #[source]
         source: serde_norway::Error,
     },
-    /// It lacks something, or has what this agent does not do.
+    /// It lacks a field, or has one that this agent does not support.
     #[error("the kubeconfig {0}")]
     Unusable(String),
     /// The certificates or the key cannot be used.
@@ -47,7 +47,7 @@ pub enum KubeconfigError {
     Tls(#[from] rustls::Error),
 }
 
-/// How to reach the API server, and who the agent is to it.
+/// The address of the API server, and the agent's credentials.
 #[derive(Clone)]
 pub(super) struct ClusterAccess {
     /// Its host and port.
@@ -56,7 +56,7 @@ pub(super) struct ClusterAccess {
     pub(super) server_name: String,
     /// Beginning of its paths.
     pub(super) path_prefix: String,
-    /// TLS; a server on this machine may go without.
+    /// TLS; only a server on this machine may do without.
     pub(super) tls: Option<Arc<ClientConfig>>,
     /// The token.
     pub(super) token: Token,
@@ -65,9 +65,9 @@ pub(super) struct ClusterAccess {
 /// The token of each request.
 #[derive(Clone)]
 pub(super) enum Token {
-    /// Certificates or nothing.
+    /// No token: the client certificate, if any, authenticates.
     None,
-    /// A token.
+    /// A token of the kubeconfig.
     Fixed(String),
     /// A file with a token, which is read for each request because tokens expire.
     File(PathBuf),
@@ -198,7 +198,9 @@ impl ClusterAccess {
             (Some(rest), _) => (rest, "443"),
             (None, Some(rest)) => (rest, "80"),
             (None, None) => {
-                return Err(KubeconfigError::Unusable(format!("names a server that is no URL: {server}")));
+                return Err(KubeconfigError::Unusable(format!(
+                    "names a server that is no URL ({server}): use https://HOST:PORT"
+                )));
             }
         };
         let (authority, path) = rest.split_once('/').unwrap_or((rest, ""));
@@ -224,15 +226,21 @@ fn is_loopback(host: &str) -> bool {
     host == "localhost" || host.parse::<std::net::IpAddr>().is_ok_and(|address| address.is_loopback())
 }
 
-/// Refuses what this agent does not do.
+/// Refuses fields that this agent does not support.
 fn check(cluster: &Cluster, user: &User) -> Result<(), KubeconfigError> {
     let refused = [
-        (cluster.insecure_skip_tls_verify, "turns the check of the server's certificate off"),
-        (cluster.proxy_url.is_some(), "names a proxy, which this agent does not use"),
-        (user.exec.is_some(), "gets credentials from a program (exec), which this agent does not run"),
+        (
+            cluster.insecure_skip_tls_verify,
+            "turns the check of the server's certificate off: set certificate-authority instead",
+        ),
+        (cluster.proxy_url.is_some(), "names a proxy, which this agent does not use: name the server itself"),
+        (
+            user.exec.is_some(),
+            "gets credentials from a program (exec), which this agent does not run: use a token",
+        ),
         (
             user.auth_provider.is_some(),
-            "gets credentials from an auth-provider, which this agent has none of",
+            "has an auth-provider, which this agent does not support: use a token",
         ),
         (user.username.is_some(), "logs in with a password, which API servers refuse: use a token"),
     ];
@@ -254,7 +262,8 @@ fn bytes_of(
 ) -> Result<Option<Vec<u8>>, KubeconfigError> {
     if let Some(data) = data {
         let bytes = STANDARD.decode(data.trim());
-        let rule = |_| KubeconfigError::Unusable("has data that is no base64".to_owned());
+        let rule =
+            |_| KubeconfigError::Unusable("has certificates or a key (…-data) that are no base64".to_owned());
         return bytes.map(Some).map_err(rule);
     }
     file.map(|file| read(&folder.join(file))).transpose()
@@ -271,7 +280,7 @@ fn tls(
         Some(pem) => certificates(pem).map_err(|_| unusable("a certificate-authority"))?,
         None => rustls_native_certs::load_native_certs().certs,
     };
-    // One certificate that cannot be used does not take the others away.
+    // Certificates that cannot be parsed are skipped.
     roots.add_parsable_certificates(trusted);
     let provider = Arc::new(rustls::crypto::ring::default_provider());
     let builder = ClientConfig::builder_with_provider(provider).with_safe_default_protocol_versions()?;
@@ -314,7 +323,7 @@ mod tests {
     }
 
     #[test]
-    fn what_would_be_unsafe_or_is_not_done_is_refused_by_name() {
+    fn unsafe_and_unsupported_fields_are_refused_by_name() {
         for (cluster, user, words) in [
             ("{server: 'http://k.example'}", "{}", "without TLS"),
             ("{server: 'https://k', insecure-skip-tls-verify: true}", "{}", "certificate off"),

@@ -5,7 +5,7 @@ use muster_contract::canonical::Digest;
 
 use crate::runtime::{Unit, UnitName};
 
-/// Label with the device, as the first digits of its name's digest: names are longer than labels may be.
+/// Label with the device: the first digits of its name's digest, because the name may be too long for a label.
 pub(super) const DEVICE: &str = "io.muster.device";
 /// Label with the deployment.
 pub(super) const DEPLOYMENT: &str = "io.muster.deployment";
@@ -14,14 +14,16 @@ pub(super) const COMPONENT: &str = "io.muster.component";
 /// Label with the first digits of the unit's digest.
 pub(super) const DIGEST: &str = "io.muster.digest";
 
-/// Digits of the device's digest in its label.
+/// Bytes of the device's digest in its label, two digits each.
 const DEVICE_BYTES: usize = 8;
-/// Digits of the unit's digest in the names of its objects.
+/// Bytes of the unit's digest in the names of its objects, two digits each.
 const NAME_BYTES: usize = 4;
-/// Characters of the component in these names: Helm allows 53 for a release.
+/// Characters of the component in these names.
 const COMPONENT_CHARS_MAX: usize = 40;
+/// Characters that Helm allows for the name of a release.
+const RELEASE_CHARS_MAX: usize = 53;
 
-const _: () = assert!(COMPONENT_CHARS_MAX + 1 + 2 * NAME_BYTES <= 53);
+const _: () = assert!(COMPONENT_CHARS_MAX + 1 + 2 * NAME_BYTES <= RELEASE_CHARS_MAX);
 
 fn digits(text: &str, bytes: usize) -> String {
     let digest = Digest::of_bytes(text.as_bytes());
@@ -68,7 +70,10 @@ mod tests {
         };
         let long = "a".repeat(39) + "-" + &"b".repeat(23);
         let name = object_name(&key("plant/press"), &unit("line", &long));
-        assert!(name.len() <= 53 && name.starts_with(&"a".repeat(39)) && !name.contains("--"), "{name}");
+        assert!(
+            name.len() <= RELEASE_CHARS_MAX && name.starts_with(&"a".repeat(39)) && !name.contains("--"),
+            "{name}"
+        );
         let names = [
             object_name(&key("plant/press"), &unit("line", "web")),
             object_name(&key("plant/saw"), &unit("line", "web")),

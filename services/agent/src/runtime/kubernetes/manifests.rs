@@ -1,8 +1,8 @@
-//! Applies the manifests of a unit and prunes what they do not name any more. The inventory is written before the first object
-//! and made complete after the last: a kill at any point leaves no object that the inventory does not name.
+//! Applies the manifests of a unit and prunes the objects that they do not name any more. It writes the inventory before the
+//! first object and completes it after the last, so a kill at any point leaves no object without an entry in the inventory.
 //!
 //! ```text
-//! inventory: old and new, no version ─► apply by rank ─► delete what only the old one has ─► inventory: new, version
+//! inventory: old and new, no version ─► apply by rank ─► delete the old objects ─► inventory: new, version
 //! ```
 
 use std::time::Duration;
@@ -12,7 +12,7 @@ use serde_json::{Value, json};
 use tokio::time::{Instant, sleep};
 
 use super::client::{ApiError, JSON, METADATA};
-use super::cluster::{ClusterError, ClusterView, group_path, members};
+use super::cluster::{ClusterError, ClusterView, group_path};
 use super::discovery::{DiscoveryError, Resource};
 use super::group::{self, Group, Member, OWNER_ANNOTATION};
 use super::object::{ManifestError, ObjectRef, references};
@@ -20,11 +20,11 @@ use super::observation::OwnedObject;
 
 /// Objects that are applied at once.
 const CONCURRENT_MAX: usize = 8;
-/// Time for the API server to know a kind that was just defined.
+/// Time for which the API server may not serve a kind that was just defined.
 const DEFINITION_MAX: Duration = Duration::from_secs(30);
-/// Time between two looks for it.
+/// Time between two polls for that kind.
 const POLL: Duration = Duration::from_millis(200);
-/// Kinds that others need, in the order in which they are applied; every other kind comes after them.
+/// Kinds that others need, in the order of applying; every other kind comes after them.
 const RANKS: [&[&str]; 4] = [
     &["Namespace", "CustomResourceDefinition", "PriorityClass", "StorageClass"],
     &["ServiceAccount", "Secret", "ConfigMap", "LimitRange", "ResourceQuota", "PersistentVolume"],
@@ -45,7 +45,7 @@ pub(super) enum ApplyError {
         #[source]
         source: ApiError,
     },
-    #[error("{object} belongs to another deployment ({owner})")]
+    #[error("{object} belongs to another deployment (inventory {owner}): give it another name or namespace")]
     Owned { object: String, owner: String },
 }
 
@@ -64,21 +64,17 @@ impl ClusterView {
         target: &Target<'_>,
         mut objects: Vec<Value>,
     ) -> Result<Vec<OwnedObject>, ApplyError> {
-        references(&objects)?;
-        objects.sort_by_key(|object| rank(object["kind"].as_str().unwrap_or_default()));
+        objects.sort_by_key(rank_of);
+        let named = references(&objects)?;
         self.ensure_definition().await?;
         let path = group_path(target.namespace, target.name);
-        let before = members(self.group(target.namespace, target.name).await?.as_ref());
-        let named: Vec<_> = objects.iter().filter_map(ObjectRef::of).collect();
-        // The namespaces of kinds that these manifests define are not known yet: such objects are named once they are.
-        let mut planned = before.clone();
-        for reference in &named {
-            if let Ok(resource) = self.resource(reference).await {
-                add(
-                    &mut planned,
-                    Member::of(&OwnedObject::new(reference.clone(), resource, target.namespace).reference),
-                );
-            }
+        let before = self.group(target.namespace, target.name).await?;
+        // An object whose kind these manifests define gets its entry once the API server serves the kind.
+        let mut planned = before.as_ref().map(Group::members_of).unwrap_or_default();
+        for reference in named {
+            let Ok(resource) = self.resource(&reference).await else { continue };
+            let object = OwnedObject::new(reference, resource, target.namespace);
+            add(&mut planned, Member::of(&object.reference));
         }
         let mut inventory =
             Group { name: target.name.into(), namespace: target.namespace.into(), members: planned };
@@ -132,7 +128,7 @@ impl ClusterView {
         self.delete_members(&group.members, &group.id()).await?;
         let path = group_path(namespace, name);
         self.client.delete(&path).await?;
-        self.until_gone(&path, &format!("the inventory {name}")).await
+        self.await_deletion(&path, &format!("the inventory {name}")).await
     }
 
     async fn write(
@@ -147,7 +143,7 @@ impl ClusterView {
         written.map(drop).map_err(failed)
     }
 
-    /// The objects with their kinds and namespaces. A kind that was just defined may take a moment.
+    /// Resolves the kinds and namespaces of objects; waits for kinds that were just defined.
     async fn resolve<'a>(
         &self,
         objects: &'a [Value],
@@ -156,15 +152,16 @@ impl ClusterView {
         let mut resolved = Vec::new();
         for object in objects {
             let Some(reference) = ObjectRef::of(object) else { continue };
-            let resource = self.until_known(&reference).await?;
+            let resource = self.await_kind(&reference).await?;
             resolved.push((OwnedObject::new(reference, resource, namespace), object));
         }
         Ok(resolved)
     }
 
-    async fn until_known(&self, reference: &ObjectRef) -> Result<Resource, ClusterError> {
-        let is_core = !reference.group().contains('.');
-        let deadline = Instant::now() + if is_core { Duration::ZERO } else { DEFINITION_MAX };
+    async fn await_kind(&self, reference: &ObjectRef) -> Result<Resource, ClusterError> {
+        // The group of a defined kind has a dot.
+        let may_be_defined = reference.group().contains('.');
+        let deadline = Instant::now() + if may_be_defined { DEFINITION_MAX } else { Duration::ZERO };
         loop {
             match self.resource(reference).await {
                 Err(DiscoveryError::NoKind { .. }) if Instant::now() < deadline => sleep(POLL).await,
@@ -197,15 +194,15 @@ impl ClusterView {
         self.client.apply(&path, &document).await.map(drop).map_err(failed)
     }
 
-    /// Deletes objects in the reverse of the order in which they are applied, and waits until they are gone. An object that
-    /// belongs to another inventory by now is left.
+    /// Deletes objects in the reverse order of applying, and waits until they do not exist any more. It leaves an object that
+    /// belongs to another inventory by now.
     async fn delete_members(&self, members: &[Member], inventory: &str) -> Result<(), ClusterError> {
         let mut members: Vec<_> = members.iter().collect();
         members.sort_by_key(|member| std::cmp::Reverse(rank(&member.kind)));
         let mut deleted = Vec::new();
         for member in members {
             let resource = match self.member_resource(member).await {
-                // Its definition is gone, and so are its objects.
+                // The objects of a definition are deleted with it.
                 Err(DiscoveryError::NoKind { .. }) => continue,
                 resource => resource?,
             };
@@ -217,7 +214,7 @@ impl ClusterView {
             }
         }
         for (path, what) in deleted {
-            self.until_gone(&path, &what).await?;
+            self.await_deletion(&path, &what).await?;
         }
         Ok(())
     }
@@ -237,7 +234,7 @@ impl ClusterView {
         if self.client.find(&path, JSON).await?.is_none() {
             self.client.apply(&path, &group::definition()).await?;
         }
-        self.until_known(&kind).await.map(drop)
+        self.await_kind(&kind).await.map(drop)
     }
 }
 
@@ -265,7 +262,7 @@ fn rank_of(object: &Value) -> usize {
     rank(object["kind"].as_str().unwrap_or_default())
 }
 
-/// The place of a kind in the order of applying.
+/// The position of a kind in the order of applying.
 fn rank(kind: &str) -> usize {
     RANKS.iter().position(|kinds| kinds.contains(&kind)).unwrap_or(RANKS.len())
 }
@@ -275,7 +272,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_others_need_is_applied_before_them() {
+    fn kinds_that_others_need_are_applied_first() {
         let kinds = ["CustomResourceDefinition", "ConfigMap", "Role", "Service", "Deployment"];
         assert!(kinds.is_sorted_by_key(|kind| rank(kind)));
         assert_eq!(rank("Press"), rank("Deployment"));

@@ -1,5 +1,6 @@
 //! Objects of a cluster as YAML documents and as references. Pure.
 
+use std::collections::BTreeMap;
 use std::fmt;
 
 use serde::Deserialize as _;
@@ -13,15 +14,15 @@ pub(super) const MANIFEST_BYTES_MAX: usize = 8 * 1024 * 1024;
 /// The error of reading manifests.
 #[derive(Debug, PartialEq, Eq, thiserror::Error)]
 pub(super) enum ManifestError {
-    #[error("document {number} of its manifests is no YAML: {message}")]
+    #[error("document {number} of its manifests is no valid YAML: {message}")]
     Syntax { number: usize, message: String },
     #[error("document {number} of its manifests has no {field}")]
     Incomplete { number: usize, field: &'static str },
-    #[error("its manifests have {0} twice")]
+    #[error("its manifests have {0} twice: remove one")]
     Twice(String),
     #[error("its manifests have more than {OBJECTS_MAX} objects or {MANIFEST_BYTES_MAX} bytes")]
     Large,
-    #[error("its manifests have no object")]
+    #[error("its manifests have no object: name at least one")]
     Empty,
 }
 
@@ -32,7 +33,7 @@ pub(super) struct ObjectRef {
     pub(super) api_version: String,
     /// Its kind.
     pub(super) kind: String,
-    /// Its namespace; none of a kind of the cluster.
+    /// Its namespace; none for a cluster-scoped kind.
     pub(super) namespace: Option<String>,
     /// Its name.
     pub(super) name: String,
@@ -62,10 +63,10 @@ impl fmt::Display for ObjectRef {
     }
 }
 
-/// The objects of YAML documents, in their order; lists are taken apart.
+/// The objects of YAML documents, in their order; the items of a `List` are objects of their own.
 ///
 /// # Errors
-/// They are not YAML, no objects, or too large. Helm's manifest of a release may have no object: the caller decides.
+/// A document is no YAML or no object, or the text is too large. A text without objects is no error: a release may have none.
 pub(super) fn objects(text: &str) -> Result<Vec<Value>, ManifestError> {
     if text.len() > MANIFEST_BYTES_MAX {
         return Err(ManifestError::Large);
@@ -94,7 +95,10 @@ pub(super) fn objects(text: &str) -> Result<Vec<Value>, ManifestError> {
     if found.len() > OBJECTS_MAX { Err(ManifestError::Large) } else { Ok(found) }
 }
 
-/// The references of objects, each once.
+/// The references of objects.
+///
+/// # Errors
+/// Two objects have the same reference.
 pub(super) fn references(objects: &[Value]) -> Result<Vec<ObjectRef>, ManifestError> {
     let references: Vec<ObjectRef> = objects.iter().filter_map(ObjectRef::of).collect();
     let mut seen = std::collections::HashSet::new();
@@ -102,6 +106,13 @@ pub(super) fn references(objects: &[Value]) -> Result<Vec<ObjectRef>, ManifestEr
         Some(twice) => Err(ManifestError::Twice(twice.to_string())),
         None => Ok(references),
     }
+}
+
+/// The labels of an object.
+pub(super) fn labels_of(object: &Value) -> BTreeMap<String, String> {
+    let labels = object.pointer("/metadata/labels").and_then(Value::as_object);
+    let pairs = labels.into_iter().flatten();
+    pairs.filter_map(|(name, value)| Some((name.clone(), value.as_str()?.to_owned()))).collect()
 }
 
 fn check(object: &Value, number: usize) -> Result<(), ManifestError> {
@@ -130,7 +141,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_object_is_named_with_its_document() {
+    fn a_document_without_an_object_is_named_by_its_number() {
         let said = |text: &str| objects(text).unwrap_err().to_string();
         assert!(said("a: [").contains("document 1"));
         assert!(

@@ -16,7 +16,7 @@ use super::kstatus::pod::PodProblem;
 use super::object::ObjectRef;
 use super::watch::{Snapshot, WatchKey, Watcher, lock};
 
-/// Kinds whose pods are looked at.
+/// Kinds whose pods are observed.
 const WORKLOADS: [&str; 5] = ["Deployment", "StatefulSet", "DaemonSet", "ReplicaSet", "Job"];
 
 /// The namespace, kind and name of a workload that makes pods.
@@ -131,7 +131,7 @@ impl Observation {
         self.owned.len()
     }
 
-    /// Lists everything anew: afterwards no status is older than this call.
+    /// Lists all objects again: afterwards no status is older than this call.
     ///
     /// # Errors
     /// The API server refuses a list.
@@ -193,7 +193,7 @@ impl Observation {
         found
     }
 
-    /// How long the API server could not be asked about these objects, and why.
+    /// The duration and the error of an outage of the API server, if there is one.
     pub(super) fn outage(&self) -> Option<(Duration, String)> {
         let failing = self.watches.values().filter_map(|watch| {
             let snapshot = lock(&watch.snapshot);

@@ -1,9 +1,8 @@
-//! Finds the files of a component: a chart's folder, or YAML manifests. They are in a package that the agent fetches, in a
-//! folder on the device, or, for manifests, in the document.
+//! Finds the files of a component: a chart's folder, or YAML manifests. They come from a package that the agent fetches, from a
+//! folder on the device or, for manifests, from the document.
 
 use std::fs;
-use std::io::{self, Write as _};
-use std::os::unix::fs::OpenOptionsExt as _;
+use std::io;
 use std::path::{Path, PathBuf};
 
 use muster_contract::profile::Package;
@@ -11,14 +10,13 @@ use serde_json::Value;
 
 use super::object::{MANIFEST_BYTES_MAX, ManifestError, objects};
 use crate::package::{PackageError, PackageSource, PackageStore, shown};
+use crate::runtime::files::only_folder;
 
 const LOCAL: &str = "file://";
 /// The file that makes a folder a chart.
 const CHART: &str = "Chart.yaml";
-/// Files of a folder that are no manifests, although they end so: kpt's and kustomize's own.
+/// YAML files that are no manifests: those of kpt and kustomize.
 const OTHERS: [&str; 3] = ["Kptfile", "kustomization.yaml", "kustomization.yml"];
-/// The mode of files that may hold passwords.
-const SECRET: u32 = 0o600;
 
 /// The error of finding files.
 #[derive(Debug, thiserror::Error)]
@@ -32,7 +30,7 @@ pub(super) enum PackageFilesError {
         "its package must be verified with a key ({0}), which this agent cannot do; it runs no unverified package"
     )]
     Signed(String),
-    #[error("there is no chart at {}: no {CHART} at its top or in its only folder", .0.display())]
+    #[error("there is no chart at {}: put {CHART} at its top or into its only folder", .0.display())]
     NoChart(PathBuf),
     #[error(transparent)]
     Package(#[from] PackageError),
@@ -70,7 +68,7 @@ pub(super) async fn manifests(
     if found.is_empty() { Err(ManifestError::Empty.into()) } else { Ok(found) }
 }
 
-/// Refuses a package whose signature is to be verified, which this agent cannot do: nothing runs unverified.
+/// Refuses a package with a key: this agent cannot verify signatures, and runs no unverified package.
 fn refuse_signed(package: &Package) -> Result<(), PackageFilesError> {
     package.key_location.as_ref().map_or(Ok(()), |key| Err(PackageFilesError::Signed(shown(key))))
 }
@@ -94,10 +92,7 @@ fn find_chart(folder: &Path) -> Option<PathBuf> {
     if let Some(top) = Some(folder.to_owned()).filter(is_chart) {
         return Some(top);
     }
-    let mut folders =
-        fs::read_dir(folder).ok()?.flatten().map(|entry| entry.path()).filter(|path| path.is_dir());
-    let first = folders.next()?;
-    Some(first).filter(|first| folders.next().is_none() && is_chart(first))
+    only_folder(folder).filter(is_chart)
 }
 
 /// All YAML files below a folder, or one file, as one text: in the order of their paths.
@@ -138,13 +133,6 @@ fn collect(path: &Path, files: &mut Vec<PathBuf>) -> io::Result<()> {
         }
     }
     Ok(())
-}
-
-/// Writes a file that only this user can read.
-pub(super) fn write_private(path: &Path, text: &str) -> io::Result<()> {
-    // An existing file would keep its mode.
-    let _ = fs::remove_file(path);
-    fs::File::options().write(true).create_new(true).mode(SECRET).open(path)?.write_all(text.as_bytes())
 }
 
 #[cfg(test)]

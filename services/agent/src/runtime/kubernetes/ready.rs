@@ -1,7 +1,7 @@
-//! Watches all ready units: looks at their health after every change of a status, and sends the exit of a unit once.
+//! Watches all ready units: checks their health after every change of a status, and sends the exit of a unit once.
 //!
-//! A failed or missing object is an exit at once, one on its way after [`UNREADY_GRACE`]. If the API server cannot be asked for
-//! [`OUTAGE_GRACE`], it is unknown what runs, and the units get an exit that says so; they are adopted when it answers again.
+//! A failed or missing object is an exit at once, an object in progress after [`UNREADY_GRACE`]. After an outage of
+//! [`OUTAGE_GRACE`] every unit gets the exit `EngineLost`; the next start adopts it when the API server answers again.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -14,20 +14,20 @@ use super::kstatus::Failure;
 use super::observation::Observation;
 use crate::runtime::{Exit, Unit, UnitName, code};
 
-/// Time for which objects of a ready unit may be on their way: a pod may move.
+/// Time for which objects of a ready unit may be in progress: a pod may move to another node.
 const UNREADY_GRACE: Duration = Duration::from_secs(5);
-/// Time for which the API server may not answer before its units count as lost.
+/// Time for which the API server may not answer until its units count as lost.
 const OUTAGE_GRACE: Duration = Duration::from_secs(10);
-/// Time between two looks without a change.
+/// Time between two checks without a change.
 const POLL: Duration = Duration::from_secs(1);
 /// Pause after a change: changes come in bursts.
-const SETTLE: Duration = Duration::from_millis(200);
+const BURST_PAUSE: Duration = Duration::from_millis(200);
 
 const _: () = assert!(UNREADY_GRACE.as_secs() + 2 * POLL.as_secs() < 10);
 
 /// A unit that is ready.
 #[derive(Debug, Clone)]
-pub(super) struct ReadyUnit {
+pub(super) struct WatchedUnit {
     digest_prefix: String,
     observation: Arc<Observation>,
     since: Instant,
@@ -37,7 +37,7 @@ pub(super) struct ReadyUnit {
 impl Inner {
     /// Watches a unit that is ready.
     pub(super) fn watch_unit(inner: &Arc<Self>, unit: &Unit, observation: Observation) {
-        let watched = ReadyUnit {
+        let watched = WatchedUnit {
             digest_prefix: unit.digest_prefix(),
             observation: Arc::new(observation),
             since: Instant::now(),
@@ -51,48 +51,49 @@ impl Inner {
     }
 
     /// Stops watching a unit.
-    pub(super) fn forget(&self, name: &UnitName) {
+    pub(super) fn unwatch_unit(&self, name: &UnitName) {
         self.table().remove(name);
     }
 
-    /// Looks at every watched unit once.
+    /// Checks every watched unit once.
     async fn check_units(&self) {
         let watched: Vec<_> = self.table().iter().map(|(name, unit)| (name.clone(), unit.clone())).collect();
         for (name, unit) in watched {
-            if let Some(failure) = self.end_of(&name, &unit) {
+            if let Some(failure) = self.failure_of(&name, &unit) {
                 self.send_exit(name, &unit, failure).await;
             }
         }
     }
 
-    /// Why a unit is not well any more; `None` if it is, or may be again soon.
-    fn end_of(&self, name: &UnitName, unit: &ReadyUnit) -> Option<Failure> {
+    /// The failure of a unit; `None` if it is ready, or not ready for less than the grace time.
+    fn failure_of(&self, name: &UnitName, unit: &WatchedUnit) -> Option<Failure> {
         if let Some((lasting, words)) = unit.observation.outage() {
             let message = format!("the API server has not answered for {OUTAGE_GRACE:?}: {words}");
             let lost = Failure { code: code::ENGINE_LOST.to_owned(), message };
             return (lasting >= OUTAGE_GRACE).then_some(lost);
         }
-        let (unready, failure) = match unit.observation.health() {
-            UnitHealth::Ready => (false, None),
+        let unready = match unit.observation.health() {
+            UnitHealth::Ready => None,
             UnitHealth::Failed(failure) | UnitHealth::Missing(failure) => return Some(failure),
-            UnitHealth::Waiting(failure) => (true, Some(failure)),
+            UnitHealth::Waiting(failure) => Some(failure),
         };
         let mut table = self.table();
         let entry = table.get_mut(name).filter(|entry| entry.since == unit.since)?;
-        if !unready {
+        let Some(mut failure) = unready else {
             entry.unready_since = None;
             return None;
+        };
+        if entry.unready_since.get_or_insert_with(Instant::now).elapsed() < UNREADY_GRACE {
+            return None;
         }
-        let since = *entry.unready_since.get_or_insert_with(Instant::now);
-        let failure = failure.map(|failure| match failure.code.as_str() {
-            code::NOT_READY => Failure { code: code::UNHEALTHY.to_owned(), ..failure },
-            _ => failure,
-        });
-        failure.filter(|_| since.elapsed() >= UNREADY_GRACE)
+        if failure.code == code::NOT_READY {
+            failure.code = code::UNHEALTHY.to_owned();
+        }
+        Some(failure)
     }
 
     /// Sends the exit of a unit, unless it was removed or started again meanwhile.
-    async fn send_exit(&self, name: UnitName, unit: &ReadyUnit, failure: Failure) {
+    async fn send_exit(&self, name: UnitName, unit: &WatchedUnit, failure: Failure) {
         let still = {
             let mut table = self.table();
             let same = table.get(&name).is_some_and(|now| now.since == unit.since);
@@ -113,7 +114,7 @@ async fn watch(inner: Arc<Inner>) {
         changes.mark_unchanged();
         inner.check_units().await;
         if timeout(POLL, changes.changed()).await.is_ok() {
-            sleep(SETTLE).await;
+            sleep(BURST_PAUSE).await;
         }
     }
 }

@@ -1,23 +1,22 @@
-//! Recovery and version of a release, from the history that its secrets' labels tell. Pure.
+//! Recovery and version of a release, from its history: the labels of Helm's secrets. Pure.
 
 use std::collections::BTreeMap;
 
-use serde_json::Value;
-
 use super::labels::DIGEST;
 
-/// The states of a revision that Helm's own process should have ended.
+/// Beginning of the statuses of a revision that a running `helm` works on.
 const PENDING: &str = "pending-";
-/// States of revisions that were deployed once.
+/// Statuses of a revision that was deployed.
 const DEPLOYED: &str = "deployed";
 const SUPERSEDED: &str = "superseded";
+/// The status of a release whose removal a running `helm` works on.
 const UNINSTALLING: &str = "uninstalling";
 
 /// A revision of a release.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Revision {
     pub(super) number: u64,
-    /// Helm's word.
+    /// Helm's status.
     pub(super) status: String,
     /// The version of the unit that it was made of.
     pub(super) digest_prefix: String,
@@ -27,12 +26,12 @@ pub(super) struct Revision {
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub(super) struct History(pub(super) Vec<Revision>);
 
-/// How to make a release usable that a killed process has left.
+/// The way to recover a release that a killed `helm` left.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Recovery {
-    /// Back to the newest revision that was deployed.
+    /// Roll back to the newest revision that was deployed.
     Rollback(u64),
-    /// It was never deployed.
+    /// Uninstall: no revision was ever deployed, or the removal was under way.
     Uninstall,
 }
 
@@ -61,7 +60,7 @@ impl History {
         deployed.map(|revision| revision.digest_prefix.clone()).unwrap_or_default()
     }
 
-    /// The recovery that a release needs before it can change; none if it needs none.
+    /// The recovery that a release needs before it can change, if any.
     pub(super) fn recovery(&self) -> Option<Recovery> {
         let newest = self.newest()?;
         if newest.status == UNINSTALLING {
@@ -75,17 +74,10 @@ impl History {
         Some(last.map_or(Recovery::Uninstall, |revision| Recovery::Rollback(revision.number)))
     }
 
-    /// Whether a revision is there to roll back to.
+    /// Whether the history still has a revision.
     pub(super) fn has(&self, number: u64) -> bool {
         self.0.iter().any(|revision| revision.number == number)
     }
-}
-
-/// The labels of an object.
-pub(super) fn labels_of(object: &Value) -> BTreeMap<String, String> {
-    let labels = object.pointer("/metadata/labels").and_then(Value::as_object);
-    let pairs = labels.into_iter().flatten();
-    pairs.filter_map(|(name, value)| Some((name.clone(), value.as_str()?.to_owned()))).collect()
 }
 
 #[cfg(test)]

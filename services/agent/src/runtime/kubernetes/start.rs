@@ -1,6 +1,7 @@
-//! Starts one unit: finds its version in the cluster or brings it there, then waits until every object is as desired. A
-//! release whose new version fails goes back to the version that was ready.
+//! Starts one unit: adopts its version in the cluster or installs it, then waits until every object is as desired. Rolls a
+//! release whose new version fails back to the version that was ready.
 
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -17,27 +18,27 @@ use super::health::UnitHealth;
 use super::helm::{HelmCall, HelmError, LockError, Release, ReleaseLock};
 use super::kstatus::Failure;
 use super::manifests::{ApplyError, Target};
-use super::object::{ManifestError, ObjectRef, objects, references};
+use super::object::{ManifestError, ObjectRef, labels_of, objects, references};
 use super::observation::{Observation, OwnedObject};
-use super::package::{self, PackageFilesError, write_private};
+use super::package::{self, PackageFilesError};
 use super::release::{History, Recovery};
+use super::remove::KubernetesRemoveError;
 use super::values::{self, PointerError};
 use super::{Inner, NamespaceError, labels};
+use crate::runtime::files::write_private;
 use crate::runtime::{Started, Unit, code};
 
-/// Time to become ready where the document says nothing: nothing waits for ever without a reason.
+/// Time to become ready, if the document has no `timeout`.
 const TIMEOUT_DEFAULT: Duration = Duration::from_secs(10 * 60);
-/// Time that a rollback gets beside the unit's own.
+/// Time limit of a rollback, beyond the unit's own.
 const ROLLBACK_LIMIT: Duration = Duration::from_secs(120);
-/// Time limit of reading a release's manifest.
-const READ_LIMIT: Duration = Duration::from_secs(30);
-/// Pause after a change before the health is looked at: changes come in bursts.
-const SETTLE: Duration = Duration::from_millis(100);
+/// Pause after a change before the health is checked: changes come in bursts.
+const BURST_PAUSE: Duration = Duration::from_millis(100);
 /// The file of a chart's values. It may hold passwords, so only this user can read it.
 const VALUES: &str = "values.json";
 /// The file with the revision that was ready last.
 const READY_REVISION: &str = "ready-revision";
-/// A field that another manager owns.
+/// The status code of a conflict: another manager owns a field.
 const CONFLICT: u16 = 409;
 
 /// The error of starting a unit.
@@ -49,12 +50,14 @@ pub(super) enum KubernetesStartError {
     Files(#[from] PackageFilesError),
     #[error(transparent)]
     Values(#[from] PointerError),
-    #[error("its values cannot be written to {}", .path.display())]
-    WriteValues {
-        path: std::path::PathBuf,
+    #[error("cannot write its files to {}", .path.display())]
+    Write {
+        path: PathBuf,
         #[source]
         source: std::io::Error,
     },
+    #[error("cannot remove its former release or manifests")]
+    Remove(#[from] KubernetesRemoveError),
     #[error(transparent)]
     Cluster(#[from] ClusterError),
     #[error(transparent)]
@@ -63,7 +66,7 @@ pub(super) enum KubernetesStartError {
     Helm(#[from] HelmError),
     #[error(transparent)]
     Lock(#[from] LockError),
-    #[error("the manifest of its release cannot be read")]
+    #[error("cannot read the manifest of its release")]
     Manifest(#[from] ManifestError),
     #[error("{0}")]
     Watch(String),
@@ -77,7 +80,7 @@ impl KubernetesStartError {
     fn code(&self) -> &str {
         match self {
             Self::Files(_) => code::PACKAGE_FAILED,
-            Self::Helm(_) => code::HELM_FAILED,
+            Self::Helm(_) | Self::Remove(KubernetesRemoveError::Helm(_)) => code::HELM_FAILED,
             Self::Apply(ApplyError::Object { source: ApiError::Refused { code: CONFLICT, .. }, .. })
             | Self::Apply(ApplyError::Owned { .. }) => code::APPLY_CONFLICT,
             Self::Apply(ApplyError::Object { .. } | ApplyError::Manifest(_)) => code::APPLY_FAILED,
@@ -96,7 +99,7 @@ impl From<DiscoveryError> for KubernetesStartError {
     }
 }
 
-/// One start: the unit, where it goes, and until when.
+/// One start: the unit, its names in the cluster, and its time limit.
 struct Start<'a> {
     unit: &'a Unit,
     package: &'a Package,
@@ -129,7 +132,7 @@ impl Inner {
         let limit = package.gate.timeout.unwrap_or(TIMEOUT_DEFAULT);
         let outcome = tokio::select! {
             biased;
-            // A start that is cancelled is found again by the next one.
+            // The next start adopts the objects of a cancelled one.
             () = cancel.cancelled() => return Ok(Started::Cancelled),
             outcome = self.until_ready(unit, package, limit) => outcome,
         };
@@ -139,7 +142,7 @@ impl Inner {
         };
         let observation = outcome.map_err(failed)?;
         tracing::info!(
-            deployment.id = %unit.deployment, component.name = %unit.component, objects = observation.count(), "it is ready"
+            deployment.id = %unit.deployment, component.name = %unit.component, objects = observation.count(), "started unit"
         );
         Self::watch_unit(&self, unit, observation);
         Ok(Started::Ready)
@@ -167,22 +170,14 @@ impl Inner {
         }
     }
 
-    /// A unit that named another namespace before, or was of another type, leaves nothing there.
+    /// Removes the unit's objects of another namespace or another type, which an earlier version had.
     async fn remove_from_other_namespaces(&self, start: &Start<'_>) -> Result<(), KubernetesStartError> {
         let is_release = matches!(start.unit.workload, Workload::Helm(_));
         for installed in self.cluster.installed_as(&start.unit.name()).await? {
             let is_same = installed.namespace == start.namespace
                 && matches!(installed.kind, InstalledKind::Release(..)) == is_release;
             if !is_same {
-                self.remove_installed(&installed).await.map_err(|error| match error {
-                    super::remove::RemoveError::Cluster(error) => KubernetesStartError::Cluster(error),
-                    super::remove::RemoveError::Helm(error) => error.into(),
-                    super::remove::RemoveError::Lock(error) => error.into(),
-                    super::remove::RemoveError::Manifest(error) => error.into(),
-                    super::remove::RemoveError::Folder { path, source } => {
-                        KubernetesStartError::WriteValues { path, source }
-                    }
-                })?;
+                self.remove_installed(&installed).await?;
             }
         }
         Ok(())
@@ -190,9 +185,9 @@ impl Inner {
 
     async fn manifests_until_ready(&self, start: &Start<'_>) -> Result<Observation, KubernetesStartError> {
         let group = self.cluster.group(&start.namespace, &start.name).await?;
-        let is_version = group.as_ref().is_some_and(|group| {
-            super::release::labels_of(group).get(labels::DIGEST) == Some(&start.unit.digest_prefix())
-        });
+        let is_version = group
+            .as_ref()
+            .is_some_and(|group| labels_of(group).get(labels::DIGEST) == Some(&start.unit.digest_prefix()));
         if let Some(group) = group.filter(|_| is_version) {
             let observation = self.observe(start, self.cluster.owned_by(&group).await?).await?;
             if !matches!(observation.health(), UnitHealth::Missing(_)) {
@@ -202,7 +197,8 @@ impl Inner {
         }
         let home = self.home(&start.unit.name());
         create(&home)?;
-        let found = package::manifests(start.package, &home, &self.packages).await?;
+        let fetching = timeout_at(start.deadline, package::manifests(start.package, &home, &self.packages));
+        let found = fetching.await.map_err(|_| late(start, "its manifests are being fetched"))??;
         let labels = labels::of_unit(start.unit);
         let target = Target { name: &start.name, namespace: &start.namespace, labels: &labels };
         let observation = self.observe(start, self.cluster.apply_all(&target, found).await?).await?;
@@ -223,8 +219,7 @@ impl Inner {
                 return Ok(observation);
             }
         }
-        let upgraded = self.upgrade(start, &release, &lock).await;
-        match upgraded {
+        match self.upgrade(start, &release, &lock).await {
             Ok(observation) => {
                 self.record_ready(start, &release).await?;
                 Ok(observation)
@@ -233,7 +228,7 @@ impl Inner {
         }
     }
 
-    /// Makes a release usable that a killed process has left; returns its history.
+    /// Recovers a release that a killed `helm` left; returns its history.
     async fn recover(
         &self,
         start: &Start<'_>,
@@ -262,7 +257,7 @@ impl Inner {
         let fetching = timeout_at(start.deadline, package::chart(start.package, &home, &self.packages));
         let chart = fetching.await.map_err(|_| late(start, "its chart is being fetched"))??;
         let (values, path) = (values::document(&start.unit.values)?, home.join(VALUES));
-        let failed = |source| KubernetesStartError::WriteValues { path: path.clone(), source };
+        let failed = |source| KubernetesStartError::Write { path: path.clone(), source };
         write_private(&path, &values.to_string()).map_err(failed)?;
         let labels = labels::of_unit(start.unit);
         let timeout = start.left();
@@ -279,8 +274,7 @@ impl Inner {
         release: &Release,
         lock: &ReleaseLock,
     ) -> Result<Vec<OwnedObject>, KubernetesStartError> {
-        let call = HelmCall::Manifest { release, timeout: READ_LIMIT };
-        let found = objects(&self.helm.run(&call, lock).await?)?;
+        let found = objects(&self.helm.manifest(release, lock).await?)?;
         let mut owned = Vec::new();
         for reference in references(&found)? {
             owned.push(self.owned(reference, &release.namespace).await?);
@@ -293,7 +287,7 @@ impl Inner {
         Ok(OwnedObject::new(reference, resource, namespace))
     }
 
-    /// Goes back to the revision that was ready, if there is one; adds to the error what was done.
+    /// Rolls back to the revision that was ready, if there is one; adds the outcome to the error.
     async fn roll_back(
         &self,
         start: &Start<'_>,
@@ -311,11 +305,11 @@ impl Inner {
         let call = HelmCall::Rollback { release, revision, timeout: ROLLBACK_LIMIT };
         let done = match self.helm.run(&call, lock).await {
             Ok(_) => format!("rolled back to revision {revision}"),
-            Err(failure) => format!("and it could not be rolled back to revision {revision}: {failure}"),
+            Err(failure) => format!("cannot roll back to revision {revision}: {failure}"),
         };
         let (code, message) = (error.code().to_owned(), format!("{}; {done}", chain(&error)));
         tracing::warn!(release = release.name, revision, "{done}");
-        // The revision that was made of it is the one that was ready.
+        // The rollback made a new revision of the one that was ready.
         if let Ok(history) = self.cluster.history(release).await {
             self.write_ready(start, &history);
         }
@@ -336,7 +330,7 @@ impl Inner {
         }
     }
 
-    /// Observes objects, and lists them anew so that no status is older than the change.
+    /// Observes objects, and lists them again, so that no status is older than the change.
     async fn observe(
         &self,
         start: &Start<'_>,
@@ -364,12 +358,12 @@ async fn wait(start: &Start<'_>, observation: &Observation) -> Result<(), Kubern
         if timeout_at(start.deadline, changes.changed()).await.is_err() {
             return Err(KubernetesStartError::Late { limit: start.limit, failure });
         }
-        sleep(SETTLE).await;
+        sleep(BURST_PAUSE).await;
     }
 }
 
-fn create(home: &std::path::Path) -> Result<(), KubernetesStartError> {
-    let failed = |source| KubernetesStartError::WriteValues { path: home.to_owned(), source };
+fn create(home: &Path) -> Result<(), KubernetesStartError> {
+    let failed = |source| KubernetesStartError::Write { path: home.to_owned(), source };
     std::fs::create_dir_all(home).map_err(failed)
 }
 

@@ -1,14 +1,17 @@
-//! The values of a chart from a deployment's parameters: each pointer is a path as of `helm --set` (`a.b`, `a[0].b`, `a\.b`
-//! for a name with a dot). Pure.
+//! Builds the values of a chart from a deployment's parameters. Each pointer is a path as of `helm --set`: `a.b`, `a[0].b`, and
+//! `a\.b` for a name with a dot. Pure.
 
 use std::collections::BTreeMap;
 
 use serde_json::{Map, Value};
 
-/// Elements of an array that a pointer may make.
+/// Elements of an array that a pointer may create.
 const INDEX_MAX: usize = 1_000;
 /// Steps of a pointer.
 const STEPS_MAX: usize = 64;
+
+// The words of the errors name these numbers.
+const _: () = assert!(INDEX_MAX == 1_000 && STEPS_MAX == 64);
 
 /// The error of a pointer.
 #[derive(Debug, PartialEq, Eq, thiserror::Error)]
@@ -19,7 +22,7 @@ pub(super) struct PointerError {
 }
 
 #[derive(Debug, PartialEq, Eq)]
-enum Step {
+enum PointerStep {
     Name(String),
     Index(usize),
 }
@@ -42,16 +45,16 @@ pub(super) fn document(values: &BTreeMap<String, Value>) -> Result<Value, Pointe
     Ok(root)
 }
 
-fn child(value: &mut Value, step: Step) -> Result<&mut Value, &'static str> {
+fn child(value: &mut Value, step: PointerStep) -> Result<&mut Value, &'static str> {
     match step {
-        Step::Name(name) => {
+        PointerStep::Name(name) => {
             if value.is_null() {
                 *value = Value::Object(Map::new());
             }
             let fields = value.as_object_mut().ok_or("leads through a value that another one sets")?;
             Ok(fields.entry(name).or_insert(Value::Null))
         }
-        Step::Index(index) => {
+        PointerStep::Index(index) => {
             if value.is_null() {
                 *value = Value::Array(Vec::new());
             }
@@ -64,7 +67,7 @@ fn child(value: &mut Value, step: Step) -> Result<&mut Value, &'static str> {
     }
 }
 
-fn steps(pointer: &str) -> Result<Vec<Step>, &'static str> {
+fn steps(pointer: &str) -> Result<Vec<PointerStep>, &'static str> {
     let (mut steps, mut name, mut letters) = (Vec::new(), String::new(), pointer.chars().peekable());
     let mut is_after_index = false;
     while let Some(letter) = letters.next() {
@@ -84,7 +87,7 @@ fn steps(pointer: &str) -> Result<Vec<Step>, &'static str> {
                 if index >= INDEX_MAX {
                     return Err("has an index of 1000 or more");
                 }
-                steps.push(Step::Index(index));
+                steps.push(PointerStep::Index(index));
                 is_after_index = true;
             }
             letter => name.push(letter),
@@ -94,13 +97,17 @@ fn steps(pointer: &str) -> Result<Vec<Step>, &'static str> {
     if steps.len() > STEPS_MAX { Err("has more than 64 steps") } else { Ok(steps) }
 }
 
-fn push_name(steps: &mut Vec<Step>, name: &mut String, is_after_index: bool) -> Result<(), &'static str> {
+fn push_name(
+    steps: &mut Vec<PointerStep>,
+    name: &mut String,
+    is_after_index: bool,
+) -> Result<(), &'static str> {
     match (name.is_empty(), is_after_index) {
         (true, true) => Ok(()),
         (true, false) => Err("has an empty name"),
         (false, true) => Err("has a name after an index without a dot"),
         (false, false) => {
-            steps.push(Step::Name(std::mem::take(name)));
+            steps.push(PointerStep::Name(std::mem::take(name)));
             Ok(())
         }
     }
@@ -134,7 +141,8 @@ mod tests {
 
     #[test]
     fn a_pointer_that_is_no_path_is_refused() {
-        for pointer in ["", ".", "a.", ".a", "a..b", "a[x]", "a[1000]", "a[0]b", "a\\"] {
+        let long = "a.".repeat(STEPS_MAX) + "a";
+        for pointer in ["", ".", "a.", ".a", "a..b", "a[x]", "a[1000]", "a[0]b", "a\\", &long] {
             assert!(of(&[(pointer, json!(1))]).is_err(), "{pointer}");
         }
         assert!(of(&[("a", json!(1)), ("a.b", json!(2))]).is_err());

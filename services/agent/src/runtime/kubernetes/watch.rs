@@ -1,5 +1,5 @@
-//! Keeps the statuses of one kind's objects in one namespace: a list in pages, then a watch with bookmarks from there. A
-//! version that the API server has forgotten (410) leads to a new list. Of an object only its status is kept.
+//! Keeps the statuses of one kind's objects in one namespace: a list in pages, then a watch with bookmarks from its version. If
+//! the API server has compacted that version (410), it lists again. Only the status of an object is kept.
 
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -11,13 +11,11 @@ use serde_json::Value;
 use tokio::sync::watch;
 use tokio::time::{Instant, sleep, timeout};
 
-use super::client::{ApiClient, ApiError, JSON, METADATA, METADATA_LIST};
+use super::client::{ApiClient, ApiError, JSON, METADATA, METADATA_LIST, PAGE_OBJECTS, next_page};
 use super::discovery::Resource;
 use super::kstatus::pod::{self, Owner, PodProblem};
 use super::kstatus::{self, ObjectStatus};
 
-/// Objects of a page of a list.
-const PAGE_OBJECTS: usize = 500;
 /// Objects of one kind in one namespace.
 const OBJECTS_MAX: usize = 20_000;
 /// Seconds after which the API server ends a watch; the next one goes on from the last bookmark.
@@ -27,13 +25,13 @@ const SILENCE_LIMIT: Duration = Duration::from_secs(WATCH_SECONDS + 15);
 /// Delays before another attempt.
 const DELAY_MIN: Duration = Duration::from_millis(200);
 const DELAY_MAX: Duration = Duration::from_secs(5);
-/// Pause between two watches, so that a server that ends each at once is not asked without a pause.
+/// Pause between two watches, for a server that ends each watch at once.
 const PAUSE: Duration = Duration::from_millis(50);
-/// The answer to a version that is forgotten.
+/// The status code for a version that the server has compacted.
 const GONE: u16 = 410;
-/// Kinds of the core that have no status: their content, which may be secret, is not read.
+/// Kinds of the core group without a status: only their metadata is read, because their content may be secret.
 const WITHOUT_STATUS: [&str; 5] = ["ConfigMap", "Secret", "ServiceAccount", "LimitRange", "PodTemplate"];
-/// Groups without statuses.
+/// Groups whose kinds have no status.
 const GROUPS_WITHOUT_STATUS: [&str; 3] =
     ["rbac.authorization.k8s.io", "admissionregistration.k8s.io", "scheduling.k8s.io"];
 
@@ -59,11 +57,11 @@ pub(super) struct Snapshot {
     pub(super) objects: HashMap<String, Observed>,
     /// The newest request for a list that this snapshot satisfies; 0 before the first list.
     pub(super) listed: u64,
-    /// Since when the API server could not be asked.
+    /// The start of an outage of the API server.
     pub(super) failing_since: Option<Instant>,
-    /// The last error, if it holds.
+    /// The last error, until a request succeeds.
     pub(super) error: Option<String>,
-    /// Whether the error is a refusal, which no waiting cures.
+    /// Whether the API server refused the request, so that it is useless to wait.
     pub(super) is_refused: bool,
 }
 
@@ -91,7 +89,7 @@ impl WatchKey {
 
     fn observe(&self, mut object: Value) -> Observed {
         if self.has_status() {
-            // The items of a list have neither.
+            // The API server omits both in the items of a list.
             object["apiVersion"] = Value::from(self.resource.api_version.as_str());
             object["kind"] = Value::from(self.resource.kind.as_str());
         }
@@ -105,7 +103,7 @@ impl WatchKey {
 }
 
 impl Watcher {
-    /// Watches without an end.
+    /// Watches until the task is cancelled.
     pub(super) async fn run(mut self) {
         let (mut delays, mut rng) = (FullJitter::new(DELAY_MIN, DELAY_MAX), fastrand::Rng::new());
         let mut version = None;
@@ -116,7 +114,10 @@ impl Watcher {
                     PAUSE
                 }
                 Err(error) if error.code() == Some(GONE) => {
-                    tracing::debug!(kind = self.key.resource.kind, "listing again: the version is forgotten");
+                    tracing::debug!(
+                        kind = self.key.resource.kind,
+                        "listing again: the server has compacted the version"
+                    );
                     version = None;
                     PAUSE
                 }
@@ -129,7 +130,7 @@ impl Watcher {
         }
     }
 
-    /// Lists if that is due, then watches until the stream ends or another list is requested.
+    /// Lists if a list is requested, then watches until the stream ends or another list is requested.
     async fn turn(&mut self, version: &mut Option<String>) -> Result<(), ApiError> {
         let requested = *self.requests.borrow_and_update();
         if version.is_none() || lock(&self.snapshot).listed < requested {
@@ -147,7 +148,7 @@ impl Watcher {
             let event = tokio::select! {
                 changed = self.requests.changed() => return match changed {
                     Ok(()) => Ok(()),
-                    // Nobody asks any more: the task is about to be ended.
+                    // The watch was dropped, which ends this task.
                     Err(_) => std::future::pending().await,
                 },
                 event = timeout(SILENCE_LIMIT, stream.next()) => event,
@@ -166,18 +167,15 @@ impl Watcher {
         let accept = if self.key.has_status() { JSON } else { METADATA_LIST };
         let (mut objects, mut token) = (HashMap::new(), String::new());
         let version = loop {
-            let mut page = self
-                .client
-                .get(&format!("{collection}?limit={PAGE_OBJECTS}&continue={token}"), accept)
-                .await?;
-            let items = page["items"].take();
-            for item in items.as_array().cloned().unwrap_or_default() {
-                objects.insert(name_of(&item), self.key.observe(item));
+            let page = format!("{collection}?limit={PAGE_OBJECTS}&continue={token}");
+            let mut page = self.client.get(&page, accept).await?;
+            if let Value::Array(items) = page["items"].take() {
+                objects.extend(items.into_iter().map(|item| (name_of(&item), self.key.observe(item))));
             }
             if objects.len() > OBJECTS_MAX {
                 return Err(ApiError::Large);
             }
-            token = page.pointer("/metadata/continue").and_then(Value::as_str).unwrap_or_default().to_owned();
+            token = next_page(&page);
             if token.is_empty() {
                 break version_of(&page);
             }

@@ -21,13 +21,13 @@ pub(crate) enum HelmCall<'a> {
         release: &'a Release,
         /// The folder of the chart.
         chart: &'a Path,
-        /// The file of the values. Values are no arguments: everyone on the device reads those.
+        /// The file of the values: every user of the device can read arguments.
         values: &'a Path,
-        /// Labels of the release, by which it is found.
+        /// Labels by which the agent finds the release.
         labels: &'a [(&'static str, String)],
         timeout: Duration,
     },
-    /// Makes the release as it was at a revision.
+    /// Restores a revision of the release.
     Rollback { release: &'a Release, revision: u64, timeout: Duration },
     /// Removes the release and its history.
     Uninstall { release: &'a Release, timeout: Duration },
@@ -36,7 +36,7 @@ pub(crate) enum HelmCall<'a> {
 }
 
 impl HelmCall<'_> {
-    /// Its name for people.
+    /// Its name in errors.
     pub(super) const fn verb(&self) -> &'static str {
         match self {
             Self::Upgrade { .. } => "upgrade",

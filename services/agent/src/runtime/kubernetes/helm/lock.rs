@@ -1,5 +1,5 @@
-//! One writer a release: a locked file that a `helm` process inherits. If the agent is killed, the process may go on; the next
-//! agent ends it and waits until it has ended, before it touches the release.
+//! Locks a release: a locked file, which a `helm` process inherits. A `helm` process may outlive a killed agent; the next agent
+//! ends it and waits for its end before it changes the release.
 
 use std::fs::{self, File};
 use std::io;
@@ -19,7 +19,7 @@ const PROCESS: &str = "helm.pid";
 const POLL: Duration = Duration::from_millis(50);
 /// Time that a former process has to end after SIGTERM; then it is killed. Helm records the release as failed meanwhile.
 const GRACE: Duration = Duration::from_secs(5);
-/// Time after which the lock is given up.
+/// Time for which an agent waits for the lock.
 const WAIT_MAX: Duration = Duration::from_secs(30);
 
 const _: () = assert!(GRACE.as_secs() < WAIT_MAX.as_secs());
@@ -37,7 +37,7 @@ pub(crate) enum LockError {
     Held,
 }
 
-/// The right to change a release. Its end gives it back once no process holds it any more.
+/// The lock of a release. It is free once the agent has dropped it and its `helm` process has ended.
 #[derive(Debug)]
 pub(crate) struct ReleaseLock {
     file: File,
@@ -45,14 +45,14 @@ pub(crate) struct ReleaseLock {
 }
 
 impl ReleaseLock {
-    /// Gets the lock of a release in the folder of its unit.
+    /// Acquires the lock of a release in the folder of its unit.
     pub(crate) async fn acquire(folder: &Path, release: &Release) -> Result<Self, LockError> {
         let path = folder.join(LOCK);
         let failed = |source| LockError::File { path: path.clone(), source };
         fs::create_dir_all(folder).map_err(failed)?;
         let file =
             File::options().create(true).truncate(true).write(true).read(true).open(&path).map_err(failed)?;
-        let (process, begun) = (folder.join(PROCESS), Instant::now());
+        let (process, started) = (folder.join(PROCESS), Instant::now());
         let mut signals = [(Duration::ZERO, Signal::TERM), (GRACE, Signal::KILL)].into_iter().peekable();
         loop {
             match flock(&file, FlockOperation::NonBlockingLockExclusive) {
@@ -60,11 +60,11 @@ impl ReleaseLock {
                 Err(Errno::WOULDBLOCK) => {}
                 Err(error) => return Err(failed(error.into())),
             }
-            if begun.elapsed() > WAIT_MAX {
+            if started.elapsed() > WAIT_MAX {
                 return Err(LockError::Held);
             }
-            if let Some((_, signal)) = signals.next_if(|(after, _)| begun.elapsed() >= *after) {
-                end_former(&process, release, signal);
+            if let Some((_, signal)) = signals.next_if(|(after, _)| started.elapsed() >= *after) {
+                signal_former_process(&process, release, signal);
             }
             sleep(POLL).await;
         }
@@ -84,8 +84,8 @@ impl ReleaseLock {
     }
 }
 
-/// Signals the process of an earlier agent, if it is the one that works on this release.
-fn end_former(path: &Path, release: &Release, signal: Signal) {
+/// Signals the `helm` process of an earlier agent, if it works on this release.
+fn signal_former_process(path: &Path, release: &Release, signal: Signal) {
     let id = fs::read_to_string(path).ok().and_then(|id| id.parse::<i32>().ok());
     let Some((id, pid)) = id.and_then(|id| Some((id, Pid::from_raw(id)?))) else { return };
     let arguments = fs::read(format!("/proc/{id}/cmdline")).unwrap_or_default();
@@ -122,22 +122,22 @@ mod tests {
             .spawn()
             .unwrap();
         lock.record_process(Some(helm.id()));
-        // As the kill of the agent closes its own file.
+        // A kill of the agent closes its file as well.
         drop(lock);
-        let begun = Instant::now();
+        let started = Instant::now();
         let reaped = tokio::task::spawn_blocking(move || helm.wait());
         let _lock = ReleaseLock::acquire(dir.path(), &release()).await.unwrap();
-        assert!(begun.elapsed() >= GRACE, "it was killed only after its time");
+        assert!(started.elapsed() >= GRACE, "it was killed only after its time");
         assert!(!reaped.await.unwrap().unwrap().success());
     }
 
     #[tokio::test]
-    async fn a_free_lock_is_had_at_once_and_other_processes_are_left_alone() {
+    async fn a_free_lock_is_acquired_at_once_and_other_processes_live_on() {
         let dir = tempfile::tempdir().unwrap();
         let mut other = Command::new("sleep").arg("60").spawn().unwrap();
         drop(ReleaseLock::acquire(dir.path(), &release()).await.unwrap());
         fs::write(dir.path().join(PROCESS), other.id().to_string()).unwrap();
-        end_former(&dir.path().join(PROCESS), &release(), Signal::KILL);
+        signal_former_process(&dir.path().join(PROCESS), &release(), Signal::KILL);
         assert!(other.try_wait().unwrap().is_none(), "it lives");
         other.kill().unwrap();
         other.wait().unwrap();

@@ -1,7 +1,7 @@
-//! The status of a pod, and what keeps a pod from being ready, in words. Pure.
+//! The status of a pod, and the problem that keeps it from being ready. Pure.
 //!
-//! A problem such as an image that cannot be pulled may pass by itself: it fails a component only when time is up. A pod that
-//! has failed for good has failed at once.
+//! A problem may pass by itself, such as an image that cannot be pulled yet: it fails a component only at its timeout. A pod in
+//! the phase `Failed` has failed at once.
 
 use serde_json::Value;
 
@@ -10,15 +10,15 @@ use crate::runtime::code;
 
 /// Characters of a message of the cluster that are reported.
 const MESSAGE_CHARS_MAX: usize = 300;
-/// Reasons to wait that are no problem.
+/// Reasons for which a container waits in a normal start.
 const NORMAL_WAITS: [&str; 2] = ["ContainerCreating", "PodInitializing"];
-/// The label by which a Deployment's controller distinguishes its ReplicaSets: the end of their names.
+/// The label with the hash at the end of a ReplicaSet's name, if a Deployment made it.
 const TEMPLATE_HASH: &str = "/metadata/labels/pod-template-hash";
 
 /// The cause that keeps a pod from being ready.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct PodProblem {
-    /// A code, in the cluster's words.
+    /// The cluster's reason.
     pub(crate) code: String,
     /// The pod and the reason.
     pub(crate) message: String,
@@ -68,7 +68,7 @@ pub(crate) fn owner(pod: &Value) -> Option<Owner> {
 
 fn unschedulable(pod: &Value) -> Option<PodProblem> {
     let condition = condition(pod, "PodScheduled").filter(|it| it["status"] == "False")?;
-    let message = words(condition, "no node takes it");
+    let message = words(condition, "the scheduler gives no reason");
     Some(PodProblem { code: code::UNSCHEDULABLE.to_owned(), message: format!("no node takes it: {message}") })
 }
 
@@ -89,8 +89,8 @@ fn problem_of(container: &Value) -> Option<PodProblem> {
     let waiting = &container["state"]["waiting"];
     if let Some(reason) = waiting["reason"].as_str().filter(|reason| !NORMAL_WAITS.contains(reason)) {
         let message = waiting["message"].as_str().unwrap_or_default();
-        let before = end(name, &container["lastState"]["terminated"]);
-        // A crash loop is only the delay between crashes: the last one has the cause.
+        let before = exit_problem(name, &container["lastState"]["terminated"]);
+        // The container's last end has the cause of a crash loop.
         if reason == code::CRASH_LOOP {
             let restarts = container["restartCount"].as_i64().unwrap_or_default();
             let message = format!("container {name} crashes again and again ({restarts} restarts)");
@@ -107,23 +107,23 @@ fn problem_of(container: &Value) -> Option<PodProblem> {
         let message = format!("container {name} waits: {reason} {message}").trim_end().to_owned();
         return Some(PodProblem { code: pull_code(reason).to_owned(), message });
     }
-    end(name, &container["state"]["terminated"])
+    exit_problem(name, &container["state"]["terminated"])
 }
 
 /// The failure of a container that has ended.
-fn end(name: &str, ended: &Value) -> Option<PodProblem> {
+fn exit_problem(name: &str, ended: &Value) -> Option<PodProblem> {
     let exit = ended["exitCode"].as_i64().filter(|exit| *exit != 0)?;
     let reason = ended["reason"].as_str().unwrap_or_default();
-    let said = ended["message"].as_str().unwrap_or_default().trim();
+    let output = ended["message"].as_str().unwrap_or_default().trim();
     if reason == code::OOM_KILLED {
         let message = format!("container {name} was killed because its memory limit was reached");
         return Some(PodProblem { code: reason.to_owned(), message });
     }
-    let message = format!("container {name} ended with exit code {exit} {said}").trim_end().to_owned();
+    let message = format!("container {name} ended with exit code {exit} {output}").trim_end().to_owned();
     Some(PodProblem { code: code::EXITED.to_owned(), message })
 }
 
-/// The kubelet says by turns that a pull failed and that it waits before the next: one code for both.
+/// The kubelet alternates between `ErrImagePull` and `ImagePullBackOff`: one code for both.
 fn pull_code(reason: &str) -> &str {
     if reason == "ErrImagePull" { code::IMAGE_PULL } else { reason }
 }
