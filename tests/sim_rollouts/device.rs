@@ -6,10 +6,10 @@ use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use muster_contract::canonical::Digest;
 use muster_contract::desired::DesiredState;
 use muster_contract::fact::{Fact, Liveness, LivenessFact, StatusFact};
-use muster_contract::state::{ComponentStatus, DeploymentStatus, StatusError};
+use muster_contract::state::StatusError;
 use muster_contract::subjects::LedgerSubject;
-use muster_contract::{DeploymentId, DeviceKey, Epoch, Generation, Seq, SeqRanges, State};
-use muster_domain::aggregate;
+use muster_contract::{DeploymentId, DeviceKey, Epoch, Generation, State};
+use muster_tests::facts;
 
 use super::world::{Event, Millis, SECOND, World};
 
@@ -137,35 +137,9 @@ impl World {
         let now = self.time();
         let device = &mut self.devices[at];
         device.sequence += 1;
-        let number = Seq::new(device.sequence).unwrap();
         let error = (state == State::Failed).then(|| StatusError::new("exit", "main", "it has ended"));
-        let components = vec![ComponentStatus { name: "main".parse().unwrap(), state, error: error.clone() }];
-        device.backlog.push_back(StatusFact {
-            api_version: Default::default(),
-            kind: Default::default(),
-            epoch: Epoch::new(1).unwrap(),
-            seq: number,
-            head: number,
-            observed_at: now,
-            deployment: id.clone(),
-            generation,
-            digest,
-            status: DeploymentStatus {
-                state: aggregate::overall([state], error.as_ref()),
-                error,
-                reason: None,
-            },
-            components,
-            retries: Vec::new(),
-            first_attempt_at: None,
-            current: true,
-            coalesced: SeqRanges::new(),
-            received_at: now,
-            origin: Default::default(),
-            fidelity: Default::default(),
-            late: false,
-            reasserted: false,
-        });
+        let content = (id, generation, digest);
+        device.backlog.push_back(facts::status(now, device.sequence, content, (state, error)));
         let delay = self.rng_millis(20..3 * SECOND);
         self.after(delay, Event::Report(at));
     }

@@ -3,7 +3,7 @@
 
 use std::time::Duration;
 
-use muster_contract::fact::{Fact, Liveness, LivenessFact, PulseFact};
+use muster_contract::fact::{Fact, Liveness, LivenessFact};
 use muster_contract::limits::PARTITIONS;
 use muster_contract::query::Output;
 use muster_contract::subjects::LedgerSubject;
@@ -11,6 +11,7 @@ use muster_contract::{DeploymentId, Timestamp};
 use muster_domain::fold::{Fleet, Page, Position};
 use muster_domain::rollout::Lines;
 use muster_planner::ledger::{Ledger, LedgerEvent, LedgerFact};
+use muster_tests::facts;
 use tokio::sync::oneshot;
 use tokio::time::{Instant, sleep_until};
 
@@ -128,15 +129,7 @@ impl World {
     pub(crate) fn append_pulses(&mut self) {
         let at = self.time();
         for partition in 0..PARTITIONS {
-            let pulse = PulseFact {
-                api_version: Default::default(),
-                kind: Default::default(),
-                owner: "hub/1/a".to_owned(),
-                at,
-                lease_seconds: LEASE_SECONDS,
-                current: true,
-            };
-            self.hub.append(at, LedgerSubject::Hub(partition), Fact::Pulse(pulse));
+            self.hub.append(at, LedgerSubject::Hub(partition), facts::pulse(at, LEASE_SECONDS));
         }
     }
 

@@ -30,7 +30,8 @@ pub fn main() -> ExitCode {
     }
 }
 
-/// Starts the planner under a supervisor; returns its metrics. The planner is ready once it has read LEDGER and judged every rollout.
+/// Starts the planner under a supervisor; returns its metrics. The planner is ready once it has read LEDGER and judged every
+/// rollout.
 ///
 /// # Errors
 /// Why it cannot run; a person must act.

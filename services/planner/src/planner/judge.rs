@@ -22,8 +22,8 @@ use crate::step::{Effect, check_decision, effects};
 const REFUSED_PAUSE: Duration = Duration::from_secs(30);
 
 impl<R: Requests, L: Ledger> Planner<R, L> {
-    /// Judges every rollout that is due, and takes its next step. False if the evidence or the
-    /// planner ended meanwhile: the other rollouts stay due.
+    /// Judges every rollout that is due, and takes its next step. False if the evidence or the planner ended meanwhile: the other
+    /// rollouts stay due.
     pub(super) async fn judge(&mut self, stop: &CancellationToken) -> bool {
         let due = self.due();
         if due.is_empty() {
