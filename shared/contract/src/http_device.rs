@@ -162,7 +162,7 @@ pub struct OpenReport {
     /// The deployment of the report; absent for capabilities.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub deployment: Option<DeploymentId>,
-    /// Digest of the request body that the device sent.
+    /// Digest of the report as the device sent it.
     pub content: Digest,
     /// When the number was assigned: the report's `observedAt`.
     pub at: Timestamp,
@@ -183,7 +183,7 @@ pub struct OpenReport {
 pub struct ConfirmedReport {
     /// Its number.
     pub seq: Seq,
-    /// Digest of the request body that the device sent.
+    /// Digest of the report as the device sent it.
     pub content: Digest,
 }
 
