@@ -104,7 +104,7 @@ impl World {
             let target = (entry.digest, entry.target_generation);
             let before = device.contents.insert(entry.id.clone(), target);
             if before != Some(target) {
-                // The same content as a newer target is confirmed, as an agent does.
+                // Like an agent, the device confirms the same content again for a newer target.
                 let is_new = before.is_none_or(|(digest, _)| digest != entry.digest);
                 begun.push((entry.id.clone(), entry.digest, is_new));
             }

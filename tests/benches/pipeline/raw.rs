@@ -132,7 +132,7 @@ pub(crate) async fn latency(carry: Carry) -> Latency {
     Latency::of(samples, load::WARM_UP_EVENTS)
 }
 
-/// Whether a message is the fact of a report: LEDGER has records of owners, too.
+/// Whether a message is the fact of a status report: LEDGER also has records of owners.
 fn is_status(delivery: &Delivery) -> bool {
     delivery.subject.starts_with("muster.status.")
 }

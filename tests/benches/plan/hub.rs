@@ -23,11 +23,11 @@ use muster_publisher::responder::Responder;
 use muster_tests::facts;
 use tokio::sync::Notify;
 
-/// Messages that a planner gets at once, at most.
+/// Messages of a batch, at most.
 const BATCH: usize = 512;
 /// Time between two questions for LEDGER's end.
 const END_ASKED_EVERY: Duration = Duration::from_secs(1);
-/// The lease of every pulse: nothing repeats them.
+/// The lease of every pulse in seconds: the bench writes no further pulses.
 const LEASE_SECONDS: u64 = 1_000_000;
 
 /// A device's document, with its contents by digest.
@@ -48,7 +48,7 @@ pub(crate) struct Due {
     generation: Generation,
 }
 
-/// A fact of LEDGER, in a form that takes little room.
+/// A fact of LEDGER in a compact form.
 enum Logged {
     Desired(DeviceKey, Box<DesiredState>, Entries),
     Heard(DeviceKey, u64),
@@ -97,8 +97,8 @@ impl Hub {
         self.appended.notify_waiters();
     }
 
-    /// Every partition is heard.
-    pub(crate) fn pulse(&self) {
+    /// Appends a pulse of each partition.
+    pub(crate) fn append_pulses(&self) {
         (0..PARTITIONS).for_each(|partition| self.append(Logged::Pulse(partition)));
     }
 
