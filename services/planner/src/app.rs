@@ -38,7 +38,7 @@ pub fn main() -> ExitCode {
 pub async fn start(config: Config, supervisor: &Supervisor) -> Result<Metrics, StartError> {
     let Config { common, every, webhooks } = config;
     let webhooks = Webhooks::new(webhooks)?;
-    let ready = supervisor.health().latch("LEDGER read, every rollout judged");
+    let ready = supervisor.health().latch("LEDGER, read to its end, and a judgement of every rollout");
     let metrics = Metrics::register(supervisor.health());
     let bus = BusConfig {
         creds: common.creds,

@@ -47,7 +47,7 @@ pub enum PlannerError {
         source: serde_json::Error,
     },
     /// A new commit was accepted between two pages of targets.
-    #[error("a new commit was accepted while the targets were listed")]
+    #[error("a new commit was accepted while the targets were listed: the planner lists them again")]
     CommitChanged,
     /// A list has too many pages.
     #[error("the list of {subject} has more than {PAGES_MAX} pages")]
