@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Messages of LEDGER as CloudEvents 1.0, for readers of another system: each attribute follows from subject, document and
+"""Converts messages of LEDGER to CloudEvents 1.0 for other systems: each attribute follows from subject, document and
 position (CONTRACT.md, "CloudEvents and traces"). Facts carry no attributes themselves.
 
     python3 cloudevents.py EXCERPT.json …      excerpts of LEDGER in the form of schemas/vectors; one event a line
@@ -10,7 +10,7 @@ SOURCES = {"DesiredState": "muster-publisher", "HearingFact": "muster-rollup"}  
 
 
 def event_id(subject, fact, seq):
-    """The same report or desired state has the same id however often it is written; any other fact is its position."""
+    """A report or desired state keeps its id when it is written again; the id of any other fact is its position."""
     device = ".".join(subject.split(".")[2:4])
     if fact["kind"] in ("StatusFact", "DeviceFact"):
         return f"{device}.{fact['epoch']}.{fact['seq']}"

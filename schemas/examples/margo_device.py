@@ -7,7 +7,7 @@ A file keeps version, entity tag and the newest unsent status of each deployment
 import argparse, hashlib, http.client, io, json, os, random, ssl, sys, tarfile, time, urllib.parse
 
 class Later(Exception):
-    """Not now, and perhaps after so many seconds."""
+    """A temporary failure: the shortest wait in seconds, and the reason."""
 
 def checked(content, digest):
     if digest != "sha256:" + hashlib.sha256(content).hexdigest():

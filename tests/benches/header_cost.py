@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
-"""What headers cost nats-server: its CPU time for a message that it stores and delivers, with the document alone, with what
-messages carry now, and with what they carried up to 0.1. CPU time counts, so it holds on a busy machine as well.
+"""Measures nats-server's CPU time for a message that it stores and delivers: with the document alone, with the headers of now, and
+with the headers up to 0.1. CPU time is comparable on a busy machine as well.
 
     python3 tests/benches/header_cost.py [.tools/nats-server] [MESSAGES]
 """
@@ -57,7 +57,7 @@ def cpu_seconds(pid):
 
 
 def measure(server, stream, kind, count):
-    """Microseconds of the server's CPU time a message."""
+    """The server's CPU time per message, in microseconds."""
     folder = tempfile.mkdtemp()
     process = subprocess.Popen([server, "-js", "-p", str(PORT), "-sd", folder], stderr=subprocess.DEVNULL)
     try:

@@ -61,7 +61,7 @@ impl StoredFact {
 /// The answer to a publish.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Answer {
-    /// It is stored at this position.
+    /// The stream stores it at this position.
     Stored(u64),
     /// It is not stored.
     Refused,
@@ -154,7 +154,7 @@ impl Hub {
         self.uplink_last
     }
 
-    /// Stores a report, as often as it comes: reports have no message id.
+    /// Stores a report each time it arrives: reports have no message id.
     pub(crate) fn report(&mut self, now: Millis, mut stored: Stored) -> Answer {
         if now < self.refuses_until.0 {
             return Answer::Refused;

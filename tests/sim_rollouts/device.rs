@@ -6,10 +6,10 @@ use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use muster_contract::canonical::Digest;
 use muster_contract::desired::DesiredState;
 use muster_contract::fact::{Fact, Liveness, LivenessFact, StatusFact};
-use muster_contract::state::{ComponentStatus, DeploymentStatus, StatusError};
+use muster_contract::state::StatusError;
 use muster_contract::subjects::LedgerSubject;
-use muster_contract::{DeploymentId, DeviceKey, Epoch, Generation, Seq, SeqRanges, State};
-use muster_domain::aggregate;
+use muster_contract::{DeploymentId, DeviceKey, Epoch, Generation, State};
+use muster_tests::facts;
 
 use super::world::{Event, Millis, SECOND, World};
 
@@ -104,7 +104,7 @@ impl World {
             let target = (entry.digest, entry.target_generation);
             let before = device.contents.insert(entry.id.clone(), target);
             if before != Some(target) {
-                // The same content as a newer target is confirmed, as an agent does.
+                // Like an agent, the device confirms the same content again for a newer target.
                 let is_new = before.is_none_or(|(digest, _)| digest != entry.digest);
                 begun.push((entry.id.clone(), entry.digest, is_new));
             }
@@ -137,35 +137,9 @@ impl World {
         let now = self.time();
         let device = &mut self.devices[at];
         device.sequence += 1;
-        let number = Seq::new(device.sequence).unwrap();
         let error = (state == State::Failed).then(|| StatusError::new("exit", "main", "it has ended"));
-        let components = vec![ComponentStatus { name: "main".parse().unwrap(), state, error: error.clone() }];
-        device.backlog.push_back(StatusFact {
-            api_version: Default::default(),
-            kind: Default::default(),
-            epoch: Epoch::new(1).unwrap(),
-            seq: number,
-            head: number,
-            observed_at: now,
-            deployment: id.clone(),
-            generation,
-            digest,
-            status: DeploymentStatus {
-                state: aggregate::overall([state], error.as_ref()),
-                error,
-                reason: None,
-            },
-            components,
-            retries: Vec::new(),
-            first_attempt_at: None,
-            current: true,
-            coalesced: SeqRanges::new(),
-            received_at: now,
-            origin: Default::default(),
-            fidelity: Default::default(),
-            late: false,
-            reasserted: false,
-        });
+        let content = (id, generation, digest);
+        device.backlog.push_back(facts::status(now, device.sequence, content, (state, error)));
         let delay = self.rng_millis(20..3 * SECOND);
         self.after(delay, Event::Report(at));
     }

@@ -1,9 +1,9 @@
-//! LEDGER as the planners follow it: messages come late and in parts, stop for a while, get lost, or are read anew. What people see
-//! in the calm is the real fold of all of it.
+//! LEDGER as planners read it: messages arrive late and in parts, stop for a while, get lost, or are read again from the first one.
+//! In the calm, people read the real fold of the whole LEDGER.
 
 use std::time::Duration;
 
-use muster_contract::fact::{Fact, Liveness, LivenessFact, PulseFact};
+use muster_contract::fact::{Fact, Liveness, LivenessFact};
 use muster_contract::limits::PARTITIONS;
 use muster_contract::query::Output;
 use muster_contract::subjects::LedgerSubject;
@@ -11,6 +11,7 @@ use muster_contract::{DeploymentId, Timestamp};
 use muster_domain::fold::{Fleet, Page, Position};
 use muster_domain::rollout::Lines;
 use muster_planner::ledger::{Ledger, LedgerEvent, LedgerFact};
+use muster_tests::facts;
 use tokio::sync::oneshot;
 use tokio::time::{Instant, sleep_until};
 
@@ -18,25 +19,25 @@ use super::hub::Hub;
 use super::wire::{Answer, Operation, Port, Process};
 use super::world::{Event, Millis, Sabotage, World};
 
-/// Messages that a planner gets at once, at most.
+/// Messages of a batch, at most.
 const BATCH_MAX: usize = 40;
 /// Time between two questions for LEDGER's end.
 const END_ASKED_EVERY: Duration = Duration::from_secs(1);
-/// The lease of every pulse: the worlds have no ingest that stops.
+/// The lease of every pulse in seconds: no world has an ingest that stops.
 const LEASE_SECONDS: u64 = 1_000_000;
 
-/// Messages of LEDGER; `None` if it must be read from its beginning.
+/// Messages of LEDGER; `None` if the planner must start again at the first message.
 pub(crate) type Batch = Option<Vec<LedgerFact>>;
 
-/// LEDGER for planners.
+/// The delivery of LEDGER to planners.
 #[derive(Debug, Default)]
 pub(crate) struct Feed {
-    /// Planners that have read everything, with their positions.
+    /// Planners that wait for further messages, with their positions.
     waiting: Vec<(Process, u64, Answer<Batch>)>,
     is_expecting: bool,
-    /// Nothing is delivered until then; LEDGER does not even say where it ends, or does.
+    /// LEDGER delivers nothing until then; if true, it does not answer questions for its end either.
     pub(crate) stalled: Option<(Millis, bool)>,
-    /// Planners that begin anew at their next question.
+    /// Whether the next planner that asks must start again at the first message.
     restarts: bool,
 }
 
@@ -124,23 +125,15 @@ pub(crate) fn lines(fleet: &Fleet, id: &DeploymentId) -> Lines {
 }
 
 impl World {
-    /// Every partition is heard.
+    /// Appends a pulse of each partition.
     pub(crate) fn append_pulses(&mut self) {
         let at = self.time();
         for partition in 0..PARTITIONS {
-            let pulse = PulseFact {
-                api_version: Default::default(),
-                kind: Default::default(),
-                owner: "hub/1/a".to_owned(),
-                at,
-                lease_seconds: LEASE_SECONDS,
-                current: true,
-            };
-            self.hub.append(at, LedgerSubject::Hub(partition), Fact::Pulse(pulse));
+            self.hub.append(at, LedgerSubject::Hub(partition), facts::pulse(at, LEASE_SECONDS));
         }
     }
 
-    /// LEDGER has more than planners have read.
+    /// Schedules a delivery to waiting planners.
     pub(crate) fn expect_feed(&mut self) {
         if !std::mem::replace(&mut self.feed.is_expecting, true) {
             let delay = self.rng_millis(5..400);
@@ -148,7 +141,7 @@ impl World {
         }
     }
 
-    /// Planners that wait get what LEDGER has.
+    /// Delivers new messages to waiting planners.
     pub(crate) fn feed(&mut self) {
         if let Some((until, _)) = self.feed.stalled.filter(|(until, _)| *until > self.now) {
             self.after(until - self.now, Event::Feed);
@@ -161,7 +154,7 @@ impl World {
         }
     }
 
-    /// A planner asks for what follows a position.
+    /// A planner asks for the messages after a position.
     pub(crate) fn read_ledger(&mut self, process: Process, after: u64, way: Answer<Batch>) {
         let is_stalled = self.feed.stalled.is_some_and(|(until, _)| until > self.now);
         if self.feed.restarts && after > 0 {
@@ -180,13 +173,13 @@ impl World {
         let facts = self.hub.ledger.iter().enumerate().skip(usize::try_from(after).unwrap()).take(most);
         let fact = |(at, (stored_at, subject, fact)): (usize, &(Timestamp, LedgerSubject, Fact))| {
             let position = Position { ledger_seq: at as u64 + 1, stored_at: *stored_at };
-            (position, Some((subject.clone(), self.heard(fact.clone()))))
+            (position, Some((subject.clone(), self.delivered(fact.clone()))))
         };
         facts.map(fact).collect()
     }
 
-    /// The fact, as a sabotaged LEDGER tells it.
-    fn heard(&self, fact: Fact) -> Fact {
+    /// The fact as LEDGER delivers it: a sabotaged LEDGER changes it.
+    fn delivered(&self, fact: Fact) -> Fact {
         match fact {
             Fact::Liveness(fact) if self.sabotage == Sabotage::HearsEverybody => {
                 Fact::Liveness(LivenessFact { state: Liveness::Fresh, ..fact })
@@ -195,7 +188,7 @@ impl World {
         }
     }
 
-    /// A planner asks where LEDGER ends.
+    /// A planner asks for LEDGER's end.
     pub(crate) fn end_of_ledger(&mut self, way: Answer<(u64, Timestamp)>) {
         let is_cut_off = self.feed.stalled.is_some_and(|(until, is_cut_off)| is_cut_off && until > self.now);
         if !is_cut_off {
@@ -210,12 +203,12 @@ impl World {
         self.expect_feed();
     }
 
-    /// A planner reads LEDGER from its beginning.
+    /// Makes a planner read LEDGER from its first message.
     pub(crate) const fn restart_reader(&mut self) {
         self.feed.restarts = true;
     }
 
-    /// A process is gone.
+    /// Forgets the request of a process that has died.
     pub(crate) fn forget_reader(&mut self, process: Process) {
         self.feed.waiting.retain(|(of, ..)| *of != process);
     }

@@ -60,7 +60,8 @@ impl KnownDevice {
         self.desired.iter().flat_map(|document| &document.deployments)
     }
 
-    /// The proof about a content: the device is heard, has no report under way, shall run it, and has said how it ended.
+    /// The proof about a content: the device is heard, has no report under way, has the content as its target, and has reported
+    /// the result.
     pub(crate) fn proof(&self, id: &DeploymentId, digest: Digest) -> Proof {
         let Some(entry) = self.entries().find(|entry| entry.id == *id && entry.digest == digest) else {
             return Proof::Nothing;

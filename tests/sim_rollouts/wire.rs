@@ -40,9 +40,9 @@ pub(crate) enum Operation {
     StoreDecisions(StoreDecisions, Answer<Result<u64, PublishError>>),
     Publish(Box<OutgoingDocument>, Answer<Result<u64, PublishError>>),
     Request(Request, Answer<Result<Bytes, RequestError>>),
-    /// What LEDGER holds after a sequence.
+    /// Messages of LEDGER after a sequence.
     Facts(u64, Answer<super::ledger::Batch>),
-    /// LEDGER's end, and its clock.
+    /// LEDGER's last sequence and the server's time.
     LedgerEnd(Answer<(u64, Timestamp)>),
 }
 

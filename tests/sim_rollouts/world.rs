@@ -39,7 +39,7 @@ const REMEMBERED: usize = 80;
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Sabotage {
     None,
-    /// LEDGER tells planners that every device is heard.
+    /// LEDGER delivers every device to planners as heard.
     HearsEverybody,
     /// The planner forces its releases.
     ForcesReleases,
@@ -73,7 +73,7 @@ pub(crate) enum Event {
     Leases,
     /// LEDGER copies DOWNLINK up to a message.
     Copy(usize),
-    /// Planners get what LEDGER has.
+    /// LEDGER delivers new messages to planners.
     Feed,
     Link(usize, bool),
     Strike(Fault, Millis),

@@ -1,5 +1,5 @@
-//! What a message of Muster's carries besides its document, for benches that write to the bus past agents and ingest: so
-//! that server and readers have to do what they have to do in a fleet. It decides nothing of what is written.
+//! Headers of Muster's messages, for benches that write to the bus past agents and ingest: server and readers then do the same work
+//! as in a fleet. The callers choose subjects and documents.
 
 use bytes::Bytes;
 use fastrand::Rng;
@@ -7,15 +7,15 @@ use muster_bus::Outgoing;
 use muster_bus::event::{Trace, attributes, traced};
 use muster_contract::subjects::{LedgerSubject, stream};
 
-/// What messages carry.
+/// The content of messages.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Carry {
-    /// Their document alone.
+    /// The document alone.
     Document,
-    /// What those of a fleet carry as well: reports the guard of their stream, facts the fence of LEDGER, and one in many a
-    /// trace.
+    /// The document and the headers of a fleet's messages: the guard of the stream on reports, the fence of LEDGER on facts, and a
+    /// trace on one message in many.
     Everything,
-    /// What those of a fleet carried up to 0.1: CloudEvents attributes and a trace as well, and reports a message id.
+    /// The same with the headers up to 0.1: also CloudEvents attributes and a trace, and a message id on reports.
     Attributes,
 }
 
@@ -29,7 +29,7 @@ impl Carry {
         }
     }
 
-    /// A fact under the trace that its report carried, or what a device shall run.
+    /// A fact under the trace of its report, or a desired state.
     pub fn fact(
         self,
         subject: String,
@@ -109,7 +109,7 @@ fn attributed_fact(
     Outgoing { headers: attributes("muster-ingest", kind, id, trace), ..fenced(subject, payload, fence) }
 }
 
-/// What a device shall run, as the publisher writes it.
+/// A desired state as the publisher writes it.
 fn desired(subject: String, payload: impl Into<Bytes>, chance: &mut Rng) -> Outgoing {
     let (id, trace) = (format!("{:032x}", chance.u128(..)), Trace::random(chance));
     Outgoing {

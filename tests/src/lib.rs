@@ -2,7 +2,7 @@
 //! [`cluster`], three of them as one; [`system`], a whole system of processes; [`command`], `muster` in this one;
 //! [`story`], what is told about one, and [`rollouts`] of one; [`guarded`], a hub with real rights over [`tls`], [`mod@hostile`], the same under
 //! attack, and [`leaf`], a site with a server of its own; [`raw`], a client without scruples; [`containers`], the engine and a fleet on it; [`backlog`], a device with
-//! much to tell, [`mod@ledger`], a fleet that has told it, [`envelope`], what its messages carry, and
+//! much to tell, [`mod@ledger`], a fleet that has told it, [`envelope`], what its messages carry, [`facts`] for simulations, and
 //! [`thin`], a link for it; [`reconnect`], a real agent that was offline for long;
 //! [`wait`], waiting for facts; [`golden`] files; [`prometheus`], one that scrapes a fleet; [`oci`], a registry of packages; [`oidc`], a provider that people log in by; [`kubernetes`], clusters; [`mod@not_run`], what a test could not try; [`python`], examples in another language; [`schemas`], the documents of
 //! `schemas/` as the code has them; [`streams`], changed behind the backs of those who use them; [`watching`], a watch that
@@ -17,6 +17,7 @@ pub mod command;
 pub mod containers;
 pub mod envelope;
 pub mod example;
+pub mod facts;
 pub mod golden;
 pub mod guarded;
 pub mod hostile;

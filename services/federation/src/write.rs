@@ -276,8 +276,8 @@ impl Writer {
         self.metrics.views_due.set(self.writer.due.len() as i64);
     }
 
-    /// Schedules the list of hubs: at once if one became silent or is back, else at an interval. Readers and other federations
-    /// know by the times in it that this federation is alive.
+    /// Schedules the list of hubs: at once if one became silent or is back, else at an interval. Its times
+    /// show readers and other federations that this federation is alive.
     fn schedule_hubs(&mut self, now: Instant) {
         let view = self.merged.read_merge(Merge::hub_list);
         let hubs: Vec<bool> = view.hubs.iter().map(|hub| hub.heard).collect();

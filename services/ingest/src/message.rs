@@ -3,8 +3,8 @@
 //! | message | headers |
 //! |---|---|
 //! | fact of a report | the fence of its partition; `traceparent` if it is traced |
-//! | other fact | the same; a message id if ingest cannot recognise it in LEDGER by itself; a pulse has a time to live |
-//! | receipt | what the verifier of receipts reads: source and type; `Nats-Expected-Stream` |
+//! | other fact | the same; a message id if ingest cannot recognise the fact in LEDGER; a time to live if it is a pulse |
+//! | receipt | source and type, which the verifier of receipts reads; `Nats-Expected-Stream` |
 //! | rejected report | CloudEvents attributes, trace, message id, `Nats-Expected-Stream` |
 
 use fastrand::Rng;
@@ -23,9 +23,8 @@ pub(crate) const EVENT_SOURCE: &str = "muster-ingest";
 
 /// A fact for LEDGER. The caller adds the fence of its partition
 /// ([`FencingToken::stamp`](crate::ownership::FencingToken::stamp)). Another stream has no such record, so the message needs no
-/// `Nats-Expected-Stream`. A fact of a report is recognised by its number, so it has no `Nats-Msg-Id`, which the server would
-/// have to remember for each of them. Rare facts have one: ingest recognises only the newest messages without a readable number
-/// by itself.
+/// `Nats-Expected-Stream`. Ingest recognises the fact of a report by its number, so the fact has no `Nats-Msg-Id`, which the server
+/// would have to remember. Rare facts have one: of messages without a readable number, ingest recognises only the newest.
 pub(crate) fn fact(publication: Publication, trace: Option<Trace>) -> Outgoing {
     let Publication { subject, fact, payload, id } = publication;
     let ttl = if let Fact::Pulse(pulse) = &fact { Some(PulseFact::kept_for(pulse.lease())) } else { None };
@@ -33,7 +32,7 @@ pub(crate) fn fact(publication: Publication, trace: Option<Trace>) -> Outgoing {
     Outgoing { headers: traced(trace), message_id, ttl, ..Outgoing::new(subject.to_string(), payload) }
 }
 
-/// Whether a fact is always traced: it is rare, and a person may have to find its cause.
+/// Whether a fact is always traced: such a fact is rare, and people look for its cause.
 pub(crate) const fn is_always_traced(fact: &Fact) -> bool {
     matches!(fact, Fact::Quarantine(_) | Fact::Incident(_) | Fact::Verdict(_))
 }

@@ -30,14 +30,15 @@ pub fn main() -> ExitCode {
     }
 }
 
-/// Starts the planner under a supervisor; returns its metrics. It is ready once it has read LEDGER and judged every rollout.
+/// Starts the planner under a supervisor; returns its metrics. The planner is ready once it has read LEDGER and judged every
+/// rollout.
 ///
 /// # Errors
 /// Why it cannot run; a person must act.
 pub async fn start(config: Config, supervisor: &Supervisor) -> Result<Metrics, StartError> {
     let Config { common, every, webhooks } = config;
     let webhooks = Webhooks::new(webhooks)?;
-    let ready = supervisor.health().latch("all of LEDGER, and every rollout");
+    let ready = supervisor.health().latch("LEDGER, read to its end, and a judgement of every rollout");
     let metrics = Metrics::register(supervisor.health());
     let bus = BusConfig {
         creds: common.creds,

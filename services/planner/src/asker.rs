@@ -20,7 +20,7 @@ const QUESTIONS_MAX: usize = 32;
 /// Bytes of a reason that are kept.
 const REASON_BYTES_MAX: usize = 200;
 
-/// An answer as it counts.
+/// The outcome of a question to a check.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct CheckOutcome {
     pub(crate) result: CheckResult,

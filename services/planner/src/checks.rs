@@ -47,8 +47,8 @@ impl<R: Requests> Checks<R> {
         Self { asker, metrics, waves: BTreeMap::new() }
     }
 
-    /// Collects the answers that have come, and asks what is due. Returns the result of the wave's checks, if there is one, and the
-    /// reason.
+    /// Collects the answers that have come, and asks the checks that are due. Returns the result of the wave's checks, if there is
+    /// one, and the reason.
     pub(crate) async fn advance(
         &mut self,
         wave: WaveKey,

@@ -11,7 +11,7 @@ use crate::webhook::WebhookConfig;
 
 /// Shortest time between two questions to the publisher.
 const EVERY_MIN: Duration = Duration::from_millis(100);
-/// Longest time between two of them.
+/// Longest time between two questions to the publisher.
 const EVERY_MAX: Duration = Duration::from_secs(60 * 60);
 
 const GUIDE: &str = "\
@@ -20,7 +20,7 @@ follows once enough devices of the waves before it are heard and have confirmed 
 counts neither for nor against. A wave with 'approval: before' begins after `muster rollout approve`. A wave that fails
 pauses the rollout, or rolls it back, as its file says.
 
-It follows LEDGER, and decides nothing while it is behind or cut off.
+The planner follows LEDGER, and decides nothing while it is behind LEDGER or cut off from it.
 
 A wave may name checks: requests over NATS on muster.check.>, and https webhooks. The planner asks webhooks only with
 --webhook-secret, by which it signs each question, and at private addresses only those of hosts that --webhook-allow names.

@@ -1,4 +1,4 @@
-//! Why the planner cannot start, and why a round ends early.
+//! Errors of the planner's start and of its requests.
 
 use muster_bus::{ConnectError, RequestError};
 use muster_contract::query::ErrorBody;
@@ -17,9 +17,9 @@ pub enum StartError {
     Webhooks(#[from] WebhookSetupError),
 }
 
-/// Why a round ends before every rollout was evaluated. The next round begins anew.
+/// A failed request. The planner repeats it.
 #[derive(Debug, thiserror::Error)]
-pub enum RoundError {
+pub enum PlannerError {
     /// A service did not answer.
     #[error("request to {subject} failed")]
     Request {
@@ -47,7 +47,7 @@ pub enum RoundError {
         source: serde_json::Error,
     },
     /// A new commit was accepted between two pages of targets.
-    #[error("a new commit was accepted while the targets were listed")]
+    #[error("a new commit was accepted while the targets were listed: the planner lists them again")]
     CommitChanged,
     /// A list has too many pages.
     #[error("the list of {subject} has more than {PAGES_MAX} pages")]
@@ -57,7 +57,7 @@ pub enum RoundError {
     },
 }
 
-impl RoundError {
+impl PlannerError {
     /// Whether the requests about another deployment may succeed all the same.
     pub const fn is_of_one_deployment(&self) -> bool {
         match self {

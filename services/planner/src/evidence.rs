@@ -1,7 +1,7 @@
-//! The evidence of rollouts: the fold of LEDGER, and whether it is of the present. Pure: it reads no stream and no clock.
+//! The evidence of rollouts: the fold of LEDGER, and whether the fold is current. Pure: it reads no stream and no clock.
 //!
-//! Decisions rest on it only while LEDGER's end was read a moment ago and every partition has a pulse. A planner that is behind, cut
-//! off, or on a hub that hears its devices no more decides nothing.
+//! The planner decides only while it has read LEDGER's end within [`BEHIND_AFTER`] and every partition has a pulse. A planner that
+//! is behind LEDGER or cut off from it, or whose hub no longer hears its devices, decides nothing.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -20,20 +20,20 @@ use tokio::time::Instant;
 
 use crate::ledger::{LedgerEvent, LedgerFact};
 
-/// Age of the last moment at which all of LEDGER was read, beyond which nothing is decided.
+/// Oldest end of LEDGER that decisions may rest on.
 pub(crate) const BEHIND_AFTER: Duration = Duration::from_secs(5);
-/// Time by which a pulse may come late.
+/// Delay of a pulse beyond its lease that is tolerated.
 const PULSE_GRACE: SignedDuration = SignedDuration::from_secs(5);
 
 /// The evidence.
 #[derive(Debug, Default)]
 pub(crate) struct Evidence {
     fleet: Fleet,
-    /// Every message up to here is read.
+    /// Sequence up to which every message is read.
     read_through: u64,
-    /// LEDGER's end at a moment, while it is not read.
+    /// The oldest known end of LEDGER that is not reached yet.
     goal: Option<Goal>,
-    /// The last moment up to which everything is known to be read, by the own clock and by the server's.
+    /// The newest moment whose messages are all read, by the own clock and by the server's.
     current_at: Option<(Instant, Timestamp)>,
     pulses: BTreeMap<u16, Pulse>,
     /// The server's time when LEDGER was first read to its end, and the newest known one.
@@ -58,11 +58,11 @@ struct Pulse {
 /// The devices and documents that facts have touched.
 #[derive(Debug, Default)]
 pub(crate) struct ChangedByFacts {
-    /// Devices of which something has changed.
+    /// Devices that have changed.
     pub(crate) devices: Vec<DeviceKey>,
     /// Documents of devices, in order.
     pub(crate) documents: Vec<Document>,
-    /// Any device may have changed.
+    /// Whether any device may have changed.
     pub(crate) all: bool,
 }
 
@@ -82,7 +82,7 @@ pub(crate) struct DocumentEntry {
     pub(crate) id: DeploymentId,
     pub(crate) digest: Digest,
     pub(crate) generation: Generation,
-    /// A request replaces what Git wants.
+    /// Whether a request replaces the content that Git wants.
     pub(crate) is_requested: bool,
 }
 
@@ -91,7 +91,7 @@ pub(crate) struct DocumentEntry {
 pub(crate) enum Behind {
     /// LEDGER was never read to its end.
     Reading,
-    /// LEDGER's end is not read, or it does not answer.
+    /// LEDGER's end was not read in time, or LEDGER does not answer.
     Late,
     /// The hub has no pulse of a partition.
     NoPulse(u16),
@@ -101,9 +101,11 @@ impl fmt::Display for Behind {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Reading => f.write_str("reading LEDGER for the first time"),
-            Self::Late => f.write_str("behind LEDGER, or cut off from it"),
+            Self::Late => {
+                write!(f, "LEDGER's end was not read within {BEHIND_AFTER:?}: check the link to NATS")
+            }
             Self::NoPulse(partition) => {
-                write!(f, "the hub does not say that it hears the devices of partition {partition}")
+                write!(f, "no pulse of partition {partition}: check that muster-ingest owns it")
             }
         }
     }
@@ -115,14 +117,14 @@ impl Evidence {
         let mut touched = ChangedByFacts::default();
         match event {
             LedgerEvent::Facts(facts) => self.fold(facts, &mut touched),
-            LedgerEvent::Through(through) => self.read_to(through),
+            LedgerEvent::Through(through) => self.advance_to(through),
             LedgerEvent::End { last_seq, at, asked_at } => {
-                // The oldest end that is not read stays, so that it is reached while LEDGER grows.
+                // A newer end does not replace a goal, so that the goal is reached while LEDGER grows.
                 self.goal.get_or_insert(Goal { last_seq, asked_at, at });
                 if let Some((_, now)) = &mut self.times {
                     *now = at;
                 }
-                self.read_to(self.read_through);
+                self.advance_to(self.read_through);
             }
             LedgerEvent::Restarted => (*self, touched.all) = (Self::default(), true),
         }
@@ -139,7 +141,7 @@ impl Evidence {
             };
             match (&subject, &fact) {
                 (LedgerSubject::Hub(partition), Fact::Pulse(pulse)) => {
-                    self.hear(*partition, pulse, at.stored_at);
+                    self.record_pulse(*partition, pulse, at.stored_at);
                 }
                 (LedgerSubject::Desired(key), Fact::Desired(document)) => {
                     touched.documents.push(Document::of(key, document));
@@ -151,18 +153,18 @@ impl Evidence {
             self.fleet.apply(at, &subject, fact);
         }
         touched.devices = self.fleet.drain_changed_devices();
-        self.read_to(through);
+        self.advance_to(through);
     }
 
-    /// Takes note of a pulse. One that says that devices are not heard yet goes on with a pulse, and begins none.
-    fn hear(&mut self, partition: u16, pulse: &PulseFact, stored_at: Timestamp) {
-        let goes_on = || self.pulses.get(&partition).is_some_and(|before| !before.is_over(stored_at));
-        if pulse.current || goes_on() {
+    /// Records a pulse. A pulse that is not `current` prolongs one that has not ended; it does not start one.
+    fn record_pulse(&mut self, partition: u16, pulse: &PulseFact, stored_at: Timestamp) {
+        let has_pulse = || self.pulses.get(&partition).is_some_and(|before| !before.is_over(stored_at));
+        if pulse.current || has_pulse() {
             self.pulses.insert(partition, Pulse::of(pulse, stored_at));
         }
     }
 
-    fn read_to(&mut self, through: u64) {
+    fn advance_to(&mut self, through: u64) {
         self.read_through = self.read_through.max(through);
         if let Some(Goal { asked_at, at, .. }) = self.goal.take_if(|goal| goal.last_seq <= self.read_through)
         {
@@ -171,11 +173,11 @@ impl Evidence {
         }
     }
 
-    /// Whether it is of the present.
+    /// Checks that the evidence is current.
     ///
     /// # Errors
     /// Why nothing may be decided.
-    pub(crate) fn is_current(&self, now: Instant) -> Result<(), Behind> {
+    pub(crate) fn check_current(&self, now: Instant) -> Result<(), Behind> {
         let (Some((current_at, _)), Some(times)) = (self.current_at, self.times) else {
             return Err(Behind::Reading);
         };
@@ -188,7 +190,7 @@ impl Evidence {
 
     /// Whether the pulse of a partition has stopped.
     fn is_over(&self, partition: u16, (first, now): (Timestamp, Timestamp)) -> bool {
-        // The devices of a partition that LEDGER calls unheard are evidence for nothing anyhow.
+        // The devices of a partition that LEDGER calls unheard are no evidence.
         if self.fleet.hearing_state().is_stopped(partition) {
             return false;
         }
@@ -197,14 +199,14 @@ impl Evidence {
         pulse.is_over(now)
     }
 
-    /// The time of a judgement: the own clock's, which runs ahead of the evidence by [`BEHIND_AFTER`] at most. So a clock that goes
-    /// wrong ends no soak time for which there is no evidence.
-    pub(crate) fn time(&self, clock: Timestamp) -> Timestamp {
+    /// The time of a judgement: the own clock's, at most [`BEHIND_AFTER`] ahead of the evidence. So a clock that runs fast ends no
+    /// soak time without evidence.
+    pub(crate) fn judgement_time(&self, clock: Timestamp) -> Timestamp {
         let latest = |(_, at): (Instant, Timestamp)| at.checked_add(BEHIND_AFTER).unwrap_or(Timestamp::MAX);
         self.current_at.map_or(clock, |current_at| clock.min(latest(current_at)))
     }
 
-    /// The moment at which it is of the present no longer, unless LEDGER's end is read again.
+    /// The last moment at which the evidence is current, unless LEDGER's end is read again.
     pub(crate) fn ends_at(&self) -> Option<Instant> {
         Some(self.current_at?.0 + BEHIND_AFTER)
     }
@@ -286,17 +288,17 @@ mod tests {
     fn evidence_is_of_the_present_only_while_the_end_of_ledger_is_read() {
         let (mut evidence, now) = (Evidence::default(), Instant::now());
         let later = |seconds: u64| now + Duration::from_secs(seconds);
-        assert_eq!(evidence.is_current(now), Err(Behind::Reading));
+        assert_eq!(evidence.check_current(now), Err(Behind::Reading));
         evidence.apply(end(16, 0, now));
-        assert_eq!(evidence.is_current(now), Err(Behind::Reading), "nothing is read yet");
+        assert_eq!(evidence.check_current(now), Err(Behind::Reading), "nothing is read yet");
         evidence.apply(pulses(1, 0));
         evidence.apply(end(16, 0, now));
-        assert_eq!(evidence.is_current(later(5)), Ok(()));
-        assert_eq!(evidence.is_current(later(6)), Err(Behind::Late), "LEDGER does not answer any more");
+        assert_eq!(evidence.check_current(later(5)), Ok(()));
+        assert_eq!(evidence.check_current(later(6)), Err(Behind::Late), "LEDGER does not answer any more");
         evidence.apply(end(99, 6, later(6)));
-        assert_eq!(evidence.is_current(later(6)), Err(Behind::Late), "LEDGER goes further");
+        assert_eq!(evidence.check_current(later(6)), Err(Behind::Late), "LEDGER goes further");
         evidence.apply(LedgerEvent::Through(99));
-        assert_eq!(evidence.is_current(later(7)), Ok(()));
+        assert_eq!(evidence.check_current(later(7)), Ok(()));
     }
 
     #[test]
@@ -305,11 +307,11 @@ mod tests {
         evidence.apply(pulses(1, 0));
         evidence.apply(end(16, 0, now));
         evidence.apply(end(16, 35, now));
-        assert_eq!(evidence.is_current(now), Ok(()));
+        assert_eq!(evidence.check_current(now), Ok(()));
         evidence.apply(end(16, 36, now));
-        assert_eq!(evidence.is_current(now), Err(Behind::NoPulse(0)));
+        assert_eq!(evidence.check_current(now), Err(Behind::NoPulse(0)));
         evidence.apply(pulses(17, 36));
-        assert_eq!(evidence.is_current(now), Ok(()));
+        assert_eq!(evidence.check_current(now), Ok(()));
     }
 
     #[test]
@@ -318,12 +320,12 @@ mod tests {
         evidence.apply(pulses(1, 0));
         evidence.apply(pulses_with(17, 30, false));
         evidence.apply(end(32, 60, now));
-        assert_eq!(evidence.is_current(now), Ok(()), "the pulse goes on");
+        assert_eq!(evidence.check_current(now), Ok(()), "the pulse goes on");
         evidence.apply(pulses_with(33, 70, false));
         evidence.apply(end(48, 70, now));
-        assert_eq!(evidence.is_current(now), Err(Behind::NoPulse(0)), "it was over");
+        assert_eq!(evidence.check_current(now), Err(Behind::NoPulse(0)), "it was over");
         evidence.apply(pulses(49, 71));
-        assert_eq!(evidence.is_current(now), Ok(()));
+        assert_eq!(evidence.check_current(now), Ok(()));
 
         let mut evidence = Evidence::default();
         evidence.apply(pulses_with(1, 0, false));
@@ -331,7 +333,7 @@ mod tests {
         let late = LEASE.as_secs().cast_signed() + 10;
         evidence.apply(pulses_with(17, late, false));
         evidence.apply(end(32, late, now));
-        assert_eq!(evidence.is_current(now), Err(Behind::NoPulse(0)), "there was none");
+        assert_eq!(evidence.check_current(now), Err(Behind::NoPulse(0)), "there was none");
     }
 
     #[test]
@@ -340,7 +342,7 @@ mod tests {
         evidence.apply(end(16, 0, now));
         evidence.apply(end(99, 1, now));
         evidence.apply(pulses(1, 0));
-        assert_eq!(evidence.is_current(now), Ok(()), "the first end is read, though LEDGER is longer now");
+        assert_eq!(evidence.check_current(now), Ok(()), "the first end is read, though LEDGER is longer now");
     }
 
     #[test]
@@ -349,7 +351,7 @@ mod tests {
         evidence.apply(pulses(1, 0));
         evidence.apply(end(16, 10, now));
         evidence.apply(end(99, 400, now));
-        assert_eq!(evidence.time(second(14)), second(14));
-        assert_eq!(evidence.time(second(400)), second(15));
+        assert_eq!(evidence.judgement_time(second(14)), second(14));
+        assert_eq!(evidence.judgement_time(second(400)), second(15));
     }
 }

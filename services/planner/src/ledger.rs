@@ -1,7 +1,7 @@
-//! Follows LEDGER: all of its messages, in order, from the first one it holds. It folds nothing and decides nothing.
+//! Follows LEDGER: reads all of its messages in order, from the first one that it holds. It folds nothing and decides nothing.
 //!
-//! LEDGER may be another one after a restore, and its mirror may be replaced; then reading begins anew. A planner has no snapshot: what it keeps of LEDGER is what
-//! LEDGER itself keeps.
+//! A restore may replace LEDGER or its mirror; the reader then starts again at the first message. The planner has no snapshot: it
+//! knows only messages that LEDGER still holds.
 
 use std::future::Future;
 use std::time::Duration;
@@ -18,32 +18,33 @@ use tokio::sync::mpsc;
 use tokio::time::{Instant, MissedTickBehavior, interval, sleep, timeout};
 use tokio_util::task::AbortOnDropHandle;
 
-/// Messages read at once, so that a decision never waits for the folding of many.
+/// Messages of a batch, at most: a decision waits for one batch to be folded.
 const BATCH_MAX: usize = 512;
 /// Batches that wait for the planner.
 const BATCHES_WAITING_MAX: usize = 4;
 /// Time between two questions for LEDGER's end.
 const END_ASKED_EVERY: Duration = Duration::from_secs(1);
-/// Longest wait for an answer: the reader waits meanwhile.
+/// Timeout of such a question. No message is read meanwhile.
 const END_WITHIN: Duration = Duration::from_secs(2);
 /// Time without a message after which the server is asked whether anything is left: LEDGER discards pulses.
 const SILENCE: Duration = Duration::from_secs(2);
-/// Time since a mirror heard of LEDGER beyond which its end is not LEDGER's: the server has it hear every second.
+/// Longest silence between LEDGER and its mirror in which the mirror's end counts as LEDGER's. The server contacts a mirror every
+/// second.
 const ORIGIN_HEARD_WITHIN: Duration = Duration::from_secs(3);
-/// Delay before LEDGER is opened again.
+/// Delay before the reader opens LEDGER again.
 const OPEN_AGAIN_AFTER: Duration = Duration::from_secs(1);
 
 /// A message of LEDGER with its fact, if it is readable.
 pub type LedgerFact = (Position, Option<(LedgerSubject, Fact)>);
 
-/// News of LEDGER.
+/// An event of a LEDGER reader.
 #[derive(Debug)]
 pub enum LedgerEvent {
     /// The next messages, in order.
     Facts(Vec<LedgerFact>),
-    /// LEDGER holds nothing more up to this sequence.
+    /// LEDGER holds no further message up to this sequence.
     Through(u64),
-    /// LEDGER's end, its clock, and the moment before the question.
+    /// LEDGER's end at a moment.
     End {
         /// Sequence of the last message.
         last_seq: u64,
@@ -52,7 +53,7 @@ pub enum LedgerEvent {
         /// Time of the question.
         asked_at: Instant,
     },
-    /// It is read from its first message again.
+    /// The reader starts again at the first message.
     Restarted,
 }
 
@@ -83,7 +84,7 @@ impl Ledger for BusLedger {
     async fn next(&mut self) -> LedgerEvent {
         match self.events.recv().await {
             Some(event) => event,
-            // The reader has ended, which only the end of the process brings about.
+            // The reader ends only with the process.
             None => std::future::pending().await,
         }
     }
@@ -93,19 +94,19 @@ struct Reader {
     bus: Bus,
     out: mpsc::Sender<LedgerEvent>,
     checked: Checked,
-    /// When the stream that is read was created.
+    /// Creation time of the stream that is read.
     created_at: Timestamp,
     read_through: u64,
 }
 
-/// LEDGER's end, by that of the stream that is read.
+/// LEDGER's end, derived from the stream that is read: LEDGER itself or a mirror.
 #[derive(Debug, PartialEq, Eq)]
 enum LedgerEnd {
-    /// LEDGER ended there, so long ago.
+    /// The last sequence of LEDGER, and the age of that knowledge.
     At(u64, Duration),
-    /// The mirror does not hear of LEDGER.
+    /// The mirror has lost contact with LEDGER.
     Unknown,
-    /// It is another stream than the one that was read.
+    /// Another stream has replaced the one that was read.
     Replaced,
 }
 
@@ -126,7 +127,7 @@ impl LedgerEnd {
 }
 
 impl Reader {
-    /// Reads until nobody receives.
+    /// Reads until the receiver is dropped.
     async fn run(mut self) {
         while !self.out.is_closed() {
             match self.open().await {
@@ -143,12 +144,12 @@ impl Reader {
     }
 
     async fn open(&mut self) -> Result<Replay, ReadError> {
-        // First, so that a stream that takes its place is noticed.
+        // Read before the consumer is created: a stream created in between counts as replaced.
         self.created_at = self.bus.stream_state(stream::LEDGER).await?.created_at;
         self.bus.replay(stream::LEDGER, &[], Start::First).await
     }
 
-    /// Reads until it cannot go on from its position.
+    /// Reads until LEDGER cannot be read on from the reader's position.
     async fn read(&mut self, replay: &mut Replay) -> ReadError {
         let mut ticks = interval(END_ASKED_EVERY);
         ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
@@ -182,8 +183,8 @@ impl Reader {
         batch.iter().map(fact).collect()
     }
 
-    /// Asks for LEDGER's end; after a silence, also whether the server has sent everything up to there. Fails if the stream is another
-    /// one.
+    /// Asks for LEDGER's end; after a silence, also whether the server has sent everything up to it. Fails if another stream has
+    /// replaced LEDGER.
     async fn ask_for_end(&mut self, replay: &Replay, last_message: Instant) -> Result<(), ReadError> {
         let asked_at = Instant::now();
         let Ok(Ok(end)) = timeout(END_WITHIN, self.bus.stream_end(stream::LEDGER)).await else {
@@ -202,7 +203,7 @@ impl Reader {
             }
         }
         let is_silent = asked_at.duration_since(last_message) >= SILENCE || end.state.messages == 0;
-        // A message stored after the question was not asked about.
+        // `last_seq` was read before this question, so a message stored in between is not skipped.
         if last_seq > self.read_through && is_silent && replay.is_open() && replay.is_drained().await {
             self.read_through = last_seq;
             self.send(LedgerEvent::Through(last_seq)).await;

@@ -7,11 +7,11 @@
 //! ```
 //!
 //! The planner stores nothing. DOWNLINK holds the decisions about each rollout, the repository the waves, and LEDGER the contents
-//! of devices and the evidence: it folds LEDGER in memory and keeps a row for each target of a rollout. A fact changes rows, and
-//! the rollout is judged by its counts at once. A planner that is killed between any two requests loses nothing and repeats
-//! nothing: the publisher answers a repeated release or decision as done.
+//! of devices and the evidence. The planner folds LEDGER in memory and keeps a row for each target of a rollout. A fact changes
+//! rows, and the planner judges the rollout by its counts at once. A planner that is killed between any two requests loses nothing
+//! and repeats nothing: the publisher answers a repeated release or decision as done.
 //!
-//! Reading order: [`ledger`] (reads LEDGER), `evidence` (folds it, and says whether it is of the present), `rollouts` (rows of
+//! Reading order: [`ledger`] (reads LEDGER), `evidence` (folds it, and checks that the fold is current), `rollouts` (rows of
 //! rollouts), [`planner`] (the loop), [`step`] (pure: the effects of a step), [`services`] (requests), `checks`, [`asker`] and
 //! [`webhook`] (checks of others), [`app`] (the wiring).
 

@@ -9,7 +9,7 @@ use prometheus_client::metrics::gauge::Gauge;
 pub struct Metrics {
     /// Requests that failed.
     pub failures: Counter,
-    /// 1 while nothing is decided, because LEDGER is not read to its end.
+    /// 1 while nothing is decided: LEDGER is not read to its end, or the hub has no pulse.
     pub behind: Gauge,
     /// Sequence of the last fact of LEDGER that was read.
     pub ledger_seq: Gauge,

@@ -1,8 +1,8 @@
-//! Follows LEDGER and the publisher, judges each rollout that something has touched, and takes its next step: it requests a
-//! release or records a decision.
+//! Follows LEDGER and the publisher, judges each rollout that has changed, and takes its next step: the planner requests a release
+//! or records a decision.
 //!
-//! The publisher answers a repeated release or decision as done, so the planner may die anywhere and begin anew. Two planners that
-//! run at once request the same.
+//! The publisher answers a repeated release or decision as done, so a planner that dies at any point starts again without harm. Two
+//! planners that run at once request the same.
 
 use std::collections::{BTreeSet, VecDeque};
 use std::future::Future;
@@ -13,7 +13,7 @@ use std::time::Duration;
 use muster_contract::DeploymentId;
 use muster_contract::canonical::Digest;
 use muster_contract::rollout::TargetsAnswer;
-use muster_domain::rollout::Step;
+use muster_domain::rollout::{Blocked, Step};
 use muster_service::clock::Clock;
 use muster_service::error::chain;
 use muster_service::health::{Health, Latch};
@@ -22,31 +22,31 @@ use tokio_util::sync::CancellationToken;
 
 use crate::asker::Asker;
 use crate::checks::Checks;
-use crate::error::RoundError;
+use crate::error::PlannerError;
 use crate::evidence::{Document, Evidence};
 use crate::ledger::{Ledger, LedgerEvent};
 use crate::metrics::Metrics;
-use crate::rollouts::TrackedRollouts;
+use crate::rollouts::{TrackedRollout, TrackedRollouts};
 use crate::services::{Requests, Services};
 
 mod judge;
 
-/// Events of LEDGER that are applied at once between two rollouts, at most.
+/// Events of LEDGER that the planner applies between two judgements, at most.
 const EVENTS_AT_ONCE_MAX: usize = 16;
-/// The part of the planner's health that says whether it decides.
+/// The part of the planner's health that shows whether it decides.
 const HEALTH_PART: &str = "decisions";
 
 /// A rollout: deployment, content and path of the `rollout.yaml`.
 pub(crate) type RolloutKey = (DeploymentId, Digest, String);
 
-/// The list of a deployment's targets, while it is asked for.
-type Listing = Pin<Box<dyn Future<Output = Listed> + Send>>;
+/// A running request for the targets of a deployment.
+type Listing = Pin<Box<dyn Future<Output = ListedTargets> + Send>>;
 
-/// The targets of a deployment, with the time of the first question.
-struct Listed {
+/// The targets of a deployment, with the time of the first request for them.
+struct ListedTargets {
     id: DeploymentId,
     began: Instant,
-    answer: Result<TargetsAnswer, RoundError>,
+    answer: Result<TargetsAnswer, PlannerError>,
 }
 
 /// The planner.
@@ -55,26 +55,26 @@ pub struct Planner<R, L> {
     ledger: L,
     clock: Arc<dyn Clock>,
     metrics: Metrics,
-    /// Where it says whether it decides.
+    /// Shows whether the planner decides.
     health: Option<Health>,
     evidence: Evidence,
     rollouts: TrackedRollouts,
     /// The checks behind waves.
     checks: Checks<R>,
-    /// Deployments whose targets are to be listed, and the list that is asked for.
+    /// Deployments whose targets must be listed, and the running request.
     to_list: VecDeque<DeploymentId>,
     listing: Option<(DeploymentId, Listing)>,
-    /// Documents that came while targets were listed.
+    /// Documents that LEDGER delivered while targets were listed.
     documents: Vec<Document>,
     /// Time between two questions to the publisher, and time of the next one.
     every: Duration,
     poll_at: Instant,
-    /// The rollout that was judged last: the next judgement begins after it.
+    /// The rollout that was judged last: the next round of judgements begins after it.
     judged_last: Option<RolloutKey>,
-    /// The publisher was asked about every rollout.
+    /// Whether the publisher has answered about every rollout.
     is_complete: bool,
     last_error: Option<String>,
-    /// Why nothing is decided, as it was logged last.
+    /// The logged reason why nothing is decided; `None` while rollouts are decided.
     logged: Option<String>,
 }
 
@@ -109,7 +109,7 @@ impl<R: Requests, L: Ledger> Planner<R, L> {
         }
     }
 
-    /// The same, which says in its health whether it decides.
+    /// The same planner; `health` shows whether it decides.
     #[must_use]
     pub fn with_health(self, health: &Health) -> Self {
         Self { health: Some(health.clone()), ..self }
@@ -130,7 +130,7 @@ impl<R: Requests, L: Ledger> Planner<R, L> {
             }
             if self.may_decide() {
                 self.list_next();
-                // Before the publisher is asked: its answers may outlast the evidence.
+                // Judged before the publisher is polled: the evidence may end during its answers.
                 let are_judged = self.judge(&stop).await;
                 if self.poll_at <= Instant::now() {
                     let polled = self.poll().await;
@@ -144,19 +144,20 @@ impl<R: Requests, L: Ledger> Planner<R, L> {
         }
     }
 
-    /// The next moment at which time alone may change something.
+    /// The next moment at which the loop must run without an event.
     fn wakes_at(&mut self) -> Instant {
         let now = Instant::now();
-        if self.evidence.is_current(now).is_err() {
-            // An event of LEDGER ends that.
+        if self.evidence.check_current(now).is_err() {
+            // Only an event of LEDGER makes the evidence current again.
             return now + self.every;
         }
         let (poll_at, listing) = (self.poll_at, self.listing.is_none() && !self.to_list.is_empty());
-        let of_rollout = |rollout: &mut crate::rollouts::TrackedRollout| {
+        let of_rollout = |rollout: &mut TrackedRollout| {
             if rollout.is_due(now) { Some(now) } else { rollout.due }
         };
         let rollouts = self.rollouts.all().filter_map(of_rollout);
         let next = rollouts.chain([poll_at]).chain(listing.then_some(now)).min().unwrap_or(poll_at);
+        // The evidence is still current at `end` itself.
         self.evidence.ends_at().map_or(next, |end| next.min(end + Duration::from_millis(1)))
     }
 
@@ -164,7 +165,7 @@ impl<R: Requests, L: Ledger> Planner<R, L> {
     fn follow(&mut self, event: LedgerEvent) {
         let is_restart = matches!(event, LedgerEvent::Restarted);
         if is_restart {
-            // The list would lack the documents of another LEDGER.
+            // The running list would lack documents of the new LEDGER.
             self.documents.clear();
             self.is_complete = false;
             if let Some((id, _)) = self.listing.take() {
@@ -177,14 +178,14 @@ impl<R: Requests, L: Ledger> Planner<R, L> {
         }
         self.rollouts.observe(&touched, &self.evidence);
         if is_restart {
-            // Another LEDGER may hold other documents.
+            // The new LEDGER may hold other documents.
             self.rollouts = TrackedRollouts::default();
             self.poll_at = Instant::now();
         }
         self.metrics.ledger_seq.set(i64::try_from(self.evidence.ledger_seq()).unwrap_or(i64::MAX));
     }
 
-    /// Applies the events of LEDGER that wait.
+    /// Applies waiting events of LEDGER.
     async fn follow_waiting(&mut self) {
         for _ in 0..EVENTS_AT_ONCE_MAX {
             let event = tokio::select! {
@@ -196,14 +197,14 @@ impl<R: Requests, L: Ledger> Planner<R, L> {
         }
     }
 
-    /// Whether the evidence is of the present. If not, it says so.
+    /// Whether the evidence is current. Exports the answer, and logs it once it changes.
     fn may_decide(&mut self) -> bool {
-        let why = self.evidence.is_current(Instant::now()).err().map(|behind| behind.to_string());
+        let why = self.evidence.check_current(Instant::now()).err().map(|behind| behind.to_string());
         self.metrics.behind.set(i64::from(why.is_some()));
         if self.logged != why {
             match &why {
-                Some(why) => tracing::warn!(why, "nothing is decided"),
-                None => tracing::info!(ledger.seq = self.evidence.ledger_seq(), "rollouts are decided"),
+                Some(why) => tracing::warn!(why, "stopped decisions"),
+                None => tracing::info!(ledger.seq = self.evidence.ledger_seq(), "started decisions"),
             }
             if let Some(health) = &self.health {
                 let state = why.as_ref().map_or_else(|| "made".to_owned(), |why| format!("none: {why}"));
@@ -216,7 +217,7 @@ impl<R: Requests, L: Ledger> Planner<R, L> {
 
     /// Asks the publisher for the deployments with rollouts, their commit and their decisions. An error of one deployment holds up
     /// no other; the first one is returned at the end.
-    async fn poll(&mut self) -> Result<(), RoundError> {
+    async fn poll(&mut self) -> Result<(), PlannerError> {
         let ids = self.services.deployments().await?;
         self.rollouts.retain(&ids);
         let mut first_error = None;
@@ -249,20 +250,20 @@ impl<R: Requests, L: Ledger> Planner<R, L> {
             let (services, began, of) = (self.services.clone(), Instant::now(), id.clone());
             let listing = async move {
                 let answer = services.targets(&id).await;
-                Listed { id, began, answer }
+                ListedTargets { id, began, answer }
             };
             self.listing = Some((of, Box::pin(listing)));
         }
     }
 
-    /// Follows the targets of a deployment that were listed.
-    fn insert(&mut self, listed: Listed) {
-        let Listed { id, began, answer } = listed;
+    /// Inserts the listed targets of a deployment.
+    fn insert(&mut self, listed: ListedTargets) {
+        let ListedTargets { id, began, answer } = listed;
         let inserted = answer.map(|answer| {
             self.rollouts.insert(&id, answer, (began, Instant::now()));
             // A page may be older than a document that LEDGER has.
             for document in std::mem::take(&mut self.documents) {
-                self.rollouts.document(&document);
+                self.rollouts.apply_document(&document);
             }
         });
         self.documents.clear();
@@ -275,7 +276,7 @@ impl<R: Requests, L: Ledger> Planner<R, L> {
     }
 
     /// Counts and logs an error, once until it changes.
-    fn report(&mut self, result: Result<(), RoundError>) {
+    fn report(&mut self, result: Result<(), PlannerError>) {
         let error = result.err().map(|error| chain(&error));
         if let Some(error) = &error {
             self.metrics.failures.inc();
@@ -287,8 +288,8 @@ impl<R: Requests, L: Ledger> Planner<R, L> {
     }
 }
 
-/// The list that was asked for; never, if none is.
-async fn listed(listing: &mut Option<(DeploymentId, Listing)>) -> Listed {
+/// The answer to the running request; pending forever if none is running.
+async fn listed(listing: &mut Option<(DeploymentId, Listing)>) -> ListedTargets {
     match listing {
         Some((_, future)) => {
             let listed = future.await;
@@ -309,7 +310,6 @@ struct Counts {
 
 impl Counts {
     fn add(&mut self, step: &Step) {
-        use muster_domain::rollout::Blocked;
         self.rollouts += 1;
         match step {
             Step::Fail { .. } | Step::Held { .. } | Step::RollBack { .. } => self.stopped += 1,

@@ -1,5 +1,5 @@
-//! The rollouts that are followed, each with a row for every target. Facts change rows and mark their rollouts; it judges nothing
-//! and asks for nothing.
+//! The rollouts that the planner follows, each with a row for every target. Facts change rows and mark their rollouts. This module
+//! judges no rollout and sends no request.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::sync::Arc;
@@ -14,30 +14,29 @@ use crate::evidence::{ChangedByFacts, Document, Evidence};
 use crate::planner::RolloutKey;
 
 /// Time after which the targets of a deployment are listed again: a request may have replaced a deployment on a device, or the
-/// publisher may refuse one.
+/// publisher may have begun to refuse one.
 const LISTED_FOR: Duration = Duration::from_secs(60);
-/// Listing takes at most one in so many parts of the time.
+/// Listing may take one part in so many of the planner's time.
 const LISTING_SHARE: u32 = 20;
-
-/// Time within which LEDGER shows a release that the publisher has answered; afterwards the targets are listed again.
+/// Time in which LEDGER must show a release that the publisher has confirmed; afterwards the targets are listed again.
 const SHOWN_WITHIN: Duration = Duration::from_secs(30);
 
 /// The rollouts of all deployments with a held change or an open rollout.
 #[derive(Debug, Default)]
 pub(crate) struct TrackedRollouts {
-    deployments: BTreeMap<DeploymentId, Tracked>,
+    deployments: BTreeMap<DeploymentId, TrackedDeployment>,
     /// The devices of all rollouts.
     devices: HashMap<DeviceKey, Arc<TargetDevice>>,
 }
 
 /// The rollouts of a deployment.
 #[derive(Debug)]
-struct Tracked {
+struct TrackedDeployment {
     revision: String,
     rollouts: Vec<TrackedRollout>,
-    /// When its targets were listed, and for how long.
+    /// When the list of its targets was complete, and how long listing took.
     listed: (Instant, Duration),
-    /// Its targets may be other ones.
+    /// Whether its targets may have changed since.
     is_outdated: bool,
 }
 
@@ -45,14 +44,15 @@ struct Tracked {
 #[derive(Debug)]
 pub(crate) struct TrackedRollout {
     pub(crate) live: LiveRollout,
-    /// A fact, a decision or an answer has touched it since it was judged.
+    /// Whether a fact, a decision or an answer has changed it since the last judgement.
     pub(crate) is_touched: bool,
-    /// It is judged again then, and not before if a request has failed.
+    /// Time of the next judgement. A touched rollout is judged earlier, unless a request has failed.
     pub(crate) due: Option<Instant>,
+    /// Whether a request of the last step has failed.
     pub(crate) has_failed: bool,
     /// The devices that were refused, with the time from which a release to each is requested again.
     pub(crate) refusals: BTreeMap<DeviceKey, Refusal>,
-    /// When the publisher answered a release that LEDGER may not show yet.
+    /// When the publisher confirmed a release that LEDGER may not show yet.
     pub(crate) answered_at: Option<Instant>,
     /// The step that was logged last.
     pub(crate) logged: String,
@@ -76,7 +76,7 @@ impl TrackedRollout {
         (self.live.deployment().clone(), self.live.digest(), self.live.file().to_owned())
     }
 
-    /// Whether it is to be judged.
+    /// Whether it must be judged now.
     pub(crate) fn is_due(&self, now: Instant) -> bool {
         let is_time = self.due.is_some_and(|due| due <= now);
         is_time || self.is_touched && !self.has_failed
@@ -96,7 +96,7 @@ impl TrackedRollout {
 }
 
 impl TrackedRollouts {
-    /// The rollouts, to judge them.
+    /// All rollouts.
     pub(crate) fn all(&mut self) -> impl Iterator<Item = &mut TrackedRollout> {
         self.deployments.values_mut().flat_map(|tracked| &mut tracked.rollouts)
     }
@@ -107,13 +107,13 @@ impl TrackedRollouts {
         rollouts.iter_mut().find(|rollout| rollout.live.digest() == *digest && rollout.live.file() == file)
     }
 
-    /// Follows these deployments alone.
+    /// Drops the rollouts of all other deployments.
     pub(crate) fn retain(&mut self, ids: &BTreeSet<DeploymentId>) {
         self.deployments.retain(|id, _| ids.contains(id));
         self.devices.retain(|_, device| Arc::strong_count(device) > 1);
     }
 
-    /// Takes note of the first page of a deployment's targets: its commit and its decisions. False if its targets must be listed.
+    /// Applies the commit and the decisions of a deployment. False if its targets must be listed.
     pub(crate) fn set_head(&mut self, id: &DeploymentId, head: &TargetsAnswer, now: Instant) -> bool {
         let deployments = u32::try_from(self.deployments.len()).unwrap_or(u32::MAX);
         let Some(tracked) = self.deployments.get_mut(id) else { return false };
@@ -131,14 +131,15 @@ impl TrackedRollouts {
         !is_due
     }
 
-    /// The targets of a deployment may be other ones.
+    /// Marks the targets of a deployment as out of date.
     pub(crate) fn outdate(&mut self, id: &DeploymentId) {
         if let Some(tracked) = self.deployments.get_mut(id) {
             tracked.is_outdated = true;
         }
     }
 
-    /// Follows the rollouts of a deployment by its targets, which were listed from a time on. Observe the deployment afterwards.
+    /// Replaces the rollouts of a deployment by those of its listed targets; listing began and ended at these times. Observe the
+    /// deployment afterwards.
     pub(crate) fn insert(
         &mut self,
         id: &DeploymentId,
@@ -172,7 +173,7 @@ impl TrackedRollouts {
             rollouts.push(rollout);
         }
         let listed = (now, now.duration_since(began));
-        let tracked = Tracked { revision, rollouts, listed, is_outdated: false };
+        let tracked = TrackedDeployment { revision, rollouts, listed, is_outdated: false };
         self.deployments.insert(id.clone(), tracked);
     }
 
@@ -193,10 +194,10 @@ impl TrackedRollouts {
         LiveTarget { device, content, is_refused: target.refused.is_some() }
     }
 
-    /// Counts what facts have touched.
+    /// Counts the devices and documents that facts have changed.
     pub(crate) fn observe(&mut self, touched: &ChangedByFacts, evidence: &Evidence) {
         for document in &touched.documents {
-            self.document(document);
+            self.apply_document(document);
         }
         for rollout in self.all() {
             if touched.all {
@@ -219,8 +220,8 @@ impl TrackedRollouts {
         }
     }
 
-    /// A device gets contents.
-    pub(crate) fn document(&mut self, document: &Document) {
+    /// Applies the contents that a document gives a device.
+    pub(crate) fn apply_document(&mut self, document: &Document) {
         let Document { key, generation, at: issued_at, is_retired, entries } = document;
         if !self.devices.contains_key(key) {
             return;
@@ -257,7 +258,7 @@ impl TrackedRollout {
         }
     }
 
-    /// Whether LEDGER has not shown a release for long.
+    /// Whether LEDGER has failed to show a release in time. Clears the time of the release.
     fn is_unshown(&mut self, now: Instant) -> bool {
         let is_over = |at: &mut Instant| now.duration_since(*at) > SHOWN_WITHIN;
         self.answered_at.take_if(is_over).is_some() && self.live.awaits_ledger()

@@ -15,7 +15,7 @@ use muster_contract::subjects::PUBLISHER_PREFIX;
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 
-use crate::error::RoundError;
+use crate::error::PlannerError;
 
 /// Timeout of a request: a release to 1,000 devices takes a second on a slow link.
 const ANSWER_WITHIN: Duration = Duration::from_secs(20);
@@ -55,7 +55,7 @@ impl<R: Requests> Services<R> {
     ///
     /// # Errors
     /// The publisher does not answer.
-    pub async fn deployments(&self) -> Result<BTreeSet<DeploymentId>, RoundError> {
+    pub async fn deployments(&self) -> Result<BTreeSet<DeploymentId>, PlannerError> {
         let subject = format!("{PUBLISHER_PREFIX}.status");
         let (mut deployments, mut after) = (BTreeSet::new(), String::new());
         for _ in 0..PAGES_MAX {
@@ -70,14 +70,14 @@ impl<R: Requests> Services<R> {
                 return Ok(deployments);
             }
         }
-        Err(RoundError::Endless { subject })
+        Err(PlannerError::Endless { subject })
     }
 
     /// The first target of a deployment, with its commit and all decisions about it.
     ///
     /// # Errors
     /// The publisher does not answer, or knows no good commit.
-    pub async fn head(&self, id: &DeploymentId) -> Result<TargetsAnswer, RoundError> {
+    pub async fn head(&self, id: &DeploymentId) -> Result<TargetsAnswer, PlannerError> {
         let query = TargetsQuery { deployment: id.clone(), limit: Some(1), after: None, revision: None };
         self.ask(format!("{PUBLISHER_PREFIX}.targets"), &query).await
     }
@@ -86,7 +86,7 @@ impl<R: Requests> Services<R> {
     ///
     /// # Errors
     /// The publisher does not answer, knows no good commit, or reads another one meanwhile.
-    pub async fn targets(&self, id: &DeploymentId) -> Result<TargetsAnswer, RoundError> {
+    pub async fn targets(&self, id: &DeploymentId) -> Result<TargetsAnswer, PlannerError> {
         let subject = format!("{PUBLISHER_PREFIX}.targets");
         let mut query =
             TargetsQuery { deployment: id.clone(), limit: Some(PAGE_MAX), after: None, revision: None };
@@ -98,17 +98,17 @@ impl<R: Requests> Services<R> {
             }
             let page: TargetsAnswer = self.ask(subject.clone(), &query).await?;
             if !whole.append(page) {
-                return Err(RoundError::CommitChanged);
+                return Err(PlannerError::CommitChanged);
             }
         }
-        Err(RoundError::Endless { subject })
+        Err(PlannerError::Endless { subject })
     }
 
     /// Requests the release of a content to devices.
     ///
     /// # Errors
     /// It does not answer, or cannot read the devices' documents. Some devices may have the content: ask again.
-    pub async fn release(&self, request: &ReleaseRequest) -> Result<ReleaseAnswer, RoundError> {
+    pub async fn release(&self, request: &ReleaseRequest) -> Result<ReleaseAnswer, PlannerError> {
         self.ask(format!("{PUBLISHER_PREFIX}.release"), request).await
     }
 
@@ -116,7 +116,7 @@ impl<R: Requests> Services<R> {
     ///
     /// # Errors
     /// It does not answer, or the decision is not possible in the rollout's state: evaluate it again.
-    pub async fn decide(&self, request: &DecideRequest) -> Result<DecideAnswer, RoundError> {
+    pub async fn decide(&self, request: &DecideRequest) -> Result<DecideAnswer, PlannerError> {
         self.ask(format!("{PUBLISHER_PREFIX}.decide"), request).await
     }
 
@@ -124,13 +124,13 @@ impl<R: Requests> Services<R> {
         &self,
         subject: String,
         request: &impl Serialize,
-    ) -> Result<T, RoundError> {
-        let unreadable = |source| RoundError::Unreadable { subject: subject.clone(), source };
+    ) -> Result<T, PlannerError> {
+        let unreadable = |source| PlannerError::Unreadable { subject: subject.clone(), source };
         let payload = Bytes::from(serde_json::to_vec(request).map_err(unreadable)?);
         let reply = self.0.request(&subject, payload, ANSWER_WITHIN).await;
-        let reply = reply.map_err(|source| RoundError::Request { subject: subject.clone(), source })?;
+        let reply = reply.map_err(|source| PlannerError::Request { subject: subject.clone(), source })?;
         match serde_json::from_slice::<ErrorReply>(&reply) {
-            Ok(ErrorReply { error: body }) => Err(RoundError::Refused { subject, body }),
+            Ok(ErrorReply { error: body }) => Err(PlannerError::Refused { subject, body }),
             Err(_) => serde_json::from_slice(&reply).map_err(unreadable),
         }
     }

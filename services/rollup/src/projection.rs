@@ -94,7 +94,7 @@ impl Projection {
         self.read_to.send_modify(|_| {});
     }
 
-    /// Updates marks of changes, which no view shows.
+    /// Updates the marks of changed views and devices; no view shows them.
     pub fn update_marks<T>(&self, take: impl FnOnce(&mut ProjectionState) -> T) -> T {
         take(&mut self.lock_write())
     }

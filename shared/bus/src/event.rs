@@ -1,6 +1,6 @@
-//! Headers that say what a message is and what caused it: CloudEvents attributes of documents that readers verify, and a W3C
-//! trace context of messages that are traced. Facts and reports carry no attributes: these follow from subject and document.
-//! This module reads no document and records no trace.
+//! Headers that identify a message and its cause: CloudEvents attributes of documents that readers verify, and a W3C trace context
+//! of messages that are traced. Facts and reports carry no attributes: readers derive these from subject and document. This module
+//! reads no document and records no trace.
 
 use std::fmt::{self, Write};
 
@@ -16,13 +16,13 @@ const PARTS: [usize; 4] = [2, 32, 16, 2];
 
 /// The flag of a caller that recorded its part of a trace.
 const SAMPLED: u8 = 1;
-/// One trace in so many is sampled where nothing says that it matters.
+/// Of reports and facts that are not always traced, one in so many is.
 pub const TRACE_ONE_IN: u64 = 1_000;
 
 /// A span of a W3C trace: the ids of trace and span, neither of them zero.
 ///
-/// A trace that Muster begins is sampled, so that a recorder of traces keeps it; messages without a sampled trace carry
-/// none. A trace that its sender did not sample ends with its message, unless a record that matters follows from it.
+/// A trace that Muster begins is sampled, so that a recorder of traces keeps it; a message carries a sampled trace or none. A trace
+/// that its sender did not sample ends with its message, unless the message causes an incident, a quarantine or a verdict.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Trace {
     trace: u128,
@@ -31,17 +31,17 @@ pub struct Trace {
 }
 
 impl Trace {
-    /// A new trace, of an operation or of a record that matters.
+    /// A new sampled trace.
     pub fn random(rng: &mut Rng) -> Self {
         Self { trace: rng.u128(1..), span: rng.u64(1..), sampled: true }
     }
 
-    /// A new trace for one caller in [`TRACE_ONE_IN`].
+    /// A new trace for one call in [`TRACE_ONE_IN`]; `None` for the others.
     pub fn sample(rng: &mut Rng) -> Option<Self> {
         (rng.u64(..TRACE_ONE_IN) == 0).then(|| Self::random(rng))
     }
 
-    /// A new trace for one id in [`TRACE_ONE_IN`], the same whenever the id is the same.
+    /// A trace for one id in [`TRACE_ONE_IN`], always the same for the same id; `None` for the others.
     pub fn sample_of_id(id: u128) -> Option<Self> {
         ((id as u64).is_multiple_of(TRACE_ONE_IN)).then(|| Self::of_id(id))
     }
@@ -58,12 +58,12 @@ impl Trace {
         Self { trace: id | 1, span: id as u64 | 1, sampled: true }
     }
 
-    /// Whether its sender recorded it.
+    /// Whether it is sampled: its sender has recorded it.
     pub const fn is_sampled(self) -> bool {
         self.sampled
     }
 
-    /// The same trace, recorded from here on.
+    /// The same trace, sampled from here on.
     #[must_use]
     pub const fn into_sampled(self) -> Self {
         Self { sampled: true, ..self }
@@ -90,7 +90,7 @@ impl fmt::Display for Trace {
     }
 }
 
-/// The trace of a message that is traced; no headers for any other.
+/// The header of a trace; no header without one.
 pub fn traced(trace: Option<Trace>) -> Headers {
     let mut headers = Headers::new();
     if let Some(trace) = trace {
@@ -99,7 +99,7 @@ pub fn traced(trace: Option<Trace>) -> Headers {
     headers
 }
 
-/// The headers by which a reader verifies whose document a message is, without a trace.
+/// The headers by which a reader verifies the author and the kind of a document, without a trace.
 pub fn authored(source: &str, kind: &str) -> Headers {
     let mut headers = Headers::new();
     headers.insert(CE_SOURCE, source);

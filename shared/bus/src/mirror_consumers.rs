@@ -7,7 +7,7 @@
 //!
 //! The server does not say who owns a consumer, so they are removed by use and age: idle ones first, then those in use,
 //! the oldest first. A reader creates its consumer again and continues from its own position. The services read the
-//! streams themselves and have no consumer on a mirror, except the planner, which is a reader like others.
+//! streams themselves and have no consumer on a mirror; only the planner has one.
 
 use std::time::Duration;
 

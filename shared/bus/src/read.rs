@@ -44,18 +44,18 @@ pub struct StreamState {
 pub struct StreamEnd {
     /// The state of the stream.
     pub state: StreamState,
-    /// When the server answered, by the clock with which it stores messages.
+    /// When the server answered, by the clock that also stamps stored messages.
     pub at: Timestamp,
-    /// How far a mirror has come; `None` if the stream is no mirror.
+    /// Progress of a mirror; `None` if the stream is no mirror.
     pub mirror: Option<MirrorProgress>,
 }
 
-/// How far a mirror has come.
+/// Progress of a mirror.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct MirrorProgress {
     /// Messages of its origin that it lacks.
     pub lag: u64,
-    /// Time since it heard of its origin; `None` if that is unknown.
+    /// Time since its last contact with the origin; `None` before the first.
     pub heard: Option<Duration>,
 }
 
@@ -164,7 +164,7 @@ impl Bus {
         stream_info(&self.wire, stream).await.map(|info| (info.state(), info.ts))
     }
 
-    /// The end of a stream, and how far it has come if it is a mirror.
+    /// The end of a stream, with its progress if it is a mirror.
     ///
     /// # Errors
     /// The server does not answer, or refuses.
@@ -190,7 +190,7 @@ pub(crate) struct StreamInfo {
 struct Origin {
     #[serde(default)]
     lag: u64,
-    /// Nanoseconds since it was heard of; negative if it never was.
+    /// Nanoseconds since the last contact; negative before the first.
     #[serde(default)]
     active: Option<i64>,
 }

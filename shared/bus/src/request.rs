@@ -64,7 +64,7 @@ impl Bus {
         self.request_with(subject, None, payload, timeout).await
     }
 
-    /// The same on behalf of another, with the note that says who that is. A gateway alone may do so.
+    /// Sends a request on behalf of the person whom the signed `note` names. Only a gateway may do so.
     pub async fn request_on_behalf(
         &self,
         subject: &str,

@@ -6,8 +6,8 @@
 //! own account, where that header proves nothing; [`OwnReplies`] says which of them are accepted. A request with any other
 //! reply, or with none, is dropped and counted.
 //!
-//! A gateway alone may ask on behalf of another, by a note in the header [`ON_BEHALF_OF`] that its own key has signed for the
-//! request. Any other request with that header is refused.
+//! Only a gateway may ask on behalf of another, with a note in the header [`ON_BEHALF_OF`] that its own key has signed for the
+//! request. The bus refuses any other request with that header.
 
 use std::path::Path;
 
@@ -71,11 +71,10 @@ pub(crate) fn requester(message: &Message, signers: &Signers, own: OwnReplies) -
     own.accepts(reply).then_some(Requester::Unverified)
 }
 
-/// The requester of a request that may be made on behalf of another: the person whom a gateway's note names, or the requester
-/// itself without a note.
+/// The effective requester of a message: the person whom a gateway's note names, or the sender if there is no note.
 ///
 /// # Errors
-/// The requester may not ask on behalf of another, or the note is not believed.
+/// The sender may not ask on behalf of another, or the note is not valid.
 pub(crate) fn represented(message: &Message, requester: Requester) -> Result<Requester, ErrorBody> {
     let Some(headers) = message.headers.as_ref() else { return Ok(requester) };
     let mut notes = headers

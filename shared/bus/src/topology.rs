@@ -254,8 +254,8 @@ fn quarantine() -> Stream {
     }
 }
 
-/// The numbers of devices that speak HTTP, and their accepted clients, one message a key. It takes messages of operators and of
-/// gateways, so no header may expire or replace a message.
+/// The bucket `http_devices`: the numbers of devices that speak HTTP, and their accepted clients. Operators and gateways write it,
+/// so the stream allows no header that expires or replaces messages.
 fn http_devices() -> Stream {
     Stream {
         subjects: subjects(["$KV.http_devices.*", "$KV.http_devices.*.*"]),
@@ -330,7 +330,7 @@ mod tests {
             match subject.as_str() {
                 // A token needs no protected subject: its device accepts only tokens of its signer.
                 "muster.credential.*.*" => assert_eq!(writers, [Role::Renewer, Role::Operator]),
-                // A gateway stands in for devices that speak HTTP.
+                // A gateway publishes for devices that speak HTTP.
                 "muster.report.*.*" | "muster.presence.*.*" => {
                     assert_eq!(writers, [Role::Device, Role::Margo]);
                 }

@@ -1,5 +1,5 @@
-//! Dictionaries for the compression of reports. A dictionary never changes: another one has another number and another encoding.
-//! Compresses nothing itself.
+//! Dictionaries for the compression of reports. A dictionary never changes: a new one gets a new number and a new encoding. This
+//! module compresses nothing.
 
 /// Dictionary 1, in the format of zstd: the text that reports share. `schemas/dictionaries/train.py` made it.
 pub const REPORTS_1: &[u8] = include_bytes!("../../../schemas/dictionaries/reports-1.zdict");

@@ -354,7 +354,7 @@ impl Fact {
     /// Parses a message of LEDGER.
     ///
     /// # Errors
-    /// The reason why it holds no readable fact.
+    /// The reason why the message has no readable fact.
     pub fn of_message(
         subject: &str,
         payload: &[u8],

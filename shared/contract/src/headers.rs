@@ -22,14 +22,14 @@ pub const CE_SOURCE: &str = "ce-source";
 pub const CE_TYPE: &str = "ce-type";
 /// Of an entry of the bucket `views` that a request made: who asked, as JSON.
 pub const REQUESTED_BY: &str = "Muster-Requested-By";
-/// For whom a request is made, where that is not its sender: a note that a gateway has signed. A request of any other role that
-/// has it is refused.
+/// The person for whom a gateway makes a request, in a note that the gateway has signed. Services refuse a request of any other
+/// role with this header.
 pub const ON_BEHALF_OF: &str = "Muster-On-Behalf-Of";
 /// Of a message of a device: how its payload is encoded; absent if it is the document itself.
 pub const CONTENT_ENCODING: &str = "Content-Encoding";
 /// The encoding of a payload that is one frame of zstd, which names its content's size.
 pub const ZSTD: &str = "zstd";
-/// The encoding of a payload that is one frame of zstd made with dictionary 1 of reports.
+/// The encoding of a payload that is one frame of zstd, compressed with dictionary 1 of reports.
 pub const ZSTD_REPORTS_1: &str = "zstd-r1";
 /// Of a batch of reports: how many it has.
 pub const REPORTS: &str = "Muster-Reports";

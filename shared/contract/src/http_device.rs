@@ -1,8 +1,8 @@
-//! What the bucket `http_devices` holds about devices that speak HTTP (Margo's device API) and so keep no outbox: which client
-//! certificates are accepted for which device, and how far the numbers of each device's reports go.
+//! Documents of the bucket `http_devices`, about devices that speak HTTP (Margo's device API) and so have no outbox: the accepted
+//! client certificates of each device, and the numbers of its reports.
 //!
-//! Gateways and operators alone read and write the bucket, so its documents are no part of the public schemas. The rules of the
-//! numbers are the gateway's.
+//! Only gateways and operators read and write the bucket, so its documents are not in the public schemas. The gateway has the
+//! rules by which it assigns numbers.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -18,10 +18,12 @@ use crate::version::ApiVersion;
 
 /// Longest SPIFFE id in bytes.
 pub const SPIFFE_ID_BYTES_MAX: usize = 2048;
-/// Deployments of one device whose last report is remembered.
+/// Deployments of one device in its record, at most.
 pub const HTTP_DEPLOYMENTS_MAX: usize = 256;
-/// Contents of one deployment that are remembered, newest last.
+/// Contents of one deployment in the record, at most.
 pub const HTTP_TARGETS_MAX: usize = 2;
+/// Characters of a refused id that its error shows.
+const REFUSED_CHARS_SHOWN: usize = 200;
 const SUBJECT_PREFIX: &str = "$KV.http_devices.";
 
 /// The SPIFFE id of a client: `spiffe://<trust domain>/margo/wfm/<manager>/client/<client>`.
@@ -45,7 +47,7 @@ impl ClientIdentity {
         &self.text
     }
 
-    /// The id of the workload fleet manager that the client belongs to, which is that of the server.
+    /// The SPIFFE id of the client's workload fleet manager, which is also the server's.
     pub fn manager(&self) -> &str {
         &self.text[..self.manager_bytes]
     }
@@ -61,7 +63,10 @@ impl FromStr for ClientIdentity {
     type Err = IdentityError;
 
     fn from_str(text: &str) -> Result<Self, IdentityError> {
-        let refuse = || IdentityError(text.chars().filter(|sign| !sign.is_control()).take(200).collect());
+        let refuse = || {
+            let shown = text.chars().filter(|sign| !sign.is_control()).take(REFUSED_CHARS_SHOWN);
+            IdentityError(shown.collect())
+        };
         let (manager, client) = text.rsplit_once("/client/").ok_or_else(refuse)?;
         let fits = text.len() <= SPIFFE_ID_BYTES_MAX && is_manager(manager) && is_segment(client);
         if fits { Ok(Self { text: text.to_owned(), manager_bytes: manager.len() }) } else { Err(refuse()) }
@@ -89,42 +94,42 @@ fn is_segment(text: &str) -> bool {
     !text.is_empty() && text != "." && text != ".." && text.bytes().all(is_unreserved)
 }
 
-/// `$KV.http_devices.<hex>`: an accepted client. The key is the SHA-256 of its SPIFFE id in 64 hex digits.
+/// `$KV.http_devices.<hex>`: the record of a client. The key is the SHA-256 of its SPIFFE id in 64 hex digits.
 pub fn client_subject(spiffe_id: &str) -> String {
     let digest = Digest::of_bytes(spiffe_id.as_bytes()).to_string();
     format!("{SUBJECT_PREFIX}{}", digest.rsplit(':').next().unwrap_or_default())
 }
 
-/// Every accepted client.
+/// The records of all clients.
 pub const CLIENTS: &str = "$KV.http_devices.*";
 
-/// `$KV.http_devices.<site>.<device>`: the numbers of a device.
+/// `$KV.http_devices.<site>.<device>`: the record of a device.
 pub fn device_subject(key: &DeviceKey) -> String {
     format!("{SUBJECT_PREFIX}{}.{}", key.site, key.device)
 }
 
-/// A client certificate that is accepted, or was.
+/// A client certificate that an operator has accepted or revoked.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct HttpClient {
     /// `muster/v1`
     pub api_version: ApiVersion,
-    /// The identity in the certificate.
+    /// The SPIFFE id in the certificate.
     pub spiffe_id: String,
-    /// The device that it is.
+    /// The device that the certificate identifies.
     #[serde(flatten)]
     pub device: DeviceKey,
-    /// Begins the names of the devices behind it, if it is a gateway of its own: `gw` for `gw-a` and `gw-b`.
+    /// Prefix of the names of the devices behind it, if the device is itself a gateway: `gw` for `gw-a` and `gw-b`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub children: Option<String>,
-    /// Whether it was revoked.
+    /// Whether the certificate is revoked.
     #[serde(default)]
     pub revoked: bool,
-    /// When an operator last decided about it.
+    /// When an operator last accepted or revoked it.
     pub changed_at: Timestamp,
 }
 
-/// The numbers of a device's reports, and what gateways must know of it to go on after one of them has died.
+/// The state of a device that gateways share: another gateway continues from it after one has died.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct HttpDevice {
@@ -132,23 +137,23 @@ pub struct HttpDevice {
     pub api_version: ApiVersion,
     /// The epoch of the numbers.
     pub epoch: Epoch,
-    /// The highest number that was taken; 0 before the first.
+    /// The highest assigned number; 0 before the first.
     pub head: u64,
-    /// Numbers that were taken and that UPLINK is not known to hold.
+    /// Reports with an assigned number that UPLINK has not confirmed.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub open: Vec<OpenReport>,
-    /// The last capabilities that UPLINK holds; absent before the first, and after their removal.
+    /// The last capabilities that UPLINK has confirmed; absent before the first, and after their removal.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub capabilities: Option<ConfirmedReport>,
-    /// The generation of the last manifest that was served; 0 before the first.
+    /// The generation of the last served manifest; 0 before the first.
     #[serde(default)]
     pub generation: u64,
-    /// What was served and reported of each deployment.
+    /// The served contents and the last report of each deployment.
     #[serde(default)]
     pub deployments: BTreeMap<DeploymentId, HttpDeployment>,
 }
 
-/// A number that was taken for a report.
+/// A report with an assigned number that UPLINK has not confirmed.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct OpenReport {
@@ -157,11 +162,11 @@ pub struct OpenReport {
     /// The deployment of the report; absent for capabilities.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub deployment: Option<DeploymentId>,
-    /// Digest of what the device sent.
+    /// Digest of the report as the device sent it.
     pub content: Digest,
-    /// When the number was taken, which is the report's `observedAt`.
+    /// When the number was assigned: the report's `observedAt`.
     pub at: Timestamp,
-    /// Digest of the content that a status is of, as it was known when the number was taken; absent for capabilities.
+    /// Digest of the content that a status is about, as known when its number was assigned; absent for capabilities.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub target: Option<Digest>,
     /// The `agentVersion` of capabilities; absent for a status.
@@ -172,24 +177,24 @@ pub struct OpenReport {
     pub coalesced: SeqRanges,
 }
 
-/// A report that UPLINK holds.
+/// A report that UPLINK has confirmed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct ConfirmedReport {
     /// Its number.
     pub seq: Seq,
-    /// Digest of what the device sent.
+    /// Digest of the report as the device sent it.
     pub content: Digest,
 }
 
-/// What is remembered of one deployment on one device.
+/// One deployment on one device: its last report and its served contents.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct HttpDeployment {
     /// Its last report.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub reported: Option<ConfirmedReport>,
-    /// The contents that were served, each with the generation from which it was the target; newest last.
+    /// The served contents, each with the generation from which it was the target; newest last.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub targets: Vec<(Generation, Digest)>,
 }

@@ -8,8 +8,8 @@
 //! (with its [`constraints`], released by a [`rollout`]) → [`report`] (with its [`retry`], several [`packed`] in a message) → [`fact`] → [`view`]. Beside them are
 //! [`pulse`], [`partition`], [`presence`], [`receipt`], [`credential`], [`incident`], [`query`] (read by [`question`], which
 //! rejects [unknown keys](keys) and suggests [similar ones](near); it names a [`commit`]), [`status`], [`why`], [`silence`],
-//! [`lag`], [`validity`], [`history`], [`changes`], [`actions`] and [`notify`], and [`http_device`], which gateways keep. [`decode`] reads documents, [`canonical`]
-//! computes their digests.
+//! [`lag`], [`validity`], [`history`], [`changes`], [`actions`] and [`notify`], and the records
+//! of gateways ([`http_device`]). [`decode`] reads documents, [`canonical`] computes their digests.
 
 pub mod actions;
 pub mod canonical;

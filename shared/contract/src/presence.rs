@@ -15,10 +15,10 @@ use crate::version::{ApiVersion, kind};
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct Heartbeat {
-    /// `muster/v1`, also where it is absent: a heartbeat to a hub that reads `zstd-r1` says nothing that its subject says.
+    /// `muster/v1`, also if absent: a heartbeat to a hub that reads `zstd-r1` may omit it.
     #[serde(default)]
     pub api_version: ApiVersion,
-    /// `Heartbeat`, also where it is absent.
+    /// `Heartbeat`, also if absent.
     #[serde(default)]
     pub kind: kind::Heartbeat,
     /// The device's epoch.
@@ -34,7 +34,7 @@ pub struct Heartbeat {
     pub oldest_unsent_at: Option<Timestamp>,
     /// Generation of the desired state the device holds; 0 before the first.
     pub generation: u64,
-    /// Version of the agent; absent where the device's capabilities say it.
+    /// Version of the agent; absent if the device's capabilities have it.
     #[serde(default)]
     pub agent_version: String,
     /// False while the device cannot keep what it would report, because its disk is full or broken: what it is like
@@ -43,7 +43,7 @@ pub struct Heartbeat {
     pub storing: bool,
 }
 
-/// The fields of a brief heartbeat: the hub knows the rest.
+/// The fields of a brief heartbeat: the hub knows the others from the subject and the device's capabilities.
 #[derive(Serialize)]
 #[serde(rename_all = "camelCase")]
 struct Brief {
@@ -59,7 +59,7 @@ struct Brief {
 }
 
 impl Heartbeat {
-    /// The document without what its subject and the device's capabilities say.
+    /// Serialises the heartbeat without the fields that the hub knows from the subject and the device's capabilities.
     pub fn to_brief_bytes(&self) -> Vec<u8> {
         let Self { epoch, head, unsent, oldest_unsent_at, generation, storing, .. } = *self;
         let brief = Brief { epoch, head, unsent, oldest_unsent_at, generation, storing };

@@ -27,7 +27,7 @@ const SIMULATED_PROPERTIES: [&str; 7] =
     ["startDelay", "stopDelay", "failStarts", "crashAfter", "restart", "wait", "timeout"];
 const PACKAGE_PROPERTIES: [&str; 7] =
     ["repository", "revision", "packageLocation", "packageDigest", "keyLocation", "wait", "timeout"];
-/// Ours, of some types of packages only.
+/// Properties that Muster adds for some types of packages.
 const COMPOSE_FILE: &str = "composeFile";
 const MANIFESTS: &str = "manifests";
 const NAMESPACE: &str = "namespace";
@@ -282,8 +282,7 @@ pub struct Package {
     /// The manifests themselves, as YAML documents, in place of a package (ours; kubernetes).
     #[serde(default)]
     pub manifests: Option<String>,
-    /// The namespace of its objects in the cluster (ours; helm, kubernetes). One of the deployment's own where nothing is
-    /// said.
+    /// The namespace of its objects in the cluster (ours; helm, kubernetes). Default: a namespace for the deployment alone.
     #[serde(default)]
     pub namespace: Option<String>,
     /// `wait` and `timeout`.

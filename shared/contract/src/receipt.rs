@@ -30,9 +30,9 @@ pub struct Receipt {
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     #[schemars(length(max = REFUSAL_REASONS_MAX))]
     pub refused: Vec<RefusedNumbers>,
-    /// The encodings in which the hub reads batches of reports from this device, beside the plain one; with `zstd-r1` single
-    /// reports too, and heartbeats without what their subject says. Absent if the device shall
-    /// send each report by itself, also those that it sent in a batch and that this receipt does not cover.
+    /// The encodings in which the hub reads batches of reports from this device, beside the plain one. `zstd-r1` also allows
+    /// single reports in that encoding, and brief heartbeats. If absent, the device must send each report by itself, also a report
+    /// that it sent in a batch and that this receipt does not cover.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     #[schemars(length(max = BATCH_ENCODINGS_MAX))]
     pub batches: Vec<String>,

@@ -5,9 +5,9 @@ use serde::{Deserialize, Serialize};
 
 use crate::limits::REQUESTER_NAME_CHARS_MAX;
 
-/// The beginning of the key of a person whom a provider knows.
+/// Prefix of the key of a person who logs in by an OpenID Connect provider.
 const PROVIDER: &str = "oidc:";
-/// Digits of such a key that the person's name shows.
+/// Digits of such a key at the end of the person's name.
 const SHOWN_DIGITS: usize = 8;
 
 /// The requester of a change. The server proves it with the requester's JWT; no field of a request is used.
@@ -22,7 +22,7 @@ pub struct RequestedBy {
     /// The role whose signing key signed that JWT.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub role: Option<String>,
-    /// The person for whom a gateway asked, in the words of the gateway: it proved itself, and the person to itself.
+    /// The person for whom a gateway asked. The gateway has verified the person; the server has verified only the gateway.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub on_behalf_of: Option<OnBehalfOf>,
 }
@@ -45,7 +45,7 @@ impl RequestedBy {
         Self { key: key.to_owned(), name: bounded(name), role: role.map(str::to_owned), on_behalf_of: None }
     }
 
-    /// The key of the person who asked: through a gateway or not, one person counts once.
+    /// The key of the person who asked, directly or through a gateway: one person counts once.
     pub fn person(&self) -> &str {
         self.on_behalf_of.as_ref().map_or(&self.key, |person| &person.key)
     }
@@ -60,40 +60,40 @@ impl RequestedBy {
 }
 
 impl OnBehalfOf {
-    /// A person, with a key and a name that are bounded as those of a requester are.
+    /// A person. Key and name are bounded like a requester's.
     pub fn new(key: &str, name: &str, role: &str) -> Self {
         let key = bounded(key).unwrap_or_default();
-        let name = match mark(&key) {
-            // People choose their names at a provider.
-            Some(mark) => bounded(name.strip_suffix(&mark).unwrap_or(name)).map(|name| {
-                let left = REQUESTER_NAME_CHARS_MAX.saturating_sub(mark.chars().count());
-                name.chars().take(left).chain(mark.chars()).collect()
+        let name = match name_suffix(&key) {
+            // People choose their own names at a provider, so the name ends with digits of the key.
+            Some(suffix) => bounded(name.strip_suffix(&suffix).unwrap_or(name)).map(|name| {
+                let left = REQUESTER_NAME_CHARS_MAX.saturating_sub(suffix.chars().count());
+                name.chars().take(left).chain(suffix.chars()).collect()
             }),
             None => bounded(name),
         };
         Self { key, name, role: role.to_owned() }
     }
 
-    /// The name, or the key where there is none. That of a person whom a provider knows shows the key.
+    /// The name, or the key if there is none, or if the name of a provider's person does not end with digits of the key.
     pub fn label(&self) -> &str {
-        let is_shown = |name: &&str| mark(&self.key).is_none_or(|mark| name.ends_with(&mark));
+        let is_shown = |name: &&str| name_suffix(&self.key).is_none_or(|suffix| name.ends_with(&suffix));
         self.name.as_deref().filter(is_shown).unwrap_or(&self.key)
     }
 
-    /// Whether it is what [`new`](Self::new) makes: bounded, and without control characters.
+    /// Whether key and name are bounded and without control characters, as [`new`](Self::new) makes them.
     pub fn is_bounded(&self) -> bool {
         !self.key.is_empty()
             && *self == Self::new(&self.key, self.name.as_deref().unwrap_or_default(), &self.role)
     }
 }
 
-/// The end of the name of a person whom a provider knows, as in `anna (oidc:1a2b3c4d)`.
-fn mark(key: &str) -> Option<String> {
+/// The end of the name of a provider's person: ` (oidc:1a2b3c4d)`. `None` for any other key.
+fn name_suffix(key: &str) -> Option<String> {
     let digits = key.strip_prefix(PROVIDER)?;
     Some(format!(" ({PROVIDER}{digits:.SHOWN_DIGITS$})"))
 }
 
-/// A text that is cut where it is too long for a record and has no control characters; none if nothing is left.
+/// Removes control characters and cuts the text to [`REQUESTER_NAME_CHARS_MAX`]; `None` if nothing is left.
 fn bounded(text: &str) -> Option<String> {
     let text: String =
         text.chars().filter(|sign| !sign.is_control()).take(REQUESTER_NAME_CHARS_MAX).collect();

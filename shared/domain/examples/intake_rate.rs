@@ -1,7 +1,7 @@
 //! Measures how fast reports become facts: `cargo run --release -p muster-domain --example intake_rate [DEVICES [ROUNDS]]`.
 //!
-//! It is no benchmark of the bus: messages are made in memory, and one thread parses and evaluates them, takes their facts and
-//! confirms them. Time is this thread's time on a processor.
+//! It does not measure the bus: it builds messages in memory, and one thread parses and evaluates them and confirms their facts. It
+//! counts the CPU time of this thread.
 
 // Its numbers go to standard output.
 #![allow(clippy::print_stdout, clippy::expect_used)]
@@ -41,7 +41,7 @@ fn main() {
     }
 }
 
-/// Reports of all devices in turn, so many of each in a row; the number of facts, and the time that they took.
+/// Evaluates reports of all devices in turn, `backlog` of each in a row. Returns the number of facts and the CPU time.
 fn measure(devices: usize, rounds: usize, backlog: usize) -> (usize, Duration) {
     let now: Timestamp = "2026-11-20T08:00:00Z".parse().unwrap_or_default();
     let mut intake = IntakeState::new(Rules::default(), now);
@@ -75,7 +75,7 @@ fn measure(devices: usize, rounds: usize, backlog: usize) -> (usize, Duration) {
     (facts, spent)
 }
 
-/// The nth report of a device, whose deployment goes up and down.
+/// A report of a device whose deployment alternates between installing and installed.
 fn message(device: usize, seq: u64) -> Message {
     let state = if seq.is_multiple_of(2) { "installed" } else { "installing" };
     let digest = Digest::of_bytes(b"app");

@@ -94,7 +94,7 @@ pub struct WaveState {
     pub members: Vec<usize>,
     /// Its counts.
     pub tally: Tally,
-    /// Released targets whose desired state with the content LEDGER has.
+    /// Released targets whose content LEDGER shows.
     #[serde(skip)]
     pub in_ledger: u64,
     /// The gate behind it.
@@ -234,7 +234,7 @@ pub fn state(
     state
 }
 
-/// All that a rollout is judged by, besides its targets.
+/// The inputs of a judgement besides the targets.
 struct Judgement<'a> {
     rollout: &'a Rollout,
     id: &'a RolloutId,

@@ -221,7 +221,7 @@ impl<S: NoticeSource> Notifier<S> {
         }
     }
 
-    /// Makes the subscriptions due that the changes since the last evaluation concern.
+    /// Marks as due the subscriptions that changes since the last evaluation concern.
     fn mark_changed(&mut self) {
         let Some(evaluation) = self.source.changed_since(self.looked) else { return };
         self.looked = Some(evaluation.at);

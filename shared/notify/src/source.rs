@@ -55,7 +55,7 @@ pub struct Beginning {
     pub hubs: Vec<HubPosition>,
 }
 
-/// The knowledge of a service about its fleet.
+/// The state of a fleet, as a service knows it.
 pub trait NoticeSource: Debug + Send + Sync + 'static {
     /// Changes whenever something may be news.
     fn changes(&self) -> watch::Receiver<u64>;
@@ -66,7 +66,7 @@ pub trait NoticeSource: Debug + Send + Sync + 'static {
     /// The LEDGER that is read now.
     fn origin(&self) -> Origin;
 
-    /// The changes since the last evaluation; none if nothing has, or not everything is read.
+    /// The changes since the last evaluation; none without a change, or while the service has not read everything.
     fn changed_since(&self, evaluated: Option<(Origin, u64)>) -> Option<Evaluation>;
 
     /// Reads what these subscriptions show; none while not everything is read.

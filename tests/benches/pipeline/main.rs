@@ -1,7 +1,7 @@
-//! What the way from a report to a view costs, beside the bare hops of the same way: publish → UPLINK → consume →
-//! publish → LEDGER → consume. The hops go with the documents alone, with the same messages as Muster's, and with those of
-//! Muster up to 0.1, so that what Muster does and what its messages carry are told apart. All run in turn on fresh servers, and ratios are the
-//! middle ones of the rounds, because machines are shared and noisy. It measures; it asserts only that nothing was lost on
+//! Measures the pipeline from a report to a view, beside the bare hops of the same pipeline: publish → UPLINK → consume →
+//! publish → LEDGER → consume. The hops run with the documents alone, with Muster's messages, and with Muster's messages up to
+//! 0.1, which separates the cost of the services from the cost of the headers. All run in turn on fresh servers, and ratios are
+//! the medians of the rounds, because machines are shared and noisy. It measures; it asserts only that no message was lost on
 //! the way. The same work is also done on hubs with accounts and TLS, without and with mirrors for readers.
 //!
 //! `make bench`; `BENCH_REPORTS=200000 BENCH_ROUNDS=3 make bench` for other sizes; `BENCH_BARE=1` for the rates of the hops
@@ -46,7 +46,7 @@ fn main() -> ExitCode {
 pub(crate) struct Figures {
     pub(crate) document_rates: Vec<f64>,
     pub(crate) raw_rates: Vec<f64>,
-    /// Of the messages of 0.1.
+    /// Rates of the bare hops with the messages of 0.1.
     pub(crate) attributed_rates: Vec<f64>,
     pub(crate) alike_rates: Vec<f64>,
     pub(crate) different_rates: Vec<f64>,
@@ -58,7 +58,7 @@ pub(crate) struct Figures {
     pub(crate) keeping: load::Latency,
 }
 
-/// Rates of the bare hops: documents alone, the same messages as Muster's, those of 0.1.
+/// Rates of the bare hops: with documents alone, with Muster's messages, with the messages of 0.1.
 pub(crate) type BareRates = [Vec<f64>; 3];
 
 async fn bare_round(reports: usize, round: &str, rates: &mut BareRates) {

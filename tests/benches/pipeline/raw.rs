@@ -1,6 +1,5 @@
-//! The bare hops: the same streams, consumers and batches as Muster's, and nothing in between. Their messages carry
-//! their documents alone, everything that Muster's carry, or what Muster's carried up to 0.1. The last hop reads LEDGER as
-//! the rollup does, without a filter.
+//! The bare hops: the same streams, consumers and batches as Muster's, and nothing in between. Messages have
+//! no headers, Muster's headers, or Muster's headers up to 0.1. The last hop reads LEDGER as the rollup does, without a filter.
 
 use std::time::{Duration, Instant};
 
@@ -132,7 +131,7 @@ pub(crate) async fn latency(carry: Carry) -> Latency {
     Latency::of(samples, load::WARM_UP_EVENTS)
 }
 
-/// Whether a message is the fact of a report: LEDGER has records of owners, too.
+/// Whether a message is the fact of a status report: LEDGER also has records of owners.
 fn is_status(delivery: &Delivery) -> bool {
     delivery.subject.starts_with("muster.status.")
 }

@@ -10,24 +10,24 @@ use muster_bus::{Call, Headers, PublishError, ReadError, RequestError, Requester
 use muster_contract::canonical::Digest;
 use muster_contract::decode;
 use muster_contract::desired::{DesiredDeployment, DesiredState};
-use muster_contract::fact::{Fact, Liveness, LivenessFact, PulseFact, StatusFact};
+use muster_contract::fact::{Fact, Liveness, LivenessFact};
 use muster_contract::limits::PARTITIONS;
 use muster_contract::rollout::{RolloutDecisions, RolloutVerb};
-use muster_contract::state::{ComponentStatus, DeploymentStatus};
 use muster_contract::subjects::LedgerSubject;
-use muster_contract::{DeploymentId, DeviceKey, Epoch, Generation, Seq, SeqRanges, State, Timestamp};
+use muster_contract::{DeploymentId, DeviceKey, Epoch, Generation, State, Timestamp};
 use muster_domain::fold::Position;
 use muster_planner::ledger::{Ledger, LedgerEvent, LedgerFact};
 use muster_planner::services::Requests;
 use muster_publisher::downlink::{Downlink, Message, OutgoingDocument, SubjectState};
 use muster_publisher::responder::Responder;
+use muster_tests::facts;
 use tokio::sync::Notify;
 
-/// Messages that a planner gets at once, at most.
+/// Messages of a batch, at most.
 const BATCH: usize = 512;
 /// Time between two questions for LEDGER's end.
 const END_ASKED_EVERY: Duration = Duration::from_secs(1);
-/// The lease of every pulse: nothing repeats them.
+/// The lease of every pulse in seconds: the bench writes no further pulses.
 const LEASE_SECONDS: u64 = 1_000_000;
 
 /// A device's document, with its contents by digest.
@@ -48,7 +48,7 @@ pub(crate) struct Due {
     generation: Generation,
 }
 
-/// A fact of LEDGER, in a form that takes little room.
+/// A fact of LEDGER in a compact form.
 enum Logged {
     Desired(DeviceKey, Box<DesiredState>, Entries),
     Heard(DeviceKey, u64),
@@ -97,8 +97,8 @@ impl Hub {
         self.appended.notify_waiters();
     }
 
-    /// Every partition is heard.
-    pub(crate) fn pulse(&self) {
+    /// Appends a pulse of each partition.
+    pub(crate) fn append_pulses(&self) {
         (0..PARTITIONS).for_each(|partition| self.append(Logged::Pulse(partition)));
     }
 
@@ -132,19 +132,11 @@ impl Logged {
             }
             Self::Heard(key, head) => (LedgerSubject::Liveness(key.clone()), heard(at, *head)),
             Self::Confirmed(due, number) => {
-                (LedgerSubject::Status(due.key.clone(), due.id.clone()), confirmed(at, due, *number))
+                let content = (&due.id, due.generation, due.digest);
+                let fact = facts::status(at, *number, content, (State::Installed, None));
+                (LedgerSubject::Status(due.key.clone(), due.id.clone()), Fact::Status(fact))
             }
-            Self::Pulse(partition) => {
-                let pulse = PulseFact {
-                    api_version: Default::default(),
-                    kind: Default::default(),
-                    owner: "hub/1/a".to_owned(),
-                    at,
-                    lease_seconds: LEASE_SECONDS,
-                    current: true,
-                };
-                (LedgerSubject::Hub(*partition), Fact::Pulse(pulse))
-            }
+            Self::Pulse(partition) => (LedgerSubject::Hub(*partition), facts::pulse(at, LEASE_SECONDS)),
         }
     }
 }
@@ -163,33 +155,7 @@ fn heard(at: Timestamp, head: u64) -> Fact {
     })
 }
 
-fn confirmed(now: Timestamp, due: &Due, number: u64) -> Fact {
-    let state = State::Installed;
-    Fact::Status(StatusFact {
-        api_version: Default::default(),
-        kind: Default::default(),
-        epoch: Epoch::new(1).unwrap(),
-        seq: Seq::new(number).unwrap(),
-        head: Seq::new(number).unwrap(),
-        observed_at: now,
-        deployment: due.id.clone(),
-        generation: due.generation,
-        digest: due.digest,
-        status: DeploymentStatus { state, error: None, reason: None },
-        components: vec![ComponentStatus { name: "main".parse().unwrap(), state, error: None }],
-        retries: Vec::new(),
-        first_attempt_at: None,
-        current: true,
-        coalesced: SeqRanges::new(),
-        received_at: now,
-        origin: Default::default(),
-        fidelity: Default::default(),
-        late: false,
-        reasserted: false,
-    })
-}
-
-/// LEDGER, as a planner follows it.
+/// The planner's reader of LEDGER.
 pub(crate) struct Follower {
     hub: Hub,
     read_through: u64,

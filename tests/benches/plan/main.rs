@@ -140,7 +140,7 @@ async fn measure(args: &Args) -> String {
     let mut numbers = Numbers::default();
     let begun = Instant::now();
     commit(&announcer, &status, fleet(args, 1)).await;
-    hub.pulse();
+    hub.append_pulses();
     (0..args.devices).for_each(|at| hub.hear(&key(at), 0));
     for due in hub.take_due() {
         let number = numbers.next(&due.key);
@@ -185,7 +185,7 @@ impl Numbers {
     }
 }
 
-/// A planner that runs, over a local hub, and asks no webhook.
+/// A running planner over a local hub, which asks no webhook.
 struct Running {
     supervisor: Supervisor,
     stop: CancellationToken,

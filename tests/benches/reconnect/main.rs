@@ -18,7 +18,7 @@ use muster_tests::reconnect::OfflineDevice;
 
 use self::table::{LinkRate, Row};
 
-/// Time for a backlog.
+/// Timeout of a backlog.
 const PATIENCE: Duration = Duration::from_secs(3_600);
 
 /// The bench `reconnect`.

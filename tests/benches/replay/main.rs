@@ -37,7 +37,7 @@ const DEPLOYMENTS: usize = 8;
 /// Reports by which the cost on the wire is measured, over a link that holds nobody up.
 const WIRE_REPORTS: usize = 10_000;
 const WIDE_BITS_A_SECOND: u64 = 1_000_000_000;
-/// Reports that go alone, each after the answer to the one before.
+/// Reports sent alone, each after the answer to the one before.
 const ALONE_REPORTS: usize = 100;
 /// A link faster than most that devices have, and the reports that are sent over it.
 const LINK_BITS_A_SECOND: u64 = 10_000_000;
@@ -213,7 +213,7 @@ async fn wire(in_batches: bool) -> String {
     )
 }
 
-/// The cost on the wire of a report that goes alone, without connecting, and of a heartbeat.
+/// The bytes on the wire of a report sent alone, without those of connecting.
 async fn alone(hub_has_dictionary: bool) -> String {
     let server = Server::start();
     let bus = converged(&server).await;

@@ -93,12 +93,13 @@ pub(crate) fn report_bytes_max(delivery: &impl ReportDelivery) -> usize {
 fn decoded<'a>(encoding: Option<&str>, payload: &'a [u8], bytes_max: usize) -> Result<Cow<'a, [u8]>, String> {
     match encoding {
         None => Ok(Cow::Borrowed(payload)),
-        Some(ZSTD) => DECODERS.with_borrow_mut(|them| {
-            let decoder = ready(&mut them.plain, Decompressor::new)?;
+        Some(ZSTD) => DECODERS.with_borrow_mut(|decoders| {
+            let decoder = get_or_create(&mut decoders.plain, Decompressor::new)?;
             decompressed(decoder, payload, bytes_max)
         }),
-        Some(ZSTD_REPORTS_1) => DECODERS.with_borrow_mut(|them| {
-            let decoder = ready(&mut them.reports_1, || Decompressor::with_dictionary(REPORTS_1))?;
+        Some(ZSTD_REPORTS_1) => DECODERS.with_borrow_mut(|decoders| {
+            let decoder =
+                get_or_create(&mut decoders.reports_1, || Decompressor::with_dictionary(REPORTS_1))?;
             decompressed(decoder, payload, bytes_max)
         }),
         Some(other) => Err(format!(
@@ -111,29 +112,29 @@ thread_local! {
     static DECODERS: RefCell<Decoders> = RefCell::default();
 }
 
-/// A decoder of each encoding, for all messages of a thread: to make one costs more than to decode a report. Each is made at
-/// its first use, and tried again if memory lacked.
+/// The decoders of a thread, one for each encoding: creating one costs more than decoding a report. Each is created at its first
+/// use, or at a later one if memory was short.
 #[derive(Default)]
 struct Decoders {
     plain: Option<Decompressor<'static>>,
     reports_1: Option<Decompressor<'static>>,
 }
 
-/// The decoder, made unless there is one.
-fn ready<'a>(
+/// The decoder, created if there is none yet.
+fn get_or_create<'a>(
     decoder: &'a mut Option<Decompressor<'static>>,
-    make: impl FnOnce() -> io::Result<Decompressor<'static>>,
+    create: impl FnOnce() -> io::Result<Decompressor<'static>>,
 ) -> Result<&'a mut Decompressor<'static>, String> {
     match decoder {
         Some(decoder) => Ok(decoder),
         None => {
-            let made = make().map_err(|error| format!("this hub cannot make a decoder: {error}"))?;
-            Ok(decoder.insert(made))
+            let created = create().map_err(|error| format!("this hub cannot create a decoder: {error}"))?;
+            Ok(decoder.insert(created))
         }
     }
 }
 
-/// The content of a frame. The frame has to name its size: no more memory than that is taken.
+/// The content of a frame. The frame must name the size of its content, which bounds the memory that is allocated.
 fn decompressed<'a>(
     decoder: &mut Decompressor<'static>,
     payload: &[u8],

@@ -55,8 +55,9 @@ impl FactQueue {
         }
     }
 
-    /// Queues the publications of the intake, under the trace of their cause if that is sampled. Without a trace of its cause one
-    /// fact in many begins one; an incident or a quarantined message always has one.
+    /// Queues the publications of the intake, under the trace of their cause if that is sampled. If the cause has no trace, one fact
+    /// in [`TRACE_ONE_IN`](muster_bus::event::TRACE_ONE_IN) begins one. Incidents, quarantined messages and verdicts always have
+    /// one.
     pub(super) fn collect(&mut self, intake: &mut IntakeState, cause: Option<Trace>, rng: &mut Rng) {
         let mut sampled = cause.filter(|trace| trace.is_sampled());
         while let Some(publication) = intake.next_publication() {

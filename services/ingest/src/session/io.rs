@@ -141,7 +141,8 @@ pub enum Effect<D> {
     StoreRejected(Rejection),
     /// Let the facts that follow share confirmations.
     BeginRun,
-    /// Publish a fact to LEDGER, with its trace if it is traced; hand in its answer as [`Input::FactAnswer`], in the order of publishing.
+    /// Publish a fact to LEDGER, with its trace if it has one; hand in its answer as [`Input::FactAnswer`], in the order of
+    /// publishing.
     Publish(Publication, Option<Trace>),
     /// Request the confirmation of the rest of the run.
     EndRun,

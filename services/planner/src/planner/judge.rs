@@ -12,7 +12,7 @@ use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
 use super::{Counts, Planner, RolloutKey};
-use crate::error::RoundError;
+use crate::error::PlannerError;
 use crate::ledger::Ledger;
 use crate::rollouts::Refusal;
 use crate::services::Requests;
@@ -22,8 +22,8 @@ use crate::step::{Effect, check_decision, effects};
 const REFUSED_PAUSE: Duration = Duration::from_secs(30);
 
 impl<R: Requests, L: Ledger> Planner<R, L> {
-    /// Judges every rollout that is due, and takes its next step. It ends once the evidence is of the present no longer, and then
-    /// returns false: the others stay due.
+    /// Judges every rollout that is due, and takes its next step. False if the evidence or the planner ended meanwhile: the other
+    /// rollouts stay due.
     pub(super) async fn judge(&mut self, stop: &CancellationToken) -> bool {
         let due = self.due();
         if due.is_empty() {
@@ -31,7 +31,7 @@ impl<R: Requests, L: Ledger> Planner<R, L> {
         }
         let mut are_judged = true;
         for key in due {
-            // The step before may have taken long.
+            // The step of the rollout before may have taken long.
             self.follow_waiting().await;
             if stop.is_cancelled() || !self.is_current() {
                 are_judged = false;
@@ -39,17 +39,16 @@ impl<R: Requests, L: Ledger> Planner<R, L> {
             }
             let taken = self.judge_one(&key).await;
             self.judged_last = Some(key.clone());
-            let has_failed = taken.is_err();
-            if let Some(rollout) = self.rollouts.rollout(&key).filter(|_| has_failed) {
-                (rollout.has_failed, rollout.is_touched) = (true, true);
-                rollout.due = Some(Instant::now() + self.every);
-            }
-            if matches!(taken, Err(RoundError::Refused { .. })) {
-                // Somebody has decided, committed or released since.
-                self.rollouts.outdate(&key.0);
-            }
-            if has_failed {
-                self.report(taken);
+            if let Err(error) = taken {
+                if let Some(rollout) = self.rollouts.rollout(&key) {
+                    (rollout.has_failed, rollout.is_touched) = (true, true);
+                    rollout.due = Some(Instant::now() + self.every);
+                }
+                if matches!(error, PlannerError::Refused { .. }) {
+                    // Another decision, commit or release has come in between.
+                    self.rollouts.outdate(&key.0);
+                }
+                self.report(Err(error));
             }
         }
         let mut counts = Counts::default();
@@ -60,7 +59,7 @@ impl<R: Requests, L: Ledger> Planner<R, L> {
         are_judged
     }
 
-    /// The rollouts that are due, in order, from the one after the last that was judged: none keeps others waiting.
+    /// The rollouts that are due, in order, starting after the one judged last, so that a slow rollout does not starve others.
     fn due(&mut self) -> Vec<RolloutKey> {
         let now = Instant::now();
         let due = self.rollouts.all().filter(|rollout| rollout.is_due(now));
@@ -71,20 +70,19 @@ impl<R: Requests, L: Ledger> Planner<R, L> {
         due
     }
 
-    /// Whether the evidence is of the present.
+    /// Whether the evidence is current.
     fn is_current(&self) -> bool {
-        self.evidence.is_current(Instant::now()).is_ok()
+        self.evidence.check_current(Instant::now()).is_ok()
     }
 
     /// Judges a rollout, and takes its next step unless it waits for devices or persons. An effect that fails ends the step.
-    async fn judge_one(&mut self, key: &RolloutKey) -> Result<(), RoundError> {
-        let (now, time, every) = (Instant::now(), self.evidence.time(self.clock.now()), self.every);
+    async fn judge_one(&mut self, key: &RolloutKey) -> Result<(), PlannerError> {
+        let (now, time, every) = (Instant::now(), self.evidence.judgement_time(self.clock.now()), self.every);
         let Some(rollout) = self.rollouts.rollout(key) else { return Ok(()) };
         rollout.forget_refusals(now);
         (rollout.is_touched, rollout.has_failed) = (false, false);
         let evidence = &self.evidence;
-        let id = key.0.clone();
-        let line = |device: &DeviceKey| evidence.line(&id, device);
+        let line = |device: &DeviceKey| evidence.line(&key.0, device);
         rollout.live.judge(&line, time);
         let progress = rollout.live.progress(&line, evidence.ledger_seq());
         let refused: BTreeSet<_> = rollout.refusals.keys().cloned().collect();
@@ -98,7 +96,7 @@ impl<R: Requests, L: Ledger> Planner<R, L> {
         }
         for effect in effects(&progress, &refused) {
             if !self.is_current() {
-                // The effect before has taken long: what was judged may be so no more.
+                // The effect before has taken long: the judgement may be out of date.
                 self.rollouts.rollout(key).into_iter().for_each(|rollout| rollout.is_touched = true);
                 return Ok(());
             }
@@ -113,8 +111,8 @@ impl<R: Requests, L: Ledger> Planner<R, L> {
         Ok(())
     }
 
-    /// Requests that a decision is recorded.
-    async fn decide(&mut self, key: &RolloutKey, request: &DecideRequest) -> Result<(), RoundError> {
+    /// Requests the publisher to record a decision.
+    async fn decide(&mut self, key: &RolloutKey, request: &DecideRequest) -> Result<(), PlannerError> {
         let answer = self.services.decide(request).await?;
         if let Some(rollout) = self.rollouts.rollout(key) {
             rollout.is_touched |= rollout.live.set_record(Some(answer.record));
@@ -122,13 +120,13 @@ impl<R: Requests, L: Ledger> Planner<R, L> {
         Ok(())
     }
 
-    /// Requests a release, and takes note of its answer until LEDGER shows it.
+    /// Requests a release. Its answer counts until LEDGER shows the release.
     async fn release(
         &mut self,
         key: &RolloutKey,
         progress: &RolloutProgress,
         request: &ReleaseRequest,
-    ) -> Result<(), RoundError> {
+    ) -> Result<(), PlannerError> {
         let ReleaseAnswer { released, refused } = self.services.release(request).await?;
         self.metrics.released.inc_by(released.len() as u64);
         if !released.is_empty() {
@@ -137,7 +135,7 @@ impl<R: Requests, L: Ledger> Planner<R, L> {
             let done = if request.before.is_some() { "rolled devices back" } else { "released a wave" };
             tracing::info!(%deployment, %digest, rollout = file, devices, refused, "{done}");
         }
-        let (evidence, now) = (&self.evidence, self.evidence.time(self.clock.now()));
+        let (evidence, now) = (&self.evidence, self.evidence.judgement_time(self.clock.now()));
         let Some(rollout) = self.rollouts.rollout(key) else { return Ok(()) };
         for device in &released {
             if let Some(at) = rollout.live.find(device) {
@@ -179,7 +177,7 @@ impl<R: Requests, L: Ledger> Planner<R, L> {
         key: &RolloutKey,
         rollout: &RolloutProgress,
         at: usize,
-    ) -> Result<(), RoundError> {
+    ) -> Result<(), PlannerError> {
         let (Some(wave), Some(question)) = (rollout.policy.waves.get(at), rollout.question(at)) else {
             return Ok(());
         };
@@ -198,7 +196,7 @@ impl<R: Requests, L: Ledger> Planner<R, L> {
     /// Logs the next step of a rollout, or what it waits for, once until that changes.
     fn log(&mut self, key: &RolloutKey, progress: &RolloutProgress) {
         let Some(rollout) = self.rollouts.rollout(key) else { return };
-        // The counts of a waiting wave change with each report.
+        // Without the counts of a waiting wave, which change with each report.
         let summary = match &progress.state.step {
             Step::Wait { wave, because } => format!("{wave} {because}"),
             Step::Release { wave, needs_approval, .. } => format!("{wave} {needs_approval}"),
@@ -213,7 +211,7 @@ impl<R: Requests, L: Ledger> Planner<R, L> {
     }
 }
 
-/// The moment of a time.
+/// The moment at which the clock reaches `at`; it shows `time` at `now`.
 fn later(now: Instant, time: Timestamp, at: Timestamp) -> Instant {
     now + Duration::try_from(at.duration_since(time)).unwrap_or_default()
 }

@@ -1,4 +1,4 @@
-//! A publisher that takes long answers a planner whose evidence ends meanwhile.
+//! Tests of the planner's loop: a slow publisher answers while the evidence ends, or LEDGER is replaced.
 
 use std::collections::VecDeque;
 use std::sync::Mutex;
@@ -18,13 +18,13 @@ use super::*;
 use crate::evidence::BEHIND_AFTER;
 use crate::webhook::{WebhookConfig, Webhooks};
 
-/// Age of the evidence, and time of an answer that it does not outlast.
+/// Age of the evidence, and delay of an answer that comes after its end.
 const AGE: Duration = Duration::from_secs(3);
 const ANSWERS_AFTER: Duration = Duration::from_millis(2_200);
 
 const _: () = assert!(AGE.as_millis() + ANSWERS_AFTER.as_millis() > BEHIND_AFTER.as_millis());
 
-/// A publisher that notes what is requested.
+/// A publisher that records requests.
 #[derive(Clone)]
 struct Publisher {
     requests: Arc<Mutex<Vec<String>>>,
@@ -49,7 +49,7 @@ impl Requests for Publisher {
     }
 }
 
-/// LEDGER with these events, and then silent.
+/// A LEDGER that delivers these events and nothing more.
 struct Events(VecDeque<LedgerEvent>);
 
 impl Ledger for Events {
@@ -81,14 +81,14 @@ fn pulses() -> LedgerEvent {
     LedgerEvent::Facts((0..PARTITIONS).map(pulse).collect())
 }
 
-/// LEDGER's end that was read so long ago.
+/// LEDGER's end, read this long ago.
 fn end(ago: Duration) -> LedgerEvent {
     let asked_at = Instant::now().checked_sub(ago).unwrap();
     LedgerEvent::End { last_seq: PARTITIONS.into(), at: time(), asked_at }
 }
 
 /// The targets of a deployment with a new content for one device.
-fn targets(id: &str) -> Listed {
+fn targets(id: &str) -> ListedTargets {
     let (old, new) = (Digest::of_bytes(b"v1"), Digest::of_bytes(b"v2"));
     let answer = json!({
         "revision": "c1",
@@ -97,7 +97,7 @@ fn targets(id: &str) -> Listed {
             "targetGeneration": 1 }],
     });
     let answer = Ok(serde_json::from_value(answer).unwrap());
-    Listed { id: id.parse().unwrap(), began: Instant::now(), answer }
+    ListedTargets { id: id.parse().unwrap(), began: Instant::now(), answer }
 }
 
 /// A planner with the rollouts of the deployments `one` and `two`, whose evidence has this age.

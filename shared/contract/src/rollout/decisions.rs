@@ -276,7 +276,7 @@ impl RolloutRecord {
         self.decisions.get(ended.map_or(0, |at| at + 1)..).unwrap_or_default()
     }
 
-    /// Number of different people that have approved a wave at `since` or later, each by any way.
+    /// Number of people who have approved a wave at `since` or later, directly or through a gateway.
     pub fn approvals(&self, wave: &WaveName, since: Timestamp) -> usize {
         let of_wave = |decision: &&RolloutDecision| {
             decision.verb == RolloutVerb::Approve

@@ -70,7 +70,7 @@ impl Groups {
         number
     }
 
-    /// Removes a device from a group. It must not count for anything there any more.
+    /// Removes a device from a group. The caller has retracted its counts there before.
     fn remove_member(&mut self, number: u32) {
         let group = &mut self.list[number as usize];
         group.members -= 1;

@@ -39,7 +39,7 @@ struct PartitionHearing {
 pub(super) struct UnheardCounts(Option<Box<[u32; PARTITIONS as usize]>>);
 
 impl HearingState {
-    /// Whether the hub does not hear a partition.
+    /// Whether the hub does not hear the devices of a partition.
     pub fn is_stopped(&self, partition: u16) -> bool {
         self.stopped(partition).is_some()
     }

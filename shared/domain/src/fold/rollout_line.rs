@@ -1,4 +1,4 @@
-//! Reads a deployment on a device for a rollout, without the texts that a line of a view has.
+//! Reads a deployment on a device for a rollout, without building the texts of a view's line.
 
 use muster_contract::{DeploymentId, DeviceKey};
 
@@ -8,7 +8,7 @@ use super::standing::CountClass;
 use crate::rollout::Line;
 
 impl Fleet {
-    /// The deployment on the device, under the conditions of a line of its view.
+    /// The deployment on the device, if the view of the deployment has a line for the device.
     pub fn rollout_line(&self, id: &DeploymentId, key: &DeviceKey) -> Option<Line<'_>> {
         let number = *self.totals.deployment_numbers.get(id)?;
         let device = self.find(key)?;

@@ -1,5 +1,5 @@
-//! Ids of rare facts: the same fact always has the same id, so that the bus recognises a second publish. The fact of a report is
-//! recognised by its number. Correctness does not rest on that: fences and accounts keep numbers from being lost or doubled.
+//! Ids of rare facts: the same fact always has the same id, so that the bus recognises a second publish. Readers recognise the fact
+//! of a report by its number. Correctness does not depend on ids: fences and accounts keep numbers from being lost or doubled.
 
 use muster_contract::canonical::Digest;
 use muster_contract::fact::{Fact, IncidentKind};

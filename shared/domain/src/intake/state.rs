@@ -48,8 +48,8 @@ pub struct Publication {
     pub fact: Fact,
     /// The serialised fact: any reader of LEDGER can parse it.
     pub payload: Vec<u8>,
-    /// The message id, the same whenever the same fact is published. `None` for the fact of a report, which is known by its
-    /// number, and for liveness: each liveness fact is new.
+    /// The message id, always the same for the same fact. `None` for the fact of a report, which readers recognise by its number,
+    /// and for liveness: each liveness fact is new.
     pub id: Option<String>,
 }
 

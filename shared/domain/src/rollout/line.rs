@@ -1,4 +1,4 @@
-//! The knowledge of a deployment on a device, as rollouts read it: from a line of a view, or from the fold without making one.
+//! A deployment on a device as rollouts read it: from a line of a view, or from the fold without building such a line.
 
 use muster_contract::query::StandingLine;
 use muster_contract::retry::Retry;
@@ -12,17 +12,17 @@ pub struct Line<'a> {
     pub standing: Standing,
     /// Whether the device is heard.
     pub freshness: Freshness,
-    /// Whether no missing report can say something newer.
+    /// Whether no missing report can be newer.
     pub known: bool,
-    /// Whether it is no target any more.
+    /// Whether the device is no longer a target.
     pub leaving: bool,
-    /// Generation at which it got its content.
+    /// Generation at which the device got its content.
     pub target_generation: Option<Generation>,
     /// Time of the last report, or of the content if that is later.
     pub changed_at: Option<Timestamp>,
     /// Time at which the device was last heard.
     pub last_heard_at: Option<Timestamp>,
-    /// Attempts after errors that are running.
+    /// Running attempts after errors.
     pub retries: &'a [Retry],
 }
 

@@ -1,7 +1,7 @@
-//! A rollout whose counts are kept by increments: a fact changes one row and the counts of its wave, and a judgement reads counts
-//! alone. It gives the state that [`state`](super::state) gives for the same targets; a test compares the two under random facts.
+//! A rollout with incremental counts: a fact changes one row and the counts of its wave, and a judgement reads only counts. It
+//! returns the state that [`state`](super::state) returns for the same targets; a test compares the two under random facts.
 //!
-//! All targets are read only for a step that names some of them, and where a wave has a policy for devices that are not heard.
+//! A judgement reads all targets only for a step that names some of them, or if a wave has a policy for devices that are not heard.
 
 mod row;
 
@@ -24,7 +24,7 @@ use super::{
     policy, tallies,
 };
 
-/// Time after which a rollout with a policy for devices that are not heard is judged again while one is not.
+/// Time between two judgements of a rollout that has a policy for devices that are not heard, while a device is not heard.
 const SILENCE_JUDGED_AFTER: Duration = Duration::from_secs(2);
 
 /// A device that rollouts govern. Its rollouts share it.
@@ -43,22 +43,22 @@ pub struct Content {
     pub is_wanted: bool,
     /// Generation of the device at which it got the content.
     pub generation: Option<Generation>,
-    /// Time at which it got the content, or later.
+    /// Time at which it got the content, at the latest.
     pub at: Option<Timestamp>,
 }
 
-/// A target as the publisher lists it.
+/// A target from the publisher's list.
 #[derive(Debug, Clone)]
 pub struct LiveTarget {
     /// The device.
     pub device: Arc<TargetDevice>,
     /// Its content.
     pub content: Content,
-    /// Whether a release would not reach it now.
+    /// Whether the publisher would refuse a release to it now.
     pub is_refused: bool,
 }
 
-/// A rollout that follows facts.
+/// A rollout that facts update.
 #[derive(Debug)]
 pub struct LiveRollout {
     id: RolloutId,
@@ -71,11 +71,11 @@ pub struct LiveRollout {
     rows: Vec<Row>,
     /// The counts of each wave.
     tallies: Vec<Tally>,
-    /// Released targets of each wave whose desired state with the content LEDGER has.
+    /// Released targets of each wave whose content LEDGER shows.
     in_ledger: Vec<u64>,
     /// Targets that are not heard.
     silent: usize,
-    /// Ends of soak times, with the index of the target. Some are of rows that have changed since.
+    /// Ends of soak times, with the index of the target. An end whose row has changed since is ignored.
     soaks: BinaryHeap<Reverse<(Nanoseconds, u32)>>,
     state: RolloutState,
     judged_at: Timestamp,
@@ -140,7 +140,7 @@ impl LiveRollout {
         self.record.as_ref()
     }
 
-    /// Replaces the decisions; whether they differ.
+    /// Replaces the decisions. True if they differ.
     pub fn set_record(&mut self, record: Option<RolloutRecord>) -> bool {
         let is_new = self.record != record;
         self.record = record;
@@ -157,42 +157,42 @@ impl LiveRollout {
         self.rows.get(at).map(|row| &row.device.key)
     }
 
-    /// A target has a content, unless a newer one is known; `document` is the generation of the document that says so. Observe the
-    /// target afterwards.
+    /// Sets the content of a target, unless a newer one is known; `document` is the generation of the document that has the content.
+    /// Observe the target afterwards.
     pub fn set_content(&mut self, at: usize, content: Content, document: Generation) {
         if let Some(row) = self.rows.get_mut(at) {
             row.set_content(content, document);
         }
     }
 
-    /// The publisher has answered that a target has the content now, or has it no more. Observe the target afterwards.
+    /// Sets the publisher's answer about a target: whether it has the content now. Observe the target afterwards.
     pub fn set_answer(&mut self, at: usize, has_content: bool, now: Timestamp) {
         if let Some(row) = self.rows.get_mut(at) {
             row.set_answer(has_content, now);
         }
     }
 
-    /// Whether the publisher has answered about a target, and LEDGER does not show it yet.
+    /// Whether LEDGER does not yet show an answer of the publisher.
     pub fn awaits_ledger(&self) -> bool {
         self.rows.iter().any(|row| row.awaits_ledger())
     }
 
-    /// Sets whether a release would not reach a target.
+    /// Sets whether the publisher would refuse a release to a target.
     pub fn set_refused(&mut self, at: usize, is_refused: bool) {
         if let Some(row) = self.rows.get_mut(at) {
             row.is_refused = is_refused;
         }
     }
 
-    /// Counts a target by its line; whether anything about it has changed.
+    /// Counts a target by its line. True if its counts have changed.
     pub fn observe(&mut self, at: usize, line: Option<&Line<'_>>) -> bool {
         let Some(row) = self.rows.get(at) else { return false };
-        let seen = row.seen(line, self.policy.retries.as_ref());
-        if row.has_seen(seen) {
+        let observation = row.observe(line, self.policy.retries.as_ref());
+        if row.has_same(observation) {
             return false;
         }
         self.retract(at);
-        self.rows[at].see(seen);
+        self.rows[at].set_observation(observation);
         self.add(at);
         true
     }
@@ -246,7 +246,7 @@ impl LiveRollout {
     /// Counts the targets whose soak time is over.
     fn end_soaks(&mut self, now: Timestamp) {
         if now < self.judged_at {
-            // The clock was set back. Each row adds the end of its soak time again.
+            // The clock was set back: the ends of soak times are computed again.
             self.soaks.clear();
             for at in 0..self.rows.len() {
                 self.retract(at);
@@ -271,7 +271,7 @@ impl LiveRollout {
         }
     }
 
-    /// Judges the rollout as of `now`. `line` is asked only about devices that are not heard.
+    /// Judges the rollout as of `now`. Calls `line` only for devices that are not heard.
     pub fn judge<'l>(
         &mut self,
         line: &dyn Fn(&DeviceKey) -> Option<Line<'l>>,
@@ -296,7 +296,7 @@ impl LiveRollout {
         self.silent > 0 && self.waves.iter().any(|wave| wave.offline != Offline::Wait)
     }
 
-    /// The targets and the counts by the policies for devices that are not heard.
+    /// The targets and the counts under the waves' policies for devices that are not heard.
     fn counted<'l>(
         &self,
         line: &dyn Fn(&DeviceKey) -> Option<Line<'l>>,
@@ -324,7 +324,7 @@ impl LiveRollout {
         &self.state
     }
 
-    /// The time at which the last judgement may become another one without any fact; `None` if it does not.
+    /// The time from which the judgement may change without a fact; `None` if only facts can change it.
     pub fn wakes_at(&self) -> Option<Timestamp> {
         let (record, deadlines) = (self.record.as_ref(), &self.policy.deadlines);
         let after = |began: Option<Timestamp>, time: Option<Duration>| began?.checked_add(time?).ok();
@@ -344,21 +344,21 @@ impl LiveRollout {
         times.filter(|time| *time > self.judged_at).min()
     }
 
-    /// The last judgement by LEDGER up to a sequence, with the targets that its next step names: those that get or lose the content,
-    /// or that a waiting or failed wave waits for. `line` is asked only about those that are not heard.
+    /// The last judgement, of LEDGER up to `ledger_seq`, with the targets that its next step names: targets that get or lose the
+    /// content, or that a waiting or failed wave waits for. Calls `line` only for targets that are not heard.
     pub fn progress<'l>(
         &self,
         line: &dyn Fn(&DeviceKey) -> Option<Line<'l>>,
         ledger_seq: u64,
     ) -> RolloutProgress {
         let named = self.named();
-        let place = |at: &usize| named.binary_search(at).ok();
+        let index = |at: &usize| named.binary_search(at).ok();
         let mut state = self.state.clone();
         if let Step::Release { targets, .. } | Step::RollBack { targets } = &mut state.step {
-            *targets = targets.iter().filter_map(place).collect();
+            *targets = targets.iter().filter_map(index).collect();
         }
         for (at, wave) in state.waves.iter_mut().enumerate() {
-            let is_of_wave = |place: &usize| usize::from(self.rows[named[*place]].wave) == at;
+            let is_of_wave = |index: &usize| usize::from(self.rows[named[*index]].wave) == at;
             wave.members = (0..named.len()).filter(is_of_wave).collect();
         }
         let known = named.iter().map(|at| self.rows[*at].known).collect();
@@ -416,7 +416,7 @@ impl LiveRollout {
     }
 }
 
-/// The targets of a live rollout, by the policies for devices that are not heard if it has some.
+/// The targets of a live rollout, under its policies for devices that are not heard if it has any.
 struct LiveTargets<'a> {
     rollout: &'a LiveRollout,
     counted: Option<Vec<Target<'a>>>,

@@ -42,7 +42,7 @@ pub struct RolloutProgress {
     pub targets: Vec<RolloutTarget>,
     /// The knowledge of each target, in the same order.
     pub known: Vec<Known>,
-    /// Time since which each target is not heard; the least time if it never was.
+    /// Time since which each target is not heard; the least time if it was never heard.
     #[serde(skip)]
     pub silent_since: Vec<Option<Timestamp>>,
     /// The waves and the next step.
@@ -243,7 +243,7 @@ impl Known {
         Self::of_content(has_content, target.target_generation, line, retries)
     }
 
-    /// The same of a target that has the content, or not, since a generation.
+    /// The state of a target that has the content, or not, since a generation.
     pub(super) fn of_content(
         has_content: bool,
         generation: Option<Generation>,
@@ -282,7 +282,7 @@ impl Known {
         }
     }
 
-    /// Whether LEDGER has the desired state of the target with the content.
+    /// Whether LEDGER shows the content in the desired state of the target.
     pub(super) const fn is_in_ledger(self) -> bool {
         !matches!(self, Self::NotReleased | Self::NotInLedger)
     }

@@ -22,7 +22,7 @@ impl RolloutProgress {
                 let Some(wave) = wave(at) else { return String::new() };
                 let by = wave.approvals.filter(|_| *needs_approval).map_or_else(String::new, |count| {
                     let ApprovalCount { given, needed } = count;
-                    format!(", which has {given} of {needed} approvals: {}", self.approving(wave))
+                    format!(", which has {given} of {needed} approvals: {}", self.approval_command(wave))
                 });
                 format!("next: release to {} of wave {}{by}", devices(targets.len()), wave.name)
             }
@@ -117,7 +117,7 @@ impl RolloutProgress {
         match because {
             Blocked::Approval => {
                 let ApprovalCount { given, needed } = wave.approvals.unwrap_or_default();
-                let by = self.approving(wave);
+                let by = self.approval_command(wave);
                 format!("waiting for approvals of the evidence of wave {name}: {given} of {needed}; {by}")
             }
             Blocked::Window(Some(until)) => {
@@ -142,7 +142,7 @@ impl RolloutProgress {
     }
 
     /// The command that approves a wave.
-    fn approving(&self, wave: &WaveState) -> String {
+    fn approval_command(&self, wave: &WaveState) -> String {
         format!("`muster rollout approve {} --wave {}` gives one", self.deployment, wave.name)
     }
 
@@ -183,7 +183,7 @@ impl RolloutProgress {
         parts.join(", ")
     }
 
-    /// Time since which the first one of a wave's released devices is not heard.
+    /// Longest silence of a wave's released devices: the time at which it began.
     pub fn silent_since(&self, wave: &WaveState) -> Option<Timestamp> {
         let members = wave.members.iter().filter(|at| self.known[**at] == Known::NotHeard);
         members.filter_map(|at| *self.silent_since.get(*at)?).min()

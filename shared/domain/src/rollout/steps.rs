@@ -19,11 +19,11 @@ use super::{Blocked, Failure, RolloutId, Step, Target, WaveState};
 /// The time over which the rate of a wave is counted.
 const RATE_TIME: SignedDuration = SignedDuration::from_mins(1);
 
-/// The targets of a rollout, which few steps read: counts of waves lead to the others.
+/// The targets of a rollout. Only steps that name targets read them; the counts of waves decide all others.
 pub(super) trait Targets {
     /// All of them.
     fn all(&self) -> Cow<'_, [Target<'_>]>;
-    /// Those of a wave, by their indices among all.
+    /// The targets of a wave, by their indices among all.
     fn members(&self, wave: usize) -> Vec<usize>;
 }
 

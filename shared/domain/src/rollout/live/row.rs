@@ -1,4 +1,4 @@
-//! One target of a live rollout in a few bytes: a fleet of 100,000 devices with 20 rollouts has two million.
+//! One target of a live rollout in few bytes: a fleet of 100,000 devices with 20 rollouts has two million targets.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -15,7 +15,7 @@ const ROW_BYTES: usize = 56;
 
 const _: () = assert!(size_of::<Row>() <= ROW_BYTES);
 
-/// A time in eight bytes: nanoseconds since 1970, within the years that 64 bits have.
+/// A time in eight bytes: nanoseconds since 1970, clamped to 64 bits (the years 1677 to 2262).
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) struct Nanoseconds(i64);
 
@@ -25,7 +25,7 @@ impl Nanoseconds {
         Self(i64::try_from(nanoseconds).unwrap_or(if nanoseconds < 0 { i64::MIN } else { i64::MAX }))
     }
 
-    /// A time after another one.
+    /// The time `by` after `time`.
     pub(super) fn after(time: Timestamp, by: Duration) -> Self {
         Self::of(time.checked_add(by).unwrap_or(Timestamp::MAX))
     }
@@ -39,28 +39,28 @@ impl Nanoseconds {
 #[derive(Debug)]
 pub(super) struct Row {
     pub(super) device: Arc<TargetDevice>,
-    /// Generation at which the device got its content, as far as its documents say.
+    /// Generation at which the device got its content, by its documents.
     pub(super) generation: Option<Generation>,
     pub(super) released_at: Option<Nanoseconds>,
     /// Time since which nothing has changed, if it is confirmed.
     since: Nanoseconds,
     pub(super) wave: u16,
     pub(super) known: Known,
-    /// Its documents have the rollout's content.
+    /// Whether its documents have the rollout's content.
     has_content: bool,
-    /// The publisher has answered that it has the content or not, and no later document has come.
+    /// The publisher's answer whether it has the content, until a later document arrives.
     answer: Option<bool>,
     has_since: bool,
     pub(super) is_silent: bool,
     pub(super) is_refused: bool,
     pub(super) is_soaked: bool,
-    /// It is in no count yet.
+    /// Whether it is in no count yet.
     pub(super) is_uncounted: bool,
 }
 
-/// The knowledge of a target by its line.
+/// The state of a target by its line.
 #[derive(Debug, Clone, Copy)]
-pub(super) struct Seen {
+pub(super) struct Observation {
     known: Known,
     since: Option<Timestamp>,
     is_silent: bool,
@@ -113,7 +113,7 @@ impl Row {
         self.answer.is_some()
     }
 
-    pub(super) fn seen(&self, line: Option<&Line<'_>>, retries: Option<&Retries>) -> Seen {
+    pub(super) fn observe(&self, line: Option<&Line<'_>>, retries: Option<&Retries>) -> Observation {
         let known = match self.answer {
             Some(true) => Known::NotInLedger,
             Some(false) => Known::NotReleased,
@@ -124,19 +124,19 @@ impl Row {
             Evidence::Failed | Evidence::Debt | Evidence::Unknown => None,
         };
         let is_silent = line.is_some_and(|line| line.freshness != Freshness::Fresh);
-        Seen { known, since, is_silent: is_silent && known != Known::NotInLedger }
+        Observation { known, since, is_silent: is_silent && known != Known::NotInLedger }
     }
 
-    pub(super) fn has_seen(&self, seen: Seen) -> bool {
+    pub(super) fn has_same(&self, observation: Observation) -> bool {
         let since = self.has_since.then_some(self.since);
         !self.is_uncounted
             && (self.known, since, self.is_silent)
-                == (seen.known, seen.since.map(Nanoseconds::of), seen.is_silent)
+                == (observation.known, observation.since.map(Nanoseconds::of), observation.is_silent)
     }
 
-    pub(super) fn see(&mut self, seen: Seen) {
-        (self.known, self.is_silent, self.has_since) = (seen.known, seen.is_silent, seen.since.is_some());
-        self.since = seen.since.map_or(Nanoseconds(0), Nanoseconds::of);
+    pub(super) fn set_observation(&mut self, Observation { known, since, is_silent }: Observation) {
+        (self.known, self.is_silent, self.has_since) = (known, is_silent, since.is_some());
+        self.since = since.map_or(Nanoseconds(0), Nanoseconds::of);
     }
 
     pub(super) fn evidence(&self) -> Evidence {

@@ -1,4 +1,4 @@
-//! A live rollout is judged as its whole list of targets is, after any sequence of facts, answers and times.
+//! A live rollout and the list of all its targets lead to the same judgement, after any sequence of facts, answers and times.
 
 use muster_contract::RequestedBy;
 use muster_contract::query::StandingLine;
@@ -26,7 +26,7 @@ fn policies() -> Vec<Value> {
     ]
 }
 
-/// A target and its line, as a publisher and a query service say them.
+/// A target from the publisher and its line from the query service.
 #[derive(Clone)]
 struct Whole {
     target: RolloutTarget,
@@ -84,7 +84,7 @@ fn changes() -> impl Strategy<Value = Vec<Change>> {
     prop::collection::vec(one, 1..60)
 }
 
-/// The world, seen whole and live.
+/// The world, as a whole list and as a live rollout.
 struct World {
     whole: Vec<Whole>,
     record: RolloutRecord,
