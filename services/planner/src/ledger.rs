@@ -153,22 +153,33 @@ impl Reader {
     async fn read(&mut self, replay: &mut Replay) -> ReadError {
         let mut ticks = interval(END_ASKED_EVERY);
         ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
-        let mut last_message = Instant::now();
+        let (mut last_message, mut sent_through) = (Instant::now(), None);
         loop {
-            tokio::select! {
-                batch = replay.next_batch(BATCH_MAX) => match batch {
-                    Ok(batch) => {
-                        last_message = Instant::now();
-                        let facts = block_in_place_if_large(batch.len(), || self.parse(&batch));
-                        self.send(LedgerEvent::Facts(facts)).await;
-                    }
-                    Err(error) => return error,
+            let batch = tokio::select! {
+                batch = replay.next_batch(BATCH_MAX) => Some(batch),
+                _ = ticks.tick() => match sent_through {
+                    // Everything that the server had sent before its answer has arrived by now, so it is read first.
+                    Some(_) => timeout(Duration::ZERO, replay.next_batch(BATCH_MAX)).await.ok(),
+                    None => None,
                 },
-                _ = ticks.tick() => {
-                    if let Err(error) = self.ask_for_end(replay, last_message).await {
-                        return error;
-                    }
+            };
+            match (batch, sent_through.take()) {
+                (Some(Ok(batch)), _) => {
+                    last_message = Instant::now();
+                    let facts = block_in_place_if_large(batch.len(), || self.parse(&batch));
+                    self.send(LedgerEvent::Facts(facts)).await;
+                    continue;
                 }
+                (Some(Err(error)), _) => return error,
+                (None, Some(through)) => {
+                    self.read_through = through;
+                    self.send(LedgerEvent::Through(through)).await;
+                }
+                (None, None) => {}
+            }
+            match self.ask_for_end(replay, last_message).await {
+                Ok(through) => sent_through = through,
+                Err(error) => return error,
             }
         }
     }
@@ -183,12 +194,16 @@ impl Reader {
         batch.iter().map(fact).collect()
     }
 
-    /// Asks for LEDGER's end; after a silence, also whether the server has sent everything up to it. Fails if another stream has
+    /// Asks for LEDGER's end; after a silence, returns it if the server has sent everything up to it. Fails if another stream has
     /// replaced LEDGER.
-    async fn ask_for_end(&mut self, replay: &Replay, last_message: Instant) -> Result<(), ReadError> {
+    async fn ask_for_end(
+        &mut self,
+        replay: &Replay,
+        last_message: Instant,
+    ) -> Result<Option<u64>, ReadError> {
         let asked_at = Instant::now();
         let Ok(Ok(end)) = timeout(END_WITHIN, self.bus.stream_end(stream::LEDGER)).await else {
-            return Ok(());
+            return Ok(None);
         };
         let last_seq = end.state.last_seq;
         match LedgerEnd::of(&end, self.created_at, self.read_through) {
@@ -204,11 +219,9 @@ impl Reader {
         }
         let is_silent = asked_at.duration_since(last_message) >= SILENCE || end.state.messages == 0;
         // `last_seq` was read before this question, so a message stored in between is not skipped.
-        if last_seq > self.read_through && is_silent && replay.is_open() && replay.is_drained().await {
-            self.read_through = last_seq;
-            self.send(LedgerEvent::Through(last_seq)).await;
-        }
-        Ok(())
+        let is_sent =
+            last_seq > self.read_through && is_silent && replay.is_open() && replay.is_drained().await;
+        Ok(is_sent.then_some(last_seq))
     }
 
     async fn send(&self, event: LedgerEvent) {
