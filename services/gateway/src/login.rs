@@ -40,9 +40,6 @@ use self::seal::{KeyFileError, Sealer};
 use self::session::{Access, Refused, Session, Voucher};
 use self::settings::LoginConfig;
 
-/// The key that stands for all keys in revocations.
-const EVERY_KEY: &str = "*";
-
 /// Why the login cannot be used.
 #[derive(Debug, thiserror::Error)]
 pub enum LoginSetupError {
@@ -147,9 +144,7 @@ fn is_over(session: &Session, account: &PeopleAccount, provider: Option<&str>) -
     if provider != Some(issuer) {
         return Some("this gateway knows the provider of the session no more");
     }
-    let keys = [session.person.key.as_str(), EVERY_KEY];
-    let until = keys.into_iter().filter_map(|key| account.revocations.get(key)).max();
-    until.is_some_and(|until| session.issued <= *until).then_some("the key is revoked")
+    account.is_revoked(&session.person.key, session.issued).then_some("the key is revoked")
 }
 
 /// A person for whom the gateway asks.

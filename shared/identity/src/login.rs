@@ -187,9 +187,13 @@ impl PeopleAccount {
         if proven.expires.is_some_and(|expires| expires <= now) {
             return Err(LoginError::Expired);
         }
-        let until = |key: &str| self.revocations.get(key).copied();
-        let revoked = until(&proven.person.key).max(until(EVERY_KEY));
-        if revoked.is_some_and(|until| proven.issued <= until) { Err(LoginError::Revoked) } else { Ok(()) }
+        if self.is_revoked(&proven.person.key, proven.issued) { Err(LoginError::Revoked) } else { Ok(()) }
+    }
+
+    /// Whether the account revokes what was issued to a key at this time, in Unix seconds: by the key itself, or with all keys.
+    pub fn is_revoked(&self, key: &str, issued: u64) -> bool {
+        let until = [key, EVERY_KEY].into_iter().filter_map(|key| self.revocations.get(key)).max();
+        until.is_some_and(|until| issued <= *until)
     }
 }
 

@@ -5,7 +5,7 @@
 
 use axum::extract::{Request, State};
 use axum::http::header::{LOCATION, ORIGIN, WWW_AUTHENTICATE};
-use axum::http::{HeaderName, HeaderValue, StatusCode};
+use axum::http::{HeaderValue, StatusCode};
 use axum::middleware::Next;
 use axum::response::{IntoResponse as _, Response};
 use muster_identity::Role;
@@ -15,6 +15,7 @@ use super::routes::LOGIN;
 use super::session::{Access, Refused, Session};
 use crate::people::People;
 use crate::people::api::PREFIX;
+use crate::people::guard::FETCH_SITE;
 use crate::people::page;
 use crate::problem::Problem;
 
@@ -26,8 +27,6 @@ const OPEN_BELOW: [&str; 2] = ["/assets/", "/login/"];
 const FOR_OPERATORS: [&str; 2] = ["/quarantine", "/api/v1/quarantine"];
 /// Names of query parameters in which somebody may have put a secret.
 const SECRETS: [&str; 7] = ["token", "access_token", "id_token", "bearer", "jwt", "session", "authorization"];
-/// A browser says with it from where a request comes.
-const FETCH_SITE: HeaderName = HeaderName::from_static("sec-fetch-site");
 
 tokio::task_local! {
     /// The session of the request that this task answers, for what its page shows.

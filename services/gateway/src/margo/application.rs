@@ -92,8 +92,8 @@ fn minutes(duration: Duration) -> String {
     format!("{}m{}s", seconds / 60, seconds % 60)
 }
 
-/// An object under a key such as `x-acme-extensions`.
-fn is_extension(key: &str, value: &Value) -> bool {
+/// Whether a member is an extension: an object under a key such as `x-acme-extensions`.
+pub(super) fn is_extension(key: &str, value: &Value) -> bool {
     let name = key.strip_prefix("x-").and_then(|rest| rest.strip_suffix("-extensions"));
     let is_name = |name: &str| {
         name.starts_with(|first: char| first.is_ascii_lowercase())

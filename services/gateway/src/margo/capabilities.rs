@@ -10,6 +10,7 @@ use muster_service::VERSION;
 use serde::Deserialize;
 use serde_json::{Map, Value};
 
+use super::application::is_extension;
 use super::problems;
 use super::report::Numbered;
 use crate::problem::Problem;
@@ -229,16 +230,6 @@ fn labels_of(labels: Value) -> Result<BTreeMap<String, String>, Problem> {
         Ok((key, text))
     };
     labels.into_iter().map(read).collect()
-}
-
-/// An object under a key such as `x-acme-extensions`.
-fn is_extension(key: &str, value: &Value) -> bool {
-    let name = key.strip_prefix("x-").and_then(|rest| rest.strip_suffix("-extensions"));
-    let is_name = |name: &str| {
-        name.starts_with(|first: char| first.is_ascii_lowercase())
-            && name.bytes().all(|byte| byte.is_ascii_lowercase() || byte.is_ascii_digit() || byte == b'-')
-    };
-    value.is_object() && name.is_some_and(is_name)
 }
 
 #[cfg(test)]

@@ -115,13 +115,11 @@ impl Projection {
 }
 
 fn text(generation: Generation, deployments: &[Application], bundle: Option<&(Digest, Bytes)>) -> Vec<u8> {
-    let deployment = |one: &Application| {
-        let url = format!("/api/v1/deployments/{}/{}", one.id, one.digest);
-        (one.digest, one.text.len(), url)
-    };
-    let texts = deployments.iter().map(|one| {
-        let (digest, size_bytes, url) = deployment(one);
-        DeploymentText { deployment_id: &one.id, digest, size_bytes, url }
+    let texts = deployments.iter().map(|one| DeploymentText {
+        deployment_id: &one.id,
+        digest: one.digest,
+        size_bytes: one.text.len(),
+        url: format!("/api/v1/deployments/{}/{}", one.id, one.digest),
     });
     let bundle = bundle.map(|(digest, bytes)| BundleText {
         media_type: BUNDLE_TYPE,

@@ -99,23 +99,23 @@ pub fn too_slow() -> Problem {
 
 /// The hub cannot be reached, or cannot take the request now.
 pub fn unavailable(detail: impl Into<String>) -> Problem {
-    may_pass(unregistered(StatusCode::SERVICE_UNAVAILABLE, detail), RETRY_AFTER_SECONDS)
+    may_pass(unregistered(StatusCode::SERVICE_UNAVAILABLE, detail))
 }
 
 /// The device reports faster than the hub takes in.
 pub fn too_many(detail: impl Into<String>) -> Problem {
-    may_pass(unregistered(StatusCode::TOO_MANY_REQUESTS, detail), RETRY_AFTER_SECONDS)
+    may_pass(unregistered(StatusCode::TOO_MANY_REQUESTS, detail))
 }
 
 /// The gateway or the hub has a fault.
 pub fn internal(detail: impl Into<String>) -> Problem {
-    may_pass(unregistered(StatusCode::INTERNAL_SERVER_ERROR, detail), RETRY_AFTER_SECONDS)
+    may_pass(unregistered(StatusCode::INTERNAL_SERVER_ERROR, detail))
 }
 
-fn may_pass(problem: Problem, seconds: u32) -> Problem {
+fn may_pass(problem: Problem) -> Problem {
     Problem {
         retryable: true,
-        retry_after_seconds: Some(seconds),
+        retry_after_seconds: Some(RETRY_AFTER_SECONDS),
         backoff_strategy: "exponential",
         ..problem
     }

@@ -73,8 +73,10 @@ pub fn compressed(
 ) -> Response {
     let mut response = content(request, kind, digest, bytes);
     response.headers_mut().insert(VARY, HeaderValue::from_static("Accept-Encoding"));
-    let packed = gzip(bytes).filter(|packed| packed.len() < bytes.len());
-    if let Some(packed) = packed.filter(|_| response.status() == StatusCode::OK && accepts_gzip(request)) {
+    if response.status() == StatusCode::OK
+        && accepts_gzip(request)
+        && let Some(packed) = gzip(bytes).filter(|packed| packed.len() < bytes.len())
+    {
         response.headers_mut().insert(CONTENT_ENCODING, HeaderValue::from_static("gzip"));
         *response.body_mut() = Body::from(packed);
     }

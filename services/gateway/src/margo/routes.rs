@@ -5,6 +5,7 @@ use std::sync::Arc;
 
 use axum::Router;
 use axum::body::Body;
+use axum::extract::rejection::PathRejection;
 use axum::extract::{Extension, Path, Request, State};
 use axum::http::{HeaderMap, StatusCode};
 use axum::middleware::from_fn_with_state;
@@ -88,7 +89,7 @@ async fn manifest(
 async fn deployment(
     State(devices): State<Devices>,
     Extension(caller): Extension<Caller>,
-    path: Result<Path<(String, String)>, axum::extract::rejection::PathRejection>,
+    path: Result<Path<(String, String)>, PathRejection>,
     headers: HeaderMap,
 ) -> Result<Response, Problem> {
     let Ok(Path((id, digest))) = path else { return Err(problems::deployment_not_found()) };
@@ -102,7 +103,7 @@ async fn deployment(
 async fn bundle(
     State(devices): State<Devices>,
     Extension(caller): Extension<Caller>,
-    path: Result<Path<String>, axum::extract::rejection::PathRejection>,
+    path: Result<Path<String>, PathRejection>,
     headers: HeaderMap,
 ) -> Result<Response, Problem> {
     let Ok(Path(digest)) = path else { return Err(problems::invalid_bundle()) };
@@ -115,7 +116,7 @@ async fn bundle(
 async fn post_status(
     State(devices): State<Devices>,
     Extension(caller): Extension<Caller>,
-    path: Result<Path<String>, axum::extract::rejection::PathRejection>,
+    path: Result<Path<String>, PathRejection>,
     request: Request<Body>,
 ) -> Result<Response, Problem> {
     let id = path.ok().and_then(|Path(id)| id.parse::<DeploymentId>().ok());
@@ -169,7 +170,7 @@ fn hub_is_behind() -> Problem {
 async fn put_capabilities(
     State(devices): State<Devices>,
     Extension(caller): Extension<Caller>,
-    path: Result<Path<String>, axum::extract::rejection::PathRejection>,
+    path: Result<Path<String>, PathRejection>,
     request: Request<Body>,
 ) -> Result<Response, Problem> {
     let device_id = own_device(&caller, path, true)?;
@@ -184,7 +185,7 @@ async fn put_capabilities(
 async fn delete_capabilities(
     State(devices): State<Devices>,
     Extension(caller): Extension<Caller>,
-    path: Result<Path<String>, axum::extract::rejection::PathRejection>,
+    path: Result<Path<String>, PathRejection>,
 ) -> Result<Response, Problem> {
     own_device(&caller, path, false)?;
     let none = Capabilities::default();
@@ -207,7 +208,7 @@ async fn delete_capabilities(
 /// The caller's own device in a path; for a report, the problem says which part is wrong.
 fn own_device(
     caller: &Caller,
-    path: Result<Path<String>, axum::extract::rejection::PathRejection>,
+    path: Result<Path<String>, PathRejection>,
     is_report: bool,
 ) -> Result<String, Problem> {
     let Some(id) = path.ok().map(|Path(id)| id).filter(|id| is_device_id(id)) else {

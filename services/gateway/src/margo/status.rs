@@ -77,11 +77,11 @@ impl StatusManifest {
     /// The report under its number.
     pub fn report(&self, numbered: &Numbered) -> StatusReport {
         let Numbered { open, epoch, head } = numbered;
-        let nothing = Digest::of_bytes(b"");
+        let report = self.numbered((*epoch, open.seq, *head), open.at);
         StatusReport {
-            digest: open.target.unwrap_or(nothing),
+            digest: open.target.unwrap_or(report.digest),
             coalesced: open.coalesced.clone(),
-            ..self.numbered((*epoch, open.seq, *head), open.at)
+            ..report
         }
     }
 

@@ -35,8 +35,8 @@ const HEADERS: [(HeaderName, &str); 6] = [
     (HeaderName::from_static("cross-origin-opener-policy"), "same-origin"),
     (HeaderName::from_static("cross-origin-resource-policy"), "same-origin"),
 ];
-/// A browser says with it from where a request comes.
-const FETCH_SITE: HeaderName = HeaderName::from_static("sec-fetch-site");
+/// The header in which a browser names the origin of a request relative to this one.
+pub(crate) const FETCH_SITE: HeaderName = HeaderName::from_static("sec-fetch-site");
 
 /// How people reach the listener.
 #[derive(Debug, Clone, Copy, Default)]
