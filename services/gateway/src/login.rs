@@ -22,7 +22,7 @@ pub mod session;
 pub mod settings;
 
 use std::fmt;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -39,6 +39,18 @@ use self::oidc::provider::ProviderError;
 use self::seal::{KeyFileError, Sealer};
 use self::session::{Access, Refused, Session, Voucher};
 use self::settings::LoginConfig;
+
+/// A file of the login cannot be read.
+#[derive(Debug, thiserror::Error)]
+#[error("cannot read {}", .path.display())]
+pub struct ReadFileError {
+    path: PathBuf,
+    source: std::io::Error,
+}
+
+fn read_file(path: &Path) -> Result<String, ReadFileError> {
+    std::fs::read_to_string(path).map_err(|source| ReadFileError { path: path.to_owned(), source })
+}
 
 /// Why the login cannot be used.
 #[derive(Debug, thiserror::Error)]

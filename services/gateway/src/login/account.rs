@@ -16,6 +16,8 @@ use muster_identity::requester::Signers;
 use muster_identity::{KeyPair, Role, TokenClaims, creds, jwt};
 use muster_service::error::chain;
 
+use super::{ReadFileError, read_file};
+
 /// Time after which the files are read again, in seconds.
 const READ_INTERVAL: i64 = 5;
 
@@ -23,14 +25,8 @@ const READ_INTERVAL: i64 = 5;
 #[derive(Debug, thiserror::Error)]
 pub enum AccountError {
     /// A file cannot be read.
-    #[error("cannot read {}", .path.display())]
-    Read {
-        /// The file.
-        path: PathBuf,
-        /// The error of the system.
-        #[source]
-        source: std::io::Error,
-    },
+    #[error(transparent)]
+    Read(#[from] ReadFileError),
     /// The credentials are none, or of another role.
     #[error(
         "{} has no credentials of the role gateway; `muster auth creds gateway` makes them: {why}", .path.display()
@@ -66,7 +62,7 @@ impl Account {
     /// # Errors
     /// The credentials are no gateway's, or the file does not have their account.
     pub fn open(creds: PathBuf, revocations: Option<PathBuf>) -> Result<(Self, NoteSigner), AccountError> {
-        let text = read(&creds)?;
+        let text = read_file(&creds)?;
         let wrong = |why| AccountError::Creds { path: creds.clone(), why };
         let key = creds::seed(&text).and_then(|seed| KeyPair::from_seed(seed).ok());
         let key = key.ok_or_else(|| wrong("it has no seed"))?;
@@ -95,13 +91,9 @@ impl Account {
     }
 }
 
-fn read(path: &Path) -> Result<String, AccountError> {
-    std::fs::read_to_string(path).map_err(|source| AccountError::Read { path: path.to_owned(), source })
-}
-
 fn account(creds: &Path, revocations: Option<&Path>) -> Result<PeopleAccount, AccountError> {
     let wrong = |why| AccountError::Creds { path: creds.to_owned(), why };
-    let text = read(creds)?;
+    let text = read_file(creds)?;
     let claims = creds::token(&text).and_then(|token| jwt::read(token).ok());
     let claims: TokenClaims = claims.ok_or_else(|| wrong("it has no JWT"))?;
     if claims.tag("role") != Some(Role::Gateway.as_str()) {
@@ -110,7 +102,7 @@ fn account(creds: &Path, revocations: Option<&Path>) -> Result<PeopleAccount, Ac
     let (key, signers) = (claims.nats.issuer_account.clone(), Signers::of(&claims));
     let revocations = match revocations {
         None => BTreeMap::new(),
-        Some(path) => revoked(&read(path)?, &key)
+        Some(path) => revoked(&read_file(path)?, &key)
             .ok_or_else(|| AccountError::Revocations { path: path.to_owned(), creds: creds.to_owned() })?,
     };
     Ok(PeopleAccount { key, signers, revocations })

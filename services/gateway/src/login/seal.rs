@@ -10,6 +10,8 @@ use ring::rand::{SecureRandom as _, SystemRandom};
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 
+use super::{ReadFileError, read_file};
+
 /// Bytes of a key.
 const KEY_BYTES: usize = 32;
 /// Most keys of a file: the one in use, and those before it.
@@ -51,14 +53,8 @@ impl Purpose {
 #[derive(Debug, thiserror::Error)]
 pub enum KeyFileError {
     /// It cannot be read.
-    #[error("cannot read {}", .path.display())]
-    Read {
-        /// The file.
-        path: PathBuf,
-        /// The error of the system.
-        #[source]
-        source: std::io::Error,
-    },
+    #[error(transparent)]
+    Read(#[from] ReadFileError),
     /// It holds something else.
     #[error(
         "{} must hold 1 to {KEYS_MAX} lines with {KEY_BYTES} random bytes in base64 each, as `openssl rand -base64 {KEY_BYTES}` \
@@ -87,9 +83,7 @@ impl Sealer {
     /// # Errors
     /// It cannot be read, or holds no keys.
     pub fn read(path: &Path) -> Result<Self, KeyFileError> {
-        let text = std::fs::read_to_string(path)
-            .map_err(|source| KeyFileError::Read { path: path.to_owned(), source })?;
-        Self::of(&text).ok_or_else(|| KeyFileError::Malformed(path.to_owned()))
+        Self::of(&read_file(path)?).ok_or_else(|| KeyFileError::Malformed(path.to_owned()))
     }
 
     fn of(text: &str) -> Option<Self> {

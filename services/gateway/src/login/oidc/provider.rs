@@ -1,7 +1,7 @@
 //! A provider: its description, its keys and its token endpoint, by a client that waits. It follows no redirect, speaks https
 //! alone but to this machine itself, and reads answers of a bounded size.
 
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
@@ -14,6 +14,7 @@ use ureq::http::StatusCode;
 use ureq::http::header::{ACCEPT, AUTHORIZATION, CONTENT_TYPE};
 use ureq::tls::{Certificate, PemItem, RootCerts, TlsConfig, parse_pem};
 
+use super::super::{ReadFileError, read_file};
 use super::OidcConfig;
 use super::id_token::{Claims, Keys, TokenRefusal, Wanted, verify};
 use crate::tls;
@@ -31,14 +32,8 @@ const RETRY_SECONDS: i64 = 10;
 #[derive(Debug, thiserror::Error)]
 pub enum ProviderError {
     /// A file cannot be read.
-    #[error("cannot read {}", .path.display())]
-    Read {
-        /// The file.
-        path: PathBuf,
-        /// The error of the system.
-        #[source]
-        source: std::io::Error,
-    },
+    #[error(transparent)]
+    Read(#[from] ReadFileError),
     /// It is not reached.
     #[error("cannot reach the provider at {address}")]
     Unreachable {
@@ -139,10 +134,7 @@ impl Provider {
     /// # Errors
     /// A file cannot be read.
     pub(super) fn open(config: OidcConfig) -> Result<Self, ProviderError> {
-        let read = |path: &PathBuf| {
-            std::fs::read_to_string(path).map_err(|source| ProviderError::Read { path: path.clone(), source })
-        };
-        let secret = config.secret.as_ref().map(read).transpose()?.map(|text| text.trim().to_owned());
+        let secret = config.secret.as_deref().map(read_file).transpose()?.map(|text| text.trim().to_owned());
         let agent = agent(config.tls_ca.as_deref())?;
         Ok(Self { config, secret, agent, known: Mutex::default(), failed_at: Mutex::default() })
     }
@@ -255,8 +247,7 @@ fn agent(authority: Option<&Path>) -> Result<Agent, ProviderError> {
     let system = rustls_native_certs::load_native_certs().certs;
     let mut roots: Vec<_> = system.iter().map(|der| Certificate::from_der(der).to_owned()).collect();
     if let Some(path) = authority {
-        let pem =
-            std::fs::read(path).map_err(|source| ProviderError::Read { path: path.to_owned(), source })?;
+        let pem = std::fs::read(path).map_err(|source| ReadFileError { path: path.to_owned(), source })?;
         roots.extend(parse_pem(&pem).filter_map(|item| match item {
             Ok(PemItem::Certificate(certificate)) => Some(certificate),
             _ => None,
