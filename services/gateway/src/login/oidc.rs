@@ -61,7 +61,7 @@ pub struct OidcConfig {
 
 /// A login under way in a browser.
 #[derive(Debug, Serialize, Deserialize)]
-struct Attempt {
+struct OidcAttempt {
     state: String,
     nonce: String,
     verifier: String,
@@ -145,7 +145,7 @@ async fn leave(State(people): State<People>, headers: HeaderMap) -> Result<Respo
         Ok(authorize) => authorize,
         Err(error) => return failed(&people, &headers, &error),
     };
-    let attempt = Attempt {
+    let attempt = OidcAttempt {
         state: random_text::<STATE_BYTES>(&login.sealer)?,
         nonce: random_text::<STATE_BYTES>(&login.sealer)?,
         verifier: random_text::<VERIFIER_BYTES>(&login.sealer)?,
@@ -222,7 +222,7 @@ fn answered(
     let Cookie::One(sealed) = cookie(headers, OIDC_COOKIE) else {
         return Err("no login is under way in this browser: begin again");
     };
-    let attempt = sealer.open::<Attempt>(Purpose::Oidc, sealed);
+    let attempt = sealer.open::<OidcAttempt>(Purpose::Oidc, sealed);
     let attempt = attempt.filter(|attempt| now.as_second() < attempt.ends);
     let attempt = attempt.ok_or("the login took too long: begin again")?;
     let pairs: Vec<_> = form_urlencoded::parse(query.unwrap_or_default().as_bytes()).collect();

@@ -51,7 +51,7 @@ const FORM: &[Param] = &[param("code", Kind::Text, "The code that `muster login`
 
 /// A login page in a browser.
 #[derive(Debug, Serialize, Deserialize)]
-struct Attempt {
+struct PageAttempt {
     nonce: String,
     ends: i64,
 }
@@ -108,7 +108,7 @@ pub(super) fn shown(
         Some(attempt) => attempt,
         None => {
             let bytes = login.sealer.random_bytes::<NONCE_BYTES>().ok_or_else(no_random)?;
-            Attempt { nonce: BASE32_NOPAD.encode(&bytes).to_lowercase(), ends: now + PAGE_SECONDS }
+            PageAttempt { nonce: BASE32_NOPAD.encode(&bytes).to_lowercase(), ends: now + PAGE_SECONDS }
         }
     };
     let sealed = login.sealer.seal(Purpose::Attempt, &attempt).ok_or_else(no_random)?;
@@ -185,7 +185,7 @@ async fn leave(State(people): State<People>) -> Result<Response, Problem> {
 
 impl Login {
     /// The login page that a browser shows, if its cookie is there.
-    fn attempt(&self, headers: &HeaderMap) -> Option<Attempt> {
+    fn attempt(&self, headers: &HeaderMap) -> Option<PageAttempt> {
         match cookie(headers, ATTEMPT_COOKIE) {
             Cookie::One(text) => self.sealer.open(Purpose::Attempt, text),
             Cookie::None | Cookie::Several => None,

@@ -20,7 +20,7 @@ const DEVICE_ID_BYTES_MAX: usize = 255;
 
 /// Margo's DeviceCapabilitiesManifest.
 #[derive(Debug, Clone, Default, PartialEq)]
-pub struct Capabilities {
+pub struct CapabilitiesManifest {
     /// The device's properties.
     pub properties: Map<String, Value>,
     /// Its labels; lists as JSON.
@@ -134,7 +134,7 @@ pub fn is_device_id(text: &str) -> bool {
     text.len() <= DEVICE_ID_BYTES_MAX && text.split('/').all(is_part)
 }
 
-impl Capabilities {
+impl CapabilitiesManifest {
     /// Reads a body for the device of an address.
     ///
     /// # Errors
@@ -253,7 +253,7 @@ mod tests {
 
     #[test]
     fn a_whole_document_becomes_properties_and_labels() {
-        let read = Capabilities::read(manifest().to_string().as_bytes(), "press-4").unwrap();
+        let read = CapabilitiesManifest::read(manifest().to_string().as_bytes(), "press-4").unwrap();
         assert_eq!(read.properties["memory"], "12Gi");
         assert_eq!(read.labels["n"], "4");
         assert_eq!(read.labels["many"], r#"["a","b"]"#);
@@ -264,7 +264,7 @@ mod tests {
         let refused = |pointer: &str, key: &str, value: Value| {
             let mut manifest = manifest();
             manifest.pointer_mut(pointer).unwrap()[key] = value;
-            let problem = Capabilities::read(manifest.to_string().as_bytes(), "press-4").unwrap_err();
+            let problem = CapabilitiesManifest::read(manifest.to_string().as_bytes(), "press-4").unwrap_err();
             assert_eq!(problem.status, 422, "{problem:?}");
             problem.errors[0].field.clone()
         };
@@ -283,7 +283,7 @@ mod tests {
         );
         assert_eq!(refused("", "labels", json!([])), "labels");
         assert_eq!(refused("/labels", "many", json!(["a", 1])), "labels.many");
-        assert_eq!(Capabilities::read(b"{", "press-4").unwrap_err().status, 400);
+        assert_eq!(CapabilitiesManifest::read(b"{", "press-4").unwrap_err().status, 400);
     }
 
     #[test]

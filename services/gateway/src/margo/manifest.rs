@@ -25,7 +25,7 @@ const CACHED_MAX: usize = 4096;
 
 /// A manifest and everything that it names.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Projection {
+pub struct ManifestProjection {
     /// The version.
     pub generation: Generation,
     /// The manifest's text.
@@ -77,7 +77,7 @@ struct DeploymentText<'a> {
     url: String,
 }
 
-impl Projection {
+impl ManifestProjection {
     /// The manifest of a desired state for a device.
     ///
     /// # Errors
@@ -134,7 +134,7 @@ fn text(generation: Generation, deployments: &[Application], bundle: Option<&(Di
 
 /// The newest manifest of devices, by the sequence of their document in DOWNLINK.
 #[derive(Debug, Default)]
-pub struct ManifestCache(Mutex<HashMap<DeviceKey, (u64, Arc<Projection>)>>);
+pub struct ManifestCache(Mutex<HashMap<DeviceKey, (u64, Arc<ManifestProjection>)>>);
 
 impl ManifestCache {
     /// The manifest of a document, made now if it is not remembered.
@@ -146,12 +146,12 @@ impl ManifestCache {
         key: &DeviceKey,
         (sequence, desired): (u64, &DesiredState),
         device_id: &str,
-    ) -> io::Result<Arc<Projection>> {
+    ) -> io::Result<Arc<ManifestProjection>> {
         let found = self.lock().get(key).filter(|(of, _)| *of == sequence).map(|(_, known)| known.clone());
         if let Some(known) = found {
             return Ok(known);
         }
-        let made = Arc::new(Projection::of(desired, device_id)?);
+        let made = Arc::new(ManifestProjection::of(desired, device_id)?);
         let mut cache = self.lock();
         if cache.len() >= CACHED_MAX {
             cache.clear();
@@ -160,7 +160,7 @@ impl ManifestCache {
         Ok(made)
     }
 
-    fn lock(&self) -> std::sync::MutexGuard<'_, HashMap<DeviceKey, (u64, Arc<Projection>)>> {
+    fn lock(&self) -> std::sync::MutexGuard<'_, HashMap<DeviceKey, (u64, Arc<ManifestProjection>)>> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
@@ -200,7 +200,8 @@ pub(crate) mod tests {
     #[test]
     fn a_manifest_names_what_it_serves_and_its_digests_are_true() {
         let process = entry("shell", "process", &json!({"command": "x"}));
-        let made = Projection::of(&desired(u64::MAX, vec![package("web"), process]), "press-4").unwrap();
+        let made =
+            ManifestProjection::of(&desired(u64::MAX, vec![package("web"), process]), "press-4").unwrap();
         let text = std::str::from_utf8(&made.manifest).unwrap();
         assert!(text.starts_with(r#"{"manifestVersion":18446744073709551615,"bundle":{"#), "{text}");
         let manifest: Value = serde_json::from_str(text).unwrap();
@@ -219,7 +220,7 @@ pub(crate) mod tests {
 
     #[test]
     fn without_deployments_there_is_no_bundle() {
-        let made = Projection::of(&desired(3, Vec::new()), "press-4").unwrap();
+        let made = ManifestProjection::of(&desired(3, Vec::new()), "press-4").unwrap();
         assert_eq!(&made.manifest[..], br#"{"manifestVersion":3,"bundle":null,"deployments":[]}"#);
         assert!(made.bundle.is_none());
     }

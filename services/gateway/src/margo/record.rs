@@ -35,7 +35,7 @@ const _: () = assert!(OPEN_FOR.as_secs() > 2 * muster_bus::publish::CONFIRM_TIME
 
 /// The sent content, as far as a number depends on it.
 #[derive(Debug, Clone, Copy)]
-pub struct Sent<'a> {
+pub struct SentReport<'a> {
     /// The deployment; none for capabilities.
     pub deployment: Option<&'a DeploymentId>,
     /// Digest of what the device sent.
@@ -182,11 +182,11 @@ pub fn is_lost(record: &HttpDevice, known: &ConfirmedReport, receipt: Option<&Re
 /// The record has no room for it.
 pub fn admit(
     record: &mut HttpDevice,
-    sent: Sent<'_>,
+    sent: SentReport<'_>,
     receipt: Option<&Receipt>,
     now: Timestamp,
 ) -> Result<Admission, Refusal> {
-    let Sent { deployment, content, adopted } = sent;
+    let SentReport { deployment, content, adopted } = sent;
     let newest =
         record.open.iter().filter(|open| open.deployment.as_ref() == deployment).max_by_key(|o| o.seq);
     if let Some(open) = newest.filter(|open| open.content == content) {

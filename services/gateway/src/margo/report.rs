@@ -7,8 +7,8 @@ use muster_contract::http_device::{ConfirmedReport, HttpDevice, OpenReport};
 use muster_contract::receipt::Receipt;
 use muster_contract::{DeviceKey, Epoch, Seq};
 
-use super::capabilities::Capabilities;
-use super::record::{self, Admission, Refusal, Sent};
+use super::capabilities::CapabilitiesManifest;
+use super::record::{self, Admission, Refusal, SentReport};
 use super::{Devices, problems};
 use crate::problem::Problem;
 
@@ -40,11 +40,11 @@ impl Devices {
     pub(crate) async fn deliver<T: Document>(
         &self,
         device: &DeviceKey,
-        sent: Sent<'_>,
+        sent: SentReport<'_>,
         desired: Option<&DesiredState>,
         document: impl FnOnce(&Numbered) -> Result<T, Problem>,
     ) -> Result<Delivered, Problem> {
-        let (now, removed) = (self.now(), Capabilities::default().content());
+        let (now, removed) = (self.now(), CapabilitiesManifest::default().content());
         let admit = |current: &mut HttpDevice, receipt: Option<&Receipt>| {
             let is_learnt = desired.is_some_and(|desired| record::learn(current, desired));
             // Capabilities that were removed are a report without any.
@@ -106,7 +106,7 @@ mod tests {
             coalesced: Default::default(),
         };
         let numbered = Numbered { open, epoch: Epoch::FIRST, head: Seq::FIRST };
-        assert_eq!(Capabilities::default().report(&numbered).agent_version, "muster-gateway 0.0.1");
+        assert_eq!(CapabilitiesManifest::default().report(&numbered).agent_version, "muster-gateway 0.0.1");
         let body = json!({
             "deploymentId": "web", "adoptedManifestVersion": 1, "status": {"state": "installed"},
             "components": [{"name": "main", "state": "installed"}],

@@ -17,9 +17,9 @@ use muster_contract::http_device::{ConfirmedReport, HttpDevice};
 use muster_contract::receipt::Receipt;
 
 use super::caller::{Guard, guard};
-use super::capabilities::{Capabilities, is_device_id};
-use super::manifest::{BUNDLE_TYPE, MANIFEST_TYPE, Projection};
-use super::record::{Sent, VersionRefusal};
+use super::capabilities::{CapabilitiesManifest, is_device_id};
+use super::manifest::{BUNDLE_TYPE, MANIFEST_TYPE, ManifestProjection};
+use super::record::{SentReport, VersionRefusal};
 use super::report::Delivered;
 use super::status::{self, StatusManifest};
 use super::{Caller, Devices, problems, record, request};
@@ -49,7 +49,7 @@ fn routes() -> Router<Devices> {
 async fn projected(
     devices: &Devices,
     caller: &Caller,
-) -> Result<Option<(DesiredState, Arc<Projection>)>, Problem> {
+) -> Result<Option<(DesiredState, Arc<ManifestProjection>)>, Problem> {
     let Some((sequence, desired)) = devices.store.desired(caller.device()).await? else { return Ok(None) };
     let made = devices.manifests.projection(caller.device(), (sequence, &desired), caller.device_id());
     let made = made.map_err(|error| problems::internal(error.to_string()))?;
@@ -130,7 +130,7 @@ async fn post_status(
     let desired = devices.store.desired(caller.device()).await?.map(|(_, desired)| desired);
     check_adopted(&devices, &caller, &status, desired.as_ref()).await?;
     let adopted = Some(status.adopted_manifest_version);
-    let sent = Sent { deployment: Some(&id), content: status.content(), adopted };
+    let sent = SentReport { deployment: Some(&id), content: status.content(), adopted };
     let report = |numbered: &_| Ok(status.report(numbered));
     let delivered = devices.deliver(caller.device(), sent, desired.as_ref(), report).await?;
     Ok(done(delivered))
@@ -175,8 +175,8 @@ async fn put_capabilities(
 ) -> Result<Response, Problem> {
     let device_id = own_device(&caller, path, true)?;
     let body = request::body(request.into_body()).await?;
-    let capabilities = Capabilities::read(&body, &device_id)?;
-    let sent = Sent { deployment: None, content: capabilities.content(), adopted: None };
+    let capabilities = CapabilitiesManifest::read(&body, &device_id)?;
+    let sent = SentReport { deployment: None, content: capabilities.content(), adopted: None };
     let report = |numbered: &_| Ok(capabilities.report(numbered));
     let delivered = devices.deliver(caller.device(), sent, None, report).await?;
     Ok(done(delivered))
@@ -188,7 +188,7 @@ async fn delete_capabilities(
     path: Result<Path<String>, PathRejection>,
 ) -> Result<Response, Problem> {
     own_device(&caller, path, false)?;
-    let none = Capabilities::default();
+    let none = CapabilitiesManifest::default();
     let content = none.content();
     let read = |current: &mut HttpDevice, receipt: Option<&Receipt>| {
         let is_removed =
@@ -200,7 +200,7 @@ async fn delete_capabilities(
     if devices.store.update(caller.device(), devices.now(), read).await? {
         return Err(problems::device_not_found());
     }
-    let sent = Sent { deployment: None, content, adopted: None };
+    let sent = SentReport { deployment: None, content, adopted: None };
     devices.deliver(caller.device(), sent, None, |numbered| Ok(none.report(numbered))).await?;
     Ok(StatusCode::NO_CONTENT.into_response())
 }

@@ -23,7 +23,7 @@ const ATTEMPTS_MAX: u32 = 12;
 const RETRY_DELAY: Duration = Duration::from_millis(10);
 
 /// A record and the receipt of its device.
-struct Found {
+struct LoadedRecord {
     record: HttpDevice,
     receipt: Option<Receipt>,
     revision: u64,
@@ -103,14 +103,14 @@ impl Store {
         Err(problems::unavailable("too many requests of this device are under way"))
     }
 
-    async fn record(&self, key: &DeviceKey, now: Timestamp) -> Result<Found, Problem> {
+    async fn record(&self, key: &DeviceKey, now: Timestamp) -> Result<LoadedRecord, Problem> {
         let (own, receipt) = (device_subject(key), subjects::receipt(key));
         let (entry, receipt) =
             tokio::join!(self.last(stream::HTTP_DEVICES, &own), self.last(stream::DOWNLINK, &receipt));
         let receipt: Option<Receipt> = receipt?.and_then(|receipt| decode::parse(&receipt.payload).ok());
         let Some(entry) = entry? else {
             let record = record::begin(receipt.as_ref(), now);
-            return Ok(Found { record, receipt, revision: 0, is_new: true });
+            return Ok(LoadedRecord { record, receipt, revision: 0, is_new: true });
         };
         let known: HttpDevice = serde_json::from_slice(&entry.payload).map_err(|error| {
             tracing::error!(error = chain(&error), device.id = %key, "cannot read the record of a device");
@@ -121,9 +121,9 @@ impl Store {
             Some(ahead) => {
                 tracing::warn!(device.id = %key, "began an epoch: the hub has numbers that the record lacks");
                 let record = record::renew(&known, ahead, now);
-                Ok(Found { record, receipt, revision, is_new: true })
+                Ok(LoadedRecord { record, receipt, revision, is_new: true })
             }
-            None => Ok(Found { record: known, receipt, revision, is_new: false }),
+            None => Ok(LoadedRecord { record: known, receipt, revision, is_new: false }),
         }
     }
 

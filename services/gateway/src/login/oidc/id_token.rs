@@ -62,13 +62,13 @@ pub struct Claims {
 
 /// The keys that a provider publishes.
 #[derive(Debug, Clone, Default, Deserialize)]
-pub struct Keys {
-    keys: Vec<Key>,
+pub struct JsonWebKeySet {
+    keys: Vec<JsonWebKey>,
 }
 
 #[derive(Debug, Clone, Default, Deserialize)]
 #[serde(default)]
-struct Key {
+struct JsonWebKey {
     kty: String,
     kid: Option<String>,
     #[serde(rename = "use")]
@@ -89,7 +89,7 @@ struct Header {
 
 /// The values that a token must have.
 #[derive(Debug, Clone, Copy)]
-pub struct Wanted<'a> {
+pub struct ExpectedClaims<'a> {
     /// The provider.
     pub issuer: &'a str,
     /// The client.
@@ -104,7 +104,7 @@ pub struct Wanted<'a> {
 ///
 /// # Errors
 /// The token is refused.
-pub fn verify(token: &str, keys: &Keys, wanted: Wanted<'_>) -> Result<Claims, TokenRefusal> {
+pub fn verify(token: &str, keys: &JsonWebKeySet, wanted: ExpectedClaims<'_>) -> Result<Claims, TokenRefusal> {
     let parts: Vec<&str> = token.split('.').collect();
     let [header, body, signature] = parts[..] else { return Err(TokenRefusal::Shape) };
     if token.len() > TOKEN_BYTES_MAX {
@@ -113,7 +113,7 @@ pub fn verify(token: &str, keys: &Keys, wanted: Wanted<'_>) -> Result<Claims, To
     let decoded = |part: &str| BASE64URL_NOPAD.decode(part.as_bytes()).map_err(|_| TokenRefusal::Shape);
     let named: Header = serde_json::from_slice(&decoded(header)?).map_err(|_| TokenRefusal::Shape)?;
     let (signed, signature) = (&token.as_bytes()[..header.len() + 1 + body.len()], decoded(signature)?);
-    let fits: Vec<&Key> = keys.keys.iter().filter(|key| key.fits(&named)).collect();
+    let fits: Vec<&JsonWebKey> = keys.keys.iter().filter(|key| key.fits(&named)).collect();
     if fits.is_empty() {
         return Err(TokenRefusal::UnknownKey);
     }
@@ -125,7 +125,7 @@ pub fn verify(token: &str, keys: &Keys, wanted: Wanted<'_>) -> Result<Claims, To
     Ok(claims)
 }
 
-impl Key {
+impl JsonWebKey {
     /// Whether a token with this header may be signed with the key.
     fn fits(&self, header: &Header) -> bool {
         let kind = match header.alg.as_str() {
@@ -155,7 +155,7 @@ impl Key {
 }
 
 impl Claims {
-    fn check(&self, wanted: Wanted<'_>) -> Result<(), TokenRefusal> {
+    fn check(&self, wanted: ExpectedClaims<'_>) -> Result<(), TokenRefusal> {
         if self.iss != wanted.issuer || self.sub.is_empty() {
             return Err(TokenRefusal::Issuer);
         }
@@ -202,8 +202,8 @@ mod tests {
 
     use super::*;
 
-    const WANTED: Wanted<'_> =
-        Wanted { issuer: "https://id.example", client_id: "muster", nonce: "n", now: 1_200 };
+    const WANTED: ExpectedClaims<'_> =
+        ExpectedClaims { issuer: "https://id.example", client_id: "muster", nonce: "n", now: 1_200 };
     /// A token that OpenSSL signed, and the modulus of its key.
     const RSA: (&str, &str) = (include_str!("rs256.golden"), include_str!("rs256.modulus.golden"));
 
@@ -215,7 +215,7 @@ mod tests {
             Self(Ed25519KeyPair::from_pkcs8(pkcs8.as_ref()).unwrap())
         }
 
-        fn keys(&self) -> Keys {
+        fn keys(&self) -> JsonWebKeySet {
             let x = BASE64URL_NOPAD.encode(self.0.public_key().as_ref());
             keys(&json!({ "kty": "OKP", "crv": "Ed25519", "kid": "a", "x": x }))
         }
@@ -226,7 +226,7 @@ mod tests {
         }
     }
 
-    fn keys(key: &Value) -> Keys {
+    fn keys(key: &Value) -> JsonWebKeySet {
         serde_json::from_value(json!({ "keys": [{ "kty": "oct", "kid": "a", "k": "AAAA" }, key] })).unwrap()
     }
 

@@ -16,7 +16,7 @@ use ureq::tls::{Certificate, PemItem, RootCerts, TlsConfig, parse_pem};
 
 use super::super::{ReadFileError, read_file};
 use super::OidcConfig;
-use super::id_token::{Claims, Keys, TokenRefusal, Wanted, verify};
+use super::id_token::{Claims, ExpectedClaims, JsonWebKeySet, TokenRefusal, verify};
 use crate::tls;
 
 /// Time for one answer of the provider.
@@ -94,9 +94,9 @@ struct Tokens {
 
 /// The description and the keys of a provider.
 #[derive(Debug)]
-struct Known {
+struct ProviderDocuments {
     description: Description,
-    keys: Keys,
+    keys: JsonWebKeySet,
     read_at: i64,
 }
 
@@ -105,7 +105,7 @@ pub struct Provider {
     config: OidcConfig,
     secret: Option<String>,
     agent: Agent,
-    known: Mutex<Option<Arc<Known>>>,
+    known: Mutex<Option<Arc<ProviderDocuments>>>,
     /// When its description or keys could not be read: Unix seconds.
     failed_at: Mutex<Option<i64>>,
 }
@@ -162,7 +162,7 @@ impl Provider {
             .append_pair("code_verifier", verifier)
             .finish();
         let tokens: Tokens = self.post(&known.description.token_endpoint, &form)?;
-        let wanted = Wanted {
+        let wanted = ExpectedClaims {
             issuer: &self.config.issuer,
             client_id: &self.config.client_id,
             nonce,
@@ -179,7 +179,7 @@ impl Provider {
     }
 
     /// Description and keys, at most so many seconds old.
-    fn known(&self, now: Timestamp, seconds: i64) -> Result<Arc<Known>, ProviderError> {
+    fn known(&self, now: Timestamp, seconds: i64) -> Result<Arc<ProviderDocuments>, ProviderError> {
         let now = now.as_second();
         // The value is replaced as a whole; it is not locked while the provider is asked.
         let held = self.known.lock().unwrap_or_else(PoisonError::into_inner).clone();
@@ -196,7 +196,7 @@ impl Provider {
     }
 
     /// Reads description and keys.
-    fn discover(&self, now: i64) -> Result<Arc<Known>, ProviderError> {
+    fn discover(&self, now: i64) -> Result<Arc<ProviderDocuments>, ProviderError> {
         let issuer = &self.config.issuer;
         let address = format!("{}/.well-known/openid-configuration", issuer.trim_end_matches('/'));
         let description: Description = self.get(&address)?;
@@ -208,7 +208,7 @@ impl Provider {
             return Err(ProviderError::Foreign(foreign.clone()));
         }
         let keys = self.get(jwks_uri)?;
-        let known = Arc::new(Known { description, keys, read_at: now });
+        let known = Arc::new(ProviderDocuments { description, keys, read_at: now });
         *self.known.lock().unwrap_or_else(PoisonError::into_inner) = Some(Arc::clone(&known));
         Ok(known)
     }
