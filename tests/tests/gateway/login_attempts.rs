@@ -31,13 +31,7 @@ async fn nonce(addr: SocketAddr) -> String {
 }
 
 async fn prove(addr: SocketAddr, proof: &LoginProof) -> Answer {
-    let body = serde_json::to_string(proof).unwrap();
-    let length = body.len();
-    let request = format!(
-        "POST /login/key HTTP/1.1\r\nHost: {addr}\r\nConnection: close\r\nContent-Type: application/json\r\n\
-         Content-Length: {length}\r\n\r\n{body}"
-    );
-    send(addr, &request).await.unwrap()
+    send(addr, &posted(addr, &serde_json::to_value(proof).unwrap())).await.unwrap()
 }
 
 /// A token for this JWT and key.
