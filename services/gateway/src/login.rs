@@ -1,15 +1,14 @@
-//! Login of people and their programs: who somebody is, for how long that counts, and what the role may do.
+//! Login of people and their programs: identifies a person, limits the session, and checks the rights of the role.
 //!
 //! ```text
 //! muster login ─► routes: a nonce, a proof with the person's key ─► a code for the page, or a token for a program
 //! browser ──────► routes: the page, the code ─► a session in a sealed cookie
-//! every request ► gate: a session or a token, the role ─► people; a change goes on with a note of who asks
+//! every request ► gate: a session or a token, the role ─► people; a change carries a signed note with the person
 //! ```
 //!
-//! Nothing is kept here beside the nonces of the last minutes: [`seal`] makes sessions that any gateway with the same key file
-//! opens. [`account`] knows the account of people from the gateway's own credentials, [`oidc`] those
-//! whom a provider knows. Without settings of a login ([`settings`])
-//! none of this is in force, and the gateway serves the loopback alone.
+//! A gateway keeps no state but the nonces of the last minutes: [`seal`] makes sessions that any gateway with the same key file
+//! opens. [`account`] reads the account of people from the gateway's own credentials; [`oidc`] logs people in by a provider.
+//! Without settings of a login ([`settings`]) nobody logs in, and the gateway serves the loopback alone.
 
 pub mod account;
 pub mod gate;
@@ -55,7 +54,7 @@ fn read_file(path: &Path) -> Result<String, ReadFileError> {
 /// Why the login cannot be used.
 #[derive(Debug, thiserror::Error)]
 pub enum LoginSetupError {
-    /// The credentials are no gateway's.
+    /// The credentials are not those of a gateway.
     #[error(transparent)]
     Account(#[from] AccountError),
     /// The key file cannot be used.
@@ -76,7 +75,7 @@ pub struct Login {
     oidc: Option<Oidc>,
 }
 
-/// Without keys.
+/// Shows no keys.
 impl fmt::Debug for Login {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Login").field("lifetime", &self.lifetime).finish_non_exhaustive()
@@ -104,7 +103,7 @@ impl Login {
     /// The session of a request, by its cookie or its token.
     ///
     /// # Errors
-    /// There is none that counts.
+    /// The request has no valid session.
     pub fn session(&self, headers: &HeaderMap, now: Timestamp) -> Result<(Session, Access), Refused> {
         let (session, access) = session::read(&self.sealer, headers)?;
         self.check(&session, now)?;
@@ -141,25 +140,25 @@ impl Login {
         }
     }
 
-    /// Says for whom requests are made.
+    /// The signer of notes that name the session's person.
     pub fn represents(&self, session: &Session) -> Arc<dyn Represents> {
         Arc::new(Representation { signer: Arc::clone(&self.signer), person: session.person.clone() })
     }
 }
 
-/// Why a session does not count any more, by the account of people and the provider of now.
+/// Why a session is no longer valid, by the present account of people and provider.
 fn is_over(session: &Session, account: &PeopleAccount, provider: Option<&str>) -> Option<&'static str> {
     if session.account != account.key {
-        return Some("the session is of another account of people");
+        return Some("the session belongs to another account of people");
     }
     let Voucher::Provider(issuer) = &session.voucher else { return None };
     if provider != Some(issuer) {
-        return Some("this gateway knows the provider of the session no more");
+        return Some("this gateway no longer accepts the provider of the session");
     }
     account.is_revoked(&session.person.key, session.issued).then_some("the key is revoked")
 }
 
-/// A person for whom the gateway asks.
+/// Signs notes for requests on behalf of a person.
 #[derive(Debug)]
 struct Representation {
     signer: Arc<NoteSigner>,

@@ -211,7 +211,8 @@ mod tests {
 
     #[test]
     fn a_gateway_asks_for_a_person_and_changes_something_for_an_operator_alone() {
-        let user = |role| Requester::User { key: "UG".to_owned(), name: "door".to_owned(), role: Some(role) };
+        let user =
+            |role| Requester::User { key: "UG".to_owned(), name: "gateway-1".to_owned(), role: Some(role) };
         let person = |role: &str| OnBehalfOf::new("UANNA", "anna", role);
         for role in Role::ALL.into_iter().filter(|role| *role != Role::Gateway) {
             assert_eq!(user(role).representing(person("operator")), None, "{role:?}");

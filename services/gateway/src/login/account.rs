@@ -1,9 +1,9 @@
-//! The account of people as the gateway knows it: its key and the signing keys of its roles from the gateway's own token,
-//! revocations from the file that `muster auth` writes. The files are read again every few seconds.
+//! Reads the account of people: its key and the signing keys of its roles from the gateway's own token, revocations from the
+//! file that `muster auth` writes. It reads the files again every few seconds.
 //!
-//! Without that file no revocation is known here: the hub closes a revoked person's own connections, and a session at the
-//! gateway lasts until its end. A role's new signing key (`muster auth rotate`) ends its sessions once the gateway has its new
-//! credentials.
+//! Without that file the gateway knows no revocation: the hub closes a revoked person's own connections, and a session at the
+//! gateway lasts until its end. A role's new signing key (`muster auth rotate`) ends the role's sessions once the gateway has
+//! its new credentials.
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
@@ -21,13 +21,13 @@ use super::{ReadFileError, read_file};
 /// Time after which the files are read again, in seconds.
 const READ_INTERVAL: i64 = 5;
 
-/// Why the account is not known.
+/// Why the account cannot be read.
 #[derive(Debug, thiserror::Error)]
 pub enum AccountError {
     /// A file cannot be read.
     #[error(transparent)]
     Read(#[from] ReadFileError),
-    /// The credentials are none, or of another role.
+    /// The file has no credentials of the role gateway.
     #[error(
         "{} has no credentials of the role gateway; `muster auth creds gateway` makes them: {why}", .path.display()
     )]
@@ -52,7 +52,7 @@ pub enum AccountError {
 pub struct Account {
     creds: PathBuf,
     revocations: Option<PathBuf>,
-    /// When the files were read last, and what they said.
+    /// The time of the last read in Unix seconds, and the account as it was read.
     known: Mutex<(i64, Arc<PeopleAccount>)>,
 }
 
@@ -60,7 +60,7 @@ impl Account {
     /// Reads the files; also returns the key that signs notes.
     ///
     /// # Errors
-    /// The credentials are no gateway's, or the file does not have their account.
+    /// The credentials are not those of a gateway, or the file does not have their account.
     pub fn open(creds: PathBuf, revocations: Option<PathBuf>) -> Result<(Self, NoteSigner), AccountError> {
         let text = read_file(&creds)?;
         let wrong = |why| AccountError::Creds { path: creds.clone(), why };
@@ -71,7 +71,7 @@ impl Account {
         Ok((Self { creds, revocations, known }, NoteSigner::new(key)))
     }
 
-    /// The account as the files say it, at most some seconds ago. If they cannot be read, what they said before holds.
+    /// The account as the files had it at most a few seconds ago. The last account stays if they cannot be read.
     pub fn known(&self, now: Timestamp) -> Arc<PeopleAccount> {
         // The held value is replaced as a whole.
         let mut held = self.known.lock().unwrap_or_else(PoisonError::into_inner);
@@ -82,10 +82,9 @@ impl Account {
         held.0 = now;
         match account(&self.creds, self.revocations.as_deref()) {
             Ok(known) => held.1 = Arc::new(known),
-            Err(error) => tracing::warn!(
-                error = chain(&error),
-                "cannot read who may log in; what was read before holds"
-            ),
+            Err(error) => {
+                tracing::warn!(error = chain(&error), "cannot read the account of people; kept the last one")
+            }
         }
         Arc::clone(&held.1)
     }
@@ -108,7 +107,7 @@ fn account(creds: &Path, revocations: Option<&Path>) -> Result<PeopleAccount, Ac
     Ok(PeopleAccount { key, signers, revocations })
 }
 
-/// The revocations in the token of an account, in the lines that a server's configuration includes.
+/// The revocations of an account, by its token in the text of a nats-server.conf.
 fn revoked(config: &str, account: &str) -> Option<BTreeMap<String, u64>> {
     let token = config.lines().find_map(|line| line.trim().strip_prefix(account)?.strip_prefix(": "))?;
     let claims = jwt::read(token).ok()?;
@@ -134,7 +133,7 @@ mod tests {
         let signers = BTreeMap::from([(Role::Viewer, key()), (Role::Operator, key())]);
         let write = |role| {
             let user = User { account: &people, key: &own.public_key(), issued: 1, expires: None };
-            let token = claims::service(&signer, &user, role, "door", &signers).unwrap();
+            let token = claims::service(&signer, &user, role, "gateway-1", &signers).unwrap();
             std::fs::write(&creds, creds::to_text(&token, &own.seed().unwrap())).unwrap();
         };
         write(Role::Operator);
@@ -169,6 +168,6 @@ mod tests {
         let second = |second| account.known(Timestamp::from_second(second).unwrap());
         assert_eq!(second(0).revocations, revocations);
         std::fs::write(&config, "").unwrap();
-        assert_eq!(second(READ_INTERVAL).revocations, revocations, "what was read before holds");
+        assert_eq!(second(READ_INTERVAL).revocations, revocations, "the last account stays");
     }
 }

@@ -29,7 +29,7 @@ pub(super) fn login(
                 input #code type="text" name="code" required autofocus spellcheck="false" autocapitalize="off";
                 button.act.first type="submit" { "Log in" }
             }
-            p.note { "A code counts in this browser alone, for two minutes." }
+            p.note { "A code is valid in this browser alone, for two minutes." }
         }
     };
     outside("Log in", &content)

@@ -1,4 +1,4 @@
-//! The capabilities of a device, as it reports them: checked against Margo's schema, and made into a report of the contract.
+//! Reads the capabilities that a device reports, checks them against Margo's schema, and makes a report of the contract.
 
 use std::collections::BTreeMap;
 
@@ -15,7 +15,7 @@ use super::problems;
 use super::report::Numbered;
 use crate::problem::Problem;
 
-/// Longest `deviceId`.
+/// Longest `deviceId` in bytes.
 const DEVICE_ID_BYTES_MAX: usize = 255;
 
 /// Margo's DeviceCapabilitiesManifest.
@@ -125,7 +125,7 @@ enum DeploymentType {
     Custom,
 }
 
-/// A `deviceId` of one or more parts of letters, digits and any of `._~-`, separated by slashes.
+/// Whether a text is a `deviceId`: parts of letters, digits and any of `._~-`, separated by slashes.
 pub fn is_device_id(text: &str) -> bool {
     let is_part = |part: &str| {
         let is_unreserved = |byte: u8| byte.is_ascii_alphanumeric() || b"._~-".contains(&byte);
@@ -180,7 +180,7 @@ impl CapabilitiesManifest {
     }
 }
 
-/// The version that a device has for the hub: that of the gateway, because the protocol does not say the device's.
+/// The version in a device's reports: the gateway's, because the protocol has no field for the device's.
 pub fn agent_version() -> String {
     format!("muster-gateway {VERSION}")
 }
@@ -198,12 +198,12 @@ fn check(properties: &Map<String, Value>, device_id: &str) -> Result<(), Problem
         let rule = format!("is '{:.80}', the address says '{device_id}'", typed.id);
         return Err(problems::semantic_error("properties.id", rule));
     }
-    let is_empty_list = |list: bool, name: &str| match list {
+    let refuse_empty = |is_empty: bool, name: &str| match is_empty {
         true => Err(problems::semantic_error(format!("properties.{name}"), "must have one item or more")),
         false => Ok(()),
     };
-    is_empty_list(typed.supported_runtimes.is_some_and(|all| all.is_empty()), "supportedRuntimes")?;
-    is_empty_list(
+    refuse_empty(typed.supported_runtimes.is_some_and(|all| all.is_empty()), "supportedRuntimes")?;
+    refuse_empty(
         typed.supported_deployment_types.is_some_and(|all| all.is_empty()),
         "supportedDeploymentTypes",
     )

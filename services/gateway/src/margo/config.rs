@@ -1,4 +1,4 @@
-//! The settings of the listener of devices.
+//! Parses and checks the settings of the listener of devices.
 
 use std::net::{IpAddr, SocketAddr};
 use std::path::PathBuf;
@@ -10,7 +10,7 @@ use muster_service::config::Problems;
 
 use super::svid::Realm;
 
-/// The port of an address without one.
+/// The port of an address that names none.
 const PORT_DEFAULT: u16 = 8444;
 const HEADING: &str = "Devices that speak Margo's HTTP API";
 const HEARTBEAT_MIN: Duration = Duration::from_millis(100);

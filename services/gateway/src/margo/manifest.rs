@@ -1,7 +1,7 @@
-//! The state manifest of a device: a projection of its desired state, whose generation is the manifest's version. Equal desired
-//! states give equal bytes at every gateway, so that a digest is an ETag for all of them.
+//! Projects a device's desired state to its state manifest; the generation is the manifest's version. Equal desired states give
+//! equal bytes at every gateway, so the digest is an ETag at all of them.
 //!
-//! A deployment that Margo's schema cannot express is left out; the caller reports why.
+//! A manifest leaves out a deployment that Margo's schema cannot express; `left_out` has the reason.
 
 use std::collections::HashMap;
 use std::io;
@@ -20,10 +20,10 @@ use super::bundle;
 pub const MANIFEST_TYPE: &str = "application/vnd.margo.manifest.v1+json";
 /// The media type of a bundle.
 pub const BUNDLE_TYPE: &str = "application/vnd.margo.bundle.v1+tar+gzip";
-/// Manifests that are remembered.
+/// Most cached manifests.
 const CACHED_MAX: usize = 4096;
 
-/// A manifest and everything that it names.
+/// A manifest, and the deployments and the bundle that it names.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ManifestProjection {
     /// The version.
@@ -36,7 +36,7 @@ pub struct ManifestProjection {
     pub deployments: Vec<Application>,
     /// The archive of all deployments, with its digest; none if there are no deployments.
     pub bundle: Option<(Digest, Bytes)>,
-    /// Deployments that have no place in it.
+    /// Deployments that Margo's schema cannot express, with the reason.
     pub left_out: Vec<(DeploymentId, NotExpressible)>,
 }
 
@@ -137,7 +137,7 @@ fn text(generation: Generation, deployments: &[Application], bundle: Option<&(Di
 pub struct ManifestCache(Mutex<HashMap<DeviceKey, (u64, Arc<ManifestProjection>)>>);
 
 impl ManifestCache {
-    /// The manifest of a document, made now if it is not remembered.
+    /// The manifest of a document, from the cache or made now.
     ///
     /// # Errors
     /// None: the archive is written to memory.

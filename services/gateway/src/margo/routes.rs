@@ -1,5 +1,5 @@
-//! The routes of devices. Each looks things up for its [`Caller`] alone: the content of another client has the same answer as
-//! content that does not exist.
+//! The routes of devices. Each reads for its [`Caller`] alone: a request for another client's content gets the same answer as one
+//! for content that does not exist.
 
 use std::sync::Arc;
 
@@ -66,16 +66,16 @@ async fn manifest(
     }
     let Some((desired, made)) = projected(&devices, &caller).await? else {
         devices.beat(caller.device(), None).await?;
-        // An empty manifest would have a version that the first document must exceed, and would remove what runs.
+        // An empty manifest would have a version that the first document must exceed, and would remove running deployments.
         return Err(problems::unavailable("the fleet has no desired state for this device yet"));
     };
     let holds = request::holds(&headers, &made.digest);
     devices.beat(caller.device(), holds.then(|| made.generation.get())).await?;
     if !holds {
         let now = devices.now();
-        // Before the answer: a status may name this version to any gateway.
+        // Before the answer: the next status may name this version at any gateway.
         let learn = |current: &mut _, _: Option<&_>| {
-            // A version below one that was served would be taken for an attack.
+            // A client takes a version below a served one for an attack.
             if record::is_hub_behind(current, desired.generation.get()) {
                 return Err(hub_is_behind());
             }
@@ -120,7 +120,7 @@ async fn post_status(
     request: Request<Body>,
 ) -> Result<Response, Problem> {
     let id = path.ok().and_then(|Path(id)| id.parse::<DeploymentId>().ok());
-    let id = id.ok_or_else(|| problems::semantic_error("deploymentId", "is not the id of a deployment"))?;
+    let id = id.ok_or_else(|| problems::semantic_error("deploymentId", "must be the id of a deployment"))?;
     let body = request::body(request.into_body()).await?;
     let status: StatusManifest = status::parse(&body)?;
     status.check(&id)?;
@@ -150,7 +150,7 @@ async fn check_adopted(
     }
     let check = |current: &mut _, _: Option<&_>| {
         let checked = record::check_adopted(current, newest, adopted);
-        // That a version was never served must not rest on an old record.
+        // A stale read must not decide that no gateway served a version.
         Ok((checked, checked.is_err()))
     };
     let checked = devices.store.update(caller.device(), devices.now(), check).await?;
@@ -194,7 +194,7 @@ async fn delete_capabilities(
         let is_removed =
             |known: ConfirmedReport| known.content == content && !record::is_lost(current, &known, receipt);
         let is_removed = current.capabilities.is_none_or(is_removed);
-        // That nothing is to be removed must not rest on an old record.
+        // A stale read must not decide that there is nothing to remove.
         Ok((is_removed, is_removed))
     };
     if devices.store.update(caller.device(), devices.now(), read).await? {
@@ -205,7 +205,7 @@ async fn delete_capabilities(
     Ok(StatusCode::NO_CONTENT.into_response())
 }
 
-/// The caller's own device in a path; for a report, the problem says which part is wrong.
+/// The caller's own device in a path; for a report, the problem names the wrong part.
 fn own_device(
     caller: &Caller,
     path: Result<Path<String>, PathRejection>,

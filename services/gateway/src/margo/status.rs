@@ -1,4 +1,4 @@
-//! The status of a deployment, as a device posts it: parsed, checked, and made into a report of the contract.
+//! Reads the status of a deployment that a device posts, checks it, and makes a report of the contract.
 
 use muster_contract::canonical::Digest;
 use muster_contract::decode::Document as _;
@@ -14,13 +14,13 @@ use super::problems;
 use super::report::Numbered;
 use crate::problem::Problem;
 
-/// Margo's DeploymentStatusManifest. States are read as every draft writes them.
+/// Margo's DeploymentStatusManifest, with the states of every draft.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct StatusManifest {
     /// The deployment.
     pub deployment_id: DeploymentId,
-    /// The device; the client's own if it is left out.
+    /// The device; by default the client's own.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub device_id: Option<String>,
     /// The version of the manifest whose content of this deployment the device has begun to apply.

@@ -1,5 +1,5 @@
-//! Reads and writes what the requests of devices need: accepted clients and records in the bucket `http_devices`, desired states
-//! and receipts in DOWNLINK, reports to UPLINK. It holds no rule of the numbers.
+//! Reads accepted clients and records from the bucket `http_devices`, desired states and receipts from DOWNLINK; writes records,
+//! and publishes reports to UPLINK. [`record`] has the rules of numbering.
 
 use std::time::Duration;
 
@@ -17,7 +17,7 @@ use tokio::time::sleep;
 use super::{problems, record};
 use crate::problem::Problem;
 
-/// Attempts to store a record that others store, too.
+/// Attempts to store a record that other gateways change at the same time.
 const ATTEMPTS_MAX: u32 = 12;
 /// Longest delay before the first repetition; it doubles up to eight times that.
 const RETRY_DELAY: Duration = Duration::from_millis(10);
@@ -27,7 +27,7 @@ struct LoadedRecord {
     record: HttpDevice,
     receipt: Option<Receipt>,
     revision: u64,
-    /// The record was made now.
+    /// The bucket does not have this record yet.
     is_new: bool,
 }
 
@@ -74,11 +74,11 @@ impl Store {
         }
     }
 
-    /// Changes the record of a device: `change` gets it with the receipt, and says whether to store it. It is called again if
-    /// another gateway was faster. A record that is missing, or was set back, begins an epoch.
+    /// Changes the record of a device: `change` gets it with the receipt, and returns whether to store it. After a conflict with
+    /// another gateway it runs again. A record that is missing, or was set back, begins an epoch.
     ///
-    /// A replica that is behind may answer the read, so what `change` finds is sure to be the newest only where it is stored,
-    /// changed or not: the bucket refuses a record that was made of an older one.
+    /// A replica that is behind may answer the read. Only a store proves that `change` got the newest record, even if the record
+    /// is unchanged: the bucket refuses a record that was made from an older one.
     ///
     /// # Errors
     /// The hub cannot be asked, `change` refuses, or too many others change the record.
@@ -100,7 +100,7 @@ impl Store {
                 Err(error) => return Err(refused(&error)),
             }
         }
-        Err(problems::unavailable("too many requests of this device are under way"))
+        Err(problems::unavailable("too many requests of this device are under way; try again"))
     }
 
     async fn record(&self, key: &DeviceKey, now: Timestamp) -> Result<LoadedRecord, Problem> {
@@ -141,7 +141,7 @@ impl Store {
     /// Publishes a report and waits until UPLINK has it.
     ///
     /// # Errors
-    /// UPLINK has not confirmed it; it may have it.
+    /// UPLINK has not confirmed the report, which it may have stored.
     pub async fn publish<T: Document>(&self, key: &DeviceKey, report: &T) -> Result<(), Problem> {
         let message = Outgoing {
             headers: self.headers(key, T::KIND),
@@ -168,7 +168,7 @@ impl Store {
     async fn last(&self, stream: &str, subject: &str) -> Result<Option<Delivery>, Problem> {
         self.bus.last(stream, subject).await.map_err(|error: ReadError| {
             tracing::debug!(error = chain(&error), "cannot read for a device");
-            problems::unavailable("the hub cannot be asked now")
+            problems::unavailable("the hub does not answer now")
         })
     }
 }
@@ -181,7 +181,7 @@ fn delay(attempt: u32) -> Duration {
 fn refused(error: &PublishError) -> Problem {
     match error.kind {
         PublishErrorKind::SubjectFull => {
-            problems::too_many("the hub has not taken in the last reports of this device")
+            problems::too_many("the hub has not stored the last reports of this device yet")
         }
         PublishErrorKind::Permanent => {
             tracing::error!(error = chain(error), "the hub refuses a document of a device");
@@ -189,7 +189,7 @@ fn refused(error: &PublishError) -> Problem {
         }
         PublishErrorKind::Transient | PublishErrorKind::Conflict => {
             tracing::debug!(error = chain(error), "cannot store for a device");
-            problems::unavailable("the hub does not confirm it now")
+            problems::unavailable("the hub does not confirm the write now")
         }
     }
 }

@@ -1,5 +1,5 @@
-//! Checks an ID token: the signature by a key of the provider, and issuer, audience, time and nonce of the claims. The algorithm
-//! is that of the key, never the token's word alone: `none` and HMAC are not known here.
+//! Checks an ID token: the signature by a key of the provider, and issuer, audience, time and nonce of the claims. A published
+//! key decides the algorithm, never the token alone; `none` and HMAC are not supported.
 
 use data_encoding::BASE64URL_NOPAD;
 use ring::signature::{
@@ -12,13 +12,13 @@ use serde_json::{Map, Value};
 const CLOCK_SKEW: i64 = 120;
 /// Longest token in bytes.
 const TOKEN_BYTES_MAX: usize = 64 * 1024;
-/// First byte of a point on a curve that is written whole.
-const WHOLE_POINT: u8 = 4;
+/// First byte of an uncompressed point on a curve (SEC 1).
+const UNCOMPRESSED_POINT: u8 = 4;
 
 /// Why a token is refused.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 pub enum TokenRefusal {
-    /// It is none.
+    /// It is no JWT.
     #[error("it is no ID token")]
     Shape,
     /// The provider has no key of that name and algorithm.
@@ -27,17 +27,17 @@ pub enum TokenRefusal {
     /// The signature is wrong.
     #[error("its signature is wrong")]
     Signature,
-    /// It is of another provider.
+    /// Another provider issued it, or it has no subject.
     #[error("another provider issued it")]
     Issuer,
     /// It is for another client.
     #[error("it is for another client")]
     Audience,
-    /// It is too old, or of the future.
-    #[error("it is too old, or of the future: compare the clocks")]
+    /// It has expired, or was issued in the future.
+    #[error("it has expired, or was issued in the future: compare the clocks")]
     Time,
-    /// It is of another login.
-    #[error("it is of another login")]
+    /// It has the nonce of another login.
+    #[error("it belongs to another login")]
     Nonce,
 }
 
@@ -46,7 +46,7 @@ pub enum TokenRefusal {
 pub struct Claims {
     /// The provider.
     pub iss: String,
-    /// The person, by the provider's name.
+    /// The person's subject at the provider.
     pub sub: String,
     /// When it was issued: Unix seconds.
     pub iat: i64,
@@ -100,7 +100,7 @@ pub struct ExpectedClaims<'a> {
     pub now: i64,
 }
 
-/// The claims of a token that a provider made for a login.
+/// Verifies a token that a provider made for a login; its claims.
 ///
 /// # Errors
 /// The token is refused.
@@ -146,7 +146,7 @@ impl JsonWebKey {
                 key.verify(&RSA_PKCS1_2048_8192_SHA256, signed, signature).ok()
             }
             "EC" => {
-                let point = [&[WHOLE_POINT][..], &number(&self.x)?, &number(&self.y)?].concat();
+                let point = [&[UNCOMPRESSED_POINT][..], &number(&self.x)?, &number(&self.y)?].concat();
                 UnparsedPublicKey::new(&ECDSA_P256_SHA256_FIXED, point).verify(signed, signature).ok()
             }
             _ => UnparsedPublicKey::new(&ED25519, number(&self.x)?).verify(signed, signature).ok(),
@@ -160,10 +160,10 @@ impl Claims {
             return Err(TokenRefusal::Issuer);
         }
         let audience = texts(&self.aud);
-        // With several audiences the provider must say for which of them it was made.
+        // With several audiences `azp` must name the client.
         let is_shared = audience.len() > 1 && self.azp.is_none();
-        let is_others = self.azp.as_deref().is_some_and(|azp| azp != wanted.client_id);
-        if !audience.contains(&wanted.client_id) || is_shared || is_others {
+        let is_for_another = self.azp.as_deref().is_some_and(|azp| azp != wanted.client_id);
+        if !audience.contains(&wanted.client_id) || is_shared || is_for_another {
             return Err(TokenRefusal::Audience);
         }
         let is_over = self.exp.saturating_add(CLOCK_SKEW) <= wanted.now;
@@ -173,12 +173,12 @@ impl Claims {
         if self.nonce.as_deref() == Some(wanted.nonce) { Ok(()) } else { Err(TokenRefusal::Nonce) }
     }
 
-    /// The texts of another claim: one, or a list.
+    /// The strings of a claim: one, or a list.
     pub fn texts(&self, name: &str) -> Vec<&str> {
         self.others.get(name).map(texts).unwrap_or_default()
     }
 
-    /// A name for people.
+    /// A name of the person to show.
     pub fn name(&self) -> &str {
         let named = ["preferred_username", "email", "name"].into_iter();
         named.filter_map(|name| self.texts(name).first().copied()).next().unwrap_or(&self.sub)
@@ -292,7 +292,7 @@ mod tests {
     #[test]
     fn claims_are_of_this_provider_client_time_and_login() {
         let signer = Signer::new();
-        let said = |change: Value| verify(&signer.token(&header(), &change), &signer.keys(), WANTED);
+        let verified = |change: Value| verify(&signer.token(&header(), &change), &signer.keys(), WANTED);
         for (change, refusal) in [
             (json!({ "iss": "https://evil.example" }), TokenRefusal::Issuer),
             (json!({ "sub": "" }), TokenRefusal::Issuer),
@@ -304,10 +304,11 @@ mod tests {
             (json!({ "nonce": "other" }), TokenRefusal::Nonce),
             (json!({ "nonce": null }), TokenRefusal::Nonce),
         ] {
-            assert_eq!(said(change.clone()).unwrap_err(), refusal, "{change}");
+            assert_eq!(verified(change.clone()).unwrap_err(), refusal, "{change}");
         }
-        let claims =
-            said(json!({ "aud": ["muster", "other"], "azp": "muster", "roles": ["a", "b"], "email": "a@b" }));
+        let claims = verified(
+            json!({ "aud": ["muster", "other"], "azp": "muster", "roles": ["a", "b"], "email": "a@b" }),
+        );
         let claims = claims.unwrap();
         assert_eq!(
             (claims.texts("roles"), claims.texts("role"), claims.name()),

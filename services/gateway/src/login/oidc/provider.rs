@@ -1,5 +1,5 @@
-//! A provider: its description, its keys and its token endpoint, by a client that waits. It follows no redirect, speaks https
-//! alone but to this machine itself, and reads answers of a bounded size.
+//! A blocking client of a provider: its description, its keys and its token endpoint. It follows no redirect, speaks plain HTTP
+//! only to this machine, and bounds the size of answers.
 
 use std::path::Path;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -34,7 +34,7 @@ pub enum ProviderError {
     /// A file cannot be read.
     #[error(transparent)]
     Read(#[from] ReadFileError),
-    /// It is not reached.
+    /// The provider does not answer.
     #[error("cannot reach the provider at {address}")]
     Unreachable {
         /// The address.
@@ -43,7 +43,7 @@ pub enum ProviderError {
         #[source]
         source: Box<ureq::Error>,
     },
-    /// It refuses.
+    /// The provider answers with an error status.
     #[error("the provider answers {address} with status {status}")]
     Status {
         /// The address.
@@ -51,7 +51,7 @@ pub enum ProviderError {
         /// The status.
         status: u16,
     },
-    /// The answer has another shape.
+    /// The answer is no JSON of the expected shape.
     #[error("the provider's answer at {address} cannot be read")]
     Garbled {
         /// The address.
@@ -61,15 +61,17 @@ pub enum ProviderError {
         source: serde_json::Error,
     },
     /// The description is of another provider, or names addresses without TLS.
-    #[error("the provider's description names {0}, which is not its own or not https")]
+    #[error(
+        "the provider's description names {0}, which is another issuer or not https: compare --oidc-issuer"
+    )]
     Foreign(String),
     /// The token is refused.
     #[error("the provider's token is refused: {0}")]
     Token(#[from] TokenRefusal),
-    /// Too many logins ask it.
-    #[error("too many logins wait for the provider")]
+    /// As many calls as there may be are under way.
+    #[error("too many logins wait for the provider; try again")]
     Busy,
-    /// It has failed a moment ago.
+    /// The last read failed a moment ago.
     #[error("the provider's description could not be read a moment ago")]
     Failed,
     /// The gateway stops.
@@ -110,14 +112,14 @@ pub struct Provider {
     failed_at: Mutex<Option<i64>>,
 }
 
-/// Without the secret.
+/// Shows no secret.
 impl std::fmt::Debug for Provider {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.debug_struct("Provider").field("issuer", &self.config.issuer).finish_non_exhaustive()
     }
 }
 
-/// Whether an address may be asked: over TLS, or on this machine.
+/// Whether the gateway may call an address: over TLS, or on this machine.
 pub fn is_trusted(address: &str) -> bool {
     if address.starts_with("https://") {
         return true;
@@ -139,12 +141,12 @@ impl Provider {
         Ok(Self { config, secret, agent, known: Mutex::default(), failed_at: Mutex::default() })
     }
 
-    /// The address to which a browser is sent.
+    /// The provider's authorization endpoint.
     pub(super) fn authorize(&self, now: Timestamp) -> Result<String, ProviderError> {
         Ok(self.known(now, KNOWN_SECONDS)?.description.authorization_endpoint.clone())
     }
 
-    /// The claims of a person, for the code that the browser brought.
+    /// Exchanges the code of a callback for the claims of a person.
     pub(super) fn claims(
         &self,
         code: &str,
@@ -178,10 +180,10 @@ impl Provider {
         }
     }
 
-    /// Description and keys, at most so many seconds old.
+    /// Description and keys, read at most `seconds` ago.
     fn known(&self, now: Timestamp, seconds: i64) -> Result<Arc<ProviderDocuments>, ProviderError> {
         let now = now.as_second();
-        // The value is replaced as a whole; it is not locked while the provider is asked.
+        // The value is replaced as a whole, and not locked during a call.
         let held = self.known.lock().unwrap_or_else(PoisonError::into_inner).clone();
         if let Some(known) = held.filter(|known| now.abs_diff(known.read_at) < seconds.unsigned_abs()) {
             return Ok(known);

@@ -1,4 +1,4 @@
-//! The rules of the numbers: repeated, newer and slow reports, epochs, bounds.
+//! Tests of numbering: repeated, newer and slow reports, epochs, bounds.
 
 use muster_contract::receipt::RefusedNumbers;
 
@@ -120,7 +120,7 @@ fn a_state_that_returns_is_a_new_report() {
 #[test]
 fn a_bucket_that_was_set_back_begins_an_epoch_and_keeps_what_was_served() {
     let mut record = begin(Some(&receipt(Epoch::new(1 << 40).unwrap(), 4)), now(0));
-    assert_eq!(record.epoch.get(), (1 << 40) + 1, "above the last one, whatever the clock says");
+    assert_eq!(record.epoch.get(), (1 << 40) + 1, "above the last one, though the clock is behind");
     learn(&mut record, &desired(7, vec![package("web")]));
     number(&mut record, "web", "installed", 0);
     done(&mut record, 1);
