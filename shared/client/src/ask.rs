@@ -51,8 +51,8 @@ pub enum AskError {
         #[source]
         source: RequestError,
     },
-    /// The note of who asks cannot be signed.
-    #[error("cannot sign for whom this asks: {0}")]
+    /// The note with the person cannot be signed.
+    #[error("cannot sign the note with the person who asks: {0}")]
     Unsigned(String),
     /// The service says no.
     #[error("{}", .0.message)]
@@ -135,7 +135,7 @@ impl AskError {
     }
 }
 
-/// Says for whom requests are made, where that is not the credentials' own user.
+/// Signs notes for requests on behalf of a person other than the credentials' own user.
 pub trait Represents: Debug + Send + Sync {
     /// The signed note for a request.
     ///
@@ -148,7 +148,7 @@ pub trait Represents: Debug + Send + Sync {
 #[derive(Debug, Clone)]
 pub struct Hub {
     bus: Bus,
-    /// For whom each request is made.
+    /// Signs a note for each request on behalf of a person.
     represents: Option<Arc<dyn Represents>>,
     timeout: Duration,
     place: String,
@@ -162,7 +162,7 @@ impl Hub {
         Self { bus, represents: None, timeout, place: "NATS".to_owned(), lag: Arc::default() }
     }
 
-    /// The same on behalf of another.
+    /// The same services, asked on behalf of another person.
     #[must_use]
     pub fn on_behalf(&self, represents: Arc<dyn Represents>) -> Self {
         Self { represents: Some(represents), ..self.clone() }

@@ -83,7 +83,7 @@ impl Account {
         match account(&self.creds, self.revocations.as_deref()) {
             Ok(known) => held.1 = Arc::new(known),
             Err(error) => {
-                tracing::warn!(error = chain(&error), "cannot read the account of people; kept the last one")
+                tracing::warn!(error = chain(&error), "cannot read the account of people; kept the last one");
             }
         }
         Arc::clone(&held.1)

@@ -2,7 +2,7 @@
 
 use maud::{Markup, html};
 
-use crate::people::page::{cli, outside};
+use crate::people::page::{before_login, cli};
 
 /// The page for a browser that shows a nonce.
 pub(super) fn login(
@@ -32,5 +32,5 @@ pub(super) fn login(
             p.note { "A code is valid in this browser alone, for two minutes." }
         }
     };
-    outside("Log in", &content)
+    before_login("Log in", &content)
 }
