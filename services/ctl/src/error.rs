@@ -1,4 +1,4 @@
-//! What ends a command badly, and the exit code it ends with.
+//! Errors that end a command, and their exit codes.
 
 use std::io;
 use std::path::PathBuf;
@@ -48,7 +48,7 @@ pub enum CtlError {
     /// A name that nobody knows.
     #[error("{message}{}", did_you_mean(.near))]
     Unknown {
-        /// What the service says.
+        /// The service's message.
         message: String,
         /// Names that are near.
         near: Vec<String>,
@@ -131,7 +131,7 @@ pub enum CtlError {
     /// An identity is not made, given or taken.
     #[error(transparent)]
     Auth(#[from] AuthError),
-    /// Nobody is logged in to a gateway.
+    /// A login to a gateway failed.
     #[error(transparent)]
     Login(#[from] LoginFailure),
     /// A backup is not made, or not restored.
@@ -230,7 +230,7 @@ impl CtlError {
         }
     }
 
-    /// What to say on standard error; nothing where nobody needs it.
+    /// The words for standard error; none if the exit code is enough.
     pub fn words(&self) -> Option<String> {
         let lines = || clean_lines(&chain(self)).collect::<Vec<_>>().join("\n");
         (self.code() != YES).then(|| format!("muster: {}\n", lines()))

@@ -55,7 +55,7 @@ async fn moment(
     Ok(understood(&answer)?)
 }
 
-/// Prints below an answer about the past as of when it is.
+/// Prints the point in time of an answer about the past below the answer.
 ///
 /// # Errors
 /// When it cannot be written.

@@ -1,4 +1,4 @@
-//! People and programs log in to a gateway before a secured hub, and each change names who asked.
+//! People and programs log in to a gateway of a secured hub, and each recorded change names the person.
 
 use std::net::SocketAddr;
 use std::os::unix::fs::PermissionsExt as _;
@@ -27,21 +27,21 @@ kind: Rollout
 waves: [{name: ours, site: plant7, approval: before}]
 approvals: {need: 2}
 ";
-/// A key of sessions.
+/// The content of a key file for sessions.
 pub(crate) const KEY: &str = "MDEyMzQ1Njc4OWFiY2RlZjAxMjM0NTY3ODlhYmNkZWY=";
 /// The cookie of a session.
 pub(crate) const SESSION: &str = "__Host-muster";
 /// The cookie of a login page.
 const ATTEMPT: &str = "__Host-muster-login";
 
-/// A gateway with a login, before a secured hub.
+/// A secured hub with a gateway that has a login.
 pub(crate) struct LoginStage {
     pub(crate) hub: Guarded,
     pub(crate) addr: SocketAddr,
     processes: Vec<Child>,
 }
 
-/// Somebody's browser, with its cookies.
+/// A browser with its cookies.
 #[derive(Default, Clone)]
 pub(crate) struct Browser {
     pub(crate) cookies: Vec<(String, String)>,
@@ -131,7 +131,7 @@ impl LoginStage {
         browser
     }
 
-    /// What the processes have said.
+    /// The logs of the processes.
     pub(crate) fn logs(&self) -> String {
         self.processes.iter().map(|process| std::fs::read_to_string(process.log()).unwrap()).collect()
     }

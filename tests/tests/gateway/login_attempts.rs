@@ -1,5 +1,5 @@
-//! Attempts to come in without a login, or further than a role may: forged, foreign, expired, revoked and replayed proofs;
-//! altered and exchanged cookies and tokens; changes from other sites; names that are meant as headers.
+//! Attempts to get in without a login, or to exceed a role: forged, foreign, expired, revoked and replayed proofs;
+//! altered and exchanged cookies and tokens; changes from other sites; names with header lines.
 
 use std::collections::BTreeMap;
 use std::net::SocketAddr;
@@ -16,7 +16,7 @@ use serde_json::{Value, json};
 use super::client::{Answer, get, send};
 use super::login::{Browser, KEY, LoginStage, SESSION, ask};
 
-/// Another key of sessions.
+/// The content of another key file for sessions.
 const OTHER_KEY: &str = "ZmVkY2JhOTg3NjU0MzIxMGZlZGNiYTk4NzY1NDMyMTA=";
 
 /// The JWT and the key of a credentials file.

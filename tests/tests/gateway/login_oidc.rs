@@ -31,7 +31,7 @@ async fn started(provider: &Provider) -> (LoginStage, SocketAddr) {
     (stage, addr)
 }
 
-/// Goes to the provider; the address with which the browser is to come back.
+/// Follows the redirect to the provider; returns the path of the redirect back.
 async fn at_provider(browser: &mut Browser, addr: SocketAddr) -> String {
     let away = browser.get(addr, "/login/oidc").await;
     assert_eq!(away.status, 303, "{away:?}");

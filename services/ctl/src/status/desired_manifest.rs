@@ -32,7 +32,7 @@ pub(super) async fn add_to(
     Ok(told)
 }
 
-/// Sets the number of omitted manifests in an answer for programs.
+/// Records in an answer for programs how many lines lack their manifest.
 pub(super) fn count_omitted(answer: &mut Value) {
     let lines = answer["devices"].as_array().into_iter().flatten();
     let shall_run = lines.filter(|line| !line["targetGeneration"].is_null()).count();
