@@ -66,7 +66,7 @@ pub enum CtlError {
     Forbidden {
         /// The server's words.
         refusal: String,
-        /// What did not go well.
+        /// The failed step.
         #[source]
         source: Box<Self>,
     },
@@ -78,7 +78,7 @@ pub enum CtlError {
     View {
         /// Its key.
         key: String,
-        /// What is wrong with it.
+        /// The parser's reason.
         #[source]
         source: serde_json::Error,
     },
@@ -87,7 +87,7 @@ pub enum CtlError {
     Notice {
         /// The subscription.
         name: SubscriptionName,
-        /// What is wrong with it.
+        /// The parser's reason.
         #[source]
         source: Refusal,
     },
@@ -188,7 +188,7 @@ pub enum CommitError {
     Replaced {
         /// The commit.
         commit: CommitName,
-        /// What is published whole, if anything is.
+        /// The commit that is published whole, if any.
         by: Option<String>,
     },
 }
@@ -237,7 +237,7 @@ impl CtlError {
     }
 }
 
-/// What came of showing an answer that the exit code gives as well: it is the same where nobody reads the words.
+/// The result of printing an answer that the exit code gives as well: a closed output does not change it.
 ///
 /// # Errors
 /// The output cannot be written for any other reason.
