@@ -15,6 +15,8 @@ use super::problems;
 use super::report::Numbered;
 use crate::problem::Problem;
 
+/// Longest document in bytes: its report has more fields, and must stay within the contract's limit.
+const DOCUMENT_BYTES_MAX: usize = REPORT_BYTES_MAX / 2;
 /// Longest `deviceId` in bytes.
 const DEVICE_ID_BYTES_MAX: usize = 255;
 
@@ -150,8 +152,8 @@ impl CapabilitiesManifest {
             return Err(problems::semantic_error("properties", "must be an object"));
         };
         check(&properties, device_id)?;
-        if bytes.len() > REPORT_BYTES_MAX / 2 {
-            let rule = format!("the document may have {} bytes", REPORT_BYTES_MAX / 2);
+        if bytes.len() > DOCUMENT_BYTES_MAX {
+            let rule = format!("the document may have at most {DOCUMENT_BYTES_MAX} bytes");
             return Err(problems::semantic_error("properties", rule));
         }
         Ok(Self { properties, labels: labels_of(labels)? })
@@ -195,7 +197,7 @@ fn check(properties: &Map<String, Value>, device_id: &str) -> Result<(), Problem
         problems::semantic_error(path, error.inner().to_string())
     })?;
     if typed.id != device_id {
-        let rule = format!("is '{:.80}', the address says '{device_id}'", typed.id);
+        let rule = format!("is '{:.80}', the address names '{device_id}'", typed.id);
         return Err(problems::semantic_error("properties.id", rule));
     }
     let refuse_empty = |is_empty: bool, name: &str| match is_empty {

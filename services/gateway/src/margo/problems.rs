@@ -90,12 +90,12 @@ pub fn no_such_method() -> Problem {
 
 /// The body is too large.
 pub fn too_large(limit: usize) -> Problem {
-    unregistered(StatusCode::PAYLOAD_TOO_LARGE, format!("the body may have {limit} bytes"))
+    unregistered(StatusCode::PAYLOAD_TOO_LARGE, format!("the body may have at most {limit} bytes"))
 }
 
-/// The body did not come in time.
+/// The body did not arrive in time.
 pub fn too_slow() -> Problem {
-    unregistered(StatusCode::REQUEST_TIMEOUT, "the body did not come in time")
+    unregistered(StatusCode::REQUEST_TIMEOUT, "the body did not arrive in time; send it again")
 }
 
 /// The hub cannot be reached, or cannot take the request now.

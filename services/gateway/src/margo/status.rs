@@ -61,7 +61,7 @@ impl StatusManifest {
     /// The first broken rule.
     pub fn check(&self, id: &DeploymentId) -> Result<(), Problem> {
         if self.deployment_id != *id {
-            let rule = format!("is {}, the address says {id}", self.deployment_id);
+            let rule = format!("is {}, the address names {id}", self.deployment_id);
             return Err(problems::semantic_error("deploymentId", rule));
         }
         let trial = self.numbered((Epoch::FIRST, Seq::FIRST, Seq::FIRST), Timestamp::UNIX_EPOCH);
@@ -153,7 +153,7 @@ mod tests {
         assert!(change("/adoptedManifestVersion", Value::Null).starts_with("adoptedManifestVersion "));
         assert!(change("/adoptedManifestVersion", json!(0)).starts_with("adoptedManifestVersion"));
         assert!(change("/adoptedManifestVersion", json!(1.5)).starts_with("adoptedManifestVersion"));
-        assert!(change("/deploymentId", json!("web")).contains("the address says"));
+        assert!(change("/deploymentId", json!("web")).contains("the address names"));
         assert!(change("/status/state", json!("done")).starts_with("status.state"));
         assert!(
             change("/status/state", json!("installed")).starts_with("status.state"),

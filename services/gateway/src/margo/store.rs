@@ -19,8 +19,10 @@ use crate::problem::Problem;
 
 /// Attempts to store a record that other gateways change at the same time.
 const ATTEMPTS_MAX: u32 = 12;
-/// Longest delay before the first repetition; it doubles up to eight times that.
+/// Longest delay before the first repetition; it doubles with each, up to [`RETRY_DOUBLINGS_MAX`] times.
 const RETRY_DELAY: Duration = Duration::from_millis(10);
+/// Most doublings of the delay.
+const RETRY_DOUBLINGS_MAX: u32 = 3;
 
 /// A record and the receipt of its device.
 struct LoadedRecord {
@@ -175,7 +177,7 @@ impl Store {
 
 /// A random delay before a repetition, longer with each.
 fn delay(attempt: u32) -> Duration {
-    RETRY_DELAY.mul_f64(fastrand::f64() * f64::from(1 << attempt.min(3)))
+    RETRY_DELAY.mul_f64(fastrand::f64() * f64::from(1 << attempt.min(RETRY_DOUBLINGS_MAX)))
 }
 
 fn refused(error: &PublishError) -> Problem {
