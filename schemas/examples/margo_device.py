@@ -1,17 +1,17 @@
 #!/usr/bin/env python3
-"""A device that speaks Margo's HTTP API (1.0.0-rc.3) with the standard library alone. It pretends to run its deployments.
+"""A device that speaks Margo's HTTP API (1.0.0-rc.3) with the standard library alone. It only pretends to run its deployments.
 
-A file keeps version, entity tag and the newest unsent status of each deployment, over kills and outages of any length.
+A file keeps version, entity tag and the newest unsent status of each deployment, so that kills and outages lose nothing.
     python3 margo_device.py https://gateway:8444 STATE.json --id ID --cert C --key K --ca CA --manager spiffe://… [--poll 10]
 """
 import argparse, hashlib, http.client, io, json, os, random, ssl, sys, tarfile, time, urllib.parse
 
 class Later(Exception):
-    """A temporary failure: the shortest wait in seconds, and the reason."""
+    """The request failed for now: seconds to wait (0 if unknown), and the reason."""
 
 def checked(content, digest):
     if digest != "sha256:" + hashlib.sha256(content).hexdigest():
-        raise Later(0, f"the content of {digest} is another one: nothing is changed")
+        raise Later(0, f"the content does not have the digest {digest}: nothing is changed")
     return content
 
 class Device:
@@ -82,7 +82,7 @@ class Device:
             try:
                 self.send()
             except Later:
-                pass  # the newest status goes out later
+                pass  # the next poll sends the newest status
 
     def send(self):
         about = {"id": self.given.id, "vendor": "example", "modelNumber": "margo_device.py", "serialNumber": "1",

@@ -1,7 +1,7 @@
 //! What the end-to-end tests share: [`server`], a real nats-server for one test, and
 //! [`cluster`], three of them as one; [`system`], a whole system of processes; [`command`], `muster` in this one;
 //! [`story`], what is told about one, and [`rollouts`] of one; [`guarded`], a hub with real rights over [`tls`], [`mod@hostile`], the same under
-//! attack, and [`leaf`], a site with a server of its own; [`raw`], a client without scruples; [`containers`], the engine and a fleet on it; [`backlog`], a device with
+//! attack, and [`leaf`], a site with a server of its own; [`raw`], a client without scruples; [`answer`], an HTTP answer; [`containers`], the engine and a fleet on it; [`backlog`], a device with
 //! much to tell, [`mod@ledger`], a fleet that has told it, [`envelope`], what its messages carry, [`facts`] for simulations, and
 //! [`thin`], a link for it; [`reconnect`], a real agent that was offline for long;
 //! [`wait`], waiting for facts; [`golden`] files; [`prometheus`], one that scrapes a fleet; [`oci`], a registry of packages; [`oidc`], a provider that people log in by; [`kubernetes`], clusters; [`mod@not_run`], what a test could not try; [`python`], examples in another language; [`schemas`], the documents of
@@ -10,6 +10,7 @@
 //!
 //! Nothing here ships.
 
+pub mod answer;
 pub mod backlog;
 pub mod bench;
 pub mod cluster;

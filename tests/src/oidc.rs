@@ -1,5 +1,5 @@
-//! A small OpenID Connect provider of the tests: description, keys, authorization with PKCE, and a token endpoint that takes a
-//! code once. Everybody who comes is logged in at once, with the claims that the test says.
+//! A small OpenID Connect provider of the tests: description, keys, authorization with PKCE, and a token endpoint that accepts a
+//! code once. It logs every browser in without a question, with the claims that the test sets.
 
 #![allow(clippy::unwrap_used, reason = "a failure here is the test's result")]
 
@@ -29,11 +29,11 @@ pub struct Provider {
 struct State {
     /// Signs tokens.
     key: KeyPair,
-    /// Is published, unless a test has tokens signed by another one.
+    /// The published key; another one than `key` while a test wants tokens with an unknown key.
     published: String,
-    /// Claims beside and in the place of the usual ones.
+    /// Claims that add to the usual ones or replace them.
     claims: Value,
-    /// Codes that wait, each with challenge, nonce and redirect address.
+    /// Unused codes, each with challenge, nonce and redirect address.
     codes: BTreeMap<String, [String; 3]>,
     /// Requests to the token endpoint that were refused.
     refused: usize,
@@ -51,7 +51,7 @@ impl Provider {
         let serving = provider.clone();
         std::thread::spawn(move || {
             for stream in listener.incoming().flatten() {
-                // A client that goes away is none of the provider's business.
+                // A client may close its connection early.
                 let _ = serving.serve(&stream);
             }
         });
@@ -63,12 +63,12 @@ impl Provider {
         format!("http://{}", self.addr)
     }
 
-    /// Says other claims from now on.
+    /// Sets the claims of tokens from now on.
     pub fn set_claims(&self, claims: Value) {
         self.state.lock().unwrap().claims = claims;
     }
 
-    /// Signs with a key that it does not publish, from now on, or publishes the one it signs with.
+    /// Publishes the key that signs, or another one, from now on.
     pub fn set_published(&self, is_published: bool) {
         let mut state = self.state.lock().unwrap();
         let other = KeyPair::new_user();

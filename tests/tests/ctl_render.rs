@@ -292,9 +292,9 @@ fn quarantine_as_a_list_and_one_by_one() {
 fn changes_that_are_watched() {
     let failing: DeploymentView = example("DeploymentView.failing");
     let converged: DeploymentView = example("DeploymentView.converged");
-    let picture = render::watch::picture([&failing, &converged].into_iter(), now());
+    let screen = render::watch::screen([&failing, &converged].into_iter(), now());
     let lines = [
-        picture,
+        screen,
         render::watch::line(&failing.deployment, Some(&failing), now()),
         render::watch::line(&converged.deployment, Some(&converged), now()),
         render::watch::line(&converged.deployment, None, now()),

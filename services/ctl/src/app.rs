@@ -24,7 +24,7 @@ use crate::{
     quarantine, reach, render, restore, rollout, status, streams, support, watch, why,
 };
 
-/// Runs the command line of this process. It sets up no log: standard error is for what the person is told.
+/// Runs the command line of this process. It sets up no log, because standard error has the notes for the person.
 pub fn main(terminal: &mut Terminal) -> ExitCode {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
     let cli: Result<Cli, _> = muster_service::config::try_parse();
@@ -97,7 +97,7 @@ async fn execute(cli: Cli, terminal: &mut Terminal) -> Result<bool, CtlError> {
     answered.map_err(|error| error.because(session.hub.bus().refusal()))
 }
 
-/// Who may do what: decided here, without a service.
+/// Runs the commands about keys and logins, which ask no service of the hub.
 async fn decide(context: &mut AuthContext<'_>, command: Command) -> Result<(), CtlError> {
     match command {
         Command::Auth(command) => auth::run(context, command).await,

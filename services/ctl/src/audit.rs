@@ -40,7 +40,7 @@ pub struct Audit {
     /// Partitions with devices that the hub does not hear: what they report does not come in.
     #[serde(skip_serializing_if = "HubHearing::is_whole")]
     pub hub: HubHearing,
-    /// What stands between the rollup and LEDGER: the accounts may be old.
+    /// The lag between the rollup and LEDGER: the accounts may be out of date.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub rollup: Option<RollupLag>,
     /// How full LEDGER is, for whoever may ask and where it has a bound.
@@ -94,7 +94,7 @@ pub struct DeviceAudit {
     pub verdict: DeviceVerdict,
 }
 
-/// What the accounting of a device says.
+/// The verdict on the accounting of a device.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub enum DeviceVerdict {
@@ -122,7 +122,7 @@ pub struct ViewAudit {
     pub verdict: ViewVerdict,
 }
 
-/// What is true of a view.
+/// The verdict on a view.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub enum ViewVerdict {
@@ -247,7 +247,7 @@ impl DeviceVerdict {
     }
 }
 
-/// What is true of the bytes under a key at a moment.
+/// The verdict on the bytes under a key at one moment.
 pub fn view_verdict_at(key: &ViewKey, bytes: &[u8], now: Timestamp) -> ViewVerdict {
     match view_verdict(key, bytes) {
         ViewVerdict::Right if valid_until(bytes).is_some_and(|until| until < now) => ViewVerdict::Expired,
@@ -255,7 +255,7 @@ pub fn view_verdict_at(key: &ViewKey, bytes: &[u8], now: Timestamp) -> ViewVerdi
     }
 }
 
-/// What is true of the bytes under a key, whenever that is.
+/// The verdict on the bytes under a key at any moment.
 pub fn view_verdict(key: &ViewKey, bytes: &[u8]) -> ViewVerdict {
     let Ok(value) = serde_json::from_slice::<Value>(bytes) else { return ViewVerdict::NoView };
     let Some(sound) = counts_are_sound(key, &value) else { return ViewVerdict::NoView };

@@ -167,7 +167,7 @@ pub async fn run(context: &mut AuthContext<'_>, command: AuthCommand) -> Result<
     }
 }
 
-/// Replaces a file as a whole by one that only its owner reads.
+/// Replaces a file as a whole by one that only its owner can read.
 ///
 /// # Errors
 /// It cannot be written.
@@ -332,7 +332,7 @@ impl SignedCreds {
     }
 }
 
-/// The same for a role that is not limited to sites, or keeps those of its credentials file.
+/// As [`sign_user`], for the sites that the credentials file names already, if any.
 fn sign_service(
     store: &mut KeyStore,
     role: Role,

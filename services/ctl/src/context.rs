@@ -16,7 +16,7 @@ const DECORATION: [&str; 3] = ["description", "color_scheme", "jetstream_event_p
 const TAKEN: [&str; 10] =
     ["url", "creds", "ca", "inbox_prefix", "user", "password", "token", "nkey", "cert", "key"];
 
-/// What a context says.
+/// The content of a context.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Context {
     /// Servers, separated by commas.
@@ -29,7 +29,7 @@ pub struct Context {
     pub client_certificate: Option<ClientCertificate>,
     /// Certificates to trust.
     pub tls_ca: Option<PathBuf>,
-    /// Where replies arrive.
+    /// The inbox for replies.
     pub inbox_prefix: Option<String>,
 }
 
@@ -78,7 +78,7 @@ pub enum ContextError {
     Unsupported {
         /// The context.
         name: String,
-        /// What it sets.
+        /// The setting.
         keys: String,
     },
     /// The context has one half of something.
@@ -86,14 +86,14 @@ pub enum ContextError {
     Half {
         /// The context.
         name: String,
-        /// What it sets.
+        /// The setting.
         set: &'static str,
-        /// What it lacks.
+        /// The missing setting.
         missing: &'static str,
     },
 }
 
-/// Where the nats CLI keeps its settings.
+/// The directory of the nats CLI's settings.
 #[derive(Debug, Clone)]
 pub struct Folders {
     /// `XDG_CONFIG_HOME`.

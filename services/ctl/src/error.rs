@@ -1,4 +1,4 @@
-//! What ends a command badly, and the exit code it ends with.
+//! Errors that end a command, and their exit codes.
 
 use std::io;
 use std::path::PathBuf;
@@ -48,7 +48,7 @@ pub enum CtlError {
     /// A name that nobody knows.
     #[error("{message}{}", did_you_mean(.near))]
     Unknown {
-        /// What the service says.
+        /// The service's message.
         message: String,
         /// Names that are near.
         near: Vec<String>,
@@ -66,7 +66,7 @@ pub enum CtlError {
     Forbidden {
         /// The server's words.
         refusal: String,
-        /// What did not go well.
+        /// The failed step.
         #[source]
         source: Box<Self>,
     },
@@ -78,7 +78,7 @@ pub enum CtlError {
     View {
         /// Its key.
         key: String,
-        /// What is wrong with it.
+        /// The parser's reason.
         #[source]
         source: serde_json::Error,
     },
@@ -87,7 +87,7 @@ pub enum CtlError {
     Notice {
         /// The subscription.
         name: SubscriptionName,
-        /// What is wrong with it.
+        /// The parser's reason.
         #[source]
         source: Refusal,
     },
@@ -131,7 +131,7 @@ pub enum CtlError {
     /// An identity is not made, given or taken.
     #[error(transparent)]
     Auth(#[from] AuthError),
-    /// Nobody is logged in to a gateway.
+    /// A login to a gateway failed.
     #[error(transparent)]
     Login(#[from] LoginFailure),
     /// A backup is not made, or not restored.
@@ -188,7 +188,7 @@ pub enum CommitError {
     Replaced {
         /// The commit.
         commit: CommitName,
-        /// What is published whole, if anything is.
+        /// The commit that is published whole, if any.
         by: Option<String>,
     },
 }
@@ -230,14 +230,14 @@ impl CtlError {
         }
     }
 
-    /// What to say on standard error; nothing where nobody needs it.
+    /// The words for standard error; none if the exit code is enough.
     pub fn words(&self) -> Option<String> {
         let lines = || clean_lines(&chain(self)).collect::<Vec<_>>().join("\n");
         (self.code() != YES).then(|| format!("muster: {}\n", lines()))
     }
 }
 
-/// What came of showing an answer that the exit code gives as well: it is the same where nobody reads the words.
+/// The result of printing an answer that the exit code gives as well: a closed output does not change it.
 ///
 /// # Errors
 /// The output cannot be written for any other reason.

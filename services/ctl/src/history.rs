@@ -22,8 +22,8 @@ const PATIENCE: Duration = Duration::from_secs(10 * 60);
 /// Time between two questions how far it is; each of them waits at the service, too.
 pub(crate) const ASK_EVERY: Duration = Duration::from_millis(200);
 
-/// What the point of a command is, as soon as it is rebuilt; nothing of the present. From then on the point is one that does
-/// not move on, of which every page is. Of a command about one site it is a point of the hub that has it.
+/// The point in time of a command, once the service has rebuilt it; none for the present. It then fixes the point, so that every
+/// page is of the same one. For a command about one site it is a point of the site's hub.
 ///
 /// # Errors
 /// When nobody answers, or there is no such point.
@@ -55,7 +55,7 @@ async fn moment(
     Ok(understood(&answer)?)
 }
 
-/// Prints below an answer about the past as of when it is.
+/// Prints the point in time of an answer about the past below the answer.
 ///
 /// # Errors
 /// When it cannot be written.
@@ -128,7 +128,7 @@ pub async fn verify(session: &mut Session<'_>) -> Result<bool, CtlError> {
     Ok(same)
 }
 
-/// Asks what is read out of LEDGER until there is an answer; a person who looks on is told how far it is.
+/// Repeats a question about LEDGER's past until there is an answer, and prints the progress.
 pub(crate) async fn patiently<T: Serialize>(
     session: &mut Session<'_>,
     what: &'static str,

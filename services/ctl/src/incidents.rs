@@ -17,7 +17,7 @@ pub async fn of_hub(session: &Session<'_>) -> Result<Vec<HubIncident>, AskError>
     Ok(understood::<IncidentsAnswer>(&answer)?.incidents)
 }
 
-/// Prints them on standard error above the answer, or that they are unknown. Answers for programs do not change.
+/// Prints the hub's incidents on standard error above the answer, or that they are unknown. Answers for programs do not change.
 pub async fn print_incidents(session: &mut Session<'_>) {
     let words = match of_hub(session).await {
         Ok(incidents) => render::incident::of_hub(&incidents, session.clock.now()),

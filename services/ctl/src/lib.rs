@@ -5,8 +5,8 @@
 //! answers. The commands: [`status`], [`devices`], [`watch`], [`history`], [`audit`], [`quarantine`], [`publish`],
 //! [`rollout`], [`groups`], [`defined`], [`hubs`], [`restore`], [`backup`], [`support`], and [`incidents`] above each answer. [`names`] resolves names
 //! to ids and keys, [`complete`] completes names. [`render`] turns answers into text and is pure; [`terminal`] is where text
-//! goes. [`auth`] decides who may do what on the bus, in a directory of keys; [`login`] proves a key to a gateway. Nothing else here creates or changes anything,
-//! but by request to the publisher.
+//! goes. [`auth`] manages keys and credentials in a directory of keys; [`login`] proves a key to a gateway. Nothing else here creates or
+//! changes anything, except by request to the publisher.
 
 pub mod app;
 pub mod config;

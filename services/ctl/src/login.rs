@@ -1,7 +1,7 @@
 //! `muster login`: proves a key to a gateway, and gets a code for its login page or a token for a program.
 //!
-//! The key signs the gateway's host and a nonce here; the gateway gets the JWT and the signature. Only https is spoken, but to
-//! this machine itself, and no redirect is followed: the answer is a secret.
+//! This program signs the gateway's host and a nonce; the gateway gets the JWT and the signature. The answer is a secret, so the
+//! client speaks plain HTTP only to this machine, and follows no redirect.
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -21,17 +21,17 @@ use crate::config::{Connection, LoginArgs};
 use crate::error::CtlError;
 use crate::render;
 
-/// Longest answer of a gateway.
+/// Longest answer of a gateway in bytes.
 const ANSWER_BYTES_MAX: u64 = 64 * 1024;
 
-/// Why nobody is logged in.
+/// Why a login failed.
 #[derive(Debug, thiserror::Error)]
 pub enum LoginFailure {
-    /// The address is none of a gateway.
+    /// The address cannot be one of a gateway.
     #[error("'{0}' must be https://HOST or https://HOST:PORT; http:// only on this machine itself")]
     Url(String),
     /// No credentials are named.
-    #[error("name your credentials: --creds FILE")]
+    #[error("no credentials: name them with --creds FILE")]
     NoCreds,
     /// The credentials cannot be read.
     #[error("cannot read {}", .path.display())]
@@ -42,15 +42,15 @@ pub enum LoginFailure {
         #[source]
         source: std::io::Error,
     },
-    /// A file has other content.
-    #[error("{} has no {wanted}", .path.display())]
+    /// The file of credentials is malformed.
+    #[error("{} has no {wanted}: name a file that `muster auth creds` wrote", .path.display())]
     Malformed {
         /// The file.
         path: PathBuf,
-        /// What it should have.
+        /// The missing part.
         wanted: &'static str,
     },
-    /// The gateway is not reached.
+    /// The gateway does not answer.
     #[error("cannot reach the gateway {url}")]
     Unreachable {
         /// Its address.
@@ -59,11 +59,11 @@ pub enum LoginFailure {
         #[source]
         source: Box<ureq::Error>,
     },
-    /// The gateway says no.
+    /// The gateway refuses the proof.
     #[error("the gateway refuses: {0}")]
     Refused(String),
-    /// The answer is of another shape.
-    #[error("{0} answers with something that is no login: is it a muster-gateway with a login?")]
+    /// The answer is not that of a login.
+    #[error("the answer of {0} is not that of a login: is it a muster-gateway with --session-key?")]
     Garbled(String),
     /// The key cannot sign.
     #[error("cannot sign: {0}")]
@@ -197,7 +197,7 @@ impl Gateway {
     }
 }
 
-/// The host of an address, with its port unless that is the one of the scheme.
+/// The host of an address, with its port unless it is the scheme's default.
 fn host(url: &str) -> Option<String> {
     let (scheme, host) = url.split_once("://")?;
     let is_plain = !host.is_empty() && !host.contains(['/', '@', '?', '#', ' ']);

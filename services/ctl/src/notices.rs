@@ -53,7 +53,7 @@ pub struct Notices {
 
 /// A notice, and the document as it came.
 pub struct Read {
-    /// What it says.
+    /// The parsed notice.
     pub notice: Notice,
     /// All of it, also what a newer hub says.
     pub value: Value,
@@ -116,7 +116,7 @@ impl Notices {
     }
 
     /// The next notice that was not given out yet. Cancel-safe: a question that was left without its answer is asked again.
-    /// Whoever leaves it more often than the hub answers never has one, so it is to be kept over whatever else happens.
+    /// A caller that drops it more often than the hub answers never gets a notice, so it must keep the future over other events.
     ///
     /// # Errors
     /// When what comes is no notice, or a subscription that had to be made anew is refused.
@@ -129,7 +129,7 @@ impl Notices {
             if self.look_now {
                 let newest = self.hub.bus().notice_last(&self.subscription.name).await;
                 self.look_now = false;
-                // Where it cannot be read now, the next look finds it.
+                // If the read fails, the next one finds it.
                 if let Some(value) = newest.ok().flatten().and_then(|entry| entry.value.ok())
                     && let Some(read) = self.read_notice(&value)?
                 {
@@ -207,12 +207,12 @@ impl Notices {
         Err(AskError::Endless { what: "missed" })
     }
 
-    /// What was given out was dealt with: the hub is told before the next one is given out.
+    /// Marks the last notice as handled; `next` confirms it to the hub before it returns another.
     pub const fn confirm_soon(&mut self) {
         self.confirm_now = true;
     }
 
-    /// Says that what was given out was dealt with, and that somebody is here. A hub that does not answer is told later.
+    /// Confirms to the hub that the last notice was handled and that the subscriber is alive. A hub without an answer is asked later.
     ///
     /// # Errors
     /// When the subscription had ended and is refused now.
@@ -228,7 +228,7 @@ impl Notices {
         self.answered.send_replace(!is_unanswered);
         match answer {
             Err(AskError::Refused(body)) if body.code == ErrorCode::NotFound => self.subscribe_again().await,
-            // Of another stream, whose numbers begin anew.
+            // The stream is a new one, whose numbers begin anew.
             Err(AskError::Refused(body)) if body.code == ErrorCode::BadRequest => {
                 (self.shown, self.position, self.look_now) = (0, None, true);
                 Ok(())

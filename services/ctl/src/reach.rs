@@ -15,16 +15,16 @@ pub enum ReachError {
     /// Nothing listens there.
     #[error("no NATS server can be reached at {url}; is it running, and is --nats-url right?")]
     Nobody {
-        /// Where it was looked for, without its password.
+        /// The addresses that were tried, without passwords.
         url: String,
-        /// What the last address said.
+        /// The error of the last address.
         #[source]
         source: io::Error,
     },
     /// Something listens, but says nothing, or not to the end.
     #[error("{url} takes the connection but does not answer within {waited:?}; is it a NATS server?")]
     Silent {
-        /// Where, without its password.
+        /// The address, without its password.
         url: String,
         /// How long was waited.
         waited: Duration,

@@ -1,6 +1,6 @@
 //! Answers as text for people. Pure but for the time zone ([`local`]): the time comes in, styled text goes out; the terminal decides about colours.
 //!
-//! Where the width is known ([`frame`]), tables are made to fit it; elsewhere nothing is cut. Tables are aligned and
+//! If the width is known ([`frame`]), tables are cut to fit it; otherwise nothing is cut. Tables are aligned and
 //! ordered; a dash is a count of zero; whatever is stale or not known is said to be; a percentage names its base; the last
 //! lines say up to where the answer has read and how much is not known.
 

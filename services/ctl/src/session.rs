@@ -1,4 +1,4 @@
-//! What every command has: the services, the way answers are shown, and the clock for ages.
+//! The state that every command shares: the services, the format of answers, and the clock for ages.
 
 use std::sync::Arc;
 
@@ -21,21 +21,21 @@ pub struct Session<'a> {
     pub hub: Hub,
     /// How answers are shown.
     pub format: Format,
-    /// Where they are shown.
+    /// The output of answers.
     pub terminal: &'a mut Terminal,
-    /// What time it is.
+    /// The clock.
     pub clock: Arc<dyn Clock>,
     /// The moment that answers are about, where they are about the past.
     pub then: Option<Timestamp>,
 }
 
 impl Session<'_> {
-    /// What answers are drawn into now.
+    /// The frame of an answer that is rendered now.
     pub fn frame(&self) -> Frame {
         Frame { now: self.clock.now(), then: self.then, width: self.terminal.width() }
     }
 
-    /// What stands between the answers and LEDGER, for people; empty where nothing does. Programs have it in the answers.
+    /// The lag between the answers and LEDGER, for people; empty if there is none. Programs have it in the answers.
     pub fn lag(&self) -> String {
         self.hub.lag().map_or_else(String::new, |lag| render::lag::lines(&lag, self.clock.now()))
     }

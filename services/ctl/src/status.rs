@@ -1,6 +1,5 @@
-//! `muster status`: deployments, and places as a whole. What the views tell is asked of them; what is filtered, and what
-//! another system shall read, is [`filtered`]; what shall run beside a view is [`desired_manifest`]; which point an older revision is
-//! shown as of, [`instance`] finds.
+//! `muster status`: deployments, sites and the fleet, from the views. [`filtered`] answers with filters and for other systems;
+//! [`desired_manifest`] adds the desired manifests to a view; [`instance`] finds the point as of which an older revision is shown.
 
 mod desired_manifest;
 pub mod filtered;

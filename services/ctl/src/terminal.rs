@@ -1,4 +1,4 @@
-//! Where text goes: data to standard output, talk to standard error, colours only where they are wanted.
+//! Writes text: data to standard output, notes to standard error, colours only if they are wanted.
 
 use std::borrow::Cow;
 use std::fmt::Write as _;
@@ -25,7 +25,7 @@ pub struct Terminal {
     colour_err: bool,
 }
 
-/// What the output is drawn on.
+/// The kind of output.
 #[derive(Debug, Clone, Copy)]
 enum Screen {
     /// None: a file, or a pipe.

@@ -1,8 +1,8 @@
-//! `muster watch`: deployments as they change; all of them from the bucket `views`, one of them by notices ([`one`]; what it
-//! waits for is [`gate`], what it shows [`screen`]; before it ends the hub must vouch for it: [`hub_check`]).
+//! `muster watch`: deployments as they change; all of them from the bucket `views`, one of them by notices ([`one`]). [`gate`] is
+//! the condition that it waits for, [`screen`] its output; before it ends the hub must vouch for the result ([`hub_check`]).
 //!
-//! On a terminal the whole picture is redrawn, also once a second for the ages in it; elsewhere each change is a line.
-//! What else there is to say (no connection) stands in the picture, or goes to standard error.
+//! On a terminal the whole screen is redrawn, also once a second for the ages in it; elsewhere each change is a line.
+//! A note (such as a lost connection) is part of the screen, or goes to standard error.
 
 mod gate;
 mod hub_check;
@@ -32,7 +32,7 @@ use crate::session::Session;
 const EVERY_DEPLOYMENT: &str = "deployment.*";
 /// Entries taken from the bucket at once.
 const BATCH: usize = 256;
-/// Time between two pictures where nothing changes.
+/// Time between two redraws without a change.
 const REDRAW: Duration = Duration::from_secs(1);
 
 /// Everything that is shown.
@@ -49,7 +49,7 @@ pub async fn run(session: &mut Session<'_>, args: &WatchArgs) -> Result<bool, Ct
     }
 }
 
-/// Follows all deployments, with words above each picture.
+/// Follows all deployments, with words above each screen.
 ///
 /// # Errors
 /// As [`run`].
@@ -61,25 +61,25 @@ pub async fn follow(
     let mut link = session.hub.bus().link();
     let silence = Silence::new(session.hub.address().to_owned());
     let validity = Validity::default();
-    let mut picture = WatchScreen { views: Views::new(), drawn: false, silence, validity, above };
+    let mut screen = WatchScreen { views: Views::new(), drawn: false, silence, validity, above };
     let mut ticks = interval_at(Instant::now() + REDRAW, REDRAW);
     ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
-    // One for the whole time: a Ctrl-C while a picture is drawn must not be lost.
+    // One for the whole time: a Ctrl-C while a screen is drawn must not be lost.
     let interrupted = tokio::signal::ctrl_c();
     tokio::pin!(interrupted);
     loop {
-        // Waited for over the pictures that are drawn meanwhile: to mend what was cut may take longer than the next one.
+        // One future over all redraws: restoring a cut connection may take longer than the time between two.
         let next = watch.next_batch(BATCH);
         tokio::pin!(next);
         let entries = loop {
             tokio::select! {
                 entries = &mut next => break entries?,
-                _ = ticks.tick() => picture.tick(session)?,
-                Ok(()) = link.changed() => picture.show_connection(session, link.borrow_and_update().is_up())?,
+                _ = ticks.tick() => screen.tick(session)?,
+                Ok(()) = link.changed() => screen.show_connection(session, link.borrow_and_update().is_up())?,
                 _ = &mut interrupted => return Ok(()),
             }
         };
-        picture.apply_entries(session, entries)?;
+        screen.apply_entries(session, entries)?;
     }
 }
 
@@ -155,7 +155,7 @@ impl WatchScreen<'_> {
         let shown = if self.views.is_empty() {
             render::watch::nothing(None)
         } else {
-            render::watch::picture(self.views.values(), frame)
+            render::watch::screen(self.views.values(), frame)
         };
         let over = self.validity.above(session.clock.now());
         let text = format!("{}{}{over}{shown}", (self.above)(), self.silence.above());

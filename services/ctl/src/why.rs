@@ -20,7 +20,7 @@ use crate::status::{known_deployments, with_near_deployments};
 /// When nobody answers, or there is no such deployment, site or device.
 pub async fn run(session: &mut Session<'_>, mut args: WhyArgs) -> Result<(), CtlError> {
     let Some(deployment) = args.deployment.clone() else { return Ok(()) };
-    // Of several hubs the verdict is that of all, wherever it is asked for: so is the point.
+    // With several hubs both the verdict and the point are of all of them, whichever hub is asked.
     let moment = history::pinned(session, &mut args.point, None).await?;
     // Pages that were skipped because they are empty leave this one the first.
     let (frame, is_first) = (session.frame(), args.after.is_none());

@@ -79,7 +79,7 @@ pub async fn start(config: Config, supervisor: &Supervisor) -> Result<Gateway, S
     let hub = Hub::new(bus.clone(), ANSWER_WITHIN);
     let (host, reach) = (people.public_host, people.reach);
     let people = People::new(hub, feed.clone(), clock, host, metrics.clone(), token.clone());
-    let people = people.with_login(login.map(Arc::new), is_secure).reached(reach);
+    let people = people.with_login(login.map(Arc::new), is_secure).with_reach(reach);
     supervisor.spawn(Stage::Serve, "views", feed.follow(bus, token.clone()));
     let router = people::router(people);
     supervisor.spawn(Stage::Serve, "people", async move { listener.serve(router, token).await });

@@ -52,7 +52,7 @@ pub struct Cli {
     tls_key: Option<String>,
 
     /// Address that people open, if it is not localhost, such as `https://fleet.example.com`; requests to another host are
-    /// refused. With --insecure-http on the loopback, an https address is that of the proxy before it
+    /// refused. With --insecure-http on the loopback, an https address is the address of a proxy that ends TLS
     #[arg(long, env = "MUSTER_PUBLIC_URL", value_name = "URL")]
     public_url: Option<String>,
 
@@ -108,7 +108,7 @@ impl Cli {
             problems.refuse(
                 "--public-url",
                 url,
-                "must be https:// where people log in: browsers keep sessions over TLS alone",
+                "must be https:// if people log in: browsers keep sessions over TLS alone",
             );
         }
         let login =
@@ -150,7 +150,7 @@ impl Cli {
         if self.insecure_http {
             return refuse(
                 problems,
-                "needs TLS (--tls-cert, --tls-key): without it sessions can be read on the way",
+                "needs TLS (--tls-cert, --tls-key): without it others on the network can read sessions",
             );
         }
         if self.public_url.is_none() {
@@ -160,7 +160,7 @@ impl Cli {
     }
 }
 
-/// Whether a URL is `https://`, and its host with the port, which is left out where it is that of the scheme.
+/// Whether a URL is `https://`, and its host, with the port unless it is the scheme's default.
 fn public_url(problems: &mut Problems, flag: &'static str, text: &str) -> Option<(bool, String)> {
     let parsed = || {
         let (scheme, rest) = text.split_once("://")?;

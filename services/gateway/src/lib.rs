@@ -11,7 +11,7 @@
 //!
 //! Two listeners, never one: [`people`] are browsers and programs of people; devices have a listener and a router of their
 //! own, with client certificates ([`margo`]). Both are served by a [`listener`] with bounds, over [`tls`], and report errors as
-//! [`problem`] documents. [`login`] says who somebody is and what the role may do.
+//! [`problem`] documents. [`login`] identifies people and checks the rights of their role.
 //!
 //! Reading order: [`config`], [`app`] (the wiring), [`listener`], [`people`], [`margo`].
 

@@ -68,7 +68,7 @@ impl Limits {
         stall: Duration::from_secs(20),
         age: Duration::from_secs(60 * 60),
     };
-    /// Those of devices. A connection ends soon, because a certificate is checked at its begin alone.
+    /// The limits of devices. Connections are short, because only the handshake checks a certificate.
     pub const DEVICES: Self = Self {
         connections: 20_000,
         header: Duration::from_secs(60),

@@ -1,15 +1,14 @@
-//! Login of people and their programs: who somebody is, for how long that counts, and what the role may do.
+//! Login of people and their programs: identifies a person, limits the session, and checks the rights of the role.
 //!
 //! ```text
 //! muster login ─► routes: a nonce, a proof with the person's key ─► a code for the page, or a token for a program
 //! browser ──────► routes: the page, the code ─► a session in a sealed cookie
-//! every request ► gate: a session or a token, the role ─► people; a change goes on with a note of who asks
+//! every request ► gate: a session or a token, the role ─► people; a change carries a signed note with the person
 //! ```
 //!
-//! Nothing is kept here beside the nonces of the last minutes: [`seal`] makes sessions that any gateway with the same key file
-//! opens. [`account`] knows the account of people from the gateway's own credentials, [`oidc`] those
-//! whom a provider knows. Without settings of a login ([`settings`])
-//! none of this is in force, and the gateway serves the loopback alone.
+//! A gateway keeps no state but the nonces of the last minutes: [`seal`] makes sessions that any gateway with the same key file
+//! opens. [`account`] reads the account of people from the gateway's own credentials; [`oidc`] logs people in by a provider.
+//! Without settings of a login ([`settings`]) nobody logs in, and the gateway serves the loopback alone.
 
 pub mod account;
 pub mod gate;
@@ -22,7 +21,7 @@ pub mod session;
 pub mod settings;
 
 use std::fmt;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -40,13 +39,22 @@ use self::seal::{KeyFileError, Sealer};
 use self::session::{Access, Refused, Session, Voucher};
 use self::settings::LoginConfig;
 
-/// The key that stands for all keys in revocations.
-const EVERY_KEY: &str = "*";
+/// A file of the login cannot be read.
+#[derive(Debug, thiserror::Error)]
+#[error("cannot read {}", .path.display())]
+pub struct ReadFileError {
+    path: PathBuf,
+    source: std::io::Error,
+}
+
+fn read_file(path: &Path) -> Result<String, ReadFileError> {
+    std::fs::read_to_string(path).map_err(|source| ReadFileError { path: path.to_owned(), source })
+}
 
 /// Why the login cannot be used.
 #[derive(Debug, thiserror::Error)]
 pub enum LoginSetupError {
-    /// The credentials are no gateway's.
+    /// The credentials are not those of a gateway.
     #[error(transparent)]
     Account(#[from] AccountError),
     /// The key file cannot be used.
@@ -67,7 +75,7 @@ pub struct Login {
     oidc: Option<Oidc>,
 }
 
-/// Without keys.
+/// Shows no keys.
 impl fmt::Debug for Login {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Login").field("lifetime", &self.lifetime).finish_non_exhaustive()
@@ -95,7 +103,7 @@ impl Login {
     /// The session of a request, by its cookie or its token.
     ///
     /// # Errors
-    /// There is none that counts.
+    /// The request has no valid session.
     pub fn session(&self, headers: &HeaderMap, now: Timestamp) -> Result<(Session, Access), Refused> {
         let (session, access) = session::read(&self.sealer, headers)?;
         self.check(&session, now)?;
@@ -132,27 +140,25 @@ impl Login {
         }
     }
 
-    /// Says for whom requests are made.
+    /// The signer of notes that name the session's person.
     pub fn represents(&self, session: &Session) -> Arc<dyn Represents> {
         Arc::new(Representation { signer: Arc::clone(&self.signer), person: session.person.clone() })
     }
 }
 
-/// Why a session does not count any more, by the account of people and the provider of now.
+/// Why a session is no longer valid, by the present account of people and provider.
 fn is_over(session: &Session, account: &PeopleAccount, provider: Option<&str>) -> Option<&'static str> {
     if session.account != account.key {
-        return Some("the session is of another account of people");
+        return Some("the session belongs to another account of people");
     }
     let Voucher::Provider(issuer) = &session.voucher else { return None };
     if provider != Some(issuer) {
-        return Some("this gateway knows the provider of the session no more");
+        return Some("this gateway no longer accepts the provider of the session");
     }
-    let keys = [session.person.key.as_str(), EVERY_KEY];
-    let until = keys.into_iter().filter_map(|key| account.revocations.get(key)).max();
-    until.is_some_and(|until| session.issued <= *until).then_some("the key is revoked")
+    account.is_revoked(&session.person.key, session.issued).then_some("the key is revoked")
 }
 
-/// A person for whom the gateway asks.
+/// Signs notes for requests on behalf of a person.
 #[derive(Debug)]
 struct Representation {
     signer: Arc<NoteSigner>,

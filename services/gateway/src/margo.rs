@@ -1,17 +1,17 @@
 //! The listener of devices: Margo's workload management API 1.0.0-rc.3, over TLS with client certificates.
 //!
 //! ```text
-//! device ─► svid, caller: which device is it? ─► manifest ◄── DOWNLINK           (poll: a heartbeat, too)
+//! device ─► svid, caller: certificate to device ─► manifest ◄── DOWNLINK           (poll: a heartbeat, too)
 //!                                             ├► status, capabilities ─► record ─► UPLINK
 //!                                             └──────────────────────── the bucket `http_devices`, by compare-and-set
 //! ```
 //!
-//! A gateway keeps nothing that another one needs: the numbers of a device's reports are in the bucket, and each request reads
-//! them. A report has an answer of success only after UPLINK has confirmed it and the bucket says so.
+//! A gateway keeps no state that another one needs: the numbers of a device's reports are in the bucket, and each request reads
+//! them. The gateway answers a report with success only after UPLINK has confirmed it and the bucket has recorded that.
 //!
 //! Reading order: [`svid`] and [`caller`], [`manifest`] with [`application`] and [`bundle`], [`record`] (the rules of the numbers,
-//! pure), [`store`], [`status`] and [`capabilities`], [`presence`], [`routes`]. People's side shares the listener's code, and
-//! nothing else.
+//! pure), [`store`], [`status`] and [`capabilities`], [`presence`], [`routes`]. People's side shares only the
+//! listener's code.
 
 pub mod application;
 pub mod bundle;
@@ -41,7 +41,7 @@ use self::presence::Presence;
 use self::store::Store;
 use crate::metrics::Metrics;
 
-/// Everything that the routes of devices share. Clones share everything.
+/// The state of the routes of devices. Clones share it.
 #[derive(Debug, Clone)]
 pub struct Devices {
     pub(crate) store: Store,
@@ -58,7 +58,7 @@ impl Devices {
     }
 }
 
-/// The client of a request, whose certificate is accepted.
+/// The client of a request, which has an accepted certificate.
 #[derive(Debug, Clone)]
 pub struct Caller {
     /// Its entry in the bucket.
@@ -71,8 +71,8 @@ impl Caller {
         &self.client.device
     }
 
-    /// The `deviceId` of its device: the name within the site, which never changes, so that a manifest of one generation has
-    /// the same bytes for ever.
+    /// The `deviceId` of its device: the name within the site. It never changes, so a manifest of one generation always has the
+    /// same bytes.
     pub fn device_id(&self) -> &str {
         self.client.device.device.as_str()
     }

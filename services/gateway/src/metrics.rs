@@ -22,7 +22,7 @@ pub struct Metrics {
     pub devices: ListenerMetrics,
     /// Requests of devices that were answered.
     pub device_requests: Counter,
-    /// Those that were refused or failed, by status 400 and above.
+    /// Requests of devices that failed or were refused, by status 400 and above.
     pub device_errors: Counter,
     /// Requests of people that were answered.
     pub requests: Counter,

@@ -1,7 +1,7 @@
 //! The listener of people: pages, REST and events over everything that `muster` can ask.
 //!
-//! [`guard`] stands before every route: hosts, origins of changes, headers of answers; behind it the [login](gate). [`api`] is `/api/v1`,
-//! [`watch`] its events, [`page`] the pages; both follow the newest views in [`live`].
+//! Every request passes [`guard`] (hosts, origins of changes, headers of answers) and then the [login](gate). [`api`] is
+//! `/api/v1`, [`watch`] its events, [`page`] the pages; both follow the newest views in [`live`].
 
 pub mod api;
 pub mod guard;
@@ -58,18 +58,18 @@ impl People {
         Self { hub, clock, hosts, feed, side, stop, metrics, login: None, is_secure: false }
     }
 
-    /// The same for people who log in, if there is a login; `is_secure` says that they come over TLS.
+    /// The same listener with a login, if there is one; `is_secure` if it serves TLS itself.
     #[must_use]
     pub fn with_login(self, login: Option<Arc<Login>>, is_secure: bool) -> Self {
         Self { login, is_secure, ..self }
     }
 
-    /// The login; none if everybody who reaches the listener has the gateway's rights.
+    /// The login; without one everybody who reaches the listener has the gateway's rights.
     pub(crate) const fn login(&self) -> Option<&Arc<Login>> {
         self.login.as_ref()
     }
 
-    /// Whether people come over TLS.
+    /// Whether the listener serves TLS itself.
     pub(crate) const fn is_secure(&self) -> bool {
         self.is_secure
     }
@@ -79,7 +79,7 @@ impl People {
         &*self.clock
     }
 
-    /// The same for the changes of the person who has logged in: services record who that is.
+    /// The same listener for changes by the person who has logged in; services record the person.
     #[must_use]
     pub(crate) fn acting_for(&self, extensions: &Extensions) -> Self {
         match (&self.login, extensions.get::<Session>()) {

@@ -34,7 +34,7 @@ pub enum TlsError {
         source: pem::Error,
     },
     /// The certificates of an authority cannot be used.
-    #[error("cannot use the certificates of the authorities of devices")]
+    #[error("cannot use the certificates of --client-ca: they must be authorities in PEM")]
     Authority(#[source] rustls::Error),
     /// The certificate names another server.
     #[error(

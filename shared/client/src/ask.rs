@@ -47,14 +47,14 @@ pub enum AskError {
     Request {
         /// The program asked.
         service: &'static str,
-        /// What happened.
+        /// The cause.
         #[source]
         source: RequestError,
     },
-    /// The note of who asks cannot be signed.
-    #[error("cannot sign for whom this asks: {0}")]
+    /// The note with the person cannot be signed.
+    #[error("cannot sign the note with the person who asks: {0}")]
     Unsigned(String),
-    /// The service says no.
+    /// The service refuses.
     #[error("{}", .0.message)]
     Refused(ErrorBody),
     /// The answer is none.
@@ -64,7 +64,7 @@ pub enum AskError {
         service: &'static str,
         /// The subject.
         subject: String,
-        /// What is wrong with it.
+        /// The parser's reason.
         #[source]
         source: serde_json::Error,
     },
@@ -96,7 +96,7 @@ pub enum AskError {
     /// LEDGER holds a verdict that is none.
     #[error("ledger {ledger_seq} is no verdict on a rejected report; is muster-ingest of another version?")]
     Fact {
-        /// Where.
+        /// The sequence in LEDGER.
         ledger_seq: u64,
         /// The parser's reason.
         #[source]
@@ -105,7 +105,7 @@ pub enum AskError {
     /// The list has no end.
     #[error("the list of {what} does not end: {PAGES_MAX} pages came, or the same one twice")]
     Endless {
-        /// What was listed.
+        /// The listed things.
         what: &'static str,
     },
 }
@@ -126,7 +126,7 @@ impl AskError {
         }
     }
 
-    /// What the service says, where it says that there is no such thing.
+    /// The service's message, if it answers that there is no such thing.
     pub fn not_found(&self) -> Option<String> {
         match self {
             Self::Refused(body) if body.code == ErrorCode::NotFound => Some(body.message.clone()),
@@ -135,7 +135,7 @@ impl AskError {
     }
 }
 
-/// Says for whom requests are made, where that is not the credentials' own user.
+/// Signs notes for requests on behalf of a person other than the credentials' own user.
 pub trait Represents: Debug + Send + Sync {
     /// The signed note for a request.
     ///
@@ -148,11 +148,11 @@ pub trait Represents: Debug + Send + Sync {
 #[derive(Debug, Clone)]
 pub struct Hub {
     bus: Bus,
-    /// For whom each request is made.
+    /// Signs a note for each request on behalf of a person.
     represents: Option<Arc<dyn Represents>>,
     timeout: Duration,
     place: String,
-    /// What stood between the newest answer of the query service and LEDGER.
+    /// The lag behind LEDGER in the newest answer of the query service.
     lag: Arc<Mutex<Option<RollupLag>>>,
 }
 
@@ -162,7 +162,7 @@ impl Hub {
         Self { bus, represents: None, timeout, place: "NATS".to_owned(), lag: Arc::default() }
     }
 
-    /// The same on behalf of another.
+    /// The same services, asked on behalf of another person.
     #[must_use]
     pub fn on_behalf(&self, represents: Arc<dyn Represents>) -> Self {
         Self { represents: Some(represents), ..self.clone() }
@@ -184,7 +184,7 @@ impl Hub {
         &self.bus
     }
 
-    /// What stands between the answers of the query service and LEDGER, by the newest answer that says so.
+    /// The query service's lag behind LEDGER, by its newest answer that has one.
     pub fn lag(&self) -> Option<RollupLag> {
         *self.lag.lock().unwrap_or_else(PoisonError::into_inner)
     }

@@ -93,7 +93,7 @@ pub struct Settled {
 pub struct Record {
     /// Its sequence in LEDGER.
     pub ledger_seq: u64,
-    /// Whose report it was.
+    /// The device that sent the report.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub device: Option<DeviceKey>,
     /// The decision.

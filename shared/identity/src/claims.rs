@@ -188,7 +188,7 @@ pub fn service(
     signed_user(signer, user, name, &tags)
 }
 
-/// The token of a gateway for devices of these sites; `None` stands for all. The server fills the role's rights with them.
+/// The token of a gateway for devices of these sites; `None` for all sites. The server inserts the sites into the role's rights.
 ///
 /// # Errors
 /// The key cannot sign.

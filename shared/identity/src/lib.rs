@@ -3,8 +3,9 @@
 //! [`roles`] names the roles, [`rights`] lists the subjects of each, and [`exchange`] the subjects that accounts share.
 //! [`jwt`] signs and reads tokens; [`claims`] makes those of operator, accounts and users, and [`leaf`] those of a site with
 //! its own server. [`creds`] reads and writes the text of credentials files. [`requester`] identifies a requester by the
-//! header that the server writes, [`on_behalf`] the person for whom a gateway asks, and [`login`] a person before a gateway. [`user_registry`] records who is enrolled and who is revoked. Nothing here reads a file,
-//! a clock or a random source: keys, times and texts are arguments.
+//! header that the server writes, [`on_behalf`] the person on whose behalf a gateway asks, and [`login`] a person
+//! who logs in to a gateway. [`user_registry`] records enrolled and revoked users. Nothing here reads a file, a clock or a random
+//! source: keys, times and texts are arguments.
 
 pub mod claims;
 pub mod creds;

@@ -1,9 +1,8 @@
-//! The proof with which a person logs in to a gateway: the person's token, and a signature of the key that it names over a
-//! nonce. The seed stays where it is.
+//! Signs and verifies the proof with which a person logs in to a gateway: the person's token, and a signature by the token's key
+//! over a nonce. The seed never leaves the person's machine.
 //!
-//! The signed text names the gateway's host and the purpose. So a proof that was made for one gateway or purpose is of no use for
-//! another one, and one that is recorded is of no use with another nonce. It checks no nonce: the gateway knows which it
-//! gave out.
+//! The signed text names the gateway's host, the purpose and the nonce, so a proof is invalid for any other. This module does not
+//! check the nonce itself: the gateway knows which nonces it issued.
 
 use std::collections::BTreeMap;
 
@@ -75,10 +74,10 @@ pub struct ProvenPerson {
 /// Why a proof is refused.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum LoginError {
-    /// The token cannot be read, or was altered.
+    /// The token is unreadable, or was altered.
     #[error("the JWT is refused: {0}")]
     Token(#[from] TokenError),
-    /// The token is none of a user of this hub's people.
+    /// The token belongs to no user of this hub's account of people.
     #[error(
         "the JWT is of no user of this hub's account PEOPLE: log in with credentials that `muster auth creds` made for it"
     )]
@@ -88,13 +87,13 @@ pub enum LoginError {
         "the JWT is signed by no key of a role that this gateway knows; was the role's key replaced (`muster auth rotate`)?"
     )]
     UnknownSigner,
-    /// The role is none of people.
+    /// The role is not one of people.
     #[error("the role {0} does not log in: it needs viewer, subscriber or operator")]
     Role(&'static str),
-    /// It is over.
+    /// The token has expired.
     #[error("the JWT has expired; renew the credentials with `muster auth creds`")]
     Expired,
-    /// It was issued in the future.
+    /// The token was issued in the future.
     #[error("the JWT was issued in the future: compare the clocks")]
     Future,
     /// The key was revoked.
@@ -115,7 +114,7 @@ fn signed_text(host: &str, purpose: LoginPurpose, nonce: &str) -> String {
 }
 
 impl LoginProof {
-    /// Makes the proof for a gateway's host (with the port, unless it is that of the scheme).
+    /// Makes the proof for a gateway's host, with the port unless it is the scheme's default.
     ///
     /// # Errors
     /// The key has no seed.
@@ -136,10 +135,10 @@ impl LoginProof {
         })
     }
 
-    /// The person who made the proof, now: Unix seconds.
+    /// Verifies the proof at the time `now`, in Unix seconds; the person who made it.
     ///
     /// # Errors
-    /// It is not believed.
+    /// The proof is invalid.
     pub fn verify(&self, host: &str, account: &PeopleAccount, now: u64) -> Result<ProvenPerson, LoginError> {
         if self.jwt.len() > TOKEN_BYTES_MAX {
             return Err(TokenError::Shape.into());
@@ -175,7 +174,7 @@ impl LoginProof {
 }
 
 impl PeopleAccount {
-    /// Whether a person who has proven a key may still come in.
+    /// Checks that a person who has proven a key may still log in.
     ///
     /// # Errors
     /// The token has expired, its key is revoked, or its role has another signing key now.
@@ -187,9 +186,13 @@ impl PeopleAccount {
         if proven.expires.is_some_and(|expires| expires <= now) {
             return Err(LoginError::Expired);
         }
-        let until = |key: &str| self.revocations.get(key).copied();
-        let revoked = until(&proven.person.key).max(until(EVERY_KEY));
-        if revoked.is_some_and(|until| proven.issued <= until) { Err(LoginError::Revoked) } else { Ok(()) }
+        if self.is_revoked(&proven.person.key, proven.issued) { Err(LoginError::Revoked) } else { Ok(()) }
+    }
+
+    /// Whether the account revokes what was issued to a key at this time, in Unix seconds: by the key itself, or with all keys.
+    pub fn is_revoked(&self, key: &str, issued: u64) -> bool {
+        let until = [key, EVERY_KEY].into_iter().filter_map(|key| self.revocations.get(key)).max();
+        until.is_some_and(|until| issued <= *until)
     }
 }
 

@@ -1,9 +1,9 @@
-//! The note by which a gateway says for whom it asks: a request's header with the person, the subject and a digest of the
-//! payload, signed with the key of the gateway.
+//! Signs and verifies the note that names the person on whose behalf a gateway asks: a request's header with the person, the
+//! subject and a digest of the payload, signed with the gateway's key.
 //!
-//! A service believes it only beside a requester of role gateway that the server proves, and only if that requester's own key
-//! signed it for this subject and payload. So a note can be neither made nor used by anybody else, and not for another
-//! request. Whether the person is who the gateway says, the gateway alone knows: it has seen the proof.
+//! A service accepts a note only from a requester of role gateway that the server proves, and only if that requester's own key
+//! signed it for this subject and payload. So nobody else can make or use it, and nobody can use it for another request. It does
+//! not prove the person: services trust the gateway, which has checked the person's login.
 
 use std::fmt;
 
@@ -16,7 +16,7 @@ use sha2::{Digest as _, Sha256};
 use crate::jwt::TokenError;
 use crate::roles::Role;
 
-/// Before the signed bytes, so that no other signature of the key is a note.
+/// Prefix of the signed bytes, so that no other signature of the key is a note.
 const PURPOSE: &[u8] = b"muster-on-behalf-of\n";
 /// Longest note in bytes.
 const NOTE_BYTES_MAX: usize = 4096;
@@ -29,10 +29,10 @@ struct Note {
     payload: String,
 }
 
-/// Why a note is not believed.
+/// Why a note is refused.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 pub enum NoteError {
-    /// It is none.
+    /// It is malformed.
     #[error("it is no note of a gateway")]
     Shape,
     /// Another key signed it.
@@ -41,7 +41,7 @@ pub enum NoteError {
     /// It was made for another request.
     #[error("it was made for another request")]
     OtherRequest,
-    /// The person has no role of people.
+    /// The person's role is not one of people.
     #[error("it names no role of people")]
     Role,
 }
@@ -65,7 +65,7 @@ pub fn sign(
 /// The person of a note that the gateway with this public key made for this request.
 ///
 /// # Errors
-/// The note is not believed.
+/// The note is refused.
 pub fn verify(note: &str, gateway: &str, subject: &str, payload: &[u8]) -> Result<OnBehalfOf, NoteError> {
     if note.len() > NOTE_BYTES_MAX {
         return Err(NoteError::Shape);
@@ -151,17 +151,17 @@ mod tests {
     #[test]
     fn a_note_names_a_role_of_people_and_a_bounded_person() {
         let gateway = KeyPair::new_user();
-        let said = |person: &OnBehalfOf| {
+        let verified = |person: &OnBehalfOf| {
             let note = sign(&gateway, person, SUBJECT, b"").unwrap();
             verify(&note, &gateway.public_key(), SUBJECT, b"")
         };
         for role in ["viewer", "subscriber", "operator"] {
-            assert_eq!(said(&anna(role)), Ok(anna(role)));
+            assert_eq!(verified(&anna(role)), Ok(anna(role)));
         }
         for role in ["planner", "gateway", "ingest", "device", "king", ""] {
-            assert_eq!(said(&anna(role)), Err(NoteError::Role), "{role}");
+            assert_eq!(verified(&anna(role)), Err(NoteError::Role), "{role}");
         }
         let long = OnBehalfOf { name: Some("a\nb".to_owned()), ..anna("operator") };
-        assert_eq!(said(&long), Err(NoteError::Shape));
+        assert_eq!(verified(&long), Err(NoteError::Shape));
     }
 }

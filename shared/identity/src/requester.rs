@@ -72,7 +72,7 @@ impl Signers {
         Self(named.collect())
     }
 
-    /// These keys, each of its role.
+    /// The signing keys of roles.
     pub fn from_keys(keys: &BTreeMap<Role, String>) -> Self {
         Self(keys.iter().map(|(role, key)| (key.clone(), *role)).collect())
     }
@@ -98,13 +98,13 @@ impl Signers {
     }
 }
 
-/// Why a requester may change nothing.
+/// Why a service refuses a requester's change.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum MayNotChange {
-    /// A gateway changes nothing of its own.
-    #[error("a gateway may change something only for a person: its request has no note of who asks")]
+    /// A gateway asks in its own name.
+    #[error("a gateway may request a change only on behalf of a person: this request has no signed note")]
     Gateway,
-    /// The role of the person gives no right to it.
+    /// The person is no operator.
     #[error("{person} has the role {role}, and a change needs the role operator")]
     Role {
         /// The person.
@@ -115,7 +115,7 @@ pub enum MayNotChange {
 }
 
 impl Requester {
-    /// The requester for whom this one, a gateway, asks; `None` if it is no gateway that the server proves.
+    /// The requester with the person on whose behalf it asks; `None` if it is no gateway that the server proves.
     #[must_use]
     pub fn representing(&self, person: OnBehalfOf) -> Option<Self> {
         match self {
@@ -147,8 +147,8 @@ impl Requester {
         }
     }
 
-    /// The same for a change: a gateway asks for one on behalf of an operator alone. Other roles that may change nothing have no
-    /// right to the subject, so the server has refused them.
+    /// As [`record`](Self::record) for a change, which a gateway may request only on behalf of an operator. The server itself
+    /// refuses other roles that may change nothing: they have no right to the subject.
     ///
     /// # Errors
     /// The requester may change nothing.
@@ -211,7 +211,8 @@ mod tests {
 
     #[test]
     fn a_gateway_asks_for_a_person_and_changes_something_for_an_operator_alone() {
-        let user = |role| Requester::User { key: "UG".to_owned(), name: "door".to_owned(), role: Some(role) };
+        let user =
+            |role| Requester::User { key: "UG".to_owned(), name: "gateway-1".to_owned(), role: Some(role) };
         let person = |role: &str| OnBehalfOf::new("UANNA", "anna", role);
         for role in Role::ALL.into_iter().filter(|role| *role != Role::Gateway) {
             assert_eq!(user(role).representing(person("operator")), None, "{role:?}");

@@ -228,10 +228,10 @@ const MARGO_PUBLISH: [&str; 6] = [
     "$JS.API.DIRECT.GET.DOWNLINK.muster.desired.{site}.*",
     "$JS.API.DIRECT.GET.DOWNLINK.muster.receipt.{site}.*",
     "$KV.http_devices.{site}.*",
-    // Accepted clients too, which it may not write.
+    // Also reads accepted clients, which it may not write.
     "$JS.API.DIRECT.GET.KV_http_devices.$KV.http_devices.>",
 ];
-/// Accepting and revoking clients that speak HTTP, and listing them: by sequence, because a key is a digest.
+/// Accepting, revoking and listing clients that speak HTTP. A list reads by sequence, because a key is a digest.
 const KEEP_HTTP_CLIENTS: [&str; 2] = ["$KV.http_devices.*", "$JS.API.DIRECT.GET.KV_http_devices"];
 /// The inbox of a user that is no device; no other user may subscribe to it.
 const OWN_INBOX: &str = "_INBOX.{key}.>";

@@ -84,7 +84,7 @@ impl Role {
     /// The account that its users belong to.
     pub const fn account(self) -> Account {
         match self {
-            // A gateway stands in for devices, and reaches nothing of HUB that devices do not.
+            // A gateway acts for devices, and reaches nothing of HUB that devices do not.
             Self::Device | Self::Margo => Account::Devices,
             Self::Publisher | Self::Ingest | Self::Rollup | Self::Renewer | Self::Maintainer => Account::Hub,
             Self::Keeper => Account::Readers,
@@ -100,12 +100,12 @@ impl Role {
         !matches!(self, Self::Device | Self::Margo | Self::Maintainer)
     }
 
-    /// Whether a person may have it, and log in to a gateway with it.
+    /// Whether people have the role, and may log in to a gateway with it.
     pub const fn is_of_people(self) -> bool {
         matches!(self, Self::Viewer | Self::Subscriber | Self::Operator)
     }
 
-    /// Whether its token names the signing keys of the roles of people: it decides by a role that another proves.
+    /// Whether its token names the signing keys of the roles of people, by which it derives the role of a person.
     pub(crate) const fn knows_signers(self) -> bool {
         matches!(self.account(), Account::Hub) || matches!(self, Self::Gateway)
     }

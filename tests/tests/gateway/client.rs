@@ -4,7 +4,7 @@ use std::io;
 use std::net::SocketAddr;
 use std::time::Duration;
 
-use serde_json::Value;
+use muster_tests::answer;
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::TcpStream;
 use tokio::time::timeout;
@@ -12,28 +12,8 @@ use tokio::time::timeout;
 /// Longest wait for an answer.
 const PATIENCE: Duration = Duration::from_secs(30);
 
-/// An answer.
-#[derive(Debug)]
-pub(crate) struct Answer {
-    pub(crate) status: u16,
-    pub(crate) head: String,
-    pub(crate) body: String,
-}
-
-impl Answer {
-    /// A header's value.
-    pub(crate) fn header(&self, name: &str) -> Option<&str> {
-        self.head.lines().find_map(|line| {
-            let (found, value) = line.split_once(':')?;
-            found.eq_ignore_ascii_case(name).then_some(value.trim())
-        })
-    }
-
-    /// The body as JSON.
-    pub(crate) fn json(&self) -> Value {
-        serde_json::from_str(&self.body).unwrap_or_else(|error| panic!("{error}: {self:?}"))
-    }
-}
+/// An answer with its body as text.
+pub(crate) type Answer = answer::Answer<String>;
 
 /// Gets an address with the host that it has.
 pub(crate) async fn get(addr: SocketAddr, path: &str) -> io::Result<Answer> {
@@ -98,12 +78,6 @@ pub(crate) async fn send_one(addr: SocketAddr, request: &str) -> io::Result<Answ
 }
 
 fn parse(bytes: &[u8]) -> io::Result<Answer> {
-    let text = String::from_utf8_lossy(bytes).into_owned();
-    let (head, body) = text.split_once("\r\n\r\n").ok_or(io::ErrorKind::UnexpectedEof)?;
-    let status = head.split(' ').nth(1).and_then(|status| status.parse().ok());
-    Ok(Answer {
-        status: status.ok_or(io::ErrorKind::InvalidData)?,
-        head: head.to_owned(),
-        body: body.to_owned(),
-    })
+    let answer::Answer { status, head, body } = answer::Answer::<Vec<u8>>::parse(bytes)?;
+    Ok(Answer { status, head, body: String::from_utf8_lossy(&body).into_owned() })
 }

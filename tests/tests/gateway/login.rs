@@ -1,4 +1,4 @@
-//! People and programs log in to a gateway before a secured hub, and each change names who asked.
+//! People and programs log in to a gateway of a secured hub, and each recorded change names the person.
 
 use std::net::SocketAddr;
 use std::os::unix::fs::PermissionsExt as _;
@@ -27,36 +27,36 @@ kind: Rollout
 waves: [{name: ours, site: plant7, approval: before}]
 approvals: {need: 2}
 ";
-/// A key of sessions.
+/// The content of a key file for sessions.
 pub(crate) const KEY: &str = "MDEyMzQ1Njc4OWFiY2RlZjAxMjM0NTY3ODlhYmNkZWY=";
 /// The cookie of a session.
 pub(crate) const SESSION: &str = "__Host-muster";
 /// The cookie of a login page.
 const ATTEMPT: &str = "__Host-muster-login";
 
-/// A gateway with a login, before a secured hub.
-pub(crate) struct Door {
+/// A secured hub with a gateway that has a login.
+pub(crate) struct LoginStage {
     pub(crate) hub: Guarded,
     pub(crate) addr: SocketAddr,
     processes: Vec<Child>,
 }
 
-/// Somebody's browser, with its cookies.
+/// A browser with its cookies.
 #[derive(Default, Clone)]
 pub(crate) struct Browser {
     pub(crate) cookies: Vec<(String, String)>,
 }
 
-impl Door {
+impl LoginStage {
     /// The hub without services.
-    pub(crate) async fn open() -> Self {
+    pub(crate) async fn start() -> Self {
         let hub = Guarded::start_plain();
         let ingest = Bus::connect(hub.config(Role::Ingest), &CancellationToken::new()).await.unwrap();
         soon("the streams", Box::pin(ingest.converge())).await.unwrap();
         hub.mirror().await;
-        let mut door = Self { hub, addr: SocketAddr::from(([127, 0, 0, 1], 0)), processes: Vec::new() };
-        door.addr = door.start_gateway(KEY).await;
-        door
+        let mut stage = Self { hub, addr: SocketAddr::from(([127, 0, 0, 1], 0)), processes: Vec::new() };
+        stage.addr = stage.start_gateway(KEY).await;
+        stage
     }
 
     /// Starts one more gateway with this key of sessions.
@@ -80,7 +80,7 @@ impl Door {
             "--revocations",
             &accounts,
         ];
-        self.start(Role::Gateway, GATEWAY, &[&args[..], more].concat());
+        self.spawn(Role::Gateway, GATEWAY, &[&args[..], more].concat());
         until(
             "the gateway",
             async || get(addr, "/live").await.map(|page| page.status),
@@ -91,7 +91,7 @@ impl Door {
         addr
     }
 
-    fn start(&mut self, role: Role, binary: &str, args: &[&str]) {
+    fn spawn(&mut self, role: Role, binary: &str, args: &[&str]) {
         let creds = self.hub.creds(role).display().to_string();
         let url = self.hub.url();
         let args = [&["--nats-url", &url, "--creds", &creds], args].concat();
@@ -131,7 +131,7 @@ impl Door {
         browser
     }
 
-    /// What the processes have said.
+    /// The logs of the processes.
     pub(crate) fn logs(&self) -> String {
         self.processes.iter().map(|process| std::fs::read_to_string(process.log()).unwrap()).collect()
     }
@@ -216,55 +216,57 @@ fn key_of(file: &Path) -> String {
 }
 
 /// A hub with services, and a change of `web` that waits for two approvals.
-async fn with_services() -> (Door, Repository) {
-    let mut door = Door::open().await;
-    let repository = Repository::create(door.hub.dir().join("repository")).await.unwrap();
+async fn with_services() -> (LoginStage, Repository) {
+    let mut stage = LoginStage::start().await;
+    let repository = Repository::create(stage.hub.dir().join("repository")).await.unwrap();
     write_devices(&repository, &[device("press-4")]).unwrap();
     repository.write("fleet/web.yaml", &sleeper("web", 1)).unwrap();
     repository.write("fleet/rollout.yaml", ROLLOUT).unwrap();
     repository.commit("web").await.unwrap();
     let git = repository.dir().display().to_string();
-    door.start(
+    stage.spawn(
         Role::Publisher,
         PUBLISHER,
         &["--git-url", &git, "--git-branch", BRANCH, "--git-poll", "200ms"],
     );
-    let (data, keeper) = (door.hub.dir().join("rollup").display().to_string(), door.hub.creds(Role::Keeper));
-    door.start(Role::Rollup, ROLLUP, &["--data-dir", &data, "--readers-creds", keeper.to_str().unwrap()]);
-    door.start(Role::Ingest, INGEST, &["--lease", "5s"]);
-    (door, repository)
+    let (data, keeper) =
+        (stage.hub.dir().join("rollup").display().to_string(), stage.hub.creds(Role::Keeper));
+    stage.spawn(Role::Rollup, ROLLUP, &["--data-dir", &data, "--readers-creds", keeper.to_str().unwrap()]);
+    stage.spawn(Role::Ingest, INGEST, &["--lease", "5s"]);
+    (stage, repository)
 }
 
 /// The decisions about `web` that are recorded.
-async fn decisions(door: &Door, token: &str) -> Vec<Value> {
-    let answer = ask(door.addr, "GET", "/api/v1/rollouts/web/history", token).await;
+async fn decisions(stage: &LoginStage, token: &str) -> Vec<Value> {
+    let answer = ask(stage.addr, "GET", "/api/v1/rollouts/web/history", token).await;
     let rollouts = answer.json()["rollouts"].as_array().cloned().unwrap_or_default();
     rollouts.first().map(|rollout| rollout["decisions"].as_array().unwrap().clone()).unwrap_or_default()
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_person_logs_in_with_a_key_and_each_change_names_person_and_gateway() {
-    let (door, _repository) = with_services().await;
-    let addr = door.addr;
+    let (stage, _repository) = with_services().await;
+    let addr = stage.addr;
     let outside = get(addr, "/").await.unwrap();
     assert_eq!((outside.status, outside.header("location")), (303, Some("/login")));
     let refused = get(addr, "/api/v1/fleet").await.unwrap();
     assert_eq!((refused.status, refused.header("www-authenticate")), (401, Some("Bearer realm=\"muster\"")));
 
-    let mut operator = door.browser(Role::Operator).await;
+    let mut operator = stage.browser(Role::Operator).await;
     assert!(operator.value(SESSION).is_some() && operator.value(ATTEMPT).is_none());
-    let page = async || door.browser_page(&operator, "/").await;
+    let page = async || stage.browser_page(&operator, "/").await;
     let shown = until("the first screen", page, |page| page.status == 200).await;
     assert!(shown.body.contains("operator, operator") && shown.body.contains("Log out"), "{}", shown.body);
-    let waits = async || door.browser_page(&operator, "/rollouts/web").await;
+    let waits = async || stage.browser_page(&operator, "/rollouts/web").await;
     let waiting = until("the rollout waits", waits, |page| page.body.contains("Approve wave ours")).await;
     assert_eq!(waiting.status, 200);
     let approved = operator.post(addr, "/rollouts/web/approve", "wave=ours&reason=seen").await;
     assert_eq!(approved.status, 303, "{approved:?}");
 
-    let (gateway, person) = (key_of(&door.hub.creds(Role::Gateway)), key_of(&door.hub.creds(Role::Operator)));
-    let token = door.token(&door.hub.creds(Role::Operator)).unwrap();
-    let recorded = decisions(&door, &token).await;
+    let (gateway, person) =
+        (key_of(&stage.hub.creds(Role::Gateway)), key_of(&stage.hub.creds(Role::Operator)));
+    let token = stage.token(&stage.hub.creds(Role::Operator)).unwrap();
+    let recorded = decisions(&stage, &token).await;
     let by = json!({
         "key": gateway, "name": "gateway", "role": "gateway",
         "onBehalfOf": { "key": person, "name": "operator", "role": "operator" },
@@ -273,12 +275,12 @@ async fn a_person_logs_in_with_a_key_and_each_change_names_person_and_gateway() 
     let again = ask(addr, "POST", "/api/v1/rollouts/web/approve", &token).await;
     assert_eq!(again.status, 200, "{again:?}");
     assert_eq!(
-        decisions(&door, &token).await.len(),
+        decisions(&stage, &token).await.len(),
         1,
         "one person approves once, by page, token or command"
     );
 
-    let viewer = door.token(&door.hub.creds(Role::Viewer)).unwrap();
+    let viewer = stage.token(&stage.hub.creds(Role::Viewer)).unwrap();
     assert_eq!(ask(addr, "GET", "/api/v1/rollouts/web", &viewer).await.status, 200);
     for (method, path) in
         [("POST", "/api/v1/rollouts/web/pause"), ("POST", "/quarantine/drop"), ("GET", "/api/v1/quarantine")]
@@ -286,15 +288,15 @@ async fn a_person_logs_in_with_a_key_and_each_change_names_person_and_gateway() 
         let refused = ask(addr, method, path, &viewer).await;
         assert!(refused.status == 403 && refused.body.contains("role operator"), "{path}: {refused:?}");
     }
-    let mut looking = door.browser(Role::Viewer).await;
+    let mut looking = stage.browser(Role::Viewer).await;
     let page = looking.get(addr, "/rollouts/web").await;
     assert!(page.status == 200 && !page.body.contains("Approve wave ours"), "a viewer is offered no change");
-    assert_eq!(decisions(&door, &token).await.len(), 1);
+    assert_eq!(decisions(&stage, &token).await.len(), 1);
 
     let code = operator.value(SESSION).unwrap().to_owned();
     let out = operator.post(addr, "/logout", "").await;
     assert_eq!((out.status, operator.value(SESSION)), (303, None));
-    let logs = door.logs();
+    let logs = stage.logs();
     for secret in [&token, &viewer, &code] {
         assert!(!logs.contains(secret.as_str()), "a secret is in a log");
     }
@@ -303,7 +305,7 @@ async fn a_person_logs_in_with_a_key_and_each_change_names_person_and_gateway() 
     assert_eq!(refused, None, "the gateway lacked a right:\n{logs}");
 }
 
-impl Door {
+impl LoginStage {
     async fn browser_page(&self, browser: &Browser, path: &str) -> Answer {
         browser.clone().get(self.addr, path).await
     }

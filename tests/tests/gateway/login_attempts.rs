@@ -1,5 +1,5 @@
-//! Attempts to come in without a login, or further than a role may: forged, foreign, expired, revoked and replayed proofs;
-//! altered and exchanged cookies and tokens; changes from other sites; names that are meant as headers.
+//! Attempts to get in without a login, or to exceed a role: forged, foreign, expired, revoked and replayed proofs;
+//! altered and exchanged cookies and tokens; changes from other sites; names with header lines.
 
 use std::collections::BTreeMap;
 use std::net::SocketAddr;
@@ -14,9 +14,9 @@ use muster_tests::wait::until;
 use serde_json::{Value, json};
 
 use super::client::{Answer, get, send};
-use super::login::{Browser, Door, KEY, SESSION, ask};
+use super::login::{Browser, KEY, LoginStage, SESSION, ask};
 
-/// Another key of sessions.
+/// The content of another key file for sessions.
 const OTHER_KEY: &str = "ZmVkY2JhOTg3NjU0MzIxMGZlZGNiYTk4NzY1NDMyMTA=";
 
 /// The JWT and the key of a credentials file.
@@ -31,13 +31,7 @@ async fn nonce(addr: SocketAddr) -> String {
 }
 
 async fn prove(addr: SocketAddr, proof: &LoginProof) -> Answer {
-    let body = serde_json::to_string(proof).unwrap();
-    let length = body.len();
-    let request = format!(
-        "POST /login/key HTTP/1.1\r\nHost: {addr}\r\nConnection: close\r\nContent-Type: application/json\r\n\
-         Content-Length: {length}\r\n\r\n{body}"
-    );
-    send(addr, &request).await.unwrap()
+    send(addr, &posted(addr, &serde_json::to_value(proof).unwrap())).await.unwrap()
 }
 
 /// A token for this JWT and key.
@@ -47,11 +41,11 @@ async fn token_for(addr: SocketAddr, jwt: &str, key: &KeyPair) -> Answer {
 }
 
 /// A JWT of a name, signed by the hub's signing key of a role, with tags that claim another one.
-fn named(door: &Door, role: Role, name: &str) -> (String, KeyPair) {
+fn named(stage: &LoginStage, role: Role, name: &str) -> (String, KeyPair) {
     let seed =
-        std::fs::read_to_string(door.hub.auth().join(format!("signers/{}.seed", role.as_str()))).unwrap();
+        std::fs::read_to_string(stage.hub.auth().join(format!("signers/{}.seed", role.as_str()))).unwrap();
     let signer = KeyPair::from_seed(seed.trim()).unwrap();
-    let (own, _) = credentials(&door.hub.creds(role));
+    let (own, _) = credentials(&stage.hub.creds(role));
     let account = jwt::read(&own).unwrap().nats.issuer_account;
     let key = KeyPair::new_user();
     let user = User { account: &account, key: &key.public_key(), issued: 1, expires: None };
@@ -60,8 +54,8 @@ fn named(door: &Door, role: Role, name: &str) -> (String, KeyPair) {
 }
 
 /// Credentials of another hub.
-fn of_another_hub(door: &Door) -> PathBuf {
-    let dir = door.hub.dir().join("another");
+fn of_another_hub(stage: &LoginStage) -> PathBuf {
+    let dir = stage.hub.dir().join("another");
     let made = Command::new(program("muster")).args(["auth", "init", "--dir"]).arg(&dir).output().unwrap();
     assert!(made.status.success());
     dir.join("creds/operator.creds")
@@ -69,12 +63,12 @@ fn of_another_hub(door: &Door) -> PathBuf {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn no_forged_foreign_expired_revoked_or_replayed_proof_opens_a_session() {
-    let door = Door::open().await;
-    let addr = door.addr;
+    let stage = LoginStage::start().await;
+    let addr = stage.addr;
     let refused = |answer: &Answer, why: &str| {
         assert!(answer.status == 403 && answer.body.contains(why), "{why}: {answer:?}");
     };
-    let (jwt, key) = credentials(&door.hub.creds(Role::Operator));
+    let (jwt, key) = credentials(&stage.hub.creds(Role::Operator));
     let good =
         LoginProof::sign(&key, &jwt, &addr.to_string(), LoginPurpose::Token, &nonce(addr).await).unwrap();
     let other_key =
@@ -91,7 +85,7 @@ async fn no_forged_foreign_expired_revoked_or_replayed_proof_opens_a_session() {
     let own_nonce = LoginProof::sign(&key, &jwt, &addr.to_string(), LoginPurpose::Token, "AAAA").unwrap();
     refused(&prove(addr, &own_nonce).await, "none of this gateway");
 
-    let (foreign, foreign_key) = credentials(&of_another_hub(&door));
+    let (foreign, foreign_key) = credentials(&of_another_hub(&stage));
     refused(&token_for(addr, &foreign, &foreign_key).await, "account PEOPLE");
     let account = jwt::read(&jwt).unwrap().nats.issuer_account;
     let user = User { account: &account, key: &key.public_key(), issued: 1, expires: None };
@@ -101,28 +95,28 @@ async fn no_forged_foreign_expired_revoked_or_replayed_proof_opens_a_session() {
     let altered = format!("{}A{}", &jwt[..50], &jwt[51..]);
     refused(&token_for(addr, &altered, &key).await, "JWT is refused");
     for role in [Role::Planner, Role::Gateway] {
-        let (jwt, key) = credentials(&door.hub.creds(role));
+        let (jwt, key) = credentials(&stage.hub.creds(role));
         refused(&token_for(addr, &jwt, &key).await, "does not log in");
     }
 
-    let short = door.creds(Role::Viewer, "short", "1s");
-    let expired = async || door.token(&short).err().unwrap_or_default();
+    let short = stage.creds(Role::Viewer, "short", "1s");
+    let expired = async || stage.token(&short).err().unwrap_or_default();
     until("the JWT has expired", expired, |words| words.contains("expired")).await;
-    let anna = door.creds(Role::Operator, "anna", "1h");
-    let token = door.token(&anna).unwrap();
+    let anna = stage.creds(Role::Operator, "anna", "1h");
+    let token = stage.token(&anna).unwrap();
     assert_ne!(ask(addr, "GET", "/api/v1/fleet", &token).await.status, 401);
     let (_, key) = credentials(&anna);
-    door.hub.decide(&["revoke", "--key", &key.public_key()]);
+    stage.hub.decide(&["revoke", "--key", &key.public_key()]);
     let known = async || ask(addr, "GET", "/api/v1/fleet", &token).await;
     let out = until("the session of a revoked person ends", known, |answer| answer.status == 401).await;
     assert!(out.body.contains("revoked"), "{out:?}");
-    assert!(door.token(&anna).unwrap_err().contains("revoked"));
+    assert!(stage.token(&anna).unwrap_err().contains("revoked"));
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn behind_a_proxy_a_proof_counts_under_the_public_host_alone() {
-    let mut door = Door::open().await;
-    let addr = door.start_gateway_with(KEY, &["--public-url", "https://fleet.example.com"]).await;
+    let mut stage = LoginStage::start().await;
+    let addr = stage.start_gateway_with(KEY, &["--public-url", "https://fleet.example.com"]).await;
     let named = async |host: &str, request: &str, body: &str| {
         let length = body.len();
         let head = format!(
@@ -131,7 +125,7 @@ async fn behind_a_proxy_a_proof_counts_under_the_public_host_alone() {
         );
         send(addr, &head).await.unwrap()
     };
-    let (jwt, key) = credentials(&door.hub.creds(Role::Operator));
+    let (jwt, key) = credentials(&stage.hub.creds(Role::Operator));
     for (host, status) in [
         ("localhost:8080", 421),
         ("[::1]:8080", 421),
@@ -155,10 +149,10 @@ async fn behind_a_proxy_a_proof_counts_under_the_public_host_alone() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn an_altered_exchanged_or_foreign_cookie_or_token_opens_nothing() {
-    let mut door = Door::open().await;
-    let addr = door.addr;
+    let mut stage = LoginStage::start().await;
+    let addr = stage.addr;
     let (browser, token) =
-        (door.browser(Role::Operator).await, door.token(&door.hub.creds(Role::Operator)).unwrap());
+        (stage.browser(Role::Operator).await, stage.token(&stage.hub.creds(Role::Operator)).unwrap());
     let cookie = browser.value(SESSION).unwrap().to_owned();
     let with_cookie = async |addr, value: &str| {
         let cookies = vec![(SESSION.to_owned(), value.to_owned())];
@@ -183,14 +177,14 @@ async fn an_altered_exchanged_or_foreign_cookie_or_token_opens_nothing() {
         let answer = ask(addr, "GET", &format!("/api/v1/fleet?{name}={token}"), &token).await;
         assert!(answer.status == 400 && !answer.body.contains(&token), "{answer:?}");
     }
-    let (twin, stranger) = (door.start_gateway(KEY).await, door.start_gateway(OTHER_KEY).await);
+    let (twin, stranger) = (stage.start_gateway(KEY).await, stage.start_gateway(OTHER_KEY).await);
     assert_ne!(with_cookie(twin, &cookie).await, 401, "any gateway with the same key");
     assert_eq!(with_cookie(stranger, &cookie).await, 401, "none with another key");
     assert_eq!(ask(stranger, "GET", "/api/v1/fleet", &token).await.status, 401);
 
     // A code is of the browser whose page showed the nonce.
     let nonce = Browser::default().login_page(addr).await;
-    let done = door.login(&door.hub.creds(Role::Operator), &["--nonce", &nonce]);
+    let done = stage.login(&stage.hub.creds(Role::Operator), &["--nonce", &nonce]);
     let form = format!("code={}", String::from_utf8(done.stdout).unwrap().trim());
     let mut other = Browser::default();
     other.login_page(addr).await;
@@ -202,9 +196,9 @@ async fn an_altered_exchanged_or_foreign_cookie_or_token_opens_nothing() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn another_site_changes_nothing_and_no_name_becomes_a_header_or_a_role() {
-    let door = Door::open().await;
-    let addr = door.addr;
-    let mut browser = door.browser(Role::Operator).await;
+    let stage = LoginStage::start().await;
+    let addr = stage.addr;
+    let mut browser = stage.browser(Role::Operator).await;
     let own = format!("Origin: http://{addr}\r\n");
     for headers in [
         "",
@@ -226,7 +220,7 @@ async fn another_site_changes_nothing_and_no_name_becomes_a_header_or_a_role() {
 
     // Tags claim the role operator, and the name a header, a script and an escape sequence.
     let name = "eve\r\nSet-Cookie: a=b\u{1b}[2J<script>alert(1)</script>";
-    let (jwt, key) = named(&door, Role::Viewer, name);
+    let (jwt, key) = named(&stage, Role::Viewer, name);
     let answer = token_for(addr, &jwt, &key).await;
     assert_eq!((answer.status, answer.json()["role"].as_str()), (200, Some("viewer")), "{answer:?}");
     let token = answer.json()["token"].as_str().unwrap().to_owned();

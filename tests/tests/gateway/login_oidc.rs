@@ -6,15 +6,15 @@ use muster_tests::oidc::{CLIENT, Provider, SECRET};
 use serde_json::{Value, json};
 
 use super::client::{Answer, send};
-use super::login::{Browser, Door, KEY, SESSION};
+use super::login::{Browser, KEY, LoginStage, SESSION};
 
 /// The claim with the role.
 const ROLE: &str = "fleet_role";
 
 /// A gateway that knows a provider.
-async fn started(provider: &Provider) -> (Door, SocketAddr) {
-    let mut door = Door::open().await;
-    let file = door.hub.dir().join("client.secret");
+async fn started(provider: &Provider) -> (LoginStage, SocketAddr) {
+    let mut stage = LoginStage::start().await;
+    let file = stage.hub.dir().join("client.secret");
     std::fs::write(&file, format!("{SECRET}\n")).unwrap();
     let (issuer, file) = (provider.issuer(), file.display().to_string());
     let more = [
@@ -27,11 +27,11 @@ async fn started(provider: &Provider) -> (Door, SocketAddr) {
         "--role-claim",
         ROLE,
     ];
-    let addr = door.start_gateway_with(KEY, &more).await;
-    (door, addr)
+    let addr = stage.start_gateway_with(KEY, &more).await;
+    (stage, addr)
 }
 
-/// Goes to the provider; the address with which the browser is to come back.
+/// Follows the redirect to the provider; returns the path of the redirect back.
 async fn at_provider(browser: &mut Browser, addr: SocketAddr) -> String {
     let away = browser.get(addr, "/login/oidc").await;
     assert_eq!(away.status, 303, "{away:?}");
@@ -53,7 +53,7 @@ async fn logged_in(addr: SocketAddr) -> (Browser, Answer) {
 #[tokio::test(flavor = "multi_thread")]
 async fn a_provider_logs_people_in_with_the_role_of_its_claim_and_as_viewers_without() {
     let provider = Provider::start();
-    let (door, addr) = started(&provider).await;
+    let (stage, addr) = started(&provider).await;
     assert!(Browser::default().get(addr, "/login").await.body.contains("/login/oidc"));
     for (claims, role) in [
         (json!({}), "viewer"),
@@ -74,7 +74,7 @@ async fn a_provider_logs_people_in_with_the_role_of_its_claim_and_as_viewers_wit
         assert_eq!(change.status != 403, role == "operator", "{claims}: {change:?}");
     }
     assert_eq!(provider.refused(), 0, "PKCE, secret and redirect address are right");
-    let logs = door.logs();
+    let logs = stage.logs();
     assert!(logs.contains("bea (oidc:"), "{logs}");
     assert!(!logs.contains(SECRET) && !logs.contains("code="), "a secret is in a log:\n{logs}");
 }
@@ -82,7 +82,7 @@ async fn a_provider_logs_people_in_with_the_role_of_its_claim_and_as_viewers_wit
 #[tokio::test(flavor = "multi_thread")]
 async fn no_answer_of_another_login_client_time_key_or_provider_opens_a_session() {
     let provider = Provider::start();
-    let (_door, addr) = started(&provider).await;
+    let (_stage, addr) = started(&provider).await;
     let nobody = |browser: &Browser, answer: &Answer, what: &str| {
         assert!(matches!(answer.status, 403 | 503) && browser.value(SESSION).is_none(), "{what}: {answer:?}");
     };

@@ -1,5 +1,5 @@
-//! Attacks on the listener of devices: certificates that are none, clients that are not accepted any more, other devices' names,
-//! bodies and addresses.
+//! Attacks on the listener of devices: invalid certificates, revoked clients, names of other devices, large bodies and malformed
+//! addresses.
 
 use std::time::Duration;
 
@@ -13,7 +13,7 @@ use crate::client::Client;
 use crate::fleet::{DEVICE, Fleet, WEB, status, status_path};
 use crate::pki::{Authority, MANAGER, client_id};
 
-/// The gateway's own deadlines, and some time on top of them.
+/// Longest wait for the end of a connection: the gateway's own deadlines, and some seconds more.
 const DEADLINE: Duration = Duration::from_secs(40);
 
 #[tokio::test(flavor = "multi_thread")]

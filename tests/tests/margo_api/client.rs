@@ -6,6 +6,7 @@ use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 
+use muster_tests::answer;
 use rustls::crypto::ring;
 use rustls::pki_types::pem::PemObject as _;
 use rustls::pki_types::{CertificateDer, PrivateKeyDer, ServerName};
@@ -18,45 +19,11 @@ use tokio_rustls::TlsConnector;
 
 use crate::pki::Signed;
 
+/// Longest wait for an answer.
 const PATIENCE: Duration = Duration::from_secs(30);
 
-/// An answer.
-#[derive(Debug)]
-pub(crate) struct Answer {
-    pub(crate) status: u16,
-    head: String,
-    pub(crate) body: Vec<u8>,
-}
-
-impl Answer {
-    /// A header's value.
-    pub(crate) fn header(&self, name: &str) -> Option<&str> {
-        self.head.lines().find_map(|line| {
-            let (found, value) = line.split_once(':')?;
-            found.eq_ignore_ascii_case(name).then_some(value.trim())
-        })
-    }
-
-    /// The body as JSON.
-    pub(crate) fn json(&self) -> Value {
-        serde_json::from_slice(&self.body).unwrap_or_else(|error| panic!("{error}: {self:?}"))
-    }
-
-    /// A problem's type without Margo's namespace, checked by RFC 9457 and Margo's rules of repetition.
-    pub(crate) fn problem(&self) -> String {
-        assert_eq!(self.header("content-type"), Some("application/problem+json"), "{self:?}");
-        let problem = self.json();
-        assert_eq!(problem["status"], self.status, "{problem}");
-        assert!(problem["title"].is_string(), "{problem}");
-        let may_pass = [429, 500, 503].contains(&self.status);
-        assert_eq!(problem["retryable"], may_pass, "{problem}");
-        assert_eq!(problem["backoffStrategy"], if may_pass { "exponential" } else { "none" }, "{problem}");
-        assert_eq!(self.header("retry-after").is_some(), may_pass, "{self:?}");
-        assert!(self.status != 422 || problem["errors"][0]["field"].is_string(), "{problem}");
-        let kind = problem["type"].as_str().unwrap();
-        kind.strip_prefix("https://docs.margo.org/specification/problem-types#").unwrap_or(kind).to_owned()
-    }
-}
+/// An answer with its body as it came.
+pub(crate) type Answer = answer::Answer<Vec<u8>>;
 
 /// A device's end of connections.
 #[derive(Clone)]
@@ -131,17 +98,8 @@ impl Client {
                 .read_to_end(&mut bytes)
                 .await
                 .or_else(|error| if bytes.is_empty() { Err(error) } else { Ok(0) })?;
-            parse(&bytes)
+            Answer::parse(&bytes)
         };
         timeout(PATIENCE, exchange).await.unwrap_or_else(|_| Err(io::ErrorKind::TimedOut.into()))
     }
-}
-
-fn parse(bytes: &[u8]) -> io::Result<Answer> {
-    let end =
-        bytes.windows(4).position(|window| window == b"\r\n\r\n").ok_or(io::ErrorKind::UnexpectedEof)?;
-    let head = String::from_utf8_lossy(&bytes[..end]).into_owned();
-    let status = head.split(' ').nth(1).and_then(|status| status.parse().ok());
-    let body = bytes[end + 4..].to_vec();
-    Ok(Answer { status: status.ok_or(io::ErrorKind::InvalidData)?, head, body })
 }

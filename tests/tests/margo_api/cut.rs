@@ -1,5 +1,5 @@
-//! A line between a gateway and NATS that breaks at one publish: before it, or after the server has it and before the answer. Then
-//! nothing passes any more, as if the gateway had died at that step.
+//! A proxy between a gateway and NATS that breaks at one publish: before the server gets it, or before the gateway gets the
+//! answer. From then on it passes nothing, as if the gateway had died at that step.
 
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -10,7 +10,7 @@ use tokio::net::tcp::{OwnedReadHalf, OwnedWriteHalf};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::Notify;
 
-/// Where the line breaks.
+/// The side of the publish on which the link breaks.
 #[derive(Debug, Clone, Copy)]
 pub(crate) enum Cut {
     /// The server does not get the publish.
@@ -22,15 +22,15 @@ pub(crate) enum Cut {
 /// Publishes that count as steps: a write to the bucket, and a report.
 const STEPS: [&str; 2] = ["$KV.http_devices.", "muster.report."];
 
-/// A line that is whole until a step.
-pub(crate) struct Line {
+/// A link proxy that passes everything until a step.
+pub(crate) struct LinkProxy {
     pub(crate) addr: SocketAddr,
     state: Arc<State>,
 }
 
 struct State {
     server: SocketAddr,
-    /// The step at which it breaks, counted from when it is armed; 0 while it is not.
+    /// The step at which it breaks, counted from [`LinkProxy::break_at`]; 0 before that.
     step: AtomicUsize,
     seen: AtomicUsize,
     cut: Cut,
@@ -38,7 +38,7 @@ struct State {
     broken: Notify,
 }
 
-impl Line {
+impl LinkProxy {
     pub(crate) async fn to(server: SocketAddr, cut: Cut) -> Self {
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let addr = listener.local_addr().unwrap();
@@ -59,7 +59,7 @@ impl Line {
         Self { addr, state }
     }
 
-    /// It breaks at the step of this number from now on.
+    /// Sets the step at which it breaks, counted from now.
     pub(crate) fn break_at(&self, step: usize) {
         self.state.seen.store(0, Ordering::SeqCst);
         self.state.step.store(step, Ordering::SeqCst);
@@ -76,8 +76,8 @@ async fn pass(client: TcpStream, state: Arc<State>) {
     let (from_client, to_client) = client.into_split();
     let (from_server, to_server) = server.into_split();
     tokio::select! {
-        _ = up(BufReader::new(from_client), to_server, &state) => {}
-        _ = down(from_server, to_client, &state) => {}
+        _ = to_nats(BufReader::new(from_client), to_server, &state) => {}
+        _ = to_gateway(from_server, to_client, &state) => {}
     }
     if state.is_broken.load(Ordering::SeqCst) {
         // The connection stays open and silent until the gateway is killed.
@@ -85,8 +85,8 @@ async fn pass(client: TcpStream, state: Arc<State>) {
     }
 }
 
-/// What the gateway says, a frame at a time.
-async fn up(
+/// Passes the gateway's frames to the server, one at a time.
+async fn to_nats(
     mut from: BufReader<OwnedReadHalf>,
     mut to: OwnedWriteHalf,
     state: &State,
@@ -123,8 +123,8 @@ async fn up(
     }
 }
 
-/// What the server says.
-async fn down(mut from: OwnedReadHalf, mut to: OwnedWriteHalf, state: &State) -> std::io::Result<()> {
+/// Passes the server's bytes to the gateway.
+async fn to_gateway(mut from: OwnedReadHalf, mut to: OwnedWriteHalf, state: &State) -> std::io::Result<()> {
     let mut bytes = vec![0; 64 * 1024];
     loop {
         let count = from.read(&mut bytes).await?;

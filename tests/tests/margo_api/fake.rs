@@ -1,4 +1,4 @@
-//! A workload fleet manager that the test plays, also a wrong one: it serves what the test says and keeps what devices post.
+//! A scripted workload fleet manager, also a wrong one: it serves the given manifests and records the statuses of devices.
 
 use std::collections::HashMap;
 use std::net::SocketAddr;
@@ -17,7 +17,7 @@ use tokio_rustls::TlsAcceptor;
 
 use crate::pki::Authority;
 
-/// A manager with what it serves and what it was sent.
+/// A manager with the served contents and the received statuses.
 pub(crate) struct Manager {
     pub(crate) addr: SocketAddr,
     shared: Arc<Mutex<Shared>>,
@@ -54,7 +54,7 @@ impl Manager {
         Self { addr, shared }
     }
 
-    /// Serves a manifest with deployments: id, content, and whether the digest is true. Sizes never are.
+    /// Serves a manifest with deployments: id, content, and whether the digest is right. Sizes are always wrong.
     pub(crate) fn serve(&self, version: u64, deployments: &[(&str, &str, bool)]) {
         let mut contents = HashMap::new();
         let mut listed = Vec::new();
@@ -86,7 +86,7 @@ impl Manager {
         until("polls", async || self.shared.lock().unwrap().polls, |polls| *polls >= before + count).await;
     }
 
-    /// Statuses of a deployment so far.
+    /// The number of statuses of a deployment so far.
     pub(crate) fn reports_of(&self, id: &str) -> usize {
         let shared = self.shared.lock().unwrap();
         shared.statuses.iter().filter(|status| status["deploymentId"] == id).count()

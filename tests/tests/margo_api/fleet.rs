@@ -42,7 +42,7 @@ impl Fleet {
         fleet
     }
 
-    /// Starts another gateway, which reaches NATS at another address if one is given.
+    /// Starts another gateway, with another address of NATS if one is given.
     pub(crate) fn another_gateway(&mut self, name: &str, nats: Option<SocketAddr>) -> SocketAddr {
         start_gateway(&mut self.system, &self.authority, name, nats)
     }
@@ -62,7 +62,7 @@ impl Fleet {
         self.system.eventually("the client is accepted", look).await;
     }
 
-    /// Runs `muster`, which must succeed; what it printed.
+    /// Runs `muster`, which must succeed; its output.
     pub(crate) async fn muster(&self, args: &[&str]) -> String {
         let done = self.system.muster(args).await;
         assert!(done.status.success(), "{args:?}: {}", String::from_utf8_lossy(&done.stderr));

@@ -6,12 +6,12 @@ use muster_tests::system::numbers;
 use serde_json::Value;
 
 use crate::client::Client;
-use crate::cut::{Cut, Line};
+use crate::cut::{Cut, LinkProxy};
 use crate::fleet::{DEVICE, Fleet, GATEWAY, WEB, is_complete, status, status_path};
 
-/// Publishes of one status: the number is taken, the report, the number is confirmed.
+/// Publishes of one status: assign the number, send the report, confirm the number.
 const STEPS: usize = 3;
-/// A gateway that dies.
+/// The name of the gateway that dies.
 const DYING: &str = "gateway-dying";
 
 /// Publishes a deployment and waits until the device has its manifest; the version.
@@ -47,11 +47,11 @@ async fn dies_at(step: usize, cut: Cut, is_repeated: bool) {
     let mut fleet = Fleet::start(&[DEVICE]).await;
     let whole = fleet.client(DEVICE).await;
     let version = version(&fleet, &whole).await;
-    let line = Line::to(fleet.system.address(), cut).await;
-    let dying = whole.at(fleet.another_gateway(DYING, Some(line.addr)));
+    let link = LinkProxy::to(fleet.system.address(), cut).await;
+    let dying = whole.at(fleet.another_gateway(DYING, Some(link.addr)));
     fleet.serves(&dying).await;
     assert_eq!(dying.send("POST", &status_path(WEB), &status(WEB, &version, "pending")).await.status, 201);
-    line.break_at(step);
+    link.break_at(step);
     let installing = status(WEB, &version, "installing");
     let (dying_client, body) = (dying.clone(), installing.to_string());
     let lost = tokio::spawn(async move {
@@ -59,7 +59,7 @@ async fn dies_at(step: usize, cut: Cut, is_repeated: bool) {
             .ask("POST", &status_path(WEB), &[("Content-Type", "application/json")], body.as_bytes())
             .await
     });
-    line.broken().await;
+    link.broken().await;
     fleet.system.kill(DYING).await;
     assert!(lost.await.unwrap().is_err(), "there is no answer");
     if is_repeated {
@@ -72,7 +72,7 @@ async fn dies_at(step: usize, cut: Cut, is_repeated: bool) {
     let all = ["pending", "installing", "installed"];
     match is_repeated {
         true => assert_eq!(states, all, "each once"),
-        // The report of a dead gateway may have arrived, and then it counts.
+        // The dead gateway may have published its report, which then counts.
         false => assert!(states == all || states == ["pending", "installed"], "{states:?}"),
     }
 }
@@ -116,7 +116,7 @@ async fn two_gateways_serve_one_device_at_once() {
         let (client, version) = (if at % 2 == 0 { &one } else { &other }, &version);
         async move {
             for state in ["pending", "installing", "installed"] {
-                // A device repeats what may pass.
+                // A device retries a status.
                 while client.send("POST", &status_path(id), &status(id, version, state)).await.status >= 400 {
                 }
             }

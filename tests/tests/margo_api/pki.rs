@@ -1,4 +1,4 @@
-//! Certificates of a test: an authority, the server's, and those of clients, each with the names that the test gives it.
+//! Issues certificates for a test: an authority, the server's, and those of clients, with the URIs that the test chooses.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -15,7 +15,7 @@ pub(crate) fn client_id(name: &str) -> String {
     format!("{MANAGER}/client/{name}")
 }
 
-/// An authority with a folder for what it signs.
+/// An authority with a folder for the certificates that it signs.
 pub(crate) struct Authority {
     folder: PathBuf,
     issuer: Issuer<'static, KeyPair>,
@@ -59,7 +59,7 @@ impl Authority {
         signed
     }
 
-    /// The server's certificate. It names the loopback, too, for clients that check an address.
+    /// The server's certificate. It also names the loopback, for clients that check an address.
     pub(crate) fn server(&self) -> Signed {
         self.sign("server", &[MANAGER], |params| {
             params.subject_alt_names.push(SanType::IpAddress([127, 0, 0, 1].into()));

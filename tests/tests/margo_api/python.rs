@@ -1,5 +1,5 @@
-//! A device in another language, `schemas/examples/margo_device.py`: over long outages of the hub, the gateway and itself, and
-//! before a manager that is wrong.
+//! A device in Python, `schemas/examples/margo_device.py`: through long outages of the hub, the gateway and itself, and with a
+//! manager that serves wrong content.
 
 use std::net::SocketAddr;
 use std::path::Path;
@@ -104,7 +104,7 @@ async fn a_device_in_python_refuses_older_versions_and_other_content_as_a_whole(
     // An older version, whose content is right.
     manager.serve(4, &[("web", "one", true), ("db", "one", true)]);
     manager.polled(2).await;
-    // A newer one, of which one content is not what its digest says.
+    // A newer one, with one content that does not match its digest.
     manager.serve(6, &[("db", "two", true), ("web", "two", false)]);
     manager.polled(2).await;
     assert_eq!(manager.reports_of("db"), 0, "nothing is begun of it");
@@ -113,7 +113,7 @@ async fn a_device_in_python_refuses_older_versions_and_other_content_as_a_whole(
     manager.reported("db", "installed").await;
     manager.reported("web", "removed").await;
     device.kill().await;
-    // The version is in its file.
+    // The device keeps the version in its file.
     manager.serve(7, &[]);
     let device = start_at(&authority, manager.addr, folder.path());
     manager.polled(2).await;

@@ -1,4 +1,4 @@
-//! Margo's schemas of answers, as our own checks: names, types and patterns of the fields. The published document is not copied.
+//! Checks answers against Margo's schemas: names, types and patterns of the fields, written anew instead of copied.
 
 use serde_json::{Value, json};
 

@@ -1,4 +1,4 @@
-//! Statuses and capabilities: status codes, rules, and what the fleet shows of them.
+//! Statuses and capabilities: status codes, rules, and their effect on the fleet's views.
 
 use serde_json::{Value, json};
 

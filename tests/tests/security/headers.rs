@@ -10,9 +10,9 @@ use crate::matrix::stage::Stage;
 use crate::matrix::subjects::{api_subjects, covers, own_subjects, targets};
 use crate::matrix::table::Actor;
 
-/// Tokens that an operator renews: of the two streams that take something from people, the one that keeps several of a subject.
+/// A subject of tokens that an operator renews, in a stream that keeps several messages of a subject.
 const TAKEN: &str = "muster.credential.plant7.press-5";
-/// The other: clients of the HTTP API that an operator accepts.
+/// A subject of clients of the HTTP API, in the only other stream that people may publish to.
 const TAKEN_CLIENT: &str = "$KV.http_devices.0a";
 /// A subject of the first stream that an operator may not write.
 const FOREIGN: &str = "muster.desired.plant7.press-5";
@@ -96,7 +96,7 @@ async fn no_header_of_a_person_changes_a_stream_by_another_subject() {
     }
 }
 
-/// What somebody may publish besides [`TAKEN`], [`TAKEN_CLIENT`] and the requests that make or delete consumers of a mirror.
+/// The subjects that an actor may publish besides [`TAKEN`], [`TAKEN_CLIENT`] and the requests that make or delete consumers of a mirror.
 fn permitted(stage: &Stage, actor: &Actor) -> Vec<String> {
     let all = api_subjects(&stage.settings(Account::Hub)).into_iter().map(|(subject, _)| subject);
     let all = all.chain(own_subjects()).filter(|subject| {

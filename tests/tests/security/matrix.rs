@@ -157,7 +157,7 @@ async fn what_each_role_changes_by_any_subject_and_reply_is_the_table_of_rights(
     soon("the streams as the contract has them again", stage.ingest.converge()).await.unwrap();
 }
 
-/// On a hub of its own: the other test begins with what two roles leave on the mirrors.
+/// It has a hub of its own, because the other test depends on the consumers that two roles leave on the mirrors.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_gateway_changes_by_any_subject_and_reply_what_its_rights_say() {
     let stage = Stage::start().await;
@@ -234,7 +234,7 @@ async fn a_service_knows_who_asks_and_a_forged_header_changes_nothing() {
     }
 }
 
-/// A gateway is refused as well: a name that it has not signed is no note.
+/// This includes a gateway: a name that it has not signed is no note.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_request_on_behalf_of_another_is_refused_whoever_sends_it() {
     let stage = Stage::start().await;

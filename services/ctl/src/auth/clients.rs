@@ -1,6 +1,6 @@
-//! Client certificates of Margo's HTTP API: which are accepted as which device. The hub keeps them, in the bucket
-//! `http_devices`, where gateways read them with each request and operators alone write. It signs nothing and needs no directory
-//! of keys.
+//! Accepts, revokes and lists client certificates of Margo's HTTP API, each as one device. The hub keeps them in the bucket
+//! `http_devices`: gateways read them with each request, and only operators write them. This module signs nothing and needs no
+//! directory of keys.
 
 use muster_bus::{Bus, Outgoing};
 use muster_contract::http_device::{CLIENTS, ClientIdentity, HttpClient, client_subject};

@@ -56,11 +56,11 @@ pub enum AuthError {
     /// A rule of the registry refuses it.
     #[error(transparent)]
     Registry(#[from] RegistryError),
-    /// Only a gateway for devices has sites.
+    /// Only the credentials of a gateway for devices name sites.
     #[error("the role {0} is not limited to sites: omit --site")]
     NoSites(&'static str),
     /// The certificate is accepted as another device.
-    #[error("{identity} is accepted as {device}: `--replace` gives it to another device")]
+    #[error("{identity} is accepted as {device}; add --replace to accept it as another device")]
     AnotherDevice {
         /// The certificate's identity.
         identity: String,

@@ -24,7 +24,7 @@ const KEY_FILES: [&str; 4] = ["json", "seed", "creds", "conf"];
 const DATABASES: [(&str, &[u8; 4]); 2] = [("snapshot.db", b"MUST"), ("history.db", b"MUSH")];
 /// The beginning of a database of SQLite.
 const MAGIC: &[u8; 16] = b"SQLite format 3\0";
-/// Where the mark stands.
+/// The offset of the mark.
 const MARK: std::ops::Range<usize> = 68..72;
 /// Suffixes of the files that SQLite keeps beside a database that is open, or was not closed.
 const LOG: &str = "-wal";

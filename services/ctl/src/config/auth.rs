@@ -41,9 +41,9 @@ Examples:
   muster enroll plant7/press-4 --key U… -o press-4.jwt      first time
   muster enroll plant7/press-4 --send                       renew, for the key that is recorded, over the hub
   muster enroll plant7/press-4 -o press-4.jwt               the same in a file, as for one whose JWT has ended
-  muster enroll plant7/press-4 --key U… --replace           a device with a new key; the old one is put out
+  muster enroll plant7/press-4 --key U… --replace           a device with a new key; the old one is revoked
   muster enroll plant7/press-4 --creds-file press-4.creds   for a lab: makes the key here as well
-A device that speaks Margo's HTTP API has a certificate instead of a key; the hub keeps which one is accepted:
+A device that speaks Margo's HTTP API has a certificate instead of a key; the hub records the accepted ones:
   muster enroll plant7/press-4 --spiffe spiffe://example.org/margo/wfm/main/client/press-4 --creds operator.creds";
 
 pub(super) const REVOKE_EXAMPLES: &str = "\
@@ -57,7 +57,7 @@ Examples:
   muster revoke --spiffe spiffe://…                         a certificate of Margo's HTTP API, at its next request
   muster auth push                                          later, when no server could be reached";
 
-/// Where the keys are.
+/// The directory of keys.
 #[derive(Debug, Clone, Args)]
 pub struct VaultArgs {
     /// The directory that `muster auth init` made
@@ -70,13 +70,13 @@ pub struct VaultArgs {
 pub enum AuthCommand {
     /// Make operator, account and the keys and credentials of every role
     Init(InitArgs),
-    /// Who was let in, until when, and who was put out
+    /// The enrolled and revoked users, and the ends of their tokens
     List(VaultArgs),
     /// Make or renew the credentials of a service or a person
     Creds(CredsArgs),
     /// Make or renew what a site with a server of its own needs: a leaf node, to which its devices connect
     Leaf(LeafArgs),
-    /// The certificates of Margo's HTTP API that are accepted or revoked, as the hub has them
+    /// List the accepted and revoked certificates of Margo's HTTP API, as the hub has them
     Clients,
     /// Hand the accounts, with everybody who is revoked, to the running servers
     Push(VaultArgs),
@@ -133,7 +133,7 @@ pub struct CredsArgs {
     /// The credentials file [default: creds/NAME.creds in DIR]; one that exists is renewed for its own key
     #[arg(short, long, value_name = "FILE")]
     pub output: Option<PathBuf>,
-    /// Of margo: a site whose devices the gateway serves; may be repeated [default: all sites]
+    /// For the role margo: a site whose devices the gateway serves; may be repeated [default: all sites]
     #[arg(long = "site", value_name = "SITE")]
     pub sites: Vec<SiteId>,
     /// How long they count, such as 90d [default: for ever]
@@ -167,10 +167,10 @@ pub struct EnrollArgs {
     /// Make the key here too, and write key and JWT to a credentials file; one that exists is renewed
     #[arg(long, value_name = "FILE")]
     pub creds_file: Option<PathBuf>,
-    /// Accept a client certificate of Margo's HTTP API as the device, by its SPIFFE id; it is kept at the hub, not in DIR
+    /// Accept a client certificate of Margo's HTTP API as the device, by its SPIFFE id; the hub records it, not DIR
     #[arg(long, value_name = "ID", conflicts_with_all = ["key", "output", "send", "creds_file"])]
     pub spiffe: Option<ClientIdentity>,
-    /// With --spiffe, of a gateway with devices behind it: what their names begin with
+    /// With --spiffe, for a gateway with devices behind it: the prefix of their names
     #[arg(long, value_name = "PREFIX", requires = "spiffe")]
     pub children: Option<DeviceId>,
     /// The directory that `muster auth init` made

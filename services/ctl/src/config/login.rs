@@ -1,11 +1,11 @@
-//! The command line of `muster login`.
+//! Parses the command line of `muster login`.
 
 use std::path::PathBuf;
 
 use clap::Args;
 
 pub(super) const LOGIN_EXAMPLES: &str = "\
-It proves your key to a gateway by a signature over a nonce; neither the seed nor the credentials file leaves this machine.
+Proves your key to a gateway by a signature over a nonce; neither the seed nor the credentials file leaves this machine.
 --creds (or MUSTER_CREDS, or a context) names the credentials, --tls-ca the authority of the gateway's certificate.
 
 Examples:
@@ -19,10 +19,10 @@ pub struct LoginArgs {
     /// The address of the gateway, such as `https://fleet.example.com`
     #[arg(value_name = "URL")]
     pub url: String,
-    /// The nonce that the login page shows: prints the code for that page
+    /// Prove the nonce that the login page shows, and print the code for that page
     #[arg(long, value_name = "NONCE", required_unless_present = "token", conflicts_with = "token")]
     pub nonce: Option<String>,
-    /// Writes a token for programs to this file, in the place of an older one
+    /// Write a token for programs to this file, and replace an older one
     #[arg(long, value_name = "FILE")]
     pub token: Option<PathBuf>,
 }

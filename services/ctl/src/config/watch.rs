@@ -39,7 +39,7 @@ const WITHIN_MAX: Duration = Duration::from_secs(30 * 24 * 60 * 60);
 /// Shortest.
 const WITHIN_MIN: Duration = Duration::from_millis(1);
 
-/// Other subjects of `muster watch`.
+/// The other things that `muster watch` follows.
 #[derive(Debug, Subcommand)]
 pub enum WatchAbout {
     /// Waves of rollouts that wait for an approval, each once, and what becomes of it

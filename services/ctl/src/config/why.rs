@@ -17,7 +17,7 @@ Examples:
   muster why web --format json | jq '.standings[].facts'
   muster why rollout web                 what the rollout of web waits for: which wave, which bound, which devices";
 
-/// Other subjects of `muster why`.
+/// The other things that `muster why` explains.
 #[derive(Debug, Subcommand)]
 pub enum WhyAbout {
     /// Why a rollout stands where it does: the wave, the bound, the numbers, the devices

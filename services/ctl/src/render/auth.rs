@@ -29,7 +29,7 @@ pub fn logged_in(done: &LoggedIn) -> String {
     }
 }
 
-/// What to do with a code, for people.
+/// The instruction that comes with a code.
 pub fn code_for(done: &LoggedIn) -> String {
     let LoggedIn { name, role, expires_at, .. } = done;
     format!("{} ({}): paste this code into the login page before {expires_at}\n", clean(name), clean(role))

@@ -5,9 +5,9 @@ use muster_contract::view::{Freshness, Standing, Verdict};
 
 /// No style at all.
 pub const PLAIN: Style = Style::new();
-/// What matters most.
+/// The style of the most important text.
 pub const BOLD: Style = Style::new().bold();
-/// What matters least.
+/// The style of the least important text.
 pub const DIM: Style = Style::new().dimmed();
 /// Needs a person.
 pub const BAD: Style = AnsiColor::Red.on_default().bold();

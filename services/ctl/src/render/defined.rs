@@ -25,7 +25,7 @@ pub fn removed(answer: &ViewAnswer) -> String {
     format!("view {} is defined no more\n", answer.name)
 }
 
-/// What is defined.
+/// The definition.
 pub fn list(answer: &ViewsAnswer, frame: impl Into<Frame>) -> String {
     let frame = frame.into();
     let position = as_of(answer.as_of, frame.now);
@@ -51,7 +51,7 @@ pub fn list(answer: &ViewsAnswer, frame: impl Into<Frame>) -> String {
     format!("{}\n{position}.\n", table.within(frame.width))
 }
 
-/// What a view says.
+/// The content of a view.
 pub fn view(view: &DefinedView, frame: impl Into<Frame>) -> String {
     let frame = frame.into();
     let mut parts: Vec<(String, &Part)> =

@@ -151,7 +151,7 @@ pub fn one(answer: &DeviceAnswer, frame: impl Into<Frame>) -> String {
     text
 }
 
-/// What the answer has no room for, and where it is told.
+/// The parts that the answer has no room for, and the commands that show them.
 fn omitted(answer: &DeviceAnswer) -> Option<String> {
     let DeviceOmitted { components, retries, texts, capabilities } = answer.omitted;
     let DeviceKey { site, device } = &answer.device.key;
@@ -211,7 +211,7 @@ fn facts(answer: &DeviceAnswer, now: Timestamp) -> Vec<(&'static str, String)> {
     facts
 }
 
-/// What quarantine may hide, and where to look.
+/// The reports that quarantine may hide, and the command that lists them.
 fn doubt(device: &DeviceLine) -> Option<String> {
     let what = match (device.unread, device.in_doubt.is_empty()) {
         (0, true) => return None,

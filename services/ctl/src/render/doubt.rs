@@ -1,5 +1,5 @@
-//! What is not known or not fresh of targets, always with its base. Where nothing at all is heard it is said in a sentence: a
-//! count of what is stale reads as if the rest were fresh.
+//! Renders the unknown and stale parts of counts, always with their base. If nothing is fresh, a sentence says so: a count of stale
+//! targets reads as if the rest were fresh.
 
 use muster_contract::view::{Complete, Counts, DeploymentView, Split};
 
@@ -50,7 +50,7 @@ pub fn dark_deployments<'a>(views: impl Iterator<Item = &'a DeploymentView> + Cl
     dark(parts, total, "target")
 }
 
-/// What is not known or not fresh of some targets.
+/// The numbers of unknown and stale targets.
 #[derive(Default)]
 pub struct Doubt {
     targets: u64,
@@ -81,7 +81,7 @@ impl Doubt {
     }
 }
 
-/// Of how many devices everything is known: `for 9,412 of 9,500 devices; 88 reports are not in yet`.
+/// The number of devices whose reports are complete: `for 9,412 of 9,500 devices; 88 reports are not in yet`.
 pub fn watermark(complete: Complete) -> String {
     let Complete { devices, of, missing_reports } = complete;
     let thing = if of == 1 { "device" } else { "devices" };

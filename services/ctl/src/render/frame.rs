@@ -1,4 +1,4 @@
-//! What an answer is drawn into: the moment at which it is seen, and the room there is.
+//! The frame of a rendered answer: the time at which a person sees it, and the width of the terminal.
 
 use muster_contract::Timestamp;
 

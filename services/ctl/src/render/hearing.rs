@@ -13,7 +13,7 @@ use super::format::age;
 /// Partitions of a hub that stopped within this time of each other have one cause, most likely.
 const TOGETHER: Duration = Duration::from_secs(60);
 
-/// What an answer says of the hub's hearing, as a whole or in its view.
+/// The state of the hub's partitions in an answer, as a whole or in its view.
 pub fn of_answer(answer: &Value) -> HubHearing {
     let hub = if answer["hub"].is_null() { &answer["view"]["hub"] } else { &answer["hub"] };
     HubHearing::deserialize(hub).unwrap_or_default()
@@ -54,7 +54,7 @@ fn cause(stops: &[&UnheardPartition]) -> String {
     one.replace(&format!("partition {}", first.partition), &format!("partitions {numbers}"))
 }
 
-/// What is behind a second tells a person nothing.
+/// Rounds the time down to a second, for people.
 fn to_the_second(stop: &UnheardPartition) -> UnheardPartition {
     let since = Timestamp::from_second(stop.since.as_second()).unwrap_or(stop.since);
     UnheardPartition { since, ..stop.clone() }

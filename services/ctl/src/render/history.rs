@@ -17,7 +17,7 @@ use super::table::{Cell, Table};
 /// Longest value of a difference that is shown whole.
 const VALUE_CHARS_MAX: usize = 200;
 
-/// What an answer about a point rests on.
+/// The point in time of an answer, and the facts that it rests on.
 pub fn moment(answer: &MomentAnswer) -> String {
     let at = answer.as_of;
     let Some(about) = &answer.about else {
@@ -158,7 +158,7 @@ fn stand(stand: Option<&Stand>) -> String {
     words
 }
 
-/// What a comparison with a rebuild found.
+/// The result of a comparison with a rebuild.
 pub fn verify(answer: &VerifyAnswer, frame: impl Into<Frame>) -> String {
     let frame = frame.into();
     let compared = format!("{} and {}", plural(answer.devices, "device"), plural(answer.views, "view"));

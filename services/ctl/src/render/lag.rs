@@ -1,4 +1,4 @@
-//! What stands between an answer and LEDGER, in a line above it.
+//! Renders the lag between an answer and LEDGER, as a line above the answer.
 
 use muster_contract::Timestamp;
 use muster_contract::lag::{Lagging, RollupLag};

@@ -1,5 +1,5 @@
-//! What shall run on the targets of an answer in detail: each manifest once, with its components, its parameters and how
-//! many of the targets shown share it; and of how many it is not told.
+//! Renders the desired manifests of an answer's targets: each manifest once, with its components, its parameters and the number of
+//! shown targets that share it; and the number of targets without one.
 
 use std::collections::BTreeSet;
 
@@ -19,7 +19,7 @@ const DIGEST_WIDTH: usize = 20;
 /// Signs of a revision: enough of a commit's.
 const REVISION_WIDTH: usize = 16;
 
-/// All of them, each line with its line break; nothing where nothing is told or left out.
+/// All of them, each line with its line break; empty if there is none and none is left out.
 pub(super) fn manifests(answer: &StatusAnswer, frame: Frame) -> String {
     let mut text = String::new();
     if !answer.manifests.is_empty() {
@@ -68,7 +68,7 @@ fn part(name: &str, says: &str) -> [Cell; 4] {
     [format!("  {}", clean(name)).into(), clean(says).into(), "".into(), "".into()]
 }
 
-/// Where it comes from: a revision, or how many.
+/// The source: a revision, or the number of revisions.
 fn origins(of: &[&TargetStatus]) -> String {
     let sources = of.iter().filter_map(|target| target.source.as_ref());
     let revisions: BTreeSet<_> = sources

@@ -1,4 +1,4 @@
-//! What `muster watch DEPLOYMENT` says of a notice: a line of counts, the change of the verdict, a line for each device
+//! Renders a notice for `muster watch DEPLOYMENT`: a line of counts, the change of the verdict, a line for each device
 //! that changed.
 
 use muster_contract::notify::{EndReason, Notice, NoticeEvent, StandingChange, Stood};
@@ -31,7 +31,7 @@ pub fn line(
     }
 }
 
-/// What has changed since the notice before, a line for each.
+/// The changes since the notice before, a line for each.
 pub fn changes(notice: &Notice, before: Option<Verdict>, verdict: Option<Verdict>) -> Vec<String> {
     let mut lines = Vec::new();
     let word = |verdict: Verdict| styled(colour::verdict(verdict), verdict.as_str());
@@ -61,7 +61,7 @@ pub fn over(wanted: Option<Verdict>, verdict: Option<Verdict>) -> String {
     format!("the time is over: {wanted}{verdict}")
 }
 
-/// What a watch says first that waits for a commit.
+/// The first line of a watch that waits for a commit.
 pub fn waiting_for(commit: &CommitName) -> String {
     format!("muster: waiting until LEDGER holds all of commit {commit}\n")
 }
@@ -73,12 +73,12 @@ pub fn held(deployment: &DeploymentId) -> String {
     )
 }
 
-/// And then, once LEDGER does.
+/// The line of a watch once LEDGER holds the commit.
 pub fn in_ledger(commit: &CommitName, through: u64) -> String {
     format!("muster: LEDGER holds all of commit {commit} as of {through}\n")
 }
 
-/// What a watch says whose time is over before the commit is there.
+/// The line of a watch whose time is over before the commit is in LEDGER.
 pub fn commit_is_missing(commit: &CommitName) -> String {
     format!(
         "the time is over: LEDGER does not hold all of commit {commit} yet; `muster publisher status` says how far it is"
@@ -93,7 +93,7 @@ pub fn unread(verdict: Option<Verdict>, through: u64) -> String {
     )
 }
 
-/// What a watch says when it has what it waited for, with the commit that it waited for.
+/// The line of a watch whose condition holds, with the commit that it waited for.
 pub fn with_commit(
     deployment: &DeploymentId,
     verdict: Option<Verdict>,
@@ -107,7 +107,7 @@ pub fn with_commit(
     )
 }
 
-/// What a watch says that has nothing to wait for.
+/// The line of a watch whose condition holds already.
 pub fn already(deployment: &DeploymentId, verdict: Option<Verdict>, as_of: AsOf) -> String {
     let (verdict, seq) = (verdict.map_or("there", Verdict::as_str), as_of.ledger_seq);
     format!(

@@ -148,7 +148,7 @@ pub fn retired(device: &DeviceKey, answer: &PublishAnswer) -> String {
     }
 }
 
-/// What a request changed.
+/// The changes by a request.
 pub fn changed(device: &DeviceKey, answer: &PublishAnswer) -> String {
     let generation = answer.generation;
     let what = if answer.changed {
@@ -165,7 +165,7 @@ pub fn changed(device: &DeviceKey, answer: &PublishAnswer) -> String {
     text
 }
 
-/// What a request did that its author may not have meant.
+/// Effects of a request that its author may not have intended.
 fn beside(device: &DeviceKey, answer: &PublishAnswer) -> String {
     let mut text = String::new();
     if answer.new_device {

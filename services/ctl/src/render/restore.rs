@@ -1,4 +1,4 @@
-//! What of the hub is missing, and what can be rebuilt from where.
+//! Renders the missing streams of the hub, and the sources from which each can be rebuilt.
 
 use std::fmt::Write as _;
 

@@ -37,7 +37,7 @@ fn since(at: Timestamp, now: Timestamp) -> String {
     format!("since {second} ({})", age(now, at))
 }
 
-/// The standings of an answer, those that a silent site makes told from all others.
+/// The standings of an answer: effects of silent sites apart from the rest.
 pub struct FoldedSilence<'a> {
     /// Each silent site with its effects, where the answer has several.
     pub folded: Vec<(&'a SilentSite, Vec<&'a Because>)>,
@@ -45,7 +45,7 @@ pub struct FoldedSilence<'a> {
     pub rest: Vec<&'a Because>,
 }
 
-/// Separates effects of silence from other evidence.
+/// Separates the effects of silent sites from the other standings.
 pub fn fold_silence<'a>(sites: &'a SilentSites, standings: &'a [Because]) -> FoldedSilence<'a> {
     let mut told = FoldedSilence { folded: Vec::new(), rest: Vec::new() };
     for because in standings {

@@ -1,4 +1,4 @@
-//! What `muster watch` shows: a picture of all deployments, or a line for one change.
+//! Renders `muster watch`: a screen of all deployments, or a line for one change.
 
 use std::collections::BTreeSet;
 
@@ -13,8 +13,8 @@ use super::format::{as_of, counts};
 use super::frame::Frame;
 use super::hearing;
 
-/// All deployments.
-pub fn picture<'a>(
+/// The screen of all deployments.
+pub fn screen<'a>(
     views: impl Iterator<Item = &'a DeploymentView> + Clone,
     frame: impl Into<Frame>,
 ) -> String {

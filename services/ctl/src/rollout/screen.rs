@@ -1,5 +1,5 @@
-//! The screen of a watch that asks again and again: a terminal redraws it in place, below the last error. It asks nothing, and
-//! knows nothing of rollouts.
+//! The screen of a watch that polls: a terminal redraws it in place, below the last error. It asks nothing, and knows nothing of
+//! rollouts.
 
 use muster_service::error::chain;
 
@@ -7,7 +7,7 @@ use crate::error::CtlError;
 use crate::session::Session;
 use crate::watch::is_redrawn;
 
-/// A screen that nothing was drawn on yet.
+/// The last error, and whether the screen was cleared.
 #[derive(Debug, Default)]
 pub(super) struct Screen {
     /// Why the last question had no answer.
@@ -16,14 +16,14 @@ pub(super) struct Screen {
 }
 
 impl Screen {
-    /// Notes an answer. The first one after an error is announced where nothing is redrawn.
+    /// Records an answer. Unless the screen is redrawn, the first answer after an error is announced.
     pub(super) fn answer(&mut self, session: &mut Session<'_>) {
         if self.last_error.take().is_some() && !is_redrawn(session) {
             session.terminal.print_note("muster: answered again\n");
         }
     }
 
-    /// Notes an error, after which the shown state may be old. Each error is announced once where nothing is redrawn.
+    /// Records an error; the shown state may be out of date from then on. Unless the screen is redrawn, a new error is announced.
     pub(super) fn fail(&mut self, session: &mut Session<'_>, error: &CtlError) {
         let words = format!("muster: {}; trying on\n", chain(error));
         let is_new = self.last_error.as_ref() != Some(&words);

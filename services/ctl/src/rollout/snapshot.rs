@@ -18,7 +18,7 @@ pub struct RolloutSnapshot {
     pub rollout: String,
     /// The state.
     pub state: RolloutWord,
-    /// The reason why it waits, in one sentence.
+    /// The state of the rollout and its cause, in one sentence.
     pub why: String,
     /// The waves in order.
     pub waves: Vec<WaveBar>,

@@ -215,7 +215,7 @@ impl Follower {
         Ok(())
     }
 
-    /// Notes that there is no answer.
+    /// Records that there is no answer.
     fn fail(&mut self, session: &mut Session<'_>, error: &CtlError) -> Result<(), CtlError> {
         self.screen.fail(session, error);
         if is_redrawn(session) { self.redraw(session) } else { Ok(()) }

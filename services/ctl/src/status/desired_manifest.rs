@@ -1,6 +1,6 @@
-//! What shall run, beside the answer that a view gives with a line for each device. It is asked as status after filters is,
-//! which alone tells it, and kept as far as it is of the same lines: the two answers are of two moments. Nothing is told of
-//! a line that has changed between them; it is counted as left out, as is what LEDGER did not give.
+//! Adds the desired manifests to the answer of a view, which has a line for each device. They come from the query of status with
+//! filters, at another moment than the view. A line that has changed in between gets no manifest and counts as left out, as does
+//! one whose manifest LEDGER did not give.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -13,8 +13,8 @@ use serde_json::{Value, json};
 use super::filtered;
 use crate::ask::{AskError, Hub, understood};
 
-/// What shall run on the devices of an answer, which is given the same, for programs: each manifest once, of each line its
-/// digest and where it comes from, and of how many lines it is not told.
+/// Adds the desired manifests to an answer for programs, and returns them: each manifest once, for each line its digest and
+/// source, and the number of lines without one.
 ///
 /// # Errors
 /// When nobody answers.
@@ -32,7 +32,7 @@ pub(super) async fn add_to(
     Ok(told)
 }
 
-/// Sets the number of omitted manifests in an answer for programs.
+/// Records in an answer for programs how many lines lack their manifest.
 pub(super) fn count_omitted(answer: &mut Value) {
     let lines = answer["devices"].as_array().into_iter().flatten();
     let shall_run = lines.filter(|line| !line["targetGeneration"].is_null()).count();
@@ -52,7 +52,7 @@ fn of_lines(lines: &[StandingLine], mut told: StatusAnswer) -> StatusAnswer {
     told
 }
 
-/// Writes into an answer what is told of its lines, with the names that status after filters has for it.
+/// Writes the manifests of its lines into an answer, under the names that status with filters has for them.
 fn write(answer: &mut Value, lines: &[StandingLine], told: &StatusAnswer) {
     let of: BTreeMap<_, &TargetStatus> = told.targets.iter().map(|target| (&target.key, target)).collect();
     let written = answer["devices"].as_array_mut().into_iter().flatten();

@@ -127,13 +127,13 @@ fn view_query(id: &DeploymentId, args: &StatusArgs) -> Query {
     Query { id: Some(id.clone()), point: args.point.into(), ..Query::default() }
 }
 
-/// What was done to a deployment as a whole. The status is worth having without it, so it is only said why there is none.
+/// The actions on a deployment as a whole, or the reason why there are none; the status is useful without them.
 async fn actions(hub: &Hub, id: &DeploymentId, args: &StatusArgs) -> Result<ActionsAnswer, String> {
     let answer = hub.query("actions", &view_query(id, args)).await;
     answer.and_then(|answer| understood(&answer)).map_err(|error| chain(&error))
 }
 
-/// What passes the filters: all lines, or as many as were asked for.
+/// The lines that pass the filters: all of them, or at most `--limit`.
 async fn gathered(hub: &Hub, args: &StatusArgs, query: StatusQuery) -> Result<StatusAnswer, AskError> {
     let most = args.limit.map(usize::from);
     let mut answer = all(hub, &query, most).await?;

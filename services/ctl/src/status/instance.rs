@@ -14,7 +14,7 @@ use crate::session::Session;
 /// Revisions that are named where none is the one that was asked for.
 const NEAR_MAX: usize = 4;
 
-/// What is said where nobody tells.
+/// The words if no service answers.
 const OF_ONE_HUB: &str = "no muster-rollup tells the revisions of a deployment: is one running? --instance is of one hub, because \
                           each has a LEDGER of its own; over several hubs name a time (--at)";
 

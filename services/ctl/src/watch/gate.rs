@@ -1,4 +1,4 @@
-//! What a watch waits for. With `--commit` a verdict counts only as of a fact of LEDGER by which every document of that
+//! The condition that a watch waits for. With `--commit` a verdict counts only as of a fact of LEDGER by which every document of that
 //! commit is in: whatever was shown before may be of the state before it.
 //!
 //! The publisher says as of which fact that is. A verdict that holds already and stays gives no further notice, and one that
@@ -29,7 +29,7 @@ const WORDS_WAITING: usize = 4;
 /// branch was set back to that commit.
 const POLLS_BELIEVED: u32 = 2;
 
-/// What is waited for.
+/// The condition that a watch waits for.
 pub(super) struct Goal {
     verdict: Option<Verdict>,
     /// Verdicts that end the watch as failed.
@@ -44,7 +44,7 @@ struct Gate {
     news: mpsc::Receiver<News>,
 }
 
-/// What is learned beside the notices.
+/// News that come beside the notices.
 pub(super) enum News {
     /// Something to be said.
     Says(String),
@@ -104,7 +104,7 @@ impl Goal {
         is_end && self.gate.as_ref().is_none_or(is_of_commit)
     }
 
-    /// What is learned next; never, where no commit is waited for. Cancel-safe.
+    /// The next news; none ever without a commit. Cancel-safe.
     pub(super) async fn next(&mut self) -> News {
         let next = match &mut self.gate {
             Some(gate) => gate.news.recv().await,
@@ -122,12 +122,12 @@ impl Goal {
         }
     }
 
-    /// What is said at the beginning.
+    /// The note at the start.
     pub(super) fn words(&self) -> Option<String> {
         self.gate.as_ref().map(|gate| render::notice::waiting_for(&gate.commit))
     }
 
-    /// What is said once LEDGER holds the commit.
+    /// The note once LEDGER holds the commit.
     pub(super) fn in_ledger(&self, through: u64) -> String {
         self.gate.as_ref().map_or_else(String::new, |gate| render::notice::in_ledger(&gate.commit, through))
     }
@@ -137,7 +137,7 @@ impl Goal {
         self.gate.as_ref().map(|gate| (&gate.commit, gate.through))
     }
 
-    /// What is said where the time is over before it is met.
+    /// The note if the time is over before the condition holds.
     pub(super) fn over(&self, verdict: Option<Verdict>) -> String {
         match self.commit() {
             Some((commit, None)) => render::notice::commit_is_missing(commit),
@@ -147,7 +147,7 @@ impl Goal {
     }
 }
 
-/// Who asks while notices are shown.
+/// Asks the services while the watch shows notices.
 struct Asking {
     hub: Hub,
     deployment: DeploymentId,

@@ -15,11 +15,11 @@ use crate::session::Session;
 /// Time between two questions, while the hub does not vouch for it.
 const ASK_EVERY: Duration = Duration::from_secs(1);
 
-/// What the hub said when it was asked last.
+/// Asks the hub whether it vouches for the result of a watch.
 pub(super) struct HubCheck {
     deployment: DeploymentId,
     next_at: Instant,
-    /// Why the watch goes on, as it was said.
+    /// The last announced reason why the watch goes on.
     said: String,
 }
 
@@ -33,7 +33,7 @@ impl HubCheck {
         sleep_until(self.next_at).await;
     }
 
-    /// Whether the hub says now that this is the verdict. Each new reason why not is said once.
+    /// Whether the hub's present answer has this verdict. Each new reason why not is announced once.
     pub(super) async fn vouches(&mut self, session: &mut Session<'_>, verdict: Option<Verdict>) -> bool {
         let query = Query { id: Some(self.deployment.clone()), ..Query::default() };
         let answer = session.hub.query("deployment", &query).await;

@@ -44,28 +44,28 @@ pub(super) async fn run(
     let over = args.within.map(|within| Instant::now() + within);
     let silence = Silence::new(session.hub.address().to_owned());
     let mut hub = HubCheck::new(deployment.clone());
-    let mut picture = WatchScreen::new(deployment, is_there && !notices.is_told(), silence);
+    let mut screen = WatchScreen::new(deployment, is_there && !notices.is_told(), silence);
     if let Some(known) = notices.known().await? {
-        picture.know(&known);
-        if goal.is_met(picture.verdict, picture.as_of) && hub.vouches(session, picture.verdict).await {
-            // What is waited for is there, and was shown before.
-            picture.print_already_reached(session, known.as_of);
-            return Ok(!goal.is_failure(picture.verdict));
+        screen.know(&known);
+        if goal.is_met(screen.verdict, screen.as_of) && hub.vouches(session, screen.verdict).await {
+            // The condition holds already, and its state was shown before.
+            screen.print_already_reached(session, known.as_of);
+            return Ok(!goal.is_failure(screen.verdict));
         }
     }
-    let mut shown = (&mut picture, &mut hub);
+    let mut shown = (&mut screen, &mut hub);
     let end = follow(session, &mut notices, &mut shown, &mut goal, (over, args.name.is_some())).await;
     if args.name.is_none() {
         notices.close().await;
     }
-    answered(end, &goal, &picture)
+    answered(end, &goal, &screen)
 }
 
 /// The end of a watch. One that waits for a verdict has it or not, also where its reader has gone.
-fn answered(end: Result<bool, CtlError>, goal: &Goal, picture: &WatchScreen) -> Result<bool, CtlError> {
+fn answered(end: Result<bool, CtlError>, goal: &Goal, screen: &WatchScreen) -> Result<bool, CtlError> {
     match end {
         Err(error) if goal.is_any() && error.is_reader_gone() => {
-            Ok(goal.is_met(picture.verdict, picture.as_of) && !goal.is_failure(picture.verdict))
+            Ok(goal.is_met(screen.verdict, screen.as_of) && !goal.is_failure(screen.verdict))
         }
         end => end,
     }
@@ -105,7 +105,7 @@ fn own_name() -> Result<muster_contract::SubscriptionName, CtlError> {
 async fn follow(
     session: &mut Session<'_>,
     notices: &mut Notices,
-    (picture, hub): &mut (&mut WatchScreen, &mut HubCheck),
+    (screen, hub): &mut (&mut WatchScreen, &mut HubCheck),
     goal: &mut Goal,
     (over, is_named): (Option<Instant>, bool),
 ) -> Result<bool, CtlError> {
@@ -121,33 +121,33 @@ async fn follow(
     tokio::pin!(over, interrupted);
     let has_ended = loop {
         tokio::select! {
-            read = meanwhile.until(notices.next(), session, picture) => {
+            read = meanwhile.until(notices.next(), session, screen) => {
                 let read = read?;
                 if is_named && read.is_after_a_gap {
-                    picture.show_missed(session, notices.missed(&read.notice).await)?;
+                    screen.show_missed(session, notices.missed(&read.notice).await)?;
                 }
-                picture.show(session, &read)?;
+                screen.show(session, &read)?;
                 let is_last = is_last(&read.notice);
-                let is_met = goal.is_met(picture.verdict, picture.as_of);
-                if is_last || (is_met && hub.vouches(session, picture.verdict).await) {
+                let is_met = goal.is_met(screen.verdict, screen.as_of);
+                if is_last || (is_met && hub.vouches(session, screen.verdict).await) {
                     break is_last;
                 }
-                picture.is_of_before = false;
+                screen.is_of_before = false;
                 notices.confirm_soon();
             }
-            news = goal.next() => if picture.learn(session, goal, news)? {
+            news = goal.next() => if screen.learn(session, goal, news)? {
                 break false;
             },
-            () = hub.next_check(), if goal.is_met(picture.verdict, picture.as_of) => {
-                if hub.vouches(session, picture.verdict).await {
+            () = hub.next_check(), if goal.is_met(screen.verdict, screen.as_of) => {
+                if hub.vouches(session, screen.verdict).await {
                     break false;
                 }
             }
             () = &mut over => {
                 if goal.is_any() {
-                    return Err(CtlError::TimeOver(goal.over(picture.verdict)));
+                    return Err(CtlError::TimeOver(goal.over(screen.verdict)));
                 }
-                session.terminal.print_note(&format!("muster: {}\n", goal.over(picture.verdict)));
+                session.terminal.print_note(&format!("muster: {}\n", goal.over(screen.verdict)));
                 return Ok(true);
             }
             _ = &mut interrupted => return Ok(!goal.is_any()),
@@ -159,12 +159,12 @@ async fn follow(
         _ = &mut interrupted => {}
     }
     if !has_ended {
-        picture.print_end(session, goal);
+        screen.print_end(session, goal);
     }
-    Ok(!has_ended && !goal.is_failure(picture.verdict))
+    Ok(!has_ended && !goal.is_failure(screen.verdict))
 }
 
-/// What happens while the next notice is waited for.
+/// Events until the next notice.
 struct Meanwhile {
     link: watch::Receiver<Link>,
     answered: watch::Receiver<bool>,
@@ -179,12 +179,12 @@ impl Meanwhile {
     }
 
     /// The next notice. It is waited for without a break over all that happens meanwhile: what it asks the hub may take longer
-    /// to answer than the next picture.
+    /// to answer than the next screen.
     async fn until(
         &mut self,
         next: impl Future<Output = Result<Read, CtlError>>,
         session: &mut Session<'_>,
-        picture: &mut WatchScreen,
+        screen: &mut WatchScreen,
     ) -> Result<Read, CtlError> {
         tokio::pin!(next);
         loop {
@@ -192,11 +192,11 @@ impl Meanwhile {
                 read = &mut next => return read,
                 _ = self.ticks.tick() => {
                     let is_answered = *self.answered.borrow();
-                    picture.silence.tick(session, is_answered);
-                    picture.redraw(session)?;
+                    screen.silence.tick(session, is_answered);
+                    screen.redraw(session)?;
                 }
                 Ok(()) = self.link.changed() => {
-                    picture.show_connection(session, self.link.borrow_and_update().is_up())?;
+                    screen.show_connection(session, self.link.borrow_and_update().is_up())?;
                 }
             }
         }
@@ -219,10 +219,9 @@ mod tests {
         let wanted = Some(Verdict::Converged);
         let goal = Goal::until;
         let shown = |verdict| {
-            let mut picture =
-                WatchScreen::new("web".parse().unwrap(), false, Silence::new("here".to_owned()));
-            picture.verdict = verdict;
-            picture
+            let mut screen = WatchScreen::new("web".parse().unwrap(), false, Silence::new("here".to_owned()));
+            screen.verdict = verdict;
+            screen
         };
         assert!(matches!(answered(gone(), &goal(wanted), &shown(Some(Verdict::Failing))), Ok(false)));
         assert!(matches!(answered(gone(), &goal(wanted), &shown(None)), Ok(false)));

@@ -1,4 +1,4 @@
-//! What a watch of one deployment shows: what is known of it, and what of that stands on the screen.
+//! The output of a watch of one deployment: its newest known state, and the part of it that the screen shows.
 
 use std::collections::VecDeque;
 
@@ -18,10 +18,10 @@ use crate::notices::Read;
 use crate::render;
 use crate::session::Session;
 
-/// Lines of changes that stand under a picture.
+/// Most lines of changes below the screen.
 const RECENT_MAX: usize = 12;
 
-/// What is known, and what of it stands on the screen.
+/// The newest known state, and the part of it that the screen shows.
 pub(super) struct WatchScreen {
     deployment: DeploymentId,
     /// The last verdict; none while it is not there.
@@ -34,7 +34,7 @@ pub(super) struct WatchScreen {
     recent: VecDeque<String>,
     drawn: bool,
     pub(super) silence: Silence,
-    /// What comes next is how it was when this began.
+    /// Whether the next state held before the watch began.
     pub(super) is_of_before: bool,
 }
 
@@ -94,7 +94,7 @@ impl WatchScreen {
         self.redraw(session)
     }
 
-    /// Prints that the verdict held already, and as of which fact: the reader sees whether a commit of this moment was read by then.
+    /// Prints that the verdict held already, and as of which fact, so that the reader sees whether it covers a new commit.
     pub(super) fn print_already_reached(&self, session: &mut Session<'_>, as_of: AsOf) {
         session.terminal.print_note(&render::notice::already(&self.deployment, self.verdict, as_of));
     }

@@ -1,5 +1,5 @@
-//! What a watch says while it hears nothing: at once that the connection is lost, and after a moment, and then seldom, since
-//! when nothing was heard and from where it tries. Where a picture is drawn it stands in that.
+//! The notes of a watch without news: at once that the connection is lost, and after a moment, and then seldom, since
+//! when nothing was heard and from where it tries. A redrawn screen has it on top.
 
 use std::time::Duration;
 
@@ -9,7 +9,7 @@ use tokio::time::Instant;
 use super::is_redrawn;
 use crate::session::Session;
 
-/// What is said while there is no connection.
+/// The note while there is no connection.
 const LOST: &str = "muster: the connection to NATS is lost; what is shown may be old\n";
 /// Silence that is worth a word of its own. Most are over by then.
 const TOLD_AFTER: Duration = Duration::from_secs(10);
@@ -21,7 +21,7 @@ const _: () = assert!(TOLD_AFTER.as_secs() < TOLD_EVERY.as_secs());
 /// How long nothing was heard.
 #[derive(Debug)]
 pub(super) struct Silence {
-    /// Where it is listened.
+    /// The address of the server.
     from: String,
     is_up: bool,
     began: Option<Began>,
@@ -46,7 +46,7 @@ impl Silence {
         if is_up { "muster: connected again\n" } else { LOST }
     }
 
-    /// Records whether the hub answered; returns a line if the silence is to be shown now.
+    /// Records whether the hub answered; returns a line if the silence is to be announced now.
     fn note_silence(&mut self, is_answered: bool, at: Timestamp, now: Instant) -> Option<String> {
         if self.is_up && is_answered {
             self.began = None;
@@ -62,7 +62,7 @@ impl Silence {
         self.words()
     }
 
-    /// A second has passed: where there is no picture to stand in, what there is to say goes to standard error.
+    /// Runs each second: prints a due line on standard error, unless the screen is redrawn.
     pub(super) fn tick(&mut self, session: &mut Session<'_>, is_answered: bool) {
         let words = self.note_silence(is_answered, session.clock.now(), Instant::now());
         if let Some(words) = words.filter(|_| !is_redrawn(session)) {
@@ -70,13 +70,13 @@ impl Silence {
         }
     }
 
-    /// What stands above a picture.
+    /// The line above the screen.
     pub(super) fn above(&self) -> String {
         let lost = if self.is_up { "" } else { LOST };
         format!("{lost}{}", self.words().unwrap_or_default())
     }
 
-    /// Of a silence that was told of.
+    /// The line about an announced silence.
     fn words(&self) -> Option<String> {
         let began = self.began.filter(|began| began.told.is_some())?;
         let second = Timestamp::from_second(began.at.as_second()).unwrap_or(began.at);

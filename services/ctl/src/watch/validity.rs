@@ -25,7 +25,7 @@ impl Validity {
         words.filter(|_| is_news)
     }
 
-    /// What stands above a picture.
+    /// The line above the screen.
     pub(super) fn above(&self, now: Timestamp) -> String {
         self.words(now).unwrap_or_default()
     }

@@ -1,9 +1,9 @@
-//! The account of people as the gateway knows it: its key and the signing keys of its roles from the gateway's own token,
-//! revocations from the file that `muster auth` writes. The files are read again every few seconds.
+//! Reads the account of people: its key and the signing keys of its roles from the gateway's own token, revocations from the
+//! file that `muster auth` writes. It reads the files again every few seconds.
 //!
-//! Without that file no revocation is known here: the hub closes a revoked person's own connections, and a session at the
-//! gateway lasts until its end. A role's new signing key (`muster auth rotate`) ends its sessions once the gateway has its new
-//! credentials.
+//! Without that file the gateway knows no revocation: the hub closes a revoked person's own connections, and a session at the
+//! gateway lasts until its end. A role's new signing key (`muster auth rotate`) ends the role's sessions once the gateway has
+//! its new credentials.
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
@@ -16,22 +16,18 @@ use muster_identity::requester::Signers;
 use muster_identity::{KeyPair, Role, TokenClaims, creds, jwt};
 use muster_service::error::chain;
 
+use super::{ReadFileError, read_file};
+
 /// Time after which the files are read again, in seconds.
 const READ_INTERVAL: i64 = 5;
 
-/// Why the account is not known.
+/// Why the account cannot be read.
 #[derive(Debug, thiserror::Error)]
 pub enum AccountError {
     /// A file cannot be read.
-    #[error("cannot read {}", .path.display())]
-    Read {
-        /// The file.
-        path: PathBuf,
-        /// The error of the system.
-        #[source]
-        source: std::io::Error,
-    },
-    /// The credentials are none, or of another role.
+    #[error(transparent)]
+    Read(#[from] ReadFileError),
+    /// The file has no credentials of the role gateway.
     #[error(
         "{} has no credentials of the role gateway; `muster auth creds gateway` makes them: {why}", .path.display()
     )]
@@ -56,7 +52,7 @@ pub enum AccountError {
 pub struct Account {
     creds: PathBuf,
     revocations: Option<PathBuf>,
-    /// When the files were read last, and what they said.
+    /// The time of the last read in Unix seconds, and the account as it was read.
     known: Mutex<(i64, Arc<PeopleAccount>)>,
 }
 
@@ -64,9 +60,9 @@ impl Account {
     /// Reads the files; also returns the key that signs notes.
     ///
     /// # Errors
-    /// The credentials are no gateway's, or the file does not have their account.
+    /// The credentials are not those of a gateway, or the file does not have their account.
     pub fn open(creds: PathBuf, revocations: Option<PathBuf>) -> Result<(Self, NoteSigner), AccountError> {
-        let text = read(&creds)?;
+        let text = read_file(&creds)?;
         let wrong = |why| AccountError::Creds { path: creds.clone(), why };
         let key = creds::seed(&text).and_then(|seed| KeyPair::from_seed(seed).ok());
         let key = key.ok_or_else(|| wrong("it has no seed"))?;
@@ -75,7 +71,7 @@ impl Account {
         Ok((Self { creds, revocations, known }, NoteSigner::new(key)))
     }
 
-    /// The account as the files say it, at most some seconds ago. If they cannot be read, what they said before holds.
+    /// The account as the files had it at most a few seconds ago. The last account stays if they cannot be read.
     pub fn known(&self, now: Timestamp) -> Arc<PeopleAccount> {
         // The held value is replaced as a whole.
         let mut held = self.known.lock().unwrap_or_else(PoisonError::into_inner);
@@ -86,22 +82,17 @@ impl Account {
         held.0 = now;
         match account(&self.creds, self.revocations.as_deref()) {
             Ok(known) => held.1 = Arc::new(known),
-            Err(error) => tracing::warn!(
-                error = chain(&error),
-                "cannot read who may log in; what was read before holds"
-            ),
+            Err(error) => {
+                tracing::warn!(error = chain(&error), "cannot read the account of people; kept the last one");
+            }
         }
         Arc::clone(&held.1)
     }
 }
 
-fn read(path: &Path) -> Result<String, AccountError> {
-    std::fs::read_to_string(path).map_err(|source| AccountError::Read { path: path.to_owned(), source })
-}
-
 fn account(creds: &Path, revocations: Option<&Path>) -> Result<PeopleAccount, AccountError> {
     let wrong = |why| AccountError::Creds { path: creds.to_owned(), why };
-    let text = read(creds)?;
+    let text = read_file(creds)?;
     let claims = creds::token(&text).and_then(|token| jwt::read(token).ok());
     let claims: TokenClaims = claims.ok_or_else(|| wrong("it has no JWT"))?;
     if claims.tag("role") != Some(Role::Gateway.as_str()) {
@@ -110,13 +101,13 @@ fn account(creds: &Path, revocations: Option<&Path>) -> Result<PeopleAccount, Ac
     let (key, signers) = (claims.nats.issuer_account.clone(), Signers::of(&claims));
     let revocations = match revocations {
         None => BTreeMap::new(),
-        Some(path) => revoked(&read(path)?, &key)
+        Some(path) => revoked(&read_file(path)?, &key)
             .ok_or_else(|| AccountError::Revocations { path: path.to_owned(), creds: creds.to_owned() })?,
     };
     Ok(PeopleAccount { key, signers, revocations })
 }
 
-/// The revocations in the token of an account, in the lines that a server's configuration includes.
+/// The revocations of an account, by its token in the text of a nats-server.conf.
 fn revoked(config: &str, account: &str) -> Option<BTreeMap<String, u64>> {
     let token = config.lines().find_map(|line| line.trim().strip_prefix(account)?.strip_prefix(": "))?;
     let claims = jwt::read(token).ok()?;
@@ -142,7 +133,7 @@ mod tests {
         let signers = BTreeMap::from([(Role::Viewer, key()), (Role::Operator, key())]);
         let write = |role| {
             let user = User { account: &people, key: &own.public_key(), issued: 1, expires: None };
-            let token = claims::service(&signer, &user, role, "door", &signers).unwrap();
+            let token = claims::service(&signer, &user, role, "gateway-1", &signers).unwrap();
             std::fs::write(&creds, creds::to_text(&token, &own.seed().unwrap())).unwrap();
         };
         write(Role::Operator);
@@ -177,6 +168,6 @@ mod tests {
         let second = |second| account.known(Timestamp::from_second(second).unwrap());
         assert_eq!(second(0).revocations, revocations);
         std::fs::write(&config, "").unwrap();
-        assert_eq!(second(READ_INTERVAL).revocations, revocations, "what was read before holds");
+        assert_eq!(second(READ_INTERVAL).revocations, revocations, "the last account stays");
     }
 }

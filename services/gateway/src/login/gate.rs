@@ -1,11 +1,11 @@
-//! Stands before every route where people log in: without a session nobody gets further than the login, and a role gets what
-//! it may. What a role may not do over NATS it may not do here.
+//! Middleware of people's routes: requires a session for all but the login, and checks its role. A role has no right here that
+//! it lacks over NATS.
 //!
-//! A change that a cookie allows must come from a page of this gateway, and say so: a program has a token.
+//! A change by cookie must name its origin, and so comes from a page of this gateway; a program sends a token.
 
 use axum::extract::{Request, State};
 use axum::http::header::{LOCATION, ORIGIN, WWW_AUTHENTICATE};
-use axum::http::{HeaderName, HeaderValue, StatusCode};
+use axum::http::{HeaderValue, StatusCode};
 use axum::middleware::Next;
 use axum::response::{IntoResponse as _, Response};
 use muster_identity::Role;
@@ -15,22 +15,21 @@ use super::routes::LOGIN;
 use super::session::{Access, Refused, Session};
 use crate::people::People;
 use crate::people::api::PREFIX;
+use crate::people::guard::FETCH_SITE;
 use crate::people::page;
 use crate::problem::Problem;
 
-/// Paths that need no session: health, the files of pages, and the login.
+/// Paths that need no session: health and logout, and the return from a provider.
 const OPEN: [&str; 3] = ["/live", "/logout", CALLBACK];
-/// Beginnings of such paths.
+/// Prefixes of more paths that need no session: the files of pages, and the login.
 const OPEN_BELOW: [&str; 2] = ["/assets/", "/login/"];
 /// Paths that only an operator may read, with everything below them: payloads of rejected reports.
 const FOR_OPERATORS: [&str; 2] = ["/quarantine", "/api/v1/quarantine"];
-/// Names of query parameters in which somebody may have put a secret.
+/// Names of query parameters that may hold a secret.
 const SECRETS: [&str; 7] = ["token", "access_token", "id_token", "bearer", "jwt", "session", "authorization"];
-/// A browser says with it from where a request comes.
-const FETCH_SITE: HeaderName = HeaderName::from_static("sec-fetch-site");
 
 tokio::task_local! {
-    /// The session of the request that this task answers, for what its page shows.
+    /// The session of the request that this task answers; pages show its person and offer what its role may do.
     static SESSION: Session;
 }
 
@@ -48,8 +47,9 @@ pub fn offers_changes() -> bool {
 pub async fn gate(State(people): State<People>, mut request: Request, next: Next) -> Response {
     let Some(login) = people.login() else { return next.run(request).await };
     if let Some(name) = secret_in_address(&request) {
-        let detail =
-            format!("{name}: a secret does not belong into an address, where logs keep it; log in again");
+        let detail = format!(
+            "{name}: logs keep addresses, so send no secret in one; log in again, and send the token as a header"
+        );
         return Problem::new(StatusCode::BAD_REQUEST, detail).into_response();
     }
     if is_open(request.uri().path()) {
@@ -81,7 +81,7 @@ fn secret_in_address(request: &Request) -> Option<&'static str> {
         .find_map(|(name, _)| SECRETS.into_iter().find(|secret| name.eq_ignore_ascii_case(secret)))
 }
 
-/// Why a session may not do this.
+/// Why a session does not permit a request; `None` if it does.
 fn refusal(session: &Session, access: Access, request: &Request) -> Option<String> {
     let (path, is_change) = (request.uri().path(), !request.method().is_safe());
     let is_below = |prefix: &&str| {
@@ -91,11 +91,11 @@ fn refusal(session: &Session, access: Access, request: &Request) -> Option<Strin
         let (name, role, needed) = (session.label(), &session.person.role, Role::Operator.as_str());
         return Some(format!("{name} is logged in as {role}, and this needs the role {needed}"));
     }
-    // The guard has compared those that are there with this gateway's own.
+    // The guard has compared these headers with this gateway's own origin.
     let headers = request.headers();
     let is_named = headers.contains_key(ORIGIN) || headers.contains_key(FETCH_SITE);
-    let is_blind = is_change && access == Access::Cookie && !is_named;
-    is_blind.then(|| "a change with a cookie must name its Origin; a program sends a token".to_owned())
+    let is_unnamed = is_change && access == Access::Cookie && !is_named;
+    is_unnamed.then(|| "a change with a cookie must name its Origin; a program sends a token".to_owned())
 }
 
 fn refused(request: &Request, problem: Problem) -> Response {

@@ -1,10 +1,10 @@
-//! The nonces that were used here, so that a recorded proof of a program is of no use. A nonce names its end itself, and is
+//! Remembers used nonces, so that nobody can replay a recorded proof of a program. A nonce carries its own end, and is
 //! forgotten then.
 
 use std::collections::HashMap;
 use std::sync::{Mutex, PoisonError};
 
-/// Most nonces that are remembered.
+/// Most nonces that a gateway remembers; while there are as many, no program logs in.
 const NONCES_MAX: usize = 10_000;
 
 /// The used nonces, each with its end in Unix seconds.
@@ -12,7 +12,7 @@ const NONCES_MAX: usize = 10_000;
 pub(super) struct Nonces(Mutex<HashMap<String, i64>>);
 
 impl Nonces {
-    /// Uses a nonce up; false if it was used before, is over, or cannot be remembered.
+    /// Uses a nonce up; false if it was used before, has expired, or cannot be remembered.
     pub(super) fn use_up(&self, nonce: &str, ends: i64, now: i64) -> bool {
         // Each change is one step.
         let mut used = self.0.lock().unwrap_or_else(PoisonError::into_inner);
@@ -32,7 +32,7 @@ mod tests {
         assert!(nonces.use_up("a", 10, 0) && nonces.use_up("b", 10, 0));
         assert!(!nonces.use_up("a", 10, 9) && !nonces.use_up("c", 10, 10));
         assert!(nonces.use_up("d", 20, 11));
-        assert_eq!(nonces.0.lock().unwrap().len(), 1, "what is over is forgotten");
+        assert_eq!(nonces.0.lock().unwrap().len(), 1, "an expired nonce is forgotten");
         (0..2 * NONCES_MAX).for_each(|at| _ = nonces.use_up(&at.to_string(), 99, 12));
         assert_eq!(nonces.0.lock().unwrap().len(), NONCES_MAX);
     }

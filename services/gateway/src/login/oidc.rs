@@ -1,8 +1,8 @@
-//! Login by an OpenID Connect provider: the authorization code flow with PKCE. [`provider`] is the provider's documents and its
-//! token endpoint, [`id_token`] checks what it signed.
+//! Login by an OpenID Connect provider: the authorization code flow with PKCE. [`provider`] reads the provider's documents and
+//! its token endpoint, [`id_token`] checks ID tokens.
 //!
-//! Nothing is kept between the redirect and the callback but a sealed cookie with state, nonce and verifier. The provider's
-//! role claim decides the role; without it somebody is a viewer. No token of the provider leaves this module.
+//! Between the redirect and the callback only the browser keeps state: a sealed cookie with state, nonce and verifier. The
+//! provider's role claim decides the role; a person without it is a viewer. No token of the provider leaves this module.
 
 pub mod id_token;
 pub mod provider;
@@ -35,7 +35,7 @@ use crate::problem::{Problem, RETRY_AFTER_SECONDS};
 pub const CALLBACK: &str = "/callback";
 /// Time to log in at the provider, in seconds.
 const ATTEMPT_SECONDS: i64 = 10 * 60;
-/// Most logins that ask the provider at once.
+/// Most concurrent calls to the provider.
 const CALLS_MAX: usize = 8;
 /// Random bytes of state and nonce.
 const STATE_BYTES: usize = 16;
@@ -47,11 +47,11 @@ const PERSON_DIGITS: usize = 40;
 /// The settings of a provider.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct OidcConfig {
-    /// Its address, as it names itself.
+    /// The issuer URL, exactly as the provider's documents name it.
     pub issuer: String,
-    /// The name of this client there.
+    /// The client id of this gateway at the provider.
     pub client_id: String,
-    /// The file with the client's secret; none of a public client.
+    /// The file with the client's secret; a public client has none.
     pub secret: Option<PathBuf>,
     /// The claim with the role.
     pub role_claim: String,
@@ -61,7 +61,7 @@ pub struct OidcConfig {
 
 /// A login under way in a browser.
 #[derive(Debug, Serialize, Deserialize)]
-struct Attempt {
+struct OidcAttempt {
     state: String,
     nonce: String,
     verifier: String,
@@ -84,7 +84,7 @@ pub fn router() -> Router<People> {
 }
 
 impl Oidc {
-    /// Reads the secret. The provider is asked at the first login.
+    /// Reads the secret. The first login makes the first call to the provider.
     ///
     /// # Errors
     /// A file cannot be used.
@@ -95,14 +95,14 @@ impl Oidc {
         Ok(Self { issuer, calls, provider: Arc::new(Provider::open(config)?), client_id, role_claim })
     }
 
-    /// Asks the provider beside the requests of others: its client waits.
+    /// Calls the provider on a thread of its own, because the client blocks.
     async fn asked<T: Send + 'static>(
         &self,
         ask: impl FnOnce(&Provider) -> Result<T, ProviderError> + Send + 'static,
     ) -> Result<T, ProviderError> {
         let provider = Arc::clone(&self.provider);
         let permit = Arc::clone(&self.calls).try_acquire_owned().map_err(|_| ProviderError::Busy)?;
-        // The call holds its place until its end, also if the browser has gone.
+        // The call keeps its permit until its end, even if the browser has gone.
         let asked = tokio::task::spawn_blocking(move || {
             let asked = ask(&provider);
             drop(permit);
@@ -119,7 +119,7 @@ impl Oidc {
         [Role::Operator, Role::Subscriber].into_iter().find(has).unwrap_or(Role::Viewer)
     }
 
-    /// The person of the claims. The key is a digest of issuer and subject, which the provider gives to nobody else.
+    /// The person of the claims. The key is a digest of issuer and subject; a provider never reuses a subject.
     fn person(&self, claims: &Claims) -> OnBehalfOf {
         let whole = digest(&SHA256, format!("{}\n{}", claims.iss, claims.sub).as_bytes());
         let key = format!("oidc:{:.PERSON_DIGITS$}", HEXLOWER.encode(whole.as_ref()));
@@ -145,7 +145,7 @@ async fn leave(State(people): State<People>, headers: HeaderMap) -> Result<Respo
         Ok(authorize) => authorize,
         Err(error) => return failed(&people, &headers, &error),
     };
-    let attempt = Attempt {
+    let attempt = OidcAttempt {
         state: random_text::<STATE_BYTES>(&login.sealer)?,
         nonce: random_text::<STATE_BYTES>(&login.sealer)?,
         verifier: random_text::<VERIFIER_BYTES>(&login.sealer)?,
@@ -172,11 +172,16 @@ async fn leave(State(people): State<People>, headers: HeaderMap) -> Result<Respo
 
 fn with_oidc(people: &People) -> Result<(&super::Login, &Oidc), Problem> {
     let login = login_of(people)?;
-    let none = || Problem::new(StatusCode::NOT_FOUND, "this gateway knows no provider (--oidc-issuer)");
+    let none = || {
+        Problem::new(
+            StatusCode::NOT_FOUND,
+            "this gateway has no provider: log in with a key, or set --oidc-issuer",
+        )
+    };
     Ok((login, login.oidc.as_ref().ok_or_else(none)?))
 }
 
-/// Takes the browser back from the provider.
+/// Logs the browser in that the provider has sent back.
 async fn come_back(
     State(people): State<People>,
     headers: HeaderMap,
@@ -198,7 +203,7 @@ async fn come_back(
         person: oidc.person(&claims),
         voucher: Voucher::Provider(claims.iss.clone()),
         account: login.account.known(now).key.clone(),
-        // The provider's clock may be ahead, and a revocation of now must hold.
+        // The provider's clock may be ahead, and a revocation must cover every session that began before it.
         issued: u64::try_from(claims.iat.min(now.as_second())).unwrap_or(0),
         expires: login.end_of(now),
     };
@@ -212,7 +217,7 @@ async fn come_back(
     Ok((StatusCode::SEE_OTHER, AppendHeaders(cookies), [(LOCATION, "/")]).into_response())
 }
 
-/// Code, verifier and nonce of a callback that belongs to the login under way in this browser.
+/// Code, verifier and nonce of a callback, if it belongs to the login under way in this browser.
 fn answered(
     sealer: &Sealer,
     headers: &HeaderMap,
@@ -222,7 +227,7 @@ fn answered(
     let Cookie::One(sealed) = cookie(headers, OIDC_COOKIE) else {
         return Err("no login is under way in this browser: begin again");
     };
-    let attempt = sealer.open::<Attempt>(Purpose::Oidc, sealed);
+    let attempt = sealer.open::<OidcAttempt>(Purpose::Oidc, sealed);
     let attempt = attempt.filter(|attempt| now.as_second() < attempt.ends);
     let attempt = attempt.ok_or("the login took too long: begin again")?;
     let pairs: Vec<_> = form_urlencoded::parse(query.unwrap_or_default().as_bytes()).collect();
@@ -231,9 +236,10 @@ fn answered(
         found.next().filter(|_| found.next().is_none())
     };
     if one("state") != Some(attempt.state.as_str()) {
-        return Err("the answer is of another login: begin again");
+        return Err("the answer belongs to another login: begin again");
     }
-    let code = one("code").ok_or("the provider has refused the login")?;
+    let code =
+        one("code").ok_or("the provider has refused the login: begin again, or ask its administrator")?;
     Ok((code.to_owned(), attempt.verifier, attempt.nonce))
 }
 
@@ -243,14 +249,15 @@ fn refused(people: &People, headers: &HeaderMap, why: &str) -> Result<Response, 
 }
 
 fn failed(people: &People, headers: &HeaderMap, error: &ProviderError) -> Result<Response, Problem> {
-    tracing::warn!(error = muster_service::error::chain(error), "cannot log a person in by the provider");
+    tracing::warn!(error = muster_service::error::chain(error), "cannot log in by the provider");
     let (status, why) = match error {
         ProviderError::Token(why) => {
             (StatusCode::FORBIDDEN, format!("the provider's answer is refused: {why}"))
         }
         _ => (
             StatusCode::SERVICE_UNAVAILABLE,
-            "the provider does not answer as it should; try again".to_owned(),
+            "the provider does not answer as it should; try again, and read the gateway's log if it stays so"
+                .to_owned(),
         ),
     };
     let mut response = shown(people, headers, status, Some(&why))?;

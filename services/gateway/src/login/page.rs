@@ -2,7 +2,7 @@
 
 use maud::{Markup, html};
 
-use crate::people::page::{cli, outside};
+use crate::people::page::{before_login, cli};
 
 /// The page for a browser that shows a nonce.
 pub(super) fn login(
@@ -29,8 +29,8 @@ pub(super) fn login(
                 input #code type="text" name="code" required autofocus spellcheck="false" autocapitalize="off";
                 button.act.first type="submit" { "Log in" }
             }
-            p.note { "A code counts in this browser alone, for two minutes." }
+            p.note { "A code is valid in this browser alone, for two minutes." }
         }
     };
-    outside("Log in", &content)
+    before_login("Log in", &content)
 }

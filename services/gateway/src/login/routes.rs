@@ -1,8 +1,8 @@
-//! The routes of the login: the page with its nonce, the proof of `muster login`, the code that the page takes for a session,
+//! The routes of the login: the page with its nonce, the proof of `muster login`, the code that the page exchanges for a session,
 //! tokens of programs, and the logout.
 //!
-//! A page's nonce is in a sealed cookie of the browser that shows it, and a code is of one nonce. So a code is of no use in
-//! another browser, and no gateway has to remember it. A program's nonce is sealed, short-lived and counts once.
+//! A page's nonce is in a sealed cookie of the browser that shows it, and a code belongs to one nonce. So another browser cannot
+//! use a code, and no gateway has to remember it. A program's nonce is sealed, short-lived and valid once.
 
 use axum::Router;
 use axum::body::Body;
@@ -30,7 +30,7 @@ use crate::problem::Problem;
 pub const LOGIN: &str = "/login";
 /// Bytes of a nonce.
 const NONCE_BYTES: usize = 16;
-/// Longest nonce of a proof.
+/// Longest nonce of a proof, in bytes.
 const NONCE_CHARS_MAX: usize = 512;
 /// Time of a login page, in seconds.
 const PAGE_SECONDS: i64 = 10 * 60;
@@ -51,7 +51,7 @@ const FORM: &[Param] = &[param("code", Kind::Text, "The code that `muster login`
 
 /// A login page in a browser.
 #[derive(Debug, Serialize, Deserialize)]
-struct Attempt {
+struct PageAttempt {
     nonce: String,
     ends: i64,
 }
@@ -83,12 +83,15 @@ pub fn router() -> Router<People> {
 
 /// The login of a gateway that has one.
 pub(super) fn login_of(people: &People) -> Result<&Login, Problem> {
-    let none = || Problem::new(StatusCode::NOT_FOUND, "nobody logs in to this gateway (--session-key)");
+    let none = || Problem::new(StatusCode::NOT_FOUND, "this gateway has no login; --session-key adds one");
     people.login().map(AsRef::as_ref).ok_or_else(none)
 }
 
 pub(super) fn no_random() -> Problem {
-    Problem::passing(StatusCode::SERVICE_UNAVAILABLE, "the system gives no random numbers")
+    Problem::passing(
+        StatusCode::SERVICE_UNAVAILABLE,
+        "the operating system gives no random numbers; try again",
+    )
 }
 
 async fn show(State(people): State<People>, headers: HeaderMap) -> Result<Response, Problem> {
@@ -108,7 +111,7 @@ pub(super) fn shown(
         Some(attempt) => attempt,
         None => {
             let bytes = login.sealer.random_bytes::<NONCE_BYTES>().ok_or_else(no_random)?;
-            Attempt { nonce: BASE32_NOPAD.encode(&bytes).to_lowercase(), ends: now + PAGE_SECONDS }
+            PageAttempt { nonce: BASE32_NOPAD.encode(&bytes).to_lowercase(), ends: now + PAGE_SECONDS }
         }
     };
     let sealed = login.sealer.seal(Purpose::Attempt, &attempt).ok_or_else(no_random)?;
@@ -128,7 +131,7 @@ async fn nonce(State(people): State<People>) -> Result<Response, Problem> {
     Ok(document(StatusCode::OK, &json!({ "nonce": sealed, "expiresAt": moment(nonce.ends) })))
 }
 
-/// A proof of a key: a code for the page, or a token.
+/// Answers a proof of a key with a code for the page, or a token.
 async fn prove(State(people): State<People>, request: Request<Body>) -> Result<Response, Problem> {
     let (login, now) = (login_of(&people)?, people.clock().now());
     let (_, host) = people.login_address(request.headers())?;
@@ -152,12 +155,15 @@ fn proof(values: &Values) -> Result<LoginProof, Problem> {
     };
     let nonce = field("nonce")?;
     if nonce.len() > NONCE_CHARS_MAX {
-        return Err(Problem::field("nonce", "is too long"));
+        return Err(Problem::field(
+            "nonce",
+            "is too long: send the nonce that the page shows, or that /login/nonce gave",
+        ));
     }
     Ok(LoginProof { purpose, jwt: field("jwt")?, nonce, signature: field("signature")? })
 }
 
-/// A code of the form becomes a session of the browser.
+/// Exchanges the code of the form for a session of the browser.
 async fn enter(State(people): State<People>, request: Request<Body>) -> Result<Response, Problem> {
     let headers = request.headers().clone();
     let values = fields(request, FORM).await?;
@@ -185,7 +191,7 @@ async fn leave(State(people): State<People>) -> Result<Response, Problem> {
 
 impl Login {
     /// The login page that a browser shows, if its cookie is there.
-    fn attempt(&self, headers: &HeaderMap) -> Option<Attempt> {
+    fn attempt(&self, headers: &HeaderMap) -> Option<PageAttempt> {
         match cookie(headers, ATTEMPT_COOKIE) {
             Cookie::One(text) => self.sealer.open(Purpose::Attempt, text),
             Cookie::None | Cookie::Several => None,
@@ -201,13 +207,14 @@ impl Login {
         match proof.purpose {
             LoginPurpose::Page => self.code(session, &proof.nonce, now),
             LoginPurpose::Token => {
-                // After the proof, so that nobody else uses nonces up.
+                // After the proof, so that only a person of the hub can use a nonce up.
                 let nonce = self.sealer.open::<ProgramNonce>(Purpose::Nonce, &proof.nonce);
                 let is_good =
                     nonce.is_some_and(|nonce| self.nonces.use_up(&nonce.id, nonce.ends, now.as_second()));
                 if !is_good {
                     return Err(forbidden(
-                        "the nonce is none of this gateway, is over, or was used".to_owned(),
+                        "the nonce is none of this gateway, has expired, or was used: log in again"
+                            .to_owned(),
                     ));
                 }
                 self.token(&session, &proven)
@@ -230,7 +237,7 @@ impl Login {
         Ok(json!({ "for": "token", "token": token, "name": name, "role": role, "expiresAt": ends }))
     }
 
-    /// The session of a code, and its cookie; why there is none.
+    /// The session of a code with its cookie, or the reason why there is none.
     fn entered(&self, headers: &HeaderMap, code: &str, now: Timestamp) -> Result<(Session, String), String> {
         let again = "run the command of this page again";
         let code: Code = self
@@ -239,7 +246,7 @@ impl Login {
             .ok_or_else(|| format!("this is no code of this gateway: {again}"))?;
         let attempt = self.attempt(headers).filter(|attempt| now.as_second() < attempt.ends);
         if now.as_second() >= code.ends || attempt.is_none_or(|attempt| attempt.nonce != code.nonce) {
-            return Err(format!("the code is of another page, or too old: {again}"));
+            return Err(format!("the code belongs to another page, or is too old: {again}"));
         }
         self.check(&code.session, now).map_err(|refused| refused.to_string())?;
         let sealed = self.sealer.seal(Purpose::Session, &code.session);

@@ -1,5 +1,5 @@
-//! Seals what a browser or program keeps for the gateway: encrypted and authenticated (AES-256-GCM), so that only a gateway with
-//! the same key file reads or makes it. A sealed text is of one purpose: a cookie is no token, and a code is no session.
+//! Seals the texts that a browser or program keeps for the gateway: encrypted and authenticated (AES-256-GCM), so that only a
+//! gateway with the same key file can read or make one. A sealed text has one purpose: a cookie is no token, a code no session.
 
 use std::fmt;
 use std::path::{Path, PathBuf};
@@ -10,11 +10,13 @@ use ring::rand::{SecureRandom as _, SystemRandom};
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 
+use super::{ReadFileError, read_file};
+
 /// Bytes of a key.
 const KEY_BYTES: usize = 32;
-/// Most keys of a file: the one in use, and those before it.
+/// Most keys of a file: the one in use, and older ones.
 const KEYS_MAX: usize = 4;
-/// Longest sealed text.
+/// Longest sealed text in bytes.
 const SEALED_BYTES_MAX: usize = 4096;
 
 /// The use of a sealed text.
@@ -51,15 +53,9 @@ impl Purpose {
 #[derive(Debug, thiserror::Error)]
 pub enum KeyFileError {
     /// It cannot be read.
-    #[error("cannot read {}", .path.display())]
-    Read {
-        /// The file.
-        path: PathBuf,
-        /// The error of the system.
-        #[source]
-        source: std::io::Error,
-    },
-    /// It holds something else.
+    #[error(transparent)]
+    Read(#[from] ReadFileError),
+    /// It holds no keys, or too many.
     #[error(
         "{} must hold 1 to {KEYS_MAX} lines with {KEY_BYTES} random bytes in base64 each, as `openssl rand -base64 {KEY_BYTES}` \
          prints them", .0.display()
@@ -69,12 +65,12 @@ pub enum KeyFileError {
 
 /// The keys of a file.
 pub struct Sealer {
-    /// The first seals.
+    /// The first key seals, all open.
     keys: Vec<LessSafeKey>,
     random: SystemRandom,
 }
 
-/// Without keys.
+/// Shows no keys.
 impl fmt::Debug for Sealer {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Sealer").field("keys", &self.keys.len()).finish_non_exhaustive()
@@ -87,9 +83,7 @@ impl Sealer {
     /// # Errors
     /// It cannot be read, or holds no keys.
     pub fn read(path: &Path) -> Result<Self, KeyFileError> {
-        let text = std::fs::read_to_string(path)
-            .map_err(|source| KeyFileError::Read { path: path.to_owned(), source })?;
-        Self::of(&text).ok_or_else(|| KeyFileError::Malformed(path.to_owned()))
+        Self::of(&read_file(path)?).ok_or_else(|| KeyFileError::Malformed(path.to_owned()))
     }
 
     fn of(text: &str) -> Option<Self> {

@@ -1,7 +1,7 @@
-//! A session: who somebody is and until when, as a sealed cookie of a browser or as a sealed token of a program.
+//! A session: a person with role and end, as a sealed cookie of a browser or as a sealed token of a program.
 //!
-//! Both are the same content sealed for different purposes, so neither passes for the other. A request has one of them: with
-//! several cookies or headers of the name it has none.
+//! Both seal the same content for different purposes, so neither passes for the other. A request with several cookies or headers
+//! of the name has no session.
 
 use std::fmt;
 
@@ -14,7 +14,7 @@ use serde::{Deserialize, Serialize};
 
 use super::seal::{Purpose, Sealer};
 
-/// The cookie of a session. The prefix has browsers take it only over TLS or on localhost, of this host alone.
+/// The cookie of a session. By its prefix browsers accept it only over TLS or on localhost, and for this host alone.
 pub const SESSION_COOKIE: &str = "__Host-muster";
 /// The cookie of a login page.
 pub const ATTEMPT_COOKIE: &str = "__Host-muster-login";
@@ -22,12 +22,12 @@ pub const ATTEMPT_COOKIE: &str = "__Host-muster-login";
 /// The cookie of a login at a provider.
 pub const OIDC_COOKIE: &str = "__Host-muster-oidc";
 
-/// Somebody who has logged in.
+/// The session of a person who has logged in.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Session {
     /// The person.
     pub person: OnBehalfOf,
-    /// Who vouches for the person.
+    /// The key or provider that vouches for the person.
     pub voucher: Voucher,
     /// The key of the account of people at the login.
     pub account: String,
@@ -37,7 +37,7 @@ pub struct Session {
     pub expires: i64,
 }
 
-/// Who vouches for a person.
+/// The key or provider that vouches for a person.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Voucher {
     /// The key that signed the person's token of the hub.
@@ -62,9 +62,9 @@ pub enum Refused {
     Missing,
     /// Its cookie or token is not sealed by a gateway with this key, or is ambiguous.
     Unreadable,
-    /// Its time is over.
+    /// It has expired.
     Expired,
-    /// The account does not know the person any more.
+    /// The account of people, or the provider, no longer admits the person.
     Account(String),
 }
 
@@ -74,8 +74,8 @@ impl fmt::Display for Refused {
             Self::Missing => {
                 f.write_str("log in: a browser at /login, a program with `muster login URL --token FILE`")
             }
-            Self::Unreadable => f.write_str("the session or token is none of this gateway: log in again"),
-            Self::Expired => f.write_str("the session is over: log in again"),
+            Self::Unreadable => f.write_str("this gateway cannot read the session or token: log in again"),
+            Self::Expired => f.write_str("the session has expired: log in again"),
             Self::Account(why) => write!(f, "{why}; log in again"),
         }
     }
@@ -92,7 +92,7 @@ impl Session {
         self.role() == Some(Role::Operator)
     }
 
-    /// The name of the person, or the key where there is none.
+    /// The name of the person, or the key of a person without a name.
     pub fn label(&self) -> &str {
         self.person.name.as_deref().unwrap_or(&self.person.key)
     }
@@ -105,10 +105,10 @@ impl Session {
     }
 }
 
-/// The session of a request, which may be over.
+/// The session of a request, which may have expired.
 ///
 /// # Errors
-/// There is none.
+/// The request has no readable session.
 pub fn read(sealer: &Sealer, headers: &HeaderMap) -> Result<(Session, Access), Refused> {
     if headers.contains_key(AUTHORIZATION) {
         let token = one(headers, &AUTHORIZATION).and_then(|value| {
@@ -134,14 +134,14 @@ fn one<'a>(headers: &'a HeaderMap, name: &HeaderName) -> Option<&'a str> {
     values.next().is_none().then_some(value)
 }
 
-/// The cookies of one name.
+/// The cookies of one name in a request.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) enum Cookie<'a> {
     /// None.
     None,
     /// One, with its value.
     One(&'a str),
-    /// More than one: something else than this gateway set one of them.
+    /// More than one; this gateway sets only one.
     Several,
 }
 
@@ -157,8 +157,8 @@ pub(super) fn cookie<'a>(headers: &'a HeaderMap, name: &str) -> Cookie<'a> {
     }
 }
 
-/// The header that sets a cookie for so many seconds; 0 takes it away. No script reads it. Other sites do not have a browser
-/// send it, but for links to this one, unless it is `strict`.
+/// The header that sets a cookie for `seconds`; 0 removes it. No script can read the cookie. A browser does not send it with
+/// requests of other sites, except for links; a strict cookie not even for links.
 pub(super) fn set_cookie(name: &str, value: &str, seconds: i64, is_strict: bool) -> String {
     let same_site = if is_strict { "Strict" } else { "Lax" };
     format!("{name}={value}; Path=/; Max-Age={}; Secure; HttpOnly; SameSite={same_site}", seconds.max(0))

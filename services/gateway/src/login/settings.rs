@@ -1,4 +1,4 @@
-//! The settings of the login.
+//! Parses and checks the settings of the login.
 
 use std::path::PathBuf;
 use std::time::Duration;
@@ -17,7 +17,7 @@ const SESSION_BOUNDS: (Duration, Duration) = (Duration::from_secs(60), Duration:
 #[command(next_help_heading = "Login")]
 pub struct LoginArgs {
     /// File with the key that seals sessions, the same for all gateways: 32 random bytes in base64 (`openssl rand -base64 32`),
-    /// a line each; the first seals, all open. With it people log in, and --creds must be of the role gateway
+    /// a line each; the first seals, all open. With it people must log in, and --creds must be of the role gateway
     #[arg(long, env = "MUSTER_SESSION_KEY", value_name = "FILE")]
     session_key: Option<String>,
 
@@ -30,11 +30,11 @@ pub struct LoginArgs {
     #[arg(long, env = "MUSTER_REVOCATIONS", value_name = "FILE")]
     revocations: Option<String>,
 
-    /// An OpenID Connect provider, as it names itself, such as `https://id.example.com`; it sends people back to /callback
+    /// Issuer of an OpenID Connect provider, such as `https://id.example.com`; it sends people back to /callback
     #[arg(long, env = "MUSTER_OIDC_ISSUER", value_name = "URL", requires_all = ["session_key", "oidc_client_id"])]
     oidc_issuer: Option<String>,
 
-    /// The name of this client at the provider
+    /// The client id of this gateway at the provider
     #[arg(long, env = "MUSTER_OIDC_CLIENT_ID", value_name = "ID", requires = "oidc_issuer")]
     oidc_client_id: Option<String>,
 
@@ -79,7 +79,7 @@ impl LoginArgs {
         let revocations = problems.optional("--revocations", self.revocations.as_deref(), Problems::file);
         let oidc = self.provider(tls_ca, problems);
         if let (Some(file), false) = (&self.session_key, has_creds) {
-            let rule = "needs --creds of the role gateway (`muster auth creds gateway`): it knows who may log in, and asks for them";
+            let rule = "needs --creds of the role gateway (`muster auth creds gateway`): its JWT names the keys of people's roles";
             problems.refuse("--session-key", file, rule);
         }
         let (Some(session_key), lifetime, revocations) = (key?, lifetime?, revocations?) else {

@@ -1,7 +1,7 @@
-//! One deployment as Margo's ApplicationDeployment (1.0.0-rc.3), and why one cannot be expressed in it.
+//! Writes a deployment as Margo's ApplicationDeployment (1.0.0-rc.3), or returns why Margo's schema cannot express it.
 //!
-//! The text is JSON with sorted keys, which YAML 1.2 contains: the same content has the same bytes and so the same digest at every
-//! gateway.
+//! The text is JSON with sorted keys, which is YAML 1.2 as well: the same content has the same bytes, and so the same digest, at
+//! every gateway.
 
 use std::time::Duration;
 
@@ -9,29 +9,29 @@ use muster_contract::desired::{Component, DesiredDeployment, ProfileType};
 use muster_contract::profile::{Gate, Package, Workload};
 use serde_json::{Map, Value, json};
 
-/// The namespace of every deployment: the contract has none.
+/// The namespace of every deployment, because the contract has none.
 const NAMESPACE: &str = "muster";
-/// Longest `applicationId`.
+/// Longest `applicationId`, in characters.
 const APPLICATION_ID_CHARS_MAX: usize = 200;
 
-/// Why a deployment has no place in a manifest.
+/// The reason why Margo's schema cannot express a deployment.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("{field} {rule}")]
 pub struct NotExpressible {
     /// The field of the contract.
     pub field: String,
-    /// The rule of Margo that it breaks.
+    /// The rule of Margo that the field breaks.
     pub rule: &'static str,
 }
 
-fn not(field: impl Into<String>, rule: &'static str) -> NotExpressible {
+fn not_expressible(field: impl Into<String>, rule: &'static str) -> NotExpressible {
     NotExpressible { field: field.into(), rule }
 }
 
 /// The document of a deployment for a device.
 ///
 /// # Errors
-/// Margo's schema has no place for it.
+/// Margo's schema cannot express it.
 pub fn document(entry: &DesiredDeployment, device_id: &str) -> Result<String, NotExpressible> {
     let is_id = |byte: u8| byte.is_ascii_lowercase() || byte.is_ascii_digit() || byte == b'-';
     let application = &entry.application_id;
@@ -39,11 +39,11 @@ pub fn document(entry: &DesiredDeployment, device_id: &str) -> Result<String, No
         || application.len() > APPLICATION_ID_CHARS_MAX
         || !application.bytes().all(is_id)
     {
-        return Err(not("applicationId", "must be 1 to 200 characters of a-z, 0-9 and '-'"));
+        return Err(not_expressible("applicationId", "must be 1 to 200 characters of a-z, 0-9 and '-'"));
     }
     let profile = &entry.profile;
     if !matches!(profile.profile_type, ProfileType::Compose | ProfileType::Helm) {
-        return Err(not("profile.type", "must be compose or helm"));
+        return Err(not_expressible("profile.type", "must be compose or helm"));
     }
     let components = profile.components.iter().map(|one| component(profile.profile_type, one));
     let components = components.collect::<Result<Vec<_>, _>>()?;
@@ -57,7 +57,7 @@ pub fn document(entry: &DesiredDeployment, device_id: &str) -> Result<String, No
     }
     let metadata = json!({ "name": entry.name, "namespace": NAMESPACE, "deviceId": device_id });
     let document = json!({ "id": entry.id, "metadata": metadata, "spec": spec });
-    // Cannot fail: it was made of JSON.
+    // Cannot fail: the document is JSON already.
     Ok(serde_json::to_string_pretty(&sorted(document)).unwrap_or_default() + "\n")
 }
 
@@ -65,19 +65,20 @@ fn component(profile: ProfileType, component: &Component) -> Result<Value, NotEx
     let field = |name: &str| format!("component '{}': {name}", component.name);
     let package = match Workload::of(profile, component) {
         Ok(Workload::Compose(package) | Workload::Helm(package)) => package,
-        Ok(_) | Err(_) => return Err(not(field("properties"), "must be those of a package")),
+        Ok(_) | Err(_) => return Err(not_expressible(field("properties"), "must be those of a package")),
     };
     let Package { repository, revision, gate: Gate { wait, timeout }, .. } = package;
     let repository = repository.filter(|url| url.len() > "oci://".len() && url.starts_with("oci://"));
-    let repository = repository.ok_or_else(|| not(field("repository"), "must be oci://…"))?;
+    let repository = repository.ok_or_else(|| not_expressible(field("repository"), "must be oci://…"))?;
     let revision = revision.filter(|tag| is_version(tag));
-    let revision = revision.ok_or_else(|| not(field("revision"), "must be a version such as 1.2.3"))?;
+    let revision =
+        revision.ok_or_else(|| not_expressible(field("revision"), "must be a version such as 1.2.3"))?;
     let mut properties = json!({ "repository": repository, "revision": revision });
     if let Some(wait) = wait {
         properties["wait"] = json!(wait);
     }
     if let Some(timeout) = timeout {
-        properties["timeout"] = json!(minutes(timeout));
+        properties["timeout"] = json!(margo_duration(timeout));
     }
     let mut own = json!({ "name": component.name, "properties": properties });
     for (key, value) in component.properties.iter().filter(|(key, value)| is_extension(key, value)) {
@@ -86,14 +87,14 @@ fn component(profile: ProfileType, component: &Component) -> Result<Value, NotEx
     Ok(own)
 }
 
-/// A duration as Margo writes it: `8m30s`. A part of a second counts as one.
-fn minutes(duration: Duration) -> String {
+/// A duration as Margo writes it: `8m30s`, rounded up to a whole second.
+fn margo_duration(duration: Duration) -> String {
     let seconds = duration.as_secs() + u64::from(duration.subsec_nanos() > 0);
     format!("{}m{}s", seconds / 60, seconds % 60)
 }
 
-/// An object under a key such as `x-acme-extensions`.
-fn is_extension(key: &str, value: &Value) -> bool {
+/// Whether a member is an extension: an object under a key such as `x-acme-extensions`.
+pub(super) fn is_extension(key: &str, value: &Value) -> bool {
     let name = key.strip_prefix("x-").and_then(|rest| rest.strip_suffix("-extensions"));
     let is_name = |name: &str| {
         name.starts_with(|first: char| first.is_ascii_lowercase())
@@ -102,7 +103,7 @@ fn is_extension(key: &str, value: &Value) -> bool {
     value.is_object() && name.is_some_and(is_name)
 }
 
-/// A SemVer version as a tag: `_` stands before the build, and there is no `v`.
+/// Whether a tag is a SemVer version, with `_` for the `+` before the build and without a `v`.
 fn is_version(tag: &str) -> bool {
     let (rest, build) = tag.split_once('_').map_or((tag, None), |(rest, build)| (rest, Some(build)));
     let (core, before) = rest.split_once('-').map_or((rest, None), |(core, before)| (core, Some(before)));
@@ -122,7 +123,7 @@ fn is_version(tag: &str) -> bool {
         && build.is_none_or(|build| build.split('.').all(is_word))
 }
 
-/// The same value with the keys of every object in order, whatever order the JSON library keeps.
+/// The same value with the keys of every object sorted, also if the JSON library keeps another order.
 fn sorted(value: Value) -> Value {
     match value {
         Value::Object(members) => {

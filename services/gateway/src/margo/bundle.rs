@@ -1,6 +1,6 @@
-//! Packs deployments into one archive, a tar in gzip. The same deployments give the same bytes in every release and on every
-//! machine, because a manifest names the digest of its archive and may not change within a generation: so nothing is compressed,
-//! which a library could do differently tomorrow.
+//! Packs deployments into one archive, a tar in gzip. A manifest names the digest of its archive and may not change within a
+//! generation, so the same deployments give the same bytes in every release and on every machine. The gzip is therefore
+//! uncompressed: another version of a library may compress differently.
 
 use std::io;
 
@@ -34,7 +34,7 @@ pub fn archive<'a>(files: impl IntoIterator<Item = (&'a DeploymentId, &'a [u8])>
     Ok(stored(&tar.into_inner()?))
 }
 
-/// A gzip of stored blocks.
+/// A gzip of uncompressed blocks.
 fn stored(bytes: &[u8]) -> Vec<u8> {
     let mut gzip = GZIP_HEADER.to_vec();
     let count = bytes.len().div_ceil(BLOCK_BYTES_MAX);

@@ -1,5 +1,5 @@
-//! Stands before every route of devices: finds the client of a request by its certificate, and asks the hub whether it is accepted.
-//! Nothing in a path or a body says who asks. A decision of an operator holds from the next request on.
+//! Middleware of the routes of devices: identifies the client of a request by its certificate alone, and reads from the hub whether
+//! an operator has accepted it. A decision of an operator takes effect with the next request.
 
 use std::sync::Arc;
 
@@ -15,10 +15,10 @@ use super::{Caller, Devices, problems};
 use crate::listener::Peer;
 use crate::problem::Problem;
 
-/// Everything that the middleware needs.
+/// The state of the middleware.
 #[derive(Debug, Clone)]
 pub struct Guard {
-    /// The routes' own.
+    /// The state of the routes.
     pub devices: Devices,
     /// The server's identity.
     pub realm: Arc<Realm>,
@@ -49,7 +49,8 @@ impl Guard {
     }
 
     async fn caller(&self, identity: Option<ClientIdentity>) -> Result<Caller, Problem> {
-        let refuse = || problems::not_authorized("this client is not accepted");
+        let refuse =
+            || problems::not_authorized("this client is not accepted; `muster enroll --spiffe` accepts it");
         let identity = identity.ok_or_else(refuse)?;
         let client = self.devices.store.client(identity.as_str()).await?;
         let client = client.filter(|client| !client.revoked && client.spiffe_id == identity.as_str());

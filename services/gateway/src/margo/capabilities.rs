@@ -1,4 +1,4 @@
-//! The capabilities of a device, as it reports them: checked against Margo's schema, and made into a report of the contract.
+//! Reads the capabilities that a device reports, checks them against Margo's schema, and makes a report of the contract.
 
 use std::collections::BTreeMap;
 
@@ -10,16 +10,19 @@ use muster_service::VERSION;
 use serde::Deserialize;
 use serde_json::{Map, Value};
 
+use super::application::is_extension;
 use super::problems;
 use super::report::Numbered;
 use crate::problem::Problem;
 
-/// Longest `deviceId`.
+/// Longest document in bytes: its report has more fields, and must stay within the contract's limit.
+const DOCUMENT_BYTES_MAX: usize = REPORT_BYTES_MAX / 2;
+/// Longest `deviceId` in bytes.
 const DEVICE_ID_BYTES_MAX: usize = 255;
 
 /// Margo's DeviceCapabilitiesManifest.
 #[derive(Debug, Clone, Default, PartialEq)]
-pub struct Capabilities {
+pub struct CapabilitiesManifest {
     /// The device's properties.
     pub properties: Map<String, Value>,
     /// Its labels; lists as JSON.
@@ -124,7 +127,7 @@ enum DeploymentType {
     Custom,
 }
 
-/// A `deviceId` of one or more parts of letters, digits and any of `._~-`, separated by slashes.
+/// Whether a text is a `deviceId`: parts of letters, digits and any of `._~-`, separated by slashes.
 pub fn is_device_id(text: &str) -> bool {
     let is_part = |part: &str| {
         let is_unreserved = |byte: u8| byte.is_ascii_alphanumeric() || b"._~-".contains(&byte);
@@ -133,7 +136,7 @@ pub fn is_device_id(text: &str) -> bool {
     text.len() <= DEVICE_ID_BYTES_MAX && text.split('/').all(is_part)
 }
 
-impl Capabilities {
+impl CapabilitiesManifest {
     /// Reads a body for the device of an address.
     ///
     /// # Errors
@@ -149,8 +152,8 @@ impl Capabilities {
             return Err(problems::semantic_error("properties", "must be an object"));
         };
         check(&properties, device_id)?;
-        if bytes.len() > REPORT_BYTES_MAX / 2 {
-            let rule = format!("the document may have {} bytes", REPORT_BYTES_MAX / 2);
+        if bytes.len() > DOCUMENT_BYTES_MAX {
+            let rule = format!("the document may have at most {DOCUMENT_BYTES_MAX} bytes");
             return Err(problems::semantic_error("properties", rule));
         }
         Ok(Self { properties, labels: labels_of(labels)? })
@@ -179,7 +182,7 @@ impl Capabilities {
     }
 }
 
-/// The version that a device has for the hub: that of the gateway, because the protocol does not say the device's.
+/// The version in a device's reports: the gateway's, because the protocol has no field for the device's.
 pub fn agent_version() -> String {
     format!("muster-gateway {VERSION}")
 }
@@ -194,15 +197,15 @@ fn check(properties: &Map<String, Value>, device_id: &str) -> Result<(), Problem
         problems::semantic_error(path, error.inner().to_string())
     })?;
     if typed.id != device_id {
-        let rule = format!("is '{:.80}', the address says '{device_id}'", typed.id);
+        let rule = format!("is '{:.80}', the address names '{device_id}'", typed.id);
         return Err(problems::semantic_error("properties.id", rule));
     }
-    let is_empty_list = |list: bool, name: &str| match list {
+    let refuse_empty = |is_empty: bool, name: &str| match is_empty {
         true => Err(problems::semantic_error(format!("properties.{name}"), "must have one item or more")),
         false => Ok(()),
     };
-    is_empty_list(typed.supported_runtimes.is_some_and(|all| all.is_empty()), "supportedRuntimes")?;
-    is_empty_list(
+    refuse_empty(typed.supported_runtimes.is_some_and(|all| all.is_empty()), "supportedRuntimes")?;
+    refuse_empty(
         typed.supported_deployment_types.is_some_and(|all| all.is_empty()),
         "supportedDeploymentTypes",
     )
@@ -231,16 +234,6 @@ fn labels_of(labels: Value) -> Result<BTreeMap<String, String>, Problem> {
     labels.into_iter().map(read).collect()
 }
 
-/// An object under a key such as `x-acme-extensions`.
-fn is_extension(key: &str, value: &Value) -> bool {
-    let name = key.strip_prefix("x-").and_then(|rest| rest.strip_suffix("-extensions"));
-    let is_name = |name: &str| {
-        name.starts_with(|first: char| first.is_ascii_lowercase())
-            && name.bytes().all(|byte| byte.is_ascii_lowercase() || byte.is_ascii_digit() || byte == b'-')
-    };
-    value.is_object() && name.is_some_and(is_name)
-}
-
 #[cfg(test)]
 mod tests {
     use serde_json::json;
@@ -262,7 +255,7 @@ mod tests {
 
     #[test]
     fn a_whole_document_becomes_properties_and_labels() {
-        let read = Capabilities::read(manifest().to_string().as_bytes(), "press-4").unwrap();
+        let read = CapabilitiesManifest::read(manifest().to_string().as_bytes(), "press-4").unwrap();
         assert_eq!(read.properties["memory"], "12Gi");
         assert_eq!(read.labels["n"], "4");
         assert_eq!(read.labels["many"], r#"["a","b"]"#);
@@ -273,7 +266,7 @@ mod tests {
         let refused = |pointer: &str, key: &str, value: Value| {
             let mut manifest = manifest();
             manifest.pointer_mut(pointer).unwrap()[key] = value;
-            let problem = Capabilities::read(manifest.to_string().as_bytes(), "press-4").unwrap_err();
+            let problem = CapabilitiesManifest::read(manifest.to_string().as_bytes(), "press-4").unwrap_err();
             assert_eq!(problem.status, 422, "{problem:?}");
             problem.errors[0].field.clone()
         };
@@ -292,7 +285,7 @@ mod tests {
         );
         assert_eq!(refused("", "labels", json!([])), "labels");
         assert_eq!(refused("/labels", "many", json!(["a", 1])), "labels.many");
-        assert_eq!(Capabilities::read(b"{", "press-4").unwrap_err().status, 400);
+        assert_eq!(CapabilitiesManifest::read(b"{", "press-4").unwrap_err().status, 400);
     }
 
     #[test]

@@ -1,4 +1,4 @@
-//! The settings of the listener of devices.
+//! Parses and checks the settings of the listener of devices.
 
 use std::net::{IpAddr, SocketAddr};
 use std::path::PathBuf;
@@ -10,9 +10,11 @@ use muster_service::config::Problems;
 
 use super::svid::Realm;
 
-/// The port of an address without one.
+/// The port of an address that names none.
 const PORT_DEFAULT: u16 = 8444;
+/// The heading of these settings in the help.
 const HEADING: &str = "Devices that speak Margo's HTTP API";
+/// Bounds of the time between two heartbeats.
 const HEARTBEAT_MIN: Duration = Duration::from_millis(100);
 const HEARTBEAT_MAX: Duration = Duration::from_secs(30);
 

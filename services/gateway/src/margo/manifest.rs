@@ -1,7 +1,7 @@
-//! The state manifest of a device: a projection of its desired state, whose generation is the manifest's version. Equal desired
-//! states give equal bytes at every gateway, so that a digest is an ETag for all of them.
+//! Projects a device's desired state to its state manifest; the generation is the manifest's version. Equal desired states give
+//! equal bytes at every gateway, so the digest is an ETag at all of them.
 //!
-//! A deployment that Margo's schema cannot express is left out; the caller reports why.
+//! A manifest leaves out a deployment that Margo's schema cannot express; `left_out` has the reason.
 
 use std::collections::HashMap;
 use std::io;
@@ -20,12 +20,12 @@ use super::bundle;
 pub const MANIFEST_TYPE: &str = "application/vnd.margo.manifest.v1+json";
 /// The media type of a bundle.
 pub const BUNDLE_TYPE: &str = "application/vnd.margo.bundle.v1+tar+gzip";
-/// Manifests that are remembered.
+/// Most cached manifests.
 const CACHED_MAX: usize = 4096;
 
-/// A manifest and everything that it names.
+/// A manifest, and the deployments and the bundle that it names.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Projection {
+pub struct ManifestProjection {
     /// The version.
     pub generation: Generation,
     /// The manifest's text.
@@ -36,7 +36,7 @@ pub struct Projection {
     pub deployments: Vec<Application>,
     /// The archive of all deployments, with its digest; none if there are no deployments.
     pub bundle: Option<(Digest, Bytes)>,
-    /// Deployments that have no place in it.
+    /// Deployments that Margo's schema cannot express, with the reason.
     pub left_out: Vec<(DeploymentId, NotExpressible)>,
 }
 
@@ -77,7 +77,7 @@ struct DeploymentText<'a> {
     url: String,
 }
 
-impl Projection {
+impl ManifestProjection {
     /// The manifest of a desired state for a device.
     ///
     /// # Errors
@@ -115,13 +115,11 @@ impl Projection {
 }
 
 fn text(generation: Generation, deployments: &[Application], bundle: Option<&(Digest, Bytes)>) -> Vec<u8> {
-    let deployment = |one: &Application| {
-        let url = format!("/api/v1/deployments/{}/{}", one.id, one.digest);
-        (one.digest, one.text.len(), url)
-    };
-    let texts = deployments.iter().map(|one| {
-        let (digest, size_bytes, url) = deployment(one);
-        DeploymentText { deployment_id: &one.id, digest, size_bytes, url }
+    let texts = deployments.iter().map(|one| DeploymentText {
+        deployment_id: &one.id,
+        digest: one.digest,
+        size_bytes: one.text.len(),
+        url: format!("/api/v1/deployments/{}/{}", one.id, one.digest),
     });
     let bundle = bundle.map(|(digest, bytes)| BundleText {
         media_type: BUNDLE_TYPE,
@@ -136,10 +134,10 @@ fn text(generation: Generation, deployments: &[Application], bundle: Option<&(Di
 
 /// The newest manifest of devices, by the sequence of their document in DOWNLINK.
 #[derive(Debug, Default)]
-pub struct ManifestCache(Mutex<HashMap<DeviceKey, (u64, Arc<Projection>)>>);
+pub struct ManifestCache(Mutex<HashMap<DeviceKey, (u64, Arc<ManifestProjection>)>>);
 
 impl ManifestCache {
-    /// The manifest of a document, made now if it is not remembered.
+    /// The manifest of a document, from the cache or made now.
     ///
     /// # Errors
     /// None: the archive is written to memory.
@@ -148,12 +146,12 @@ impl ManifestCache {
         key: &DeviceKey,
         (sequence, desired): (u64, &DesiredState),
         device_id: &str,
-    ) -> io::Result<Arc<Projection>> {
+    ) -> io::Result<Arc<ManifestProjection>> {
         let found = self.lock().get(key).filter(|(of, _)| *of == sequence).map(|(_, known)| known.clone());
         if let Some(known) = found {
             return Ok(known);
         }
-        let made = Arc::new(Projection::of(desired, device_id)?);
+        let made = Arc::new(ManifestProjection::of(desired, device_id)?);
         let mut cache = self.lock();
         if cache.len() >= CACHED_MAX {
             cache.clear();
@@ -162,7 +160,7 @@ impl ManifestCache {
         Ok(made)
     }
 
-    fn lock(&self) -> std::sync::MutexGuard<'_, HashMap<DeviceKey, (u64, Arc<Projection>)>> {
+    fn lock(&self) -> std::sync::MutexGuard<'_, HashMap<DeviceKey, (u64, Arc<ManifestProjection>)>> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
@@ -202,7 +200,8 @@ pub(crate) mod tests {
     #[test]
     fn a_manifest_names_what_it_serves_and_its_digests_are_true() {
         let process = entry("shell", "process", &json!({"command": "x"}));
-        let made = Projection::of(&desired(u64::MAX, vec![package("web"), process]), "press-4").unwrap();
+        let made =
+            ManifestProjection::of(&desired(u64::MAX, vec![package("web"), process]), "press-4").unwrap();
         let text = std::str::from_utf8(&made.manifest).unwrap();
         assert!(text.starts_with(r#"{"manifestVersion":18446744073709551615,"bundle":{"#), "{text}");
         let manifest: Value = serde_json::from_str(text).unwrap();
@@ -221,7 +220,7 @@ pub(crate) mod tests {
 
     #[test]
     fn without_deployments_there_is_no_bundle() {
-        let made = Projection::of(&desired(3, Vec::new()), "press-4").unwrap();
+        let made = ManifestProjection::of(&desired(3, Vec::new()), "press-4").unwrap();
         assert_eq!(&made.manifest[..], br#"{"manifestVersion":3,"bundle":null,"deployments":[]}"#);
         assert!(made.bundle.is_none());
     }

@@ -1,5 +1,5 @@
-//! Heartbeats of devices that poll: each request of an accepted client shows that its device is there, and the hub hears of it
-//! at most once in a period from each gateway.
+//! Publishes heartbeats of devices that poll: a request of an accepted client is a sign of life of its device. Each gateway
+//! publishes at most one heartbeat of a device in a period.
 
 use std::collections::HashMap;
 use std::sync::{Mutex, PoisonError};
@@ -15,10 +15,10 @@ use super::Devices;
 use super::capabilities::agent_version;
 use crate::problem::Problem;
 
-/// Devices whose last heartbeat is remembered before those that are due again are forgotten.
-const REMEMBERED: usize = 16 * 1024;
+/// Entries beyond which the gateway forgets devices whose next heartbeat is due.
+const REMEMBERED_MAX: usize = 16 * 1024;
 
-/// When each device's last heartbeat was sent.
+/// The time of each device's last heartbeat.
 #[derive(Debug)]
 pub struct Presence {
     period: Duration,
@@ -37,7 +37,7 @@ impl Presence {
         if sent.get(key).is_some_and(|at| now < *at + self.period) {
             return false;
         }
-        if sent.len() >= REMEMBERED {
+        if sent.len() >= REMEMBERED_MAX {
             sent.retain(|_, at| now < *at + self.period);
         }
         sent.insert(key.clone(), now);
@@ -46,8 +46,8 @@ impl Presence {
 }
 
 impl Devices {
-    /// Sends a heartbeat of a device if one is due. `generation` is that of the manifest that the device says it holds; else it is
-    /// that of the last one served.
+    /// Publishes a heartbeat of a device if one is due. `generation` is that of the manifest that the device names in its request;
+    /// without one, the heartbeat has that of the last served manifest.
     ///
     /// # Errors
     /// The hub cannot be asked now.

@@ -1,4 +1,5 @@
-//! Errors as Margo registers them, and the others as `about:blank` (RFC 9457). Only 429, 500 and 503 may be tried again.
+//! The problems that devices get: Margo's registered types, and `about:blank` (RFC 9457) for all others. A device may retry after
+//! 429, 500 and 503 alone.
 
 use axum::http::StatusCode;
 use muster_contract::decode::Violation;
@@ -7,7 +8,7 @@ use crate::problem::{FieldError, Problem};
 
 /// Margo's namespace of problem types.
 const TYPES: &str = "https://docs.margo.org/specification/problem-types#";
-/// Seconds after which a request that met no hub may be repeated.
+/// Seconds after which a device may retry.
 const RETRY_AFTER_SECONDS: u32 = 5;
 
 fn registered(status: StatusCode, kind: &str, title: &'static str, detail: impl Into<String>) -> Problem {
@@ -36,7 +37,7 @@ pub fn semantic_error(field: impl Into<String>, message: impl Into<String>) -> P
     Problem { errors: vec![FieldError { field, message }], ..problem }
 }
 
-/// The same by a violation of the contract.
+/// A violation of the contract.
 pub fn violation(violation: Violation) -> Problem {
     semantic_error(violation.path, violation.rule)
 }
@@ -46,7 +47,7 @@ pub fn not_authorized(detail: impl Into<String>) -> Problem {
     registered(StatusCode::FORBIDDEN, "not-authorized", "Not authorized", detail)
 }
 
-/// The device of a child is not known.
+/// The gateway of a child device is unknown.
 pub fn gateway_not_found() -> Problem {
     let detail = "the gateway of this child device has not reported its own capabilities";
     registered(StatusCode::NOT_FOUND, "gateway-not-found", "Gateway not found", detail)
@@ -70,10 +71,10 @@ pub fn deployment_not_found() -> Problem {
     registered(StatusCode::NOT_FOUND, "deployment-not-found", "Deployment not found", detail)
 }
 
-/// The client accepts no media type that there is.
+/// The client does not accept the only media type.
 pub fn not_acceptable(media_type: &str) -> Problem {
     let kind = "server-cannot-generate-response";
-    let detail = format!("there is {media_type} alone");
+    let detail = format!("{media_type} is the only media type here: accept it");
     registered(StatusCode::NOT_ACCEPTABLE, kind, "Not acceptable", detail)
 }
 
@@ -89,33 +90,33 @@ pub fn no_such_method() -> Problem {
 
 /// The body is too large.
 pub fn too_large(limit: usize) -> Problem {
-    unregistered(StatusCode::PAYLOAD_TOO_LARGE, format!("the body may have {limit} bytes"))
+    unregistered(StatusCode::PAYLOAD_TOO_LARGE, format!("the body may have at most {limit} bytes"))
 }
 
-/// The body did not come in time.
+/// The body did not arrive in time.
 pub fn too_slow() -> Problem {
-    unregistered(StatusCode::REQUEST_TIMEOUT, "the body did not come in time")
+    unregistered(StatusCode::REQUEST_TIMEOUT, "the body did not arrive in time; send it again")
 }
 
 /// The hub cannot be reached, or cannot take the request now.
 pub fn unavailable(detail: impl Into<String>) -> Problem {
-    may_pass(unregistered(StatusCode::SERVICE_UNAVAILABLE, detail), RETRY_AFTER_SECONDS)
+    retryable(unregistered(StatusCode::SERVICE_UNAVAILABLE, detail))
 }
 
-/// The device reports faster than the hub takes in.
+/// The device reports faster than the hub stores.
 pub fn too_many(detail: impl Into<String>) -> Problem {
-    may_pass(unregistered(StatusCode::TOO_MANY_REQUESTS, detail), RETRY_AFTER_SECONDS)
+    retryable(unregistered(StatusCode::TOO_MANY_REQUESTS, detail))
 }
 
 /// The gateway or the hub has a fault.
 pub fn internal(detail: impl Into<String>) -> Problem {
-    may_pass(unregistered(StatusCode::INTERNAL_SERVER_ERROR, detail), RETRY_AFTER_SECONDS)
+    retryable(unregistered(StatusCode::INTERNAL_SERVER_ERROR, detail))
 }
 
-fn may_pass(problem: Problem, seconds: u32) -> Problem {
+fn retryable(problem: Problem) -> Problem {
     Problem {
         retryable: true,
-        retry_after_seconds: Some(seconds),
+        retry_after_seconds: Some(RETRY_AFTER_SECONDS),
         backoff_strategy: "exponential",
         ..problem
     }
@@ -128,8 +129,8 @@ mod tests {
     #[test]
     fn only_what_may_pass_is_retryable() {
         for problem in [unavailable(""), too_many(""), internal("")] {
-            let said = (problem.retryable, problem.retry_after_seconds, problem.backoff_strategy);
-            assert_eq!(said, (true, Some(RETRY_AFTER_SECONDS), "exponential"), "{problem:?}");
+            let retry = (problem.retryable, problem.retry_after_seconds, problem.backoff_strategy);
+            assert_eq!(retry, (true, Some(RETRY_AFTER_SECONDS), "exponential"), "{problem:?}");
             assert_eq!(problem.kind, "about:blank");
         }
         for problem in [
@@ -146,8 +147,8 @@ mod tests {
             too_large(1),
             too_slow(),
         ] {
-            let said = (problem.retryable, problem.retry_after_seconds, problem.backoff_strategy);
-            assert_eq!(said, (false, None, "none"), "{problem:?}");
+            let retry = (problem.retryable, problem.retry_after_seconds, problem.backoff_strategy);
+            assert_eq!(retry, (false, None, "none"), "{problem:?}");
         }
     }
 }

@@ -1,16 +1,16 @@
-//! The rules of the numbers of a device that keeps no outbox: pure functions on its record in the bucket.
+//! Numbers the reports of a device that keeps no outbox: pure functions on its record in the bucket.
 //!
-//! | a report is sent | what follows |
+//! | a report arrives | then |
 //! |---|---|
-//! | with the content of the last confirmed one of its deployment | nothing: it is there, unless the receipt misses it |
-//! | with the content of a number that is open | that number is published again; ingest drops a duplicate |
-//! | with another content, or when the receipt misses it | the next number; it declares what it replaces as coalesced |
+//! | with the content of the last confirmed one of its deployment | it counts as confirmed, unless the receipt misses that one |
+//! | with the content of an open number | the gateway publishes that number again; ingest drops a duplicate |
+//! | with another content, or when the receipt misses the last one | it gets the next number, which declares the replaced ones as coalesced |
 //!
-//! A number replaces a lost one and the open ones of its deployment, and those that have been open for too long.
+//! A number replaces a lost one, the open ones of its deployment, and abandoned ones of any deployment.
 //!
-//! A number is open from the moment it is taken until its report is confirmed, so a gateway that dies between leaves it open, and
-//! the next request resumes or coalesces it. A report counts as confirmed only while its number is still open: a gateway that was
-//! slow finds its number coalesced, and tells the device to try again.
+//! A number is open from its assignment until its report is confirmed. A gateway that dies in between leaves it open, and the next
+//! request resumes or coalesces it. A report counts as confirmed only while its number is still open: a slow gateway finds its
+//! number coalesced, and answers that the device must try again.
 
 use std::time::Duration;
 
@@ -28,17 +28,17 @@ use super::capabilities::agent_version;
 
 /// Age after which an open number of another deployment counts as abandoned: longer than the confirmation of a report takes.
 pub const OPEN_FOR: Duration = Duration::from_secs(30);
-/// Numbers that may be open: reports of one device under way at once.
+/// Most open numbers: reports of one device under way at once.
 const OPEN_MAX: usize = 16;
 
 const _: () = assert!(OPEN_FOR.as_secs() > 2 * muster_bus::publish::CONFIRM_TIMEOUT.as_secs());
 
-/// The sent content, as far as a number depends on it.
+/// The parts of a report that decide its number.
 #[derive(Debug, Clone, Copy)]
-pub struct Sent<'a> {
+pub struct SentReport<'a> {
     /// The deployment; none for capabilities.
     pub deployment: Option<&'a DeploymentId>,
-    /// Digest of what the device sent.
+    /// The digest of the report's body.
     pub content: Digest,
     /// The version of the manifest that a status names.
     pub adopted: Option<Generation>,
@@ -47,17 +47,17 @@ pub struct Sent<'a> {
 /// The decision about a report.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Admission {
-    /// UPLINK has it.
+    /// UPLINK has stored it.
     Confirmed,
     /// Publish it under this number.
     Publish {
-        /// The number and what belongs to it.
+        /// The number with its report.
         open: OpenReport,
         /// The epoch of the number.
         epoch: Epoch,
-        /// The highest number taken.
+        /// The highest assigned number.
         head: Seq,
-        /// Whether the number was taken now, so that the record must be stored first.
+        /// Whether the number is new, so that the record must be stored first.
         is_new: bool,
     },
 }
@@ -71,16 +71,16 @@ pub enum Refusal {
     TooManyDeployments,
 }
 
-/// Why a version of the manifest is none that the device can have adopted.
+/// Why a device cannot have adopted a version of the manifest.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum VersionRefusal {
-    /// DOWNLINK is behind what was served, so nobody can say now.
+    /// DOWNLINK is behind the served version, so the gateway cannot decide now.
     HubIsBehind,
-    /// It is above the newest version, which is this.
+    /// It is above this newest version.
     Above(u64),
 }
 
-/// A record that begins an epoch above that of the last receipt, whatever the clock says.
+/// A record with a new epoch, above that of the last receipt also if the clock was set back.
 pub fn begin(receipt: Option<&Receipt>, now: Timestamp) -> HttpDevice {
     let clock = u64::try_from(now.as_second()).ok().and_then(Epoch::new).unwrap_or(Epoch::FIRST);
     let above = receipt.map_or(Epoch::FIRST, |receipt| receipt.epoch.next());
@@ -95,12 +95,12 @@ pub fn begin(receipt: Option<&Receipt>, now: Timestamp) -> HttpDevice {
     }
 }
 
-/// Whether the hub holds numbers that the record does not know: the bucket was set back, and would give numbers twice.
+/// Whether the hub has numbers that the record lacks: the bucket was set back, and would assign numbers twice.
 pub fn is_set_back(record: &HttpDevice, receipt: &Receipt) -> bool {
     (receipt.epoch, receipt.through) > (record.epoch, record.head)
 }
 
-/// The same record in a new epoch, without reports.
+/// The record in a new epoch, without reports.
 pub fn renew(record: &HttpDevice, receipt: &Receipt, now: Timestamp) -> HttpDevice {
     let mut renewed = begin(Some(receipt), now);
     renewed.epoch = renewed.epoch.max(record.epoch.next());
@@ -110,7 +110,7 @@ pub fn renew(record: &HttpDevice, receipt: &Receipt, now: Timestamp) -> HttpDevi
     renewed
 }
 
-/// Remembers the contents that a desired state targets; true if the record has changed.
+/// Records the contents that a desired state targets; true if the record has changed.
 pub fn learn(record: &mut HttpDevice, desired: &DesiredState) -> bool {
     if record.generation >= desired.generation.get() {
         return false;
@@ -128,12 +128,12 @@ pub fn learn(record: &mut HttpDevice, desired: &DesiredState) -> bool {
     true
 }
 
-/// Whether the device was served a newer manifest than DOWNLINK's: DOWNLINK lags, or was set back.
+/// Whether a gateway has served a newer manifest than DOWNLINK's: DOWNLINK lags, or was set back.
 pub const fn is_hub_behind(record: &HttpDevice, newest: u64) -> bool {
     record.generation > newest
 }
 
-/// Checks the version that a status names against the newest in DOWNLINK (0 if there is none) and the newest that was served.
+/// Checks the version that a status names against the newest in DOWNLINK (0 if there is none) and the newest served one.
 ///
 /// # Errors
 /// The version is above both.
@@ -149,7 +149,7 @@ pub fn check_adopted(record: &HttpDevice, newest: u64, adopted: Generation) -> R
     })
 }
 
-/// Removes deployments that are no target any more, those that were never reported first, while there are too many.
+/// Removes deployments that are no longer a target while there are too many: never reported ones first, then by number.
 fn forget(record: &mut HttpDevice, desired: &DesiredState) {
     let is_target = |id: &DeploymentId| desired.deployments.iter().any(|entry| entry.id == *id);
     while record.deployments.len() > HTTP_DEPLOYMENTS_MAX {
@@ -160,15 +160,15 @@ fn forget(record: &mut HttpDevice, desired: &DesiredState) {
     }
 }
 
-/// The digest of the content that a device applied with a version of its manifest: of the newest target that is not above it.
+/// The digest of the content that a device applied with a version of its manifest: the newest target up to that version.
 fn digest_of(record: &HttpDevice, deployment: &DeploymentId, adopted: Generation) -> Digest {
     let targets = record.deployments.get(deployment).map_or(&[][..], |known| &known.targets);
     let applied = targets.iter().rev().find(|(generation, _)| *generation <= adopted);
-    // Nothing has the digest of nothing, so the report is of no target that the hub knows.
+    // No content is empty, so with this digest the report matches no target of the hub.
     applied.map_or_else(|| Digest::of_bytes(b""), |(_, digest)| *digest)
 }
 
-/// Whether the hub's receipt misses a confirmed report: UPLINK had it, and ingest did not store it.
+/// Whether the hub's receipt misses a confirmed report: UPLINK stored it, and ingest did not.
 pub fn is_lost(record: &HttpDevice, known: &ConfirmedReport, receipt: Option<&Receipt>) -> bool {
     receipt.is_some_and(|receipt| {
         let seq = known.seq.get();
@@ -176,17 +176,17 @@ pub fn is_lost(record: &HttpDevice, known: &ConfirmedReport, receipt: Option<&Re
     })
 }
 
-/// Decides about a report, with the newest receipt of its device.
+/// Decides about a report by the newest receipt of its device.
 ///
 /// # Errors
 /// The record has no room for it.
 pub fn admit(
     record: &mut HttpDevice,
-    sent: Sent<'_>,
+    sent: SentReport<'_>,
     receipt: Option<&Receipt>,
     now: Timestamp,
 ) -> Result<Admission, Refusal> {
-    let Sent { deployment, content, adopted } = sent;
+    let SentReport { deployment, content, adopted } = sent;
     let newest =
         record.open.iter().filter(|open| open.deployment.as_ref() == deployment).max_by_key(|o| o.seq);
     if let Some(open) = newest.filter(|open| open.content == content) {
@@ -225,7 +225,7 @@ pub fn admit(
     Ok(publish(record, open, true))
 }
 
-/// Closes the open numbers of a deployment, and those that were abandoned; they, and all that they had coalesced.
+/// Closes the open numbers of a deployment and abandoned ones; returns them with all numbers that they had coalesced.
 fn coalesce(record: &mut HttpDevice, deployment: Option<&DeploymentId>, now: Timestamp) -> SeqRanges {
     let mut coalesced = SeqRanges::new();
     record.open.retain(|open| {
@@ -270,8 +270,8 @@ fn last_of<'a>(
     }
 }
 
-/// UPLINK has the report of a number. False if the number is not open any more and another gateway has not confirmed the same
-/// report: it was coalesced, and the device must send its state again.
+/// Records that UPLINK has stored the report of a number. False if the number is no longer open and another gateway has not
+/// confirmed the same report: it was coalesced, and the device must send its state again.
 pub fn confirm(record: &mut HttpDevice, (epoch, done): (Epoch, &OpenReport)) -> bool {
     let report = ConfirmedReport { seq: done.seq, content: done.content };
     if record.epoch != epoch {

@@ -1,5 +1,5 @@
-//! Brings a report of a device to UPLINK: takes its number, publishes it, and marks it as confirmed. The order is what makes the
-//! report survive a gateway that dies at any step; decision 0032 has the table.
+//! Brings a report of a device to UPLINK: assigns its number, publishes it, and marks it as confirmed. By this order no report is
+//! lost if the gateway dies at any step; decision 0032 has the table.
 
 use muster_contract::decode::Document;
 use muster_contract::desired::DesiredState;
@@ -7,51 +7,51 @@ use muster_contract::http_device::{ConfirmedReport, HttpDevice, OpenReport};
 use muster_contract::receipt::Receipt;
 use muster_contract::{DeviceKey, Epoch, Seq};
 
-use super::capabilities::Capabilities;
-use super::record::{self, Admission, Refusal, Sent};
+use super::capabilities::CapabilitiesManifest;
+use super::record::{self, Admission, Refusal, SentReport};
 use super::{Devices, problems};
 use crate::problem::Problem;
 
 /// The number under which a report is published.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Numbered {
-    /// The number and what belongs to it.
+    /// The number with its report.
     pub open: OpenReport,
     /// Its epoch.
     pub epoch: Epoch,
-    /// The highest number taken.
+    /// The highest assigned number.
     pub head: Seq,
 }
 
 /// Whether a report was the first of its kind.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Delivered {
-    /// The device had none of this deployment, or no capabilities.
+    /// The device had reported nothing of this deployment, or no capabilities.
     First,
-    /// It had.
+    /// The device had reported it before.
     Later,
 }
 
 impl Devices {
-    /// Delivers the report that `document` makes of its number. `desired` is what the device should run by now.
+    /// Delivers the report that `document` makes of its number. `desired` is the present desired state of the device.
     ///
     /// # Errors
-    /// UPLINK has not confirmed it, or its number is coalesced meanwhile: the device must try again. Or a rule refuses it.
+    /// UPLINK has not confirmed it, or another report has coalesced its number: the device must try again. Or a rule refuses it.
     pub(crate) async fn deliver<T: Document>(
         &self,
         device: &DeviceKey,
-        sent: Sent<'_>,
+        sent: SentReport<'_>,
         desired: Option<&DesiredState>,
         document: impl FnOnce(&Numbered) -> Result<T, Problem>,
     ) -> Result<Delivered, Problem> {
-        let (now, removed) = (self.now(), Capabilities::default().content());
+        let (now, removed) = (self.now(), CapabilitiesManifest::default().content());
         let admit = |current: &mut HttpDevice, receipt: Option<&Receipt>| {
             let is_learnt = desired.is_some_and(|desired| record::learn(current, desired));
             // Capabilities that were removed are a report without any.
             let is_none = |known: &ConfirmedReport| sent.deployment.is_none() && known.content == removed;
             let is_first = record::confirmed(current, sent.deployment).is_none_or(is_none);
             let admitted = record::admit(current, sent, receipt, now).map_err(refuse)?;
-            // That nothing is published must not rest on an old record.
+            // A stale read must not decide that nothing is to be published.
             let is_to_store = !matches!(admitted, Admission::Publish { is_new: false, .. });
             Ok(((admitted, is_first), is_to_store || is_learnt))
         };
@@ -68,16 +68,18 @@ impl Devices {
         };
         match self.store.update(device, now, confirm).await? {
             true => Ok(delivered),
-            false => Err(problems::unavailable(
-                "another report has taken the place of this one; send the state again",
-            )),
+            false => {
+                Err(problems::unavailable("a newer report has superseded this one; send the state again"))
+            }
         }
     }
 }
 
 fn refuse(refusal: Refusal) -> Problem {
     match refusal {
-        Refusal::TooManyOpen => problems::too_many("too many reports of this device are under way"),
+        Refusal::TooManyOpen => {
+            problems::too_many("too many reports of this device are under way; wait for their answers")
+        }
         Refusal::TooManyDeployments => {
             problems::semantic_error("deploymentId", "this device has reported too many deployments")
         }
@@ -106,7 +108,7 @@ mod tests {
             coalesced: Default::default(),
         };
         let numbered = Numbered { open, epoch: Epoch::FIRST, head: Seq::FIRST };
-        assert_eq!(Capabilities::default().report(&numbered).agent_version, "muster-gateway 0.0.1");
+        assert_eq!(CapabilitiesManifest::default().report(&numbered).agent_version, "muster-gateway 0.0.1");
         let body = json!({
             "deploymentId": "web", "adoptedManifestVersion": 1, "status": {"state": "installed"},
             "components": [{"name": "main", "state": "installed"}],

@@ -1,4 +1,4 @@
-//! Parts of requests and answers: bounded bodies, entity tags, accepted media types.
+//! Reads and writes parts of HTTP for devices: bounded bodies, entity tags, accepted media types and encodings.
 
 use std::io::Write as _;
 use std::time::Duration;
@@ -20,12 +20,12 @@ use crate::problem::Problem;
 
 /// Longest body in bytes.
 pub const BODY_BYTES_MAX: usize = 1024 * 1024;
-/// Time for a body.
+/// Longest wait for a body.
 const BODY_TIMEOUT: Duration = Duration::from_secs(15);
 
-/// The caching of a manifest: no other client may have it, and it changes.
+/// `Cache-Control` of a manifest, which changes and is one client's own.
 pub const CHANGING: &str = "private";
-/// The caching of content that its address names by digest.
+/// `Cache-Control` of content whose address has its digest.
 pub const IMMUTABLE: &str = "private, max-age=31536000, immutable";
 
 /// The whole body.
@@ -64,7 +64,7 @@ pub fn content(
     response
 }
 
-/// The same, compressed on the way for a client that accepts it. The digest is that of the content itself.
+/// As [`content`], compressed for a client that accepts gzip. The entity tag is the digest of the uncompressed content.
 pub fn compressed(
     request: &HeaderMap,
     kind: (&'static str, &'static str),
@@ -73,8 +73,10 @@ pub fn compressed(
 ) -> Response {
     let mut response = content(request, kind, digest, bytes);
     response.headers_mut().insert(VARY, HeaderValue::from_static("Accept-Encoding"));
-    let packed = gzip(bytes).filter(|packed| packed.len() < bytes.len());
-    if let Some(packed) = packed.filter(|_| response.status() == StatusCode::OK && accepts_gzip(request)) {
+    if response.status() == StatusCode::OK
+        && accepts_gzip(request)
+        && let Some(packed) = gzip(bytes).filter(|packed| packed.len() < bytes.len())
+    {
         response.headers_mut().insert(CONTENT_ENCODING, HeaderValue::from_static("gzip"));
         *response.body_mut() = Body::from(packed);
     }
@@ -94,7 +96,7 @@ fn accepts_gzip(request: &HeaderMap) -> bool {
     of("gzip").or_else(|| of("*")).is_some_and(|quality| quality > 0.0)
 }
 
-/// Whether a request says that the client has the content with this digest.
+/// Whether a request's `If-None-Match` names the content with this digest.
 pub fn holds(request: &HeaderMap, digest: &Digest) -> bool {
     let own = format!("\"{digest}\"");
     let tags = request.get_all(IF_NONE_MATCH).iter().filter_map(|value| value.to_str().ok());
@@ -104,7 +106,7 @@ pub fn holds(request: &HeaderMap, digest: &Digest) -> bool {
     })
 }
 
-/// Whether a client accepts a media type; one that says nothing accepts all.
+/// Whether a client accepts a media type; a request without `Accept` accepts all.
 pub fn accepts(request: &HeaderMap, media_type: &str) -> bool {
     let ranges: Vec<&str> = request
         .get_all(ACCEPT)
@@ -121,7 +123,7 @@ pub fn accepts(request: &HeaderMap, media_type: &str) -> bool {
     ranges.is_empty() || quality.is_some_and(|quality| quality > 0.0)
 }
 
-/// The quality of a media range, if it is the wanted one.
+/// The quality of a range in a header, if it is the wanted one.
 fn quality(range: &str, wanted: &str) -> Option<f64> {
     let mut parts = range.split(';').map(str::trim);
     parts.next().filter(|name| name.eq_ignore_ascii_case(wanted))?;
@@ -139,7 +141,7 @@ mod tests {
     }
 
     #[test]
-    fn a_manifest_is_given_to_who_accepts_its_type() {
+    fn a_client_that_accepts_its_type_gets_a_manifest() {
         let accepted = |values: &[&str]| accepts(&headers(&ACCEPT, values), MANIFEST_TYPE);
         let weighted = format!("text/html, {MANIFEST_TYPE};q=0.1");
         for values in [
@@ -176,7 +178,7 @@ mod tests {
     }
 
     #[test]
-    fn content_is_compressed_only_for_who_accepts_it() {
+    fn content_is_compressed_only_for_clients_that_accept_gzip() {
         let bytes = Bytes::from("a".repeat(1000));
         let packed = |values: &[&str]| {
             let request = headers(&ACCEPT_ENCODING, values);

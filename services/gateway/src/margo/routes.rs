@@ -1,10 +1,11 @@
-//! The routes of devices. Each looks things up for its [`Caller`] alone: the content of another client has the same answer as
-//! content that does not exist.
+//! The routes of devices. Each reads for its [`Caller`] alone: a request for another client's content gets the same answer as one
+//! for content that does not exist.
 
 use std::sync::Arc;
 
 use axum::Router;
 use axum::body::Body;
+use axum::extract::rejection::PathRejection;
 use axum::extract::{Extension, Path, Request, State};
 use axum::http::{HeaderMap, StatusCode};
 use axum::middleware::from_fn_with_state;
@@ -16,9 +17,9 @@ use muster_contract::http_device::{ConfirmedReport, HttpDevice};
 use muster_contract::receipt::Receipt;
 
 use super::caller::{Guard, guard};
-use super::capabilities::{Capabilities, is_device_id};
-use super::manifest::{BUNDLE_TYPE, MANIFEST_TYPE, Projection};
-use super::record::{Sent, VersionRefusal};
+use super::capabilities::{CapabilitiesManifest, is_device_id};
+use super::manifest::{BUNDLE_TYPE, MANIFEST_TYPE, ManifestProjection};
+use super::record::{SentReport, VersionRefusal};
 use super::report::Delivered;
 use super::status::{self, StatusManifest};
 use super::{Caller, Devices, problems, record, request};
@@ -48,7 +49,7 @@ fn routes() -> Router<Devices> {
 async fn projected(
     devices: &Devices,
     caller: &Caller,
-) -> Result<Option<(DesiredState, Arc<Projection>)>, Problem> {
+) -> Result<Option<(DesiredState, Arc<ManifestProjection>)>, Problem> {
     let Some((sequence, desired)) = devices.store.desired(caller.device()).await? else { return Ok(None) };
     let made = devices.manifests.projection(caller.device(), (sequence, &desired), caller.device_id());
     let made = made.map_err(|error| problems::internal(error.to_string()))?;
@@ -65,16 +66,16 @@ async fn manifest(
     }
     let Some((desired, made)) = projected(&devices, &caller).await? else {
         devices.beat(caller.device(), None).await?;
-        // An empty manifest would have a version that the first document must exceed, and would remove what runs.
+        // An empty manifest would have a version that the first document must exceed, and would remove running deployments.
         return Err(problems::unavailable("the fleet has no desired state for this device yet"));
     };
     let holds = request::holds(&headers, &made.digest);
     devices.beat(caller.device(), holds.then(|| made.generation.get())).await?;
     if !holds {
         let now = devices.now();
-        // Before the answer: a status may name this version to any gateway.
+        // Before the answer: the next status may name this version at any gateway.
         let learn = |current: &mut _, _: Option<&_>| {
-            // A version below one that was served would be taken for an attack.
+            // A client takes a version below a served one for an attack.
             if record::is_hub_behind(current, desired.generation.get()) {
                 return Err(hub_is_behind());
             }
@@ -88,7 +89,7 @@ async fn manifest(
 async fn deployment(
     State(devices): State<Devices>,
     Extension(caller): Extension<Caller>,
-    path: Result<Path<(String, String)>, axum::extract::rejection::PathRejection>,
+    path: Result<Path<(String, String)>, PathRejection>,
     headers: HeaderMap,
 ) -> Result<Response, Problem> {
     let Ok(Path((id, digest))) = path else { return Err(problems::deployment_not_found()) };
@@ -102,7 +103,7 @@ async fn deployment(
 async fn bundle(
     State(devices): State<Devices>,
     Extension(caller): Extension<Caller>,
-    path: Result<Path<String>, axum::extract::rejection::PathRejection>,
+    path: Result<Path<String>, PathRejection>,
     headers: HeaderMap,
 ) -> Result<Response, Problem> {
     let Ok(Path(digest)) = path else { return Err(problems::invalid_bundle()) };
@@ -115,11 +116,11 @@ async fn bundle(
 async fn post_status(
     State(devices): State<Devices>,
     Extension(caller): Extension<Caller>,
-    path: Result<Path<String>, axum::extract::rejection::PathRejection>,
+    path: Result<Path<String>, PathRejection>,
     request: Request<Body>,
 ) -> Result<Response, Problem> {
     let id = path.ok().and_then(|Path(id)| id.parse::<DeploymentId>().ok());
-    let id = id.ok_or_else(|| problems::semantic_error("deploymentId", "is not the id of a deployment"))?;
+    let id = id.ok_or_else(|| problems::semantic_error("deploymentId", "must be the id of a deployment"))?;
     let body = request::body(request.into_body()).await?;
     let status: StatusManifest = status::parse(&body)?;
     status.check(&id)?;
@@ -129,7 +130,7 @@ async fn post_status(
     let desired = devices.store.desired(caller.device()).await?.map(|(_, desired)| desired);
     check_adopted(&devices, &caller, &status, desired.as_ref()).await?;
     let adopted = Some(status.adopted_manifest_version);
-    let sent = Sent { deployment: Some(&id), content: status.content(), adopted };
+    let sent = SentReport { deployment: Some(&id), content: status.content(), adopted };
     let report = |numbered: &_| Ok(status.report(numbered));
     let delivered = devices.deliver(caller.device(), sent, desired.as_ref(), report).await?;
     Ok(done(delivered))
@@ -149,7 +150,7 @@ async fn check_adopted(
     }
     let check = |current: &mut _, _: Option<&_>| {
         let checked = record::check_adopted(current, newest, adopted);
-        // That a version was never served must not rest on an old record.
+        // A stale read must not decide that no gateway served a version.
         Ok((checked, checked.is_err()))
     };
     let checked = devices.store.update(caller.device(), devices.now(), check).await?;
@@ -169,13 +170,13 @@ fn hub_is_behind() -> Problem {
 async fn put_capabilities(
     State(devices): State<Devices>,
     Extension(caller): Extension<Caller>,
-    path: Result<Path<String>, axum::extract::rejection::PathRejection>,
+    path: Result<Path<String>, PathRejection>,
     request: Request<Body>,
 ) -> Result<Response, Problem> {
     let device_id = own_device(&caller, path, true)?;
     let body = request::body(request.into_body()).await?;
-    let capabilities = Capabilities::read(&body, &device_id)?;
-    let sent = Sent { deployment: None, content: capabilities.content(), adopted: None };
+    let capabilities = CapabilitiesManifest::read(&body, &device_id)?;
+    let sent = SentReport { deployment: None, content: capabilities.content(), adopted: None };
     let report = |numbered: &_| Ok(capabilities.report(numbered));
     let delivered = devices.deliver(caller.device(), sent, None, report).await?;
     Ok(done(delivered))
@@ -184,30 +185,30 @@ async fn put_capabilities(
 async fn delete_capabilities(
     State(devices): State<Devices>,
     Extension(caller): Extension<Caller>,
-    path: Result<Path<String>, axum::extract::rejection::PathRejection>,
+    path: Result<Path<String>, PathRejection>,
 ) -> Result<Response, Problem> {
     own_device(&caller, path, false)?;
-    let none = Capabilities::default();
+    let none = CapabilitiesManifest::default();
     let content = none.content();
     let read = |current: &mut HttpDevice, receipt: Option<&Receipt>| {
         let is_removed =
             |known: ConfirmedReport| known.content == content && !record::is_lost(current, &known, receipt);
         let is_removed = current.capabilities.is_none_or(is_removed);
-        // That nothing is to be removed must not rest on an old record.
+        // A stale read must not decide that there is nothing to remove.
         Ok((is_removed, is_removed))
     };
     if devices.store.update(caller.device(), devices.now(), read).await? {
         return Err(problems::device_not_found());
     }
-    let sent = Sent { deployment: None, content, adopted: None };
+    let sent = SentReport { deployment: None, content, adopted: None };
     devices.deliver(caller.device(), sent, None, |numbered| Ok(none.report(numbered))).await?;
     Ok(StatusCode::NO_CONTENT.into_response())
 }
 
-/// The caller's own device in a path; for a report, the problem says which part is wrong.
+/// The caller's own device in a path; for a report, the problem names the wrong part.
 fn own_device(
     caller: &Caller,
-    path: Result<Path<String>, axum::extract::rejection::PathRejection>,
+    path: Result<Path<String>, PathRejection>,
     is_report: bool,
 ) -> Result<String, Problem> {
     let Some(id) = path.ok().map(|Path(id)| id).filter(|id| is_device_id(id)) else {

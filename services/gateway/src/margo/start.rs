@@ -23,10 +23,10 @@ use crate::tls::{self, KeyPair};
 
 const NAME: &str = "muster-gateway for devices";
 
-/// Serves devices under a supervisor; the address of the listener.
+/// Serves devices under a supervisor; returns the address of the listener.
 ///
 /// # Errors
-/// Why it cannot; a person must act.
+/// It cannot serve them; a person must act.
 pub async fn serve(
     config: DevicesConfig,
     common: &Common,

@@ -1,4 +1,4 @@
-//! The status of a deployment, as a device posts it: parsed, checked, and made into a report of the contract.
+//! Reads the status of a deployment that a device posts, checks it, and makes a report of the contract.
 
 use muster_contract::canonical::Digest;
 use muster_contract::decode::Document as _;
@@ -14,13 +14,13 @@ use super::problems;
 use super::report::Numbered;
 use crate::problem::Problem;
 
-/// Margo's DeploymentStatusManifest. States are read as every draft writes them.
+/// Margo's DeploymentStatusManifest, with the states of every draft.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct StatusManifest {
     /// The deployment.
     pub deployment_id: DeploymentId,
-    /// The device; the client's own if it is left out.
+    /// The device; by default the client's own.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub device_id: Option<String>,
     /// The version of the manifest whose content of this deployment the device has begun to apply.
@@ -61,7 +61,7 @@ impl StatusManifest {
     /// The first broken rule.
     pub fn check(&self, id: &DeploymentId) -> Result<(), Problem> {
         if self.deployment_id != *id {
-            let rule = format!("is {}, the address says {id}", self.deployment_id);
+            let rule = format!("is {}, the address names {id}", self.deployment_id);
             return Err(problems::semantic_error("deploymentId", rule));
         }
         let trial = self.numbered((Epoch::FIRST, Seq::FIRST, Seq::FIRST), Timestamp::UNIX_EPOCH);
@@ -77,11 +77,11 @@ impl StatusManifest {
     /// The report under its number.
     pub fn report(&self, numbered: &Numbered) -> StatusReport {
         let Numbered { open, epoch, head } = numbered;
-        let nothing = Digest::of_bytes(b"");
+        let report = self.numbered((*epoch, open.seq, *head), open.at);
         StatusReport {
-            digest: open.target.unwrap_or(nothing),
+            digest: open.target.unwrap_or(report.digest),
             coalesced: open.coalesced.clone(),
-            ..self.numbered((*epoch, open.seq, *head), open.at)
+            ..report
         }
     }
 
@@ -153,7 +153,7 @@ mod tests {
         assert!(change("/adoptedManifestVersion", Value::Null).starts_with("adoptedManifestVersion "));
         assert!(change("/adoptedManifestVersion", json!(0)).starts_with("adoptedManifestVersion"));
         assert!(change("/adoptedManifestVersion", json!(1.5)).starts_with("adoptedManifestVersion"));
-        assert!(change("/deploymentId", json!("web")).contains("the address says"));
+        assert!(change("/deploymentId", json!("web")).contains("the address names"));
         assert!(change("/status/state", json!("done")).starts_with("status.state"));
         assert!(
             change("/status/state", json!("installed")).starts_with("status.state"),

@@ -1,5 +1,5 @@
-//! Reads and writes what the requests of devices need: accepted clients and records in the bucket `http_devices`, desired states
-//! and receipts in DOWNLINK, reports to UPLINK. It holds no rule of the numbers.
+//! Reads accepted clients and records from the bucket `http_devices`, desired states and receipts from DOWNLINK; writes records,
+//! and publishes reports to UPLINK. [`record`] has the rules of numbering.
 
 use std::time::Duration;
 
@@ -17,17 +17,19 @@ use tokio::time::sleep;
 use super::{problems, record};
 use crate::problem::Problem;
 
-/// Attempts to store a record that others store, too.
+/// Attempts to store a record that other gateways change at the same time.
 const ATTEMPTS_MAX: u32 = 12;
-/// Longest delay before the first repetition; it doubles up to eight times that.
+/// Longest delay before the first repetition; it doubles with each, up to [`RETRY_DOUBLINGS_MAX`] times.
 const RETRY_DELAY: Duration = Duration::from_millis(10);
+/// Most doublings of the delay.
+const RETRY_DOUBLINGS_MAX: u32 = 3;
 
 /// A record and the receipt of its device.
-struct Found {
+struct LoadedRecord {
     record: HttpDevice,
     receipt: Option<Receipt>,
     revision: u64,
-    /// The record was made now.
+    /// The bucket does not have this record yet.
     is_new: bool,
 }
 
@@ -74,11 +76,11 @@ impl Store {
         }
     }
 
-    /// Changes the record of a device: `change` gets it with the receipt, and says whether to store it. It is called again if
-    /// another gateway was faster. A record that is missing, or was set back, begins an epoch.
+    /// Changes the record of a device: `change` gets it with the receipt, and returns whether to store it. After a conflict with
+    /// another gateway it runs again. A record that is missing, or was set back, begins an epoch.
     ///
-    /// A replica that is behind may answer the read, so what `change` finds is sure to be the newest only where it is stored,
-    /// changed or not: the bucket refuses a record that was made of an older one.
+    /// A replica that is behind may answer the read. Only a store proves that `change` got the newest record, even if the record
+    /// is unchanged: the bucket refuses a record that was made from an older one.
     ///
     /// # Errors
     /// The hub cannot be asked, `change` refuses, or too many others change the record.
@@ -100,17 +102,17 @@ impl Store {
                 Err(error) => return Err(refused(&error)),
             }
         }
-        Err(problems::unavailable("too many requests of this device are under way"))
+        Err(problems::unavailable("too many requests of this device are under way; try again"))
     }
 
-    async fn record(&self, key: &DeviceKey, now: Timestamp) -> Result<Found, Problem> {
+    async fn record(&self, key: &DeviceKey, now: Timestamp) -> Result<LoadedRecord, Problem> {
         let (own, receipt) = (device_subject(key), subjects::receipt(key));
         let (entry, receipt) =
             tokio::join!(self.last(stream::HTTP_DEVICES, &own), self.last(stream::DOWNLINK, &receipt));
         let receipt: Option<Receipt> = receipt?.and_then(|receipt| decode::parse(&receipt.payload).ok());
         let Some(entry) = entry? else {
             let record = record::begin(receipt.as_ref(), now);
-            return Ok(Found { record, receipt, revision: 0, is_new: true });
+            return Ok(LoadedRecord { record, receipt, revision: 0, is_new: true });
         };
         let known: HttpDevice = serde_json::from_slice(&entry.payload).map_err(|error| {
             tracing::error!(error = chain(&error), device.id = %key, "cannot read the record of a device");
@@ -121,9 +123,9 @@ impl Store {
             Some(ahead) => {
                 tracing::warn!(device.id = %key, "began an epoch: the hub has numbers that the record lacks");
                 let record = record::renew(&known, ahead, now);
-                Ok(Found { record, receipt, revision, is_new: true })
+                Ok(LoadedRecord { record, receipt, revision, is_new: true })
             }
-            None => Ok(Found { record: known, receipt, revision, is_new: false }),
+            None => Ok(LoadedRecord { record: known, receipt, revision, is_new: false }),
         }
     }
 
@@ -141,7 +143,7 @@ impl Store {
     /// Publishes a report and waits until UPLINK has it.
     ///
     /// # Errors
-    /// UPLINK has not confirmed it; it may have it.
+    /// UPLINK has not confirmed the report, which it may have stored.
     pub async fn publish<T: Document>(&self, key: &DeviceKey, report: &T) -> Result<(), Problem> {
         let message = Outgoing {
             headers: self.headers(key, T::KIND),
@@ -168,20 +170,20 @@ impl Store {
     async fn last(&self, stream: &str, subject: &str) -> Result<Option<Delivery>, Problem> {
         self.bus.last(stream, subject).await.map_err(|error: ReadError| {
             tracing::debug!(error = chain(&error), "cannot read for a device");
-            problems::unavailable("the hub cannot be asked now")
+            problems::unavailable("the hub does not answer now")
         })
     }
 }
 
 /// A random delay before a repetition, longer with each.
 fn delay(attempt: u32) -> Duration {
-    RETRY_DELAY.mul_f64(fastrand::f64() * f64::from(1 << attempt.min(3)))
+    RETRY_DELAY.mul_f64(fastrand::f64() * f64::from(1 << attempt.min(RETRY_DOUBLINGS_MAX)))
 }
 
 fn refused(error: &PublishError) -> Problem {
     match error.kind {
         PublishErrorKind::SubjectFull => {
-            problems::too_many("the hub has not taken in the last reports of this device")
+            problems::too_many("the hub has not stored the last reports of this device yet")
         }
         PublishErrorKind::Permanent => {
             tracing::error!(error = chain(error), "the hub refuses a document of a device");
@@ -189,7 +191,7 @@ fn refused(error: &PublishError) -> Problem {
         }
         PublishErrorKind::Transient | PublishErrorKind::Conflict => {
             tracing::debug!(error = chain(error), "cannot store for a device");
-            problems::unavailable("the hub does not confirm it now")
+            problems::unavailable("the hub does not confirm the write now")
         }
     }
 }

@@ -1,7 +1,7 @@
-//! The identity in a client's certificate, an X.509-SVID: exactly one URI among its names, of this server's trust domain and
-//! manager, in a leaf that signs no certificates. A client with another certificate is refused in the handshake.
+//! Reads the identity in a client's certificate, an X.509-SVID: exactly one URI among its names, of this server's trust domain and
+//! manager, in a leaf that signs no certificates. The handshake refuses any other certificate.
 //!
-//! Whether the identity is accepted is decided with each request ([`caller`](super::caller)).
+//! It does not decide whether the identity is accepted: [`caller`](super::caller) does, with each request.
 
 use std::sync::Arc;
 
@@ -53,8 +53,8 @@ fn only_uri(certificate: &CertificateDer<'_>) -> Option<String> {
     uris.next().is_none().then_some(uri)
 }
 
-/// Whether the extension `keyUsage` permits signing certificates or revocation lists. The identifier is searched in the whole
-/// certificate: where it stands by chance, a certificate is refused that could be accepted.
+/// Whether the extension `keyUsage` permits signing certificates or revocation lists. It searches the whole
+/// certificate for the identifier, and so may refuse a good certificate that has those bytes by chance.
 fn signs_certificates(certificate: &[u8]) -> bool {
     let permits = |window: &[u8]| {
         let rest = window.iter().skip(KEY_USAGE.len()).copied().collect::<Vec<_>>();
@@ -184,7 +184,7 @@ mod tests {
     }
 
     #[test]
-    fn a_certificate_that_signs_others_is_no_clients() {
+    fn a_certificate_that_signs_others_is_refused() {
         use KeyUsagePurpose::{CrlSign, DigitalSignature, KeyAgreement, KeyCertSign};
         let accepted = |usages: &[KeyUsagePurpose]| realm().client(&certificate(&[CLIENT], usages)).is_some();
         assert!(accepted(&[DigitalSignature]) && accepted(&[DigitalSignature, KeyAgreement]));

@@ -4,8 +4,8 @@
 //! A page on the loopback has its reader's rights without a login, so the host is checked: a foreign site whose name is
 //! made to lead to 127.0.0.1 sends its own name. Programs send no `Origin`; browsers do with every change.
 //!
-//! A host of the loopback is accepted from the loopback alone. Else a proof that somebody signs for `localhost:8080`, which on
-//! that machine may be another's port, would count here as well.
+//! The guard accepts a loopback host from the loopback alone. Otherwise a proof for another program at `localhost:8080` of the
+//! person's machine would be valid here too.
 
 use std::net::{IpAddr, Ipv6Addr};
 use std::sync::Arc;
@@ -35,15 +35,15 @@ const HEADERS: [(HeaderName, &str); 6] = [
     (HeaderName::from_static("cross-origin-opener-policy"), "same-origin"),
     (HeaderName::from_static("cross-origin-resource-policy"), "same-origin"),
 ];
-/// A browser says with it from where a request comes.
-const FETCH_SITE: HeaderName = HeaderName::from_static("sec-fetch-site");
+/// The header in which a browser names the origin of a request relative to this one.
+pub(crate) const FETCH_SITE: HeaderName = HeaderName::from_static("sec-fetch-site");
 
 /// How people reach the listener.
 #[derive(Debug, Clone, Copy, Default)]
 pub struct Reach {
     /// The public address is `https://`.
     pub public_is_https: bool,
-    /// Only the loopback of this machine leads to the listener, whatever address a peer has.
+    /// Every peer comes from this machine's loopback, also if its address differs (a published port of a container).
     pub only_loopback: bool,
 }
 
@@ -70,17 +70,17 @@ impl Hosts {
 }
 
 impl People {
-    /// The same for people who reach it so.
+    /// The same listener with another reach.
     #[must_use]
-    pub(crate) fn reached(self, reach: Reach) -> Self {
+    pub(crate) fn with_reach(self, reach: Reach) -> Self {
         let hosts = Arc::new(Hosts { public: self.hosts.public.clone(), reach });
         Self { hosts, ..self }
     }
 
-    /// Scheme and host of the login that a request means, which the guard has let through.
+    /// Scheme and host of the gateway by a request that the guard has accepted.
     ///
     /// # Errors
-    /// A proxy stands before the gateway, and the host is not the public one.
+    /// A proxy ends TLS before the gateway, and the host is not the public one.
     pub(crate) fn login_address(&self, headers: &HeaderMap) -> Result<(&'static str, String), Problem> {
         let host = text(headers, &HOST).unwrap_or_default().to_ascii_lowercase();
         let (is_public, reach) = (self.hosts.public.as_ref() == Some(&host), self.hosts.reach);
@@ -93,9 +93,9 @@ impl People {
     }
 }
 
-/// The scheme of a login's address; none if nobody may log in there.
+/// The scheme of a login's address; none if the login refuses that address.
 const fn scheme(is_public: bool, is_secure: bool, reach: Reach) -> Option<&'static str> {
-    // Everybody who comes by a proxy that ends TLS comes from the loopback, so the peer's address says nothing.
+    // Behind a proxy that ends TLS every peer is on the loopback, so its address proves nothing.
     let is_proxied = reach.public_is_https && !is_secure;
     match (is_public, is_secure) {
         (true, _) if reach.public_is_https => Some("https"),
@@ -106,8 +106,7 @@ const fn scheme(is_public: bool, is_secure: bool, reach: Reach) -> Option<&'stat
     }
 }
 
-/// The name and the port of a host, if it is nothing else: a name, an IPv4 address or an IPv6 address in brackets, and perhaps
-/// a port.
+/// Splits a host into its name (a name, an IPv4 address, or an IPv6 address in brackets) and its port; `None` for any other text.
 pub(crate) fn name_and_port(host: &str) -> Option<(&str, Option<u16>)> {
     let end = if host.starts_with('[') { host.find(']')? + 1 } else { host.find(':').unwrap_or(host.len()) };
     let (name, rest) = host.split_at(end);
@@ -117,7 +116,7 @@ pub(crate) fn name_and_port(host: &str) -> Option<(&str, Option<u16>)> {
         None => !name.is_empty() && name.bytes().all(is_sign),
     };
     let port = match rest.strip_prefix(':') {
-        // The parser would take a sign.
+        // The parser would accept a sign.
         Some(digits) if digits.bytes().all(|digit| digit.is_ascii_digit()) => Some(digits.parse().ok()?),
         None if rest.is_empty() => None,
         _ => return None,
@@ -125,7 +124,7 @@ pub(crate) fn name_and_port(host: &str) -> Option<(&str, Option<u16>)> {
     is_name.then_some((name, port))
 }
 
-/// Whether the name of a host is of the loopback.
+/// Whether the name of a host is the loopback.
 fn is_loopback(name: &str) -> bool {
     let addr = name.trim_start_matches('[').trim_end_matches(']');
     name == "localhost" || addr.parse::<IpAddr>().is_ok_and(|addr| addr.is_loopback())

@@ -31,9 +31,9 @@ pub(crate) fn of_problem(problem: Problem) -> Response {
     ProblemPage(problem).into_response()
 }
 
-/// A page before the login.
-pub(crate) fn outside(title: &str, content: &Markup) -> Markup {
-    Frame { title: title.to_owned(), ..Frame::default() }.outside(content)
+/// A page without navigation, for a reader who has not logged in.
+pub(crate) fn before_login(title: &str, content: &Markup) -> Markup {
+    Frame { title: title.to_owned(), ..Frame::default() }.before_login(content)
 }
 
 /// The routes of pages.

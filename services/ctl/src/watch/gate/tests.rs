@@ -1,4 +1,4 @@
-//! What opens a gate, and what says that it never will.
+//! Tests of the condition of a watch: when it holds, and when it never will.
 
 use muster_contract::query::{GitStatus, HeldBack, Problem, RefusedCommit, SomeDevices};
 

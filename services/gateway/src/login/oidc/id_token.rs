@@ -1,5 +1,5 @@
-//! Checks an ID token: the signature by a key of the provider, and issuer, audience, time and nonce of the claims. The algorithm
-//! is that of the key, never the token's word alone: `none` and HMAC are not known here.
+//! Checks an ID token: the signature by a key of the provider, and issuer, audience, time and nonce of the claims. A published
+//! key decides the algorithm, never the token alone; `none` and HMAC are not supported.
 
 use data_encoding::BASE64URL_NOPAD;
 use ring::signature::{
@@ -12,13 +12,13 @@ use serde_json::{Map, Value};
 const CLOCK_SKEW: i64 = 120;
 /// Longest token in bytes.
 const TOKEN_BYTES_MAX: usize = 64 * 1024;
-/// First byte of a point on a curve that is written whole.
-const WHOLE_POINT: u8 = 4;
+/// First byte of an uncompressed point on a curve (SEC 1).
+const UNCOMPRESSED_POINT: u8 = 4;
 
 /// Why a token is refused.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 pub enum TokenRefusal {
-    /// It is none.
+    /// It is no JWT.
     #[error("it is no ID token")]
     Shape,
     /// The provider has no key of that name and algorithm.
@@ -27,17 +27,17 @@ pub enum TokenRefusal {
     /// The signature is wrong.
     #[error("its signature is wrong")]
     Signature,
-    /// It is of another provider.
+    /// Another provider issued it, or it has no subject.
     #[error("another provider issued it")]
     Issuer,
     /// It is for another client.
     #[error("it is for another client")]
     Audience,
-    /// It is too old, or of the future.
-    #[error("it is too old, or of the future: compare the clocks")]
+    /// It has expired, or was issued in the future.
+    #[error("it has expired, or was issued in the future: compare the clocks")]
     Time,
-    /// It is of another login.
-    #[error("it is of another login")]
+    /// It has the nonce of another login.
+    #[error("it belongs to another login")]
     Nonce,
 }
 
@@ -46,7 +46,7 @@ pub enum TokenRefusal {
 pub struct Claims {
     /// The provider.
     pub iss: String,
-    /// The person, by the provider's name.
+    /// The person's subject at the provider.
     pub sub: String,
     /// When it was issued: Unix seconds.
     pub iat: i64,
@@ -62,13 +62,13 @@ pub struct Claims {
 
 /// The keys that a provider publishes.
 #[derive(Debug, Clone, Default, Deserialize)]
-pub struct Keys {
-    keys: Vec<Key>,
+pub struct JsonWebKeySet {
+    keys: Vec<JsonWebKey>,
 }
 
 #[derive(Debug, Clone, Default, Deserialize)]
 #[serde(default)]
-struct Key {
+struct JsonWebKey {
     kty: String,
     kid: Option<String>,
     #[serde(rename = "use")]
@@ -89,7 +89,7 @@ struct Header {
 
 /// The values that a token must have.
 #[derive(Debug, Clone, Copy)]
-pub struct Wanted<'a> {
+pub struct ExpectedClaims<'a> {
     /// The provider.
     pub issuer: &'a str,
     /// The client.
@@ -100,11 +100,11 @@ pub struct Wanted<'a> {
     pub now: i64,
 }
 
-/// The claims of a token that a provider made for a login.
+/// Verifies a token that a provider made for a login; its claims.
 ///
 /// # Errors
 /// The token is refused.
-pub fn verify(token: &str, keys: &Keys, wanted: Wanted<'_>) -> Result<Claims, TokenRefusal> {
+pub fn verify(token: &str, keys: &JsonWebKeySet, wanted: ExpectedClaims<'_>) -> Result<Claims, TokenRefusal> {
     let parts: Vec<&str> = token.split('.').collect();
     let [header, body, signature] = parts[..] else { return Err(TokenRefusal::Shape) };
     if token.len() > TOKEN_BYTES_MAX {
@@ -113,7 +113,7 @@ pub fn verify(token: &str, keys: &Keys, wanted: Wanted<'_>) -> Result<Claims, To
     let decoded = |part: &str| BASE64URL_NOPAD.decode(part.as_bytes()).map_err(|_| TokenRefusal::Shape);
     let named: Header = serde_json::from_slice(&decoded(header)?).map_err(|_| TokenRefusal::Shape)?;
     let (signed, signature) = (&token.as_bytes()[..header.len() + 1 + body.len()], decoded(signature)?);
-    let fits: Vec<&Key> = keys.keys.iter().filter(|key| key.fits(&named)).collect();
+    let fits: Vec<&JsonWebKey> = keys.keys.iter().filter(|key| key.fits(&named)).collect();
     if fits.is_empty() {
         return Err(TokenRefusal::UnknownKey);
     }
@@ -125,7 +125,7 @@ pub fn verify(token: &str, keys: &Keys, wanted: Wanted<'_>) -> Result<Claims, To
     Ok(claims)
 }
 
-impl Key {
+impl JsonWebKey {
     /// Whether a token with this header may be signed with the key.
     fn fits(&self, header: &Header) -> bool {
         let kind = match header.alg.as_str() {
@@ -146,7 +146,7 @@ impl Key {
                 key.verify(&RSA_PKCS1_2048_8192_SHA256, signed, signature).ok()
             }
             "EC" => {
-                let point = [&[WHOLE_POINT][..], &number(&self.x)?, &number(&self.y)?].concat();
+                let point = [&[UNCOMPRESSED_POINT][..], &number(&self.x)?, &number(&self.y)?].concat();
                 UnparsedPublicKey::new(&ECDSA_P256_SHA256_FIXED, point).verify(signed, signature).ok()
             }
             _ => UnparsedPublicKey::new(&ED25519, number(&self.x)?).verify(signed, signature).ok(),
@@ -155,15 +155,15 @@ impl Key {
 }
 
 impl Claims {
-    fn check(&self, wanted: Wanted<'_>) -> Result<(), TokenRefusal> {
+    fn check(&self, wanted: ExpectedClaims<'_>) -> Result<(), TokenRefusal> {
         if self.iss != wanted.issuer || self.sub.is_empty() {
             return Err(TokenRefusal::Issuer);
         }
         let audience = texts(&self.aud);
-        // With several audiences the provider must say for which of them it was made.
+        // With several audiences `azp` must name the client.
         let is_shared = audience.len() > 1 && self.azp.is_none();
-        let is_others = self.azp.as_deref().is_some_and(|azp| azp != wanted.client_id);
-        if !audience.contains(&wanted.client_id) || is_shared || is_others {
+        let is_for_another = self.azp.as_deref().is_some_and(|azp| azp != wanted.client_id);
+        if !audience.contains(&wanted.client_id) || is_shared || is_for_another {
             return Err(TokenRefusal::Audience);
         }
         let is_over = self.exp.saturating_add(CLOCK_SKEW) <= wanted.now;
@@ -173,12 +173,12 @@ impl Claims {
         if self.nonce.as_deref() == Some(wanted.nonce) { Ok(()) } else { Err(TokenRefusal::Nonce) }
     }
 
-    /// The texts of another claim: one, or a list.
+    /// The strings of a claim: one, or a list.
     pub fn texts(&self, name: &str) -> Vec<&str> {
         self.others.get(name).map(texts).unwrap_or_default()
     }
 
-    /// A name for people.
+    /// A name of the person to show.
     pub fn name(&self) -> &str {
         let named = ["preferred_username", "email", "name"].into_iter();
         named.filter_map(|name| self.texts(name).first().copied()).next().unwrap_or(&self.sub)
@@ -202,8 +202,8 @@ mod tests {
 
     use super::*;
 
-    const WANTED: Wanted<'_> =
-        Wanted { issuer: "https://id.example", client_id: "muster", nonce: "n", now: 1_200 };
+    const WANTED: ExpectedClaims<'_> =
+        ExpectedClaims { issuer: "https://id.example", client_id: "muster", nonce: "n", now: 1_200 };
     /// A token that OpenSSL signed, and the modulus of its key.
     const RSA: (&str, &str) = (include_str!("rs256.golden"), include_str!("rs256.modulus.golden"));
 
@@ -215,7 +215,7 @@ mod tests {
             Self(Ed25519KeyPair::from_pkcs8(pkcs8.as_ref()).unwrap())
         }
 
-        fn keys(&self) -> Keys {
+        fn keys(&self) -> JsonWebKeySet {
             let x = BASE64URL_NOPAD.encode(self.0.public_key().as_ref());
             keys(&json!({ "kty": "OKP", "crv": "Ed25519", "kid": "a", "x": x }))
         }
@@ -226,7 +226,7 @@ mod tests {
         }
     }
 
-    fn keys(key: &Value) -> Keys {
+    fn keys(key: &Value) -> JsonWebKeySet {
         serde_json::from_value(json!({ "keys": [{ "kty": "oct", "kid": "a", "k": "AAAA" }, key] })).unwrap()
     }
 
@@ -292,7 +292,7 @@ mod tests {
     #[test]
     fn claims_are_of_this_provider_client_time_and_login() {
         let signer = Signer::new();
-        let said = |change: Value| verify(&signer.token(&header(), &change), &signer.keys(), WANTED);
+        let verified = |change: Value| verify(&signer.token(&header(), &change), &signer.keys(), WANTED);
         for (change, refusal) in [
             (json!({ "iss": "https://evil.example" }), TokenRefusal::Issuer),
             (json!({ "sub": "" }), TokenRefusal::Issuer),
@@ -304,10 +304,11 @@ mod tests {
             (json!({ "nonce": "other" }), TokenRefusal::Nonce),
             (json!({ "nonce": null }), TokenRefusal::Nonce),
         ] {
-            assert_eq!(said(change.clone()).unwrap_err(), refusal, "{change}");
+            assert_eq!(verified(change.clone()).unwrap_err(), refusal, "{change}");
         }
-        let claims =
-            said(json!({ "aud": ["muster", "other"], "azp": "muster", "roles": ["a", "b"], "email": "a@b" }));
+        let claims = verified(
+            json!({ "aud": ["muster", "other"], "azp": "muster", "roles": ["a", "b"], "email": "a@b" }),
+        );
         let claims = claims.unwrap();
         assert_eq!(
             (claims.texts("roles"), claims.texts("role"), claims.name()),

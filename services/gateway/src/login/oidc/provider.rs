@@ -1,7 +1,7 @@
-//! A provider: its description, its keys and its token endpoint, by a client that waits. It follows no redirect, speaks https
-//! alone but to this machine itself, and reads answers of a bounded size.
+//! A blocking client of a provider: its description, its keys and its token endpoint. It follows no redirect, speaks plain HTTP
+//! only to this machine, and bounds the size of answers.
 
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
@@ -14,8 +14,9 @@ use ureq::http::StatusCode;
 use ureq::http::header::{ACCEPT, AUTHORIZATION, CONTENT_TYPE};
 use ureq::tls::{Certificate, PemItem, RootCerts, TlsConfig, parse_pem};
 
+use super::super::{ReadFileError, read_file};
 use super::OidcConfig;
-use super::id_token::{Claims, Keys, TokenRefusal, Wanted, verify};
+use super::id_token::{Claims, ExpectedClaims, JsonWebKeySet, TokenRefusal, verify};
 use crate::tls;
 
 /// Time for one answer of the provider.
@@ -31,15 +32,9 @@ const RETRY_SECONDS: i64 = 10;
 #[derive(Debug, thiserror::Error)]
 pub enum ProviderError {
     /// A file cannot be read.
-    #[error("cannot read {}", .path.display())]
-    Read {
-        /// The file.
-        path: PathBuf,
-        /// The error of the system.
-        #[source]
-        source: std::io::Error,
-    },
-    /// It is not reached.
+    #[error(transparent)]
+    Read(#[from] ReadFileError),
+    /// The provider does not answer.
     #[error("cannot reach the provider at {address}")]
     Unreachable {
         /// The address.
@@ -48,7 +43,7 @@ pub enum ProviderError {
         #[source]
         source: Box<ureq::Error>,
     },
-    /// It refuses.
+    /// The provider answers with an error status.
     #[error("the provider answers {address} with status {status}")]
     Status {
         /// The address.
@@ -56,7 +51,7 @@ pub enum ProviderError {
         /// The status.
         status: u16,
     },
-    /// The answer has another shape.
+    /// The answer is no JSON of the expected shape.
     #[error("the provider's answer at {address} cannot be read")]
     Garbled {
         /// The address.
@@ -66,15 +61,17 @@ pub enum ProviderError {
         source: serde_json::Error,
     },
     /// The description is of another provider, or names addresses without TLS.
-    #[error("the provider's description names {0}, which is not its own or not https")]
+    #[error(
+        "the provider's description names {0}, which is another issuer or not https: compare --oidc-issuer"
+    )]
     Foreign(String),
     /// The token is refused.
     #[error("the provider's token is refused: {0}")]
     Token(#[from] TokenRefusal),
-    /// Too many logins ask it.
-    #[error("too many logins wait for the provider")]
+    /// As many calls as there may be are under way.
+    #[error("too many logins wait for the provider; try again")]
     Busy,
-    /// It has failed a moment ago.
+    /// The last read failed a moment ago.
     #[error("the provider's description could not be read a moment ago")]
     Failed,
     /// The gateway stops.
@@ -99,9 +96,9 @@ struct Tokens {
 
 /// The description and the keys of a provider.
 #[derive(Debug)]
-struct Known {
+struct ProviderDocuments {
     description: Description,
-    keys: Keys,
+    keys: JsonWebKeySet,
     read_at: i64,
 }
 
@@ -110,19 +107,19 @@ pub struct Provider {
     config: OidcConfig,
     secret: Option<String>,
     agent: Agent,
-    known: Mutex<Option<Arc<Known>>>,
+    known: Mutex<Option<Arc<ProviderDocuments>>>,
     /// When its description or keys could not be read: Unix seconds.
     failed_at: Mutex<Option<i64>>,
 }
 
-/// Without the secret.
+/// Shows no secret.
 impl std::fmt::Debug for Provider {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.debug_struct("Provider").field("issuer", &self.config.issuer).finish_non_exhaustive()
     }
 }
 
-/// Whether an address may be asked: over TLS, or on this machine.
+/// Whether the gateway may call an address: over TLS, or on this machine.
 pub fn is_trusted(address: &str) -> bool {
     if address.starts_with("https://") {
         return true;
@@ -139,20 +136,17 @@ impl Provider {
     /// # Errors
     /// A file cannot be read.
     pub(super) fn open(config: OidcConfig) -> Result<Self, ProviderError> {
-        let read = |path: &PathBuf| {
-            std::fs::read_to_string(path).map_err(|source| ProviderError::Read { path: path.clone(), source })
-        };
-        let secret = config.secret.as_ref().map(read).transpose()?.map(|text| text.trim().to_owned());
+        let secret = config.secret.as_deref().map(read_file).transpose()?.map(|text| text.trim().to_owned());
         let agent = agent(config.tls_ca.as_deref())?;
         Ok(Self { config, secret, agent, known: Mutex::default(), failed_at: Mutex::default() })
     }
 
-    /// The address to which a browser is sent.
+    /// The provider's authorization endpoint.
     pub(super) fn authorize(&self, now: Timestamp) -> Result<String, ProviderError> {
         Ok(self.known(now, KNOWN_SECONDS)?.description.authorization_endpoint.clone())
     }
 
-    /// The claims of a person, for the code that the browser brought.
+    /// Exchanges the code of a callback for the claims of a person.
     pub(super) fn claims(
         &self,
         code: &str,
@@ -170,7 +164,7 @@ impl Provider {
             .append_pair("code_verifier", verifier)
             .finish();
         let tokens: Tokens = self.post(&known.description.token_endpoint, &form)?;
-        let wanted = Wanted {
+        let wanted = ExpectedClaims {
             issuer: &self.config.issuer,
             client_id: &self.config.client_id,
             nonce,
@@ -186,10 +180,10 @@ impl Provider {
         }
     }
 
-    /// Description and keys, at most so many seconds old.
-    fn known(&self, now: Timestamp, seconds: i64) -> Result<Arc<Known>, ProviderError> {
+    /// Description and keys, read at most `seconds` ago.
+    fn known(&self, now: Timestamp, seconds: i64) -> Result<Arc<ProviderDocuments>, ProviderError> {
         let now = now.as_second();
-        // The value is replaced as a whole; it is not locked while the provider is asked.
+        // The value is replaced as a whole, and not locked during a call.
         let held = self.known.lock().unwrap_or_else(PoisonError::into_inner).clone();
         if let Some(known) = held.filter(|known| now.abs_diff(known.read_at) < seconds.unsigned_abs()) {
             return Ok(known);
@@ -204,7 +198,7 @@ impl Provider {
     }
 
     /// Reads description and keys.
-    fn discover(&self, now: i64) -> Result<Arc<Known>, ProviderError> {
+    fn discover(&self, now: i64) -> Result<Arc<ProviderDocuments>, ProviderError> {
         let issuer = &self.config.issuer;
         let address = format!("{}/.well-known/openid-configuration", issuer.trim_end_matches('/'));
         let description: Description = self.get(&address)?;
@@ -216,7 +210,7 @@ impl Provider {
             return Err(ProviderError::Foreign(foreign.clone()));
         }
         let keys = self.get(jwks_uri)?;
-        let known = Arc::new(Known { description, keys, read_at: now });
+        let known = Arc::new(ProviderDocuments { description, keys, read_at: now });
         *self.known.lock().unwrap_or_else(PoisonError::into_inner) = Some(Arc::clone(&known));
         Ok(known)
     }
@@ -255,8 +249,7 @@ fn agent(authority: Option<&Path>) -> Result<Agent, ProviderError> {
     let system = rustls_native_certs::load_native_certs().certs;
     let mut roots: Vec<_> = system.iter().map(|der| Certificate::from_der(der).to_owned()).collect();
     if let Some(path) = authority {
-        let pem =
-            std::fs::read(path).map_err(|source| ProviderError::Read { path: path.to_owned(), source })?;
+        let pem = std::fs::read(path).map_err(|source| ReadFileError { path: path.to_owned(), source })?;
         roots.extend(parse_pem(&pem).filter_map(|item| match item {
             Ok(PemItem::Certificate(certificate)) => Some(certificate),
             _ => None,

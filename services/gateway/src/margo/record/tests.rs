@@ -1,4 +1,4 @@
-//! The rules of the numbers: repeated, newer and slow reports, epochs, bounds.
+//! Tests of numbering: repeated, newer and slow reports, epochs, bounds.
 
 use muster_contract::receipt::RefusedNumbers;
 
@@ -44,7 +44,7 @@ fn resent(
     receipt: Option<&Receipt>,
 ) -> Option<(u64, Vec<u64>, bool)> {
     let id = id(name);
-    let sent = Sent { deployment: Some(&id), content: content(text), adopted: Some(Generation::FIRST) };
+    let sent = SentReport { deployment: Some(&id), content: content(text), adopted: Some(Generation::FIRST) };
     match admit(record, sent, receipt, now(second)).unwrap() {
         Admission::Confirmed => None,
         Admission::Publish { open, is_new, .. } => {
@@ -120,7 +120,7 @@ fn a_state_that_returns_is_a_new_report() {
 #[test]
 fn a_bucket_that_was_set_back_begins_an_epoch_and_keeps_what_was_served() {
     let mut record = begin(Some(&receipt(Epoch::new(1 << 40).unwrap(), 4)), now(0));
-    assert_eq!(record.epoch.get(), (1 << 40) + 1, "above the last one, whatever the clock says");
+    assert_eq!(record.epoch.get(), (1 << 40) + 1, "above the last one, though the clock is behind");
     learn(&mut record, &desired(7, vec![package("web")]));
     number(&mut record, "web", "installed", 0);
     done(&mut record, 1);
@@ -159,7 +159,7 @@ fn a_record_is_bounded() {
         number(&mut record, &format!("d-{at}"), "pending", 0);
     }
     let more = id("more");
-    let sent = Sent { deployment: Some(&more), content: content("a"), adopted: None };
+    let sent = SentReport { deployment: Some(&more), content: content("a"), adopted: None };
     assert_eq!(admit(&mut record, sent, None, now(0)), Err(Refusal::TooManyOpen));
     for at in 0..HTTP_DEPLOYMENTS_MAX {
         record.deployments.insert(id(&format!("x-{at}")), HttpDeployment::default());
@@ -206,7 +206,7 @@ fn a_confirmed_report_that_the_hub_misses_is_sent_again_under_a_new_number() {
 #[test]
 fn a_refused_report_of_capabilities_is_sent_again() {
     let mut record = begin(None, now(0));
-    let sent = Sent { deployment: None, content: content("8Gi"), adopted: None };
+    let sent = SentReport { deployment: None, content: content("8Gi"), adopted: None };
     admit(&mut record, sent, None, now(0)).unwrap();
     assert!(done(&mut record, 1));
     let reason = "quarantineFull".to_owned();
@@ -248,7 +248,7 @@ fn a_resumed_number_has_the_content_that_it_was_taken_with() {
     let mut record = begin(None, now(0));
     learn(&mut record, &desired(3, vec![package("web")]));
     let id = id("web");
-    let sent = Sent { deployment: Some(&id), content: content("a"), adopted: Generation::new(3) };
+    let sent = SentReport { deployment: Some(&id), content: content("a"), adopted: Generation::new(3) };
     let admit = |record: &mut _, sent| match admit(record, sent, None, now(0)).unwrap() {
         Admission::Publish { open, .. } => open,
         Admission::Confirmed => panic!("it is open"),
@@ -258,7 +258,7 @@ fn a_resumed_number_has_the_content_that_it_was_taken_with() {
     record.deployments.get_mut(&id).unwrap().targets.clear();
     assert_eq!(admit(&mut record, sent), first, "its target is forgotten");
 
-    let sent = Sent { deployment: None, content: content("b"), adopted: None };
+    let sent = SentReport { deployment: None, content: content("b"), adopted: None };
     assert_eq!(admit(&mut record, sent).agent_version, Some(agent_version()));
     let older = Some("muster-gateway 0.0.1".to_owned());
     record.open.last_mut().unwrap().agent_version.clone_from(&older);

@@ -59,8 +59,8 @@ impl Frame {
         response
     }
 
-    /// The page for somebody who has not logged in: without navigation.
-    pub(super) fn outside(&self, content: &Markup) -> Markup {
+    /// The page without navigation, for a reader who has not logged in.
+    pub(super) fn before_login(&self, content: &Markup) -> Markup {
         html! {
             (DOCTYPE)
             html lang="en" class="no-script" {
@@ -135,7 +135,7 @@ impl Frame {
     }
 }
 
-/// Who has logged in, and the way out.
+/// The person who has logged in, with a button to log out.
 fn person() -> Markup {
     html! {
         @if let Some(session) = gate::current() {
