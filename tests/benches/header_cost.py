@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
-"""Measures nats-server's CPU time for a message that it stores and delivers: with the document alone, with the headers of now, and
-with the headers up to 0.1. CPU time is comparable on a busy machine as well.
+"""Measures nats-server's CPU time for a message that it stores and delivers: with the document alone, with the headers of now,
+and with the headers up to 0.1. CPU time is comparable on a busy machine as well.
 
     python3 tests/benches/header_cost.py [.tools/nats-server] [MESSAGES]
 """
