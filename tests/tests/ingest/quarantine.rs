@@ -181,6 +181,26 @@ async fn a_good_report_of_a_quarantined_number_is_a_fork_over_a_kill_and_both_ar
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn two_rejected_contents_of_a_number_are_both_kept_over_a_kill() {
+    let mut hub = Hub::start(&[]).await;
+    let key = device("press-4");
+    let other = with(unknown(2, 3), "status", json!({"state": "dreaming"}));
+    hub.send(&key, &status(1, 1, 3)).await;
+    hub.send(&key, &unknown(2, 3)).await;
+    until("the first is quarantined", || hub.quarantine(&key), |facts| facts.len() == 1).await;
+    hub.kill_ingest().await;
+    hub.start_ingest();
+    for report in [&other, &unknown(2, 3), &other, &status(1, 3, 3)] {
+        hub.send(&key, report).await;
+    }
+    hub.receipt_after_a_beat(&key, 1, 3).await;
+    assert_eq!(kept_numbers(&hub).await, [2, 2]);
+    assert_eq!(hub.quarantine(&key).await.len(), 2);
+    let forks = hub.incidents(&key).await;
+    assert!(matches!(forks[..], [IncidentKind::SequenceFork { seq, .. }] if seq.get() == 2), "{forks:?}");
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn quarantine_at_its_bytes_refuses_reports_of_every_device_and_tells_the_hub() {
     let hub = Hub::start(&[]).await;
     hub.started(1).await;
@@ -272,6 +292,11 @@ async fn a_dropped_report_is_recorded_removed_and_stays_counted() {
     assert_eq!(list["verdicts"][0]["reason"], json!("a test"));
     assert_eq!(held(&hub.ledger().await)[&key], [1, 2, 3, 4]);
     assert_eq!(kept_numbers(&hub).await, [0; 0]);
+    // The device sends one of them again, as after a lost receipt.
+    hub.send(&key, &with(unknown(3, 5), "current", json!(false))).await;
+    hub.send(&key, &status(1, 5, 5)).await;
+    hub.receipt_after_a_beat(&key, 1, 5).await;
+    assert_eq!(kept_numbers(&hub).await, [0; 0], "a verdict removed it");
 }
 
 #[tokio::test(flavor = "multi_thread")]

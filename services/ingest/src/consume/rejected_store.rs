@@ -30,6 +30,7 @@ pub(super) struct RejectedStore {
 #[derive(Clone)]
 struct Sent {
     ticket: u64,
+    may_be_kept: bool,
     message: Outgoing,
 }
 
@@ -47,7 +48,8 @@ impl RejectedStore {
 
     pub(super) async fn send(&mut self, rejection: &Rejection, rng: &mut Rng) {
         let message = message::rejected(rejection, rng);
-        self.window.send(message.clone(), Sent { ticket: rejection.ticket, message }).await;
+        let Rejection { ticket, may_be_kept, .. } = *rejection;
+        self.window.send(message.clone(), Sent { ticket, may_be_kept, message }).await;
     }
 
     pub(super) fn is_empty(&self) -> bool {
@@ -111,6 +113,8 @@ impl RejectedStore {
     fn apply_lookup(&mut self, (sent, found): Lookup) -> Option<StoreAnswer> {
         match found {
             Ok(Some(_)) => Some((sent.ticket, Ok(()))),
+            // A verdict removed it.
+            Ok(None) if sent.may_be_kept => Some((sent.ticket, Ok(()))),
             Ok(None) => {
                 let message = Outgoing { message_id: None, ..sent.message };
                 self.unsent.push_back(Sent { message, ..sent });

@@ -6,7 +6,8 @@
 //! compared only with digests made here.
 //!
 //! A rejected report may be unreadable, and its fact may show only the beginning: [`of_rejected`] takes the best that a fact
-//! shows, and [`differs`] claims another content only where that proves one.
+//! shows, and [`Contents`] has every digest that a fact may show of a message, so that another content is claimed only where that
+//! proves one.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -67,11 +68,28 @@ pub(super) fn of_rejected(excerpt: &[u8], bytes: u64) -> Option<Digest> {
     }
 }
 
-/// Whether a report has another content than the rejected one of which a fact shows this digest.
-pub(super) fn differs(rejected: Digest, report: &Report, payload: &[u8]) -> bool {
-    let members: Map<String, Value> = serde_json::from_slice(payload).unwrap_or_default();
-    let observed_at = of_observed_at(&members);
-    ![Some(of_report(report)), observed_at, Some(of_members(members))].contains(&Some(rejected))
+/// The digests by which a message can be recognised, the most exact one first.
+#[derive(Debug, Clone)]
+pub(super) struct Contents(Vec<Digest>);
+
+impl Contents {
+    /// The contents of a message, and of the report in it if it can be read.
+    pub(super) fn of(report: Option<&Report>, payload: &[u8]) -> Self {
+        let members: Option<Map<String, Value>> = serde_json::from_slice(payload).ok();
+        let observed_at = members.as_ref().and_then(of_observed_at);
+        let digests = [report.map(of_report), members.map(of_members), observed_at];
+        Self(digests.into_iter().flatten().collect())
+    }
+
+    /// Whether the message has the content of which a fact shows this digest.
+    pub(super) fn include(&self, shown: Digest) -> bool {
+        self.0.contains(&shown)
+    }
+
+    /// The most exact digest: the same whenever the same report is sent. `None` if the message is no JSON object.
+    pub(super) fn exact(&self) -> Option<Digest> {
+        self.0.first().copied()
+    }
 }
 
 /// Digest of a status report's content.

@@ -23,12 +23,12 @@ pub(super) fn batch(key: Option<&DeviceKey>, position: u64, stored_at: Timestamp
     if messages == 1 { last } else { format!("{last}.sum.{messages}") }
 }
 
-/// `<site>.<device>.rejected.<epoch>.<seq>`: a report in QUARANTINE.
-pub(super) fn rejected_number(key: &DeviceKey, epoch: Epoch, seq: Seq) -> String {
-    format!("{}.{}.rejected.{epoch}.{seq}", key.site, key.device)
+/// `<site>.<device>.rejected.<epoch>.<seq>.<digest>`: a report in QUARANTINE. Several contents may come with one number.
+pub(super) fn rejected_number(key: &DeviceKey, epoch: Epoch, seq: Seq, content: &Digest) -> String {
+    format!("{}.{}.rejected.{epoch}.{seq}.{content}", key.site, key.device)
 }
 
-/// `<site>.<device>.rejected.<digest>`: a report in QUARANTINE whose number does not identify it.
+/// `<site>.<device>.rejected.<digest>`: a message in QUARANTINE without a number.
 pub(super) fn rejected(key: Option<&DeviceKey>, payload: &Digest) -> String {
     match key {
         Some(key) => format!("{}.{}.rejected.{payload}", key.site, key.device),

@@ -10,6 +10,7 @@ use muster_contract::receipt::{Receipt, RefusedNumbers};
 use muster_contract::version::{ApiVersion, kind};
 use muster_contract::{DeviceKey, Epoch, Seq, SeqRanges, Timestamp};
 
+use super::content::Contents;
 use super::message::MessageSample;
 use super::reject_reason::RejectReason;
 use crate::lease::elapsed;
@@ -40,6 +41,9 @@ pub struct Rejection {
     pub device: Option<DeviceKey>,
     /// Its message id, the same whenever the same report is stored.
     pub id: String,
+    /// QUARANTINE may have had the report before. If QUARANTINE recognises the id and has the report no more, a verdict removed it,
+    /// and the report is not stored again.
+    pub may_be_kept: bool,
     /// The serialised [`RejectedReport`].
     pub payload: Vec<u8>,
 }
@@ -77,6 +81,10 @@ pub(super) struct RejectedMessage {
     pub(super) seq: Option<Seq>,
     /// Digest of its content, if it could be read.
     pub(super) content: Option<Digest>,
+    /// Everything by which the message can be recognised.
+    pub(super) contents: Contents,
+    /// Its number is quarantined, with this content or another one: it is stored without a further record.
+    pub(super) may_be_kept: bool,
     pub(super) sample: MessageSample,
     pub(super) id: String,
     /// Empty once the caller has taken the report.

@@ -11,11 +11,13 @@ use super::message::{IncomingMessage, MessageSample, Outcome};
 use super::pending_rejections::RejectedMessage;
 use super::reject_reason::RejectReason;
 use super::state::IntakeState;
-use super::{content, ids};
+use super::content::{self, Contents};
+use super::ids;
 
 impl IntakeState {
     /// Quarantines a message, unless it is quarantined already. `number` is the report's, if the report could be parsed. The
-    /// payload is stored first, unless the device keeps the report because its number is not accounted for.
+    /// payload is stored first, unless the device keeps the report because its number is not accounted for. A message that may be
+    /// another one with a quarantined number is stored as well.
     pub(super) fn reject(
         &mut self,
         index: usize,
@@ -35,14 +37,16 @@ impl IntakeState {
         let parsed = number.is_some();
         let number = epoch.zip(seq);
         let key = self.devices[index].key.as_ref();
-        let id = message_id(key, &reason, number, message.payload);
+        let report = parsed.then(|| Report::parse(message.payload).ok()).flatten();
+        let contents = Contents::of(report.as_ref(), message.payload);
+        let id = message_id(key, number, contents.exact(), message.payload);
         let excerpt = &message.payload[..message.payload.len().min(self.excerpt_bytes_max(message.payload))];
-        if self.is_in_quarantine(index, message, excerpt, number) || self.is_rejection_pending(&id) {
+        let known = self.known_in_quarantine(index, message, excerpt, number, &contents);
+        if known == Known::Same || self.is_rejection_pending(&id) {
             self.owe_receipt(index);
             return Outcome::Repeated;
         }
         let is_stored = reason.is_stored();
-        let report = parsed.then(|| Report::parse(message.payload).ok()).flatten();
         let rejected = RejectedMessage {
             index,
             cause: self.current_message,
@@ -51,6 +55,8 @@ impl IntakeState {
             epoch,
             seq,
             content: report.as_ref().map(content::of_report),
+            contents,
+            may_be_kept: known == Known::Unknown,
             id,
             payload: message.payload.to_vec(),
         };
@@ -58,19 +64,30 @@ impl IntakeState {
     }
 
     /// Whether LEDGER has a record of a message, or a waiting batch holds it.
-    fn is_in_quarantine(
+    fn known_in_quarantine(
         &self,
         index: usize,
         message: &IncomingMessage<'_>,
         excerpt: &[u8],
         number: Option<(Epoch, Seq)>,
-    ) -> bool {
+        contents: &Contents,
+    ) -> Known {
         let known = self.devices[index].latest();
         // LEDGER has an excerpt of a message without a number, which proves nothing about the bytes after it.
         let is_whole = excerpt.len() == message.payload.len();
-        self.is_batched(index, number)
-            || (is_whole && known.has_rejected(&Digest::of_bytes(excerpt)))
-            || number.is_some_and(|(epoch, seq)| known.account.is_quarantined(epoch, seq))
+        if is_whole && known.has_rejected(&Digest::of_bytes(excerpt)) {
+            return Known::Same;
+        }
+        let Some((epoch, seq)) = number else { return Known::No };
+        if known.contents_in_quarantine(epoch, seq).any(|shown| contents.include(shown)) {
+            return Known::Same;
+        }
+        let is_other = known.contents_in_quarantine(epoch, seq).next().is_some();
+        if self.is_batched(index, number) || (known.account.is_quarantined(epoch, seq) && !is_other) {
+            Known::Unknown
+        } else {
+            Known::No
+        }
     }
 
     /// The forks that an acceptable report reveals: its number waits in quarantine with another content. A requeue evaluates the
@@ -81,18 +98,23 @@ impl IntakeState {
         }
         let (epoch, seq) = (report.epoch(), report.seq());
         let waiting = self.devices[index].latest().contents_in_quarantine(epoch, seq);
-        let others = waiting.filter(|rejected| content::differs(*rejected, report, payload));
+        let contents = Contents::of(Some(report), payload);
+        let others = waiting.filter(|rejected| !contents.include(*rejected));
         others.map(|other| Fork { epoch, seq, held: content::of_report(report), other }).collect()
     }
 
-    /// The fork that a rejected message is: the hub holds its number with another content.
+    /// The fork that a rejected message is: the hub holds its number with another content, accepted or in quarantine.
     pub(super) fn fork_of(&self, rejected: &RejectedMessage) -> Option<Fork> {
         if let RejectReason::Fork { epoch, seq, held, other } = rejected.reason {
             return Some(Fork { epoch, seq, held, other });
         }
-        let ((epoch, seq), other) = (rejected.epoch.zip(rejected.seq)?, rejected.content?);
-        let held = self.devices[rejected.index].latest().account.content_of(epoch, seq)?;
-        (held != other).then_some(Fork { epoch, seq, held, other })
+        let (epoch, seq) = rejected.epoch.zip(rejected.seq)?;
+        let state = self.devices[rejected.index].latest();
+        if let Some((held, other)) = state.account.content_of(epoch, seq).zip(rejected.content) {
+            return (held != other).then_some(Fork { epoch, seq, held, other });
+        }
+        let held = state.contents_in_quarantine(epoch, seq).find(|shown| !rejected.contents.include(*shown))?;
+        Some(Fork { epoch, seq, held, other: rejected.contents.exact()? })
     }
 
     /// Publishes the incident of a number that came with another content, unless it was published: LEDGER may have the incident
@@ -137,6 +159,17 @@ impl IntakeState {
     }
 }
 
+/// What the hub knows of a rejected message.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Known {
+    /// No message with its number and content.
+    No,
+    /// The same message is in quarantine.
+    Same,
+    /// A message with its number was in quarantine, of unknown content: a batch has the number, or a person has decided.
+    Unknown,
+}
+
 /// A number with two contents.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Fork {
@@ -159,16 +192,14 @@ pub(super) struct OldEpochReport {
 /// The id under which QUARANTINE stores a rejected report.
 fn message_id(
     key: Option<&DeviceKey>,
-    reason: &RejectReason,
     number: Option<(Epoch, Seq)>,
+    content: Option<Digest>,
     payload: &[u8],
 ) -> String {
-    match (key, number, reason) {
-        // The number alone would identify the accepted report of that number.
-        (_, _, RejectReason::Fork { .. }) | (_, None, _) | (None, ..) => {
-            ids::rejected(key, &Digest::of_bytes(payload))
-        }
-        (Some(key), Some((epoch, seq)), _) => ids::rejected_number(key, epoch, seq),
+    let content = content.unwrap_or_else(|| Digest::of_bytes(payload));
+    match (key, number) {
+        (Some(key), Some((epoch, seq))) => ids::rejected_number(key, epoch, seq, &content),
+        _ => ids::rejected(key, &Digest::of_bytes(payload)),
     }
 }
 

@@ -6,15 +6,16 @@
 //!                                      └──► no room ─► the number stays missing; the receipt names it as refused
 //! ```
 //!
-//! A message whose number cannot stay missing (none could be read, it is a fork, or its epoch is over) is recorded in either
-//! case; its fact then counts it as not kept. After a rewind the messages come again and are stored again under the same
+//! A message whose number cannot stay missing (none could be read, it is accounted for already, or its epoch is over) is recorded
+//! in either case; its fact then counts it as not kept. Of a message with a number in quarantine whose content no fact shows,
+//! nobody can tell whether it is another one: QUARANTINE stores it once more, or recognises it, and no further fact says so. After a rewind the messages come again and are stored again under the same
 //! ids, which QUARANTINE recognises; a copy that QUARANTINE does not recognise takes room and changes nothing else.
 //!
 //! This module neither publishes nor deletes anything.
 
 use muster_contract::quarantine::RefusedDevice;
 use muster_contract::receipt::Receipt;
-use muster_contract::{DeviceKey, Epoch, Timestamp};
+use muster_contract::{DeviceKey, Epoch, Seq, Timestamp};
 
 use super::device::DeviceIntake;
 use super::message::Outcome;
@@ -29,7 +30,7 @@ impl IntakeState {
         let rejected = self.rejections.pending.get_mut(&ticket)?;
         let device = self.devices[rejected.index].key.clone();
         let (id, payload) = (rejected.id.clone(), rejected.build_document());
-        Some(Rejection { ticket, device, id, payload })
+        Some(Rejection { ticket, device, id, may_be_kept: rejected.may_be_kept, payload })
     }
 
     /// Applies QUARANTINE's answer to a report and returns the outcomes that follow: the outcome of the report, and of every
@@ -57,6 +58,10 @@ impl IntakeState {
         let cause = rejected.cause;
         self.current_message = cause;
         let outcome = match answer {
+            Ok(()) if rejected.may_be_kept => {
+                self.owe_receipt(rejected.index);
+                Outcome::Repeated
+            }
             Ok(()) => self.record_rejected(rejected, true),
             Err(reason) => self.handle_not_stored(rejected, reason),
         };
@@ -103,7 +108,7 @@ impl IntakeState {
             device.refused.set_full(self.now);
         }
         let number = rejected.epoch.zip(rejected.seq);
-        let number = number.filter(|(epoch, _)| may_stay_missing(&rejected, device, *epoch));
+        let number = number.filter(|number| may_stay_missing(&rejected, device, *number));
         let Some(number) = number else { return self.record_rejected(rejected, false) };
         // A number of an impossible epoch is not remembered: it would replace those of the device's own epoch.
         if device.accepts_epoch(number.0) && device.refused.insert(number, reason) {
@@ -146,9 +151,10 @@ impl IntakeState {
     }
 }
 
-/// Whether a number of this epoch can stay missing: then the device keeps the report, because receipts reach it.
-fn may_stay_missing(rejected: &RejectedMessage, device: &DeviceIntake, epoch: Epoch) -> bool {
-    let current = device.latest().account.epoch();
+/// Whether the number of a rejected message can stay missing: then the device keeps the report, because receipts reach it.
+fn may_stay_missing(rejected: &RejectedMessage, device: &DeviceIntake, number: (Epoch, Seq)) -> bool {
+    let account = &device.latest().account;
     let is_fork = matches!(rejected.reason, RejectReason::Fork { .. });
-    device.key.is_some() && !is_fork && current.is_none_or(|current| epoch >= current)
+    let is_accounted = is_fork || rejected.may_be_kept || account.is_quarantined(number.0, number.1);
+    device.key.is_some() && !is_accounted && account.epoch().is_none_or(|current| number.0 >= current)
 }

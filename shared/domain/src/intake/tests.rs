@@ -1,5 +1,6 @@
 //! Tests the intake by stories: what devices do, and which facts LEDGER gets.
 
+use std::collections::BTreeSet;
 use std::time::Duration;
 
 use muster_contract::desired::DesiredState;
@@ -37,6 +38,8 @@ struct Hub {
     intake: IntakeState,
     /// The reports in QUARANTINE, unless it has no room.
     rejected: Vec<RejectedReport>,
+    /// Their message ids: QUARANTINE stores each once.
+    rejected_ids: BTreeSet<String>,
     no_room: Option<NotStored>,
     ledger: Vec<(LedgerSubject, Fact, Timestamp)>,
     now: Timestamp,
@@ -93,7 +96,7 @@ impl Hub {
     fn new() -> Self {
         let now = at(1_000);
         let intake = IntakeState::new(Rules::default(), now);
-        Self { intake, rejected: Vec::new(), no_room: None, ledger: Vec::new(), now, position: 0 }
+        Self { intake, rejected: Vec::new(), rejected_ids: BTreeSet::new(), no_room: None, ledger: Vec::new(), now, position: 0 }
     }
 
     fn send(&mut self, payload: &[u8], subject: &str) -> Outcome {
@@ -118,7 +121,9 @@ impl Hub {
             outcome = self.intake.apply_store_answer(rejection.ticket, stored, self.now).first().copied();
             // UPLINK refuses a report whose document would be too large.
             let report = || serde_json::from_slice(&rejection.payload).unwrap();
-            stored.iter().for_each(|()| self.rejected.push(report()));
+            if stored.is_ok() && self.rejected_ids.insert(rejection.id.clone()) {
+                self.rejected.push(report());
+            }
         }
         outcome
     }

@@ -148,6 +148,54 @@ fn a_requeue_keeps_the_other_content_of_a_fork_also_once_the_first_is_forgotten(
 }
 
 #[test]
+fn a_second_rejected_content_of_a_number_is_kept_and_a_fork() {
+    let contents = [inconsistent(), at_later(unreadable()), long(at_later(inconsistent()))];
+    for restarts in [false, true] {
+        let mut hub = Hub::new();
+        assert_eq!(hub.report(&unreadable()), Outcome::Quarantined);
+        for (index, other) in contents.iter().enumerate() {
+            if restarts {
+                hub.restart();
+            }
+            hub.pass(1);
+            assert_eq!(hub.report(other), Outcome::Quarantined, "{other}");
+            assert_eq!(hub.report(&with(other.clone(), "head", json!(9))), Outcome::Repeated, "sent again, later");
+            assert_eq!((hub.rejected.len(), forks(&hub).len()), (index + 2, index + 1));
+        }
+        assert_eq!(hub.report(&unreadable()), Outcome::Repeated);
+        assert_eq!((hub.rejected.len(), forks(&hub).len()), (4, 3));
+    }
+}
+
+#[test]
+fn a_second_rejected_content_is_kept_also_where_a_batch_has_only_its_number() {
+    let number = |seq: u64, generation: u64| {
+        let report = with(status(1, seq, 40), "generation", json!(generation));
+        with(report, "status", json!({"state": "installed"}))
+    };
+    let mut hub = Hub::new();
+    (1..=30).for_each(|seq| _ = hub.report(&number(seq, 3)));
+    assert_eq!(hub.rejected.len(), 30);
+    assert_eq!(hub.report(&number(25, 4)), Outcome::Repeated, "its number waits in a batch");
+    hub.pass(BATCH_EVERY.as_secs() as i64);
+    assert_eq!(hub.report(&number(26, 4)), Outcome::Repeated, "LEDGER has its number in a batch");
+    hub.restart();
+    assert_eq!(hub.report(&number(27, 4)), Outcome::Repeated);
+    let facts = hub.quarantine().len();
+    (1..=30).for_each(|seq| assert_eq!(hub.report(&number(seq, 3)), Outcome::Repeated));
+    assert_eq!((hub.rejected.len(), hub.quarantine().len()), (33, facts), "each content is kept once");
+}
+
+#[test]
+fn a_second_content_that_finds_no_room_is_counted_as_not_kept() {
+    let mut hub = Hub::new();
+    hub.report(&unreadable());
+    hub.no_room = Some(NotStored::Full);
+    assert_eq!(hub.report(&inconsistent()), Outcome::Quarantined);
+    assert_eq!(hub.quarantine().iter().map(|fact| fact.not_kept).sum::<u64>(), 1);
+}
+
+#[test]
 fn a_report_after_its_rejected_one_was_dropped_is_no_fork() {
     let mut hub = Hub::new();
     hub.report(&unreadable());

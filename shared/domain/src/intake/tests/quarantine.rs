@@ -3,6 +3,7 @@
 use muster_contract::RequestedBy;
 use muster_contract::quarantine::Verdict;
 
+use super::content::Contents;
 use super::*;
 
 #[test]
@@ -357,7 +358,9 @@ fn no_number_is_accounted_for_before_quarantine_has_its_payload() {
     hub.arrive();
     assert_eq!((hub.quarantine().len(), hub.intake.drain_settled()), (0, 0));
     let rejection = hub.intake.next_rejection().unwrap();
-    assert_eq!((rejection.id.as_str(), hub.intake.next_rejection()), ("plant7.press-4.rejected.1.2", None));
+    let content = Contents::of(None, &payload).exact().unwrap();
+    assert_eq!(rejection.id, format!("plant7.press-4.rejected.1.2.{content}"));
+    assert_eq!(hub.intake.next_rejection(), None);
     hub.arrive();
     assert_eq!((hub.quarantine().len(), hub.intake.drain_settled()), (0, 0), "it is not stored");
     hub.intake.apply_store_answer(rejection.ticket, Ok(()), hub.now);

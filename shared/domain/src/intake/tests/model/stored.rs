@@ -41,34 +41,34 @@ impl World {
         }
     }
 
-    /// The reports with these numbers that a verdict in LEDGER says were dropped.
-    pub(super) fn dropped(&self) -> BTreeSet<String> {
-        let id = |stored: &StoredFact| match (&stored.fact, stored.subject.device()) {
+    /// The numbers of the reports that a verdict in LEDGER says were dropped.
+    pub(super) fn dropped(&self) -> BTreeSet<(DeviceKey, Epoch, Seq)> {
+        let number = |stored: &StoredFact| match (&stored.fact, stored.subject.device()) {
             (Fact::Verdict(QuarantineVerdict { epoch: Some(epoch), seq: Some(seq), .. }), Some(key)) => {
-                Some(ids::rejected_number(key, *epoch, *seq))
+                Some((key.clone(), *epoch, *seq))
             }
             _ => None,
         };
-        self.ledger.iter().filter_map(id).collect()
+        self.ledger.iter().filter_map(number).collect()
     }
 
     pub(super) fn remove_dropped(&mut self) {
         let dropped = self.dropped();
-        self.quarantine.retain(|id, _| !dropped.contains(id));
+        self.quarantine.retain(|_, held| number_of(held).is_none_or(|number| !dropped.contains(&number)));
     }
 
     /// A number that is quarantined in LEDGER has its payload in QUARANTINE, was dropped on record, or is counted as not kept.
     pub(super) fn check_quarantined_payloads_are_kept(&self) {
-        let dropped = self.dropped();
+        let mut known = self.dropped();
+        known.extend(self.quarantine.values().filter_map(number_of));
         for stored in &self.ledger {
             let (Fact::Quarantine(fact), Some(key)) = (&stored.fact, stored.subject.device()) else {
                 continue;
             };
             let Some((epoch, seqs)) = fact.numbers() else { continue };
             let numbers = seqs.iter().flat_map(|(from, to)| from..=to);
-            let ids = numbers.map(|number| ids::rejected_number(key, epoch, seq(number)));
-            let gone =
-                ids.filter(|id| !self.quarantine.contains_key(id) && !dropped.contains(id)).count() as u64;
+            let is_gone = |number: &u64| !known.contains(&(key.clone(), epoch, seq(*number)));
+            let gone = numbers.filter(is_gone).count() as u64;
             assert!(gone <= fact.not_kept, "{gone} payloads are gone: {fact:?}");
         }
     }
@@ -80,4 +80,9 @@ impl World {
             self.uplink.iter().copied().filter(|message| !held.contains(message)).collect();
         self.uplink.extend(again);
     }
+}
+
+fn number_of((key, held): &(DeviceKey, RejectedReport)) -> Option<(DeviceKey, Epoch, Seq)> {
+    let (epoch, seq) = held.epoch.zip(held.seq)?;
+    Some((key.clone(), epoch, seq))
 }
