@@ -3,6 +3,7 @@
 
 mod commit_guard;
 mod coverage;
+mod rollout_index;
 mod rollouts;
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -14,6 +15,7 @@ use muster_contract::{DeviceKey, Generation, Timestamp};
 use self::commit_guard::ForeignCommitGuard;
 use self::coverage::Coverage;
 pub(crate) use self::coverage::LedgerCopy;
+use self::rollout_index::RolloutIndex;
 pub(crate) use self::rollouts::{ChangeKey, targets_of};
 use crate::compose::{self, Changes, Git};
 use crate::plan::{Draft, LimitExceeded, draft};
@@ -49,6 +51,7 @@ pub(crate) struct DeviceTable {
     over: BTreeMap<DeviceKey, LimitExceeded>,
     guard: ForeignCommitGuard,
     coverage: Coverage,
+    index: RolloutIndex,
 }
 
 impl DeviceTable {
@@ -68,6 +71,7 @@ impl DeviceTable {
         self.guard.add_own(&fleet.revision);
         self.coverage.reset();
         self.fleet = Some(fleet);
+        self.build_index();
         Ok(self.due.len())
     }
 
@@ -77,6 +81,9 @@ impl DeviceTable {
         let overtaken = self.guard.remove_ancestors(older);
         let count = overtaken.len();
         self.due.extend(overtaken);
+        if count > 0 {
+            self.build_index();
+        }
         count
     }
 
@@ -125,7 +132,7 @@ impl DeviceTable {
     /// Records that a document of a device was stored at a time.
     pub(crate) fn stored(&mut self, key: &DeviceKey, draft: Draft, sequence: u64, at: Timestamp) {
         let held = PublishedState { issued_at: Some(at), ..draft.stored(sequence) };
-        self.held.insert(key.clone(), held);
+        self.change_device(key, |table| table.held.insert(key.clone(), held));
         self.due.remove(key);
         self.over.remove(key);
     }
@@ -145,6 +152,10 @@ impl DeviceTable {
     /// Records a new read of a device's subject. The device is due if another publisher has put it back to an older commit of
     /// this one.
     pub(crate) fn read_again(&mut self, key: &DeviceKey, held: PublishedState) {
+        self.change_device(key, |table| table.replace_held(key, held));
+    }
+
+    fn replace_held(&mut self, key: &DeviceKey, held: PublishedState) {
         let (before, now) =
             (self.held.get(key).and_then(|before| before.document.as_ref()), held.document.as_ref());
         self.guard.observe(key, self.fleet.as_ref(), (before, now));

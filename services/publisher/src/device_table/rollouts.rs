@@ -13,6 +13,7 @@ use muster_contract::rollout::{ReleaseRefusal, Rollout, RolloutTarget, TargetsAn
 use muster_contract::{DeploymentId, DeviceKey};
 
 use super::DeviceTable;
+use super::rollout_index::{Contribution, RolloutIndex};
 use crate::content::Content;
 use crate::published::{Entry, PublishedState};
 use crate::source::Fleet;
@@ -27,42 +28,53 @@ impl DeviceTable {
     /// The held changes of the last accepted commit, with their devices. Devices whose commit has a mistake, or is unknown
     /// here, are not among them.
     pub(crate) fn held_changes(&self) -> BTreeMap<ChangeKey, SomeDevices> {
-        let mut changes: BTreeMap<ChangeKey, SomeDevices> = BTreeMap::new();
-        let Some(fleet) = &self.fleet else { return changes };
-        for (key, file) in &fleet.rollouts {
-            if self.guard.has(key) || fleet.held_back.contains(key) {
-                continue;
-            }
-            for id in self.differing(fleet, key) {
-                let wanted = wanted(fleet, key, &id).map(|content| content.digest());
-                let devices = changes.entry((id, wanted, file.path.clone())).or_default();
-                devices.count += 1;
-                if devices.first.len() < HELD_NAMED_MAX {
-                    devices.first.push(key.clone());
-                }
-            }
-        }
-        changes
+        self.index.held_changes(HELD_NAMED_MAX)
     }
 
-    /// The deployments of a governed device whose published content is not the one that Git wants. A deployment that a
-    /// request replaces is not held.
-    fn differing(&self, fleet: &Fleet, key: &DeviceKey) -> BTreeSet<DeploymentId> {
-        let nothing = PublishedState::default();
-        let held = self.held.get(key).unwrap_or(&nothing);
-        let contents = fleet.devices.get(key).into_iter().flatten();
-        if contents.map(|content| content.digest()).eq(held.git_contents().map(|content| content.digest())) {
-            return BTreeSet::new();
+    /// Computes the index anew, after a change of the commit.
+    pub(super) fn build_index(&mut self) {
+        let Some(fleet) = &self.fleet else { return };
+        let mut index = RolloutIndex::of(fleet);
+        for (key, file) in &fleet.rollouts {
+            index.apply(key, &file.path, &self.contributions(fleet, key), true);
         }
-        let digests = |contents: &mut dyn Iterator<Item = &Arc<Content>>| -> BTreeMap<DeploymentId, Digest> {
-            contents.map(|content| (content.id().clone(), content.digest())).collect()
+        self.index = index;
+    }
+
+    /// Changes the state of one device, and the index with it.
+    pub(super) fn change_device<T>(&mut self, key: &DeviceKey, change: impl FnOnce(&mut Self) -> T) -> T {
+        self.index_device(key, false);
+        let changed = change(self);
+        self.index_device(key, true);
+        changed
+    }
+
+    fn index_device(&mut self, key: &DeviceKey, is_added: bool) {
+        let Some(fleet) = &self.fleet else { return };
+        let Some(file) = fleet.rollouts.get(key) else { return };
+        let contributions = self.contributions(fleet, key);
+        self.index.apply(key, &file.path, &contributions, is_added);
+    }
+
+    /// What a governed device adds to the index. A deployment that a request replaces is not held, and nothing of a device
+    /// whose commit has a mistake or is unknown here.
+    fn contributions(&self, fleet: &Fleet, key: &DeviceKey) -> Vec<Contribution> {
+        let entries =
+            self.held.get(key).and_then(|held| held.document.as_ref()).map(|document| &document.entries);
+        let entries: BTreeMap<_, _> =
+            entries.into_iter().flatten().map(|entry| (entry.content.id(), &entry.content)).collect();
+        let contents = fleet.devices.get(key).into_iter().flatten();
+        let contents: BTreeMap<_, _> = contents.map(|content| (content.id(), content.digest())).collect();
+        let may_be_held = self.refused(fleet, key).is_none();
+        let ids: BTreeSet<_> = entries.keys().chain(contents.keys()).copied().collect();
+        let contribution = |id: &DeploymentId| {
+            let (wanted, entry) = (contents.get(id).copied(), entries.get(id));
+            let published = entry.map(|content| content.digest());
+            let is_requested = entry.is_some_and(|content| content.is_requested());
+            let is_held = may_be_held && !is_requested && wanted != published;
+            Contribution { id: id.clone(), wanted, published, is_held }
         };
-        let wanted = digests(&mut fleet.devices.get(key).into_iter().flatten());
-        let published = digests(&mut held.git_contents());
-        let ids = wanted.keys().chain(published.keys()).collect::<BTreeSet<_>>();
-        let is_requested = |id: &DeploymentId| held.requested().any(|content| content.id() == id);
-        let differs = |id: &&DeploymentId| wanted.get(*id) != published.get(*id) && !is_requested(id);
-        ids.into_iter().filter(differs).cloned().collect()
+        ids.into_iter().map(contribution).collect()
     }
 
     /// A page of the governed devices that have a deployment or shall have it; `None` before the first good commit.
@@ -78,29 +90,18 @@ impl DeviceTable {
 
     /// The rollout at a path, if Git wants a content of a deployment for one of its devices.
     pub(crate) fn rollout_of(&self, id: &DeploymentId, digest: Digest, path: &str) -> Option<&Rollout> {
-        let fleet = self.fleet.as_ref()?;
-        let is_wanted =
-            |key: &DeviceKey| wanted(fleet, key, id).is_some_and(|content| content.digest() == digest);
-        let mut governed = fleet.rollouts.iter().filter(|(_, file)| file.path == path);
-        governed.find(|(key, _)| is_wanted(key)).map(|(_, file)| &file.rollout)
+        let is_wanted = self.index.counts(id, digest, path).wanted > 0;
+        self.index.file(path).filter(|_| is_wanted).map(|file| &file.rollout)
     }
 
     /// Whether a device that a `rollout.yaml` governs has a content.
     pub(crate) fn has_device_with(&self, id: &DeploymentId, digest: Digest, path: &str) -> bool {
-        let Some(fleet) = &self.fleet else { return false };
-        let mut governed = fleet.rollouts.iter().filter(|(_, file)| file.path == path);
-        governed.any(|(key, _)| self.published_digest(key, id) == Some(digest))
+        self.index.counts(id, digest, path).published > 0
     }
 
     /// The number of devices that a `rollout.yaml` governs, for which Git wants a content and which have it.
     pub(crate) fn released(&self, id: &DeploymentId, digest: Digest, path: &str) -> u64 {
-        let Some(fleet) = &self.fleet else { return 0 };
-        let governed = fleet.rollouts.iter().filter(|(_, file)| file.path == path);
-        let has_it = governed.filter(|(key, _)| {
-            self.published_digest(key, id) == Some(digest)
-                && wanted(fleet, key, id).is_some_and(|content| content.digest() == digest)
-        });
-        has_it.count() as u64
+        self.index.counts(id, digest, path).released
     }
 
     /// Whether Git wants a content for a device that a `rollout.yaml` governs, or such a device has it.
@@ -213,4 +214,107 @@ fn wanted<'a>(fleet: &'a Fleet, key: &DeviceKey, id: &DeploymentId) -> Option<&'
 /// The published entry of a deployment.
 fn entry<'a>(held: &'a PublishedState, id: &DeploymentId) -> Option<&'a Entry> {
     held.document.as_ref()?.entries.iter().find(|entry| entry.content.id() == id)
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::collection::vec;
+    use proptest::prelude::*;
+
+    use super::*;
+    use crate::content::tests::{content, request};
+    use crate::published::Document;
+    use crate::source::RolloutFile;
+    use muster_contract::desired::{Source, SourceKind};
+    use muster_contract::{Generation, Timestamp};
+
+    const DEVICES: [&str; 4] = ["a/one", "a/two", "b/one", "b/two"];
+    const PATHS: [&str; 2] = ["fleet/rollout.yaml", "sites/b/rollout.yaml"];
+
+    /// What happens to a table. Contents are chosen by bits: two deployments, each absent or with one of three commands.
+    #[derive(Debug, Clone)]
+    enum Event {
+        /// Contents, governing file and mistake of each device.
+        Commit(Vec<(u8, u8, bool)>),
+        Publish(usize),
+        /// Another writer's document of a device: contents, of a request or of another commit.
+        Foreign(usize, u8, bool),
+        Follows,
+    }
+
+    fn event() -> impl Strategy<Value = Event> {
+        prop_oneof![
+            vec((any::<u8>(), 0..3_u8, any::<bool>()), DEVICES.len()).prop_map(Event::Commit),
+            (1..5_usize).prop_map(Event::Publish),
+            (0..DEVICES.len(), any::<u8>(), any::<bool>())
+                .prop_map(|(device, bits, is_request)| Event::Foreign(device, bits, is_request)),
+            Just(Event::Follows),
+        ]
+    }
+
+    fn contents(bits: u8) -> Vec<Arc<Content>> {
+        let one = |id: &str, bits: u8| {
+            (bits % 4 > 0).then(|| content(id, ["run", "walk", "rest"][usize::from(bits % 4) - 1]))
+        };
+        [one("api", bits), one("web", bits / 4)].into_iter().flatten().collect()
+    }
+
+    fn fleet(revision: String, devices: &[(u8, u8, bool)]) -> Fleet {
+        let mut fleet = Fleet { revision, ..Fleet::default() };
+        for (name, (bits, path, has_mistake)) in DEVICES.iter().zip(devices) {
+            let key: DeviceKey = name.parse().unwrap();
+            fleet.devices.insert(key.clone(), contents(*bits));
+            if let Some(path) = PATHS.get(usize::from(*path)) {
+                let rollout =
+                    serde_json::from_str(r#"{"apiVersion": "muster/v1", "kind": "Rollout"}"#).unwrap();
+                let file = RolloutFile { path: (*path).to_owned(), rollout };
+                fleet.rollouts.insert(key.clone(), Arc::new(file));
+            }
+            if *has_mistake && bits % 3 == 0 {
+                fleet.held_back.insert(key);
+            }
+        }
+        fleet
+    }
+
+    fn foreign(bits: u8, is_request: bool, sequence: u64) -> PublishedState {
+        let generation = Generation::new(sequence + 100).unwrap();
+        let source =
+            if is_request { request("asked") } else { Source::new(SourceKind::Git, "theirs".to_owned()) };
+        let contents = contents(bits).into_iter();
+        let requested = |content: Arc<Content>| {
+            if is_request { Arc::new(content.requested_by(request("asked"))) } else { content }
+        };
+        let entries =
+            contents.map(|content| Entry { content: requested(content), target: generation }).collect();
+        let labels = Arc::default();
+        let document = Document { generation, retired: false, source, labels, entries };
+        let (generation, document) = (Some(generation), Some(document));
+        PublishedState { sequence, generation, document, is_current: true, ..PublishedState::default() }
+    }
+
+    proptest! {
+        #[test]
+        fn the_index_is_that_of_all_devices_after_any_events(events in vec(event(), 1..30)) {
+            let mut table = DeviceTable::default();
+            for (at, event) in (1_u64..).zip(events) {
+                match event {
+                    Event::Commit(devices) => _ = table.accept(fleet(format!("c{at}"), &devices)),
+                    Event::Publish(max) => {
+                        for (key, draft) in table.next(max) {
+                            table.stored(&key, draft, at, Timestamp::UNIX_EPOCH);
+                        }
+                    }
+                    Event::Foreign(device, bits, is_request) => {
+                        let key = DEVICES[device].parse().unwrap();
+                        table.read_again(&key, foreign(bits, is_request, at));
+                    }
+                    Event::Follows => _ = table.follows(&BTreeSet::from(["theirs".to_owned()])),
+                }
+                let kept = std::mem::take(&mut table.index);
+                table.build_index();
+                prop_assert_eq!(&kept, &table.index);
+            }
+        }
+    }
 }
