@@ -7,7 +7,7 @@ A file keeps version, entity tag and the newest unsent status of each deployment
 import argparse, hashlib, http.client, io, json, os, random, ssl, sys, tarfile, time, urllib.parse
 
 class Later(Exception):
-    """The request failed for now: seconds to wait (0 if unknown), and the reason."""
+    """The request failed and may be sent again: seconds to wait (0 if unknown), and the reason."""
 
 def checked(content, digest):
     if digest != "sha256:" + hashlib.sha256(content).hexdigest():

@@ -11,7 +11,7 @@ use serde::Serialize;
 
 use crate::chaos::{self, Summary};
 use crate::config::{self, Cli, LOG_DEFAULT, Settings};
-use crate::{demo, error, lab, link_proxy, result_text, run_paths};
+use crate::{demo, error, lab, line_cuts, link_proxy, result_text, run_paths};
 
 const NAME: &str = "muster-simulator";
 /// The log filter while a screen is drawn on the same terminal.
@@ -99,6 +99,11 @@ async fn start(settings: Settings, supervisor: Supervisor) -> Result<(), error::
             ended
         }),
         Settings::Link(config) => link_proxy::start(config, supervisor).await?,
+        Settings::Cut(config) => {
+            let client = line_cuts::apply(&config.client, config.is_cut, &config.dir).await?;
+            tracing::info!(link.client = %client, link.cut = config.is_cut, "the link follows within a second");
+            supervisor.stop();
+        }
         Settings::Prepare(config) => {
             lab::prepare::run_once(&config).await?;
             supervisor.stop();

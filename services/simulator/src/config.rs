@@ -1,6 +1,7 @@
 //! The simulator's settings: one command for each program. Fixed timings and limits are constants of the code that uses them.
 
 pub mod chaos;
+pub mod cut;
 pub mod demo;
 pub mod lab;
 pub mod link_proxy;
@@ -14,6 +15,7 @@ use muster_service::config::{Common, Problems};
 use muster_service::version::VERSION;
 
 use self::chaos::ChaosArgs;
+use self::cut::CutArgs;
 use self::demo::DemoArgs;
 use self::lab::LabCommand;
 use self::link_proxy::LinkArgs;
@@ -49,6 +51,12 @@ enum Command {
     /// One faulty link between clients and a server, as a process of its own
     #[command(after_help = link_proxy::EXAMPLES)]
     Link(LinkArgs),
+    /// Cut the line of one client of a running link, until it is mended
+    #[command(after_help = cut::EXAMPLES)]
+    Cut(CutArgs),
+    /// Mend the line of one client of a running link
+    #[command(after_help = cut::EXAMPLES)]
+    Mend(CutArgs),
     /// A fleet in containers: what it needs to start, and the enrolment of its devices
     #[command(subcommand, after_help = lab::EXAMPLES)]
     Lab(LabCommand),
@@ -63,6 +71,8 @@ pub enum Settings {
     Chaos(chaos::Config),
     /// `link`
     Link(link_proxy::Config),
+    /// `cut` or `mend`
+    Cut(cut::Config),
     /// `lab prepare`
     Prepare(lab::Prepare),
     /// `lab admit`
@@ -112,6 +122,8 @@ impl Cli {
             Command::Demo(args) => args.check(seed, programs).map(Settings::Demo),
             Command::Chaos(args) => args.check(seed, programs).map(Settings::Chaos),
             Command::Link(args) => args.check(seed).map(Settings::Link),
+            Command::Cut(args) => args.check(true).map(Settings::Cut),
+            Command::Mend(args) => args.check(false).map(Settings::Cut),
             Command::Lab(LabCommand::Prepare(args)) => args.check().map(Settings::Prepare),
             Command::Lab(LabCommand::Admit(args)) => args.check().map(Settings::Admit),
         }
@@ -125,6 +137,7 @@ impl Settings {
             Self::Demo(config) => &config.common,
             Self::Chaos(config) => &config.common,
             Self::Link(config) => &config.common,
+            Self::Cut(config) => &config.common,
             Self::Prepare(config) => &config.common,
             Self::Admit(config) => &config.common,
         }

@@ -23,8 +23,8 @@ mod tests;
 
 use std::fmt::Display;
 use std::net::SocketAddr;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use tokio::net::TcpListener;
@@ -47,6 +47,8 @@ const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
 pub struct Link {
     address: SocketAddr,
     setting: watch::Sender<Setting>,
+    /// The setting that returns when a person's cut ends; `None` while nobody cuts the link.
+    behind_cut: Mutex<Option<Setting>>,
     traffic: Arc<Traffic>,
     stop: CancellationToken,
     _ends: DropGuard,
@@ -88,7 +90,8 @@ impl Link {
         let traffic = Arc::<Traffic>::default();
         let stop = CancellationToken::new();
         let road = ConnectionContext::new(server, watched, Arc::clone(&traffic));
-        (Self { address, setting, traffic, _ends: stop.clone().drop_guard(), stop }, road)
+        let behind_cut = Mutex::default();
+        (Self { address, setting, behind_cut, traffic, _ends: stop.clone().drop_guard(), stop }, road)
     }
 
     /// Where clients connect to.
@@ -98,17 +101,42 @@ impl Link {
 
     /// Sets the link's condition and leaves its shape. Connections that are open see it at once.
     pub fn set(&self, condition: Condition) {
-        self.setting.send_modify(|setting| setting.condition = condition);
+        self.change(|setting| setting.condition = condition);
     }
 
     /// Sets the link's shape and leaves its condition. Bytes in flight continue in the new shape.
     pub fn shape(&self, shape: Shape) {
-        self.setting.send_modify(|setting| setting.shape = shape);
+        self.change(|setting| setting.shape = shape);
     }
 
     /// Sets condition and shape at once.
     pub fn apply_setting(&self, setting: Setting) {
-        self.setting.send_replace(setting);
+        self.change(|known| *known = setting);
+    }
+
+    /// Cuts the link until it is called with `false`. Then the setting holds that was made meanwhile.
+    pub fn cut_off(&self, is_cut: bool) {
+        let mut behind = self.behind_cut.lock().unwrap_or_else(PoisonError::into_inner);
+        match (is_cut, behind.take()) {
+            (true, known) => {
+                *behind = Some(known.unwrap_or_else(|| *self.setting.borrow()));
+                self.setting.send_if_modified(|setting| {
+                    std::mem::replace(&mut setting.condition, Condition::Cut) != Condition::Cut
+                });
+            }
+            (false, Some(setting)) => _ = self.setting.send_replace(setting),
+            (false, None) => {}
+        }
+    }
+
+    /// Changes the setting: that of the link, or the one that returns after a cut. A setting is whole at any moment, so a panic
+    /// elsewhere cannot have left half of one.
+    fn change(&self, change: impl FnOnce(&mut Setting)) {
+        let mut behind = self.behind_cut.lock().unwrap_or_else(PoisonError::into_inner);
+        match behind.as_mut() {
+            Some(setting) => change(setting),
+            None => self.setting.send_modify(change),
+        }
     }
 
     /// The link's condition and shape.

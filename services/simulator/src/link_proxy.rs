@@ -1,6 +1,7 @@
 //! `muster-simulator link`: a link as a process of its own, between clients and a server of any network. It serves health
 //! and metrics like every service.
 
+use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -13,10 +14,11 @@ use prometheus_client::metrics::gauge::Gauge;
 
 use crate::config::link_proxy::Config;
 use crate::error::Error;
+use crate::line_cuts;
 use crate::link::{Direction, Fault, Link, OnLink, Sharing, Switch};
 use crate::link_schedule::{self, LinkSchedule};
 
-/// Time between two looks at what the link has carried.
+/// Time between two looks at what the link has carried, and at the cuts made by hand.
 const COUNT_EVERY: Duration = Duration::from_secs(1);
 
 /// The metrics of the process.
@@ -56,7 +58,11 @@ pub async fn start(config: Config, supervisor: Supervisor) -> Result<(), Error> 
         "the link carries: {}",
         config.profile.about
     );
-    supervisor.spawn(Stage::Work, "figures", metrics.follow(switch, supervisor.token(Stage::Work)));
+    supervisor.spawn(
+        Stage::Work,
+        "figures",
+        metrics.follow(switch, config.cuts, supervisor.token(Stage::Work)),
+    );
     ready.release();
     Ok(())
 }
@@ -98,10 +104,11 @@ impl Metrics {
         metrics
     }
 
-    /// Counts until `stop`, and holds the links up to then.
-    async fn follow(self, link: Switch, stop: tokio_util::sync::CancellationToken) {
+    /// Counts, and applies the cuts made by hand, until `stop`; holds the links up to then.
+    async fn follow(self, link: Switch, cuts: PathBuf, stop: tokio_util::sync::CancellationToken) {
         let signed = |count: u64| i64::try_from(count).unwrap_or(i64::MAX);
         loop {
+            link.cut_off(&line_cuts::read(&cuts));
             self.links.set(signed(link.links() as u64));
             self.connections.set(signed(link.connections()));
             self.up.set(signed(link.carried(Direction::Up)));

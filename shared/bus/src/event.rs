@@ -16,7 +16,7 @@ const PARTS: [usize; 4] = [2, 32, 16, 2];
 
 /// The flag of a caller that recorded its part of a trace.
 const SAMPLED: u8 = 1;
-/// Of reports and facts that are not always traced, one in so many is.
+/// One in so many reports and facts is traced, of those that are not always traced.
 pub const TRACE_ONE_IN: u64 = 1_000;
 
 /// A span of a W3C trace: the ids of trace and span, neither of them zero.

@@ -1,6 +1,7 @@
 //! The settings of `muster-simulator link`.
 
 use std::net::SocketAddr;
+use std::path::PathBuf;
 use std::str::FromStr;
 
 use clap::Args;
@@ -54,6 +55,15 @@ pub struct LinkArgs {
     /// Seed of its faults; drawn and logged if left out
     #[arg(long = "link-seed", visible_alias = "seed", env = "MUSTER_LINK_SEED", value_name = "N")]
     seed: Option<String>,
+    /// Folder of cuts made by hand: see `muster-simulator cut`
+    #[arg(
+        long = "link-cuts",
+        visible_alias = "cuts",
+        env = "MUSTER_LINK_CUTS",
+        value_name = "DIR",
+        default_value = super::cut::CUTS_DEFAULT
+    )]
+    cuts: PathBuf,
     /// Give each client a link of its own
     #[arg(long = "link-each", visible_alias = "each", env = "MUSTER_LINK_EACH")]
     each: bool,
@@ -77,6 +87,8 @@ pub struct Config {
     pub seed: u64,
     /// Which clients share a link.
     pub sharing: Sharing,
+    /// The folder of cuts made by hand.
+    pub cuts: PathBuf,
     /// The settings of every service.
     pub common: Common,
 }
@@ -111,9 +123,10 @@ impl LinkArgs {
         let http_addr = problems.optional("--http-addr", self.http_addr.as_deref(), Problems::address);
         let common = self.log.check(&mut problems);
         let sharing = if self.each { Sharing::Each } else { Sharing::All };
+        let cuts = self.cuts;
         problems.finish(|| {
             let common = Common { http_addr: http_addr?, ..common? };
-            Some(Config { listen: listen?, to: to?, profile: profile?, seed: seed?, sharing, common })
+            Some(Config { listen: listen?, to: to?, profile: profile?, seed: seed?, sharing, cuts, common })
         })
     }
 }

@@ -3,7 +3,7 @@
 //!
 //! The caller that opens the switch gets every new link and decides when it breaks.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
@@ -80,6 +80,14 @@ impl Switch {
     /// Links there are.
     pub fn links(&self) -> usize {
         self.lines.table().len()
+    }
+
+    /// Cuts the links of these clients, and mends those of all others. If all share one link, it is cut for any client.
+    pub fn cut_off(&self, clients: &BTreeSet<IpAddr>) {
+        for (client, (link, _)) in self.lines.table().iter() {
+            let is_shared = self.lines.sharing == Sharing::All;
+            link.cut_off(if is_shared { !clients.is_empty() } else { clients.contains(client) });
+        }
     }
 
     /// Connections carried to the server so far.
@@ -229,6 +237,28 @@ mod tests {
         let ended = timeout(SOON, one.read(&mut [0])).await.unwrap();
         assert!(matches!(ended, Ok(0) | Err(_)), "{ended:?}");
         assert_eq!((switch.links(), switch.connections()), (2, 2));
+    }
+
+    #[tokio::test]
+    async fn a_client_that_a_person_cuts_off_stays_so_whatever_its_schedule_sets() {
+        let (switch, server, mut links) = opened(Sharing::Each).await;
+        let mut one = client("127.0.0.1", switch.address()).await;
+        let mut two = client("127.0.0.2", switch.address()).await;
+        let link = timeout(SOON, links.recv()).await.unwrap().unwrap();
+        for client in [&mut one, &mut two] {
+            assert!(is_carried(client, &server).await);
+        }
+        switch.cut_off(&BTreeSet::from(["127.0.0.1".parse().unwrap()]));
+        link.set(Condition::Stalled);
+        link.set(Condition::Open);
+        assert_eq!(link.condition(), Condition::Cut);
+        let ended = timeout(SOON, one.read(&mut [0])).await.unwrap();
+        assert!(matches!(ended, Ok(0) | Err(_)), "{ended:?}");
+        let mut again = client("127.0.0.2", switch.address()).await;
+        assert!(is_carried(&mut again, &server).await, "the other one is carried");
+        switch.cut_off(&BTreeSet::new());
+        assert_eq!(link.condition(), Condition::Open);
+        assert!(is_carried(&mut client("127.0.0.1", switch.address()).await, &server).await);
     }
 
     #[tokio::test]

@@ -7,12 +7,12 @@ use muster_contract::fact::IncidentKind;
 use muster_contract::report::Report;
 use muster_contract::{DeviceKey, Epoch, Seq, Timestamp};
 
+use super::content::{self, Contents};
+use super::ids;
 use super::message::{IncomingMessage, MessageSample, Outcome};
 use super::pending_rejections::RejectedMessage;
 use super::reject_reason::RejectReason;
 use super::state::IntakeState;
-use super::content::{self, Contents};
-use super::ids;
 
 impl IntakeState {
     /// Quarantines a message, unless it is quarantined already. `number` is the report's, if the report could be parsed. The
@@ -113,7 +113,8 @@ impl IntakeState {
         if let Some((held, other)) = state.account.content_of(epoch, seq).zip(rejected.content) {
             return (held != other).then_some(Fork { epoch, seq, held, other });
         }
-        let held = state.contents_in_quarantine(epoch, seq).find(|shown| !rejected.contents.include(*shown))?;
+        let held =
+            state.contents_in_quarantine(epoch, seq).find(|shown| !rejected.contents.include(*shown))?;
         Some(Fork { epoch, seq, held, other: rejected.contents.exact()? })
     }
 
@@ -159,7 +160,7 @@ impl IntakeState {
     }
 }
 
-/// What the hub knows of a rejected message.
+/// The hub's knowledge of a rejected message.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Known {
     /// No message with its number and content.

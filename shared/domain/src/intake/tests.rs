@@ -96,7 +96,15 @@ impl Hub {
     fn new() -> Self {
         let now = at(1_000);
         let intake = IntakeState::new(Rules::default(), now);
-        Self { intake, rejected: Vec::new(), rejected_ids: BTreeSet::new(), no_room: None, ledger: Vec::new(), now, position: 0 }
+        Self {
+            intake,
+            rejected: Vec::new(),
+            rejected_ids: BTreeSet::new(),
+            no_room: None,
+            ledger: Vec::new(),
+            now,
+            position: 0,
+        }
     }
 
     fn send(&mut self, payload: &[u8], subject: &str) -> Outcome {

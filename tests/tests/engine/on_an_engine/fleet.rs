@@ -153,6 +153,7 @@ async fn a_fleet_in_containers_converges_and_loses_nothing_whatever_is_done_to_i
     every_container_is_healthy(&fleet.stack).await;
     observe::every_metric_that_is_looked_at_is_there(&fleet.stack);
     every_link_is_cut_for_a_while(&fleet).await;
+    the_line_of_one_device_is_cut(&fleet).await;
     the_server_is_killed_and_started_again(&fleet).await;
     a_commit_changes_one_deployment_and_breaks_another(&fleet).await;
     a_governed_change_goes_out_in_waves(&fleet).await;
@@ -226,6 +227,16 @@ async fn every_link_is_cut_for_a_while(fleet: &Fleet) {
     fleet.until_devices("every device is back", AGENTS, 0).await;
     fleet.until_all_converged("what was published meanwhile runs").await;
     println!("every link cut for {CUT:?}: right again {:.1?} after the cut", since.elapsed());
+}
+
+async fn the_line_of_one_device_is_cut(fleet: &Fleet) {
+    let (link, agent) = (fleet.stack.container("link"), fleet.stack.containers("agent").remove(0));
+    let since = Instant::now();
+    docker(&["exec", &link, "/bin/muster-simulator", "cut", &agent]);
+    fleet.until_devices("one device is silent", AGENTS - 1, 1).await;
+    docker(&["exec", &link, "/bin/muster-simulator", "mend", &agent]);
+    fleet.until_devices("that device is back", AGENTS, 0).await;
+    println!("one line cut: right again {:.1?} after the cut", since.elapsed());
 }
 
 async fn the_server_is_killed_and_started_again(fleet: &Fleet) {

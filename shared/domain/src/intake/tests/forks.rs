@@ -159,7 +159,11 @@ fn a_second_rejected_content_of_a_number_is_kept_and_a_fork() {
             }
             hub.pass(1);
             assert_eq!(hub.report(other), Outcome::Quarantined, "{other}");
-            assert_eq!(hub.report(&with(other.clone(), "head", json!(9))), Outcome::Repeated, "sent again, later");
+            assert_eq!(
+                hub.report(&with(other.clone(), "head", json!(9))),
+                Outcome::Repeated,
+                "sent again, later"
+            );
             assert_eq!((hub.rejected.len(), forks(&hub).len()), (index + 2, index + 1));
         }
         assert_eq!(hub.report(&unreadable()), Outcome::Repeated);
