@@ -50,7 +50,10 @@ pub enum PlannerError {
     #[error("a new commit was accepted while the targets were listed: the planner lists them again")]
     CommitChanged,
     /// A list has too many pages.
-    #[error("the list of {subject} has more than {PAGES_MAX} pages")]
+    #[error(
+        "the list of {subject} has more than {PAGES_MAX} pages: another program answers on it in place of the publisher, or the fleet is \
+         larger than this release supports; see `muster publisher status`"
+    )]
     Endless {
         /// The subject.
         subject: String,

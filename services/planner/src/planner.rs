@@ -4,7 +4,7 @@
 //! The publisher answers a repeated release or decision as done, so a planner that dies at any point starts again without harm. Two
 //! planners that run at once request the same.
 
-use std::collections::{BTreeSet, VecDeque};
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::future::Future;
 use std::pin::Pin;
 use std::sync::Arc;
@@ -49,6 +49,17 @@ struct ListedTargets {
     answer: Result<TargetsAnswer, PlannerError>,
 }
 
+/// Work that may fail again and again.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
+enum Work {
+    /// The question for the deployments with rollouts.
+    Poll,
+    /// A list of the targets of a deployment.
+    Listing(DeploymentId),
+    /// The next step of a rollout.
+    Step(RolloutKey),
+}
+
 /// The planner.
 pub struct Planner<R, L> {
     services: Services<R>,
@@ -73,7 +84,8 @@ pub struct Planner<R, L> {
     judged_last: Option<RolloutKey>,
     /// Whether the publisher has answered about every rollout.
     is_complete: bool,
-    last_error: Option<String>,
+    /// The logged error of each kind of work, until it succeeds.
+    logged_errors: BTreeMap<Work, String>,
     /// The logged reason why nothing is decided; `None` while rollouts are decided.
     logged: Option<String>,
 }
@@ -104,7 +116,7 @@ impl<R: Requests, L: Ledger> Planner<R, L> {
             poll_at: Instant::now(),
             judged_last: None,
             is_complete: false,
-            last_error: None,
+            logged_errors: BTreeMap::new(),
             logged: Some(String::new()),
         }
     }
@@ -134,7 +146,7 @@ impl<R: Requests, L: Ledger> Planner<R, L> {
                 let are_judged = self.judge(&stop).await;
                 if self.poll_at <= Instant::now() {
                     let polled = self.poll().await;
-                    self.report(polled);
+                    self.report(Work::Poll, polled);
                     self.poll_at = Instant::now() + self.every;
                 }
                 if are_judged && self.is_complete && self.listing.is_none() && self.to_list.is_empty() {
@@ -235,6 +247,10 @@ impl<R: Requests, L: Ledger> Planner<R, L> {
             }
         }
         self.to_list.retain(|id| ids.contains(id));
+        self.logged_errors.retain(|work, _| match work {
+            Work::Poll => true,
+            Work::Listing(id) | Work::Step((id, ..)) => ids.contains(id),
+        });
         let seen: BTreeSet<_> = self.rollouts.all().map(|rollout| rollout.key()).collect();
         self.checks.retain(|(key, _)| seen.contains(key));
         self.is_complete = first_error.is_none();
@@ -272,19 +288,21 @@ impl<R: Requests, L: Ledger> Planner<R, L> {
         } else {
             self.is_complete = false;
         }
-        self.report(inserted);
+        self.report(Work::Listing(id), inserted);
     }
 
-    /// Counts and logs an error, once until it changes.
-    fn report(&mut self, result: Result<(), PlannerError>) {
-        let error = result.err().map(|error| chain(&error));
-        if let Some(error) = &error {
-            self.metrics.failures.inc();
-            if self.last_error.as_ref() != Some(error) {
-                tracing::warn!(error, retry_in = ?self.every, "cannot evaluate all rollouts");
-            }
+    /// Counts and logs the error of some work, once until it changes or the work succeeds.
+    fn report(&mut self, work: Work, result: Result<(), PlannerError>) {
+        let Err(error) = result else {
+            self.logged_errors.remove(&work);
+            return;
+        };
+        let error = chain(&error);
+        self.metrics.failures.inc();
+        if self.logged_errors.get(&work) != Some(&error) {
+            tracing::warn!(error, retry_in = ?self.every, "cannot evaluate all rollouts");
+            self.logged_errors.insert(work, error);
         }
-        self.last_error = error;
     }
 }
 

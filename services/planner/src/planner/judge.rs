@@ -11,7 +11,7 @@ use muster_domain::rollout::{RolloutProgress, Step};
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
-use super::{Counts, Planner, RolloutKey};
+use super::{Counts, Planner, RolloutKey, Work};
 use crate::error::PlannerError;
 use crate::ledger::Ledger;
 use crate::rollouts::Refusal;
@@ -39,7 +39,7 @@ impl<R: Requests, L: Ledger> Planner<R, L> {
             }
             let taken = self.judge_one(&key).await;
             self.judged_last = Some(key.clone());
-            if let Err(error) = taken {
+            if let Err(error) = &taken {
                 if let Some(rollout) = self.rollouts.rollout(&key) {
                     (rollout.has_failed, rollout.is_touched) = (true, true);
                     rollout.due = Some(Instant::now() + self.every);
@@ -48,8 +48,8 @@ impl<R: Requests, L: Ledger> Planner<R, L> {
                     // Another decision, commit or release has come in between.
                     self.rollouts.outdate(&key.0);
                 }
-                self.report(Err(error));
             }
+            self.report(Work::Step(key), taken);
         }
         let mut counts = Counts::default();
         self.rollouts.all().for_each(|rollout| counts.add(&rollout.live.state().step));
