@@ -3,6 +3,7 @@
 
 mod commit_guard;
 mod coverage;
+mod fleet_counts;
 mod rollout_index;
 mod rollouts;
 
@@ -15,6 +16,7 @@ use muster_contract::{DeviceKey, Generation, Timestamp};
 use self::commit_guard::ForeignCommitGuard;
 use self::coverage::Coverage;
 pub(crate) use self::coverage::LedgerCopy;
+use self::fleet_counts::FleetCounts;
 use self::rollout_index::RolloutIndex;
 pub(crate) use self::rollouts::{ChangeKey, targets_of};
 use crate::compose::{self, Changes, Git};
@@ -52,13 +54,14 @@ pub(crate) struct DeviceTable {
     guard: ForeignCommitGuard,
     coverage: Coverage,
     index: RolloutIndex,
+    counts: FleetCounts,
 }
 
 impl DeviceTable {
     /// The table at the start. Documents that must be published again are due.
     pub(crate) fn recovered(held: BTreeMap<DeviceKey, PublishedState>) -> Self {
-        let due = due_again(&held).collect();
-        Self { held, due, ..Self::default() }
+        let (due, counts) = (due_again(&held).collect(), FleetCounts::of(&held, None));
+        Self { held, due, counts, ..Self::default() }
     }
 
     /// Accepts a commit; returns the number of devices whose documents are due.
@@ -233,17 +236,7 @@ impl DeviceTable {
 
     /// Counts the devices.
     pub(crate) fn summary(&self) -> FleetSummary {
-        let documents = || self.held.iter().filter_map(|(key, held)| Some((key, held.document.as_ref()?)));
-        let present = || documents().filter(|(_, document)| !document.retired);
-        let in_git = |fleet: &Fleet| present().filter(|(key, _)| fleet.devices.contains_key(*key)).count();
-        let unreadable = self.held.iter().filter(|(_, held)| held.unreadable.is_some());
-        FleetSummary {
-            devices: present().count(),
-            in_git: self.fleet.as_ref().map(in_git),
-            retired: documents().filter(|(_, document)| document.retired).count(),
-            left_over: SomeDevices::of(self.left_over(), NAMED_MAX),
-            unreadable: SomeDevices::of(unreadable.map(|(key, _)| key), NAMED_MAX),
-        }
+        self.counts.summary(self.fleet.is_some())
     }
 
     /// Devices for which the last accepted commit has problems, with the problems; `None` if there are none.
@@ -261,14 +254,7 @@ impl DeviceTable {
 
     /// Devices from Git that have no folder any more and no deployments, and were not retired.
     pub(crate) fn left_over(&self) -> impl Iterator<Item = &DeviceKey> {
-        let fleet = self.fleet.as_ref();
-        let left = move |(key, held): &(&DeviceKey, &PublishedState)| {
-            let gone = fleet.is_some_and(|fleet| !fleet.devices.contains_key(*key));
-            gone && held.document.as_ref().is_some_and(|document| {
-                !document.retired && document.entries.is_empty() && document.source.kind == SourceKind::Git
-            })
-        };
-        self.held.iter().filter(left).map(|(key, _)| key)
+        self.counts.left_over.iter()
     }
 
     /// Retired devices with a folder in a commit, which brings them back.

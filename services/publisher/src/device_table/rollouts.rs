@@ -13,6 +13,7 @@ use muster_contract::rollout::{ReleaseRefusal, Rollout, RolloutTarget, TargetsAn
 use muster_contract::{DeploymentId, DeviceKey};
 
 use super::DeviceTable;
+use super::fleet_counts::FleetCounts;
 use super::rollout_index::{Contribution, RolloutIndex};
 use crate::content::Content;
 use crate::published::{Entry, PublishedState};
@@ -31,8 +32,9 @@ impl DeviceTable {
         self.index.held_changes(HELD_NAMED_MAX)
     }
 
-    /// Computes the index anew, after a change of the commit.
+    /// Computes index and counts anew, after a change of the commit.
     pub(super) fn build_index(&mut self) {
+        self.counts = FleetCounts::of(&self.held, self.fleet.as_ref());
         let Some(fleet) = &self.fleet else { return };
         let mut index = RolloutIndex::of(fleet);
         for (key, file) in &fleet.rollouts {
@@ -41,7 +43,7 @@ impl DeviceTable {
         self.index = index;
     }
 
-    /// Changes the state of one device, and the index with it.
+    /// Changes the state of one device, and index and counts with it.
     pub(super) fn change_device<T>(&mut self, key: &DeviceKey, change: impl FnOnce(&mut Self) -> T) -> T {
         self.index_device(key, false);
         let changed = change(self);
@@ -50,6 +52,9 @@ impl DeviceTable {
     }
 
     fn index_device(&mut self, key: &DeviceKey, is_added: bool) {
+        if let Some(held) = self.held.get(key) {
+            self.counts.apply(key, held, self.fleet.as_ref(), is_added);
+        }
         let Some(fleet) = &self.fleet else { return };
         let Some(file) = fleet.rollouts.get(key) else { return };
         let contributions = self.contributions(fleet, key);
@@ -311,9 +316,9 @@ mod tests {
                     }
                     Event::Follows => _ = table.follows(&BTreeSet::from(["theirs".to_owned()])),
                 }
-                let kept = std::mem::take(&mut table.index);
+                let kept = (std::mem::take(&mut table.index), table.counts.clone());
                 table.build_index();
-                prop_assert_eq!(&kept, &table.index);
+                prop_assert_eq!((&kept.0, &kept.1), (&table.index, &table.counts));
             }
         }
     }
