@@ -140,9 +140,11 @@ impl DeviceTable {
         self.over.remove(key);
     }
 
-    /// Awaits the documents of the commit in LEDGER again, because a release has stored newer ones.
-    pub(crate) fn await_ledger_again(&mut self) {
-        self.coverage.reset();
+    /// Awaits in LEDGER the document of a device that a release has stored.
+    pub(crate) fn await_release_in_ledger(&mut self, key: &DeviceKey) {
+        if let Some(document) = self.held.get(key).and_then(|held| held.document.as_ref()) {
+            self.coverage.await_document(key, document.generation);
+        }
     }
 
     /// Records that a device's document was re-asserted, if no other message was stored before it.

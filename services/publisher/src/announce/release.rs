@@ -207,7 +207,7 @@ impl<D: Downlink> Announcer<D> {
             match stored {
                 Ok(sequence) => {
                     self.stored(&key, draft, sequence);
-                    self.table.await_ledger_again();
+                    self.table.await_release_in_ledger(&key);
                     answer.released.push(key);
                 }
                 Err(error) if error.kind == PublishErrorKind::Permanent => {

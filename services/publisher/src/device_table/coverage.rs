@@ -58,6 +58,21 @@ impl Coverage {
         self.complete_if_covered();
     }
 
+    /// Awaits a newer document of a device as well.
+    pub(super) fn await_document(&mut self, key: &DeviceKey, generation: Generation) {
+        if self.newest.get(key).is_some_and(|newest| *newest >= generation) {
+            return;
+        }
+        match &mut self.commit {
+            // Its documents are awaited once it is completely published.
+            CommitCoverage::UnderWay => {}
+            CommitCoverage::Awaited(awaited) => _ = awaited.insert(key.clone(), generation),
+            CommitCoverage::Whole(_) => {
+                self.commit = CommitCoverage::Awaited(BTreeMap::from([(key.clone(), generation)]));
+            }
+        }
+    }
+
     /// Adds copies; true if they complete the commit.
     pub(super) fn add_copies(&mut self, copies: Vec<LedgerCopy>) -> bool {
         let mut is_whole = false;
@@ -123,6 +138,22 @@ mod tests {
 
     fn documents() -> impl Iterator<Item = (DeviceKey, Generation)> {
         [document("a/one", 2), document("a/two", 1)].into_iter()
+    }
+
+    #[test]
+    fn a_released_document_is_awaited_beside_the_others_of_its_commit() {
+        let mut coverage = Coverage::default();
+        coverage.await_documents(documents());
+        coverage.add_copies(vec![copy("a/one", 2, 7), copy("a/two", 1, 8)]);
+        assert_eq!(coverage.through(), Some(8));
+        let (key, generation) = document("a/one", 3);
+        coverage.await_document(&key, generation);
+        assert_eq!(coverage.through(), None);
+        assert!(!coverage.add_copies(vec![copy("a/one", 2, 9)]), "an older document, said again");
+        assert!(coverage.add_copies(vec![copy("a/one", 3, 10)]));
+        assert_eq!(coverage.through(), Some(10));
+        coverage.await_document(&key, generation);
+        assert_eq!(coverage.through(), Some(10), "LEDGER has it already");
     }
 
     #[test]
