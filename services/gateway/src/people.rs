@@ -1,6 +1,7 @@
 //! The listener of people: pages, REST and events over everything that `muster` can ask.
 //!
-//! Every request passes [`guard`] (hosts, origins of changes, headers of answers) and then the [login](gate). [`api`] is
+//! Every request passes [`guard`] (hosts, origins of changes, headers of answers), then the [login](gate), and a change with a key
+//! [`once`]. [`api`] is
 //! `/api/v1`, [`watch`] its events, [`page`] the pages; both follow the newest views in [`live`].
 
 pub mod api;
@@ -19,11 +20,14 @@ use axum::middleware::from_fn_with_state;
 use axum::routing::get;
 use muster_client::ask::Hub;
 use muster_service::clock::Clock;
+use tokio::sync::Semaphore;
 use tokio_util::sync::CancellationToken;
 
+use self::api::idempotency::{Answers, once};
 use self::guard::Hosts;
 use self::live::Feed;
 use self::page::SideCache;
+use self::watch::polled::Polls;
 use crate::login::session::Session;
 use crate::login::{Login, gate, routes};
 use crate::metrics::Metrics;
@@ -37,6 +41,9 @@ pub struct People {
     hosts: Arc<Hosts>,
     feed: Feed,
     side: Arc<SideCache>,
+    answers: Arc<Answers>,
+    audits: Arc<Semaphore>,
+    polls: Arc<Polls>,
     stop: CancellationToken,
     metrics: Metrics,
     login: Option<Arc<Login>>,
@@ -54,8 +61,10 @@ impl People {
         stop: CancellationToken,
     ) -> Self {
         let hosts = Arc::new(Hosts::new(public_host));
-        let side = Arc::default();
-        Self { hub, clock, hosts, feed, side, stop, metrics, login: None, is_secure: false }
+        let audits = Arc::new(Semaphore::new(1));
+        let (side, answers, polls) = (Arc::default(), Arc::default(), Arc::default());
+        let (login, is_secure) = (None, false);
+        Self { hub, clock, hosts, feed, side, answers, audits, polls, stop, metrics, login, is_secure }
     }
 
     /// The same listener with a login, if there is one; `is_secure` if it serves TLS itself.
@@ -100,7 +109,9 @@ impl fmt::Debug for People {
 
 /// All routes of people.
 pub fn router(people: People) -> Router {
-    let gated = all_routes().layer(from_fn_with_state(people.clone(), gate::gate));
+    let gated = all_routes()
+        .layer(from_fn_with_state(people.clone(), once))
+        .layer(from_fn_with_state(people.clone(), gate::gate));
     gated.layer(from_fn_with_state(people.clone(), guard::guard)).with_state(people)
 }
 
