@@ -30,6 +30,7 @@ use self::page::SideCache;
 use self::watch::polled::Polls;
 use crate::login::session::Session;
 use crate::login::{Login, gate, routes};
+use crate::margo::trust::{self, TrustBundle};
 use crate::metrics::Metrics;
 use crate::problem::Problem;
 
@@ -48,6 +49,7 @@ pub struct People {
     metrics: Metrics,
     login: Option<Arc<Login>>,
     is_secure: bool,
+    trust: Option<Arc<TrustBundle>>,
 }
 
 impl People {
@@ -64,13 +66,38 @@ impl People {
         let audits = Arc::new(Semaphore::new(1));
         let (side, answers, polls) = (Arc::default(), Arc::default(), Arc::default());
         let (login, is_secure) = (None, false);
-        Self { hub, clock, hosts, feed, side, answers, audits, polls, stop, metrics, login, is_secure }
+        Self {
+            hub,
+            clock,
+            hosts,
+            feed,
+            side,
+            answers,
+            audits,
+            polls,
+            stop,
+            metrics,
+            login,
+            is_secure,
+            trust: None,
+        }
     }
 
     /// The same listener with a login, if there is one; `is_secure` if it serves TLS itself.
     #[must_use]
     pub fn with_login(self, login: Option<Arc<Login>>, is_secure: bool) -> Self {
         Self { login, is_secure, ..self }
+    }
+
+    /// The same listener with the trust bundle of devices, if they are served.
+    #[must_use]
+    pub fn with_trust(self, trust: Option<TrustBundle>) -> Self {
+        Self { trust: trust.map(Arc::new), ..self }
+    }
+
+    /// The trust bundle of devices.
+    pub(crate) fn trust(&self) -> Option<&TrustBundle> {
+        self.trust.as_deref()
     }
 
     /// The login; without one everybody who reaches the listener has the gateway's rights.
@@ -124,6 +151,7 @@ fn all_routes() -> Router<People> {
         .merge(watch::router())
         .merge(page::router())
         .merge(routes::router())
+        .merge(trust::router())
         .fallback(async || Problem::new(StatusCode::NOT_FOUND, "there is no such address"))
         .method_not_allowed_fallback(async || {
             Problem::new(StatusCode::METHOD_NOT_ALLOWED, "the address does not take this method")
