@@ -21,7 +21,7 @@ use crate::session::Session;
 use crate::terminal::Terminal;
 use crate::{
     audit, auth, complete, defined, devices, groups, history, hubs, incidents, login, names, publish,
-    quarantine, reach, render, restore, rollout, status, streams, support, watch, why,
+    quarantine, reach, render, restore, rollout, status, streams, support, top, watch, why,
 };
 
 /// Runs the command line of this process. It sets up no log, because standard error has the notes for the person.
@@ -152,6 +152,7 @@ async fn ask(
             rollout::approvals::run(session, within).await?;
         }
         Command::Watch(args) => return watch::run(session, &args).await,
+        Command::Top => Box::pin(top::run(session)).await?,
         Command::Quarantine(QuarantineCommand::List(args)) => quarantine::list(session, args).await?,
         Command::Quarantine(QuarantineCommand::Requeue(args)) => {
             return quarantine::judge(session, QuarantineAction::Requeue, args).await;

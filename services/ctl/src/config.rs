@@ -51,6 +51,7 @@ Examples:
   muster devices --freshness stale       those that have fallen silent
   muster groups region                   the fleet by a label
   muster watch web                       follow a deployment until Ctrl-C
+  muster top                             the fleet on a screen that follows it
   muster changes --since 1h              every change of the last hour
   muster diff web --from 2h              how it differs from two hours ago
   muster verify                          does a rebuild say the same as what runs?
@@ -153,6 +154,10 @@ impl Cli {
             _ if export.is_some() => {
                 Err("--format emco and resourcegroup are for `muster status` alone".to_owned())
             }
+            Command::Top if self.format == Some(Show::Json) => {
+                Err("muster top has no JSON: `muster watch --format json` follows the fleet for programs"
+                    .to_owned())
+            }
             Command::Completions { .. } if self.format.is_some() => {
                 Err("--format has no meaning with `muster completions`, which prints a script".to_owned())
             }
@@ -213,6 +218,8 @@ pub enum Command {
     /// Follow deployments as they change, or the waves that wait for approval
     #[command(after_help = watch::WATCH_EXAMPLES, args_conflicts_with_subcommands = true, disable_help_subcommand = true)]
     Watch(WatchArgs),
+    /// The fleet on a screen that follows it: deployments worst first, silent devices, rollouts, incidents; `?` lists the keys
+    Top,
     /// List every change between two points with the fact that caused it
     #[command(after_help = history::CHANGES_EXAMPLES)]
     Changes(ChangesArgs),

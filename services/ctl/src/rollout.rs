@@ -9,7 +9,6 @@ mod gather;
 mod past;
 mod point_in_time;
 mod screen;
-mod snapshot;
 mod verify;
 mod watch;
 
@@ -30,13 +29,14 @@ use crate::session::Session;
 
 use self::gather::{governed, rollouts, ungoverned};
 
-pub use self::approvals::{ApprovalEvent, ApprovalEventKind, ApprovalRequest};
+pub use self::approvals::{ApprovalEvent, ApprovalEventKind};
 pub use self::explain::{BlockingRule, DeviceGroup, Predicate, RolloutWhy};
 pub use self::point_in_time::RolloutsThen;
-pub use self::snapshot::{RolloutSnapshot, WaveBar};
 pub use self::verify::{Verification, VerifiedDecision, VerifiedRollout, VerifyResult};
-pub use self::watch::RolloutsFrame;
-pub use muster_client::rollout::{Decided, HeldChanges, StepTaken, held_changes, rollouts_at, targets};
+pub use muster_client::rollout::{
+    ApprovalRequest, Decided, HeldChanges, RolloutSnapshot, RolloutsFrame, StepTaken, WaveBar, held_changes,
+    rollouts_at, targets,
+};
 
 /// The decisions about the rollouts of a deployment.
 #[derive(Debug, Serialize)]
@@ -208,7 +208,7 @@ async fn nothing_waits(session: &Session<'_>, request: &DecisionRequest, wave: O
 
 fn request(args: DecisionArgs) -> DecisionRequest {
     let DecisionArgs { deployment, file, reason } = args;
-    DecisionRequest { deployment, file, reason }
+    DecisionRequest { deployment, file, reason, versions: Vec::new() }
 }
 
 fn decided(session: &mut Session<'_>, all: &[Decided]) -> Result<bool, CtlError> {

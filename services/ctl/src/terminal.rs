@@ -74,6 +74,11 @@ impl Terminal {
         !matches!(self.screen, Screen::None)
     }
 
+    /// Whether output may have colours.
+    pub const fn has_colour(&self) -> bool {
+        self.colour_out
+    }
+
     /// Columns of the screen; none where there is no screen, or it does not tell.
     pub fn width(&self) -> Option<usize> {
         self.size().map(|(columns, _)| columns)

@@ -58,6 +58,7 @@ pub async fn start(config: Config, supervisor: &Supervisor) -> Result<Gateway, S
     let metrics = Metrics::register(supervisor.health());
     // Before the wait for NATS: an address in use is found at once.
     let listener = listen(&people, &metrics).await?;
+    let trust = devices.as_ref().map(margo::start::trust).transpose()?.flatten();
     let devices_addr = match devices {
         Some(devices) => Some(margo::start::serve(devices, &common, &metrics, supervisor).await?),
         None => None,
@@ -79,7 +80,7 @@ pub async fn start(config: Config, supervisor: &Supervisor) -> Result<Gateway, S
     let hub = Hub::new(bus.clone(), ANSWER_WITHIN);
     let (host, reach) = (people.public_host, people.reach);
     let people = People::new(hub, feed.clone(), clock, host, metrics.clone(), token.clone());
-    let people = people.with_login(login.map(Arc::new), is_secure).with_reach(reach);
+    let people = people.with_login(login.map(Arc::new), is_secure).with_reach(reach).with_trust(trust);
     supervisor.spawn(Stage::Serve, "views", feed.follow(bus, token.clone()));
     let router = people::router(people);
     supervisor.spawn(Stage::Serve, "people", async move { listener.serve(router, token).await });

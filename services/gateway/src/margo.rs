@@ -10,7 +10,8 @@
 //! them. The gateway answers a report with success only after UPLINK has confirmed it and the bucket has recorded that.
 //!
 //! Reading order: [`svid`] and [`caller`], [`manifest`] with [`application`] and [`bundle`], [`record`] (the rules of the numbers,
-//! pure), [`store`], [`status`] and [`capabilities`], [`presence`], [`routes`]. People's side shares only the
+//! pure), [`store`], [`status`] and [`capabilities`], [`presence`], [`routes`]; [`trust`] is
+//! served by the listener of people. People's side shares only the
 //! listener's code.
 
 pub mod application;
@@ -29,6 +30,7 @@ pub mod start;
 pub mod status;
 pub mod store;
 pub mod svid;
+pub mod trust;
 
 use std::sync::Arc;
 

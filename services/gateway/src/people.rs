@@ -1,6 +1,7 @@
 //! The listener of people: pages, REST and events over everything that `muster` can ask.
 //!
-//! Every request passes [`guard`] (hosts, origins of changes, headers of answers) and then the [login](gate). [`api`] is
+//! Every request passes [`guard`] (hosts, origins of changes, headers of answers), then the [login](gate), and a change with a key
+//! [`once`]. [`api`] is
 //! `/api/v1`, [`watch`] its events, [`page`] the pages; both follow the newest views in [`live`].
 
 pub mod api;
@@ -19,13 +20,17 @@ use axum::middleware::from_fn_with_state;
 use axum::routing::get;
 use muster_client::ask::Hub;
 use muster_service::clock::Clock;
+use tokio::sync::Semaphore;
 use tokio_util::sync::CancellationToken;
 
+use self::api::idempotency::{Answers, once};
 use self::guard::Hosts;
 use self::live::Feed;
 use self::page::SideCache;
+use self::watch::polled::Polls;
 use crate::login::session::Session;
 use crate::login::{Login, gate, routes};
+use crate::margo::trust::{self, TrustBundle};
 use crate::metrics::Metrics;
 use crate::problem::Problem;
 
@@ -37,10 +42,14 @@ pub struct People {
     hosts: Arc<Hosts>,
     feed: Feed,
     side: Arc<SideCache>,
+    answers: Arc<Answers>,
+    audits: Arc<Semaphore>,
+    polls: Arc<Polls>,
     stop: CancellationToken,
     metrics: Metrics,
     login: Option<Arc<Login>>,
     is_secure: bool,
+    trust: Option<Arc<TrustBundle>>,
 }
 
 impl People {
@@ -54,14 +63,41 @@ impl People {
         stop: CancellationToken,
     ) -> Self {
         let hosts = Arc::new(Hosts::new(public_host));
-        let side = Arc::default();
-        Self { hub, clock, hosts, feed, side, stop, metrics, login: None, is_secure: false }
+        let audits = Arc::new(Semaphore::new(1));
+        let (side, answers, polls) = (Arc::default(), Arc::default(), Arc::default());
+        let (login, is_secure) = (None, false);
+        Self {
+            hub,
+            clock,
+            hosts,
+            feed,
+            side,
+            answers,
+            audits,
+            polls,
+            stop,
+            metrics,
+            login,
+            is_secure,
+            trust: None,
+        }
     }
 
     /// The same listener with a login, if there is one; `is_secure` if it serves TLS itself.
     #[must_use]
     pub fn with_login(self, login: Option<Arc<Login>>, is_secure: bool) -> Self {
         Self { login, is_secure, ..self }
+    }
+
+    /// The same listener with the trust bundle of devices, if they are served.
+    #[must_use]
+    pub fn with_trust(self, trust: Option<TrustBundle>) -> Self {
+        Self { trust: trust.map(Arc::new), ..self }
+    }
+
+    /// The trust bundle of devices.
+    pub(crate) fn trust(&self) -> Option<&TrustBundle> {
+        self.trust.as_deref()
     }
 
     /// The login; without one everybody who reaches the listener has the gateway's rights.
@@ -100,7 +136,9 @@ impl fmt::Debug for People {
 
 /// All routes of people.
 pub fn router(people: People) -> Router {
-    let gated = all_routes().layer(from_fn_with_state(people.clone(), gate::gate));
+    let gated = all_routes()
+        .layer(from_fn_with_state(people.clone(), once))
+        .layer(from_fn_with_state(people.clone(), gate::gate));
     gated.layer(from_fn_with_state(people.clone(), guard::guard)).with_state(people)
 }
 
@@ -113,6 +151,7 @@ fn all_routes() -> Router<People> {
         .merge(watch::router())
         .merge(page::router())
         .merge(routes::router())
+        .merge(trust::router())
         .fallback(async || Problem::new(StatusCode::NOT_FOUND, "there is no such address"))
         .method_not_allowed_fallback(async || {
             Problem::new(StatusCode::METHOD_NOT_ALLOWED, "the address does not take this method")

@@ -137,6 +137,7 @@ impl From<AskError> for Problem {
         let words = chain(&error);
         match error {
             AskError::Refused(body) => Self::from(body),
+            AskError::VersionChanged(_) => Self::new(StatusCode::PRECONDITION_FAILED, words),
             AskError::Forbidden { .. } => Self::new(StatusCode::FORBIDDEN, words),
             error if error.may_pass() => Self::passing(StatusCode::SERVICE_UNAVAILABLE, words),
             _ => Self::new(StatusCode::BAD_GATEWAY, words),

@@ -7,7 +7,6 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use muster_bus::{Bus, ReadError, RequestError};
-use muster_contract::Refusal;
 use muster_contract::groups::GroupQuery;
 use muster_contract::lag::{AnswerLag, RollupLag};
 use muster_contract::quarantine::QuarantineRequest;
@@ -16,6 +15,7 @@ use muster_contract::status::{StatusAnswer, StatusQuery};
 use muster_contract::subjects::{
     NOTIFY_PREFIX, PUBLISHER_PREFIX, QUERY_PREFIX, VIEW_PREFIX, judge_quarantine,
 };
+use muster_contract::{DeploymentId, Refusal};
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 use serde_json::Value;
@@ -74,6 +74,9 @@ pub enum AskError {
     /// A new commit was accepted between two pages of targets.
     #[error("a new commit was accepted while its targets were listed: run the command again")]
     CommitChanged,
+    /// The rollouts are not of a version that the request names.
+    #[error("the rollouts of '{0}' have changed since they were read: read them again")]
+    VersionChanged(DeploymentId),
     /// The query service has not read all of LEDGER.
     #[error("muster-rollup has not read all of LEDGER, so no gate can be judged; `muster status` says why")]
     Lagging,
@@ -119,6 +122,7 @@ impl AskError {
             Self::Refused(body) => matches!(body.code, ErrorCode::NotReady | ErrorCode::TooManyRequests),
             Self::Forbidden { .. }
             | Self::Unsigned(_)
+            | Self::VersionChanged(_)
             | Self::Garbled { .. }
             | Self::Misunderstood(_)
             | Self::Fact { .. }

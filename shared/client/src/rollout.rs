@@ -3,8 +3,10 @@
 //! It holds no state. The publisher knows the content of each device, the query service the evidence about it, and
 //! [`muster_domain::rollout`] decides; so a request that is interrupted, or made twice, releases nothing twice.
 
+mod approvals;
 mod decide;
 mod gather;
+mod snapshot;
 
 use muster_contract::limits::RELEASE_DEVICES_MAX;
 use muster_contract::rollout::{ReleaseAnswer, ReleaseRequest};
@@ -14,10 +16,12 @@ use serde::Serialize;
 
 use crate::ask::{AskError, Hub, understood};
 
+pub use self::approvals::{ApprovalRequest, ApprovalState, RequestKey, read_approvals};
 pub use self::decide::{Decided, DecisionRequest, approve, decide, reject};
 pub use self::gather::{
-    Gathered, HeldChanges, approvable, gathered, held_changes, rollouts_at, targets, targets_by,
+    Gathered, HeldChanges, approvable, gathered, held_changes, rollouts_at, targets, targets_by, version,
 };
+pub use self::snapshot::{RolloutSnapshot, RolloutWord, RolloutsFrame, WaveBar};
 
 /// A step that was taken, or why none was.
 #[derive(Debug, Serialize)]

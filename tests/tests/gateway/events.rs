@@ -14,21 +14,27 @@ use tokio::time::{Instant, timeout};
 use super::served;
 
 /// An open stream of events.
-struct Events {
+pub(super) struct Events {
     stream: TcpStream,
     text: String,
 }
 
 /// One event.
 #[derive(Debug)]
-struct Event {
-    kind: String,
+pub(super) struct Event {
+    pub(super) kind: String,
     id: Option<u64>,
-    data: Value,
+    /// The id as it came.
+    pub(super) id_text: Option<String>,
+    pub(super) data: Value,
 }
 
 impl Events {
     async fn open(addr: SocketAddr, path: &str, last: Option<u64>) -> Self {
+        Self::open_after(addr, path, last.map(|id| id.to_string()).as_deref()).await
+    }
+
+    pub(super) async fn open_after(addr: SocketAddr, path: &str, last: Option<&str>) -> Self {
         let mut stream = TcpStream::connect(addr).await.unwrap();
         let last = last.map_or_else(String::new, |id| format!("Last-Event-ID: {id}\r\n"));
         let request =
@@ -38,7 +44,7 @@ impl Events {
     }
 
     /// The next event; chunk sizes are lines that no field begins.
-    async fn next(&mut self) -> Event {
+    pub(super) async fn next(&mut self) -> Event {
         soon("an event", async {
             loop {
                 if let Some(event) = self.take() {
@@ -57,15 +63,16 @@ impl Events {
         let begin = self.text.find("event: ")?;
         let end = begin + self.text[begin..].find("\n\n")?;
         let before = self.text[..begin].lines().rev().take(1).find_map(|line| line.strip_prefix("id: "));
+        let id_text = before.map(str::to_owned);
         let id = before.and_then(|id| id.parse().ok());
         let block: String = self.text.drain(..end + 2).skip(begin).collect();
         let field = |name: &str| block.lines().find_map(|line| line.strip_prefix(name));
         let data = serde_json::from_str(field("data: ").unwrap_or("null")).unwrap();
-        Some(Event { kind: field("event: ").unwrap().to_owned(), id, data })
+        Some(Event { kind: field("event: ").unwrap().to_owned(), id, id_text, data })
     }
 
     /// The next event of a kind.
-    async fn next_of(&mut self, kind: &str) -> Event {
+    pub(super) async fn next_of(&mut self, kind: &str) -> Event {
         loop {
             let event = self.next().await;
             if event.kind == kind {

@@ -8,7 +8,7 @@ use super::client::get;
 use super::served;
 
 /// Addresses that are asked, each with the command that asks the same.
-const SAME: [(&str, &[&str]); 9] = [
+const SAME: [(&str, &[&str]); 11] = [
     ("/fleet", &["fleet"]),
     ("/deployments", &["status"]),
     ("/deployments/web", &["status", "web"]),
@@ -18,9 +18,11 @@ const SAME: [(&str, &[&str]); 9] = [
     ("/sites/plant8", &["site", "plant8"]),
     ("/why?deployment=web", &["why", "web"]),
     ("/quarantine", &["quarantine", "list"]),
+    ("/audit", &["audit"]),
+    ("/audit?site=plant7", &["audit", "--site", "plant7"]),
 ];
 /// Fields that move on between two answers.
-const MOVING: [&str; 4] = ["asOf", "lastHeardAt", "polledAt", "changedAt"];
+const MOVING: [&str; 5] = ["asOf", "lastHeardAt", "polledAt", "changedAt", "ledger"];
 
 /// A document without the fields that move on.
 fn still(mut value: Value) -> Value {

@@ -1,10 +1,13 @@
-//! Decisions about rollouts from a page and from a program.
+//! Decisions about rollouts from a page and from a program, on a version of them and once for each key, and their events.
 
 use muster_contract::view::Verdict;
 use muster_tests::story::{self, sleeper};
 use muster_tests::system::System;
 
-use super::client::{get, post};
+use std::net::SocketAddr;
+
+use super::client::{Answer, get, post, post_from};
+use super::events::Events;
 use super::served;
 
 const ROLLOUT: &str = "\
@@ -57,4 +60,116 @@ async fn a_rollout_is_approved_paused_and_resumed_from_its_page() {
         })
         .await;
     story::verdict(&system, "web", 2, Verdict::Converged).await;
+}
+
+/// A system with a rollout that waits for an approval, and a gateway before it.
+async fn held() -> (System, SocketAddr) {
+    let (system, addr) = served().await;
+    system.repository.write("fleet/rollout.yaml", ROLLOUT).unwrap();
+    system.repository.write("fleet/web.yaml", &sleeper("web", 2)).unwrap();
+    system.repository.commit("a release in waves").await.unwrap();
+    shown(&system, addr).await;
+    (system, addr)
+}
+
+async fn shown(system: &System, addr: SocketAddr) -> Answer {
+    let look = async || match get(addr, "/api/v1/rollouts/web").await {
+        Ok(answer) if answer.status == 200 => Ok(answer),
+        other => Err(format!("{other:?}")),
+    };
+    system.eventually("the gateway answers about the rollout", look).await
+}
+
+async fn decide(addr: SocketAddr, verb: &str, headers: &[(&str, &str)], form: &str) -> Answer {
+    post_from(addr, &format!("/api/v1/rollouts/web/{verb}"), headers, form).await.unwrap()
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_decision_is_made_on_the_version_that_it_names_alone() {
+    let (system, addr) = held().await;
+    let before = shown(&system, addr).await.header("etag").unwrap().to_owned();
+    let same = shown(&system, addr).await;
+    assert_eq!(same.header("etag"), Some(before.as_str()), "evidence is no part of the version");
+    let paused = decide(addr, "pause", &[("If-Match", &before)], "").await;
+    assert_eq!(paused.status, 200, "{paused:?}");
+    let now = shown(&system, addr).await.header("etag").unwrap().to_owned();
+    assert_ne!(now, before, "a decision is another version");
+    for (verb, tag) in [("resume", before.as_str()), ("next", &before), ("stop", "\"other\"")] {
+        let late = decide(addr, verb, &[("If-Match", tag)], "").await;
+        assert_eq!((late.status, late.json()["retryable"].as_bool()), (412, Some(false)), "{verb}: {late:?}");
+    }
+    assert_eq!(decide(addr, "resume", &[("If-Match", "W/\"a\"")], "").await.status, 400);
+    let shown_after = history(&system).await;
+    assert!(!shown_after.contains("resume") && !shown_after.contains("stop"), "{shown_after}");
+    let both = format!("\"other\", {now}");
+    assert_eq!(decide(addr, "resume", &[("If-Match", &both)], "").await.status, 200);
+    let report =
+        post_from(addr, "/api/v1/quarantine/drop", &[("If-Match", "\"a\"")], "all=true").await.unwrap();
+    assert_eq!(report.status, 412, "{report:?}");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_change_that_is_repeated_with_its_key_is_made_once() {
+    let (system, addr) = held().await;
+    let key = [("Idempotency-Key", "8e03978e-40d5")];
+    let first = decide(addr, "pause", &key, "reason=looking").await;
+    assert_eq!((first.status, first.header("idempotency-replayed")), (200, None), "{first:?}");
+    assert_eq!(decide(addr, "resume", &[], "").await.status, 200);
+    let again = decide(addr, "pause", &key, "reason=looking").await;
+    assert_eq!((again.status, again.header("idempotency-replayed")), (200, Some("true")), "{again:?}");
+    assert_eq!(again.body, first.body, "a late repetition pauses nothing");
+    assert_eq!(history(&system).await.matches("pause").count(), 1, "{}", history(&system).await);
+    let other = decide(addr, "pause", &key, "reason=else").await;
+    assert_eq!((other.status, other.header("content-type")), (422, Some("application/problem+json")));
+    let stop = decide(addr, "retry", &key, "").await;
+    assert_ne!(stop.status, 422, "a key is of one address: {stop:?}");
+    let long = "k".repeat(129);
+    for wrong in ["", &long] {
+        assert_eq!(decide(addr, "pause", &[("Idempotency-Key", wrong)], "").await.status, 400, "{wrong}");
+    }
+    let twice = [("Idempotency-Key", "a"), ("Idempotency-Key", "b")];
+    assert_eq!(decide(addr, "pause", &twice, "").await.status, 400);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn events_of_rollouts_and_approvals_follow_decisions() {
+    let (mut system, addr) = held().await;
+    let path = "/api/v1/watch/rollouts/web";
+    let mut events = Events::open_after(addr, path, None).await;
+    let first = events.next().await;
+    assert_eq!((first.kind.as_str(), &first.data["deployment"]), ("snapshot", &"web".into()));
+    decide(addr, "pause", &[], "").await;
+    let is_paused = |data: &serde_json::Value| data["rollouts"][0]["state"] == "paused";
+    let paused = loop {
+        let change = events.next_of("change").await;
+        if is_paused(&change.data) {
+            break change;
+        }
+    };
+    let mut resumed = Events::open_after(addr, path, paused.id_text.as_deref()).await;
+    assert_eq!(resumed.next().await.kind, "alive", "the client has the current document");
+    assert_eq!(get(addr, "/api/v1/watch/rollouts/nosuch").await.unwrap().status, 404);
+    decide(addr, "resume", &[], "").await;
+
+    let mut approvals = Events::open_after(addr, "/api/v1/watch/approvals", None).await;
+    assert_eq!(approvals.next().await.kind, "snapshot");
+    assert_eq!(decide(addr, "next", &[], "").await.status, 200, "the canary is released");
+    system
+        .eventually("the second wave waits for an approval", async || {
+            let list = get(addr, "/api/v1/approvals").await.map_err(|error| error.to_string())?;
+            let is_there = list.status == 200 && list.json()[0]["wave"] == "pair";
+            if is_there { Ok(()) } else { Err(format!("{list:?}")) }
+        })
+        .await;
+    let is_there = |data: &serde_json::Value| data[0]["wave"] == "pair";
+    while !is_there(&approvals.next_of("change").await.data) {}
+    let rejected = decide(addr, "reject", &[], "wave=pair&reason=not+this+week").await;
+    assert_eq!((rejected.status, &rejected.json()[0]["verb"]), (200, &"stop".into()), "{rejected:?}");
+    assert!(history(&system).await.contains("wave pair is rejected: not this week"));
+    assert_eq!(approvals.next_of("change").await.data, serde_json::json!([]), "nothing waits any more");
+    system.kill(muster_tests::system::PUBLISHER).await;
+    let stale = approvals.next_of("stale").await;
+    assert!(stale.data["cause"].as_str().unwrap().contains("muster-publisher"), "{stale:?}");
+    system.start_again(muster_tests::system::PUBLISHER);
+    assert_eq!(approvals.next_of("change").await.data, serde_json::json!([]), "it is current again");
 }

@@ -14,6 +14,7 @@ mod pki;
 mod python;
 mod schema;
 mod statuses;
+mod trust;
 
 use fleet::{DEVICE, Fleet, WEB, standing, status, status_path};
 use serde_json::json;

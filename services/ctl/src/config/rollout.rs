@@ -2,10 +2,10 @@
 
 use std::time::Duration;
 
-use clap::{Args, Subcommand, ValueEnum};
+use clap::builder::{PossibleValue, PossibleValuesParser, TypedValueParser};
+use clap::{Args, Subcommand};
+pub use muster_client::rollout::RolloutWord;
 use muster_contract::{CommitName, DeploymentId, Timestamp, WaveName};
-
-use serde::Serialize;
 
 use super::DeviceArg;
 use super::history::time;
@@ -136,10 +136,10 @@ pub struct RolloutWatchArgs {
     /// The deployment
     pub deployment: DeploymentId,
     /// End with exit code 0 when every rollout of the deployment is there
-    #[arg(long, value_name = "STATE", value_enum)]
+    #[arg(long, value_name = "STATE", value_parser = state_parser())]
     pub until: Option<RolloutWord>,
     /// End with exit code 1 when one of them is in one of these states, such as paused,rolled-back
-    #[arg(long, value_name = "STATES", requires = "until", value_delimiter = ',', value_enum)]
+    #[arg(long, value_name = "STATES", requires = "until", value_delimiter = ',', value_parser = state_parser())]
     pub fail_on: Vec<RolloutWord>,
     /// Count a state only once this commit is accepted: its id, or the first 7 digits of it or more
     #[arg(long, value_name = "REVISION", requires = "until")]
@@ -162,39 +162,11 @@ impl RolloutWatchArgs {
     }
 }
 
-/// The state of a rollout, in one word.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, ValueEnum)]
-#[serde(rename_all = "camelCase")]
-pub enum RolloutWord {
-    /// It releases, or waits for devices, a budget or a window
-    Running,
-    /// A wave waits for approval
-    Approval,
-    /// A wave has failed, and the decision about it is not recorded yet
-    Failing,
-    /// A decision holds it
-    Paused,
-    /// It has ended: no further device gets the content
-    Stopped,
-    /// It has ended: devices that had the content get the one before it
-    RolledBack,
-    /// Every target has the content, and every gate is open
-    Done,
-}
-
-impl RolloutWord {
-    /// The word.
-    pub const fn as_str(self) -> &'static str {
-        match self {
-            Self::Running => "running",
-            Self::Approval => "approval",
-            Self::Failing => "failing",
-            Self::Paused => "paused",
-            Self::Stopped => "stopped",
-            Self::RolledBack => "rolled-back",
-            Self::Done => "done",
-        }
-    }
+/// Reads the state of a rollout.
+fn state_parser() -> impl TypedValueParser<Value = RolloutWord> {
+    let values = RolloutWord::ALL.map(|word| PossibleValue::new(word.as_str()).help(word.meaning()));
+    let word = |text: String| RolloutWord::ALL.into_iter().find(|word| word.as_str() == text);
+    PossibleValuesParser::new(values).try_map(move |text| word(text).ok_or("is no state of a rollout"))
 }
 
 /// A decision about the rollouts of a deployment

@@ -299,6 +299,13 @@ fn lines(lines: &[StandingLine], frame: Frame) -> Table {
     table.within(frame.width)
 }
 
+/// The table of standings by device, without what is below each.
+pub fn standing_rows<'a>(lines: impl IntoIterator<Item = &'a StandingLine>, frame: Frame) -> Table {
+    let mut table = Table::new(&[&["DEVICE"], &LINE_TITLES[..]].concat());
+    lines.into_iter().for_each(|line| table.row(cells(line.key.to_string(), line, frame)));
+    table
+}
+
 /// The cells of a standing after its name: standing, freshness, known, generation, age, words.
 pub fn cells(name: String, line: &StandingLine, frame: Frame) -> Vec<Cell> {
     let (known, style) = if line.known { ("yes", PLAIN) } else { ("no", UNSURE) };

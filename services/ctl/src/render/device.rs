@@ -26,6 +26,13 @@ pub fn list(answer: &DevicesAnswer, query: &Query, frame: impl Into<Frame>) -> S
             selected(query).unwrap_or_else(|| "known".to_owned())
         );
     }
+    let table = rows(&answer.devices, frame.now).within(frame.width);
+    let tokens: String = answer.devices.iter().filter_map(ending_token).collect();
+    format!("{table}\n{}; {position}.\n{tokens}", footer(&answer.devices, query))
+}
+
+/// The table alone.
+pub fn rows<'a>(devices: impl IntoIterator<Item = &'a DeviceLine>, now: Timestamp) -> Table {
     let mut table = Table::new(&[
         "DEVICE",
         "FRESHNESS",
@@ -37,12 +44,8 @@ pub fn list(answer: &DevicesAnswer, query: &Query, frame: impl Into<Frame>) -> S
         ">INCIDENTS",
         ">QUARANTINED",
     ]);
-    for device in &answer.devices {
-        table.row(row(device, frame.now));
-    }
-    let table = table.within(frame.width);
-    let tokens: String = answer.devices.iter().filter_map(ending_token).collect();
-    format!("{table}\n{}; {position}.\n{tokens}", footer(&answer.devices, query))
+    devices.into_iter().for_each(|device| table.row(row(device, now)));
+    table
 }
 
 /// That a device's token ends and was not renewed.

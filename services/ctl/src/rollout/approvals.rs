@@ -1,21 +1,16 @@
 //! `muster watch approvals`: the waves that wait for an approval, each told once, and what became of it. It begins with all
 //! that wait, so a start after an interruption misses none.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 use std::time::Duration;
 
-use muster_client::rollout::approvable;
-use muster_contract::canonical::Digest;
-use muster_contract::query::{PublisherQuery, PublisherStatus};
-use muster_contract::rollout::Approval;
-use muster_contract::{DeploymentId, Timestamp};
-use muster_domain::rollout::{ApprovalCount, Blocked, Gate, RolloutProgress, Step};
+use muster_client::rollout::{ApprovalRequest, ApprovalState, RequestKey, read_approvals};
+use muster_contract::Timestamp;
 use serde::Serialize;
 use tokio::time::{Instant, MissedTickBehavior, interval};
 
 use super::screen::Screen;
 use super::watch::{is_waited_for, until_over};
-use crate::ask::{AskError, Hub, PAGES_MAX, understood};
 use crate::config::Format;
 use crate::error::CtlError;
 use crate::render;
@@ -24,24 +19,6 @@ use crate::watch::is_redrawn;
 
 /// Time between two questions.
 const ASK_EVERY: Duration = Duration::from_secs(2);
-
-/// A wave that waits for an approval.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
-#[serde(rename_all = "camelCase")]
-pub struct ApprovalRequest {
-    /// The deployment.
-    pub deployment: DeploymentId,
-    /// The content.
-    pub digest: Digest,
-    /// Path of the `rollout.yaml`.
-    pub rollout: String,
-    /// The wave.
-    pub wave: String,
-    /// Devices of the wave.
-    pub devices: u64,
-    /// Its approvals.
-    pub approvals: ApprovalCount,
-}
 
 /// An event of an approval, as `muster watch approvals` prints it.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
@@ -68,24 +45,12 @@ pub enum ApprovalEventKind {
     Ended,
 }
 
-/// The key of a request: deployment, content, path and wave.
-type RequestKey = (DeploymentId, Digest, String, String);
-
 /// The requests that were printed.
 #[derive(Default)]
 struct Requests {
     waiting: BTreeMap<RequestKey, ApprovalRequest>,
     has_answered: bool,
     screen: Screen,
-}
-
-/// The requests for approval at one moment, and the state of the other waves.
-struct ApprovalState {
-    waiting: BTreeMap<RequestKey, ApprovalRequest>,
-    /// Waves that have begun or may begin.
-    approved: BTreeSet<RequestKey>,
-    /// Deployments that could not be judged now.
-    unknown: BTreeSet<DeploymentId>,
 }
 
 /// Follows the approvals that are waited for.
@@ -102,7 +67,8 @@ pub async fn run(session: &mut Session<'_>, within: Option<Duration>) -> Result<
     loop {
         let question = async {
             ticks.tick().await;
-            read_approvals(session, &requests.waiting).await
+            let before = requests.waiting.keys().map(|(deployment, ..)| deployment.clone());
+            Ok(read_approvals(&session.hub, before, session.clock.now()).await?)
         };
         let answer = tokio::select! {
             answer = question => answer,
@@ -113,73 +79,6 @@ pub async fn run(session: &mut Session<'_>, within: Option<Duration>) -> Result<
             Ok(state) => requests.show(session, state)?,
             Err(error) if is_waited_for(&error, requests.has_answered) => requests.fail(session, &error)?,
             Err(error) => return Err(error),
-        }
-    }
-}
-
-/// Asks once about every rollout that is under way or holds a change.
-async fn read_approvals(
-    session: &Session<'_>,
-    before: &BTreeMap<RequestKey, ApprovalRequest>,
-) -> Result<ApprovalState, CtlError> {
-    let mut deployments = under_way(&session.hub).await?;
-    deployments.extend(before.keys().map(|(deployment, ..)| deployment.clone()));
-    let mut state =
-        ApprovalState { waiting: BTreeMap::new(), approved: BTreeSet::new(), unknown: BTreeSet::new() };
-    for id in deployments {
-        match approvable(&session.hub, &id, session.clock.now()).await {
-            Ok(rollouts) => rollouts.iter().for_each(|rollout| state.add(rollout)),
-            // A commit that comes in between concerns one deployment.
-            Err(AskError::CommitChanged) => _ = state.unknown.insert(id),
-            Err(error) => return Err(error.into()),
-        }
-    }
-    Ok(state)
-}
-
-/// The deployments with a held change or an open rollout.
-async fn under_way(hub: &Hub) -> Result<BTreeSet<DeploymentId>, AskError> {
-    let (mut deployments, mut after) = (BTreeSet::new(), String::new());
-    for _ in 0..PAGES_MAX {
-        let query = PublisherQuery { rollouts_after: Some(after), ..PublisherQuery::default() };
-        let status: PublisherStatus = understood(&hub.publisher("status", &query).await?)?;
-        let Some(git) = status.git else { return Ok(deployments) };
-        after = git.rollout_deployments.last().map(ToString::to_string).unwrap_or_default();
-        deployments.extend(git.rollout_deployments);
-        if !git.has_more_deployments {
-            return Ok(deployments);
-        }
-    }
-    Err(AskError::Endless { what: "rollouts" })
-}
-
-impl ApprovalState {
-    fn add(&mut self, rollout: &RolloutProgress) {
-        let RolloutProgress { deployment, digest, file, record, policy, .. } = rollout;
-        let key = |wave: &str| (deployment.clone(), *digest, file.clone(), wave.to_owned());
-        for (at, wave) in rollout.state.waves.iter().enumerate() {
-            let Some(count) = wave.approvals else { continue };
-            let is_after = policy.waves.get(at).is_some_and(|wave| wave.approval == Approval::After);
-            let has_begun = || record.as_ref().is_some_and(|record| record.began(&wave.name).is_some());
-            let has_passed = if is_after { wave.gate == Gate::Open } else { has_begun() };
-            if has_passed || count.given >= count.needed {
-                self.approved.insert(key(&wave.name));
-            }
-        }
-        if let Step::Release { wave, needs_approval: true, .. }
-        | Step::Wait { wave, because: Blocked::Approval } = rollout.state.step
-            && let Some(wave) = rollout.state.waves.get(wave)
-            && let Some(approvals) = wave.approvals
-        {
-            let request = ApprovalRequest {
-                deployment: deployment.clone(),
-                digest: *digest,
-                rollout: file.clone(),
-                wave: wave.name.clone(),
-                devices: wave.tally.targets,
-                approvals,
-            };
-            self.waiting.insert(key(&wave.name), request);
         }
     }
 }
@@ -246,6 +145,9 @@ impl Requests {
 
 #[cfg(test)]
 mod tests {
+    use muster_contract::canonical::Digest;
+    use muster_domain::rollout::ApprovalCount;
+
     use super::*;
 
     fn request(given: usize) -> (RequestKey, ApprovalRequest) {

@@ -3,15 +3,13 @@
 
 use std::time::Duration;
 
-use muster_client::rollout::gathered;
+use muster_client::rollout::{RolloutsFrame, gathered};
 use muster_contract::query::{PublisherQuery, PublisherStatus};
-use muster_contract::{CommitName, DeploymentId, Timestamp};
-use serde::Serialize;
+use muster_contract::{CommitName, DeploymentId};
 use tokio::time::{Instant, MissedTickBehavior, interval, sleep_until};
 
 use super::gather::ungoverned;
 use super::screen::Screen;
-use super::snapshot::RolloutSnapshot;
 use crate::ask::{AskError, Hub, understood};
 use crate::config::{Format, RolloutWatchArgs, RolloutWord};
 use crate::error::{CommitError, CtlError};
@@ -21,22 +19,6 @@ use crate::watch::is_redrawn;
 
 /// Time between two questions.
 const ASK_EVERY: Duration = Duration::from_secs(1);
-
-/// The rollouts of a deployment at one moment.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
-#[serde(rename_all = "camelCase")]
-pub struct RolloutsFrame {
-    /// The deployment.
-    pub deployment: DeploymentId,
-    /// The last accepted commit.
-    pub revision: String,
-    /// LEDGER up to this sequence gives the numbers.
-    pub ledger_seq: u64,
-    /// Time of the judgement.
-    pub at: Timestamp,
-    /// The rollouts; none if no `rollout.yaml` governs the deployment.
-    pub rollouts: Vec<RolloutSnapshot>,
-}
 
 /// The end that a watch waits for.
 struct Goal {
@@ -129,9 +111,7 @@ async fn read_frame(
     } else if found.rollouts.is_empty() {
         return Err(ungoverned(session, id).await);
     }
-    let rollouts = RolloutSnapshot::all(&found);
-    let ledger_seq = found.lines.ledger_seq;
-    Ok(RolloutsFrame { deployment: id.clone(), revision: found.revision, ledger_seq, at, rollouts })
+    Ok(RolloutsFrame::of(id.clone(), &found, at))
 }
 
 /// Whether a commit may still come.
@@ -196,9 +176,7 @@ impl Follower {
         if is_redrawn(session) {
             return self.redraw(session);
         }
-        let is_news = before
-            .as_ref()
-            .is_none_or(|before| (&before.rollouts, &before.revision) != (&frame.rollouts, &frame.revision));
+        let is_news = before.as_ref().is_none_or(|before| !before.is_same(frame));
         if !is_news {
             return Ok(());
         }
@@ -230,6 +208,9 @@ impl Follower {
 
 #[cfg(test)]
 mod tests {
+    use muster_client::rollout::RolloutSnapshot;
+    use muster_contract::Timestamp;
+
     use super::*;
 
     fn frame(revision: &str, states: &[RolloutWord]) -> RolloutsFrame {

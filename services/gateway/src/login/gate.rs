@@ -21,8 +21,8 @@ use crate::problem::Problem;
 
 /// Paths that need no session: health and logout, and the return from a provider.
 const OPEN: [&str; 3] = ["/live", "/logout", CALLBACK];
-/// Prefixes of more paths that need no session: the files of pages, and the login.
-const OPEN_BELOW: [&str; 2] = ["/assets/", "/login/"];
+/// Prefixes of more paths that need no session: the files of pages, the login, and the public certificates of devices.
+const OPEN_BELOW: [&str; 3] = ["/assets/", "/login/", "/.well-known/"];
 /// Paths that only an operator may read, with everything below them: payloads of rejected reports.
 const FOR_OPERATORS: [&str; 2] = ["/quarantine", "/api/v1/quarantine"];
 /// Names of query parameters that may hold a secret.

@@ -41,6 +41,10 @@ pub struct DevicesArgs {
     #[arg(long, help_heading = HEADING, env = "MUSTER_TRUST_DOMAIN", value_name = "NAME")]
     trust_domain: Option<String>,
 
+    /// Number of the authorities of --client-ca, raised with each change of the file: devices refuse a trust bundle with a lower one
+    #[arg(long, help_heading = HEADING, env = "MUSTER_TRUST_BUNDLE_SEQUENCE", value_name = "NUMBER")]
+    trust_bundle_sequence: Option<u64>,
+
     /// Name of this workload fleet manager in SPIFFE ids
     #[arg(long, help_heading = HEADING, env = "MUSTER_WFM_ID", value_name = "ID")]
     wfm_id: Option<String>,
@@ -75,6 +79,8 @@ pub struct DevicesConfig {
     pub creds: Option<PathBuf>,
     /// Least time between two heartbeats of a device.
     pub heartbeat: Duration,
+    /// The number of the authorities, if the operator counts them.
+    pub sequence: Option<u64>,
 }
 
 impl DevicesArgs {
@@ -114,6 +120,7 @@ impl DevicesArgs {
             realm: Realm { manager },
             creds: creds?,
             heartbeat: heartbeat?,
+            sequence: self.trust_bundle_sequence,
         }))
     }
 }

@@ -47,6 +47,11 @@ pub fn not_authorized(detail: impl Into<String>) -> Problem {
     registered(StatusCode::FORBIDDEN, "not-authorized", "Not authorized", detail)
 }
 
+/// There is no trust bundle.
+pub fn no_bundle(detail: impl Into<String>) -> Problem {
+    registered(StatusCode::NOT_FOUND, "spiffe-bundle-not-found", "Bundle not found", detail)
+}
+
 /// The gateway of a child device is unknown.
 pub fn gateway_not_found() -> Problem {
     let detail = "the gateway of this child device has not reported its own capabilities";

@@ -16,12 +16,24 @@ use super::presence::Presence;
 use super::routes;
 use super::store::Store;
 use super::svid;
+use super::trust::TrustBundle;
 use crate::error::StartError;
 use crate::listener::{Limits, Listener};
 use crate::metrics::Metrics;
 use crate::tls::{self, KeyPair};
 
 const NAME: &str = "muster-gateway for devices";
+
+/// The trust bundle of the devices; `None` if an authority has no place in one.
+///
+/// # Errors
+/// The file of the authorities cannot be read.
+pub fn trust(config: &DevicesConfig) -> Result<Option<TrustBundle>, StartError> {
+    let authorities = tls::certificates(&config.client_ca)?;
+    let trust = TrustBundle::of(&config.realm.manager, &authorities, config.sequence);
+    let trust = trust.inspect_err(|error| tracing::warn!(%error, "cannot serve a trust bundle"));
+    Ok(trust.ok())
+}
 
 /// Serves devices under a supervisor; returns the address of the listener.
 ///
@@ -33,7 +45,7 @@ pub async fn serve(
     metrics: &Metrics,
     supervisor: &Supervisor,
 ) -> Result<SocketAddr, StartError> {
-    let DevicesConfig { addr, client_ca, pair: (certificate, key), realm, creds, heartbeat } = config;
+    let DevicesConfig { addr, client_ca, pair: (certificate, key), realm, creds, heartbeat, .. } = config;
     let pair = KeyPair::read(&certificate, &key)?;
     let tls = svid::for_devices(pair, tls::certificates(&client_ca)?, realm.clone())?;
     let bind = |source| StartError::Bind { addr, flag: "--devices-addr", source };

@@ -1,26 +1,31 @@
 //! `/api/v1`: everything that `muster` can ask, as the contract's documents are, and changes ([`act`]).
 //!
 //! [`routes`] is the table from which the router and the OpenAPI document ([`openapi`]) are made, [`params`] reads flags,
-//! [`cursor`] continues lists.
+//! [`cursor`] continues lists, [`idempotency`] answers a repeated change once.
 
 pub mod act;
 pub mod cursor;
+pub mod idempotency;
 pub mod openapi;
 pub mod params;
 pub mod routes;
 
+use std::iter;
+
 use axum::Router;
 use axum::extract::rejection::RawPathParamsRejection;
 use axum::extract::{RawPathParams, RawQuery, State};
-use axum::http::header::{CONTENT_TYPE, LINK};
+use axum::http::header::{CONTENT_TYPE, ETAG, LINK};
 use axum::http::{HeaderValue, StatusCode};
 use axum::response::{IntoResponse, Response};
 use axum::routing::get;
+use muster_client::ask::AskError;
+use muster_client::audit::gathered;
 use muster_client::quarantine::{self, Selection};
-use muster_client::rollout::{held_changes, rollouts_at, targets};
+use muster_client::rollout::{held_changes, read_approvals, rollouts_at, targets, version};
 use muster_contract::quarantine::RejectionCode;
 use muster_contract::query::{PAGE_MAX, PublisherQuery};
-use muster_contract::{DeploymentId, Timestamp};
+use muster_contract::{DeploymentId, SiteId, Timestamp};
 use serde::Serialize;
 use serde_json::{Map, Value, json};
 
@@ -78,13 +83,25 @@ async fn read(
             if rollouts.is_empty() {
                 return Err(ungoverned(&id));
             }
-            Ok(document(StatusCode::OK, &rollouts))
+            let tag = HeaderValue::from_str(&format!("\"{}\"", version(&rollouts)));
+            let mut response = document(StatusCode::OK, &rollouts);
+            response.headers_mut().extend(tag.ok().map(|tag| (ETAG, tag)));
+            Ok(response)
         }
         Source::RolloutHistory => {
             let id = deployment(&names)?;
             let rollouts = targets(&people.hub, &id).await?.decisions;
             Ok(document(StatusCode::OK, &json!({ "deployment": id, "rollouts": rollouts })))
         }
+        Source::Approvals => {
+            let state = read_approvals(&people.hub, iter::empty(), now).await?;
+            // A list without a deployment that could not be judged would look whole.
+            if !state.unknown.is_empty() {
+                return Err(AskError::CommitChanged.into());
+            }
+            Ok(document(StatusCode::OK, &state.waiting.into_values().collect::<Vec<_>>()))
+        }
+        Source::Audit => audit(&people, &values).await,
         Source::Quarantine => {
             let limit = number(&values, "limit", REPORTS_DEFAULT)?;
             let settled = values.get("settled") == Some("true");
@@ -92,6 +109,18 @@ async fn read(
             Ok(document(StatusCode::OK, &list))
         }
     }
+}
+
+/// The audit as `muster audit` makes it. It reads every view, so one is made at a time.
+async fn audit(people: &People, values: &Values) -> Result<Response, Problem> {
+    let Ok(_permit) = people.audits.try_acquire() else {
+        let detail = "another audit is under way at this gateway";
+        return Err(Problem::passing(StatusCode::TOO_MANY_REQUESTS, detail));
+    };
+    let site = values.get("site").map(str::parse::<SiteId>).transpose();
+    let site = site.map_err(|error| Problem::field("site", error.to_string()))?;
+    let now = || people.clock.now();
+    Ok(document(StatusCode::OK, &gathered(&people.hub, site, &now).await?))
 }
 
 fn fixed(route: &Route) -> Map<String, Value> {

@@ -2,7 +2,9 @@
 //!
 //! The first event is the snapshot, unless `Last-Event-ID` names the view that is current. After that a client gets the
 //! newest view at most once a second: one that reads slowly skips those between. `stale` says that the views may not be
-//! believed and why, `alive` that the stream works, `end` that the view is gone.
+//! believed and why, `alive` that the stream works, `end` that the view is gone. [`polled`] follows what no view holds.
+
+pub mod polled;
 
 use std::convert::Infallible;
 use std::time::Duration;
@@ -46,6 +48,8 @@ pub fn router() -> Router<People> {
         .route(&format!("{PREFIX}/watch/fleet"), get(follow))
         .route(&format!("{PREFIX}/watch/deployments/{{id}}"), get(follow))
         .route(&format!("{PREFIX}/watch/sites/{{site}}"), get(follow))
+        .route(&format!("{PREFIX}/watch/rollouts/{{id}}"), get(polled::rollouts))
+        .route(&format!("{PREFIX}/watch/approvals"), get(polled::approvals))
 }
 
 async fn follow(
@@ -57,10 +61,7 @@ async fn follow(
     Values::read(query.as_deref().unwrap_or_default(), &[])?;
     let path = path.map_err(|error| Problem::new(StatusCode::BAD_REQUEST, error.to_string()))?;
     let key = key(&path)?;
-    if people.metrics.followers.get() >= FOLLOWERS_MAX {
-        let detail = format!("this gateway has {FOLLOWERS_MAX} open event streams");
-        return Err(Problem::passing(StatusCode::SERVICE_UNAVAILABLE, detail));
-    }
+    room(&people)?;
     let is_known = people.feed.data(&key).is_some() || key == ViewKey::Fleet;
     match people.feed.staleness() {
         None if !is_known => {
@@ -79,6 +80,15 @@ async fn follow(
         Some((Ok::<_, Infallible>(frame), follower))
     });
     Ok(([(CONTENT_TYPE, "text/event-stream")], Body::from_stream(events)).into_response())
+}
+
+/// Refuses a stream beyond the bound.
+fn room(people: &People) -> Result<(), Problem> {
+    if people.metrics.followers.get() < FOLLOWERS_MAX {
+        return Ok(());
+    }
+    let detail = format!("this gateway has {FOLLOWERS_MAX} open event streams");
+    Err(Problem::passing(StatusCode::SERVICE_UNAVAILABLE, detail))
 }
 
 fn key(path: &RawPathParams) -> Result<ViewKey, Problem> {
@@ -115,6 +125,13 @@ struct Follower {
 /// Counts an open stream.
 struct Open(Gauge);
 
+impl Open {
+    fn new(people: &People) -> Self {
+        people.metrics.followers.inc();
+        Self(people.metrics.followers.clone())
+    }
+}
+
 impl Drop for Open {
     fn drop(&mut self) {
         self.0.dec();
@@ -123,10 +140,9 @@ impl Drop for Open {
 
 impl Follower {
     fn new(people: People, key: ViewKey, has: Option<u64>) -> Self {
-        people.metrics.followers.inc();
         let (now, changes) = (Instant::now(), people.feed.changes());
         Self {
-            _open: Open(people.metrics.followers.clone()),
+            _open: Open::new(&people),
             people,
             key,
             changes,
@@ -193,14 +209,23 @@ impl Follower {
     }
 
     fn frame(&mut self, event: &str, id: Option<u64>, data: &[u8]) -> Bytes {
-        let retry = if std::mem::take(&mut self.is_first) {
-            format!("retry: {}\n", RETRY_MS.0 + fastrand::u32(..RETRY_MS.1))
-        } else {
-            String::new()
-        };
-        let id = id.map_or_else(String::new, |id| format!("id: {id}\n"));
-        [retry.as_bytes(), id.as_bytes(), b"event: ", event.as_bytes(), b"\ndata: ", data, b"\n\n"]
-            .concat()
-            .into()
+        let id = id.map(|id| id.to_string());
+        frame(&retry(&mut self.is_first), event, id.as_deref(), data)
     }
+}
+
+/// The field of the first event that says when a client connects again.
+fn retry(is_first: &mut bool) -> String {
+    match std::mem::take(is_first) {
+        true => format!("retry: {}\n", RETRY_MS.0 + fastrand::u32(..RETRY_MS.1)),
+        false => String::new(),
+    }
+}
+
+/// An event. Its data is one line.
+fn frame(retry: &str, event: &str, id: Option<&str>, data: &[u8]) -> Bytes {
+    let id = id.map_or_else(String::new, |id| format!("id: {id}\n"));
+    [retry.as_bytes(), id.as_bytes(), b"event: ", event.as_bytes(), b"\ndata: ", data, b"\n\n"]
+        .concat()
+        .into()
 }

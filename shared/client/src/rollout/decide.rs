@@ -14,7 +14,7 @@ use muster_domain::rollout::{ApprovalCount, Failure, Lines, RolloutProgress, Wav
 use serde::Serialize;
 
 use super::gather::targets;
-use super::release_all;
+use super::{release_all, version};
 use crate::ask::{AskError, Hub, understood};
 
 /// A decision about one rollout: recorded, or refused.
@@ -59,6 +59,9 @@ pub struct DecisionRequest {
     pub file: Option<String>,
     /// The reason, in one sentence, for the history.
     pub reason: Option<String>,
+    /// Only if the rollouts are of one of these [versions](super::version); of any version if empty. The publisher then also refuses
+    /// a decision whose commit or phase is another by the time it records it.
+    pub versions: Vec<String>,
 }
 
 /// Records a decision about each rollout of a deployment, or about one of them; none if no such rollout governs it. It needs
@@ -74,8 +77,8 @@ pub async fn decide(
 ) -> Result<Vec<Decided>, AskError> {
     let mut all = Vec::new();
     for rollout in chosen(hub, request, now).await? {
-        let answer = record(hub, &rollout, verb, None, request.reason.clone(), None).await;
-        let mut decided = decided(&rollout, verb, answer)?;
+        let decision = Decision { reason: request.reason.clone(), ..Decision::of(verb, request) };
+        let mut decided = decided(&rollout, verb, record(hub, &rollout, decision).await)?;
         if verb == RolloutVerb::Rollback && decided.refused.is_none() {
             decided.devices = Some(roll_back(hub, &rollout).await?);
         }
@@ -98,8 +101,10 @@ pub async fn approve(
     for rollout in chosen(hub, request, now).await? {
         let Some(state) = waiting_for_approval(&rollout, wave) else { continue };
         let Ok(name) = state.name.parse() else { continue };
-        let answer = approve_wave(hub, &rollout, name, request.reason.clone()).await;
-        let mut decided = decided(&rollout, RolloutVerb::Approve, answer)?;
+        let verb = RolloutVerb::Approve;
+        let decision =
+            Decision { wave: Some(name), reason: request.reason.clone(), ..Decision::of(verb, request) };
+        let mut decided = decided(&rollout, verb, record(hub, &rollout, decision).await)?;
         let is_new = decided.answer.as_ref().is_some_and(|answer| answer.changed);
         let counted =
             |count: ApprovalCount| ApprovalCount { given: count.given + usize::from(is_new), ..count };
@@ -125,8 +130,8 @@ pub async fn reject(
         let Some(state) = waiting_for_approval(&rollout, wave) else { continue };
         let remark = request.reason.as_ref().map_or_else(String::new, |reason| format!(": {reason}"));
         let reason = Some(format!("wave {} is rejected{remark}", state.name));
-        let answer = record(hub, &rollout, RolloutVerb::Stop, None, reason, None).await;
-        all.push(decided(&rollout, RolloutVerb::Stop, answer)?);
+        let decision = Decision { reason, ..Decision::of(RolloutVerb::Stop, request) };
+        all.push(decided(&rollout, RolloutVerb::Stop, record(hub, &rollout, decision).await)?);
     }
     Ok(all)
 }
@@ -157,7 +162,8 @@ pub(super) async fn approve_wave(
     wave: WaveName,
     reason: Option<String>,
 ) -> Result<DecideAnswer, AskError> {
-    record(hub, rollout, RolloutVerb::Approve, Some(wave), reason, None).await
+    let decision = Decision { wave: Some(wave), reason, ..Decision::new(RolloutVerb::Approve) };
+    record(hub, rollout, decision).await
 }
 
 /// Records that a wave begins, unless it has.
@@ -166,7 +172,8 @@ pub(super) async fn approve_wave(
 /// As [`approve_wave`].
 pub(super) async fn record_begin(hub: &Hub, rollout: &RolloutProgress, at: usize) -> Result<(), AskError> {
     if let Some((name, evidence)) = rollout.begin(at) {
-        record(hub, rollout, RolloutVerb::Begin, Some(name), None, evidence).await?;
+        let decision = Decision { wave: Some(name), evidence, ..Decision::new(RolloutVerb::Begin) };
+        record(hub, rollout, decision).await?;
     }
     Ok(())
 }
@@ -177,7 +184,9 @@ pub(super) async fn record_begin(hub: &Hub, rollout: &RolloutProgress, at: usize
 /// As [`approve_wave`].
 pub(super) async fn ready(hub: &Hub, rollout: &RolloutProgress, at: usize) -> Result<(), AskError> {
     if let Some(name) = rollout.state.waves.get(at).and_then(|wave| wave.name.parse().ok()) {
-        record(hub, rollout, RolloutVerb::Ready, Some(name), None, rollout.evidence(at)).await?;
+        let evidence = rollout.evidence(at);
+        let decision = Decision { wave: Some(name), evidence, ..Decision::new(RolloutVerb::Ready) };
+        record(hub, rollout, decision).await?;
     }
     Ok(())
 }
@@ -188,7 +197,8 @@ pub(super) async fn ready(hub: &Hub, rollout: &RolloutProgress, at: usize) -> Re
 /// As [`approve_wave`].
 pub(super) async fn finish(hub: &Hub, rollout: &RolloutProgress) -> Result<(), AskError> {
     if rollout.record.is_some() && rollout.phase() == RolloutPhase::Running {
-        record(hub, rollout, RolloutVerb::Finish, None, None, rollout.last_evidence()).await?;
+        let evidence = rollout.last_evidence();
+        record(hub, rollout, Decision { evidence, ..Decision::new(RolloutVerb::Finish) }).await?;
     }
     Ok(())
 }
@@ -205,32 +215,44 @@ pub(super) async fn fail(
     verb: RolloutVerb,
 ) -> Result<(), AskError> {
     let reason = rollout.state.waves.get(at).map(|wave| rollout.failure(wave, because));
-    record(hub, rollout, verb, None, reason, rollout.evidence(at)).await.map(drop)
+    let evidence = rollout.evidence(at);
+    record(hub, rollout, Decision { reason, evidence, ..Decision::new(verb) }).await.map(drop)
 }
 
-async fn record(
-    hub: &Hub,
-    rollout: &RolloutProgress,
+/// A decision about a rollout.
+struct Decision {
     verb: RolloutVerb,
     wave: Option<WaveName>,
     reason: Option<String>,
     evidence: Option<GateEvidence>,
-) -> Result<DecideAnswer, AskError> {
-    let RolloutProgress { deployment, digest, file, .. } = rollout;
-    let (deployment, digest, rollout) = (deployment.clone(), *digest, file.clone());
-    let reason = reason.map(|reason| cut(reason, DECISION_REASON_BYTES_MAX));
-    let (result, expected, revision) = (None, None, None);
+    /// Only while commit and phase are those that were read.
+    is_pinned: bool,
+}
+
+impl Decision {
+    const fn new(verb: RolloutVerb) -> Self {
+        Self { verb, wave: None, reason: None, evidence: None, is_pinned: false }
+    }
+
+    /// One that a person asks for.
+    fn of(verb: RolloutVerb, request: &DecisionRequest) -> Self {
+        Self { is_pinned: !request.versions.is_empty(), ..Self::new(verb) }
+    }
+}
+
+async fn record(hub: &Hub, rollout: &RolloutProgress, decision: Decision) -> Result<DecideAnswer, AskError> {
+    let Decision { verb, wave, reason, evidence, is_pinned } = decision;
     let request = DecideRequest {
-        deployment,
-        digest,
-        rollout,
+        deployment: rollout.deployment.clone(),
+        digest: rollout.digest,
+        rollout: rollout.file.clone(),
         verb,
         wave,
-        reason,
+        reason: reason.map(|reason| cut(reason, DECISION_REASON_BYTES_MAX)),
         evidence,
-        result,
-        expected,
-        revision,
+        result: None,
+        expected: is_pinned.then(|| rollout.phase()),
+        revision: is_pinned.then(|| rollout.revision.clone()),
     };
     understood(&hub.publisher("decide", &request).await?)
 }
@@ -254,6 +276,10 @@ async fn chosen(
 ) -> Result<Vec<RolloutProgress>, AskError> {
     let targets = targets(hub, &request.deployment).await?;
     let mut found = progress(&request.deployment, targets, &Lines::default(), now);
+    let is_other = !request.versions.is_empty() && !request.versions.contains(&version(&found));
+    if is_other && !found.is_empty() {
+        return Err(AskError::VersionChanged(request.deployment.clone()));
+    }
     found.retain(|rollout| request.file.as_ref().is_none_or(|file| *file == rollout.file));
     Ok(found)
 }

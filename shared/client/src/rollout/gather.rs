@@ -2,11 +2,13 @@
 
 use std::collections::BTreeMap;
 
+use muster_contract::canonical::Digest;
 use muster_contract::query::{DeploymentAnswer, Output, PAGE_MAX, PublisherQuery, PublisherStatus, Query};
 use muster_contract::rollout::{HeldChange, OpenRollout, Rollout, TargetsAnswer, TargetsQuery};
 use muster_contract::{DeploymentId, Timestamp};
 use muster_domain::rollout::{Lines, RolloutProgress, progress};
 use serde::Serialize;
+use serde_json::{Value, json};
 
 use crate::ask::{AskError, Hub, PAGES_MAX, understood};
 
@@ -91,6 +93,16 @@ pub async fn gathered(hub: &Hub, id: &DeploymentId, now: Timestamp) -> Result<Ga
     let lines = lines(hub, id).await?;
     let (revision, files) = (targets.revision.clone(), targets.rollouts.clone());
     Ok(Gathered { rollouts: progress(id, targets, &lines, now), revision, files, lines })
+}
+
+/// The version of a deployment's rollouts: their commit, contents and decisions. Evidence is no part of it, so it changes only by a
+/// commit or a decision.
+pub fn version(rollouts: &[RolloutProgress]) -> String {
+    let part = |rollout: &RolloutProgress| {
+        let RolloutProgress { revision, digest, file, record, .. } = rollout;
+        json!({ "revision": revision, "digest": digest, "rollout": file, "record": record })
+    };
+    Digest::of_value(&rollouts.iter().map(part).collect::<Value>()).to_string()
 }
 
 /// All targets of a deployment that a rollout governs.

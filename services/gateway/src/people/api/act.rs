@@ -1,21 +1,23 @@
 //! Changes: decisions about rollouts, and verdicts on rejected reports. Each is a request that the services check and
-//! record; a change that is repeated changes nothing.
+//! record; a change that is repeated changes nothing. `If-Match` limits a decision to a version of the rollouts,
+//! `Idempotency-Key` gives a repeated request the answer of the first ([`idempotency`](super::idempotency)).
 
 use std::time::Duration;
 
 use axum::Router;
 use axum::body::{Body, to_bytes};
 use axum::extract::State;
-use axum::http::header::CONTENT_TYPE;
+use axum::http::header::{CONTENT_TYPE, IF_MATCH};
 use axum::http::{HeaderMap, Request, StatusCode};
 use axum::response::Response;
 use axum::routing::post;
+use muster_client::ask::AskError;
 use muster_client::quarantine::{self, JudgeRequest, Judgements};
 use muster_client::rollout::{self, Decided, DecisionRequest};
-use muster_contract::WaveName;
 use muster_contract::near::near;
 use muster_contract::quarantine::QuarantineAction;
 use muster_contract::rollout::RolloutVerb;
+use muster_contract::{Timestamp, WaveName};
 use serde_json::{Map, Value, json};
 use tokio::time::timeout;
 
@@ -28,17 +30,18 @@ use crate::problem::Problem;
 /// Longest body of a request in bytes.
 pub const BODY_BYTES_MAX: usize = 64 * 1024;
 /// Time for the body of a request.
-const BODY_TIMEOUT: Duration = Duration::from_secs(10);
+pub const BODY_TIMEOUT: Duration = Duration::from_secs(10);
 
 /// Verbs about rollouts.
-pub const ROLLOUT_VERBS: [&str; 7] = ["approve", "pause", "resume", "stop", "rollback", "retry", "next"];
+pub const ROLLOUT_VERBS: [&str; 8] =
+    ["approve", "reject", "pause", "resume", "stop", "rollback", "retry", "next"];
 /// Verbs about rejected reports.
 pub const QUARANTINE_VERBS: [&str; 2] = ["requeue", "drop"];
 
 /// Fields of a decision.
 pub const DECISION: &[Param] = &[
     param("file", Kind::Text, "Only the rollout of this rollout.yaml"),
-    param("wave", Kind::Text, "Of approve: the wave; the first that waits, if left out"),
+    param("wave", Kind::Text, "Of approve and reject: the wave; the first that waits, if left out"),
     param("reason", Kind::Text, "The reason, in one sentence, for the history"),
 ];
 /// Fields of a verdict on rejected reports.
@@ -61,8 +64,9 @@ async fn decide(
     request: Request<Body>,
 ) -> Result<Response, Problem> {
     let (names, people) = (path_names(path)?, people.acting_for(request.extensions()));
+    let versions = versions(request.headers())?;
     let fields = fields(request, DECISION).await?;
-    let decided = decision(&people, &names, &fields).await?;
+    let decided = decision(&people, &names, &fields, versions).await?;
     let status =
         match decided.as_array().is_some_and(|all| all.iter().all(|one| one.get("refused").is_some())) {
             true => StatusCode::CONFLICT,
@@ -79,6 +83,7 @@ pub async fn decision(
     people: &People,
     names: &Map<String, Value>,
     fields: &Values,
+    versions: Vec<String>,
 ) -> Result<Value, Problem> {
     let id = deployment(names)?;
     let verb = names.get("verb").and_then(Value::as_str).unwrap_or_default();
@@ -87,16 +92,21 @@ pub async fn decision(
         deployment: id.clone(),
         file: fields.get("file").map(str::to_owned),
         reason: fields.get("reason").map(str::to_owned),
+        versions,
     };
     let verb = match verb {
         "next" => {
+            check_version(people, &request, now).await?;
             let steps = rollout::next(&people.hub, &id, now).await?;
             return if steps.is_empty() { Err(ungoverned(&id)) } else { Ok(json!(steps)) };
         }
-        "approve" => {
+        "approve" | "reject" => {
             let wave = fields.get("wave").map(str::parse::<WaveName>).transpose();
             let wave = wave.map_err(|error| Problem::field("wave", error.to_string()))?;
-            let all = rollout::approve(&people.hub, &request, wave.as_ref(), now).await?;
+            let all = match verb {
+                "reject" => rollout::reject(&people.hub, &request, wave.as_ref(), now).await?,
+                _ => rollout::approve(&people.hub, &request, wave.as_ref(), now).await?,
+            };
             let detail = format!("no such wave of '{id}' waits for approval");
             return some(&all, || Problem::new(StatusCode::CONFLICT, detail));
         }
@@ -108,6 +118,35 @@ pub async fn decision(
         other => return Err(no_verb(other, &ROLLOUT_VERBS)),
     };
     some(&rollout::decide(&people.hub, &request, verb, now).await?, || ungoverned(&id))
+}
+
+/// Refuses a request for rollouts of another version. A step is not pinned beyond that: each of its decisions is judged anew.
+async fn check_version(people: &People, request: &DecisionRequest, now: Timestamp) -> Result<(), Problem> {
+    if request.versions.is_empty() {
+        return Ok(());
+    }
+    let rollouts = rollout::rollouts_at(&people.hub, &request.deployment, now).await?;
+    match request.versions.contains(&rollout::version(&rollouts)) || rollouts.is_empty() {
+        true => Ok(()),
+        false => Err(AskError::VersionChanged(request.deployment.clone()).into()),
+    }
+}
+
+/// The versions of `If-Match`; none for any version.
+fn versions(headers: &HeaderMap) -> Result<Vec<String>, Problem> {
+    let mut versions = Vec::new();
+    for value in headers.get_all(IF_MATCH) {
+        let tags = value.to_str().unwrap_or_default().split(',').map(str::trim);
+        for tag in tags {
+            let version = tag.strip_prefix('"').and_then(|rest| rest.strip_suffix('"'));
+            match version {
+                Some(version) if !version.is_empty() => versions.push(version.to_owned()),
+                None if tag == "*" => return Ok(Vec::new()),
+                _ => return Err(Problem::field("If-Match", "must be the ETag of the rollouts, or *")),
+            }
+        }
+    }
+    Ok(versions)
 }
 
 fn some(all: &[Decided], none: impl FnOnce() -> Problem) -> Result<Value, Problem> {
@@ -126,6 +165,10 @@ async fn judge(
     request: Request<Body>,
 ) -> Result<Response, Problem> {
     let (names, people) = (path_names(path)?, people.acting_for(request.extensions()));
+    if !versions(request.headers())?.is_empty() {
+        let detail = "rejected reports have no version: leave If-Match out";
+        return Err(Problem::new(StatusCode::PRECONDITION_FAILED, detail));
+    }
     let fields = fields(request, &[SELECT, JUDGEMENT].concat()).await?;
     let judgements = judgement(&people, &names, &fields).await?;
     Ok(document(StatusCode::OK, &judgements))
@@ -243,6 +286,23 @@ mod tests {
         let known = [DECISION, JUDGEMENT].concat();
         let values = fields(request, &known).await.map_err(|problem| problem.status)?;
         Ok(["wave", "quarantineSeq"].iter().flat_map(|name| values.all(name)).map(str::to_owned).collect())
+    }
+
+    #[test]
+    fn a_precondition_names_whole_entity_tags() {
+        let read = |values: &[&'static str]| {
+            let headers = values.iter().map(|value| (IF_MATCH, axum::http::HeaderValue::from_static(value)));
+            versions(&headers.collect()).map_err(|problem| problem.status)
+        };
+        assert_eq!(read(&[]), Ok(vec![]));
+        assert_eq!(read(&["*"]), Ok(vec![]));
+        assert_eq!(
+            read(&["\"a\", \"b\"", "\"c\""]),
+            Ok(vec!["a".to_owned(), "b".to_owned(), "c".to_owned()])
+        );
+        for wrong in ["a", "\"\"", "W/\"a\"", "\"a", ""] {
+            assert_eq!(read(&[wrong]), Err(400), "{wrong}");
+        }
     }
 
     #[tokio::test]

@@ -9,7 +9,7 @@ use serde_json::{Map, Value, json};
 use super::PREFIX;
 use super::act::{DECISION, JUDGEMENT, QUARANTINE_VERBS, ROLLOUT_VERBS};
 use super::params::{Kind, Param};
-use super::routes::{ROUTES, Route, SELECT};
+use super::routes::{ROUTES, Route, SELECT, Source};
 use crate::problem::PROBLEM_TYPE;
 
 /// Parameters without which a question has no answer, each with its route.
@@ -36,13 +36,19 @@ pub fn whole() -> Value {
         let params =
             [path_params(route.path), route.params().iter().map(|param| query_param(route, param)).collect()]
                 .concat();
+        let mut responses = responses("application/json", &json!(answer));
+        if route.source == Source::Rollout {
+            let about = "The version of commit, contents and decisions, for If-Match";
+            responses["200"]["headers"] =
+                json!({ "ETag": { "description": about, "schema": { "type": "string" } } });
+        }
         paths.insert(
             format!("{PREFIX}{}", route.path),
             json!({ "get": {
                 "summary": route.summary,
                 "operationId": operation("get", route),
                 "parameters": params,
-                "responses": responses("application/json", &json!(answer)),
+                "responses": responses,
             }}),
         );
     }
@@ -79,16 +85,29 @@ fn add_others(paths: &mut Map<String, Value>) {
     for verb in ROLLOUT_VERBS {
         let path = format!("{PREFIX}/rollouts/{{id}}/{verb}");
         let answer = json!({ "type": "array", "items": { "type": "object" } });
-        paths.insert(path.clone(), change(&format!("rollout {verb}"), &path, DECISION, &answer));
+        let mut change = change(&format!("rollout {verb}"), &path, DECISION, &answer);
+        let about = "Only if the rollouts have this ETag: their commit, contents and decisions";
+        push(&mut change["post"]["parameters"], header("If-Match", about));
+        change["post"]["responses"]["412"] = refusal("The rollouts have changed since they were read");
+        paths.insert(path.clone(), change);
     }
     for verb in QUARANTINE_VERBS {
         let path = format!("{PREFIX}/quarantine/{verb}");
         let fields = [SELECT, JUDGEMENT].concat();
         paths.insert(path.clone(), change(&format!("quarantine {verb}"), &path, &fields, &object()));
     }
-    for path in ["/watch/fleet", "/watch/deployments/{id}", "/watch/sites/{site}"] {
+    let views =
+        "Events snapshot, change, stale, alive and end: data is the newest view, id its sequence in LEDGER";
+    let rollouts = "The same events: data is what `muster rollout watch --format json` prints";
+    let approvals = "The same events: data is the list of waves that wait for an approval";
+    for (path, events) in [
+        ("/watch/fleet", views),
+        ("/watch/deployments/{id}", views),
+        ("/watch/sites/{site}", views),
+        ("/watch/rollouts/{id}", rollouts),
+        ("/watch/approvals", approvals),
+    ] {
         let path = format!("{PREFIX}{path}");
-        let events = "Events snapshot, change, stale, alive and end: data is the newest view, id its sequence in LEDGER";
         paths.insert(
             path.clone(),
             json!({ "get": {
@@ -104,16 +123,32 @@ fn add_others(paths: &mut Map<String, Value>) {
 fn change(words: &str, path: &str, fields: &[Param], answer: &Value) -> Value {
     let properties: Map<_, _> = fields.iter().map(|field| (field.name.to_owned(), schema(field))).collect();
     let body = json!({ "type": "object", "properties": properties, "additionalProperties": false });
+    let key = "A text of your choice: the same request with the same key within 10 minutes is made once, and gets the same answer";
+    let mut parameters = path_params(path);
+    parameters.push(header("Idempotency-Key", key));
+    let mut responses = responses("application/json", answer);
+    responses["422"] = refusal("The Idempotency-Key belongs to another request");
     json!({ "post": {
         "summary": format!("`muster {words}`"),
         "operationId": words.replace(' ', "_"),
-        "parameters": path_params(path),
+        "parameters": parameters,
         "requestBody": { "content": {
             "application/json": { "schema": body },
             "application/x-www-form-urlencoded": { "schema": body },
         }},
-        "responses": responses("application/json", answer),
+        "responses": responses,
     }})
+}
+
+fn push(list: &mut Value, item: Value) {
+    if let Value::Array(list) = list {
+        list.push(item);
+    }
+}
+
+fn header(name: &str, about: &str) -> Value {
+    json!({ "name": name, "in": "header", "required": false, "description": about,
+        "schema": { "type": "string", "minLength": 1 } })
 }
 
 fn operation(method: &str, route: &Route) -> String {
@@ -147,11 +182,13 @@ fn schema(param: &Param) -> Value {
     })
 }
 
+fn refusal(words: &str) -> Value {
+    json!({ "description": words,
+        "content": { PROBLEM_TYPE: { "schema": { "$ref": "#/components/schemas/Problem" } } } })
+}
+
 fn responses(media: &str, schema: &Value) -> Value {
-    let problem = |words: &str| {
-        json!({ "description": words,
-            "content": { PROBLEM_TYPE: { "schema": { "$ref": "#/components/schemas/Problem" } } } })
-    };
+    let problem = refusal;
     json!({
         "200": { "description": "The answer", "content": { media: { "schema": schema } } },
         "400": problem("The request cannot be understood"),

@@ -49,6 +49,10 @@ pub enum Source {
     RolloutHistory,
     /// Rejected reports.
     Quarantine,
+    /// The waves that wait for an approval.
+    Approvals,
+    /// The accounts of devices and the views.
+    Audit,
 }
 
 impl Route {
@@ -152,7 +156,7 @@ const fn route(
 }
 
 /// All read routes.
-pub const ROUTES: [Route; 22] = [
+pub const ROUTES: [Route; 24] = [
     route("/fleet", Source::Query("fleet"), &[WHEN], of::<FleetView>, "The fleet as a whole"),
     route(
         "/deployments",
@@ -276,5 +280,13 @@ pub const ROUTES: [Route; 22] = [
         &[SELECT, QUARANTINE],
         object,
         "Rejected reports, and why the hub rejected them",
+    ),
+    route("/approvals", Source::Approvals, &[], objects, "The waves that wait for an approval"),
+    route(
+        "/audit",
+        Source::Audit,
+        &[SITE],
+        object,
+        "Whether every report is accounted for, and every view is right; one audit at a time",
     ),
 ];

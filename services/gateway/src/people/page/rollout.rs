@@ -230,7 +230,7 @@ pub(super) async fn act(
 ) -> Result<Response, ProblemPage> {
     let (names, people) = (names(path)?, people.acting_for(request.extensions()));
     let fields = act::fields(request, act::DECISION).await?;
-    let decided = act::decision(&people, &names, &fields).await?;
+    let decided = act::decision(&people, &names, &fields, Vec::new()).await?;
     let refused: Vec<&str> =
         decided.as_array().into_iter().flatten().filter_map(|one| one["refused"].as_str()).collect();
     if !refused.is_empty() {

@@ -1,12 +1,105 @@
 //! A rollout in numbers: its state in one word, its waves with each target counted once, and what it waits for. Pure.
 
-use muster_client::rollout::Gathered;
 use muster_contract::canonical::Digest;
 use muster_contract::rollout::RolloutPhase;
+use muster_contract::{DeploymentId, Timestamp};
 use muster_domain::rollout::{ApprovalCount, Blocked, Gate, Known, RolloutProgress, Step, WaveState};
 use serde::Serialize;
 
-use crate::config::RolloutWord;
+use super::Gathered;
+
+/// The state of a rollout, in one word.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub enum RolloutWord {
+    /// It releases, or waits for devices, a budget or a window.
+    Running,
+    /// A wave waits for approval.
+    Approval,
+    /// A wave has failed, and the decision about it is not recorded yet.
+    Failing,
+    /// A decision holds it.
+    Paused,
+    /// It has ended: no further device gets the content.
+    Stopped,
+    /// It has ended: devices that had the content get the one before it.
+    RolledBack,
+    /// Every target has the content, and every gate is open.
+    Done,
+}
+
+impl RolloutWord {
+    /// All of them.
+    pub const ALL: [Self; 7] = [
+        Self::Running,
+        Self::Approval,
+        Self::Failing,
+        Self::Paused,
+        Self::Stopped,
+        Self::RolledBack,
+        Self::Done,
+    ];
+
+    /// Its meaning.
+    pub const fn meaning(self) -> &'static str {
+        match self {
+            Self::Running => "It releases, or waits for devices, a budget or a window",
+            Self::Approval => "A wave waits for approval",
+            Self::Failing => "A wave has failed, and the decision about it is not recorded yet",
+            Self::Paused => "A decision holds it",
+            Self::Stopped => "It has ended: no further device gets the content",
+            Self::RolledBack => "It has ended: devices that had the content get the one before it",
+            Self::Done => "Every target has the content, and every gate is open",
+        }
+    }
+
+    /// The word.
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            Self::Running => "running",
+            Self::Approval => "approval",
+            Self::Failing => "failing",
+            Self::Paused => "paused",
+            Self::Stopped => "stopped",
+            Self::RolledBack => "rolled-back",
+            Self::Done => "done",
+        }
+    }
+}
+
+/// The rollouts of a deployment at one moment.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub struct RolloutsFrame {
+    /// The deployment.
+    pub deployment: DeploymentId,
+    /// The last accepted commit.
+    pub revision: String,
+    /// LEDGER up to this sequence gives the numbers.
+    pub ledger_seq: u64,
+    /// Time of the judgement.
+    pub at: Timestamp,
+    /// The rollouts; none if no `rollout.yaml` governs the deployment.
+    pub rollouts: Vec<RolloutSnapshot>,
+}
+
+impl RolloutsFrame {
+    /// The rollouts as they were gathered at a time.
+    pub fn of(deployment: DeploymentId, gathered: &Gathered, at: Timestamp) -> Self {
+        Self {
+            deployment,
+            revision: gathered.revision.clone(),
+            ledger_seq: gathered.lines.ledger_seq,
+            at,
+            rollouts: RolloutSnapshot::all(gathered),
+        }
+    }
+
+    /// Whether it says the same as another one, whenever they were judged.
+    pub fn is_same(&self, other: &Self) -> bool {
+        (&self.rollouts, &self.revision) == (&other.rollouts, &other.revision)
+    }
+}
 
 /// A rollout in numbers.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
@@ -53,7 +146,7 @@ pub struct WaveBar {
 
 impl RolloutSnapshot {
     /// Each rollout in numbers.
-    pub(super) fn all(gathered: &Gathered) -> Vec<Self> {
+    pub fn all(gathered: &Gathered) -> Vec<Self> {
         gathered.rollouts.iter().map(Self::of).collect()
     }
 

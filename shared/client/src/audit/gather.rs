@@ -4,66 +4,64 @@ use std::collections::BTreeSet;
 use std::time::Duration;
 
 use muster_bus::StreamState;
-use muster_contract::SiteId;
 use muster_contract::groups::{GroupQuery, GroupsAnswer, LabelsAnswer, ViewsAnswer};
+use muster_contract::incident::{HubIncident, IncidentsAnswer};
 use muster_contract::query::{DeploymentsAnswer, DeviceLine, DevicesAnswer, Query};
 use muster_contract::subjects::{ViewKey, stream};
+use muster_contract::{SiteId, Timestamp};
 use muster_domain::ledger_room::LedgerSize;
 use tokio::time::{Instant, timeout};
 
 use super::{Audit, LedgerFill, ViewAudit, ViewVerdict, view_verdict_at};
-use crate::ask::understood;
-use crate::devices;
-use crate::error::{CtlError, settled};
-use crate::incidents;
-use crate::render;
-use crate::session::Session;
+use crate::ask::{AskError, Hub, understood};
 
 /// Time between two looks for a view that the rollup has yet to write.
 const LOOK_AGAIN: Duration = Duration::from_millis(200);
 /// How long an audit waits for LEDGER's size: a server does not answer whoever has no right to ask.
 const LEDGER_ANSWER: Duration = Duration::from_secs(1);
 
-/// Audits everything, or the devices of a site; true where everything is explained.
+/// Audits everything, or the devices of a site. `now` is the clock by which views are valid.
 ///
 /// # Errors
-/// When nobody answers, or there is no such site.
-pub async fn run(session: &mut Session<'_>, site: Option<SiteId>) -> Result<bool, CtlError> {
+/// Nobody answers, there is no such site, or the views cannot be read.
+pub async fn gathered(
+    hub: &Hub,
+    site: Option<SiteId>,
+    now: &(dyn Fn() -> Timestamp + Sync),
+) -> Result<Audit, AskError> {
     let query = Query { site: site.clone().into(), ..Query::default() };
-    let answer = match (session.hub.pages("devices", "devices", query).await, &site) {
-        (Ok(answer), _) => understood::<DevicesAnswer>(&answer)?,
-        (Err(error), Some(site)) => return Err(devices::with_near_sites(session, error, site).await),
-        (Err(error), None) => return Err(error.into()),
-    };
+    let answer: DevicesAnswer = understood(&hub.pages("devices", "devices", query).await?)?;
     let keys = match site {
         Some(_) => site_keys(&answer.devices),
-        None => all_keys(session, &answer.devices).await?,
+        None => all_keys(hub, &answer.devices).await?,
     };
-    let views = views(session, keys).await?;
-    // That they are not known stands above the audit already.
-    let incidents = incidents::of_hub(session).await.unwrap_or_default();
+    let views = views(hub, keys, now).await?;
+    // Unknown incidents are no reason to keep the rest back: a federation does not answer about them.
+    let incidents = incidents(hub).await.unwrap_or_default();
     let audit = Audit::of(answer.as_of, &answer.devices, views).with_incidents(incidents);
-    let mut audit = audit.with_hub(answer.hub).with_lag(session.hub.lag());
-    audit.ledger = ledger_fill(session).await;
-    let frame = session.frame();
-    settled(session.show_own(&audit, |audit, _| render::audit::audit(audit, frame)))?;
-    Ok(audit.explained)
+    let audit = audit.with_hub(answer.hub).with_lag(hub.lag());
+    Ok(Audit { ledger: ledger_fill(hub).await, ..audit })
+}
+
+async fn incidents(hub: &Hub) -> Result<Vec<HubIncident>, AskError> {
+    let answer = hub.query("incidents", &Query::default()).await?;
+    Ok(understood::<IncidentsAnswer>(&answer)?.incidents)
 }
 
 /// How full LEDGER is; `None` for whoever has no right to know.
-async fn ledger_fill(session: &Session<'_>) -> Option<LedgerFill> {
-    let state = timeout(LEDGER_ANSWER, session.hub.bus().stream_state(stream::LEDGER)).await.ok()?.ok()?;
+async fn ledger_fill(hub: &Hub) -> Option<LedgerFill> {
+    let state = timeout(LEDGER_ANSWER, hub.bus().stream_state(stream::LEDGER)).await.ok()?.ok()?;
     let StreamState { first_seq, last_seq, bytes, bytes_max, .. } = state;
     let percent = LedgerSize { first_seq, last_seq, bytes, bytes_max }.percent()?;
     Some(LedgerFill { bytes, bytes_max: bytes_max?, percent })
 }
 
-async fn all_keys(session: &Session<'_>, devices: &[DeviceLine]) -> Result<BTreeSet<ViewKey>, CtlError> {
-    let answer = session.hub.pages("deployments", "deployments", Query::default()).await?;
+async fn all_keys(hub: &Hub, devices: &[DeviceLine]) -> Result<BTreeSet<ViewKey>, AskError> {
+    let answer = hub.pages("deployments", "deployments", Query::default()).await?;
     let answer = understood::<DeploymentsAnswer>(&answer)?;
     let deployments = answer.deployments.into_iter().map(|view| ViewKey::Deployment(view.deployment));
     let mut keys: BTreeSet<_> = deployments.chain(site_keys(devices)).chain([ViewKey::Fleet]).collect();
-    keys.extend(group_keys(session).await?);
+    keys.extend(group_keys(hub).await?);
     Ok(keys)
 }
 
@@ -74,17 +72,17 @@ fn site_keys(devices: &[DeviceLine]) -> BTreeSet<ViewKey> {
 }
 
 /// The views of groups that have a device, and of what people have defined as far as it is counted.
-async fn group_keys(session: &Session<'_>) -> Result<Vec<ViewKey>, CtlError> {
+async fn group_keys(hub: &Hub) -> Result<Vec<ViewKey>, AskError> {
     let mut keys = Vec::new();
-    let labels = session.hub.group_pages("labels", "labels", GroupQuery::default()).await?;
+    let labels = hub.group_pages("labels", "labels", GroupQuery::default()).await?;
     for line in understood::<LabelsAnswer>(&labels)?.labels {
         let query = GroupQuery { label: Some(line.label.clone()), ..GroupQuery::default() };
-        let answer = session.hub.group_pages("groups", "groups", query).await?;
+        let answer = hub.group_pages("groups", "groups", query).await?;
         let groups = understood::<GroupsAnswer>(&answer)?.groups.into_iter();
         let present = groups.filter(|group| group.devices.total() > 0);
         keys.extend(present.map(|group| ViewKey::Group(line.label.clone(), group.value)));
     }
-    let views = session.hub.groups("views", &GroupQuery::default()).await?;
+    let views = hub.groups("views", &GroupQuery::default()).await?;
     let ready = understood::<ViewsAnswer>(&views)?.views.into_iter().filter(|line| line.ready);
     keys.extend(ready.map(|line| ViewKey::Defined(line.definition.name)));
     Ok(keys)
@@ -92,13 +90,17 @@ async fn group_keys(session: &Session<'_>) -> Result<Vec<ViewKey>, CtlError> {
 
 /// Judges every view. One that is not there yet is waited for: the rollup answers from memory and writes a little
 /// later.
-async fn views(session: &Session<'_>, keys: BTreeSet<ViewKey>) -> Result<Vec<ViewAudit>, CtlError> {
-    let deadline = Instant::now() + session.hub.timeout();
+async fn views(
+    hub: &Hub,
+    keys: BTreeSet<ViewKey>,
+    now: &(dyn Fn() -> Timestamp + Sync),
+) -> Result<Vec<ViewAudit>, AskError> {
+    let deadline = Instant::now() + hub.timeout();
     let mut views = Vec::with_capacity(keys.len());
     for key in keys {
         let verdict = loop {
-            match session.hub.bus().view_get(&key.to_string()).await?.and_then(|entry| entry.value) {
-                Some(bytes) => break view_verdict_at(&key, &bytes, session.clock.now()),
+            match hub.bus().view_get(&key.to_string()).await?.and_then(|entry| entry.value) {
+                Some(bytes) => break view_verdict_at(&key, &bytes, now()),
                 None if Instant::now() >= deadline => break ViewVerdict::Absent,
                 None => tokio::time::sleep(LOOK_AGAIN).await,
             }

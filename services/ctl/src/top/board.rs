@@ -1,0 +1,180 @@
+//! The newest answers of the services, each with the time of its question, and why they may be old. Pure.
+
+use std::time::Duration;
+
+use muster_contract::Timestamp;
+use muster_contract::incident::HubIncident;
+use muster_contract::lag::RollupLag;
+use muster_contract::query::{DeploymentsAnswer, DevicesAnswer};
+use muster_contract::view::FleetView;
+
+use crate::rollout::HeldChanges;
+
+/// Age at which an answer counts as old, although no question failed: several questions are overdue by then.
+pub const OLD_AFTER: Duration = Duration::from_secs(10);
+
+/// One answer to each question of the first screen, or why there is none.
+#[derive(Debug)]
+pub struct Round {
+    /// When the questions were asked: an answer is not newer than that.
+    pub at: Timestamp,
+    /// The fleet.
+    pub fleet: Result<FleetView, String>,
+    /// All deployments.
+    pub deployments: Result<DeploymentsAnswer, String>,
+    /// Devices that are not heard.
+    pub silent: Result<DevicesAnswer, String>,
+    /// Held changes and open rollouts.
+    pub rollouts: Result<HeldChanges, String>,
+    /// Incidents of the hub.
+    pub incidents: Result<Vec<HubIncident>, String>,
+    /// The query service's lag behind LEDGER.
+    pub lag: Option<RollupLag>,
+}
+
+/// The newest answer to a question, and why there is no newer one.
+#[derive(Debug)]
+pub struct Part<T> {
+    answer: Option<(T, Timestamp)>,
+    error: Option<String>,
+}
+
+impl<T> Default for Part<T> {
+    fn default() -> Self {
+        Self::none()
+    }
+}
+
+impl<T> Part<T> {
+    /// Neither an answer nor an error yet.
+    pub const fn none() -> Self {
+        Self { answer: None, error: None }
+    }
+
+    /// The newest answer.
+    pub const fn get(&self) -> Option<&T> {
+        match &self.answer {
+            Some((answer, _)) => Some(answer),
+            None => None,
+        }
+    }
+
+    /// Records an answer to a question of a time; an error leaves the older answer, which counts as old from then on.
+    pub fn record(&mut self, answer: Result<T, String>, at: Timestamp) {
+        match answer {
+            Ok(answer) => *self = Self { answer: Some((answer, at)), error: None },
+            Err(error) => self.error = Some(error),
+        }
+    }
+
+    /// Why the answer is old, or missing.
+    pub fn doubt(&self, now: Timestamp) -> Option<Doubt> {
+        let since = self.answer.as_ref().map(|(_, at)| *at);
+        match (&self.error, since) {
+            (Some(error), since) => Some(Doubt { since, cause: error.clone() }),
+            (None, Some(at)) if is_old(at, now) => {
+                Some(Doubt { since, cause: "the hub has not answered since".to_owned() })
+            }
+            _ => None,
+        }
+    }
+}
+
+fn is_old(at: Timestamp, now: Timestamp) -> bool {
+    now.duration_since(at).unsigned_abs() > OLD_AFTER && now > at
+}
+
+/// Why numbers may be old.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Doubt {
+    /// When they were asked for; `None` if there are none.
+    pub since: Option<Timestamp>,
+    /// The cause.
+    pub cause: String,
+}
+
+/// Everything that the first screen shows.
+#[derive(Debug, Default)]
+pub struct Board {
+    /// The fleet.
+    pub fleet: Part<FleetView>,
+    /// All deployments.
+    pub deployments: Part<DeploymentsAnswer>,
+    /// Devices that are not heard.
+    pub silent: Part<DevicesAnswer>,
+    /// Held changes and open rollouts.
+    pub rollouts: Part<HeldChanges>,
+    /// Incidents of the hub.
+    pub incidents: Part<Vec<HubIncident>>,
+    /// The query service's lag behind LEDGER.
+    pub lag: Option<RollupLag>,
+    /// Since when there is no connection.
+    down_since: Option<Timestamp>,
+}
+
+impl Board {
+    /// Records the answers of a round.
+    pub fn apply(&mut self, round: Round) {
+        let at = round.at;
+        self.fleet.record(round.fleet, at);
+        self.deployments.record(round.deployments, at);
+        self.silent.record(round.silent, at);
+        self.rollouts.record(round.rollouts, at);
+        self.incidents.record(round.incidents, at);
+        self.lag = round.lag;
+    }
+
+    /// Records whether there is a connection.
+    pub fn set_link(&mut self, is_up: bool, now: Timestamp) {
+        match is_up {
+            true => self.down_since = None,
+            false => _ = self.down_since.get_or_insert(now),
+        }
+    }
+
+    /// Why the whole screen may be old.
+    pub fn doubt(&self, now: Timestamp) -> Option<Doubt> {
+        if self.down_since.is_some() {
+            let cause = "the connection to NATS is lost; trying again".to_owned();
+            return Some(Doubt { since: self.fleet.answer.as_ref().map(|(_, at)| *at), cause });
+        }
+        self.fleet.doubt(now).or_else(|| self.deployments.doubt(now))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn at(second: i64) -> Timestamp {
+        Timestamp::from_second(second).unwrap()
+    }
+
+    #[test]
+    fn an_answer_is_old_after_an_error_or_too_much_time_and_new_after_an_answer() {
+        let mut part = Part::default();
+        assert_eq!(part.doubt(at(0)), None, "it was asked for, and may come");
+        part.record(Err::<u8, _>("no muster-rollup answers".to_owned()), at(1));
+        assert_eq!((part.get(), part.doubt(at(1)).unwrap().since), (None, None));
+        part.record(Ok(7), at(2));
+        assert_eq!((part.get(), part.doubt(at(12))), (Some(&7), None));
+        assert_eq!(part.doubt(at(13)).unwrap().since, Some(at(2)));
+        part.record(Err("no muster-rollup answers".to_owned()), at(3));
+        let doubt = part.doubt(at(3)).unwrap();
+        assert_eq!(
+            (part.get(), doubt.since, &*doubt.cause),
+            (Some(&7), Some(at(2)), "no muster-rollup answers")
+        );
+        part.record(Ok(8), at(4));
+        assert_eq!(part.doubt(at(4)), None);
+    }
+
+    #[test]
+    fn a_lost_connection_makes_the_screen_old_at_once() {
+        let mut board = Board::default();
+        board.set_link(false, at(5));
+        assert!(board.doubt(at(5)).unwrap().cause.contains("the connection to NATS is lost"));
+        board.set_link(true, at(6));
+        assert_eq!(board.doubt(at(6)), None);
+    }
+}

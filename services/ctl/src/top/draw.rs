@@ -1,0 +1,293 @@
+//! Draws a frame: title, what is doubtful, the fleet in three lines, and the list or page with its rows. Pure.
+//!
+//! Nothing depends on colours: the selected row has a `>`, what may be old says `NOT CURRENT` with its age above the rows and in the title.
+
+use muster_contract::Timestamp;
+use muster_contract::view::{FleetView, Verdict};
+use ratatui::Frame;
+use ratatui::layout::Rect;
+use ratatui::style::{Modifier, Style};
+use ratatui::text::{Line, Span};
+use unicode_width::UnicodeWidthStr as _;
+
+use super::board::Doubt;
+use super::listing::{Listing, Row, open_alone};
+use super::model::{Model, Tab};
+use super::spans;
+use crate::render;
+use crate::render::colour::{self, BAD, BOLD, DIM, UNSURE, styled};
+use crate::render::cut;
+use crate::render::format::{age, clean, grouped, plural};
+
+/// Least size of the terminal.
+const LEAST: (u16, u16) = (40, 12);
+/// Columns before each row.
+const MARK: usize = 2;
+/// Most lines of what is doubtful: the rows need room, too.
+const DOUBT_LINES_MAX: usize = 4;
+/// Least rows of a list that lines above it leave.
+const ROWS_LEAST: usize = 3;
+/// The meaning of each key.
+const KEYS: [(&str, &str); 10] = [
+    ("j k, arrows", "select a row, or scroll a text"),
+    ("g G, PageUp, PageDown", "the first or last row, a screen up or down"),
+    ("Enter", "open the page of the row"),
+    ("w", "why a deployment has its verdict, fact by fact"),
+    ("Esc", "show all rows again, or go back"),
+    ("Tab, 1 2 3 4", "the next list, or that one"),
+    ("/", "only rows with these words; Esc shows all"),
+    ("?", "these keys"),
+    ("q, Ctrl-C", "end"),
+    ("", "Of 2-5 of 6 two are certain and five are possible."),
+];
+
+/// Draws the state as it is at a time.
+pub fn draw(frame: &mut Frame<'_>, model: &mut Model, now: Timestamp) {
+    let area = frame.area();
+    if area.width < LEAST.0 || area.height < LEAST.1 {
+        let words = format!("{}x{} is too small; {}x{} is enough", area.width, area.height, LEAST.0, LEAST.1);
+        frame.render_widget(Line::from(words), Rect { height: 1.min(area.height), ..area });
+        return;
+    }
+    let (width, height) = (usize::from(area.width), usize::from(area.height));
+    model.width = width - MARK;
+    let listing = Listing::of(model, model.width, now);
+    let doubt = model.board.doubt(now).or_else(|| listing.doubt.clone());
+    let mut lines = vec![title(model, doubt.is_some(), width, now)];
+    lines.extend(
+        doubts(model, doubt.as_ref(), width, now)
+            .into_iter()
+            .map(|line| spans::line(&line, model.has_colour)),
+    );
+    lines.extend(summary(model, now).iter().map(|line| shown(line, model, width)));
+    lines.push(tabs(model, now));
+    let body = if model.is_help {
+        help()
+    } else {
+        let room = height.saturating_sub(lines.len() + 2);
+        rows(model, &listing, width, room, doubt.is_some())
+    };
+    lines.extend(body);
+    lines.truncate(height - 2);
+    lines.resize(height - 2, Line::default());
+    lines.push(shown(&position(model, &listing), model, width));
+    lines.push(Line::styled(
+        cut::end("j/k select  Enter open  Esc back  / filter  Tab list  w why  ? keys  q end", width),
+        Style::new().add_modifier(Modifier::DIM),
+    ));
+    for (at, line) in lines.into_iter().enumerate() {
+        frame.render_widget(line, Rect { y: area.y + at as u16, height: 1, ..area });
+    }
+}
+
+fn shown(text: &str, model: &Model, width: usize) -> Line<'static> {
+    spans::line(&cut::line(text, width), model.has_colour)
+}
+
+/// Where the hub is, and as of when the numbers are.
+fn title(model: &Model, is_old: bool, width: usize, now: Timestamp) -> Line<'static> {
+    let place = model.page().unwrap_or_else(|| clean(&model.address));
+    let place = format!("muster top  {place}");
+    let position = model.board.fleet.get().map_or_else(String::new, |fleet| {
+        let at = fleet.tally.as_of;
+        format!("ledger {}, {}", grouped(at.ledger_seq), age(now, at.at))
+    });
+    let position = if is_old { format!("NOT CURRENT  {position}") } else { position };
+    let room = width.saturating_sub(position.width() + 2);
+    let place = cut::end(&place, room);
+    let gap = width.saturating_sub(place.width() + position.width());
+    Line::styled(format!("{place}{:gap$}{position}", ""), Style::new().add_modifier(Modifier::REVERSED))
+}
+
+/// Why numbers may be old, and what the hub does not hear.
+fn doubts(model: &Model, doubt: Option<&Doubt>, width: usize, now: Timestamp) -> Vec<String> {
+    let mut lines = Vec::new();
+    if let Some(Doubt { since, cause }) = doubt {
+        let words = match since {
+            Some(at) => format!("NOT CURRENT, asked for {}: {}", age(now, *at), clean(cause)),
+            None => format!("NOTHING IS KNOWN: {}", clean(cause)),
+        };
+        lines.extend(wrapped(&words, width).iter().map(|line| styled(BAD, line)));
+    }
+    let lag = model.board.lag.map_or_else(String::new, |lag| render::lag::lines(&lag, now));
+    let hub = model
+        .board
+        .fleet
+        .get()
+        .map_or_else(String::new, |fleet| render::hearing::lines(&fleet.tally.hub, now));
+    for line in (lag + &hub).lines() {
+        let plain = anstream::adapter::strip_str(line).to_string();
+        lines.extend(wrapped(&plain, width).iter().map(|line| styled(UNSURE, line)));
+    }
+    lines.truncate(DOUBT_LINES_MAX);
+    lines
+}
+
+/// A text in lines of a width, broken at spaces.
+fn wrapped(text: &str, width: usize) -> Vec<String> {
+    let mut lines: Vec<String> = Vec::new();
+    for word in render::local::text(text).split(' ') {
+        match lines.last_mut().filter(|line| line.width() + 1 + word.width() <= width) {
+            Some(line) => {
+                line.push(' ');
+                line.push_str(word);
+            }
+            None => lines.push(cut::end(word, width)),
+        }
+    }
+    lines
+}
+
+/// The fleet in three lines.
+fn summary(model: &Model, now: Timestamp) -> Vec<String> {
+    let board = &model.board;
+    let Some(fleet) = board.fleet.get() else { return vec!["asking the hub".to_owned()] };
+    let dim = |name: &str| styled(DIM, &format!("{name:<12}"));
+    vec![
+        format!("{}{}", dim("deployments"), verdicts(fleet)),
+        format!("{}{}", dim("targets"), targets(model, fleet)),
+        format!("{}{}", dim("devices"), devices(fleet, now)),
+    ]
+}
+
+fn verdicts(fleet: &FleetView) -> String {
+    let verdicts = &fleet.tally.deployments;
+    if verdicts.is_empty() {
+        return "none should run".to_owned();
+    }
+    let counted = Verdict::WORST_FIRST.iter().filter_map(|verdict| Some((verdict, verdicts.get(verdict)?)));
+    let words = counted.map(|(verdict, count)| {
+        format!("{} {}", grouped(*count), styled(colour::verdict(*verdict), verdict.as_str()))
+    });
+    words.collect::<Vec<_>>().join(", ")
+}
+
+fn targets(model: &Model, fleet: &FleetView) -> String {
+    let tally = &fleet.tally;
+    let bounds = model.board.deployments.get().map(|answer| {
+        let bounds = answer.deployments.iter().map(|view| view.converged);
+        bounds.fold((0, 0), |(lo, hi), bounds| (lo + bounds.lo, hi + bounds.hi))
+    });
+    let mut words = match bounds {
+        Some((lo, hi)) if lo == hi => format!("{} of {} converged", grouped(lo), grouped(tally.targets)),
+        Some((lo, hi)) => format!("{}-{} of {} converged", grouped(lo), grouped(hi), grouped(tally.targets)),
+        None => grouped(tally.targets),
+    };
+    if tally.overdue > 0 {
+        words += &format!(", {}", styled(BAD, &format!("{} overdue", grouped(tally.overdue))));
+    }
+    if tally.leaving > 0 {
+        words += &format!(", {} leaving", grouped(tally.leaving));
+    }
+    words
+}
+
+fn devices(fleet: &FleetView, now: Timestamp) -> String {
+    let tally = &fleet.tally;
+    let split = tally.devices;
+    let mut words = format!("{} fresh", grouped(split.fresh));
+    for (count, word) in [(split.stale, "stale"), (split.never, "never heard")] {
+        if count > 0 {
+            words += &format!(", {}", styled(UNSURE, &format!("{} {word}", grouped(count))));
+        }
+    }
+    let unheard = split.unheard("device");
+    words += &unheard.as_ref().map_or_else(String::new, |words| format!("; {}", styled(UNSURE, words)));
+    words += &match tally.complete.missing_reports {
+        0 => "; every report is in".to_owned(),
+        missing => format!("; {}", styled(UNSURE, &format!("{} on the way", plural(missing, "report")))),
+    };
+    let heard = tally.last_heard_at.filter(|_| unheard.is_none());
+    words + &heard.map_or_else(String::new, |at| format!("; last heard {}", age(now, at)))
+}
+
+/// The lists with their sizes; `?` where the size is not known, `old` where it may be.
+fn tabs(model: &Model, now: Timestamp) -> Line<'static> {
+    let board = &model.board;
+    let silent = board.fleet.get().map(|fleet| fleet.tally.devices.stale + fleet.tally.devices.never);
+    let size = |size: Option<u64>, doubt: Option<Doubt>| match (size, doubt) {
+        (None, _) => "?".to_owned(),
+        (Some(size), None) => grouped(size),
+        (Some(size), Some(_)) => format!("{} old", grouped(size)),
+    };
+    let count = |count: usize| count as u64;
+    let sizes = [
+        size(
+            board.deployments.get().map(|answer| count(answer.deployments.len())),
+            board.deployments.doubt(now),
+        ),
+        size(silent, board.fleet.doubt(now)),
+        size(
+            board.rollouts.get().map(|changes| count(changes.held.len() + open_alone(changes).len())),
+            board.rollouts.doubt(now),
+        ),
+        size(board.incidents.get().map(|found| count(found.len())), board.incidents.doubt(now)),
+    ];
+    let mut spans = Vec::new();
+    for (at, (tab, size)) in Tab::ALL.into_iter().zip(sizes).enumerate() {
+        let words = format!("{} {} {size}", at + 1, tab.title());
+        let is_current = tab == model.tab;
+        let (words, modifier) = if is_current {
+            (format!("[{words}]"), Modifier::BOLD)
+        } else {
+            (format!(" {words} "), Modifier::empty())
+        };
+        spans.push(Span::styled(words, Style::new().add_modifier(modifier)));
+    }
+    Line::from(spans)
+}
+
+/// Lines above the rows, and the rows that fit.
+fn rows(model: &mut Model, listing: &Listing, width: usize, room: usize, is_old: bool) -> Vec<Line<'static>> {
+    let mut lines: Vec<_> = listing.head.iter().map(|line| shown(line, model, width)).collect();
+    lines.truncate(room.saturating_sub(ROWS_LEAST + 1));
+    let indented = |text: &str| format!("{:MARK$}{text}", "");
+    lines.extend(listing.columns.iter().map(|line| shown(&indented(line), model, width)));
+    let room = room.saturating_sub(lines.len() + usize::from(listing.note.is_some()));
+    model.room = room.max(1);
+    if listing.rows.is_empty() && !(listing.is_text || listing.doubt.is_some() && listing.total == 0) {
+        lines.push(shown(&indented(&listing.empty), model, width));
+        return lines;
+    }
+    let at = model.view().position(&listing.rows);
+    let first = if listing.is_text {
+        at.min(listing.rows.len().saturating_sub(room))
+    } else {
+        at.saturating_sub(room.saturating_sub(1))
+    };
+    for (row, Row { text, .. }) in listing.rows.iter().enumerate().skip(first).take(room) {
+        let is_selected = row == at && !listing.is_text;
+        let mark = if is_selected { "> " } else { "  " };
+        let line = shown(&format!("{mark}{text}"), model, width);
+        let modifier = if is_selected { Modifier::REVERSED } else { Modifier::empty() };
+        let dim = if is_old { Modifier::DIM } else { Modifier::empty() };
+        lines.push(line.patch_style(Style::new().add_modifier(modifier | dim)));
+    }
+    lines.extend(listing.note.iter().map(|line| shown(&indented(line), model, width)));
+    lines
+}
+
+/// The selected row, or the filter that is typed.
+fn position(model: &Model, listing: &Listing) -> String {
+    let view = model.view();
+    let thing = if listing.is_text { "line" } else { "row" };
+    let of = plural(listing.total as u64, thing);
+    let filter = clean(&view.filter);
+    if model.is_typing {
+        return format!("{}{filter}_   {} of {of}", styled(BOLD, "/"), listing.rows.len());
+    }
+    let more = match listing.omitted {
+        0 => String::new(),
+        more => format!(", and {} more that `muster` lists", grouped(more)),
+    };
+    if filter.is_empty() {
+        let at = if listing.rows.is_empty() { 0 } else { view.position(&listing.rows) + 1 };
+        return styled(DIM, &format!("{thing} {at} of {}{more}", listing.total));
+    }
+    format!("{}: {} of {of}{more}; Esc shows all", styled(BOLD, &format!("/{filter}")), listing.rows.len())
+}
+
+fn help() -> Vec<Line<'static>> {
+    let line = |(key, words): &(&str, &str)| Line::from(format!("  {key:<22} {words}"));
+    [Line::default()].into_iter().chain(KEYS.iter().map(line)).collect()
+}

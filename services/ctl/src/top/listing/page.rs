@@ -1,0 +1,101 @@
+//! Rows of a page: a deployment with its devices, or the text that `muster` prints of what is open. Pure.
+
+use muster_contract::Timestamp;
+use muster_contract::incident::HubIncident;
+use muster_contract::query::{DeploymentAnswer, StandingLine};
+
+use super::{Listing, is_found, known};
+use crate::render;
+use crate::render::colour::{self, BAD, BOLD, UNSURE, styled};
+use crate::render::deployment::{converged, standing_rows};
+use crate::render::format::{as_of, clean, counts, freshness, plural};
+use crate::render::frame::Frame;
+use crate::top::board::Part;
+use crate::top::model::{Content, Target};
+
+/// Errors of a deployment that are shown above its devices.
+const ERRORS_MAX: usize = 3;
+
+/// The page of an answer.
+pub(super) fn page(content: &Part<Content>, filter: &str, width: usize, now: Timestamp) -> Listing {
+    let frame = Frame { now, then: None, width: Some(width) };
+    known(content, now, |content| match content {
+        Content::Deployment(answer) => deployment(answer, filter, frame),
+        Content::Why(answer) => {
+            let hub = render::hearing::lines(&answer.hub, now);
+            Listing::text(&(hub + &render::why::answer(answer, true, frame)), filter)
+        }
+        Content::Device(answer) => {
+            let hub = render::hearing::lines(&answer.hub, now);
+            Listing::text(&(hub + &render::device::one(answer, frame)), filter)
+        }
+        Content::Rollout(rollouts) if rollouts.is_empty() => {
+            Listing::text("No rollout governs the deployment any more.", filter)
+        }
+        Content::Rollout(rollouts) => Listing::text(&render::rollout::show(rollouts, frame), filter),
+    })
+}
+
+/// An incident with its evidence.
+pub(super) fn incident(part: &Part<Vec<HubIncident>>, seq: u64, filter: &str, now: Timestamp) -> Listing {
+    known(part, now, |found| {
+        let Some(found) = found.iter().find(|incident| incident.ledger_seq == seq) else {
+            return Listing::text("A newer incident of this type came; go back to see it.", filter);
+        };
+        let words = styled(BOLD, &render::incident::incident(&found.incident, now));
+        // An incident is JSON already: writing it again cannot fail.
+        let evidence = serde_json::to_string_pretty(found).unwrap_or_default();
+        let evidence: Vec<_> = evidence.lines().map(clean_line).collect();
+        Listing::text(&format!("{words}\n\n{}", evidence.join("\n")), filter)
+    })
+}
+
+/// A line of JSON, set in as it is.
+fn clean_line(line: &str) -> String {
+    let words = line.trim_start();
+    format!("{:width$}{}", "", clean(words), width = line.len() - words.len())
+}
+
+fn deployment(answer: &DeploymentAnswer, filter: &str, frame: Frame) -> Listing {
+    let text = |line: &StandingLine| {
+        format!("{} {} {}", line.key, line.standing.as_str(), freshness(line.freshness))
+    };
+    let found: Vec<_> = answer.devices.iter().filter(|line| is_found(&text(line), filter)).collect();
+    let targets = found.iter().map(|line| Target::Device(line.key.clone())).collect();
+    let total = answer.devices.len();
+    let width = frame.width.unwrap_or(usize::MAX);
+    let listing = Listing::table(standing_rows(found, frame), targets, total, width);
+    let all = answer.view.targets + answer.view.leaving;
+    let omitted = if answer.next.is_some() { all.saturating_sub(total as u64) } else { 0 };
+    let empty =
+        if total == 0 { "No device should run it, and none still has it.".to_owned() } else { listing.empty };
+    Listing { head: head(answer, frame.now), omitted, empty, ..listing }
+}
+
+/// What is true of a deployment as a whole.
+fn head(answer: &DeploymentAnswer, now: Timestamp) -> Vec<String> {
+    let view = &answer.view;
+    let verdict = styled(colour::verdict(view.verdict), view.verdict.as_str());
+    let mut lines = vec![format!("{verdict}: {}", clean(&view.message))];
+    let mut parts = vec![format!("{} converged", converged(view)), counts(&view.counts)];
+    if view.overdue > 0 {
+        parts.push(styled(BAD, &format!("{} overdue", view.overdue)));
+    }
+    if view.leaving > 0 {
+        parts.push(format!("{} leaving", view.leaving));
+    }
+    if view.complete.missing_reports > 0 {
+        parts
+            .push(styled(UNSURE, &format!("{} not in yet", plural(view.complete.missing_reports, "report"))));
+    }
+    lines.push(parts.join("; "));
+    for error in view.errors.iter().take(ERRORS_MAX) {
+        let (code, example) = (styled(BAD, &clean(&error.code)), &error.example);
+        let message = clean(example.message.lines().next().unwrap_or_default());
+        lines.push(format!("{code} on {}, such as {}: {message}", error.count, example.device));
+    }
+    let silent = render::silence::lines(&answer.silent_sites, now) + &render::hearing::lines(&view.hub, now);
+    lines.extend(silent.lines().map(str::to_owned));
+    lines.push(as_of(view.as_of, now));
+    lines
+}

@@ -1,0 +1,320 @@
+//! The state of the screen: which list or page is shown, which row is selected, what is filtered, and what each key does. Pure: it asks
+//! nothing and draws nothing.
+//!
+//! A selected row stays selected when its list changes its order.
+
+use std::fmt;
+
+use muster_contract::query::{DeploymentAnswer, DeviceAnswer};
+use muster_contract::why::WhyAnswer;
+use muster_contract::{DeploymentId, DeviceKey, Timestamp};
+use muster_domain::rollout::RolloutProgress;
+use ratatui::crossterm::event::{KeyCode, KeyEvent, KeyModifiers};
+
+use super::board::{Board, Part, Round};
+use super::listing::{Listing, Row};
+
+/// Longest filter in characters.
+const FILTER_CHARS_MAX: usize = 64;
+/// Most pages that are open above each other.
+const PAGES_MAX: usize = 16;
+
+/// A list of the first screen.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Tab {
+    /// Deployments, worst first.
+    Deployments,
+    /// Devices that are not heard, the longest silence first.
+    Silent,
+    /// Held changes and open rollouts.
+    Rollouts,
+    /// Incidents of the hub.
+    Incidents,
+}
+
+impl Tab {
+    /// All of them, in the order of their keys.
+    pub const ALL: [Self; 4] = [Self::Deployments, Self::Silent, Self::Rollouts, Self::Incidents];
+
+    /// The title.
+    pub const fn title(self) -> &'static str {
+        match self {
+            Self::Deployments => "Deployments",
+            Self::Silent => "Silent",
+            Self::Rollouts => "Rollouts",
+            Self::Incidents => "Incidents",
+        }
+    }
+}
+
+/// Something that a page is about.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Target {
+    /// A deployment with its devices.
+    Deployment(DeploymentId),
+    /// The facts behind a verdict.
+    Why(DeploymentId),
+    /// A device.
+    Device(DeviceKey),
+    /// The rollouts of a deployment.
+    Rollout(DeploymentId),
+    /// An incident of the hub, by its sequence in LEDGER.
+    Incident(u64),
+}
+
+impl fmt::Display for Target {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Deployment(id) => write!(f, "deployment {id}"),
+            Self::Why(id) => write!(f, "why {id}"),
+            Self::Device(key) => write!(f, "device {key}"),
+            Self::Rollout(id) => write!(f, "rollout of {id}"),
+            Self::Incident(seq) => write!(f, "incident, ledger {seq}"),
+        }
+    }
+}
+
+/// The answer that a page shows.
+#[derive(Debug)]
+pub enum Content {
+    /// A deployment with its devices.
+    Deployment(Box<DeploymentAnswer>),
+    /// The facts behind a verdict.
+    Why(Box<WhyAnswer>),
+    /// A device.
+    Device(Box<DeviceAnswer>),
+    /// The rollouts of a deployment.
+    Rollout(Vec<RolloutProgress>),
+}
+
+/// An answer about the open page.
+#[derive(Debug)]
+pub struct Detail {
+    /// The page.
+    pub target: Target,
+    /// The answer, or why there is none.
+    pub content: Result<Content, String>,
+    /// When it was asked for.
+    pub at: Timestamp,
+}
+
+/// Answers that come.
+#[derive(Debug)]
+pub enum News {
+    /// About the first screen.
+    Round(Box<Round>),
+    /// About the open page.
+    Detail(Box<Detail>),
+}
+
+/// What a list or page is about.
+#[derive(Debug, Clone)]
+pub(super) enum Subject {
+    Tab(Tab),
+    Page(Target),
+}
+
+/// A list or a page.
+#[derive(Debug)]
+pub(super) struct View {
+    pub(super) subject: Subject,
+    /// The answer of a page.
+    pub(super) content: Part<Content>,
+    pub(super) filter: String,
+    /// The selected row, or the first line of a text.
+    at: usize,
+    /// The target of the selected row.
+    on: Option<Target>,
+}
+
+impl View {
+    const fn of(subject: Subject) -> Self {
+        Self { subject, content: Part::none(), filter: String::new(), at: 0, on: None }
+    }
+
+    /// The selected row of a list.
+    pub(super) fn position(&self, rows: &[Row]) -> usize {
+        let same =
+            self.on.as_ref().and_then(|on| rows.iter().position(|row| row.target.as_ref() == Some(on)));
+        same.unwrap_or(self.at).min(rows.len().saturating_sub(1))
+    }
+
+    fn select(&mut self, rows: &[Row], at: usize) {
+        self.at = at.min(rows.len().saturating_sub(1));
+        self.on = rows.get(self.at).and_then(|row| row.target.clone());
+    }
+}
+
+/// The state of the screen.
+#[derive(Debug)]
+pub struct Model {
+    /// The newest answers.
+    pub board: Board,
+    /// Where the hub is.
+    pub(super) address: String,
+    pub(super) has_colour: bool,
+    pub(super) tab: Tab,
+    pub(super) is_typing: bool,
+    pub(super) is_help: bool,
+    /// Rows that the last frame had room for.
+    pub(super) room: usize,
+    /// Columns that the last frame had for a row.
+    pub(super) width: usize,
+    tabs: [View; Tab::ALL.len()],
+    pages: Vec<View>,
+    is_over: bool,
+}
+
+impl Model {
+    /// Nothing is known yet.
+    pub fn new(address: String, has_colour: bool) -> Self {
+        Self {
+            board: Board::default(),
+            address,
+            has_colour,
+            tab: Tab::Deployments,
+            is_typing: false,
+            is_help: false,
+            room: 1,
+            width: usize::MAX,
+            tabs: Tab::ALL.map(|tab| View::of(Subject::Tab(tab))),
+            pages: Vec::new(),
+            is_over: false,
+        }
+    }
+
+    /// Whether the person has ended it.
+    pub const fn is_over(&self) -> bool {
+        self.is_over
+    }
+
+    /// The page that answers are wanted about.
+    pub fn wanted(&self) -> Option<Target> {
+        match self.pages.last().map(|view| &view.subject) {
+            Some(Subject::Page(target)) => Some(target.clone()),
+            _ => None,
+        }
+    }
+
+    /// Records answers.
+    pub fn apply(&mut self, news: News) {
+        match news {
+            News::Round(round) => self.board.apply(*round),
+            News::Detail(detail) => {
+                let Detail { target, content, at } = *detail;
+                let is_of = |view: &&mut View| matches!(&view.subject, Subject::Page(of) if *of == target);
+                // A page that was closed meanwhile wants none.
+                if let Some(view) = self.pages.iter_mut().find(is_of) {
+                    view.content.record(content, at);
+                }
+            }
+        }
+    }
+
+    /// The list or page that is shown.
+    pub(super) fn view(&self) -> &View {
+        self.pages.last().unwrap_or(&self.tabs[self.tab as usize])
+    }
+
+    fn view_mut(&mut self) -> &mut View {
+        self.pages.last_mut().unwrap_or(&mut self.tabs[self.tab as usize])
+    }
+
+    /// The title of the open page.
+    pub(super) fn page(&self) -> Option<String> {
+        let under = if self.pages.len() > 1 { "\u{2026} > " } else { "" };
+        self.wanted().map(|target| format!("{under}{target}"))
+    }
+
+    /// Does what a key says.
+    pub fn press(&mut self, key: KeyEvent, now: Timestamp) {
+        let is_control = key.modifiers.contains(KeyModifiers::CONTROL);
+        if is_control {
+            self.is_over |= matches!(key.code, KeyCode::Char('c' | 'd'));
+        } else if self.is_typing {
+            self.type_filter(key.code);
+        } else if self.is_help {
+            self.is_help = false;
+            self.is_over = key.code == KeyCode::Char('q');
+        } else {
+            self.command(key.code, now);
+        }
+    }
+
+    fn type_filter(&mut self, code: KeyCode) {
+        let filter = &mut self.view_mut().filter;
+        match code {
+            KeyCode::Char(sign) if filter.chars().count() < FILTER_CHARS_MAX => filter.push(sign),
+            KeyCode::Backspace => _ = filter.pop(),
+            KeyCode::Esc => {
+                filter.clear();
+                self.is_typing = false;
+            }
+            KeyCode::Enter => self.is_typing = false,
+            _ => {}
+        }
+    }
+
+    fn command(&mut self, code: KeyCode, now: Timestamp) {
+        match code {
+            KeyCode::Char('q') => self.is_over = true,
+            KeyCode::Char('?') => self.is_help = true,
+            KeyCode::Char('/') => self.is_typing = true,
+            KeyCode::Enter | KeyCode::Right | KeyCode::Char('l') => self.open(now, None),
+            KeyCode::Char('w') => self.open(now, Some(Target::Why)),
+            KeyCode::Esc | KeyCode::Left | KeyCode::Backspace | KeyCode::Char('h') => self.back(),
+            KeyCode::Tab => self.show_tab((self.tab as usize + 1) % Tab::ALL.len()),
+            KeyCode::BackTab => self.show_tab((self.tab as usize + Tab::ALL.len() - 1) % Tab::ALL.len()),
+            KeyCode::Char(digit @ '1'..='4') => self.show_tab(digit as usize - '1' as usize),
+            code => self.scroll(code, now),
+        }
+    }
+
+    fn scroll(&mut self, code: KeyCode, now: Timestamp) {
+        let listing = Listing::of(self, self.width, now);
+        let (rows, room) = (&listing.rows, self.room);
+        let last = if listing.is_text { rows.len().saturating_sub(room) } else { rows.len() };
+        let view = self.view_mut();
+        let at = view.position(rows);
+        let to = match code {
+            KeyCode::Down | KeyCode::Char('j') => at + 1,
+            KeyCode::Up | KeyCode::Char('k') => at.saturating_sub(1),
+            KeyCode::PageDown => at + room,
+            KeyCode::PageUp => at.saturating_sub(room),
+            KeyCode::Home | KeyCode::Char('g') => 0,
+            KeyCode::End | KeyCode::Char('G') => last,
+            _ => return,
+        };
+        view.select(rows, to.min(last));
+    }
+
+    /// Opens what the selected row is about; of a deployment something else if that is named.
+    fn open(&mut self, now: Timestamp, other: Option<fn(DeploymentId) -> Target>) {
+        let listing = Listing::of(self, self.width, now);
+        let row = listing.rows.get(self.view().position(&listing.rows)).and_then(|row| row.target.clone());
+        let page = self.wanted();
+        let target = match (other, row, page) {
+            (None, row, _) => row,
+            (Some(other), _, Some(Target::Deployment(id)))
+            | (Some(other), Some(Target::Deployment(id)), _) => Some(other(id)),
+            (Some(_), ..) => None,
+        };
+        if let Some(target) = target.filter(|_| self.pages.len() < PAGES_MAX) {
+            self.pages.push(View::of(Subject::Page(target)));
+        }
+    }
+
+    fn back(&mut self) {
+        let view = self.view_mut();
+        if view.filter.is_empty() {
+            self.pages.pop();
+        } else {
+            view.filter.clear();
+        }
+    }
+
+    fn show_tab(&mut self, at: usize) {
+        self.pages.clear();
+        self.tab = Tab::ALL[at];
+    }
+}

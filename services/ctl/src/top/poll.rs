@@ -1,0 +1,126 @@
+//! Asks the services for the first screen, and for what is open, one question after another. It shows nothing.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use muster_contract::incident::{HubIncident, IncidentsAnswer};
+use muster_contract::query::{Output, PAGE_MAX, Query};
+use muster_contract::view::Freshness;
+use muster_service::clock::Clock;
+use muster_service::error::chain;
+use serde::de::DeserializeOwned;
+use serde_json::Value;
+use tokio::sync::{mpsc, watch};
+use tokio::time::sleep;
+
+use super::board::Round;
+use super::model::{Content, Detail, News, Target};
+use crate::ask::{AskError, Hub, understood};
+use crate::rollout::{held_changes, rollouts_at};
+
+/// Time between an answer and the next question.
+const ASK_EVERY: Duration = Duration::from_secs(2);
+
+/// Asks for the first screen again and again, until nobody listens.
+pub(super) async fn rounds(hub: Hub, clock: Arc<dyn Clock>, tell: mpsc::Sender<News>) {
+    loop {
+        let round = Box::pin(round(&hub, &*clock)).await;
+        if tell.send(News::Round(Box::new(round))).await.is_err() {
+            return;
+        }
+        sleep(ASK_EVERY).await;
+    }
+}
+
+async fn round(hub: &Hub, clock: &dyn Clock) -> Round {
+    let (at, fleet) = (clock.now(), Query::default());
+    let silent = Query {
+        freshness: [Freshness::Stale, Freshness::Never].into_iter().collect(),
+        limit: Some(PAGE_MAX),
+        ..Query::default()
+    };
+    let (fleet, deployments, silent, rollouts, incidents) = tokio::join!(
+        hub.query("fleet", &fleet),
+        hub.pages("deployments", "deployments", Query::default()),
+        hub.query("devices", &silent),
+        held_changes(hub),
+        incidents(hub),
+    );
+    Round {
+        at,
+        fleet: read(fleet),
+        deployments: read(deployments),
+        silent: read(silent),
+        rollouts: rollouts.map_err(|error| chain(&error)),
+        incidents: incidents.map_err(|error| chain(&error)),
+        lag: hub.lag(),
+    }
+}
+
+fn read<T: DeserializeOwned>(answer: Result<Value, AskError>) -> Result<T, String> {
+    answer.and_then(|answer| understood(&answer)).map_err(|error| chain(&error))
+}
+
+async fn incidents(hub: &Hub) -> Result<Vec<HubIncident>, AskError> {
+    let answer = hub.query("incidents", &Query::default()).await?;
+    Ok(understood::<IncidentsAnswer>(&answer)?.incidents)
+}
+
+/// Asks for what is open again and again; at once when that changes.
+pub(super) async fn details(
+    hub: Hub,
+    clock: Arc<dyn Clock>,
+    mut wanted: watch::Receiver<Option<Target>>,
+    tell: mpsc::Sender<News>,
+) {
+    loop {
+        let target = wanted.borrow_and_update().clone();
+        let asked = async {
+            let Some(target) = target else { return std::future::pending().await };
+            loop {
+                let at = clock.now();
+                let content = Box::pin(content(&hub, &target, &*clock)).await;
+                let content = content.map_err(|error| chain(&error));
+                let detail = Detail { target: target.clone(), content, at };
+                if tell.send(News::Detail(Box::new(detail))).await.is_err() {
+                    return;
+                }
+                sleep(ASK_EVERY).await;
+            }
+        };
+        tokio::select! {
+            () = asked => return,
+            changed = wanted.changed() => if changed.is_err() { return },
+        }
+    }
+}
+
+async fn content(hub: &Hub, target: &Target, clock: &dyn Clock) -> Result<Content, AskError> {
+    Ok(match target {
+        Target::Deployment(id) => {
+            let query = Query {
+                id: Some(id.clone()),
+                output: Output::All,
+                limit: Some(PAGE_MAX),
+                ..Query::default()
+            };
+            Content::Deployment(Box::new(understood(&hub.query("deployment", &query).await?)?))
+        }
+        Target::Why(id) => {
+            let query = Query { id: Some(id.clone()), ..Query::default() };
+            Content::Why(Box::new(understood(&hub.query("why", &query).await?)?))
+        }
+        Target::Device(key) => {
+            let query = Query {
+                site: key.site.clone().into(),
+                device: Some(key.device.clone()),
+                output: Output::Detail,
+                ..Query::default()
+            };
+            Content::Device(Box::new(understood(&hub.query("device", &query).await?)?))
+        }
+        Target::Rollout(id) => Content::Rollout(rollouts_at(hub, id, clock.now()).await?),
+        // The first screen has it already.
+        Target::Incident(_) => std::future::pending().await,
+    })
+}

@@ -1,0 +1,368 @@
+//! `/api/v1/watch/rollouts/{id}` and `/api/v1/watch/approvals`: what no view holds, as server-sent events. One task asks the
+//! services for all streams of the same address, and ends with the last of them.
+//!
+//! The first event is the snapshot, unless `Last-Event-ID` names the document that is current; `change` follows when it says something
+//! new, not with each judgement. `stale` says that no service answers and why, `alive` that the stream works, `end` that no rollout governs
+//! the deployment any more.
+
+use std::collections::HashMap;
+use std::convert::Infallible;
+use std::fmt;
+use std::iter;
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
+
+use axum::body::{Body, Bytes};
+use axum::extract::rejection::RawPathParamsRejection;
+use axum::extract::{RawPathParams, RawQuery, State};
+use axum::http::header::CONTENT_TYPE;
+use axum::http::{HeaderMap, StatusCode};
+use axum::response::{IntoResponse, Response};
+use futures_util::stream::unfold;
+use muster_client::ask::AskError;
+use muster_client::rollout::{ApprovalRequest, RolloutsFrame, gathered, read_approvals};
+use muster_contract::canonical::Digest;
+use muster_contract::{DeploymentId, LabelError, Timestamp};
+use muster_service::error::chain;
+use serde::Serialize;
+use serde_json::json;
+use tokio::sync::watch::{self, Receiver, Sender};
+use tokio::time::{Instant, sleep, sleep_until};
+
+use super::{AGE_MAX, ALIVE_INTERVAL, LAST_EVENT_ID, Open, frame, retry, room};
+use crate::people::People;
+use crate::people::api::params::Values;
+use crate::people::api::ungoverned;
+use crate::problem::Problem;
+
+/// Time between an answer and the next question.
+const ASK_EVERY: Duration = Duration::from_secs(2);
+/// Most addresses that are followed at once.
+const TOPICS_MAX: usize = 200;
+/// Digits of a digest in an id.
+const ID_DIGITS: usize = 12;
+
+/// The subject of a stream.
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
+enum Topic {
+    Rollouts(DeploymentId),
+    Approvals,
+}
+
+/// A document as an event.
+#[derive(Debug, Clone, PartialEq, Eq)]
+struct Document {
+    id: String,
+    data: Bytes,
+}
+
+/// The newest state of a topic.
+#[derive(Debug, Clone)]
+enum Known {
+    /// The first answer is waited for.
+    Asking,
+    Current(Document),
+    /// No rollout governs the deployment.
+    Gone,
+    /// No service answers.
+    Unanswered {
+        since: Timestamp,
+        cause: String,
+        last: Option<Document>,
+    },
+}
+
+/// The topics that are followed.
+#[derive(Default)]
+pub struct Polls(Mutex<HashMap<Topic, Arc<Sender<Known>>>>);
+
+/// Without the documents.
+impl fmt::Debug for Polls {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Polls").finish_non_exhaustive()
+    }
+}
+
+impl Polls {
+    fn write<T>(&self, write: impl FnOnce(&mut HashMap<Topic, Arc<Sender<Known>>>) -> T) -> T {
+        write(&mut self.0.lock().unwrap_or_else(PoisonError::into_inner))
+    }
+
+    /// Follows a topic; starts to ask if nobody follows it yet. `None` if too many are followed.
+    fn follow(&self, people: &People, topic: Topic) -> Option<Receiver<Known>> {
+        self.write(|topics| {
+            if let Some(tell) = topics.get(&topic) {
+                return Some(tell.subscribe());
+            }
+            if topics.len() >= TOPICS_MAX {
+                return None;
+            }
+            let (tell, known) = watch::channel(Known::Asking);
+            let tell = Arc::new(tell);
+            topics.insert(topic.clone(), tell.clone());
+            tokio::spawn(poll(people.clone(), topic, tell));
+            Some(known)
+        })
+    }
+
+    /// Ends a topic if nobody follows it any more.
+    fn is_ended(&self, topic: &Topic, tell: &Sender<Known>) -> bool {
+        // Nobody can follow it meanwhile: both hold the lock.
+        self.write(|topics| tell.receiver_count() == 0 && topics.remove(topic).is_some())
+    }
+}
+
+/// Asks again and again, until nobody follows the topic.
+async fn poll(people: People, topic: Topic, tell: Arc<Sender<Known>>) {
+    let mut asker = Asker::default();
+    loop {
+        let at = people.clock.now();
+        let known = match Box::pin(asker.ask(&people, &topic, at)).await {
+            Ok(Some(document)) => Known::Current(document),
+            Ok(None) => Known::Gone,
+            Err(error) => asker.unanswered(at, &error),
+        };
+        asker.note(&known);
+        tell.send_replace(known);
+        tokio::select! {
+            () = sleep(ASK_EVERY) => {}
+            () = tell.closed() => {}
+            () = people.stop.cancelled() => {}
+        }
+        if people.stop.is_cancelled() || people.polls.is_ended(&topic, &tell) {
+            return;
+        }
+    }
+}
+
+/// The newest answers, to tell what is new.
+#[derive(Default)]
+struct Asker {
+    rollouts: Option<RolloutsFrame>,
+    last: Option<Document>,
+    silent_since: Option<Timestamp>,
+}
+
+impl Asker {
+    async fn ask(
+        &mut self,
+        people: &People,
+        topic: &Topic,
+        at: Timestamp,
+    ) -> Result<Option<Document>, AskError> {
+        match topic {
+            Topic::Rollouts(id) => {
+                let found = RolloutsFrame::of(id.clone(), &gathered(&people.hub, id, at).await?, at);
+                if found.rollouts.is_empty() {
+                    return Ok(None);
+                }
+                if let Some(before) = self.rollouts.as_ref().filter(|before| before.is_same(&found)) {
+                    return Ok(Some(of_rollouts(before)));
+                }
+                let document = of_rollouts(&found);
+                self.rollouts = Some(found);
+                Ok(Some(document))
+            }
+            Topic::Approvals => {
+                let state = read_approvals(&people.hub, iter::empty(), at).await?;
+                // A list without a deployment that could not be judged would look whole.
+                if !state.unknown.is_empty() {
+                    return Err(AskError::CommitChanged);
+                }
+                Ok(Some(of_approvals(&state.waiting.into_values().collect::<Vec<_>>())))
+            }
+        }
+    }
+
+    fn unanswered(&self, at: Timestamp, error: &AskError) -> Known {
+        let since = self.silent_since.unwrap_or(at);
+        Known::Unanswered { since, cause: chain(error), last: self.last.clone() }
+    }
+
+    fn note(&mut self, known: &Known) {
+        match known {
+            Known::Current(document) => {
+                (self.last, self.silent_since) = (Some(document.clone()), None);
+            }
+            Known::Unanswered { since, .. } => self.silent_since = Some(*since),
+            Known::Asking | Known::Gone => {}
+        }
+    }
+}
+
+/// A document with the id that follows from its content.
+fn document(before: &str, content: &impl Serialize, identity: &impl Serialize) -> Document {
+    // Cannot fail: objects of texts and numbers.
+    let data = serde_json::to_string(content).unwrap_or_default();
+    let identity = serde_json::to_vec(identity).unwrap_or_default();
+    let digest = Digest::of_bytes(&identity).to_string();
+    let digits = digest.rsplit(':').next().unwrap_or_default();
+    let id = format!("{before}{}", digits.get(..ID_DIGITS).unwrap_or(digits));
+    Document { id, data: Bytes::from(data) }
+}
+
+/// The rollouts of a deployment; the id is LEDGER's sequence and a digest, because decisions are not in LEDGER.
+fn of_rollouts(found: &RolloutsFrame) -> Document {
+    document(&format!("{}-", found.ledger_seq), found, &(&found.revision, &found.rollouts))
+}
+
+fn of_approvals(waiting: &[ApprovalRequest]) -> Document {
+    document("", &waiting, &waiting)
+}
+
+/// Follows the rollouts of a deployment.
+pub(super) async fn rollouts(
+    State(people): State<People>,
+    path: Result<RawPathParams, RawPathParamsRejection>,
+    RawQuery(query): RawQuery,
+    headers: HeaderMap,
+) -> Result<Response, Problem> {
+    let path = path.map_err(|error| Problem::new(StatusCode::BAD_REQUEST, error.to_string()))?;
+    let id = path.iter().next().map(|(_, text)| text).unwrap_or_default();
+    let id = id.parse().map_err(|error: LabelError| Problem::field("id", error.to_string()))?;
+    follow(people, Topic::Rollouts(id), query.as_deref(), &headers).await
+}
+
+/// Follows the waves that wait for an approval.
+pub(super) async fn approvals(
+    State(people): State<People>,
+    RawQuery(query): RawQuery,
+    headers: HeaderMap,
+) -> Result<Response, Problem> {
+    follow(people, Topic::Approvals, query.as_deref(), &headers).await
+}
+
+async fn follow(
+    people: People,
+    topic: Topic,
+    query: Option<&str>,
+    headers: &HeaderMap,
+) -> Result<Response, Problem> {
+    Values::read(query.unwrap_or_default(), &[])?;
+    room(&people)?;
+    let too_many = || {
+        let detail = format!("this gateway follows {TOPICS_MAX} rollouts already");
+        Problem::passing(StatusCode::SERVICE_UNAVAILABLE, detail)
+    };
+    let mut known = people.polls.follow(&people, topic.clone()).ok_or_else(too_many)?;
+    // The task answers within the timeouts of its questions; it ends with the gateway alone.
+    let first = known.wait_for(|known| !matches!(known, Known::Asking)).await.map(|known| known.clone());
+    match (first, &topic) {
+        (Ok(Known::Gone), Topic::Rollouts(id)) => return Err(ungoverned(id)),
+        (Ok(Known::Unanswered { cause, last: None, .. }), _) => {
+            return Err(Problem::passing(StatusCode::SERVICE_UNAVAILABLE, cause));
+        }
+        (Err(_), _) => return Err(Problem::passing(StatusCode::SERVICE_UNAVAILABLE, "the gateway stops")),
+        _ => {}
+    }
+    known.mark_changed();
+    let has = headers.get(LAST_EVENT_ID).and_then(|id| id.to_str().ok()).map(str::to_owned);
+    let follower = Follower::new(people, known, has);
+    let events = unfold(follower, async |mut follower| {
+        let frame = follower.next().await?;
+        follower.people.metrics.frames.inc();
+        Some((Ok::<_, Infallible>(frame), follower))
+    });
+    Ok(([(CONTENT_TYPE, "text/event-stream")], Body::from_stream(events)).into_response())
+}
+
+/// One stream.
+struct Follower {
+    people: People,
+    known: Receiver<Known>,
+    /// The id of the document that the client has.
+    has: Option<String>,
+    is_first: bool,
+    /// The next document is sent whatever the client has: it was told that its own is stale.
+    was_stale: bool,
+    has_ended: bool,
+    next_alive: Instant,
+    ends: Instant,
+    _open: Open,
+}
+
+impl Follower {
+    fn new(people: People, known: Receiver<Known>, has: Option<String>) -> Self {
+        let now = Instant::now();
+        Self {
+            _open: Open::new(&people),
+            people,
+            known,
+            has,
+            is_first: true,
+            was_stale: false,
+            has_ended: false,
+            next_alive: now + ALIVE_INTERVAL,
+            ends: now + AGE_MAX,
+        }
+    }
+
+    /// The next frame; `None` ends the stream.
+    async fn next(&mut self) -> Option<Bytes> {
+        loop {
+            if self.has_ended || Instant::now() >= self.ends {
+                return None;
+            }
+            if let Some(frame) = self.due() {
+                self.next_alive = Instant::now() + ALIVE_INTERVAL;
+                return Some(frame);
+            }
+            tokio::select! {
+                () = sleep_until(self.next_alive) => {}
+                changed = self.known.changed() => changed.ok()?,
+                () = self.people.stop.cancelled() => return None,
+            }
+        }
+    }
+
+    /// The frame that is due now, if any.
+    fn due(&mut self) -> Option<Bytes> {
+        let known = self.known.borrow_and_update().clone();
+        match known {
+            Known::Current(document) if self.was_stale || self.has.as_ref() != Some(&document.id) => {
+                let event = if self.is_first { "snapshot" } else { "change" };
+                self.was_stale = false;
+                self.has = Some(document.id.clone());
+                return Some(self.frame(event, Some(&document.id), &document.data));
+            }
+            Known::Unanswered { since, cause, .. } if !self.was_stale => {
+                self.was_stale = true;
+                let data = json!({ "since": since, "cause": cause }).to_string();
+                return Some(self.frame("stale", None, data.as_bytes()));
+            }
+            Known::Gone => {
+                self.has_ended = true;
+                return Some(self.frame("end", None, b"{}"));
+            }
+            _ => {}
+        }
+        let alive = || json!({ "at": self.people.clock.now() }).to_string();
+        let is_due = self.is_first || Instant::now() >= self.next_alive;
+        is_due.then(alive).map(|data| self.frame("alive", None, data.as_bytes()))
+    }
+
+    fn frame(&mut self, event: &str, id: Option<&str>, data: &[u8]) -> Bytes {
+        frame(&retry(&mut self.is_first), event, id, data)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_id_of_a_document_changes_with_what_it_says_and_not_with_its_judgement() {
+        let found = |revision: &str, second| RolloutsFrame {
+            deployment: "web".parse().unwrap(),
+            revision: revision.to_owned(),
+            ledger_seq: 7,
+            at: Timestamp::from_second(second).unwrap(),
+            rollouts: Vec::new(),
+        };
+        let id = |revision, second| of_rollouts(&found(revision, second)).id;
+        assert_eq!(id("a", 1), id("a", 2));
+        assert_ne!(id("a", 1), id("b", 1));
+        assert!(id("a", 1).starts_with("7-"));
+        assert_eq!(of_approvals(&[]).data, "[]");
+    }
+}

@@ -1,0 +1,92 @@
+//! The authorities of devices, as a device without a certificate reads them from the listener of people.
+
+use std::io;
+use std::net::SocketAddr;
+
+use muster_simulator::child::Spec;
+use muster_tests::answer;
+use muster_tests::server::free_port;
+use muster_tests::system::{System, program};
+use rustls::pki_types::CertificateDer;
+use rustls::pki_types::pem::PemObject as _;
+use serde_json::{Value, json};
+use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
+use tokio::net::TcpStream;
+
+use crate::fleet::GATEWAY;
+use crate::pki::{Authority, DOMAIN};
+
+const HOST: &str = "fleet.example.com";
+const DISCOVERY: &str = "/.well-known/margo";
+
+type Answer = answer::Answer<Vec<u8>>;
+
+async fn get(addr: SocketAddr, host: &str, path: &str, more: &str) -> io::Result<Answer> {
+    let mut stream = TcpStream::connect(addr).await?;
+    let request = format!("GET {path} HTTP/1.1\r\nHost: {host}\r\nConnection: close\r\n{more}\r\n");
+    stream.write_all(request.as_bytes()).await?;
+    let mut bytes = Vec::new();
+    stream.read_to_end(&mut bytes).await?;
+    Answer::parse(&bytes)
+}
+
+/// Starts a gateway behind a proxy that ends TLS; the address of its people.
+fn start(system: &mut System, authority: &Authority) -> SocketAddr {
+    let [people, devices] = [(); 2].map(|()| SocketAddr::from(([127, 0, 0, 1], free_port())));
+    let (server, ca) = (authority.server(), authority.certificate());
+    let file = |path: &std::path::Path| path.display().to_string();
+    let args = [
+        "--nats-url",
+        &system.server.url(),
+        "--insecure-http",
+        "--people-addr",
+        &people.to_string(),
+        "--public-url",
+        &format!("https://{HOST}"),
+        "--devices-addr",
+        &devices.to_string(),
+        "--client-ca",
+        &file(&ca),
+        "--devices-cert",
+        &file(&server.certificate),
+        "--devices-key",
+        &file(&server.key),
+        "--trust-domain",
+        DOMAIN,
+        "--wfm-id",
+        "main",
+        "--trust-bundle-sequence",
+        "12",
+    ];
+    let args = args.map(str::to_owned).to_vec();
+    system.start_own(Spec { name: GATEWAY.to_owned(), program: program(GATEWAY), args });
+    people
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_device_without_a_certificate_learns_the_authorities_over_https_alone() {
+    let mut system = System::start().await;
+    let authority = Authority::create(system.dir(), "authority");
+    let addr = start(&mut system, &authority);
+    let look = async || match get(addr, HOST, DISCOVERY, "").await {
+        Ok(answer) if answer.status == 200 => Ok(answer),
+        other => Err(format!("{other:?}")),
+    };
+    let discovery = system.eventually("the gateway serves the document", look).await;
+    let bundle_path = "/.well-known/spiffe/bundle.json";
+    let expected = json!({ "trustDomain": DOMAIN, "trustBundleUri": format!("https://{HOST}{bundle_path}") });
+    assert_eq!(discovery.json(), expected);
+    let bundle = get(addr, HOST, bundle_path, "").await.unwrap();
+    assert_eq!((bundle.status, bundle.header("content-type")), (200, Some("application/json")));
+    let document: Value = bundle.json();
+    let der = CertificateDer::from_pem_file(authority.certificate()).unwrap();
+    let held = base64::Engine::encode(&base64::engine::general_purpose::STANDARD, &der);
+    assert_eq!((&document["keys"][0]["x5c"][0], &document["spiffe_sequence"]), (&json!(held), &json!(12)));
+    for (path, answer) in [(DISCOVERY, &discovery), (bundle_path, &bundle)] {
+        let tag = format!("If-None-Match: {}\r\n", answer.header("etag").unwrap());
+        let again = get(addr, HOST, path, &tag).await.unwrap();
+        assert_eq!((again.status, again.body.len()), (304, 0), "{path}");
+        let plain = get(addr, &addr.to_string(), path, "").await.unwrap();
+        assert_ne!(plain.status, 200, "{path}: this address has no TLS");
+    }
+}
