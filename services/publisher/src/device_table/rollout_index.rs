@@ -43,7 +43,7 @@ pub(super) struct Counts {
     pub(super) released: u64,
 }
 
-/// What one device adds to the rollouts of one deployment.
+/// The share of one device in the rollouts of one deployment.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) struct Contribution {
     pub(super) id: DeploymentId,

@@ -61,7 +61,7 @@ impl DeviceTable {
         self.index.apply(key, &file.path, &contributions, is_added);
     }
 
-    /// What a governed device adds to the index. A deployment that a request replaces is not held, and nothing of a device
+    /// The contributions of a governed device to the index. A deployment that a request replaces is not held, and nothing of a device
     /// whose commit has a mistake or is unknown here.
     fn contributions(&self, fleet: &Fleet, key: &DeviceKey) -> Vec<Contribution> {
         let entries =
@@ -236,7 +236,7 @@ mod tests {
     const DEVICES: [&str; 4] = ["a/one", "a/two", "b/one", "b/two"];
     const PATHS: [&str; 2] = ["fleet/rollout.yaml", "sites/b/rollout.yaml"];
 
-    /// What happens to a table. Contents are chosen by bits: two deployments, each absent or with one of three commands.
+    /// An event of a table. Contents are chosen by bits: two deployments, each absent or with one of three commands.
     #[derive(Debug, Clone)]
     enum Event {
         /// Contents, governing file and mistake of each device.

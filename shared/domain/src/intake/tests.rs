@@ -405,23 +405,6 @@ fn a_sender_without_a_valid_name_goes_to_the_unnamed_quarantine() {
 }
 
 #[test]
-fn one_number_with_two_contents_is_a_fork_kept_once() {
-    let mut hub = Hub::new();
-    hub.report(&status(1, 1, 1));
-    let other = with(status(1, 1, 1), "generation", json!(4));
-    assert_eq!(hub.report(&other), Outcome::Quarantined);
-    assert_eq!(hub.report(&other), Outcome::Repeated);
-    hub.restart();
-    assert_eq!(hub.report(&other), Outcome::Repeated);
-    assert_eq!(hub.report(&with(status(1, 1, 1), "generation", json!(5))), Outcome::Quarantined);
-    assert_eq!(hub.statuses().len(), 1);
-    assert_eq!(hub.incidents().len(), 2);
-    assert!(matches!(hub.incidents()[0], IncidentKind::SequenceFork { epoch, seq, held, other }
-        if (epoch.get(), seq.get()) == (1, 1) && held != other));
-    assert_eq!(hub.receipt(), Some((1, String::new())));
-}
-
-#[test]
 fn a_new_epoch_is_amnesia_and_an_old_one_after_it_a_clone() {
     let mut hub = Hub::new();
     hub.report(&status(5, 1, 1));

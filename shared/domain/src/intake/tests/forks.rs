@@ -219,3 +219,20 @@ fn a_flood_of_forks_of_one_number_makes_a_bounded_number_of_incidents() {
     hub.pass(BATCH_EVERY.as_secs() as i64);
     assert_eq!(forks(&hub).len(), FACTS_PER_MINUTE as usize);
 }
+
+#[test]
+fn one_number_with_two_contents_is_a_fork_kept_once() {
+    let mut hub = Hub::new();
+    hub.report(&status(1, 1, 1));
+    let other = with(status(1, 1, 1), "generation", json!(4));
+    assert_eq!(hub.report(&other), Outcome::Quarantined);
+    assert_eq!(hub.report(&other), Outcome::Repeated);
+    hub.restart();
+    assert_eq!(hub.report(&other), Outcome::Repeated);
+    assert_eq!(hub.report(&with(status(1, 1, 1), "generation", json!(5))), Outcome::Quarantined);
+    assert_eq!(hub.statuses().len(), 1);
+    assert_eq!(hub.incidents().len(), 2);
+    assert!(matches!(hub.incidents()[0], IncidentKind::SequenceFork { epoch, seq, held, other }
+        if (epoch.get(), seq.get()) == (1, 1) && held != other));
+    assert_eq!(hub.receipt(), Some((1, String::new())));
+}
