@@ -190,9 +190,9 @@ impl Hub {
         is_changed || before.desired != self.devices.desired || before.standing != self.devices.standing
     }
 
-    fn settle(&mut self) {
+    fn converge(&mut self) {
         let rounds = (0..200).take_while(|_| self.round()).count();
-        assert!(rounds < 200, "the hub does not settle");
+        assert!(rounds < 200, "the hub does not converge");
     }
 
     fn pending(&self) -> Vec<(InstanceName, Operation)> {
@@ -217,12 +217,12 @@ impl Hub {
         for (instance, operation) in self.pending() {
             self.ask(PlansRequest::Approve(Self::verdict(&instance, &operation))).unwrap();
         }
-        self.settle();
+        self.converge();
     }
 
     fn deploy(&mut self, id: &str, instances: u32, version: &str) {
         self.ask(deploy_request(id, instances, version)).unwrap();
-        self.settle();
+        self.converge();
     }
 
     fn revision_state(&self, id: &str) -> RevisionState {

@@ -145,14 +145,14 @@ fn a_disruption_that_evicts_relocates_the_instances_of_its_node() {
         request.node = node_key(at);
     }
     hub.ask(add).unwrap();
-    hub.settle();
+    hub.converge();
     assert_eq!(hub.pending_types(), [OperationType::Relocate]);
     let (instance, operation) = hub.pending().remove(0);
     hub.ask(PlansRequest::Reject(Hub::verdict(&instance, &operation))).unwrap();
-    hub.settle();
+    hub.converge();
     assert!(hub.pending().is_empty(), "a rejected one is not repeated");
     hub.node_state(at, "evicted", None).unwrap();
-    hub.settle();
+    hub.converge();
     hub.approve_all();
     assert_eq!(hub.instances()[0].placements[0].node, node_key(1 - at));
     assert!(

@@ -115,12 +115,12 @@ impl Race {
     }
 
     /// Lets everything come to an end, with one planner and approvals.
-    fn settle(&mut self) {
+    fn converge(&mut self) {
         let mut state = PlansState::default();
         self.hub.log.iter().for_each(|document| drop(state.apply(document.clone())));
         self.hub.state = state;
         for _ in 0..20 {
-            self.hub.settle();
+            self.hub.converge();
             self.hub.approve_all();
         }
     }
@@ -142,7 +142,7 @@ proptest! {
                     race.person();
                 }
             }
-            race.settle();
+            race.converge();
         }
         let hub = &race.hub;
         let last = hub.state.plan(&plan_name()).unwrap().revisions.last().unwrap().clone();

@@ -108,7 +108,7 @@ fn a_rejected_create_frees_its_node_and_a_rejected_delete_keeps_the_instance() {
     hub.deploy("r1", 1, "1");
     let (instance, create) = hub.pending().remove(0);
     hub.ask(PlansRequest::Reject(Hub::verdict(&instance, &create))).unwrap();
-    hub.settle();
+    hub.converge();
     assert_eq!((hub.revision_state("r1"), hub.free_cores(0)), (RevisionState::Failed, 16));
     assert_eq!(hub.code(PlansRequest::Approve(Hub::verdict(&instance, &create))), ErrorCode::Precondition);
     hub.deploy("r2", 1, "1");
@@ -117,7 +117,7 @@ fn a_rejected_create_frees_its_node_and_a_rejected_delete_keeps_the_instance() {
     hub.deploy("r3", 0, "1");
     let (instance, delete) = hub.pending().remove(0);
     hub.ask(PlansRequest::Reject(Hub::verdict(&instance, &delete))).unwrap();
-    hub.settle();
+    hub.converge();
     assert_eq!((hub.running(), hub.revision_state("r3")), (1, RevisionState::Failed));
     assert_eq!(hub.instances()[0].state, InstanceState::Active);
 }
@@ -130,7 +130,7 @@ fn an_operation_that_nobody_approves_expires_and_frees_its_node() {
     let (instance, create) = hub.pending().remove(0);
     hub.second += 60;
     assert_eq!(hub.code(PlansRequest::Approve(Hub::verdict(&instance, &create))), ErrorCode::Precondition);
-    hub.settle();
+    hub.converge();
     assert_eq!(hub.instances()[0].operations[0].state, OperationState::Expired);
     assert_eq!((hub.revision_state("r1"), hub.free_cores(0)), (RevisionState::Failed, 16));
 }
@@ -143,7 +143,7 @@ fn a_cancelled_revision_ends_its_pending_operations() {
         |verb: &str| PlansRequest::PlanRevision(request(json!({ "plan": "web", "id": "r1", "verb": verb })));
     assert_eq!(hub.code(deploy_request("r2", 1, "1")), ErrorCode::Precondition);
     hub.ask(cancel("cancel")).unwrap();
-    hub.settle();
+    hub.converge();
     assert_eq!((hub.revision_state("r1"), hub.pending().len()), (RevisionState::Cancelled, 0));
     assert!((0..4).all(|at| hub.free_cores(at) == 16));
     assert_eq!(hub.code(cancel("resume")), ErrorCode::Precondition);
@@ -162,7 +162,7 @@ fn a_paused_revision_starts_nothing_until_it_is_resumed() {
     hub.approve_all();
     assert_eq!((hub.running(), hub.revision_state("r1")), (0, RevisionState::Paused));
     hub.ask(set("resume")).unwrap();
-    hub.settle();
+    hub.converge();
     assert_eq!((hub.running(), hub.revision_state("r1")), (1, RevisionState::Completed));
 }
 
@@ -179,7 +179,7 @@ fn a_relocate_runs_the_new_node_before_the_old_one_stops() {
     let old = hub.instances()[0].placements[0].node.clone();
     hub.ask(relocate(&hub)).unwrap();
     assert_eq!(hub.code(relocate(&hub)), ErrorCode::Precondition, "one at a time");
-    hub.settle();
+    hub.converge();
     let placements = hub.instances()[0].placements.clone();
     assert!(placements[0].active && !placements[1].active && placements[1].revision.is_none());
     let (instance, operation) = hub.pending().remove(0);
@@ -204,7 +204,7 @@ fn a_relocate_that_fails_keeps_the_old_node_and_frees_the_new_one() {
     hub.devices.silent.push(old.clone());
     hub.devices.failing.push(digest_of(&hub, "r1"));
     hub.ask(relocate(&hub)).unwrap();
-    hub.settle();
+    hub.converge();
     hub.approve_all();
     let instance = hub.instances().remove(0);
     assert_eq!(instance.operations.last().unwrap().state, OperationState::Failed);
@@ -226,7 +226,7 @@ fn a_silent_node_neither_fails_nor_succeeds() {
     assert_eq!(operation.state, OperationState::Running);
     assert!(operation.message.contains("was never heard"), "{}", operation.message);
     hub.devices.silent.clear();
-    hub.settle();
+    hub.converge();
     assert_eq!(read(&hub).state, OperationState::Succeeded);
 }
 
@@ -239,12 +239,12 @@ fn a_second_operation_waits_for_the_first() {
     hub.deploy("r2", 1, "2");
     hub.approve_all();
     hub.ask(relocate(&hub)).unwrap();
-    hub.settle();
+    hub.converge();
     hub.approve_all();
     let states: Vec<_> = hub.instances()[0].operations.iter().map(|one| one.state).collect();
     assert_eq!(states[1..], [OperationState::Running, OperationState::Approved]);
     hub.devices.silent.clear();
-    hub.settle();
+    hub.converge();
     assert!(hub.instances()[0].operations.iter().all(|one| one.state == OperationState::Succeeded));
 }
 
@@ -257,7 +257,7 @@ fn an_order_of_an_instance_that_is_gone_is_taken_back() {
     hub.deploy("r2", 0, "1");
     hub.approve_all();
     hub.devices.desired.extend(stale);
-    hub.settle();
+    hub.converge();
     assert!(hub.devices.desired.is_empty());
     let lost = PlansState::default();
     let ordered = vec![(node_key(0), "web-1".parse().unwrap(), plan_name())];

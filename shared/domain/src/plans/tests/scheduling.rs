@@ -24,11 +24,11 @@ fn a_plan_that_fits_nowhere_waits_with_the_reason_of_each_node() {
         assert!(message.contains(words), "{message}");
     }
     let before = hub.log.len();
-    hub.settle();
+    hub.converge();
     assert_eq!(hub.log.len(), before, "the same reason is not written again");
     hub.node_state(2, "allocating", Some("north")).unwrap();
     hub.node_state(2, "allocated", Some("north")).unwrap();
-    hub.settle();
+    hub.converge();
     assert_eq!(hub.pending().len(), 2, "a new node is used at once");
 }
 
