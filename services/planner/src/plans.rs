@@ -15,6 +15,6 @@ mod log;
 mod orders;
 mod responder;
 
-pub use self::keeper::{PlansCall, PlansKeeper};
+pub use self::keeper::{PlansCall, PlansKeeper, PlansQuestion, PlansReply};
 pub use self::log::{AppendError, PlansLog};
 pub use self::responder::PlansResponder;

@@ -350,45 +350,42 @@ impl Role {
             Self::Scheduler => {
                 (vec![&KEEP_PLANS, &[ANSWERS]], vec![&[OWN_INBOX, PLANS_REQUESTS], &DISCOVERY])
             }
-            Self::Gateway => (vec![&READ_ONLY_REQUESTS, &ASK_FOR_PEOPLE, &READ_MIRRORS], vec![&[OWN_INBOX]]),
-            Self::Viewer => (
-                vec![
-                    &READ_ONLY_REQUESTS,
-                    &READ_PLANS,
-                    &["$JS.API.DIRECT.GET.KV_views.$KV.views.>"],
-                    &ASK_FOR_NOTICES,
-                    &DISCOVERY,
-                ],
-                vec![&[OWN_INBOX, LIVE_NOTICES]],
-            ),
-            Self::Approver => (
-                vec![
-                    &READ_ONLY_REQUESTS,
-                    &READ_PLANS,
-                    &APPROVE,
-                    &["$JS.API.DIRECT.GET.KV_views.$KV.views.>"],
-                    &ASK_FOR_NOTICES,
-                    &DISCOVERY,
-                ],
-                vec![&[OWN_INBOX, LIVE_NOTICES]],
-            ),
-            Self::Subscriber => (
-                vec![&READ_ONLY_REQUESTS, &READ_PLANS, &ASK_FOR_NOTICES, &READ_MIRRORS, &DISCOVERY],
-                vec![&[OWN_INBOX, LIVE_NOTICES]],
-            ),
-            Self::Operator => (
-                vec![
-                    &[QUERIES, PUBLISHER_REQUESTS, PLANS_REQUESTS, QUARANTINE_REQUESTS, CREDENTIALS],
-                    &[VIEW_REQUESTS],
-                    &KEEP_HTTP_CLIENTS,
-                    &ASK_FOR_NOTICES,
-                    &READ_MIRRORS,
-                    &DISCOVERY,
-                ],
-                vec![&[OWN_INBOX, LIVE_NOTICES]],
-            ),
+            Self::Gateway => (self.asked_by_people(), vec![&[OWN_INBOX]]),
+            Self::Viewer | Self::Approver | Self::Subscriber | Self::Operator => {
+                (self.asked_by_people(), vec![&[OWN_INBOX, LIVE_NOTICES]])
+            }
         };
         Rights { publish: listed(&publish), subscribe: listed(&subscribe) }
+    }
+
+    /// The subjects that a role of people publishes to; those of a gateway as well, which asks for them.
+    fn asked_by_people(self) -> Vec<&'static [&'static str]> {
+        let views: &[&str] = &["$JS.API.DIRECT.GET.KV_views.$KV.views.>"];
+        match self {
+            Self::Gateway => vec![&READ_ONLY_REQUESTS, &ASK_FOR_PEOPLE, &READ_MIRRORS],
+            Self::Viewer => vec![&READ_ONLY_REQUESTS, &READ_PLANS, views, &ASK_FOR_NOTICES, &DISCOVERY],
+            Self::Approver => {
+                vec![&READ_ONLY_REQUESTS, &READ_PLANS, &APPROVE, views, &ASK_FOR_NOTICES, &DISCOVERY]
+            }
+            Self::Subscriber => {
+                vec![&READ_ONLY_REQUESTS, &READ_PLANS, &ASK_FOR_NOTICES, &READ_MIRRORS, &DISCOVERY]
+            }
+            Self::Operator => vec![
+                &[
+                    QUERIES,
+                    PUBLISHER_REQUESTS,
+                    PLANS_REQUESTS,
+                    QUARANTINE_REQUESTS,
+                    CREDENTIALS,
+                    VIEW_REQUESTS,
+                ],
+                &KEEP_HTTP_CLIENTS,
+                &ASK_FOR_NOTICES,
+                &READ_MIRRORS,
+                &DISCOVERY,
+            ],
+            _ => Vec::new(),
+        }
     }
 }
 

@@ -1,3 +1,5 @@
+//! Rules of plans that a schema cannot express.
+
 use serde_json::json;
 
 use super::*;

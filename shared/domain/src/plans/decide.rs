@@ -291,7 +291,7 @@ impl PlansState {
         }
         content(&plan.spec, &request.coordinates).map_err(|error| invalid("coordinates", error))?;
         let mut next = plan.clone();
-        self.make_room(&mut next);
+        self.drop_ended_revisions(&mut next);
         next.version += 1;
         next.revisions.push(PlanRevision {
             id: request.id.clone(),
@@ -307,7 +307,7 @@ impl PlansState {
     }
 
     /// Drops the oldest revisions that have ended and that no instance names.
-    fn make_room(&self, plan: &mut Plan) {
+    fn drop_ended_revisions(&self, plan: &mut Plan) {
         let mut used: Vec<&RevisionId> = Vec::new();
         for instance in self.instances_of(&plan.spec.name) {
             used.push(&instance.revision);

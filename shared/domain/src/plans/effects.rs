@@ -45,7 +45,7 @@ impl Effect {
 }
 
 impl PlansState {
-    /// What nodes must be told. `ordered` are the instances of plans that LEDGER's desired states have.
+    /// The requests that nodes need. `ordered` are the instances of plans that LEDGER's desired states have.
     pub fn effects<E: PlansEvidence>(
         &self,
         evidence: &E,

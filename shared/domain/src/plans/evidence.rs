@@ -1,4 +1,4 @@
-//! What LEDGER says of a placement, as far as plans need it.
+//! The state of a placement by LEDGER, as far as plans need it.
 
 use muster_contract::canonical::Digest;
 use muster_contract::view::{Freshness, Standing};

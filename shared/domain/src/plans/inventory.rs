@@ -295,7 +295,7 @@ impl PlansState {
         Ok(item)
     }
 
-    /// What uses an entry of the inventory.
+    /// A user of an entry of the inventory.
     fn user_of(&self, name: &InventoryName) -> Option<String> {
         let live = || self.nodes.values().filter(|node| !node.deleted);
         let plans = || self.plans.keys().filter_map(|name| self.plan(name));

@@ -208,7 +208,7 @@ impl PlansState {
         self.nodes.get(key).filter(|node| !node.deleted)
     }
 
-    /// What placements hold of a node.
+    /// The part of a node that placements hold.
     pub fn usage(&self, key: &DeviceKey) -> Option<&Usage> {
         self.usage.get(key)
     }

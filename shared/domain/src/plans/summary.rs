@@ -56,7 +56,7 @@ impl<E: PlansEvidence> PlansRead<'_, E> {
         PlacementStatus { state, message }
     }
 
-    /// An operation, with what it waits for now.
+    /// An operation, with what it waits for.
     pub(super) fn explained(&self, instance: &Instance, operation: &Operation) -> Operation {
         let mut explained = operation.clone();
         match operation.state {

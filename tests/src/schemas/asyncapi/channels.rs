@@ -2,6 +2,7 @@
 
 mod federation;
 mod groups;
+mod incidents;
 mod notices;
 pub(super) mod plans;
 mod publisher;
@@ -36,7 +37,7 @@ pub(super) fn list() -> Vec<Channel> {
         uplink(),
         quarantine(),
         ledger(),
-        incidents(),
+        incidents::list(),
         views(),
         questions(),
         questions_about_the_past(),
@@ -410,23 +411,6 @@ fn questions_about_the_past() -> Vec<Channel> {
             "verify",
             &["Query"],
             "Whether a rebuild from LEDGER says the same as what runs.",
-        ),
-    ]
-}
-
-fn incidents() -> Vec<Channel> {
-    vec![
-        fact(
-            "incident",
-            &LedgerSubject::Incident(Some(key())),
-            &["Incident"],
-            "What a person should know of a device.",
-        ),
-        fact(
-            "incidentOfHub",
-            &LedgerSubject::Incident(None),
-            &["Incident"],
-            "What a person should know of the hub itself.",
         ),
     ]
 }

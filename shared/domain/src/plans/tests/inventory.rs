@@ -1,3 +1,5 @@
+//! Versions, repeated requests, transitions and deletions of documents.
+
 use super::*;
 
 #[test]

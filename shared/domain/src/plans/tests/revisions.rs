@@ -1,3 +1,5 @@
+//! Revisions and operations, from the request to the result.
+
 use super::*;
 
 fn hub() -> Hub {

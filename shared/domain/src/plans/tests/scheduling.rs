@@ -1,3 +1,5 @@
+//! The choice of nodes, rule by rule.
+
 use super::*;
 
 fn place(hub: &Hub, extra: &Value) -> Result<DeviceKey, String> {
