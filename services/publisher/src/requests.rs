@@ -265,6 +265,26 @@ mod tests {
         assert_eq!(code(None, Some("c2")), Ok(()), "by hand");
     }
 
+    #[test]
+    fn an_approver_decides_nothing_but_an_approval() {
+        let decide = |verb: &str, role: &str| {
+            let wave = if verb == "approve" { r#","wave":"one""# } else { "" };
+            let digest = muster_contract::canonical::Digest::of_bytes(b"");
+            let payload = format!(
+                r#"{{"deployment":"web","digest":"{digest}","rollout":"rollout.yaml","verb":"{verb}"{wave}}}"#
+            );
+            let role = muster_bus::Role::of(role);
+            let requester = Requester::User { key: "UA".to_owned(), name: "anna".to_owned(), role };
+            let (endpoint, subject) = ("decide", format!("{PUBLISHER_PREFIX}.decide"));
+            let headers = muster_bus::Headers::default();
+            let call = Call { endpoint, subject, payload: payload.into(), headers, requester };
+            parse_request(&call).map(drop).map_err(|error| error.code)
+        };
+        assert_eq!(decide("approve", "approver"), Ok(()));
+        assert_eq!(decide("pause", "approver"), Err(ErrorCode::Forbidden));
+        assert_eq!(decide("pause", "operator"), Ok(()));
+    }
+
     fn status(payload: &'static str) -> Result<PublisherRequest, ErrorBody> {
         parse_request(&Call {
             endpoint: "status",

@@ -24,6 +24,7 @@ mod limits;
 mod matrix;
 mod mirrors;
 mod open;
+mod plans;
 mod receipts;
 mod records;
 mod renewal;
