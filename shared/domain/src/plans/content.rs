@@ -134,6 +134,7 @@ mod tests {
         .unwrap()
     }
 
+    #[allow(clippy::needless_pass_by_value, reason = "tests write JSON in place")]
     fn of(profile: Option<&str>, coordinates: Value) -> Result<Profile, ContentError> {
         content(&spec(profile), &serde_json::from_value(json!({ "main": coordinates })).unwrap())
     }

@@ -282,7 +282,7 @@ impl PlansState {
         let change = operations::change(now, format!("{} is deleted", label(&request.item)), author);
         match &mut item {
             PlansDocument::Node(node) => {
-                (node.version, node.deleted, node.change) = (node.version + 1, true, change)
+                (node.version, node.deleted, node.change) = (node.version + 1, true, change);
             }
             PlansDocument::Cluster(of) => {
                 (of.version, of.state, of.change) = (of.version + 1, InventoryState::Deleted, change);

@@ -104,7 +104,7 @@ mod tests {
         });
         let last = BASE64URL.iter().position(|known| Some(*known) == base64.bytes().last()).unwrap() as u128;
         let whole = (bits >> 6).wrapping_shl(2) | (last >> 4);
-        assert_eq!(format!("{:032x}", whole), digits, "the same 128 bits");
+        assert_eq!(format!("{whole:032x}"), digits, "the same 128 bits");
     }
 
     #[test]

@@ -156,6 +156,7 @@ impl Hub {
         second(self.second)
     }
 
+    #[allow(clippy::needless_pass_by_value, reason = "tests write requests in place")]
     fn ask(&mut self, request: PlansRequest) -> Result<PlansDocument, PlannerErrorBody> {
         match self.state.decide(&request, None, self.now())? {
             Decision::Append(document) => {
