@@ -119,7 +119,7 @@ fn each_subject_of_a_stream_and_each_right_has_a_row_in_the_table_of_rights() {
             rights.publish.iter().chain(&rights.subscribe).map(String::as_str).collect();
         assert_eq!(listed, own, "{role:?}");
     }
-    for role in ["federation", "approver"] {
+    for role in ["federation", "checker"] {
         assert!(Role::of(role).is_none() && to_come.contains(&format!("| {role} (")), "{role}");
     }
     let streams = muster_bus::topology::described();

@@ -25,6 +25,9 @@ The planner follows LEDGER, and decides nothing while it is behind LEDGER or cut
 A wave may name checks: requests over NATS on muster.check.>, and https webhooks. The planner asks webhooks only with
 --webhook-secret, by which it signs each question, and at private addresses only those of hosts that --webhook-allow names.
 
+The planner also keeps plans: it answers muster.planner.*, and orders what approved operations need. On a hub with rights it
+does so with credentials of the role scheduler (--plans-creds).
+
 Without a planner changes stay held; `muster rollout next DEPLOYMENT` takes the same steps one by one.
 
 Examples:
@@ -53,6 +56,10 @@ pub struct Cli {
     #[arg(long, env = "MUSTER_WEBHOOK_ALLOW", value_name = "HOST", value_delimiter = ',')]
     webhook_allow: Vec<String>,
 
+    /// Credentials of the role scheduler, by which the planner keeps plans. Without them, and with --creds, it keeps none
+    #[arg(long, env = "MUSTER_PLANS_CREDS", value_name = "FILE")]
+    plans_creds: Option<PathBuf>,
+
     #[command(flatten)]
     common: CommonArgs,
 }
@@ -66,6 +73,8 @@ pub struct Config {
     pub every: Duration,
     /// The settings of webhooks.
     pub webhooks: WebhookConfig,
+    /// The credentials by which plans are kept.
+    pub plans_creds: Option<PathBuf>,
 }
 
 impl Cli {
@@ -79,7 +88,9 @@ impl Cli {
         let every = problems.duration("--every", &self.every, EVERY_MIN..=EVERY_MAX);
         let allowed = self.webhook_allow.iter().map(|host| host.to_ascii_lowercase()).collect();
         let webhooks = WebhookConfig { secret: self.webhook_secret, ca: self.webhook_ca, allowed };
-        problems.finish(|| Some(Config { common: common?, every: every?, webhooks }))
+        problems.finish(|| {
+            Some(Config { common: common?, every: every?, webhooks, plans_creds: self.plans_creds })
+        })
     }
 }
 

@@ -1,6 +1,6 @@
 //! Errors of the planner's start and of its requests.
 
-use muster_bus::{ConnectError, RequestError};
+use muster_bus::{ConnectError, RequestError, TopologyError};
 use muster_contract::query::ErrorBody;
 
 use crate::services::PAGES_MAX;
@@ -12,6 +12,9 @@ pub enum StartError {
     /// No usable NATS server.
     #[error("cannot work with NATS")]
     Connect(#[from] ConnectError),
+    /// PLANS cannot be created.
+    #[error("cannot keep plans")]
+    Plans(#[from] TopologyError),
     /// Webhooks cannot be asked.
     #[error("cannot use the settings of webhooks")]
     Webhooks(#[from] WebhookSetupError),

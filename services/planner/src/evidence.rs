@@ -9,12 +9,14 @@ use std::time::Duration;
 
 use jiff::SignedDuration;
 use muster_contract::canonical::Digest;
-use muster_contract::desired::{DesiredState, SourceKind};
+use muster_contract::desired::{DesiredDeployment, DesiredState, SourceKind};
 use muster_contract::fact::{Fact, PulseFact};
 use muster_contract::limits::{LEASE, PARTITIONS};
 use muster_contract::subjects::LedgerSubject;
-use muster_contract::{DeploymentId, DeviceKey, Generation, Timestamp};
+use muster_contract::view::Freshness;
+use muster_contract::{DeploymentId, DeviceKey, Generation, InstanceName, PlanName, Timestamp};
 use muster_domain::fold::Fleet;
+use muster_domain::plans::plan_of;
 use muster_domain::rollout::Line;
 use tokio::time::Instant;
 
@@ -74,6 +76,17 @@ pub(crate) struct Document {
     pub(crate) at: Timestamp,
     pub(crate) is_retired: bool,
     pub(crate) entries: Vec<DocumentEntry>,
+    /// Its instances of plans.
+    pub(crate) instances: Vec<OrderedInstance>,
+}
+
+/// An instance of a plan in a document.
+#[derive(Debug, Clone)]
+pub(crate) struct OrderedInstance {
+    pub(crate) name: InstanceName,
+    pub(crate) plan: PlanName,
+    /// Digest of its profile.
+    pub(crate) content: Digest,
 }
 
 /// The content of a deployment in a document.
@@ -216,6 +229,11 @@ impl Evidence {
         self.fleet.as_of().ledger_seq
     }
 
+    /// Whether a device is heard, and when it was last heard.
+    pub(crate) fn heard(&self, key: &DeviceKey) -> Option<(Freshness, Option<Timestamp>)> {
+        self.fleet.heard(key)
+    }
+
     /// A deployment on a device.
     pub(crate) fn line(&self, id: &DeploymentId, key: &DeviceKey) -> Option<Line<'_>> {
         self.fleet.rollout_line(id, key)
@@ -246,7 +264,17 @@ impl Document {
             at: document.issued_at,
             is_retired: document.retired,
             entries: entries.collect(),
+            instances: document.deployments.iter().filter_map(OrderedInstance::of).collect(),
         }
+    }
+}
+
+impl OrderedInstance {
+    /// The instance of an entry, if the entry is of a plan.
+    fn of(entry: &DesiredDeployment) -> Option<Self> {
+        let plan = plan_of(&entry.application_id)?;
+        let name = entry.id.as_str().parse().ok()?;
+        Some(Self { name, plan, content: Digest::of_value(&entry.profile) })
     }
 }
 

@@ -11,6 +11,8 @@
 //! rows, and the planner judges the rollout by its counts at once. A planner that is killed between any two requests loses nothing
 //! and repeats nothing: the publisher answers a repeated release or decision as done.
 //!
+//! Beside rollouts it keeps plans ([`plans`]), with a task and a reading of LEDGER of its own.
+//!
 //! Reading order: [`ledger`] (reads LEDGER), `evidence` (folds it, and checks that the fold is current), `rollouts` (rows of
 //! rollouts), [`planner`] (the loop), [`step`] (pure: the effects of a step), [`services`] (requests), `checks`, [`asker`] and
 //! [`webhook`] (checks of others), [`app`] (the wiring).
@@ -24,6 +26,7 @@ mod evidence;
 pub mod ledger;
 pub mod metrics;
 pub mod planner;
+pub mod plans;
 mod rollouts;
 pub mod services;
 pub mod step;

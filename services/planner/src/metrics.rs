@@ -25,6 +25,14 @@ pub struct Metrics {
     pub checks: Counter,
     /// Those that were inconclusive.
     pub inconclusive: Counter,
+    /// Documents that were appended to PLANS.
+    pub appended: Counter,
+    /// Documents that PLANS did not take.
+    pub conflicts: Counter,
+    /// Orders of approved operations that the publisher has taken.
+    pub orders: Counter,
+    /// Orders that LEDGER does not show yet.
+    pub orders_open: Gauge,
 }
 
 impl Metrics {
@@ -63,6 +71,14 @@ impl Metrics {
                 "Checks of waves that had no usable answer",
                 all.inconclusive,
             );
+            registry.register("plans_appended", "Documents that were appended to PLANS", all.appended);
+            registry.register(
+                "plans_conflicts",
+                "Documents that PLANS did not take, decided again",
+                all.conflicts,
+            );
+            registry.register("plans_orders", "Orders of instances that the publisher has taken", all.orders);
+            registry.register("plans_orders_open", "Orders that LEDGER does not show yet", all.orders_open);
         });
         metrics
     }

@@ -6,12 +6,15 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use muster_bus::{Bus, RequestError};
-use muster_contract::DeploymentId;
-use muster_contract::query::{ErrorReply, GitStatus, PAGE_MAX, PublisherQuery, PublisherStatus};
+use muster_contract::query::{
+    ApplyRequest, ErrorReply, GitStatus, PAGE_MAX, PublishAnswer, PublisherQuery, PublisherStatus,
+    RemoveRequest,
+};
 use muster_contract::rollout::{
     DecideAnswer, DecideRequest, ReleaseAnswer, ReleaseRequest, TargetsAnswer, TargetsQuery,
 };
 use muster_contract::subjects::PUBLISHER_PREFIX;
+use muster_contract::{DeploymentId, DeviceKey};
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 
@@ -118,6 +121,23 @@ impl<R: Requests> Services<R> {
     /// It does not answer, or the decision is not possible in the rollout's state: evaluate it again.
     pub async fn decide(&self, request: &DecideRequest) -> Result<DecideAnswer, PlannerError> {
         self.ask(format!("{PUBLISHER_PREFIX}.decide"), request).await
+    }
+
+    /// Requests that a device runs a deployment, as a Margo document.
+    ///
+    /// # Errors
+    /// It does not answer, or refuses the document.
+    pub async fn apply(&self, node: &DeviceKey, document: &str) -> Result<(), PlannerError> {
+        let request = ApplyRequest { key: node.clone(), documents: document.to_owned(), file: None };
+        self.ask::<PublishAnswer>(format!("{PUBLISHER_PREFIX}.apply"), &request).await.map(drop)
+    }
+
+    /// Requests that a device runs a deployment no more.
+    ///
+    /// # Errors
+    /// It does not answer, or the deployment was not applied by request.
+    pub async fn remove(&self, request: &RemoveRequest) -> Result<(), PlannerError> {
+        self.ask::<PublishAnswer>(format!("{PUBLISHER_PREFIX}.remove"), request).await.map(drop)
     }
 
     async fn ask<T: DeserializeOwned>(

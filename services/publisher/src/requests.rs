@@ -4,13 +4,13 @@
 use std::collections::BTreeMap;
 
 use bytes::Bytes;
-use muster_bus::{Call, EndpointSpec, Fault, ServiceSpec};
+use muster_bus::{Call, EndpointSpec, Fault, Requester, ServiceSpec};
 use muster_contract::limits::{RELEASE_DEVICES_MAX, ROLLBACK_DEVICES_MAX};
 use muster_contract::query::{
     ApplyRequest, ErrorBody, ErrorCode, PublisherQuery, RemoveRequest, RetireRequest,
 };
 use muster_contract::question::{read, read_or_default};
-use muster_contract::rollout::{DecideRequest, ReleaseRequest, TargetsQuery};
+use muster_contract::rollout::{DecideRequest, ReleaseRequest, RolloutVerb, TargetsQuery};
 use muster_contract::subjects::PUBLISHER_PREFIX;
 use muster_contract::{DeploymentId, DeviceKey, RequestedBy};
 use serde::Serialize;
@@ -22,6 +22,8 @@ use crate::problems::Problems;
 
 /// The endpoints.
 const VERBS: [&str; 7] = ["apply", "decide", "release", "remove", "retire", "status", "targets"];
+/// The role of people who may approve waves, and decide nothing else.
+const APPROVER: &str = "approver";
 /// The file name in problems of a request that names no file.
 const FILE: &str = "request";
 /// Longest file name that an answer repeats, in characters.
@@ -123,12 +125,25 @@ pub fn parse_request(call: &Call) -> Result<PublisherRequest, ErrorBody> {
         "decide" => {
             let request: DecideRequest = read(&call.payload)?;
             request.check().map_err(|violation| bad_request(violation.to_string()))?;
+            check_approver(&call.requester, &request)?;
             return Ok(PublisherRequest::Decide(Decide { request, requested_by: author(call)? }));
         }
         "targets" => return read(&call.payload).map(PublisherRequest::Targets),
         _ => return read_or_default(&call.payload).map(PublisherRequest::Status),
     };
     Ok(PublisherRequest::Change(Request { key, change, requested_by: author(call)? }))
+}
+
+/// Checks that an approver decides nothing but approvals.
+fn check_approver(requester: &Requester, request: &DecideRequest) -> Result<(), ErrorBody> {
+    let is_approver =
+        matches!(requester, Requester::User { role: Some(role), .. } if role.as_str() == APPROVER);
+    if is_approver && request.verb != RolloutVerb::Approve {
+        let verb = request.verb.as_str();
+        let message = format!("the role approver may approve waves; {verb} needs the role operator");
+        return Err(ErrorBody { code: ErrorCode::Forbidden, message });
+    }
+    Ok(())
 }
 
 /// The author of a change, for its record.
@@ -248,6 +263,26 @@ mod tests {
         assert_eq!(code(Some("c1"), Some("c2")), Err(ErrorCode::Conflict));
         assert_eq!(code(Some("c1"), None), Err(ErrorCode::NotReady));
         assert_eq!(code(None, Some("c2")), Ok(()), "by hand");
+    }
+
+    #[test]
+    fn an_approver_decides_nothing_but_an_approval() {
+        let decide = |verb: &str, role: &str| {
+            let wave = if verb == "approve" { r#","wave":"one""# } else { "" };
+            let digest = muster_contract::canonical::Digest::of_bytes(b"");
+            let payload = format!(
+                r#"{{"deployment":"web","digest":"{digest}","rollout":"rollout.yaml","verb":"{verb}"{wave}}}"#
+            );
+            let role = muster_bus::Role::of(role);
+            let requester = Requester::User { key: "UA".to_owned(), name: "anna".to_owned(), role };
+            let (endpoint, subject) = ("decide", format!("{PUBLISHER_PREFIX}.decide"));
+            let headers = muster_bus::Headers::default();
+            let call = Call { endpoint, subject, payload: payload.into(), headers, requester };
+            parse_request(&call).map(drop).map_err(|error| error.code)
+        };
+        assert_eq!(decide("approve", "approver"), Ok(()));
+        assert_eq!(decide("pause", "approver"), Err(ErrorCode::Forbidden));
+        assert_eq!(decide("pause", "operator"), Ok(()));
     }
 
     fn status(payload: &'static str) -> Result<PublisherRequest, ErrorBody> {

@@ -135,12 +135,12 @@ impl Bus {
     /// # Errors
     /// Something exists with other settings, or the server refuses; a person must act.
     pub async fn converge(&self) -> Result<(), TopologyError> {
-        self.ensure(self.wanted()).await
+        self.ensure(self.of_all_services()).await
     }
 
     /// The same without the consumers of UPLINK's partitions, which only ingest needs, and has the right to create.
     pub async fn converge_streams(&self) -> Result<(), TopologyError> {
-        self.ensure(Topology { consumers: Vec::new(), ..self.wanted() }).await
+        self.ensure(Topology { consumers: Vec::new(), ..self.of_all_services() }).await
     }
 
     /// Creates only the bucket `views` and NOTICES, for a federation's server, to which no device reports.
@@ -148,6 +148,23 @@ impl Bus {
         let mut streams = self.wanted().streams;
         streams.retain(|stream| [VIEWS_STREAM, stream::NOTICES].contains(&stream.name.as_str()));
         self.ensure(Topology { streams, consumers: Vec::new() }).await
+    }
+
+    /// Creates only PLANS, which the planner alone uses.
+    ///
+    /// # Errors
+    /// As [`converge`](Self::converge).
+    pub async fn converge_plans(&self) -> Result<(), TopologyError> {
+        let mut streams = self.wanted().streams;
+        streams.retain(|stream| stream.name == stream::PLANS);
+        self.ensure(Topology { streams, consumers: Vec::new() }).await
+    }
+
+    /// The topology of every service: without PLANS, which the planner creates.
+    fn of_all_services(&self) -> Topology {
+        let mut topology = self.wanted();
+        topology.streams.retain(|stream| stream.name != stream::PLANS);
+        topology
     }
 
     pub(crate) fn wanted(&self) -> Topology {

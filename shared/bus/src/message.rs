@@ -26,7 +26,9 @@ pub struct Outgoing {
     pub expected_stream: Option<&'static str>,
     /// Compare-and-set: the sequence of the last message of this subject, 0 for none.
     pub expected_last_subject_sequence: Option<u64>,
-    /// The subject of the sequence above, if it is not the message's own: a fence, which admits only writers that know the
+    /// Compare-and-set: the sequence of the last message of the stream, 0 for none. The stream takes one writer at a time.
+    pub expected_last_sequence: Option<u64>,
+    /// The subject of the sequence of its subject, if it is not the message's own: a fence, which admits only writers that know the
     /// newest message of that subject. A replicated stream takes one message at a time on the same fence and answers
     /// others with a conflict.
     pub expected_of_subject: Option<String>,

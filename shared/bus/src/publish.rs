@@ -5,7 +5,8 @@ use std::time::Duration;
 use async_nats::{HeaderMap, Message, StatusCode, Subject};
 use bytes::Bytes;
 use muster_contract::headers::{
-    EXPECTED_LAST_SUBJECT_SEQUENCE, EXPECTED_LAST_SUBJECT_SEQUENCE_SUBJECT, EXPECTED_STREAM, MSG_ID, TTL,
+    EXPECTED_LAST_SEQUENCE, EXPECTED_LAST_SUBJECT_SEQUENCE, EXPECTED_LAST_SUBJECT_SEQUENCE_SUBJECT,
+    EXPECTED_STREAM, MSG_ID, TTL,
 };
 use serde::Deserialize;
 
@@ -22,7 +23,7 @@ pub const CONFIRM_TIMEOUT: Duration = Duration::from_secs(10);
 const PERMANENT: [u64; 5] = [MESSAGE_TOO_LARGE, 10060, 10111, 10165, 10166];
 /// JetStream's code for a message that is too large for the stream.
 const MESSAGE_TOO_LARGE: u64 = 10054;
-/// JetStream's codes for another last sequence of the subject; the second is that of replicated streams.
+/// JetStream's codes for another last sequence of the subject or the stream; the second is that of replicated streams.
 const CONFLICT: [u64; 2] = [10071, 10164];
 /// Codes of the JetStream API for a temporary failure.
 const TEMPORARY: [u64; 3] = [10008, 10118, 10167];
@@ -180,6 +181,9 @@ pub(crate) fn pack(message: Outgoing) -> Result<Packed, PublishError> {
     }
     if let Some(sequence) = message.expected_last_subject_sequence {
         headers.insert(EXPECTED_LAST_SUBJECT_SEQUENCE, sequence.to_string());
+    }
+    if let Some(sequence) = message.expected_last_sequence {
+        headers.insert(EXPECTED_LAST_SEQUENCE, sequence.to_string());
     }
     if let Some(subject) = message.expected_of_subject {
         headers.insert(EXPECTED_LAST_SUBJECT_SEQUENCE_SUBJECT, subject);

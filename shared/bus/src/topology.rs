@@ -8,7 +8,7 @@ use async_nats::jetstream::stream::{
 };
 use muster_contract::limits::{
     DEVICE_DUPLICATE_WINDOW, DUPLICATE_WINDOW, HEARTBEAT_BYTES_MAX, LEDGER_AGE_MAX, PARTITIONS,
-    QUARANTINE_BYTES_MAX, QUARANTINE_DUPLICATE_WINDOW, QUARANTINE_SHARE, REPORT_BYTES_MAX,
+    PLANS_HISTORY, QUARANTINE_BYTES_MAX, QUARANTINE_DUPLICATE_WINDOW, QUARANTINE_SHARE, REPORT_BYTES_MAX,
     REPORT_HEADER_BYTES_MAX, UPLINK_SHARE,
 };
 use muster_contract::subjects::{REJECTED, report_partition, stream};
@@ -68,6 +68,7 @@ pub(crate) fn contract(uplink_bytes_max: u64, ledger_bytes_max: u64, replicas: u
         notices(),
         quarantine(),
         http_devices(),
+        plans(),
     ];
     streams.iter_mut().for_each(|stream| stream.num_replicas = replicas);
     Topology {
@@ -264,6 +265,20 @@ fn http_devices() -> Stream {
         deny_delete: true,
         allow_direct: true,
         ..base(stream::HTTP_DEVICES)
+    }
+}
+
+/// Plans with their revisions, instances with their operations, and the inventory, with the history of each. A planner appends
+/// for the last sequence of the stream that it has read, so the stream is a serial log.
+fn plans() -> Stream {
+    Stream {
+        subjects: subjects(["muster.plan.*", "muster.instance.*.*", "muster.inventory.>"]),
+        max_messages_per_subject: PLANS_HISTORY,
+        discard: DiscardPolicy::New,
+        deny_delete: true,
+        deny_purge: true,
+        allow_direct: true,
+        ..base(stream::PLANS)
     }
 }
 

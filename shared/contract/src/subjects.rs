@@ -1,11 +1,15 @@
 //! Builds and parses every subject. The comment above each function has its shape.
 
+mod plans;
+
 use std::fmt;
 
 use crate::canonical::Digest;
 use crate::ids::{
     DeploymentId, DeviceKey, LabelError, LabelKey, LabelValue, SiteId, SubscriptionName, ViewName,
 };
+
+pub use self::plans::PlansSubject;
 
 /// Names of the streams and the bucket.
 pub mod stream {
@@ -25,6 +29,8 @@ pub mod stream {
     pub const QUARANTINE: &str = "QUARANTINE";
     /// The stream of the bucket `http_devices`: devices that speak HTTP, and their accepted clients.
     pub const HTTP_DEVICES: &str = "KV_http_devices";
+    /// Plans with their revisions, instances with their operations, and the inventory of nodes.
+    pub const PLANS: &str = "PLANS";
 }
 
 /// `muster.desired.<site>.<device>` in DOWNLINK (and sourced into LEDGER).
@@ -113,6 +119,9 @@ pub fn live_notice(name: &SubscriptionName) -> String {
 
 /// `muster.publisher.<verb>`: requests to the publisher: apply, decide, release, remove, retire, status, targets.
 pub const PUBLISHER_PREFIX: &str = "muster.publisher";
+
+/// `muster.planner.<verb>`: requests to the planner about plans, instances, operations and the inventory.
+pub const PLANNER_PREFIX: &str = "muster.planner";
 
 /// `muster.ingest.owner.<partition>`: the owner of the partition answers with its name.
 pub fn ask_owner(partition: u16) -> String {

@@ -13,6 +13,7 @@ pub mod intake;
 pub mod lease;
 pub mod ledger_room;
 pub mod plan;
+pub mod plans;
 pub mod rollout;
 pub mod skew;
 pub mod token_bucket;

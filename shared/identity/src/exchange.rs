@@ -3,7 +3,7 @@
 //!
 //! Five kinds of accounts share a hub. **HUB** has the streams and the services. **DEVICES** and one account for each site
 //! with a leaf node import the subjects of devices. **READERS** has mirrors of LEDGER and of the bucket `views`, and no user
-//! but the keeper, a task of muster-rollup. **PEOPLE** has the viewers, subscribers and operators, and no streams.
+//! but the keeper, a task of muster-rollup. **PEOPLE** has the viewers, approvers, subscribers and operators, and no streams.
 //!
 //! Accounts are the boundary because a request names the subject of its answer, and nats-server does not check whether the
 //! requester may publish there: within one account, a direct get of a missing key with the reply
@@ -29,7 +29,7 @@ pub enum Account {
     Devices,
     /// Mirrors of LEDGER and of the bucket `views`.
     Readers,
-    /// Viewers, subscribers and operators.
+    /// Viewers, approvers, subscribers and operators.
     People,
 }
 
@@ -152,7 +152,7 @@ const fn to_reader(crossing: Crossing, subject: &'static str) -> Offer {
 }
 
 /// Every subject that crosses from one account to another.
-pub const OFFERS: [Offer; 58] = {
+pub const OFFERS: [Offer; 59] = {
     use Crossing::{Messages, NamedRequest, Request, Requests};
     [
         to_device(Request, "muster.report.*.*"),
@@ -169,6 +169,7 @@ pub const OFFERS: [Offer; 58] = {
         to_person(NamedRequest, "muster.notify.*"),
         to_person(NamedRequest, "muster.view.*"),
         to_person(NamedRequest, "muster.publisher.*"),
+        to_person(NamedRequest, "muster.planner.*"),
         to_person(NamedRequest, "muster.ingest.quarantine.*"),
         to_person(Requests, "$SRV.PING"),
         to_person(Requests, "$SRV.PING.>"),

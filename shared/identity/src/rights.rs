@@ -41,8 +41,19 @@ const CONVERGE_STREAMS: [&str; 16] = [
     "$JS.API.STREAM.CREATE.QUARANTINE",
     "$JS.API.STREAM.CREATE.KV_http_devices",
 ];
+/// PLANS, which only the scheduler creates, reads and writes.
+const KEEP_PLANS: [&str; 8] = [
+    "$JS.API.STREAM.INFO.PLANS",
+    "$JS.API.STREAM.CREATE.PLANS",
+    "$JS.API.CONSUMER.CREATE.PLANS.>",
+    "$JS.API.CONSUMER.MSG.NEXT.PLANS.*",
+    "$JS.API.CONSUMER.DELETE.PLANS.*",
+    "muster.plan.*",
+    "muster.instance.*.*",
+    "muster.inventory.>",
+];
 /// Updating existing streams.
-const UPDATE_STREAMS: [&str; 16] = [
+const UPDATE_STREAMS: [&str; 18] = [
     "$JS.API.STREAM.INFO.DOWNLINK",
     "$JS.API.STREAM.INFO.UPLINK",
     "$JS.API.STREAM.INFO.PRESENCE",
@@ -51,6 +62,7 @@ const UPDATE_STREAMS: [&str; 16] = [
     "$JS.API.STREAM.INFO.NOTICES",
     "$JS.API.STREAM.INFO.QUARANTINE",
     "$JS.API.STREAM.INFO.KV_http_devices",
+    "$JS.API.STREAM.INFO.PLANS",
     "$JS.API.STREAM.UPDATE.DOWNLINK",
     "$JS.API.STREAM.UPDATE.UPLINK",
     "$JS.API.STREAM.UPDATE.PRESENCE",
@@ -59,6 +71,7 @@ const UPDATE_STREAMS: [&str; 16] = [
     "$JS.API.STREAM.UPDATE.NOTICES",
     "$JS.API.STREAM.UPDATE.QUARANTINE",
     "$JS.API.STREAM.UPDATE.KV_http_devices",
+    "$JS.API.STREAM.UPDATE.PLANS",
 ];
 /// Copying streams out of a server and into one that lacks them, for `muster backup` and `muster restore --from`.
 const COPY_STREAMS: [&str; 14] = [
@@ -246,13 +259,30 @@ const DISCOVERY: [&str; 6] =
 const QUERIES: &str = "muster.query.*";
 const NOTIFY_REQUESTS: &str = "muster.notify.*";
 const PUBLISHER_REQUESTS: &str = "muster.publisher.*";
+/// Requests to the planner.
+const PLANS_REQUESTS: &str = "muster.planner.*";
+/// Requests to the planner that change nothing.
+const READ_PLANS: [&str; 6] = [
+    "muster.planner.plan-get",
+    "muster.planner.plan-list",
+    "muster.planner.plan-explain",
+    "muster.planner.instance-list",
+    "muster.planner.operation-list",
+    "muster.planner.inventory-list",
+];
+/// Approving and rejecting operations and waves. The publisher refuses other decisions of an approver.
+const APPROVE: [&str; 3] =
+    ["muster.planner.operation-approve", "muster.planner.operation-reject", "muster.publisher.decide"];
 /// Requests of a gateway on behalf of people.
 const ASK_FOR_PEOPLE: [&str; 3] =
     ["muster.publisher.release", "muster.publisher.decide", QUARANTINE_REQUESTS];
 /// Requests that change nothing: queries of views, and the publisher's progress and targets.
 const READ_ONLY_REQUESTS: [&str; 3] = [QUERIES, "muster.publisher.status", "muster.publisher.targets"];
-/// Requests of a planner: the publisher's progress and targets, releases of held changes, and decisions about rollouts.
-const PLANNER_REQUESTS: [&str; 4] = [
+/// Requests of a planner: the publisher's progress and targets, releases of held changes, decisions about rollouts, and the
+/// deployments of instances.
+const PLANNER_REQUESTS: [&str; 6] = [
+    "muster.publisher.apply",
+    "muster.publisher.remove",
     "muster.publisher.status",
     "muster.publisher.targets",
     "muster.publisher.release",
@@ -317,32 +347,45 @@ impl Role {
             Self::Keeper => (vec![&KEEP_MIRRORS], vec![&[OWN_INBOX]]),
             Self::Maintainer => (vec![&UPDATE_STREAMS, &COPY_STREAMS], vec![&[OWN_INBOX]]),
             Self::Planner => (vec![&PLANNER_REQUESTS, &READ_LEDGER_MIRROR], vec![&[OWN_INBOX]]),
-            Self::Gateway => (vec![&READ_ONLY_REQUESTS, &ASK_FOR_PEOPLE, &READ_MIRRORS], vec![&[OWN_INBOX]]),
-            Self::Viewer => (
-                vec![
-                    &READ_ONLY_REQUESTS,
-                    &["$JS.API.DIRECT.GET.KV_views.$KV.views.>"],
-                    &ASK_FOR_NOTICES,
-                    &DISCOVERY,
-                ],
-                vec![&[OWN_INBOX, LIVE_NOTICES]],
-            ),
-            Self::Subscriber => (
-                vec![&READ_ONLY_REQUESTS, &ASK_FOR_NOTICES, &READ_MIRRORS, &DISCOVERY],
-                vec![&[OWN_INBOX, LIVE_NOTICES]],
-            ),
-            Self::Operator => (
-                vec![
-                    &[QUERIES, PUBLISHER_REQUESTS, QUARANTINE_REQUESTS, CREDENTIALS, VIEW_REQUESTS],
-                    &KEEP_HTTP_CLIENTS,
-                    &ASK_FOR_NOTICES,
-                    &READ_MIRRORS,
-                    &DISCOVERY,
-                ],
-                vec![&[OWN_INBOX, LIVE_NOTICES]],
-            ),
+            Self::Scheduler => {
+                (vec![&KEEP_PLANS, &[ANSWERS]], vec![&[OWN_INBOX, PLANS_REQUESTS], &DISCOVERY])
+            }
+            Self::Gateway => (self.asked_by_people(), vec![&[OWN_INBOX]]),
+            Self::Viewer | Self::Approver | Self::Subscriber | Self::Operator => {
+                (self.asked_by_people(), vec![&[OWN_INBOX, LIVE_NOTICES]])
+            }
         };
         Rights { publish: listed(&publish), subscribe: listed(&subscribe) }
+    }
+
+    /// The subjects that a role of people publishes to; those of a gateway as well, which asks for them.
+    fn asked_by_people(self) -> Vec<&'static [&'static str]> {
+        let views: &[&str] = &["$JS.API.DIRECT.GET.KV_views.$KV.views.>"];
+        match self {
+            Self::Gateway => vec![&READ_ONLY_REQUESTS, &ASK_FOR_PEOPLE, &READ_MIRRORS],
+            Self::Viewer => vec![&READ_ONLY_REQUESTS, &READ_PLANS, views, &ASK_FOR_NOTICES, &DISCOVERY],
+            Self::Approver => {
+                vec![&READ_ONLY_REQUESTS, &READ_PLANS, &APPROVE, views, &ASK_FOR_NOTICES, &DISCOVERY]
+            }
+            Self::Subscriber => {
+                vec![&READ_ONLY_REQUESTS, &READ_PLANS, &ASK_FOR_NOTICES, &READ_MIRRORS, &DISCOVERY]
+            }
+            Self::Operator => vec![
+                &[
+                    QUERIES,
+                    PUBLISHER_REQUESTS,
+                    PLANS_REQUESTS,
+                    QUARANTINE_REQUESTS,
+                    CREDENTIALS,
+                    VIEW_REQUESTS,
+                ],
+                &KEEP_HTTP_CLIENTS,
+                &ASK_FOR_NOTICES,
+                &READ_MIRRORS,
+                &DISCOVERY,
+            ],
+            _ => Vec::new(),
+        }
     }
 }
 

@@ -34,10 +34,14 @@ pub enum Role {
     Margo,
     /// `muster-planner`, which follows LEDGER like a subscriber, and asks the publisher to release held changes.
     Planner,
+    /// The task of `muster-planner` that keeps plans: it writes PLANS, and answers requests about plans.
+    Scheduler,
     /// The people's side of `muster-gateway`: it reads, and asks for changes on behalf of people who have logged in.
     Gateway,
     /// A person or program that uses the query service and the views.
     Viewer,
+    /// A person or program that approves and rejects operations and waves, with the rights of a viewer beside that.
+    Approver,
     /// A program that reads LEDGER or the views itself.
     Subscriber,
     /// A person who runs the fleet, with the rights that the `muster` command needs.
@@ -46,7 +50,7 @@ pub enum Role {
 
 impl Role {
     /// All of them, the device first.
-    pub const ALL: [Self; 13] = [
+    pub const ALL: [Self; 15] = [
         Self::Device,
         Self::Publisher,
         Self::Ingest,
@@ -56,8 +60,10 @@ impl Role {
         Self::Maintainer,
         Self::Margo,
         Self::Planner,
+        Self::Scheduler,
         Self::Gateway,
         Self::Viewer,
+        Self::Approver,
         Self::Subscriber,
         Self::Operator,
     ];
@@ -74,8 +80,10 @@ impl Role {
             Self::Maintainer => "maintainer",
             Self::Margo => "margo",
             Self::Planner => "planner",
+            Self::Scheduler => "scheduler",
             Self::Gateway => "gateway",
             Self::Viewer => "viewer",
+            Self::Approver => "approver",
             Self::Subscriber => "subscriber",
             Self::Operator => "operator",
         }
@@ -86,11 +94,19 @@ impl Role {
         match self {
             // A gateway acts for devices, and reaches nothing of HUB that devices do not.
             Self::Device | Self::Margo => Account::Devices,
-            Self::Publisher | Self::Ingest | Self::Rollup | Self::Renewer | Self::Maintainer => Account::Hub,
+            Self::Publisher
+            | Self::Ingest
+            | Self::Rollup
+            | Self::Renewer
+            | Self::Scheduler
+            | Self::Maintainer => Account::Hub,
             Self::Keeper => Account::Readers,
-            Self::Planner | Self::Gateway | Self::Viewer | Self::Subscriber | Self::Operator => {
-                Account::People
-            }
+            Self::Planner
+            | Self::Gateway
+            | Self::Viewer
+            | Self::Approver
+            | Self::Subscriber
+            | Self::Operator => Account::People,
         }
     }
 
@@ -102,7 +118,7 @@ impl Role {
 
     /// Whether people have the role, and may log in to a gateway with it.
     pub const fn is_of_people(self) -> bool {
-        matches!(self, Self::Viewer | Self::Subscriber | Self::Operator)
+        matches!(self, Self::Viewer | Self::Approver | Self::Subscriber | Self::Operator)
     }
 
     /// Whether its token names the signing keys of the roles of people, by which it derives the role of a person.
@@ -244,7 +260,16 @@ mod tests {
             ("muster.hearing.*", &[Role::Rollup]),
             // An operator may ask the publisher for anything.
             ("muster.publisher.release", &[Role::Planner, Role::Gateway]),
-            ("muster.publisher.decide", &[Role::Planner, Role::Gateway]),
+            // An approver may decide to approve: the publisher refuses it other decisions.
+            ("muster.publisher.decide", &[Role::Planner, Role::Gateway, Role::Approver]),
+            ("muster.publisher.apply", &[Role::Planner]),
+            ("muster.publisher.remove", &[Role::Planner]),
+            ("muster.plan.*", &[Role::Scheduler]),
+            ("muster.instance.*.*", &[Role::Scheduler]),
+            ("muster.inventory.>", &[Role::Scheduler]),
+            ("muster.planner.operation-approve", &[Role::Approver]),
+            ("muster.planner.operation-reject", &[Role::Approver]),
+            ("muster.planner.*", &[Role::Operator]),
             ("muster.publisher.*", &[Role::Operator]),
             ("$KV.http_devices.{site}.*", &[Role::Margo]),
             ("$KV.http_devices.*", &[Role::Operator]),

@@ -23,7 +23,7 @@ impl Role {
         ]);
         let (subscriptions, payload) = match self {
             Self::Device => (DEVICE_SUBSCRIPTIONS_MAX, DEVICE_PAYLOAD_MAX as i64),
-            Self::Viewer => (VIEWER_SUBSCRIPTIONS_MAX, REQUEST_BYTES_MAX),
+            Self::Viewer | Self::Approver => (VIEWER_SUBSCRIPTIONS_MAX, REQUEST_BYTES_MAX),
             Self::Subscriber => (READER_SUBSCRIPTIONS_MAX, REQUEST_BYTES_MAX),
             // Its requests name up to a thousand devices.
             Self::Planner => (VIEWER_SUBSCRIPTIONS_MAX, UNLIMITED),
@@ -35,6 +35,7 @@ impl Role {
             | Self::Rollup
             | Self::Renewer
             | Self::Keeper
+            | Self::Scheduler
             | Self::Maintainer => (UNLIMITED, UNLIMITED),
         };
         json!({

@@ -14,9 +14,9 @@ tried without foreign replies, because HUB is one domain of trust (below).
 
 | account | who is in it | JetStream |
 |---|---|---|
-| HUB | services: publisher, ingest, rollup, renewer; for an hour a maintainer | all streams |
+| HUB | services: publisher, ingest, rollup, renewer, the planner's scheduler; for an hour a maintainer | all streams |
 | READERS | the keeper | mirrors of LEDGER and of the bucket `views` |
-| PEOPLE | viewers, subscribers, operators, the planner, gateways | none |
+| PEOPLE | viewers, approvers, subscribers, operators, the planner, gateways | none |
 | DEVICES | devices; gateways for devices that speak HTTP (role margo) | none |
 | one for each site with a leaf node | the site's server | none; imports what DEVICES imports, for that site alone |
 | system | `muster auth push`, the connection watcher | none |
@@ -79,7 +79,5 @@ get, and nothing beside it.
 | role | account | publishes | subscribes | crosses between accounts |
 |---|---|---|---|---|
 | federation (there) | PEOPLE of each hub; HUB and READERS of the top | at each hub as `subscriber`; at the top as `rollup` and `keeper` | the same | nothing of its own |
-| planner with plans (to come) | HUB | `muster.plan.*`, `muster.deployment.*.*`, `muster.operation.*.*`, `muster.approval.*.*`, `muster.gate.*.*`, `muster.owner.planner`, `muster.publisher.release`, `muster.publisher.decide`; LEDGER as rollup reads it | `_INBOX.{key}.>`, `muster.planner.*` | HUB to PEOPLE: `muster.planner.*`, request, named |
 | checker (to come) | PEOPLE | replies to what it is asked | `muster.check.{check}` of the checks in its credentials | HUB to PEOPLE: `muster.check.*`, request; the planner gets the right to publish it |
-| approver (to come) | PEOPLE | as `viewer`; `muster.planner.operation-approve` and `muster.planner.operation-reject` | as `viewer` | what `viewer` imports, and `muster.planner.*`, request, named |
 ";

@@ -24,6 +24,7 @@ mod limits;
 mod matrix;
 mod mirrors;
 mod open;
+mod plans;
 mod receipts;
 mod records;
 mod renewal;
@@ -44,8 +45,10 @@ async fn connect(config: BusConfig) -> Bus {
     soon("a connection", Box::pin(Bus::connect(config, &stop))).await.unwrap()
 }
 
-/// A connection of ingest, which sees to the streams.
+/// A connection of ingest, which sees to the streams, with PLANS, to which the planner's scheduler sees.
 async fn ingest(hub: &Guarded) -> Bus {
+    let scheduler = connect(hub.config(muster_identity::Role::Scheduler)).await;
+    soon("PLANS", Box::pin(scheduler.converge_plans())).await.unwrap();
     let bus = connect(hub.config(muster_identity::Role::Ingest)).await;
     soon("the streams", Box::pin(bus.converge())).await.unwrap();
     bus

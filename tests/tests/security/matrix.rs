@@ -129,8 +129,16 @@ async fn what_each_role_changes_by_any_subject_and_reply_is_the_table_of_rights(
     let stage = Stage::start().await;
     let mut streams = stage.streams();
     // Those who change nothing come first: a late effect of theirs is found with the next one.
-    let readers = [Role::Viewer, Role::Planner, Role::Subscriber, Role::Operator, Role::Device, Role::Margo]
-        .map(|role| stage.actor(role));
+    let readers = [
+        Role::Viewer,
+        Role::Approver,
+        Role::Planner,
+        Role::Subscriber,
+        Role::Operator,
+        Role::Device,
+        Role::Margo,
+    ]
+    .map(|role| stage.actor(role));
     for actor in Actor::of_system(&stage.hub).into_iter().chain(readers) {
         streams = try_all(&stage, &actor, streams).await;
     }
@@ -143,7 +151,7 @@ async fn what_each_role_changes_by_any_subject_and_reply_is_the_table_of_rights(
     try_all(&stage, &stage.actor(Role::Keeper), stage.streams()).await;
     stage.hub.mirror().await;
     streams = stage.streams();
-    for role in [Role::Renewer, Role::Publisher, Role::Rollup, Role::Ingest] {
+    for role in [Role::Renewer, Role::Scheduler, Role::Publisher, Role::Rollup, Role::Ingest] {
         streams = try_all(&stage, &stage.actor(role), streams).await;
     }
     soon("the streams as the contract has them", stage.ingest.converge()).await.unwrap();
@@ -252,7 +260,7 @@ async fn a_request_on_behalf_of_another_is_refused_whoever_sends_it() {
             tried += 1;
         }
     }
-    assert_eq!((tried, stage.asked.lock().unwrap().len()), (22, 0), "no service heard of it");
+    assert_eq!((tried, stage.asked.lock().unwrap().len()), (23, 0), "no service heard of it");
 }
 
 #[tokio::test(flavor = "multi_thread")]

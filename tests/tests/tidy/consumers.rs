@@ -61,8 +61,14 @@ const READERS: [Reader; 15] = [
     filtered("shared/client/src/quarantine.rs", "&filter", "an operator's command or page"),
 ];
 /// The names of the other streams in calls that open a reader.
-const OTHER_STREAMS: [&str; 5] =
-    ["stream::DOWNLINK", "stream::UPLINK", "stream::PRESENCE", "stream::NOTICES", "VIEWS_STREAM"];
+const OTHER_STREAMS: [&str; 6] = [
+    "stream::DOWNLINK",
+    "stream::UPLINK",
+    "stream::PRESENCE",
+    "stream::NOTICES",
+    "stream::PLANS",
+    "VIEWS_STREAM",
+];
 /// The call that opens a reader.
 const OPENS: &str = ".replay(";
 /// The call that makes a consumer, and the only files that make one: ordered readers, UPLINK's partitions, the topology.

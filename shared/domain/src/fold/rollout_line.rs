@@ -1,6 +1,7 @@
-//! Reads a deployment on a device for a rollout, without building the texts of a view's line.
+//! Reads a deployment on a device for a rollout or a plan, without building the texts of a view's line.
 
-use muster_contract::{DeploymentId, DeviceKey};
+use muster_contract::view::Freshness;
+use muster_contract::{DeploymentId, DeviceKey, Timestamp};
 
 use super::fleet::Fleet;
 use super::report::Report;
@@ -25,5 +26,11 @@ impl Fleet {
             last_heard_at: self.last_heard_at(device),
             retries: row.report.as_ref().map_or(&[], Report::retries),
         })
+    }
+
+    /// Whether the device is heard, and when it was last heard; `None` if LEDGER does not know it.
+    pub fn heard(&self, key: &DeviceKey) -> Option<(Freshness, Option<Timestamp>)> {
+        let device = self.find(key)?;
+        Some((device.state.context().freshness, self.last_heard_at(device)))
     }
 }

@@ -2,7 +2,9 @@
 
 mod federation;
 mod groups;
+mod incidents;
 mod notices;
+pub(super) mod plans;
 mod publisher;
 
 use muster_bus::topology::VIEWS_STREAM;
@@ -35,7 +37,7 @@ pub(super) fn list() -> Vec<Channel> {
         uplink(),
         quarantine(),
         ledger(),
-        incidents(),
+        incidents::list(),
         views(),
         questions(),
         questions_about_the_past(),
@@ -43,6 +45,7 @@ pub(super) fn list() -> Vec<Channel> {
         federation::list(),
         notices::all(),
         publisher::list(),
+        plans::list(),
         requests(),
     ];
     parts.into_iter().flatten().collect()
@@ -412,23 +415,6 @@ fn questions_about_the_past() -> Vec<Channel> {
     ]
 }
 
-fn incidents() -> Vec<Channel> {
-    vec![
-        fact(
-            "incident",
-            &LedgerSubject::Incident(Some(key())),
-            &["Incident"],
-            "What a person should know of a device.",
-        ),
-        fact(
-            "incidentOfHub",
-            &LedgerSubject::Incident(None),
-            &["Incident"],
-            "What a person should know of the hub itself.",
-        ),
-    ]
-}
-
 fn requests() -> Vec<Channel> {
     vec![
         Channel::new(
@@ -463,7 +449,7 @@ fn answers() -> Value {
     json!({
         "address": null,
         "description": "The reply inbox of a request.",
-        "messages": references(&[&ANSWERS[..], &groups::ANSWERS, &federation::ANSWERS].concat(), "#/components/messages"),
+        "messages": references(&[&ANSWERS[..], &groups::ANSWERS, &federation::ANSWERS, &plans::ANSWERS].concat(), "#/components/messages"),
     })
 }
 

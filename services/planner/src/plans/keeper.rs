@@ -1,0 +1,262 @@
+//! Keeps plans: folds PLANS and LEDGER, decides about requests one after another, appends what follows by itself, and has orders
+//! sent. One task; nothing but it changes the state.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use muster_contract::RequestedBy;
+use muster_contract::plans::{
+    InstancesQuery, InventoryQuery, OperationsQuery, PlanQuery, PlannerErrorBody, PlansQuery,
+};
+use muster_contract::query::ErrorCode;
+use muster_contract::question::{ANSWER_BYTES_MAX, fewer};
+use muster_domain::plans::{Decision, PlansDocument, PlansRead, PlansRequest, PlansState};
+use muster_service::clock::Clock;
+use muster_service::error::chain;
+use muster_service::health::Latch;
+use serde::Serialize;
+use tokio::sync::{mpsc, oneshot};
+use tokio::time::{Instant, MissedTickBehavior, interval, timeout};
+use tokio_util::sync::CancellationToken;
+
+use super::ledger_evidence::LedgerEvidence;
+use super::log::{AppendError, LogEvent, PlansLog};
+use super::orders::Orders;
+use super::responder::{not_ready, refusal};
+use crate::ledger::Ledger;
+use crate::metrics::Metrics;
+use crate::services::{Requests, Services};
+
+/// Documents that follow by themselves between two looks at requests.
+const DOCUMENTS_AT_ONCE: usize = 1024;
+/// Time between two looks at what only time changes.
+const TICK: Duration = Duration::from_millis(500);
+/// Attempts to decide about a request while another planner appends.
+const ATTEMPTS_MAX: usize = 16;
+/// Time to wait for the message of another planner after a conflict.
+const CONFLICT_READ_WITHIN: Duration = Duration::from_secs(2);
+
+/// A parsed request.
+#[derive(Debug)]
+pub enum PlansQuestion {
+    /// A plan.
+    Plan(PlanQuery),
+    /// Where another instance would be placed.
+    Explain(PlanQuery),
+    /// Plans.
+    Plans(usize, PlansQuery),
+    /// Instances.
+    Instances(usize, InstancesQuery),
+    /// Operations.
+    Operations(usize, OperationsQuery),
+    /// The inventory.
+    Inventory(usize, InventoryQuery),
+    /// A change, with its requester.
+    Change(PlansRequest, Option<RequestedBy>),
+}
+
+/// The answer of a request, as JSON.
+pub type PlansReply = Result<Vec<u8>, PlannerErrorBody>;
+
+/// A request that waits for its answer.
+#[derive(Debug)]
+pub struct PlansCall {
+    pub(super) question: PlansQuestion,
+    pub(super) reply: oneshot::Sender<PlansReply>,
+}
+
+/// Keeps plans.
+#[derive(Debug)]
+pub struct PlansKeeper<R, L> {
+    log: PlansLog,
+    ledger: L,
+    orders: Orders<R>,
+    clock: Arc<dyn Clock>,
+    metrics: Metrics,
+    state: PlansState,
+    /// Sequence of the last message of PLANS in the state.
+    last: u64,
+    is_read: bool,
+    evidence: LedgerEvidence,
+}
+
+impl<R: Requests, L: Ledger> PlansKeeper<R, L> {
+    /// A keeper that has read nothing.
+    pub fn new(
+        log: PlansLog,
+        ledger: L,
+        services: Services<R>,
+        clock: Arc<dyn Clock>,
+        metrics: Metrics,
+    ) -> Self {
+        let orders = Orders::new(services, metrics.clone());
+        let (state, evidence) = (PlansState::default(), LedgerEvidence::default());
+        Self { log, ledger, orders, clock, metrics, state, last: 0, is_read: false, evidence }
+    }
+
+    /// Keeps plans until `stop`. The latch is released once PLANS is read.
+    pub async fn run(mut self, mut calls: mpsc::Receiver<PlansCall>, ready: Latch, stop: CancellationToken) {
+        let (mut ready, mut ticks) = (Some(ready), interval(TICK));
+        ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
+        loop {
+            tokio::select! {
+                biased;
+                () = stop.cancelled() => return,
+                event = self.log.next() => self.fold(event),
+                Some(call) = calls.recv() => self.answer(call).await,
+                event = self.ledger.next() => {
+                    let changed = self.evidence.apply(event);
+                    if changed.all { self.state.time_passed() } else { self.state.nodes_changed(&changed.nodes) }
+                }
+                () = self.orders.ended() => {}
+                _ = ticks.tick() => self.state.time_passed(),
+            }
+            if self.is_read {
+                ready.take().into_iter().for_each(Latch::release);
+                self.advance().await;
+                self.order();
+            }
+        }
+    }
+
+    /// Applies an event of PLANS. Messages that this planner has appended are in the state already.
+    fn fold(&mut self, event: LogEvent) {
+        match event {
+            LogEvent::Messages(messages) => {
+                for (seq, document) in messages {
+                    if seq <= self.last {
+                        continue;
+                    }
+                    self.last = seq;
+                    if let Some(document) = document {
+                        self.state.apply(document);
+                    }
+                }
+            }
+            LogEvent::Read => self.is_read = true,
+            LogEvent::Restarted => (self.state, self.last, self.is_read) = (PlansState::default(), 0, false),
+        }
+    }
+
+    /// Appends what follows by itself.
+    async fn advance(&mut self) {
+        let evidence = self.evidence.at(Instant::now());
+        let made = self.state.advance(&evidence, self.clock.now(), DOCUMENTS_AT_ONCE);
+        if made.is_empty() {
+            return;
+        }
+        let (documents, before): (Vec<_>, Vec<_>) = made.into_iter().unzip();
+        if let Err(error) = self.append(documents, before).await {
+            tracing::info!(error = chain(&error), "decides about plans again");
+            self.read_conflict().await;
+            self.state.time_passed();
+        }
+    }
+
+    /// Appends documents that the state has already, and undoes those that are not stored.
+    async fn append(
+        &mut self,
+        documents: Vec<PlansDocument>,
+        before: Vec<Option<PlansDocument>>,
+    ) -> Result<(), AppendError> {
+        let (stored, error) = self.log.append(self.last, &documents).await;
+        self.last += stored;
+        self.metrics.appended.inc_by(stored);
+        let lost = documents.iter().zip(before).skip(usize::try_from(stored).unwrap_or(usize::MAX));
+        for (document, before) in lost.collect::<Vec<_>>().into_iter().rev() {
+            self.state.undo(&document.subject(), before);
+        }
+        match error {
+            Some(error) => {
+                self.metrics.conflicts.inc();
+                Err(error)
+            }
+            None => Ok(()),
+        }
+    }
+
+    /// Folds the message of another planner after a conflict.
+    async fn read_conflict(&mut self) {
+        if let Ok(event) = timeout(CONFLICT_READ_WITHIN, self.log.next()).await {
+            self.fold(event);
+        }
+    }
+
+    async fn answer(&mut self, PlansCall { question, reply }: PlansCall) {
+        let answer = match question {
+            _ if !self.is_read => Err(not_ready("the planner reads PLANS: ask again")),
+            PlansQuestion::Change(request, by) => self.change(&request, by.as_ref()).await,
+            question => self.read(&question),
+        };
+        // The requester may have gone.
+        let _ = reply.send(answer);
+    }
+
+    /// Decides about a change, again while other planners append.
+    async fn change(&mut self, request: &PlansRequest, by: Option<&RequestedBy>) -> PlansReply {
+        for _ in 0..ATTEMPTS_MAX {
+            let document = match self.state.decide(request, by.cloned(), self.clock.now())? {
+                Decision::Unchanged(document) => return Ok(document.to_bytes()),
+                Decision::Append(document) => *document,
+            };
+            let before = self.state.apply(document.clone());
+            match self.append(vec![document.clone()], vec![before]).await {
+                Ok(()) => return Ok(document.to_bytes()),
+                Err(AppendError::Conflict) => self.read_conflict().await,
+                Err(error) => {
+                    let sentence = format!("{}: ask again with the same requestId", chain(&error));
+                    return Err(refusal(ErrorCode::Internal, sentence));
+                }
+            }
+        }
+        Err(refusal(ErrorCode::Conflict, "other planners change PLANS all the time: ask again".to_owned()))
+    }
+
+    /// Answers a request that changes nothing.
+    fn read(&self, question: &PlansQuestion) -> PlansReply {
+        let evidence = self.evidence.at(Instant::now());
+        let read = PlansRead { state: &self.state, evidence: &evidence, now: self.clock.now() };
+        match question {
+            PlansQuestion::Plan(query) => json(&read.plan(query)?),
+            PlansQuestion::Explain(query) => json(&read.explain(query)?),
+            PlansQuestion::Plans(limit, query) => page(*limit, |limit| json(&read.plans(query, limit))),
+            PlansQuestion::Instances(limit, query) => {
+                page(*limit, |limit| json(&read.instances(query, limit)))
+            }
+            PlansQuestion::Operations(limit, query) => {
+                page(*limit, |limit| json(&read.operations(query, limit)))
+            }
+            PlansQuestion::Inventory(limit, query) => {
+                page(*limit, |limit| json(&read.inventory(query, limit)))
+            }
+            PlansQuestion::Change(..) => Err(not_ready("a change is no query")),
+        }
+    }
+
+    /// Has the orders sent that LEDGER does not show yet.
+    fn order(&mut self) {
+        let now = Instant::now();
+        if self.evidence.check_current(now).is_err() {
+            return;
+        }
+        let evidence = self.evidence.at(now);
+        let effects = self.state.effects(&evidence, self.evidence.ordered());
+        self.metrics.orders_open.set(i64::try_from(effects.len()).unwrap_or(i64::MAX));
+        self.orders.send(effects, now);
+    }
+}
+
+fn json<T: Serialize>(answer: &T) -> PlansReply {
+    serde_json::to_vec(answer).map_err(|error| refusal(ErrorCode::Internal, error.to_string()))
+}
+
+/// A page that fits into a message.
+fn page(mut limit: usize, answer: impl Fn(usize) -> PlansReply) -> PlansReply {
+    loop {
+        let reply = answer(limit)?;
+        if reply.len() <= ANSWER_BYTES_MAX || limit == 1 {
+            return Ok(reply);
+        }
+        limit = fewer(limit, reply.len());
+    }
+}

@@ -1,0 +1,141 @@
+//! Reads PLANS in order, and appends to it for the last sequence that was read. It decides nothing.
+
+use std::time::Duration;
+
+use muster_bus::{Bus, Delivery, Outgoing, PublishError, PublishErrorKind, Start};
+use muster_contract::subjects::{PlansSubject, stream};
+use muster_domain::plans::PlansDocument;
+use muster_service::error::chain;
+use tokio::sync::mpsc;
+use tokio::time::sleep;
+use tokio_util::task::AbortOnDropHandle;
+
+/// Messages of a batch, at most.
+const BATCH_MAX: usize = 512;
+/// Batches that wait for the keeper.
+const BATCHES_WAITING_MAX: usize = 4;
+/// Delay before PLANS is opened again.
+const OPEN_AGAIN_AFTER: Duration = Duration::from_secs(1);
+/// Appends that wait for their confirmation at once.
+const APPENDS_AT_ONCE: usize = 128;
+
+/// An event of PLANS.
+#[derive(Debug)]
+pub(super) enum LogEvent {
+    /// The next messages, each with its document if it is readable.
+    Messages(Vec<(u64, Option<PlansDocument>)>),
+    /// Everything that was stored when the reader opened PLANS is read.
+    Read,
+    /// The reader starts again at the first message.
+    Restarted,
+}
+
+/// Why a document is not known to be appended.
+#[derive(Debug, thiserror::Error)]
+pub enum AppendError {
+    /// Another planner has appended something. Nothing was stored.
+    #[error("another planner has changed PLANS at the same time")]
+    Conflict,
+    /// The append failed; it may have been stored.
+    #[error("cannot append to PLANS")]
+    Failed(#[source] PublishError),
+}
+
+impl From<PublishError> for AppendError {
+    fn from(error: PublishError) -> Self {
+        if error.kind == PublishErrorKind::Conflict { Self::Conflict } else { Self::Failed(error) }
+    }
+}
+
+/// PLANS over a bus.
+#[derive(Debug)]
+pub struct PlansLog {
+    bus: Bus,
+    events: mpsc::Receiver<LogEvent>,
+    _reader: AbortOnDropHandle<()>,
+}
+
+impl PlansLog {
+    /// Begins to read.
+    pub fn open(bus: Bus) -> Self {
+        let (out, events) = mpsc::channel(BATCHES_WAITING_MAX);
+        let reader = AbortOnDropHandle::new(tokio::spawn(read(bus.clone(), out)));
+        Self { bus, events, _reader: reader }
+    }
+
+    /// The next event. Cancel-safe.
+    pub(super) async fn next(&mut self) -> LogEvent {
+        match self.events.recv().await {
+            Some(event) => event,
+            // The reader ends only with the process.
+            None => std::future::pending().await,
+        }
+    }
+
+    /// Appends documents after the message with sequence `last`, in order; returns how many are stored, and the error of the
+    /// first that is not. Each expects the one before it, so none is stored after one that is not.
+    pub(super) async fn append(&self, last: u64, documents: &[PlansDocument]) -> (u64, Option<AppendError>) {
+        let mut stored = 0;
+        for chunk in documents.chunks(APPENDS_AT_ONCE) {
+            let appends = chunk.iter().enumerate().map(|(at, document)| {
+                let expected = last + stored + at as u64;
+                self.bus.publish(message(document, expected))
+            });
+            for result in futures_util::future::join_all(appends).await {
+                match result {
+                    Ok(_) => stored += 1,
+                    Err(error) => return (stored, Some(error.into())),
+                }
+            }
+        }
+        (stored, None)
+    }
+}
+
+/// The message of a document.
+fn message(document: &PlansDocument, expected_last_sequence: u64) -> Outgoing {
+    Outgoing {
+        expected_stream: Some(stream::PLANS),
+        expected_last_sequence: Some(expected_last_sequence),
+        ..Outgoing::new(document.subject().to_string(), document.to_bytes())
+    }
+}
+
+/// Reads PLANS until the receiver is dropped.
+async fn read(bus: Bus, out: mpsc::Sender<LogEvent>) {
+    while !out.is_closed() {
+        if let Err(error) = read_on(&bus, &out).await {
+            tracing::warn!(error = chain(&error), "reading PLANS from its first message again");
+            let _ = out.send(LogEvent::Restarted).await;
+        }
+        sleep(OPEN_AGAIN_AFTER).await;
+    }
+}
+
+async fn read_on(bus: &Bus, out: &mpsc::Sender<LogEvent>) -> Result<(), muster_bus::ReadError> {
+    let mut replay = bus.replay(stream::PLANS, &[], Start::First).await?;
+    while let Some(batch) = replay.next_present(BATCH_MAX).await? {
+        send(out, &batch).await;
+    }
+    let _ = out.send(LogEvent::Read).await;
+    while !out.is_closed() {
+        let batch = replay.next_batch(BATCH_MAX).await?;
+        send(out, &batch).await;
+    }
+    Ok(())
+}
+
+async fn send(out: &mpsc::Sender<LogEvent>, batch: &[Delivery]) {
+    let messages = batch.iter().map(|message| (message.stream_seq, document(message))).collect();
+    // Without a receiver the planner is stopping.
+    let _ = out.send(LogEvent::Messages(messages)).await;
+}
+
+fn document(message: &Delivery) -> Option<PlansDocument> {
+    let subject = PlansSubject::parse(&message.subject)?;
+    let read = PlansDocument::parse(&subject, &message.payload);
+    read.inspect_err(|refusal| {
+        tracing::error!(subject = message.subject, seq = message.stream_seq, %refusal, "cannot read a document of PLANS");
+    })
+    .ok()
+}

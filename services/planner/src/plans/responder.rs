@@ -1,0 +1,148 @@
+//! Answers the requests on `muster.planner.*`: parses each, passes it to the keeper, and serialises the answer.
+
+use bytes::Bytes;
+use muster_bus::{Bus, Call, EndpointSpec, Fault, ServiceSpec};
+use muster_contract::plans::{PlannerErrorBody, PlannerErrorReply};
+use muster_contract::query::ErrorCode;
+use muster_contract::question::{checked_limit, read, read_or_default};
+use muster_contract::subjects::PLANNER_PREFIX;
+use muster_domain::plans::PlansRequest;
+use muster_service::health::Latch;
+use tokio::sync::{mpsc, oneshot};
+use tokio_util::sync::CancellationToken;
+
+use super::keeper::{PlansCall, PlansQuestion};
+
+/// The endpoints.
+const VERBS: [&str; 19] = [
+    "plan-apply",
+    "plan-delete",
+    "plan-state",
+    "plan-deploy",
+    "plan-revision",
+    "plan-get",
+    "plan-list",
+    "plan-explain",
+    "instance-list",
+    "operation-request",
+    "operation-list",
+    "operation-approve",
+    "operation-reject",
+    "operation-cancel",
+    "inventory-apply",
+    "inventory-state",
+    "inventory-disruption",
+    "inventory-list",
+    "inventory-delete",
+];
+/// Longest message in an error header; the body has all of it.
+const HEADER_CHARS_MAX: usize = 200;
+
+/// Answers requests.
+#[derive(Debug, Clone)]
+pub struct PlansResponder {
+    calls: mpsc::Sender<PlansCall>,
+}
+
+impl PlansResponder {
+    /// A responder that passes requests on.
+    pub const fn new(calls: mpsc::Sender<PlansCall>) -> Self {
+        Self { calls }
+    }
+
+    /// Answers requests until `stop`.
+    pub async fn serve(self, bus: Bus, offered: Latch, stop: CancellationToken) {
+        let handler = move |call| self.clone().answer(call);
+        bus.offer(spec(), handler, || offered.release(), stop).await;
+    }
+
+    /// Answers one request.
+    ///
+    /// # Errors
+    /// The refusal, with its body.
+    pub async fn answer(self, call: Call) -> Result<Bytes, Fault> {
+        let question = parse(&call).map_err(fault)?;
+        let (reply, answer) = oneshot::channel();
+        let sent = self.calls.send(PlansCall { question, reply }).await;
+        let stopping = || fault(not_ready("the planner stops: ask again"));
+        sent.map_err(|_| stopping())?;
+        answer.await.map_err(|_| stopping())?.map(Bytes::from).map_err(fault)
+    }
+}
+
+/// The description of the service.
+fn spec() -> ServiceSpec {
+    let endpoint = |name| EndpointSpec { name, subject: format!("{PLANNER_PREFIX}.{name}") };
+    ServiceSpec {
+        name: "muster-planner",
+        version: env!("CARGO_PKG_VERSION"),
+        description: "Plans, instances, operations with approvals, and the inventory of nodes",
+        endpoints: VERBS.map(endpoint).into(),
+    }
+}
+
+/// Parses a call.
+fn parse(call: &Call) -> Result<PlansQuestion, PlannerErrorBody> {
+    let payload = &call.payload;
+    let question = match call.endpoint {
+        "plan-get" => PlansQuestion::Plan(read(payload)?),
+        "plan-explain" => PlansQuestion::Explain(read(payload)?),
+        "plan-list" => {
+            let query: muster_contract::plans::PlansQuery = read_or_default(payload)?;
+            PlansQuestion::Plans(checked_limit(query.limit)?, query)
+        }
+        "instance-list" => {
+            let query: muster_contract::plans::InstancesQuery = read_or_default(payload)?;
+            PlansQuestion::Instances(checked_limit(query.limit)?, query)
+        }
+        "operation-list" => {
+            let query: muster_contract::plans::OperationsQuery = read_or_default(payload)?;
+            PlansQuestion::Operations(checked_limit(query.limit)?, query)
+        }
+        "inventory-list" => {
+            let query: muster_contract::plans::InventoryQuery = read(payload)?;
+            PlansQuestion::Inventory(checked_limit(query.limit)?, query)
+        }
+        _ => {
+            let by =
+                call.requester.author().map_err(|error| refusal(ErrorCode::Forbidden, error.to_string()))?;
+            PlansQuestion::Change(parse_change(call)?, by)
+        }
+    };
+    Ok(question)
+}
+
+fn parse_change(call: &Call) -> Result<PlansRequest, PlannerErrorBody> {
+    let payload = &call.payload;
+    Ok(match call.endpoint {
+        "plan-apply" => PlansRequest::PlanApply(read(payload)?),
+        "plan-delete" => PlansRequest::PlanDelete(read(payload)?),
+        "plan-state" => PlansRequest::PlanState(read(payload)?),
+        "plan-deploy" => PlansRequest::PlanDeploy(read(payload)?),
+        "plan-revision" => PlansRequest::PlanRevision(read(payload)?),
+        "operation-request" => PlansRequest::Operation(read(payload)?),
+        "operation-approve" => PlansRequest::Approve(read(payload)?),
+        "operation-reject" => PlansRequest::Reject(read(payload)?),
+        "operation-cancel" => PlansRequest::Cancel(read(payload)?),
+        "inventory-apply" => PlansRequest::InventoryApply(read(payload)?),
+        "inventory-state" => PlansRequest::InventoryState(read(payload)?),
+        "inventory-disruption" => PlansRequest::Disruption(read(payload)?),
+        "inventory-delete" => PlansRequest::InventoryDelete(read(payload)?),
+        other => return Err(refusal(ErrorCode::NotFound, format!("there is no request {other}"))),
+    })
+}
+
+pub(super) fn refusal(code: ErrorCode, message: String) -> PlannerErrorBody {
+    PlannerErrorBody { code, message, field: None, current_version: None }
+}
+
+pub(super) fn not_ready(message: &str) -> PlannerErrorBody {
+    refusal(ErrorCode::NotReady, message.to_owned())
+}
+
+fn fault(error: PlannerErrorBody) -> Fault {
+    let (code, message) = (error.code.number(), error.message.chars().take(HEADER_CHARS_MAX).collect());
+    // Cannot fail: the reply is an object of texts and numbers.
+    let body = serde_json::to_vec(&PlannerErrorReply { error }).unwrap_or_default();
+    Fault { code, message, body: body.into() }
+}

@@ -1,0 +1,41 @@
+//! Plans: what requests and evidence change in the stream PLANS, and what devices shall run because of it.
+//!
+//! [`PlansState`] folds PLANS. [`decide`](PlansState::decide) answers a request with at most one document to append, and
+//! [`advance`](PlansState::advance) makes the documents that follow by themselves: instances and operations of a revision,
+//! placements, expiries, results. [`effects`](PlansState::effects) compares what is approved with LEDGER and says what to ask of
+//! the publisher. Each document is appended for the sequence up to which PLANS is folded, so of two planners that decide at once
+//! one wins, and the other folds its message and decides again. Between two documents nothing is lost: both functions are
+//! level-triggered.
+//!
+//! Invariants: no dimension of a node's free resources is negative; a node has each payload and each port once; nothing runs or
+//! stops before its operation is approved; of one instance one operation runs at a time.
+
+mod advance;
+mod content;
+mod decide;
+mod document;
+mod effects;
+mod evidence;
+mod inventory;
+mod naming;
+mod operations;
+mod read;
+mod revise;
+mod schedule;
+mod state;
+mod summary;
+mod usage;
+mod verdicts;
+
+pub use self::content::{ContentError, content, margo_document, plan_of};
+pub use self::decide::{Decision, PlansRequest};
+pub use self::document::PlansDocument;
+pub use self::effects::Effect;
+pub use self::evidence::{PlacementEvidence, PlansEvidence};
+pub use self::read::PlansRead;
+pub use self::schedule::Scheduler;
+pub use self::state::PlansState;
+pub use self::usage::Usage;
+
+#[cfg(test)]
+mod tests;

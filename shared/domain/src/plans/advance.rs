@@ -1,0 +1,343 @@
+//! Makes the documents that follow from PLANS, from evidence and from time, without a request.
+
+use std::collections::BTreeMap;
+
+use muster_contract::canonical::Digest;
+use muster_contract::plans::{
+    DisruptionState, Instance, InstanceState, NodeState, Operation, OperationState, OperationType, Plan,
+    RevisionState,
+};
+use muster_contract::{DeviceKey, PlanName, RevisionId, Timestamp};
+
+use super::content::content;
+use super::document::PlansDocument;
+use super::evidence::{PlacementEvidence, PlansEvidence};
+use super::operations::{self, Author};
+use super::schedule::Scheduler;
+use super::state::PlansState;
+
+/// One pass over a plan.
+pub(super) struct Pass<'a, E> {
+    pub(super) evidence: &'a E,
+    pub(super) now: Timestamp,
+    /// The next number of an instance, by revision.
+    pub(super) made: BTreeMap<RevisionId, u32>,
+    scheduler: Option<Scheduler>,
+    digests: BTreeMap<RevisionId, Option<Digest>>,
+    /// Whether an attempt to place an instance found no node.
+    is_full: bool,
+}
+
+impl<'a, E: PlansEvidence> Pass<'a, E> {
+    fn new(evidence: &'a E, now: Timestamp, is_full: bool) -> Self {
+        let (made, digests) = Default::default();
+        Self { evidence, now, made, scheduler: None, digests, is_full }
+    }
+
+    /// A node for an instance; `None` if the plan is known to find none.
+    pub(super) fn place(
+        &mut self,
+        state: &PlansState,
+        plan: &Plan,
+    ) -> Option<Result<(DeviceKey, String), String>> {
+        if self.is_full && self.scheduler.is_none() {
+            return None;
+        }
+        let scheduler = self.scheduler.get_or_insert_with(|| Scheduler::new(state, &plan.spec, self.now));
+        let placed = scheduler.place();
+        self.is_full = placed.is_err();
+        Some(placed)
+    }
+
+    /// The digest of a revision's content.
+    fn digest(&mut self, plan: &Plan, revision: &RevisionId) -> Option<Digest> {
+        *self.digests.entry(revision.clone()).or_insert_with(|| digest(plan, revision))
+    }
+}
+
+/// The digest of a revision's content.
+pub(super) fn digest(plan: &Plan, revision: &RevisionId) -> Option<Digest> {
+    let revision = plan.revision(revision)?;
+    let profile = content(&plan.spec, &revision.coordinates).ok()?;
+    Some(Digest::of_value(&profile))
+}
+
+impl PlansState {
+    /// Makes up to about `max` documents that follow by themselves, each applied already, with the one before it: the caller
+    /// appends them in order, and undoes those that it could not append.
+    pub fn advance<E: PlansEvidence>(
+        &mut self,
+        evidence: &E,
+        now: Timestamp,
+        max: usize,
+    ) -> Vec<(PlansDocument, Option<PlansDocument>)> {
+        let mut made = Vec::new();
+        while made.len() < max {
+            let Some(name) = self.dirty.pop_first() else { break };
+            self.advance_plan(&name, evidence, now, max, &mut made);
+        }
+        made
+    }
+
+    fn advance_plan<E: PlansEvidence>(
+        &mut self,
+        name: &PlanName,
+        evidence: &E,
+        now: Timestamp,
+        max: usize,
+        made: &mut Vec<(PlansDocument, Option<PlansDocument>)>,
+    ) {
+        let epoch = self.capacity_epoch;
+        let mut pass = Pass::new(evidence, now, self.full.contains(name));
+        while let Some(plan) = self.plan(name).cloned().filter(|_| made.len() < max) {
+            let documents = self.revise(&plan, &mut pass, max - made.len());
+            if documents.is_empty() {
+                break;
+            }
+            for document in documents {
+                let before = self.apply(document.clone());
+                made.push((document, before));
+            }
+        }
+        let Some(plan) = self.plan(name).cloned() else { return };
+        let names: Vec<_> = self.instances_of(name).map(|instance| instance.name.clone()).collect();
+        for instance in names {
+            if made.len() >= max {
+                self.dirty.insert(name.clone());
+                break;
+            }
+            let Some(instance) = self.instance(name, &instance).cloned() else { continue };
+            if let Some(next) = self.step(&plan, &instance, &mut pass) {
+                let document = PlansDocument::Instance(next);
+                let before = self.apply(document.clone());
+                made.push((document, before));
+            }
+        }
+        if pass.is_full && epoch == self.capacity_epoch {
+            self.full.insert(name.clone());
+        }
+    }
+
+    /// The next document of an instance; `None` if it waits.
+    fn step<E: PlansEvidence>(
+        &self,
+        plan: &Plan,
+        instance: &Instance,
+        pass: &mut Pass<'_, E>,
+    ) -> Option<Instance> {
+        let stepped = remove_leaving(instance, pass)
+            .or_else(|| self.step_operations(plan, instance, pass))
+            .or_else(|| self.evict(instance, pass.now));
+        let (mut next, sentence) = stepped?;
+        operations::finish(&mut next, operations::change(pass.now, sentence, &Author::default()));
+        Some(next)
+    }
+
+    fn step_operations<E: PlansEvidence>(
+        &self,
+        plan: &Plan,
+        instance: &Instance,
+        pass: &mut Pass<'_, E>,
+    ) -> Option<(Instance, String)> {
+        let open = instance.operations.iter().enumerate().filter(|(_, one)| !one.state.is_final());
+        for (at, operation) in open {
+            let stepped = match operation.state {
+                OperationState::Running => run(plan, instance, at, pass),
+                _ if is_cancelled(plan, operation) => Some(cancelled(instance, at, pass.now)),
+                OperationState::Pending | OperationState::Preparing => {
+                    let mut next = instance.clone();
+                    let is_free =
+                        operation.operation_type != OperationType::Relocate || next.placements.len() == 1;
+                    let is_changed = is_free && self.prepare(plan, &mut next, at, pass);
+                    is_changed.then(|| (next, sentence(operation, "is prepared")))
+                }
+                OperationState::PendingApproval => expire(instance, at, pass.now),
+                OperationState::Approved => start(plan, instance, at, pass.now),
+                _ => None,
+            };
+            if stepped.is_some() {
+                return stepped;
+            }
+        }
+        None
+    }
+
+    /// Makes a RELOCATE for an instance whose node must be left.
+    fn evict(&self, instance: &Instance, now: Timestamp) -> Option<(Instance, String)> {
+        let placement = instance.active().filter(|placement| placement.revision.is_some())?;
+        let node = self.node(&placement.node)?;
+        let is_evicted = matches!(node.state, NodeState::Evicted | NodeState::Sanitizing);
+        let disruption =
+            node.disruptions.iter().find(|one| one.should_evict && one.state != DisruptionState::Completed);
+        if !is_evicted && disruption.is_none() || instance.state != InstanceState::Active {
+            return None;
+        }
+        // One that did not succeed is not repeated before the node changes again.
+        let is_tried = |operation: &Operation| {
+            operation.operation_type == OperationType::Relocate
+                && (!operation.state.is_final()
+                    || operation.state != OperationState::Succeeded
+                        && operation.history.last().is_some_and(|step| step.at >= node.change.at))
+        };
+        if instance.operations.iter().any(is_tried) {
+            return None;
+        }
+        let mut next = instance.clone();
+        let state = OperationState::Preparing;
+        let relocate = operations::new(&next, OperationType::Relocate, None, state, now)?;
+        next.operations.push(relocate);
+        let reason = disruption.map_or_else(
+            || format!("node {} is evicted", node.key),
+            |disruption| format!("disruption {} evicts node {}", disruption.id, node.key),
+        );
+        Some((next, format!("RELOCATE is prepared: {reason}")))
+    }
+}
+
+fn sentence(operation: &Operation, what: &str) -> String {
+    format!("{} {what}", operation.operation_type.as_str())
+}
+
+/// Whether the revision of an operation is cancelled.
+fn is_cancelled(plan: &Plan, operation: &Operation) -> bool {
+    let revision = operation.revision.as_ref().and_then(|id| plan.revision(id));
+    revision.is_some_and(|revision| revision.state == RevisionState::Cancelled)
+}
+
+fn cancelled(instance: &Instance, at: usize, now: Timestamp) -> (Instance, String) {
+    let mut next = instance.clone();
+    operations::end(&mut next, at, OperationState::Cancelled, "its revision is cancelled", now);
+    (next, sentence(&instance.operations[at], "is cancelled"))
+}
+
+fn expire(instance: &Instance, at: usize, now: Timestamp) -> Option<(Instance, String)> {
+    let operation = instance.operations.get(at)?;
+    let expires_at = operation.expires_at.filter(|expires_at| *expires_at <= now)?;
+    let mut next = instance.clone();
+    let message = format!("nobody approved it before {expires_at}");
+    operations::end(&mut next, at, OperationState::Expired, message, now);
+    Some((next, sentence(operation, "has expired")))
+}
+
+/// Starts an approved operation: its node gets the order, or loses it.
+fn start(plan: &Plan, instance: &Instance, at: usize, now: Timestamp) -> Option<(Instance, String)> {
+    let operation = instance.operations.get(at)?;
+    let revision = operation.revision.as_ref().and_then(|id| plan.revision(id));
+    let is_paused = revision.is_some_and(|revision| revision.state == RevisionState::Paused);
+    let is_early = operation.not_before.is_some_and(|time| time > now);
+    if is_paused || is_early || operations::running(instance).is_some() {
+        return None;
+    }
+    let mut next = instance.clone();
+    let runs = instance.active().and_then(|placement| placement.revision.clone());
+    for placement in &mut next.placements {
+        match operation.operation_type {
+            OperationType::Create | OperationType::Update if placement.active => {
+                placement.revision.clone_from(&operation.revision);
+            }
+            OperationType::Delete => placement.revision = None,
+            OperationType::Relocate if !placement.active => placement.revision.clone_from(&runs),
+            _ => {}
+        }
+    }
+    next.stopped &= operation.operation_type != OperationType::Update;
+    operations::set(&mut next.operations[at], OperationState::Running, "", now);
+    Some((next, sentence(operation, "is running")))
+}
+
+/// The next step of a running operation, by the evidence of its nodes.
+fn run<E: PlansEvidence>(
+    plan: &Plan,
+    instance: &Instance,
+    at: usize,
+    pass: &mut Pass<'_, E>,
+) -> Option<(Instance, String)> {
+    let operation = instance.operations.get(at)?;
+    match operation.operation_type {
+        OperationType::Relocate => relocate(plan, instance, at, pass),
+        OperationType::Delete => {
+            let is_gone = |on: &DeviceKey| pass.evidence.placement(on, &instance.name).is_gone();
+            instance.placements.iter().all(|placement| is_gone(&placement.node)).then(|| {
+                let mut next = instance.clone();
+                next.placements.clear();
+                next.state = InstanceState::Deleted;
+                operations::set(&mut next.operations[at], OperationState::Succeeded, "", pass.now);
+                (next, sentence(operation, "has succeeded"))
+            })
+        }
+        _ => {
+            let active = instance.active()?;
+            let content = active.revision.as_ref().and_then(|id| pass.digest(plan, id))?;
+            let evidence = pass.evidence.placement(&active.node, &instance.name);
+            let (state, message) = result(&evidence, content, &active.node)?;
+            let mut next = instance.clone();
+            operations::end(&mut next, at, state, message, pass.now);
+            let what = if state == OperationState::Succeeded { "has succeeded" } else { "has failed" };
+            Some((next, sentence(operation, what)))
+        }
+    }
+}
+
+/// The result of an order to run a content; `None` if the node has not reported one.
+fn result(
+    evidence: &PlacementEvidence,
+    content: Digest,
+    node: &DeviceKey,
+) -> Option<(OperationState, String)> {
+    if evidence.runs(content) {
+        Some((OperationState::Succeeded, String::new()))
+    } else if evidence.failed(content) {
+        Some((OperationState::Failed, format!("node {node} could not run it, and needs attention")))
+    } else {
+        None
+    }
+}
+
+/// A RELOCATE: once the new node runs, it becomes active, and the old one gets the order to stop.
+fn relocate<E: PlansEvidence>(
+    plan: &Plan,
+    instance: &Instance,
+    at: usize,
+    pass: &mut Pass<'_, E>,
+) -> Option<(Instance, String)> {
+    let passive = instance.placements.iter().find(|placement| !placement.active)?;
+    // Without an order the second placement is the old one, which `remove_leaving` drops.
+    let content = passive.revision.as_ref().and_then(|id| pass.digest(plan, id))?;
+    let evidence = pass.evidence.placement(&passive.node, &instance.name);
+    let (state, message) = result(&evidence, content, &passive.node)?;
+    let mut next = instance.clone();
+    if state == OperationState::Failed {
+        let message = format!("{message}; the old node keeps running");
+        operations::end(&mut next, at, state, message, pass.now);
+        return Some((next, "RELOCATE has failed".to_owned()));
+    }
+    for placement in &mut next.placements {
+        placement.active = !placement.active;
+        if !placement.active {
+            placement.revision = None;
+        }
+    }
+    Some((next, format!("node {} runs it: the old node stops", passive.node)))
+}
+
+/// Drops a second placement that its node has removed. A RELOCATE ends with it.
+fn remove_leaving<E: PlansEvidence>(instance: &Instance, pass: &Pass<'_, E>) -> Option<(Instance, String)> {
+    let passive =
+        instance.placements.iter().find(|placement| !placement.active && placement.revision.is_none())?;
+    let mut relocates =
+        instance.operations.iter().filter(|one| one.operation_type == OperationType::Relocate);
+    let is_reserved =
+        relocates.any(|one| matches!(one.state, OperationState::PendingApproval | OperationState::Approved));
+    let is_gone = || pass.evidence.placement(&passive.node, &instance.name).is_gone();
+    if is_reserved || instance.active().is_none() || !is_gone() {
+        return None;
+    }
+    let mut next = instance.clone();
+    next.placements.retain(|placement| placement.active);
+    if let Some(at) = operations::running(instance)
+        && instance.operations[at].operation_type == OperationType::Relocate
+    {
+        operations::set(&mut next.operations[at], OperationState::Succeeded, "", pass.now);
+    }
+    Some((next, format!("node {} has removed it", passive.node)))
+}

@@ -1,0 +1,168 @@
+//! The content of an instance on a node: the deployment that the publisher is asked to apply. It depends on the plan, on the
+//! coordinates and on the instance's name, and not on the revision's id: a revision with the same coordinates restarts nothing.
+
+use std::collections::BTreeMap;
+
+use muster_contract::ComponentName;
+use muster_contract::desired::{Component, Profile, ProfileType};
+use muster_contract::plans::{Coordinates, Instance, PlanSpec};
+use muster_contract::profile::Workload;
+use serde_json::{Map, Value, json};
+
+/// The coordinate that is a whole service of the type `compose`.
+const IMAGE: &str = "image";
+const COMMAND: &str = "command";
+
+/// Why coordinates are no content.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum ContentError {
+    /// A payload has no coordinates.
+    #[error("payload {0} of the plan is missing")]
+    Missing(ComponentName),
+    /// The plan has no such payload.
+    #[error("the plan has no payload {0}")]
+    Unknown(ComponentName),
+    /// The coordinates do not fit the type of the plan.
+    #[error("payload {payload}, as {profile}: {rule}")]
+    Rule {
+        /// The payload.
+        payload: ComponentName,
+        /// The type.
+        profile: &'static str,
+        /// The rule.
+        rule: String,
+    },
+}
+
+/// The type of what the plan runs: its own word, or what all coordinates name.
+fn profile_type(spec: &PlanSpec, coordinates: &BTreeMap<ComponentName, Coordinates>) -> ProfileType {
+    let all_name = |key: &str| !coordinates.is_empty() && coordinates.values().all(|of| of.contains_key(key));
+    match spec.profile {
+        Some(profile) => profile,
+        None if all_name(IMAGE) => ProfileType::Compose,
+        None if all_name(COMMAND) => ProfileType::Process,
+        None => ProfileType::Simulated,
+    }
+}
+
+/// The profile of a plan's instances with these coordinates.
+///
+/// # Errors
+/// The payload and the rule that its coordinates break.
+pub fn content(
+    spec: &PlanSpec,
+    coordinates: &BTreeMap<ComponentName, Coordinates>,
+) -> Result<Profile, ContentError> {
+    let known = |name: &ComponentName| spec.applications.iter().any(|app| app.payload_name == *name);
+    if let Some(name) = coordinates.keys().find(|name| !known(name)) {
+        return Err(ContentError::Unknown(name.clone()));
+    }
+    let profile = profile_type(spec, coordinates);
+    let component = |name: &ComponentName| {
+        let of = coordinates.get(name).ok_or_else(|| ContentError::Missing(name.clone()))?;
+        let component = Component { name: name.clone(), properties: properties(profile, name, of) };
+        match Workload::of(profile, &component) {
+            Ok(_) => Ok(component),
+            Err(violation) => Err(ContentError::Rule {
+                payload: name.clone(),
+                profile: profile.as_str(),
+                rule: violation.to_string(),
+            }),
+        }
+    };
+    let components = spec.applications.iter().map(|application| component(&application.payload_name));
+    let components = components.collect::<Result<Vec<_>, _>>()?;
+    Ok(Profile { profile_type: profile, components, device_constraints: None })
+}
+
+/// The properties of a component: coordinates that the type knows, and others as extensions.
+fn properties(profile: ProfileType, name: &ComponentName, of: &Coordinates) -> Map<String, Value> {
+    let mut properties = Map::new();
+    for (key, value) in of {
+        properties.insert(key.clone(), value.clone());
+        let component = Component { name: name.clone(), properties: properties.clone() };
+        if Workload::unread_property(profile, &component).is_some() {
+            properties.remove(key);
+            let extension: String =
+                key.chars().map(|c| if c.is_ascii_alphanumeric() { c } else { '-' }).collect();
+            properties.insert(format!("x-{extension}"), value.clone());
+        }
+    }
+    let image = of.get(IMAGE).filter(|_| profile == ProfileType::Compose);
+    if let Some(image) = image
+        .filter(|_| !["composeFile", "packageLocation", "repository"].iter().any(|key| of.contains_key(*key)))
+    {
+        // JSON is YAML.
+        let file = json!({ "services": { name.as_str(): { "image": image } } });
+        properties.insert("composeFile".to_owned(), Value::String(file.to_string()));
+    }
+    properties
+}
+
+/// The Margo document of an instance with a profile.
+pub fn margo_document(instance: &Instance, profile: &Profile) -> String {
+    let document = json!({
+        "id": instance.name,
+        "metadata": { "name": instance.display_name },
+        "spec": { "applicationId": application_id(&instance.plan), "deploymentProfile": profile },
+    });
+    document.to_string()
+}
+
+/// The application id of a plan's deployments.
+pub(super) fn application_id(plan: &muster_contract::PlanName) -> String {
+    format!("{APPLICATION_PREFIX}{plan}")
+}
+
+/// The plan of a deployment with this application id, if it is of a plan.
+pub fn plan_of(application_id: &str) -> Option<muster_contract::PlanName> {
+    application_id.strip_prefix(APPLICATION_PREFIX)?.parse().ok()
+}
+
+/// The application ids of plans begin with this.
+const APPLICATION_PREFIX: &str = "muster-plan-";
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn spec(profile: Option<&str>) -> PlanSpec {
+        serde_json::from_value(json!({
+            "name": "web", "namespace": "demo", "serviceName": "web", "profile": profile,
+            "applications": [{ "payloadName": "main", "resources": { "cores": 1, "memory": 1 } }],
+        }))
+        .unwrap()
+    }
+
+    #[allow(clippy::needless_pass_by_value, reason = "tests write JSON in place")]
+    fn of(profile: Option<&str>, coordinates: Value) -> Result<Profile, ContentError> {
+        content(&spec(profile), &serde_json::from_value(json!({ "main": coordinates })).unwrap())
+    }
+
+    #[test]
+    fn the_type_follows_from_the_coordinates_unless_the_plan_says_it() {
+        let profile = |spec, coordinates| of(spec, coordinates).unwrap().profile_type;
+        assert_eq!(profile(None, json!({ "image": "nginx:1" })), ProfileType::Compose);
+        assert_eq!(profile(None, json!({ "command": "run" })), ProfileType::Process);
+        assert_eq!(profile(None, json!({})), ProfileType::Simulated);
+        assert_eq!(profile(Some("simulated"), json!({ "image": "nginx:1" })), ProfileType::Simulated);
+    }
+
+    #[test]
+    fn an_unknown_coordinate_is_kept_as_an_extension() {
+        let profile = of(Some("simulated"), json!({ "image": "nginx:1", "startDelay": "1s" })).unwrap();
+        let properties = &profile.components[0].properties;
+        assert_eq!(properties["x-image"], "nginx:1");
+        assert_eq!(properties["startDelay"], "1s");
+    }
+
+    #[test]
+    fn coordinates_that_the_type_cannot_use_are_refused() {
+        let refused = of(Some("process"), json!({ "image": "nginx:1" })).unwrap_err().to_string();
+        assert!(refused.contains("payload main, as process"), "{refused}");
+        let unknown =
+            content(&spec(None), &serde_json::from_value(json!({ "main": {}, "other": {} })).unwrap());
+        assert!(matches!(unknown, Err(ContentError::Unknown(name)) if name.as_str() == "other"));
+        assert!(matches!(content(&spec(None), &BTreeMap::new()), Err(ContentError::Missing(_))));
+    }
+}

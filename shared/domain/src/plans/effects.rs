@@ -1,0 +1,99 @@
+//! Compares what is approved with the desired states in LEDGER, and says what to ask of the publisher. A repeated request changes
+//! nothing, so no record of requests is needed.
+
+use std::collections::BTreeMap;
+
+use muster_contract::canonical::Digest;
+use muster_contract::desired::Profile;
+use muster_contract::plans::Plan;
+use muster_contract::{DeviceKey, InstanceName, PlanName, RevisionId};
+
+use super::content::{content, margo_document};
+use super::evidence::PlansEvidence;
+use super::state::PlansState;
+
+/// A request to the publisher.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Effect {
+    /// The node shall run an instance.
+    Apply {
+        /// The node.
+        node: DeviceKey,
+        /// The instance.
+        instance: InstanceName,
+        /// Digest of its profile.
+        content: Digest,
+        /// Its Margo document.
+        document: String,
+    },
+    /// The node shall run an instance no more.
+    Remove {
+        /// The node.
+        node: DeviceKey,
+        /// The instance.
+        instance: InstanceName,
+    },
+}
+
+impl Effect {
+    /// The node and the instance.
+    pub const fn target(&self) -> (&DeviceKey, &InstanceName) {
+        match self {
+            Self::Apply { node, instance, .. } | Self::Remove { node, instance } => (node, instance),
+        }
+    }
+}
+
+impl PlansState {
+    /// The requests that nodes need. `ordered` are the instances of plans that LEDGER's desired states have.
+    pub fn effects<E: PlansEvidence>(
+        &self,
+        evidence: &E,
+        ordered: impl IntoIterator<Item = (DeviceKey, InstanceName, PlanName)>,
+    ) -> Vec<Effect> {
+        let mut effects = Vec::new();
+        for (name, plan) in &self.plans {
+            self.effects_of(name, plan, evidence, &mut effects);
+        }
+        let is_wanted = |node: &DeviceKey, instance: &InstanceName, plan: &PlanName| {
+            let instance = self.instance(plan, instance);
+            let placements = instance.into_iter().flat_map(|instance| &instance.placements);
+            placements.into_iter().any(|placement| placement.node == *node && placement.revision.is_some())
+        };
+        // A plan that PLANS does not know is left alone: PLANS may have been lost.
+        let unwanted = ordered.into_iter().filter(|(node, instance, plan)| {
+            self.plans.contains_key(plan) && !is_wanted(node, instance, plan)
+        });
+        effects.extend(unwanted.map(|(node, instance, _)| Effect::Remove { node, instance }));
+        effects
+    }
+
+    fn effects_of<E: PlansEvidence>(
+        &self,
+        name: &PlanName,
+        plan: &Plan,
+        evidence: &E,
+        effects: &mut Vec<Effect>,
+    ) {
+        let mut contents: BTreeMap<&RevisionId, Option<(Profile, Digest)>> = BTreeMap::new();
+        for instance in self.instances_of(name).filter(|instance| !instance.stopped) {
+            for placement in &instance.placements {
+                let Some(revision) = &placement.revision else { continue };
+                let content = contents.entry(revision).or_insert_with(|| {
+                    let profile = content(&plan.spec, &plan.revision(revision)?.coordinates).ok()?;
+                    let digest = Digest::of_value(&profile);
+                    Some((profile, digest))
+                });
+                let Some((profile, digest)) = content else { continue };
+                if evidence.placement(&placement.node, &instance.name).desired != Some(*digest) {
+                    effects.push(Effect::Apply {
+                        node: placement.node.clone(),
+                        instance: instance.name.clone(),
+                        content: *digest,
+                        document: margo_document(instance, profile),
+                    });
+                }
+            }
+        }
+    }
+}

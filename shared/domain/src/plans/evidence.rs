@@ -1,0 +1,85 @@
+//! The state of a placement by LEDGER, as far as plans need it.
+
+use muster_contract::canonical::Digest;
+use muster_contract::view::{Freshness, Standing};
+use muster_contract::{DeviceKey, InstanceName, Timestamp};
+
+use crate::rollout::Line;
+
+/// An instance on a node, by LEDGER.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct PlacementEvidence {
+    /// Digest of the profile that the node's desired state has for the instance; absent if it has none.
+    pub desired: Option<Digest>,
+    /// The node's report: `None` if LEDGER has none, or the node has removed it.
+    pub standing: Option<Standing>,
+    /// Whether the desired state has the instance, by the report's own row: false while the node removes it.
+    pub is_leaving: bool,
+    /// Whether the node is heard and no missing report can be newer.
+    pub is_known: bool,
+    /// Time at which the node was last heard.
+    pub last_heard_at: Option<Timestamp>,
+}
+
+/// A source of evidence. It is pure: one reading of LEDGER.
+pub trait PlansEvidence {
+    /// An instance on a node.
+    fn placement(&self, node: &DeviceKey, instance: &InstanceName) -> PlacementEvidence;
+}
+
+impl PlacementEvidence {
+    /// The evidence of a line of the fold, or of a node without such a line. A node that was never heard runs nothing.
+    pub fn of(
+        desired: Option<Digest>,
+        line: Option<Line<'_>>,
+        heard: Option<(Freshness, Option<Timestamp>)>,
+    ) -> Self {
+        let Some(line) = line else {
+            let is_known = heard.is_none_or(|(freshness, _)| freshness != Freshness::Stale);
+            let last_heard_at = heard.and_then(|(_, at)| at);
+            return Self { desired, is_known, last_heard_at, ..Self::default() };
+        };
+        let is_known = line.known && line.freshness == Freshness::Fresh;
+        Self {
+            desired,
+            standing: Some(line.standing),
+            is_leaving: line.leaving,
+            is_known,
+            last_heard_at: line.last_heard_at,
+        }
+    }
+
+    /// The same evidence, of which nothing is known to be current.
+    #[must_use]
+    pub const fn outdated(self) -> Self {
+        Self { is_known: false, ..self }
+    }
+
+    /// Whether the node runs a content.
+    pub fn runs(&self, content: Digest) -> bool {
+        self.desired == Some(content)
+            && !self.is_leaving
+            && self.is_known
+            && self.standing == Some(Standing::Installed)
+    }
+
+    /// Whether the node has reported that it could not run a content.
+    pub fn failed(&self, content: Digest) -> bool {
+        self.desired == Some(content)
+            && !self.is_leaving
+            && self.is_known
+            && self.standing == Some(Standing::Failed)
+    }
+
+    /// Whether the node has nothing of the instance.
+    pub fn is_gone(&self) -> bool {
+        let is_removed =
+            self.standing.is_none() || self.is_leaving && self.standing == Some(Standing::Removed);
+        self.desired.is_none() && self.is_known && is_removed
+    }
+
+    /// Whether something of the instance may run, for the choice of instances to keep.
+    pub fn is_running(&self) -> bool {
+        self.standing == Some(Standing::Installed) && self.desired.is_some()
+    }
+}

@@ -1,0 +1,128 @@
+//! Changes of the operations of one instance. Each function changes a copy of the document; the caller appends it.
+
+use jiff::SignedDuration;
+use muster_contract::limits::{FINISHED_OPERATIONS_MAX, PLANS_TEXT_BYTES_MAX};
+use muster_contract::plans::{
+    Instance, InstanceState, Operation, OperationState, OperationStep, OperationType, Plan, PlansChange,
+};
+use muster_contract::state::cut;
+use muster_contract::{RequestedBy, RevisionId, Timestamp};
+
+use super::naming;
+
+/// The sentence of an operation that waits for approval, as MRDS has it.
+pub(super) const PENDING_APPROVAL: &str = "Operation is pending approval";
+
+/// Who changes a document.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub(super) struct Author {
+    pub(super) by: Option<RequestedBy>,
+    pub(super) request_id: Option<String>,
+}
+
+/// The change of a document.
+pub(super) fn change(now: Timestamp, message: impl Into<String>, author: &Author) -> PlansChange {
+    PlansChange {
+        at: now,
+        message: cut(message.into(), PLANS_TEXT_BYTES_MAX),
+        by: author.by.clone(),
+        request_id: author.request_id.clone(),
+    }
+}
+
+/// A new operation in a state.
+pub(super) fn new(
+    instance: &Instance,
+    operation_type: OperationType,
+    revision: Option<&RevisionId>,
+    state: OperationState,
+    now: Timestamp,
+) -> Option<Operation> {
+    let cause = revision.map_or("", RevisionId::as_str);
+    let id = naming::operation(operation_type, &instance.name, instance.version, cause)?;
+    Some(Operation {
+        id,
+        operation_type,
+        revision: revision.cloned(),
+        state,
+        message: String::new(),
+        requested_by: None,
+        not_before: None,
+        expires_at: None,
+        approval: None,
+        history: vec![OperationStep { state, at: now }],
+    })
+}
+
+/// Moves an operation to a state.
+pub(super) fn set(
+    operation: &mut Operation,
+    state: OperationState,
+    message: impl Into<String>,
+    now: Timestamp,
+) {
+    operation.message = cut(message.into(), PLANS_TEXT_BYTES_MAX);
+    if operation.state != state {
+        operation.state = state;
+        operation.history.push(OperationStep { state, at: now });
+    }
+}
+
+/// Lets an operation wait for approval.
+pub(super) fn await_approval(operation: &mut Operation, plan: &Plan, now: Timestamp) {
+    set(operation, OperationState::PendingApproval, PENDING_APPROVAL, now);
+    let after = SignedDuration::try_from(plan.spec.approval_expires_after).unwrap_or(SignedDuration::MAX);
+    operation.expires_at = now.checked_add(after).ok();
+}
+
+/// Ends an operation without success, and releases what it has reserved.
+pub(super) fn end(
+    instance: &mut Instance,
+    at: usize,
+    state: OperationState,
+    message: impl Into<String>,
+    now: Timestamp,
+) {
+    let Some(operation) = instance.operations.get_mut(at) else { return };
+    let (before, operation_type) = (operation.state, operation.operation_type);
+    set(operation, state, message, now);
+    let is_reserved = matches!(before, OperationState::PendingApproval | OperationState::Approved);
+    match operation_type {
+        OperationType::Create if is_reserved => {
+            instance.placements.retain(|placement| placement.revision.is_some());
+        }
+        OperationType::Relocate if is_reserved => {
+            instance.placements.retain(|placement| placement.active);
+        }
+        // The node removes what it has begun to run.
+        OperationType::Relocate => {
+            for placement in instance.placements.iter_mut().filter(|placement| !placement.active) {
+                placement.revision = None;
+            }
+        }
+        OperationType::Delete if instance.state == InstanceState::MarkedForDeletion => {
+            instance.state = InstanceState::Active;
+        }
+        _ => {}
+    }
+}
+
+/// Gives a document its next version, with the change, and drops old operations that have ended.
+pub(super) fn finish(instance: &mut Instance, change: PlansChange) {
+    instance.version += 1;
+    instance.change = change;
+    let mut finished = instance.operations.iter().filter(|operation| operation.state.is_final()).count();
+    let revision = instance.revision.clone();
+    instance.operations.retain(|operation| {
+        let is_kept = finished <= FINISHED_OPERATIONS_MAX
+            || !operation.state.is_final()
+            || operation.revision.as_ref() == Some(&revision);
+        finished -= usize::from(!is_kept);
+        is_kept
+    });
+}
+
+/// The index of the operation that runs.
+pub(super) fn running(instance: &Instance) -> Option<usize> {
+    instance.operations.iter().position(|operation| operation.state == OperationState::Running)
+}

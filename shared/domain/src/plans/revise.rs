@@ -1,0 +1,273 @@
+//! Turns a revision of a plan into operations: CREATE for each missing instance, DELETE for each surplus one, and UPDATE for the
+//! others. It makes one document after another, and any prefix of them leads to the same end.
+
+use std::cmp::Reverse;
+
+use muster_contract::plans::{
+    Instance, InstanceState, OperationState, OperationType, Placement, Plan, PlanRevision, PlanState,
+    RevisionState,
+};
+use muster_contract::{RevisionId, Timestamp};
+
+use super::advance::Pass;
+use super::document::PlansDocument;
+use super::evidence::PlansEvidence;
+use super::naming;
+use super::operations::{self, Author};
+use super::state::PlansState;
+
+/// Counts of the operations of a revision.
+#[derive(Debug, Default)]
+struct Progress {
+    open: u64,
+    succeeded: u64,
+    failed: u64,
+    /// The first operation that did not succeed, with its reason.
+    first_failure: Option<String>,
+}
+
+impl PlansState {
+    /// The next documents of a plan's open revision, about `max` at most; none if it waits.
+    pub(super) fn revise<E: PlansEvidence>(
+        &self,
+        plan: &Plan,
+        pass: &mut Pass<'_, E>,
+        max: usize,
+    ) -> Vec<PlansDocument> {
+        let Some(revision) = plan.open_revision() else { return Vec::new() };
+        match revision.state {
+            RevisionState::Pending if plan.state == PlanState::Active => {
+                let state = RevisionState::InProgress;
+                vec![with_revision(plan, &revision.id, state, "Deployment is running", pass.now)]
+            }
+            RevisionState::InProgress => {
+                let assigned = self.assign(plan, revision, pass, max);
+                if assigned.is_empty() {
+                    self.conclude(plan, revision, pass.now).into_iter().collect()
+                } else {
+                    assigned
+                }
+            }
+            _ => Vec::new(),
+        }
+    }
+
+    /// The instances that the revision changes or deletes; if there are none, those that it makes.
+    fn assign<E: PlansEvidence>(
+        &self,
+        plan: &Plan,
+        revision: &PlanRevision,
+        pass: &mut Pass<'_, E>,
+        max: usize,
+    ) -> Vec<PlansDocument> {
+        let (mut kept, mut open) = (0_u32, Vec::new());
+        for instance in self.instances_of(&plan.spec.name) {
+            match (instance.revision == revision.id, instance.state) {
+                (true, InstanceState::Active) => kept += 1,
+                (true, _) => {}
+                (false, _) => open.push(instance),
+            }
+        }
+        let missing = revision.instances.saturating_sub(kept) as usize;
+        if open.is_empty() {
+            return (0..missing.min(max)).map_while(|_| self.make(plan, revision, pass)).collect();
+        }
+        let is_running = |instance: &Instance| {
+            let active = instance.active();
+            active.is_some_and(|on| pass.evidence.placement(&on.node, &instance.name).is_running())
+        };
+        // The instance that has run longest is kept first.
+        open.sort_by_cached_key(|one| (Reverse(is_running(one)), one.created_at, one.name.clone()));
+        let assigned = open.iter().enumerate().filter_map(|(at, instance)| {
+            if at < missing {
+                update(plan, revision, instance, pass.now)
+            } else {
+                delete(plan, revision, instance, pass.now)
+            }
+        });
+        assigned.take(max).collect()
+    }
+
+    /// Makes an instance, placed on a node if one has room.
+    fn make<E: PlansEvidence>(
+        &self,
+        plan: &Plan,
+        revision: &PlanRevision,
+        pass: &mut Pass<'_, E>,
+    ) -> Option<PlansDocument> {
+        let (uid, service) = (plan.uid.as_str(), plan.spec.service_name.as_str());
+        // At most as many names are taken as the plan has instances.
+        let taken = self.instances.get(&plan.spec.name).map_or(0, std::collections::BTreeMap::len);
+        let first = pass.made.get(&revision.id).copied().unwrap_or(0);
+        let mut numbers =
+            first..first.saturating_add(u32::try_from(taken).unwrap_or(u32::MAX)).saturating_add(1);
+        let (number, (name, display_name)) = numbers.find_map(|number| {
+            let named = naming::instance(uid, service, revision.id.as_str(), number)?;
+            self.instance(&plan.spec.name, &named.0).is_none().then_some((number, named))
+        })?;
+        pass.made.insert(revision.id.clone(), number + 1);
+        let mut instance = Instance {
+            api_version: Default::default(),
+            kind: Default::default(),
+            name,
+            display_name,
+            plan: plan.spec.name.clone(),
+            revision: revision.id.clone(),
+            version: 0,
+            state: InstanceState::Active,
+            stopped: false,
+            restarts: 0,
+            placements: Vec::new(),
+            operations: Vec::new(),
+            created_at: pass.now,
+            change: operations::change(pass.now, "CREATE is prepared", &Author::default()),
+        };
+        let preparing = OperationState::Preparing;
+        let id = Some(&revision.id);
+        let create = operations::new(&instance, OperationType::Create, id, preparing, pass.now)?;
+        instance.operations.push(create);
+        let _ = self.prepare(plan, &mut instance, 0, pass);
+        Some(PlansDocument::Instance(instance))
+    }
+
+    /// Reserves a node for the CREATE or RELOCATE of an instance; returns whether the document has changed.
+    pub(super) fn prepare<E: PlansEvidence>(
+        &self,
+        plan: &Plan,
+        instance: &mut Instance,
+        at: usize,
+        pass: &mut Pass<'_, E>,
+    ) -> bool {
+        let Some(operation) = instance.operations.get_mut(at) else { return false };
+        let is_create = operation.operation_type == OperationType::Create;
+        let is_placed = is_create && instance.placements.iter().any(|placement| placement.active);
+        if !is_placed {
+            let placed = pass.place(self, plan);
+            match placed {
+                Some(Ok((node, reason))) => {
+                    instance.placements.push(Placement { node, active: is_create, revision: None, reason });
+                }
+                Some(Err(reason)) if operation.message != reason => {
+                    operations::set(operation, OperationState::Preparing, reason, pass.now);
+                    return true;
+                }
+                _ => return false,
+            }
+        }
+        operations::await_approval(operation, plan, pass.now);
+        true
+    }
+
+    /// Ends a revision whose operations have all ended.
+    fn conclude(&self, plan: &Plan, revision: &PlanRevision, now: Timestamp) -> Option<PlansDocument> {
+        let progress = self.progress(plan, &revision.id);
+        if progress.open > 0 {
+            return None;
+        }
+        let (state, message) = match progress.first_failure {
+            Some(failure) => {
+                let all = progress.failed + progress.succeeded;
+                let message = format!("{} of {all} operations did not succeed: {failure}", progress.failed);
+                (RevisionState::Failed, message)
+            }
+            None => (RevisionState::Completed, "Deployment completed successfully".to_owned()),
+        };
+        Some(with_revision(plan, &revision.id, state, &message, now))
+    }
+
+    fn progress(&self, plan: &Plan, revision: &RevisionId) -> Progress {
+        let mut progress = Progress::default();
+        for instance in self.instances_of(&plan.spec.name) {
+            for operation in instance.operations.iter().filter(|one| one.revision.as_ref() == Some(revision))
+            {
+                match operation.state {
+                    OperationState::Succeeded => progress.succeeded += 1,
+                    state if state.is_final() => {
+                        progress.failed += 1;
+                        progress.first_failure.get_or_insert_with(|| {
+                            let word = operation.operation_type.as_str();
+                            format!("{word} of {}: {}", instance.display_name, operation.message)
+                        });
+                    }
+                    _ => progress.open += 1,
+                }
+            }
+        }
+        progress
+    }
+}
+
+/// A plan with a revision in another state.
+pub(super) fn with_revision(
+    plan: &Plan,
+    id: &RevisionId,
+    state: RevisionState,
+    message: &str,
+    now: Timestamp,
+) -> PlansDocument {
+    let mut plan = plan.clone();
+    plan.version += 1;
+    for revision in plan.revisions.iter_mut().filter(|revision| revision.id == *id) {
+        revision.state = state;
+        revision.message =
+            muster_contract::state::cut(message.to_owned(), muster_contract::limits::PLANS_TEXT_BYTES_MAX);
+    }
+    let sentence = format!("revision {id} is {}", state.as_str());
+    plan.change = operations::change(now, sentence, &Author::default());
+    PlansDocument::Plan(plan)
+}
+
+/// Gives an instance to a revision: UPDATE, or CREATE if it has not run.
+fn update(
+    plan: &Plan,
+    revision: &PlanRevision,
+    instance: &Instance,
+    now: Timestamp,
+) -> Option<PlansDocument> {
+    let has_run = instance.active().is_some_and(|placement| placement.revision.is_some());
+    let operation_type = if has_run { OperationType::Update } else { OperationType::Create };
+    let mut next = assigned(revision, instance, now);
+    let id = Some(&revision.id);
+    let mut operation = operations::new(&next, operation_type, id, OperationState::Preparing, now)?;
+    if has_run {
+        operations::await_approval(&mut operation, plan, now);
+    }
+    next.operations.push(operation);
+    let sentence = format!("{} of revision {} is prepared", operation_type.as_str(), revision.id);
+    operations::finish(&mut next, operations::change(now, sentence, &Author::default()));
+    Some(PlansDocument::Instance(next))
+}
+
+/// Marks an instance for deletion by a revision.
+fn delete(
+    plan: &Plan,
+    revision: &PlanRevision,
+    instance: &Instance,
+    now: Timestamp,
+) -> Option<PlansDocument> {
+    let mut next = assigned(revision, instance, now);
+    next.state = InstanceState::MarkedForDeletion;
+    let id = Some(&revision.id);
+    let mut operation = operations::new(&next, OperationType::Delete, id, OperationState::Preparing, now)?;
+    operations::await_approval(&mut operation, plan, now);
+    next.operations.push(operation);
+    let sentence = format!("DELETE of revision {} is prepared", revision.id);
+    operations::finish(&mut next, operations::change(now, sentence, &Author::default()));
+    Some(PlansDocument::Instance(next))
+}
+
+/// An instance of a revision. Operations of earlier revisions that have not begun are superseded.
+fn assigned(revision: &PlanRevision, instance: &Instance, now: Timestamp) -> Instance {
+    let mut next = instance.clone();
+    for at in 0..next.operations.len() {
+        let operation = &next.operations[at];
+        let is_older = operation.revision.is_some() && operation.state != OperationState::Running;
+        if is_older && !operation.state.is_final() {
+            let sentence = format!("superseded by revision {}", revision.id);
+            operations::end(&mut next, at, OperationState::Cancelled, sentence, now);
+        }
+    }
+    next.state = InstanceState::Active;
+    next.revision = revision.id.clone();
+    next
+}

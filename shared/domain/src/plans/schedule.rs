@@ -1,0 +1,334 @@
+//! Chooses a node for an instance. The choice depends on PLANS alone and is the same at each planner.
+//!
+//! A node is a candidate if no rule rejects it; each rejection is one sentence. Of the candidates the scheduler takes one in the
+//! update domain with the fewest instances of the plan, then the one with the largest free share of its scarcer resource, then
+//! the one with the lowest hash of plan and node.
+
+use std::cmp::Reverse;
+use std::collections::{BTreeMap, BTreeSet};
+
+use muster_contract::limits::PLANS_TEXT_BYTES_MAX;
+use muster_contract::plans::{
+    Candidate, CapabilityMatcher, Comparator, DisruptionState, ExplainAnswer, InventoryState, Node,
+    NodeState, PlanSpec, RejectedNode, Resources,
+};
+use muster_contract::state::cut;
+use muster_contract::{DeviceKey, Timestamp};
+
+use super::state::PlansState;
+use super::usage::{Usage, normalised, storage};
+
+/// Nodes that an explanation lists of each kind.
+const LISTED_MAX: usize = 100;
+/// Kinds of rejections that a refusal names.
+const KINDS_NAMED_MAX: usize = 4;
+
+/// The rank of a candidate within its update domain: less used first, then by hash.
+type Rank = (Reverse<u64>, u64, DeviceKey);
+
+/// Chooses nodes for several instances of one plan, one after another.
+#[derive(Debug)]
+pub struct Scheduler {
+    /// Instances of the plan, by update domain.
+    domain_counts: BTreeMap<String, u64>,
+    /// Candidates by update domain.
+    candidates: BTreeMap<String, BTreeSet<Rank>>,
+    /// The best candidate of each domain, by the instances of the domain.
+    best: BTreeSet<(u64, Rank, String)>,
+    free: BTreeMap<DeviceKey, Resources>,
+    /// Rejected nodes by kind of reason.
+    rejected: BTreeMap<&'static str, u64>,
+    nodes: u64,
+}
+
+/// A rule that rejects a node.
+#[derive(Debug, Clone, PartialEq, Eq)]
+struct Rejection {
+    kind: &'static str,
+    sentence: String,
+}
+
+impl Scheduler {
+    /// A scheduler for instances of a plan.
+    pub fn new(state: &PlansState, spec: &PlanSpec, now: Timestamp) -> Self {
+        let mut scheduler = Self {
+            domain_counts: domain_counts(state, spec),
+            candidates: BTreeMap::new(),
+            best: BTreeSet::new(),
+            free: BTreeMap::new(),
+            rejected: BTreeMap::new(),
+            nodes: 0,
+        };
+        let rules = Rules::new(state, spec, now);
+        for node in state.nodes.values().filter(|node| !node.deleted) {
+            scheduler.nodes += 1;
+            match rules.first(node) {
+                Some(rejection) => *scheduler.rejected.entry(rejection.kind).or_insert(0) += 1,
+                None => scheduler.insert(state, spec, node),
+            }
+        }
+        for (domain, ranks) in &scheduler.candidates {
+            let count = scheduler.domain_counts.get(domain).copied().unwrap_or(0);
+            scheduler.best.extend(ranks.first().map(|rank| (count, rank.clone(), domain.clone())));
+        }
+        scheduler
+    }
+
+    fn insert(&mut self, state: &PlansState, spec: &PlanSpec, node: &Node) {
+        let free = state.free(node).unwrap_or_default();
+        let rank = (Reverse(free_share(node, free)), hash(spec, &node.key), node.key.clone());
+        self.candidates.entry(node.update_domain.clone()).or_default().insert(rank);
+        self.free.insert(node.key.clone(), free);
+    }
+
+    /// Takes the best node, with the reason.
+    ///
+    /// # Errors
+    /// The reason why there is none, in one sentence.
+    pub fn place(&mut self) -> Result<(DeviceKey, String), String> {
+        let Some((count, rank, domain)) = self.best.pop_first() else { return Err(self.refusal()) };
+        let node = rank.2.clone();
+        let free = self.free.remove(&node).unwrap_or_default();
+        let reason = reason(&domain, count, free);
+        *self.domain_counts.entry(domain.clone()).or_insert(0) += 1;
+        if let Some(ranks) = self.candidates.get_mut(&domain) {
+            ranks.remove(&rank);
+            self.best.extend(ranks.first().map(|next| (count + 1, next.clone(), domain.clone())));
+        }
+        // A node holds each payload once, so it is no candidate for another instance of the plan.
+        *self.rejected.entry(PAYLOAD).or_insert(0) += 1;
+        Ok((node, reason))
+    }
+
+    fn refusal(&self) -> String {
+        if self.nodes == 0 {
+            return "no node is in the inventory: add nodes".to_owned();
+        }
+        let mut kinds: Vec<_> = self.rejected.iter().collect();
+        kinds.sort_by_key(|(kind, count)| (Reverse(**count), **kind));
+        let kinds: Vec<_> =
+            kinds.iter().take(KINDS_NAMED_MAX).map(|(kind, count)| format!("{count} {kind}")).collect();
+        format!("no node of {} has room: {}", self.nodes, kinds.join(", "))
+    }
+}
+
+const STATE: &str = "not allocated";
+const CLUSTER: &str = "of another or an inactive cluster";
+const DISRUPTION: &str = "with a disruption that evicts";
+const CAPABILITY: &str = "without a capability";
+const ROOM: &str = "without enough cores or memory";
+const PAYLOAD: &str = "with the payload already";
+const PORT: &str = "with a port taken";
+const VOLUME: &str = "without enough storage";
+
+/// The rules of a plan, with what is the same for all nodes.
+struct Rules<'a> {
+    state: &'a PlansState,
+    spec: &'a PlanSpec,
+    needed: Resources,
+    storage: BTreeMap<String, u64>,
+    now: Timestamp,
+}
+
+impl<'a> Rules<'a> {
+    fn new(state: &'a PlansState, spec: &'a PlanSpec, now: Timestamp) -> Self {
+        Self { state, spec, needed: spec.resources(), storage: storage(spec), now }
+    }
+
+    /// The first rule that rejects a node.
+    fn first(&self, node: &Node) -> Option<Rejection> {
+        self.all(node).next()
+    }
+
+    /// All rules that reject a node.
+    fn all<'b>(&'b self, node: &'b Node) -> impl Iterator<Item = Rejection> + 'b {
+        let usage = self.state.usage.get(&node.key);
+        let of_node = [
+            Self::node_state as fn(&Self, &Node, Option<&Usage>) -> Option<Rejection>,
+            Self::cluster,
+            Self::disruption,
+            Self::room,
+            Self::payload,
+            Self::port,
+            Self::volume,
+            Self::capability,
+        ];
+        of_node.into_iter().filter_map(move |rule| rule(self, node, usage))
+    }
+
+    fn node_state(&self, node: &Node, _: Option<&Usage>) -> Option<Rejection> {
+        let is_allocated = node.state == NodeState::Allocated;
+        (!is_allocated).then(|| rejection(STATE, "it is not allocated to a cluster".to_owned()))
+    }
+
+    fn cluster(&self, node: &Node, _: Option<&Usage>) -> Option<Rejection> {
+        let of = node.cluster.as_ref();
+        let cluster = of.and_then(|name| self.state.clusters.get(name));
+        if cluster.is_some_and(|cluster| cluster.state == InventoryState::Inactive) {
+            return Some(rejection(CLUSTER, "its cluster is inactive".to_owned()));
+        }
+        let wanted = self.spec.cluster.as_ref().filter(|wanted| of != Some(*wanted))?;
+        Some(rejection(CLUSTER, format!("it is not of cluster {wanted}")))
+    }
+
+    fn disruption(&self, node: &Node, _: Option<&Usage>) -> Option<Rejection> {
+        let evicts =
+            node.disruptions.iter().find(|d| d.should_evict && d.state != DisruptionState::Completed)?;
+        let when = if evicts.start > self.now { "at" } else { "since" };
+        Some(rejection(DISRUPTION, format!("disruption {} evicts it {when} {}", evicts.id, evicts.start)))
+    }
+
+    fn room(&self, node: &Node, _: Option<&Usage>) -> Option<Rejection> {
+        let (free, needed) = (self.state.free(node).unwrap_or_default(), self.needed);
+        let lacks = free.minus(needed).is_none();
+        lacks.then(|| {
+            let sentence = format!(
+                "{} cores and {} memory are needed, {} and {} are free",
+                needed.cores, needed.memory, free.cores, free.memory
+            );
+            rejection(ROOM, sentence)
+        })
+    }
+
+    fn payload(&self, _: &Node, usage: Option<&Usage>) -> Option<Rejection> {
+        let payloads = &usage?.payloads;
+        let mut names = self.spec.applications.iter().map(|application| &application.payload_name);
+        let taken = names.find(|name| payloads.contains_key(*name))?;
+        Some(rejection(PAYLOAD, format!("it has payload {taken}")))
+    }
+
+    fn port(&self, _: &Node, usage: Option<&Usage>) -> Option<Rejection> {
+        let ports = &usage?.ports;
+        let mut wanted = self.spec.applications.iter().flat_map(|application| &application.ports);
+        let taken = wanted.find(|port| ports.contains_key(&normalised(port)))?;
+        Some(rejection(PORT, format!("port {} {} is taken", taken.protocol, taken.port)))
+    }
+
+    fn volume(&self, node: &Node, usage: Option<&Usage>) -> Option<Rejection> {
+        self.storage.iter().find_map(|(class, needed)| {
+            let has: u64 = node
+                .local_volumes
+                .iter()
+                .filter(|volume| volume.storage_class == *class)
+                .map(|volume| volume.storage_capacity)
+                .sum();
+            let used = usage.and_then(|usage| usage.storage.get(class)).copied().unwrap_or(0);
+            let free = has.saturating_sub(used);
+            (free < *needed).then(|| {
+                rejection(VOLUME, format!("{needed} GB of class {class} are needed, {free} are free"))
+            })
+        })
+    }
+
+    fn capability(&self, node: &Node, _: Option<&Usage>) -> Option<Rejection> {
+        let matchers = &self.spec.matching_compute_capabilities;
+        let broken = matchers.iter().find(|matcher| !self.matches(matcher, node))?;
+        let names: Vec<_> = broken.capability_names.iter().map(ToString::to_string).collect();
+        let sentence = format!(
+            "its capabilities of type {} are not {} {}",
+            broken.capability_type,
+            broken.comparator,
+            names.join(", ")
+        );
+        Some(rejection(CAPABILITY, cut(sentence, PLANS_TEXT_BYTES_MAX)))
+    }
+
+    fn matches(&self, matcher: &CapabilityMatcher, node: &Node) -> bool {
+        let known = |name| self.state.capabilities.get(name);
+        let is_of_type = |capability: &&muster_contract::plans::Capability| {
+            capability.capability_type == matcher.capability_type
+                && matches!(capability.state, InventoryState::Pending | InventoryState::Active)
+        };
+        let mut held = node.capabilities.iter().filter_map(known).filter(is_of_type);
+        let named = || matcher.capability_names.iter().filter_map(known).map(|capability| capability.score);
+        match matcher.comparator {
+            Comparator::In => held.any(|capability| matcher.capability_names.contains(&capability.name)),
+            Comparator::NotIn => held.all(|capability| !matcher.capability_names.contains(&capability.name)),
+            Comparator::Gte => {
+                named().min().is_some_and(|lowest| held.any(|capability| capability.score >= lowest))
+            }
+            Comparator::Lte => {
+                named().max().is_some_and(|highest| held.any(|capability| capability.score <= highest))
+            }
+        }
+    }
+}
+
+const fn rejection(kind: &'static str, sentence: String) -> Rejection {
+    Rejection { kind, sentence }
+}
+
+/// Placements of a plan by update domain.
+fn domain_counts(state: &PlansState, spec: &PlanSpec) -> BTreeMap<String, u64> {
+    let mut counts = BTreeMap::new();
+    for placement in state.instances_of(&spec.name).flat_map(|instance| &instance.placements) {
+        if let Some(node) = state.nodes.get(&placement.node) {
+            *counts.entry(node.update_domain.clone()).or_insert(0) += 1;
+        }
+    }
+    counts
+}
+
+/// The free part of the scarcer resource, in thousandths.
+fn free_share(node: &Node, free: Resources) -> u64 {
+    let share = |free: u64, total: u64| free.saturating_mul(1000) / total.max(1);
+    let usable = node.usable();
+    share(free.cores, usable.cores).min(share(free.memory, usable.memory))
+}
+
+/// A hash of plan and node (FNV-1a), the same on each machine.
+fn hash(spec: &PlanSpec, node: &DeviceKey) -> u64 {
+    let text = [spec.name.as_str(), "/", node.site.as_str(), "/", node.device.as_str()];
+    let bytes = text.iter().flat_map(|part| part.bytes());
+    bytes.fold(0xcbf2_9ce4_8422_2325, |hash, byte| (hash ^ u64::from(byte)).wrapping_mul(0x0100_0000_01b3))
+}
+
+fn reason(domain: &str, count: u64, free: Resources) -> String {
+    let (cores, memory) = (free.cores, free.memory);
+    let sentence = format!(
+        "update domain {domain} has {count} instances of the plan; {cores} cores and {memory} memory were free"
+    );
+    cut(sentence, PLANS_TEXT_BYTES_MAX)
+}
+
+impl PlansState {
+    /// Where another instance of a plan would be placed, and why not elsewhere.
+    pub(super) fn explain(&self, spec: &PlanSpec, now: Timestamp) -> ExplainAnswer {
+        let rules = Rules::new(self, spec, now);
+        let (mut rejected, mut rejected_count) = (Vec::new(), 0);
+        for node in self.nodes.values().filter(|node| !node.deleted) {
+            let reasons: Vec<_> = rules.all(node).map(|rejection| rejection.sentence).collect();
+            if reasons.is_empty() {
+                continue;
+            }
+            rejected_count += 1;
+            if rejected.len() < LISTED_MAX {
+                rejected.push(RejectedNode { node: node.key.clone(), reasons });
+            }
+        }
+        let counts = domain_counts(self, spec);
+        let mut ranked: Vec<_> = Scheduler::new(self, spec, now)
+            .candidates
+            .into_iter()
+            .flat_map(|(domain, ranks)| {
+                let count = counts.get(&domain).copied().unwrap_or(0);
+                ranks.into_iter().map(move |rank| (count, rank, domain.clone()))
+            })
+            .collect();
+        ranked.sort();
+        let candidates_count = ranked.len() as u64;
+        let candidate = |(count, (_, _, key), domain): (u64, Rank, String)| {
+            let free = self.nodes.get(&key).and_then(|node| self.free(node)).unwrap_or_default();
+            Candidate { reason: reason(&domain, count, free), node: key, domain_instances: count, free }
+        };
+        let candidates = ranked.into_iter().take(LISTED_MAX).map(candidate).collect();
+        ExplainAnswer {
+            plan: spec.name.clone(),
+            at: now,
+            candidates,
+            candidates_count,
+            rejected,
+            rejected_count,
+        }
+    }
+}

@@ -1,0 +1,250 @@
+//! The fold of PLANS: the newest document of each subject, and what placements hold of each node.
+
+use std::collections::{BTreeMap, BTreeSet, HashMap};
+
+use jiff::SignedDuration;
+use muster_contract::limits::REQUEST_ID_KEPT;
+use muster_contract::plans::{Capability, Cluster, Instance, Node, Plan, PlanState, Resources};
+use muster_contract::subjects::PlansSubject;
+use muster_contract::{CapabilityName, ClusterName, DeviceKey, InstanceName, PlanName, Timestamp};
+
+use super::document::PlansDocument;
+use super::usage::Usage;
+
+/// Ids of requests that are kept before old ones are dropped.
+const REQUEST_IDS_KEPT: usize = 100_000;
+
+/// The state of PLANS.
+#[derive(Debug, Clone, Default)]
+pub struct PlansState {
+    pub(super) plans: BTreeMap<PlanName, Plan>,
+    /// Instances that are not deleted, by plan.
+    pub(super) instances: BTreeMap<PlanName, BTreeMap<InstanceName, Instance>>,
+    pub(super) nodes: BTreeMap<DeviceKey, Node>,
+    pub(super) clusters: BTreeMap<ClusterName, Cluster>,
+    pub(super) capabilities: BTreeMap<CapabilityName, Capability>,
+    pub(super) usage: BTreeMap<DeviceKey, Usage>,
+    /// Instances with a placement on a node.
+    pub(super) placed: BTreeMap<DeviceKey, BTreeSet<(PlanName, InstanceName)>>,
+    /// Changes with a request's id, by id.
+    requests: HashMap<String, (PlansSubject, Timestamp)>,
+    /// Plans that may have a next step.
+    pub(super) dirty: BTreeSet<PlanName>,
+    /// Plans whose last attempt to place an instance found no node, until capacity changes.
+    pub(super) full: BTreeSet<PlanName>,
+    /// Rises whenever a node may have become free.
+    pub(super) capacity_epoch: u64,
+}
+
+impl PlansState {
+    /// Applies a document of PLANS; returns the one before it.
+    pub fn apply(&mut self, document: PlansDocument) -> Option<PlansDocument> {
+        self.remember(&document);
+        let subject = document.subject();
+        self.replace(&subject, Some(document))
+    }
+
+    /// Puts the document before an append that has failed back.
+    pub fn undo(&mut self, subject: &PlansSubject, before: Option<PlansDocument>) {
+        self.requests.retain(|_, (of, _)| of != subject);
+        self.replace(subject, before);
+    }
+
+    fn replace(&mut self, subject: &PlansSubject, document: Option<PlansDocument>) -> Option<PlansDocument> {
+        match subject {
+            PlansSubject::Plan(name) => {
+                self.dirty.insert(name.clone());
+                let plan = document.and_then(|document| match document {
+                    PlansDocument::Plan(plan) => Some(plan),
+                    _ => None,
+                });
+                swap(&mut self.plans, name, plan).map(PlansDocument::Plan)
+            }
+            PlansSubject::Instance(plan, name) => {
+                let instance = document.and_then(|document| match document {
+                    PlansDocument::Instance(instance) => Some(instance),
+                    _ => None,
+                });
+                self.replace_instance(plan, name, instance).map(PlansDocument::Instance)
+            }
+            PlansSubject::Node(key) => {
+                self.capacity_changed();
+                let placed = self.placed.get(key).into_iter().flatten().map(|(plan, _)| plan.clone());
+                self.dirty.extend(placed);
+                let node = document.and_then(|document| match document {
+                    PlansDocument::Node(node) => Some(node),
+                    _ => None,
+                });
+                swap(&mut self.nodes, key, node).map(PlansDocument::Node)
+            }
+            PlansSubject::Cluster(name) => {
+                self.capacity_changed();
+                let cluster = document.and_then(|document| match document {
+                    PlansDocument::Cluster(cluster) => Some(cluster),
+                    _ => None,
+                });
+                swap(&mut self.clusters, name, cluster).map(PlansDocument::Cluster)
+            }
+            PlansSubject::Capability(name) => {
+                self.capacity_changed();
+                let capability = document.and_then(|document| match document {
+                    PlansDocument::Capability(capability) => Some(capability),
+                    _ => None,
+                });
+                swap(&mut self.capabilities, name, capability).map(PlansDocument::Capability)
+            }
+        }
+    }
+
+    fn replace_instance(
+        &mut self,
+        plan: &PlanName,
+        name: &InstanceName,
+        instance: Option<Instance>,
+    ) -> Option<Instance> {
+        self.dirty.insert(plan.clone());
+        let live =
+            instance.filter(|instance| instance.state != muster_contract::plans::InstanceState::Deleted);
+        let of_plan = self.instances.entry(plan.clone()).or_default();
+        let before = swap(of_plan, name, live.clone());
+        if of_plan.is_empty() {
+            self.instances.remove(plan);
+        }
+        let nodes = |instance: &Option<Instance>| -> Vec<DeviceKey> {
+            let placements = instance.iter().flat_map(|instance| &instance.placements);
+            placements.map(|placement| placement.node.clone()).collect()
+        };
+        let (old, new) = (nodes(&before), nodes(&live));
+        if old != new {
+            self.replace_placements((plan, name), &old, &new);
+        }
+        before
+    }
+
+    fn replace_placements(
+        &mut self,
+        (plan, name): (&PlanName, &InstanceName),
+        old: &[DeviceKey],
+        new: &[DeviceKey],
+    ) {
+        let Some(spec) = self.plans.get(plan).map(|plan| plan.spec.clone()) else { return };
+        let id = (plan.clone(), name.clone());
+        for node in old {
+            if let Some(usage) = self.usage.get_mut(node) {
+                usage.retract(&spec);
+                if usage.is_empty() {
+                    self.usage.remove(node);
+                }
+            }
+            if let Some(placed) = self.placed.get_mut(node) {
+                placed.remove(&id);
+            }
+        }
+        for node in new {
+            self.usage.entry(node.clone()).or_default().add(&spec);
+            self.placed.entry(node.clone()).or_default().insert(id.clone());
+        }
+        if !old.is_empty() {
+            self.capacity_changed();
+        }
+    }
+
+    /// Lets plans that found no node try again.
+    fn capacity_changed(&mut self) {
+        self.capacity_epoch += 1;
+        self.dirty.extend(std::mem::take(&mut self.full));
+    }
+
+    fn remember(&mut self, document: &PlansDocument) {
+        let change = document.change();
+        if let Some(id) = &change.request_id {
+            self.requests.insert(id.clone(), (document.subject(), change.at));
+        }
+        if self.requests.len() > REQUEST_IDS_KEPT {
+            let kept = SignedDuration::try_from(REQUEST_ID_KEPT).unwrap_or(SignedDuration::MAX);
+            self.requests.retain(|_, (_, at)| change.at.duration_since(*at) <= kept);
+        }
+    }
+
+    /// The subject that a request with this id has changed within the time in which ids are kept.
+    pub(super) fn changed_by(&self, request_id: &str, now: Timestamp) -> Option<&PlansSubject> {
+        let (subject, at) = self.requests.get(request_id)?;
+        let kept = SignedDuration::try_from(REQUEST_ID_KEPT).unwrap_or(SignedDuration::MAX);
+        (now.duration_since(*at) <= kept).then_some(subject)
+    }
+
+    /// The newest document of a subject. A deleted instance has none.
+    pub fn document(&self, subject: &PlansSubject) -> Option<PlansDocument> {
+        match subject {
+            PlansSubject::Plan(name) => self.plans.get(name).cloned().map(PlansDocument::Plan),
+            PlansSubject::Instance(plan, name) => {
+                self.instance(plan, name).cloned().map(PlansDocument::Instance)
+            }
+            PlansSubject::Node(key) => self.nodes.get(key).cloned().map(PlansDocument::Node),
+            PlansSubject::Cluster(name) => self.clusters.get(name).cloned().map(PlansDocument::Cluster),
+            PlansSubject::Capability(name) => {
+                self.capabilities.get(name).cloned().map(PlansDocument::Capability)
+            }
+        }
+    }
+
+    /// A plan that is not deleted.
+    pub fn plan(&self, name: &PlanName) -> Option<&Plan> {
+        self.plans.get(name).filter(|plan| plan.state != PlanState::Deleted)
+    }
+
+    /// An instance that is not deleted.
+    pub fn instance(&self, plan: &PlanName, name: &InstanceName) -> Option<&Instance> {
+        self.instances.get(plan)?.get(name)
+    }
+
+    /// The instances of a plan that are not deleted, by name.
+    pub fn instances_of(&self, plan: &PlanName) -> impl Iterator<Item = &Instance> {
+        self.instances.get(plan).into_iter().flat_map(BTreeMap::values)
+    }
+
+    /// A node that is not deleted.
+    pub fn node(&self, key: &DeviceKey) -> Option<&Node> {
+        self.nodes.get(key).filter(|node| !node.deleted)
+    }
+
+    /// The part of a node that placements hold.
+    pub fn usage(&self, key: &DeviceKey) -> Option<&Usage> {
+        self.usage.get(key)
+    }
+
+    /// Free resources of a node; `None` if placements hold more than it has, which no change of the planner leads to.
+    pub fn free(&self, node: &Node) -> Option<Resources> {
+        let used = self.usage.get(&node.key).map(|usage| usage.resources).unwrap_or_default();
+        node.usable().minus(used)
+    }
+
+    /// Marks the plans of instances on these nodes: LEDGER says something new of them.
+    pub fn nodes_changed<'a>(&mut self, nodes: impl IntoIterator<Item = &'a DeviceKey>) {
+        for node in nodes {
+            let plans = self.placed.get(node).into_iter().flatten().map(|(plan, _)| plan.clone());
+            self.dirty.extend(plans.collect::<Vec<_>>());
+        }
+    }
+
+    /// Marks every plan with instances or an open revision: time has passed.
+    pub fn time_passed(&mut self) {
+        let open = self.plans.values().filter(|plan| plan.open_revision().is_some());
+        let open: Vec<_> = open.map(|plan| plan.spec.name.clone()).collect();
+        self.dirty.extend(open);
+        self.dirty.extend(self.instances.keys().cloned());
+    }
+
+    /// The plan of a node's instance of this name, if it has a placement there.
+    pub fn placed_on(&self, node: &DeviceKey, name: &InstanceName) -> Option<&PlanName> {
+        let placed = self.placed.get(node)?;
+        placed.iter().find(|(_, instance)| instance == name).map(|(plan, _)| plan)
+    }
+}
+
+fn swap<K: Ord + Clone, V>(map: &mut BTreeMap<K, V>, key: &K, value: Option<V>) -> Option<V> {
+    match value {
+        Some(value) => map.insert(key.clone(), value),
+        None => map.remove(key),
+    }
+}

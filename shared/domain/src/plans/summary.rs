@@ -1,0 +1,126 @@
+//! Counts of a plan, and sentences about placements and operations: what LEDGER says of them at a moment. Nothing is stored.
+
+use std::collections::BTreeMap;
+
+use muster_contract::plans::{
+    Instance, Operation, OperationCounts, OperationState, OperationType, Placement, PlacementStatus, Plan,
+    PlanSummary, RuntimeState,
+};
+use muster_contract::view::Standing;
+
+use super::advance::digest;
+use super::evidence::{PlacementEvidence, PlansEvidence};
+use super::read::PlansRead;
+
+impl<E: PlansEvidence> PlansRead<'_, E> {
+    /// Counts of a plan.
+    pub(super) fn summary(&self, plan: &Plan) -> PlanSummary {
+        let mut summary = PlanSummary::default();
+        let mut operations: BTreeMap<OperationType, OperationCounts> = BTreeMap::new();
+        for instance in self.state.instances_of(&plan.spec.name) {
+            summary.instances += 1;
+            *summary.revisions.entry(instance.revision.to_string()).or_insert(0) += 1;
+            for status in self.placements(instance) {
+                *summary.runtime.entry(status.state).or_insert(0) += 1;
+            }
+            for operation in &instance.operations {
+                let empty = || empty_counts(operation.operation_type);
+                count(operations.entry(operation.operation_type).or_insert_with(empty), operation.state);
+            }
+        }
+        let listed = OperationType::ALL.into_iter().filter_map(|one| operations.remove(&one));
+        summary.operations = listed.collect();
+        summary
+    }
+
+    /// The states of an instance's placements.
+    pub(super) fn placements(&self, instance: &Instance) -> Vec<PlacementStatus> {
+        instance.placements.iter().map(|placement| self.placement(instance, placement)).collect()
+    }
+
+    fn placement(&self, instance: &Instance, placement: &Placement) -> PlacementStatus {
+        let evidence = self.evidence.placement(&placement.node, &instance.name);
+        let plan = self.state.plan(&instance.plan);
+        let revision = placement.revision.as_ref();
+        let content = plan.zip(revision).and_then(|(plan, revision)| digest(plan, revision));
+        let node = &placement.node;
+        let (state, message) = match (content, instance.stopped) {
+            (Some(content), false) if evidence.runs(content) => {
+                (RuntimeState::Running, format!("node {node} runs it"))
+            }
+            (Some(content), false) if evidence.failed(content) => {
+                (RuntimeState::Failed, format!("node {node} could not run it"))
+            }
+            _ => waiting(placement, &evidence, instance.stopped),
+        };
+        PlacementStatus { state, message }
+    }
+
+    /// An operation, with what it waits for.
+    pub(super) fn explained(&self, instance: &Instance, operation: &Operation) -> Operation {
+        let mut explained = operation.clone();
+        match operation.state {
+            OperationState::Running => {
+                let all = self.placements(instance);
+                let sentences: Vec<_> = all.into_iter().map(|status| status.message).collect();
+                explained.message = sentences.join("; ");
+            }
+            OperationState::Approved => {
+                let running = instance.operations.iter().find(|one| one.state == OperationState::Running);
+                explained.message = match (operation.not_before.filter(|time| *time > self.now), running) {
+                    (Some(time), _) => format!("it does not run before {time}"),
+                    (None, Some(running)) => format!("it waits for operation {}", running.id),
+                    (None, None) => explained.message,
+                };
+            }
+            _ => {}
+        }
+        explained
+    }
+}
+
+/// The state of a placement whose node has confirmed nothing.
+fn waiting(placement: &Placement, evidence: &PlacementEvidence, is_stopped: bool) -> (RuntimeState, String) {
+    let node = &placement.node;
+    let heard = || match evidence.last_heard_at {
+        Some(at) => format!("node {node} is not heard since {at}"),
+        None => format!("node {node} was never heard"),
+    };
+    let is_wanted = placement.revision.is_some() && !is_stopped;
+    match (is_wanted, evidence.desired.is_some()) {
+        (true, false) => (RuntimeState::Starting, format!("the order for node {node} is being published")),
+        _ if !evidence.is_known => (RuntimeState::Unknown, heard()),
+        (true, true) => {
+            (RuntimeState::Starting, format!("node {node} has the order, and has not confirmed it"))
+        }
+        (false, true) => (RuntimeState::Terminating, format!("node {node} has the order to run it no more")),
+        (false, false) if evidence.standing.is_none() => {
+            (RuntimeState::Pending, format!("node {node} has no order to run it"))
+        }
+        (false, false) if evidence.standing == Some(Standing::Removed) => {
+            (RuntimeState::Terminated, format!("node {node} has stopped it"))
+        }
+        (false, false) => {
+            (RuntimeState::Terminating, format!("node {node} has not confirmed that it stopped it"))
+        }
+    }
+}
+
+const fn empty_counts(operation_type: OperationType) -> OperationCounts {
+    OperationCounts { operation_type, pending_approval: 0, approved: 0, failed: 0, succeeded: 0 }
+}
+
+const fn count(counts: &mut OperationCounts, state: OperationState) {
+    match state {
+        OperationState::PendingApproval => counts.pending_approval += 1,
+        OperationState::Approved | OperationState::Running => counts.approved += 1,
+        OperationState::Succeeded => counts.succeeded += 1,
+        OperationState::Rejected
+        | OperationState::Expired
+        | OperationState::Failed
+        | OperationState::Cancelled => {
+            counts.failed += 1;
+        }
+        OperationState::Pending | OperationState::Preparing => {}
+    }
+}

@@ -1,0 +1,196 @@
+//! Planners that interleave and die between any two steps.
+
+use proptest::prelude::*;
+
+use super::*;
+
+/// A planner: its fold of the log, and the documents that it has decided and not appended.
+#[derive(Debug, Default)]
+struct SimPlanner {
+    state: PlansState,
+    read: usize,
+    decided: Vec<PlansDocument>,
+}
+
+/// A hub with several planners on one log.
+#[derive(Debug)]
+struct Race {
+    hub: Hub,
+    planners: Vec<SimPlanner>,
+    random: u64,
+}
+
+impl Race {
+    fn new(random: u64, planners: usize) -> Self {
+        let mut hub = Hub::with_nodes(&[4, 8, 8, 4]);
+        hub.ask(plan_request(&json!({}))).unwrap();
+        let planners = (0..planners).map(|_| SimPlanner::default()).collect();
+        Self { hub, planners, random: random | 1 }
+    }
+
+    fn pick(&mut self, of: usize) -> usize {
+        self.random ^= self.random << 13;
+        self.random ^= self.random >> 7;
+        self.random ^= self.random << 17;
+        (self.random % of as u64) as usize
+    }
+
+    /// Folds what others have appended; what was decided without it is void.
+    fn fold(&mut self, at: usize) {
+        let planner = &mut self.planners[at];
+        if planner.read < self.hub.log.len() {
+            planner.decided.clear();
+            let log = &self.hub.log;
+            // The tentative documents are in the state: fold again from the first message.
+            planner.state = PlansState::default();
+            log.iter().for_each(|document| drop(planner.state.apply(document.clone())));
+            planner.read = log.len();
+        }
+    }
+
+    fn step(&mut self) {
+        let at = self.pick(self.planners.len());
+        self.hub.second += 1;
+        match self.pick(8) {
+            0 => self.fold(at),
+            1 | 2 => {
+                let (now, planner) = (self.hub.now(), &mut self.planners[at]);
+                if planner.decided.is_empty() {
+                    planner.state.time_passed();
+                    let made = planner.state.advance(&self.hub.devices, now, 8);
+                    planner.decided = made.into_iter().map(|(document, _)| document).collect();
+                }
+            }
+            3 | 4 => self.append(at),
+            5 => self.effects(at),
+            6 => self.hub.devices.run(),
+            _ if self.pick(4) == 0 => self.planners[at] = SimPlanner::default(),
+            _ => {}
+        }
+    }
+
+    /// Appends one document, if nobody has appended anything since the planner has read the log.
+    fn append(&mut self, at: usize) {
+        let planner = &mut self.planners[at];
+        if planner.decided.is_empty() {
+            return;
+        }
+        let document = planner.decided.remove(0);
+        if planner.read == self.hub.log.len() {
+            planner.read += 1;
+            self.hub.log.push(document.clone());
+            self.hub.state.apply(document);
+            check_invariants(&self.hub.state);
+        } else {
+            self.fold(at);
+        }
+    }
+
+    /// Asks the publisher, perhaps with an old fold; the planner may die between two requests.
+    fn effects(&mut self, at: usize) {
+        let planner = &self.planners[at];
+        if planner.read == 0 || !planner.decided.is_empty() {
+            return;
+        }
+        let effects = planner.state.effects(&self.hub.devices, self.hub.devices.ordered());
+        let count = self.pick(effects.len() + 1);
+        for effect in effects.into_iter().take(count) {
+            self.hub.devices.carry_out(effect, &plan_name());
+        }
+    }
+
+    /// A person approves, rejects or asks for something.
+    fn person(&mut self) {
+        let pending = self.hub.pending();
+        let verdict = self.pick(12);
+        if let Some((instance, operation)) = pending.first() {
+            let request = Hub::verdict(instance, operation);
+            let request =
+                if verdict == 0 { PlansRequest::Reject(request) } else { PlansRequest::Approve(request) };
+            self.hub.ask(request).unwrap();
+        } else if let Some(instance) = self.hub.instances().first().filter(|_| verdict < 3) {
+            let relocate = json!({ "plan": "web", "instance": instance.name, "type": "RELOCATE" });
+            let _ = self.hub.ask(PlansRequest::Operation(request(relocate)));
+        }
+    }
+
+    /// Lets everything come to an end, with one planner and approvals.
+    fn converge(&mut self) {
+        let mut state = PlansState::default();
+        self.hub.log.iter().for_each(|document| drop(state.apply(document.clone())));
+        self.hub.state = state;
+        for _ in 0..20 {
+            self.hub.converge();
+            self.hub.approve_all();
+        }
+    }
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { cases: 200, ..ProptestConfig::default() })]
+
+    #[test]
+    fn racing_planners_that_die_at_any_step_lose_nothing(
+        seed in any::<u64>(), planners in 1_usize..4, counts in prop::collection::vec(0_u32..5, 1..4),
+    ) {
+        let mut race = Race::new(seed, planners);
+        for (at, count) in counts.iter().enumerate() {
+            let _ = race.hub.ask(deploy_request(&format!("r{at}"), *count, &format!("{}", at / 2)));
+            for _ in 0..150 {
+                race.step();
+                if race.pick(4) == 0 {
+                    race.person();
+                }
+            }
+            race.converge();
+        }
+        let hub = &race.hub;
+        let last = hub.state.plan(&plan_name()).unwrap().revisions.last().unwrap().clone();
+        prop_assert!(last.state.is_final(), "{:?}", last);
+        let placements: Vec<_> = hub.instances().into_iter().flat_map(|one| {
+            one.placements.into_iter().map(move |placement| (placement.node, one.name.clone()))
+        }).collect();
+        prop_assert_eq!(hub.devices.desired.len(), placements.len(), "no orphan and none missing");
+        prop_assert!(placements.iter().all(|on| hub.devices.desired.contains_key(on)));
+        if last.state == RevisionState::Completed {
+            prop_assert_eq!(hub.instances().len(), last.instances as usize);
+        }
+    }
+
+    #[test]
+    fn a_replayed_log_gives_the_same_state(seed in any::<u64>()) {
+        let mut race = Race::new(seed, 2);
+        race.hub.ask(deploy_request("r1", 3, "1")).unwrap();
+        for _ in 0..300 {
+            race.step();
+            if race.pick(4) == 0 {
+                race.person();
+            }
+        }
+        let mut again = PlansState::default();
+        race.hub.log.iter().for_each(|document| drop(again.apply(document.clone())));
+        let hub = &race.hub.state;
+        prop_assert_eq!((&again.plans, &again.instances, &again.usage), (&hub.plans, &hub.instances, &hub.usage));
+    }
+}
+
+#[test]
+fn of_two_planners_that_race_for_the_last_slot_one_wins() {
+    let mut race = Race::new(1, 2);
+    for at in 1..4 {
+        race.hub.node_state(at, "evicted", None).unwrap();
+    }
+    race.hub.ask(deploy_request("r1", 1, "1")).unwrap();
+    (0..2).for_each(|at| race.fold(at));
+    let now = race.hub.now();
+    for planner in &mut race.planners {
+        let made = planner.state.advance(&race.hub.devices, now, 8);
+        planner.decided = made.into_iter().map(|(document, _)| document).collect();
+        assert!(planner.decided.len() > 1);
+    }
+    while race.planners.iter().any(|planner| !planner.decided.is_empty()) {
+        race.append(0);
+        race.append(1);
+    }
+    assert_eq!((race.hub.instances().len(), race.hub.free_cores(0)), (1, 0));
+}

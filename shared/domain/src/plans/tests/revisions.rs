@@ -1,0 +1,267 @@
+//! Revisions and operations, from the request to the result.
+
+use super::*;
+
+fn hub() -> Hub {
+    let mut hub = Hub::with_nodes(&[16, 16, 16, 16]);
+    hub.ask(plan_request(&json!({}))).unwrap();
+    hub
+}
+
+#[test]
+fn nothing_runs_before_its_operation_is_approved() {
+    let mut hub = hub();
+    hub.deploy("r1", 2, "1");
+    assert_eq!(hub.pending_types(), [OperationType::Create; 2]);
+    assert!(hub.devices.desired.is_empty(), "a node is reserved, and has no order");
+    assert_eq!((0..4).map(|at| hub.free_cores(at)).sum::<u64>(), 4 * 16 - 2 * 4);
+    hub.approve_all();
+    assert_eq!((hub.running(), hub.revision_state("r1")), (2, RevisionState::Completed));
+}
+
+#[test]
+fn a_plan_version_rises_by_three_with_each_revision() {
+    let mut hub = hub();
+    let version = |hub: &Hub| hub.state.plan(&plan_name()).unwrap().version;
+    assert_eq!(version(&hub), 0);
+    for (at, count) in [1, 3, 1].into_iter().enumerate() {
+        hub.deploy(&format!("r{at}"), count, "1");
+        hub.approve_all();
+        assert_eq!(version(&hub), 3 * (at as u64 + 1));
+    }
+}
+
+#[test]
+fn one_to_three_makes_two_creates_and_one_update_and_back_two_deletes() {
+    let mut hub = hub();
+    hub.deploy("r1", 1, "1");
+    hub.approve_all();
+    let first = hub.instances()[0].name.clone();
+    hub.deploy("r2", 3, "1");
+    use OperationType::{Create, Delete, Update};
+    assert_eq!(hub.pending_types(), [Create, Create, Update]);
+    assert!(hub.instances().iter().all(|instance| instance.revision.as_str() == "r2"), "at once");
+    hub.approve_all();
+    assert_eq!(hub.running(), 3);
+    hub.deploy("r3", 1, "1");
+    assert_eq!(hub.pending_types(), [Update, Delete, Delete]);
+    hub.approve_all();
+    assert_eq!(hub.instances().iter().map(|one| one.name.clone()).collect::<Vec<_>>(), [first]);
+    assert_eq!((hub.running(), hub.revision_state("r3")), (1, RevisionState::Completed));
+    assert_eq!((0..4).map(|at| hub.free_cores(at)).sum::<u64>(), 4 * 16 - 4);
+    hub.deploy("r4", 0, "1");
+    hub.approve_all();
+    assert!(hub.instances().is_empty() && hub.devices.desired.is_empty());
+}
+
+#[test]
+fn a_scale_down_keeps_what_runs_and_then_the_oldest() {
+    let mut hub = hub();
+    hub.deploy("r1", 3, "1");
+    hub.approve_all();
+    let broken = hub.instances()[0].clone();
+    let on = (broken.placements[0].node.clone(), broken.name.clone());
+    hub.devices.silent.push(on.0.clone());
+    hub.devices.standing.insert(on, Standing::Failed);
+    hub.deploy("r2", 2, "1");
+    let deleted = |one: &(InstanceName, Operation)| one.1.operation_type == OperationType::Delete;
+    let victims: Vec<_> = hub.pending().into_iter().filter(deleted).map(|(name, _)| name).collect();
+    assert_eq!(victims, [broken.name]);
+}
+
+#[test]
+fn an_update_with_the_same_coordinates_changes_no_order() {
+    let mut hub = hub();
+    hub.deploy("r1", 1, "1");
+    hub.approve_all();
+    let before = hub.devices.desired.clone();
+    hub.deploy("r2", 1, "1");
+    hub.approve_all();
+    assert_eq!((&hub.devices.desired, hub.revision_state("r2")), (&before, RevisionState::Completed));
+    hub.deploy("r3", 1, "2");
+    assert_eq!(hub.devices.desired, before, "not before the approval");
+    hub.approve_all();
+    assert_ne!(hub.devices.desired, before);
+    assert_eq!(hub.instances()[0].placements[0].revision.as_ref().unwrap().as_str(), "r3");
+}
+
+#[test]
+fn a_failed_operation_fails_its_revision_and_a_later_one_is_possible() {
+    let mut hub = hub();
+    hub.deploy("r1", 2, "1");
+    let content = digest_of(&hub, "r1");
+    hub.devices.failing.push(content);
+    hub.approve_all();
+    assert_eq!(hub.revision_state("r1"), RevisionState::Failed);
+    hub.deploy("r2", 2, "2");
+    assert_eq!(hub.pending_types(), [OperationType::Update; 2]);
+    hub.approve_all();
+    assert_eq!((hub.running(), hub.revision_state("r2")), (2, RevisionState::Completed));
+}
+
+fn digest_of(hub: &Hub, revision: &str) -> Digest {
+    let plan = hub.state.plan(&plan_name()).unwrap();
+    crate::plans::advance::digest(plan, &revision.parse().unwrap()).unwrap()
+}
+
+#[test]
+fn a_rejected_create_frees_its_node_and_a_rejected_delete_keeps_the_instance() {
+    let mut hub = hub();
+    hub.deploy("r1", 1, "1");
+    let (instance, create) = hub.pending().remove(0);
+    hub.ask(PlansRequest::Reject(Hub::verdict(&instance, &create))).unwrap();
+    hub.converge();
+    assert_eq!((hub.revision_state("r1"), hub.free_cores(0)), (RevisionState::Failed, 16));
+    assert_eq!(hub.code(PlansRequest::Approve(Hub::verdict(&instance, &create))), ErrorCode::Precondition);
+    hub.deploy("r2", 1, "1");
+    assert_eq!(hub.pending_types(), [OperationType::Create], "it never ran");
+    hub.approve_all();
+    hub.deploy("r3", 0, "1");
+    let (instance, delete) = hub.pending().remove(0);
+    hub.ask(PlansRequest::Reject(Hub::verdict(&instance, &delete))).unwrap();
+    hub.converge();
+    assert_eq!((hub.running(), hub.revision_state("r3")), (1, RevisionState::Failed));
+    assert_eq!(hub.instances()[0].state, InstanceState::Active);
+}
+
+#[test]
+fn an_operation_that_nobody_approves_expires_and_frees_its_node() {
+    let mut hub = Hub::with_nodes(&[16]);
+    hub.ask(plan_request(&json!({ "approvalExpiresAfter": "1m" }))).unwrap();
+    hub.deploy("r1", 1, "1");
+    let (instance, create) = hub.pending().remove(0);
+    hub.second += 60;
+    assert_eq!(hub.code(PlansRequest::Approve(Hub::verdict(&instance, &create))), ErrorCode::Precondition);
+    hub.converge();
+    assert_eq!(hub.instances()[0].operations[0].state, OperationState::Expired);
+    assert_eq!((hub.revision_state("r1"), hub.free_cores(0)), (RevisionState::Failed, 16));
+}
+
+#[test]
+fn a_cancelled_revision_ends_its_pending_operations() {
+    let mut hub = hub();
+    hub.deploy("r1", 2, "1");
+    let cancel =
+        |verb: &str| PlansRequest::PlanRevision(request(json!({ "plan": "web", "id": "r1", "verb": verb })));
+    assert_eq!(hub.code(deploy_request("r2", 1, "1")), ErrorCode::Precondition);
+    hub.ask(cancel("cancel")).unwrap();
+    hub.converge();
+    assert_eq!((hub.revision_state("r1"), hub.pending().len()), (RevisionState::Cancelled, 0));
+    assert!((0..4).all(|at| hub.free_cores(at) == 16));
+    assert_eq!(hub.code(cancel("resume")), ErrorCode::Precondition);
+    hub.deploy("r2", 1, "1");
+    hub.approve_all();
+    assert_eq!((hub.running(), hub.revision_state("r2")), (1, RevisionState::Completed));
+}
+
+#[test]
+fn a_paused_revision_starts_nothing_until_it_is_resumed() {
+    let mut hub = hub();
+    hub.deploy("r1", 1, "1");
+    let set =
+        |verb: &str| PlansRequest::PlanRevision(request(json!({ "plan": "web", "id": "r1", "verb": verb })));
+    hub.ask(set("pause")).unwrap();
+    hub.approve_all();
+    assert_eq!((hub.running(), hub.revision_state("r1")), (0, RevisionState::Paused));
+    hub.ask(set("resume")).unwrap();
+    hub.converge();
+    assert_eq!((hub.running(), hub.revision_state("r1")), (1, RevisionState::Completed));
+}
+
+fn relocate(hub: &Hub) -> PlansRequest {
+    let instance = &hub.instances()[0].name;
+    PlansRequest::Operation(request(json!({ "plan": "web", "instance": instance, "type": "RELOCATE" })))
+}
+
+#[test]
+fn a_relocate_runs_the_new_node_before_the_old_one_stops() {
+    let mut hub = hub();
+    hub.deploy("r1", 1, "1");
+    hub.approve_all();
+    let old = hub.instances()[0].placements[0].node.clone();
+    hub.ask(relocate(&hub)).unwrap();
+    assert_eq!(hub.code(relocate(&hub)), ErrorCode::Precondition, "one at a time");
+    hub.converge();
+    let placements = hub.instances()[0].placements.clone();
+    assert!(placements[0].active && !placements[1].active && placements[1].revision.is_none());
+    let (instance, operation) = hub.pending().remove(0);
+    hub.ask(PlansRequest::Approve(Hub::verdict(&instance, &operation))).unwrap();
+    let mut ran = Vec::new();
+    while hub.round() {
+        ran.push(hub.running());
+    }
+    assert!(ran.contains(&2) && ran.iter().all(|count| *count >= 1), "{ran:?}");
+    let instance = hub.instances().remove(0);
+    assert_eq!((instance.placements.len(), hub.running()), (1, 1));
+    assert_ne!(instance.placements[0].node, old);
+    assert_eq!(instance.operations.last().unwrap().state, OperationState::Succeeded);
+}
+
+#[test]
+fn a_relocate_that_fails_keeps_the_old_node_and_frees_the_new_one() {
+    let mut hub = hub();
+    hub.deploy("r1", 1, "1");
+    hub.approve_all();
+    let old = hub.instances()[0].placements[0].node.clone();
+    hub.devices.silent.push(old.clone());
+    hub.devices.failing.push(digest_of(&hub, "r1"));
+    hub.ask(relocate(&hub)).unwrap();
+    hub.converge();
+    hub.approve_all();
+    let instance = hub.instances().remove(0);
+    assert_eq!(instance.operations.last().unwrap().state, OperationState::Failed);
+    assert_eq!((instance.placements.len(), &instance.placements[0].node), (1, &old));
+    assert_eq!(hub.devices.desired.len(), 1);
+}
+
+#[test]
+fn a_silent_node_neither_fails_nor_succeeds() {
+    let mut hub = hub();
+    hub.devices.silent.extend((0..4).map(node_key));
+    hub.deploy("r1", 1, "1");
+    hub.approve_all();
+    let read = |hub: &Hub| {
+        let read = PlansRead { state: &hub.state, evidence: &hub.devices, now: hub.now() };
+        read.operations(&OperationsQuery::default(), 10).operations.remove(0).operation
+    };
+    let operation = read(&hub);
+    assert_eq!(operation.state, OperationState::Running);
+    assert!(operation.message.contains("was never heard"), "{}", operation.message);
+    hub.devices.silent.clear();
+    hub.converge();
+    assert_eq!(read(&hub).state, OperationState::Succeeded);
+}
+
+#[test]
+fn a_second_operation_waits_for_the_first() {
+    let mut hub = hub();
+    hub.deploy("r1", 1, "1");
+    hub.approve_all();
+    hub.devices.silent.extend((0..4).map(node_key));
+    hub.deploy("r2", 1, "2");
+    hub.approve_all();
+    hub.ask(relocate(&hub)).unwrap();
+    hub.converge();
+    hub.approve_all();
+    let states: Vec<_> = hub.instances()[0].operations.iter().map(|one| one.state).collect();
+    assert_eq!(states[1..], [OperationState::Running, OperationState::Approved]);
+    hub.devices.silent.clear();
+    hub.converge();
+    assert!(hub.instances()[0].operations.iter().all(|one| one.state == OperationState::Succeeded));
+}
+
+#[test]
+fn an_order_of_an_instance_that_is_gone_is_taken_back() {
+    let mut hub = hub();
+    hub.deploy("r1", 1, "1");
+    hub.approve_all();
+    let stale = hub.devices.desired.clone();
+    hub.deploy("r2", 0, "1");
+    hub.approve_all();
+    hub.devices.desired.extend(stale);
+    hub.converge();
+    assert!(hub.devices.desired.is_empty());
+    let lost = PlansState::default();
+    let ordered = vec![(node_key(0), "web-1".parse().unwrap(), plan_name())];
+    assert!(lost.effects(&hub.devices, ordered).is_empty(), "a plan that PLANS does not know is left alone");
+}

@@ -1,0 +1,145 @@
+//! Answers requests about operations: a person's own ones, approvals, rejections and cancellations.
+
+use muster_contract::Timestamp;
+use muster_contract::limits::OPEN_OPERATIONS_MAX;
+use muster_contract::plans::{
+    Instance, InstanceState, Operation, OperationApproval, OperationRequest, OperationState, OperationType,
+    OperationVerdictRequest, PlannerErrorBody,
+};
+
+use super::decide::{invalid, not_found, precondition};
+use super::document::PlansDocument;
+use super::operations::{self, Author};
+use super::state::PlansState;
+
+impl PlansState {
+    pub(super) fn request_operation(
+        &self,
+        request: &OperationRequest,
+        author: &Author,
+        now: Timestamp,
+    ) -> Result<PlansDocument, PlannerErrorBody> {
+        let plan = self.plan_at(&request.plan, None)?;
+        let instance = self.instance_at(&request.plan, &request.instance, request.expected_version)?;
+        check_operation(request, instance)?;
+        let mut next = instance.clone();
+        let operation_type = request.operation_type;
+        let operation = operations::new(&next, operation_type, None, OperationState::Preparing, now);
+        let mut operation = operation.ok_or_else(|| invalid("instance", "has a name that is too long"))?;
+        operation.requested_by.clone_from(&author.by);
+        operation.not_before = request.not_before;
+        if operation_type != OperationType::Relocate {
+            operations::await_approval(&mut operation, plan, now);
+        }
+        next.operations.push(operation);
+        let sentence = format!("{} is requested", operation_type.as_str());
+        operations::finish(&mut next, operations::change(now, sentence, author));
+        Ok(PlansDocument::Instance(next))
+    }
+
+    pub(super) fn approve(
+        &self,
+        request: &OperationVerdictRequest,
+        author: &Author,
+        now: Timestamp,
+    ) -> Result<PlansDocument, PlannerErrorBody> {
+        let instance = self.instance_at(&request.plan, &request.instance, request.expected_version)?;
+        let (at, operation) = operation_of(instance, request)?;
+        if operation.state != OperationState::PendingApproval {
+            let message = format!(
+                "operation {} is {}, and waits for no approval",
+                operation.id,
+                operation.state.as_str()
+            );
+            return Err(precondition(message));
+        }
+        if let Some(expires_at) = operation.expires_at.filter(|expires_at| *expires_at <= now) {
+            return Err(precondition(format!("operation {} has expired at {expires_at}", operation.id)));
+        }
+        let mut next = instance.clone();
+        let approved = &mut next.operations[at];
+        operations::set(approved, OperationState::Approved, request.reason.clone().unwrap_or_default(), now);
+        approved.approval =
+            Some(OperationApproval { by: author.by.clone(), at: now, rule: request.rule.clone() });
+        let sentence = format!("{} is approved", operation.operation_type.as_str());
+        operations::finish(&mut next, operations::change(now, sentence, author));
+        Ok(PlansDocument::Instance(next))
+    }
+
+    /// Rejects or cancels an operation.
+    pub(super) fn end(
+        &self,
+        request: &OperationVerdictRequest,
+        state: OperationState,
+        author: &Author,
+        now: Timestamp,
+    ) -> Result<PlansDocument, PlannerErrorBody> {
+        let instance = self.instance_at(&request.plan, &request.instance, request.expected_version)?;
+        let (at, operation) = operation_of(instance, request)?;
+        let is_possible = match operation.state {
+            OperationState::PendingApproval => true,
+            OperationState::Running => {
+                state == OperationState::Cancelled && operation.operation_type != OperationType::Delete
+            }
+            other => state == OperationState::Cancelled && !other.is_final(),
+        };
+        if !is_possible {
+            let message = format!(
+                "operation {} is {}, and cannot be {}",
+                operation.id,
+                operation.state.as_str(),
+                state.as_str()
+            );
+            return Err(precondition(message));
+        }
+        let mut next = instance.clone();
+        let default = if state == OperationState::Rejected { "it was rejected" } else { "it was cancelled" };
+        let reason = request.reason.clone().unwrap_or_else(|| default.to_owned());
+        operations::end(&mut next, at, state, reason, now);
+        let sentence = format!("{} is {}", operation.operation_type.as_str(), state.as_str());
+        operations::finish(&mut next, operations::change(now, sentence, author));
+        Ok(PlansDocument::Instance(next))
+    }
+}
+
+/// Checks that a person may request an operation on an instance.
+fn check_operation(request: &OperationRequest, instance: &Instance) -> Result<(), PlannerErrorBody> {
+    let word = request.operation_type.as_str();
+    match request.operation_type {
+        OperationType::Relocate => {}
+        OperationType::Stop | OperationType::Restart => {
+            return Err(invalid("type", format!("{word} is not supported yet: devices cannot carry it out")));
+        }
+        _ => return Err(invalid("type", format!("{word} is made by revisions: use plan-deploy"))),
+    }
+    if instance.state != InstanceState::Active {
+        return Err(precondition(format!("instance {} is marked for deletion", instance.display_name)));
+    }
+    if instance.active().is_none_or(|placement| placement.revision.is_none()) {
+        return Err(precondition(format!("instance {} runs on no node", instance.display_name)));
+    }
+    let open = instance.operations.iter().filter(|operation| !operation.state.is_final());
+    if open.clone().any(|operation| operation.operation_type == request.operation_type) {
+        return Err(precondition(format!(
+            "instance {} has a {word} that has not ended",
+            instance.display_name
+        )));
+    }
+    if open.count() >= OPEN_OPERATIONS_MAX {
+        let message = format!(
+            "instance {} has {OPEN_OPERATIONS_MAX} operations that have not ended",
+            instance.display_name
+        );
+        return Err(precondition(message));
+    }
+    Ok(())
+}
+
+fn operation_of<'a>(
+    instance: &'a Instance,
+    request: &OperationVerdictRequest,
+) -> Result<(usize, &'a Operation), PlannerErrorBody> {
+    let found = instance.operations.iter().enumerate().find(|(_, one)| one.id == request.operation);
+    found
+        .ok_or_else(|| not_found(format!("operation {} of instance {}", request.operation, request.instance)))
+}

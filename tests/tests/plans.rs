@@ -1,0 +1,261 @@
+//! Plans on a whole system with real agents: from a request to a running workload and back, by approvals, through kills of
+//! planners that race.
+
+#![allow(clippy::unwrap_used, reason = "a failure here is the test's result")]
+
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+use muster_contract::DeviceKey;
+use muster_contract::desired::DesiredState;
+use muster_contract::subjects::{self, stream};
+use muster_simulator::child::Spec;
+use muster_tests::rollouts::{PLANNER, start_planner};
+use muster_tests::system::{System, program};
+use serde_json::{Value, json};
+
+const NODES: [&str; 3] = ["plant7/press-1", "plant7/press-2", "plant8/press-3"];
+const ANSWER_WITHIN: Duration = Duration::from_secs(10);
+
+/// Asks the planner; the answer, also a refusal.
+async fn ask(system: &System, verb: &str, request: &Value) -> Value {
+    let subject = format!("{}.{verb}", subjects::PLANNER_PREFIX);
+    let payload = serde_json::to_vec(request).unwrap();
+    let asked = async || {
+        let answer = system.bus.request(&subject, payload.clone().into(), ANSWER_WITHIN).await;
+        let answer = answer.map_err(|error| error.to_string())?;
+        let answer: Value = serde_json::from_slice(&answer).map_err(|error| error.to_string())?;
+        if answer["error"]["code"] == "notReady" { Err(answer.to_string()) } else { Ok(answer) }
+    };
+    system.eventually(&format!("{verb} is answered"), asked).await
+}
+
+/// Asks the planner for a change that it must make.
+async fn change(system: &System, verb: &str, request: Value) -> Value {
+    let answer = ask(system, verb, &request).await;
+    assert!(answer["error"].is_null(), "{verb} {request}: {answer}");
+    answer
+}
+
+/// Devices that run, as nodes of a cluster with so many cores each.
+async fn with_nodes(cores: u64) -> (System, Vec<DeviceKey>) {
+    let mut system = System::start().await;
+    start_planner(&mut system);
+    let devices: Vec<DeviceKey> = NODES.iter().map(|text| text.parse().unwrap()).collect();
+    let hub = system.address();
+    change(&system, "inventory-apply", json!({ "item": { "cluster": { "name": "north" } } })).await;
+    for (at, key) in devices.iter().enumerate() {
+        system.start_agent(key, hub, &[]);
+        let node = json!({ "site": key.site, "device": key.device, "updateDomain": format!("d{at}"),
+            "totalResources": { "cores": cores, "memory": 8 } });
+        change(&system, "inventory-apply", json!({ "item": { "node": node } })).await;
+        for state in ["allocating", "allocated"] {
+            let request = json!({ "item": { "node": key }, "nodeState": state, "cluster": "north" });
+            change(&system, "inventory-state", request).await;
+        }
+    }
+    (system, devices)
+}
+
+fn plan() -> Value {
+    json!({ "name": "web", "namespace": "demo", "serviceName": "web", "profile": "process",
+        "applications": [{ "payloadName": "main", "resources": { "cores": 2, "memory": 1 } }] })
+}
+
+async fn deploy(system: &System, id: &str, instances: u32, release: &str) {
+    let coordinates = json!({ "main": { "command": "sleep", "args": ["86400"],
+        "readiness": { "type": "uptime", "for": "50ms" }, "release": release } });
+    let request = json!({ "plan": "web", "id": id, "instances": instances, "coordinates": coordinates });
+    change(system, "plan-deploy", request).await;
+}
+
+/// Waits until so many operations wait for approval.
+async fn pending(system: &System, types: &[&str]) -> Vec<Value> {
+    let found = async || {
+        let answer = ask(system, "operation-list", &json!({ "state": ["PENDING_APPROVAL"] })).await;
+        let found = answer["operations"].as_array().cloned().unwrap_or_default();
+        let mut words: Vec<_> = found.iter().map(|one| one["operation"]["type"].as_str().unwrap()).collect();
+        words.sort_unstable();
+        if words == types { Ok(found) } else { Err(answer.to_string()) }
+    };
+    system.eventually(&format!("{types:?} wait for approval"), found).await
+}
+
+fn verdict(operation: &Value) -> Value {
+    json!({ "plan": operation["plan"], "instance": operation["instance"], "operation": operation["operation"]["id"] })
+}
+
+async fn approve(system: &System, types: &[&str]) {
+    for operation in pending(system, types).await {
+        change(system, "operation-approve", verdict(&operation)).await;
+    }
+}
+
+/// Waits until a revision has a state; the plan's answer.
+async fn revision(system: &System, id: &str, state: &str) -> Value {
+    let reached = async || {
+        let answer = ask(system, "plan-get", &json!({ "plan": "web" })).await;
+        let revisions = answer["plan"]["revisions"].as_array().cloned().unwrap_or_default();
+        let is_reached = revisions.iter().any(|one| one["id"] == id && one["state"] == state);
+        if is_reached { Ok(answer) } else { Err(answer.to_string()) }
+    };
+    system.eventually(&format!("revision {id} is {state}"), reached).await
+}
+
+/// The deployments of each node in DOWNLINK.
+async fn ordered(system: &System, devices: &[DeviceKey]) -> BTreeMap<String, Vec<String>> {
+    let mut ordered = BTreeMap::new();
+    for key in devices {
+        let last = system.bus.last(stream::DOWNLINK, &subjects::desired(key)).await.unwrap();
+        let Some(last) = last else { continue };
+        let document: DesiredState = muster_contract::decode::parse(&last.payload).unwrap();
+        let ids = document.deployments.iter().map(|entry| entry.id.to_string()).collect();
+        ordered.insert(key.to_string(), ids);
+    }
+    ordered
+}
+
+fn count(ordered: &BTreeMap<String, Vec<String>>) -> usize {
+    ordered.values().map(Vec::len).sum()
+}
+
+#[tokio::test]
+async fn a_plan_runs_on_devices_by_approvals_and_scales_up_and_down() {
+    let (system, devices) = with_nodes(4).await;
+    let made = change(&system, "plan-apply", plan()).await;
+    assert_eq!((made["version"].as_u64(), &made["state"]), (Some(0), &json!("active")));
+    deploy(&system, "r1", 1, "1").await;
+    pending(&system, &["CREATE"]).await;
+    assert_eq!(count(&ordered(&system, &devices).await), 0, "nothing is ordered before the approval");
+    approve(&system, &["CREATE"]).await;
+    let answer = revision(&system, "r1", "completed").await;
+    assert_eq!(
+        (&answer["plan"]["version"], &answer["summary"]["runtime"]),
+        (&json!(3), &json!({ "running": 1 }))
+    );
+    let first = ordered(&system, &devices).await;
+
+    deploy(&system, "r2", 3, "1").await;
+    approve(&system, &["CREATE", "CREATE", "UPDATE"]).await;
+    let answer = revision(&system, "r2", "completed").await;
+    assert_eq!(answer["summary"]["runtime"], json!({ "running": 3 }));
+    assert!(ordered(&system, &devices).await.values().all(|ids| ids.len() == 1), "one payload on a node");
+
+    deploy(&system, "r3", 1, "1").await;
+    approve(&system, &["DELETE", "DELETE", "UPDATE"]).await;
+    let answer = revision(&system, "r3", "completed").await;
+    assert_eq!(answer["plan"]["version"], 9);
+    let mut left = ordered(&system, &devices).await;
+    left.retain(|_, ids| !ids.is_empty());
+    let mut kept = first;
+    kept.retain(|_, ids| !ids.is_empty());
+    assert_eq!(left, kept, "the first one is kept, and has the same order");
+    let nodes = ask(&system, "inventory-list", &json!({ "kind": "node", "remainingCoresGte": 4 })).await;
+    assert_eq!(nodes["nodes"].as_array().unwrap().len(), 2, "{nodes}");
+}
+
+#[tokio::test]
+async fn a_relocate_moves_a_running_instance_to_another_device() {
+    let (system, devices) = with_nodes(4).await;
+    change(&system, "plan-apply", plan()).await;
+    deploy(&system, "r1", 1, "1").await;
+    approve(&system, &["CREATE"]).await;
+    revision(&system, "r1", "completed").await;
+    let listed = ask(&system, "instance-list", &json!({ "plan": ["web"] })).await;
+    let instance = &listed["instances"][0]["instance"];
+    let old = instance["placements"][0]["node"].clone();
+    let request = json!({ "plan": "web", "instance": instance["name"], "type": "RELOCATE" });
+    change(&system, "operation-request", request).await;
+    approve(&system, &["RELOCATE"]).await;
+    let moved = async || {
+        let listed = ask(&system, "instance-list", &json!({ "plan": ["web"] })).await;
+        let of = &listed["instances"][0];
+        let placements = of["instance"]["placements"].as_array().unwrap();
+        let is_moved = placements.len() == 1 && placements[0]["node"] != old;
+        if is_moved && of["placements"][0]["state"] == "running" { Ok(()) } else { Err(listed.to_string()) }
+    };
+    system.eventually("the instance runs on another node alone", moved).await;
+    assert_eq!(count(&ordered(&system, &devices).await), 1);
+}
+
+#[tokio::test]
+async fn a_plan_that_fits_nowhere_and_a_rejected_or_expired_operation_say_why() {
+    let (system, devices) = with_nodes(1).await;
+    change(&system, "plan-apply", plan()).await;
+    deploy(&system, "r1", 1, "1").await;
+    let waits = async || {
+        let answer = ask(&system, "operation-list", &json!({ "state": ["PREPARING"] })).await;
+        let message = answer["operations"][0]["operation"]["message"].to_string();
+        if message.contains("no node of 3 has room") { Ok(message) } else { Err(answer.to_string()) }
+    };
+    let message = system.eventually("the operation names the nodes", waits).await;
+    assert!(message.contains("3 without enough cores or memory"), "{message}");
+    let stale = json!({ "plan": "web", "id": "r1", "verb": "cancel", "expectedVersion": 0 });
+    let refused = ask(&system, "plan-revision", &stale).await;
+    assert_eq!(
+        (&refused["error"]["code"], &refused["error"]["currentVersion"]),
+        (&json!("conflict"), &json!(2))
+    );
+    change(&system, "plan-revision", json!({ "plan": "web", "id": "r1", "verb": "cancel" })).await;
+    revision(&system, "r1", "cancelled").await;
+
+    let small = json!({ "name": "small", "namespace": "demo", "serviceName": "small", "profile": "process",
+        "approvalExpiresAfter": "1s",
+        "applications": [{ "payloadName": "small", "resources": { "cores": 1, "memory": 1 } }] });
+    change(&system, "plan-apply", small).await;
+    let coordinates = json!({ "small": { "command": "sleep", "args": ["86400"] } });
+    let request = json!({ "plan": "small", "id": "s1", "instances": 1, "coordinates": coordinates });
+    change(&system, "plan-deploy", request.clone()).await;
+    let failed = async || {
+        let answer = ask(&system, "plan-get", &json!({ "plan": "small" })).await;
+        let revision = answer["plan"]["revisions"][0].clone();
+        let is_expired = revision["message"].to_string().contains("nobody approved it before");
+        if revision["state"] == "failed" && is_expired { Ok(()) } else { Err(answer.to_string()) }
+    };
+    system.eventually("an operation that nobody approves expires", failed).await;
+    assert_eq!(count(&ordered(&system, &devices).await), 0);
+    let free = ask(&system, "inventory-list", &json!({ "kind": "node", "remainingCoresGte": 1 })).await;
+    assert_eq!(free["nodes"].as_array().unwrap().len(), 3, "the node is free again: {free}");
+}
+
+/// Approves what waits, and waits until PLANS has grown; whether the revision has completed.
+async fn step(system: &System, round: usize) -> bool {
+    let before = system.bus.stream_state(stream::PLANS).await.unwrap().last_seq;
+    let grown = async || {
+        let listed = ask(system, "operation-list", &json!({ "state": ["PENDING_APPROVAL"] })).await;
+        for operation in listed["operations"].as_array().into_iter().flatten() {
+            // Another planner may know of the approval already.
+            ask(system, "operation-approve", &verdict(operation)).await;
+        }
+        let answer = ask(system, "plan-get", &json!({ "plan": "web" })).await;
+        let state = &answer["plan"]["revisions"][round]["state"];
+        assert!(state != "failed", "{answer}");
+        let last = system.bus.stream_state(stream::PLANS).await.map_err(|error| error.to_string())?.last_seq;
+        if state == "completed" || last > before { Ok(state == "completed") } else { Err(answer.to_string()) }
+    };
+    system.eventually("PLANS has grown", grown).await
+}
+
+#[tokio::test]
+async fn two_planners_that_are_killed_at_any_step_run_nothing_twice_and_lose_nothing() {
+    let (mut system, devices) = with_nodes(4).await;
+    let second = "muster-planner-2";
+    let args = ["--nats-url", &system.server.url(), "--every", "200ms"].map(str::to_owned).to_vec();
+    system.start_own(Spec { name: second.to_owned(), program: program(PLANNER), args });
+    change(&system, "plan-apply", plan()).await;
+    for (round, count_wanted) in [3_u32, 1, 2].into_iter().enumerate() {
+        let id = format!("r{round}");
+        deploy(&system, &id, count_wanted, &round.to_string()).await;
+        let mut victims = [PLANNER, second].into_iter().cycle();
+        while !step(&system, round).await {
+            let victim = victims.next().unwrap();
+            system.kill(victim).await;
+            system.start_again(victim);
+        }
+        let listed = ask(&system, "instance-list", &json!({ "plan": ["web"] })).await;
+        assert_eq!(listed["instances"].as_array().unwrap().len(), count_wanted as usize, "{listed}");
+        let ordered = ordered(&system, &devices).await;
+        assert_eq!(count(&ordered), count_wanted as usize, "{ordered:?}");
+        assert!(ordered.values().all(|ids| ids.len() <= 1), "{ordered:?}");
+    }
+}

@@ -1,0 +1,80 @@
+//! Who may do what about plans on a secured hub: the planner's scheduler keeps them, operators change them, approvers approve.
+
+use std::time::Duration;
+
+use muster_identity::Role;
+use muster_tests::guarded::Guarded;
+use muster_tests::rollouts::PLANNER;
+use muster_tests::wait::until;
+use serde_json::{Value, json};
+
+use crate::connect;
+use crate::fleet::start_service;
+
+/// A request to the planner as a role; its answer, also a refusal.
+async fn ask(hub: &Guarded, role: Role, verb: &str, request: &Value) -> Result<Value, String> {
+    let bus = connect(hub.config(role)).await;
+    let subject = format!("muster.planner.{verb}");
+    let answer = bus.request(&subject, request.to_string().into(), Duration::from_secs(2)).await;
+    answer.map(|answer| serde_json::from_slice(&answer).unwrap()).map_err(|error| error.to_string())
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn an_approver_approves_operations_by_the_proven_key_and_changes_nothing_else() {
+    let hub = Guarded::start_plain();
+    let creds = hub.creds(Role::Scheduler).display().to_string();
+    let _planner = start_service(&hub, Role::Planner, PLANNER, &["--plans-creds", &creds]);
+    let plan = json!({ "name": "web", "namespace": "demo", "serviceName": "web",
+        "applications": [{ "payloadName": "main", "resources": { "cores": 1, "memory": 1 } }] });
+    let applied = async || ask(&hub, Role::Operator, "plan-apply", &plan).await;
+    let is_plan = |answer: &Result<Value, String>| answer.as_ref().is_ok_and(|plan| plan["kind"] == "Plan");
+    let made = until("the planner keeps a plan", applied, is_plan).await.unwrap();
+    assert_eq!(made["change"]["by"]["role"], "operator", "{made}");
+
+    let node = json!({ "site": "plant7", "device": "press-4" });
+    let spec = json!({ "site": "plant7", "device": "press-4", "updateDomain": "d",
+        "totalResources": { "cores": 4, "memory": 4 } });
+    for (verb, request) in [
+        ("inventory-apply", json!({ "item": { "cluster": { "name": "north" } } })),
+        ("inventory-apply", json!({ "item": { "node": spec } })),
+        (
+            "inventory-state",
+            json!({ "item": { "node": node }, "nodeState": "allocating", "cluster": "north" }),
+        ),
+        (
+            "inventory-state",
+            json!({ "item": { "node": node }, "nodeState": "allocated", "cluster": "north" }),
+        ),
+        ("plan-deploy", json!({ "plan": "web", "id": "r1", "instances": 1, "coordinates": { "main": {} } })),
+    ] {
+        let others: &[Role] = match verb {
+            "plan-deploy" => &[Role::Viewer, Role::Subscriber, Role::Approver, Role::Planner, Role::Gateway],
+            _ => &[Role::Approver],
+        };
+        for role in others {
+            assert!(ask(&hub, *role, verb, &request).await.is_err(), "{role:?} has no right to {verb}");
+        }
+        let answer = ask(&hub, Role::Operator, verb, &request).await.unwrap();
+        assert!(answer["error"].is_null(), "{answer}");
+    }
+    let waits =
+        async || ask(&hub, Role::Viewer, "operation-list", &json!({ "state": ["PENDING_APPROVAL"] })).await;
+    let is_there = |answer: &Result<Value, String>| {
+        answer.as_ref().is_ok_and(|answer| answer["operations"].as_array().is_some_and(|all| !all.is_empty()))
+    };
+    let waiting = until("the operation waits for approval", waits, is_there).await.unwrap();
+    let operation = &waiting["operations"][0];
+    let verdict = json!({ "plan": "web", "instance": operation["instance"],
+        "operation": operation["operation"]["id"], "rule": "by hand" });
+    for role in [Role::Viewer, Role::Subscriber, Role::Planner] {
+        assert!(ask(&hub, role, "operation-approve", &verdict).await.is_err(), "{role:?}");
+    }
+    assert!(ask(&hub, Role::Approver, "operation-cancel", &verdict).await.is_err());
+    let approved = ask(&hub, Role::Approver, "operation-approve", &verdict).await.unwrap();
+    let approval = &approved["operations"][0]["approval"];
+    assert_eq!(
+        (&approval["by"]["role"], &approval["rule"]),
+        (&json!("approver"), &json!("by hand")),
+        "{approved}"
+    );
+}
