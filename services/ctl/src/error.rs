@@ -223,7 +223,12 @@ impl CtlError {
             Self::Login(LoginFailure::Refused(_)) => NO,
             Self::Backup(error) if error.is_refusal() => NO,
             Self::Ask(AskError::Refused(body)) => match body.code {
-                ErrorCode::NotFound | ErrorCode::BadRequest | ErrorCode::Conflict => NO,
+                ErrorCode::NotFound
+                | ErrorCode::BadRequest
+                | ErrorCode::Conflict
+                | ErrorCode::Precondition
+                | ErrorCode::NoCapacity
+                | ErrorCode::Forbidden => NO,
                 ErrorCode::TooManyRequests | ErrorCode::NotReady | ErrorCode::Internal => USAGE,
             },
             _ => USAGE,

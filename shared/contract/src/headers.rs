@@ -6,6 +6,8 @@ pub const MSG_ID: &str = "Nats-Msg-Id";
 pub const EXPECTED_STREAM: &str = "Nats-Expected-Stream";
 /// Compare-and-set on the last sequence of the subject.
 pub const EXPECTED_LAST_SUBJECT_SEQUENCE: &str = "Nats-Expected-Last-Subject-Sequence";
+/// Compare-and-set on the last sequence of the whole stream.
+pub const EXPECTED_LAST_SEQUENCE: &str = "Nats-Expected-Last-Sequence";
 /// Of which subject that sequence is the last, where it is another than the message's own (nats-server 2.12).
 pub const EXPECTED_LAST_SUBJECT_SEQUENCE_SUBJECT: &str = "Nats-Expected-Last-Subject-Sequence-Subject";
 /// After how many whole seconds the stream removes the message by itself.

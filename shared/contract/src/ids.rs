@@ -133,6 +133,31 @@ label!(
     WaveName, "name of a wave", Cow::Borrowed
 );
 
+label!(
+    /// A plan.
+    PlanName, "name of a plan", Cow::Borrowed
+);
+label!(
+    /// A revision of a plan: MRDS's deployment id.
+    RevisionId, "id of a revision", Cow::Borrowed
+);
+label!(
+    /// An instance of a plan, and its deployment on a device.
+    InstanceName, "name of an instance", Cow::Borrowed
+);
+label!(
+    /// An operation on an instance: its type, and a UUID.
+    OperationId, "id of an operation", Cow::Borrowed
+);
+label!(
+    /// A cluster of nodes.
+    ClusterName, "name of a cluster", Cow::Borrowed
+);
+label!(
+    /// A compute capability of nodes.
+    CapabilityName, "name of a capability", Cow::Borrowed
+);
+
 fn lower_case_uuid(text: &str) -> Cow<'_, str> {
     if is_uuid(text) { Cow::Owned(text.to_ascii_lowercase()) } else { Cow::Borrowed(text) }
 }

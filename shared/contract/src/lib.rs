@@ -8,8 +8,8 @@
 //! (with its [`constraints`], released by a [`rollout`]) → [`report`] (with its [`retry`], several [`packed`] in a message) → [`fact`] → [`view`]. Beside them are
 //! [`pulse`], [`partition`], [`presence`], [`receipt`], [`credential`], [`incident`], [`query`] (read by [`question`], which
 //! rejects [unknown keys](keys) and suggests [similar ones](near); it names a [`commit`]), [`status`], [`why`], [`silence`],
-//! [`lag`], [`validity`], [`history`], [`changes`], [`actions`] and [`notify`], and the records
-//! of gateways ([`http_device`]). [`decode`] reads documents, [`canonical`] computes their digests.
+//! [`lag`], [`validity`], [`history`], [`changes`], [`actions`] and [`notify`], the records
+//! of gateways ([`http_device`]), and the [`plans`] of the planner. [`decode`] reads documents, [`canonical`] computes their digests.
 
 pub mod actions;
 pub mod canonical;
@@ -42,6 +42,7 @@ pub mod ownership;
 pub mod packed;
 pub mod partition;
 pub mod parts;
+pub mod plans;
 pub mod presence;
 pub mod profile;
 pub mod pulse;
@@ -69,8 +70,9 @@ mod text;
 pub use commit::{CommitName, CommitNameError};
 pub use decode::{Document, Refusal};
 pub use ids::{
-    ComponentName, Counter, DeploymentId, DeviceId, DeviceKey, Epoch, Generation, HubName, LabelError,
-    LabelKey, LabelValue, Seq, SiteId, SubscriptionName, ViewName, WaveName,
+    CapabilityName, ClusterName, ComponentName, Counter, DeploymentId, DeviceId, DeviceKey, Epoch,
+    Generation, HubName, InstanceName, LabelError, LabelKey, LabelValue, OperationId, PlanName, RevisionId,
+    Seq, SiteId, SubscriptionName, ViewName, WaveName,
 };
 pub use jiff::Timestamp;
 pub use ranges::SeqRanges;

@@ -71,6 +71,34 @@ pub const DECISIONS_MAX: usize = 96;
 pub const DECISION_REASON_BYTES_MAX: usize = 512;
 /// Held changes that the publisher's status lists; it counts the others.
 pub const HELD_CHANGES_MAX: usize = 64;
+/// Applications of one plan.
+pub const PLAN_APPLICATIONS_MAX: usize = 64;
+/// Ports, and persistent volumes, of one application; volumes of one node.
+pub const PORTS_MAX: usize = 32;
+/// Matchers of one plan, one for each type of capability; names of one matcher; capabilities of one node.
+pub const MATCHERS_MAX: usize = 32;
+/// Revisions that a plan keeps: finished ones that no instance runs are dropped first.
+pub const PLAN_REVISIONS_MAX: usize = 32;
+/// Bytes of a plan as JSON.
+pub const PLAN_BYTES_MAX: usize = 192 * 1024;
+/// Instances of one plan.
+pub const PLAN_INSTANCES_MAX: u32 = 10_000;
+/// Finished operations that an instance keeps; older ones are in the history of its subject.
+pub const FINISHED_OPERATIONS_MAX: usize = 16;
+/// Unfinished operations of one instance.
+pub const OPEN_OPERATIONS_MAX: usize = 8;
+/// Disruptions of one node.
+pub const DISRUPTIONS_MAX: usize = 16;
+/// Cores, units of memory or of storage of one node: sums of many nodes stay exact in every JSON reader.
+pub const RESOURCE_MAX: u64 = 1 << 40;
+/// Bytes of a name for people, a path, or a reason in PLANS.
+pub const PLANS_TEXT_BYTES_MAX: usize = 256;
+/// Versions that PLANS keeps of each document.
+pub const PLANS_HISTORY: i64 = 64;
+/// Time after which an operation that nobody has approved expires, unless its plan says another.
+pub const APPROVAL_EXPIRES_AFTER: Duration = Duration::from_secs(24 * 60 * 60);
+/// Time in which a repeated `requestId` is answered with the stored document and changes nothing.
+pub const REQUEST_ID_KEPT: Duration = Duration::from_secs(24 * 60 * 60);
 /// Deployments of one device.
 pub const DEPLOYMENTS_PER_DEVICE_MAX: usize = 128;
 /// Deployments that a device without any desired document may report, unless the operator of ingest sets another number.
@@ -197,6 +225,7 @@ const _: () = {
     assert!(PARTITIONS as u64 * PULSES_PER_LEASE * PULSE_KEPT_LEASES <= 2048);
     // A component that fails as often as the rule says has not held between two failures.
     assert!(DECISIONS_MAX > 2 * WAVES_MAX);
+    assert!(PLAN_BYTES_MAX < MESSAGE_BYTES_MAX);
     assert!(CRASH_LOOP_FAILURES > 1 && SUCCESS_HELD_AFTER.as_secs() >= CRASH_LOOP_WINDOW.as_secs());
     // A crash loop is reported before the deadline of a deployment that declares none.
     assert!(CRASH_LOOP_WINDOW.as_secs() < DEADLINE_DEFAULT.as_secs());

@@ -78,15 +78,15 @@ pub struct Rollout {
     pub windows: Vec<Window>,
 }
 
-mod duration_text {
+pub(crate) mod duration_text {
     use super::*;
 
-    pub(super) fn serialize<S: Serializer>(time: &Duration, to: S) -> Result<S::Ok, S::Error> {
+    pub(crate) fn serialize<S: Serializer>(time: &Duration, to: S) -> Result<S::Ok, S::Error> {
         let text = SignedDuration::try_from(*time).map_err(serde::ser::Error::custom)?;
         to.collect_str(&format_args!("{text:#}"))
     }
 
-    pub(super) fn deserialize<'de, D: Deserializer<'de>>(from: D) -> Result<Duration, D::Error> {
+    pub(crate) fn deserialize<'de, D: Deserializer<'de>>(from: D) -> Result<Duration, D::Error> {
         let text = String::deserialize(from)?;
         parse_duration(&text).map_err(serde::de::Error::custom)
     }

@@ -4,7 +4,8 @@ use std::fmt;
 
 use crate::canonical::Digest;
 use crate::ids::{
-    DeploymentId, DeviceKey, LabelError, LabelKey, LabelValue, SiteId, SubscriptionName, ViewName,
+    CapabilityName, ClusterName, DeploymentId, DeviceKey, InstanceName, LabelError, LabelKey, LabelValue,
+    PlanName, SiteId, SubscriptionName, ViewName,
 };
 
 /// Names of the streams and the bucket.
@@ -25,6 +26,8 @@ pub mod stream {
     pub const QUARANTINE: &str = "QUARANTINE";
     /// The stream of the bucket `http_devices`: devices that speak HTTP, and their accepted clients.
     pub const HTTP_DEVICES: &str = "KV_http_devices";
+    /// Plans with their revisions, instances with their operations, and the inventory of nodes.
+    pub const PLANS: &str = "PLANS";
 }
 
 /// `muster.desired.<site>.<device>` in DOWNLINK (and sourced into LEDGER).
@@ -113,6 +116,55 @@ pub fn live_notice(name: &SubscriptionName) -> String {
 
 /// `muster.publisher.<verb>`: requests to the publisher: apply, decide, release, remove, retire, status, targets.
 pub const PUBLISHER_PREFIX: &str = "muster.publisher";
+
+/// `muster.planner.<verb>`: requests to the planner about plans, instances, operations and the inventory.
+pub const PLANNER_PREFIX: &str = "muster.planner";
+
+/// A subject of PLANS.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum PlansSubject {
+    /// `muster.plan.<plan>`
+    Plan(PlanName),
+    /// `muster.instance.<plan>.<instance>`
+    Instance(PlanName, InstanceName),
+    /// `muster.inventory.node.<site>.<device>`
+    Node(DeviceKey),
+    /// `muster.inventory.cluster.<name>`
+    Cluster(ClusterName),
+    /// `muster.inventory.capability.<name>`
+    Capability(CapabilityName),
+}
+
+impl PlansSubject {
+    /// Parses a subject; `None` if PLANS has none of that shape.
+    pub fn parse(subject: &str) -> Option<Self> {
+        let tokens: Vec<&str> = subject.split('.').collect();
+        match tokens[..] {
+            ["muster", "plan", plan] => Some(Self::Plan(plan.parse().ok()?)),
+            ["muster", "instance", plan, name] => {
+                Some(Self::Instance(plan.parse().ok()?, name.parse().ok()?))
+            }
+            ["muster", "inventory", "node", site, device] => {
+                Some(Self::Node(DeviceKey { site: site.parse().ok()?, device: device.parse().ok()? }))
+            }
+            ["muster", "inventory", "cluster", name] => Some(Self::Cluster(name.parse().ok()?)),
+            ["muster", "inventory", "capability", name] => Some(Self::Capability(name.parse().ok()?)),
+            _ => None,
+        }
+    }
+}
+
+impl fmt::Display for PlansSubject {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Plan(name) => write!(f, "muster.plan.{name}"),
+            Self::Instance(plan, name) => write!(f, "muster.instance.{plan}.{name}"),
+            Self::Node(key) => write!(f, "muster.inventory.node.{}.{}", key.site, key.device),
+            Self::Cluster(name) => write!(f, "muster.inventory.cluster.{name}"),
+            Self::Capability(name) => write!(f, "muster.inventory.capability.{name}"),
+        }
+    }
+}
 
 /// `muster.ingest.owner.<partition>`: the owner of the partition answers with its name.
 pub fn ask_owner(partition: u16) -> String {
@@ -400,6 +452,22 @@ mod tests {
             "muster.device.3",
         ] {
             assert_eq!(LedgerSubject::parse(bad), None, "{bad}");
+        }
+    }
+
+    #[test]
+    fn subjects_of_plans_are_read_as_they_are_written() {
+        for text in [
+            "muster.plan.web",
+            "muster.instance.web.web-6f0b",
+            "muster.inventory.node.plant7.press-4",
+            "muster.inventory.cluster.kind",
+            "muster.inventory.capability.a100",
+        ] {
+            assert_eq!(PlansSubject::parse(text).unwrap().to_string(), text);
+        }
+        for other in ["muster.plan", "muster.plan.a.b", "muster.instance.web", "muster.inventory.node.a"] {
+            assert_eq!(PlansSubject::parse(other), None, "{other}");
         }
     }
 

@@ -74,4 +74,9 @@ kinds!(
     HubList,
     Rollout,
     RolloutDecisions,
+    Plan,
+    Instance,
+    Node,
+    Cluster,
+    Capability,
 );

@@ -132,6 +132,9 @@ fn parameters() -> Value {
         "view": { "description": "A view that a person has defined: a DNS label." },
         "document": { "description": "Which document is republished.", "enum": ["desired", "receipt"] },
         "fence": { "description": "One of a partition's fences; the record of fence 0 decides who owns it." },
+        "plan": { "description": "A plan: a DNS label." },
+        "instance": { "description": "An instance of a plan: a DNS label." },
+        "name": { "description": "A cluster or a capability: a DNS label." },
         "subscription": { "description": "A subscriber's own name for a subscription: a DNS label." },
         "partition": { "description": "The server's hash of site and device, 0 to 15." },
     })

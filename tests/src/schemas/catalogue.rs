@@ -22,6 +22,13 @@ use muster_contract::notify::{
 };
 use muster_contract::packed::ReportBatch;
 use muster_contract::parts::{HubList, PartsAnswer, PartsQuery};
+use muster_contract::plans::{
+    Capability, Cluster, DisruptionRequest, ExplainAnswer, Instance, InstancesAnswer, InstancesQuery,
+    InventoryAnswer, InventoryApplyRequest, InventoryDeleteRequest, InventoryQuery, InventoryStateRequest,
+    Node, OperationRequest, OperationVerdictRequest, OperationsAnswer, OperationsQuery, Plan, PlanAnswer,
+    PlanApplyRequest, PlanDeleteRequest, PlanDeployRequest, PlanQuery, PlanStateRequest, PlannerErrorReply,
+    PlansAnswer, PlansQuery, RevisionStateRequest,
+};
 use muster_contract::presence::Heartbeat;
 use muster_contract::profile::{Package, Process, Simulated};
 use muster_contract::quarantine::{QuarantineAnswer, QuarantineRequest, QuarantineVerdict, RejectedReport};
@@ -154,6 +161,40 @@ pub const GROUPS: [Shape; 9] = [
 pub const FEDERATION: [Shape; 3] =
     [document::<HubList>(), request::<PartsQuery>("PartsQuery"), message::<PartsAnswer>("PartsAnswer")];
 
+/// Plans, instances and the inventory: documents, then requests and answers of the planner.
+pub const PLANS: [Shape; 27] = [
+    document::<Plan>(),
+    document::<Instance>(),
+    document::<Node>(),
+    document::<Cluster>(),
+    document::<Capability>(),
+    request::<PlanApplyRequest>("PlanApplyRequest"),
+    request::<PlanDeleteRequest>("PlanDeleteRequest"),
+    request::<PlanStateRequest>("PlanStateRequest"),
+    request::<PlanDeployRequest>("PlanDeployRequest"),
+    request::<RevisionStateRequest>("RevisionStateRequest"),
+    request::<OperationRequest>("OperationRequest"),
+    request::<OperationVerdictRequest>("OperationVerdictRequest"),
+    request::<InventoryApplyRequest>("InventoryApplyRequest"),
+    request::<InventoryStateRequest>("InventoryStateRequest"),
+    request::<DisruptionRequest>("DisruptionRequest"),
+    request::<InventoryDeleteRequest>("InventoryDeleteRequest"),
+    request::<PlanQuery>("PlanQuery"),
+    request::<PlansQuery>("PlansQuery"),
+    request::<InstancesQuery>("InstancesQuery"),
+    request::<OperationsQuery>("OperationsQuery"),
+    request::<InventoryQuery>("InventoryQuery"),
+    message::<PlanAnswer>("PlanAnswer"),
+    message::<PlansAnswer>("PlansAnswer"),
+    message::<InstancesAnswer>("InstancesAnswer"),
+    message::<OperationsAnswer>("OperationsAnswer"),
+    message::<InventoryAnswer>("InventoryAnswer"),
+    message::<ExplainAnswer>("ExplainAnswer"),
+];
+
+/// Refusals of the planner.
+pub const REFUSALS: [Shape; 1] = [message::<PlannerErrorReply>("PlannerErrorReply")];
+
 /// What a component's `properties` may say, by the type of its profile.
 pub const PROPERTIES: [(&str, Make); 5] = [
     ("process", SchemaGenerator::into_root_schema_for::<Process>),
@@ -165,7 +206,7 @@ pub const PROPERTIES: [(&str, Make); 5] = [
 
 /// Every shape that has examples.
 pub fn shapes() -> impl Iterator<Item = &'static Shape> {
-    DOCUMENTS.iter().chain(&MESSAGES).chain(&GROUPS).chain(&FEDERATION)
+    DOCUMENTS.iter().chain(&MESSAGES).chain(&GROUPS).chain(&FEDERATION).chain(&PLANS).chain(&REFUSALS)
 }
 
 /// The shape of a name.

@@ -29,6 +29,12 @@ pub enum ErrorCode {
     NotFound,
     /// It is there but in the way (another writer won, a source is busy).
     Conflict,
+    /// A rule about the present state forbids it; the message names the state.
+    Precondition,
+    /// No node has room; the message says why.
+    NoCapacity,
+    /// The requester may not do that.
+    Forbidden,
     /// The requester, or all requesters together, have as much under way as they may; the message names the bound.
     TooManyRequests,
     /// The service has not caught up yet.
@@ -42,11 +48,14 @@ impl ErrorCode {
     pub const fn number(self) -> u16 {
         match self {
             Self::BadRequest => 400,
+            Self::Forbidden => 403,
             Self::NotFound => 404,
             Self::Conflict => 409,
+            Self::Precondition => 412,
             Self::TooManyRequests => 429,
             Self::Internal => 500,
             Self::NotReady => 503,
+            Self::NoCapacity => 507,
         }
     }
 }

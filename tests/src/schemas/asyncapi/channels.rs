@@ -3,6 +3,7 @@
 mod federation;
 mod groups;
 mod notices;
+pub(super) mod plans;
 mod publisher;
 
 use muster_bus::topology::VIEWS_STREAM;
@@ -43,6 +44,7 @@ pub(super) fn list() -> Vec<Channel> {
         federation::list(),
         notices::all(),
         publisher::list(),
+        plans::list(),
         requests(),
     ];
     parts.into_iter().flatten().collect()
@@ -463,7 +465,7 @@ fn answers() -> Value {
     json!({
         "address": null,
         "description": "The reply inbox of a request.",
-        "messages": references(&[&ANSWERS[..], &groups::ANSWERS, &federation::ANSWERS].concat(), "#/components/messages"),
+        "messages": references(&[&ANSWERS[..], &groups::ANSWERS, &federation::ANSWERS, &plans::ANSWERS].concat(), "#/components/messages"),
     })
 }
 

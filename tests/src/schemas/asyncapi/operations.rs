@@ -3,6 +3,7 @@
 use serde_json::{Map, Value, json};
 
 use super::channels;
+use super::channels::plans;
 
 /// What a role does with a channel.
 #[derive(Clone, Copy)]
@@ -236,7 +237,33 @@ pub(super) fn all() -> Map<String, Value> {
         .chain(&GROUPS)
         .chain(&FEDERATION)
         .flat_map(|(role, action, names)| names.iter().map(move |name| operation(role, *action, name)))
+        .chain(of_plans())
         .collect()
+}
+
+/// Who keeps, reads and changes plans.
+fn of_plans() -> Vec<(String, Value)> {
+    let (reads, verdicts, changes) = (&plans::READS[..], &plans::VERDICTS[..], &plans::CHANGES[..]);
+    let asked = [
+        ("scheduler", Receive, [reads, verdicts, changes].concat()),
+        ("viewer", Send, reads.to_vec()),
+        ("approver", Send, [reads, verdicts].concat()),
+        ("operator", Send, [reads, verdicts, changes].concat()),
+    ];
+    let asked = asked.into_iter().flat_map(|(role, action, requests)| {
+        requests.into_iter().map(move |(name, _)| operation(role, action, name))
+    });
+    let kept = [Send, Receive].into_iter();
+    let kept = kept.flat_map(|action| plans::DOCUMENTS.map(|name| operation("scheduler", action, name)));
+    asked.chain(kept).collect()
+}
+
+/// What answers a request about plans.
+fn reply_of_plans(name: &str) -> Option<Vec<&'static str>> {
+    let mut all = plans::READS.iter().chain(&plans::VERDICTS).chain(&plans::CHANGES);
+    let (_, answer) = all.find(|(request, _)| *request == name)?;
+    let answers: &[&str] = if *answer == "Node" { &["Node", "Cluster", "Capability"] } else { &[answer] };
+    Some([answers, &["PlannerErrorReply"]].concat())
 }
 
 fn operation(role: &str, action: Action, name: &str) -> (String, Value) {
@@ -257,6 +284,12 @@ fn operation(role: &str, action: Action, name: &str) -> (String, Value) {
         value["reply"] = json!({
             "channel": { "$ref": "#/channels/answers" },
             "messages": messages("answers", &[answer, "ErrorReply"]),
+        });
+    }
+    if let Some(answers) = reply_of_plans(name) {
+        value["reply"] = json!({
+            "channel": { "$ref": "#/channels/answers" },
+            "messages": messages("answers", &answers),
         });
     }
     (format!("{role}.{action}.{name}"), value)

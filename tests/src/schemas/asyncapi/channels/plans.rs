@@ -1,0 +1,189 @@
+//! Channels of plans, instances and the inventory, and of requests to the planner.
+
+use muster_contract::DeviceKey;
+use muster_contract::subjects::{self, PlansSubject, stream};
+
+use super::{Channel, key, request};
+
+// Names that no address contains otherwise; they become the parameters.
+const PLAN: &str = "x-plan-x";
+const INSTANCE: &str = "x-instance-x";
+const NAME: &str = "x-name-x";
+
+/// The documents of PLANS, by channel.
+pub(in crate::schemas::asyncapi) const DOCUMENTS: [&str; 5] =
+    ["plan", "instance", "node", "cluster", "capability"];
+
+/// The requests, each with what answers it.
+pub(in crate::schemas::asyncapi) const READS: [(&str, &str); 6] = [
+    ("plannerPlanGet", "PlanAnswer"),
+    ("plannerPlanList", "PlansAnswer"),
+    ("plannerPlanExplain", "ExplainAnswer"),
+    ("plannerInstanceList", "InstancesAnswer"),
+    ("plannerOperationList", "OperationsAnswer"),
+    ("plannerInventoryList", "InventoryAnswer"),
+];
+
+/// The requests of an approver beside the reads.
+pub(in crate::schemas::asyncapi) const VERDICTS: [(&str, &str); 2] =
+    [("plannerOperationApprove", "Instance"), ("plannerOperationReject", "Instance")];
+
+/// The other requests.
+pub(in crate::schemas::asyncapi) const CHANGES: [(&str, &str); 11] = [
+    ("plannerPlanApply", "Plan"),
+    ("plannerPlanDelete", "Plan"),
+    ("plannerPlanState", "Plan"),
+    ("plannerPlanDeploy", "Plan"),
+    ("plannerPlanRevision", "Plan"),
+    ("plannerOperationRequest", "Instance"),
+    ("plannerOperationCancel", "Instance"),
+    ("plannerInventoryApply", "Node"),
+    ("plannerInventoryState", "Node"),
+    ("plannerInventoryDisruption", "Node"),
+    ("plannerInventoryDelete", "Node"),
+];
+
+/// What answers them.
+pub(super) const ANSWERS: [&str; 12] = [
+    "PlanAnswer",
+    "PlansAnswer",
+    "ExplainAnswer",
+    "InstancesAnswer",
+    "OperationsAnswer",
+    "InventoryAnswer",
+    "Plan",
+    "Instance",
+    "Node",
+    "Cluster",
+    "Capability",
+    "PlannerErrorReply",
+];
+
+pub(super) fn list() -> Vec<Channel> {
+    documents().into_iter().chain(plans()).chain(operations()).chain(inventory()).collect()
+}
+
+fn documents() -> Vec<Channel> {
+    let label = "this is a label";
+    let device: DeviceKey = key();
+    let (plan, instance) = (PLAN.parse().expect(label), INSTANCE.parse().expect(label));
+    let held = |name, subject: PlansSubject, messages, about| {
+        let subject = subject.to_string();
+        let subject = subject.replace(PLAN, "{plan}").replace(INSTANCE, "{instance}").replace(NAME, "{name}");
+        Channel::new(name, &subject, Some(stream::PLANS), messages, about)
+    };
+    vec![
+        held("plan", PlansSubject::Plan(plan), &["Plan"], "A plan with its revisions."),
+        held(
+            "instance",
+            PlansSubject::Instance(PLAN.parse().expect(label), instance),
+            &["Instance"],
+            "An instance of a plan, with its placements and operations.",
+        ),
+        held("node", PlansSubject::Node(device), &["Node"], "A device that instances may be placed on."),
+        held(
+            "cluster",
+            PlansSubject::Cluster(NAME.parse().expect(label)),
+            &["Cluster"],
+            "A cluster of nodes.",
+        ),
+        held(
+            "capability",
+            PlansSubject::Capability(NAME.parse().expect(label)),
+            &["Capability"],
+            "A compute capability of nodes.",
+        ),
+    ]
+}
+
+fn plans() -> Vec<Channel> {
+    let ask = |name, verb, messages, about| request(name, subjects::PLANNER_PREFIX, verb, messages, about);
+    vec![
+        ask("plannerPlanApply", "plan-apply", &["PlanApplyRequest"], "Makes or changes a plan."),
+        ask(
+            "plannerPlanDelete",
+            "plan-delete",
+            &["PlanDeleteRequest"],
+            "Deletes a plan that has no instances.",
+        ),
+        ask("plannerPlanState", "plan-state", &["PlanStateRequest"], "A plan takes revisions, or none."),
+        ask("plannerPlanDeploy", "plan-deploy", &["PlanDeployRequest"], "Adds a revision to a plan."),
+        ask(
+            "plannerPlanRevision",
+            "plan-revision",
+            &["RevisionStateRequest"],
+            "Pauses, resumes or cancels a revision.",
+        ),
+        ask("plannerPlanGet", "plan-get", &["PlanQuery"], "A plan, with counts."),
+        ask("plannerPlanList", "plan-list", &["PlansQuery"], "Plans, page by page."),
+        ask(
+            "plannerPlanExplain",
+            "plan-explain",
+            &["PlanQuery"],
+            "Where another instance would be placed, and why not elsewhere.",
+        ),
+        ask("plannerInstanceList", "instance-list", &["InstancesQuery"], "Instances, page by page."),
+    ]
+}
+
+fn operations() -> Vec<Channel> {
+    let ask = |name, verb, messages, about| request(name, subjects::PLANNER_PREFIX, verb, messages, about);
+    vec![
+        ask(
+            "plannerOperationRequest",
+            "operation-request",
+            &["OperationRequest"],
+            "An operation of a person on an instance.",
+        ),
+        ask("plannerOperationList", "operation-list", &["OperationsQuery"], "Operations, page by page."),
+        ask(
+            "plannerOperationApprove",
+            "operation-approve",
+            &["OperationVerdictRequest"],
+            "An operation may run.",
+        ),
+        ask(
+            "plannerOperationReject",
+            "operation-reject",
+            &["OperationVerdictRequest"],
+            "An operation shall not run.",
+        ),
+        ask(
+            "plannerOperationCancel",
+            "operation-cancel",
+            &["OperationVerdictRequest"],
+            "An operation that has not begun ends.",
+        ),
+    ]
+}
+
+fn inventory() -> Vec<Channel> {
+    let ask = |name, verb, messages, about| request(name, subjects::PLANNER_PREFIX, verb, messages, about);
+    vec![
+        ask(
+            "plannerInventoryApply",
+            "inventory-apply",
+            &["InventoryApplyRequest"],
+            "Makes or changes a node, a cluster or a capability.",
+        ),
+        ask(
+            "plannerInventoryState",
+            "inventory-state",
+            &["InventoryStateRequest"],
+            "Changes the state of an entry of the inventory.",
+        ),
+        ask(
+            "plannerInventoryDisruption",
+            "inventory-disruption",
+            &["DisruptionRequest"],
+            "Adds, changes or removes a disruption of a node.",
+        ),
+        ask("plannerInventoryList", "inventory-list", &["InventoryQuery"], "The inventory, page by page."),
+        ask(
+            "plannerInventoryDelete",
+            "inventory-delete",
+            &["InventoryDeleteRequest"],
+            "Deletes an entry that nothing uses.",
+        ),
+    ]
+}
