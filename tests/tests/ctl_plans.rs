@@ -302,10 +302,7 @@ async fn an_operation_is_approved_by_its_id_by_a_beginning_of_it_or_as_the_only_
         ("operation-reject", &json!("late"), &json!("r1"))
     );
     let said = played.muster("operation approve create-1").await;
-    assert!(
-        said.code == 1 && said.err.contains("there is no operation 'create-1'"),
-        "{said:?}"
-    );
+    assert!(said.code == 1 && said.err.contains("there is no operation 'create-1'"), "{said:?}");
     let said = played.muster("plan approve idle").await;
     assert_eq!((said.code, said.err.as_str()), (1, "muster: no operation of plan idle waits\n"));
 }

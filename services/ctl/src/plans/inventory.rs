@@ -124,7 +124,7 @@ pub async fn disruption(session: &mut Session<'_>, command: DisruptionCommand) -
             let name = node.map(DeviceArg::resolved).transpose()?.map(|key| key.to_string());
             let query = InventoryQuery { name: name.into_iter().collect(), ..query_of(InventoryKind::Node) };
             let answer = inventory(session, &query).await?;
-            session.show(&answer, |answer, now| render::inventory::disruptions(answer, now)).map(|()| true)
+            session.show(&answer, render::inventory::disruptions).map(|()| true)
         }
         DisruptionCommand::Approve(args) => change_disruption(session, args, DisruptionVerb::Approve).await,
         DisruptionCommand::Complete(args) => change_disruption(session, args, DisruptionVerb::Complete).await,
@@ -174,7 +174,7 @@ async fn show_node(session: &mut Session<'_>, key: DeviceKey) -> Result<bool, Ct
     let Some(status) = understood::<InventoryAnswer>(&answer)?.nodes.into_iter().next() else {
         return Err(CtlError::Unknown { message: format!("there is no node '{key}'"), near: Vec::new() });
     };
-    session.show_own(&status, |status, now| render::inventory::node(status, now)).map(|()| true)
+    session.show_own(&status, render::inventory::node).map(|()| true)
 }
 
 async fn change_state(session: &mut Session<'_>, args: NodeStateArgs) -> Result<bool, CtlError> {
@@ -281,7 +281,7 @@ async fn change_disruption(
 
 async fn disrupt(session: &mut Session<'_>, request: &DisruptionRequest) -> Result<bool, CtlError> {
     let answer = session.hub.planner("inventory-disruption", request).await?;
-    session.show(&answer, |node, now| render::inventory::disruptions_of(node, now)).map(|()| true)
+    session.show(&answer, render::inventory::disruptions_of).map(|()| true)
 }
 
 const fn disruption_request(node: DeviceKey, id: String, verb: DisruptionVerb) -> DisruptionRequest {

@@ -69,13 +69,46 @@ impl<'de> Visitor<'de> for Probe<'_> {
 
     fn visit_map<A: MapAccess<'de>>(self, mut fields: A) -> Result<(), A::Error> {
         let [Step::Key(wanted), rest @ ..] = self.steps else { return Err(A::Error::custom("not below")) };
-        while let Some(key) = fields.next_key::<String>()? {
-            if key == *wanted {
+        let key = KeyProbe { wanted, is_last: rest.is_empty(), is_found: self.is_found };
+        while let Some(is_match) = fields.next_key_seed(key)? {
+            if is_match {
                 return fields.next_value_seed(Probe { steps: rest, is_found: self.is_found });
             }
             fields.next_value::<IgnoredAny>()?;
         }
         Ok(())
+    }
+}
+
+/// Whether a key is the wanted one; an error at the key if that is the last step.
+#[derive(Clone, Copy)]
+struct KeyProbe<'a> {
+    wanted: &'a str,
+    is_last: bool,
+    is_found: &'a Cell<bool>,
+}
+
+impl<'de> DeserializeSeed<'de> for KeyProbe<'_> {
+    type Value = bool;
+
+    fn deserialize<D: Deserializer<'de>>(self, deserializer: D) -> Result<bool, D::Error> {
+        deserializer.deserialize_any(self)
+    }
+}
+
+impl Visitor<'_> for KeyProbe<'_> {
+    type Value = bool;
+
+    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("a key")
+    }
+
+    fn visit_str<E: Error>(self, key: &str) -> Result<bool, E> {
+        if key == self.wanted && self.is_last {
+            self.is_found.set(true);
+            return Err(E::custom("found"));
+        }
+        Ok(key == self.wanted)
     }
 }
 
@@ -100,7 +133,7 @@ plans:
             ("plans[0].applications[0].payloadName", 5),
             ("plans[0].applications[0].ports[0].port", 7),
             ("plans[0].applications[0].resources", 5),
-            ("plans[0].applications[4]", 5),
+            ("plans[0].applications[4]", 4),
             ("plans[0].namespace", 3),
             ("", 2),
         ] {

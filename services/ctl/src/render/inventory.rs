@@ -53,7 +53,8 @@ pub fn node(status: &NodeStatus, now: Timestamp) -> String {
     let _ = writeln!(text, "Update Domain:       {}", clean(&node.update_domain));
     let _ = writeln!(text, "Cluster ID:          {}", node.cluster.as_ref().map_or("-", |it| it.as_str()));
     let _ = writeln!(text, "State:               {}", state(node));
-    let _ = writeln!(text, "Message:             {}", clean(&node.message));
+    let message = if node.message.is_empty() { "-" } else { &node.message };
+    let _ = writeln!(text, "Message:             {}", clean(message));
     let _ = writeln!(text, "Total Resources:     {}", resources(node.total_resources));
     let _ = writeln!(text, "System Reserved:     {}", resources(node.system_reserved_resources));
     let _ = writeln!(text, "Remaining Resources: {}", resources(*remaining_resources));
