@@ -43,6 +43,8 @@ fn entry(deployment: usize, version: u32, components: usize, generation: Generat
             device_constraints: None,
         },
         parameters: BTreeMap::new(),
+        stopped: false,
+        restart: 0,
         source: None,
     };
     entry.digest = entry.content_digest();

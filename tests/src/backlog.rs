@@ -192,6 +192,8 @@ fn desired(deployments: impl Iterator<Item = String>) -> DesiredState {
                 device_constraints: None,
             },
             parameters: Default::default(),
+            stopped: false,
+            restart: 0,
             source: None,
         };
         entry.digest = entry.content_digest();

@@ -216,7 +216,8 @@ impl Reconciler {
         let now = Instant::now();
         for task in self.tasks.values_mut().filter(|task| task.record.state() == State::Failed) {
             let was_refused = task.record.error.as_ref().is_some_and(|error| {
-                [code::UNSUPPORTED_PROFILE, code::NOT_ELIGIBLE].contains(&error.code.as_str())
+                [code::UNSUPPORTED_PROFILE, code::UNSUPPORTED_OPERATION, code::NOT_ELIGIBLE]
+                    .contains(&error.code.as_str())
             });
             let refusal = refusal(&task.record.entry, &*self.runtime, &self.settings.capabilities);
             let may_run_now = was_refused && refusal.is_none();

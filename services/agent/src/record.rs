@@ -76,6 +76,13 @@ impl DeploymentRecord {
         next
     }
 
+    /// A record of an entry that is desired as stopped: whatever runs of it is being stopped.
+    pub fn stopping(entry: DesiredDeployment, generation: Generation) -> Self {
+        let mut record = Self::new(entry, generation);
+        record.components.iter_mut().for_each(|component| component.state = State::Removing);
+        record
+    }
+
     /// Begins the removal.
     pub fn start_removal(&mut self, generation: Generation) {
         self.generation = generation;
@@ -98,7 +105,8 @@ impl DeploymentRecord {
             self.reason = None;
         }
         for component in self.components.iter_mut().filter(|component| component.state == State::Failed) {
-            component.state = if self.leaving { State::Removing } else { State::Pending };
+            let ends = self.leaving || self.entry.stopped;
+            component.state = if ends { State::Removing } else { State::Pending };
             component.error = None;
         }
         taken
@@ -135,6 +143,11 @@ impl DeploymentRecord {
         !names.is_empty()
     }
 
+    /// Whether the deployment stays on the device and none of its components runs.
+    fn is_to_be_stopped(&self) -> bool {
+        self.entry.stopped && !self.leaving
+    }
+
     /// The state of a component.
     pub fn component(&self, name: &ComponentName) -> Option<State> {
         self.components.iter().find(|component| component.name == *name).map(|component| component.state)
@@ -160,13 +173,14 @@ impl DeploymentRecord {
     /// Whether a failure is retried: not if a failed component has `restart: never`, nor if the device cannot run the
     /// deployment at all.
     pub fn may_retry(&self) -> bool {
-        let hopeless = [code::UNSUPPORTED_PROFILE, code::NOT_ELIGIBLE];
+        let hopeless = [code::UNSUPPORTED_PROFILE, code::UNSUPPORTED_OPERATION, code::NOT_ELIGIBLE];
         if self.error.as_ref().is_some_and(|error| hopeless.contains(&error.code.as_str())) {
             return false;
         }
         let Ok(workloads) = self.entry.workloads() else { return false };
         workloads.iter().all(|(component, workload)| {
             self.leaving
+                || self.entry.stopped
                 || restart(workload) == Restart::Always
                 || self.component(&component.name) != Some(State::Failed)
         })
@@ -199,8 +213,14 @@ impl DeploymentRecord {
             .collect()
     }
 
-    /// The reason of a pending state without another reason: between two components nothing is under way.
-    fn pending_reason(&self) -> Option<String> {
+    /// The reason of a state without another reason: a stopped deployment, or one between two components, where nothing is
+    /// under way.
+    fn state_reason(&self) -> Option<String> {
+        match self.state() {
+            State::Removing if self.is_to_be_stopped() => return Some(STOPPING.to_owned()),
+            State::Pending if self.is_to_be_stopped() => return Some(STOPPED.to_owned()),
+            _ => {}
+        }
         let waits = |component: &&ComponentStatus| component.state == State::Pending;
         let next = self.components.iter().find(waits).filter(|_| self.state() == State::Pending)?;
         let ready = self.components.iter().filter(|component| component.state == State::Installed).count();
@@ -224,7 +244,7 @@ impl DeploymentRecord {
             status: DeploymentStatus {
                 state: self.state(),
                 error: self.error.clone(),
-                reason: self.reason.clone().or_else(|| self.pending_reason()),
+                reason: self.reason.clone().or_else(|| self.state_reason()),
             },
             components: self.components.clone(),
             retries: self.retries(),
@@ -241,6 +261,10 @@ impl DeploymentRecord {
     }
 }
 
+/// The reason of a deployment whose components are being stopped because it is desired as stopped.
+const STOPPING: &str = "stopping on request";
+/// The reason of a deployment that is stopped on request. Nothing is under way.
+const STOPPED: &str = "stopped on request";
 /// The message of an error that was cut to its code.
 const CUT: &str = "(cut)";
 /// Texts of errors are not cut below this size.
@@ -282,7 +306,7 @@ fn units(entry: &DesiredDeployment, device: &DeviceKey) -> Result<Vec<Unit>, Vio
             device: device.clone(),
             deployment: entry.id.clone(),
             component: component.name.clone(),
-            digest: unit_digest(component, &environment, &values),
+            digest: unit_digest(component, &environment, &values, entry.restart),
             workload,
             environment,
             values,
@@ -324,17 +348,22 @@ fn unit_digest(
     component: &Component,
     environment: &BTreeMap<String, String>,
     values: &BTreeMap<String, Value>,
+    restart: u64,
 ) -> Digest {
-    // Only charts have values: the digests of other components are those of earlier agents.
-    if values.is_empty() {
-        return Digest::of_value(&(&component.properties, environment));
+    // Only charts have values, and only a restarted component has a counter: the digests of others are those of earlier
+    // agents. With another counter a component is another version, so it is replaced once, also across a crash of the agent.
+    match (values.is_empty(), restart) {
+        (true, 0) => Digest::of_value(&(&component.properties, environment)),
+        (false, 0) => Digest::of_value(&(&component.properties, values)),
+        (true, _) => Digest::of_value(&(&component.properties, environment, restart)),
+        (false, _) => Digest::of_value(&(&component.properties, values, restart)),
     }
-    Digest::of_value(&(&component.properties, values))
 }
 
 fn unit_digests(entry: &DesiredDeployment) -> BTreeMap<&ComponentName, Digest> {
     let digest = |component: &Component| {
-        unit_digest(component, &environment(entry, &component.name), &values(entry, &component.name))
+        let (environment, values) = (environment(entry, &component.name), values(entry, &component.name));
+        unit_digest(component, &environment, &values, entry.restart)
     };
     entry.profile.components.iter().map(|component| (&component.name, digest(component))).collect()
 }

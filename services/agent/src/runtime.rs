@@ -40,6 +40,8 @@ pub const EXITS_WAITING_MAX: usize = 64;
 pub mod code {
     /// This agent's runtime does not run components of that type.
     pub const UNSUPPORTED_PROFILE: &str = "UnsupportedProfile";
+    /// This agent's runtime cannot stop or restart a deployment without removing it.
+    pub const UNSUPPORTED_OPERATION: &str = "UnsupportedOperation";
     /// The device does not meet the deployment's `deviceConstraints`.
     pub const NOT_ELIGIBLE: &str = "DeviceNotEligible";
     /// The program could not be started (not found, not permitted, no working directory).
@@ -156,6 +158,11 @@ pub trait Runtime: Send + Sync + 'static {
     /// version first.
     fn replaces_versions(&self) -> bool {
         false
+    }
+
+    /// Whether it can stop a unit without removing its data, and start it anew.
+    fn stops_in_place(&self) -> bool {
+        true
     }
 
     /// Ensures that the unit runs, and waits until it is ready, at most for its `timeout`.

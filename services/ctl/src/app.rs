@@ -20,7 +20,7 @@ use crate::error::{CtlError, NO, USAGE, YES};
 use crate::session::Session;
 use crate::terminal::Terminal;
 use crate::{
-    audit, auth, complete, defined, devices, groups, history, hubs, incidents, login, names, publish,
+    audit, auth, complete, defined, devices, groups, history, hubs, incidents, login, names, plans, publish,
     quarantine, reach, render, restore, rollout, status, streams, support, top, watch, why,
 };
 
@@ -170,6 +170,13 @@ async fn ask(
         Command::Retire { device } => publish::retire(session, device.resolved()?).await?,
         Command::Publisher(PublisherCommand::Status) => publish::status(session).await?,
         Command::Rollout(command) => return rollout::run(session, command).await,
+        Command::Plan(command) => return plans::plan(session, command).await,
+        Command::Instance(command) => return plans::instance(session, command).await,
+        Command::Operation(command) => return plans::operation(session, command).await,
+        Command::Node(command) => return plans::node(session, command).await,
+        Command::Cluster(command) => return plans::cluster(session, command).await,
+        Command::Capability(command) => return plans::capability(session, command).await,
+        Command::Disruption(command) => return plans::disruption(session, command).await,
         Command::Streams(command) => return streams::run(session, command).await,
         // Answered before a connection was made.
         Command::Auth(_)

@@ -1,4 +1,5 @@
-//! Completions: the script of a shell, and the names of deployments, sites and devices that complete the last word of a line.
+//! Completions: the script of a shell, and the names that the services know (deployments, sites, devices, plans, …) that complete
+//! the last word of a line.
 //!
 //! The script is clap's. For bash, zsh and fish it first runs `muster complete`, which prints names where a name of the fleet
 //! is expected. If it prints nothing, clap's own completions apply. If the hub does not answer within [`PATIENCE`], it prints
@@ -13,6 +14,7 @@ use clap::{CommandFactory as _, Parser as _};
 use clap_complete::Shell;
 use muster_contract::query::{DeploymentsAnswer, DevicesAnswer, Query};
 use muster_contract::subjects::ViewKey;
+use serde_json::{Value, json};
 
 use self::place::{Expected, expected};
 use crate::ask::{Hub, understood};
@@ -70,6 +72,15 @@ async fn names(connection: &Connection, expected: Expected, prefix: &str) -> Opt
         (Expected::Deployment, _) => deployments(&hub).await,
         (Expected::Site, _) => sites(&hub).await,
         (Expected::Device, Some((site, _))) => devices(&hub, site).await,
+        (
+            Expected::Plan
+            | Expected::Instance
+            | Expected::Operation
+            | Expected::Node
+            | Expected::Cluster
+            | Expected::Capability,
+            _,
+        ) => planned(&hub, expected).await,
         (Expected::Device, None) => {
             sites(&hub).await.map(|sites| sites.into_iter().map(|site| site + "/").collect())
         }
@@ -86,6 +97,25 @@ async fn deployments(hub: &Hub) -> Option<BTreeSet<String>> {
         _ => view.deployment.to_string(),
     });
     Some(shown.collect())
+}
+
+/// The names of one kind that the planner knows.
+async fn planned(hub: &Hub, expected: Expected) -> Option<BTreeSet<String>> {
+    let (verb, list, request, name) = match expected {
+        Expected::Plan => ("plan-list", "plans", json!({}), "/plan/name"),
+        Expected::Instance => ("instance-list", "instances", json!({}), "/instance/displayName"),
+        Expected::Operation => ("operation-list", "operations", json!({}), "/operation/id"),
+        Expected::Cluster => ("inventory-list", "clusters", json!({"kind": "cluster"}), "/name"),
+        Expected::Capability => ("inventory-list", "capabilities", json!({"kind": "capability"}), "/name"),
+        Expected::Node => ("inventory-list", "nodes", json!({"kind": "node"}), "/node"),
+        Expected::Deployment | Expected::Site | Expected::Device => return None,
+    };
+    let answer = hub.planner_pages(verb, list, &request).await.ok()?;
+    let text = |entry: &Value| match entry.pointer(name)? {
+        Value::String(name) => Some(name.clone()),
+        node => Some(format!("{}/{}", node["site"].as_str()?, node["device"].as_str()?)),
+    };
+    Some(answer[list].as_array()?.iter().filter_map(text).collect())
 }
 
 /// The sites that have a view.

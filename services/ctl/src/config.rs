@@ -7,7 +7,9 @@ mod device_arg;
 mod devices;
 mod groups;
 mod history;
+mod inventory;
 mod login;
+mod plans;
 mod quarantine;
 mod rollout;
 mod status;
@@ -34,7 +36,15 @@ pub use device_arg::DeviceArg;
 pub use devices::DevicesArgs;
 pub use groups::{GroupsArgs, ViewCommand};
 pub use history::{ChangesArgs, DiffArgs, PointArgs};
+pub use inventory::{
+    CapabilityCommand, ClusterCommand, DisruptionArgs, DisruptionCommand, NodeCommand, NodeListArgs,
+    NodeManifestArgs, NodeStateArgs, NodeStateWord,
+};
 pub use login::LoginArgs;
+pub use plans::{
+    HowArgs, InstanceArgs, InstanceCommand, InstanceListArgs, ManifestArgs, OperateArgs, OperationCommand,
+    OperationListArgs, PlanCommand, PlanListArgs, PlanStateArgs, RevisionArgs, VerdictArgs, YesArg,
+};
 pub use quarantine::{JudgeArgs, ListArgs, QuarantineCommand, SelectArgs};
 pub use rollout::{DecisionArgs, ReleaseArgs, RolloutCommand, RolloutWatchArgs, RolloutWord};
 pub use status::{AxisWord, BUDGET_LEAST, DeprecatedType, Depth, Export, Names, Show, StatusArgs};
@@ -260,6 +270,27 @@ pub enum Command {
     /// Rollouts: changes that wait for their release, wave by wave
     #[command(subcommand, after_help = rollout::ROLLOUT_EXAMPLES)]
     Rollout(RolloutCommand),
+    /// Plans: what to run how often on which nodes, and its deployments
+    #[command(subcommand, visible_alias = "deployment", after_help = plans::PLAN_EXAMPLES)]
+    Plan(PlanCommand),
+    /// Instances of plans: where they run, and operations on them
+    #[command(subcommand, after_help = plans::INSTANCE_EXAMPLES)]
+    Instance(InstanceCommand),
+    /// Operations on instances: approve, reject, cancel
+    #[command(subcommand, after_help = plans::OPERATION_EXAMPLES)]
+    Operation(OperationCommand),
+    /// Nodes that instances may be placed on
+    #[command(subcommand, after_help = inventory::NODE_EXAMPLES)]
+    Node(NodeCommand),
+    /// Clusters of nodes
+    #[command(subcommand)]
+    Cluster(ClusterCommand),
+    /// Capabilities of nodes that plans match
+    #[command(subcommand)]
+    Capability(CapabilityCommand),
+    /// Planned disruptions of nodes
+    #[command(subcommand)]
+    Disruption(DisruptionCommand),
     /// The streams and whether they have the shape of this release
     #[command(subcommand, after_help = STREAMS_EXAMPLES)]
     Streams(StreamsCommand),
@@ -318,6 +349,9 @@ impl Command {
                 args.select.device.iter_mut().collect()
             }
             Self::Rollout(RolloutCommand::Release(args)) => args.devices.iter_mut().collect(),
+            Self::Instance(InstanceCommand::List(args)) => args.node.iter_mut().collect(),
+            Self::Node(command) => command.node_mut().into_iter().collect(),
+            Self::Disruption(command) => command.node_mut().into_iter().collect(),
             _ => Vec::new(),
         }
     }

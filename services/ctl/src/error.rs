@@ -5,7 +5,8 @@ use std::path::PathBuf;
 
 use muster_bus::ReadError;
 use muster_contract::near::did_you_mean;
-use muster_contract::query::{ErrorCode, HeldBack, RefusedCommit};
+use muster_contract::plans::PlannerErrorBody;
+use muster_contract::query::{ErrorBody, ErrorCode, HeldBack, RefusedCommit};
 use muster_contract::{CommitName, Refusal, SubscriptionName};
 use muster_service::error::chain;
 
@@ -102,6 +103,16 @@ pub enum CtlError {
         /// Why.
         #[source]
         source: io::Error,
+    },
+    /// A file of plans, a deployment or nodes that cannot be used.
+    #[error("{}{}: {reason}", .path.display(), .line.map(|line| format!(":{line}")).unwrap_or_default())]
+    Manifest {
+        /// The file.
+        path: PathBuf,
+        /// The line, if it has one.
+        line: Option<u64>,
+        /// The field and the broken rule.
+        reason: String,
     },
     /// A file cannot be written.
     #[error("cannot write {}", .path.display())]
@@ -217,20 +228,14 @@ impl CtlError {
             | Self::Ambiguous { .. }
             | Self::NotQuarantined(_)
             | Self::Definition { .. }
+            | Self::Manifest { .. }
             | Self::Commit(_) => NO,
             Self::TimeOver(_) => TIMEOUT,
             Self::Auth(error) if error.is_refusal() => NO,
             Self::Login(LoginFailure::Refused(_)) => NO,
             Self::Backup(error) if error.is_refusal() => NO,
-            Self::Ask(AskError::Refused(body)) => match body.code {
-                ErrorCode::NotFound
-                | ErrorCode::BadRequest
-                | ErrorCode::Conflict
-                | ErrorCode::Precondition
-                | ErrorCode::NoCapacity
-                | ErrorCode::Forbidden => NO,
-                ErrorCode::TooManyRequests | ErrorCode::NotReady | ErrorCode::Internal => USAGE,
-            },
+            Self::Ask(AskError::Refused(ErrorBody { code, .. }))
+            | Self::Ask(AskError::RefusedByPlanner(PlannerErrorBody { code, .. })) => refused_with(*code),
             _ => USAGE,
         }
     }
@@ -239,6 +244,19 @@ impl CtlError {
     pub fn words(&self) -> Option<String> {
         let lines = || clean_lines(&chain(self)).collect::<Vec<_>>().join("\n");
         (self.code() != YES).then(|| format!("muster: {}\n", lines()))
+    }
+}
+
+/// The exit code for a refusal.
+const fn refused_with(code: ErrorCode) -> u8 {
+    match code {
+        ErrorCode::NotFound
+        | ErrorCode::BadRequest
+        | ErrorCode::Conflict
+        | ErrorCode::Precondition
+        | ErrorCode::NoCapacity
+        | ErrorCode::Forbidden => NO,
+        ErrorCode::TooManyRequests | ErrorCode::NotReady | ErrorCode::Internal => USAGE,
     }
 }
 

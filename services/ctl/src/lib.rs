@@ -3,7 +3,8 @@
 //! [`config`] is the command line, [`context`] the nats CLI's settings, [`app`] goes from a command line to an exit code.
 //! [`reach`] connects, [`ask`] puts questions to the services, [`notices`] follows what they tell, a [`session`] shows the
 //! answers. The commands: [`status`], [`devices`], [`watch`], [`top`], [`history`], [`audit`], [`quarantine`], [`publish`],
-//! [`rollout`], [`groups`], [`defined`], [`hubs`], [`restore`], [`backup`], [`support`], and [`incidents`] above each answer. [`names`] resolves names
+//! [`rollout`], [`plans`], [`groups`], [`defined`], [`hubs`], [`restore`], [`backup`], [`support`], and [`incidents`] above each
+//! answer. [`names`] resolves names
 //! to ids and keys, [`complete`] completes names. [`render`] turns answers into text and is pure; [`terminal`] is where text
 //! goes. [`auth`] manages keys and credentials in a directory of keys; [`login`] proves a key to a gateway. Nothing else here creates or
 //! changes anything, except by request to the publisher.
@@ -31,6 +32,7 @@ pub mod hubs;
 pub mod incidents;
 pub mod login;
 pub mod names;
+pub mod plans;
 pub mod publish;
 pub mod quarantine;
 pub mod restore;

@@ -2,7 +2,7 @@
 
 use std::borrow::Cow;
 use std::fmt::Write as _;
-use std::io::{self, IsTerminal as _, Write};
+use std::io::{self, BufRead, IsTerminal as _, Write};
 
 use anstream::adapter::strip_str;
 use anstream::{AutoStream, ColorChoice};
@@ -20,6 +20,8 @@ const CLEAR_BELOW: &str = "\x1b[J";
 pub struct Terminal {
     out: Box<dyn Write + Send>,
     err: Box<dyn Write + Send>,
+    /// The person's answers; none if nobody is there to answer.
+    answers: Option<Box<dyn BufRead + Send>>,
     screen: Screen,
     colour_out: bool,
     colour_err: bool,
@@ -45,6 +47,8 @@ impl Terminal {
             colour_err: AutoStream::choice(&io::stderr()) != ColorChoice::Never,
             out: Box::new(io::stdout()),
             err: Box::new(io::stderr()),
+            answers: (io::stdin().is_terminal() && io::stderr().is_terminal())
+                .then(|| Box::new(io::BufReader::new(io::stdin())) as Box<dyn BufRead + Send>),
         }
     }
 
@@ -53,6 +57,7 @@ impl Terminal {
         Self {
             out: Box::new(out),
             err: Box::new(err),
+            answers: None,
             screen: Screen::None,
             colour_out: false,
             colour_err: false,
@@ -67,6 +72,28 @@ impl Terminal {
         rows: usize,
     ) -> Self {
         Self { screen: Screen::Fixed(columns, rows), ..Self::of(out, err) }
+    }
+
+    /// The same with a person who gives these answers, a line each.
+    #[must_use]
+    pub fn with_answers(self, answers: impl BufRead + Send + 'static) -> Self {
+        Self { answers: Some(Box::new(answers)), ..self }
+    }
+
+    /// Asks the person a question on standard error; none if nobody is there to answer. An empty answer is one.
+    ///
+    /// # Errors
+    /// Standard input cannot be read.
+    pub fn ask(&mut self, question: &str) -> io::Result<Option<String>> {
+        if self.answers.is_none() {
+            return Ok(None);
+        }
+        self.print_note(question);
+        let mut line = String::new();
+        if let Some(answers) = &mut self.answers {
+            answers.read_line(&mut line)?;
+        }
+        Ok(Some(line))
     }
 
     /// True where a person looks at the output as it comes.

@@ -110,6 +110,8 @@ pub(crate) mod tests {
             digest: Digest::of_bytes(b""),
             profile: Profile { profile_type: ProfileType::Process, components, device_constraints: None },
             parameters: Default::default(),
+            stopped: false,
+            restart: 0,
             source: None,
         }))
     }

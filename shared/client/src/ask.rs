@@ -9,11 +9,12 @@ use bytes::Bytes;
 use muster_bus::{Bus, ReadError, RequestError};
 use muster_contract::groups::GroupQuery;
 use muster_contract::lag::{AnswerLag, RollupLag};
+use muster_contract::plans::{PlannerErrorBody, PlannerErrorReply};
 use muster_contract::quarantine::QuarantineRequest;
 use muster_contract::query::{ErrorBody, ErrorCode, ErrorReply, PAGE_MAX, Query};
 use muster_contract::status::{StatusAnswer, StatusQuery};
 use muster_contract::subjects::{
-    NOTIFY_PREFIX, PUBLISHER_PREFIX, QUERY_PREFIX, VIEW_PREFIX, judge_quarantine,
+    NOTIFY_PREFIX, PLANNER_PREFIX, PUBLISHER_PREFIX, QUERY_PREFIX, VIEW_PREFIX, judge_quarantine,
 };
 use muster_contract::{DeploymentId, Refusal};
 use serde::Serialize;
@@ -57,6 +58,9 @@ pub enum AskError {
     /// The service refuses.
     #[error("{}", .0.message)]
     Refused(ErrorBody),
+    /// The planner refuses; a field of the request may be the reason.
+    #[error("{}", planner_words(.0))]
+    RefusedByPlanner(PlannerErrorBody),
     /// The answer is none.
     #[error("{service} answers on {subject} with something that is no answer; is it of another version?")]
     Garbled {
@@ -119,7 +123,9 @@ impl AskError {
         match self {
             Self::NoService { .. } | Self::Request { .. } | Self::CommitChanged | Self::Lagging => true,
             Self::Read(_) | Self::Silent { .. } => true,
-            Self::Refused(body) => matches!(body.code, ErrorCode::NotReady | ErrorCode::TooManyRequests),
+            Self::Refused(ErrorBody { code, .. }) | Self::RefusedByPlanner(PlannerErrorBody { code, .. }) => {
+                matches!(code, ErrorCode::NotReady | ErrorCode::TooManyRequests)
+            }
             Self::Forbidden { .. }
             | Self::Unsigned(_)
             | Self::VersionChanged(_)
@@ -133,9 +139,20 @@ impl AskError {
     /// The service's message, if it answers that there is no such thing.
     pub fn not_found(&self) -> Option<String> {
         match self {
-            Self::Refused(body) if body.code == ErrorCode::NotFound => Some(body.message.clone()),
+            Self::Refused(ErrorBody { code: ErrorCode::NotFound, message })
+            | Self::RefusedByPlanner(PlannerErrorBody { code: ErrorCode::NotFound, message, .. }) => {
+                Some(message.clone())
+            }
             _ => None,
         }
+    }
+}
+
+/// A refusal of the planner with its field, unless the message begins with it.
+fn planner_words(body: &PlannerErrorBody) -> String {
+    match &body.field {
+        Some(field) if !body.message.starts_with(field.as_str()) => format!("{field}: {}", body.message),
+        _ => body.message.clone(),
     }
 }
 
@@ -285,6 +302,40 @@ impl Hub {
         self.ask("muster-publisher", format!("{PUBLISHER_PREFIX}.{verb}"), request).await
     }
 
+    /// An answer of the planner about plans, instances, operations or the inventory.
+    ///
+    /// # Errors
+    /// As [`Self::query`].
+    pub async fn planner<T: Serialize>(&self, verb: &'static str, request: &T) -> Result<Value, AskError> {
+        self.ask("muster-planner", format!("{PLANNER_PREFIX}.{verb}"), request).await
+    }
+
+    /// All pages of a list of the planner as one answer, or the one page that a request with a limit wants.
+    ///
+    /// # Errors
+    /// As [`Self::pages`].
+    pub async fn planner_pages<T: Serialize>(
+        &self,
+        verb: &'static str,
+        list: &'static str,
+        request: &T,
+    ) -> Result<Value, AskError> {
+        let mut request = serde_json::to_value(request).map_err(AskError::Misunderstood)?;
+        let mut whole = self.planner(verb, &request).await?;
+        if request.get("limit").is_some() {
+            return Ok(whole);
+        }
+        for _ in 0..PAGES_MAX {
+            let Some(next) = taken_next(&mut whole) else { return Ok(whole) };
+            if request["after"] == next.as_str() {
+                break;
+            }
+            request["after"] = next.into();
+            append(&mut whole, self.planner(verb, &request).await?, list);
+        }
+        Err(AskError::Endless { what: list })
+    }
+
     /// An answer of the ingest that owns a partition.
     ///
     /// # Errors
@@ -343,6 +394,11 @@ impl Hub {
             Err(source) => return Err(AskError::Request { service, source }),
         };
         let answer: Value = serde_json::from_slice(&reply).map_err(garbled)?;
+        if subject.starts_with(PLANNER_PREFIX)
+            && let Ok(reply) = serde_json::from_value::<PlannerErrorReply>(answer.clone())
+        {
+            return Err(AskError::RefusedByPlanner(reply.error));
+        }
         match serde_json::from_value::<ErrorReply>(answer.clone()) {
             Ok(reply) => Err(AskError::Refused(reply.error)),
             Err(_) => {

@@ -57,10 +57,13 @@ fn same(one: &DesiredDeployment, other: &DesiredDeployment) -> bool {
         digest: _,
         profile,
         parameters,
+        stopped,
+        restart,
         source,
     } = one;
     (id, name, application_id) == (&other.id, &other.name, &other.application_id)
         && (profile, parameters, source) == (&other.profile, &other.parameters, &other.source)
+        && (stopped, restart) == (&other.stopped, &other.restart)
 }
 
 #[cfg(test)]
@@ -115,6 +118,8 @@ mod tests {
             state(&[altered("parameters", json!({"A": {"value": 1, "targets": []}}))]),
             state(&[altered("digest", other["digest"].clone())]),
             state(&[altered("profile", other["profile"].clone())]),
+            state(&[altered("stopped", true.into())]),
+            state(&[altered("restart", 1.into())]),
         ];
         let mut checked = Checked::default();
         // Twice, and in both orders: what is held must not matter.

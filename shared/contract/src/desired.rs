@@ -13,9 +13,15 @@ use crate::decode::{Document, Violation};
 use crate::ids::{ComponentName, DeploymentId, Generation};
 use crate::labels::{self, Labels};
 use crate::limits::{COMPONENTS_MAX, DEPLOYMENTS_PER_DEVICE_MAX};
+use crate::omit;
 use crate::profile::Workload;
 use crate::requested_by::RequestedBy;
 use crate::version::{ApiVersion, kind};
+
+/// The annotation of an ApplicationDeployment that becomes [`DesiredDeployment::stopped`]: `"true"` or `"false"`.
+pub const STOPPED_ANNOTATION: &str = "io.muster.stopped";
+/// The annotation of an ApplicationDeployment that becomes [`DesiredDeployment::restart`]: a whole number.
+pub const RESTART_ANNOTATION: &str = "io.muster.restart";
 
 /// `muster.desired.<site>.<device>`
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
@@ -99,13 +105,20 @@ pub struct DesiredDeployment {
     pub application_id: String,
     /// The generation at which this digest last changed.
     pub target_generation: Generation,
-    /// Digest of the entry without `targetGeneration`, `digest` and `source.requestedBy`.
+    /// Digest of the entry without `targetGeneration`, `digest` and `source.requestedBy`. It covers `stopped` and `restart`
+    /// where they are set.
     pub digest: Digest,
     /// What to run.
     pub profile: Profile,
     /// Values and where they go.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub parameters: BTreeMap<String, Parameter>,
+    /// No component runs: the device stops them and keeps their data. Absent if false.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub stopped: bool,
+    /// Another number than before starts every component anew. Absent if 0.
+    #[serde(default, skip_serializing_if = "omit::is_zero")]
+    pub restart: u64,
     /// Where this entry comes from, if not from where the document does.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub source: Option<Source>,
@@ -202,6 +215,10 @@ struct Content<'a> {
     profile: &'a Profile,
     #[serde(skip_serializing_if = "BTreeMap::is_empty")]
     parameters: &'a BTreeMap<String, Parameter>,
+    #[serde(skip_serializing_if = "std::ops::Not::not")]
+    stopped: bool,
+    #[serde(skip_serializing_if = "omit::is_zero")]
+    restart: u64,
     #[serde(skip_serializing_if = "Option::is_none")]
     source: Option<Source>,
 }
@@ -209,10 +226,20 @@ struct Content<'a> {
 impl DesiredDeployment {
     /// The digest its content has: what `digest` must say.
     pub fn content_digest(&self) -> Digest {
-        let Self { id, name, application_id, target_generation: _, digest: _, profile, parameters, source } =
-            self;
-        let source = source.as_ref().map(Source::unsigned);
-        Digest::of_value(&Content { id, name, application_id, profile, parameters, source })
+        let Self {
+            id,
+            name,
+            application_id,
+            target_generation: _,
+            digest: _,
+            profile,
+            parameters,
+            stopped,
+            restart,
+            source,
+        } = self;
+        let (stopped, restart, source) = (*stopped, *restart, source.as_ref().map(Source::unsigned));
+        Digest::of_value(&Content { id, name, application_id, profile, parameters, stopped, restart, source })
     }
 
     /// The rules of one entry, and that its digest is that of its content.

@@ -9,6 +9,7 @@ use serde::{Deserialize, Serialize};
 use crate::canonical::Digest;
 use crate::desired::{Component, DesiredDeployment, Parameter, Profile, Source};
 use crate::ids::{ComponentName, DeploymentId};
+use crate::omit;
 
 /// The content of an entry of a desired state. The digest of its canonical JSON is the entry's `digest`.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
@@ -25,6 +26,12 @@ pub struct Manifest {
     /// Values and where they go.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub parameters: BTreeMap<String, Parameter>,
+    /// No component runs.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub stopped: bool,
+    /// Another number than before starts every component anew.
+    #[serde(default, skip_serializing_if = "omit::is_zero")]
+    pub restart: u64,
     /// Where the entry comes from, if not from where the document of its device does.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub source: Option<Source>,
@@ -40,11 +47,13 @@ impl From<DesiredDeployment> for Manifest {
             digest: _,
             profile,
             parameters,
+            stopped,
+            restart,
             source,
         } = entry;
         // Who asked is no part of the digest that is the manifest's name.
         let source = source.as_ref().map(Source::unsigned);
-        Self { id, name, application_id, profile, parameters, source }
+        Self { id, name, application_id, profile, parameters, stopped, restart, source }
     }
 }
 
@@ -96,6 +105,8 @@ mod tests {
             json!({"source": {"kind": "api", "revision": "r1"}}),
             json!({"source": {"kind": "api", "revision": "r1", "requestedBy": {"key": "UA", "name": "anna"}}}),
             json!({"targetGeneration": 9}),
+            json!({"stopped": true, "restart": 2}),
+            json!({"stopped": false, "restart": 0}),
         ] {
             let entry = entry(&extra);
             let digest = entry.content_digest();

@@ -172,13 +172,15 @@ impl Listening {
 }
 
 impl Target {
-    /// The target that an entry of a desired state sets.
+    /// The target that an entry of a desired state sets. A stopped deployment stays unfinished for as long as somebody wants,
+    /// so no deadline passes.
     pub fn of(entry: &DesiredDeployment, set_at: Timestamp, default_limit: Duration) -> Self {
+        let running_limit = || declared_limit(entry).unwrap_or(default_limit);
         Self {
             deployment: entry.id.clone(),
             generation: entry.target_generation,
             set_at,
-            limit: declared_limit(entry).unwrap_or(default_limit),
+            limit: if entry.stopped { Duration::MAX } else { running_limit() },
         }
     }
 
@@ -234,6 +236,17 @@ mod tests {
         assert_eq!(limit(&[Some("90s"), Some("8m30s")]), 600);
         assert_eq!(limit(&[Some("90s"), None]), 1800);
         assert_eq!(limit(&[None]), 1800);
+    }
+
+    #[test]
+    fn a_stopped_deployment_has_no_deadline() {
+        let stopped = DesiredDeployment { stopped: true, ..entry(&[Some("60s")]) };
+        let target = Target::of(&stopped, at(100), Duration::from_secs(60));
+        for reported in
+            [None, Some(progress(3, State::Pending, 120)), Some(progress(3, State::Removing, 120))]
+        {
+            assert_eq!(target.overdue(reported.as_ref(), &heard_since(0), at(9_999_999)), None);
+        }
     }
 
     fn digest(of: u8) -> Digest {

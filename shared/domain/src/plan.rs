@@ -40,6 +40,8 @@ pub enum Step {
     Resume(DeploymentId),
     /// Start this very version again after it failed.
     Retry(DeploymentId),
+    /// Stop every component and keep its data: the deployment is desired as stopped.
+    Stop(DeploymentId),
     /// It runs as desired, but under an older generation: report it under the new one and touch nothing.
     Confirm(DeploymentId),
 }
@@ -53,6 +55,7 @@ impl Step {
             | Self::Update(id)
             | Self::Resume(id)
             | Self::Retry(id)
+            | Self::Stop(id)
             | Self::Confirm(id) => id,
         }
     }
@@ -81,6 +84,9 @@ fn away(held: &Actual) -> Option<Step> {
 /// The step for a deployment that is wanted.
 fn towards(wanted: &DesiredDeployment, held: Option<&Actual>) -> Option<Step> {
     let id = wanted.id.clone();
+    if wanted.stopped {
+        return towards_stopped(wanted, held);
+    }
     let Some(held) = held.filter(|held| held.state != State::Removed) else {
         return Some(Step::Install(id));
     };
@@ -95,6 +101,21 @@ fn towards(wanted: &DesiredDeployment, held: Option<&Actual>) -> Option<Step> {
         State::Pending | State::Installing => Some(Step::Resume(id)),
         // Removing without `leaving` is inconsistent; the deployment is half gone, and an update clears it.
         State::Removing | State::Removed => Some(Step::Update(id)),
+    }
+}
+
+/// The step for a deployment that is wanted as stopped. The digest covers that, so a pending deployment of the same digest
+/// is stopped.
+fn towards_stopped(wanted: &DesiredDeployment, held: Option<&Actual>) -> Option<Step> {
+    let id = wanted.id.clone();
+    let Some(held) = held.filter(|held| !held.leaving && held.digest == wanted.digest) else {
+        return Some(Step::Stop(id));
+    };
+    let same_target = held.generation >= wanted.target_generation;
+    match held.state {
+        State::Pending => (!same_target).then_some(Step::Confirm(id)),
+        State::Failed => (!same_target || held.retry_due).then_some(Step::Stop(id)),
+        State::Installing | State::Installed | State::Removing | State::Removed => Some(Step::Stop(id)),
     }
 }
 
@@ -128,6 +149,8 @@ mod tests {
                 device_constraints: None,
             },
             parameters: BTreeMap::new(),
+            stopped: false,
+            restart: 0,
             source: None,
         }
     }
@@ -154,7 +177,7 @@ mod tests {
             deployment: entry.id.clone(),
             generation: entry.target_generation,
             digest: entry.digest,
-            state: State::Installed,
+            state: if entry.stopped { State::Pending } else { State::Installed },
             leaving: false,
             retry_due: false,
         });
@@ -194,6 +217,37 @@ mod tests {
             let steps = plan(wanted.as_slice(), held.as_slice());
             assert_eq!(steps, Vec::from_iter(step), "{case}");
         }
+    }
+
+    #[test]
+    fn a_deployment_that_is_wanted_as_stopped_is_stopped_once() {
+        use State::{Failed, Installed, Installing, Pending, Removed, Removing};
+        let due = |held: Actual| Actual { retry_due: true, ..held };
+        let leaving = |held: Actual| Actual { leaving: true, ..held };
+        let stopping = |held: Actual| Actual { leaving: false, ..held };
+        let stop = || Some(Step::Stop(id(1)));
+        let table = [
+            ("never ran here", None, stop()),
+            ("was removed", Some(held(1, 1, 5, Removed)), stop()),
+            ("runs", Some(held(1, 2, 4, Installed)), stop()),
+            ("is being started", Some(held(1, 2, 4, Installing)), stop()),
+            ("failed", Some(held(1, 2, 4, Failed)), stop()),
+            ("is being removed", Some(held(1, 1, 5, Removing)), stop()),
+            ("stuck in removal", Some(leaving(held(1, 1, 5, Failed))), stop()),
+            ("interrupted", Some(stopping(held(1, 1, 5, Removing))), stop()),
+            ("stopped", Some(held(1, 1, 5, Pending)), None),
+            ("stopped, newer document", Some(held(1, 1, 9, Pending)), None),
+            ("stopped, older target", Some(held(1, 1, 3, Pending)), Some(Step::Confirm(id(1)))),
+            ("did not stop, too early", Some(held(1, 1, 5, Failed)), None),
+            ("did not stop, due", Some(due(held(1, 1, 5, Failed))), stop()),
+            ("did not stop, newer target", Some(held(1, 1, 4, Failed)), stop()),
+        ];
+        for (case, held, step) in table {
+            let wanted = DesiredDeployment { stopped: true, ..wanted(1, 1, 5) };
+            assert_eq!(plan(&[wanted], held.as_slice()), Vec::from_iter(step), "{case}");
+        }
+        let started = plan(&[wanted(1, 2, 6)], &[held(1, 1, 5, Pending)]);
+        assert_eq!(started, [Step::Update(id(1))], "wanted as running again");
     }
 
     #[test]

@@ -407,3 +407,34 @@ fn each_verdict_names_its_facts() {
     assert_eq!(verdict, Verdict::Removing);
     assert_eq!(words(facts), ["does not name it any more", "is installed"]);
 }
+
+#[test]
+fn a_stopped_deployment_is_neither_green_nor_failing_and_why_names_the_stop() {
+    let mut ledger = Ledger::default();
+    let web: DeploymentId = "web".parse().unwrap();
+    ledger.desired("north/a", 2, &[("web", 2)]);
+    let Some(Fact::Desired(document)) = ledger.entries.last_mut().map(|entry| &mut entry.fact) else {
+        panic!("a desired state, please")
+    };
+    document.deployments[0].stopped = true;
+    let said = |generation, components: &'static [(&'static str, State)]| Said {
+        generation,
+        seq: generation,
+        components,
+        ..Said::default()
+    };
+    ledger.fresh("north/a", 1, 1).status("north/a", "web", &said(1, &[("main", State::Installed)]));
+    let fresh = |fleet: &Fleet, standing| {
+        let counts = fleet.deployment_view(&web).unwrap().counts;
+        counts.get(&standing).map_or(0, |split| split.fresh)
+    };
+    assert_eq!(fresh(&ledger.fold(), Standing::Outdated), 1, "an older agent refuses the document");
+    ledger.fresh("north/a", 1, 2).status("north/a", "web", &said(2, &[("main", State::Pending)]));
+    let fleet = ledger.fold();
+    let counts = [Standing::Pending, Standing::Installed, Standing::Failed].map(|it| fresh(&fleet, it));
+    assert_eq!(counts, [1, 0, 0]);
+    let why = fleet.why(&web, None, &ALL).unwrap();
+    assert_eq!(why.verdict, Verdict::Progressing);
+    let says: Vec<_> = why.standings[0].facts.iter().map(|fact| fact.says.as_str()).collect();
+    assert_eq!(says, ["shall keep it stopped since generation 2", "is pending", "is heard"]);
+}

@@ -102,6 +102,8 @@ fn entry(nth: u64) -> NewReport {
             device_constraints: None,
         },
         parameters: Default::default(),
+        stopped: false,
+        restart: 0,
         source: None,
     };
     let mut record = DeploymentRecord::new(desired, Generation::FIRST);

@@ -77,6 +77,8 @@ pub(crate) fn desired(fleet: Fleet, at: usize) -> (String, Bytes) {
             device_constraints: None,
         },
         parameters: Default::default(),
+        stopped: false,
+        restart: 0,
         source: None,
     };
     entry.digest = entry.content_digest();

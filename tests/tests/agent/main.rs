@@ -10,6 +10,7 @@ mod epochs;
 mod links;
 mod mute;
 mod offline;
+mod stopped;
 
 use std::time::Duration;
 

@@ -52,6 +52,8 @@ pub(super) fn entry(deployment: &str, state: State, mark: u64) -> NewReport {
             device_constraints: None,
         },
         parameters: BTreeMap::new(),
+        stopped: false,
+        restart: 0,
         source: None,
     };
     let mut record = DeploymentRecord::new(desired, Generation::new(mark.max(1)).unwrap());

@@ -126,6 +126,32 @@ impl Operation {
         }
     }
 
+    /// Stops every component of a deployment that stays, the last first. Components that only an older version has are
+    /// removed.
+    pub(super) async fn stop_all(self, components: Vec<ComponentName>) {
+        let Some(_permit) = self.permit().await else { return };
+        let running = match self.inventory().await {
+            Ok(running) => running,
+            Err(error) => return self.report(OperationEvent::Failed(error)).await,
+        };
+        let older = running.into_iter().map(|found| found.name.component);
+        for component in older.filter(|name| !components.contains(name)) {
+            if let Err(error) = self.remove_component(&component).await {
+                return self.report(OperationEvent::Failed(error)).await;
+            }
+        }
+        for component in components.iter().rev() {
+            if self.cancel.is_cancelled() {
+                return;
+            }
+            let (state, error) = match self.stop(component).await {
+                Ok(()) => (State::Pending, None),
+                Err(error) => (State::Failed, Some(error)),
+            };
+            self.report(OperationEvent::Component(component.clone(), state, error)).await;
+        }
+    }
+
     /// Waits for a permit; `None` if the operation is cancelled meanwhile.
     async fn permit(&self) -> Option<tokio::sync::OwnedSemaphorePermit> {
         let permit = Arc::clone(&self.permits).acquire_owned();

@@ -24,6 +24,7 @@ impl Reconciler {
         let generation = document.generation;
         match (step, wanted) {
             (Step::Remove(_), _) => self.remove(&id, generation).await,
+            (Step::Stop(_), Some(entry)) => self.stop(entry, generation).await,
             (Step::Confirm(_), Some(entry)) => self.confirm(entry, generation).await,
             (Step::Resume(_) | Step::Retry(_), Some(entry)) if self.is_underway(entry) => {
                 self.resume(&id, generation);
@@ -62,14 +63,44 @@ impl Reconciler {
             record.reason = None;
             record.error = refused;
         }
-        let retry = self.settings.retry;
-        let task =
-            self.tasks.entry(entry.id.clone()).or_insert_with(|| DeploymentTask::new(record.clone(), retry));
-        task.set_target(record);
-        task.report(&self.reports).await;
+        self.report_target(record).await;
         if may_run {
             self.start(&entry.id, stop_timeouts);
         }
+    }
+
+    /// Sets the record of another target and reports it.
+    async fn report_target(&mut self, record: DeploymentRecord) {
+        let (id, retry) = (record.id().clone(), self.settings.retry);
+        let task = self.tasks.entry(id).or_insert_with(|| DeploymentTask::new(record.clone(), retry));
+        task.set_target(record);
+        task.report(&self.reports).await;
+    }
+
+    /// Stops every component of a deployment that is desired as stopped, or goes on with that.
+    async fn stop(&mut self, entry: &DesiredDeployment, generation: Generation) {
+        let id = &entry.id;
+        let held = self.tasks.get(id).map(|task| &task.record);
+        let mut stop_timeouts = held.map(DeploymentRecord::stop_timeouts).unwrap_or_default();
+        if let Some(error) = unsupported_operation(entry, &*self.runtime) {
+            let retargeted = held.map(|held| held.retarget(entry.clone(), generation));
+            let mut record = retargeted.unwrap_or_else(|| DeploymentRecord::new(entry.clone(), generation));
+            record.error = Some(error);
+            return self.report_target(record).await;
+        }
+        if self.is_underway(entry)
+            && let Some(task) = self.tasks.get_mut(id)
+        {
+            task.record.generation = generation;
+            task.retry();
+        } else {
+            self.report_target(DeploymentRecord::stopping(entry.clone(), generation)).await;
+        }
+        let Some(task) = self.tasks.get(id) else { return };
+        stop_timeouts.extend(task.record.stop_timeouts());
+        let components = task.record.components.iter().map(|component| component.name.clone()).collect();
+        let operation = self.operation(id, stop_timeouts);
+        self.work(id, async move { operation.stop_all(components).await });
     }
 
     fn resume(&mut self, id: &DeploymentId, generation: Generation) {
@@ -164,9 +195,28 @@ pub(super) fn refusal(
     if !runtime.supports(entry.profile.profile_type) {
         return Some(unsupported(entry));
     }
+    if let Some(error) = unsupported_operation(entry, runtime) {
+        return Some(error);
+    }
     let unmet = eligibility::refusal(entry.profile.device_constraints.as_ref()?, capabilities)?;
     let message = format!("the device does not meet deviceConstraints: {unmet}");
     Some(StatusError::new(code::NOT_ELIGIBLE, entry.id.as_str(), message))
+}
+
+/// The reason why the runtime cannot stop or restart a deployment, where that is desired.
+fn unsupported_operation(entry: &DesiredDeployment, runtime: &dyn Runtime) -> Option<StatusError> {
+    let operation = match (entry.stopped, entry.restart) {
+        (true, _) => "stop",
+        (false, 1..) => "restart",
+        (false, 0) => return None,
+    };
+    let message = format!(
+        "the agent's runtime cannot {operation} components of type {}, which keep running: remove the deployment, or take \
+         the {operation} back",
+        entry.profile.profile_type.as_str()
+    );
+    let error = StatusError::new(code::UNSUPPORTED_OPERATION, entry.id.as_str(), message);
+    (!runtime.stops_in_place()).then_some(error)
 }
 
 fn unsupported(entry: &DesiredDeployment) -> StatusError {

@@ -18,6 +18,7 @@ use crate::report::{Body, StatusBody};
 mod orphans;
 mod recovery;
 mod shutdown;
+mod stopped;
 mod trial;
 
 /// A deployment with components; a `!` after a name: the next one does not wait for it; `.`: `restart: never`; a text after

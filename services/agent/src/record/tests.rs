@@ -176,3 +176,39 @@ fn a_record_is_read_as_it_was_stored() {
     let again: DeploymentRecord = serde_json::from_slice(&serde_json::to_vec(&record).unwrap()).unwrap();
     assert_eq!(again, record);
 }
+
+#[test]
+fn a_stopped_deployment_is_pending_and_says_why_from_the_first_report_on() {
+    let told = |record: &DeploymentRecord| {
+        let status = record.body(Timestamp::UNIX_EPOCH).status;
+        (status.state, status.reason.unwrap_or_default())
+    };
+    let stopped = DesiredDeployment { stopped: true, ..two("serve", 80) };
+    let mut record = DeploymentRecord::stopping(stopped, generation(2));
+    assert_eq!(told(&record), (State::Removing, "stopping on request".to_owned()));
+    let error = StatusError::new(code::STOP_FAILED, "web", "it holds on");
+    record.set(&name("web"), State::Failed, Some(error));
+    assert!(record.may_retry(), "also of a component with restart: never");
+    record.retry();
+    assert_eq!(record.component(&name("web")), Some(State::Removing));
+    record.set(&name("web"), State::Pending, None);
+    record.set(&name("db"), State::Pending, None);
+    assert_eq!(told(&record), (State::Pending, "stopped on request".to_owned()));
+    assert!(!record.is_removed(), "it stays on the device");
+}
+
+#[test]
+fn only_another_restart_counter_makes_another_version_of_every_component() {
+    let device = "plant7/press-4".parse().unwrap();
+    let versions = |stopped, restart| {
+        let entry = DesiredDeployment { stopped, restart, ..two("serve", 80) };
+        let units = DeploymentRecord::new(entry, generation(1)).units(&device).unwrap();
+        units.iter().map(Unit::digest_prefix).collect::<Vec<_>>()
+    };
+    let (plain, first) = (versions(false, 0), versions(false, 1));
+    assert_eq!(versions(true, 0), plain, "stopped and started again it is the same version");
+    assert!(plain.iter().zip(&first).all(|(plain, first)| plain != first));
+    assert_ne!(first, versions(false, 2));
+    let restarted = DesiredDeployment { restart: 1, ..two("serve", 80) };
+    assert_eq!(states(&installed(two("serve", 80)).retarget(restarted, generation(2))), [State::Pending; 2]);
+}

@@ -109,6 +109,12 @@ impl Runtime for KubernetesRuntime {
         true
     }
 
+    /// It cannot: a unit's objects run as long as they exist, volume claims are among them, and the same objects are not started
+    /// anew.
+    fn stops_in_place(&self) -> bool {
+        false
+    }
+
     fn start<'a>(
         &'a self,
         unit: &'a Unit,

@@ -16,6 +16,18 @@ pub(super) enum Expected {
     Site,
     /// A device, as `SITE/DEVICE`.
     Device,
+    /// A plan.
+    Plan,
+    /// An instance of a plan.
+    Instance,
+    /// An operation on an instance.
+    Operation,
+    /// A node of the planner's inventory.
+    Node,
+    /// A cluster of nodes.
+    Cluster,
+    /// A capability of nodes.
+    Capability,
 }
 
 /// The kind of name that the last word is; none if it is no name of the fleet.
@@ -55,6 +67,12 @@ fn named(arg: &Arg) -> Option<Expected> {
         "deployment" | "not_running" => Some(Expected::Deployment),
         "site" => Some(Expected::Site),
         "device" => Some(Expected::Device),
+        "plan" => Some(Expected::Plan),
+        "instance" | "meta_instance_name" => Some(Expected::Instance),
+        "operations" | "operation_id" => Some(Expected::Operation),
+        "node" => Some(Expected::Node),
+        "cluster" => Some(Expected::Cluster),
+        "capability" => Some(Expected::Capability),
         _ => None,
     }
 }
@@ -103,6 +121,15 @@ mod tests {
             ("devices --freshness ", None),
             ("site ", Some(Expected::Site)),
             ("quarantine list --device ", Some(Expected::Device)),
+            ("plan show we", Some(Expected::Plan)),
+            ("plan approve web --operation-id ", Some(Expected::Operation)),
+            ("plan deploy -m ", None),
+            ("instance stop ", Some(Expected::Instance)),
+            ("operation approve ", Some(Expected::Operation)),
+            ("operation list --plan ", Some(Expected::Plan)),
+            ("node state plant7/press-4 --cluster ", Some(Expected::Cluster)),
+            ("disruption approve ", Some(Expected::Node)),
+            ("capability delete ", Some(Expected::Capability)),
             ("status --ver", None),
             ("sta", None),
             ("", None),

@@ -41,6 +41,9 @@ pub fn document(entry: &DesiredDeployment, device_id: &str) -> Result<String, No
     {
         return Err(not_expressible("applicationId", "must be 1 to 200 characters of a-z, 0-9 and '-'"));
     }
+    if entry.stopped {
+        return Err(not_expressible("stopped", "must be absent: this API has no stop"));
+    }
     let profile = &entry.profile;
     if !matches!(profile.profile_type, ProfileType::Compose | ProfileType::Helm) {
         return Err(not_expressible("profile.type", "must be compose or helm"));

@@ -6,11 +6,15 @@
 //! that it does not have.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::str::FromStr;
 
 use muster_contract::canonical::Digest;
 use muster_contract::constraints::DeviceConstraints;
 use muster_contract::decode::Violation;
-use muster_contract::desired::{Component, DesiredDeployment, Parameter, Profile, ProfileType, Target};
+use muster_contract::desired::{
+    Component, DesiredDeployment, Parameter, Profile, ProfileType, RESTART_ANNOTATION, STOPPED_ANNOTATION,
+    Target,
+};
 use muster_contract::limits::COMPONENTS_MAX;
 use muster_contract::profile::Workload;
 use muster_contract::{ComponentName, DeploymentId, Generation};
@@ -71,6 +75,11 @@ fn deployment(root: &Node<'_>, level: &Level, found: &mut Findings) -> Option<De
     let application_id = unique_field(spec.as_ref(), annotations.as_ref(), "applicationId", found)
         .and_then(|node| application_id(&node, found));
     let name = metadata.as_ref().and_then(|metadata| describe(metadata, level, found));
+    let annotations = annotations.as_ref();
+    let stopped = annotations
+        .and_then(|own| run_annotation(own, STOPPED_ANNOTATION, "is neither true nor false", found));
+    let restart = annotations
+        .and_then(|own| run_annotation(own, RESTART_ANNOTATION, "is not a whole number from 0", found));
     let profile = spec
         .as_ref()
         .and_then(|spec| spec.required("deploymentProfile", found))
@@ -84,6 +93,8 @@ fn deployment(root: &Node<'_>, level: &Level, found: &mut Findings) -> Option<De
         digest: Digest::of_bytes(b""),
         profile: profile?,
         parameters: parameters?,
+        stopped: stopped.unwrap_or_default(),
+        restart: restart.unwrap_or_default(),
         source: None,
     })
 }
@@ -127,6 +138,25 @@ fn unique_field<'a>(
         }
         (one, other) => one.or(other),
     }
+}
+
+/// An annotation that says how to run the deployment, for which Margo has no field: as a text, or as YAML's own type.
+fn run_annotation<T: FromStr>(
+    annotations: &Object<'_>,
+    key: &str,
+    rule: &str,
+    found: &mut Findings,
+) -> Option<T> {
+    let node = annotations.optional(key)?;
+    let text = match node.value {
+        Value::Bool(_) | Value::Number(_) => node.value.to_string(),
+        _ => node.text(found)?.to_owned(),
+    };
+    let parsed = text.parse().ok();
+    if parsed.is_none() {
+        found.push(&node.path, rule);
+    }
+    parsed
 }
 
 fn application_id(node: &Node<'_>, found: &mut Findings) -> Option<String> {

@@ -21,6 +21,9 @@ pub(super) struct AppSpec {
     /// The components, in the order in which they are installed.
     #[serde(rename = "parts")]
     pub(super) components: Box<[ComponentName]>,
+    /// None of them shall run.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub(super) stopped: bool,
 }
 
 /// Sentinel: no spec was ever assigned.
@@ -51,11 +54,17 @@ impl AppSpec {
             application: entry.application_id.as_str().into(),
             name: entry.name.as_str().into(),
             components: components.collect(),
+            stopped: entry.stopped,
         }
     }
 }
 
 impl AppSpecInterner {
+    /// Whether the spec of a number says that nothing shall run.
+    pub(super) fn is_stopped(&self, number: u32) -> bool {
+        self.get(number).is_some_and(|spec| spec.stopped)
+    }
+
     /// The spec of a number.
     pub(super) fn get(&self, number: u32) -> Option<&AppSpec> {
         self.slots.get(number as usize).map(|slot| &*slot.spec)
@@ -132,7 +141,7 @@ impl AppSpecInterner {
     fn with_shared_names(&mut self, spec: AppSpec) -> Arc<AppSpec> {
         let application = shared(&mut self.applications, spec.application);
         let components = spec.components.into_iter().map(|name| shared(&mut self.components, name));
-        Arc::new(AppSpec { application, name: spec.name, components: components.collect() })
+        Arc::new(AppSpec { application, components: components.collect(), ..spec })
     }
 }
 
@@ -159,7 +168,7 @@ mod tests {
 
     fn spec(application: &str, components: &[&str]) -> AppSpec {
         let components = components.iter().map(|name| name.parse().unwrap()).collect();
-        AppSpec { application: application.into(), name: "shop".into(), components }
+        AppSpec { application: application.into(), name: "shop".into(), components, stopped: false }
     }
 
     #[test]

@@ -326,7 +326,7 @@ mod tests {
     fn names_change_with_a_rows_spec_and_with_its_reported_components() {
         let spec = |app: &str, part: &str| {
             let components = [part.parse().unwrap()].into();
-            Arc::new(AppSpec { application: app.into(), name: app.into(), components })
+            Arc::new(AppSpec { application: app.into(), name: app.into(), components, stopped: false })
         };
         let (web, db) = (spec("web", "main"), spec("db", "disk"));
         for (from, to, apps, components) in [

@@ -72,7 +72,8 @@ impl Fleet {
         if stands.0 == stands.1 && components.is_empty() {
             return None;
         }
-        let facts = facts((from, to), since, device, self.hearing_evidence(device));
+        let is_stopped = to.is_some_and(|seen| self.totals.specs.is_stopped(seen.row.spec));
+        let facts = facts((from, to), since, device, self.hearing_evidence(device), is_stopped);
         Some(DeviceChange { key: self.key_of(device), from: stands.0, to: stands.1, components, facts })
     }
 }
@@ -169,6 +170,7 @@ fn facts(
     since: u64,
     device: &Device,
     hearing: Option<Evidence>,
+    is_stopped: bool,
 ) -> Vec<Evidence> {
     let was = from.map(|seen| (seen.row, &seen.device.state));
     let (state, row) = (&device.state, to.map(|seen| seen.row));
@@ -178,7 +180,7 @@ fn facts(
     if was.and_then(|(row, _)| asked(row)) != row.and_then(asked)
         || retired.is_some_and(|was| was != state.is_retired())
     {
-        facts.extend(state.desired_evidence(row.and_then(asked)));
+        facts.extend(state.desired_evidence(row.and_then(asked), is_stopped));
     }
     let report = row.and_then(|row| row.report.as_ref());
     let held = was.and_then(|(row, _)| row.report.as_ref());
@@ -212,7 +214,7 @@ fn facts(
     if facts.is_empty() {
         // It became known by a head that came with a re-asserted report, or left with the desired state that
         // came after it ended.
-        let desired = state.desired_evidence(row.and_then(asked));
+        let desired = state.desired_evidence(row.and_then(asked), is_stopped);
         let others =
             [state.head_evidence(), report.map(Report::evidence), desired, Some(state.doubt_evidence())];
         facts.extend(others.into_iter().flatten().filter(|fact| fact.ledger_seq > since));

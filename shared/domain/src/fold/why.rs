@@ -122,7 +122,7 @@ impl Fleet {
             standing: row.standing()?,
             freshness: device.state.freshness(),
             speaks_for,
-            facts: facts(&device.state, row, speaks_for),
+            facts: facts(&device.state, row, self.totals.specs.is_stopped(row.spec), speaks_for),
         })
     }
 
@@ -169,8 +169,8 @@ impl Device {
 }
 
 /// The facts that make a row speak for a verdict.
-fn facts(state: &DeviceState, row: &Row, verdict: Verdict) -> Vec<Evidence> {
-    let mut facts = Vec::from_iter(state.desired_evidence(row.target));
+fn facts(state: &DeviceState, row: &Row, is_stopped: bool, verdict: Verdict) -> Vec<Evidence> {
+    let mut facts = Vec::from_iter(state.desired_evidence(row.target, is_stopped));
     match verdict {
         Verdict::Overdue => {
             facts.extend(row.overdue().map(Deadline::evidence));
@@ -205,10 +205,11 @@ fn facts(state: &DeviceState, row: &Row, verdict: Verdict) -> Vec<Evidence> {
 }
 
 impl DeviceState {
-    /// The desired state, and what it says of a deployment of this target.
-    pub(super) fn desired_evidence(&self, target: Option<Generation>) -> Option<Evidence> {
+    /// The desired state, and what it says of a deployment of this target, which shall be stopped or run.
+    pub(super) fn desired_evidence(&self, target: Option<Generation>, is_stopped: bool) -> Option<Evidence> {
         let generation = self.desired()?;
         let says = match target {
+            Some(target) if is_stopped => format!("shall keep it stopped since generation {target}"),
             Some(target) if target == generation => "shall run it".to_owned(),
             Some(target) => format!("shall run it as it is since generation {target}"),
             None => "does not name it any more".to_owned(),

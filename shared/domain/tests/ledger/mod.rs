@@ -411,6 +411,8 @@ fn deployment(id: &str, target_generation: u64) -> DesiredDeployment {
             device_constraints: None,
         },
         parameters: BTreeMap::new(),
+        stopped: false,
+        restart: 0,
         source: None,
     };
     entry.digest = entry.content_digest();

@@ -1,0 +1,453 @@
+//! Arguments of `muster plan`, `instance` and `operation`. No IO.
+//!
+//! MRDS's words for commands and flags are accepted beside ours.
+
+use std::path::PathBuf;
+
+use clap::{ArgGroup, Args, Subcommand, ValueEnum};
+use muster_contract::plans::{OperationState, OperationType, PlanState};
+use muster_contract::{ComponentName, PlanName, RevisionId, Timestamp};
+
+use super::DeviceArg;
+
+pub(super) const PLAN_EXAMPLES: &str = "\
+A plan says what one instance runs and what a node must have for it. A deployment of a plan says how many instances there shall
+be in all, and of which content. Each change of a node is an operation that waits for an approval. MRDS's files and words are
+accepted: `add-deployment`, `cancel-deployment`, `approve-operation`, `--meta-instance-name`, `--operation-id`.
+
+Examples:
+  muster plan create -m plans.yaml       the plans of a file
+  muster plan apply -m plans.yaml        the same, and changes of plans without instances
+  muster plan deploy -m deployment.yaml  instances of a plan
+  muster plan show web                   deployments, instances, and operations that wait
+  muster plan explain web                where another instance would go, and why not elsewhere
+  muster plan approve web                approve an operation that waits, picked from a list
+  muster plan approve web --all --yes    approve all of them
+  muster plan operate web --relocate     move an instance to another node
+  muster plan cancel web -D web-2        end a deployment that has not ended
+  muster plan delete web
+
+At a terminal a change asks before it is made, unless --yes is given. Exit code 1: a request was refused, or you said no.";
+
+pub(super) const INSTANCE_EXAMPLES: &str = "\
+Examples:
+  muster instance list --plan web
+  muster instance show Web-DW5PKpHDi1em1D8sGwqejQ
+  muster instance relocate web-0d6e4f2a91c38b57a6d43f2c1b0a9e8d --yes
+  muster instance stop web-0d6e4f2a91c38b57a6d43f2c1b0a9e8d --not-before 2026-12-01T02:00:00Z
+  muster instance approve --meta-instance-name Web-DW5PKpHDi1em1D8sGwqejQ";
+
+pub(super) const OPERATION_EXAMPLES: &str = "\
+Examples:
+  muster operation list --state pending-approval
+  muster operation approve create-0d6e4f2a          any unique beginning of its id
+  muster operation approve --plan web --all --rule canary-is-green
+  muster operation reject update-5a4684c0 --reason 'not this week'
+  muster operation cancel stop-426a611b";
+
+/// `muster plan`
+#[derive(Debug, Subcommand)]
+pub enum PlanCommand {
+    /// Create the plans of a file
+    Create(ManifestArgs),
+    /// Create the plans of a file, or change those that have no instances
+    Apply(ManifestArgs),
+    /// The plans
+    List(PlanListArgs),
+    /// A plan: what it needs and runs, its deployments, instances and operations
+    Show {
+        /// The plan
+        plan: PlanName,
+    },
+    /// Deploy a plan: a number of instances, and what they run
+    #[command(visible_alias = "add-deployment")]
+    Deploy(ManifestArgs),
+    /// Where the scheduler would place another instance, and why not elsewhere
+    Explain {
+        /// The plan
+        plan: PlanName,
+    },
+    /// Approve an operation of a plan
+    #[command(visible_alias = "approve-operation")]
+    Approve(PlanVerdictArgs),
+    /// Request an operation on an instance of a plan
+    Operate(OperateArgs),
+    /// Let a deployment begin no further operation until `resume`
+    Pause(RevisionArgs),
+    /// Let a paused deployment continue
+    Resume(RevisionArgs),
+    /// End a deployment: operations of it that have not begun are cancelled
+    #[command(visible_alias = "cancel-deployment")]
+    Cancel(RevisionArgs),
+    /// Let a plan take deployments again
+    Activate(PlanStateArgs),
+    /// Let a plan take no further deployment; its instances stay
+    Deactivate(PlanStateArgs),
+    /// Delete a plan that has no instances
+    Delete(PlanStateArgs),
+}
+
+/// `muster instance`
+#[derive(Debug, Subcommand)]
+pub enum InstanceCommand {
+    /// The instances
+    List(InstanceListArgs),
+    /// An instance: its nodes and operations
+    Show {
+        /// The instance: its name, or its name for people
+        instance: String,
+    },
+    /// Stop an instance; it keeps its node
+    #[command(visible_alias = "stop-instance")]
+    Stop(InstanceArgs),
+    /// Start an instance again
+    #[command(visible_alias = "restart-instance")]
+    Restart(InstanceArgs),
+    /// Move an instance: another node runs it before the first one stops it
+    #[command(visible_alias = "swap-instance")]
+    Relocate(InstanceArgs),
+    /// Approve an operation of an instance
+    #[command(visible_alias = "approve-operation")]
+    Approve(InstanceVerdictArgs),
+}
+
+/// `muster operation`
+#[derive(Debug, Subcommand)]
+pub enum OperationCommand {
+    /// The operations
+    List(OperationListArgs),
+    /// Approve operations
+    Approve(VerdictArgs),
+    /// Reject operations that wait for an approval
+    Reject(VerdictArgs),
+    /// Cancel operations that have not begun
+    Cancel(VerdictArgs),
+}
+
+/// A file of plans, or of one deployment.
+#[derive(Debug, Args)]
+pub struct ManifestArgs {
+    /// The file (YAML or JSON); `-` is standard input
+    #[arg(short, long, visible_alias = "file", short_alias = 'f', value_name = "FILE")]
+    pub manifest: PathBuf,
+}
+
+/// `muster plan list`
+#[derive(Debug, Default, Args)]
+pub struct PlanListArgs {
+    /// Only plans of this service; may be repeated
+    #[arg(long)]
+    pub service_name: Vec<String>,
+    /// Only plans with this payload; may be repeated
+    #[arg(long)]
+    pub payload_name: Vec<ComponentName>,
+    /// Only plans in this state; may be repeated
+    #[arg(long, value_enum)]
+    pub state: Vec<PlanStateWord>,
+    /// Most plans to show
+    #[arg(long)]
+    pub limit: Option<usize>,
+}
+
+/// A plan whose state is changed.
+#[derive(Debug, Args)]
+pub struct PlanStateArgs {
+    /// The plan
+    pub plan: PlanName,
+    /// Do not ask first.
+    #[command(flatten)]
+    pub yes: YesArg,
+}
+
+/// One deployment of a plan.
+#[derive(Debug, Args)]
+pub struct RevisionArgs {
+    /// The plan
+    pub plan: PlanName,
+    /// The deployment's id
+    #[arg(short = 'D', long, value_name = "ID")]
+    pub deployment_id: RevisionId,
+    /// Do not ask first.
+    #[command(flatten)]
+    pub yes: YesArg,
+}
+
+/// `muster plan operate`
+#[derive(Debug, Args)]
+#[command(group = ArgGroup::new("operation").required(true))]
+pub struct OperateArgs {
+    /// The plan
+    pub plan: PlanName,
+    /// Stop the instance; it keeps its node
+    #[arg(long, group = "operation")]
+    pub stop: bool,
+    /// Start the instance again
+    #[arg(long, visible_alias = "start", group = "operation")]
+    pub restart: bool,
+    /// Move the instance to another node
+    #[arg(long, group = "operation")]
+    pub relocate: bool,
+    /// The instance; asked for if left out and there are several
+    #[arg(long, visible_alias = "instance")]
+    pub meta_instance_name: Option<String>,
+    /// The operation does not run before this time
+    #[arg(long, value_name = "TIME")]
+    pub not_before: Option<Timestamp>,
+    /// Do not ask first.
+    #[command(flatten)]
+    pub yes: YesArg,
+}
+
+/// `muster instance list`
+#[derive(Debug, Default, Args)]
+pub struct InstanceListArgs {
+    /// Only instances of this plan; may be repeated
+    #[arg(long, visible_alias = "deployment-plan")]
+    pub plan: Vec<PlanName>,
+    /// Only instances of this deployment of their plan; may be repeated
+    #[arg(long, value_name = "ID")]
+    pub deployment_id: Vec<RevisionId>,
+    /// Only instances on this node, as SITE/DEVICE; may be repeated
+    #[arg(long)]
+    pub node: Vec<DeviceArg>,
+}
+
+/// One instance.
+#[derive(Debug, Args)]
+#[command(group = ArgGroup::new("which").required(true))]
+pub struct InstanceArgs {
+    /// The instance: its name, or its name for people
+    #[arg(group = "which")]
+    pub instance: Option<String>,
+    /// The same, as MRDS has it
+    #[arg(long, group = "which", value_name = "INSTANCE")]
+    pub meta_instance_name: Option<String>,
+    /// The operation does not run before this time
+    #[arg(long, value_name = "TIME")]
+    pub not_before: Option<Timestamp>,
+    /// Do not ask first.
+    #[command(flatten)]
+    pub yes: YesArg,
+}
+
+/// `muster operation list`
+#[derive(Debug, Default, Args)]
+pub struct OperationListArgs {
+    /// Only operations of this plan; may be repeated
+    #[arg(long)]
+    pub plan: Vec<PlanName>,
+    /// Only operations of this instance, by its name or its name for people; may be repeated
+    #[arg(long, visible_alias = "meta-instance-name")]
+    pub instance: Vec<String>,
+    /// Only operations of this type; may be repeated
+    #[arg(long = "type", value_enum)]
+    pub kind: Vec<OperationTypeWord>,
+    /// Only operations in this state; may be repeated
+    #[arg(long, value_enum)]
+    pub state: Vec<OperationStateWord>,
+}
+
+/// `muster operation approve`, `reject` and `cancel`
+#[derive(Debug, Default, Args)]
+pub struct VerdictArgs {
+    /// The operations, by their ids or unique beginnings of them; asked for if left out and there are several
+    #[arg(value_name = "OPERATION")]
+    pub operations: Vec<String>,
+    /// Only operations of this plan
+    #[arg(long)]
+    pub plan: Option<PlanName>,
+    /// Only operations of this instance, by its name or its name for people
+    #[arg(long, visible_alias = "meta-instance-name")]
+    pub instance: Option<String>,
+    /// The way of the verdict.
+    #[command(flatten)]
+    pub how: HowArgs,
+}
+
+/// `muster plan approve`
+#[derive(Debug, Args)]
+pub struct PlanVerdictArgs {
+    /// The plan
+    pub plan: PlanName,
+    /// Only operations of this instance, by its name or its name for people
+    #[arg(long, visible_alias = "instance")]
+    pub meta_instance_name: Option<String>,
+    /// The operation, by its id or a unique beginning of it; asked for if left out and there are several
+    #[arg(long, visible_alias = "operation")]
+    pub operation_id: Option<String>,
+    /// The way of the verdict.
+    #[command(flatten)]
+    pub how: HowArgs,
+}
+
+/// `muster instance approve`
+#[derive(Debug, Args)]
+pub struct InstanceVerdictArgs {
+    /// The instance: its name, or its name for people
+    #[arg(long, visible_alias = "instance")]
+    pub meta_instance_name: String,
+    /// The operation, by its id or a unique beginning of it; asked for if left out and there are several
+    #[arg(long, visible_alias = "operation")]
+    pub operation_id: Option<String>,
+    /// The way of the verdict.
+    #[command(flatten)]
+    pub how: HowArgs,
+}
+
+/// The way in which operations are judged.
+#[derive(Debug, Clone, Default, Args)]
+pub struct HowArgs {
+    /// All operations that wait and are selected
+    #[arg(long)]
+    pub all: bool,
+    /// The rule by which a program decides; it is recorded
+    #[arg(long)]
+    pub rule: Option<String>,
+    /// The reason; it is recorded
+    #[arg(long)]
+    pub reason: Option<String>,
+    /// Do not ask first.
+    #[command(flatten)]
+    pub yes: YesArg,
+}
+
+/// Whether a change is made without a question.
+#[derive(Debug, Clone, Copy, Default, Args)]
+pub struct YesArg {
+    /// Make the change without asking first
+    #[arg(short, long)]
+    pub yes: bool,
+}
+
+/// The states of a plan on the command line.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub enum PlanStateWord {
+    /// It takes deployments
+    Active,
+    /// It takes none
+    Inactive,
+    /// It is deleted
+    Deleted,
+}
+
+/// The types of operations on the command line.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub enum OperationTypeWord {
+    /// A node is chosen, and runs the instance
+    Create,
+    /// The node runs another content
+    Update,
+    /// The node stops it, and its resources are free
+    Delete,
+    /// The node stops it, and keeps its resources
+    Stop,
+    /// The node starts it again
+    Restart,
+    /// Another node runs it
+    Relocate,
+}
+
+/// The states of an operation on the command line.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub enum OperationStateWord {
+    /// It waits for an operation before it
+    Pending,
+    /// It waits for a node
+    Preparing,
+    /// It waits for an approval
+    PendingApproval,
+    /// It is approved, and has not begun
+    Approved,
+    /// It was rejected
+    Rejected,
+    /// Nobody approved it in time
+    Expired,
+    /// It is carried out
+    Running,
+    /// The nodes have confirmed it
+    Succeeded,
+    /// A node has refused it, or failed
+    Failed,
+    /// It was cancelled
+    Cancelled,
+}
+
+impl From<PlanStateWord> for PlanState {
+    fn from(word: PlanStateWord) -> Self {
+        match word {
+            PlanStateWord::Active => Self::Active,
+            PlanStateWord::Inactive => Self::Inactive,
+            PlanStateWord::Deleted => Self::Deleted,
+        }
+    }
+}
+
+impl From<OperationTypeWord> for OperationType {
+    fn from(word: OperationTypeWord) -> Self {
+        match word {
+            OperationTypeWord::Create => Self::Create,
+            OperationTypeWord::Update => Self::Update,
+            OperationTypeWord::Delete => Self::Delete,
+            OperationTypeWord::Stop => Self::Stop,
+            OperationTypeWord::Restart => Self::Restart,
+            OperationTypeWord::Relocate => Self::Relocate,
+        }
+    }
+}
+
+impl From<OperationStateWord> for OperationState {
+    fn from(word: OperationStateWord) -> Self {
+        match word {
+            OperationStateWord::Pending => Self::Pending,
+            OperationStateWord::Preparing => Self::Preparing,
+            OperationStateWord::PendingApproval => Self::PendingApproval,
+            OperationStateWord::Approved => Self::Approved,
+            OperationStateWord::Rejected => Self::Rejected,
+            OperationStateWord::Expired => Self::Expired,
+            OperationStateWord::Running => Self::Running,
+            OperationStateWord::Succeeded => Self::Succeeded,
+            OperationStateWord::Failed => Self::Failed,
+            OperationStateWord::Cancelled => Self::Cancelled,
+        }
+    }
+}
+
+impl OperateArgs {
+    /// The operation that the flags name.
+    pub const fn operation(&self) -> OperationType {
+        match (self.stop, self.relocate) {
+            (true, _) => OperationType::Stop,
+            (_, true) => OperationType::Relocate,
+            (false, false) => OperationType::Restart,
+        }
+    }
+}
+
+impl InstanceArgs {
+    /// The instance, whichever way it is named.
+    pub fn name(&self) -> &str {
+        self.instance.as_deref().or(self.meta_instance_name.as_deref()).unwrap_or_default()
+    }
+}
+
+impl From<PlanVerdictArgs> for VerdictArgs {
+    fn from(args: PlanVerdictArgs) -> Self {
+        Self {
+            operations: args.operation_id.into_iter().collect(),
+            plan: Some(args.plan),
+            instance: args.meta_instance_name,
+            how: args.how,
+        }
+    }
+}
+
+impl From<InstanceVerdictArgs> for VerdictArgs {
+    fn from(args: InstanceVerdictArgs) -> Self {
+        Self {
+            operations: args.operation_id.into_iter().collect(),
+            plan: None,
+            instance: Some(args.meta_instance_name),
+            how: args.how,
+        }
+    }
+}

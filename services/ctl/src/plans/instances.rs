@@ -1,0 +1,112 @@
+//! `muster instance`, and `muster plan operate`: instances of plans, and the operations that a person requests on one.
+
+use muster_contract::Timestamp;
+use muster_contract::plans::{
+    InstanceStatus, InstancesAnswer, InstancesQuery, OperationRequest, OperationType,
+};
+
+use super::choose::{chosen, confirmed};
+use super::operations;
+use crate::ask::understood;
+use crate::config::{DeviceArg, InstanceArgs, InstanceCommand, InstanceListArgs, OperateArgs, YesArg};
+use crate::error::CtlError;
+use crate::render;
+use crate::session::Session;
+
+/// Runs a command about instances; false if the person said no.
+///
+/// # Errors
+/// The planner does not answer or refuses, or there is no such instance.
+pub async fn run(session: &mut Session<'_>, command: InstanceCommand) -> Result<bool, CtlError> {
+    match command {
+        InstanceCommand::List(args) => list(session, args).await,
+        InstanceCommand::Show { instance } => show(session, &instance).await,
+        InstanceCommand::Stop(args) => request(session, args, OperationType::Stop).await,
+        InstanceCommand::Restart(args) => request(session, args, OperationType::Restart).await,
+        InstanceCommand::Relocate(args) => request(session, args, OperationType::Relocate).await,
+        InstanceCommand::Approve(args) => operations::approve(session, args.into()).await,
+    }
+}
+
+async fn list(session: &mut Session<'_>, args: InstanceListArgs) -> Result<bool, CtlError> {
+    let node = args.node.into_iter().map(DeviceArg::resolved).collect::<Result<_, _>>()?;
+    let query =
+        InstancesQuery { plan: args.plan, revision: args.deployment_id, node, ..InstancesQuery::default() };
+    let answer = session.hub.planner_pages("instance-list", "instances", &query).await?;
+    let frame = session.frame();
+    session.show(&answer, |answer, _| render::plans::instances(answer, frame)).map(|()| true)
+}
+
+async fn show(session: &mut Session<'_>, name: &str) -> Result<bool, CtlError> {
+    let query = InstancesQuery { name: vec![name.to_owned()], ..InstancesQuery::default() };
+    let status = one(session, &query, &format!("instance '{name}'")).await?;
+    let frame = session.frame();
+    session.show_own(&status, |status, _| render::plans::instance(status, frame)).map(|()| true)
+}
+
+async fn request(
+    session: &mut Session<'_>,
+    args: InstanceArgs,
+    operation_type: OperationType,
+) -> Result<bool, CtlError> {
+    let name = args.name();
+    let query = InstancesQuery { name: vec![name.to_owned()], ..InstancesQuery::default() };
+    let status = one(session, &query, &format!("instance '{name}'")).await?;
+    add(session, &status, operation_type, args.not_before, args.yes).await
+}
+
+/// `muster plan operate`
+pub(super) async fn operate(session: &mut Session<'_>, args: OperateArgs) -> Result<bool, CtlError> {
+    let (operation_type, plan) = (args.operation(), args.plan);
+    let query = InstancesQuery {
+        plan: vec![plan.clone()],
+        name: args.meta_instance_name.iter().cloned().collect(),
+        ..InstancesQuery::default()
+    };
+    let what = match &args.meta_instance_name {
+        Some(name) => format!("instance '{name}' of plan {plan}"),
+        None => format!("instance of plan {plan}"),
+    };
+    let status = one(session, &query, &what).await?;
+    add(session, &status, operation_type, args.not_before, args.yes).await
+}
+
+async fn add(
+    session: &mut Session<'_>,
+    status: &InstanceStatus,
+    operation_type: OperationType,
+    not_before: Option<Timestamp>,
+    yes: YesArg,
+) -> Result<bool, CtlError> {
+    let (instance, verb) = (&status.instance, operation_type.as_str());
+    if !confirmed(session, yes, &format!("Request {verb} of instance {}", instance.display_name))? {
+        return Ok(false);
+    }
+    let request = OperationRequest {
+        plan: instance.plan.clone(),
+        instance: instance.name.clone(),
+        operation_type,
+        not_before,
+        expected_version: None,
+        request_id: None,
+    };
+    let answer = session.hub.planner("operation-request", &request).await?;
+    session.show(&answer, |instance, _| render::plans::operations_of(instance)).map(|()| true)
+}
+
+/// The only instance that a query selects, or the one that the person picks.
+async fn one(
+    session: &mut Session<'_>,
+    query: &InstancesQuery,
+    what: &str,
+) -> Result<InstanceStatus, CtlError> {
+    let answer = session.hub.planner_pages("instance-list", "instances", query).await?;
+    let found = understood::<InstancesAnswer>(&answer)?.instances;
+    if found.is_empty() {
+        return Err(CtlError::Unknown { message: format!("there is no {what}"), near: Vec::new() });
+    }
+    let line =
+        |status: &InstanceStatus| format!("{} ({})", status.instance.display_name, status.instance.plan);
+    let hint = "name one with --meta-instance-name";
+    chosen(session, "instance", &found, line, hint).cloned()
+}

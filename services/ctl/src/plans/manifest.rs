@@ -1,0 +1,228 @@
+//! Reads files of plans, deployments of plans and nodes, as MRDS writes them. Each error names the file, the line, the field and
+//! the rule. Sends nothing.
+
+use std::collections::BTreeMap;
+use std::path::{Path, PathBuf};
+
+use muster_contract::keys::check_keys;
+use muster_contract::plans::{
+    InventoryItem, NodeSpec, NodeVolume, PlanDeployRequest, PlanSpec, PlannerErrorBody, Resources,
+};
+use muster_contract::{CapabilityName, ComponentName, DeviceKey, PlanName, RevisionId, SiteId};
+use serde::Deserialize;
+use serde::de::DeserializeOwned;
+use serde_json::Value;
+
+use super::line::line_of;
+use crate::ask::AskError;
+use crate::error::CtlError;
+use crate::publish;
+
+/// A file, for the place of an error.
+#[derive(Debug)]
+pub(super) struct ManifestFile {
+    path: PathBuf,
+    text: String,
+}
+
+/// An entry of a file, with its path there.
+#[derive(Debug, PartialEq)]
+pub(super) struct Entry<T> {
+    /// Its path in the file, as `plans[0]`; empty if the file is the entry.
+    pub(super) place: String,
+    /// What it says.
+    pub(super) value: T,
+}
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct PlansFile {
+    plans: Vec<Value>,
+}
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct NodesFile {
+    nodes: Vec<Value>,
+}
+
+/// A deployment of a plan. MRDS writes its keys in snake case.
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct DeploymentFile {
+    #[serde(alias = "deploymentPlanName")]
+    deployment_plan_name: PlanName,
+    #[serde(alias = "deploymentId")]
+    deployment_id: RevisionId,
+    #[serde(alias = "payloadCoordinates")]
+    payload_coordinates: Vec<PayloadEntry>,
+    #[serde(alias = "instanceCount")]
+    instance_count: u32,
+}
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct PayloadEntry {
+    #[serde(alias = "payloadName")]
+    payload_name: ComponentName,
+    #[serde(default)]
+    coordinates: BTreeMap<String, Value>,
+}
+
+#[derive(Deserialize)]
+#[serde(rename_all = "camelCase", deny_unknown_fields)]
+struct NodeEntry {
+    /// `SITE/DEVICE`, or a device of the site that the command names.
+    name: String,
+    update_domain: String,
+    total_resources: Resources,
+    #[serde(default)]
+    system_reserved_resources: Resources,
+    #[serde(default, alias = "capabilityIDs", alias = "capabilityIds")]
+    capabilities: Vec<CapabilityName>,
+    #[serde(default)]
+    local_volumes: Vec<NodeVolume>,
+}
+
+impl ManifestFile {
+    /// Reads a file; `-` is standard input.
+    ///
+    /// # Errors
+    /// It cannot be read, or is too large.
+    pub(super) fn read(path: &Path) -> Result<Self, CtlError> {
+        Ok(Self { text: publish::read(path)?, path: path.to_owned() })
+    }
+
+    /// The plans of the file: a list under `plans`.
+    ///
+    /// # Errors
+    /// The first rule that is broken.
+    pub(super) fn plans(&self) -> Result<Vec<Entry<PlanSpec>>, CtlError> {
+        let plans = self.parsed::<PlansFile>(self.yaml()?, "")?.plans;
+        let mut entries = Vec::new();
+        for (at, value) in plans.into_iter().enumerate() {
+            let place = format!("plans[{at}]");
+            check_keys::<PlanSpec>(&value)
+                .map_err(|unknown| self.refused(&format!("{place}.{}", unknown.path), unknown.rule))?;
+            let value: PlanSpec = self.parsed(value, &place)?;
+            value.check().map_err(|broken| self.refused(&format!("{place}.{}", broken.path), broken.rule))?;
+            entries.push(Entry { place, value });
+        }
+        self.some(entries, "plans")
+    }
+
+    /// The deployment of a plan that the file is.
+    ///
+    /// # Errors
+    /// As [`Self::plans`].
+    pub(super) fn deployment(&self) -> Result<Entry<PlanDeployRequest>, CtlError> {
+        let file: DeploymentFile = self.parsed(self.yaml()?, "")?;
+        let mut coordinates = BTreeMap::new();
+        for (at, payload) in file.payload_coordinates.into_iter().enumerate() {
+            let name = payload.payload_name;
+            if coordinates.insert(name.clone(), payload.coordinates).is_some() {
+                let place = format!("payload_coordinates[{at}]");
+                return Err(self.refused(&place, format!("'{name}' is there twice")));
+            }
+        }
+        let value = PlanDeployRequest {
+            plan: file.deployment_plan_name,
+            id: file.deployment_id,
+            instances: file.instance_count,
+            coordinates,
+            expected_version: None,
+            request_id: None,
+        };
+        Ok(Entry { place: String::new(), value })
+    }
+
+    /// The nodes of the file: a list under `nodes`. `site` is the site of a name without one.
+    ///
+    /// # Errors
+    /// As [`Self::plans`].
+    pub(super) fn nodes(&self, site: Option<&SiteId>) -> Result<Vec<Entry<InventoryItem>>, CtlError> {
+        let nodes = self.parsed::<NodesFile>(self.yaml()?, "")?.nodes;
+        let mut entries = Vec::new();
+        for (at, value) in nodes.into_iter().enumerate() {
+            let place = format!("nodes[{at}]");
+            let node: NodeEntry = self.parsed(value, &place)?;
+            let key = self.key_of(&node.name, site, &format!("{place}.name"))?;
+            let node = NodeSpec {
+                key,
+                update_domain: node.update_domain,
+                total_resources: node.total_resources,
+                system_reserved_resources: node.system_reserved_resources,
+                local_volumes: node.local_volumes,
+                capabilities: node.capabilities,
+            };
+            entries.push(Entry { place, value: InventoryItem::Node(node) });
+        }
+        self.some(entries, "nodes")
+    }
+
+    /// The error of a request for an entry, with its place in the file if the planner names a field.
+    pub(super) fn error(&self, place: &str, error: AskError) -> CtlError {
+        match error {
+            AskError::RefusedByPlanner(PlannerErrorBody { field: Some(field), message, .. }) => {
+                let rest = message.strip_prefix(&field).and_then(|rest| rest.strip_prefix(": "));
+                let rule = rest.unwrap_or(&message).to_owned();
+                self.refused(&joined(place, &field), rule)
+            }
+            other => other.into(),
+        }
+    }
+
+    fn key_of(&self, name: &str, site: Option<&SiteId>, place: &str) -> Result<DeviceKey, CtlError> {
+        let whole = match site {
+            Some(site) if !name.contains('/') => format!("{site}/{name}"),
+            _ => name.to_owned(),
+        };
+        let hint = if whole.contains('/') { "" } else { ": write SITE/DEVICE, or name the site with --site" };
+        whole.parse().map_err(|error| self.refused(place, format!("{error}{hint}")))
+    }
+
+    /// The file as a value. A key that is there twice is an error.
+    fn yaml(&self) -> Result<Value, CtlError> {
+        let failed = |error: serde_norway::Error| CtlError::Manifest {
+            path: self.path.clone(),
+            line: error.location().map(|at| at.line() as u64),
+            reason: plain(&error.to_string()),
+        };
+        let value: serde_norway::Value = serde_norway::from_str(&self.text).map_err(failed)?;
+        serde_json::to_value(value).map_err(|error| self.refused("", error.to_string()))
+    }
+
+    fn parsed<T: DeserializeOwned>(&self, value: Value, place: &str) -> Result<T, CtlError> {
+        serde_path_to_error::deserialize(value).map_err(|error| {
+            let below = error.path().to_string();
+            let path = if below == "." { place.to_owned() } else { joined(place, &below) };
+            self.refused(&path, error.into_inner().to_string())
+        })
+    }
+
+    fn some<T>(&self, entries: Vec<Entry<T>>, key: &str) -> Result<Vec<Entry<T>>, CtlError> {
+        if entries.is_empty() { Err(self.refused(key, "is empty".to_owned())) } else { Ok(entries) }
+    }
+
+    fn refused(&self, field: &str, rule: String) -> CtlError {
+        let field = field.trim_end_matches('.');
+        let reason = if field.is_empty() { rule } else { format!("{field}: {rule}") };
+        CtlError::Manifest { path: self.path.clone(), line: line_of(&self.text, field), reason }
+    }
+}
+
+fn joined(place: &str, field: &str) -> String {
+    match (place.is_empty(), field.starts_with('[')) {
+        (true, _) => field.to_owned(),
+        (false, true) => format!("{place}{field}"),
+        (false, false) => format!("{place}.{field}"),
+    }
+}
+
+/// The parser's words without the position, which the error has at its beginning.
+fn plain(said: &str) -> String {
+    said.split_once(" at line ").map_or(said, |(words, _)| words).to_owned()
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,175 @@
+//! `muster operation`: operations, and the verdicts on them. `muster plan approve` and `instance approve` are the same with
+//! another selection.
+
+use muster_contract::near::near;
+use muster_contract::plans::{
+    Instance, OperationState, OperationStatus, OperationVerdictRequest, OperationsAnswer, OperationsQuery,
+};
+
+use super::choose::{chosen, confirmed};
+use crate::ask::understood;
+use crate::config::{OperationCommand, OperationListArgs, VerdictArgs};
+use crate::error::CtlError;
+use crate::render;
+use crate::session::Session;
+
+/// A verdict on an operation.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum OperationVerdict {
+    Approve,
+    Reject,
+    Cancel,
+}
+
+impl OperationVerdict {
+    /// The endpoint of the planner.
+    const fn endpoint(self) -> &'static str {
+        match self {
+            Self::Approve => "operation-approve",
+            Self::Reject => "operation-reject",
+            Self::Cancel => "operation-cancel",
+        }
+    }
+
+    const fn word(self) -> &'static str {
+        match self {
+            Self::Approve => "Approve",
+            Self::Reject => "Reject",
+            Self::Cancel => "Cancel",
+        }
+    }
+
+    /// The states in which it may be given.
+    fn states(self) -> Vec<OperationState> {
+        match self {
+            Self::Approve | Self::Reject => vec![OperationState::PendingApproval],
+            Self::Cancel => {
+                vec![OperationState::Pending, OperationState::Preparing, OperationState::PendingApproval]
+            }
+        }
+    }
+}
+
+/// Runs a command about operations; false if the person said no.
+///
+/// # Errors
+/// The planner does not answer or refuses, or there is no such operation.
+pub async fn run(session: &mut Session<'_>, command: OperationCommand) -> Result<bool, CtlError> {
+    match command {
+        OperationCommand::List(args) => list(session, args).await,
+        OperationCommand::Approve(args) => judge(session, args, OperationVerdict::Approve).await,
+        OperationCommand::Reject(args) => judge(session, args, OperationVerdict::Reject).await,
+        OperationCommand::Cancel(args) => judge(session, args, OperationVerdict::Cancel).await,
+    }
+}
+
+/// Approves operations.
+pub(super) async fn approve(session: &mut Session<'_>, args: VerdictArgs) -> Result<bool, CtlError> {
+    judge(session, args, OperationVerdict::Approve).await
+}
+
+async fn list(session: &mut Session<'_>, args: OperationListArgs) -> Result<bool, CtlError> {
+    let query = OperationsQuery {
+        plan: args.plan,
+        instance: args.instance,
+        operation_type: args.kind.into_iter().map(Into::into).collect(),
+        state: args.state.into_iter().map(Into::into).collect(),
+        ..OperationsQuery::default()
+    };
+    let answer = session.hub.planner_pages("operation-list", "operations", &query).await?;
+    let frame = session.frame();
+    session.show(&answer, |answer, _| render::plans::operations(answer, frame)).map(|()| true)
+}
+
+/// Judges the selected operations, one request each. Ends with the first refusal; verdicts before it stand.
+async fn judge(
+    session: &mut Session<'_>,
+    args: VerdictArgs,
+    verdict: OperationVerdict,
+) -> Result<bool, CtlError> {
+    let how = args.how.clone();
+    let selected = selected(session, args, verdict).await?;
+    let names: Vec<_> = selected.iter().map(line).collect();
+    let question = match &names[..] {
+        [only] => format!("{} {only}", verdict.word()),
+        names => {
+            format!("{} {} operations:\n  {}\nAll of them", verdict.word(), names.len(), names.join("\n  "))
+        }
+    };
+    if !confirmed(session, how.yes, &question)? {
+        return Ok(false);
+    }
+    let mut judged: Vec<Instance> = Vec::new();
+    for status in selected {
+        let OperationStatus { plan, instance, operation, .. } = status;
+        let request = OperationVerdictRequest {
+            plan,
+            instance,
+            operation: operation.id,
+            rule: how.rule.clone(),
+            reason: how.reason.clone(),
+            expected_version: None,
+            request_id: None,
+        };
+        judged.push(understood(&session.hub.planner(verdict.endpoint(), &request).await?)?);
+    }
+    session.show_own(&judged, |instances, _| render::plans::judged(instances)).map(|()| true)
+}
+
+/// The operations that are named, all that wait, or the one that the person picks.
+async fn selected(
+    session: &mut Session<'_>,
+    args: VerdictArgs,
+    verdict: OperationVerdict,
+) -> Result<Vec<OperationStatus>, CtlError> {
+    let VerdictArgs { operations, plan, instance, how } = args;
+    let of = plan.as_ref().map_or_else(String::new, |plan| format!(" of plan {plan}"));
+    let query = OperationsQuery {
+        plan: plan.into_iter().collect(),
+        instance: instance.into_iter().collect(),
+        state: if operations.is_empty() { verdict.states() } else { Vec::new() },
+        ..OperationsQuery::default()
+    };
+    let answer = session.hub.planner_pages("operation-list", "operations", &query).await?;
+    let found = understood::<OperationsAnswer>(&answer)?.operations;
+    if !operations.is_empty() {
+        return operations.iter().map(|text| named(&found, text)).collect();
+    }
+    match found.is_empty() {
+        true => Err(CtlError::Unknown { message: format!("no operation{of} waits"), near: Vec::new() }),
+        false if how.all => Ok(found),
+        false => {
+            let hint = "name its id, or --all";
+            chosen(session, "operation", &found, line, hint).map(|one| vec![one.clone()])
+        }
+    }
+}
+
+/// The operation whose id begins with a text.
+fn named(found: &[OperationStatus], text: &str) -> Result<OperationStatus, CtlError> {
+    let text = text.to_ascii_lowercase();
+    let id = |status: &OperationStatus| status.operation.id.to_string();
+    if let Some(same) = found.iter().find(|status| id(status) == text) {
+        return Ok(same.clone());
+    }
+    let candidates: Vec<_> = found.iter().filter(|status| id(status).starts_with(&text)).collect();
+    match candidates[..] {
+        [only] => Ok(only.clone()),
+        [] => {
+            let ids: Vec<_> = found.iter().map(id).collect();
+            let near = near(&text, ids.iter().map(String::as_str)).into_iter().map(str::to_owned).collect();
+            Err(CtlError::Unknown { message: format!("there is no operation '{text}'"), near })
+        }
+        _ => Err(CtlError::Ambiguous {
+            what: format!("operation '{text}'"),
+            candidates: candidates.into_iter().map(id).collect(),
+        }),
+    }
+}
+
+/// An operation in one line.
+fn line(status: &OperationStatus) -> String {
+    let OperationStatus { operation, display_name, plan, .. } = status;
+    let kind = operation.operation_type.as_str();
+    format!("{kind} of {display_name} ({plan}): {}", operation.id)
+}

@@ -1,0 +1,172 @@
+//! One plan and one instance, in sections with the titles of MRDS.
+
+use std::fmt::Write as _;
+
+use muster_contract::plans::{
+    InstanceStatus, OperationCounts, OperationType, Plan, PlanSummary, RuntimeState,
+};
+
+use super::{instance_list, operation_table, revision_style, runtime_style, totalled, word};
+use crate::plans::PlanInDetail;
+use crate::render::colour::{BAD, PLAIN};
+use crate::render::format::clean;
+use crate::render::frame::Frame;
+use crate::render::table::{Cell, Table};
+
+/// A plan: what it needs and runs, its deployments, instances and operations.
+pub fn show(detail: &PlanInDetail, frame: Frame) -> String {
+    let (plan, summary) = (&detail.answer.plan, &detail.answer.summary);
+    let mut text = info(plan);
+    text += &section("Matching Compute Capabilities", &matchers(plan, frame));
+    text += &section("Applications", &applications(plan, frame));
+    text += &section("Deployments", &revisions(plan, frame));
+    text += &section("Instance Summary", &instance_summary(summary));
+    if summary.instances > 0 {
+        text += &section("Operations Summary", &operations_summary(summary, frame));
+    }
+    if !detail.instances.is_empty() {
+        text += &section("Instances", &instance_list(&detail.instances, frame));
+    }
+    text
+}
+
+/// An instance: its nodes and operations.
+pub fn instance(status: &InstanceStatus, frame: Frame) -> String {
+    let instance = &status.instance;
+    let mut text = format!("Meta Instance Name:    {}\n", clean(&instance.display_name));
+    let _ = writeln!(text, "Instance ID:           {}", instance.name);
+    let _ = writeln!(text, "Deployment Plan Name:  {}", instance.plan);
+    let _ = writeln!(text, "Deployment ID:         {}", instance.revision);
+    let _ = writeln!(text, "State:                 {}", word(&instance.state));
+    let _ = writeln!(text, "Version:               {}", instance.version);
+    let columns = ["INSTANCE ID", "NODE", "IS ACTIVE", "STATE", "STATUS MESSAGE"];
+    let mut table = Table::new(&columns);
+    for (placement, seen) in instance.placements.iter().zip(&status.placements) {
+        table.row([
+            instance.name.as_str().into(),
+            placement.node.to_string().into(),
+            placement.active.to_string().into(),
+            Cell::styled(word(&seen.state), runtime_style(seen.state)),
+            clean(&seen.message).into(),
+        ]);
+    }
+    let placements = totalled(&table.within(frame.width), instance.placements.len());
+    text += &section("Runtime Instances", &placements);
+    text + &section("Operations", &operation_table(&instance.operations))
+}
+
+fn section(title: &str, content: &str) -> String {
+    format!("\n{title}\n{content}")
+}
+
+fn info(plan: &Plan) -> String {
+    let spec = &plan.spec;
+    let mut text = "Deployment Plan Info\n".to_owned();
+    let _ = writeln!(text, "Deployment Plan Name:  {}", spec.name);
+    let _ = writeln!(text, "Plan ID:               {}", clean(&plan.uid));
+    let _ = writeln!(text, "Version:               {}", plan.version);
+    let _ = writeln!(text, "Namespace:             {}", clean(&spec.namespace));
+    let _ = writeln!(text, "Service Name:          {}", clean(&spec.service_name));
+    if let Some(cluster) = &spec.cluster {
+        let _ = writeln!(text, "Cluster:               {cluster}");
+    }
+    let _ = writeln!(text, "\nStatus\nDeployment Plan State: {}", word(&plan.state));
+    let _ = writeln!(text, "Status Message:        {}", clean(&plan.change.message));
+    text
+}
+
+fn matchers(plan: &Plan, frame: Frame) -> String {
+    let mut table = Table::new(&["CAPABILITY TYPE", "COMPARATOR", "CAPABILITY NAMES"]);
+    let matchers = &plan.spec.matching_compute_capabilities;
+    for matcher in matchers {
+        let names: Vec<_> = matcher.capability_names.iter().map(ToString::to_string).collect();
+        let row = [clean(&matcher.capability_type), word(&matcher.comparator), names.join(",")];
+        table.row(row.map(Cell::from));
+    }
+    totalled(&table.within(frame.width), matchers.len())
+}
+
+fn applications(plan: &Plan, frame: Frame) -> String {
+    let mut table = Table::new(&["PAYLOAD NAME", ">CORES", ">MEMORY (GIB)", "PORTS", "PERSISTENT VOLUMES"]);
+    for application in &plan.spec.applications {
+        let ports = application.ports.iter().map(|port| format!("{}:{}", port.protocol, port.port));
+        let volumes = application.persistent_volumes.iter().map(|volume| {
+            format!("{} {} GB at {}", volume.storage_class, volume.capacity, volume.mount_path)
+        });
+        table.row([
+            application.payload_name.as_str().into(),
+            Cell::count(application.resources.cores),
+            Cell::count(application.resources.memory),
+            clean(&ports.collect::<Vec<_>>().join(", ")).into(),
+            clean(&volumes.collect::<Vec<_>>().join(", ")).into(),
+        ]);
+    }
+    totalled(&table.within(frame.width), plan.spec.applications.len())
+}
+
+fn revisions(plan: &Plan, frame: Frame) -> String {
+    let columns = ["DEPLOYMENT ID", ">INSTANCE COUNT", "STATE", "MESSAGE", "PAYLOAD INFORMATION"];
+    let mut table = Table::new(&columns);
+    for revision in &plan.revisions {
+        let payloads = revision.coordinates.iter().map(|(name, coordinates)| {
+            format!("{name} {}", serde_json::to_string(coordinates).unwrap_or_default())
+        });
+        table.row([
+            revision.id.as_str().into(),
+            Cell::from(revision.instances.to_string()),
+            Cell::styled(word(&revision.state), revision_style(revision.state)),
+            clean(&revision.message).into(),
+            clean(&payloads.collect::<Vec<_>>().join(", ")).into(),
+        ]);
+    }
+    totalled(&table.within(frame.width), plan.revisions.len())
+}
+
+/// The number of instances, and of their placements by state. A state that MRDS does not count is named only if there is one.
+fn instance_summary(summary: &PlanSummary) -> String {
+    if summary.instances == 0 {
+        return "No instances found\n".to_owned();
+    }
+    let of = |states: &[RuntimeState]| -> u64 {
+        states.iter().filter_map(|state| summary.runtime.get(state)).sum()
+    };
+    let mut text = format!("Total Instances:       {}\n", summary.instances);
+    let _ = writeln!(text, "Running Instances:     {}", of(&[RuntimeState::Running]));
+    let pending = of(&[RuntimeState::Pending, RuntimeState::Starting]);
+    let _ = writeln!(text, "Pending Instances:     {pending}");
+    let _ = writeln!(text, "Failed Instances:      {}", of(&[RuntimeState::Failed]));
+    for (title, states) in [
+        ("Stopped Instances:     ", &[RuntimeState::Terminating, RuntimeState::Terminated][..]),
+        ("Unknown Instances:     ", &[RuntimeState::Unknown]),
+    ] {
+        let count = of(states);
+        if count > 0 {
+            let _ = writeln!(text, "{title}{count}");
+        }
+    }
+    text
+}
+
+/// A row for each type of operation, also for those that there are none of.
+fn operations_summary(summary: &PlanSummary, frame: Frame) -> String {
+    let columns = ["OPERATION TYPE", ">#PENDING APPROVAL", ">#APPROVED", ">#FAILED", ">#SUCCEEDED"];
+    let mut table = Table::new(&columns);
+    for kind in OperationType::ALL {
+        let none = OperationCounts {
+            operation_type: kind,
+            pending_approval: 0,
+            approved: 0,
+            failed: 0,
+            succeeded: 0,
+        };
+        let counts = summary.operations.iter().find(|counts| counts.operation_type == kind).unwrap_or(&none);
+        table.row([
+            kind.as_str().into(),
+            Cell::count(counts.pending_approval),
+            Cell::count(counts.approved),
+            Cell::marked(counts.failed, if counts.failed > 0 { BAD } else { PLAIN }),
+            Cell::count(counts.succeeded),
+        ]);
+    }
+    table.within(frame.width).to_string()
+}

@@ -1,0 +1,415 @@
+//! `muster plan`, `instance`, `operation`, `node`, `cluster`, `capability` and `disruption` against a planner that the test plays:
+//! the requests that they send, and what they show, as golden files under `tests/golden/ctl/`. `UPDATE_GOLDEN=1` rewrites them.
+
+#![allow(clippy::unwrap_used, reason = "a failure here is the test's result")]
+
+use std::io::Cursor;
+use std::path::PathBuf;
+use std::sync::{Arc, Mutex};
+
+use bytes::Bytes;
+use muster_bus::{Call, Fault};
+use muster_contract::Timestamp;
+use muster_contract::plans::{
+    ExplainAnswer, InstancesAnswer, InventoryAnswer, OperationsAnswer, PlanAnswer, PlansAnswer,
+};
+use muster_ctl::plans::PlanInDetail;
+use muster_ctl::render::frame::Frame;
+use muster_ctl::render::{inventory, plans};
+use muster_ctl::terminal::Terminal;
+use muster_tests::command::{Hub, Page, Said, run};
+use muster_tests::golden;
+use muster_tests::schemas::example;
+use serde_json::{Value, json};
+
+const SWITCH: &str = "UPDATE_GOLDEN";
+const REMEDY: &str = "UPDATE_GOLDEN=1 cargo test -p muster-tests --test ctl_plans";
+
+/// Endpoints of the planner that the commands ask.
+const ENDPOINTS: [&str; 17] = [
+    "plan-apply",
+    "plan-delete",
+    "plan-get",
+    "plan-list",
+    "plan-explain",
+    "plan-deploy",
+    "plan-state",
+    "plan-revision",
+    "instance-list",
+    "operation-request",
+    "operation-list",
+    "operation-approve",
+    "operation-reject",
+    "inventory-apply",
+    "inventory-list",
+    "inventory-state",
+    "inventory-disruption",
+];
+
+const PLANS: &str = "\
+plans:
+  - name: web
+    namespace: demo
+    serviceName: Web
+    applications:
+      - payloadName: main
+        resources: {cores: 2, memory: 4}
+";
+
+const DEPLOYMENT: &str = "\
+deployment_plan_name: web
+deployment_id: web-1
+payload_coordinates:
+  - payload_name: main
+    coordinates: {command: sleep, args: ['100000']}
+instance_count: 2
+";
+
+const NODES: &str = "\
+nodes:
+  - name: press-4
+    updateDomain: d1
+    totalResources: {cores: 64, memory: 512}
+    systemReservedResources: {cores: 4, memory: 32}
+    capabilityIDs: [t4]
+";
+
+/// A hub whose planner is played, and the requests that it got.
+struct Played {
+    hub: Hub,
+    asked: Arc<Mutex<Vec<(String, Value)>>>,
+    dir: tempfile::TempDir,
+}
+
+impl Played {
+    async fn start() -> Self {
+        let asked: Arc<Mutex<Vec<(String, Value)>>> = Arc::default();
+        let log = Arc::clone(&asked);
+        let subjects: Vec<_> = ENDPOINTS.map(|name| (name, format!("muster.planner.{name}"))).into();
+        let subjects: Vec<_> = subjects.iter().map(|(name, subject)| (*name, subject.as_str())).collect();
+        let answer = move |call: Call| {
+            let request: Value = serde_json::from_slice(&call.payload).unwrap();
+            log.lock().unwrap().push((call.endpoint.to_owned(), request.clone()));
+            async move { answer(call.endpoint, &request) }
+        };
+        let hub = Hub::without_services().await.play(&subjects, answer).await;
+        Self { hub, asked, dir: tempfile::tempdir().unwrap() }
+    }
+
+    /// The path of a file with this text.
+    fn file(&self, name: &str, text: &str) -> String {
+        let path = self.dir.path().join(name);
+        std::fs::write(&path, text).unwrap();
+        path.display().to_string()
+    }
+
+    async fn muster(&self, line: &str) -> Said {
+        self.hub.muster(&line.split(' ').collect::<Vec<_>>()).await
+    }
+
+    /// Runs a command at a terminal, with what the person answers.
+    async fn at_terminal(&self, line: &str, answers: &'static str) -> Said {
+        let (out, err) = (Page::default(), Page::default());
+        let mut terminal = Terminal::of(out.clone(), err.clone()).with_answers(Cursor::new(answers));
+        let words: Vec<_> = line.split(' ').collect();
+        let code = run(&self.hub.server.url(), &words, &mut terminal).await;
+        Said { code, out: out.text(), err: err.text() }
+    }
+
+    /// The requests since the last time that changed something.
+    fn changes(&self) -> Vec<(String, Value)> {
+        let asked = std::mem::take(&mut *self.asked.lock().unwrap());
+        let reads =
+            ["plan-get", "plan-list", "plan-explain", "instance-list", "operation-list", "inventory-list"];
+        asked.into_iter().filter(|(verb, _)| !reads.contains(&verb.as_str())).collect()
+    }
+}
+
+/// The answers of the played planner: it knows plan `web` with one instance and one operation, and node `plant7/press-4`.
+fn answer(endpoint: &str, request: &Value) -> Result<Bytes, Fault> {
+    let plan = || example::<Value>("Plan.in-progress");
+    let answer = match endpoint {
+        "plan-get" if request["plan"] == "none" => {
+            json!({"error": {"code": "notFound", "message": "there is no plan 'none'"}})
+        }
+        "plan-apply" if request["namespace"] == "refused" => json!({"error": {
+            "code": "badRequest", "message": "there is no cluster 'north'", "field": "applications[0].resources",
+        }}),
+        "plan-get" => example("PlanAnswer.one"),
+        "plan-list" => example("PlansAnswer.one"),
+        "plan-explain" => example("ExplainAnswer.one-candidate"),
+        "plan-apply" | "plan-delete" | "plan-state" | "plan-deploy" | "plan-revision" => plan(),
+        "instance-list" if request["name"] == json!(["nobody"]) => json!({"instances": []}),
+        "instance-list" => example("InstancesAnswer.one"),
+        "operation-list" if request["plan"] == json!(["idle"]) => json!({"operations": []}),
+        "operation-list" if request["plan"] == json!(["busy"]) => {
+            let mut answer: Value = example("OperationsAnswer.one");
+            let mut other = answer["operations"][0].clone();
+            other["operation"]["id"] = json!("update-5a4684c0-80b7-461c-baa6-e292b81984c0");
+            other["operation"]["type"] = json!("UPDATE");
+            answer["operations"].as_array_mut().unwrap().push(other);
+            answer
+        }
+        "operation-list" => example("OperationsAnswer.one"),
+        "operation-request" | "operation-approve" | "operation-reject" => {
+            example("Instance.pending-approval")
+        }
+        "inventory-list" if request["kind"] == "cluster" => {
+            json!({"clusters": [example::<Value>("Cluster.active")]})
+        }
+        "inventory-list" if request["kind"] == "capability" => {
+            json!({"capabilities": [example::<Value>("Capability.a-gpu")]})
+        }
+        "inventory-list" => example("InventoryAnswer.a-node"),
+        "inventory-apply" if request["item"].get("cluster").is_some() => example("Cluster.active"),
+        "inventory-apply" if request["item"].get("capability").is_some() => example("Capability.a-gpu"),
+        "inventory-state" if request["item"].get("cluster").is_some() => example("Cluster.active"),
+        _ => example("Node.allocated"),
+    };
+    Ok(answer.to_string().into())
+}
+
+#[test]
+fn plans_instances_and_operations_have_the_columns_of_mrds() {
+    let frame = Frame::from(now());
+    let mut all = plans::list(&example::<PlansAnswer>("PlansAnswer.one"), frame);
+    all += "--\n";
+    all += &plans::list(&PlansAnswer { plans: Vec::new(), next: None }, frame);
+    golden("plan-list", &all);
+    let instances: InstancesAnswer = example("InstancesAnswer.one");
+    let answer: PlanAnswer = example("PlanAnswer.one");
+    let detail = PlanInDetail { answer: answer.clone(), instances: instances.instances.clone() };
+    golden("plan-show", &plans::show(&detail, frame));
+    let mut idle = PlanInDetail { answer, instances: Vec::new() };
+    idle.answer.summary = Default::default();
+    golden("plan-show-without-instances", &plans::show(&idle, frame));
+    golden("plan-explain", &plans::explain(&example::<ExplainAnswer>("ExplainAnswer.one-candidate")));
+    let list = plans::instances(&instances, frame);
+    golden("instances", &(list + "--\n" + &plans::instance(&instances.instances[0], frame)));
+    let operations: OperationsAnswer = example("OperationsAnswer.one");
+    golden("operations", &plans::operations(&operations, frame));
+}
+
+#[test]
+fn the_inventory_has_the_columns_of_mrds() {
+    let frame = Frame::from(now());
+    let answer: InventoryAnswer = example("InventoryAnswer.a-node");
+    golden("nodes", &inventory::nodes(&answer, frame));
+    golden("node", &inventory::node(&answer.nodes[0], now()));
+    let entries = InventoryAnswer {
+        clusters: vec![example("Cluster.active")],
+        capabilities: vec![example("Capability.a-gpu")],
+        ..InventoryAnswer::default()
+    };
+    let text = inventory::clusters(&entries) + "--\n" + &inventory::capabilities(&entries);
+    golden("clusters-and-capabilities", &text);
+}
+
+#[tokio::test]
+async fn plans_and_deployments_of_files_are_requested_as_they_are_written() {
+    let played = Played::start().await;
+    let (plans, deployment) = (played.file("plans.yaml", PLANS), played.file("deployment.yaml", DEPLOYMENT));
+    for words in ["plan", "deployment"] {
+        let said = played.muster(&format!("{words} create -m {plans}")).await;
+        assert!(said.code == 0 && said.out.contains("Total: 1"), "{said:?}");
+        let spec = json!({
+            "name": "web", "namespace": "demo", "serviceName": "Web",
+            "applications": [{"payloadName": "main", "resources": {"cores": 2, "memory": 4}}],
+        });
+        assert_eq!(played.changes(), [("plan-apply".to_owned(), spec)], "MRDS's word is {words}");
+    }
+    let said = played.muster(&format!("plan apply -f {plans}")).await;
+    assert_eq!(said.code, 0, "{said:?}");
+    assert_eq!(played.changes()[0].1["expectedVersion"], 2, "a plan that is there is changed as it was read");
+    let request = json!({
+        "plan": "web", "id": "web-1", "instances": 2,
+        "coordinates": {"main": {"command": "sleep", "args": ["100000"]}},
+    });
+    for verb in ["deploy", "add-deployment"] {
+        let said = played.muster(&format!("plan {verb} --manifest {deployment}")).await;
+        assert!(said.code == 0 && said.out.contains("Operations Summary"), "{said:?}");
+        assert_eq!(played.changes(), [("plan-deploy".to_owned(), request.clone())]);
+    }
+}
+
+#[tokio::test]
+async fn a_mistake_in_a_file_is_named_by_line_and_nothing_is_requested() {
+    let played = Played::start().await;
+    let file = played.file("plans.yaml", &PLANS.replace("cores: 2", "coers: 2"));
+    let said = played.muster(&format!("plan create -m {file}")).await;
+    let words =
+        format!("{file}:7: plans[0].applications[0].resources.coers: unknown key; did you mean cores?");
+    assert!(said.code == 1 && said.err.contains(&words), "{said:?}");
+    assert!(played.changes().is_empty());
+    let file = played.file("plans.yaml", &PLANS.replace("demo", "refused"));
+    let said = played.muster(&format!("plan create -m {file}")).await;
+    let words =
+        format!("muster: {file}:7: plans[0].applications[0].resources: there is no cluster 'north'\n");
+    assert_eq!((said.code, said.err), (1, words), "the planner's refusal has the line too");
+}
+
+#[tokio::test]
+async fn nodes_of_a_file_get_their_site_and_are_allocated_in_two_steps() {
+    let played = Played::start().await;
+    let file = played.file("nodes.yaml", NODES);
+    let said = played.muster(&format!("node create -m {file} --site plant7")).await;
+    assert!(said.code == 0 && said.out.contains("REMAINING CORES"), "{said:?}");
+    let node = json!({
+        "site": "plant7", "device": "press-4", "updateDomain": "d1",
+        "totalResources": {"cores": 64, "memory": 512},
+        "systemReservedResources": {"cores": 4, "memory": 32}, "capabilities": ["t4"],
+    });
+    assert_eq!(played.changes(), [("inventory-apply".to_owned(), json!({"item": {"node": node}}))]);
+    let said = played.muster("node add-to-cluster plant7/press-4 -c north").await;
+    assert_eq!(said.code, 0, "{said:?}");
+    let states: Vec<_> =
+        played.changes().into_iter().map(|(_, request)| request["nodeState"].clone()).collect();
+    assert_eq!(states, ["allocating", "allocated"]);
+    let said = played
+        .muster("node list --payload-names-not-in main,db --remaining-cores-gte 8 --remaining-memory-gte 9")
+        .await;
+    assert_eq!(said.code, 0, "{said:?}");
+    let asked = played.asked.lock().unwrap().pop().unwrap().1;
+    let query = json!({
+        "kind": "node", "payloadNameNotIn": ["main", "db"], "remainingCoresGte": 8, "remainingMemoryGte": 9,
+    });
+    assert_eq!(asked, query);
+}
+
+#[tokio::test]
+async fn an_operation_is_approved_by_its_id_by_a_beginning_of_it_or_as_the_only_one() {
+    let played = Played::start().await;
+    let id = "create-0d6e4f2a-91c3-8b57-a6d4-3f2c1b0a9e8d";
+    let instance = "web-0d6e4f2a91c38b57a6d43f2c1b0a9e8d";
+    let request = json!({"plan": "web", "instance": instance, "operation": id});
+    for line in [
+        format!("operation approve {id}"),
+        "operation approve CREATE-0d6e".to_owned(),
+        "operation approve --plan web".to_owned(),
+        "plan approve web".to_owned(),
+        "deployment approve-operation web --operation-id create-0d6e".to_owned(),
+        "instance approve-operation --meta-instance-name Web-DW5PKpHDi1em1D8sGwqejQ".to_owned(),
+    ] {
+        let said = played.muster(&line).await;
+        assert_eq!(said.code, 0, "{line}: {said:?}");
+        assert_eq!(played.changes(), [("operation-approve".to_owned(), request.clone())], "{line}");
+    }
+    let said = played.muster("operation reject create-0d6e --reason late --rule r1").await;
+    assert_eq!(said.code, 0, "{said:?}");
+    let (verb, sent) = played.changes().remove(0);
+    assert_eq!(
+        (verb.as_str(), &sent["reason"], &sent["rule"]),
+        ("operation-reject", &json!("late"), &json!("r1"))
+    );
+    let said = played.muster("operation approve create-1").await;
+    assert!(said.code == 1 && said.err.contains("there is no operation 'create-1'"), "{said:?}");
+    let said = played.muster("plan approve idle").await;
+    assert_eq!((said.code, said.err.as_str()), (1, "muster: no operation of plan idle waits\n"));
+}
+
+#[tokio::test]
+async fn several_operations_are_picked_at_a_terminal_and_named_elsewhere() {
+    let played = Played::start().await;
+    let said = played.muster("plan approve busy").await;
+    assert!(said.code == 1 && said.err.contains("name its id, or --all"), "{said:?}");
+    assert!(played.changes().is_empty());
+    let said = played.at_terminal("plan approve busy", "2\ny\n").await;
+    assert!(said.code == 0 && said.err.contains("Which operation? [1-2]"), "{said:?}");
+    let changes = played.changes();
+    assert_eq!(
+        (changes.len(), &changes[0].1["operation"]),
+        (1, &json!("update-5a4684c0-80b7-461c-baa6-e292b81984c0"))
+    );
+    let said = played.at_terminal("plan approve busy", "3\n").await;
+    assert!(said.code == 2 && said.err.contains("'3' is none of 1 to 2"), "{said:?}");
+    let said = played.muster("plan approve busy --all --yes --format json").await;
+    assert_eq!((said.code, played.changes().len()), (0, 2), "{said:?}");
+    let judged: Value = serde_json::from_str(&said.out).unwrap();
+    assert_eq!(judged.as_array().unwrap().len(), 2);
+}
+
+#[tokio::test]
+async fn a_person_is_asked_before_a_change_and_may_say_no() {
+    let played = Played::start().await;
+    let said = played.at_terminal("plan delete web", "n\n").await;
+    assert_eq!((said.code, said.err.as_str()), (1, "Delete plan web? [y/N] Nothing is changed.\n"));
+    assert!(played.changes().is_empty());
+    for (line, answers) in [("plan delete web", "yes\n"), ("plan delete web --yes", "")] {
+        let said = played.at_terminal(line, answers).await;
+        assert_eq!((said.code, played.changes().len()), (0, 1), "{said:?}");
+    }
+}
+
+#[tokio::test]
+async fn operations_on_instances_are_requested_with_our_words_and_with_those_of_mrds() {
+    let played = Played::start().await;
+    let name = "Web-DW5PKpHDi1em1D8sGwqejQ";
+    for (line, kind) in [
+        (format!("instance stop {name}"), "STOP"),
+        (format!("instance stop-instance --meta-instance-name {name}"), "STOP"),
+        (format!("instance restart-instance --meta-instance-name {name}"), "RESTART"),
+        (format!("instance swap-instance --meta-instance-name {name}"), "RELOCATE"),
+        ("plan operate web --relocate".to_owned(), "RELOCATE"),
+        ("deployment operate web --start".to_owned(), "RESTART"),
+        (format!("deployment operate web --stop --meta-instance-name {name}"), "STOP"),
+    ] {
+        let said = played.muster(&line).await;
+        assert_eq!(said.code, 0, "{line}: {said:?}");
+        let (verb, request) = played.changes().remove(0);
+        assert_eq!((verb.as_str(), &request["type"]), ("operation-request", &json!(kind)), "{line}");
+        assert_eq!(request["instance"], "web-0d6e4f2a91c38b57a6d43f2c1b0a9e8d");
+    }
+    let said = played.muster("plan operate web --stop --relocate").await;
+    assert_eq!(said.code, 2, "one operation at a time: {said:?}");
+    let said = played.muster("instance stop nobody").await;
+    assert_eq!((said.code, said.err.as_str()), (1, "muster: there is no instance 'nobody'\n"));
+}
+
+#[tokio::test]
+async fn clusters_capabilities_and_disruptions_have_commands() {
+    let played = Played::start().await;
+    for (line, verb) in [
+        ("cluster create north", "inventory-apply"),
+        ("cluster deactivate north", "inventory-state"),
+        ("capability create t4 --type GPU --score 7", "inventory-apply"),
+        ("disruption add plant7/press-4 d-1 --start 2026-12-01T00:00:00Z --evict", "inventory-disruption"),
+        ("disruption approve plant7/press-4 d-1", "inventory-disruption"),
+        ("plan cancel web -D web-1", "plan-revision"),
+        ("deployment cancel-deployment web --deployment-id web-1", "plan-revision"),
+        ("plan deactivate web", "plan-state"),
+    ] {
+        let said = played.muster(line).await;
+        assert_eq!(said.code, 0, "{line}: {said:?}");
+        assert_eq!(played.changes()[0].0, verb, "{line}");
+    }
+    for line in ["cluster list", "capability list", "disruption list", "instance list", "operation list"] {
+        let said = played.muster(line).await;
+        assert!(said.code == 0 && said.out.contains("Total: 1"), "{line}: {said:?}");
+        let said = played.muster(&format!("{line} --format json")).await;
+        assert!(serde_json::from_str::<Value>(&said.out).is_ok(), "{line}: {said:?}");
+    }
+}
+
+#[tokio::test]
+async fn names_of_plans_complete_a_line() {
+    let played = Played::start().await;
+    let url = played.hub.server.url();
+    for (line, name) in
+        [("plan show w", "web\n"), ("node show ", "plant7/press-4\n"), ("cluster delete n", "north\n")]
+    {
+        let said = played.muster(&format!("complete -- --nats-url {url} {line}")).await;
+        assert_eq!(said.out, name, "{line}: {said:?}");
+    }
+}
+
+fn now() -> Timestamp {
+    "2026-11-26T09:00:10Z".parse().unwrap()
+}
+
+#[track_caller]
+fn golden(name: &str, text: &str) {
+    let text = anstream::adapter::strip_str(text).to_string();
+    let file = PathBuf::from(env!("CARGO_MANIFEST_DIR")).join(format!("golden/ctl/{name}.txt"));
+    let difference = golden::difference(&file, &text, SWITCH);
+    assert!(difference.is_none(), "{}if that is wanted: `{REMEDY}`", difference.unwrap_or_default());
+}
