@@ -16,7 +16,7 @@ use muster_contract::subjects::LedgerSubject;
 use muster_contract::view::Freshness;
 use muster_contract::{DeploymentId, DeviceKey, Generation, InstanceName, PlanName, Timestamp};
 use muster_domain::fold::Fleet;
-use muster_domain::plans::plan_of;
+use muster_domain::plans::{order, plan_of};
 use muster_domain::rollout::Line;
 use tokio::time::Instant;
 
@@ -85,7 +85,7 @@ pub(crate) struct Document {
 pub(crate) struct OrderedInstance {
     pub(crate) name: InstanceName,
     pub(crate) plan: PlanName,
-    /// Digest of its profile.
+    /// Digest of the order.
     pub(crate) content: Digest,
 }
 
@@ -274,7 +274,8 @@ impl OrderedInstance {
     fn of(entry: &DesiredDeployment) -> Option<Self> {
         let plan = plan_of(&entry.application_id)?;
         let name = entry.id.as_str().parse().ok()?;
-        Some(Self { name, plan, content: Digest::of_value(&entry.profile) })
+        let content = order(Digest::of_value(&entry.profile), entry.stopped, entry.restart);
+        Some(Self { name, plan, content })
     }
 }
 

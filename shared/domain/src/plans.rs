@@ -27,7 +27,7 @@ mod summary;
 mod usage;
 mod verdicts;
 
-pub use self::content::{ContentError, content, margo_document, plan_of};
+pub use self::content::{ContentError, content, margo_document, order, plan_of};
 pub use self::decide::{Decision, PlansRequest};
 pub use self::document::PlansDocument;
 pub use self::effects::Effect;

@@ -4,12 +4,12 @@ use std::collections::BTreeMap;
 
 use muster_contract::canonical::Digest;
 use muster_contract::plans::{
-    DisruptionState, Instance, InstanceState, NodeState, Operation, OperationState, OperationType, Plan,
-    RevisionState,
+    DisruptionState, Instance, InstanceState, NodeState, Operation, OperationState, OperationType, Placement,
+    Plan, RevisionState,
 };
 use muster_contract::{DeviceKey, PlanName, RevisionId, Timestamp};
 
-use super::content::content;
+use super::content::{content, is_stopped, order};
 use super::document::PlansDocument;
 use super::evidence::{PlacementEvidence, PlansEvidence};
 use super::operations::{self, Author};
@@ -49,9 +49,11 @@ impl<'a, E: PlansEvidence> Pass<'a, E> {
         Some(placed)
     }
 
-    /// The digest of a revision's content.
-    fn digest(&mut self, plan: &Plan, revision: &RevisionId) -> Option<Digest> {
-        *self.digests.entry(revision.clone()).or_insert_with(|| digest(plan, revision))
+    /// The digest of the order for a placement; `None` without an order.
+    fn order(&mut self, plan: &Plan, instance: &Instance, placement: &Placement) -> Option<Digest> {
+        let revision = placement.revision.as_ref()?;
+        let content = *self.digests.entry(revision.clone()).or_insert_with(|| digest(plan, revision));
+        Some(order(content?, is_stopped(instance, placement), instance.restarts))
     }
 }
 
@@ -240,7 +242,15 @@ fn start(plan: &Plan, instance: &Instance, at: usize, now: Timestamp) -> Option<
             _ => {}
         }
     }
-    next.stopped &= operation.operation_type != OperationType::Update;
+    match operation.operation_type {
+        OperationType::Stop => next.stopped = true,
+        OperationType::Update => next.stopped = false,
+        OperationType::Restart => {
+            next.stopped = false;
+            next.restarts += 1;
+        }
+        _ => {}
+    }
     operations::set(&mut next.operations[at], OperationState::Running, "", now);
     Some((next, sentence(operation, "is running")))
 }
@@ -267,9 +277,9 @@ fn run<E: PlansEvidence>(
         }
         _ => {
             let active = instance.active()?;
-            let content = active.revision.as_ref().and_then(|id| pass.digest(plan, id))?;
+            let order = pass.order(plan, instance, active)?;
             let evidence = pass.evidence.placement(&active.node, &instance.name);
-            let (state, message) = result(&evidence, content, &active.node)?;
+            let (state, message) = result(&evidence, order, instance.stopped, &active.node)?;
             let mut next = instance.clone();
             operations::end(&mut next, at, state, message, pass.now);
             let what = if state == OperationState::Succeeded { "has succeeded" } else { "has failed" };
@@ -278,16 +288,19 @@ fn run<E: PlansEvidence>(
     }
 }
 
-/// The result of an order to run a content; `None` if the node has not reported one.
+/// The result of an order to run an instance, or to stop it; `None` if the node has not reported one.
 fn result(
     evidence: &PlacementEvidence,
-    content: Digest,
+    order: Digest,
+    is_stop: bool,
     node: &DeviceKey,
 ) -> Option<(OperationState, String)> {
-    if evidence.runs(content) {
+    let is_done = if is_stop { evidence.is_stopped(order) } else { evidence.runs(order) };
+    if is_done {
         Some((OperationState::Succeeded, String::new()))
-    } else if evidence.failed(content) {
-        Some((OperationState::Failed, format!("node {node} could not run it, and needs attention")))
+    } else if evidence.failed(order) {
+        let verb = if is_stop { "stop" } else { "run" };
+        Some((OperationState::Failed, format!("node {node} could not {verb} it, and needs attention")))
     } else {
         None
     }
@@ -302,9 +315,9 @@ fn relocate<E: PlansEvidence>(
 ) -> Option<(Instance, String)> {
     let passive = instance.placements.iter().find(|placement| !placement.active)?;
     // Without an order the second placement is the old one, which `remove_leaving` drops.
-    let content = passive.revision.as_ref().and_then(|id| pass.digest(plan, id))?;
+    let order = pass.order(plan, instance, passive)?;
     let evidence = pass.evidence.placement(&passive.node, &instance.name);
-    let (state, message) = result(&evidence, content, &passive.node)?;
+    let (state, message) = result(&evidence, order, false, &passive.node)?;
     let mut next = instance.clone();
     if state == OperationState::Failed {
         let message = format!("{message}; the old node keeps running");
@@ -317,6 +330,7 @@ fn relocate<E: PlansEvidence>(
             placement.revision = None;
         }
     }
+    next.stopped = false;
     Some((next, format!("node {} runs it: the old node stops", passive.node)))
 }
 

@@ -4,8 +4,9 @@
 use std::collections::BTreeMap;
 
 use muster_contract::ComponentName;
-use muster_contract::desired::{Component, Profile, ProfileType};
-use muster_contract::plans::{Coordinates, Instance, PlanSpec};
+use muster_contract::canonical::Digest;
+use muster_contract::desired::{Component, Profile, ProfileType, RESTART_ANNOTATION, STOPPED_ANNOTATION};
+use muster_contract::plans::{Coordinates, Instance, Placement, PlanSpec};
 use muster_contract::profile::Workload;
 use serde_json::{Map, Value, json};
 
@@ -99,11 +100,28 @@ fn properties(profile: ProfileType, name: &ComponentName, of: &Coordinates) -> M
     properties
 }
 
-/// The Margo document of an instance with a profile.
-pub fn margo_document(instance: &Instance, profile: &Profile) -> String {
+/// Digest of the order for a node: the digest of the profile, unless the instance is stopped or was restarted.
+pub fn order(profile: Digest, is_stopped: bool, restarts: u64) -> Digest {
+    if is_stopped || restarts > 0 { Digest::of_value(&(profile, is_stopped, restarts)) } else { profile }
+}
+
+/// Whether a placement of an instance shall be stopped. The new node of a RELOCATE runs the instance.
+pub(super) const fn is_stopped(instance: &Instance, placement: &Placement) -> bool {
+    instance.stopped && placement.active
+}
+
+/// The Margo document of an instance with a profile on a node.
+pub fn margo_document(instance: &Instance, placement: &Placement, profile: &Profile) -> String {
+    let mut annotations = BTreeMap::new();
+    if is_stopped(instance, placement) {
+        annotations.insert(STOPPED_ANNOTATION, "true".to_owned());
+    }
+    if instance.restarts > 0 {
+        annotations.insert(RESTART_ANNOTATION, instance.restarts.to_string());
+    }
     let document = json!({
         "id": instance.name,
-        "metadata": { "name": instance.display_name },
+        "metadata": { "name": instance.display_name, "annotations": annotations },
         "spec": { "applicationId": application_id(&instance.plan), "deploymentProfile": profile },
     });
     document.to_string()

@@ -8,7 +8,7 @@ use muster_contract::desired::Profile;
 use muster_contract::plans::Plan;
 use muster_contract::{DeviceKey, InstanceName, PlanName, RevisionId};
 
-use super::content::{content, margo_document};
+use super::content::{content, is_stopped, margo_document, order};
 use super::evidence::PlansEvidence;
 use super::state::PlansState;
 
@@ -21,7 +21,7 @@ pub enum Effect {
         node: DeviceKey,
         /// The instance.
         instance: InstanceName,
-        /// Digest of its profile.
+        /// Digest of the order.
         content: Digest,
         /// Its Margo document.
         document: String,
@@ -76,7 +76,7 @@ impl PlansState {
         effects: &mut Vec<Effect>,
     ) {
         let mut contents: BTreeMap<&RevisionId, Option<(Profile, Digest)>> = BTreeMap::new();
-        for instance in self.instances_of(name).filter(|instance| !instance.stopped) {
+        for instance in self.instances_of(name) {
             for placement in &instance.placements {
                 let Some(revision) = &placement.revision else { continue };
                 let content = contents.entry(revision).or_insert_with(|| {
@@ -85,12 +85,13 @@ impl PlansState {
                     Some((profile, digest))
                 });
                 let Some((profile, digest)) = content else { continue };
-                if evidence.placement(&placement.node, &instance.name).desired != Some(*digest) {
+                let order = order(*digest, is_stopped(instance, placement), instance.restarts);
+                if evidence.placement(&placement.node, &instance.name).desired != Some(order) {
                     effects.push(Effect::Apply {
                         node: placement.node.clone(),
                         instance: instance.name.clone(),
-                        content: *digest,
-                        document: margo_document(instance, profile),
+                        content: order,
+                        document: margo_document(instance, placement, profile),
                     });
                 }
             }

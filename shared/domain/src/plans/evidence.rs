@@ -71,6 +71,14 @@ impl PlacementEvidence {
             && self.standing == Some(Standing::Failed)
     }
 
+    /// Whether the node has confirmed that it stopped the instance: under the order to stop it, `pending` says so.
+    pub fn is_stopped(&self, order: Digest) -> bool {
+        self.desired == Some(order)
+            && !self.is_leaving
+            && self.is_known
+            && self.standing == Some(Standing::Pending)
+    }
+
     /// Whether the node has nothing of the instance.
     pub fn is_gone(&self) -> bool {
         let is_removed =

@@ -9,6 +9,7 @@ use muster_contract::plans::{
 use muster_contract::view::Standing;
 
 use super::advance::digest;
+use super::content::{is_stopped, order};
 use super::evidence::{PlacementEvidence, PlansEvidence};
 use super::read::PlansRead;
 
@@ -43,15 +44,21 @@ impl<E: PlansEvidence> PlansRead<'_, E> {
         let plan = self.state.plan(&instance.plan);
         let revision = placement.revision.as_ref();
         let content = plan.zip(revision).and_then(|(plan, revision)| digest(plan, revision));
+        let is_stopped = is_stopped(instance, placement);
+        let order = content.map(|content| order(content, is_stopped, instance.restarts));
         let node = &placement.node;
-        let (state, message) = match (content, instance.stopped) {
-            (Some(content), false) if evidence.runs(content) => {
+        let (state, message) = match (order, is_stopped) {
+            (Some(order), false) if evidence.runs(order) => {
                 (RuntimeState::Running, format!("node {node} runs it"))
             }
-            (Some(content), false) if evidence.failed(content) => {
-                (RuntimeState::Failed, format!("node {node} could not run it"))
+            (Some(order), true) if evidence.is_stopped(order) => {
+                (RuntimeState::Terminated, format!("node {node} has stopped it, and keeps its resources"))
             }
-            _ => waiting(placement, &evidence, instance.stopped),
+            (Some(order), _) if evidence.failed(order) => {
+                let verb = if is_stopped { "stop" } else { "run" };
+                (RuntimeState::Failed, format!("node {node} could not {verb} it"))
+            }
+            _ => waiting(placement, &evidence, is_stopped),
         };
         PlacementStatus { state, message }
     }
@@ -86,10 +93,13 @@ fn waiting(placement: &Placement, evidence: &PlacementEvidence, is_stopped: bool
         Some(at) => format!("node {node} is not heard since {at}"),
         None => format!("node {node} was never heard"),
     };
-    let is_wanted = placement.revision.is_some() && !is_stopped;
-    match (is_wanted, evidence.desired.is_some()) {
+    match (placement.revision.is_some(), evidence.desired.is_some()) {
         (true, false) => (RuntimeState::Starting, format!("the order for node {node} is being published")),
         _ if !evidence.is_known => (RuntimeState::Unknown, heard()),
+        (true, true) if is_stopped => (
+            RuntimeState::Terminating,
+            format!("node {node} has the order to stop it, and has not confirmed it"),
+        ),
         (true, true) => {
             (RuntimeState::Starting, format!("node {node} has the order, and has not confirmed it"))
         }

@@ -5,7 +5,7 @@ mod racing;
 mod revisions;
 mod scheduling;
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use muster_contract::canonical::Digest;
 use muster_contract::plans::*;
@@ -28,6 +28,8 @@ struct Devices {
     standing: BTreeMap<On, Standing>,
     /// Devices that are not heard.
     silent: Vec<DeviceKey>,
+    /// Orders to stop.
+    stopped: BTreeSet<On>,
     /// Contents that fail.
     failing: Vec<Digest>,
 }
@@ -45,8 +47,10 @@ impl PlansEvidence for Devices {
 impl Devices {
     fn carry_out(&mut self, effect: Effect, plan: &PlanName) {
         match effect {
-            Effect::Apply { node, instance, content, .. } => {
+            Effect::Apply { node, instance, content, document } => {
                 let on = (node, instance);
+                let is_stop = document.contains("io.muster.stopped");
+                _ = if is_stop { self.stopped.insert(on.clone()) } else { self.stopped.remove(&on) };
                 if self.desired.get(&on).map(|(digest, _)| *digest) != Some(content) {
                     self.standing.insert(on.clone(), Standing::Waiting);
                 }
@@ -67,7 +71,8 @@ impl Devices {
         }
         for (on, (digest, _)) in self.desired.iter().filter(|(on, _)| !self.silent.contains(&on.0)) {
             let failed = self.failing.contains(digest);
-            self.standing.insert(on.clone(), if failed { Standing::Failed } else { Standing::Installed });
+            let done = if self.stopped.contains(on) { Standing::Pending } else { Standing::Installed };
+            self.standing.insert(on.clone(), if failed { Standing::Failed } else { done });
         }
     }
 

@@ -106,10 +106,11 @@ impl PlansState {
 fn check_operation(request: &OperationRequest, instance: &Instance) -> Result<(), PlannerErrorBody> {
     let word = request.operation_type.as_str();
     match request.operation_type {
-        OperationType::Relocate => {}
-        OperationType::Stop | OperationType::Restart => {
-            return Err(invalid("type", format!("{word} is not supported yet: devices cannot carry it out")));
+        OperationType::Relocate | OperationType::Restart => {}
+        OperationType::Stop if instance.stopped => {
+            return Err(precondition(format!("instance {} is stopped", instance.display_name)));
         }
+        OperationType::Stop => {}
         _ => return Err(invalid("type", format!("{word} is made by revisions: use plan-deploy"))),
     }
     if instance.state != InstanceState::Active {

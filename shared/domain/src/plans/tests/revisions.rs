@@ -265,3 +265,55 @@ fn an_order_of_an_instance_that_is_gone_is_taken_back() {
     let ordered = vec![(node_key(0), "web-1".parse().unwrap(), plan_name())];
     assert!(lost.effects(&hub.devices, ordered).is_empty(), "a plan that PLANS does not know is left alone");
 }
+
+#[test]
+fn a_stop_keeps_the_node_and_a_restart_starts_it_again_both_after_approval() {
+    let mut hub = hub();
+    hub.deploy("r1", 1, "1");
+    hub.approve_all();
+    let instance = hub.instances()[0].name.clone();
+    let operation = |kind: &str| {
+        request::<OperationRequest>(json!({ "plan": "web", "instance": instance, "type": kind }))
+    };
+    let running = hub.devices.desired.clone();
+    hub.ask(PlansRequest::Operation(operation("STOP"))).unwrap();
+    hub.converge();
+    assert_eq!(hub.devices.desired, running, "not before the approval");
+    hub.approve_all();
+    let runtime = |hub: &Hub| {
+        let read = PlansRead { state: &hub.state, evidence: &hub.devices, now: hub.now() };
+        let answer = read.instances(&InstancesQuery::default(), 10);
+        let operation = answer.instances[0].instance.operations.last().unwrap().clone();
+        (answer.instances[0].placements[0].state, operation.operation_type, operation.state)
+    };
+    let succeeded = OperationState::Succeeded;
+    assert_eq!(runtime(&hub), (RuntimeState::Terminated, OperationType::Stop, succeeded));
+    assert_eq!((0..4).map(|at| hub.free_cores(at)).sum::<u64>(), 4 * 16 - 4, "the node keeps its place");
+    assert_eq!(hub.code(PlansRequest::Operation(operation("STOP"))), ErrorCode::Precondition);
+    for restarts in 1..=2 {
+        let before = hub.devices.desired.clone();
+        hub.ask(PlansRequest::Operation(operation("RESTART"))).unwrap();
+        hub.approve_all();
+        assert_eq!(runtime(&hub), (RuntimeState::Running, OperationType::Restart, succeeded));
+        assert_eq!(hub.instances()[0].restarts, restarts);
+        assert_ne!(hub.devices.desired, before, "also an instance that runs is started again");
+    }
+}
+
+#[test]
+fn a_stopped_instance_that_is_relocated_runs_on_its_new_node() {
+    let mut hub = hub();
+    hub.deploy("r1", 1, "1");
+    hub.approve_all();
+    let instance = hub.instances()[0].clone();
+    for kind in ["STOP", "RELOCATE"] {
+        let value = json!({ "plan": "web", "instance": instance.name, "type": kind });
+        hub.ask(PlansRequest::Operation(request(value))).unwrap();
+        hub.converge();
+        hub.approve_all();
+    }
+    let moved = hub.instances()[0].clone();
+    assert!(!moved.stopped && moved.placements.len() == 1);
+    assert_ne!(moved.placements[0].node, instance.placements[0].node);
+    assert_eq!(hub.running(), 1);
+}
