@@ -179,6 +179,31 @@ async fn a_relocate_moves_a_running_instance_to_another_device() {
 }
 
 #[tokio::test]
+async fn an_instance_is_stopped_and_restarted_on_its_node() {
+    let (system, devices) = with_nodes(4).await;
+    change(&system, "plan-apply", plan()).await;
+    deploy(&system, "r1", 1, "1").await;
+    approve(&system, &["CREATE"]).await;
+    revision(&system, "r1", "completed").await;
+    let listed = ask(&system, "instance-list", &json!({ "plan": ["web"] })).await;
+    let instance = listed["instances"][0]["instance"]["name"].clone();
+    for (kind, state) in [("STOP", "terminated"), ("RESTART", "running"), ("RESTART", "running")] {
+        let request = json!({ "plan": "web", "instance": instance, "type": kind });
+        change(&system, "operation-request", request).await;
+        approve(&system, &[kind]).await;
+        let ended = async || {
+            let listed = ask(&system, "instance-list", &json!({ "plan": ["web"] })).await;
+            let of = &listed["instances"][0];
+            let last = of["instance"]["operations"].as_array().unwrap().last().unwrap().clone();
+            let is_done = last["type"] == kind && last["state"] == "SUCCEEDED";
+            if is_done && of["placements"][0]["state"] == state { Ok(()) } else { Err(listed.to_string()) }
+        };
+        system.eventually("the node has carried it out", ended).await;
+        assert_eq!(count(&ordered(&system, &devices).await), 1, "the node keeps the instance");
+    }
+}
+
+#[tokio::test]
 async fn a_plan_that_fits_nowhere_and_a_rejected_or_expired_operation_say_why() {
     let (system, devices) = with_nodes(1).await;
     change(&system, "plan-apply", plan()).await;
