@@ -160,8 +160,6 @@ impl System {
             key.device.as_str(),
             "--data-dir",
             &data,
-            "--runtime",
-            "process",
             "--heartbeat",
             "1s",
             "--reconnect-max",

@@ -136,13 +136,27 @@ async fn selected(
         return operations.iter().map(|text| named(&found, text)).collect();
     }
     match found.is_empty() {
-        true => Err(CtlError::Unknown { message: format!("no operation{of} waits"), near: Vec::new() }),
+        true => Err(none_waits(session, query, &of).await?),
         false if how.all => Ok(found),
         false => {
             let hint = "name its id, or --all";
             chosen(session, "operation", &found, line, hint).map(|one| vec![one.clone()])
         }
     }
+}
+
+/// The error of a selection in which no operation waits: it names one that is still being prepared.
+async fn none_waits(session: &Session<'_>, query: OperationsQuery, of: &str) -> Result<CtlError, CtlError> {
+    let state = vec![OperationState::Pending, OperationState::Preparing];
+    let query = OperationsQuery { state, ..query };
+    let answer = session.hub.planner_pages("operation-list", "operations", &query).await?;
+    let prepared = understood::<OperationsAnswer>(&answer)?.operations;
+    let yet = prepared.first().map_or_else(String::new, |first| {
+        let message = &first.operation.message;
+        let reason = if message.is_empty() { String::new() } else { format!(": {message}") };
+        format!(" for approval; {} is being prepared{reason}", first.operation.id)
+    });
+    Ok(CtlError::Unknown { message: format!("no operation{of} waits{yet}"), near: Vec::new() })
 }
 
 /// The operation whose id begins with a text.

@@ -90,7 +90,11 @@ fn below(status: &InstanceStatus) -> String {
     let operation = |operation: &Operation| {
         let kind = operation.operation_type.as_str();
         let state = styled(operation_style(operation.state), operation.state.as_str());
-        format!("  {kind} {} of {} {state}{}\n", operation.id, intent(operation), said(&operation.message))
+        let intent = match &operation.revision {
+            Some(revision) => format!("of {revision}"),
+            None => format!("by {PERSON}"),
+        };
+        format!("  {kind} {} {intent} {state}{}\n", operation.id, said(&operation.message))
     };
     placements.map(node).chain(status.instance.operations.iter().map(operation)).collect()
 }

@@ -20,7 +20,7 @@ pub fn show(detail: &PlanInDetail, frame: Frame) -> String {
     text += &section("Matching Compute Capabilities", &matchers(plan, frame));
     text += &section("Applications", &applications(plan, frame));
     text += &section("Deployments", &revisions(plan, frame));
-    text += &section("Instance Summary", &instance_summary(summary));
+    text += &section("Instance Summary", &instance_summary(&detail.instances));
     if summary.instances > 0 {
         text += &section("Operations Summary", &operations_summary(summary, frame));
     }
@@ -122,15 +122,14 @@ fn revisions(plan: &Plan, frame: Frame) -> String {
     totalled(&table.within(frame.width), plan.revisions.len())
 }
 
-/// The number of instances, and of their placements by state. A state that MRDS does not count is named only if there is one.
-fn instance_summary(summary: &PlanSummary) -> String {
-    if summary.instances == 0 {
+/// The number of instances, by the state of the active node. A state that MRDS does not count is named only if there is one.
+fn instance_summary(instances: &[InstanceStatus]) -> String {
+    if instances.is_empty() {
         return "No instances found\n".to_owned();
     }
-    let of = |states: &[RuntimeState]| -> u64 {
-        states.iter().filter_map(|state| summary.runtime.get(state)).sum()
-    };
-    let mut text = format!("Total Instances:       {}\n", summary.instances);
+    let states: Vec<_> = instances.iter().map(state_of).collect();
+    let of = |wanted: &[RuntimeState]| states.iter().filter(|state| wanted.contains(state)).count();
+    let mut text = format!("Total Instances:       {}\n", instances.len());
     let _ = writeln!(text, "Running Instances:     {}", of(&[RuntimeState::Running]));
     let pending = of(&[RuntimeState::Pending, RuntimeState::Starting]);
     let _ = writeln!(text, "Pending Instances:     {pending}");
@@ -145,6 +144,12 @@ fn instance_summary(summary: &PlanSummary) -> String {
         }
     }
     text
+}
+
+/// The state of an instance on its active node; pending if it has no node.
+fn state_of(status: &InstanceStatus) -> RuntimeState {
+    let mut placements = status.instance.placements.iter().zip(&status.placements);
+    placements.find(|(placement, _)| placement.active).map_or(RuntimeState::Pending, |(_, seen)| seen.state)
 }
 
 /// A row for each type of operation, also for those that there are none of.
