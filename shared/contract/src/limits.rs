@@ -93,6 +93,10 @@ pub const DISRUPTIONS_MAX: usize = 16;
 pub const RESOURCE_MAX: u64 = 1 << 40;
 /// Bytes of a name for people, a path, or a reason in PLANS.
 pub const PLANS_TEXT_BYTES_MAX: usize = 256;
+/// Bytes of a plan's service: the display names of its instances have 23 more.
+pub const SERVICE_NAME_BYTES_MAX: usize = 200;
+
+const _: () = assert!(SERVICE_NAME_BYTES_MAX + 23 <= PLANS_TEXT_BYTES_MAX);
 /// Versions that PLANS keeps of each document.
 pub const PLANS_HISTORY: i64 = 64;
 /// Time after which an operation that nobody has approved expires, unless its plan says another.

@@ -15,6 +15,7 @@ use jiff::Timestamp;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
+use crate::canonical::Digest;
 use crate::decode::Violation;
 use crate::limits::PLANS_TEXT_BYTES_MAX;
 use crate::requested_by::RequestedBy;
@@ -55,6 +56,9 @@ pub struct PlansChange {
     /// The id of the request.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub request_id: Option<String>,
+    /// Digest of the request with that id: the same id with another request is refused.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub request: Option<Digest>,
 }
 
 /// Checks a text of a document: it is there, bounded, and has no control characters.

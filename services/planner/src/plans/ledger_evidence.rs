@@ -1,6 +1,6 @@
 //! The evidence of plans: the fold of LEDGER, and the instances of plans in desired states. Pure: it reads no stream and no clock.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use muster_contract::canonical::Digest;
 use muster_contract::{DeviceKey, InstanceName, PlanName};
@@ -16,6 +16,7 @@ pub(super) struct LedgerEvidence {
     evidence: Evidence,
     /// Instances in the newest desired state of each device.
     ordered: BTreeMap<DeviceKey, BTreeMap<InstanceName, (Digest, PlanName)>>,
+    retired: BTreeSet<DeviceKey>,
 }
 
 /// The evidence at a moment.
@@ -42,6 +43,7 @@ impl LedgerEvidence {
             && self.evidence.ledger_seq() == 0
         {
             self.ordered.clear();
+            self.retired.clear();
         }
         let mut nodes = touched.devices;
         for document in touched.documents {
@@ -49,6 +51,11 @@ impl LedgerEvidence {
             let instances: BTreeMap<_, _> =
                 instances.map(|instance| (instance.name, (instance.content, instance.plan))).collect();
             nodes.push(document.key.clone());
+            if document.is_retired {
+                self.retired.insert(document.key.clone());
+            } else {
+                self.retired.remove(&document.key);
+            }
             if instances.is_empty() {
                 self.ordered.remove(&document.key);
             } else {
@@ -86,7 +93,9 @@ impl PlansEvidence for EvidenceAt<'_> {
         let evidence = &self.of.evidence;
         let deployment = instance.as_str().parse().ok();
         let line = deployment.and_then(|id| evidence.line(&id, node));
-        let placement = PlacementEvidence::of(desired, line, evidence.heard(node));
+        let is_retired = self.of.retired.contains(node);
+        let placement =
+            PlacementEvidence { is_retired, ..PlacementEvidence::of(desired, line, evidence.heard(node)) };
         if self.is_current { placement } else { placement.outdated() }
     }
 }

@@ -17,7 +17,7 @@ use crate::desired::ProfileType;
 use crate::ids::{CapabilityName, ClusterName, ComponentName, PlanName, RevisionId};
 use crate::limits::{
     APPROVAL_EXPIRES_AFTER, MATCHERS_MAX, PLAN_APPLICATIONS_MAX, PLAN_BYTES_MAX, PLAN_INSTANCES_MAX,
-    PLAN_REVISIONS_MAX, PORTS_MAX, RESOURCE_MAX,
+    PLAN_REVISIONS_MAX, PORTS_MAX, RESOURCE_MAX, SERVICE_NAME_BYTES_MAX,
 };
 use crate::requested_by::RequestedBy;
 use crate::rollout::duration_text;
@@ -301,6 +301,10 @@ impl PlanSpec {
     pub fn check(&self) -> Result<(), Violation> {
         check_text("namespace", &self.namespace)?;
         check_text("serviceName", &self.service_name)?;
+        if self.service_name.len() > SERVICE_NAME_BYTES_MAX {
+            let rule = format!("has more than {SERVICE_NAME_BYTES_MAX} bytes");
+            return Err(Violation::at("serviceName", rule));
+        }
         if self.applications.is_empty() {
             return Err(Violation::at("applications", "is empty: name at least one application"));
         }

@@ -1,8 +1,9 @@
 //! Answers requests that change PLANS: each changes one document, or nothing.
 
 use muster_contract::RequestedBy;
-use muster_contract::decode::Violation;
-use muster_contract::limits::{PLAN_INSTANCES_MAX, PLAN_REVISIONS_MAX};
+use muster_contract::canonical::Digest;
+use muster_contract::decode::{self, Violation};
+use muster_contract::limits::{PLAN_BYTES_MAX, PLAN_INSTANCES_MAX, PLAN_REVISIONS_MAX, PLANS_TEXT_BYTES_MAX};
 use muster_contract::plans::{
     DisruptionRequest, Instance, InventoryApplyRequest, InventoryDeleteRequest, InventoryStateRequest,
     OperationRequest, OperationState, OperationVerdictRequest, Plan, PlanApplyRequest, PlanDeleteRequest,
@@ -11,6 +12,7 @@ use muster_contract::plans::{
 };
 use muster_contract::query::ErrorCode;
 use muster_contract::{InstanceName, PlanName, RevisionId, Timestamp};
+use serde::Serialize;
 
 use super::content::content;
 use super::document::PlansDocument;
@@ -19,7 +21,7 @@ use super::operations::{self, Author};
 use super::state::PlansState;
 
 /// A request that changes PLANS.
-#[derive(Debug, Clone, PartialEq)]
+#[derive(Debug, Clone, PartialEq, Serialize)]
 #[allow(missing_docs, reason = "each variant is the request of its name")]
 pub enum PlansRequest {
     PlanApply(PlanApplyRequest),
@@ -46,6 +48,11 @@ pub enum Decision {
     Unchanged(Box<PlansDocument>),
 }
 
+/// Bytes that a plan keeps free for the sentences of its revisions.
+const SENTENCES_BYTES: usize = 16 * 1024;
+
+const _: () = assert!(PLAN_REVISIONS_MAX * PLANS_TEXT_BYTES_MAX <= SENTENCES_BYTES);
+
 /// Longest id of a request, in bytes.
 const REQUEST_ID_BYTES_MAX: usize = 128;
 
@@ -67,6 +74,11 @@ pub(super) fn invalid(field: &str, rule: impl std::fmt::Display) -> PlannerError
 }
 
 impl PlansRequest {
+    /// Digest of the request and its verb.
+    fn digest(&self) -> Digest {
+        Digest::of_value(self)
+    }
+
     /// The version and the id of the request.
     fn common(&self) -> (Option<u64>, Option<&String>) {
         macro_rules! of {
@@ -111,12 +123,18 @@ impl PlansState {
                     format!("is not 1 to {REQUEST_ID_BYTES_MAX} printable bytes"),
                 ));
             }
-            if let Some(subject) = self.changed_by(id, now) {
-                let document = self.document(subject).ok_or_else(|| not_found("document of that request"))?;
-                return Ok(Decision::Unchanged(Box::new(document)));
-            }
         }
-        let author = Author { by, request_id: request_id.cloned() };
+        let digest = request_id.map(|_| request.digest());
+        if let Some(repeated) = request_id.and_then(|id| self.repeated(by.as_ref(), id, now)) {
+            if repeated.digest != digest {
+                let message = "requestId is that of another request of yours: name each request anew";
+                return Err(refuse(ErrorCode::Conflict, message));
+            }
+            let document =
+                self.document(&repeated.subject).ok_or_else(|| not_found("document of that request"))?;
+            return Ok(Decision::Unchanged(Box::new(document)));
+        }
+        let author = Author { by, request_id: request_id.cloned(), request: digest };
         let document = self.changed(request, expected, &author, now)?;
         document.check().map_err(|Violation { path, rule }| invalid(&path, rule))?;
         Ok(Decision::Append(Box::new(document)))
@@ -291,7 +309,6 @@ impl PlansState {
         }
         content(&plan.spec, &request.coordinates).map_err(|error| invalid("coordinates", error))?;
         let mut next = plan.clone();
-        self.drop_ended_revisions(&mut next);
         next.version += 1;
         next.revisions.push(PlanRevision {
             id: request.id.clone(),
@@ -303,10 +320,11 @@ impl PlansState {
             at: now,
         });
         next.change = operations::change(now, format!("revision {} is added", request.id), author);
+        self.drop_ended_revisions(&mut next);
         Ok(PlansDocument::Plan(next))
     }
 
-    /// Drops the oldest revisions that have ended and that no instance names.
+    /// Drops the oldest revisions that have ended and that no instance names, while the plan is too long.
     fn drop_ended_revisions(&self, plan: &mut Plan) {
         let mut used: Vec<&RevisionId> = Vec::new();
         for instance in self.instances_of(&plan.spec.name) {
@@ -315,7 +333,9 @@ impl PlansState {
         }
         used.sort_unstable();
         used.dedup();
-        while plan.revisions.len() >= PLAN_REVISIONS_MAX {
+        while plan.revisions.len() > PLAN_REVISIONS_MAX
+            || decode::to_bytes(plan).len() > PLAN_BYTES_MAX - SENTENCES_BYTES
+        {
             let is_free = |revision: &PlanRevision| {
                 revision.state.is_final() && used.binary_search(&&revision.id).is_err()
             };
@@ -350,6 +370,17 @@ impl PlansState {
         let sentence = format!("revision {} is {}", request.id, state.as_str());
         next.change = operations::change(now, sentence, author);
         Ok(PlansDocument::Plan(next))
+    }
+}
+
+/// Checks the length of a text of a request.
+pub(super) fn check_text(field: &str, text: Option<&str>) -> Result<(), PlannerErrorBody> {
+    match text {
+        Some(text) if text.len() > PLANS_TEXT_BYTES_MAX => {
+            let rule = format!("has {} bytes; {PLANS_TEXT_BYTES_MAX} are allowed", text.len());
+            Err(invalid(field, rule))
+        }
+        _ => Ok(()),
     }
 }
 

@@ -86,7 +86,9 @@ impl PlansState {
                 });
                 let Some((profile, digest)) = content else { continue };
                 let order = order(*digest, is_stopped(instance, placement), instance.restarts);
-                if evidence.placement(&placement.node, &instance.name).desired != Some(order) {
+                let placed = evidence.placement(&placement.node, &instance.name);
+                // An order would bring the device back into the fleet, which only a person does.
+                if placed.desired != Some(order) && !placed.is_retired {
                     effects.push(Effect::Apply {
                         node: placement.node.clone(),
                         instance: instance.name.clone(),

@@ -19,6 +19,8 @@ pub struct PlacementEvidence {
     pub is_known: bool,
     /// Time at which the node was last heard.
     pub last_heard_at: Option<Timestamp>,
+    /// The node is retired: it gets no order.
+    pub is_retired: bool,
 }
 
 /// A source of evidence. It is pure: one reading of LEDGER.
@@ -46,6 +48,7 @@ impl PlacementEvidence {
             is_leaving: line.leaving,
             is_known,
             last_heard_at: line.last_heard_at,
+            is_retired: false,
         }
     }
 

@@ -7,7 +7,7 @@ use muster_contract::plans::{
 };
 use muster_contract::{CapabilityName, ClusterName, DeviceKey, Timestamp};
 
-use super::decide::{check_version, exists, invalid, not_found, precondition};
+use super::decide::{check_text, check_version, exists, invalid, not_found, precondition};
 use super::document::PlansDocument;
 use super::operations::{self, Author};
 use super::state::PlansState;
@@ -142,6 +142,7 @@ impl PlansState {
         author: &Author,
         now: Timestamp,
     ) -> Result<PlansDocument, PlannerErrorBody> {
+        check_text("message", request.message.as_deref())?;
         let message = request.message.clone().unwrap_or_default();
         let mut item = self.item_at(&request.item, expected)?;
         match (&mut item, request.node_state, request.state) {

@@ -1,6 +1,7 @@
 //! Changes of the operations of one instance. Each function changes a copy of the document; the caller appends it.
 
 use jiff::SignedDuration;
+use muster_contract::canonical::Digest;
 use muster_contract::limits::{FINISHED_OPERATIONS_MAX, PLANS_TEXT_BYTES_MAX};
 use muster_contract::plans::{
     Instance, InstanceState, Operation, OperationState, OperationStep, OperationType, Plan, PlansChange,
@@ -18,6 +19,8 @@ pub(super) const PENDING_APPROVAL: &str = "Operation is pending approval";
 pub(super) struct Author {
     pub(super) by: Option<RequestedBy>,
     pub(super) request_id: Option<String>,
+    /// Digest of the request.
+    pub(super) request: Option<Digest>,
 }
 
 /// The change of a document.
@@ -27,6 +30,7 @@ pub(super) fn change(now: Timestamp, message: impl Into<String>, author: &Author
         message: cut(message.into(), PLANS_TEXT_BYTES_MAX),
         by: author.by.clone(),
         request_id: author.request_id.clone(),
+        request: author.request,
     }
 }
 

@@ -1,8 +1,10 @@
 //! The fold of PLANS: the newest document of each subject, and what placements hold of each node.
 
-use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::collections::{BTreeMap, BTreeSet};
 
 use jiff::SignedDuration;
+use muster_contract::RequestedBy;
+use muster_contract::canonical::Digest;
 use muster_contract::limits::REQUEST_ID_KEPT;
 use muster_contract::plans::{Capability, Cluster, Instance, Node, Plan, PlanState, Resources};
 use muster_contract::subjects::PlansSubject;
@@ -26,14 +28,26 @@ pub struct PlansState {
     pub(super) usage: BTreeMap<DeviceKey, Usage>,
     /// Instances with a placement on a node.
     pub(super) placed: BTreeMap<DeviceKey, BTreeSet<(PlanName, InstanceName)>>,
-    /// Changes with a request's id, by id.
-    requests: HashMap<String, (PlansSubject, Timestamp)>,
+    /// Changes with a request's id, by requester and id.
+    requests: BTreeMap<RequestKey, RepeatedRequest>,
     /// Plans that may have a next step.
     pub(super) dirty: BTreeSet<PlanName>,
     /// Plans whose last attempt to place an instance found no node, until capacity changes.
     pub(super) full: BTreeSet<PlanName>,
     /// Rises whenever a node may have become free.
     pub(super) capacity_epoch: u64,
+}
+
+/// The requester in JSON, if the server vouches for one, and the id of a request.
+type RequestKey = (String, String);
+
+/// A request that was carried out.
+#[derive(Debug, Clone)]
+pub(super) struct RepeatedRequest {
+    pub(super) subject: PlansSubject,
+    /// Digest of the request.
+    pub(super) digest: Option<Digest>,
+    at: Timestamp,
 }
 
 impl PlansState {
@@ -46,7 +60,11 @@ impl PlansState {
 
     /// Puts the document before an append that has failed back.
     pub fn undo(&mut self, subject: &PlansSubject, before: Option<PlansDocument>) {
-        self.requests.retain(|_, (of, _)| of != subject);
+        if let Some(undone) = self.document(subject) {
+            let change = undone.change();
+            let key = change.request_id.as_deref().map(|id| key(change.by.as_ref(), id));
+            key.iter().for_each(|key| _ = self.requests.remove(key));
+        }
         self.replace(subject, before);
     }
 
@@ -58,7 +76,17 @@ impl PlansState {
                     PlansDocument::Plan(plan) => Some(plan),
                     _ => None,
                 });
-                swap(&mut self.plans, name, plan).map(PlansDocument::Plan)
+                // PLANS keeps a bounded history, so a plan's oldest message may follow those of its instances.
+                let spec_of = |plan: Option<&Plan>| plan.map(|plan| plan.spec.clone());
+                let is_changed = spec_of(self.plans.get(name)) != spec_of(plan.as_ref());
+                if is_changed {
+                    self.count_plan(name, false);
+                }
+                let before = swap(&mut self.plans, name, plan);
+                if is_changed {
+                    self.count_plan(name, true);
+                }
+                before.map(PlansDocument::Plan)
             }
             PlansSubject::Instance(plan, name) => {
                 let instance = document.and_then(|document| match document {
@@ -149,6 +177,17 @@ impl PlansState {
         }
     }
 
+    /// Adds all placements of a plan to their nodes, or takes them out again.
+    fn count_plan(&mut self, name: &PlanName, is_added: bool) {
+        let placements = self.instances_of(name).flat_map(|instance| {
+            instance.placements.iter().map(|placement| (instance.name.clone(), placement.node.clone()))
+        });
+        for (instance, node) in placements.collect::<Vec<_>>() {
+            let (old, new): (&[_], &[_]) = if is_added { (&[], &[node]) } else { (&[node], &[]) };
+            self.replace_placements((name, &instance), old, new);
+        }
+    }
+
     /// Lets plans that found no node try again.
     fn capacity_changed(&mut self) {
         self.capacity_epoch += 1;
@@ -158,19 +197,26 @@ impl PlansState {
     fn remember(&mut self, document: &PlansDocument) {
         let change = document.change();
         if let Some(id) = &change.request_id {
-            self.requests.insert(id.clone(), (document.subject(), change.at));
+            let request =
+                RepeatedRequest { subject: document.subject(), digest: change.request, at: change.at };
+            self.requests.insert(key(change.by.as_ref(), id), request);
         }
         if self.requests.len() > REQUEST_IDS_KEPT {
             let kept = SignedDuration::try_from(REQUEST_ID_KEPT).unwrap_or(SignedDuration::MAX);
-            self.requests.retain(|_, (_, at)| change.at.duration_since(*at) <= kept);
+            self.requests.retain(|_, request| change.at.duration_since(request.at) <= kept);
         }
     }
 
-    /// The subject that a request with this id has changed within the time in which ids are kept.
-    pub(super) fn changed_by(&self, request_id: &str, now: Timestamp) -> Option<&PlansSubject> {
-        let (subject, at) = self.requests.get(request_id)?;
+    /// The request of this requester with this id, within the time in which ids are kept.
+    pub(super) fn repeated(
+        &self,
+        by: Option<&RequestedBy>,
+        request_id: &str,
+        now: Timestamp,
+    ) -> Option<&RepeatedRequest> {
+        let request = self.requests.get(&key(by, request_id))?;
         let kept = SignedDuration::try_from(REQUEST_ID_KEPT).unwrap_or(SignedDuration::MAX);
-        (now.duration_since(*at) <= kept).then_some(subject)
+        (now.duration_since(request.at) <= kept).then_some(request)
     }
 
     /// The newest document of a subject. A deleted instance has none.
@@ -240,6 +286,11 @@ impl PlansState {
         let placed = self.placed.get(node)?;
         placed.iter().find(|(_, instance)| instance == name).map(|(plan, _)| plan)
     }
+}
+
+fn key(by: Option<&RequestedBy>, request_id: &str) -> RequestKey {
+    let by = by.map(|by| serde_json::to_string(by).unwrap_or_default());
+    (by.unwrap_or_default(), request_id.to_owned())
 }
 
 fn swap<K: Ord + Clone, V>(map: &mut BTreeMap<K, V>, key: &K, value: Option<V>) -> Option<V> {

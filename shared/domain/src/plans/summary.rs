@@ -94,6 +94,10 @@ fn waiting(placement: &Placement, evidence: &PlacementEvidence, is_stopped: bool
         None => format!("node {node} was never heard"),
     };
     match (placement.revision.is_some(), evidence.desired.is_some()) {
+        (true, false) if evidence.is_retired => (
+            RuntimeState::Unknown,
+            format!("node {node} is retired, and gets no order: bring it back, or relocate the instance"),
+        ),
         (true, false) => (RuntimeState::Starting, format!("the order for node {node} is being published")),
         _ if !evidence.is_known => (RuntimeState::Unknown, heard()),
         (true, true) if is_stopped => (

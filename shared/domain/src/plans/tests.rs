@@ -30,6 +30,8 @@ struct Devices {
     silent: Vec<DeviceKey>,
     /// Orders to stop.
     stopped: BTreeSet<On>,
+    /// Devices that are retired.
+    retired: Vec<DeviceKey>,
     /// Contents that fail.
     failing: Vec<Digest>,
 }
@@ -40,7 +42,8 @@ impl PlansEvidence for Devices {
         let desired = self.desired.get(&on).map(|(digest, _)| *digest);
         let standing = self.standing.get(&on).copied();
         let is_known = !self.silent.contains(node);
-        PlacementEvidence { desired, standing, is_leaving: desired.is_none(), is_known, last_heard_at: None }
+        let (is_leaving, is_retired) = (desired.is_none(), self.retired.contains(node));
+        PlacementEvidence { desired, standing, is_leaving, is_known, last_heard_at: None, is_retired }
     }
 }
 

@@ -1,13 +1,15 @@
 //! Answers requests about operations: a person's own ones, approvals, rejections and cancellations.
 
 use muster_contract::Timestamp;
+use muster_contract::desired::ProfileType;
 use muster_contract::limits::OPEN_OPERATIONS_MAX;
 use muster_contract::plans::{
     Instance, InstanceState, Operation, OperationApproval, OperationRequest, OperationState, OperationType,
-    OperationVerdictRequest, PlannerErrorBody,
+    OperationVerdictRequest, Plan, PlannerErrorBody,
 };
 
-use super::decide::{invalid, not_found, precondition};
+use super::content::content;
+use super::decide::{check_text, invalid, not_found, precondition};
 use super::document::PlansDocument;
 use super::operations::{self, Author};
 use super::state::PlansState;
@@ -21,7 +23,7 @@ impl PlansState {
     ) -> Result<PlansDocument, PlannerErrorBody> {
         let plan = self.plan_at(&request.plan, None)?;
         let instance = self.instance_at(&request.plan, &request.instance, request.expected_version)?;
-        check_operation(request, instance)?;
+        check_operation(request, plan, instance)?;
         let mut next = instance.clone();
         let operation_type = request.operation_type;
         let operation = operations::new(&next, operation_type, None, OperationState::Preparing, now);
@@ -56,6 +58,7 @@ impl PlansState {
         if let Some(expires_at) = operation.expires_at.filter(|expires_at| *expires_at <= now) {
             return Err(precondition(format!("operation {} has expired at {expires_at}", operation.id)));
         }
+        check_text("rule", request.rule.as_deref())?;
         let mut next = instance.clone();
         let approved = &mut next.operations[at];
         operations::set(approved, OperationState::Approved, request.reason.clone().unwrap_or_default(), now);
@@ -78,8 +81,9 @@ impl PlansState {
         let (at, operation) = operation_of(instance, request)?;
         let is_possible = match operation.state {
             OperationState::PendingApproval => true,
+            // The node has the order, and may carry it out at any time. Only the new node of a RELOCATE can be given up.
             OperationState::Running => {
-                state == OperationState::Cancelled && operation.operation_type != OperationType::Delete
+                state == OperationState::Cancelled && operation.operation_type == OperationType::Relocate
             }
             other => state == OperationState::Cancelled && !other.is_final(),
         };
@@ -103,10 +107,20 @@ impl PlansState {
 }
 
 /// Checks that a person may request an operation on an instance.
-fn check_operation(request: &OperationRequest, instance: &Instance) -> Result<(), PlannerErrorBody> {
+fn check_operation(
+    request: &OperationRequest,
+    plan: &Plan,
+    instance: &Instance,
+) -> Result<(), PlannerErrorBody> {
     let word = request.operation_type.as_str();
     match request.operation_type {
-        OperationType::Relocate | OperationType::Restart => {}
+        OperationType::Relocate => {}
+        OperationType::Stop | OperationType::Restart if !stops_in_place(plan, instance) => {
+            return Err(precondition(format!(
+                "{word} is not supported for charts and manifests: scale the plan down, or deploy other coordinates"
+            )));
+        }
+        OperationType::Restart => {}
         OperationType::Stop if instance.stopped => {
             return Err(precondition(format!("instance {} is stopped", instance.display_name)));
         }
@@ -134,6 +148,14 @@ fn check_operation(request: &OperationRequest, instance: &Instance) -> Result<()
         return Err(precondition(message));
     }
     Ok(())
+}
+
+/// Whether the runtimes of an instance's content can stop it and keep its data.
+fn stops_in_place(plan: &Plan, instance: &Instance) -> bool {
+    let revision = instance.active().and_then(|placement| placement.revision.as_ref());
+    let content = revision.and_then(|id| content(&plan.spec, &plan.revision(id)?.coordinates).ok());
+    let profile = content.map(|profile| profile.profile_type);
+    !matches!(profile, Some(ProfileType::Helm | ProfileType::Kubernetes))
 }
 
 fn operation_of<'a>(

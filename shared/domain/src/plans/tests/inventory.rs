@@ -22,6 +22,11 @@ fn a_repeated_request_id_changes_nothing_for_a_day() {
     let count = hub.log.len();
     assert_eq!(hub.ask(apply.clone()), Ok(first));
     assert_eq!(hub.log.len(), count);
+    let other = plan_request(&json!({ "requestId": "a", "namespace": "other" }));
+    assert_eq!(hub.code(other.clone()), ErrorCode::Conflict, "the id is that of another request");
+    let by = Some(RequestedBy { name: "anna".to_owned(), ..request(json!({ "name": "anna", "key": "U1" })) });
+    let of_anna = hub.state.decide(&other, by, hub.now()).unwrap_err();
+    assert!(of_anna.message.contains("exists"), "an id of another requester means nothing: {of_anna:?}");
     hub.second += 24 * 60 * 60 + 1;
     assert_eq!(hub.code(apply), ErrorCode::Conflict, "the id is forgotten, and the plan exists");
 }

@@ -317,3 +317,63 @@ fn a_stopped_instance_that_is_relocated_runs_on_its_new_node() {
     assert_ne!(moved.placements[0].node, instance.placements[0].node);
     assert_eq!(hub.running(), 1);
 }
+
+#[test]
+fn a_plan_whose_oldest_message_follows_its_instances_takes_the_same_resources() {
+    let mut hub = hub();
+    hub.deploy("r1", 2, "1");
+    hub.approve_all();
+    let is_plan = |document: &PlansDocument| matches!(document, PlansDocument::Plan(_));
+    let last_plan = hub.log.iter().rposition(is_plan).unwrap();
+    // PLANS has dropped the older messages of the plan.
+    let kept = hub.log.iter().enumerate().filter(|(at, document)| !is_plan(document) || *at == last_plan);
+    let mut kept: Vec<_> = kept.map(|(_, document)| document.clone()).collect();
+    let plan = kept.iter().position(is_plan).unwrap();
+    let plan = kept.remove(plan);
+    kept.push(plan);
+    let mut read = PlansState::default();
+    kept.into_iter().for_each(|document| _ = read.apply(document));
+    let free = |state: &PlansState| {
+        (0..4).map(|at| state.free(state.node(&node_key(at)).unwrap())).collect::<Vec<_>>()
+    };
+    assert_eq!(free(&read), free(&hub.state));
+    check_invariants(&read);
+}
+
+#[test]
+fn a_retired_node_gets_no_order_until_a_person_brings_it_back() {
+    let mut hub = hub();
+    hub.deploy("r1", 1, "1");
+    hub.approve_all();
+    let node = hub.instances()[0].placements[0].node.clone();
+    hub.devices.retired.push(node);
+    hub.devices.desired.clear();
+    hub.converge();
+    assert!(hub.devices.desired.is_empty(), "an order would bring the device back");
+    hub.devices.retired.clear();
+    hub.converge();
+    assert_eq!(hub.running(), 1);
+}
+
+#[test]
+fn a_running_operation_cannot_be_cancelled_because_its_node_has_the_order() {
+    let mut hub = hub();
+    hub.deploy("r1", 1, "1");
+    let (instance, create) = hub.pending().remove(0);
+    let node = hub.instances()[0].placements[0].node.clone();
+    hub.devices.silent.push(node);
+    hub.approve_all();
+    assert_eq!(hub.code(PlansRequest::Cancel(Hub::verdict(&instance, &create))), ErrorCode::Precondition);
+}
+
+#[test]
+fn a_plan_of_large_coordinates_drops_ended_revisions_and_can_always_be_changed() {
+    let mut hub = hub();
+    for at in 0..40 {
+        hub.deploy(&format!("r{at}"), u32::from(at % 2 == 0), &"x".repeat(12_000));
+        hub.approve_all();
+    }
+    assert_eq!(hub.revision_state("r39"), RevisionState::Completed);
+    let plan = hub.state.plan(&plan_name()).unwrap();
+    assert!(plan.revisions.len() < 32, "{}", plan.revisions.len());
+}
