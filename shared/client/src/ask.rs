@@ -8,7 +8,7 @@ use std::time::Duration;
 use bytes::Bytes;
 use muster_bus::{Bus, ReadError, RequestError};
 use muster_contract::groups::GroupQuery;
-use muster_contract::lag::{AnswerLag, RollupLag};
+use muster_contract::lag::{AnswerLag, Lagging, RollupLag};
 use muster_contract::plans::{PlannerErrorBody, PlannerErrorReply};
 use muster_contract::quarantine::QuarantineRequest;
 use muster_contract::query::{ErrorBody, ErrorCode, ErrorReply, PAGE_MAX, Query};
@@ -84,6 +84,9 @@ pub enum AskError {
     /// The query service has not read all of LEDGER.
     #[error("muster-rollup has not read all of LEDGER, so no gate can be judged; `muster status` says why")]
     Lagging,
+    /// The publisher has read no good commit whose rollouts it could tell of.
+    #[error("the publisher has published no commit of Git whole yet, so its rollouts are unknown: {0}")]
+    NoCommit(String),
     /// The ledger could not be read.
     #[error(transparent)]
     Read(#[from] ReadError),
@@ -122,7 +125,7 @@ impl AskError {
     pub const fn may_pass(&self) -> bool {
         match self {
             Self::NoService { .. } | Self::Request { .. } | Self::CommitChanged | Self::Lagging => true,
-            Self::Read(_) | Self::Silent { .. } => true,
+            Self::NoCommit(_) | Self::Read(_) | Self::Silent { .. } => true,
             Self::Refused(ErrorBody { code, .. }) | Self::RefusedByPlanner(PlannerErrorBody { code, .. }) => {
                 matches!(code, ErrorCode::NotReady | ErrorCode::TooManyRequests)
             }
@@ -173,8 +176,44 @@ pub struct Hub {
     represents: Option<Arc<dyn Represents>>,
     timeout: Duration,
     place: String,
-    /// The lag behind LEDGER in the newest answer of the query service.
-    lag: Arc<Mutex<Option<RollupLag>>>,
+    lag: Arc<LagCell>,
+}
+
+/// The lag behind LEDGER in answers of the query service.
+#[derive(Debug, Default)]
+struct LagCell {
+    lag: Mutex<Option<RollupLag>>,
+    /// The cell that this one was made from.
+    outer: Option<Arc<Self>>,
+}
+
+impl LagCell {
+    /// Records what an answer says. A cell of its own keeps the worst of all answers: several rollups answer, and one that has read
+    /// everything does not vouch for the others. The outermost has that of the newest.
+    fn record(&self, said: Option<RollupLag>) {
+        let mut lag = self.lag.lock().unwrap_or_else(PoisonError::into_inner);
+        *lag = match (*lag, said) {
+            (Some(one), Some(two)) if self.outer.is_some() => Some(worst(one, two)),
+            (one, two) if self.outer.is_some() => one.or(two),
+            (_, said) => said,
+        };
+        drop(lag);
+        if let Some(outer) = &self.outer {
+            outer.record(said);
+        }
+    }
+
+    fn get(&self) -> Option<RollupLag> {
+        *self.lag.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// The lag of two answers of one hub: its parts are not added up, because one rollup may have given both.
+fn worst(one: RollupLag, two: RollupLag) -> RollupLag {
+    let facts = [one, two].iter().filter_map(|lag| lag.lagging.map(|lagging| lagging.facts)).max();
+    let joined = one.joined(two);
+    let lagging = joined.lagging.map(|lagging| Lagging { facts: facts.unwrap_or(lagging.facts), ..lagging });
+    RollupLag { lagging, ..joined }
 }
 
 impl Hub {
@@ -205,9 +244,17 @@ impl Hub {
         &self.bus
     }
 
-    /// The query service's lag behind LEDGER, by its newest answer that has one.
+    /// The query service's lag behind LEDGER: by its newest answer, or by all answers since [`Self::fresh`].
     pub fn lag(&self) -> Option<RollupLag> {
-        *self.lag.lock().unwrap_or_else(PoisonError::into_inner)
+        self.lag.get()
+    }
+
+    /// The same services for questions that belong together: [`Self::lag`] is then the worst of their answers, whatever else is
+    /// asked meanwhile.
+    #[must_use]
+    pub fn fresh(&self) -> Self {
+        let lag = Arc::new(LagCell { outer: Some(self.lag.clone()), ..LagCell::default() });
+        Self { lag, ..self.clone() }
     }
 
     /// How long each answer is waited for.
@@ -404,7 +451,7 @@ impl Hub {
             Err(_) => {
                 if subject.starts_with(QUERY_PREFIX) {
                     let said: AnswerLag = understood(&answer).unwrap_or_default();
-                    *self.lag.lock().unwrap_or_else(PoisonError::into_inner) = said.rollup;
+                    self.lag.record(said.rollup);
                 }
                 Ok(answer)
             }
@@ -455,11 +502,31 @@ mod tests {
     }
 
     #[test]
+    fn questions_that_belong_together_keep_the_worst_lag_of_their_answers() {
+        let at = |second| muster_contract::Timestamp::from_second(second).ok();
+        let lagging = |facts, second| RollupLag {
+            lagging: at(second).map(|since| Lagging { facts, since }),
+            ..RollupLag::default()
+        };
+        let newest = Arc::new(LagCell::default());
+        let own = || LagCell { outer: Some(newest.clone()), ..LagCell::default() };
+        let (one, other) = (own(), own());
+        one.record(Some(lagging(7, 20)));
+        other.record(None);
+        one.record(None);
+        assert_eq!((one.get(), other.get()), (Some(lagging(7, 20)), None), "no other answer changes it");
+        assert_eq!(newest.get(), None, "the outermost has the newest alone");
+        one.record(Some(lagging(5, 10)));
+        assert_eq!((one.get(), newest.get()), (Some(lagging(7, 10)), Some(lagging(5, 10))));
+    }
+
+    #[test]
     fn only_what_the_question_itself_causes_stays_as_it_is() {
         let refused = |code| AskError::Refused(ErrorBody { code, message: "no".to_owned() });
         let table = [
             (AskError::NoService { service: "muster-rollup", subject: "a".to_owned() }, true),
             (AskError::CommitChanged, true),
+            (AskError::NoCommit("timed out".to_owned()), true),
             (refused(ErrorCode::NotReady), true),
             (refused(ErrorCode::TooManyRequests), true),
             (refused(ErrorCode::Internal), false),
