@@ -1,14 +1,16 @@
 //! Questions to the services of the hub. Answers come back as they were sent, so that `--format json` shows all of
 //! them, also what a newer service says.
 
+mod lag;
+
 use std::fmt::Debug;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
 use std::time::Duration;
 
 use bytes::Bytes;
 use muster_bus::{Bus, ReadError, RequestError};
 use muster_contract::groups::GroupQuery;
-use muster_contract::lag::{AnswerLag, Lagging, RollupLag};
+use muster_contract::lag::{AnswerLag, RollupLag};
 use muster_contract::plans::{PlannerErrorBody, PlannerErrorReply};
 use muster_contract::quarantine::QuarantineRequest;
 use muster_contract::query::{ErrorBody, ErrorCode, ErrorReply, PAGE_MAX, Query};
@@ -20,6 +22,8 @@ use muster_contract::{DeploymentId, Refusal};
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 use serde_json::Value;
+
+use self::lag::LagCell;
 
 /// Most pages of one list: a service that never ends its list is stopped here.
 pub const PAGES_MAX: usize = 10_000;
@@ -179,43 +183,6 @@ pub struct Hub {
     lag: Arc<LagCell>,
 }
 
-/// The lag behind LEDGER in answers of the query service.
-#[derive(Debug, Default)]
-struct LagCell {
-    lag: Mutex<Option<RollupLag>>,
-    /// The cell that this one was made from.
-    outer: Option<Arc<Self>>,
-}
-
-impl LagCell {
-    /// Records what an answer says. A cell of its own keeps the worst of all answers: several rollups answer, and one that has read
-    /// everything does not vouch for the others. The outermost has that of the newest.
-    fn record(&self, said: Option<RollupLag>) {
-        let mut lag = self.lag.lock().unwrap_or_else(PoisonError::into_inner);
-        *lag = match (*lag, said) {
-            (Some(one), Some(two)) if self.outer.is_some() => Some(worst(one, two)),
-            (one, two) if self.outer.is_some() => one.or(two),
-            (_, said) => said,
-        };
-        drop(lag);
-        if let Some(outer) = &self.outer {
-            outer.record(said);
-        }
-    }
-
-    fn get(&self) -> Option<RollupLag> {
-        *self.lag.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-}
-
-/// The lag of two answers of one hub: its parts are not added up, because one rollup may have given both.
-fn worst(one: RollupLag, two: RollupLag) -> RollupLag {
-    let facts = [one, two].iter().filter_map(|lag| lag.lagging.map(|lagging| lagging.facts)).max();
-    let joined = one.joined(two);
-    let lagging = joined.lagging.map(|lagging| Lagging { facts: facts.unwrap_or(lagging.facts), ..lagging });
-    RollupLag { lagging, ..joined }
-}
-
 impl Hub {
     /// The services that answer on a bus.
     pub fn new(bus: Bus, timeout: Duration) -> Self {
@@ -253,7 +220,7 @@ impl Hub {
     /// asked meanwhile.
     #[must_use]
     pub fn fresh(&self) -> Self {
-        let lag = Arc::new(LagCell { outer: Some(self.lag.clone()), ..LagCell::default() });
+        let lag = Arc::new(LagCell::within(&self.lag));
         Self { lag, ..self.clone() }
     }
 
@@ -499,25 +466,6 @@ mod tests {
         append(&mut whole, json!({"asOf": {"ledgerSeq": 9}, "devices": [4]}), "devices");
         assert_eq!(taken_next(&mut whole), None);
         assert_eq!(whole, json!({"asOf": {"ledgerSeq": 5}, "devices": [1, 2, 3, 4]}));
-    }
-
-    #[test]
-    fn questions_that_belong_together_keep_the_worst_lag_of_their_answers() {
-        let at = |second| muster_contract::Timestamp::from_second(second).ok();
-        let lagging = |facts, second| RollupLag {
-            lagging: at(second).map(|since| Lagging { facts, since }),
-            ..RollupLag::default()
-        };
-        let newest = Arc::new(LagCell::default());
-        let own = || LagCell { outer: Some(newest.clone()), ..LagCell::default() };
-        let (one, other) = (own(), own());
-        one.record(Some(lagging(7, 20)));
-        other.record(None);
-        one.record(None);
-        assert_eq!((one.get(), other.get()), (Some(lagging(7, 20)), None), "no other answer changes it");
-        assert_eq!(newest.get(), None, "the outermost has the newest alone");
-        one.record(Some(lagging(5, 10)));
-        assert_eq!((one.get(), newest.get()), (Some(lagging(7, 10)), Some(lagging(5, 10))));
     }
 
     #[test]
