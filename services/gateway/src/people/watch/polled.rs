@@ -71,11 +71,7 @@ enum Known {
     /// No rollout governs the deployment.
     Gone,
     /// No service answers.
-    Unanswered {
-        since: Timestamp,
-        cause: String,
-        last: Option<Document>,
-    },
+    Unanswered { since: Timestamp, cause: String, last: Option<Document> },
 }
 
 impl Known {
