@@ -1,8 +1,10 @@
 //! Questions to the services of the hub. Answers come back as they were sent, so that `--format json` shows all of
 //! them, also what a newer service says.
 
+mod lag;
+
 use std::fmt::Debug;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
 use std::time::Duration;
 
 use bytes::Bytes;
@@ -20,6 +22,8 @@ use muster_contract::{DeploymentId, Refusal};
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 use serde_json::Value;
+
+use self::lag::LagCell;
 
 /// Most pages of one list: a service that never ends its list is stopped here.
 pub const PAGES_MAX: usize = 10_000;
@@ -84,6 +88,9 @@ pub enum AskError {
     /// The query service has not read all of LEDGER.
     #[error("muster-rollup has not read all of LEDGER, so no gate can be judged; `muster status` says why")]
     Lagging,
+    /// The publisher has read no good commit whose rollouts it could tell of.
+    #[error("the publisher has published no commit of Git whole yet, so its rollouts are unknown: {0}")]
+    NoCommit(String),
     /// The ledger could not be read.
     #[error(transparent)]
     Read(#[from] ReadError),
@@ -122,7 +129,7 @@ impl AskError {
     pub const fn may_pass(&self) -> bool {
         match self {
             Self::NoService { .. } | Self::Request { .. } | Self::CommitChanged | Self::Lagging => true,
-            Self::Read(_) | Self::Silent { .. } => true,
+            Self::NoCommit(_) | Self::Read(_) | Self::Silent { .. } => true,
             Self::Refused(ErrorBody { code, .. }) | Self::RefusedByPlanner(PlannerErrorBody { code, .. }) => {
                 matches!(code, ErrorCode::NotReady | ErrorCode::TooManyRequests)
             }
@@ -173,8 +180,7 @@ pub struct Hub {
     represents: Option<Arc<dyn Represents>>,
     timeout: Duration,
     place: String,
-    /// The lag behind LEDGER in the newest answer of the query service.
-    lag: Arc<Mutex<Option<RollupLag>>>,
+    lag: Arc<LagCell>,
 }
 
 impl Hub {
@@ -205,9 +211,17 @@ impl Hub {
         &self.bus
     }
 
-    /// The query service's lag behind LEDGER, by its newest answer that has one.
+    /// The query service's lag behind LEDGER: by its newest answer, or by all answers since [`Self::fresh`].
     pub fn lag(&self) -> Option<RollupLag> {
-        *self.lag.lock().unwrap_or_else(PoisonError::into_inner)
+        self.lag.get()
+    }
+
+    /// The same services for questions that belong together: [`Self::lag`] is then the worst of their answers, whatever else is
+    /// asked meanwhile.
+    #[must_use]
+    pub fn fresh(&self) -> Self {
+        let lag = Arc::new(LagCell::within(&self.lag));
+        Self { lag, ..self.clone() }
     }
 
     /// How long each answer is waited for.
@@ -404,7 +418,7 @@ impl Hub {
             Err(_) => {
                 if subject.starts_with(QUERY_PREFIX) {
                     let said: AnswerLag = understood(&answer).unwrap_or_default();
-                    *self.lag.lock().unwrap_or_else(PoisonError::into_inner) = said.rollup;
+                    self.lag.record(said.rollup);
                 }
                 Ok(answer)
             }
@@ -460,6 +474,7 @@ mod tests {
         let table = [
             (AskError::NoService { service: "muster-rollup", subject: "a".to_owned() }, true),
             (AskError::CommitChanged, true),
+            (AskError::NoCommit("timed out".to_owned()), true),
             (refused(ErrorCode::NotReady), true),
             (refused(ErrorCode::TooManyRequests), true),
             (refused(ErrorCode::Internal), false),

@@ -134,8 +134,12 @@ impl View {
 
     /// The selected row of a list.
     pub(super) fn position(&self, rows: &[Row]) -> usize {
-        let same =
-            self.on.as_ref().and_then(|on| rows.iter().position(|row| row.target.as_ref() == Some(on)));
+        let is_same = |row: &Row| self.on.is_some() && row.target == self.on;
+        // Several rollouts of a deployment have one page.
+        if rows.get(self.at).is_some_and(is_same) {
+            return self.at;
+        }
+        let same = rows.iter().position(is_same);
         same.unwrap_or(self.at).min(rows.len().saturating_sub(1))
     }
 
@@ -316,5 +320,24 @@ impl Model {
     fn show_tab(&mut self, at: usize) {
         self.pages.clear();
         self.tab = Tab::ALL[at];
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_cursor_moves_over_two_rollouts_of_one_deployment() {
+        let row = |id: &str| Row { text: String::new(), target: id.parse().ok().map(Target::Rollout) };
+        let rows = [row("log"), row("web"), row("web"), row("x")];
+        let mut view = View::of(Subject::Tab(Tab::Rollouts));
+        for at in 0..rows.len() {
+            view.select(&rows, at);
+            assert_eq!(view.position(&rows), at);
+        }
+        view.select(&rows, 2);
+        let rows = [row("a"), row("log"), row("x"), row("web"), row("web")];
+        assert_eq!(view.position(&rows), 3, "it follows the deployment when the order changes");
     }
 }

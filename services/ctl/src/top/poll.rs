@@ -33,7 +33,7 @@ pub(super) async fn rounds(hub: Hub, clock: Arc<dyn Clock>, tell: mpsc::Sender<N
 }
 
 async fn round(hub: &Hub, clock: &dyn Clock) -> Round {
-    let (at, fleet) = (clock.now(), Query::default());
+    let (hub, at, fleet) = (&hub.fresh(), clock.now(), Query::default());
     let silent = Query {
         freshness: [Freshness::Stale, Freshness::Never].into_iter().collect(),
         limit: Some(PAGE_MAX),

@@ -228,12 +228,13 @@ impl Asking {
     async fn met(&self, through: u64) -> Result<DeploymentView, CtlError> {
         let query = Query { id: Some(self.deployment.clone()), ..Query::default() };
         loop {
-            let answer = self.hub.query("deployment", &query).await;
+            let hub = self.hub.fresh();
+            let answer = hub.query("deployment", &query).await;
             match answer.and_then(|answer| understood::<DeploymentAnswer>(&answer)) {
                 Ok(DeploymentAnswer { view, .. })
                     if self.ends.contains(&view.verdict)
                         && view.as_of.ledger_seq >= through
-                        && self.hub.lag().is_none() =>
+                        && hub.lag().is_none() =>
                 {
                     return Ok(view);
                 }

@@ -135,7 +135,8 @@ impl<D: Downlink> Announcer<D> {
                 Err(error) => publish_error = chain(&error),
             }
         }
-        Err(conflict(format!("gave up after {ATTEMPTS} attempts: {publish_error}; ask again")))
+        // It may pass, so it is no contradiction to the present state.
+        Err(not_ready(&format!("gave up after {ATTEMPTS} attempts: {publish_error}; ask again")))
     }
 
     fn decision(&self, decide: &Decide) -> RolloutDecision {

@@ -29,7 +29,7 @@ pub async fn gathered(
     site: Option<SiteId>,
     now: &(dyn Fn() -> Timestamp + Sync),
 ) -> Result<Audit, AskError> {
-    let query = Query { site: site.clone().into(), ..Query::default() };
+    let (hub, query) = (&hub.fresh(), Query { site: site.clone().into(), ..Query::default() });
     let answer: DevicesAnswer = understood(&hub.pages("devices", "devices", query).await?)?;
     let keys = match site {
         Some(_) => site_keys(&answer.devices),

@@ -10,6 +10,7 @@ use muster_domain::rollout::{ApprovalCount, Blocked, Gate, RolloutProgress, Step
 use serde::Serialize;
 
 use super::approvable;
+use super::gather::git_of;
 use crate::ask::{AskError, Hub, PAGES_MAX, understood};
 
 /// A wave that waits for an approval.
@@ -73,7 +74,7 @@ async fn under_way(hub: &Hub) -> Result<BTreeSet<DeploymentId>, AskError> {
     for _ in 0..PAGES_MAX {
         let query = PublisherQuery { rollouts_after: Some(after), ..PublisherQuery::default() };
         let status: PublisherStatus = understood(&hub.publisher("status", &query).await?)?;
-        let Some(git) = status.git else { return Ok(deployments) };
+        let Some(git) = git_of(status)? else { return Ok(deployments) };
         after = git.rollout_deployments.last().map(ToString::to_string).unwrap_or_default();
         deployments.extend(git.rollout_deployments);
         if !git.has_more_deployments {

@@ -3,7 +3,9 @@
 use std::collections::BTreeMap;
 
 use muster_contract::canonical::Digest;
-use muster_contract::query::{DeploymentAnswer, Output, PAGE_MAX, PublisherQuery, PublisherStatus, Query};
+use muster_contract::query::{
+    DeploymentAnswer, GitStatus, Output, PAGE_MAX, PublisherQuery, PublisherStatus, Query,
+};
 use muster_contract::rollout::{HeldChange, OpenRollout, Rollout, TargetsAnswer, TargetsQuery};
 use muster_contract::{DeploymentId, Timestamp};
 use muster_domain::rollout::{Lines, RolloutProgress, progress};
@@ -42,16 +44,32 @@ pub struct HeldChanges {
 /// The held changes, by the publisher's status.
 ///
 /// # Errors
-/// No publisher answers.
+/// No publisher answers, or it has no commit yet.
 pub async fn held_changes(hub: &Hub) -> Result<HeldChanges, AskError> {
     let status: PublisherStatus = understood(&hub.publisher("status", &PublisherQuery::default()).await?)?;
-    let changes = status.git.map(|git| HeldChanges {
+    let changes = git_of(status)?.map(|git| HeldChanges {
         held: git.held,
         omitted: git.held_omitted,
         open: git.open_rollouts,
         open_omitted: git.open_omitted,
     });
     Ok(changes.unwrap_or_default())
+}
+
+/// What the publisher knows of Git; `None` if it has no Git source.
+///
+/// # Errors
+/// It has published no commit whole, so that it holds nothing says nothing.
+pub(super) fn git_of(status: PublisherStatus) -> Result<Option<GitStatus>, AskError> {
+    let Some(git) = status.git else { return Ok(None) };
+    if git.applied.is_some() {
+        return Ok(Some(git));
+    }
+    let cause = git.error.or_else(|| {
+        let since = git.hanging_since?;
+        Some(format!("{} accepts requests and does not answer since {since}", git.url))
+    });
+    Err(AskError::NoCommit(cause.unwrap_or_else(|| format!("it reads {}; ask again", git.url))))
 }
 
 /// The rollouts of a deployment as of `now`; none if no rollout governs it.
@@ -142,7 +160,7 @@ pub async fn targets_by(
 async fn lines(hub: &Hub, id: &DeploymentId) -> Result<Lines, AskError> {
     let output = Output::All;
     let mut query = Query { id: Some(id.clone()), output, limit: Some(PAGE_MAX), ..Query::default() };
-    let mut lines = Lines::default();
+    let (hub, mut lines) = (hub.fresh(), Lines::default());
     for _ in 0..PAGES_MAX {
         let page = match hub.query("deployment", &query).await {
             Ok(answer) => understood::<DeploymentAnswer>(&answer)?,
@@ -163,4 +181,38 @@ async fn lines(hub: &Hub, id: &DeploymentId) -> Result<Lines, AskError> {
         query.after = page.next;
     }
     Err(AskError::Endless { what: "devices" })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_publisher_without_a_commit_does_not_say_that_nothing_waits() {
+        let example =
+            include_bytes!("../../../../schemas/examples/good/PublisherStatus.holding-a-change.json");
+        let status = |change: &dyn Fn(&mut GitStatus)| {
+            let mut status: PublisherStatus = serde_json::from_slice(example).unwrap();
+            status.git.iter_mut().for_each(change);
+            git_of(status)
+        };
+        assert!(status(&|_| {}).unwrap().is_some());
+        let without = |error: Option<&str>, hanging_since| {
+            let refused = status(&|git| {
+                git.applied = None;
+                git.error = error.map(str::to_owned);
+                git.hanging_since = hanging_since;
+            });
+            let error = refused.unwrap_err();
+            assert!(error.may_pass(), "{error}");
+            error.to_string()
+        };
+        assert!(without(Some("no such branch"), None).ends_with("no such branch"));
+        let since = Timestamp::from_second(0).unwrap();
+        assert!(without(None, Some(since)).ends_with("does not answer since 1970-01-01T00:00:00Z"));
+        assert!(without(None, None).ends_with("ask again"));
+        let mut none: PublisherStatus = serde_json::from_slice(example).unwrap();
+        none.git = None;
+        assert!(git_of(none).unwrap().is_none(), "without Git there are no rollouts");
+    }
 }

@@ -135,18 +135,21 @@ async fn check_version(people: &People, request: &DecisionRequest, now: Timestam
 /// The versions of `If-Match`; none for any version.
 fn versions(headers: &HeaderMap) -> Result<Vec<String>, Problem> {
     let mut versions = Vec::new();
+    let mut is_any = false;
+    let wrong = || Problem::field("If-Match", "must be the ETag of the rollouts, or * alone");
     for value in headers.get_all(IF_MATCH) {
         let tags = value.to_str().unwrap_or_default().split(',').map(str::trim);
         for tag in tags {
             let version = tag.strip_prefix('"').and_then(|rest| rest.strip_suffix('"'));
             match version {
                 Some(version) if !version.is_empty() => versions.push(version.to_owned()),
-                None if tag == "*" => return Ok(Vec::new()),
-                _ => return Err(Problem::field("If-Match", "must be the ETag of the rollouts, or *")),
+                // The star stands alone.
+                None if tag == "*" && !is_any => is_any = true,
+                _ => return Err(wrong()),
             }
         }
     }
-    Ok(versions)
+    if is_any && !versions.is_empty() { Err(wrong()) } else { Ok(versions) }
 }
 
 fn some(all: &[Decided], none: impl FnOnce() -> Problem) -> Result<Value, Problem> {
@@ -300,7 +303,8 @@ mod tests {
             read(&["\"a\", \"b\"", "\"c\""]),
             Ok(vec!["a".to_owned(), "b".to_owned(), "c".to_owned()])
         );
-        for wrong in ["a", "\"\"", "W/\"a\"", "\"a", ""] {
+        assert_eq!(read(&["\"a\"", "*"]), Err(400));
+        for wrong in ["a", "\"\"", "W/\"a\"", "\"a", "", "\"old\", *", "*, \"old\"", "*, *"] {
             assert_eq!(read(&[wrong]), Err(400), "{wrong}");
         }
     }

@@ -3,8 +3,8 @@
 //!
 //! A key is of one person, address and method. With another body it is refused (422); while the first request is under way,
 //! the repeated one is asked to come back (409). A change goes on although its client has gone, so that its answer is there for the
-//! repeated request. Answers that say "try again" are not kept. The memory is that of one gateway, of bounded size and time;
-//! beyond it a repeated change is judged anew by the service that records it.
+//! repeated request. Answers that say "try again", and requests that cannot be understood, are not kept. Of an answer that is too long
+//! to keep, it is kept that the change was made. The memory is that of one gateway, of bounded size and time; beyond it a repeated change is judged anew by the service that records it.
 
 use std::collections::{HashMap, VecDeque};
 use std::fmt;
@@ -34,14 +34,16 @@ pub const KEPT_FOR: Duration = Duration::from_secs(10 * 60);
 const ANSWERS_MAX: usize = 4096;
 /// Longest answer that is kept in bytes.
 const ANSWER_BYTES_MAX: usize = 64 * 1024;
+/// Bytes of all answers that are kept: a gateway has little memory.
+const BYTES_MAX: usize = 16 * 1024 * 1024;
 
 /// The header with the key.
 pub const IDEMPOTENCY_KEY: HeaderName = HeaderName::from_static("idempotency-key");
 /// The header of an answer that was given before.
 pub const REPLAYED: HeaderName = HeaderName::from_static("idempotency-replayed");
 
-/// Person, method and address, and the key.
-type Name = (String, String, String);
+/// Digest of person, method and address, and key.
+type Name = Digest;
 
 /// An answer that can be given again.
 #[derive(Debug, Clone)]
@@ -51,11 +53,28 @@ struct Answer {
     body: Bytes,
 }
 
+/// What is kept of a change that was made.
+#[derive(Debug, Clone)]
+enum Kept {
+    Whole(Answer),
+    /// Its answer was too long.
+    TooLong,
+}
+
+impl Kept {
+    const fn bytes(&self) -> usize {
+        match self {
+            Self::Whole(answer) => answer.body.len(),
+            Self::TooLong => 0,
+        }
+    }
+}
+
 #[derive(Debug)]
 struct Entry {
     request: Digest,
     /// `None` while the request is under way.
-    answer: Option<Answer>,
+    answer: Option<Kept>,
 }
 
 /// The answers of this gateway to requests with a key.
@@ -67,6 +86,8 @@ struct Store {
     entries: HashMap<Name, Entry>,
     /// Names of kept answers, the oldest first.
     kept: VecDeque<(Instant, Name)>,
+    /// Bytes of the kept answers.
+    bytes: usize,
 }
 
 /// Without the answers.
@@ -80,6 +101,7 @@ impl fmt::Debug for Answers {
 enum Admission {
     First,
     Again(Answer),
+    TooLong,
     UnderWay,
     OtherRequest,
     Full,
@@ -95,24 +117,29 @@ impl Answers {
             store.forget(now);
             match store.entries.get(name) {
                 Some(entry) if entry.request != request => return Admission::OtherRequest,
-                Some(Entry { answer: Some(answer), .. }) => return Admission::Again(answer.clone()),
+                Some(Entry { answer: Some(Kept::Whole(answer)), .. }) => {
+                    return Admission::Again(answer.clone());
+                }
+                Some(Entry { answer: Some(Kept::TooLong), .. }) => return Admission::TooLong,
                 Some(_) => return Admission::UnderWay,
                 None => {}
             }
             if store.entries.len() >= ANSWERS_MAX && !store.forget_oldest() {
                 return Admission::Full;
             }
-            store.entries.insert(name.clone(), Entry { request, answer: None });
+            store.entries.insert(*name, Entry { request, answer: None });
             Admission::First
         })
     }
 
     /// Keeps an answer, or forgets the request if there is none to keep.
-    fn finish(&self, name: Name, answer: Option<Answer>, now: Instant) {
+    fn finish(&self, name: Name, answer: Option<Kept>, now: Instant) {
         self.write(|store| match (answer, store.entries.get_mut(&name)) {
             (Some(answer), Some(entry)) => {
+                store.bytes += answer.bytes();
                 entry.answer = Some(answer);
                 store.kept.push_back((now, name));
+                while store.bytes > BYTES_MAX && store.forget_oldest() {}
             }
             _ => _ = store.entries.remove(&name),
         });
@@ -130,8 +157,10 @@ impl Store {
 
     /// False if no answer is kept.
     fn forget_oldest(&mut self) -> bool {
-        let oldest = self.kept.pop_front();
-        oldest.is_some_and(|(_, name)| self.entries.remove(&name).is_some())
+        let Some((_, name)) = self.kept.pop_front() else { return false };
+        let forgotten = self.entries.remove(&name);
+        self.bytes -= forgotten.and_then(|entry| entry.answer).map_or(0, |answer| answer.bytes());
+        true
     }
 }
 
@@ -142,7 +171,7 @@ struct OpenChange {
 }
 
 impl OpenChange {
-    fn finish(mut self, answer: Option<Answer>) {
+    fn finish(mut self, answer: Option<Kept>) {
         if let Some(name) = self.name.take() {
             self.answers.finish(name, answer, Instant::now());
         }
@@ -170,7 +199,7 @@ pub async fn once(State(people): State<People>, request: Request, next: Next) ->
     };
     let person = request.extensions().get::<Session>().map(|session| session.person.key.clone());
     let address = format!("{} {}", request.method(), request.uri());
-    let name = (person.unwrap_or_default(), address, key);
+    let name = name_of(&person.unwrap_or_default(), &address, &key);
     let (request, digest) = match read(request).await {
         Ok(read) => read,
         Err(problem) => return problem.into_response(),
@@ -179,6 +208,10 @@ pub async fn once(State(people): State<People>, request: Request, next: Next) ->
     match answers.admit(&name, digest, Instant::now()) {
         Admission::First => {}
         Admission::Again(answer) => return answer.replayed(),
+        Admission::TooLong => {
+            let detail = "it was made; its answer was too long to keep";
+            return Problem::new(StatusCode::CONFLICT, detail).into_response();
+        }
         Admission::UnderWay => {
             let detail = "the first request with this Idempotency-Key is under way";
             return Problem::passing(StatusCode::CONFLICT, detail).into_response();
@@ -203,6 +236,11 @@ pub async fn once(State(people): State<People>, request: Request, next: Next) ->
     made.await.unwrap_or_else(|error| {
         Problem::new(StatusCode::INTERNAL_SERVER_ERROR, format!("the change failed: {error}")).into_response()
     })
+}
+
+/// The name of a change; no part has a line break.
+fn name_of(person: &str, address: &str, key: &str) -> Name {
+    Digest::of_bytes(format!("{person}\n{address}\n{key}").as_bytes())
 }
 
 fn key(request: &Request) -> Result<Option<String>, Problem> {
@@ -240,11 +278,11 @@ async fn read(request: Request) -> Result<(Request, Digest), Problem> {
     Ok((Request::from_parts(parts, Body::from(bytes)), Digest::of_bytes(&asked)))
 }
 
-/// The response, and the answer to keep of it.
-async fn kept(response: Response) -> (Response, Option<Answer>) {
+/// The response, and what to keep of it.
+async fn kept(response: Response) -> (Response, Option<Kept>) {
     let status = response.status();
-    // A refusal is final, an answer that may pass is not.
-    let may_pass = status.is_server_error() || matches!(status.as_u16(), 408 | 429);
+    // A refusal is final, an answer that may pass is not; what cannot be understood costs nothing to judge again.
+    let is_kept = !status.is_server_error() && !matches!(status.as_u16(), 400 | 408 | 413 | 415 | 429);
     let (parts, body) = response.into_parts();
     let Ok(body) = to_bytes(body, usize::MAX).await else {
         let problem =
@@ -253,8 +291,11 @@ async fn kept(response: Response) -> (Response, Option<Answer>) {
     };
     let media = parts.headers.get(CONTENT_TYPE).cloned();
     let answer = Answer { status, media, body: body.clone() };
-    let is_kept = !may_pass && body.len() <= ANSWER_BYTES_MAX;
-    (Response::from_parts(parts, Body::from(body)), is_kept.then_some(answer))
+    let kept = match body.len() <= ANSWER_BYTES_MAX {
+        true => Some(Kept::Whole(answer)),
+        false => status.is_success().then_some(Kept::TooLong),
+    };
+    (Response::from_parts(parts, Body::from(body)), kept.filter(|_| is_kept))
 }
 
 impl Answer {
@@ -273,11 +314,55 @@ mod tests {
     use super::*;
 
     fn name(key: &str) -> Name {
-        (String::new(), "POST /a".to_owned(), key.to_owned())
+        name_of("", "POST /a", key)
     }
 
-    fn answer() -> Answer {
-        Answer { status: StatusCode::OK, media: None, body: Bytes::from_static(b"[]") }
+    fn answer() -> Kept {
+        long(2)
+    }
+
+    fn long(bytes: usize) -> Kept {
+        Kept::Whole(Answer { status: StatusCode::OK, media: None, body: vec![b' '; bytes].into() })
+    }
+
+    #[test]
+    fn kept_answers_are_bounded_in_bytes_and_the_oldest_is_forgotten_first() {
+        let (answers, now, digest) = (Answers::default(), Instant::now(), Digest::of_bytes(b"1"));
+        let held = BYTES_MAX / ANSWER_BYTES_MAX;
+        for number in 0..=held {
+            let name = name(&number.to_string());
+            assert!(matches!(answers.admit(&name, digest, now), Admission::First));
+            answers.finish(name, Some(long(ANSWER_BYTES_MAX)), now);
+        }
+        assert_eq!(answers.write(|store| (store.bytes, store.entries.len())), (BYTES_MAX, held));
+        assert!(matches!(answers.admit(&name("1"), digest, now), Admission::Again(_)));
+        assert!(
+            matches!(answers.admit(&name("0"), digest, now), Admission::First),
+            "the oldest was forgotten"
+        );
+        answers.admit(&name("a"), digest, now + KEPT_FOR);
+        assert_eq!(answers.write(|store| store.bytes), 0);
+    }
+
+    #[tokio::test]
+    async fn what_cannot_be_understood_is_not_kept_and_a_long_success_leaves_its_mark() {
+        let of = async |status: u16, bytes: usize| {
+            let status = StatusCode::from_u16(status).unwrap();
+            let (_, kept) = kept((status, vec![b' '; bytes]).into_response()).await;
+            kept
+        };
+        for passing in [400, 408, 413, 415, 429, 502, 503] {
+            assert!(of(passing, 2).await.is_none(), "{passing}");
+        }
+        for last in [200, 404, 409, 412] {
+            assert!(matches!(of(last, 2).await, Some(Kept::Whole(_))), "{last}");
+        }
+        assert!(of(409, ANSWER_BYTES_MAX + 1).await.is_none());
+        let made = of(200, ANSWER_BYTES_MAX + 1).await;
+        let (answers, now, digest) = (Answers::default(), Instant::now(), Digest::of_bytes(b"1"));
+        assert!(matches!(answers.admit(&name("k"), digest, now), Admission::First));
+        answers.finish(name("k"), made, now);
+        assert!(matches!(answers.admit(&name("k"), digest, now), Admission::TooLong), "it is not made again");
     }
 
     #[test]
@@ -312,7 +397,7 @@ mod tests {
     #[test]
     fn a_key_is_of_one_person_and_one_address() {
         let (answers, now, digest) = (Answers::default(), Instant::now(), Digest::of_bytes(b"1"));
-        let of = |person: &str, address: &str| (person.to_owned(), address.to_owned(), "k".to_owned());
+        let of = |person: &str, address: &str| name_of(person, address, "k");
         let first = of("anna", "POST /a");
         assert!(matches!(answers.admit(&first, digest, now), Admission::First));
         answers.finish(first, Some(answer()), now);

@@ -88,6 +88,7 @@ fn add_others(paths: &mut Map<String, Value>) {
         let mut change = change(&format!("rollout {verb}"), &path, DECISION, &answer);
         let about = "Only if the rollouts have this ETag: their commit, contents and decisions";
         push(&mut change["post"]["parameters"], header("If-Match", about));
+        change["post"]["responses"]["409"]["content"]["application/json"] = json!({ "schema": answer });
         change["post"]["responses"]["412"] = refusal("The rollouts have changed since they were read");
         paths.insert(path.clone(), change);
     }
@@ -192,12 +193,15 @@ fn responses(media: &str, schema: &Value) -> Value {
     json!({
         "200": { "description": "The answer", "content": { media: { "schema": schema } } },
         "400": problem("The request cannot be understood"),
+        "401": problem("A login is needed"),
         "403": problem("The request is not permitted"),
         "404": problem("There is no such thing"),
+        "408": problem("The body came too slowly"),
         "409": problem("The request contradicts the present state"),
         "410": problem("The cursor is not valid any more"),
         "413": problem("The body is too long"),
         "415": problem("The body is of a wrong media type"),
+        "421": problem("The gateway does not serve this host"),
         "429": problem("Too many requests are under way"),
         "502": problem("A service failed, or is of another version"),
         "503": problem("A service does not answer, or has not read LEDGER to its end"),
@@ -250,6 +254,16 @@ mod tests {
         for reference in found {
             let pointer = reference.strip_prefix('#').unwrap();
             assert!(document.pointer(pointer).is_some(), "{reference}");
+        }
+    }
+
+    #[test]
+    fn refusals_of_decisions_are_described() {
+        let document = whole();
+        let responses = &document["paths"]["/api/v1/rollouts/{id}/pause"]["post"]["responses"];
+        assert_eq!(responses["409"]["content"]["application/json"]["schema"]["type"], "array");
+        for status in ["401", "408", "412", "421", "422"] {
+            assert!(responses[status]["content"][PROBLEM_TYPE].is_object(), "{status}");
         }
     }
 

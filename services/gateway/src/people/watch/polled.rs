@@ -37,6 +37,8 @@ use crate::problem::Problem;
 
 /// Time between an answer and the next question.
 const ASK_EVERY: Duration = Duration::from_secs(2);
+/// Age of the last answer, in seconds, from which it is stale: the next question has no answer for so long.
+const ANSWER_AGE_MAX: i64 = 10;
 /// Most addresses that are followed at once.
 const TOPICS_MAX: usize = 200;
 /// Digits of a digest in an id.
@@ -61,15 +63,28 @@ struct Document {
 enum Known {
     /// The first answer is waited for.
     Asking,
-    Current(Document),
+    Current {
+        document: Document,
+        /// When it was asked for.
+        at: Timestamp,
+    },
     /// No rollout governs the deployment.
     Gone,
     /// No service answers.
-    Unanswered {
-        since: Timestamp,
-        cause: String,
-        last: Option<Document>,
-    },
+    Unanswered { since: Timestamp, cause: String, last: Option<Document> },
+}
+
+impl Known {
+    /// What it is worth now: an old answer is none.
+    fn judged(self, now: Timestamp) -> Self {
+        match self {
+            Self::Current { at, .. } if now.as_second() - at.as_second() > ANSWER_AGE_MAX => {
+                let cause = format!("the services have not answered for more than {ANSWER_AGE_MAX} s");
+                Self::Unanswered { since: at, cause, last: None }
+            }
+            known => known,
+        }
+    }
 }
 
 /// The topics that are followed.
@@ -112,13 +127,32 @@ impl Polls {
     }
 }
 
+/// Takes a topic out with the end of its task, also if that fails: the next client then starts another one.
+struct Polled {
+    polls: Arc<Polls>,
+    topic: Topic,
+    tell: Arc<Sender<Known>>,
+}
+
+impl Drop for Polled {
+    fn drop(&mut self) {
+        self.polls.write(|topics| {
+            if topics.get(&self.topic).is_some_and(|tell| Arc::ptr_eq(tell, &self.tell)) {
+                topics.remove(&self.topic);
+            }
+        });
+    }
+}
+
 /// Asks again and again, until nobody follows the topic.
 async fn poll(people: People, topic: Topic, tell: Arc<Sender<Known>>) {
+    let polls = Arc::clone(&people.polls);
+    let _polled = Polled { polls, topic: topic.clone(), tell: Arc::clone(&tell) };
     let mut asker = Asker::default();
     loop {
         let at = people.clock.now();
         let known = match Box::pin(asker.ask(&people, &topic, at)).await {
-            Ok(Some(document)) => Known::Current(document),
+            Ok(Some(document)) => Known::Current { document, at },
             Ok(None) => Known::Gone,
             Err(error) => asker.unanswered(at, &error),
         };
@@ -181,7 +215,7 @@ impl Asker {
 
     fn note(&mut self, known: &Known) {
         match known {
-            Known::Current(document) => {
+            Known::Current { document, .. } => {
                 (self.last, self.silent_since) = (Some(document.clone()), None);
             }
             Known::Unanswered { since, .. } => self.silent_since = Some(*since),
@@ -246,7 +280,8 @@ async fn follow(
     };
     let mut known = people.polls.follow(&people, topic.clone()).ok_or_else(too_many)?;
     // The task answers within the timeouts of its questions; it ends with the gateway alone.
-    let first = known.wait_for(|known| !matches!(known, Known::Asking)).await.map(|known| known.clone());
+    let first = known.wait_for(|known| !matches!(known, Known::Asking)).await;
+    let first = first.map(|known| known.clone().judged(people.clock.now()));
     match (first, &topic) {
         (Ok(Known::Gone), Topic::Rollouts(id)) => return Err(ungoverned(id)),
         (Ok(Known::Unanswered { cause, last: None, .. }), _) => {
@@ -317,9 +352,9 @@ impl Follower {
 
     /// The frame that is due now, if any.
     fn due(&mut self) -> Option<Bytes> {
-        let known = self.known.borrow_and_update().clone();
+        let known = self.known.borrow_and_update().clone().judged(self.people.clock.now());
         match known {
-            Known::Current(document) if self.was_stale || self.has.as_ref() != Some(&document.id) => {
+            Known::Current { document, .. } if self.was_stale || self.has.as_ref() != Some(&document.id) => {
                 let event = if self.is_first { "snapshot" } else { "change" };
                 self.was_stale = false;
                 self.has = Some(document.id.clone());
@@ -349,6 +384,35 @@ impl Follower {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn an_old_answer_is_stale_and_none_for_a_new_client() {
+        let at = |second| Timestamp::from_second(second).unwrap();
+        let known = Known::Current { document: of_approvals(&[]), at: at(100) };
+        assert!(matches!(known.clone().judged(at(110)), Known::Current { .. }));
+        let old = known.judged(at(111));
+        assert!(matches!(old, Known::Unanswered { since, last: None, .. } if since == at(100)));
+    }
+
+    #[tokio::test]
+    async fn a_topic_goes_with_its_task_even_if_that_panics() {
+        let polls = Arc::new(Polls::default());
+        let begin = || {
+            let tell = Arc::new(watch::channel(Known::Asking).0);
+            polls.write(|topics| topics.insert(Topic::Approvals, tell.clone()));
+            Polled { polls: polls.clone(), topic: Topic::Approvals, tell }
+        };
+        let polled = begin();
+        let failed = tokio::spawn(async move {
+            let _polled = polled;
+            panic!("a fault");
+        });
+        assert!(failed.await.is_err());
+        assert!(polls.write(|topics| topics.is_empty()));
+        let (before, _now) = (begin(), begin());
+        drop(before);
+        assert_eq!(polls.write(|topics| topics.len()), 1, "another task's topic stays");
+    }
 
     #[test]
     fn the_id_of_a_document_changes_with_what_it_says_and_not_with_its_judgement() {

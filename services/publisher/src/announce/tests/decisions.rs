@@ -168,6 +168,17 @@ async fn a_decision_about_another_phase_than_the_requester_has_seen_is_refused()
 }
 
 #[tokio::test(start_paused = true)]
+async fn a_decision_that_could_not_be_stored_may_be_asked_for_again() {
+    let stream = Stream::default();
+    let publisher = with_a_held_change(&stream).await;
+    stream.0.lock().unwrap().faults = [Fault::Lost; 20].into();
+    let refused = publisher.announcer.decide(asked(RolloutVerb::Pause, digest("v2"))).await.unwrap_err();
+    assert!(refused.code == ErrorCode::NotReady && refused.message.contains("ask again"), "{refused:?}");
+    stream.0.lock().unwrap().faults.clear();
+    assert!(publisher.announcer.decide(asked(RolloutVerb::Pause, digest("v2"))).await.unwrap().changed);
+}
+
+#[tokio::test(start_paused = true)]
 async fn a_decision_judged_by_the_policy_of_another_commit_is_refused() {
     let stream = Stream::default();
     let publisher = with_a_held_change(&stream).await;
