@@ -13,7 +13,7 @@ fn program(starts: &Path) -> Value {
 }
 
 /// A document with the program as deployment `web`, and these fields of its entry.
-fn document_of(generation: u64, target: u64, starts: &Path, fields: Value) -> Value {
+fn document_of(generation: u64, target: u64, starts: &Path, fields: &Value) -> Value {
     let mut document = document(generation, &[("web", target, program(starts))]);
     let entry = &mut document["deployments"][0];
     entry["profile"]["type"] = json!("process");
@@ -41,7 +41,7 @@ async fn with_web(hub: &Hub) -> (Agent, std::path::PathBuf) {
     let dir = tempfile::tempdir().unwrap();
     let starts = dir.path().join("starts");
     let agent = hub.process_agent(dir).await;
-    hub.desire(&document_of(1, 1, &starts, json!({}))).await;
+    hub.desire(&document_of(1, 1, &starts, &json!({}))).await;
     hub.until("web", 1, State::Installed).await;
     (agent, starts)
 }
@@ -62,19 +62,19 @@ async fn a_stopped_process_is_gone_until_it_is_started_again() {
     let (agent, starts) = with_web(&hub).await;
     let [first] = started(&starts)[..] else { panic!("one start, please") };
     assert!(is_alive(first));
-    hub.desire(&document_of(2, 2, &starts, json!({ "stopped": true }))).await;
+    hub.desire(&document_of(2, 2, &starts, &json!({ "stopped": true }))).await;
     let reports = hub.until("web", 2, State::Pending).await;
     assert!(!is_alive(first), "it says that it is stopped after it is");
     let stopped = reports.iter().filter_map(status).find(|it| it.status.state == State::Pending);
     let reports_of_two = |it: &&StatusReport| it.generation.get() == 2;
-    let last = reports.iter().filter_map(status).filter(reports_of_two).last();
+    let last = reports.iter().filter_map(status).rfind(reports_of_two);
     assert!(stopped.is_some());
     assert_eq!(last.unwrap().status.reason.as_deref(), Some("stopped on request"));
     // Another agent leaves it alone: a later deployment runs first.
     let dir = agent.end().await;
     let agent = hub.process_agent(dir).await;
-    let mut both = document_of(3, 2, &starts, json!({ "stopped": true }));
-    let other = document_of(3, 3, &starts.with_extension("other"), json!({}));
+    let mut both = document_of(3, 2, &starts, &json!({ "stopped": true }));
+    let other = document_of(3, 3, &starts.with_extension("other"), &json!({}));
     let mut other = other["deployments"][0].clone();
     other["id"] = json!("zoo");
     let parsed: muster_contract::desired::DesiredDeployment = serde_json::from_value(other.clone()).unwrap();
@@ -83,7 +83,7 @@ async fn a_stopped_process_is_gone_until_it_is_started_again() {
     hub.desire(&both).await;
     hub.until("zoo", 3, State::Installed).await;
     assert_eq!(started(&starts), [first]);
-    hub.desire(&document_of(4, 4, &starts, json!({}))).await;
+    hub.desire(&document_of(4, 4, &starts, &json!({}))).await;
     hub.until("web", 4, State::Installed).await;
     hub.until("zoo", 4, State::Removed).await;
     let again = started(&starts);
@@ -99,8 +99,8 @@ async fn a_stop_that_came_while_the_device_was_away_is_carried_out_once_it_is_ba
     let (agent, starts) = with_web(&hub).await;
     let [first] = started(&starts)[..] else { panic!("one start, please") };
     let dir = agent.end().await;
-    hub.desire(&document_of(2, 2, &starts, json!({ "restart": 1 }))).await;
-    hub.desire(&document_of(3, 3, &starts, json!({ "restart": 1, "stopped": true }))).await;
+    hub.desire(&document_of(2, 2, &starts, &json!({ "restart": 1 }))).await;
+    hub.desire(&document_of(3, 3, &starts, &json!({ "restart": 1, "stopped": true }))).await;
     assert!(is_alive(first), "nobody stops it meanwhile");
     let agent = hub.process_agent(dir).await;
     hub.until("web", 3, State::Pending).await;
@@ -114,7 +114,7 @@ async fn a_restart_really_restarts_and_only_once() {
     let hub = Hub::start().await;
     let (agent, starts) = with_web(&hub).await;
     let [first] = started(&starts)[..] else { panic!("one start, please") };
-    hub.desire(&document_of(2, 2, &starts, json!({ "restart": 1 }))).await;
+    hub.desire(&document_of(2, 2, &starts, &json!({ "restart": 1 }))).await;
     hub.until("web", 2, State::Installed).await;
     let second = match started(&starts)[..] {
         [before, second] if before == first => second,
@@ -124,7 +124,7 @@ async fn a_restart_really_restarts_and_only_once() {
     let dir = agent.end().await;
     let agent = hub.process_agent(dir).await;
     // The same counter under a newer generation changes nothing, also for another agent.
-    hub.desire(&document_of(3, 3, &starts, json!({ "restart": 1 }))).await;
+    hub.desire(&document_of(3, 3, &starts, &json!({ "restart": 1 }))).await;
     hub.until("web", 3, State::Installed).await;
     assert_eq!(started(&starts), [first, second]);
     assert!(is_alive(second));

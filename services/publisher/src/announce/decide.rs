@@ -136,7 +136,7 @@ impl<D: Downlink> Announcer<D> {
             }
         }
         // It may pass, so it is no contradiction to the present state.
-        Err(not_ready(&format!("gave up after {ATTEMPTS} attempts: {publish_error}; ask again")))
+        Err(not_ready(format!("gave up after {ATTEMPTS} attempts: {publish_error}; ask again")))
     }
 
     fn decision(&self, decide: &Decide) -> RolloutDecision {

@@ -259,7 +259,7 @@ mod tests {
 
     fn contents(bits: u8) -> Vec<Arc<Content>> {
         let one = |id: &str, bits: u8| {
-            (bits % 4 > 0).then(|| content(id, ["run", "walk", "rest"][usize::from(bits % 4) - 1]))
+            (!bits.is_multiple_of(4)).then(|| content(id, ["run", "walk", "rest"][usize::from(bits % 4) - 1]))
         };
         [one("api", bits), one("web", bits / 4)].into_iter().flatten().collect()
     }

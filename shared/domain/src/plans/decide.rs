@@ -116,13 +116,10 @@ impl PlansState {
         now: Timestamp,
     ) -> Result<Decision, PlannerErrorBody> {
         let (expected, request_id) = request.common();
-        if let Some(id) = request_id {
-            if id.is_empty() || id.len() > REQUEST_ID_BYTES_MAX || id.contains(char::is_control) {
-                return Err(invalid(
-                    "requestId",
-                    format!("is not 1 to {REQUEST_ID_BYTES_MAX} printable bytes"),
-                ));
-            }
+        let is_bad =
+            |id: &&String| id.is_empty() || id.len() > REQUEST_ID_BYTES_MAX || id.contains(char::is_control);
+        if request_id.filter(is_bad).is_some() {
+            return Err(invalid("requestId", format!("is not 1 to {REQUEST_ID_BYTES_MAX} printable bytes")));
         }
         let digest = request_id.map(|_| request.digest());
         if let Some(repeated) = request_id.and_then(|id| self.repeated(by.as_ref(), id, now)) {

@@ -24,7 +24,7 @@ fn a_repeated_request_id_changes_nothing_for_a_day() {
     assert_eq!(hub.log.len(), count);
     let other = plan_request(&json!({ "requestId": "a", "namespace": "other" }));
     assert_eq!(hub.code(other.clone()), ErrorCode::Conflict, "the id is that of another request");
-    let by = Some(RequestedBy { name: "anna".to_owned(), ..request(json!({ "name": "anna", "key": "U1" })) });
+    let by = Some(request(json!({ "name": "anna", "key": "U1" })));
     let of_anna = hub.state.decide(&other, by, hub.now()).unwrap_err();
     assert!(of_anna.message.contains("exists"), "an id of another requester means nothing: {of_anna:?}");
     hub.second += 24 * 60 * 60 + 1;
