@@ -1,5 +1,7 @@
 //! Errors of the planner's start and of its requests.
 
+use std::time::Duration;
+
 use muster_bus::{ConnectError, RequestError, TopologyError};
 use muster_contract::query::ErrorBody;
 
@@ -12,12 +14,23 @@ pub enum StartError {
     /// No usable NATS server.
     #[error("cannot work with NATS")]
     Connect(#[from] ConnectError),
-    /// PLANS cannot be created.
-    #[error("cannot keep plans")]
-    Plans(#[from] TopologyError),
     /// Webhooks cannot be asked.
     #[error("cannot use the settings of webhooks")]
     Webhooks(#[from] WebhookSetupError),
+}
+
+/// Why plans cannot be kept yet. The planner tries again.
+#[derive(Debug, thiserror::Error)]
+pub enum PlansStartError {
+    /// No connection.
+    #[error("cannot connect for plans: check --plans-creds and the link to NATS")]
+    Connect(#[from] ConnectError),
+    /// PLANS cannot be created, or differs.
+    #[error("cannot create PLANS")]
+    Topology(#[from] TopologyError),
+    /// Neither succeeded in time.
+    #[error("cannot connect and create PLANS within {0:?}: check --plans-creds and the link to NATS")]
+    Late(Duration),
 }
 
 /// A failed request. The planner repeats it.

@@ -33,6 +33,8 @@ pub struct Metrics {
     pub orders: Counter,
     /// Orders that LEDGER does not show yet.
     pub orders_open: Gauge,
+    /// 1 while no order is sent: PLANS or LEDGER is not read to its end, or the hub has no pulse.
+    pub plans_behind: Gauge,
 }
 
 impl Metrics {
@@ -79,6 +81,11 @@ impl Metrics {
             );
             registry.register("plans_orders", "Orders of instances that the publisher has taken", all.orders);
             registry.register("plans_orders_open", "Orders that LEDGER does not show yet", all.orders_open);
+            registry.register(
+                "plans_behind",
+                "1 while no order of plans is sent: PLANS or LEDGER is not read to its end, or the hub has no pulse",
+                all.plans_behind,
+            );
         });
         metrics
     }

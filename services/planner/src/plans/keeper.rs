@@ -13,20 +13,23 @@ use muster_contract::question::{ANSWER_BYTES_MAX, fewer};
 use muster_domain::plans::{Decision, PlansDocument, PlansRead, PlansRequest, PlansState};
 use muster_service::clock::Clock;
 use muster_service::error::chain;
-use muster_service::health::Latch;
+use muster_service::health::{Health, Latch};
 use serde::Serialize;
 use tokio::sync::{mpsc, oneshot};
-use tokio::time::{Instant, MissedTickBehavior, interval, timeout};
+use tokio::time::{Instant, MissedTickBehavior, interval, timeout_at};
 use tokio_util::sync::CancellationToken;
 
 use super::ledger_evidence::LedgerEvidence;
 use super::log::{AppendError, LogEvent, PlansLog};
+use super::log_end::LogEnd;
 use super::orders::Orders;
 use super::responder::{not_ready, refusal};
 use crate::ledger::Ledger;
 use crate::metrics::Metrics;
 use crate::services::{Requests, Services};
 
+/// The part of the planner's health that shows whether plans are kept and orders sent.
+pub(super) const HEALTH_PART: &str = "plans";
 /// Documents that follow by themselves between two looks at requests.
 const DOCUMENTS_AT_ONCE: usize = 1024;
 /// Time between two looks at what only time changes.
@@ -67,8 +70,8 @@ pub struct PlansCall {
 
 /// Keeps plans.
 #[derive(Debug)]
-pub struct PlansKeeper<R, L> {
-    log: PlansLog,
+pub struct PlansKeeper<P, R, L> {
+    log: P,
     ledger: L,
     orders: Orders<R>,
     clock: Arc<dyn Clock>,
@@ -77,21 +80,38 @@ pub struct PlansKeeper<R, L> {
     /// Sequence of the last message of PLANS in the state.
     last: u64,
     is_read: bool,
+    log_end: LogEnd,
     evidence: LedgerEvidence,
+    /// Shows whether orders are sent.
+    health: Option<Health>,
+    /// The logged reason why no order is sent; `None` while orders are sent.
+    logged: Option<String>,
 }
 
-impl<R: Requests, L: Ledger> PlansKeeper<R, L> {
+impl<P: PlansLog, R: Requests, L: Ledger> PlansKeeper<P, R, L> {
     /// A keeper that has read nothing.
-    pub fn new(
-        log: PlansLog,
-        ledger: L,
-        services: Services<R>,
-        clock: Arc<dyn Clock>,
-        metrics: Metrics,
-    ) -> Self {
+    pub fn new(log: P, ledger: L, services: Services<R>, clock: Arc<dyn Clock>, metrics: Metrics) -> Self {
         let orders = Orders::new(services, metrics.clone());
-        let (state, evidence) = (PlansState::default(), LedgerEvidence::default());
-        Self { log, ledger, orders, clock, metrics, state, last: 0, is_read: false, evidence }
+        Self {
+            log,
+            ledger,
+            orders,
+            clock,
+            metrics,
+            state: PlansState::default(),
+            last: 0,
+            is_read: false,
+            log_end: LogEnd::default(),
+            evidence: LedgerEvidence::default(),
+            health: None,
+            logged: Some(String::new()),
+        }
+    }
+
+    /// The same keeper; `health` shows whether it sends orders.
+    #[must_use]
+    pub fn with_health(self, health: &Health) -> Self {
+        Self { health: Some(health.clone()), ..self }
     }
 
     /// Keeps plans until `stop`. The latch is released once PLANS is read.
@@ -114,6 +134,8 @@ impl<R: Requests, L: Ledger> PlansKeeper<R, L> {
             if self.is_read {
                 ready.take().into_iter().for_each(Latch::release);
                 self.advance().await;
+            }
+            if self.may_order() {
                 self.order();
             }
         }
@@ -134,8 +156,13 @@ impl<R: Requests, L: Ledger> PlansKeeper<R, L> {
                 }
             }
             LogEvent::Read => self.is_read = true,
-            LogEvent::Restarted => (self.state, self.last, self.is_read) = (PlansState::default(), 0, false),
+            LogEvent::End { last_seq, asked_at } => self.log_end.observe(last_seq, asked_at),
+            LogEvent::Restarted => {
+                (self.state, self.last, self.is_read) = (PlansState::default(), 0, false);
+                self.log_end = LogEnd::default();
+            }
         }
+        self.log_end.advance_to(self.last);
     }
 
     /// Appends what follows by itself.
@@ -177,8 +204,13 @@ impl<R: Requests, L: Ledger> PlansKeeper<R, L> {
 
     /// Folds the message of another planner after a conflict.
     async fn read_conflict(&mut self) {
-        if let Ok(event) = timeout(CONFLICT_READ_WITHIN, self.log.next()).await {
+        let until = Instant::now() + CONFLICT_READ_WITHIN;
+        while let Ok(event) = timeout_at(until, self.log.next()).await {
+            let is_end = matches!(event, LogEvent::End { .. });
             self.fold(event);
+            if !is_end {
+                return;
+            }
         }
     }
 
@@ -233,12 +265,31 @@ impl<R: Requests, L: Ledger> PlansKeeper<R, L> {
         }
     }
 
+    /// Whether PLANS and LEDGER are read to their ends: an old fold of either would undo what another planner has ordered.
+    /// Exports the answer, and logs it once it changes.
+    fn may_order(&mut self) -> bool {
+        let now = Instant::now();
+        let of_plans = self.log_end.check_current(now).err().map(|behind| behind.to_string());
+        let of_ledger = || self.evidence.check_current(now).err().map(|behind| behind.to_string());
+        let why = of_plans.or_else(of_ledger);
+        self.metrics.plans_behind.set(i64::from(why.is_some()));
+        if self.logged != why {
+            match &why {
+                Some(why) => tracing::warn!(why, "stopped orders of plans"),
+                None => tracing::info!(plans.seq = self.last, "started orders of plans"),
+            }
+            if let Some(health) = &self.health {
+                let no_orders = |why: &String| format!("kept, and nothing is ordered: {why}");
+                health.note(HEALTH_PART, why.as_ref().map_or_else(|| "kept".to_owned(), no_orders));
+            }
+            self.logged.clone_from(&why);
+        }
+        self.is_read && why.is_none()
+    }
+
     /// Has the orders sent that LEDGER does not show yet.
     fn order(&mut self) {
         let now = Instant::now();
-        if self.evidence.check_current(now).is_err() {
-            return;
-        }
         let evidence = self.evidence.at(now);
         let effects = self.state.effects(&evidence, self.evidence.ordered());
         self.metrics.orders_open.set(i64::try_from(effects.len()).unwrap_or(i64::MAX));
@@ -260,3 +311,6 @@ fn page(mut limit: usize, answer: impl Fn(usize) -> PlansReply) -> PlansReply {
         limit = fewer(limit, reply.len());
     }
 }
+
+#[cfg(test)]
+mod tests;

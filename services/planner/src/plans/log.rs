@@ -1,13 +1,15 @@
 //! Reads PLANS in order, and appends to it for the last sequence that was read. It decides nothing.
 
+use std::future::Future;
 use std::time::Duration;
 
-use muster_bus::{Bus, Delivery, Outgoing, PublishError, PublishErrorKind, Start};
+use muster_bus::{Bus, Delivery, Outgoing, PublishError, PublishErrorKind, ReadError, Start};
+use muster_contract::Timestamp;
 use muster_contract::subjects::{PlansSubject, stream};
 use muster_domain::plans::PlansDocument;
 use muster_service::error::chain;
 use tokio::sync::mpsc;
-use tokio::time::sleep;
+use tokio::time::{Instant, MissedTickBehavior, interval, sleep, timeout};
 use tokio_util::task::AbortOnDropHandle;
 
 /// Messages of a batch, at most.
@@ -16,16 +18,27 @@ const BATCH_MAX: usize = 512;
 const BATCHES_WAITING_MAX: usize = 4;
 /// Delay before PLANS is opened again.
 const OPEN_AGAIN_AFTER: Duration = Duration::from_secs(1);
+/// Time between two questions for PLANS' end.
+const END_ASKED_EVERY: Duration = Duration::from_secs(1);
+/// Timeout of such a question. No message is read meanwhile.
+const END_WITHIN: Duration = Duration::from_secs(2);
 /// Appends that wait for their confirmation at once.
 const APPENDS_AT_ONCE: usize = 128;
 
 /// An event of PLANS.
 #[derive(Debug)]
-pub(super) enum LogEvent {
+pub enum LogEvent {
     /// The next messages, each with its document if it is readable.
     Messages(Vec<(u64, Option<PlansDocument>)>),
     /// Everything that was stored when the reader opened PLANS is read.
     Read,
+    /// PLANS' end at a moment.
+    End {
+        /// Sequence of the last message.
+        last_seq: u64,
+        /// Time of the question.
+        asked_at: Instant,
+    },
     /// The reader starts again at the first message.
     Restarted,
 }
@@ -47,24 +60,39 @@ impl From<PublishError> for AppendError {
     }
 }
 
+/// PLANS; a trait so that tests can script it.
+pub trait PlansLog: Send + 'static {
+    /// The next event. Cancel-safe.
+    fn next(&mut self) -> impl Future<Output = LogEvent> + Send;
+
+    /// Appends documents after the message with sequence `last`, in order; returns how many are stored, and the error of the
+    /// first that is not. Each expects the one before it, so none is stored after one that is not.
+    fn append(
+        &mut self,
+        last: u64,
+        documents: &[PlansDocument],
+    ) -> impl Future<Output = (u64, Option<AppendError>)> + Send;
+}
+
 /// PLANS over a bus.
 #[derive(Debug)]
-pub struct PlansLog {
+pub struct BusLog {
     bus: Bus,
     events: mpsc::Receiver<LogEvent>,
     _reader: AbortOnDropHandle<()>,
 }
 
-impl PlansLog {
+impl BusLog {
     /// Begins to read.
     pub fn open(bus: Bus) -> Self {
         let (out, events) = mpsc::channel(BATCHES_WAITING_MAX);
         let reader = AbortOnDropHandle::new(tokio::spawn(read(bus.clone(), out)));
         Self { bus, events, _reader: reader }
     }
+}
 
-    /// The next event. Cancel-safe.
-    pub(super) async fn next(&mut self) -> LogEvent {
+impl PlansLog for BusLog {
+    async fn next(&mut self) -> LogEvent {
         match self.events.recv().await {
             Some(event) => event,
             // The reader ends only with the process.
@@ -72,9 +100,7 @@ impl PlansLog {
         }
     }
 
-    /// Appends documents after the message with sequence `last`, in order; returns how many are stored, and the error of the
-    /// first that is not. Each expects the one before it, so none is stored after one that is not.
-    pub(super) async fn append(&self, last: u64, documents: &[PlansDocument]) -> (u64, Option<AppendError>) {
+    async fn append(&mut self, last: u64, documents: &[PlansDocument]) -> (u64, Option<AppendError>) {
         let mut stored = 0;
         for chunk in documents.chunks(APPENDS_AT_ONCE) {
             let appends = chunk.iter().enumerate().map(|(at, document)| {
@@ -112,16 +138,43 @@ async fn read(bus: Bus, out: mpsc::Sender<LogEvent>) {
     }
 }
 
-async fn read_on(bus: &Bus, out: &mpsc::Sender<LogEvent>) -> Result<(), muster_bus::ReadError> {
+async fn read_on(bus: &Bus, out: &mpsc::Sender<LogEvent>) -> Result<(), ReadError> {
+    // Read before the consumer is created: a stream created in between counts as replaced.
+    let created_at = bus.stream_state(stream::PLANS).await?.created_at;
     let mut replay = bus.replay(stream::PLANS, &[], Start::First).await?;
     while let Some(batch) = replay.next_present(BATCH_MAX).await? {
         send(out, &batch).await;
     }
     let _ = out.send(LogEvent::Read).await;
+    let mut ticks = interval(END_ASKED_EVERY);
+    ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
     while !out.is_closed() {
-        let batch = replay.next_batch(BATCH_MAX).await?;
-        send(out, &batch).await;
+        tokio::select! {
+            batch = replay.next_batch(BATCH_MAX) => send(out, &batch?).await,
+            _ = ticks.tick() => ask_for_end(bus, out, created_at, replay.position().unwrap_or(0)).await?,
+        }
     }
+    Ok(())
+}
+
+/// Asks for PLANS' end. PLANS keeps the newest message of each subject, so its last message is always there to be read. Fails if
+/// another stream has replaced PLANS.
+async fn ask_for_end(
+    bus: &Bus,
+    out: &mpsc::Sender<LogEvent>,
+    created_at: Timestamp,
+    position: u64,
+) -> Result<(), ReadError> {
+    let asked_at = Instant::now();
+    let Ok(Ok(state)) = timeout(END_WITHIN, bus.stream_state(stream::PLANS)).await else {
+        return Ok(());
+    };
+    let last_seq = state.last_seq;
+    if state.created_at != created_at || last_seq < position {
+        return Err(ReadError::StreamReset { stream: stream::PLANS.to_owned(), position, last_seq });
+    }
+    // Without a receiver the planner is stopping.
+    let _ = out.send(LogEvent::End { last_seq, asked_at }).await;
     Ok(())
 }
 
