@@ -13,7 +13,8 @@ use crate::history::store::KIND as HISTORY;
 
 const REMEDY: &str = "what a record looks like has changed: raise `format` of KIND in both store.rs and history/store.rs, \
                       rename the file in services/rollup/records to the new numbers, and make it the new record, every field \
-                      filled";
+                      filled. A field that older records may lack, and older programs may ignore, needs no new format: add it \
+                      to the record";
 
 /// JSON with every field of the deserialized type, however deep, including optional ones.
 struct Whole(Value);
