@@ -6,6 +6,7 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use muster_contract::query::{ErrorCode, ErrorReply};
+use muster_tests::rollouts::start_planner;
 use muster_tests::schemas::asyncapi;
 use muster_tests::schemas::catalogue::{self, Shape};
 use muster_tests::schemas::json_schema;
@@ -42,13 +43,22 @@ fn misspelt(shape: &Shape) -> (String, String) {
 async fn an_unknown_key_of_any_request_is_refused_with_a_near_one() {
     let requests = requests();
     let subjects: Vec<_> = requests.iter().map(|(subject, _)| subject.as_str()).collect();
-    for prefix in ["muster.query.", "muster.notify.", "muster.publisher.", "muster.view.", "muster.ingest."] {
+    let prefixes = [
+        "muster.query.",
+        "muster.notify.",
+        "muster.publisher.",
+        "muster.planner.",
+        "muster.view.",
+        "muster.ingest.",
+    ];
+    for prefix in prefixes {
         assert!(subjects.iter().any(|subject| subject.starts_with(prefix)), "{prefix} is among {subjects:?}");
     }
     let unread: Vec<_> = catalogue::shapes().filter(|shape| shape.is_request).collect();
     assert!(unread.iter().all(|shape| requests.iter().any(|(_, asked)| asked.name == shape.name)));
 
-    let system = System::start().await;
+    let mut system = System::start().await;
+    start_planner(&mut system);
     for (subject, shape) in requests.into_iter().filter(|(subject, _)| subject != OF_A_FEDERATION) {
         let (wrong, right) = misspelt(shape);
         let request = Bytes::from(json!({ (&wrong): "x" }).to_string());
