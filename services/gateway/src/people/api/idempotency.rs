@@ -53,7 +53,7 @@ struct Answer {
     body: Bytes,
 }
 
-/// What is kept of a change that was made.
+/// The part that is kept of a change that was made.
 #[derive(Debug, Clone)]
 enum Kept {
     Whole(Answer),

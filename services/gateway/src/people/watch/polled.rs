@@ -75,7 +75,7 @@ enum Known {
 }
 
 impl Known {
-    /// What it is worth now: an old answer is none.
+    /// The answer as of now: an old one is none.
     fn judged(self, now: Timestamp) -> Self {
         match self {
             Self::Current { at, .. } if now.as_second() - at.as_second() > ANSWER_AGE_MAX => {
