@@ -5,7 +5,7 @@ use muster_contract::plans::{
     InventoryApplyRequest, InventoryDeleteRequest, InventoryItem, InventoryName, InventoryState,
     InventoryStateRequest, Node, NodeSpec, NodeState, PlannerErrorBody,
 };
-use muster_contract::{CapabilityName, ClusterName, DeviceKey, Timestamp};
+use muster_contract::{CapabilityName, ClusterName, Timestamp};
 
 use super::decide::{check_replaced, check_text, check_version, invalid, not_found, precondition};
 use super::document::PlansDocument;
