@@ -5,7 +5,6 @@
 
 use std::collections::BTreeMap;
 use std::fmt;
-use std::time::Duration;
 
 use jiff::SignedDuration;
 use muster_contract::canonical::Digest;
@@ -21,9 +20,8 @@ use muster_domain::rollout::Line;
 use tokio::time::Instant;
 
 use crate::ledger::{LedgerEvent, LedgerFact};
+use crate::read_end::{self, BEHIND_AFTER, Lag, ReadEnd};
 
-/// Oldest end of LEDGER that decisions may rest on.
-pub(crate) const BEHIND_AFTER: Duration = Duration::from_secs(5);
 /// Delay of a pulse beyond its lease that is tolerated.
 const PULSE_GRACE: SignedDuration = SignedDuration::from_secs(5);
 
@@ -33,21 +31,11 @@ pub(crate) struct Evidence {
     fleet: Fleet,
     /// Sequence up to which every message is read.
     read_through: u64,
-    /// The oldest known end of LEDGER that is not reached yet.
-    goal: Option<Goal>,
-    /// The newest moment whose messages are all read, by the own clock and by the server's.
-    current_at: Option<(Instant, Timestamp)>,
+    /// The ends of LEDGER, with their moments by the own clock and by the server's.
+    end: ReadEnd<(Instant, Timestamp)>,
     pulses: BTreeMap<u16, Pulse>,
     /// The server's time when LEDGER was first read to its end, and the newest known one.
     times: Option<(Timestamp, Timestamp)>,
-}
-
-/// LEDGER's end at a moment.
-#[derive(Debug, Clone, Copy)]
-struct Goal {
-    last_seq: u64,
-    asked_at: Instant,
-    at: Timestamp,
 }
 
 /// The newest pulse of a partition that counts.
@@ -110,6 +98,15 @@ pub(crate) enum Behind {
     NoPulse(u16),
 }
 
+impl From<Lag> for Behind {
+    fn from(lag: Lag) -> Self {
+        match lag {
+            Lag::Reading => Self::Reading,
+            Lag::Late => Self::Late,
+        }
+    }
+}
+
 impl fmt::Display for Behind {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
@@ -132,8 +129,7 @@ impl Evidence {
             LedgerEvent::Facts(facts) => self.fold(facts, &mut touched),
             LedgerEvent::Through(through) => self.advance_to(through),
             LedgerEvent::End { last_seq, at, asked_at } => {
-                // A newer end does not replace a goal, so that the goal is reached while LEDGER grows.
-                self.goal.get_or_insert(Goal { last_seq, asked_at, at });
+                self.end.observe(last_seq, (asked_at, at));
                 if let Some((_, now)) = &mut self.times {
                     *now = at;
                 }
@@ -179,9 +175,7 @@ impl Evidence {
 
     fn advance_to(&mut self, through: u64) {
         self.read_through = self.read_through.max(through);
-        if let Some(Goal { asked_at, at, .. }) = self.goal.take_if(|goal| goal.last_seq <= self.read_through)
-        {
-            self.current_at = self.current_at.max(Some((asked_at, at)));
+        if let Some((_, at)) = self.end.advance_to(self.read_through) {
             self.times.get_or_insert((at, at));
         }
     }
@@ -191,12 +185,8 @@ impl Evidence {
     /// # Errors
     /// Why nothing may be decided.
     pub(crate) fn check_current(&self, now: Instant) -> Result<(), Behind> {
-        let (Some((current_at, _)), Some(times)) = (self.current_at, self.times) else {
-            return Err(Behind::Reading);
-        };
-        if now.duration_since(current_at) > BEHIND_AFTER {
-            return Err(Behind::Late);
-        }
+        read_end::check_current(self.end.current_at().map(|(read_at, _)| read_at), now)?;
+        let times = self.times.ok_or(Behind::Reading)?;
         let is_over = |partition: &u16| self.is_over(*partition, times);
         (0..PARTITIONS).find(is_over).map_or(Ok(()), |partition| Err(Behind::NoPulse(partition)))
     }
@@ -216,12 +206,12 @@ impl Evidence {
     /// soak time without evidence.
     pub(crate) fn judgement_time(&self, clock: Timestamp) -> Timestamp {
         let latest = |(_, at): (Instant, Timestamp)| at.checked_add(BEHIND_AFTER).unwrap_or(Timestamp::MAX);
-        self.current_at.map_or(clock, |current_at| clock.min(latest(current_at)))
+        self.end.current_at().map_or(clock, |current_at| clock.min(latest(current_at)))
     }
 
     /// The last moment at which the evidence is current, unless LEDGER's end is read again.
     pub(crate) fn ends_at(&self) -> Option<Instant> {
-        Some(self.current_at?.0 + BEHIND_AFTER)
+        Some(self.end.current_at()?.0 + BEHIND_AFTER)
     }
 
     /// The last sequence that is folded.
@@ -281,6 +271,8 @@ impl OrderedInstance {
 
 #[cfg(test)]
 mod tests {
+    use std::time::Duration;
+
     use muster_domain::fold::Position;
 
     use super::*;

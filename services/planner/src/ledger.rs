@@ -19,20 +19,20 @@ use tokio::time::{Instant, MissedTickBehavior, interval, sleep, timeout};
 use tokio_util::task::AbortOnDropHandle;
 
 /// Messages of a batch, at most: a decision waits for one batch to be folded.
-const BATCH_MAX: usize = 512;
+pub(crate) const BATCH_MAX: usize = 512;
 /// Batches that wait for the planner.
-const BATCHES_WAITING_MAX: usize = 4;
-/// Time between two questions for LEDGER's end.
-const END_ASKED_EVERY: Duration = Duration::from_secs(1);
+pub(crate) const BATCHES_WAITING_MAX: usize = 4;
+/// Time between two questions for a stream's end.
+pub(crate) const END_ASKED_EVERY: Duration = Duration::from_secs(1);
 /// Timeout of such a question. No message is read meanwhile.
-const END_WITHIN: Duration = Duration::from_secs(2);
+pub(crate) const END_WITHIN: Duration = Duration::from_secs(2);
 /// Time without a message after which the server is asked whether anything is left: LEDGER discards pulses.
 const SILENCE: Duration = Duration::from_secs(2);
 /// Longest silence between LEDGER and its mirror in which the mirror's end counts as LEDGER's. The server contacts a mirror every
 /// second.
 const ORIGIN_HEARD_WITHIN: Duration = Duration::from_secs(3);
-/// Delay before the reader opens LEDGER again.
-const OPEN_AGAIN_AFTER: Duration = Duration::from_secs(1);
+/// Delay before a reader opens its stream again.
+pub(crate) const OPEN_AGAIN_AFTER: Duration = Duration::from_secs(1);
 
 /// A message of LEDGER with its fact, if it is readable.
 pub type LedgerFact = (Position, Option<(LedgerSubject, Fact)>);

@@ -13,7 +13,7 @@
 //!
 //! Beside rollouts it keeps plans ([`plans`]), with a task and a reading of LEDGER of its own.
 //!
-//! Reading order: [`ledger`] (reads LEDGER), `evidence` (folds it, and checks that the fold is current), `rollouts` (rows of
+//! Reading order: [`ledger`] (reads LEDGER), `evidence` (folds it, and checks with `read_end` that the fold is current), `rollouts` (rows of
 //! rollouts), [`planner`] (the loop), [`step`] (pure: the effects of a step), [`services`] (requests), `checks`, [`asker`] and
 //! [`webhook`] (checks of others), [`app`] (the wiring).
 
@@ -27,6 +27,7 @@ pub mod ledger;
 pub mod metrics;
 pub mod planner;
 pub mod plans;
+mod read_end;
 mod rollouts;
 pub mod services;
 pub mod step;

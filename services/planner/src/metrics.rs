@@ -27,9 +27,9 @@ pub struct Metrics {
     pub inconclusive: Counter,
     /// Documents that were appended to PLANS.
     pub appended: Counter,
-    /// Documents that PLANS did not take.
+    /// Batches of documents that PLANS refused or did not confirm.
     pub conflicts: Counter,
-    /// Orders of approved operations that the publisher has taken.
+    /// Orders of approved operations that the publisher has accepted.
     pub orders: Counter,
     /// Orders that LEDGER does not show yet.
     pub orders_open: Gauge,
@@ -76,10 +76,10 @@ impl Metrics {
             registry.register("plans_appended", "Documents that were appended to PLANS", all.appended);
             registry.register(
                 "plans_conflicts",
-                "Documents that PLANS did not take, decided again",
+                "Batches of documents that PLANS refused or did not confirm",
                 all.conflicts,
             );
-            registry.register("plans_orders", "Orders of instances that the publisher has taken", all.orders);
+            registry.register("plans_orders", "Orders of instances that the publisher has accepted", all.orders);
             registry.register("plans_orders_open", "Orders that LEDGER does not show yet", all.orders_open);
             registry.register(
                 "plans_behind",

@@ -1,4 +1,4 @@
-//! Keeps plans: answers requests on `muster.planner.*`, writes PLANS, and asks the publisher for what approved operations need.
+//! Keeps plans: answers requests on `muster.planner.*`, writes PLANS, and sends the orders of approved operations to the publisher.
 //!
 //! ```text
 //! muster.planner.* ─► responder ─┐                        ┌─► log ─► PLANS (one append at a time, for its last sequence)
@@ -6,14 +6,13 @@
 //! LEDGER ─► ledger ─► evidence ──┘                        └─► orders ─► muster.publisher.{apply, remove}
 //! ```
 //!
-//! The append to PLANS is the commit point of each decision. A planner that dies at any step repeats nothing that has an effect: it
-//! folds PLANS and LEDGER again, and decides the rest. Two planners may run: the append of one of them wins.
-//! No order is sent unless the ends of LEDGER and of PLANS were read lately.
+//! The append to PLANS is the commit point of each decision. A planner that dies at any step repeats nothing that has an effect: the
+//! next one folds PLANS and LEDGER, and decides the rest. Two planners may run: the append of one of them wins. A planner sends no
+//! order unless it has read the ends of LEDGER and of PLANS lately. The rules are in `muster_domain::plans`.
 
 mod keeper;
 mod ledger_evidence;
 mod log;
-mod log_end;
 mod orders;
 mod responder;
 mod start;

@@ -15,7 +15,7 @@ use muster_service::clock::ManualClock;
 use serde_json::json;
 
 use super::*;
-use crate::evidence::BEHIND_AFTER;
+use crate::read_end::BEHIND_AFTER;
 use crate::webhook::{WebhookConfig, Webhooks};
 
 /// Age of the evidence, and delay of an answer that comes after its end.

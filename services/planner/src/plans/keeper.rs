@@ -1,5 +1,5 @@
-//! Keeps plans: folds PLANS and LEDGER, decides about requests one after another, appends what follows by itself, and has orders
-//! sent. One task; nothing but it changes the state.
+//! Keeps plans: folds PLANS and LEDGER, decides about requests one after another, appends the documents that follow by themselves,
+//! and has orders sent. It is one task, and only it changes the state. The rules are in `muster_domain::plans`.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -21,20 +21,20 @@ use tokio_util::sync::CancellationToken;
 
 use super::ledger_evidence::LedgerEvidence;
 use super::log::{AppendError, LogEvent, PlansLog};
-use super::log_end::LogEnd;
 use super::orders::Orders;
 use super::responder::{not_ready, refusal};
 use crate::ledger::Ledger;
 use crate::metrics::Metrics;
+use crate::read_end::{self, BEHIND_AFTER, Lag, ReadEnd};
 use crate::services::{Requests, Services};
 
 /// The part of the planner's health that shows whether plans are kept and orders sent.
 pub(super) const HEALTH_PART: &str = "plans";
-/// Documents that follow by themselves between two looks at requests.
+/// Documents that the keeper appends by itself between two requests, at most.
 const DOCUMENTS_AT_ONCE: usize = 1024;
-/// Time between two looks at what only time changes.
+/// Time between two checks for steps that only time allows.
 const TICK: Duration = Duration::from_millis(500);
-/// Attempts to decide about a request while another planner appends.
+/// Attempts to decide about a request while another planner appends, at most.
 const ATTEMPTS_MAX: usize = 16;
 /// Time to wait for the message of another planner after a conflict.
 const CONFLICT_READ_WITHIN: Duration = Duration::from_secs(2);
@@ -44,7 +44,7 @@ const CONFLICT_READ_WITHIN: Duration = Duration::from_secs(2);
 pub enum PlansQuestion {
     /// A plan.
     Plan(PlanQuery),
-    /// Where another instance would be placed.
+    /// The choice of a node for another instance.
     Explain(PlanQuery),
     /// Plans.
     Plans(usize, PlansQuery),
@@ -80,8 +80,11 @@ pub struct PlansKeeper<P, R, L> {
     /// Sequence of the last message of PLANS in the state.
     last: u64,
     is_read: bool,
-    log_end: LogEnd,
+    /// The ends of PLANS. PLANS has a connection and credentials of its own, so LEDGER's end tells nothing about it.
+    log_end: ReadEnd<Instant>,
     evidence: LedgerEvidence,
+    /// Whether something has changed since orders were last sent: to compare all instances takes long.
+    is_order_due: bool,
     /// Shows whether orders are sent.
     health: Option<Health>,
     /// The logged reason why no order is sent; `None` while orders are sent.
@@ -101,8 +104,9 @@ impl<P: PlansLog, R: Requests, L: Ledger> PlansKeeper<P, R, L> {
             state: PlansState::default(),
             last: 0,
             is_read: false,
-            log_end: LogEnd::default(),
+            log_end: ReadEnd::default(),
             evidence: LedgerEvidence::default(),
+            is_order_due: true,
             health: None,
             logged: Some(String::new()),
         }
@@ -127,15 +131,20 @@ impl<P: PlansLog, R: Requests, L: Ledger> PlansKeeper<P, R, L> {
                 event = self.ledger.next() => {
                     let changed = self.evidence.apply(event);
                     if changed.all { self.state.time_passed() } else { self.state.nodes_changed(&changed.nodes) }
+                    self.is_order_due |= changed.orders;
                 }
-                () = self.orders.ended() => {}
-                _ = ticks.tick() => self.state.time_passed(),
+                () = self.orders.ended() => self.is_order_due = true,
+                _ = ticks.tick() => {
+                    self.state.time_passed();
+                    self.is_order_due = true;
+                }
             }
+            self.is_order_due |= self.state.has_changes();
             if self.is_read {
                 ready.take().into_iter().for_each(Latch::release);
                 self.advance().await;
             }
-            if self.may_order() {
+            if self.may_order() && std::mem::take(&mut self.is_order_due) {
                 self.order();
             }
         }
@@ -159,13 +168,13 @@ impl<P: PlansLog, R: Requests, L: Ledger> PlansKeeper<P, R, L> {
             LogEvent::End { last_seq, asked_at } => self.log_end.observe(last_seq, asked_at),
             LogEvent::Restarted => {
                 (self.state, self.last, self.is_read) = (PlansState::default(), 0, false);
-                self.log_end = LogEnd::default();
+                self.log_end = ReadEnd::default();
             }
         }
         self.log_end.advance_to(self.last);
     }
 
-    /// Appends what follows by itself.
+    /// Appends the documents that follow by themselves.
     async fn advance(&mut self) {
         let evidence = self.evidence.at(Instant::now());
         let made = self.state.advance(&evidence, self.clock.now(), DOCUMENTS_AT_ONCE);
@@ -241,7 +250,8 @@ impl<P: PlansLog, R: Requests, L: Ledger> PlansKeeper<P, R, L> {
                 }
             }
         }
-        Err(refusal(ErrorCode::Conflict, "other planners change PLANS all the time: ask again".to_owned()))
+        let sentence = format!("other planners have changed PLANS during {ATTEMPTS_MAX} attempts: ask again");
+        Err(refusal(ErrorCode::Conflict, sentence))
     }
 
     /// Answers a request that changes nothing.
@@ -265,11 +275,11 @@ impl<P: PlansLog, R: Requests, L: Ledger> PlansKeeper<P, R, L> {
         }
     }
 
-    /// Whether PLANS and LEDGER are read to their ends: an old fold of either would undo what another planner has ordered.
+    /// Whether PLANS and LEDGER are read to their ends: a planner with an old fold of either would undo another planner's orders.
     /// Exports the answer, and logs it once it changes.
     fn may_order(&mut self) -> bool {
         let now = Instant::now();
-        let of_plans = self.log_end.check_current(now).err().map(|behind| behind.to_string());
+        let of_plans = read_end::check_current(self.log_end.current_at(), now).err().map(behind_plans);
         let of_ledger = || self.evidence.check_current(now).err().map(|behind| behind.to_string());
         let why = of_plans.or_else(of_ledger);
         self.metrics.plans_behind.set(i64::from(why.is_some()));
@@ -279,7 +289,7 @@ impl<P: PlansLog, R: Requests, L: Ledger> PlansKeeper<P, R, L> {
                 None => tracing::info!(plans.seq = self.last, "started orders of plans"),
             }
             if let Some(health) = &self.health {
-                let no_orders = |why: &String| format!("kept, and nothing is ordered: {why}");
+                let no_orders = |why: &String| format!("kept, and no order is sent: {why}");
                 health.note(HEALTH_PART, why.as_ref().map_or_else(|| "kept".to_owned(), no_orders));
             }
             self.logged.clone_from(&why);
@@ -287,13 +297,23 @@ impl<P: PlansLog, R: Requests, L: Ledger> PlansKeeper<P, R, L> {
         self.is_read && why.is_none()
     }
 
-    /// Has the orders sent that LEDGER does not show yet.
+    /// Sends the orders that LEDGER does not show yet.
     fn order(&mut self) {
         let now = Instant::now();
         let evidence = self.evidence.at(now);
         let effects = self.state.effects(&evidence, self.evidence.ordered());
         self.metrics.orders_open.set(i64::try_from(effects.len()).unwrap_or(i64::MAX));
         self.orders.send(effects, now);
+    }
+}
+
+/// Why no order is sent while the fold of PLANS is not current.
+fn behind_plans(lag: Lag) -> String {
+    match lag {
+        Lag::Reading => "reading PLANS for the first time".to_owned(),
+        Lag::Late => format!(
+            "the end of PLANS was not read within {BEHIND_AFTER:?}: check the link to NATS and --plans-creds"
+        ),
     }
 }
 

@@ -29,22 +29,21 @@ pub(super) struct EvidenceAt<'a> {
 #[derive(Debug, Default)]
 pub(super) struct ChangedNodes {
     pub(super) nodes: Vec<DeviceKey>,
-    /// Any node may have changed.
+    /// Whether any node may have changed.
     pub(super) all: bool,
+    /// Whether a desired state has changed.
+    pub(super) orders: bool,
 }
 
 impl LedgerEvidence {
     /// Applies an event.
     pub(super) fn apply(&mut self, event: LedgerEvent) -> ChangedNodes {
-        let touched = self.evidence.apply(event);
-        if touched.all
-            && touched.documents.is_empty()
-            && touched.devices.is_empty()
-            && self.evidence.ledger_seq() == 0
-        {
+        if matches!(event, LedgerEvent::Restarted) {
             self.ordered.clear();
             self.retired.clear();
         }
+        let touched = self.evidence.apply(event);
+        let orders = !touched.documents.is_empty();
         let mut nodes = touched.devices;
         for document in touched.documents {
             let instances = document.instances.into_iter();
@@ -62,7 +61,7 @@ impl LedgerEvidence {
                 self.ordered.insert(document.key, instances);
             }
         }
-        ChangedNodes { nodes, all: touched.all }
+        ChangedNodes { nodes, all: touched.all, orders }
     }
 
     /// Checks that the evidence is current.

@@ -1,7 +1,6 @@
-//! Reads PLANS in order, and appends to it for the last sequence that was read. It decides nothing.
+//! Reads PLANS in order, and appends to it for the last sequence that was read. It folds nothing and decides nothing.
 
 use std::future::Future;
-use std::time::Duration;
 
 use muster_bus::{Bus, Delivery, Outgoing, PublishError, PublishErrorKind, ReadError, Start};
 use muster_contract::Timestamp;
@@ -12,16 +11,8 @@ use tokio::sync::mpsc;
 use tokio::time::{Instant, MissedTickBehavior, interval, sleep, timeout};
 use tokio_util::task::AbortOnDropHandle;
 
-/// Messages of a batch, at most.
-const BATCH_MAX: usize = 512;
-/// Batches that wait for the keeper.
-const BATCHES_WAITING_MAX: usize = 4;
-/// Delay before PLANS is opened again.
-const OPEN_AGAIN_AFTER: Duration = Duration::from_secs(1);
-/// Time between two questions for PLANS' end.
-const END_ASKED_EVERY: Duration = Duration::from_secs(1);
-/// Timeout of such a question. No message is read meanwhile.
-const END_WITHIN: Duration = Duration::from_secs(2);
+use crate::ledger::{BATCH_MAX, BATCHES_WAITING_MAX, END_ASKED_EVERY, END_WITHIN, OPEN_AGAIN_AFTER};
+
 /// Appends that wait for their confirmation at once.
 const APPENDS_AT_ONCE: usize = 128;
 
@@ -49,7 +40,7 @@ pub enum AppendError {
     /// Another planner has appended something. Nothing was stored.
     #[error("another planner has changed PLANS at the same time")]
     Conflict,
-    /// The append failed; it may have been stored.
+    /// The append failed; the server may have stored the document.
     #[error("cannot append to PLANS")]
     Failed(#[source] PublishError),
 }
@@ -157,8 +148,8 @@ async fn read_on(bus: &Bus, out: &mpsc::Sender<LogEvent>) -> Result<(), ReadErro
     Ok(())
 }
 
-/// Asks for PLANS' end. PLANS keeps the newest message of each subject, so its last message is always there to be read. Fails if
-/// another stream has replaced PLANS.
+/// Asks for PLANS' end. PLANS keeps the newest message of each subject, so its last message can always be read. Fails if another
+/// stream has replaced PLANS.
 async fn ask_for_end(
     bus: &Bus,
     out: &mpsc::Sender<LogEvent>,

@@ -1,5 +1,5 @@
-//! Carries out what nodes must be told: requests to the publisher, several at once, and one at a time for a node. A request that
-//! failed, or that LEDGER does not show, is repeated.
+//! Sends the orders of nodes to the publisher: several at once, and one at a time for a node. It repeats a request that failed or
+//! that LEDGER does not show. It does not decide which orders a node needs.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
@@ -20,7 +20,7 @@ const REQUESTS_AT_ONCE: usize = 16;
 /// Time before a request is repeated, unless LEDGER shows its effect first.
 const REPEATED_AFTER: Duration = Duration::from_secs(2);
 
-/// The running requests, and the time of the last one for each instance on a node.
+/// Sends orders: the running requests, and the time of the last one for each instance on a node.
 #[derive(Debug)]
 pub(super) struct Orders<R> {
     services: Services<R>,
@@ -43,7 +43,7 @@ impl<R: Requests> Orders<R> {
                 self.busy.remove(&node);
             }
             Some(Err(error)) => {
-                tracing::error!(%error, "a request to the publisher broke off");
+                tracing::error!(%error, "cannot finish a request to the publisher");
                 self.busy.clear();
             }
             None => std::future::pending().await,
@@ -86,7 +86,7 @@ async fn carry_out<R: Requests>(services: &Services<R>, effect: &Effect) -> Resu
             let id: Option<DeploymentId> = instance.as_str().parse().ok();
             let request = RemoveRequest { key: node.clone(), id };
             match services.remove(&request).await {
-                // It is gone already.
+                // The deployment is removed already.
                 Err(PlannerError::Refused { body, .. }) if body.code == ErrorCode::NotFound => Ok(()),
                 other => other,
             }

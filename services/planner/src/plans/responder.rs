@@ -1,8 +1,10 @@
-//! Answers the requests on `muster.planner.*`: parses each, passes it to the keeper, and serialises the answer.
+//! Answers the requests on `muster.planner.*`: parses each, passes it to the keeper, and serialises the answer. It decides nothing.
 
 use bytes::Bytes;
 use muster_bus::{Bus, Call, EndpointSpec, Fault, ServiceSpec};
-use muster_contract::plans::{PlannerErrorBody, PlannerErrorReply};
+use muster_contract::plans::{
+    InstancesQuery, InventoryQuery, OperationsQuery, PlannerErrorBody, PlannerErrorReply, PlansQuery,
+};
 use muster_contract::query::ErrorCode;
 use muster_contract::question::{checked_limit, read, read_or_default};
 use muster_contract::subjects::PLANNER_PREFIX;
@@ -45,7 +47,7 @@ pub struct PlansResponder {
 }
 
 impl PlansResponder {
-    /// A responder that passes requests on.
+    /// A responder that passes requests to a keeper.
     pub const fn new(calls: mpsc::Sender<PlansCall>) -> Self {
         Self { calls }
     }
@@ -88,19 +90,19 @@ fn parse(call: &Call) -> Result<PlansQuestion, PlannerErrorBody> {
         "plan-get" => PlansQuestion::Plan(read(payload)?),
         "plan-explain" => PlansQuestion::Explain(read(payload)?),
         "plan-list" => {
-            let query: muster_contract::plans::PlansQuery = read_or_default(payload)?;
+            let query: PlansQuery = read_or_default(payload)?;
             PlansQuestion::Plans(checked_limit(query.limit)?, query)
         }
         "instance-list" => {
-            let query: muster_contract::plans::InstancesQuery = read_or_default(payload)?;
+            let query: InstancesQuery = read_or_default(payload)?;
             PlansQuestion::Instances(checked_limit(query.limit)?, query)
         }
         "operation-list" => {
-            let query: muster_contract::plans::OperationsQuery = read_or_default(payload)?;
+            let query: OperationsQuery = read_or_default(payload)?;
             PlansQuestion::Operations(checked_limit(query.limit)?, query)
         }
         "inventory-list" => {
-            let query: muster_contract::plans::InventoryQuery = read(payload)?;
+            let query: InventoryQuery = read(payload)?;
             PlansQuestion::Inventory(checked_limit(query.limit)?, query)
         }
         _ => {

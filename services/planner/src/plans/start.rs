@@ -1,5 +1,5 @@
-//! Starts the keeping of plans, again until it succeeds. Nothing else of the planner waits for it: bad credentials or a differing
-//! PLANS keep the process unready, and rollouts go on.
+//! Starts the tasks of plans, and tries again until that succeeds. No other task of the planner waits for them: with bad credentials
+//! or another PLANS the process is not ready, and rollouts go on.
 
 use std::future::Future;
 use std::sync::Arc;
@@ -22,22 +22,22 @@ use crate::ledger::BusLedger;
 use crate::metrics::Metrics;
 use crate::services::Services;
 
-/// Requests about plans that wait for the keeper.
+/// Requests about plans that wait for the keeper, at most.
 const CALLS_WAITING_MAX: usize = 256;
 /// Time for one attempt to connect and to create PLANS.
 const OPEN_WITHIN: Duration = Duration::from_secs(30);
 /// Delay before the next attempt.
 const OPEN_AGAIN_AFTER: Duration = Duration::from_secs(2);
 
-/// Keeps plans over a connection of its own, in tasks of their own.
+/// Starts the tasks of plans, over a connection of their own.
 pub fn spawn(config: BusConfig, publisher: Bus, supervisor: &Supervisor, metrics: Metrics) {
     let health = supervisor.health();
     let latches = (health.latch("PLANS, read to its end"), health.latch("requests about plans"));
-    let (of, stop) = (supervisor.clone(), supervisor.token(Stage::Intake));
+    let (tasks, stop) = (supervisor.clone(), supervisor.token(Stage::Intake));
     supervisor.spawn(Stage::Intake, "start of plans", async move {
         let attempt = || open(config.clone());
-        if let Some(bus) = until_open(attempt, OPEN_AGAIN_AFTER, of.health(), &stop).await {
-            keep(bus, publisher, &of, metrics, latches);
+        if let Some(bus) = until_open(attempt, OPEN_AGAIN_AFTER, tasks.health(), &stop).await {
+            keep(bus, publisher, &tasks, metrics, latches);
         }
     });
 }
@@ -69,7 +69,7 @@ where
             Err(error) => chain(&error),
         };
         if logged.as_ref() != Some(&error) {
-            tracing::warn!(error, retry_in = ?again_after, "cannot keep plans yet");
+            tracing::warn!(error, retry_in = ?again_after, "cannot keep plans");
             health.note(HEALTH_PART, format!("not kept: {error}"));
             logged = Some(error);
         }

@@ -91,8 +91,8 @@ impl PlansState {
     ) {
         let epoch = self.capacity_epoch;
         let mut pass = Pass::new(evidence, now, self.full.contains(name));
-        while let Some(plan) = self.plan(name).cloned().filter(|_| made.len() < max) {
-            let documents = self.revise(&plan, &mut pass, max - made.len());
+        while let Some(plan) = self.plan(name).filter(|_| made.len() < max) {
+            let documents = self.revise(plan, &mut pass, max - made.len());
             if documents.is_empty() {
                 break;
             }
@@ -101,15 +101,16 @@ impl PlansState {
                 made.push((document, before));
             }
         }
-        let Some(plan) = self.plan(name).cloned() else { return };
         let names: Vec<_> = self.instances_of(name).map(|instance| instance.name.clone()).collect();
         for instance in names {
             if made.len() >= max {
                 self.dirty.insert(name.clone());
                 break;
             }
-            let Some(instance) = self.instance(name, &instance).cloned() else { continue };
-            if let Some(next) = self.step(&plan, &instance, &mut pass) {
+            let (Some(plan), Some(instance)) = (self.plan(name), self.instance(name, &instance)) else {
+                continue;
+            };
+            if let Some(next) = self.step(plan, instance, &mut pass) {
                 let document = PlansDocument::Instance(next);
                 let before = self.apply(document.clone());
                 made.push((document, before));

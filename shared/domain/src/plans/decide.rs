@@ -1,5 +1,7 @@
 //! Answers requests that change PLANS: each changes one document, or nothing.
 
+use std::fmt;
+
 use muster_contract::RequestedBy;
 use muster_contract::canonical::Digest;
 use muster_contract::decode::{self, Violation};
@@ -64,11 +66,11 @@ pub(super) fn precondition(message: impl Into<String>) -> PlannerErrorBody {
     refuse(ErrorCode::Precondition, message)
 }
 
-pub(super) fn not_found(what: impl std::fmt::Display) -> PlannerErrorBody {
+pub(super) fn not_found(what: impl fmt::Display) -> PlannerErrorBody {
     refuse(ErrorCode::NotFound, format!("there is no {what}"))
 }
 
-pub(super) fn invalid(field: &str, rule: impl std::fmt::Display) -> PlannerErrorBody {
+pub(super) fn invalid(field: &str, rule: impl fmt::Display) -> PlannerErrorBody {
     let message = format!("{field}: {rule}");
     PlannerErrorBody { field: Some(field.to_owned()), ..refuse(ErrorCode::BadRequest, message) }
 }
@@ -164,7 +166,7 @@ impl PlansState {
     /// A plan that is not deleted, of the expected version.
     pub(super) fn plan_at(&self, name: &PlanName, expected: Option<u64>) -> Result<&Plan, PlannerErrorBody> {
         let plan = self.plan(name).ok_or_else(|| not_found(format!("plan {name}")))?;
-        check_version(&PlansDocument::Plan(plan.clone()), expected)?;
+        check_version(format_args!("plan {name}"), plan.version, expected)?;
         Ok(plan)
     }
 
@@ -176,7 +178,7 @@ impl PlansState {
     ) -> Result<&Instance, PlannerErrorBody> {
         let instance =
             self.instance(plan, name).ok_or_else(|| not_found(format!("instance {name} of plan {plan}")))?;
-        check_version(&PlansDocument::Instance(instance.clone()), expected)?;
+        check_version(format_args!("instance {}", instance.display_name), instance.version, expected)?;
         Ok(instance)
     }
 
@@ -206,7 +208,7 @@ impl PlansState {
                 change: change("plan is made"),
             }));
         };
-        exists(&PlansDocument::Plan(plan.clone()), expected)?;
+        check_replaced(format_args!("plan {}", spec.name), plan.version, expected)?;
         if self.instances_of(&spec.name).next().is_some() || plan.open_revision().is_some() {
             let message =
                 format!("plan {} has instances or an open revision: scale it to 0 first", spec.name);
@@ -330,14 +332,14 @@ impl PlansState {
         }
         used.sort_unstable();
         used.dedup();
-        while plan.revisions.len() > PLAN_REVISIONS_MAX
-            || decode::to_bytes(plan).len() > PLAN_BYTES_MAX - SENTENCES_BYTES
-        {
-            let is_free = |revision: &PlanRevision| {
-                revision.state.is_final() && used.binary_search(&&revision.id).is_err()
-            };
+        let is_free =
+            |revision: &PlanRevision| revision.state.is_final() && used.binary_search(&&revision.id).is_err();
+        let mut bytes = decode::to_bytes(plan).len();
+        while plan.revisions.len() > PLAN_REVISIONS_MAX || bytes > PLAN_BYTES_MAX - SENTENCES_BYTES {
             let Some(at) = plan.revisions.iter().position(is_free) else { break };
-            plan.revisions.remove(at);
+            let dropped = plan.revisions.remove(at);
+            // With its comma: the newest revision stays, because it has not ended.
+            bytes -= serde_json::to_vec(&dropped).map_or(0, |json| json.len() + 1);
         }
     }
 
@@ -382,14 +384,15 @@ pub(super) fn check_text(field: &str, text: Option<&str>) -> Result<(), PlannerE
 }
 
 /// Checks that a document has the expected version.
-pub(super) fn check_version(document: &PlansDocument, expected: Option<u64>) -> Result<(), PlannerErrorBody> {
-    let version = document.version();
+pub(super) fn check_version(
+    label: impl fmt::Display,
+    version: u64,
+    expected: Option<u64>,
+) -> Result<(), PlannerErrorBody> {
     match expected {
         Some(expected) if expected != version => {
-            let message = format!(
-                "{} has version {version}, and the request is for {expected}: read it again",
-                document.label()
-            );
+            let message =
+                format!("{label} has version {version}, and the request is for {expected}: read it again");
             let refusal = refuse(ErrorCode::Conflict, message);
             Err(PlannerErrorBody { current_version: Some(version), ..refusal })
         }
@@ -398,12 +401,15 @@ pub(super) fn check_version(document: &PlansDocument, expected: Option<u64>) -> 
 }
 
 /// Checks that a document may be replaced: a request without a version makes a new one.
-pub(super) fn exists(document: &PlansDocument, expected: Option<u64>) -> Result<(), PlannerErrorBody> {
+pub(super) fn check_replaced(
+    label: impl fmt::Display,
+    version: u64,
+    expected: Option<u64>,
+) -> Result<(), PlannerErrorBody> {
     if expected.is_some() {
-        return check_version(document, expected);
+        return check_version(label, version, expected);
     }
-    let version = document.version();
-    let message = format!("{} exists: name its version {version} to change it", document.label());
+    let message = format!("{label} exists: name its version {version} to change it");
     let refusal = refuse(ErrorCode::Conflict, message);
     Err(PlannerErrorBody { current_version: Some(version), ..refusal })
 }

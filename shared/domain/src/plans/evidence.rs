@@ -1,4 +1,4 @@
-//! The state of a placement by LEDGER, as far as plans need it.
+//! The state of a placement by LEDGER. It decides nothing: rules of plans read it.
 
 use muster_contract::canonical::Digest;
 use muster_contract::view::{Freshness, Standing};
@@ -9,17 +9,17 @@ use crate::rollout::Line;
 /// An instance on a node, by LEDGER.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct PlacementEvidence {
-    /// Digest of the profile that the node's desired state has for the instance; absent if it has none.
+    /// Digest of the order that the node's desired state has for the instance; absent if it has none.
     pub desired: Option<Digest>,
     /// The node's report: `None` if LEDGER has none, or the node has removed it.
     pub standing: Option<Standing>,
-    /// Whether the desired state has the instance, by the report's own row: false while the node removes it.
+    /// Whether the row of the report is of an instance that the node removes.
     pub is_leaving: bool,
     /// Whether the node is heard and no missing report can be newer.
     pub is_known: bool,
     /// Time at which the node was last heard.
     pub last_heard_at: Option<Timestamp>,
-    /// The node is retired: it gets no order.
+    /// Whether the node is retired: it gets no order.
     pub is_retired: bool,
 }
 
@@ -30,7 +30,7 @@ pub trait PlansEvidence {
 }
 
 impl PlacementEvidence {
-    /// The evidence of a line of the fold, or of a node without such a line. A node that was never heard runs nothing.
+    /// The evidence of a line of the fold, or of a node without that line. A node that was never heard runs nothing.
     pub fn of(
         desired: Option<Digest>,
         line: Option<Line<'_>>,
@@ -52,44 +52,40 @@ impl PlacementEvidence {
         }
     }
 
-    /// The same evidence, of which nothing is known to be current.
+    /// The same evidence, not known to be current.
     #[must_use]
     pub const fn outdated(self) -> Self {
         Self { is_known: false, ..self }
     }
 
-    /// Whether the node runs a content.
-    pub fn runs(&self, content: Digest) -> bool {
-        self.desired == Some(content)
-            && !self.is_leaving
-            && self.is_known
-            && self.standing == Some(Standing::Installed)
+    /// Whether the node runs the instance by an order.
+    pub fn runs(&self, order: Digest) -> bool {
+        self.is_reported(order, Standing::Installed)
     }
 
-    /// Whether the node has reported that it could not run a content.
-    pub fn failed(&self, content: Digest) -> bool {
-        self.desired == Some(content)
-            && !self.is_leaving
-            && self.is_known
-            && self.standing == Some(Standing::Failed)
+    /// Whether the node could not carry out an order.
+    pub fn failed(&self, order: Digest) -> bool {
+        self.is_reported(order, Standing::Failed)
     }
 
-    /// Whether the node has confirmed that it stopped the instance: under the order to stop it, `pending` says so.
+    /// Whether the node has stopped the instance by an order to stop it: its components are then `pending`.
     pub fn is_stopped(&self, order: Digest) -> bool {
-        self.desired == Some(order)
-            && !self.is_leaving
-            && self.is_known
-            && self.standing == Some(Standing::Pending)
+        self.is_reported(order, Standing::Pending)
     }
 
-    /// Whether the node has nothing of the instance.
+    /// Whether the node is known to have this standing under an order.
+    fn is_reported(&self, order: Digest, standing: Standing) -> bool {
+        self.desired == Some(order) && !self.is_leaving && self.is_known && self.standing == Some(standing)
+    }
+
+    /// Whether the node is known to have removed the instance.
     pub fn is_gone(&self) -> bool {
         let is_removed =
             self.standing.is_none() || self.is_leaving && self.standing == Some(Standing::Removed);
         self.desired.is_none() && self.is_known && is_removed
     }
 
-    /// Whether something of the instance may run, for the choice of instances to keep.
+    /// Whether the instance may run, for the choice of instances to keep.
     pub fn is_running(&self) -> bool {
         self.standing == Some(Standing::Installed) && self.desired.is_some()
     }

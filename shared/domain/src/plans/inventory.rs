@@ -5,9 +5,9 @@ use muster_contract::plans::{
     InventoryApplyRequest, InventoryDeleteRequest, InventoryItem, InventoryName, InventoryState,
     InventoryStateRequest, Node, NodeSpec, NodeState, PlannerErrorBody,
 };
-use muster_contract::{CapabilityName, ClusterName, DeviceKey, Timestamp};
+use muster_contract::{CapabilityName, ClusterName, Timestamp};
 
-use super::decide::{check_text, check_version, exists, invalid, not_found, precondition};
+use super::decide::{check_replaced, check_text, check_version, invalid, not_found, precondition};
 use super::document::PlansDocument;
 use super::operations::{self, Author};
 use super::state::PlansState;
@@ -32,7 +32,7 @@ impl PlansState {
     ) -> Result<PlansDocument, PlannerErrorBody> {
         let before = self.item(&name_of(&request.item));
         if let Some(before) = &before {
-            exists(before, expected)?;
+            check_replaced(before.label(), before.version(), expected)?;
         } else if expected.is_some() {
             return Err(not_found("such entry of the inventory"));
         }
@@ -131,7 +131,7 @@ impl PlansState {
         expected: Option<u64>,
     ) -> Result<PlansDocument, PlannerErrorBody> {
         let item = self.item(name).ok_or_else(|| not_found(label(name)))?;
-        check_version(&item, expected)?;
+        check_version(item.label(), item.version(), expected)?;
         Ok(item)
     }
 
@@ -254,18 +254,21 @@ impl PlansState {
             (DisruptionVerb::Remove, Some(at), Some(DisruptionState::Completed)) => {
                 node.disruptions.remove(at);
             }
-            (_, None, _) => return Err(not_found(format!("disruption {} of node {}", request.id, node.key))),
-            (verb, ..) => {
-                let message = format!(
-                    "disruption {} of node {} is there, and {verb:?} is not possible now",
-                    request.id, node.key
-                );
+            (DisruptionVerb::Add, Some(_), _) => {
+                let message = format!("node {} has a disruption {}: choose another id", node.key, request.id);
                 return Err(precondition(message));
             }
+            (verb, _, Some(state)) => {
+                let (is, to) = (disruption_word(state), done_word(verb));
+                let message =
+                    format!("disruption {} of node {} is {is}, and cannot be {to}", request.id, node.key);
+                return Err(precondition(message));
+            }
+            (_, _, None) => return Err(not_found(format!("disruption {} of node {}", request.id, node.key))),
         }
         node.version += 1;
-        node.change =
-            operations::change(now, format!("disruption {}: {:?}", request.id, request.verb), author);
+        let sentence = format!("disruption {} is {}", request.id, done_word(request.verb));
+        node.change = operations::change(now, sentence, author);
         Ok(PlansDocument::Node(node))
     }
 
@@ -366,6 +369,24 @@ const fn node_word(state: NodeState) -> &'static str {
     }
 }
 
+const fn disruption_word(state: DisruptionState) -> &'static str {
+    match state {
+        DisruptionState::Scheduled => "scheduled",
+        DisruptionState::Approved => "approved",
+        DisruptionState::Completed => "completed",
+    }
+}
+
+/// The participle of a verb.
+const fn done_word(verb: DisruptionVerb) -> &'static str {
+    match verb {
+        DisruptionVerb::Add => "added",
+        DisruptionVerb::Approve => "approved",
+        DisruptionVerb::Complete => "completed",
+        DisruptionVerb::Remove => "removed",
+    }
+}
+
 fn name_of(item: &InventoryItem) -> InventoryName {
     match item {
         InventoryItem::Node(spec) => InventoryName::Node(spec.key.clone()),
@@ -376,7 +397,7 @@ fn name_of(item: &InventoryItem) -> InventoryName {
 
 fn label(name: &InventoryName) -> String {
     match name {
-        InventoryName::Node(key) => format!("node {}", DeviceKey::clone(key)),
+        InventoryName::Node(key) => format!("node {key}"),
         InventoryName::Cluster(name) => format!("cluster {name}"),
         InventoryName::Capability(name) => format!("capability {name}"),
     }

@@ -1,4 +1,5 @@
-//! The fold of PLANS: the newest document of each subject, and what placements hold of each node.
+//! The fold of PLANS: the newest document of each subject, and the usage of each node by placements. It reads no stream and decides
+//! nothing.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -50,15 +51,23 @@ pub(super) struct RepeatedRequest {
     at: Timestamp,
 }
 
+impl RepeatedRequest {
+    /// Whether a request with its id counts as the same one.
+    fn is_kept(&self, now: Timestamp) -> bool {
+        let kept = SignedDuration::try_from(REQUEST_ID_KEPT).unwrap_or(SignedDuration::MAX);
+        now.duration_since(self.at) <= kept
+    }
+}
+
 impl PlansState {
     /// Applies a document of PLANS; returns the one before it.
     pub fn apply(&mut self, document: PlansDocument) -> Option<PlansDocument> {
-        self.remember(&document);
+        self.record_request(&document);
         let subject = document.subject();
         self.replace(&subject, Some(document))
     }
 
-    /// Puts the document before an append that has failed back.
+    /// Restores the document that a failed append has replaced.
     pub fn undo(&mut self, subject: &PlansSubject, before: Option<PlansDocument>) {
         if let Some(undone) = self.document(subject) {
             let change = undone.change();
@@ -77,8 +86,8 @@ impl PlansState {
                     _ => None,
                 });
                 // PLANS keeps a bounded history, so a plan's oldest message may follow those of its instances.
-                let spec_of = |plan: Option<&Plan>| plan.map(|plan| plan.spec.clone());
-                let is_changed = spec_of(self.plans.get(name)) != spec_of(plan.as_ref());
+                let before = self.plans.get(name).map(|plan| &plan.spec);
+                let is_changed = before != plan.as_ref().map(|plan| &plan.spec);
                 if is_changed {
                     self.count_plan(name, false);
                 }
@@ -133,16 +142,17 @@ impl PlansState {
         self.dirty.insert(plan.clone());
         let live =
             instance.filter(|instance| instance.state != muster_contract::plans::InstanceState::Deleted);
-        let of_plan = self.instances.entry(plan.clone()).or_default();
-        let before = swap(of_plan, name, live.clone());
-        if of_plan.is_empty() {
-            self.instances.remove(plan);
-        }
         let nodes = |instance: &Option<Instance>| -> Vec<DeviceKey> {
             let placements = instance.iter().flat_map(|instance| &instance.placements);
             placements.map(|placement| placement.node.clone()).collect()
         };
-        let (old, new) = (nodes(&before), nodes(&live));
+        let new = nodes(&live);
+        let of_plan = self.instances.entry(plan.clone()).or_default();
+        let before = swap(of_plan, name, live);
+        if of_plan.is_empty() {
+            self.instances.remove(plan);
+        }
+        let old = nodes(&before);
         if old != new {
             self.replace_placements((plan, name), &old, &new);
         }
@@ -155,29 +165,30 @@ impl PlansState {
         old: &[DeviceKey],
         new: &[DeviceKey],
     ) {
-        let Some(spec) = self.plans.get(plan).map(|plan| plan.spec.clone()) else { return };
+        let Self { plans, usage, placed, .. } = self;
+        let Some(Plan { spec, .. }) = plans.get(plan) else { return };
         let id = (plan.clone(), name.clone());
         for node in old {
-            if let Some(usage) = self.usage.get_mut(node) {
-                usage.retract(&spec);
-                if usage.is_empty() {
-                    self.usage.remove(node);
+            if let Some(held) = usage.get_mut(node) {
+                held.retract(spec);
+                if held.is_empty() {
+                    usage.remove(node);
                 }
             }
-            if let Some(placed) = self.placed.get_mut(node) {
-                placed.remove(&id);
+            if let Some(instances) = placed.get_mut(node) {
+                instances.remove(&id);
             }
         }
         for node in new {
-            self.usage.entry(node.clone()).or_default().add(&spec);
-            self.placed.entry(node.clone()).or_default().insert(id.clone());
+            usage.entry(node.clone()).or_default().add(spec);
+            placed.entry(node.clone()).or_default().insert(id.clone());
         }
         if !old.is_empty() {
             self.capacity_changed();
         }
     }
 
-    /// Adds all placements of a plan to their nodes, or takes them out again.
+    /// Adds the placements of a plan to the usage of their nodes, or retracts them.
     fn count_plan(&mut self, name: &PlanName, is_added: bool) {
         let placements = self.instances_of(name).flat_map(|instance| {
             instance.placements.iter().map(|placement| (instance.name.clone(), placement.node.clone()))
@@ -188,13 +199,14 @@ impl PlansState {
         }
     }
 
-    /// Lets plans that found no node try again.
+    /// Marks the plans that found no node: their instances are tried again.
     fn capacity_changed(&mut self) {
         self.capacity_epoch += 1;
         self.dirty.extend(std::mem::take(&mut self.full));
     }
 
-    fn remember(&mut self, document: &PlansDocument) {
+    /// Records the request of a document's newest change.
+    fn record_request(&mut self, document: &PlansDocument) {
         let change = document.change();
         if let Some(id) = &change.request_id {
             let request =
@@ -202,8 +214,7 @@ impl PlansState {
             self.requests.insert(key(change.by.as_ref(), id), request);
         }
         if self.requests.len() > REQUEST_IDS_KEPT {
-            let kept = SignedDuration::try_from(REQUEST_ID_KEPT).unwrap_or(SignedDuration::MAX);
-            self.requests.retain(|_, request| change.at.duration_since(request.at) <= kept);
+            self.requests.retain(|_, request| request.is_kept(change.at));
         }
     }
 
@@ -214,9 +225,7 @@ impl PlansState {
         request_id: &str,
         now: Timestamp,
     ) -> Option<&RepeatedRequest> {
-        let request = self.requests.get(&key(by, request_id))?;
-        let kept = SignedDuration::try_from(REQUEST_ID_KEPT).unwrap_or(SignedDuration::MAX);
-        (now.duration_since(request.at) <= kept).then_some(request)
+        self.requests.get(&key(by, request_id)).filter(|request| request.is_kept(now))
     }
 
     /// The newest document of a subject. A deleted instance has none.
@@ -259,25 +268,29 @@ impl PlansState {
         self.usage.get(key)
     }
 
-    /// Free resources of a node; `None` if placements hold more than it has, which no change of the planner leads to.
+    /// Free resources of a node; `None` if placements hold more than it has, which no decision of the planner causes.
     pub fn free(&self, node: &Node) -> Option<Resources> {
         let used = self.usage.get(&node.key).map(|usage| usage.resources).unwrap_or_default();
         node.usable().minus(used)
     }
 
-    /// Marks the plans of instances on these nodes: LEDGER says something new of them.
+    /// Marks the plans of instances on these nodes: LEDGER has new facts about them.
     pub fn nodes_changed<'a>(&mut self, nodes: impl IntoIterator<Item = &'a DeviceKey>) {
         for node in nodes {
-            let plans = self.placed.get(node).into_iter().flatten().map(|(plan, _)| plan.clone());
-            self.dirty.extend(plans.collect::<Vec<_>>());
+            let placed = self.placed.get(node).into_iter().flatten();
+            self.dirty.extend(placed.map(|(plan, _)| plan.clone()));
         }
+    }
+
+    /// Whether a plan may have a next step.
+    pub fn has_changes(&self) -> bool {
+        !self.dirty.is_empty()
     }
 
     /// Marks every plan with instances or an open revision: time has passed.
     pub fn time_passed(&mut self) {
         let open = self.plans.values().filter(|plan| plan.open_revision().is_some());
-        let open: Vec<_> = open.map(|plan| plan.spec.name.clone()).collect();
-        self.dirty.extend(open);
+        self.dirty.extend(open.map(|plan| plan.spec.name.clone()));
         self.dirty.extend(self.instances.keys().cloned());
     }
 

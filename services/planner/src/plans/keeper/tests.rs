@@ -1,4 +1,4 @@
-//! Tests of the keeper with a scripted PLANS and LEDGER: an instance runs that the fold of PLANS does not want.
+//! Tests of the keeper with a scripted PLANS and LEDGER: a node has an order for an instance that PLANS does not have.
 
 use std::collections::VecDeque;
 use std::sync::Mutex;
@@ -115,7 +115,7 @@ fn end(last_seq: u64, ago: Duration) -> LogEvent {
     LogEvent::End { last_seq, asked_at: Instant::now().checked_sub(ago).unwrap() }
 }
 
-/// The requests to the publisher after these events of PLANS, and whether the keeper says that it lags.
+/// The requests to the publisher after these events of PLANS, and whether the keeper's metric shows that it is behind.
 async fn ordered(plans: Vec<LogEvent>) -> (Vec<String>, bool) {
     let (publisher, metrics, supervisor) = (Publisher::default(), Metrics::default(), Supervisor::new());
     let clock = Arc::new(ManualClock::at(time()));

@@ -51,8 +51,14 @@ fn the_freest_node_of_a_domain_is_chosen_and_always_the_same() {
     hub.ask(plan_request(&json!({ "name": "other", "applications": [
         { "payloadName": "other", "resources": { "cores": 8, "memory": 1 } }] })))
         .unwrap();
-    let first = place(&hub, &json!({}));
-    assert!((0..10).all(|_| place(&hub, &json!({})) == first));
+    let first = place(&hub, &json!({})).unwrap();
+    assert!((0..10).all(|_| place(&hub, &json!({})).as_ref() == Ok(&first)));
+    let change = json!({ "at": second(0), "message": "instance is made" });
+    let other = json!({ "apiVersion": "muster/v1", "kind": "Instance", "name": "other-1", "displayName": "other-1",
+        "plan": "other", "revision": "r1", "version": 0, "state": "active", "createdAt": second(0),
+        "placements": [{ "node": first, "active": true }], "change": change });
+    hub.state.apply(PlansDocument::Instance(request(other)));
+    assert_ne!(place(&hub, &json!({})), Ok(first), "its free share is the smallest now");
     assert!(place(&hub, &json!({ "cluster": "north" })).is_ok());
     assert!(place(&hub, &json!({ "cluster": "south" })).is_err());
 }
