@@ -215,12 +215,8 @@ impl Reconciler {
     fn retry_failures(&mut self) {
         let now = Instant::now();
         for task in self.tasks.values_mut().filter(|task| task.record.state() == State::Failed) {
-            let was_refused = task.record.error.as_ref().is_some_and(|error| {
-                [code::UNSUPPORTED_PROFILE, code::UNSUPPORTED_OPERATION, code::NOT_ELIGIBLE]
-                    .contains(&error.code.as_str())
-            });
             let refusal = refusal(&task.record.entry, &*self.runtime, &self.settings.capabilities);
-            let may_run_now = was_refused && refusal.is_none();
+            let may_run_now = task.record.is_refused() && refusal.is_none();
             if may_run_now || task.record.may_retry() {
                 task.retry_now(now);
             }

@@ -76,7 +76,7 @@ impl DeploymentRecord {
         next
     }
 
-    /// A record of an entry that is desired as stopped: whatever runs of it is being stopped.
+    /// A record of an entry that is desired as stopped: every component is being stopped.
     pub fn stopping(entry: DesiredDeployment, generation: Generation) -> Self {
         let mut record = Self::new(entry, generation);
         record.components.iter_mut().for_each(|component| component.state = State::Removing);
@@ -143,7 +143,7 @@ impl DeploymentRecord {
         !names.is_empty()
     }
 
-    /// Whether the deployment stays on the device and none of its components runs.
+    /// Whether the deployment is desired as stopped, and stays on the device.
     fn is_to_be_stopped(&self) -> bool {
         self.entry.stopped && !self.leaving
     }
@@ -170,11 +170,15 @@ impl DeploymentRecord {
         }
     }
 
+    /// Whether the device cannot run the target at all.
+    pub fn is_refused(&self) -> bool {
+        self.error.as_ref().is_some_and(|error| code::REFUSALS.contains(&error.code.as_str()))
+    }
+
     /// Whether a failure is retried: not if a failed component has `restart: never`, nor if the device cannot run the
     /// deployment at all.
     pub fn may_retry(&self) -> bool {
-        let hopeless = [code::UNSUPPORTED_PROFILE, code::UNSUPPORTED_OPERATION, code::NOT_ELIGIBLE];
-        if self.error.as_ref().is_some_and(|error| hopeless.contains(&error.code.as_str())) {
+        if self.is_refused() {
             return false;
         }
         let Ok(workloads) = self.entry.workloads() else { return false };
@@ -213,8 +217,7 @@ impl DeploymentRecord {
             .collect()
     }
 
-    /// The reason of a state without another reason: a stopped deployment, or one between two components, where nothing is
-    /// under way.
+    /// The reason of a state without another reason: the deployment is desired as stopped, or waits between two components.
     fn state_reason(&self) -> Option<String> {
         match self.state() {
             State::Removing if self.is_to_be_stopped() => return Some(STOPPING.to_owned()),
@@ -350,8 +353,8 @@ fn unit_digest(
     values: &BTreeMap<String, Value>,
     restart: u64,
 ) -> Digest {
-    // Only charts have values, and only a restarted component has a counter: the digests of others are those of earlier
-    // agents. With another counter a component is another version, so it is replaced once, also across a crash of the agent.
+    // Only charts have values, and only a restarted component has a counter: all other digests equal those of earlier agents.
+    // Another counter makes another version, so the component is replaced once, also across a crash of the agent.
     match (values.is_empty(), restart) {
         (true, 0) => Digest::of_value(&(&component.properties, environment)),
         (false, 0) => Digest::of_value(&(&component.properties, values)),

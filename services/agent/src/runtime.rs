@@ -44,6 +44,8 @@ pub mod code {
     pub const UNSUPPORTED_OPERATION: &str = "UnsupportedOperation";
     /// The device does not meet the deployment's `deviceConstraints`.
     pub const NOT_ELIGIBLE: &str = "DeviceNotEligible";
+    /// Codes of a target that the device cannot run at all: no retry helps.
+    pub const REFUSALS: [&str; 3] = [UNSUPPORTED_PROFILE, UNSUPPORTED_OPERATION, NOT_ELIGIBLE];
     /// The program could not be started (not found, not permitted, no working directory).
     pub const START_FAILED: &str = "StartFailed";
     /// Its package cannot be fetched, verified or unpacked.
@@ -160,7 +162,7 @@ pub trait Runtime: Send + Sync + 'static {
         false
     }
 
-    /// Whether it can stop a unit without removing its data, and start it anew.
+    /// Whether it can stop a unit without removing its data, and start it again.
     fn stops_in_place(&self) -> bool {
         true
     }

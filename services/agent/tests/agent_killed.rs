@@ -3,17 +3,17 @@
 
 #![allow(clippy::unwrap_used, reason = "a failure here is the test's result")]
 
+mod killed_kit;
+
 use std::path::Path;
-use std::process::{Child, Command, Stdio};
 use std::time::Duration;
 
 use muster_agent::db::Db;
 use muster_agent::outbox::{self, Outbox, ReadRequest, Row};
 use muster_agent::record::DeploymentRecord;
 use muster_agent::report::Body;
-use muster_agent::{app, store};
-use muster_contract::Timestamp;
-use muster_contract::desired::{DesiredDeployment, DesiredState};
+use muster_agent::store;
+use muster_contract::desired::DesiredDeployment;
 use serde_json::json;
 
 /// Lives of the agent that told something, each killed at another moment.
@@ -23,53 +23,18 @@ const ATTEMPTS: u64 = 100;
 /// Deployments that come and go on their own, so that there is always something to report.
 const DEPLOYMENTS: [&str; 3] = ["a", "b", "c"];
 
-/// Ends with the value, also when the test fails.
-struct Agent(Child);
-
-impl Drop for Agent {
-    fn drop(&mut self) {
-        _ = self.0.kill();
-        _ = self.0.wait();
-    }
-}
-
-fn start(dir: &Path) -> Agent {
-    let child = Command::new(env!("CARGO_BIN_EXE_muster-agent"))
-        .args(["--site=plant7", "--device=press-4", "--runtime=simulated", "--nats-url=127.0.0.1:9"])
-        .args(["--retry-min=10ms", "--retry-max=10ms", "--log=error"])
-        .arg("--data-dir")
-        .arg(dir)
-        .stdin(Stdio::null())
-        .spawn()
-        .unwrap();
-    Agent(child)
-}
-
+/// Opens database and outbox, while no agent runs.
 async fn open(dir: &Path) -> (Db, Outbox) {
-    let device = "plant7/press-4".parse().unwrap();
-    let db = Db::open(dir, &device, &app::schema(), Timestamp::UNIX_EPOCH).unwrap();
+    let db = killed_kit::open(dir);
     let outbox = Outbox::open(db.clone(), outbox::Limits::default()).await.unwrap();
     (db, outbox)
 }
 
-fn document() -> DesiredState {
-    let entry = |id: &&str| {
-        let properties = json!({ "startDelay": "5ms", "crashAfter": "5ms" });
-        let mut entry: DesiredDeployment = serde_json::from_value(json!({
-            "id": id, "name": id, "applicationId": "com-acme", "targetGeneration": 1,
-            "digest": format!("sha256:{}", "0".repeat(64)),
-            "profile": { "type": "simulated", "components": [{ "name": "main", "properties": properties }] },
-        }))
-        .unwrap();
-        entry.digest = entry.content_digest();
-        entry
-    };
-    serde_json::from_value(json!({
-        "apiVersion": "muster/v1", "kind": "DesiredState", "generation": 1, "issuedAt": "2026-11-21T00:00:00Z",
-        "source": { "kind": "git", "revision": "test" },
-        "deployments": DEPLOYMENTS.iter().map(entry).collect::<Vec<_>>(),
-    }))
-    .unwrap()
+/// A deployment whose component starts and crashes all the time.
+fn entry(id: &str) -> DesiredDeployment {
+    let properties = json!({ "startDelay": "5ms", "crashAfter": "5ms" });
+    let component = json!({ "name": "main", "properties": properties });
+    killed_kit::entry((id, 1), ("simulated", &[component]), (false, 0))
 }
 
 /// Every row, by number.
@@ -105,14 +70,11 @@ fn assert_agree(standing: &DeploymentRecord, rows: &[Row]) {
 #[tokio::test(flavor = "multi_thread")]
 async fn killed_at_any_instant_it_loses_no_report_and_invents_none() {
     let dir = tempfile::tempdir().unwrap();
-    let (db, _) = open(dir.path()).await;
-    let document = document();
-    store::accept(&db, document.generation, serde_json::to_vec(&document).unwrap()).await.unwrap();
-    db.close().await;
+    killed_kit::accept(dir.path(), 1, DEPLOYMENTS.map(entry).to_vec()).await;
     let mut before: Vec<Row> = Vec::new();
     let mut lives = 0;
     for attempt in 0..ATTEMPTS {
-        let agent = start(dir.path());
+        let agent = killed_kit::start(dir.path(), "simulated");
         // Not a wait for a result: the moment of death is the thing that varies.
         tokio::time::sleep(Duration::from_millis(150 + 37 * (attempt % 7))).await;
         drop(agent);

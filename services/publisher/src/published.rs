@@ -164,7 +164,8 @@ impl PublishedState {
         self.contents().filter(|content| !content.is_requested())
     }
 
-    fn contents(&self) -> impl Iterator<Item = &Arc<Content>> {
+    /// All deployments of the document.
+    pub fn contents(&self) -> impl Iterator<Item = &Arc<Content>> {
         self.document.iter().flat_map(|document| &document.entries).map(|entry| &entry.content)
     }
 }

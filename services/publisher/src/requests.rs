@@ -22,7 +22,7 @@ use crate::problems::Problems;
 
 /// The endpoints.
 const VERBS: [&str; 7] = ["apply", "decide", "release", "remove", "retire", "status", "targets"];
-/// The role of people who may approve waves, and decide nothing else.
+/// The role whose only decision is to approve waves.
 const APPROVER: &str = "approver";
 /// The file name in problems of a request that names no file.
 const FILE: &str = "request";
@@ -134,7 +134,7 @@ pub fn parse_request(call: &Call) -> Result<PublisherRequest, ErrorBody> {
     Ok(PublisherRequest::Change(Request { key, change, requested_by: author(call)? }))
 }
 
-/// Checks that an approver decides nothing but approvals.
+/// Refuses every decision of an approver except an approval.
 fn check_approver(requester: &Requester, request: &DecideRequest) -> Result<(), ErrorBody> {
     let is_approver =
         matches!(requester, Requester::User { role: Some(role), .. } if role.as_str() == APPROVER);

@@ -101,7 +101,7 @@ async fn start(settings: Settings, supervisor: Supervisor) -> Result<(), error::
         Settings::Link(config) => link_proxy::start(config, supervisor).await?,
         Settings::Cut(config) => {
             let client = line_cuts::apply(&config.client, config.is_cut, &config.dir).await?;
-            tracing::info!(link.client = %client, link.cut = config.is_cut, "the link follows within a second");
+            tracing::info!(link.client = %client, link.cut = config.is_cut, "changed cut: the link applies it within a second");
             supervisor.stop();
         }
         Settings::Prepare(config) => {

@@ -103,6 +103,24 @@ pub enum Error {
         #[source]
         source: std::io::Error,
     },
+    /// A name without an address.
+    #[error("cannot find an address of {client}: name its IP address, or a name that this machine resolves")]
+    NoAddress {
+        /// The client of a link.
+        client: String,
+        /// Why.
+        #[source]
+        source: std::io::Error,
+    },
+    /// A cut of a link's client.
+    #[error("cannot change the cut {}: name the link's folder of cuts with --cuts, and run the command as its user", path.display())]
+    Cut {
+        /// The file of the cut.
+        path: PathBuf,
+        /// Why.
+        #[source]
+        source: std::io::Error,
+    },
     /// The disk of a device.
     #[error("the disk of {name} cannot be filled or emptied")]
     Disk {

@@ -1,5 +1,6 @@
 //! `muster-simulator cut` and `mend`: cut the line of one client of a running link by hand, and mend it. A cut is a file in a
-//! folder that both processes know; its name is the address of the client. The link looks into the folder every second.
+//! folder that both processes know; its name is the address of the client. The link reads the folder; this module opens no
+//! connection.
 
 use std::collections::BTreeSet;
 use std::io;
@@ -16,19 +17,19 @@ pub async fn apply(client: &str, is_cut: bool, dir: &Path) -> Result<IpAddr, Err
     let client = resolve(client).await?;
     let path = dir.join(client.to_string());
     let done = if is_cut { create(dir, &path) } else { remove(&path) };
-    done.map_err(|source| Error::Prepare { path, source })?;
+    done.map_err(|source| Error::Cut { path, source })?;
     Ok(client)
 }
 
-/// The clients that are cut off: none if the folder does not exist. Other files mean nothing.
+/// The clients that are cut off: none if the folder cannot be read. Files without an address as their name are ignored.
 pub fn read(dir: &Path) -> BTreeSet<IpAddr> {
     let entries = std::fs::read_dir(dir).into_iter().flatten().flatten();
     entries.filter_map(|entry| entry.file_name().to_str()?.parse().ok()).collect()
 }
 
 async fn resolve(client: &str) -> Result<IpAddr, Error> {
-    let unknown = |source| Error::Network { what: format!("{client} (CLIENT)"), source };
-    // The port plays no part.
+    let unknown = |source| Error::NoAddress { client: client.to_owned(), source };
+    // The port does not matter.
     let mut found = tokio::net::lookup_host((client, 0)).await.map_err(unknown)?;
     let first = found.next().ok_or_else(|| unknown(io::ErrorKind::NotFound.into()))?;
     Ok(first.ip().to_canonical())
@@ -70,6 +71,15 @@ mod tests {
     #[tokio::test]
     async fn a_client_without_an_address_is_named() {
         let error = apply("nobody.invalid", true, Path::new("/nowhere")).await.unwrap_err().to_string();
-        assert!(error.contains("nobody.invalid"), "{error}");
+        assert!(error.contains("an address of nobody.invalid: name its IP address"), "{error}");
+    }
+
+    #[tokio::test]
+    async fn a_cut_that_cannot_be_written_is_named_with_its_folder() {
+        let dir = tempfile::tempdir().unwrap();
+        let file = dir.path().join("file");
+        std::fs::write(&file, "").unwrap();
+        let error = apply("127.0.0.9", true, &file).await.unwrap_err().to_string();
+        assert!(error.contains("file/127.0.0.9: name the link's folder of cuts"), "{error}");
     }
 }

@@ -23,8 +23,8 @@ mod tests;
 
 use std::fmt::Display;
 use std::net::SocketAddr;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use tokio::net::TcpListener;
@@ -46,12 +46,17 @@ const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
 #[derive(Debug)]
 pub struct Link {
     address: SocketAddr,
-    setting: watch::Sender<Setting>,
-    /// The setting that returns when a person's cut ends; `None` while nobody cuts the link.
-    behind_cut: Mutex<Option<Setting>>,
+    state: watch::Sender<LinkState>,
     traffic: Arc<Traffic>,
     stop: CancellationToken,
     _ends: DropGuard,
+}
+
+/// The setting of a link, and whether a person has cut the link.
+#[derive(Debug, Clone, Copy, Default)]
+pub(crate) struct LinkState {
+    setting: Setting,
+    is_cut_off: bool,
 }
 
 /// The traffic of a link.
@@ -86,12 +91,11 @@ impl Link {
 
     /// A link that does not listen itself, and the road of what is connected through it.
     fn unheard(address: SocketAddr, server: String) -> (Self, ConnectionContext) {
-        let (setting, watched) = watch::channel(Setting::default());
+        let (state, watched) = watch::channel(LinkState::default());
         let traffic = Arc::<Traffic>::default();
         let stop = CancellationToken::new();
         let road = ConnectionContext::new(server, watched, Arc::clone(&traffic));
-        let behind_cut = Mutex::default();
-        (Self { address, setting, behind_cut, traffic, _ends: stop.clone().drop_guard(), stop }, road)
+        (Self { address, state, traffic, _ends: stop.clone().drop_guard(), stop }, road)
     }
 
     /// Where clients connect to.
@@ -101,47 +105,27 @@ impl Link {
 
     /// Sets the link's condition and leaves its shape. Connections that are open see it at once.
     pub fn set(&self, condition: Condition) {
-        self.change(|setting| setting.condition = condition);
+        self.state.send_modify(|state| state.setting.condition = condition);
     }
 
     /// Sets the link's shape and leaves its condition. Bytes in flight continue in the new shape.
     pub fn shape(&self, shape: Shape) {
-        self.change(|setting| setting.shape = shape);
+        self.state.send_modify(|state| state.setting.shape = shape);
     }
 
     /// Sets condition and shape at once.
     pub fn apply_setting(&self, setting: Setting) {
-        self.change(|known| *known = setting);
+        self.state.send_modify(|state| state.setting = setting);
     }
 
-    /// Cuts the link until it is called with `false`. Then the setting holds that was made meanwhile.
+    /// Cuts the link, whatever its setting is, or ends such a cut: then the newest setting holds.
     pub fn cut_off(&self, is_cut: bool) {
-        let mut behind = self.behind_cut.lock().unwrap_or_else(PoisonError::into_inner);
-        match (is_cut, behind.take()) {
-            (true, known) => {
-                *behind = Some(known.unwrap_or_else(|| *self.setting.borrow()));
-                self.setting.send_if_modified(|setting| {
-                    std::mem::replace(&mut setting.condition, Condition::Cut) != Condition::Cut
-                });
-            }
-            (false, Some(setting)) => _ = self.setting.send_replace(setting),
-            (false, None) => {}
-        }
+        self.state.send_if_modified(|state| std::mem::replace(&mut state.is_cut_off, is_cut) != is_cut);
     }
 
-    /// Changes the setting: that of the link, or the one that returns after a cut. A setting is whole at any moment, so a panic
-    /// elsewhere cannot have left half of one.
-    fn change(&self, change: impl FnOnce(&mut Setting)) {
-        let mut behind = self.behind_cut.lock().unwrap_or_else(PoisonError::into_inner);
-        match behind.as_mut() {
-            Some(setting) => change(setting),
-            None => self.setting.send_modify(change),
-        }
-    }
-
-    /// The link's condition and shape.
+    /// The link's condition and shape; while a person has cut the link, its condition is [`Condition::Cut`].
     pub fn setting(&self) -> Setting {
-        *self.setting.borrow()
+        self.state.borrow().effective()
     }
 
     /// The link's condition.
@@ -162,6 +146,14 @@ impl Link {
     /// Bytes taken and thrown away so far, while the link was half open.
     pub fn swallowed(&self) -> u64 {
         self.traffic.swallowed.load(Ordering::Relaxed)
+    }
+}
+
+impl LinkState {
+    /// The setting under which the link carries.
+    pub(crate) const fn effective(self) -> Setting {
+        let Setting { condition, shape } = self.setting;
+        Setting { condition: if self.is_cut_off { Condition::Cut } else { condition }, shape }
     }
 }
 

@@ -18,7 +18,7 @@ use crate::line_cuts;
 use crate::link::{Direction, Fault, Link, OnLink, Sharing, Switch};
 use crate::link_schedule::{self, LinkSchedule};
 
-/// Time between two looks at what the link has carried, and at the cuts made by hand.
+/// Time between two updates of the metrics; each reads the cuts made by hand as well.
 const COUNT_EVERY: Duration = Duration::from_secs(1);
 
 /// The metrics of the process.
@@ -104,7 +104,7 @@ impl Metrics {
         metrics
     }
 
-    /// Counts, and applies the cuts made by hand, until `stop`; holds the links up to then.
+    /// Updates the metrics and applies the cuts made by hand until `stop`; keeps the links open up to then.
     async fn follow(self, link: Switch, cuts: PathBuf, stop: tokio_util::sync::CancellationToken) {
         let signed = |count: u64| i64::try_from(count).unwrap_or(i64::MAX);
         loop {

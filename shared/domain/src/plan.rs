@@ -83,10 +83,10 @@ fn away(held: &Actual) -> Option<Step> {
 
 /// The step for a deployment that is wanted.
 fn towards(wanted: &DesiredDeployment, held: Option<&Actual>) -> Option<Step> {
-    let id = wanted.id.clone();
     if wanted.stopped {
         return towards_stopped(wanted, held);
     }
+    let id = wanted.id.clone();
     let Some(held) = held.filter(|held| held.state != State::Removed) else {
         return Some(Step::Install(id));
     };
@@ -104,7 +104,7 @@ fn towards(wanted: &DesiredDeployment, held: Option<&Actual>) -> Option<Step> {
     }
 }
 
-/// The step for a deployment that is wanted as stopped. The digest covers that, so a pending deployment of the same digest
+/// The step for a deployment that is wanted as stopped. The digest covers `stopped`, so a pending deployment of the same digest
 /// is stopped.
 fn towards_stopped(wanted: &DesiredDeployment, held: Option<&Actual>) -> Option<Step> {
     let id = wanted.id.clone();

@@ -126,8 +126,7 @@ impl Operation {
         }
     }
 
-    /// Stops every component of a deployment that stays, the last first. Components that only an older version has are
-    /// removed.
+    /// Stops every component of a deployment that stays, the last first. Removes components that only an older version has.
     pub(super) async fn stop_all(self, components: Vec<ComponentName>) {
         let Some(_permit) = self.permit().await else { return };
         let running = match self.inventory().await {

@@ -77,7 +77,7 @@ impl Reconciler {
         task.report(&self.reports).await;
     }
 
-    /// Stops every component of a deployment that is desired as stopped, or goes on with that.
+    /// Stops every component of a deployment that is desired as stopped, or resumes the stop.
     async fn stop(&mut self, entry: &DesiredDeployment, generation: Generation) {
         let id = &entry.id;
         let held = self.tasks.get(id).map(|task| &task.record);
@@ -203,20 +203,22 @@ pub(super) fn refusal(
     Some(StatusError::new(code::NOT_ELIGIBLE, entry.id.as_str(), message))
 }
 
-/// The reason why the runtime cannot stop or restart a deployment, where that is desired.
+/// The error of a desired stop or restart that the runtime does not support.
 fn unsupported_operation(entry: &DesiredDeployment, runtime: &dyn Runtime) -> Option<StatusError> {
     let operation = match (entry.stopped, entry.restart) {
         (true, _) => "stop",
         (false, 1..) => "restart",
         (false, 0) => return None,
     };
+    if runtime.stops_in_place() {
+        return None;
+    }
     let message = format!(
-        "the agent's runtime cannot {operation} components of type {}, which keep running: remove the deployment, or take \
-         the {operation} back",
+        "the agent's runtime cannot {operation} components of type {}, which keep running: remove the deployment, or \
+         withdraw the {operation}",
         entry.profile.profile_type.as_str()
     );
-    let error = StatusError::new(code::UNSUPPORTED_OPERATION, entry.id.as_str(), message);
-    (!runtime.stops_in_place()).then_some(error)
+    Some(StatusError::new(code::UNSUPPORTED_OPERATION, entry.id.as_str(), message))
 }
 
 fn unsupported(entry: &DesiredDeployment) -> StatusError {

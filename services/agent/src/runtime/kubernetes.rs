@@ -109,8 +109,8 @@ impl Runtime for KubernetesRuntime {
         true
     }
 
-    /// It cannot: a unit's objects run as long as they exist, volume claims are among them, and the same objects are not started
-    /// anew.
+    /// False: a unit runs as long as its objects exist, its volume claims are among them, and the API server does not restart an
+    /// unchanged object.
     fn stops_in_place(&self) -> bool {
         false
     }

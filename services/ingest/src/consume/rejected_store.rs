@@ -113,7 +113,7 @@ impl RejectedStore {
     fn apply_lookup(&mut self, (sent, found): Lookup) -> Option<StoreAnswer> {
         match found {
             Ok(Some(_)) => Some((sent.ticket, Ok(()))),
-            // A verdict removed it.
+            // A verdict removed the report.
             Ok(None) if sent.may_be_kept => Some((sent.ticket, Ok(()))),
             Ok(None) => {
                 let message = Outgoing { message_id: None, ..sent.message };

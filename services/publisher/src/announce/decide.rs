@@ -135,7 +135,7 @@ impl<D: Downlink> Announcer<D> {
                 Err(error) => publish_error = chain(&error),
             }
         }
-        // It may pass, so it is no contradiction to the present state.
+        // The error may pass, so it is no `conflict` with the present state.
         Err(not_ready(format!("gave up after {ATTEMPTS} attempts: {publish_error}; ask again")))
     }
 

@@ -58,13 +58,13 @@ impl Coverage {
         self.complete_if_covered();
     }
 
-    /// Awaits a newer document of a device as well.
+    /// Awaits a newer document of a device, in addition to the others.
     pub(super) fn await_document(&mut self, key: &DeviceKey, generation: Generation) {
         if self.newest.get(key).is_some_and(|newest| *newest >= generation) {
             return;
         }
         match &mut self.commit {
-            // Its documents are awaited once it is completely published.
+            // `await_documents` follows once the commit is completely published.
             CommitCoverage::UnderWay => {}
             CommitCoverage::Awaited(awaited) => _ = awaited.insert(key.clone(), generation),
             CommitCoverage::Whole(_) => {
@@ -149,11 +149,11 @@ mod tests {
         let (key, generation) = document("a/one", 3);
         coverage.await_document(&key, generation);
         assert_eq!(coverage.through(), None);
-        assert!(!coverage.add_copies(vec![copy("a/one", 2, 9)]), "an older document, said again");
+        assert!(!coverage.add_copies(vec![copy("a/one", 2, 9)]), "an older document, re-asserted");
         assert!(coverage.add_copies(vec![copy("a/one", 3, 10)]));
         assert_eq!(coverage.through(), Some(10));
         coverage.await_document(&key, generation);
-        assert_eq!(coverage.through(), Some(10), "LEDGER has it already");
+        assert_eq!(coverage.through(), Some(10), "LEDGER has the document already");
     }
 
     #[test]

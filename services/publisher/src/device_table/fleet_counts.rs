@@ -1,4 +1,4 @@
-//! Counts of the devices, kept with each change of one device, so that a status does not read the whole fleet.
+//! Counts of the devices. The table updates them with each change of one device, so that a status does not read the whole fleet.
 
 use std::collections::BTreeSet;
 
@@ -34,7 +34,7 @@ impl FleetCounts {
         counts
     }
 
-    /// Counts a device, or takes it out of the counts again.
+    /// Adds a device to the counts, or retracts it.
     pub(super) fn apply(
         &mut self,
         key: &DeviceKey,
@@ -64,7 +64,7 @@ impl FleetCounts {
         }
     }
 
-    /// The summary; `has_commit` is whether there was a good commit.
+    /// The summary; `has_commit` tells whether there was a good commit.
     pub(super) fn summary(&self, has_commit: bool) -> FleetSummary {
         FleetSummary {
             devices: self.present,

@@ -1,7 +1,7 @@
 //! Index of the governed devices by rollout: how many devices shall have a content, how many have it, and which ones differ from
-//! the commit. The table keeps it with each change of one device, so a request about a rollout does not read the whole fleet.
+//! the commit. The table updates it with each change of one device, so a request about a rollout does not read the whole fleet.
 //!
-//! It decides nothing: [`super::rollouts`] says what a device contributes.
+//! The index adds and retracts contributions; [`super::rollouts`] computes them.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -16,7 +16,7 @@ use crate::source::{Fleet, RolloutFile};
 /// The governed devices of one commit, by rollout.
 #[derive(Debug, Default, PartialEq)]
 pub(super) struct RolloutIndex {
-    /// The governed devices in order. A device's place is its number in the index.
+    /// The governed devices in order. The number of a device is its position here.
     devices: Vec<DeviceKey>,
     numbers: BTreeMap<DeviceKey, u32>,
     /// Each `rollout.yaml` by its path.
@@ -32,24 +32,24 @@ struct Row {
     held: BTreeMap<Option<Digest>, BTreeSet<u32>>,
 }
 
-/// Devices of one content.
+/// Counts of devices for one content.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub(super) struct Counts {
-    /// Git wants it for them.
+    /// Devices for which Git wants the content.
     pub(super) wanted: u64,
-    /// They have it.
+    /// Devices that have the content.
     pub(super) published: u64,
-    /// Both.
+    /// Devices of both kinds.
     pub(super) released: u64,
 }
 
-/// The share of one device in the rollouts of one deployment.
+/// The contribution of one device to the rollouts of one deployment.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) struct Contribution {
     pub(super) id: DeploymentId,
     pub(super) wanted: Option<Digest>,
     pub(super) published: Option<Digest>,
-    /// The change is held.
+    /// Whether the change is held.
     pub(super) is_held: bool,
 }
 
@@ -62,7 +62,7 @@ impl RolloutIndex {
         Self { devices, numbers, files, rows: BTreeMap::new() }
     }
 
-    /// Adds the contributions of a device, or removes the same ones again.
+    /// Adds the contributions of a device, or retracts them.
     pub(super) fn apply(
         &mut self,
         key: &DeviceKey,
@@ -87,7 +87,7 @@ impl RolloutIndex {
         }
     }
 
-    /// The devices of a content under a `rollout.yaml`.
+    /// The counts of a content under a `rollout.yaml`.
     pub(super) fn counts(&self, id: &DeploymentId, digest: Digest, path: &str) -> Counts {
         let row = self.rows.get(id).and_then(|rows| rows.get(path));
         row.and_then(|row| row.contents.get(&digest)).copied().unwrap_or_default()

@@ -32,7 +32,7 @@ impl DeviceTable {
         self.index.held_changes(HELD_NAMED_MAX)
     }
 
-    /// Computes index and counts anew, after a change of the commit.
+    /// Rebuilds index and counts after a change of the commit.
     pub(super) fn build_index(&mut self) {
         self.counts = FleetCounts::of(&self.held, self.fleet.as_ref());
         let Some(fleet) = &self.fleet else { return };
@@ -61,21 +61,19 @@ impl DeviceTable {
         self.index.apply(key, &file.path, &contributions, is_added);
     }
 
-    /// The contributions of a governed device to the index. A deployment that a request replaces is not held, and nothing of a device
-    /// whose commit has a mistake or is unknown here.
+    /// The contributions of a governed device to the index. A deployment is not held if a request replaces it, or if the commit of
+    /// the device has a mistake or is unknown here.
     fn contributions(&self, fleet: &Fleet, key: &DeviceKey) -> Vec<Contribution> {
-        let entries =
-            self.held.get(key).and_then(|held| held.document.as_ref()).map(|document| &document.entries);
-        let entries: BTreeMap<_, _> =
-            entries.into_iter().flatten().map(|entry| (entry.content.id(), &entry.content)).collect();
-        let contents = fleet.devices.get(key).into_iter().flatten();
-        let contents: BTreeMap<_, _> = contents.map(|content| (content.id(), content.digest())).collect();
+        let published = self.held.get(key).into_iter().flat_map(PublishedState::contents);
+        let published: BTreeMap<_, _> = published.map(|content| (content.id(), content)).collect();
+        let wanted = fleet.devices.get(key).into_iter().flatten();
+        let wanted: BTreeMap<_, _> = wanted.map(|content| (content.id(), content.digest())).collect();
         let may_be_held = self.refused(fleet, key).is_none();
-        let ids: BTreeSet<_> = entries.keys().chain(contents.keys()).copied().collect();
+        let ids: BTreeSet<_> = published.keys().chain(wanted.keys()).copied().collect();
         let contribution = |id: &DeploymentId| {
-            let (wanted, entry) = (contents.get(id).copied(), entries.get(id));
-            let published = entry.map(|content| content.digest());
-            let is_requested = entry.is_some_and(|content| content.is_requested());
+            let (wanted, content) = (wanted.get(id).copied(), published.get(id));
+            let published = content.map(|content| content.digest());
+            let is_requested = content.is_some_and(|content| content.is_requested());
             let is_held = may_be_held && !is_requested && wanted != published;
             Contribution { id: id.clone(), wanted, published, is_held }
         };
@@ -300,7 +298,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn the_index_is_that_of_all_devices_after_any_events(events in vec(event(), 1..30)) {
+        fn index_and_counts_equal_rebuilt_ones_after_any_events(events in vec(event(), 1..30)) {
             let mut table = DeviceTable::default();
             for (at, event) in (1_u64..).zip(events) {
                 match event {

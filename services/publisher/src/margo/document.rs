@@ -140,7 +140,8 @@ fn unique_field<'a>(
     }
 }
 
-/// An annotation that says how to run the deployment, for which Margo has no field: as a text, or as YAML's own type.
+/// Reads an annotation that stops or restarts the deployment, for which Margo has no field. Its value is a text, or a boolean or
+/// number of YAML.
 fn run_annotation<T: FromStr>(
     annotations: &Object<'_>,
     key: &str,

@@ -9,8 +9,8 @@ use super::LogArgs;
 
 /// Shown below the help.
 pub(super) const EXAMPLES: &str = "\
-The link looks into its folder of cuts (--cuts) every second: a line is cut from then on until it is mended, whatever its
-profile does. Use it where the link runs, with the same folder; without --each a cut is one of all clients.
+The link reads its folder of cuts (--cuts) every second: a line is cut from then on until it is mended, whatever the profile
+of the link does. Run the command on the link's machine, with the same folder. Without --each a cut is one of all clients.
 
 Examples:
   muster-simulator cut 172.20.0.7

@@ -8,6 +8,7 @@ use tokio::net::tcp::{ReadHalf, WriteHalf};
 use tokio::sync::watch;
 use tokio::time::{Instant, sleep_until};
 
+use super::LinkState;
 use super::bucket::BURST;
 use super::condition::{Condition, Direction, Setting, Shape};
 use super::line::Line;
@@ -29,7 +30,7 @@ pub(super) struct Pump<'a> {
     direction: Direction,
     from: ReadHalf<'a>,
     to: WriteHalf<'a>,
-    setting: watch::Receiver<Setting>,
+    state: watch::Receiver<LinkState>,
     shape: Shape,
     road: &'a ConnectionContext,
     rng: fastrand::Rng,
@@ -47,13 +48,13 @@ impl<'a> Pump<'a> {
         road: &'a ConnectionContext,
         rng: fastrand::Rng,
     ) -> Self {
-        let setting = road.setting.clone();
-        let shape = setting.borrow().shape;
+        let state = road.state.clone();
+        let shape = state.borrow().effective().shape;
         Self {
             direction,
             from,
             to,
-            setting,
+            state,
             shape,
             road,
             rng,
@@ -66,7 +67,7 @@ impl<'a> Pump<'a> {
     /// Relays until the sender has closed and all its bytes are written to the receiver.
     pub(super) async fn run(mut self) -> Result<(), BrokenConnection> {
         loop {
-            let Setting { condition, shape } = *self.setting.borrow_and_update();
+            let Setting { condition, shape } = self.state.borrow_and_update().effective();
             if self.lost && !matches!(condition, Condition::HalfOpen(_)) {
                 return Err(BrokenConnection);
             }
@@ -87,7 +88,7 @@ impl<'a> Pump<'a> {
         let reads = carries && !self.ended && self.line.room() > 0;
         tokio::select! {
             // The link is gone, and its connections with it.
-            changed = self.setting.changed() => changed.map_err(|_| BrokenConnection),
+            changed = self.state.changed() => changed.map_err(|_| BrokenConnection),
             ready = self.from.readable(), if reads => match ready {
                 Ok(()) => self.read_ready(condition),
                 Err(_) => self.fail(condition),

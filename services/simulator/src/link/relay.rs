@@ -8,10 +8,10 @@ use tokio::net::TcpStream;
 use tokio::sync::watch;
 use tokio::time::{Instant, timeout};
 
-use super::Traffic;
 use super::bucket::Bucket;
-use super::condition::{Condition, Direction, Setting, Shape};
+use super::condition::{Condition, Direction, Shape};
 use super::pump::{BrokenConnection, Pump};
+use super::{LinkState, Traffic};
 
 /// Time the server gets to take a connection.
 const CONNECT_PATIENCE: Duration = Duration::from_secs(10);
@@ -20,7 +20,7 @@ const CONNECT_PATIENCE: Duration = Duration::from_secs(10);
 #[derive(Debug, Clone)]
 pub(super) struct ConnectionContext {
     server: Arc<str>,
-    pub(super) setting: watch::Receiver<Setting>,
+    pub(super) state: watch::Receiver<LinkState>,
     pub(super) traffic: Arc<Traffic>,
     buckets: Arc<[Mutex<Bucket>; 2]>,
 }
@@ -35,10 +35,10 @@ enum End {
 }
 
 impl ConnectionContext {
-    pub(super) fn new(server: String, setting: watch::Receiver<Setting>, traffic: Arc<Traffic>) -> Self {
+    pub(super) fn new(server: String, state: watch::Receiver<LinkState>, traffic: Arc<Traffic>) -> Self {
         let now = Instant::now();
         let bucket = || Mutex::new(Bucket::new(None, now));
-        Self { server: server.into(), setting, traffic, buckets: Arc::new([bucket(), bucket()]) }
+        Self { server: server.into(), state, traffic, buckets: Arc::new([bucket(), bucket()]) }
     }
 
     /// When bytes that come now have passed the narrowest part of the link, which all its connections share.
@@ -66,8 +66,8 @@ pub(super) async fn forward(mut client: TcpStream, mut road: ConnectionContext, 
 /// A connection is made through an open link only: its first packet would wait as long as the link does not carry.
 async fn connect(road: &mut ConnectionContext) -> Result<TcpStream, End> {
     let decided = |condition: Condition| !matches!(condition, Condition::Stalled | Condition::HalfOpen(_));
-    let setting = road.setting.wait_for(|setting| decided(setting.condition)).await;
-    match setting.map_err(|_| End::Reset)?.condition {
+    let state = road.state.wait_for(|state| decided(state.effective().condition)).await;
+    match state.map_err(|_| End::Reset)?.effective().condition {
         Condition::Cut => return Err(End::Reset),
         Condition::Closed => return Err(End::Closed),
         Condition::Open | Condition::Stalled | Condition::HalfOpen(_) => {}
@@ -89,12 +89,12 @@ async fn both_ways(
     let (from_server, to_server) = server.split();
     let up = Pump::new(Direction::Up, (from_client, to_server), road, rng.fork());
     let down = Pump::new(Direction::Down, (from_server, to_client), road, rng.fork());
-    let mut setting = road.setting.clone();
-    let ends = |setting: &Setting| matches!(setting.condition, Condition::Cut | Condition::Closed);
+    let mut state = road.state.clone();
+    let ends = |state: &LinkState| matches!(state.effective().condition, Condition::Cut | Condition::Closed);
     tokio::select! {
         // First: a change of the setting precedes bytes of the ends.
         biased;
-        ended = setting.wait_for(ends) => match ended.map(|setting| setting.condition) {
+        ended = state.wait_for(ends) => match ended.map(|state| state.effective().condition) {
             Ok(Condition::Closed) => End::Closed,
             _ => End::Reset,
         },

@@ -82,10 +82,10 @@ impl Switch {
         self.lines.table().len()
     }
 
-    /// Cuts the links of these clients, and mends those of all others. If all share one link, it is cut for any client.
+    /// Cuts the links of these clients, and mends those of all others. A shared link is cut if there is any client.
     pub fn cut_off(&self, clients: &BTreeSet<IpAddr>) {
+        let is_shared = self.lines.sharing == Sharing::All;
         for (client, (link, _)) in self.lines.table().iter() {
-            let is_shared = self.lines.sharing == Sharing::All;
             link.cut_off(if is_shared { !clients.is_empty() } else { clients.contains(client) });
         }
     }

@@ -21,7 +21,7 @@ pub(super) struct AppSpec {
     /// The components, in the order in which they are installed.
     #[serde(rename = "parts")]
     pub(super) components: Box<[ComponentName]>,
-    /// None of them shall run.
+    /// The deployment is desired as stopped.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub(super) stopped: bool,
 }
@@ -60,7 +60,7 @@ impl AppSpec {
 }
 
 impl AppSpecInterner {
-    /// Whether the spec of a number says that nothing shall run.
+    /// Whether a deployment with the spec of this number is desired as stopped.
     pub(super) fn is_stopped(&self, number: u32) -> bool {
         self.get(number).is_some_and(|spec| spec.stopped)
     }

@@ -28,7 +28,7 @@ impl Fleet {
         })
     }
 
-    /// Whether the device is heard, and when it was last heard; `None` if LEDGER does not know it.
+    /// The freshness of the device and the time at which it was last heard; `None` if LEDGER does not know the device.
     pub fn heard(&self, key: &DeviceKey) -> Option<(Freshness, Option<Timestamp>)> {
         let device = self.find(key)?;
         Some((device.state.context().freshness, self.last_heard_at(device)))

@@ -205,7 +205,7 @@ fn facts(state: &DeviceState, row: &Row, is_stopped: bool, verdict: Verdict) -> 
 }
 
 impl DeviceState {
-    /// The desired state, and what it says of a deployment of this target, which shall be stopped or run.
+    /// The evidence of the desired state for a deployment of this target, which is desired as stopped or as running.
     pub(super) fn desired_evidence(&self, target: Option<Generation>, is_stopped: bool) -> Option<Evidence> {
         let generation = self.desired()?;
         let says = match target {

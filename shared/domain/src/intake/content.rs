@@ -6,8 +6,8 @@
 //! compared only with digests made here.
 //!
 //! A rejected report may be unreadable, and its fact may show only the beginning: [`of_rejected`] takes the best that a fact
-//! shows, and [`Contents`] has every digest that a fact may show of a message, so that another content is claimed only where that
-//! proves one.
+//! shows, and [`Contents`] has every digest that a fact may show of a message, so that another content is claimed only if it is
+//! proven.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -82,7 +82,7 @@ impl Contents {
     }
 
     /// Whether the message has the content of which a fact shows this digest.
-    pub(super) fn include(&self, shown: Digest) -> bool {
+    pub(super) fn contains(&self, shown: Digest) -> bool {
         self.0.contains(&shown)
     }
 

@@ -1,5 +1,5 @@
-//! Ids of rare facts: the same fact always has the same id, so that the bus recognises a second publish. Readers recognise the fact
-//! of a report by its number. Correctness does not depend on ids: fences and accounts keep numbers from being lost or doubled.
+//! Ids of rare facts: the same fact always has the same id, so that the bus recognises a second publish. Readers recognise the fact of
+//! a report by its number. Correctness does not depend on ids: fences and accounts keep numbers from being lost or doubled.
 
 use muster_contract::canonical::Digest;
 use muster_contract::fact::{Fact, IncidentKind};
@@ -23,7 +23,7 @@ pub(super) fn batch(key: Option<&DeviceKey>, position: u64, stored_at: Timestamp
     if messages == 1 { last } else { format!("{last}.sum.{messages}") }
 }
 
-/// `<site>.<device>.rejected.<epoch>.<seq>.<digest>`: a report in QUARANTINE. Several contents may come with one number.
+/// `<site>.<device>.rejected.<epoch>.<seq>.<digest>`: a report in QUARANTINE. A number may come with several contents.
 pub(super) fn rejected_number(key: &DeviceKey, epoch: Epoch, seq: Seq, content: &Digest) -> String {
     format!("{}.{}.rejected.{epoch}.{seq}.{content}", key.site, key.device)
 }

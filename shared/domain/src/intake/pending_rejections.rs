@@ -41,8 +41,8 @@ pub struct Rejection {
     pub device: Option<DeviceKey>,
     /// Its message id, the same whenever the same report is stored.
     pub id: String,
-    /// QUARANTINE may have had the report before. If QUARANTINE recognises the id and has the report no more, a verdict removed it,
-    /// and the report is not stored again.
+    /// QUARANTINE may have had the report before. If it recognises the id but has no report, a verdict has removed the report, which
+    /// is then not stored again.
     pub may_be_kept: bool,
     /// The serialised [`RejectedReport`].
     pub payload: Vec<u8>,
@@ -81,9 +81,9 @@ pub(super) struct RejectedMessage {
     pub(super) seq: Option<Seq>,
     /// Digest of its content, if it could be read.
     pub(super) content: Option<Digest>,
-    /// Everything by which the message can be recognised.
+    /// The digests by which the message can be recognised.
     pub(super) contents: Contents,
-    /// Its number is quarantined, with this content or another one: it is stored without a further record.
+    /// Its number is quarantined, with this content or another one: the message is stored without a further fact.
     pub(super) may_be_kept: bool,
     pub(super) sample: MessageSample,
     pub(super) id: String,

@@ -16,8 +16,8 @@ use super::state::IntakeState;
 
 impl IntakeState {
     /// Quarantines a message, unless it is quarantined already. `number` is the report's, if the report could be parsed. The
-    /// payload is stored first, unless the device keeps the report because its number is not accounted for. A message that may be
-    /// another one with a quarantined number is stored as well.
+    /// payload is stored first, unless the device keeps the report because its number is not accounted for. A message with a
+    /// quarantined number is stored as well, unless QUARANTINE is known to have its content.
     pub(super) fn reject(
         &mut self,
         index: usize,
@@ -41,8 +41,8 @@ impl IntakeState {
         let contents = Contents::of(report.as_ref(), message.payload);
         let id = message_id(key, number, contents.exact(), message.payload);
         let excerpt = &message.payload[..message.payload.len().min(self.excerpt_bytes_max(message.payload))];
-        let known = self.known_in_quarantine(index, message, excerpt, number, &contents);
-        if known == Known::Same || self.is_rejection_pending(&id) {
+        let recorded = self.find_in_quarantine(index, message, excerpt, number, &contents);
+        if recorded == Recorded::Same || self.is_rejection_pending(&id) {
             self.owe_receipt(index);
             return Outcome::Repeated;
         }
@@ -56,37 +56,38 @@ impl IntakeState {
             seq,
             content: report.as_ref().map(content::of_report),
             contents,
-            may_be_kept: known == Known::Unknown,
+            may_be_kept: recorded == Recorded::Unknown,
             id,
             payload: message.payload.to_vec(),
         };
         if is_stored { self.queue_rejection(rejected) } else { self.record_rejected(rejected, true) }
     }
 
-    /// Whether LEDGER has a record of a message, or a waiting batch holds it.
-    fn known_in_quarantine(
+    /// Compares a message with the records of its number in LEDGER and in a waiting batch.
+    fn find_in_quarantine(
         &self,
         index: usize,
         message: &IncomingMessage<'_>,
         excerpt: &[u8],
         number: Option<(Epoch, Seq)>,
         contents: &Contents,
-    ) -> Known {
+    ) -> Recorded {
         let known = self.devices[index].latest();
         // LEDGER has an excerpt of a message without a number, which proves nothing about the bytes after it.
         let is_whole = excerpt.len() == message.payload.len();
         if is_whole && known.has_rejected(&Digest::of_bytes(excerpt)) {
-            return Known::Same;
+            return Recorded::Same;
         }
-        let Some((epoch, seq)) = number else { return Known::No };
-        if known.contents_in_quarantine(epoch, seq).any(|shown| contents.include(shown)) {
-            return Known::Same;
+        let Some((epoch, seq)) = number else { return Recorded::Other };
+        let mut shown = known.contents_in_quarantine(epoch, seq).peekable();
+        let is_shown = shown.peek().is_some();
+        if shown.any(|shown| contents.contains(shown)) {
+            return Recorded::Same;
         }
-        let is_other = known.contents_in_quarantine(epoch, seq).next().is_some();
-        if self.is_batched(index, number) || (known.account.is_quarantined(epoch, seq) && !is_other) {
-            Known::Unknown
+        if self.is_batched(index, number) || (known.account.is_quarantined(epoch, seq) && !is_shown) {
+            Recorded::Unknown
         } else {
-            Known::No
+            Recorded::Other
         }
     }
 
@@ -99,7 +100,7 @@ impl IntakeState {
         let (epoch, seq) = (report.epoch(), report.seq());
         let waiting = self.devices[index].latest().contents_in_quarantine(epoch, seq);
         let contents = Contents::of(Some(report), payload);
-        let others = waiting.filter(|rejected| !contents.include(*rejected));
+        let others = waiting.filter(|rejected| !contents.contains(*rejected));
         others.map(|other| Fork { epoch, seq, held: content::of_report(report), other }).collect()
     }
 
@@ -114,7 +115,7 @@ impl IntakeState {
             return (held != other).then_some(Fork { epoch, seq, held, other });
         }
         let held =
-            state.contents_in_quarantine(epoch, seq).find(|shown| !rejected.contents.include(*shown))?;
+            state.contents_in_quarantine(epoch, seq).find(|shown| !rejected.contents.contains(*shown))?;
         Some(Fork { epoch, seq, held, other: rejected.contents.exact()? })
     }
 
@@ -160,14 +161,14 @@ impl IntakeState {
     }
 }
 
-/// The hub's knowledge of a rejected message.
+/// The content that is recorded in quarantine for the number of a rejected message.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Known {
-    /// No message with its number and content.
-    No,
-    /// The same message is in quarantine.
+enum Recorded {
+    /// None, or only other ones.
+    Other,
+    /// The content of the message.
     Same,
-    /// A message with its number was in quarantine, of unknown content: a batch has the number, or a person has decided.
+    /// An unknown one: a batch has the number alone, or a verdict ended the record.
     Unknown,
 }
 

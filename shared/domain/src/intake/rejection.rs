@@ -7,9 +7,12 @@
 //! ```
 //!
 //! A message whose number cannot stay missing (none could be read, it is accounted for already, or its epoch is over) is recorded
-//! in either case; its fact then counts it as not kept. Of a message with a number in quarantine whose content no fact shows,
-//! nobody can tell whether it is another one: QUARANTINE stores it once more, or recognises it, and no further fact says so. After a rewind the messages come again and are stored again under the same
-//! ids, which QUARANTINE recognises; a copy that QUARANTINE does not recognise takes room and changes nothing else.
+//! in either case; its fact then counts it as not kept. If a number is in quarantine and no fact shows its content, ingest cannot
+//! compare a further message with that number: QUARANTINE stores the message or recognises its id, and ingest publishes no
+//! further fact.
+//!
+//! After a rewind the messages come again and are stored again under the same ids, which QUARANTINE recognises; a copy that
+//! QUARANTINE does not recognise takes room and changes nothing else.
 //!
 //! This module neither publishes nor deletes anything.
 

@@ -7,7 +7,7 @@ fn stopped(id: &str, target: u64, components: &[&str]) -> DesiredDeployment {
     control(deployment(id, target, components), true, 0)
 }
 
-/// [`deployment`], restarted so many times.
+/// [`deployment`] with a restart counter.
 fn restarted(id: &str, target: u64, components: &[&str], restart: u64) -> DesiredDeployment {
     control(deployment(id, target, components), false, restart)
 }
@@ -63,7 +63,7 @@ async fn a_stopped_deployment_that_is_no_longer_desired_is_removed() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn what_never_ran_and_is_desired_as_stopped_is_not_started() {
+async fn a_deployment_that_is_stopped_from_its_first_target_on_never_starts() {
     let mut trial = Trial::new();
     trial.desire(document(1, vec![stopped("web", 1, &["ui"])]));
     trial.reports(&["web@1 removing: ui=removing", "web@1 pending: ui=pending"]).await;
