@@ -6,19 +6,16 @@
 //! the deployment any more.
 
 use std::collections::HashMap;
-use std::convert::Infallible;
 use std::fmt;
 use std::iter;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
-use axum::body::{Body, Bytes};
+use axum::body::Bytes;
 use axum::extract::rejection::RawPathParamsRejection;
 use axum::extract::{RawPathParams, RawQuery, State};
-use axum::http::header::CONTENT_TYPE;
 use axum::http::{HeaderMap, StatusCode};
-use axum::response::{IntoResponse, Response};
-use futures_util::stream::unfold;
+use axum::response::Response;
 use muster_client::ask::AskError;
 use muster_client::rollout::{ApprovalRequest, RolloutsFrame, gathered, read_approvals};
 use muster_contract::canonical::Digest;
@@ -27,9 +24,10 @@ use muster_service::error::chain;
 use serde::Serialize;
 use serde_json::json;
 use tokio::sync::watch::{self, Receiver, Sender};
-use tokio::time::{Instant, sleep, sleep_until};
+use tokio::time::sleep;
 
-use super::{AGE_MAX, ALIVE_INTERVAL, LAST_EVENT_ID, Open, frame, retry, room};
+use super::LAST_EVENT_ID;
+use super::stream::{Event, Source, check_room, respond};
 use crate::people::People;
 use crate::people::api::params::Values;
 use crate::people::api::ungoverned;
@@ -273,7 +271,7 @@ async fn follow(
     headers: &HeaderMap,
 ) -> Result<Response, Problem> {
     Values::read(query.unwrap_or_default(), &[])?;
-    room(&people)?;
+    check_room(&people)?;
     let too_many = || {
         let detail = format!("this gateway follows {TOPICS_MAX} rollouts already");
         Problem::passing(StatusCode::SERVICE_UNAVAILABLE, detail)
@@ -292,92 +290,38 @@ async fn follow(
     }
     known.mark_changed();
     let has = headers.get(LAST_EVENT_ID).and_then(|id| id.to_str().ok()).map(str::to_owned);
-    let follower = Follower::new(people, known, has);
-    let events = unfold(follower, async |mut follower| {
-        let frame = follower.next().await?;
-        follower.people.metrics.frames.inc();
-        Some((Ok::<_, Infallible>(frame), follower))
-    });
-    Ok(([(CONTENT_TYPE, "text/event-stream")], Body::from_stream(events)).into_response())
+    Ok(respond(people, DocumentSource { known, has, is_stale: false }))
 }
 
-/// One stream.
-struct Follower {
-    people: People,
+/// The events of one topic.
+struct DocumentSource {
     known: Receiver<Known>,
     /// The id of the document that the client has.
     has: Option<String>,
-    is_first: bool,
-    /// The next document is sent whatever the client has: it was told that its own is stale.
-    was_stale: bool,
-    has_ended: bool,
-    next_alive: Instant,
-    ends: Instant,
-    _open: Open,
+    /// The client knows that its document may be out of date: the next one is sent even if it is the same.
+    is_stale: bool,
 }
 
-impl Follower {
-    fn new(people: People, known: Receiver<Known>, has: Option<String>) -> Self {
-        let now = Instant::now();
-        Self {
-            _open: Open::new(&people),
-            people,
-            known,
-            has,
-            is_first: true,
-            was_stale: false,
-            has_ended: false,
-            next_alive: now + ALIVE_INTERVAL,
-            ends: now + AGE_MAX,
-        }
-    }
-
-    /// The next frame; `None` ends the stream.
-    async fn next(&mut self) -> Option<Bytes> {
-        loop {
-            if self.has_ended || Instant::now() >= self.ends {
-                return None;
-            }
-            if let Some(frame) = self.due() {
-                self.next_alive = Instant::now() + ALIVE_INTERVAL;
-                return Some(frame);
-            }
-            tokio::select! {
-                () = sleep_until(self.next_alive) => {}
-                changed = self.known.changed() => changed.ok()?,
-                () = self.people.stop.cancelled() => return None,
-            }
-        }
-    }
-
-    /// The frame that is due now, if any.
-    fn due(&mut self) -> Option<Bytes> {
-        let known = self.known.borrow_and_update().clone().judged(self.people.clock.now());
-        match known {
-            Known::Current { document, .. } if self.was_stale || self.has.as_ref() != Some(&document.id) => {
-                let event = if self.is_first { "snapshot" } else { "change" };
-                self.was_stale = false;
+impl Source for DocumentSource {
+    fn due(&mut self, people: &People, is_first: bool) -> Option<Event> {
+        match self.known.borrow_and_update().clone().judged(people.clock.now()) {
+            Known::Current { document, .. } if self.is_stale || self.has.as_ref() != Some(&document.id) => {
+                self.is_stale = false;
                 self.has = Some(document.id.clone());
-                return Some(self.frame(event, Some(&document.id), &document.data));
+                let name = if is_first { "snapshot" } else { "change" };
+                Some(Event::with_id(name, document.id, document.data))
             }
-            Known::Unanswered { since, cause, .. } if !self.was_stale => {
-                self.was_stale = true;
-                let data = json!({ "since": since, "cause": cause }).to_string();
-                return Some(self.frame("stale", None, data.as_bytes()));
+            Known::Unanswered { since, cause, .. } if !self.is_stale => {
+                self.is_stale = true;
+                Some(Event::new("stale", json!({ "since": since, "cause": cause }).to_string()))
             }
-            Known::Gone => {
-                self.has_ended = true;
-                return Some(self.frame("end", None, b"{}"));
-            }
-            _ => {}
+            Known::Gone => Some(Event::end()),
+            _ => None,
         }
-        let alive = || json!({ "at": self.people.clock.now() }).to_string();
-        let is_due = self.is_first || Instant::now() >= self.next_alive;
-        is_due.then(alive).map(|data| self.frame("alive", None, data.as_bytes()))
     }
 
-    fn frame(&mut self, event: &str, id: Option<&str>, data: &[u8]) -> Bytes {
-        frame(&retry(&mut self.is_first), event, id, data)
+    async fn changed(&mut self) -> Option<()> {
+        self.known.changed().await.ok()
     }
 }
 
