@@ -1,9 +1,9 @@
-//! `/api/v1/watch/rollouts/{id}` and `/api/v1/watch/approvals`: what no view holds, as server-sent events. One task asks the
-//! services for all streams of the same address, and ends with the last of them.
+//! `/api/v1/watch/rollouts/{id}` and `/api/v1/watch/approvals`: server-sent events of rollouts and approvals, which no view holds.
+//! One task for each address polls the services for all streams of the address, and ends with the last of them.
 //!
-//! The first event is the snapshot, unless `Last-Event-ID` names the document that is current; `change` follows when it says something
-//! new, not with each judgement. `stale` says that no service answers and why, `alive` that the stream works, `end` that no rollout governs
-//! the deployment any more.
+//! The first event is the snapshot, unless `Last-Event-ID` names the current document; `change` follows when the content is
+//! another one, not with each judgement. `stale` names why no service answers, `end` follows when no rollout governs the deployment
+//! any more.
 
 use std::collections::HashMap;
 use std::fmt;
@@ -35,7 +35,7 @@ use crate::problem::Problem;
 
 /// Time between an answer and the next question.
 const ASK_EVERY: Duration = Duration::from_secs(2);
-/// Age of the last answer, in seconds, from which it is stale: the next question has no answer for so long.
+/// Age in seconds beyond which the last answer is stale.
 const ANSWER_AGE_MAX: i64 = 10;
 /// Most addresses that are followed at once.
 const TOPICS_MAX: usize = 200;
@@ -59,11 +59,11 @@ struct Document {
 /// The newest state of a topic.
 #[derive(Debug, Clone)]
 enum Known {
-    /// The first answer is waited for.
+    /// No service has answered yet.
     Asking,
     Current {
         document: Document,
-        /// When it was asked for.
+        /// Time of the question.
         at: Timestamp,
     },
     /// No rollout governs the deployment.
@@ -73,7 +73,7 @@ enum Known {
 }
 
 impl Known {
-    /// The answer as of now: an old one is none.
+    /// The state at a time: a current document that is too old counts as unanswered.
     fn judged(self, now: Timestamp) -> Self {
         match self {
             Self::Current { at, .. } if now.as_second() - at.as_second() > ANSWER_AGE_MAX => {
@@ -101,51 +101,51 @@ impl Polls {
         write(&mut self.0.lock().unwrap_or_else(PoisonError::into_inner))
     }
 
-    /// Follows a topic; starts to ask if nobody follows it yet. `None` if too many are followed.
+    /// Subscribes to a topic; starts its task if it has none. `None` at the bound of topics.
     fn follow(&self, people: &People, topic: Topic) -> Option<Receiver<Known>> {
         self.write(|topics| {
-            if let Some(tell) = topics.get(&topic) {
-                return Some(tell.subscribe());
+            if let Some(sender) = topics.get(&topic) {
+                return Some(sender.subscribe());
             }
             if topics.len() >= TOPICS_MAX {
                 return None;
             }
-            let (tell, known) = watch::channel(Known::Asking);
-            let tell = Arc::new(tell);
-            topics.insert(topic.clone(), tell.clone());
-            tokio::spawn(poll(people.clone(), topic, tell));
+            let (sender, known) = watch::channel(Known::Asking);
+            let sender = Arc::new(sender);
+            topics.insert(topic.clone(), sender.clone());
+            tokio::spawn(poll(people.clone(), topic, sender));
             Some(known)
         })
     }
 
-    /// Ends a topic if nobody follows it any more.
-    fn is_ended(&self, topic: &Topic, tell: &Sender<Known>) -> bool {
-        // Nobody can follow it meanwhile: both hold the lock.
-        self.write(|topics| tell.receiver_count() == 0 && topics.remove(topic).is_some())
+    /// Removes a topic without streams; true if it is removed.
+    fn remove_unused(&self, topic: &Topic, sender: &Sender<Known>) -> bool {
+        // No stream can subscribe meanwhile: `follow` holds the same lock.
+        self.write(|topics| sender.receiver_count() == 0 && topics.remove(topic).is_some())
     }
 }
 
-/// Takes a topic out with the end of its task, also if that fails: the next client then starts another one.
-struct Polled {
+/// Removes a topic when its task ends, also by a panic: the next client then starts another task.
+struct PolledTopic {
     polls: Arc<Polls>,
     topic: Topic,
-    tell: Arc<Sender<Known>>,
+    sender: Arc<Sender<Known>>,
 }
 
-impl Drop for Polled {
+impl Drop for PolledTopic {
     fn drop(&mut self) {
         self.polls.write(|topics| {
-            if topics.get(&self.topic).is_some_and(|tell| Arc::ptr_eq(tell, &self.tell)) {
+            if topics.get(&self.topic).is_some_and(|sender| Arc::ptr_eq(sender, &self.sender)) {
                 topics.remove(&self.topic);
             }
         });
     }
 }
 
-/// Asks again and again, until nobody follows the topic.
-async fn poll(people: People, topic: Topic, tell: Arc<Sender<Known>>) {
+/// Polls the services until the topic has no stream.
+async fn poll(people: People, topic: Topic, sender: Arc<Sender<Known>>) {
     let polls = Arc::clone(&people.polls);
-    let _polled = Polled { polls, topic: topic.clone(), tell: Arc::clone(&tell) };
+    let _polled = PolledTopic { polls, topic: topic.clone(), sender: Arc::clone(&sender) };
     let mut asker = Asker::default();
     loop {
         let at = people.clock.now();
@@ -154,20 +154,20 @@ async fn poll(people: People, topic: Topic, tell: Arc<Sender<Known>>) {
             Ok(None) => Known::Gone,
             Err(error) => asker.unanswered(at, &error),
         };
-        asker.note(&known);
-        tell.send_replace(known);
+        asker.record(&known);
+        sender.send_replace(known);
         tokio::select! {
             () = sleep(ASK_EVERY) => {}
-            () = tell.closed() => {}
+            () = sender.closed() => {}
             () = people.stop.cancelled() => {}
         }
-        if people.stop.is_cancelled() || people.polls.is_ended(&topic, &tell) {
+        if people.stop.is_cancelled() || people.polls.remove_unused(&topic, &sender) {
             return;
         }
     }
 }
 
-/// The newest answers, to tell what is new.
+/// Asks the services, and compares each answer with the one before.
 #[derive(Default)]
 struct Asker {
     rollouts: Option<RolloutsFrame>,
@@ -197,7 +197,7 @@ impl Asker {
             }
             Topic::Approvals => {
                 let state = read_approvals(&people.hub, iter::empty(), at).await?;
-                // A list without a deployment that could not be judged would look whole.
+                // A list that lacks a deployment would look complete.
                 if !state.unknown.is_empty() {
                     return Err(AskError::CommitChanged);
                 }
@@ -211,7 +211,7 @@ impl Asker {
         Known::Unanswered { since, cause: chain(error), last: self.last.clone() }
     }
 
-    fn note(&mut self, known: &Known) {
+    fn record(&mut self, known: &Known) {
         match known {
             Known::Current { document, .. } => {
                 (self.last, self.silent_since) = (Some(document.clone()), None);
@@ -222,18 +222,18 @@ impl Asker {
     }
 }
 
-/// A document with the id that follows from its content.
-fn document(before: &str, content: &impl Serialize, identity: &impl Serialize) -> Document {
+/// A document; its id is a prefix and a digest of `identity`.
+fn document(prefix: &str, content: &impl Serialize, identity: &impl Serialize) -> Document {
     // Cannot fail: objects of texts and numbers.
     let data = serde_json::to_string(content).unwrap_or_default();
     let identity = serde_json::to_vec(identity).unwrap_or_default();
     let digest = Digest::of_bytes(&identity).to_string();
     let digits = digest.rsplit(':').next().unwrap_or_default();
-    let id = format!("{before}{}", digits.get(..ID_DIGITS).unwrap_or(digits));
+    let id = format!("{prefix}{}", digits.get(..ID_DIGITS).unwrap_or(digits));
     Document { id, data: Bytes::from(data) }
 }
 
-/// The rollouts of a deployment; the id is LEDGER's sequence and a digest, because decisions are not in LEDGER.
+/// The rollouts of a deployment. Its id has a digest beside LEDGER's sequence, because decisions are not in LEDGER.
 fn of_rollouts(found: &RolloutsFrame) -> Document {
     document(&format!("{}-", found.ledger_seq), found, &(&found.revision, &found.rollouts))
 }
@@ -342,9 +342,9 @@ mod tests {
     async fn a_topic_goes_with_its_task_even_if_that_panics() {
         let polls = Arc::new(Polls::default());
         let begin = || {
-            let tell = Arc::new(watch::channel(Known::Asking).0);
-            polls.write(|topics| topics.insert(Topic::Approvals, tell.clone()));
-            Polled { polls: polls.clone(), topic: Topic::Approvals, tell }
+            let sender = Arc::new(watch::channel(Known::Asking).0);
+            polls.write(|topics| topics.insert(Topic::Approvals, sender.clone()));
+            PolledTopic { polls: polls.clone(), topic: Topic::Approvals, sender }
         };
         let polled = begin();
         let failed = tokio::spawn(async move {
@@ -359,7 +359,7 @@ mod tests {
     }
 
     #[test]
-    fn the_id_of_a_document_changes_with_what_it_says_and_not_with_its_judgement() {
+    fn the_id_of_a_document_changes_with_its_content_and_not_with_a_judgement() {
         let found = |revision: &str, second| RolloutsFrame {
             deployment: "web".parse().unwrap(),
             revision: revision.to_owned(),
