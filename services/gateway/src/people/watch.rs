@@ -117,7 +117,7 @@ impl Source for ViewSource {
         let name = if is_first && !resumes { "snapshot" } else { "change" };
         self.has = Some(seq);
         self.next_view = Instant::now() + VIEW_INTERVAL;
-        Some(Event::with_id(name, seq, data))
+        Some(Event::with_id(name, seq.to_string(), data))
     }
 
     async fn changed(&mut self) -> Option<()> {

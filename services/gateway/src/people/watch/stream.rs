@@ -40,8 +40,8 @@ pub(super) struct Event {
 
 impl Event {
     /// An event with the id that a client sends when it connects again.
-    pub(super) fn with_id(name: &'static str, id: impl ToString, data: Bytes) -> Self {
-        Self { name, id: Some(id.to_string()), data }
+    pub(super) fn with_id(name: &'static str, id: String, data: Bytes) -> Self {
+        Self { name, id: Some(id), data }
     }
 
     /// An event that leaves the client's last id as it is.
