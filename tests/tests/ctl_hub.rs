@@ -3,9 +3,12 @@
 
 #![allow(clippy::unwrap_used, reason = "a failure here is the test's result")]
 
+use std::future::ready;
+
 use bytes::Bytes;
 use muster_bus::{Bus, Call, Fault, Outgoing, Responder};
 use muster_contract::DeviceKey;
+use muster_contract::lag::RollupLag;
 use muster_contract::query::{DevicesAnswer, ErrorCode, Query};
 use muster_contract::view::content_digest;
 use muster_ctl::terminal::Terminal;
@@ -128,6 +131,25 @@ async fn an_audit_reads_accounts_and_views_and_says_no() {
     let audit: Value = serde_json::from_str(&said.out).unwrap();
     assert_eq!(audit["views"], json!([{ "key": "site.plant7", "verdict": "wrongDigest" }]));
     assert_eq!((said.code, &audit["explained"]), (1, &json!(false)));
+}
+
+#[tokio::test]
+async fn an_audit_keeps_the_lag_that_one_of_its_answers_has() {
+    let lag: RollupLag = serde_json::from_value(json!({ "cutOffSince": "2026-08-22T10:02:00Z" })).unwrap();
+    let hub = played_by(move |call| {
+        let answer = answer(call)?;
+        // The first of the questions; each later one is answered by a rollup that has read LEDGER to its end.
+        let is_first =
+            call.endpoint == "devices" && !call.payload.windows(7).any(|part| part == b"\"after\"");
+        Ok(if is_first { lag.mark(&answer).into() } else { answer })
+    })
+    .await;
+    put_views(&hub).await;
+    let said = hub.muster(&["audit", "--format", "json"]).await;
+    let audit: Value = serde_json::from_str(&said.out).unwrap();
+    assert_eq!((said.code, &audit["rollup"]), (1, &json!(lag)));
+    let said = hub.muster(&["audit"]).await;
+    assert!(said.out.contains("the rollup is behind LEDGER, so the accounts may be old"), "{}", said.out);
 }
 
 #[tokio::test]
@@ -345,6 +367,11 @@ async fn a_file_without_an_end_is_read_no_further_than_a_request_reaches() {
 
 /// A hub with its streams, and with every service played.
 async fn played() -> Hub {
+    played_by(answer).await
+}
+
+/// The same with other answers.
+async fn played_by(answer: impl Fn(&Call) -> Result<Bytes, Fault> + Send + Sync + 'static) -> Hub {
     let subjects = [
         ("deployment", "muster.query.deployment"),
         ("deployments", "muster.query.deployments"),
@@ -361,7 +388,7 @@ async fn played() -> Hub {
     ];
     let hub = Hub::without_services().await;
     hub.bus.converge().await.unwrap();
-    hub.play(&subjects, |call| async move { answer(&call) }).await
+    hub.play(&subjects, move |call| ready(answer(&call))).await
 }
 
 async fn put_views(hub: &Hub) {

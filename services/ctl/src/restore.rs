@@ -20,7 +20,6 @@ use tokio::time::timeout;
 
 use crate::ask::understood;
 use crate::error::CtlError;
-use crate::incidents;
 use crate::render;
 use crate::session::Session;
 
@@ -338,7 +337,7 @@ async fn answers(session: &Session<'_>) -> Answers {
     let views_read_to = value.and_then(|value| serde_json::from_slice(&value).ok()).map(read_to);
     let publisher = hub.publisher("status", &PublisherQuery::default()).await;
     let publisher = publisher.and_then(|answer| understood(&answer)).ok();
-    let incidents = incidents::of_hub(session).await.map_err(|error| chain(&error));
+    let incidents = session.hub.incidents().await.map_err(|error| chain(&error));
     let ingest_answers = does_ingest_answer(hub.bus()).await;
     Answers { rollup_read_to, views_read_to, publisher, ingest_answers, incidents }
 }

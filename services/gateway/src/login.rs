@@ -110,7 +110,11 @@ impl Login {
         Ok((session, access))
     }
 
-    fn check(&self, session: &Session, now: Timestamp) -> Result<(), Refused> {
+    /// Checks a session: its end, its account or provider, and revocations.
+    ///
+    /// # Errors
+    /// The session is no longer valid.
+    pub fn check(&self, session: &Session, now: Timestamp) -> Result<(), Refused> {
         if now.as_second() >= session.expires {
             return Err(Refused::Expired);
         }

@@ -10,6 +10,7 @@ use std::time::Duration;
 use bytes::Bytes;
 use muster_bus::{Bus, ReadError, RequestError};
 use muster_contract::groups::GroupQuery;
+use muster_contract::incident::{HubIncident, IncidentsAnswer};
 use muster_contract::lag::{AnswerLag, RollupLag};
 use muster_contract::plans::{PlannerErrorBody, PlannerErrorReply};
 use muster_contract::quarantine::QuarantineRequest;
@@ -88,7 +89,7 @@ pub enum AskError {
     /// The query service has not read all of LEDGER.
     #[error("muster-rollup has not read all of LEDGER, so no gate can be judged; `muster status` says why")]
     Lagging,
-    /// The publisher has read no good commit whose rollouts it could tell of.
+    /// The publisher has not published a commit whole yet, so its rollouts are unknown.
     #[error("the publisher has published no commit of Git whole yet, so its rollouts are unknown: {0}")]
     NoCommit(String),
     /// The ledger could not be read.
@@ -211,13 +212,13 @@ impl Hub {
         &self.bus
     }
 
-    /// The query service's lag behind LEDGER: by its newest answer, or by all answers since [`Self::fresh`].
+    /// The query service's lag behind LEDGER: that of its newest answer, or the worst one of a [group](Self::fresh).
     pub fn lag(&self) -> Option<RollupLag> {
         self.lag.get()
     }
 
-    /// The same services for questions that belong together: [`Self::lag`] is then the worst of their answers, whatever else is
-    /// asked meanwhile.
+    /// The same services for a group of requests: [`Self::lag`] is the worst lag of their answers, and other requests do not
+    /// change it.
     #[must_use]
     pub fn fresh(&self) -> Self {
         let lag = Arc::new(LagCell::within(&self.lag));
@@ -235,6 +236,15 @@ impl Hub {
     /// When nobody answers, or the answer is an error.
     pub async fn query(&self, what: &'static str, query: &Query) -> Result<Value, AskError> {
         self.ask("muster-rollup", format!("{QUERY_PREFIX}.{what}"), query).await
+    }
+
+    /// The incidents of the hub within a day.
+    ///
+    /// # Errors
+    /// As [`Self::query`]. A federation, or a rollup of an earlier release, does not answer.
+    pub async fn incidents(&self) -> Result<Vec<HubIncident>, AskError> {
+        let answer = self.query("incidents", &Query::default()).await?;
+        Ok(understood::<IncidentsAnswer>(&answer)?.incidents)
     }
 
     /// An answer of a federation about itself, which no hub gives.
@@ -417,8 +427,8 @@ impl Hub {
             Ok(reply) => Err(AskError::Refused(reply.error)),
             Err(_) => {
                 if subject.starts_with(QUERY_PREFIX) {
-                    let said: AnswerLag = understood(&answer).unwrap_or_default();
-                    self.lag.record(said.rollup);
+                    let lag: AnswerLag = understood(&answer).unwrap_or_default();
+                    self.lag.record(lag.rollup);
                 }
                 Ok(answer)
             }

@@ -35,12 +35,25 @@ impl Events {
     }
 
     pub(super) async fn open_after(addr: SocketAddr, path: &str, last: Option<&str>) -> Self {
-        let mut stream = TcpStream::connect(addr).await.unwrap();
         let last = last.map_or_else(String::new, |id| format!("Last-Event-ID: {id}\r\n"));
+        Self::open_with(addr, path, &last).await
+    }
+
+    /// Opens a stream with more header lines.
+    pub(super) async fn open_with(addr: SocketAddr, path: &str, headers: &str) -> Self {
+        let mut stream = TcpStream::connect(addr).await.unwrap();
         let request =
-            format!("GET {path} HTTP/1.1\r\nHost: {addr}\r\nAccept: text/event-stream\r\n{last}\r\n");
+            format!("GET {path} HTTP/1.1\r\nHost: {addr}\r\nAccept: text/event-stream\r\n{headers}\r\n");
         stream.write_all(request.as_bytes()).await.unwrap();
         Self { stream, text: String::new() }
+    }
+
+    /// Reads until the server ends the stream.
+    pub(super) async fn ended(&mut self) {
+        let mut rest = Vec::new();
+        soon("the end of the stream", self.stream.read_to_end(&mut rest)).await.unwrap();
+        let rest = String::from_utf8_lossy(&rest);
+        assert!(rest.ends_with("0\r\n\r\n"), "the last chunk is missing: {rest}");
     }
 
     /// The next event; chunk sizes are lines that no field begins.

@@ -14,6 +14,7 @@ use muster_tests::wait::until;
 use serde_json::{Value, json};
 
 use super::client::{Answer, get, send};
+use super::events::Events;
 use super::login::{Browser, KEY, LoginStage, SESSION, ask};
 
 /// The content of another key file for sessions.
@@ -106,11 +107,15 @@ async fn no_forged_foreign_expired_revoked_or_replayed_proof_opens_a_session() {
     let token = stage.token(&anna).unwrap();
     assert_ne!(ask(addr, "GET", "/api/v1/fleet", &token).await.status, 401);
     let (_, key) = credentials(&anna);
+    let header = format!("Authorization: Bearer {token}\r\nConnection: close\r\n");
+    let mut events = Events::open_with(addr, "/api/v1/watch/fleet", &header).await;
+    events.next().await;
     stage.hub.decide(&["revoke", "--key", &key.public_key()]);
     let known = async || ask(addr, "GET", "/api/v1/fleet", &token).await;
     let out = until("the session of a revoked person ends", known, |answer| answer.status == 401).await;
     assert!(out.body.contains("revoked"), "{out:?}");
     assert!(stage.token(&anna).unwrap_err().contains("revoked"));
+    events.ended().await;
 }
 
 #[tokio::test(flavor = "multi_thread")]

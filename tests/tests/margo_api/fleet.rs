@@ -14,6 +14,8 @@ use crate::client::{Answer, Client};
 use crate::pki::{Authority, DOMAIN, client_id};
 
 pub(crate) const GATEWAY: &str = "muster-gateway";
+/// Arguments of a gateway that publishes heartbeats often.
+const HEARTBEAT: [&str; 2] = ["--devices-heartbeat", "200ms"];
 /// The device of most tests.
 pub(crate) const DEVICE: &str = "plant7/press-1";
 /// The deployment of most tests, as Margo names one.
@@ -31,7 +33,7 @@ impl Fleet {
     pub(crate) async fn start(devices: &[&str]) -> Self {
         let mut system = System::start().await;
         let authority = Authority::create(system.dir(), "authority");
-        let gateway = start_gateway(&mut system, &authority, GATEWAY, None);
+        let [_, gateway] = start_gateway(&mut system, &authority, GATEWAY, None, &HEARTBEAT);
         let fleet = Self { system, authority, gateway };
         let keys: Vec<DeviceKey> = devices.iter().map(|device| key(device)).collect();
         write_devices(&fleet.system.repository, &keys).unwrap();
@@ -44,7 +46,8 @@ impl Fleet {
 
     /// Starts another gateway, with another address of NATS if one is given.
     pub(crate) fn another_gateway(&mut self, name: &str, nats: Option<SocketAddr>) -> SocketAddr {
-        start_gateway(&mut self.system, &self.authority, name, nats)
+        let [_, devices] = start_gateway(&mut self.system, &self.authority, name, nats, &HEARTBEAT);
+        devices
     }
 
     /// Accepts the client of a device, which has its name.
@@ -149,12 +152,14 @@ fn package(id: &str, tag: &str) -> String {
     )
 }
 
-fn start_gateway(
+/// Starts a gateway with more arguments; its addresses of people and of devices.
+pub(crate) fn start_gateway(
     system: &mut System,
     authority: &Authority,
     name: &str,
     nats: Option<SocketAddr>,
-) -> SocketAddr {
+    more: &[&str],
+) -> [SocketAddr; 2] {
     let [people, devices] = [(); 2].map(|()| SocketAddr::from(([127, 0, 0, 1], free_port())));
     let server = authority.server();
     let file = |path: &std::path::Path| path.display().to_string();
@@ -176,12 +181,10 @@ fn start_gateway(
         DOMAIN,
         "--wfm-id",
         "main",
-        "--devices-heartbeat",
-        "200ms",
     ];
-    let args = args.map(str::to_owned).to_vec();
+    let args = [&args, more].concat().into_iter().map(str::to_owned).collect();
     system.start_own(Spec { name: name.to_owned(), program: program(GATEWAY), args });
-    devices
+    [people, devices]
 }
 
 /// A status as a device posts it: every component in the same state.

@@ -3,17 +3,15 @@
 use std::io;
 use std::net::SocketAddr;
 
-use muster_simulator::child::Spec;
 use muster_tests::answer;
-use muster_tests::server::free_port;
-use muster_tests::system::{System, program};
+use muster_tests::system::System;
 use rustls::pki_types::CertificateDer;
 use rustls::pki_types::pem::PemObject as _;
 use serde_json::{Value, json};
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::TcpStream;
 
-use crate::fleet::GATEWAY;
+use crate::fleet::{GATEWAY, start_gateway};
 use crate::pki::{Authority, DOMAIN};
 
 const HOST: &str = "fleet.example.com";
@@ -30,44 +28,13 @@ async fn get(addr: SocketAddr, host: &str, path: &str, more: &str) -> io::Result
     Answer::parse(&bytes)
 }
 
-/// Starts a gateway behind a proxy that ends TLS; the address of its people.
-fn start(system: &mut System, authority: &Authority) -> SocketAddr {
-    let [people, devices] = [(); 2].map(|()| SocketAddr::from(([127, 0, 0, 1], free_port())));
-    let (server, ca) = (authority.server(), authority.certificate());
-    let file = |path: &std::path::Path| path.display().to_string();
-    let args = [
-        "--nats-url",
-        &system.server.url(),
-        "--insecure-http",
-        "--people-addr",
-        &people.to_string(),
-        "--public-url",
-        &format!("https://{HOST}"),
-        "--devices-addr",
-        &devices.to_string(),
-        "--client-ca",
-        &file(&ca),
-        "--devices-cert",
-        &file(&server.certificate),
-        "--devices-key",
-        &file(&server.key),
-        "--trust-domain",
-        DOMAIN,
-        "--wfm-id",
-        "main",
-        "--trust-bundle-sequence",
-        "12",
-    ];
-    let args = args.map(str::to_owned).to_vec();
-    system.start_own(Spec { name: GATEWAY.to_owned(), program: program(GATEWAY), args });
-    people
-}
-
 #[tokio::test(flavor = "multi_thread")]
 async fn a_device_without_a_certificate_learns_the_authorities_over_https_alone() {
     let mut system = System::start().await;
     let authority = Authority::create(system.dir(), "authority");
-    let addr = start(&mut system, &authority);
+    // A proxy before this gateway ends TLS.
+    let public = ["--public-url", &format!("https://{HOST}"), "--trust-bundle-sequence", "12"];
+    let [addr, _] = start_gateway(&mut system, &authority, GATEWAY, None, &public);
     let look = async || match get(addr, HOST, DISCOVERY, "").await {
         Ok(answer) if answer.status == 200 => Ok(answer),
         other => Err(format!("{other:?}")),

@@ -3,7 +3,6 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use muster_contract::incident::{HubIncident, IncidentsAnswer};
 use muster_contract::query::{Output, PAGE_MAX, Query};
 use muster_contract::view::Freshness;
 use muster_service::clock::Clock;
@@ -44,7 +43,7 @@ async fn round(hub: &Hub, clock: &dyn Clock) -> Round {
         hub.pages("deployments", "deployments", Query::default()),
         hub.query("devices", &silent),
         held_changes(hub),
-        incidents(hub),
+        hub.incidents(),
     );
     Round {
         at,
@@ -59,11 +58,6 @@ async fn round(hub: &Hub, clock: &dyn Clock) -> Round {
 
 fn read<T: DeserializeOwned>(answer: Result<Value, AskError>) -> Result<T, String> {
     answer.and_then(|answer| understood(&answer)).map_err(|error| chain(&error))
-}
-
-async fn incidents(hub: &Hub) -> Result<Vec<HubIncident>, AskError> {
-    let answer = hub.query("incidents", &Query::default()).await?;
-    Ok(understood::<IncidentsAnswer>(&answer)?.incidents)
 }
 
 /// Asks for what is open again and again; at once when that changes.

@@ -1,35 +1,35 @@
-//! The lag behind LEDGER that answers tell of, for questions that belong together. It asks nothing.
+//! Keeps the lag behind LEDGER that answers of the query service carry, for each group of requests. It sends nothing.
 
 use std::sync::{Arc, Mutex, PoisonError};
 
 use muster_contract::lag::{Lagging, RollupLag};
 
-/// The lag behind LEDGER in answers of the query service.
+/// The lag of the newest answer, or the worst lag of a group of requests.
 #[derive(Debug, Default)]
 pub(super) struct LagCell {
     lag: Mutex<Option<RollupLag>>,
-    /// The cell that this one was made from.
+    /// The cell of all requests; `None` in that cell itself.
     outer: Option<Arc<Self>>,
 }
 
 impl LagCell {
-    /// A cell of its own.
+    /// A cell for a group of requests.
     pub(super) fn within(outer: &Arc<Self>) -> Self {
         Self { outer: Some(Arc::clone(outer)), ..Self::default() }
     }
 
-    /// Records what an answer says. A cell of its own keeps the worst of all answers: several rollups answer, and one that has read
-    /// everything does not vouch for the others. The outermost has that of the newest.
-    pub(super) fn record(&self, said: Option<RollupLag>) {
+    /// Records the lag of an answer. The cell of a group keeps the worst one: several rollups answer, and one that has read all of
+    /// LEDGER does not vouch for the others. The outermost cell has the lag of the newest answer.
+    pub(super) fn record(&self, answer: Option<RollupLag>) {
         let mut lag = self.lag.lock().unwrap_or_else(PoisonError::into_inner);
-        *lag = match (*lag, said) {
+        *lag = match (*lag, answer) {
             (Some(one), Some(two)) if self.outer.is_some() => Some(worst(one, two)),
             (one, two) if self.outer.is_some() => one.or(two),
-            (_, said) => said,
+            (_, answer) => answer,
         };
         drop(lag);
         if let Some(outer) = &self.outer {
-            outer.record(said);
+            outer.record(answer);
         }
     }
 
@@ -51,15 +51,15 @@ mod tests {
     use super::*;
 
     #[test]
-    fn questions_that_belong_together_keep_the_worst_lag_of_their_answers() {
+    fn a_group_of_requests_keeps_the_worst_lag_of_its_answers() {
         let at = |second| muster_contract::Timestamp::from_second(second).ok();
         let lagging = |facts, second| RollupLag {
             lagging: at(second).map(|since| Lagging { facts, since }),
             ..RollupLag::default()
         };
         let newest = Arc::new(LagCell::default());
-        let own = || LagCell::within(&newest);
-        let (one, other) = (own(), own());
+        let group = || LagCell::within(&newest);
+        let (one, other) = (group(), group());
         one.record(Some(lagging(7, 20)));
         other.record(None);
         one.record(None);

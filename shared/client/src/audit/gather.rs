@@ -5,7 +5,6 @@ use std::time::Duration;
 
 use muster_bus::StreamState;
 use muster_contract::groups::{GroupQuery, GroupsAnswer, LabelsAnswer, ViewsAnswer};
-use muster_contract::incident::{HubIncident, IncidentsAnswer};
 use muster_contract::query::{DeploymentsAnswer, DeviceLine, DevicesAnswer, Query};
 use muster_contract::subjects::{ViewKey, stream};
 use muster_contract::{SiteId, Timestamp};
@@ -36,16 +35,11 @@ pub async fn gathered(
         None => all_keys(hub, &answer.devices).await?,
     };
     let views = views(hub, keys, now).await?;
-    // Unknown incidents are no reason to keep the rest back: a federation does not answer about them.
-    let incidents = incidents(hub).await.unwrap_or_default();
+    // Without incidents the audit still holds: a federation does not answer about them.
+    let incidents = hub.incidents().await.unwrap_or_default();
     let audit = Audit::of(answer.as_of, &answer.devices, views).with_incidents(incidents);
     let audit = audit.with_hub(answer.hub).with_lag(hub.lag());
     Ok(Audit { ledger: ledger_fill(hub).await, ..audit })
-}
-
-async fn incidents(hub: &Hub) -> Result<Vec<HubIncident>, AskError> {
-    let answer = hub.query("incidents", &Query::default()).await?;
-    Ok(understood::<IncidentsAnswer>(&answer)?.incidents)
 }
 
 /// How full LEDGER is; `None` for whoever has no right to know.

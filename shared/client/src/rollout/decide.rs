@@ -59,8 +59,8 @@ pub struct DecisionRequest {
     pub file: Option<String>,
     /// The reason, in one sentence, for the history.
     pub reason: Option<String>,
-    /// Only if the rollouts are of one of these [versions](super::version); of any version if empty. The publisher then also refuses
-    /// a decision whose commit or phase is another by the time it records it.
+    /// Accepted [versions](super::version) of the rollouts; any version if empty. With versions the publisher also refuses a decision
+    /// if the commit or the phase has changed when it records the decision.
     pub versions: Vec<String>,
 }
 
@@ -77,8 +77,8 @@ pub async fn decide(
 ) -> Result<Vec<Decided>, AskError> {
     let mut all = Vec::new();
     for rollout in chosen(hub, request, now).await? {
-        let decision = Decision { reason: request.reason.clone(), ..Decision::of(verb, request) };
-        let mut decided = decided(&rollout, verb, record(hub, &rollout, decision).await)?;
+        let answer = record(hub, &rollout, Decision::of(verb, request)).await;
+        let mut decided = decided(&rollout, verb, answer)?;
         if verb == RolloutVerb::Rollback && decided.refused.is_none() {
             decided.devices = Some(roll_back(hub, &rollout).await?);
         }
@@ -102,8 +102,7 @@ pub async fn approve(
         let Some(state) = waiting_for_approval(&rollout, wave) else { continue };
         let Ok(name) = state.name.parse() else { continue };
         let verb = RolloutVerb::Approve;
-        let decision =
-            Decision { wave: Some(name), reason: request.reason.clone(), ..Decision::of(verb, request) };
+        let decision = Decision { wave: Some(name), ..Decision::of(verb, request) };
         let mut decided = decided(&rollout, verb, record(hub, &rollout, decision).await)?;
         let is_new = decided.answer.as_ref().is_some_and(|answer| answer.changed);
         let counted =
@@ -225,7 +224,7 @@ struct Decision {
     wave: Option<WaveName>,
     reason: Option<String>,
     evidence: Option<GateEvidence>,
-    /// Only while commit and phase are those that were read.
+    /// The publisher refuses it unless commit and phase are those that were read.
     is_pinned: bool,
 }
 
@@ -236,7 +235,8 @@ impl Decision {
 
     /// One that a person asks for.
     fn of(verb: RolloutVerb, request: &DecisionRequest) -> Self {
-        Self { is_pinned: !request.versions.is_empty(), ..Self::new(verb) }
+        let (reason, is_pinned) = (request.reason.clone(), !request.versions.is_empty());
+        Self { reason, is_pinned, ..Self::new(verb) }
     }
 }
 

@@ -56,10 +56,10 @@ pub async fn held_changes(hub: &Hub) -> Result<HeldChanges, AskError> {
     Ok(changes.unwrap_or_default())
 }
 
-/// What the publisher knows of Git; `None` if it has no Git source.
+/// The publisher's status of Git; `None` if it has no Git source.
 ///
 /// # Errors
-/// It has published no commit whole, so that it holds nothing says nothing.
+/// It has not published a commit whole yet: its empty list of held changes would be no evidence.
 pub(super) fn git_of(status: PublisherStatus) -> Result<Option<GitStatus>, AskError> {
     let Some(git) = status.git else { return Ok(None) };
     if git.applied.is_some() {
@@ -188,7 +188,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_publisher_without_a_commit_does_not_say_that_nothing_waits() {
+    fn a_publisher_without_a_commit_gives_an_error_and_no_empty_list() {
         let example =
             include_bytes!("../../../../schemas/examples/good/PublisherStatus.holding-a-change.json");
         let status = |change: &dyn Fn(&mut GitStatus)| {

@@ -95,7 +95,7 @@ impl RolloutsFrame {
         }
     }
 
-    /// Whether it says the same as another one, whenever they were judged.
+    /// Whether it has the content of another frame; the times of the judgements do not count.
     pub fn is_same(&self, other: &Self) -> bool {
         (&self.rollouts, &self.revision) == (&other.rollouts, &other.revision)
     }

@@ -10,7 +10,7 @@ use muster_client::ask::{AskError, Hub, understood};
 use muster_client::rollout::{HeldChanges, held_changes, rollouts_at};
 use muster_contract::DeploymentId;
 use muster_contract::Timestamp;
-use muster_contract::incident::{HubIncident, IncidentsAnswer};
+use muster_contract::incident::HubIncident;
 use muster_contract::quarantine::{QuarantineAction, QuarantineAnswer, QuarantineRequest};
 use muster_contract::query::{DeviceLine, DevicesAnswer, PAGE_MAX, Query};
 use muster_contract::view::Freshness;
@@ -74,7 +74,7 @@ async fn ask(hub: &Hub, now: Timestamp) -> Side {
             (held, rollouts)
         },
         within(dark(hub)),
-        within(incidents(hub)),
+        within(hub.incidents()),
         within(quarantined(hub)),
     );
     Side { held, rollouts, dark, incidents, quarantined }
@@ -114,10 +114,6 @@ async fn dark(hub: &Hub) -> Result<Vec<DeviceLine>, AskError> {
     // Never heard is the longest silence.
     devices.sort_by_key(|line| (line.last_heard_at, line.key.clone()));
     Ok(devices)
-}
-
-async fn incidents(hub: &Hub) -> Result<Vec<HubIncident>, AskError> {
-    Ok(understood::<IncidentsAnswer>(&hub.query("incidents", &Query::default()).await?)?.incidents)
 }
 
 async fn quarantined(hub: &Hub) -> Result<(usize, bool), AskError> {

@@ -1,24 +1,21 @@
-//! `/api/v1/watch/rollouts/{id}` and `/api/v1/watch/approvals`: what no view holds, as server-sent events. One task asks the
-//! services for all streams of the same address, and ends with the last of them.
+//! `/api/v1/watch/rollouts/{id}` and `/api/v1/watch/approvals`: server-sent events of rollouts and approvals, which no view holds.
+//! One task for each address polls the services for all streams of the address, and ends with the last of them.
 //!
-//! The first event is the snapshot, unless `Last-Event-ID` names the document that is current; `change` follows when it says something
-//! new, not with each judgement. `stale` says that no service answers and why, `alive` that the stream works, `end` that no rollout governs
-//! the deployment any more.
+//! The first event is the snapshot, unless `Last-Event-ID` names the current document; `change` follows when the content is
+//! another one, not with each judgement. `stale` names why no service answers, `end` follows when no rollout governs the deployment
+//! any more.
 
 use std::collections::HashMap;
-use std::convert::Infallible;
 use std::fmt;
 use std::iter;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
-use axum::body::{Body, Bytes};
+use axum::body::Bytes;
 use axum::extract::rejection::RawPathParamsRejection;
 use axum::extract::{RawPathParams, RawQuery, State};
-use axum::http::header::CONTENT_TYPE;
 use axum::http::{HeaderMap, StatusCode};
-use axum::response::{IntoResponse, Response};
-use futures_util::stream::unfold;
+use axum::response::Response;
 use muster_client::ask::AskError;
 use muster_client::rollout::{ApprovalRequest, RolloutsFrame, gathered, read_approvals};
 use muster_contract::canonical::Digest;
@@ -27,9 +24,10 @@ use muster_service::error::chain;
 use serde::Serialize;
 use serde_json::json;
 use tokio::sync::watch::{self, Receiver, Sender};
-use tokio::time::{Instant, sleep, sleep_until};
+use tokio::time::sleep;
 
-use super::{AGE_MAX, ALIVE_INTERVAL, LAST_EVENT_ID, Open, frame, retry, room};
+use super::LAST_EVENT_ID;
+use super::stream::{Event, Source, check_room, respond};
 use crate::people::People;
 use crate::people::api::params::Values;
 use crate::people::api::ungoverned;
@@ -37,7 +35,7 @@ use crate::problem::Problem;
 
 /// Time between an answer and the next question.
 const ASK_EVERY: Duration = Duration::from_secs(2);
-/// Age of the last answer, in seconds, from which it is stale: the next question has no answer for so long.
+/// Age in seconds beyond which the last answer is stale.
 const ANSWER_AGE_MAX: i64 = 10;
 /// Most addresses that are followed at once.
 const TOPICS_MAX: usize = 200;
@@ -61,11 +59,11 @@ struct Document {
 /// The newest state of a topic.
 #[derive(Debug, Clone)]
 enum Known {
-    /// The first answer is waited for.
+    /// No service has answered yet.
     Asking,
     Current {
         document: Document,
-        /// When it was asked for.
+        /// Time of the question.
         at: Timestamp,
     },
     /// No rollout governs the deployment.
@@ -75,7 +73,7 @@ enum Known {
 }
 
 impl Known {
-    /// The answer as of now: an old one is none.
+    /// The state at a time: a current document that is too old counts as unanswered.
     fn judged(self, now: Timestamp) -> Self {
         match self {
             Self::Current { at, .. } if now.as_second() - at.as_second() > ANSWER_AGE_MAX => {
@@ -103,51 +101,51 @@ impl Polls {
         write(&mut self.0.lock().unwrap_or_else(PoisonError::into_inner))
     }
 
-    /// Follows a topic; starts to ask if nobody follows it yet. `None` if too many are followed.
+    /// Subscribes to a topic; starts its task if it has none. `None` at the bound of topics.
     fn follow(&self, people: &People, topic: Topic) -> Option<Receiver<Known>> {
         self.write(|topics| {
-            if let Some(tell) = topics.get(&topic) {
-                return Some(tell.subscribe());
+            if let Some(sender) = topics.get(&topic) {
+                return Some(sender.subscribe());
             }
             if topics.len() >= TOPICS_MAX {
                 return None;
             }
-            let (tell, known) = watch::channel(Known::Asking);
-            let tell = Arc::new(tell);
-            topics.insert(topic.clone(), tell.clone());
-            tokio::spawn(poll(people.clone(), topic, tell));
+            let (sender, known) = watch::channel(Known::Asking);
+            let sender = Arc::new(sender);
+            topics.insert(topic.clone(), sender.clone());
+            tokio::spawn(poll(people.clone(), topic, sender));
             Some(known)
         })
     }
 
-    /// Ends a topic if nobody follows it any more.
-    fn is_ended(&self, topic: &Topic, tell: &Sender<Known>) -> bool {
-        // Nobody can follow it meanwhile: both hold the lock.
-        self.write(|topics| tell.receiver_count() == 0 && topics.remove(topic).is_some())
+    /// Removes a topic without streams; true if it is removed.
+    fn remove_unused(&self, topic: &Topic, sender: &Sender<Known>) -> bool {
+        // No stream can subscribe meanwhile: `follow` holds the same lock.
+        self.write(|topics| sender.receiver_count() == 0 && topics.remove(topic).is_some())
     }
 }
 
-/// Takes a topic out with the end of its task, also if that fails: the next client then starts another one.
-struct Polled {
+/// Removes a topic when its task ends, also by a panic: the next client then starts another task.
+struct PolledTopic {
     polls: Arc<Polls>,
     topic: Topic,
-    tell: Arc<Sender<Known>>,
+    sender: Arc<Sender<Known>>,
 }
 
-impl Drop for Polled {
+impl Drop for PolledTopic {
     fn drop(&mut self) {
         self.polls.write(|topics| {
-            if topics.get(&self.topic).is_some_and(|tell| Arc::ptr_eq(tell, &self.tell)) {
+            if topics.get(&self.topic).is_some_and(|sender| Arc::ptr_eq(sender, &self.sender)) {
                 topics.remove(&self.topic);
             }
         });
     }
 }
 
-/// Asks again and again, until nobody follows the topic.
-async fn poll(people: People, topic: Topic, tell: Arc<Sender<Known>>) {
+/// Polls the services until the topic has no stream.
+async fn poll(people: People, topic: Topic, sender: Arc<Sender<Known>>) {
     let polls = Arc::clone(&people.polls);
-    let _polled = Polled { polls, topic: topic.clone(), tell: Arc::clone(&tell) };
+    let _polled = PolledTopic { polls, topic: topic.clone(), sender: Arc::clone(&sender) };
     let mut asker = Asker::default();
     loop {
         let at = people.clock.now();
@@ -156,20 +154,20 @@ async fn poll(people: People, topic: Topic, tell: Arc<Sender<Known>>) {
             Ok(None) => Known::Gone,
             Err(error) => asker.unanswered(at, &error),
         };
-        asker.note(&known);
-        tell.send_replace(known);
+        asker.record(&known);
+        sender.send_replace(known);
         tokio::select! {
             () = sleep(ASK_EVERY) => {}
-            () = tell.closed() => {}
+            () = sender.closed() => {}
             () = people.stop.cancelled() => {}
         }
-        if people.stop.is_cancelled() || people.polls.is_ended(&topic, &tell) {
+        if people.stop.is_cancelled() || people.polls.remove_unused(&topic, &sender) {
             return;
         }
     }
 }
 
-/// The newest answers, to tell what is new.
+/// Asks the services, and compares each answer with the one before.
 #[derive(Default)]
 struct Asker {
     rollouts: Option<RolloutsFrame>,
@@ -199,7 +197,7 @@ impl Asker {
             }
             Topic::Approvals => {
                 let state = read_approvals(&people.hub, iter::empty(), at).await?;
-                // A list without a deployment that could not be judged would look whole.
+                // A list that lacks a deployment would look complete.
                 if !state.unknown.is_empty() {
                     return Err(AskError::CommitChanged);
                 }
@@ -213,7 +211,7 @@ impl Asker {
         Known::Unanswered { since, cause: chain(error), last: self.last.clone() }
     }
 
-    fn note(&mut self, known: &Known) {
+    fn record(&mut self, known: &Known) {
         match known {
             Known::Current { document, .. } => {
                 (self.last, self.silent_since) = (Some(document.clone()), None);
@@ -224,18 +222,18 @@ impl Asker {
     }
 }
 
-/// A document with the id that follows from its content.
-fn document(before: &str, content: &impl Serialize, identity: &impl Serialize) -> Document {
+/// A document; its id is a prefix and a digest of `identity`.
+fn document(prefix: &str, content: &impl Serialize, identity: &impl Serialize) -> Document {
     // Cannot fail: objects of texts and numbers.
     let data = serde_json::to_string(content).unwrap_or_default();
     let identity = serde_json::to_vec(identity).unwrap_or_default();
     let digest = Digest::of_bytes(&identity).to_string();
     let digits = digest.rsplit(':').next().unwrap_or_default();
-    let id = format!("{before}{}", digits.get(..ID_DIGITS).unwrap_or(digits));
+    let id = format!("{prefix}{}", digits.get(..ID_DIGITS).unwrap_or(digits));
     Document { id, data: Bytes::from(data) }
 }
 
-/// The rollouts of a deployment; the id is LEDGER's sequence and a digest, because decisions are not in LEDGER.
+/// The rollouts of a deployment. Its id has a digest beside LEDGER's sequence, because decisions are not in LEDGER.
 fn of_rollouts(found: &RolloutsFrame) -> Document {
     document(&format!("{}-", found.ledger_seq), found, &(&found.revision, &found.rollouts))
 }
@@ -273,7 +271,7 @@ async fn follow(
     headers: &HeaderMap,
 ) -> Result<Response, Problem> {
     Values::read(query.unwrap_or_default(), &[])?;
-    room(&people)?;
+    check_room(&people)?;
     let too_many = || {
         let detail = format!("this gateway follows {TOPICS_MAX} rollouts already");
         Problem::passing(StatusCode::SERVICE_UNAVAILABLE, detail)
@@ -292,92 +290,38 @@ async fn follow(
     }
     known.mark_changed();
     let has = headers.get(LAST_EVENT_ID).and_then(|id| id.to_str().ok()).map(str::to_owned);
-    let follower = Follower::new(people, known, has);
-    let events = unfold(follower, async |mut follower| {
-        let frame = follower.next().await?;
-        follower.people.metrics.frames.inc();
-        Some((Ok::<_, Infallible>(frame), follower))
-    });
-    Ok(([(CONTENT_TYPE, "text/event-stream")], Body::from_stream(events)).into_response())
+    Ok(respond(people, DocumentSource { known, has, is_stale: false }))
 }
 
-/// One stream.
-struct Follower {
-    people: People,
+/// The events of one topic.
+struct DocumentSource {
     known: Receiver<Known>,
     /// The id of the document that the client has.
     has: Option<String>,
-    is_first: bool,
-    /// The next document is sent whatever the client has: it was told that its own is stale.
-    was_stale: bool,
-    has_ended: bool,
-    next_alive: Instant,
-    ends: Instant,
-    _open: Open,
+    /// The client knows that its document may be out of date: the next one is sent even if it is the same.
+    is_stale: bool,
 }
 
-impl Follower {
-    fn new(people: People, known: Receiver<Known>, has: Option<String>) -> Self {
-        let now = Instant::now();
-        Self {
-            _open: Open::new(&people),
-            people,
-            known,
-            has,
-            is_first: true,
-            was_stale: false,
-            has_ended: false,
-            next_alive: now + ALIVE_INTERVAL,
-            ends: now + AGE_MAX,
-        }
-    }
-
-    /// The next frame; `None` ends the stream.
-    async fn next(&mut self) -> Option<Bytes> {
-        loop {
-            if self.has_ended || Instant::now() >= self.ends {
-                return None;
-            }
-            if let Some(frame) = self.due() {
-                self.next_alive = Instant::now() + ALIVE_INTERVAL;
-                return Some(frame);
-            }
-            tokio::select! {
-                () = sleep_until(self.next_alive) => {}
-                changed = self.known.changed() => changed.ok()?,
-                () = self.people.stop.cancelled() => return None,
-            }
-        }
-    }
-
-    /// The frame that is due now, if any.
-    fn due(&mut self) -> Option<Bytes> {
-        let known = self.known.borrow_and_update().clone().judged(self.people.clock.now());
-        match known {
-            Known::Current { document, .. } if self.was_stale || self.has.as_ref() != Some(&document.id) => {
-                let event = if self.is_first { "snapshot" } else { "change" };
-                self.was_stale = false;
+impl Source for DocumentSource {
+    fn due(&mut self, people: &People, is_first: bool) -> Option<Event> {
+        match self.known.borrow_and_update().clone().judged(people.clock.now()) {
+            Known::Current { document, .. } if self.is_stale || self.has.as_ref() != Some(&document.id) => {
+                self.is_stale = false;
                 self.has = Some(document.id.clone());
-                return Some(self.frame(event, Some(&document.id), &document.data));
+                let name = if is_first { "snapshot" } else { "change" };
+                Some(Event::with_id(name, document.id, document.data))
             }
-            Known::Unanswered { since, cause, .. } if !self.was_stale => {
-                self.was_stale = true;
-                let data = json!({ "since": since, "cause": cause }).to_string();
-                return Some(self.frame("stale", None, data.as_bytes()));
+            Known::Unanswered { since, cause, .. } if !self.is_stale => {
+                self.is_stale = true;
+                Some(Event::new("stale", json!({ "since": since, "cause": cause }).to_string()))
             }
-            Known::Gone => {
-                self.has_ended = true;
-                return Some(self.frame("end", None, b"{}"));
-            }
-            _ => {}
+            Known::Gone => Some(Event::end()),
+            _ => None,
         }
-        let alive = || json!({ "at": self.people.clock.now() }).to_string();
-        let is_due = self.is_first || Instant::now() >= self.next_alive;
-        is_due.then(alive).map(|data| self.frame("alive", None, data.as_bytes()))
     }
 
-    fn frame(&mut self, event: &str, id: Option<&str>, data: &[u8]) -> Bytes {
-        frame(&retry(&mut self.is_first), event, id, data)
+    async fn changed(&mut self) -> Option<()> {
+        self.known.changed().await.ok()
     }
 }
 
@@ -398,9 +342,9 @@ mod tests {
     async fn a_topic_goes_with_its_task_even_if_that_panics() {
         let polls = Arc::new(Polls::default());
         let begin = || {
-            let tell = Arc::new(watch::channel(Known::Asking).0);
-            polls.write(|topics| topics.insert(Topic::Approvals, tell.clone()));
-            Polled { polls: polls.clone(), topic: Topic::Approvals, tell }
+            let sender = Arc::new(watch::channel(Known::Asking).0);
+            polls.write(|topics| topics.insert(Topic::Approvals, sender.clone()));
+            PolledTopic { polls: polls.clone(), topic: Topic::Approvals, sender }
         };
         let polled = begin();
         let failed = tokio::spawn(async move {
@@ -415,7 +359,7 @@ mod tests {
     }
 
     #[test]
-    fn the_id_of_a_document_changes_with_what_it_says_and_not_with_its_judgement() {
+    fn the_id_of_a_document_changes_with_its_content_and_not_with_a_judgement() {
         let found = |revision: &str, second| RolloutsFrame {
             deployment: "web".parse().unwrap(),
             revision: revision.to_owned(),
