@@ -30,7 +30,7 @@ async fn ask(system: &System, verb: &str, request: &Value) -> Value {
     system.eventually(&format!("{verb} is answered"), asked).await
 }
 
-/// Asks the planner for a change that it must make.
+/// Asks the planner for a change, which it must not refuse.
 async fn change(system: &System, verb: &str, request: Value) -> Value {
     let answer = ask(system, verb, &request).await;
     assert!(answer["error"].is_null(), "{verb} {request}: {answer}");
@@ -198,13 +198,13 @@ async fn an_instance_is_stopped_and_restarted_on_its_node() {
             let is_done = last["type"] == kind && last["state"] == "SUCCEEDED";
             if is_done && of["placements"][0]["state"] == state { Ok(()) } else { Err(listed.to_string()) }
         };
-        system.eventually("the node has carried it out", ended).await;
+        system.eventually("the operation has succeeded", ended).await;
         assert_eq!(count(&ordered(&system, &devices).await), 1, "the node keeps the instance");
     }
 }
 
 #[tokio::test]
-async fn a_plan_that_fits_nowhere_and_a_rejected_or_expired_operation_say_why() {
+async fn a_plan_that_fits_nowhere_and_an_expired_operation_name_the_reason() {
     let (system, devices) = with_nodes(1).await;
     change(&system, "plan-apply", plan()).await;
     deploy(&system, "r1", 1, "1").await;

@@ -41,7 +41,7 @@ use self::sweep::{Sweep, SweepEvent};
 use self::task::DeploymentTask;
 use crate::record::DeploymentRecord;
 use crate::report_writer::ReportSender;
-use crate::runtime::{Exit, Running, Runtime, UnitName, code};
+use crate::runtime::{Exit, Running, Runtime, UnitName};
 
 /// Unhandled messages of operations at most; with more, the operations wait.
 const PROGRESS_WAITING_MAX: usize = 64;

@@ -3,6 +3,7 @@
 use std::path::Path;
 
 use muster_agent::config::RuntimeKind;
+use muster_contract::desired::DesiredDeployment;
 
 use super::*;
 
@@ -15,14 +16,18 @@ fn program(starts: &Path) -> Value {
 /// A document with the program as deployment `web`, and these fields of its entry.
 fn document_of(generation: u64, target: u64, starts: &Path, fields: &Value) -> Value {
     let mut document = document(generation, &[("web", target, program(starts))]);
-    let entry = &mut document["deployments"][0];
+    set_fields(&mut document["deployments"][0], fields);
+    document
+}
+
+/// Makes an entry one of the process runtime, sets fields of it, and its digest.
+fn set_fields(entry: &mut Value, fields: &Value) {
     entry["profile"]["type"] = json!("process");
     for (field, value) in fields.as_object().unwrap() {
         entry[field] = value.clone();
     }
-    let parsed: muster_contract::desired::DesiredDeployment = serde_json::from_value(entry.clone()).unwrap();
+    let parsed: DesiredDeployment = serde_json::from_value(entry.clone()).unwrap();
     entry["digest"] = json!(parsed.content_digest());
-    document
 }
 
 /// The process numbers of every start.
@@ -60,26 +65,21 @@ impl Hub {
 async fn a_stopped_process_is_gone_until_it_is_started_again() {
     let hub = Hub::start().await;
     let (agent, starts) = with_web(&hub).await;
-    let [first] = started(&starts)[..] else { panic!("one start, please") };
+    let [first] = started(&starts)[..] else { panic!("not one start") };
     assert!(is_alive(first));
     hub.desire(&document_of(2, 2, &starts, &json!({ "stopped": true }))).await;
     let reports = hub.until("web", 2, State::Pending).await;
-    assert!(!is_alive(first), "it says that it is stopped after it is");
-    let stopped = reports.iter().filter_map(status).find(|it| it.status.state == State::Pending);
+    assert!(!is_alive(first), "the report comes after the end of the process");
     let reports_of_two = |it: &&StatusReport| it.generation.get() == 2;
     let last = reports.iter().filter_map(status).rfind(reports_of_two);
-    assert!(stopped.is_some());
     assert_eq!(last.unwrap().status.reason.as_deref(), Some("stopped on request"));
     // Another agent leaves it alone: a later deployment runs first.
     let dir = agent.end().await;
     let agent = hub.process_agent(dir).await;
     let mut both = document_of(3, 2, &starts, &json!({ "stopped": true }));
-    let other = document_of(3, 3, &starts.with_extension("other"), &json!({}));
-    let mut other = other["deployments"][0].clone();
-    other["id"] = json!("zoo");
-    let parsed: muster_contract::desired::DesiredDeployment = serde_json::from_value(other.clone()).unwrap();
-    other["digest"] = json!(parsed.content_digest());
-    both["deployments"].as_array_mut().unwrap().push(other);
+    let mut other = document(3, &[("zoo", 3, program(&starts.with_extension("other")))]);
+    set_fields(&mut other["deployments"][0], &json!({}));
+    both["deployments"].as_array_mut().unwrap().push(other["deployments"][0].take());
     hub.desire(&both).await;
     hub.until("zoo", 3, State::Installed).await;
     assert_eq!(started(&starts), [first]);
@@ -94,17 +94,17 @@ async fn a_stopped_process_is_gone_until_it_is_started_again() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_stop_that_came_while_the_device_was_away_is_carried_out_once_it_is_back() {
+async fn a_stop_of_an_unreachable_device_is_applied_once_it_is_reachable() {
     let hub = Hub::start().await;
     let (agent, starts) = with_web(&hub).await;
-    let [first] = started(&starts)[..] else { panic!("one start, please") };
+    let [first] = started(&starts)[..] else { panic!("not one start") };
     let dir = agent.end().await;
     hub.desire(&document_of(2, 2, &starts, &json!({ "restart": 1 }))).await;
     hub.desire(&document_of(3, 3, &starts, &json!({ "restart": 1, "stopped": true }))).await;
-    assert!(is_alive(first), "nobody stops it meanwhile");
+    assert!(is_alive(first), "without an agent the process runs on");
     let agent = hub.process_agent(dir).await;
     hub.until("web", 3, State::Pending).await;
-    until("it ends", async || is_alive(first), |alive| !alive).await;
+    until("the process ends", async || is_alive(first), |alive| !alive).await;
     assert_eq!(started(&starts), [first], "the newest document holds");
     agent.end().await;
 }
@@ -113,12 +113,12 @@ async fn a_stop_that_came_while_the_device_was_away_is_carried_out_once_it_is_ba
 async fn a_restart_really_restarts_and_only_once() {
     let hub = Hub::start().await;
     let (agent, starts) = with_web(&hub).await;
-    let [first] = started(&starts)[..] else { panic!("one start, please") };
+    let [first] = started(&starts)[..] else { panic!("not one start") };
     hub.desire(&document_of(2, 2, &starts, &json!({ "restart": 1 }))).await;
     hub.until("web", 2, State::Installed).await;
     let second = match started(&starts)[..] {
         [before, second] if before == first => second,
-        ref other => panic!("two starts, please: {other:?}"),
+        ref other => panic!("not two starts: {other:?}"),
     };
     assert!(!is_alive(first) && is_alive(second));
     let dir = agent.end().await;

@@ -1,4 +1,4 @@
-//! Who may do what about plans on a secured hub: the planner's scheduler keeps them, operators change them, approvers approve.
+//! Rights to plans on a secured hub: the planner's scheduler stores plans, operators change them, approvers approve operations.
 
 use std::time::Duration;
 

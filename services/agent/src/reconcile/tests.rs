@@ -14,6 +14,7 @@ use super::*;
 use crate::attempts::CrashLoopRule;
 use crate::outbox::{NewReport, RecordChange};
 use crate::report::{Body, StatusBody};
+use crate::runtime::code;
 
 mod orphans;
 mod recovery;

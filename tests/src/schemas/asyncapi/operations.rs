@@ -241,7 +241,7 @@ pub(super) fn all() -> Map<String, Value> {
         .collect()
 }
 
-/// Who keeps, reads and changes plans.
+/// The operations of each role on plans.
 fn of_plans() -> Vec<(String, Value)> {
     let (reads, verdicts, changes) = (&plans::READS[..], &plans::VERDICTS[..], &plans::CHANGES[..]);
     let asked = [
@@ -258,7 +258,7 @@ fn of_plans() -> Vec<(String, Value)> {
     asked.chain(kept).collect()
 }
 
-/// What answers a request about plans.
+/// The answers to a request about plans.
 fn reply_of_plans(name: &str) -> Option<Vec<&'static str>> {
     let mut all = plans::READS.iter().chain(&plans::VERDICTS).chain(&plans::CHANGES);
     let (_, answer) = all.find(|(request, _)| *request == name)?;

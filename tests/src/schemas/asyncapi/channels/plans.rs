@@ -14,7 +14,7 @@ const NAME: &str = "x-name-x";
 pub(in crate::schemas::asyncapi) const DOCUMENTS: [&str; 5] =
     ["plan", "instance", "node", "cluster", "capability"];
 
-/// The requests, each with what answers it.
+/// The requests that only read, each with its answer.
 pub(in crate::schemas::asyncapi) const READS: [(&str, &str); 6] = [
     ("plannerPlanGet", "PlanAnswer"),
     ("plannerPlanList", "PlansAnswer"),
@@ -24,11 +24,11 @@ pub(in crate::schemas::asyncapi) const READS: [(&str, &str); 6] = [
     ("plannerInventoryList", "InventoryAnswer"),
 ];
 
-/// The requests of an approver beside the reads.
+/// The other requests of an approver, each with its answer.
 pub(in crate::schemas::asyncapi) const VERDICTS: [(&str, &str); 2] =
     [("plannerOperationApprove", "Instance"), ("plannerOperationReject", "Instance")];
 
-/// The other requests.
+/// The requests of operators alone, each with its answer.
 pub(in crate::schemas::asyncapi) const CHANGES: [(&str, &str); 11] = [
     ("plannerPlanApply", "Plan"),
     ("plannerPlanDelete", "Plan"),
@@ -43,7 +43,7 @@ pub(in crate::schemas::asyncapi) const CHANGES: [(&str, &str); 11] = [
     ("plannerInventoryDelete", "Node"),
 ];
 
-/// What answers them.
+/// The answers.
 pub(super) const ANSWERS: [&str; 12] = [
     "PlanAnswer",
     "PlansAnswer",
@@ -99,14 +99,19 @@ fn documents() -> Vec<Channel> {
 fn plans() -> Vec<Channel> {
     let ask = |name, verb, messages, about| request(name, subjects::PLANNER_PREFIX, verb, messages, about);
     vec![
-        ask("plannerPlanApply", "plan-apply", &["PlanApplyRequest"], "Makes or changes a plan."),
+        ask("plannerPlanApply", "plan-apply", &["PlanApplyRequest"], "Creates or changes a plan."),
         ask(
             "plannerPlanDelete",
             "plan-delete",
             &["PlanDeleteRequest"],
             "Deletes a plan that has no instances.",
         ),
-        ask("plannerPlanState", "plan-state", &["PlanStateRequest"], "A plan takes revisions, or none."),
+        ask(
+            "plannerPlanState",
+            "plan-state",
+            &["PlanStateRequest"],
+            "Lets a plan accept revisions, or refuse them.",
+        ),
         ask("plannerPlanDeploy", "plan-deploy", &["PlanDeployRequest"], "Adds a revision to a plan."),
         ask(
             "plannerPlanRevision",
@@ -120,7 +125,7 @@ fn plans() -> Vec<Channel> {
             "plannerPlanExplain",
             "plan-explain",
             &["PlanQuery"],
-            "Where another instance would be placed, and why not elsewhere.",
+            "The node of another instance, and the reason against each other node.",
         ),
         ask("plannerInstanceList", "instance-list", &["InstancesQuery"], "Instances, page by page."),
     ]
@@ -133,26 +138,26 @@ fn operations() -> Vec<Channel> {
             "plannerOperationRequest",
             "operation-request",
             &["OperationRequest"],
-            "An operation of a person on an instance.",
+            "Requests an operation on an instance.",
         ),
         ask("plannerOperationList", "operation-list", &["OperationsQuery"], "Operations, page by page."),
         ask(
             "plannerOperationApprove",
             "operation-approve",
             &["OperationVerdictRequest"],
-            "An operation may run.",
+            "Approves an operation.",
         ),
         ask(
             "plannerOperationReject",
             "operation-reject",
             &["OperationVerdictRequest"],
-            "An operation shall not run.",
+            "Rejects an operation.",
         ),
         ask(
             "plannerOperationCancel",
             "operation-cancel",
             &["OperationVerdictRequest"],
-            "An operation that has not begun ends.",
+            "Cancels an operation that has not begun.",
         ),
     ]
 }
@@ -164,7 +169,7 @@ fn inventory() -> Vec<Channel> {
             "plannerInventoryApply",
             "inventory-apply",
             &["InventoryApplyRequest"],
-            "Makes or changes a node, a cluster or a capability.",
+            "Creates or changes a node, a cluster or a capability.",
         ),
         ask(
             "plannerInventoryState",
@@ -183,7 +188,7 @@ fn inventory() -> Vec<Channel> {
             "plannerInventoryDelete",
             "inventory-delete",
             &["InventoryDeleteRequest"],
-            "Deletes an entry that nothing uses.",
+            "Deletes an unused entry of the inventory.",
         ),
     ]
 }
