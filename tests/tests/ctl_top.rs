@@ -15,7 +15,7 @@ use muster_contract::view::{FleetView, Freshness};
 use muster_ctl::rollout::HeldChanges;
 use muster_ctl::top::board::Round;
 use muster_ctl::top::draw::draw;
-use muster_ctl::top::model::{Content, Detail, Model, News, Target};
+use muster_ctl::top::model::{Content, Detail, Model, Target, Update};
 use muster_tests::golden;
 use muster_tests::not_run::not_run;
 use muster_tests::schemas::example;
@@ -61,7 +61,7 @@ fn round(at: Timestamp) -> Round {
 
 fn model(round: Round) -> Model {
     let mut model = Model::new("nats://hub:4222".to_owned(), false);
-    model.apply(News::Round(Box::new(round)));
+    model.apply(Update::Round(Box::new(round)));
     model
 }
 
@@ -79,7 +79,7 @@ fn press(model: &mut Model, keys: &str) {
 
 fn detail(model: &mut Model, content: Content, at: Timestamp) {
     let target = model.wanted().expect("a page is open");
-    model.apply(News::Detail(Box::new(Detail { target, content: Ok(content), at })));
+    model.apply(Update::Detail(Box::new(Detail { target, content: Ok(content), at })));
 }
 
 fn drawn(model: &mut Model, (width, height): (u16, u16), at: Timestamp) -> Buffer {
@@ -175,7 +175,7 @@ fn the_selected_row_stays_selected_when_the_order_changes() {
     press(&mut model, "\x1b");
     let mut next = round(ago(1));
     next.deployments.as_mut().unwrap().deployments[0].verdict = muster_contract::view::Verdict::Empty;
-    model.apply(News::Round(Box::new(next)));
+    model.apply(Update::Round(Box::new(next)));
     press(&mut model, "\n");
     assert_eq!(model.wanted(), before);
 }
@@ -194,7 +194,7 @@ fn old_numbers_are_never_shown_as_new() {
     let mut unknown = model(unanswered(ago(1)));
     compare("nothing-known", &screen(&mut unknown));
     let mut silent = model(round(ago(45)));
-    silent.apply(News::Round(Box::new(unanswered(ago(1)))));
+    silent.apply(Update::Round(Box::new(unanswered(ago(1)))));
     compare("not-answered", &screen(&mut silent));
     let mut stuck = model(round(ago(45)));
     let shown = screen(&mut stuck);
@@ -230,7 +230,7 @@ fn a_hub_that_does_not_listen_is_named_in_the_frame() {
 fn colours_are_those_of_the_terminal_and_none_without_them() {
     let colours = |has_colour: bool| {
         let mut model = Model::new("nats://hub:4222".to_owned(), has_colour);
-        model.apply(News::Round(Box::new(round(ago(LATER)))));
+        model.apply(Update::Round(Box::new(round(ago(LATER)))));
         let buffer = drawn(&mut model, SIZE, now());
         assert!(
             buffer.content.iter().all(|cell| cell.bg == Color::Reset),

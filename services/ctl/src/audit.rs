@@ -1,4 +1,4 @@
-//! `muster audit`: is every report of every device accounted for, and is every view what its digest says?
+//! `muster audit`: prints the [audit](muster_client::audit) of a hub. It judges nothing.
 
 use muster_contract::SiteId;
 
@@ -12,10 +12,10 @@ pub use muster_client::audit::{
     view_verdict_at,
 };
 
-/// Audits everything, or the devices of a site; true where everything is explained.
+/// Audits everything, or the devices of a site; true if everything is explained.
 ///
 /// # Errors
-/// When nobody answers, or there is no such site.
+/// Nobody answers, or there is no such site.
 pub async fn run(session: &mut Session<'_>, site: Option<SiteId>) -> Result<bool, CtlError> {
     let clock = session.clock.clone();
     let now = move || clock.now();

@@ -42,8 +42,9 @@ pub use inventory::{
 };
 pub use login::LoginArgs;
 pub use plans::{
-    HowArgs, InstanceArgs, InstanceCommand, InstanceListArgs, ManifestArgs, OperateArgs, OperationCommand,
-    OperationListArgs, PlanCommand, PlanListArgs, PlanStateArgs, RevisionArgs, VerdictArgs, YesArg,
+    InstanceArgs, InstanceCommand, InstanceListArgs, ManifestArgs, OperateArgs, OperationCommand,
+    OperationListArgs, PlanCommand, PlanListArgs, PlanStateArgs, RevisionArgs, VerdictArgs, VerdictFlags,
+    YesArg,
 };
 pub use quarantine::{JudgeArgs, ListArgs, QuarantineCommand, SelectArgs};
 pub use rollout::{DecisionArgs, ReleaseArgs, RolloutCommand, RolloutWatchArgs, RolloutWord};

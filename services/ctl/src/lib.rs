@@ -4,10 +4,9 @@
 //! [`reach`] connects, [`ask`] puts questions to the services, [`notices`] follows what they tell, a [`session`] shows the
 //! answers. The commands: [`status`], [`devices`], [`watch`], [`top`], [`history`], [`audit`], [`quarantine`], [`publish`],
 //! [`rollout`], [`plans`], [`groups`], [`defined`], [`hubs`], [`restore`], [`backup`], [`support`], and [`incidents`] above each
-//! answer. [`names`] resolves names
-//! to ids and keys, [`complete`] completes names. [`render`] turns answers into text and is pure; [`terminal`] is where text
-//! goes. [`auth`] manages keys and credentials in a directory of keys; [`login`] proves a key to a gateway. Nothing else here creates or
-//! changes anything, except by request to the publisher.
+//! answer. [`names`] resolves names to ids and keys, [`complete`] completes names. [`render`] turns answers into text and is pure;
+//! [`terminal`] writes text. [`auth`] manages keys and credentials in a directory of keys; [`login`] proves a key to a gateway. All
+//! other changes are requests to the services.
 
 pub mod app;
 pub mod config;

@@ -1,8 +1,8 @@
-//! `muster top`: the fleet in a terminal, worst first, as it changes; keys open what is behind each row.
+//! `muster top`: the fleet on a screen that follows it, worst first; keys open the page of each row.
 //!
 //! [`poll`] asks the services, [`board`] holds their newest answers with the time of each, [`model`] is the state of the screen and
-//! reacts to keys, [`listing`] makes rows of answers, [`draw`] draws them. All but [`poll`] and this file are pure. An answer
-//! that may be old is marked as old in every frame. It changes nothing at the hub.
+//! reacts to keys, [`listing`] makes rows of answers, [`draw`] draws them. All but [`poll`] and this file are pure. Every frame marks
+//! answers that may be out of date. It changes nothing at the hub.
 
 pub mod board;
 pub mod draw;
@@ -34,9 +34,9 @@ use crate::session::Session;
 
 /// Time between two frames without a key or an answer: ages count on.
 const REDRAW: Duration = Duration::from_secs(1);
-/// Time after which the reader of keys looks whether it is still wanted.
+/// Time between two checks whether the screen is gone.
 const KEY_WAIT: Duration = Duration::from_millis(100);
-/// Keys and answers that wait for the screen.
+/// Most keys, or answers, that wait for the screen.
 const WAITING: usize = 16;
 
 /// Shows the fleet until `q`, Ctrl-C, or the end of the terminal.
@@ -49,11 +49,11 @@ pub async fn run(session: &mut Session<'_>) -> Result<(), CtlError> {
         return Err(CtlError::Usage(words.to_owned()));
     }
     let mut model = Model::new(session.hub.address().to_owned(), session.terminal.has_colour());
-    let (tell, mut news) = mpsc::channel(WAITING);
+    let (sender, mut updates) = mpsc::channel(WAITING);
     let wanted = watch::Sender::new(None);
     let mut tasks = JoinSet::new();
-    tasks.spawn(poll::rounds(session.hub.clone(), session.clock.clone(), tell.clone()));
-    tasks.spawn(poll::details(session.hub.clone(), session.clock.clone(), wanted.subscribe(), tell));
+    tasks.spawn(poll::rounds(session.hub.clone(), session.clock.clone(), sender.clone()));
+    tasks.spawn(poll::details(session.hub.clone(), session.clock.clone(), wanted.subscribe(), sender));
     let mut events = events();
     let mut link = session.hub.bus().link();
     let mut ticks = interval(REDRAW);
@@ -70,7 +70,7 @@ pub async fn run(session: &mut Session<'_>) -> Result<(), CtlError> {
                 Some(_) => {}
                 None => break,
             },
-            Some(news) = news.recv() => model.apply(news),
+            Some(update) = updates.recv() => model.apply(update),
             Ok(()) = link.changed() => model.board.set_link(link.borrow_and_update().is_up(), clock.now()),
             _ = ticks.tick() => {}
             _ = terminated.recv() => break,
@@ -87,16 +87,16 @@ pub async fn run(session: &mut Session<'_>) -> Result<(), CtlError> {
 
 /// Keys and changes of the size, read on a thread that may block. It ends when the terminal is gone, or nobody waits.
 fn events() -> mpsc::Receiver<Event> {
-    let (tell, events) = mpsc::channel(WAITING);
+    let (sender, events) = mpsc::channel(WAITING);
     spawn_blocking(move || {
-        while !tell.is_closed() {
+        while !sender.is_closed() {
             let event = match event::poll(KEY_WAIT) {
                 Ok(true) => event::read(),
                 Ok(false) => continue,
                 Err(error) => Err(error),
             };
             let Ok(event) = event else { return };
-            if tell.blocking_send(event).is_err() {
+            if sender.blocking_send(event).is_err() {
                 return;
             }
         }

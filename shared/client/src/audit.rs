@@ -1,4 +1,4 @@
-//! The audit of a hub: is every report of every device accounted for, and is every view what its digest says?
+//! The audit of a hub: checks that every report of every device is accounted for, and that every view has the content of its digest.
 //!
 //! The rules are pure; [`gathered`] reads the accounts from the query service and the views from the bucket.
 
@@ -24,9 +24,9 @@ pub use gather::gathered;
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Audit {
-    /// True where nothing is left to explain, and there is something at all.
+    /// Every device and every view is explained, and there is at least one device.
     pub explained: bool,
-    /// Up to where the accounts have been read.
+    /// The position of the accounts in LEDGER.
     pub as_of: AsOf,
     /// The sums of all devices that are not retired.
     pub totals: Sums,
@@ -37,18 +37,18 @@ pub struct Audit {
     /// Incidents of the hub within a day.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub incidents: Vec<HubIncident>,
-    /// Partitions with devices that the hub does not hear: what they report does not come in.
+    /// Partitions that the hub does not listen to: reports of their devices do not come in.
     #[serde(skip_serializing_if = "HubHearing::is_whole")]
     pub hub: HubHearing,
     /// The lag between the rollup and LEDGER: the accounts may be out of date.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub rollup: Option<RollupLag>,
-    /// How full LEDGER is, for whoever may ask and where it has a bound.
+    /// The fill of LEDGER, if it has a bound and the credentials may read it.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub ledger: Option<LedgerFill>,
 }
 
-/// How full LEDGER is. It explains nothing, but the oldest facts go when it is full.
+/// The fill of LEDGER. The verdict does not depend on it, but a full LEDGER evicts its oldest facts.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub struct LedgerFill {
@@ -64,15 +64,15 @@ pub struct LedgerFill {
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Sums {
-    /// Highest report number spoken of.
+    /// Highest known report number.
     pub head: u64,
     /// Held as facts.
     pub received: u64,
-    /// Declared as folded into others.
+    /// Declared as coalesced into others.
     pub coalesced: u64,
     /// Held in quarantine.
     pub quarantined: u64,
-    /// Not in yet.
+    /// Missing so far.
     pub missing: u64,
 }
 
@@ -80,17 +80,17 @@ pub struct Sums {
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub struct DeviceAudit {
-    /// Which.
+    /// The device.
     #[serde(flatten)]
     pub key: DeviceKey,
-    /// Its epoch; none where it was never heard.
+    /// Its epoch; none if it was never heard.
     pub epoch: Option<Epoch>,
     /// Its numbers.
     #[serde(flatten)]
     pub sums: Sums,
-    /// Which reports are missing.
+    /// The numbers of the missing reports.
     pub missing_seqs: SeqRanges,
-    /// The answer.
+    /// The verdict.
     pub verdict: DeviceVerdict,
 }
 
@@ -100,13 +100,13 @@ pub struct DeviceAudit {
 pub enum DeviceVerdict {
     /// Every report is accounted for.
     Explained,
-    /// It was taken out of the fleet; what it did not send is nobody's business any more.
+    /// It is retired: its missing reports no longer count.
     Retired,
-    /// It has never spoken, so there is nothing to account for.
+    /// It was never heard, so there is nothing to account for.
     NeverHeard,
-    /// Reports exist that are not in.
+    /// Reports are missing so far.
     NotInYet,
-    /// Something of it is in quarantine, and nothing tells yet which of its reports that can be.
+    /// Quarantine holds messages of it without a readable number: they may be any of its reports.
     Unread,
     /// The numbers contradict each other: a defect of the hub.
     DoesNotAddUp,
@@ -118,7 +118,7 @@ pub enum DeviceVerdict {
 pub struct ViewAudit {
     /// Its key.
     pub key: String,
-    /// The answer.
+    /// The verdict.
     pub verdict: ViewVerdict,
 }
 
@@ -126,15 +126,15 @@ pub struct ViewAudit {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub enum ViewVerdict {
-    /// Its digest is its content's and its counts add up.
+    /// Its digest matches its content, and its counts add up.
     Right,
-    /// The query service knows it and the bucket does not.
+    /// The query service has it, the bucket does not.
     Absent,
-    /// It is no view.
+    /// It cannot be read as a view.
     NoView,
     /// Nobody has renewed it in time: the rollup that wrote it may be dead.
     Expired,
-    /// Its digest is another than its content's.
+    /// Its digest does not match its content.
     WrongDigest,
     /// Its counts do not add up to its targets, or its bounds are not bounds.
     WrongCounts,
@@ -162,26 +162,26 @@ impl Audit {
         }
     }
 
-    /// The same with the incidents of the hub. A LEDGER that was replaced leaves unexplained what it held.
+    /// The same with the incidents of the hub. A replaced LEDGER leaves the audit unexplained.
     #[must_use]
     pub fn with_incidents(self, incidents: Vec<HubIncident>) -> Self {
         let explained = self.explained && !incidents.iter().any(HubIncident::is_ledger_replaced);
         Self { explained, incidents, ..self }
     }
 
-    /// The same with what the hub does not hear: then nothing is explained.
+    /// The same with the partitions that the hub does not listen to: then nothing is explained.
     #[must_use]
     pub fn with_hub(self, hub: HubHearing) -> Self {
         Self { explained: self.explained && hub.is_whole(), hub, ..self }
     }
 
-    /// The same with what stands between the rollup and LEDGER: then nothing is explained.
+    /// The same with the lag between the rollup and LEDGER: then nothing is explained.
     #[must_use]
     pub fn with_lag(self, rollup: Option<RollupLag>) -> Self {
         Self { explained: self.explained && rollup.is_none(), rollup, ..self }
     }
 
-    /// Whether LEDGER was replaced within a day.
+    /// LEDGER was replaced within a day.
     pub fn is_ledger_replaced(&self) -> bool {
         self.incidents.iter().any(HubIncident::is_ledger_replaced)
     }

@@ -10,7 +10,7 @@ use super::DeviceArg;
 use super::plans::YesArg;
 
 pub(super) const NODE_EXAMPLES: &str = "\
-A node is a device with resources that instances of plans may take. Instances are placed on nodes in state allocated.
+A node is a device with resources for instances of plans. Instances are placed on nodes in state allocated.
 
 Examples:
   muster node create -m nodes.yaml --site plant7     MRDS's file; names without a site get this one
@@ -140,12 +140,12 @@ pub enum ClusterCommand {
     },
     /// The clusters
     List,
-    /// Let nodes of a cluster be chosen
+    /// Activate a cluster: the scheduler may choose its nodes
     Activate {
         /// The cluster
         cluster: ClusterName,
     },
-    /// Let no node of a cluster be chosen
+    /// Deactivate a cluster: the scheduler chooses none of its nodes
     Deactivate {
         /// The cluster
         cluster: ClusterName,
@@ -183,12 +183,12 @@ pub enum CapabilityCommand {
         #[arg(long = "type", value_name = "TYPE")]
         kind: Vec<String>,
     },
-    /// Let a capability count
+    /// Activate a capability: plans match it
     Activate {
         /// The capability
         capability: CapabilityName,
     },
-    /// Let a capability not count
+    /// Deactivate a capability: plans no longer match it
     Deactivate {
         /// The capability
         capability: CapabilityName,
@@ -227,7 +227,7 @@ pub enum DisruptionCommand {
         /// The node, as SITE/DEVICE
         node: Option<DeviceArg>,
     },
-    /// Let a disruption begin
+    /// Approve a disruption: it may begin
     Approve(DisruptionArgs),
     /// End a disruption
     Complete(DisruptionArgs),

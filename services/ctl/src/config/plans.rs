@@ -1,6 +1,6 @@
 //! Arguments of `muster plan`, `instance` and `operation`. No IO.
 //!
-//! MRDS's words for commands and flags are accepted beside ours.
+//! MRDS's names of commands and flags are aliases.
 
 use std::path::PathBuf;
 
@@ -11,9 +11,8 @@ use muster_contract::{ComponentName, PlanName, RevisionId, Timestamp};
 use super::DeviceArg;
 
 pub(super) const PLAN_EXAMPLES: &str = "\
-A plan says what one instance runs and what a node must have for it. A deployment of a plan says how many instances there shall
-be in all, and of which content. Each change of a node is an operation that waits for an approval. MRDS's files and words are
-accepted: `add-deployment`, `cancel-deployment`, `approve-operation`, `--meta-instance-name`, `--operation-id`.
+A plan has the payloads of an instance and their requirements for a node. A deployment of a plan sets the number of instances in
+all, and their content. Each change of a node is an operation that waits for an approval. MRDS's files and names are accepted: `add-deployment`, `cancel-deployment`, `approve-operation`, `--meta-instance-name`, `--operation-id`.
 
 Examples:
   muster plan create -m plans.yaml       the plans of a file
@@ -72,16 +71,16 @@ pub enum PlanCommand {
     Approve(PlanVerdictArgs),
     /// Request an operation on an instance of a plan
     Operate(OperateArgs),
-    /// Let a deployment begin no further operation until `resume`
+    /// Pause a deployment: it begins no further operation until `resume`
     Pause(RevisionArgs),
-    /// Let a paused deployment continue
+    /// Resume a paused deployment
     Resume(RevisionArgs),
-    /// End a deployment: operations of it that have not begun are cancelled
+    /// Cancel a deployment, and its operations that have not begun
     #[command(visible_alias = "cancel-deployment")]
     Cancel(RevisionArgs),
-    /// Let a plan take deployments again
+    /// Activate a plan: it accepts deployments again
     Activate(PlanStateArgs),
-    /// Let a plan take no further deployment; its instances stay
+    /// Deactivate a plan: it accepts no further deployments; its instances stay
     Deactivate(PlanStateArgs),
     /// Delete a plan that has no instances
     Delete(PlanStateArgs),
@@ -94,7 +93,7 @@ pub enum InstanceCommand {
     List(InstanceListArgs),
     /// An instance: its nodes and operations
     Show {
-        /// The instance: its name, or its name for people
+        /// The instance: its name or display name
         instance: String,
     },
     /// Stop an instance; it keeps its node
@@ -216,7 +215,7 @@ pub struct InstanceListArgs {
 #[derive(Debug, Args)]
 #[command(group = ArgGroup::new("which").required(true))]
 pub struct InstanceArgs {
-    /// The instance: its name, or its name for people
+    /// The instance: its name or display name
     #[arg(group = "which")]
     pub instance: Option<String>,
     /// The same, as MRDS has it
@@ -236,7 +235,7 @@ pub struct OperationListArgs {
     /// Only operations of this plan; may be repeated
     #[arg(long)]
     pub plan: Vec<PlanName>,
-    /// Only operations of this instance, by its name or its name for people; may be repeated
+    /// Only operations of this instance, by its name or display name; may be repeated
     #[arg(long, visible_alias = "meta-instance-name")]
     pub instance: Vec<String>,
     /// Only operations of this type; may be repeated
@@ -256,12 +255,12 @@ pub struct VerdictArgs {
     /// Only operations of this plan
     #[arg(long)]
     pub plan: Option<PlanName>,
-    /// Only operations of this instance, by its name or its name for people
+    /// Only operations of this instance, by its name or display name
     #[arg(long, visible_alias = "meta-instance-name")]
     pub instance: Option<String>,
-    /// The way of the verdict.
+    /// Flags of every verdict.
     #[command(flatten)]
-    pub how: HowArgs,
+    pub flags: VerdictFlags,
 }
 
 /// `muster plan approve`
@@ -269,34 +268,34 @@ pub struct VerdictArgs {
 pub struct PlanVerdictArgs {
     /// The plan
     pub plan: PlanName,
-    /// Only operations of this instance, by its name or its name for people
+    /// Only operations of this instance, by its name or display name
     #[arg(long, visible_alias = "instance")]
     pub meta_instance_name: Option<String>,
     /// The operation, by its id or a unique beginning of it; asked for if left out and there are several
     #[arg(long, visible_alias = "operation")]
     pub operation_id: Option<String>,
-    /// The way of the verdict.
+    /// Flags of every verdict.
     #[command(flatten)]
-    pub how: HowArgs,
+    pub flags: VerdictFlags,
 }
 
 /// `muster instance approve`
 #[derive(Debug, Args)]
 pub struct InstanceVerdictArgs {
-    /// The instance: its name, or its name for people
+    /// The instance: its name or display name
     #[arg(long, visible_alias = "instance")]
     pub meta_instance_name: String,
     /// The operation, by its id or a unique beginning of it; asked for if left out and there are several
     #[arg(long, visible_alias = "operation")]
     pub operation_id: Option<String>,
-    /// The way of the verdict.
+    /// Flags of every verdict.
     #[command(flatten)]
-    pub how: HowArgs,
+    pub flags: VerdictFlags,
 }
 
-/// The way in which operations are judged.
+/// Flags of a verdict on operations.
 #[derive(Debug, Clone, Default, Args)]
-pub struct HowArgs {
+pub struct VerdictFlags {
     /// All operations that wait and are selected
     #[arg(long)]
     pub all: bool,
@@ -311,7 +310,7 @@ pub struct HowArgs {
     pub yes: YesArg,
 }
 
-/// Whether a change is made without a question.
+/// The flag for a change without a question.
 #[derive(Debug, Clone, Copy, Default, Args)]
 pub struct YesArg {
     /// Make the change without asking first
@@ -322,9 +321,9 @@ pub struct YesArg {
 /// The states of a plan on the command line.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
 pub enum PlanStateWord {
-    /// It takes deployments
+    /// It accepts deployments
     Active,
-    /// It takes none
+    /// It accepts none
     Inactive,
     /// It is deleted
     Deleted,
@@ -337,7 +336,7 @@ pub enum OperationTypeWord {
     Create,
     /// The node runs another content
     Update,
-    /// The node stops it, and its resources are free
+    /// The node stops it and frees its resources
     Delete,
     /// The node stops it, and keeps its resources
     Stop,
@@ -424,7 +423,7 @@ impl OperateArgs {
 }
 
 impl InstanceArgs {
-    /// The instance, whichever way it is named.
+    /// The instance, by either argument.
     pub fn name(&self) -> &str {
         self.instance.as_deref().or(self.meta_instance_name.as_deref()).unwrap_or_default()
     }
@@ -436,7 +435,7 @@ impl From<PlanVerdictArgs> for VerdictArgs {
             operations: args.operation_id.into_iter().collect(),
             plan: Some(args.plan),
             instance: args.meta_instance_name,
-            how: args.how,
+            flags: args.flags,
         }
     }
 }
@@ -447,7 +446,7 @@ impl From<InstanceVerdictArgs> for VerdictArgs {
             operations: args.operation_id.into_iter().collect(),
             plan: None,
             instance: Some(args.meta_instance_name),
-            how: args.how,
+            flags: args.flags,
         }
     }
 }

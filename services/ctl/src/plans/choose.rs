@@ -1,5 +1,5 @@
-//! Questions to the person at the terminal: whether to make a change, and which of several things is meant. Where no person
-//! answers, a change is made, because the command line is all that was said; a choice is an error.
+//! Questions to the person at the terminal: confirmation of a change, and a choice among several things. Without a terminal a change
+//! needs no confirmation, and a choice is an error.
 
 use crate::config::YesArg;
 use crate::error::CtlError;
@@ -8,7 +8,7 @@ use crate::session::Session;
 /// Most things that a choice lists.
 const CHOICES_MAX: usize = 50;
 
-/// Whether to make a change: asks, unless that is settled.
+/// Asks for confirmation of a change, unless `--yes` is given or nobody is at the terminal; false if the person said no.
 ///
 /// # Errors
 /// The terminal cannot be read.
@@ -27,7 +27,7 @@ pub(super) fn confirmed(session: &mut Session<'_>, yes: YesArg, change: &str) ->
 /// One of several things, each in one line: the only one, or the one that the person picks.
 ///
 /// # Errors
-/// There are several and no person picks one; `hint` says how to name one.
+/// There are several and no person picks one; `hint` is how to name one.
 pub(super) fn chosen<'a, T>(
     session: &mut Session<'_>,
     what: &str,
@@ -46,7 +46,7 @@ pub(super) fn chosen<'a, T>(
     }
     let question = format!("{list}Which {what}? [1-{}] ", lines.len());
     let unasked = || {
-        let message = format!("{} {what}s are meant: {hint}\n{}", lines.len(), list.trim_end());
+        let message = format!("{} {what}s match: {hint}\n{}", lines.len(), list.trim_end());
         CtlError::Unknown { message, near: Vec::new() }
     };
     let answer = session.terminal.ask(&question)?.ok_or_else(unasked)?;

@@ -1,4 +1,4 @@
-//! Finds the line of a field in YAML, by parsing the text again up to the field. Right for every notation of YAML.
+//! Finds the line of a field in YAML: parses the text again up to the field, so it covers every notation of YAML.
 
 use std::cell::Cell;
 use std::fmt;
@@ -80,7 +80,7 @@ impl<'de> Visitor<'de> for Probe<'_> {
     }
 }
 
-/// Whether a key is the wanted one; an error at the key if that is the last step.
+/// Compares a key with the wanted one; fails on purpose at that key if it is the last step.
 #[derive(Clone, Copy)]
 struct KeyProbe<'a> {
     wanted: &'a str,

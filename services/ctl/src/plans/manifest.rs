@@ -30,7 +30,7 @@ pub(super) struct ManifestFile {
 pub(super) struct Entry<T> {
     /// Its path in the file, as `plans[0]`; empty if the file is the entry.
     pub(super) place: String,
-    /// What it says.
+    /// Its content.
     pub(super) value: T,
 }
 

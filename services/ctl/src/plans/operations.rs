@@ -87,7 +87,7 @@ async fn judge(
     args: VerdictArgs,
     verdict: OperationVerdict,
 ) -> Result<bool, CtlError> {
-    let how = args.how.clone();
+    let flags = args.flags.clone();
     let selected = selected(session, args, verdict).await?;
     let names: Vec<_> = selected.iter().map(line).collect();
     let question = match &names[..] {
@@ -96,7 +96,7 @@ async fn judge(
             format!("{} {} operations:\n  {}\nAll of them", verdict.word(), names.len(), names.join("\n  "))
         }
     };
-    if !confirmed(session, how.yes, &question)? {
+    if !confirmed(session, flags.yes, &question)? {
         return Ok(false);
     }
     let mut judged: Vec<Instance> = Vec::new();
@@ -106,8 +106,8 @@ async fn judge(
             plan,
             instance,
             operation: operation.id,
-            rule: how.rule.clone(),
-            reason: how.reason.clone(),
+            rule: flags.rule.clone(),
+            reason: flags.reason.clone(),
             expected_version: None,
             request_id: None,
         };
@@ -122,7 +122,7 @@ async fn selected(
     args: VerdictArgs,
     verdict: OperationVerdict,
 ) -> Result<Vec<OperationStatus>, CtlError> {
-    let VerdictArgs { operations, plan, instance, how } = args;
+    let VerdictArgs { operations, plan, instance, flags } = args;
     let of = plan.as_ref().map_or_else(String::new, |plan| format!(" of plan {plan}"));
     let query = OperationsQuery {
         plan: plan.into_iter().collect(),
@@ -137,7 +137,7 @@ async fn selected(
     }
     match found.is_empty() {
         true => Err(none_waits(session, query, &of).await?),
-        false if how.all => Ok(found),
+        false if flags.all => Ok(found),
         false => {
             let hint = "name its id, or --all";
             chosen(session, "operation", &found, line, hint).map(|one| vec![one.clone()])

@@ -1,4 +1,4 @@
-//! The newest answers of the services, each with the time of its question, and why they may be old. Pure.
+//! The newest answers of the services, each with the time of its question, and why they may be out of date. Pure.
 
 use std::time::Duration;
 
@@ -10,19 +10,19 @@ use muster_contract::view::FleetView;
 
 use crate::rollout::HeldChanges;
 
-/// Age at which an answer counts as old, although no question failed: several questions are overdue by then.
+/// Age beyond which an answer is out of date although no question failed: several questions are overdue by then.
 pub const OLD_AFTER: Duration = Duration::from_secs(10);
 
-/// One answer to each question of the first screen, or why there is none.
+/// One answer to each question of the first screen, or the error.
 #[derive(Debug)]
 pub struct Round {
-    /// When the questions were asked: an answer is not newer than that.
+    /// Time of the questions: no answer is newer.
     pub at: Timestamp,
     /// The fleet.
     pub fleet: Result<FleetView, String>,
     /// All deployments.
     pub deployments: Result<DeploymentsAnswer, String>,
-    /// Devices that are not heard.
+    /// Silent devices.
     pub silent: Result<DevicesAnswer, String>,
     /// Held changes and open rollouts.
     pub rollouts: Result<HeldChanges, String>,
@@ -67,7 +67,7 @@ impl<T> Part<T> {
         }
     }
 
-    /// Why the answer is old, or missing.
+    /// Why the answer is out of date, or missing.
     pub fn doubt(&self, now: Timestamp) -> Option<Doubt> {
         let since = self.answer.as_ref().map(|(_, at)| *at);
         match (&self.error, since) {
@@ -84,10 +84,10 @@ fn is_old(at: Timestamp, now: Timestamp) -> bool {
     now.duration_since(at).unsigned_abs() > OLD_AFTER && now > at
 }
 
-/// Why numbers may be old.
+/// Why numbers may be out of date.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Doubt {
-    /// When they were asked for; `None` if there are none.
+    /// Time of their question; `None` if there are none.
     pub since: Option<Timestamp>,
     /// The cause.
     pub cause: String,
@@ -100,7 +100,7 @@ pub struct Board {
     pub fleet: Part<FleetView>,
     /// All deployments.
     pub deployments: Part<DeploymentsAnswer>,
-    /// Devices that are not heard.
+    /// Silent devices.
     pub silent: Part<DevicesAnswer>,
     /// Held changes and open rollouts.
     pub rollouts: Part<HeldChanges>,
@@ -108,7 +108,7 @@ pub struct Board {
     pub incidents: Part<Vec<HubIncident>>,
     /// The query service's lag behind LEDGER.
     pub lag: Option<RollupLag>,
-    /// Since when there is no connection.
+    /// The connection was lost at this time.
     down_since: Option<Timestamp>,
 }
 
@@ -132,7 +132,7 @@ impl Board {
         }
     }
 
-    /// Why the whole screen may be old.
+    /// Why the whole screen may be out of date.
     pub fn doubt(&self, now: Timestamp) -> Option<Doubt> {
         if self.down_since.is_some() {
             let cause = "the connection to NATS is lost; trying again".to_owned();
@@ -153,7 +153,7 @@ mod tests {
     #[test]
     fn an_answer_is_old_after_an_error_or_too_much_time_and_new_after_an_answer() {
         let mut part = Part::default();
-        assert_eq!(part.doubt(at(0)), None, "it was asked for, and may come");
+        assert_eq!(part.doubt(at(0)), None, "the answer may come");
         part.record(Err::<u8, _>("no muster-rollup answers".to_owned()), at(1));
         assert_eq!((part.get(), part.doubt(at(1)).unwrap().since), (None, None));
         part.record(Ok(7), at(2));

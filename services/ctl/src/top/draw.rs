@@ -1,6 +1,7 @@
-//! Draws a frame: title, what is doubtful, the fleet in three lines, and the list or page with its rows. Pure.
+//! Draws a frame: title, doubts, the fleet in three lines, and the list or page with its rows. Pure.
 //!
-//! Nothing depends on colours: the selected row has a `>`, what may be old says `NOT CURRENT` with its age above the rows and in the title.
+//! Nothing depends on colours: `>` marks the selected row, and `NOT CURRENT` with an age marks numbers that may be out of date, above
+//! the rows and in the title.
 
 use muster_contract::Timestamp;
 use muster_contract::view::{FleetView, Verdict};
@@ -23,9 +24,9 @@ use crate::render::format::{age, clean, grouped, plural};
 const LEAST: (u16, u16) = (40, 12);
 /// Columns before each row.
 const MARK: usize = 2;
-/// Most lines of what is doubtful: the rows need room, too.
+/// Most lines of doubts: the rows need room, too.
 const DOUBT_LINES_MAX: usize = 4;
-/// Least rows of a list that lines above it leave.
+/// Least rows of a list below its head.
 const ROWS_LEAST: usize = 3;
 /// The meaning of each key.
 const KEYS: [(&str, &str); 10] = [
@@ -38,7 +39,7 @@ const KEYS: [(&str, &str); 10] = [
     ("/", "only rows with these words; Esc shows all"),
     ("?", "these keys"),
     ("q, Ctrl-C", "end"),
-    ("", "Of 2-5 of 6 two are certain and five are possible."),
+    ("", "2-5 of 6: two are certain, five are possible."),
 ];
 
 /// Draws the state as it is at a time.
@@ -84,7 +85,7 @@ fn shown(text: &str, model: &Model, width: usize) -> Line<'static> {
     spans::line(&cut::line(text, width), model.has_colour)
 }
 
-/// Where the hub is, and as of when the numbers are.
+/// The address of the hub, and the position of the numbers.
 fn title(model: &Model, is_old: bool, width: usize, now: Timestamp) -> Line<'static> {
     let place = model.page().unwrap_or_else(|| clean(&model.address));
     let place = format!("muster top  {place}");
@@ -99,7 +100,7 @@ fn title(model: &Model, is_old: bool, width: usize, now: Timestamp) -> Line<'sta
     Line::styled(format!("{place}{:gap$}{position}", ""), Style::new().add_modifier(Modifier::REVERSED))
 }
 
-/// Why numbers may be old, and what the hub does not hear.
+/// Why numbers may be out of date, and the partitions that the hub does not listen to.
 fn doubts(model: &Model, doubt: Option<&Doubt>, width: usize, now: Timestamp) -> Vec<String> {
     let mut lines = Vec::new();
     if let Some(Doubt { since, cause }) = doubt {
@@ -201,7 +202,7 @@ fn devices(fleet: &FleetView, now: Timestamp) -> String {
     words + &heard.map_or_else(String::new, |at| format!("; last heard {}", age(now, at)))
 }
 
-/// The lists with their sizes; `?` where the size is not known, `old` where it may be.
+/// The lists with their sizes; `?` if the size is unknown, `old` if it may be out of date.
 fn tabs(model: &Model, now: Timestamp) -> Line<'static> {
     let board = &model.board;
     let silent = board.fleet.get().map(|fleet| fleet.tally.devices.stale + fleet.tally.devices.never);

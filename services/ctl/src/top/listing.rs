@@ -1,6 +1,6 @@
-//! Rows of what is shown, made of the newest answers, narrowed by the filter. Pure.
+//! The rows of the shown list or page, from the newest answers and the filter. Pure.
 //!
-//! An answer that is missing gives no rows and a doubt that says so, never an empty list without one.
+//! A missing answer gives no rows and always a doubt, so that it differs from an empty list.
 
 mod page;
 
@@ -46,14 +46,14 @@ pub struct Listing {
     pub omitted: u64,
     /// Words in place of rows.
     pub empty: String,
-    /// Why the answer is old, or missing.
+    /// Why the answer is out of date, or missing.
     pub doubt: Option<Doubt>,
     /// A text scrolls; in a list a row is selected.
     pub is_text: bool,
 }
 
 impl Listing {
-    /// The list or page that is shown, made to fit into a width.
+    /// The shown list or page, fitted to a width.
     pub fn of(model: &Model, width: usize, now: Timestamp) -> Self {
         let view = model.view();
         let filter = view.filter.to_lowercase();
@@ -105,7 +105,7 @@ impl Listing {
     }
 }
 
-/// Whether a text passes the filter.
+/// The text passes the filter.
 fn is_found(text: &str, filter: &str) -> bool {
     filter.is_empty() || text.to_lowercase().contains(filter)
 }

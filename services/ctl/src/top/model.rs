@@ -1,4 +1,4 @@
-//! The state of the screen: which list or page is shown, which row is selected, what is filtered, and what each key does. Pure: it asks
+//! The state of the screen: the shown list or page, the selected row, the filter, and the effect of each key. Pure: it sends
 //! nothing and draws nothing.
 //!
 //! A selected row stays selected when its list changes its order.
@@ -24,7 +24,7 @@ const PAGES_MAX: usize = 16;
 pub enum Tab {
     /// Deployments, worst first.
     Deployments,
-    /// Devices that are not heard, the longest silence first.
+    /// Silent devices, the longest silence first.
     Silent,
     /// Held changes and open rollouts.
     Rollouts,
@@ -94,20 +94,20 @@ pub struct Detail {
     pub target: Target,
     /// The answer, or why there is none.
     pub content: Result<Content, String>,
-    /// When it was asked for.
+    /// Time of the question.
     pub at: Timestamp,
 }
 
-/// Answers that come.
+/// New answers.
 #[derive(Debug)]
-pub enum News {
+pub enum Update {
     /// About the first screen.
     Round(Box<Round>),
     /// About the open page.
     Detail(Box<Detail>),
 }
 
-/// What a list or page is about.
+/// The subject of a list or page.
 #[derive(Debug, Clone)]
 pub(super) enum Subject {
     Tab(Tab),
@@ -154,7 +154,7 @@ impl View {
 pub struct Model {
     /// The newest answers.
     pub board: Board,
-    /// Where the hub is.
+    /// The address of the hub.
     pub(super) address: String,
     pub(super) has_colour: bool,
     pub(super) tab: Tab,
@@ -187,12 +187,12 @@ impl Model {
         }
     }
 
-    /// Whether the person has ended it.
+    /// The person has ended it.
     pub const fn is_over(&self) -> bool {
         self.is_over
     }
 
-    /// The page that answers are wanted about.
+    /// The page that needs answers.
     pub fn wanted(&self) -> Option<Target> {
         match self.pages.last().map(|view| &view.subject) {
             Some(Subject::Page(target)) => Some(target.clone()),
@@ -201,13 +201,13 @@ impl Model {
     }
 
     /// Records answers.
-    pub fn apply(&mut self, news: News) {
-        match news {
-            News::Round(round) => self.board.apply(*round),
-            News::Detail(detail) => {
+    pub fn apply(&mut self, update: Update) {
+        match update {
+            Update::Round(round) => self.board.apply(*round),
+            Update::Detail(detail) => {
                 let Detail { target, content, at } = *detail;
                 let is_of = |view: &&mut View| matches!(&view.subject, Subject::Page(of) if *of == target);
-                // A page that was closed meanwhile wants none.
+                // The page may have been closed meanwhile.
                 if let Some(view) = self.pages.iter_mut().find(is_of) {
                     view.content.record(content, at);
                 }
@@ -230,7 +230,7 @@ impl Model {
         self.wanted().map(|target| format!("{under}{target}"))
     }
 
-    /// Does what a key says.
+    /// Handles a key.
     pub fn press(&mut self, key: KeyEvent, now: Timestamp) {
         let is_control = key.modifiers.contains(KeyModifiers::CONTROL);
         if is_control {
@@ -292,7 +292,7 @@ impl Model {
         view.select(rows, to.min(last));
     }
 
-    /// Opens what the selected row is about; of a deployment something else if that is named.
+    /// Opens the page of the selected row; `other` names another page of its deployment.
     fn open(&mut self, now: Timestamp, other: Option<fn(DeploymentId) -> Target>) {
         let listing = Listing::of(self, self.width, now);
         let row = listing.rows.get(self.view().position(&listing.rows)).and_then(|row| row.target.clone());

@@ -1,4 +1,4 @@
-//! Asks the services for the first screen, and for what is open, one question after another. It shows nothing.
+//! Polls the services for the first screen and for the open page. It shows nothing.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -13,18 +13,18 @@ use tokio::sync::{mpsc, watch};
 use tokio::time::sleep;
 
 use super::board::Round;
-use super::model::{Content, Detail, News, Target};
+use super::model::{Content, Detail, Target, Update};
 use crate::ask::{AskError, Hub, understood};
 use crate::rollout::{held_changes, rollouts_at};
 
 /// Time between an answer and the next question.
 const ASK_EVERY: Duration = Duration::from_secs(2);
 
-/// Asks for the first screen again and again, until nobody listens.
-pub(super) async fn rounds(hub: Hub, clock: Arc<dyn Clock>, tell: mpsc::Sender<News>) {
+/// Polls for the first screen until the screen is gone.
+pub(super) async fn rounds(hub: Hub, clock: Arc<dyn Clock>, updates: mpsc::Sender<Update>) {
     loop {
         let round = Box::pin(round(&hub, &*clock)).await;
-        if tell.send(News::Round(Box::new(round))).await.is_err() {
+        if updates.send(Update::Round(Box::new(round))).await.is_err() {
             return;
         }
         sleep(ASK_EVERY).await;
@@ -60,12 +60,12 @@ fn read<T: DeserializeOwned>(answer: Result<Value, AskError>) -> Result<T, Strin
     answer.and_then(|answer| understood(&answer)).map_err(|error| chain(&error))
 }
 
-/// Asks for what is open again and again; at once when that changes.
+/// Polls for the open page; asks at once when another page is opened.
 pub(super) async fn details(
     hub: Hub,
     clock: Arc<dyn Clock>,
     mut wanted: watch::Receiver<Option<Target>>,
-    tell: mpsc::Sender<News>,
+    updates: mpsc::Sender<Update>,
 ) {
     loop {
         let target = wanted.borrow_and_update().clone();
@@ -76,7 +76,7 @@ pub(super) async fn details(
                 let content = Box::pin(content(&hub, &target, &*clock)).await;
                 let content = content.map_err(|error| chain(&error));
                 let detail = Detail { target: target.clone(), content, at };
-                if tell.send(News::Detail(Box::new(detail))).await.is_err() {
+                if updates.send(Update::Detail(Box::new(detail))).await.is_err() {
                     return;
                 }
                 sleep(ASK_EVERY).await;

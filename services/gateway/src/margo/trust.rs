@@ -1,8 +1,8 @@
 //! The trust bundle of devices, in SPIFFE's form (a JWK Set), and the document that leads to it: Margo's `/.well-known/margo`.
 //!
-//! A device that has no certificate yet cannot pass the listener of devices, so the listener of people serves both, to everybody, over
-//! https. They hold the public certificates of `--client-ca`. A bundle without one of these would have its readers drop that
-//! authority, so a key of a kind that is not known here makes the bundle unavailable as a whole.
+//! A device without a certificate cannot use the listener of devices, so the listener of people serves both documents to everybody over
+//! https. The bundle has the public certificates of `--client-ca`. Devices would drop an authority that the bundle lacks, so one key
+//! of an unsupported kind makes the whole bundle unavailable.
 
 use std::fmt;
 

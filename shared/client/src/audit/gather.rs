@@ -1,4 +1,4 @@
-//! Gathers what an audit judges.
+//! Gathers the accounts and views of an audit.
 
 use std::collections::BTreeSet;
 use std::time::Duration;
@@ -14,10 +14,10 @@ use tokio::time::{Instant, timeout};
 use super::{Audit, LedgerFill, ViewAudit, ViewVerdict, view_verdict_at};
 use crate::ask::{AskError, Hub, understood};
 
-/// Time between two looks for a view that the rollup has yet to write.
-const LOOK_AGAIN: Duration = Duration::from_millis(200);
-/// How long an audit waits for LEDGER's size: a server does not answer whoever has no right to ask.
-const LEDGER_ANSWER: Duration = Duration::from_secs(1);
+/// Time between two reads of a view that the rollup has not written yet.
+const READ_AGAIN: Duration = Duration::from_millis(200);
+/// Longest wait for LEDGER's size: a server does not answer a request without a right to it.
+const LEDGER_TIMEOUT: Duration = Duration::from_secs(1);
 
 /// Audits everything, or the devices of a site. `now` is the clock by which views are valid.
 ///
@@ -42,9 +42,9 @@ pub async fn gathered(
     Ok(Audit { ledger: ledger_fill(hub).await, ..audit })
 }
 
-/// How full LEDGER is; `None` for whoever has no right to know.
+/// The fill of LEDGER; `None` without the right to read it.
 async fn ledger_fill(hub: &Hub) -> Option<LedgerFill> {
-    let state = timeout(LEDGER_ANSWER, hub.bus().stream_state(stream::LEDGER)).await.ok()?.ok()?;
+    let state = timeout(LEDGER_TIMEOUT, hub.bus().stream_state(stream::LEDGER)).await.ok()?.ok()?;
     let StreamState { first_seq, last_seq, bytes, bytes_max, .. } = state;
     let percent = LedgerSize { first_seq, last_seq, bytes, bytes_max }.percent()?;
     Some(LedgerFill { bytes, bytes_max: bytes_max?, percent })
@@ -59,13 +59,13 @@ async fn all_keys(hub: &Hub, devices: &[DeviceLine]) -> Result<BTreeSet<ViewKey>
     Ok(keys)
 }
 
-/// The views of the devices' sites. One whose devices are all retired has none.
+/// The views of the devices' sites. A site whose devices are all retired has no view.
 fn site_keys(devices: &[DeviceLine]) -> BTreeSet<ViewKey> {
     let present = devices.iter().filter(|device| !device.retired);
     present.map(|device| ViewKey::Site(device.key.site.clone())).collect()
 }
 
-/// The views of groups that have a device, and of what people have defined as far as it is counted.
+/// The views of groups that have a device, and the defined views that are ready.
 async fn group_keys(hub: &Hub) -> Result<Vec<ViewKey>, AskError> {
     let mut keys = Vec::new();
     let labels = hub.group_pages("labels", "labels", GroupQuery::default()).await?;
@@ -82,8 +82,7 @@ async fn group_keys(hub: &Hub) -> Result<Vec<ViewKey>, AskError> {
     Ok(keys)
 }
 
-/// Judges every view. One that is not there yet is waited for: the rollup answers from memory and writes a little
-/// later.
+/// Judges every view. It waits for a missing view up to the timeout: the rollup answers from memory, and writes a little later.
 async fn views(
     hub: &Hub,
     keys: BTreeSet<ViewKey>,
@@ -96,7 +95,7 @@ async fn views(
             match hub.bus().view_get(&key.to_string()).await?.and_then(|entry| entry.value) {
                 Some(bytes) => break view_verdict_at(&key, &bytes, now()),
                 None if Instant::now() >= deadline => break ViewVerdict::Absent,
-                None => tokio::time::sleep(LOOK_AGAIN).await,
+                None => tokio::time::sleep(READ_AGAIN).await,
             }
         };
         views.push(ViewAudit { key: key.to_string(), verdict });
@@ -118,6 +117,9 @@ mod tests {
         devices.iter_mut().for_each(|device| device.retired = true);
         assert!(site_keys(&devices).is_empty());
         let as_of = serde_json::from_slice::<DevicesAnswer>(two).unwrap().as_of;
-        assert!(Audit::of(as_of, &devices, Vec::new()).explained, "nobody's business any more");
+        assert!(
+            Audit::of(as_of, &devices, Vec::new()).explained,
+            "missing reports of retired devices do not count"
+        );
     }
 }

@@ -1,4 +1,4 @@
-//! Rows of a page: a deployment with its devices, or the text that `muster` prints of what is open. Pure.
+//! The rows of a page: a deployment with its devices, or the text that `muster` prints for another page. Pure.
 
 use muster_contract::Timestamp;
 use muster_contract::incident::HubIncident;
@@ -72,7 +72,7 @@ fn deployment(answer: &DeploymentAnswer, filter: &str, frame: Frame) -> Listing 
     Listing { head: head(answer, frame.now), omitted, empty, ..listing }
 }
 
-/// What is true of a deployment as a whole.
+/// The lines about the deployment as a whole.
 fn head(answer: &DeploymentAnswer, now: Timestamp) -> Vec<String> {
     let view = &answer.view;
     let verdict = styled(colour::verdict(view.verdict), view.verdict.as_str());

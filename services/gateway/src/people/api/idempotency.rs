@@ -1,10 +1,11 @@
 //! `Idempotency-Key`: a change that a program repeats with the same key gets the answer of the first request, and is not made
 //! again.
 //!
-//! A key is of one person, address and method. With another body it is refused (422); while the first request is under way,
-//! the repeated one is asked to come back (409). A change goes on although its client has gone, so that its answer is there for the
-//! repeated request. Answers that say "try again", and requests that cannot be understood, are not kept. Of an answer that is too long
-//! to keep, it is kept that the change was made. The memory is that of one gateway, of bounded size and time; beyond it a repeated change is judged anew by the service that records it.
+//! A key belongs to one person, address and method. The gateway refuses it with another body (422), and a repetition while the
+//! first request is under way (409). A change continues after its client has gone, so a repetition finds its answer. The gateway
+//! keeps no retryable answer and no answer to an unreadable request; of an answer that is too long it keeps that the change was made.
+//! Each gateway keeps its own answers, in bounded number, size and time; beyond that the service that records the change judges a
+//! repetition anew.
 
 use std::collections::{HashMap, VecDeque};
 use std::fmt;
@@ -53,7 +54,7 @@ struct Answer {
     body: Bytes,
 }
 
-/// The part that is kept of a change that was made.
+/// The kept part of an answer.
 #[derive(Debug, Clone)]
 enum Kept {
     Whole(Answer),
@@ -97,7 +98,7 @@ impl fmt::Debug for Answers {
     }
 }
 
-/// Whether a change is made under a key, or the answer in its place.
+/// The decision about a request with a key.
 enum Admission {
     First,
     Again(Answer),
@@ -164,7 +165,7 @@ impl Store {
     }
 }
 
-/// The change under a key. Without an end of its own, the key is free again.
+/// A change that is under way. Dropped without `finish`, it frees its key.
 struct OpenChange {
     answers: Arc<Answers>,
     name: Option<Name>,
@@ -209,7 +210,7 @@ pub async fn once(State(people): State<People>, request: Request, next: Next) ->
         Admission::First => {}
         Admission::Again(answer) => return answer.replayed(),
         Admission::TooLong => {
-            let detail = "it was made; its answer was too long to keep";
+            let detail = "the change was made, and its answer was too long to keep: read its result";
             return Problem::new(StatusCode::CONFLICT, detail).into_response();
         }
         Admission::UnderWay => {
@@ -218,7 +219,7 @@ pub async fn once(State(people): State<People>, request: Request, next: Next) ->
         }
         Admission::OtherRequest => {
             let detail =
-                "Idempotency-Key: it belongs to a request with another body or precondition; take a new one";
+                "Idempotency-Key: it belongs to a request with another body or precondition; send a new key";
             return Problem::new(StatusCode::UNPROCESSABLE_ENTITY, detail).into_response();
         }
         Admission::Full => {
@@ -226,7 +227,7 @@ pub async fn once(State(people): State<People>, request: Request, next: Next) ->
             return Problem::passing(StatusCode::SERVICE_UNAVAILABLE, detail).into_response();
         }
     }
-    // A task of its own: it goes on although the client closes the connection.
+    // A task of its own: it continues if the client closes the connection.
     let change = OpenChange { answers, name: Some(name) };
     let made = tokio::spawn(async move {
         let (response, answer) = kept(next.run(request).await).await;
