@@ -1,9 +1,10 @@
-//! Plans: what requests and evidence change in the stream PLANS, and what devices shall run because of it.
+//! Plans: the changes of the stream PLANS by requests and by evidence, and the orders of devices that follow. Pure: it reads no
+//! stream and no clock.
 //!
 //! [`PlansState`] folds PLANS. [`decide`](PlansState::decide) answers a request with at most one document to append, and
 //! [`advance`](PlansState::advance) makes the documents that follow by themselves: instances and operations of a revision,
-//! placements, expiries, results. [`effects`](PlansState::effects) compares what is approved with LEDGER and says what to ask of
-//! the publisher. Each document is appended for the sequence up to which PLANS is folded, so of two planners that decide at once
+//! placements, expiries, results. [`effects`](PlansState::effects) compares approved contents with LEDGER; the requests to the
+//! publisher are the difference. Each document is appended for the sequence up to which PLANS is folded, so of two planners that decide at once
 //! one wins, and the other folds its message and decides again. Between two documents nothing is lost: both functions are
 //! level-triggered.
 //!

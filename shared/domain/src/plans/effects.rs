@@ -1,5 +1,5 @@
-//! Compares what is approved with the desired states in LEDGER, and says what to ask of the publisher. A repeated request changes
-//! nothing, so no record of requests is needed.
+//! Compares the approved contents of placements with the desired states in LEDGER; the requests to the publisher are the
+//! difference. A repeated request changes nothing, so the planner records none. This module sends nothing.
 
 use std::collections::BTreeMap;
 

@@ -1,4 +1,4 @@
-//! Counts of a plan, and sentences about placements and operations: what LEDGER says of them at a moment. Nothing is stored.
+//! Counts of a plan, and the states of placements and operations in sentences. They follow from LEDGER and are stored nowhere.
 
 use std::collections::BTreeMap;
 
@@ -90,8 +90,8 @@ impl<E: PlansEvidence> PlansRead<'_, E> {
 fn waiting(placement: &Placement, evidence: &PlacementEvidence, is_stopped: bool) -> (RuntimeState, String) {
     let node = &placement.node;
     let heard = || match evidence.last_heard_at {
-        Some(at) => format!("node {node} is not heard since {at}"),
-        None => format!("node {node} was never heard"),
+        Some(at) => format!("the state is unknown: node {node} was last heard at {at}"),
+        None => format!("the state is unknown: node {node} was never heard"),
     };
     match (placement.revision.is_some(), evidence.desired.is_some()) {
         (true, false) if evidence.is_retired => (
