@@ -19,7 +19,7 @@ Examples:
   muster plan apply -m plans.yaml        the same, and changes of plans without instances
   muster plan deploy -m deployment.yaml  instances of a plan
   muster plan show web                   deployments, instances, and operations that wait
-  muster plan explain web                where another instance would go, and why not elsewhere
+  muster plan explain web                the node that another instance would get, and why not others
   muster plan approve web                approve an operation that waits, picked from a list
   muster plan approve web --all --yes    approve all of them
   muster plan operate web --relocate     move an instance to another node
@@ -61,7 +61,7 @@ pub enum PlanCommand {
     /// Deploy a plan: a number of instances, and what they run
     #[command(visible_alias = "add-deployment")]
     Deploy(ManifestArgs),
-    /// Where the scheduler would place another instance, and why not elsewhere
+    /// Show the node that another instance would get, and why the others are rejected
     Explain {
         /// The plan
         plan: PlanName,

@@ -160,7 +160,7 @@ fn operation_table(operations: &[Operation]) -> String {
     totalled(&table, operations.len())
 }
 
-/// Where another instance would be placed, and why not elsewhere.
+/// The node that another instance would get, and why the others are rejected.
 pub fn explain(answer: &ExplainAnswer) -> String {
     let mut chosen =
         Table::new(&["NODE", ">FREE CORES", ">FREE MEMORY", ">INSTANCES IN ITS DOMAIN", "REASON"]);

@@ -99,7 +99,7 @@ pub enum RuntimeState {
     Terminated,
     /// The node could not run it.
     Failed,
-    /// The node is not heard.
+    /// The node is stale or retired, so LEDGER does not say whether it runs it.
     Unknown,
 }
 
@@ -186,7 +186,7 @@ pub struct NodeStatus {
     pub payloads: Vec<ComponentName>,
 }
 
-/// Answer of `muster.planner.plan-explain`: where the scheduler would place another instance, and why not elsewhere.
+/// Answer of `muster.planner.plan-explain`: the node that another instance would get, and why the others are rejected.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct ExplainAnswer {

@@ -21,7 +21,7 @@ pub struct Operation {
     pub revision: Option<RevisionId>,
     /// Its state.
     pub state: OperationState,
-    /// What it waits for or how it ended, in one sentence.
+    /// Its condition to go on, or its result, in one sentence.
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub message: String,
     /// The requester; absent if a revision made it or the server vouches for nobody.

@@ -37,7 +37,7 @@ pub struct Plan {
     pub version: u64,
     /// Its state.
     pub state: PlanState,
-    /// What was applied.
+    /// The part that a person applied.
     #[serde(flatten)]
     pub spec: PlanSpec,
     /// Its revisions, the newest last.
@@ -50,7 +50,7 @@ pub struct Plan {
     pub change: PlansChange,
 }
 
-/// What a person says of a plan. It may change while the plan has no instances.
+/// The part of a plan that a person applies. It may change while the plan has no instances.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct PlanSpec {
@@ -137,7 +137,7 @@ pub struct ApplicationVolume {
     pub mount_path: String,
 }
 
-/// What a node must have of one type of capability.
+/// A rule about a node's capabilities of one type.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct CapabilityMatcher {

@@ -227,7 +227,7 @@ pub enum InventoryName {
     Capability(CapabilityName),
 }
 
-/// What a person says of a node.
+/// The part of a node that a person applies.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct NodeSpec {
@@ -249,14 +249,14 @@ pub struct NodeSpec {
     pub capabilities: Vec<CapabilityName>,
 }
 
-/// What a person says of a cluster.
+/// The part of a cluster that a person applies.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct ClusterSpec {
     /// Its name.
     pub name: ClusterName,
 }
 
-/// What a person says of a capability.
+/// The part of a capability that a person applies.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct CapabilitySpec {
     /// Its name.

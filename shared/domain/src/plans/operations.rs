@@ -14,7 +14,7 @@ use super::naming;
 /// The sentence of an operation that waits for approval, as MRDS has it.
 pub(super) const PENDING_APPROVAL: &str = "Operation is pending approval";
 
-/// Who changes a document.
+/// The author of a change.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub(super) struct Author {
     pub(super) by: Option<RequestedBy>,

@@ -54,7 +54,7 @@ impl<E: PlansEvidence> PlansRead<'_, E> {
         Ok(PlanAnswer { plan: plan.clone(), summary: self.summary(plan) })
     }
 
-    /// Where another instance of a plan would be placed.
+    /// The node that another instance of a plan would get.
     ///
     /// # Errors
     /// There is no such plan.

@@ -292,7 +292,7 @@ fn reason(domain: &str, count: u64, free: Resources) -> String {
 }
 
 impl PlansState {
-    /// Where another instance of a plan would be placed, and why not elsewhere.
+    /// The node that another instance of a plan would get, and why the others are rejected.
     pub(super) fn explain(&self, spec: &PlanSpec, now: Timestamp) -> ExplainAnswer {
         let rules = Rules::new(self, spec, now);
         let (mut rejected, mut rejected_count) = (Vec::new(), 0);
