@@ -6,6 +6,7 @@
 use std::collections::BTreeMap;
 use std::path::PathBuf;
 
+use muster_client::emco::{self, Asked};
 use muster_contract::actions::ActionsAnswer;
 use muster_contract::desired::{Source, SourceKind};
 use muster_contract::query::Output;
@@ -13,9 +14,8 @@ use muster_contract::status::{Axis, KStatus, Rollup, StatusAnswer, TargetStatus}
 use muster_contract::view::{DeploymentView, Freshness};
 use muster_contract::{DeploymentId, DeviceKey, Timestamp};
 use muster_ctl::config::{DeprecatedType, Export, Names, StatusArgs};
-use muster_ctl::render::emco::Asked;
+use muster_ctl::render::filtered;
 use muster_ctl::render::resource_group::{Group, Spelling};
-use muster_ctl::render::{emco, filtered};
 use muster_tests::golden;
 use muster_tests::schemas::example;
 use serde_json::Value;
@@ -63,9 +63,9 @@ fn q03_each_kind_of_answer_has_emcos_shape_and_key_names() {
         }
         assert_eq!(summary.get("apps"), None, "{name}");
     }
-    golden("emco-apps", &json(&emco::names(&answer, None, Names::Apps)));
-    golden("emco-clusters", &json(&emco::names(&answer, None, Names::Targets)));
-    golden("emco-resources", &json(&emco::names(&answer, None, Names::Components)));
+    golden("emco-apps", &json(&emco::names(&answer, None, emco::Names::Apps)));
+    golden("emco-clusters", &json(&emco::names(&answer, None, emco::Names::Targets)));
+    golden("emco-resources", &json(&emco::names(&answer, None, emco::Names::Components)));
 }
 
 #[test]

@@ -14,7 +14,6 @@ pub mod defined;
 pub mod deployment;
 pub mod device;
 pub mod doubt;
-pub mod emco;
 pub mod filtered;
 pub mod format;
 pub mod frame;

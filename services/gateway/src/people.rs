@@ -2,9 +2,10 @@
 //!
 //! Every request passes [`guard`] (hosts, origins of changes, headers of answers), then the [login](gate), and a change with a key
 //! [`once`]. [`api`] is
-//! `/api/v1`, [`watch`] its events, [`page`] the pages; both follow the newest views in [`live`].
+//! `/api/v1`, [`watch`] its events, [`page`] the pages; both follow the newest views in [`live`]. [`emco`] is EMCO's status query.
 
 pub mod api;
+mod emco;
 pub mod guard;
 pub mod live;
 pub mod page;
@@ -34,6 +35,9 @@ use crate::margo::trust::{self, TrustBundle};
 use crate::metrics::Metrics;
 use crate::problem::Problem;
 
+/// Statuses of many pages that are gathered at once.
+const GATHERS_MAX: usize = 4;
+
 /// Everything that the routes of people share. Clones share everything.
 #[derive(Clone)]
 pub struct People {
@@ -44,6 +48,7 @@ pub struct People {
     side: Arc<SideCache>,
     answers: Arc<Answers>,
     audits: Arc<Semaphore>,
+    gathers: Arc<Semaphore>,
     polls: Arc<Polls>,
     stop: CancellationToken,
     metrics: Metrics,
@@ -63,7 +68,7 @@ impl People {
         stop: CancellationToken,
     ) -> Self {
         let hosts = Arc::new(Hosts::new(public_host));
-        let audits = Arc::new(Semaphore::new(1));
+        let (audits, gathers) = (Arc::new(Semaphore::new(1)), Arc::new(Semaphore::new(GATHERS_MAX)));
         let (side, answers, polls) = (Arc::default(), Arc::default(), Arc::default());
         let (login, is_secure) = (None, false);
         Self {
@@ -74,6 +79,7 @@ impl People {
             side,
             answers,
             audits,
+            gathers,
             polls,
             stop,
             metrics,
@@ -148,6 +154,7 @@ fn all_routes() -> Router<People> {
         .route("/live", get(async || "alive\n"))
         .route("/openapi.json", get(openapi))
         .merge(api::router())
+        .merge(emco::router())
         .merge(watch::router())
         .merge(page::router())
         .merge(routes::router())

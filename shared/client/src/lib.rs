@@ -1,9 +1,13 @@
 //! Requests to the services of a hub, as the command line and the gateway make them for people.
 //!
-//! [`ask`] sends a request and reads its answer; [`rollout`], [`quarantine`] and [`audit`] make the requests that one
-//! question of a person takes. The crate holds no state of the fleet.
+//! [`ask`] sends a request and reads its answer; [`rollout`], [`quarantine`], [`audit`] and [`status`] make the requests that one
+//! question of a person takes. [`revision`] finds an older revision of a deployment, and [`emco`] gives a status EMCO's shape.
+//! The crate holds no state of the fleet.
 
 pub mod ask;
 pub mod audit;
+pub mod emco;
 pub mod quarantine;
+pub mod revision;
 pub mod rollout;
+pub mod status;

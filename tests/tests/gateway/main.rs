@@ -5,6 +5,7 @@
 mod attempts;
 mod browser;
 mod client;
+mod emco;
 mod events;
 mod login;
 mod login_attempts;

@@ -62,7 +62,13 @@ fn filled(path: &str) -> String {
         .replace("{device}", "press-1")
         .replace("{label}", "region")
         .replace("{value}", "north")
-        .replace("{seq}", "1");
+        .replace("{seq}", "1")
+        .replace("{group}", "web")
+        .replace("{provider}", "plant7")
+        .replace("{cluster}", "press-1")
+        .replace("{project}", "plant")
+        .replace("{compositeApp}", "shop")
+        .replace("{version}", "v1");
     let query = match path.as_str() {
         "/api/v1/why" => "?deployment=web",
         "/api/v1/diff" => "?deployment=web&from=1",
@@ -79,7 +85,7 @@ async fn every_read_route_of_the_openapi_document_answers_and_refuses_unknown_pa
     let document = get(addr, "/openapi.json").await.unwrap().json();
     assert_eq!(document["openapi"], "3.1.0");
     let paths = document["paths"].as_object().unwrap();
-    let reads = paths.iter().filter(|(path, item)| item.get("get").is_some() && !path.contains("/watch/"));
+    let reads = paths.iter().filter(|(path, item)| item.get("get").is_some() && !path.contains("/watch"));
     for (path, _) in reads {
         let address = filled(path);
         // No label, no rollout and no rejected report is there.

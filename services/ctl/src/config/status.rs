@@ -198,6 +198,16 @@ pub enum Names {
     Components,
 }
 
+impl From<Names> for muster_client::emco::Names {
+    fn from(names: Names) -> Self {
+        match names {
+            Names::Apps => Self::Apps,
+            Names::Targets => Self::Targets,
+            Names::Components => Self::Components,
+        }
+    }
+}
+
 /// How much of a deployment is shown.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
 pub enum Depth {

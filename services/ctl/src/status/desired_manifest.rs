@@ -10,7 +10,8 @@ use muster_contract::query::{DeploymentAnswer, Output, StandingLine};
 use muster_contract::status::{StatusAnswer, StatusQuery, TargetStatus};
 use serde_json::{Value, json};
 
-use super::filtered;
+use muster_client::status::all;
+
 use crate::ask::{AskError, Hub, understood};
 
 /// Adds the desired manifests to an answer for programs, and returns them: each manifest once, for each line its digest and
@@ -25,7 +26,7 @@ pub(super) async fn add_to(
     point: Point,
 ) -> Result<StatusAnswer, AskError> {
     let query = StatusQuery { id: Some(id.clone()), output: Output::Detail, point, ..StatusQuery::default() };
-    let told = filtered::all(hub, &query, None).await?;
+    let told = all(hub, &query, None).await?;
     let lines = understood::<DeploymentAnswer>(answer)?.devices;
     let told = of_lines(&lines, told);
     write(answer, &lines, &told);

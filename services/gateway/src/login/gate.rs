@@ -25,6 +25,8 @@ const OPEN: [&str; 3] = ["/live", "/logout", CALLBACK];
 const OPEN_BELOW: [&str; 3] = ["/assets/", "/login/", "/.well-known/"];
 /// Paths that only an operator may read, with everything below them: payloads of rejected reports.
 const FOR_OPERATORS: [&str; 2] = ["/quarantine", "/api/v1/quarantine"];
+/// The prefix of EMCO's addresses.
+const EMCO_PREFIX: &str = "/v2";
 /// Names of query parameters that may hold a secret.
 const SECRETS: [&str; 7] = ["token", "access_token", "id_token", "bearer", "jwt", "session", "authorization"];
 
@@ -71,7 +73,8 @@ fn is_open(path: &str) -> bool {
 }
 
 fn is_api(path: &str) -> bool {
-    path.strip_prefix(PREFIX).is_some_and(|rest| rest.starts_with('/')) || path == "/openapi.json"
+    let is_below = |prefix: &str| path.strip_prefix(prefix).is_some_and(|rest| rest.starts_with('/'));
+    is_below(PREFIX) || is_below(EMCO_PREFIX) || path == "/openapi.json"
 }
 
 /// The name of a query parameter that may hold a secret.

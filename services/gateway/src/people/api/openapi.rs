@@ -6,6 +6,8 @@ use schemars::SchemaGenerator;
 use schemars::generate::SchemaSettings;
 use serde_json::{Map, Value, json};
 
+use super::super::emco::asked::{CLUSTER_WATCHED, GROUP_WATCHED, OF_A_CLUSTER, OF_A_GROUP};
+use super::super::emco::{CLUSTER, GROUP};
 use super::PREFIX;
 use super::act::{DECISION, JUDGEMENT, QUARANTINE_VERBS, ROLLOUT_VERBS};
 use super::params::{Kind, Param};
@@ -53,6 +55,7 @@ pub fn whole() -> Value {
         );
     }
     add_others(&mut paths);
+    add_emco(&mut paths);
     let mut schemas = generator.take_definitions(true);
     schemas.insert("Problem".to_owned(), problem());
     json!({
@@ -67,6 +70,35 @@ pub fn whole() -> Value {
         "paths": paths,
         "components": { "schemas": schemas },
     })
+}
+
+/// EMCO's status query and its notifications.
+fn add_emco(paths: &mut Map<String, Value>) {
+    for (path, name, status, watched) in [
+        (GROUP, "emcoGroupStatus", &OF_A_GROUP[..], &GROUP_WATCHED[..]),
+        (CLUSTER, "emcoClusterStatus", &OF_A_CLUSTER[..], &CLUSTER_WATCHED[..]),
+    ] {
+        let events = format!("{path}/watch");
+        let summary = "EMCO's status query, for clients of EMCO";
+        let notes = "EMCO's notifications: event snapshot, then change, stale, alive and end";
+        paths.insert(path.to_owned(), emco_route(path, name, summary, status, "application/json", "object"));
+        let (name, media) = (format!("{name}Watch"), "text/event-stream");
+        paths.insert(events, emco_route(path, &name, notes, watched, media, "string"));
+    }
+}
+
+fn emco_route(path: &str, name: &str, summary: &str, params: &[Param], media: &str, kind: &str) -> Value {
+    let described = |param: &Param| {
+        json!({ "name": param.name, "in": "query", "required": false, "description": param.about,
+            "allowEmptyValue": param.kind == Kind::Flag, "schema": schema(param) })
+    };
+    let params = [path_params(path), params.iter().map(described).collect()].concat();
+    json!({ "get": {
+        "summary": summary,
+        "operationId": name,
+        "parameters": params,
+        "responses": responses(media, &json!({ "type": kind })),
+    }})
 }
 
 /// Routes that are in no table: one report, changes, and events.

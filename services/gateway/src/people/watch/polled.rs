@@ -1,9 +1,9 @@
-//! `/api/v1/watch/rollouts/{id}` and `/api/v1/watch/approvals`: server-sent events of rollouts and approvals, which no view holds.
-//! One task for each address polls the services for all streams of the address, and ends with the last of them.
+//! `/api/v1/watch/rollouts/{id}`, `/api/v1/watch/approvals` and EMCO's notifications: server-sent events of documents that no view
+//! holds. One task for each address polls the services for all streams of the address, and ends with the last of them.
 //!
 //! The first event is the snapshot, unless `Last-Event-ID` names the current document; `change` follows when the content is
-//! another one, not with each judgement. `stale` names why no service answers, `end` follows when no rollout governs the deployment
-//! any more.
+//! another one, not with each judgement. `stale` names why no service answers, `end` follows when there is no such rollout,
+//! deployment or device any more.
 
 use std::collections::HashMap;
 use std::fmt;
@@ -31,10 +31,13 @@ use super::stream::{Event, Source, check_room, respond};
 use crate::people::People;
 use crate::people::api::params::Values;
 use crate::people::api::ungoverned;
+use crate::people::emco::Watched;
 use crate::problem::Problem;
 
 /// Time between an answer and the next question.
 const ASK_EVERY: Duration = Duration::from_secs(2);
+/// The same for EMCO's notifications: as at EMCO, at most one in three seconds.
+const NOTIFY_EVERY: Duration = Duration::from_secs(3);
 /// Age in seconds beyond which the last answer is stale.
 const ANSWER_AGE_MAX: i64 = 10;
 /// Most addresses that are followed at once.
@@ -47,6 +50,16 @@ const ID_DIGITS: usize = 12;
 enum Topic {
     Rollouts(DeploymentId),
     Approvals,
+    Notifications(Watched),
+}
+
+impl Topic {
+    const fn interval(&self) -> Duration {
+        match self {
+            Self::Rollouts(_) | Self::Approvals => ASK_EVERY,
+            Self::Notifications(_) => NOTIFY_EVERY,
+        }
+    }
 }
 
 /// A document as an event.
@@ -66,7 +79,7 @@ enum Known {
         /// Time of the question.
         at: Timestamp,
     },
-    /// No rollout governs the deployment.
+    /// There is no such rollout, deployment or device.
     Gone,
     /// No service answers.
     Unanswered { since: Timestamp, cause: String, last: Option<Document> },
@@ -157,7 +170,7 @@ async fn poll(people: People, topic: Topic, sender: Arc<Sender<Known>>) {
         asker.record(&known);
         sender.send_replace(known);
         tokio::select! {
-            () = sleep(ASK_EVERY) => {}
+            () = sleep(topic.interval()) => {}
             () = sender.closed() => {}
             () = people.stop.cancelled() => {}
         }
@@ -202,6 +215,13 @@ impl Asker {
                     return Err(AskError::CommitChanged);
                 }
                 Ok(Some(of_approvals(&state.waiting.into_values().collect::<Vec<_>>())))
+            }
+            Topic::Notifications(watched) => {
+                let Some((seq, content)) = watched.read(people).await? else { return Ok(None) };
+                let found = document(&format!("{seq}-"), &content, &content);
+                // An equal notification is not sent again.
+                let same = self.last.as_ref().filter(|last| last.data == found.data);
+                Ok(Some(same.cloned().unwrap_or(found)))
             }
         }
     }
@@ -252,7 +272,8 @@ pub(super) async fn rollouts(
     let path = path.map_err(|error| Problem::new(StatusCode::BAD_REQUEST, error.to_string()))?;
     let id = path.iter().next().map(|(_, text)| text).unwrap_or_default();
     let id = id.parse().map_err(|error: LabelError| Problem::field("id", error.to_string()))?;
-    follow(people, Topic::Rollouts(id), query.as_deref(), &headers).await
+    Values::read(query.as_deref().unwrap_or_default(), &[])?;
+    follow(people, Topic::Rollouts(id), &headers).await
 }
 
 /// Follows the waves that wait for an approval.
@@ -261,19 +282,23 @@ pub(super) async fn approvals(
     RawQuery(query): RawQuery,
     headers: HeaderMap,
 ) -> Result<Response, Problem> {
-    follow(people, Topic::Approvals, query.as_deref(), &headers).await
+    Values::read(query.as_deref().unwrap_or_default(), &[])?;
+    follow(people, Topic::Approvals, &headers).await
 }
 
-async fn follow(
+/// Follows EMCO's notifications.
+pub(in crate::people) async fn notifications(
     people: People,
-    topic: Topic,
-    query: Option<&str>,
+    watched: Watched,
     headers: &HeaderMap,
 ) -> Result<Response, Problem> {
-    Values::read(query.unwrap_or_default(), &[])?;
+    follow(people, Topic::Notifications(watched), headers).await
+}
+
+async fn follow(people: People, topic: Topic, headers: &HeaderMap) -> Result<Response, Problem> {
     check_room(&people)?;
     let too_many = || {
-        let detail = format!("this gateway follows {TOPICS_MAX} rollouts already");
+        let detail = format!("this gateway follows {TOPICS_MAX} rollouts and statuses already");
         Problem::passing(StatusCode::SERVICE_UNAVAILABLE, detail)
     };
     let mut known = people.polls.follow(&people, topic.clone()).ok_or_else(too_many)?;
@@ -282,6 +307,7 @@ async fn follow(
     let first = first.map(|known| known.clone().judged(people.clock.now()));
     match (first, &topic) {
         (Ok(Known::Gone), Topic::Rollouts(id)) => return Err(ungoverned(id)),
+        (Ok(Known::Gone), Topic::Notifications(watched)) => return Err(watched.absent()),
         (Ok(Known::Unanswered { cause, last: None, .. }), _) => {
             return Err(Problem::passing(StatusCode::SERVICE_UNAVAILABLE, cause));
         }

@@ -1,17 +1,19 @@
-//! Status in the shape and with the key names of EMCO's status query: an app has clusters, a cluster is a site's device,
-//! its resources are the components. Of a device as a whole it is EMCO's shape of a cluster. Empty values are left out.
+//! EMCO's shape of a status: an app has clusters, a cluster is a device of a site, its resources are the components. A device as
+//! a whole has EMCO's shape of a cluster. Empty values are left out.
 //!
-//! What EMCO has no word for is said with the more careful one: not known is NotReady, going is Applied until it is gone.
-//! Statuses, messages and times of last change are added where EMCO gives none: to apps, to clusters and to resources.
-//! Roll-ups and clusters also have `lastHeard` and the attempts of running retries (`retried`, `retry`). Projects, composite
-//! apps and the shape of a logical cloud are left out, because there are none. The history of actions is [`states`].
-//! `manifestsLeftOut` counts the targets whose manifest is left out of the answer.
+//! A state that EMCO does not know becomes the more careful one: an unknown state is NotReady, and a component that is being
+//! removed is Applied until it is gone. Statuses, messages and times of the last change are added to apps, clusters and
+//! resources, which have none at EMCO. Roll-ups and clusters also have `lastHeard` and the attempts of running retries
+//! (`retried`, `retry`). [`states`] has the history of actions, [`notification`] the messages of EMCO's notification service.
+//! `manifestsLeftOut` counts the targets whose manifest is left out of the answer. Names of projects, composite apps and
+//! profiles are left out: Muster has none.
 //!
-//! An answer is taken that has both axes, because EMCO tells what became of the whole (`deployedStatus`) whichever is asked
-//! for. Of everything else the axis that was not asked for is left out here.
+//! Every function takes an answer with both axes, because EMCO shows `deployedStatus` whichever axis is asked for, and leaves
+//! out the rest of the other axis.
 
 pub mod deprecated;
 mod detail;
+pub mod notification;
 pub mod states;
 
 use std::collections::BTreeMap;
@@ -25,10 +27,20 @@ use muster_contract::view::Freshness;
 use serde_json::{Map, Value, json};
 
 use self::detail::Detail;
-use crate::config::Names;
 
 /// Said in place of a reason where there is nothing to have one. EMCO calls that Ready.
 const NOTHING: &str = "nothing is there that passes";
+
+/// A list of names in place of statuses.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Names {
+    /// Applications.
+    Apps,
+    /// Devices of each application.
+    Targets,
+    /// Components of each application and device.
+    Components,
+}
 
 /// What of an answer is shown.
 #[derive(Debug, Clone, Copy)]

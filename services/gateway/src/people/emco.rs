@@ -1,0 +1,163 @@
+//! `/v2`: EMCO's status query, for clients of EMCO. A deployment intent group is a deployment, a cluster is a device of the site
+//! that is its provider.
+//!
+//! Muster has no projects, composite apps and versions: an address may name any, and the answer repeats them. It has no
+//! logical clouds either, so their address is refused. An unknown deployment, device, application or component is 404: EMCO answers
+//! 400 to the first three, and with nothing to unknown values of filters. `…/status/watch` streams EMCO's notifications ([`Watched`]). EMCO's lifecycle requests are not served.
+
+pub(super) mod asked;
+mod notify;
+
+use axum::Router;
+use axum::extract::rejection::RawPathParamsRejection;
+use axum::extract::{RawPathParams, RawQuery, State};
+use axum::http::{HeaderMap, StatusCode};
+use axum::response::Response;
+use axum::routing::get;
+use muster_client::ask::{AskError, understood};
+use muster_client::emco::{self, deprecated, states};
+use muster_client::revision::last_of;
+use muster_client::status::gathered;
+use muster_contract::DeploymentId;
+use muster_contract::actions::ActionsAnswer;
+use muster_contract::history::Point;
+use muster_contract::query::{Output, Query};
+use muster_contract::status::StatusAnswer;
+use muster_service::error::chain;
+use serde_json::{Value, json};
+
+use self::asked::{Asked, Subject};
+pub(super) use self::notify::Watched;
+use super::People;
+use super::api::document;
+use super::watch::polled;
+use crate::problem::Problem;
+
+/// The address of the status of a deployment intent group.
+pub(super) const GROUP: &str =
+    "/v2/projects/{project}/composite-apps/{compositeApp}/{version}/deployment-intent-groups/{group}/status";
+/// The address of the status of a cluster.
+pub(super) const CLUSTER: &str = "/v2/cluster-providers/{provider}/clusters/{cluster}/status";
+/// The address of the status of a logical cloud, which does not exist.
+const LOGICAL_CLOUD: &str = "/v2/projects/{project}/logical-clouds/{cloud}/status";
+/// Most targets in one answer: EMCO's answers have no pages.
+const TARGETS_MAX: usize = 10_000;
+
+/// The routes.
+pub(super) fn router() -> Router<People> {
+    let no_clouds = async || {
+        let detail = "Muster has no logical clouds: ask for a deployment intent group or a cluster";
+        Problem::new(StatusCode::NOT_FOUND, detail)
+    };
+    Router::new()
+        .route(GROUP, get(status))
+        .route(CLUSTER, get(status))
+        .route(LOGICAL_CLOUD, get(no_clouds))
+        .route(&format!("{GROUP}/watch"), get(watch))
+        .route(&format!("{CLUSTER}/watch"), get(watch))
+}
+
+type PathParams = Result<RawPathParams, RawPathParamsRejection>;
+
+fn subject(path: PathParams) -> Result<Subject, Problem> {
+    let path = path.map_err(|error| Problem::new(StatusCode::BAD_REQUEST, error.to_string()))?;
+    Subject::read(&path)
+}
+
+async fn status(
+    State(people): State<People>,
+    path: PathParams,
+    RawQuery(query): RawQuery,
+) -> Result<Response, Problem> {
+    let subject = subject(path)?;
+    let asked = Asked::status(&subject, query.as_deref().unwrap_or_default())?;
+    // An answer of many targets takes many pages, so few are gathered at once.
+    let Ok(_permit) = people.gathers.try_acquire() else {
+        let detail = "this gateway gathers as many statuses as it may at once";
+        return Err(Problem::passing(StatusCode::TOO_MANY_REQUESTS, detail));
+    };
+    let actions = match &subject {
+        Subject::Group { id, .. } => Some(actions(&people, id).await),
+        Subject::Cluster(_) => None,
+    };
+    let mut question = asked.query.clone();
+    if let (Some(instance), Some(actions)) = (&asked.instance, &actions) {
+        question.point = point_of(instance, actions.as_ref())?;
+    }
+    let answer = gathered(&people.hub, question, Some(TARGETS_MAX)).await?;
+    check_known(&people, &subject, &answer).await?;
+    Ok(document(StatusCode::OK, &shape(&subject, &asked, &answer, actions)))
+}
+
+fn shape(
+    subject: &Subject,
+    asked: &Asked,
+    answer: &StatusAnswer,
+    actions: Option<Result<ActionsAnswer, AskError>>,
+) -> Value {
+    let of = subject.device();
+    if let Some(names) = asked.names {
+        let mut shape = emco::names(answer, of, names);
+        subject.insert(&mut shape);
+        return with_left_out(shape, answer);
+    }
+    let shown = emco::Asked { output: asked.query.output, axis: Some(asked.axis) };
+    let mut shape = emco::status(answer, of, shown);
+    subject.insert(&mut shape);
+    if let Some(actions) = actions {
+        states::insert(&mut shape, actions.map_err(|error| chain(&error)));
+    }
+    if asked.is_deprecated {
+        deprecated::rename(&mut shape);
+    }
+    if asked.query.output == Output::Summary { shape } else { with_left_out(shape, answer) }
+}
+
+/// Adds the number of clusters beyond [`TARGETS_MAX`].
+fn with_left_out(mut shape: Value, answer: &StatusAnswer) -> Value {
+    let shown = answer.targets.len() as u64;
+    let left_out = answer.total.unwrap_or(shown).saturating_sub(shown);
+    if left_out > 0 {
+        shape["clustersLeftOut"] = json!(left_out);
+    }
+    shape
+}
+
+async fn actions(people: &People, id: &DeploymentId) -> Result<ActionsAnswer, AskError> {
+    let query = Query { id: Some(id.clone()), ..Query::default() };
+    understood(&people.hub.query("actions", &query).await?)
+}
+
+/// The point of the past at which a revision was last in force; the present if it still is.
+fn point_of(instance: &str, actions: Result<&ActionsAnswer, &AskError>) -> Result<Point, Problem> {
+    let actions = actions.map_err(|error| {
+        Problem::passing(StatusCode::SERVICE_UNAVAILABLE, format!("instance: {}", chain(error)))
+    })?;
+    let last = last_of(actions, instance).map_err(|unknown| {
+        let problem = Problem::field("instance", unknown.message);
+        problem.with_near(&unknown.near.iter().map(String::as_str).collect::<Vec<_>>())
+    })?;
+    Ok(Point { at_seq: last, ..Point::default() })
+}
+
+/// Refuses a device that the hub does not know: its status would look like one of a device without deployments.
+async fn check_known(people: &People, subject: &Subject, answer: &StatusAnswer) -> Result<(), Problem> {
+    let Subject::Cluster(key) = subject else { return Ok(()) };
+    if !answer.targets.is_empty() || answer.total.is_some_and(|total| total > 0) {
+        return Ok(());
+    }
+    let query = Query { site: key.site.clone().into(), device: Some(key.device.clone()), ..Query::default() };
+    people.hub.query("device", &query).await?;
+    Ok(())
+}
+
+async fn watch(
+    State(people): State<People>,
+    path: PathParams,
+    RawQuery(query): RawQuery,
+    headers: HeaderMap,
+) -> Result<Response, Problem> {
+    let subject = subject(path)?;
+    let asked = Asked::notifications(&subject, query.as_deref().unwrap_or_default())?;
+    polled::notifications(people, Watched::new(subject, asked), &headers).await
+}

@@ -1,0 +1,230 @@
+//! The parameters of EMCO's status query, read into a question for the query service. EMCO ignores what it does not know; here
+//! an unknown, empty or repeated parameter is refused, as everywhere.
+
+use axum::extract::RawPathParams;
+use axum::http::StatusCode;
+use muster_client::emco::Names;
+use muster_contract::limits::LABEL_CHARS_MAX;
+use muster_contract::query::Output;
+use muster_contract::status::{Axis, DevicePath, StatusQuery};
+use muster_contract::{DeploymentId, DeviceKey};
+use serde_json::{Value, json};
+
+use super::super::api::params::{Kind, Param, Values, param};
+use crate::problem::Problem;
+
+/// What was delivered or what is observed.
+const STATUS: Param = param("status", Kind::Text, "deployed or ready; overrides type");
+/// How much of the answer.
+const OUTPUT: Param = param("output", Kind::Text, "summary, all (default) or detail");
+const FILTERS: [Param; 3] = [
+    param("app", Kind::List, "Only this application; may be repeated"),
+    param("cluster", Kind::List, "Only this device, as SITE+DEVICE with + as %2B; may be repeated"),
+    param("resource", Kind::List, "Only the components of this name; may be repeated"),
+];
+const TYPE: Param =
+    param("type", Kind::Text, "rsync (default) or cluster, with the key names that EMCO calls deprecated");
+const LISTS: [Param; 3] = [
+    param("apps", Kind::Flag, "Names of applications alone"),
+    param("clusters", Kind::Flag, "Names of clusters alone, by application"),
+    param("resources", Kind::Flag, "Names of resources alone, by application and cluster"),
+];
+const INSTANCE: Param =
+    param("instance", Kind::Text, "An older revision: a commit or request, or its sequence in LEDGER");
+
+/// The parameters of a deployment intent group's status.
+pub(in crate::people) const OF_A_GROUP: [Param; 10] =
+    [STATUS, TYPE, OUTPUT, INSTANCE, FILTERS[0], FILTERS[1], FILTERS[2], LISTS[0], LISTS[1], LISTS[2]];
+/// The parameters of a cluster's status.
+pub(in crate::people) const OF_A_CLUSTER: [Param; 5] = [STATUS, TYPE, OUTPUT, FILTERS[0], FILTERS[2]];
+/// The parameters of the notifications of a group.
+pub(in crate::people) const GROUP_WATCHED: [Param; 5] = [STATUS, OUTPUT, FILTERS[0], FILTERS[1], FILTERS[2]];
+/// The parameters of the notifications of a cluster.
+pub(in crate::people) const CLUSTER_WATCHED: [Param; 4] = [STATUS, OUTPUT, FILTERS[0], FILTERS[2]];
+
+/// The subject of a question.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) enum Subject {
+    /// A deployment, with names of its address that Muster does not have: they come back as they were given.
+    Group { id: DeploymentId, project: String, composite_app: String, version: String },
+    /// Everything that runs on a device.
+    Cluster(DeviceKey),
+}
+
+impl Subject {
+    /// Reads an address.
+    ///
+    /// # Errors
+    /// A name breaks the rules of names.
+    pub(super) fn read(path: &RawPathParams) -> Result<Self, Problem> {
+        let text = |name: &str| path.iter().find(|(given, _)| *given == name).map(|(_, text)| text);
+        let refuse = |name: &str, error: &dyn std::fmt::Display| Problem::field(name, error.to_string());
+        if let Some(provider) = text("provider") {
+            let cluster = text("cluster").unwrap_or_default();
+            let key = format!("{provider}/{cluster}").parse::<DeviceKey>();
+            return key.map(Self::Cluster).map_err(|error| refuse("cluster", &error));
+        }
+        let name = |field: &str| checked_name(field, text(field).unwrap_or_default());
+        let group = text("group").unwrap_or_default();
+        Ok(Self::Group {
+            id: group.parse().map_err(|error: muster_contract::LabelError| refuse("group", &error))?,
+            project: name("project")?,
+            composite_app: name("compositeApp")?,
+            version: name("version")?,
+        })
+    }
+
+    /// The device of a cluster's question.
+    pub(super) const fn device(&self) -> Option<&DeviceKey> {
+        match self {
+            Self::Group { .. } => None,
+            Self::Cluster(key) => Some(key),
+        }
+    }
+
+    /// Adds the names of the address to an answer.
+    pub(super) fn insert(&self, shape: &mut Value) {
+        if let Self::Group { project, composite_app, version, .. } = self {
+            shape["project"] = json!(project);
+            shape["compositeApp"] = json!(composite_app);
+            shape["compositeAppVersion"] = json!(version);
+        }
+    }
+
+    /// The problem of a subject that does not exist.
+    pub(super) fn absent(&self) -> Problem {
+        let detail = match self {
+            Self::Group { id, .. } => format!("there is no deployment '{id}'"),
+            Self::Cluster(key) => format!("there is no device '{key}'"),
+        };
+        Problem::new(StatusCode::NOT_FOUND, detail)
+    }
+}
+
+/// A name of EMCO: the value of a Kubernetes label, and not empty.
+fn checked_name(field: &str, text: &str) -> Result<String, Problem> {
+    let is_sign = |sign: char| sign.is_ascii_alphanumeric() || matches!(sign, '-' | '_' | '.');
+    let is_edge = |sign: Option<char>| sign.is_some_and(|sign| sign.is_ascii_alphanumeric());
+    let is_valid = text.len() <= LABEL_CHARS_MAX
+        && text.chars().all(is_sign)
+        && is_edge(text.chars().next())
+        && is_edge(text.chars().last());
+    is_valid.then(|| text.to_owned()).ok_or_else(|| {
+        let rule = format!("must have 1 to {LABEL_CHARS_MAX} letters, digits, '-', '_' and '.', the first and last a letter or digit");
+        Problem::field(field, rule)
+    })
+}
+
+/// A question.
+#[derive(Debug, Clone)]
+pub(super) struct Asked {
+    /// The question for the query service: always both axes.
+    pub(super) query: StatusQuery,
+    /// The axis that is shown.
+    pub(super) axis: Axis,
+    /// Names alone.
+    pub(super) names: Option<Names>,
+    /// The key names that EMCO calls deprecated.
+    pub(super) is_deprecated: bool,
+    /// An older revision.
+    pub(super) instance: Option<String>,
+}
+
+impl Asked {
+    /// Reads the parameters of a status.
+    ///
+    /// # Errors
+    /// A parameter or its value is unknown.
+    pub(super) fn status(subject: &Subject, query: &str) -> Result<Self, Problem> {
+        let known: &[Param] = if subject.device().is_some() { &OF_A_CLUSTER } else { &OF_A_GROUP };
+        let values = read(query, known)?;
+        let status = word(&values, "status", &AXES)?;
+        let deprecated = word(&values, "type", &TYPES)?;
+        let is_named = |name: &str| values.get(name) == Some("true");
+        let names = [("apps", Names::Apps), ("clusters", Names::Targets), ("resources", Names::Components)];
+        let names = names.into_iter().find(|(name, _)| is_named(name)).map(|(_, names)| names);
+        let output = match names {
+            Some(_) => Output::All,
+            None => word(&values, "output", &OUTPUTS)?.unwrap_or(Output::All),
+        };
+        Ok(Self {
+            query: filtered(subject, &values, output)?,
+            axis: status.or(deprecated).unwrap_or(Axis::Deployed),
+            names,
+            // As at EMCO, a question that names neither gets the names that `type` gives.
+            is_deprecated: status.is_none() && names.is_none(),
+            instance: values.get("instance").map(str::to_owned),
+        })
+    }
+
+    /// Reads the parameters of notifications.
+    ///
+    /// # Errors
+    /// A parameter or its value is unknown.
+    pub(super) fn notifications(subject: &Subject, query: &str) -> Result<Self, Problem> {
+        let known: &[Param] = if subject.device().is_some() { &CLUSTER_WATCHED } else { &GROUP_WATCHED };
+        let values = read(query, known)?;
+        let output = word(&values, "output", &OUTPUTS[..2])?.unwrap_or(Output::Summary);
+        Ok(Self {
+            query: filtered(subject, &values, output)?,
+            axis: word(&values, "status", &AXES)?.unwrap_or(Axis::Ready),
+            names: None,
+            is_deprecated: false,
+            instance: None,
+        })
+    }
+
+    /// Whether something can exist and not pass.
+    pub(super) fn is_filtered(&self) -> bool {
+        let StatusQuery { id, app, device, component, .. } = &self.query;
+        !app.is_empty() || !component.is_empty() || (id.is_some() && !device.is_empty())
+    }
+}
+
+const AXES: [(&str, Axis); 2] = [("deployed", Axis::Deployed), ("ready", Axis::Ready)];
+const TYPES: [(&str, Axis); 2] = [("rsync", Axis::Deployed), ("cluster", Axis::Ready)];
+const OUTPUTS: [(&str, Output); 3] =
+    [("summary", Output::Summary), ("all", Output::All), ("detail", Output::Detail)];
+
+/// Reads a query string; a list parameter such as `apps` needs no value.
+fn read(query: &str, known: &[Param]) -> Result<Values, Problem> {
+    let is_flag = |name: &str| known.iter().any(|param| param.name == name && param.kind == Kind::Flag);
+    let pairs = form_urlencoded::parse(query.as_bytes()).map(|(name, value)| {
+        let value = if value.is_empty() && is_flag(&name) { "true".into() } else { value };
+        (name.into_owned(), value.into_owned())
+    });
+    Values::of(pairs, known)
+}
+
+fn word<T: Copy>(values: &Values, name: &str, words: &[(&str, T)]) -> Result<Option<T>, Problem> {
+    let Some(text) = values.get(name) else { return Ok(None) };
+    let found = words.iter().find(|(word, _)| *word == text).map(|(_, value)| *value);
+    let names: Vec<&str> = words.iter().map(|(word, _)| *word).collect();
+    found.map(Some).ok_or_else(|| Problem::field(name, format!("must be one of {}", names.join(", "))))
+}
+
+fn filtered(subject: &Subject, values: &Values, output: Output) -> Result<StatusQuery, Problem> {
+    let refuse = |name: &str, text: &str, rule: &str| Problem::field(name, format!("'{text}' {rule}"));
+    let device = |text: &str| {
+        let key = text.split_once('+').and_then(|(site, device)| format!("{site}/{device}").parse().ok());
+        key.map(DevicePath).ok_or_else(|| refuse("cluster", text, "must be SITE+DEVICE, with + as %2B"))
+    };
+    let component =
+        |text: &str| text.parse().map_err(|_| refuse("resource", text, "is no name of a component"));
+    let (id, devices) = match subject {
+        Subject::Group { id, .. } => {
+            (Some(id.clone()), values.all("cluster").map(device).collect::<Result<_, _>>()?)
+        }
+        Subject::Cluster(key) => (None, vec![DevicePath(key.clone())]),
+    };
+    let query = StatusQuery {
+        id,
+        app: values.all("app").map(str::to_owned).collect(),
+        device: devices,
+        component: values.all("resource").map(component).collect::<Result<_, _>>()?,
+        output,
+        ..StatusQuery::default()
+    };
+    query.makes_sense().map_err(|message| Problem::new(StatusCode::BAD_REQUEST, message))?;
+    Ok(query)
+}
