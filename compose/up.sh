@@ -26,7 +26,7 @@ fi
 
 # Ports of this machine, by the variable that changes each. A fleet that runs already has them itself.
 if [ -z "$($compose ps --quiet nats 2>/dev/null)" ]; then
-    for entry in MUSTER_PORT:4222 MUSTER_WS_PORT:8081 MUSTER_GIT_PORT:9418; do
+    for entry in MUSTER_PORT:4222 MUSTER_WEB_PORT:8080 MUSTER_WS_PORT:8081 MUSTER_GIT_PORT:9418; do
         variable=${entry%%:*}
         port=${!variable:-${entry##*:}}
         if [ "$port" != 0 ] && (exec 3<>"/dev/tcp/127.0.0.1/$port") 2>/dev/null; then
@@ -38,7 +38,7 @@ fi
 
 case " $* " in
 *" --no-build "*)
-    for image in nats publisher ingest rollup planner renewer agent simulator ctl; do
+    for image in nats publisher ingest rollup planner renewer gateway agent simulator ctl; do
         name="muster-$image:${MUSTER_TAG:-latest}"
         docker image inspect "$name" >/dev/null 2>&1 || refuse "there is no image $name" \
             "make all of them with compose/offline.sh, or leave out --no-build, which builds them from public images"

@@ -6,7 +6,7 @@
 #![allow(clippy::unwrap_used, reason = "a failure here is the test's result")]
 
 use std::collections::BTreeMap;
-use std::net::TcpListener;
+use std::net::{SocketAddr, TcpListener};
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::time::Duration;
@@ -147,8 +147,7 @@ impl Stack {
             ("MUSTER_TAG", TAG.to_owned()),
             ("MUSTER_PORT", free_port().to_string()),
             ("MUSTER_WEB_PORT", free_port().to_string()),
-            // The engine picks one: two fleets may be up at once.
-            ("MUSTER_WS_PORT", "0".to_owned()),
+            ("MUSTER_WS_PORT", free_port().to_string()),
             ("MUSTER_GIT_PORT", free_port().to_string()),
         ];
         let given = variables.iter().map(|(name, value)| (*name, (*value).to_owned()));
@@ -160,6 +159,20 @@ impl Stack {
         };
         stack.take_down();
         stack
+    }
+
+    /// The address on this machine that a variable of the fleet names the port of.
+    ///
+    /// # Panics
+    ///
+    /// The fleet has no such variable.
+    pub fn published(&self, variable: &str) -> SocketAddr {
+        let port = self
+            .variables
+            .iter()
+            .find(|(name, _)| name.as_str() == variable)
+            .and_then(|(_, port)| port.parse().ok());
+        SocketAddr::from(([127, 0, 0, 1], port.unwrap_or_else(|| panic!("no port {variable}"))))
     }
 
     /// Runs Compose on the project; what it printed, or what it complained of.

@@ -192,6 +192,13 @@ async fn examples_run(language: Language, stage: Stage) {
     let groups = json!({ "canary": { "installed": 1, "waiting": 1 } });
     let first = agreed(&mut view, &groups).await;
     view.kill().await;
+    let kept = std::fs::read_to_string(&file).unwrap();
+    assert!(kept.contains("\"installed\""), "{kept}");
+    std::fs::write(&file, kept.replace("\"installed\"", "\"failed\"")).unwrap();
+    let mut view = start("view", &["ring", &file]);
+    until_disagreed(&mut view).await;
+    view.kill().await;
+    std::fs::write(&file, kept).unwrap();
 
     device.kill().await;
     table(&mut watch, &[("installed", [0, 1, 0]), ("waiting", [0, 0, 1])]).await;
@@ -260,6 +267,11 @@ async fn agreed(view: &mut Example, groups: &Value) -> Value {
             return line;
         }
     }
+}
+
+/// Reads lines until the hub does not agree.
+async fn until_disagreed(view: &mut Example) {
+    while line(view).await["agrees"] != json!(false) {}
 }
 
 async fn line(example: &mut Example) -> Value {

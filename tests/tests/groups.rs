@@ -142,6 +142,21 @@ async fn a_site_is_counted_and_judged_alone_and_its_changes_are_listed() {
     assert!(one.starts_with("web  converged"), "{one}");
     let missing = said(&system, &["devices", "--not-running", "web"], 0).await;
     assert!(missing.contains(DEVICES[1]) && !missing.contains(DEVICES[0]), "{missing}");
+    let all: Value = serde_json::from_str(&said(&system, &["devices", "--format", "json"], 0).await).unwrap();
+    let version = all["devices"][0]["agentVersion"].as_str().unwrap();
+    let view: Value =
+        serde_json::from_str(&said(&system, &["status", "web", "--format", "json"], 0).await).unwrap();
+    let code = view["view"]["errors"][0]["code"].as_str().unwrap();
+    assert_eq!(rows(&["--error", code]).await, row("failing", 2));
+    assert_eq!(rows(&["--error", "NOBODY-HAS-IT"]).await, []);
+    for (words, is_there) in [
+        (["devices", "--error", code], [false, true]),
+        (["devices", "--version", version], [true, true]),
+        (["devices", "--version", "0.0.1"], [false, false]),
+    ] {
+        let listed = said(&system, &words, 0).await;
+        assert_eq!(DEVICES.map(|device| listed.contains(device)), is_there, "{words:?}: {listed}");
+    }
     let wrong = said(&system, &["status", "--site", "plant77"], 1).await;
     assert!(wrong.contains("site 'plant77' has no devices; did you mean plant7"), "{wrong}");
 

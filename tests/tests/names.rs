@@ -27,6 +27,10 @@ async fn people_name_deployments_and_devices_and_shells_complete_them() {
     assert!(device.contains("plant7/press-2"), "{device}");
     let why = said(&system, &["why", "gateway", "--device", "press-2"], 0).await;
     assert!(why.contains(GATEWAY) && why.contains("plant7/press-2"), "{why}");
+    for words in [&["changes", "--since", "0"][..], &["device", "press-2"]] {
+        let shown = said(&system, words, 0).await;
+        assert!(shown.contains("gateway") && !shown.contains(GATEWAY), "{words:?}: {shown}");
+    }
     let words = "device 'press-1' is the name of several: say which of plant7/press-1, plant8/press-1";
     let refused = system.muster(&["device", "press-1"]).await;
     assert_eq!(

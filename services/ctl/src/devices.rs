@@ -2,13 +2,14 @@
 
 use std::collections::BTreeSet;
 
-use muster_contract::query::{DeviceLine, DevicesAnswer, Output, Query};
+use muster_contract::query::{DeviceAnswer, DeviceLine, DevicesAnswer, Output, Query};
 use muster_contract::{DeviceKey, SiteId};
 
 use crate::ask::{AskError, understood};
 use crate::config::{DeviceArgs, DevicesArgs};
 use crate::error::CtlError;
 use crate::history;
+use crate::names::ShownNames;
 use crate::render;
 use crate::session::Session;
 use muster_contract::near::near;
@@ -48,7 +49,13 @@ pub async fn one(session: &mut Session<'_>, args: DeviceArgs) -> Result<(), CtlE
     let frame = session.frame();
     match session.hub.query("device", &query).await {
         Ok(answer) => {
-            session.show(&answer, |answer, _| render::device::one(answer, frame))?;
+            let whole: DeviceAnswer = understood(&answer)?;
+            let names = ShownNames::of(session, whole.deployments.iter().map(|line| &line.deployment)).await;
+            session.show(&answer, |answer: &DeviceAnswer, _| {
+                let mut shown = answer.clone();
+                shown.deployments.iter_mut().for_each(|line| names.rename(&mut line.deployment));
+                render::device::one(&shown, frame)
+            })?;
             history::print_moment(session, moment.as_ref())
         }
         Err(error) => Err(with_near_devices(session, error, &key).await),

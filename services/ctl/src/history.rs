@@ -13,6 +13,7 @@ use tokio::time::{Instant, sleep};
 use crate::ask::{AskError, PAGES_MAX, understood};
 use crate::config::{ChangesArgs, DiffArgs, PointArgs};
 use crate::error::{CtlError, settled};
+use crate::names::ShownNames;
 use crate::render;
 use crate::session::Session;
 use crate::status::with_near_deployments;
@@ -103,7 +104,12 @@ pub async fn changes(session: &mut Session<'_>, args: ChangesArgs) -> Result<(),
     for _ in 0..PAGES_MAX {
         let Some(next) = whole.next.take() else {
             let frame = session.frame();
-            return session.show_own(&whole, |whole, _| render::changes::list(whole, frame));
+            let names = ShownNames::of(session, whole.changes.iter().map(|change| &change.deployment)).await;
+            return session.show_own(&whole, |whole, _| {
+                let mut shown = whole.clone();
+                shown.changes.iter_mut().for_each(|change| names.rename(&mut change.deployment));
+                render::changes::list(&shown, frame)
+            });
         };
         if next <= query.skip {
             break;

@@ -1,12 +1,16 @@
 //! Resolves the names on a command line: a deployment's name to its id, and a device's name without a site to its key. A name
-//! of several deployments or devices is refused, and the error lists the first of them.
+//! of several deployments or devices is refused, and the error lists the first of them. [`ShownNames`] is the other way: a
+//! deployment whose id is a UUID is shown by its name.
+
+use std::collections::BTreeMap;
 
 use muster_contract::near::near;
 use muster_contract::query::{DeploymentsAnswer, DevicesAnswer, Query};
+use muster_contract::view::DeploymentView;
 use muster_contract::{DeploymentId, DeviceId, DeviceKey};
 
 use crate::ask::understood;
-use crate::config::{Command, DeviceArg};
+use crate::config::{Command, DeviceArg, Format};
 use crate::devices;
 use crate::error::CtlError;
 use crate::session::Session;
@@ -77,5 +81,43 @@ async fn deployment_named(
             what: format!("deployment '{text}'"),
             candidates: ids.iter().map(ToString::to_string).collect(),
         }),
+    }
+}
+
+/// The names of deployments whose ids are UUIDs, as far as a command accepts them in place of the id.
+#[derive(Debug, Default)]
+pub struct ShownNames(BTreeMap<DeploymentId, DeploymentId>);
+
+impl ShownNames {
+    /// Asks for the names, if there is a UUID among the ids of an answer that a person reads. Without an answer the ids are shown.
+    pub async fn of(session: &Session<'_>, ids: impl IntoIterator<Item = &DeploymentId>) -> Self {
+        if session.format == Format::Json || !ids.into_iter().any(DeploymentId::is_uuid) {
+            return Self::default();
+        }
+        // The lag that the session shows is that of its own answer.
+        let hub = session.hub.fresh();
+        let answer = hub.pages("deployments", "deployments", Query::default()).await;
+        let answer = answer.and_then(|answer| understood::<DeploymentsAnswer>(&answer));
+        answer.map(|answer| Self::unique(&answer)).unwrap_or_default()
+    }
+
+    fn unique(answer: &DeploymentsAnswer) -> Self {
+        let views = &answer.deployments;
+        let is_of_another = |name: &str, id: &DeploymentId| {
+            let same = |it: &&DeploymentView| it.deployment_name == name || it.deployment.as_str() == name;
+            views.iter().filter(same).any(|it| it.deployment != *id)
+        };
+        let named = views.iter().filter(|view| view.deployment.is_uuid()).filter_map(|view| {
+            let name = view.deployment_name.parse().ok()?;
+            (!is_of_another(&view.deployment_name, &view.deployment)).then(|| (view.deployment.clone(), name))
+        });
+        Self(named.collect())
+    }
+
+    /// Replaces an id by its name.
+    pub fn rename(&self, id: &mut DeploymentId) {
+        if let Some(name) = self.0.get(id) {
+            *id = name.clone();
+        }
     }
 }

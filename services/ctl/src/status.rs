@@ -167,3 +167,21 @@ pub async fn known_deployments(session: &Session<'_>) -> Vec<String> {
         |answer| answer.deployments.iter().map(|view| view.deployment.to_string()).collect(),
     )
 }
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    #[test]
+    fn deployments_are_sorted_by_verdict_the_worst_first() {
+        let row = |id: &str, verdict: &str| json!({ "deployment": id, "verdict": verdict });
+        let mut answer =
+            json!({ "deployments": [row("a", "converged"), row("b", "progressing"), row("c", "failing")] });
+        sort_worst_first(&mut answer);
+        let ids =
+            answer["deployments"].as_array().unwrap().iter().map(|row| row["deployment"].as_str().unwrap());
+        assert_eq!(ids.collect::<Vec<_>>(), ["c", "b", "a"]);
+    }
+}

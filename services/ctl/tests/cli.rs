@@ -164,6 +164,7 @@ fn nobody_at_the_address_is_said_at_once_and_once() {
     let url = nowhere();
     for output in [
         run(&["--nats-url", &url, "status"]),
+        run(&["--nats-url", &url, "watch", "web", "--until", "converged"]),
         muster(&["fleet"]).env("MUSTER_NATS_URL", &url).output().unwrap(),
     ] {
         assert_eq!(output.status.code(), Some(2));

@@ -79,6 +79,15 @@ fn said(from: Option<Stood>, to: Option<Stood>) -> String {
     format!("{:?} {:?}", unmarked(from), unmarked(to))
 }
 
+/// The kind of a fact by the second word of its subject.
+fn kind_at(ledger: &Ledger, seq: u64) -> String {
+    const NAMED: [&str; 8] =
+        ["desired", "status", "device", "liveness", "deadline", "quarantine", "verdict", "hearing"];
+    let subject = ledger.entries[seq as usize - 1].subject.to_string();
+    let kind = subject.split('.').nth(1).unwrap();
+    if NAMED.contains(&kind) { kind.to_owned() } else { "other".to_owned() }
+}
+
 fn recorded(ledger: &Ledger, first: usize, query: &ChangesQuery, limit: usize) -> BTreeSet<Line> {
     let mut fleet = Fleet::default();
     let (before, rest) = ledger.entries.split_at(first);
@@ -90,10 +99,14 @@ fn recorded(ledger: &Ledger, first: usize, query: &ChangesQuery, limit: usize) -
         record.apply(&mut fleet, position(first + at), &entry.subject, entry.fact.clone()).unwrap();
     }
     let (mut lines, mut query) = (BTreeSet::new(), query.clone());
+    let mut last = 0;
     loop {
         let page = record.answer(&query, limit);
         assert!(!page.incomplete && page.changes.len() <= limit);
         for change in page.changes {
+            assert!(last <= change.ledger_seq, "changes are in LEDGER's order");
+            last = change.ledger_seq;
+            assert_eq!(change.fact.as_str(), kind_at(ledger, change.ledger_seq), "a change names its fact");
             let (key, words) = match change.what {
                 Changed::Standing { from, to, target: None, .. } if said(from, None) == said(to, None) => {
                     continue;

@@ -11,6 +11,7 @@ use std::collections::BTreeSet;
 use std::process::Command;
 
 use fleet::Fleet;
+use muster_tests::not_run::not_run;
 use muster_tests::prometheus::{self, PROMTOOL};
 use serde_json::Value;
 
@@ -72,14 +73,27 @@ fn every_alert_has_a_rule_test_and_a_row_in_the_guide() {
 
 #[test]
 fn the_dashboard_is_one_that_grafana_can_show() {
-    let source = prometheus::file("grafana/provisioning/datasources/prometheus.yaml");
+    not_run(
+        "Grafana",
+        "no package registry has it: panels are checked one by one, and their queries run on Prometheus",
+    );
+    let provisioned = |path: &str| -> Value { serde_norway::from_str(&prometheus::file(path)).unwrap() };
+    let boards = provisioned("grafana/provisioning/dashboards/fleet.yaml");
+    assert_eq!(boards["providers"][0]["type"], "file", "{boards}");
+    let source = provisioned("grafana/provisioning/datasources/prometheus.yaml");
+    let sources: Vec<&str> = source["datasources"]
+        .as_array()
+        .unwrap()
+        .iter()
+        .map(|source| source["uid"].as_str().unwrap())
+        .collect();
     let (mut ids, mut cells) = (BTreeSet::new(), BTreeSet::new());
     for panel in panels() {
         let title = panel["title"].as_str().unwrap();
         assert!(ids.insert(panel["id"].as_u64().unwrap()), "{title}: another panel has its id");
         assert!(["stat", "timeseries"].contains(&panel["type"].as_str().unwrap()), "{title}");
         let uid = panel["datasource"]["uid"].as_str().unwrap();
-        assert!(source.contains(&format!("uid: {uid}")), "{title}: no data source has the uid {uid}");
+        assert!(sources.contains(&uid), "{title}: no data source has the uid {uid}");
         let [x, y, w, h] = ["x", "y", "w", "h"].map(|key| panel["gridPos"][key].as_u64().unwrap());
         assert!(x + w <= COLUMNS, "{title} is wider than the grid");
         let own = (x..x + w).flat_map(|x| (y..y + h).map(move |y| (x, y)));

@@ -59,7 +59,8 @@ fn up(docker: &str, words: &[&str], variables: &[(&str, String)]) -> (bool, Stri
     let search = format!("{}:/usr/bin:/bin", path.path().display());
     let free = || TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port().to_string();
     let mut command = Command::new(Path::new(TOP).join("compose/up.sh"));
-    let ports = ["MUSTER_PORT", "MUSTER_WS_PORT", "MUSTER_GIT_PORT"].map(|name| (name, free()));
+    let ports =
+        ["MUSTER_PORT", "MUSTER_WEB_PORT", "MUSTER_WS_PORT", "MUSTER_GIT_PORT"].map(|name| (name, free()));
     command.args(words).env("PATH", search).envs(ports).envs(variables.iter().cloned());
     let output = command.output().unwrap();
     let said = [output.stdout, output.stderr].concat();
@@ -84,7 +85,14 @@ fn a_fleet_that_cannot_start_says_what_is_missing_and_what_to_do() {
             ["no Docker engine answers: cannot connect", "systemctl start docker"],
         ),
         (works, &[], Some(("MUSTER_PORT", port.clone())), [is_taken.as_str(), "MUSTER_PORT=PORT"]),
+        (works, &[], Some(("MUSTER_WEB_PORT", port.clone())), [is_taken.as_str(), "MUSTER_WEB_PORT=PORT"]),
         (works, &[], Some(("MUSTER_WS_PORT", port)), [is_taken.as_str(), "MUSTER_WS_PORT=PORT"]),
+        (
+            r#"[ "$1 $2 $3" != "image inspect muster-gateway:latest" ]"#,
+            &["--no-build"],
+            None,
+            ["there is no image muster-gateway:latest", "compose/offline.sh"],
+        ),
         (
             r#"[ "$1 $2" != "image inspect" ]"#,
             &["--no-build"],

@@ -2,7 +2,7 @@
 
 use std::path::{Path, PathBuf};
 use std::process::Command;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use muster_bus::{Bus, Outgoing, RequestError, Start};
 use muster_contract::DeviceKey;
@@ -223,6 +223,15 @@ async fn a_viewer_can_ask_and_nothing_else() {
     assert!(ledger.is_err() && watch.is_err(), "a consumer would let it write anywhere");
     let refused = bus.request("muster.publisher.apply", "{}".into(), Duration::from_secs(60)).await;
     assert!(matches!(refused, Err(RequestError::Forbidden { .. })), "told at once: {refused:?}");
+    let file = hub.dir().join("web.yaml");
+    std::fs::write(&file, muster_tests::story::sleeper("web", 1)).unwrap();
+    let began = Instant::now();
+    let args = ["apply", "--timeout", "60s", "--device", "plant7/press-4", "-f", file.to_str().unwrap()];
+    let creds = hub.creds(Role::Viewer).display().to_string();
+    let said = hub.muster(&[&args[..], &["--creds", &creds]].concat());
+    let words = String::from_utf8_lossy(&said.stderr);
+    assert!(!said.status.success() && words.contains("no permission for muster.publisher.apply"), "{words}");
+    assert!(began.elapsed() < Duration::from_secs(30), "it waited for an answer that cannot come");
     assert_eq!(bus.view_get("fleet").await.unwrap(), None);
 }
 

@@ -12,7 +12,8 @@ use super::status::verdict_parser;
 pub(super) const WATCH_EXAMPLES: &str = "\
 The hub sends the changes of one deployment and its devices; changes within half a second come together.
 A watch with a name goes on where it was, also after this program or the hub was away: nothing is shown twice, and what is
-left out was replaced by something newer. It is kept for a week; `muster watch` of another deployment needs another name.
+left out was replaced by something newer. The hub keeps it for an hour after the watch has ended; a watch of another deployment
+needs another name.
 A commit goes out device by device, so a verdict right after a push may be of the state before it. With --commit nothing
 counts until LEDGER holds every document of that commit.
 

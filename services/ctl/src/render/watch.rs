@@ -9,7 +9,7 @@ use muster_contract::{DeploymentId, Timestamp};
 use super::colour::{self, BOLD, DIM, styled};
 use super::deployment::{converged, rows};
 use super::doubt::{Doubt, by_freshness, dark_deployments, footer};
-use super::format::{as_of, counts};
+use super::format::{as_of, clean, counts};
 use super::frame::Frame;
 use super::hearing;
 
@@ -37,9 +37,12 @@ pub fn nothing(id: Option<&DeploymentId>) -> String {
 
 /// One change: `web  failing  2-5 of 6 converged: 1 failed, …, 1 of 6 not known; as of ledger 4711, 3s ago`.
 pub fn line(id: &DeploymentId, view: Option<&DeploymentView>, now: Timestamp) -> String {
-    let name = styled(BOLD, id.as_str());
     let Some(view) = view else {
-        return format!("{name}  {}\n", styled(DIM, "gone"));
+        return format!("{}  {}\n", styled(BOLD, id.as_str()), styled(DIM, "gone"));
+    };
+    let name = match clean(&view.deployment_name) {
+        name if id.is_uuid() && !name.is_empty() => format!("{} ({id})", styled(BOLD, &name)),
+        _ => styled(BOLD, id.as_str()),
     };
     let verdict = styled(colour::verdict(view.verdict), view.verdict.as_str());
     let mut doubt = Doubt::default();

@@ -24,8 +24,19 @@ pub(super) const DEADLINE: Duration = Duration::from_secs(90);
 /// Time between two looks that are a program each.
 const LOOK: Duration = Duration::from_millis(500);
 /// What goes on once it is up.
-const SERVICES: [&str; 9] =
-    ["nats", "git", "admit", "publisher", "ingest", "rollup", "planner", "link", "agent"];
+const SERVICES: [&str; 11] = [
+    "nats",
+    "git",
+    "admit",
+    "publisher",
+    "ingest",
+    "rollup",
+    "planner",
+    "gateway",
+    "renewer",
+    "link",
+    "agent",
+];
 /// An image at most. One of programs for debugging, as tests have them, is half as large again.
 const IMAGE_BYTES_MAX: u64 = if cfg!(debug_assertions) { 45 << 20 } else { 30 << 20 };
 
@@ -152,6 +163,8 @@ async fn a_fleet_in_containers_converges_and_loses_nothing_whatever_is_done_to_i
     nobody_is_root(&fleet.stack);
     every_container_is_healthy(&fleet.stack).await;
     observe::every_metric_that_is_looked_at_is_there(&fleet.stack);
+    the_page_shows_the_fleet(&fleet).await;
+    websocket_is_served(&fleet.stack).await;
     every_link_is_cut_for_a_while(&fleet).await;
     the_line_of_one_device_is_cut(&fleet).await;
     the_server_is_killed_and_started_again(&fleet).await;
@@ -208,6 +221,23 @@ async fn every_container_is_healthy(stack: &Stack) {
         told.into_iter().filter(|line| !line.ends_with(" healthy")).collect::<Vec<_>>()
     };
     within(DEADLINE, "every container is healthy", look, Vec::is_empty).await;
+}
+
+async fn the_page_shows_the_fleet(fleet: &Fleet) {
+    let addr = fleet.stack.published("MUSTER_WEB_PORT");
+    let look = async || match http::get(addr, "/").await {
+        Ok(answer) if answer.status == 200 => answer.body,
+        other => format!("{other:?}"),
+    };
+    within(DEADLINE, "the page shows the fleet", look, |page| page.contains("/deployments/telemetry")).await;
+}
+
+/// The port answers a TLS handshake's first bytes: what speaks TLS refuses plain HTTP, what listens not refuses the connection.
+async fn websocket_is_served(stack: &Stack) {
+    let addr = stack.published("MUSTER_WS_PORT");
+    let refused = http::get(addr, "/").await.map(|answer| (answer.status, answer.body));
+    let is_tls = matches!(&refused, Ok((400, body)) if body.contains("HTTPS"));
+    assert!(is_tls, "NATS by WebSocket over TLS does not answer at {addr}: {refused:?}");
 }
 
 async fn every_link_is_cut_for_a_while(fleet: &Fleet) {

@@ -11,8 +11,8 @@ use tokio::time::{Instant, sleep};
 
 use super::fleet::{DEADLINE, Fleet};
 
-/// Devices of each site.
-const AGENTS: u64 = 4;
+/// Devices of each site: twelve in all.
+const AGENTS: u64 = 6;
 /// Time between two looks that are a program each.
 const LOOK: Duration = Duration::from_millis(500);
 
