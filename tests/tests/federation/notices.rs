@@ -7,6 +7,7 @@ use muster_contract::changes::Change;
 use muster_contract::notify::{MissedAnswer, Notice, NoticeEvent, NoticeStatus, TellOn};
 use muster_contract::view::Verdict;
 use muster_contract::{SubscriptionName, decode};
+use muster_tests::command::muster;
 use muster_tests::wait::until;
 use serde_json::{Value, json};
 
@@ -90,6 +91,9 @@ async fn a_subscriber_at_the_top_is_told_as_by_one_hub_with_all_sites() {
         let answer = top.notify("subscribe", &wrong).await;
         assert_eq!(answer["error"]["code"], code, "{wrong}: {answer}");
     }
+    let watched =
+        muster(&top.server.url(), &["watch", "web", "--until", "converged", "--within", "60s"]).await;
+    assert_eq!(watched.code, 0, "{}{}", watched.out, watched.err);
     let line = top.notify("list", &json!({"limit": 1})).await;
     assert_eq!(line["subscriptions"][0]["subscription"]["leaseSeconds"], 3600, "{line}");
     let gone = top.notify("unsubscribe", &json!({"name": "fleet"})).await;
