@@ -10,8 +10,9 @@ use muster_client::emco::{self, Asked};
 use muster_contract::actions::ActionsAnswer;
 use muster_contract::desired::{Source, SourceKind};
 use muster_contract::query::Output;
+use muster_contract::retry::RetrySummary;
 use muster_contract::status::{Axis, KStatus, Rollup, StatusAnswer, TargetStatus};
-use muster_contract::view::{DeploymentView, Freshness};
+use muster_contract::view::{DeploymentView, Freshness, Retried};
 use muster_contract::{DeploymentId, DeviceKey, Timestamp};
 use muster_ctl::config::{DeprecatedType, Export, Names, StatusArgs};
 use muster_ctl::render::filtered;
@@ -227,6 +228,22 @@ fn what_shall_run_is_shown_once_in_detail_and_what_is_left_out_is_said() {
     answer.manifests.clear();
     let text = filtered::status(&answer, &args, now());
     assert!(!text.contains("SHALL RUN"), "{text}");
+}
+
+#[test]
+fn q18_emcos_lines_name_the_attempts_of_a_retry() {
+    let mut answer = four();
+    let since = Timestamp::from_second(1_700_000_000).unwrap();
+    answer.targets[1].retry = Some(RetrySummary { attempt: 3, since, crash_loop: true });
+    answer.rollup.retried = Retried { targets: 1, attempts: 3 };
+    let shape = both_axes(&answer, None, Output::All);
+    assert_eq!(shape["retried"], serde_json::json!({ "targets": 1, "attempts": 3 }));
+    let clusters =
+        shape["apps"].as_array().unwrap().iter().flat_map(|app| app["clusters"].as_array().unwrap());
+    let retried: Vec<_> = clusters.filter(|cluster| !cluster["retry"].is_null()).collect();
+    assert_eq!(retried.len(), 1, "{shape}");
+    assert_eq!(retried[0]["cluster"], "press-5");
+    assert_eq!(retried[0]["retry"], serde_json::json!({ "attempt": 3, "since": since, "crashLoop": true }));
 }
 
 /// In EMCO's shape, both axes.
