@@ -7,7 +7,8 @@
 //! HOME/package ◄── rename, the commit point ◄── HOME/package.new ◄── unpack within limits ◄┘
 //! ```
 //!
-//! It does not verify signatures, pull container images or run anything.
+//! A package that needs a [`signature`] is verified before it is unpacked. This module does not pull container images or run
+//! anything.
 
 mod cache;
 mod credentials;
@@ -15,6 +16,7 @@ mod error;
 mod http;
 mod registry;
 mod settings;
+mod signature;
 mod source;
 mod unpack;
 
@@ -26,24 +28,30 @@ use std::sync::Arc;
 use muster_contract::canonical::Digest;
 use tokio::sync::Mutex;
 use tokio_util::sync::CancellationToken;
+use ureq::http::StatusCode;
 
 use self::cache::Cache;
 use self::credentials::Credentials;
 pub use self::error::PackageError;
-use self::http::{Download, HttpClient};
+use self::http::{Download, Get, HttpClient, require_success};
 use self::registry::Registry;
 pub use self::settings::{CACHE_BYTES_DEFAULT, PACKAGE_BYTES_MAX, PackageSettings};
+pub use self::signature::KeyLocation;
+use self::signature::{Key, Policy, Signed, decoded, device_keys, is_signed};
 pub use self::source::{PackageSource, shown};
 
+/// Bytes of the signature beside an archive.
+const SIGNATURE_BYTES_MAX: u64 = 4 * 1024;
 const FOLDER: &str = "package";
 const FOLDER_NEW: &str = "package.new";
-/// A file in the folder with the source that it was made from.
+/// A file in the folder: a line with the source that it was made from, and a line for each signature that it was verified with.
 const ORIGIN: &str = ".muster-source";
 
 /// Places packages in the folders of units, one at a time: a thin link serves one fetch best.
 #[derive(Debug, Clone)]
 pub struct PackageStore {
     inner: Arc<Mutex<Fetcher>>,
+    keys: Arc<[PathBuf]>,
 }
 
 #[derive(Debug)]
@@ -52,9 +60,20 @@ struct Fetcher {
     cache: Cache,
 }
 
+/// An archive that was fetched.
+struct Archive {
+    file: PathBuf,
+    /// The digest that it was verified with.
+    digest: Option<Digest>,
+    /// A line for each signature that it was verified with.
+    signers: Vec<String>,
+}
+
 /// Cancels a fetch on its own thread when the future that waits for it is dropped.
 struct Fetch {
     source: PackageSource,
+    /// The key that the component names.
+    key: Option<KeyLocation>,
     home: PathBuf,
     stop: CancellationToken,
 }
@@ -63,10 +82,11 @@ impl PackageStore {
     /// A store whose cache is below the data directory of the agent. Reads and writes nothing yet.
     pub fn new(data_dir: &Path, settings: PackageSettings) -> Self {
         let cache = Cache::new(data_dir, settings.cache_bytes);
-        Self { inner: Arc::new(Mutex::new(Fetcher { settings, cache })) }
+        let keys = settings.keys.clone().into();
+        Self { keys, inner: Arc::new(Mutex::new(Fetcher { settings, cache })) }
     }
 
-    /// The folder with the files of a package below `home`, which exists. Dropping the future ends the fetch; the next one
+    /// The folder with the files of a package below `home`, which exists; `key` is the one that its component names. Dropping the future ends the fetch; the next one
     /// goes on where it ended.
     ///
     /// # Errors
@@ -74,16 +94,17 @@ impl PackageStore {
     pub async fn ensure_unpacked(
         &self,
         source: &PackageSource,
+        key: Option<&KeyLocation>,
         home: &Path,
     ) -> Result<PathBuf, PackageError> {
         let folder = home.join(FOLDER);
-        if is_unpacked(&folder, source) {
+        if is_unpacked(&folder, source, &device_keys(&self.keys)?, key) {
             return Ok(folder);
         }
         let fetcher = Arc::clone(&self.inner).lock_owned().await;
         let stop = CancellationToken::new();
         let _stops_on_drop = stop.clone().drop_guard();
-        let fetch = Fetch { source: source.clone(), home: home.to_owned(), stop };
+        let fetch = Fetch { source: source.clone(), key: key.cloned(), home: home.to_owned(), stop };
         tokio::task::spawn_blocking(move || fetcher.fetch_and_unpack(&fetch)).await??;
         Ok(folder)
     }
@@ -94,8 +115,9 @@ impl Fetcher {
         self.cache.create()?;
         let http = HttpClient::new(&self.settings)?;
         let credentials = Credentials::read(self.settings.credentials.as_deref())?;
-        let (archive, digest) = self.archive(fetch, http, credentials)?;
-        let unpacked = unpack_to(&archive, &fetch.home, &fetch.source);
+        let policy = Policy::new(device_keys(&self.settings.keys)?, fetch.key.as_ref(), &http)?;
+        let Archive { file: archive, digest, signers } = self.archive(fetch, http, credentials, &policy)?;
+        let unpacked = unpack_to(&archive, &fetch.home, &fetch.source, &signers);
         self.cache.release(&archive, digest.is_some() && unpacked.is_ok());
         unpacked?;
         tracing::info!(
@@ -104,27 +126,38 @@ impl Fetcher {
         Ok(())
     }
 
-    /// A complete archive in the cache, and the digest that it was verified with.
+    /// A complete and verified archive in the cache.
     fn archive(
         &self,
         fetch: &Fetch,
         http: HttpClient,
         credentials: Credentials,
-    ) -> Result<(PathBuf, Option<Digest>), PackageError> {
+        policy: &Policy,
+    ) -> Result<Archive, PackageError> {
         match &fetch.source {
             PackageSource::Archive { url, digest } => {
                 let authorization = credentials.basic(source::host(url));
-                let download = |url| Download { url, authorization, bytes: None, digest: *digest };
-                Ok((self.download(&http, &download(url.clone()), &fetch.stop)?, *digest))
+                let download = Download { url: url.clone(), authorization, bytes: None, digest: *digest };
+                let file = self.download(&http, &download, &fetch.stop)?;
+                let signers = match policy.is_empty() {
+                    true => Vec::new(),
+                    false => verified(&http, &download, &file, policy)
+                        .inspect_err(|_| self.cache.release(&file, digest.is_some()))?,
+                };
+                Ok(Archive { file, digest: *digest, signers })
             }
             PackageSource::Registry(reference) => {
                 let mut registry = Registry::new(http, reference.clone(), credentials);
-                let layer = registry.layer()?;
-                let archive = match self.cache.get(&layer.digest) {
+                let (layer, manifest) = registry.layer()?;
+                let signers = match policy.is_empty() {
+                    true => Vec::new(),
+                    false => policy.check(&reference.to_string(), &registry.signatures(&manifest)?)?,
+                };
+                let file = match self.cache.get(&layer.digest) {
                     Some(archive) => archive,
                     None => self.download(&registry.http, &registry.download(&layer), &fetch.stop)?,
                 };
-                Ok((archive, Some(layer.digest)))
+                Ok(Archive { file, digest: Some(layer.digest), signers })
             }
         }
     }
@@ -150,18 +183,50 @@ impl Fetcher {
     }
 }
 
-/// Whether a folder has the package of this source, whole.
-fn is_unpacked(folder: &Path, source: &PackageSource) -> bool {
-    fs::read_to_string(folder.join(ORIGIN)).is_ok_and(|origin| origin == source.identity())
+/// Verifies the signature beside an archive. It is over the whole file, which is read into memory.
+fn verified(
+    http: &HttpClient,
+    download: &Download,
+    file: &Path,
+    policy: &Policy,
+) -> Result<Vec<String>, PackageError> {
+    let url = source::signature_url(&download.url);
+    let get = Get {
+        url: &url,
+        accept: "*/*",
+        authorization: download.authorization.as_deref(),
+        max: SIGNATURE_BYTES_MAX,
+    };
+    let (answer, body) = http.get(get)?;
+    if answer.status() == StatusCode::NOT_FOUND {
+        return policy.check(&download.url, &[]);
+    }
+    require_success(&answer, &url)?;
+    let signature = String::from_utf8(body).ok().and_then(|text| decoded(&text)).unwrap_or_default();
+    let message = fs::read(file).map_err(|source| PackageError::Write { path: file.to_owned(), source })?;
+    policy.check(&download.url, &[Signed { message, signature }])
+}
+
+/// Whether a folder has the package of this source, whole and with the signatures that it needs.
+fn is_unpacked(folder: &Path, source: &PackageSource, device: &[Key], key: Option<&KeyLocation>) -> bool {
+    let Ok(origin) = fs::read_to_string(folder.join(ORIGIN)) else { return false };
+    let lines: Vec<&str> = origin.lines().collect();
+    lines.first() == Some(&source.identity().as_str()) && is_signed(&lines[1..], device, key)
 }
 
 /// Unpacks an archive into the folder of the package: a kill leaves the old folder, none or the new one, never a part of it.
-fn unpack_to(archive: &Path, home: &Path, source: &PackageSource) -> Result<(), PackageError> {
+fn unpack_to(
+    archive: &Path,
+    home: &Path,
+    source: &PackageSource,
+    signers: &[String],
+) -> Result<(), PackageError> {
     let (folder, beside) = (home.join(FOLDER), home.join(FOLDER_NEW));
     let failed = |path: &Path, source| PackageError::Write { path: path.to_owned(), source };
     remove(&beside).map_err(|error| failed(&beside, error))?;
     unpack::unpack(archive, &beside, source)?;
-    fs::write(beside.join(ORIGIN), source.identity()).map_err(|error| failed(&beside, error))?;
+    let origin = signers.iter().fold(source.identity(), |text, line| text + "\n" + line);
+    fs::write(beside.join(ORIGIN), origin).map_err(|error| failed(&beside, error))?;
     // Otherwise a power cut could leave the new folder with empty files.
     let synced = File::open(&beside).and_then(|folder| Ok(rustix::fs::syncfs(folder)?));
     synced.map_err(|error| failed(&beside, error))?;

@@ -25,6 +25,10 @@ pub struct PackageArgs {
     /// Credentials of hosts of packages, in the format of Docker's config.json
     #[arg(long, env = "MUSTER_PACKAGE_AUTH", value_name = "FILE")]
     pub package_auth: Option<String>,
+
+    /// Public key (PEM, as cosign makes them) by which fetched packages must be signed; may be repeated, one of them is enough
+    #[arg(long, env = "MUSTER_PACKAGE_KEY", value_name = "FILE", value_delimiter = ',')]
+    pub package_key: Vec<String>,
 }
 
 impl PackageArgs {
@@ -34,6 +38,14 @@ impl PackageArgs {
         let rate = problems.optional("--package-limit", self.package_limit.as_deref(), Problems::parse);
         let ca = problems.optional("--package-ca", self.package_ca.as_deref(), Problems::file);
         let credentials = problems.optional("--package-auth", self.package_auth.as_deref(), Problems::file);
-        Some(PackageSettings { cache_bytes: cache?, rate: rate?, ca: ca?, credentials: credentials? })
+        let keys =
+            self.package_key.iter().map(|path| problems.file("--package-key", path)).collect::<Option<_>>();
+        Some(PackageSettings {
+            cache_bytes: cache?,
+            rate: rate?,
+            ca: ca?,
+            credentials: credentials?,
+            keys: keys?,
+        })
     }
 }

@@ -75,6 +75,33 @@ pub enum PackageError {
         /// The rule that it breaks.
         rule: String,
     },
+    /// A key for signatures cannot be used.
+    #[error("the key {address} for signatures of packages cannot be used: {rule}")]
+    Key {
+        /// Its address or file.
+        address: String,
+        /// The rule that it breaks.
+        rule: &'static str,
+    },
+    /// The file of a key cannot be read.
+    #[error("the key {} for signatures of packages cannot be read", .path.display())]
+    KeyFile {
+        /// The file.
+        path: PathBuf,
+        /// The cause.
+        #[source]
+        source: io::Error,
+    },
+    /// A package has not the signature that it needs.
+    #[error("its package at {address} is not signed by {whose}: {}", signatures(.count))]
+    Signature {
+        /// The address.
+        address: String,
+        /// The signatures that it has.
+        count: usize,
+        /// The key that is demanded.
+        whose: &'static str,
+    },
     /// The file with credentials cannot be used.
     #[error("the credentials of package hosts cannot be read from {} (--package-auth)", .path.display())]
     Credentials {
@@ -110,7 +137,20 @@ pub enum PackageError {
     Panicked(#[from] tokio::task::JoinError),
 }
 
+fn signatures(count: &usize) -> String {
+    match count {
+        0 => "it has no signature; sign it with `cosign sign --key` or, beside an archive, with `cosign sign-blob`".to_owned(),
+        1 => "its signature is of another key or another content".to_owned(),
+        _ => format!("its {count} signatures are of other keys or another content"),
+    }
+}
+
 impl PackageError {
+    /// An error for a key.
+    pub(super) fn key(address: &str, rule: &'static str) -> Self {
+        Self::Key { address: address.to_owned(), rule }
+    }
+
     /// An error for a package that is too large.
     pub(super) fn large(address: &str) -> Self {
         Self::Large { address: address.to_owned(), max: PACKAGE_BYTES_MAX }

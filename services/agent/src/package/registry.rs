@@ -1,6 +1,8 @@
 //! Reads artifacts of an OCI registry by its distribution API: logs in when asked, reads the manifest and finds the layer with
 //! the package. Writes nothing, and reads no image indexes.
 
+use std::collections::BTreeMap;
+
 use muster_contract::canonical::Digest;
 use serde::Deserialize;
 use ureq::http::header::WWW_AUTHENTICATE;
@@ -10,6 +12,7 @@ use super::credentials::Credentials;
 use super::error::PackageError;
 use super::http::{Download, Get, HttpClient, require_success};
 use super::settings::PACKAGE_BYTES_MAX;
+use super::signature::{Signed, decoded};
 use super::source::{Reference, host, shown};
 
 /// Media types of manifests with layers.
@@ -17,6 +20,12 @@ const MANIFESTS: &str =
     "application/vnd.oci.image.manifest.v1+json, application/vnd.docker.distribution.manifest.v2+json";
 /// Bytes of a manifest; registries allow 4 MiB, and a package's has one layer.
 const MANIFEST_BYTES_MAX: u64 = 256 * 1024;
+/// The annotation of a layer with cosign's signature over its content.
+const SIGNATURE: &str = "dev.cosignproject.cosign/signature";
+/// Signatures of one artifact that are looked at.
+const SIGNATURES_MAX: usize = 16;
+/// Bytes of a signed payload.
+const PAYLOAD_BYTES_MAX: u64 = 16 * 1024;
 /// Bytes of a token server's answer.
 const TOKEN_BYTES_MAX: u64 = 64 * 1024;
 
@@ -39,9 +48,28 @@ pub(super) struct Layer {
     pub(super) digest: Digest,
     /// Its bytes.
     size: u64,
+    #[serde(default)]
+    annotations: BTreeMap<String, String>,
+}
+
+/// The part of cosign's payload that names the artifact.
+#[derive(Deserialize)]
+struct Payload {
+    critical: Critical,
 }
 
 #[derive(Deserialize)]
+struct Critical {
+    image: Image,
+}
+
+#[derive(Deserialize)]
+struct Image {
+    #[serde(rename = "docker-manifest-digest")]
+    digest: Digest,
+}
+
+#[derive(Default, Deserialize)]
 #[serde(rename_all = "camelCase")]
 struct Manifest {
     #[serde(default)]
@@ -62,8 +90,8 @@ impl Registry {
         Self { http, reference, credentials, authorization: None }
     }
 
-    /// The layer with the package.
-    pub(super) fn layer(&mut self) -> Result<Layer, PackageError> {
+    /// The layer with the package, and the digest of its manifest.
+    pub(super) fn layer(&mut self) -> Result<(Layer, Digest), PackageError> {
         let url = format!("{}/manifests/{}", self.reference.base(), self.reference.version);
         let (mut answer, mut body) = self.manifest(&url)?;
         if answer.status() == StatusCode::UNAUTHORIZED && self.log_in(&answer)? {
@@ -74,7 +102,34 @@ impl Registry {
         if let Some(expected) = self.reference.digest().filter(|expected| *expected != found) {
             return Err(PackageError::Digest { address: self.reference.to_string(), found, expected });
         }
-        self.only_layer(&body)
+        Ok((self.only_layer(&body)?, found))
+    }
+
+    /// The signatures of an artifact that cosign has made; those about another artifact are left out.
+    pub(super) fn signatures(&self, of: &Digest) -> Result<Vec<Signed>, PackageError> {
+        let url = format!("{}/manifests/{}.sig", self.reference.base(), of.to_string().replace(':', "-"));
+        let (answer, body) = self.manifest(&url)?;
+        if answer.status() == StatusCode::NOT_FOUND {
+            return Ok(Vec::new());
+        }
+        require_success(&answer, &url)?;
+        let manifest: Manifest = serde_json::from_slice(&body).unwrap_or_default();
+        let mut signed = Vec::new();
+        for layer in manifest.layers.iter().take(SIGNATURES_MAX) {
+            let Some(signature) = layer.annotations.get(SIGNATURE).and_then(|text| decoded(text)) else {
+                continue;
+            };
+            let url = format!("{}/blobs/{}", self.reference.base(), layer.digest);
+            let authorization = self.authorization.as_deref();
+            let (answer, payload) =
+                self.http.get(Get { url: &url, accept: "*/*", authorization, max: PAYLOAD_BYTES_MAX })?;
+            require_success(&answer, &url)?;
+            let about = serde_json::from_slice::<Payload>(&payload).ok();
+            if about.is_some_and(|about| about.critical.image.digest == *of) {
+                signed.push(Signed { message: payload, signature });
+            }
+        }
+        Ok(signed)
     }
 
     /// The download of a layer.

@@ -20,10 +20,12 @@ pub struct PackageSettings {
     pub ca: Option<PathBuf>,
     /// A file with credentials of hosts, in the format of Docker's `config.json`.
     pub credentials: Option<PathBuf>,
+    /// Files with public keys; a package needs a signature by one of them if there are any.
+    pub keys: Vec<PathBuf>,
 }
 
 impl Default for PackageSettings {
     fn default() -> Self {
-        Self { cache_bytes: CACHE_BYTES_DEFAULT, rate: None, ca: None, credentials: None }
+        Self { cache_bytes: CACHE_BYTES_DEFAULT, rate: None, ca: None, credentials: None, keys: Vec::new() }
     }
 }

@@ -135,6 +135,17 @@ pub(super) fn host(url: &str) -> &str {
     rest.split(['/', '?', '#']).next().unwrap_or_default()
 }
 
+/// Whether a URL without TLS is of this device.
+pub(super) fn is_loopback_url(url: &str) -> bool {
+    url.starts_with(HTTP) && is_loopback(host(url))
+}
+
+/// The URL of the signature beside an archive, as `cosign sign-blob` users publish it.
+pub(super) fn signature_url(url: &str) -> String {
+    let (path, query) = url.split_at(url.find(['?', '#']).unwrap_or(url.len()));
+    format!("{path}.sig{query}")
+}
+
 /// Whether a host with or without a port is this device.
 fn is_loopback(authority: &str) -> bool {
     let host = match authority.strip_prefix('[') {

@@ -4,9 +4,13 @@ mod server;
 
 use std::time::Duration;
 
+use base64::Engine as _;
+use base64::engine::general_purpose::STANDARD;
 use flate2::Compression;
 use flate2::write::GzEncoder;
 use muster_service::error::chain;
+use ring::rand::SystemRandom;
+use ring::signature::{ECDSA_P256_SHA256_ASN1_SIGNING, EcdsaKeyPair, KeyPair as _};
 
 use self::server::{Answer, Server};
 use super::*;
@@ -39,7 +43,7 @@ impl Device {
     }
 
     async fn place(&self, source: &PackageSource) -> Result<String, String> {
-        let folder = self.store.ensure_unpacked(source, &self.dir.path().join("unit")).await;
+        let folder = self.store.ensure_unpacked(source, None, &self.dir.path().join("unit")).await;
         folder
             .map(|folder| fs::read_to_string(folder.join("compose.yaml")).unwrap())
             .map_err(|error| chain(&error))
@@ -60,7 +64,7 @@ async fn a_placed_package_needs_no_server_and_another_deployment_none_either() {
     assert_eq!(device.place(&source).await.unwrap(), "services: {}");
     let other = device.dir.path().join("other");
     fs::create_dir(&other).unwrap();
-    device.store.ensure_unpacked(&source, &other).await.unwrap();
+    device.store.ensure_unpacked(&source, None, &other).await.unwrap();
     assert_eq!(server.requests().len(), 1);
 }
 
@@ -167,4 +171,158 @@ async fn an_artifact_is_read_with_a_token_and_its_digests_are_checked() {
     let server = Server::start(vec![Answer::Whole(manifest.replace("2.4", "").into_bytes()[1..].to_vec())]);
     let source = PackageSource::registry(&format!("oci://{}/app", server.host()), Some(&wanted)).unwrap();
     assert!(device.place(&source).await.unwrap_err().contains("has the digest"));
+}
+
+/// A key pair of a signer, and the file of its public key.
+struct Signer {
+    pair: EcdsaKeyPair,
+    pem: String,
+}
+
+impl Signer {
+    fn new() -> Self {
+        let random = SystemRandom::new();
+        let document = EcdsaKeyPair::generate_pkcs8(&ECDSA_P256_SHA256_ASN1_SIGNING, &random).unwrap();
+        let pair =
+            EcdsaKeyPair::from_pkcs8(&ECDSA_P256_SHA256_ASN1_SIGNING, document.as_ref(), &random).unwrap();
+        let prefix = STANDARD.decode("MFkwEwYHKoZIzj0CAQYIKoZIzj0DAQcDQgA=").unwrap();
+        let der = [&prefix[..], pair.public_key().as_ref()].concat();
+        let pem = format!("-----BEGIN PUBLIC KEY-----\n{}\n-----END PUBLIC KEY-----\n", STANDARD.encode(der));
+        Self { pair, pem }
+    }
+
+    fn sign(&self, message: &[u8]) -> String {
+        STANDARD.encode(self.pair.sign(&SystemRandom::new(), message).unwrap())
+    }
+
+    /// A device that demands a signature by this key.
+    fn device(&self) -> Device {
+        let dir = tempfile::tempdir().unwrap();
+        let key = dir.path().join("cosign.pub");
+        fs::write(&key, &self.pem).unwrap();
+        let store =
+            PackageStore::new(dir.path(), PackageSettings { keys: vec![key], ..PackageSettings::default() });
+        fs::create_dir(dir.path().join("unit")).unwrap();
+        Device { dir, store }
+    }
+}
+
+#[tokio::test]
+async fn an_archive_without_a_signature_by_a_key_of_the_device_is_never_placed() {
+    let (bytes, signer, other) = (package(), Signer::new(), Signer::new());
+    for (answer, words) in [
+        (Answer::Whole(signer.sign(&bytes).into_bytes()), ""),
+        (Answer::Status(404), "it has no signature"),
+        (Answer::Whole(other.sign(&bytes).into_bytes()), "of another key or another content"),
+        (Answer::Whole(signer.sign(b"another file").into_bytes()), "of another key or another content"),
+        (Answer::Whole(b"no base64!".to_vec()), "of another key or another content"),
+        (Answer::Status(500), "answers 500"),
+    ] {
+        let (device, shown) = (signer.device(), format!("{answer:?}"));
+        let server = Server::start(vec![Answer::Whole(bytes.clone()), answer]);
+        let placed = device.place(&archive(&server, Some(Digest::of_bytes(&bytes)))).await;
+        assert!(server.requests()[1].starts_with("GET /p.tar.gz.sig "), "{:?}", server.requests());
+        match placed {
+            Ok(text) => assert!(words.is_empty() && text == "services: {}", "{shown:.60}"),
+            Err(said) => {
+                assert!(!words.is_empty() && said.contains(words), "{shown:.60}: {said}");
+                assert!(!device.dir.path().join("unit").join(FOLDER).exists(), "{shown:.60}");
+            }
+        }
+    }
+}
+
+/// The answers of a registry with an artifact and what it holds under the tag of its signature.
+fn registry_with(signed_digest: &dyn Fn(Digest) -> Digest, sign: &dyn Fn(&[u8]) -> String) -> Vec<Answer> {
+    let bytes = package();
+    let layer = Digest::of_bytes(&bytes);
+    let manifest = format!(
+        r#"{{"layers":[{{"mediaType":"application/x.tar+gzip","digest":"{layer}","size":{}}}]}}"#,
+        bytes.len()
+    );
+    let about = signed_digest(Digest::of_bytes(manifest.as_bytes()));
+    let payload = format!(r#"{{"critical":{{"image":{{"docker-manifest-digest":"{about}"}},"type":"x"}}}}"#);
+    let (of_payload, signature) = (Digest::of_bytes(payload.as_bytes()), sign(payload.as_bytes()));
+    let signatures = format!(
+        r#"{{"layers":[{{"digest":"{of_payload}","size":{},"annotations":{{"dev.cosignproject.cosign/signature":"{signature}"}}}}]}}"#,
+        payload.len()
+    );
+    [manifest.into_bytes(), signatures.into_bytes(), payload.into_bytes(), bytes].map(Answer::Whole).to_vec()
+}
+
+#[tokio::test]
+async fn an_artifact_needs_a_signature_of_its_own_manifest_by_a_key_of_the_device() {
+    let (signer, other) = (Signer::new(), Signer::new());
+    let own = |digest| digest;
+    let foreign = |_| Digest::of_bytes(b"another artifact");
+    let by_signer = |message: &[u8]| signer.sign(message);
+    let by_other = |message: &[u8]| other.sign(message);
+    for (script, is_placed) in [
+        (registry_with(&own, &by_signer), true),
+        (registry_with(&own, &by_other), false),
+        // A signature that the right key made, but for another artifact.
+        (registry_with(&foreign, &by_signer), false),
+    ] {
+        let (device, server) = (signer.device(), Server::start(script));
+        let source = PackageSource::registry(&format!("oci://{}/app", server.host()), Some("1")).unwrap();
+        let placed = device.place(&source).await;
+        assert_eq!(placed.is_ok(), is_placed, "{placed:?}");
+        let tag = &server.requests()[1];
+        assert!(tag.starts_with("GET /v2/app/manifests/sha256-") && tag.contains(".sig "), "{tag}");
+        if let Err(said) = placed {
+            assert!(said.contains("is not signed by a key of this device"), "{said}");
+        }
+    }
+}
+
+#[tokio::test]
+async fn what_was_placed_before_a_key_was_demanded_is_verified_first() {
+    let (bytes, signer, plain) = (package(), Signer::new(), Device::new());
+    let server = Server::start(vec![
+        Answer::Whole(bytes.clone()),
+        Answer::Whole(bytes.clone()),
+        Answer::Whole(signer.sign(&bytes).into_bytes()),
+    ]);
+    let source = archive(&server, None);
+    plain.place(&source).await.unwrap();
+    let key = plain.dir.path().join("cosign.pub");
+    fs::write(&key, &signer.pem).unwrap();
+    let settings = PackageSettings { keys: vec![key], ..PackageSettings::default() };
+    let demanding = Device { store: PackageStore::new(plain.dir.path(), settings), dir: plain.dir };
+    demanding.place(&source).await.unwrap();
+    assert_eq!(server.requests().len(), 3, "fetched again, with its signature");
+    demanding.place(&source).await.unwrap();
+    assert_eq!(server.requests().len(), 3, "verified once, it needs no server");
+}
+
+#[tokio::test]
+async fn a_component_names_a_key_beside_those_of_the_device() {
+    let (bytes, signer, other) = (package(), Signer::new(), Signer::new());
+    let device = Device::new();
+    let home = device.dir.path().join("unit");
+    for (made_by, is_placed) in [(&other, false), (&signer, true)] {
+        let server = Server::start(vec![
+            Answer::Whole(signer.pem.clone().into_bytes()),
+            Answer::Whole(bytes.clone()),
+            Answer::Whole(made_by.sign(&bytes).into_bytes()),
+        ]);
+        let key = KeyLocation::parse(&server.url("/cosign.pub")).unwrap();
+        let placed = device.store.ensure_unpacked(&archive(&server, None), Some(&key), &home).await;
+        assert_eq!(placed.is_ok(), is_placed, "{placed:?}");
+    }
+    for (address, words) in [
+        ("http://dl.example/cosign.pub", "a key is at https://"),
+        ("https://robot:s3cret@dl.example/k", "a key is at https://"),
+    ] {
+        let said = KeyLocation::parse(address).unwrap_err().to_string();
+        assert!(said.contains(words) && !said.contains("s3cret"), "{said}");
+    }
+    let pgp = device.dir.path().join("pgp.asc");
+    fs::write(&pgp, "-----BEGIN PGP PUBLIC KEY BLOCK-----\n").unwrap();
+    let key = KeyLocation::parse(&format!("file://{}", pgp.display())).unwrap();
+    let server = Server::start(vec![]);
+    let source = archive(&server, None);
+    let other_home = device.dir.path().join("other");
+    let said = device.store.ensure_unpacked(&source, Some(&key), &other_home).await.unwrap_err();
+    assert!(chain(&said).contains("OpenPGP"), "named before anything is fetched");
 }

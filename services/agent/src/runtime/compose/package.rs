@@ -1,12 +1,12 @@
 //! Finds a component's Compose file: in the document (`composeFile`), in a folder or file on the device
-//! (`packageLocation: file:///…`), or in a package that is fetched (`https://…`, `oci://…`). Signed packages are refused.
+//! (`packageLocation: file:///…`), or in a package that is fetched (`https://…`, `oci://…`), the only one whose signature is verified.
 
 use std::io;
 use std::path::{Path, PathBuf};
 
 use muster_contract::profile::Package;
 
-use crate::package::{PackageError, PackageSource, PackageStore, shown};
+use crate::package::{KeyLocation, PackageError, PackageSource, PackageStore, shown};
 use crate::runtime::files::{only_folder, write_private};
 
 /// Names of the Compose file in a folder; the first that exists is used.
@@ -24,7 +24,7 @@ pub(super) enum ComposeFileError {
     )]
     Nowhere,
     #[error(
-        "its package must be verified with a key ({0}), which this agent cannot do; it runs no unverified package"
+        "its keyLocation {0} is for a package that is fetched, and its Compose file is in the document or on the device"
     )]
     Signed(String),
     #[error("there is no Compose file at {} (a folder must have one of {})", .0.display(), FILE_NAMES.join(", "))]
@@ -50,7 +50,10 @@ pub(super) async fn resolve(
     home: &Path,
     packages: &PackageStore,
 ) -> Result<PathBuf, ComposeFileError> {
-    if let Some(key) = &package.key_location {
+    let is_local = |location: &String| location.starts_with(LOCAL);
+    let is_fetched =
+        package.compose_file.is_none() && !package.package_location.as_ref().is_some_and(is_local);
+    if let Some(key) = package.key_location.as_ref().filter(|_| !is_fetched) {
         return Err(ComposeFileError::Signed(shown(key)));
     }
     if let Some(text) = &package.compose_file {
@@ -64,7 +67,8 @@ pub(super) async fn resolve(
         (None, Some(repository)) => PackageSource::registry(repository, package.revision.as_deref())?,
         (None, None) => return Err(ComposeFileError::Nowhere),
     };
-    find_in_package(&packages.ensure_unpacked(&source, home).await?)
+    let key = package.key_location.as_deref().map(KeyLocation::parse).transpose()?;
+    find_in_package(&packages.ensure_unpacked(&source, key.as_ref(), home).await?)
 }
 
 fn write(text: &str, home: &Path) -> Result<PathBuf, ComposeFileError> {

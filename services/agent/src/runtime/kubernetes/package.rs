@@ -9,7 +9,7 @@ use muster_contract::profile::Package;
 use serde_json::Value;
 
 use super::object::{MANIFEST_BYTES_MAX, ManifestError, objects};
-use crate::package::{PackageError, PackageSource, PackageStore, shown};
+use crate::package::{KeyLocation, PackageError, PackageSource, PackageStore, shown};
 use crate::runtime::files::only_folder;
 
 const LOCAL: &str = "file://";
@@ -27,7 +27,7 @@ pub(super) enum PackageFilesError {
     )]
     Nowhere,
     #[error(
-        "its package must be verified with a key ({0}), which this agent cannot do; it runs no unverified package"
+        "its keyLocation {0} is for a package that is fetched, and its files are in the document or on the device"
     )]
     Signed(String),
     #[error("there is no chart at {}: put {CHART} at its top or into its only folder", .0.display())]
@@ -60,30 +60,35 @@ pub(super) async fn manifests(
     home: &Path,
     store: &PackageStore,
 ) -> Result<Vec<Value>, PackageFilesError> {
-    refuse_signed(package)?;
     let found = match &package.manifests {
-        Some(text) => objects(text)?,
+        Some(text) => {
+            refuse_signed(package)?;
+            objects(text)?
+        }
         None => objects(&read_yaml(&folder(package, home, store).await?)?)?,
     };
     if found.is_empty() { Err(ManifestError::Empty.into()) } else { Ok(found) }
 }
 
-/// Refuses a package with a key: this agent cannot verify signatures, and runs no unverified package.
+/// Refuses a key for files that are not fetched: nothing would be verified with it.
 fn refuse_signed(package: &Package) -> Result<(), PackageFilesError> {
     package.key_location.as_ref().map_or(Ok(()), |key| Err(PackageFilesError::Signed(shown(key))))
 }
 
 async fn folder(package: &Package, home: &Path, store: &PackageStore) -> Result<PathBuf, PackageFilesError> {
-    refuse_signed(package)?;
     let source = match (&package.package_location, &package.repository) {
         (Some(location), _) => match location.strip_prefix(LOCAL) {
-            Some(path) => return Ok(PathBuf::from(path)),
+            Some(path) => {
+                refuse_signed(package)?;
+                return Ok(PathBuf::from(path));
+            }
             None => PackageSource::archive(location, package.package_digest)?,
         },
         (None, Some(repository)) => PackageSource::registry(repository, package.revision.as_deref())?,
         (None, None) => return Err(PackageFilesError::Nowhere),
     };
-    Ok(store.ensure_unpacked(&source, home).await?)
+    let key = package.key_location.as_deref().map(KeyLocation::parse).transpose()?;
+    Ok(store.ensure_unpacked(&source, key.as_ref(), home).await?)
 }
 
 /// A chart at the top of a folder or in its only folder, as archives of charts have it.
