@@ -76,7 +76,7 @@ async fn q03_a_group_and_a_cluster_have_emcos_shape_over_http() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn q02_q14_a_wrong_value_names_its_parameter_and_an_unknown_name_is_404() {
+async fn q02_a_wrong_value_names_its_parameter_and_an_unknown_name_is_404() {
     let (_system, addr) = served().await;
     for (query, field) in [
         ("status=up", "status"),
@@ -118,7 +118,7 @@ async fn q02_q14_a_wrong_value_names_its_parameter_and_an_unknown_name_is_404() 
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn n03_n07_n11_notifications_begin_with_the_state_name_each_change_once_and_end() {
+async fn n03_notifications_begin_with_the_state_name_each_change_once_and_end() {
     let (mut system, addr) = served().await;
     let _ready =
         answered(&system, addr, &format!("{GROUP}?status=ready"), |it| it["readyStatus"] == "Ready").await;

@@ -13,7 +13,7 @@ use serde_json::{Value, json};
 use super::super::api::params::{Kind, Param, Values, param};
 use crate::problem::Problem;
 
-/// What was delivered or what is observed.
+/// The axis: delivery or observation.
 const STATUS: Param = param("status", Kind::Text, "deployed or ready; overrides type");
 /// How much of the answer.
 const OUTPUT: Param = param("output", Kind::Text, "summary, all (default) or detail");

@@ -1,4 +1,4 @@
-//! What a stream of EMCO's notifications follows, and the notification of now. Streams of the same question share one task and its
+//! The question that a stream of EMCO's notifications follows, and its present answer. Streams of the same question share one task and its
 //! requests ([`polled`](super::super::watch::polled)).
 
 use std::hash::{Hash, Hasher};
