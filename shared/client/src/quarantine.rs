@@ -202,6 +202,10 @@ async fn requests(
 /// # Errors
 /// No ingest answers.
 pub async fn find(hub: &Hub, quarantine_seq: u64) -> Result<Option<HeldReport>, AskError> {
+    // Streams count from 1, and the server refuses to look for 0.
+    if quarantine_seq == 0 {
+        return Ok(None);
+    }
     let request = QuarantineRequest::of(QuarantineAction::Show, quarantine_seq);
     let answer: QuarantineAnswer = match hub.quarantine(0, &request).await {
         Ok(answer) => understood(&answer)?,

@@ -10,6 +10,7 @@ mod events;
 mod login;
 mod login_attempts;
 mod login_oidc;
+mod openapi;
 mod pages;
 mod rest;
 mod rollouts;

@@ -76,13 +76,17 @@ async fn status(
         let detail = "this gateway gathers as many statuses as it may at once";
         return Err(Problem::passing(StatusCode::TOO_MANY_REQUESTS, detail));
     };
-    let actions = match &subject {
+    let mut actions = match &subject {
         Subject::Group { id, .. } => Some(actions(&people, id).await),
         Subject::Cluster(_) => None,
     };
     let mut question = asked.query.clone();
-    if let (Some(instance), Some(actions)) = (&asked.instance, &actions) {
-        question.point = point_of(instance, actions.as_ref())?;
+    if let Some(instance) = &asked.instance
+        && let Some(told) = actions.take()
+    {
+        let told = told?;
+        question.point = point_of(instance, &told)?;
+        actions = Some(Ok(told));
     }
     let answer = gathered(&people.hub, question, Some(TARGETS_MAX)).await?;
     check_known(&people, &subject, &answer).await?;
@@ -129,10 +133,7 @@ async fn actions(people: &People, id: &DeploymentId) -> Result<ActionsAnswer, As
 }
 
 /// The point of the past at which a revision was last in force; the present if it still is.
-fn point_of(instance: &str, actions: Result<&ActionsAnswer, &AskError>) -> Result<Point, Problem> {
-    let actions = actions.map_err(|error| {
-        Problem::passing(StatusCode::SERVICE_UNAVAILABLE, format!("instance: {}", chain(error)))
-    })?;
+fn point_of(instance: &str, actions: &ActionsAnswer) -> Result<Point, Problem> {
     let last = last_of(actions, instance).map_err(|unknown| {
         let problem = Problem::field("instance", unknown.message);
         problem.with_near(&unknown.near.iter().map(String::as_str).collect::<Vec<_>>())

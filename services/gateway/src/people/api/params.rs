@@ -85,6 +85,9 @@ impl Values {
             if value.is_empty() {
                 return Err(Problem::field(param.name, "is empty; leave the parameter out"));
             }
+            if param.kind == Kind::Flag && value.parse::<bool>().is_err() {
+                return Err(Problem::field(param.name, format!("'{value}' must be true or false")));
+            }
             given.push((*param, value));
         }
         Ok(Self { given })
