@@ -22,6 +22,7 @@ use tokio_util::sync::CancellationToken;
 
 use self::core::{Input, RelayCore};
 use self::driver::Driver;
+use crate::follow::refusal::CurrentRefusal;
 use crate::metrics::Metrics;
 use crate::outbox::Outbox;
 use crate::reconcile::CurrentDesired;
@@ -39,6 +40,8 @@ pub struct Relay {
     pub desired: watch::Receiver<CurrentDesired>,
     /// Whether reports can be stored: heartbeats say so.
     pub storage_failure: watch::Receiver<StorageFailure>,
+    /// The desired state that the device refused, while it has accepted none since: heartbeats carry it.
+    pub refused: watch::Receiver<CurrentRefusal>,
     /// True once the hub's last receipt was fetched and stored, or there is none. Before that no new epoch is fixed
     /// and no report is sent.
     pub receipt_fetched: watch::Receiver<bool>,

@@ -33,6 +33,14 @@ pub fn incident(incident: &Incident, now: Timestamp) -> String {
         IncidentKind::RetiredButAlive { generation } => {
             format!("retired in generation {generation}, but alive")
         }
+        IncidentKind::DesiredRefused(refusal) => {
+            format!("it refused {}: {}", refusal.refused(), clean(&refusal.message))
+        }
+        IncidentKind::DesiredAccepted { generation, refused_since } => {
+            format!(
+                "it no longer refuses its desired state, as it did since {refused_since}; it holds generation {generation}"
+            )
+        }
         IncidentKind::ForeignDocument { downlink_seq, reason, .. } => {
             format!(
                 "foreign document in DOWNLINK at {downlink_seq}: {}; its writer replaces it",
