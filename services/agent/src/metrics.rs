@@ -3,6 +3,7 @@
 use std::sync::atomic::AtomicI64;
 use std::time::Duration;
 
+use muster_contract::desired_refusal::DesiredRefusal;
 use muster_service::health::Health;
 use prometheus_client::metrics::counter::Counter;
 use prometheus_client::metrics::gauge::Gauge;
@@ -10,7 +11,6 @@ use prometheus_client::metrics::gauge::Gauge;
 use tokio::sync::watch;
 use tokio::time::{Instant, sleep_until};
 
-use crate::follow::refusal::CurrentRefusal;
 use crate::outbox::{Outbox, Summary};
 use crate::status::{Figures, StatusFile};
 
@@ -133,7 +133,7 @@ impl Metrics {
 pub(crate) async fn update(
     metrics: Metrics,
     outbox: Outbox,
-    mut refused: watch::Receiver<CurrentRefusal>,
+    mut refused: watch::Receiver<Option<DesiredRefusal>>,
     mut status: StatusFile,
 ) {
     let mut changes = outbox.changes();

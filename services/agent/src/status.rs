@@ -17,7 +17,6 @@ use muster_service::error::chain;
 use serde::{Deserialize, Serialize};
 use tokio::time::Instant;
 
-use crate::follow::refusal::CurrentRefusal;
 use crate::outbox::Summary;
 
 const FILE: &str = "status.json";
@@ -48,16 +47,16 @@ pub(crate) struct Status {
     pub(crate) refused: Vec<RefusedNumbers>,
     /// The desired state that this device refused, while it has accepted none since.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub(crate) refused_desired: CurrentRefusal,
+    pub(crate) refused_desired: Option<DesiredRefusal>,
 }
 
-/// What the file has of the agent.
+/// The figures in the file.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub(crate) struct Figures {
     /// The contents of the outbox.
     pub(crate) summary: Summary,
     /// The refusal of a desired state that stands.
-    pub(crate) refused: CurrentRefusal,
+    pub(crate) refused: Option<DesiredRefusal>,
 }
 
 /// The error of reading the status file.

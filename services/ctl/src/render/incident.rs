@@ -73,17 +73,17 @@ pub fn incident(incident: &Incident, now: Timestamp) -> String {
         IncidentKind::LedgerNearlyFull { bytes, bytes_max } => {
             format!("LEDGER is nearly full: {bytes} of {bytes_max} bytes")
         }
-        IncidentKind::QuarantineFull { bound, limit } => {
-            let what = match bound {
-                QuarantineBound::Reports => "rejected reports of one sender",
-                QuarantineBound::Bytes => "bytes of rejected reports",
-            };
-            format!(
-                "QUARANTINE is full: it may hold {limit} {what}; `muster quarantine list`, then requeue or drop"
-            )
-        }
+        IncidentKind::QuarantineFull { bound, limit } => quarantine_full(*bound, *limit),
     };
     format!("{what}, {}", age(now, incident.at))
+}
+
+fn quarantine_full(bound: QuarantineBound, limit: u64) -> String {
+    let what = match bound {
+        QuarantineBound::Reports => "rejected reports of one sender",
+        QuarantineBound::Bytes => "bytes of rejected reports",
+    };
+    format!("QUARANTINE is full: it may hold {limit} {what}; `muster quarantine list`, then requeue or drop")
 }
 
 const fn foreign_view(cause: ForeignView) -> &'static str {
