@@ -108,6 +108,7 @@ impl World {
         let right = leaving == 0
             && answer.device.freshness == Freshness::Fresh
             && answer.device.account.missing.is_empty()
+            && answer.device.refused.is_none()
             && targets.iter().map(|line| &line.deployment).eq(wanted.entries.values().map(|entry| &entry.id))
             && targets.iter().all(|line| line.standing == Standing::Installed && line.known)
             && targets.iter().all(|line| line.report.as_ref().is_some_and(|it| it.state == State::Installed));

@@ -7,6 +7,7 @@ use std::rc::Rc;
 
 use muster_agent::db::Db;
 use muster_agent::follow::decision::{Decision, decide};
+use muster_agent::follow::refusal::refusal;
 use muster_agent::outbox::{Limits, NewReport, Outbox, ReceiptOutcome};
 use muster_agent::relay::core::{Input, Ticket};
 use muster_agent::report::Body;
@@ -14,6 +15,7 @@ use muster_agent::store::{self, AcceptedDesired};
 use muster_bus::PublishErrorKind;
 use muster_contract::canonical::Digest;
 use muster_contract::decode;
+use muster_contract::desired_refusal::DesiredRefusal;
 use muster_contract::receipt::Receipt;
 use muster_contract::{DeploymentId, DeviceKey, Epoch, Timestamp};
 
@@ -69,8 +71,10 @@ pub(crate) enum Upward {
 pub(crate) enum Downward {
     /// An answer to a report.
     Answer(Ticket, Answer),
-    /// A desired state.
+    /// A desired state that is pushed.
     Desired(Rc<[u8]>),
+    /// The desired state that DOWNLINK holds.
+    StoredDesired(Rc<[u8]>),
     /// A receipt.
     Receipt(Rc<[u8]>),
     /// Everything stored for the device was sent, with a receipt of this epoch if there is one.
@@ -84,6 +88,8 @@ pub(crate) struct Agent {
     pub(crate) outbox: Outbox,
     /// The desired state accepted last.
     pub(crate) accepted: Option<AcceptedDesired>,
+    /// The refusal of a desired state that stands.
+    pub(crate) refused: Option<DesiredRefusal>,
     /// Its deployments.
     pub(crate) tasks: BTreeMap<DeploymentId, DeploymentTask>,
     /// Reports that are not stored yet.
@@ -207,6 +213,7 @@ impl World {
         self.devices[device].life += 1;
         self.devices[device].agent = Some(Agent {
             accepted: now(store::accepted(&disk)).unwrap(),
+            refused: now(store::refusal(&disk)).unwrap(),
             tasks: records.into_iter().map(|it| (it.id().clone(), DeploymentTask::new(it))).collect(),
             waiting: VecDeque::new(),
             relay: Relay::new(core, outbox.changes()),
@@ -285,7 +292,8 @@ impl World {
                 self.tally.share_full += 1;
                 self.answered(device, to, Err(PublishErrorKind::SubjectFull));
             }
-            Downward::Desired(bytes) => self.take_desired(device, &bytes),
+            Downward::Desired(bytes) => self.take_desired(device, &bytes, false),
+            Downward::StoredDesired(bytes) => self.take_desired(device, &bytes, true),
             Downward::Receipt(bytes) => self.take_receipt(device, &bytes)?,
             Downward::Looked(epoch) => {
                 self.law.asked(device, epoch);
@@ -298,20 +306,41 @@ impl World {
         self.lawful()
     }
 
-    fn take_desired(&mut self, device: usize, bytes: &[u8]) {
+    fn take_desired(&mut self, device: usize, bytes: &[u8], is_stored: bool) {
         let disk = self.devices[device].disk.clone();
         let Some(agent) = &mut self.devices[device].agent else { return };
         let document = match decide(agent.accepted.as_ref(), bytes) {
             Decision::Accept(document) => document,
             Decision::Reject(_) if self.sabotage == Sabotage::ObeysTheOld => decode::parse(bytes).unwrap(),
-            Decision::Unchanged | Decision::Reject(_) => return,
+            // Only DOWNLINK shows whether a document holds.
+            Decision::Unchanged | Decision::Reject(_) if !is_stored => return,
+            Decision::Unchanged => return self.refuse(device, None),
+            Decision::Reject(reason) => {
+                let time = self.device_time(device);
+                let known = self.devices[device].agent.as_ref().and_then(|agent| agent.refused.as_ref());
+                return self.refuse(device, Some(refusal(&reason, bytes, known, time)));
+            }
         };
         let generation = document.generation;
         if now(store::accept(&disk, generation, bytes.to_vec())).is_ok() {
             agent.accepted = Some(AcceptedDesired { generation, document: Some(document) });
+            agent.refused = None;
             let accepted = self.law.accepted(device, generation.get());
             self.hold(accepted);
             self.follow_plan(device);
+        }
+    }
+
+    /// Stores the refusal of a desired state, or its end; a heartbeat carries it at once.
+    fn refuse(&mut self, device: usize, refused: Option<DesiredRefusal>) {
+        let disk = self.devices[device].disk.clone();
+        let Some(agent) = &mut self.devices[device].agent else { return };
+        if agent.refused != refused {
+            // A full disk forgets it at the next start.
+            _ = now(store::refuse(&disk, refused.clone()));
+            agent.refused = refused;
+            self.feed_relay(device, Input::StateChanged);
+            self.run_relay(device);
         }
     }
 

@@ -167,9 +167,13 @@ fn prepare(sabotage: Sabotage) -> World {
         world.devices[device].connection = Some(1);
         for when in (1..).map(|beat| beat * 20 * SECOND).take_while(|when| *when < END) {
             let (epoch, head) = [(1, 6), (1, 5), (if when > 20 * SECOND { 5 } else { 1 }, 2)][device];
+            // One device refuses its desired state, and for longer than ingest is away.
+            let refused = (device == 1 && when >= 40 * SECOND).then(|| {
+                json!({"generation": 1, "code": "invalid", "message": "no", "since": moment(0).to_string()})
+            });
             let beat = json!({
                 "apiVersion": "muster/v1", "kind": "Heartbeat", "epoch": epoch, "head": head, "unsent": 0,
-                "generation": 0, "agentVersion": "1",
+                "generation": 0, "agentVersion": "1", "refused": refused,
             });
             let beat = Upward::Beat(beat.to_string().into_bytes().into());
             world.agenda.at(when + SECOND, Event::Up(device, 1, beat));

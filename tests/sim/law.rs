@@ -4,6 +4,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use muster_agent::report::Body;
+use muster_contract::desired_refusal::DesiredRefusal;
 use muster_contract::fact::{Fact, Hearing, IncidentKind, Liveness};
 use muster_contract::partition::partition_of;
 use muster_contract::query::{DeviceLine, Output, StandingLine};
@@ -79,6 +80,8 @@ struct ObservedDevice {
     uplinked: BTreeMap<u64, SeqRanges>,
     /// The epoch of the hub's last receipt, if its agent has asked for it.
     asked: Option<Option<u64>>,
+    /// The refusal of its desired state that stands, as LEDGER says.
+    refusal: Option<DesiredRefusal>,
     /// LEDGER holds that two reports of it have one number: of the second it does not hold what it says.
     forked: bool,
 }
@@ -108,10 +111,29 @@ impl EpochNumbers {
 
 impl ObservedDevice {
     /// An incident says something of the device.
-    fn accused(&self, what: &IncidentKind) -> Lawful {
+    fn accused(&mut self, what: &IncidentKind) -> Lawful {
+        self.refused(what)?;
         let IncidentKind::Clone { epoch, .. } = what else { return Ok(()) };
         let law = "a device is taken for a clone only if its past comes after its present";
         must(self.belated.contains(&epoch.get()), law, || format!("{what:?}"))
+    }
+}
+
+impl ObservedDevice {
+    /// A refusal of its desired state begins or ends.
+    fn refused(&mut self, what: &IncidentKind) -> Lawful {
+        match what {
+            IncidentKind::DesiredRefused(refusal) => {
+                let is_new = self.refusal.as_ref().is_none_or(|known| !known.is_same(refusal));
+                self.refusal = Some(refusal.clone());
+                must(is_new, "a refusal is in LEDGER once", || format!("{what:?}"))
+            }
+            IncidentKind::DesiredAccepted { .. } => {
+                let was_refusing = self.refusal.take().is_some();
+                must(was_refusing, "only a refusal in LEDGER ends", || format!("{what:?}"))
+            }
+            _ => Ok(()),
+        }
     }
 }
 
@@ -130,6 +152,7 @@ impl Law {
             }
             subject.liveness = None;
             subject.desired = None;
+            subject.refusal = None;
         }
         self.reports = 0;
         self.inventions = Inventions::default();

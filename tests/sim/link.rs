@@ -87,7 +87,7 @@ impl World {
             self.down(device, Downward::Receipt(receipt));
         }
         if let Some((desired, _)) = self.hub.desired[device].last().cloned() {
-            self.down(device, Downward::Desired(desired));
+            self.down(device, Downward::StoredDesired(desired));
         }
         let receipt = self.hub.receipts[device].as_ref();
         let epoch = receipt.map(|bytes| decode::parse::<Receipt>(bytes).unwrap().epoch.get());

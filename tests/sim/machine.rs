@@ -280,7 +280,7 @@ impl World {
                 agent.waiting.pop_front();
             }
             if std::mem::replace(&mut agent.is_storing, is_kept) != is_kept {
-                self.feed_relay(device, Input::StorageChanged);
+                self.feed_relay(device, Input::StateChanged);
             }
             if !is_kept {
                 self.run_relay(device);

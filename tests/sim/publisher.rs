@@ -11,9 +11,14 @@ use muster_contract::version::ApiVersion;
 use muster_contract::{Generation, canonical::Digest};
 use serde_json::{Map, json};
 
-use super::agenda::SECOND;
+use super::agenda::{MINUTE, Millis, SECOND};
 use super::device::Downward;
 use super::world::{Event, World};
+
+/// Of so many generations of a device one is followed by the document before it.
+const SET_BACK_EVERY: u64 = 8;
+/// When the publisher replaces that: long enough for some devices to read it.
+const REPUBLISHED_AFTER: Millis = MINUTE;
 
 /// What a device shall run.
 #[derive(Debug, Default)]
@@ -83,6 +88,12 @@ impl World {
         self.agenda.after(next, Event::Edit(device));
     }
 
+    /// The publisher finds a document that it did not write last, and publishes the right one with a higher generation.
+    pub(crate) fn republish(&mut self, device: usize) {
+        self.wanted[device].generation += 1;
+        self.announce(device);
+    }
+
     fn announce(&mut self, device: usize) {
         let (now, wanted) = (self.hub.time(self.agenda.now()), &self.wanted[device]);
         let document = DesiredState {
@@ -95,6 +106,7 @@ impl World {
             labels: Default::default(),
             deployments: wanted.entries.values().cloned().collect(),
         };
+        let wanted_generation = wanted.generation;
         let bytes: std::rc::Rc<[u8]> = to_bytes(&document).into();
         self.hub.desired[device].push((bytes.clone(), now));
         self.announce_document(device);
@@ -102,6 +114,14 @@ impl World {
         self.agenda.after(delay, Event::Source(device, bytes.clone()));
         if heard {
             self.down(device, Downward::Desired(bytes));
+        }
+        // A restore of the hub sets the document back, until the publisher sees it.
+        if wanted_generation % SET_BACK_EVERY == SET_BACK_EVERY - 1
+            && let [.., (older, _), _] = &self.hub.desired[device][..]
+        {
+            let older = (older.clone(), now);
+            self.hub.desired[device].push(older);
+            self.agenda.after(REPUBLISHED_AFTER, Event::Republish(device));
         }
         // A replayed older document, as a confused subscriber would get it, is told apart by its generation.
         if self.chance.u8(0..8) == 0

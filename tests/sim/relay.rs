@@ -225,6 +225,7 @@ impl World {
             generation: document.map_or(0, |document| document.generation.get()),
             is_retired: document.is_some_and(|document| document.retired),
             is_storing: !self.devices[device].full || agent.waiting.is_empty(),
+            refused: agent.refused.clone(),
         }
     }
 

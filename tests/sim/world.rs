@@ -110,6 +110,8 @@ pub(crate) enum Event {
     Snapshot(usize),
     /// A device's desired state changes.
     Edit(usize),
+    /// The publisher replaces a device's desired state that was set back.
+    Republish(usize),
     /// LEDGER takes over a desired state.
     Source(usize, Rc<[u8]>),
     /// A fault.
@@ -357,6 +359,7 @@ impl World {
                 self.agenda.after(delay, Event::Snapshot(rollup));
             }
             Event::Edit(device) => self.edit(device),
+            Event::Republish(device) => self.republish(device),
             Event::Source(device, bytes) => self.source(device, bytes)?,
             Event::Strike(fault, mean) if self.storm => {
                 *self.tally.faults.entry(fault).or_default() += 1;

@@ -152,6 +152,7 @@ impl Backlog {
             clock: Arc::new(SystemClock),
             desired,
             storage_failure: watch::channel(None).1,
+            refused: watch::channel(None).1,
             receipt_fetched,
             metrics: Metrics::default(),
             core: RelayCore::new(HEARTBEAT, Budget::new(limit, Instant::now()), fastrand::Rng::new()),

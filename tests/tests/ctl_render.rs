@@ -107,6 +107,7 @@ fn why_a_verdict_and_why_a_standing() {
     golden("why", &render::why::answer(&example("WhyAnswer.failing"), true, now()));
     golden("why-hubs", &render::why::answer(&example("WhyAnswer.three-hubs"), true, now()));
     golden("why-one-device", &render::why::answer(&example("WhyAnswer.one-device"), true, now()));
+    golden("why-refused", &render::why::answer(&example("WhyAnswer.refused"), true, now()));
 }
 
 #[test]

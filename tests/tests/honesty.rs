@@ -7,15 +7,17 @@ use std::time::Duration;
 
 use muster_bus::{Bus, Outgoing, Start};
 use muster_contract::desired::{DesiredDeployment, DesiredState};
-use muster_contract::fact::{DeadlineKind, Fact, Liveness, LivenessFact};
+use muster_contract::fact::{DeadlineKind, Fact, Incident, Liveness, LivenessFact};
 use muster_contract::query::{DeviceAnswer, StandingLine};
 use muster_contract::subjects::{self, LedgerSubject, stream};
 use muster_contract::view::{Freshness, Verdict};
 use muster_contract::{DeviceKey, State, Timestamp};
 use muster_simulator::link::{Condition, Link};
 use muster_tests::not_run::is_mounted;
-use muster_tests::story::{device_settled, key, nothing_lost, publish, rebuilt, sleeper, verdict, workloads};
-use muster_tests::system::{INGEST, System, agent_name};
+use muster_tests::story::{
+    device_settled, key, nothing_lost, publish, rebuilt, settled, sleeper, verdict, workloads,
+};
+use muster_tests::system::{INGEST, PUBLISHER, System, agent_name, program};
 use muster_tests::wait::soon;
 use serde_json::{Value, json};
 use tokio::task::JoinHandle;
@@ -367,4 +369,96 @@ async fn m32_while_ingest_is_away_nothing_expires_and_a_subscriber_goes_on_where
     let stale = liveness(&system, &press.key).await.iter().any(|fact| fact.state == Liveness::Stale);
     assert!(!stale, "the hub was away, not the device");
     rebuilt(&system).await;
+}
+
+/// The refusals of desired states and their ends in LEDGER, each with its device, as types. LEDGER holds documents that are no
+/// facts, so incidents alone are read.
+async fn refusals(system: &System) -> Vec<String> {
+    let filter = ["muster.incident.*.*"];
+    let mut replay = soon("LEDGER", system.bus.replay(stream::LEDGER, &filter, Start::First)).await.unwrap();
+    let (mut found, mut pending) = (Vec::new(), 1);
+    while pending > 0 {
+        for delivery in soon("incidents", replay.next_batch(100)).await.unwrap() {
+            let incident: Incident = muster_contract::decode::parse(&delivery.payload).unwrap();
+            found.push(format!("{} {}", delivery.subject, incident.what.name()));
+            pending = delivery.pending;
+        }
+    }
+    found.retain(|text| text.contains(" desired"));
+    found
+}
+
+async fn stored_document(system: &System, key: &DeviceKey) -> Value {
+    let last = soon("DOWNLINK", system.bus.last(stream::DOWNLINK, &subjects::desired(key))).await;
+    serde_json::from_slice(&last.unwrap().unwrap().payload).unwrap()
+}
+
+async fn store_document(system: &System, key: &DeviceKey, document: &Value) {
+    let message = Outgoing::new(subjects::desired(key), document.to_string());
+    soon("a stored document", system.bus.publish(message)).await.unwrap();
+}
+
+/// Waits until the hub says that a device refuses its desired state for a reason.
+async fn refused(system: &System, key: &DeviceKey, wanted: Option<&str>) {
+    let code = |answer: &DeviceAnswer| answer.device.refused.as_ref().map(|refused| refused.code.as_str());
+    device(system, key, &format!("the refusal is {wanted:?}"), |answer| code(answer) == wanted).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_refused_desired_state_is_shown_with_its_reason_until_one_is_accepted() {
+    let mut system = System::start().await;
+    let [press, saw] = ["plant-a/press-1", "plant-b/saw-1"].map(key);
+    let fleet = settled(&mut system, &["plant-a/press-1", "plant-b/saw-1"], "web").await;
+    let first = stored_document(&system, &press).await;
+    publish(&system, &fleet, "web", 2).await;
+    for key in &fleet {
+        device_settled(&system, key, 2).await;
+    }
+    // The publisher would replace what it did not write.
+    system.kill(PUBLISHER).await;
+    let newest = stored_document(&system, &press).await;
+    store_document(&system, &press, &first).await;
+    refused(&system, &press, Some("older")).await;
+    let words = format!("generation {} since ", first["generation"]);
+    for args in [&["why", "web"][..], &["devices"], &["device", "plant-a/press-1"]] {
+        let printed = muster(&system, args).await;
+        assert!(printed.contains(&words) && printed.contains("is below"), "{args:?}: {printed}");
+    }
+    let dir = system.device_dir(&press).display().to_string();
+    system
+        .eventually("the device's own status has it", async || {
+            let mut command = tokio::process::Command::new(program("muster-agent"));
+            let output = command.args(["status", "--data-dir", &dir]).output().await.unwrap();
+            let status = String::from_utf8(output.stdout).unwrap();
+            if status.contains("desired    refused generation ") { Ok(()) } else { Err(status) }
+        })
+        .await;
+    // Others are served: this one shall run nothing any more.
+    let mut empty = stored_document(&system, &saw).await;
+    empty["generation"] = json!(empty["generation"].as_u64().unwrap() + 1);
+    empty["deployments"] = json!([]);
+    store_document(&system, &saw, &empty).await;
+    system
+        .eventually("the other device obeys", async || match workloads(&system, &saw, "web").len() {
+            0 => Ok(()),
+            count => Err(format!("{count} workloads")),
+        })
+        .await;
+
+    // Nothing is recorded twice: not by the same device after a restart, nor by another ingest.
+    system.kill(INGEST).await;
+    system.kill(&agent_name(&press)).await;
+    system.start_again(&agent_name(&press));
+    let nonsense = json!({"kind": "Nonsense", "generation": newest["generation"].as_u64().unwrap() + 1});
+    store_document(&system, &press, &nonsense).await;
+    system.start_again(INGEST);
+    refused(&system, &press, Some("invalid")).await;
+    for name in [INGEST, &agent_name(&press)] {
+        system.kill(name).await;
+        system.start_again(name);
+    }
+    system.start_again(PUBLISHER);
+    refused(&system, &press, None).await;
+    let wanted = ["desiredRefused", "desiredRefused", "desiredAccepted"];
+    assert_eq!(refusals(&system).await, wanted.map(|what| format!("muster.incident.plant-a.press-1 {what}")));
 }

@@ -311,3 +311,41 @@ async fn an_ingest_that_was_taken_for_dead_and_wakes_beside_its_successor_repeat
     nothing_lost(&system).await;
     rebuilt(&system).await;
 }
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_device_that_does_not_meet_the_constraints_says_so_and_another_runs_it() {
+    let mut system = System::start().await;
+    let [able, unable] = ["plant-a/press-1", "plant-a/press-2"].map(key);
+    let hub = system.address();
+    system.start_agent(&able, hub, &["--label", "line=press"]);
+    system.start_agent(&unable, hub, &["--label", "line=weld"]);
+    let constrained = sleeper("web", 1).replace(
+        "    components:\n",
+        "    deviceConstraints:\n      eligibilityRules:\n        - labelSelector: {matchExpressions: [{key: line, \
+         operator: In, values: [press]}]}\n    components:\n",
+    );
+    muster_simulator::repository::write_devices(&system.repository, &[able.clone(), unable.clone()]).unwrap();
+    system.repository.write("fleet/web.yaml", &constrained).unwrap();
+    system.repository.commit("web for presses").await.unwrap();
+    verdict(&system, "web", 2, Verdict::Failing).await;
+    let standing = async |key: &DeviceKey, state: &str| {
+        system
+            .eventually(&format!("{key} has it {state}"), async || {
+                let answer = system.hub.device(key).await.map_err(|error| error.to_string())?;
+                let text = serde_json::to_string(&answer).unwrap();
+                let is_there = answer
+                    .deployments
+                    .first()
+                    .is_some_and(|line| line.standing.as_str() == state && line.known);
+                if is_there { Ok(text) } else { Err(text) }
+            })
+            .await
+    };
+    standing(&able, "installed").await;
+    let refused = standing(&unable, "failed").await;
+    assert!(refused.contains("DeviceNotEligible") && refused.contains("line"), "{refused}");
+    assert_eq!((workloads(&system, &able, "web").len(), workloads(&system, &unable, "web").len()), (1, 0));
+    let why = system.muster(&["why", "web"]).await;
+    let why = String::from_utf8_lossy(&why.stdout);
+    assert!(why.contains("plant-a/press-2") && why.contains("DeviceNotEligible"), "{why}");
+}

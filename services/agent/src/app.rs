@@ -35,6 +35,7 @@ use crate::connection::ConnectionSupervisor;
 use crate::db::{self, Db, Migration, Schema};
 use crate::error::{RunError, StartError};
 use crate::follow::Follower;
+use crate::follow::refusal::CurrentRefusal;
 use crate::identity;
 use crate::join::Enrolment;
 use crate::metrics::{self, Metrics};
@@ -97,6 +98,7 @@ struct Shared {
     outbox: Outbox,
     metrics: Metrics,
     accepted: Option<store::AcceptedDesired>,
+    refused: watch::Sender<CurrentRefusal>,
 }
 
 /// The parts from which a runtime is created.
@@ -185,7 +187,8 @@ async fn open(clock: Arc<dyn Clock>, config: Config, supervisor: &Supervisor) ->
     let metrics = Metrics::register(supervisor.health());
     let accepted = store::accepted(&db).await?;
     metrics.set_generation(accepted.as_ref().map_or(0, |accepted| Generation::get(accepted.generation)));
-    Ok(Shared { config, clock, db, outbox, metrics, accepted })
+    let refused = watch::Sender::new(store::refusal(&db).await?);
+    Ok(Shared { config, clock, db, outbox, metrics, accepted, refused })
 }
 
 /// Spawns the database's task and the metrics: they stop last.
@@ -196,7 +199,12 @@ fn spawn_storage(shared: &Shared, supervisor: &Supervisor) {
         db.close().await;
         if damaged { Err(RunError::Damaged) } else { Ok(()) }
     });
-    let figures = metrics::update(shared.metrics.clone(), shared.outbox.clone(), status_file(shared));
+    let figures = metrics::update(
+        shared.metrics.clone(),
+        shared.outbox.clone(),
+        shared.refused.subscribe(),
+        status_file(shared),
+    );
     let stop = supervisor.token(Stage::Serve);
     supervisor.spawn(Stage::Serve, "metrics", async move {
         _ = stop.run_until_cancelled(figures).await;
@@ -325,6 +333,7 @@ fn spawn_follower(
         metrics: shared.metrics.clone(),
         rng: fastrand::Rng::new(),
         accepted: shared.accepted.clone(),
+        refused: shared.refused.clone(),
         rejected_document: None,
         refused_reports: Vec::new(),
         identity: identity_dir(shared),
@@ -360,6 +369,7 @@ fn spawn_relay(
         clock: Arc::clone(&shared.clock),
         desired,
         storage_failure,
+        refused: shared.refused.subscribe(),
         receipt_fetched,
         metrics: shared.metrics.clone(),
         core: RelayCore::new(config.heartbeat, budget, fastrand::Rng::new()),

@@ -12,10 +12,12 @@
 //! force. Receipts are accepted at any hour, because reports are sent at any hour.
 //!
 //! A desired state is accepted only if it is valid as a whole and its generation is greater than the stored one. It
-//! is stored before it is applied. A rejected document changes nothing, and is logged once.
+//! is stored before it is applied. A rejected document changes nothing, is logged once, and is reported to the hub as a refusal
+//! until a document is accepted.
 
 mod credential;
 pub mod decision;
+pub mod refusal;
 
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -36,6 +38,7 @@ use tokio::time::{Instant, sleep, sleep_until};
 use tokio_util::sync::CancellationToken;
 
 use self::decision::{Decision, decide};
+use self::refusal::CurrentRefusal;
 use crate::db::{self, Db};
 use crate::metrics::Metrics;
 use crate::outbox::{Outbox, ReceiptOutcome};
@@ -51,6 +54,15 @@ const OPENING_SPREAD: Duration = Duration::from_secs(60);
 const RETRY: (Duration, Duration) = (Duration::from_millis(250), Duration::from_secs(5));
 
 const _: () = assert!(RETRY.1.as_secs() < OPENING_SPREAD.as_secs());
+
+/// How a desired state came.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Origin {
+    /// Pushed: DOWNLINK may hold a newer one by now.
+    Pushed,
+    /// Read from DOWNLINK: it is the last one there.
+    Stored,
+}
 
 /// Receives desired states, receipts and tokens.
 pub(crate) struct Follower {
@@ -78,6 +90,8 @@ pub(crate) struct Follower {
     pub(crate) rng: fastrand::Rng,
     /// The desired state accepted last.
     pub(crate) accepted: Option<AcceptedDesired>,
+    /// Publishes the refusal that stands to the relay and the status file.
+    pub(crate) refused: watch::Sender<CurrentRefusal>,
     /// Digest of the document rejected last: it is logged once.
     pub(crate) rejected_document: Option<Digest>,
     /// Data directory of the device's identity, if it is stored there.
@@ -90,7 +104,8 @@ pub(crate) struct Follower {
     pub(crate) has_read_failed: bool,
     /// Another device uses this one's name: logged once until the hub accepts something from this one again.
     pub(crate) is_identity_duplicate: bool,
-    /// When a new epoch may begin, if the hub still knows more by then.
+    /// When the stored documents are read although no interval ended: a new epoch may begin then, if the hub still knows more, or a
+    /// pushed document was rejected.
     pub(crate) read_again_at: Option<Instant>,
 }
 
@@ -184,15 +199,16 @@ impl Follower {
             self.receipt_fetched.send_replace(true);
         }
         if self.may_poll() {
-            self.handle_last(bus, subjects::desired(&self.device)).await?;
+            self.handle_stored_desired(bus).await?;
         }
         self.read_credential(bus).await;
         Ok(())
     }
 
-    async fn handle_last(&mut self, bus: &Bus, subject: String) -> Result<(), ReadError> {
+    async fn handle_stored_desired(&mut self, bus: &Bus) -> Result<(), ReadError> {
+        let subject = subjects::desired(&self.device);
         if let Some(message) = bus.last(stream::DOWNLINK, &subject).await? {
-            self.handle(message).await;
+            self.desired(message.payload, Origin::Stored).await;
         }
         Ok(())
     }
@@ -224,7 +240,7 @@ impl Follower {
         if message.subject == subjects::desired(&self.device) {
             // Outside of the polling hours it stays in DOWNLINK, where the next read finds it.
             if self.may_poll() {
-                self.desired(message.payload).await;
+                self.desired(message.payload, Origin::Pushed).await;
             }
         } else if message.subject == subjects::receipt(&self.device) {
             _ = self.receipt(&message.payload).await;
@@ -235,11 +251,14 @@ impl Follower {
         }
     }
 
-    async fn desired(&mut self, payload: Bytes) {
+    async fn desired(&mut self, payload: Bytes, origin: Origin) {
         match decide(self.accepted.as_ref(), &payload) {
+            Decision::Unchanged if origin == Origin::Stored => self.end_refusal().await,
             Decision::Unchanged => {}
             Decision::Accept(document) => self.accept(document, payload).await,
-            Decision::Reject(reason) => self.reject(&reason, &payload),
+            Decision::Reject(reason) if origin == Origin::Stored => self.reject(&reason, &payload).await,
+            // A push may be overtaken by a read: only DOWNLINK shows whether the document holds.
+            Decision::Reject(_) => self.read_again_at = Some(Instant::now()),
         }
     }
 
@@ -265,9 +284,10 @@ impl Follower {
         self.metrics.set_generation(generation.get());
         self.accepted = Some(AcceptedDesired { generation, document: Some(document.clone()) });
         self.desired.send_replace(Some(Arc::new(document)));
+        self.end_refusal().await;
     }
 
-    fn reject(&mut self, reason: &decision::RejectReason, payload: &[u8]) {
+    async fn reject(&mut self, reason: &decision::RejectReason, payload: &[u8]) {
         let digest = Some(Digest::of_bytes(payload));
         if std::mem::replace(&mut self.rejected_document, digest) == digest {
             return;
@@ -279,6 +299,7 @@ impl Follower {
             accepted.generation = kept,
             "rejected a desired state; the one accepted last stays in force"
         );
+        self.refuse(reason, payload).await;
     }
 
     /// Applies a receipt; false if the outbox could not store it.

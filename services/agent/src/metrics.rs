@@ -3,14 +3,16 @@
 use std::sync::atomic::AtomicI64;
 use std::time::Duration;
 
+use muster_contract::desired_refusal::DesiredRefusal;
 use muster_service::health::Health;
 use prometheus_client::metrics::counter::Counter;
 use prometheus_client::metrics::gauge::Gauge;
 
+use tokio::sync::watch;
 use tokio::time::{Instant, sleep_until};
 
 use crate::outbox::{Outbox, Summary};
-use crate::status::StatusFile;
+use crate::status::{Figures, StatusFile};
 
 /// Least time between two summaries of the outbox: a summary reads the database.
 const COUNT_INTERVAL: Duration = Duration::from_secs(1);
@@ -128,7 +130,12 @@ impl Metrics {
 
 /// Keeps the metrics of the outbox up to date, the head at once and the others within about a second; and the status
 /// file.
-pub(crate) async fn update(metrics: Metrics, outbox: Outbox, mut status: StatusFile) {
+pub(crate) async fn update(
+    metrics: Metrics,
+    outbox: Outbox,
+    mut refused: watch::Receiver<Option<DesiredRefusal>>,
+    mut status: StatusFile,
+) {
     let mut changes = outbox.changes();
     let mut counted = Instant::now();
     let mut stale = true;
@@ -141,6 +148,8 @@ pub(crate) async fn update(metrics: Metrics, outbox: Outbox, mut status: StatusF
                 }
                 Err(_) => return,
             },
+            // The follower may end before this task: then nothing is refused any more.
+            Ok(()) = refused.changed() => stale = true,
             () = sleep_until(status.due_at()), if status.is_due() => status.write().await,
             () = sleep_until(counted), if stale => {
                 // The tasks that write to the database report its failures.
@@ -148,7 +157,7 @@ pub(crate) async fn update(metrics: Metrics, outbox: Outbox, mut status: StatusF
                 stale = summary.is_err();
                 if let Ok(summary) = summary {
                     metrics.set_outbox(&summary);
-                    status.update(&summary);
+                    status.update(&Figures { summary, refused: refused.borrow_and_update().clone() });
                 }
                 counted = Instant::now() + COUNT_INTERVAL;
             }

@@ -15,6 +15,7 @@ use std::sync::Arc;
 
 use muster_bus::{Bus, Link};
 use muster_contract::DeviceKey;
+use muster_contract::desired_refusal::DesiredRefusal;
 use muster_service::clock::Clock;
 use tokio::sync::watch;
 use tokio::time::Instant;
@@ -39,6 +40,8 @@ pub struct Relay {
     pub desired: watch::Receiver<CurrentDesired>,
     /// Whether reports can be stored: heartbeats say so.
     pub storage_failure: watch::Receiver<StorageFailure>,
+    /// The desired state that the device refused, while it has accepted none since: heartbeats carry it.
+    pub refused: watch::Receiver<Option<DesiredRefusal>>,
     /// True once the hub's last receipt was fetched and stored, or there is none. Before that no new epoch is fixed
     /// and no report is sent.
     pub receipt_fetched: watch::Receiver<bool>,

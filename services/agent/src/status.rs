@@ -9,6 +9,7 @@ use std::process::ExitCode;
 use std::sync::Arc;
 use std::time::Duration;
 
+use muster_contract::desired_refusal::DesiredRefusal;
 use muster_contract::receipt::RefusedNumbers;
 use muster_contract::{DeviceKey, Epoch, Timestamp};
 use muster_service::clock::Clock;
@@ -19,7 +20,7 @@ use tokio::time::Instant;
 use crate::outbox::Summary;
 
 const FILE: &str = "status.json";
-/// Least time between two writes, unless the refused reports have changed: a flash disk wears out.
+/// Least time between two writes, unless what is refused has changed: a flash disk wears out.
 const WRITE_INTERVAL: Duration = Duration::from_secs(10);
 
 /// The status of an agent.
@@ -44,6 +45,18 @@ pub(crate) struct Status {
     /// Reports that the hub refused, by its last receipt.
     #[serde(default)]
     pub(crate) refused: Vec<RefusedNumbers>,
+    /// The desired state that this device refused, while it has accepted none since.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(crate) refused_desired: Option<DesiredRefusal>,
+}
+
+/// The figures in the file.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub(crate) struct Figures {
+    /// The contents of the outbox.
+    pub(crate) summary: Summary,
+    /// The refusal of a desired state that stands.
+    pub(crate) refused: Option<DesiredRefusal>,
 }
 
 /// The error of reading the status file.
@@ -60,8 +73,8 @@ pub(crate) struct StatusFile {
     path: PathBuf,
     device: DeviceKey,
     clock: Arc<dyn Clock>,
-    written: Option<Summary>,
-    pending: Option<Summary>,
+    written: Option<Figures>,
+    pending: Option<Figures>,
     due_at: Instant,
 }
 
@@ -73,9 +86,10 @@ impl StatusFile {
     }
 
     /// Takes the newest figures; [`Self::write`] writes them.
-    pub(crate) fn update(&mut self, summary: &Summary) {
-        self.pending = (self.written.as_ref() != Some(summary)).then(|| summary.clone());
-        if self.written.as_ref().is_none_or(|written| written.refused != summary.refused) {
+    pub(crate) fn update(&mut self, figures: &Figures) {
+        self.pending = (self.written.as_ref() != Some(figures)).then(|| figures.clone());
+        let refused = |figures: &Figures| (figures.summary.refused.clone(), figures.refused.clone());
+        if self.written.as_ref().is_none_or(|written| refused(written) != refused(figures)) {
             self.due_at = Instant::now();
         }
     }
@@ -93,23 +107,24 @@ impl StatusFile {
     /// Writes the file. A disk failure is logged at debug level only: the database reports it.
     pub(crate) async fn write(&mut self) {
         self.due_at = Instant::now() + WRITE_INTERVAL;
-        let Some(summary) = self.pending.take() else { return };
-        let (path, status) = (self.path.clone(), self.status(&summary));
+        let Some(figures) = self.pending.take() else { return };
+        let (path, status) = (self.path.clone(), self.status(&figures));
         match tokio::task::spawn_blocking(move || write(&path, &status)).await {
-            Ok(Ok(())) => self.written = Some(summary),
+            Ok(Ok(())) => self.written = Some(figures),
             failed => {
                 if let Ok(Err(error)) = failed {
                     tracing::debug!(error = chain(&error), "cannot write the status file: trying again");
                 }
-                self.pending = Some(summary);
+                self.pending = Some(figures);
             }
         }
     }
 
-    fn status(&self, summary: &Summary) -> Status {
+    fn status(&self, Figures { summary, refused: refused_desired }: &Figures) -> Status {
         let Summary { epoch, head, unsent, rows, bytes, ref refused, .. } = *summary;
+        let refused_desired = refused_desired.clone();
         let (device, at, refused) = (self.device.clone(), self.clock.now(), refused.clone());
-        Status { device, at, epoch, head, unsent, rows, bytes, refused }
+        Status { device, at, epoch, head, unsent, rows, bytes, refused, refused_desired }
     }
 }
 
@@ -142,7 +157,7 @@ fn read(data_dir: &Path) -> Result<(String, Status), StatusFileError> {
 
 /// The status as text.
 pub(crate) fn format_status(status: &Status) -> String {
-    let Status { device, at, epoch, head, unsent, rows, bytes, refused } = status;
+    let Status { device, at, epoch, head, unsent, rows, bytes, refused, refused_desired } = status;
     let epoch = epoch.map_or_else(|| "not fixed yet".to_owned(), |epoch| epoch.to_string());
     let line = |RefusedNumbers { ranges, reason }: &RefusedNumbers| {
         format!("{} reports, {ranges}: {reason}; they stay here until the hub has room\n", ranges.count())
@@ -151,15 +166,20 @@ pub(crate) fn format_status(status: &Status) -> String {
     if reports.is_empty() {
         "none\n".clone_into(&mut reports);
     }
+    let desired = refused_desired.as_ref().map_or_else(String::new, |refusal| {
+        let (what, DesiredRefusal { message, since, .. }) = (refusal.refused(), refusal);
+        format!("desired    refused {what} since {since}: {message}; the one accepted last stays in force\n")
+    });
     format!(
         "device     {device}\nas of      {at}\nepoch      {epoch}\nhead       {head}, {unsent} unsent\n\
-         outbox     {rows} rows, {bytes} bytes\nrefused    {reports}"
+         outbox     {rows} rows, {bytes} bytes\nrefused    {reports}{desired}"
     )
 }
 
 #[cfg(test)]
 mod tests {
-    use muster_contract::SeqRanges;
+    use muster_contract::desired_refusal::DesiredRefusalCode;
+    use muster_contract::{Generation, SeqRanges};
     use muster_service::clock::SystemClock;
 
     use super::*;
@@ -171,17 +191,39 @@ mod tests {
         assert!(read(dir.path()).is_err());
         let refused = RefusedNumbers { ranges: SeqRanges::span(5, 61), reason: "quarantineFull".to_owned() };
         let summary = Summary { head: 61, rows: 57, refused: vec![refused], ..Summary::default() };
-        file.update(&summary);
+        let figures = |summary: &Summary| Figures { summary: summary.clone(), refused: None };
+        file.update(&figures(&summary));
         file.write().await;
         let (_, status) = read(dir.path()).unwrap();
         assert_eq!((status.head, &status.refused), (61, &summary.refused));
         let text = format_status(&status);
         assert!(text.contains("57 reports, 5-61: quarantineFull"), "{text}");
         // Later figures wait; a change of the refused reports does not.
-        file.update(&Summary { head: 62, ..summary.clone() });
+        file.update(&figures(&Summary { head: 62, ..summary.clone() }));
         assert!(file.is_due() && file.due_at() > Instant::now());
-        file.update(&Summary { head: 62, refused: Vec::new(), ..summary });
+        file.update(&figures(&Summary { head: 62, refused: Vec::new(), ..summary }));
         assert!(file.is_due() && file.due_at() <= Instant::now());
+    }
+
+    #[tokio::test]
+    async fn the_file_names_a_refused_desired_state_at_once() {
+        let dir = tempfile::tempdir().unwrap();
+        let mut file = StatusFile::new(dir.path(), "plant7/press-4".parse().unwrap(), Arc::new(SystemClock));
+        file.update(&Figures::default());
+        file.write().await;
+        let refusal = DesiredRefusal {
+            generation: Generation::new(4),
+            code: DesiredRefusalCode::Older,
+            message: "its generation 4 is below 7".to_owned(),
+            since: Timestamp::UNIX_EPOCH,
+        };
+        file.update(&Figures { refused: Some(refusal), ..Figures::default() });
+        assert!(file.is_due() && file.due_at() <= Instant::now());
+        file.write().await;
+        let text = format_status(&read(dir.path()).unwrap().1);
+        let wanted =
+            "desired    refused generation 4 since 1970-01-01T00:00:00Z: its generation 4 is below 7;";
+        assert!(text.contains(wanted), "{text}");
     }
 
     #[tokio::test]
@@ -190,7 +232,7 @@ mod tests {
         let mut file = StatusFile::new(dir.path(), "plant7/press-4".parse().unwrap(), Arc::new(SystemClock));
         let obstacle = dir.path().join(FILE).with_extension("new");
         fs::create_dir(&obstacle).unwrap();
-        file.update(&Summary::default());
+        file.update(&Figures::default());
         file.write().await;
         assert!(file.is_due() && file.due_at() > Instant::now());
         fs::remove_dir(&obstacle).unwrap();

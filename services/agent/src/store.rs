@@ -2,12 +2,14 @@
 //!
 //! ```text
 //! desired   one row: the generation and the document's bytes as received
+//! refused   at most one row: the refusal of a desired state that stands, as JSON
 //! standing  one row per deployment that is not removed: its record as JSON
 //! ```
 //!
 //! A record is written in the transaction of its report ([`crate::outbox`]).
 
 use muster_contract::desired::DesiredState;
+use muster_contract::desired_refusal::DesiredRefusal;
 use muster_contract::{DeploymentId, Generation, decode};
 
 use crate::db::{Connection, Db, Error, OptionalExtension, SqlResult, SqlRow, corrupt, params};
@@ -17,6 +19,7 @@ use crate::record::DeploymentRecord;
 pub(crate) const SCHEMA: &str = "
 CREATE TABLE IF NOT EXISTS desired (
     only INTEGER PRIMARY KEY CHECK (only = 1), generation INTEGER NOT NULL, document BLOB NOT NULL);
+CREATE TABLE IF NOT EXISTS refused (only INTEGER PRIMARY KEY CHECK (only = 1), document BLOB NOT NULL);
 CREATE TABLE IF NOT EXISTS standing (deployment TEXT PRIMARY KEY, document BLOB NOT NULL);
 ";
 
@@ -52,14 +55,45 @@ pub async fn accepted(db: &Db) -> Result<Option<AcceptedDesired>, Error> {
     }))
 }
 
-/// Stores a desired state in place of the one before.
+/// The refusal of a desired state that stands, if there is one.
+///
+/// # Errors
+/// The database cannot be read.
+pub async fn refusal(db: &Db) -> Result<Option<DesiredRefusal>, Error> {
+    db.run(|connection| {
+        let read = |row: &SqlRow<'_>| row.get::<_, Vec<u8>>(0);
+        let bytes = connection.query_row("SELECT document FROM refused", [], read).optional()?;
+        let parse = |bytes: Vec<u8>| serde_json::from_slice(&bytes);
+        bytes.map(parse).transpose().map_err(|error| corrupt("refused", &error))
+    })
+    .await
+}
+
+/// Stores the refusal that stands in place of the one before, or that there is none.
+///
+/// # Errors
+/// Nothing was stored.
+pub async fn refuse(db: &Db, refusal: Option<DesiredRefusal>) -> Result<(), Error> {
+    db.run(move |connection| {
+        let Some(refusal) = refusal else {
+            return connection.prepare_cached("DELETE FROM refused")?.execute([]).map(drop);
+        };
+        let bytes = serde_json::to_vec(&refusal).map_err(|error| corrupt("refused", &error))?;
+        let replace = "INSERT OR REPLACE INTO refused (only, document) VALUES (1, ?1)";
+        connection.prepare_cached(replace)?.execute(params![bytes]).map(drop)
+    })
+    .await
+}
+
+/// Stores a desired state in place of the one before, and that none is refused.
 ///
 /// # Errors
 /// Nothing was stored; the one before is still there.
 pub async fn accept(db: &Db, generation: Generation, document: Vec<u8>) -> Result<(), Error> {
     db.run(move |connection| {
         let replace = "INSERT OR REPLACE INTO desired (only, generation, document) VALUES (1, ?1, ?2)";
-        connection.prepare_cached(replace)?.execute(params![generation.get(), document]).map(drop)
+        connection.prepare_cached(replace)?.execute(params![generation.get(), document])?;
+        connection.prepare_cached("DELETE FROM refused")?.execute([]).map(drop)
     })
     .await
 }

@@ -7,6 +7,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::canonical::Digest;
 use crate::decode::{Document, Violation};
+use crate::desired_refusal::DesiredRefusal;
 use crate::ids::{DeviceId, DeviceKey, Epoch, Generation, Seq, SiteId};
 use crate::limits::ERROR_MESSAGE_BYTES_MAX;
 use crate::ranges::SeqRanges;
@@ -100,6 +101,15 @@ pub enum IncidentKind {
     RetiredButAlive {
         /// The generation that retired it.
         generation: Generation,
+    },
+    /// The device refused its desired state: the one that it accepted last stays in force.
+    DesiredRefused(DesiredRefusal),
+    /// The device no longer refuses its desired state.
+    DesiredAccepted {
+        /// The generation that it holds; 0 for none.
+        generation: u64,
+        /// `since` of the refusal that ended.
+        refused_since: Timestamp,
     },
     /// DOWNLINK held a document for the device that the publisher did not write, or lost the one that it wrote, or held a
     /// receipt that ingest did not write. The publisher publishes the right document again, with a higher generation;
@@ -255,6 +265,8 @@ impl IncidentKind {
             Self::Gap { .. } => "gap",
             Self::GapClosed { .. } => "gapClosed",
             Self::RetiredButAlive { .. } => "retiredButAlive",
+            Self::DesiredRefused(_) => "desiredRefused",
+            Self::DesiredAccepted { .. } => "desiredAccepted",
             Self::ForeignDocument { .. } => "foreignDocument",
             Self::ForeignView { .. } => "foreignView",
             Self::LedgerReplaced { .. } => "ledgerReplaced",

@@ -6,7 +6,7 @@
 //!
 //! Reading order: [`ids`] and [`limits`], then [`subjects`], then the documents in the order in which they travel: [`desired`]
 //! (with its [`constraints`], released by a [`rollout`]) → [`report`] (with its [`retry`], several [`packed`] in a message) → [`fact`] → [`view`]. Beside them are
-//! [`pulse`], [`partition`], [`presence`], [`receipt`], [`credential`], [`incident`], [`query`] (read by [`question`], which
+//! [`pulse`], [`partition`], [`presence`] (which repeats a [`desired_refusal`]), [`receipt`], [`credential`], [`incident`], [`query`] (read by [`question`], which
 //! rejects [unknown keys](keys) and suggests [similar ones](near); it names a [`commit`]), [`status`], [`why`], [`silence`],
 //! [`lag`], [`validity`], [`history`], [`changes`], [`actions`] and [`notify`], the records
 //! of gateways ([`http_device`]), and the [`plans`] of the planner. [`decode`] reads documents, [`canonical`] computes their digests.
@@ -21,6 +21,7 @@ pub mod credential;
 pub mod decode;
 pub mod defined;
 pub mod desired;
+pub mod desired_refusal;
 pub mod dictionary;
 pub mod fact;
 pub mod groups;

@@ -109,6 +109,11 @@ pub const DEPLOYMENTS_PER_DEVICE_MAX: usize = 128;
 pub const UNSOLICITED_DEFAULT: usize = 8;
 /// How often a device's epoch may rise within an hour. A device begins an epoch when it has lost its memory.
 pub const EPOCH_RISES_PER_HOUR: usize = 6;
+/// How many refusals of desired states ingest records of a device within an hour; later ones wait for the next hour.
+pub const DESIRED_REFUSALS_PER_HOUR: usize = 6;
+/// Longest message of a refused desired state: each heartbeat repeats it. A device cuts a longer one and says so; ingest does
+/// not read a heartbeat with a longer one.
+pub const DESIRED_REFUSAL_MESSAGE_BYTES_MAX: usize = 256;
 /// Longest error message, and longest code, source and reason beside it. A writer cuts a longer one and
 /// says so; ingest refuses a report with a longer one, because views repeat it.
 pub const ERROR_MESSAGE_BYTES_MAX: usize = 4 * 1024;

@@ -5,6 +5,7 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use crate::decode::{Document, Violation};
+use crate::desired_refusal::DesiredRefusal;
 use crate::ids::Epoch;
 use crate::limits::COUNTER_MAX;
 use crate::liveness::{holds, is_so};
@@ -41,12 +42,15 @@ pub struct Heartbeat {
     /// may have changed since the report that has number `head`. Absent is true.
     #[serde(default = "holds", skip_serializing_if = "is_so")]
     pub storing: bool,
+    /// The desired state that the device refused, while it has accepted none since. Absent for none.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub refused: Option<DesiredRefusal>,
 }
 
 /// The fields of a brief heartbeat: the hub knows the others from the subject and the device's capabilities.
 #[derive(Serialize)]
 #[serde(rename_all = "camelCase")]
-struct Brief {
+struct Brief<'a> {
     epoch: Epoch,
     head: u64,
     #[serde(skip_serializing_if = "is_zero")]
@@ -56,13 +60,16 @@ struct Brief {
     generation: u64,
     #[serde(skip_serializing_if = "is_so")]
     storing: bool,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    refused: Option<&'a DesiredRefusal>,
 }
 
 impl Heartbeat {
     /// Serialises the heartbeat without the fields that the hub knows from the subject and the device's capabilities.
     pub fn to_brief_bytes(&self) -> Vec<u8> {
-        let Self { epoch, head, unsent, oldest_unsent_at, generation, storing, .. } = *self;
-        let brief = Brief { epoch, head, unsent, oldest_unsent_at, generation, storing };
+        let Self { epoch, head, unsent, oldest_unsent_at, generation, storing, ref refused, .. } = *self;
+        let refused = refused.as_ref();
+        let brief = Brief { epoch, head, unsent, oldest_unsent_at, generation, storing, refused };
         // Numbers and times are always JSON.
         serde_json::to_vec(&brief).unwrap_or_default()
     }
@@ -78,7 +85,7 @@ impl Document for Heartbeat {
         if self.unsent > self.head {
             return Err(Violation::at("unsent", format!("{} is above head {}", self.unsent, self.head)));
         }
-        Ok(())
+        self.refused.as_ref().map_or(Ok(()), DesiredRefusal::check)
     }
 }
 
@@ -86,12 +93,15 @@ impl Document for Heartbeat {
 mod tests {
     use super::*;
     use crate::decode;
+    use crate::desired_refusal::DesiredRefusalCode;
+    use crate::limits::DESIRED_REFUSAL_MESSAGE_BYTES_MAX;
 
     #[test]
     fn a_brief_heartbeat_is_read_as_the_whole_one() {
         for text in [
             r#"{"epoch":7,"head":9,"generation":3}"#,
             r#"{"epoch":7,"head":9,"unsent":2,"oldestUnsentAt":"2026-11-20T08:00:00Z","generation":3,"storing":false}"#,
+            r#"{"epoch":7,"head":9,"generation":3,"refused":{"generation":2,"code":"older","message":"is below 3","since":"2026-11-20T08:00:00Z"}}"#,
         ] {
             let beat: Heartbeat = decode::parse(text.as_bytes()).unwrap();
             assert_eq!(String::from_utf8(beat.to_brief_bytes()).unwrap(), text);
@@ -99,5 +109,19 @@ mod tests {
             assert_eq!(decode::parse::<Heartbeat>(&decode::to_bytes(&whole)).unwrap(), whole);
             assert_eq!(whole.to_brief_bytes(), text.as_bytes());
         }
+    }
+
+    #[test]
+    fn a_refusal_has_a_bounded_message_and_any_code() {
+        let beat = |code: &str, message: &str| {
+            let refused =
+                format!(r#"{{"code":"{code}","message":"{message}","since":"2026-11-20T08:00:00Z"}}"#);
+            let text = format!(r#"{{"epoch":7,"head":9,"generation":3,"refused":{refused}}}"#);
+            decode::parse::<Heartbeat>(text.as_bytes())
+        };
+        let long = "x".repeat(DESIRED_REFUSAL_MESSAGE_BYTES_MAX);
+        let read = beat("colour", &long).unwrap().refused.unwrap();
+        assert_eq!((read.code, read.generation), (DesiredRefusalCode::Other, None));
+        assert!(beat("older", &(long + "x")).is_err());
     }
 }

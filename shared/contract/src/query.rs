@@ -12,6 +12,7 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
 
+use crate::desired_refusal::DesiredRefusal;
 use crate::fact::{Account, DeadlineFact, Incident};
 use crate::history::Point;
 use crate::ids::{DeploymentId, DeviceId, DeviceKey, Epoch, Generation, Seq};
@@ -201,6 +202,9 @@ pub struct DeviceLine {
     /// When its token ends, where a tenth of the token's life or less is left and no newer one is known. It is out then.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub token_ends_at: Option<Timestamp>,
+    /// The desired state that it refused, while it has accepted none since: the one that it accepted last stays in force.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub refused: Option<DesiredRefusal>,
 }
 
 /// Answer of `muster.query.device`.

@@ -5,6 +5,7 @@ use jiff::Timestamp;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
+use crate::desired_refusal::DesiredRefusal;
 use crate::ids::{DeploymentId, DeviceKey, Epoch, Generation, HubName, Seq};
 use crate::pulse::HubHearing;
 use crate::silence::SilentSites;
@@ -38,6 +39,10 @@ pub struct WhyAnswer {
     /// Sites that are silent as a whole, with targets of this deployment.
     #[serde(default, skip_serializing_if = "SilentSites::is_empty")]
     pub silent_sites: SilentSites,
+    /// Targets whose devices refuse their desired state, one entry for each code: they run what they accepted last, whatever the
+    /// verdict is.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub refused: Vec<RefusedTargets>,
     /// In an answer about several hubs, the hubs that have the deployment, by name. `asOf.ledgerSeq` is then the sum of their
     /// sequences, and no position in any LEDGER.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
@@ -49,6 +54,19 @@ pub struct WhyAnswer {
     /// last may be short or empty.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub next: Option<String>,
+}
+
+/// Targets whose devices refuse their desired state for one reason.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct RefusedTargets {
+    /// The number of targets.
+    pub targets: u64,
+    /// The device that has refused for longest.
+    #[serde(flatten)]
+    pub key: DeviceKey,
+    /// Its refusal.
+    pub refusal: DesiredRefusal,
 }
 
 /// The part of one hub of several in a verdict.

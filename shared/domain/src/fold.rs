@@ -43,6 +43,7 @@ mod packed_offset;
 mod packed_timestamp;
 mod part;
 mod record;
+mod refused;
 mod report;
 mod rollout_line;
 mod seq_account;

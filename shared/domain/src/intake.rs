@@ -16,7 +16,7 @@
 //! Reading order: `state` (the data and its life cycle), `admit` (reports), `quota` (deployments and epochs of a device),
 //! `reject` (messages that are not accepted), `rejection` (their payloads), `batch` (the rate limit of quarantine facts),
 //! `unstorable` (facts that LEDGER refuses), `verdicts` (requeued and dropped reports), `timers` (leases, gaps, deadlines),
-//! `reassert`, `receipts`, `snapshot`, `pulse`. Data without decisions: `device`, `ledger_state`, `change`, `content`,
+//! `desired_refusals` (devices that refuse a desired state), `reassert`, `receipts`, `snapshot`, `pulse`. Data without decisions: `device`, `ledger_state`, `change`, `content`,
 //! `message`, `reject_reason`, `sent_deployments`, `quarantine_batch`, `pending_rejections`, `pending_verdicts`, `limits`. No
 //! I/O, no clock.
 
@@ -24,6 +24,7 @@ mod admit;
 mod batch;
 mod change;
 mod content;
+mod desired_refusals;
 mod device;
 mod ids;
 mod ledger_state;

@@ -103,6 +103,7 @@ impl Reporter {
             generation: self.generation.get(),
             agent_version: "test".to_owned(),
             storing: true,
+            refused: None,
         }
     }
 

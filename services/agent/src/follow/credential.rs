@@ -6,7 +6,8 @@ use bytes::Bytes;
 use muster_bus::Bus;
 use muster_contract::canonical::Digest;
 use muster_contract::credential::Credential;
-use muster_contract::{decode, subjects};
+use muster_contract::decode;
+use muster_contract::subjects::{self, stream};
 use muster_service::error::chain;
 
 use super::Follower;
@@ -18,8 +19,10 @@ impl Follower {
         if self.identity.is_none() {
             return;
         }
-        if let Err(error) = self.handle_last(bus, subjects::credential(&self.device)).await {
-            tracing::debug!(error = chain(&error), "cannot read a renewed JWT");
+        match bus.last(stream::DOWNLINK, &subjects::credential(&self.device)).await {
+            Ok(Some(message)) => self.credential(message.payload).await,
+            Ok(None) => {}
+            Err(error) => tracing::debug!(error = chain(&error), "cannot read a renewed JWT"),
         }
     }
 

@@ -26,6 +26,7 @@ async fn follower(dir: &std::path::Path) -> Follower {
         metrics: Metrics::default(),
         rng: fastrand::Rng::with_seed(7),
         accepted: None,
+        refused: watch::channel(None).0,
         rejected_document: None,
         identity: None,
         rejected_credential: None,

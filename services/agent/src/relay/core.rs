@@ -223,7 +223,7 @@ impl RelayCore {
                 self.is_read_ahead = false;
                 self.queue.outbox_changed();
             }
-            Input::StorageChanged => self.next_heartbeat = self.next_heartbeat.map(|_| now),
+            Input::StateChanged => self.next_heartbeat = self.next_heartbeat.map(|_| now),
             Input::Status(status) => self.status_read(status, now),
             Input::EpochFixed(epoch) => self.open(epoch, now),
             Input::Rows(batch) => self.rows_read(batch),
@@ -350,7 +350,7 @@ impl RelayCore {
     fn compose_heartbeat(&mut self, epoch: Epoch, status: DeviceStatus, now: Instant) {
         let spread = HEARTBEAT_JITTER * (2.0 * self.rng.f64() - 1.0);
         self.next_heartbeat = Some(now + self.heartbeat_interval.mul_f64(1.0 + spread));
-        let DeviceStatus { summary, generation, is_retired, is_storing } = status;
+        let DeviceStatus { summary, generation, is_retired, is_storing, refused } = status;
         if !std::mem::replace(&mut self.is_first_heartbeat_done, true) {
             self.is_backlog_long = self.may_batch && summary.unsent >= BATCH_ROWS_MIN;
         }
@@ -364,6 +364,7 @@ impl RelayCore {
             generation,
             agent_version: muster_service::VERSION.to_owned(),
             storing: is_storing,
+            refused,
         });
     }
 

@@ -28,7 +28,7 @@ const LONG_DELAY: Duration = Duration::from_secs(5);
 enum DriverEvent {
     Answer(Ticket, Answer),
     OutboxChanged,
-    StorageChanged,
+    StateChanged,
     Marked(Result<(), db::Error>),
     ReceiptFetched(bool),
     Deadline,
@@ -106,8 +106,9 @@ impl<'a> Driver<'a> {
             Ok(()) = self.changes.changed(), if is_in_session => DriverEvent::OutboxChanged,
             marked = marking(&mut self.marking) => DriverEvent::Marked(marked),
             () = until(deadline) => DriverEvent::Deadline,
-            // The next heartbeat says whether this device can store reports: it must not wait.
-            Ok(()) = self.relay.storage_failure.changed(), if is_in_session => DriverEvent::StorageChanged,
+            // The next heartbeat says whether this device can store reports, and what it refuses: it must not wait.
+            Ok(()) = self.relay.storage_failure.changed(), if is_in_session => DriverEvent::StateChanged,
+            Ok(()) = self.relay.refused.changed(), if is_in_session => DriverEvent::StateChanged,
             fetched = self.relay.receipt_fetched.wait_for(|fetched| *fetched), if self.has_follower && !is_fetched => {
                 DriverEvent::ReceiptFetched(fetched.is_ok())
             }
@@ -125,7 +126,7 @@ impl<'a> Driver<'a> {
         match event {
             DriverEvent::Answer(ticket, answer) => self.handle_answers(ticket, answer),
             DriverEvent::OutboxChanged => self.feed(Input::OutboxChanged),
-            DriverEvent::StorageChanged => self.feed(Input::StorageChanged),
+            DriverEvent::StateChanged => self.feed(Input::StateChanged),
             DriverEvent::Marked(marked) => self.marked(&marked),
             DriverEvent::ReceiptFetched(true) => self.feed(Input::ReceiptFetched),
             // The receipt will not be fetched any more: the agent stops.
@@ -252,7 +253,8 @@ impl<'a> Driver<'a> {
             None => (0, false),
         };
         let is_storing = self.relay.storage_failure.borrow_and_update().is_none();
-        Ok(DeviceStatus { summary, generation, is_retired, is_storing })
+        let refused = self.relay.refused.borrow_and_update().clone();
+        Ok(DeviceStatus { summary, generation, is_retired, is_storing, refused })
     }
 
     async fn send_heartbeat(&mut self, heartbeat: &Heartbeat, now: Instant) {

@@ -3,6 +3,7 @@
 use std::fmt::Write as _;
 
 use anstyle::Style;
+use muster_contract::desired_refusal::DesiredRefusal;
 use muster_contract::fact::Account;
 use muster_contract::query::{DeviceAnswer, DeviceLine, DeviceOmitted, DevicesAnswer, Query};
 use muster_contract::view::Freshness;
@@ -27,8 +28,9 @@ pub fn list(answer: &DevicesAnswer, query: &Query, frame: impl Into<Frame>) -> S
         );
     }
     let table = rows(&answer.devices, frame.now).within(frame.width);
+    let refused: String = answer.devices.iter().filter_map(|device| refusing(device, frame.now)).collect();
     let tokens: String = answer.devices.iter().filter_map(ending_token).collect();
-    format!("{table}\n{}; {position}.\n{tokens}", footer(&answer.devices, query))
+    format!("{table}\n{}; {position}.\n{refused}{tokens}", footer(&answer.devices, query))
 }
 
 /// The table alone.
@@ -55,6 +57,18 @@ fn ending_token(device: &DeviceLine) -> Option<String> {
         "{key}: its token ends at {ends_at} and was not renewed; `muster enroll {key} --send` renews it"
     );
     Some(format!("{}\n", styled(BAD, &words)))
+}
+
+/// That a device refuses its desired state.
+fn refusing(device: &DeviceLine, now: Timestamp) -> Option<String> {
+    let words = format!("{}: refuses {}", device.key, refusal(device.refused.as_ref()?, now));
+    Some(format!("{}\n", styled(BAD, &words)))
+}
+
+/// `generation 4 since 2026-11-26T10:00:00Z (5m ago): its generation 4 is below 7`.
+pub(super) fn refusal(refusal: &DesiredRefusal, now: Timestamp) -> String {
+    let (what, since) = (refusal.refused(), refusal.since);
+    format!("{what} since {since:.0} ({}): {}", age(now, since), clean(&refusal.message))
 }
 
 fn row(device: &DeviceLine, now: Timestamp) -> [Cell; 9] {
@@ -188,6 +202,11 @@ fn facts(answer: &DeviceAnswer, now: Timestamp) -> Vec<(&'static str, String)> {
     // Heartbeats are no facts: of a device that is well the last fact may be old.
     fact("last fact", device.last_heard_at.map(|at| age(now, at)));
     fact("generation", device.generation.map(|generation| generation.to_string()));
+    let refused = device
+        .refused
+        .as_ref()
+        .map(|refused| format!("{}; what it accepted last stays in force", refusal(refused, now)));
+    fact("refused", refused.map(|words| styled(BAD, &words)));
     fact("epoch", device.epoch.map(|epoch| epoch.to_string()));
     fact("reports", Some(account(device.head, &device.account)));
     fact("in doubt", doubt(device));
@@ -271,6 +290,23 @@ mod tests {
         answer.devices[0].token_ends_at = Some(Timestamp::UNIX_EPOCH);
         let words = "plant7/press-4: its token ends at 1970-01-01T00:00:00Z and was not renewed";
         assert!(said(&answer).contains(words), "{}", said(&answer));
+    }
+
+    #[test]
+    fn a_refused_desired_state_is_a_line_below_the_devices() {
+        let bytes = include_bytes!("../../../../schemas/examples/good/DevicesAnswer.two.json");
+        let mut answer: DevicesAnswer = serde_json::from_slice(bytes).unwrap();
+        let said = |answer: &DevicesAnswer| list(answer, &Query::default(), Timestamp::UNIX_EPOCH);
+        assert!(!said(&answer).contains("refuses"));
+        let text = r#"{"generation":4,"code":"older","message":"\u001b[31mit is below 7","since":"1970-01-01T00:00:00Z"}"#;
+        answer.devices[0].refused = serde_json::from_str(text).unwrap();
+        let words = "plant7/press-4: refuses generation 4 since 1970-01-01T00:00:00Z (just now): ";
+        assert!(
+            said(&answer).contains(words) && said(&answer).contains("it is below 7"),
+            "{}",
+            said(&answer)
+        );
+        assert!(!said(&answer).contains("\u{1b}[31mit"), "{}", said(&answer));
     }
 
     #[test]

@@ -33,6 +33,14 @@ pub fn incident(incident: &Incident, now: Timestamp) -> String {
         IncidentKind::RetiredButAlive { generation } => {
             format!("retired in generation {generation}, but alive")
         }
+        IncidentKind::DesiredRefused(refusal) => {
+            format!("it refused {}: {}", refusal.refused(), clean(&refusal.message))
+        }
+        IncidentKind::DesiredAccepted { generation, refused_since } => {
+            format!(
+                "it no longer refuses its desired state, as it did since {refused_since}; it holds generation {generation}"
+            )
+        }
         IncidentKind::ForeignDocument { downlink_seq, reason, .. } => {
             format!(
                 "foreign document in DOWNLINK at {downlink_seq}: {}; its writer replaces it",
@@ -65,17 +73,17 @@ pub fn incident(incident: &Incident, now: Timestamp) -> String {
         IncidentKind::LedgerNearlyFull { bytes, bytes_max } => {
             format!("LEDGER is nearly full: {bytes} of {bytes_max} bytes")
         }
-        IncidentKind::QuarantineFull { bound, limit } => {
-            let what = match bound {
-                QuarantineBound::Reports => "rejected reports of one sender",
-                QuarantineBound::Bytes => "bytes of rejected reports",
-            };
-            format!(
-                "QUARANTINE is full: it may hold {limit} {what}; `muster quarantine list`, then requeue or drop"
-            )
-        }
+        IncidentKind::QuarantineFull { bound, limit } => quarantine_full(*bound, *limit),
     };
     format!("{what}, {}", age(now, incident.at))
+}
+
+fn quarantine_full(bound: QuarantineBound, limit: u64) -> String {
+    let what = match bound {
+        QuarantineBound::Reports => "rejected reports of one sender",
+        QuarantineBound::Bytes => "bytes of rejected reports",
+    };
+    format!("QUARANTINE is full: it may hold {limit} {what}; `muster quarantine list`, then requeue or drop")
 }
 
 const fn foreign_view(cause: ForeignView) -> &'static str {

@@ -5,9 +5,10 @@ use std::fmt::Write as _;
 use muster_contract::Timestamp;
 use muster_contract::silence::SilentSite;
 use muster_contract::view::{Split, Verdict};
-use muster_contract::why::{Because, Evidence, EvidenceKind, WhyAnswer, WhyHub};
+use muster_contract::why::{Because, Evidence, EvidenceKind, RefusedTargets, WhyAnswer, WhyHub};
 
-use super::colour::{self, BOLD, DIM, UNSURE, styled};
+use super::colour::{self, BAD, BOLD, DIM, UNSURE, styled};
+use super::device;
 use super::format::{age, as_of, clean, freshness, left, plural};
 use super::frame::Frame;
 use super::silence;
@@ -21,6 +22,7 @@ pub fn answer(answer: &WhyAnswer, is_first: bool, frame: impl Into<Frame>) -> St
     let rule = if unheard.is_empty() { &answer.rule } else { answer.verdict.rule_unheard() };
     let mut text = format!("{}  {verdict}: {rule}\n", styled(BOLD, answer.deployment.as_str()));
     let _ = writeln!(text, "{}\n{unheard}", share(answer));
+    text += &refused(&answer.refused, frame.now);
     text += &away(answer, frame.now);
     let told = silence::fold_silence(&answer.silent_sites, &answer.standings);
     for site in &answer.silent_sites.first {
@@ -41,6 +43,20 @@ pub fn answer(answer: &WhyAnswer, is_first: bool, frame: impl Into<Frame>) -> St
     }
     let _ = writeln!(text, "{}.", read_to(answer, frame.now));
     text
+}
+
+/// The targets whose devices refuse their desired state: a line for each reason.
+fn refused(refused: &[RefusedTargets], now: Timestamp) -> String {
+    let mut text = String::new();
+    for RefusedTargets { targets, key, refusal } in refused {
+        let others = match targets.saturating_sub(1) {
+            0 => String::new(),
+            others => format!(" ({} likewise)", plural(others, "other target")),
+        };
+        let words = format!("{key} refuses {}{others}", device::refusal(refusal, now));
+        let _ = writeln!(text, "{}", styled(BAD, &words));
+    }
+    if text.is_empty() { text } else { text + "\n" }
 }
 
 /// The hubs that do not answer: what they make of the verdict, whose facts nobody else can name.

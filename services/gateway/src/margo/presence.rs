@@ -67,6 +67,7 @@ impl Devices {
             generation: generation.unwrap_or(current.generation),
             agent_version: agent_version(),
             storing: true,
+            refused: None,
         };
         self.store.beat(key, &heartbeat).await;
         Ok(())

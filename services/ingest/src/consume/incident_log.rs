@@ -63,7 +63,7 @@ impl IncidentLog {
 
 fn log_incident(partition: u16, device: Option<&DeviceKey>, what: &IncidentKind, omitted: u64) {
     let device = named(device);
-    if matches!(what, IncidentKind::GapClosed { .. }) {
+    if matches!(what, IncidentKind::GapClosed { .. } | IncidentKind::DesiredAccepted { .. }) {
         tracing::info!(partition, device, incident = ?what, omitted, "incident over");
     } else {
         tracing::warn!(partition, device, incident = ?what, omitted, "incident");

@@ -259,6 +259,7 @@ impl Fleet {
                 .and_then(|anomalies| anomalies.token_ends_at)
                 // A device heard after the end has a newer token.
                 .filter(|ends_at| state.heard_at().is_none_or(|heard_at| heard_at <= *ends_at)),
+            refused: state.refusal().cloned(),
         }
     }
 }

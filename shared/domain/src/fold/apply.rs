@@ -159,6 +159,7 @@ impl Fleet {
         let number = self.name_device(key);
         let before = self.context(number);
         self.devices[number as usize].state.apply_incident(fact);
+        self.update_refusing(number);
         self.update_rows(number, before, Scope::Device, |_| {});
         Outcome::Applied
     }

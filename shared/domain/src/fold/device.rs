@@ -4,6 +4,7 @@ mod stored;
 
 use std::collections::BTreeMap;
 
+use muster_contract::desired_refusal::DesiredRefusal;
 use muster_contract::fact::{
     DeviceFact, Incident, IncidentKind, Liveness, LivenessFact, QuarantineFact, StatusFact,
 };
@@ -130,6 +131,9 @@ pub(super) struct Anomalies {
     /// When its token ends, if that was announced and no newer token was.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(super) token_ends_at: Option<Timestamp>,
+    /// The refusal of its desired state that stands.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    refused: Option<DesiredRefusal>,
 }
 
 /// The device's own properties.
@@ -382,13 +386,20 @@ impl DeviceState {
     pub(super) fn apply_incident(&mut self, incident: Incident) {
         let anomalies = self.anomalies.get_or_insert_default();
         anomalies.incidents += 1;
-        match incident.what {
-            IncidentKind::ClockSkew { seconds } => anomalies.skew_seconds = Some(seconds),
-            IncidentKind::TokenEnding { ends_at, .. } => anomalies.token_ends_at = Some(ends_at),
+        match &incident.what {
+            IncidentKind::ClockSkew { seconds } => anomalies.skew_seconds = Some(*seconds),
+            IncidentKind::TokenEnding { ends_at, .. } => anomalies.token_ends_at = Some(*ends_at),
             IncidentKind::TokenRenewed { .. } => anomalies.token_ends_at = None,
+            IncidentKind::DesiredRefused(refusal) => anomalies.refused = Some(refusal.clone()),
+            IncidentKind::DesiredAccepted { .. } => anomalies.refused = None,
             _ => {}
         }
         anomalies.last_incident = Some(incident);
+    }
+
+    /// The refusal of its desired state that stands.
+    pub(super) fn refusal(&self) -> Option<&DesiredRefusal> {
+        self.anomalies.as_ref()?.refused.as_ref()
     }
 
     /// How the device is heard now.

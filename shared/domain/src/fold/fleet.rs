@@ -56,6 +56,8 @@ pub struct Fleet {
     pub(super) hearing: HearingState,
     /// When the silent devices were last heard.
     pub(super) silence_starts: SilenceStarts,
+    /// The numbers of the devices that refuse their desired state.
+    pub(super) refusing: BTreeSet<u32>,
 }
 
 /// Which rows a fact alters.
@@ -83,6 +85,7 @@ impl Default for Fleet {
             capture: Capture::default(),
             hearing: HearingState::default(),
             silence_starts: SilenceStarts::default(),
+            refusing: BTreeSet::new(),
         }
     }
 }

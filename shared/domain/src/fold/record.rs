@@ -107,6 +107,7 @@ impl Fleet {
         let before = self.context(number);
         let held = &mut self.devices[number as usize].state;
         *held = state.state(held.name.clone(), held.unheard_in);
+        self.update_refusing(number);
         self.update_rows(number, before, Scope::Device, |_| {});
         for RowRecord { deployment, target, since, spec, mut report, deadline } in rows {
             let place = self.name_row(number, &deployment);

@@ -51,9 +51,11 @@ impl Fleet {
         };
         let why = self.answer(id, verdict, (group.because(verdict), of), standings, next);
         let hub = self.hub_evidence(self.hub_hearing_on(number, site));
+        let refused = self.refused_targets(number, |at| site.is_none_or(|site| self.site_of(at) == site));
         Some(WhyAnswer {
             fresh,
             hub,
+            refused,
             silent_sites: self.silent_sites(&site.cloned().into(), Some(number)),
             ..why
         })
@@ -103,9 +105,11 @@ impl Fleet {
         let fresh = Some((because.freshness == Freshness::Fresh).into());
         let why = self.answer(id, verdict, (speaks.into(), 1), vec![because], None);
         let hub = self.hub_evidence(self.hub_hearing_of(device));
+        let refused = self.refused_targets(number, |at| std::ptr::eq(at, device));
         Some(WhyAnswer {
             fresh,
             hub,
+            refused,
             silent_sites: self.silent_sites(&key.site.clone().into(), Some(number)),
             ..why
         })
@@ -151,6 +155,7 @@ impl Fleet {
             fresh: None,
             hub: Default::default(),
             silent_sites: Default::default(),
+            refused: Vec::new(),
             hubs: Vec::new(),
             standings,
             next,

@@ -83,6 +83,14 @@ pub(super) fn incident(key: &DeviceKey, what: &IncidentKind) -> String {
         }
         IncidentKind::GapClosed { epoch, through } => format!("gap-closed.{epoch}.{through}"),
         IncidentKind::RetiredButAlive { generation } => format!("retired-but-alive.{generation}"),
+        IncidentKind::DesiredRefused(refusal) => {
+            let generation = refusal.generation.map_or(0, Generation::get);
+            let since = refusal.since.as_millisecond();
+            format!("desired-refused.{generation}.{}.{since}", refusal.code.as_str())
+        }
+        IncidentKind::DesiredAccepted { generation, refused_since } => {
+            format!("desired-accepted.{generation}.{}", refused_since.as_millisecond())
+        }
         IncidentKind::ForeignDocument { .. }
         | IncidentKind::ForeignView { .. }
         | IncidentKind::LedgerReplaced { .. }

@@ -10,8 +10,9 @@ use std::collections::BTreeMap;
 use std::time::Duration;
 
 use muster_contract::canonical::Digest;
+use muster_contract::desired_refusal::DesiredRefusal;
 use muster_contract::fact::{Fact, IncidentKind, Liveness, LivenessFact, StatusFact};
-use muster_contract::limits::EPOCH_RISES_PER_HOUR;
+use muster_contract::limits::{DESIRED_REFUSALS_PER_HOUR, EPOCH_RISES_PER_HOUR};
 use muster_contract::{DeploymentId, Epoch, Generation, Seq, SeqRanges, State, Timestamp};
 use serde::{Deserialize, Serialize};
 
@@ -59,6 +60,17 @@ pub(crate) struct DeviceLedgerState {
     /// The number of the newest capabilities, and when they were last published.
     #[serde(rename = "nature")]
     capabilities: Option<((Epoch, Seq), Timestamp)>,
+    /// The refusal of its desired state that stands.
+    pub(crate) desired_refusal: Option<PublishedRefusal>,
+    /// When the newest refusals were published.
+    desired_refusals: Recent<Timestamp, DESIRED_REFUSALS_PER_HOUR>,
+}
+
+/// A refusal of the desired state, by its incident.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) struct PublishedRefusal {
+    pub(crate) refusal: DesiredRefusal,
+    pub(crate) published_at: Timestamp,
 }
 
 /// The newest liveness fact.
@@ -205,6 +217,12 @@ impl DeviceLedgerState {
     pub(crate) fn may_raise_epoch(&self, at: Timestamp) -> bool {
         self.epoch_rises.iter().filter(|(_, risen_at)| elapsed(*risen_at, at) < HOUR).count()
             < EPOCH_RISES_PER_HOUR
+    }
+
+    /// Whether another refusal of the desired state may be published now.
+    pub(crate) fn may_refuse_desired(&self, at: Timestamp) -> bool {
+        self.desired_refusals.iter().filter(|published_at| elapsed(**published_at, at) < HOUR).count()
+            < DESIRED_REFUSALS_PER_HOUR
     }
 
     /// Whether a deadline of this generation that counts from `since`, or a later one, was published.
@@ -426,6 +444,11 @@ impl DeviceLedgerState {
             IncidentKind::RetiredButAlive { generation } => {
                 self.retired_alive = self.retired_alive.max(Some(*generation));
             }
+            IncidentKind::DesiredRefused(refusal) => {
+                self.desired_refusals.push(at);
+                self.desired_refusal = Some(PublishedRefusal { refusal: refusal.clone(), published_at: at });
+            }
+            IncidentKind::DesiredAccepted { .. } => self.desired_refusal = None,
             // Services request these; they say nothing about a device's account.
             IncidentKind::ForeignDocument { .. }
             | IncidentKind::ForeignView { .. }

@@ -15,7 +15,7 @@ use super::sent_deployments::SentDeployments;
 use super::state::{IntakeState, UNNAMED};
 
 /// The version of the snapshot format. Every change of the serialised state is another version.
-pub const SNAPSHOT_VERSION: u32 = 3;
+pub const SNAPSHOT_VERSION: u32 = 4;
 
 /// A snapshot that cannot be read.
 #[derive(Debug, thiserror::Error)]

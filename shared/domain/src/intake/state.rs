@@ -204,6 +204,9 @@ impl IntakeState {
         if is_first || device.highest_accounted() > before {
             self.owe_receipt(index);
         }
+        if is_newest {
+            self.check_refusal(index, beat, stored_at);
+        }
         self.check_after_heartbeat(index, stored_at, now);
     }
 

@@ -28,6 +28,7 @@ mod pulse;
 mod quarantine;
 mod quota;
 mod receipts;
+mod refusals;
 mod snapshot;
 mod time;
 mod views;

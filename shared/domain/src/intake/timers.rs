@@ -179,7 +179,7 @@ impl IntakeState {
     }
 
     /// Publishes an incident of a device, unless it stands for senders without a valid name.
-    fn raise_incident(&mut self, index: usize, what: IncidentKind, at: Timestamp) {
+    pub(super) fn raise_incident(&mut self, index: usize, what: IncidentKind, at: Timestamp) {
         if let Some(key) = self.devices[index].key.clone() {
             self.publish_incident(index, &key, what, at);
         }

@@ -6,9 +6,10 @@
 use std::collections::BTreeMap;
 
 use muster_contract::State;
+use muster_contract::desired_refusal::{DesiredRefusal, DesiredRefusalCode};
 use muster_contract::fact::{DeadlineKind, Fact, IncidentKind, Liveness};
 use muster_contract::partition::partition_of;
-use muster_contract::{Epoch, Seq, SeqRanges, Timestamp};
+use muster_contract::{Epoch, Generation, Seq, SeqRanges, Timestamp};
 use proptest::collection::vec;
 use proptest::prelude::*;
 
@@ -152,6 +153,17 @@ impl Life {
             8 if a >= 80 && !self.held.is_empty() => {
                 let (number, others, received_at) = self.held[usize::from(b) % self.held.len()].clone();
                 ledger.dropped_sum(device, number, others, received_at);
+            }
+            8 if a < 10 => {
+                let generation = Generation::new(u64::from(b) % 4 + 1);
+                let code = [DesiredRefusalCode::Older, DesiredRefusalCode::Invalid][usize::from(b) % 2];
+                let since = stored_at(u64::from(a));
+                let refusal = DesiredRefusal { generation, code, message: "no".to_owned(), since };
+                ledger.incident(device, IncidentKind::DesiredRefused(refusal));
+            }
+            8 if a < 20 => {
+                let refused_since = stored_at(0);
+                ledger.incident(device, IncidentKind::DesiredAccepted { generation: 1, refused_since });
             }
             8 if a < 80 => {
                 let (epoch, seq) = (Epoch::new(self.epoch).unwrap(), Seq::new(self.seq + 1).unwrap());

@@ -2,13 +2,15 @@
 //! rule gives other views. They are published as reducer vectors; `tests/tests/python_reduce/sabotage.py`
 //! breaks the rules one by one, and a vector has to find each.
 
+use muster_contract::Generation;
 use muster_contract::State::{self, Failed, Installed, Installing, Pending, Removed, Removing};
-use muster_contract::fact::{DeadlineKind, Fact, Liveness};
+use muster_contract::desired_refusal::{DesiredRefusal, DesiredRefusalCode};
+use muster_contract::fact::{DeadlineKind, Fact, IncidentKind, Liveness};
 use muster_contract::ownership::Ownership;
 use muster_contract::subjects::LedgerSubject;
 
 use super::{DRILL, OVEN, PRESS, Scenario};
-use crate::ledger::{Ledger, Said, key, status};
+use crate::ledger::{Ledger, Said, key, status, stored_at};
 
 /// All of them, in the order of their names.
 pub(crate) const ALL: &[Scenario] = &[
@@ -26,6 +28,11 @@ pub(crate) const ALL: &[Scenario] = &[
         name: "deadline_void_for_a_newer_generation",
         about: "A deadline counts for the generation that is wanted and for no other; of two the higher generation holds, whichever came last.",
         ledger: deadline_void_for_a_newer_generation,
+    },
+    Scenario {
+        name: "desired_refused",
+        about: "A device refuses its desired state, and later accepts one: incidents, of which no view has anything.",
+        ledger: desired_refused,
     },
     Scenario {
         name: "empty",
@@ -129,6 +136,25 @@ fn deadline_void_for_a_newer_generation() -> Ledger {
         .status(OVEN, "outrun", &at_work(1))
         .deadline(OVEN, "outrun", 1, DeadlineKind::Stuck)
         .deadline(OVEN, "outrun", 2, DeadlineKind::Stuck);
+    ledger
+}
+
+fn desired_refused() -> Ledger {
+    let refused_since = stored_at(3);
+    let refusal = DesiredRefusal {
+        generation: Generation::new(1),
+        code: DesiredRefusalCode::Older,
+        message: "its generation 1 is below 2".to_owned(),
+        since: refused_since,
+    };
+    let mut ledger = Ledger::default();
+    ledger
+        .desired(PRESS, 2, &[("web", 2)])
+        .fresh(PRESS, 1, 0)
+        .status(PRESS, "web", &Said { generation: 2, ..Said::default() })
+        .incident(PRESS, IncidentKind::DesiredRefused(refusal))
+        .desired(PRESS, 3, &[("web", 2)])
+        .incident(PRESS, IncidentKind::DesiredAccepted { generation: 3, refused_since });
     ledger
 }
 

@@ -4,6 +4,7 @@ use std::time::Duration;
 
 use muster_bus::{Link, PublishErrorKind};
 use muster_contract::Epoch;
+use muster_contract::desired_refusal::DesiredRefusal;
 use muster_contract::presence::Heartbeat;
 use tokio::time::Instant;
 
@@ -20,6 +21,8 @@ pub struct DeviceStatus {
     pub is_retired: bool,
     /// The device can store reports.
     pub is_storing: bool,
+    /// The desired state that it refused, while it has accepted none since.
+    pub refused: Option<DesiredRefusal>,
 }
 
 /// A report to be sent. The driver serialises it, once.
@@ -75,8 +78,8 @@ pub enum Input {
     ReceiptFetched,
     /// The outbox has changed: more rows may wait than before.
     OutboxChanged,
-    /// The device can no longer store reports, or can again.
-    StorageChanged,
+    /// The device can no longer store reports, or can again; or it refuses its desired state, or no longer does.
+    StateChanged,
     /// The answer to [`Effect::ReadStatus`].
     Status(DeviceStatus),
     /// The answer to [`Effect::FixEpoch`].

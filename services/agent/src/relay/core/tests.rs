@@ -126,7 +126,13 @@ impl Trial {
         let head = self.waiting.last().copied().unwrap_or_default();
         let summary =
             Summary { epoch: self.epoch, head, unsent: self.waiting.len() as u64, ..Summary::default() };
-        Input::Status(DeviceStatus { summary, generation: 1, is_retired: false, is_storing: true })
+        Input::Status(DeviceStatus {
+            summary,
+            generation: 1,
+            is_retired: false,
+            is_storing: true,
+            refused: None,
+        })
     }
 
     fn read(&self, ask: &ReadRequest) -> Input {
@@ -270,7 +276,7 @@ fn on_a_link_with_a_limit_reports_wait_and_heartbeats_do_not() {
     assert_eq!(first, ["fix epoch", "heartbeat, 4 unsent", "send 1"], "what is left of a second");
     let due = trial.core.deadline().unwrap();
     assert!(due > trial.now && due <= trial.now + Duration::from_secs(1), "{:?}", due - trial.now);
-    assert_eq!(trial.hand_in(Input::StorageChanged), ["heartbeat, 4 unsent"]);
+    assert_eq!(trial.hand_in(Input::StateChanged), ["heartbeat, 4 unsent"]);
     assert_eq!(trial.pass(Duration::from_secs(2)), ["send 2"]);
 }
 

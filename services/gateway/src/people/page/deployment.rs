@@ -8,7 +8,7 @@ use maud::{Markup, html};
 use muster_client::ask::understood;
 use muster_contract::query::{DeploymentAnswer, StandingLine};
 use muster_contract::view::{DeploymentView, Freshness, Standing};
-use muster_contract::why::{Because, WhyAnswer};
+use muster_contract::why::{Because, RefusedTargets, WhyAnswer};
 use muster_contract::{DeploymentId, Timestamp};
 use serde_json::{Map, Value, json};
 
@@ -199,6 +199,12 @@ fn facts(view: &DeploymentView) -> Markup {
 fn because(why: &WhyAnswer, id: &DeploymentId) -> Markup {
     html! {
         p.note { (sentence(&why.rule)) "." }
+        @for RefusedTargets { targets, key, refusal } in &why.refused {
+            p.note {
+                (key) " refuses " (refusal.refused()) " since " (second(refusal.since)) ": " (refusal.message)
+                @if *targets > 1 { " (" (number(*targets)) " targets refuse for this reason)" }
+            }
+        }
         @if why.standings.is_empty() { (none("No single standing makes it so.")) }
         ul.rows { @for because in &why.standings { li { (reason(because, id)) } } }
         @if let Some(next) = &why.next {

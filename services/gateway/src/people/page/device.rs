@@ -216,6 +216,9 @@ fn reports(answer: &DeviceAnswer, now: Timestamp) -> Markup {
                 dt { "Missing" } dd.num { (number(account.missing.count())) }
                 dt { "Last heard" } dd { @match line.last_heard_at { Some(at) => { (second(at)) ", " (ago(at, now)) }, None => "never" } }
                 @if let Some(at) = line.token_ends_at { dt { "Token ends" } dd { (second(at)) } }
+                @if let Some(refusal) = &line.refused {
+                    dt { "Refuses" } dd { (refusal.refused()) ", since " (ago(refusal.since, now)) ": " (refusal.message) }
+                }
                 @if let Some(incident) = &answer.last_incident {
                     dt { "Last incident" }
                     dd { (serde_json::to_value(&incident.what).ok().and_then(|what| what["type"].as_str().map(str::to_owned)).unwrap_or_default()) ", " (ago(incident.at, now)) }

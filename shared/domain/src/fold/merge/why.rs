@@ -10,6 +10,7 @@ use muster_contract::view::{AsOf, Verdict};
 use muster_contract::why::{Because, WhyAnswer, WhyHub};
 use muster_contract::{DeploymentId, DeviceKey, HubName};
 
+use super::super::refused::by_code;
 use super::super::tally::Group;
 use super::answer::silent;
 use super::hearing::hearing;
@@ -203,6 +204,9 @@ fn bare(id: &DeploymentId, verdict: Verdict, asked: WhyAsked, told: &[HubAnswer<
         fresh: fresh.filter(|_| !is_left),
         hub: unheard,
         silent_sites: silent(sites),
+        refused: by_code(
+            counted.filter_map(|told| told.answer).flat_map(|answer| answer.refused.iter().cloned()),
+        ),
         hubs: hubs.map(|told| told.shown(verdict, asked)).collect(),
         standings: Vec::new(),
         next: None,

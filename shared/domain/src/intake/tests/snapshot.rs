@@ -16,6 +16,7 @@ fn varied() -> Hub {
     hub.live(120, 1, 9);
     hub.report(&status(2, 1, 1));
     hub.report(&status(1, 8, 9));
+    hub.refusing(2, 3, Some((2, "older")));
     hub.pass(200);
     hub
 }
