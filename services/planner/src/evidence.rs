@@ -12,13 +12,15 @@ use muster_contract::desired::{DesiredDeployment, DesiredState, SourceKind};
 use muster_contract::fact::{Fact, PulseFact};
 use muster_contract::limits::{LEASE, PARTITIONS};
 use muster_contract::subjects::LedgerSubject;
-use muster_contract::view::Freshness;
+use muster_contract::view::{AsOf, Freshness};
 use muster_contract::{DeploymentId, DeviceKey, Generation, InstanceName, PlanName, Timestamp};
-use muster_domain::fold::Fleet;
+use muster_domain::fold::{DeviceRecord, Fleet};
 use muster_domain::plans::{order, plan_of};
 use muster_domain::rollout::Line;
+use serde::{Deserialize, Serialize};
 use tokio::time::Instant;
 
+use crate::checkpoint::content::Head;
 use crate::ledger::{LedgerEvent, LedgerFact};
 use crate::read_end::{self, BEHIND_AFTER, Lag, ReadEnd};
 
@@ -39,8 +41,9 @@ pub(crate) struct Evidence {
 }
 
 /// The newest pulse of a partition that counts.
-#[derive(Debug, Clone, Copy)]
-struct Pulse {
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub(crate) struct Pulse {
     stored_at: Timestamp,
     lease: SignedDuration,
 }
@@ -122,11 +125,35 @@ impl fmt::Display for Behind {
 }
 
 impl Evidence {
+    /// The evidence of a checkpoint. It is not current before LEDGER's end is read.
+    pub(crate) fn restore(fleet: Fleet, pulses: BTreeMap<u16, Pulse>) -> Self {
+        let read_through = fleet.as_of().ledger_seq;
+        Self { fleet, read_through, pulses, ..Self::default() }
+    }
+
+    /// Begins a copy of all devices, and gives up a running one. Returns the last message in it, and its first line.
+    pub(crate) fn start_copy(&mut self) -> (AsOf, Head) {
+        self.fleet.start_capture_of_all();
+        let head = Head {
+            records: self.fleet.devices_known() as u64,
+            fleet: self.fleet.fleet_view().tally.digest,
+            hearing: self.fleet.hearing_state().clone(),
+            pulses: self.pulses.clone(),
+        };
+        (self.fleet.as_of(), head)
+    }
+
+    /// The next records of the copy, at most `max` beside those that facts have pushed ahead; none once all are copied.
+    pub(crate) fn copy(&mut self, max: usize) -> Vec<DeviceRecord> {
+        self.fleet.capture(max)
+    }
+
     /// Applies an event.
     pub(crate) fn apply(&mut self, event: LedgerEvent) -> ChangedByFacts {
         let mut touched = ChangedByFacts::default();
         match event {
             LedgerEvent::Facts(facts) => self.fold(facts, &mut touched),
+            LedgerEvent::Opened { .. } => {}
             LedgerEvent::Through(through) => self.advance_to(through),
             LedgerEvent::End { last_seq, at, asked_at } => {
                 self.end.observe(last_seq, (asked_at, at));
@@ -217,6 +244,17 @@ impl Evidence {
     /// The last sequence that is folded.
     pub(crate) const fn ledger_seq(&self) -> u64 {
         self.fleet.as_of().ledger_seq
+    }
+
+    /// The fold and the pulses, for a comparison.
+    #[cfg(test)]
+    pub(crate) const fn parts(&self) -> (&Fleet, &BTreeMap<u16, Pulse>) {
+        (&self.fleet, &self.pulses)
+    }
+
+    /// The number of known devices.
+    pub(crate) fn devices(&self) -> usize {
+        self.fleet.devices_known()
     }
 
     /// Whether a device is heard, and when it was last heard.

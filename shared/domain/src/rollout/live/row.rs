@@ -87,6 +87,17 @@ impl Row {
         }
     }
 
+    /// The target as documents have it.
+    pub(super) fn listed(&self) -> LiveTarget {
+        let at = self.released_at.filter(|_| self.answer.is_none());
+        let content = Content {
+            is_wanted: self.has_content,
+            generation: self.generation,
+            at: at.map(Nanoseconds::timestamp),
+        };
+        LiveTarget { device: self.device.clone(), content, is_refused: self.is_refused }
+    }
+
     pub(super) fn set_content(&mut self, content: Content, document: Generation) {
         let is_newer = match (content.generation, self.generation) {
             (Some(new), known) => Some(new) > known,
