@@ -39,10 +39,11 @@ pub fn main() -> ExitCode {
 /// # Errors
 /// Why it cannot run; a person must act.
 pub async fn start(config: Config, supervisor: &Supervisor) -> Result<Metrics, StartError> {
-    let Config { common, every, data_dir, webhooks, plans_creds } = config;
+    let Config { common, every, data_dir, checkpoint_every, webhooks, plans_creds } = config;
     let webhooks = Webhooks::new(webhooks)?;
     let checkpoints = data_dir.map(|folder| {
-        Checkpoints::open(&folder).map_err(|source| StartError::Folder { path: folder.clone(), source })
+        Checkpoints::open(&folder, checkpoint_every)
+            .map_err(|source| StartError::Folder { path: folder.clone(), source })
     });
     let checkpoints = checkpoints.transpose()?;
     let ready = supervisor.health().latch("LEDGER, read to its end, and a judgement of every rollout");

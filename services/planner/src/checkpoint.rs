@@ -14,6 +14,7 @@ use std::fs;
 use std::io::{self, Write};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
+use std::time::Duration;
 
 use muster_contract::Timestamp;
 use muster_contract::canonical::Digest;
@@ -35,7 +36,10 @@ const RECORD_FORMAT: u32 = 11;
 
 /// The folder of checkpoints.
 #[derive(Debug, Clone)]
-pub struct Checkpoints(Arc<Path>);
+pub struct Checkpoints {
+    folder: Arc<Path>,
+    every: Duration,
+}
 
 /// The last message in a checkpoint, and its LEDGER.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
@@ -101,13 +105,13 @@ enum Unfit {
 }
 
 impl Checkpoints {
-    /// The checkpoints of a folder, which is created if it is missing.
+    /// The checkpoints of a folder, which is created if it is missing, and the time between two of them.
     ///
     /// # Errors
     /// The folder cannot be created.
-    pub fn open(folder: &Path) -> io::Result<Self> {
+    pub fn open(folder: &Path, every: Duration) -> io::Result<Self> {
         fs::create_dir_all(folder)?;
-        Ok(Self(folder.into()))
+        Ok(Self { folder: folder.into(), every })
     }
 
     /// Restores the checkpoint; `None` if there is none that fits. Blocks the thread.
@@ -149,7 +153,7 @@ impl Checkpoints {
     }
 
     fn path(&self) -> PathBuf {
-        self.0.join(FILE)
+        self.folder.join(FILE)
     }
 }
 

@@ -1,5 +1,6 @@
 //! The planner's settings.
 
+use std::ops::RangeInclusive;
 use std::path::PathBuf;
 use std::time::Duration;
 
@@ -11,6 +12,8 @@ use crate::webhook::WebhookConfig;
 
 /// Shortest time between two questions to the publisher.
 const EVERY_MIN: Duration = Duration::from_millis(100);
+/// Shortest and longest time between two checkpoints.
+const CHECKPOINT_EVERY: RangeInclusive<Duration> = Duration::from_secs(1)..=Duration::from_secs(24 * 60 * 60);
 /// Longest time between two questions to the publisher.
 const EVERY_MAX: Duration = Duration::from_secs(60 * 60);
 
@@ -49,6 +52,10 @@ pub struct Cli {
     #[arg(long, env = "MUSTER_DATA_DIR", value_name = "DIR")]
     data_dir: Option<PathBuf>,
 
+    /// Time between two checkpoints
+    #[arg(long, env = "MUSTER_CHECKPOINT_EVERY", value_name = "DURATION", default_value = "5m")]
+    checkpoint_every: String,
+
     /// File with the secret that signs questions to webhooks (HMAC-SHA-256, in the header Muster-Signature)
     #[arg(long, env = "MUSTER_WEBHOOK_SECRET_FILE", value_name = "FILE")]
     webhook_secret: Option<PathBuf>,
@@ -78,6 +85,8 @@ pub struct Config {
     pub every: Duration,
     /// Folder of the checkpoint.
     pub data_dir: Option<PathBuf>,
+    /// Time between two checkpoints.
+    pub checkpoint_every: Duration,
     /// The settings of webhooks.
     pub webhooks: WebhookConfig,
     /// The credentials by which plans are kept.
@@ -94,9 +103,14 @@ impl Cli {
         let common = self.common.check(&mut problems);
         let every = problems.duration("--every", &self.every, EVERY_MIN..=EVERY_MAX);
         let allowed = self.webhook_allow.iter().map(|host| host.to_ascii_lowercase()).collect();
+        let checkpoint_every =
+            problems.duration("--checkpoint-every", &self.checkpoint_every, CHECKPOINT_EVERY);
         let (data_dir, plans_creds) = (self.data_dir, self.plans_creds);
         let webhooks = WebhookConfig { secret: self.webhook_secret, ca: self.webhook_ca, allowed };
-        problems.finish(|| Some(Config { common: common?, every: every?, data_dir, webhooks, plans_creds }))
+        problems.finish(|| {
+            let (common, every, checkpoint_every) = (common?, every?, checkpoint_every?);
+            Some(Config { common, every, data_dir, checkpoint_every, webhooks, plans_creds })
+        })
     }
 }
 

@@ -163,7 +163,7 @@ async fn measure(args: &Args) -> String {
     };
     let begun = Instant::now();
     let folder = tempfile::tempdir().unwrap();
-    let checkpoints = Checkpoints::open(folder.path()).unwrap();
+    let checkpoints = Checkpoints::open(folder.path(), PATIENCE).unwrap();
     let running = Running::start(local(), &checkpoints, None);
     running.is_ready().await;
     let restart = begun.elapsed();

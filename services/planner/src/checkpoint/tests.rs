@@ -17,6 +17,7 @@ use super::*;
 use crate::ledger::{LedgerEvent, LedgerFact};
 
 const DEVICES: usize = 4;
+const EVERY: Duration = Duration::from_secs(60);
 const TIME: i64 = 1_790_000_000;
 
 /// A message of LEDGER about one device or partition.
@@ -165,7 +166,7 @@ impl State {
 
 /// A file of a planner that has folded these facts, written at its end.
 fn finished(folder: &TempDir, facts: &[LedgerFact]) -> Checkpoints {
-    let checkpoints = Checkpoints::open(folder.path()).unwrap();
+    let checkpoints = Checkpoints::open(folder.path(), EVERY).unwrap();
     let mut state = State::listed();
     state.follow(facts);
     let mut checkpointer = Checkpointer::new(checkpoints.clone(), 0, Instant::now());
@@ -187,7 +188,7 @@ proptest! {
         whole.follow(&facts);
 
         let folder = tempfile::tempdir().unwrap();
-        let checkpoints = Checkpoints::open(folder.path()).unwrap();
+        let checkpoints = Checkpoints::open(folder.path(), EVERY).unwrap();
         let mut writing = State::listed();
         let mut checkpointer = Checkpointer::new(checkpoints.clone(), 0, Instant::now()).copying(1);
         checkpointer.opened(second(0));

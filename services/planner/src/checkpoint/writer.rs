@@ -17,8 +17,6 @@ use crate::evidence::Evidence;
 use crate::rollouts::TrackedRollouts;
 use crate::rollouts::stored::DeviceNumbers;
 
-/// Time between two checkpoints.
-const EVERY: Duration = Duration::from_secs(5 * 60);
 /// Devices that a step copies.
 const DEVICES_AT_ONCE: usize = 200;
 /// Time between two steps.
@@ -62,7 +60,7 @@ enum Stage {
 impl Checkpointer {
     /// A writer whose folder has a checkpoint up to this position.
     pub(crate) fn new(checkpoints: Checkpoints, stored: u64, now: Instant) -> Self {
-        let (due, at_once) = (now + EVERY, DEVICES_AT_ONCE);
+        let (due, at_once) = (now + checkpoints.every, DEVICES_AT_ONCE);
         Self { checkpoints, ledger_created_at: None, stored, due, at_once, running: None }
     }
 
@@ -97,7 +95,7 @@ impl Checkpointer {
     /// Takes a step, if one is due.
     pub(crate) fn step(&mut self, evidence: &mut Evidence, rollouts: &TrackedRollouts, now: Instant) {
         if self.running.is_none() && self.due <= now {
-            self.due = now + EVERY;
+            self.due = now + self.checkpoints.every;
             self.begin(evidence);
         }
         let Some(copying) = &mut self.running else { return };
@@ -132,10 +130,10 @@ impl Checkpointer {
     /// Begins a copy, unless nothing is new.
     fn begin(&mut self, evidence: &mut Evidence) {
         let Some(ledger_created_at) = self.ledger_created_at else { return };
-        let (as_of, head) = evidence.start_copy();
-        if as_of.ledger_seq <= self.stored {
+        if evidence.ledger_seq() <= self.stored {
             return;
         }
+        let (as_of, head) = evidence.start_copy();
         let mark = LedgerMark { ledger_created_at, position: as_of.ledger_seq, stored_at: as_of.at };
         let (out, parts) = sync_channel(PARTS_WAITING_MAX);
         let checkpoints = self.checkpoints.clone();
