@@ -11,7 +11,7 @@ use muster_service::supervisor::{Stage, Supervisor};
 use tokio_util::sync::CancellationToken;
 
 use crate::asker::Asker;
-use crate::checkpoint::{Checkpoint, Checkpoints};
+use crate::checkpoint::{self, Checkpoint, Checkpoints};
 use crate::config::{Cli, Config};
 use crate::error::StartError;
 use crate::ledger::BusLedger;
@@ -59,11 +59,12 @@ pub async fn start(config: Config, supervisor: &Supervisor) -> Result<Metrics, S
     let bus = Bus::connect(bus, &CancellationToken::new()).await?;
     LinkHealth::register(supervisor.health()).follow(&bus);
     let (services, asker) = (Services::new(bus.clone()), Asker::new(bus.clone(), webhooks));
-    let restored = restore(checkpoints.clone()).await;
+    let restored = checkpoint::restore(checkpoints.clone()).await;
     let resume = checkpoints.clone().zip(restored.as_ref().map(Checkpoint::mark));
     let ledger = BusLedger::resume(bus.clone(), resume);
     let planner = Planner::new(services, asker, ledger, Arc::new(SystemClock), metrics.clone())
         .with_health(supervisor.health());
+    let of_plans = checkpoints.clone();
     let planner = match checkpoints {
         Some(checkpoints) => planner.with_checkpoints(checkpoints, restored),
         None => planner,
@@ -71,21 +72,9 @@ pub async fn start(config: Config, supervisor: &Supervisor) -> Result<Metrics, S
     supervisor.spawn(Stage::Intake, "plan", planner.run(every, ready, supervisor.token(Stage::Intake)));
     // A server without rights needs no credentials.
     if is_open || plans_creds.is_some() {
-        plans::spawn(config_of_plans, bus, supervisor, metrics.clone());
+        plans::spawn(config_of_plans, bus, supervisor, metrics.clone(), of_plans);
     } else {
         tracing::info!("keeps no plans: --plans-creds names no credentials of the role scheduler");
     }
     Ok(metrics)
-}
-
-/// Restores the checkpoint on a thread of its own: a large one takes seconds.
-async fn restore(checkpoints: Option<Checkpoints>) -> Option<Checkpoint> {
-    let checkpoints = checkpoints?;
-    match tokio::task::spawn_blocking(move || checkpoints.restore()).await {
-        Ok(restored) => restored,
-        Err(error) => {
-            tracing::error!(%error, "cannot restore the checkpoint, reading LEDGER from its first message");
-            None
-        }
-    }
 }

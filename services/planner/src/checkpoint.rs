@@ -76,10 +76,16 @@ impl Checkpoint {
         self.mark
     }
 
+    /// The evidence alone.
+    pub(crate) fn into_evidence(self) -> Evidence {
+        let Restored { fleet, pulses, orders, .. } = self.restored;
+        Evidence::restore(fleet, pulses, orders)
+    }
+
     /// The state of a planner that has read LEDGER up to that message.
     pub(crate) fn into_state(self, now: Instant) -> (Evidence, TrackedRollouts) {
-        let Restored { fleet, pulses, devices, deployments } = self.restored;
-        let (evidence, mut rollouts) = (Evidence::restore(fleet, pulses), TrackedRollouts::default());
+        let Restored { fleet, pulses, orders, devices, deployments } = self.restored;
+        let (evidence, mut rollouts) = (Evidence::restore(fleet, pulses, orders), TrackedRollouts::default());
         rollouts.restore_devices(&devices);
         for stored in deployments {
             rollouts.restore(&devices, stored, now);
@@ -154,6 +160,18 @@ impl Checkpoints {
 
     fn path(&self) -> PathBuf {
         self.folder.join(FILE)
+    }
+}
+
+/// Restores the checkpoint on a thread of its own: a large one takes seconds.
+pub(crate) async fn restore(checkpoints: Option<Checkpoints>) -> Option<Checkpoint> {
+    let checkpoints = checkpoints?;
+    match tokio::task::spawn_blocking(move || checkpoints.restore()).await {
+        Ok(restored) => restored,
+        Err(error) => {
+            tracing::error!(%error, "cannot restore the checkpoint, reading LEDGER from its first message");
+            None
+        }
     }
 }
 

@@ -8,20 +8,20 @@ use std::fmt;
 
 use jiff::SignedDuration;
 use muster_contract::canonical::Digest;
-use muster_contract::desired::{DesiredDeployment, DesiredState, SourceKind};
+use muster_contract::desired::{DesiredState, SourceKind};
 use muster_contract::fact::{Fact, PulseFact};
 use muster_contract::limits::{LEASE, PARTITIONS};
 use muster_contract::subjects::LedgerSubject;
 use muster_contract::view::{AsOf, Freshness};
-use muster_contract::{DeploymentId, DeviceKey, Generation, InstanceName, PlanName, Timestamp};
+use muster_contract::{DeploymentId, DeviceKey, Generation, Timestamp};
 use muster_domain::fold::{DeviceRecord, Fleet};
-use muster_domain::plans::{order, plan_of};
 use muster_domain::rollout::Line;
 use serde::{Deserialize, Serialize};
 use tokio::time::Instant;
 
 use crate::checkpoint::content::Head;
 use crate::ledger::{LedgerEvent, LedgerFact};
+use crate::plan_orders::PlanOrders;
 use crate::read_end::{self, BEHIND_AFTER, Lag, ReadEnd};
 
 /// Delay of a pulse beyond its lease that is tolerated.
@@ -36,6 +36,8 @@ pub(crate) struct Evidence {
     /// The ends of LEDGER, with their moments by the own clock and by the server's.
     end: ReadEnd<(Instant, Timestamp)>,
     pulses: BTreeMap<u16, Pulse>,
+    /// The instances of plans in desired states.
+    orders: PlanOrders,
     /// The server's time when LEDGER was first read to its end, and the newest known one.
     times: Option<(Timestamp, Timestamp)>,
 }
@@ -67,17 +69,6 @@ pub(crate) struct Document {
     pub(crate) at: Timestamp,
     pub(crate) is_retired: bool,
     pub(crate) entries: Vec<DocumentEntry>,
-    /// Its instances of plans.
-    pub(crate) instances: Vec<OrderedInstance>,
-}
-
-/// An instance of a plan in a document.
-#[derive(Debug, Clone)]
-pub(crate) struct OrderedInstance {
-    pub(crate) name: InstanceName,
-    pub(crate) plan: PlanName,
-    /// Digest of the order.
-    pub(crate) content: Digest,
 }
 
 /// The content of a deployment in a document.
@@ -126,9 +117,9 @@ impl fmt::Display for Behind {
 
 impl Evidence {
     /// The evidence of a checkpoint. It is not current before LEDGER's end is read.
-    pub(crate) fn restore(fleet: Fleet, pulses: BTreeMap<u16, Pulse>) -> Self {
+    pub(crate) fn restore(fleet: Fleet, pulses: BTreeMap<u16, Pulse>, orders: PlanOrders) -> Self {
         let read_through = fleet.as_of().ledger_seq;
-        Self { fleet, read_through, pulses, ..Self::default() }
+        Self { fleet, read_through, pulses, orders, ..Self::default() }
     }
 
     /// Begins a copy of all devices, and gives up a running one. Returns the last message in it, and its first line.
@@ -139,6 +130,7 @@ impl Evidence {
             fleet: self.fleet.fleet_view().tally.digest,
             hearing: self.fleet.hearing_state().clone(),
             pulses: self.pulses.clone(),
+            orders: self.orders.clone(),
         };
         (self.fleet.as_of(), head)
     }
@@ -180,6 +172,7 @@ impl Evidence {
                     self.record_pulse(*partition, pulse, at.stored_at);
                 }
                 (LedgerSubject::Desired(key), Fact::Desired(document)) => {
+                    self.orders.apply(key, document);
                     touched.documents.push(Document::of(key, document));
                 }
                 // The devices of a partition change at once.
@@ -252,6 +245,11 @@ impl Evidence {
         (&self.fleet, &self.pulses)
     }
 
+    /// The instances of plans in desired states, and the retired devices.
+    pub(crate) const fn orders(&self) -> &PlanOrders {
+        &self.orders
+    }
+
     /// The number of known devices.
     pub(crate) fn devices(&self) -> usize {
         self.fleet.devices_known()
@@ -292,18 +290,7 @@ impl Document {
             at: document.issued_at,
             is_retired: document.retired,
             entries: entries.collect(),
-            instances: document.deployments.iter().filter_map(OrderedInstance::of).collect(),
         }
-    }
-}
-
-impl OrderedInstance {
-    /// The instance of an entry, if the entry is of a plan.
-    fn of(entry: &DesiredDeployment) -> Option<Self> {
-        let plan = plan_of(&entry.application_id)?;
-        let name = entry.id.as_str().parse().ok()?;
-        let content = order(Digest::of_value(&entry.profile), entry.stopped, entry.restart);
-        Some(Self { name, plan, content })
     }
 }
 

@@ -26,6 +26,7 @@ pub mod error;
 mod evidence;
 pub mod ledger;
 pub mod metrics;
+mod plan_orders;
 pub mod planner;
 pub mod plans;
 mod read_end;

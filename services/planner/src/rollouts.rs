@@ -233,7 +233,7 @@ impl TrackedRollouts {
 
     /// Applies the contents that a document gives a device.
     pub(crate) fn apply_document(&mut self, document: &Document) {
-        let Document { key, generation, at: issued_at, is_retired, entries, instances: _ } = document;
+        let Document { key, generation, at: issued_at, is_retired, entries } = document;
         if !self.devices.contains_key(key) {
             return;
         }

@@ -1,4 +1,4 @@
-//! The content of a checkpoint: lines of JSON, packed. In order: the counts, pulses and hearing state; the record of each device; the
+//! The content of a checkpoint: lines of JSON, packed. In order: the counts, pulses, hearing state and orders of plans; the record of each device; the
 //! devices of rollouts; the targets of each deployment.
 
 use std::collections::BTreeMap;
@@ -19,6 +19,7 @@ use zstd::stream::{read, write};
 
 use super::LedgerMark;
 use crate::evidence::Pulse;
+use crate::plan_orders::PlanOrders;
 use crate::rollouts::stored::StoredDeployment;
 
 /// How hard the packer works: records repeat themselves, and the lowest level packs them by a factor of ten.
@@ -47,6 +48,7 @@ pub(crate) struct Head {
     pub(crate) fleet: Digest,
     pub(crate) hearing: HearingState,
     pub(crate) pulses: BTreeMap<u16, Pulse>,
+    pub(crate) orders: PlanOrders,
 }
 
 /// A restored content.
@@ -54,6 +56,7 @@ pub(crate) struct Head {
 pub(crate) struct Restored {
     pub(crate) fleet: Fleet,
     pub(crate) pulses: BTreeMap<u16, Pulse>,
+    pub(crate) orders: PlanOrders,
     pub(crate) devices: Vec<Arc<TargetDevice>>,
     pub(crate) deployments: Vec<StoredDeployment>,
 }
@@ -104,7 +107,8 @@ fn write_line(out: &mut impl Write, value: &impl Serialize) -> io::Result<()> {
 /// The content does not fit.
 pub(super) fn read(packed: &[u8], mark: LedgerMark) -> Result<Restored, ContentError> {
     let mut lines = Lines { from: BufReader::new(read::Decoder::with_buffer(packed)?), line: Vec::new() };
-    let Head { records, fleet: digest, hearing, pulses } = lines.value()?.ok_or(ContentError::Counts)?;
+    let Head { records, fleet: digest, hearing, pulses, orders } =
+        lines.value()?.ok_or(ContentError::Counts)?;
     let as_of = AsOf { ledger_seq: mark.position, at: mark.stored_at };
     let (fleet, devices, deployments) = thread::scope(|scope| {
         let (out, batches) = sync_channel::<Vec<DeviceRecord>>(BATCHES_WAITING_MAX);
@@ -119,7 +123,7 @@ pub(super) fn read(packed: &[u8], mark: LedgerMark) -> Result<Restored, ContentE
     if !is_whole || fleet.fleet_view().tally.digest != digest {
         return Err(ContentError::Counts);
     }
-    Ok(Restored { fleet, pulses, devices, deployments })
+    Ok(Restored { fleet, pulses, orders, devices, deployments })
 }
 
 /// The lines of a content.

@@ -18,6 +18,7 @@ use crate::ledger::{LedgerEvent, LedgerFact};
 
 const DEVICES: usize = 4;
 const EVERY: Duration = Duration::from_secs(60);
+const INSTANCE: &str = "web-0d6e4f2a91c38b57a6d43f2c1b0a9e8d";
 const TIME: i64 = 1_790_000_000;
 
 /// A message of LEDGER about one device or partition.
@@ -61,7 +62,12 @@ fn facts(messages: &[Message]) -> Vec<LedgerFact> {
                 last[*device] = (at, digest.unwrap_or(last[*device].1));
                 let profile = json!({ "type": "process", "components": [{ "name": "main", "properties": { "command": "run" } }] });
                 let entry = |digest: Digest| json!({ "id": "app", "name": "app", "applicationId": "app", "targetGeneration": at, "digest": digest, "profile": profile });
-                let deployments: Vec<_> = digest.map(entry).into_iter().collect();
+                let mut deployments: Vec<_> = digest.map(entry).into_iter().collect();
+                // With every third document an instance of a plan.
+                if at % 3 == 0 {
+                    deployments.push(json!({ "id": INSTANCE, "name": "web", "applicationId": "muster-plan-web", "targetGeneration": at,
+                        "digest": content(false), "profile": profile }));
+                }
                 let document = json!({ "generation": at, "issuedAt": now, "source": { "kind": "git", "revision": "c1" }, "deployments": deployments,
                     "apiVersion": "muster/v1", "kind": "DesiredState" });
                 (format!("muster.desired.s1.d{device}"), document)
@@ -160,7 +166,7 @@ impl State {
         let mut records: Vec<_> = fleet.records().collect();
         records.sort_by(|one, other| one.key().cmp(other.key()));
         json!({ "isKnown": is_known, "hasDue": has_due, "states": states, "records": records, "pulses": pulses,
-            "hearing": fleet.hearing_state(), "asOf": fleet.as_of() })
+            "orders": evidence.orders(), "hearing": fleet.hearing_state(), "asOf": fleet.as_of() })
     }
 }
 
