@@ -6,7 +6,7 @@ use muster_contract::rollout::{RolloutPhase, RolloutTarget, TargetsAnswer};
 use muster_contract::{DeploymentId, DeviceKey};
 use muster_domain::rollout::{Blocked, Known, RolloutProgress, Step, progress};
 
-use super::law::{Lawful, must};
+use super::law::{Lawful, has_ended_badly, must};
 use super::ledger::{folded, lines};
 use super::members::{entry, wanted};
 use super::world::{Event, MINUTE, Millis, SECOND, World};
@@ -27,6 +27,7 @@ pub(crate) const FAITHFUL: &str = "LEDGER's view is what devices are";
 pub(crate) enum End {
     Succeeded,
     Stopped,
+    Aborted,
     RolledBack,
     WaitsForDevice,
     NothingBegun,
@@ -133,10 +134,13 @@ impl World {
         match &rollout.state.step {
             Step::Done => (rollout.phase() == RolloutPhase::Succeeded).then_some(End::Succeeded),
             Step::Held { phase: RolloutPhase::Stopped } => Some(End::Stopped),
+            Step::Held { phase: RolloutPhase::Aborted } => Some(End::Aborted),
             Step::Held { phase: RolloutPhase::RolledBack } => Some(End::RolledBack),
             Step::RollBack { targets } => {
                 let has_no_other = |at: &usize| self.has_no_other(rollout, &rollout.targets[*at].key);
-                targets.iter().all(has_no_other).then_some(End::RolledBack)
+                let is_aborted = rollout.phase() == RolloutPhase::Aborted;
+                let end = if is_aborted { End::Aborted } else { End::RolledBack };
+                targets.iter().all(has_no_other).then_some(end)
             }
             Step::Wait { wave, because: Blocked::Gate | Blocked::InFlight } => waits(wave, &is_silent),
             Step::Wait { because: Blocked::Budget, .. } => {
@@ -161,7 +165,7 @@ impl World {
         let is_bad = |digest| {
             let record = self.hub.record(&subject, digest);
             let phase = record.map(|record| record.phase()).unwrap_or_default();
-            matches!(phase, RolloutPhase::Stopped | RolloutPhase::RolledBack)
+            has_ended_badly(phase)
         };
         let all = self.hub.documents.get(key).into_iter().flatten();
         let mut digests =

@@ -130,17 +130,16 @@ impl Law {
         let subject = (id.clone(), path.to_owned());
         let phase = |digest| hub.record(&subject, digest).map(RolloutRecord::phase).unwrap_or_default();
         let seen = || format!("{key} of {path} gets {id} {is:?} in place of {was:?}");
-        if was.is_some_and(|was| phase(was) == RolloutPhase::RolledBack) {
+        if was.is_some_and(|was| matches!(phase(was), RolloutPhase::Aborted | RolloutPhase::RolledBack)) {
             // Back to an earlier content, or on to another one that Git wants.
-            let is_bad = |digest| matches!(phase(digest), RolloutPhase::Stopped | RolloutPhase::RolledBack);
+            let is_bad = |digest| has_ended_badly(phase(digest));
             return must(!is.is_some_and(is_bad), ROLLED_BACK, seen);
         }
         let fleet = self.fleet.as_ref().unwrap();
         let Some(is) = is.filter(|is| wanted(fleet, key, id) == Some(*is)) else {
             return must(false, ROLLED_BACK, seen);
         };
-        let is_held =
-            matches!(phase(is), RolloutPhase::Paused | RolloutPhase::Stopped | RolloutPhase::RolledBack);
+        let is_held = phase(is) == RolloutPhase::Paused || has_ended_badly(phase(is));
         must(!is_held, NOTHING_WHEN_HELD, seen)?;
         let members = members(fleet, id, is, path).unwrap();
         let wave = members.targets.iter().find(|(target, _)| target == key).unwrap().1;
@@ -249,16 +248,13 @@ impl Law {
         let role = decision.requested_by.as_ref().and_then(|by| by.role.as_deref());
         let seen = || format!("{id} under {path}: {decision:?} after {earlier:?}");
         if role == Some("planner") {
-            let is_held = matches!(
-                before.phase(),
-                RolloutPhase::Paused | RolloutPhase::Stopped | RolloutPhase::RolledBack
-            );
+            let is_held = before.phase() == RolloutPhase::Paused || has_ended_badly(before.phase());
             must(!is_held, PHASE_ALLOWS, seen)?;
         }
         let Some(fleet) = self.fleet.take() else { return Ok(()) };
         let lawful = members(&fleet, id, record.digest, path).map_or(Ok(()), |members| match decision.verb {
             RolloutVerb::Begin => self.begin(hub, (id, record.digest), &members, (&before, decision)),
-            RolloutVerb::Pause | RolloutVerb::Rollback if role == Some("planner") => {
+            RolloutVerb::Pause | RolloutVerb::Abort | RolloutVerb::Rollback if role == Some("planner") => {
                 failed(hub, (id, record.digest), &members, decision)
             }
             _ => Ok(()),
@@ -380,4 +376,9 @@ fn failed(
         proven.targets == evidence.targets && failed >= evidence.failed
     });
     must(evidence.failed > 0 && wave.is_some(), FAILED_EVIDENCE, || format!("no wave has {evidence:?}"))
+}
+
+/// Whether a rollout has ended before every gate was open.
+pub(crate) const fn has_ended_badly(phase: RolloutPhase) -> bool {
+    matches!(phase, RolloutPhase::Stopped | RolloutPhase::Aborted | RolloutPhase::RolledBack)
 }

@@ -145,8 +145,10 @@ fn policy(rng: &mut Rng) -> String {
         text.push_str(&line);
         text.push('\n');
     };
-    if rng.bool() {
-        add("onFailure: rollback".to_owned());
+    match rng.u8(0..6) {
+        0..3 => add("onFailure: rollback".to_owned()),
+        3 => add("onFailure: abort".to_owned()),
+        _ => {}
     }
     add(format!("approvals: {{need: {}, expiresAfter: 20m}}", rng.u8(1..=2)));
     if rng.u8(0..3) == 0 {

@@ -37,9 +37,20 @@ pub async fn release(system: &System, text: &str) -> String {
     String::from_utf8(head.unwrap().stdout).unwrap().trim().to_owned()
 }
 
-/// Starts a planner that looks five times a second.
+/// Starts a planner that looks five times a second, and keeps its checkpoint in the system's folder.
 pub fn start_planner(system: &mut System) {
-    let args = ["--nats-url", &system.server.url(), "--every", "200ms"].map(str::to_owned).to_vec();
+    let folder = system.dir().join("planner").display().to_string();
+    let args = [
+        "--nats-url",
+        &system.server.url(),
+        "--every",
+        "200ms",
+        "--data-dir",
+        &folder,
+        "--checkpoint-every",
+        "1s",
+    ];
+    let args = args.map(str::to_owned).to_vec();
     system.start_own(Spec { name: PLANNER.to_owned(), program: program(PLANNER), args });
 }
 

@@ -24,11 +24,12 @@ const SECONDS: &str = "60";
 const AGENTS: &str = "24";
 
 /// Faults that the schedule must hold: one that does not tries too little.
-const KINDS: [&str; 14] = [
+const KINDS: [&str; 15] = [
     "kill.server",
     "kill.ingest",
     "kill.rollup",
     "kill.publisher",
+    "kill.planner",
     "kill.agent",
     "kill.workload",
     "freeze.ingest",
@@ -65,6 +66,7 @@ async fn a_secured_hub_with_standbys_survives_crashes_cuts_and_full_disks() {
     }
     assert_eq!(summary.hub, HubSecurity::Secured, "{summary}");
     assert_eq!((summary.roles["ingest"], summary.roles["rollup"]), (2, 2), "{summary}");
+    assert!(summary.decisions.contains_key("begin") && summary.decisions.contains_key("finish"), "{summary}");
     for kind in KINDS {
         assert!(summary.faults.contains_key(kind), "this schedule has no {kind}; choose another:\n{summary}");
     }

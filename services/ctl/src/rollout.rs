@@ -17,6 +17,7 @@ use std::collections::BTreeMap;
 use muster_client::rollout::{DecisionRequest, release_all};
 use muster_contract::canonical::Digest;
 use muster_contract::limits::RELEASE_DEVICES_MAX;
+use muster_contract::plans::OperationState;
 use muster_contract::rollout::{ReleaseAnswer, ReleaseRequest, RolloutRecord, RolloutTarget, RolloutVerb};
 use muster_contract::{DeploymentId, DeviceKey, WaveName};
 use muster_domain::rollout::{Outlook, RolloutProgress, outlook};
@@ -67,6 +68,7 @@ pub async fn run(session: &mut Session<'_>, command: RolloutCommand) -> Result<b
         RolloutCommand::Pause(decision) => decide(session, decision, RolloutVerb::Pause).await,
         RolloutCommand::Resume(decision) => decide(session, decision, RolloutVerb::Resume).await,
         RolloutCommand::Stop(decision) => decide(session, decision, RolloutVerb::Stop).await,
+        RolloutCommand::Abort(decision) => decide(session, decision, RolloutVerb::Abort).await,
         RolloutCommand::Rollback(decision) => decide(session, decision, RolloutVerb::Rollback).await,
         RolloutCommand::Retry(decision) => decide(session, decision, RolloutVerb::Retry).await,
         RolloutCommand::History { deployment } => history(session, deployment).await,
@@ -92,6 +94,22 @@ async fn show(session: &mut Session<'_>, id: DeploymentId) -> Result<(), CtlErro
     let found = rollouts(session, &id).await?;
     let frame = session.frame();
     session.show_own(&found, |found, _| render::rollout::show(found, frame))
+}
+
+/// Shows the releases of a deployment's rollouts as operations, of some states or of all.
+///
+/// # Errors
+/// As [`show`].
+pub async fn operations(
+    session: &mut Session<'_>,
+    id: DeploymentId,
+    states: &[OperationState],
+) -> Result<(), CtlError> {
+    let found = rollouts(session, &id).await?;
+    let all = found.iter().flat_map(muster_client::rollout::operations);
+    let all: Vec<_> = all.filter(|one| states.is_empty() || states.contains(&one.state)).collect();
+    let frame = session.frame();
+    session.show_own(&all, |all, _| render::rollout::operations(all, frame))
 }
 
 /// Says why each rollout of a deployment stands where it does.

@@ -11,6 +11,7 @@ use muster_service::supervisor::{Stage, Supervisor};
 use tokio_util::sync::CancellationToken;
 
 use crate::asker::Asker;
+use crate::checkpoint::{self, Checkpoint, Checkpoints};
 use crate::config::{Cli, Config};
 use crate::error::StartError;
 use crate::ledger::BusLedger;
@@ -38,8 +39,13 @@ pub fn main() -> ExitCode {
 /// # Errors
 /// Why it cannot run; a person must act.
 pub async fn start(config: Config, supervisor: &Supervisor) -> Result<Metrics, StartError> {
-    let Config { common, every, webhooks, plans_creds } = config;
+    let Config { common, every, data_dir, checkpoint_every, webhooks, plans_creds } = config;
     let webhooks = Webhooks::new(webhooks)?;
+    let checkpoints = data_dir.map(|folder| {
+        Checkpoints::open(&folder, checkpoint_every)
+            .map_err(|source| StartError::Folder { path: folder.clone(), source })
+    });
+    let checkpoints = checkpoints.transpose()?;
     let ready = supervisor.health().latch("LEDGER, read to its end, and a judgement of every rollout");
     let metrics = Metrics::register(supervisor.health());
     let bus = BusConfig {
@@ -53,13 +59,20 @@ pub async fn start(config: Config, supervisor: &Supervisor) -> Result<Metrics, S
     let bus = Bus::connect(bus, &CancellationToken::new()).await?;
     LinkHealth::register(supervisor.health()).follow(&bus);
     let (services, asker) = (Services::new(bus.clone()), Asker::new(bus.clone(), webhooks));
-    let ledger = BusLedger::open(bus.clone());
+    let restored = checkpoint::restore(checkpoints.clone()).await;
+    let resume = checkpoints.clone().zip(restored.as_ref().map(Checkpoint::mark));
+    let ledger = BusLedger::resume(bus.clone(), resume);
     let planner = Planner::new(services, asker, ledger, Arc::new(SystemClock), metrics.clone())
         .with_health(supervisor.health());
+    let of_plans = checkpoints.clone();
+    let planner = match checkpoints {
+        Some(checkpoints) => planner.with_checkpoints(checkpoints, restored),
+        None => planner,
+    };
     supervisor.spawn(Stage::Intake, "plan", planner.run(every, ready, supervisor.token(Stage::Intake)));
     // A server without rights needs no credentials.
     if is_open || plans_creds.is_some() {
-        plans::spawn(config_of_plans, bus, supervisor, metrics.clone());
+        plans::spawn(config_of_plans, bus, supervisor, metrics.clone(), of_plans);
     } else {
         tracing::info!("keeps no plans: --plans-creds names no credentials of the role scheduler");
     }

@@ -1,5 +1,6 @@
 //! The planner's settings.
 
+use std::ops::RangeInclusive;
 use std::path::PathBuf;
 use std::time::Duration;
 
@@ -11,6 +12,8 @@ use crate::webhook::WebhookConfig;
 
 /// Shortest time between two questions to the publisher.
 const EVERY_MIN: Duration = Duration::from_millis(100);
+/// Shortest and longest time between two checkpoints.
+const CHECKPOINT_EVERY: RangeInclusive<Duration> = Duration::from_secs(1)..=Duration::from_secs(24 * 60 * 60);
 /// Longest time between two questions to the publisher.
 const EVERY_MAX: Duration = Duration::from_secs(60 * 60);
 
@@ -20,7 +23,8 @@ follows once enough devices of the waves before it are heard and have confirmed 
 counts neither for nor against. A wave with 'approval: before' begins after `muster rollout approve`. A wave that fails
 pauses the rollout, or rolls it back, as its file says.
 
-The planner follows LEDGER, and decides nothing while it is behind LEDGER or cut off from it.
+The planner follows LEDGER, and decides nothing while it is behind LEDGER or cut off from it. With --data-dir it keeps a
+checkpoint and reads only later facts at its start; the folder may be deleted while the planner is stopped.
 
 A wave may name checks: requests over NATS on muster.check.>, and https webhooks. The planner asks webhooks only with
 --webhook-secret, by which it signs each question, and at private addresses only those of hosts that --webhook-allow names.
@@ -43,6 +47,14 @@ pub struct Cli {
     /// Time between two questions to the publisher: commits, decisions of persons
     #[arg(long, env = "MUSTER_PLAN_EVERY", value_name = "DURATION", default_value = "2s")]
     every: String,
+
+    /// Folder of the checkpoint, from which the next start restores its state; without it a start reads all of LEDGER
+    #[arg(long, env = "MUSTER_DATA_DIR", value_name = "DIR")]
+    data_dir: Option<PathBuf>,
+
+    /// Time between two checkpoints
+    #[arg(long, env = "MUSTER_CHECKPOINT_EVERY", value_name = "DURATION", default_value = "5m")]
+    checkpoint_every: String,
 
     /// File with the secret that signs questions to webhooks (HMAC-SHA-256, in the header Muster-Signature)
     #[arg(long, env = "MUSTER_WEBHOOK_SECRET_FILE", value_name = "FILE")]
@@ -71,6 +83,10 @@ pub struct Config {
     pub common: Common,
     /// Time between two questions to the publisher.
     pub every: Duration,
+    /// Folder of the checkpoint.
+    pub data_dir: Option<PathBuf>,
+    /// Time between two checkpoints.
+    pub checkpoint_every: Duration,
     /// The settings of webhooks.
     pub webhooks: WebhookConfig,
     /// The credentials by which plans are kept.
@@ -87,9 +103,13 @@ impl Cli {
         let common = self.common.check(&mut problems);
         let every = problems.duration("--every", &self.every, EVERY_MIN..=EVERY_MAX);
         let allowed = self.webhook_allow.iter().map(|host| host.to_ascii_lowercase()).collect();
+        let checkpoint_every =
+            problems.duration("--checkpoint-every", &self.checkpoint_every, CHECKPOINT_EVERY);
+        let (data_dir, plans_creds) = (self.data_dir, self.plans_creds);
         let webhooks = WebhookConfig { secret: self.webhook_secret, ca: self.webhook_ca, allowed };
         problems.finish(|| {
-            Some(Config { common: common?, every: every?, webhooks, plans_creds: self.plans_creds })
+            let (common, every, checkpoint_every) = (common?, every?, checkpoint_every?);
+            Some(Config { common, every, data_dir, checkpoint_every, webhooks, plans_creds })
         })
     }
 }

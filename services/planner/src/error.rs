@@ -1,5 +1,7 @@
 //! Errors of the planner's start and of its requests.
 
+use std::io;
+use std::path::PathBuf;
 use std::time::Duration;
 
 use muster_bus::{ConnectError, RequestError, TopologyError};
@@ -17,6 +19,15 @@ pub enum StartError {
     /// Webhooks cannot be asked.
     #[error("cannot use the settings of webhooks")]
     Webhooks(#[from] WebhookSetupError),
+    /// The folder of checkpoints cannot be used.
+    #[error("cannot create {}: make it a folder that this user may write to, or choose another --data-dir", .path.display())]
+    Folder {
+        /// The folder.
+        path: PathBuf,
+        /// Why not.
+        #[source]
+        source: io::Error,
+    },
 }
 
 /// Why plans cannot be kept yet. The planner tries again.

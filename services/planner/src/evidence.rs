@@ -8,18 +8,20 @@ use std::fmt;
 
 use jiff::SignedDuration;
 use muster_contract::canonical::Digest;
-use muster_contract::desired::{DesiredDeployment, DesiredState, SourceKind};
+use muster_contract::desired::{DesiredState, SourceKind};
 use muster_contract::fact::{Fact, PulseFact};
 use muster_contract::limits::{LEASE, PARTITIONS};
 use muster_contract::subjects::LedgerSubject;
-use muster_contract::view::Freshness;
-use muster_contract::{DeploymentId, DeviceKey, Generation, InstanceName, PlanName, Timestamp};
-use muster_domain::fold::Fleet;
-use muster_domain::plans::{order, plan_of};
+use muster_contract::view::{AsOf, Freshness};
+use muster_contract::{DeploymentId, DeviceKey, Generation, Timestamp};
+use muster_domain::fold::{DeviceRecord, Fleet};
 use muster_domain::rollout::Line;
+use serde::{Deserialize, Serialize};
 use tokio::time::Instant;
 
+use crate::checkpoint::content::Head;
 use crate::ledger::{LedgerEvent, LedgerFact};
+use crate::plan_orders::PlanOrders;
 use crate::read_end::{self, BEHIND_AFTER, Lag, ReadEnd};
 
 /// Delay of a pulse beyond its lease that is tolerated.
@@ -34,13 +36,16 @@ pub(crate) struct Evidence {
     /// The ends of LEDGER, with their moments by the own clock and by the server's.
     end: ReadEnd<(Instant, Timestamp)>,
     pulses: BTreeMap<u16, Pulse>,
+    /// The instances of plans in desired states.
+    orders: PlanOrders,
     /// The server's time when LEDGER was first read to its end, and the newest known one.
     times: Option<(Timestamp, Timestamp)>,
 }
 
 /// The newest pulse of a partition that counts.
-#[derive(Debug, Clone, Copy)]
-struct Pulse {
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub(crate) struct Pulse {
     stored_at: Timestamp,
     lease: SignedDuration,
 }
@@ -64,17 +69,6 @@ pub(crate) struct Document {
     pub(crate) at: Timestamp,
     pub(crate) is_retired: bool,
     pub(crate) entries: Vec<DocumentEntry>,
-    /// Its instances of plans.
-    pub(crate) instances: Vec<OrderedInstance>,
-}
-
-/// An instance of a plan in a document.
-#[derive(Debug, Clone)]
-pub(crate) struct OrderedInstance {
-    pub(crate) name: InstanceName,
-    pub(crate) plan: PlanName,
-    /// Digest of the order.
-    pub(crate) content: Digest,
 }
 
 /// The content of a deployment in a document.
@@ -122,11 +116,36 @@ impl fmt::Display for Behind {
 }
 
 impl Evidence {
+    /// The evidence of a checkpoint. It is not current before LEDGER's end is read.
+    pub(crate) fn restore(fleet: Fleet, pulses: BTreeMap<u16, Pulse>, orders: PlanOrders) -> Self {
+        let read_through = fleet.as_of().ledger_seq;
+        Self { fleet, read_through, pulses, orders, ..Self::default() }
+    }
+
+    /// Begins a copy of all devices, and gives up a running one. Returns the last message in it, and its first line.
+    pub(crate) fn start_copy(&mut self) -> (AsOf, Head) {
+        self.fleet.start_capture_of_all();
+        let head = Head {
+            records: self.fleet.devices_known() as u64,
+            fleet: self.fleet.fleet_view().tally.digest,
+            hearing: self.fleet.hearing_state().clone(),
+            pulses: self.pulses.clone(),
+            orders: self.orders.clone(),
+        };
+        (self.fleet.as_of(), head)
+    }
+
+    /// The next records of the copy, at most `max` beside those that facts have pushed ahead; none once all are copied.
+    pub(crate) fn copy(&mut self, max: usize) -> Vec<DeviceRecord> {
+        self.fleet.capture(max)
+    }
+
     /// Applies an event.
     pub(crate) fn apply(&mut self, event: LedgerEvent) -> ChangedByFacts {
         let mut touched = ChangedByFacts::default();
         match event {
             LedgerEvent::Facts(facts) => self.fold(facts, &mut touched),
+            LedgerEvent::Opened { .. } => {}
             LedgerEvent::Through(through) => self.advance_to(through),
             LedgerEvent::End { last_seq, at, asked_at } => {
                 self.end.observe(last_seq, (asked_at, at));
@@ -153,6 +172,7 @@ impl Evidence {
                     self.record_pulse(*partition, pulse, at.stored_at);
                 }
                 (LedgerSubject::Desired(key), Fact::Desired(document)) => {
+                    self.orders.apply(key, document);
                     touched.documents.push(Document::of(key, document));
                 }
                 // The devices of a partition change at once.
@@ -219,6 +239,22 @@ impl Evidence {
         self.fleet.as_of().ledger_seq
     }
 
+    /// The fold and the pulses, for a comparison.
+    #[cfg(test)]
+    pub(crate) const fn parts(&self) -> (&Fleet, &BTreeMap<u16, Pulse>) {
+        (&self.fleet, &self.pulses)
+    }
+
+    /// The instances of plans in desired states, and the retired devices.
+    pub(crate) const fn orders(&self) -> &PlanOrders {
+        &self.orders
+    }
+
+    /// The number of known devices.
+    pub(crate) fn devices(&self) -> usize {
+        self.fleet.devices_known()
+    }
+
     /// Whether a device is heard, and when it was last heard.
     pub(crate) fn heard(&self, key: &DeviceKey) -> Option<(Freshness, Option<Timestamp>)> {
         self.fleet.heard(key)
@@ -254,18 +290,7 @@ impl Document {
             at: document.issued_at,
             is_retired: document.retired,
             entries: entries.collect(),
-            instances: document.deployments.iter().filter_map(OrderedInstance::of).collect(),
         }
-    }
-}
-
-impl OrderedInstance {
-    /// The instance of an entry, if the entry is of a plan.
-    fn of(entry: &DesiredDeployment) -> Option<Self> {
-        let plan = plan_of(&entry.application_id)?;
-        let name = entry.id.as_str().parse().ok()?;
-        let content = order(Digest::of_value(&entry.profile), entry.stopped, entry.restart);
-        Some(Self { name, plan, content })
     }
 }
 

@@ -1,12 +1,13 @@
-//! Follows LEDGER: reads all of its messages in order, from the first one that it holds. It folds nothing and decides nothing.
+//! Follows LEDGER: reads all of its messages in order, from the first one that it holds, or after the last one of a checkpoint. It
+//! folds nothing and decides nothing.
 //!
-//! A restore may replace LEDGER or its mirror; the reader then starts again at the first message. The planner has no snapshot: it
-//! knows only messages that LEDGER still holds.
+//! A restore may replace LEDGER or its mirror; the reader then starts again at the first message. It goes on after a checkpoint only
+//! if LEDGER still holds the checkpoint's last message: a LEDGER that was set back and has grown again has another one there.
 
 use std::future::Future;
 use std::time::Duration;
 
-use muster_bus::{Bus, Delivery, ReadError, Replay, Start, StreamEnd};
+use muster_bus::{Bus, Delivery, ReadError, Replay, Start, StreamEnd, StreamState};
 use muster_contract::Timestamp;
 use muster_contract::checked::Checked;
 use muster_contract::fact::Fact;
@@ -17,6 +18,8 @@ use muster_service::error::chain;
 use tokio::sync::mpsc;
 use tokio::time::{Instant, MissedTickBehavior, interval, sleep, timeout};
 use tokio_util::task::AbortOnDropHandle;
+
+use crate::checkpoint::{Checkpoints, LedgerMark};
 
 /// Messages of a batch, at most: a decision waits for one batch to be folded.
 pub(crate) const BATCH_MAX: usize = 512;
@@ -40,6 +43,11 @@ pub type LedgerFact = (Position, Option<(LedgerSubject, Fact)>);
 /// An event of a LEDGER reader.
 #[derive(Debug)]
 pub enum LedgerEvent {
+    /// The reader has opened LEDGER.
+    Opened {
+        /// Creation time of the stream.
+        created_at: Timestamp,
+    },
     /// The next messages, in order.
     Facts(Vec<LedgerFact>),
     /// LEDGER holds no further message up to this sequence.
@@ -71,11 +79,17 @@ pub struct BusLedger {
 }
 
 impl BusLedger {
-    /// Begins to read.
+    /// Begins to read at the first message.
     pub fn open(bus: Bus) -> Self {
+        Self::resume(bus, None)
+    }
+
+    /// Begins to read after the last message of a checkpoint, if LEDGER holds that message. Otherwise the checkpoint is set aside, and
+    /// the reader starts again at the first message.
+    pub fn resume(bus: Bus, resume: Option<(Checkpoints, LedgerMark)>) -> Self {
         let (out, events) = mpsc::channel(BATCHES_WAITING_MAX);
         let checked = Checked::default();
-        let reader = Reader { bus, out, checked, created_at: Timestamp::MIN, read_through: 0 };
+        let reader = Reader { bus, out, checked, resume, created_at: Timestamp::MIN, read_through: 0 };
         Self { events, _reader: AbortOnDropHandle::new(tokio::spawn(reader.run())) }
     }
 }
@@ -94,6 +108,8 @@ struct Reader {
     bus: Bus,
     out: mpsc::Sender<LedgerEvent>,
     checked: Checked,
+    /// The checkpoint to go on after, until LEDGER has been opened.
+    resume: Option<(Checkpoints, LedgerMark)>,
     /// Creation time of the stream that is read.
     created_at: Timestamp,
     read_through: u64,
@@ -145,8 +161,45 @@ impl Reader {
 
     async fn open(&mut self) -> Result<Replay, ReadError> {
         // Read before the consumer is created: a stream created in between counts as replaced.
-        self.created_at = self.bus.stream_state(stream::LEDGER).await?.created_at;
-        self.bus.replay(stream::LEDGER, &[], Start::First).await
+        let ledger = self.bus.stream_state(stream::LEDGER).await?;
+        self.created_at = ledger.created_at;
+        let resumed = match &self.resume {
+            Some((_, mark)) => self.open_after(*mark, &ledger).await?,
+            None => None,
+        };
+        let replay = match (self.resume.take(), resumed) {
+            (Some((_, mark)), Some(replay)) => {
+                self.read_through = mark.position;
+                tracing::info!(ledger.seq = mark.position, "reading LEDGER after the checkpoint");
+                replay
+            }
+            (resume, _) => {
+                let replay = self.bus.replay(stream::LEDGER, &[], Start::First).await;
+                if let Some((checkpoints, mark)) = resume {
+                    let position = mark.position;
+                    checkpoints.set_aside(&format!(
+                        "LEDGER is another one, was restored from a backup, or no longer holds message {position}"
+                    ));
+                    self.send(LedgerEvent::Restarted).await;
+                }
+                replay?
+            }
+        };
+        self.send(LedgerEvent::Opened { created_at: self.created_at }).await;
+        Ok(replay)
+    }
+
+    /// A reader after the last message of a checkpoint; `None` if LEDGER does not hold that message.
+    async fn open_after(&self, mark: LedgerMark, ledger: &StreamState) -> Result<Option<Replay>, ReadError> {
+        let LedgerMark { ledger_created_at, position, stored_at } = mark;
+        if ledger.created_at != ledger_created_at || ledger.last_seq < position || position < ledger.first_seq
+        {
+            return Ok(None);
+        }
+        let mut replay = self.bus.replay(stream::LEDGER, &[], Start::After(position - 1)).await?;
+        let first = replay.next_batch(1).await?;
+        let is_it = |message: &Delivery| message.stream_seq == position && message.stored_at == stored_at;
+        Ok(first.first().is_some_and(is_it).then_some(replay))
     }
 
     /// Reads until LEDGER cannot be read on from the reader's position.

@@ -6,7 +6,7 @@
 //!   targets} ─► services ─┘                                      └─► checks ─► asker ─► muster.check.>, webhook
 //! ```
 //!
-//! The planner stores nothing. DOWNLINK holds the decisions about each rollout, the repository the waves, and LEDGER the contents
+//! The planner stores nothing but a cache ([`checkpoint`]). DOWNLINK holds the decisions about each rollout, the repository the waves, and LEDGER the contents
 //! of devices and the evidence. The planner folds LEDGER in memory and keeps a row for each target of a rollout. A fact changes
 //! rows, and the planner judges the rollout by its counts at once. A planner that is killed between any two requests loses nothing
 //! and repeats nothing: the publisher answers a repeated release or decision as done.
@@ -19,12 +19,14 @@
 
 pub mod app;
 pub mod asker;
+pub mod checkpoint;
 mod checks;
 pub mod config;
 pub mod error;
 mod evidence;
 pub mod ledger;
 pub mod metrics;
+mod plan_orders;
 pub mod planner;
 pub mod plans;
 mod read_end;

@@ -14,6 +14,7 @@ use muster_contract::DeploymentId;
 use muster_contract::canonical::Digest;
 use muster_contract::rollout::TargetsAnswer;
 use muster_domain::rollout::{Blocked, Step};
+use muster_service::blocking::block_in_place_if_large;
 use muster_service::clock::Clock;
 use muster_service::error::chain;
 use muster_service::health::{Health, Latch};
@@ -21,6 +22,7 @@ use tokio::time::{Instant, sleep_until};
 use tokio_util::sync::CancellationToken;
 
 use crate::asker::Asker;
+use crate::checkpoint::{Checkpoint, Checkpointer, Checkpoints};
 use crate::checks::Checks;
 use crate::error::PlannerError;
 use crate::evidence::{Document, Evidence};
@@ -70,6 +72,8 @@ pub struct Planner<R, L> {
     health: Option<Health>,
     evidence: Evidence,
     rollouts: TrackedRollouts,
+    /// Writes checkpoints, if the planner has a folder for them.
+    checkpointer: Option<Checkpointer>,
     /// The checks behind waves.
     checks: Checks<R>,
     /// Deployments whose targets must be listed, and the running request.
@@ -108,6 +112,7 @@ impl<R: Requests, L: Ledger> Planner<R, L> {
             health: None,
             evidence: Evidence::default(),
             rollouts: TrackedRollouts::default(),
+            checkpointer: None,
             checks,
             to_list: VecDeque::new(),
             listing: None,
@@ -127,8 +132,28 @@ impl<R: Requests, L: Ledger> Planner<R, L> {
         Self { health: Some(health.clone()), ..self }
     }
 
-    /// Plans until `stop`. The latch is released once every rollout was judged.
+    /// The same planner, which keeps checkpoints in a folder, with the state of the one that was restored from there.
+    #[must_use]
+    pub fn with_checkpoints(mut self, checkpoints: Checkpoints, restored: Option<Checkpoint>) -> Self {
+        let now = Instant::now();
+        let stored = restored.as_ref().map_or(0, |checkpoint| checkpoint.mark.position);
+        self.checkpointer = Some(Checkpointer::new(checkpoints, stored, now));
+        if let Some(checkpoint) = restored {
+            (self.evidence, self.rollouts) = checkpoint.into_state(now);
+        }
+        self
+    }
+
+    /// Plans until `stop`, and writes a last checkpoint then. The latch is released once every rollout was judged.
     pub async fn run(mut self, every: Duration, ready: Latch, stop: CancellationToken) {
+        self.plan(every, ready, stop).await;
+        if let Some(checkpointer) = self.checkpointer.take() {
+            let devices = self.evidence.devices();
+            block_in_place_if_large(devices, || checkpointer.finish(&mut self.evidence, &self.rollouts));
+        }
+    }
+
+    async fn plan(&mut self, every: Duration, ready: Latch, stop: CancellationToken) {
         let mut ready = Some(ready);
         self.every = every;
         while !stop.is_cancelled() {
@@ -140,6 +165,9 @@ impl<R: Requests, L: Ledger> Planner<R, L> {
                 listed = listed(&mut self.listing) => self.insert(listed),
                 () = sleep_until(wakes_at) => {}
             }
+            if let Some(checkpointer) = &mut self.checkpointer {
+                checkpointer.step(&mut self.evidence, &self.rollouts, Instant::now());
+            }
             if self.may_decide() {
                 self.list_next();
                 // Judged before the publisher is polled: the evidence may end during its answers.
@@ -149,7 +177,9 @@ impl<R: Requests, L: Ledger> Planner<R, L> {
                     self.report(Work::Poll, polled);
                     self.poll_at = Instant::now() + self.every;
                 }
-                if are_judged && self.is_complete && self.listing.is_none() && self.to_list.is_empty() {
+                let is_listed = self.is_complete && self.listing.is_none() && self.to_list.is_empty();
+                // The targets of a checkpoint are due once the publisher has answered about decisions.
+                if are_judged && is_listed && !self.rollouts.has_due(Instant::now()) {
                     ready.take().into_iter().for_each(Latch::release);
                 }
             }
@@ -159,6 +189,12 @@ impl<R: Requests, L: Ledger> Planner<R, L> {
     /// The next moment at which the loop must run without an event.
     fn wakes_at(&mut self) -> Instant {
         let now = Instant::now();
+        let next = self.next_judgement(now);
+        self.checkpointer.as_ref().map_or(next, |checkpointer| next.min(checkpointer.wakes_at(now)))
+    }
+
+    /// The next moment at which a rollout is due, the publisher is asked, or the evidence ends.
+    fn next_judgement(&mut self, now: Instant) -> Instant {
         if self.evidence.check_current(now).is_err() {
             // Only an event of LEDGER makes the evidence current again.
             return now + self.every;
@@ -176,7 +212,11 @@ impl<R: Requests, L: Ledger> Planner<R, L> {
     /// Applies an event of LEDGER.
     fn follow(&mut self, event: LedgerEvent) {
         let is_restart = matches!(event, LedgerEvent::Restarted);
+        if let (Some(checkpointer), LedgerEvent::Opened { created_at }) = (&mut self.checkpointer, &event) {
+            checkpointer.opened(*created_at);
+        }
         if is_restart {
+            self.checkpointer.iter_mut().for_each(Checkpointer::restarted);
             // The running list would lack documents of the new LEDGER.
             self.documents.clear();
             self.is_complete = false;

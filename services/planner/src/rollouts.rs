@@ -13,6 +13,8 @@ use tokio::time::Instant;
 use crate::evidence::{ChangedByFacts, Document, Evidence};
 use crate::planner::RolloutKey;
 
+pub(crate) mod stored;
+
 /// Time after which the targets of a deployment are listed again: a request may have replaced a deployment on a device, or the
 /// publisher may have begun to refuse one.
 const LISTED_FOR: Duration = Duration::from_secs(60);
@@ -44,6 +46,8 @@ struct TrackedDeployment {
 #[derive(Debug)]
 pub(crate) struct TrackedRollout {
     pub(crate) live: LiveRollout,
+    /// Whether the publisher has answered about its decisions. The targets of a checkpoint are not judged before that.
+    has_decisions: bool,
     /// Whether a fact, a decision or an answer has changed it since the last judgement.
     pub(crate) is_touched: bool,
     /// Time of the next judgement. A touched rollout is judged earlier, unless a request has failed.
@@ -69,7 +73,8 @@ impl TrackedRollout {
     fn new(live: LiveRollout) -> Self {
         let (refusals, logged) = (BTreeMap::new(), String::new());
         let (due, answered_at) = (None, None);
-        Self { live, is_touched: true, due, has_failed: false, refusals, answered_at, logged }
+        let (has_decisions, is_touched, has_failed) = (true, true, false);
+        Self { live, has_decisions, is_touched, due, has_failed, refusals, answered_at, logged }
     }
 
     pub(crate) fn key(&self) -> RolloutKey {
@@ -79,7 +84,7 @@ impl TrackedRollout {
     /// Whether it must be judged now.
     pub(crate) fn is_due(&self, now: Instant) -> bool {
         let is_time = self.due.is_some_and(|due| due <= now);
-        is_time || self.is_touched && !self.has_failed
+        self.has_decisions && (is_time || self.is_touched && !self.has_failed)
     }
 
     /// Forgets refusals whose time is over.
@@ -99,6 +104,11 @@ impl TrackedRollouts {
     /// All rollouts.
     pub(crate) fn all(&mut self) -> impl Iterator<Item = &mut TrackedRollout> {
         self.deployments.values_mut().flat_map(|tracked| &mut tracked.rollouts)
+    }
+
+    /// Whether a rollout must be judged now.
+    pub(crate) fn has_due(&mut self, now: Instant) -> bool {
+        self.all().any(|rollout| rollout.is_due(now))
     }
 
     /// The rollout of a key.
@@ -123,6 +133,7 @@ impl TrackedRollouts {
         for rollout in &mut tracked.rollouts {
             let record = record_of(&head.decisions, &rollout.live);
             rollout.is_touched |= rollout.live.set_record(record);
+            rollout.has_decisions = true;
         }
         tracked.is_outdated |= tracked.rollouts.iter_mut().any(|rollout| rollout.is_unshown(now));
         let (at, took) = tracked.listed;
@@ -222,7 +233,7 @@ impl TrackedRollouts {
 
     /// Applies the contents that a document gives a device.
     pub(crate) fn apply_document(&mut self, document: &Document) {
-        let Document { key, generation, at: issued_at, is_retired, entries, instances: _ } = document;
+        let Document { key, generation, at: issued_at, is_retired, entries } = document;
         if !self.devices.contains_key(key) {
             return;
         }

@@ -149,9 +149,17 @@ impl<R: Requests> Services<R> {
         let payload = Bytes::from(serde_json::to_vec(request).map_err(unreadable)?);
         let reply = self.0.request(&subject, payload, ANSWER_WITHIN).await;
         let reply = reply.map_err(|source| PlannerError::Request { subject: subject.clone(), source })?;
-        match serde_json::from_slice::<ErrorReply>(&reply) {
-            Ok(ErrorReply { error: body }) => Err(PlannerError::Refused { subject, body }),
-            Err(_) => serde_json::from_slice(&reply).map_err(unreadable),
+        // A page of targets is long: it is read once.
+        let refusal = has_error_first(&reply).then(|| serde_json::from_slice::<ErrorReply>(&reply));
+        match refusal {
+            Some(Ok(ErrorReply { error: body })) => Err(PlannerError::Refused { subject, body }),
+            Some(Err(_)) | None => serde_json::from_slice(&reply).map_err(unreadable),
         }
     }
+}
+
+/// Whether the first key of a JSON object is `error`.
+fn has_error_first(reply: &[u8]) -> bool {
+    let keys = reply.trim_ascii_start().strip_prefix(b"{");
+    keys.is_some_and(|keys| keys.trim_ascii_start().starts_with(b"\"error\""))
 }

@@ -17,6 +17,7 @@ mod executor;
 mod monitor;
 mod process;
 mod processes;
+mod rollouts;
 mod schedule;
 mod script;
 mod secured;
@@ -128,6 +129,7 @@ async fn disturb_and_check(
         paths: paths.clone(),
         keys: hub.clone(),
         wanted: script.wanted(),
+        governed: script.governed_devices(),
         real: processes.devices[..config.process_agents()].to_vec(),
         wiped: processes.wiped.clone(),
         monitor,
@@ -176,6 +178,7 @@ impl Outcome {
         summary.takeovers = counts.takeovers;
         (summary.real_crash_loops, summary.crash_loops) = counts.crash_loops;
         summary.workloads = counts.workloads;
+        summary.decisions = counts.decisions;
     }
 }
 

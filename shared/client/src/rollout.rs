@@ -6,6 +6,7 @@
 mod approvals;
 mod decide;
 mod gather;
+mod operations;
 mod snapshot;
 
 use muster_contract::limits::RELEASE_DEVICES_MAX;
@@ -21,6 +22,7 @@ pub use self::decide::{Decided, DecisionRequest, approve, decide, reject};
 pub use self::gather::{
     Gathered, HeldChanges, approvable, gathered, held_changes, rollouts_at, targets, targets_by, version,
 };
+pub use self::operations::{RolloutOperations, operations};
 pub use self::snapshot::{RolloutSnapshot, RolloutWord, RolloutsFrame, WaveBar};
 
 /// A step that was taken, or why none was.
@@ -50,9 +52,12 @@ impl StepTaken {
 /// # Errors
 /// No publisher or query service answers; a release that was made before stands.
 pub async fn next(hub: &Hub, id: &DeploymentId, now: Timestamp) -> Result<Vec<StepTaken>, AskError> {
-    approve_next(hub, id, now).await?;
+    let mut rollouts = rollouts_at(hub, id, now).await?;
+    if approve_next(hub, &rollouts).await? {
+        rollouts = rollouts_at(hub, id, now).await?;
+    }
     let mut steps = Vec::new();
-    for rollout in rollouts_at(hub, id, now).await? {
+    for rollout in rollouts {
         let answer = take_step(hub, &rollout).await?;
         steps.push(StepTaken { rollout, answer });
     }
@@ -72,7 +77,10 @@ async fn take_step(hub: &Hub, rollout: &RolloutProgress) -> Result<Option<Releas
             };
             release_all(hub, request, RELEASE_DEVICES_MAX).await.map(Some)
         }
-        Step::RollBack { .. } => decide::roll_back(hub, rollout).await.map(Some),
+        Step::RollBack { targets } => {
+            let devices = targets.iter().map(|at| rollout.targets[*at].key.clone()).collect();
+            decide::roll_back(hub, rollout, devices).await.map(Some)
+        }
         Step::Fail { wave, because, verb } => {
             decide::fail(hub, rollout, *wave, *because, *verb).await.map(|()| None)
         }
@@ -83,21 +91,23 @@ async fn take_step(hub: &Hub, rollout: &RolloutProgress) -> Result<Option<Releas
     }
 }
 
-/// Approves the waves that would be next if they were approved.
-async fn approve_next(hub: &Hub, id: &DeploymentId, now: Timestamp) -> Result<(), AskError> {
-    for rollout in rollouts_at(hub, id, now).await? {
+/// Approves the waves that would be next if they were approved. True if it has recorded something.
+async fn approve_next(hub: &Hub, rollouts: &[RolloutProgress]) -> Result<bool, AskError> {
+    let mut is_changed = false;
+    for rollout in rollouts {
         if let Step::Ready { wave } = rollout.state.step {
-            decide::ready(hub, &rollout, wave).await?;
+            decide::ready(hub, rollout, wave).await?;
         }
         if let Step::Release { wave, needs_approval: true, .. }
         | Step::Ready { wave }
         | Step::Wait { wave, because: Blocked::Approval } = rollout.state.step
             && let Some(name) = rollout.state.waves.get(wave).and_then(|wave| wave.name.parse().ok())
         {
-            decide::approve_wave(hub, &rollout, name, None).await?;
+            decide::approve_wave(hub, rollout, name, None).await?;
+            is_changed = true;
         }
     }
-    Ok(())
+    Ok(is_changed)
 }
 
 /// Releases to any number of devices, in requests with at most `max` of them.

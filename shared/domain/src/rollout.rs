@@ -53,6 +53,8 @@ pub struct Target<'a> {
     pub is_released: bool,
     /// The evidence about that content on the device.
     pub evidence: Evidence,
+    /// Whether LEDGER has a report that it has begun with that content.
+    pub has_begun: bool,
     /// Time since which it is not heard; `None` while it is.
     pub silent_since: Option<Timestamp>,
     /// Time at which it got the content, or later; `None` if nobody knows.
@@ -158,7 +160,7 @@ pub enum Step {
         /// The phase that it led to.
         phase: RolloutPhase,
     },
-    /// The rollout is rolled back: give these targets, which still have the content, the one before it.
+    /// The rollout is aborted or rolled back: give these targets, which still have the content, the one before it.
     RollBack {
         /// The targets.
         targets: Vec<usize>,
@@ -320,9 +322,11 @@ fn decided(phase: RolloutPhase, targets: &dyn Targets) -> Option<Step> {
     match phase {
         RolloutPhase::Running | RolloutPhase::Succeeded | RolloutPhase::Superseded => None,
         RolloutPhase::Paused | RolloutPhase::Stopped => Some(Step::Held { phase }),
-        RolloutPhase::RolledBack => {
+        RolloutPhase::Aborted | RolloutPhase::RolledBack => {
             let targets = targets.all();
-            let left: Vec<_> = (0..targets.len()).filter(|at| targets[*at].is_released).collect();
+            let is_kept = |target: &Target<'_>| phase == RolloutPhase::Aborted && target.has_begun;
+            let is_left = |at: &usize| targets[*at].is_released && !is_kept(&targets[*at]);
+            let left: Vec<_> = (0..targets.len()).filter(is_left).collect();
             Some(if left.is_empty() { Step::Held { phase } } else { Step::RollBack { targets: left } })
         }
     }

@@ -160,11 +160,13 @@ pub(crate) struct Follower {
     hub: Hub,
     read_through: u64,
     ask_at: tokio::time::Instant,
+    is_open: bool,
 }
 
 impl Follower {
-    pub(crate) fn new(hub: Hub) -> Self {
-        Self { hub, read_through: 0, ask_at: tokio::time::Instant::now() }
+    /// A reader after a sequence.
+    pub(crate) fn new(hub: Hub, read_through: u64) -> Self {
+        Self { hub, read_through, ask_at: tokio::time::Instant::now(), is_open: false }
     }
 
     fn batch(&self) -> Vec<LedgerFact> {
@@ -181,6 +183,9 @@ impl Follower {
 
 impl Ledger for Follower {
     async fn next(&mut self) -> LedgerEvent {
+        if !std::mem::replace(&mut self.is_open, true) {
+            return LedgerEvent::Opened { created_at: Timestamp::UNIX_EPOCH };
+        }
         loop {
             let appended = self.hub.appended.clone();
             let appended = appended.notified();

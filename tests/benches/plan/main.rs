@@ -19,6 +19,7 @@ use clap::Parser;
 use muster_bus::IncidentReporter;
 use muster_contract::{DeploymentId, DeviceKey};
 use muster_planner::asker::Asker;
+use muster_planner::checkpoint::{Checkpoint, Checkpoints};
 use muster_planner::planner::Planner;
 use muster_planner::services::Services;
 use muster_planner::webhook::{WebhookConfig, Webhooks};
@@ -161,7 +162,9 @@ async fn measure(args: &Args) -> String {
         responder: Responder { announcer: announcer.clone(), status: status.clone(), past: None },
     };
     let begun = Instant::now();
-    let running = Running::start(local());
+    let folder = tempfile::tempdir().unwrap();
+    let checkpoints = Checkpoints::open(folder.path(), PATIENCE).unwrap();
+    let running = Running::start(local(), &checkpoints, None);
     running.is_ready().await;
     let restart = begun.elapsed();
     let memory = Memory {
@@ -169,6 +172,18 @@ async fn measure(args: &Args) -> String {
         peak: resident("VmHWM:").saturating_sub(before),
     };
     say(&format!("every rollout is judged after {restart:.1?}"));
+    let begun = Instant::now();
+    running.stop().await;
+    let bytes: u64 =
+        std::fs::read_dir(folder.path()).unwrap().map(|file| file.unwrap().metadata().unwrap().len()).sum();
+    say(&format!("a checkpoint of {} MB is written after {:.1?}", bytes / 1_000_000, begun.elapsed()));
+    let begun = Instant::now();
+    let restored = checkpoints.restore().unwrap();
+    say(&format!("it is restored after {:.1?}", begun.elapsed()));
+    let running = Running::start(local(), &checkpoints, Some(restored));
+    running.is_ready().await;
+    let restart = [restart, begun.elapsed()];
+    say(&format!("every rollout is judged after {:.1?}", restart[1]));
     let times = decisions(args, &hub, running, &mut numbers).await;
     report(args, restart, &memory, &times)
 }
@@ -193,14 +208,22 @@ struct Running {
 }
 
 impl Running {
-    fn start(local: Local) -> Self {
+    fn start(local: Local, checkpoints: &Checkpoints, restored: Option<Checkpoint>) -> Self {
         let (supervisor, stop) = (Supervisor::new(), CancellationToken::new());
         let asker = Asker::new(local.clone(), Webhooks::new(WebhookConfig::default()).unwrap());
-        let ledger = Follower::new(local.hub.clone());
+        let position = restored.as_ref().map_or(0, |restored| restored.mark().position);
+        let ledger = Follower::new(local.hub.clone(), position);
         let planner =
-            Planner::new(Services::new(local), asker, ledger, Arc::new(SystemClock), Default::default());
+            Planner::new(Services::new(local), asker, ledger, Arc::new(SystemClock), Default::default())
+                .with_checkpoints(checkpoints.clone(), restored);
         let task = tokio::spawn(planner.run(EVERY, supervisor.health().latch("rollouts"), stop.clone()));
         Self { supervisor, stop, task }
+    }
+
+    /// Stops it; it writes its checkpoint.
+    async fn stop(self) {
+        self.stop.cancel();
+        self.task.await.unwrap();
     }
 
     async fn is_ready(&self) {
@@ -240,13 +263,12 @@ async fn decisions(args: &Args, hub: &Hub, planner: Running, numbers: &mut Numbe
         }
         tokio::time::sleep(Duration::from_millis(2)).await;
     }
-    planner.stop.cancel();
-    planner.task.await.unwrap();
+    planner.stop().await;
     times.sort_unstable();
     times
 }
 
-fn report(args: &Args, restart: Duration, memory: &Memory, times: &[Duration]) -> String {
+fn report(args: &Args, [restart, resumed]: [Duration; 2], memory: &Memory, times: &[Duration]) -> String {
     let quantile = |share: usize| times.get((times.len() * share / 100).min(times.len().saturating_sub(1)));
     let (p50, p99) = (quantile(50).copied().unwrap_or_default(), quantile(99).copied().unwrap_or(PATIENCE));
     let placements = (args.devices * args.rollouts) as u64;
@@ -257,12 +279,13 @@ fn report(args: &Args, restart: Duration, memory: &Memory, times: &[Duration]) -
         "{devices} devices, {rollouts} rollouts of all of them, {rate} facts/s\n\
          fact to decision: p50 {p50:.2?}, p99 {p99:.2?} of {} (target {DECISION_MAX:?}: {})\n\
          memory of the planner: {} MiB, {bytes} bytes a placement, {peak} at the peak (target {PLACEMENT_BYTES_MAX}: {})\n\
-         from a start until every rollout is judged: {restart:.2?} (target {RESTART_MAX:?}: {})",
+         from a start until every rollout is judged: {restart:.2?} without a checkpoint, {resumed:.2?} with one \
+         (target {RESTART_MAX:?}: {})",
         times.len(),
         kept(p99 <= DECISION_MAX),
         memory.resident >> 20,
         kept(bytes <= PLACEMENT_BYTES_MAX),
-        kept(restart <= RESTART_MAX)
+        kept(resumed <= RESTART_MAX)
     )
 }
 

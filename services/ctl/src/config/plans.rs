@@ -6,7 +6,7 @@ use std::path::PathBuf;
 
 use clap::{ArgGroup, Args, Subcommand, ValueEnum};
 use muster_contract::plans::{OperationState, OperationType, PlanState};
-use muster_contract::{ComponentName, PlanName, RevisionId, Timestamp};
+use muster_contract::{ComponentName, DeploymentId, PlanName, RevisionId, Timestamp, WaveName};
 
 use super::DeviceArg;
 
@@ -41,6 +41,8 @@ Examples:
   muster operation list --state pending-approval
   muster operation approve create-0d6e4f2a          any unique beginning of its id
   muster operation approve --plan web --all --rule canary-is-green
+  muster operation list --deployment web            the releases of its rollouts, by wave
+  muster operation approve --deployment web --wave quarter          as `muster rollout approve`
   muster operation reject update-5a4684c0 --reason 'not this week'
   muster operation cancel stop-426a611b";
 
@@ -244,6 +246,9 @@ pub struct OperationListArgs {
     /// Only operations in this state; may be repeated
     #[arg(long, value_enum)]
     pub state: Vec<OperationStateWord>,
+    /// In place of operations of plans: the releases of this deployment's rollouts, by wave and state
+    #[arg(long, conflicts_with_all = ["plan", "instance", "kind"])]
+    pub deployment: Option<DeploymentId>,
 }
 
 /// `muster operation approve`, `reject` and `cancel`
@@ -258,6 +263,13 @@ pub struct VerdictArgs {
     /// Only operations of this instance, by its name or display name
     #[arg(long, visible_alias = "meta-instance-name")]
     pub instance: Option<String>,
+    /// In place of operations of plans: the releases of this deployment's rollouts. It is the same as `muster rollout approve`,
+    /// `reject` and `cancel`
+    #[arg(long, conflicts_with_all = ["operations", "plan", "instance", "all"])]
+    pub deployment: Option<DeploymentId>,
+    /// Of --deployment: the wave; if left out, the first one that waits for approval
+    #[arg(long, requires = "deployment")]
+    pub wave: Option<WaveName>,
     /// Flags of every verdict.
     #[command(flatten)]
     pub flags: VerdictFlags,
@@ -436,6 +448,7 @@ impl From<PlanVerdictArgs> for VerdictArgs {
             plan: Some(args.plan),
             instance: args.meta_instance_name,
             flags: args.flags,
+            ..Self::default()
         }
     }
 }
@@ -444,9 +457,9 @@ impl From<InstanceVerdictArgs> for VerdictArgs {
     fn from(args: InstanceVerdictArgs) -> Self {
         Self {
             operations: args.operation_id.into_iter().collect(),
-            plan: None,
             instance: Some(args.meta_instance_name),
             flags: args.flags,
+            ..Self::default()
         }
     }
 }

@@ -27,8 +27,9 @@ Examples:
   muster rollout approve web --wave quarter                        the planner begins the wave once its gates are open
   muster rollout next web                approve and release the next wave, if the gates before it are open
   muster rollout pause web --reason 'checking press-4'             no further device gets it, until `resume`
+  muster rollout abort web               devices that have not begun with the content get the one that they had before it
   muster rollout rollback web            devices that have the content get the one that they had before it
-  muster rollout retry web               begins again after `stop` or `rollback`
+  muster rollout retry web               begins again after `stop`, `abort` or `rollback`
   muster rollout history web             every decision: by whom, why, on which evidence
   muster rollout verify web              does each decision follow from what LEDGER held then?
   muster rollout release web --device plant7/press-4               to one device, whatever the gates say
@@ -89,9 +90,11 @@ pub enum RolloutCommand {
     /// End a rollout: devices that have the content keep it, and no further device gets it; approvals do not count any more
     #[command(visible_alias = "cancel")]
     Stop(DecisionArgs),
+    /// End a rollout, and take the content back from devices that have reported no begin with it; the planner or `next` does so
+    Abort(DecisionArgs),
     /// End a rollout, and give devices that have the content the one that they had before it
     Rollback(DecisionArgs),
-    /// Begin a rollout again that was stopped or rolled back
+    /// Begin a rollout again that was stopped, aborted or rolled back
     Retry(DecisionArgs),
     /// The decisions about the rollouts of a deployment, oldest first
     History {
@@ -123,6 +126,7 @@ impl RolloutCommand {
             | Self::Pause(decision)
             | Self::Resume(decision)
             | Self::Stop(decision)
+            | Self::Abort(decision)
             | Self::Rollback(decision)
             | Self::Retry(decision) => Some(&mut decision.deployment),
             Self::Release(args) => Some(&mut args.deployment),

@@ -5,12 +5,16 @@ use muster_contract::near::near;
 use muster_contract::plans::{
     Instance, OperationState, OperationStatus, OperationVerdictRequest, OperationsAnswer, OperationsQuery,
 };
+use muster_contract::{DeploymentId, WaveName};
 
 use super::choose::{chosen, confirmed};
 use crate::ask::understood;
-use crate::config::{OperationCommand, OperationListArgs, VerdictArgs};
+use crate::config::{
+    DecisionArgs, OperationCommand, OperationListArgs, RolloutCommand, VerdictArgs, VerdictFlags,
+};
 use crate::error::CtlError;
 use crate::render;
+use crate::rollout;
 use crate::session::Session;
 
 /// A verdict on an operation.
@@ -69,11 +73,15 @@ pub(super) async fn approve(session: &mut Session<'_>, args: VerdictArgs) -> Res
 }
 
 async fn list(session: &mut Session<'_>, args: OperationListArgs) -> Result<bool, CtlError> {
+    let states: Vec<OperationState> = args.state.into_iter().map(Into::into).collect();
+    if let Some(deployment) = args.deployment {
+        return rollout::operations(session, deployment, &states).await.map(|()| true);
+    }
     let query = OperationsQuery {
         plan: args.plan,
         instance: args.instance,
         operation_type: args.kind.into_iter().map(Into::into).collect(),
-        state: args.state.into_iter().map(Into::into).collect(),
+        state: states,
         ..OperationsQuery::default()
     };
     let answer = session.hub.planner_pages("operation-list", "operations", &query).await?;
@@ -88,6 +96,9 @@ async fn judge(
     verdict: OperationVerdict,
 ) -> Result<bool, CtlError> {
     let flags = args.flags.clone();
+    if let Some(deployment) = args.deployment {
+        return judge_rollout(session, deployment, args.wave, flags, verdict).await;
+    }
     let selected = selected(session, args, verdict).await?;
     let names: Vec<_> = selected.iter().map(line).collect();
     let question = match &names[..] {
@@ -116,13 +127,33 @@ async fn judge(
     session.show_own(&judged, |instances, _| render::plans::judged(instances)).map(|()| true)
 }
 
+/// Judges the releases of a deployment's rollouts by the request that a person makes about a wave: approvals of a wave approve them,
+/// and a cancelled rollout cancels them.
+async fn judge_rollout(
+    session: &mut Session<'_>,
+    deployment: DeploymentId,
+    wave: Option<WaveName>,
+    flags: VerdictFlags,
+    verdict: OperationVerdict,
+) -> Result<bool, CtlError> {
+    let rule = flags.rule.map(|rule| format!("by rule {rule}"));
+    let reason = rule.into_iter().chain(flags.reason).reduce(|rule, reason| format!("{rule}: {reason}"));
+    let decision = DecisionArgs { deployment, file: None, reason };
+    let command = match verdict {
+        OperationVerdict::Approve => RolloutCommand::Approve { decision, wave },
+        OperationVerdict::Reject => RolloutCommand::Reject { decision, wave },
+        OperationVerdict::Cancel => RolloutCommand::Stop(decision),
+    };
+    rollout::run(session, command).await
+}
+
 /// The operations that are named, all that wait, or the one that the person picks.
 async fn selected(
     session: &mut Session<'_>,
     args: VerdictArgs,
     verdict: OperationVerdict,
 ) -> Result<Vec<OperationStatus>, CtlError> {
-    let VerdictArgs { operations, plan, instance, flags } = args;
+    let VerdictArgs { operations, plan, instance, flags, .. } = args;
     let of = plan.as_ref().map_or_else(String::new, |plan| format!(" of plan {plan}"));
     let query = OperationsQuery {
         plan: plan.into_iter().collect(),

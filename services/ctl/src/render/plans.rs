@@ -216,7 +216,7 @@ fn intent(operation: &Operation) -> String {
     operation.revision.as_ref().map_or_else(|| PERSON.to_owned(), ToString::to_string)
 }
 
-fn state_cell(state: OperationState) -> Cell {
+pub(super) fn state_cell(state: OperationState) -> Cell {
     Cell::styled(state.as_str(), operation_style(state))
 }
 

@@ -1,6 +1,7 @@
 //! Renders rollouts: held changes, waves and their gates, releases, and decisions.
 
 mod bars;
+mod operations;
 mod verify;
 
 use std::collections::BTreeMap;
@@ -25,6 +26,7 @@ use super::table::{Cell, Table};
 use crate::rollout::{Decided, HeldChanges, History, Previewed, RolloutWhy, RolloutsThen, StepTaken};
 
 pub use self::bars::{approval, approvals, bars, changed};
+pub use self::operations::operations;
 pub use self::verify::verification;
 
 /// Characters of a digest that tell it apart for a person.

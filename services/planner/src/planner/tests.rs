@@ -152,7 +152,6 @@ async fn a_list_that_was_asked_for_is_asked_for_again_when_ledger_is_another_one
         at: time(),
         is_retired: false,
         entries: Vec::new(),
-        instances: Vec::new(),
     };
     planner.documents.push(document);
     planner.follow(LedgerEvent::Restarted);

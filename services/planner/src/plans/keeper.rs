@@ -23,6 +23,7 @@ use super::ledger_evidence::LedgerEvidence;
 use super::log::{AppendError, LogEvent, PlansLog};
 use super::orders::Orders;
 use super::responder::{not_ready, refusal};
+use crate::checkpoint::Checkpoint;
 use crate::ledger::Ledger;
 use crate::metrics::Metrics;
 use crate::read_end::{self, BEHIND_AFTER, Lag, ReadEnd};
@@ -116,6 +117,13 @@ impl<P: PlansLog, R: Requests, L: Ledger> PlansKeeper<P, R, L> {
     #[must_use]
     pub fn with_health(self, health: &Health) -> Self {
         Self { health: Some(health.clone()), ..self }
+    }
+
+    /// The same keeper, whose fold of LEDGER goes on after a checkpoint.
+    #[must_use]
+    pub fn resumed(self, checkpoint: Option<Checkpoint>) -> Self {
+        let evidence = checkpoint.map(|checkpoint| LedgerEvidence(checkpoint.into_evidence()));
+        Self { evidence: evidence.unwrap_or_default(), ..self }
     }
 
     /// Keeps plans until `stop`. The latch is released once PLANS is read.

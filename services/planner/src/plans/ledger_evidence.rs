@@ -1,8 +1,5 @@
 //! The evidence of plans: the fold of LEDGER, and the instances of plans in desired states. Pure: it reads no stream and no clock.
 
-use std::collections::{BTreeMap, BTreeSet};
-
-use muster_contract::canonical::Digest;
 use muster_contract::{DeviceKey, InstanceName, PlanName};
 use muster_domain::plans::{PlacementEvidence, PlansEvidence};
 use tokio::time::Instant;
@@ -12,12 +9,7 @@ use crate::ledger::LedgerEvent;
 
 /// The evidence.
 #[derive(Debug, Default)]
-pub(super) struct LedgerEvidence {
-    evidence: Evidence,
-    /// Instances in the newest desired state of each device.
-    ordered: BTreeMap<DeviceKey, BTreeMap<InstanceName, (Digest, PlanName)>>,
-    retired: BTreeSet<DeviceKey>,
-}
+pub(super) struct LedgerEvidence(pub(super) Evidence);
 
 /// The evidence at a moment.
 pub(super) struct EvidenceAt<'a> {
@@ -38,29 +30,10 @@ pub(super) struct ChangedNodes {
 impl LedgerEvidence {
     /// Applies an event.
     pub(super) fn apply(&mut self, event: LedgerEvent) -> ChangedNodes {
-        if matches!(event, LedgerEvent::Restarted) {
-            self.ordered.clear();
-            self.retired.clear();
-        }
-        let touched = self.evidence.apply(event);
+        let touched = self.0.apply(event);
         let orders = !touched.documents.is_empty();
         let mut nodes = touched.devices;
-        for document in touched.documents {
-            let instances = document.instances.into_iter();
-            let instances: BTreeMap<_, _> =
-                instances.map(|instance| (instance.name, (instance.content, instance.plan))).collect();
-            nodes.push(document.key.clone());
-            if document.is_retired {
-                self.retired.insert(document.key.clone());
-            } else {
-                self.retired.remove(&document.key);
-            }
-            if instances.is_empty() {
-                self.ordered.remove(&document.key);
-            } else {
-                self.ordered.insert(document.key, instances);
-            }
-        }
+        nodes.extend(touched.documents.into_iter().map(|document| document.key));
         ChangedNodes { nodes, all: touched.all, orders }
     }
 
@@ -69,7 +42,7 @@ impl LedgerEvidence {
     /// # Errors
     /// Why nothing may be confirmed.
     pub(super) fn check_current(&self, now: Instant) -> Result<(), Behind> {
-        self.evidence.check_current(now)
+        self.0.check_current(now)
     }
 
     /// The evidence at a moment.
@@ -79,20 +52,17 @@ impl LedgerEvidence {
 
     /// The instances of plans in desired states.
     pub(super) fn ordered(&self) -> impl Iterator<Item = (DeviceKey, InstanceName, PlanName)> + '_ {
-        self.ordered.iter().flat_map(|(node, instances)| {
-            instances.iter().map(move |(instance, (_, plan))| (node.clone(), instance.clone(), plan.clone()))
-        })
+        self.0.orders().all()
     }
 }
 
 impl PlansEvidence for EvidenceAt<'_> {
     fn placement(&self, node: &DeviceKey, instance: &InstanceName) -> PlacementEvidence {
-        let desired = self.of.ordered.get(node).and_then(|instances| instances.get(instance));
-        let desired = desired.map(|(content, _)| *content);
-        let evidence = &self.of.evidence;
+        let evidence = &self.of.0;
+        let desired = evidence.orders().content(node, instance);
         let deployment = instance.as_str().parse().ok();
         let line = deployment.and_then(|id| evidence.line(&id, node));
-        let is_retired = self.of.retired.contains(node);
+        let is_retired = evidence.orders().is_retired(node);
         let placement =
             PlacementEvidence { is_retired, ..PlacementEvidence::of(desired, line, evidence.heard(node)) };
         if self.is_current { placement } else { placement.outdated() }

@@ -17,6 +17,7 @@ use tokio_util::sync::CancellationToken;
 use super::keeper::{HEALTH_PART, PlansKeeper};
 use super::log::BusLog;
 use super::responder::PlansResponder;
+use crate::checkpoint::{self, Checkpoint, Checkpoints};
 use crate::error::PlansStartError;
 use crate::ledger::BusLedger;
 use crate::metrics::Metrics;
@@ -30,14 +31,21 @@ const OPEN_WITHIN: Duration = Duration::from_secs(30);
 const OPEN_AGAIN_AFTER: Duration = Duration::from_secs(2);
 
 /// Starts the tasks of plans, over a connection of their own.
-pub fn spawn(config: BusConfig, publisher: Bus, supervisor: &Supervisor, metrics: Metrics) {
+pub fn spawn(
+    config: BusConfig,
+    publisher: Bus,
+    supervisor: &Supervisor,
+    metrics: Metrics,
+    checkpoints: Option<Checkpoints>,
+) {
     let health = supervisor.health();
     let latches = (health.latch("PLANS, read to its end"), health.latch("requests about plans"));
     let (tasks, stop) = (supervisor.clone(), supervisor.token(Stage::Intake));
     supervisor.spawn(Stage::Intake, "start of plans", async move {
         let attempt = || open(config.clone());
         if let Some(bus) = until_open(attempt, OPEN_AGAIN_AFTER, tasks.health(), &stop).await {
-            keep(bus, publisher, &tasks, metrics, latches);
+            let restored = checkpoint::restore(checkpoints.clone()).await;
+            keep(bus, publisher, &tasks, metrics, latches, checkpoints.zip(restored));
         }
     });
 }
@@ -84,15 +92,18 @@ fn keep(
     supervisor: &Supervisor,
     metrics: Metrics,
     (read, offered): (Latch, Latch),
+    restored: Option<(Checkpoints, Checkpoint)>,
 ) {
     let (calls, waiting) = mpsc::channel(CALLS_WAITING_MAX);
+    let resume = restored.as_ref().map(|(checkpoints, of)| (checkpoints.clone(), of.mark()));
     let keeper = PlansKeeper::new(
         BusLog::open(bus.clone()),
-        BusLedger::open(publisher.clone()),
+        BusLedger::resume(publisher.clone(), resume),
         Services::new(publisher),
         Arc::new(SystemClock),
         metrics,
     )
+    .resumed(restored.map(|(_, checkpoint)| checkpoint))
     .with_health(supervisor.health());
     let stop = || supervisor.token(Stage::Intake);
     supervisor.spawn(Stage::Intake, "plans", keeper.run(waiting, read, stop()));

@@ -83,11 +83,14 @@ impl Decisions {
         Some(record.map(RolloutRecord::phase).unwrap_or_default())
     }
 
-    /// The contents of a deployment that were stopped or rolled back under a `rollout.yaml`.
+    /// The contents of a deployment that were stopped, aborted or rolled back under a `rollout.yaml`.
     pub(super) fn abandoned(&self, deployment: &DeploymentId, path: &str) -> BTreeSet<Digest> {
         let is_abandoned = |record: &&RolloutRecord| {
             record.rollout == path
-                && matches!(record.phase(), RolloutPhase::Stopped | RolloutPhase::RolledBack)
+                && matches!(
+                    record.phase(),
+                    RolloutPhase::Stopped | RolloutPhase::Aborted | RolloutPhase::RolledBack
+                )
         };
         self.of_deployment(deployment).filter(is_abandoned).map(|record| record.digest).collect()
     }
@@ -260,11 +263,14 @@ impl<D: Downlink> Announcer<D> {
         match self.decisions.phase(deployment, digest, path) {
             Some(RolloutPhase::Running | RolloutPhase::Succeeded | RolloutPhase::Superseded) => None,
             Some(RolloutPhase::Paused) | None => Some(ReleaseRefusal::Paused),
-            Some(RolloutPhase::Stopped | RolloutPhase::RolledBack) => Some(ReleaseRefusal::Stopped),
+            Some(RolloutPhase::Stopped | RolloutPhase::Aborted | RolloutPhase::RolledBack) => {
+                Some(ReleaseRefusal::Stopped)
+            }
         }
     }
 
-    /// Why a device keeps a content in place of the one before it: its rollout is not rolled back.
+    /// Why a device keeps a content in place of the one before it: its rollout is neither aborted nor rolled back. The requester has
+    /// judged which devices of an aborted one have not begun.
     pub(super) fn keeps(
         &self,
         key: &DeviceKey,
@@ -272,8 +278,9 @@ impl<D: Downlink> Announcer<D> {
         digest: Digest,
     ) -> Option<ReleaseRefusal> {
         let path = self.table.rollout_path(key)?;
-        let is_rolled_back = self.decisions.phase(deployment, digest, path) == Some(RolloutPhase::RolledBack);
-        (!is_rolled_back).then_some(ReleaseRefusal::NotRolledBack)
+        let phase = self.decisions.phase(deployment, digest, path);
+        let is_taken_back = matches!(phase, Some(RolloutPhase::Aborted | RolloutPhase::RolledBack));
+        (!is_taken_back).then_some(ReleaseRefusal::NotRolledBack)
     }
 
     /// The rollouts that have begun and not ended, those that are running first.
@@ -282,7 +289,9 @@ impl<D: Downlink> Announcer<D> {
             RolloutPhase::Running | RolloutPhase::Paused => {
                 self.table.rollout_of(id, record.digest, &record.rollout).is_some()
             }
-            RolloutPhase::RolledBack => self.table.has_device_with(id, record.digest, &record.rollout),
+            RolloutPhase::Aborted | RolloutPhase::RolledBack => {
+                self.table.has_device_with(id, record.digest, &record.rollout)
+            }
             RolloutPhase::Stopped | RolloutPhase::Succeeded | RolloutPhase::Superseded => false,
         };
         let open = self.decisions.all().filter(is_open);

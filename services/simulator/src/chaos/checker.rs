@@ -17,6 +17,7 @@ use muster_service::error::chain;
 
 use super::activity::{LedgerActivity, Takeovers};
 use super::monitor::ViewMonitor;
+use super::rollouts::{Decisions, Releases};
 use super::secured::SecuredHub;
 use super::workloads;
 use crate::environment;
@@ -56,6 +57,8 @@ pub(super) struct Checker {
     pub(super) keys: SecuredHub,
     /// The release of each deployment that each device should run.
     pub(super) wanted: BTreeMap<DeviceKey, BTreeMap<String, u64>>,
+    /// The devices that a rollout governs.
+    pub(super) governed: BTreeSet<DeviceKey>,
     /// The devices that run real processes.
     pub(super) real: Vec<DeviceKey>,
     /// The devices whose agents have lost their databases, and how often: what they had not sent is gone with them.
@@ -85,6 +88,8 @@ pub(super) struct CheckedCounts {
     pub(super) crash_loops: (u64, u64),
     /// Real processes that run on devices.
     pub(super) workloads: u64,
+    /// Decisions about rollouts, by verb.
+    pub(super) decisions: Decisions,
 }
 
 /// The state that a device itself stores.
@@ -163,9 +168,11 @@ impl Checker {
         };
         let (mut recount, mut rebuild) = (Recount::default(), Rebuild::default());
         let mut activity = LedgerActivity::default();
+        let mut releases = Releases::to(self.governed.clone());
         let read = ledger::read(&self.bus, |entry| {
             recount.count(&entry);
             activity.read(&entry);
+            releases.read(&entry);
             rebuild.apply(entry);
         });
         if let Err(error) = read.await {
@@ -174,6 +181,9 @@ impl Checker {
         let mut found = listed(recounted(&recount, &lines, &self.wiped, count));
         found.extend(listed(self.rebuilt(&rebuild).await));
         found.extend(self.audit().await.err());
+        let (of_rollouts, decisions) = releases.violations(&self.bus).await;
+        found.extend(listed(of_rollouts));
+        count.decisions = decisions;
         let devices: Vec<_> = self.real.iter().filter_map(|key| Some((key, self.wanted.get(key)?))).collect();
         let (views, steps_back) = self.monitor.result();
         count.views_seen = views;

@@ -1,5 +1,5 @@
 //! The processes under test: the server, two ingests and two rollups (each pair one owner and one hot standby), the
-//! publisher and the agents. Each is a process of its own, and each but the server sits behind a link of its own.
+//! publisher, the planner and the agents. Each is a process of its own, and each but the server sits behind a link of its own.
 
 use std::collections::BTreeMap;
 use std::net::SocketAddr;
@@ -34,6 +34,10 @@ const TIMING: Timing = Timing {
     git_poll: "300ms",
     snapshot_every: "2s",
 };
+/// Time between two rounds of the planner.
+const PLAN_EVERY: &str = "300ms";
+/// Time between two checkpoints of the planner.
+const CHECKPOINT_EVERY: &str = "2s";
 /// How long a component must stay ready until its failures are forgotten: a fleet comes to rest only after it.
 const CRASH_LOOP_WINDOW: &str = "20s";
 /// The files of an agent's database.
@@ -83,7 +87,20 @@ impl Processes {
         Ok(processes)
     }
 
+    async fn add_planner(&mut self) -> Result<(), Error> {
+        let program = find_program(&self.paths.programs, Role::Planner.program())?;
+        let data = self.data_dir(Role::Planner).unwrap_or_default().display().to_string();
+        let args = ["--every", PLAN_EVERY, "--data-dir", &data, "--checkpoint-every", CHECKPOINT_EVERY];
+        let args = args.map(str::to_owned).to_vec();
+        let spec = Spec { name: Role::Planner.name(), program, args };
+        let credentials = self.hub.credentials(identity::Role::Planner);
+        self.add(Role::Planner, spec, &credentials, None).await
+    }
+
     async fn add_service(&mut self, role: Role, repository: &Repository) -> Result<(), Error> {
+        if role == Role::Planner {
+            return self.add_planner().await;
+        }
         let data = self.data_dir(role).unwrap_or_default();
         let (identity, own, last) = match role {
             Role::Ingest(_) => {

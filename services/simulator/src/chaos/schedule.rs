@@ -20,14 +20,16 @@ pub(super) enum Role {
     Rollup(usize),
     /// muster-publisher.
     Publisher,
+    /// muster-planner.
+    Planner,
     /// The agent of a device, by its index.
     Agent(usize),
 }
 
 impl Role {
     /// The services, in the order of their start.
-    pub(super) const SERVICES: [Self; 2 * REPLICAS + 1] =
-        [Self::Ingest(0), Self::Ingest(1), Self::Rollup(0), Self::Rollup(1), Self::Publisher];
+    pub(super) const SERVICES: [Self; 2 * REPLICAS + 2] =
+        [Self::Ingest(0), Self::Ingest(1), Self::Rollup(0), Self::Rollup(1), Self::Publisher, Self::Planner];
 
     /// The word for processes of this kind in counts.
     pub(super) const fn kind(self) -> &'static str {
@@ -36,6 +38,7 @@ impl Role {
             Self::Ingest(_) => "ingest",
             Self::Rollup(_) => "rollup",
             Self::Publisher => "publisher",
+            Self::Planner => "planner",
             Self::Agent(_) => "agent",
         }
     }
@@ -47,6 +50,7 @@ impl Role {
             Self::Ingest(_) => "muster-ingest",
             Self::Rollup(_) => "muster-rollup",
             Self::Publisher => "muster-publisher",
+            Self::Planner => "muster-planner",
             Self::Agent(_) => "muster-agent",
         }
     }
@@ -66,7 +70,8 @@ impl Role {
             Self::Ingest(at) => 1 + at,
             Self::Rollup(at) => 1 + REPLICAS + at,
             Self::Publisher => 1 + 2 * REPLICAS,
-            Self::Agent(at) => 2 + 2 * REPLICAS + at,
+            Self::Planner => 2 + 2 * REPLICAS,
+            Self::Agent(at) => 3 + 2 * REPLICAS + at,
         }
     }
 
@@ -75,7 +80,7 @@ impl Role {
         match self {
             Self::Ingest(at) => Some(Self::Ingest(REPLICAS - 1 - at)),
             Self::Rollup(at) => Some(Self::Rollup(REPLICAS - 1 - at)),
-            Self::Server | Self::Publisher | Self::Agent(_) => None,
+            Self::Server | Self::Publisher | Self::Planner | Self::Agent(_) => None,
         }
     }
 }
@@ -101,7 +106,7 @@ pub(super) enum ProcessFault {
 
 /// Kinds of faults, each with the time between two of them and how long one lasts, in milliseconds. A service may be down for
 /// longer than its standby waits for it.
-const STREAMS: [Stream; 8] = [
+const STREAMS: [Stream; 9] = [
     Stream { kind: Kind::KillAgent, every_ms: 300..2_500, lasts_ms: 0..5_000 },
     Stream { kind: Kind::KillService, every_ms: 500..6_000, lasts_ms: 0..9_000 },
     Stream { kind: Kind::KillServer, every_ms: 5_000..20_000, lasts_ms: 0..5_000 },
@@ -110,7 +115,11 @@ const STREAMS: [Stream; 8] = [
     Stream { kind: Kind::FillDisk, every_ms: 4_000..12_000, lasts_ms: 2_000..9_000 },
     Stream { kind: Kind::Commit, every_ms: 1_500..6_000, lasts_ms: 0..1 },
     Stream { kind: Kind::KillWorkload, every_ms: 1_000..5_000, lasts_ms: 0..1 },
+    Stream { kind: Kind::Planner, every_ms: 1_000..6_000, lasts_ms: 0..4_000 },
 ];
+
+/// The services that faults of services draw from, as many as when the first seeds were chosen; the planner has faults of its own.
+const DRAWN: usize = 2 * REPLICAS + 1;
 
 /// One service killed in so many loses its own files.
 const WIPE_SERVICE_ONE_IN: usize = 4;
@@ -135,6 +144,7 @@ enum Kind {
     Commit,
     Terminate,
     KillWorkload,
+    Planner,
 }
 
 impl Stream {
@@ -173,7 +183,7 @@ impl FaultSchedule {
         let (stream, rng) = (&STREAMS[at], &mut self.rngs[at]);
         let lasts = Duration::from_millis(rng.u64(stream.lasts_ms.clone()));
         let agent = Role::Agent(rng.usize(0..self.agents));
-        let service = Role::SERVICES[rng.usize(0..Role::SERVICES.len())];
+        let service = Role::SERVICES[rng.usize(0..DRAWN)];
         match stream.kind {
             Kind::KillAgent if rng.usize(0..WIPE_AGENT_ONE_IN) == 0 => {
                 ProcessFault::KillAndWipe(agent, lasts)
@@ -192,6 +202,11 @@ impl FaultSchedule {
             Kind::FillDisk => ProcessFault::FillDisk(rng.usize(0..self.disks), lasts),
             Kind::KillWorkload => ProcessFault::KillWorkload(rng.usize(..)),
             Kind::Commit => ProcessFault::Commit,
+            Kind::Planner => match rng.u8(0..4) {
+                0 => ProcessFault::Freeze(Role::Planner, lasts),
+                1 => ProcessFault::KillAndWipe(Role::Planner, lasts),
+                _ => ProcessFault::Kill(Role::Planner, lasts),
+            },
         }
     }
 }

@@ -11,6 +11,14 @@ const APPS_MAX: usize = 12;
 const GONE_ONE_IN: usize = 8;
 /// The deployment that every device has.
 const WEB: &str = "web";
+/// How changes reach the governed site. A failure pauses the rollout until another content comes.
+const ROLLOUT: &str = "\
+apiVersion: muster/v1
+kind: Rollout
+waves:
+  - {name: canary, count: 1}
+  - {name: most, percent: 60%, maxInFlight: 2}
+";
 
 /// Where a deployment is meant for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
@@ -120,12 +128,15 @@ impl Script {
         Commit { about, bad: self.bad }
     }
 
-    /// The last step: everything is well and stays so.
+    /// The last step: everything is well and stays so. A rollout that is paused ends with another content.
     pub(super) fn repair(&mut self) {
         self.release += 1;
         self.bad = false;
+        let governed = self.governed();
         for app in &mut self.apps {
-            if app.behaviour != Behaviour::Steady {
+            let is_governed =
+                governed.is_some_and(|site| [Level::Fleet, Level::Site(site)].contains(&app.level));
+            if is_governed || app.behaviour != Behaviour::Steady {
                 app.behaviour = Behaviour::Steady;
                 app.release = self.release;
             }
@@ -157,6 +168,9 @@ impl Script {
             };
             files.insert(format!("{folder}/{}.yaml", app.id), self.document(app));
         }
+        if let Some(site) = self.governed() {
+            files.insert(format!("sites/{}/rollout.yaml", self.sites[site]), ROLLOUT.to_owned());
+        }
         if self.bad {
             let text = "id: slip\nspec: {deploymentProfile: {type: process, components: 7}}\n";
             files.insert("fleet/slip.yaml".to_owned(), text.to_owned());
@@ -174,6 +188,26 @@ impl Script {
     fn site_of(&self, device: usize) -> usize {
         let site = self.devices[device].site.as_str();
         self.sites.iter().position(|name| name == site).unwrap_or_default()
+    }
+
+    /// The site that a rollout governs: the last one, unless it runs real processes. Deployments do not leave it, because a removal
+    /// waits for a person.
+    fn governed(&self) -> Option<usize> {
+        self.sites.len().checked_sub(1).filter(|site| *site > 0)
+    }
+
+    /// The devices of that site.
+    pub(super) fn governed_devices(&self) -> BTreeSet<DeviceKey> {
+        let is_governed = |at: &usize| Some(self.site_of(*at)) == self.governed();
+        (0..self.devices.len()).filter(is_governed).map(|at| self.devices[at].clone()).collect()
+    }
+
+    fn is_governed(&self, level: Level) -> bool {
+        self.governed().is_some_and(|governed| match level {
+            Level::Fleet => false,
+            Level::Site(site) => site == governed,
+            Level::Device(device) => self.site_of(device) == governed,
+        })
     }
 
     /// The first site runs real processes, every other pretends.
@@ -220,6 +254,9 @@ impl Script {
         } else {
             Level::Device(self.rng.usize(0..self.devices.len()))
         };
+        if self.is_governed(level) {
+            return self.bump();
+        }
         let (id, behaviour) = (format!("app-{}", self.release), self.behaviour());
         self.put(id.clone(), level, behaviour);
         format!("{id} comes to {level:?}: {behaviour:?}")
@@ -244,7 +281,8 @@ impl Script {
         let sites = (0..self.sites.len()).map(Level::Site);
         let places = sites.chain((0..self.devices.len()).map(Level::Device));
         let real = self.is_real(from);
-        let places: Vec<_> = places.filter(|to| *to != from && self.is_real(*to) == real).collect();
+        let places: Vec<_> =
+            places.filter(|to| *to != from && self.is_real(*to) == real && !self.is_governed(*to)).collect();
         let Some(to) = self.rng.choice(places) else { return self.bump() };
         self.apps[at].level = to;
         format!("{} moves from {from:?} to {to:?}", self.apps[at].id)
@@ -322,67 +360,4 @@ const fn real(behaviour: Behaviour) -> &'static str {
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-
-    fn devices() -> Vec<DeviceKey> {
-        ["site-1/device-1", "site-2/device-1", "site-3/device-1", "site-2/device-2"]
-            .map(|text| text.parse().unwrap())
-            .to_vec()
-    }
-
-    #[test]
-    fn a_seed_repeats_itself() {
-        let play = |seed| {
-            let mut script = Script::new(seed, &devices(), vec![1]);
-            let commits: Vec<_> = (0..100).map(|_| script.step()).collect();
-            (commits, script.files())
-        };
-        assert_eq!(play(7), play(7));
-        assert_ne!(play(7).0, play(8).0);
-    }
-
-    #[test]
-    fn everything_happens_in_the_end() {
-        let mut script = Script::new(1, &devices(), vec![1]);
-        let mut words = String::new();
-        for _ in 0..500 {
-            let commit = script.step();
-            words += &format!("{}\n", commit.about);
-            assert_eq!(commit.bad, script.files().contains_key("fleet/slip.yaml"));
-        }
-        for part in
-            ["slip", "taken back", "release", "comes", "goes", "moves", "taken out", "is back", "never"]
-        {
-            assert!(words.contains(part), "{part} never happens:\n{words}");
-        }
-    }
-
-    #[test]
-    fn the_nearer_level_wins_and_who_is_gone_wants_nothing() {
-        let mut script = Script::new(1, &devices(), vec![1]);
-        script.release = 9;
-        script.put(WEB.to_owned(), Level::Device(1), Behaviour::Steady);
-        script.gone.insert(2);
-        let wanted = script.wanted();
-        let of = |key: &str| wanted[&key.parse::<DeviceKey>().unwrap()].clone();
-        let apps =
-            |apps: &[(&str, u64)]| apps.iter().map(|(id, release)| ((*id).to_owned(), *release)).collect();
-        assert_eq!(of("site-2/device-1"), apps(&[("busy-1", 1), ("busy-site-1", 1), (WEB, 9)]));
-        assert_eq!(of("site-2/device-2"), apps(&[("busy-site-1", 1), (WEB, 1)]));
-        assert_eq!(of("site-3/device-1"), BTreeMap::new());
-    }
-
-    #[test]
-    fn healed_is_steady_without_a_slip() {
-        let mut script = Script::new(3, &devices(), vec![1]);
-        for _ in 0..200 {
-            script.step();
-        }
-        script.repair();
-        let text: String = script.files().into_values().collect();
-        for bad in ["crashAfter", "failStarts", "12s", "exit 3", "\"false\"", "components: 7"] {
-            assert!(!text.contains(bad), "{bad} is left:\n{text}");
-        }
-    }
-}
+mod tests;

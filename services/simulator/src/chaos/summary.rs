@@ -53,6 +53,8 @@ pub struct Summary {
     pub views_seen: u64,
     /// Incidents that the hub recorded, by type.
     pub incidents: BTreeMap<&'static str, u64>,
+    /// Decisions about rollouts of the governed site that the publisher had recorded at the end, by verb.
+    pub decisions: BTreeMap<&'static str, u64>,
     /// Agents with a small disk of their own.
     pub mounted_disks: usize,
     /// Agents for which a limit of file sizes stood for a small disk, because nobody may mount one.
@@ -120,7 +122,8 @@ impl Summary {
             f,
             "  ledger      {facts} facts, {lost} lost, {duplicated} duplicated; {views_seen} views followed"
         )?;
-        writeln!(f, "  incidents   {}", list(&self.incidents))
+        writeln!(f, "  incidents   {}", list(&self.incidents))?;
+        writeln!(f, "  rollouts    decisions: {}", list(&self.decisions))
     }
 }
 

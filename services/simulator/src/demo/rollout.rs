@@ -67,7 +67,7 @@ fn why(rollout: &RolloutProgress) -> String {
 fn has_ended(rollout: &RolloutProgress) -> bool {
     match rollout.phase() {
         RolloutPhase::Succeeded | RolloutPhase::Stopped | RolloutPhase::Superseded => true,
-        RolloutPhase::RolledBack => matches!(rollout.state.step, Step::Held { .. }),
+        RolloutPhase::Aborted | RolloutPhase::RolledBack => matches!(rollout.state.step, Step::Held { .. }),
         RolloutPhase::Running | RolloutPhase::Paused => false,
     }
 }

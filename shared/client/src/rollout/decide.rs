@@ -1,4 +1,4 @@
-//! Decisions about the rollouts of a deployment: approve, pause, resume, stop, rollback, retry, and those that a step
+//! Decisions about the rollouts of a deployment: approve, pause, resume, stop, abort, rollback, retry, and those that a step
 //! takes. The publisher records them; a decision that is repeated changes nothing.
 
 use muster_contract::canonical::Digest;
@@ -9,7 +9,7 @@ use muster_contract::rollout::{
     RolloutVerb,
 };
 use muster_contract::state::cut;
-use muster_contract::{DeploymentId, Timestamp, WaveName};
+use muster_contract::{DeploymentId, DeviceKey, Timestamp, WaveName};
 use muster_domain::rollout::{ApprovalCount, Failure, Lines, RolloutProgress, WaveState, progress};
 use serde::Serialize;
 
@@ -80,7 +80,9 @@ pub async fn decide(
         let answer = record(hub, &rollout, Decision::of(verb, request)).await;
         let mut decided = decided(&rollout, verb, answer)?;
         if verb == RolloutVerb::Rollback && decided.refused.is_none() {
-            decided.devices = Some(roll_back(hub, &rollout).await?);
+            let has = rollout.targets.iter().filter(|target| target.published == Some(rollout.digest));
+            let devices = has.map(|target| target.key.clone()).collect();
+            decided.devices = Some(roll_back(hub, &rollout, devices).await?);
         }
         all.push(decided);
     }
@@ -257,10 +259,12 @@ async fn record(hub: &Hub, rollout: &RolloutProgress, decision: Decision) -> Res
     understood(&hub.publisher("decide", &request).await?)
 }
 
-/// Gives the devices of a rollout that have its content the one that they had before it.
-pub(super) async fn roll_back(hub: &Hub, rollout: &RolloutProgress) -> Result<ReleaseAnswer, AskError> {
-    let has = rollout.targets.iter().filter(|target| target.published == Some(rollout.digest));
-    let devices = has.map(|target| target.key.clone()).collect();
+/// Gives devices of a rollout the content that they had before it.
+pub(super) async fn roll_back(
+    hub: &Hub,
+    rollout: &RolloutProgress,
+    devices: Vec<DeviceKey>,
+) -> Result<ReleaseAnswer, AskError> {
     let request = ReleaseRequest {
         before: Some(rollout.digest),
         ..ReleaseRequest::new(rollout.deployment.clone(), devices)

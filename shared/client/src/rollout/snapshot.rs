@@ -24,19 +24,22 @@ pub enum RolloutWord {
     Stopped,
     /// It has ended: devices that had the content get the one before it.
     RolledBack,
+    /// It has ended: devices that have begun with the content keep it, others get the one before it.
+    Aborted,
     /// Every target has the content, and every gate is open.
     Done,
 }
 
 impl RolloutWord {
     /// All of them.
-    pub const ALL: [Self; 7] = [
+    pub const ALL: [Self; 8] = [
         Self::Running,
         Self::Approval,
         Self::Failing,
         Self::Paused,
         Self::Stopped,
         Self::RolledBack,
+        Self::Aborted,
         Self::Done,
     ];
 
@@ -49,6 +52,9 @@ impl RolloutWord {
             Self::Paused => "A decision holds it",
             Self::Stopped => "It has ended: no further device gets the content",
             Self::RolledBack => "It has ended: devices that had the content get the one before it",
+            Self::Aborted => {
+                "It has ended: devices that have begun with the content keep it, others get the one before it"
+            }
             Self::Done => "Every target has the content, and every gate is open",
         }
     }
@@ -62,6 +68,7 @@ impl RolloutWord {
             Self::Paused => "paused",
             Self::Stopped => "stopped",
             Self::RolledBack => "rolled-back",
+            Self::Aborted => "aborted",
             Self::Done => "done",
         }
     }
@@ -166,6 +173,7 @@ fn word(rollout: &RolloutProgress) -> RolloutWord {
     match (&rollout.state.step, rollout.phase()) {
         (Step::Held { .. } | Step::RollBack { .. }, RolloutPhase::Paused) => RolloutWord::Paused,
         (Step::Held { .. } | Step::RollBack { .. }, RolloutPhase::Stopped) => RolloutWord::Stopped,
+        (Step::Held { .. } | Step::RollBack { .. }, RolloutPhase::Aborted) => RolloutWord::Aborted,
         (Step::Held { .. } | Step::RollBack { .. }, _) => RolloutWord::RolledBack,
         (Step::Done, _) => RolloutWord::Done,
         (Step::Fail { .. }, _) => RolloutWord::Failing,

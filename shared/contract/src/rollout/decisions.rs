@@ -123,6 +123,8 @@ pub enum OnFailure {
     /// Pauses the rollout.
     #[default]
     Pause,
+    /// Aborts it.
+    Abort,
     /// Rolls it back.
     Rollback,
 }
@@ -213,6 +215,7 @@ impl OnFailure {
     pub const fn verb(self) -> RolloutVerb {
         match self {
             Self::Pause => RolloutVerb::Pause,
+            Self::Abort => RolloutVerb::Abort,
             Self::Rollback => RolloutVerb::Rollback,
         }
     }

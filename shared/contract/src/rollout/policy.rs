@@ -132,8 +132,9 @@ pub struct Deadlines {
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub enum AtEnd {
-    /// Stops the rollout.
+    /// Stops the rollout; `cancel` is another word for it.
     #[default]
+    #[serde(alias = "cancel")]
     Stop,
     /// Rolls it back.
     Rollback,

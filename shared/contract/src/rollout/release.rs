@@ -91,9 +91,9 @@ pub enum ReleaseRefusal {
     NotStored,
     /// The rollout of this content on the device is paused.
     Paused,
-    /// The rollout of this content on the device is stopped or rolled back.
+    /// The rollout of this content on the device is stopped, aborted or rolled back.
     Stopped,
-    /// The rollout of this content on the device is not rolled back.
+    /// The rollout of this content on the device is neither aborted nor rolled back.
     NotRolledBack,
     /// Neither DOWNLINK nor LEDGER has a document of the device from before that content.
     NoEarlierContent,

@@ -28,6 +28,14 @@ impl Fleet {
         self.capture.due = due;
     }
 
+    /// Begins a copy of all devices as they are now. A copy that was under way is given up.
+    pub fn start_capture_of_all(&mut self) {
+        self.devices.iter_mut().for_each(|device| device.due = true);
+        // Popped from its end: devices are copied in the order in which the fleet got to know them.
+        let due = (0..self.devices.len() as u32).rev().collect();
+        self.capture = Capture { due, kept: Vec::new() };
+    }
+
     /// The next records of the copy, at most `max` beside those that facts have pushed ahead; none when all of it was
     /// given.
     pub fn capture(&mut self, max: usize) -> Vec<DeviceRecord> {

@@ -26,6 +26,15 @@ pub struct Line<'a> {
     pub retries: &'a [Retry],
 }
 
+impl Line<'_> {
+    /// Whether the device has reported that it has begun with the content that it got at a generation. A later report takes this
+    /// back only if the device got another content.
+    pub(super) fn has_begun(&self, generation: Option<Generation>) -> bool {
+        let is_of_content = self.target_generation == generation && !self.leaving;
+        is_of_content && !matches!(self.standing, Standing::Waiting | Standing::Outdated | Standing::Pending)
+    }
+}
+
 impl<'a> From<&'a StandingLine> for Line<'a> {
     fn from(line: &'a StandingLine) -> Self {
         Self {
@@ -37,6 +46,35 @@ impl<'a> From<&'a StandingLine> for Line<'a> {
             changed_at: line.changed_at,
             last_heard_at: line.last_heard_at,
             retries: line.report.as_ref().map_or(&[], |report| &report.retries),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_device_that_has_begun_with_a_content_has_begun_also_once_it_is_silent() {
+        let line = |standing, freshness, generation| Line {
+            standing,
+            freshness,
+            known: false,
+            leaving: false,
+            target_generation: Generation::new(generation),
+            changed_at: None,
+            last_heard_at: None,
+            retries: &[],
+        };
+        let has_begun = |standing, freshness| {
+            [1, 2].map(|generation| line(standing, freshness, generation).has_begun(Generation::new(2)))
+        };
+        for freshness in [Freshness::Fresh, Freshness::Stale, Freshness::Never] {
+            for standing in [Standing::Installing, Standing::Installed, Standing::Failed] {
+                assert_eq!(has_begun(standing, freshness), [false, true], "{standing:?} {freshness:?}");
+            }
+            assert_eq!(has_begun(Standing::Waiting, freshness), [false, false]);
+            assert_eq!(has_begun(Standing::Outdated, freshness), [false, false]);
         }
     }
 }

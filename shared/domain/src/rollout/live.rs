@@ -135,6 +135,21 @@ impl LiveRollout {
         self.rows.len()
     }
 
+    /// The commit that names the targets.
+    pub fn revision(&self) -> &str {
+        &self.revision
+    }
+
+    /// The content of the `rollout.yaml`.
+    pub const fn policy(&self) -> &Rollout {
+        &self.policy
+    }
+
+    /// The targets as documents have them, without the publisher's answers that LEDGER does not show yet.
+    pub fn listed_targets(&self) -> impl Iterator<Item = LiveTarget> + '_ {
+        self.rows.iter().map(Row::listed)
+    }
+
     /// The decisions about it.
     pub const fn record(&self) -> Option<&RolloutRecord> {
         self.record.as_ref()

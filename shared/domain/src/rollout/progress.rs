@@ -158,6 +158,7 @@ fn row<'a>(target: &'a RolloutTarget, known: Known, line: Option<&Line<'_>>) -> 
         labels: &target.labels,
         is_released,
         evidence,
+        has_begun: is_released && line.is_some_and(|line| line.has_begun(target.target_generation)),
         // A device owes nothing before LEDGER has its desired state with the content.
         silent_since: silent_since(line).filter(|_| known != Known::NotInLedger),
         released_at: target.published_at,

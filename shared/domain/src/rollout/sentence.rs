@@ -39,11 +39,8 @@ impl RolloutProgress {
             }),
             Step::Held { phase } => self.decided(*phase),
             Step::RollBack { targets } => {
-                format!(
-                    "{}; next: roll back {}",
-                    self.decided(RolloutPhase::RolledBack),
-                    devices(targets.len())
-                )
+                let decided = self.decided(self.phase());
+                format!("{decided}; next: roll back {}", devices(targets.len()))
             }
         }
     }

@@ -73,6 +73,7 @@ fn decided(
     }
     let (keys, labels) = (keys(targets.len()), Labels::new());
     let target = |(key, (is_released, evidence)): (_, &(bool, Evidence))| Target {
+        has_begun: matches!(evidence, Evidence::Confirmed(_) | Evidence::Failed),
         silent_since: None,
         released_at: None,
         is_refused: false,
@@ -271,6 +272,13 @@ fn a_decision_comes_before_any_evidence() {
 }
 
 #[test]
+fn an_aborted_rollout_takes_the_content_back_from_devices_that_have_not_begun() {
+    let step = |targets: &[_]| decided(rollout(json!([])), &[(RolloutVerb::Abort, "")], targets).step;
+    assert_eq!(step(&[CONFIRMED, DARK, FAILED, WAITING]), Step::RollBack { targets: vec![1] });
+    assert_eq!(step(&[CONFIRMED, FAILED, WAITING]), Step::Held { phase: RolloutPhase::Aborted });
+}
+
+#[test]
 fn after_the_end_further_devices_get_the_content_and_no_failure_ends_it_again() {
     let rollout = || rollout(json!([{ "name": "a", "devices": ["s0/d0"], "approval": "before" }]));
     let step = |targets: &[_]| decided(rollout(), &[(RolloutVerb::Finish, "")], targets).step;
@@ -297,6 +305,7 @@ fn a_failed_wave_leads_to_the_decision_of_the_rollout() {
         decided(rollout, &[], &[FAILED]).step
     };
     assert_eq!(of("pause"), Step::Fail { wave: 0, because: Failure::Gate, verb: RolloutVerb::Pause });
+    assert_eq!(of("abort"), Step::Fail { wave: 0, because: Failure::Gate, verb: RolloutVerb::Abort });
     assert_eq!(of("rollback"), Step::Fail { wave: 0, because: Failure::Gate, verb: RolloutVerb::Rollback });
 }
 

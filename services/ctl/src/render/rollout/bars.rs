@@ -131,7 +131,7 @@ const fn style(state: RolloutWord) -> Style {
     match state {
         RolloutWord::Running => MOVING,
         RolloutWord::Approval | RolloutWord::Paused => UNSURE,
-        RolloutWord::Failing | RolloutWord::Stopped | RolloutWord::RolledBack => BAD,
+        RolloutWord::Failing | RolloutWord::Stopped | RolloutWord::Aborted | RolloutWord::RolledBack => BAD,
         RolloutWord::Done => WELL,
     }
 }

@@ -33,8 +33,8 @@ pub const BODY_BYTES_MAX: usize = 64 * 1024;
 pub const BODY_TIMEOUT: Duration = Duration::from_secs(10);
 
 /// Verbs about rollouts.
-pub const ROLLOUT_VERBS: [&str; 8] =
-    ["approve", "reject", "pause", "resume", "stop", "rollback", "retry", "next"];
+pub const ROLLOUT_VERBS: [&str; 9] =
+    ["approve", "reject", "pause", "resume", "stop", "abort", "rollback", "retry", "next"];
 /// Verbs about rejected reports.
 pub const QUARANTINE_VERBS: [&str; 2] = ["requeue", "drop"];
 
@@ -113,6 +113,7 @@ pub async fn decision(
         "pause" => RolloutVerb::Pause,
         "resume" => RolloutVerb::Resume,
         "stop" => RolloutVerb::Stop,
+        "abort" => RolloutVerb::Abort,
         "rollback" => RolloutVerb::Rollback,
         "retry" => RolloutVerb::Retry,
         other => return Err(no_verb(other, &ROLLOUT_VERBS)),

@@ -96,6 +96,7 @@ fn phase(phase: RolloutPhase) -> Markup {
         RolloutPhase::Paused => ("\u{2016}", "paused", "old"),
         RolloutPhase::Stopped => ("\u{25a0}", "stopped", "bad"),
         RolloutPhase::RolledBack => ("\u{21ba}", "rolled back", "bad"),
+        RolloutPhase::Aborted => ("\u{2715}", "aborted", "bad"),
         RolloutPhase::Succeeded => ("\u{2713}", "succeeded", "good"),
         RolloutPhase::Superseded => ("\u{2212}", "superseded", "wait"),
     };
@@ -138,7 +139,9 @@ fn acts(progress: &RolloutProgress) -> Markup {
         RolloutPhase::Paused => {
             &[("resume", "Resume", "first"), ("stop", "Stop", "danger"), ("rollback", "Roll back", "danger")]
         }
-        RolloutPhase::Stopped => &[("retry", "Retry", ""), ("rollback", "Roll back", "danger")],
+        RolloutPhase::Stopped | RolloutPhase::Aborted => {
+            &[("retry", "Retry", ""), ("rollback", "Roll back", "danger")]
+        }
         RolloutPhase::RolledBack => &[("retry", "Retry", "")],
         RolloutPhase::Succeeded => &[("rollback", "Roll back", "danger")],
         RolloutPhase::Superseded => &[],

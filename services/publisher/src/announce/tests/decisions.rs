@@ -252,6 +252,18 @@ async fn no_device_keeps_a_content_back_unless_its_rollout_is_rolled_back() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn an_aborted_rollout_gives_devices_the_content_before_and_no_device_this_one() {
+    let stream = Stream::default();
+    let publisher = with_a_held_change(&stream).await;
+    release(&publisher, Some(digest("v2")), None).await;
+    publisher.announcer.decide(asked(RolloutVerb::Abort, digest("v2"))).await.unwrap();
+    let back = release(&publisher, None, Some(digest("v2"))).await;
+    assert_eq!((back.released.len(), back.refused.len()), (2, 0));
+    let again = release(&publisher, Some(digest("v2")), None).await;
+    assert_eq!(refusals(&again), [ReleaseRefusal::Stopped; 2]);
+}
+
+#[tokio::test(start_paused = true)]
 async fn a_commit_with_another_content_ends_a_rollout_and_a_bad_content_stays_held() {
     let stream = Stream::default();
     let publisher = with_a_held_change(&stream).await;

@@ -23,7 +23,10 @@ pub enum RolloutVerb {
     Stop,
     /// Devices that have the content get the one that they had before it, and no device gets it any more.
     Rollback,
-    /// A rollout that was stopped or rolled back begins again with its first wave.
+    /// No further device gets the content. Devices that are not known to have begun with it get the one that they had before it; all
+    /// others keep it.
+    Abort,
+    /// A rollout that was stopped, aborted or rolled back begins again with its first wave.
     Retry,
     /// Git wants another content. The publisher alone records it.
     Supersede,
@@ -44,6 +47,8 @@ pub enum RolloutPhase {
     Stopped,
     /// It has ended: devices that had the content get the one before it.
     RolledBack,
+    /// It has ended: devices that have begun with the content keep it, others get the one before it.
+    Aborted,
     /// Every target had the content, and every gate was open. Further devices get it without waves.
     Succeeded,
     /// Git wanted another content. If Git wants this one again, it begins with its first wave.
@@ -62,6 +67,7 @@ impl RolloutVerb {
             Self::Resume => "resume",
             Self::Stop => "stop",
             Self::Rollback => "rollback",
+            Self::Abort => "abort",
             Self::Retry => "retry",
             Self::Supersede => "supersede",
             Self::Finish => "finish",
@@ -84,6 +90,7 @@ impl RolloutVerb {
             (Self::Pause, _) => RolloutPhase::Paused,
             (Self::Stop, _) => RolloutPhase::Stopped,
             (Self::Rollback, _) => RolloutPhase::RolledBack,
+            (Self::Abort, _) => RolloutPhase::Aborted,
             (Self::Finish, _) => RolloutPhase::Succeeded,
             (Self::Supersede, _) => RolloutPhase::Superseded,
         }
@@ -91,7 +98,7 @@ impl RolloutVerb {
 
     /// Whether the decision can be made in a phase.
     pub(super) const fn is_possible_in(self, phase: RolloutPhase) -> bool {
-        use RolloutPhase::{Paused, RolledBack, Running, Stopped, Succeeded, Superseded};
+        use RolloutPhase::{Aborted, Paused, RolledBack, Running, Stopped, Succeeded, Superseded};
         match self {
             // Devices may still have a content that Git wants again, so its evidence is there before its next begin.
             Self::Begin | Self::Check | Self::Ready | Self::Pause => matches!(phase, Running | Superseded),
@@ -100,7 +107,8 @@ impl RolloutVerb {
             Self::Stop => matches!(phase, Running | Paused | Succeeded | Superseded),
             Self::Resume => matches!(phase, Paused),
             Self::Rollback => !matches!(phase, RolledBack),
-            Self::Retry => matches!(phase, Stopped | RolledBack),
+            Self::Abort => !matches!(phase, Aborted | RolledBack),
+            Self::Retry => matches!(phase, Stopped | Aborted | RolledBack),
             Self::Supersede => matches!(phase, Running | Succeeded),
         }
     }
@@ -124,6 +132,7 @@ impl RolloutPhase {
             Self::Paused => "is paused",
             Self::Stopped => "is stopped",
             Self::RolledBack => "is rolled back",
+            Self::Aborted => "is aborted",
             Self::Succeeded => "has succeeded",
             Self::Superseded => "was superseded",
         }
@@ -134,7 +143,7 @@ impl RolloutPhase {
         match self {
             Self::Running | Self::Succeeded | Self::Superseded => None,
             Self::Paused => Some("resume"),
-            Self::Stopped | Self::RolledBack => Some("retry"),
+            Self::Stopped | Self::Aborted | Self::RolledBack => Some("retry"),
         }
     }
 }

@@ -25,13 +25,16 @@ fn record(verbs: &[RolloutVerb]) -> RolloutRecord {
 
 #[test]
 fn each_state_allows_the_decisions_that_make_sense_in_it() {
-    use RolloutVerb::{Begin, Finish, Pause, Resume, Retry, Rollback, Stop, Supersede};
+    use RolloutVerb::{Abort, Begin, Finish, Pause, Resume, Retry, Rollback, Stop, Supersede};
     let phase = |verbs: &[RolloutVerb]| record(verbs).phase();
     assert_eq!(phase(&[]), RolloutPhase::Running);
     assert_eq!(phase(&[Pause]), RolloutPhase::Paused);
     assert_eq!(phase(&[Pause, Resume]), RolloutPhase::Running);
     assert_eq!(phase(&[Pause, Stop]), RolloutPhase::Stopped);
     assert_eq!(phase(&[Stop, Rollback]), RolloutPhase::RolledBack);
+    assert_eq!(phase(&[Stop, Abort]), RolloutPhase::Aborted);
+    assert_eq!(phase(&[Abort, Rollback]), RolloutPhase::RolledBack);
+    assert_eq!(phase(&[Abort, Retry]), RolloutPhase::Running);
     assert_eq!(phase(&[Rollback, Retry]), RolloutPhase::Running);
     assert_eq!(phase(&[Finish, Supersede]), RolloutPhase::Superseded);
     assert_eq!(phase(&[Finish, Supersede, Begin]), RolloutPhase::Running, "Git wants it again");
@@ -40,6 +43,8 @@ fn each_state_allows_the_decisions_that_make_sense_in_it() {
         (&[Stop], Resume),
         (&[Stop], Supersede),
         (&[Rollback], Stop),
+        (&[Rollback], Abort),
+        (&[Abort], Resume),
         (&[], Retry),
         (&[Pause], Retry),
         (&[Finish], Begin),

@@ -56,6 +56,7 @@ pub(super) struct Row {
     pub(super) is_soaked: bool,
     /// Whether it is in no count yet.
     pub(super) is_uncounted: bool,
+    has_begun: bool,
 }
 
 /// The state of a target by its line.
@@ -64,6 +65,7 @@ pub(super) struct Observation {
     known: Known,
     since: Option<Timestamp>,
     is_silent: bool,
+    has_begun: bool,
 }
 
 impl Row {
@@ -84,7 +86,19 @@ impl Row {
             is_refused,
             is_soaked: false,
             is_uncounted: true,
+            has_begun: false,
         }
+    }
+
+    /// The target as documents have it.
+    pub(super) fn listed(&self) -> LiveTarget {
+        let at = self.released_at.filter(|_| self.answer.is_none());
+        let content = Content {
+            is_wanted: self.has_content,
+            generation: self.generation,
+            at: at.map(Nanoseconds::timestamp),
+        };
+        LiveTarget { device: self.device.clone(), content, is_refused: self.is_refused }
     }
 
     pub(super) fn set_content(&mut self, content: Content, document: Generation) {
@@ -124,18 +138,26 @@ impl Row {
             Evidence::Failed | Evidence::Debt | Evidence::Unknown => None,
         };
         let is_silent = line.is_some_and(|line| line.freshness != Freshness::Fresh);
-        Observation { known, since, is_silent: is_silent && known != Known::NotInLedger }
+        let has_begun = known.is_in_ledger() && line.is_some_and(|line| line.has_begun(self.generation));
+        Observation { known, since, is_silent: is_silent && known != Known::NotInLedger, has_begun }
     }
 
     pub(super) fn has_same(&self, observation: Observation) -> bool {
         let since = self.has_since.then_some(self.since);
         !self.is_uncounted
-            && (self.known, since, self.is_silent)
-                == (observation.known, observation.since.map(Nanoseconds::of), observation.is_silent)
+            && (self.known, since, self.is_silent, self.has_begun)
+                == (
+                    observation.known,
+                    observation.since.map(Nanoseconds::of),
+                    observation.is_silent,
+                    observation.has_begun,
+                )
     }
 
-    pub(super) fn set_observation(&mut self, Observation { known, since, is_silent }: Observation) {
-        (self.known, self.is_silent, self.has_since) = (known, is_silent, since.is_some());
+    pub(super) fn set_observation(&mut self, observation: Observation) {
+        let Observation { known, since, is_silent, has_begun } = observation;
+        (self.known, self.is_silent, self.has_begun) = (known, is_silent, has_begun);
+        self.has_since = since.is_some();
         self.since = since.map_or(Nanoseconds(0), Nanoseconds::of);
     }
 
@@ -153,6 +175,7 @@ impl Row {
             labels: &self.device.labels,
             is_released: self.known != Known::NotReleased,
             evidence: self.evidence(),
+            has_begun: self.has_begun,
             silent_since: self.is_silent.then_some(Timestamp::MIN),
             released_at: self.released_at.map(Nanoseconds::timestamp),
             is_refused: self.is_refused,

@@ -69,6 +69,7 @@ fn changes() -> impl Strategy<Value = Vec<Change>> {
         (RolloutVerb::Approve, Some("a")),
         (RolloutVerb::Pause, None),
         (RolloutVerb::Resume, None),
+        (RolloutVerb::Abort, None),
         (RolloutVerb::Rollback, None),
         (RolloutVerb::Retry, None),
     ]);

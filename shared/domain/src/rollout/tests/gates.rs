@@ -35,6 +35,7 @@ fn of_canary(wave: &Value, decisions: &[RolloutDecision], targets: &[(bool, Evid
         labels: &labels,
         is_released: *is_released,
         evidence: *evidence,
+        has_begun: matches!(evidence, Evidence::Confirmed(_) | Evidence::Failed),
         silent_since: None,
         released_at: None,
         is_refused: false,

@@ -100,6 +100,7 @@ fn trap_of_flagger_a_check_without_data_never_passes_and_has_an_end() {
         labels: &labels,
         is_released: true,
         evidence: Evidence::Confirmed(Timestamp::UNIX_EPOCH),
+        has_begun: false,
         silent_since: None,
         released_at: None,
         is_refused: false,

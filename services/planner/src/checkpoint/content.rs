@@ -1,0 +1,168 @@
+//! The content of a checkpoint: lines of JSON, packed. In order: the counts, pulses, hearing state and orders of plans; the record of each device; the
+//! devices of rollouts; the targets of each deployment.
+
+use std::collections::BTreeMap;
+use std::io::{self, BufRead, BufReader, Write};
+use std::sync::Arc;
+use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
+use std::thread;
+
+use muster_contract::DeviceKey;
+use muster_contract::canonical::Digest;
+use muster_contract::labels::Labels;
+use muster_contract::view::AsOf;
+use muster_domain::fold::{DeviceRecord, Fleet, HearingState};
+use muster_domain::rollout::TargetDevice;
+use serde::de::DeserializeOwned;
+use serde::{Deserialize, Serialize};
+use zstd::stream::{read, write};
+
+use super::LedgerMark;
+use crate::evidence::Pulse;
+use crate::plan_orders::PlanOrders;
+use crate::rollouts::stored::StoredDeployment;
+
+/// How hard the packer works: records repeat themselves, and the lowest level packs them by a factor of ten.
+const LEVEL: i32 = 1;
+/// Records that one thread passes to the next at once.
+const BATCH: usize = 256;
+/// Batches that wait for a thread.
+const BATCHES_WAITING_MAX: usize = 8;
+
+/// A part of the content.
+#[derive(Debug)]
+pub(super) enum Part {
+    Head(Box<Head>),
+    Records(Vec<DeviceRecord>),
+    Devices(Vec<Arc<TargetDevice>>),
+    Deployment(StoredDeployment),
+    /// Nothing follows. A content without it is not written.
+    End,
+}
+
+/// The first line.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+pub(crate) struct Head {
+    pub(crate) records: u64,
+    /// Digest of the fleet's view.
+    pub(crate) fleet: Digest,
+    pub(crate) hearing: HearingState,
+    pub(crate) pulses: BTreeMap<u16, Pulse>,
+    pub(crate) orders: PlanOrders,
+}
+
+/// A restored content.
+#[derive(Debug)]
+pub(crate) struct Restored {
+    pub(crate) fleet: Fleet,
+    pub(crate) pulses: BTreeMap<u16, Pulse>,
+    pub(crate) orders: PlanOrders,
+    pub(crate) devices: Vec<Arc<TargetDevice>>,
+    pub(crate) deployments: Vec<StoredDeployment>,
+}
+
+/// Why a content cannot be restored.
+#[derive(Debug, thiserror::Error)]
+pub(crate) enum ContentError {
+    #[error("its content cannot be unpacked")]
+    Io(#[from] io::Error),
+    #[error("a line of its content cannot be read")]
+    Line(#[from] serde_json::Error),
+    #[error("its records do not match their digest")]
+    Counts,
+}
+
+/// Packs parts as they arrive; `None` if they end without [`Part::End`].
+///
+/// # Errors
+/// The packer fails.
+pub(super) fn pack(parts: &Receiver<Part>) -> io::Result<Option<Vec<u8>>> {
+    let mut out = write::Encoder::new(Vec::new(), LEVEL)?;
+    for part in parts {
+        match part {
+            Part::Head(head) => write_line(&mut out, &head)?,
+            Part::Records(records) => {
+                records.iter().try_for_each(|record| write_line(&mut out, record))?;
+            }
+            Part::Devices(devices) => {
+                write_line(&mut out, &devices.len())?;
+                let lines = devices.iter().map(|device| (&device.key, &device.labels));
+                lines.into_iter().try_for_each(|line| write_line(&mut out, &line))?;
+            }
+            Part::Deployment(deployment) => write_line(&mut out, &deployment)?,
+            Part::End => return out.finish().map(Some),
+        }
+    }
+    Ok(None)
+}
+
+fn write_line(out: &mut impl Write, value: &impl Serialize) -> io::Result<()> {
+    serde_json::to_writer(&mut *out, value)?;
+    out.write_all(b"\n")
+}
+
+/// Restores a content up to a message of LEDGER. One thread reads lines, another one applies records.
+///
+/// # Errors
+/// The content does not fit.
+pub(super) fn read(packed: &[u8], mark: LedgerMark) -> Result<Restored, ContentError> {
+    let mut lines = Lines { from: BufReader::new(read::Decoder::with_buffer(packed)?), line: Vec::new() };
+    let Head { records, fleet: digest, hearing, pulses, orders } =
+        lines.value()?.ok_or(ContentError::Counts)?;
+    let as_of = AsOf { ledger_seq: mark.position, at: mark.stored_at };
+    let (fleet, devices, deployments) = thread::scope(|scope| {
+        let (out, batches) = sync_channel::<Vec<DeviceRecord>>(BATCHES_WAITING_MAX);
+        let fleet = scope.spawn(move || Fleet::restore(as_of, hearing, batches.into_iter().flatten()));
+        lines.records(records, &out)?;
+        drop(out);
+        let (devices, deployments) = lines.rollouts()?;
+        let fleet = fleet.join().map_err(|_| ContentError::Counts)?;
+        Ok::<_, ContentError>((fleet, devices, deployments))
+    })?;
+    let is_whole = u64::try_from(fleet.devices_known()) == Ok(records);
+    if !is_whole || fleet.fleet_view().tally.digest != digest {
+        return Err(ContentError::Counts);
+    }
+    Ok(Restored { fleet, pulses, orders, devices, deployments })
+}
+
+/// The lines of a content.
+struct Lines<R> {
+    from: R,
+    line: Vec<u8>,
+}
+
+impl<R: BufRead> Lines<R> {
+    /// The next line; `None` at the end.
+    fn value<T: DeserializeOwned>(&mut self) -> Result<Option<T>, ContentError> {
+        self.line.clear();
+        if self.from.read_until(b'\n', &mut self.line)? == 0 {
+            return Ok(None);
+        }
+        Ok(Some(serde_json::from_slice(&self.line)?))
+    }
+
+    fn records(&mut self, count: u64, out: &SyncSender<Vec<DeviceRecord>>) -> Result<(), ContentError> {
+        let mut batch = Vec::with_capacity(BATCH);
+        for _ in 0..count {
+            batch.push(self.value()?.ok_or(ContentError::Counts)?);
+            if batch.len() == BATCH && out.send(std::mem::take(&mut batch)).is_err() {
+                return Err(ContentError::Counts);
+            }
+        }
+        out.send(batch).map_err(|_| ContentError::Counts)
+    }
+
+    fn rollouts(&mut self) -> Result<(Vec<Arc<TargetDevice>>, Vec<StoredDeployment>), ContentError> {
+        let count: usize = self.value()?.ok_or(ContentError::Counts)?;
+        let (mut devices, mut deployments) = (Vec::new(), Vec::new());
+        for _ in 0..count {
+            let (key, labels): (DeviceKey, Labels) = self.value()?.ok_or(ContentError::Counts)?;
+            devices.push(Arc::new(TargetDevice { key, labels }));
+        }
+        while let Some(deployment) = self.value()? {
+            deployments.push(deployment);
+        }
+        Ok((devices, deployments))
+    }
+}

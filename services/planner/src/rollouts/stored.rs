@@ -1,0 +1,122 @@
+//! The listed targets of rollouts in the form of a checkpoint. A target names its device by a number in a list of all devices.
+//!
+//! A checkpoint holds no decision: a restored rollout is judged only once the publisher has answered about its decisions, for the
+//! same commit.
+
+use std::collections::HashMap;
+use std::sync::Arc;
+use std::time::Duration;
+
+use muster_contract::canonical::Digest;
+use muster_contract::rollout::Rollout;
+use muster_contract::{DeploymentId, DeviceKey, Generation, Timestamp};
+use muster_domain::rollout::{Content, LiveRollout, LiveTarget, RolloutId, TargetDevice};
+use serde::{Deserialize, Serialize};
+use tokio::time::Instant;
+
+use super::{TrackedDeployment, TrackedRollout, TrackedRollouts};
+
+/// The number of each device in a checkpoint.
+pub(crate) type DeviceNumbers = HashMap<DeviceKey, u32>;
+
+/// The listed targets of a deployment.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub(crate) struct StoredDeployment {
+    deployment: DeploymentId,
+    revision: String,
+    /// Time that listing took, in milliseconds.
+    listing_ms: u64,
+    rollouts: Vec<StoredRollout>,
+}
+
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+struct StoredRollout {
+    file: String,
+    digest: Digest,
+    policy: Rollout,
+    targets: Vec<StoredTarget>,
+}
+
+/// The number of the device, whether it has the content, whether releases to it are refused, and generation and time (nanoseconds
+/// since 1970) at which it got the content.
+#[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
+struct StoredTarget(u32, bool, bool, Option<Generation>, Option<i64>);
+
+impl StoredTarget {
+    fn of(target: &LiveTarget, numbers: &DeviceNumbers) -> Option<Self> {
+        let LiveTarget { device, content, is_refused } = target;
+        let at = content.at.and_then(|at| i64::try_from(at.as_nanosecond()).ok());
+        Some(Self(*numbers.get(&device.key)?, content.is_wanted, *is_refused, content.generation, at))
+    }
+
+    fn target(self, devices: &[Arc<TargetDevice>]) -> Option<LiveTarget> {
+        let Self(number, is_wanted, is_refused, generation, at) = self;
+        let at = at.and_then(|at| Timestamp::from_nanosecond(at.into()).ok());
+        let content = Content { is_wanted, generation, at };
+        let device = devices.get(usize::try_from(number).ok()?)?.clone();
+        Some(LiveTarget { device, content, is_refused })
+    }
+}
+
+impl TrackedRollouts {
+    /// The devices of all rollouts.
+    pub(crate) fn devices(&self) -> Vec<Arc<TargetDevice>> {
+        self.devices.values().cloned().collect()
+    }
+
+    /// The deployments with rollouts.
+    pub(crate) fn deployments(&self) -> Vec<DeploymentId> {
+        self.deployments.keys().cloned().collect()
+    }
+
+    /// The listed targets of a deployment; `None` if it is not followed, or has a device without a number.
+    pub(crate) fn stored(&self, id: &DeploymentId, numbers: &DeviceNumbers) -> Option<StoredDeployment> {
+        let TrackedDeployment { revision, rollouts, listed: (_, took), .. } = self.deployments.get(id)?;
+        let of_rollout = |TrackedRollout { live, .. }: &TrackedRollout| {
+            let targets = live.listed_targets().map(|target| StoredTarget::of(&target, numbers));
+            Some(StoredRollout {
+                file: live.file().to_owned(),
+                digest: live.digest(),
+                policy: live.policy().clone(),
+                targets: targets.collect::<Option<_>>()?,
+            })
+        };
+        Some(StoredDeployment {
+            deployment: id.clone(),
+            revision: revision.clone(),
+            listing_ms: u64::try_from(took.as_millis()).unwrap_or(u64::MAX),
+            rollouts: rollouts.iter().map(of_rollout).collect::<Option<_>>()?,
+        })
+    }
+
+    /// Follows a deployment by its stored targets. False, and nothing is followed, if a target has no device. Observe the
+    /// deployment afterwards.
+    pub(crate) fn restore(
+        &mut self,
+        devices: &[Arc<TargetDevice>],
+        stored: StoredDeployment,
+        now: Instant,
+    ) -> bool {
+        let StoredDeployment { deployment, revision, listing_ms, rollouts } = stored;
+        let of_rollout = |StoredRollout { file, digest, policy, targets }: StoredRollout| {
+            let targets = targets.into_iter().map(|target| target.target(devices)).collect::<Option<_>>()?;
+            let id = RolloutId { deployment: deployment.clone(), digest };
+            let live = LiveRollout::new(id, (file, revision.clone()), policy, targets);
+            Some(TrackedRollout { has_decisions: false, ..TrackedRollout::new(live) })
+        };
+        let Some(rollouts) = rollouts.into_iter().map(of_rollout).collect::<Option<Vec<_>>>() else {
+            return false;
+        };
+        let listed = (now, Duration::from_millis(listing_ms));
+        let tracked = TrackedDeployment { revision: revision.clone(), rollouts, listed, is_outdated: false };
+        self.deployments.insert(deployment, tracked);
+        true
+    }
+
+    /// Names the devices that restored rollouts share.
+    pub(crate) fn restore_devices(&mut self, devices: &[Arc<TargetDevice>]) {
+        let named = devices.iter().map(|device| (device.key.clone(), device.clone()));
+        self.devices.extend(named);
+    }
+}
