@@ -34,6 +34,8 @@ pub(crate) struct Evidence {
     /// The ends of LEDGER, with their moments by the own clock and by the server's.
     end: ReadEnd<(Instant, Timestamp)>,
     pulses: BTreeMap<u16, Pulse>,
+    /// When LEDGER stored the first record of an owner of each partition.
+    owned_since: BTreeMap<u16, Timestamp>,
     /// The server's time when LEDGER was first read to its end, and the newest known one.
     times: Option<(Timestamp, Timestamp)>,
 }
@@ -155,6 +157,9 @@ impl Evidence {
                 (LedgerSubject::Desired(key), Fact::Desired(document)) => {
                     touched.documents.push(Document::of(key, document));
                 }
+                (LedgerSubject::Owner { partition, .. }, _) => {
+                    self.owned_since.entry(*partition).or_insert(at.stored_at);
+                }
                 // The devices of a partition change at once.
                 (LedgerSubject::Hearing(_), _) => touched.all = true,
                 _ => {}
@@ -198,7 +203,9 @@ impl Evidence {
             return false;
         }
         let lease = SignedDuration::try_from(LEASE).unwrap_or_default();
-        let pulse = self.pulses.get(&partition).copied().unwrap_or(Pulse { stored_at: first, lease });
+        // LEDGER forgets a pulse soon after its lease, so an owner of old without a pulse has stopped already.
+        let owned_since = self.owned_since.get(&partition).map_or(first, |since| first.min(*since));
+        let pulse = self.pulses.get(&partition).copied().unwrap_or(Pulse { stored_at: owned_since, lease });
         pulse.is_over(now)
     }
 
@@ -355,6 +362,23 @@ mod tests {
         evidence.apply(pulses_with(17, late, false));
         evidence.apply(end(32, late, now));
         assert_eq!(evidence.check_current(now), Err(Behind::NoPulse(0)), "there was none");
+    }
+
+    #[test]
+    fn a_partition_whose_pulses_are_all_forgotten_has_none() {
+        let now = Instant::now();
+        for (owned_at, decides) in [(-96, false), (-90, true)] {
+            let mut evidence = Evidence::default();
+            let owner = LedgerSubject::Owner { partition: 3, fence: 0 };
+            let record = serde_json::json!({ "apiVersion": "muster/v1", "kind": "Ownership", "owner": "hub/1/a",
+                "claimedAt": second(owned_at), "lanes": 1 });
+            let fact = Fact::parse(&owner, record.to_string().as_bytes()).unwrap();
+            let at = Position { ledger_seq: 1, stored_at: second(owned_at) };
+            evidence.apply(LedgerEvent::Facts(vec![(at, Some((owner, fact)))]));
+            evidence.apply(end(1, 0, now));
+            let wanted = if decides { Ok(()) } else { Err(Behind::NoPulse(3)) };
+            assert_eq!(evidence.check_current(now), wanted, "owned for {owned_at} s");
+        }
     }
 
     #[test]
