@@ -132,6 +132,6 @@ async fn a_rollup_goes_on_where_ledger_has_forgotten_the_pulses_at_its_end() {
         assert_eq!(answer["digest"], hub.ask("fleet", &Query::default()).await["digest"], "{query:?}");
     }
     let said: AnswerLag = serde_json::from_value(hub.ask("fleet", &Query::default()).await).unwrap();
-    assert_eq!(said.rollup, None, "nothing is unread");
+    assert_eq!(said.lag(), None, "nothing is unread");
     rollup.drain().await;
 }
