@@ -3,6 +3,8 @@
 
 #![allow(clippy::unwrap_used, reason = "a failure here is the test's result")]
 
+mod beside_facts;
+
 use std::collections::BTreeMap;
 use std::time::Duration;
 
@@ -13,7 +15,6 @@ use muster_contract::fact::{Ownership, PulseFact};
 use muster_contract::limits::PARTITIONS;
 use muster_contract::partition::partition_of;
 use muster_contract::subjects::{LedgerSubject, ask_owner, stream};
-use muster_contract::validity::valid_until;
 use muster_contract::version::{ApiVersion, kind};
 use muster_contract::view::Verdict;
 use muster_contract::{DeviceKey, Timestamp};
@@ -37,7 +38,16 @@ const DEVICE: &str = "plant7/press-1";
 
 /// A system with one device on which `web` has converged, and the view's own words of that.
 async fn converged_on_one() -> (System, DeviceKey) {
-    let mut system = System::start().await;
+    converged_with(&[]).await
+}
+
+/// The same with further arguments for services.
+async fn converged_with(settings: &[(&str, &[&str])]) -> (System, DeviceKey) {
+    converged(System::with_settings(settings).await).await
+}
+
+/// The same on a system that has just started.
+async fn converged(mut system: System) -> (System, DeviceKey) {
     let device = settled(&mut system, &[DEVICE], "web").await.remove(0);
     // LEDGER says of every pulse that it is current before anything breaks.
     let partition = partition_of(&device);
@@ -249,19 +259,6 @@ async fn a_rollup_that_gets_nothing_of_ledger_says_that_it_lags() {
     let (has_converged, text) =
         muster(&system, &["watch", "web", "--until", "converged", "--within", "2s"]).await;
     assert!(!has_converged && text.contains("muster-rollup lags"), "{text}");
-}
-
-#[tokio::test(flavor = "multi_thread")]
-async fn a_view_of_a_dead_rollup_says_until_when_it_may_be_believed() {
-    let (mut system, _) = converged_on_one().await;
-    let entry = system.bus.view_get("deployment.web").await.unwrap().unwrap();
-    let until = valid_until(&entry.value.unwrap()).unwrap();
-    let left = until.duration_since(Timestamp::now()).as_secs();
-    assert!((1..=120).contains(&left), "{left} s");
-    system.kill(ROLLUP).await;
-    tokio::time::sleep(Duration::from_secs(2)).await;
-    let entry = system.bus.view_get("deployment.web").await.unwrap().unwrap();
-    assert_eq!(valid_until(&entry.value.unwrap()), Some(until), "nobody renews it");
 }
 
 #[tokio::test(flavor = "multi_thread")]
