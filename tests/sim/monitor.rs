@@ -90,8 +90,13 @@ impl World {
             .resize_with(self.monitor.partitions.len().max(self.owners.len()), Listening::default);
         for part in 0..self.owners.len() {
             let Listening { newest, stopped_since } = &self.monitor.partitions[part];
-            let heard =
-                Heard { newest: newest.clone(), stopped_since: *stopped_since, read_whole_at: read_whole.1 };
+            let heard = Heard {
+                newest: newest.clone(),
+                // The simulated LEDGER forgets no pulse.
+                owned_since: None,
+                stopped_since: *stopped_since,
+                read_whole_at: read_whole.1,
+            };
             if let Some(wanted) = decide(&heard, time) {
                 self.say(part, wanted)?;
             }

@@ -1,6 +1,7 @@
-//! The law of the site views and the fleet view: each counts the devices as the facts in LEDGER describe them, and the sites
-//! together are the fleet. After every fact that a rollup folds, its view of the fact's site is checked, and its fleet view if
-//! that site's counts changed; all views are checked after every [`WHOLE_EVERY`] facts, and at LEDGER's end.
+//! The law of the site views and the fleet view: each counts the devices as the facts in LEDGER describe them, the sites
+//! together are the fleet, and verdicts and bounds are those of the standings ([`Verdicts`]). After every fact that a rollup
+//! folds, its view of the fact's site is checked, and those of the fleet and of the deployments if their counts or standings
+//! changed; all views are checked after every [`WHOLE_EVERY`] facts, and at LEDGER's end.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -14,6 +15,7 @@ use muster_domain::fold::Fleet;
 use super::hostile::rogue;
 use super::hub::StoredFact;
 use super::law::{Lawful, must};
+use super::verdicts::Verdicts;
 
 /// Facts from one check of all views to the next.
 const WHOLE_EVERY: u64 = 64;
@@ -68,7 +70,7 @@ impl Counted {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum Touched {
     Nothing,
-    Site(SiteId),
+    Device(DeviceKey),
     Everything,
 }
 
@@ -122,6 +124,7 @@ struct Site {
 pub(crate) struct Recount {
     sites: BTreeMap<SiteId, Site>,
     unheard: BTreeSet<u16>,
+    verdicts: Verdicts,
     facts: u64,
 }
 
@@ -135,6 +138,7 @@ impl Recount {
                 Hearing::Resumed => _ = self.unheard.remove(partition),
             }
             self.count_anew();
+            self.verdicts.forget();
             return Touched::Everything;
         }
         let Some(key) = said.subject.device() else { return Touched::Nothing };
@@ -146,7 +150,7 @@ impl Recount {
         let device = site.devices.entry(key.clone()).or_default();
         device.apply(&said.fact);
         site.counted.add(&Counted::of_device(device, is_unheard));
-        Touched::Site(key.site.clone())
+        Touched::Device(key.clone())
     }
 
     fn count_anew(&mut self) {
@@ -163,36 +167,47 @@ impl Recount {
     pub(crate) fn check(&mut self, fleet: &Fleet, touched: &Touched) -> Lawful<u64> {
         match touched {
             Touched::Nothing => Ok(0),
-            Touched::Site(id) if !self.facts.is_multiple_of(WHOLE_EVERY) => {
-                let Some(site) = self.sites.get_mut(id) else { return Ok(0) };
+            Touched::Device(key) => {
+                let has_changed = self.verdicts.read(fleet, key);
+                if self.facts.is_multiple_of(WHOLE_EVERY) {
+                    return self.check_all(fleet);
+                }
+                let Some(site) = self.sites.get_mut(&key.site) else { return Ok(0) };
                 let before = site.seen;
-                check_site(fleet, id, site)?;
-                // If the site's counts are unchanged, the next check of all views covers the fleet's.
-                if site.seen == before { Ok(1) } else { self.check_fleet(fleet).map(|()| 2) }
+                check_site(fleet, &key.site, site, &self.verdicts)?;
+                // If nothing of the site has changed, the next check of all views covers the fleet's.
+                if !has_changed && site.seen == before {
+                    return Ok(1);
+                }
+                self.check_fleet(fleet).map(|deployments| 2 + deployments)
             }
-            Touched::Site(_) | Touched::Everything => self.check_all(fleet),
+            Touched::Everything => self.check_all(fleet),
         }
     }
 
     /// Checks the view of every site, and the fleet's; returns the number of views checked.
     pub(crate) fn check_all(&mut self, fleet: &Fleet) -> Lawful<u64> {
         self.count_anew();
-        self.sites.iter_mut().try_for_each(|(id, site)| check_site(fleet, id, site))?;
-        self.check_fleet(fleet).map(|()| 1 + self.sites.len() as u64)
+        self.verdicts.read_all(fleet, self.sites.values().flat_map(|site| site.devices.keys()));
+        self.sites.iter_mut().try_for_each(|(id, site)| check_site(fleet, id, site, &self.verdicts))?;
+        self.check_fleet(fleet).map(|deployments| 1 + self.sites.len() as u64 + deployments)
     }
 
-    fn check_fleet(&self, fleet: &Fleet) -> Lawful {
+    fn check_fleet(&mut self, fleet: &Fleet) -> Lawful<u64> {
         let (view, mut whole) = (fleet.fleet_view(), Counted::default());
         self.sites.values().for_each(|site| whole.add(&site.seen));
         let seen = Counted::of_view(&view.tally);
         must(seen == whole, "the sites together are the fleet", || format!("{seen:?}, sites: {whole:?}"))?;
-        must(view.tally.complete.of == seen.devices.total(), "a fleet is complete of all its devices", || {
-            format!("{view:?}")
-        })
+        must(
+            view.tally.complete.of == seen.devices.total(),
+            "a fleet is complete of all its devices",
+            || format!("{view:?}"),
+        )?;
+        self.verdicts.check_fleet(fleet, &view.tally)
     }
 }
 
-fn check_site(fleet: &Fleet, id: &SiteId, site: &mut Site) -> Lawful {
+fn check_site(fleet: &Fleet, id: &SiteId, site: &mut Site, verdicts: &Verdicts) -> Lawful {
     let view = fleet.site_view(id);
     let seen = view.as_ref().map(|view| Counted::of_view(&view.tally)).unwrap_or_default();
     let targets = view.as_ref().map_or(0, |view| view.tally.targets);
@@ -203,5 +218,5 @@ fn check_site(fleet: &Fleet, id: &SiteId, site: &mut Site) -> Lawful {
         format!("{id} {seen:?}, LEDGER: {:?}", site.counted)
     })?;
     site.seen = seen;
-    Ok(())
+    verdicts.check_site(id, view.as_ref().map(|view| &view.tally))
 }

@@ -155,6 +155,23 @@ impl Server {
         assert!(self.try_start(), "nats-server does not start again:\n{}", self.log_tail());
     }
 
+    /// Reloads its configuration with these lines at the end, while it runs.
+    ///
+    /// # Panics
+    /// It does not run, or does not take the configuration.
+    pub fn reload_with(&mut self, more: &str) {
+        self.setup.more = more.to_owned();
+        let reloads = || self.log().matches("Reloaded server configuration").count();
+        let before = reloads();
+        fs::write(self.dir.path().join("nats.conf"), self.configuration()).expect("a configuration file");
+        self.signal(Signal::HUP);
+        let begun = Instant::now();
+        while reloads() == before {
+            assert!(begun.elapsed() < SERVER_DEADLINE, "nats-server does not reload:\n{}", self.log_tail());
+            std::thread::sleep(Duration::from_millis(20));
+        }
+    }
+
     /// A copy of its streams as they are on disk. Stop it first: what it has not written yet is not in it.
     pub fn back_up(&self) -> TempDir {
         assert!(self.child.is_none(), "stop it first");

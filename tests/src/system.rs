@@ -82,8 +82,12 @@ impl System {
 
     /// The same with further arguments for services: `(service, arguments)`.
     pub async fn with_settings(settings: &[(&str, &[&str])]) -> Self {
+        Self::start_on(Server::start(), settings).await
+    }
+
+    /// The same on a server of the test's own.
+    pub async fn start_on(server: Server, settings: &[(&str, &[&str])]) -> Self {
         let dir = tempfile::tempdir().unwrap();
-        let server = Server::start();
         let repository = Repository::create(dir.path().join("repository")).await.unwrap();
         repository.write("README", "the fleet of a test\n").unwrap();
         repository.commit("empty").await.unwrap();

@@ -118,14 +118,14 @@ impl QueryHandler {
             Err(error) => (Err(error.into()), AnswerKind::Error),
         };
         self.metrics.question(call.endpoint, if answer.is_ok() { kind } else { AnswerKind::Error });
-        answer.map(|answer| self.marked(answer))
+        answer.map(|answer| self.marked(call.endpoint, answer))
     }
 
     /// An answer that says which lag stands between it and the LEDGERs of the hubs. One of a single hub says it itself.
-    fn marked(&self, answer: Bytes) -> Bytes {
+    fn marked(&self, endpoint: &str, answer: Bytes) -> Bytes {
         let Some(lag) = self.merged.lag() else { return answer };
-        let is_marked = serde_json::from_slice::<AnswerLag>(&answer).is_ok_and(|said| said.rollup.is_some());
-        if is_marked { answer } else { lag.mark(&answer).into() }
+        let is_marked = serde_json::from_slice::<AnswerLag>(&answer).is_ok_and(|said| said.lag().is_some());
+        if is_marked { answer } else { lag.mark(endpoint, &answer).into() }
     }
 
     /// A hub's answer about a deployment, with the view over all hubs in place of its own: a view is about all sites. For the

@@ -359,7 +359,7 @@ impl Hub {
         let subject = format!("{QUERY_PREFIX}.{PARTS}");
         let answer = bus.request(&subject, question.into(), self.timing.patience).await?;
         let said: AnswerLag = serde_json::from_slice(&answer).unwrap_or_default();
-        self.merged.set_lag(&self.name, said.rollup);
+        self.merged.set_lag(&self.name, said.lag());
         Ok(self.merged.apply_parts(&self.name, &parts(&answer)?, Instant::now(), self.clock.now()))
     }
 

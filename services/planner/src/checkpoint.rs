@@ -78,14 +78,14 @@ impl Checkpoint {
 
     /// The evidence alone.
     pub(crate) fn into_evidence(self) -> Evidence {
-        let Restored { fleet, pulses, orders, .. } = self.restored;
-        Evidence::restore(fleet, pulses, orders)
+        let Restored { fleet, beside, .. } = self.restored;
+        Evidence::restore(fleet, beside)
     }
 
     /// The state of a planner that has read LEDGER up to that message.
     pub(crate) fn into_state(self, now: Instant) -> (Evidence, TrackedRollouts) {
-        let Restored { fleet, pulses, orders, devices, deployments } = self.restored;
-        let (evidence, mut rollouts) = (Evidence::restore(fleet, pulses, orders), TrackedRollouts::default());
+        let Restored { fleet, beside, devices, deployments } = self.restored;
+        let (evidence, mut rollouts) = (Evidence::restore(fleet, beside), TrackedRollouts::default());
         rollouts.restore_devices(&devices);
         for stored in deployments {
             rollouts.restore(&devices, stored, now);

@@ -27,6 +27,17 @@ use crate::read_end::{self, BEHIND_AFTER, Lag, ReadEnd};
 /// Delay of a pulse beyond its lease that is tolerated.
 const PULSE_GRACE: SignedDuration = SignedDuration::from_secs(5);
 
+/// Parts of LEDGER that the planner folds beside the fleet; a checkpoint keeps them.
+#[derive(Debug, Clone, Default, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub(crate) struct FoldedBeside {
+    pulses: BTreeMap<u16, Pulse>,
+    /// When LEDGER stored the first record of an owner of each partition.
+    owned_since: BTreeMap<u16, Timestamp>,
+    /// The instances of plans in desired states.
+    orders: PlanOrders,
+}
+
 /// The evidence.
 #[derive(Debug, Default)]
 pub(crate) struct Evidence {
@@ -35,9 +46,7 @@ pub(crate) struct Evidence {
     read_through: u64,
     /// The ends of LEDGER, with their moments by the own clock and by the server's.
     end: ReadEnd<(Instant, Timestamp)>,
-    pulses: BTreeMap<u16, Pulse>,
-    /// The instances of plans in desired states.
-    orders: PlanOrders,
+    beside: FoldedBeside,
     /// The server's time when LEDGER was first read to its end, and the newest known one.
     times: Option<(Timestamp, Timestamp)>,
 }
@@ -117,9 +126,9 @@ impl fmt::Display for Behind {
 
 impl Evidence {
     /// The evidence of a checkpoint. It is not current before LEDGER's end is read.
-    pub(crate) fn restore(fleet: Fleet, pulses: BTreeMap<u16, Pulse>, orders: PlanOrders) -> Self {
+    pub(crate) fn restore(fleet: Fleet, beside: FoldedBeside) -> Self {
         let read_through = fleet.as_of().ledger_seq;
-        Self { fleet, read_through, pulses, orders, ..Self::default() }
+        Self { fleet, read_through, beside, ..Self::default() }
     }
 
     /// Begins a copy of all devices, and gives up a running one. Returns the last message in it, and its first line.
@@ -129,8 +138,7 @@ impl Evidence {
             records: self.fleet.devices_known() as u64,
             fleet: self.fleet.fleet_view().tally.digest,
             hearing: self.fleet.hearing_state().clone(),
-            pulses: self.pulses.clone(),
-            orders: self.orders.clone(),
+            beside: self.beside.clone(),
         };
         (self.fleet.as_of(), head)
     }
@@ -172,8 +180,11 @@ impl Evidence {
                     self.record_pulse(*partition, pulse, at.stored_at);
                 }
                 (LedgerSubject::Desired(key), Fact::Desired(document)) => {
-                    self.orders.apply(key, document);
+                    self.beside.orders.apply(key, document);
                     touched.documents.push(Document::of(key, document));
+                }
+                (LedgerSubject::Owner { partition, .. }, _) => {
+                    self.beside.owned_since.entry(*partition).or_insert(at.stored_at);
                 }
                 // The devices of a partition change at once.
                 (LedgerSubject::Hearing(_), _) => touched.all = true,
@@ -187,9 +198,9 @@ impl Evidence {
 
     /// Records a pulse. A pulse that is not `current` prolongs one that has not ended; it does not start one.
     fn record_pulse(&mut self, partition: u16, pulse: &PulseFact, stored_at: Timestamp) {
-        let has_pulse = || self.pulses.get(&partition).is_some_and(|before| !before.is_over(stored_at));
+        let has_pulse = || self.beside.pulses.get(&partition).is_some_and(|before| !before.is_over(stored_at));
         if pulse.current || has_pulse() {
-            self.pulses.insert(partition, Pulse::of(pulse, stored_at));
+            self.beside.pulses.insert(partition, Pulse::of(pulse, stored_at));
         }
     }
 
@@ -218,7 +229,9 @@ impl Evidence {
             return false;
         }
         let lease = SignedDuration::try_from(LEASE).unwrap_or_default();
-        let pulse = self.pulses.get(&partition).copied().unwrap_or(Pulse { stored_at: first, lease });
+        // LEDGER forgets a pulse soon after its lease, so an owner of old without a pulse has stopped already.
+        let owned_since = self.beside.owned_since.get(&partition).map_or(first, |since| first.min(*since));
+        let pulse = self.beside.pulses.get(&partition).copied().unwrap_or(Pulse { stored_at: owned_since, lease });
         pulse.is_over(now)
     }
 
@@ -239,15 +252,15 @@ impl Evidence {
         self.fleet.as_of().ledger_seq
     }
 
-    /// The fold and the pulses, for a comparison.
+    /// The fold and what is folded beside it, for a comparison.
     #[cfg(test)]
-    pub(crate) const fn parts(&self) -> (&Fleet, &BTreeMap<u16, Pulse>) {
-        (&self.fleet, &self.pulses)
+    pub(crate) const fn parts(&self) -> (&Fleet, &FoldedBeside) {
+        (&self.fleet, &self.beside)
     }
 
     /// The instances of plans in desired states, and the retired devices.
     pub(crate) const fn orders(&self) -> &PlanOrders {
-        &self.orders
+        &self.beside.orders
     }
 
     /// The number of known devices.
@@ -380,6 +393,23 @@ mod tests {
         evidence.apply(pulses_with(17, late, false));
         evidence.apply(end(32, late, now));
         assert_eq!(evidence.check_current(now), Err(Behind::NoPulse(0)), "there was none");
+    }
+
+    #[test]
+    fn a_partition_whose_pulses_are_all_forgotten_has_none() {
+        let now = Instant::now();
+        for (owned_at, decides) in [(-96, false), (-90, true)] {
+            let mut evidence = Evidence::default();
+            let owner = LedgerSubject::Owner { partition: 3, fence: 0 };
+            let record = serde_json::json!({ "apiVersion": "muster/v1", "kind": "Ownership", "owner": "hub/1/a",
+                "claimedAt": second(owned_at), "lanes": 1 });
+            let fact = Fact::parse(&owner, record.to_string().as_bytes()).unwrap();
+            let at = Position { ledger_seq: 1, stored_at: second(owned_at) };
+            evidence.apply(LedgerEvent::Facts(vec![(at, Some((owner, fact)))]));
+            evidence.apply(end(1, 0, now));
+            let wanted = if decides { Ok(()) } else { Err(Behind::NoPulse(3)) };
+            assert_eq!(evidence.check_current(now), wanted, "owned for {owned_at} s");
+        }
     }
 
     #[test]

@@ -126,7 +126,7 @@ pub async fn start(config: Config, tasks: &Supervisor) -> Result<Handle, StartEr
     tasks.spawn(Stage::Intake, "hearing of the hub", monitor.run(tasks.token(Stage::Intake)));
     let publisher =
         Publisher::new(bus.clone(), projection.clone(), metrics.clone(), incidents.clone(), Rng::new())
-            .vouching(lag.clone());
+            .vouching(lag.clone(), config.view_validity);
     tasks.spawn(Stage::Publish, "views", publisher.run(tasks.token(Stage::Publish)));
     tasks.spawn(Stage::Publish, "snapshots", snapshots.run(tasks.token(Stage::Publish)));
     let definer = Definer::new(bus.clone(), Arc::new(SystemClock));

@@ -24,6 +24,8 @@ const CHECKPOINT_FACTS: RangeInclusive<u64> = 1..=1_000_000_000;
 /// Shortest and longest time between two checkpoints.
 const CHECKPOINT_EVERY: RangeInclusive<Duration> =
     Duration::from_millis(100)..=Duration::from_secs(7 * 24 * 60 * 60);
+/// Shortest and longest validity of a view: one is renewed at half of it.
+const VIEW_VALIDITY: RangeInclusive<Duration> = Duration::from_secs(10)..=Duration::from_secs(24 * 60 * 60);
 /// Least room for checkpoints that is of use: one of a small fleet.
 const HISTORY_BYTES_MIN: u64 = 64 * 1024;
 /// Most checkpoints that are kept, however small: who reads their list reads it whole.
@@ -80,6 +82,11 @@ pub struct Cli {
     #[arg(long, env = "MUSTER_HISTORY_BYTES", value_name = "SIZE", default_value = "2GiB")]
     history_bytes: String,
 
+    /// How long a view in the bucket may be believed after the rollup was last sure of it; longer where there are more views than
+    /// 50 renewals a second reach. A dead rollup shows after that time, and each view is written twice in it
+    #[arg(long, env = "MUSTER_VIEW_VALIDITY", value_name = "DURATION", default_value = "2m")]
+    view_validity: String,
+
     /// Ignore snapshot and checkpoints (they are set aside) and read LEDGER from its start
     #[arg(long, env = "MUSTER_REBUILD")]
     rebuild: bool,
@@ -116,6 +123,8 @@ pub struct Config {
     pub checkpoints: Cadence,
     /// Room for checkpoints.
     pub room: Room,
+    /// The shortest validity of a view.
+    pub view_validity: Duration,
     /// Snapshot and checkpoints are ignored.
     pub rebuild: bool,
     /// The keeper's credentials and the tag of the servers that hold the mirrors; no mirrors if none.
@@ -151,6 +160,7 @@ impl Cli {
             problems.duration("--checkpoint-every", &self.checkpoint_every, CHECKPOINT_EVERY);
         let checkpoint_facts =
             problems.number("--checkpoint-facts", &self.checkpoint_facts, CHECKPOINT_FACTS);
+        let view_validity = problems.duration("--view-validity", &self.view_validity, VIEW_VALIDITY);
         let creds = problems.optional("--readers-creds", self.readers_creds.as_deref(), Problems::file);
         let bytes = problems.size("--history-bytes", &self.history_bytes, HISTORY_BYTES_MIN);
         problems.finish(|| {
@@ -161,6 +171,7 @@ impl Cli {
                 cadence: Cadence { every: every?, facts: facts? },
                 checkpoints: Cadence { every: checkpoint_every?, facts: checkpoint_facts? },
                 room: Room { count: CHECKPOINTS_MAX, bytes: bytes? },
+                view_validity: view_validity?,
                 rebuild: self.rebuild,
                 readers: creds?.map(|creds| Readers { creds, tag: self.readers_tag }),
             })
@@ -181,6 +192,7 @@ mod tests {
     use clap::CommandFactory;
 
     use super::*;
+    use crate::publish::renew::VALID_MIN;
 
     fn check(words: &[&str]) -> Result<Config, Problems> {
         Cli::try_parse_from([&["muster-rollup"], words].concat()).unwrap().check()
@@ -191,16 +203,23 @@ mod tests {
         let config = check(&["--data-dir", "/var/lib/rollup"]).unwrap();
         assert_eq!(config.data_dir, PathBuf::from("/var/lib/rollup"));
         assert_eq!(config.cadence, Cadence { every: Duration::from_secs(30), facts: 50_000 });
+        assert_eq!(config.view_validity, VALID_MIN);
         assert!(check(&[]).unwrap_err().to_string().contains("--data-dir"));
     }
 
     #[test]
     fn everything_wrong_is_said_at_once() {
-        let shown =
-            check(&["--data-dir=", "--snapshot-every=0s", "--snapshot-facts=none", "--history-bytes=1"])
-                .unwrap_err()
-                .to_string();
-        for flag in ["--data-dir", "--snapshot-every", "--snapshot-facts", "--history-bytes"] {
+        let wrong = [
+            "--data-dir=",
+            "--snapshot-every=0s",
+            "--snapshot-facts=none",
+            "--history-bytes=1",
+            "--view-validity=5s",
+        ];
+        let shown = check(&wrong).unwrap_err().to_string();
+        for flag in
+            ["--data-dir", "--snapshot-every", "--snapshot-facts", "--history-bytes", "--view-validity"]
+        {
             assert!(shown.contains(flag), "{flag} is missing:\n{shown}");
         }
     }

@@ -140,18 +140,18 @@ impl HubIncidents {
         };
         let bus = self.bus.clone();
         let handler = move |call: Call| {
-            let answer = read_query(call.endpoint, &call.payload).map(|_| self.answer());
+            let answer = read_query(call.endpoint, &call.payload).map(|_| self.answer(call.endpoint));
             async move { answer.map_err(Fault::from) }
         };
         bus.offer(spec, handler, || offered.release(), stop).await;
     }
 
-    fn answer(&self) -> Bytes {
+    fn answer(&self, endpoint: &str) -> Bytes {
         let as_of = self.projection.read(|now| now.fleet.as_of());
         let incidents = self.known().shown(self.clock.now());
         // Cannot fail: the answer is an object with string keys.
         let answer = serde_json::to_vec(&IncidentsAnswer { as_of, incidents }).unwrap_or_default();
-        self.lag.mark(answer.into())
+        self.lag.mark(endpoint, answer.into())
     }
 }
 

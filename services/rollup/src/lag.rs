@@ -88,10 +88,10 @@ impl LagState {
         }
     }
 
-    /// The answer with the current lag added; unchanged where there is none.
-    pub fn mark(&self, answer: Bytes) -> Bytes {
+    /// The answer of an endpoint with the current lag added; unchanged where there is none.
+    pub fn mark(&self, endpoint: &str, answer: Bytes) -> Bytes {
         let lag = self.now();
-        if lag.is_none() { answer } else { lag.mark(&answer).into() }
+        if lag.is_none() { answer } else { lag.mark(endpoint, &answer).into() }
     }
 
     /// The current lag.
@@ -105,6 +105,11 @@ impl LagState {
         let vouched = inner.vouched?;
         let since = if inner.lag(now).is_none() { now.duration_since(vouched.seen) } else { Duration::ZERO };
         vouched.at.checked_add(since).ok()
+    }
+
+    /// Whether LEDGER does not store a fact about the hub's hearing: what is shown as fresh may not be.
+    pub fn is_unrecorded(&self) -> bool {
+        self.inner().unrecorded_since.is_some()
     }
 
     /// For how long there has been a lag; zero while there is none. Until LEDGER was first read to its end, since the start.

@@ -153,7 +153,8 @@ impl Monitor {
         self.judge(ledger, now).await;
     }
 
-    /// Reads the newest pulse and the newest hearing fact of each partition: a snapshot does not contain them.
+    /// Reads the newest pulse and the newest hearing fact of each partition: a snapshot does not contain them. Where LEDGER has
+    /// no pulse, it reads since when the partition has an owner.
     async fn find_last(&self) -> Result<(), ReadError> {
         let progress = self.projection.progress();
         for partition in 0..PARTITIONS {
@@ -164,10 +165,16 @@ impl Monitor {
                 progress.hearing(partition, SeenHearing { ledger_seq: last.stream_seq, fact });
             }
             let subject = LedgerSubject::Hub(partition).to_string();
-            if let Some(last) = self.bus.last(stream::LEDGER, &subject).await?
-                && let Ok(pulse) = decode::parse::<PulseFact>(&last.payload)
-            {
-                progress.pulse(partition, SeenPulse { stored_at: last.stored_at, pulse });
+            let last = self.bus.last(stream::LEDGER, &subject).await?;
+            let pulse =
+                last.and_then(|last| Some((last.stored_at, decode::parse::<PulseFact>(&last.payload).ok()?)));
+            if let Some((stored_at, pulse)) = pulse {
+                progress.pulse(partition, SeenPulse { stored_at, pulse });
+                continue;
+            }
+            let owner = LedgerSubject::Owner { partition, fence: 0 }.to_string();
+            if let Some(first) = self.bus.next_of(stream::LEDGER, 1, &owner).await? {
+                progress.owned_without_pulse(partition, first.stored_at);
             }
         }
         Ok(())
@@ -187,6 +194,7 @@ impl Monitor {
         for partition in 0..PARTITIONS {
             let heard = Heard {
                 newest: self.projection.progress().newest(partition),
+                owned_since: self.projection.progress().owned_since(partition),
                 stopped_since: self.projection.progress().stopped_since(partition),
                 read_whole_at,
             };

@@ -41,6 +41,8 @@ struct ProgressInner {
     /// LEDGER's last sequence, as far as the monitor knows.
     ledger_end: u64,
     pulses: BTreeMap<u16, SeenPulse>,
+    /// When LEDGER stored the oldest record of an owner of a partition without a pulse.
+    owned_since: BTreeMap<u16, Timestamp>,
     hearing: BTreeMap<u16, SeenHearing>,
 }
 
@@ -93,6 +95,16 @@ impl LedgerProgress {
     /// The newest pulse of a partition.
     pub fn newest(&self, partition: u16) -> Option<SeenPulse> {
         self.inner().pulses.get(&partition).cloned()
+    }
+
+    /// Records when LEDGER stored the oldest record of an owner, of a partition of which it holds no pulse.
+    pub fn owned_without_pulse(&self, partition: u16, since: Timestamp) {
+        self.inner().owned_since.insert(partition, since);
+    }
+
+    /// What [`Self::owned_without_pulse`] recorded.
+    pub fn owned_since(&self, partition: u16) -> Option<Timestamp> {
+        self.inner().owned_since.get(&partition).copied()
     }
 
     /// Records a hearing fact, unless a newer one of the partition is known.

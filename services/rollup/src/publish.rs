@@ -6,7 +6,8 @@
 //! own view, both at once, and reports the incident. It leaves another rollup's views alone: they are right as
 //! of their position.
 //!
-//! A view states until when it is valid and is renewed before that ([`renew`]).
+//! A view states until when it is valid and is renewed before that. The rollup takes the validity back from all views while
+//! LEDGER does not store what the hub hears ([`renew`]).
 //!
 //! Views of deployments that no desired state names are written last, with spare capacity ([`spare`]).
 //!
@@ -41,6 +42,7 @@ use tokio::sync::{mpsc, watch};
 use tokio::time::{Instant, timeout_at};
 use tokio_util::sync::CancellationToken;
 
+use self::renew::VALID_MIN;
 use self::seen::{ViewRead, show};
 use self::spare::{SpareViews, comes_first};
 use crate::bucket::{BucketEvent, BucketWatch};
@@ -89,6 +91,8 @@ pub struct Publisher {
     spare: SpareViews,
     /// Up to when views may be vouched for; they say no time where this is not known.
     lag: Option<Arc<LagState>>,
+    /// The shortest validity of a view.
+    validity: Duration,
     /// When the next check for views to renew is due.
     renew_at: Instant,
     /// Due views that are written again also where they have not changed.
@@ -120,14 +124,15 @@ impl Publisher {
             read_at: Instant::now(),
             spare: SpareViews::new(Instant::now()),
             lag: None,
+            validity: VALID_MIN,
             renew_at: Instant::now(),
             renewing: BTreeSet::new(),
         }
     }
 
-    /// Adds the lag state, from which each view gets its validity.
-    pub fn vouching(self, lag: Arc<LagState>) -> Self {
-        Self { lag: Some(lag), ..self }
+    /// Adds the lag state, from which each view gets its validity: this long, or longer where there are many views.
+    pub fn vouching(self, lag: Arc<LagState>, validity: Duration) -> Self {
+        Self { lag: Some(lag), validity, ..self }
     }
 
     /// Sets the interval at which the bucket is read again.
@@ -223,16 +228,23 @@ impl Publisher {
         }
     }
 
-    /// Makes due the views whose validity is half over, once a second, while this rollup does not lag.
+    /// Makes due, once a second, the views whose validity is half over while this rollup does not lag, and the views that are
+    /// still valid while LEDGER does not store what the hub hears.
     fn renew(&mut self) {
         let now = Instant::now();
         if now < self.renew_at {
             return;
         }
         self.renew_at = now + RENEW_EVERY;
-        let Some(lag) = self.lag.as_ref().filter(|lag| lag.now().is_none()) else { return };
+        let Some(lag) = &self.lag else { return };
         let Some(vouched_at) = lag.vouched_at() else { return };
-        for key in renew::due(&self.writer.cached, vouched_at) {
+        let views = &self.writer.cached;
+        let keys = match lag.is_unrecorded() {
+            true => renew::to_end(views, vouched_at),
+            false if lag.now().is_none() => renew::due(views, vouched_at, self.validity),
+            false => return,
+        };
+        for key in keys {
             self.writer.due.entry(key.clone()).or_insert(now);
             self.renewing.insert(key);
         }
@@ -353,7 +365,10 @@ impl Publisher {
         let Some((as_of, views)) = shown else { return Vec::new() };
         let (now, mut writes) = (Instant::now(), Vec::new());
         let vouched_at = self.lag.as_ref().and_then(|lag| lag.vouched_at());
-        let validity = renew::validity(self.writer.cached.len());
+        let validity = match self.lag.as_ref().is_some_and(|lag| lag.is_unrecorded()) {
+            true => Duration::ZERO,
+            false => renew::validity(self.writer.cached.len(), self.validity),
+        };
         // Whole seconds: every language reads them.
         let valid_until = vouched_at.and_then(|at| at.checked_add(validity).ok());
         let valid_until = valid_until.and_then(|until| Timestamp::from_second(until.as_second()).ok());

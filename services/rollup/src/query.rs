@@ -116,11 +116,11 @@ impl QueryHandler {
         };
         let kind = if answer.is_ok() { AnswerKind::Answer } else { AnswerKind::Error };
         self.metrics.question(call.endpoint, kind);
-        answer.map(|answer| self.marked(answer)).map_err(Fault::from)
+        answer.map(|answer| self.marked(call.endpoint, answer)).map_err(Fault::from)
     }
 
-    fn marked(&self, answer: Bytes) -> Bytes {
-        self.lag.as_ref().map_or(answer.clone(), |lag| lag.mark(answer))
+    fn marked(&self, endpoint: &str, answer: Bytes) -> Bytes {
+        self.lag.as_ref().map_or(answer.clone(), |lag| lag.mark(endpoint, answer))
     }
 
     /// The responder for questions about actions.

@@ -428,7 +428,7 @@ impl Hub {
             Err(_) => {
                 if subject.starts_with(QUERY_PREFIX) {
                     let lag: AnswerLag = understood(&answer).unwrap_or_default();
-                    self.lag.record(lag.rollup);
+                    self.lag.record(lag.lag());
                 }
                 Ok(answer)
             }

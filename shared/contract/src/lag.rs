@@ -5,7 +5,8 @@ use jiff::Timestamp;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-/// `rollup` of an answer of `muster.query.*`: absent if the rollup has read LEDGER to its end.
+/// `rollup` of an answer of `muster.query.*`, and `rollupLag` of an answer of `muster.query.status`, whose `rollup` is the roll-up
+/// of targets: absent if the rollup has read LEDGER to its end.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct RollupLag {
@@ -32,11 +33,26 @@ pub struct Lagging {
 
 /// What an answer says of the rollup that gives it, read beside the answer itself.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
 pub struct AnswerLag {
-    /// What stands between the answer and LEDGER; absent where nothing does.
+    /// What stands between the answer and LEDGER; absent where nothing does. In an answer about status it is the roll-up of
+    /// targets, of which nothing is read here.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub rollup: Option<RollupLag>,
+    /// The same in an answer about status.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub rollup_lag: Option<RollupLag>,
 }
+
+impl AnswerLag {
+    /// What stands between the answer and LEDGER; `None` where nothing does.
+    pub fn lag(&self) -> Option<RollupLag> {
+        self.rollup_lag.or(self.rollup).filter(|lag| !lag.is_none())
+    }
+}
+
+/// The endpoint whose answers have a `rollup` of their own.
+const STATUS: &str = "status";
 
 impl RollupLag {
     /// True where nothing stands between the answers and LEDGER.
@@ -61,14 +77,15 @@ impl RollupLag {
         }
     }
 
-    /// The answer, a JSON object, with this as its `rollup`.
+    /// The answer of an endpoint, a JSON object, with this as its `rollup` or `rollupLag`.
     #[must_use]
-    pub fn mark(&self, answer: &[u8]) -> Vec<u8> {
+    pub fn mark(&self, endpoint: &str, answer: &[u8]) -> Vec<u8> {
         // Cannot fail: an object of numbers and texts.
         let lag = serde_json::to_vec(self).unwrap_or_default();
         let Some((b'}', object)) = answer.split_last() else { return answer.to_vec() };
         let separator: &[u8] = if object.ends_with(b"{") { b"" } else { b"," };
-        [object, separator, b"\"rollup\":", &lag, b"}"].concat()
+        let name: &[u8] = if endpoint == STATUS { b"\"rollupLag\":" } else { b"\"rollup\":" };
+        [object, separator, name, &lag, b"}"].concat()
     }
 }
 
@@ -90,10 +107,23 @@ mod tests {
         for (answer, wanted) in
             [("{}", json!({ "rollup": lag })), (r#"{"devices":[]}"#, json!({ "devices": [], "rollup": lag }))]
         {
-            let marked: Value = serde_json::from_slice(&lag.mark(answer.as_bytes())).unwrap();
+            let marked: Value = serde_json::from_slice(&lag.mark("devices", answer.as_bytes())).unwrap();
             assert_eq!(marked, wanted);
             let read: AnswerLag = serde_json::from_value(marked).unwrap();
-            assert_eq!(read.rollup, Some(lag));
+            assert_eq!(read.lag(), Some(lag));
         }
+    }
+
+    #[test]
+    fn a_lag_takes_no_name_that_an_answer_about_status_has() {
+        let since: Timestamp = "2026-11-24T08:00:00Z".parse().unwrap();
+        let lag = RollupLag { cut_off_since: Some(since), ..RollupLag::default() };
+        let answer = r#"{"rollup":{"targets":1}}"#;
+        let read = |answer: &[u8]| serde_json::from_slice::<AnswerLag>(answer).unwrap().lag();
+        assert_eq!(read(answer.as_bytes()), None);
+        let marked = lag.mark(STATUS, answer.as_bytes());
+        assert_eq!(read(&marked), Some(lag));
+        let marked: Value = serde_json::from_slice(&marked).unwrap();
+        assert_eq!(marked, json!({ "rollup": {"targets": 1}, "rollupLag": lag }));
     }
 }

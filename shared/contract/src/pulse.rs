@@ -11,7 +11,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::decode::{Document, Violation};
 use crate::ids::HubName;
-use crate::limits::{PARTITIONS, PULSE_KEPT_LEASES, PULSE_KEPT_MIN, PULSES_PER_LEASE, UNHEARD_LISTED_MAX};
+use crate::limits::{PARTITIONS, PULSE_KEPT_BEYOND_LEASE, PULSES_PER_LEASE, UNHEARD_LISTED_MAX};
 use crate::version::{ApiVersion, kind};
 
 /// `muster.hub.<partition>`: the partition's owner hears its devices. Fenced like every fact of the owner, at most
@@ -36,11 +36,15 @@ pub struct PulseFact {
 }
 
 impl PulseFact {
-    /// How long LEDGER keeps a pulse under this lease: long enough that a rollup that starts after a stop still finds the
-    /// last one, and in whole seconds, as the server counts a time to live.
+    /// How long LEDGER keeps a pulse under this lease, in whole seconds, as the server counts a time to live. It is as short as
+    /// it can be: a partition without any pulse in LEDGER has had none for longer than its lease.
     pub const fn kept_for(lease: Duration) -> Duration {
-        let kept = Duration::from_secs(Self::lease_seconds(lease) * PULSE_KEPT_LEASES);
-        if kept.as_secs() < PULSE_KEPT_MIN.as_secs() { PULSE_KEPT_MIN } else { kept }
+        Duration::from_secs(Self::lease_seconds(lease) + PULSE_KEPT_BEYOND_LEASE.as_secs())
+    }
+
+    /// Pulses of one partition that LEDGER keeps at once under this lease, at most: those of [`Self::kept_for`] and the newest.
+    pub const fn kept_max(lease: Duration) -> u64 {
+        (Self::kept_for(lease).as_millis() / Self::interval(lease).as_millis()) as u64 + 1
     }
 
     /// A lease in whole seconds, rounded up.
@@ -91,7 +95,7 @@ pub struct HearingFact {
     pub kind: kind::HearingFact,
     /// Stopped or resumed.
     pub state: Hearing,
-    /// Of a stop: when LEDGER stored the last pulse, or, where it never had one, when the rollup had read all of LEDGER. Of a
+    /// Of a stop: when LEDGER stored the last pulse, or, where LEDGER has none, when the rollup had read all of LEDGER. Of a
     /// resumption: when LEDGER stored the first pulse with `current`.
     pub since: Timestamp,
     /// The same stop, re-asserted before it ages out.
@@ -161,9 +165,12 @@ mod tests {
 
     #[test]
     fn a_pulse_is_kept_for_whole_seconds_beyond_its_lease() {
-        for (lease_ms, kept_s) in [(1, 60), (1_500, 80), (3_000, 120), (90_000, 3600), (90_500, 3640)] {
-            let kept = PulseFact::kept_for(Duration::from_millis(lease_ms));
-            assert_eq!(kept, Duration::from_secs(kept_s), "{lease_ms} ms");
+        for (lease_ms, kept_s, kept_max) in
+            [(1_500, 12, 25), (3_000, 13, 14), (90_000, 100, 4), (90_500, 101, 4)]
+        {
+            let lease = Duration::from_millis(lease_ms);
+            assert_eq!(PulseFact::kept_for(lease), Duration::from_secs(kept_s), "{lease_ms} ms");
+            assert_eq!(PulseFact::kept_max(lease), kept_max, "{lease_ms} ms");
         }
     }
 

@@ -1,6 +1,7 @@
 //! Time to truth: how long after a reconnect the hub knows the newest state of every deployment of a device, and when the whole
 //! backlog is accounted for. The real agent program writes the backlog while its link is cut; the hub is secured with mirrors.
-//! Each row of the table has a fresh hub and agent. The test `relay` asserts the order; this bench asserts nothing.
+//! Each row of the table has a fresh hub and agent. The test `relay` asserts the order; this bench says whether
+//! the views were right within their bound.
 //!
 //! `cargo bench -p muster-tests --bench reconnect -- --reports 100000`
 

@@ -1,6 +1,6 @@
 //! The facts of the bench `start`: a fleet that reported long ago, facts at an even rate, and one report for each partition
-//! that shows whether ingest works. Facts are written straight into LEDGER, past ingest; reports go through UPLINK. It
-//! measures nothing.
+//! that shows whether ingest works. Facts are written straight into LEDGER, past ingest, and desired states into DOWNLINK, from
+//! which LEDGER has them; reports go through UPLINK. It measures nothing.
 
 #![allow(clippy::unwrap_used, reason = "a failure here is the bench's result")]
 
@@ -21,9 +21,10 @@ use muster_contract::version::{ApiVersion, kind};
 use muster_contract::{DeviceKey, Epoch, Generation, Seq, SeqRanges, State, Timestamp};
 use muster_tests::bench::say;
 use muster_tests::envelope::Carry;
-use serde_json::json;
 use tokio::time::{Instant, sleep, timeout};
 use tokio_util::sync::CancellationToken;
+
+use super::mix::{Mix, Templates};
 
 /// Facts under way at once.
 const UNDER_WAY: usize = 1_024;
@@ -32,11 +33,9 @@ const SITES: u64 = 100;
 /// Site of the devices whose reports show that ingest works.
 const PROBE_SITE: &str = "probe";
 /// The one deployment of every device.
-const DEPLOYMENT: &str = "app-start";
-/// One of so many facts of a device is a liveness fact; the others are status facts.
-const LIVENESS_EVERY: u64 = 8;
+pub(crate) const DEPLOYMENT: &str = "app-start";
 /// A number that no report of the bench has: its digits are replaced in a template.
-const NUMBER_IN_TEMPLATE: u64 = 1_234_567_890;
+pub(crate) const NUMBER_IN_TEMPLATE: u64 = 1_234_567_890;
 /// Facts between two lines of progress.
 const PROGRESS_EVERY: u64 = 250_000;
 /// Time between two portions of an even rate.
@@ -49,33 +48,33 @@ const PATIENCE: Duration = Duration::from_secs(20 * 60);
 /// Facts of a fleet, in the order of their numbers: each device in turn.
 pub(crate) struct Fleet {
     devices: u64,
-    status: String,
+    mix: Mix,
+    templates: Templates,
     written: u64,
 }
 
 impl Fleet {
     /// A fleet of so many devices that have not reported yet.
-    pub(crate) fn new(devices: u64) -> Self {
-        let fact = StatusFact::of(report(NUMBER_IN_TEMPLATE), Timestamp::now(), false);
-        let status = String::from_utf8(to_bytes(&fact)).unwrap();
-        Self { devices, status, written: 0 }
+    pub(crate) fn new(devices: u64, mix: Mix) -> Self {
+        Self { devices, mix, templates: Templates::new(), written: 0 }
     }
 
     /// The next fact.
     fn next(&mut self) -> Outgoing {
         let (device, round) = (self.written % self.devices, self.written / self.devices);
         self.written += 1;
-        let key = format!("site-{}.device-{device}", device % SITES);
-        let seq = round + 1 - (round + 1) / LIVENESS_EVERY;
-        if (round + 1).is_multiple_of(LIVENESS_EVERY) {
-            return Outgoing::new(format!("muster.liveness.{key}"), liveness(seq));
-        }
-        let fact = self.status.replace(&NUMBER_IN_TEMPLATE.to_string(), &seq.to_string());
-        Outgoing::new(format!("muster.status.{key}.{DEPLOYMENT}"), fact)
+        let key = DeviceKey {
+            site: format!("site-{}", device % SITES).parse().unwrap(),
+            device: format!("device-{device}").parse().unwrap(),
+        };
+        let (subject, fact) = self.templates.fact(key, self.mix.at(device, round));
+        Outgoing::new(subject.to_string(), fact)
     }
 
-    /// Writes so many facts, as fast as LEDGER takes them.
+    /// Writes so many facts, as fast as LEDGER takes them, and waits until LEDGER has all of them.
     pub(crate) async fn fill(&mut self, bus: &Bus, facts: u64) {
+        let end = async || bus.stream_state(stream::LEDGER).await.unwrap().last_seq;
+        let wanted = end().await + facts;
         let mut window = bus.window(UNDER_WAY);
         for at in 0..facts {
             if at > 0 && at.is_multiple_of(PROGRESS_EVERY) {
@@ -89,6 +88,12 @@ impl Fleet {
         while let Some(((), answer)) = window.next().await {
             answer.unwrap();
         }
+        let sourced = async {
+            while end().await < wanted {
+                sleep(READ_EVERY).await;
+            }
+        };
+        timeout(PATIENCE, sourced).await.unwrap();
     }
 
     /// Writes facts at an even rate until `stop`; how many a second LEDGER took.
@@ -168,7 +173,7 @@ impl Probes {
     }
 }
 
-fn report(seq: u64) -> StatusReport {
+pub(crate) fn report(seq: u64) -> StatusReport {
     let seq = Seq::new(seq).unwrap();
     let state = State::Installed;
     StatusReport {
@@ -187,12 +192,4 @@ fn report(seq: u64) -> StatusReport {
         current: true,
         coalesced: SeqRanges::new(),
     }
-}
-
-fn liveness(received: u64) -> String {
-    json!({
-        "apiVersion": "muster/v1", "kind": "LivenessFact", "state": "fresh", "lastHeardAt": Timestamp::now(),
-        "epoch": 1, "head": received, "account": {"received": received, "coalesced": 0, "quarantined": 0},
-    })
-    .to_string()
 }

@@ -8,6 +8,7 @@
 #![allow(clippy::unwrap_used, reason = "a failure here is the bench's result")]
 
 mod fleet;
+mod mix;
 mod program;
 mod table;
 
@@ -23,6 +24,7 @@ use muster_tests::server::Server;
 use tokio_util::sync::CancellationToken;
 
 use self::fleet::{Fleet, Probes};
+use self::mix::{FLEET, STATES};
 use self::program::Ingest;
 use self::table::{Outcome, Start};
 
@@ -51,6 +53,9 @@ struct Args {
     /// Seconds for which a standby's processor time is measured
     #[arg(long, default_value_t = 30, value_parser = value_parser!(u64).range(1..))]
     seconds: u64,
+    /// LEDGER holds states and liveness alone, as in measurements before 2026-11-26
+    #[arg(long)]
+    states_only: bool,
     /// Cargo says so to every bench
     #[arg(long, hide = true)]
     bench: bool,
@@ -71,7 +76,8 @@ fn main() -> ExitCode {
             outcomes.push(outcome);
         }
     }
-    let about = format!("{} facts/s wanted beside the standby, for {} s", args.rate, args.seconds);
+    let held = if args.states_only { "states and liveness alone" } else { "facts of all kinds" };
+    let about = format!("{held}; {} facts/s wanted beside the standby, for {} s", args.rate, args.seconds);
     bench::tell(HubKind::Open, &format!("{about}\n\n{}", table::render(&outcomes)))
 }
 
@@ -80,7 +86,8 @@ async fn measure(args: &Args, facts: u64, devices: u64) -> Outcome {
     let (server, dir) = (Server::start(), tempfile::tempdir().unwrap());
     let bus = Bus::connect(server.config("bench"), &CancellationToken::new()).await.unwrap();
     bus.converge().await.unwrap();
-    let (mut fleet, mut probes) = (Fleet::new(devices), Probes::new(bus.clone()));
+    let mix = if args.states_only { STATES } else { FLEET };
+    let (mut fleet, mut probes) = (Fleet::new(devices, mix), Probes::new(bus.clone()));
     let begin = Instant::now();
     fleet.fill(&bus, facts).await;
     say(&format!("filled with {:.0} facts/s", facts as f64 / begin.elapsed().as_secs_f64()));

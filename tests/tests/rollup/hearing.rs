@@ -7,6 +7,7 @@ use muster_bus::{Outgoing, Start};
 use muster_contract::fact::{Fact, Hearing, HearingFact};
 use muster_contract::history::Point;
 use muster_contract::lag::AnswerLag;
+use muster_contract::limits::PARTITIONS;
 use muster_contract::partition::partition_of;
 use muster_contract::query::Query;
 use muster_contract::subjects::{LedgerSubject, stream};
@@ -85,6 +86,29 @@ async fn a_stopped_pulse_is_one_fact_of_two_rollups_until_it_resumes() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn a_rollup_that_finds_no_pulse_knows_for_how_long_the_partition_has_an_owner() {
+    let hub = Hub::start().await;
+    small_fleet(&hub).await;
+    let owner = LedgerSubject::Owner { partition: partition(), fence: 0 }.to_string();
+    let mut stored_at = Vec::new();
+    for _ in 0..2 {
+        let record = json!({ "apiVersion": "muster/v1", "kind": "Ownership", "owner": "a/1/b",
+            "claimedAt": "2026-11-24T08:00:00Z", "lanes": 1 });
+        let message = Outgoing::new(owner.clone(), record.to_string());
+        let seq = soon("a record", hub.bus.publish(message)).await.unwrap().sequence;
+        stored_at.push(hub.bus.at(stream::LEDGER, seq).await.unwrap().unwrap().stored_at);
+    }
+    let dir = tempfile::tempdir().unwrap();
+    let rollup = Rollup::start(&hub, dir.path()).await;
+    let owned = || async { rollup.handle.projection.progress().owned_since(partition()) };
+    let since = until("the owner's records are read", owned, Option::is_some).await;
+    assert_eq!(since, Some(stored_at[0]), "the oldest record");
+    let other = (partition() + 1) % PARTITIONS;
+    assert_eq!(rollup.handle.projection.progress().owned_since(other), None, "nobody owned it");
+    rollup.drain().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn a_rollup_goes_on_where_ledger_has_forgotten_the_pulses_at_its_end() {
     let hub = Hub::start().await;
     small_fleet(&hub).await;
@@ -108,6 +132,6 @@ async fn a_rollup_goes_on_where_ledger_has_forgotten_the_pulses_at_its_end() {
         assert_eq!(answer["digest"], hub.ask("fleet", &Query::default()).await["digest"], "{query:?}");
     }
     let said: AnswerLag = serde_json::from_value(hub.ask("fleet", &Query::default()).await).unwrap();
-    assert_eq!(said.rollup, None, "nothing is unread");
+    assert_eq!(said.lag(), None, "nothing is unread");
     rollup.drain().await;
 }

@@ -6,7 +6,7 @@ use muster_contract::validity::valid_until;
 /// Until when the views that were seen may be believed.
 #[derive(Debug, Default)]
 pub(super) struct Validity {
-    /// The latest time that any view names: one writer renews them all.
+    /// The time that the view written last names: one writer renews them all, and takes the validity back from all.
     until: Option<Timestamp>,
     is_said: bool,
 }
@@ -14,7 +14,7 @@ pub(super) struct Validity {
 impl Validity {
     /// Records the validity of a view of the bucket.
     pub(super) fn record_view(&mut self, view: Option<&[u8]>) {
-        self.until = self.until.max(view.and_then(valid_until));
+        self.until = view.and_then(valid_until).or(self.until);
     }
 
     /// The line about views that are no longer valid, once.
@@ -59,5 +59,9 @@ mod tests {
         validity.record_view(Some(&view(200)));
         assert_eq!(validity.expiry_note(at(150)), None);
         assert!(validity.expiry_note(at(201)).is_some() && !validity.above(at(201)).is_empty());
+        validity.record_view(Some(&view(900)));
+        assert_eq!(validity.expiry_note(at(300)), None);
+        validity.record_view(Some(&view(290)));
+        assert!(validity.expiry_note(at(300)).is_some(), "the rollup has taken the validity back");
     }
 }

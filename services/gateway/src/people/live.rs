@@ -67,7 +67,7 @@ struct State {
     is_unreadable: bool,
     /// Since when NATS is not reached.
     down_since: Option<Timestamp>,
-    /// The latest time until which any view may be believed: one writer renews them all.
+    /// Until when the view written last may be believed: one writer renews them all, and takes the validity back from all.
     until: Option<Timestamp>,
 }
 
@@ -197,7 +197,7 @@ impl State {
     /// Applies an entry of the bucket. An entry that is no view of its key removes the view.
     fn apply_entry(&mut self, entry: &ViewEntry) {
         let Some(key) = ViewKey::parse(&entry.key) else { return };
-        self.until = self.until.max(entry.value.as_deref().and_then(valid_until));
+        self.until = entry.value.as_deref().and_then(valid_until).or(self.until);
         match key {
             ViewKey::Fleet => self.views.fleet = parse_view(entry),
             ViewKey::Deployment(id) => set_or_remove(&mut self.views.deployments, id, parse_view(entry)),

@@ -35,12 +35,23 @@ enum Sending {
 #[derive(Debug)]
 pub(super) struct FactQueue {
     waiting: VecDeque<(Publication, Option<Trace>)>,
-    /// The kinds of the facts in flight, in the order of sending.
-    in_flight: VecDeque<&'static str>,
+    /// The facts in flight, in the order of sending.
+    in_flight: VecDeque<InFlight>,
     sending: Sending,
     high_water: HighWater,
     /// Everything of this partition up to here is confirmed.
     confirmed_through: u64,
+    /// Up to here LEDGER holds nothing of this partition that the intake does not know: LEDGER stored a fact of this session behind
+    /// it, so that no other process owned the partition.
+    owned_through: u64,
+}
+
+/// A fact in flight.
+#[derive(Debug, Clone, Copy)]
+struct InFlight {
+    kind: &'static str,
+    /// The highest known position when it was sent: LEDGER stores it behind that.
+    behind: u64,
 }
 
 impl FactQueue {
@@ -52,6 +63,7 @@ impl FactQueue {
             sending: Sending::Idle,
             high_water,
             confirmed_through,
+            owned_through: 0,
         }
     }
 
@@ -91,7 +103,7 @@ impl FactQueue {
             self.confirmed_through = self.high_water.now();
         }
         let (publication, trace) = self.waiting.pop_front()?;
-        self.in_flight.push_back(publication.fact.kind());
+        self.in_flight.push_back(InFlight { kind: publication.fact.kind(), behind: self.high_water.now() });
         Some(Effect::Publish(publication, trace))
     }
 
@@ -111,12 +123,16 @@ impl FactQueue {
 
     /// Removes the oldest fact in flight, which LEDGER has stored; returns its kind.
     pub(super) fn confirmed(&mut self, stored: Stored) -> Option<&'static str> {
-        let kind = self.in_flight.pop_front()?;
+        let InFlight { kind, behind } = self.in_flight.pop_front()?;
+        if !stored.duplicate {
+            self.owned_through = self.owned_through.max(behind);
+        }
         // A duplicate has its first position, which proves nothing about the facts sent before it. A run has one position, that
         // of its last fact: none of its facts is confirmed earlier. LEDGER soon removes a pulse, and its position with it.
         if !stored.duplicate && kind != PulseFact::KIND {
             self.high_water.reached(stored.sequence);
             self.confirmed_through = self.confirmed_through.max(stored.sequence);
+            self.owned_through = self.owned_through.max(stored.sequence);
         }
         Some(kind)
     }
@@ -141,10 +157,10 @@ impl FactQueue {
         self.confirmed_through
     }
 
-    /// The position up to which LEDGER holds no unconfirmed fact of this partition.
-    pub(super) fn snapshot_position(&self) -> u64 {
-        // LEDGER stores later facts behind every position that this process has seen.
-        if self.in_flight.is_empty() { self.high_water.now() } else { self.confirmed_through }
+    /// The position up to which the confirmed state of this partition contains all of LEDGER. The highest known position may be
+    /// above it: the process may have lost this partition, without knowing it yet, and learned the position from another one.
+    pub(super) const fn snapshot_position(&self) -> u64 {
+        self.owned_through
     }
 
     /// The highest position that LEDGER is known to have reached.

@@ -63,6 +63,7 @@ impl ReportDelivery for Sent {
 /// A session and the intake that every call borrows.
 struct Driven {
     core: SessionCore<Sent>,
+    high_water: HighWater,
     intake: IntakeState,
     conditions: Conditions,
 }
@@ -91,11 +92,12 @@ impl Driven {
         let high_water = HighWater::default();
         high_water.reached(100);
         let metrics = Metrics::default().partition(3);
-        let start = SessionStart { now: now(), link: OVER, high_water, reasserted_through: 0 };
+        let start =
+            SessionStart { now: now(), link: OVER, high_water: high_water.clone(), reasserted_through: 0 };
         let core = SessionCore::new(&mut intake, start, metrics, Rng::with_seed(1));
         let conditions =
             Conditions { now: now(), link: OVER, ledger_seen_over: OVER, heartbeats_through: Some(now()) };
-        Self { core, intake, conditions }
+        Self { core, high_water, intake, conditions }
     }
 
     /// A session that owes a receipt, which is due at the end of a standstill.
@@ -168,6 +170,31 @@ fn no_effect_leaves_over_a_connection_before_ledger_was_checked() {
     assert_eq!(driven.effects(), []);
     driven.conditions.ledger_seen_over = driven.conditions.link;
     assert!(published(&driven.effects()) > 0);
+}
+
+#[test]
+fn a_snapshot_contains_nothing_that_another_owner_may_have_written() {
+    let mut driven = Driven::new();
+    let position = |driven: &mut Driven| {
+        driven.handle(Input::SnapshotDue);
+        let effects = driven.effects();
+        effects.iter().find_map(|effect| if let Effect::SaveSnapshot(at) = effect { Some(*at) } else { None })
+    };
+    assert_eq!(position(&mut driven), Some(0), "no fact has proved that this process owns the partition");
+    driven.handle(Input::Reports(reports(1), None));
+    let facts = published(&driven.effects()) as u64;
+    (1..=facts).for_each(|fact| driven.stored(100 + fact));
+    let proved = 100 + facts;
+    assert_eq!(position(&mut driven), Some(proved));
+    // Another partition of this process was taken by a process that also took this one, and taken back.
+    driven.high_water.reached(500);
+    assert_eq!(position(&mut driven), Some(proved), "the other process may have written fact 400");
+    driven.handle(Input::Reports(reports(2).split_off(1), None));
+    assert!(published(&driven.effects()) > 0);
+    assert_eq!(position(&mut driven), Some(proved), "what follows is in flight");
+    driven.stored(501);
+    let answered = position(&mut driven);
+    assert!(answered >= Some(500), "LEDGER has stored one behind that position: {answered:?}");
 }
 
 #[test]

@@ -162,11 +162,11 @@ impl State {
                 (state, rollout.live.listed_targets().map(|target| format!("{target:?}")).collect::<Vec<_>>())
             })
             .collect();
-        let (fleet, pulses) = evidence.parts();
+        let (fleet, beside) = evidence.parts();
         let mut records: Vec<_> = fleet.records().collect();
         records.sort_by(|one, other| one.key().cmp(other.key()));
-        json!({ "isKnown": is_known, "hasDue": has_due, "states": states, "records": records, "pulses": pulses,
-            "orders": evidence.orders(), "hearing": fleet.hearing_state(), "asOf": fleet.as_of() })
+        json!({ "isKnown": is_known, "hasDue": has_due, "states": states, "records": records, "beside": beside,
+            "hearing": fleet.hearing_state(), "asOf": fleet.as_of() })
     }
 }
 

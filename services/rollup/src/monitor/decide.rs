@@ -5,7 +5,7 @@ use std::time::Duration;
 use muster_bus::StreamState;
 use muster_contract::Timestamp;
 use muster_contract::fact::Hearing;
-use muster_contract::limits::{LEASE, LEDGER_REASSERT_PERCENT, REASSERT_AFTER};
+use muster_contract::limits::{LEASE, LEDGER_REASSERT_PERCENT, PULSE_KEPT_BEYOND_LEASE, REASSERT_AFTER};
 
 use crate::progress::SeenPulse;
 
@@ -15,12 +15,16 @@ pub const PULSE_GRACE: Duration = Duration::from_secs(5);
 
 // A stop is shown within the lease and ten seconds.
 const _: () = assert!(PULSE_GRACE.as_secs() < 8);
+// A partition without a pulse in LEDGER has had none for longer than a pulse may take.
+const _: () = assert!(PULSE_GRACE.as_secs() < PULSE_KEPT_BEYOND_LEASE.as_secs());
 
 /// The facts known about a partition at a moment.
 #[derive(Debug, Clone)]
 pub struct Heard {
     /// The newest pulse.
     pub newest: Option<SeenPulse>,
+    /// When LEDGER stored the oldest record of an owner that it holds, where it had no pulse.
+    pub owned_since: Option<Timestamp>,
     /// LEDGER says that the pulse stopped, and since when.
     pub stopped_since: Option<Timestamp>,
     /// When this rollup had first read LEDGER to its end.
@@ -42,9 +46,12 @@ pub fn decide(heard: &Heard, now: Timestamp) -> Option<HearingDecision> {
     let newest_at = heard.newest.as_ref().map(|seen| seen.stored_at);
     let is_over = |since| is_older(since, lease + PULSE_GRACE, now);
     match (heard.stopped_since, newest_at) {
-        (None, _) => {
-            let since = newest_at.unwrap_or(heard.read_whole_at);
-            is_over(since).then_some(HearingDecision { state: Hearing::Stopped, since })
+        (None, Some(since)) => is_over(since).then_some(HearingDecision { state: Hearing::Stopped, since }),
+        // LEDGER keeps a pulse for longer than it may take, so an owner of old whose pulses are gone has stopped already.
+        (None, None) => {
+            let since = heard.read_whole_at;
+            let is_stopped = is_over(since) || heard.owned_since.is_some_and(is_over);
+            is_stopped.then_some(HearingDecision { state: Hearing::Stopped, since })
         }
         (Some(_), Some(since)) => {
             let is_current = heard.newest.as_ref().is_some_and(|seen| seen.pulse.current);
@@ -115,8 +122,21 @@ mod tests {
             // The server's clock was set back.
             (Some(pulse(20, 3, true)), None, 0, None),
         ] {
-            let heard = Heard { newest, stopped_since, read_whole_at: at(0) };
+            let heard = Heard { newest, owned_since: None, stopped_since, read_whole_at: at(0) };
             assert_eq!(decide(&heard, at(now)), wanted, "{heard:?} at {now}");
+        }
+    }
+
+    #[test]
+    fn a_partition_whose_pulses_are_all_forgotten_has_stopped() {
+        let beyond = (LEASE + PULSE_GRACE).as_secs() as i64;
+        // the oldest record of an owner, whether it has stopped one second after LEDGER was read
+        for (owned_since, has_stopped) in
+            [(None, false), (Some(at(1 - beyond)), false), (Some(at(-beyond)), true)]
+        {
+            let heard = Heard { newest: None, owned_since, stopped_since: None, read_whole_at: at(0) };
+            let wanted = has_stopped.then_some(HearingDecision { state: Hearing::Stopped, since: at(0) });
+            assert_eq!(decide(&heard, at(1)), wanted, "{heard:?}");
         }
     }
 

@@ -1,0 +1,222 @@
+//! Tests what no fact can say: a LEDGER that takes nothing, a rollup that is dead or cut off from LEDGER, and an ingest that has
+//! not finished its start are never shown as green, and heal by themselves. Notices tell what facts say.
+
+use std::net::SocketAddr;
+use std::process::Stdio;
+
+use muster_contract::lag::AnswerLag;
+use muster_contract::notify::Notice;
+use muster_contract::validity::valid_until;
+use muster_simulator::child::Spec;
+use muster_simulator::http;
+use muster_simulator::link::{Link, Shape};
+use muster_tests::server::{Server, Setup, free_port};
+use muster_tests::system::{DEADLINE, program};
+use muster_tests::wait::{soon, within};
+use tokio::io::{AsyncBufReadExt as _, BufReader, Lines};
+use tokio::process::{Child, ChildStdout};
+
+use super::*;
+
+/// The shortest validity of views, as the rollup's setting and as a time.
+const VALIDITY: (&str, Duration) = ("10s", Duration::from_secs(10));
+/// Time in which a reader looks at its clock again: the example in Python does so every five seconds.
+const LOOKED_WITHIN: Duration = Duration::from_secs(8);
+/// Delay of each direction of a link over which a start of ingest takes far longer than a lease.
+const HELD_BY: Duration = Duration::from_millis(700);
+
+/// Until when a view of the bucket may be believed.
+async fn valid_to(system: &System, key: &str) -> Timestamp {
+    let entry = system.bus.view_get(key).await.unwrap().unwrap();
+    valid_until(&entry.value.unwrap()).unwrap()
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_ledger_that_takes_nothing_ends_the_validity_of_every_view_until_it_takes_facts() {
+    let (mut system, device) = converged_on_one().await;
+    let mut watch = Watch::start(&system, &[]);
+    watch.line_with("converged").await;
+    assert!(valid_to(&system, "deployment.web").await > Timestamp::now());
+    set(&system, "max_msgs", json!(1)).await;
+    system.kill(&agent_name(&device)).await;
+    let begun = Instant::now();
+    for key in ["deployment.web", "site.plant7", "fleet"] {
+        while valid_to(&system, key).await > Timestamp::now() {
+            assert!(begun.elapsed() < SHOWN_WITHIN, "{key}: {}\n{}", view(&system).await, system.log(ROLLUP));
+            tokio::time::sleep(Duration::from_millis(100)).await;
+        }
+    }
+    // What LEDGER says is what the view says, and everybody who follows the bucket is warned.
+    assert_eq!(view(&system).await["verdict"], "converged");
+    watch.says("is not renewed").await;
+
+    set(&system, "max_msgs", json!(-1)).await;
+    system.start_again(&agent_name(&device));
+    let is_valid = || valid_to(&system, "deployment.web");
+    within(DEADLINE, "the views are renewed", is_valid, |until| *until > Timestamp::now()).await;
+    verdict(&system, "web", 1, Verdict::Converged).await;
+    rebuilt(&system).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn notices_tell_that_the_hub_stopped_listening_and_that_it_resumed() {
+    let (mut system, device) = converged_on_one().await;
+    let mut watch = Watch::start(&system, &["web", "--format", "json"]);
+    let hub = |notice: &Notice| notice.state.as_ref().map(|state| state.hub.clone()).unwrap_or_default();
+    let verdict_of = |notice: &Notice| {
+        let view = notice.state.as_ref().and_then(|state| state.view.as_ref());
+        view.map(|view| view.verdict)
+    };
+    watch.notices(|notice| verdict_of(notice) == Some(Verdict::Converged)).await;
+    system.kill(INGEST).await;
+    let begun = Instant::now();
+    let partition = partition_of(&device);
+    let is_stopped = |notice: &Notice| hub(notice).unheard.iter().any(|of| of.partition == partition);
+    let told = watch.notices(is_stopped).await;
+    assert!(begun.elapsed() < SHOWN_WITHIN, "{:?}", begun.elapsed());
+    assert_eq!(verdict_of(told.last().unwrap()), Some(Verdict::ConvergedStale));
+
+    system.start_again(INGEST);
+    let begun = Instant::now();
+    let told = watch.notices(|notice| hub(notice).is_whole()).await;
+    assert!(begun.elapsed() < SHOWN_WITHIN, "{:?}", begun.elapsed());
+    assert_eq!(verdict_of(told.last().unwrap()), Some(Verdict::Converged));
+}
+
+/// An answer of the query service.
+async fn answer(system: &System, endpoint: &str) -> String {
+    let asked = Bytes::from_static(b"{}");
+    let answer = system.bus.request(&format!("muster.query.{endpoint}"), asked, Duration::from_secs(5)).await;
+    answer.map_or_else(|error| error.to_string(), |answer| String::from_utf8_lossy(&answer).into_owned())
+}
+
+/// The lag that an answer names; none where there is no answer.
+fn lag_in(answer: &str) -> Option<AnswerLag> {
+    serde_json::from_str(answer).ok()
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_rollup_that_is_cut_off_from_ledger_says_so_in_every_answer() {
+    let everybody = |rights: &str| {
+        format!("authorization {{ users: [{{ user: any, password: any {rights} }}] }}\nno_auth_user: any\n")
+    };
+    let server = Server::start_with(Setup { more: everybody(""), ..Setup::default() });
+    let (mut system, _) = converged(System::start_on(server, &[]).await).await;
+    // An operator takes away every right to read LEDGER, and no other right.
+    let denied =
+        ["STREAM.INFO.LEDGER", "CONSUMER.*.LEDGER.>", "CONSUMER.MSG.NEXT.LEDGER.>", "DIRECT.GET.LEDGER.>"];
+    let denied = denied.map(|subject| format!("\"$JS.API.{subject}\"")).join(", ");
+    let begun = Instant::now();
+    system.server.reload_with(&everybody(&format!(", permissions: {{ publish: {{ deny: [{denied}] }} }}")));
+    for endpoint in ["fleet", "deployments", "devices", "labels", "status"] {
+        let is_cut_off = |said: AnswerLag| said.lag().is_some_and(|lag| lag.cut_off_since.is_some());
+        let is_said = |answer: &String| lag_in(answer).is_some_and(is_cut_off);
+        within(SHOWN_WITHIN, endpoint, || answer(&system, endpoint), is_said).await;
+    }
+    assert!(begun.elapsed() < SHOWN_WITHIN, "{:?}", begun.elapsed());
+    for words in [&["status"][..], &["status", "--site", "plant7"], &["devices"], &["why", "web"]] {
+        let (_, text) = muster(&system, words).await;
+        let is_answered = text.contains("web") || text.contains(DEVICE);
+        assert!(is_answered && text.contains("muster-rollup is cut off from LEDGER"), "{words:?}: {text}");
+    }
+    let (has_converged, text) =
+        muster(&system, &["watch", "web", "--until", "converged", "--within", "2s"]).await;
+    assert!(!has_converged && text.contains("cut off"), "{text}");
+
+    system.server.reload_with(&everybody(""));
+    let is_whole = |answer: &String| lag_in(answer).is_some_and(|said| said.lag().is_none());
+    within(DEADLINE, "LEDGER is read again", || answer(&system, "fleet"), is_whole).await;
+    verdict(&system, "web", 1, Verdict::Converged).await;
+}
+
+/// The subscriber's example in Python, and what it prints.
+fn python_watch(system: &System) -> (Child, Lines<BufReader<ChildStdout>>) {
+    let mut command = Command::new(interpreter());
+    command.arg(schemas::folder().join("examples/watch.py")).args(["--url", &system.server.url()]);
+    command.env("PYTHONDONTWRITEBYTECODE", "1").stdout(Stdio::piped()).kill_on_drop(true);
+    let mut child = command.spawn().unwrap();
+    let lines = BufReader::new(child.stdout.take().unwrap()).lines();
+    (child, lines)
+}
+
+/// Waits for the row of `web` with these words.
+async fn row_with(lines: &mut Lines<BufReader<ChildStdout>>, words: &str) {
+    loop {
+        let line = soon(words, lines.next_line()).await.unwrap().expect("it goes on");
+        if line.starts_with("web ") && line.contains(words) {
+            return;
+        }
+    }
+}
+
+/// Starts a gateway; its address.
+fn start_gateway(system: &mut System) -> SocketAddr {
+    let address = SocketAddr::from(([127, 0, 0, 1], free_port()));
+    let words =
+        ["--nats-url", &system.server.url(), "--insecure-http", "--people-addr", &address.to_string()];
+    let (name, args) = ("muster-gateway", words.map(str::to_owned).to_vec());
+    system.start_own(Spec { name: name.to_owned(), program: program(name), args });
+    address
+}
+
+/// Waits until a page has this status and these words.
+async fn page_says(address: SocketAddr, status: u16, words: &str) {
+    let page = || async { http::get(address, "/").await.map(|answer| (answer.status, answer.body)) };
+    let is_so = |page: &std::io::Result<(u16, String)>| {
+        page.as_ref().is_ok_and(|(found, body)| *found == status && body.contains(words))
+    };
+    within(DEADLINE, words, page, is_so).await.unwrap();
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn every_reader_of_the_bucket_shows_within_the_validity_that_the_rollup_was_killed() {
+    let (mut system, _) = converged_with(&[(ROLLUP, &["--view-validity", VALIDITY.0])]).await;
+    let mut watch = Watch::start(&system, &[]);
+    watch.line_with("converged").await;
+    let (_python, mut rows) = python_watch(&system);
+    row_with(&mut rows, "converged").await;
+    let gateway = start_gateway(&mut system);
+    page_says(gateway, 200, "/deployments/web").await;
+    // A rollup that runs renews: the view is valid long after its first validity.
+    tokio::time::sleep(VALIDITY.1 + Duration::from_secs(1)).await;
+    assert!(valid_to(&system, "deployment.web").await > Timestamp::now());
+
+    system.kill(ROLLUP).await;
+    let killed = Instant::now();
+    let until = valid_to(&system, "deployment.web").await;
+    assert!(until.duration_since(Timestamp::now()).as_secs() <= VALIDITY.1.as_secs().cast_signed());
+    watch.says("is not renewed").await;
+    row_with(&mut rows, "OLD").await;
+    page_says(gateway, 503, "not renewed").await;
+    let took = killed.elapsed();
+    assert!(took < VALIDITY.1 + LOOKED_WITHIN, "{took:?}");
+    assert_eq!(valid_to(&system, "deployment.web").await, until, "nobody renews it");
+    let (is_right, text) = muster(&system, &["audit"]).await;
+    assert!(!is_right, "{text}");
+
+    system.start_again(ROLLUP);
+    row_with(&mut rows, "converged").await;
+    page_says(gateway, 200, "/deployments/web").await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn an_ingest_that_has_not_finished_its_start_is_shown_as_unheard() {
+    let (mut system, device) = converged_on_one().await;
+    system.kill(INGEST).await;
+    let link = Link::open(system.address()).await.unwrap();
+    link.shape(Shape::PLAIN.late(HELD_BY, Duration::ZERO));
+    let health = SocketAddr::from(([127, 0, 0, 1], free_port()));
+    let (url, http_addr) = (format!("nats://{}", link.address()), health.to_string());
+    let args = ["--nats-url", &url, "--lease", "3s", "--http-addr", &http_addr].map(str::to_owned).to_vec();
+    system.start_own(Spec { name: INGEST.to_owned(), program: program(INGEST), args });
+    let begun = Instant::now();
+    unheard_in_time(&system, &device, begun).await;
+    everything_says_so(&system, &device).await;
+    let ready = http::get(health, "/ready").await.unwrap();
+    assert!(ready.status == 503 && ready.body.contains("reading LEDGER"), "{} {}", ready.status, ready.body);
+
+    link.shape(Shape::PLAIN);
+    verdict(&system, "web", 1, Verdict::Converged).await;
+    assert!(view(&system).await["hub"].is_null());
+    rebuilt(&system).await;
+}
