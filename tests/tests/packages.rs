@@ -14,7 +14,8 @@ const COMPOSE: &str = "services: {web: {image: web}}\n";
 async fn place(data: &Path, unit: &str, source: &PackageSource) -> Result<String, PackageError> {
     let home = data.join(unit);
     fs::create_dir_all(&home).unwrap();
-    let placed = PackageStore::new(data, PackageSettings::default()).ensure_unpacked(source, &home).await?;
+    let placed =
+        PackageStore::new(data, PackageSettings::default()).ensure_unpacked(source, None, &home).await?;
     Ok(fs::read_to_string(placed.join("app-1/compose.yaml")).unwrap())
 }
 

@@ -198,7 +198,8 @@ impl Evidence {
 
     /// Records a pulse. A pulse that is not `current` prolongs one that has not ended; it does not start one.
     fn record_pulse(&mut self, partition: u16, pulse: &PulseFact, stored_at: Timestamp) {
-        let has_pulse = || self.beside.pulses.get(&partition).is_some_and(|before| !before.is_over(stored_at));
+        let has_pulse =
+            || self.beside.pulses.get(&partition).is_some_and(|before| !before.is_over(stored_at));
         if pulse.current || has_pulse() {
             self.beside.pulses.insert(partition, Pulse::of(pulse, stored_at));
         }
@@ -231,7 +232,8 @@ impl Evidence {
         let lease = SignedDuration::try_from(LEASE).unwrap_or_default();
         // LEDGER forgets a pulse soon after its lease, so an owner of old without a pulse has stopped already.
         let owned_since = self.beside.owned_since.get(&partition).map_or(first, |since| first.min(*since));
-        let pulse = self.beside.pulses.get(&partition).copied().unwrap_or(Pulse { stored_at: owned_since, lease });
+        let pulse =
+            self.beside.pulses.get(&partition).copied().unwrap_or(Pulse { stored_at: owned_since, lease });
         pulse.is_over(now)
     }
 

@@ -42,7 +42,7 @@ fn queries() -> impl Strategy<Value = Query> {
 }
 
 /// A list is refused for a site or deployment that the fleet does not know, and for nothing else.
-fn unknown<T>(refusal: StatusRefusal) -> Option<T> {
+fn unknown<T>(refusal: &StatusRefusal) -> Option<T> {
     assert!(matches!(refusal, StatusRefusal::Unknown(_)), "{refusal:?}");
     None
 }
@@ -53,7 +53,7 @@ fn deployments(fleet: &Fleet, query: &Query, limit: usize) -> Option<Vec<Deploym
     loop {
         let page = match fleet.deployments_answer(query, &Page { after, limit }) {
             Ok(page) => page,
-            Err(refusal) => return unknown(refusal),
+            Err(refusal) => return unknown(&refusal),
         };
         rows.extend(page.deployments);
         match page.next {
@@ -70,7 +70,7 @@ fn devices(fleet: &Fleet, query: &Query, limit: usize) -> Option<Vec<DeviceKey>>
     loop {
         let page = match fleet.devices_answer(query, &Page { after, limit }) {
             Ok(page) => page,
-            Err(refusal) => return unknown(refusal),
+            Err(refusal) => return unknown(&refusal),
         };
         assert!(!is_filtered(query) || page.devices.iter().all(|line| !line.retired));
         rows.extend(page.devices.into_iter().filter(|line| !line.retired).map(|line| line.key));

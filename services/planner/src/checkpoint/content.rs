@@ -103,8 +103,7 @@ fn write_line(out: &mut impl Write, value: &impl Serialize) -> io::Result<()> {
 /// The content does not fit.
 pub(super) fn read(packed: &[u8], mark: LedgerMark) -> Result<Restored, ContentError> {
     let mut lines = Lines { from: BufReader::new(read::Decoder::with_buffer(packed)?), line: Vec::new() };
-    let Head { records, fleet: digest, hearing, beside } =
-        lines.value()?.ok_or(ContentError::Counts)?;
+    let Head { records, fleet: digest, hearing, beside } = lines.value()?.ok_or(ContentError::Counts)?;
     let as_of = AsOf { ledger_seq: mark.position, at: mark.stored_at };
     let (fleet, devices, deployments) = thread::scope(|scope| {
         let (out, batches) = sync_channel::<Vec<DeviceRecord>>(BATCHES_WAITING_MAX);
