@@ -226,6 +226,7 @@ impl World {
             now: time,
             link: Link::Up { since_count: owner.link },
             high_water: self.high_water.clone(),
+            read_through: self.high_water.now(),
             reasserted_through: 0,
         };
         let mut core = SessionCore::new(&mut owner.intake, start, metrics, rng);

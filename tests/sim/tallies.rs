@@ -1,7 +1,7 @@
 //! The law of the site views and the fleet view: each counts the devices as the facts in LEDGER describe them, the sites
 //! together are the fleet, and verdicts and bounds are those of the standings ([`Verdicts`]). After every fact that a rollup
-//! folds, its view of the fact's site is checked, and those of the fleet and of the deployments if their counts or standings
-//! changed; all views are checked after every [`WHOLE_EVERY`] facts, and at LEDGER's end.
+//! folds, its view of the fact's site is checked, and the fleet's if counts or standings changed; the views of changed
+//! deployments are checked after every [`DEPLOYMENTS_EVERY`] facts, all views after every [`WHOLE_EVERY`], and at LEDGER's end.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -19,6 +19,8 @@ use super::verdicts::Verdicts;
 
 /// Facts from one check of all views to the next.
 const WHOLE_EVERY: u64 = 64;
+/// Facts from one check of the deployments that have changed to the next: their views cost the most.
+const DEPLOYMENTS_EVERY: u64 = 8;
 
 /// The devices of a site by their state, and their targets.
 #[derive(Debug, Default, Clone, Copy, PartialEq, Eq)]
@@ -179,7 +181,11 @@ impl Recount {
                 if !has_changed && site.seen == before {
                     return Ok(1);
                 }
-                self.check_fleet(fleet).map(|deployments| 2 + deployments)
+                self.check_fleet(fleet)?;
+                match self.facts.is_multiple_of(DEPLOYMENTS_EVERY) {
+                    true => self.verdicts.check_deployments(fleet).map(|deployments| 2 + deployments),
+                    false => Ok(2),
+                }
             }
             Touched::Everything => self.check_all(fleet),
         }
@@ -190,10 +196,12 @@ impl Recount {
         self.count_anew();
         self.verdicts.read_all(fleet, self.sites.values().flat_map(|site| site.devices.keys()));
         self.sites.iter_mut().try_for_each(|(id, site)| check_site(fleet, id, site, &self.verdicts))?;
-        self.check_fleet(fleet).map(|deployments| 1 + self.sites.len() as u64 + deployments)
+        self.check_fleet(fleet)?;
+        let deployments = self.verdicts.check_deployments(fleet)?;
+        Ok(1 + self.sites.len() as u64 + deployments)
     }
 
-    fn check_fleet(&mut self, fleet: &Fleet) -> Lawful<u64> {
+    fn check_fleet(&self, fleet: &Fleet) -> Lawful {
         let (view, mut whole) = (fleet.fleet_view(), Counted::default());
         self.sites.values().for_each(|site| whole.add(&site.seen));
         let seen = Counted::of_view(&view.tally);
@@ -203,7 +211,7 @@ impl Recount {
             "a fleet is complete of all its devices",
             || format!("{view:?}"),
         )?;
-        self.verdicts.check_fleet(fleet, &view.tally)
+        self.verdicts.check_fleet(&view.tally)
     }
 }
 

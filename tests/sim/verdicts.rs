@@ -151,9 +151,13 @@ impl Verdicts {
         check_tally(tally, self.sites.get(id), || format!("site {id}"))
     }
 
-    /// Checks the verdicts that the fleet's view counts, and the views of the deployments whose sums have changed.
-    pub(crate) fn check_fleet(&mut self, fleet: &Fleet, tally: &Tally) -> Lawful<u64> {
-        check_tally(Some(tally), Some(&self.fleet), || "the fleet".to_owned())?;
+    /// Checks the verdicts that the fleet's view counts.
+    pub(crate) fn check_fleet(&self, tally: &Tally) -> Lawful {
+        check_tally(Some(tally), Some(&self.fleet), || "the fleet".to_owned())
+    }
+
+    /// Checks the views of the deployments whose sums have changed since the last call; returns their number.
+    pub(crate) fn check_deployments(&mut self, fleet: &Fleet) -> Lawful<u64> {
         let changed = std::mem::take(&mut self.changed);
         for id in &changed {
             let group = self.fleet.get(id).copied().unwrap_or_default();

@@ -108,11 +108,11 @@ pub struct SessionCore<D> {
 impl<D: ReportDelivery> SessionCore<D> {
     /// A session with nothing in flight.
     pub fn new(intake: &mut IntakeState, start: SessionStart, metrics: PartitionMetrics, rng: Rng) -> Self {
-        let SessionStart { now, link, high_water, reasserted_through } = start;
+        let SessionStart { now, link, high_water, read_through, reasserted_through } = start;
         intake.resume_receiving(now);
         Self {
             reports: ReportQueue::default(),
-            facts: FactQueue::new(high_water),
+            facts: FactQueue::new(high_water, read_through),
             evaluated: VecDeque::with_capacity(BATCH),
             settled_reports: 0,
             settled: VecDeque::new(),

@@ -102,7 +102,7 @@ impl LedgerProgress {
         self.inner().owned_since.insert(partition, since);
     }
 
-    /// What [`Self::owned_without_pulse`] recorded.
+    /// The time that [`Self::owned_without_pulse`] recorded.
     pub fn owned_since(&self, partition: u16) -> Option<Timestamp> {
         self.inner().owned_since.get(&partition).copied()
     }

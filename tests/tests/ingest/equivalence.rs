@@ -106,7 +106,7 @@ fn messages(rng: &mut Rng) -> (Vec<Message>, Vec<Message>) {
 fn outcome(messages: Vec<Message>, room: u64) -> (Vec<String>, Vec<String>, Option<Receipt>, usize) {
     let mut intake = IntakeState::new(Rules { unsolicited: 20, ..Rules::default() }, now());
     let high_water = HighWater::default();
-    let start = SessionStart { now: now(), link: LINK, high_water, reasserted_through: 0 };
+    let start = SessionStart { now: now(), link: LINK, high_water, read_through: 0, reasserted_through: 0 };
     let mut core = SessionCore::new(&mut intake, start, Metrics::default().partition(3), Rng::with_seed(1));
     let conditions =
         Conditions { now: now(), link: LINK, ledger_seen_over: LINK, heartbeats_through: Some(now()) };

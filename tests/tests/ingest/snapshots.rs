@@ -1,12 +1,17 @@
 //! Tests snapshots of ingest: a start reads only later facts, knows the same, and reads all of LEDGER if a snapshot does not
 //! match.
 
-use muster_contract::limits::UNSOLICITED_DEFAULT;
+use muster_bus::Delivery;
+use muster_contract::limits::{PARTITIONS, UNSOLICITED_DEFAULT};
+use muster_contract::subjects::{LedgerSubject, stream};
 use muster_tests::server::device;
 use muster_tests::wait::until;
 use serde_json::{Value, json};
 
 use crate::{Hub, status, with};
+
+/// Three pulses of each partition within this time.
+const LEASE: &str = "6s";
 
 /// Facts that each start has read.
 fn facts_read(hub: &Hub) -> Vec<u64> {
@@ -23,11 +28,27 @@ fn of(deployment: &str, seq: u64) -> Value {
     with(status(1, seq, seq), "deployment", json!(deployment))
 }
 
+impl Hub {
+    /// Waits until each partition has a pulse behind everything that LEDGER holds now, and another one, so that ingest knows it.
+    async fn all_pulse_behind_its_end(&self) {
+        for _ in 0..2 {
+            let end = self.bus.stream_state(stream::LEDGER).await.unwrap().last_seq;
+            for partition in 0..PARTITIONS {
+                let subject = LedgerSubject::Hub(partition).to_string();
+                let newest = || async { self.bus.last(stream::LEDGER, &subject).await.unwrap() };
+                let is_behind =
+                    |pulse: &Option<Delivery>| pulse.as_ref().is_some_and(|pulse| pulse.stream_seq > end);
+                until("a pulse of each partition", newest, is_behind).await;
+            }
+        }
+    }
+}
+
 #[tokio::test(flavor = "multi_thread")]
 async fn a_start_from_snapshots_reads_the_tail_and_knows_the_same() {
     let dir = tempfile::tempdir().unwrap();
     let folder = dir.path().join("ingest");
-    let mut hub = Hub::start(&["--data-dir", folder.to_str().unwrap()]).await;
+    let mut hub = Hub::start(&["--lease", LEASE, "--data-dir", folder.to_str().unwrap()]).await;
     hub.owns_all().await;
     let (key, busy) = (device("no-document"), device("busy"));
     for seq in 1..=UNSOLICITED_DEFAULT as u64 {
@@ -38,12 +59,13 @@ async fn a_start_from_snapshots_reads_the_tail_and_knows_the_same() {
     }
     hub.statuses_are(&key, UNSOLICITED_DEFAULT).await;
     hub.statuses_are(&busy, 300).await;
+    hub.all_pulse_behind_its_end().await;
     assert!(hub.stop_ingest().await.success());
     assert_eq!(std::fs::read_dir(&folder).unwrap().count(), 16, "a snapshot for each partition");
 
     hub.start_ingest();
     hub.started(2).await;
-    // The facts after the oldest snapshot: at most those that all partitions wrote when they ended.
+    // The facts after the oldest snapshot, which names the position that the last pulse of its partition proved.
     let read = facts_read(&hub);
     assert!(read[1] < 50, "{read:?}");
     let next = UNSOLICITED_DEFAULT as u64 + 1;

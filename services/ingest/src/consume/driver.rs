@@ -106,6 +106,7 @@ impl<'a> SessionDriver<'a> {
             now: own.context.clock.now(),
             link: *bus.link().borrow(),
             high_water: own.context.high_water.clone(),
+            read_through: own.read_after,
             reasserted_through: own.room.acquire(),
         };
         let core = SessionCore::new(&mut own.intake, start, own.metrics.clone(), own.rng.fork());

@@ -41,8 +41,8 @@ pub(super) struct FactQueue {
     high_water: HighWater,
     /// Everything of this partition up to here is confirmed.
     confirmed_through: u64,
-    /// Up to here LEDGER holds nothing of this partition that the intake does not know: LEDGER stored a fact of this session behind
-    /// it, so that no other process owned the partition.
+    /// Up to here LEDGER holds nothing of this partition that the intake does not know: it was read, or LEDGER stored a fact of this
+    /// session behind it, so that no other process owned the partition.
     owned_through: u64,
 }
 
@@ -55,7 +55,7 @@ struct InFlight {
 }
 
 impl FactQueue {
-    pub(super) fn new(high_water: HighWater) -> Self {
+    pub(super) fn new(high_water: HighWater, read_through: u64) -> Self {
         let confirmed_through = high_water.now();
         Self {
             waiting: VecDeque::with_capacity(BATCH),
@@ -63,7 +63,7 @@ impl FactQueue {
             sending: Sending::Idle,
             high_water,
             confirmed_through,
-            owned_through: 0,
+            owned_through: read_through,
         }
     }
 

@@ -18,6 +18,8 @@ pub struct SessionStart {
     pub link: Link,
     /// The highest known sequence of LEDGER.
     pub high_water: HighWater,
+    /// The intake contains LEDGER up to here: the partition was taken, and LEDGER read beyond the owner's record.
+    pub read_through: u64,
     /// The position through which the oldest part of LEDGER is re-asserted.
     pub reasserted_through: u64,
 }
