@@ -124,7 +124,7 @@ mod tests {
         refuse(&mut fleet, "s.d", "invalid", 1);
         let (older, invalid) = (("older", 2, "n/b".to_owned()), ("invalid", 1, "s/c".to_owned()));
         assert_eq!(why(&fleet, None), [older.clone(), invalid.clone()], "s/d is no target");
-        assert_eq!(why(&fleet, Some("s")), [invalid.clone()]);
+        assert_eq!(why(&fleet, Some("s")), std::slice::from_ref(&invalid));
         let one = fleet.why_device(&"web".parse().unwrap(), &"n/a".parse().unwrap()).unwrap();
         assert_eq!((one.refused.len(), one.refused[0].targets), (1, 1));
 
