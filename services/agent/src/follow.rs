@@ -12,8 +12,8 @@
 //! force. Receipts are accepted at any hour, because reports are sent at any hour.
 //!
 //! A desired state is accepted only if it is valid as a whole and its generation is greater than the stored one. It
-//! is stored before it is applied. A rejected document changes nothing, is logged once, and is reported to the hub as a refusal
-//! until a document is accepted.
+//! is stored before it is applied. A rejected document changes nothing. Once two reads showed it, it is logged and reported to the
+//! hub as a refusal, until a document is accepted.
 
 mod credential;
 pub mod decision;
@@ -38,7 +38,7 @@ use tokio::time::{Instant, sleep, sleep_until};
 use tokio_util::sync::CancellationToken;
 
 use self::decision::{Decision, decide};
-use self::refusal::CurrentRefusal;
+use self::refusal::{CurrentRefusal, RejectedDocument};
 use crate::db::{self, Db};
 use crate::metrics::Metrics;
 use crate::outbox::{Outbox, ReceiptOutcome};
@@ -60,7 +60,7 @@ const _: () = assert!(RETRY.1.as_secs() < OPENING_SPREAD.as_secs());
 enum Origin {
     /// Pushed: DOWNLINK may hold a newer one by now.
     Pushed,
-    /// Read from DOWNLINK: it is the last one there.
+    /// Read from DOWNLINK: it is the last one that the replica which answered has.
     Stored,
 }
 
@@ -92,8 +92,8 @@ pub(crate) struct Follower {
     pub(crate) accepted: Option<AcceptedDesired>,
     /// Publishes the refusal that stands to the relay and the status file.
     pub(crate) refused: watch::Sender<CurrentRefusal>,
-    /// Digest of the document rejected last: it is logged once.
-    pub(crate) rejected_document: Option<Digest>,
+    /// The document rejected last: it is refused after a second read, and logged once.
+    pub(crate) rejected_document: Option<RejectedDocument>,
     /// Data directory of the device's identity, if it is stored there.
     pub(crate) identity: Option<PathBuf>,
     /// Digest of the JWT rejected last.
@@ -257,7 +257,7 @@ impl Follower {
             Decision::Unchanged => {}
             Decision::Accept(document) => self.accept(document, payload).await,
             Decision::Reject(reason) if origin == Origin::Stored => self.reject(&reason, &payload).await,
-            // A push may be overtaken by a read: only DOWNLINK shows whether the document holds.
+            // A push may be overtaken by a read: only reads of DOWNLINK show whether the document holds.
             Decision::Reject(_) => self.read_again_at = Some(Instant::now()),
         }
     }
@@ -288,8 +288,7 @@ impl Follower {
     }
 
     async fn reject(&mut self, reason: &decision::RejectReason, payload: &[u8]) {
-        let digest = Some(Digest::of_bytes(payload));
-        if std::mem::replace(&mut self.rejected_document, digest) == digest {
+        if !self.confirm_rejection(Digest::of_bytes(payload)) {
             return;
         }
         self.metrics.rejected_document();

@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use muster_bus::{Bus, ReadError, Replay, Start};
 use muster_contract::Timestamp;
-use muster_contract::fact::Fact;
+use muster_contract::fact::{Fact, Incident, IncidentKind};
 use muster_contract::limits::REASSERT_AFTER;
 use muster_contract::partition::partition_of;
 use muster_contract::subjects::{LedgerSubject, stream};
@@ -111,19 +111,55 @@ impl ReassertReader {
                 continue;
             }
             // An unreadable fact was logged when ingest restored its state from LEDGER.
-            aged.extend(Fact::parse(&subject, &delivery.payload).ok().map(|fact| (subject, fact)));
+            let fact = Fact::parse(&subject, &delivery.payload).ok().filter(may_hold);
+            aged.extend(fact.map(|fact| (subject, fact)));
         }
         Ok(aged)
     }
 }
 
-/// Whether facts of a subject are re-asserted. Liveness is republished by itself, incidents are history, and LEDGER keeps only
-/// the newest pulse.
+/// Whether facts of a subject are re-asserted. Liveness is republished by itself, incidents of the hub are history, and LEDGER
+/// keeps only the newest pulse.
 const fn is_reasserted(subject: &LedgerSubject) -> bool {
-    use LedgerSubject::{Deadline, Device, Quarantine, Status};
-    matches!(subject, Status(..) | Device(_) | Deadline(..) | Quarantine(_))
+    use LedgerSubject::{Deadline, Device, Incident, Quarantine, Status};
+    matches!(subject, Status(..) | Device(_) | Deadline(..) | Quarantine(_) | Incident(Some(_)))
+}
+
+/// Whether a fact of such a subject may hold: of the incidents of a device only the refusal of a desired state, which stands
+/// until its end.
+const fn may_hold(fact: &Fact) -> bool {
+    match fact {
+        Fact::Incident(Incident { what, .. }) => matches!(what, IncidentKind::DesiredRefused(_)),
+        _ => true,
+    }
 }
 
 fn is_old(stored_at: Timestamp, now: Timestamp) -> bool {
     Duration::try_from(now.duration_since(stored_at)).is_ok_and(|age| age >= REASSERT_AFTER)
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used, reason = "a failure here is the test's result")]
+
+    use super::*;
+
+    #[test]
+    fn of_the_incidents_only_refusals_of_a_device_are_read() {
+        let read = |subject: &str, body: &str| {
+            let subject = LedgerSubject::parse(subject).filter(is_reasserted)?;
+            let head = r#""apiVersion":"muster/v1","kind":"Incident","at":"2026-11-20T09:00:00Z""#;
+            let fact = Fact::parse(&subject, format!("{{{head},{body}}}").as_bytes()).unwrap();
+            may_hold(&fact).then_some(fact)
+        };
+        let since = r#""since":"2026-11-20T08:00:00Z""#;
+        let refused = format!(r#""type":"desiredRefused","code":"older","message":"no",{since}"#);
+        assert!(read("muster.incident.plant7.press-4", &refused).is_some());
+        let accepted = r#""type":"desiredAccepted","generation":5,"refusedSince":"2026-11-20T08:00:00Z""#;
+        for history in [accepted, r#""type":"clockSkew","seconds":900"#] {
+            assert_eq!(read("muster.incident.plant7.press-4", history), None);
+        }
+        let full = r#""type":"ledgerNearlyFull","bytes":9,"bytesMax":10"#;
+        assert_eq!(read("muster.incident._._", full), None);
+    }
 }

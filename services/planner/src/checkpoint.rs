@@ -11,7 +11,7 @@ pub(crate) mod content;
 mod writer;
 
 use std::fs;
-use std::io::{self, Write};
+use std::io::{self, BufRead, BufReader, Write};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
@@ -30,9 +30,9 @@ use crate::rollouts::TrackedRollouts;
 /// Name of the file in the folder.
 const FILE: &str = "planner.checkpoint";
 /// The format of the file beside the records of devices.
-const FORMAT: u32 = 1;
+const FORMAT: u32 = 2;
 /// The format of the records of devices, which the rollup's snapshots share.
-const RECORD_FORMAT: u32 = 11;
+const RECORD_FORMAT: u32 = 12;
 
 /// The folder of checkpoints.
 #[derive(Debug, Clone)]
@@ -126,18 +126,33 @@ impl Checkpoints {
             Err(error) if error.kind() == io::ErrorKind::NotFound => return None,
             read => read.map_err(Unfit::Io),
         };
+        let line = bytes.as_ref().ok().map(|bytes| first_line(bytes).to_vec());
         match bytes.and_then(|bytes| parse(&bytes)) {
             Ok(checkpoint) => Some(checkpoint),
             Err(unfit) => {
-                self.set_aside(&chain(&unfit));
+                self.set_aside_if(|now| now == line.as_deref(), &chain(&unfit));
                 None
             }
         }
     }
 
-    /// Renames the checkpoint, so that a person can examine it, and logs why.
-    pub(crate) fn set_aside(&self, reason: &str) {
+    /// Renames the checkpoint up to a message, so that a person can examine it, and logs why. One that another task has written
+    /// meanwhile stays.
+    pub(crate) fn set_aside(&self, mark: LedgerMark, reason: &str) {
+        let mark_of = |line: &[u8]| serde_json::from_slice(line).ok().map(|header: Header| header.mark);
+        self.set_aside_if(|line| line.and_then(mark_of) == Some(mark), reason);
+    }
+
+    /// Renames the checkpoint if it is still the one that was read, by its first line (`None` if it cannot be read).
+    fn set_aside_if(&self, is_same: impl FnOnce(Option<&[u8]>) -> bool, reason: &str) {
         let (path, to) = (self.path(), self.path().with_extension("set-aside"));
+        if !is_same(read_first_line(&path).ok().as_deref()) {
+            tracing::warn!(
+                reason,
+                "kept another checkpoint than the one read, reading LEDGER from its first message"
+            );
+            return;
+        }
         let is_renamed = fs::rename(path, &to).is_ok();
         tracing::warn!(reason, file = %to.display(), is_renamed, "set the checkpoint aside, reading LEDGER from its first message");
     }
@@ -173,6 +188,17 @@ pub(crate) async fn restore(checkpoints: Option<Checkpoints>) -> Option<Checkpoi
             None
         }
     }
+}
+
+/// The bytes before the first line break.
+fn first_line(bytes: &[u8]) -> &[u8] {
+    bytes.split(|byte| *byte == b'\n').next().unwrap_or_default()
+}
+
+fn read_first_line(path: &Path) -> io::Result<Vec<u8>> {
+    let mut line = Vec::new();
+    BufReader::new(fs::File::open(path)?).read_until(b'\n', &mut line)?;
+    Ok(first_line(&line).to_vec())
 }
 
 fn parse(bytes: &[u8]) -> Result<Checkpoint, Unfit> {

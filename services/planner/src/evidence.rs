@@ -244,6 +244,12 @@ impl Evidence {
         self.end.current_at().map_or(clock, |current_at| clock.min(latest(current_at)))
     }
 
+    /// LEDGER's time at a moment, by the last end that is read; `None` before one is.
+    pub(crate) fn ledger_time(&self, now: Instant) -> Option<Timestamp> {
+        let (read_at, at) = self.end.current_at()?;
+        Some(at.checked_add(now.duration_since(read_at)).unwrap_or(Timestamp::MAX))
+    }
+
     /// The last moment at which the evidence is current, unless LEDGER's end is read again.
     pub(crate) fn ends_at(&self) -> Option<Instant> {
         Some(self.end.current_at()?.0 + BEHIND_AFTER)

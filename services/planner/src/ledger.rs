@@ -177,9 +177,10 @@ impl Reader {
                 let replay = self.bus.replay(stream::LEDGER, &[], Start::First).await;
                 if let Some((checkpoints, mark)) = resume {
                     let position = mark.position;
-                    checkpoints.set_aside(&format!(
+                    let reason = format!(
                         "LEDGER is another one, was restored from a backup, or no longer holds message {position}"
-                    ));
+                    );
+                    checkpoints.set_aside(mark, &reason);
                     self.send(LedgerEvent::Restarted).await;
                 }
                 replay?

@@ -213,10 +213,12 @@ impl<R: Requests, L: Ledger> Planner<R, L> {
     fn follow(&mut self, event: LedgerEvent) {
         let is_restart = matches!(event, LedgerEvent::Restarted);
         if let (Some(checkpointer), LedgerEvent::Opened { created_at }) = (&mut self.checkpointer, &event) {
-            checkpointer.opened(*created_at);
+            block_in_place_if_large(self.evidence.devices(), || checkpointer.opened(*created_at));
         }
         if is_restart {
-            self.checkpointer.iter_mut().for_each(Checkpointer::restarted);
+            if let Some(checkpointer) = &mut self.checkpointer {
+                block_in_place_if_large(self.evidence.devices(), || checkpointer.restarted());
+            }
             // The running list would lack documents of the new LEDGER.
             self.documents.clear();
             self.is_complete = false;
@@ -277,7 +279,8 @@ impl<R: Requests, L: Ledger> Planner<R, L> {
             match self.services.head(id).await {
                 Ok(head) => {
                     let is_listed = self.listing.as_ref().is_some_and(|(of, _)| of == id);
-                    let is_known = self.rollouts.set_head(id, &head, Instant::now());
+                    let now = Instant::now();
+                    let is_known = self.rollouts.set_head(id, &head, (now, self.evidence.ledger_time(now)));
                     if !is_known && !is_listed && !self.to_list.contains(id) {
                         self.to_list.push_back(id.clone());
                     }

@@ -6,10 +6,11 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use muster_contract::rollout::{ReleaseRefusal, RolloutRecord, RolloutTarget, TargetsAnswer};
-use muster_contract::{DeploymentId, DeviceKey};
+use muster_contract::{DeploymentId, DeviceKey, Timestamp};
 use muster_domain::rollout::{Content, LiveRollout, LiveTarget, RolloutId, TargetDevice};
 use tokio::time::Instant;
 
+use self::stored::RestoredList;
 use crate::evidence::{ChangedByFacts, Document, Evidence};
 use crate::planner::RolloutKey;
 
@@ -17,7 +18,7 @@ pub(crate) mod stored;
 
 /// Time after which the targets of a deployment are listed again: a request may have replaced a deployment on a device, or the
 /// publisher may have begun to refuse one.
-const LISTED_FOR: Duration = Duration::from_secs(60);
+pub(crate) const LISTED_FOR: Duration = Duration::from_secs(60);
 /// Listing may take one part in so many of the planner's time.
 const LISTING_SHARE: u32 = 20;
 /// Time in which LEDGER must show a release that the publisher has confirmed; afterwards the targets are listed again.
@@ -40,6 +41,8 @@ struct TrackedDeployment {
     listed: (Instant, Duration),
     /// Whether its targets may have changed since.
     is_outdated: bool,
+    /// The age of a restored list, until LEDGER's time shows whether decisions may rest on it.
+    restored: Option<RestoredList>,
 }
 
 /// A rollout that is followed.
@@ -123,12 +126,23 @@ impl TrackedRollouts {
         self.devices.retain(|_, device| Arc::strong_count(device) > 1);
     }
 
-    /// Applies the commit and the decisions of a deployment. False if its targets must be listed.
-    pub(crate) fn set_head(&mut self, id: &DeploymentId, head: &TargetsAnswer, now: Instant) -> bool {
+    /// Applies the commit and the decisions of a deployment, at a moment and LEDGER's time then. False if its targets must be listed. A
+    /// restored list that is too old, or of unknown age, gets no decisions: nothing is judged before it is listed again.
+    pub(crate) fn set_head(
+        &mut self,
+        id: &DeploymentId,
+        head: &TargetsAnswer,
+        (now, ledger_time): (Instant, Option<Timestamp>),
+    ) -> bool {
         let deployments = u32::try_from(self.deployments.len()).unwrap_or(u32::MAX);
         let Some(tracked) = self.deployments.get_mut(id) else { return false };
         if tracked.revision != head.revision {
             return false;
+        }
+        if let Some(restored) = tracked.restored {
+            let listed_at = restored.age(ledger_time).and_then(|age| now.checked_sub(age));
+            let Some(listed_at) = listed_at else { return false };
+            (tracked.listed.0, tracked.restored) = (listed_at, None);
         }
         for rollout in &mut tracked.rollouts {
             let record = record_of(&head.decisions, &rollout.live);
@@ -184,7 +198,7 @@ impl TrackedRollouts {
             rollouts.push(rollout);
         }
         let listed = (now, now.duration_since(began));
-        let tracked = TrackedDeployment { revision, rollouts, listed, is_outdated: false };
+        let tracked = TrackedDeployment { revision, rollouts, listed, is_outdated: false, restored: None };
         self.deployments.insert(id.clone(), tracked);
     }
 

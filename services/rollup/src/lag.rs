@@ -16,6 +16,9 @@ pub const LAG_AFTER: Duration = Duration::from_secs(5);
 /// Facts that may be unread before the rollup says at once that it lags.
 pub const LAG_FACTS_MAX: u64 = 10_000;
 
+/// How long LEDGER must refuse facts about the hub's hearing before views lose their validity: one failed write is repeated first.
+pub(crate) const UNRECORDED_FOR: Duration = Duration::from_secs(2);
+
 /// The rollup's lag behind LEDGER, shared.
 #[derive(Debug)]
 pub struct LagState(Mutex<LagInner>);
@@ -107,9 +110,11 @@ impl LagState {
         vouched.at.checked_add(since).ok()
     }
 
-    /// Whether LEDGER does not store a fact about the hub's hearing: what is shown as fresh may not be.
+    /// Whether LEDGER has not stored a fact about the hub's hearing for [`UNRECORDED_FOR`]: what is shown as fresh may not be.
     pub fn is_unrecorded(&self) -> bool {
-        self.inner().unrecorded_since.is_some()
+        let inner = self.inner();
+        let lasts = |since| Duration::try_from(inner.answered.at.duration_since(since)).unwrap_or_default();
+        inner.unrecorded_since.is_some_and(|since| lasts(since) >= UNRECORDED_FOR)
     }
 
     /// For how long there has been a lag; zero while there is none. Until LEDGER was first read to its end, since the start.
@@ -191,8 +196,14 @@ mod tests {
         assert_eq!((lag.duration(), lag.server_time()), (Duration::from_secs(6), at(16)));
         lag.ledger(at(20), 5, 5);
         lag.recorded(false);
+        assert!(!lag.is_unrecorded(), "the write is repeated first");
+        lag.ledger(at(21), 5, 5);
+        lag.recorded(true);
+        lag.ledger(at(20), 5, 5);
+        lag.recorded(false);
         lag.ledger(at(30), 5, 5);
         lag.recorded(false);
+        assert!(lag.is_unrecorded());
         assert_eq!(lag.now(), RollupLag { unrecorded_since: Some(at(20)), ..RollupLag::default() });
         assert_eq!(lag.vouched_at(), Some(at(20)));
         lag.recorded(true);

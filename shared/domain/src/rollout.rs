@@ -53,7 +53,7 @@ pub struct Target<'a> {
     pub is_released: bool,
     /// The evidence about that content on the device.
     pub evidence: Evidence,
-    /// Whether LEDGER has a report that it has begun with that content.
+    /// Whether LEDGER has a report of the device about that content: it has begun.
     pub has_begun: bool,
     /// Time since which it is not heard; `None` while it is.
     pub silent_since: Option<Timestamp>,

@@ -1,20 +1,39 @@
 //! The refusal of a desired state, which stands until the device accepts a document or finds the accepted one in DOWNLINK
 //! again. It is stored, so that the first heartbeat after a restart still carries it: without it the hub would record its end.
-//! This module does not decide what is refused.
+//!
+//! Any replica of DOWNLINK may answer a read, also one that does not have yet what was pushed. A rejected document is therefore
+//! refused only after two reads, a few seconds apart, showed it. This module does not decide what is rejected.
 
+use std::time::Duration;
+
+use muster_contract::canonical::Digest;
 use muster_contract::desired_refusal::{DesiredRefusal, DesiredRefusalCode};
 use muster_contract::limits::DESIRED_REFUSAL_MESSAGE_BYTES_MAX;
 use muster_contract::state::cut;
 use muster_contract::{Generation, Timestamp};
 use muster_service::error::chain;
 use serde::Deserialize;
+use tokio::time::Instant;
 
 use super::Follower;
 use super::decision::RejectReason;
 use crate::store;
 
+/// Time between the two reads of DOWNLINK that must show a rejected document before it is refused: long enough for a replica that
+/// is behind to catch up.
+pub(super) const CONFIRM_AFTER: Duration = Duration::from_secs(3);
+
 /// The refusal that stands; none while there is none.
 pub type CurrentRefusal = Option<DesiredRefusal>;
+
+/// A document that a read of DOWNLINK showed, and that was rejected.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct RejectedDocument {
+    digest: Digest,
+    /// When a read showed it first.
+    pub(super) read_at: Instant,
+    is_refused: bool,
+}
 
 /// The generation of a document that is otherwise not readable.
 #[derive(Deserialize)]
@@ -46,6 +65,20 @@ pub fn refusal(
 }
 
 impl Follower {
+    /// Records that a read showed a rejected document; true if it is to be refused now. Otherwise it is read again, unless it is
+    /// refused already.
+    pub(super) fn confirm_rejection(&mut self, digest: Digest) -> bool {
+        let new = RejectedDocument { digest, read_at: Instant::now(), is_refused: false };
+        let known = self.rejected_document.filter(|known| known.digest == digest).unwrap_or(new);
+        let is_confirmed = known.is_refused || known.read_at.elapsed() >= CONFIRM_AFTER;
+        self.rejected_document = Some(RejectedDocument { is_refused: is_confirmed, ..known });
+        if !is_confirmed {
+            let at = known.read_at + CONFIRM_AFTER;
+            self.read_again_at = Some(self.read_again_at.map_or(at, |planned| planned.min(at)));
+        }
+        is_confirmed && !known.is_refused
+    }
+
     /// Stores and reports that a document is refused.
     pub(super) async fn refuse(&mut self, reason: &RejectReason, payload: &[u8]) {
         let refusal = refusal(reason, payload, self.refused.borrow().as_ref(), self.clock.now());

@@ -1,10 +1,12 @@
 //! Tests of a follower without a hub.
 
 use muster_contract::decode::to_bytes;
+use muster_contract::desired_refusal::DesiredRefusalCode;
 use muster_contract::version::ApiVersion;
 use muster_contract::{SeqRanges, Timestamp};
 use muster_service::clock::ManualClock;
 
+use super::refusal::CONFIRM_AFTER;
 use super::*;
 use crate::outbox::{Limits, NewReport, RecordChange};
 use crate::report::{Body, CapabilitiesBody};
@@ -72,4 +74,44 @@ async fn a_receipt_of_another_epoch_refuses_no_report_of_this_one() {
         .unwrap();
     assert!(follower.receipt(&to_bytes(&receipt(epoch))).await);
     assert_eq!(follower.refused_reports, refused);
+}
+
+fn document(generation: u64) -> Bytes {
+    let document = serde_json::json!({
+        "apiVersion": "muster/v1", "kind": "DesiredState", "generation": generation,
+        "issuedAt": "2026-11-21T00:00:00Z", "source": { "kind": "git", "revision": "a" }, "deployments": [],
+    });
+    document.to_string().into()
+}
+
+#[tokio::test]
+async fn an_older_document_is_refused_only_once_a_later_read_shows_it_again() {
+    let dir = tempfile::tempdir().unwrap();
+    let mut follower = follower(dir.path()).await;
+    let refused = |follower: &Follower| follower.refused.borrow().as_ref().map(|refusal| refusal.code);
+    follower.desired(document(8), Origin::Pushed).await;
+    assert_eq!(follower.accepted.as_ref().map(|accepted| accepted.generation.get()), Some(8));
+
+    // A replica that is behind answers, and then one that is not.
+    follower.desired(document(7), Origin::Stored).await;
+    assert_eq!(refused(&follower), None);
+    let again_in = follower.read_again_at.take().unwrap() - Instant::now();
+    assert!(again_in <= CONFIRM_AFTER, "{again_in:?}");
+    follower.desired(document(8), Origin::Stored).await;
+    assert!(follower.rejected_document.is_none());
+    assert_eq!(follower.read_again_at, None);
+
+    // The hub was set back: every read shows the older one.
+    for _ in 0..2 {
+        follower.desired(document(7), Origin::Stored).await;
+        assert_eq!(refused(&follower), None, "the reads are not far enough apart");
+        assert!(follower.read_again_at.take().is_some());
+    }
+    follower.rejected_document.as_mut().unwrap().read_at -= CONFIRM_AFTER;
+    follower.desired(document(7), Origin::Stored).await;
+    assert_eq!(refused(&follower), Some(DesiredRefusalCode::Older));
+    follower.desired(document(7), Origin::Stored).await;
+    assert_eq!(follower.read_again_at, None, "it is refused already");
+    follower.desired(document(8), Origin::Stored).await;
+    assert_eq!(refused(&follower), None);
 }

@@ -4,7 +4,8 @@
 //! one of the device's keys if there are any, and one by its component's key if it names one. Certificates, transparency logs
 //! and OpenPGP are not supported.
 
-use std::fs;
+use std::fs::{self, File};
+use std::io::{self, Read as _};
 use std::path::{Path, PathBuf};
 
 use base64::Engine as _;
@@ -73,7 +74,8 @@ impl KeyLocation {
     pub fn parse(address: &str) -> Result<Self, PackageError> {
         let host = super::source::host(address);
         let is_remote = address.starts_with("https://") || is_loopback_url(address);
-        if address.starts_with("file:///") || is_remote && !host.contains('@') {
+        let is_one_line = !address.contains(char::is_control);
+        if is_one_line && (address.starts_with("file:///") || is_remote && !host.contains('@')) {
             return Ok(Self(address.to_owned()));
         }
         Err(PackageError::key(&shown(address), "a key is at https://… without credentials, or at file:///…"))
@@ -94,8 +96,17 @@ impl KeyLocation {
     }
 }
 
+/// Reads a regular file of bounded size: a device or pipe would never end, and opening a pipe would wait.
 fn read_file(path: &Path) -> Result<Vec<u8>, PackageError> {
-    fs::read(path).map_err(|source| PackageError::KeyFile { path: path.to_owned(), source })
+    let read = || {
+        if !fs::metadata(path)?.is_file() {
+            return Err(io::Error::new(io::ErrorKind::InvalidInput, "it is no regular file"));
+        }
+        let mut pem = Vec::new();
+        File::open(path)?.take(KEY_BYTES_MAX).read_to_end(&mut pem)?;
+        Ok(pem)
+    };
+    read().map_err(|source| PackageError::KeyFile { path: path.to_owned(), source })
 }
 
 /// Reads the keys of the device.

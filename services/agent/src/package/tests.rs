@@ -313,10 +313,16 @@ async fn a_component_names_a_key_beside_those_of_the_device() {
     for (address, words) in [
         ("http://dl.example/cosign.pub", "a key is at https://"),
         ("https://robot:s3cret@dl.example/k", "a key is at https://"),
+        ("file:///a\nsigned sha256:00", "a key is at https://"),
     ] {
         let said = KeyLocation::parse(address).unwrap_err().to_string();
         assert!(said.contains(words) && !said.contains("s3cret"), "{said}");
     }
+    let endless = KeyLocation::parse("file:///dev/zero").unwrap();
+    let server = Server::start(vec![]);
+    let said =
+        device.store.ensure_unpacked(&archive(&server, None), Some(&endless), &home).await.unwrap_err();
+    assert!(chain(&said).contains("no regular file"), "{said}");
     let pgp = device.dir.path().join("pgp.asc");
     fs::write(&pgp, "-----BEGIN PGP PUBLIC KEY BLOCK-----\n").unwrap();
     let key = KeyLocation::parse(&format!("file://{}", pgp.display())).unwrap();

@@ -90,7 +90,7 @@ pub enum RolloutCommand {
     /// End a rollout: devices that have the content keep it, and no further device gets it; approvals do not count any more
     #[command(visible_alias = "cancel")]
     Stop(DecisionArgs),
-    /// End a rollout, and take the content back from devices that have reported no begin with it; the planner or `next` does so
+    /// End a rollout, and take the content back from devices that have reported nothing of it; the planner or `next` does so
     Abort(DecisionArgs),
     /// End a rollout, and give devices that have the content the one that they had before it
     Rollback(DecisionArgs),

@@ -1,5 +1,5 @@
 //! Logs a partition's incidents and quarantined messages for a person, a few lines a minute. A line counts the lines omitted
-//! before it. LEDGER has all of these facts; after a rewind some are logged twice.
+//! before it. LEDGER has all of these facts; after a rewind some are logged twice. A re-asserted incident is not logged again.
 
 use muster_contract::fact::{Fact, IncidentKind, QuarantineFact};
 use muster_contract::limits::VIEW_MESSAGE_BYTES_MAX;
@@ -46,7 +46,7 @@ impl IncidentLog {
     pub(super) fn log(&mut self, partition: u16, publication: &Publication, now: Timestamp) {
         let device = publication.subject.device();
         match &publication.fact {
-            Fact::Incident(incident) => {
+            Fact::Incident(incident) if !publication.is_reasserted_incident() => {
                 if let Some(omitted) = self.incidents.try_write(now) {
                     log_incident(partition, device, &incident.what, omitted);
                 }

@@ -15,6 +15,7 @@ use tempfile::TempDir;
 
 use super::*;
 use crate::ledger::{LedgerEvent, LedgerFact};
+use crate::rollouts::LISTED_FOR;
 
 const DEVICES: usize = 4;
 const EVERY: Duration = Duration::from_secs(60);
@@ -145,13 +146,22 @@ impl State {
     fn follow(&mut self, facts: &[LedgerFact]) {
         let changed = self.evidence.apply(LedgerEvent::Facts(facts.to_vec()));
         self.rollouts.observe(&changed, &self.evidence);
+        // LEDGER's end and its time: a second for each message.
+        let last_seq = self.evidence.ledger_seq();
+        let end = LedgerEvent::End { last_seq, at: second(last_seq), asked_at: Instant::now() };
+        self.evidence.apply(end);
+    }
+
+    /// Whether the listed targets are known, and a rollout is due, once the publisher has answered at LEDGER's time.
+    fn answered(&mut self, ledger_time: Option<Timestamp>) -> (bool, bool) {
+        let now = Instant::now();
+        let is_known = self.rollouts.set_head(&deployment(), &targets(), (now, ledger_time));
+        (is_known, self.rollouts.has_due(now))
     }
 
     /// Everything that decisions rest on.
     fn seen(&mut self, at: Timestamp) -> Value {
-        let now = Instant::now();
-        let is_known = self.rollouts.set_head(&deployment(), &targets(), now);
-        let has_due = self.rollouts.has_due(now);
+        let (is_known, has_due) = self.answered(self.evidence.ledger_time(Instant::now()));
         let Self { evidence, rollouts } = self;
         let id = deployment();
         let line = |key: &muster_contract::DeviceKey| evidence.line(&id, key);
@@ -172,9 +182,14 @@ impl State {
 
 /// A file of a planner that has folded these facts, written at its end.
 fn finished(folder: &TempDir, facts: &[LedgerFact]) -> Checkpoints {
-    let checkpoints = Checkpoints::open(folder.path(), EVERY).unwrap();
     let mut state = State::listed();
     state.follow(facts);
+    written(folder, &mut state)
+}
+
+/// A file with a state.
+fn written(folder: &TempDir, state: &mut State) -> Checkpoints {
+    let checkpoints = Checkpoints::open(folder.path(), EVERY).unwrap();
     let mut checkpointer = Checkpointer::new(checkpoints.clone(), 0, Instant::now());
     checkpointer.opened(second(0));
     checkpointer.finish(&mut state.evidence, &state.rollouts);
@@ -244,8 +259,8 @@ fn a_checkpoint_that_does_not_fit_is_set_aside() {
     *flipped.last_mut().unwrap() ^= 1;
     for bytes in [
         flipped,
-        with_header(header.replace("\"format\":1", "\"format\":2")),
-        with_header(header.replace("\"records\":11", "\"records\":10")),
+        with_header(header.replace(&format!("\"format\":{FORMAT}"), "\"format\":0")),
+        with_header(header.replace(&format!("\"records\":{RECORD_FORMAT}"), "\"records\":0")),
         with_header("{}".to_owned()),
         Vec::new(),
     ] {
@@ -255,6 +270,92 @@ fn a_checkpoint_that_does_not_fit_is_set_aside() {
         fs::remove_file(&aside).unwrap();
     }
     assert!(checkpoints.restore().is_none() && !aside.exists(), "a missing file is no damage");
+}
+
+#[test]
+fn a_checkpoint_that_another_task_has_written_is_not_set_aside() {
+    let folder = tempfile::tempdir().unwrap();
+    let facts = some_facts();
+    let before = finished(&folder, &facts[..6]).restore().unwrap().mark();
+    let checkpoints = finished(&folder, &facts);
+    checkpoints.set_aside(before, "LEDGER is another one");
+    let now = checkpoints.restore().unwrap().mark();
+    assert_eq!((before.position, now.position), (6, 9));
+    checkpoints.set_aside(now, "LEDGER is another one");
+    assert!(checkpoints.restore().is_none());
+    assert!(checkpoints.path().with_extension("set-aside").exists());
+}
+
+#[test]
+fn a_restored_list_is_judged_only_if_it_was_copied_a_short_time_ago() {
+    let folder = tempfile::tempdir().unwrap();
+    let checkpoints = finished(&folder, &some_facts());
+    let copied_at = second(9);
+    let after = |time: Duration| Some(copied_at.checked_add(time).unwrap());
+    let late = LISTED_FOR + Duration::from_secs(30);
+    for too_late in [None, after(late), Some(copied_at.checked_sub(late).unwrap())] {
+        let (mut restored, _) = State::restored(&checkpoints);
+        assert_eq!(restored.answered(too_late), (false, false), "{too_late:?}");
+        assert_eq!(restored.answered(too_late), (false, false), "also with the next answer");
+        let now = Instant::now();
+        restored.rollouts.insert(&deployment(), targets(), (now, now));
+        assert_eq!(restored.answered(too_late), (true, true), "it is listed again");
+    }
+    let (mut restored, _) = State::restored(&checkpoints);
+    assert_eq!(restored.answered(after(LISTED_FOR / 2)), (true, true), "the list is young");
+}
+
+#[test]
+fn a_copy_of_a_restored_list_is_no_younger_than_the_list() {
+    let (folder, later) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
+    let checkpoints = finished(&folder, &some_facts());
+    let (mut restored, _) = State::restored(&checkpoints);
+    // LEDGER is read to its end a long time later, and the publisher has not answered yet.
+    let time = second(9).checked_add(LISTED_FOR * 2).unwrap();
+    let end = LedgerEvent::End { last_seq: 9, at: time, asked_at: Instant::now() };
+    restored.evidence.apply(end);
+    let (mut restored, _) = State::restored(&written(&later, &mut restored));
+    assert_eq!(restored.answered(Some(time)), (false, false));
+}
+
+#[test]
+fn a_list_that_was_out_of_date_is_so_after_a_restart() {
+    let folder = tempfile::tempdir().unwrap();
+    let mut state = State::listed();
+    state.follow(&some_facts());
+    state.rollouts.outdate(&deployment());
+    let (mut restored, _) = State::restored(&written(&folder, &mut state));
+    let (is_known, _) = restored.answered(Some(second(10)));
+    assert!(!is_known, "it is listed again");
+}
+
+#[test]
+fn a_copy_that_is_given_up_has_ended_before_another_begins() {
+    let (facts, later) = (some_facts(), Instant::now() + EVERY * 2);
+    for steps in 0..12 {
+        let folder = tempfile::tempdir().unwrap();
+        let checkpoints = Checkpoints::open(folder.path(), EVERY).unwrap();
+        let mut state = State::listed();
+        state.follow(&facts[..6]);
+        let mut checkpointer = Checkpointer::new(checkpoints.clone(), 0, Instant::now()).copying(1);
+        checkpointer.opened(second(0));
+        for _ in 0..steps {
+            checkpointer.step(&mut state.evidence, &state.rollouts, later);
+        }
+        if steps % 2 == 0 {
+            checkpointer.restarted();
+        }
+        checkpointer.opened(second(0));
+        assert!(!checkpointer.is_copying());
+        // The thread of a copy holds the folder until it ends.
+        assert_eq!(Arc::strong_count(&checkpoints.folder), 2, "after {steps} steps");
+        checkpointer.step(&mut state.evidence, &state.rollouts, later + EVERY);
+        state.follow(&facts[6..]);
+        checkpointer.finish(&mut state.evidence, &state.rollouts);
+        assert_eq!(Arc::strong_count(&checkpoints.folder), 1, "after {steps} steps");
+        assert_eq!(checkpoints.restore().unwrap().mark.position, 9);
+        assert!(!checkpoints.path().with_extension("new").exists());
+    }
 }
 
 #[test]

@@ -46,7 +46,8 @@ struct Copying {
     /// The copy that the packer had no room for.
     waiting: Option<Part>,
     out: SyncSender<Part>,
-    writer: JoinHandle<io::Result<()>>,
+    /// Returns whether it has stored the copy: one that is given up is not stored.
+    writer: JoinHandle<io::Result<bool>>,
 }
 
 /// The next thing to copy.
@@ -76,15 +77,16 @@ impl Checkpointer {
         self.running.is_some()
     }
 
-    /// Notes the LEDGER that is read from now on. A running copy is given up.
+    /// Notes the LEDGER that is read from now on. A running copy is given up. Blocks the thread until the copy has ended.
     pub(crate) fn opened(&mut self, ledger_created_at: Timestamp) {
+        self.end();
         self.ledger_created_at = Some(ledger_created_at);
-        self.running = None;
     }
 
-    /// Gives up a running copy: the fold begins again.
+    /// Gives up a running copy: the fold begins again. Blocks the thread until the copy has ended.
     pub(crate) fn restarted(&mut self) {
-        (self.ledger_created_at, self.running, self.stored) = (None, None, 0);
+        self.end();
+        (self.ledger_created_at, self.stored) = (None, 0);
     }
 
     /// The time of the next step.
@@ -115,7 +117,7 @@ impl Checkpointer {
 
     /// Writes a last checkpoint, of everything that is folded. Blocks the thread.
     pub(crate) fn finish(mut self, evidence: &mut Evidence, rollouts: &TrackedRollouts) {
-        self.running = None;
+        self.end();
         self.begin(evidence);
         let Some(copying) = &mut self.running else { return };
         let at_once = self.at_once;
@@ -138,8 +140,8 @@ impl Checkpointer {
         let (out, parts) = sync_channel(PARTS_WAITING_MAX);
         let checkpoints = self.checkpoints.clone();
         let write = move || match pack(&parts)? {
-            Some(content) => checkpoints.write(mark, &content),
-            None => Ok(()),
+            Some(content) => checkpoints.write(mark, &content).map(|()| true),
+            None => Ok(false),
         };
         match thread::Builder::new().name("checkpoint".to_owned()).spawn(write) {
             Ok(writer) => {
@@ -150,12 +152,14 @@ impl Checkpointer {
         }
     }
 
-    /// Waits for the thread of the copy, and logs its result.
+    /// Waits for the thread of the copy, and logs its result. A copy that is not complete is given up. Two threads never write at once:
+    /// both would use the same name for an unfinished file.
     fn end(&mut self) {
         let Some(Copying { mark, out, writer, .. }) = self.running.take() else { return };
         drop(out);
         match writer.join() {
-            Ok(Ok(())) => {
+            Ok(Ok(false)) => {}
+            Ok(Ok(true)) => {
                 self.stored = mark.position;
                 tracing::info!(ledger.seq = mark.position, "stored a checkpoint");
             }
@@ -184,7 +188,8 @@ impl Copying {
             }
             Stage::Deployments(numbers, ids) => {
                 while let Some(id) = ids.pop_front() {
-                    if let Some(stored) = rollouts.stored(&id, numbers) {
+                    let ledger_time = evidence.ledger_time(Instant::now());
+                    if let Some(stored) = rollouts.stored(&id, numbers, ledger_time) {
                         return Some(Part::Deployment(stored));
                     }
                 }

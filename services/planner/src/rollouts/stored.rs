@@ -1,7 +1,7 @@
 //! The listed targets of rollouts in the form of a checkpoint. A target names its device by a number in a list of all devices.
 //!
 //! A checkpoint holds no decision: a restored rollout is judged only once the publisher has answered about its decisions, for the
-//! same commit.
+//! same commit, and only if its list was copied a short time ago by LEDGER's time. Otherwise its targets are listed first.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -14,7 +14,7 @@ use muster_domain::rollout::{Content, LiveRollout, LiveTarget, RolloutId, Target
 use serde::{Deserialize, Serialize};
 use tokio::time::Instant;
 
-use super::{TrackedDeployment, TrackedRollout, TrackedRollouts};
+use super::{LISTED_FOR, TrackedDeployment, TrackedRollout, TrackedRollouts};
 
 /// The number of each device in a checkpoint.
 pub(crate) type DeviceNumbers = HashMap<DeviceKey, u32>;
@@ -27,6 +27,12 @@ pub(crate) struct StoredDeployment {
     revision: String,
     /// Time that listing took, in milliseconds.
     listing_ms: u64,
+    /// LEDGER's time of the copy, if it was known.
+    copied_at: Option<Timestamp>,
+    /// Age of the list then, in milliseconds.
+    age_ms: u64,
+    /// Whether the targets may have changed since they were listed.
+    is_outdated: bool,
     rollouts: Vec<StoredRollout>,
 }
 
@@ -42,6 +48,24 @@ struct StoredRollout {
 /// since 1970) at which it got the content.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
 struct StoredTarget(u32, bool, bool, Option<Generation>, Option<i64>);
+
+/// The age of a restored list.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct RestoredList {
+    /// LEDGER's time of the copy, if it was known.
+    copied_at: Option<Timestamp>,
+    /// Age of the list then.
+    age: Duration,
+}
+
+impl RestoredList {
+    /// The age of the list now; `None` if the copy is too old for decisions, or its age is unknown.
+    pub(super) fn age(self, ledger_time: Option<Timestamp>) -> Option<Duration> {
+        // LEDGER's time is read to within seconds, so that the copy may seem to be from the future.
+        let since_copy = ledger_time?.duration_since(self.copied_at?).unsigned_abs();
+        if since_copy <= LISTED_FOR { Some(self.age + since_copy) } else { None }
+    }
+}
 
 impl StoredTarget {
     fn of(target: &LiveTarget, numbers: &DeviceNumbers) -> Option<Self> {
@@ -70,9 +94,17 @@ impl TrackedRollouts {
         self.deployments.keys().cloned().collect()
     }
 
-    /// The listed targets of a deployment; `None` if it is not followed, or has a device without a number.
-    pub(crate) fn stored(&self, id: &DeploymentId, numbers: &DeviceNumbers) -> Option<StoredDeployment> {
-        let TrackedDeployment { revision, rollouts, listed: (_, took), .. } = self.deployments.get(id)?;
+    /// The listed targets of a deployment, copied at LEDGER's time; `None` if it is not followed, or has a device without a number.
+    pub(crate) fn stored(
+        &self,
+        id: &DeploymentId,
+        numbers: &DeviceNumbers,
+        ledger_time: Option<Timestamp>,
+    ) -> Option<StoredDeployment> {
+        let TrackedDeployment { revision, rollouts, listed: (listed_at, took), is_outdated, restored } =
+            self.deployments.get(id)?;
+        let listed_here = RestoredList { copied_at: ledger_time, age: listed_at.elapsed() };
+        let RestoredList { copied_at, age } = restored.unwrap_or(listed_here);
         let of_rollout = |TrackedRollout { live, .. }: &TrackedRollout| {
             let targets = live.listed_targets().map(|target| StoredTarget::of(&target, numbers));
             Some(StoredRollout {
@@ -85,7 +117,10 @@ impl TrackedRollouts {
         Some(StoredDeployment {
             deployment: id.clone(),
             revision: revision.clone(),
-            listing_ms: u64::try_from(took.as_millis()).unwrap_or(u64::MAX),
+            listing_ms: milliseconds(*took),
+            copied_at,
+            age_ms: milliseconds(age),
+            is_outdated: *is_outdated,
             rollouts: rollouts.iter().map(of_rollout).collect::<Option<_>>()?,
         })
     }
@@ -98,7 +133,8 @@ impl TrackedRollouts {
         stored: StoredDeployment,
         now: Instant,
     ) -> bool {
-        let StoredDeployment { deployment, revision, listing_ms, rollouts } = stored;
+        let StoredDeployment { deployment, revision, listing_ms, copied_at, age_ms, is_outdated, rollouts } =
+            stored;
         let of_rollout = |StoredRollout { file, digest, policy, targets }: StoredRollout| {
             let targets = targets.into_iter().map(|target| target.target(devices)).collect::<Option<_>>()?;
             let id = RolloutId { deployment: deployment.clone(), digest };
@@ -109,7 +145,9 @@ impl TrackedRollouts {
             return false;
         };
         let listed = (now, Duration::from_millis(listing_ms));
-        let tracked = TrackedDeployment { revision: revision.clone(), rollouts, listed, is_outdated: false };
+        let restored = Some(RestoredList { copied_at, age: Duration::from_millis(age_ms) });
+        let tracked =
+            TrackedDeployment { revision: revision.clone(), rollouts, listed, is_outdated, restored };
         self.deployments.insert(deployment, tracked);
         true
     }
@@ -119,4 +157,8 @@ impl TrackedRollouts {
         let named = devices.iter().map(|device| (device.key.clone(), device.clone()));
         self.devices.extend(named);
     }
+}
+
+fn milliseconds(time: Duration) -> u64 {
+    u64::try_from(time.as_millis()).unwrap_or(u64::MAX)
 }

@@ -382,9 +382,12 @@ impl DeviceState {
         }
     }
 
-    /// Applies an incident.
+    /// Applies an incident. A re-asserted refusal of a desired state changes nothing.
     pub(super) fn apply_incident(&mut self, incident: Incident) {
         let anomalies = self.anomalies.get_or_insert_default();
+        if anomalies.refused.as_ref().is_some_and(|known| is_reasserted(known, &incident.what)) {
+            return;
+        }
         anomalies.incidents += 1;
         match &incident.what {
             IncidentKind::ClockSkew { seconds } => anomalies.skew_seconds = Some(*seconds),
@@ -459,6 +462,12 @@ impl DeviceState {
             self.beat_at = at.map(PackedTimestamp::from);
         }
     }
+}
+
+/// Whether an incident re-asserts the refusal that stands.
+fn is_reasserted(known: &DesiredRefusal, what: &IncidentKind) -> bool {
+    let IncidentKind::DesiredRefused(refusal) = what else { return false };
+    known.is_same(refusal) && known.since == refusal.since
 }
 
 impl ReportedCapabilities {

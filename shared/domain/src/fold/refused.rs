@@ -61,7 +61,7 @@ pub(super) fn by_code(entries: impl Iterator<Item = RefusedTargets>) -> Vec<Refu
 
 #[cfg(test)]
 mod tests {
-    use muster_contract::fact::Fact;
+    use muster_contract::fact::{Fact, IncidentKind};
     use muster_contract::query::Output;
     use muster_contract::subjects::LedgerSubject;
     use muster_contract::{DeploymentId, SiteId};
@@ -139,5 +139,26 @@ mod tests {
         let line = |key: &str| fleet.device_answer(&key.parse().unwrap(), Output::All).unwrap().device;
         assert_eq!((line("n/b").refused, line("n/b").incidents), (None, 2));
         assert!(line("n/a").refused.is_some());
+    }
+
+    #[test]
+    fn a_reasserted_refusal_counts_once_and_shows_the_refusal_by_itself() {
+        let mut fleet = Fleet::default();
+        let press = "n/a".parse().unwrap();
+        refuse(&mut fleet, "n.a", "older", 5);
+        incident(&mut fleet, "n.a", r#""type":"clockSkew","seconds":900"#);
+        refuse(&mut fleet, "n.a", "older", 5);
+        let answer = fleet.device_answer(&press, Output::All).unwrap();
+        assert_eq!(answer.device.incidents, 2);
+        let last = answer.last_incident.map(|last| last.what);
+        assert_eq!(last, Some(IncidentKind::ClockSkew { seconds: 900 }));
+        refuse(&mut fleet, "n.a", "older", 6);
+        assert_eq!(fleet.device_answer(&press, Output::All).unwrap().device.incidents, 3, "of another time");
+        // LEDGER has discarded the first one.
+        let mut rebuilt = Fleet::default();
+        refuse(&mut rebuilt, "n.a", "older", 6);
+        let line = |fleet: &Fleet| fleet.device_answer(&press, Output::All).unwrap().device;
+        assert_eq!(line(&rebuilt).refused, line(&fleet).refused);
+        assert!(line(&rebuilt).refused.is_some());
     }
 }

@@ -44,7 +44,12 @@ pub(crate) enum Change {
         since: Timestamp,
         published_at: Timestamp,
     },
-    Incident(IncidentKind, Timestamp),
+    Incident {
+        what: IncidentKind,
+        /// The time that the fact names.
+        at: Timestamp,
+        published_at: Timestamp,
+    },
     /// The owner of the partition receives. It is about no device.
     Pulse,
     /// A person has decided about a message in quarantine. `None` for a verdict of an earlier release, which does not identify
@@ -81,7 +86,7 @@ impl Change {
                 published_at,
             }),
             Fact::Incident(Incident { what, at, .. }) => {
-                (!what.is_requested()).then(|| Self::Incident(what.clone(), *at))
+                (!what.is_requested()).then(|| Self::Incident { what: what.clone(), at: *at, published_at })
             }
             Fact::Quarantine(fact) => Some(Self::of_quarantine(fact, published_at)),
             Fact::Verdict(fact) => {

@@ -37,6 +37,7 @@ pub(super) fn rejected(key: Option<&DeviceKey>, payload: &Digest) -> String {
 }
 
 /// `<subject>.again.<second>`; quarantine facts share a subject, so theirs contain the time at which the message was stored.
+/// Incidents share one too, but only one refusal of a device stands.
 pub(super) fn reasserted_by_age(subject: &LedgerSubject, fact: &Fact, now: Timestamp) -> String {
     match fact {
         Fact::Quarantine(fact) => {
@@ -49,6 +50,11 @@ pub(super) fn reasserted_by_age(subject: &LedgerSubject, fact: &Fact, now: Times
 /// `<subject>.again.at.<position>`: the fact at this position, re-asserted to make room.
 pub(super) fn reasserted_for_room(subject: &LedgerSubject, position: u64) -> String {
     format!("{subject}.again.at.{position}")
+}
+
+/// Whether an incident with this id is re-asserted: the id of a new one begins with the device.
+pub(super) fn is_reasserted_incident(subject: &LedgerSubject, id: &str) -> bool {
+    id.strip_prefix(&subject.to_string()).is_some_and(|rest| rest.starts_with(".again."))
 }
 
 /// `<site>.<device>.verdict.<sequence in QUARANTINE>.<verdict>`

@@ -5,17 +5,19 @@
 //!
 //! Snapshots hold this state: a field whose serialised name differs from its name keeps the name of the snapshot format.
 
+mod refusal;
+
 use std::cmp::Ordering;
 use std::collections::BTreeMap;
 use std::time::Duration;
 
 use muster_contract::canonical::Digest;
-use muster_contract::desired_refusal::DesiredRefusal;
-use muster_contract::fact::{Fact, IncidentKind, Liveness, LivenessFact, StatusFact};
+use muster_contract::fact::{Fact, Incident, IncidentKind, Liveness, LivenessFact, StatusFact};
 use muster_contract::limits::{DESIRED_REFUSALS_PER_HOUR, EPOCH_RISES_PER_HOUR};
 use muster_contract::{DeploymentId, Epoch, Generation, Seq, SeqRanges, State, Timestamp};
 use serde::{Deserialize, Serialize};
 
+use self::refusal::PublishedRefusal;
 use super::change::{Change, ReportedProgress};
 use super::limits::{
     CLONES_KEPT, FORKS_KEPT, OVERDUE_KEPT, REJECTED_PAYLOADS_KEPT, STANDINGS_KEPT, UNRESOLVED_KEPT,
@@ -62,15 +64,8 @@ pub(crate) struct DeviceLedgerState {
     capabilities: Option<((Epoch, Seq), Timestamp)>,
     /// The refusal of its desired state that stands.
     pub(crate) desired_refusal: Option<PublishedRefusal>,
-    /// When the newest refusals were published.
+    /// When the newest refusals were first published.
     desired_refusals: Recent<Timestamp, DESIRED_REFUSALS_PER_HOUR>,
-}
-
-/// A refusal of the desired state, by its incident.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub(crate) struct PublishedRefusal {
-    pub(crate) refusal: DesiredRefusal,
-    pub(crate) published_at: Timestamp,
 }
 
 /// The newest liveness fact.
@@ -173,7 +168,7 @@ impl DeviceLedgerState {
                 *known = (*known).max(new);
                 self.evict_overdue();
             }
-            Change::Incident(what, at) => self.apply_incident(what, *at),
+            Change::Incident { what, at, published_at } => self.apply_incident(what, *at, *published_at),
             Change::Pulse => {}
             Change::Verdict(identity) => identity.iter().for_each(|of| _ = self.unresolved.remove(of)),
         }
@@ -217,12 +212,6 @@ impl DeviceLedgerState {
     pub(crate) fn may_raise_epoch(&self, at: Timestamp) -> bool {
         self.epoch_rises.iter().filter(|(_, risen_at)| elapsed(*risen_at, at) < HOUR).count()
             < EPOCH_RISES_PER_HOUR
-    }
-
-    /// Whether another refusal of the desired state may be published now.
-    pub(crate) fn may_refuse_desired(&self, at: Timestamp) -> bool {
-        self.desired_refusals.iter().filter(|published_at| elapsed(**published_at, at) < HOUR).count()
-            < DESIRED_REFUSALS_PER_HOUR
     }
 
     /// Whether a deadline of this generation that counts from `since`, or a later one, was published.
@@ -313,6 +302,9 @@ impl DeviceLedgerState {
                 let identity = (fact.received_at, fact.epoch.zip(fact.seq));
                 let known = self.unresolved.get(&identity).filter(|_| self.may_supersede(&identity))?;
                 Some(known.published_at)
+            }
+            Fact::Incident(Incident { what: IncidentKind::DesiredRefused(refusal), .. }) => {
+                self.desired_refusal.as_ref()?.published_since(refusal)
             }
             _ => None,
         }
@@ -425,7 +417,7 @@ impl DeviceLedgerState {
         self.heartbeat_at = self.heartbeat_at.max(fact.beat_at);
     }
 
-    fn apply_incident(&mut self, what: &IncidentKind, at: Timestamp) {
+    fn apply_incident(&mut self, what: &IncidentKind, at: Timestamp, published_at: Timestamp) {
         match what {
             IncidentKind::Amnesia { epoch, .. } => {
                 self.account.learn(*epoch, 0, None);
@@ -444,10 +436,7 @@ impl DeviceLedgerState {
             IncidentKind::RetiredButAlive { generation } => {
                 self.retired_alive = self.retired_alive.max(Some(*generation));
             }
-            IncidentKind::DesiredRefused(refusal) => {
-                self.desired_refusals.push(at);
-                self.desired_refusal = Some(PublishedRefusal { refusal: refusal.clone(), published_at: at });
-            }
+            IncidentKind::DesiredRefused(refusal) => self.apply_refusal(refusal, at, published_at),
             IncidentKind::DesiredAccepted { .. } => self.desired_refusal = None,
             // Services request these; they say nothing about a device's account.
             IncidentKind::ForeignDocument { .. }

@@ -7,7 +7,8 @@
 //! time as they were first published.
 //!
 //! A message in quarantine is re-asserted while it may supersede the state of its device, so that the uncertainty does not end
-//! without a decision. Liveness is republished by `timers`, incidents are history, and the publisher re-asserts desired states.
+//! without a decision. A refusal of a desired state is re-asserted while it stands; other incidents are history. Liveness is
+//! republished by `timers`, and the publisher re-asserts desired states.
 
 use muster_contract::fact::{DeviceFact, Fact, QuarantineFact, StatusFact};
 use muster_contract::limits::REASSERT_AFTER;

@@ -16,6 +16,7 @@ use muster_contract::{DeploymentId, DeviceKey, Timestamp};
 
 use super::change::Change;
 use super::device::DeviceIntake;
+use super::ids;
 use super::limits::SHORT_RECORDS_MAX;
 use super::pending_rejections::PendingRejections;
 use super::pending_verdicts::PendingVerdicts;
@@ -51,6 +52,14 @@ pub struct Publication {
     /// The message id, always the same for the same fact. `None` for the fact of a report, which readers recognise by its number,
     /// and for liveness: each liveness fact is new.
     pub id: Option<String>,
+}
+
+impl Publication {
+    /// Whether it is an incident that LEDGER had before: the refusal of a desired state that stands.
+    pub fn is_reasserted_incident(&self) -> bool {
+        let id = self.id.as_deref().filter(|_| matches!(self.fact, Fact::Incident(_)));
+        id.is_some_and(|id| ids::is_reasserted_incident(&self.subject, id))
+    }
 }
 
 /// All state of the devices of one partition.

@@ -27,11 +27,11 @@ pub struct Line<'a> {
 }
 
 impl Line<'_> {
-    /// Whether the device has reported that it has begun with the content that it got at a generation. A later report takes this
-    /// back only if the device got another content.
+    /// Whether the device has reported anything of the content that it got at a generation. `pending` counts too: a device that was
+    /// installing may report it again, and no report takes a begin back.
     pub(super) fn has_begun(&self, generation: Option<Generation>) -> bool {
         let is_of_content = self.target_generation == generation && !self.leaving;
-        is_of_content && !matches!(self.standing, Standing::Waiting | Standing::Outdated | Standing::Pending)
+        is_of_content && !matches!(self.standing, Standing::Waiting | Standing::Outdated)
     }
 }
 
@@ -70,7 +70,7 @@ mod tests {
             [1, 2].map(|generation| line(standing, freshness, generation).has_begun(Generation::new(2)))
         };
         for freshness in [Freshness::Fresh, Freshness::Stale, Freshness::Never] {
-            for standing in [Standing::Installing, Standing::Installed, Standing::Failed] {
+            for standing in [Standing::Pending, Standing::Installing, Standing::Installed, Standing::Failed] {
                 assert_eq!(has_begun(standing, freshness), [false, true], "{standing:?} {freshness:?}");
             }
             assert_eq!(has_begun(Standing::Waiting, freshness), [false, false]);

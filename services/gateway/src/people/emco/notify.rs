@@ -55,6 +55,8 @@ impl Watched {
     pub(in crate::people) async fn read(&self, people: &People) -> Result<Option<(u64, Value)>, AskError> {
         let query = self.asked.query.clone();
         let output = query.output;
+        // Answers of many pages take turns with those of requests. The gateway never closes the semaphore.
+        let _permit = people.gathers.acquire().await.ok();
         let answer = match output {
             Output::Summary => all(&people.hub, &query, None).await,
             Output::All | Output::Detail => gathered(&people.hub, query, Some(TARGETS_MAX)).await,

@@ -42,6 +42,9 @@ const NOTIFY_EVERY: Duration = Duration::from_secs(3);
 const ANSWER_AGE_MAX: i64 = 10;
 /// Most addresses that are followed at once.
 const TOPICS_MAX: usize = 200;
+/// Most of them that are notifications of EMCO: their filters are chosen freely, so one client could take the places of all.
+const NOTIFICATIONS_MAX: usize = 40;
+const _: () = assert!(NOTIFICATIONS_MAX < TOPICS_MAX / 2);
 /// Digits of a digest in an id.
 const ID_DIGITS: usize = 12;
 
@@ -120,7 +123,10 @@ impl Polls {
             if let Some(sender) = topics.get(&topic) {
                 return Some(sender.subscribe());
             }
-            if topics.len() >= TOPICS_MAX {
+            let is_notification = |topic: &Topic| matches!(topic, Topic::Notifications(_));
+            let is_full = is_notification(&topic)
+                && topics.keys().filter(|topic| is_notification(topic)).count() >= NOTIFICATIONS_MAX;
+            if is_full || topics.len() >= TOPICS_MAX {
                 return None;
             }
             let (sender, known) = watch::channel(Known::Asking);
@@ -298,7 +304,9 @@ pub(in crate::people) async fn notifications(
 async fn follow(people: People, topic: Topic, headers: &HeaderMap) -> Result<Response, Problem> {
     check_room(&people)?;
     let too_many = || {
-        let detail = format!("this gateway follows {TOPICS_MAX} rollouts and statuses already");
+        let detail = format!(
+            "this gateway follows {TOPICS_MAX} rollouts and statuses already, or {NOTIFICATIONS_MAX} statuses"
+        );
         Problem::passing(StatusCode::SERVICE_UNAVAILABLE, detail)
     };
     let mut known = people.polls.follow(&people, topic.clone()).ok_or_else(too_many)?;

@@ -19,6 +19,20 @@ impl Hub {
         self.arrive();
     }
 
+    fn pass_reassert_period(&mut self) {
+        self.now = at(self.now.as_second() + REASSERT_AFTER.as_secs() as i64);
+    }
+
+    /// Re-asserts what LEDGER has and what holds and is old; returns the number of re-asserted facts.
+    fn reassert_old(&mut self) -> usize {
+        let mut count = 0;
+        for (subject, fact, _) in self.ledger.clone() {
+            count += usize::from(self.intake.reassert_if_old(&subject, &fact, self.now));
+        }
+        self.arrive();
+        count
+    }
+
     /// The incidents as text: what was refused and why, or what is held since.
     fn refusals(&self) -> Vec<String> {
         let text = |what: &IncidentKind| match what {
@@ -91,15 +105,47 @@ fn a_device_cannot_fill_ledger_with_refusals() {
 }
 
 #[test]
-fn a_refusal_that_stands_is_recorded_again_before_ledger_forgets_it() {
+fn a_refusal_that_stands_is_reasserted_until_it_ends() {
+    let mut hub = Hub::new();
+    hub.refusing(1, 7, Some((3, "older")));
+    hub.refusing(1, 7, Some((4, "older")));
+    hub.pass_reassert_period();
+    hub.refusing(1, 7, Some((4, "older")));
+    assert_eq!(hub.refusals(), ["generation 3 older", "generation 4 older"], "heartbeats re-assert nothing");
+    assert_eq!((hub.reassert_old(), hub.reassert_old()), (1, 0), "once");
+    let (subject, fact, _) = hub.ledger.last().unwrap().clone();
+    assert_eq!(hub.ledger.iter().filter(|(_, other, _)| *other == fact).count(), 2, "the same fact");
+
+    // LEDGER discards everything before, and another ingest reads it.
+    hub.ledger = vec![(subject, fact, hub.now)];
+    hub.restart();
+    assert_eq!(hub.reassert_old(), 0, "it is young");
+    hub.refusing(1, 7, Some((4, "older")));
+    hub.pass_reassert_period();
+    assert_eq!(hub.reassert_old(), 1);
+    hub.refusing(1, 8, None);
+    hub.pass_reassert_period();
+    assert_eq!(hub.reassert_old(), 0, "it ended");
+    assert_eq!(hub.refusals(), ["generation 4 older", "generation 4 older", "holds 8"]);
+}
+
+#[test]
+fn a_refusal_reasserted_for_room_counts_against_no_bound() {
     let mut hub = Hub::new();
     hub.refusing(1, 7, Some((4, "older")));
-    hub.now = at(hub.now.as_second() + REASSERT_AFTER.as_secs() as i64);
-    hub.refusing(1, 7, Some((4, "older")));
-    hub.refusing(1, 7, Some((4, "older")));
-    let found = hub.incidents();
-    assert_eq!(found.len(), 2);
-    assert_eq!(found[0], found[1], "with the time from which it stands");
+    let (subject, fact, _) = hub.ledger.last().unwrap().clone();
+    let positions = 2 * DESIRED_REFUSALS_PER_HOUR;
+    for position in 0..positions {
+        assert!(hub.intake.reassert_early(&subject, &fact, position as u64, hub.now));
+        let publication = hub.intake.next_publication().unwrap();
+        assert!(publication.is_reasserted_incident(), "{publication:?}");
+        hub.ledger.push((publication.subject, publication.fact, hub.now));
+        hub.intake.confirm();
+    }
+    hub.refusing(1, 7, Some((5, "older")));
+    assert_eq!(hub.refusals().len(), positions + 2);
+    assert_eq!(hub.refusals().last().unwrap(), "generation 5 older", "none waits for an hour to end");
+    assert!(!hub.intake.reassert_early(&subject, &fact, 99, hub.now), "another one stands");
 }
 
 proptest! {

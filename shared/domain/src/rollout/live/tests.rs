@@ -60,7 +60,12 @@ enum Change {
 
 fn changes() -> impl Strategy<Value = Vec<Change>> {
     let device = || 0..DEVICES;
-    let standing = prop::sample::select(vec![Standing::Installed, Standing::Failed, Standing::Installing]);
+    let standing = prop::sample::select(vec![
+        Standing::Installed,
+        Standing::Failed,
+        Standing::Installing,
+        Standing::Pending,
+    ]);
     let freshness = prop::sample::select(vec![Freshness::Fresh, Freshness::Stale, Freshness::Never]);
     let decision = prop::sample::select(vec![
         (RolloutVerb::Begin, Some("a")),
@@ -227,6 +232,22 @@ proptest! {
                 prop_assert_eq!(live.begin(at), whole.begin(at));
             }
         }
+    }
+}
+
+#[test]
+fn a_device_that_has_begun_keeps_an_aborted_content_if_it_reports_pending() {
+    let mut world = World::new(&policies()[0]);
+    for device in 0..DEVICES {
+        world.apply(&Change::Document { device, is_wanted: true });
+    }
+    world.apply(&Change::Decide(RolloutVerb::Abort, None));
+    let all = Step::RollBack { targets: (0..DEVICES).collect() };
+    assert_eq!(world.live.judge(&|_| None, world.now).step, all);
+    for standing in [Standing::Installing, Standing::Pending, Standing::Installed] {
+        world.apply(&Change::Report { device: 0, standing, known: true });
+        let others = Step::RollBack { targets: (1..DEVICES).collect() };
+        assert_eq!(world.live.judge(&|_| None, world.now).step, others, "{standing:?}");
     }
 }
 
