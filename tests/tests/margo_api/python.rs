@@ -112,6 +112,8 @@ async fn a_device_in_python_refuses_older_versions_and_other_content_as_a_whole(
     manager.serve(7, &[("db", "three", true)]);
     manager.reported("db", "installed").await;
     manager.reported("web", "removed").await;
+    // It stores the version after the last report and before the next poll.
+    manager.polled(1).await;
     device.kill().await;
     // The device keeps the version in its file.
     manager.serve(7, &[]);
