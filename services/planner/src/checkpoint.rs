@@ -32,7 +32,7 @@ const FILE: &str = "planner.checkpoint";
 /// The format of the file beside the records of devices.
 const FORMAT: u32 = 2;
 /// The format of the records of devices, which the rollup's snapshots share.
-const RECORD_FORMAT: u32 = 12;
+const RECORD_FORMAT: u32 = 11;
 
 /// The folder of checkpoints.
 #[derive(Debug, Clone)]

@@ -32,7 +32,7 @@ const PAGE_BYTES: u32 = 16 * 1024;
 /// How long to wait for another process to release the file, which may be ending.
 const BUSY_WAIT: Duration = Duration::from_secs(1);
 /// Marks the file as ours: "MUST" in ASCII. The format is that of the tables and of the records in them.
-pub(crate) const KIND: Kind = Kind { application_id: 0x4d55_5354, format: 12 };
+pub(crate) const KIND: Kind = Kind { application_id: 0x4d55_5354, format: 11 };
 
 /// Records that are read, decoded and applied at once.
 const PART_RECORDS: usize = 500;

@@ -26,7 +26,7 @@ use crate::store::{Damage, Kind, StoreError, as_text, connect, copy_aside, renam
 /// Name of the file in the data directory.
 const FILE: &str = "history.db";
 /// Marks the file as ours: "MUSH" in ASCII. The format is that of the tables and of the records in them.
-pub(crate) const KIND: Kind = Kind { application_id: 0x4d55_5348, format: 8 };
+pub(crate) const KIND: Kind = Kind { application_id: 0x4d55_5348, format: 7 };
 const TABLES: &str = "
     CREATE TABLE ledger (only INTEGER PRIMARY KEY CHECK (only = 1), created_at TEXT NOT NULL);
     CREATE TABLE checkpoint (
