@@ -39,6 +39,7 @@ fn state_of(intake: &IntakeState) -> BTreeMap<String, Value> {
                 each.for_each(|standing| _ = standing.as_object_mut().and_then(|it| it.remove("said_at")));
             }
             memory["told"].as_object_mut().and_then(|told| told.remove("said_at"));
+            memory["desired_refusal"].as_object_mut().and_then(|refusal| refusal.remove("published_at"));
             // That a clock is right again is no fact.
             memory["clock_off"].take();
             memory["nature"].get_mut(1).map(Value::take);
