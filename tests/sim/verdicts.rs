@@ -1,5 +1,5 @@
-//! The law of verdicts and bounds: the verdicts that a site's view and the fleet's view count, and the verdict, the bounds and
-//! the sums of a deployment's view, are those of the standings of the devices, summed without the fold's totals. After a fact
+//! Checks verdicts and bounds: a site's view and the fleet's view count the right verdicts, and a deployment's view has the right
+//! verdict, bounds and sums. The expected values come from the standings of the devices, without the fold's totals. After a fact
 //! only the rows of its device are read anew. Whether a standing is true is the law of [`super::law`].
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -52,7 +52,8 @@ impl Group {
         }
     }
 
-    fn fields(&mut self) -> [&mut u64; 10] {
+    /// The counts, to add or subtract them one by one. A count that is missing here fails to compile.
+    const fn fields(&mut self) -> [&mut u64; 10] {
         let Self {
             targets,
             leaving,

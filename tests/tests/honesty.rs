@@ -414,7 +414,7 @@ async fn a_refused_desired_state_is_shown_with_its_reason_until_one_is_accepted(
     for key in &fleet {
         device_settled(&system, key, 2).await;
     }
-    // The publisher would replace what it did not write.
+    // The publisher would replace a foreign document.
     system.kill(PUBLISHER).await;
     let newest = stored_document(&system, &press).await;
     store_document(&system, &press, &first).await;

@@ -37,7 +37,7 @@ use self::http::{Download, Get, HttpClient, require_success};
 use self::registry::Registry;
 pub use self::settings::{CACHE_BYTES_DEFAULT, PACKAGE_BYTES_MAX, PackageSettings};
 pub use self::signature::KeyLocation;
-use self::signature::{Key, Policy, Signed, decoded, device_keys, is_signed};
+use self::signature::{PublicKey, SignaturePolicy, SignedMessage, decoded, device_keys, is_signed};
 pub use self::source::{PackageSource, shown};
 
 /// Bytes of the signature beside an archive.
@@ -115,7 +115,7 @@ impl Fetcher {
         self.cache.create()?;
         let http = HttpClient::new(&self.settings)?;
         let credentials = Credentials::read(self.settings.credentials.as_deref())?;
-        let policy = Policy::new(device_keys(&self.settings.keys)?, fetch.key.as_ref(), &http)?;
+        let policy = SignaturePolicy::new(device_keys(&self.settings.keys)?, fetch.key.as_ref(), &http)?;
         let Archive { file: archive, digest, signers } = self.archive(fetch, http, credentials, &policy)?;
         let unpacked = unpack_to(&archive, &fetch.home, &fetch.source, &signers);
         self.cache.release(&archive, digest.is_some() && unpacked.is_ok());
@@ -132,7 +132,7 @@ impl Fetcher {
         fetch: &Fetch,
         http: HttpClient,
         credentials: Credentials,
-        policy: &Policy,
+        policy: &SignaturePolicy,
     ) -> Result<Archive, PackageError> {
         match &fetch.source {
             PackageSource::Archive { url, digest } => {
@@ -188,7 +188,7 @@ fn verified(
     http: &HttpClient,
     download: &Download,
     file: &Path,
-    policy: &Policy,
+    policy: &SignaturePolicy,
 ) -> Result<Vec<String>, PackageError> {
     let url = source::signature_url(&download.url);
     let get = Get {
@@ -204,11 +204,16 @@ fn verified(
     require_success(&answer, &url)?;
     let signature = String::from_utf8(body).ok().and_then(|text| decoded(&text)).unwrap_or_default();
     let message = fs::read(file).map_err(|source| PackageError::Write { path: file.to_owned(), source })?;
-    policy.check(&download.url, &[Signed { message, signature }])
+    policy.check(&download.url, &[SignedMessage { message, signature }])
 }
 
 /// Whether a folder has the package of this source, whole and with the signatures that it needs.
-fn is_unpacked(folder: &Path, source: &PackageSource, device: &[Key], key: Option<&KeyLocation>) -> bool {
+fn is_unpacked(
+    folder: &Path,
+    source: &PackageSource,
+    device: &[PublicKey],
+    key: Option<&KeyLocation>,
+) -> bool {
     let Ok(origin) = fs::read_to_string(folder.join(ORIGIN)) else { return false };
     let lines: Vec<&str> = origin.lines().collect();
     lines.first() == Some(&source.identity().as_str()) && is_signed(&lines[1..], device, key)

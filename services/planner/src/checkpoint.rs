@@ -78,14 +78,14 @@ impl Checkpoint {
 
     /// The evidence alone.
     pub(crate) fn into_evidence(self) -> Evidence {
-        let Restored { fleet, beside, .. } = self.restored;
-        Evidence::restore(fleet, beside)
+        let Restored { fleet, projection, .. } = self.restored;
+        Evidence::restore(fleet, projection)
     }
 
     /// The state of a planner that has read LEDGER up to that message.
     pub(crate) fn into_state(self, now: Instant) -> (Evidence, TrackedRollouts) {
-        let Restored { fleet, beside, devices, deployments } = self.restored;
-        let (evidence, mut rollouts) = (Evidence::restore(fleet, beside), TrackedRollouts::default());
+        let Restored { fleet, projection, devices, deployments } = self.restored;
+        let (evidence, mut rollouts) = (Evidence::restore(fleet, projection), TrackedRollouts::default());
         rollouts.restore_devices(&devices);
         for stored in deployments {
             rollouts.restore(&devices, stored, now);

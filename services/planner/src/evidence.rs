@@ -27,10 +27,10 @@ use crate::read_end::{self, BEHIND_AFTER, Lag, ReadEnd};
 /// Delay of a pulse beyond its lease that is tolerated.
 const PULSE_GRACE: SignedDuration = SignedDuration::from_secs(5);
 
-/// Parts of LEDGER that the planner folds beside the fleet; a checkpoint keeps them.
+/// The planner's own projection of LEDGER, in addition to the fleet; a checkpoint keeps it.
 #[derive(Debug, Clone, Default, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
-pub(crate) struct FoldedBeside {
+pub(crate) struct PlannerProjection {
     pulses: BTreeMap<u16, Pulse>,
     /// When LEDGER stored the first record of an owner of each partition.
     owned_since: BTreeMap<u16, Timestamp>,
@@ -46,7 +46,7 @@ pub(crate) struct Evidence {
     read_through: u64,
     /// The ends of LEDGER, with their moments by the own clock and by the server's.
     end: ReadEnd<(Instant, Timestamp)>,
-    beside: FoldedBeside,
+    projection: PlannerProjection,
     /// The server's time when LEDGER was first read to its end, and the newest known one.
     times: Option<(Timestamp, Timestamp)>,
 }
@@ -126,9 +126,9 @@ impl fmt::Display for Behind {
 
 impl Evidence {
     /// The evidence of a checkpoint. It is not current before LEDGER's end is read.
-    pub(crate) fn restore(fleet: Fleet, beside: FoldedBeside) -> Self {
+    pub(crate) fn restore(fleet: Fleet, projection: PlannerProjection) -> Self {
         let read_through = fleet.as_of().ledger_seq;
-        Self { fleet, read_through, beside, ..Self::default() }
+        Self { fleet, read_through, projection, ..Self::default() }
     }
 
     /// Begins a copy of all devices, and gives up a running one. Returns the last message in it, and its first line.
@@ -138,7 +138,7 @@ impl Evidence {
             records: self.fleet.devices_known() as u64,
             fleet: self.fleet.fleet_view().tally.digest,
             hearing: self.fleet.hearing_state().clone(),
-            beside: self.beside.clone(),
+            projection: self.projection.clone(),
         };
         (self.fleet.as_of(), head)
     }
@@ -180,11 +180,11 @@ impl Evidence {
                     self.record_pulse(*partition, pulse, at.stored_at);
                 }
                 (LedgerSubject::Desired(key), Fact::Desired(document)) => {
-                    self.beside.orders.apply(key, document);
+                    self.projection.orders.apply(key, document);
                     touched.documents.push(Document::of(key, document));
                 }
                 (LedgerSubject::Owner { partition, .. }, _) => {
-                    self.beside.owned_since.entry(*partition).or_insert(at.stored_at);
+                    self.projection.owned_since.entry(*partition).or_insert(at.stored_at);
                 }
                 // The devices of a partition change at once.
                 (LedgerSubject::Hearing(_), _) => touched.all = true,
@@ -199,9 +199,9 @@ impl Evidence {
     /// Records a pulse. A pulse that is not `current` prolongs one that has not ended; it does not start one.
     fn record_pulse(&mut self, partition: u16, pulse: &PulseFact, stored_at: Timestamp) {
         let has_pulse =
-            || self.beside.pulses.get(&partition).is_some_and(|before| !before.is_over(stored_at));
+            || self.projection.pulses.get(&partition).is_some_and(|before| !before.is_over(stored_at));
         if pulse.current || has_pulse() {
-            self.beside.pulses.insert(partition, Pulse::of(pulse, stored_at));
+            self.projection.pulses.insert(partition, Pulse::of(pulse, stored_at));
         }
     }
 
@@ -231,9 +231,14 @@ impl Evidence {
         }
         let lease = SignedDuration::try_from(LEASE).unwrap_or_default();
         // LEDGER forgets a pulse soon after its lease, so an owner of old without a pulse has stopped already.
-        let owned_since = self.beside.owned_since.get(&partition).map_or(first, |since| first.min(*since));
-        let pulse =
-            self.beside.pulses.get(&partition).copied().unwrap_or(Pulse { stored_at: owned_since, lease });
+        let owned_since =
+            self.projection.owned_since.get(&partition).map_or(first, |since| first.min(*since));
+        let pulse = self
+            .projection
+            .pulses
+            .get(&partition)
+            .copied()
+            .unwrap_or(Pulse { stored_at: owned_since, lease });
         pulse.is_over(now)
     }
 
@@ -260,15 +265,15 @@ impl Evidence {
         self.fleet.as_of().ledger_seq
     }
 
-    /// The fold and what is folded beside it, for a comparison.
+    /// The fleet and the planner's own projection, for a comparison.
     #[cfg(test)]
-    pub(crate) const fn parts(&self) -> (&Fleet, &FoldedBeside) {
-        (&self.fleet, &self.beside)
+    pub(crate) const fn parts(&self) -> (&Fleet, &PlannerProjection) {
+        (&self.fleet, &self.projection)
     }
 
     /// The instances of plans in desired states, and the retired devices.
     pub(crate) const fn orders(&self) -> &PlanOrders {
-        &self.beside.orders
+        &self.projection.orders
     }
 
     /// The number of known devices.

@@ -97,7 +97,7 @@ impl LedgerProgress {
         self.inner().pulses.get(&partition).cloned()
     }
 
-    /// Records when LEDGER stored the oldest record of an owner, of a partition of which it holds no pulse.
+    /// Records when LEDGER stored the oldest owner record of a partition without a pulse.
     pub fn owned_without_pulse(&self, partition: u16, since: Timestamp) {
         self.inner().owned_since.insert(partition, since);
     }

@@ -1,5 +1,5 @@
-//! Revisions of a deployment by name: the point of LEDGER as of which an older one is shown. It asks nobody: the actions come
-//! from `muster.query.actions`.
+//! Finds a revision of a deployment by name, and the last point of LEDGER at which it was in force. The actions come from
+//! `muster.query.actions`; this module sends no request.
 
 use muster_contract::actions::{ACTIONS_MAX, Action, ActionsAnswer};
 
@@ -34,7 +34,7 @@ fn find_action(actions: &[Action], instance: &str) -> Result<usize, &'static str
     let placed = actions.iter().position(|action| Some(action.ledger_seq) == seq);
     match (whole, placed) {
         (Some(at), None) | (None, Some(at)) => return Ok(at),
-        (Some(_), Some(_)) => return Err("more than one"),
+        (Some(_), Some(_)) => return Err("more than one revision of"),
         (None, None) => {}
     }
     let named = |action: &&Action| revision(action).is_some_and(|revision| revision.starts_with(instance));
@@ -43,11 +43,11 @@ fn find_action(actions: &[Action], instance: &str) -> Result<usize, &'static str
     revisions.dedup();
     let revision_of = match revisions.as_slice() {
         [only] => *only,
-        [] => return Err("none"),
-        _ => return Err("more than one"),
+        [] => return Err("no revision of"),
+        _ => return Err("more than one revision of"),
     };
     let newest = actions.iter().rposition(|action| revision(action) == Some(revision_of));
-    newest.ok_or("none")
+    newest.ok_or("no revision of")
 }
 
 fn revision(action: &Action) -> Option<&str> {
@@ -56,12 +56,11 @@ fn revision(action: &Action) -> Option<&str> {
 
 fn unknown(answer: &ActionsAnswer, instance: &str, why: &str) -> UnknownRevision {
     let message = format!(
-        "{why} of the revisions of '{}' that are told is '{instance}' or begins with it: the newest {ACTIONS_MAX} that LEDGER \
-         holds; what is older a time leads to (--at)",
+        "{why} '{}' is '{instance}' or begins with it, among the newest {ACTIONS_MAX} in LEDGER; show an older one by its time",
         answer.deployment
     );
-    let told = answer.actions.iter().rev().take(NEAR_MAX);
-    let near = told.map(|action| match revision(action) {
+    let newest = answer.actions.iter().rev().take(NEAR_MAX);
+    let near = newest.map(|action| match revision(action) {
         Some(revision) => format!("{revision} ({})", action.ledger_seq),
         None => format!("{} (removed)", action.ledger_seq),
     });
@@ -74,15 +73,15 @@ mod tests {
 
     use super::*;
 
-    fn told() -> ActionsAnswer {
+    fn answer() -> ActionsAnswer {
         let action = |action: &str, seq: u64, revision: Option<&str>| {
             let source = revision.map(|revision| json!({"kind": "git", "revision": revision}));
             let at = "2026-11-20T10:00:00Z";
-            let mut told = json!({"action": action, "at": at, "ledgerSeq": seq});
+            let mut action = json!({"action": action, "at": at, "ledgerSeq": seq});
             if let Some(source) = source {
-                told["source"] = source;
+                action["source"] = source;
             }
-            told
+            action
         };
         let actions = [
             action("published", 10, Some("aa11")),
@@ -105,13 +104,13 @@ mod tests {
             ("30", Some(39)),
             ("40", None),
         ] {
-            assert_eq!(last_of(&told(), instance).unwrap(), last, "{instance}");
+            assert_eq!(last_of(&answer(), instance).unwrap(), last, "{instance}");
         }
     }
 
     #[test]
     fn q10_a_request_that_is_named_like_a_place_in_ledger_is_not_taken_for_it() {
-        let mut answer = told();
+        let mut answer = answer();
         answer.actions[0].source.as_mut().unwrap().revision = "20".to_owned();
         assert!(last_of(&answer, "20").is_err(), "the request, and where another stands");
         assert_eq!(last_of(&answer, "10").unwrap(), Some(19));
@@ -119,8 +118,10 @@ mod tests {
 
     #[test]
     fn q10_an_instance_that_is_none_or_several_is_refused_with_those_there_are() {
-        for (instance, why) in [("a", "more than one of"), ("cc", "none of"), ("11", "none of")] {
-            let UnknownRevision { message, near } = last_of(&told(), instance).unwrap_err();
+        for (instance, why) in
+            [("a", "more than one revision of"), ("cc", "no revision of"), ("11", "no revision of")]
+        {
+            let UnknownRevision { message, near } = last_of(&answer(), instance).unwrap_err();
             assert!(message.starts_with(why) && message.contains(&format!("'{instance}'")), "{message}");
             assert_eq!(near, ["40 (removed)", "aa11 (30)", "ab22 (20)", "aa11 (10)"]);
         }

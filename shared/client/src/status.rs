@@ -17,7 +17,7 @@ pub async fn gathered(hub: &Hub, query: StatusQuery, most: Option<usize>) -> Res
         // An application's counts are of the lines that were gathered, beside which stand those of all.
         answer.apps.clear();
     }
-    // The counts say what passes, however few lines are shown of it, and from wherever.
+    // The counts are of everything that passes, also if few lines are shown.
     if !answer.whole || query.after.is_some() {
         let counts = StatusQuery { output: Output::Summary, after: None, ..query };
         let counts = all(hub, &counts, None).await?;

@@ -58,13 +58,13 @@ impl DesiredRefusal {
         (self.generation, self.code) == (other.generation, other.code)
     }
 
-    /// What the device refused: `generation 7`, or the document where no generation is known.
+    /// The refused document in words: `generation 7`, or `the document` if its generation is unknown.
     pub fn refused(&self) -> String {
         self.generation
             .map_or_else(|| "its desired state".to_owned(), |generation| format!("generation {generation}"))
     }
 
-    /// Checks what a shape cannot say.
+    /// Checks the rules that its shape does not have.
     pub(crate) fn check(&self) -> Result<(), Violation> {
         let bytes = self.message.len();
         if bytes > DESIRED_REFUSAL_MESSAGE_BYTES_MAX {

@@ -35,8 +35,7 @@ pub struct Lagging {
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct AnswerLag {
-    /// What stands between the answer and LEDGER; absent where nothing does. In an answer about status it is the roll-up of
-    /// targets, of which nothing is read here.
+    /// The lag behind LEDGER; absent without one. An answer about status has its roll-up of targets here, which is not read.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub rollup: Option<RollupLag>,
     /// The same in an answer about status.
@@ -45,7 +44,7 @@ pub struct AnswerLag {
 }
 
 impl AnswerLag {
-    /// What stands between the answer and LEDGER; `None` where nothing does.
+    /// The lag behind LEDGER; `None` without one.
     pub fn lag(&self) -> Option<RollupLag> {
         self.rollup_lag.or(self.rollup).filter(|lag| !lag.is_none())
     }

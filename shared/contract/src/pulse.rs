@@ -95,8 +95,8 @@ pub struct HearingFact {
     pub kind: kind::HearingFact,
     /// Stopped or resumed.
     pub state: Hearing,
-    /// Of a stop: when LEDGER stored the last pulse, or, where LEDGER has none, when the rollup had read all of LEDGER. Of a
-    /// resumption: when LEDGER stored the first pulse with `current`.
+    /// A stop began when LEDGER stored the last pulse; if LEDGER has none, when the rollup had read all of LEDGER. A resumption
+    /// began when LEDGER stored the first pulse with `current`.
     pub since: Timestamp,
     /// The same stop, re-asserted before it ages out.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]

@@ -39,7 +39,7 @@ pub struct WhyAnswer {
     /// Sites that are silent as a whole, with targets of this deployment.
     #[serde(default, skip_serializing_if = "SilentSites::is_empty")]
     pub silent_sites: SilentSites,
-    /// Targets whose devices refuse their desired state, one entry for each code: they run what they accepted last, whatever the
+    /// Targets whose devices refuse their desired state, one entry for each code: they run the state that they accepted last, whatever the
     /// verdict is.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub refused: Vec<RefusedTargets>,

@@ -35,8 +35,8 @@ pub(crate) const STATES: Mix = Mix({
     use FactKind::{Liveness, Status};
     &[Status, Status, Status, Status, Status, Status, Status, Liveness]
 });
-/// What a fleet with rollouts, faults and bad reports leaves: of 32 facts 22 states, 4 of liveness, 2 desired states, and one
-/// of each other kind.
+/// The facts of a fleet with rollouts, faults and bad reports. Each 32 facts are 22 states, 4 liveness facts, 2 desired states,
+/// and one of each other kind.
 pub(crate) const FLEET: Mix = Mix({
     use FactKind::{Deadline, Decision, Desired, Incident, Liveness, Quarantine, Status};
     &[

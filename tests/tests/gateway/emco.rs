@@ -136,7 +136,7 @@ async fn n03_notifications_begin_with_the_state_name_each_change_once_and_end() 
     let mut ends = Events::open_after(addr, &format!("{GROUP}/watch"), None).await;
     assert_eq!(ends.next().await.data, json!({"statusValue": "READY"}));
 
-    // A device that is not heard is not ready, whatever it said last.
+    // A silent device is not ready, whatever its last report was.
     system.kill(&agent_name(&story::key(super::DEVICES[0]))).await;
     let change = events.next_of("change").await;
     assert_eq!(change.data["statusValue"], "NOT_READY", "{change:?}");

@@ -6,7 +6,7 @@ use tokio::process::Command;
 use super::served;
 use muster_tests::python::interpreter;
 
-/// What each answer is compared with.
+/// The rules that each answer is checked against.
 const CHECKS: &str = "not_a_server_error,status_code_conformance,content_type_conformance,response_schema_conformance,\
                       response_headers_conformance,negative_data_rejection,unsupported_method";
 

@@ -3,7 +3,7 @@
 
 #![allow(clippy::unwrap_used, reason = "a failure here is the test's result")]
 
-mod beside_facts;
+mod outages;
 
 use std::collections::BTreeMap;
 use std::time::Duration;

@@ -1,6 +1,6 @@
 //! Verifies the signatures of packages, as `cosign sign` and `cosign sign-blob` make them: ECDSA over P-256 with SHA-256.
 //!
-//! A key is a file of the device (`--package-key`) or what a component names (`keyLocation`). A package needs a signature by
+//! The device has keys in files (`--package-key`), and a component may name one (`keyLocation`). A package needs a signature by
 //! one of the device's keys if there are any, and one by its component's key if it names one. Certificates, transparency logs
 //! and OpenPGP are not supported.
 
@@ -29,11 +29,11 @@ const LOCAL: &str = "file://";
 
 /// A public key.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) struct Key {
+pub(super) struct PublicKey {
     point: Vec<u8>,
 }
 
-impl Key {
+impl PublicKey {
     /// Parses a PEM file.
     pub(super) fn parse(pem: &[u8]) -> Result<Self, &'static str> {
         let text = std::str::from_utf8(pem).map_err(|_| "it is no PEM file")?;
@@ -81,7 +81,7 @@ impl KeyLocation {
         Err(PackageError::key(&shown(address), "a key is at https://… without credentials, or at file:///…"))
     }
 
-    fn read(&self, http: &HttpClient) -> Result<Key, PackageError> {
+    fn read(&self, http: &HttpClient) -> Result<PublicKey, PackageError> {
         let failed = |rule| PackageError::key(&shown(&self.0), rule);
         let pem = match self.0.strip_prefix(LOCAL) {
             Some(path) => read_file(Path::new(path))?,
@@ -92,7 +92,7 @@ impl KeyLocation {
                 body
             }
         };
-        Key::parse(&pem).map_err(failed)
+        PublicKey::parse(&pem).map_err(failed)
     }
 }
 
@@ -110,33 +110,34 @@ fn read_file(path: &Path) -> Result<Vec<u8>, PackageError> {
 }
 
 /// Reads the keys of the device.
-pub(super) fn device_keys(paths: &[PathBuf]) -> Result<Vec<Key>, PackageError> {
+pub(super) fn device_keys(paths: &[PathBuf]) -> Result<Vec<PublicKey>, PackageError> {
     let read = |path: &PathBuf| {
-        Key::parse(&read_file(path)?).map_err(|rule| PackageError::key(&path.display().to_string(), rule))
+        PublicKey::parse(&read_file(path)?)
+            .map_err(|rule| PackageError::key(&path.display().to_string(), rule))
     };
     paths.iter().map(read).collect()
 }
 
 /// The signatures that a package must have.
 #[derive(Debug, Default)]
-pub(super) struct Policy {
-    device: Vec<Key>,
-    component: Option<(KeyLocation, Key)>,
+pub(super) struct SignaturePolicy {
+    device: Vec<PublicKey>,
+    component: Option<(KeyLocation, PublicKey)>,
 }
 
 /// A signature and the bytes that it is over.
 #[derive(Debug)]
-pub(super) struct Signed {
+pub(super) struct SignedMessage {
     /// The bytes.
     pub(super) message: Vec<u8>,
     /// The signature in DER.
     pub(super) signature: Vec<u8>,
 }
 
-impl Policy {
+impl SignaturePolicy {
     /// The signatures that the device's keys and a component's key demand.
     pub(super) fn new(
-        device: Vec<Key>,
+        device: Vec<PublicKey>,
         component: Option<&KeyLocation>,
         http: &HttpClient,
     ) -> Result<Self, PackageError> {
@@ -154,8 +155,8 @@ impl Policy {
     ///
     /// # Errors
     /// A signature is missing.
-    pub(super) fn check(&self, address: &str, signed: &[Signed]) -> Result<Vec<String>, PackageError> {
-        let is_by = |key: &&Key| signed.iter().any(|it| key.verifies(&it.message, &it.signature));
+    pub(super) fn check(&self, address: &str, signed: &[SignedMessage]) -> Result<Vec<String>, PackageError> {
+        let is_by = |key: &&PublicKey| signed.iter().any(|it| key.verifies(&it.message, &it.signature));
         let missing = |whose| PackageError::Signature { address: shown(address), count: signed.len(), whose };
         let mut lines = Vec::new();
         if !self.device.is_empty() {
@@ -175,13 +176,13 @@ impl Policy {
 }
 
 /// Whether the lines of a placed package say that it has the signatures it needs now.
-pub(super) fn is_signed(lines: &[&str], device: &[Key], component: Option<&KeyLocation>) -> bool {
+pub(super) fn is_signed(lines: &[&str], device: &[PublicKey], component: Option<&KeyLocation>) -> bool {
     let has = |line: String| lines.contains(&line.as_str());
     (device.is_empty() || device.iter().any(|key| has(signed_line(key))))
         && component.is_none_or(|location| has(location_line(location)))
 }
 
-fn signed_line(key: &Key) -> String {
+fn signed_line(key: &PublicKey) -> String {
     format!("signed {}", key.fingerprint())
 }
 
@@ -209,7 +210,7 @@ mod tests {
 
     #[test]
     fn a_signature_by_another_program_is_verified() {
-        let key = Key::parse(pem(FOREIGN_KEY).as_bytes()).unwrap();
+        let key = PublicKey::parse(pem(FOREIGN_KEY).as_bytes()).unwrap();
         let signature = decoded(&format!("{FOREIGN_SIGNATURE}\n")).unwrap();
         assert!(key.verifies(b"a package", &signature));
         assert!(!key.verifies(b"a packagf", &signature));
@@ -228,9 +229,9 @@ mod tests {
             (pem(&FOREIGN_KEY[..40]).as_str(), "no ECDSA key"),
             ("", "no public key"),
         ] {
-            let rule = Key::parse(text.as_bytes()).unwrap_err();
+            let rule = PublicKey::parse(text.as_bytes()).unwrap_err();
             assert!(rule.contains(words), "{text}: {rule}");
         }
-        assert!(Key::parse(&[0xff]).is_err());
+        assert!(PublicKey::parse(&[0xff]).is_err());
     }
 }

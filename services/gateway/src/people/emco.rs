@@ -3,10 +3,10 @@
 //!
 //! Muster has no projects, composite apps and versions: an address may name any, and the answer repeats them. It has no
 //! logical clouds either, so their address is refused. An unknown deployment, device, application or component is 404: EMCO answers
-//! 400 to the first three, and with nothing to unknown values of filters. `…/status/watch` streams EMCO's notifications ([`Watched`]). EMCO's lifecycle requests are not served.
+//! 400 to the first three, and with nothing to unknown values of filters. `…/status/watch` streams EMCO's notifications ([`WatchedStatus`]). EMCO's lifecycle requests are not served.
 
-pub(super) mod asked;
 mod notify;
+pub(super) mod request;
 
 use axum::Router;
 use axum::extract::rejection::RawPathParamsRejection;
@@ -26,8 +26,8 @@ use muster_contract::status::StatusAnswer;
 use muster_service::error::chain;
 use serde_json::{Value, json};
 
-use self::asked::{Asked, Subject};
-pub(super) use self::notify::Watched;
+pub(super) use self::notify::WatchedStatus;
+use self::request::{Anchor, StatusRequest};
 use super::People;
 use super::api::document;
 use super::watch::polled;
@@ -59,9 +59,9 @@ pub(super) fn router() -> Router<People> {
 
 type PathParams = Result<RawPathParams, RawPathParamsRejection>;
 
-fn subject(path: PathParams) -> Result<Subject, Problem> {
+fn anchor(path: PathParams) -> Result<Anchor, Problem> {
     let path = path.map_err(|error| Problem::new(StatusCode::BAD_REQUEST, error.to_string()))?;
-    Subject::read(&path)
+    Anchor::read(&path)
 }
 
 async fn status(
@@ -69,52 +69,52 @@ async fn status(
     path: PathParams,
     RawQuery(query): RawQuery,
 ) -> Result<Response, Problem> {
-    let subject = subject(path)?;
-    let asked = Asked::status(&subject, query.as_deref().unwrap_or_default())?;
+    let anchor = anchor(path)?;
+    let request = StatusRequest::status(&anchor, query.as_deref().unwrap_or_default())?;
     // An answer of many targets takes many pages, so few are gathered at once.
     let Ok(_permit) = people.gathers.try_acquire() else {
         let detail = "this gateway gathers as many statuses as it may at once";
         return Err(Problem::passing(StatusCode::TOO_MANY_REQUESTS, detail));
     };
-    let mut actions = match &subject {
-        Subject::Group { id, .. } => Some(actions(&people, id).await),
-        Subject::Cluster(_) => None,
+    let mut actions = match &anchor {
+        Anchor::Group { id, .. } => Some(actions(&people, id).await),
+        Anchor::Cluster(_) => None,
     };
-    let mut question = asked.query.clone();
-    if let Some(instance) = &asked.instance
-        && let Some(told) = actions.take()
+    let mut question = request.query.clone();
+    if let Some(instance) = &request.instance
+        && let Some(answer) = actions.take()
     {
-        let told = told?;
-        question.point = point_of(instance, &told)?;
-        actions = Some(Ok(told));
+        let answer = answer?;
+        question.point = point_of(instance, &answer)?;
+        actions = Some(Ok(answer));
     }
     let answer = gathered(&people.hub, question, Some(TARGETS_MAX)).await?;
-    check_known(&people, &subject, &answer).await?;
-    Ok(document(StatusCode::OK, &shape(&subject, &asked, &answer, actions)))
+    check_known(&people, &anchor, &answer).await?;
+    Ok(document(StatusCode::OK, &shape(&anchor, &request, &answer, actions)))
 }
 
 fn shape(
-    subject: &Subject,
-    asked: &Asked,
+    anchor: &Anchor,
+    request: &StatusRequest,
     answer: &StatusAnswer,
     actions: Option<Result<ActionsAnswer, AskError>>,
 ) -> Value {
-    let of = subject.device();
-    if let Some(names) = asked.names {
+    let of = anchor.device();
+    if let Some(names) = request.names {
         let mut shape = emco::names(answer, of, names);
-        subject.insert(&mut shape);
+        anchor.insert(&mut shape);
         return with_left_out(shape, answer);
     }
-    let shown = emco::Asked { output: asked.query.output, axis: Some(asked.axis) };
+    let shown = emco::Asked { output: request.query.output, axis: Some(request.axis) };
     let mut shape = emco::status(answer, of, shown);
-    subject.insert(&mut shape);
+    anchor.insert(&mut shape);
     if let Some(actions) = actions {
         states::insert(&mut shape, actions.map_err(|error| chain(&error)));
     }
-    if asked.is_deprecated {
+    if request.is_deprecated {
         deprecated::rename(&mut shape);
     }
-    if asked.query.output == Output::Summary { shape } else { with_left_out(shape, answer) }
+    if request.query.output == Output::Summary { shape } else { with_left_out(shape, answer) }
 }
 
 /// Adds the number of clusters beyond [`TARGETS_MAX`].
@@ -142,8 +142,8 @@ fn point_of(instance: &str, actions: &ActionsAnswer) -> Result<Point, Problem> {
 }
 
 /// Refuses a device that the hub does not know: its status would look like one of a device without deployments.
-async fn check_known(people: &People, subject: &Subject, answer: &StatusAnswer) -> Result<(), Problem> {
-    let Subject::Cluster(key) = subject else { return Ok(()) };
+async fn check_known(people: &People, anchor: &Anchor, answer: &StatusAnswer) -> Result<(), Problem> {
+    let Anchor::Cluster(key) = anchor else { return Ok(()) };
     if !answer.targets.is_empty() || answer.total.is_some_and(|total| total > 0) {
         return Ok(());
     }
@@ -158,7 +158,7 @@ async fn watch(
     RawQuery(query): RawQuery,
     headers: HeaderMap,
 ) -> Result<Response, Problem> {
-    let subject = subject(path)?;
-    let asked = Asked::notifications(&subject, query.as_deref().unwrap_or_default())?;
-    polled::notifications(people, Watched::new(subject, asked), &headers).await
+    let anchor = anchor(path)?;
+    let request = StatusRequest::notifications(&anchor, query.as_deref().unwrap_or_default())?;
+    polled::notifications(people, WatchedStatus::new(anchor, request), &headers).await
 }

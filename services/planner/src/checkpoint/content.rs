@@ -1,4 +1,4 @@
-//! The content of a checkpoint: lines of JSON, packed. In order: the counts, hearing state and what is folded beside the fleet; the record of each device; the
+//! The content of a checkpoint: lines of JSON, packed. In order: the counts, hearing state and the planner's own projection; the record of each device; the
 //! devices of rollouts; the targets of each deployment.
 
 use std::io::{self, BufRead, BufReader, Write};
@@ -17,7 +17,7 @@ use serde::{Deserialize, Serialize};
 use zstd::stream::{read, write};
 
 use super::LedgerMark;
-use crate::evidence::FoldedBeside;
+use crate::evidence::PlannerProjection;
 use crate::rollouts::stored::StoredDeployment;
 
 /// How hard the packer works: records repeat themselves, and the lowest level packs them by a factor of ten.
@@ -45,14 +45,14 @@ pub(crate) struct Head {
     /// Digest of the fleet's view.
     pub(crate) fleet: Digest,
     pub(crate) hearing: HearingState,
-    pub(crate) beside: FoldedBeside,
+    pub(crate) projection: PlannerProjection,
 }
 
 /// A restored content.
 #[derive(Debug)]
 pub(crate) struct Restored {
     pub(crate) fleet: Fleet,
-    pub(crate) beside: FoldedBeside,
+    pub(crate) projection: PlannerProjection,
     pub(crate) devices: Vec<Arc<TargetDevice>>,
     pub(crate) deployments: Vec<StoredDeployment>,
 }
@@ -103,7 +103,7 @@ fn write_line(out: &mut impl Write, value: &impl Serialize) -> io::Result<()> {
 /// The content does not fit.
 pub(super) fn read(packed: &[u8], mark: LedgerMark) -> Result<Restored, ContentError> {
     let mut lines = Lines { from: BufReader::new(read::Decoder::with_buffer(packed)?), line: Vec::new() };
-    let Head { records, fleet: digest, hearing, beside } = lines.value()?.ok_or(ContentError::Counts)?;
+    let Head { records, fleet: digest, hearing, projection } = lines.value()?.ok_or(ContentError::Counts)?;
     let as_of = AsOf { ledger_seq: mark.position, at: mark.stored_at };
     let (fleet, devices, deployments) = thread::scope(|scope| {
         let (out, batches) = sync_channel::<Vec<DeviceRecord>>(BATCHES_WAITING_MAX);
@@ -118,7 +118,7 @@ pub(super) fn read(packed: &[u8], mark: LedgerMark) -> Result<Restored, ContentE
     if !is_whole || fleet.fleet_view().tally.digest != digest {
         return Err(ContentError::Counts);
     }
-    Ok(Restored { fleet, beside, devices, deployments })
+    Ok(Restored { fleet, projection, devices, deployments })
 }
 
 /// The lines of a content.

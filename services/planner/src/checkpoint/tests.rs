@@ -172,10 +172,10 @@ impl State {
                 (state, rollout.live.listed_targets().map(|target| format!("{target:?}")).collect::<Vec<_>>())
             })
             .collect();
-        let (fleet, beside) = evidence.parts();
+        let (fleet, projection) = evidence.parts();
         let mut records: Vec<_> = fleet.records().collect();
         records.sort_by(|one, other| one.key().cmp(other.key()));
-        json!({ "isKnown": is_known, "hasDue": has_due, "states": states, "records": records, "beside": beside,
+        json!({ "isKnown": is_known, "hasDue": has_due, "states": states, "records": records, "projection": projection,
             "hearing": fleet.hearing_state(), "asOf": fleet.as_of() })
     }
 }

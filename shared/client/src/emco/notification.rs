@@ -2,7 +2,7 @@
 //! applications, clusters and resources.
 //!
 //! A whole, an application or a cluster is `DEPLOYED` if all of it is applied, and `READY` if all of it is also ready by
-//! reports that are fresh. Where nothing passes the filters the value is the negative one, and never `STATUS_ERROR`, which
+//! reports that are fresh. If nothing passes the filters, the value is the negative one, and never `STATUS_ERROR`, which
 //! EMCO uses for failures of its own.
 
 use muster_contract::DeviceKey;

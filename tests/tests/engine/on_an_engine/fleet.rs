@@ -232,7 +232,7 @@ async fn the_page_shows_the_fleet(fleet: &Fleet) {
     within(DEADLINE, "the page shows the fleet", look, |page| page.contains("/deployments/telemetry")).await;
 }
 
-/// The port answers a TLS handshake's first bytes: what speaks TLS refuses plain HTTP, what listens not refuses the connection.
+/// A server with TLS answers plain HTTP with 400 and names HTTPS; without a server the connection is refused.
 async fn websocket_is_served(stack: &Stack) {
     let addr = stack.published("MUSTER_WS_PORT");
     let refused = http::get(addr, "/").await.map(|answer| (answer.status, answer.body));

@@ -6,7 +6,7 @@ use schemars::SchemaGenerator;
 use schemars::generate::SchemaSettings;
 use serde_json::{Map, Value, json};
 
-use super::super::emco::asked::{CLUSTER_WATCHED, GROUP_WATCHED, OF_A_CLUSTER, OF_A_GROUP};
+use super::super::emco::request::{CLUSTER_WATCHED, GROUP_WATCHED, OF_A_CLUSTER, OF_A_GROUP};
 use super::super::emco::{CLUSTER, GROUP};
 use super::PREFIX;
 use super::act::{DECISION, JUDGEMENT, QUARANTINE_VERBS, ROLLOUT_VERBS};
@@ -17,6 +17,9 @@ use crate::problem::PROBLEM_TYPE;
 /// Parameters without which a question has no answer, each with its route.
 const REQUIRED: [(&str, &str); 4] =
     [("/why", "deployment"), ("/diff", "deployment"), ("/diff", "from"), ("/changes", "since")];
+
+/// Flags that need no value.
+const EMPTY_FLAGS: [&str; 3] = ["apps", "clusters", "resources"];
 
 /// The document as a text.
 pub fn text() -> &'static str {
@@ -35,9 +38,11 @@ pub fn whole() -> Value {
     let mut paths = Map::new();
     for route in &ROUTES {
         let answer = (route.answer)(&mut generator);
-        let params =
-            [path_params(route.path), route.params().iter().map(|param| query_param(route, param)).collect()]
-                .concat();
+        let params = [
+            path_params(route.path),
+            route.params().iter().map(|param| query_param(route.path, param)).collect(),
+        ]
+        .concat();
         let mut responses = responses("application/json", &json!(answer));
         if route.source == Source::Rollout {
             let about = "The version of commit, contents and decisions, for If-Match";
@@ -88,11 +93,7 @@ fn add_emco(paths: &mut Map<String, Value>) {
 }
 
 fn emco_route(path: &str, name: &str, summary: &str, params: &[Param], media: &str, kind: &str) -> Value {
-    let described = |param: &Param| {
-        json!({ "name": param.name, "in": "query", "required": false, "description": param.about,
-            "allowEmptyValue": param.kind == Kind::Flag, "schema": schema(param) })
-    };
-    let params = [path_params(path), params.iter().map(described).collect()].concat();
+    let params = [path_params(path), params.iter().map(|param| query_param(path, param)).collect()].concat();
     json!({ "get": {
         "summary": summary,
         "operationId": name,
@@ -197,9 +198,10 @@ fn path_params(path: &str) -> Vec<Value> {
         .collect()
 }
 
-fn query_param(route: &Route, param: &Param) -> Value {
-    let is_required = REQUIRED.contains(&(route.path, param.name));
-    json!({ "name": param.name, "in": "query", "required": is_required, "description": param.about, "schema": schema(param) })
+fn query_param(path: &str, param: &Param) -> Value {
+    let is_required = REQUIRED.contains(&(path, param.name));
+    json!({ "name": param.name, "in": "query", "required": is_required, "description": param.about,
+        "allowEmptyValue": EMPTY_FLAGS.contains(&param.name), "schema": schema(param) })
 }
 
 fn schema(param: &Param) -> Value {

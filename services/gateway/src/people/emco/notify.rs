@@ -11,7 +11,7 @@ use muster_contract::query::Output;
 use muster_contract::status::{Rollup, StatusAnswer};
 use serde_json::{Value, json};
 
-use super::asked::{Asked, Subject};
+use super::request::{Anchor, StatusRequest};
 use crate::people::People;
 use crate::problem::Problem;
 
@@ -20,40 +20,40 @@ const TARGETS_MAX: usize = 1_000;
 
 /// The question of a stream.
 #[derive(Debug, Clone)]
-pub(in crate::people) struct Watched {
+pub(in crate::people) struct WatchedStatus {
     /// The question as a text, by which two are the same one.
     key: String,
-    subject: Arc<Subject>,
-    asked: Arc<Asked>,
+    anchor: Arc<Anchor>,
+    request: Arc<StatusRequest>,
 }
 
-impl PartialEq for Watched {
+impl PartialEq for WatchedStatus {
     fn eq(&self, other: &Self) -> bool {
         self.key == other.key
     }
 }
 
-impl Eq for Watched {}
+impl Eq for WatchedStatus {}
 
-impl Hash for Watched {
+impl Hash for WatchedStatus {
     fn hash<H: Hasher>(&self, state: &mut H) {
         self.key.hash(state);
     }
 }
 
-impl Watched {
-    pub(super) fn new(subject: Subject, asked: Asked) -> Self {
+impl WatchedStatus {
+    pub(super) fn new(anchor: Anchor, request: StatusRequest) -> Self {
         // Names that Muster does not have are in no notification.
-        let key = json!([subject.device(), asked.query, asked.axis]).to_string();
-        Self { key, subject: Arc::new(subject), asked: Arc::new(asked) }
+        let key = json!([anchor.device(), request.query, request.axis]).to_string();
+        Self { key, anchor: Arc::new(anchor), request: Arc::new(request) }
     }
 
-    /// The notification and the sequence of LEDGER that it is true as of; `None` if the subject is gone.
+    /// The notification and the sequence of LEDGER that it is true as of; `None` if the deployment or device is gone.
     ///
     /// # Errors
     /// No service answers.
     pub(in crate::people) async fn read(&self, people: &People) -> Result<Option<(u64, Value)>, AskError> {
-        let query = self.asked.query.clone();
+        let query = self.request.query.clone();
         let output = query.output;
         // Answers of many pages take turns with those of requests. The gateway never closes the semaphore.
         let _permit = people.gathers.acquire().await.ok();
@@ -69,7 +69,7 @@ impl Watched {
         if self.is_gone(&answer) {
             return Ok(None);
         }
-        let mut value = notification(&answer, self.subject.device(), self.asked.axis, output);
+        let mut value = notification(&answer, self.anchor.device(), self.request.axis, output);
         let shown = answer.targets.len() as u64;
         let left_out = answer.total.unwrap_or(shown).saturating_sub(shown);
         if output != Output::Summary && left_out > 0 {
@@ -82,11 +82,11 @@ impl Watched {
     fn is_gone(&self, answer: &StatusAnswer) -> bool {
         let Rollup { targets, leaving, superseded, .. } = &answer.rollup;
         let is_empty = targets + leaving + superseded == 0;
-        self.subject.device().is_none() && !self.asked.is_filtered() && is_empty
+        self.anchor.device().is_none() && !self.request.is_filtered() && is_empty
     }
 
-    /// The problem of a subject that is gone.
+    /// The problem of a deployment or device that is gone.
     pub(in crate::people) fn absent(&self) -> Problem {
-        self.subject.absent()
+        self.anchor.absent()
     }
 }

@@ -31,7 +31,7 @@ use super::stream::{Event, Source, check_room, respond};
 use crate::people::People;
 use crate::people::api::params::Values;
 use crate::people::api::ungoverned;
-use crate::people::emco::Watched;
+use crate::people::emco::WatchedStatus;
 use crate::problem::Problem;
 
 /// Time between an answer and the next question.
@@ -53,7 +53,7 @@ const ID_DIGITS: usize = 12;
 enum Topic {
     Rollouts(DeploymentId),
     Approvals,
-    Notifications(Watched),
+    Notifications(WatchedStatus),
 }
 
 impl Topic {
@@ -295,7 +295,7 @@ pub(super) async fn approvals(
 /// Follows EMCO's notifications.
 pub(in crate::people) async fn notifications(
     people: People,
-    watched: Watched,
+    watched: WatchedStatus,
     headers: &HeaderMap,
 ) -> Result<Response, Problem> {
     follow(people, Topic::Notifications(watched), headers).await

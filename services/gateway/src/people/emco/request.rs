@@ -42,16 +42,16 @@ pub(in crate::people) const GROUP_WATCHED: [Param; 5] = [STATUS, OUTPUT, FILTERS
 /// The parameters of the notifications of a cluster.
 pub(in crate::people) const CLUSTER_WATCHED: [Param; 4] = [STATUS, OUTPUT, FILTERS[0], FILTERS[2]];
 
-/// The subject of a question.
+/// The address of a question: EMCO calls it the anchor.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) enum Subject {
+pub(super) enum Anchor {
     /// A deployment, with names of its address that Muster does not have: they come back as they were given.
     Group { id: DeploymentId, project: String, composite_app: String, version: String },
     /// Everything that runs on a device.
     Cluster(DeviceKey),
 }
 
-impl Subject {
+impl Anchor {
     /// Reads an address.
     ///
     /// # Errors
@@ -91,7 +91,7 @@ impl Subject {
         }
     }
 
-    /// The problem of a subject that does not exist.
+    /// The problem of a deployment or device that does not exist.
     pub(super) fn absent(&self) -> Problem {
         let detail = match self {
             Self::Group { id, .. } => format!("there is no deployment '{id}'"),
@@ -117,7 +117,7 @@ fn checked_name(field: &str, text: &str) -> Result<String, Problem> {
 
 /// A question.
 #[derive(Debug, Clone)]
-pub(super) struct Asked {
+pub(super) struct StatusRequest {
     /// The question for the query service: always both axes.
     pub(super) query: StatusQuery,
     /// The axis that is shown.
@@ -130,13 +130,13 @@ pub(super) struct Asked {
     pub(super) instance: Option<String>,
 }
 
-impl Asked {
+impl StatusRequest {
     /// Reads the parameters of a status.
     ///
     /// # Errors
     /// A parameter or its value is unknown.
-    pub(super) fn status(subject: &Subject, query: &str) -> Result<Self, Problem> {
-        let known: &[Param] = if subject.device().is_some() { &OF_A_CLUSTER } else { &OF_A_GROUP };
+    pub(super) fn status(anchor: &Anchor, query: &str) -> Result<Self, Problem> {
+        let known: &[Param] = if anchor.device().is_some() { &OF_A_CLUSTER } else { &OF_A_GROUP };
         let values = read(query, known)?;
         let status = word(&values, "status", &AXES)?;
         let deprecated = word(&values, "type", &TYPES)?;
@@ -148,7 +148,7 @@ impl Asked {
             None => word(&values, "output", &OUTPUTS)?.unwrap_or(Output::All),
         };
         Ok(Self {
-            query: filtered(subject, &values, output)?,
+            query: filtered(anchor, &values, output)?,
             axis: status.or(deprecated).unwrap_or(Axis::Deployed),
             names,
             // As at EMCO, a question that names neither gets the names that `type` gives.
@@ -161,12 +161,12 @@ impl Asked {
     ///
     /// # Errors
     /// A parameter or its value is unknown.
-    pub(super) fn notifications(subject: &Subject, query: &str) -> Result<Self, Problem> {
-        let known: &[Param] = if subject.device().is_some() { &CLUSTER_WATCHED } else { &GROUP_WATCHED };
+    pub(super) fn notifications(anchor: &Anchor, query: &str) -> Result<Self, Problem> {
+        let known: &[Param] = if anchor.device().is_some() { &CLUSTER_WATCHED } else { &GROUP_WATCHED };
         let values = read(query, known)?;
         let output = word(&values, "output", &OUTPUTS[..2])?.unwrap_or(Output::Summary);
         Ok(Self {
-            query: filtered(subject, &values, output)?,
+            query: filtered(anchor, &values, output)?,
             axis: word(&values, "status", &AXES)?.unwrap_or(Axis::Ready),
             names: None,
             is_deprecated: false,
@@ -203,7 +203,7 @@ fn word<T: Copy>(values: &Values, name: &str, words: &[(&str, T)]) -> Result<Opt
     found.map(Some).ok_or_else(|| Problem::field(name, format!("must be one of {}", names.join(", "))))
 }
 
-fn filtered(subject: &Subject, values: &Values, output: Output) -> Result<StatusQuery, Problem> {
+fn filtered(anchor: &Anchor, values: &Values, output: Output) -> Result<StatusQuery, Problem> {
     let refuse = |name: &str, text: &str, rule: &str| Problem::field(name, format!("'{text}' {rule}"));
     let device = |text: &str| {
         let key = text.split_once('+').and_then(|(site, device)| format!("{site}/{device}").parse().ok());
@@ -211,11 +211,11 @@ fn filtered(subject: &Subject, values: &Values, output: Output) -> Result<Status
     };
     let component =
         |text: &str| text.parse().map_err(|_| refuse("resource", text, "is no name of a component"));
-    let (id, devices) = match subject {
-        Subject::Group { id, .. } => {
+    let (id, devices) = match anchor {
+        Anchor::Group { id, .. } => {
             (Some(id.clone()), values.all("cluster").map(device).collect::<Result<_, _>>()?)
         }
-        Subject::Cluster(key) => (None, vec![DevicePath(key.clone())]),
+        Anchor::Cluster(key) => (None, vec![DevicePath(key.clone())]),
     };
     let query = StatusQuery {
         id,

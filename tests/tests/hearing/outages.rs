@@ -1,5 +1,6 @@
-//! Tests what no fact can say: a LEDGER that takes nothing, a rollup that is dead or cut off from LEDGER, and an ingest that has
-//! not finished its start are never shown as green, and heal by themselves. Notices tell what facts say.
+//! Tests outages that no fact in LEDGER records: a LEDGER that accepts no fact, a rollup that is dead or cut off from LEDGER, and an
+//! ingest that has not finished its start. No reader shows the fleet as current then, and each outage ends by itself. Notices
+//! report the outages that facts record.
 
 use std::net::SocketAddr;
 use std::process::Stdio;
@@ -46,7 +47,7 @@ async fn a_ledger_that_takes_nothing_ends_the_validity_of_every_view_until_it_ta
             tokio::time::sleep(Duration::from_millis(100)).await;
         }
     }
-    // What LEDGER says is what the view says, and everybody who follows the bucket is warned.
+    // The view equals LEDGER, and every reader of the bucket is warned.
     assert_eq!(view(&system).await["verdict"], "converged");
     watch.says("is not renewed").await;
 
@@ -72,15 +73,15 @@ async fn notices_tell_that_the_hub_stopped_listening_and_that_it_resumed() {
     let begun = Instant::now();
     let partition = partition_of(&device);
     let is_stopped = |notice: &Notice| hub(notice).unheard.iter().any(|of| of.partition == partition);
-    let told = watch.notices(is_stopped).await;
+    let notices = watch.notices(is_stopped).await;
     assert!(begun.elapsed() < SHOWN_WITHIN, "{:?}", begun.elapsed());
-    assert_eq!(verdict_of(told.last().unwrap()), Some(Verdict::ConvergedStale));
+    assert_eq!(verdict_of(notices.last().unwrap()), Some(Verdict::ConvergedStale));
 
     system.start_again(INGEST);
     let begun = Instant::now();
-    let told = watch.notices(|notice| hub(notice).is_whole()).await;
+    let notices = watch.notices(|notice| hub(notice).is_whole()).await;
     assert!(begun.elapsed() < SHOWN_WITHIN, "{:?}", begun.elapsed());
-    assert_eq!(verdict_of(told.last().unwrap()), Some(Verdict::Converged));
+    assert_eq!(verdict_of(notices.last().unwrap()), Some(Verdict::Converged));
 }
 
 /// An answer of the query service.
