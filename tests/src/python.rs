@@ -7,7 +7,15 @@ use std::path::{Path, PathBuf};
 /// # Panics
 /// There is none.
 pub fn interpreter() -> PathBuf {
-    let python = Path::new(env!("CARGO_MANIFEST_DIR")).join("../.tools/venv/bin/python");
-    assert!(python.exists(), "{} is missing: run `make tools` once", python.display());
-    python
+    program("python")
+}
+
+/// A program of these packages.
+///
+/// # Panics
+/// There is none of this name.
+pub fn program(name: &str) -> PathBuf {
+    let program = Path::new(env!("CARGO_MANIFEST_DIR")).join("../.tools/venv/bin").join(name);
+    assert!(program.exists(), "{} is missing: run `make tools`", program.display());
+    program
 }

@@ -1,10 +1,10 @@
 //! Requests that a program makes from the OpenAPI document, valid and invalid, against a gateway before devices that run. Every
 //! answer must be one that the document describes, no wrong request may be accepted, and none may be a failure of the gateway.
 
+use muster_tests::python::program;
 use tokio::process::Command;
 
 use super::served;
-use muster_tests::python::interpreter;
 
 /// The rules that each answer is checked against.
 const CHECKS: &str = "not_a_server_error,status_code_conformance,content_type_conformance,response_schema_conformance,\
@@ -13,9 +13,8 @@ const CHECKS: &str = "not_a_server_error,status_code_conformance,content_type_co
 #[tokio::test(flavor = "multi_thread")]
 async fn requests_made_from_the_openapi_document_get_the_answers_that_it_describes() {
     let (system, addr) = served().await;
-    let program = interpreter().with_file_name("schemathesis");
     let document = format!("http://{addr}/openapi.json");
-    let output = Command::new(program)
+    let output = Command::new(program("schemathesis"))
         .args(["run", &document, "--checks", CHECKS, "--phases", "coverage,fuzzing", "--max-examples", "10"])
         // Event streams do not end.
         .args(["--exclude-path-regex", "watch", "--seed", "1", "--request-timeout", "30"])
