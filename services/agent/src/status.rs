@@ -20,7 +20,7 @@ use tokio::time::Instant;
 use crate::outbox::Summary;
 
 const FILE: &str = "status.json";
-/// Least time between two writes, unless what is refused has changed: a flash disk wears out.
+/// Least time between two writes, unless the refusal has changed: a flash disk wears out.
 const WRITE_INTERVAL: Duration = Duration::from_secs(10);
 
 /// The status of an agent.

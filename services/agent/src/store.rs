@@ -69,7 +69,7 @@ pub async fn refusal(db: &Db) -> Result<Option<DesiredRefusal>, Error> {
     .await
 }
 
-/// Stores the refusal that stands in place of the one before, or that there is none.
+/// Replaces the stored refusal; `None` removes it.
 ///
 /// # Errors
 /// Nothing was stored.
@@ -85,7 +85,7 @@ pub async fn refuse(db: &Db, refusal: Option<DesiredRefusal>) -> Result<(), Erro
     .await
 }
 
-/// Stores a desired state in place of the one before, and that none is refused.
+/// Replaces the stored desired state, and removes the refusal.
 ///
 /// # Errors
 /// Nothing was stored; the one before is still there.

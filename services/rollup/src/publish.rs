@@ -7,7 +7,7 @@
 //! of their position.
 //!
 //! A view states until when it is valid and is renewed before that. The rollup takes the validity back from all views while
-//! LEDGER does not store what the hub hears ([`renew`]).
+//! LEDGER stores no fact about the hub's hearing ([`renew`]).
 //!
 //! Views of deployments that no desired state names are written last, with spare capacity ([`spare`]).
 //!
@@ -229,7 +229,7 @@ impl Publisher {
     }
 
     /// Makes due, once a second, the views whose validity is half over while this rollup does not lag, and the views that are
-    /// still valid while LEDGER does not store what the hub hears.
+    /// still valid while LEDGER stores no fact about the hub's hearing.
     fn renew(&mut self) {
         let now = Instant::now();
         if now < self.renew_at {

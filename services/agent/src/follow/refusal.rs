@@ -1,8 +1,8 @@
 //! The refusal of a desired state, which stands until the device accepts a document or finds the accepted one in DOWNLINK
 //! again. It is stored, so that the first heartbeat after a restart still carries it: without it the hub would record its end.
 //!
-//! Any replica of DOWNLINK may answer a read, also one that does not have yet what was pushed. A rejected document is therefore
-//! refused only after two reads, a few seconds apart, showed it. This module does not decide what is rejected.
+//! Any replica of DOWNLINK may answer a read, also one that lags behind a push. The agent therefore refuses a rejected document
+//! only after two reads, a few seconds apart, have shown it. [`super::decision`] decides which documents are rejected.
 
 use std::time::Duration;
 
@@ -23,7 +23,7 @@ use crate::store;
 /// is behind to catch up.
 pub(super) const CONFIRM_AFTER: Duration = Duration::from_secs(3);
 
-/// The refusal that stands; none while there is none.
+/// The refusal that stands; `None` if the device refuses nothing.
 pub type CurrentRefusal = Option<DesiredRefusal>;
 
 /// A document that a read of DOWNLINK showed, and that was rejected.

@@ -92,7 +92,7 @@ pub enum PackageError {
         #[source]
         source: io::Error,
     },
-    /// A package has not the signature that it needs.
+    /// A package lacks a signature that it needs.
     #[error("its package at {address} is not signed by {whose}: {}", signatures(.count))]
     Signature {
         /// The address.

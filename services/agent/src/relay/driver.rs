@@ -106,7 +106,7 @@ impl<'a> Driver<'a> {
             Ok(()) = self.changes.changed(), if is_in_session => DriverEvent::OutboxChanged,
             marked = marking(&mut self.marking) => DriverEvent::Marked(marked),
             () = until(deadline) => DriverEvent::Deadline,
-            // The next heartbeat says whether this device can store reports, and what it refuses: it must not wait.
+            // The next heartbeat carries the refusal, and whether the device can store reports: it must not wait.
             Ok(()) = self.relay.storage_failure.changed(), if is_in_session => DriverEvent::StateChanged,
             Ok(()) = self.relay.refused.changed(), if is_in_session => DriverEvent::StateChanged,
             fetched = self.relay.receipt_fetched.wait_for(|fetched| *fetched), if self.has_follower && !is_fetched => {

@@ -15,7 +15,7 @@ use muster_contract::presence::Heartbeat;
 use super::state::IntakeState;
 
 impl IntakeState {
-    /// Applies what the newest heartbeat of a device says of its desired state.
+    /// Applies the refusal in the newest heartbeat of a device; `None` is the end of a refusal.
     pub(super) fn check_refusal(&mut self, index: usize, beat: &Heartbeat, stored_at: Timestamp) {
         let device = &self.devices[index];
         // A copy of the device that has an older epoch does not speak for it.
