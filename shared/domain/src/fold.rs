@@ -54,6 +54,7 @@ mod standing;
 mod status;
 mod tally;
 mod totals;
+mod verdict;
 mod view;
 mod view_aggregate;
 mod why;

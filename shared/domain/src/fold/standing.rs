@@ -1,7 +1,7 @@
 //! The standing of one device with one deployment, and the count class that follows from it.
 
 use muster_contract::fact::DeadlineFact;
-use muster_contract::view::{Freshness, Standing, Verdict};
+use muster_contract::view::{Freshness, Standing};
 use muster_contract::{Epoch, Generation, State, Timestamp};
 use serde::{Deserialize, Serialize};
 
@@ -261,11 +261,6 @@ impl Row {
     }
 }
 
-/// True where it reports for its current target and has not finished.
-pub(super) const fn is_at_work(standing: Standing) -> bool {
-    matches!(standing, Standing::Pending | Standing::Installing | Standing::Removing | Standing::Removed)
-}
-
 impl CountClass {
     /// True where the report's components count: the report is about the current target.
     pub(super) const fn shows_components(self) -> bool {
@@ -278,30 +273,6 @@ impl CountClass {
     /// True where the row is a target that is not known.
     pub(super) const fn is_unknown(self) -> bool {
         matches!(self, Self::Target { known: false, .. })
-    }
-
-    /// True where it makes a verdict's rule hold.
-    pub(super) const fn makes_hold(self, verdict: Verdict) -> bool {
-        let Self::Target { standing, freshness, known, overdue, .. } = self else {
-            return matches!((self, verdict), (Self::Leaving, Verdict::Removing));
-        };
-        match verdict {
-            Verdict::Empty | Verdict::Removing => false,
-            Verdict::Failing => matches!(standing, Standing::Failed),
-            Verdict::Overdue => overdue,
-            Verdict::Incomplete => !known,
-            Verdict::Progressing => is_at_work(standing) && matches!(freshness, Freshness::Fresh),
-            // A silent device at work may have stopped for ever: that is no progress.
-            Verdict::Waiting if is_at_work(standing) => !matches!(freshness, Freshness::Fresh),
-            Verdict::Waiting => matches!(standing, Standing::Waiting | Standing::Outdated),
-            Verdict::ConvergedStale => !matches!(freshness, Freshness::Fresh),
-            Verdict::Converged => true,
-        }
-    }
-
-    /// The first verdict whose rule it makes hold.
-    pub(super) fn verdict(self) -> Option<Verdict> {
-        Verdict::ALL.into_iter().find(|verdict| self.makes_hold(*verdict))
     }
 
     /// True where the report's errors count.

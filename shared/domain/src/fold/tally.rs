@@ -11,7 +11,8 @@ use std::ops::{AddAssign, SubAssign};
 use muster_contract::view::{Bounds, Complete, Counts, Freshness, Retried, Split, Standing, Verdict};
 
 use super::axes::Axes;
-use super::standing::{CountClass, is_at_work};
+use super::standing::CountClass;
+use super::verdict::of_target;
 
 /// Missing reports of one device that the sums count at most: more than a device makes, and little enough that no sum
 /// over `u32::MAX` standings can overflow. The device's own account always says the true number.
@@ -139,50 +140,35 @@ impl Group {
         Complete { devices: self.known.into(), of: self.targets.into(), missing_reports: self.missing }
     }
 
-    /// Targets that make the rule of this verdict hold; of [`Verdict::Removing`] the leaving rows.
+    /// The number of rows that make this verdict, if it is the verdict of the group or an earlier one.
     pub(super) fn because(&self, verdict: Verdict) -> u64 {
-        let total = |standing: Standing| self.counts[standing as usize].iter().sum::<u32>();
         let count = match verdict {
             Verdict::Empty => 0,
             Verdict::Removing => self.leaving,
-            Verdict::Failing => total(Standing::Failed),
             Verdict::Overdue => self.overdue,
             Verdict::Incomplete => self.targets - self.known,
-            Verdict::Progressing => self.at_work(&[Freshness::Fresh]),
-            Verdict::Waiting => {
-                let silent = self.at_work(&[Freshness::Stale, Freshness::Never]);
-                total(Standing::Waiting) + total(Standing::Outdated) + silent
-            }
-            Verdict::ConvergedStale => return self.targets().saturating_sub(self.heard().fresh),
-            Verdict::Converged => self.targets,
+            _ => self.by_verdict().filter(|(found, _)| *found == verdict).map(|(_, count)| count).sum(),
         };
         count.into()
     }
 
-    /// Targets at work on devices of these freshnesses.
-    fn at_work(&self, of: &[Freshness]) -> u32 {
-        let standings = Standing::ALL.into_iter().filter(|standing| is_at_work(*standing));
-        standings
-            .flat_map(|standing| of.iter().map(move |at| self.counts[standing as usize][*at as usize]))
-            .sum()
+    /// The first verdict of all rows; of rows without targets only if there are no others.
+    pub(super) fn verdict(&self) -> Verdict {
+        let overdue = (self.overdue > 0).then_some(Verdict::Overdue);
+        let unknown = (self.known < self.targets).then_some(Verdict::Incomplete);
+        let of_targets = self.by_verdict().map(|(verdict, _)| verdict).chain(overdue).chain(unknown).min();
+        let without_targets = if self.leaving > 0 { Verdict::Removing } else { Verdict::Empty };
+        of_targets.unwrap_or(without_targets)
     }
 
-    /// The first verdict whose rule holds. A target that does not report for its current generation yet has not
-    /// begun; a silent device at work may have stopped for ever, and counts as waiting too.
-    pub(super) fn verdict(&self) -> Verdict {
-        let total = |standing: Standing| self.counts[standing as usize].iter().sum::<u32>();
-        let fresh = self.counts[Standing::Installed as usize][Freshness::Fresh as usize];
-        match self {
-            _ if self.is_empty() => Verdict::Empty,
-            _ if self.targets == 0 => Verdict::Removing,
-            _ if total(Standing::Failed) > 0 => Verdict::Failing,
-            _ if self.overdue > 0 => Verdict::Overdue,
-            _ if self.known < self.targets => Verdict::Incomplete,
-            _ if self.at_work(&[Freshness::Fresh]) > 0 => Verdict::Progressing,
-            _ if total(Standing::Installed) < self.targets => Verdict::Waiting,
-            _ if fresh < self.targets => Verdict::ConvergedStale,
-            _ => Verdict::Converged,
-        }
+    /// The counts of targets that are not 0, each with its verdict by standing and freshness.
+    fn by_verdict(&self) -> impl Iterator<Item = (Verdict, u32)> {
+        let counts = Standing::ALL.into_iter().flat_map(|standing| {
+            let of = self.counts[standing as usize];
+            let freshness = [Freshness::Fresh, Freshness::Stale, Freshness::Never].into_iter();
+            freshness.map(move |at| (of_target(standing, at), of[at as usize]))
+        });
+        counts.filter(|(_, count)| *count > 0)
     }
 }
 

@@ -27,7 +27,8 @@ use super::answer::Page;
 use super::device::{Device, DeviceState, Source, Sources};
 use super::fleet::Fleet;
 use super::report::{Report, ReportError};
-use super::standing::{CountClass, Deadline, Row, Uncertainty, is_at_work};
+use super::standing::{CountClass, Deadline, Row, Uncertainty};
+use super::verdict::is_at_work;
 
 /// Devices visited for one answer: the fold waits meanwhile, for about a millisecond.
 const WHY_LOOKED_AT_MAX: usize = 20_000;
@@ -80,8 +81,10 @@ impl Fleet {
                 return (standings, last.map(|device| self.key_of(device).to_string()));
             }
             // Asked first: most devices do not, and their facts are of no interest.
-            let (speaks, full) =
-                (device.count_class(deployment).makes_hold(verdict), standings.len() >= page.limit.max(1));
+            let (speaks, full) = (
+                device.count_class(deployment).verdict() == Some(verdict),
+                standings.len() >= page.limit.max(1),
+            );
             if speaks && full {
                 return (standings, last.map(|device| self.key_of(device).to_string()));
             }
@@ -101,7 +104,7 @@ impl Fleet {
         let (number, verdict) = self.judged(id)?;
         let device = self.find(key)?;
         let because = self.because(device, number, None)?;
-        let speaks = device.count_class(number).makes_hold(verdict);
+        let speaks = device.count_class(number).verdict() == Some(verdict);
         let fresh = Some((because.freshness == Freshness::Fresh).into());
         let why = self.answer(id, verdict, (speaks.into(), 1), vec![because], None);
         let hub = self.hub_evidence(self.hub_hearing_of(device));

@@ -16,6 +16,7 @@ use muster_contract::{ComponentName, DeploymentId, LabelKey, LabelValue, SiteId,
 use serde_json::Value;
 
 use super::super::tally::{Devices, Group};
+use super::super::verdict::without_evidence;
 use super::super::view::{
     Named, Standings, Times, shown_deployment, shown_fleet, shown_group, shown_site, shown_tally,
 };
@@ -233,7 +234,7 @@ pub fn all_unheard(key: &ViewKey, view: &[u8]) -> Option<(Digest, Value)> {
         ViewKey::Deployment(_) => {
             let mut view: DeploymentView = serde_json::from_slice(view).ok()?;
             view.counts = silent_counts(view.counts);
-            view.verdict = verdict_unheard(view.verdict);
+            view.verdict = without_evidence(view.verdict);
             view.converged = Bounds { lo: 0, hi: view.targets };
             view.complete.devices = 0;
             view.message = view.words();
@@ -273,7 +274,7 @@ fn by_verdict(verdicts: impl Iterator<Item = Verdict>) -> BTreeMap<Verdict, u64>
 fn unheard(tally: Tally) -> Tally {
     let mut deployments = BTreeMap::new();
     for (verdict, count) in tally.deployments {
-        let sum: &mut u64 = deployments.entry(verdict_unheard(verdict)).or_default();
+        let sum: &mut u64 = deployments.entry(without_evidence(verdict)).or_default();
         *sum = sum.saturating_add(count);
     }
     let mut unheard = Tally {
@@ -285,15 +286,6 @@ fn unheard(tally: Tally) -> Tally {
     };
     unheard.message = unheard.words();
     unheard
-}
-
-/// The verdict on standings about which nothing is known any more.
-const fn verdict_unheard(verdict: Verdict) -> Verdict {
-    match verdict {
-        // These verdicts do not depend on what is known.
-        Verdict::Empty | Verdict::Removing | Verdict::Failing | Verdict::Overdue => verdict,
-        _ => Verdict::Incomplete,
-    }
 }
 
 fn silent_counts(counts: Counts) -> Counts {

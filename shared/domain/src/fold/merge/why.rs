@@ -12,6 +12,7 @@ use muster_contract::{DeploymentId, DeviceKey, HubName};
 
 use super::super::refused::by_code;
 use super::super::tally::Group;
+use super::super::verdict::together;
 use super::answer::silent;
 use super::hearing::hearing;
 use super::hub::Hub;
@@ -213,46 +214,9 @@ fn bare(id: &DeploymentId, verdict: Verdict, asked: WhyAsked, told: &[HubAnswer<
     }
 }
 
-/// The verdict on the standings of two places from that on each: the first that holds. Where one has targets, no rule that is
-/// about having none holds.
-fn together(one: Verdict, other: Verdict) -> Verdict {
-    let has_targets = |verdict: Verdict| !matches!(verdict, Verdict::Empty | Verdict::Removing);
-    match (has_targets(one), has_targets(other)) {
-        (true, true) => one.min(other),
-        (true, false) => one,
-        (false, true) => other,
-        (false, false) => one.max(other),
-    }
-}
-
 /// The same standings, whose facts say whose LEDGER they are in.
 fn named(hub: &HubName, mut standings: Vec<Because>) -> Vec<Because> {
     let facts = standings.iter_mut().flat_map(|because| &mut because.facts);
     facts.for_each(|fact| fact.hub = Some(hub.clone()));
     standings
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn a_rule_that_holds_at_one_hub_holds_over_both_unless_it_is_empty() {
-        for one in Verdict::ALL {
-            assert_eq!(together(one, one), one);
-            for other in Verdict::ALL {
-                let both = together(one, other);
-                assert_eq!(both, together(other, one), "{one:?} {other:?}");
-                let weak = [Verdict::Empty, Verdict::Removing];
-                let wanted = match (weak.contains(&one), weak.contains(&other)) {
-                    (false, false) => one.min(other),
-                    (true, true) if one == other => one,
-                    (true, true) => Verdict::Removing,
-                    (true, false) => other,
-                    (false, true) => one,
-                };
-                assert_eq!(both, wanted, "{one:?} {other:?}");
-            }
-        }
-    }
 }
