@@ -26,7 +26,7 @@ use crate::terminal::Terminal;
 
 /// The copied streams in the order of a backup: a stream before those that are written later than it. The views are not
 /// newer than LEDGER, and LEDGER has copied no desired state that DOWNLINK lacks.
-const SAVED: [&str; 6] = [
+const SAVED: [&str; 7] = [
     muster_bus::topology::VIEWS_STREAM,
     stream::LEDGER,
     stream::DOWNLINK,
@@ -34,6 +34,8 @@ const SAVED: [&str; 6] = [
     stream::NOTICES,
     // After LEDGER: a number that it lacks is a gap, and one that the bucket lacks would be given twice.
     stream::HTTP_DEVICES,
+    // After DOWNLINK and LEDGER: the planner orders again what they lack, and would not know of an instance that PLANS lacks.
+    stream::PLANS,
 ];
 
 /// Data that no backup holds, and who sends it again.

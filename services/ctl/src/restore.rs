@@ -113,7 +113,7 @@ struct Source {
 }
 
 /// The streams in the order of a restore: each can be rebuilt once those before it exist.
-const SOURCES: [Source; 8] = [
+const SOURCES: [Source; 9] = [
     Source {
         name: stream::DOWNLINK,
         from: "Git, LEDGER's copies, the publisher's memory",
@@ -149,6 +149,12 @@ const SOURCES: [Source; 8] = [
         from: "nothing: back it up with the others",
         by: "ingest, empty",
         not: "accepted clients: `muster enroll --spiffe` again; their devices begin a new epoch",
+    },
+    Source {
+        name: stream::PLANS,
+        from: "nothing: back it up with the others",
+        by: "planner, empty",
+        not: "plans, inventory and operations: apply them again; what runs on devices goes on",
     },
     Source {
         name: stream::UPLINK,
@@ -294,6 +300,7 @@ fn steps(streams: &[StreamLine], answers: &Answers) -> Vec<Step> {
 fn restart_command(stream: &str) -> &'static str {
     match stream {
         stream::DOWNLINK => "systemctl restart muster-publisher",
+        stream::PLANS => "systemctl restart muster-planner",
         VIEWS_STREAM | stream::NOTICES => "systemctl restart muster-rollup",
         _ => "systemctl restart muster-ingest",
     }

@@ -74,13 +74,14 @@ const UPDATE_STREAMS: [&str; 18] = [
     "$JS.API.STREAM.UPDATE.PLANS",
 ];
 /// Copying streams out of a server and into one that lacks them, for `muster backup` and `muster restore --from`.
-const COPY_STREAMS: [&str; 14] = [
+const COPY_STREAMS: [&str; 16] = [
     "$JS.API.STREAM.SNAPSHOT.DOWNLINK",
     "$JS.API.STREAM.SNAPSHOT.LEDGER",
     "$JS.API.STREAM.SNAPSHOT.KV_views",
     "$JS.API.STREAM.SNAPSHOT.NOTICES",
     "$JS.API.STREAM.SNAPSHOT.QUARANTINE",
     "$JS.API.STREAM.SNAPSHOT.KV_http_devices",
+    "$JS.API.STREAM.SNAPSHOT.PLANS",
     "$JS.SNAPSHOT.ACK.>",
     "$JS.API.STREAM.RESTORE.DOWNLINK",
     "$JS.API.STREAM.RESTORE.LEDGER",
@@ -88,6 +89,7 @@ const COPY_STREAMS: [&str; 14] = [
     "$JS.API.STREAM.RESTORE.NOTICES",
     "$JS.API.STREAM.RESTORE.QUARANTINE",
     "$JS.API.STREAM.RESTORE.KV_http_devices",
+    "$JS.API.STREAM.RESTORE.PLANS",
     "$JS.SNAPSHOT.RESTORE.>",
 ];
 const READ_DESIRED: [&str; 4] = [

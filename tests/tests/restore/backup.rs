@@ -1,11 +1,13 @@
 //! A hub that is backed up while it runs, destroyed, and made again in another server.
 
+use std::collections::BTreeSet;
 use std::fs;
 use std::os::unix::fs::PermissionsExt as _;
 use std::path::Path;
 
 use muster_bus::{Bus, Outgoing};
 use muster_contract::subjects::stream;
+use muster_ctl::backup::archive;
 use muster_service::supervisor::Supervisor;
 use muster_tests::command::{Said, muster};
 use muster_tests::server::Server;
@@ -27,7 +29,8 @@ struct Services {
 impl Services {
     async fn start(hub: &Hub) -> Self {
         let (publisher, handle) = hub.publisher().await;
-        Self { all: vec![hub.ingest().await, publisher, hub.rollup().await], _publisher: handle }
+        let (ingest, planner) = (hub.ingest().await, hub.planner().await);
+        Self { all: vec![ingest, planner, publisher, hub.rollup().await], _publisher: handle }
     }
 
     async fn without_rollup(mut self) -> Self {
@@ -80,6 +83,15 @@ pub(crate) async fn messages(hub: &Hub, name: &str) -> Vec<(u64, String, Vec<u8>
     all
 }
 
+/// Stores a plan, which the planner may refuse only while it still reads PLANS.
+pub(crate) async fn plan(hub: &Hub, name: &str) {
+    let plan = json!({"name": name, "namespace": "demo", "serviceName": name, "profile": "process",
+        "applications": [{"payloadName": "main", "resources": {"cores": 1, "memory": 1}}]});
+    let apply = async || hub.request("muster.planner.plan-apply", &plan).await;
+    let answer = until("the plan is stored", apply, |answer| answer["error"]["code"] != "notReady").await;
+    assert_eq!(answer["version"], 0, "{answer}");
+}
+
 fn said_well(said: &Said) {
     assert_eq!(said.code, 0, "{said:?}");
 }
@@ -93,6 +105,8 @@ async fn a_hub_made_again_from_a_backup_counts_on_from_where_it_was() {
     let apply = json!({"site": "plant7", "device": "press-4", "documents": DOCUMENTS});
     assert_eq!(old.request("muster.publisher.apply", &apply).await["generation"], 1);
     let before = report(&old, 1, 2, "installing").await;
+    plan(&old, "kept").await;
+    let plans = messages(&old, stream::PLANS).await;
 
     let data = |hub: &Hub| hub.dir.path().join("rollup").display().to_string();
     let services = services.without_rollup().await;
@@ -106,6 +120,7 @@ async fn a_hub_made_again_from_a_backup_counts_on_from_where_it_was() {
     let kept = messages(&old, stream::LEDGER).await;
     // What happens after the backup, and is lost with the hub.
     let after = report(&old, 3, 4, "installed").await;
+    plan(&old, "lost").await;
     assert_ne!(before["digest"], after["digest"]);
     services.stop().await;
     drop(old);
@@ -119,10 +134,13 @@ async fn a_hub_made_again_from_a_backup_counts_on_from_where_it_was() {
     let ledger = messages(&new, stream::LEDGER).await;
     assert_eq!(ledger[..same.len()], same, "sequence numbers, subjects and facts of LEDGER");
     assert_eq!(view(&new).await["digest"], before["digest"], "the view as it was");
+    assert_eq!(messages(&new, stream::PLANS).await, plans, "plans with their sequence numbers");
     let again = muster(&new.server.url(), &["restore", "--from", &backup, "--streams"]).await;
     said_well(&again);
 
     let services = Services::start(&new).await;
+    assert_eq!(new.request("muster.planner.plan-get", &json!({"plan": "kept"})).await["plan"]["version"], 0);
+    plan(&new, "later").await;
     let asked = async || {
         new.beat(&key(), 4).await;
         new.receipt(&key()).await
@@ -143,6 +161,27 @@ async fn a_hub_made_again_from_a_backup_counts_on_from_where_it_was() {
     let files = fs::read_dir(data(&new)).unwrap().map(|entry| entry.unwrap().file_name());
     let aside: Vec<_> = files.filter(|name| name.to_string_lossy().contains("set-aside")).collect();
     assert!(aside.is_empty(), "the rollup went on with what was restored: {aside:?}");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_backup_holds_every_stream_that_devices_do_not_fill_again() {
+    let place = tempfile::tempdir().unwrap();
+    let backup = place.path().join("backup");
+    let hub = Hub::start().await;
+    said_well(&muster(&hub.server.url(), &["backup", "-o", &backup.display().to_string()]).await);
+    let saved = archive::open(&backup).unwrap().streams.into_iter().map(|stream| stream.name);
+    let saved: BTreeSet<String> =
+        saved.chain([stream::UPLINK, stream::PRESENCE].map(str::to_owned)).collect();
+    let described = muster_bus::topology::described();
+    let names =
+        described["streams"].as_array().unwrap().iter().map(|stream| stream["name"].as_str().unwrap());
+    let names: BTreeSet<String> = names.map(str::to_owned).collect();
+    assert_eq!(saved, names);
+    assert_eq!(
+        names,
+        muster_ctl::restore::streams().map(str::to_owned).collect(),
+        "muster restore checks all"
+    );
 }
 
 #[tokio::test(flavor = "multi_thread")]

@@ -73,6 +73,15 @@ impl Hub {
         (supervisor, handle)
     }
 
+    pub(crate) async fn planner(&self) -> Supervisor {
+        let words = ["muster-planner", "--nats-url", &self.server.url()];
+        let config = muster_planner::config::Cli::try_parse_from(words).unwrap().check().unwrap();
+        let supervisor = Supervisor::new();
+        soon("planner", muster_planner::app::start(config, &supervisor)).await.unwrap();
+        ready(&supervisor).await;
+        supervisor
+    }
+
     pub(crate) async fn request(&self, subject: &str, request: &Value) -> Value {
         // The server may hear of a service that is ready a moment later than the service itself.
         let ask = async || self.bus.request(subject, request.to_string().into(), PATIENCE).await;

@@ -32,6 +32,8 @@ use super::hub::{DRAIN, Hub};
 const RELEASES: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/release");
 /// Set by `make release-data`: keep what this version writes.
 const KEEP: &str = "MUSTER_RELEASE_DATA";
+/// The plan in PLANS.
+const PLAN: &str = "web";
 /// Reports of the device that were never sent.
 const UNSENT: u64 = 4;
 /// A snapshot and a checkpoint after every few facts.
@@ -54,6 +56,8 @@ fn names() -> impl Iterator<Item = String> {
 async fn write(folder: &Path) {
     let hub = Hub::start().await;
     let (ingest, (publisher, _handle)) = (hub.ingest().await, hub.publisher().await);
+    let planner = hub.planner().await;
+    super::backup::plan(&hub, PLAN).await;
     let rollup = hub.rollup_with(&DENSE).await;
     let apply = json!({"site": "plant7", "device": "press-4", "documents": DOCUMENTS});
     assert_eq!(hub.request("muster.publisher.apply", &apply).await["generation"], 1);
@@ -62,7 +66,7 @@ async fn write(folder: &Path) {
     let data = hub.dir.path().join("rollup");
     let created_at = hub.bus.stream_state(stream::LEDGER).await.unwrap().created_at;
     until("a checkpoint", async || checkpoints(&data, created_at), |count| *count > 0).await;
-    for service in [ingest, rollup, publisher] {
+    for service in [ingest, rollup, publisher, planner] {
         service.drain(DRAIN).await;
     }
     let (to, data) = (folder.join("hub").display().to_string(), data.display().to_string());
@@ -152,6 +156,13 @@ async fn open_streams(backup: &Path, manifest: &Manifest) {
         }
     }
     assert!(facts > 0 && views > 1, "{facts} facts, {views} views");
+    // Releases before 0.3.0 kept no plans in a backup.
+    if manifest.streams.iter().any(|saved| saved.name == stream::PLANS) {
+        let planner = hub.planner().await;
+        let kept = hub.request("muster.planner.plan-get", &json!({ "plan": PLAN })).await;
+        assert_eq!(kept["plan"]["name"], PLAN, "{kept}");
+        planner.drain(DRAIN).await;
+    }
 }
 
 /// Restores a stream without its end of life, which the data of an old release has passed.
