@@ -5,6 +5,7 @@
 
 mod release;
 
+use std::collections::BTreeMap;
 use std::fs::Permissions;
 use std::net::TcpListener;
 use std::os::unix::fs::PermissionsExt as _;
@@ -235,6 +236,26 @@ fn whatever_ci_may_go_without_is_a_step_or_a_test() {
         assert!(steps.contains(&format!("not_run \"{name}\"")) || is_test(), "{name} is nothing that runs");
         assert!(reason.len() > 20, "{name}: '{reason}' is no reason");
     }
+}
+
+/// Steps of `.ci/test` that take the place of others, or need a registry of public images.
+const STEPS_BESIDE: [&str; 2] = ["tests, documentation included", "images from public images"];
+
+#[test]
+fn the_budgets_of_the_steps_are_within_that_of_a_whole_run() {
+    let script = std::fs::read_to_string(Path::new(TOP).join(".ci/test")).unwrap();
+    let whole = script.lines().find_map(|line| line.strip_prefix("total_budget=")).unwrap();
+    let budget = |line: &str| {
+        let (name, seconds) = line.trim().strip_prefix('[')?.split_once("]=")?;
+        Some((name.trim_matches('"').to_owned(), seconds.parse::<u32>().ok()?))
+    };
+    let mut budgets: BTreeMap<_, _> = script.lines().filter_map(budget).collect();
+    for step in script.split("step \"").skip(1).filter_map(|rest| rest.split('"').next()) {
+        assert!(budgets.contains_key(step), "{step} has no budget");
+    }
+    budgets.retain(|name, _| !STEPS_BESIDE.contains(&name.as_str()));
+    let sum: u32 = budgets.values().sum();
+    assert!(sum <= whole.parse().unwrap(), "{sum} s of {whole} s");
 }
 
 /// The files with tests that may not run.
