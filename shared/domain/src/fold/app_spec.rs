@@ -8,7 +8,7 @@ use muster_contract::ComponentName;
 use muster_contract::desired::DesiredDeployment;
 use serde::{Deserialize, Serialize};
 
-use super::index::fill_slot;
+use super::slots::fill_slot;
 
 /// An application and its components.
 #[derive(Debug, Clone, PartialEq, Eq, Hash, Serialize, Deserialize)]

@@ -9,9 +9,9 @@ use muster_contract::view::{Freshness, Standing};
 use muster_contract::{ComponentName, State};
 
 use super::app_spec::AppSpec;
+use super::delta::Delta;
 use super::report::Report;
 use super::standing::{CountClass, Row};
-use super::tally::Delta;
 
 /// Counts over components on the two axes, and over standings by kstatus.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]

@@ -13,10 +13,11 @@ use muster_contract::{DeploymentId, DeviceKey, SiteId};
 
 use super::axes::RowCondition;
 use super::change_log::{Side, StoodFor};
+use super::delta::Delta;
 use super::fleet::{Fleet, Position};
 use super::standing::CountClass;
 use super::status::message;
-use super::tally::{Delta, Group};
+use super::tally::Group;
 
 /// The changes between two points.
 #[derive(Debug)]

@@ -11,7 +11,6 @@ use std::sync::Arc;
 use muster_contract::DeviceKey;
 
 use super::report::Report;
-use super::status::errors::Often;
 
 /// The failed devices of a deployment by error code.
 #[derive(Debug, Default)]
@@ -20,6 +19,14 @@ pub(super) struct ErrorIndex {
     devices: BTreeMap<Arc<str>, BTreeSet<DeviceKey>>,
     /// Every code once, the most frequent first, of equals by name.
     ranks: BTreeSet<(Reverse<u64>, Arc<str>)>,
+}
+
+/// How many devices report a code, and the first of them.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Often<'a> {
+    pub(super) code: &'a str,
+    pub(super) count: u64,
+    pub(super) first: &'a DeviceKey,
 }
 
 impl ErrorIndex {

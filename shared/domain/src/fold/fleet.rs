@@ -9,12 +9,13 @@ use muster_contract::{DeploymentId, DeviceKey, Epoch, Seq, SiteId, Timestamp};
 
 use super::capture::Capture;
 use super::change_log::{ChangeLog, Side};
+use super::delta::Delta;
 use super::device::Device;
 use super::hearing::HearingState;
 use super::index::DeviceIndex;
+use super::max_timestamp::{MaxTimestamp, highest};
 use super::silence_starts::SilenceStarts;
 use super::standing::{CountClass, DeviceContext, Row};
-use super::tally::Delta;
 use super::totals::Totals;
 use super::view_aggregate::ViewAggregates;
 
@@ -129,6 +130,21 @@ impl Fleet {
             }
             _ => Outcome::Skipped,
         }
+    }
+
+    /// Recomputes the maxima whose newest row has gone. A row that goes is mostly older than the others, or one
+    /// of many of the same time. Only if rows go in the reverse order of their arrival does each of them cost a
+    /// search of its site.
+    fn recompute_last_changed(&mut self) {
+        let stale = std::mem::take(&mut self.totals.last_changed.stale);
+        for place in &stale {
+            let (deployment, site) = *place;
+            let devices = self.totals.site(site).members.iter().map(|number| &self.devices[number as usize]);
+            let rows = devices.flat_map(|device| &device.rows).filter(|row| row.deployment == deployment);
+            let max = highest(rows.map(|row| MaxTimestamp::of(row.changed_at())));
+            self.totals.last_changed.set_max(*place, max);
+        }
+        stale.into_iter().for_each(|place| self.totals.last_changed.recompute_sums(place));
     }
 
     /// Skips a message of LEDGER without a readable fact.

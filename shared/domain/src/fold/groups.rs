@@ -2,23 +2,20 @@
 //! groups as its device has labels. Labels come from the newest desired state alone.
 
 mod answer;
+mod membership;
 
 pub use answer::NoGroups;
 pub(super) use answer::{Split, label_line};
 
 use std::collections::BTreeMap;
 
-use muster_contract::labels::Labels;
 use muster_contract::{LabelKey, LabelValue};
 
 use super::counts_by_deployment::CountsByDeployment;
-use super::device::Device;
-use super::fleet::Fleet;
-use super::index::fill_slot;
 use super::max_timestamp::MaxTimestamp;
+use super::slots::fill_slot;
 use super::standing::CountClass;
-use super::tally::Delta;
-use super::totals::Whole;
+use super::whole::Whole;
 
 /// All groups, by number: small keys for the devices.
 #[derive(Debug, Default)]
@@ -46,7 +43,7 @@ pub(super) struct LabelGroup {
 
 impl Groups {
     /// The number of a group, for one more device in it.
-    fn join(&mut self, label: &LabelKey, value: &LabelValue) -> u32 {
+    pub(super) fn join(&mut self, label: &LabelKey, value: &LabelValue) -> u32 {
         let known = self.numbers.get(label).and_then(|values| values.get(value)).copied();
         let number = known.unwrap_or_else(|| self.insert_group(label.clone(), value.clone()));
         self.list[number as usize].members += 1;
@@ -71,7 +68,7 @@ impl Groups {
     }
 
     /// Removes a device from a group. The caller has retracted its counts there before.
-    fn remove_member(&mut self, number: u32) {
+    pub(super) fn remove_member(&mut self, number: u32) {
         let group = &mut self.list[number as usize];
         group.members -= 1;
         if group.members > 0 {
@@ -125,44 +122,5 @@ impl LabelGroup {
     /// Puts a standing into its counts in place of what it was.
     pub(super) fn exchange(&mut self, deployment: u32, from: CountClass, to: CountClass) {
         self.whole.exchange(from, to, deployment, &mut self.deployments);
-    }
-}
-
-impl Fleet {
-    /// Moves a device and its contributions into the groups of these labels.
-    pub(super) fn regroup(&mut self, number: u32, labels: &Labels) {
-        let device = &mut self.devices[number as usize];
-        let named = device.groups.iter().map(|number| self.totals.groups.get(*number));
-        if named.map(|group| (&group.label, &group.value)).eq(labels) {
-            return;
-        }
-        let context = device.state.context();
-        self.view_aggregates.apply_delta(Delta::Retract, &self.totals, number, device, &context);
-        let joined = labels.iter().map(|(label, value)| self.totals.groups.join(label, value)).collect();
-        let left = std::mem::replace(&mut device.groups, joined);
-        self.totals.apply_to_groups(Delta::Retract, device, &left);
-        self.totals.apply_to_groups(Delta::Add, device, &device.groups);
-        left.iter().for_each(|number| self.totals.groups.remove_member(*number));
-        self.view_aggregates.apply_delta(Delta::Add, &self.totals, number, device, &context);
-    }
-
-    /// The hub's labels of a device.
-    pub(super) fn labels_of(&self, device: &Device) -> Labels {
-        let named = device.groups.iter().map(|number| self.totals.groups.get(*number));
-        named.map(|group| (group.label.clone(), group.value.clone())).collect()
-    }
-
-    /// The device's own labels, overridden by the hub's labels.
-    pub(super) fn labels_shown(&self, device: &Device) -> BTreeMap<String, String> {
-        let own = device
-            .state
-            .capabilities
-            .as_deref()
-            .map(|capabilities| capabilities.labels.clone())
-            .unwrap_or_default();
-        let hub = self.labels_of(device);
-        own.into_iter()
-            .chain(hub.into_iter().map(|(label, value)| (label.to_string(), value.to_string())))
-            .collect()
     }
 }

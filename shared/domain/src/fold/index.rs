@@ -9,16 +9,6 @@ use muster_contract::DeviceKey;
 use super::device::Device;
 use super::totals::Totals;
 
-/// Stores a value in a spare slot, or in a new one, and returns its number.
-pub(super) fn fill_slot<T>(slots: &mut Vec<T>, spare: &mut Vec<u32>, value: T) -> u32 {
-    if let Some(number) = spare.pop() {
-        slots[number as usize] = value;
-        return number;
-    }
-    slots.push(value);
-    (slots.len() - 1) as u32
-}
-
 /// Numbers of devices by name. The caller passes the devices.
 #[derive(Debug, Default)]
 pub(super) struct DeviceIndex {

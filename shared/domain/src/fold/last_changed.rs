@@ -9,7 +9,6 @@ use std::collections::BTreeSet;
 use hashbrown::HashMap;
 use muster_contract::Timestamp;
 
-use super::fleet::Fleet;
 use super::max_timestamp::{MaxTimestamp, highest};
 
 /// A deployment and a site, by number.
@@ -23,7 +22,7 @@ pub(super) struct LastChanged {
     sites: Vec<MaxTimestamp>,
     fleet: MaxTimestamp,
     /// Places that lost the newest row of their deployment, their site or themselves: maxima to recompute.
-    stale: BTreeSet<DeploymentAtSite>,
+    pub(super) stale: BTreeSet<DeploymentAtSite>,
 }
 
 impl LastChanged {
@@ -55,7 +54,7 @@ impl LastChanged {
     }
 
     /// Sets the recomputed maximum of one deployment at one site.
-    fn set_max(&mut self, place: DeploymentAtSite, max: MaxTimestamp) {
+    pub(super) fn set_max(&mut self, place: DeploymentAtSite, max: MaxTimestamp) {
         match max.bound() {
             Some(_) => _ = self.places.insert(place, max),
             None => _ = self.places.remove(&place),
@@ -63,7 +62,7 @@ impl LastChanged {
     }
 
     /// Recomputes the maxima that include a deployment at a site.
-    fn recompute_sums(&mut self, (deployment, site): DeploymentAtSite) {
+    pub(super) fn recompute_sums(&mut self, (deployment, site): DeploymentAtSite) {
         let numbers = |list: &[MaxTimestamp]| 0..list.len() as u32;
         if self.deployments[deployment as usize].is_stale() {
             let places = numbers(&self.sites).map(|site| (deployment, site));
@@ -89,21 +88,4 @@ fn at(list: &mut Vec<MaxTimestamp>, number: u32) -> &mut MaxTimestamp {
         list.resize(number + 1, MaxTimestamp::default());
     }
     &mut list[number]
-}
-
-impl Fleet {
-    /// Recomputes the maxima whose newest row has gone. A row that goes is mostly older than the others, or one
-    /// of many of the same time. Only if rows go in the reverse order of their arrival does each of them cost a
-    /// search of its site.
-    pub(super) fn recompute_last_changed(&mut self) {
-        let stale = std::mem::take(&mut self.totals.last_changed.stale);
-        for place in &stale {
-            let (deployment, site) = *place;
-            let devices = self.totals.site(site).members.iter().map(|number| &self.devices[number as usize]);
-            let rows = devices.flat_map(|device| &device.rows).filter(|row| row.deployment == deployment);
-            let max = highest(rows.map(|row| MaxTimestamp::of(row.changed_at())));
-            self.totals.last_changed.set_max(*place, max);
-        }
-        stale.into_iter().for_each(|place| self.totals.last_changed.recompute_sums(place));
-    }
 }

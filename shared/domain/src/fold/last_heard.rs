@@ -7,11 +7,11 @@
 use muster_contract::Timestamp;
 use muster_contract::status::LOOKED_AT_MAX;
 
+use super::delta::Delta;
 use super::device::Device;
 use super::fleet::Fleet;
 use super::groups::LabelGroup;
 use super::standing::DeviceContext;
-use super::tally::Delta;
 use super::totals::Site;
 use super::view::Times;
 

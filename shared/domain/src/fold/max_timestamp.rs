@@ -4,7 +4,7 @@
 
 use muster_contract::Timestamp;
 
-use super::tally::Delta;
+use super::delta::Delta;
 
 /// A maximum of timestamps, with its multiplicity.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]

@@ -10,8 +10,8 @@ use muster_contract::{DeploymentId, LabelKey, LabelValue};
 use serde::Serialize;
 
 use super::fleet::Fleet;
-use super::totals::Whole;
 use super::view::{Times, counted};
+use super::whole::Whole;
 
 impl Fleet {
     /// The part of a view; of a deployment, at most `rows` of its rows after the first `skip`. None where there is

@@ -1,14 +1,13 @@
 //! A device's record in a snapshot. The records define the fleet: every count is rebuilt from them.
 
+mod restore;
+
 use muster_contract::labels::Labels;
-use muster_contract::view::AsOf;
 use muster_contract::{DeploymentId, DeviceKey, Generation, Timestamp};
 use serde::{Deserialize, Serialize};
 
-use super::app_spec::{self, AppSpec};
-use super::device::{Device, StoredDevice};
-use super::fleet::{Fleet, Scope};
-use super::hearing::HearingState;
+use super::app_spec::AppSpec;
+use super::device::StoredDevice;
 use super::report::Report;
 use super::standing::Deadline;
 
@@ -46,82 +45,5 @@ impl DeviceRecord {
     /// The device.
     pub const fn key(&self) -> &DeviceKey {
         &self.state.key
-    }
-}
-
-impl Fleet {
-    /// The record of a device.
-    pub fn record(&self, key: &DeviceKey) -> Option<DeviceRecord> {
-        self.find(key).map(|device| self.record_of(device))
-    }
-
-    /// The records of all devices, ordered by site and device.
-    pub fn records(&self) -> impl Iterator<Item = DeviceRecord> + '_ {
-        let sites = self.totals.site_numbers.values().map(|number| self.totals.site(*number));
-        let devices = sites.flat_map(|site| site.members.iter());
-        devices.map(|number| self.record_of(&self.devices[number as usize]))
-    }
-
-    /// At most `max` records of the devices after one, in the same order.
-    pub fn records_after(&self, after: Option<&DeviceKey>, max: usize) -> Vec<DeviceRecord> {
-        self.devices_after(|_| true, after, None).take(max).map(|device| self.record_of(device)).collect()
-    }
-
-    /// The fleet as it was at `as_of`, from all its records and the hearing state of that time. No device counts as changed,
-    /// every view does.
-    pub fn restore(
-        as_of: AsOf,
-        hearing: HearingState,
-        records: impl IntoIterator<Item = DeviceRecord>,
-    ) -> Self {
-        let mut fleet = Self::default();
-        fleet.hearing = hearing;
-        for record in records {
-            fleet.admit(record);
-        }
-        fleet.as_of = as_of;
-        fleet.change_log.reset(as_of.ledger_seq);
-        fleet.drain_changed_devices();
-        fleet
-    }
-
-    pub(super) fn record_of(&self, device: &Device) -> DeviceRecord {
-        let row = |row: &super::standing::Row| RowRecord {
-            deployment: self.totals.deployment(row.deployment).id.clone(),
-            target: row.target,
-            since: row.since(),
-            spec: self.totals.specs.get(row.spec).cloned(),
-            report: row.report.clone(),
-            deadline: row.deadline.clone(),
-        };
-        let mut rows: Vec<_> = device.rows.iter().map(row).collect();
-        rows.sort_by(|one, other| one.deployment.cmp(&other.deployment));
-        let state = device.state.stored(self.site_of(device));
-        DeviceRecord { state, labels: self.labels_of(device), rows }
-    }
-
-    fn admit(&mut self, record: DeviceRecord) {
-        let DeviceRecord { state, labels, rows } = record;
-        let number = self.name_device(&state.key);
-        self.regroup(number, &labels);
-        let before = self.context(number);
-        let held = &mut self.devices[number as usize].state;
-        *held = state.state(held.name.clone(), held.unheard_in);
-        self.update_refusing(number);
-        self.update_rows(number, before, Scope::Device, |_| {});
-        for RowRecord { deployment, target, since, spec, mut report, deadline } in rows {
-            let place = self.name_row(number, &deployment);
-            let context = self.context(number);
-            if let Some(report) = &mut report {
-                report.intern(&mut self.totals.component_sets);
-            }
-            let spec = spec.map_or(app_spec::NONE, |spec| self.totals.specs.intern(spec));
-            self.update_rows(number, context, Scope::Row(place), |row| {
-                row.restore_target(target, since);
-                row.spec = spec;
-                row.report = report.take();
-                row.deadline.clone_from(&deadline);
-            });
-        }
     }
 }

@@ -7,7 +7,7 @@ use std::collections::BTreeMap;
 
 use muster_contract::Timestamp;
 
-use super::tally::Delta;
+use super::delta::Delta;
 
 /// Silent devices by the second in which each was last heard.
 #[derive(Debug, Default, PartialEq, Eq)]

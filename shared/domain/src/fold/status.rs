@@ -22,10 +22,11 @@ use muster_contract::{DeploymentId, DeviceKey, LabelError};
 use filter::{Filter, FilteredRow};
 pub(super) use line::message;
 
+use super::delta::Delta;
 use super::device::Device;
 use super::fleet::Fleet;
 use super::standing::Row;
-use super::tally::{Delta, Group};
+use super::tally::Group;
 use super::view::Times;
 
 /// Why a question about status has no answer, in words for the asker.

@@ -6,11 +6,12 @@ mod rest;
 
 pub use part::BadPart;
 
-use std::ops::{AddAssign, SubAssign};
+use std::ops::AddAssign;
 
 use muster_contract::view::{Bounds, Complete, Counts, Freshness, Retried, Split, Standing, Verdict};
 
 use super::axes::Axes;
+use super::delta::Delta;
 use super::standing::CountClass;
 use super::verdict::of_target;
 
@@ -47,22 +48,6 @@ pub(super) struct Devices {
     by_freshness: [u32; 3],
     complete: u32,
     missing: u64,
-}
-
-/// Whether a contribution is added to the counts or retracted.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Delta {
-    Add,
-    Retract,
-}
-
-impl Delta {
-    pub(super) fn apply<N: AddAssign + SubAssign>(self, count: &mut N, amount: N) {
-        match self {
-            Self::Add => *count += amount,
-            Self::Retract => *count -= amount,
-        }
-    }
 }
 
 impl Group {

@@ -5,24 +5,24 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use muster_contract::subjects::ViewKey;
-use muster_contract::view::Verdict;
 use muster_contract::{ComponentName, DeploymentId, DeviceId, DeviceKey, SiteId, State, Timestamp};
 
 use super::app_spec::{AppSpecInterner, shared, uncount};
 use super::axes::Axes;
 use super::component_set::{ComponentInterner, ComponentSet};
 use super::counts_by_deployment::CountsByDeployment;
+use super::delta::Delta;
 use super::device::Device;
 use super::error_index::ErrorIndex;
 use super::groups::{Groups, LabelGroup};
 use super::hearing::UnheardCounts;
-use super::index::fill_slot;
 use super::last_changed::LastChanged;
 use super::max_timestamp::MaxTimestamp;
 use super::members::Members;
+use super::slots::fill_slot;
 use super::standing::{CountClass, DeviceContext, Row};
-use super::tally::{Delta, Devices, Group};
-use super::view::Named;
+use super::tally::Group;
+use super::whole::{Whole, exchange_judged};
 
 /// A component and its state.
 type Part = (ComponentName, State);
@@ -72,6 +72,12 @@ pub(super) struct Deployment {
     changed: bool,
 }
 
+/// A deployment and its name.
+pub(super) struct Named {
+    pub(super) id: DeploymentId,
+    pub(super) name: String,
+}
+
 /// The counts of one site.
 #[derive(Debug)]
 pub(super) struct Site {
@@ -93,22 +99,6 @@ pub(super) struct Contribution {
     components: Option<Arc<ComponentSet>>,
     spec: u32,
 }
-
-/// The counts common to a site and the fleet.
-#[derive(Debug, Default)]
-pub(super) struct Whole {
-    pub(super) group: Group,
-    pub(super) devices: Devices,
-    /// The devices by unheard partition.
-    pub(super) unheard: UnheardCounts,
-    /// Devices that would be fresh if the hub heard their partitions.
-    pub(super) masked: u32,
-    /// When a device that is not retired was last heard.
-    pub(super) heard: MaxTimestamp,
-    verdicts: [u32; VERDICTS],
-}
-
-const VERDICTS: usize = Verdict::ALL.len();
 
 impl Totals {
     /// The number of a deployment, for one more row that names it.
@@ -354,25 +344,6 @@ fn shown_components(row: &Row, class: CountClass) -> Option<&Arc<ComponentSet>> 
     row.report.as_ref().filter(|_| class.shows_components()).map(|report| &report.components)
 }
 
-/// Exchanges a standing in a deployment's group, and the verdict on it in the count of verdicts.
-fn exchange_judged(from: CountClass, to: CountClass, group: &mut Group, verdicts: &mut [u32; VERDICTS]) {
-    if from == to {
-        return;
-    }
-    let before = group.verdict();
-    group.exchange(from, to);
-    let after = group.verdict();
-    if before != after {
-        // A deployment that is empty is nowhere, so it has no verdict to count.
-        if before != Verdict::Empty {
-            verdicts[before as usize] -= 1;
-        }
-        if after != Verdict::Empty {
-            verdicts[after as usize] += 1;
-        }
-    }
-}
-
 impl Deployment {
     fn new(id: DeploymentId) -> Self {
         Self {
@@ -461,39 +432,5 @@ impl Site {
 
     fn key_of(&self, name: &DeviceId) -> DeviceKey {
         DeviceKey { site: self.id.clone(), device: name.clone() }
-    }
-}
-
-impl Whole {
-    /// Puts a device that is not retired into the counts of a part of the fleet, or takes it out.
-    fn apply_delta(&mut self, delta: Delta, context: &DeviceContext, unknown: u32) {
-        self.devices.shift(delta, context.freshness, context.missing, context.is_complete(unknown));
-        self.unheard.shift(delta, context.unheard_in);
-        delta.apply(&mut self.masked, context.is_masked.into());
-    }
-
-    /// Replaces a standing's class in the counts of a part of the fleet; `deployments` are the part's counts by
-    /// deployment.
-    pub(super) fn exchange(
-        &mut self,
-        from: CountClass,
-        to: CountClass,
-        deployment: u32,
-        deployments: &mut CountsByDeployment,
-    ) {
-        if from == to {
-            return;
-        }
-        deployments.change(deployment, |local| exchange_judged(from, to, local, &mut self.verdicts));
-        self.group.exchange(from, to);
-    }
-
-    /// Deployments by verdict, without the zeros.
-    pub(super) fn deployments(&self) -> BTreeMap<Verdict, u64> {
-        Verdict::ALL
-            .into_iter()
-            .map(|verdict| (verdict, u64::from(self.verdicts[verdict as usize])))
-            .filter(|(_, count)| *count > 0)
-            .collect()
     }
 }

@@ -20,8 +20,9 @@ use serde_json::Value;
 
 use super::fleet::Fleet;
 use super::tally::{Devices, Group};
-use super::totals::{Deployment, States, Whole};
+use super::totals::{Deployment, Named, States};
 use super::view_aggregate::Shown;
+use super::whole::Whole;
 
 impl Fleet {
     /// The view of a deployment; none where it is neither targeted nor leaving.
@@ -186,12 +187,6 @@ pub(super) struct Standings<'a> {
 pub(super) fn counted(states: &States) -> BTreeMap<State, u64> {
     let counts = State::ALL.into_iter().map(|state| (state, u64::from(states[state as usize])));
     counts.filter(|(_, count)| *count > 0).collect()
-}
-
-/// A deployment and its name.
-pub(super) struct Named {
-    pub(super) id: DeploymentId,
-    pub(super) name: String,
 }
 
 /// The view of a deployment that is somewhere.

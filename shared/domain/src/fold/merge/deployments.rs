@@ -14,7 +14,8 @@ use muster_contract::{DeploymentId, HubName};
 
 use super::super::answer::cut_page;
 use super::super::tally::{BadPart, Group};
-use super::super::view::{Named, Standings, Times, shown_deployment};
+use super::super::totals::Named;
+use super::super::view::{Standings, Times, shown_deployment};
 use super::answer::silent;
 use super::hearing_of;
 

@@ -16,9 +16,10 @@ use muster_contract::{ComponentName, DeploymentId, LabelKey, LabelValue, SiteId,
 use serde_json::Value;
 
 use super::super::tally::{Devices, Group};
+use super::super::totals::Named;
 use super::super::verdict::without_evidence;
 use super::super::view::{
-    Named, Standings, Times, shown_deployment, shown_fleet, shown_group, shown_site, shown_tally,
+    Standings, Times, shown_deployment, shown_fleet, shown_group, shown_site, shown_tally,
 };
 use super::Merge;
 use super::hearing::hearing;

@@ -7,17 +7,10 @@ use std::ops::RangeInclusive;
 use muster_contract::DeviceKey;
 use muster_contract::status::LOOKED_AT_MAX;
 
+use super::super::error_index::Often;
 use super::super::fleet::Fleet;
 use super::super::totals::Site;
 use super::filter::Filter;
-
-/// How many devices report a code, and the first of them.
-#[derive(Debug, Clone, Copy)]
-pub(in super::super) struct Often<'a> {
-    pub(in super::super) code: &'a str,
-    pub(in super::super) count: u64,
-    pub(in super::super) first: &'a DeviceKey,
-}
 
 impl Fleet {
     /// The most frequent error of what passes, if only deployments and sites are filtered by; `targets` pass.
