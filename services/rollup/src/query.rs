@@ -134,8 +134,10 @@ impl QueryHandler {
 
     /// The responder for questions that are not about the present.
     fn past_of(&self, call: &Call) -> Option<&History> {
-        // An unreadable question is refused there, whatever it is about.
-        let about_now = || point_of(&call.payload).map_or(true, |point| point.is_now());
+        // An unreadable question is refused there, whatever it is about. Parts are of the present alone.
+        let about_now = || {
+            call.endpoint == parts::ENDPOINT || point_of(&call.payload).map_or(true, |point| point.is_now())
+        };
         let history = self.history.as_ref()?;
         (past::ENDPOINTS.contains(&call.endpoint) || !about_now()).then_some(history)
     }

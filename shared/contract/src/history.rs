@@ -12,7 +12,7 @@ use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
 use crate::canonical::Digest;
-use crate::ids::{ComponentName, DeploymentId, DeviceKey, Generation, HubName, SiteId};
+use crate::ids::{ComponentName, DeploymentId, DeviceKey, Generation, SiteId};
 use crate::query::SomeDevices;
 use crate::state::State;
 use crate::view::{AsOf, Bounds, Complete, Counts, Freshness, Split, Standing, Verdict, keyed};
@@ -67,20 +67,6 @@ pub struct MomentAnswer {
     /// With `about`: how certain the state at that time is.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub about: Option<Hindsight>,
-    /// In an answer about several hubs, the point in the LEDGER of each, by name. No sequence stands for all of them, so further
-    /// queries name times.
-    #[serde(default, skip_serializing_if = "Vec::is_empty")]
-    pub hubs: Vec<HubMoment>,
-}
-
-/// A point in the LEDGER of one hub of several.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
-#[serde(rename_all = "camelCase")]
-pub struct HubMoment {
-    /// Its name in the federation.
-    pub name: HubName,
-    /// The position in its LEDGER that answers about the point reflect.
-    pub as_of: AsOf,
 }
 
 /// How certain the state at an event time is.
@@ -166,9 +152,6 @@ pub struct DiffAnswer {
 pub struct DiffSide {
     /// The point.
     pub as_of: AsOf,
-    /// In an answer about several hubs, the point in the LEDGER of each, by name.
-    #[serde(default, skip_serializing_if = "Vec::is_empty")]
-    pub hubs: Vec<HubMoment>,
     /// The verdict.
     pub verdict: Verdict,
     /// Devices that should run it.

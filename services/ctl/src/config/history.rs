@@ -9,8 +9,8 @@ use muster_service::clock::{Clock as _, SystemClock};
 use super::auth::Valid;
 
 pub(super) const DIFF_EXAMPLES: &str = "\
-A point is a time, which stands for the last fact that LEDGER stored at or before it, or a sequence of LEDGER. Over several
-hubs it is a time: each hub has a LEDGER of its own. A time may also be 2h or 3d (ago), today or yesterday (UTC).
+A point is a time, which stands for the last fact that LEDGER stored at or before it, or a sequence of LEDGER. A
+time may also be 2h or 3d (ago), today or yesterday (UTC). A federation has no past: ask the hub of the devices.
 
 Examples:
   muster diff web --from 2h                                                what differs from two hours ago
@@ -74,13 +74,9 @@ impl PointArgs {
         }
     }
 
-    /// The same as what it stands for: the fact, or over several hubs, of which each has facts of its own, the time.
+    /// The same point by the fact that it stands for.
     pub fn pinned_to(self, moment: &MomentAnswer) -> Self {
-        if moment.hubs.is_empty() {
-            return Self { at: None, at_seq: Some(moment.as_of.ledger_seq), about: self.about };
-        }
-        let read_to = self.about.map_or(moment.as_of.at, |about| about.max(moment.as_of.at));
-        Self { at: self.at.or(Some(read_to)), at_seq: None, about: self.about }
+        Self { at: None, at_seq: Some(moment.as_of.ledger_seq), about: self.about }
     }
 }
 

@@ -37,7 +37,7 @@ use super::fleet::{Fleet, Outcome, Position, Scope};
 use crate::message_identity::MessageIdentity;
 
 /// Devices with a wrong clock that are named.
-pub(super) const SKEWED_NAMED_MAX: usize = 20;
+const SKEWED_NAMED_MAX: usize = 20;
 
 /// A fleet on its way from what was known then to what is known by now.
 #[derive(Debug)]
