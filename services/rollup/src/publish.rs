@@ -146,7 +146,7 @@ impl Publisher {
         if stop.run_until_cancelled(self.wait_until_caught_up()).await.is_none() {
             return;
         }
-        let (watch, events) = BucketWatch::new(self.writer.bus().clone(), Rng::new());
+        let (watch, events) = BucketWatch::new(self.writer.bus().clone());
         let watching = tokio::spawn(watch.run(stop.clone()));
         self.bucket = Some(events);
         self.read_at = Instant::now() + self.read_every;
