@@ -8,7 +8,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use bytes::Bytes;
-use muster_bus::{Bus, Call, EndpointSpec, Fault, ServiceSpec};
+use muster_bus::{AnswerKind, Bus, Call, EndpointSpec, Fault, ServiceSpec};
 use muster_contract::groups::GroupQuery;
 use muster_contract::lag::AnswerLag;
 use muster_contract::limits::MESSAGE_BYTES_MAX;
@@ -31,7 +31,7 @@ use tokio_util::sync::CancellationToken;
 use crate::gather::{self, Hubs};
 use crate::hub::Line;
 use crate::merged::Merged;
-use crate::metrics::{AnswerKind, Metrics};
+use crate::metrics::Metrics;
 use crate::route::{APART, EITHER, HUBS, NOWHERE, Places, Route, TOGETHER, all_read, route};
 use crate::why;
 
@@ -111,7 +111,7 @@ impl QueryHandler {
             }
             Err(error) => (Err(error.into()), AnswerKind::Error),
         };
-        self.metrics.question(call.endpoint, if answer.is_ok() { kind } else { AnswerKind::Error });
+        self.metrics.queries.question(call.endpoint, if answer.is_ok() { kind } else { AnswerKind::Error });
         answer.map(|answer| self.marked(call.endpoint, answer))
     }
 
