@@ -84,21 +84,28 @@ async fn the_past_is_refused_and_the_hub_to_ask_is_named() {
     let then = Timestamp::now();
     for (what, question, ask) in [
         ("fleet", json!({"atSeq": 3}), "ask a hub itself"),
-        ("deployment", json!({"id": "web", "about": then}), "ask a hub itself"),
-        ("status", json!({"id": "web", "site": ["site-0", "site-1"], "at": then}), "the hubs north, south one by one"),
+        ("deployment", json!({"id": "web", "eventTime": then}), "ask a hub itself"),
+        (
+            "status",
+            json!({"id": "web", "site": ["site-0", "site-1"], "at": then}),
+            "the hubs north, south one by one",
+        ),
         ("devices", json!({"site": "site-1", "at": then}), "ask the hub south itself"),
         ("diff", json!({"id": "web", "from": {"at": then}}), "ask a hub itself"),
     ] {
         let error = &top.ask(what, question.clone()).await["error"];
         assert_eq!(error["code"], "badRequest", "{what} {question}: {error}");
         let words = error["message"].as_str().unwrap();
-        assert!(words.contains(ask) && words.contains("of the hubs north, south"), "{what} {question}: {error}");
+        assert!(
+            words.contains(ask) && words.contains("of the hubs north, south"),
+            "{what} {question}: {error}"
+        );
     }
     let then = then.to_string();
     for words in [
         &["site", "site-0", "--at", &then][..],
         &["devices", "--site", "site-0", "--at", &then],
-        &["status", "web", "--site", "site-0", "--about", &then],
+        &["status", "web", "--site", "site-0", "--event-time", &then],
         &["why", "web", "--site", "site-0", "--at", &then],
         &["diff", "web", "--site", "site-0", "--from", &then],
     ] {

@@ -46,14 +46,14 @@ pub struct PointArgs {
     #[arg(long, value_name = "SEQ")]
     at_seq: Option<u64>,
     /// What is known of this time: also by reports that were observed by then and came later
-    #[arg(long, value_name = "TIME", value_parser = time)]
-    about: Option<Timestamp>,
+    #[arg(long, alias = "about", value_name = "TIME", value_parser = time)]
+    event_time: Option<Timestamp>,
 }
 
 impl PointArgs {
-    /// The time that it names, if any: that which it is about, else as known when.
+    /// The time that it names, if any: the event time, else as known when.
     pub fn moment(&self) -> Option<Timestamp> {
-        self.about.or(self.at)
+        self.event_time.or(self.at)
     }
 
     /// As known with a fact of LEDGER.
@@ -66,9 +66,9 @@ impl PointArgs {
     /// # Errors
     /// They do not.
     pub fn check(&self) -> Result<(), String> {
-        match (self.at, self.about) {
-            (Some(at), Some(about)) if about > at => {
-                Err(format!("--about {about} is later than --at {at}: nothing was known of it then"))
+        match (self.at, self.event_time) {
+            (Some(at), Some(time)) if time > at => {
+                Err(format!("--event-time {time} is later than --at {at}: nothing was known of it then"))
             }
             _ => Ok(()),
         }
@@ -76,13 +76,13 @@ impl PointArgs {
 
     /// The same point by the fact that it stands for.
     pub fn pinned_to(self, moment: &MomentAnswer) -> Self {
-        Self { at: None, at_seq: Some(moment.as_of.ledger_seq), about: self.about }
+        Self { at: None, at_seq: Some(moment.as_of.ledger_seq), event_time: self.event_time }
     }
 }
 
 impl From<PointArgs> for Point {
     fn from(args: PointArgs) -> Self {
-        Self { at: args.at, at_seq: args.at_seq, about: args.about }
+        Self { at: args.at, at_seq: args.at_seq, event_time: args.event_time }
     }
 }
 

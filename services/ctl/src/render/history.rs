@@ -20,23 +20,23 @@ const VALUE_CHARS_MAX: usize = 200;
 /// The point in time of an answer, and the facts that it rests on.
 pub fn moment(answer: &MomentAnswer) -> String {
     let at = answer.as_of;
-    let Some(about) = &answer.about else {
+    let Some(certainty) = &answer.event_time else {
         if at.ledger_seq == 0 {
             return "As known before the first fact of LEDGER.\n".to_owned();
         }
         return format!("As known with ledger {}, stored at {}.\n", at.ledger_seq, at.at);
     };
-    let later = plural(about.late_reports, "report");
+    let later = plural(certainty.late_reports, "report");
     let mut text = format!(
         "What is known with ledger {} of {}: {later} came later; targets, deadlines and who was heard as the hub knew with ledger {}.\n",
-        at.ledger_seq, about.at, about.known_then.ledger_seq
+        at.ledger_seq, certainty.at, certainty.known_then.ledger_seq
     );
-    if about.skewed.count > 0 {
-        let first: Vec<_> = about.skewed.first.iter().take(3).map(ToString::to_string).collect();
+    if certainty.skewed.count > 0 {
+        let first: Vec<_> = certainty.skewed.first.iter().take(3).map(ToString::to_string).collect();
         let words = format!(
             "{} had a wrong clock, by up to {}: when they observed something is uncertain (such as {}).",
-            plural(about.skewed.count, "device"),
-            span(about.skew_seconds),
+            plural(certainty.skewed.count, "device"),
+            span(certainty.skew_seconds),
             first.join(", ")
         );
         let _ = writeln!(text, "{}", styled(UNSURE, &words));

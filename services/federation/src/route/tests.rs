@@ -111,7 +111,7 @@ fn a_reason_is_that_of_a_verdict_over_all_hubs_so_all_have_to_be_read() {
 fn the_past_is_refused_and_the_hubs_to_ask_are_named() {
     for point in [
         json!({"at": "2026-11-20T08:00:00Z"}),
-        json!({"about": "2026-11-20T08:00:00Z"}),
+        json!({"eventTime": "2026-11-20T08:00:00Z"}),
         json!({"atSeq": 3}),
     ] {
         for (endpoint, question, ask) in [

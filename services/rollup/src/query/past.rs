@@ -61,7 +61,7 @@ impl History {
                 let query = read_query(endpoint, &question)?;
                 checked_limit(query.limit)?;
                 let past = this.past(query.point, deadline).await?;
-                let answer = MomentAnswer { as_of: past.fleet.as_of(), about: past.hindsight.clone() };
+                let answer = MomentAnswer { as_of: past.fleet.as_of(), event_time: past.certainty.clone() };
                 json(answer).map(Bytes::from)
             }
             "digests" => {
@@ -152,9 +152,9 @@ impl History {
     ) -> Result<(u64, RebuildRequest), ErrorBody> {
         match self.points.asked(point, deadline).await {
             Ok(asked @ RebuildRequest { wanted: RebuildTarget::At(seq), .. }) => Ok((seq, asked)),
-            Ok(_) => {
-                Err(bad(format!("{side}: name a time or a sequence; about is no point of a comparison")))
-            }
+            Ok(_) => Err(bad(format!(
+                "{side}: name a time or a sequence; an event time is no point of a comparison"
+            ))),
             Err(error) => Err(ErrorBody { message: format!("{side}: {}", error.message), ..error }),
         }
     }

@@ -8,7 +8,7 @@ mod ledger;
 mod moments;
 
 use ledger::{Ledger, Said, stored_at};
-use moments::{about, up_to};
+use moments::{at_event_time, up_to};
 use muster_contract::fact::{Fact, IncidentKind};
 use muster_contract::view::Verdict;
 use muster_contract::{DeploymentId, SeqRanges, State};
@@ -50,7 +50,7 @@ fn a_backlog_adds_to_a_moment_reports_that_came_later() {
         Verdict::Waiting,
         "as known then: at work, and silent"
     );
-    let (fleet, rests) = about(&ledger, moment);
+    let (fleet, rests) = at_event_time(&ledger, moment);
     let view = fleet.deployment_view(&web()).unwrap();
     assert_eq!(
         (view.verdict, rests.late_reports),
@@ -59,7 +59,7 @@ fn a_backlog_adds_to_a_moment_reports_that_came_later() {
     );
     assert_eq!((rests.known_then.ledger_seq, view.as_of.ledger_seq), (8, 11));
 
-    let (fleet, _) = about(&ledger, stored_at(5));
+    let (fleet, _) = at_event_time(&ledger, stored_at(5));
     assert_eq!(
         fleet.deployment_view(&web()).unwrap().verdict,
         Verdict::Waiting,
@@ -78,7 +78,7 @@ fn a_number_possibly_assigned_by_a_moment_and_absent_is_missing() {
     report(&mut ledger, 4, INSTALLED, 20, &[]);
     // 2 and 3 may be of before or after second 10.
     let of = |ledger: &Ledger| {
-        let view = about(ledger, stored_at(10)).0.deployment_view(&web()).unwrap();
+        let view = at_event_time(ledger, stored_at(10)).0.deployment_view(&web()).unwrap();
         (view.verdict, view.complete.missing_reports)
     };
     assert_eq!(of(&ledger), (Verdict::Incomplete, 2));
@@ -101,7 +101,7 @@ fn after_second_10(later: impl Fn(&mut Ledger)) -> (Verdict, u64) {
         ledger.stale("north/b", 1, 0);
     }
     later(&mut ledger);
-    let view = about(&ledger, stored_at(10)).0.deployment_view(&web()).unwrap();
+    let view = at_event_time(&ledger, stored_at(10)).0.deployment_view(&web()).unwrap();
     (view.verdict, view.complete.missing_reports)
 }
 
@@ -182,7 +182,8 @@ fn a_verdict_given_later_ends_the_doubt_about_a_moment() {
     report(&mut ledger, 1, INSTALLED, 3, &[]);
     let received_at = ledger.next_at();
     ledger.quarantine("north/a", None);
-    let verdict = |ledger: &Ledger| about(ledger, stored_at(4)).0.deployment_view(&web()).unwrap().verdict;
+    let verdict =
+        |ledger: &Ledger| at_event_time(ledger, stored_at(4)).0.deployment_view(&web()).unwrap().verdict;
     assert_eq!(verdict(&ledger), Verdict::Incomplete);
     ledger.dropped("north/a", None, received_at);
     assert_eq!(verdict(&ledger), Verdict::Converged);
@@ -216,7 +217,7 @@ fn a_wrong_clock_is_declared() {
         .incident("north/a", IncidentKind::ClockSkew { seconds: -900 });
     ledger.incident("south/b", IncidentKind::ClockSkew { seconds: 400 });
     for moment in [1, 3] {
-        let (_, rests) = about(&ledger, stored_at(moment));
+        let (_, rests) = at_event_time(&ledger, stored_at(moment));
         assert_eq!((rests.skewed.count, rests.skew_seconds), (2, 900), "found by now, whenever");
     }
 }
