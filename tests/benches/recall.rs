@@ -111,8 +111,8 @@ async fn recall(bus: &Bus, end: u64, points: usize) {
 async fn hindsight(bus: &Bus, end: u64) {
     let (_, answer) = moment(bus, Point::at_seq(end / 2)).await;
     let at: Timestamp = answer["asOf"]["at"].as_str().unwrap().parse().unwrap();
-    let (seconds, answer) = moment(bus, Point { about: Some(at), ..Point::default() }).await;
-    let then = answer["about"]["knownThen"]["ledgerSeq"].as_u64().unwrap();
+    let (seconds, answer) = moment(bus, Point { event_time: Some(at), ..Point::default() }).await;
+    let then = answer["eventTime"]["knownThen"]["ledgerSeq"].as_u64().unwrap();
     println!("what is known of ledger {then} by now, with the {} facts after it: {seconds:.2} s", end - then);
 }
 

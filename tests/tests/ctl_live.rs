@@ -296,7 +296,7 @@ async fn the_past_is_shown_compared_and_proven() {
     assert_eq!(by_time["view"], then["view"], "the time of a fact stands for it");
     let before = system.muster(&["status", "web", "--at-seq", "0"]).await;
     assert_eq!(before.status.code(), Some(1), "{}", text(&before.stdout));
-    let shown = said(&system, &["status", "web", "--about", &at], 0).await;
+    let shown = said(&system, &["status", "web", "--event-time", &at], 0).await;
     assert!(shown.contains("converged") && shown.contains("0 reports came later"), "{shown}");
 
     let site = DEVICES[0].split('/').next().unwrap();
@@ -349,8 +349,8 @@ async fn places_and_reasons_of_the_past(system: &System, end: u64, at: &str) {
         &["why", "web"],
         &["why", "web", "--device", DEVICES[0]],
     ] {
-        let [by_seq, by_time, by_now] =
-            [["--at-seq", &seq], ["--at", at], ["--about", at]].map(|point| [words, &point[..]].concat());
+        let [by_seq, by_time, by_now] = [["--at-seq", &seq], ["--at", at], ["--event-time", at]]
+            .map(|point| [words, &point[..]].concat());
         let then = json(system, &by_seq, 0).await;
         assert_eq!(then["asOf"]["ledgerSeq"], end, "{words:?}: {then}");
         assert_eq!(json(system, &by_time, 0).await, then, "{words:?}: the time of a fact stands for it");

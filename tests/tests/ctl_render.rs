@@ -199,7 +199,6 @@ fn the_past_and_the_proof() {
     golden("verify-same", &render::history::verify(&example("VerifyAnswer.same"), now()));
     golden("verify-different", &render::history::verify(&example("VerifyAnswer.different"), now()));
     golden("moment", &render::history::moment(&example("MomentAnswer.known-by-now")));
-    golden("moment-hubs", &render::history::moment(&example("MomentAnswer.two-hubs")));
     golden("moment-as-known-then", &render::history::moment(&example("MomentAnswer.as-known-then")));
 }
 

@@ -53,8 +53,8 @@ use crate::schedule::{self, SchedulePhase};
 use crate::status::StatusFile;
 use crate::{name, store};
 
-/// The migrations of the database.
-const MIGRATIONS: [Migration; 1] = [Migration { from_format: 2, sql: outbox::FROM_FORMAT_2 }];
+/// The migrations of the database: none, because every release has written the present format.
+const MIGRATIONS: [Migration; 0] = [];
 
 /// A running agent.
 #[derive(Debug)]

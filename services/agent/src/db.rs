@@ -26,6 +26,7 @@
 //! [`crate::outbox`] and [`crate::store`] define the contents of the tables.
 
 mod files;
+mod schema;
 mod writer;
 
 use std::fmt;
@@ -44,6 +45,8 @@ use tokio::runtime::{Handle, RuntimeFlavor};
 use tokio::sync::{mpsc, oneshot};
 use tokio_util::sync::CancellationToken;
 
+pub use self::schema::{Migration, Schema};
+use self::schema::{FORMAT, NO_FORMAT};
 use self::files::{lock, make_private, marker, set_aside};
 use self::writer::{DatabaseFile, Job, SharedFile, WorkRequest, Writer, commit_all};
 
@@ -55,8 +58,6 @@ pub const JOBS_WAITING_MAX: usize = 256;
 const BUSY_TIMEOUT: Duration = Duration::from_secs(5);
 /// Cached prepared statements: more than all modules have together.
 const STATEMENTS_KEPT: usize = 64;
-/// The version of the table layout; every change of it increments this.
-const FORMAT: i64 = 3;
 const FILE: &str = "agent.db";
 const LOCK: &str = "agent.lock";
 /// The name of an in-memory database in errors.
@@ -110,6 +111,20 @@ pub enum Error {
         /// Its format.
         found: i64,
     },
+    /// The file has an older format, and no migration begins there.
+    #[error(
+        "{} has format {found}, which no release wrote; this agent reads formats {oldest} to {FORMAT}: empty its outbox with the \
+         agent that wrote it, then move the file away",
+        path.display()
+    )]
+    Older {
+        /// The file.
+        path: PathBuf,
+        /// Its format.
+        found: i64,
+        /// The oldest format that can be read.
+        oldest: i64,
+    },
     /// The file cannot be opened, although it is not damaged (permissions, disk full).
     #[error("cannot open {}: {remedy}", path.display())]
     Open {
@@ -156,24 +171,6 @@ pub enum Error {
     /// The database was closed.
     #[error("the database is closed")]
     Closed,
-}
-
-/// The tables of a database.
-#[derive(Debug, Clone)]
-pub struct Schema {
-    /// SQL that creates the tables.
-    pub tables: String,
-    /// Migrations of older formats, in their order.
-    pub migrations: &'static [Migration],
-}
-
-/// The migration of a file to the next format.
-#[derive(Debug)]
-pub struct Migration {
-    /// The newest format that it migrates.
-    pub from_format: i64,
-    /// The SQL.
-    pub sql: &'static str,
 }
 
 /// The open database. Clones share it; it closes with the last clone, or by [`Db::close`].
@@ -402,10 +399,12 @@ fn connect(path: &Path, schema: &Schema) -> Result<Connection, Error> {
     if format > FORMAT {
         return Err(Error::Newer { path: path.to_owned(), found: format });
     }
+    let oldest = schema.oldest_format();
+    if format != NO_FORMAT && format < oldest {
+        return Err(Error::Older { path: path.to_owned(), found: format, oldest });
+    }
     connection.execute_batch(PRAGMAS).map_err(failed)?;
-    // A new file has format 0.
-    let needed = schema.migrations.iter().filter(|migration| (1..=migration.from_format).contains(&format));
-    let migrations: String = needed.map(|migration| migration.sql).collect();
+    let migrations = schema.migrations_of(format);
     let Schema { tables, .. } = schema;
     let tables = format!(
         "BEGIN; {migrations} {tables} CREATE TABLE IF NOT EXISTS owner (device TEXT NOT NULL); PRAGMA user_version={FORMAT}; COMMIT;"

@@ -33,8 +33,9 @@ use muster_contract::{DeviceKey, Epoch, Generation, decode};
 use muster_service::backoff::FullJitter;
 use muster_service::clock::Clock;
 use muster_service::error::chain;
+use muster_service::retry::{RetryPolicy, retry};
 use tokio::sync::watch;
-use tokio::time::{Instant, sleep, sleep_until};
+use tokio::time::{Instant, sleep_until};
 use tokio_util::sync::CancellationToken;
 
 use self::decision::{Decision, decide};
@@ -51,9 +52,9 @@ const READ_JITTER: f64 = 0.2;
 /// Time over which the first reads of a fleet spread when its polling hours begin, unless it polls more often.
 const OPENING_SPREAD: Duration = Duration::from_secs(60);
 /// Bounds of the delay before another attempt to read.
-const RETRY: (Duration, Duration) = (Duration::from_millis(250), Duration::from_secs(5));
+const RETRY: RetryPolicy = RetryPolicy { min: Duration::from_millis(250), max: Duration::from_secs(5) };
 
-const _: () = assert!(RETRY.1.as_secs() < OPENING_SPREAD.as_secs());
+const _: () = assert!(RETRY.max.as_secs() < OPENING_SPREAD.as_secs());
 
 /// How a desired state came.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -143,23 +144,14 @@ impl Follower {
         }
     }
 
-    async fn subscribe(&mut self, bus: &Bus) -> Subscription {
+    async fn subscribe(&self, bus: &Bus) -> Subscription {
         let subject = subjects::live(&self.device);
-        let mut delays = FullJitter::new(RETRY.0, RETRY.1);
-        loop {
-            match bus.subscribe(&subject).await {
-                Ok(subscription) => return subscription,
-                Err(error) => {
-                    tracing::warn!(error = chain(&error), "cannot subscribe to desired states: trying again");
-                }
-            }
-            sleep(delays.next(&mut self.rng)).await;
-        }
+        retry(RETRY, "cannot subscribe to desired states", |_| bus.subscribe(&subject)).await
     }
 
     /// Reads the stored documents, then handles pushed ones, and reads again at every interval. Ends only with the bus.
     async fn follow_link(&mut self, bus: &Bus, subscription: &mut Subscription) {
-        let mut delays = FullJitter::new(RETRY.0, RETRY.1);
+        let mut delays = FullJitter::new(RETRY.min, RETRY.max);
         let mut next_read = Instant::now();
         loop {
             tokio::select! {

@@ -29,8 +29,7 @@
 //!                        and a declaration were last begun; head, but only if its row was deleted: otherwise it is the highest row
 //! ```
 //! Nothing else is on disk: about two pages of the WAL for a report with its record, and one for a receipt of any
-//! number of reports. The indexes and counts are in memory and rebuilt at each start (see `tables`). Format 2 stored
-//! the delivery state in each row; opening a file of that format migrates it.
+//! number of reports. The indexes and counts are in memory and rebuilt at each start (see `tables`).
 //!
 //! # Write
 //! [`Outbox::append`] writes records, rows and numbers in one transaction. There is no other way to assign a number:
@@ -130,7 +129,7 @@ pub use rows::{
     ReadRequest, RecordChange, Summary, message_id,
 };
 /// The tables of this module.
-pub(crate) use tables::{FROM_FORMAT_2, SCHEMA};
+pub(crate) use tables::SCHEMA;
 
 /// A change of the outbox, for the relay.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]

@@ -77,7 +77,7 @@ const DEVICE_EXAMPLES: &str = "\
 Examples:
   muster device plant7/press-4
   muster device plant7/press-4 --at 2026-11-20T10:00:00Z          as known then
-  muster device plant7/press-4 --about 2026-11-20T10:00:00Z       what is known of that moment by now";
+  muster device plant7/press-4 --event-time 2026-11-20T10:00:00Z  what is known of that moment by now";
 
 const SITE_EXAMPLES: &str = "\
 Examples:

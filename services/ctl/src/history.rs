@@ -24,7 +24,7 @@ const PATIENCE: Duration = Duration::from_secs(10 * 60);
 pub(crate) const ASK_EVERY: Duration = Duration::from_millis(200);
 
 /// The point in time of a command, once the service has rebuilt it; none for the present. It then fixes the point, so that every
-/// page is of the same one. For a command about one site it is a point of the site's hub.
+/// page is of the same one. A federation, which has no past, names the hub of the site.
 ///
 /// # Errors
 /// When nobody answers, or there is no such point.
@@ -39,10 +39,6 @@ pub async fn pinned(
     let answer = moment(session, *point, site).await?;
     session.then = Some(point.moment().unwrap_or(answer.as_of.at));
     *point = point.pinned_to(&answer);
-    if !answer.hubs.is_empty() {
-        // That time is the latest of all hubs: the others have yet to make it ready for the pages.
-        moment(session, *point, site).await?;
-    }
     Ok(Some(answer))
 }
 

@@ -37,7 +37,8 @@ pub async fn run(
         let last = instance::ended(session, id, named).await?;
         args.point = last.map(PointArgs::at_seq).unwrap_or_default();
     }
-    let moment = history::pinned(session, &mut args.point, None).await?;
+    let site = args.site.first().cloned();
+    let moment = history::pinned(session, &mut args.point, site.as_ref()).await?;
     if let Some(label) = args.group_by.clone() {
         groups::by_label(session, label, args.deployment, args.point.into()).await?;
         return history::print_moment(session, moment.as_ref());

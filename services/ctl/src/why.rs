@@ -20,8 +20,8 @@ use crate::status::{known_deployments, with_near_deployments};
 /// When nobody answers, or there is no such deployment, site or device.
 pub async fn run(session: &mut Session<'_>, mut args: WhyArgs) -> Result<(), CtlError> {
     let Some(deployment) = args.deployment.clone() else { return Ok(()) };
-    // With several hubs both the verdict and the point are of all of them, whichever hub is asked.
-    let moment = history::pinned(session, &mut args.point, None).await?;
+    let site = question(&args).site.only().cloned();
+    let moment = history::pinned(session, &mut args.point, site.as_ref()).await?;
     // Pages that were skipped because they are empty leave this one the first.
     let (frame, is_first) = (session.frame(), args.after.is_none());
     match asked(session, question(&args)).await {

@@ -12,7 +12,8 @@ use std::str::FromStr;
 use bytes::Bytes;
 use muster_bus::Fault;
 use muster_contract::query::{
-    DeploymentAnswer, DeploymentsAnswer, DevicesAnswer, ErrorBody, ErrorCode, Output, PAGE_MAX, Query,
+    DeploymentAnswer, DeploymentsAnswer, DevicesAnswer, ErrorBody, ErrorCode, ErrorReply, Output, PAGE_MAX,
+    Query,
 };
 use muster_contract::question::{checked_limit, fitting, found, json, named, nowhere, parsed_after};
 use muster_contract::status::{StatusAnswer, StatusQuery};
@@ -22,7 +23,6 @@ use serde::de::DeserializeOwned;
 use tokio::task::JoinSet;
 
 use crate::merged::Merged;
-use crate::past::of_hub;
 use crate::route::{Places, nowhere as nowhere_at};
 use crate::scatter::{HubQuery, Name, ScatteredQuery};
 
@@ -407,6 +407,17 @@ fn is_trouble(fault: &Fault) -> bool {
         .any(|code| fault.code == code.number())
 }
 
+/// Prefixes a hub's error with the hub's name.
+fn of_hub(hub: &HubName, fault: Fault) -> Fault {
+    match serde_json::from_slice(&fault.body) {
+        Ok(ErrorReply { error }) if !error.message.contains(&format!("the hub {hub}")) => {
+            let message = format!("at the hub {hub}: {}", error.message);
+            ErrorBody { message, ..error }.into()
+        }
+        _ => fault,
+    }
+}
+
 pub(crate) fn is_not_found(fault: &Fault) -> bool {
     fault.code == ErrorCode::NotFound.number()
 }
@@ -430,4 +441,20 @@ pub(crate) fn unreadable(hub: &HubName, error: &dyn std::error::Error) -> Fault 
     let message =
         format!("the answer of the hub {hub} cannot be read: {error}; is its rollup of another version?");
     ErrorBody { code: ErrorCode::Internal, message }.into()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_error_of_a_hub_names_the_hub_once() {
+        let hub = "north".parse().unwrap();
+        let said = |message: &str| {
+            let body = ErrorBody { code: ErrorCode::NotReady, message: message.to_owned() };
+            of_hub(&hub, body.into()).message
+        };
+        assert_eq!(said("still reading LEDGER"), "at the hub north: still reading LEDGER");
+        assert_eq!(said("the hub north, which is slow"), "the hub north, which is slow");
+    }
 }

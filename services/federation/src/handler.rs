@@ -1,15 +1,14 @@
 //! Answers the questions of `muster.query.*` at the top. It answers sums from memory and asks the hubs for what
 //! only they know.
 //!
-//! [`route`](crate::route) selects who answers, [`gather`] and [`why`] merge answers of several hubs,
-//! [`point_in_time`] answers about the past.
+//! [`route`](crate::route) selects who answers; [`gather`] and [`why`] merge answers of several hubs.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
 use bytes::Bytes;
-use muster_bus::{Bus, Call, EndpointSpec, Fault, ServiceSpec};
+use muster_bus::{AnswerKind, Bus, Call, EndpointSpec, Fault, ServiceSpec};
 use muster_contract::groups::GroupQuery;
 use muster_contract::lag::AnswerLag;
 use muster_contract::limits::MESSAGE_BYTES_MAX;
@@ -17,7 +16,7 @@ use muster_contract::parts::HUBS_MAX;
 use muster_contract::query::{DeploymentAnswer, ErrorBody, ErrorCode, ErrorReply, Query};
 use muster_contract::question::{
     ANSWER_BYTES_MAX, bad, checked_limit, fitting, found, json, named, nowhere, one_site, parsed_after,
-    point_of, read_of_a_point,
+    read_of_a_point,
 };
 use muster_contract::subjects::QUERY_PREFIX;
 use muster_contract::{DeploymentId, HubName, LabelKey, LabelValue, SiteId};
@@ -32,8 +31,7 @@ use tokio_util::sync::CancellationToken;
 use crate::gather::{self, Hubs};
 use crate::hub::Line;
 use crate::merged::Merged;
-use crate::metrics::{AnswerKind, Metrics};
-use crate::point_in_time;
+use crate::metrics::Metrics;
 use crate::route::{APART, EITHER, HUBS, NOWHERE, Places, Route, TOGETHER, all_read, route};
 use crate::why;
 
@@ -42,7 +40,7 @@ const SERVICE: &str = "muster-query";
 /// Version of the questions and answers.
 const SERVICE_VERSION: &str = env!("CARGO_PKG_VERSION");
 const DESCRIPTION: &str = "What is true of deployments, sites and the fleet over several hubs";
-/// Timeout of a question that is passed on to a hub: longer than a hub lets a question about the past wait, and
+/// Timeout of a question that is passed on to a hub: longer than a hub lets a question about changes wait, and
 /// shorter than the client's own timeout.
 const HUB_PATIENCE: Duration = Duration::from_secs(4);
 /// Timeout of a question over several hubs, including the requests for names.
@@ -107,17 +105,13 @@ impl QueryHandler {
                 let answer = if hub.is_some() { answer.await } else { self.in_turn(answer).await };
                 (answer, AnswerKind::PassedOn)
             }
-            Ok(Route::Past) => {
-                let answer = point_in_time::answer(&self, &self.merged, call.endpoint, &call.payload);
-                (self.in_turn(answer).await, AnswerKind::PassedOn)
-            }
             Ok(Route::Here) => {
                 let answer = answer(&self.merged, call.endpoint, &call.payload);
                 (answer.map_err(Fault::from), AnswerKind::Answer)
             }
             Err(error) => (Err(error.into()), AnswerKind::Error),
         };
-        self.metrics.question(call.endpoint, if answer.is_ok() { kind } else { AnswerKind::Error });
+        self.metrics.queries.question(call.endpoint, if answer.is_ok() { kind } else { AnswerKind::Error });
         answer.map(|answer| self.marked(call.endpoint, answer))
     }
 
@@ -128,11 +122,9 @@ impl QueryHandler {
         if is_marked { answer } else { lag.mark(endpoint, &answer).into() }
     }
 
-    /// A hub's answer about a deployment, with the view over all hubs in place of its own: a view is about all sites. For the
-    /// past only the hub's own view exists.
+    /// A hub's answer about a deployment, with the view over all hubs in place of its own: a view is about all sites.
     fn over_all_hubs(&self, call: &Call, answer: Bytes) -> Result<Bytes, Fault> {
-        let is_now = point_of(&call.payload).is_ok_and(|point| point.is_now());
-        if !is_now || call.endpoint != "deployment" {
+        if call.endpoint != "deployment" {
             return Ok(answer);
         }
         // A sum of some of the hubs is none.
@@ -161,8 +153,7 @@ impl QueryHandler {
             return Err(fault);
         }
         let query: Query = read_of_a_point(&call.payload)?;
-        let view = query.id.filter(|_| query.point.is_now());
-        let view = view.and_then(|id| self.merged.read_merge(|merge| merge.deployment_view(&id)));
+        let view = query.id.and_then(|id| self.merged.read_merge(|merge| merge.deployment_view(&id)));
         let none = |view| DeploymentAnswer {
             view,
             silent_sites: Default::default(),

@@ -15,8 +15,7 @@
 //! hub.
 //!
 //! Reading order: [`config`], [`hub`] (following one hub) with [`timing`], [`merged`] (the sums) with [`lease`],
-//! [`mod@write`], [`handler`] with [`route`], [`scatter`], [`gather`], [`why`] and [`point_in_time`] with [`past`] (the
-//! answers), [`notices`], [`app`] (the wiring).
+//! [`mod@write`], [`handler`] with [`route`], [`scatter`], [`gather`] and [`why`] (the answers), [`notices`], [`app`] (the wiring).
 
 pub mod app;
 pub mod config;
@@ -28,8 +27,6 @@ pub mod lease;
 pub mod merged;
 pub mod metrics;
 pub mod notices;
-pub mod past;
-pub mod point_in_time;
 pub mod route;
 pub mod scatter;
 pub mod timing;

@@ -2,16 +2,16 @@
 //! concerned. It does no IO.
 //!
 //! Every hub concerned is asked for lines of devices and targets, for counts after filters and for reasons, and
-//! the answers are merged. A question that only one hub can answer (all about a device, the state at a sequence
-//! of its LEDGER) goes to the hub of the site that the question names. A time applies to all hubs, so a
-//! question about a time asks all of them. Any other question that names no site, or sites of several hubs, is
-//! refused, and the error says what to ask instead.
+//! the answers are merged. A question that only one hub can answer (all about a device) goes to the hub of the site
+//! that the question names. The past is in the LEDGER of each hub, so a question about it is refused, and the error
+//! names the hub to ask. Any other question that names no site, or sites of several hubs, is refused, and the error
+//! says what to ask instead.
 
 use std::collections::BTreeSet;
 
 use muster_contract::changes::ChangesQuery;
 use muster_contract::groups::GroupQuery;
-use muster_contract::history::{DiffQuery, Point};
+use muster_contract::history::DiffQuery;
 use muster_contract::query::{ErrorBody, ErrorCode, Output, Query};
 use muster_contract::question::{bad, one_site, read, read_of_a_point, read_query};
 use muster_contract::status::StatusQuery;
@@ -60,8 +60,6 @@ pub enum Route {
     Added(Box<ScatteredQuery>),
     /// This hub names the facts, or each hub its own.
     Why(Option<HubName>),
-    /// All hubs, of what they held at a time.
-    Past,
 }
 
 /// Selects who answers a question.
@@ -79,73 +77,52 @@ pub fn route(endpoint: &str, question: &[u8], places: &impl Places) -> Result<Ro
         let words = "views that people define are of one hub, and so are their counts: ask the hub itself";
         return Err(refused(words, places));
     }
-    if is_of_a_time(endpoint, question)? {
-        return Ok(Route::Past);
+    let asked = Asked::read(endpoint, question)?;
+    if asked.is_of_the_past {
+        return Err(of_the_past(&asked.sites, places));
     }
     if endpoint == "status" {
-        let query: StatusQuery = read_of_a_point(question)?;
-        if query.point.is_now() {
-            return scatter(query, places).map(Box::new).map(Route::Added);
-        }
+        return scatter(read_of_a_point(question)?, places).map(Box::new).map(Route::Added);
     }
     if endpoint == "why" {
         let query: Query = read_of_a_point(question)?;
-        if query.point.is_now() {
-            // The verdict covers all hubs, wherever the question asks for it.
-            all_read(places)?;
-            let hub = one_site(&query)?.map(|site| places.hub_of(site).ok_or_else(|| nowhere(site, places)));
-            return hub.transpose().map(Route::Why);
-        }
+        // The verdict covers all hubs, wherever the question asks for it.
+        all_read(places)?;
+        let hub = one_site(&query)?.map(|site| places.hub_of(site).ok_or_else(|| nowhere(site, places)));
+        return hub.transpose().map(Route::Why);
     }
-    let asked = Asked::read(endpoint, question)?;
-    if asked.of_all {
+    if asked.is_list_of_all {
         return all_read(places).map(|()| Route::Every);
     }
     let whole = asked.sites.is_empty() || endpoint == "site";
     if TOGETHER.contains(&endpoint) || (EITHER.contains(&endpoint) && whole) {
-        match asked.needs_a_hub {
-            None => return all_read(places).map(|()| Route::Here),
-            // The question is about one site, so its hub can answer it.
-            Some(_) if !asked.sites.is_empty() => {}
-            Some(what) => return Err(needs_a_site(what, TOGETHER.contains(&endpoint), places)),
-        }
+        return all_read(places).map(|()| Route::Here);
     }
+    to_hubs(endpoint, &asked.sites, places)
+}
+
+/// The hub of the named sites; all hubs concerned if the question asks for a list.
+fn to_hubs(endpoint: &str, sites: &BTreeSet<SiteId>, places: &impl Places) -> Result<Route, ErrorBody> {
     let mut hubs = BTreeSet::new();
-    for site in &asked.sites {
-        hubs.insert(places.hub_of(site).map_or_else(|| Err(nowhere(site, places)), Ok)?);
+    for site in sites {
+        hubs.insert(places.hub_of(site).ok_or_else(|| nowhere(site, places))?);
     }
     match (hubs.pop_first(), hubs.pop_first()) {
         (Some(hub), None) => Ok(Route::Hub(hub)),
-        (Some(_), Some(_)) if LISTS.contains(&endpoint) && asked.needs_a_hub != Some(BY_SEQUENCE) => {
-            Ok(Route::Every)
-        }
+        (Some(_), Some(_)) if LISTS.contains(&endpoint) => Ok(Route::Every),
         (Some(one), Some(other)) => {
             let words = format!(
                 "the sites named are of several hubs ({one}, {other}), {OF_EACH}: ask about those of one hub at a time"
             );
             Err(refused(&words, places))
         }
-        (None, _) => Err(needs_a_site(asked.needs_a_hub.unwrap_or_else(|| what(endpoint)), false, places)),
-    }
-}
-
-/// Whether a question is about a time, and not about one site that its hub answers.
-fn is_of_a_time(endpoint: &str, question: &[u8]) -> Result<bool, ErrorBody> {
-    if endpoint == "diff" {
-        let DiffQuery { from, to, .. } = read(question)?;
-        return Ok(from.at_seq.is_none() && to.at_seq.is_none());
-    }
-    let is_time = |point: Point| !point.is_now() && point.at_seq.is_none();
-    match endpoint {
-        "status" => read_of_a_point(question).map(|query: StatusQuery| is_time(query.point)),
-        "labels" | "groups" | "group" => {
-            read_of_a_point(question).map(|query: GroupQuery| is_time(query.point))
+        (None, _) => {
+            let what = what(endpoint);
+            let words = format!(
+                "{what} is answered by one hub: name a site, whose hub is asked then, or ask a hub itself"
+            );
+            Err(refused(&words, places))
         }
-        "why" | "fleet" => read_of_a_point(question).map(|query: Query| is_time(query.point)),
-        "deployment" | "deployments" | "devices" | "moment" => {
-            read_of_a_point(question).map(|query: Query| query.site.len() != 1 && is_time(query.point))
-        }
-        _ => Ok(false),
     }
 }
 
@@ -162,32 +139,33 @@ pub fn all_read(places: &impl Places) -> Result<(), ErrorBody> {
 struct Asked {
     /// The sites it names.
     sites: BTreeSet<SiteId>,
-    /// The field that only a hub can answer.
-    needs_a_hub: Option<&'static str>,
-    /// The question asks for lines of the present, at any place.
-    of_all: bool,
+    /// The question is about a point of the past.
+    is_of_the_past: bool,
+    /// The question asks for lines, at any place.
+    is_list_of_all: bool,
 }
 
 impl Asked {
     fn read(endpoint: &str, question: &[u8]) -> Result<Self, ErrorBody> {
+        let of_sites = |sites, is_of_the_past| Self { sites, is_of_the_past, is_list_of_all: false };
         match endpoint {
             "status" => {
                 let StatusQuery { site, device, point, .. } = read_of_a_point(question)?;
                 let devices = device.into_iter().map(|path| path.0.site);
                 let sites = if site.is_empty() { devices.collect() } else { site.into_iter().collect() };
-                Ok(Self { sites, needs_a_hub: past(point), of_all: false })
+                Ok(of_sites(sites, !point.is_now()))
             }
             "changes" => {
                 let ChangesQuery { site, .. } = read(question)?;
-                Ok(Self { sites: site.into_iter().collect(), needs_a_hub: None, of_all: false })
+                Ok(of_sites(site.into_iter().collect(), false))
             }
             "diff" => {
-                let query: DiffQuery = read(question)?;
-                Ok(Self { sites: query.site.into_iter().collect(), needs_a_hub: None, of_all: false })
+                let DiffQuery { site, .. } = read(question)?;
+                Ok(of_sites(site.into_iter().collect(), true))
             }
             "labels" | "groups" | "group" => {
-                let query: GroupQuery = read_of_a_point(question)?;
-                Ok(Self { sites: BTreeSet::new(), needs_a_hub: past(query.point), of_all: false })
+                let GroupQuery { point, .. } = read_of_a_point(question)?;
+                Ok(of_sites(BTreeSet::new(), !point.is_now()))
             }
             _ => {
                 let query: Query = read_of_a_point(question)?;
@@ -196,42 +174,36 @@ impl Asked {
                 // A question about the whole fleet is not about a site, whatever its other fields say.
                 let of_fleet = TOGETHER.contains(&endpoint);
                 let sites: BTreeSet<SiteId> = query.site.into_iter().filter(|_| !of_fleet).collect();
-                let of_all = lines && sites.is_empty() && query.point.is_now();
-                let needs_a_hub = past(query.point).or((lines && !of_all).then_some("a list of devices"));
-                Ok(Self { sites, needs_a_hub, of_all })
+                let is_list_of_all = lines && sites.is_empty();
+                let is_of_the_past = endpoint == "moment" || !query.point.is_now();
+                Ok(Self { sites, is_of_the_past, is_list_of_all })
             }
         }
     }
 }
 
-/// Why sites of several hubs have no common sequence.
-const OF_EACH: &str = "and each has a LEDGER of its own with its own sequences";
-/// A past given by sequence, which only the hub with that LEDGER can resolve.
-const BY_SEQUENCE: &str = "the past by a sequence (atSeq, --at-seq, --from 4711) is of the LEDGER of one hub: name a time (at, \
-                           about), which is one for all hubs; it";
+/// Why sites of several hubs have no common answer.
+const OF_EACH: &str = "and each has a LEDGER of its own";
 
-fn past(point: Point) -> Option<&'static str> {
-    (!point.is_now()).then_some(BY_SEQUENCE)
+/// The refusal of a question about the past, with the hubs of the sites that it names.
+fn of_the_past(sites: &BTreeSet<SiteId>, places: &impl Places) -> ErrorBody {
+    let hubs: BTreeSet<HubName> = sites.iter().filter_map(|site| places.hub_of(site)).collect();
+    let hubs: Vec<HubName> = hubs.into_iter().collect();
+    let ask = match hubs.as_slice() {
+        [] => "a hub itself".to_owned(),
+        [hub] => format!("the hub {hub} itself"),
+        hubs => format!("the hubs {} one by one", listed(hubs)),
+    };
+    refused(&format!("the past is in the LEDGER of each hub, and a federation has none: ask {ask}"), places)
 }
 
 fn what(endpoint: &str) -> &'static str {
     match endpoint {
         "device" => "all about a device",
-        "diff" | "moment" => BY_SEQUENCE,
         "changes" => "the list of changes, in the order of each hub's own LEDGER,",
-        "digests" => "the list of digests of the past, which each hub has by itself,",
+        "digests" => "the list of digests, which each hub has by itself,",
         _ => "a proof, which each hub makes by itself,",
     }
-}
-
-fn needs_a_site(what: &str, of_the_fleet: bool, places: &impl Places) -> ErrorBody {
-    // Without a field for a site, asking for a site would not help.
-    let help = if of_the_fleet {
-        "ask a hub itself"
-    } else {
-        "name a site, whose hub is asked then, or ask a hub itself"
-    };
-    refused(&format!("{what} is answered by one hub: {help}"), places)
 }
 
 fn refused(words: &str, places: &impl Places) -> ErrorBody {

@@ -21,7 +21,7 @@ use bytes::Bytes;
 use fastrand::Rng;
 use muster_bus::{
     BUCKET_READ_INTERVAL, Bus, CachedEntry, EntryAction, EntryReader, ReadError, ViewEntry, ViewIdentity,
-    ViewWrite, ViewWriter, WRITE_INTERVAL, WriteResult,
+    ViewResult, ViewWrite, ViewWriter, WRITE_INTERVAL, WriteResult,
 };
 use muster_contract::canonical::Digest;
 use muster_contract::decode::to_bytes;
@@ -38,7 +38,7 @@ use tokio_util::sync::CancellationToken;
 
 use crate::lease::hears_more;
 use crate::merged::Merged;
-use crate::metrics::{Metrics, ViewResult};
+use crate::metrics::Metrics;
 use crate::timing::{AHEAD_PATIENCE, Timing};
 
 /// Views built at one look: the hubs' followers wait meanwhile.
@@ -207,8 +207,8 @@ impl Writer {
                         // The next turn continues; views that are up to date already are skipped.
                         return Ok(());
                     }
-                    WriteResult::As(_) => self.metrics.view(ViewResult::Written),
-                    WriteResult::Overtaken(_) => self.metrics.view(ViewResult::Overtaken),
+                    WriteResult::As(_) => self.metrics.queries.view(ViewResult::Written),
+                    WriteResult::Overtaken(_) => self.metrics.queries.view(ViewResult::Overtaken),
                 }
             }
         }
@@ -273,7 +273,7 @@ impl Writer {
         let now = Instant::now();
         self.writer.changed(self.merged.drain_changed().into_iter().map(Key::View));
         self.schedule_hubs(now);
-        self.metrics.views_due.set(self.writer.due.len() as i64);
+        self.metrics.queries.views_due.set(self.writer.due.len() as i64);
     }
 
     /// Schedules the list of hubs: at once if one became silent or is back, else at an interval. Its times
@@ -299,9 +299,9 @@ impl Writer {
         }
         for look in self.writer.due_now().chunks(LOOK_MAX) {
             let (writes, metrics) = (self.collect_writes(look), &self.metrics);
-            self.writer.write(writes, |outcome| metrics.view(outcome.into())).await;
+            self.writer.write(writes, |outcome| metrics.queries.view(outcome.into())).await;
         }
-        self.metrics.views_due.set(self.writer.due.len() as i64);
+        self.metrics.queries.views_due.set(self.writer.due.len() as i64);
     }
 
     /// Collects the writes for some keys, all as of one moment. The keys are no longer due.
@@ -322,7 +322,7 @@ impl Writer {
                 held.check_end(as_of.ledger_seq, now);
             }
             match held.decide(view.as_ref().map(|(digest, _)| *digest), as_of, now) {
-                EntryAction::Leave => self.metrics.view(ViewResult::Unchanged),
+                EntryAction::Leave => self.metrics.queries.view(ViewResult::Unchanged),
                 EntryAction::Wait if held.written_at.is_none() => {
                     _ = self.writer.due.insert(key, now + AHEAD_LOOK);
                 }

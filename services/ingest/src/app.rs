@@ -5,7 +5,6 @@ use std::collections::BTreeMap;
 use std::path::Path;
 use std::process::ExitCode;
 use std::sync::Arc;
-use std::time::Duration;
 
 use fastrand::Rng;
 use muster_bus::config::PING_INTERVAL;
@@ -13,10 +12,9 @@ use muster_bus::{Bus, BusConfig, LinkHealth, ReadError};
 use muster_contract::Timestamp;
 use muster_contract::subjects::stream;
 use muster_domain::intake::IntakeState;
-use muster_service::backoff::FullJitter;
 use muster_service::clock::{Clock, SystemClock};
-use muster_service::error::chain;
 use muster_service::exit;
+use muster_service::retry::retry_transient;
 use muster_service::supervisor::{Stage, Supervisor};
 use tokio::sync::watch;
 use tokio::time::Instant;
@@ -29,6 +27,7 @@ use crate::follow::LedgerFollower;
 use crate::guard::Guard;
 use crate::incidents::IncidentRecorder;
 use crate::ledger_publisher::HighWater;
+use crate::limits::READ_RETRY;
 use crate::metrics::Metrics;
 use crate::quarantine_alarm::QuarantineAlarm;
 use crate::restore::{self, Restored};
@@ -42,10 +41,6 @@ const NAME: &str = "muster-ingest";
 const WATCHER_NAME: &str = "muster-ingest watcher";
 /// Pings in a lease: ingest notices a dead link within three pings, before the lease of any device ends.
 const PINGS_PER_LEASE: u32 = 6;
-/// Least upper bound of the delay before another attempt to read LEDGER.
-const RETRY_MIN: Duration = Duration::from_millis(100);
-/// Greatest upper bound of the delay before another attempt to read LEDGER.
-const RETRY_MAX: Duration = Duration::from_secs(10);
 
 /// A running ingest.
 #[derive(Debug)]
@@ -144,11 +139,11 @@ pub async fn start_by(
     let offered = tasks.health().latch("recording incidents");
     tasks.spawn(Stage::Serve, "incidents", incidents.clone().serve(offered, tasks.token(Stage::Serve)));
     let (bus, high_water) = (context.bus.clone(), context.high_water.clone());
-    let verifier = ReceiptVerifier::new(bus.clone(), queues.clone(), incidents.clone(), Rng::new());
+    let verifier = ReceiptVerifier::new(bus.clone(), queues.clone(), incidents.clone());
     tasks.spawn(Stage::Intake, "receipts", verifier.run(tasks.token(Stage::Intake)));
     let guard = Guard { bus, high_water, created_at: ledger_created_at, incidents, seen_over };
     tasks.spawn(Stage::Intake, "guard", guard.watch(tasks.token(Stage::Intake)));
-    let follower = DesiredFollower::new(context.bus.clone(), queues, read_to, Rng::new());
+    let follower = DesiredFollower::new(context.bus.clone(), queues, read_to);
     spawn_followers(&context, tasks, &metrics, &config, follower);
     watch_connections(&context, tasks, &metrics, &config);
     Ok(Handle { restored })
@@ -166,30 +161,23 @@ async fn restore_state(
     snapshots: Option<&Snapshots>,
     clock: &dyn Clock,
 ) -> Result<RestoredState, ReadError> {
-    let (mut retry, mut rng) = (FullJitter::new(RETRY_MIN, RETRY_MAX), Rng::new());
-    loop {
+    let read = |_| async {
         let begun = Instant::now();
-        match read_state(bus, config, snapshots, clock).await {
-            Ok(state) => {
-                tracing::info!(
-                    partitions = %config.partitions,
-                    devices = state.intakes.values().map(IntakeState::devices).sum::<usize>(),
-                    took = ?begun.elapsed(),
-                    facts = state.restored.facts,
-                    ledger.first = state.restored.first,
-                    ledger.seq = state.restored.position,
-                    "restored the partitions from LEDGER"
-                );
-                return Ok(state);
-            }
-            Err(error) if error.is_transient() => {
-                let retry_in = retry.next(&mut rng);
-                tracing::warn!(error = chain(&error), ?retry_in, "cannot read LEDGER yet");
-                tokio::time::sleep(retry_in).await;
-            }
-            Err(error) => return Err(error),
-        }
-    }
+        let state = read_state(bus, config, snapshots, clock).await?;
+        Ok((state, begun.elapsed()))
+    };
+    let (state, took) =
+        retry_transient(READ_RETRY, "cannot read LEDGER yet", ReadError::is_transient, read).await?;
+    tracing::info!(
+        partitions = %config.partitions,
+        devices = state.intakes.values().map(IntakeState::devices).sum::<usize>(),
+        ?took,
+        facts = state.restored.facts,
+        ledger.first = state.restored.first,
+        ledger.seq = state.restored.position,
+        "restored the partitions from LEDGER"
+    );
+    Ok(state)
 }
 
 /// Restores all partitions from their snapshots and from LEDGER after the oldest snapshot.

@@ -4,10 +4,10 @@
 //! A partition that must know every document of a device before it evaluates a report loads them ([`DocumentLoader::load`]).
 
 use std::collections::BTreeMap;
+use std::convert::Infallible;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-use fastrand::Rng;
 use muster_bus::{Bus, Delivery, ReadError, Replay, Start};
 use muster_contract::decode;
 use muster_contract::desired::DesiredState;
@@ -16,19 +16,17 @@ use muster_contract::receipt::Receipt;
 use muster_contract::subjects::{LedgerSubject, stream};
 use muster_contract::{DeploymentId, DeviceKey, Timestamp};
 use muster_domain::intake::{IntakeState, SENT_KEPT, UNVERIFIED_MAX};
-use muster_service::backoff::FullJitter;
 use muster_service::error::chain;
+use muster_service::retry::{Backoff, retry_until};
 use tokio::sync::{Notify, watch};
 use tokio::time::{Instant, timeout};
 use tokio_util::sync::CancellationToken;
 
+use crate::limits::READ_RETRY;
+
 /// Documents read at once.
 const BATCH: usize = 256;
 const SUBJECTS: &str = "muster.desired.>";
-/// Least upper bound of the delay before another attempt to read.
-const RETRY_MIN: Duration = Duration::from_millis(100);
-/// Greatest upper bound of the delay before another attempt to read.
-const RETRY_MAX: Duration = Duration::from_secs(10);
 /// How long a report may wait for its device's documents; the other reports of its partition wait with it.
 const LOAD_WITHIN: Duration = Duration::from_secs(1);
 /// How long DOWNLINK is not asked again after it did not answer.
@@ -172,7 +170,6 @@ pub(crate) struct DesiredFollower {
     bus: Bus,
     partitions: BTreeMap<u16, Arc<DesiredQueue>>,
     read_to: watch::Sender<u64>,
-    rng: Rng,
 }
 
 impl DesiredFollower {
@@ -181,33 +178,23 @@ impl DesiredFollower {
         bus: Bus,
         partitions: BTreeMap<u16, Arc<DesiredQueue>>,
         read_to: watch::Sender<u64>,
-        rng: Rng,
     ) -> Self {
-        Self { bus, partitions, read_to, rng }
+        Self { bus, partitions, read_to }
     }
 
     /// Follows until `stop`. Begins again if DOWNLINK was created again: older documents change nothing.
-    pub(crate) async fn run(mut self, stop: CancellationToken) {
-        let mut retry = FullJitter::new(RETRY_MIN, RETRY_MAX);
-        let following = async {
-            loop {
-                let Err(error) = self.follow(&mut retry).await;
-                let retry_in = retry.next(&mut self.rng);
-                tracing::warn!(error = chain(&error), ?retry_in, "cannot read desired states; trying again");
-                tokio::time::sleep(retry_in).await;
-            }
-        };
-        stop.run_until_cancelled(following).await;
+    pub(crate) async fn run(self, stop: CancellationToken) {
+        retry_until(&stop, READ_RETRY, "cannot read desired states", |backoff| self.follow(backoff)).await;
     }
 
-    async fn follow(&self, retry: &mut FullJitter) -> Result<std::convert::Infallible, ReadError> {
+    async fn follow(&self, backoff: Backoff) -> Result<Infallible, ReadError> {
         self.read_to.send_replace(0);
         let mut replay: Replay = self.bus.replay(stream::DOWNLINK, &[SUBJECTS], Start::First).await?;
         loop {
             let batch = replay.next_batch(BATCH).await?;
             batch.iter().for_each(|delivery| self.enqueue(delivery));
             batch.last().into_iter().for_each(|last| _ = self.read_to.send_replace(last.stream_seq));
-            retry.reset();
+            backoff.reset();
         }
     }
 

@@ -6,13 +6,12 @@
 
 use std::time::Duration;
 
-use fastrand::Rng;
 use muster_bus::{Bus, Link, ReadError, StreamState};
 use muster_contract::Timestamp;
 use muster_contract::incident::{IncidentKind, IncidentRequest};
 use muster_contract::subjects::stream;
-use muster_service::backoff::FullJitter;
 use muster_service::error::chain;
+use muster_service::retry::{RetryPolicy, retry};
 use tokio::sync::watch;
 use tokio::time::{Instant, timeout};
 use tokio_util::sync::CancellationToken;
@@ -33,10 +32,8 @@ const RECORD_WITHIN: Duration = Duration::from_secs(5);
 const LAST_CHECK_WITHIN: Duration = Duration::from_secs(2);
 /// Time after which a LEDGER that ends too early is checked once more.
 const CONFIRM_AFTER: Duration = Duration::from_millis(1_500);
-/// Least upper bound of the delay before another attempt to check LEDGER.
-const RETRY_MIN: Duration = Duration::from_millis(50);
-/// Greatest upper bound of the delay before another attempt to check LEDGER.
-const RETRY_MAX: Duration = Duration::from_secs(5);
+/// Delays between attempts to check LEDGER.
+const RETRY: RetryPolicy = RetryPolicy { min: Duration::from_millis(50), max: Duration::from_secs(5) };
 
 const _: () = assert!(LEDGER_CHECK_EVERY.as_secs() < INPUT_CHECK_EVERY.as_secs());
 const _: () = assert!(CONFIRM_AFTER.as_millis() < LAST_CHECK_WITHIN.as_millis());
@@ -102,26 +99,27 @@ impl Guard {
     async fn check_ledger(&self) -> Result<(), LedgerReplaced> {
         // Read first: a fact that is confirmed while LEDGER answers may be above the answer.
         let known = self.high_water.now();
-        let (mut retry, mut rng) = (FullJitter::new(RETRY_MIN, RETRY_MAX), Rng::new());
-        let mut is_second = false;
-        loop {
-            match self.bus.stream_state(stream::LEDGER).await {
-                // A replica that was just elected may lag behind the facts that were confirmed.
-                Ok(ledger) if self.is_behind(known, &ledger) && !is_second => {
-                    is_second = true;
-                    tokio::time::sleep(CONFIRM_AFTER).await;
-                    continue;
-                }
-                Ok(ledger) => return self.compare(known, &ledger).await,
-                Err(ReadError::Missing { .. }) => {
-                    tracing::error!("LEDGER is missing or has no leader; creating it if it is missing");
-                    let link = *self.bus.link().borrow();
-                    let _ = timeout(CONVERGE_WITHIN, converge(&self.bus, link)).await;
-                }
-                Err(error) => tracing::debug!(error = chain(&error), "cannot check LEDGER yet"),
-            }
-            tokio::time::sleep(retry.next(&mut rng)).await;
+        let mut ledger = self.ledger_state().await;
+        if self.is_behind(known, &ledger) {
+            // A replica that was just elected may lag behind the facts that were confirmed.
+            tokio::time::sleep(CONFIRM_AFTER).await;
+            ledger = self.ledger_state().await;
         }
+        self.compare(known, &ledger).await
+    }
+
+    /// The state of LEDGER, which is created if it is missing.
+    async fn ledger_state(&self) -> StreamState {
+        let read = |_| async {
+            let state = self.bus.stream_state(stream::LEDGER).await;
+            if let Err(ReadError::Missing { .. }) = &state {
+                tracing::error!("LEDGER is missing or has no leader; creating it if it is missing");
+                let link = *self.bus.link().borrow();
+                let _ = timeout(CONVERGE_WITHIN, converge(&self.bus, link)).await;
+            }
+            state
+        };
+        retry(RETRY, "cannot check LEDGER yet", read).await
     }
 
     fn is_behind(&self, known: u64, ledger: &StreamState) -> bool {

@@ -1,9 +1,15 @@
-//! The bounds of one partition's work that several modules share, with their relations.
+//! The bounds of one partition's work and the delays that several modules share, with their relations.
+
+use std::time::Duration;
 
 use muster_bus::deliveries::UNACKNOWLEDGED_MAX;
 use muster_contract::limits::PARTITIONS;
 use muster_domain::intake::UNSETTLED_MAX;
+use muster_service::retry::RetryPolicy;
 
+/// Delays between attempts to read a stream.
+pub const READ_RETRY: RetryPolicy =
+    RetryPolicy { min: Duration::from_millis(100), max: Duration::from_secs(10) };
 /// Reports read at once.
 pub const BATCH: usize = 512;
 /// Facts of one partition in flight. All partitions together stay below what a stream of the oldest supported server takes in at

@@ -4,23 +4,18 @@
 use std::fmt;
 use std::time::Duration;
 
-use fastrand::Rng;
 use futures_util::FutureExt;
 use futures_util::future::BoxFuture;
 use muster_bus::{Bus, ConsumerProgress, Deliveries, Delivery, ReadError};
 use muster_contract::Timestamp;
-use muster_service::backoff::FullJitter;
 use muster_service::error::chain;
+use muster_service::retry::retry;
 
-use crate::limits::BATCH;
+use crate::limits::{BATCH, READ_RETRY};
 
 /// How often the server is asked whether reports wait, while none comes. Reports that come show it themselves, because they come
 /// in the order in which they were stored.
 const PROGRESS_EVERY: Duration = Duration::from_secs(1);
-/// Least upper bound of the delay before another attempt to open the consumer.
-const RETRY_MIN: Duration = Duration::from_millis(100);
-/// Greatest upper bound of the delay before another attempt to open the consumer.
-const RETRY_MAX: Duration = Duration::from_secs(10);
 
 /// Reads the reports of one partition.
 pub(crate) struct ReportReader {
@@ -32,8 +27,6 @@ pub(crate) struct ReportReader {
     delivered_through: u64,
     /// The server's next answer about waiting reports. It may be slow, and no report waits for it.
     progress: BoxFuture<'static, Result<ConsumerProgress, ReadError>>,
-    retry: FullJitter,
-    rng: Rng,
 }
 
 /// The consumer with the result of its next read.
@@ -56,20 +49,17 @@ impl fmt::Debug for ReportReader {
 
 impl ReportReader {
     /// A reader that begins at the first report that is not acknowledged.
-    pub(crate) fn new(bus: Bus, partition: u16, rng: Rng) -> Self {
-        let retry = FullJitter::new(RETRY_MIN, RETRY_MAX);
+    pub(crate) fn new(bus: Bus, partition: u16) -> Self {
         let progress = progress_later(&bus, partition);
-        Self { bus, partition, reading: None, delivered_through: 0, progress, retry, rng }
+        Self { bus, partition, reading: None, delivered_through: 0, progress }
     }
 
     /// The next batch. The first one is empty and means that the consumer is open.
     pub(crate) async fn next(mut self) -> (Self, ReceivedReports) {
         loop {
             let Some(reading) = &mut self.reading else {
-                if self.open().await {
-                    return (self, ReceivedReports::default());
-                }
-                continue;
+                self.open().await;
+                return (self, ReceivedReports::default());
             };
             tokio::select! {
                 biased;
@@ -88,26 +78,12 @@ impl ReportReader {
         }
     }
 
-    /// Opens the consumer; returns false after a delay if it cannot.
-    async fn open(&mut self) -> bool {
-        match self.bus.partition(self.partition).await {
-            Ok(opened) => {
-                self.reading = Some(read(opened));
-                self.progress = progress_now(&self.bus, self.partition);
-                true
-            }
-            Err(error) => {
-                let retry_in = self.retry.next(&mut self.rng);
-                tracing::warn!(
-                    partition = self.partition,
-                    error = chain(&error),
-                    ?retry_in,
-                    "cannot read reports of the partition yet"
-                );
-                tokio::time::sleep(retry_in).await;
-                false
-            }
-        }
+    /// Opens the consumer.
+    async fn open(&mut self) {
+        let failure = format!("cannot read reports of partition {} yet", self.partition);
+        let opened = retry(READ_RETRY, failure, |_| self.bus.partition(self.partition)).await;
+        self.reading = Some(read(opened));
+        self.progress = progress_now(&self.bus, self.partition);
     }
 
     fn apply_read(
@@ -117,7 +93,6 @@ impl ReportReader {
     ) -> Option<ReceivedReports> {
         match batch {
             Ok(reports) => {
-                self.retry.reset();
                 self.reading = Some(read(deliveries));
                 self.delivered_through =
                     reports.last().map_or(self.delivered_through, |last| last.stream_seq);

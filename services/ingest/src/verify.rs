@@ -8,10 +8,9 @@
 //! not know the device, the next receipt that is due replaces the foreign one.
 
 use std::collections::BTreeMap;
+use std::convert::Infallible;
 use std::sync::Arc;
-use std::time::Duration;
 
-use fastrand::Rng;
 use muster_bus::{Bus, Delivery, ReadError, Start};
 use muster_contract::headers::{CE_SOURCE, CE_TYPE, CE_TYPE_PREFIX};
 use muster_contract::incident::{ForeignDocument, IncidentKind, IncidentRequest};
@@ -21,20 +20,17 @@ use muster_contract::receipt::Receipt;
 use muster_contract::state::cut;
 use muster_contract::subjects::{self, stream};
 use muster_contract::{Document, decode};
-use muster_service::backoff::FullJitter;
 use muster_service::error::chain;
+use muster_service::retry::{Backoff, retry_until};
 use tokio_util::sync::CancellationToken;
 
 use crate::desired::{DesiredQueue, StoredReceipt};
 use crate::incidents::IncidentRecorder;
+use crate::limits::READ_RETRY;
 use crate::message::EVENT_SOURCE;
 
 /// Receipts read at once.
 const BATCH: usize = 256;
-/// Least upper bound of the delay before another attempt to read.
-const RETRY_MIN: Duration = Duration::from_millis(100);
-/// Greatest upper bound of the delay before another attempt to read.
-const RETRY_MAX: Duration = Duration::from_secs(10);
 
 /// Verifies the receipts of some partitions.
 #[derive(Debug)]
@@ -42,7 +38,6 @@ pub(crate) struct ReceiptVerifier {
     bus: Bus,
     partitions: BTreeMap<u16, Arc<DesiredQueue>>,
     incidents: IncidentRecorder,
-    rng: Rng,
 }
 
 impl ReceiptVerifier {
@@ -51,31 +46,21 @@ impl ReceiptVerifier {
         bus: Bus,
         partitions: BTreeMap<u16, Arc<DesiredQueue>>,
         incidents: IncidentRecorder,
-        rng: Rng,
     ) -> Self {
-        Self { bus, partitions, incidents, rng }
+        Self { bus, partitions, incidents }
     }
 
     /// Verifies until `stop`: first the newest receipt of each device, then each as it is stored.
-    pub(crate) async fn run(mut self, stop: CancellationToken) {
-        let mut retry = FullJitter::new(RETRY_MIN, RETRY_MAX);
-        let verifying = async {
-            loop {
-                let Err(error) = self.follow(&mut retry).await;
-                let retry_in = retry.next(&mut self.rng);
-                tracing::warn!(error = chain(&error), ?retry_in, "cannot verify receipts");
-                tokio::time::sleep(retry_in).await;
-            }
-        };
-        stop.run_until_cancelled(verifying).await;
+    pub(crate) async fn run(self, stop: CancellationToken) {
+        retry_until(&stop, READ_RETRY, "cannot verify receipts", |backoff| self.follow(backoff)).await;
     }
 
-    async fn follow(&self, retry: &mut FullJitter) -> Result<std::convert::Infallible, ReadError> {
+    async fn follow(&self, backoff: Backoff) -> Result<Infallible, ReadError> {
         let filter = subjects::RECEIPTS;
         let mut replay = self.bus.replay(stream::DOWNLINK, &[filter], Start::LastPerSubject).await?;
         loop {
             let batch = replay.next_batch(BATCH).await?;
-            retry.reset();
+            backoff.reset();
             for delivery in &batch {
                 self.verify(delivery).await;
             }

@@ -26,6 +26,7 @@ use muster_service::backoff::FullJitter;
 use muster_service::clock::Clock;
 use muster_service::error::chain;
 use muster_service::health::Latch;
+use muster_service::retry::RetryPolicy;
 use tokio::sync::{mpsc, watch};
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
@@ -47,12 +48,8 @@ use crate::status::Status;
 const ROUND: usize = 1024;
 /// Devices read again at once after another writer was first.
 const READS_AT_ONCE: usize = 64;
-/// Least upper bound of the delay after a failed round or read.
-const RETRY_MIN: Duration = Duration::from_millis(200);
-/// Longest upper bound of that delay.
-const RETRY_MAX: Duration = Duration::from_secs(30);
-
-const _: () = assert!(RETRY_MIN.as_millis() < RETRY_MAX.as_millis());
+/// Delays after a failed round or read.
+const RETRY: RetryPolicy = RetryPolicy { min: Duration::from_millis(200), max: Duration::from_secs(30) };
 
 /// The state that the publisher's tasks share.
 #[derive(Debug, Clone)]
@@ -110,7 +107,7 @@ impl<D: Downlink> Announcer<D> {
             decisions: Decisions::default(),
             commands,
             known,
-            retry: FullJitter::new(RETRY_MIN, RETRY_MAX),
+            retry: FullJitter::new(RETRY.min, RETRY.max),
             retry_at: Instant::now(),
             commit_under_way: false,
             publish_error: None,

@@ -84,12 +84,12 @@ pub async fn start(config: Config, supervisor: &Supervisor) -> Result<Handle, St
     supervisor.spawn(
         Stage::Publish,
         "incidents",
-        requests.run(bus.clone(), Rng::new(), supervisor.token(Stage::Publish)),
+        requests.run(bus.clone(), supervisor.token(Stage::Publish)),
     );
-    let verifying = verify::run(bus.clone(), announcer.clone(), Rng::new(), supervisor.token(Stage::Intake));
+    let verifying = verify::run(bus.clone(), announcer.clone(), supervisor.token(Stage::Intake));
     supervisor.spawn(Stage::Intake, "verify", verifying);
     let stop = supervisor.token(Stage::Intake);
-    let renewing = renew::run(bus.clone(), announcer.clone(), context.clock.clone(), Rng::new(), stop);
+    let renewing = renew::run(bus.clone(), announcer.clone(), context.clock.clone(), stop);
     supervisor.spawn(Stage::Intake, "renew", renewing);
     let repository = config.git.as_ref().map(|git| repository(git, &data_dir));
     let past = repository
@@ -102,19 +102,11 @@ pub async fn start(config: Config, supervisor: &Supervisor) -> Result<Handle, St
         "requests",
         service.serve(bus.clone(), offered, supervisor.token(Stage::Intake)),
     );
-    let listening = stream_listener::run(
-        bus.clone(),
-        Heartbeats(announcer.clone()),
-        Rng::new(),
-        supervisor.token(Stage::Intake),
-    );
+    let listening =
+        stream_listener::run(bus.clone(), Heartbeats(announcer.clone()), supervisor.token(Stage::Intake));
     supervisor.spawn(Stage::Intake, "presence", listening);
-    let copying = stream_listener::run(
-        bus.clone(),
-        LedgerCopies(announcer.clone()),
-        Rng::new(),
-        supervisor.token(Stage::Intake),
-    );
+    let copying =
+        stream_listener::run(bus.clone(), LedgerCopies(announcer.clone()), supervisor.token(Stage::Intake));
     supervisor.spawn(Stage::Intake, "copies", copying);
     if let Some((git, repository)) = config.git.zip(repository) {
         let hang = HangReport::new(&context, supervisor.health().clone());

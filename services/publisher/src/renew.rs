@@ -7,15 +7,14 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use fastrand::Rng;
 use muster_bus::{Bus, Delivery, Outgoing, PublishErrorKind, ReadError, Start, StreamState};
 use muster_contract::Timestamp;
 use muster_contract::limits::REASSERT_AFTER;
 use muster_contract::subjects::{LedgerSubject, stream};
 use muster_domain::ledger_room::LedgerSize;
-use muster_service::backoff::FullJitter;
 use muster_service::clock::Clock;
 use muster_service::error::chain;
+use muster_service::retry::{Backoff, RetryPolicy, retry};
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
@@ -31,39 +30,28 @@ const BATCH: usize = 64;
 const ROOM_CHECK_INTERVAL: Duration = Duration::from_secs(1);
 /// Pause after each document while LEDGER is nearly full: ingest throttles reports until they are re-asserted.
 const PAUSE_UNDER_PRESSURE: Duration = Duration::from_millis(1);
-/// Shortest upper bound of the delay after an error.
-const RETRY_MIN: Duration = Duration::from_secs(1);
-/// Longest such bound.
-const RETRY_MAX: Duration = Duration::from_secs(30);
+/// Delays after an error.
+const RETRY: RetryPolicy = RetryPolicy { min: Duration::from_secs(1), max: Duration::from_secs(30) };
 const SUBJECTS: &str = "muster.desired.>";
 
 const _: () = assert!(10 * CHECK_INTERVAL.as_secs() < REASSERT_AFTER.as_secs());
-const _: () = assert!(RETRY_MIN.as_millis() < RETRY_MAX.as_millis());
 
 /// Re-asserts old documents until `stop`.
-pub async fn run(
-    bus: Bus,
-    announcer: AnnouncerHandle,
-    clock: Arc<dyn Clock>,
-    mut rng: Rng,
-    stop: CancellationToken,
-) {
-    let mut retry = FullJitter::new(RETRY_MIN, RETRY_MAX);
+pub async fn run(bus: Bus, announcer: AnnouncerHandle, clock: Arc<dyn Clock>, stop: CancellationToken) {
     let renewing = async {
         loop {
-            let begin = Instant::now();
-            match renew_for_a_while(&bus, &announcer, clock.as_ref()).await {
-                Ok(0) => {}
-                Ok(count) => tracing::info!(documents = count, "re-asserted desired states"),
-                Err(error) => {
-                    if begin.elapsed() > RETRY_MAX {
-                        retry.reset();
-                    }
-                    // Without a connection the error comes at once, so it needs a delay.
-                    let retry_in = retry.next(&mut rng);
-                    tracing::warn!(error = chain(&error), ?retry_in, "cannot re-assert desired states yet");
-                    tokio::time::sleep(retry_in).await;
+            let (bus, announcer, clock) = (&bus, &announcer, clock.as_ref());
+            let renew = |backoff: Backoff| async move {
+                let begin = Instant::now();
+                let renewed = renew_for_a_while(bus, announcer, clock).await;
+                if begin.elapsed() > RETRY.max {
+                    backoff.reset();
                 }
+                renewed
+            };
+            let documents = retry(RETRY, "cannot re-assert desired states yet", renew).await;
+            if documents > 0 {
+                tracing::info!(documents, "re-asserted desired states");
             }
         }
     };

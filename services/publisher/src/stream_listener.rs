@@ -4,20 +4,14 @@
 use std::future::Future;
 use std::time::Duration;
 
-use fastrand::Rng;
 use muster_bus::{Bus, Delivery, ReadError, Start};
-use muster_service::backoff::FullJitter;
-use muster_service::error::chain;
+use muster_service::retry::{Backoff, RetryPolicy, retry_until};
 use tokio_util::sync::CancellationToken;
 
 /// Messages read at once.
 const BATCH: usize = 1000;
-/// Least upper bound of the delay before another attempt to read.
-const RETRY_MIN: Duration = Duration::from_millis(200);
-/// Longest upper bound of that delay.
-const RETRY_MAX: Duration = Duration::from_secs(30);
-
-const _: () = assert!(RETRY_MIN.as_millis() < RETRY_MAX.as_millis());
+/// Delays before another attempt to read.
+const RETRY: RetryPolicy = RetryPolicy { min: Duration::from_millis(200), max: Duration::from_secs(30) };
 
 /// Handles the messages of a stream. Each method returns false once no more messages are wanted.
 pub(crate) trait StreamListener {
@@ -36,25 +30,18 @@ pub(crate) trait StreamListener {
 }
 
 /// Passes messages to a listener until `stop`.
-pub(crate) async fn run<L: StreamListener>(bus: Bus, listener: L, mut rng: Rng, stop: CancellationToken) {
-    let mut retry = FullJitter::new(RETRY_MIN, RETRY_MAX);
-    let listening = async {
-        while let Err(error) = listen(&bus, &listener, &mut retry).await {
-            let retry_in = retry.next(&mut rng);
-            tracing::warn!(error = chain(&error), ?retry_in, "cannot read {}", L::WHAT);
-            tokio::time::sleep(retry_in).await;
-        }
-    };
-    stop.run_until_cancelled(listening).await;
+pub(crate) async fn run<L: StreamListener>(bus: Bus, listener: L, stop: CancellationToken) {
+    let listen = |backoff| listen(&bus, &listener, backoff);
+    retry_until(&stop, RETRY, format!("cannot read {}", L::WHAT), listen).await;
 }
 
 /// Returns `Ok` only when the listener wants no more messages.
-async fn listen<L: StreamListener>(bus: &Bus, listener: &L, retry: &mut FullJitter) -> Result<(), ReadError> {
+async fn listen<L: StreamListener>(bus: &Bus, listener: &L, backoff: Backoff) -> Result<(), ReadError> {
     let mut replay = bus.replay(L::STREAM, &[L::SUBJECTS], Start::LastPerSubject).await?;
     let mut is_wanted = listener.on_start().await;
     while is_wanted {
         let deliveries = replay.next_batch(BATCH).await?;
-        retry.reset();
+        backoff.reset();
         is_wanted = listener.on_messages(&deliveries).await;
     }
     Ok(())

@@ -4,11 +4,11 @@
 use std::collections::BTreeSet;
 use std::time::Duration;
 
-use fastrand::Rng;
+use futures_util::FutureExt;
 use muster_bus::{Bus, Delivery, ReadError, Start, StreamState};
 use muster_contract::subjects::stream;
-use muster_service::backoff::FullJitter;
 use muster_service::error::chain;
+use muster_service::retry::{Backoff, RetryPolicy, retry_with};
 use tokio::time::{Instant, MissedTickBehavior, interval_at};
 use tokio_util::sync::CancellationToken;
 
@@ -23,37 +23,20 @@ const CHECK_INTERVAL: Duration = Duration::from_secs(1);
 const RECENTLY_STORED_MAX: usize = 256;
 /// Longest time between two listings of all documents, which find what other checks miss.
 const LIST_INTERVAL: Duration = Duration::from_secs(10 * 60);
-/// Least upper bound of the delay before another attempt to read.
-const RETRY_MIN: Duration = Duration::from_millis(100);
-/// Longest upper bound of that delay.
-const RETRY_MAX: Duration = Duration::from_secs(5);
+/// Delays before another attempt to read.
+const RETRY: RetryPolicy = RetryPolicy { min: Duration::from_millis(100), max: Duration::from_secs(5) };
 const SUBJECTS: &str = "muster.desired.>";
 
-const _: () = assert!(RETRY_MIN.as_millis() < RETRY_MAX.as_millis());
-
 /// Passes the documents of DOWNLINK to the announcer until `stop`.
-pub(crate) async fn run(bus: Bus, announcer: AnnouncerHandle, mut rng: Rng, stop: CancellationToken) {
-    let mut retry = FullJitter::new(RETRY_MIN, RETRY_MAX);
+pub(crate) async fn run(bus: Bus, announcer: AnnouncerHandle, stop: CancellationToken) {
+    let mut follower = DocumentFollower { bus, announcer, last: None };
     let following = async {
-        announcer.known().await;
-        let mut last = None;
-        loop {
-            match follow(&bus, &announcer, &mut last, &mut retry).await {
-                Ok(Ended::AnnouncerGone) => return,
-                Ok(Ended::Relist) => {
-                    tracing::debug!("listing documents to find missing ones");
-                }
-                Err(error) => {
-                    let retry_in = retry.next(&mut rng);
-                    tracing::warn!(
-                        error = chain(&error),
-                        ?retry_in,
-                        "cannot verify the documents of DOWNLINK"
-                    );
-                    recreate(&bus, &error).await;
-                    tokio::time::sleep(retry_in).await;
-                }
-            }
+        follower.announcer.known().await;
+        let failure = "cannot verify the documents of DOWNLINK";
+        while let Ended::Relist =
+            retry_with(RETRY, failure, &mut follower, |follower, backoff| follower.run(backoff).boxed()).await
+        {
+            tracing::debug!("listing documents to find missing ones");
         }
     };
     stop.run_until_cancelled(following).await;
@@ -66,76 +49,90 @@ enum Ended {
     Relist,
 }
 
-async fn follow(
-    bus: &Bus,
-    announcer: &AnnouncerHandle,
-    last: &mut Option<StreamState>,
-    retry: &mut FullJitter,
-) -> Result<Ended, ReadError> {
-    let state = bus.stream_state(stream::DOWNLINK).await?;
-    let is_new = last.replace(state.clone()).is_some_and(|last| last.created_at != state.created_at);
-    let mut replay = bus.replay(stream::DOWNLINK, &[SUBJECTS], Start::LastPerSubject).await?;
-    let mut devices = BTreeSet::new();
-    while let Some(batch) = replay.next_present(BATCH).await? {
-        let documents = documents(batch);
-        devices.extend(documents.iter().map(|document| document.key.clone()));
-        if !announcer.verify(documents, is_new).await {
-            return Ok(Ended::AnnouncerGone);
-        }
-    }
-    retry.reset();
-    if !announcer.listed(devices).await {
-        return Ok(Ended::AnnouncerGone);
-    }
-    let list_at = Instant::now() + LIST_INTERVAL;
-    let mut look = interval_at(Instant::now() + CHECK_INTERVAL, CHECK_INTERVAL);
-    look.set_missed_tick_behavior(MissedTickBehavior::Delay);
-    let (mut recently_stored, mut is_quiet) = (BTreeSet::new(), true);
-    loop {
-        tokio::select! {
-            batch = replay.next_batch(BATCH) => {
-                let documents = documents(batch?);
-                is_quiet = false;
-                recently_stored.extend(documents.iter().map(|document| document.key.clone()));
-                if !announcer.verify(documents, false).await {
-                    return Ok(Ended::AnnouncerGone);
-                }
-            }
-            _ = look.tick() => {
-                // A document that is stored and purged between two counts changes neither.
-                let was_quiet = std::mem::replace(&mut is_quiet, true);
-                if recently_stored.len() > RECENTLY_STORED_MAX {
-                    if was_quiet {
-                        return Ok(Ended::Relist);
-                    }
-                } else if !recently_stored.is_empty()
-                    && !announcer.recently_stored(std::mem::take(&mut recently_stored)).await
-                {
-                    return Ok(Ended::AnnouncerGone);
-                }
-            }
-        }
-        if has_shrunk(bus, last).await? || Instant::now() >= list_at {
-            return Ok(Ended::Relist);
-        }
-    }
+/// Reads DOWNLINK for the announcer.
+struct DocumentFollower {
+    bus: Bus,
+    announcer: AnnouncerHandle,
+    /// DOWNLINK when it was last counted.
+    last: Option<StreamState>,
 }
 
-/// Whether DOWNLINK has fewer messages than before, or is another stream. It keeps the newest message of each subject for
-/// ever, so its number of messages never drops without a purge.
-async fn has_shrunk(bus: &Bus, last: &mut Option<StreamState>) -> Result<bool, ReadError> {
-    let now = match bus.stream_state(stream::DOWNLINK).await {
-        Ok(now) => now,
-        Err(error @ ReadError::Missing { .. }) => return Err(error),
-        // The link is down, or the server is busy: the next check finds it.
-        Err(_) => return Ok(false),
-    };
-    let is_other = last.as_ref().is_some_and(|last| last.created_at != now.created_at);
-    if is_other {
-        return Ok(true);
+impl DocumentFollower {
+    /// Follows DOWNLINK, and creates it if it is missing.
+    async fn run(&mut self, backoff: Backoff) -> Result<Ended, ReadError> {
+        let ended = self.follow(backoff).await;
+        if let Err(error) = &ended {
+            recreate(&self.bus, error).await;
+        }
+        ended
     }
-    let before = last.replace(now.clone());
-    Ok(before.is_some_and(|before| now.messages < before.messages))
+
+    async fn follow(&mut self, backoff: Backoff) -> Result<Ended, ReadError> {
+        let state = self.bus.stream_state(stream::DOWNLINK).await?;
+        let is_new = self.last.replace(state.clone()).is_some_and(|last| last.created_at != state.created_at);
+        let mut replay = self.bus.replay(stream::DOWNLINK, &[SUBJECTS], Start::LastPerSubject).await?;
+        let mut devices = BTreeSet::new();
+        while let Some(batch) = replay.next_present(BATCH).await? {
+            let documents = documents(batch);
+            devices.extend(documents.iter().map(|document| document.key.clone()));
+            if !self.announcer.verify(documents, is_new).await {
+                return Ok(Ended::AnnouncerGone);
+            }
+        }
+        backoff.reset();
+        if !self.announcer.listed(devices).await {
+            return Ok(Ended::AnnouncerGone);
+        }
+        let list_at = Instant::now() + LIST_INTERVAL;
+        let mut look = interval_at(Instant::now() + CHECK_INTERVAL, CHECK_INTERVAL);
+        look.set_missed_tick_behavior(MissedTickBehavior::Delay);
+        let (mut recently_stored, mut is_quiet) = (BTreeSet::new(), true);
+        loop {
+            tokio::select! {
+                batch = replay.next_batch(BATCH) => {
+                    let documents = documents(batch?);
+                    is_quiet = false;
+                    recently_stored.extend(documents.iter().map(|document| document.key.clone()));
+                    if !self.announcer.verify(documents, false).await {
+                        return Ok(Ended::AnnouncerGone);
+                    }
+                }
+                _ = look.tick() => {
+                    // A document that is stored and purged between two counts changes neither.
+                    let was_quiet = std::mem::replace(&mut is_quiet, true);
+                    if recently_stored.len() > RECENTLY_STORED_MAX {
+                        if was_quiet {
+                            return Ok(Ended::Relist);
+                        }
+                    } else if !recently_stored.is_empty()
+                        && !self.announcer.recently_stored(std::mem::take(&mut recently_stored)).await
+                    {
+                        return Ok(Ended::AnnouncerGone);
+                    }
+                }
+            }
+            if self.has_shrunk().await? || Instant::now() >= list_at {
+                return Ok(Ended::Relist);
+            }
+        }
+    }
+
+    /// Whether DOWNLINK has fewer messages than before, or is another stream. It keeps the newest message of each subject for
+    /// ever, so its number of messages never drops without a purge.
+    async fn has_shrunk(&mut self) -> Result<bool, ReadError> {
+        let now = match self.bus.stream_state(stream::DOWNLINK).await {
+            Ok(now) => now,
+            Err(error @ ReadError::Missing { .. }) => return Err(error),
+            // The link is down, or the server is busy: the next check finds it.
+            Err(_) => return Ok(false),
+        };
+        let is_other = self.last.as_ref().is_some_and(|last| last.created_at != now.created_at);
+        if is_other {
+            return Ok(true);
+        }
+        let before = self.last.replace(now.clone());
+        Ok(before.is_some_and(|before| now.messages < before.messages))
+    }
 }
 
 fn documents(batch: Vec<Delivery>) -> Vec<StoredDocument> {

@@ -4,7 +4,6 @@ use std::collections::BTreeSet;
 use std::process::ExitCode;
 use std::sync::Arc;
 
-use fastrand::Rng;
 use muster_bus::{Bus, BusConfig, IncidentReporter, LinkHealth};
 use muster_service::clock::SystemClock;
 use muster_service::exit;
@@ -50,7 +49,7 @@ pub async fn start(config: Config, supervisor: &Supervisor) -> Result<Metrics, S
     LinkHealth::register(supervisor.health()).follow(&bus);
     connected.release();
     let (incidents, requests) = IncidentReporter::new();
-    let requesting = requests.run(bus.clone(), Rng::new(), supervisor.token(Stage::Publish));
+    let requesting = requests.run(bus.clone(), supervisor.token(Stage::Publish));
     supervisor.spawn(Stage::Publish, "incidents", requesting);
     let clock = Arc::new(SystemClock);
     let reported = BTreeSet::new();

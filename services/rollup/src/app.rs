@@ -8,8 +8,7 @@ use std::time::Duration;
 
 use fastrand::Rng;
 use muster_bus::{
-    Bus, BusConfig, IncidentReporter, Keeper, KeeperMetrics, LinkHealth, MirrorSettings, ReadError,
-    StreamState,
+    Bus, BusConfig, IncidentReporter, Keeper, KeeperMetrics, LinkHealth, MirrorSettings, StreamState,
 };
 use muster_contract::Timestamp;
 use muster_contract::incident::IncidentKind;
@@ -17,10 +16,10 @@ use muster_contract::subjects::stream;
 use muster_domain::fold::Fleet;
 use muster_notify::metrics::NotifyMetrics;
 use muster_notify::{Notifier, SharedRegister, SubscriptionHandler};
-use muster_service::backoff::FullJitter;
 use muster_service::clock::{Clock, SystemClock};
 use muster_service::error::chain;
 use muster_service::exit;
+use muster_service::retry::{RetryPolicy, retry};
 use muster_service::supervisor::{Stage, Supervisor};
 
 use crate::config::{Cli, Config, Readers};
@@ -46,10 +45,8 @@ use crate::snapshot::Snapshots;
 use crate::store::{Damage, Store, StoreError, StoredSnapshot};
 
 const NAME: &str = "muster-rollup";
-/// Least and longest upper bound of the delay before LEDGER is looked for again.
-const LOOK_MIN: Duration = Duration::from_millis(100);
-/// Longest delay before LEDGER is looked for again.
-const LOOK_MAX: Duration = Duration::from_secs(5);
+/// Delays before LEDGER's state is read again.
+const RETRY: RetryPolicy = RetryPolicy { min: Duration::from_millis(100), max: Duration::from_secs(5) };
 
 /// A rollup that runs.
 #[derive(Debug)]
@@ -103,7 +100,7 @@ pub async fn start(config: Config, tasks: &Supervisor) -> Result<Handle, StartEr
     LinkHealth::register(tasks.health()).follow(&bus);
     bus.converge_streams().await?;
     let (incidents, requests) = IncidentReporter::new();
-    let reporter = requests.run(bus.clone(), Rng::new(), tasks.token(Stage::Publish));
+    let reporter = requests.run(bus.clone(), tasks.token(Stage::Publish));
     tasks.spawn(Stage::Publish, "incidents", reporter);
     let ledger = ledger_state(&bus).await;
     let created_at = ledger.created_at;
@@ -116,10 +113,9 @@ pub async fn start(config: Config, tasks: &Supervisor) -> Result<Handle, StartEr
     let cadences = [config.cadence, config.checkpoints];
     let snapshots = Snapshots::new(projection.clone(), store, archive.clone(), cadences, metrics.clone());
 
-    let consumer =
-        Consumer::new(bus.clone(), projection.clone(), metrics.clone(), incidents.clone(), Rng::new());
+    let consumer = Consumer::new(bus.clone(), projection.clone(), metrics.clone(), incidents.clone());
     tasks.spawn(Stage::Intake, "consume", consumer.run(caught_up, tasks.token(Stage::Intake)));
-    let definitions = Definitions::new(bus.clone(), projection.clone(), Rng::new());
+    let definitions = Definitions::new(bus.clone(), projection.clone());
     tasks.spawn(Stage::Intake, "definitions", definitions.run(tasks.token(Stage::Intake)));
     let lag = Arc::new(LagState::new(SystemClock.now()));
     let monitor = Monitor::new(bus.clone(), projection.clone(), lag.clone(), metrics.clone(), Rng::new());
@@ -270,15 +266,6 @@ pub(crate) const fn replaced(
 }
 
 /// The state of LEDGER, as soon as that can be known.
-async fn ledger_state(bus: &Bus) -> StreamState {
-    let (mut retry, mut chance) = (FullJitter::new(LOOK_MIN, LOOK_MAX), Rng::new());
-    loop {
-        let error: ReadError = match bus.stream_state(stream::LEDGER).await {
-            Ok(state) => return state,
-            Err(error) => error,
-        };
-        let retry_in = retry.next(&mut chance);
-        tracing::warn!(error = chain(&error), ?retry_in, "cannot read LEDGER's state yet");
-        tokio::time::sleep(retry_in).await;
-    }
+pub(crate) async fn ledger_state(bus: &Bus) -> StreamState {
+    retry(RETRY, "cannot read LEDGER's state yet", |_| bus.stream_state(stream::LEDGER)).await
 }

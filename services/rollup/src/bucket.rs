@@ -5,11 +5,11 @@
 
 use std::time::Duration;
 
-use fastrand::Rng;
+use futures_util::FutureExt;
 use muster_bus::topology::VIEWS_STREAM;
-use muster_bus::{Bus, ReadError, StreamState, ViewEntry, ViewWatch};
-use muster_service::backoff::FullJitter;
+use muster_bus::{Bus, ReadError, StreamState, ViewEntry};
 use muster_service::error::chain;
+use muster_service::retry::{Backoff, RetryPolicy, retry_with};
 use tokio::sync::mpsc;
 use tokio::time::{Instant, MissedTickBehavior, interval_at};
 use tokio_util::sync::CancellationToken;
@@ -20,10 +20,8 @@ const LOOK_EVERY: Duration = Duration::from_millis(250);
 const BATCH_MAX: usize = 256;
 /// Events that wait for the publisher; the bus keeps the rest.
 const EVENTS_WAITING: usize = 16;
-/// Least and longest upper bound of the delay before the bucket is watched again.
-const RETRY_MIN: Duration = Duration::from_millis(100);
-/// Longest delay between two attempts.
-const RETRY_MAX: Duration = Duration::from_secs(5);
+/// Delays before the bucket is watched again.
+const RETRY: RetryPolicy = RetryPolicy { min: Duration::from_millis(100), max: Duration::from_secs(5) };
 
 const _: () = assert!(LOOK_EVERY.as_millis() < 1000);
 
@@ -41,44 +39,36 @@ pub(crate) enum BucketEvent {
 pub(crate) struct BucketWatch {
     bus: Bus,
     events: mpsc::Sender<BucketEvent>,
-    rng: Rng,
     last: Option<StreamState>,
 }
 
 impl BucketWatch {
     /// A watch, and where its events come.
-    pub(crate) fn new(bus: Bus, rng: Rng) -> (Self, mpsc::Receiver<BucketEvent>) {
+    pub(crate) fn new(bus: Bus) -> (Self, mpsc::Receiver<BucketEvent>) {
         let (events, receiver) = mpsc::channel(EVENTS_WAITING);
-        (Self { bus, events, rng, last: None }, receiver)
+        (Self { bus, events, last: None }, receiver)
     }
 
     /// Watches until `stop`, or until the receiver is gone.
     pub(crate) async fn run(mut self, stop: CancellationToken) {
-        stop.run_until_cancelled(self.watch()).await;
+        let failure = "cannot watch the bucket of views";
+        let watching = retry_with(RETRY, failure, &mut self, |watch, backoff| watch.watch(backoff).boxed());
+        stop.run_until_cancelled(watching).await;
     }
 
-    async fn watch(&mut self) {
-        let mut retry = FullJitter::new(RETRY_MIN, RETRY_MAX);
-        loop {
-            let error = match self.bus.view_watch(">").await {
-                Ok(watch) => {
-                    retry.reset();
-                    match self.follow(watch).await {
-                        Ok(()) => return,
-                        Err(error) => error,
-                    }
-                }
-                Err(error) => error,
-            };
-            let retry_in = retry.next(&mut self.rng);
-            tracing::warn!(error = chain(&error), ?retry_in, "cannot watch the bucket of views");
-            self.recreate(&error).await;
-            tokio::time::sleep(retry_in).await;
+    /// Follows the bucket, and creates it if it is missing.
+    async fn watch(&mut self, backoff: Backoff) -> Result<(), ReadError> {
+        let followed = self.follow(backoff).await;
+        if let Err(error) = &followed {
+            self.recreate(error).await;
         }
+        followed
     }
 
     /// Returns without an error only when the receiver is gone.
-    async fn follow(&mut self, mut watch: ViewWatch) -> Result<(), ReadError> {
+    async fn follow(&mut self, backoff: Backoff) -> Result<(), ReadError> {
+        let mut watch = self.bus.view_watch(">").await?;
+        backoff.reset();
         // The first look is immediate: a purge before it would be missed.
         let mut look = interval_at(Instant::now(), LOOK_EVERY);
         look.set_missed_tick_behavior(MissedTickBehavior::Delay);

@@ -4,20 +4,19 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use fastrand::Rng;
 use muster_bus::{Bus, Delivery, IncidentReporter, ReadError, Replay, Start};
 use muster_contract::checked::Checked;
 use muster_contract::fact::Fact;
 use muster_contract::subjects::{LedgerSubject, stream};
 use muster_domain::fold::{Outcome, Position};
-use muster_service::backoff::FullJitter;
 use muster_service::blocking::block_in_place_if_large;
 use muster_service::error::chain;
 use muster_service::health::Latch;
+use muster_service::retry::{RetryPolicy, retry_transient};
 use tokio::time::timeout;
 use tokio_util::sync::CancellationToken;
 
-use crate::app::replaced;
+use crate::app::{ledger_state, replaced};
 use crate::history::tail::{self, BATCH_MAX, Read};
 use crate::metrics::{FactOutcome, Metrics};
 use crate::progress::{SeenHearing, SeenPulse};
@@ -25,10 +24,8 @@ use crate::projection::Projection;
 
 /// How long nothing may come of a LEDGER that goes further before the server is asked whether anything is left.
 const SILENCE: Duration = Duration::from_secs(2);
-/// Least and longest upper bound of the delay before LEDGER is tried again.
-const RETRY_MIN: Duration = Duration::from_millis(100);
-/// Longest delay between two attempts.
-const RETRY_MAX: Duration = Duration::from_secs(10);
+/// Delays before LEDGER is read again.
+const RETRY: RetryPolicy = RetryPolicy { min: Duration::from_millis(100), max: Duration::from_secs(10) };
 
 /// The reader of LEDGER.
 #[derive(Debug)]
@@ -37,23 +34,16 @@ pub struct Consumer {
     projection: Arc<Projection>,
     metrics: Metrics,
     incidents: IncidentReporter,
-    chance: Rng,
     checked: Checked,
 }
 
 impl Consumer {
     /// Creates a consumer that continues where the projection ends.
-    pub fn new(
-        bus: Bus,
-        projection: Arc<Projection>,
-        metrics: Metrics,
-        incidents: IncidentReporter,
-        chance: Rng,
-    ) -> Self {
+    pub fn new(bus: Bus, projection: Arc<Projection>, metrics: Metrics, incidents: IncidentReporter) -> Self {
         let (read_to, devices) =
             projection.read(|now| (now.fleet.as_of().ledger_seq, now.fleet.devices_known()));
         metrics.position(read_to, devices);
-        Self { bus, projection, metrics, incidents, chance, checked: Checked::default() }
+        Self { bus, projection, metrics, incidents, checked: Checked::default() }
     }
 
     /// Reads until `stop`. The latch is released when everything that LEDGER held at the start is read.
@@ -168,18 +158,11 @@ impl Consumer {
 
     /// Begins to read after the projection.
     async fn open(&mut self) -> Opened {
-        let mut retry = FullJitter::new(RETRY_MIN, RETRY_MAX);
         loop {
-            let error = match self.try_open().await {
+            let open = |_| self.try_open();
+            match retry_transient(RETRY, "cannot read LEDGER yet", ReadError::is_transient, open).await {
                 Ok(opened) => return opened,
-                Err(error) => error,
-            };
-            if error.is_transient() {
-                let retry_in = retry.next(&mut self.chance);
-                tracing::warn!(error = chain(&error), ?retry_in, "cannot read LEDGER yet");
-                tokio::time::sleep(retry_in).await;
-            } else {
-                self.give_up(&error).await;
+                Err(error) => self.give_up(&error).await,
             }
         }
     }
@@ -228,23 +211,11 @@ impl Consumer {
     }
 
     async fn start_over(&mut self) {
-        let mut retry = FullJitter::new(RETRY_MIN, RETRY_MAX);
-        loop {
-            match self.bus.stream_state(stream::LEDGER).await {
-                Ok(ledger) => {
-                    let known =
-                        self.projection.read(|now| (now.origin.created_at, now.fleet.as_of().ledger_seq));
-                    self.incidents.report(None, replaced(known, &ledger));
-                    self.projection.start_over(ledger.created_at);
-                    return self.metrics.position(0, 0);
-                }
-                Err(error) => {
-                    let retry_in = retry.next(&mut self.chance);
-                    tracing::warn!(error = chain(&error), ?retry_in, "cannot read LEDGER's state yet");
-                    tokio::time::sleep(retry_in).await;
-                }
-            }
-        }
+        let ledger = ledger_state(&self.bus).await;
+        let known = self.projection.read(|now| (now.origin.created_at, now.fleet.as_of().ledger_seq));
+        self.incidents.report(None, replaced(known, &ledger));
+        self.projection.start_over(ledger.created_at);
+        self.metrics.position(0, 0);
     }
 }
 

@@ -8,14 +8,13 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
-use fastrand::Rng;
 use muster_bus::{Bus, ReadError, ViewEntry, ViewWatch};
 use muster_contract::defined::ViewDefinition;
 use muster_contract::limits::DEFINED_VIEWS_MAX;
 use muster_contract::subjects::{DEFINITIONS, defined_by};
 use muster_contract::{ViewName, decode};
-use muster_service::backoff::FullJitter;
 use muster_service::error::chain;
+use muster_service::retry::{RetryPolicy, retry};
 use tokio::sync::watch;
 use tokio::time::{Instant, timeout_at};
 use tokio_util::sync::CancellationToken;
@@ -30,10 +29,8 @@ const COUNT_PAUSE: Duration = Duration::from_millis(1);
 const BATCH_MAX: usize = 100;
 /// Time between two readings of all definitions: a bucket that was created again does not say what was removed.
 const RELOAD_EVERY: Duration = Duration::from_secs(60);
-/// Least and longest upper bound of the delay before the bus is tried again.
-const RETRY_MIN: Duration = Duration::from_millis(200);
-/// Longest delay between two attempts.
-const RETRY_MAX: Duration = Duration::from_secs(5);
+/// Delays before the definitions are read again.
+const RETRY: RetryPolicy = RetryPolicy { min: Duration::from_millis(200), max: Duration::from_secs(5) };
 
 /// Definitions by name, each with the revision at which it was written.
 pub(crate) type Defined = BTreeMap<ViewName, (u64, ViewDefinition)>;
@@ -43,14 +40,13 @@ pub(crate) type Defined = BTreeMap<ViewName, (u64, ViewDefinition)>;
 pub struct Definitions {
     bus: Bus,
     projection: Arc<Projection>,
-    chance: Rng,
     held: Defined,
 }
 
 impl Definitions {
     /// Creates a follower for a projection.
-    pub const fn new(bus: Bus, projection: Arc<Projection>, chance: Rng) -> Self {
-        Self { bus, projection, chance, held: BTreeMap::new() }
+    pub const fn new(bus: Bus, projection: Arc<Projection>) -> Self {
+        Self { bus, projection, held: BTreeMap::new() }
     }
 
     /// Follows until `stop`.
@@ -59,32 +55,13 @@ impl Definitions {
     }
 
     async fn follow(&mut self) {
-        let mut retry = FullJitter::new(RETRY_MIN, RETRY_MAX);
         let mut caught_up = self.projection.caught_up();
         loop {
-            match self.read_all().await {
-                Ok(watch) => {
-                    retry.reset();
-                    self.keep_up(watch, &mut caught_up).await;
-                }
-                Err(error) => {
-                    let retry_in = retry.next(&mut self.chance);
-                    tracing::warn!(
-                        error = chain(&error),
-                        ?retry_in,
-                        "cannot read the definitions of views yet"
-                    );
-                    tokio::time::sleep(retry_in).await;
-                }
-            }
+            let read = |_| defined(&self.bus);
+            let (watch, found) = retry(RETRY, "cannot read the definitions of views yet", read).await;
+            self.held = found;
+            self.keep_up(watch, &mut caught_up).await;
         }
-    }
-
-    /// Everything that is defined now, and the way to what changes after.
-    async fn read_all(&mut self) -> Result<ViewWatch, ReadError> {
-        let (watch, found) = defined(&self.bus).await?;
-        self.held = found;
-        Ok(watch)
     }
 
     /// Follows until the next full read is due.

@@ -5,20 +5,19 @@
 //! age is measured by the hub's clock at the question; no fact ends them.
 
 use std::collections::{BTreeMap, VecDeque};
+use std::convert::Infallible;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use bytes::Bytes;
-use fastrand::Rng;
 use muster_bus::{Bus, Call, Delivery, EndpointSpec, Fault, ReadError, ServiceSpec, Start};
 use muster_contract::incident::{HUB_INCIDENT_SHOWN_SECONDS, HubIncident, Incident, IncidentsAnswer};
 use muster_contract::question::read_query;
 use muster_contract::subjects::{LedgerSubject, QUERY_PREFIX, stream};
 use muster_contract::{Timestamp, decode};
-use muster_service::backoff::FullJitter;
 use muster_service::clock::Clock;
-use muster_service::error::chain;
 use muster_service::health::Latch;
+use muster_service::retry::{Backoff, RetryPolicy, retry_until};
 use tokio_util::sync::CancellationToken;
 
 use crate::lag::LagState;
@@ -28,10 +27,8 @@ use crate::projection::Projection;
 const BATCH: usize = 500;
 /// Occurrences of one type that are counted: more than ingest records of a type in a day.
 const OCCURRENCES_MAX: usize = 20_000;
-/// Least and longest upper bound of the delay before LEDGER is read again.
-const RETRY_MIN: Duration = Duration::from_millis(200);
-/// Longest delay between two attempts.
-const RETRY_MAX: Duration = Duration::from_secs(10);
+/// Delays before LEDGER is read again.
+const RETRY: RetryPolicy = RetryPolicy { min: Duration::from_millis(200), max: Duration::from_secs(10) };
 const SERVICE: &str = "muster-query-incidents";
 
 /// The occurrences of each type.
@@ -102,25 +99,16 @@ impl HubIncidents {
 
     /// Follows LEDGER until `stop`.
     pub(crate) async fn follow(self, stop: CancellationToken) {
-        let (mut retry, mut rng) = (FullJitter::new(RETRY_MIN, RETRY_MAX), Rng::new());
-        let following = async {
-            loop {
-                let Err(error) = self.read(&mut retry).await;
-                let retry_in = retry.next(&mut rng);
-                tracing::info!(error = chain(&error), ?retry_in, "rereading incidents");
-                tokio::time::sleep(retry_in).await;
-            }
-        };
-        stop.run_until_cancelled(following).await;
+        retry_until(&stop, RETRY, "cannot read incidents of the hub", |backoff| self.read(backoff)).await;
     }
 
-    async fn read(&self, retry: &mut FullJitter) -> Result<std::convert::Infallible, ReadError> {
+    async fn read(&self, backoff: Backoff) -> Result<Infallible, ReadError> {
         let subject = LedgerSubject::Incident(None).to_string();
         let mut replay = self.bus.replay(stream::LEDGER, &[&subject], Start::First).await?;
         *self.known() = ByType::default();
         loop {
             let batch = replay.next_batch(BATCH).await?;
-            retry.reset();
+            backoff.reset();
             let mut known = self.known();
             batch.iter().filter_map(read).for_each(|(seq, incident)| known.insert(seq, incident));
         }

@@ -6,7 +6,7 @@ mod silence;
 use std::sync::atomic::AtomicU64;
 use std::time::Duration;
 
-use muster_bus::WriteOutcome;
+use muster_bus::QueryMetrics;
 use muster_contract::lag::RollupLag;
 use muster_domain::fold::Outcome;
 use muster_service::health::Health;
@@ -40,12 +40,8 @@ pub struct Metrics {
     pub renewals: Counter,
     /// Devices known.
     pub devices: Gauge,
-    /// Results of publishing views.
-    pub views: Family<ViewLabels, Counter>,
-    /// Views that are still due.
-    pub views_due: Gauge,
-    /// Questions by endpoint.
-    pub questions: Family<QuestionLabels, Counter>,
+    /// Published views and answered queries.
+    pub queries: QueryMetrics,
     /// Snapshots by result.
     pub snapshots: Family<SnapshotLabels, Counter>,
     /// Sequence up to which the last snapshot has read.
@@ -127,56 +123,6 @@ pub enum BehindCause {
     Unrecorded,
 }
 
-/// Result of publishing a view.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, EncodeLabelSet)]
-pub struct ViewLabels {
-    result: ViewResult,
-}
-
-/// Result of publishing a view.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, EncodeLabelValue)]
-pub enum ViewResult {
-    /// It had changed and was written.
-    Written,
-    /// It was gone and was deleted.
-    Deleted,
-    /// It had not changed.
-    Unchanged,
-    /// Another rollup wrote the view meanwhile; it is evaluated again.
-    Overtaken,
-    /// Another rollup had read to the same fact and says something else.
-    Disputed,
-    /// It could not be written and is due again.
-    Failed,
-}
-
-impl From<WriteOutcome> for ViewResult {
-    fn from(outcome: WriteOutcome) -> Self {
-        match outcome {
-            WriteOutcome::Written => Self::Written,
-            WriteOutcome::Deleted => Self::Deleted,
-            WriteOutcome::Overtaken => Self::Overtaken,
-            WriteOutcome::Failed => Self::Failed,
-        }
-    }
-}
-
-/// A question.
-#[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
-pub struct QuestionLabels {
-    endpoint: &'static str,
-    answered: AnswerKind,
-}
-
-/// How a question was answered.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, EncodeLabelValue)]
-pub enum AnswerKind {
-    /// With what was asked for.
-    Answer,
-    /// With an error.
-    Error,
-}
-
 /// A snapshot.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, EncodeLabelSet)]
 pub struct SnapshotLabels {
@@ -231,9 +177,7 @@ impl Metrics {
         );
         registry.register("view_renewals", "Views written again before they would have ended", all.renewals);
         registry.register("devices", "Devices known", all.devices);
-        registry.register("views", "Views looked at, by what became of them", all.views);
-        registry.register("views_due", "Views still to be looked at", all.views_due);
-        registry.register("questions", "Questions, by endpoint and kind of answer", all.questions);
+        self.queries.register(registry);
         registry.register("snapshots", "Snapshots, by result", all.snapshots);
         registry.register("snapshot_seq", "Sequence of the last snapshot", all.snapshot_seq);
         registry.register("snapshot_seconds", "How long the last snapshot took", all.snapshot_seconds);
@@ -293,21 +237,6 @@ impl Metrics {
     /// Messages of LEDGER with one outcome since the start.
     pub fn facts_with(&self, outcome: FactOutcome) -> u64 {
         self.facts.get_or_create(&FactLabels { outcome }).get()
-    }
-
-    /// Counts a view.
-    pub fn view(&self, result: ViewResult) {
-        self.views.get_or_create(&ViewLabels { result }).inc();
-    }
-
-    /// Views with one result since the start.
-    pub fn views_with(&self, result: ViewResult) -> u64 {
-        self.views.get_or_create(&ViewLabels { result }).get()
-    }
-
-    /// Counts a question.
-    pub fn question(&self, endpoint: &'static str, answered: AnswerKind) {
-        self.questions.get_or_create(&QuestionLabels { endpoint, answered }).inc();
     }
 
     /// Counts a snapshot.

@@ -27,7 +27,7 @@ use bytes::Bytes;
 use fastrand::Rng;
 use muster_bus::{
     BUCKET_READ_INTERVAL, Bus, CachedEntry, EntryAction, EntryReader, IncidentReporter, ViewIdentity,
-    ViewWrite, ViewWriter, WRITE_INTERVAL,
+    ViewResult, ViewWrite, ViewWriter, WRITE_INTERVAL,
 };
 use muster_contract::Timestamp;
 use muster_contract::canonical::Digest;
@@ -47,7 +47,7 @@ use self::seen::{ViewRead, show};
 use self::spare::{SpareViews, comes_first};
 use crate::bucket::{BucketEvent, BucketWatch};
 use crate::lag::LagState;
-use crate::metrics::{Metrics, ViewResult};
+use crate::metrics::Metrics;
 use crate::projection::{AHEAD_ASK, Origin, Projection, ProjectionState};
 
 /// Views built at one read of the projection: the fold waits meanwhile.
@@ -146,7 +146,7 @@ impl Publisher {
         if stop.run_until_cancelled(self.wait_until_caught_up()).await.is_none() {
             return;
         }
-        let (watch, events) = BucketWatch::new(self.writer.bus().clone(), Rng::new());
+        let (watch, events) = BucketWatch::new(self.writer.bus().clone());
         let watching = tokio::spawn(watch.run(stop.clone()));
         self.bucket = Some(events);
         self.read_at = Instant::now() + self.read_every;
@@ -295,7 +295,7 @@ impl Publisher {
     }
 
     fn count_due(&self) {
-        self.metrics.views_due.set((self.writer.due.len() + self.spare.len()) as i64);
+        self.metrics.queries.views_due.set((self.writer.due.len() + self.spare.len()) as i64);
     }
 
     /// Writes what is due now, look by look, and then a turn of what is spare.
@@ -333,7 +333,7 @@ impl Publisher {
 
     async fn write_look(&mut self, keys: &[ViewKey]) {
         let (writes, metrics) = (self.collect_writes(keys), &self.metrics);
-        self.writer.write(writes, |outcome| metrics.view(outcome.into())).await;
+        self.writer.write(writes, |outcome| metrics.queries.view(outcome.into())).await;
     }
 
     /// Checks whether LEDGER reaches the position of views that have been ahead for long.
@@ -387,7 +387,7 @@ impl Publisher {
             let held = self.writer.cached(&key);
             if held.conflicts_with(view.as_ref().map(|(digest, _)| *digest), as_of) {
                 held.suspect.get_or_insert(ForeignView::Contradicts);
-                self.metrics.view(ViewResult::Disputed);
+                self.metrics.queries.view(ViewResult::Disputed);
                 tracing::error!(view = %key, ledger.seq = as_of.ledger_seq, "another rollup published a different view for the same fact: run `muster verify` to find the wrong one");
             }
             let is_ahead = held.read_to() > Some(as_of.ledger_seq);
@@ -399,7 +399,7 @@ impl Publisher {
                 }
                 EntryAction::Leave => {
                     held.suspect = None;
-                    self.metrics.view(ViewResult::Unchanged);
+                    self.metrics.queries.view(ViewResult::Unchanged);
                 }
                 EntryAction::Wait => _ = self.writer.due.insert(key, now + WRITE_INTERVAL),
                 decision @ (EntryAction::Put | EntryAction::Delete) => {

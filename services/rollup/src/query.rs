@@ -14,7 +14,7 @@ mod status;
 use std::sync::Arc;
 
 use bytes::Bytes;
-use muster_bus::{Bus, Call, EndpointSpec, Fault, ServiceSpec};
+use muster_bus::{AnswerKind, Bus, Call, EndpointSpec, Fault, ServiceSpec};
 use muster_contract::history::Point;
 use muster_contract::query::{
     DeploymentAnswer, DeploymentsAnswer, DeviceAnswer, DevicesAnswer, ErrorBody, ErrorCode, Query,
@@ -37,7 +37,7 @@ pub use self::actions::Actions;
 pub use self::manifests::Manifests;
 pub use self::past::History;
 use crate::lag::LagState;
-use crate::metrics::{AnswerKind, Metrics};
+use crate::metrics::Metrics;
 use crate::projection::{Projection, ProjectionState};
 
 /// The service's name in `$SRV.INFO`.
@@ -115,7 +115,7 @@ impl QueryHandler {
             _ => self.answer(call.endpoint, &call.payload),
         };
         let kind = if answer.is_ok() { AnswerKind::Answer } else { AnswerKind::Error };
-        self.metrics.question(call.endpoint, kind);
+        self.metrics.queries.question(call.endpoint, kind);
         answer.map(|answer| self.marked(call.endpoint, answer)).map_err(Fault::from)
     }
 
@@ -134,8 +134,10 @@ impl QueryHandler {
 
     /// The responder for questions that are not about the present.
     fn past_of(&self, call: &Call) -> Option<&History> {
-        // An unreadable question is refused there, whatever it is about.
-        let about_now = || point_of(&call.payload).map_or(true, |point| point.is_now());
+        // An unreadable question is refused there, whatever it is about. Parts are of the present alone.
+        let about_now = || {
+            call.endpoint == parts::ENDPOINT || point_of(&call.payload).map_or(true, |point| point.is_now())
+        };
         let history = self.history.as_ref()?;
         (past::ENDPOINTS.contains(&call.endpoint) || !about_now()).then_some(history)
     }

@@ -6,15 +6,13 @@ use std::fmt;
 
 use async_nats::jetstream::consumer::Config as Consumer;
 use async_nats::jetstream::stream::Config as Stream;
-use fastrand::Rng;
 use muster_contract::subjects::stream;
-use muster_service::backoff::FullJitter;
-use muster_service::error::chain;
+use muster_service::retry::retry_transient;
 use serde::Deserialize;
 use serde_json::{Map, Value, json};
 
 use crate::bus::Bus;
-use crate::retry_delay::{REOPEN_MAX, REOPEN_MIN};
+use crate::retry_delay::REOPEN;
 use crate::topology::{Topology, VIEWS_STREAM, contract, fields};
 use crate::version::knows_batches;
 use crate::wire::{ApiError, Wire};
@@ -175,23 +173,15 @@ impl Bus {
         if !knows_batches(&self.wire.client.server_info().version) {
             topology = topology.without_batches();
         }
-        let mut delay = FullJitter::new(REOPEN_MIN, REOPEN_MAX);
-        let mut rng = Rng::new();
         let mut not_made = 0;
-        loop {
-            match ensure_once(&self.wire, &topology).await {
-                Err(TopologyError::Refused { asset, source })
-                    if is_temporary(&source)
-                        || (source.is(STORE_NOT_MADE) && not_made < STORE_ATTEMPTS_MAX) =>
-                {
-                    not_made += u32::from(source.is(STORE_NOT_MADE));
-                    let retry_in = delay.next(&mut rng);
-                    tracing::warn!(cause = chain(&source), ?retry_in, "cannot create {asset} now");
-                    tokio::time::sleep(retry_in).await;
-                }
-                end => return end,
-            }
-        }
+        let may_pass = |error: &TopologyError| {
+            let TopologyError::Refused { source, .. } = error else { return false };
+            let is_not_made = source.is(STORE_NOT_MADE) && not_made < STORE_ATTEMPTS_MAX;
+            not_made += u32::from(is_not_made);
+            is_temporary(source) || is_not_made
+        };
+        let ensure = |_| ensure_once(&self.wire, &topology);
+        retry_transient(REOPEN, "cannot create a stream or consumer now", may_pass, ensure).await
     }
 }
 

@@ -6,13 +6,12 @@
 use std::time::Duration;
 
 use bytes::Bytes;
-use fastrand::Rng;
 use muster_contract::DeviceKey;
 use muster_contract::incident::{IncidentAnswer, IncidentKind, IncidentRequest};
 use muster_contract::query::{ErrorCode, ErrorReply};
 use muster_contract::subjects::REQUEST_INCIDENT;
-use muster_service::backoff::FullJitter;
-use muster_service::error::chain;
+use muster_service::error::BoxError;
+use muster_service::retry::{RetryPolicy, retry};
 use tokio::sync::mpsc;
 use tokio_util::sync::CancellationToken;
 
@@ -22,10 +21,8 @@ use crate::bus::Bus;
 const WAITING_MAX: usize = 256;
 /// How long ingest may take to answer.
 const ANSWER_WITHIN: Duration = Duration::from_secs(5);
-/// Least upper bound of the delay before a request is repeated.
-const RETRY_MIN: Duration = Duration::from_millis(100);
-/// Longest upper bound of that delay.
-const RETRY_MAX: Duration = Duration::from_secs(5);
+/// Delays before a request is repeated.
+const RETRY: RetryPolicy = RetryPolicy { min: Duration::from_millis(100), max: Duration::from_secs(5) };
 
 /// Queues incidents. Clones share the queue.
 #[derive(Debug, Clone)]
@@ -37,14 +34,6 @@ pub struct IncidentReporter {
 #[derive(Debug)]
 pub struct IncidentRequests {
     requests: mpsc::Receiver<IncidentRequest>,
-}
-
-/// Ingest's answer.
-enum RecordResult {
-    Recorded(IncidentAnswer),
-    Refused(String),
-    /// No answer, or a refusal that may pass.
-    Retry(String),
 }
 
 impl IncidentReporter {
@@ -68,10 +57,10 @@ impl IncidentReporter {
 
 impl IncidentRequests {
     /// Sends queued incidents until `stop`. The incident under way then may be lost.
-    pub async fn run(mut self, bus: Bus, mut rng: Rng, stop: CancellationToken) {
+    pub async fn run(mut self, bus: Bus, stop: CancellationToken) {
         let requesting = async {
             while let Some(request) = self.requests.recv().await {
-                record(&bus, &mut rng, &request).await;
+                record(&bus, &request).await;
             }
         };
         stop.run_until_cancelled(requesting).await;
@@ -84,42 +73,23 @@ impl IncidentRequests {
 }
 
 /// Sends an incident until ingest has answered.
-async fn record(bus: &Bus, rng: &mut Rng, request: &IncidentRequest) {
-    let mut retry = FullJitter::new(RETRY_MIN, RETRY_MAX);
-    loop {
-        match ask(bus, request).await {
-            RecordResult::Recorded(answer) => {
-                tracing::debug!(ledger.seq = answer.ledger_seq, "incident recorded");
-                return;
-            }
-            RecordResult::Refused(error) => {
-                tracing::error!(error, "ingest refuses to record an incident");
-                return;
-            }
-            RecordResult::Retry(error) => {
-                let retry_in = retry.next(rng);
-                tracing::debug!(error, ?retry_in, "cannot record an incident yet");
-                tokio::time::sleep(retry_in).await;
-            }
-        }
+async fn record(bus: &Bus, request: &IncidentRequest) {
+    match retry(RETRY, "cannot record an incident yet", |_| ask(bus, request)).await {
+        Ok(answer) => tracing::debug!(ledger.seq = answer.ledger_seq, "incident recorded"),
+        Err(Refused(error)) => tracing::error!(error, "ingest refuses to record an incident"),
     }
 }
 
-async fn ask(bus: &Bus, request: &IncidentRequest) -> RecordResult {
+/// Ingest refuses the request: another attempt changes nothing.
+struct Refused(String);
+
+async fn ask(bus: &Bus, request: &IncidentRequest) -> Result<Result<IncidentAnswer, Refused>, BoxError> {
     // Cannot fail: the document is an object with string keys.
     let payload = Bytes::from(serde_json::to_vec(request).unwrap_or_default());
-    let answer = match bus.request(REQUEST_INCIDENT, payload, ANSWER_WITHIN).await {
-        Ok(answer) => answer,
-        Err(error) => return RecordResult::Retry(chain(&error)),
-    };
-    if let Ok(ErrorReply { error }) = serde_json::from_slice(&answer) {
-        let is_final = error.code == ErrorCode::BadRequest;
-        return if is_final {
-            RecordResult::Refused(error.message)
-        } else {
-            RecordResult::Retry(error.message)
-        };
+    let answer = bus.request(REQUEST_INCIDENT, payload, ANSWER_WITHIN).await?;
+    match serde_json::from_slice(&answer) {
+        Ok(ErrorReply { error }) if error.code == ErrorCode::BadRequest => Ok(Err(Refused(error.message))),
+        Ok(ErrorReply { error }) => Err(error.message.into()),
+        Err(_) => Ok(Ok(serde_json::from_slice(&answer)?)),
     }
-    serde_json::from_slice(&answer)
-        .map_or_else(|error| RecordResult::Retry(error.to_string()), RecordResult::Recorded)
 }

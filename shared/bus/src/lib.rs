@@ -3,7 +3,7 @@
 //! Reading order: [`config`] and [`connect`] (a [`Bus`] and its [`Link`]); [`topology`], [`converge`] and [`upgrade`]
 //! (streams as data); [`message`] and [`event`]; publishing ([`publish`], [`window`]); reading ([`read`], [`replay`],
 //! [`deliveries`] with `ack` and [`consumer_progress`]); the bucket of views ([`views`], [`cached_entry`],
-//! [`view_writer`]); [`notices`]; mirrors ([`mirror`] and [`keeper`]); [`connections`]; copies of whole streams ([`snapshot`]); requests ([`request`], [`serve`]
+//! [`view_writer`], [`QueryMetrics`]); [`notices`]; mirrors ([`mirror`] and [`keeper`]); [`connections`]; copies of whole streams ([`snapshot`]); requests ([`request`], [`serve`]
 //! with [`permits`], [`responder`]). The crate moves bytes and positions. It parses no document, except the identity of a
 //! view, and holds no rule of the domain.
 
@@ -47,6 +47,7 @@ mod batch;
 mod discovery;
 mod mirror_consumers;
 mod pull;
+mod query_metrics;
 mod read_error;
 mod renew;
 mod replies;
@@ -76,6 +77,7 @@ pub use muster_identity::{Requester, Role};
 pub use notices::{NoticeAbsence, NoticeEntry, NoticeKind};
 pub use permits::{Permit, Permits, RequesterBounds};
 pub use publish::{PublishError, PublishErrorKind};
+pub use query_metrics::{AnswerKind, QueryMetrics, ViewResult};
 pub use read::{MirrorProgress, StreamEnd, StreamState, Subscription};
 pub use read_error::ReadError;
 pub use replay::{Replay, Start};

@@ -295,4 +295,4 @@ impl Drop for Replay {
     }
 }
 
-const _: () = assert!(INACTIVE_MAX.as_secs() > crate::retry_delay::REOPEN_MAX.as_secs());
+const _: () = assert!(INACTIVE_MAX.as_secs() > crate::retry_delay::REOPEN.max.as_secs());

@@ -5,15 +5,15 @@ use std::time::Duration;
 use fastrand::Rng;
 use muster_contract::limits::RECONNECT_MAX;
 use muster_service::backoff::FullJitter;
+use muster_service::retry::RetryPolicy;
 use tokio::sync::watch;
 use tokio::time::Instant;
 
 use crate::link::Link;
 
-/// Least upper bound of the delay before another attempt.
-pub(crate) const REOPEN_MIN: Duration = Duration::from_millis(250);
-/// Longest delay before another attempt. Each attempt costs the server a consumer, so this is not short.
-pub(crate) const REOPEN_MAX: Duration = Duration::from_secs(30);
+/// Delays before another attempt. Each attempt costs the server a consumer, so the longest is not short.
+pub(crate) const REOPEN: RetryPolicy =
+    RetryPolicy { min: Duration::from_millis(250), max: Duration::from_secs(30) };
 
 /// A session that lasted this long resets the delay: the next attempt follows at once.
 const STABLE_AFTER: Duration = Duration::from_secs(60);
@@ -33,7 +33,7 @@ pub(crate) struct RetryDelay {
 impl RetryDelay {
     pub(crate) fn new() -> Self {
         Self {
-            delay: FullJitter::new(REOPEN_MIN, REOPEN_MAX),
+            delay: FullJitter::new(REOPEN.min, REOPEN.max),
             rng: Rng::new(),
             failures: 0,
             last_attempt: None,
@@ -77,6 +77,5 @@ impl RetryDelay {
 }
 
 const _: () = {
-    assert!(REOPEN_MIN.as_millis() < REOPEN_MAX.as_millis());
-    assert!(REOPEN_MAX.as_secs() <= RECONNECT_MAX.as_secs() && REOPEN_MAX.as_secs() < STABLE_AFTER.as_secs());
+    assert!(REOPEN.max.as_secs() <= RECONNECT_MAX.as_secs() && REOPEN.max.as_secs() < STABLE_AFTER.as_secs());
 };

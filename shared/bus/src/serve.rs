@@ -11,13 +11,11 @@ use std::time::Duration;
 use async_nats::service::{NATS_SERVICE_ERROR, NATS_SERVICE_ERROR_CODE};
 use async_nats::{HeaderMap, Message, SubscribeError, Subscriber};
 use bytes::Bytes;
-use fastrand::Rng;
 use futures_util::{FutureExt, StreamExt};
 use muster_contract::query::{ErrorBody, ErrorCode};
 use muster_identity::Requester;
-use muster_service::backoff::FullJitter;
-use muster_service::error::chain;
 use muster_service::fair::{Exceeded, FairScheduler, Shares, Submitted};
+use muster_service::retry::{RetryPolicy, retry_until};
 use tokio::time::Instant;
 use tokio_util::sync::{CancellationToken, DropGuard};
 use tokio_util::task::TaskTracker;
@@ -35,10 +33,9 @@ const RUNNING: RequesterBounds = RequesterBounds::new(64, 24, 16);
 const WAITING: RequesterBounds = RequesterBounds::new(65_536, 256, 4_096);
 const SHARES: Shares<Requester> =
     Shares { running: |requester| RUNNING.share(requester), queued: |requester| WAITING.share(requester) };
-/// Least upper bound of the delay before another attempt to serve.
-const OFFER_MIN: Duration = Duration::from_millis(200);
-/// Longest upper bound of that delay.
-const OFFER_MAX: Duration = Duration::from_secs(10);
+/// Delays before another attempt to serve.
+const OFFER_RETRY: RetryPolicy =
+    RetryPolicy { min: Duration::from_millis(200), max: Duration::from_secs(10) };
 
 /// A request as it arrived.
 #[derive(Debug, Clone)]
@@ -95,20 +92,8 @@ impl Bus {
         H: Fn(Call) -> F + Clone + Send + Sync + 'static,
         F: Future<Output = Result<Bytes, Fault>> + Send + 'static,
     {
-        let (mut retry, mut rng) = (FullJitter::new(OFFER_MIN, OFFER_MAX), Rng::new());
-        let offering = async {
-            loop {
-                match self.serve(spec.clone(), handler.clone()).await {
-                    Ok(serving) => return serving,
-                    Err(error) => {
-                        let retry_in = retry.next(&mut rng);
-                        tracing::warn!(error = chain(&error), ?retry_in, "cannot serve requests yet");
-                        tokio::time::sleep(retry_in).await;
-                    }
-                }
-            }
-        };
-        if let Some(serving) = stop.run_until_cancelled(offering).await {
+        let serve = |_| self.serve(spec.clone(), handler.clone());
+        if let Some(serving) = retry_until(&stop, OFFER_RETRY, "cannot serve requests yet", serve).await {
             offered();
             stop.cancelled().await;
             serving.stop().await;

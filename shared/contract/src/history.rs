@@ -7,12 +7,12 @@
 use std::collections::BTreeMap;
 
 use jiff::Timestamp;
-use schemars::JsonSchema;
+use schemars::{JsonSchema, Schema};
 use serde::{Deserialize, Serialize};
-use serde_json::Value;
+use serde_json::{Value, json};
 
 use crate::canonical::Digest;
-use crate::ids::{ComponentName, DeploymentId, DeviceKey, Generation, HubName, SiteId};
+use crate::ids::{ComponentName, DeploymentId, DeviceKey, Generation, SiteId};
 use crate::query::SomeDevices;
 use crate::state::State;
 use crate::view::{AsOf, Bounds, Complete, Counts, Freshness, Split, Standing, Verdict, keyed};
@@ -21,6 +21,7 @@ use crate::why::Evidence;
 /// The point that a query is about; the present if no field is given.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase", default)]
+#[schemars(transform = former_names)]
 pub struct Point {
     /// As known at this time: up to the last fact that LEDGER stored at or before it.
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -30,25 +31,31 @@ pub struct Point {
     pub at_seq: Option<u64>,
     /// The state at this event time: what was known then, and later reports that the device had observed at or before it. As
     /// known by now, or at the point that `at` or `atSeq` name.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub about: Option<Timestamp>,
+    #[serde(alias = "about", skip_serializing_if = "Option::is_none")]
+    pub event_time: Option<Timestamp>,
+}
+
+/// Adds the former name `about` of `eventTime` to the known keys; it is read for one release.
+fn former_names(schema: &mut Schema) {
+    let Some(properties) = schema.get_mut("properties").and_then(Value::as_object_mut) else { return };
+    let former = json!({
+        "description": "Former name of `eventTime`, read for one release.",
+        "type": ["string", "null"],
+        "format": "date-time",
+        "deprecated": true,
+    });
+    properties.insert("about".to_owned(), former);
 }
 
 impl Point {
     /// As known at a time.
     pub const fn at(at: Timestamp) -> Self {
-        Self { at: Some(at), at_seq: None, about: None }
+        Self { at: Some(at), at_seq: None, event_time: None }
     }
 
     /// As known at a sequence of LEDGER.
     pub const fn at_seq(ledger_seq: u64) -> Self {
-        Self { at: None, at_seq: Some(ledger_seq), about: None }
-    }
-
-    /// The same point with the sequence that its time stands for.
-    #[must_use]
-    pub const fn at_fact(self, ledger_seq: u64) -> Self {
-        Self { at: None, at_seq: Some(ledger_seq), about: self.about }
+        Self { at: None, at_seq: Some(ledger_seq), event_time: None }
     }
 
     /// True for the present.
@@ -58,40 +65,26 @@ impl Point {
 }
 
 /// Answer of `muster.query.moment`: a resolved point. The past of a LEDGER never changes, so a client that asks on with
-/// `atSeq` = `asOf.ledgerSeq` (and the same `about`) is answered of the same state for ever.
+/// `atSeq` = `asOf.ledgerSeq` (and the same `eventTime`) is answered of the same state for ever.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct MomentAnswer {
     /// The position in LEDGER that answers about the point reflect.
     pub as_of: AsOf,
-    /// With `about`: how certain the state at that time is.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub about: Option<Hindsight>,
-    /// In an answer about several hubs, the point in the LEDGER of each, by name. No sequence stands for all of them, so further
-    /// queries name times.
-    #[serde(default, skip_serializing_if = "Vec::is_empty")]
-    pub hubs: Vec<HubMoment>,
-}
-
-/// A point in the LEDGER of one hub of several.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
-#[serde(rename_all = "camelCase")]
-pub struct HubMoment {
-    /// Its name in the federation.
-    pub name: HubName,
-    /// The position in its LEDGER that answers about the point reflect.
-    pub as_of: AsOf,
+    /// With `eventTime`: how certain the state at that time is.
+    #[serde(default, alias = "about", skip_serializing_if = "Option::is_none")]
+    pub event_time: Option<EventTimeCertainty>,
 }
 
 /// How certain the state at an event time is.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
-pub struct Hindsight {
-    /// The moment.
+pub struct EventTimeCertainty {
+    /// The event time.
     pub at: Timestamp,
-    /// The last fact that LEDGER stored at or before the moment.
+    /// The last fact that LEDGER stored at or before it.
     pub known_then: AsOf,
-    /// Later reports that count, because their device had observed them at or before the moment.
+    /// Later reports that count, because their device had observed them at or before it.
     pub late_reports: u64,
     /// Devices whose clock was ever found wrong: the times of their observations are uncertain.
     #[serde(default, skip_serializing_if = "SomeDevices::is_empty")]
@@ -166,9 +159,6 @@ pub struct DiffAnswer {
 pub struct DiffSide {
     /// The point.
     pub as_of: AsOf,
-    /// In an answer about several hubs, the point in the LEDGER of each, by name.
-    #[serde(default, skip_serializing_if = "Vec::is_empty")]
-    pub hubs: Vec<HubMoment>,
     /// The verdict.
     pub verdict: Verdict,
     /// Devices that should run it.
@@ -314,4 +304,23 @@ pub struct Difference {
 /// The digest of all views by key: of the canonical JSON of one object.
 pub fn digest_of_digests(views: &BTreeMap<String, Digest>) -> Digest {
     Digest::of_value(views)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::query::Query;
+    use crate::question::{point_of, read_of_a_point};
+
+    #[test]
+    fn the_former_name_of_event_time_is_read_and_never_written() {
+        let at: Timestamp = "2026-08-22T08:00:00Z".parse().unwrap();
+        for name in ["about", "eventTime"] {
+            let question = json!({ "id": "web", name: at }).to_string();
+            assert_eq!(point_of(question.as_bytes()).unwrap().event_time, Some(at), "{name}");
+            let query: Query = read_of_a_point(question.as_bytes()).unwrap();
+            assert_eq!(query.point.event_time, Some(at), "{name}");
+            assert_eq!(serde_json::to_value(query.point).unwrap(), json!({ "eventTime": at }));
+        }
+    }
 }

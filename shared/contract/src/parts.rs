@@ -13,7 +13,6 @@ use serde::{Deserialize, Serialize};
 use crate::canonical::Digest;
 use crate::decode::Document;
 use crate::groups::StandingPart;
-use crate::history::Point;
 use crate::ids::{ComponentName, HubName, LabelKey, LabelValue};
 use crate::pulse::HubHearing;
 use crate::silence::SilentSites;
@@ -40,9 +39,6 @@ pub struct PartsQuery {
     /// Rows of the part that the asker has already: `next` of what came before. For one key only.
     #[serde(skip_serializing_if = "crate::omit::is_zero")]
     pub skip: u64,
-    /// When: the present where nothing is said.
-    #[serde(flatten)]
-    pub point: Point,
 }
 
 /// Answer of `muster.query.parts`. A key that is neither in `parts` nor in `gone` did not fit: ask again for it.

@@ -70,8 +70,8 @@ pub use fleet::{Fleet, Outcome, Position};
 pub use groups::NoGroups;
 pub use hearing::HearingState;
 pub use merge::{
-    AppliedPart, DeploymentSum, DiffSum, Merge, NoticeSum, OtherHub, Pages, SortedRow, StatusSum, WhyAsked,
-    WhySum, all_unheard, hearing_of, moment_of,
+    AppliedPart, DeploymentSum, Merge, NoticeSum, OtherHub, Pages, SortedRow, StatusSum, WhyAsked, WhySum,
+    all_unheard, hearing_of,
 };
 pub use notify::{Changes, NothingToTell};
 pub use record::DeviceRecord;

@@ -224,7 +224,7 @@ fn hearing_at_a_moment_is_as_the_hub_knew_it_then() {
     let mut ledger = running(&[PRESS]);
     ledger.stopped(PRESS, stored_at(3)).resumed(PRESS);
     for (moment, is_whole) in [(3, true), (4, false), (5, true)] {
-        let (fleet, _) = moments::about(&ledger, stored_at(moment));
+        let (fleet, _) = moments::at_event_time(&ledger, stored_at(moment));
         assert_eq!(fleet.deployment("web").hub.is_whole(), is_whole, "at {moment}");
     }
 }

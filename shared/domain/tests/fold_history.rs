@@ -12,7 +12,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use fleets::{ledgers, ledgers_of_a_deaf_hub};
 use ledger::{Ledger, position, seen, stored_at};
-use moments::{about, up_to};
+use moments::{at_event_time, up_to};
 use muster_contract::fact::Fact;
 use muster_contract::history::{DiffAnswer, Stand};
 use muster_contract::partition::partition_of;
@@ -107,8 +107,8 @@ proptest! {
     ) {
         let ledger = heard_first(&ledger);
         let moment = stored_at(moment);
-        let (straight, _) = about(&ledger, moment);
-        let (crooked, _) = about(&delayed(&ledger, &delays), moment);
+        let (straight, _) = at_event_time(&ledger, moment);
+        let (crooked, _) = at_event_time(&delayed(&ledger, &delays), moment);
         prop_assert_eq!(essence(&crooked), essence(&straight));
     }
 
@@ -117,7 +117,7 @@ proptest! {
     #[test]
     fn what_came_in_time_is_no_news(ledger in ledgers(), moment in 0u64..70) {
         let at = (moment as usize).min(ledger.entries.len());
-        let (fleet, rests) = about(&ledger, stored_at(moment));
+        let (fleet, rests) = at_event_time(&ledger, stored_at(moment));
         prop_assert_eq!(rests.late_reports, 0);
         let then = up_to(&ledger, at);
         for id in DEPLOYMENTS.map(|id| id.parse::<DeploymentId>().unwrap()) {

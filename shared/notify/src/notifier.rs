@@ -18,6 +18,7 @@ use muster_contract::notify::{EndReason, Notice, NoticeEvent};
 use muster_contract::view::AsOf;
 use muster_service::backoff::FullJitter;
 use muster_service::error::chain;
+use muster_service::retry::{RetryPolicy, retry_with};
 use tokio::sync::watch;
 use tokio::time::{Instant, timeout};
 use tokio_util::sync::CancellationToken;
@@ -41,10 +42,8 @@ const MEND_TURN: Duration = Duration::from_secs(1);
 const AHEAD_ASK: Duration = Duration::from_secs(5);
 /// How long the last notice of an ended subscription stays.
 const ENDED_KEPT: Duration = Duration::from_secs(24 * 60 * 60);
-/// Least and longest upper bound of the delay before the bus is tried again.
-const RETRY_MIN: Duration = Duration::from_millis(200);
-/// Longest delay between two attempts.
-const RETRY_MAX: Duration = Duration::from_secs(5);
+/// Delays before the bus is tried again.
+const RETRY: RetryPolicy = RetryPolicy { min: Duration::from_millis(200), max: Duration::from_secs(5) };
 
 /// The subscriptions, shared with the request handler.
 pub type SharedRegister = Arc<Mutex<Register>>;
@@ -100,7 +99,7 @@ impl<S: NoticeSource> Notifier<S> {
         metrics: NotifyMetrics,
         chance: Rng,
     ) -> Self {
-        let retry = FullJitter::new(RETRY_MIN, RETRY_MAX);
+        let retry = FullJitter::new(RETRY.min, RETRY.max);
         let (looked, due, doubtful) = (None, BTreeMap::new(), Vec::new());
         Self { bus, source, register, metrics, chance, retry, looked, due, doubtful }
     }
@@ -128,16 +127,8 @@ impl<S: NoticeSource> Notifier<S> {
 
     /// Reads all subscriptions and their last notices.
     async fn open(&mut self) -> Replay {
-        loop {
-            match self.read_all().await {
-                Ok(replay) => return replay,
-                Err(error) => {
-                    let retry_in = self.retry.next(&mut self.chance);
-                    tracing::warn!(error = chain(&error), ?retry_in, "cannot read the subscriptions yet");
-                    tokio::time::sleep(retry_in).await;
-                }
-            }
-        }
+        let failure = "cannot read the subscriptions yet";
+        retry_with(RETRY, failure, self, |notifier, _| notifier.read_all().boxed()).await
     }
 
     async fn read_all(&mut self) -> Result<Replay, muster_bus::ReadError> {
@@ -333,7 +324,7 @@ impl<S: NoticeSource> Notifier<S> {
             }
             None => (ending(name, number, told, as_of, line.ended.unwrap_or(EndReason::Expired)), None),
             Some(FoundNotice::NotNow) => {
-                self.postpone(&[(name.clone(), Due { at: Instant::now(), held_back })], RETRY_MIN);
+                self.postpone(&[(name.clone(), Due { at: Instant::now(), held_back })], RETRY.min);
                 return None;
             }
             Some(FoundNotice::TooWide) => {
@@ -372,7 +363,7 @@ impl<S: NoticeSource> Notifier<S> {
         if now.duration_since(since) >= AHEAD_ASK {
             self.doubtful.push(name.clone());
         }
-        self.due.insert(name.clone(), Due { at: now + RETRY_MIN, held_back: true });
+        self.due.insert(name.clone(), Due { at: now + RETRY.min, held_back: true });
         true
     }
 
@@ -446,7 +437,7 @@ impl<S: NoticeSource> Notifier<S> {
             && let Err(error) = self.bus.subscription_end(&write.name, revision).await
         {
             tracing::warn!(name = %write.name, error = chain(&error), "cannot end a subscription yet");
-            self.due.insert(write.name.clone(), Due { at: Instant::now() + RETRY_MAX, held_back: true });
+            self.due.insert(write.name.clone(), Due { at: Instant::now() + RETRY.max, held_back: true });
         }
         held(&self.register).forget(&write.name);
     }

@@ -119,6 +119,10 @@ pub(crate) fn python_that_does_not_compile(pages: &[Page]) -> Vec<String> {
     wrong
 }
 
+/// The file of metrics that several services register, and their prefixes.
+const OF_SEVERAL_SERVICES: (&str, [&str; 2]) =
+    ("shared/bus/src/query_metrics.rs", ["rollup_", "federation_"]);
+
 /// Every metric that a service registers, as `/metrics` shows it, without the `_total` of a counter.
 pub(crate) fn metrics() -> Vec<String> {
     let of =
@@ -132,13 +136,18 @@ pub(crate) fn metrics() -> Vec<String> {
             continue;
         }
         let prefix = text.split("sub_registry_with_prefix(\"").nth(1).and_then(|rest| rest.split('"').next());
-        let prefix = prefix.map_or_else(String::new, |prefix| format!("{prefix}_"));
+        let prefixes = match OF_SEVERAL_SERVICES {
+            (shared, prefixes) if shared == path => prefixes.map(str::to_owned).to_vec(),
+            _ => vec![prefix.map_or_else(String::new, |prefix| format!("{prefix}_"))],
+        };
         let registered = text.split("registry.register(").skip(1).map(str::trim_start);
         let listed =
             text.split("(\"").skip(1).filter(|rest| rest.starts_with("agent_") || rest.starts_with("link_"));
         let names = registered.filter_map(|rest| rest.strip_prefix('"')).chain(listed);
         let names = names.filter_map(|rest| rest.split('"').next());
-        metrics.extend(names.map(|name| format!("muster_{prefix}{name}")));
+        for name in names {
+            metrics.extend(prefixes.iter().map(|prefix| format!("muster_{prefix}{name}")));
+        }
     }
     metrics.into_iter().collect()
 }

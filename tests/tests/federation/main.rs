@@ -5,7 +5,6 @@
 
 mod lines;
 mod notices;
-mod past;
 mod questions;
 mod silence;
 mod sums;

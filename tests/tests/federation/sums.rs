@@ -2,10 +2,10 @@
 
 use std::collections::BTreeMap;
 
+use muster_bus::ViewResult;
 use muster_contract::canonical::Digest;
 use muster_contract::limits::VIEW_ERRORS_MAX;
 use muster_contract::parts::HUBS_KEY;
-use muster_federation::metrics::ViewResult;
 use muster_tests::wait::{soon, until};
 use serde_json::{Value, json};
 
@@ -105,7 +105,7 @@ async fn a_restart_writes_nothing_twice_and_a_standby_neither() {
     for federation in [&second, &standby] {
         federation.ready().await;
         let views = before.len() as u64;
-        let looked = || async { federation.handle.metrics.views_with(ViewResult::Unchanged) };
+        let looked = || async { federation.handle.metrics.queries.views_with(ViewResult::Unchanged) };
         until("a look at every view", looked, |looks| *looks >= views).await;
     }
     let after =

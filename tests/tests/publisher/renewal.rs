@@ -79,7 +79,7 @@ async fn renewal_without_a_server_waits_and_ends_when_it_is_stopped() {
     soon("the link is down", stage.bus.link().wait_for(|link| !link.is_up())).await.unwrap();
     let stop = CancellationToken::new();
     let (bus, announcer, clock) = (stage.bus.clone(), publisher.announcer.clone(), Arc::new(SystemClock));
-    let mut running = tokio::spawn(renew::run(bus, announcer, clock, fastrand::Rng::new(), stop.clone()));
+    let mut running = tokio::spawn(renew::run(bus, announcer, clock, stop.clone()));
     assert!(timeout(FAILING, &mut running).await.is_err(), "it goes on");
     stop.cancel();
     soon("it ends", running).await.unwrap();

@@ -174,7 +174,7 @@ async fn a_time_is_the_last_fact_stored_at_or_before_it() {
         (Point::at_seq(end + 1000), "badRequest", "in the future"),
         (Point::at("2999-01-01T00:00:00Z".parse().unwrap()), "badRequest", "in the future"),
         (Point { at_seq: Some(1), ..Point::at(before) }, "badRequest", "one of the two"),
-        (Point { about: Some(Timestamp::now()), ..Point::at_seq(1) }, "badRequest", "after the point"),
+        (Point { event_time: Some(Timestamp::now()), ..Point::at_seq(1) }, "badRequest", "after the point"),
     ] {
         let (found, message) = hub.refused("fleet", &Query { point, ..Query::default() }).await;
         assert!(found == code && message.contains(says), "{point:?}: {found} {message}");
@@ -201,11 +201,11 @@ async fn a_late_backlog_tells_what_was_true_of_a_moment() {
 
     let then = hub.web(Point::at(moment)).await.view;
     assert_eq!(then.verdict, Verdict::Progressing, "as known then");
-    let about = Point { about: Some(moment), ..Point::default() };
+    let about = Point { event_time: Some(moment), ..Point::default() };
     let known = hub.web(about).await.view;
     assert_eq!((known.verdict, known.counts[&Standing::Failed].fresh), (Verdict::Failing, 1));
     let rests: MomentAnswer = hub.recalled("moment", &Query { point: about, ..Query::default() }).await;
-    let about = rests.about.unwrap();
+    let about = rests.event_time.unwrap();
     assert_eq!((rests.as_of.ledger_seq, about.late_reports), (end, 1));
     assert!(about.known_then.at <= moment && about.known_then.ledger_seq < end);
     rollup.drain().await;
@@ -402,7 +402,7 @@ async fn a_repeated_request_for_the_present_finds_the_rebuild() {
     let rollup = Rollup::start(&hub, dir.path()).await;
     rollup.ready().await;
     rollup.reads_to(hub.end().await).await;
-    let about = Point { about: Some(hub.stored_at(5).await), ..Point::default() };
+    let about = Point { event_time: Some(hub.stored_at(5).await), ..Point::default() };
     let moment = |point| Query { point, ..Query::default() };
     let diff = DiffQuery {
         id: "web".parse().unwrap(),

@@ -8,11 +8,12 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use fastrand::Rng;
+use muster_bus::ViewResult;
 use muster_contract::Timestamp;
 use muster_contract::history::{RebuildBase, VerifyAnswer};
 use muster_contract::query::Query;
 use muster_contract::view::content_digest;
-use muster_rollup::metrics::{Metrics, ViewResult};
+use muster_rollup::metrics::Metrics;
 use muster_rollup::projection::Projection;
 use muster_rollup::publish::Publisher;
 use muster_tests::streams::forget_up_to;
@@ -55,7 +56,7 @@ async fn a_view_that_differs_for_the_same_facts_is_disputed_and_rewritten() {
     let (incidents, _) = muster_bus::IncidentReporter::new();
     let publisher = Publisher::new(hub.bus.clone(), present, metrics.clone(), incidents, Rng::new());
     let task = tokio::spawn(publisher.learning_every(Duration::from_secs(1)).run(stop.clone()));
-    let disputed = || async { metrics.views_with(ViewResult::Disputed) };
+    let disputed = || async { metrics.queries.views_with(ViewResult::Disputed) };
     hub.bucket_says_what_ledger_gives().await;
     assert_eq!(disputed().await, 0, "nobody else has written");
     hub.put_another_fleet().await;
@@ -86,7 +87,10 @@ async fn two_differing_rollups_dispute_and_both_answer_questions() {
     }
     devices[1].reports(&hub, "db", "failed").await;
     let disputed = || async {
-        [&right, &wrong].map(|rollup| rollup.handle.metrics.views_with(ViewResult::Disputed)).iter().sum()
+        [&right, &wrong]
+            .map(|rollup| rollup.handle.metrics.queries.views_with(ViewResult::Disputed))
+            .iter()
+            .sum()
     };
     until("a dispute", disputed, |count: &u64| *count > 0).await;
 

@@ -5,14 +5,14 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use fastrand::Rng;
-use muster_bus::Outgoing;
+use muster_bus::{Outgoing, ViewResult};
 use muster_contract::Timestamp;
 use muster_contract::history::Point;
 use muster_contract::limits::VIEW_WRITES_PER_SECOND;
 use muster_contract::query::{DevicesAnswer, Output, Query};
 use muster_contract::subjects::stream;
 use muster_contract::view::Freshness;
-use muster_rollup::metrics::{FactOutcome, Metrics, ViewResult};
+use muster_rollup::metrics::{FactOutcome, Metrics};
 use muster_rollup::projection::Projection;
 use muster_rollup::publish::Publisher;
 use muster_tests::incidents::IncidentLog;
@@ -85,24 +85,24 @@ async fn a_view_is_written_only_when_it_changed_and_not_too_often() {
     hub.bucket_says_what_ledger_gives().await;
 
     let metrics = &rollup.handle.metrics;
-    let (written, begun) = (metrics.views_with(ViewResult::Written), Instant::now());
+    let (written, begun) = (metrics.queries.views_with(ViewResult::Written), Instant::now());
     for step in 0..400 {
         devices[0].reports(&hub, "web", ["installing", "installed"][step % 2]).await;
     }
     hub.bucket_says_what_ledger_gives().await;
-    let written = metrics.views_with(ViewResult::Written) - written;
+    let written = metrics.queries.views_with(ViewResult::Written) - written;
     // The deployment, the site and the fleet change: the first write at once, the last when it is allowed.
     let seconds = begun.elapsed().as_secs_f64();
     let allowed = 3.0 * (seconds * f64::from(VIEW_WRITES_PER_SECOND) + 2.0);
     assert!(written as f64 <= allowed, "{written} writes in {seconds} s, {allowed} are allowed");
 
-    let unchanged = metrics.views_with(ViewResult::Unchanged);
-    let before = metrics.views_with(ViewResult::Written);
+    let unchanged = metrics.queries.views_with(ViewResult::Unchanged);
+    let before = metrics.queries.views_with(ViewResult::Written);
     devices[0].is(&hub, "fresh").await;
     devices[0].reports(&hub, "web", "installed").await;
-    let looked = || async { metrics.views_with(ViewResult::Unchanged) };
+    let looked = || async { metrics.queries.views_with(ViewResult::Unchanged) };
     until("a look at views", looked, |count| *count > unchanged).await;
-    assert_eq!(metrics.views_with(ViewResult::Written), before, "the same again is not written");
+    assert_eq!(metrics.queries.views_with(ViewResult::Written), before, "the same again is not written");
     rollup.drain().await;
 }
 
@@ -117,7 +117,7 @@ async fn what_is_gone_is_deleted_also_if_an_earlier_life_left_it() {
     let rollup = Rollup::start(&hub, dir.path()).await;
     rollup.ready().await;
     hub.bucket_says_what_ledger_gives().await;
-    assert_eq!(rollup.handle.metrics.views_with(ViewResult::Deleted), 2);
+    assert_eq!(rollup.handle.metrics.queries.views_with(ViewResult::Deleted), 2);
     assert!(hub.bus.view_get("deployment.ghost").await.unwrap().is_none());
 
     devices[2].retires(&hub).await;
@@ -143,7 +143,7 @@ async fn another_rollups_write_is_read_before_it_is_overwritten() {
     let incidents = IncidentLog::start(&hub.bus).await;
     let seen = || async {
         let stale = incidents.of_views().iter().filter(|(key, _)| key == "fleet").count() as u64;
-        rollup.handle.metrics.views_with(ViewResult::Overtaken) + stale
+        rollup.handle.metrics.queries.views_with(ViewResult::Overtaken) + stale
     };
     assert_eq!(seen().await, 0);
     hub.bus.view_put("fleet", older, None).await.unwrap();

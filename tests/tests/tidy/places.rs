@@ -11,7 +11,7 @@ struct Place {
 }
 
 /// The rules for code that ships.
-const PLACES: [Place; 7] = [
+const PLACES: [Place; 8] = [
     Place {
         words: &["async_nats"],
         allowed: |source| source.path.starts_with("shared/bus/"),
@@ -44,6 +44,14 @@ const PLACES: [Place; 7] = [
         rule: "delays come from muster_service::backoff::FullJitter",
     },
     Place {
+        words: &["FullJitter::new"],
+        allowed: |source| {
+            source.path == "shared/service/src/retry.rs"
+                || OWN_DELAYS.iter().any(|(path, _)| source.path == *path)
+        },
+        rule: "a loop that only waits between attempts is muster_service::retry",
+    },
+    Place {
         words: &["ledger.seq"],
         // An agent cannot read LEDGER: what it numbers are reports.
         allowed: |source| !source.path.starts_with("services/agent/"),
@@ -51,6 +59,29 @@ const PLACES: [Place; 7] = [
     },
 ];
 
+/// Files with a `FullJitter` of their own, and what their loop does besides waiting between attempts.
+const OWN_DELAYS: [(&str, &str); 17] = [
+    ("services/agent/src/connection.rs", "waits for a schedule, and a long connection resets the delay"),
+    ("services/agent/src/follow.rs", "handles pushed documents while it waits"),
+    ("services/agent/src/relay/core.rs", "pure core: the delay is one of its deadlines"),
+    ("services/agent/src/report_writer.rs", "gives up after some attempts while the agent stops"),
+    ("services/agent/src/reconcile/sweep.rs", "the delay is one of the sweep's deadlines"),
+    ("services/agent/src/reconcile/task.rs", "pure core: the delay is one of its deadlines"),
+    (
+        "services/agent/src/runtime/kubernetes/client.rs",
+        "a few attempts within an operation, as late as the server asks",
+    ),
+    ("services/agent/src/runtime/kubernetes/watch.rs", "pauses after successful turns, too"),
+    ("services/federation/src/hub.rs", "follows a hub while it waits"),
+    ("services/ingest/src/consume.rs", "serves the pause of a session"),
+    ("services/publisher/src/announce.rs", "serves commands while it waits"),
+    ("services/publisher/src/poll.rs", "pauses after successful polls, too"),
+    ("services/simulator/src/lab/admit.rs", "the delay is a deadline of many devices"),
+    ("shared/bus/src/connect.rs", "the client library asks for the delay"),
+    ("shared/bus/src/retry_delay.rs", "a cancelled wait goes on where it was"),
+    ("shared/bus/src/view_writer.rs", "postpones the writes of all keys"),
+    ("shared/notify/src/notifier.rs", "postpones one notice"),
+];
 /// Permitted everywhere although they contain a restricted word: the program's own path, and a log filter.
 const EXEMPT: [&str; 2] = ["std::env::current_exe", "async_nats="];
 /// The services; none may know another.

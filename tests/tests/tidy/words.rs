@@ -156,12 +156,8 @@ const REPLACED: [(&str, &str); 117] = [
     ("Saving", "SnapshotSaver"),
 ];
 /// Places where a replaced name is right, each with its reason.
-const EXCUSED: [(&str, &str, &str); 20] = [
+const EXCUSED: [(&str, &str, &str); 16] = [
     ("services/gateway/src/people/page/quarantine.rs", "let_in", WIRE),
-    ("shared/domain/src/fold/event_time.rs", "Hindsight", WIRE),
-    ("shared/domain/src/fold/merge/past.rs", "Hindsight", WIRE),
-    ("shared/domain/tests/moments/mod.rs", "Hindsight", WIRE),
-    ("services/rollup/src/history/rebuild.rs", "Hindsight", WIRE),
     ("services/rollup/src/notify/compose.rs", "Present", WIRE),
     ("tests/tests/rollup/notices/rows.rs", "Present", WIRE),
     ("tests/tests/rollup/notices/survive.rs", "Present", WIRE),

@@ -15,6 +15,29 @@ fn schema() -> Schema {
     Schema { tables: SCHEMA.to_owned(), migrations: &[] }
 }
 
+/// A schema that reads files of [`file_of_format_2`]: numbers were stored less one.
+fn migrating() -> Schema {
+    const MIGRATIONS: [Migration; 1] = [Migration {
+        from_format: 2,
+        sql: "UPDATE old_numbers SET n = n + 10;
+              CREATE TABLE numbers (n INTEGER PRIMARY KEY);
+              INSERT INTO numbers SELECT n - 9 FROM old_numbers;
+              DROP TABLE old_numbers;",
+    }];
+    Schema { migrations: &MIGRATIONS, ..schema() }
+}
+
+fn file_of_format_2(dir: &Path) {
+    let connection = Connection::open(dir.join(FILE)).unwrap();
+    let tables = "CREATE TABLE old_numbers (n INTEGER); INSERT INTO old_numbers VALUES (2), (3); PRAGMA user_version=2;";
+    connection.execute_batch(tables).unwrap();
+}
+
+fn format_of(dir: &Path) -> i64 {
+    let connection = Connection::open(dir.join(FILE)).unwrap();
+    connection.query_row("PRAGMA user_version", [], |row| row.get(0)).unwrap()
+}
+
 fn device(name: &str) -> DeviceKey {
     format!("plant7/{name}").parse().unwrap()
 }
@@ -107,6 +130,47 @@ async fn a_file_of_a_newer_format_is_refused_and_left_alone() {
     let message = open(dir.path()).unwrap_err().to_string();
     assert!(message.contains("has format 99"), "{message}");
     assert!(set_aside_files(dir.path()).is_empty());
+}
+
+#[tokio::test]
+async fn a_file_of_a_format_that_no_release_wrote_is_refused_by_name() {
+    let dir = tempfile::tempdir().unwrap();
+    file_of_format_2(dir.path());
+    let opened =
+        Db::open(dir.path(), &device("press-4"), &crate::app::schema(), Timestamp::UNIX_EPOCH).unwrap_err();
+    let message = opened.to_string();
+    assert!(message.contains("has format 2") && message.contains("move the file away"), "{message}");
+    assert!(matches!(opened, Error::Older { found: 2, oldest: FORMAT, .. }), "{opened:?}");
+    assert!(set_aside_files(dir.path()).is_empty());
+    assert_eq!(format_of(dir.path()), 2);
+}
+
+#[tokio::test]
+async fn a_file_of_an_older_format_is_migrated_with_all_it_holds() {
+    let dir = tempfile::tempdir().unwrap();
+    file_of_format_2(dir.path());
+    for life in 0..2 {
+        let db = Db::open(dir.path(), &device("press-4"), &migrating(), Timestamp::UNIX_EPOCH).unwrap();
+        assert_eq!(numbers(&db).await, [3, 4], "life {life}");
+        db.close().await;
+    }
+    assert_eq!(format_of(dir.path()), FORMAT, "an agent that knows format 2 only refuses it");
+}
+
+#[test]
+fn a_migration_that_fails_half_way_leaves_the_file_as_it_is() {
+    let dir = tempfile::tempdir().unwrap();
+    file_of_format_2(dir.path());
+    let connection = Connection::open(dir.path().join(FILE)).unwrap();
+    // The migration needs this name: it fails half-way, as on a full disk.
+    connection.execute_batch("CREATE TABLE numbers (taken)").unwrap();
+    drop(connection);
+    let error = Db::open(dir.path(), &device("press-4"), &migrating(), Timestamp::UNIX_EPOCH).unwrap_err();
+    assert!(matches!(error, Error::Open { .. }), "{error:?}");
+    assert_eq!(format_of(dir.path()), 2);
+    let connection = Connection::open(dir.path().join(FILE)).unwrap();
+    let left: i64 = connection.query_row("SELECT sum(n) FROM old_numbers", [], |row| row.get(0)).unwrap();
+    assert_eq!(left, 5);
 }
 
 #[tokio::test]

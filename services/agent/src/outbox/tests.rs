@@ -22,7 +22,6 @@ mod copies;
 mod damage;
 mod faults;
 mod hub;
-mod migration;
 mod model;
 mod property;
 

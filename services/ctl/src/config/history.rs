@@ -9,8 +9,8 @@ use muster_service::clock::{Clock as _, SystemClock};
 use super::auth::Valid;
 
 pub(super) const DIFF_EXAMPLES: &str = "\
-A point is a time, which stands for the last fact that LEDGER stored at or before it, or a sequence of LEDGER. Over several
-hubs it is a time: each hub has a LEDGER of its own. A time may also be 2h or 3d (ago), today or yesterday (UTC).
+A point is a time, which stands for the last fact that LEDGER stored at or before it, or a sequence of LEDGER. A
+time may also be 2h or 3d (ago), today or yesterday (UTC). A federation has no past: ask the hub of the devices.
 
 Examples:
   muster diff web --from 2h                                                what differs from two hours ago
@@ -46,14 +46,14 @@ pub struct PointArgs {
     #[arg(long, value_name = "SEQ")]
     at_seq: Option<u64>,
     /// What is known of this time: also by reports that were observed by then and came later
-    #[arg(long, value_name = "TIME", value_parser = time)]
-    about: Option<Timestamp>,
+    #[arg(long, alias = "about", value_name = "TIME", value_parser = time)]
+    event_time: Option<Timestamp>,
 }
 
 impl PointArgs {
-    /// The time that it names, if any: that which it is about, else as known when.
+    /// The time that it names, if any: the event time, else as known when.
     pub fn moment(&self) -> Option<Timestamp> {
-        self.about.or(self.at)
+        self.event_time.or(self.at)
     }
 
     /// As known with a fact of LEDGER.
@@ -66,27 +66,23 @@ impl PointArgs {
     /// # Errors
     /// They do not.
     pub fn check(&self) -> Result<(), String> {
-        match (self.at, self.about) {
-            (Some(at), Some(about)) if about > at => {
-                Err(format!("--about {about} is later than --at {at}: nothing was known of it then"))
+        match (self.at, self.event_time) {
+            (Some(at), Some(time)) if time > at => {
+                Err(format!("--event-time {time} is later than --at {at}: nothing was known of it then"))
             }
             _ => Ok(()),
         }
     }
 
-    /// The same as what it stands for: the fact, or over several hubs, of which each has facts of its own, the time.
+    /// The same point by the fact that it stands for.
     pub fn pinned_to(self, moment: &MomentAnswer) -> Self {
-        if moment.hubs.is_empty() {
-            return Self { at: None, at_seq: Some(moment.as_of.ledger_seq), about: self.about };
-        }
-        let read_to = self.about.map_or(moment.as_of.at, |about| about.max(moment.as_of.at));
-        Self { at: self.at.or(Some(read_to)), at_seq: None, about: self.about }
+        Self { at: None, at_seq: Some(moment.as_of.ledger_seq), event_time: self.event_time }
     }
 }
 
 impl From<PointArgs> for Point {
     fn from(args: PointArgs) -> Self {
-        Self { at: args.at, at_seq: args.at_seq, about: args.about }
+        Self { at: args.at, at_seq: args.at_seq, event_time: args.event_time }
     }
 }
 

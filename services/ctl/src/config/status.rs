@@ -42,7 +42,7 @@ Examples:
   muster status web --format resourcegroup --aggregate --budget 4096
                                          of the whole fleet, counts alone, within so many bytes
   muster status web --at 2026-11-20T10:00:00Z      as known then; any filter may stand beside it
-  muster status web --about 2026-11-20T10:00:00Z   what is known of that moment by now
+  muster status web --event-time 2026-11-20T10:00:00Z   what is known of that moment by now
 
 Exit code 0 also where nothing passes the filters; 1 where a name is unknown.";
 
@@ -102,7 +102,7 @@ pub struct StatusArgs {
     /// An older revision of the deployment, as it stood when the next one took its place: a commit or request, or its
     /// sequence in LEDGER, as `states` of --format emco tells them, of one hub
     #[arg(long, value_name = "REVISION", requires = "deployment", value_parser = NonEmptyStringValueParser::new(),
-        conflicts_with_all = ["generation", "at", "at_seq", "about"])]
+        conflicts_with_all = ["generation", "at", "at_seq", "event_time"])]
     pub instance: Option<String>,
     /// Targets shown at most; counts are of all of them
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u16).range(1..=PAGE_MAX as i64))]

@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 use std::fmt::Write as _;
 
 use muster_contract::history::{
-    DeviceChange, DiffAnswer, DiffSide, HubMoment, MomentAnswer, RebuildBase, Stand, VerifyAnswer,
+    DeviceChange, DiffAnswer, DiffSide, MomentAnswer, RebuildBase, Stand, VerifyAnswer,
 };
 use muster_contract::view::Standing;
 use serde_json::Value;
@@ -20,45 +20,28 @@ const VALUE_CHARS_MAX: usize = 200;
 /// The point in time of an answer, and the facts that it rests on.
 pub fn moment(answer: &MomentAnswer) -> String {
     let at = answer.as_of;
-    let Some(about) = &answer.about else {
-        if !answer.hubs.is_empty() {
-            return format!("As known with {}.\n", facts_of(&answer.hubs));
-        }
+    let Some(certainty) = &answer.event_time else {
         if at.ledger_seq == 0 {
             return "As known before the first fact of LEDGER.\n".to_owned();
         }
         return format!("As known with ledger {}, stored at {}.\n", at.ledger_seq, at.at);
     };
-    let later = plural(about.late_reports, "report");
-    let mut text = if answer.hubs.is_empty() {
-        format!(
-            "What is known with ledger {} of {}: {later} came later; targets, deadlines and who was heard as the hub knew with ledger {}.\n",
-            at.ledger_seq, about.at, about.known_then.ledger_seq
-        )
-    } else {
-        format!(
-            "What is known of {} with {}: {later} came later; targets, deadlines and who was heard as each hub knew then.\n",
-            about.at,
-            facts_of(&answer.hubs)
-        )
-    };
-    if about.skewed.count > 0 {
-        let first: Vec<_> = about.skewed.first.iter().take(3).map(ToString::to_string).collect();
+    let later = plural(certainty.late_reports, "report");
+    let mut text = format!(
+        "What is known with ledger {} of {}: {later} came later; targets, deadlines and who was heard as the hub knew with ledger {}.\n",
+        at.ledger_seq, certainty.at, certainty.known_then.ledger_seq
+    );
+    if certainty.skewed.count > 0 {
+        let first: Vec<_> = certainty.skewed.first.iter().take(3).map(ToString::to_string).collect();
         let words = format!(
             "{} had a wrong clock, by up to {}: when they observed something is uncertain (such as {}).",
-            plural(about.skewed.count, "device"),
-            span(about.skew_seconds),
+            plural(certainty.skewed.count, "device"),
+            span(certainty.skew_seconds),
             first.join(", ")
         );
         let _ = writeln!(text, "{}", styled(UNSURE, &words));
     }
     text
-}
-
-/// `ledger 20 at north, ledger 31 at south`.
-fn facts_of(hubs: &[HubMoment]) -> String {
-    let facts = hubs.iter().map(|hub| format!("ledger {} at {}", hub.as_of.ledger_seq, hub.name));
-    facts.collect::<Vec<_>>().join(", ")
 }
 
 /// Counts before and after, and the devices that changed with the facts that did it; `is_first` where no page came before.
@@ -85,10 +68,7 @@ pub fn diff(answer: &DiffAnswer, is_first: bool, frame: impl Into<Frame>) -> Str
             None => writeln!(text, "{differ} differ; there are more: --after {next}\n"),
         };
     }
-    let point = |side: &DiffSide| match side.hubs.as_slice() {
-        [] => format!("ledger {} ({})", side.as_of.ledger_seq, side.as_of.at),
-        hubs => format!("{} ({})", facts_of(hubs), side.as_of.at),
-    };
+    let point = |side: &DiffSide| format!("ledger {} ({})", side.as_of.ledger_seq, side.as_of.at);
     let _ = writeln!(text, "From {} to {}.", point(&answer.from), point(&answer.to));
     text
 }

@@ -36,10 +36,6 @@ fn routed(endpoint: &str, question: &Value) -> Result<Route, ErrorBody> {
 
 #[test]
 fn counts_are_answered_here_and_a_hubs_own_knowledge_there() {
-    let at = |mut question: Value| {
-        question["atSeq"] = 3.into();
-        question
-    };
     let site = json!({"site": "n1"});
     // endpoint, question, hub
     let table = [
@@ -54,16 +50,11 @@ fn counts_are_answered_here_and_a_hubs_own_knowledge_there() {
         ("deployments", json!({}), None),
         ("deployments", site.clone(), Some("north")),
         ("site", site.clone(), None),
-        ("site", at(site.clone()), Some("north")),
         ("device", json!({"site": "n1", "device": "press-1"}), Some("north")),
         ("devices", site.clone(), Some("north")),
         ("devices", json!({"site": "s1", "freshness": ["stale"]}), Some("south")),
-        ("why", json!({"id": "web", "site": "s1", "atSeq": 3}), Some("south")),
-        ("status", at(json!({"site": ["n1", "n2"]})), Some("north")),
-        ("status", at(json!({"device": ["s1/press-1", "s1/press-2"], "output": "all"})), Some("south")),
-        ("diff", json!({"id": "web", "site": "n1", "from": {"atSeq": 3}}), Some("north")),
-        ("moment", at(site.clone()), Some("north")),
-        ("digests", at(site), Some("north")),
+        ("digests", site, Some("north")),
+        ("changes", json!({"site": ["n1", "n2"], "from": {"atSeq": 3}}), Some("north")),
     ];
     for (endpoint, question, hub) in table {
         let wanted = hub.map_or(Route::Here, |hub| Route::Hub(hub.parse().unwrap()));
@@ -76,10 +67,6 @@ fn an_unanswerable_question_is_refused_with_an_alternative() {
     let (bad, none) = (ErrorCode::BadRequest, ErrorCode::NotFound);
     for (endpoint, question, code, says) in [
         ("device", json!({}), bad, "name a site"),
-        ("devices", json!({"atSeq": 3}), bad, "the past"),
-        ("status", json!({"id": "web", "atSeq": 3}), bad, "the past"),
-        ("status", json!({"id": "web", "output": "all", "atSeq": 3}), bad, "name a time (at, about)"),
-        ("status", json!({"site": ["n1", "s1"], "atSeq": 3}), bad, "several hubs (north, south)"),
         ("status", json!({"site": ["n1", "nowhere"]}), none, "'nowhere'"),
         ("status", json!({"device": ["n1/a", "nowhere/a"]}), none, "'nowhere'"),
         ("status", json!({"site": ["n1"], "device": ["nowhere/a"]}), none, "'nowhere'"),
@@ -87,15 +74,9 @@ fn an_unanswerable_question_is_refused_with_an_alternative() {
         ("status", json!({"after": "n1"}), bad, "after"),
         ("status", json!({"generation": 3, "device": ["n1/a", "s1/a"]}), bad, "name one device"),
         ("status", json!({"app": vec!["a"; 101]}), bad, "app: 101 values"),
-        ("why", json!({"id": "web", "atSeq": 3}), bad, "the past"),
         ("why", json!({"id": "web", "site": "nowhere"}), none, "'nowhere'"),
-        ("deployment", json!({"id": "web", "atSeq": 3}), bad, "the past"),
-        ("deployment", json!({"id": "web", "output": "all", "atSeq": 3}), bad, "the past"),
-        ("fleet", json!({"atSeq": 3}), bad, "ask a hub itself"),
-        ("groups", json!({"label": "ring", "atSeq": 3}), bad, "name a time (at, about)"),
-        ("moment", json!({"atSeq": 3}), bad, "the past"),
-        ("diff", json!({"id": "web", "from": {"atSeq": 3}}), bad, "name a time (at, about)"),
-        ("digests", json!({"at": "2026-11-20T08:00:00Z"}), bad, "the past"),
+        ("changes", json!({"from": {"atSeq": 3}}), bad, "name a site"),
+        ("digests", json!({}), bad, "name a site"),
         ("verify", json!({}), bad, "a proof"),
         ("views", json!({}), bad, "ask the hub itself"),
         ("view", json!({"view": "rings"}), bad, "ask the hub itself"),
@@ -127,32 +108,51 @@ fn a_reason_is_that_of_a_verdict_over_all_hubs_so_all_have_to_be_read() {
 }
 
 #[test]
-fn a_time_applies_to_all_hubs_and_a_sites_hub_answers_for_it() {
-    let at = json!({"at": "2026-11-20T08:00:00Z"});
-    let of_site = |endpoint: &str| ["deployment", "deployments", "devices", "moment"].contains(&endpoint);
-    for (endpoint, mut question) in [
-        ("status", json!({"site": ["n1", "s1"]})),
-        ("status", json!({"site": ["n1"]})),
-        ("why", json!({"id": "web", "site": "n1"})),
-        ("deployment", json!({"id": "web", "site": "n1"})),
-        ("deployments", json!({"site": "n1"})),
-        ("devices", json!({"site": "n1"})),
-        ("moment", json!({"site": "n1"})),
-        ("fleet", json!({})),
-        ("labels", json!({})),
-        ("groups", json!({"label": "ring"})),
-        ("group", json!({"label": "ring", "value": "a"})),
+fn the_past_is_refused_and_the_hubs_to_ask_are_named() {
+    for point in [
+        json!({"at": "2026-11-20T08:00:00Z"}),
+        json!({"eventTime": "2026-11-20T08:00:00Z"}),
+        json!({"atSeq": 3}),
     ] {
-        question.as_object_mut().unwrap().extend(at.as_object().unwrap().clone());
-        let wanted = if of_site(endpoint) { Route::Hub("north".parse().unwrap()) } else { Route::Past };
-        assert_eq!(routed(endpoint, &question), Ok(wanted), "{endpoint} {question}");
-        question.as_object_mut().unwrap().remove("site");
-        assert_eq!(routed(endpoint, &question), Ok(Route::Past), "{endpoint} {question}");
+        for (endpoint, question, ask) in [
+            ("status", json!({}), "ask a hub itself"),
+            ("status", json!({"site": ["n1"]}), "ask the hub north itself"),
+            ("status", json!({"device": ["s1/a", "s1/b"]}), "ask the hub south itself"),
+            ("status", json!({"site": ["n1", "s1"]}), "ask the hubs north, south one by one"),
+            ("why", json!({"id": "web", "site": "s1"}), "ask the hub south itself"),
+            ("deployment", json!({"id": "web", "site": "n1"}), "ask the hub north itself"),
+            ("deployment", json!({"id": "web", "output": "all"}), "ask a hub itself"),
+            ("deployments", json!({"site": "n1"}), "ask the hub north itself"),
+            ("device", json!({"site": "n1", "device": "a"}), "ask the hub north itself"),
+            ("devices", json!({"site": "nowhere"}), "ask a hub itself"),
+            ("site", json!({"site": "s1"}), "ask the hub south itself"),
+            ("moment", json!({"site": "s1"}), "ask the hub south itself"),
+            ("digests", json!({}), "ask a hub itself"),
+            ("fleet", json!({}), "ask a hub itself"),
+            ("labels", json!({}), "ask a hub itself"),
+            ("groups", json!({"label": "ring"}), "ask a hub itself"),
+            ("group", json!({"label": "ring", "value": "a"}), "ask a hub itself"),
+        ] {
+            let mut question = question.clone();
+            question.as_object_mut().unwrap().extend(point.as_object().unwrap().clone());
+            is_refused_as_past(endpoint, &question, ask);
+        }
+        is_refused_as_past("diff", &json!({"id": "web", "from": point}), "ask a hub itself");
+        is_refused_as_past(
+            "diff",
+            &json!({"id": "web", "site": "n1", "from": point}),
+            "ask the hub north itself",
+        );
     }
-    for to in [json!({}), at.clone()] {
-        let question = json!({"id": "web", "from": at, "to": to});
-        assert_eq!(routed("diff", &question), Ok(Route::Past), "{question}");
-    }
+    is_refused_as_past("moment", &json!({}), "ask a hub itself");
+}
+
+fn is_refused_as_past(endpoint: &str, question: &Value, ask: &str) {
+    let error = routed(endpoint, question).unwrap_err();
+    assert_eq!(error.code, ErrorCode::BadRequest, "{endpoint} {question}");
+    let says = |words: &str| error.message.contains(words);
+    assert!(says("the past") && says(ask) && says("--nats-url"), "{endpoint} {question}: {}", error.message);
+    assert!(says("of the hubs north, south"), "{endpoint} {question}: {}", error.message);
 }
 
 /// The query for each hub.

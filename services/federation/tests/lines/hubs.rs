@@ -6,11 +6,10 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use muster_bus::Fault;
-use muster_contract::history::Point;
 use muster_contract::parts::PartsAnswer;
 use muster_contract::query::{ErrorBody, ErrorCode, Output, Query};
 use muster_contract::question::{
-    checked_limit, fitting, found, named, nowhere, parsed_after, read_of_a_point,
+    checked_limit, fitting, found, json, named, nowhere, parsed_after, read_of_a_point,
 };
 use muster_contract::status::StatusQuery;
 use muster_contract::subjects::{LedgerSubject, ViewKey};
@@ -19,7 +18,6 @@ use muster_domain::fold::{Fleet, Page, StatusRefusal};
 use muster_federation::gather::{self, Hubs};
 use muster_federation::handler;
 use muster_federation::merged::Merged;
-use muster_federation::point_in_time;
 use muster_federation::route::{Route, route};
 use muster_federation::why;
 use proptest::prelude::*;
@@ -28,7 +26,6 @@ use tokio::time::Instant;
 
 use crate::fleets::ledgers;
 use crate::ledger::{Entry, Ledger, position};
-use crate::past::Book;
 
 /// Sites of all hubs. Those of one hub may come between those of another.
 pub(crate) const SITES: [&str; 6] = ["s0", "s1", "s2", "s3", "s4", "s5"];
@@ -43,7 +40,6 @@ const LEASE: Duration = Duration::from_secs(3600);
 #[derive(Debug, Clone)]
 pub(crate) struct InMemory {
     fleets: Arc<BTreeMap<HubName, Fleet>>,
-    books: Arc<BTreeMap<HubName, Book>>,
     /// One of them that does not answer as it should, and what it says.
     odd: Option<(HubName, Result<Bytes, ErrorBody>)>,
 }
@@ -54,8 +50,6 @@ pub(crate) struct Apart {
     pub(crate) hubs: InMemory,
     pub(crate) merged: Merged,
     pub(crate) all: Fleet,
-    /// All facts, as the hub with all of them has them.
-    pub(crate) book: Book,
 }
 
 /// Two or three hubs with two sites each.
@@ -96,27 +90,22 @@ impl Apart {
     /// Each ledger at a hub of its own. A fact has the same place in LEDGER at its hub and at the one with all facts.
     pub(crate) fn of(ledgers: &[Ledger]) -> Self {
         let (mut fleets, mut all) = (BTreeMap::new(), Fleet::default());
-        let (mut books, mut book) = (BTreeMap::<_, Book>::new(), Book::default());
         let (longest, mut at) = (ledgers.iter().map(|ledger| ledger.entries.len()).max().unwrap(), 0);
         for (number, _) in ledgers.iter().enumerate() {
             fleets.insert(name(number), Fleet::default());
-            books.insert(name(number), Book::default());
         }
         for row in 0..longest {
             for (number, ledger) in ledgers.iter().enumerate() {
                 let Some(Entry { subject, fact }) = ledger.entries.get(row) else { continue };
                 all.apply(position(at), subject, fact.clone());
-                let entry = Entry { subject: subject.clone(), fact: fact.clone() };
-                books.get_mut(&name(number)).unwrap().facts.push((at, entry.clone()));
-                book.facts.push((at, entry));
                 fleets.get_mut(&name(number)).unwrap().apply(position(at), subject, fact.clone());
                 at += 1;
             }
         }
         let merged = Merged::new(fleets.keys().cloned(), LEASE);
         fleets.iter().for_each(|(hub, fleet)| read(&merged, hub, fleet));
-        let hubs = InMemory { fleets: Arc::new(fleets), books: Arc::new(books), odd: None };
-        Self { hubs, merged, all, book }
+        let hubs = InMemory { fleets: Arc::new(fleets), odd: None };
+        Self { hubs, merged, all }
     }
 
     /// The same where a hub, by its number, says this to anything.
@@ -135,7 +124,7 @@ impl Apart {
 
     /// The answer of the hub with all facts.
     pub(crate) fn whole(&self, endpoint: &str, question: &Value) -> Result<Value, ErrorBody> {
-        let answer = self.book.answer(&self.all, endpoint, question.to_string().as_bytes())?;
+        let answer = answer(&self.all, endpoint, question.to_string().as_bytes())?;
         Ok(serde_json::from_slice(&answer).unwrap())
     }
 
@@ -164,7 +153,6 @@ impl Apart {
             Route::Hub(hub) => hubs.ask(&hub, endpoint, question).await,
             Route::Here => handler::answer(merged, endpoint, &question).map_err(Fault::from),
             Route::Every => gather::deployment(hubs, merged, &read_of_a_point(&question)?, &question).await,
-            Route::Past => point_in_time::answer(hubs, merged, endpoint, &question).await,
             Route::Why(hub) => why::answer(hubs, merged, hub.as_ref(), &question).await,
         }
     }
@@ -180,22 +168,14 @@ impl Apart {
 
     /// Whether every site that is named has a view, or does not exist.
     pub(crate) fn hears_of_places(&self, question: &Value) -> bool {
-        hears_of_places(&self.all, question)
+        let query: StatusQuery = serde_json::from_value(question.clone()).unwrap();
+        let sites = query.site.into_iter().chain(query.device.into_iter().map(|path| path.0.site));
+        let exists = |site: &SiteId| {
+            let query = Query { site: site.clone().into(), ..Query::default() };
+            self.all.devices_answer(&query, &ALL).is_ok()
+        };
+        sites.into_iter().all(|site| self.all.site_view(&site).is_some() || !exists(&site))
     }
-
-    /// The same as it was at a point.
-    pub(crate) fn heard_of_places(&self, point: Point, question: &Value) -> bool {
-        self.book.then(point).map_or(true, |then| hears_of_places(&then.0, question))
-    }
-}
-
-fn hears_of_places(all: &Fleet, question: &Value) -> bool {
-    let query: StatusQuery = serde_json::from_value(question.clone()).unwrap();
-    let sites = query.site.into_iter().chain(query.device.into_iter().map(|path| path.0.site));
-    let exists = |site: &SiteId| {
-        all.devices_answer(&Query { site: site.clone().into(), ..Query::default() }, &ALL).is_ok()
-    };
-    sites.into_iter().all(|site| all.site_view(&site).is_some() || !exists(&site))
 }
 
 const ALL: Page<DeviceKey> = Page { after: None, limit: usize::MAX };
@@ -223,12 +203,12 @@ impl Hubs for InMemory {
         if let Some((_, says)) = self.odd.as_ref().filter(|(odd, _)| odd == hub) {
             return says.clone().map_err(Fault::from);
         }
-        Ok(self.books[hub].answer(&self.fleets[hub], endpoint, &question)?.into())
+        Ok(answer(&self.fleets[hub], endpoint, &question)?.into())
     }
 }
 
 /// A hub's answer about the present, as its rollup gives it without a reader of manifests.
-pub(crate) fn answer(fleet: &Fleet, endpoint: &str, question: &[u8]) -> Result<Vec<u8>, ErrorBody> {
+fn answer(fleet: &Fleet, endpoint: &str, question: &[u8]) -> Result<Vec<u8>, ErrorBody> {
     if endpoint == "status" {
         let query: StatusQuery = read_of_a_point(question)?;
         let after = parsed_after(query.after.as_deref())?;
@@ -242,6 +222,10 @@ pub(crate) fn answer(fleet: &Fleet, endpoint: &str, question: &[u8]) -> Result<V
         });
     }
     let query: Query = read_of_a_point(question)?;
+    if endpoint == "deployments" {
+        let page = Page { after: parsed_after(query.after.as_deref())?, limit: checked_limit(query.limit)? };
+        return json(fleet.deployments_answer(&query, &page).map_err(|refusal| refused(&refusal))?);
+    }
     let after: Option<DeviceKey> = parsed_after(query.after.as_deref())?;
     let (site, limit) = (query.site.only(), checked_limit(query.limit)?);
     let page = |limit| Page { after: after.clone(), limit };
@@ -266,7 +250,7 @@ pub(crate) fn answer(fleet: &Fleet, endpoint: &str, question: &[u8]) -> Result<V
     })
 }
 
-pub(crate) fn refused(refusal: &StatusRefusal) -> ErrorBody {
+fn refused(refusal: &StatusRefusal) -> ErrorBody {
     let code = match refusal {
         StatusRefusal::Unknown(_) => ErrorCode::NotFound,
         StatusRefusal::Wrong(_) => ErrorCode::BadRequest,

@@ -10,8 +10,6 @@ mod large;
 #[path = "../../../../shared/domain/tests/ledger/mod.rs"]
 mod ledger;
 mod names;
-mod past;
-mod point_in_time;
 mod why;
 
 use hubs::{Apart, COMPONENTS, DEPLOYMENTS, SITES, comparable, is_of_errors_at_sites};

@@ -111,8 +111,7 @@ impl<'a> SessionDriver<'a> {
         };
         let core = SessionCore::new(&mut own.intake, start, own.metrics.clone(), own.rng.fork());
         own.intake.publish_pulses_as(own.number, &own.context.name);
-        let presence =
-            HeartbeatReader::new(bus.clone(), own.number, presence_received.clone(), own.rng.fork());
+        let presence = HeartbeatReader::new(bus.clone(), own.number, presence_received.clone());
         Self {
             core,
             held: None,
@@ -133,7 +132,7 @@ impl<'a> SessionDriver<'a> {
 
     pub(super) async fn run(mut self, stop: &CancellationToken) -> SessionEnd {
         let (bus, number) = (self.own.context.bus.clone(), self.own.number);
-        let mut reports = ReportReader::new(bus.clone(), number, self.own.rng.fork()).next().boxed();
+        let mut reports = ReportReader::new(bus.clone(), number).next().boxed();
         let mut aged =
             ReassertReader::new(bus.clone(), self.own.context.clock.clone(), number).next().boxed();
         let (room, mut reopened) = (self.own.room.clone(), self.own.room.reopened());

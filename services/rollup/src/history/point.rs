@@ -45,13 +45,13 @@ impl Points {
         let is_now = point.at.is_none() && point.at_seq.is_none();
         self.until_read(by, deadline).await?;
         let by = self.last_fact(by);
-        let Some(moment) = point.about else {
+        let Some(moment) = point.event_time else {
             return Ok(RebuildRequest { wanted: RebuildTarget::At(by), now_since: is_now.then_some(0) });
         };
-        let then = self.last_fact(self.fact_of("about", moment, deadline).await?);
+        let then = self.last_fact(self.fact_of("eventTime", moment, deadline).await?);
         if then > by {
             let message = format!(
-                "about: {moment} is after the point at which it is to be known: LEDGER had read to {then} then, beyond {by}"
+                "eventTime: {moment} is after the point at which it is to be known: LEDGER had read to {then} then, beyond {by}"
             );
             return Err(bad(message));
         }

@@ -328,10 +328,10 @@ impl RebuildWorker {
             match wanted {
                 RebuildTarget::At(seq) => {
                     let fleet = rebuilder.at(seq, &progress).await?;
-                    Ok(Rebuilt::Past(Arc::new(Past { fleet, hindsight: None })))
+                    Ok(Rebuilt::Past(Arc::new(Past { fleet, certainty: None })))
                 }
                 RebuildTarget::EventTime { moment, then, by } => {
-                    let past = rebuilder.about(moment, then, by, &progress).await?;
+                    let past = rebuilder.at_event_time(moment, then, by, &progress).await?;
                     Ok(Rebuilt::Past(Arc::new(past)))
                 }
                 RebuildTarget::Changes { from, to } => {

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use muster_bus::{Bus, ReadError};
 use muster_contract::Timestamp;
-use muster_contract::history::Hindsight as Rests;
+use muster_contract::history::EventTimeCertainty;
 use muster_contract::query::{ErrorBody, ErrorCode};
 use muster_contract::question::bad;
 use muster_contract::subjects::stream;
@@ -31,8 +31,8 @@ pub struct Rebuilder {
 pub struct Past {
     /// The fold as of it.
     pub fleet: Fleet,
-    /// For an event time: the positions it rests on.
-    pub hindsight: Option<Rests>,
+    /// For an event time: how certain the state is.
+    pub certainty: Option<EventTimeCertainty>,
 }
 
 impl Rebuilder {
@@ -76,17 +76,17 @@ impl Rebuilder {
     ///
     /// # Errors
     /// As [`Self::at`].
-    pub async fn about(
+    pub async fn at_event_time(
         &self,
         moment: Timestamp,
         then: u64,
         by: u64,
         progress: &Progress,
     ) -> Result<Past, ErrorBody> {
-        let mut hindsight = EventTimeFold::of(self.at(then, progress).await?, moment);
+        let mut fold = EventTimeFold::of(self.at(then, progress).await?, moment);
         if then < by {
             let mut tail = self.tail(then).await?;
-            while hindsight.as_of().ledger_seq < by {
+            while fold.as_of().ledger_seq < by {
                 let read = tail.next(by).await.map_err(|error| unreadable(&error))?;
                 if read.is_empty() {
                     // The fact was removed from LEDGER: the fold equals that of the fact before.
@@ -94,15 +94,15 @@ impl Rebuilder {
                 }
                 for (at, fact) in read {
                     match fact {
-                        Some((subject, fact)) => hindsight.apply(at, &subject, fact),
-                        None => hindsight.pass(at),
+                        Some((subject, fact)) => fold.apply(at, &subject, fact),
+                        None => fold.pass(at),
                     }
                 }
-                progress.read(hindsight.as_of().ledger_seq, by);
+                progress.read(fold.as_of().ledger_seq, by);
             }
         }
-        let (fleet, rests) = hindsight.finish();
-        Ok(Past { fleet, hindsight: Some(rests) })
+        let (fleet, certainty) = fold.finish();
+        Ok(Past { fleet, certainty: Some(certainty) })
     }
 
     /// The changes after one fact up to another.

@@ -4,14 +4,13 @@
 use std::collections::BTreeMap;
 
 use bytes::Bytes;
-use muster_contract::history::Point;
 use muster_contract::parts::{PARTS_MAX, PartsAnswer, PartsQuery};
 use muster_contract::query::ErrorBody;
-use muster_contract::question::{bad, fitting, read_of_a_point};
+use muster_contract::question::{bad, fitting, read_or_default};
 use muster_contract::subjects::ViewKey;
 use muster_domain::fold::Fleet;
 
-use super::{caught_up, no_past};
+use super::caught_up;
 use crate::projection::Projection;
 
 /// The last token of its subject.
@@ -23,40 +22,9 @@ const _: () = assert!(ROWS_MAX > PARTS_MAX);
 
 /// The answer of the present.
 pub(super) fn answer(projection: &Projection, question: &[u8]) -> Result<Bytes, ErrorBody> {
-    let PartsQuestion { keys, skip, point } = PartsQuestion::read(question)?;
-    fitting(ROWS_MAX, |rows| {
-        projection.read(|now| {
-            let fleet = caught_up(now)?;
-            no_past(point)?;
-            Ok(look_up(fleet, &keys, skip, rows))
-        })
-    })
-}
-
-/// A question that makes sense so far.
-#[derive(Debug)]
-pub(super) struct PartsQuestion {
-    keys: Vec<ViewKey>,
-    skip: u64,
-    point: Point,
-}
-
-impl PartsQuestion {
-    /// Reads it.
-    pub(super) fn read(question: &[u8]) -> Result<Self, ErrorBody> {
-        let query: PartsQuery = read_of_a_point(question)?;
-        Ok(Self { keys: checked(&query)?, skip: query.skip, point: query.point })
-    }
-
-    /// The fleet that the question is about.
-    pub(super) const fn point(&self) -> Point {
-        self.point
-    }
-
-    /// The answer of that fleet.
-    pub(super) fn answer_of(&self, fleet: &Fleet) -> Result<Bytes, ErrorBody> {
-        fitting(ROWS_MAX, |rows| Ok(look_up(fleet, &self.keys, self.skip, rows)))
-    }
+    let query: PartsQuery = read_or_default(question)?;
+    let keys = checked(&query)?;
+    fitting(ROWS_MAX, |rows| projection.read(|now| Ok(look_up(caught_up(now)?, &keys, query.skip, rows))))
 }
 
 /// The views that are asked about.
@@ -126,7 +94,7 @@ mod tests {
             (json!({ "keys": ["fleet", "fleet"], "skip": 3 }), "skip: is of one key alone"),
             (json!({ "keys": vec!["fleet"; PARTS_MAX + 1] }), "65 entries; 64 are allowed"),
             (json!({ "keys": 7 }), "keys"),
-            (json!({ "keys": ["fleet"], "atSeq": 1 }), "knows no past"),
+            (json!({ "keys": ["fleet"], "atSeq": 1 }), "atSeq: unknown key"),
         ] {
             let error = ask(&projection, &question).unwrap_err();
             assert!(error.message.contains(says), "{question}: {}", error.message);

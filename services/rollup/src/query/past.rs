@@ -15,7 +15,7 @@ use muster_domain::fold::{Fleet, Page};
 use tokio::time::Instant;
 
 use super::manifests::READS_AFTER;
-use super::{Answer, Manifests, groups, look_up, parts, status};
+use super::{Answer, Manifests, groups, look_up, status};
 use crate::history::point::Points;
 use crate::history::point_in_time::{PATIENCE, RebuildRequest, RebuildTarget, Rebuilds};
 use crate::history::rebuild::Past;
@@ -61,11 +61,7 @@ impl History {
                 let query = read_query(endpoint, &question)?;
                 checked_limit(query.limit)?;
                 let past = this.past(query.point, deadline).await?;
-                let answer = MomentAnswer {
-                    as_of: past.fleet.as_of(),
-                    about: past.hindsight.clone(),
-                    hubs: Vec::new(),
-                };
+                let answer = MomentAnswer { as_of: past.fleet.as_of(), event_time: past.certainty.clone() };
                 json(answer).map(Bytes::from)
             }
             "digests" => {
@@ -73,11 +69,6 @@ impl History {
                 let limit = checked_limit(query.limit)?;
                 let past = this.past(query.point, deadline).await?;
                 blocking(move || digests(&past.fleet, &query, limit)).await
-            }
-            parts::ENDPOINT => {
-                let question = parts::PartsQuestion::read(&question)?;
-                let past = this.past(question.point(), deadline).await?;
-                blocking(move || question.answer_of(&past.fleet)).await
             }
             status::ENDPOINT => {
                 let question = status::StatusQuestion::read(&question)?;
@@ -161,9 +152,9 @@ impl History {
     ) -> Result<(u64, RebuildRequest), ErrorBody> {
         match self.points.asked(point, deadline).await {
             Ok(asked @ RebuildRequest { wanted: RebuildTarget::At(seq), .. }) => Ok((seq, asked)),
-            Ok(_) => {
-                Err(bad(format!("{side}: name a time or a sequence; about is no point of a comparison")))
-            }
+            Ok(_) => Err(bad(format!(
+                "{side}: name a time or a sequence; an event time is no point of a comparison"
+            ))),
             Err(error) => Err(ErrorBody { message: format!("{side}: {}", error.message), ..error }),
         }
     }

@@ -79,12 +79,11 @@ impl Fleet {
 }
 
 /// The compared part of a view; empty where there is no view.
-pub(super) fn side(as_of: AsOf, view: Option<DeploymentView>) -> DiffSide {
+fn side(as_of: AsOf, view: Option<DeploymentView>) -> DiffSide {
     let Some(view) = view else {
         let none = Group::default();
         return DiffSide {
             as_of,
-            hubs: Vec::new(),
             verdict: Verdict::Empty,
             targets: 0,
             leaving: 0,
@@ -98,7 +97,6 @@ pub(super) fn side(as_of: AsOf, view: Option<DeploymentView>) -> DiffSide {
     };
     DiffSide {
         as_of: view.as_of,
-        hubs: Vec::new(),
         verdict: view.verdict,
         targets: view.targets,
         leaving: view.leaving,

@@ -37,7 +37,7 @@ use super::fleet::{Fleet, Outcome, Position, Scope};
 use crate::message_identity::MessageIdentity;
 
 /// Devices with a wrong clock that are named.
-pub(super) const SKEWED_NAMED_MAX: usize = 20;
+const SKEWED_NAMED_MAX: usize = 20;
 
 /// A fleet on its way from what was known then to what is known by now.
 #[derive(Debug)]
@@ -137,7 +137,7 @@ impl EventTimeFold {
     }
 
     /// The state at the moment, with its basis: positions, number of late reports and skewed clocks.
-    pub fn finish(mut self) -> (Fleet, history::Hindsight) {
+    pub fn finish(mut self) -> (Fleet, history::EventTimeCertainty) {
         let fleet = &mut self.fleet;
         for (key, heard) in self.heard_then {
             fleet.restore_liveness(&key, heard, self.since.remove(&key).unwrap_or_default());
@@ -148,14 +148,14 @@ impl EventTimeFold {
             }
         }
         fleet.as_of = self.read_to;
-        let hindsight = history::Hindsight {
+        let certainty = history::EventTimeCertainty {
             at: self.moment,
             known_then: self.known_then,
             late_reports: self.late_reports,
             skewed: SomeDevices::of(self.skewed.keys(), SKEWED_NAMED_MAX),
             skew_seconds: self.skewed.values().max().copied().unwrap_or_default(),
         };
-        (self.fleet, hindsight)
+        (self.fleet, certainty)
     }
 
     /// Notes a report's number, and applies it if it was observed by the moment.

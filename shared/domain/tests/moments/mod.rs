@@ -12,11 +12,11 @@ pub(crate) fn up_to(ledger: &Ledger, count: usize) -> Fleet {
 }
 
 /// The state at a moment as known at the end of a ledger.
-pub(crate) fn about(ledger: &Ledger, moment: Timestamp) -> (Fleet, history::Hindsight) {
+pub(crate) fn at_event_time(ledger: &Ledger, moment: Timestamp) -> (Fleet, history::EventTimeCertainty) {
     let then = (1..=ledger.entries.len()).take_while(|seq| stored_at(*seq as u64) <= moment).count();
-    let mut hindsight = EventTimeFold::of(up_to(ledger, then), moment);
+    let mut event_time = EventTimeFold::of(up_to(ledger, then), moment);
     for (at, entry) in ledger.entries.iter().enumerate().skip(then) {
-        hindsight.apply(position(at), &entry.subject, entry.fact.clone());
+        event_time.apply(position(at), &entry.subject, entry.fact.clone());
     }
-    hindsight.finish()
+    event_time.finish()
 }

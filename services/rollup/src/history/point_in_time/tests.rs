@@ -121,7 +121,7 @@ fn no_other_user_evicts_a_point_of_an_operator() {
         RebuildCache { origin, entries: Vec::new(), waiting: FairQueue::default(), is_ended: false };
     let now = Instant::now();
     let keep = |rebuild_cache: &mut RebuildCache, seq, requester: Requester| {
-        let past = Arc::new(Past { fleet: Fleet::default(), hindsight: None });
+        let past = Arc::new(Past { fleet: Fleet::default(), certainty: None });
         let (_, stage) = watch::channel(RebuildStage::Done(Ok(Rebuilt::Past(past))));
         let asked_at = now - Duration::from_millis(1000 - seq);
         let wanted = RebuildTarget::At(seq);
