@@ -69,7 +69,7 @@ pub struct Rollout {
     /// The number of unavailable devices that a release leaves in each group; no limit if absent.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub budget: Option<Budget>,
-    /// The times within which waves must pass their gates; no limit if absent.
+    /// The times within which waves must pass their gates, and devices must get to an end; no limit if absent.
     #[serde(default, skip_serializing_if = "Deadlines::is_none")]
     pub deadlines: Deadlines,
     /// The periods in which devices get the content; always if the list is empty. A rollback needs none.

@@ -29,6 +29,7 @@ use serde::Serialize;
 
 pub use self::gate::{Gate, Tally};
 pub use self::line::Line;
+pub(crate) use self::line::missed;
 pub use self::live::{Content, LiveRollout, LiveTarget, TargetDevice};
 pub use self::outlook::{BudgetClash, DarkDevice, End, Outlook, outlook};
 pub use self::policy::group;
@@ -70,6 +71,8 @@ pub enum Evidence {
     Confirmed(Timestamp),
     /// The device is heard, all of its reports are in, and the content has failed.
     Failed,
+    /// The device is heard, all of its reports are in, and it has missed a deadline of the rollout: it counts as failed.
+    Overdue,
     /// The device has not been heard for so long that its wave leaves it out.
     Debt,
     /// Anything else: not released, under way, not heard, or with missing reports.
@@ -193,6 +196,8 @@ pub enum Blocked {
 pub enum Failure {
     /// Its gate: too many failures, or success out of reach.
     Gate,
+    /// Its gate, because devices that missed their deadline count as failed.
+    DeviceDeadline,
     /// One of its checks.
     Check,
     /// Its gate was not open within its deadline.

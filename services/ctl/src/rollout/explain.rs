@@ -201,6 +201,7 @@ fn groups(rollout: &RolloutProgress, wave: &WaveState) -> Vec<DeviceGroup> {
     };
     let all = [
         Known::Failed,
+        Known::Overdue,
         Known::TriesAgain,
         Known::NotHeard,
         Known::ReportsMissing,

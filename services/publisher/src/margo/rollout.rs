@@ -197,6 +197,8 @@ waves:
             ),
             ("budget: [line, 2]\n", "fleet/rollout.yaml:7: budget"),
             ("deadlines: [1h]\n", "fleet/rollout.yaml:7: deadlines"),
+            ("deadlines: {device: 0s}\n", "fleet/rollout.yaml:7: deadlines.device: '0s' is not a time above 0"),
+            ("deadlines: {neverStarted: 721h}\n", "fleet/rollout.yaml:7: deadlines.neverStarted: '721h' is not a time"),
         ] {
             let refusals = refusals(&format!("{GOOD}{text}"));
             assert!(refusals.contains(words), "{words} is not in {refusals}");
@@ -216,8 +218,8 @@ waves:
                 "fleet/rollout.yaml:7: retries.backoff: is not a field",
             ),
             (
-                format!("{GOOD}deadlines: {{device: 5m}}\n"),
-                "fleet/rollout.yaml:7: deadlines.device: is not a field",
+                format!("{GOOD}deadlines: {{devices: 5m}}\n"),
+                "fleet/rollout.yaml:7: deadlines.devices: is not a field",
             ),
         ] {
             let refusals = refusals(&text);

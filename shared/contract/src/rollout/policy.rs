@@ -9,6 +9,7 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 
 use super::RolloutVerb;
+use crate::fact::DeadlineKind;
 use crate::ids::LabelKey;
 
 /// Longest time of a policy.
@@ -111,7 +112,7 @@ impl Retries {
     }
 }
 
-/// The times within which waves must pass their gates.
+/// The times within which waves must pass their gates, and devices must get to an end.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub struct Deadlines {
@@ -123,6 +124,15 @@ pub struct Deadlines {
     #[serde(default, with = "optional_policy_time", skip_serializing_if = "Option::is_none")]
     #[schemars(with = "Option<String>")]
     pub rollout: Option<Duration>,
+    /// From the first attempt of a device at the content until it has an end, as for `wave`. After it, and after the hub's own deadline
+    /// of the deployment, the device counts as failed until it has confirmed the content.
+    #[serde(default, with = "optional_policy_time", skip_serializing_if = "Option::is_none")]
+    #[schemars(with = "Option<String>")]
+    pub device: Option<Duration>,
+    /// From the moment at which a device could first learn of the content until it reports anything of it, as for `device`.
+    #[serde(default, with = "optional_policy_time", skip_serializing_if = "Option::is_none")]
+    #[schemars(with = "Option<String>")]
+    pub never_started: Option<Duration>,
     /// The planner's decision at the end of such a time.
     #[serde(default, skip_serializing_if = "AtEnd::is_stop")]
     pub at_end: AtEnd,
@@ -151,6 +161,14 @@ impl Deadlines {
     /// Whether there is no deadline.
     pub fn is_none(&self) -> bool {
         *self == Self::default()
+    }
+
+    /// Time after which a device that missed a deadline of the hub counts as failed; `None` if it never does.
+    pub const fn of_device(&self, missed: DeadlineKind) -> Option<Duration> {
+        match missed {
+            DeadlineKind::Stuck => self.device,
+            DeadlineKind::NeverStarted => self.never_started,
+        }
     }
 }
 
@@ -229,7 +247,8 @@ mod tests {
             assert_eq!(serde_json::from_value::<Offline>(written).unwrap(), policy);
             assert_eq!(serde_json::from_value::<Offline>(value.clone()).unwrap(), policy, "{value}");
         }
-        let deadlines = json!({ "wave": "8h", "atEnd": "rollback" });
+        let deadlines =
+            json!({ "wave": "8h", "device": "30m", "neverStarted": "72h", "atEnd": "rollback" });
         let read: Deadlines = serde_json::from_value(deadlines.clone()).unwrap();
         assert_eq!((read.wave, read.rollout), (Some(Duration::from_secs(8 * 60 * 60)), None));
         assert_eq!(serde_json::to_value(read).unwrap(), deadlines);

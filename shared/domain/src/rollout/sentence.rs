@@ -59,6 +59,11 @@ impl RolloutProgress {
                 format!("wave {name} has {gate}: {}", self.not_confirmed(wave))
             }
             Failure::Gate => format!("wave {name} has {gate} ({})", listed(&failed)),
+            Failure::DeviceDeadline => {
+                let overdue = self.devices_with(wave, Known::Overdue);
+                let (count, devices) = (devices(overdue.len()), listed(&overdue));
+                format!("wave {name} has {gate}: {count} without an end by the deadline of a device ({devices})")
+            }
             Failure::Check => {
                 let record = self.record.as_ref().and_then(|record| record.checked(name));
                 let reason = record.and_then(|check| check.reason.as_deref()).unwrap_or("no reason is given");
@@ -166,6 +171,7 @@ impl RolloutProgress {
         let mut parts = Vec::new();
         for (known, words) in [
             (Known::Failed, "failed"),
+            (Known::Overdue, "past the deadline"),
             (Known::TriesAgain, "trying again"),
             (Known::NotHeard, &silent),
             (Known::ReportsMissing, "with missing reports"),

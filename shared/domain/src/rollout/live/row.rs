@@ -52,6 +52,8 @@ pub(super) struct Row {
     answer: Option<bool>,
     has_since: bool,
     pub(super) is_silent: bool,
+    /// Whether it has no end and has missed a deadline of the hub.
+    pub(super) is_past_deadline: bool,
     pub(super) is_refused: bool,
     pub(super) is_soaked: bool,
     /// Whether it is in no count yet.
@@ -65,6 +67,7 @@ pub(super) struct Observation {
     known: Known,
     since: Option<Timestamp>,
     is_silent: bool,
+    is_past_deadline: bool,
     has_begun: bool,
 }
 
@@ -83,6 +86,7 @@ impl Row {
             answer: None,
             has_since: false,
             is_silent: false,
+            is_past_deadline: false,
             is_refused,
             is_soaked: false,
             is_uncounted: true,
@@ -135,28 +139,31 @@ impl Row {
         };
         let since = match known.evidence(line) {
             Evidence::Confirmed(since) => Some(since),
-            Evidence::Failed | Evidence::Debt | Evidence::Unknown => None,
+            Evidence::Failed | Evidence::Overdue | Evidence::Debt | Evidence::Unknown => None,
         };
         let is_silent = line.is_some_and(|line| line.freshness != Freshness::Fresh);
         let has_begun = known.is_in_ledger() && line.is_some_and(|line| line.has_begun(self.generation));
-        Observation { known, since, is_silent: is_silent && known != Known::NotInLedger, has_begun }
+        let is_past_deadline = matches!(known, Known::UnderWay | Known::TriesAgain)
+            && line.is_some_and(|line| line.overdue.is_some());
+        Observation { known, since, is_silent: is_silent && known != Known::NotInLedger, is_past_deadline, has_begun }
     }
 
     pub(super) fn has_same(&self, observation: Observation) -> bool {
         let since = self.has_since.then_some(self.since);
         !self.is_uncounted
-            && (self.known, since, self.is_silent, self.has_begun)
+            && (self.known, since, self.is_silent, self.is_past_deadline, self.has_begun)
                 == (
                     observation.known,
                     observation.since.map(Nanoseconds::of),
                     observation.is_silent,
+                    observation.is_past_deadline,
                     observation.has_begun,
                 )
     }
 
     pub(super) fn set_observation(&mut self, observation: Observation) {
-        let Observation { known, since, is_silent, has_begun } = observation;
-        (self.known, self.is_silent, self.has_begun) = (known, is_silent, has_begun);
+        let Observation { known, since, is_silent, is_past_deadline, has_begun } = observation;
+        (self.known, self.is_silent, self.is_past_deadline, self.has_begun) = (known, is_silent, is_past_deadline, has_begun);
         self.has_since = since.is_some();
         self.since = since.map_or(Nanoseconds(0), Nanoseconds::of);
     }
