@@ -278,10 +278,10 @@ impl Law {
             return must(false, OPEN_GATE, || format!("wave {name} is none, or has no evidence"));
         };
         if members.waves.get(wave).is_some_and(|wave| !wave.approval.is_none()) {
-            let approvals = members.rollout.approvals;
+            let approvals = &members.rollout.approvals;
             // A planner judges a moment before the publisher records.
             let since = decision.at.checked_sub(approvals.expires_after + SILENCE_COUNTS_FOR).unwrap();
-            let given = before.approvals(decision.wave.as_ref().unwrap(), since);
+            let given = before.approvals(decision.wave.as_ref().unwrap(), since, approvals.of.as_ref());
             must(given >= approvals.need.get() as usize, APPROVED, || format!("{given} of {approvals:?}"))?;
         }
         let Some(previous) = wave.checked_sub(1) else { return Ok(()) };

@@ -1,6 +1,7 @@
 //! `rollout.yaml`, which defines the waves in which a changed deployment reaches devices, and the requests for the state of its
 //! devices and for a release. `muster-domain` decides when a gate opens.
 
+mod approvals;
 mod check;
 mod decisions;
 mod percent;
@@ -25,12 +26,13 @@ use crate::profile::parse_duration;
 use crate::query::SomeDevices;
 use crate::version::{ApiVersion, kind};
 
+pub use self::approvals::{Approvals, ApproverRole, Approvers};
 pub use self::check::{
     CHECK_ANSWER_BYTES_MAX, CHECK_PREFIX, CHECKS_MAX, Check, CheckAnswer, CheckRequest, CheckResult,
     CheckSubject, CheckUrl,
 };
 pub use self::decisions::{
-    Approvals, DecideAnswer, DecideRequest, GateEvidence, ImpossibleDecision, OnFailure, RolloutDecision,
+    DecideAnswer, DecideRequest, GateEvidence, ImpossibleDecision, OnFailure, RolloutDecision,
     RolloutDecisions, RolloutPhase, RolloutRecord, RolloutVerb,
 };
 pub use self::percent::{Percent, PercentError};
@@ -112,6 +114,9 @@ impl Document for Rollout {
         }
         if let Some(retries) = &self.retries {
             retries.check().map_err(|rule| Violation::at("retries.classes", rule))?;
+        }
+        if let Err((field, rule)) = self.approvals.check() {
+            return Err(Violation::at(format!("approvals.{field}"), rule));
         }
         let bytes = serde_json::to_vec(self).map_or(usize::MAX, |json| json.len());
         if bytes > ROLLOUT_BYTES_MAX {

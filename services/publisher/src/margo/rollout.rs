@@ -196,6 +196,11 @@ waves:
                 "fleet/rollout.yaml:7: windows[0].start: '9' is not a time of day",
             ),
             ("budget: [line, 2]\n", "fleet/rollout.yaml:7: budget"),
+            (
+                "approvals: {need: 3, of: [anna, ben]}\n",
+                "fleet/rollout.yaml:7: approvals.need: is 3, and 'of' names 2 persons",
+            ),
+            ("approvals: {of: viewer}\n", "fleet/rollout.yaml:7: approvals.of: neither a role (approver, operator)"),
             ("deadlines: [1h]\n", "fleet/rollout.yaml:7: deadlines"),
             ("deadlines: {device: 0s}\n", "fleet/rollout.yaml:7: deadlines.device: '0s' is not a time above 0"),
             ("deadlines: {neverStarted: 721h}\n", "fleet/rollout.yaml:7: deadlines.neverStarted: '721h' is not a time"),

@@ -145,7 +145,8 @@ impl RolloutProgress {
 
     /// The command that approves a wave.
     fn approval_command(&self, wave: &WaveState) -> String {
-        format!("`muster rollout approve {} --wave {}` gives one", self.deployment, wave.name)
+        let by = self.policy.approvals.of.as_ref().map_or_else(String::new, |of| format!(" by {of}"));
+        format!("`muster rollout approve {} --wave {}`{by} gives one", self.deployment, wave.name)
     }
 
     /// The bound of the budget.

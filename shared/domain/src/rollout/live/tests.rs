@@ -209,7 +209,7 @@ impl World {
         let (reason, evidence, result) = (None, None, None);
         let decision = RolloutDecision { verb, wave, reason, evidence, result, requested_by, at: self.now };
         // A decision that is not possible changes nothing.
-        let _ = self.record.decide(decision, self.policy.approvals);
+        let _ = self.record.decide(decision, &self.policy.approvals);
         self.live.set_record(Some(self.record.clone()));
     }
 

@@ -39,7 +39,7 @@ fn of_silent_devices(offline: Value, third: Evidence) -> RolloutState {
         at: Timestamp::UNIX_EPOCH,
     };
     let mut record = RolloutRecord::new(id("v2").digest, "rollout.yaml".to_owned());
-    record.decide(begin, rollout.approvals).unwrap();
+    record.decide(begin, &rollout.approvals).unwrap();
     state(&rollout, &id("v2"), Some(&record), &targets, Timestamp::constant(3600, 0))
 }
 
