@@ -3,6 +3,7 @@
 
 mod approvals;
 mod check;
+mod cron;
 mod decisions;
 mod percent;
 mod policy;
@@ -31,6 +32,7 @@ pub use self::check::{
     CHECK_ANSWER_BYTES_MAX, CHECK_PREFIX, CHECKS_MAX, Check, CheckAnswer, CheckRequest, CheckResult,
     CheckSubject, CheckUrl,
 };
+pub use self::cron::{Cron, CronError};
 pub use self::decisions::{
     DecideAnswer, DecideRequest, GateEvidence, ImpossibleDecision, OnFailure, RolloutDecision,
     RolloutDecisions, RolloutPhase, RolloutRecord, RolloutVerb,
@@ -108,6 +110,10 @@ impl Document for Rollout {
         }
         if let Some(at) = self.windows.iter().position(|window| window.length > WINDOW_LENGTH_MAX) {
             return Err(Violation::at(format!("windows[{at}].length"), "is above 168h, a week"));
+        }
+        for (at, window) in self.windows.iter().enumerate() {
+            let at = |field: &str| format!("windows[{at}]{field}");
+            window.check().map_err(|(field, rule)| Violation::at(at(field), rule))?;
         }
         if let Some(budget) = &self.budget {
             budget.check().map_err(|rule| Violation::at("budget", rule))?;

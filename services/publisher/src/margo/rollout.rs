@@ -195,6 +195,15 @@ waves:
                 "windows: [{start: '9', length: 6h}]\n",
                 "fleet/rollout.yaml:7: windows[0].start: '9' is not a time of day",
             ),
+            (
+                "windows: [{cron: '0 25 * * *', length: 6h}]\n",
+                "fleet/rollout.yaml:7: windows[0].cron: '0 25 * * *' is not a cron expression",
+            ),
+            (
+                "windows:\n  - {cron: '0 22 * * *', days: [mon], length: 6h}\n",
+                "fleet/rollout.yaml:8: windows[0].days: is of no use here",
+            ),
+            ("windows: [{length: 6h}]\n", "fleet/rollout.yaml:7: windows[0]: needs exactly one of start and cron"),
             ("budget: [line, 2]\n", "fleet/rollout.yaml:7: budget"),
             (
                 "approvals: {need: 3, of: [anna, ben]}\n",
