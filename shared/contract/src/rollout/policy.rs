@@ -24,7 +24,7 @@ pub enum Offline {
     Wait,
     /// After a time it is left out of the wave's counts and gives its place back. It counts again once it is heard.
     Debt {
-        /// Time for which it was not heard since the wave began: 30m, 8h, 72h; at most 720h.
+        /// Time for which it was not heard since the wave began: 30m, 8h, 7d; at most 720h.
         #[serde(with = "policy_time")]
         #[schemars(with = "String")]
         after: Duration,
@@ -116,7 +116,7 @@ impl Retries {
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub struct Deadlines {
-    /// From the begin of a wave until its gate is open: 30m, 8h, 72h; at most 720h.
+    /// From the begin of a wave until its gate is open: 30m, 8h, 7d; at most 720h.
     #[serde(default, with = "optional_policy_time", skip_serializing_if = "Option::is_none")]
     #[schemars(with = "Option<String>")]
     pub wave: Option<Duration>,
@@ -189,10 +189,17 @@ impl AtEnd {
 
 /// A time of a policy from its text.
 fn parse(text: &str) -> Result<Duration, String> {
-    let parsed = text.parse::<SignedDuration>().ok().and_then(|time| Duration::try_from(time).ok());
-    parsed
+    let parsed = || text.parse::<SignedDuration>().ok().and_then(|time| Duration::try_from(time).ok());
+    days(text)
+        .or_else(parsed)
         .filter(|time| !time.is_zero() && *time <= POLICY_TIME_MAX)
-        .ok_or_else(|| format!("'{text}' is not a time above 0 and up to 720h, as in 30m, 8h or 72h"))
+        .ok_or_else(|| format!("'{text}' is not a time above 0 and up to 720h, as in 30m, 8h or 7d"))
+}
+
+/// A number of days, of 24 hours each: 7d.
+fn days(text: &str) -> Option<Duration> {
+    let digits = text.strip_suffix('d').filter(|digits| digits.bytes().all(|byte| byte.is_ascii_digit()))?;
+    digits.parse::<u64>().ok()?.checked_mul(24 * 60 * 60).map(Duration::from_secs)
 }
 
 fn text(time: Duration) -> Result<String, jiff::Error> {
@@ -242,6 +249,10 @@ mod tests {
                 json!({ "debt": { "after": "72h", "max": 1 } }),
             ),
             (Offline::Fail { after: Duration::from_secs(90) }, json!({ "fail": { "after": "1m 30s" } })),
+            (
+                Offline::Fail { after: Duration::from_secs(7 * 24 * 60 * 60) },
+                json!({ "fail": { "after": "7d" } }),
+            ),
         ] {
             let written = serde_json::to_value(policy).unwrap();
             assert_eq!(serde_json::from_value::<Offline>(written).unwrap(), policy);
@@ -262,6 +273,10 @@ mod tests {
             (json!({ "debt": { "after": "8h", "max": 0 } }), "nonzero"),
             (json!({ "fail": { "after": "721h" } }), "up to 720h"),
             (json!({ "fail": { "after": "0s" } }), "above 0"),
+            (json!({ "fail": { "after": "0d" } }), "above 0"),
+            (json!({ "fail": { "after": "31d" } }), "up to 720h"),
+            (json!({ "fail": { "after": "d" } }), "'d' is not a time"),
+            (json!({ "fail": { "after": "+7d" } }), "'+7d' is not a time"),
             (json!({ "fail": { "after": "8h", "most": 1 } }), "unknown field `most`"),
             (json!("skip"), "unknown variant `skip`"),
         ] {

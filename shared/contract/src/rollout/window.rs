@@ -29,7 +29,7 @@ pub struct Window {
     /// In place of `days` and `start`: its begins as a cron expression of five fields, such as `0 22 * * mon-fri`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub cron: Option<Cron>,
-    /// Its length: 30m, 8h; at most 168h.
+    /// Its length: 30m, 8h, 2d; at most 168h.
     #[serde(with = "policy_time")]
     #[schemars(with = "String")]
     pub length: Duration,
