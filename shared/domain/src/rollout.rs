@@ -4,6 +4,7 @@
 //! nor against; it keeps its place in flight until it is heard. Membership depends on the rollout and the device alone, so
 //! every program gets the same waves. Recorded decisions come first: no evidence continues a rollout that is paused.
 
+mod clock;
 mod gate;
 mod line;
 mod live;
@@ -38,6 +39,7 @@ pub use self::recompute::{
     NotRecomputable, PastLines, Recomputed, past_progress, recomputable, recompute, rests_on_evidence,
 };
 pub use self::sentence::listed;
+use self::clock::RolloutClock;
 use self::steps::{Steps, Targets};
 use self::waves::effective;
 pub use self::waves::{RolloutId, matches, waves_of};
@@ -232,7 +234,7 @@ pub fn state(
     let members: Vec<_> = targets.iter().map(|target| (target.key, target.labels)).collect();
     let wave_indices = waves_of(&waves, id, &members);
     let targets = &policy::with_offline_policies(&waves, &wave_indices, record, targets, now)[..];
-    let tallies = tallies(&waves, &wave_indices, targets, now);
+    let tallies = tallies(&waves, &wave_indices, targets, &RolloutClock { record, now });
     let listed = Listed { targets, wave_indices: &wave_indices };
     let mut state = Judgement { rollout, id, record, waves: &waves, now }.state(&tallies, &listed);
     for (at, wave) in state.waves.iter_mut().enumerate() {
@@ -339,15 +341,19 @@ fn decided(phase: RolloutPhase, targets: &dyn Targets) -> Option<Step> {
 }
 
 /// The counts of each wave; the wave of unmatched devices is the last.
-fn tallies(waves: &[Wave], wave_indices: &[usize], targets: &[Target<'_>], now: Timestamp) -> Vec<Tally> {
+fn tallies(
+    waves: &[Wave],
+    wave_indices: &[usize],
+    targets: &[Target<'_>],
+    clock: &RolloutClock<'_>,
+) -> Vec<Tally> {
     let mut tallies = vec![Tally::default(); waves.len() + 1];
+    // Without a soak time a target counts even if a clock ahead of this one dated its confirmation.
+    let soaked_by = |soak: Duration| if soak.is_zero() { Timestamp::MAX } else { clock.began_by(soak) };
+    let soaked_by: Vec<_> = waves.iter().map(|wave| soaked_by(wave.soak)).collect();
     for (at, target) in wave_indices.iter().zip(targets) {
-        let soak = waves.get(*at).map_or(Duration::ZERO, |wave| wave.soak);
-        // Without a soak time a target counts even if a clock ahead of this one dated its confirmation.
-        let soaked_by =
-            if soak.is_zero() { Timestamp::MAX } else { now.checked_sub(soak).unwrap_or(Timestamp::MIN) };
         if let Some(tally) = tallies.get_mut(*at) {
-            tally.add(target, soaked_by);
+            tally.add(target, soaked_by.get(*at).copied().unwrap_or(Timestamp::MAX));
         }
     }
     tallies

@@ -203,6 +203,14 @@ impl RolloutRecord {
         self.decisions.iter().rposition(|decision| !decision.verb.has_wave())
     }
 
+    /// The periods in which it is paused, the oldest first; the last one has no end while it still is.
+    pub fn pauses(&self) -> impl Iterator<Item = (Timestamp, Option<Timestamp>)> + '_ {
+        let changes = || self.decisions.iter().filter(|decision| !decision.verb.has_wave());
+        let next = changes().skip(1).map(|decision| Some(decision.at)).chain([None]);
+        let pauses = changes().zip(next).filter(|(decision, _)| decision.verb == RolloutVerb::Pause);
+        pauses.map(|(decision, end)| (decision.at, end))
+    }
+
     /// Time at which a wave began in the run under way.
     pub fn began(&self, wave: &str) -> Option<Timestamp> {
         let is_begin =

@@ -7,7 +7,7 @@ use muster_contract::rollout::Deadlines;
 use muster_contract::view::{Freshness, Standing};
 use muster_contract::{Generation, Timestamp};
 
-use super::policy::is_over;
+use super::clock::RolloutClock;
 
 /// A deployment on a device.
 #[derive(Debug, Clone, Copy)]
@@ -41,9 +41,9 @@ impl Line<'_> {
     }
 
     /// Whether the device has missed a deadline of the hub, and the rollout's time from the same begin is over as well.
-    pub(super) fn is_overdue(&self, deadlines: &Deadlines, now: Timestamp) -> bool {
+    pub(super) fn is_overdue(&self, deadlines: &Deadlines, clock: &RolloutClock<'_>) -> bool {
         let missed = self.overdue.and_then(|(missed, since)| Some((since, deadlines.of_device(missed)?)));
-        missed.is_some_and(|(since, time)| is_over(since, time, now))
+        missed.is_some_and(|(since, time)| since <= clock.began_by(time))
     }
 }
 

@@ -18,6 +18,7 @@ use muster_contract::rollout::{Deadlines, Offline, Rollout, RolloutRecord, Rollo
 use muster_contract::{DeploymentId, DeviceKey, Generation, Timestamp};
 
 use self::row::{Nanoseconds, Row};
+use super::clock::{Pause, RolloutClock, end_of};
 use super::steps::Targets;
 use super::waves::{effective, waves_of};
 use super::{
@@ -78,6 +79,10 @@ pub struct LiveRollout {
     silent: usize,
     /// Targets without an end that have missed a deadline of the hub.
     past_deadline: usize,
+    /// The periods in which it is paused.
+    pauses: Vec<Pause>,
+    /// Whether they have changed, so that soak times end at other times.
+    has_other_pauses: bool,
     /// Ends of soak times, with the index of the target. An end whose row has changed since is ignored.
     soaks: BinaryHeap<Reverse<(Nanoseconds, u32)>>,
     state: RolloutState,
@@ -105,6 +110,8 @@ impl LiveRollout {
             record: None,
             silent: 0,
             past_deadline: 0,
+            pauses: Vec::new(),
+            has_other_pauses: false,
             soaks: BinaryHeap::new(),
             state: RolloutState { waves: Vec::new(), step: Step::Done },
             judged_at: Timestamp::MIN,
@@ -163,6 +170,10 @@ impl LiveRollout {
     pub fn set_record(&mut self, record: Option<RolloutRecord>) -> bool {
         let is_new = self.record != record;
         self.record = record;
+        let pauses: Vec<_> = self.record.iter().flat_map(RolloutRecord::pauses).collect();
+        if self.pauses != pauses {
+            (self.pauses, self.has_other_pauses) = (pauses, true);
+        }
         is_new
     }
 
@@ -255,8 +266,8 @@ impl LiveRollout {
                 if soak.is_zero() {
                     row.is_soaked = true;
                     tally.soaked += 1;
-                } else {
-                    self.soaks.push(Reverse((Nanoseconds::after(since, soak), at as u32)));
+                } else if let Some(end) = end_of(&self.pauses, since, soak) {
+                    self.soaks.push(Reverse((Nanoseconds::of(end), at as u32)));
                 }
             }
             Evidence::Failed => tally.failed += 1,
@@ -266,8 +277,8 @@ impl LiveRollout {
 
     /// Counts the targets whose soak time is over.
     fn end_soaks(&mut self, now: Timestamp) {
-        if now < self.judged_at {
-            // The clock was set back: the ends of soak times are computed again.
+        if std::mem::take(&mut self.has_other_pauses) || now < self.judged_at {
+            // The clock was set back, or stood: the ends of soak times are computed again.
             self.soaks.clear();
             for at in 0..self.rows.len() {
                 self.retract(at);
@@ -284,7 +295,7 @@ impl LiveRollout {
             let Some(soak) = self.waves.get(wave).map(|wave| wave.soak) else { continue };
             if let Evidence::Confirmed(since) = row.evidence()
                 && !row.is_soaked
-                && Nanoseconds::after(since, soak) == end
+                && end_of(&self.pauses, since, soak).map(Nanoseconds::of) == Some(end)
             {
                 row.is_soaked = true;
                 self.tallies[wave].soaked += 1;
@@ -338,7 +349,8 @@ impl LiveRollout {
         let wave_indices: Vec<_> = self.rows.iter().map(|row| usize::from(row.wave)).collect();
         let counted =
             policy::with_offline_policies(&self.waves, &wave_indices, self.record.as_ref(), &targets, now);
-        let tallies = tallies(&self.waves, &wave_indices, &counted, now);
+        let clock = RolloutClock { record: self.record.as_ref(), now };
+        let tallies = tallies(&self.waves, &wave_indices, &counted, &clock);
         (counted, tallies)
     }
 
@@ -350,7 +362,8 @@ impl LiveRollout {
         now: Timestamp,
     ) -> Known {
         let line = row.is_past_deadline.then(|| line(&row.device.key)).flatten();
-        row.known.by_deadlines(line.as_ref(), &self.policy.deadlines, now)
+        let clock = RolloutClock { record: self.record.as_ref(), now };
+        row.known.by_deadlines(line.as_ref(), &self.policy.deadlines, &clock)
     }
 
     fn list(&self) -> Vec<Target<'_>> {

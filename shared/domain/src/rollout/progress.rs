@@ -11,6 +11,7 @@ use muster_contract::view::{Freshness, Standing};
 use muster_contract::{DeploymentId, DeviceKey, Generation, Timestamp, WaveName};
 use serde::Serialize;
 
+use super::clock::RolloutClock;
 use super::{Evidence, Line, RolloutId, RolloutState, Tally, Target, state};
 
 /// One rollout: the targets of one content of a deployment that one `rollout.yaml` governs.
@@ -114,13 +115,11 @@ pub fn progress(
         let rollout_id = RolloutId { deployment: id.clone(), digest };
         let record = decisions.iter().find(|record| record.digest == digest && record.rollout == file);
         let policy = rollouts.get(&file)?.clone();
+        let clock = RolloutClock { record, now };
         let known = |target: &RolloutTarget| {
             let line = lines.line(&target.key);
-            Known::of(target, line.as_ref(), policy.retries.as_ref()).by_deadlines(
-                line.as_ref(),
-                &policy.deadlines,
-                now,
-            )
+            let known = Known::of(target, line.as_ref(), policy.retries.as_ref());
+            known.by_deadlines(line.as_ref(), &policy.deadlines, &clock)
         };
         let known: Vec<_> = targets.iter().map(known).collect();
         let rows = rows(&targets, &known, lines);
@@ -275,11 +274,15 @@ impl Known {
     }
 
     /// The same under the deadlines of a rollout: only a device that is heard, with all reports in, can miss one.
-    pub(super) fn by_deadlines(self, line: Option<&Line<'_>>, deadlines: &Deadlines, now: Timestamp) -> Self {
+    pub(super) fn by_deadlines(
+        self,
+        line: Option<&Line<'_>>,
+        deadlines: &Deadlines,
+        clock: &RolloutClock<'_>,
+    ) -> Self {
+        let is_overdue = || line.is_some_and(|line| line.is_overdue(deadlines, clock));
         match self {
-            Self::UnderWay | Self::TriesAgain if line.is_some_and(|line| line.is_overdue(deadlines, now)) => {
-                Self::Overdue
-            }
+            Self::UnderWay | Self::TriesAgain if is_overdue() => Self::Overdue,
             other => other,
         }
     }

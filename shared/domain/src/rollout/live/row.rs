@@ -1,7 +1,6 @@
 //! One target of a live rollout in few bytes: a fleet of 100,000 devices with 20 rollouts has two million targets.
 
 use std::sync::Arc;
-use std::time::Duration;
 
 use muster_contract::rollout::Retries;
 use muster_contract::view::Freshness;
@@ -23,11 +22,6 @@ impl Nanoseconds {
     pub(super) fn of(time: Timestamp) -> Self {
         let nanoseconds = time.as_nanosecond();
         Self(i64::try_from(nanoseconds).unwrap_or(if nanoseconds < 0 { i64::MIN } else { i64::MAX }))
-    }
-
-    /// The time `by` after `time`.
-    pub(super) fn after(time: Timestamp, by: Duration) -> Self {
-        Self::of(time.checked_add(by).unwrap_or(Timestamp::MAX))
     }
 
     pub(super) fn timestamp(self) -> Timestamp {

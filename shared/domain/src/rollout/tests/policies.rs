@@ -195,7 +195,8 @@ fn a_device_is_overdue_once_the_times_of_hub_and_rollout_are_over() {
         };
         let deadlines = json!({ "device": "40m", "neverStarted": "2h" });
         let deadlines = serde_json::from_value(deadlines).unwrap();
-        known.by_deadlines(Some(&line), &deadlines, Timestamp::constant(seconds, 0))
+        let clock = RolloutClock { record: None, now: Timestamp::constant(seconds, 0) };
+        known.by_deadlines(Some(&line), &deadlines, &clock)
     };
     let (stuck, never) = (Some(DeadlineKind::Stuck), Some(DeadlineKind::NeverStarted));
     assert_eq!(of(None, Known::UnderWay, 99_999), Known::UnderWay, "the hub's deadline comes first");
