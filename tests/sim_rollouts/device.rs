@@ -119,7 +119,12 @@ impl World {
             if before != Some(target) {
                 // Like an agent, the device confirms the same content again for a newer target.
                 let is_new = before.is_none_or(|(digest, _)| digest != entry.digest);
-                begun.push((entry.id.clone(), target, is_new, is_slow(&command(&document, &entry.id), &device.key)));
+                begun.push((
+                    entry.id.clone(),
+                    target,
+                    is_new,
+                    is_slow(&command(&document, &entry.id), &device.key),
+                ));
             }
         }
         let generation = document.generation;

@@ -183,9 +183,8 @@ impl Law {
             members.rollout.deadlines.device.is_some()
                 && known.is_some_and(|known| known.has_missed(content.0, content.1))
         };
-        let is_left_out = |key: &&DeviceKey| {
-            of_wave.offline != Offline::Wait && self.was_silent(key, now) || is_late(key)
-        };
+        let is_left_out =
+            |key: &&DeviceKey| of_wave.offline != Offline::Wait && self.was_silent(key, now) || is_late(key);
         let under_way: Vec<_> = members
             .of_wave(wave)
             .filter(|key| self.is_under_way(hub, key, content))

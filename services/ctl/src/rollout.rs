@@ -35,8 +35,8 @@ pub use self::explain::{BlockingRule, DeviceGroup, Predicate, RolloutWhy};
 pub use self::point_in_time::RolloutsThen;
 pub use self::verify::{Verification, VerifiedDecision, VerifiedRollout, VerifyResult};
 pub use muster_client::rollout::{
-    ApprovalRequest, Decided, HeldChanges, RolloutOperations, RolloutSnapshot, RolloutsFrame, StepTaken, WaveBar, held_changes,
-    rollouts_at, targets,
+    ApprovalRequest, Decided, HeldChanges, RolloutOperations, RolloutSnapshot, RolloutsFrame, StepTaken,
+    WaveBar, held_changes, rollouts_at, targets,
 };
 
 /// The decisions about the rollouts of a deployment.

@@ -28,6 +28,7 @@ use muster_contract::rollout::{
 use muster_contract::{DeviceKey, Timestamp};
 use serde::Serialize;
 
+use self::clock::RolloutClock;
 pub use self::gate::{Gate, Tally};
 pub use self::line::Line;
 pub(crate) use self::line::missed;
@@ -39,7 +40,6 @@ pub use self::recompute::{
     NotRecomputable, PastLines, Recomputed, past_progress, recomputable, recompute, rests_on_evidence,
 };
 pub use self::sentence::listed;
-use self::clock::RolloutClock;
 use self::steps::{Steps, Targets};
 use self::waves::effective;
 pub use self::waves::{RolloutId, matches, waves_of};

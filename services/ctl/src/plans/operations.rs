@@ -3,7 +3,8 @@
 
 use muster_contract::near::near;
 use muster_contract::plans::{
-    Instance, OperationState, OperationStatus, OperationType, OperationVerdictRequest, OperationsAnswer, OperationsQuery,
+    Instance, OperationState, OperationStatus, OperationType, OperationVerdictRequest, OperationsAnswer,
+    OperationsQuery,
 };
 use muster_contract::{DeploymentId, WaveName};
 

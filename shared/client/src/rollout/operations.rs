@@ -89,11 +89,9 @@ fn state(rollout: &RolloutProgress, wave: &WaveState, at: usize, known: Known) -
     match known {
         Known::NotReleased => not_released(rollout, wave, at),
         Known::NotInLedger => OperationState::Approved,
-        Known::NotHeard
-        | Known::ReportsMissing
-        | Known::UnderWay
-        | Known::TriesAgain
-        | Known::Overdue => OperationState::Running,
+        Known::NotHeard | Known::ReportsMissing | Known::UnderWay | Known::TriesAgain | Known::Overdue => {
+            OperationState::Running
+        }
         Known::Confirmed => OperationState::Succeeded,
         Known::Failed => OperationState::Failed,
     }

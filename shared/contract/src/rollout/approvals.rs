@@ -81,7 +81,8 @@ impl Approvals {
             return Err(("of", rule));
         }
         if persons.iter().any(|person| person.is_empty() || person.len() > PERSON_BYTES_MAX) {
-            let rule = format!("has an entry without a character, or with more than {PERSON_BYTES_MAX} bytes");
+            let rule =
+                format!("has an entry without a character, or with more than {PERSON_BYTES_MAX} bytes");
             return Err(("of", rule));
         }
         let mut seen = BTreeSet::new();

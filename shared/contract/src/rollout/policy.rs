@@ -258,8 +258,7 @@ mod tests {
             assert_eq!(serde_json::from_value::<Offline>(written).unwrap(), policy);
             assert_eq!(serde_json::from_value::<Offline>(value.clone()).unwrap(), policy, "{value}");
         }
-        let deadlines =
-            json!({ "wave": "8h", "device": "30m", "neverStarted": "72h", "atEnd": "rollback" });
+        let deadlines = json!({ "wave": "8h", "device": "30m", "neverStarted": "72h", "atEnd": "rollback" });
         let read: Deadlines = serde_json::from_value(deadlines.clone()).unwrap();
         assert_eq!((read.wave, read.rollout), (Some(Duration::from_secs(8 * 60 * 60)), None));
         assert_eq!(serde_json::to_value(read).unwrap(), deadlines);

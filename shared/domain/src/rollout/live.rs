@@ -355,12 +355,7 @@ impl LiveRollout {
     }
 
     /// The knowledge of a target under the deadlines of the rollout.
-    fn known<'l>(
-        &self,
-        row: &Row,
-        line: &dyn Fn(&DeviceKey) -> Option<Line<'l>>,
-        now: Timestamp,
-    ) -> Known {
+    fn known<'l>(&self, row: &Row, line: &dyn Fn(&DeviceKey) -> Option<Line<'l>>, now: Timestamp) -> Known {
         let line = row.is_past_deadline.then(|| line(&row.device.key)).flatten();
         let clock = RolloutClock { record: self.record.as_ref(), now };
         row.known.by_deadlines(line.as_ref(), &self.policy.deadlines, &clock)

@@ -5,7 +5,8 @@ use std::collections::BTreeMap;
 use muster_contract::canonical::Digest;
 use muster_contract::query::StandingLine;
 use muster_contract::rollout::{
-    CheckRequest, Deadlines, GateEvidence, Retries, Rollout, RolloutPhase, RolloutRecord, RolloutTarget, TargetsAnswer,
+    CheckRequest, Deadlines, GateEvidence, Retries, Rollout, RolloutPhase, RolloutRecord, RolloutTarget,
+    TargetsAnswer,
 };
 use muster_contract::view::{Freshness, Standing};
 use muster_contract::{DeploymentId, DeviceKey, Generation, Timestamp, WaveName};

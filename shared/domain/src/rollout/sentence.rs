@@ -62,7 +62,9 @@ impl RolloutProgress {
             Failure::DeviceDeadline => {
                 let overdue = self.devices_with(wave, Known::Overdue);
                 let (count, devices) = (devices(overdue.len()), listed(&overdue));
-                format!("wave {name} has {gate}: {count} without an end by the deadline of a device ({devices})")
+                format!(
+                    "wave {name} has {gate}: {count} without an end by the deadline of a device ({devices})"
+                )
             }
             Failure::Check => {
                 let record = self.record.as_ref().and_then(|record| record.checked(name));

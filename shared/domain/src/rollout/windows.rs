@@ -31,10 +31,11 @@ pub(super) fn opening(windows: &[Window], now: Timestamp) -> Opening {
     for window in windows {
         let Some(zone) = zone(&window.zone) else { continue };
         let today = now.to_zoned(zone.clone()).date();
-        let on = |offset: i64| today.checked_add(offset.days()).map_or_else(|_| Vec::new(), |day| begins(window, &zone, day));
-        let is_open = |begin: Timestamp| {
-            begin <= now && begin.checked_add(window.length).is_ok_and(|end| now < end)
+        let on = |offset: i64| {
+            today.checked_add(offset.days()).map_or_else(|_| Vec::new(), |day| begins(window, &zone, day))
         };
+        let is_open =
+            |begin: Timestamp| begin <= now && begin.checked_add(window.length).is_ok_and(|end| now < end);
         if (0..=DAYS_BEFORE).any(|days| on(-days).into_iter().any(is_open)) {
             return Opening::Open;
         }
@@ -136,7 +137,11 @@ mod tests {
             return;
         }
         let early = || json!({ "cron": "30 2 * * *", "length": "30m", "zone": "Europe/Berlin" });
-        assert_eq!(opening_at(early(), "2026-03-29T01:29:59Z"), from("2026-03-29T01:30:00Z"), "an hour later");
+        assert_eq!(
+            opening_at(early(), "2026-03-29T01:29:59Z"),
+            from("2026-03-29T01:30:00Z"),
+            "an hour later"
+        );
         assert_eq!(opening_at(early(), "2026-10-25T00:30:00Z"), Opening::Open, "the first of two");
         assert_eq!(opening_at(early(), "2026-10-25T01:30:00Z"), from("2026-10-26T01:30:00Z"));
     }

@@ -252,7 +252,8 @@ async fn a_person_who_is_not_among_the_approvers_is_refused() {
     }
     publisher.commit(fleet).await.unwrap();
     let approve = async |by: Option<(&str, &str)>| {
-        let requested_by = by.map(|(key, name)| muster_contract::RequestedBy::new(key, name, Some("operator")));
+        let requested_by =
+            by.map(|(key, name)| muster_contract::RequestedBy::new(key, name, Some("operator")));
         let decide = Decide { requested_by, ..asked(RolloutVerb::Approve, digest("v1")) };
         publisher.announcer.decide(decide).await
     };

@@ -139,7 +139,13 @@ impl Row {
         let has_begun = known.is_in_ledger() && line.is_some_and(|line| line.has_begun(self.generation));
         let is_past_deadline = matches!(known, Known::UnderWay | Known::TriesAgain)
             && line.is_some_and(|line| line.overdue.is_some());
-        Observation { known, since, is_silent: is_silent && known != Known::NotInLedger, is_past_deadline, has_begun }
+        Observation {
+            known,
+            since,
+            is_silent: is_silent && known != Known::NotInLedger,
+            is_past_deadline,
+            has_begun,
+        }
     }
 
     pub(super) fn has_same(&self, observation: Observation) -> bool {
@@ -157,7 +163,8 @@ impl Row {
 
     pub(super) fn set_observation(&mut self, observation: Observation) {
         let Observation { known, since, is_silent, is_past_deadline, has_begun } = observation;
-        (self.known, self.is_silent, self.is_past_deadline, self.has_begun) = (known, is_silent, is_past_deadline, has_begun);
+        (self.known, self.is_silent, self.is_past_deadline, self.has_begun) =
+            (known, is_silent, is_past_deadline, has_begun);
         self.has_since = since.is_some();
         self.since = since.map_or(Nanoseconds(0), Nanoseconds::of);
     }

@@ -216,7 +216,8 @@ fn overdue_devices_lead_to_the_decision_of_the_deadline_beyond_the_limit() {
     let overdue = (true, Evidence::Overdue);
     let of = |deadlines: Value, targets: &[_]| {
         let wave = json!({ "name": "a", "percent": "100%", "success": { "atLeast": "50%" }, "failure": { "atMost": 1 } });
-        let document = json!({ "apiVersion": "muster/v1", "kind": "Rollout", "waves": [wave], "deadlines": deadlines });
+        let document =
+            json!({ "apiVersion": "muster/v1", "kind": "Rollout", "waves": [wave], "deadlines": deadlines });
         let rollout = muster_contract::decode::parse(document.to_string().as_bytes()).unwrap();
         decided(rollout, &[(RolloutVerb::Begin, "a")], targets)
     };
