@@ -5,7 +5,7 @@ use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
 use muster_contract::canonical::Digest;
 use muster_contract::desired::DesiredState;
-use muster_contract::fact::{Fact, Liveness, LivenessFact, StatusFact};
+use muster_contract::fact::{DeadlineFact, DeadlineKind, Fact, Liveness, LivenessFact, StatusFact};
 use muster_contract::state::StatusError;
 use muster_contract::subjects::LedgerSubject;
 use muster_contract::{DeploymentId, DeviceKey, Epoch, Generation, State};
@@ -17,6 +17,10 @@ use super::world::{Event, Millis, SECOND, World};
 const LEASE: Millis = 20 * SECOND;
 /// Time between two heartbeats.
 const BEAT: Millis = 5 * SECOND;
+/// The hub's deadline of every deployment.
+const DEADLINE: Millis = 15 * SECOND;
+/// Time that a slow content takes on some devices.
+const SLOW: Millis = 150 * SECOND;
 
 /// A device.
 #[derive(Debug)]
@@ -36,6 +40,8 @@ pub(crate) struct Device {
     /// The highest number that it has spoken of at the hub.
     head: u64,
     received: BTreeSet<u64>,
+    /// The target of each deployment about which the hub has no report of an end.
+    unfinished: BTreeMap<DeploymentId, Generation>,
 }
 
 impl Device {
@@ -52,6 +58,7 @@ impl Device {
             is_heard: false,
             head: 0,
             received: BTreeSet::new(),
+            unfinished: BTreeMap::new(),
         }
     }
 
@@ -69,6 +76,12 @@ fn fails(command: &str, key: &DeviceKey) -> bool {
         Some("some") => share.ends_with(['0', '1', '2', '3', '4']),
         _ => false,
     }
+}
+
+/// Whether a content takes long on a device, by its command.
+fn is_slow(command: &str, key: &DeviceKey) -> bool {
+    let share = Digest::of_bytes(format!("{command} {key}").as_bytes()).to_string();
+    command.ends_with("-slow") && share.ends_with(['0', '1', '2', '3', '4', '5', '6', '7'])
 }
 
 fn command(document: &DesiredState, id: &DeploymentId) -> String {
@@ -106,16 +119,22 @@ impl World {
             if before != Some(target) {
                 // Like an agent, the device confirms the same content again for a newer target.
                 let is_new = before.is_none_or(|(digest, _)| digest != entry.digest);
-                begun.push((entry.id.clone(), entry.digest, is_new));
+                begun.push((
+                    entry.id.clone(),
+                    target,
+                    is_new,
+                    is_slow(&command(&document, &entry.id), &device.key),
+                ));
             }
         }
         let generation = document.generation;
         device.document = Some(document);
-        for (id, digest, is_new) in begun {
+        for (id, (digest, target), is_new, is_slow) in begun {
             if is_new {
                 self.report(at, (&id, digest, generation), State::Installing);
+                self.after(DEADLINE, Event::Deadline(at, id.clone(), target, self.now));
             }
-            let delay = self.rng_millis(SECOND..8 * SECOND);
+            let delay = self.rng_millis(SECOND..8 * SECOND) + if is_slow { SLOW } else { 0 };
             self.after(delay, Event::Installed(at, id, digest, generation));
         }
     }
@@ -129,6 +148,29 @@ impl World {
         }
         let state = if fails(&command(document, id), &device.key) { State::Failed } else { State::Installed };
         self.report(at, (id, digest, generation), state);
+    }
+
+    /// Ingest writes that the deadline of a deployment has passed, if its device is heard and has reported no end.
+    pub(crate) fn check_deadline(&mut self, at: usize, id: DeploymentId, target: Generation, since: Millis) {
+        let device = &self.devices[at];
+        let is_current = device.contents.get(&id).is_some_and(|(_, held)| *held == target);
+        if !is_current || device.is_dead {
+            return;
+        }
+        if device.is_heard && device.unfinished.get(&id) == Some(&target) {
+            let fact = DeadlineFact {
+                api_version: Default::default(),
+                kind: Default::default(),
+                generation: target,
+                deadline: DeadlineKind::Stuck,
+                since: self.time_of(since),
+                limit_seconds: u64::try_from(DEADLINE / SECOND).unwrap(),
+            };
+            let subject = LedgerSubject::Deadline(device.key.clone(), id);
+            self.append(subject, Fact::Deadline(fact));
+        } else if self.now < since + SLOW {
+            self.after(BEAT, Event::Deadline(at, id, target, since));
+        }
     }
 
     /// A device writes a report, which follows the earlier ones.
@@ -153,6 +195,12 @@ impl World {
         }
         let Some(mut report) = device.backlog.pop_front() else { return };
         report.received_at = now;
+        match (report.status.state, device.contents.get(&report.deployment)) {
+            (State::Installing, Some((_, target))) => {
+                device.unfinished.insert(report.deployment.clone(), *target);
+            }
+            _ => _ = device.unfinished.remove(&report.deployment),
+        }
         device.received.insert(report.seq.get());
         device.head = device.head.max(report.seq.get());
         let subject = LedgerSubject::Status(device.key.clone(), report.deployment.clone());

@@ -177,7 +177,14 @@ impl Law {
     ) -> Lawful {
         let Some(of_wave) = members.waves.get(wave) else { return Ok(()) };
         let Some(limit) = of_wave.max_in_flight else { return Ok(()) };
-        let is_left_out = |key: &&DeviceKey| of_wave.offline != Offline::Wait && self.was_silent(key, now);
+        // A device past its deadline counts as failed, and gives its place back.
+        let is_late = |key: &DeviceKey| {
+            let known = self.known.get(key);
+            members.rollout.deadlines.device.is_some()
+                && known.is_some_and(|known| known.has_missed(content.0, content.1))
+        };
+        let is_left_out =
+            |key: &&DeviceKey| of_wave.offline != Offline::Wait && self.was_silent(key, now) || is_late(key);
         let under_way: Vec<_> = members
             .of_wave(wave)
             .filter(|key| self.is_under_way(hub, key, content))
@@ -278,10 +285,10 @@ impl Law {
             return must(false, OPEN_GATE, || format!("wave {name} is none, or has no evidence"));
         };
         if members.waves.get(wave).is_some_and(|wave| !wave.approval.is_none()) {
-            let approvals = members.rollout.approvals;
+            let approvals = &members.rollout.approvals;
             // A planner judges a moment before the publisher records.
             let since = decision.at.checked_sub(approvals.expires_after + SILENCE_COUNTS_FOR).unwrap();
-            let given = before.approvals(decision.wave.as_ref().unwrap(), since);
+            let given = before.approvals(decision.wave.as_ref().unwrap(), since, approvals.of.as_ref());
             must(given >= approvals.need.get() as usize, APPROVED, || format!("{given} of {approvals:?}"))?;
         }
         let Some(previous) = wave.checked_sub(1) else { return Ok(()) };
@@ -307,6 +314,8 @@ struct Proven {
     soaked: u64,
     failed: u64,
     silent: u64,
+    /// Without an end, past a deadline of the hub.
+    late: u64,
 }
 
 impl Proven {
@@ -330,7 +339,7 @@ impl Proven {
                     proven.soaked += u64::from(since.checked_add(soak).unwrap() <= at);
                 }
                 Proof::Failed => proven.failed += 1,
-                Proof::Nothing => {}
+                Proof::Nothing => proven.late += u64::from(known.has_missed(id, digest)),
             }
         }
         proven
@@ -372,7 +381,10 @@ fn failed(
         let proven = Proven::of(hub, content, members, *wave, (&evidence, decision.at));
         let may_be_silent =
             members.waves.get(*wave).is_some_and(|wave| matches!(wave.offline, Offline::Fail { .. }));
-        let failed = proven.failed + if may_be_silent { proven.silent } else { 0 };
+        let has_deadline = members.rollout.deadlines.device.is_some();
+        let failed = proven.failed
+            + if may_be_silent { proven.silent } else { 0 }
+            + if has_deadline { proven.late } else { 0 };
         proven.targets == evidence.targets && failed >= evidence.failed
     });
     must(evidence.failed > 0 && wave.is_some(), FAILED_EVIDENCE, || format!("no wave has {evidence:?}"))

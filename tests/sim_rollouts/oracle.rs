@@ -6,7 +6,7 @@ use muster_contract::canonical::Digest;
 use muster_contract::desired::{DesiredDeployment, DesiredState};
 use muster_contract::fact::{Fact, Liveness, StatusFact};
 use muster_contract::subjects::LedgerSubject;
-use muster_contract::{DeploymentId, DeviceKey, State, Timestamp};
+use muster_contract::{DeploymentId, DeviceKey, Generation, State, Timestamp};
 
 /// The state of a content on a device that facts prove.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -24,6 +24,8 @@ pub(crate) struct KnownDevice {
     head: u64,
     received: BTreeSet<u64>,
     reports: BTreeMap<DeploymentId, (StatusFact, Timestamp)>,
+    /// Target generations that have missed a deadline of the hub.
+    missed: BTreeSet<Generation>,
     /// When it was last not heard.
     pub(crate) silent_at: Option<Timestamp>,
 }
@@ -47,12 +49,19 @@ impl KnownDevice {
                     self.reports.insert(report.deployment.clone(), (report.clone(), at));
                 }
             }
+            Fact::Deadline(fact) => _ = self.missed.insert(fact.generation),
             _ => {}
         }
     }
 
     pub(crate) const fn is_fresh(&self) -> bool {
         self.is_fresh
+    }
+
+    /// Whether a content has missed a deadline of the hub as its target.
+    pub(crate) fn has_missed(&self, id: &DeploymentId, digest: Digest) -> bool {
+        let mut entries = self.entries().filter(|entry| entry.id == *id && entry.digest == digest);
+        entries.any(|entry| self.missed.contains(&entry.target_generation))
     }
 
     /// The deployments that it shall run by LEDGER.
@@ -82,9 +91,10 @@ impl KnownDevice {
 /// The device of a fact.
 pub(crate) fn device_of(subject: &LedgerSubject) -> Option<&DeviceKey> {
     match subject {
-        LedgerSubject::Desired(key) | LedgerSubject::Liveness(key) | LedgerSubject::Status(key, _) => {
-            Some(key)
-        }
+        LedgerSubject::Desired(key)
+        | LedgerSubject::Liveness(key)
+        | LedgerSubject::Status(key, _)
+        | LedgerSubject::Deadline(key, _) => Some(key),
         _ => None,
     }
 }

@@ -69,7 +69,7 @@ impl Repository {
     /// Commits a new content of a deployment.
     pub(crate) fn change_content(&mut self, rng: &mut Rng) {
         self.commit += 1;
-        let ends = ["good", "good", "good", "bad", "some"];
+        let ends = ["good", "good", "good", "bad", "some", "slow"];
         let end = ends[rng.usize(..ends.len())];
         // Now and then an earlier content again.
         let version = if rng.u8(0..8) == 0 { rng.u64(0..=self.commit) } else { self.commit };
@@ -154,12 +154,18 @@ fn policy(rng: &mut Rng) -> String {
     if rng.u8(0..3) == 0 {
         add(format!("budget: {{groupBy: line, maxUnavailable: {}}}", rng.u8(1..=2)));
     }
-    if rng.u8(0..4) == 0 {
+    if rng.u8(0..3) == 0 {
         let end = ["stop", "rollback"][rng.usize(..2)];
-        add(format!("deadlines: {{wave: {}m, rollout: 30m, atEnd: {end}}}", rng.u8(4..12)));
+        let of = match rng.u8(0..3) {
+            0 => format!("wave: {}m, rollout: 30m", rng.u8(4..12)),
+            1 => format!("device: {}s", rng.u8(10..120)),
+            _ => format!("wave: {}m, device: {}s", rng.u8(4..12), rng.u8(10..120)),
+        };
+        add(format!("deadlines: {{{of}, atEnd: {end}}}"));
     }
     if rng.u8(0..6) == 0 {
-        add("windows: [{start: \"00:00\", length: 23h55m}]".to_owned());
+        let begin = ["start: \"00:00\"", "cron: \"0 0 * * *\""][rng.usize(..2)];
+        add(format!("windows: [{{{begin}, length: 23h55m}}]"));
     }
     let waves: Vec<_> = (0..WAVES.len()).filter(|_| rng.bool()).collect();
     if !waves.is_empty() {

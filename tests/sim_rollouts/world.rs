@@ -68,6 +68,8 @@ pub(crate) enum Event {
     /// A device gets the newest document.
     Document(usize),
     Installed(usize, DeploymentId, Digest, Generation),
+    /// The deadline of a deployment on a device, since a moment, by its target generation.
+    Deadline(usize, DeploymentId, Generation, Millis),
     Report(usize),
     Beat(usize),
     Leases,
@@ -250,6 +252,7 @@ impl World {
             Event::StartPlanner(at) => self.start_planner(at),
             Event::Document(at) => self.deliver(at),
             Event::Installed(at, id, digest, generation) => self.installed(at, &id, digest, generation),
+            Event::Deadline(at, id, target, since) => self.check_deadline(at, id, target, since),
             Event::Report(at) => self.send_report(at),
             Event::Beat(at) => self.beat(at),
             Event::Leases => self.check_leases(),
@@ -311,6 +314,7 @@ impl World {
             Event::Execute(process, operation) => format!("{process:?} {}", operation.words()),
             Event::Strike(fault, _) => format!("{fault:?}"),
             Event::Installed(at, id, ..) => format!("device {at} ends the installation of {id}"),
+            Event::Deadline(at, id, ..) => format!("the deadline of {id} on device {at} is checked"),
             Event::StartPublisher => "the publisher starts".to_owned(),
             Event::StartPlanner(at) => format!("planner {at} starts"),
             Event::Calm => "the faults end".to_owned(),

@@ -74,7 +74,10 @@ nodes:
     capabilityIDs: [t4]
 ";
 
-/// A hub whose planner is played, and the requests that it got.
+/// The endpoint of the publisher's status.
+const STATUS: &str = "status";
+
+/// A hub whose planner is played, with a publisher that has no Git source, and the requests that it got.
 struct Played {
     hub: Hub,
     asked: Arc<Mutex<Vec<(String, Value)>>>,
@@ -86,10 +89,13 @@ impl Played {
         let asked: Arc<Mutex<Vec<(String, Value)>>> = Arc::default();
         let log = Arc::clone(&asked);
         let subjects: Vec<_> = ENDPOINTS.map(|name| (name, format!("muster.planner.{name}"))).into();
-        let subjects: Vec<_> = subjects.iter().map(|(name, subject)| (*name, subject.as_str())).collect();
+        let of_planner = subjects.iter().map(|(name, subject)| (*name, subject.as_str()));
+        let subjects: Vec<_> = of_planner.chain([(STATUS, "muster.publisher.status")]).collect();
         let answer = move |call: Call| {
             let request: Value = serde_json::from_slice(&call.payload).unwrap();
-            log.lock().unwrap().push((call.endpoint.to_owned(), request.clone()));
+            if call.endpoint != STATUS {
+                log.lock().unwrap().push((call.endpoint.to_owned(), request.clone()));
+            }
             async move { answer(call.endpoint, &request) }
         };
         let hub = Hub::without_services().await.play(&subjects, answer).await;
@@ -151,6 +157,11 @@ fn answer(endpoint: &str, request: &Value) -> Result<Bytes, Fault> {
             answer
         }
         "operation-list" => example("OperationsAnswer.one"),
+        STATUS => {
+            let mut status: Value = example("PublisherStatus.holding-a-change");
+            status.as_object_mut().unwrap().remove("git");
+            status
+        }
         "operation-request" | "operation-approve" | "operation-reject" => {
             example("Instance.pending-approval")
         }

@@ -43,6 +43,10 @@ async fn an_abort_takes_the_content_back_from_a_device_that_has_not_begun() {
         shown.as_array().unwrap().iter().map(|one| one["state"].as_str().unwrap().to_owned()).collect();
     assert_eq!(states, ["RUNNING", "SUCCEEDED", "PENDING_APPROVAL"], "{shown}");
     assert_eq!(shown[2]["approvals"]["needed"], 1, "{shown}");
+    let (code, all) = json(&system, &["operation", "list"]).await;
+    assert_eq!((code, &all["operations"], &all["rollouts"]), (0, &serde_json::json!([]), &shown), "{all}");
+    let (code, waits) = muster(&system, &["operation", "list", "--state", "pending-approval"]).await;
+    assert!(code == 0 && waits.contains("theirs") && !waits.contains("ours"), "{waits}");
 
     let (code, said) = muster(&system, &["rollout", "abort", "web", "--reason", "not today"]).await;
     assert_eq!(code, 0, "{said}");

@@ -35,8 +35,8 @@ pub use self::explain::{BlockingRule, DeviceGroup, Predicate, RolloutWhy};
 pub use self::point_in_time::RolloutsThen;
 pub use self::verify::{Verification, VerifiedDecision, VerifiedRollout, VerifyResult};
 pub use muster_client::rollout::{
-    ApprovalRequest, Decided, HeldChanges, RolloutSnapshot, RolloutsFrame, StepTaken, WaveBar, held_changes,
-    rollouts_at, targets,
+    ApprovalRequest, Decided, HeldChanges, RolloutOperations, RolloutSnapshot, RolloutsFrame, StepTaken,
+    WaveBar, held_changes, rollouts_at, targets,
 };
 
 /// The decisions about the rollouts of a deployment.
@@ -106,10 +106,27 @@ pub async fn operations(
     states: &[OperationState],
 ) -> Result<(), CtlError> {
     let found = rollouts(session, &id).await?;
-    let all = found.iter().flat_map(muster_client::rollout::operations);
-    let all: Vec<_> = all.filter(|one| states.is_empty() || states.contains(&one.state)).collect();
+    let all: Vec<_> = found.iter().flat_map(muster_client::rollout::operations).collect();
+    let all = of_states(all, states);
     let frame = session.frame();
     session.show_own(&all, |all, _| render::rollout::operations(all, frame))
+}
+
+/// The releases of all rollouts that are under way or hold a change, of some states or of all.
+///
+/// # Errors
+/// No publisher or query service answers.
+pub async fn operations_under_way(
+    session: &Session<'_>,
+    states: &[OperationState],
+) -> Result<Vec<RolloutOperations>, CtlError> {
+    let all = muster_client::rollout::operations_under_way(&session.hub, session.clock.now()).await?;
+    Ok(of_states(all, states))
+}
+
+fn of_states(mut all: Vec<RolloutOperations>, states: &[OperationState]) -> Vec<RolloutOperations> {
+    all.retain(|one| states.is_empty() || states.contains(&one.state));
+    all
 }
 
 /// Says why each rollout of a deployment stands where it does.

@@ -22,7 +22,7 @@ pub use self::decide::{Decided, DecisionRequest, approve, decide, reject};
 pub use self::gather::{
     Gathered, HeldChanges, approvable, gathered, held_changes, rollouts_at, targets, targets_by, version,
 };
-pub use self::operations::{RolloutOperations, operations};
+pub use self::operations::{RolloutOperations, operations, operations_under_way};
 pub use self::snapshot::{RolloutSnapshot, RolloutWord, RolloutsFrame, WaveBar};
 
 /// A step that was taken, or why none was.

@@ -50,6 +50,11 @@ impl RequestedBy {
         self.on_behalf_of.as_ref().map_or(&self.key, |person| &person.key)
     }
 
+    /// The role of the person who asked.
+    pub fn person_role(&self) -> Option<&str> {
+        self.on_behalf_of.as_ref().map_or(self.role.as_deref(), |person| Some(&person.role))
+    }
+
     /// The name of the person who asked, or the key where there is none.
     pub fn label(&self) -> &str {
         match &self.on_behalf_of {

@@ -1,7 +1,9 @@
 //! `rollout.yaml`, which defines the waves in which a changed deployment reaches devices, and the requests for the state of its
 //! devices and for a release. `muster-domain` decides when a gate opens.
 
+mod approvals;
 mod check;
+mod cron;
 mod decisions;
 mod percent;
 mod policy;
@@ -25,12 +27,14 @@ use crate::profile::parse_duration;
 use crate::query::SomeDevices;
 use crate::version::{ApiVersion, kind};
 
+pub use self::approvals::{Approvals, ApproverRole, Approvers};
 pub use self::check::{
     CHECK_ANSWER_BYTES_MAX, CHECK_PREFIX, CHECKS_MAX, Check, CheckAnswer, CheckRequest, CheckResult,
     CheckSubject, CheckUrl,
 };
+pub use self::cron::{Cron, CronError};
 pub use self::decisions::{
-    Approvals, DecideAnswer, DecideRequest, GateEvidence, ImpossibleDecision, OnFailure, RolloutDecision,
+    DecideAnswer, DecideRequest, GateEvidence, ImpossibleDecision, OnFailure, RolloutDecision,
     RolloutDecisions, RolloutPhase, RolloutRecord, RolloutVerb,
 };
 pub use self::percent::{Percent, PercentError};
@@ -69,7 +73,7 @@ pub struct Rollout {
     /// The number of unavailable devices that a release leaves in each group; no limit if absent.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub budget: Option<Budget>,
-    /// The times within which waves must pass their gates; no limit if absent.
+    /// The times within which waves must pass their gates, and devices must get to an end; no limit if absent.
     #[serde(default, skip_serializing_if = "Deadlines::is_none")]
     pub deadlines: Deadlines,
     /// The periods in which devices get the content; always if the list is empty. A rollback needs none.
@@ -107,11 +111,18 @@ impl Document for Rollout {
         if let Some(at) = self.windows.iter().position(|window| window.length > WINDOW_LENGTH_MAX) {
             return Err(Violation::at(format!("windows[{at}].length"), "is above 168h, a week"));
         }
+        for (at, window) in self.windows.iter().enumerate() {
+            let at = |field: &str| format!("windows[{at}]{field}");
+            window.check().map_err(|(field, rule)| Violation::at(at(field), rule))?;
+        }
         if let Some(budget) = &self.budget {
             budget.check().map_err(|rule| Violation::at("budget", rule))?;
         }
         if let Some(retries) = &self.retries {
             retries.check().map_err(|rule| Violation::at("retries.classes", rule))?;
+        }
+        if let Err((field, rule)) = self.approvals.check() {
+            return Err(Violation::at(format!("approvals.{field}"), rule));
         }
         let bytes = serde_json::to_vec(self).map_or(usize::MAX, |json| json.len());
         if bytes > ROLLOUT_BYTES_MAX {

@@ -4,6 +4,7 @@
 //! nor against; it keeps its place in flight until it is heard. Membership depends on the rollout and the device alone, so
 //! every program gets the same waves. Recorded decisions come first: no evidence continues a rollout that is paused.
 
+mod clock;
 mod gate;
 mod line;
 mod live;
@@ -27,8 +28,10 @@ use muster_contract::rollout::{
 use muster_contract::{DeviceKey, Timestamp};
 use serde::Serialize;
 
+use self::clock::RolloutClock;
 pub use self::gate::{Gate, Tally};
 pub use self::line::Line;
+pub(crate) use self::line::missed;
 pub use self::live::{Content, LiveRollout, LiveTarget, TargetDevice};
 pub use self::outlook::{BudgetClash, DarkDevice, End, Outlook, outlook};
 pub use self::policy::group;
@@ -70,6 +73,8 @@ pub enum Evidence {
     Confirmed(Timestamp),
     /// The device is heard, all of its reports are in, and the content has failed.
     Failed,
+    /// The device is heard, all of its reports are in, and it has missed a deadline of the rollout: it counts as failed.
+    Overdue,
     /// The device has not been heard for so long that its wave leaves it out.
     Debt,
     /// Anything else: not released, under way, not heard, or with missing reports.
@@ -193,6 +198,8 @@ pub enum Blocked {
 pub enum Failure {
     /// Its gate: too many failures, or success out of reach.
     Gate,
+    /// Its gate, because devices that missed their deadline count as failed.
+    DeviceDeadline,
     /// One of its checks.
     Check,
     /// Its gate was not open within its deadline.
@@ -227,7 +234,7 @@ pub fn state(
     let members: Vec<_> = targets.iter().map(|target| (target.key, target.labels)).collect();
     let wave_indices = waves_of(&waves, id, &members);
     let targets = &policy::with_offline_policies(&waves, &wave_indices, record, targets, now)[..];
-    let tallies = tallies(&waves, &wave_indices, targets, now);
+    let tallies = tallies(&waves, &wave_indices, targets, &RolloutClock { record, now });
     let listed = Listed { targets, wave_indices: &wave_indices };
     let mut state = Judgement { rollout, id, record, waves: &waves, now }.state(&tallies, &listed);
     for (at, wave) in state.waves.iter_mut().enumerate() {
@@ -303,13 +310,14 @@ fn approvals(
         return None;
     }
     let since = now.checked_sub(rollout.approvals.expires_after).unwrap_or(Timestamp::MIN);
+    let of = rollout.approvals.of.as_ref();
     let of_record = |record: &RolloutRecord| {
         // An approval of evidence counts from the moment at which there was evidence to approve.
         let ready = (wave.approval == Approval::After).then(|| record.ready(wave.name.as_str()));
         match ready {
             Some(None) => 0,
-            Some(Some(ready)) => record.approvals(&wave.name, since.max(ready)),
-            None => record.approvals(&wave.name, since),
+            Some(Some(ready)) => record.approvals(&wave.name, since.max(ready), of),
+            None => record.approvals(&wave.name, since, of),
         }
     };
     let given = record.map_or(0, of_record);
@@ -333,15 +341,19 @@ fn decided(phase: RolloutPhase, targets: &dyn Targets) -> Option<Step> {
 }
 
 /// The counts of each wave; the wave of unmatched devices is the last.
-fn tallies(waves: &[Wave], wave_indices: &[usize], targets: &[Target<'_>], now: Timestamp) -> Vec<Tally> {
+fn tallies(
+    waves: &[Wave],
+    wave_indices: &[usize],
+    targets: &[Target<'_>],
+    clock: &RolloutClock<'_>,
+) -> Vec<Tally> {
     let mut tallies = vec![Tally::default(); waves.len() + 1];
+    // Without a soak time a target counts even if a clock ahead of this one dated its confirmation.
+    let soaked_by = |soak: Duration| if soak.is_zero() { Timestamp::MAX } else { clock.began_by(soak) };
+    let soaked_by: Vec<_> = waves.iter().map(|wave| soaked_by(wave.soak)).collect();
     for (at, target) in wave_indices.iter().zip(targets) {
-        let soak = waves.get(*at).map_or(Duration::ZERO, |wave| wave.soak);
-        // Without a soak time a target counts even if a clock ahead of this one dated its confirmation.
-        let soaked_by =
-            if soak.is_zero() { Timestamp::MAX } else { now.checked_sub(soak).unwrap_or(Timestamp::MIN) };
         if let Some(tally) = tallies.get_mut(*at) {
-            tally.add(target, soaked_by);
+            tally.add(target, soaked_by.get(*at).copied().unwrap_or(Timestamp::MAX));
         }
     }
     tallies

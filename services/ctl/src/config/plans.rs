@@ -38,7 +38,7 @@ Examples:
 
 pub(super) const OPERATION_EXAMPLES: &str = "\
 Examples:
-  muster operation list --state pending-approval
+  muster operation list --state pending-approval            of plans, and of rollouts under way
   muster operation approve create-0d6e4f2a          any unique beginning of its id
   muster operation approve --plan web --all --rule canary-is-green
   muster operation list --deployment web            the releases of its rollouts, by wave
@@ -115,7 +115,7 @@ pub enum InstanceCommand {
 /// `muster operation`
 #[derive(Debug, Subcommand)]
 pub enum OperationCommand {
-    /// The operations
+    /// The operations of plans, and those of rollouts that are under way or hold a change
     List(OperationListArgs),
     /// Approve operations
     Approve(VerdictArgs),
@@ -246,7 +246,7 @@ pub struct OperationListArgs {
     /// Only operations in this state; may be repeated
     #[arg(long, value_enum)]
     pub state: Vec<OperationStateWord>,
-    /// In place of operations of plans: the releases of this deployment's rollouts, by wave and state
+    /// Only the releases of this deployment's rollouts, also of rollouts that have ended
     #[arg(long, conflicts_with_all = ["plan", "instance", "kind"])]
     pub deployment: Option<DeploymentId>,
 }

@@ -3,12 +3,13 @@
 
 use muster_contract::near::near;
 use muster_contract::plans::{
-    Instance, OperationState, OperationStatus, OperationVerdictRequest, OperationsAnswer, OperationsQuery,
+    Instance, OperationState, OperationStatus, OperationType, OperationVerdictRequest, OperationsAnswer,
+    OperationsQuery,
 };
 use muster_contract::{DeploymentId, WaveName};
 
 use super::choose::{chosen, confirmed};
-use crate::ask::understood;
+use crate::ask::{AskError, understood};
 use crate::config::{
     DecisionArgs, OperationCommand, OperationListArgs, RolloutCommand, VerdictArgs, VerdictFlags,
 };
@@ -72,6 +73,7 @@ pub(super) async fn approve(session: &mut Session<'_>, args: VerdictArgs) -> Res
     judge(session, args, OperationVerdict::Approve).await
 }
 
+/// Shows the operations of plans and of rollouts.
 async fn list(session: &mut Session<'_>, args: OperationListArgs) -> Result<bool, CtlError> {
     let states: Vec<OperationState> = args.state.into_iter().map(Into::into).collect();
     if let Some(deployment) = args.deployment {
@@ -84,9 +86,28 @@ async fn list(session: &mut Session<'_>, args: OperationListArgs) -> Result<bool
         state: states,
         ..OperationsQuery::default()
     };
-    let answer = session.hub.planner_pages("operation-list", "operations", &query).await?;
+    let mut answer = session.hub.planner_pages("operation-list", "operations", &query).await?;
+    // A release of a rollout is an update, and belongs to no plan.
+    let types = &query.operation_type;
+    let has_rollouts = query.plan.is_empty()
+        && query.instance.is_empty()
+        && (types.is_empty() || types.contains(&OperationType::Update));
+    let of_rollouts = match has_rollouts {
+        true => rollout::operations_under_way(session, &query.state).await?,
+        false => Vec::new(),
+    };
+    if has_rollouts {
+        answer["rollouts"] = serde_json::to_value(&of_rollouts).map_err(AskError::Misunderstood)?;
+    }
     let frame = session.frame();
-    session.show(&answer, |answer, _| render::plans::operations(answer, frame)).map(|()| true)
+    let render = |answer: &OperationsAnswer, _| {
+        let of_plans = render::plans::operations(answer, frame);
+        match &of_rollouts[..] {
+            [] => of_plans,
+            all => format!("{of_plans}\n{}", render::rollout::operations(all, frame)),
+        }
+    };
+    session.show(&answer, render).map(|()| true)
 }
 
 /// Judges the selected operations, one request each. Ends with the first refusal; verdicts before it stand.

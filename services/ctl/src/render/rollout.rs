@@ -242,6 +242,7 @@ const fn known(known: Known) -> (&'static str, anstyle::Style) {
         Known::ReportsMissing => ("with missing reports", UNSURE),
         Known::UnderWay => ("under way", MOVING),
         Known::TriesAgain => ("trying again", MOVING),
+        Known::Overdue => ("past the deadline", BAD),
         Known::Confirmed => ("confirmed", WELL),
         Known::Failed => ("failed", BAD),
     }

@@ -2,7 +2,7 @@
 //! Pure.
 
 use muster_contract::canonical::Digest;
-use muster_contract::rollout::{RolloutPhase, Wave};
+use muster_contract::rollout::{Approvers, RolloutPhase, Wave};
 use muster_contract::{DeploymentId, DeviceKey, Timestamp};
 use muster_domain::rollout::{ApprovalCount, Blocked, Gate, Known, RolloutProgress, Step, WaveState};
 use serde::Serialize;
@@ -60,6 +60,9 @@ pub struct Predicate {
     /// The approvals.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub approvals: Option<ApprovalCount>,
+    /// The persons whose approvals count; absent if everybody's do who may approve.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub approvers: Option<Approvers>,
     /// Time at which it may be met.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub until: Option<Timestamp>,
@@ -164,6 +167,7 @@ fn predicate(
         lo: wave.map(|wave| wave.tally.confirmed),
         hi: wave.map(|wave| wave.tally.targets - wave.tally.debt - wave.tally.failed),
         approvals: wave.and_then(|wave| wave.approvals).filter(|_| rule == BlockingRule::Approval),
+        approvers: rollout.policy.approvals.of.clone().filter(|_| rule == BlockingRule::Approval),
         until,
         limit: limit.map(|limit| limit.get()),
     })
@@ -201,6 +205,7 @@ fn groups(rollout: &RolloutProgress, wave: &WaveState) -> Vec<DeviceGroup> {
     };
     let all = [
         Known::Failed,
+        Known::Overdue,
         Known::TriesAgain,
         Known::NotHeard,
         Known::ReportsMissing,

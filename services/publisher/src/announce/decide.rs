@@ -14,7 +14,7 @@ use muster_contract::rollout::{
     Approval, Approvals, DecideAnswer, DecideRequest, OpenRollout, ReleaseRefusal, RolloutDecision,
     RolloutDecisions, RolloutPhase, RolloutRecord, RolloutVerb, Wave,
 };
-use muster_contract::{DeploymentId, DeviceKey, WaveName};
+use muster_contract::{DeploymentId, DeviceKey, RequestedBy, WaveName};
 use muster_service::error::chain;
 
 use super::Announcer;
@@ -106,7 +106,7 @@ impl<D: Downlink> Announcer<D> {
         let mut publish_error = String::new();
         for _ in 0..ATTEMPTS {
             self.read_decisions(deployment, rollout).await?;
-            let approvals = self.approvals(&decide.request)?;
+            let approvals = self.approvals(decide)?;
             let (sequence, mut decisions) = self.of_rollout(deployment, rollout);
             let record = decisions.of(*digest).cloned();
             let mut record = record.unwrap_or_else(|| RolloutRecord::new(*digest, rollout.clone()));
@@ -115,7 +115,7 @@ impl<D: Downlink> Announcer<D> {
                 return Err(conflict(format!("the rollout {now}; the request is about one that {then}")));
             }
             let changed = record
-                .decide(self.decision(decide), approvals)
+                .decide(self.decision(decide), &approvals)
                 .map_err(|impossible| conflict(impossible.to_string()))?;
             if !changed {
                 return Ok(DecideAnswer { record, changed });
@@ -168,8 +168,8 @@ impl<D: Downlink> Announcer<D> {
     }
 
     /// The rule of approvals of the rollout that a request is about.
-    fn approvals(&self, request: &DecideRequest) -> Result<Approvals, ErrorBody> {
-        let DecideRequest { deployment, digest, rollout: path, verb, wave, .. } = request;
+    fn approvals(&self, decide: &Decide) -> Result<Approvals, ErrorBody> {
+        let DecideRequest { deployment, digest, rollout: path, verb, wave, .. } = &decide.request;
         if self.table.revision().is_none() {
             return Err(not_ready("the publisher has read no good commit since its start; ask again"));
         }
@@ -203,7 +203,10 @@ impl<D: Downlink> Announcer<D> {
                 "the evidence of wave {name} is not enough yet, so there is nothing to approve: `muster rollout show {deployment}`"
             )));
         }
-        Ok(rollout.approvals)
+        if *verb == RolloutVerb::Approve {
+            check_approver(decide.requested_by.as_ref(), &rollout.approvals)?;
+        }
+        Ok(rollout.approvals.clone())
     }
 
     /// Reads the decisions about a deployment under a `rollout.yaml`.
@@ -335,7 +338,7 @@ impl<D: Downlink> Announcer<D> {
                 requested_by: None,
                 at,
             };
-            if record.decide(decision, Approvals::default()) != Ok(true) {
+            if record.decide(decision, &Approvals::default()) != Ok(true) {
                 continue;
             }
             let path = record.rollout.clone();
@@ -359,6 +362,17 @@ impl<D: Downlink> Announcer<D> {
             }
         }
     }
+}
+
+/// Refuses the approval of a person who is not among the approvers of the rollout: it would not count.
+fn check_approver(by: Option<&RequestedBy>, approvals: &Approvals) -> Result<(), ErrorBody> {
+    let Some(of) = &approvals.of else { return Ok(()) };
+    if by.is_some_and(|by| of.counted(by).is_some()) {
+        return Ok(());
+    }
+    let who = by.map_or("a requester without credentials", RequestedBy::label);
+    let message = format!("{who} is not among the approvers of this rollout (`approvals.of`): {of}");
+    Err(ErrorBody { code: ErrorCode::Forbidden, message })
 }
 
 /// Refuses a decision that only a person may make if a planner asks for it.

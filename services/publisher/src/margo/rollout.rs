@@ -195,8 +195,36 @@ waves:
                 "windows: [{start: '9', length: 6h}]\n",
                 "fleet/rollout.yaml:7: windows[0].start: '9' is not a time of day",
             ),
+            (
+                "windows: [{cron: '0 25 * * *', length: 6h}]\n",
+                "fleet/rollout.yaml:7: windows[0].cron: '0 25 * * *' is not a cron expression",
+            ),
+            (
+                "windows:\n  - {cron: '0 22 * * *', days: [mon], length: 6h}\n",
+                "fleet/rollout.yaml:8: windows[0].days: is of no use here",
+            ),
+            (
+                "windows: [{length: 6h}]\n",
+                "fleet/rollout.yaml:7: windows[0]: needs exactly one of start and cron",
+            ),
             ("budget: [line, 2]\n", "fleet/rollout.yaml:7: budget"),
+            (
+                "approvals: {need: 3, of: [anna, ben]}\n",
+                "fleet/rollout.yaml:7: approvals.need: is 3, and 'of' names 2 persons",
+            ),
+            (
+                "approvals: {of: viewer}\n",
+                "fleet/rollout.yaml:7: approvals.of: neither a role (approver, operator)",
+            ),
             ("deadlines: [1h]\n", "fleet/rollout.yaml:7: deadlines"),
+            (
+                "deadlines: {device: 0s}\n",
+                "fleet/rollout.yaml:7: deadlines.device: '0s' is not a time above 0",
+            ),
+            (
+                "deadlines: {neverStarted: 721h}\n",
+                "fleet/rollout.yaml:7: deadlines.neverStarted: '721h' is not a time",
+            ),
         ] {
             let refusals = refusals(&format!("{GOOD}{text}"));
             assert!(refusals.contains(words), "{words} is not in {refusals}");
@@ -216,8 +244,8 @@ waves:
                 "fleet/rollout.yaml:7: retries.backoff: is not a field",
             ),
             (
-                format!("{GOOD}deadlines: {{device: 5m}}\n"),
-                "fleet/rollout.yaml:7: deadlines.device: is not a field",
+                format!("{GOOD}deadlines: {{devices: 5m}}\n"),
+                "fleet/rollout.yaml:7: deadlines.devices: is not a field",
             ),
         ] {
             let refusals = refusals(&text);

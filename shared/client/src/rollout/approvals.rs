@@ -69,7 +69,7 @@ pub async fn read_approvals(
 }
 
 /// The deployments with a held change or an open rollout.
-async fn under_way(hub: &Hub) -> Result<BTreeSet<DeploymentId>, AskError> {
+pub(super) async fn under_way(hub: &Hub) -> Result<BTreeSet<DeploymentId>, AskError> {
     let (mut deployments, mut after) = (BTreeSet::new(), String::new());
     for _ in 0..PAGES_MAX {
         let query = PublisherQuery { rollouts_after: Some(after), ..PublisherQuery::default() };

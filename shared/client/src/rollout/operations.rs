@@ -1,15 +1,19 @@
 //! The releases of a rollout as operations: each is an update of one device, approved by a wave. Derived from the decisions and the
-//! evidence alone, so an operation needs no record of its own. Pure.
+//! evidence alone, so an operation needs no record of its own.
 
 use std::collections::BTreeMap;
 
-use muster_contract::DeploymentId;
 use muster_contract::canonical::Digest;
 use muster_contract::plans::{OperationState, OperationType};
 use muster_contract::query::SomeDevices;
 use muster_contract::rollout::{Approval, RolloutPhase, RolloutRecord};
+use muster_contract::{DeploymentId, Timestamp};
 use muster_domain::rollout::{ApprovalCount, Known, RolloutProgress, WaveState};
 use serde::Serialize;
+
+use super::approvals::under_way;
+use super::gather::rollouts_at;
+use crate::ask::{AskError, Hub};
 
 /// Devices that an entry names, at most.
 const DEVICES_NAMED_MAX: usize = 20;
@@ -36,6 +40,18 @@ pub struct RolloutOperations {
     /// The approvals before the wave, if it needs some.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub approvals: Option<ApprovalCount>,
+}
+
+/// The operations of all rollouts that are under way or hold a change.
+///
+/// # Errors
+/// No publisher or query service answers, the query service lags behind LEDGER, or a commit is accepted meanwhile.
+pub async fn operations_under_way(hub: &Hub, now: Timestamp) -> Result<Vec<RolloutOperations>, AskError> {
+    let mut found = Vec::new();
+    for id in under_way(hub).await? {
+        found.extend(rollouts_at(hub, &id, now).await?.iter().flat_map(operations));
+    }
+    Ok(found)
 }
 
 /// The operations of a rollout, by wave and state.
@@ -73,7 +89,7 @@ fn state(rollout: &RolloutProgress, wave: &WaveState, at: usize, known: Known) -
     match known {
         Known::NotReleased => not_released(rollout, wave, at),
         Known::NotInLedger => OperationState::Approved,
-        Known::NotHeard | Known::ReportsMissing | Known::UnderWay | Known::TriesAgain => {
+        Known::NotHeard | Known::ReportsMissing | Known::UnderWay | Known::TriesAgain | Known::Overdue => {
             OperationState::Running
         }
         Known::Confirmed => OperationState::Succeeded,
@@ -103,7 +119,6 @@ fn not_released(rollout: &RolloutProgress, wave: &WaveState, at: usize) -> Opera
 
 #[cfg(test)]
 mod tests {
-    use muster_contract::Timestamp;
     use muster_contract::rollout::{RolloutDecision, RolloutVerb, TargetsAnswer};
     use muster_domain::rollout::{Lines, progress};
     use serde_json::json;

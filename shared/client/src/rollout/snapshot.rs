@@ -138,7 +138,7 @@ pub struct WaveBar {
     pub confirmed: u64,
     /// Heard and neither confirmed nor failed: it may still become either.
     pub possible: u64,
-    /// Heard, with all reports in, and failed.
+    /// Heard, with all reports in, and failed or past the deadline.
     pub failed: u64,
     /// Released and not heard.
     pub dark: u64,
@@ -195,7 +195,7 @@ impl WaveBar {
             targets: wave.tally.targets,
             confirmed: count(&[Known::Confirmed]),
             possible: count(&[Known::UnderWay, Known::TriesAgain, Known::ReportsMissing, Known::NotInLedger]),
-            failed: count(&[Known::Failed]),
+            failed: count(&[Known::Failed, Known::Overdue]),
             dark: count(&[Known::NotHeard]),
             not_released: count(&[Known::NotReleased]),
             left_out: wave.tally.debt,

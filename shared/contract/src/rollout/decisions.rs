@@ -3,15 +3,12 @@
 
 mod phase;
 
-use std::num::NonZeroU32;
-use std::time::Duration;
-
 use jiff::Timestamp;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 pub use self::phase::{ImpossibleDecision, RolloutPhase, RolloutVerb};
-use super::{CheckResult, duration_text};
+use super::{Approvals, Approvers, CheckResult};
 use crate::canonical::Digest;
 use crate::decode::{Document, Violation};
 use crate::ids::{DeploymentId, WaveName};
@@ -129,28 +126,6 @@ pub enum OnFailure {
     Rollback,
 }
 
-/// The approvals that a wave with `approval: before` or `after` needs.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
-#[serde(rename_all = "camelCase", deny_unknown_fields)]
-pub struct Approvals {
-    /// Number of different requesters.
-    #[serde(default = "one")]
-    pub need: NonZeroU32,
-    /// Time after which an approval no longer counts for a wave that has not begun: 30m, 8h; at most 24 h.
-    #[serde(default = "expires_after", with = "duration_text")]
-    #[schemars(with = "String")]
-    pub expires_after: Duration,
-}
-
-const fn one() -> NonZeroU32 {
-    NonZeroU32::MIN
-}
-
-/// Default of `expiresAfter`.
-const fn expires_after() -> Duration {
-    Duration::from_secs(24 * 60 * 60)
-}
-
 /// Request of `muster.publisher.decide`: a decision about a rollout. The same decision again changes nothing.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct DecideRequest {
@@ -192,19 +167,6 @@ pub struct DecideAnswer {
     pub changed: bool,
 }
 
-impl Default for Approvals {
-    fn default() -> Self {
-        Self { need: one(), expires_after: expires_after() }
-    }
-}
-
-impl Approvals {
-    /// Whether one approval is needed, for the default time.
-    pub fn is_default(&self) -> bool {
-        *self == Self::default()
-    }
-}
-
 impl OnFailure {
     /// Whether it is the default.
     pub const fn is_pause(&self) -> bool {
@@ -239,6 +201,14 @@ impl RolloutRecord {
 
     fn last_index(&self) -> Option<usize> {
         self.decisions.iter().rposition(|decision| !decision.verb.has_wave())
+    }
+
+    /// The periods in which it is paused, the oldest first; the last one has no end while it still is.
+    pub fn pauses(&self) -> impl Iterator<Item = (Timestamp, Option<Timestamp>)> + '_ {
+        let changes = || self.decisions.iter().filter(|decision| !decision.verb.has_wave());
+        let next = changes().skip(1).map(|decision| Some(decision.at)).chain([None]);
+        let pauses = changes().zip(next).filter(|(decision, _)| decision.verb == RolloutVerb::Pause);
+        pauses.map(|(decision, end)| (decision.at, end))
     }
 
     /// Time at which a wave began in the run under way.
@@ -279,8 +249,8 @@ impl RolloutRecord {
         self.decisions.get(ended.map_or(0, |at| at + 1)..).unwrap_or_default()
     }
 
-    /// Number of people who have approved a wave at `since` or later, directly or through a gateway.
-    pub fn approvals(&self, wave: &WaveName, since: Timestamp) -> usize {
+    /// Number of people who have approved a wave at `since` or later, directly or through a gateway, and are among the approvers.
+    pub fn approvals(&self, wave: &WaveName, since: Timestamp, of: Option<&Approvers>) -> usize {
         let of_wave = |decision: &&RolloutDecision| {
             decision.verb == RolloutVerb::Approve
                 && decision.wave.as_ref() == Some(wave)
@@ -290,7 +260,10 @@ impl RolloutRecord {
             .of_this_run()
             .iter()
             .filter(of_wave)
-            .map(|decision| decision.requested_by.as_ref().map(RequestedBy::person))
+            .filter_map(|decision| match of {
+                None => Some(decision.requested_by.as_ref().map(RequestedBy::person)),
+                Some(approvers) => Some(Some(approvers.counted(decision.requested_by.as_ref()?)?)),
+            })
             .collect();
         keys.sort_unstable();
         keys.dedup();
@@ -304,7 +277,7 @@ impl RolloutRecord {
     pub fn decide(
         &mut self,
         decision: RolloutDecision,
-        approvals: Approvals,
+        approvals: &Approvals,
     ) -> Result<bool, ImpossibleDecision> {
         let (verb, phase) = (decision.verb, self.phase());
         if self.is_made(&decision, approvals) {
@@ -324,7 +297,7 @@ impl RolloutRecord {
     }
 
     /// Whether the same decision holds already.
-    fn is_made(&self, decision: &RolloutDecision, approvals: Approvals) -> bool {
+    fn is_made(&self, decision: &RolloutDecision, approvals: &Approvals) -> bool {
         match decision.verb {
             RolloutVerb::Begin | RolloutVerb::Ready | RolloutVerb::Approve => self.has(decision, approvals),
             RolloutVerb::Check => {
@@ -350,7 +323,7 @@ impl RolloutRecord {
     }
 
     /// Whether the run under way has the same decision about a wave; an approval also by the same requester, and still valid.
-    fn has(&self, decision: &RolloutDecision, approvals: Approvals) -> bool {
+    fn has(&self, decision: &RolloutDecision, approvals: &Approvals) -> bool {
         let expired = decision.at.checked_sub(approvals.expires_after).unwrap_or(Timestamp::MIN);
         let is_same = |other: &RolloutDecision| {
             let person = |of: &RolloutDecision| of.requested_by.as_ref().map(|by| by.person().to_owned());

@@ -9,6 +9,7 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 
 use super::RolloutVerb;
+use crate::fact::DeadlineKind;
 use crate::ids::LabelKey;
 
 /// Longest time of a policy.
@@ -23,7 +24,7 @@ pub enum Offline {
     Wait,
     /// After a time it is left out of the wave's counts and gives its place back. It counts again once it is heard.
     Debt {
-        /// Time for which it was not heard since the wave began: 30m, 8h, 72h; at most 720h.
+        /// Time for which it was not heard since the wave began: 30m, 8h, 7d; at most 720h.
         #[serde(with = "policy_time")]
         #[schemars(with = "String")]
         after: Duration,
@@ -111,11 +112,11 @@ impl Retries {
     }
 }
 
-/// The times within which waves must pass their gates.
+/// The times within which waves must pass their gates, and devices must get to an end.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub struct Deadlines {
-    /// From the begin of a wave until its gate is open: 30m, 8h, 72h; at most 720h.
+    /// From the begin of a wave until its gate is open: 30m, 8h, 7d; at most 720h.
     #[serde(default, with = "optional_policy_time", skip_serializing_if = "Option::is_none")]
     #[schemars(with = "Option<String>")]
     pub wave: Option<Duration>,
@@ -123,6 +124,15 @@ pub struct Deadlines {
     #[serde(default, with = "optional_policy_time", skip_serializing_if = "Option::is_none")]
     #[schemars(with = "Option<String>")]
     pub rollout: Option<Duration>,
+    /// From the first attempt of a device at the content until it has an end, as for `wave`. After it, and after the hub's own deadline
+    /// of the deployment, the device counts as failed until it has confirmed the content.
+    #[serde(default, with = "optional_policy_time", skip_serializing_if = "Option::is_none")]
+    #[schemars(with = "Option<String>")]
+    pub device: Option<Duration>,
+    /// From the moment at which a device could first learn of the content until it reports anything of it, as for `device`.
+    #[serde(default, with = "optional_policy_time", skip_serializing_if = "Option::is_none")]
+    #[schemars(with = "Option<String>")]
+    pub never_started: Option<Duration>,
     /// The planner's decision at the end of such a time.
     #[serde(default, skip_serializing_if = "AtEnd::is_stop")]
     pub at_end: AtEnd,
@@ -152,6 +162,14 @@ impl Deadlines {
     pub fn is_none(&self) -> bool {
         *self == Self::default()
     }
+
+    /// Time after which a device that missed a deadline of the hub counts as failed; `None` if it never does.
+    pub const fn of_device(&self, missed: DeadlineKind) -> Option<Duration> {
+        match missed {
+            DeadlineKind::Stuck => self.device,
+            DeadlineKind::NeverStarted => self.never_started,
+        }
+    }
 }
 
 impl AtEnd {
@@ -171,10 +189,17 @@ impl AtEnd {
 
 /// A time of a policy from its text.
 fn parse(text: &str) -> Result<Duration, String> {
-    let parsed = text.parse::<SignedDuration>().ok().and_then(|time| Duration::try_from(time).ok());
-    parsed
+    let parsed = || text.parse::<SignedDuration>().ok().and_then(|time| Duration::try_from(time).ok());
+    days(text)
+        .or_else(parsed)
         .filter(|time| !time.is_zero() && *time <= POLICY_TIME_MAX)
-        .ok_or_else(|| format!("'{text}' is not a time above 0 and up to 720h, as in 30m, 8h or 72h"))
+        .ok_or_else(|| format!("'{text}' is not a time above 0 and up to 720h, as in 30m, 8h or 7d"))
+}
+
+/// A number of days, of 24 hours each: 7d.
+fn days(text: &str) -> Option<Duration> {
+    let digits = text.strip_suffix('d').filter(|digits| digits.bytes().all(|byte| byte.is_ascii_digit()))?;
+    digits.parse::<u64>().ok()?.checked_mul(24 * 60 * 60).map(Duration::from_secs)
 }
 
 fn text(time: Duration) -> Result<String, jiff::Error> {
@@ -224,12 +249,16 @@ mod tests {
                 json!({ "debt": { "after": "72h", "max": 1 } }),
             ),
             (Offline::Fail { after: Duration::from_secs(90) }, json!({ "fail": { "after": "1m 30s" } })),
+            (
+                Offline::Fail { after: Duration::from_secs(7 * 24 * 60 * 60) },
+                json!({ "fail": { "after": "7d" } }),
+            ),
         ] {
             let written = serde_json::to_value(policy).unwrap();
             assert_eq!(serde_json::from_value::<Offline>(written).unwrap(), policy);
             assert_eq!(serde_json::from_value::<Offline>(value.clone()).unwrap(), policy, "{value}");
         }
-        let deadlines = json!({ "wave": "8h", "atEnd": "rollback" });
+        let deadlines = json!({ "wave": "8h", "device": "30m", "neverStarted": "72h", "atEnd": "rollback" });
         let read: Deadlines = serde_json::from_value(deadlines.clone()).unwrap();
         assert_eq!((read.wave, read.rollout), (Some(Duration::from_secs(8 * 60 * 60)), None));
         assert_eq!(serde_json::to_value(read).unwrap(), deadlines);
@@ -243,6 +272,10 @@ mod tests {
             (json!({ "debt": { "after": "8h", "max": 0 } }), "nonzero"),
             (json!({ "fail": { "after": "721h" } }), "up to 720h"),
             (json!({ "fail": { "after": "0s" } }), "above 0"),
+            (json!({ "fail": { "after": "0d" } }), "above 0"),
+            (json!({ "fail": { "after": "31d" } }), "up to 720h"),
+            (json!({ "fail": { "after": "d" } }), "'d' is not a time"),
+            (json!({ "fail": { "after": "+7d" } }), "'+7d' is not a time"),
             (json!({ "fail": { "after": "8h", "most": 1 } }), "unknown field `most`"),
             (json!("skip"), "unknown variant `skip`"),
         ] {

@@ -6,6 +6,7 @@ use jiff::civil::Time;
 use schemars::JsonSchema;
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 
+use super::Cron;
 use super::policy::policy_time;
 
 /// Windows of one rollout.
@@ -13,8 +14,8 @@ pub const WINDOWS_MAX: usize = 16;
 /// Longest window: a week.
 pub const WINDOW_LENGTH_MAX: Duration = Duration::from_secs(7 * 24 * 60 * 60);
 
-/// A period in which devices may get a content. A begin that summer time skips is an hour later; one that occurs twice is the
-/// first.
+/// A period in which devices may get a content: by days and a time of day, or by a cron expression. A begin that summer time skips is
+/// an hour later; one that occurs twice is the first.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub struct Window {
@@ -22,10 +23,13 @@ pub struct Window {
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub days: Vec<Weekday>,
     /// Time of its begin: 22:00.
-    #[serde(with = "clock_time")]
-    #[schemars(with = "String")]
-    pub start: Time,
-    /// Its length: 30m, 8h; at most 168h.
+    #[serde(default, with = "clock_time", skip_serializing_if = "Option::is_none")]
+    #[schemars(with = "Option<String>")]
+    pub start: Option<Time>,
+    /// In place of `days` and `start`: its begins as a cron expression of five fields, such as `0 22 * * mon-fri`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub cron: Option<Cron>,
+    /// Its length: 30m, 8h, 2d; at most 168h.
     #[serde(with = "policy_time")]
     #[schemars(with = "String")]
     pub length: Duration,
@@ -54,6 +58,19 @@ pub enum Weekday {
     Sun,
 }
 
+impl Window {
+    /// Checks the rules that a JSON schema cannot express; the field below the window, and the rule that is broken.
+    pub(super) const fn check(&self) -> Result<(), (&'static str, &'static str)> {
+        if self.cron.is_some() == self.start.is_some() {
+            Err(("", "needs exactly one of start and cron"))
+        } else if self.cron.is_some() && !self.days.is_empty() {
+            Err((".days", "is of no use here: the cron expression has days"))
+        } else {
+            Ok(())
+        }
+    }
+}
+
 /// The zone of a window that names none.
 fn utc() -> String {
     "UTC".to_owned()
@@ -66,14 +83,18 @@ fn is_utc(zone: &str) -> bool {
 mod clock_time {
     use super::*;
 
-    pub(super) fn serialize<S: Serializer>(time: &Time, to: S) -> Result<S::Ok, S::Error> {
-        to.collect_str(&format_args!("{:02}:{:02}", time.hour(), time.minute()))
+    pub(super) fn serialize<S: Serializer>(time: &Option<Time>, to: S) -> Result<S::Ok, S::Error> {
+        match time {
+            Some(time) => to.collect_str(&format_args!("{:02}:{:02}", time.hour(), time.minute())),
+            None => to.serialize_none(),
+        }
     }
 
-    pub(super) fn deserialize<'de, D: Deserializer<'de>>(from: D) -> Result<Time, D::Error> {
+    pub(super) fn deserialize<'de, D: Deserializer<'de>>(from: D) -> Result<Option<Time>, D::Error> {
         let text = String::deserialize(from)?;
         let time = Time::strptime("%H:%M", &text).ok().filter(|_| text.len() == 5);
-        time.ok_or_else(|| serde::de::Error::custom(format!("'{text}' is not a time of day such as 22:00")))
+        let error = || serde::de::Error::custom(format!("'{text}' is not a time of day such as 22:00"));
+        time.ok_or_else(error).map(Some)
     }
 }
 
@@ -91,6 +112,9 @@ mod tests {
         assert_eq!(serde_json::to_value(&window).unwrap(), value);
         let daily: Window = serde_json::from_value(json!({ "start": "00:00", "length": "1h" })).unwrap();
         assert_eq!((daily.days.len(), daily.zone.as_str()), (0, "UTC"));
+        let value = json!({ "cron": "0 22 * * mon-fri", "length": "6h" });
+        let window: Window = serde_json::from_value(value.clone()).unwrap();
+        assert_eq!((serde_json::to_value(&window).unwrap(), window.check()), (value, Ok(())));
     }
 
     #[test]
@@ -105,5 +129,18 @@ mod tests {
             let refused = serde_json::from_value::<Window>(value.clone()).unwrap_err().to_string();
             assert!(refused.contains(words), "{value}: {refused}");
         }
+    }
+
+    #[test]
+    fn a_window_begins_by_a_time_of_day_or_by_cron() {
+        let check = |mut value: serde_json::Value| {
+            value["length"] = json!("1h");
+            serde_json::from_value::<Window>(value).unwrap().check()
+        };
+        let one = Err(("", "needs exactly one of start and cron"));
+        assert_eq!(check(json!({})), one);
+        assert_eq!(check(json!({ "cron": "0 22 * * *", "start": "22:00" })), one);
+        let days = check(json!({ "cron": "0 22 * * *", "days": ["mon"] }));
+        assert_eq!(days.map_err(|(field, _)| field), Err(".days"));
     }
 }

@@ -6,7 +6,7 @@ use muster_contract::{DeploymentId, DeviceKey, Timestamp};
 use super::fleet::Fleet;
 use super::report::Report;
 use super::standing::CountClass;
-use crate::rollout::Line;
+use crate::rollout::{Line, missed};
 
 impl Fleet {
     /// The deployment on the device, if the view of the deployment has a line for the device.
@@ -25,6 +25,7 @@ impl Fleet {
             changed_at: row.changed_at(),
             last_heard_at: self.last_heard_at(device),
             retries: row.report.as_ref().map_or(&[], Report::retries),
+            overdue: row.overdue().map(|deadline| missed(&deadline.fact)),
         })
     }
 

@@ -23,8 +23,10 @@ pub struct Tally {
     pub confirmed: u64,
     /// Confirmed ones whose soak time is over.
     pub soaked: u64,
-    /// Released ones that are known to have failed.
+    /// Released ones that are known to have failed, or count as failed.
     pub failed: u64,
+    /// Those of them that have no end, and have missed their deadline.
+    pub overdue: u64,
     /// Released ones that are left out, because they have not been heard for long.
     pub debt: u64,
 }
@@ -85,6 +87,10 @@ impl Tally {
                     self.soaked += u64::from(since <= soaked_by);
                 }
                 Evidence::Failed => self.failed += 1,
+                Evidence::Overdue => {
+                    self.failed += 1;
+                    self.overdue += 1;
+                }
                 Evidence::Debt => self.debt += 1,
                 Evidence::Unknown => {}
             }

@@ -1,9 +1,13 @@
 //! A deployment on a device as rollouts read it: from a line of a view, or from the fold without building such a line.
 
+use muster_contract::fact::{DeadlineFact, DeadlineKind};
 use muster_contract::query::StandingLine;
 use muster_contract::retry::Retry;
+use muster_contract::rollout::Deadlines;
 use muster_contract::view::{Freshness, Standing};
 use muster_contract::{Generation, Timestamp};
+
+use super::clock::RolloutClock;
 
 /// A deployment on a device.
 #[derive(Debug, Clone, Copy)]
@@ -24,6 +28,8 @@ pub struct Line<'a> {
     pub last_heard_at: Option<Timestamp>,
     /// Running attempts after errors.
     pub retries: &'a [Retry],
+    /// The deadline of the hub that the device has missed, and the time from which it counted.
+    pub overdue: Option<(DeadlineKind, Timestamp)>,
 }
 
 impl Line<'_> {
@@ -32,6 +38,12 @@ impl Line<'_> {
     pub(super) fn has_begun(&self, generation: Option<Generation>) -> bool {
         let is_of_content = self.target_generation == generation && !self.leaving;
         is_of_content && !matches!(self.standing, Standing::Waiting | Standing::Outdated)
+    }
+
+    /// Whether the device has missed a deadline of the hub, and the rollout's time from the same begin is over as well.
+    pub(super) fn is_overdue(&self, deadlines: &Deadlines, clock: &RolloutClock<'_>) -> bool {
+        let missed = self.overdue.and_then(|(missed, since)| Some((since, deadlines.of_device(missed)?)));
+        missed.is_some_and(|(since, time)| since <= clock.began_by(time))
     }
 }
 
@@ -46,8 +58,14 @@ impl<'a> From<&'a StandingLine> for Line<'a> {
             changed_at: line.changed_at,
             last_heard_at: line.last_heard_at,
             retries: line.report.as_ref().map_or(&[], |report| &report.retries),
+            overdue: line.overdue.as_ref().map(missed),
         }
     }
+}
+
+/// The kind of a passed deadline, and the time from which it counted.
+pub(crate) const fn missed(fact: &DeadlineFact) -> (DeadlineKind, Timestamp) {
+    (fact.deadline, fact.since)
 }
 
 #[cfg(test)]
@@ -65,6 +83,7 @@ mod tests {
             changed_at: None,
             last_heard_at: None,
             retries: &[],
+            overdue: None,
         };
         let has_begun = |standing, freshness| {
             [1, 2].map(|generation| line(standing, freshness, generation).has_begun(Generation::new(2)))

@@ -1,7 +1,8 @@
 //! A rollout with incremental counts: a fact changes one row and the counts of its wave, and a judgement reads only counts. It
 //! returns the state that [`state`](super::state) returns for the same targets; a test compares the two under random facts.
 //!
-//! A judgement reads all targets only for a step that names some of them, or if a wave has a policy for devices that are not heard.
+//! A judgement reads all targets only for a step that names some of them, or if the rollout has a policy for devices that are not
+//! heard or past a deadline, and there are some.
 
 mod row;
 
@@ -13,10 +14,11 @@ use std::time::Duration;
 
 use muster_contract::canonical::Digest;
 use muster_contract::labels::Labels;
-use muster_contract::rollout::{Offline, Rollout, RolloutRecord, RolloutTarget, Wave};
+use muster_contract::rollout::{Deadlines, Offline, Rollout, RolloutRecord, RolloutTarget, Wave};
 use muster_contract::{DeploymentId, DeviceKey, Generation, Timestamp};
 
 use self::row::{Nanoseconds, Row};
+use super::clock::{Pause, RolloutClock, end_of};
 use super::steps::Targets;
 use super::waves::{effective, waves_of};
 use super::{
@@ -24,8 +26,8 @@ use super::{
     policy, tallies,
 };
 
-/// Time between two judgements of a rollout that has a policy for devices that are not heard, while a device is not heard.
-const SILENCE_JUDGED_AFTER: Duration = Duration::from_secs(2);
+/// Time between two judgements of a rollout that has a policy for devices that are not heard, or past a deadline, while there is one.
+const DEVICES_JUDGED_AFTER: Duration = Duration::from_secs(2);
 
 /// A device that rollouts govern. Its rollouts share it.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -75,6 +77,12 @@ pub struct LiveRollout {
     in_ledger: Vec<u64>,
     /// Targets that are not heard.
     silent: usize,
+    /// Targets without an end that have missed a deadline of the hub.
+    past_deadline: usize,
+    /// The periods in which it is paused.
+    pauses: Vec<Pause>,
+    /// Whether they have changed, so that soak times end at other times.
+    has_other_pauses: bool,
     /// Ends of soak times, with the index of the target. An end whose row has changed since is ignored.
     soaks: BinaryHeap<Reverse<(Nanoseconds, u32)>>,
     state: RolloutState,
@@ -101,6 +109,9 @@ impl LiveRollout {
             in_ledger: vec![0; tallies.len()],
             record: None,
             silent: 0,
+            past_deadline: 0,
+            pauses: Vec::new(),
+            has_other_pauses: false,
             soaks: BinaryHeap::new(),
             state: RolloutState { waves: Vec::new(), step: Step::Done },
             judged_at: Timestamp::MIN,
@@ -159,6 +170,10 @@ impl LiveRollout {
     pub fn set_record(&mut self, record: Option<RolloutRecord>) -> bool {
         let is_new = self.record != record;
         self.record = record;
+        let pauses: Vec<_> = self.record.iter().flat_map(RolloutRecord::pauses).collect();
+        if self.pauses != pauses {
+            (self.pauses, self.has_other_pauses) = (pauses, true);
+        }
         is_new
     }
 
@@ -216,6 +231,7 @@ impl LiveRollout {
         let row = &self.rows[at];
         let tally = &mut self.tallies[usize::from(row.wave)];
         self.silent -= usize::from(row.is_silent);
+        self.past_deadline -= usize::from(row.is_past_deadline);
         if row.known == Known::NotReleased || row.is_uncounted {
             return;
         }
@@ -227,7 +243,7 @@ impl LiveRollout {
                 tally.soaked -= u64::from(row.is_soaked);
             }
             Evidence::Failed => tally.failed -= 1,
-            Evidence::Debt | Evidence::Unknown => {}
+            Evidence::Overdue | Evidence::Debt | Evidence::Unknown => {}
         }
     }
 
@@ -237,6 +253,7 @@ impl LiveRollout {
         let tally = &mut self.tallies[wave];
         (row.is_soaked, row.is_uncounted) = (false, false);
         self.silent += usize::from(row.is_silent);
+        self.past_deadline += usize::from(row.is_past_deadline);
         if row.known == Known::NotReleased {
             return;
         }
@@ -249,19 +266,19 @@ impl LiveRollout {
                 if soak.is_zero() {
                     row.is_soaked = true;
                     tally.soaked += 1;
-                } else {
-                    self.soaks.push(Reverse((Nanoseconds::after(since, soak), at as u32)));
+                } else if let Some(end) = end_of(&self.pauses, since, soak) {
+                    self.soaks.push(Reverse((Nanoseconds::of(end), at as u32)));
                 }
             }
             Evidence::Failed => tally.failed += 1,
-            Evidence::Debt | Evidence::Unknown => {}
+            Evidence::Overdue | Evidence::Debt | Evidence::Unknown => {}
         }
     }
 
     /// Counts the targets whose soak time is over.
     fn end_soaks(&mut self, now: Timestamp) {
-        if now < self.judged_at {
-            // The clock was set back: the ends of soak times are computed again.
+        if std::mem::take(&mut self.has_other_pauses) || now < self.judged_at {
+            // The clock was set back, or stood: the ends of soak times are computed again.
             self.soaks.clear();
             for at in 0..self.rows.len() {
                 self.retract(at);
@@ -278,7 +295,7 @@ impl LiveRollout {
             let Some(soak) = self.waves.get(wave).map(|wave| wave.soak) else { continue };
             if let Evidence::Confirmed(since) = row.evidence()
                 && !row.is_soaked
-                && Nanoseconds::after(since, soak) == end
+                && end_of(&self.pauses, since, soak).map(Nanoseconds::of) == Some(end)
             {
                 row.is_soaked = true;
                 self.tallies[wave].soaked += 1;
@@ -286,7 +303,7 @@ impl LiveRollout {
         }
     }
 
-    /// Judges the rollout as of `now`. Calls `line` only for devices that are not heard.
+    /// Judges the rollout as of `now`. Calls `line` only for devices that are not heard or past a deadline.
     pub fn judge<'l>(
         &mut self,
         line: &dyn Fn(&DeviceKey) -> Option<Line<'l>>,
@@ -294,7 +311,7 @@ impl LiveRollout {
     ) -> &RolloutState {
         self.end_soaks(now);
         let this = &*self;
-        let counted = this.counts_silence().then(|| this.counted(line, now));
+        let counted = this.judges_devices().then(|| this.counted(line, now));
         let (targets, tallies) = counted.unzip();
         let tallies = tallies.unwrap_or_else(|| this.tallies.clone());
         let Self { policy, id, record, waves, .. } = this;
@@ -307,27 +324,41 @@ impl LiveRollout {
         &self.state
     }
 
-    fn counts_silence(&self) -> bool {
+    /// Whether the time may change the evidence about a device: it is not heard, or past a deadline of the hub.
+    fn judges_devices(&self) -> bool {
+        let Deadlines { device, never_started, .. } = self.policy.deadlines;
         self.silent > 0 && self.waves.iter().any(|wave| wave.offline != Offline::Wait)
+            || self.past_deadline > 0 && device.or(never_started).is_some()
     }
 
-    /// The targets and the counts under the waves' policies for devices that are not heard.
+    /// The targets and the counts under the policies for devices that are not heard or past a deadline.
     fn counted<'l>(
         &self,
         line: &dyn Fn(&DeviceKey) -> Option<Line<'l>>,
         now: Timestamp,
     ) -> (Vec<Target<'_>>, Vec<Tally>) {
         let mut targets = self.list();
-        for target in &mut targets {
-            if target.silent_since.is_some() {
+        for (row, target) in self.rows.iter().zip(&mut targets) {
+            if row.is_silent {
                 target.silent_since = super::progress::silent_since(line(target.key).as_ref());
+            }
+            if self.known(row, line, now) == Known::Overdue {
+                target.evidence = Evidence::Overdue;
             }
         }
         let wave_indices: Vec<_> = self.rows.iter().map(|row| usize::from(row.wave)).collect();
         let counted =
             policy::with_offline_policies(&self.waves, &wave_indices, self.record.as_ref(), &targets, now);
-        let tallies = tallies(&self.waves, &wave_indices, &counted, now);
+        let clock = RolloutClock { record: self.record.as_ref(), now };
+        let tallies = tallies(&self.waves, &wave_indices, &counted, &clock);
         (counted, tallies)
+    }
+
+    /// The knowledge of a target under the deadlines of the rollout.
+    fn known<'l>(&self, row: &Row, line: &dyn Fn(&DeviceKey) -> Option<Line<'l>>, now: Timestamp) -> Known {
+        let line = row.is_past_deadline.then(|| line(&row.device.key)).flatten();
+        let clock = RolloutClock { record: self.record.as_ref(), now };
+        row.known.by_deadlines(line.as_ref(), &self.policy.deadlines, &clock)
     }
 
     fn list(&self) -> Vec<Target<'_>> {
@@ -348,19 +379,19 @@ impl LiveRollout {
             Step::Wait { because: Blocked::Rate(next) | Blocked::Window(Some(next)), .. } => Some(next),
             _ => None,
         };
-        let of_silence = || self.judged_at.checked_add(SILENCE_JUDGED_AFTER).ok();
+        let of_devices = || self.judged_at.checked_add(DEVICES_JUDGED_AFTER).ok();
         let times = [
             of_step,
             self.soaks.peek().map(|Reverse((end, _))| end.timestamp()),
             after(record.and_then(RolloutRecord::first_began), deadlines.rollout),
-            self.counts_silence().then(of_silence).flatten(),
+            self.judges_devices().then(of_devices).flatten(),
         ];
         let times = times.into_iter().chain(self.waves.iter().map(of_wave)).flatten();
         times.filter(|time| *time > self.judged_at).min()
     }
 
     /// The last judgement, of LEDGER up to `ledger_seq`, with the targets that its next step names: targets that get or lose the
-    /// content, or that a waiting or failed wave waits for. Calls `line` only for targets that are not heard.
+    /// content, or that a waiting or failed wave waits for. Calls `line` only for targets that are not heard or past a deadline.
     pub fn progress<'l>(
         &self,
         line: &dyn Fn(&DeviceKey) -> Option<Line<'l>>,
@@ -376,7 +407,7 @@ impl LiveRollout {
             let is_of_wave = |index: &usize| usize::from(self.rows[named[*index]].wave) == at;
             wave.members = (0..named.len()).filter(is_of_wave).collect();
         }
-        let known = named.iter().map(|at| self.rows[*at].known).collect();
+        let known = named.iter().map(|at| self.known(&self.rows[*at], line, self.judged_at)).collect();
         let silent_since = |at: &usize| {
             let row = self.rows.get(*at).filter(|row| row.is_silent)?;
             super::progress::silent_since(line(&row.device.key).as_ref())

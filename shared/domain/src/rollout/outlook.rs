@@ -168,7 +168,7 @@ fn earliest(
 fn soaked(wave: &Wave, state: &WaveState, rows: &[Target<'_>], from: Timestamp) -> Timestamp {
     let since = |at: &usize| match rows.get(*at)?.evidence {
         Evidence::Confirmed(since) => Some(since),
-        Evidence::Failed | Evidence::Debt | Evidence::Unknown => None,
+        Evidence::Failed | Evidence::Overdue | Evidence::Debt | Evidence::Unknown => None,
     };
     let mut confirmed: Vec<_> = state.members.iter().filter_map(since).collect();
     confirmed.sort_unstable();

@@ -5,12 +5,14 @@ use std::collections::BTreeMap;
 use muster_contract::canonical::Digest;
 use muster_contract::query::StandingLine;
 use muster_contract::rollout::{
-    CheckRequest, GateEvidence, Retries, Rollout, RolloutPhase, RolloutRecord, RolloutTarget, TargetsAnswer,
+    CheckRequest, Deadlines, GateEvidence, Retries, Rollout, RolloutPhase, RolloutRecord, RolloutTarget,
+    TargetsAnswer,
 };
 use muster_contract::view::{Freshness, Standing};
 use muster_contract::{DeploymentId, DeviceKey, Generation, Timestamp, WaveName};
 use serde::Serialize;
 
+use super::clock::RolloutClock;
 use super::{Evidence, Line, RolloutId, RolloutState, Tally, Target, state};
 
 /// One rollout: the targets of one content of a deployment that one `rollout.yaml` governs.
@@ -65,6 +67,8 @@ pub enum Known {
     UnderWay,
     /// It has failed and tries again, as the rollout allows.
     TriesAgain,
+    /// It is heard, has no end, and has missed its deadline.
+    Overdue,
     /// It is heard, and has installed the content.
     Confirmed,
     /// It is heard, and the content has failed.
@@ -112,8 +116,11 @@ pub fn progress(
         let rollout_id = RolloutId { deployment: id.clone(), digest };
         let record = decisions.iter().find(|record| record.digest == digest && record.rollout == file);
         let policy = rollouts.get(&file)?.clone();
+        let clock = RolloutClock { record, now };
         let known = |target: &RolloutTarget| {
-            Known::of(target, lines.line(&target.key).as_ref(), policy.retries.as_ref())
+            let line = lines.line(&target.key);
+            let known = Known::of(target, line.as_ref(), policy.retries.as_ref());
+            known.by_deadlines(line.as_ref(), &policy.deadlines, &clock)
         };
         let known: Vec<_> = targets.iter().map(known).collect();
         let rows = rows(&targets, &known, lines);
@@ -267,6 +274,20 @@ impl Known {
         }
     }
 
+    /// The same under the deadlines of a rollout: only a device that is heard, with all reports in, can miss one.
+    pub(super) fn by_deadlines(
+        self,
+        line: Option<&Line<'_>>,
+        deadlines: &Deadlines,
+        clock: &RolloutClock<'_>,
+    ) -> Self {
+        let is_overdue = || line.is_some_and(|line| line.is_overdue(deadlines, clock));
+        match self {
+            Self::UnderWay | Self::TriesAgain if is_overdue() => Self::Overdue,
+            other => other,
+        }
+    }
+
     /// The evidence for or against the content.
     pub(super) fn evidence(self, line: Option<&Line<'_>>) -> Evidence {
         match self {
@@ -274,6 +295,7 @@ impl Known {
                 line.and_then(|line| line.changed_at).map_or(Evidence::Unknown, Evidence::Confirmed)
             }
             Self::Failed => Evidence::Failed,
+            Self::Overdue => Evidence::Overdue,
             Self::NotReleased
             | Self::NotInLedger
             | Self::NotHeard

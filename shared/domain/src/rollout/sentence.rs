@@ -59,6 +59,13 @@ impl RolloutProgress {
                 format!("wave {name} has {gate}: {}", self.not_confirmed(wave))
             }
             Failure::Gate => format!("wave {name} has {gate} ({})", listed(&failed)),
+            Failure::DeviceDeadline => {
+                let overdue = self.devices_with(wave, Known::Overdue);
+                let (count, devices) = (devices(overdue.len()), listed(&overdue));
+                format!(
+                    "wave {name} has {gate}: {count} without an end by the deadline of a device ({devices})"
+                )
+            }
             Failure::Check => {
                 let record = self.record.as_ref().and_then(|record| record.checked(name));
                 let reason = record.and_then(|check| check.reason.as_deref()).unwrap_or("no reason is given");
@@ -140,7 +147,8 @@ impl RolloutProgress {
 
     /// The command that approves a wave.
     fn approval_command(&self, wave: &WaveState) -> String {
-        format!("`muster rollout approve {} --wave {}` gives one", self.deployment, wave.name)
+        let by = self.policy.approvals.of.as_ref().map_or_else(String::new, |of| format!(" by {of}"));
+        format!("`muster rollout approve {} --wave {}`{by} gives one", self.deployment, wave.name)
     }
 
     /// The bound of the budget.
@@ -166,6 +174,7 @@ impl RolloutProgress {
         let mut parts = Vec::new();
         for (known, words) in [
             (Known::Failed, "failed"),
+            (Known::Overdue, "past the deadline"),
             (Known::TriesAgain, "trying again"),
             (Known::NotHeard, &silent),
             (Known::ReportsMissing, "with missing reports"),

@@ -10,7 +10,7 @@ use muster_contract::rollout::{
     Approval, Deadlines, Order, Rollout, RolloutPhase, RolloutRecord, RolloutVerb, Wave,
 };
 
-use super::gate::{Gate, Tally};
+use super::gate::{self, Gate, Tally};
 use super::policy::{self, Room};
 use super::waves::ordered;
 use super::windows::{self, Opening};
@@ -81,11 +81,15 @@ impl Steps<'_> {
     /// Why a wave has failed, and what the rollout decides then.
     fn failure(&self, at: usize) -> Option<(Failure, RolloutVerb)> {
         let state = self.states.get(at)?;
+        let Deadlines { wave, rollout, at_end, .. } = self.rollout.deadlines;
         if state.gate.is_failed() {
-            let because = if state.gate == Gate::CheckFailed { Failure::Check } else { Failure::Gate };
-            return Some((because, self.rollout.on_failure.verb()));
+            let on_failure = self.rollout.on_failure.verb();
+            return Some(match state.gate {
+                Gate::CheckFailed => (Failure::Check, on_failure),
+                _ if self.has_failed_by_deadlines(at) => (Failure::DeviceDeadline, at_end.verb()),
+                _ => (Failure::Gate, on_failure),
+            });
         }
-        let Deadlines { wave, rollout, at_end } = self.rollout.deadlines;
         let record = self.record?;
         let is_over = |began: Option<Timestamp>, time: Option<Duration>| {
             began.zip(time).is_some_and(|(began, time)| policy::is_over(began, time, self.now))
@@ -98,6 +102,13 @@ impl Steps<'_> {
         } else {
             is_over(record.first_began(), rollout).then(|| (Failure::RolloutDeadline, at_end.verb()))
         }
+    }
+
+    /// Whether a wave that has failed would not have, if devices past their deadline did not count as failed.
+    fn has_failed_by_deadlines(&self, at: usize) -> bool {
+        let tally = self.states[at].tally;
+        let others = Tally { failed: tally.failed - tally.overdue, overdue: 0, ..tally };
+        tally.overdue > 0 && !gate::judge(self.waves.get(at), &others).is_failed()
     }
 
     /// The release to unreleased members of a wave that its limit in flight, its rate and the budget leave room for.

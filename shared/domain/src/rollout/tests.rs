@@ -69,7 +69,7 @@ fn decided(
             requested_by: Some(RequestedBy::new(&format!("U{at}"), "", None)),
             at: Timestamp::UNIX_EPOCH,
         };
-        record.decide(decision, rollout.approvals).unwrap();
+        record.decide(decision, &rollout.approvals).unwrap();
     }
     let (keys, labels) = (keys(targets.len()), Labels::new());
     let target = |(key, (is_released, evidence)): (_, &(bool, Evidence))| Target {
@@ -252,6 +252,25 @@ fn a_wave_begins_with_as_many_valid_approvals_as_the_rollout_needs() {
     assert!(step(json!({ "expiresAfter": "59s" }), &[approved]), "an approval expires");
     assert!(!step(json!({ "expiresAfter": "60s" }), &[approved]));
     assert!(step(json!({}), &[(RolloutVerb::Approve, "other")]), "an approval of another wave");
+}
+
+#[test]
+fn approvals_of_named_persons_or_a_role_count_and_no_others() {
+    let given = |of: Value| {
+        let wave = json!({ "name": "canary", "percent": "100%", "approval": "before" });
+        let document = json!({
+            "apiVersion": "muster/v1", "kind": "Rollout", "waves": [wave], "approvals": { "need": 2, "of": of }
+        });
+        let rollout = muster_contract::decode::parse(document.to_string().as_bytes()).unwrap();
+        let approved = (RolloutVerb::Approve, "canary");
+        // U0, U1 and U2 approve, without a role.
+        let state = decided(rollout, &[approved; 3], &[WAITING]);
+        let needs = matches!(state.step, Step::Release { needs_approval: true, .. });
+        (state.waves[0].approvals.unwrap().given, needs)
+    };
+    assert_eq!(given(json!(["U0", "U2", "U9"])), (2, false));
+    assert_eq!(given(json!(["U0", "U9"])), (1, true));
+    assert_eq!(given(json!("operator")), (0, true));
 }
 
 #[test]

@@ -1,14 +1,17 @@
 //! Says whether a window of a rollout is open, and when the next one begins. It reads the time zones of the machine.
 
 use jiff::ToSpan as _;
+use jiff::civil::{Date, Time};
 use jiff::tz::TimeZone;
 use muster_contract::Timestamp;
 use muster_contract::rollout::{WINDOW_LENGTH_MAX, Weekday, Window};
 
-/// Days before and after today on which a window may begin that matters now: the longest one, and a week.
-const DAYS: i64 = 8;
+/// Days before today on which a window may begin that is still open.
+const DAYS_BEFORE: i64 = 8;
+/// Days after today on which the next window begins at the latest: the 29th of February may be eight years away.
+const DAYS_AFTER: i64 = 8 * 366;
 
-const _: () = assert!(WINDOW_LENGTH_MAX.as_secs() < DAYS as u64 * 24 * 60 * 60);
+const _: () = assert!(WINDOW_LENGTH_MAX.as_secs() < DAYS_BEFORE as u64 * 24 * 60 * 60);
 
 /// The state of the windows of a rollout.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -26,30 +29,33 @@ pub(super) fn opening(windows: &[Window], now: Timestamp) -> Opening {
     }
     let mut next = None;
     for window in windows {
-        for begin in begins(window, now) {
-            let is_past = begin <= now;
-            if is_past && begin.checked_add(window.length).is_ok_and(|end| now < end) {
-                return Opening::Open;
-            }
-            if !is_past {
-                next = Some(next.map_or(begin, |next: Timestamp| next.min(begin)));
-            }
+        let Some(zone) = zone(&window.zone) else { continue };
+        let today = now.to_zoned(zone.clone()).date();
+        let on = |offset: i64| {
+            today.checked_add(offset.days()).map_or_else(|_| Vec::new(), |day| begins(window, &zone, day))
+        };
+        let is_open =
+            |begin: Timestamp| begin <= now && begin.checked_add(window.length).is_ok_and(|end| now < end);
+        if (0..=DAYS_BEFORE).any(|days| on(-days).into_iter().any(is_open)) {
+            return Opening::Open;
         }
+        let later = (0..=DAYS_AFTER).find_map(|days| on(days).into_iter().filter(|begin| *begin > now).min());
+        next = next.into_iter().chain(later).min();
     }
     Opening::From(next)
 }
 
-/// The begins of a window around a time; none if this machine does not know its zone.
-fn begins(window: &Window, now: Timestamp) -> Vec<Timestamp> {
-    let Some(zone) = zone(&window.zone) else { return Vec::new() };
-    let today = now.to_zoned(zone.clone()).date();
-    let begin = |offset: i64| {
-        let day = today.checked_add(offset.days()).ok()?;
-        let is_its_day = window.days.is_empty() || window.days.contains(&weekday(day.weekday()));
-        let begin = day.to_datetime(window.start).to_zoned(zone.clone()).ok()?;
-        is_its_day.then(|| begin.timestamp())
-    };
-    (-DAYS..=DAYS).filter_map(begin).collect()
+/// The begins of a window on a day.
+fn begins(window: &Window, zone: &TimeZone, day: Date) -> Vec<Timestamp> {
+    let begin = |time: Time| Some(day.to_datetime(time).to_zoned(zone.clone()).ok()?.timestamp());
+    match &window.cron {
+        Some(cron) if cron.is_on(day) => cron.times().filter_map(begin).collect(),
+        Some(_) => Vec::new(),
+        None => {
+            let is_its_day = window.days.is_empty() || window.days.contains(&weekday(day.weekday()));
+            window.start.filter(|_| is_its_day).and_then(begin).into_iter().collect()
+        }
+    }
 }
 
 const fn weekday(day: jiff::civil::Weekday) -> Weekday {
@@ -105,6 +111,39 @@ mod tests {
         assert_eq!(opening_at(weekend(), "2026-11-25T12:00:00Z"), from("2026-11-28T00:00:00Z"));
         assert_eq!(opening_at(weekend(), "2026-11-29T23:59:59Z"), Opening::Open);
         assert_eq!(opening_at(weekend(), "2026-11-30T00:00:00Z"), from("2026-12-05T00:00:00Z"));
+    }
+
+    #[test]
+    fn a_window_by_cron_begins_at_its_times() {
+        let nightly = || json!({ "cron": "30 22 * * mon-fri", "length": "2h" });
+        // The 25th of November 2026 is a Wednesday.
+        assert_eq!(opening_at(nightly(), "2026-11-25T22:29:59Z"), from("2026-11-25T22:30:00Z"));
+        assert_eq!(opening_at(nightly(), "2026-11-26T00:29:59Z"), Opening::Open);
+        assert_eq!(opening_at(nightly(), "2026-11-28T00:30:00Z"), from("2026-11-30T22:30:00Z"));
+        let hourly = || json!({ "cron": "0 8-10 * * *", "length": "10m" });
+        assert_eq!(opening_at(hourly(), "2026-11-25T09:05:00Z"), Opening::Open);
+        assert_eq!(opening_at(hourly(), "2026-11-25T09:10:00Z"), from("2026-11-25T10:00:00Z"));
+        let leap = || json!({ "cron": "0 0 29 feb *", "length": "24h" });
+        assert_eq!(opening_at(leap(), "2096-02-29T23:59:59Z"), Opening::Open);
+        assert_eq!(opening_at(leap(), "2096-03-01T00:00:00Z"), from("2104-02-29T00:00:00Z"));
+        let either = json!([nightly(), hourly()]);
+        let windows: Vec<Window> = serde_json::from_value(either).unwrap();
+        assert_eq!(opening(&windows, "2026-11-25T11:00:00Z".parse().unwrap()), from("2026-11-25T22:30:00Z"));
+    }
+
+    #[test]
+    fn a_window_by_cron_follows_the_summer_time_of_its_zone() {
+        if !is_zone("Europe/Berlin") {
+            return;
+        }
+        let early = || json!({ "cron": "30 2 * * *", "length": "30m", "zone": "Europe/Berlin" });
+        assert_eq!(
+            opening_at(early(), "2026-03-29T01:29:59Z"),
+            from("2026-03-29T01:30:00Z"),
+            "an hour later"
+        );
+        assert_eq!(opening_at(early(), "2026-10-25T00:30:00Z"), Opening::Open, "the first of two");
+        assert_eq!(opening_at(early(), "2026-10-25T01:30:00Z"), from("2026-10-26T01:30:00Z"));
     }
 
     #[test]

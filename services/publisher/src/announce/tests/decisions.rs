@@ -241,6 +241,34 @@ async fn evidence_is_approved_once_recorded_and_where_a_wave_asks_for_it() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn a_person_who_is_not_among_the_approvers_is_refused() {
+    let stream = Stream::default();
+    let publisher = Running::start(&stream);
+    let mut fleet = governed("c1", 2, "v1");
+    for file in fleet.rollouts.values_mut() {
+        let mut rollout = file.rollout.clone();
+        rollout.approvals = serde_json::from_value(serde_json::json!({ "of": ["anna", "UBEN"] })).unwrap();
+        *file = Arc::new(RolloutFile { path: FILE.to_owned(), rollout });
+    }
+    publisher.commit(fleet).await.unwrap();
+    let approve = async |by: Option<(&str, &str)>| {
+        let requested_by =
+            by.map(|(key, name)| muster_contract::RequestedBy::new(key, name, Some("operator")));
+        let decide = Decide { requested_by, ..asked(RolloutVerb::Approve, digest("v1")) };
+        publisher.announcer.decide(decide).await
+    };
+    for by in [Some(("UCARLA", "carla")), Some(("UX", "ben")), None] {
+        let refused = approve(by).await.unwrap_err();
+        assert_eq!(refused.code, ErrorCode::Forbidden, "{by:?}");
+        assert!(refused.message.contains("not among the approvers of this rollout"), "{refused:?}");
+    }
+    assert!(approve(Some(("UANNA", "anna"))).await.unwrap().changed);
+    assert!(approve(Some(("UBEN", "ben"))).await.unwrap().changed, "by the key");
+    let pauses = publisher.announcer.decide(asked(RolloutVerb::Pause, digest("v1"))).await.unwrap();
+    assert!(pauses.changed, "other decisions are not limited");
+}
+
+#[tokio::test(start_paused = true)]
 async fn no_device_keeps_a_content_back_unless_its_rollout_is_rolled_back() {
     let stream = Stream::default();
     let publisher = with_a_held_change(&stream).await;
@@ -296,7 +324,7 @@ async fn a_start_with_an_older_commit_ends_no_rollout() {
     let query = TargetsQuery { deployment: "log".parse().unwrap(), limit: None, after: None, revision: None };
     let record = next.announcer.targets(query).await.unwrap().decisions.remove(0);
     assert_eq!(record.phase(), RolloutPhase::Running);
-    assert_eq!(record.approvals(&"canary".parse().unwrap(), Timestamp::MIN), 1);
+    assert_eq!(record.approvals(&"canary".parse().unwrap(), Timestamp::MIN, None), 1);
 }
 
 #[tokio::test(start_paused = true)]

@@ -1,5 +1,8 @@
 //! The states of a rollout by its decisions, and the bounds of the record.
 
+use std::num::NonZeroU32;
+use std::time::Duration;
+
 use super::*;
 
 fn decision(verb: RolloutVerb, second: i64) -> RolloutDecision {
@@ -18,7 +21,7 @@ fn approval(by: &str, second: i64) -> RolloutDecision {
 fn record(verbs: &[RolloutVerb]) -> RolloutRecord {
     let mut record = RolloutRecord::new(Digest::of_bytes(b"v2"), "fleet/rollout.yaml".to_owned());
     for verb in verbs {
-        record.decide(decision(*verb, 0), Approvals::default()).unwrap();
+        record.decide(decision(*verb, 0), &Approvals::default()).unwrap();
     }
     record
 }
@@ -49,10 +52,10 @@ fn each_state_allows_the_decisions_that_make_sense_in_it() {
         (&[Pause], Retry),
         (&[Finish], Begin),
     ] {
-        let refused = record(verbs).decide(decision(verb, 1), Approvals::default());
+        let refused = record(verbs).decide(decision(verb, 1), &Approvals::default());
         assert!(refused.is_err(), "{verb:?} after {verbs:?}");
     }
-    let words = record(&[Stop]).decide(decision(Resume, 1), Approvals::default()).unwrap_err().to_string();
+    let words = record(&[Stop]).decide(decision(Resume, 1), &Approvals::default()).unwrap_err().to_string();
     assert_eq!(
         words,
         "the rollout is stopped, so 'resume' is not possible: `muster rollout retry` continues it"
@@ -64,37 +67,42 @@ fn the_same_decision_again_changes_nothing() {
     use RolloutVerb::{Begin, Finish, Pause, Resume, Rollback, Stop};
     for verb in [Pause, Stop, Rollback, Finish] {
         let mut once = record(&[verb]);
-        assert_eq!(once.decide(decision(verb, 9), Approvals::default()), Ok(false), "{verb:?}");
+        assert_eq!(once.decide(decision(verb, 9), &Approvals::default()), Ok(false), "{verb:?}");
         assert_eq!(once.decisions.len(), 1);
     }
-    assert_eq!(record(&[]).decide(decision(Resume, 9), Approvals::default()), Ok(false));
+    assert_eq!(record(&[]).decide(decision(Resume, 9), &Approvals::default()), Ok(false));
     let mut again = record(&[Stop, RolloutVerb::Retry]);
-    assert_eq!(again.decide(decision(RolloutVerb::Retry, 9), Approvals::default()), Ok(false));
+    assert_eq!(again.decide(decision(RolloutVerb::Retry, 9), &Approvals::default()), Ok(false));
     let begin = RolloutDecision { wave: "canary".parse().ok(), ..decision(Begin, 0) };
     let mut begun = record(&[]);
-    assert_eq!(begun.decide(begin.clone(), Approvals::default()), Ok(true));
-    assert_eq!(begun.decide(begin, Approvals::default()), Ok(false));
+    assert_eq!(begun.decide(begin.clone(), &Approvals::default()), Ok(true));
+    assert_eq!(begun.decide(begin, &Approvals::default()), Ok(false));
 }
 
 #[test]
 fn approvals_count_by_requester_and_expire_and_end_with_the_run() {
-    let approvals = Approvals { need: NonZeroU32::new(2).unwrap(), expires_after: Duration::from_secs(60) };
+    let approvals = Approvals {
+        need: NonZeroU32::new(2).unwrap(),
+        expires_after: Duration::from_secs(60),
+        ..Approvals::default()
+    };
     let mut record = record(&[]);
     let wave = "quarter".parse().unwrap();
-    let count =
-        |record: &RolloutRecord, second| record.approvals(&wave, Timestamp::from_second(second).unwrap());
-    assert_eq!(record.decide(approval("UA", 0), approvals), Ok(true));
-    assert_eq!(record.decide(approval("UA", 50), approvals), Ok(false), "one requester approves once");
+    let count = |record: &RolloutRecord, second| {
+        record.approvals(&wave, Timestamp::from_second(second).unwrap(), None)
+    };
+    assert_eq!(record.decide(approval("UA", 0), &approvals), Ok(true));
+    assert_eq!(record.decide(approval("UA", 50), &approvals), Ok(false), "one requester approves once");
     assert_eq!(count(&record, 0), 1);
-    assert_eq!(record.decide(approval("UB", 55), approvals), Ok(true));
+    assert_eq!(record.decide(approval("UB", 55), &approvals), Ok(true));
     assert_eq!((count(&record, 0), count(&record, 1)), (2, 1));
-    assert_eq!(record.decide(approval("UA", 100), approvals), Ok(true), "the first approval has expired");
+    assert_eq!(record.decide(approval("UA", 100), &approvals), Ok(true), "the first approval has expired");
     assert_eq!(count(&record, 1), 2);
     assert_eq!(count(&record, 101), 0);
-    let other = record.approvals(&"canary".parse().unwrap(), Timestamp::MIN);
+    let other = record.approvals(&"canary".parse().unwrap(), Timestamp::MIN, None);
     assert_eq!(other, 0, "an approval of another wave");
     for verb in [RolloutVerb::Rollback, RolloutVerb::Retry] {
-        record.decide(decision(verb, 101), approvals).unwrap();
+        record.decide(decision(verb, 101), &approvals).unwrap();
     }
     assert_eq!(count(&record, 0), 0, "a run that begins again needs new approvals");
 }
@@ -115,9 +123,9 @@ fn one_person_approves_once_with_and_without_a_gateway() {
         (approval("UB", 3), false),
         (approval("UC", 4), true),
     ] {
-        assert_eq!(record.decide(decision.clone(), Approvals::default()), Ok(is_new), "{decision:?}");
+        assert_eq!(record.decide(decision.clone(), &Approvals::default()), Ok(is_new), "{decision:?}");
     }
-    assert_eq!(record.approvals(&"quarter".parse().unwrap(), Timestamp::MIN), 3);
+    assert_eq!(record.approvals(&"quarter".parse().unwrap(), Timestamp::MIN, None), 3);
 }
 
 #[test]
@@ -134,12 +142,12 @@ fn records_and_decisions_are_bounded_and_the_newest_stay() {
     let mut record = record(&[]);
     for at in 0..2 * DECISIONS_MAX as i64 {
         let verb = if at % 2 == 0 { RolloutVerb::Pause } else { RolloutVerb::Resume };
-        record.decide(decision(verb, at), Approvals::default()).unwrap();
+        record.decide(decision(verb, at), &Approvals::default()).unwrap();
     }
     assert_eq!((record.decisions.len(), record.phase()), (DECISIONS_MAX, RolloutPhase::Running));
-    record.decide(decision(RolloutVerb::Pause, 500), Approvals::default()).unwrap();
+    record.decide(decision(RolloutVerb::Pause, 500), &Approvals::default()).unwrap();
     for at in 0..2 * DECISIONS_MAX {
-        record.decide(approval(&format!("U{at}"), 501), Approvals::default()).unwrap();
+        record.decide(approval(&format!("U{at}"), 501), &Approvals::default()).unwrap();
     }
     assert_eq!(record.phase(), RolloutPhase::Paused, "no number of approvals ends a pause");
 }
@@ -157,7 +165,7 @@ fn a_record_of_the_longest_decisions_keeps_the_newest_that_fit() {
             requested_by: Some(by.clone()),
             ..decision(verb, at as i64)
         };
-        assert_eq!(record.decide(longest, Approvals::default()), Ok(true));
+        assert_eq!(record.decide(longest, &Approvals::default()), Ok(true));
     }
     assert!(serde_json::to_vec(&record).unwrap().len() <= ROLLOUT_RECORD_BYTES_MAX);
     assert!(record.decisions.len() > 1 && record.last().unwrap().at.as_second() == DECISIONS_MAX as i64 - 1);
@@ -209,7 +217,7 @@ fn results_of_checks_replace_inconclusive_ones_and_end_with_their_run() {
         (Some(CheckResult::Fail), Some(CheckResult::Pass), Some(CheckResult::Inconclusive));
     let mut record = record(&[]);
     let mut decide =
-        |verb, second, result| record.decide(of(verb, second, result), Approvals::default()).unwrap();
+        |verb, second, result| record.decide(of(verb, second, result), &Approvals::default()).unwrap();
     assert!(decide(Check, 1, unknown) && !decide(Check, 2, unknown), "the same result is no news");
     assert!(decide(Check, 3, fail) && decide(Pause, 4, None) && decide(Resume, 5, None));
     assert!(decide(Check, 6, fail), "after a resume the same failure is a new one");
@@ -219,11 +227,11 @@ fn results_of_checks_replace_inconclusive_ones_and_end_with_their_run() {
     assert_eq!(record.checked("canary").unwrap().result, pass);
     assert_eq!((record.ready("canary").unwrap().as_second(), record.ready("other")), (10, None));
     for verb in [Stop, Retry] {
-        record.decide(of(verb, 12, None), Approvals::default()).unwrap();
+        record.decide(of(verb, 12, None), &Approvals::default()).unwrap();
     }
     assert_eq!((record.checked("canary"), record.ready("canary")), (None, None));
-    record.decide(of(RolloutVerb::Supersede, 13, None), Approvals::default()).unwrap();
-    record.decide(of(Check, 14, pass), Approvals::default()).unwrap();
+    record.decide(of(RolloutVerb::Supersede, 13, None), &Approvals::default()).unwrap();
+    record.decide(of(Check, 14, pass), &Approvals::default()).unwrap();
     assert_eq!(
         record.checked("canary").unwrap().at.as_second(),
         14,

@@ -1,7 +1,6 @@
 //! One target of a live rollout in few bytes: a fleet of 100,000 devices with 20 rollouts has two million targets.
 
 use std::sync::Arc;
-use std::time::Duration;
 
 use muster_contract::rollout::Retries;
 use muster_contract::view::Freshness;
@@ -23,11 +22,6 @@ impl Nanoseconds {
     pub(super) fn of(time: Timestamp) -> Self {
         let nanoseconds = time.as_nanosecond();
         Self(i64::try_from(nanoseconds).unwrap_or(if nanoseconds < 0 { i64::MIN } else { i64::MAX }))
-    }
-
-    /// The time `by` after `time`.
-    pub(super) fn after(time: Timestamp, by: Duration) -> Self {
-        Self::of(time.checked_add(by).unwrap_or(Timestamp::MAX))
     }
 
     pub(super) fn timestamp(self) -> Timestamp {
@@ -52,6 +46,8 @@ pub(super) struct Row {
     answer: Option<bool>,
     has_since: bool,
     pub(super) is_silent: bool,
+    /// Whether it has no end and has missed a deadline of the hub.
+    pub(super) is_past_deadline: bool,
     pub(super) is_refused: bool,
     pub(super) is_soaked: bool,
     /// Whether it is in no count yet.
@@ -65,6 +61,7 @@ pub(super) struct Observation {
     known: Known,
     since: Option<Timestamp>,
     is_silent: bool,
+    is_past_deadline: bool,
     has_begun: bool,
 }
 
@@ -83,6 +80,7 @@ impl Row {
             answer: None,
             has_since: false,
             is_silent: false,
+            is_past_deadline: false,
             is_refused,
             is_soaked: false,
             is_uncounted: true,
@@ -135,28 +133,38 @@ impl Row {
         };
         let since = match known.evidence(line) {
             Evidence::Confirmed(since) => Some(since),
-            Evidence::Failed | Evidence::Debt | Evidence::Unknown => None,
+            Evidence::Failed | Evidence::Overdue | Evidence::Debt | Evidence::Unknown => None,
         };
         let is_silent = line.is_some_and(|line| line.freshness != Freshness::Fresh);
         let has_begun = known.is_in_ledger() && line.is_some_and(|line| line.has_begun(self.generation));
-        Observation { known, since, is_silent: is_silent && known != Known::NotInLedger, has_begun }
+        let is_past_deadline = matches!(known, Known::UnderWay | Known::TriesAgain)
+            && line.is_some_and(|line| line.overdue.is_some());
+        Observation {
+            known,
+            since,
+            is_silent: is_silent && known != Known::NotInLedger,
+            is_past_deadline,
+            has_begun,
+        }
     }
 
     pub(super) fn has_same(&self, observation: Observation) -> bool {
         let since = self.has_since.then_some(self.since);
         !self.is_uncounted
-            && (self.known, since, self.is_silent, self.has_begun)
+            && (self.known, since, self.is_silent, self.is_past_deadline, self.has_begun)
                 == (
                     observation.known,
                     observation.since.map(Nanoseconds::of),
                     observation.is_silent,
+                    observation.is_past_deadline,
                     observation.has_begun,
                 )
     }
 
     pub(super) fn set_observation(&mut self, observation: Observation) {
-        let Observation { known, since, is_silent, has_begun } = observation;
-        (self.known, self.is_silent, self.has_begun) = (known, is_silent, has_begun);
+        let Observation { known, since, is_silent, is_past_deadline, has_begun } = observation;
+        (self.known, self.is_silent, self.is_past_deadline, self.has_begun) =
+            (known, is_silent, is_past_deadline, has_begun);
         self.has_since = since.is_some();
         self.since = since.map_or(Nanoseconds(0), Nanoseconds::of);
     }

@@ -1,6 +1,7 @@
 //! A live rollout and the list of all its targets lead to the same judgement, after any sequence of facts, answers and times.
 
 use muster_contract::RequestedBy;
+use muster_contract::fact::DeadlineKind;
 use muster_contract::query::StandingLine;
 use muster_contract::rollout::{RolloutDecision, RolloutVerb, TargetsAnswer};
 use muster_contract::view::{Freshness, Standing};
@@ -23,6 +24,8 @@ fn policies() -> Vec<Value> {
             "budget": { "groupBy": "ring", "maxUnavailable": 2 }, "deadlines": { "wave": "3m" } }),
         json!({ "waves": [{ "name": "a", "percent": "50%", "offline": { "fail": { "after": "40s" } },
             "success": { "atLeast": "50%", "evidence": "complete" }, "approval": "after" }], "onFailure": "rollback" }),
+        json!({ "waves": [{ "name": "a", "percent": "80%", "success": { "atLeast": "50%" }, "failure": { "atMost": 1 } }],
+            "deadlines": { "device": "40s", "neverStarted": "70s", "atEnd": "rollback" }, "retries": { "max": 2 } }),
     ]
 }
 
@@ -54,6 +57,11 @@ enum Change {
         device: usize,
         freshness: Freshness,
     },
+    /// A deadline of the hub has passed.
+    Missed {
+        device: usize,
+        deadline: DeadlineKind,
+    },
     Decide(RolloutVerb, Option<&'static str>),
     Later(i64),
 }
@@ -84,6 +92,8 @@ fn changes() -> impl Strategy<Value = Vec<Change>> {
         5 => (device(), standing, prop::bool::weighted(0.8))
             .prop_map(|(device, standing, known)| Change::Report { device, standing, known }),
         4 => (device(), freshness).prop_map(|(device, freshness)| Change::Heard { device, freshness }),
+        2 => (device(), prop::sample::select(vec![DeadlineKind::Stuck, DeadlineKind::NeverStarted]))
+            .prop_map(|(device, deadline)| Change::Missed { device, deadline }),
         3 => decision.prop_map(|(verb, wave)| Change::Decide(verb, wave)),
         4 => (0_i64..50).prop_map(Change::Later),
     ];
@@ -152,6 +162,14 @@ impl World {
                     line.last_heard_at = (freshness != Freshness::Never).then_some(now);
                 }
             }
+            Change::Missed { device, deadline } => {
+                let now = self.now;
+                if let Some(line) = &mut self.whole[device].line {
+                    let fact = json!({ "apiVersion": "muster/v1", "kind": "DeadlineFact", "generation": 1, "deadline": deadline,
+                        "since": now, "limitSeconds": 1 });
+                    line.overdue = Some(serde_json::from_value(fact).unwrap());
+                }
+            }
             Change::Decide(verb, wave) => self.decide(verb, wave),
             Change::Later(seconds) => {
                 self.now = self.now.checked_add(Duration::from_secs(seconds.unsigned_abs())).unwrap();
@@ -160,7 +178,8 @@ impl World {
         if let Change::Document { device, .. }
         | Change::Answer { device }
         | Change::Report { device, .. }
-        | Change::Heard { device, .. } = *change
+        | Change::Heard { device, .. }
+        | Change::Missed { device, .. } = *change
         {
             self.live.observe(device, self.whole[device].line.as_ref().map(Line::from).as_ref());
         }
@@ -179,6 +198,7 @@ impl World {
         let line = line.get_or_insert_with(|| serde_json::from_value(fresh).unwrap());
         (line.target_generation, line.standing, line.changed_at) =
             (Some(generation), Standing::Waiting, Some(self.now));
+        line.overdue = None;
         let content = Content { is_wanted, generation: Some(generation), at: Some(self.now) };
         self.live.set_content(device, content, generation);
     }
@@ -189,7 +209,7 @@ impl World {
         let (reason, evidence, result) = (None, None, None);
         let decision = RolloutDecision { verb, wave, reason, evidence, result, requested_by, at: self.now };
         // A decision that is not possible changes nothing.
-        let _ = self.record.decide(decision, self.policy.approvals);
+        let _ = self.record.decide(decision, &self.policy.approvals);
         self.live.set_record(Some(self.record.clone()));
     }
 
@@ -215,7 +235,7 @@ fn counts(state: &RolloutState) -> RolloutState {
 
 proptest! {
     #[test]
-    fn a_live_rollout_is_judged_as_its_whole_list_is(policy in 0..4_usize, changes in changes()) {
+    fn a_live_rollout_is_judged_as_its_whole_list_is(policy in 0..5_usize, changes in changes()) {
         let mut world = World::new(&policies()[policy]);
         for change in changes {
             world.apply(&change);

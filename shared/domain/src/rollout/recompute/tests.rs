@@ -80,7 +80,7 @@ fn record(verb: RolloutVerb, wave: Option<&str>, confirmed: u64, failed: u64) ->
         at: judged_at,
     };
     let mut record = RolloutRecord::new(content(), "fleet/rollout.yaml".to_owned());
-    record.decide(decision(RolloutVerb::Begin, Some("canary"), None), Approvals::default()).unwrap();
+    record.decide(decision(RolloutVerb::Begin, Some("canary"), None), &Approvals::default()).unwrap();
     let evidence = GateEvidence {
         ledger_seq: 9,
         ledger_through: None,
@@ -93,7 +93,7 @@ fn record(verb: RolloutVerb, wave: Option<&str>, confirmed: u64, failed: u64) ->
         failed,
         debt: 0,
     };
-    record.decide(decision(verb, wave, Some(evidence)), Approvals::default()).unwrap();
+    record.decide(decision(verb, wave, Some(evidence)), &Approvals::default()).unwrap();
     record
 }
 

@@ -27,7 +27,7 @@ fn of_canary(wave: &Value, decisions: &[RolloutDecision], targets: &[(bool, Evid
     let rollout = rollout(json!([first]));
     let mut record = RolloutRecord::new(id("v2").digest, "rollout.yaml".to_owned());
     for decision in decisions {
-        record.decide(decision.clone(), rollout.approvals).unwrap();
+        record.decide(decision.clone(), &rollout.approvals).unwrap();
     }
     let (keys, labels) = (keys(targets.len()), Labels::new());
     let target = |(key, (is_released, evidence)): (_, &(bool, Evidence))| Target {

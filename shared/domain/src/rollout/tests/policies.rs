@@ -1,6 +1,8 @@
 //! Each policy of a rollout by name: devices that are not heard, budgets, windows and deadlines.
 
+use muster_contract::fact::DeadlineKind;
 use muster_contract::rollout::RolloutDecision;
+use muster_contract::view::{Freshness, Standing};
 use serde_json::{Value, json};
 
 use super::super::*;
@@ -37,7 +39,7 @@ fn of_silent_devices(offline: Value, third: Evidence) -> RolloutState {
         at: Timestamp::UNIX_EPOCH,
     };
     let mut record = RolloutRecord::new(id("v2").digest, "rollout.yaml".to_owned());
-    record.decide(begin, rollout.approvals).unwrap();
+    record.decide(begin, &rollout.approvals).unwrap();
     state(&rollout, &id("v2"), Some(&record), &targets, Timestamp::constant(3600, 0))
 }
 
@@ -175,6 +177,63 @@ fn a_wave_that_is_late_leads_to_the_decision_of_the_deadline_until_it_has_passed
     assert_eq!(step(json!({ "wave": "60s" }), &both, &[DARK, CONFIRMED]), waits, "its gate was open once");
     assert_eq!(step(json!({ "wave": "60s" }), &[begun], &[CONFIRMED, WAITING]), release(1, &[1]));
     assert_eq!(step(json!({ "rollout": "1s" }), &both, &[CONFIRMED, CONFIRMED]), Step::Done);
+}
+
+#[test]
+fn a_device_is_overdue_once_the_times_of_hub_and_rollout_are_over() {
+    let of = |missed: Option<DeadlineKind>, known: Known, seconds: i64| {
+        let line = Line {
+            standing: Standing::Installing,
+            freshness: Freshness::Fresh,
+            known: true,
+            leaving: false,
+            target_generation: None,
+            changed_at: None,
+            last_heard_at: None,
+            retries: &[],
+            overdue: missed.map(|missed| (missed, Timestamp::UNIX_EPOCH)),
+        };
+        let deadlines = json!({ "device": "40m", "neverStarted": "2h" });
+        let deadlines = serde_json::from_value(deadlines).unwrap();
+        let clock = RolloutClock { record: None, now: Timestamp::constant(seconds, 0) };
+        known.by_deadlines(Some(&line), &deadlines, &clock)
+    };
+    let (stuck, never) = (Some(DeadlineKind::Stuck), Some(DeadlineKind::NeverStarted));
+    assert_eq!(of(None, Known::UnderWay, 99_999), Known::UnderWay, "the hub's deadline comes first");
+    assert_eq!(of(stuck, Known::UnderWay, 40 * 60 - 1), Known::UnderWay);
+    assert_eq!(of(stuck, Known::UnderWay, 40 * 60), Known::Overdue);
+    assert_eq!(of(stuck, Known::TriesAgain, 40 * 60), Known::Overdue, "attempts restart no deadline");
+    assert_eq!(of(never, Known::UnderWay, 40 * 60), Known::UnderWay, "it has a deadline of its own");
+    assert_eq!(of(never, Known::UnderWay, 2 * 60 * 60), Known::Overdue);
+    for known in [Known::NotHeard, Known::ReportsMissing, Known::NotInLedger, Known::Confirmed, Known::Failed]
+    {
+        assert_eq!(of(stuck, known, 99_999), known, "only a heard device without an end is overdue");
+    }
+}
+
+#[test]
+fn overdue_devices_lead_to_the_decision_of_the_deadline_beyond_the_limit() {
+    let overdue = (true, Evidence::Overdue);
+    let of = |deadlines: Value, targets: &[_]| {
+        let wave = json!({ "name": "a", "percent": "100%", "success": { "atLeast": "50%" }, "failure": { "atMost": 1 } });
+        let document =
+            json!({ "apiVersion": "muster/v1", "kind": "Rollout", "waves": [wave], "deadlines": deadlines });
+        let rollout = muster_contract::decode::parse(document.to_string().as_bytes()).unwrap();
+        decided(rollout, &[(RolloutVerb::Begin, "a")], targets)
+    };
+    let fail = |because, verb| Step::Fail { wave: 0, because, verb };
+    let back = json!({ "device": "1h", "atEnd": "rollback" });
+    let step = |targets: &[_]| of(back.clone(), targets).step;
+    let by_deadline = fail(Failure::DeviceDeadline, RolloutVerb::Rollback);
+    assert_eq!(step(&[overdue, CONFIRMED, CONFIRMED]), Step::Done, "as many as the wave tolerates");
+    assert_eq!(step(&[overdue, overdue, CONFIRMED, CONFIRMED]), by_deadline);
+    assert_eq!(step(&[overdue, FAILED, CONFIRMED, CONFIRMED]), by_deadline, "one failure alone is tolerated");
+    let by_failures = fail(Failure::Gate, RolloutVerb::Pause);
+    assert_eq!(step(&[overdue, FAILED, FAILED, CONFIRMED]), by_failures, "the failures alone are too many");
+    let stops = of(json!({ "neverStarted": "1h" }), &[overdue, overdue, CONFIRMED]).step;
+    assert_eq!(stops, fail(Failure::DeviceDeadline, RolloutVerb::Stop));
+    let tally = of(back, &[overdue, DARK, CONFIRMED]).waves[0].tally;
+    assert_eq!((tally.failed, tally.overdue, tally.in_flight()), (1, 1, 1), "it gives its place back");
 }
 
 #[test]

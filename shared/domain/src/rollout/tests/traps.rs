@@ -92,7 +92,7 @@ fn trap_of_flagger_a_check_without_data_never_passes_and_has_an_end() {
     let mut record = RolloutRecord::new(id("v2").digest, "rollout.yaml".to_owned());
     let inconclusive = Some(muster_contract::rollout::CheckResult::Inconclusive);
     for decision in [of(RolloutVerb::Begin, 0, None), of(RolloutVerb::Check, 1, inconclusive)] {
-        record.decide(decision, rollout.approvals).unwrap();
+        record.decide(decision, &rollout.approvals).unwrap();
     }
     let (keys, labels) = (keys(1), Labels::new());
     let target = Target {
