@@ -22,9 +22,10 @@ use muster_contract::view::AsOf;
 use muster_contract::{HubName, Timestamp};
 use muster_domain::fold::Merge;
 use muster_notify::NoticeSource;
+use muster_notify::Origin;
 use muster_notify::compose::{SubscriptionRead, SubscriptionState, fitting};
 use muster_notify::register::Line;
-use muster_notify::source::{Beginning, Evaluation, Origin, Reading};
+use muster_notify::source::{Beginning, Evaluation, Reading};
 use tokio::sync::watch;
 use tokio::task::JoinSet;
 

@@ -4,22 +4,18 @@
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::sync::Arc;
-use std::time::Duration;
 
 use fastrand::Rng;
 use muster_bus::{
     Bus, BusConfig, IncidentReporter, Keeper, KeeperMetrics, LinkHealth, MirrorSettings, StreamState,
 };
 use muster_contract::Timestamp;
-use muster_contract::incident::IncidentKind;
-use muster_contract::subjects::stream;
 use muster_domain::fold::Fleet;
 use muster_notify::metrics::NotifyMetrics;
 use muster_notify::{Notifier, SharedRegister, SubscriptionHandler};
 use muster_service::clock::{Clock, SystemClock};
 use muster_service::error::chain;
 use muster_service::exit;
-use muster_service::retry::{RetryPolicy, retry};
 use muster_service::supervisor::{Stage, Supervisor};
 
 use crate::config::{Cli, Config, Readers};
@@ -34,6 +30,7 @@ use crate::history::store::Checkpoints;
 use crate::history::{self, point_in_time};
 use crate::incidents::HubIncidents;
 use crate::lag::LagState;
+use crate::ledger::{ledger_state, replaced};
 use crate::metrics::Metrics;
 use crate::monitor::Monitor;
 use crate::notices::ProjectionSource;
@@ -45,8 +42,6 @@ use crate::snapshot::Snapshots;
 use crate::store::{Damage, Store, StoreError, StoredSnapshot};
 
 const NAME: &str = "muster-rollup";
-/// Delays before LEDGER's state is read again.
-const RETRY: RetryPolicy = RetryPolicy { min: Duration::from_millis(100), max: Duration::from_secs(5) };
 
 /// A rollup that runs.
 #[derive(Debug)]
@@ -254,18 +249,4 @@ fn warn_of(damage: &Damage, aside: &Path) {
         aside = %aside.display(),
         "the snapshot is set aside: reading LEDGER from its start"
     );
-}
-
-/// The incident of a LEDGER that takes the place of another, which was created and known up to this.
-pub(crate) const fn replaced(
-    (known_created_at, known_seq): (Timestamp, u64),
-    ledger: &StreamState,
-) -> IncidentKind {
-    let StreamState { created_at, last_seq, .. } = *ledger;
-    IncidentKind::LedgerReplaced { known_created_at, known_seq, created_at, last_seq }
-}
-
-/// The state of LEDGER, as soon as that can be known.
-pub(crate) async fn ledger_state(bus: &Bus) -> StreamState {
-    retry(RETRY, "cannot read LEDGER's state yet", |_| bus.stream_state(stream::LEDGER)).await
 }

@@ -16,8 +16,8 @@ use muster_service::retry::{RetryPolicy, retry_transient};
 use tokio::time::timeout;
 use tokio_util::sync::CancellationToken;
 
-use crate::app::{ledger_state, replaced};
 use crate::history::tail::{self, BATCH_MAX, Read};
+use crate::ledger::{ledger_state, replaced};
 use crate::metrics::{FactOutcome, Metrics};
 use crate::progress::{SeenHearing, SeenPulse};
 use crate::projection::Projection;

@@ -26,6 +26,7 @@ pub mod error;
 pub mod history;
 mod incidents;
 pub mod lag;
+mod ledger;
 pub mod metrics;
 pub mod monitor;
 pub mod notices;

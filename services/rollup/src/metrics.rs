@@ -1,6 +1,7 @@
 //! Counts for `/metrics`. No label distinguishes devices or deployments.
 
 mod fleet;
+mod gauge;
 mod silence;
 
 use std::sync::atomic::AtomicU64;

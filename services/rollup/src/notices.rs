@@ -16,9 +16,10 @@ use muster_contract::question::bad;
 use muster_contract::subjects::stream::LEDGER;
 use muster_domain::fold::{Changes, Fleet, NothingToTell};
 use muster_notify::NoticeSource;
+use muster_notify::Origin;
 use muster_notify::compose::{SubscriptionRead, SubscriptionState, fitting};
 use muster_notify::register::{LastNotice, Line};
-use muster_notify::source::{Beginning, Evaluation, Origin, Reading};
+use muster_notify::source::{Beginning, Evaluation, Reading};
 use tokio::sync::watch;
 
 use crate::history::point_in_time::Rebuilds;

@@ -9,7 +9,7 @@ use std::time::Duration;
 use muster_contract::Timestamp;
 use muster_contract::defined::ViewDefinition;
 use muster_domain::fold::Fleet;
-pub use muster_notify::source::Origin;
+pub use muster_notify::Origin;
 use tokio::sync::watch;
 
 use crate::progress::LedgerProgress;

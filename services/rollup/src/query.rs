@@ -9,36 +9,26 @@ mod groups;
 mod manifests;
 mod parts;
 mod past;
+mod present;
 mod status;
 
 use std::sync::Arc;
 
 use bytes::Bytes;
 use muster_bus::{AnswerKind, Bus, Call, EndpointSpec, Fault, ServiceSpec};
-use muster_contract::history::Point;
-use muster_contract::query::{
-    DeploymentAnswer, DeploymentsAnswer, DeviceAnswer, DevicesAnswer, ErrorBody, ErrorCode, Query,
-};
-use muster_contract::question::{
-    ANSWER_BYTES_MAX, bad, checked_limit, fitting, found, named, nowhere, one_site, parsed_after, point_of,
-    read_query,
-};
+use muster_contract::query::ErrorBody;
+use muster_contract::question::{checked_limit, fitting, point_of, read_query};
 use muster_contract::subjects::QUERY_PREFIX;
-use muster_contract::view::{FleetView, SiteView};
-use muster_contract::why::WhyAnswer;
-use muster_contract::{DeploymentId, DeviceKey, SiteId};
-use muster_domain::abridged::abridged;
-use muster_domain::fold::{Fleet, Page, StatusRefusal};
 use muster_service::health::Latch;
-use serde::Serialize;
 use tokio_util::sync::CancellationToken;
 
 pub use self::actions::Actions;
 pub use self::manifests::Manifests;
 pub use self::past::History;
+use self::present::{Answer, caught_up, look_up, no_past};
 use crate::lag::LagState;
 use crate::metrics::Metrics;
-use crate::projection::{Projection, ProjectionState};
+use crate::projection::Projection;
 
 /// The service's name in `$SRV.INFO`.
 const SERVICE: &str = "muster-query";
@@ -166,21 +156,6 @@ impl QueryHandler {
     }
 }
 
-/// The fleet, once LEDGER was read to its end.
-fn caught_up(now: &ProjectionState) -> Result<&Fleet, ErrorBody> {
-    if now.caught_up {
-        return Ok(&now.fleet);
-    }
-    let read_to = now.fleet.as_of().ledger_seq;
-    let message = format!("still reading LEDGER (at {read_to}); ask again in a moment");
-    Err(ErrorBody { code: ErrorCode::NotReady, message })
-}
-
-/// Refuses a question about the past: this responder knows only the present.
-fn no_past(point: Point) -> Result<(), ErrorBody> {
-    if point.is_now() { Ok(()) } else { Err(bad("this service knows no past".to_owned())) }
-}
-
 fn spec() -> ServiceSpec {
     let endpoint = |name| EndpointSpec { name, subject: format!("{QUERY_PREFIX}.{name}") };
     ServiceSpec {
@@ -194,94 +169,6 @@ fn spec() -> ServiceSpec {
             .map(endpoint)
             .collect(),
     }
-}
-
-/// The answers by kind of question.
-#[derive(Serialize)]
-#[serde(untagged)]
-enum Answer {
-    Deployment(Box<DeploymentAnswer>),
-    Deployments(DeploymentsAnswer),
-    Device(Box<DeviceAnswer>),
-    Devices(DevicesAnswer),
-    Site(Box<SiteView>),
-    Fleet(Box<FleetView>),
-    Why(Box<WhyAnswer>),
-}
-
-impl Answer {
-    /// An answer without pages is cut to the size of a message, and says so.
-    fn abridged(self) -> Self {
-        match self {
-            Self::Device(whole) => Self::Device(Box::new(abridged(*whole, ANSWER_BYTES_MAX))),
-            paged => paged,
-        }
-    }
-}
-
-fn look_up(fleet: &Fleet, endpoint: &str, query: &Query, limit: usize) -> Result<Answer, ErrorBody> {
-    match endpoint {
-        "deployment" => {
-            let (id, site) = (named(query.id.as_ref(), "id")?, one_site(query)?);
-            let page = Page { after: after::<DeviceKey>(query)?, limit };
-            let answer = fleet.deployment_answer(id, query.output, site, &page);
-            Ok(Answer::Deployment(Box::new(found(answer, || nowhere(id))?)))
-        }
-        "deployments" => {
-            let page = Page { after: after::<DeploymentId>(query)?, limit };
-            let answer = fleet.deployments_answer(query, &page);
-            Ok(Answer::Deployments(answer.map_err(|refusal| refused(&refusal))?))
-        }
-        "device" => {
-            let (site, device) = (named(one_site(query)?, "site")?, named(query.device.as_ref(), "device")?);
-            let key = DeviceKey { site: site.clone(), device: device.clone() };
-            let answer = fleet.device_answer(&key, query.output);
-            let answer = found(answer, || format!("device '{key}' was never heard of"))?;
-            Ok(Answer::Device(Box::new(answer)))
-        }
-        "devices" => {
-            let page = Page { after: after::<DeviceKey>(query)?, limit };
-            let answer = fleet.devices_answer(query, &page);
-            Ok(Answer::Devices(answer.map_err(|refusal| refused(&refusal))?))
-        }
-        "site" => {
-            let site = named(one_site(query)?, "site")?;
-            let view = found(fleet.site_view(site), || no_site(Some(site)))?;
-            Ok(Answer::Site(Box::new(view)))
-        }
-        "fleet" => Ok(Answer::Fleet(Box::new(fleet.fleet_view()))),
-        "why" => Ok(Answer::Why(Box::new(why(fleet, query, limit)?))),
-        other => Err(bad(format!("there is no question '{other}'"))),
-    }
-}
-
-fn why(fleet: &Fleet, query: &Query, limit: usize) -> Result<WhyAnswer, ErrorBody> {
-    let (id, site) = (named(query.id.as_ref(), "id")?, one_site(query)?);
-    let there = |words: String| if fleet.deployment_view(id).is_none() { nowhere(id) } else { words };
-    let Some(device) = &query.device else {
-        let page = Page { after: after::<DeviceKey>(query)?, limit };
-        return found(fleet.why(id, site, &page), || there(no_site(site)));
-    };
-    let key = DeviceKey { site: named(site, "site")?.clone(), device: device.clone() };
-    let stranger = || there(format!("device '{key}' neither shall run '{id}' nor has it"));
-    found(fleet.why_device(id, &key), stranger)
-}
-
-fn after<K: std::str::FromStr<Err: std::fmt::Display>>(query: &Query) -> Result<Option<K>, ErrorBody> {
-    parsed_after(query.after.as_deref())
-}
-
-fn refused(refusal: &StatusRefusal) -> ErrorBody {
-    let message = refusal.to_string();
-    match refusal {
-        StatusRefusal::Unknown(_) => ErrorBody { code: ErrorCode::NotFound, message },
-        StatusRefusal::Wrong(_) => bad(message),
-    }
-}
-
-fn no_site(site: Option<&SiteId>) -> String {
-    let name = site.map(SiteId::as_str).unwrap_or_default();
-    format!("site '{name}' has no devices")
 }
 
 #[cfg(test)]

@@ -16,10 +16,12 @@ pub mod compose;
 pub mod handler;
 pub mod metrics;
 pub mod notifier;
+mod origin;
 mod ownership;
 pub mod register;
 pub mod source;
 
 pub use handler::SubscriptionHandler;
 pub use notifier::{Notifier, SharedRegister};
+pub use origin::Origin;
 pub use source::NoticeSource;

@@ -25,8 +25,9 @@ use tokio_util::sync::CancellationToken;
 
 use crate::compose::{FoundNotice, SubscriptionRead, ending, packed};
 use crate::metrics::{NoticeResult, NotifyMetrics};
+use crate::origin::Origin;
 use crate::register::{LastNotice, Line, Register};
-use crate::source::{NoticeSource, Origin};
+use crate::source::NoticeSource;
 
 /// Entries of the stream taken at once.
 const BATCH_MAX: usize = 256;

@@ -18,8 +18,8 @@ use muster_contract::view::AsOf;
 use muster_service::error::chain;
 use tokio::time::Instant;
 
+use crate::origin::Origin;
 use crate::ownership::{Action, Reserved, is_allowed, owner_of, share, too_many};
-use crate::source::Origin;
 
 /// All subscriptions by name.
 #[derive(Debug, Default)]

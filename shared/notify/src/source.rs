@@ -6,7 +6,6 @@ use std::future::Future;
 
 use bytes::Bytes;
 use muster_bus::Requester;
-use muster_contract::Timestamp;
 use muster_contract::notify::{
     ContentQuery, HubPosition, MissedQuery, Notice, NoticeContent, Subscription, SubscriptionRecord,
 };
@@ -16,16 +15,8 @@ use muster_domain::fold::ChangedSince;
 use tokio::sync::watch;
 
 use crate::compose::SubscriptionRead;
+use crate::origin::Origin;
 use crate::register::Line;
-
-/// The LEDGER of a projection.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Origin {
-    /// When the stream was created.
-    pub created_at: Timestamp,
-    /// How often this process has started over.
-    pub restarts: u64,
-}
 
 /// A position up to which changes were evaluated, and what has changed before it.
 #[derive(Debug)]

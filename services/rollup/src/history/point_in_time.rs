@@ -27,6 +27,7 @@ use tokio_util::sync::CancellationToken;
 use self::rebuild_cache::{CachedRebuild, RebuildCache, RebuildJob, RebuildStage};
 use super::archive::Archive;
 use super::backfill::Backfill;
+use super::progress::ReadProgress;
 use super::rebuild::{Past, Rebuilder};
 use super::verify;
 use crate::metrics::{Metrics, RebuildResult};
@@ -106,9 +107,8 @@ pub enum Rebuilt {
 #[derive(Debug)]
 pub struct Progress(watch::Sender<RebuildStage>);
 
-impl Progress {
-    /// LEDGER is read so far, of so much.
-    pub fn read(&self, at: u64, to: u64) {
+impl ReadProgress for Progress {
+    fn read(&self, at: u64, to: u64) {
         self.0.send_replace(RebuildStage::Reading { at, to });
     }
 }

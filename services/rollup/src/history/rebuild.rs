@@ -14,7 +14,7 @@ use muster_service::error::chain;
 use super::archive::Archive;
 use super::base::{Base, TooOld, Window, bases, first_reachable};
 use super::checkpoint_retention::Mark;
-use super::point_in_time::Progress;
+use super::progress::ReadProgress;
 use super::tail::{Read, Tail};
 use crate::projection::Origin;
 
@@ -45,7 +45,7 @@ impl Rebuilder {
     ///
     /// # Errors
     /// The obstacle, for the asker.
-    pub async fn at(&self, ledger_seq: u64, progress: &Progress) -> Result<Fleet, ErrorBody> {
+    pub async fn at(&self, ledger_seq: u64, progress: &dyn ReadProgress) -> Result<Fleet, ErrorBody> {
         if ledger_seq == 0 {
             return Ok(Fleet::default());
         }
@@ -81,7 +81,7 @@ impl Rebuilder {
         moment: Timestamp,
         then: u64,
         by: u64,
-        progress: &Progress,
+        progress: &dyn ReadProgress,
     ) -> Result<Past, ErrorBody> {
         let mut fold = EventTimeFold::of(self.at(then, progress).await?, moment);
         if then < by {
@@ -109,7 +109,12 @@ impl Rebuilder {
     ///
     /// # Errors
     /// As [`Self::at`], or there are too many.
-    pub async fn changes(&self, from: u64, to: u64, progress: &Progress) -> Result<ChangeRecord, ErrorBody> {
+    pub async fn changes(
+        &self,
+        from: u64,
+        to: u64,
+        progress: &dyn ReadProgress,
+    ) -> Result<ChangeRecord, ErrorBody> {
         let (record, whole) = self.record(from, to, progress).await?;
         whole.map(|()| record).map_err(|error| bad(error.to_string()))
     }
@@ -123,7 +128,7 @@ impl Rebuilder {
         &self,
         from: u64,
         to: u64,
-        progress: &Progress,
+        progress: &dyn ReadProgress,
     ) -> Result<Option<ChangeRecord>, ErrorBody> {
         let window = self.window().await?;
         let stored_at = if from == 0 { None } else { self.stored_at(from).await? };
@@ -138,7 +143,7 @@ impl Rebuilder {
         &self,
         from: u64,
         to: u64,
-        progress: &Progress,
+        progress: &dyn ReadProgress,
     ) -> Result<(ChangeRecord, Result<(), TooManyChanges>), ErrorBody> {
         let mut fleet = self.at(from, progress).await?;
         let mut record = ChangeRecord::begin(&fleet);
@@ -231,7 +236,7 @@ pub async fn fold_to(
     fleet: &mut Fleet,
     tail: &mut Tail,
     ledger_seq: u64,
-    progress: &Progress,
+    progress: &dyn ReadProgress,
 ) -> Result<(), ErrorBody> {
     while fleet.as_of().ledger_seq < ledger_seq {
         let read = tail.next(ledger_seq).await.map_err(|error| unreadable(&error))?;

@@ -16,7 +16,7 @@ use muster_domain::fold::{DeviceRecord, Fleet};
 use serde_json::Value;
 
 use super::archive::Archive;
-use super::point_in_time::Progress;
+use super::progress::ReadProgress;
 use super::rebuild::{Rebuilder, fold_to};
 use super::tail::Tail;
 use crate::projection::{Origin, Projection, ProjectionState};
@@ -34,7 +34,7 @@ pub async fn compare(
     rebuilder: &Rebuilder,
     projection: &Projection,
     archive: &Archive,
-    progress: &Progress,
+    progress: &dyn ReadProgress,
 ) -> Result<VerifyAnswer, ErrorBody> {
     let origin = projection.read(|now| now.origin);
     let (base, fleet) = rebuild_base(rebuilder, archive, origin).await?;
@@ -86,7 +86,7 @@ async fn rebuild_base(
 /// A rebuild beside the running projection.
 struct Comparison<'a> {
     projection: &'a Projection,
-    progress: &'a Progress,
+    progress: &'a dyn ReadProgress,
     origin: Origin,
     base: RebuildBase,
     fleet: Fleet,

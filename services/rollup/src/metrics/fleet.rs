@@ -9,6 +9,7 @@ use prometheus_client::metrics::family::Family;
 use prometheus_client::metrics::gauge::Gauge;
 use prometheus_client::registry::Registry;
 
+use super::gauge::shown;
 use super::silence::SilenceMetrics;
 
 /// The state of the fleet. Clones share it.
@@ -91,10 +92,6 @@ impl FleetMetrics {
 
 const fn by_freshness(split: Split) -> [(&'static str, u64); 3] {
     [("fresh", split.fresh), ("stale", split.stale), ("never", split.never)]
-}
-
-pub(super) fn shown(count: u64) -> i64 {
-    i64::try_from(count).unwrap_or(i64::MAX)
 }
 
 #[cfg(test)]

@@ -15,7 +15,7 @@ use prometheus_client::metrics::MetricType;
 use prometheus_client::metrics::gauge::{ConstGauge, Gauge};
 use prometheus_client::registry::Registry;
 
-use super::fleet::shown;
+use super::gauge::shown;
 
 /// Sites with a series of their own.
 pub const SILENT_SITES_NAMED: usize = 20;

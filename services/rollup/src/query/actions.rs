@@ -24,7 +24,7 @@ use tokio::sync::Mutex;
 use tokio::time::{Instant, sleep, timeout_at};
 use tokio_util::sync::CancellationToken;
 
-use super::caught_up;
+use super::present::caught_up;
 use crate::history::point::Points;
 use crate::history::point_in_time::{self, PATIENCE};
 use crate::history::rebuild::unreadable;

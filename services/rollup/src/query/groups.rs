@@ -16,7 +16,7 @@ use muster_contract::{DeploymentId, LabelKey, LabelValue, ViewName};
 use muster_domain::fold::{Fleet, NoGroups, Page, Shown, Unsigned};
 use serde::Serialize;
 
-use super::{caught_up, no_past};
+use super::present::{caught_up, no_past};
 use crate::projection::Projection;
 
 /// The last tokens of their subjects.

@@ -10,7 +10,7 @@ use muster_contract::question::{bad, fitting, read_or_default};
 use muster_contract::subjects::ViewKey;
 use muster_domain::fold::Fleet;
 
-use super::caught_up;
+use super::present::caught_up;
 use crate::projection::Projection;
 
 /// The last token of its subject.

@@ -14,8 +14,9 @@ use muster_contract::question::{bad, checked_limit, fitting, found, json, parsed
 use muster_domain::fold::{Fleet, Page};
 use tokio::time::Instant;
 
-use super::manifests::READS_AFTER;
-use super::{Answer, Manifests, groups, look_up, status};
+use super::manifests::{Manifests, READS_AFTER};
+use super::present::{Answer, look_up};
+use super::{groups, status};
 use crate::history::point::Points;
 use crate::history::point_in_time::{PATIENCE, RebuildRequest, RebuildTarget, Rebuilds};
 use crate::history::rebuild::Past;

@@ -14,7 +14,7 @@ use muster_domain::fold::{Fleet, StatusCursor};
 use tokio::time::Instant;
 
 use super::manifests::{ManifestRequest, Manifests, READS_FOR, add_manifests, wanted, withhold};
-use super::{caught_up, no_past, refused};
+use super::present::{caught_up, no_past, refused};
 use crate::projection::Projection;
 
 /// The last token of its subject.

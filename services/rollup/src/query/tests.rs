@@ -4,11 +4,12 @@ use muster_contract::State;
 use muster_contract::Timestamp;
 use muster_contract::fact::Fact;
 use muster_contract::limits::{COMPONENTS_MAX, DEPLOYMENTS_PER_DEVICE_MAX, ERROR_MESSAGE_BYTES_MAX};
-use muster_contract::query::{LastReport, PAGE_MAX};
+use muster_contract::query::{DeviceAnswer, ErrorCode, LastReport, PAGE_MAX};
 use muster_contract::question::ANSWER_BYTES_MAX;
 use muster_contract::status::LOOKED_AT_MAX;
 use muster_contract::subjects::LedgerSubject;
-use muster_domain::fold::Position;
+use muster_contract::view::FleetView;
+use muster_domain::fold::{Fleet, Position};
 use serde_json::{Value, json};
 
 use super::*;

@@ -1,6 +1,8 @@
 //! Tests that checkpoints come back unchanged, that damage is detected and explained, and that another LEDGER's
 //! file is set aside.
 
+use std::io;
+
 use tempfile::TempDir;
 
 use super::*;

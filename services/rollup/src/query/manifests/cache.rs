@@ -26,7 +26,7 @@ const _: () = assert!(ENTRIES_MAX * ENTRY_BYTES <= BYTES_MAX);
 
 /// The manifest of a target.
 #[derive(Debug, Clone, PartialEq)]
-pub(in super::super) struct Entry {
+pub(crate) struct Entry {
     /// The digest that its content has.
     pub(super) digest: Digest,
     /// Its source.
