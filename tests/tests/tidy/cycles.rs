@@ -5,13 +5,15 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use super::tree::{self, Source};
 
-/// Crates in which the rule holds; a crate is added once its modules keep it.
-const CHECKED: [&str; 5] = [
-    "shared/bus/src/",
-    "shared/identity/src/",
-    "shared/service/src/",
-    "services/agent/src/",
-    "services/renewer/src/",
+/// Cycles that break the rule still: a crate, and the files in each of its cycles. The list may only shrink.
+const KNOWN: [(&str, &[usize]); 7] = [
+    ("services/ctl/src/", &[2, 2, 34]),
+    ("services/federation/src/", &[2]),
+    ("services/gateway/src/", &[8, 25]),
+    ("services/planner/src/", &[2, 2, 9]),
+    ("services/simulator/src/", &[2, 2, 6]),
+    ("shared/contract/src/", &[2, 2, 4, 6, 6]),
+    ("shared/domain/src/", &[11]),
 ];
 /// Files in a cycle at most.
 const CYCLE_FILES_MAX: usize = 4;
@@ -154,10 +156,22 @@ fn a_cycle_of_modules_is_a_parent_with_its_children() {
     large.push(("a", "use self::{b::B, c::C, d::D, e::E};"));
     assert_eq!(found(&large), 1, "five files");
     let sources = tree::sources();
-    for root in CHECKED {
-        let modules = modules(&sources, root);
+    for root in roots(&sources) {
+        let modules = modules(&sources, &root);
         assert!(modules.len() > 1, "{root} has no modules");
         let cycles = cycles(&modules);
-        assert!(cycles.is_empty(), "{root}: {cycles:?}");
+        let mut sizes: Vec<_> = cycles.iter().map(Vec::len).collect();
+        sizes.sort_unstable();
+        let known = KNOWN.iter().find(|(known, _)| *known == root).map_or(&[][..], |(_, sizes)| sizes);
+        assert_eq!(sizes, known, "{root}: {cycles:?}");
     }
+}
+
+/// The roots of all crates that ship.
+fn roots(sources: &[Source]) -> BTreeSet<String> {
+    let root = |source: &Source| {
+        let (root, _) = source.path.split_once("/src/").filter(|_| source.ships())?;
+        (root.starts_with("services/") || root.starts_with("shared/")).then(|| format!("{root}/src/"))
+    };
+    sources.iter().filter_map(root).collect()
 }
