@@ -120,9 +120,9 @@ fn examples(folder: &str) -> Vec<Example> {
 fn bad_examples() -> Vec<(Example, Refused)> {
     let folder = schemas::folder().join("examples");
     let kinds = names(&folder.join("bad"));
-    let files = kinds
-        .iter()
-        .flat_map(|kind| names(&folder.join("bad").join(kind)).into_iter().map(move |case| format!("{kind}/{case}")));
+    let files = kinds.iter().flat_map(|kind| {
+        names(&folder.join("bad").join(kind)).into_iter().map(move |case| format!("{kind}/{case}"))
+    });
     let example = |name: String| {
         let refused: Refused =
             serde_json::from_slice(&std::fs::read(folder.join("bad").join(&name)).unwrap()).unwrap();

@@ -45,9 +45,9 @@ use tokio::runtime::{Handle, RuntimeFlavor};
 use tokio::sync::{mpsc, oneshot};
 use tokio_util::sync::CancellationToken;
 
-pub use self::schema::{Migration, Schema};
-use self::schema::{FORMAT, NO_FORMAT};
 use self::files::{lock, make_private, marker, set_aside};
+use self::schema::{FORMAT, NO_FORMAT};
+pub use self::schema::{Migration, Schema};
 use self::writer::{DatabaseFile, Job, SharedFile, WorkRequest, Writer, commit_all};
 
 /// Jobs per commit at most.
