@@ -1,4 +1,5 @@
-//! The past: what a point rests on, what differs between two, and what a comparison with a rebuild found.
+//! Renders the past: the position of a point, the differences between two points, and the result of a comparison with a
+//! rebuild.
 
 use std::collections::BTreeSet;
 use std::fmt::Write as _;
@@ -32,12 +33,13 @@ pub fn moment(answer: &MomentAnswer) -> String {
     let later = plural(about.late_reports, "report");
     let mut text = if answer.hubs.is_empty() {
         format!(
-            "What is known with ledger {} of {}: {later} came later; targets, deadlines and who was heard as the hub knew with ledger {}.\n",
-            at.ledger_seq, about.at, about.known_then.ledger_seq
+            "State at {}, as known with ledger {}: {later} came later; targets, deadlines and freshness as known with \
+             ledger {}.\n",
+            about.at, at.ledger_seq, about.known_then.ledger_seq
         )
     } else {
         format!(
-            "What is known of {} with {}: {later} came later; targets, deadlines and who was heard as each hub knew then.\n",
+            "State at {}, as known with {}: {later} came later; targets, deadlines and freshness as each hub knew then.\n",
             about.at,
             facts_of(&answer.hubs)
         )

@@ -65,7 +65,7 @@ impl Route {
 const WHEN: &[Param] = &[
     param("at", Kind::Time, "As known at this time"),
     param("atSeq", Kind::Number, "As known with this fact of LEDGER"),
-    param("about", Kind::Time, "What is known of this time by now"),
+    param("about", Kind::Time, "The state at this time by the devices' clocks, as known now"),
 ];
 const PAGES: &[Param] = &[
     param("limit", Kind::Number, "Most rows of an answer, from 1 to 1000"),
