@@ -373,7 +373,7 @@ fn each_verdict_names_its_facts() {
     assert_eq!(why(&ledger), (Verdict::Waiting, vec!["north/a 1 is to run it".to_owned()]));
     ledger.deadline("north/a", "web", 1, DeadlineKind::NeverStarted);
     let overdue =
-        vec!["north/a 1 is to run it".to_owned(), "north/a 2 had not begun after 30 min".to_owned()];
+        vec!["north/a 1 is to run it".to_owned(), "north/a 2 had not started after 30 min".to_owned()];
     assert_eq!(why(&ledger), (Verdict::Overdue, overdue));
     let failed = Said { errors: &[("main", "Exit1", "no license")], ..said(1, &[("main", State::Failed)]) };
     ledger.status("north/a", "web", &failed);
