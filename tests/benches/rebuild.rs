@@ -117,7 +117,7 @@ async fn rebuild(server: &Server, data: &Path, end: u64) -> Duration {
         tokio::time::sleep(LOOK).await;
     }
     let took = begin.elapsed();
-    // What it leaves is a snapshot of everything.
+    // It leaves a snapshot of everything.
     supervisor.drain(DRAIN).await;
     took
 }

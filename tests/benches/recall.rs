@@ -23,9 +23,9 @@ use muster_tests::server::Server;
 use serde_json::Value;
 use tokio_util::sync::CancellationToken;
 
-/// Devices, and points asked for, if nothing else is said.
+/// Default number of devices.
 const DEVICES: usize = 100_000;
-/// See [`DEVICES`].
+/// Default number of points asked for.
 const POINTS: usize = 12;
 /// Reports of each deployment on each device.
 const ROUNDS: u64 = 2;
@@ -73,7 +73,7 @@ async fn main() {
         handle.metrics.snapshot_seconds.get()
     );
     println!("longest wait of the fold at once: {:.1} ms", stall * 1e3);
-    recall(&bus, end, points).await;
+    query_points(&bus, end, points).await;
     hindsight(&bus, end).await;
     supervisor.drain(Duration::from_secs(20)).await;
 }
@@ -95,7 +95,7 @@ async fn filled(handle: &Handle, end: u64, begin: Instant) {
 }
 
 /// Asks for points drawn by lot.
-async fn recall(bus: &Bus, end: u64, points: usize) {
+async fn query_points(bus: &Bus, end: u64, points: usize) {
     let (mut chance, mut seconds) = (fastrand::Rng::with_seed(7), Vec::new());
     for _ in 0..points {
         seconds.push(moment(bus, Point::at_seq(chance.u64(1..=end))).await.0);

@@ -35,7 +35,7 @@ impl<E> Agenda<E> {
         Self { now: 0, noted: 0, queue: BTreeMap::new() }
     }
 
-    /// What time it is.
+    /// The current time.
     pub(crate) const fn now(&self) -> Millis {
         self.now
     }

@@ -79,12 +79,11 @@ impl World {
         match fault {
             Fault::Refusal => {
                 let until = now_is + self.chance.i64(SECOND..30 * SECOND);
-                match self.chance.bool() {
-                    true => self.hub.refuses_until.0 = until,
-                    false => {
-                        self.hub.refuses_until.1 = until;
-                        self.monitor.is_disturbed(until);
-                    }
+                if self.chance.bool() {
+                    self.hub.refuses_until.0 = until;
+                } else {
+                    self.hub.refuses_until.1 = until;
+                    self.monitor.is_disturbed(until);
                 }
             }
             Fault::BusRestart => self.restart_bus(),

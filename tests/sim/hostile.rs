@@ -17,14 +17,14 @@ use super::world::World;
 const BURST: u64 = 12;
 const HOUR_SECONDS: i64 = 3_600;
 
-/// What LEDGER holds of one hostile device.
+/// The facts of one hostile device in LEDGER.
 #[derive(Debug, Default)]
 struct Taken {
     deployments: BTreeSet<DeploymentId>,
     rises: BTreeMap<Epoch, Timestamp>,
 }
 
-/// What LEDGER holds of hostile devices.
+/// The facts of hostile devices in LEDGER.
 #[derive(Debug, Default)]
 pub(crate) struct Inventions(BTreeMap<DeviceKey, Taken>);
 

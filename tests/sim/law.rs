@@ -241,8 +241,8 @@ impl Law {
         must(wrong.is_empty(), "a receipt covers what LEDGER holds", || format!("device {device} {wrong}"))
     }
 
-    /// What a device has of its numbers up to `head`: all others must have been in LEDGER when it forgot them. One that is
-    /// short of room may forget what it keeps only for a hub that is set back: that was in LEDGER once.
+    /// Checks the numbers that a device keeps up to `head`: all others must have been in LEDGER when it deleted them. A device
+    /// that is short of room may delete reports that it keeps only for a hub that is set back: these were in LEDGER once.
     pub(crate) fn kept(&mut self, device: usize, epoch: Option<u64>, head: u64, kept: &SeqRanges) -> Lawful {
         let subject = &mut self.subjects[device];
         let mut held =

@@ -15,12 +15,12 @@ use super::agenda::{MINUTE, Millis, SECOND};
 use super::device::Downward;
 use super::world::{Event, World};
 
-/// Of so many generations of a device one is followed by the document before it.
+/// One in so many generations of a device is followed by the document before it.
 const SET_BACK_EVERY: u64 = 8;
 /// When the publisher replaces that: long enough for some devices to read it.
 const REPUBLISHED_AFTER: Millis = MINUTE;
 
-/// What a device shall run.
+/// The desired state of a device.
 #[derive(Debug, Default)]
 pub(crate) struct Wanted {
     /// Generation of the last document; 0 before the first.
@@ -123,7 +123,7 @@ impl World {
             self.hub.desired[device].push(older);
             self.agenda.after(REPUBLISHED_AFTER, Event::Republish(device));
         }
-        // A replayed older document, as a confused subscriber would get it, is told apart by its generation.
+        // The generation shows that a replayed document, as a confused subscriber would get it, is older.
         if self.chance.u8(0..8) == 0
             && let [.., (older, _), _] = &self.hub.desired[device][..]
         {

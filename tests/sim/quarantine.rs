@@ -92,9 +92,10 @@ impl World {
             self.send_again_over_new_connection(part, from, rejection);
             return Ok(());
         }
-        let stored = match now < self.hub.refuses_until.1 {
-            true => Err(NotStored::Unavailable),
-            false => self.hub.quarantine.store(now, rejection),
+        let stored = if now < self.hub.refuses_until.1 {
+            Err(NotStored::Unavailable)
+        } else {
+            self.hub.quarantine.store(now, rejection)
         };
         self.tally.no_room += u64::from(stored == Err(NotStored::Full));
         if here && self.ends_now() {
@@ -103,10 +104,8 @@ impl World {
         self.send_again_over_new_connection(part, from, rejection);
         if self.owners[part].origin_of_facts() == from {
             let lost = self.storm && self.has(Fault::IngestCut) && self.chance.u16(0..200) == 0;
-            let (delay, answer) = match lost {
-                true => (PATIENCE, Err(NotStored::Unavailable)),
-                false => (self.chance.i64(1..30), stored),
-            };
+            let (delay, answer) =
+                if lost { (PATIENCE, Err(NotStored::Unavailable)) } else { (self.chance.i64(1..30), stored) };
             self.schedule_owner(part, delay, OwnerEvent::RejectionAnswered(rejection.ticket, answer));
         }
         Ok(())

@@ -144,8 +144,8 @@ impl World {
         for place in from..to {
             let said = &self.hub.ledger[place];
             apply(&mut rollup.fleet, place, said);
-            let touched = rollup.recount.apply(said);
-            self.tally.view_checks += rollup.recount.check(&rollup.fleet, &touched)?;
+            let affected = rollup.recount.apply(said);
+            self.tally.view_checks += rollup.recount.check(&rollup.fleet, &affected)?;
         }
         rollup.read = to as u64;
         rollup.changed.extend(rollup.fleet.drain_changed_views());

@@ -52,7 +52,7 @@ pub(crate) fn bodies_above(db: &Db, seq: u64) -> Vec<(u64, Body)> {
     rows.unwrap().into_iter().map(|(seq, body)| (seq, serde_json::from_str(&body).unwrap())).collect()
 }
 
-/// What a database holds, as the statements that make it again.
+/// The content of a database, as the statements that make it again.
 #[derive(Debug, Clone)]
 pub(crate) struct Image(String);
 

@@ -12,7 +12,7 @@ pub(crate) fn forget(world: &mut World, device: usize, seqs: &[u64]) {
         numbers.iter().try_for_each(|seq| delete.execute([seq]).map(drop))
     }));
     forgotten.unwrap();
-    // Work that fails: whoever has something of these tables in memory looks again.
+    // Work that fails: a holder of cached rows of these tables reads them again.
     let failed = now(disk.run(|connection| connection.execute("no statement", []).map(drop)));
     failed.unwrap_err();
     let kept = world.check_kept(device);

@@ -1,7 +1,7 @@
 //! Runs seeds, prints their numbers, and tells the story of one that fails. Also proves that the law sees errors: with each kind
 //! of sabotage some seed fails.
 
-#![allow(clippy::print_stdout, reason = "the numbers of a run are for whoever runs it")]
+#![allow(clippy::print_stdout, reason = "the person who starts a run reads its numbers")]
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Write as _;

@@ -70,7 +70,7 @@ impl Counted {
 
 /// The views that a fact may change.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) enum Touched {
+pub(crate) enum AffectedViews {
     Nothing,
     Device(DeviceKey),
     Everything,
@@ -132,7 +132,7 @@ pub(crate) struct Recount {
 
 impl Recount {
     /// Counts a fact.
-    pub(crate) fn apply(&mut self, said: &StoredFact) -> Touched {
+    pub(crate) fn apply(&mut self, said: &StoredFact) -> AffectedViews {
         self.facts += 1;
         if let (LedgerSubject::Hearing(partition), Fact::Hearing(fact)) = (&said.subject, &said.fact) {
             match fact.state {
@@ -141,9 +141,9 @@ impl Recount {
             }
             self.count_anew();
             self.verdicts.forget();
-            return Touched::Everything;
+            return AffectedViews::Everything;
         }
-        let Some(key) = said.subject.device() else { return Touched::Nothing };
+        let Some(key) = said.subject.device() else { return AffectedViews::Nothing };
         let is_unheard = self.unheard.contains(&partition_of(key));
         let site = self.sites.entry(key.site.clone()).or_default();
         if let Some(device) = site.devices.get(key) {
@@ -152,7 +152,7 @@ impl Recount {
         let device = site.devices.entry(key.clone()).or_default();
         device.apply(&said.fact);
         site.counted.add(&Counted::of_device(device, is_unheard));
-        Touched::Device(key.clone())
+        AffectedViews::Device(key.clone())
     }
 
     fn count_anew(&mut self) {
@@ -166,10 +166,10 @@ impl Recount {
 
     /// Checks the views that the last fact may have changed, of a rollup that has folded the same facts; returns the number of
     /// views checked.
-    pub(crate) fn check(&mut self, fleet: &Fleet, touched: &Touched) -> Lawful<u64> {
-        match touched {
-            Touched::Nothing => Ok(0),
-            Touched::Device(key) => {
+    pub(crate) fn check(&mut self, fleet: &Fleet, affected: &AffectedViews) -> Lawful<u64> {
+        match affected {
+            AffectedViews::Nothing => Ok(0),
+            AffectedViews::Device(key) => {
                 let has_changed = self.verdicts.read(fleet, key);
                 if self.facts.is_multiple_of(WHOLE_EVERY) {
                     return self.check_all(fleet);
@@ -182,12 +182,13 @@ impl Recount {
                     return Ok(1);
                 }
                 self.check_fleet(fleet)?;
-                match self.facts.is_multiple_of(DEPLOYMENTS_EVERY) {
-                    true => self.verdicts.check_deployments(fleet).map(|deployments| 2 + deployments),
-                    false => Ok(2),
+                if self.facts.is_multiple_of(DEPLOYMENTS_EVERY) {
+                    self.verdicts.check_deployments(fleet).map(|deployments| 2 + deployments)
+                } else {
+                    Ok(2)
                 }
             }
-            Touched::Everything => self.check_all(fleet),
+            AffectedViews::Everything => self.check_all(fleet),
         }
     }
 

@@ -179,8 +179,8 @@ impl World {
             for (target, known) in rollout.targets.iter().zip(&rollout.known) {
                 let device = self.devices.iter().find(|device| device.key == target.key);
                 let is_alive = device.is_some_and(|device| device.is_alive());
-                let is_settled = matches!(known, Known::NotReleased | Known::Confirmed | Known::Failed);
-                must(!is_alive || is_settled, FAITHFUL, || {
+                let is_idle = matches!(known, Known::NotReleased | Known::Confirmed | Known::Failed);
+                must(!is_alive || is_idle, FAITHFUL, || {
                     format!("{} of {}: {known:?}", target.key, rollout.deployment)
                 })?;
             }

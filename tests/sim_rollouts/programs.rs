@@ -181,9 +181,9 @@ impl World {
     }
 
     /// Lets the programs go on as far as they can, and takes their operations.
-    pub(crate) fn settle(&mut self) {
+    pub(crate) fn run_until_idle(&mut self) {
         loop {
-            self.programs.tasks.settle();
+            self.programs.tasks.run_until_idle();
             if let Some(fleet) = self.programs.accepted.lock().unwrap().take() {
                 self.law.fleet = Some(fleet);
             }

@@ -36,19 +36,19 @@ impl Tasks {
     }
 
     /// Polls woken tasks until none is woken.
-    pub(crate) fn settle(&mut self) {
+    pub(crate) fn run_until_idle(&mut self) {
         loop {
-            let mut is_settled = true;
+            let mut is_idle = true;
             self.0.retain_mut(|task| {
                 if !task.woken.0.swap(false, Ordering::Relaxed) {
                     return true;
                 }
-                is_settled = false;
+                is_idle = false;
                 let waker = Waker::from(task.woken.clone());
                 let polled = tokio::task::unconstrained(task.future.as_mut());
                 std::pin::pin!(polled).poll(&mut Context::from_waker(&waker)) != Poll::Ready(())
             });
-            if is_settled {
+            if is_idle {
                 return;
             }
         }

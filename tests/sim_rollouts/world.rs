@@ -208,7 +208,7 @@ impl World {
     /// Runs the world until it is at rest.
     pub(crate) async fn run(&mut self) -> Lawful {
         loop {
-            self.settle();
+            self.run_until_idle();
             self.lawful()?;
             let Some((at, _)) = self.agenda.first_key_value().map(|(key, _)| *key) else { return Ok(()) };
             while self.now < at {
@@ -217,7 +217,7 @@ impl World {
                 self.clock.set(self.time());
                 tokio::time::advance(std::time::Duration::from_millis(step.unsigned_abs())).await;
                 if self.now < at {
-                    self.settle();
+                    self.run_until_idle();
                 }
             }
             // Operations of the programs may come before the event.

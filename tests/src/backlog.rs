@@ -1,6 +1,6 @@
 //! A device without workloads: an outbox that is filled at will, and the agent's real way up from it to a real server.
 //!
-//! What it reports is the test's to say, so what is true of it is known to the row.
+//! The test chooses the reports, so the truth is known to the row.
 
 #![allow(clippy::unwrap_used, reason = "a failure here is the test's result")]
 
@@ -43,9 +43,9 @@ const LIMITS: Limits = Limits { rows: 10_000_000, bytes: 1 << 33 };
 pub struct Backlog {
     /// The device.
     pub device: DeviceKey,
-    /// What waits.
+    /// The waiting reports.
     pub outbox: Outbox,
-    /// What it shall run: deployments of two components each.
+    /// The desired state: deployments of two components each.
     pub desired: Arc<DesiredState>,
     db: Db,
     dir: TempDir,
@@ -115,7 +115,7 @@ impl Backlog {
         self.tell(Timestamp::now(), (0..reports).map(nth)).await;
     }
 
-    /// What waits, in numbers.
+    /// The numbers of waiting reports.
     pub async fn summary(&self) -> Summary {
         self.outbox.summary().await.unwrap()
     }

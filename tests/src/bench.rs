@@ -1,4 +1,4 @@
-//! What the benches share: settings from the environment, progress beside the result, medians with their spread. It
+//! Shared parts of the benches: settings from the environment, progress beside the result, medians with their spread. It
 //! measures nothing itself.
 
 use std::fmt;
@@ -11,7 +11,7 @@ pub fn is_wanted() -> bool {
 }
 
 /// Has the disk write what was left to it until now: whatever comes next would wait for that.
-pub fn settle() {
+pub fn sync_disk() {
     rustix::fs::sync();
 }
 
@@ -31,7 +31,7 @@ pub fn say(what: &str) {
     writeln!(std::io::stderr(), "{what}").unwrap_or_default();
 }
 
-/// What kind of hub a bench measured: rights and mirrors have their price.
+/// The kind of hub that a bench measured: rights and mirrors have their price.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum HubKind {
     /// No server takes part.
@@ -78,8 +78,8 @@ pub fn median(figures: &[f64]) -> f64 {
     sorted[sorted.len() / 2]
 }
 
-/// What one side reaches of the other, as the middle one of the rounds says it: a machine that others use, too, is now fast
-/// and now slow, and both sides of a round see the same of that.
+/// The ratio of one side to the other, as the median of the rounds: a machine that others use, too, is fast at one time and
+/// slow at another, and both sides of a round see the same of that.
 ///
 /// # Panics
 /// There are none, or not as many of the one as of the other.

@@ -103,7 +103,7 @@ pub async fn whole(bus: &Bus, asset: &str) {
         .await;
 }
 
-/// What the cluster says of a stream or a consumer; nothing while nobody leads it.
+/// The cluster's information about a stream or a consumer; null while it has no leader.
 async fn about(bus: &Bus, asset: &str) -> Value {
     let verb = match asset.split_once('.') {
         Some((stream, consumer)) => format!("CONSUMER.INFO.{stream}.{consumer}"),

@@ -24,14 +24,14 @@ const INCIDENTS: &str = "incidents";
 /// Its answer where there are none.
 const NO_INCIDENTS: &str = r#"{"asOf":{"ledgerSeq":1,"at":"2026-08-22T12:00:00Z"},"incidents":[]}"#;
 
-/// What a command printed and how it ended.
+/// The output of a command and how it ended.
 #[derive(Debug)]
 pub struct Said {
     /// Its exit code.
     pub code: u8,
-    /// What it wrote to standard output.
+    /// Its standard output.
     pub out: String,
-    /// What it wrote to standard error.
+    /// Its standard error.
     pub err: String,
 }
 
@@ -40,7 +40,7 @@ pub struct Said {
 pub struct Page(Arc<Mutex<Vec<u8>>>);
 
 impl Page {
-    /// What is written on it so far.
+    /// The text written to it so far.
     ///
     /// # Panics
     ///

@@ -52,7 +52,7 @@ pub fn docker(args: &[&str]) -> String {
     try_docker(args).unwrap_or_else(|error| panic!("docker {}: {error}", args.join(" ")))
 }
 
-/// What `docker` prints, by lines.
+/// The lines that `docker` prints.
 pub fn listed(args: &[&str]) -> Vec<String> {
     docker(args).lines().map(str::to_owned).collect()
 }
@@ -221,7 +221,7 @@ impl Stack {
         said(command.envs(&self.variables)).unwrap();
     }
 
-    /// What is left of the project on the engine: containers, networks, volumes.
+    /// The remains of the project on the engine: containers, networks, volumes.
     pub fn remains(&self) -> Vec<String> {
         let mine = format!("label=com.docker.compose.project={}", self.project);
         let of = |args: &[&str]| listed(&[args, &["--filter", &mine]].concat());

@@ -3,7 +3,7 @@
 
 use std::path::Path;
 
-/// What stands between a file and what it should hold; `None` where it holds it, or was just rewritten.
+/// The difference between a file and its expected text; `None` if there is none, or if the file was just rewritten.
 ///
 /// `switch` is the environment variable that, set to anything, has the file rewritten; the answer names it.
 pub fn difference(file: &Path, want: &str, switch: &str) -> Option<String> {

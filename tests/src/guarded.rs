@@ -31,7 +31,7 @@ pub struct Guarded {
     monitor_port: Option<u16>,
 }
 
-/// What a hub is to have.
+/// The parts of a hub to start.
 #[derive(Default)]
 struct Wanted<'a> {
     tls: bool,
@@ -223,7 +223,7 @@ impl Guarded {
         }
     }
 
-    /// The settings of a device that was let in.
+    /// The settings of an enrolled device.
     pub fn device_config(&self, key: &DeviceKey) -> BusConfig {
         self.settings(self.device_creds(key), BusConfig::device(self.url(), key))
     }

@@ -33,7 +33,7 @@ impl IncidentLog {
         log
     }
 
-    /// What was requested, in its order.
+    /// The requests in their order.
     ///
     /// # Panics
     ///
@@ -42,7 +42,7 @@ impl IncidentLog {
         self.0.lock().unwrap().clone()
     }
 
-    /// What was requested about views: key and cause.
+    /// The requests about views: key and cause.
     pub fn of_views(&self) -> Vec<(String, muster_contract::incident::ForeignView)> {
         let view = |request: IncidentRequest| match request.what {
             IncidentKind::ForeignView { key, cause, .. } => Some((key, cause)),
@@ -51,7 +51,7 @@ impl IncidentLog {
         self.all().into_iter().filter_map(view).collect()
     }
 
-    /// What was requested about documents: device and cause.
+    /// The requests about documents: device and cause.
     pub fn of_documents(&self) -> Vec<(String, muster_contract::incident::ForeignDocument)> {
         let document = |request: IncidentRequest| match &request.what {
             IncidentKind::ForeignDocument { cause, .. } => Some((request.key()?.to_string(), *cause)),

@@ -36,8 +36,7 @@ impl Site {
         Self { server, creds }
     }
 
-    /// A server that somebody set up who got hold of a site's credentials, and who obeys no rule: whoever connects may do
-    /// everything on it.
+    /// A server of an attacker who has a site's credentials: it has no rules, and every client may do everything on it.
     pub fn taken_over(hub: &Guarded, site: &SiteId) -> Self {
         let creds = hub.auth().join("leaves").join(site.as_str()).join("leaf.creds");
         let store = hub.dir().join(format!("streams-of-a-thief-{site}"));
@@ -52,7 +51,7 @@ impl Site {
         &self.creds
     }
 
-    /// The settings of a device that connects to the site's server and was let in by the hub's operator.
+    /// The settings of a device that connects to the site's server and that the hub's operator has enrolled.
     pub fn device_config(&self, hub: &Guarded, key: &DeviceKey) -> BusConfig {
         BusConfig { url: self.server.url(), tls_ca: None, ..hub.device_config(key) }
     }

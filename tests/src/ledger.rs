@@ -39,7 +39,7 @@ pub fn status_subject(device: usize, deployment: &str) -> String {
     format!("muster.status.{}.{deployment}", name(device))
 }
 
-/// What a device shall run, and that it is heard.
+/// The facts that a device has a desired state and is heard.
 pub fn beginning(device: usize) -> [Message; 2] {
     let liveness = json!({"apiVersion": "muster/v1", "kind": "LivenessFact", "state": "fresh",
         "lastHeardAt": "2026-11-20T08:00:00Z", "epoch": 1, "head": 0});
@@ -47,7 +47,7 @@ pub fn beginning(device: usize) -> [Message; 2] {
     [(of_desired, desired().to_string()), (of_liveness, liveness.to_string())]
 }
 
-/// What a device reports in a round, counted from 1: first `installing`, then `installed`, and so on in turn.
+/// The reports of a device in a round, counted from 1: first `installing`, then `installed`, and so on in turn.
 pub fn reports(device: usize, round: u64) -> [Message; DEPLOYMENTS.len()] {
     let mut place = 0;
     DEPLOYMENTS.map(|id| {

@@ -1,12 +1,14 @@
-//! What the end-to-end tests share: [`server`], a real nats-server for one test, and
-//! [`cluster`], three of them as one; [`system`], a whole system of processes; [`command`], `muster` in this one;
-//! [`story`], what is told about one, and [`rollouts`] of one; [`guarded`], a hub with real rights over [`tls`], [`mod@hostile`], the same under
-//! attack, and [`leaf`], a site with a server of its own; [`raw`], a client without scruples; [`answer`], an HTTP answer; [`containers`], the engine and a fleet on it; [`backlog`], a device with
-//! much to tell, [`mod@ledger`], a fleet that has told it, [`envelope`], what its messages carry, [`facts`] for simulations, and
-//! [`thin`], a link for it; [`reconnect`], a real agent that was offline for long;
-//! [`wait`], waiting for facts; [`golden`] files; [`prometheus`], one that scrapes a fleet; [`oci`], a registry of packages; [`oidc`], a provider that people log in by; [`kubernetes`], clusters; [`mod@not_run`], what a test could not try; [`python`], examples in another language; [`schemas`], the documents of
-//! `schemas/` as the code has them; [`streams`], changed behind the backs of those who use them; [`watching`], a watch that
-//! runs beside a system; [`incidents`], what services report; [`later`], an ingest to which everything is old; and [`mod@bench`], what is measured and how it is told.
+//! Shared parts of the end-to-end tests. Servers: [`server`], a real nats-server for one test; [`cluster`], three of them as
+//! one; [`guarded`], a hub with real rights over [`tls`]; [`mod@hostile`], the same under attack; [`leaf`], a site with a
+//! server of its own. Processes: [`system`], a whole system; [`command`], `muster` in this process; [`watching`], a watch
+//! beside a system; [`reconnect`], a real agent that was offline for long; [`later`], an ingest whose clock is far ahead.
+//! Data: [`story`], the content and awaited facts of whole systems, and their [`rollouts`]; [`backlog`], a device with many
+//! waiting reports; [`mod@ledger`], a fleet whose reports are in LEDGER; [`envelope`], the headers of messages; [`facts`] for
+//! simulations; [`thin`], a slow link; [`incidents`] that services report; [`schemas`], the documents of `schemas/` as the
+//! code has them. Doubles: [`prometheus`], [`oci`] (a registry of packages), [`oidc`] (a login provider), [`kubernetes`]
+//! (clusters), [`containers`] (the engine and a fleet on it), [`raw`], a client that keeps no rule. Tools: [`wait`],
+//! [`golden`] files, [`answer`] (HTTP), [`streams`] changed behind their users, [`mod@not_run`], the tests that could not
+//! run, [`python`] examples, and [`mod@bench`], the measurements and their output.
 //!
 //! Nothing here ships.
 

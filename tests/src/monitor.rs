@@ -1,5 +1,5 @@
-//! What a server says of its streams over HTTP (`/jsz`), which nobody's rights limit: by account, the settings of each
-//! stream, what it holds and its consumers. It reads and compares, and decides nothing.
+//! Reads the state of a server's streams over HTTP (`/jsz`), which no rights limit: by account, the settings of each stream,
+//! its messages and its consumers. It reads and compares, and decides nothing.
 
 #![allow(clippy::unwrap_used, reason = "a failure here is the test's result")]
 
@@ -10,7 +10,7 @@ use std::net::{Ipv4Addr, TcpStream};
 use muster_identity::exchange::Account;
 use serde_json::Value;
 
-/// What a stream is at a moment.
+/// The state of a stream at a moment.
 #[derive(Debug, Clone, PartialEq)]
 pub struct StreamShape {
     /// When it was made: another moment means another stream.
@@ -26,14 +26,14 @@ pub struct StreamShape {
 /// The streams of all accounts.
 pub type Streams = BTreeMap<(Account, String), StreamShape>;
 
-/// What about a stream may change.
+/// The parts of a stream that may change.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Aspect {
     /// It was made, removed, or made anew.
     Existence,
     /// Its settings.
     Settings,
-    /// What it holds.
+    /// Its messages.
     Messages,
     /// Which consumers it has.
     Consumers,

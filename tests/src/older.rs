@@ -25,9 +25,9 @@ pub fn rewrite(dir: &Path) {
     }
     authority["signers"].as_object_mut().unwrap().remove("keeper");
     fs::write(dir.join("authority.json"), authority.to_string()).unwrap();
-    let mut roster = read(&dir.join("roster.json"));
-    roster["users"].as_array_mut().unwrap().retain(|user| user["role"] != "keeper");
-    fs::write(dir.join("roster.json"), roster.to_string()).unwrap();
+    let mut registry = read(&dir.join("roster.json"));
+    registry["users"].as_array_mut().unwrap().retain(|user| user["role"] != "keeper");
+    fs::write(dir.join("roster.json"), registry.to_string()).unwrap();
     for file in ["signers/keeper.seed", "creds/keeper.creds"] {
         fs::remove_file(dir.join(file)).unwrap();
     }
@@ -109,9 +109,8 @@ fn rewrite_accounts(dir: &Path, hub: &str, people: &str, readers: &str) {
         let line = line.trim_start();
         !line.starts_with(people) && !line.starts_with(readers)
     });
-    let lines = kept.map(|line| match line.trim_start().starts_with(hub) {
-        true => format!("  {hub}: {token}"),
-        false => line.to_owned(),
+    let lines = kept.map(|line| {
+        if line.trim_start().starts_with(hub) { format!("  {hub}: {token}") } else { line.to_owned() }
     });
     fs::write(&file, lines.collect::<Vec<_>>().join("\n") + "\n").unwrap();
 }

@@ -40,7 +40,7 @@ pub struct Prometheus {
     address: SocketAddr,
 }
 
-/// What is published to observe a fleet.
+/// The published configuration for observing a fleet.
 pub fn folder() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("../compose/observe")
 }

@@ -17,7 +17,7 @@ use muster_simulator::http;
 use muster_simulator::link::{Condition, Direction, Link, Setting, Shape};
 use tokio::time::{Instant, sleep};
 
-use self::observer::Observer;
+use self::observer::LedgerObserver;
 use crate::guarded::Guarded;
 use crate::hostile::hub::{connect, has_mirrors, start_service};
 use crate::server::{device, free_port};
@@ -49,7 +49,7 @@ pub struct OfflineDevice {
     /// Reports that LEDGER does not hold yet.
     pub waiting: u64,
     link: Link,
-    observer: Observer,
+    observer: LedgerObserver,
     _agent: Child,
     _services: Vec<Child>,
     _hub: Guarded,
@@ -85,7 +85,7 @@ impl OfflineDevice {
         let agent = start_agent(&hub, &key, &link, http);
         let inspector = connect(hub.config(Role::Ingest)).await;
         let subscriber = connect(hub.config(Role::Subscriber)).await;
-        let observer = Observer::start(inspector, subscriber, key.clone()).await;
+        let observer = LedgerObserver::start(inspector, subscriber, key.clone()).await;
 
         apply(&hub, &key, &format!("stopDelay: {STOP_DELAY}"));
         let runs = async || metric(http, "muster_agent_desired_generation").await;

@@ -17,7 +17,7 @@ use serde::de::DeserializeOwned;
 pub struct Generated {
     /// Path under `schemas/`.
     pub path: String,
-    /// What it must hold.
+    /// The text that it must hold.
     pub text: String,
 }
 

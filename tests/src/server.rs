@@ -32,7 +32,7 @@ pub struct Server {
     child: Option<Child>,
 }
 
-/// What a test may want otherwise.
+/// The settings that a test may change.
 #[derive(Debug, Clone)]
 pub struct Setup {
     /// Runs JetStream.
@@ -118,7 +118,7 @@ impl Server {
         self.child.as_ref().map(Pid::from_child)
     }
 
-    /// What it is called by other servers of its cluster.
+    /// Its name within its cluster.
     pub fn name(&self) -> String {
         // Its directory is nobody else's, and so is its name.
         self.dir.path().file_name().unwrap_or_default().to_string_lossy().into_owned()
@@ -287,9 +287,10 @@ fn copy(from: &Path, to: &Path) {
     fs::create_dir_all(to).expect("a directory");
     for entry in fs::read_dir(from).expect("a directory").flatten() {
         let (source, target) = (entry.path(), to.join(entry.file_name()));
-        match source.is_dir() {
-            true => copy(&source, &target),
-            false => _ = fs::copy(&source, &target).expect("a copy of a file"),
+        if source.is_dir() {
+            copy(&source, &target);
+        } else {
+            _ = fs::copy(&source, &target).expect("a copy of a file");
         }
     }
 }

@@ -1,4 +1,4 @@
-//! What the stories of a whole system share: what is published, and facts to wait for. What runs is [`crate::system`].
+//! Shared parts of the stories of a whole system: its content, and facts to wait for. [`crate::system`] runs the processes.
 
 #![allow(clippy::unwrap_used, reason = "a failure here is the test's result")]
 

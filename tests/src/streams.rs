@@ -60,7 +60,7 @@ pub async fn forget_up_to(bus: &Bus, position: u64) {
     .await;
 }
 
-/// What DOWNLINK holds does not get into LEDGER any more; gives what [`let_through`] needs.
+/// Stops DOWNLINK's flow into LEDGER; returns the settings that [`let_through`] restores.
 ///
 /// # Panics
 ///

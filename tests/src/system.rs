@@ -33,9 +33,9 @@ pub const DEADLINE: Duration = Duration::from_secs(60);
 /// Time between two looks.
 const LOOK: Duration = Duration::from_millis(25);
 
-/// Names of the services' programs.
+/// Program of ingest.
 pub const INGEST: &str = "muster-ingest";
-/// See [`INGEST`].
+/// Program of the rollup.
 pub const ROLLUP: &str = "muster-rollup";
 /// Every program that ships.
 pub const PROGRAMS: [&str; 12] = [
@@ -52,7 +52,7 @@ pub const PROGRAMS: [&str; 12] = [
     "muster-rollup",
     "muster-simulator",
 ];
-/// See [`INGEST`].
+/// Program of the publisher.
 pub const PUBLISHER: &str = "muster-publisher";
 
 /// A running system.
@@ -209,7 +209,7 @@ impl System {
         self.process(name).running.take().expect("it runs").stop().await.unwrap()
     }
 
-    /// Starts a process again if it has ended by itself, as whoever watches over it does.
+    /// Starts a process again if it has ended by itself, as a service manager does.
     pub fn watch_over(&mut self, name: &str) {
         if self.process(name).running.as_mut().is_some_and(|child| child.expect_running().is_err()) {
             self.start_again(name);
@@ -242,12 +242,12 @@ impl System {
         self.processes.get_mut(name).unwrap_or_else(|| panic!("no process is named {name}"))
     }
 
-    /// What a process has written so far.
+    /// The output of a process so far.
     pub fn log(&self, name: &str) -> String {
         std::fs::read_to_string(self.dir.path().join("logs").join(format!("{name}.log"))).unwrap_or_default()
     }
 
-    /// What the agent of a device has written so far.
+    /// The output of a device's agent so far.
     pub fn agent_log(&self, key: &DeviceKey) -> String {
         self.log(&agent_name(key))
     }

@@ -17,10 +17,10 @@ use crate::wait::soon;
 #[derive(Debug)]
 pub struct Watch {
     child: Child,
-    /// What it prints.
+    /// Its standard output.
     pub lines: Lines<BufReader<ChildStdout>>,
     errors: Lines<BufReader<ChildStderr>>,
-    /// What it has said on standard error so far.
+    /// Its standard error so far.
     said: String,
 }
 

@@ -11,7 +11,7 @@ use muster_tests::system::program;
 use muster_tests::tls::certified;
 use serde_json::{Value, json};
 
-/// What `muster status` says with a context, or with the server's address alone.
+/// The output of `muster status` with a context, or with the server's address alone.
 fn status(home: &Path, context: Option<&Value>, url: &str) -> String {
     let mut command = Command::new(program("muster"));
     command.env("XDG_CONFIG_HOME", home).args(["--timeout", "20s", "status"]);

@@ -86,7 +86,7 @@ async fn a_verdict_of_before_the_commit_does_not_end_a_watch_that_waits_for_it()
 }
 
 #[tokio::test]
-async fn a_commit_that_changes_nothing_ends_a_watch_at_once_and_one_that_never_comes_is_not_waited_for() {
+async fn a_watch_ends_at_once_if_its_commit_changes_nothing_or_never_comes() {
     let mut system = System::start().await;
     story::settled(&mut system, &DEVICES, "web").await;
     system.repository.write("README", "nothing that a device would see\n").unwrap();

@@ -1,5 +1,5 @@
-//! What `muster status` shows after filters, and as EMCO and kpt have it: golden files under `tests/golden/ctl/`, answers
-//! in, text out. `UPDATE_GOLDEN=1` rewrites them.
+//! The output of `muster status` after filters, and in the formats of EMCO and kpt: golden files under `tests/golden/ctl/`,
+//! answers in, text out. `UPDATE_GOLDEN=1` rewrites them.
 
 #![allow(clippy::unwrap_used, reason = "a failure here is the test's result")]
 
@@ -145,7 +145,7 @@ fn q04_the_deprecated_type_gives_the_deprecated_key_names() {
         let mut shape = of_axis(axis, Output::All);
         emco::deprecated::rename(&mut shape);
         golden(&format!("emco-type-{name}"), &json(&shape));
-        assert_eq!(shape["status"], "Instantiating", "of the whole it is told on either axis");
+        assert_eq!(shape["status"], "Instantiating", "the whole has a status on either axis");
     }
 }
 
@@ -256,7 +256,7 @@ fn of_axis(axis: Axis, output: Output) -> Value {
     emco::status(&four(), None, Asked { output, axis: Some(axis) })
 }
 
-/// Of each component in EMCO's shape what is told in detail, by device and name.
+/// The details of each component in EMCO's shape, by device and name.
 fn details(shape: &Value) -> Value {
     let clusters =
         shape["apps"].as_array().unwrap().iter().flat_map(|app| app["clusters"].as_array().unwrap());
@@ -395,7 +395,7 @@ fn the_least_budget_is_kept_whatever_the_messages_and_names() {
     }
 }
 
-/// Whoever computes kstatus from the conditions: Current only where nothing is reconciling or stalled.
+/// A reader that computes kstatus from the conditions: Current only if nothing is reconciling or stalled.
 #[test]
 fn what_is_not_known_is_current_for_no_reader() {
     let all = [

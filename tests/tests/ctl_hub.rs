@@ -177,7 +177,7 @@ async fn what_became_of_rejected_reports_is_read_from_the_ledger() {
     let list: Value = serde_json::from_str(&said.out).unwrap();
     assert_eq!((&list["settled"]["dropped"], &list["verdicts"][0]["ledgerSeq"]), (&json!(1), &json!(seq)));
     let said = hub.muster(&["quarantine", "list"]).await;
-    assert!(said.out.contains("Earlier: 0 let in, 1 dropped, 0 expired."), "{}", said.out);
+    assert!(said.out.contains("Earlier: 0 accepted, 1 dropped, 0 expired."), "{}", said.out);
 }
 
 #[tokio::test]
@@ -294,7 +294,7 @@ async fn on_a_small_screen_a_picture_fits_and_says_itself_that_the_connection_is
 }
 
 #[tokio::test]
-async fn a_watch_of_a_hub_that_does_not_come_back_says_since_when_and_from_where_it_hears_nothing() {
+async fn a_watch_of_a_lost_hub_shows_the_address_and_the_begin_of_the_silence() {
     let mut hub = played().await;
     put_views(&hub).await;
     let (out, err, url) = (Page::default(), Page::default(), hub.server.url());

@@ -198,7 +198,7 @@ async fn a_rollup_that_is_down_is_named_and_missed_by_nothing_else() {
     said(&system, &["publisher", "status"], 0).await;
 }
 
-/// What a terminal gets of `muster watch` until everything in it has converged. Python gives the terminal.
+/// The output of `muster watch` on a terminal until everything in it has converged. Python gives the terminal.
 async fn drawn(system: &System, variables: &[(&str, &str)]) -> String {
     let mut terminal = tokio::process::Command::new(interpreter())
         .args(["-c", "import pty, sys; pty.spawn(sys.argv[1:])"])
@@ -336,7 +336,7 @@ async fn the_past_is_shown_compared_and_proven() {
     assert!(text(&future.stderr).contains("in the future"), "{}", text(&future.stderr));
 }
 
-/// What was known of devices, a site, the fleet and a verdict: of a fact, of its time, and before the first.
+/// The past state of devices, a site, the fleet and a verdict: at a fact, at its time, and before the first.
 async fn places_and_reasons_of_the_past(system: &System, end: u64, at: &str) {
     let site = DEVICES[0].split('/').next().unwrap();
     let seq = end.to_string();

@@ -27,7 +27,7 @@ use tokio::process::{Child, ChildStdout, Command};
 use tokio::time::{sleep, timeout};
 use tokio_util::sync::CancellationToken;
 
-/// What a played hub was asked, and how long it thinks about a confirmation.
+/// The requests to a simulated hub, and its delay before a confirmation.
 #[derive(Default)]
 struct Asked {
     subscribed: AtomicU64,
@@ -199,6 +199,6 @@ async fn a_hub_that_answers_slowly_is_heard_by_whoever_leaves_the_question_in_be
     // A quarter of the lease is over after 4 s. The confirmation is left while the hub thinks about it.
     assert!(timeout(Duration::from_millis(4_300), notices.next()).await.is_err());
     // It is asked again as soon as somebody waits, not when the next quarter is over.
-    assert!(timeout(Duration::from_millis(2_500), notices.next()).await.is_err(), "nothing is told");
+    assert!(timeout(Duration::from_millis(2_500), notices.next()).await.is_err(), "no notice comes");
     assert_eq!(hub.asked.subscribed.load(Ordering::SeqCst), 2, "it had ended, and was made again");
 }

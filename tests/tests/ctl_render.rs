@@ -1,4 +1,4 @@
-//! What `muster` shows, as golden files under `tests/golden/ctl/`: answers in, text out, at a fixed time.
+//! The output of `muster` as golden files under `tests/golden/ctl/`: answers in, text out, at a fixed time.
 //! `UPDATE_GOLDEN=1` rewrites them.
 
 #![allow(clippy::unwrap_used, reason = "a failure here is the test's result")]
@@ -279,7 +279,7 @@ fn quarantine_as_a_list_and_one_by_one() {
         reports: [numbered.clone(), unnumbered.clone()].into(),
         refused: 57,
         refused_devices: example::<QuarantineAnswer>("QuarantineAnswer.refused-devices").devices,
-        settled: Settled { let_in: 2, dropped: 1, expired: 0 },
+        settled: Settled { accepted: 2, dropped: 1, expired: 0 },
         ..List::default()
     };
     golden("quarantine-list", &render::quarantine::list(&list, now()));

@@ -13,8 +13,8 @@ use muster_contract::pulse::{HubHearing, UnheardPartition};
 use muster_contract::query::{DevicesAnswer, PublisherStatus};
 use muster_contract::view::{FleetView, Freshness};
 use muster_ctl::rollout::HeldChanges;
-use muster_ctl::top::board::Round;
 use muster_ctl::top::draw::draw;
+use muster_ctl::top::fleet_screen::Round;
 use muster_ctl::top::model::{Content, Detail, Model, Target, Update};
 use muster_tests::golden;
 use muster_tests::not_run::not_run;
@@ -200,7 +200,7 @@ fn old_numbers_are_never_shown_as_new() {
     let shown = screen(&mut stuck);
     assert!(shown.contains("NOT CURRENT, asked for 45s ago: the hub has not answered since"), "{shown}");
     let mut lost = model(round(ago(1)));
-    lost.board.set_link(false, ago(1));
+    lost.fleet_screen.set_link(false, ago(1));
     compare("lost", &screen(&mut lost));
     let lag = RollupLag { lagging: Some(Lagging { facts: 1200, since: ago(20) }), ..RollupLag::default() };
     let mut behind = model(Round { lag: Some(lag), ..round(ago(1)) });

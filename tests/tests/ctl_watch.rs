@@ -91,7 +91,7 @@ async fn a_named_watch_goes_on_where_it_was_over_restarts_of_either_side() {
         .await;
     system.start_again(ROLLUP);
     let mut watch = loop {
-        // The rollup reads LEDGER first, and says so to whoever asks too early.
+        // The rollup reads LEDGER first, and answers earlier questions with that.
         let mut watch = Watch::start(&system, &words);
         match watch.lines.next_line().await.unwrap() {
             Some(line) => {

@@ -15,7 +15,7 @@ use tokio::time::Instant;
 
 /// How long the double is there.
 const SECONDS: Duration = Duration::from_secs(6);
-/// What connecting, a receipt and a report may take beyond the interval on a loaded machine.
+/// Time for connecting, a receipt and a report beyond the interval on a loaded machine.
 const SLACK: Duration = Duration::from_secs(12);
 
 #[tokio::test(flavor = "multi_thread")]
@@ -44,7 +44,7 @@ async fn a_device_is_heard_again_within_a_minute_after_its_double_has_gone() {
     system.kill("double").await;
     let gone = Instant::now();
 
-    // What is published now reaches the device at once; the hub must hear of it.
+    // The next publication reaches the device at once; the hub must receive the device's report.
     publish(&system, std::slice::from_ref(&device), "web", 2).await;
     device_settled(&system, &device, 2).await;
     verdict(&system, "web", 1, Verdict::Converged).await;

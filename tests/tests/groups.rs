@@ -68,7 +68,7 @@ async fn started() -> (System, Vec<DeviceKey>) {
     (system, devices)
 }
 
-/// The generation a device is told of, and what it last reported of `web`: generation and number.
+/// The generation in a device's desired state, and its last report of `web`: generation and number.
 async fn told(system: &System, device: &DeviceKey) -> (u64, u64, u64) {
     let answer: DeviceAnswer = system.hub.device(device).await.unwrap();
     let line = &answer.deployments[0];

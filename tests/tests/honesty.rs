@@ -99,7 +99,7 @@ async fn lo(system: &System) -> u64 {
     system.hub.deployments().await.unwrap()[0].converged.lo
 }
 
-/// What `muster` prints, whatever its exit code.
+/// The output of `muster`, with any exit code.
 async fn muster(system: &System, args: &[&str]) -> String {
     let output = system.muster(args).await;
     let printed = String::from_utf8_lossy(&output.stdout).into_owned();
@@ -206,7 +206,7 @@ async fn a_device_with_a_full_disk_is_heard_and_not_known_until_it_can_store_aga
     assert!(why.contains("cannot store reports"), "{why}");
     assert!(system.log(&name).contains("cannot store reports"));
     system
-        .eventually("no change is told, not even to the log, before it is kept", async || {
+        .eventually("no change is reported, not even to the log, before it is stored", async || {
             let (logged, told) = (changes(&system, &name), statuses(&system, &press).await);
             if logged == told { Ok(()) } else { Err(format!("{logged} in the log, {told} in LEDGER")) }
         })
@@ -234,7 +234,7 @@ fn wedged(release: u32, limit: &str) -> String {
     sleeper("web", release).replacen("components:\n", &download, 1)
 }
 
-/// What is said of `web` on a device.
+/// The state of `web` on a device.
 async fn web(
     system: &System,
     key: &DeviceKey,
@@ -250,7 +250,7 @@ async fn web(
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn m41_an_agent_wedged_in_a_download_is_overdue_beside_what_it_said_last_until_its_watchdog_ends_it() {
+async fn m41_an_agent_stuck_in_a_download_is_overdue_until_its_watchdog_acts() {
     let mut system = System::with_settings(&[(INGEST, &["--deadline-default", "2s"])]).await;
     let press = key("plant-a/press-1");
     let hub = system.address();
@@ -279,7 +279,7 @@ async fn m41_an_agent_wedged_in_a_download_is_overdue_beside_what_it_said_last_u
     assert_eq!(line.report.unwrap().state, State::Installing);
     system.thaw(&agent_name(&press));
 
-    // A download with a limit is ended by the agent itself, and the hub is told why.
+    // The agent itself ends a download with a limit, and reports why.
     system.repository.write("fleet/web.yaml", &wedged(2, ", timeout: 1s")).unwrap();
     system.repository.commit("a download with a limit").await.unwrap();
     system
@@ -300,7 +300,7 @@ async fn m41_an_agent_wedged_in_a_download_is_overdue_beside_what_it_said_last_u
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn m05_a_cable_pulled_in_silence_makes_a_device_stale_within_its_lease_though_its_connection_is_open() {
+async fn m05_a_pulled_cable_makes_a_device_stale_within_its_lease() {
     let mut system = System::start().await;
     let press = key("plant-a/press-1");
     let link = Link::open(system.address()).await.unwrap();
@@ -310,7 +310,7 @@ async fn m05_a_cable_pulled_in_silence_makes_a_device_stale_within_its_lease_tho
     link.set(Condition::Stalled);
     verdict(&system, "web", 1, Verdict::ConvergedStale).await;
     let told = liveness(&system, &press).await;
-    let stale = told.iter().find(|fact| fact.state == Liveness::Stale).expect("it is told");
+    let stale = told.iter().find(|fact| fact.state == Liveness::Stale).expect("the hub reported it");
     let at = system
         .ledger()
         .await

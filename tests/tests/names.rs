@@ -10,7 +10,7 @@ use serde_json::Value;
 
 const DEVICES: [&str; 3] = ["plant7/press-1", "plant7/press-2", "plant8/press-1"];
 const GATEWAY: &str = "6f0b2a52-6c0e-4a4b-9a57-5c1d8f1e2a10";
-/// What a bash prints as completions of a line.
+/// The completions of a line that a bash prints.
 const COMPLETE: &str = r#"source <(muster completions bash)
 COMP_WORDS=(muster "$@"); COMP_CWORD=$#; _muster_names muster "${!#}" ""; echo "${COMPREPLY[@]}""#;
 

@@ -124,7 +124,7 @@ async fn mixed_fleet(system: &mut System) -> Example {
     device
 }
 
-/// What `muster` answers; none where the answer is no.
+/// The answer of `muster`; none if it finds nothing.
 async fn shown<T: DeserializeOwned>(system: &System, words: &[&str]) -> Option<T> {
     let output = system.muster(&[words, &["--format", "json"]].concat()).await;
     output.status.success().then(|| serde_json::from_slice(&output.stdout).unwrap())

@@ -65,7 +65,7 @@ async fn muster(system: &System, args: &[&str]) -> String {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn m08_what_never_becomes_ready_shows_its_error_and_is_overdue_through_every_retry_and_restart() {
+async fn m08_a_unit_that_is_never_ready_stays_overdue_over_retries_and_restarts() {
     let mut system = System::start().await;
     let device = key("plant-a/press-1");
     let script = "sleep 0.1; echo no disk >&2; exit 3";
@@ -120,7 +120,7 @@ async fn first_report(system: &System) -> muster_contract::Timestamp {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn m08_a_crash_loop_is_failing_while_its_component_is_ready_until_a_success_has_held() {
+async fn m08_a_crash_loop_is_failing_until_a_success_has_held() {
     let mut system = System::start().await;
     let device = key("plant-a/press-1");
     let mended = system.dir().join("mended");

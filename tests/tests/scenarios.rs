@@ -1,5 +1,5 @@
-//! What others were found to do wrong when things are removed, moved or replaced while nobody can be reached, as a
-//! whole system of real processes does it. The numbers are those of the list of such failures.
+//! Known failures of other systems when things are removed, moved or replaced while devices are out of reach, tried on a
+//! whole system of real processes. The numbers are those of the list of such failures.
 
 #![allow(clippy::unwrap_used, reason = "a failure here is the test's result")]
 
@@ -165,7 +165,7 @@ async fn m13_what_was_aimed_elsewhere_while_devices_were_away_runs_there_and_now
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn m14_what_is_deleted_on_a_disconnected_device_is_leaving_and_no_target_and_then_gone() {
+async fn m14_a_deployment_deleted_on_a_disconnected_device_leaves_then_is_gone() {
     let mut system = System::start().await;
     let (device, link) = behind_a_link(&mut system, "plant-a/press-1").await;
     publish(&system, std::slice::from_ref(&device), "web", 1).await;
@@ -252,7 +252,7 @@ async fn m33_a_hub_that_restarts_with_no_device_talking_shows_what_it_knew_with_
     rebuilt(&system).await;
 }
 
-/// Of an older generation of a device's deployment, `muster` says that it was superseded, and claims nothing else of it.
+/// `muster` reports an older generation of a device's deployment as superseded, and claims nothing else of it.
 async fn superseded(system: &System, device: &DeviceKey, id: &str, generation: u64) {
     let (key, generation) = (device.to_string(), generation.to_string());
     let words = ["status", id, "--device", &key, "--generation", &generation, "--format", "json"];
@@ -271,7 +271,7 @@ fn stuck(id: &str, release: u32) -> String {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn m36_a_deployment_that_is_stuck_holds_up_no_other_and_its_successor_takes_its_place() {
+async fn m36_a_stuck_deployment_delays_no_other_and_is_superseded() {
     let mut system = System::start().await;
     let devices = fleet_of(&mut system, 1).await;
     let device = &devices[0];
@@ -306,7 +306,7 @@ async fn m36_a_deployment_that_is_stuck_holds_up_no_other_and_its_successor_take
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn m37_of_a_bad_release_and_its_fix_published_while_offline_the_fix_alone_is_applied() {
+async fn m37_a_fix_published_while_offline_replaces_a_bad_release_unapplied() {
     let mut system = System::start().await;
     let (device, link) = behind_a_link(&mut system, "plant-a/press-1").await;
     publish(&system, std::slice::from_ref(&device), "web", 1).await;

@@ -99,8 +99,8 @@ async fn unknown_names(system: &System) {
     }
 }
 
-/// Of an older generation: what is as it was then, what has changed since and is not held any more, and what was never
-/// published.
+/// An older generation: a deployment that is as it was then, one that has changed since and is not held any more, and one
+/// that was never published.
 async fn older_generation(system: &System) {
     let first = generation(system, DEVICES[0]).await;
     let extra = sleeper("extra").replace("86400", "86401");
@@ -166,7 +166,7 @@ async fn older_revision(system: &System) {
     assert!(text(&output.stderr).contains("did you mean"), "{}", text(&output.stderr));
 }
 
-/// What a device reported of an older generation is told as long as nothing newer is reported: here of one that is silent.
+/// The report of an older generation counts as long as no newer one comes: here from a silent device.
 async fn older_generation_that_is_held(system: &System) {
     let first = generation(system, DEVICES[2]).await;
     system.repository.write("fleet/web.yaml", &sleeper("web").replace("86400", "86402")).unwrap();
@@ -287,14 +287,14 @@ async fn what_was_done(system: &System) {
 /// An answer in detail that leaves nothing out: on a machine that stands still LEDGER may be too slow.
 async fn told(system: &System, words: &[&str]) -> Value {
     system
-        .eventually("what shall run is told", async || {
+        .eventually("the answer has the desired manifests", async || {
             let answer = json(system, words).await;
             if answer.get("manifestsLeftOut").is_none() { Ok(answer) } else { Err(answer.to_string()) }
         })
         .await
 }
 
-/// What the first component of each manifest has as its argument.
+/// The argument of the first component of each manifest.
 fn shall_sleep(answer: &Value) -> Vec<&str> {
     let manifests = answer["manifests"].as_object().into_iter().flatten();
     let seconds =

@@ -39,7 +39,7 @@ fn prover() -> Command {
 async fn a_subscriber_in_python_proves_every_view_and_a_second_start_reads_only_the_tail() {
     let mut system = System::start().await;
     let devices = settled(&mut system).await;
-    // What a person defines is none of a prover's business, and what devices have in common is.
+    // A prover ignores the views that people define, and proves the groups of devices.
     let definition = schemas::folder().join("examples/good/ViewDefinition.components.json");
     let applied = system.muster(&["view", "apply", "-f", definition.to_str().unwrap()]).await;
     assert!(applied.status.success(), "{}", String::from_utf8_lossy(&applied.stderr));
@@ -105,14 +105,14 @@ async fn a_subscriber_in_python_finds_a_view_that_is_not_what_the_facts_give() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_subscriber_in_python_proves_the_present_from_the_window_where_ledger_has_no_beginning() {
+async fn a_subscriber_in_python_proves_the_present_from_a_truncated_ledger() {
     let mut system = System::with_settings(&[(ROLLUP, &DENSE)]).await;
     let devices = settled(&mut system).await;
     for device in &devices {
         system.kill(&agent_name(device)).await;
     }
     converged(&system, "convergedStale").await;
-    let forgotten = said_again(&mut system).await;
+    let forgotten = reassert_all(&mut system).await;
     let end = forgotten_up_to(&system, forgotten).await;
 
     // A view that somebody altered is mended by the rollup that tells, so that it is right again for who begins here.
@@ -134,7 +134,7 @@ async fn a_subscriber_in_python_proves_the_present_from_the_window_where_ledger_
     assert!(of_the_window.iter().all(|line| line["ledgerSeq"] == end), "{lines:?}");
     assert_eq!((keys_of(&lines, true).len(), lines.len()), (2 * all.len(), 2 * all.len()), "{lines:?}");
 
-    // What it has folded of the window is a snapshot like any other.
+    // Its folded state of the window is a snapshot like any other.
     system.start_again(INGEST);
     system.start_again(&agent_name(&devices[0]));
     system.start_again(&agent_name(&devices[1]));
@@ -144,7 +144,7 @@ async fn a_subscriber_in_python_proves_the_present_from_the_window_where_ledger_
     let fleet = second.iter().find(|line| line["key"] == "fleet").unwrap();
     assert_eq!(fleet["proven"], true, "{second:?}");
 
-    // LEDGER has lost more than what was said again: that is found, and nothing is left of it.
+    // LEDGER has lost more than the re-asserted facts: the prover finds it, and keeps nothing.
     for device in &devices {
         system.kill(&agent_name(device)).await;
     }
@@ -169,8 +169,8 @@ async fn a_subscriber_in_python_proves_the_present_from_the_window_where_ledger_
     assert!(!file.exists());
 }
 
-/// What still holds is said again, as ingest and the publisher do after 20 days; where LEDGER ended before that.
-async fn said_again(system: &mut System) -> u64 {
+/// Facts that hold are re-asserted, as ingest and the publisher do after 20 days; LEDGER begins after the originals.
+async fn reassert_all(system: &mut System) -> u64 {
     system.terminate(INGEST).await;
     let before = system.ledger().await;
     let forgotten = before.last().unwrap().seq;
@@ -189,7 +189,7 @@ async fn said_again(system: &mut System) -> u64 {
     let held: BTreeSet<String> = before.iter().filter(holds).map(names).collect();
     let ingest = LaterIngest::start(&system.server.url()).await;
     system
-        .eventually("everything that holds is said again", async || {
+        .eventually("every fact that holds is re-asserted", async || {
             let ledger = system.ledger().await;
             let again: BTreeSet<_> = ledger.iter().filter(|entry| entry.seq > forgotten).map(names).collect();
             let left: Vec<_> = held.difference(&again).collect();
@@ -250,7 +250,7 @@ fn read_to(lines: &[Value]) -> u64 {
     lines.iter().filter_map(|line| line["ledgerSeq"].as_u64()).max().unwrap_or(0)
 }
 
-/// What a prover says of each view, none of them wrong.
+/// The verdict of a prover on each view, none of them wrong.
 async fn proven(system: &System, file: &Path) -> Vec<Value> {
     let (output, lines) = run(system, file).await;
     assert!(output.status.success(), "{lines:?}\n{}", String::from_utf8_lossy(&output.stderr));

@@ -139,19 +139,21 @@ impl Fetcher {
                 let authorization = credentials.basic(source::host(url));
                 let download = Download { url: url.clone(), authorization, bytes: None, digest: *digest };
                 let file = self.download(&http, &download, &fetch.stop)?;
-                let signers = match policy.is_empty() {
-                    true => Vec::new(),
-                    false => verified(&http, &download, &file, policy)
-                        .inspect_err(|_| self.cache.release(&file, digest.is_some()))?,
+                let signers = if policy.is_empty() {
+                    Vec::new()
+                } else {
+                    verified(&http, &download, &file, policy)
+                        .inspect_err(|_| self.cache.release(&file, digest.is_some()))?
                 };
                 Ok(Archive { file, digest: *digest, signers })
             }
             PackageSource::Registry(reference) => {
                 let mut registry = Registry::new(http, reference.clone(), credentials);
                 let (layer, manifest) = registry.layer()?;
-                let signers = match policy.is_empty() {
-                    true => Vec::new(),
-                    false => policy.check(&reference.to_string(), &registry.signatures(&manifest)?)?,
+                let signers = if policy.is_empty() {
+                    Vec::new()
+                } else {
+                    policy.check(&reference.to_string(), &registry.signatures(&manifest)?)?
                 };
                 let file = match self.cache.get(&layer.digest) {
                     Some(archive) => archive,

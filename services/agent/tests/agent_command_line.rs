@@ -46,7 +46,7 @@ fn an_unusable_data_directory_is_named_with_what_to_do() {
 }
 
 #[test]
-fn a_second_agent_on_the_same_directory_is_turned_away_and_the_first_drains_on_sigterm() {
+fn a_second_agent_on_a_directory_is_refused_and_the_first_one_drains() {
     let dir = tempfile::tempdir().unwrap();
     let mut first = agent(dir.path()).spawn().unwrap();
     let deadline = Instant::now() + Duration::from_secs(20);

@@ -8,7 +8,7 @@ use crate::render;
 use crate::session::Session;
 
 pub use muster_client::audit::{
-    Audit, DeviceAudit, DeviceVerdict, LedgerFill, Sums, ViewAudit, ViewVerdict, view_verdict,
+    Audit, DeviceAudit, DeviceVerdict, LedgerFill, ReportTotals, ViewAudit, ViewVerdict, view_verdict,
     view_verdict_at,
 };
 

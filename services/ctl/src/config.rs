@@ -124,7 +124,7 @@ Examples:
   source <(muster completions zsh)
   muster completions fish > ~/.config/fish/completions/muster.fish";
 
-/// What is true of a fleet: status, devices, accounting
+/// The state of a fleet: status, devices, accounting
 #[derive(Debug, Parser)]
 #[command(name = "muster", version = VERSION, after_help = EXAMPLES, max_term_width = 110)]
 pub struct Cli {
@@ -140,7 +140,7 @@ pub struct Cli {
     #[command(flatten)]
     pub connection: ConnectionArgs,
 
-    /// What to do.
+    /// The command.
     #[command(subcommand)]
     pub command: Command,
 }
@@ -154,7 +154,7 @@ impl Cli {
     /// Whether every flag says something of the command. What would be passed over is refused.
     ///
     /// # Errors
-    /// What does not go together.
+    /// Refuses flags that exclude each other.
     pub fn check(&self) -> Result<(), String> {
         let (_, export) = self.shown();
         self.command.point().map_or(Ok(()), PointArgs::check)?;
@@ -246,7 +246,7 @@ pub enum Command {
     /// Copy a hub to a directory: streams, keys, databases of a rollup
     #[command(after_help = backup::BACKUP_EXAMPLES)]
     Backup(BackupArgs),
-    /// What of the hub is missing, and what can be rebuilt from where; --from restores a backup
+    /// The state of the hub's streams, and the source of each that is missing; --from restores a backup
     #[command(after_help = backup::RESTORE_HELP)]
     Restore(RestoreArgs),
     /// Write a file for support: what the hub says of itself, without secrets

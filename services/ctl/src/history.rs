@@ -136,7 +136,7 @@ pub(crate) async fn patiently<T: Serialize>(
     what: &'static str,
     question: &T,
 ) -> Result<Value, AskError> {
-    let (deadline, mut told) = (Instant::now() + PATIENCE, String::new());
+    let (deadline, mut shown) = (Instant::now() + PATIENCE, String::new());
     loop {
         let error = match session.hub.history(what, question).await {
             Ok(answer) => return Ok(answer),
@@ -147,9 +147,9 @@ pub(crate) async fn patiently<T: Serialize>(
                 if matches!(body.code, ErrorCode::NotReady | ErrorCode::TooManyRequests)
                     && Instant::now() < deadline =>
             {
-                if session.terminal.is_interactive() && told != body.message {
-                    told.clone_from(&body.message);
-                    session.terminal.print_note(&format!("muster: {told}\n"));
+                if session.terminal.is_interactive() && shown != body.message {
+                    shown.clone_from(&body.message);
+                    session.terminal.print_note(&format!("muster: {shown}\n"));
                 }
             }
             _ => return Err(error),

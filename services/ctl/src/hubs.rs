@@ -1,4 +1,4 @@
-//! `muster hubs`: whose counts a federation adds, and which of them are heard.
+//! `muster hubs`: the hubs of a federation, and which of them answer.
 
 use muster_contract::query::Query;
 

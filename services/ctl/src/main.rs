@@ -1,4 +1,4 @@
-//! The door of `muster`.
+//! Entry point of `muster`.
 
 use std::process::ExitCode;
 

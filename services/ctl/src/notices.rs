@@ -1,7 +1,7 @@
 //! Notices as they come: subscribed to once, followed over broken links and restarts of either side, each shown once.
 //!
-//! A notice comes as it is stored, or is found when one looks for the newest: after a break, and now and then. What was
-//! shown is confirmed, so that whoever goes on under the same name does not see it again.
+//! The hub pushes a notice; the client also polls for the newest after a broken link and at intervals. It confirms each shown
+//! notice, so that the next run under the same name does not show it again.
 
 use std::time::Duration;
 
@@ -41,11 +41,11 @@ pub struct Notices {
     shown: u64,
     /// Up to where the last notice that was given out reads.
     position: Option<(u64, Vec<HubPosition>)>,
-    /// The subscription was there already, and was told something that an earlier run has shown.
+    /// The subscription existed before, and an earlier run has shown its newest notice.
     is_told: bool,
     /// The newest may be one that was not given out.
     look_now: bool,
-    /// The hub is to be told, and has not answered yet.
+    /// A confirmation is due, or the hub has not answered it yet.
     confirm_now: bool,
     /// Whether the hub answered when it was asked last.
     answered: watch::Sender<bool>,
@@ -87,12 +87,12 @@ impl Notices {
         })
     }
 
-    /// Whether the hub answered when it was asked last, or told something since.
+    /// Whether the hub answered the last request, or sent a notice since.
     pub fn answered(&self) -> watch::Receiver<bool> {
         self.answered.subscribe()
     }
 
-    /// True where an earlier run has shown all that was told: what comes next is new.
+    /// Whether an earlier run has shown every notice: the next one is new.
     pub const fn is_told(&self) -> bool {
         self.is_told
     }
@@ -234,7 +234,7 @@ impl Notices {
                 Ok(())
             }
             _ if is_unanswered => {
-                // Sooner than the next part of a lease: whoever waits shall know whether somebody is there.
+                // Sooner than the renewal of the lease: a person who waits must learn whether a hub answers.
                 self.renewals.reset_after(ASK_AGAIN.min(self.renewals.period()));
                 Ok(())
             }

@@ -72,10 +72,7 @@ async fn apply(session: &mut Session<'_>, args: &ManifestArgs, may_change: bool)
     let mut names = Vec::new();
     for entry in file.plans()? {
         names.push(entry.value.name.clone());
-        let expected_version = match may_change {
-            true => version_of(session, &entry.value.name).await?,
-            false => None,
-        };
+        let expected_version = if may_change { version_of(session, &entry.value.name).await? } else { None };
         let request = PlanApplyRequest { spec: entry.value, expected_version, request_id: None };
         let applied = session.hub.planner("plan-apply", &request).await;
         applied.map_err(|error| file.error(&entry.place, error))?;

@@ -53,9 +53,10 @@ pub async fn judge(
         Ok(Err(missing)) => return Err(CtlError::NotQuarantined(missing.0)),
         Err(error) => Some(error),
     };
-    let shown = match judgements.messages.is_empty() && failure.is_some() {
-        true => Ok(()),
-        false => session.show_own(&judgements, |judgements, _| render::quarantine::judgements(judgements)),
+    let shown = if judgements.messages.is_empty() && failure.is_some() {
+        Ok(())
+    } else {
+        session.show_own(&judgements, |judgements, _| render::quarantine::judgements(judgements))
     };
     match failure {
         // Why it went no further matters more than that it could not be shown how far.

@@ -24,6 +24,7 @@ pub mod hubs;
 pub mod incident;
 pub mod inventory;
 pub mod lag;
+mod legend;
 pub mod local;
 mod manifests;
 pub mod notice;

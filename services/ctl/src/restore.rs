@@ -75,7 +75,8 @@ pub struct StreamLine {
 #[serde(tag = "state", rename_all = "camelCase", rename_all_fields = "camelCase")]
 pub enum Seen {
     /// It exists.
-    Present {
+    #[serde(rename = "present")]
+    Existing {
         /// The time at which it was created; for a mirror, that of the mirror.
         created_at: Timestamp,
         /// Its messages.
@@ -247,7 +248,7 @@ fn steps(streams: &[StreamLine], answers: &Answers) -> Vec<Step> {
         add(what, Some(restart_command(name)));
     }
     let last_seq = streams.iter().find_map(|line| match line.seen {
-        Seen::Present { last_seq, .. } if line.name == stream::LEDGER => Some(last_seq),
+        Seen::Existing { last_seq, .. } if line.name == stream::LEDGER => Some(last_seq),
         _ => None,
     });
     if let (Some(last_seq), Some(read_to)) =
@@ -326,7 +327,7 @@ pub async fn report(session: &Session<'_>) -> RestoreReport {
 async fn visible_state(bus: &Bus, name: &str) -> Seen {
     match timeout(REQUEST_TIMEOUT, bus.stream_state(name)).await {
         Ok(Ok(StreamState { created_at, messages, bytes, first_seq, last_seq, .. })) => {
-            Seen::Present { created_at, messages, bytes, first_seq, last_seq }
+            Seen::Existing { created_at, messages, bytes, first_seq, last_seq }
         }
         Ok(Err(ReadError::Missing { .. })) => Seen::Missing,
         Ok(Err(_)) | Err(_) => Seen::NotVisible,

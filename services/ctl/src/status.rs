@@ -70,14 +70,14 @@ async fn one(
         Ok(answer) => answer,
         Err(error) => return Err(with_near_deployments(session, error, &id).await),
     };
-    let told = match depth {
+    let manifests = match depth {
         Depth::Detail => match desired_manifest::add_to(&mut answer, &session.hub, &id, point).await {
-            Ok(told) => Some(told),
+            Ok(manifests) => Some(manifests),
             // The view and its lines are worth having without it.
             Err(error) => {
                 session
                     .terminal
-                    .print_note(&format!("muster: what shall run is not told: {}\n", chain(&error)));
+                    .print_note(&format!("muster: cannot read the desired manifests: {}\n", chain(&error)));
                 desired_manifest::count_omitted(&mut answer);
                 None
             }
@@ -85,8 +85,8 @@ async fn one(
         Depth::Summary | Depth::All => None,
     };
     let frame = session.frame();
-    session.show(&answer, |answer, _| match &told {
-        Some(told) => render::deployment::in_detail(answer, told, frame),
+    session.show(&answer, |answer, _| match &manifests {
+        Some(manifests) => render::deployment::in_detail(answer, manifests, frame),
         None => render::deployment::one(answer, frame),
     })
 }

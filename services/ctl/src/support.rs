@@ -35,7 +35,7 @@ use crate::{reach, render, restore};
 /// Time one answer may take.
 const ANSWER_TIMEOUT: Duration = Duration::from_secs(3);
 /// The first page of the file.
-const ABOUT: &str = "What a Muster hub said of itself, for support. Secrets are left out: look it through before you send it.\n\
+const ABOUT: &str = "Answers of a Muster hub about itself, for support. Secrets are left out: read it before you send it.\n\
                      errors.txt lists what could not be asked, read or kept whole.\n";
 
 /// The contents of the file.

@@ -22,14 +22,14 @@ pub struct Terminal {
     err: Box<dyn Write + Send>,
     /// The person's answers; none if nobody is there to answer.
     answers: Option<Box<dyn BufRead + Send>>,
-    screen: Screen,
+    screen: ScreenSize,
     colour_out: bool,
     colour_err: bool,
 }
 
 /// The kind of output.
 #[derive(Debug, Clone, Copy)]
-enum Screen {
+enum ScreenSize {
     /// None: a file, or a pipe.
     None,
     /// The process's terminal, of whatever size it has at the time.
@@ -42,7 +42,7 @@ impl Terminal {
     /// The process's own. `NO_COLOR` and the like are respected.
     pub fn system() -> Self {
         Self {
-            screen: if io::stdout().is_terminal() { Screen::Own } else { Screen::None },
+            screen: if io::stdout().is_terminal() { ScreenSize::Own } else { ScreenSize::None },
             colour_out: AutoStream::choice(&io::stdout()) != ColorChoice::Never,
             colour_err: AutoStream::choice(&io::stderr()) != ColorChoice::Never,
             out: Box::new(io::stdout()),
@@ -58,7 +58,7 @@ impl Terminal {
             out: Box::new(out),
             err: Box::new(err),
             answers: None,
-            screen: Screen::None,
+            screen: ScreenSize::None,
             colour_out: false,
             colour_err: false,
         }
@@ -71,7 +71,7 @@ impl Terminal {
         columns: usize,
         rows: usize,
     ) -> Self {
-        Self { screen: Screen::Fixed(columns, rows), ..Self::of(out, err) }
+        Self { screen: ScreenSize::Fixed(columns, rows), ..Self::of(out, err) }
     }
 
     /// The same with a person who gives these answers, a line each.
@@ -98,7 +98,7 @@ impl Terminal {
 
     /// True where a person looks at the output as it comes.
     pub const fn is_interactive(&self) -> bool {
-        !matches!(self.screen, Screen::None)
+        !matches!(self.screen, ScreenSize::None)
     }
 
     /// Whether output may have colours.
@@ -113,10 +113,10 @@ impl Terminal {
 
     fn size(&self) -> Option<(usize, usize)> {
         match self.screen {
-            Screen::None => None,
-            Screen::Own => terminal_size::terminal_size()
+            ScreenSize::None => None,
+            ScreenSize::Own => terminal_size::terminal_size()
                 .map(|(columns, rows)| (usize::from(columns.0), usize::from(rows.0))),
-            Screen::Fixed(columns, rows) => Some((columns, rows)),
+            ScreenSize::Fixed(columns, rows) => Some((columns, rows)),
         }
     }
 

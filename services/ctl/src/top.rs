@@ -1,11 +1,11 @@
 //! `muster top`: the fleet on a screen that follows it, worst first; keys open the page of each row.
 //!
-//! [`poll`] asks the services, [`board`] holds their newest answers with the time of each, [`model`] is the state of the screen and
+//! [`poll`] asks the services, [`fleet_screen`] holds their newest answers with the time of each, [`model`] is the state of the screen and
 //! reacts to keys, [`listing`] makes rows of answers, [`draw`] draws them. All but [`poll`] and this file are pure. Every frame marks
 //! answers that may be out of date. It changes nothing at the hub.
 
-pub mod board;
 pub mod draw;
+pub mod fleet_screen;
 pub mod listing;
 pub mod model;
 mod poll;
@@ -71,7 +71,7 @@ pub async fn run(session: &mut Session<'_>) -> Result<(), CtlError> {
                 None => break,
             },
             Some(update) = updates.recv() => model.apply(update),
-            Ok(()) = link.changed() => model.board.set_link(link.borrow_and_update().is_up(), clock.now()),
+            Ok(()) = link.changed() => model.fleet_screen.set_link(link.borrow_and_update().is_up(), clock.now()),
             _ = ticks.tick() => {}
             _ = terminated.recv() => break,
         }

@@ -61,7 +61,7 @@ pub async fn follow(
     let mut link = session.hub.bus().link();
     let silence = Silence::new(session.hub.address().to_owned());
     let validity = Validity::default();
-    let mut screen = WatchScreen { views: Views::new(), drawn: false, silence, validity, above };
+    let mut screen = ListScreen { views: Views::new(), drawn: false, silence, validity, above };
     let mut ticks = interval_at(Instant::now() + REDRAW, REDRAW);
     ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
     // One for the whole time: a Ctrl-C while a screen is drawn must not be lost.
@@ -83,7 +83,7 @@ pub async fn follow(
     }
 }
 
-struct WatchScreen<'a> {
+struct ListScreen<'a> {
     views: Views,
     drawn: bool,
     silence: Silence,
@@ -91,7 +91,7 @@ struct WatchScreen<'a> {
     above: &'a (dyn Fn() -> String + Send + Sync),
 }
 
-impl WatchScreen<'_> {
+impl ListScreen<'_> {
     /// Shows whether there is a connection.
     fn show_connection(&mut self, session: &mut Session<'_>, is_up: bool) -> Result<(), CtlError> {
         let words = self.silence.connection_changed(is_up);

@@ -239,7 +239,7 @@ fn refusing(answer: &'static str) -> String {
     std::thread::spawn(move || {
         for stream in listener.incoming() {
             let mut stream = stream.unwrap();
-            // Whoever only looks whether somebody listens is gone before it is greeted.
+            // A client that only probes the port is gone before the greeting.
             let _ = stream.write_all(b"INFO {\"server_id\":\"X\",\"version\":\"2.15.1\",\"auth_required\":true,\"jetstream\":true,\"headers\":true,\"max_payload\":1048576}\r\n");
             let mut heard = [0; 1024];
             while stream.read(&mut heard).is_ok_and(|count| count > 0) {
@@ -351,11 +351,11 @@ fn a_reader_that_takes_its_time_keeps_nobody_from_the_directory_of_keys() {
     let place = tempfile::tempdir().unwrap();
     let dir = with_a_device(&place);
     let path = place.path().join("auth/roster.json");
-    let mut roster: serde_json::Value = serde_json::from_slice(&std::fs::read(&path).unwrap()).unwrap();
-    let users = roster["users"].as_array_mut().unwrap();
+    let mut registry: serde_json::Value = serde_json::from_slice(&std::fs::read(&path).unwrap()).unwrap();
+    let users = registry["users"].as_array_mut().unwrap();
     // More than a pipe holds, so that who prints it waits for its reader.
     *users = vec![users[0].clone(); 2_000];
-    std::fs::write(&path, roster.to_string()).unwrap();
+    std::fs::write(&path, registry.to_string()).unwrap();
     let mut pager = muster(&["auth", "list", "--dir", &dir]).stdout(Stdio::piped()).spawn().unwrap();
     let mut page = BufReader::new(pager.stdout.take().unwrap());
     page.read_line(&mut String::new()).unwrap();
@@ -387,5 +387,5 @@ fn a_key_to_put_out_is_a_key_and_a_seed_is_not_repeated() {
         assert!(output.status.code() == Some(1) && shown.contains("is not the public key"), "{shown}");
         assert!(!shown.contains(&seed[1..]), "a seed is shown");
     }
-    assert!(!out(&run(&["auth", "list", "--dir", &dir])).contains(" out "), "nobody was put out");
+    assert!(!out(&run(&["auth", "list", "--dir", &dir])).contains(" out "), "no user was revoked");
 }

@@ -134,9 +134,10 @@ async fn refuse_a_hub(top: &Bus) -> Result<(), StartError> {
         Err(error) => return Err(error.into()),
     }
     let there = async |key: &str| Ok::<_, ReadError>(top.view_get(key).await?.is_some());
-    match there(&ViewKey::Fleet.to_string()).await? && !there(HUBS_KEY).await? {
-        true => Err(StartError::IsHub),
-        false => Ok(()),
+    if there(&ViewKey::Fleet.to_string()).await? && !there(HUBS_KEY).await? {
+        Err(StartError::IsHub)
+    } else {
+        Ok(())
     }
 }
 

@@ -39,7 +39,7 @@ use crate::why;
 const SERVICE: &str = "muster-query";
 /// Version of the questions and answers.
 const SERVICE_VERSION: &str = env!("CARGO_PKG_VERSION");
-const DESCRIPTION: &str = "What is true of deployments, sites and the fleet over several hubs";
+const DESCRIPTION: &str = "State of deployments, sites and the fleet over several hubs";
 /// Timeout of a question that is passed on to a hub: longer than a hub lets a question about changes wait, and
 /// shorter than the client's own timeout.
 const HUB_PATIENCE: Duration = Duration::from_secs(4);

@@ -55,13 +55,13 @@ impl Metrics {
 
     fn describe(&self, registry: &mut Registry) {
         let all = self.clone();
-        registry.register("hubs", "Hubs there are", all.hubs);
-        registry.register("hubs_heard", "Hubs that are heard", all.hubs_heard);
+        registry.register("hubs", "Configured hubs", all.hubs);
+        registry.register("hubs_heard", "Hubs that answer within their lease", all.hubs_heard);
         registry.register("asked", "Questions to hubs for their parts, by result", all.asked);
         registry.register("unreadable", "Views of hubs that could not be read", all.unreadable);
         registry.register(
             "sites_disputed",
-            "Times a hub said something of a site that another hub has",
+            "Views of a site from a hub that does not own the site",
             all.sites_disputed,
         );
         self.queries.register(registry);

@@ -1,8 +1,8 @@
-//! Reads the hubs for notices at the top: each hub concerned says what a notice about its part would say, and the
-//! answers are added ([`Merge::notice_sum`]). [`missed`] passes on what a subscriber has missed.
+//! Reads the hubs for the notices of a federation: each hub answers with its part of a notice, and
+//! [`Merge::notice_sum`] adds the parts. [`missed`] forwards a query for missed changes.
 //!
-//! Subscriptions and notices are stored at the top; nothing is stored at a hub. A hub that does not answer and is still
-//! heard delays the notice; one that is not heard is named in it.
+//! Subscriptions and notices are stored at the federation, none at a hub. A hub within its lease that does not answer delays
+//! the notice; a hub beyond its lease is named in the notice.
 
 mod missed;
 
@@ -216,9 +216,10 @@ fn reflected<'c>(
 fn read_failure(fault: &Fault) -> ReadFailure {
     let message = serde_json::from_slice::<ErrorReply>(&fault.body)
         .map_or_else(|_| fault.message.clone(), |reply| reply.error.message);
-    match fault.code == ErrorCode::BadRequest.number() {
-        true => ReadFailure::Refused(message),
-        false => ReadFailure::NotNow(message),
+    if fault.code == ErrorCode::BadRequest.number() {
+        ReadFailure::Refused(message)
+    } else {
+        ReadFailure::NotNow(message)
     }
 }
 

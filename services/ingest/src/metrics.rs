@@ -192,10 +192,11 @@ impl Metrics {
             );
             registry.register("throttled", "Devices that send more than their quota", all.throttled);
             registry.register(
-                "usurped",
+                "leases_lost",
                 "Times another process took a partition of this process",
-                all.leases_lost,
+                all.leases_lost.clone(),
             );
+            registry.register("usurped", "Old name of leases_lost, for one release", all.leases_lost);
             let LedgerMetrics { bytes, bytes_max, reasserted, held } = all.ledger;
             registry.register("ledger_bytes", "Bytes that LEDGER holds", bytes);
             registry.register("ledger_bytes_max", "Bytes that LEDGER may hold; 0 without a bound", bytes_max);

@@ -74,7 +74,7 @@ pub async fn start(config: Config, supervisor: &Supervisor) -> Result<Metrics, S
     if is_open || plans_creds.is_some() {
         plans::spawn(config_of_plans, bus, supervisor, metrics.clone(), of_plans);
     } else {
-        tracing::info!("keeps no plans: --plans-creds names no credentials of the role scheduler");
+        tracing::info!("keeping no plans: --plans-creds names no credentials of the role scheduler");
     }
     Ok(metrics)
 }

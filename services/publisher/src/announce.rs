@@ -295,7 +295,7 @@ impl<D: Downlink> Announcer<D> {
 
     fn stored(&mut self, key: &DeviceKey, draft: Draft, sequence: u64) {
         let generation = draft.generation;
-        tracing::debug!(device.site = %key.site, device.id = %key.device, %generation, sequence, "published");
+        tracing::debug!(device.site = %key.site, device.id = %key.device, %generation, sequence, "published a desired state");
         self.table.stored(key, draft, sequence, self.context.clock.now());
         self.context.status.published(1);
         self.context.metrics.documents.inc();

@@ -14,9 +14,10 @@ fn walk(root: &Path, folder: &Path, files: &mut Vec<File>) {
             walk(root, &path, files);
         } else {
             let name = path.strip_prefix(root).unwrap().to_str().unwrap().to_owned();
-            let body = match source::wants(&name) {
-                true => Body::Text(std::fs::read(&path).unwrap().into()),
-                false => Body::Unread,
+            let body = if source::wants(&name) {
+                Body::Text(std::fs::read(&path).unwrap().into())
+            } else {
+                Body::Unread
             };
             files.push(File { path: name, body });
         }

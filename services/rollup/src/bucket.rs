@@ -75,10 +75,12 @@ impl BucketWatch {
         loop {
             let event = tokio::select! {
                 batch = watch.next_batch(BATCH_MAX) => BucketEvent::Entries(batch?),
-                _ = look.tick() => match self.has_shrunk().await? {
-                    true => BucketEvent::Shrunk,
-                    false => continue,
-                },
+                _ = look.tick() => {
+                    if !self.has_shrunk().await? {
+                        continue;
+                    }
+                    BucketEvent::Shrunk
+                }
             };
             if self.events.send(event).await.is_err() {
                 return Ok(());

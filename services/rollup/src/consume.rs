@@ -136,7 +136,7 @@ impl Consumer {
             ledger.seq = at.ledger_seq,
             ledger.subject = message.subject,
             reason,
-            "passing a message of LEDGER that is no fact"
+            "ignored a message of LEDGER that is no fact"
         );
         self.metrics.fact(FactOutcome::Unreadable, 1);
         (at, None)
@@ -183,7 +183,7 @@ impl Consumer {
                 tracing::warn!(
                     ledger.seq = read_to,
                     ledger.first_seq = ledger.first_seq,
-                    "LEDGER has dropped what follows the snapshot: going on with what it holds"
+                    "LEDGER no longer holds the facts after the snapshot; continuing with the facts that it holds"
                 );
             }
             let replay = self.bus.replay(stream::LEDGER, &[], Start::First).await?;

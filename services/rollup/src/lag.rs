@@ -85,9 +85,10 @@ impl LagState {
     pub fn recorded(&self, is_recorded: bool) {
         let mut inner = self.inner();
         let at = inner.answered.at;
-        match is_recorded {
-            true => inner.unrecorded_since = None,
-            false => _ = inner.unrecorded_since.get_or_insert(at),
+        if is_recorded {
+            inner.unrecorded_since = None;
+        } else {
+            _ = inner.unrecorded_since.get_or_insert(at);
         }
     }
 

@@ -58,9 +58,9 @@ pub struct Metrics {
     /// Checkpoints that were missing and were filled in.
     pub checkpoints_filled: Counter,
     /// Points of the past that were rebuilt, by result.
-    pub recalls: Family<RebuildLabels, Counter>,
+    pub rebuilds: Family<RebuildLabels, Counter>,
     /// How long the last one took.
-    pub recall_seconds: Gauge<f64, AtomicU64>,
+    pub rebuild_seconds: Gauge<f64, AtomicU64>,
     /// The state of the fleet.
     pub fleet: FleetMetrics,
 }
@@ -194,8 +194,11 @@ impl Metrics {
             "Checkpoints that were missing and were filled in",
             all.checkpoints_filled,
         );
-        registry.register("recalls", "Points of the past that were rebuilt, by result", all.recalls);
-        registry.register("recall_seconds", "How long the last rebuild took", all.recall_seconds);
+        let (rebuilds, seconds) = (all.rebuilds, all.rebuild_seconds);
+        registry.register("rebuilds", "Points of the past that were rebuilt, by result", rebuilds.clone());
+        registry.register("rebuild_seconds", "Duration of the last rebuild", seconds.clone());
+        registry.register("recalls", "Old name of rebuilds, for one release", rebuilds);
+        registry.register("recall_seconds", "Old name of rebuild_seconds, for one release", seconds);
     }
 
     /// Sets how far LEDGER is folded, and into how many devices.
@@ -253,12 +256,12 @@ impl Metrics {
 
     /// Counts a point of the past.
     pub fn rebuilds(&self, result: RebuildResult) {
-        self.recalls.get_or_create(&RebuildLabels { result }).inc();
+        self.rebuilds.get_or_create(&RebuildLabels { result }).inc();
     }
 
     /// Points of the past with one result since the start.
-    pub fn recalls_with(&self, result: RebuildResult) -> u64 {
-        self.recalls.get_or_create(&RebuildLabels { result }).get()
+    pub fn rebuilds_with(&self, result: RebuildResult) -> u64 {
+        self.rebuilds.get_or_create(&RebuildLabels { result }).get()
     }
 
     /// Snapshots with one result since the start.

@@ -239,10 +239,12 @@ impl Publisher {
         let Some(lag) = &self.lag else { return };
         let Some(vouched_at) = lag.vouched_at() else { return };
         let views = &self.writer.cached;
-        let keys = match lag.is_unrecorded() {
-            true => renew::to_end(views, vouched_at),
-            false if lag.now().is_none() => renew::due(views, vouched_at, self.validity),
-            false => return,
+        let keys = if lag.is_unrecorded() {
+            renew::to_end(views, vouched_at)
+        } else if lag.now().is_none() {
+            renew::due(views, vouched_at, self.validity)
+        } else {
+            return;
         };
         for key in keys {
             self.writer.due.entry(key.clone()).or_insert(now);
@@ -365,9 +367,10 @@ impl Publisher {
         let Some((as_of, views)) = shown else { return Vec::new() };
         let (now, mut writes) = (Instant::now(), Vec::new());
         let vouched_at = self.lag.as_ref().and_then(|lag| lag.vouched_at());
-        let validity = match self.lag.as_ref().is_some_and(|lag| lag.is_unrecorded()) {
-            true => Duration::ZERO,
-            false => renew::validity(self.writer.cached.len(), self.validity),
+        let validity = if self.lag.as_ref().is_some_and(|lag| lag.is_unrecorded()) {
+            Duration::ZERO
+        } else {
+            renew::validity(self.writer.cached.len(), self.validity)
         };
         // Whole seconds: every language reads them.
         let valid_until = vouched_at.and_then(|at| at.checked_add(validity).ok());

@@ -34,7 +34,7 @@ use crate::projection::Projection;
 const SERVICE: &str = "muster-query";
 /// Version of the questions and answers.
 const SERVICE_VERSION: &str = env!("CARGO_PKG_VERSION");
-const DESCRIPTION: &str = "What is true of deployments, devices, sites and the fleet";
+const DESCRIPTION: &str = "State of deployments, devices, sites and the fleet";
 
 const ENDPOINTS: [&str; 10] = [
     "deployment",

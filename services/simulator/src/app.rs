@@ -78,7 +78,7 @@ fn quiet_beside_a_picture(settings: &Settings) -> Common {
     let drawn = !config.json && std::io::stdout().is_terminal();
     if drawn && common.log_filter == LOG_DEFAULT {
         common.log_filter = LOG_BESIDE_A_PICTURE.to_owned();
-        let config::demo::Config { devices, sites, seed, .. } = config;
+        let config::demo::DemoConfig { devices, sites, seed, .. } = config;
         // Standard error may be closed; then nobody waits for the picture either.
         let _ = writeln!(std::io::stderr(), "starting {devices} devices at {sites} sites; seed {seed}");
     }
@@ -113,7 +113,7 @@ async fn start(settings: Settings, supervisor: Supervisor) -> Result<(), error::
     Ok(())
 }
 
-async fn show(config: &config::demo::Config, supervisor: &Supervisor) -> Result<(), Failure> {
+async fn show(config: &config::demo::DemoConfig, supervisor: &Supervisor) -> Result<(), Failure> {
     let stop = supervisor.stop_token();
     let seed = config.seed;
     tracing::info!(seed, devices = config.devices, sites = config.sites, "starting a fleet");
@@ -138,7 +138,7 @@ async fn show(config: &config::demo::Config, supervisor: &Supervisor) -> Result<
     Err(Failure::NotConverged { missing: result.accounting.missing, seed, logs })
 }
 
-async fn try_out(config: &config::chaos::Config, supervisor: &Supervisor) -> Result<(), Failure> {
+async fn try_out(config: &config::chaos::ChaosConfig, supervisor: &Supervisor) -> Result<(), Failure> {
     let stop = supervisor.stop_token();
     let seed = config.seed;
     tracing::info!(seed, agents = config.agents, sites = config.sites, length = ?config.length, "starting a trial");

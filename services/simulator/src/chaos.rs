@@ -42,7 +42,7 @@ use self::script::Script;
 pub use self::secured::HubSecurity;
 pub use self::summary::Summary;
 use crate::child::sweep;
-use crate::config::chaos::Config;
+use crate::config::chaos::ChaosConfig;
 use crate::error::Error;
 use crate::hub::Hub;
 use crate::repository::Repository;
@@ -70,7 +70,7 @@ const MISSING_RIGHT: &str = "ermissions";
 ///
 /// # Errors
 /// The system could not be started, or a part of it ended by itself.
-pub async fn run(config: &Config, stop: &CancellationToken) -> Result<Summary, Error> {
+pub async fn run(config: &ChaosConfig, stop: &CancellationToken) -> Result<Summary, Error> {
     let paths = RunPaths::prepare(&config.location)?;
     let repository = Repository::create(paths.dir.join("repository")).await?;
     let mut script = Script::new(config.seed, &config.device_keys(), config.small_disks());
@@ -93,7 +93,7 @@ async fn kill_the_rest(dir: &Path) {
 }
 
 async fn disturb_and_check(
-    config: &Config,
+    config: &ChaosConfig,
     paths: RunPaths,
     repository: &Repository,
     script: &mut Script,
@@ -116,12 +116,12 @@ async fn disturb_and_check(
         processes.stop().await?;
         return Ok(summary);
     }
-    tracing::info!("every fault is undone; killing an owner and a rollup on the calm hub");
+    tracing::info!("ended every fault; killing an owner and a rollup on the calm hub");
     let standbys = standby::check(&mut processes, &monitor, stop).await?;
     script.repair();
     repository.replace(&script.files())?;
     repository.commit("everything is well").await?;
-    tracing::info!(takeover = ?standbys.takeover, "committed what is well; waiting until the fleet is at rest");
+    tracing::info!(takeover = ?standbys.takeover, "committed a good release; waiting until the fleet is at rest");
     let bus = connect(Identity::Operator).await?;
     let checker = Checker {
         hub: Hub::new(bus.clone()),
@@ -134,9 +134,10 @@ async fn disturb_and_check(
         wiped: processes.wiped.clone(),
         monitor,
     };
-    let outcome = match stop.is_cancelled() {
-        true => Outcome::default(),
-        false => wait_until_at_rest(&mut processes, &checker, stop).await?,
+    let outcome = if stop.is_cancelled() {
+        Outcome::default()
+    } else {
+        wait_until_at_rest(&mut processes, &checker, stop).await?
     };
     (summary.hub, summary.roles) = (hub.security().await?, processes.roles());
     (summary.mounted_disks, summary.limited_disks) = processes.small_disks();
@@ -205,7 +206,7 @@ async fn wait_until_at_rest(
         if let Some(first) = outcome.violations.first()
             && logged_at.is_none_or(|logged: Instant| logged.elapsed() >= LOG_EVERY)
         {
-            tracing::info!(violations = outcome.violations.len(), first, "not at rest yet");
+            tracing::info!(violations = outcome.violations.len(), first, "the fleet is not at rest yet");
             logged_at = Some(Instant::now());
         }
         let is_late = begin.elapsed() >= TIMEOUT;
@@ -222,8 +223,8 @@ fn millis(time: Duration) -> u64 {
 }
 
 /// The summary of a run that has not begun.
-fn summary(config: &Config, paths: &RunPaths) -> Summary {
-    let Config { seed, sites, length, .. } = config;
+fn summary(config: &ChaosConfig, paths: &RunPaths) -> Summary {
+    let ChaosConfig { seed, sites, length, .. } = config;
     Summary {
         cut_short: true,
         seed: *seed,

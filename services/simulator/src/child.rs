@@ -121,7 +121,7 @@ impl Child {
         let name = self.spec.name.clone();
         self.signal(Signal::TERM);
         if tokio::time::timeout(STOP_PATIENCE, self.process.wait()).await.is_err() {
-            tracing::warn!(process = name, log = %self.log.display(), "did not end in time and is killed");
+            tracing::warn!(process = name, log = %self.log.display(), "killing a process that did not end in time");
             self.signal(Signal::KILL);
         }
         self.process.wait().await.map_err(|source| Error::Watch { name, source })

@@ -66,13 +66,13 @@ enum Command {
 #[derive(Debug, Clone)]
 pub enum Settings {
     /// `demo`
-    Demo(demo::Config),
+    Demo(demo::DemoConfig),
     /// `chaos`
-    Chaos(chaos::Config),
+    Chaos(chaos::ChaosConfig),
     /// `link`
-    Link(link_proxy::Config),
+    Link(link_proxy::LinkProxyConfig),
     /// `cut` or `mend`
-    Cut(cut::Config),
+    Cut(cut::CutConfig),
     /// `lab prepare`
     Prepare(lab::Prepare),
     /// `lab admit`

@@ -17,7 +17,7 @@ use tokio::task::JoinHandle;
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
-use crate::config::demo::Config;
+use crate::config::demo::DemoConfig;
 use crate::error::Error;
 use crate::fleet::{Fleet, find_program};
 use crate::header::{self, Header};
@@ -41,7 +41,7 @@ const POLL_INTERVAL: Duration = Duration::from_millis(200);
 ///
 /// # Errors
 /// The fleet could not be started, or a part of it ended by itself.
-pub async fn run(config: &Config, stop: &CancellationToken) -> Result<DemoResult, Error> {
+pub async fn run(config: &DemoConfig, stop: &CancellationToken) -> Result<DemoResult, Error> {
     let paths = RunPaths::prepare(&config.location)?;
     let repository = Repository::create(paths.dir.join("repository")).await?;
     let devices = config.device_keys();
@@ -75,7 +75,7 @@ async fn connect(fleet: &Fleet, stop: &CancellationToken) -> Result<Bus, Error> 
 }
 
 /// The header of the demo.
-fn header(config: &Config, paths: &RunPaths, fleet: &Fleet) -> Result<Header, Error> {
+fn header(config: &DemoConfig, paths: &RunPaths, fleet: &Fleet) -> Result<Header, Error> {
     let program = find_program(&paths.programs, "muster")?;
     let question = format!("{} --nats-url nats://{} status", from_here(&program).display(), fleet.nats);
     Ok(Header::new(&fleet.devices, fleet.page, question, config.seed, from_here(&paths.logs())))
@@ -88,7 +88,7 @@ fn from_here(path: &Path) -> PathBuf {
 }
 
 /// Shows the fleet, unless a program reads the output.
-fn show(config: &Config, header: &Header, bus: &Bus) -> Option<JoinHandle<()>> {
+fn show(config: &DemoConfig, header: &Header, bus: &Bus) -> Option<JoinHandle<()>> {
     if config.json {
         tracing::info!("the fleet is up\n{}", header.text().trim_end());
         return None;
@@ -97,7 +97,7 @@ fn show(config: &Config, header: &Header, bus: &Bus) -> Option<JoinHandle<()>> {
 }
 
 async fn play(
-    config: &Config,
+    config: &DemoConfig,
     fleet: &mut Fleet,
     repository: &Repository,
     hub: &Hub,

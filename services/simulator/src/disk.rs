@@ -110,6 +110,6 @@ pub fn unmount_below(dir: &Path) {
 fn unmount(dir: &Path) {
     let ended = Command::new("umount").arg("--lazy").arg(dir).stdin(Stdio::null()).output();
     if !ended.is_ok_and(|output| output.status.success()) {
-        tracing::warn!(dir = %dir.display(), "the disk of a device could not be given back; `umount` it");
+        tracing::warn!(dir = %dir.display(), "cannot unmount the disk of a device; `umount` it");
     }
 }

@@ -184,7 +184,7 @@ async fn accept(listener: TcpListener, road: ConnectionContext, seed: u64) {
                 });
             }
             Err(error) => {
-                tracing::warn!(%error, "a connection to the link could not be accepted");
+                tracing::warn!(%error, "cannot accept a connection to the link");
                 tokio::time::sleep(ACCEPT_PAUSE).await;
             }
         }

@@ -12,7 +12,7 @@ use prometheus_client::metrics::counter::Counter;
 use prometheus_client::metrics::family::Family;
 use prometheus_client::metrics::gauge::Gauge;
 
-use crate::config::link_proxy::Config;
+use crate::config::link_proxy::LinkProxyConfig;
 use crate::error::Error;
 use crate::line_cuts;
 use crate::link::{Direction, Fault, Link, OnLink, Sharing, Switch};
@@ -24,7 +24,7 @@ const COUNT_EVERY: Duration = Duration::from_secs(1);
 /// The metrics of the process.
 #[derive(Debug, Clone, Default)]
 struct Metrics {
-    faults: Family<Kind, Counter>,
+    faults: Family<FaultLabel, Counter>,
     links: Gauge,
     connections: Gauge,
     up: Gauge,
@@ -34,7 +34,7 @@ struct Metrics {
 
 /// A kind of fault.
 #[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
-struct Kind {
+struct FaultLabel {
     fault: &'static str,
 }
 
@@ -42,7 +42,7 @@ struct Kind {
 ///
 /// # Errors
 /// The address cannot be listened on.
-pub async fn start(config: Config, supervisor: Supervisor) -> Result<(), Error> {
+pub async fn start(config: LinkProxyConfig, supervisor: Supervisor) -> Result<(), Error> {
     let ready = supervisor.health().latch("the link");
     let metrics = Metrics::register(supervisor.health());
     let on_link = link_faults(&config, &metrics, &supervisor);
@@ -55,7 +55,7 @@ pub async fn start(config: Config, supervisor: Supervisor) -> Result<(), Error> 
         link.profile = config.profile.name,
         link.each = config.sharing == Sharing::Each,
         seed = config.seed,
-        "the link carries: {}",
+        "started the link: {}",
         config.profile.about
     );
     supervisor.spawn(
@@ -68,7 +68,7 @@ pub async fn start(config: Config, supervisor: Supervisor) -> Result<(), Error> 
 }
 
 /// Starts the fault schedule of every new link, from the profile, the seed and the number of the link.
-fn link_faults(config: &Config, metrics: &Metrics, supervisor: &Supervisor) -> OnLink {
+fn link_faults(config: &LinkProxyConfig, metrics: &Metrics, supervisor: &Supervisor) -> OnLink {
     let (profile, seed, sharing) = (config.profile.clone(), config.seed, config.sharing);
     let (faults, supervisor) = (metrics.faults.clone(), supervisor.clone());
     Box::new(move |link: Arc<Link>, client, number| {
@@ -77,8 +77,8 @@ fn link_faults(config: &Config, metrics: &Metrics, supervisor: &Supervisor) -> O
         let who = if sharing == Sharing::Each { client.to_string() } else { "all".to_owned() };
         supervisor.spawn(Stage::Intake, "link-faults", async move {
             let on_fault = |fault: Fault, lasts: Duration| {
-                tracing::info!(link.client = who, link.fault = fault.name(), ?lasts, "the link has a fault");
-                faults.get_or_create(&Kind { fault: fault.name() }).inc();
+                tracing::info!(link.client = who, link.fault = fault.name(), ?lasts, "injected a fault");
+                faults.get_or_create(&FaultLabel { fault: fault.name() }).inc();
             };
             link_schedule::follow(&link, schedule, &stop, on_fault).await;
         });

@@ -41,7 +41,7 @@ impl RunPaths {
         let lock = Arc::new(lock(&dir)?);
         let swept = child::sweep(&dir);
         if swept > 0 {
-            tracing::warn!(processes = swept, "an earlier run left processes behind; they were ended");
+            tracing::warn!(processes = swept, "ended processes that an earlier run left behind");
         }
         crate::disk::unmount_below(&dir);
         empty(&dir).map_err(|source| Error::Prepare { path: dir.clone(), source })?;

@@ -25,12 +25,12 @@ fn is_under(variables: &[(&str, &Path)], test: &str) -> bool {
 }
 
 #[test]
-fn a_commit_from_within_a_git_hook_goes_to_the_fleets_repository_and_not_to_the_callers() {
+fn a_commit_within_a_git_hook_goes_to_the_fleets_repository() {
     let (mine, dir) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
     let own = mine.path().join(".git");
     let variables: [(&str, &Path); 3] =
         [("GIT_DIR", &own), ("GIT_WORK_TREE", mine.path()), ("GIT_INDEX_FILE", &own.join("index"))];
-    let test = "a_commit_from_within_a_git_hook_goes_to_the_fleets_repository_and_not_to_the_callers";
+    let test = "a_commit_within_a_git_hook_goes_to_the_fleets_repository";
     if !is_under(&variables, test) {
         return;
     }

@@ -92,12 +92,12 @@ async fn a_flaky_link_has_the_faults_of_its_seed() {
     let link_proxy = Carrier::start(&["--profile", "flaky", "--seed", &seed.to_string()]).await;
     let log = link_proxy.dir.path().join("logs/link.log");
     link_proxy
-        .until("faulty", async || std::fs::read_to_string(&log).unwrap().contains("the link has a fault"))
+        .until("faulty", async || std::fs::read_to_string(&log).unwrap().contains("injected a fault"))
         .await;
     let mut schedule = flaky(seed);
     let first = std::iter::repeat_with(|| schedule.next_phase()).find_map(|turn| turn.fault).unwrap();
     let log = std::fs::read_to_string(log).unwrap();
-    let line = log.lines().find(|line| line.contains("the link has a fault")).unwrap();
+    let line = log.lines().find(|line| line.contains("injected a fault")).unwrap();
     assert!(line.contains(first.name()), "{} is first, but: {line}", first.name());
     let counted = http::get(link_proxy.http, "/metrics").await.unwrap().body;
     assert!(counted.contains("muster_link_faults_total{fault="), "{counted}");

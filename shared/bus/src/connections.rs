@@ -156,9 +156,10 @@ impl Bus {
             }
             wait = SERVERS_SILENCE;
         }
-        match servers.is_empty() {
-            true => Err(RequestError::Timeout { subject, timeout: SERVER_ANSWER }),
-            false => Ok(servers),
+        if servers.is_empty() {
+            Err(RequestError::Timeout { subject, timeout: SERVER_ANSWER })
+        } else {
+            Ok(servers)
         }
     }
 

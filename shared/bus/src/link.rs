@@ -148,7 +148,7 @@ fn log_event(event: &Event) {
         // The server reports a missing permission only here: the publish or read itself gets no answer.
         Event::ServerError(error) => tracing::warn!(%error, "NATS refused an operation"),
         Event::SlowConsumer(_) => tracing::warn!("dropped messages: a subscription was read too slowly"),
-        Event::LameDuckMode => tracing::info!("the NATS server is about to stop"),
+        Event::LameDuckMode => tracing::info!("the NATS server announced that it stops"),
         _ => {}
     }
 }

@@ -1,5 +1,5 @@
-//! Questions to the services of the hub. Answers come back as they were sent, so that `--format json` shows all of
-//! them, also what a newer service says.
+//! Queries to the services of the hub. An answer is returned as it was sent, so that `--format json` shows all of its fields,
+//! also those of a newer service.
 
 mod lag;
 

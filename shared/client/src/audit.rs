@@ -4,7 +4,7 @@
 
 mod gather;
 
-use muster_contract::defined::{DefinedView, Part};
+use muster_contract::defined::{CountedPart, DefinedView};
 use muster_contract::fact::Account;
 use muster_contract::groups::GroupView;
 use muster_contract::incident::HubIncident;
@@ -29,7 +29,7 @@ pub struct Audit {
     /// The position of the accounts in LEDGER.
     pub as_of: AsOf,
     /// The sums of all devices that are not retired.
-    pub totals: Sums,
+    pub totals: ReportTotals,
     /// The devices, ordered by site and name.
     pub devices: Vec<DeviceAudit>,
     /// The views.
@@ -63,7 +63,7 @@ pub struct LedgerFill {
 /// The accounting in numbers.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "camelCase")]
-pub struct Sums {
+pub struct ReportTotals {
     /// Highest known report number.
     pub head: u64,
     /// Held as facts.
@@ -87,7 +87,7 @@ pub struct DeviceAudit {
     pub epoch: Option<Epoch>,
     /// Its numbers.
     #[serde(flatten)]
-    pub sums: Sums,
+    pub sums: ReportTotals,
     /// The numbers of the missing reports.
     pub missing_seqs: SeqRanges,
     /// The verdict.
@@ -145,7 +145,7 @@ impl Audit {
     pub fn of(as_of: AsOf, devices: &[DeviceLine], views: Vec<ViewAudit>) -> Self {
         let devices: Vec<_> = devices.iter().map(DeviceAudit::of).collect();
         let counted = devices.iter().filter(|line| line.verdict != DeviceVerdict::Retired);
-        let totals = counted.fold(Sums::default(), |totals, line| totals.plus(line.sums));
+        let totals = counted.fold(ReportTotals::default(), |totals, line| totals.plus(line.sums));
         let explained = !devices.is_empty()
             && devices.iter().all(|line| line.verdict.is_explained())
             && views.iter().all(|view| view.verdict == ViewVerdict::Right);
@@ -190,7 +190,7 @@ impl Audit {
 impl DeviceAudit {
     fn of(line: &DeviceLine) -> Self {
         let Account { received, coalesced, quarantined, missing } = &line.account;
-        let sums = Sums {
+        let sums = ReportTotals {
             head: line.head,
             received: *received,
             coalesced: *coalesced,
@@ -207,7 +207,7 @@ impl DeviceAudit {
     }
 }
 
-impl Sums {
+impl ReportTotals {
     fn plus(self, other: Self) -> Self {
         Self {
             head: self.head.saturating_add(other.head),
@@ -291,7 +291,7 @@ fn counts_are_sound(key: &ViewKey, value: &Value) -> Option<bool> {
         }
         ViewKey::Defined(name) => {
             let view = DefinedView::deserialize(value).ok().filter(|view| view.name == *name)?;
-            let Part::Standings(total) = view.total else { return Some(true) };
+            let CountedPart::Standings(total) = view.total else { return Some(true) };
             (total.targets, total.counts, true)
         }
     };
@@ -308,8 +308,8 @@ mod tests {
 
     use super::*;
 
-    fn sums(head: u64, received: u64, coalesced: u64, quarantined: u64, missing: u64) -> Sums {
-        Sums { head, received, coalesced, quarantined, missing }
+    fn sums(head: u64, received: u64, coalesced: u64, quarantined: u64, missing: u64) -> ReportTotals {
+        ReportTotals { head, received, coalesced, quarantined, missing }
     }
 
     #[test]

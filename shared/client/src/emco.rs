@@ -42,7 +42,7 @@ pub enum Names {
     Components,
 }
 
-/// What of an answer is shown.
+/// The requested parts of an answer.
 #[derive(Debug, Clone, Copy)]
 pub struct Asked {
     /// How much.
@@ -57,7 +57,7 @@ impl Asked {
         status.filter(|_| self.axis != Some(Axis::Ready))
     }
 
-    /// What is observed of them.
+    /// The observed status; none if the request left it out.
     fn ready<T>(self, status: Option<T>) -> Option<T> {
         status.filter(|_| self.axis != Some(Axis::Deployed))
     }
@@ -179,7 +179,7 @@ fn resources(app: Option<&str>, target: &TargetStatus) -> Value {
     with_app(app, value)
 }
 
-/// What only leaves, and was never published as far as is known, is of no application.
+/// The answer with its application; a deployment that only leaves and has no known publication has none.
 fn with_app(app: Option<&str>, mut value: Value) -> Value {
     if let Some(app) = app {
         value["app"] = app.into();

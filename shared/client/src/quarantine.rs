@@ -8,8 +8,8 @@ use muster_contract::decode;
 use muster_contract::limits::PARTITIONS;
 use muster_contract::partition::partition_of;
 use muster_contract::quarantine::{
-    HeldReport, QuarantineAction, QuarantineAnswer, QuarantineRequest, QuarantineVerdict, RefusedDevice,
-    RejectionCode, Verdict,
+    HeldReport, QuarantineAction, QuarantineAnswer, QuarantineDecision, QuarantineRequest, QuarantineVerdict,
+    RefusedDevice, RejectionCode,
 };
 use muster_contract::subjects::{LedgerSubject, stream};
 use muster_contract::{DeviceKey, Refusal, Timestamp};
@@ -80,7 +80,8 @@ pub struct List {
 #[serde(rename_all = "camelCase")]
 pub struct Settled {
     /// They were accepted at last, or had come again.
-    pub let_in: u64,
+    #[serde(rename = "letIn")]
+    pub accepted: u64,
     /// A person dropped them.
     pub dropped: u64,
     /// QUARANTINE held them as long as it may.
@@ -316,9 +317,9 @@ impl Settled {
         let mut settled = Self::default();
         for record in records {
             match record.verdict.verdict {
-                Verdict::LetIn | Verdict::AlreadyIn => settled.let_in += 1,
-                Verdict::Dropped => settled.dropped += 1,
-                Verdict::Expired => settled.expired += 1,
+                QuarantineDecision::LetIn | QuarantineDecision::AlreadyIn => settled.accepted += 1,
+                QuarantineDecision::Dropped => settled.dropped += 1,
+                QuarantineDecision::Expired => settled.expired += 1,
             }
         }
         settled

@@ -46,9 +46,9 @@ pub fn canonical_json<T: Serialize>(value: &T) -> Vec<u8> {
 }
 
 /// A digest as text; every report and every view has some.
-struct Text([u8; PREFIX.len() + 64]);
+struct DigestText([u8; PREFIX.len() + 64]);
 
-impl Text {
+impl DigestText {
     fn of(digest: &Digest) -> Self {
         let mut text = [0; PREFIX.len() + 64];
         let (prefix, digits) = text.split_at_mut(PREFIX.len());
@@ -67,7 +67,7 @@ impl Text {
 
 impl fmt::Display for Digest {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(Text::of(self).as_str())
+        f.write_str(DigestText::of(self).as_str())
     }
 }
 
@@ -107,7 +107,7 @@ impl FromStr for Digest {
     }
 }
 
-/// What each byte is worth as a digit; more than a digit can be where it is none.
+/// The value of each byte as a hexadecimal digit; a larger value marks a byte that is no digit.
 const NIBBLES: [u8; 256] = {
     let mut nibbles = [NO_DIGIT; 256];
     let mut worth = 0;
@@ -121,7 +121,7 @@ const NO_DIGIT: u8 = 0xff;
 
 impl Serialize for Digest {
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
-        serializer.serialize_str(Text::of(self).as_str())
+        serializer.serialize_str(DigestText::of(self).as_str())
     }
 }
 
@@ -158,7 +158,7 @@ mod tests {
         assert_eq!(digest.to_string(), text);
         assert_eq!(text.parse::<Digest>().unwrap(), digest);
         for bad in ["", "sha256:", "md5:00", &text.to_uppercase(), &text[..70]] {
-            assert!(bad.parse::<Digest>().is_err(), "{bad:?} was let in");
+            assert!(bad.parse::<Digest>().is_err(), "{bad:?} was accepted");
         }
         for (at, stranger) in (7..text.len()).zip((0..=127u8).filter(|byte| !HEX.contains(byte)).cycle()) {
             let mut bad = text.as_bytes().to_vec();

@@ -16,14 +16,14 @@ const ARCHITECTURES: [&str; 6] = ["amd64", "arm64", "arm", "riscv64", "other", "
 /// Units of a quantity with their powers of 1024.
 const UNITS: [(&str, u32); 6] = [("Ki", 1), ("Mi", 2), ("Gi", 3), ("Ti", 4), ("Pi", 5), ("Ei", 6)];
 
-/// What a device must have.
+/// The requirements of a deployment on its devices.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub struct DeviceConstraints {
     /// How much of everything.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub capacity_requirements: Option<CapacityRequirements>,
-    /// What must be true of the device; all of them.
+    /// The rules; a device must satisfy all of them.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     #[schemars(length(max = CONSTRAINT_ITEMS_MAX))]
     pub eligibility_rules: Vec<EligibilityRule>,
@@ -60,9 +60,9 @@ pub struct CpuRequirement {
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub enum EligibilityRule {
-    /// Of its capabilities: a key is a JSON Pointer (RFC 6901) into their `properties`.
+    /// A rule about capabilities: a key is a JSON Pointer (RFC 6901) into their `properties`.
     PropertySelector(Selector),
-    /// Of the labels that it reports: a key is the label.
+    /// A rule about the labels that the device reports: a key is the label.
     LabelSelector(Selector),
 }
 
@@ -83,7 +83,7 @@ pub struct MatchExpression {
     pub key: String,
     /// How to compare.
     pub operator: Operator,
-    /// What to compare with: texts, numbers or truth values.
+    /// The values to compare with: texts, numbers or truth values.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     #[schemars(length(max = CONSTRAINT_ITEMS_MAX))]
     pub values: Vec<Value>,
@@ -109,7 +109,7 @@ pub struct ItemExpression {
     pub key: String,
     /// How to compare; not `ContainsAll` or `ContainsAny`.
     pub operator: Operator,
-    /// What to compare with.
+    /// The values to compare with.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub values: Vec<Value>,
 }

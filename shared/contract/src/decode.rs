@@ -28,7 +28,7 @@ pub trait Document: Serialize + DeserializeOwned {
 pub struct Violation {
     /// Path of the field, as in `deployments[2].profile`; `.` for the document itself.
     pub path: String,
-    /// What is wrong and what would be right.
+    /// The broken rule, and what would be right.
     pub rule: String,
 }
 
@@ -63,10 +63,10 @@ pub enum Refusal {
         kind: &'static str,
         /// Path of the field.
         path: String,
-        /// What the parser says.
+        /// The message of the parser.
         reason: String,
     },
-    /// Of the right shape, but against a rule.
+    /// The document has the right shape and breaks a rule.
     #[error("{kind} breaks a rule: {violation}")]
     Rule {
         /// The document.

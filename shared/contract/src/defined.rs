@@ -1,8 +1,8 @@
 //! Views that people define: what to select, how to group it, what to count. A definition is a small document in the
 //! bucket `views` under `definition.<name>`; what it gives is published under `view.<name>`.
 //!
-//! What a definition gives is a function of LEDGER and of the definition. Every rule here speaks of one device or one
-//! standing alone, so that a fact changes what it counts without a look at any other device.
+//! The counts of a definition are a function of LEDGER and of the definition. Every rule here concerns one device or one
+//! standing alone, so that a fact changes a count without reading any other device.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
@@ -31,18 +31,18 @@ pub struct ViewDefinition {
     pub kind: kind::ViewDefinition,
     /// The name of the view.
     pub name: ViewName,
-    /// What is counted; everything where it is absent.
+    /// The counted devices or standings; all of them if it is absent.
     #[serde(default, skip_serializing_if = "Selection::is_everything")]
     pub select: Selection,
-    /// What a group has in common; one total alone where it is absent.
+    /// The common property of a group; one total alone if it is absent.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub group_by: Option<GroupBy>,
-    /// What is counted of it.
+    /// The unit of the counts.
     #[serde(default)]
     pub count: Counted,
 }
 
-/// What is selected. All fields must hold; of the values of one field any does. Retired devices never are.
+/// The selected devices or standings. Every field must match, by any of its values. Retired devices never match.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase", deny_unknown_fields, default)]
 pub struct Selection {
@@ -72,7 +72,7 @@ pub struct Selection {
 #[serde(transparent)]
 pub struct Values<T: Ord>(BTreeSet<T>);
 
-/// What a group has in common: `site`, `deployment`, `component` or `label:<label>`.
+/// The common property of a group: `site`, `deployment`, `component` or `label:<label>`.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum GroupBy {
     /// The device's site.
@@ -85,7 +85,7 @@ pub enum GroupBy {
     Label(LabelKey),
 }
 
-/// What is counted.
+/// The unit of the counts.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "lowercase")]
 pub enum Counted {
@@ -112,21 +112,21 @@ pub struct DefinedView {
     pub definition: Digest,
     /// Up to where it has read.
     pub as_of: AsOf,
-    /// What a group has in common.
+    /// The common property of a group.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub group_by: Option<GroupBy>,
-    /// What is counted.
+    /// The unit of the counts.
     pub count: Counted,
     /// Everything that is selected. The groups, `without` and `omitted` add up to it, but where devices are counted by
     /// deployment: there one device may be in several groups.
-    pub total: Part,
+    pub total: CountedPart,
     /// The first groups by name.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub groups: Vec<NamedPart>,
-    /// What is in no group, because its device does not have the label.
+    /// The count outside every group, for devices without the label.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub without: Option<Part>,
-    /// What the limit of groups left out.
+    pub without: Option<CountedPart>,
+    /// The groups beyond the limit.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub omitted: Option<OmittedGroups>,
     /// Partitions with devices that count for anything here that the hub does not listen to.
@@ -139,11 +139,11 @@ pub struct DefinedView {
 /// One group.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct NamedPart {
-    /// What its members have in common.
+    /// The value that its members share.
     pub name: String,
-    /// What it holds.
+    /// Its counts.
     #[serde(flatten)]
-    pub part: Part,
+    pub part: CountedPart,
 }
 
 /// Groups that are not listed.
@@ -151,15 +151,15 @@ pub struct NamedPart {
 pub struct OmittedGroups {
     /// How many there are.
     pub groups: u64,
-    /// What they hold together.
+    /// Their counts together.
     #[serde(flatten)]
-    pub part: Part,
+    pub part: CountedPart,
 }
 
-/// What is counted of a part of the fleet.
+/// The counts of a part of the fleet.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(untagged)]
-pub enum Part {
+pub enum CountedPart {
     /// Standings.
     Standings(StandingPart),
     /// Devices.
@@ -173,7 +173,7 @@ pub enum Part {
 pub struct DevicePart {
     /// By freshness.
     pub devices: Split,
-    /// Of how many of them everything is known.
+    /// The number of them with complete reports.
     pub complete: Complete,
 }
 
@@ -183,7 +183,7 @@ pub struct ComponentPart {
     /// By state.
     #[schemars(schema_with = "keyed::<State, u64>")]
     pub components: BTreeMap<State, u64>,
-    /// Of how many of the targets they belong to the standing is known.
+    /// The number of their targets with a known standing.
     pub complete: Complete,
 }
 
@@ -231,7 +231,7 @@ impl Document for ViewDefinition {
 }
 
 impl ViewDefinition {
-    /// What tells it from another definition.
+    /// The digest by which two definitions differ.
     pub fn digest(&self) -> Digest {
         Digest::of_value(self)
     }
@@ -283,7 +283,7 @@ pub enum GroupByError {
     /// No such word.
     #[error("'{0}' is nothing to group by; there are site, deployment, component and label:<label>")]
     Unknown(String),
-    /// What follows `label:` is none.
+    /// The text after `label:` is no label.
     #[error(transparent)]
     Label(#[from] LabelError),
 }
@@ -334,7 +334,7 @@ impl JsonSchema for GroupBy {
         json_schema!({
             "type": "string",
             "pattern": "^(site|deployment|component|label:[a-z0-9]([a-z0-9-]{0,61}[a-z0-9])?)$",
-            "description": "What a group has in common."
+            "description": "The common property of a group."
         })
     }
 }

@@ -1,4 +1,4 @@
-//! DesiredState: everything one device shall run. What it does not name is removed.
+//! DesiredState: every deployment that one device is to run. The device removes a deployment that it does not name.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -44,12 +44,12 @@ pub struct DesiredState {
     pub retired: bool,
     /// Where it comes from.
     pub source: Source,
-    /// What groups the device beside its site. The hub's word, whatever the device says of itself; to the device they
-    /// change nothing.
+    /// The groups of the device beside its site, as the hub assigns them. The device's own statements do not count, and the
+    /// labels change nothing on the device.
     #[serde(default, skip_serializing_if = "Labels::is_empty")]
     #[schemars(schema_with = "labels::schema")]
     pub labels: Labels,
-    /// What shall run, ordered by id.
+    /// The deployments that the device must run, ordered by id.
     #[schemars(length(max = DEPLOYMENTS_PER_DEVICE_MAX))]
     pub deployments: Vec<DesiredDeployment>,
 }
@@ -60,7 +60,7 @@ pub struct DesiredState {
 pub struct Source {
     /// Which way it came.
     pub kind: SourceKind,
-    /// What exactly: a commit, a request's id, a plan.
+    /// The exact source: a commit, the id of a request, or a plan.
     pub revision: String,
     /// Who asked for it; none where nobody proves who asks. No part of an entry's digest. Beside a commit it is who asked
     /// for the change to the document, not who made the commit.
@@ -108,7 +108,7 @@ pub struct DesiredDeployment {
     /// Digest of the entry without `targetGeneration`, `digest` and `source.requestedBy`. It covers `stopped` and `restart`
     /// where they are set.
     pub digest: Digest,
-    /// What to run.
+    /// The profile to run.
     pub profile: Profile,
     /// Values and where they go.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
@@ -133,7 +133,7 @@ pub struct Profile {
     /// The components in order.
     #[schemars(length(min = 1, max = COMPONENTS_MAX))]
     pub components: Vec<Component>,
-    /// What a device must have; one that does not deploys nothing of it and says why.
+    /// The requirements on a device; a device that does not meet them deploys nothing of it and reports why.
     #[serde(default, rename = "deviceConstraints", skip_serializing_if = "Option::is_none")]
     pub device_constraints: Option<DeviceConstraints>,
 }
@@ -174,7 +174,7 @@ impl ProfileType {
 pub struct Component {
     /// Its name.
     pub name: ComponentName,
-    /// What its profile type says about it; see [`Workload`].
+    /// The properties, by the type of the profile; [`Workload`] has them as types.
     #[serde(default)]
     pub properties: Map<String, Value>,
 }

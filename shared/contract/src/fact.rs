@@ -241,7 +241,7 @@ pub struct DeadlineFact {
     pub kind: kind::DeadlineFact,
     /// The target generation that missed its deadline.
     pub generation: Generation,
-    /// What did not happen.
+    /// The missed deadline.
     pub deadline: DeadlineKind,
     /// When the time began to count, by the hub's clock.
     pub since: Timestamp,
@@ -258,7 +258,7 @@ pub struct QuarantineFact {
     pub api_version: ApiVersion,
     /// `QuarantineFact`
     pub kind: kind::QuarantineFact,
-    /// What is wrong with it, in words a person can act on.
+    /// The fault, in words that a person can act on.
     pub reason: String,
     /// Its epoch, if one could be read.
     #[serde(default, skip_serializing_if = "Option::is_none")]

@@ -22,7 +22,7 @@ pub struct GroupView {
     pub kind: kind::GroupView,
     /// The label.
     pub label: LabelKey,
-    /// What it says of the devices counted here.
+    /// The value of the label on the counted devices.
     pub value: LabelValue,
     /// The counts.
     #[serde(flatten)]
@@ -56,7 +56,7 @@ pub struct GroupQuery {
     /// Rows after this one: `next` of the page before.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub after: Option<String>,
-    /// Of which point; of the present where nothing is said. Defined views are of the present only.
+    /// The point in time; the present if absent. Defined views exist for the present only.
     #[serde(flatten)]
     pub point: Point,
 }
@@ -82,7 +82,7 @@ pub struct StandingPart {
     pub counts: Counts,
     /// The bounds of the truth.
     pub converged: Bounds,
-    /// Of how many targets the standing is known.
+    /// The number of targets with a known standing.
     pub complete: Complete,
 }
 
@@ -127,7 +127,7 @@ pub struct GroupsAnswer {
     pub total: StandingPart,
     /// The groups by value. Of a deployment only those that have it.
     pub groups: Vec<GroupLine>,
-    /// What is in no group, because its device does not have the label.
+    /// The standings outside every group, on devices without the label.
     pub without: StandingPart,
     /// There is more: ask again with this as `after`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -137,7 +137,7 @@ pub struct GroupsAnswer {
 /// One group in a list.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct GroupLine {
-    /// What the label says.
+    /// The value of the label.
     pub value: LabelValue,
     /// All its devices by freshness, also those without a standing here.
     pub devices: Split,

@@ -117,11 +117,11 @@ label!(
     HubName, "hub", Cow::Borrowed
 );
 label!(
-    /// What a label is about: region, ring, model.
+    /// The name of a label: region, ring, model.
     LabelKey, "label", Cow::Borrowed
 );
 label!(
-    /// What a label says.
+    /// The value of a label.
     LabelValue, "value of a label", Cow::Borrowed
 );
 label!(
@@ -307,7 +307,7 @@ mod tests {
         }
         let too_long = "a".repeat(64);
         for bad in ["", "-a", "a-", "A", "a.b", "a b", "a_b", "*", ">", "ü", "a/b", &too_long] {
-            assert!(bad.parse::<DeviceId>().is_err(), "{bad:?} was let in");
+            assert!(bad.parse::<DeviceId>().is_err(), "{bad:?} was accepted");
         }
     }
 
@@ -333,7 +333,7 @@ mod tests {
         let key: DeviceKey = "plant7/press-4".parse().unwrap();
         assert_eq!(key.to_string(), "plant7/press-4");
         for bad in ["plant7", "plant7/", "/press", "a/b/c", "a/B"] {
-            assert!(bad.parse::<DeviceKey>().is_err(), "{bad:?} was let in");
+            assert!(bad.parse::<DeviceKey>().is_err(), "{bad:?} was accepted");
         }
     }
 

@@ -28,7 +28,7 @@ pub struct Incident {
     pub kind: kind::Incident,
     /// When the hub saw it.
     pub at: Timestamp,
-    /// What it is, with its evidence.
+    /// The kind of the incident, with its evidence.
     #[serde(flatten)]
     pub what: IncidentKind,
     /// Incidents of the same type that ingest did not record before this one, because they came too fast.
@@ -117,7 +117,7 @@ pub enum IncidentKind {
     ForeignDocument {
         /// The sequence of the foreign message in DOWNLINK; 0 where the document is missing.
         downlink_seq: u64,
-        /// What is wrong.
+        /// The fault of the document.
         cause: ForeignDocument,
         /// The same in words.
         reason: String,
@@ -132,7 +132,7 @@ pub enum IncidentKind {
         key: String,
         /// The revision of the foreign entry; 0 where the view is missing.
         revision: u64,
-        /// What is wrong.
+        /// The fault of the view.
         cause: ForeignView,
     },
     /// LEDGER was deleted, emptied, recreated or set back while services ran, or since they ran last.
@@ -197,7 +197,7 @@ pub enum QuarantineBound {
     Bytes,
 }
 
-/// What is wrong with a document in DOWNLINK.
+/// The fault of a document in DOWNLINK.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub enum ForeignDocument {
@@ -217,7 +217,7 @@ pub enum ForeignDocument {
     Missing,
 }
 
-/// What is wrong with an entry of the bucket `views`.
+/// The fault of an entry of the bucket `views`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub enum ForeignView {
@@ -278,7 +278,7 @@ impl IncidentKind {
         }
     }
 
-    /// What tells one occurrence from another of the same type: two services that see the same occurrence name it alike.
+    /// A key that separates occurrences of one type: two services that see the same occurrence derive the same key.
     fn occurrence(&self) -> String {
         match self {
             Self::ForeignDocument { downlink_seq, .. } => downlink_seq.to_string(),
@@ -303,7 +303,7 @@ pub struct IncidentRequest {
     /// See `site`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub device: Option<DeviceId>,
-    /// What was seen.
+    /// The kind of the incident.
     #[serde(flatten)]
     pub what: IncidentKind,
 }

@@ -1,8 +1,8 @@
 //! Labels: what groups devices beside their site. They come from the hub alone (Git), in the device's desired state, and
 //! so LEDGER alone decides who is in which group.
 //!
-//! What a device says of itself in its capabilities is shown beside them and never groups it: what is gated on a group
-//! must not be in the hands of its members.
+//! Labels that a device reports in its capabilities are shown beside these and never group it: a member of a group must not
+//! control what is gated on the group.
 
 use std::collections::BTreeMap;
 

@@ -31,7 +31,7 @@ pub struct Lagging {
     pub since: Timestamp,
 }
 
-/// What an answer says of the rollup that gives it, read beside the answer itself.
+/// The lag of the rollup that gives an answer, read beside the answer itself.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct AnswerLag {
@@ -59,7 +59,7 @@ impl RollupLag {
         self.lagging.is_none() && self.cut_off_since.is_none() && self.unrecorded_since.is_none()
     }
 
-    /// What stands between an answer that is of two rollups and their LEDGERs: facts added, and the earlier times.
+    /// The lag of an answer from two rollups and their LEDGERs: the facts added, and the earlier times.
     #[must_use]
     pub fn joined(self, other: Self) -> Self {
         let lagging = match (self.lagging, other.lagging) {

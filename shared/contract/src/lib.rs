@@ -1,8 +1,8 @@
 //! The contract: what devices, services and subscribers in any language say to each other.
 //!
-//! Bytes are parsed once, at the door, into documents made of validated types; whatever holds such a
-//! document may rely on its rules. This crate has no IO, asks no clock and holds no business rule: rules
-//! live in `muster-domain`, the bus in `muster-bus`.
+//! Bytes are parsed once, at the entry of a service, into documents made of validated types; code that holds such a
+//! document may rely on its rules. This crate has no IO, asks no clock and holds no business rule: rules live in
+//! `muster-domain`, the bus in `muster-bus`.
 //!
 //! Reading order: [`ids`] and [`limits`], then [`subjects`], then the documents in the order in which they travel: [`desired`]
 //! (with its [`constraints`], released by a [`rollout`]) → [`report`] (with its [`retry`], several [`packed`] in a message) → [`fact`] → [`view`]. Beside them are

@@ -34,8 +34,8 @@ pub struct LivenessFact {
     pub epoch: Epoch,
     /// Highest report number the device has spoken of; 0 before the first.
     pub head: u64,
-    /// What the hub held of this epoch at that moment, so that the present can be rebuilt when the facts
-    /// themselves have aged out.
+    /// The account of this epoch at that moment, from which a reader rebuilds the present after the facts themselves
+    /// have aged out.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub account: Option<Account>,
     /// When the bus took in the newest heartbeat of this epoch that the hub knows of: `head` is not below what it said. A
@@ -48,7 +48,7 @@ pub struct LivenessFact {
     pub storing: bool,
 }
 
-/// What is so unless it is said not to be.
+/// The default of a field that holds unless it is denied.
 pub(crate) const fn holds() -> bool {
     true
 }

@@ -21,7 +21,7 @@ pub struct Manifest {
     pub name: String,
     /// The application it is an instance of.
     pub application_id: String,
-    /// What to run.
+    /// The profile to run.
     pub profile: Profile,
     /// Values and where they go.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
@@ -113,7 +113,7 @@ mod tests {
             let manifest = Manifest::from(entry);
             assert_eq!(manifest.digest(), digest, "{extra}");
             let read: Manifest = serde_json::from_slice(&serde_json::to_vec(&manifest).unwrap()).unwrap();
-            assert_eq!(read.digest(), digest, "also of whoever reads it");
+            assert_eq!(read.digest(), digest, "the reader computes the same digest");
         }
     }
 

@@ -86,7 +86,7 @@ pub struct Subscription {
     /// `summary`, or `all` for a line for each target.
     #[serde(default)]
     pub output: Output,
-    /// What makes a new notice.
+    /// The changes that make a new notice.
     #[serde(default)]
     pub on: TellOn,
     /// Least time between two notices, in milliseconds. The next one has the changes in between.
@@ -110,7 +110,7 @@ const fn lease_default() -> u64 {
     LEASE_DEFAULT_SECONDS
 }
 
-/// What makes a new notice.
+/// The changes that make a new notice.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "lowercase")]
 pub enum TellOn {
@@ -391,7 +391,7 @@ pub enum EndReason {
     TooWide,
 }
 
-/// What a notice leaves out.
+/// The parts that a notice leaves out.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct NoticeOmitted {

@@ -1,8 +1,8 @@
-//! Parts: what one hub gives to a federation of hubs, so that counts can be added. Asked for on `muster.query.parts`.
+//! Parts of views: the unabridged counts of one hub, which a federation adds up. A hub answers them on
+//! `muster.query.parts`.
 //!
-//! A view leaves out the rarest errors and does not tell who counts in which group, so views do not add up. A part says
-//! the same unabridged. The parts of hubs whose sites are disjoint give, added, exactly the views of one hub that has all
-//! those sites.
+//! A view omits its rarest errors and does not split its counts by group, so views do not add up; parts do. If no site is
+//! on two hubs, the sum of their parts equals the view of one hub with all sites. Adding is left to `muster-domain`.
 
 use std::collections::BTreeMap;
 
@@ -20,52 +20,52 @@ use crate::state::State;
 use crate::version::{ApiVersion, kind};
 use crate::view::{AsOf, Complete, ErrorCount, Split};
 
-/// Views whose parts one question asks for.
+/// Most views whose parts one query may ask for.
 pub const PARTS_MAX: usize = 64;
-/// Hubs of one federation. Sums of counts of so many stay within their type.
+/// Most hubs of a federation. The sums of their counts fit the type of a count.
 pub const HUBS_MAX: usize = 64;
-/// Standings of one hub that a sum takes.
+/// Most standings of one hub that a sum can hold.
 pub const HUB_STANDINGS_MAX: u64 = (u32::MAX as usize / HUBS_MAX) as u64;
-/// Key of the document [`HubList`] in the bucket `views` of a federation.
+/// Key of the [`HubList`] in the bucket `views` of a federation.
 pub const HUBS_KEY: &str = "hubs";
 
-/// A question for parts.
+/// Query for parts of views.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase", default)]
 pub struct PartsQuery {
-    /// Keys of views: `deployment.<id>`, `group.<label>.<value>`, `fleet`. The part of a site is its view.
+    /// Keys of views: `deployment.<id>`, `group.<label>.<value>` or `fleet`. A site has no part: its view is complete.
     #[schemars(length(max = PARTS_MAX))]
     pub keys: Vec<String>,
-    /// Rows of the part that the asker has already: `next` of what came before. For one key only.
+    /// Rows to skip: `next` of the previous answer. Allowed with one key only.
     #[serde(skip_serializing_if = "crate::omit::is_zero")]
     pub skip: u64,
 }
 
-/// Answer of `muster.query.parts`. A key that is neither in `parts` nor in `gone` did not fit: ask again for it.
+/// Answer of `muster.query.parts`. A key that is neither in `parts` nor in `gone` did not fit: query it again.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct PartsAnswer {
-    /// Up to where the answer has read.
+    /// The position in LEDGER that the answer reflects.
     pub as_of: AsOf,
-    /// The parts by key.
+    /// Parts by the key of their view.
     pub parts: BTreeMap<String, Part>,
-    /// Keys of which there is nothing to count.
+    /// Keys without any device or standing on this hub.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub gone: Vec<String>,
 }
 
-/// The part that a hub has in a view.
+/// The part of one hub in a view.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(tag = "kind")]
 pub enum Part {
-    /// Of a deployment.
+    /// The part in the view of a deployment.
     DeploymentPart(Box<DeploymentPart>),
-    /// Of the fleet or of a group.
+    /// The part in the view of the fleet or of a group.
     TallyPart(Box<TallyPart>),
 }
 
 impl Part {
-    /// Rows that it shows.
+    /// Number of rows in this answer.
     pub const fn rows(&self) -> usize {
         match self {
             Self::DeploymentPart(part) => part.rows(),
@@ -74,102 +74,102 @@ impl Part {
     }
 }
 
-/// What a hub has of a deployment. It comes in as many answers as its rows need: components by name, then errors by code,
-/// then groups by label and value.
+/// The part of one hub in a deployment. Several answers carry it if its rows do not fit into one: components by name, then
+/// errors by code, then groups by label and value.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct DeploymentPart {
-    /// Its standings.
+    /// Counts of the deployment's standings.
     pub standings: StandingPart,
-    /// See [`DeploymentView::deployment_name`](crate::view::DeploymentView::deployment_name).
+    /// The name that people gave the deployment, as in [`DeploymentView`](crate::view::DeploymentView).
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub deployment_name: String,
-    /// See [`DeploymentView::changed_at`](crate::view::DeploymentView::changed_at).
+    /// The time of its last change, as in [`DeploymentView`](crate::view::DeploymentView).
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub changed_at: Option<Timestamp>,
-    /// See [`DeploymentView::last_heard_at`](crate::view::DeploymentView::last_heard_at).
+    /// The time at which the hub last heard one of its targets, as in [`DeploymentView`](crate::view::DeploymentView).
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub last_heard_at: Option<Timestamp>,
-    /// Sites that are silent as a whole, with targets of it.
+    /// Silent sites with targets of the deployment: no device of such a site is fresh.
     #[serde(default, skip_serializing_if = "SilentSites::is_empty")]
     pub silent_sites: SilentSites,
-    /// Partitions with targets, or devices it is leaving, that the hub does not listen to.
+    /// Partitions that no ingest reads, with targets of the deployment or devices that it is leaving.
     #[serde(default, skip_serializing_if = "HubHearing::is_whole")]
     pub hub: HubHearing,
-    /// Rows that came before those here.
+    /// Number of rows in earlier answers.
     #[serde(default, skip_serializing_if = "crate::omit::is_zero")]
     pub skipped: u64,
-    /// Where it comes in several answers: what tells the whole of it from any other. Answers that differ in it are of
-    /// different moments and are not to be put together.
+    /// Digest of the complete part, if several answers carry it. Answers with different digests reflect different moments
+    /// and must not be joined.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub whole: Option<Digest>,
-    /// States of components, over the targets that report for their current target.
+    /// Counts of component states, over the devices that report for their current target.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub components: Vec<ComponentCount>,
-    /// Errors of failed targets, each code with its first device.
+    /// Errors of failed targets by code, each with its first device.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub errors: Vec<ErrorCount>,
-    /// Its standings by group; groups without any are left out.
+    /// Counts of standings by group; a group without standings is omitted.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub groups: Vec<GroupShare>,
-    /// There are more rows: ask again with this as `skip`.
+    /// Cursor of the next answer, to be sent as `skip`; absent in the last answer.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub next: Option<u64>,
 }
 
 impl DeploymentPart {
-    /// Rows that it shows.
+    /// Number of rows in this answer.
     pub const fn rows(&self) -> usize {
         self.components.len() + self.errors.len() + self.groups.len()
     }
 }
 
-/// A component and how often it is in which state.
+/// A component with the number of targets in each of its states.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct ComponentCount {
-    /// Its name.
+    /// Name of the component.
     pub name: ComponentName,
-    /// Targets by its state.
+    /// Number of targets by state of the component.
     #[schemars(schema_with = "crate::view::keyed::<State, u64>")]
     pub states: BTreeMap<State, u64>,
 }
 
-/// A group's share of a deployment.
+/// The standings of a deployment in one group.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct GroupShare {
-    /// The label.
+    /// Label that defines the group.
     pub label: LabelKey,
-    /// What it says of the devices counted here.
+    /// Value of the label on the devices of the group.
     pub value: LabelValue,
-    /// Their standings.
+    /// Counts of the standings on these devices.
     pub standings: StandingPart,
 }
 
-/// What a hub has of the fleet, or of a group.
+/// The part of one hub in the fleet, or in a group.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct TallyPart {
-    /// Devices by freshness; retired ones are not counted.
+    /// Devices by freshness, without retired devices.
     pub devices: Split,
-    /// Devices of which everything is known, of all devices.
+    /// Number of devices with complete reports, of all devices.
     pub complete: Complete,
-    /// The standings of all deployments together.
+    /// Counts of the standings of all deployments.
     pub standings: StandingPart,
-    /// See [`Tally::changed_at`](crate::view::Tally::changed_at).
+    /// The time of the last change, as in [`Tally`](crate::view::Tally).
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub changed_at: Option<Timestamp>,
-    /// See [`Tally::last_heard_at`](crate::view::Tally::last_heard_at).
+    /// The time at which the hub last heard one of the devices, as in [`Tally`](crate::view::Tally).
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub last_heard_at: Option<Timestamp>,
-    /// Partitions with devices that the hub does not listen to.
+    /// Partitions with devices that no ingest reads.
     #[serde(default, skip_serializing_if = "HubHearing::is_whole")]
     pub hub: HubHearing,
-    /// Of the fleet: sites that are silent as a whole.
+    /// Silent sites; in the part of the fleet only.
     #[serde(default, skip_serializing_if = "SilentSites::is_empty")]
     pub silent_sites: SilentSites,
 }
 
-/// `hubs` in the bucket of a federation, and the answer of `muster.query.hubs`: whose counts are added.
+/// The hubs of a federation: the key `hubs` in its bucket, and the answer of `muster.query.hubs`.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct HubList {
@@ -177,7 +177,7 @@ pub struct HubList {
     pub api_version: ApiVersion,
     /// `HubList`
     pub kind: kind::HubList,
-    /// The hubs by name.
+    /// Hubs in the order of their names.
     pub hubs: Vec<HubLine>,
 }
 
@@ -189,16 +189,16 @@ impl Document for HubList {
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct HubLine {
-    /// Its name in this federation.
+    /// Name of the hub in this federation.
     pub name: HubName,
-    /// False while it does not answer: its devices are counted as stale then, and nothing of them as known.
+    /// Whether the hub answers. If it does not, its devices count as stale and their standings as unknown.
     pub heard: bool,
-    /// Up to where its newest part has read, in its own LEDGER; absent where it was never read.
+    /// Position of its newest part in its own LEDGER; absent if the federation never read one.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub as_of: Option<AsOf>,
-    /// When it last answered, by the federation's clock.
+    /// Time of its last answer, by the federation's clock.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub heard_at: Option<Timestamp>,
-    /// How many sites it has.
+    /// Number of its sites.
     pub sites: u64,
 }

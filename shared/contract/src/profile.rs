@@ -1,5 +1,5 @@
-//! What the components of each profile type may say. The wire carries a component's `properties` as an open
-//! object (Margo); here they become types, once, at the publisher's door and again at the agent's.
+//! The properties that a component of each profile type may have. The wire carries them as an open object (Margo); here
+//! they become types, once in the publisher and once in the agent.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -143,7 +143,7 @@ pub struct Process {
     #[serde(default, deserialize_with = "duration")]
     #[schemars(with = "Option<String>")]
     pub stop_timeout: Option<Duration>,
-    /// What happens after a failure: `always` (with growing delays; the default) or `never`.
+    /// The reaction to a failure: `always` (with growing delays; the default) or `never`.
     #[serde(default)]
     pub restart: Restart,
     /// `wait` and `timeout`.
@@ -219,7 +219,7 @@ fn loopback() -> String {
     "127.0.0.1".to_owned()
 }
 
-/// What happens after a failure.
+/// The reaction to a failure.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "lowercase")]
 pub enum Restart {
@@ -249,7 +249,7 @@ pub struct Simulated {
     #[serde(default, deserialize_with = "duration")]
     #[schemars(with = "Option<String>")]
     pub crash_after: Option<Duration>,
-    /// What happens after a failure.
+    /// The reaction to a failure.
     #[serde(default)]
     pub restart: Restart,
     /// `wait` and `timeout`.
@@ -293,7 +293,7 @@ pub struct Package {
 /// Parses `8m30s`, `500ms`, `1h`.
 ///
 /// # Errors
-/// What a duration looks like, and the text that is none.
+/// The duration of a text such as `30s`; the error names the text and an example.
 pub fn parse_duration(text: &str) -> Result<Duration, String> {
     text.parse::<SignedDuration>()
         .ok()

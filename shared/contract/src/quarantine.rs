@@ -17,7 +17,7 @@ use crate::version::{ApiVersion, kind};
 
 /// `muster.verdict.<site>.<device>`: the verdict on a message in quarantine, written before QUARANTINE loses its payload. It
 /// changes no account: an accepted message is a fact of its own, and a dropped one stays counted as quarantined. It ends the
-/// doubt that the message casts on the state of its device, unless it expired undecided ([`Verdict::Expired`]).
+/// doubt that the message casts on the state of its device, unless it expired undecided ([`QuarantineDecision::Expired`]).
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct QuarantineVerdict {
@@ -28,7 +28,7 @@ pub struct QuarantineVerdict {
     /// Its sequence in QUARANTINE.
     pub of: u64,
     /// The verdict.
-    pub verdict: Verdict,
+    pub verdict: QuarantineDecision,
     /// The message's epoch, if one could be read.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub epoch: Option<Epoch>,
@@ -54,7 +54,7 @@ pub struct QuarantineVerdict {
 impl QuarantineVerdict {
     /// True if the message leaves nothing in doubt any more.
     pub fn ends_doubt(&self) -> bool {
-        self.verdict != Verdict::Expired
+        self.verdict != QuarantineDecision::Expired
     }
 
     /// Every number that it is about, with their epoch; `None` where none could be read.
@@ -85,7 +85,7 @@ impl Document for QuarantineVerdict {
 /// The verdict on a message in quarantine.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
-pub enum Verdict {
+pub enum QuarantineDecision {
     /// Ingest accepted it at the second attempt: it is a fact now.
     LetIn,
     /// LEDGER held its number already: the device sent it again, or an earlier requeue accepted it.
@@ -205,7 +205,7 @@ impl Document for RejectedReport {
     }
 }
 
-/// What to do with rejected reports.
+/// The action on rejected reports.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub enum QuarantineAction {
@@ -225,7 +225,7 @@ pub enum QuarantineAction {
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct QuarantineRequest {
-    /// What to do.
+    /// The action.
     pub action: QuarantineAction,
     /// The report: its sequence in QUARANTINE. Of a list, the one after which it begins.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -256,11 +256,10 @@ impl QuarantineRequest {
             QuarantineAction::Show | QuarantineAction::Drop => self.quarantine_seq.is_some(),
             QuarantineAction::Requeue => self.quarantine_seq.is_some() != self.device.is_some(),
         };
-        match names_one {
-            true => Ok(()),
-            false => {
-                Err(Violation::at("quarantineSeq", "name the report; a requeue may name a device instead"))
-            }
+        if names_one {
+            Ok(())
+        } else {
+            Err(Violation::at("quarantineSeq", "name the report; a requeue may name a device instead"))
         }
     }
 }
@@ -277,14 +276,14 @@ pub struct QuarantineAnswer {
     pub device: Option<DeviceKey>,
     /// The verdict; absent if the report stays in quarantine.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub verdict: Option<Verdict>,
+    pub verdict: Option<QuarantineDecision>,
     /// Why it stays.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub refused: Option<String>,
     /// The number of reports that the device is asked for.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub asked: Option<u64>,
-    /// Of a list, the reports in the order of QUARANTINE; of a question for one, that one.
+    /// The reports of a list, in the order of QUARANTINE; for `show`, the one report.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub reports: Vec<HeldReport>,
     /// The sequence after which the next page of a list begins; absent on the last page.

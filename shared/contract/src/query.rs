@@ -55,7 +55,7 @@ pub struct Query {
     /// A device; needs its site. As a filter of `devices`: those of this name, at any site.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub device: Option<DeviceId>,
-    /// Of a list of devices only those that are heard so, any of several; those that are retired are not among them.
+    /// For a list of devices: only devices of any of these freshnesses. A retired device never matches.
     #[serde(skip_serializing_if = "BTreeSet::is_empty")]
     pub freshness: BTreeSet<Freshness>,
     /// Filter of `deployments`: one of these verdicts, at the sites named.
@@ -217,7 +217,7 @@ pub struct DeviceAnswer {
     pub device: DeviceLine,
     /// Its deployments, ordered by id.
     pub deployments: Vec<StandingLine>,
-    /// What it says it is.
+    /// The reported capabilities.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub capabilities: Option<Map<String, Value>>,
     /// Its labels.
@@ -232,12 +232,12 @@ pub struct DeviceAnswer {
     /// The device's partition, where the hub does not listen to it.
     #[serde(default, skip_serializing_if = "HubHearing::is_whole")]
     pub hub: HubHearing,
-    /// What is not shown.
+    /// The parts that are not shown.
     #[serde(default, skip_serializing_if = "DeviceOmitted::is_nothing")]
     pub omitted: DeviceOmitted,
 }
 
-/// What is not shown of a device, so that the answer stays a message. No standing is left out.
+/// The parts of a device that are not shown, so that the answer fits into a message. No standing is left out.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct DeviceOmitted {
     /// Components of its deployments: of each the least severe, and of those the last.
@@ -249,7 +249,7 @@ pub struct DeviceOmitted {
     /// Texts of errors and reasons that are shown, and cut short.
     #[serde(default, skip_serializing_if = "crate::omit::is_zero")]
     pub texts: u64,
-    /// What it says it is.
+    /// The reported capabilities.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub capabilities: bool,
 }
@@ -318,7 +318,7 @@ pub struct LastReport {
     pub seq: Seq,
     /// Where LEDGER holds it.
     pub ledger_seq: u64,
-    /// What is tried again after an error.
+    /// The retries after errors.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     #[schemars(length(max = RETRIES_MAX))]
     pub retries: Vec<Retry>,

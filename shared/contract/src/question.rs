@@ -164,15 +164,15 @@ pub fn one_site(query: &Query) -> Result<Option<&SiteId>, ErrorBody> {
     }
 }
 
-/// What was found.
+/// The answer that was found.
 ///
 /// # Errors
-/// Nothing was, in words for the asker.
+/// There is none; the message is for the person who asks.
 pub fn found<T>(answer: Option<T>, missing: impl FnOnce() -> String) -> Result<T, ErrorBody> {
     answer.ok_or_else(|| ErrorBody { code: ErrorCode::NotFound, message: missing() })
 }
 
-/// What is said of a deployment that no device shall run and none has still.
+/// The message about a deployment that no device is to run and none has any more.
 pub fn nowhere(id: &DeploymentId) -> String {
     format!("deployment '{id}' is targeted nowhere and left nowhere: no device shall run it")
 }

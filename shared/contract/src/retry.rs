@@ -1,5 +1,5 @@
-//! What is tried again: the attempt, since when, and the last error. A report carries it from the first error at a target
-//! until a success has held, whatever state it reports meanwhile.
+//! A retry: the attempt, since when, and the last error. A report carries it from the first error at a target until a
+//! success has held, whatever state it reports meanwhile.
 //!
 //! The device counts by its own clock and decides what a crash loop is; the hub repeats it and decides nothing here.
 

@@ -61,7 +61,7 @@ pub struct Rollout {
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     #[schemars(length(max = WAVES_MAX))]
     pub waves: Vec<Wave>,
-    /// What the planner decides if a wave has more failures than it allows.
+    /// The planner's reaction to a wave with more failures than it allows.
     #[serde(default, skip_serializing_if = "OnFailure::is_pause")]
     pub on_failure: OnFailure,
     /// The failures that a device may try again before they count; none if absent.

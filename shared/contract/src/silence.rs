@@ -1,6 +1,6 @@
-//! Sites of which nobody is heard any more. What that does to their devices and deployments has one cause, most likely,
-//! and an answer that names it spares the reader a line for each of its effects. What the cause is nobody here can know: the
-//! line to the site, its power, or the hub's own ears.
+//! Silent sites: sites without a fresh device. An answer names a silent site once, instead of each effect on its devices and
+//! deployments, because one cause is likely. The cause itself (the line, the power, or the hub's own reception) is unknown
+//! here.
 
 use jiff::Timestamp;
 use schemars::JsonSchema;

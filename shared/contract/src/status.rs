@@ -67,7 +67,7 @@ pub struct StatusQuery {
     /// Most targets wanted in one answer.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub limit: Option<usize>,
-    /// What comes after this: `next` of the page before.
+    /// The cursor to continue after: `next` of the page before.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub after: Option<String>,
     /// When.
@@ -76,10 +76,10 @@ pub struct StatusQuery {
 }
 
 impl StatusQuery {
-    /// What is wrong with the question whoever is asked, in words for the asker.
+    /// Checks the rules of a question that hold for every service.
     ///
     /// # Errors
-    /// A filter has too many values, or a generation is of no one device.
+    /// A filter has too many values, or a generation without exactly one device; the message is for the person who asks.
     pub fn makes_sense(&self) -> Result<(), String> {
         let Self { app, site, device, component, .. } = self;
         let sizes = [("app", app.len()), ("site", site.len()), ("device", device.len())];
@@ -146,9 +146,9 @@ impl fmt::Display for DevicePath {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "lowercase")]
 pub enum Axis {
-    /// What was sent, and what of it the devices took up.
+    /// The published desired state, and how far devices have accepted it.
     Deployed,
-    /// What is observed.
+    /// The observed state.
     Ready,
 }
 
@@ -239,7 +239,7 @@ pub struct Rollup {
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     #[schemars(schema_with = "keyed::<Ready, u64>")]
     pub ready_counts: BTreeMap<Ready, u64>,
-    /// What is worst, in words.
+    /// The most severe error, in words.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub message: Option<String>,
     /// When the newest of the lines changed. Where counts are kept (no filter, or sites alone), what has left them since counts
@@ -333,7 +333,7 @@ pub struct TargetStatus {
 }
 
 impl StatusAnswer {
-    /// What shall run on a target, if the answer has it.
+    /// The manifest that a target must run, if the answer has it.
     pub fn manifest(&self, target: &TargetStatus) -> Option<&Manifest> {
         self.manifests.get(target.digest.as_ref()?)
     }
@@ -364,7 +364,7 @@ pub struct ComponentLine {
     /// How far it was delivered.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub deployed_status: Option<Deployed>,
-    /// What is observed; absent where it shall go.
+    /// The observed readiness; absent for a deployment that must go.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub ready_status: Option<Ready>,
     /// kstatus and its axes.
@@ -382,7 +382,7 @@ pub struct ComponentLine {
 pub struct KAxes {
     /// kstatus.
     pub kstatus: KStatus,
-    /// What is tried.
+    /// The strategy of the attempt.
     pub strategy: Strategy,
     /// Whether the device has acted on it.
     pub actuation: Actuation,

@@ -8,9 +8,9 @@ use std::str::FromStr;
 use serde::Deserializer;
 use serde::de::{Error, Visitor};
 
-struct Text<T>(PhantomData<T>);
+struct TextVisitor<T>(PhantomData<T>);
 
-impl<T: FromStr<Err: Display>> Visitor<'_> for Text<T> {
+impl<T: FromStr<Err: Display>> Visitor<'_> for TextVisitor<T> {
     type Value = T;
 
     fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -28,5 +28,5 @@ where
     D: Deserializer<'de>,
     T: FromStr<Err: Display>,
 {
-    deserializer.deserialize_str(Text(PhantomData))
+    deserializer.deserialize_str(TextVisitor(PhantomData))
 }

@@ -11,7 +11,7 @@ const AS_OF: &[u8] = b"\"asOf\":{";
 pub(crate) fn describe(schema: &mut Schema) {
     if let Some(properties) = schema.get_mut("properties").and_then(|properties| properties.as_object_mut()) {
         let validity = json_schema!({
-            "description": "Of a view in the bucket `views`: until when it may be believed. One that is past this moment may be \
+            "description": "The time until which a view in the bucket `views` is valid. A view past this moment may be \
                             wrong, because nobody renews it.",
             "type": "string",
             "format": "date-time"

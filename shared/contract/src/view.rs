@@ -110,13 +110,13 @@ pub enum Freshness {
 /// A count split by freshness.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct Split {
-    /// Of fresh devices.
+    /// The count on fresh devices.
     #[serde(default, skip_serializing_if = "crate::omit::is_zero")]
     pub fresh: u64,
-    /// Of stale ones.
+    /// The count on stale devices.
     #[serde(default, skip_serializing_if = "crate::omit::is_zero")]
     pub stale: u64,
-    /// Of those never heard.
+    /// The count on devices never heard.
     #[serde(default, skip_serializing_if = "crate::omit::is_zero")]
     pub never: u64,
 }
@@ -260,7 +260,7 @@ pub struct Bounds {
 pub struct Complete {
     /// Devices whose standing is known.
     pub devices: u64,
-    /// Of so many.
+    /// The total.
     pub of: u64,
     /// Reports that exist and are not in.
     pub missing_reports: u64,
@@ -290,14 +290,15 @@ pub struct ErrorExample {
     /// The component, unless it is the deployment as a whole.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub component: Option<ComponentName>,
-    /// What the device says, cut to [`VIEW_MESSAGE_BYTES_MAX`](crate::limits::VIEW_MESSAGE_BYTES_MAX).
+    /// The device's message, cut to [`VIEW_MESSAGE_BYTES_MAX`](crate::limits::VIEW_MESSAGE_BYTES_MAX).
     pub message: String,
     /// How often it was tried, where it is tried again.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub retry: Option<RetrySummary>,
 }
 
-/// What is not shown, so that a view stays a message: the highest names and the rarest errors. No count leaves it out.
+/// The parts that are not shown, so that a view fits into a message: the highest names and the rarest errors. Every count
+/// includes them.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct Omitted {
     /// Components beyond [`COMPONENTS_MAX`](crate::limits::COMPONENTS_MAX).
@@ -377,7 +378,7 @@ pub struct DeploymentView {
     /// Errors of targets that failed or are tried again, most frequent first, then by code. One device counts once for
     /// each code.
     pub errors: Vec<ErrorCount>,
-    /// What the limits of a view left out.
+    /// The parts beyond the limits of a view.
     #[serde(default, skip_serializing_if = "Omitted::is_nothing")]
     pub omitted: Omitted,
     /// Partitions with targets, or devices it is leaving, that the hub does not listen to.
@@ -416,7 +417,7 @@ pub struct FleetView {
     pub tally: Tally,
 }
 
-/// What a site's view and the fleet's have in common.
+/// The counts that the view of a site and that of the fleet share.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct Tally {

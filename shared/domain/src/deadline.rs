@@ -133,9 +133,10 @@ impl Progress {
     pub fn after(self, before: &Self, received_at: Timestamp) -> Self {
         let same_state = (before.digest, before.state) == (self.digest, self.state);
         let changed_at = if same_state { before.changed_at } else { self.changed_at };
-        let first_attempt_at = match self.digest == before.digest && !before.has_held(&self, received_at) {
-            true => before.first_attempt_at.min(self.first_attempt_at),
-            false => self.first_attempt_at,
+        let first_attempt_at = if self.digest == before.digest && !before.has_held(&self, received_at) {
+            before.first_attempt_at.min(self.first_attempt_at)
+        } else {
+            self.first_attempt_at
         };
         Self { changed_at, first_attempt_at, ..self }
     }

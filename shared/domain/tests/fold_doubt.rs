@@ -41,7 +41,7 @@ fn a_quarantined_report_makes_only_earlier_reports_uncertain() {
     assert_eq!(
         (says.ledger_seq, says.seq.unwrap().get()),
         (4, 3),
-        "by this number it can be let in or dropped"
+        "by this number it can be accepted or dropped"
     );
 
     let mut mended = scenarios::quarantined_news();
@@ -51,7 +51,7 @@ fn a_quarantined_report_makes_only_earlier_reports_uncertain() {
         &Said { seq: 3, head: 4, components: &[("main", Failed)], ..Said::default() },
     );
     let view = mended.fold().deployment("web");
-    assert_eq!((view.verdict, view.converged.hi), (Verdict::Failing, 0), "let in after all: it was news");
+    assert_eq!((view.verdict, view.converged.hi), (Verdict::Failing, 0), "accepted after all: it was news");
 }
 
 #[test]
@@ -129,7 +129,7 @@ fn a_device_that_cannot_store_reports_is_not_known() {
     let says = &why.standings[0].facts.last().unwrap().says;
     assert_eq!(
         says,
-        "says that the device cannot store reports, or has lost its memory and not reported since"
+        "reports that the device cannot store reports, or lost its database and has not reported since"
     );
     ledger.beat(PRESS, 1, 1);
     assert_eq!(ledger.fold().deployment("web").verdict, Verdict::Converged);

@@ -96,7 +96,7 @@ fn m08_what_falls_silent_while_installing_is_no_progress() {
     let named: Vec<_> = why.standings.iter().map(|because| because.key.to_string()).collect();
     assert_eq!((why.because, named), (1, vec!["plant7/press-4".to_owned()]));
     let facts: Vec<_> = why.standings[0].facts.iter().map(|fact| fact.says.as_str()).collect();
-    assert_eq!(facts, ["shall run it", "is installing", "is silent"]);
+    assert_eq!(facts, ["is to run it", "is installing", "is silent"]);
 
     let heard = ledger.clone().fresh("plant7/press-4", 1, 1).fold().deployment("web");
     assert_eq!(heard.verdict, Verdict::Progressing, "it is heard again, and at work still");

@@ -12,7 +12,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use fleets::{ledgers_of_a_deaf_hub, shuffled_ledgers};
 use ledger::{Ledger, Said, position};
 use muster_contract::State;
-use muster_contract::defined::{DefinedView, Part, ViewDefinition};
+use muster_contract::defined::{CountedPart, DefinedView, ViewDefinition};
 use muster_contract::groups::{GroupView, GroupsAnswer, StandingPart};
 use muster_contract::limits::VIEW_GROUPS_MAX;
 use muster_contract::subjects::ViewKey;
@@ -160,7 +160,7 @@ proptest! {
         let view = shown(&fleet).unwrap();
         let naive = World::of(&ledger.entries).defined(&definition);
         prop_assert_eq!(&view.total, &naive.total);
-        let groups: BTreeMap<String, Part> =
+        let groups: BTreeMap<String, CountedPart> =
             view.groups.iter().map(|group| (group.name.clone(), group.part.clone())).collect();
         prop_assert_eq!(groups, naive.groups);
         if let Some(without) = &view.without {
@@ -308,7 +308,7 @@ fn groups_beyond_the_limit_are_declared_and_still_counted() {
     let view = shown(&fleet).unwrap();
     assert_eq!(view.groups.len(), VIEW_GROUPS_MAX);
     let omitted = view.omitted.unwrap();
-    let Part::Standings(part) = omitted.part else { panic!("{:?}", omitted.part) };
+    let CountedPart::Standings(part) = omitted.part else { panic!("{:?}", omitted.part) };
     assert_eq!((omitted.groups, part.targets), (7, 14));
     let bytes = serde_json::to_vec(&shown(&fleet).unwrap()).unwrap().len();
     assert!(bytes < muster_contract::limits::MESSAGE_BYTES_MAX, "{bytes}");

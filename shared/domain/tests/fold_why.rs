@@ -370,23 +370,23 @@ fn each_verdict_names_its_facts() {
         |seq, components: &'static [(&'static str, State)]| Said { seq, components, ..Said::default() };
 
     ledger.desired("north/a", 1, &[("web", 1)]);
-    assert_eq!(why(&ledger), (Verdict::Waiting, vec!["north/a 1 shall run it".to_owned()]));
+    assert_eq!(why(&ledger), (Verdict::Waiting, vec!["north/a 1 is to run it".to_owned()]));
     ledger.deadline("north/a", "web", 1, DeadlineKind::NeverStarted);
     let overdue =
-        vec!["north/a 1 shall run it".to_owned(), "north/a 2 had not begun after 30 min".to_owned()];
+        vec!["north/a 1 is to run it".to_owned(), "north/a 2 had not started after 30 min".to_owned()];
     assert_eq!(why(&ledger), (Verdict::Overdue, overdue));
     let failed = Said { errors: &[("main", "Exit1", "no license")], ..said(1, &[("main", State::Failed)]) };
     ledger.status("north/a", "web", &failed);
     let failing = vec![
-        "north/a 1 shall run it".to_owned(),
+        "north/a 1 is to run it".to_owned(),
         "north/a 3 is failed: Exit1 in main: no license".to_owned(),
     ];
     assert_eq!(why(&ledger), (Verdict::Failing, failing));
     ledger.status("north/a", "web", &said(2, &[("main", State::Installed)])).fresh("north/a", 1, 3);
-    let gap = ["1 shall run it", "4 is installed", "5 has reported up to 3, of which 1 are not in"];
+    let gap = ["1 is to run it", "4 is installed", "5 has reported up to 3; 1 of these reports are missing"];
     assert_eq!(why(&ledger), (Verdict::Incomplete, gap.map(|fact| format!("north/a {fact}")).to_vec()));
     ledger.status("north/a", "web", &said(3, &[("main", State::Installed)]));
-    let converged = ["shall run it", "is installed", "is heard"].map(str::to_owned);
+    let converged = ["is to run it", "is installed", "is heard"].map(str::to_owned);
     let words = |facts: Vec<String>| {
         facts.iter().map(|f| f.splitn(3, ' ').nth(2).unwrap().to_owned()).collect::<Vec<_>>()
     };
@@ -394,18 +394,13 @@ fn each_verdict_names_its_facts() {
     assert_eq!((verdict, words(facts)), (Verdict::Converged, converged.to_vec()));
     // Another deployment's report: that there is no newer one of this is known from all numbers.
     ledger.status("north/a", "db", &said(4, &[("main", State::Installed)]));
-    let all = [
-        "shall run it",
-        "is installed",
-        "is heard",
-        "is the last word on 4 reports, of which none is missing",
-    ];
+    let all = ["is to run it", "is installed", "is heard", "completes 4 reports: none is missing"];
     let (verdict, facts) = why(&ledger);
     assert_eq!((verdict, words(facts)), (Verdict::Converged, all.map(str::to_owned).to_vec()));
     ledger.desired("north/a", 2, &[]);
     let (verdict, facts) = why(&ledger);
     assert_eq!(verdict, Verdict::Removing);
-    assert_eq!(words(facts), ["does not name it any more", "is installed"]);
+    assert_eq!(words(facts), ["no longer names it", "is installed"]);
 }
 
 #[test]
@@ -436,5 +431,5 @@ fn a_stopped_deployment_is_neither_green_nor_failing_and_why_names_the_stop() {
     let why = fleet.why(&web, None, &ALL).unwrap();
     assert_eq!(why.verdict, Verdict::Progressing);
     let says: Vec<_> = why.standings[0].facts.iter().map(|fact| fact.says.as_str()).collect();
-    assert_eq!(says, ["shall keep it stopped since generation 2", "is pending", "is heard"]);
+    assert_eq!(says, ["is to keep it stopped since generation 2", "is pending", "is heard"]);
 }

@@ -14,7 +14,7 @@ pub fn seed(text: &str) -> Option<&str> {
 pub fn to_text(token: &str, seed: &str) -> String {
     format!(
         "-----BEGIN NATS USER JWT-----\n{token}\n------END NATS USER JWT------\n\n\
-         Keep this file secret: whoever has it is this user.\n\n\
+         Keep this file secret: its holder is this user.\n\n\
          -----BEGIN USER NKEY SEED-----\n{seed}\n------END USER NKEY SEED------\n"
     )
 }

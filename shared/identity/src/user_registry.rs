@@ -196,10 +196,7 @@ fn check_key(key: &str) -> Result<(), RegistryError> {
 
 /// The text that an error may repeat: a person may give a seed by mistake, which must not be logged.
 fn without_secrets(given: &str) -> String {
-    match given.trim_start().starts_with('S') {
-        true => "S…".to_owned(),
-        false => given.chars().take(64).collect(),
-    }
+    if given.trim_start().starts_with('S') { "S…".to_owned() } else { given.chars().take(64).collect() }
 }
 
 #[cfg(test)]

@@ -187,11 +187,7 @@ impl Line {
             Ok(value) => match decode::parse::<SubscriptionRecord>(value) {
                 Ok(record) => (Some(record), None),
                 Err(refusal) => {
-                    tracing::warn!(
-                        name = entry.name,
-                        error = chain(&refusal),
-                        "a subscription nobody can read"
-                    );
+                    tracing::warn!(name = entry.name, error = chain(&refusal), "cannot read a subscription");
                     return false;
                 }
             },

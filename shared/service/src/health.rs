@@ -18,7 +18,7 @@ const METRICS_PREFIX: &str = "muster";
 /// Readiness and metrics of one process. Clones share them.
 #[derive(Debug, Clone)]
 pub struct Health {
-    shared: Arc<Shared>,
+    shared: Arc<HealthState>,
 }
 
 /// Keeps the process unready until it is released. If it is dropped without a release, the process stays unready.
@@ -30,7 +30,7 @@ pub struct Latch {
 }
 
 #[derive(Debug)]
-struct Shared {
+struct HealthState {
     stop: CancellationToken,
     missing: Mutex<Vec<Cow<'static, str>>>,
     notes: Mutex<BTreeMap<&'static str, String>>,
@@ -42,7 +42,12 @@ impl Health {
     pub(crate) fn new(stop: CancellationToken) -> Self {
         let registry = Mutex::new(Registry::with_prefix(METRICS_PREFIX));
         Self {
-            shared: Arc::new(Shared { stop, missing: Mutex::default(), notes: Mutex::default(), registry }),
+            shared: Arc::new(HealthState {
+                stop,
+                missing: Mutex::default(),
+                notes: Mutex::default(),
+                registry,
+            }),
         }
     }
 

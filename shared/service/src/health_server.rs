@@ -69,9 +69,10 @@ fn router(health: Health) -> Router {
 
 async fn ready(State(health): State<Health>) -> impl IntoResponse {
     let missing = health.missing();
-    let (status, first) = match missing.is_empty() {
-        true => (StatusCode::OK, "ready\n"),
-        false => (StatusCode::SERVICE_UNAVAILABLE, "not ready:\n"),
+    let (status, first) = if missing.is_empty() {
+        (StatusCode::OK, "ready\n")
+    } else {
+        (StatusCode::SERVICE_UNAVAILABLE, "not ready:\n")
     };
     let mut body = first.to_owned();
     // Writing into a string does not fail.

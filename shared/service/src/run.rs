@@ -25,9 +25,9 @@ use crate::version::VERSION;
 
 /// The process cannot be set up.
 #[derive(Debug, thiserror::Error)]
-enum Error {
+enum SetupError {
     #[error("cannot set the log up")]
-    Telemetry(#[source] telemetry::Error),
+    Telemetry(#[source] telemetry::TelemetryError),
     #[error("cannot start the threads of the process")]
     Threads(#[source] io::Error),
     #[error("cannot listen for signals")]
@@ -54,23 +54,23 @@ where
     exit.into()
 }
 
-fn supervise<S, F, H, E>(program: &'static str, common: &Common, start: S) -> Result<Exit, Error>
+fn supervise<S, F, H, E>(program: &'static str, common: &Common, start: S) -> Result<Exit, SetupError>
 where
     S: FnOnce(Supervisor) -> F + Send + 'static,
     F: Future<Output = Result<H, E>> + Send,
     H: Send + 'static,
     E: Into<BoxError> + Send,
 {
-    telemetry::init(common.log_format, &common.log_filter).map_err(Error::Telemetry)?;
-    let workers = Builder::new_multi_thread().enable_all().build().map_err(Error::Threads)?;
-    let watch = Builder::new_current_thread().enable_all().build().map_err(Error::Threads)?;
+    telemetry::init(common.log_format, &common.log_filter).map_err(SetupError::Telemetry)?;
+    let workers = Builder::new_multi_thread().enable_all().build().map_err(SetupError::Threads)?;
+    let watch = Builder::new_current_thread().enable_all().build().map_err(SetupError::Threads)?;
     let supervisor = Supervisor::new();
     let build = Info::new(vec![("service", program), ("version", VERSION)]);
-    supervisor
-        .health()
-        .metrics(|registry| registry.register("build", "What this process was built from", build));
+    supervisor.health().metrics(|registry| {
+        registry.register("build", "The version and commit that this process was built from", build)
+    });
     // Before the first log line: a reader of that line may send a signal, which must drain the process, not kill it.
-    let mut signals = watch.block_on(async { Signals::listen() }).map_err(Error::Signals)?;
+    let mut signals = watch.block_on(async { Signals::listen() }).map_err(SetupError::Signals)?;
     tracing::info!(
         service.name = program,
         service.version = VERSION,

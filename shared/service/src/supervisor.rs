@@ -36,7 +36,7 @@ const _: () = assert!(ABANDON_GRACE.as_millis() * 10 < DRAIN_DEADLINE.as_millis(
 /// The supervisor of one process. Clones share it.
 #[derive(Debug, Clone)]
 pub struct Supervisor {
-    shared: Arc<Shared>,
+    shared: Arc<SupervisorState>,
 }
 
 /// The result of a drain.
@@ -47,7 +47,7 @@ pub struct Drained {
 }
 
 #[derive(Debug)]
-struct Shared {
+struct SupervisorState {
     stop: CancellationToken,
     stages: [CancellationToken; Stage::ALL.len()],
     abandon: CancellationToken,
@@ -60,7 +60,7 @@ impl Supervisor {
     /// A supervisor without tasks.
     pub fn new() -> Self {
         let stop = CancellationToken::new();
-        let shared = Shared {
+        let shared = SupervisorState {
             health: Health::new(stop.clone()),
             stop,
             stages: std::array::from_fn(|_| CancellationToken::new()),

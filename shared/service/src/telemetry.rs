@@ -18,7 +18,7 @@ const NATS_LIBRARY_OFF: &str = "async_nats=off,";
 
 /// The log cannot be set up.
 #[derive(Debug, thiserror::Error)]
-pub enum Error {
+pub enum TelemetryError {
     /// The filter is malformed. A service checks its settings before.
     #[error("cannot use '{filter}' as log filter")]
     Filter {
@@ -37,16 +37,16 @@ pub enum Error {
 ///
 /// # Errors
 /// The filter is malformed, or the log is set up already.
-pub fn init(format: LogFormat, filter: &str) -> Result<(), Error> {
+pub fn init(format: LogFormat, filter: &str) -> Result<(), TelemetryError> {
     let levels = format!("{NATS_LIBRARY_OFF}{filter}")
         .parse::<Targets>()
-        .map_err(|source| Error::Filter { filter: filter.to_owned(), source })?;
+        .map_err(|source| TelemetryError::Filter { filter: filter.to_owned(), source })?;
     let lines = tracing_subscriber::fmt::layer().with_writer(std::io::stderr);
     let lines = match format {
         LogFormat::Text => lines.with_ansi(coloured()).boxed(),
         LogFormat::Json => lines.json().flatten_event(true).with_span_list(false).boxed(),
     };
-    tracing_subscriber::registry().with(lines).with(levels).try_init().map_err(Error::Twice)?;
+    tracing_subscriber::registry().with(lines).with(levels).try_init().map_err(TelemetryError::Twice)?;
     std::panic::set_hook(Box::new(log_panic));
     Ok(())
 }

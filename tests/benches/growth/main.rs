@@ -1,8 +1,8 @@
-//! What grows with a fleet and what does not, at a thousand to a million standings: facts folded a second on one core, memory
-//! of a standing, time to start from a snapshot, and the slowest of a hundred summaries. No bus: facts are made in memory.
+//! Measures how costs grow with a fleet, at a thousand to a million standings: facts folded a second on one core, memory of
+//! a standing, time to start from a snapshot, and the slowest of a hundred summaries. No bus: facts are made in memory.
 //!
-//! Each size has a process of its own, so that none measures what another left behind. Folding is told by this thread's
-//! time on a processor; a restart is told by the clock, because several threads share it.
+//! Each size has a process of its own, so that no measurement sees the memory of another. The fold is measured by this
+//! thread's CPU time, a restart by the clock, because several threads share it.
 //!
 //! `cargo bench -p muster-tests --bench growth`; `BENCH_ROUNDS=5` for more rounds. It asserts only that nothing is lost.
 
@@ -47,7 +47,7 @@ fn main() -> ExitCode {
     }
 }
 
-/// What is measured of a size.
+/// The measurements of one size.
 struct Figures {
     folded_a_second: f64,
     bytes: f64,

@@ -1,6 +1,6 @@
-//! What one flooding device or one abusive reader costs twenty good devices on a secured hub: latency of good reports to
-//! LEDGER and to their views, refusals, memory of the processes, growth of LEDGER. Each flood has a fresh hub; a calm time is
-//! the base of all. It measures and names what is out of bounds; the test `hostile` asserts the counts.
+//! Measures the cost of one flooding device or one abusive reader for twenty good devices on a secured hub: latency of good
+//! reports to LEDGER and to their views, refusals, memory of the processes, growth of LEDGER. Each flood has a fresh hub; a
+//! calm time is the base of all. It measures and names each broken bound; the test `hostile` asserts the counts.
 //!
 //! `make hostile`; `cargo bench -p muster-tests --bench hostile -- --only 5,12 --seconds 30`.
 

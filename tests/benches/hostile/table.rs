@@ -47,7 +47,7 @@ pub(crate) fn line(outcome: &Outcome, calm: &Outcome) -> String {
     format!("| {} |", cells.join(" | "))
 }
 
-/// What the attacker did, and what is out of bounds.
+/// The attack, and the bounds that it broke.
 pub(crate) fn details(outcome: &Outcome, calm: &Outcome) -> String {
     let mut parts = vec![outcome.attack.clone(), outcome.afterwards.clone()];
     parts.extend(outcome.facts.refusal.iter().map(|reason| format!("in quarantine: {reason}")));

@@ -36,7 +36,7 @@ impl Bare {
             let mut replace = transaction.prepare_cached("REPLACE INTO standings VALUES (?1, ?2)").unwrap();
             for nth in 0..rows as u64 {
                 insert.execute(params![self.next, self.body]).unwrap();
-                // Of reports that come together, only the last standing of each deployment is written: so it is in the outbox.
+                // If several reports come together, only the last standing of each deployment is written, as in the outbox.
                 if nth + DEPLOYMENTS >= rows as u64 {
                     replace.execute(params![self.next % DEPLOYMENTS, self.standing]).unwrap();
                 }

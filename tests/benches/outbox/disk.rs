@@ -1,4 +1,4 @@
-//! What both sides stand on: the disk's own speed, and the size of SQLite's log.
+//! Measures the disk's own speed, which bounds both sides, and the size of SQLite's log.
 
 use std::fs::File;
 use std::os::unix::fs::FileExt;

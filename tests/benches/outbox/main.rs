@@ -1,6 +1,6 @@
-//! What it costs to keep a report durably, beside bare SQLite that writes the same bytes with the same durability (WAL,
-//! `synchronous=FULL`) and nothing else: a row for the report, the standing in place of the one before, in one
-//! transaction; no number, no limits, no way to find anything again.
+//! Measures the cost of storing a report durably, beside bare SQLite that writes the same bytes with the same durability
+//! (WAL, `synchronous=FULL`) and nothing else: a row for the report and a replaced standing in one transaction, without
+//! numbers, limits or indexes.
 //! Both sides take turns in one run, on the same disk, after their logs have been written round once. It measures; it
 //! asserts only that everything was kept.
 //!
@@ -78,7 +78,7 @@ pub(crate) struct Figures {
     pub(crate) row_bytes: usize,
     /// Bytes of a standing.
     pub(crate) standing_bytes: usize,
-    /// What the disk takes to make 4 KiB durable: written over, and at the end of a file that grows.
+    /// The time of the disk to make 4 KiB durable: overwritten, and at the end of a growing file.
     pub(crate) syncs: (Duration, Duration),
 }
 

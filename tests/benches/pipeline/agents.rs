@@ -16,7 +16,7 @@ pub(crate) const AGENTS: usize = DEVICES / 20;
 /// Reports of each: as often as a device of the load, for as long.
 const REPORTS: usize = LATENCY_EVENTS / DEVICES;
 const EVERY: Duration = Duration::from_millis((DEVICES * 1000 / EVENTS_PER_SECOND) as u64);
-/// What all of them tell.
+/// Reports of all agents.
 pub(crate) const EVENTS: usize = AGENTS * REPORTS;
 /// The first of those, which are not counted.
 pub(crate) const WARM_UP_EVENTS: usize = 2 * AGENTS;
@@ -45,8 +45,8 @@ pub(crate) async fn start(server: &Server, bus: &Bus) -> Vec<Agent> {
 }
 
 impl Agent {
-    /// Reports at an even rate; `note` is told of each just before it is kept. How long the keeping took, each with its
-    /// beginning.
+    /// Sends reports at an even rate and calls `note` just before each is stored. Returns when each store began, and how long it
+    /// took.
     pub(crate) async fn report(self, mut note: impl FnMut(usize, usize)) -> Vec<(Instant, Duration)> {
         let mut kept = Vec::with_capacity(REPORTS);
         // Not all at the same moment.

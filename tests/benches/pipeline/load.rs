@@ -158,13 +158,13 @@ async fn send(bus: &Bus, messages: impl Iterator<Item = Outgoing>) {
 pub(crate) struct Latency(Vec<Duration>);
 
 impl Latency {
-    /// Of all events but the first ones, each with the moment it was sent at.
+    /// The latencies of all events but the first ones, each with the moment it was sent at.
     pub(crate) fn of(mut events: Vec<(Instant, Duration)>, warm_up: usize) -> Self {
         events.sort_unstable();
         Self::of_samples(events.into_iter().skip(warm_up).map(|(_, took)| took).collect())
     }
 
-    /// Of all these.
+    /// The latencies of all these samples.
     pub(crate) fn of_samples(mut samples: Vec<Duration>) -> Self {
         samples.sort_unstable();
         Self(samples)

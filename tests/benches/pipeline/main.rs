@@ -95,9 +95,9 @@ async fn measure(reports: usize, rounds: usize) -> Figures {
         secured.measure(reports, say).await;
     }
     say(&format!("latency at {} events/s: bare hops, then muster", load::EVENTS_PER_SECOND));
-    tokio::task::block_in_place(bench::settle);
+    tokio::task::block_in_place(bench::sync_disk);
     let raw_latency = raw::latency(Carry::Everything).await;
-    tokio::task::block_in_place(bench::settle);
+    tokio::task::block_in_place(bench::sync_disk);
     let [muster_latency, agent_latency, keeping] = muster::latency().await;
     let [document_rates, raw_rates, attributed_rates] = bare_rates;
     Figures {

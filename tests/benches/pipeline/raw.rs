@@ -142,7 +142,7 @@ fn event_of(subject: &str, payload: &[u8]) -> usize {
     (seq as usize - 1) * load::DEVICES + device.parse::<usize>().unwrap()
 }
 
-/// Publishes the events of a latency measurement at an even rate; `note` is told of each just before it goes.
+/// Publishes the events of a latency measurement at an even rate, and calls `note` just before each.
 pub(crate) async fn paced(bus: &Bus, carry: Carry, first: usize, mut note: impl FnMut(usize, usize)) {
     let (mut window, mut chance) = (bus.window(WINDOW), Rng::new());
     let begin = tokio::time::Instant::now();

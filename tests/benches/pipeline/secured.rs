@@ -58,7 +58,7 @@ pub(crate) enum Reading {
     Follower,
 }
 
-/// What the same work reaches on secured hubs.
+/// The rates of the same work on secured hubs.
 #[derive(Default)]
 pub(crate) struct Rates {
     /// Without mirrors, devices alike.

@@ -7,7 +7,7 @@ use super::load::{DEVICES, EVENTS_PER_SECOND, Latency, SHARED_DEPLOYMENTS};
 use super::secured::Rates;
 use super::{BareRates, Figures};
 
-/// What a secured hub reaches of an open one: security may cost a quarter.
+/// The least share of an open hub's rate that a secured hub reaches: security may cost a quarter.
 const SECURED_SHARE_MIN: f64 = 0.75;
 
 /// The table as text.
@@ -46,7 +46,7 @@ pub(crate) fn render(reports: usize, rounds: usize, figures: &Figures) -> String
     lines.join("\n")
 }
 
-/// What the same work reaches on secured hubs, beside an open one in the same rounds.
+/// The rates of the same work on secured hubs, beside an open one in the same rounds.
 fn secured_lines(figures: &Figures) -> Vec<String> {
     let Rates { bare, alike, different, followed, lag } = &figures.secured;
     let line = |what: &str, open: &[f64], secured: &[f64]| {

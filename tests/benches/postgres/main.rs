@@ -1,15 +1,13 @@
-//! The same work done by what somebody would take instead: standings kept current by batched upserts into PostgreSQL, with
-//! counts kept by a trigger on whole batches, beside LEDGER and muster-rollup. Each side gets the same reports of the same
-//! fleet, already let in; each ends when the last of them counts. Muster keeps every one of them; PostgreSQL is measured
-//! without a history, with one, and with one of whole messages: what Muster's facts carry besides their documents. Beside
-//! the last stands Muster with everything that its messages carry, beside the others with documents alone, because that
-//! is what their rows hold. Both sides begin at rest: what they were filled with is settled, and the disk with what was
-//! before.
+//! Compares the same work in LEDGER and muster-rollup with the usual alternative: standings kept current by batched upserts
+//! into PostgreSQL, with counts kept by a trigger on whole batches. Each side gets the same reports of the same fleet of
+//! enrolled devices; each ends when the last report counts. Muster keeps every report; PostgreSQL is measured without a
+//! history, with one, and with one of whole messages. The last is compared with Muster's complete messages, the others with
+//! documents alone, because their rows hold no more. Both sides begin at rest, with the disk synchronised.
 //!
-//! Muster's are written in one long run, in which many are confirmed at once and each is stored by itself; ingest makes such
-//! runs of what comes in fast, shorter ones and one for each partition. PostgreSQL commits a thousand reports at once and does
-//! not wait for the disk (`synchronous_commit=off`): that is what a stream of NATS promises unless it is told otherwise. It
-//! runs as a user of its own if this process is root.
+//! Muster's reports are written in one long run, in which many are confirmed at once and each is stored by itself; ingest
+//! makes such runs of a fast backlog, shorter ones and one for each partition. PostgreSQL commits a thousand reports at once
+//! and does not wait for the disk (`synchronous_commit=off`): a stream of NATS promises the same by default. PostgreSQL runs
+//! as a user of its own if this process is root.
 //!
 //! `cargo bench -p muster-tests --bench postgres`; `BENCH_DEVICES=20000 BENCH_ROUNDS=5` for other sizes: three reports a
 //! device and round. Without a PostgreSQL server on this machine it says so, loudly, and measures nothing.
@@ -63,10 +61,10 @@ fn main() -> ExitCode {
     for round in 1..=rounds {
         let mut note = |at: usize, what: &str, measure: &dyn Fn() -> f64| {
             say(&format!("round {round} of {rounds}: {what}"));
-            bench::settle();
+            bench::sync_disk();
             figures[at].push(measure());
         };
-        note(0, "PostgreSQL, the present alone", &|| postgres(&cluster, devices, Keeping::Present));
+        note(0, "PostgreSQL, the present alone", &|| postgres(&cluster, devices, Keeping::Current));
         note(1, "PostgreSQL with a history", &|| postgres(&cluster, devices, Keeping::History));
         note(2, "Muster with its history", &|| runtime.block_on(rollup(devices, Carry::Document)));
         note(3, "PostgreSQL with whole messages", &|| postgres(&cluster, devices, Keeping::Messages));
@@ -108,7 +106,7 @@ fn postgres(cluster: &Cluster, devices: usize, keeping: Keeping) -> f64 {
         reports.to_string(),
         "every standing is installed and counted"
     );
-    if keeping != Keeping::Present {
+    if keeping != Keeping::Current {
         assert_eq!(cluster.ask("SELECT count(*) FROM history"), (2 * reports).to_string());
     }
     reports as f64 / seconds

@@ -1,5 +1,5 @@
-//! What PostgreSQL is asked to do: one row for each standing, counts by a trigger on whole statements, and the work of a round
-//! as a script for psql. Reports come by COPY, a batch in one transaction, which is the quickest way in.
+//! The work of PostgreSQL: one row for each standing, counts by a trigger on whole statements, and the work of a round as a
+//! script for psql. Reports come by COPY, a batch in one transaction, which is the fastest way.
 
 use std::fmt::Write as _;
 
@@ -10,11 +10,11 @@ use muster_tests::ledger::{self, DEPLOYMENTS, DEVICES_PER_SITE};
 /// Reports of one transaction.
 pub(crate) const BATCH: usize = 1000;
 
-/// What is kept.
+/// The data that the database keeps.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Keeping {
     /// Standings and counts.
-    Present,
+    Current,
     /// Every report as well.
     History,
     /// Every report with what its message carries: an id, who says what, and a trace.
@@ -24,7 +24,7 @@ pub(crate) enum Keeping {
 /// Makes the tables, empty.
 pub(crate) fn tables(keeping: Keeping) -> String {
     let history = match keeping {
-        Keeping::Present => "",
+        Keeping::Current => "",
         Keeping::History => HISTORY,
         Keeping::Messages => MESSAGES,
     };
@@ -94,7 +94,7 @@ const KEEP_MESSAGES: &str =
     SELECT site, device, deployment, body, message_id, source, type, trace FROM batch;
 ";
 
-/// What a database that has been filled does before it is measured.
+/// The clean-up of a filled database before it is measured.
 pub(crate) const SETTLE: &str = "VACUUM ANALYZE; CHECKPOINT;";
 
 /// How many standings count as installed, if the counts say what the rows say.
@@ -113,7 +113,7 @@ pub(crate) fn round(devices: usize, round: u64, keeping: Keeping) -> String {
         script.push_str("\\.\n");
         script.push_str(UPSERT);
         script.push_str(match keeping {
-            Keeping::Present => "",
+            Keeping::Current => "",
             Keeping::History => KEEP,
             Keeping::Messages => KEEP_MESSAGES,
         });

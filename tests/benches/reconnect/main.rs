@@ -55,7 +55,7 @@ fn main() -> ExitCode {
 
 async fn run(link: LinkRate, reports: usize) -> Row {
     let device = OfflineDevice::with_backlog(reports).await;
-    bench::settle();
+    bench::sync_disk();
     let bytes = link.bytes_a_second();
     Row { link, measured: device.reconnect(Shape::PLAIN.slow(bytes, bytes), PATIENCE).await }
 }

@@ -273,7 +273,7 @@ async fn stored(bus: &Bus, reports: u64, begin: Instant) {
     }
 }
 
-/// What UPLINK holds, as it was sent.
+/// The messages of UPLINK, as they were sent.
 async fn messages(bus: &Bus, backlog: &Backlog, count: usize) -> Vec<Outgoing> {
     let subject = subjects::report(&backlog.device);
     let mut replay = bus.replay(stream::UPLINK, &[], Start::First).await.unwrap();

@@ -32,7 +32,7 @@ use self::table::{Outcome, Start};
 #[global_allocator]
 static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
 
-/// How long an owner works before it is stopped: whoever starts right after an owner that has only just begun asks for it
+/// Time that an owner works before it is stopped: a successor of an owner that has only just begun asks for its partition
 /// for two seconds, which is no part of a usual restart.
 const OWNED_FOR: Duration = Duration::from_secs(3);
 /// Processor time is given for so long.
@@ -91,7 +91,7 @@ async fn measure(args: &Args, facts: u64, devices: u64) -> Outcome {
     let begin = Instant::now();
     fleet.fill(&bus, facts).await;
     say(&format!("filled with {:.0} facts/s", facts as f64 / begin.elapsed().as_secs_f64()));
-    bench::settle();
+    bench::sync_disk();
 
     let (owner, cold) = start("owner", &server, dir.path(), &mut probes).await;
     tokio::time::sleep(OWNED_FOR).await;

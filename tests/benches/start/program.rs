@@ -23,7 +23,7 @@ const LEASE: &str = "1h";
 const READ: &str = "restored the partitions from LEDGER";
 /// Clock ticks a second, in which Linux tells processor time to every program.
 const TICKS_PER_SECOND: f64 = 100.0;
-/// Of the fields of `/proc/PID/stat` after the program's name, the ones with its own time in user and in kernel mode.
+/// The fields of `/proc/PID/stat`, counted after the program's name, with its time in user and in kernel mode.
 const TIME_FIELDS: [usize; 2] = [11, 12];
 
 /// A running muster-ingest.
@@ -72,7 +72,7 @@ impl Ingest {
         self.begun.elapsed().as_secs_f64()
     }
 
-    /// What its log says of the facts that its newest start read.
+    /// The line of its log about the facts that its newest start read.
     pub(crate) fn restore_summary(&self) -> String {
         let log = std::fs::read_to_string(self.child.log()).unwrap();
         log.lines().rfind(|line| line.contains(READ)).unwrap_or_default().to_owned()

@@ -22,7 +22,7 @@ pub(crate) struct Start {
     pub(crate) processor: f64,
 }
 
-/// What was measured of one LEDGER.
+/// The measurements of one LEDGER.
 #[derive(Debug)]
 pub(crate) struct Outcome {
     /// Facts that LEDGER held.

@@ -1,4 +1,4 @@
-//! What has to hold while somebody attacks: the bounds of the contract and of issue 21, in one place, and which of them an
+//! The bounds that hold during an attack, those of the contract and of issue 21, in one place, and which of them an
 //! [`Outcome`] breaks. It measures nothing.
 
 use std::time::Duration;
@@ -24,11 +24,11 @@ pub const REPORTS_PER_SECOND: u32 = 2;
 pub const LATENCY_FACTOR: f64 = 3.0;
 /// Latency of a good report during a flood that nothing excuses.
 pub const LATENCY_MAX: Duration = Duration::from_secs(1);
-/// Resident memory of a process during a flood, in multiples of the calm one, and what is added to that.
+/// Resident memory of a process during a flood, in multiples of the calm one; [`MEMORY_EXTRA_BYTES`] are added.
 pub const MEMORY_FACTOR: u64 = 2;
-/// See [`MEMORY_FACTOR`].
+/// Bytes of memory that a flood may add beyond the factor.
 pub const MEMORY_EXTRA_BYTES: u64 = 200 * 1_000_000;
-/// What nats-server never exceeds, also where it misses the bound above: beside a device that sends the largest reports.
+/// The memory that nats-server never exceeds, even where it misses the bound above: beside a device with the largest reports.
 pub const SERVER_MEMORY_CEILING_BYTES: u64 = 1_200 * 1_000_000;
 
 /// Bytes in LEDGER for each byte of a report: a fact carries its envelope beside the report.
@@ -151,7 +151,7 @@ impl Outcome {
     }
 }
 
-/// What an attacker may hold at the end of its flood: connections, consumers or subscriptions.
+/// The most connections, consumers or subscriptions that an attacker may hold at the end of its flood.
 pub const fn held_max(flood: Flood) -> Option<usize> {
     match flood {
         Flood::Connections => Some(CONNECTIONS_MAX),

@@ -45,7 +45,7 @@ pub async fn run(hub: &HostileHub, flood: Flood, connections: usize, end: Instan
     }
     let client = match client::device(&hub.guarded, &hub.attacker.key).await {
         Ok(client) => client,
-        Err(error) => return Attack { text: format!("was not let in: {error}"), ..Attack::default() },
+        Err(error) => return Attack { text: format!("was not accepted: {error}"), ..Attack::default() },
     };
     let mut sent = 0;
     while Instant::now() < end {
@@ -143,8 +143,8 @@ async fn open_connections(hub: &HostileHub, connections: usize, end: Instant) ->
     tokio::time::sleep_until(end).await;
     let is_open = |client: &&Client| client.connection_state() == Connection::Connected;
     let held = held_at_last(Flood::Connections, async || open.iter().filter(is_open).count()).await;
-    let let_in = open.len();
-    let text = format!("{tried} tried, {let_in} let in, {held} stay");
+    let accepted = open.len();
+    let text = format!("{tried} tried, {accepted} accepted, {held} stay");
     Attack { attempts: tried, text, held: Some(held) }
 }
 

@@ -74,7 +74,7 @@ impl Flood {
         Self::ALL.get(number.checked_sub(1)?).copied()
     }
 
-    /// What it is called in tables.
+    /// Its name in tables.
     pub const fn name(self) -> &'static str {
         match self {
             Self::NewDeployments => "ever new deployments",

@@ -122,7 +122,7 @@ impl Reporter {
     }
 }
 
-/// What became of one report.
+/// The outcome of one report.
 #[derive(Debug, Clone)]
 struct Sent {
     at: Instant,
@@ -146,7 +146,7 @@ pub struct GoodFleet {
     numbers: Vec<u64>,
 }
 
-/// What became of all reports of a time.
+/// The outcome of all reports of a time.
 #[derive(Debug, Default)]
 pub struct GoodOutcome {
     /// Reports.
@@ -243,7 +243,7 @@ impl GoodFleet {
                 self.close(&mut sending);
             }
             if outcome.in_view == all || Instant::now() > deadline {
-                // What is still repeated after that ends with the time.
+                // Repetitions after that end with the time.
                 let _ = tokio::time::timeout(CLOSE_PATIENCE, sending.join_all()).await;
                 return outcome;
             }
@@ -262,7 +262,7 @@ impl GoodFleet {
         }
     }
 
-    /// What has become of the reports so far.
+    /// The outcome of the reports so far.
     fn outcome(&mut self) -> GoodOutcome {
         let (mut ledger, mut view) = (Vec::new(), Vec::new());
         let mut outcome = GoodOutcome::default();

@@ -34,7 +34,7 @@ pub const FLOOD_SITE: &str = "plant9";
 const LEASE: &str = "30s";
 /// The credentials of the keeper of the mirrors.
 const KEEPER_CREDS: &str = "keeper.creds";
-/// What services use beside their own credentials: the service, the file, and the flag that takes it.
+/// Further credentials of services: the service, the file, and the flag that takes it.
 const FURTHER_CREDS: [(&str, &str, &str); 2] =
     [(ROLLUP, KEEPER_CREDS, "--readers-creds"), (INGEST, "watcher.creds", "--system-creds")];
 /// Time anything of the preparation may take.
@@ -125,7 +125,7 @@ impl HostileHub {
         self.services.insert(name, (spec, child));
     }
 
-    /// What a service has written so far.
+    /// The log of a service so far.
     pub fn log(&self, name: &str) -> String {
         std::fs::read_to_string(self.services[name].1.log()).unwrap_or_default()
     }

@@ -1,4 +1,4 @@
-//! What one attack did to the good devices and to the hub.
+//! The effects of one attack on the good devices and on the hub.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -18,7 +18,7 @@ pub struct Outcome {
     pub seconds: f64,
     /// The burst of each device's quota.
     pub burst_reports: u64,
-    /// What the attacker did, and what came of it.
+    /// The actions of the attacker, and their result.
     pub attack: String,
     /// Messages, requests or objects that the attacker tried.
     pub attempts: u64,
@@ -46,9 +46,9 @@ pub struct Outcome {
     pub facts: FloodFacts,
     /// Entries of the bucket `views`.
     pub views: u64,
-    /// What the hub lost or could not do: a stream that was deleted, a command that was refused.
+    /// The losses and failures of the hub: a stream that was deleted, a command that was refused.
     pub lost: Vec<String>,
-    /// What was tried after the flood, and how it went.
+    /// The checks after the flood, and their results.
     pub afterwards: String,
 }
 
@@ -86,7 +86,7 @@ impl FloodFacts {
 }
 
 impl Latency {
-    /// Of these samples.
+    /// The latencies of these samples.
     pub fn of(mut samples: Vec<Duration>) -> Self {
         samples.sort_unstable();
         let per_cent = |share: usize| {
@@ -98,7 +98,7 @@ impl Latency {
 }
 
 impl Outcome {
-    /// What the row is called.
+    /// The name of the row.
     pub fn name(&self) -> String {
         self.flood.map_or_else(|| "calm".to_owned(), |flood| format!("{} {}", flood.number(), flood.name()))
     }

@@ -37,7 +37,7 @@ const PAUSE: Duration = Duration::from_millis(20);
 pub async fn run(hub: &HostileHub, flood: Flood, settings: Settings, end: Instant) -> Attack {
     let client = match client::reader(&hub.guarded, flood.role()).await {
         Ok(client) => client,
-        Err(error) => return Attack { text: format!("was not let in: {error}"), ..Attack::default() },
+        Err(error) => return Attack { text: format!("was not accepted: {error}"), ..Attack::default() },
     };
     match flood {
         Flood::DurableConsumers => {

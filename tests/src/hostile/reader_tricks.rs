@@ -108,7 +108,7 @@ pub async fn push_consumers(hub: &HostileHub, client: &Client, end: Instant) -> 
     Attack { attempts: tried, text: format!("{tried} consumers tried, {made} made"), held: None }
 }
 
-/// What each stream is: when it was created, and its first and last sequence.
+/// The state of each stream: when it was created, and its first and last sequence.
 pub async fn streams(inspector: &Bus) -> BTreeMap<&'static str, Option<(String, u64, u64)>> {
     let mut found = BTreeMap::new();
     for name in STREAMS {
@@ -119,7 +119,7 @@ pub async fn streams(inspector: &Bus) -> BTreeMap<&'static str, Option<(String, 
     found
 }
 
-/// What happened to the streams that nothing but a trick does. UPLINK and PRESENCE forget by themselves.
+/// The changes of the streams that only a trick changes. UPLINK and PRESENCE delete messages by themselves.
 pub fn lost(
     before: &BTreeMap<&'static str, Option<(String, u64, u64)>>,
     after: &BTreeMap<&'static str, Option<(String, u64, u64)>>,
@@ -146,7 +146,7 @@ pub fn lost(
     lost
 }
 
-/// What a trick has written into the streams, where it is still there.
+/// The messages of a trick that the streams still hold.
 pub async fn foreign_writes(hub: &HostileHub) -> Vec<String> {
     let mut found = Vec::new();
     let Some(victim) = hub.good.last() else { return found };

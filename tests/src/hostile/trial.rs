@@ -50,7 +50,7 @@ pub struct Settings {
     pub archived_facts: u64,
 }
 
-/// What an attacker did.
+/// The actions of an attacker.
 #[derive(Debug, Default)]
 pub struct Attack {
     /// Messages, requests or objects that it tried.
@@ -137,7 +137,7 @@ pub async fn attack(
     }
 }
 
-/// What an attacker holds once the hub had time to end what is too much.
+/// The number that an attacker holds after the hub had time to end the excess.
 pub async fn held_at_last(flood: Flood, look: impl AsyncFn() -> usize) -> usize {
     let deadline = Instant::now() + ENFORCED_WITHIN;
     loop {
@@ -192,7 +192,7 @@ fn reason(fact: &[u8]) -> Option<String> {
     Some(fact["reason"].as_str()?.to_owned())
 }
 
-/// What must still work after a flood.
+/// The functions that must still work after a flood.
 async fn afterwards(
     hub: &mut HostileHub,
     fleet: &mut GoodFleet,

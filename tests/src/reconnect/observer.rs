@@ -22,14 +22,14 @@ const DEPLOYMENT_KEYS: &str = "deployment.";
 const CONVERGED: &str = "converged";
 
 /// An observer at work. It ends with this value.
-pub(super) struct Observer {
+pub(super) struct LedgerObserver {
     seen: Arc<Mutex<Seen>>,
     _tasks: [AbortOnDropHandle<()>; 2],
 }
 
 /// When the newest state of every deployment was in LEDGER.
 #[derive(Debug, Clone, Copy)]
-pub(super) struct Newest {
+pub(super) struct NewestStates {
     /// When the last of them was read.
     pub(super) at: Instant,
     /// Reports read up to it.
@@ -43,12 +43,12 @@ struct Seen {
     /// Reports of deployments read so far.
     reports: usize,
     /// At each generation: the deployments whose newest state is in, each with its sequence, and when all of them were.
-    newest: BTreeMap<u64, (BTreeMap<String, u64>, Option<Newest>)>,
+    newest: BTreeMap<u64, (BTreeMap<String, u64>, Option<NewestStates>)>,
     /// By deployment, each view since it converged: up to where in LEDGER it had read, and when it came.
     views: BTreeMap<String, Vec<(u64, Instant)>>,
 }
 
-impl Observer {
+impl LedgerObserver {
     /// Follows LEDGER by `inspector` from its start, and the views by `subscriber`.
     pub(super) async fn start(inspector: Bus, subscriber: Bus, device: DeviceKey) -> Self {
         let seen = Arc::<Mutex<Seen>>::default();
@@ -87,7 +87,7 @@ impl Observer {
     }
 
     /// When every deployment was installed at this generation and not tried again any more.
-    pub(super) fn newest(&self, generation: u64) -> Option<Newest> {
+    pub(super) fn newest(&self, generation: u64) -> Option<NewestStates> {
         self.seen().newest.get(&generation).and_then(|(_, newest)| *newest)
     }
 
@@ -139,7 +139,7 @@ impl Seen {
         let (deployments, newest) = self.newest.entry(fact.generation.get()).or_default();
         deployments.insert(fact.deployment.to_string(), ledger_seq);
         if deployments.len() == DEPLOYMENTS && newest.is_none() {
-            *newest = Some(Newest { at: Instant::now(), reports: self.reports });
+            *newest = Some(NewestStates { at: Instant::now(), reports: self.reports });
         }
     }
 

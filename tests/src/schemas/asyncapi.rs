@@ -30,7 +30,7 @@ pub fn document() -> Value {
         "info": {
             "title": "Muster",
             "version": "1.0.0",
-            "description": "What devices, services and subscribers say to each other over NATS JetStream. \
+            "description": "The messages between devices, services and subscribers over NATS JetStream. \
                 Every document is JSON with `apiVersion: muster/v1` and its `kind`; readers ignore fields they do \
                 not know. `x-muster-stream` names the stream that holds a channel's messages.",
             "license": { "name": "Apache-2.0" }
@@ -92,9 +92,9 @@ fn traits() -> Value {
             headers::CE_ID: text("CloudEvents: identity of the event."),
             headers::CE_SOURCE: source,
             headers::CE_TYPE: kind,
-            headers::MSG_ID: text("Of a rejected report: recognised by QUARANTINE within its duplicate window."),
+            headers::MSG_ID: text("The id of a rejected report: QUARANTINE recognises it within its duplicate window."),
             headers::EXPECTED_STREAM: stream,
-            headers::EXPECTED_LAST_SUBJECT_SEQUENCE: text("Of a desired state: compare-and-set."),
+            headers::EXPECTED_LAST_SUBJECT_SEQUENCE: text("The expected sequence of a desired state: compare-and-set."),
         })),
         "receipt": of(json!({
             headers::CE_SOURCE: source,
@@ -113,7 +113,7 @@ fn traits() -> Value {
         })),
         "fact": of(json!({
             headers::TRACEPARENT: trace,
-            headers::MSG_ID: text("Of a rare fact: recognised by LEDGER within its duplicate window."),
+            headers::MSG_ID: text("The id of a rare fact: LEDGER recognises it within its duplicate window."),
             headers::EXPECTED_LAST_SUBJECT_SEQUENCE: text("The sequence of the partition's owner record."),
             headers::EXPECTED_LAST_SUBJECT_SEQUENCE_SUBJECT: text("The owner record of the partition, which must still be the newest of this subject."),
         })),
@@ -127,8 +127,8 @@ fn parameters() -> Value {
         "deployment": { "description": "A deployment: a DNS label." },
         "check": { "description": "The name of a check, in one or more tokens." },
         "file": { "description": "A rollout.yaml: the first 16 hex digits of the SHA-256 of its path." },
-        "label": { "description": "What groups devices: a DNS label." },
-        "value": { "description": "What the label says: a DNS label." },
+        "label": { "description": "The name of a label of devices: a DNS label." },
+        "value": { "description": "The value of the label: a DNS label." },
         "view": { "description": "A view that a person has defined: a DNS label." },
         "document": { "description": "Which document is republished.", "enum": ["desired", "receipt"] },
         "fence": { "description": "One of a partition's fences; the record of fence 0 decides who owns it." },

@@ -157,7 +157,7 @@ pub const GROUPS: [Shape; 9] = [
     message::<ViewAnswer>("ViewAnswer"),
 ];
 
-/// What hubs give to a federation of them.
+/// The answers of hubs to a federation.
 pub const FEDERATION: [Shape; 3] =
     [document::<HubList>(), request::<PartsQuery>("PartsQuery"), message::<PartsAnswer>("PartsAnswer")];
 
@@ -195,7 +195,7 @@ pub const PLANS: [Shape; 27] = [
 /// Refusals of the planner.
 pub const REFUSALS: [Shape; 1] = [message::<PlannerErrorReply>("PlannerErrorReply")];
 
-/// What a component's `properties` may say, by the type of its profile.
+/// The properties of a component, by the type of its profile.
 pub const PROPERTIES: [(&str, Make); 5] = [
     ("process", SchemaGenerator::into_root_schema_for::<Process>),
     ("simulated", SchemaGenerator::into_root_schema_for::<Simulated>),

@@ -1,5 +1,5 @@
-//! What `schemas/RIGHTS.md` says beside its lists: what the accounts are for, what the boundaries hold and what they do not,
-//! and the rights of roles that do not exist yet. It lists no right that a role has.
+//! The text of `schemas/RIGHTS.md` beside its lists: the purpose of each account, the limits of each boundary, and the rights
+//! of roles that do not exist yet. It lists no right that a role has.
 
 /// Before the lists.
 pub(super) const BEGINNING: &str = "\
@@ -22,7 +22,7 @@ tried without foreign replies, because HUB is one domain of trust (below).
 | system | `muster auth push`, the connection watcher | none |
 
 **HUB is one domain of trust.** A request names the subject of its answer, and the server asks nobody whether the requester
-may write there. So whoever holds a service's credentials can reach by a reply what HUB reaches, beyond the service's own
+may write there. So a holder of a service's credentials can reach by a reply what HUB reaches, beyond the service's own
 list; that is why nobody but services is in HUB. From another account an answer comes back to that account. A maintainer
 may also have a stream republish to any subject of HUB, and copies whole streams (`muster backup`), so its credentials end
 after an hour.
@@ -35,12 +35,12 @@ mirrored stream). Until `muster auth push` has replaced it, heartbeats and facts
 nobody, `CONSUMER.CREATE` refuses them, and nothing in HUB changes.
 Within READERS the server listens exactly on `$JS.API.DIRECT.GET.<mirror>` (in its own queue group) and on `MSG.NEXT` and
 `RESET` of each consumer. There a subscriber can take messages from a consumer whose name it knows, or reset it. The keeper
-removes a consumer that delivers outside `_INBOX.` within 10 seconds; whoever makes it can make it again.
+removes a consumer that delivers outside `_INBOX.` within 10 seconds; its maker can make it again.
 
 **Inboxes of others.** A consumer may deliver to another person's inbox, because the server does not say whose a consumer is.
-What arrives are facts or views, and it arrives only where the other listens on exactly the subject that is named. Muster's
+Only facts or views arrive, and only where the other person listens on exactly the subject that is named. Muster's
 clients and the common NATS clients listen for answers by a wildcard, which receives nothing of it. An ordered push
-consumer listens exactly, on an inbox with a name of 22 characters that nobody else is told; whoever knew it could have that
+consumer listens exactly, on an inbox with a random name of 22 characters; a person who knew it could have that
 consumer start again.
 
 **Who asks.** Where the table says *named*, the server tells the service the requester's key, name and signing key in

@@ -49,7 +49,7 @@ async fn a_lost_database_begins_an_epoch_above_every_one_the_hub_knows() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_database_older_than_what_the_hub_knows_begins_a_new_epoch_and_tells_everything_again() {
+async fn a_database_older_than_the_hubs_knowledge_begins_a_new_epoch() {
     let hub = Hub::start().await;
     let agent = hub.agent().await;
     hub.desire(&document(1, &[("a", 1, json!({})), ("b", 1, json!({}))])).await;

@@ -103,13 +103,12 @@ async fn a_half_open_link_is_found_within_two_heartbeats_and_loses_nothing() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_link_that_swallows_what_the_device_says_is_found_within_two_heartbeats_and_loses_nothing() {
+async fn a_link_that_drops_a_devices_messages_is_found_within_two_heartbeats() {
     found_within_two_heartbeats(Condition::HalfOpen(Direction::Up)).await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_link_that_swallows_what_the_hub_answers_is_found_within_two_heartbeats_and_nothing_is_another_report()
- {
+async fn a_link_that_drops_the_hubs_answers_is_found_within_two_heartbeats() {
     found_within_two_heartbeats(Condition::HalfOpen(Direction::Down)).await;
 }
 
@@ -175,7 +174,7 @@ async fn in_a_downtime_nothing_is_sent_and_afterwards_everything() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn an_agent_started_in_a_downtime_runs_what_it_last_accepted_and_ends_at_once_when_asked() {
+async fn an_agent_started_offline_runs_its_last_accepted_state() {
     let hub = Hub::start().await;
     let agent = hub.agent().await;
     hub.desire(&document(1, &[("a", 1, restless())])).await;

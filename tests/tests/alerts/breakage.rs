@@ -117,8 +117,8 @@ async fn empty_quarantine(fleet: &Fleet) {
 /// As far as the registry says, the token of the enrolled device is over, and the credentials of a viewer end soon.
 fn set_ends(fleet: &Fleet) {
     let path = fleet.keys().join("roster.json");
-    let mut roster: Value = serde_json::from_str(&std::fs::read_to_string(&path).unwrap()).unwrap();
-    for user in roster["users"].as_array_mut().unwrap() {
+    let mut registry: Value = serde_json::from_str(&std::fs::read_to_string(&path).unwrap()).unwrap();
+    for user in registry["users"].as_array_mut().unwrap() {
         let issued = user["issued"].as_u64().unwrap();
         if user["role"] == "device" {
             user["expires"] = json!(issued + 1);
@@ -127,7 +127,7 @@ fn set_ends(fleet: &Fleet) {
             user["expires"] = json!(issued + VALID_SECONDS / 20);
         }
     }
-    std::fs::write(&path, roster.to_string()).unwrap();
+    std::fs::write(&path, registry.to_string()).unwrap();
 }
 
 /// The publisher and ingest are gone.

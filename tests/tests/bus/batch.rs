@@ -115,7 +115,7 @@ async fn one_answer_stands_for_many_messages_with_a_devices_rights() {
 }
 
 #[tokio::test]
-async fn who_wants_to_know_is_told_of_a_batch_once_it_is_over_and_where_it_ends_in_the_stream() {
+async fn the_end_of_a_batch_is_reported_once_with_its_sequence() {
     let server = Server::start();
     let bus = keeping_all(&server).await;
     let mut window = bus.window(64).ack_on_batch_end();
@@ -165,7 +165,7 @@ async fn what_was_sent_by_itself_before_a_batch_waits_for_an_answer_of_its_own()
 }
 
 #[tokio::test]
-async fn where_the_stream_takes_no_batches_everything_goes_one_by_one_and_converging_leaves_it_so() {
+async fn a_stream_without_batches_gets_messages_one_by_one() {
     let server = Server::start();
     let bus = converged(&server).await;
     without_batches(&bus).await;

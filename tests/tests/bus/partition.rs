@@ -161,7 +161,7 @@ async fn a_message_lost_on_the_way_is_not_covered_by_a_later_acknowledgement() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn over_crashes_of_server_and_reader_every_message_is_handled_before_it_is_acknowledged() {
+async fn every_message_is_handled_before_its_acknowledgement_over_crashes() {
     const MESSAGES: u64 = 12_000;
     let mut server = Server::start();
     let bus = keeping_all(&server).await;

@@ -119,7 +119,7 @@ async fn a_replay_goes_on_without_a_hole_over_crashes_of_the_server() {
 }
 
 #[tokio::test]
-async fn a_replay_that_waits_for_new_messages_survives_a_crash_and_the_loss_of_its_consumer() {
+async fn a_waiting_replay_survives_a_crash_and_the_loss_of_its_consumer() {
     let mut server = Server::start();
     let bus = converged(&server).await;
     fill(&bus, FACT, 1..=3).await;

@@ -9,7 +9,7 @@ use muster_contract::decode::{parse, to_bytes};
 use muster_contract::fact::{Fact, Incident, IncidentKind};
 use muster_contract::incident::QuarantineBound;
 use muster_contract::limits::QUARANTINE_BYTES_MAX;
-use muster_contract::quarantine::{QuarantineVerdict, RejectedReport, Verdict};
+use muster_contract::quarantine::{QuarantineDecision, QuarantineVerdict, RejectedReport};
 use muster_contract::subjects::{self, LedgerSubject, stream};
 use muster_tests::server::device;
 use muster_tests::system::program;
@@ -306,7 +306,7 @@ async fn a_report_beyond_its_age_expires_on_record() {
     hub.send(&key, &status(1, 1, 2)).await;
     hub.send(&key, &unknown(2, 2)).await;
     let told = until("the record", || verdicts(&hub, &key), |told| !told.is_empty()).await;
-    assert_eq!((told[0].verdict, told[0].seq.unwrap().get()), (Verdict::Expired, 2));
+    assert_eq!((told[0].verdict, told[0].seq.unwrap().get()), (QuarantineDecision::Expired, 2));
     until("it is removed", || kept_numbers(&hub), Vec::is_empty).await;
     assert_eq!(held(&hub.ledger().await)[&key], [1, 2]);
     assert_eq!(list(&hub, &[]).await["settled"]["expired"], json!(1));
@@ -351,6 +351,6 @@ async fn after_a_fix_a_report_is_accepted_once_over_kills_of_ingest() {
     until("it is removed", || kept_numbers(&hub), Vec::is_empty).await;
     let facts = hub.statuses(&key).await;
     assert_eq!(facts.iter().filter(|fact| fact.seq.get() == 1).count(), 1, "{facts:?}");
-    assert!(verdicts(&hub, &key).await.iter().all(|told| told.verdict != Verdict::Dropped));
+    assert!(verdicts(&hub, &key).await.iter().all(|told| told.verdict != QuarantineDecision::Dropped));
     hub.receipt_after_a_beat(&key, 1, 2).await;
 }

@@ -60,7 +60,7 @@ async fn a_manifest_has_a_rising_version_and_its_digest_as_entity_tag() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn every_content_has_the_digest_of_its_address_and_a_bundle_holds_exactly_the_deployments() {
+async fn every_content_has_the_digest_of_its_address() {
     let fleet = Fleet::start(&[DEVICE]).await;
     let client = fleet.client(DEVICE).await;
     let db = format!("a{}", &WEB[1..]);

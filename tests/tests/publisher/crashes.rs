@@ -159,7 +159,7 @@ async fn a_publisher_whose_git_is_stuck_does_not_undo_the_newer_commit_of_anothe
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_publisher_whose_git_lags_behind_does_not_undo_a_newer_commit_and_does_overtake_an_older_one() {
+async fn a_publisher_with_an_old_clone_does_not_undo_a_newer_commit() {
     let stage = Stage::new().await;
     stage.device("a/one");
     stage.write("fleet/log.yaml", "log", "old");

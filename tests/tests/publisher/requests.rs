@@ -180,7 +180,7 @@ async fn a_start_with_a_bad_commit_still_knows_what_git_said_last() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_commit_that_only_a_request_stands_against_goes_out_once_the_request_is_rolled_back() {
+async fn a_commit_blocked_by_a_request_is_published_after_its_rollback() {
     let stage = Stage::new().await;
     stage.device("a/one");
     let good = stage.commit().await;

@@ -15,7 +15,7 @@ use muster_contract::fact::{
     QuarantineFact, StatusFact,
 };
 use muster_contract::partition::partition_of;
-use muster_contract::quarantine::{QuarantineVerdict, Verdict};
+use muster_contract::quarantine::{QuarantineDecision, QuarantineVerdict};
 use muster_contract::retry::{LastError, Retry};
 use muster_contract::state::{ComponentStatus, StatusError};
 use muster_contract::subjects::{LedgerSubject, ViewKey};
@@ -386,7 +386,12 @@ fn quarantine(rng: &mut Rng) -> QuarantineFact {
 
 fn verdict(rng: &mut Rng) -> QuarantineVerdict {
     let mut fact: QuarantineVerdict = example("QuarantineVerdict.dropped");
-    fact.verdict = [Verdict::Dropped, Verdict::Dropped, Verdict::LetIn, Verdict::Expired][rng.usize(..4)];
+    fact.verdict = [
+        QuarantineDecision::Dropped,
+        QuarantineDecision::Dropped,
+        QuarantineDecision::LetIn,
+        QuarantineDecision::Expired,
+    ][rng.usize(..4)];
     let held = quarantine(rng);
     (fact.epoch, fact.seq, fact.received_at) = (held.epoch, held.seq, Some(held.received_at));
     fact

@@ -1,4 +1,4 @@
-//! What may get lost on the way, and does not.
+//! Reports and receipts that the network loses on the way, and that arrive all the same.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -35,7 +35,7 @@ async fn ledger(hub: &Hub) -> Vec<StatusFact> {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn m11_a_link_that_drops_with_rows_unsent_and_unconfirmed_loses_none_and_keeps_their_order() {
+async fn m11_a_dropped_link_loses_no_row_and_keeps_their_order() {
     const ROWS: usize = 1_500;
     const CUTS: u64 = 4;
     let hub = Hub::start().await;
@@ -63,7 +63,7 @@ async fn m11_a_link_that_drops_with_rows_unsent_and_unconfirmed_loses_none_and_k
     let seqs: Vec<_> = facts.iter().map(|fact| fact.seq).collect();
     let distinct: BTreeSet<_> = seqs.iter().copied().collect();
     assert_eq!((seqs.len(), distinct.len()), (ROWS, ROWS), "each once");
-    // Whoever follows LEDGER never steps back: what came behind its successor says so, and nothing else does.
+    // A reader of LEDGER never steps back: a report behind its successor is marked as such, and no other is.
     let mut newest = BTreeMap::new();
     for fact in &facts {
         let known: &mut u64 = newest.entry(&fact.deployment).or_default();
@@ -83,7 +83,7 @@ async fn m11_a_link_that_drops_with_rows_unsent_and_unconfirmed_loses_none_and_k
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn m18_two_reports_of_the_same_millisecond_are_both_kept_and_the_later_one_is_the_truth() {
+async fn m18_two_reports_of_one_millisecond_are_kept_and_the_later_one_holds() {
     let hub = Hub::start().await;
     let backlog = Backlog::new(device("press-4"), 1).await;
     hub.desire(&backlog).await;
@@ -165,7 +165,7 @@ async fn m10_a_last_success_that_gets_lost_is_missed_visibly_and_sent_again() {
         "nobody calls it converged"
     );
 
-    // What was sent so long ago is taken for lost when the hub asks again, which it does every half minute.
+    // A report sent so long ago counts as lost at the hub's next inventory, which comes every half minute.
     clock.set(clock.now() + Duration::from_secs(31));
     let good = |views: &Vec<DeploymentView>| views.len() == 1 && views[0].verdict == Verdict::Converged;
     within(2 * FACT_DEADLINE, "it is made good", || hub.views(), good).await;

@@ -1,5 +1,5 @@
-//! What reports go through on thin and broken links, from a device's outbox to the hub's views: a real server, the real
-//! ingest and rollup, the agent's own way up. One program: it is linked once.
+//! The path of reports on thin and broken links, from a device's outbox to the hub's views: a real server, the real ingest
+//! and rollup, the agent's own relay. One program: it is linked once.
 
 #![allow(clippy::unwrap_used, reason = "a failure here is the test's result")]
 

@@ -1,4 +1,4 @@
-//! What must cross a thin link before the views are right, and what a report costs on the wire.
+//! The bytes that cross a thin link before the views are right, and the cost of a report on the wire.
 //!
 //! A time on a busy machine proves little. The bytes that cross the link before the views can be right are the same on any
 //! machine, and so are the facts before them in LEDGER: these tests assert both. The bench `reconnect` measures the time.
@@ -19,19 +19,19 @@ use super::*;
 
 /// The link of these tests.
 const BITS_A_SECOND: u64 = 256_000;
-/// What it carries in a second. The views are to be right within two: the other one is for the hub.
+/// Bytes that the link carries in a second. The views are to be right within two: the other one is for the hub.
 const BYTES_A_SECOND: usize = BITS_A_SECOND as usize / 8;
 /// Deployments of the device.
 const DEPLOYMENTS: usize = 8;
 /// Reports that wait. The promise is made for 100,000, and the bench `reconnect` tries those.
 const ROWS: usize = 10_000;
 
-/// A figure for whoever reads the test's output.
+/// Prints a figure for the reader of the test's output.
 fn say(what: &str) {
     writeln!(std::io::stderr(), "{what}").unwrap_or_default();
 }
 
-/// What each deployment ends with: half of them well.
+/// The last state of each deployment: good for half of them.
 const fn last_of(deployment: usize) -> State {
     if deployment.is_multiple_of(2) { State::Installed } else { State::Failed }
 }
@@ -125,7 +125,7 @@ async fn views_are_right_by_the_first_second_of_a_link_of_256_kbit() {
     let drains = async || backlog.summary().await.unsent;
     until("the backlog drains behind", drains, |now| *now + 100 <= left).await;
     assert!(all_say(&hub.views().await, verdict_of), "and takes nothing back");
-    // What waits for the link may not make the agent give up: one connection carries it all.
+    // Reports that wait for the link do not make the agent give up: one connection carries all of them.
     assert_eq!(thin.connections(), 1);
     sender.end().await;
 }

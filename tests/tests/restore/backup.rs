@@ -118,7 +118,7 @@ async fn a_hub_made_again_from_a_backup_counts_on_from_where_it_was() {
     let ledger = result["streams"].as_array().unwrap().iter().find(|stream| stream["name"] == "LEDGER");
     let last = ledger.unwrap()["lastSeq"].as_u64().unwrap();
     let kept = messages(&old, stream::LEDGER).await;
-    // What happens after the backup, and is lost with the hub.
+    // These events come after the backup and are lost with the hub.
     let after = report(&old, 3, 4, "installed").await;
     plan(&old, "lost").await;
     assert_ne!(before["digest"], after["digest"]);

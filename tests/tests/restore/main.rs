@@ -140,7 +140,7 @@ async fn restore_names_what_is_missing_and_who_does_not_answer() {
 
 #[test]
 fn what_restore_says_is_on_record() {
-    let present = |messages| Seen::Present {
+    let present = |messages| Seen::Existing {
         created_at: now() - Duration::from_secs(7_200),
         messages,
         bytes: messages * 900,

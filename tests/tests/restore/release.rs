@@ -1,4 +1,4 @@
-//! What a release writes is opened by the next one: outbox, snapshot and checkpoints, LEDGER, desired states, views.
+//! A release opens the files of the one before: outbox, snapshot and checkpoints, LEDGER, desired states, views.
 //!
 //! `make release-data` keeps what this version writes in `tests/release/VERSION`; every folder there is opened, and so is what
 //! this version writes now. A file of a newer format is refused by name, and stays as it is.

@@ -412,7 +412,7 @@ async fn a_repeated_request_for_the_present_finds_the_rebuild() {
         limit: None,
         after: None,
     };
-    let rebuilt = || rollup.handle.metrics.recalls_with(RebuildResult::Reached);
+    let rebuilt = || rollup.handle.metrics.rebuilds_with(RebuildResult::Reached);
     let first: MomentAnswer = hub.recalled("moment", &moment(about)).await;
     assert_eq!(rebuilt(), 1);
     let mut end = hub.end().await;

@@ -1,5 +1,5 @@
-//! What `make`, the scripts in `.ci` and the Dockerfile do on a machine that lacks something, and with what they are told;
-//! how the programs' help comes out, and what a release ships ([`release`]).
+//! The behaviour of `make`, the scripts in `.ci` and the Dockerfile on a machine that lacks something, and their arguments;
+//! the help of the programs, and the content of a release ([`release`]).
 
 #![allow(clippy::unwrap_used, reason = "a failure here is the test's result")]
 
@@ -18,7 +18,7 @@ use muster_tests::system::program;
 
 const TOP: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/..");
 
-/// What `make` would do, which does not care whether a `make` is above it.
+/// The commands that `make` would run, independent of a `make` above it.
 fn dry(words: &[&str]) -> String {
     let mut command = Command::new("make");
     for name in ["MAKEFLAGS", "MFLAGS", "MAKELEVEL"] {
@@ -138,7 +138,7 @@ fn whatever_makes_a_repository_sees_to_git_first() {
 }
 
 /// The settings of the trial that a command line of `muster-simulator` begins.
-fn trial(words: &[&str]) -> chaos::Config {
+fn trial(words: &[&str]) -> chaos::ChaosConfig {
     let words = [&["muster-simulator"], words].concat();
     let Settings::Chaos(config) = Cli::parse_from(words).check(0, "bin".into()).unwrap() else { panic!() };
     config
@@ -154,12 +154,12 @@ fn the_command_that_a_trial_tells_plays_the_very_trial_again() {
     let step = steps.lines().find(|line| line.contains("muster-simulator chaos")).unwrap();
     let begun: Vec<&str> = step.split_whitespace().skip_while(|word| *word != "chaos").collect();
     let again = trial(&begun);
-    let what = |config: &chaos::Config| (config.length, config.agents, config.sites, config.seed);
+    let what = |config: &chaos::ChaosConfig| (config.length, config.agents, config.sites, config.seed);
     assert_eq!(what(&again), what(&told), "{replay}");
 }
 
 /// The settings of the demo that `make` starts with these words.
-fn demo_of(words: &[&str]) -> demo::Config {
+fn demo_of(words: &[&str]) -> demo::DemoConfig {
     let steps = dry(&[&["demo"], words].concat()).replace('\'', "");
     let step = steps.lines().find(|line| line.contains("muster-simulator demo")).unwrap();
     let begun = step.split_whitespace().skip_while(|word| *word != "demo");
@@ -200,7 +200,7 @@ const NOT_ALWAYS_RUN: [&str; 10] = [
     "tests/tests/security/clients.rs",
 ];
 
-/// What `.ci/not-run` says of tests and steps that could not be tried.
+/// The result of `.ci/not-run` for tests and steps that could not run.
 fn not_run(ci: bool, tried_not: &str, allowed: &str) -> (bool, String) {
     let folder = tempfile::tempdir().unwrap();
     let (file, list) = (folder.path().join("not-run"), folder.path().join("allowed"));

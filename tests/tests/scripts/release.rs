@@ -1,8 +1,7 @@
-//! What a release ships: packages with units and conffiles that install and go again, archives, checksums, the list of
-//! components; and the trial with the release before, which says by name why it was not run.
+//! The content of a release: packages with units and conffiles that install and uninstall, archives, checksums, the list of
+//! components; and the trial with the release before, which names the reason if it was not run.
 //!
-//! The programs are stand-ins, so nothing is compiled. Whether the packages work on a machine is the fleet in containers' to
-//! say.
+//! The programs are stand-ins, so nothing is compiled. The fleet in containers tests whether the packages work on a machine.
 
 use std::collections::BTreeSet;
 use std::fs;

@@ -1,4 +1,4 @@
-//! What a device may try: it has its own credentials and speaks the protocol itself.
+//! Attempts of a device: it has its own credentials and speaks the protocol itself.
 
 use muster_bus::{Bus, Outgoing, Start};
 use muster_contract::subjects::{self, stream};
@@ -10,7 +10,7 @@ use muster_tests::wait::{soon, until};
 
 use crate::{connect, ingest};
 
-/// What the other device shall run: nobody else may read it.
+/// The desired state of the other device: no third one may read it.
 const SECRET: &str = "what press-5 shall run";
 
 /// A hub with a device that attacks and one that is attacked.
@@ -47,7 +47,7 @@ impl Stage {
         }
     }
 
-    /// What is answered to a request that may be made.
+    /// The answer to a permitted request.
     fn asked(&mut self, subject: &str, header: Option<&str>, payload: &str) -> String {
         self.asked += 1;
         let inbox = &format!("_INBOX_plant7_press-4.{}", self.asked);
@@ -101,10 +101,10 @@ async fn a_device_cannot_read_anothers_desired_state() {
     }
 }
 
-/// The audit line: nats-server writes it to its log, with the key of whoever tried. Nothing comes over the wire, not even to
-/// the account that looks after servers.
+/// The audit line: nats-server writes it to its log, with the key of the client that tried. Nothing comes over the wire, not
+/// even to the system account.
 #[tokio::test]
-async fn what_a_device_tries_beyond_its_rights_is_in_the_servers_log_with_its_key_and_nowhere_else() {
+async fn an_attempt_beyond_a_devices_rights_is_in_the_servers_log_alone() {
     let mut stage = Stage::start().await;
     let creds = std::fs::read_to_string(stage.hub.dir().join("plant7_press-4.creds")).unwrap();
     let key = muster_identity::jwt::read(muster_identity::creds::token(&creds).unwrap()).unwrap().sub;
@@ -263,7 +263,7 @@ async fn a_device_cannot_have_the_server_write_where_it_may_not() {
             stage.attacker.publish(asked, target, "");
         }
     }
-    // What was answered before is where it goes once a later report is stored.
+    // The answer to the earlier request is its place once a later report is stored.
     stage.asked("muster.report.plant7.press-4", None, "{}");
     let report = stage.ingest.last(stream::DOWNLINK, "muster.desired.plant7.press-5").await.unwrap().unwrap();
     assert_eq!((&report.payload[..], stage.held(stream::DOWNLINK).await), (SECRET.as_bytes(), before));
@@ -275,7 +275,7 @@ async fn guessed_message_ids_silence_nobody() {
     let mut stage = Stage::start().await;
     let (key, own) = (device("press-5"), "muster.report.plant7.press-4");
     stage.hub.enroll(&key, "1h");
-    // The premise: an id is the stream's, whoever used it.
+    // The premise: an id belongs to the stream, whichever user sent it.
     let mut is_known = |nth: u32| {
         let id = format!("Nats-Msg-Id: known-{nth}");
         assert!(stage.asked(own, Some(&id), "{}").contains("\"seq\""));

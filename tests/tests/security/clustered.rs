@@ -34,7 +34,7 @@ fn service(cluster: &Cluster, dir: &Path, (name, role): (&str, Role), more: &[&s
     Child::start(Spec { name: name.to_owned(), program: program(name), args }, dir).unwrap()
 }
 
-/// A device that is let in without a server; its credentials.
+/// Enrols a device without a server; returns its credentials.
 fn enroll(dir: &Path, device: &str) -> std::path::PathBuf {
     let file = dir.join(format!("{}.creds", device.replace('/', "_")));
     let mut command = Command::new(program("muster"));
@@ -78,7 +78,7 @@ async fn a_rollup_with_a_readers_tag_moves_the_mirrors_while_it_and_readers_run(
     while !sequences.is_superset(&wanted) {
         match soon("facts", ledger.next_batch(100)).await {
             Ok(batch) => sequences.extend(batch.iter().map(|fact| fact.stream_seq)),
-            // The consumer moves with its mirror: whoever read on from its last position misses nothing.
+            // The consumer moves with its mirror: a reader that continues from its last position misses nothing.
             Err(_) => ledger = within(ELECTION_DEADLINE, "a mirror", reading, Result::is_ok).await.unwrap(),
         }
     }

@@ -51,7 +51,7 @@ fn a_name_with_a_wildcard_is_refused_at_enrolment() {
     let place = tempfile::tempdir().unwrap();
     let dir = place.path().join("auth");
     done(&dir, &["auth", "init"]);
-    let (key, roster) = (KeyPair::new_user().public_key(), std::fs::read(dir.join("roster.json")).unwrap());
+    let (key, registry) = (KeyPair::new_user().public_key(), std::fs::read(dir.join("roster.json")).unwrap());
     for name in [
         "*/press-4",
         "plant7/*",
@@ -66,7 +66,7 @@ fn a_name_with_a_wildcard_is_refused_at_enrolment() {
         let said = refused(&dir, &["enroll", name, "--key", &key], 2);
         assert!(said.contains("is not"), "{said}");
     }
-    assert_eq!(std::fs::read(dir.join("roster.json")).unwrap(), roster);
+    assert_eq!(std::fs::read(dir.join("roster.json")).unwrap(), registry);
 }
 
 #[test]
@@ -79,7 +79,7 @@ fn refusals_say_what_to_do_and_change_nothing() {
     let pair = KeyPair::new_user();
     let key = pair.public_key();
     done(&dir, &["enroll", "plant7/press-4", "--key", &key]);
-    let roster = std::fs::read(dir.join("roster.json")).unwrap();
+    let registry = std::fs::read(dir.join("roster.json")).unwrap();
     let (seed, other) = (pair.seed().unwrap(), KeyPair::new_user().public_key());
     for (args, expected) in [
         (&["enroll", "plant7/press-5"][..], "muster-agent key"),
@@ -96,7 +96,7 @@ fn refusals_say_what_to_do_and_change_nothing() {
         assert!(!output.status.success() && said.contains(expected), "{args:?}: {said}");
         assert!(!said.contains(&seed), "a seed is shown");
     }
-    assert_eq!(std::fs::read(dir.join("roster.json")).unwrap(), roster);
+    assert_eq!(std::fs::read(dir.join("roster.json")).unwrap(), registry);
 }
 
 #[test]

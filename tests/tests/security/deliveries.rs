@@ -32,7 +32,7 @@ const REQUESTS: usize = 200;
 enum Kind {
     /// Empty messages: heartbeats and flow control, and headers of what is stored.
     Empty,
-    /// What is stored, as it is.
+    /// The message is stored unchanged.
     Stored,
     /// The same to one of a queue group.
     Group,

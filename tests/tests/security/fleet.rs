@@ -28,7 +28,7 @@ spec:
         properties: {}
 ";
 
-/// The agent of a device that made its own key and was let in with it.
+/// The agent of a device that made its own key and was enrolled with it.
 pub(crate) struct Agent {
     pub(crate) key: DeviceKey,
     pub(crate) data: PathBuf,
@@ -64,7 +64,7 @@ impl Agent {
         std::fs::read_to_string(self.data.join("identity/user.jwt")).unwrap().trim().to_owned()
     }
 
-    /// What it has said.
+    /// Its log so far.
     pub(crate) fn log(&self) -> String {
         std::fs::read_to_string(self.process.log()).unwrap_or_default()
     }
@@ -112,7 +112,7 @@ pub(crate) fn start_service(hub: &Guarded, role: Role, binary: &str, more: &[&st
     start(hub, binary, binary, &[&["--creds", &creds], more].concat())
 }
 
-/// What `muster` answers to somebody with a role.
+/// The answer of `muster` to a user with a role.
 pub(crate) fn asked(hub: &Guarded, role: Role, args: &[&str]) -> Result<Value, String> {
     let creds = hub.creds(role).display().to_string();
     let done = hub.muster(&[&["--format", "json", "--creds", &creds], args].concat());
@@ -165,7 +165,7 @@ async fn a_whole_fleet_runs_with_only_the_rights_of_its_roles_over_tls() {
         asked(&hub, role, &["publisher", "status"]).unwrap();
     }
     let watched = asked(&hub, Role::Viewer, &["watch", "web", "--until", "converged", "--within", "30s"]);
-    assert_eq!(watched.unwrap()["state"]["verdict"], "converged", "a viewer is told as well");
+    assert_eq!(watched.unwrap()["state"]["verdict"], "converged", "a viewer gets the notice as well");
     // The keeper makes the mirror of LEDGER in its own time.
     let quarantine = async || asked(&hub, Role::Operator, &["quarantine", "list"]);
     until("an operator lists the quarantine", quarantine, Result::is_ok).await.unwrap();

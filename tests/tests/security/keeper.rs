@@ -1,5 +1,5 @@
-//! The keeper of a rollup that runs: it makes mirrors again, whoever removes them, takes over what changes at their origin,
-//! and leaves room for the next reader whatever other readers hold.
+//! The keeper of a running rollup: it makes removed mirrors again, applies changes of their origin, and leaves room for the
+//! next reader whatever other readers hold.
 
 use std::net::SocketAddr;
 use std::time::Duration;

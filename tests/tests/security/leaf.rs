@@ -1,5 +1,5 @@
-//! A site with a server of its own. Its devices reach through it what is theirs, as if they were at the hub; and whoever
-//! has the site's server reaches nothing that is another site's.
+//! A site with a server of its own. Its devices reach their own subjects through it, as if they were at the hub; a holder of
+//! the site's server reaches nothing that belongs to another site.
 
 use std::time::Duration;
 
@@ -72,7 +72,7 @@ fn report(device: &str) -> Outgoing {
     Outgoing { expected_stream: Some(stream::UPLINK), ..message }
 }
 
-/// What is stored for a device; none until the leaf node has reached the hub.
+/// The document stored for a device; none until the leaf node has reached the hub.
 async fn fetched(bus: &Bus, device: &str) -> Option<String> {
     let last = bus.last(stream::DOWNLINK, &subjects::desired(&key(device))).await.ok()??;
     Some(String::from_utf8_lossy(&last.payload).into_owned())
@@ -90,7 +90,7 @@ async fn a_device_reaches_through_its_sites_server_what_it_reaches_at_the_hub() 
     let stored = stage.reported(&key("harbour/crane")).await;
     assert_eq!((stored.len(), stage.held(stream::UPLINK).await), (1, 1), "{stored:?}");
     stage.desire("harbour/crane", "something else").await;
-    let told = soon("what is told at once", live.next()).await.unwrap();
+    let told = soon("the message that comes at once", live.next()).await.unwrap();
     assert_eq!(told.payload, "something else");
     let presence = subjects::presence(&key("harbour/crane"));
     device.publish_core(&presence, Default::default(), "a heartbeat".into()).await.unwrap();
@@ -150,8 +150,8 @@ async fn a_site_that_is_taken_over_reaches_nothing_of_another_site_or_of_the_hub
         "$JS.API.STREAM.PURGE.UPLINK",
         "$JS.hub.API.STREAM.INFO.LEDGER",
     ] {
-        // Whoever hears `>` hears every request, so that nobody answers is a silence; of streams its own server says that
-        // it has none.
+        // A listener on `>` receives every request, so a missing responder is a timeout; its own server answers about streams
+        // that it has none.
         let nothing = match ask(subject).await {
             Ok(answer) => subject.starts_with("$JS.") && answer.windows(9).any(|words| words == b"not found"),
             Err(error) => matches!(error, RequestError::Timeout { .. }),
@@ -192,7 +192,7 @@ async fn a_site_whose_server_is_put_out_is_out_and_others_stay() {
 }
 
 #[tokio::test]
-async fn what_is_made_for_a_site_again_keeps_its_keys_and_a_site_that_is_new_needs_no_restart_of_the_hub() {
+async fn a_site_made_again_keeps_its_keys_and_a_new_one_needs_no_hub_restart() {
     let stage = Stage::start().await;
     let made = |site: &str| {
         let told = stage.hub.decide(&["auth", "leaf", site, "--format", "json"]);

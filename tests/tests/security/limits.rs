@@ -1,5 +1,5 @@
-//! What the server itself bounds: connections of an account, subscriptions of a connection, bytes of a message. Whoever
-//! reaches a bound is refused, and nobody else is.
+//! Limits of the server itself: connections of an account, subscriptions of a connection, bytes of a message. A client that
+//! reaches a limit is refused, and no other client is.
 
 use std::path::Path;
 
@@ -29,7 +29,7 @@ fn fill(hub: &Guarded, creds: &Path) -> Vec<Raw> {
                 return held;
             }
         }
-        assert!(held.len() <= CONNECTIONS, "let in beyond the limit of the account");
+        assert!(held.len() <= CONNECTIONS, "accepted beyond the limit of the account");
     }
 }
 
@@ -57,7 +57,7 @@ async fn full_accounts_of_devices_and_people_keep_no_service_out() {
         let creds = hub.auth().join(format!("creds/{name}.creds"));
         assert!(is_let_in(&hub, &creds), "{name} of the system account is kept out");
     }
-    // Whoever is in works on, and whoever leaves makes room.
+    // Connected clients work on, and a client that leaves makes room.
     soon("UPLINK", good_bus.publish(Outgoing::new(subjects::report(&good), "{}"))).await.unwrap();
     drop((devices, people));
     for creds in [good_creds, hub.creds(Role::Operator)] {

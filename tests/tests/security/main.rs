@@ -1,4 +1,4 @@
-//! What somebody on the bus cannot do: each test is an attempt, against a real server with the rights that
+//! Attempts to exceed one's rights on the bus: each test is an attempt, against a real server with the rights that
 //! `muster auth` gives. [`attempts`] by a device, by a site that has a server of its own ([`leaf`]), [`life`] of an
 //! identity and its [`renewal`], [`command`] line, [`connections`] of one key and [`limits`] of accounts, every subject with
 //! every reply ([`matrix`]) and with foreign [`replies`] to services, whom [`records`] of changes name, a whole [`fleet`], and

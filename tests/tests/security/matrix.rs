@@ -75,7 +75,7 @@ fn pairs(subjects: impl IntoIterator<Item = (String, String)>) -> Vec<(String, S
     subjects.into_iter().flat_map(with).collect()
 }
 
-/// What a role has changed so far, and the streams as they are then.
+/// The changes of a role so far, and the streams as they are then.
 struct Seen {
     changes: BTreeSet<Change>,
     streams: Streams,

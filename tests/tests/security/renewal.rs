@@ -27,7 +27,7 @@ async fn says(agent: &Agent, words: &str, times: usize) {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_token_is_renewed_over_the_hub_while_the_device_is_connected_and_it_outlives_the_old_one() {
+async fn a_connected_device_gets_a_new_token_and_outlives_the_old_one() {
     let hub = Guarded::start();
     let streams = ingest(&hub).await;
     let agent = Agent::start_for(&hub, &device("press-4"), SHORT);
@@ -89,7 +89,7 @@ async fn a_token_for_another_key_or_by_another_signer_is_refused_and_the_one_in_
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_token_that_nobody_renews_puts_its_device_out_and_one_that_is_carried_lets_it_in_again() {
+async fn a_device_with_an_expired_token_is_refused_until_it_gets_a_new_one() {
     let hub = Guarded::start();
     let streams = ingest(&hub).await;
     let agent = Agent::start_for(&hub, &device("press-4"), "8s");
@@ -100,7 +100,7 @@ async fn a_token_that_nobody_renews_puts_its_device_out_and_one_that_is_carried_
     says(&agent, "connection to NATS lost", 1).await;
     let now = muster_contract::Timestamp::now().as_second() as u64;
     assert!(now <= end + muster_identity::DISCONNECT_WITHIN.as_secs() + 2, "{now} {end}");
-    // What comes over the hub cannot reach it any more.
+    // Messages over the hub cannot reach it any more.
     let connections = agent.log().matches("connected to NATS").count();
     agent.renew(&hub, "1h");
     says(&agent, "connected to NATS", connections + 1).await;

@@ -21,20 +21,20 @@ fn renewer(hub: &Guarded, role: Role) -> Child {
     start_service(hub, role, "muster-renewer", &["--keys", &keys, "--every", "200ms"])
 }
 
-fn roster(hub: &Guarded) -> UserRegistry {
+fn read_registry(hub: &Guarded) -> UserRegistry {
     let text = std::fs::read_to_string(hub.auth().join("roster.json")).unwrap();
     serde_json::from_str(&text).unwrap()
 }
 
 fn entry(hub: &Guarded, name: &str) -> UserEntry {
-    roster(hub).users.into_iter().find(|entry| entry.name == name).unwrap()
+    read_registry(hub).users.into_iter().find(|entry| entry.name == name).unwrap()
 }
 
 /// Has it that all tokens were issued so much earlier.
 fn age(hub: &Guarded, seconds: u64) {
-    let mut roster = roster(hub);
-    roster.users.iter_mut().for_each(|entry| entry.issued -= seconds);
-    std::fs::write(hub.auth().join("roster.json"), serde_json::to_string(&roster).unwrap()).unwrap();
+    let mut registry = read_registry(hub);
+    registry.users.iter_mut().for_each(|entry| entry.issued -= seconds);
+    std::fs::write(hub.auth().join("roster.json"), serde_json::to_string(&registry).unwrap()).unwrap();
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -54,7 +54,7 @@ async fn a_renewer_renews_a_device_that_is_in_without_a_person_and_none_that_was
     assert_eq!(jwt::read(&agent.token()).unwrap().sub, first.sub, "the key never changes");
     // The next one comes by the one before: the device was never out.
     until("a second renewal", end, |end| *end > renewed).await;
-    assert_eq!(entry(&hub, "plant7/press-5"), revoked, "whoever was revoked gets none");
+    assert_eq!(entry(&hub, "plant7/press-5"), revoked, "a revoked device gets none");
     assert!(entry(&hub, "plant7/press-4").issued > first.iat);
 }
 

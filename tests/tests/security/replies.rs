@@ -1,4 +1,4 @@
-//! A request within the services' own account whose reply subject is no inbox of a key: whoever sends one would have a service
+//! Requests within the services' own account with a reply subject that is no inbox of a key: the sender would have a service
 //! write in the service's name.
 
 use std::net::SocketAddr;

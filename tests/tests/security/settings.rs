@@ -106,8 +106,8 @@ async fn no_mirror_or_source_that_a_keeper_makes_changes_hub() {
     assert!(changed.iter().all(|(account, ..)| *account == Account::Readers), "{changed:?}");
 }
 
-/// The premise: HUB is one domain of trust. A maintainer may have a stream write anywhere in HUB, so its credentials are
-/// made for an hour and by whoever holds the keys; READERS and PEOPLE are beyond it.
+/// The premise: HUB is one domain of trust. A maintainer may have a stream write anywhere in HUB, so only a holder of the
+/// keys makes its credentials, for an hour; READERS and PEOPLE are beyond it.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_maintainer_reaches_hub_by_a_republish_and_no_other_account() {
     let stage = Stage::start().await;

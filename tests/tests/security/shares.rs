@@ -177,7 +177,7 @@ async fn a_viewers_flood_of_requests_delays_no_operator() {
         .unwrap();
     assert_eq!(begun.recv().await, Some(true), "none of the viewer's was begun in between");
 
-    // What runs and what waits is bounded: the others are refused at once, and nothing else is answered before the gate opens.
+    // Running and waiting requests are bounded: the others are refused at once, and no other is answered before the gate opens.
     for _ in 0..FLOOD - 24 - 256 {
         assert_eq!(soon("a refusal", answers.recv()).await, Some(true));
     }

@@ -105,7 +105,7 @@ async fn a_maintainer_brings_streams_of_an_older_release_to_this_ones() {
     let file = hub.dir().join("maintainer.creds").display().to_string();
     hub.decide(&["auth", "creds", "maintainer", "--valid", "1h", "-o", &file]);
     let mut raw = Raw::connect(hub.server.port(), file.as_ref()).unwrap();
-    // What the server lets nobody take back stays: deletes are denied.
+    // A setting that the server never revokes stays: deletes are denied.
     let older = r#"{"name":"PRESENCE","subjects":["muster.presence.*.*"],"storage":"memory","num_replicas":1,
         "max_age":1800000000000,"max_msgs_per_subject":1,"deny_delete":true}"#;
     raw.publish("$JS.API.STREAM.UPDATE.PRESENCE", "", older);

@@ -47,7 +47,7 @@ fn header(source: &Source) -> Vec<Finding> {
 
 fn length(source: &Source) -> Vec<Finding> {
     let (limit, what) = match source.name() {
-        "main.rs" if source.ships() => (MAIN_LINES_MAX, "the door of a program; move logic out of it"),
+        "main.rs" if source.ships() => (MAIN_LINES_MAX, "the entry point of a program; move logic out of it"),
         _ if source.is("rs") || source.is_python() || source.is("sh") => {
             (FILE_LINES_MAX, "a file; find the noun to split by")
         }

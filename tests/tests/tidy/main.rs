@@ -4,12 +4,14 @@
 //! Rules that rustfmt, clippy and cargo-deny can check are left to them. `tree` reads the files, `law` holds the rules about
 //! single files, `places` those about code that is allowed in one place only, `cycles` the rule about cycles of modules,
 //! `consumers` the list of LEDGER's readers, `claims` the comparison with tests/CLAIMS.md, `words` the replaced names and
-//! phrases.
+//! phrases (`lexer` splits code, comments and literals), `names` those about names of types and tests.
 
 mod claims;
 mod consumers;
 mod cycles;
 mod law;
+mod lexer;
+mod names;
 mod places;
 mod tree;
 mod words;

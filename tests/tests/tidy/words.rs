@@ -1,40 +1,14 @@
-//! Rules about words: names that the vocabulary has replaced, and habits of comments that hide who does what.
+//! Rules about words: names that the vocabulary has replaced, and phrases of comments and literals that hide who does what.
 //!
-//! The rules hold in the places of [`DONE`]; a crate is added once its names and comments follow the vocabulary. A
-//! replaced name that is right in one place stands in [`EXCUSED`] with the reason.
+//! The rules hold in all Rust of the repository, tests included. A replaced name that is right in one place stands in
+//! [`EXCUSED`] with the reason. Pages have the same rules in the test `documentation`.
 
 use std::collections::{BTreeSet, HashMap};
 
+use super::lexer::{Kind, pieces};
 use super::tree::{Finding, Source};
 use super::{enforce, lines_found};
 
-/// Places whose names and comments follow the vocabulary.
-const DONE: [&str; 24] = [
-    "shared/bus/",
-    "shared/domain/",
-    "shared/identity/",
-    "shared/service/",
-    "services/ctl/src/auth.rs",
-    "services/ctl/src/auth/",
-    "services/ctl/src/publish.rs",
-    "services/ctl/src/restore.rs",
-    "services/ctl/src/streams.rs",
-    "services/agent/",
-    "services/ingest/",
-    "services/publisher/",
-    "services/planner/",
-    "services/gateway/",
-    "services/renewer/",
-    "services/rollup/",
-    "services/federation/",
-    "services/simulator/",
-    "tests/tests/agent/",
-    "tests/tests/bus/",
-    "tests/tests/ingest/",
-    "tests/tests/publisher/",
-    "tests/tests/rollup/",
-    "tests/tests/federation/",
-];
 /// Replaced names, each with the name to use.
 const REPLACED: [(&str, &str); 117] = [
     ("Culprits", "ErrorIndex"),
@@ -156,83 +130,86 @@ const REPLACED: [(&str, &str); 117] = [
     ("Saving", "SnapshotSaver"),
 ];
 /// Places where a replaced name is right, each with its reason.
-const EXCUSED: [(&str, &str, &str); 16] = [
+const EXCUSED: [(&str, &str, &str); 18] = [
     ("services/gateway/src/people/page/quarantine.rs", "let_in", WIRE),
+    ("shared/contract/src/notify.rs", "Present", WIRE),
+    ("shared/notify/src/compose.rs", "Present", WIRE),
+    ("services/ctl/src/notices.rs", "Present", WIRE),
+    ("services/rollup/src/notices.rs", "Present", WIRE),
     ("services/rollup/src/notify/compose.rs", "Present", WIRE),
+    ("tests/tests/ctl_watch.rs", "Present", WIRE),
     ("tests/tests/rollup/notices/rows.rs", "Present", WIRE),
     ("tests/tests/rollup/notices/survive.rs", "Present", WIRE),
     ("services/rollup/src/notify/ownership.rs", "Share", QUOTA),
+    ("shared/notify/src/ownership.rs", "Share", QUOTA),
     ("shared/service/src/fair.rs", "Share", QUOTA),
     ("shared/service/src/fair.rs", "Shares", QUOTA),
     ("shared/service/src/fair/tests.rs", "Share", QUOTA),
     ("shared/service/src/fair/tests.rs", "Shares", QUOTA),
-    ("services/ctl/src/restore.rs", "Present", "the state of a stream in the JSON of the command"),
-    ("services/renewer/src/config.rs", "roster", "the name of a file in the help"),
-    ("services/simulator/src/config/chaos.rs", "Then", "a sentence of the help"),
     ("shared/domain/tests/fleets/mod.rs", "Life", "the life of a simulated device"),
     ("shared/bus/src/permits.rs", "Share", QUOTA),
     ("shared/bus/src/serve.rs", "Shares", QUOTA),
-    ("services/rollup/src/history/store.rs", "thinning", "a table of files that exist has that name"),
 ];
 /// The reason for a type of `muster_service::fair`.
 const QUOTA: &str = "shared/service has a share of a quota by that name";
 /// The reason for a type of the contract.
 const WIRE: &str = "the contract's type has the name of the wire";
 /// Phrases that hide who does what, each with what to write.
-const HABITS: [(&str, &str); 6] = [
+const HABITS: [(&str, &str); 7] = [
     ("is told", "name who publishes or answers"),
     ("whoever", "name the actor"),
     ("said again", "re-asserted"),
     ("put out", "revoked"),
     ("let in", "accepted or enrolled"),
+    ("door", "entry point"),
     ("See [`", "say it: a reader does not want to look elsewhere"),
 ];
 /// Words that begin a sentence without its subject.
 const OPENINGS: [&str; 3] = ["Of ", "What ", "Whoever "];
-
-fn is_done(source: &Source) -> bool {
-    source.is("rs") && DONE.iter().any(|place| source.path.starts_with(place))
-}
+/// Files that list the phrases, for this rule and for that about pages.
+const LISTS: [&str; 2] = ["tests/tests/tidy/words.rs", "tests/tests/documentation/lists.rs"];
 
 fn replaced_names(source: &Source) -> Vec<Finding> {
-    if !is_done(source) {
+    if !source.is("rs") {
         return Vec::new();
     }
     let excused = |name: &str| EXCUSED.iter().any(|(path, word, _)| *path == source.path && *word == name);
     let names: HashMap<&str, &str> = REPLACED.into_iter().filter(|(name, _)| !excused(name)).collect();
-    let replaced = |(at, line)| {
-        let found: BTreeSet<&str> = identifiers(line).filter(|word| names.contains_key(word)).collect();
-        let rule = |name: &str| format!("the name `{name}` is replaced by `{}`", names[name]);
-        found.into_iter().map(|name| Finding::at(at, rule(name))).collect::<Vec<_>>()
-    };
-    source.code().flat_map(replaced).collect()
-}
-
-/// The identifiers in a line of code, outside of strings.
-fn identifiers(line: &str) -> impl Iterator<Item = &str> {
-    let code = line.split('"').step_by(2);
-    code.flat_map(|part| part.split(|at: char| !at.is_alphanumeric() && at != '_'))
+    let mut found = BTreeSet::new();
+    for piece in pieces(&source.text).into_iter().filter(|piece| piece.kind == Kind::Code) {
+        let words = piece.text.split(|at: char| !at.is_alphanumeric() && at != '_');
+        found.extend(words.filter(|word| names.contains_key(word)).map(|word| (piece.line, word)));
+    }
+    let rule = |name: &str| format!("the name `{name}` is replaced by `{}`", names[name]);
+    found.into_iter().map(|(line, name)| Finding::at(line, rule(name))).collect()
 }
 
 fn habits(source: &Source) -> Vec<Finding> {
-    if !is_done(source) {
+    if !source.is("rs") || LISTS.contains(&source.path.as_str()) {
         return Vec::new();
     }
-    let lines = source.text.lines().enumerate();
-    lines.flat_map(|(at, line)| Some(Finding::at(at + 1, habit(line.trim_start())?))).collect()
+    let words = pieces(&source.text).into_iter().filter(|piece| piece.kind != Kind::Code);
+    words.filter_map(|piece| Some(Finding::at(piece.line, habit(piece.kind, piece.text)?))).collect()
 }
 
-/// The rule that a comment line breaks.
-fn habit(line: &str) -> Option<String> {
-    let text = line.strip_prefix("//")?.trim_start_matches(['/', '!']).trim_start();
+/// The rule that a line of a comment or literal breaks.
+fn habit(kind: Kind, line: &str) -> Option<String> {
+    let (what, text) = match kind {
+        Kind::Comment => ("comment", line.trim_start_matches(['/', '!', '*'])),
+        _ => ("literal", line.strip_prefix('"').unwrap_or(line)),
+    };
+    let text = text.trim_start();
     if let Some(opening) = OPENINGS.iter().find(|opening| text.starts_with(**opening)) {
-        return Some(format!("a comment opens with '{}': begin with the subject", opening.trim_end()));
+        return Some(format!("a {what} opens with '{}': begin with the subject", opening.trim_end()));
+    }
+    if text.starts_with("Where ") && text.contains(", there ") {
+        return Some(format!("a {what} opens with 'Where …, there': begin with the subject"));
     }
     let (phrase, instead) = HABITS.iter().find(|(phrase, _)| match *phrase {
         "See [`" => line.starts_with("/// See [`"),
         phrase => has_phrase(text, phrase),
     })?;
-    Some(format!("a comment says '{phrase}': {instead}"))
+    Some(format!("a {what} says '{phrase}': {instead}"))
 }
 
 /// Whether a text has a phrase of whole words.
@@ -253,12 +230,11 @@ fn replaced_names_do_not_return() {
     for good in ["struct Desktop;", "// the Desk", "a(\"Desk\");", "a.settled();"] {
         assert!(lines_found(replaced_names, path, good).is_empty(), "{good}");
     }
-    assert!(lines_found(replaced_names, "services/ctl/src/a.rs", "struct Desk;").is_empty());
     enforce(replaced_names);
 }
 
 #[test]
-fn comments_name_their_subject() {
+fn comments_and_literals_name_their_subject() {
     let path = "services/rollup/src/a.rs";
     for bad in [
         "//! Of two the first.",
@@ -268,10 +244,14 @@ fn comments_name_their_subject() {
         "// A report said again.",
         "/// See [`A`].",
         "// It was let in.",
+        "// Where a is, there b is.",
+        "f(); // at the door",
+        "f(\"What it is\");",
+        "f(r#\"a device let in\"#);",
     ] {
         assert_eq!(lines_found(habits, path, bad), [1], "{bad}");
     }
-    for good in ["//! Often.", "// outlet in use", "a(\"whoever\");", "/// The limit, see [`A`]."] {
+    for good in ["//! Often.", "// outlet in use", "whoever();", "/// The limit, see [`A`]."] {
         assert!(lines_found(habits, path, good).is_empty(), "{good}");
     }
     enforce(habits);

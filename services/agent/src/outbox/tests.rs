@@ -434,7 +434,7 @@ async fn lost_numbers_are_declared() {
     outbox.maintain(at(later)).await.unwrap();
     outbox.receive(receipt(epoch, 3, &[(2, 3)]), at(later)).await.unwrap();
     let batch = outbox.read(all()).await.unwrap();
-    assert_eq!(seqs(&batch), [4, 5], "and what the hub may have lost is told again");
+    assert_eq!(seqs(&batch), [4, 5], "a report that the hub may have lost goes again");
     assert_eq!(batch.rows[1].body.read().unwrap().deployment().unwrap().as_str(), "a");
     assert_eq!(batch.rows[0].coalesced.to_string(), "2-3");
     outbox.receive(receipt(epoch, 3, &[(2, 3)]), at(later + 120)).await.unwrap();

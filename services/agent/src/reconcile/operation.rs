@@ -171,10 +171,10 @@ impl Operation {
         for found in running.iter().filter(|found| !units.iter().any(|unit| is_version(found, unit))) {
             let component = &found.name.component;
             let stays = units.iter().any(|unit| unit.component == *component);
-            match stays {
-                true if self.runtime.replaces_versions() => {}
-                true => self.stop(component).await?,
-                false => self.remove_component(component).await?,
+            if !stays {
+                self.remove_component(component).await?;
+            } else if !self.runtime.replaces_versions() {
+                self.stop(component).await?;
             }
         }
         Ok(())

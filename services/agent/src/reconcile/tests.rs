@@ -218,7 +218,7 @@ async fn the_same_content_under_a_newer_target_is_confirmed_without_touching_any
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_report_names_the_generation_that_is_applied_and_not_the_newest_that_was_fetched() {
+async fn a_report_names_the_applied_generation_not_the_newest_fetched() {
     let mut trial = Trial::new();
     trial.desire(document(1, vec![deployment("web", 1, &["ui."])]));
     trial.until("web@1 installed: ui=installed").await;

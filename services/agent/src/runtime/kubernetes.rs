@@ -217,10 +217,12 @@ fn check_namespace(name: &str) -> Result<(), NamespaceError> {
         && name.bytes().all(|byte| byte == b'-' || is_end(Some(byte)))
         && is_end(name.bytes().next())
         && is_end(name.bytes().last());
-    match is_name {
-        false => Err(NamespaceError::Invalid(name.to_owned())),
-        true if RESERVED.contains(&name) => Err(NamespaceError::Reserved(name.to_owned())),
-        true => Ok(()),
+    if !is_name {
+        Err(NamespaceError::Invalid(name.to_owned()))
+    } else if RESERVED.contains(&name) {
+        Err(NamespaceError::Reserved(name.to_owned()))
+    } else {
+        Ok(())
     }
 }
 

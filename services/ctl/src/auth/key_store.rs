@@ -193,7 +193,7 @@ fn server_config(authority: &Authority, tokens: &[String]) -> String {
     format!(
         "# Who may do what, for nats-server: include this in its configuration, beside a jetstream block and\n\
          #   tls {{ cert_file: \"…\", key_file: \"…\" }}\n\
-         # InitResult by `muster auth`; each signing writes it again. A server that runs keeps the newest in {resolver_dir:?}.\n\
+         # Written by `muster auth`, and again at each signing. A running server keeps the newest in {resolver_dir:?}.\n\
          operator: {operator_token}\n\
          system_account: {system}\n\
          resolver: {{ type: full, dir: {resolver_dir:?}, allow_delete: false, interval: \"2m\" }}\n\
@@ -209,7 +209,7 @@ fn leaf_config(authority: &Authority, site: &SiteId, of_devices: &str) -> String
          #   jetstream {{ domain: {site}, store_dir: \"…\" }}\n\
          #   tls {{ cert_file: \"…\", key_file: \"…\" }}\n\
          #   leafnodes {{ remotes: [{{ urls: [\"tls://HUB:7422\"], account: $DEVICES, credentials: \"…/{LEAF_CREDS}\" }}] }}\n\
-         # InitResult by `muster auth`; each signing writes it again. A server that runs takes it when it is told to reload.\n\
+         # Written by `muster auth`, and again at each signing. A running server applies it when it reloads its configuration.\n\
          DEVICES: {devices}\n\
          operator: {operator_token}\n\
          system_account: {system}\n\

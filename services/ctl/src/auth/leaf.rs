@@ -34,13 +34,12 @@ pub(super) fn run(args: &LeafArgs, now: u64) -> Result<LeafResult, AuthError> {
 /// The key of a site's account, created if it is missing; returns whether it is new. Its seed is written before it is used.
 fn account(store: &mut KeyStore, site: &SiteId) -> Result<(KeyPair, bool), AuthError> {
     let file = store.leaf(site).join(ACCOUNT_SEED);
-    let pair = match fs::exists(&file).map_err(failed("read", &file))? {
-        true => key_store::key(&file)?,
-        false => {
-            let pair = KeyPair::new_account();
-            write_file(&file, &format!("{}\n", init::seed(&pair)?), true)?;
-            pair
-        }
+    let pair = if fs::exists(&file).map_err(failed("read", &file))? {
+        key_store::key(&file)?
+    } else {
+        let pair = KeyPair::new_account();
+        write_file(&file, &format!("{}\n", init::seed(&pair)?), true)?;
+        pair
     };
     let key = pair.public_key();
     if store.authority.sites.get(site) == Some(&key) {

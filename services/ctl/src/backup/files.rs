@@ -15,8 +15,8 @@ use super::archive::{
 use super::error::BackupError;
 
 /// Folders of the backup.
+/// Folders of the backup.
 const KEYS: &str = "keys";
-/// See [`KEYS`].
 const ROLLUP: &str = "rollup";
 /// Endings of files in a directory of keys.
 const KEY_FILES: [&str; 4] = ["json", "seed", "creds", "conf"];

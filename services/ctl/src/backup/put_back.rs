@@ -61,9 +61,10 @@ pub async fn restore(
 ) -> Result<(), CtlError> {
     let manifest = archive::open(from)?;
     check_directories(&manifest, args)?;
-    let bus = match args.streams || args.rollup_data.is_some() {
-        true => Some(reach::connect(&context.connection.check()?).await?),
-        false => None,
+    let bus = if args.streams || args.rollup_data.is_some() {
+        Some(reach::connect(&context.connection.check()?).await?)
+    } else {
+        None
     };
     if let Some(bus) = &bus {
         let restored = restore_on(context.terminal, bus, (from, &manifest), args).await;

@@ -9,7 +9,7 @@ use muster_contract::{DeviceId, DeviceKey, SiteId};
 use muster_identity::Role;
 
 const DAY: u64 = 24 * 60 * 60;
-/// The longest validity: whoever is let in longer is forgotten.
+/// The longest validity of a device.
 const VALID_MAX: u64 = 3650 * DAY;
 
 pub(super) const AUTH_EXAMPLES: &str = "\
@@ -152,7 +152,7 @@ pub struct EnrollArgs {
     /// Its public key, as `muster-agent key` prints it [default: the one that is recorded]
     #[arg(long, value_name = "KEY", conflicts_with = "creds_file")]
     pub key: Option<String>,
-    /// How long it is let in, such as 30d, 12h or 90m
+    /// Time for which it is enrolled, such as 30d, 12h or 90m
     #[arg(long, value_name = "TIME", default_value = "30d")]
     pub valid: Valid,
     /// Where to write the JWT, in the place of an older one [default: standard output]

@@ -59,7 +59,7 @@ pub enum ViewCommand {
     },
     /// The views that are defined
     List,
-    /// What a view says now
+    /// Shows the counts of a view
     Show {
         /// The view
         name: ViewName,

@@ -45,7 +45,7 @@ pub struct PointArgs {
     /// As known with this fact of LEDGER, of one hub
     #[arg(long, value_name = "SEQ")]
     at_seq: Option<u64>,
-    /// What is known of this time: also by reports that were observed by then and came later
+    /// The state at this time by the devices' clocks: also by reports that were observed by then and came later
     #[arg(long, alias = "about", value_name = "TIME", value_parser = time)]
     event_time: Option<Timestamp>,
 }

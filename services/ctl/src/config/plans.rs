@@ -267,7 +267,7 @@ pub struct VerdictArgs {
     /// `reject` and `cancel`
     #[arg(long, conflicts_with_all = ["operations", "plan", "instance", "all"])]
     pub deployment: Option<DeploymentId>,
-    /// Of --deployment: the wave; if left out, the first one that waits for approval
+    /// The wave, with --deployment; the first one that waits for approval if left out
     #[arg(long, requires = "deployment")]
     pub wave: Option<WaveName>,
     /// Flags of every verdict.

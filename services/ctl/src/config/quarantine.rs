@@ -37,7 +37,7 @@ pub struct ListArgs {
     /// How many at most, from 1 to 100000
     #[arg(long, default_value = "50", value_name = "N", value_parser = limit)]
     pub limit: usize,
-    /// Also the records of reports that were let in, dropped or have expired
+    /// Also the records of reports that were accepted, dropped or have expired
     #[arg(long)]
     pub settled: bool,
 }

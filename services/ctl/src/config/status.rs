@@ -46,7 +46,7 @@ Examples:
 
 Exit code 0 also where nothing passes the filters; 1 where a name is unknown.";
 
-/// What a table of groups has no place for.
+/// Flags that a table of groups does not support.
 const GROUPED_WITHOUT: [&str; 14] = [
     "site",
     "verdict",
@@ -157,7 +157,7 @@ pub enum Export {
 }
 
 impl Show {
-    /// What every command can show, and the format of another system if one was asked for.
+    /// The format of Muster's own that every command has, and the format of another system if one was requested.
     pub const fn split(self) -> (Format, Option<Export>) {
         match self {
             Self::Table => (Format::Table, None),
@@ -172,9 +172,9 @@ impl Show {
 /// One of the two axes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
 pub enum AxisWord {
-    /// What was sent, and what of it the devices took up
+    /// The published desired state, and how far devices have accepted it
     Deployed,
-    /// What is observed
+    /// The observed state
     Ready,
 }
 
@@ -187,7 +187,7 @@ pub enum DeprecatedType {
     Cluster,
 }
 
-/// What to name.
+/// The kind of names.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
 pub enum Names {
     /// Applications

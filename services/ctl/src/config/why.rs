@@ -1,4 +1,4 @@
-//! `muster why`: of which deployment, or of which rollout.
+//! Arguments of `muster why`: a deployment or a rollout.
 
 use clap::{Args, Subcommand};
 use muster_contract::query::PAGE_MAX;

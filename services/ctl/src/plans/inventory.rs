@@ -229,9 +229,10 @@ async fn entry_state(
         request_id: None,
     };
     let answer = session.hub.planner("inventory-state", &request).await?;
-    let shown = match is_cluster {
-        true => session.show(&answer, |cluster, _| render::inventory::cluster_changed(cluster)),
-        false => session.show(&answer, |one, _| render::inventory::capability_changed(one)),
+    let shown = if is_cluster {
+        session.show(&answer, |cluster, _| render::inventory::cluster_changed(cluster))
+    } else {
+        session.show(&answer, |one, _| render::inventory::capability_changed(one))
     };
     shown.map(|()| true)
 }

@@ -7,7 +7,7 @@ use serde::de::{DeserializeSeed, Deserializer, Error, IgnoredAny, MapAccess, Seq
 
 /// One step of a path: `applications` or `[2]`.
 #[derive(Debug, Clone, PartialEq, Eq)]
-enum Step<'a> {
+enum PathStep<'a> {
     Key(&'a str),
     Index(usize),
 }
@@ -23,22 +23,22 @@ pub(super) fn line_of(text: &str, path: &str) -> Option<u64> {
     })
 }
 
-fn steps(path: &str) -> Vec<Step<'_>> {
+fn steps(path: &str) -> Vec<PathStep<'_>> {
     let mut steps = Vec::new();
     for part in path.split('.').filter(|part| !part.is_empty()) {
         let (key, indices) = part.split_once('[').map_or((part, ""), |(key, rest)| (key, rest));
         if !key.is_empty() {
-            steps.push(Step::Key(key));
+            steps.push(PathStep::Key(key));
         }
         let numbers = indices.split('[').filter_map(|index| index.trim_end_matches(']').parse().ok());
-        steps.extend(numbers.map(Step::Index));
+        steps.extend(numbers.map(PathStep::Index));
     }
     steps
 }
 
 /// Follows its steps and fails on purpose at the last one: the parser's error has the line.
 struct Probe<'a> {
-    steps: &'a [Step<'a>],
+    steps: &'a [PathStep<'a>],
     is_found: &'a Cell<bool>,
 }
 
@@ -60,7 +60,9 @@ impl<'de> Visitor<'de> for Probe<'_> {
     }
 
     fn visit_seq<A: SeqAccess<'de>>(self, mut items: A) -> Result<(), A::Error> {
-        let [Step::Index(wanted), rest @ ..] = self.steps else { return Err(A::Error::custom("not below")) };
+        let [PathStep::Index(wanted), rest @ ..] = self.steps else {
+            return Err(A::Error::custom("not below"));
+        };
         for _ in 0..*wanted {
             items.next_element::<IgnoredAny>()?;
         }
@@ -68,7 +70,9 @@ impl<'de> Visitor<'de> for Probe<'_> {
     }
 
     fn visit_map<A: MapAccess<'de>>(self, mut fields: A) -> Result<(), A::Error> {
-        let [Step::Key(wanted), rest @ ..] = self.steps else { return Err(A::Error::custom("not below")) };
+        let [PathStep::Key(wanted), rest @ ..] = self.steps else {
+            return Err(A::Error::custom("not below"));
+        };
         let key = KeyProbe { wanted, is_last: rest.is_empty(), is_found: self.is_found };
         while let Some(is_match) = fields.next_key_seed(key)? {
             if is_match {

@@ -187,13 +187,13 @@ async fn selected(
     if !operations.is_empty() {
         return operations.iter().map(|text| named(&found, text)).collect();
     }
-    match found.is_empty() {
-        true => Err(none_waits(session, query, &of).await?),
-        false if flags.all => Ok(found),
-        false => {
-            let hint = "name its id, or --all";
-            chosen(session, "operation", &found, line, hint).map(|one| vec![one.clone()])
-        }
+    if found.is_empty() {
+        Err(none_waits(session, query, &of).await?)
+    } else if flags.all {
+        Ok(found)
+    } else {
+        let hint = "name its id, or --all";
+        chosen(session, "operation", &found, line, hint).map(|one| vec![one.clone()])
     }
 }
 

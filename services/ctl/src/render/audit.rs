@@ -7,8 +7,9 @@ use muster_contract::limits::LEDGER_WARN_PERCENT;
 use super::colour::{BAD, DIM, PLAIN, UNSURE, WELL, styled};
 use super::format::{as_of, plural};
 use super::frame::Frame;
+use super::legend;
 use super::table::{Cell, Table};
-use crate::audit::{Audit, DeviceVerdict, Sums, ViewVerdict};
+use crate::audit::{Audit, DeviceVerdict, ReportTotals, ViewVerdict};
 
 /// The whole audit. Views are listed only where something is wrong with them.
 pub fn audit(audit: &Audit, frame: impl Into<Frame>) -> String {
@@ -30,7 +31,9 @@ pub fn audit(audit: &Audit, frame: impl Into<Frame>) -> String {
     let retired = audit.devices.iter().any(|line| line.verdict == DeviceVerdict::Retired);
     let total = if retired { "total without retired" } else { "total" };
     table.row(row(total.to_owned(), String::new(), audit.totals, Cell::from("")));
-    let mut text = format!("{}\n{}", table.within(frame.width), views(audit));
+    let totals = audit.totals;
+    let legend = legend::accounts(totals.coalesced > 0, totals.quarantined > 0, totals.missing > 0);
+    let mut text = format!("{}\n{legend}{}", table.within(frame.width), views(audit));
     let _ = writeln!(text, "{}\n{}.", answer(audit), as_of(audit.as_of, frame.now));
     if let Some(ledger) = audit.ledger.filter(|ledger| ledger.percent >= LEDGER_WARN_PERCENT) {
         let words = format!(
@@ -42,7 +45,7 @@ pub fn audit(audit: &Audit, frame: impl Into<Frame>) -> String {
     text
 }
 
-fn row(name: String, epoch: String, sums: Sums, verdict: Cell) -> [Cell; 8] {
+fn row(name: String, epoch: String, sums: ReportTotals, verdict: Cell) -> [Cell; 8] {
     [
         name.into(),
         epoch.into(),

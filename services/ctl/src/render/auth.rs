@@ -54,9 +54,10 @@ pub fn made(made: &InitResult) -> String {
 pub fn upgraded(upgraded: &UpgradeResult) -> String {
     let UpgradeResult { dir, config, new_accounts, renewed, to_renew } = upgraded;
     let (dir, config) = (dir.display(), config.display());
-    let accounts = match new_accounts.is_empty() {
-        true => "no account is new".to_owned(),
-        false => format!("new accounts: {}", new_accounts.join(", ")),
+    let accounts = if new_accounts.is_empty() {
+        "no account is new".to_owned()
+    } else {
+        format!("new accounts: {}", new_accounts.join(", "))
     };
     let signed = plural(renewed.len() as u64, "credentials file");
     let mut text = format!(
@@ -69,9 +70,10 @@ pub fn upgraded(upgraded: &UpgradeResult) -> String {
          \x20  and give every service its file of {dir}/creds again, so that it knows the role of a requester\n\
          3. give people their files of {dir}/creds again"
     );
-    match to_renew.is_empty() {
-        true => text += "\n",
-        false => text += ", and renew those that lie elsewhere:\n",
+    if to_renew.is_empty() {
+        text += "\n";
+    } else {
+        text += ", and renew those that lie elsewhere:\n";
     }
     for entry in to_renew {
         let UserEntry { name, role, .. } = entry;

@@ -30,9 +30,10 @@ pub fn restored(result: &RestoreResult, now: Timestamp) -> String {
     }
     let dirs = result.keys.iter().chain(&result.rollup_data);
     done.extend(dirs.map(|dir| dir.display().to_string()));
-    text += &match done.is_empty() {
-        true => styled(UNSURE, "nothing was restored") + ": say --streams, --keys DIR or --rollup-data DIR\n",
-        false => format!("{}: {}\n", styled(WELL, "restored"), done.join("; ")),
+    text += &if done.is_empty() {
+        styled(UNSURE, "nothing was restored") + ": say --streams, --keys DIR or --rollup-data DIR\n"
+    } else {
+        format!("{}: {}\n", styled(WELL, "restored"), done.join("; "))
     };
     text + result.sent_again + "\n"
 }

@@ -1,4 +1,4 @@
-//! Colours: what needs a person is red, what is unsure yellow, what is on its way cyan, what is well green.
+//! Colours: red needs a person, yellow is uncertain, cyan is in progress, green is good.
 
 use anstyle::{AnsiColor, Style};
 use muster_contract::view::{Freshness, Standing, Verdict};

@@ -1,6 +1,6 @@
 //! Views that people define.
 
-use muster_contract::defined::{DefinedView, Part};
+use muster_contract::defined::{CountedPart, DefinedView};
 use muster_contract::groups::{ViewAnswer, ViewsAnswer};
 use muster_contract::view::Split;
 
@@ -14,9 +14,10 @@ use super::table::{Cell, Table};
 /// A definition was taken.
 pub fn applied(answer: &ViewAnswer) -> String {
     let name = &answer.name;
-    match answer.changed {
-        true => format!("view {name} is defined; `muster view show {name}` shows it once it is counted\n"),
-        false => format!("view {name} is defined so already\n"),
+    if answer.changed {
+        format!("view {name} is defined; `muster view show {name}` shows it once it is counted\n")
+    } else {
+        format!("view {name} is defined so already\n")
     }
 }
 
@@ -54,7 +55,7 @@ pub fn list(answer: &ViewsAnswer, frame: impl Into<Frame>) -> String {
 /// The content of a view.
 pub fn view(view: &DefinedView, frame: impl Into<Frame>) -> String {
     let frame = frame.into();
-    let mut parts: Vec<(String, &Part)> =
+    let mut parts: Vec<(String, &CountedPart)> =
         view.groups.iter().map(|group| (group.name.clone(), &group.part)).collect();
     parts.extend(view.without.as_ref().map(|part| ("(without)".to_owned(), part)));
     parts.extend(
@@ -63,25 +64,25 @@ pub fn view(view: &DefinedView, frame: impl Into<Frame>) -> String {
             .map(|omitted| (format!("({} not listed)", plural(omitted.groups, "group")), &omitted.part)),
     );
     let mut table = match view.total {
-        Part::Standings(_) => deployment::standings_by("GROUP"),
-        Part::Devices(_) => Table::new(&["GROUP", "DEVICES", "KNOWN"]),
-        Part::Components(_) => Table::new(&["GROUP", "COMPONENTS", "KNOWN"]),
+        CountedPart::Standings(_) => deployment::standings_by("GROUP"),
+        CountedPart::Devices(_) => Table::new(&["GROUP", "DEVICES", "KNOWN"]),
+        CountedPart::Components(_) => Table::new(&["GROUP", "COMPONENTS", "KNOWN"]),
     };
     let total = ("total".to_owned(), &view.total);
     for (name, part) in parts.iter().chain([&total]) {
         match part {
-            Part::Standings(part) => table.row(groups::row(name, part)),
-            Part::Devices(part) => {
+            CountedPart::Standings(part) => table.row(groups::row(name, part)),
+            CountedPart::Devices(part) => {
                 let known = format!("{} of {}", part.complete.devices, part.complete.of);
                 table.row([name.as_str().into(), groups::devices(part.devices).into(), known.into()]);
             }
-            Part::Components(part) => {
+            CountedPart::Components(part) => {
                 let known = format!("{} of {} targets", part.complete.devices, part.complete.of);
                 table.row([name.as_str().into(), states(&part.components).into(), known.into()]);
             }
         }
     }
-    let thing = if matches!(view.total, Part::Devices(_)) { "device" } else { "target" };
+    let thing = if matches!(view.total, CountedPart::Devices(_)) { "device" } else { "target" };
     let dark =
         dark(parts.iter().map(|(name, part)| (name, freshness_of(part))), freshness_of(&view.total), thing);
     let by = view.group_by.as_ref().map_or_else(String::new, |by| format!(" by {by}"));
@@ -95,11 +96,11 @@ pub fn view(view: &DefinedView, frame: impl Into<Frame>) -> String {
 }
 
 /// The counted things by freshness. Components are not counted by freshness.
-fn freshness_of(part: &Part) -> Split {
+fn freshness_of(part: &CountedPart) -> Split {
     match part {
-        Part::Standings(part) => by_freshness(&part.counts),
-        Part::Devices(part) => part.devices,
-        Part::Components(_) => Split::default(),
+        CountedPart::Standings(part) => by_freshness(&part.counts),
+        CountedPart::Devices(part) => part.devices,
+        CountedPart::Components(_) => Split::default(),
     }
 }
 

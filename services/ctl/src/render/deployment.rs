@@ -1,4 +1,4 @@
-//! Deployments: the list, one view, the line of each device, and in detail what shall run there.
+//! Renders deployments: the list, one view, the line of each device, and in detail the desired manifests.
 
 use std::fmt::Write as _;
 
@@ -12,6 +12,7 @@ use super::colour::{self, BAD, BOLD, DIM, PLAIN, UNSURE, styled};
 use super::doubt::{by_freshness, dark_deployments, footer, not_known, watermark};
 use super::format::{age, as_of, clean, counts, excerpt, freshness_since, percent, plural, span, states};
 use super::frame::Frame;
+use super::legend;
 use super::manifests::manifests;
 use super::silence;
 use super::table::{Cell, Table};
@@ -28,7 +29,8 @@ pub fn list(answer: &DeploymentsAnswer, query: &Query, frame: impl Into<Frame>) 
     let rows = rows(&answer.deployments, frame.now).within(frame.width);
     let dark = dark_deployments(answer.deployments.iter());
     let scope = if sites.is_empty() { String::new() } else { format!("Counted at {sites} alone.\n") };
-    format!("{rows}\n{silent}{dark}{}; {position}.\n{scope}", footer(&answer.deployments))
+    let legend = legend::deployments(answer.deployments.iter());
+    format!("{rows}\n{legend}{silent}{dark}{}; {position}.\n{scope}", footer(&answer.deployments))
 }
 
 /// The filters of the list in words: `failing or overdue with error E-DISK at plant7`.
@@ -120,9 +122,9 @@ pub fn one(answer: &DeploymentAnswer, frame: impl Into<Frame>) -> String {
 }
 
 /// The same with what shall run on the devices of those lines.
-pub fn in_detail(answer: &DeploymentAnswer, told: &StatusAnswer, frame: impl Into<Frame>) -> String {
+pub fn in_detail(answer: &DeploymentAnswer, status: &StatusAnswer, frame: impl Into<Frame>) -> String {
     let frame = frame.into();
-    with_lines(answer, &manifests(told, frame), frame)
+    with_lines(answer, &manifests(status, frame), frame)
 }
 
 fn with_lines(answer: &DeploymentAnswer, shall_run: &str, frame: Frame) -> String {

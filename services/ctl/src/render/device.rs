@@ -15,6 +15,7 @@ use super::deployment::{LINE_TITLES, cells, detail, join};
 use super::format::{age, as_of, clean, freshness, listed, plural};
 use super::frame::Frame;
 use super::incident::incident;
+use super::legend;
 use super::table::{Cell, Table};
 
 /// The devices that a question selects, each in a line.
@@ -30,7 +31,8 @@ pub fn list(answer: &DevicesAnswer, query: &Query, frame: impl Into<Frame>) -> S
     let table = rows(&answer.devices, frame.now).within(frame.width);
     let refused: String = answer.devices.iter().filter_map(|device| refusing(device, frame.now)).collect();
     let tokens: String = answer.devices.iter().filter_map(ending_token).collect();
-    format!("{table}\n{}; {position}.\n{refused}{tokens}", footer(&answer.devices, query))
+    let legend = legend::devices(&answer.devices);
+    format!("{table}\n{legend}{}; {position}.\n{refused}{tokens}", footer(&answer.devices, query))
 }
 
 /// The table alone.

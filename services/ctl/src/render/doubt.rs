@@ -1,5 +1,5 @@
-//! Renders the unknown and stale parts of counts, always with their base. If nothing is fresh, a sentence says so: a count of stale
-//! targets reads as if the rest were fresh.
+//! Renders the unknown and stale parts of counts, always with their base. If nothing is fresh, a sentence says so: a count of
+//! stale targets alone reads as if the rest were fresh.
 
 use muster_contract::view::{Complete, Counts, DeploymentView, Split};
 
@@ -8,7 +8,7 @@ use super::format::{grouped, plural};
 
 /// How much of a list is not known or not fresh, with its base.
 pub fn footer<'a>(views: impl IntoIterator<Item = &'a DeploymentView>) -> String {
-    let (mut deployments, mut doubt) = (0, Doubt::default());
+    let (mut deployments, mut doubt) = (0, UncertainTargets::default());
     for view in views {
         deployments += 1;
         doubt.add(view);
@@ -52,14 +52,14 @@ pub fn dark_deployments<'a>(views: impl Iterator<Item = &'a DeploymentView> + Cl
 
 /// The numbers of unknown and stale targets.
 #[derive(Default)]
-pub struct Doubt {
+pub struct UncertainTargets {
     targets: u64,
     unknown: u64,
     stale: u64,
     never: u64,
 }
 
-impl Doubt {
+impl UncertainTargets {
     /// Adds the targets of a deployment.
     pub fn add(&mut self, view: &DeploymentView) {
         let heard = by_freshness(&view.counts);

@@ -1,5 +1,5 @@
-//! Status after filters: what was delivered beside what is observed, for the whole, each application, each target and
-//! each component; and in detail what shall run there.
+//! Renders status after filters: the delivered beside the observed state, for the whole, each application, each target and
+//! each component; with detail also the desired manifests.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::{Display, Write as _};
@@ -15,6 +15,7 @@ use super::deployment::retried;
 use super::doubt::by_freshness;
 use super::format::{age, as_of, clean, counts, freshness_since, plural};
 use super::frame::Frame;
+use super::legend;
 use super::manifests::manifests;
 use super::table::{Cell, Table};
 use crate::config::{Names, StatusArgs};
@@ -62,6 +63,7 @@ pub fn status(answer: &StatusAnswer, args: &StatusArgs, frame: impl Into<Frame>)
         let _ = write!(text, "\n{}", lines(answer, frame));
         text += &manifests(answer, frame);
     }
+    text += &legend::axes(answer);
     let _ = writeln!(text, "\n{}{}.", shown(answer), as_of(answer.as_of, frame.now));
     text
 }

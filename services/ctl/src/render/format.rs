@@ -150,10 +150,10 @@ pub fn excerpt(message: &str) -> Vec<String> {
 fn legible(line: &str) -> String {
     let mut text = String::with_capacity(line.len());
     for char in line.chars() {
-        match is_hostile(char) || char == char::REPLACEMENT_CHARACTER {
-            true if text.ends_with(' ') => {}
-            true => text.push(' '),
-            false => text.push(char),
+        if !(is_hostile(char) || char == char::REPLACEMENT_CHARACTER) {
+            text.push(char);
+        } else if !text.ends_with(' ') {
+            text.push(' ');
         }
     }
     cut::end(text.trim_end(), MESSAGE_WIDTH_MAX)

@@ -7,7 +7,7 @@ use muster_contract::Timestamp;
 pub struct Frame {
     /// The moment; ages are counted from it.
     pub now: Timestamp,
-    /// The moment that an answer about the past is about: whoever was silent then had been silent for that long.
+    /// The time of an answer about the past; ages of silence are counted from it.
     pub then: Option<Timestamp>,
     /// Columns of the terminal; none where the text goes to no terminal and nothing is to be cut.
     pub width: Option<usize>,

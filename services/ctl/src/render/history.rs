@@ -1,4 +1,5 @@
-//! The past: what a point rests on, what differs between two, and what a comparison with a rebuild found.
+//! Renders the past: the position of a point, the differences between two points, and the result of a comparison with a
+//! rebuild.
 
 use std::collections::BTreeSet;
 use std::fmt::Write as _;
@@ -28,8 +29,9 @@ pub fn moment(answer: &MomentAnswer) -> String {
     };
     let later = plural(certainty.late_reports, "report");
     let mut text = format!(
-        "What is known with ledger {} of {}: {later} came later; targets, deadlines and who was heard as the hub knew with ledger {}.\n",
-        at.ledger_seq, certainty.at, certainty.known_then.ledger_seq
+        "State at {}, as known with ledger {}: {later} came later; targets, deadlines and freshness as known with \
+         ledger {}.\n",
+        certainty.at, at.ledger_seq, certainty.known_then.ledger_seq
     );
     if certainty.skewed.count > 0 {
         let first: Vec<_> = certainty.skewed.first.iter().take(3).map(ToString::to_string).collect();

@@ -99,7 +99,7 @@ const fn foreign_view(cause: ForeignView) -> &'static str {
     }
 }
 
-/// Says that nobody told the incidents of the hub, and why.
+/// Reports that the incidents of the hub are unknown, and why.
 pub fn unknown(reason: &str) -> String {
     format!("the hub's incidents are not known: {}", clean(reason))
 }

@@ -28,7 +28,7 @@ pub(super) fn manifests(answer: &StatusAnswer, frame: Frame) -> String {
     if answer.manifests_left_out > 0 {
         let of = plural(answer.manifests_left_out, "target");
         let words = format!(
-            "What shall run is not told of {of}: LEDGER does not hold it or was slow, it is too large, or it has just changed."
+            "No desired manifest for {of}: LEDGER has none or was slow, it is too large, or it has just changed."
         );
         text += &format!("\n{}\n", styled(UNSURE, &words));
     }

@@ -181,9 +181,8 @@ pub fn explain(answer: &ExplainAnswer) -> String {
         Some(first) => format!("Another instance of {} would be placed on {}.\n", answer.plan, first.node),
         None => styled(BAD, &format!("No node may run another instance of {}.", answer.plan)) + "\n",
     };
-    let part = |title: &str, table: &Table, count: u64, is_empty: bool| match is_empty {
-        true => String::new(),
-        false => format!("\n{title}\n{table}Total: {count}\n"),
+    let part = |title: &str, table: &Table, count: u64, is_empty: bool| {
+        if is_empty { String::new() } else { format!("\n{title}\n{table}Total: {count}\n") }
     };
     first
         + &part("Candidates, the best first", &chosen, answer.candidates_count, answer.candidates.is_empty())

@@ -34,7 +34,7 @@ fn devices(status: &PublisherStatus) -> String {
     if !status.left_over.is_empty() {
         let _ = writeln!(
             text,
-            "left over    {}: no folder in Git any more and nothing to run; `muster retire SITE/DEVICE` takes one out",
+            "no folder    {}: no folder in Git and no deployment; `muster retire SITE/DEVICE` removes such a device",
             names(&status.left_over)
         );
     }

@@ -2,12 +2,15 @@
 
 use std::fmt::Write as _;
 
-use muster_contract::quarantine::{HeldReport, QuarantineAnswer, RefusedDevice, RejectedReport, Verdict};
+use muster_contract::quarantine::{
+    HeldReport, QuarantineAnswer, QuarantineDecision, RefusedDevice, RejectedReport, RejectionCode,
+};
 use muster_contract::{RequestedBy, Timestamp};
 
 use super::colour::{BOLD, styled};
 use super::format::{age, clean, clean_lines, plural};
 use super::frame::Frame;
+use super::legend;
 use super::table::{Cell, Table};
 use crate::quarantine::{Judgements, List, Record, Settled};
 
@@ -37,15 +40,19 @@ pub fn list(list: &List, frame: impl Into<Frame>) -> String {
     let more = if *before == 0 { String::new() } else { format!("; the newest {} are shown", reports.len()) };
     format!(
         "{table}\n{total} in quarantine, {bytes} bytes{more}; `muster quarantine show SEQ` has the payload.\n\
-         By reason: {}.\n{rest}",
+         By code: {}.\n{rest}",
         reasons(list)
     )
 }
 
 fn reasons(list: &List) -> String {
-    let each: Vec<_> =
-        list.reasons.iter().map(|(code, count)| format!("{count} {}", code.as_str())).collect();
+    let each: Vec<_> = list.reasons.iter().map(|(code, count)| code_count(*code, *count)).collect();
     each.join(", ")
+}
+
+/// `4 unreadable (not a valid report)`
+fn code_count(code: RejectionCode, count: u64) -> String {
+    format!("{count} {} ({})", code.as_str(), legend::rejection(code))
 }
 
 fn refused(list: &List) -> String {
@@ -65,10 +72,10 @@ fn refused(list: &List) -> String {
 }
 
 fn settled(settled: Settled) -> String {
-    let Settled { let_in, dropped, expired } = settled;
-    match let_in + dropped + expired {
+    let Settled { accepted, dropped, expired } = settled;
+    match accepted + dropped + expired {
         0 => String::new(),
-        _ => format!("Earlier: {let_in} let in, {dropped} dropped, {expired} expired.\n"),
+        _ => format!("Earlier: {accepted} accepted, {dropped} dropped, {expired} expired.\n"),
     }
 }
 
@@ -94,7 +101,7 @@ fn verdicts(records: &[Record]) -> String {
 /// The answer for each report or device of a request, one a line.
 pub fn judgements(judgements: &Judgements) -> String {
     if judgements.messages.is_empty() {
-        return "Nothing in quarantine is meant.\n".to_owned();
+        return "No report in quarantine matches.\n".to_owned();
     }
     let line = |answer: &QuarantineAnswer| {
         let of = match (&answer.quarantine_seq, &answer.device) {
@@ -112,12 +119,12 @@ pub fn judgements(judgements: &Judgements) -> String {
     judgements.messages.iter().map(line).collect()
 }
 
-const fn outcome(verdict: Verdict) -> &'static str {
+const fn outcome(verdict: QuarantineDecision) -> &'static str {
     match verdict {
-        Verdict::LetIn => "let in",
-        Verdict::AlreadyIn => "already in: its number came again, or was let in before",
-        Verdict::Dropped => "dropped; it stays counted as quarantined",
-        Verdict::Expired => "expired; what it said stays unknown",
+        QuarantineDecision::LetIn => "accepted",
+        QuarantineDecision::AlreadyIn => "already accepted: its number came again, or was accepted before",
+        QuarantineDecision::Dropped => "dropped; it stays counted as quarantined",
+        QuarantineDecision::Expired => "expired; its content stays unknown",
     }
 }
 

@@ -1,9 +1,9 @@
 //! Status as kpt's ResourceGroup (`kpt.dev/v1alpha1`): of a deployment on a device, whose resources are the components; of a
 //! deployment over the fleet, whose subgroups are the ResourceGroups of the devices; or of the fleet with counts alone.
 //!
-//! Whoever computes kstatus from it finds Current only where every resource is. What is not known is `Reconciling`, because
-//! kstatus takes a condition of status Unknown for none. A document stays within its budget: long messages are cut, the
-//! best resources are left out first, and an annotation says so, and how many there were of each status.
+//! kstatus computes Current from it only if every resource is Current. An unknown state is `Reconciling`, because kstatus
+//! ignores a condition of status Unknown. A document stays within its budget: long messages are cut, the best resources are
+//! omitted first, and an annotation has the number of omitted resources of each status.
 
 use std::borrow::Cow;
 use std::collections::{BTreeMap, HashSet};
@@ -51,7 +51,7 @@ pub struct Group {
     errors_not_counted: bool,
 }
 
-/// What of a group is written.
+/// The part of a group that fits.
 #[derive(Debug, Clone, Copy)]
 struct Kept<'a> {
     /// Places of resources.
@@ -205,9 +205,10 @@ impl Group {
             },
         });
         if !names.is_empty() {
-            let (names_at, statuses_at) = match self.has_subgroups {
-                true => ("subgroups", "subgroupStatuses"),
-                false => ("resources", "resourceStatuses"),
+            let (names_at, statuses_at) = if self.has_subgroups {
+                ("subgroups", "subgroupStatuses")
+            } else {
+                ("resources", "resourceStatuses")
             };
             document["spec"][names_at] = names.into();
             document["status"][statuses_at] = statuses.into();
@@ -248,7 +249,7 @@ impl Group {
         [&self.message].into_iter().chain(&self.errors[..kept.errors]).chain(resources)
     }
 
-    /// What is stalled has its message there, anything else where it says whether it reconciles.
+    /// The conditions: a stalled group has its message there, any other group in the condition that it reconciles.
     fn conditions(&self, Kept { errors, message_max, .. }: Kept<'_>) -> Vec<Value> {
         let stalled = self.kstatus == KStatus::Failed || self.overdue;
         let reconciling = !matches!(self.kstatus, KStatus::Failed | KStatus::Current);

@@ -40,7 +40,7 @@ pub fn report(report: &RestoreReport, now: Timestamp) -> String {
 fn row(line: &StreamLine, now: Timestamp) -> [Cell; 7] {
     let dash = || Cell::from("-");
     let (state, [created, messages, last]) = match line.seen {
-        Seen::Present { created_at, messages, last_seq, .. } => (
+        Seen::Existing { created_at, messages, last_seq, .. } => (
             Cell::styled("present", WELL),
             [age(now, created_at).into(), Cell::count(messages), Cell::count(last_seq)],
         ),

@@ -47,23 +47,23 @@ pub struct FoldedSilence<'a> {
 
 /// Separates the effects of silent sites from the other standings.
 pub fn fold_silence<'a>(sites: &'a SilentSites, standings: &'a [Because]) -> FoldedSilence<'a> {
-    let mut told = FoldedSilence { folded: Vec::new(), rest: Vec::new() };
+    let mut split = FoldedSilence { folded: Vec::new(), rest: Vec::new() };
     for because in standings {
         match sites.of(&because.key.site).filter(|_| is_effect(because)) {
-            None => told.rest.push(because),
-            Some(site) => match told.folded.iter_mut().find(|(known, _)| *known == site) {
+            None => split.rest.push(because),
+            Some(site) => match split.folded.iter_mut().find(|(known, _)| *known == site) {
                 Some((_, effects)) => effects.push(because),
-                None => told.folded.push((site, vec![because])),
+                None => split.folded.push((site, vec![because])),
             },
         }
     }
     // One alone is a device that is asked about, or a page that ends: its facts say more.
     let (folded, few) =
-        told.folded.into_iter().partition(|(_, effects)| effects.len() as u64 >= SILENT_DEVICES_MIN);
-    told.folded = folded;
-    told.rest.extend(few.into_iter().flat_map(|(_, effects): (_, Vec<&Because>)| effects));
-    told.rest.sort_by(|one, other| one.key.cmp(&other.key));
-    told
+        split.folded.into_iter().partition(|(_, effects)| effects.len() as u64 >= SILENT_DEVICES_MIN);
+    split.folded = folded;
+    split.rest.extend(few.into_iter().flat_map(|(_, effects): (_, Vec<&Because>)| effects));
+    split.rest.sort_by(|one, other| one.key.cmp(&other.key));
+    split
 }
 
 /// Whether a device's silence is enough for what it stands for: what the hub knows of it is merely old.

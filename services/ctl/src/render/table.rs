@@ -15,11 +15,10 @@ use super::local;
 const GAP: &str = "  ";
 /// A count of zero: quieter than a digit.
 const ZERO: &str = "-";
-/// Least width to which a column of text is shortened: those that are never left out (every verdict fits), and any other.
+/// Least widths to which a column of text is shortened: a column that is never left out (every verdict fits), and any other.
 const NAME_LEAST: usize = 16;
-/// See [`NAME_LEAST`].
 const TEXT_LEAST: usize = 12;
-/// Columns that are never left out: the name and what is said first of it.
+/// Columns that are never left out: the name and its first property.
 const KEPT: usize = 2;
 
 /// One cell: text in one style.

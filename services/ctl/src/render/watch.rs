@@ -8,10 +8,11 @@ use muster_contract::{DeploymentId, Timestamp};
 
 use super::colour::{self, BOLD, DIM, styled};
 use super::deployment::{converged, rows};
-use super::doubt::{Doubt, by_freshness, dark_deployments, footer};
+use super::doubt::{UncertainTargets, by_freshness, dark_deployments, footer};
 use super::format::{as_of, clean, counts};
 use super::frame::Frame;
 use super::hearing;
+use super::legend;
 
 /// The screen of all deployments.
 pub fn screen<'a>(
@@ -24,7 +25,8 @@ pub fn screen<'a>(
     let (rows, dark) = (rows(views.clone(), frame.now).within(frame.width), dark_deployments(views.clone()));
     let unheard: BTreeSet<_> = views.clone().flat_map(|view| view.hub.unheard.iter().cloned()).collect();
     let deaf = hearing::lines(&HubHearing::of(unheard.into_iter().collect()), frame.now);
-    format!("{deaf}{rows}\n{dark}{}{position}.\n", footer(views))
+    let legend = legend::deployments(views.clone());
+    format!("{deaf}{rows}\n{legend}{dark}{}{position}.\n", footer(views))
 }
 
 /// Nothing to show yet.
@@ -45,7 +47,7 @@ pub fn line(id: &DeploymentId, view: Option<&DeploymentView>, now: Timestamp) ->
         _ => styled(BOLD, id.as_str()),
     };
     let verdict = styled(colour::verdict(view.verdict), view.verdict.as_str());
-    let mut doubt = Doubt::default();
+    let mut doubt = UncertainTargets::default();
     doubt.add(view);
     let unheard = by_freshness(&view.counts).unheard("target");
     let deaf = hearing::words(&view.hub);

@@ -28,7 +28,7 @@ type Part<T> = Result<T, String>;
 
 /// A deployment at a sequence of LEDGER.
 #[derive(Debug, Clone)]
-pub(super) struct Moment {
+pub(super) struct PastDeployment {
     /// Time of the last fact.
     pub at: Timestamp,
     /// The lines, and the content of each device.
@@ -39,7 +39,7 @@ pub(super) struct Moment {
 #[derive(Debug)]
 pub(super) struct Past {
     id: DeploymentId,
-    moments: BTreeMap<u64, Part<Moment>>,
+    moments: BTreeMap<u64, Part<PastDeployment>>,
     commits: BTreeMap<String, Part<TargetsAnswer>>,
 }
 
@@ -57,7 +57,7 @@ impl Past {
         &mut self,
         session: &mut Session<'_>,
         seq: u64,
-    ) -> Result<&Part<Moment>, CtlError> {
+    ) -> Result<&Part<PastDeployment>, CtlError> {
         if !self.moments.contains_key(&seq) {
             let moment = passed(moment(session, &self.id, seq).await)?;
             self.moments.insert(seq, moment);
@@ -95,7 +95,7 @@ fn passed<T>(read: Result<T, AskError>) -> Result<Part<T>, CtlError> {
     }
 }
 
-async fn moment(session: &mut Session<'_>, id: &DeploymentId, seq: u64) -> Result<Moment, AskError> {
+async fn moment(session: &mut Session<'_>, id: &DeploymentId, seq: u64) -> Result<PastDeployment, AskError> {
     let point = Point::at_seq(seq);
     let query = Query { point, ..Query::default() };
     let moment: MomentAnswer = understood(&patiently(session, "moment", &query).await?)?;
@@ -123,7 +123,7 @@ async fn moment(session: &mut Session<'_>, id: &DeploymentId, seq: u64) -> Resul
         }
         query.after = page.next;
     }
-    Ok(Moment { at: moment.as_of.at, lines })
+    Ok(PastDeployment { at: moment.as_of.at, lines })
 }
 
 /// A page with the digest of every desired state that LEDGER still gives.

@@ -21,7 +21,7 @@ use crate::watch::is_redrawn;
 const ASK_EVERY: Duration = Duration::from_secs(1);
 
 /// The end that a watch waits for.
-struct Goal {
+struct RolloutGoal {
     until: Option<RolloutWord>,
     fail_on: Vec<RolloutWord>,
     commit: Option<CommitName>,
@@ -41,7 +41,7 @@ struct Follower {
 /// output cannot be written.
 pub(super) async fn run(session: &mut Session<'_>, args: RolloutWatchArgs) -> Result<bool, CtlError> {
     let RolloutWatchArgs { deployment, until, fail_on, commit, within } = args;
-    let goal = Goal { until, fail_on, commit };
+    let goal = RolloutGoal { until, fail_on, commit };
     let over = within.map(|within| Instant::now() + within);
     let mut follower = Follower::default();
     let mut ticks = interval(ASK_EVERY);
@@ -102,7 +102,7 @@ const fn passes(error: &CtlError) -> bool {
 async fn read_frame(
     session: &Session<'_>,
     id: &DeploymentId,
-    goal: &Goal,
+    goal: &RolloutGoal,
 ) -> Result<RolloutsFrame, CtlError> {
     let at = session.clock.now();
     let found = gathered(&session.hub, id, at).await?;
@@ -128,7 +128,7 @@ async fn check_commit(hub: &Hub, commit: &CommitName) -> Result<(), CtlError> {
     Ok(())
 }
 
-impl Goal {
+impl RolloutGoal {
     /// Whether a frame ends the watch, and how.
     fn end(&self, frame: &RolloutsFrame) -> Option<bool> {
         let until = self.until?;
@@ -230,8 +230,8 @@ mod tests {
         }
     }
 
-    fn goal(commit: Option<&str>) -> Goal {
-        Goal {
+    fn goal(commit: Option<&str>) -> RolloutGoal {
+        RolloutGoal {
             until: Some(RolloutWord::Done),
             fail_on: vec![RolloutWord::Failing, RolloutWord::Paused],
             commit: commit.map(|commit| commit.parse().unwrap()),

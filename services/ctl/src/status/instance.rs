@@ -1,6 +1,6 @@
-//! `--instance`: an older revision of a deployment, as it stood when the next one took its place. Which ones there were is
-//! asked of `muster.query.actions`; what was true of one is a point of the past like any other. Whether LEDGER or a checkpoint
-//! still leads to that point is known to whoever is asked for it.
+//! `--instance`: an older revision of a deployment, as it stood when the next one superseded it. `muster.query.actions` lists
+//! the revisions; the state of one is a point of the past like any other. The service that answers knows whether LEDGER or
+//! a checkpoint still leads to that point.
 
 use muster_client::revision::last_of;
 use muster_contract::DeploymentId;

@@ -22,9 +22,9 @@ const NAMES: [&str; 12] = [
 ];
 /// Words between a name and its value.
 const SCHEMES: [&str; 3] = ["bearer", "basic", "token"];
-/// Shortest seed of NATS, and shortest string that counts as random.
+/// Shortest seed of NATS.
 const SEED_BYTES_MIN: usize = 50;
-/// See [`SEED_BYTES_MIN`].
+/// Shortest string that counts as random.
 const RANDOM_BYTES_MIN: usize = 32;
 /// Shortest token of the form JWT.
 const JWT_BYTES_MIN: usize = 20;

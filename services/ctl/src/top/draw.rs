@@ -11,8 +11,8 @@ use ratatui::style::{Modifier, Style};
 use ratatui::text::{Line, Span};
 use unicode_width::UnicodeWidthStr as _;
 
-use super::board::Doubt;
-use super::listing::{Listing, Row, open_alone};
+use super::fleet_screen::Staleness;
+use super::listing::{ListRow, Listing, open_alone};
 use super::model::{Model, Tab};
 use super::spans;
 use crate::render;
@@ -53,10 +53,10 @@ pub fn draw(frame: &mut Frame<'_>, model: &mut Model, now: Timestamp) {
     let (width, height) = (usize::from(area.width), usize::from(area.height));
     model.width = width - MARK;
     let listing = Listing::of(model, model.width, now);
-    let doubt = model.board.doubt(now).or_else(|| listing.doubt.clone());
-    let mut lines = vec![title(model, doubt.is_some(), width, now)];
+    let staleness = model.fleet_screen.staleness(now).or_else(|| listing.staleness.clone());
+    let mut lines = vec![title(model, staleness.is_some(), width, now)];
     lines.extend(
-        doubts(model, doubt.as_ref(), width, now)
+        stale_lines(model, staleness.as_ref(), width, now)
             .into_iter()
             .map(|line| spans::line(&line, model.has_colour)),
     );
@@ -66,7 +66,7 @@ pub fn draw(frame: &mut Frame<'_>, model: &mut Model, now: Timestamp) {
         help()
     } else {
         let room = height.saturating_sub(lines.len() + 2);
-        rows(model, &listing, width, room, doubt.is_some())
+        rows(model, &listing, width, room, staleness.is_some())
     };
     lines.extend(body);
     lines.truncate(height - 2);
@@ -89,7 +89,7 @@ fn shown(text: &str, model: &Model, width: usize) -> Line<'static> {
 fn title(model: &Model, is_old: bool, width: usize, now: Timestamp) -> Line<'static> {
     let place = model.page().unwrap_or_else(|| clean(&model.address));
     let place = format!("muster top  {place}");
-    let position = model.board.fleet.get().map_or_else(String::new, |fleet| {
+    let position = model.fleet_screen.fleet.get().map_or_else(String::new, |fleet| {
         let at = fleet.tally.as_of;
         format!("ledger {}, {}", grouped(at.ledger_seq), age(now, at.at))
     });
@@ -101,18 +101,18 @@ fn title(model: &Model, is_old: bool, width: usize, now: Timestamp) -> Line<'sta
 }
 
 /// Why numbers may be out of date, and the partitions that the hub does not listen to.
-fn doubts(model: &Model, doubt: Option<&Doubt>, width: usize, now: Timestamp) -> Vec<String> {
+fn stale_lines(model: &Model, staleness: Option<&Staleness>, width: usize, now: Timestamp) -> Vec<String> {
     let mut lines = Vec::new();
-    if let Some(Doubt { since, cause }) = doubt {
+    if let Some(Staleness { since, cause }) = staleness {
         let words = match since {
             Some(at) => format!("NOT CURRENT, asked for {}: {}", age(now, *at), clean(cause)),
             None => format!("NOTHING IS KNOWN: {}", clean(cause)),
         };
         lines.extend(wrapped(&words, width).iter().map(|line| styled(BAD, line)));
     }
-    let lag = model.board.lag.map_or_else(String::new, |lag| render::lag::lines(&lag, now));
+    let lag = model.fleet_screen.lag.map_or_else(String::new, |lag| render::lag::lines(&lag, now));
     let hub = model
-        .board
+        .fleet_screen
         .fleet
         .get()
         .map_or_else(String::new, |fleet| render::hearing::lines(&fleet.tally.hub, now));
@@ -141,8 +141,8 @@ fn wrapped(text: &str, width: usize) -> Vec<String> {
 
 /// The fleet in three lines.
 fn summary(model: &Model, now: Timestamp) -> Vec<String> {
-    let board = &model.board;
-    let Some(fleet) = board.fleet.get() else { return vec!["asking the hub".to_owned()] };
+    let fleet_screen = &model.fleet_screen;
+    let Some(fleet) = fleet_screen.fleet.get() else { return vec!["asking the hub".to_owned()] };
     let dim = |name: &str| styled(DIM, &format!("{name:<12}"));
     vec![
         format!("{}{}", dim("deployments"), verdicts(fleet)),
@@ -165,7 +165,7 @@ fn verdicts(fleet: &FleetView) -> String {
 
 fn targets(model: &Model, fleet: &FleetView) -> String {
     let tally = &fleet.tally;
-    let bounds = model.board.deployments.get().map(|answer| {
+    let bounds = model.fleet_screen.deployments.get().map(|answer| {
         let bounds = answer.deployments.iter().map(|view| view.converged);
         bounds.fold((0, 0), |(lo, hi), bounds| (lo + bounds.lo, hi + bounds.hi))
     });
@@ -204,9 +204,9 @@ fn devices(fleet: &FleetView, now: Timestamp) -> String {
 
 /// The lists with their sizes; `?` if the size is unknown, `old` if it may be out of date.
 fn tabs(model: &Model, now: Timestamp) -> Line<'static> {
-    let board = &model.board;
-    let silent = board.fleet.get().map(|fleet| fleet.tally.devices.stale + fleet.tally.devices.never);
-    let size = |size: Option<u64>, doubt: Option<Doubt>| match (size, doubt) {
+    let fleet_screen = &model.fleet_screen;
+    let silent = fleet_screen.fleet.get().map(|fleet| fleet.tally.devices.stale + fleet.tally.devices.never);
+    let size = |size: Option<u64>, staleness: Option<Staleness>| match (size, staleness) {
         (None, _) => "?".to_owned(),
         (Some(size), None) => grouped(size),
         (Some(size), Some(_)) => format!("{} old", grouped(size)),
@@ -214,15 +214,18 @@ fn tabs(model: &Model, now: Timestamp) -> Line<'static> {
     let count = |count: usize| count as u64;
     let sizes = [
         size(
-            board.deployments.get().map(|answer| count(answer.deployments.len())),
-            board.deployments.doubt(now),
+            fleet_screen.deployments.get().map(|answer| count(answer.deployments.len())),
+            fleet_screen.deployments.staleness(now),
         ),
-        size(silent, board.fleet.doubt(now)),
+        size(silent, fleet_screen.fleet.staleness(now)),
         size(
-            board.rollouts.get().map(|changes| count(changes.held.len() + open_alone(changes).len())),
-            board.rollouts.doubt(now),
+            fleet_screen.rollouts.get().map(|changes| count(changes.held.len() + open_alone(changes).len())),
+            fleet_screen.rollouts.staleness(now),
         ),
-        size(board.incidents.get().map(|found| count(found.len())), board.incidents.doubt(now)),
+        size(
+            fleet_screen.incidents.get().map(|found| count(found.len())),
+            fleet_screen.incidents.staleness(now),
+        ),
     ];
     let mut spans = Vec::new();
     for (at, (tab, size)) in Tab::ALL.into_iter().zip(sizes).enumerate() {
@@ -246,7 +249,7 @@ fn rows(model: &mut Model, listing: &Listing, width: usize, room: usize, is_old:
     lines.extend(listing.columns.iter().map(|line| shown(&indented(line), model, width)));
     let room = room.saturating_sub(lines.len() + usize::from(listing.note.is_some()));
     model.room = room.max(1);
-    if listing.rows.is_empty() && !(listing.is_text || listing.doubt.is_some() && listing.total == 0) {
+    if listing.rows.is_empty() && !(listing.is_text || listing.staleness.is_some() && listing.total == 0) {
         lines.push(shown(&indented(&listing.empty), model, width));
         return lines;
     }
@@ -256,7 +259,7 @@ fn rows(model: &mut Model, listing: &Listing, width: usize, room: usize, is_old:
     } else {
         at.saturating_sub(room.saturating_sub(1))
     };
-    for (row, Row { text, .. }) in listing.rows.iter().enumerate().skip(first).take(room) {
+    for (row, ListRow { text, .. }) in listing.rows.iter().enumerate().skip(first).take(room) {
         let is_selected = row == at && !listing.is_text;
         let mark = if is_selected { "> " } else { "  " };
         let line = shown(&format!("{mark}{text}"), model, width);

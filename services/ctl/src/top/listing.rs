@@ -1,6 +1,6 @@
 //! The rows of the shown list or page, from the newest answers and the filter. Pure.
 //!
-//! A missing answer gives no rows and always a doubt, so that it differs from an empty list.
+//! A missing answer gives no rows and always the cause, so that it differs from an empty list.
 
 mod page;
 
@@ -12,7 +12,7 @@ use muster_contract::query::{DeploymentsAnswer, DeviceLine, DevicesAnswer};
 use muster_contract::rollout::{HeldChange, OpenRollout};
 use muster_contract::view::{DeploymentView, Verdict};
 
-use super::board::{Doubt, Part};
+use super::fleet_screen::{Part, Staleness};
 use super::model::{Model, Subject, Tab, Target};
 use crate::render;
 use crate::render::colour::{DIM, MOVING, UNSURE};
@@ -22,7 +22,7 @@ use crate::rollout::HeldChanges;
 
 /// One row.
 #[derive(Debug)]
-pub struct Row {
+pub struct ListRow {
     /// Styled text.
     pub text: String,
     /// The page behind it.
@@ -37,7 +37,7 @@ pub struct Listing {
     /// Titles of the columns.
     pub columns: Option<String>,
     /// The rows that pass the filter.
-    pub rows: Vec<Row>,
+    pub rows: Vec<ListRow>,
     /// The line below the rows.
     pub note: Option<String>,
     /// Rows without the filter.
@@ -47,7 +47,7 @@ pub struct Listing {
     /// Words in place of rows.
     pub empty: String,
     /// Why the answer is out of date, or missing.
-    pub doubt: Option<Doubt>,
+    pub staleness: Option<Staleness>,
     /// A text scrolls; in a list a row is selected.
     pub is_text: bool,
 }
@@ -59,25 +59,25 @@ impl Listing {
         let filter = view.filter.to_lowercase();
         match &view.subject {
             Subject::Page(Target::Incident(seq)) => {
-                page::incident(&model.board.incidents, *seq, &filter, now)
+                page::incident(&model.fleet_screen.incidents, *seq, &filter, now)
             }
             Subject::Page(_) => page::page(&view.content, &filter, width, now),
             Subject::Tab(tab) => {
-                let board = &model.board;
+                let fleet_screen = &model.fleet_screen;
                 match tab {
-                    Tab::Deployments => {
-                        known(&board.deployments, now, |answer| deployments(answer, &filter, width, now))
-                    }
+                    Tab::Deployments => known(&fleet_screen.deployments, now, |answer| {
+                        deployments(answer, &filter, width, now)
+                    }),
                     Tab::Silent => {
-                        let devices = board.fleet.get().map(|fleet| fleet.tally.devices);
+                        let devices = fleet_screen.fleet.get().map(|fleet| fleet.tally.devices);
                         let all = devices.map(|devices| devices.stale + devices.never);
-                        known(&board.silent, now, |answer| silent(answer, all, &filter, width, now))
+                        known(&fleet_screen.silent, now, |answer| silent(answer, all, &filter, width, now))
                     }
                     Tab::Rollouts => {
-                        known(&board.rollouts, now, |changes| rollouts(changes, &filter, width, now))
+                        known(&fleet_screen.rollouts, now, |changes| rollouts(changes, &filter, width, now))
                     }
                     Tab::Incidents => {
-                        known(&board.incidents, now, |found| incidents(found, &filter, width, now))
+                        known(&fleet_screen.incidents, now, |found| incidents(found, &filter, width, now))
                     }
                 }
             }
@@ -88,7 +88,7 @@ impl Listing {
     fn text(text: &str, filter: &str) -> Self {
         let lines: Vec<_> = text.lines().collect();
         let rows = lines.iter().filter(|line| is_found(line, filter));
-        let rows = rows.map(|line| Row { text: (*line).to_owned(), target: None }).collect();
+        let rows = rows.map(|line| ListRow { text: (*line).to_owned(), target: None }).collect();
         Self { rows, total: lines.len(), is_text: true, ..Self::default() }
     }
 
@@ -100,7 +100,7 @@ impl Listing {
         let text = table.within(Some(width)).to_string();
         let mut lines = text.lines().map(str::to_owned);
         let (columns, note) = (lines.next(), text.lines().nth(targets.len() + 1).map(str::to_owned));
-        let rows = lines.zip(targets).map(|(text, target)| Row { text, target: Some(target) }).collect();
+        let rows = lines.zip(targets).map(|(text, target)| ListRow { text, target: Some(target) }).collect();
         Self { columns, rows, note, total, ..Self::default() }
     }
 }
@@ -110,13 +110,13 @@ fn is_found(text: &str, filter: &str) -> bool {
     filter.is_empty() || text.to_lowercase().contains(filter)
 }
 
-/// The rows of an answer, if there is one, with its doubt.
+/// The rows of an answer, if there is one, with its staleness.
 fn known<T>(part: &Part<T>, now: Timestamp, rows: impl FnOnce(&T) -> Listing) -> Listing {
     let listing = part.get().map_or_else(
         || Listing { empty: "Asking the hub; nothing is known yet.".to_owned(), ..Listing::default() },
         rows,
     );
-    Listing { doubt: part.doubt(now), ..listing }
+    Listing { staleness: part.staleness(now), ..listing }
 }
 
 fn urgency(verdict: Verdict) -> usize {

@@ -11,8 +11,8 @@ use muster_contract::{DeploymentId, DeviceKey, Timestamp};
 use muster_domain::rollout::RolloutProgress;
 use ratatui::crossterm::event::{KeyCode, KeyEvent, KeyModifiers};
 
-use super::board::{Board, Part, Round};
-use super::listing::{Listing, Row};
+use super::fleet_screen::{FleetScreen, Part, Round};
+use super::listing::{ListRow, Listing};
 
 /// Longest filter in characters.
 const FILTER_CHARS_MAX: usize = 64;
@@ -133,8 +133,8 @@ impl View {
     }
 
     /// The selected row of a list.
-    pub(super) fn position(&self, rows: &[Row]) -> usize {
-        let is_same = |row: &Row| self.on.is_some() && row.target == self.on;
+    pub(super) fn position(&self, rows: &[ListRow]) -> usize {
+        let is_same = |row: &ListRow| self.on.is_some() && row.target == self.on;
         // Several rollouts of a deployment have one page.
         if rows.get(self.at).is_some_and(is_same) {
             return self.at;
@@ -143,7 +143,7 @@ impl View {
         same.unwrap_or(self.at).min(rows.len().saturating_sub(1))
     }
 
-    fn select(&mut self, rows: &[Row], at: usize) {
+    fn select(&mut self, rows: &[ListRow], at: usize) {
         self.at = at.min(rows.len().saturating_sub(1));
         self.on = rows.get(self.at).and_then(|row| row.target.clone());
     }
@@ -153,7 +153,7 @@ impl View {
 #[derive(Debug)]
 pub struct Model {
     /// The newest answers.
-    pub board: Board,
+    pub fleet_screen: FleetScreen,
     /// The address of the hub.
     pub(super) address: String,
     pub(super) has_colour: bool,
@@ -173,7 +173,7 @@ impl Model {
     /// Nothing is known yet.
     pub fn new(address: String, has_colour: bool) -> Self {
         Self {
-            board: Board::default(),
+            fleet_screen: FleetScreen::default(),
             address,
             has_colour,
             tab: Tab::Deployments,
@@ -203,7 +203,7 @@ impl Model {
     /// Records answers.
     pub fn apply(&mut self, update: Update) {
         match update {
-            Update::Round(round) => self.board.apply(*round),
+            Update::Round(round) => self.fleet_screen.apply(*round),
             Update::Detail(detail) => {
                 let Detail { target, content, at } = *detail;
                 let is_of = |view: &&mut View| matches!(&view.subject, Subject::Page(of) if *of == target);
@@ -329,7 +329,7 @@ mod tests {
 
     #[test]
     fn the_cursor_moves_over_two_rollouts_of_one_deployment() {
-        let row = |id: &str| Row { text: String::new(), target: id.parse().ok().map(Target::Rollout) };
+        let row = |id: &str| ListRow { text: String::new(), target: id.parse().ok().map(Target::Rollout) };
         let rows = [row("log"), row("web"), row("web"), row("x")];
         let mut view = View::of(Subject::Tab(Tab::Rollouts));
         for at in 0..rows.len() {

@@ -12,7 +12,7 @@ use serde_json::Value;
 use tokio::sync::{mpsc, watch};
 use tokio::time::sleep;
 
-use super::board::Round;
+use super::fleet_screen::Round;
 use super::model::{Content, Detail, Target, Update};
 use crate::ask::{AskError, Hub, understood};
 use crate::rollout::{held_changes, rollouts_at};

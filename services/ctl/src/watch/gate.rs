@@ -23,7 +23,7 @@ use crate::rollout::targets;
 const ASK_EVERY: Duration = Duration::from_secs(1);
 /// Time between two looks at the view.
 const LOOK_EVERY: Duration = Duration::from_secs(1);
-/// News that waits until it is shown; whoever asks waits for it.
+/// Most messages that wait until they are shown; the sender waits for room.
 const WORDS_WAITING: usize = 4;
 /// Polls of Git after which it is believed that the branch has left a commit behind: one may have been under way when the
 /// branch was set back to that commit.

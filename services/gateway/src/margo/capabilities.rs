@@ -200,9 +200,12 @@ fn check(properties: &Map<String, Value>, device_id: &str) -> Result<(), Problem
         let rule = format!("is '{:.80}', the address names '{device_id}'", typed.id);
         return Err(problems::semantic_error("properties.id", rule));
     }
-    let refuse_empty = |is_empty: bool, name: &str| match is_empty {
-        true => Err(problems::semantic_error(format!("properties.{name}"), "must have one item or more")),
-        false => Ok(()),
+    let refuse_empty = |is_empty: bool, name: &str| {
+        if is_empty {
+            Err(problems::semantic_error(format!("properties.{name}"), "must have one item or more"))
+        } else {
+            Ok(())
+        }
     };
     refuse_empty(typed.supported_runtimes.is_some_and(|all| all.is_empty()), "supportedRuntimes")?;
     refuse_empty(

@@ -66,11 +66,10 @@ impl Devices {
             let is_confirmed = record::confirm(current, (epoch, done));
             Ok((is_confirmed, is_confirmed))
         };
-        match self.store.update(device, now, confirm).await? {
-            true => Ok(delivered),
-            false => {
-                Err(problems::unavailable("a newer report has superseded this one; send the state again"))
-            }
+        if self.store.update(device, now, confirm).await? {
+            Ok(delivered)
+        } else {
+            Err(problems::unavailable("a newer report has superseded this one; send the state again"))
         }
     }
 }

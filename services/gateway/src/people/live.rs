@@ -158,9 +158,12 @@ impl Feed {
         loop {
             let is_up = link.borrow_and_update().is_up();
             let now = self.clock.now();
-            self.write(|state| match is_up {
-                true => state.down_since = None,
-                false => _ = state.down_since.get_or_insert(now),
+            self.write(|state| {
+                if is_up {
+                    state.down_since = None;
+                } else {
+                    _ = state.down_since.get_or_insert(now);
+                }
             });
             if link.changed().await.is_err() {
                 return;

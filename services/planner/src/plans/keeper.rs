@@ -191,7 +191,7 @@ impl<P: PlansLog, R: Requests, L: Ledger> PlansKeeper<P, R, L> {
         }
         let (documents, before): (Vec<_>, Vec<_>) = made.into_iter().unzip();
         if let Err(error) = self.append(documents, before).await {
-            tracing::info!(error = chain(&error), "decides about plans again");
+            tracing::info!(error = chain(&error), "resumed deciding about plans");
             self.read_conflict().await;
             self.state.time_passed();
         }

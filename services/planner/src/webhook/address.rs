@@ -1,4 +1,4 @@
-//! Tells public addresses from those of private networks, of this machine and of no machine.
+//! Separates public addresses from those of private networks, of this machine and of no machine.
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 

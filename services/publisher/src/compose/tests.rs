@@ -1,4 +1,4 @@
-//! Two sources for one device: who wins, what stays, what is refused.
+//! Tests two sources for one device: which source wins, which deployments stay, and which are refused.
 
 use muster_contract::{Generation, RequestedBy};
 

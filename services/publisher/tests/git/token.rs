@@ -45,9 +45,10 @@ impl Server {
             let login = self.login.lock().unwrap().clone();
             self.look_for_leaks(login.split_once(':').unwrap().1);
             let known = request.header("authorization").is_some_and(|said| said == basic(&login));
-            let (status, kind, body) = match known {
-                false => ("401 Unauthorized", String::new(), Vec::new()),
-                true => self.answer(&request).await,
+            let (status, kind, body) = if known {
+                self.answer(&request).await
+            } else {
+                ("401 Unauthorized", String::new(), Vec::new())
             };
             let head = format!(
                 "HTTP/1.1 {status}\r\nWWW-Authenticate: Basic realm=\"fleet\"\r\nContent-Type: {kind}\r\n\

@@ -352,8 +352,13 @@ impl RebuildWorker {
         let made = timeout(REBUILD_MAX, making).await.unwrap_or_else(|_| Err(too_long()));
         let result = if made.is_ok() { RebuildResult::Reached } else { RebuildResult::Failed };
         self.metrics.rebuilds(result);
-        self.metrics.recall_seconds.set(begun.elapsed().as_secs_f64());
-        tracing::debug!(?wanted, ok = made.is_ok(), seconds = begun.elapsed().as_secs_f64(), "rebuilt");
+        self.metrics.rebuild_seconds.set(begun.elapsed().as_secs_f64());
+        tracing::debug!(
+            ?wanted,
+            ok = made.is_ok(),
+            seconds = begun.elapsed().as_secs_f64(),
+            "rebuilt a point of the past"
+        );
         // Its time counts from when it was done.
         let mut rebuild_cache = locked(&self.rebuild_cache);
         let entry = rebuild_cache.entries.iter_mut().find(|entry| entry.wanted == wanted);

@@ -200,7 +200,7 @@ impl<'a> FaultExecutor<'a> {
             ProcessFault::KillWorkload(number) => self.kill_workload(number),
             ProcessFault::Commit => self.commit().await?,
         }
-        tracing::debug!(?fault, "carried out");
+        tracing::debug!(?fault, "injected a fault");
         Ok(())
     }
 
@@ -256,7 +256,12 @@ impl<'a> FaultExecutor<'a> {
             let is_bridged = self.monitor.newest() > views_at;
             self.rollup_outages.all += 1;
             self.rollup_outages.bridged += u64::from(is_bridged);
-            tracing::info!(process = role.name(), is_bridged, views.at = views_at, "outage of a rollup ends");
+            tracing::info!(
+                process = role.name(),
+                is_bridged,
+                views.at = views_at,
+                "ended the outage of a rollup"
+            );
         }
     }
 

@@ -73,7 +73,7 @@ async fn follow(bus: Bus, seen: Arc<Mutex<SeenViews>>, stop: CancellationToken) 
             // The reader reconnects by itself; it ends when nothing can be read at all, as while the mirror is replaced. Then
             // everything is seen again, which is no step back: the revisions are the same.
             if let Err(error) = watch(&bus, &seen).await {
-                tracing::debug!(%error, "the views cannot be followed now");
+                tracing::debug!(%error, "cannot follow the views now");
                 tokio::time::sleep(AGAIN).await;
             }
         }

@@ -15,7 +15,7 @@ use super::process::{Process, free_address};
 use super::schedule::Role;
 use super::secured::SecuredHub;
 use crate::child::Spec;
-use crate::config::chaos::Config;
+use crate::config::chaos::ChaosConfig;
 use crate::disk::{Disk, IGNORE_SIGXFSZ};
 use crate::error::Error;
 use crate::fleet::{
@@ -65,7 +65,7 @@ impl Processes {
     /// # Errors
     /// Something could not be started. What was started ends with the error.
     pub(super) async fn start(
-        config: &Config,
+        config: &ChaosConfig,
         paths: RunPaths,
         repository: &Repository,
     ) -> Result<Self, Error> {

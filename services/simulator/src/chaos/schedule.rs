@@ -107,15 +107,15 @@ pub(super) enum ProcessFault {
 /// Kinds of faults, each with the time between two of them and how long one lasts, in milliseconds. A service may be down for
 /// longer than its standby waits for it.
 const STREAMS: [Stream; 9] = [
-    Stream { kind: Kind::KillAgent, every_ms: 300..2_500, lasts_ms: 0..5_000 },
-    Stream { kind: Kind::KillService, every_ms: 500..6_000, lasts_ms: 0..9_000 },
-    Stream { kind: Kind::KillServer, every_ms: 5_000..20_000, lasts_ms: 0..5_000 },
-    Stream { kind: Kind::Terminate, every_ms: 3_000..12_000, lasts_ms: 0..2_000 },
-    Stream { kind: Kind::Freeze, every_ms: 1_500..8_000, lasts_ms: 500..9_000 },
-    Stream { kind: Kind::FillDisk, every_ms: 4_000..12_000, lasts_ms: 2_000..9_000 },
-    Stream { kind: Kind::Commit, every_ms: 1_500..6_000, lasts_ms: 0..1 },
-    Stream { kind: Kind::KillWorkload, every_ms: 1_000..5_000, lasts_ms: 0..1 },
-    Stream { kind: Kind::Planner, every_ms: 1_000..6_000, lasts_ms: 0..4_000 },
+    Stream { kind: FaultKind::KillAgent, every_ms: 300..2_500, lasts_ms: 0..5_000 },
+    Stream { kind: FaultKind::KillService, every_ms: 500..6_000, lasts_ms: 0..9_000 },
+    Stream { kind: FaultKind::KillServer, every_ms: 5_000..20_000, lasts_ms: 0..5_000 },
+    Stream { kind: FaultKind::Terminate, every_ms: 3_000..12_000, lasts_ms: 0..2_000 },
+    Stream { kind: FaultKind::Freeze, every_ms: 1_500..8_000, lasts_ms: 500..9_000 },
+    Stream { kind: FaultKind::FillDisk, every_ms: 4_000..12_000, lasts_ms: 2_000..9_000 },
+    Stream { kind: FaultKind::Commit, every_ms: 1_500..6_000, lasts_ms: 0..1 },
+    Stream { kind: FaultKind::KillWorkload, every_ms: 1_000..5_000, lasts_ms: 0..1 },
+    Stream { kind: FaultKind::Planner, every_ms: 1_000..6_000, lasts_ms: 0..4_000 },
 ];
 
 /// The services that faults of services draw from, as many as when the first seeds were chosen; the planner has faults of its own.
@@ -128,14 +128,14 @@ const WIPE_AGENT_ONE_IN: usize = 10;
 
 #[derive(Debug, Clone)]
 struct Stream {
-    kind: Kind,
+    kind: FaultKind,
     every_ms: Range<u64>,
     lasts_ms: Range<u64>,
 }
 
 /// In this order for ever, and new ones at the end: the order decides what a seed means.
 #[derive(Debug, Clone, Copy)]
-enum Kind {
+enum FaultKind {
     KillAgent,
     KillService,
     KillServer,
@@ -185,24 +185,24 @@ impl FaultSchedule {
         let agent = Role::Agent(rng.usize(0..self.agents));
         let service = Role::SERVICES[rng.usize(0..DRAWN)];
         match stream.kind {
-            Kind::KillAgent if rng.usize(0..WIPE_AGENT_ONE_IN) == 0 => {
+            FaultKind::KillAgent if rng.usize(0..WIPE_AGENT_ONE_IN) == 0 => {
                 ProcessFault::KillAndWipe(agent, lasts)
             }
-            Kind::KillAgent => ProcessFault::Kill(agent, lasts),
-            Kind::KillService if rng.usize(0..WIPE_SERVICE_ONE_IN) == 0 => {
+            FaultKind::KillAgent => ProcessFault::Kill(agent, lasts),
+            FaultKind::KillService if rng.usize(0..WIPE_SERVICE_ONE_IN) == 0 => {
                 ProcessFault::KillAndWipe(service, lasts)
             }
-            Kind::KillService => ProcessFault::Kill(service, lasts),
-            Kind::KillServer => ProcessFault::Kill(Role::Server, lasts),
-            Kind::Terminate => ProcessFault::Terminate([agent, agent, service][rng.usize(0..3)], lasts),
-            Kind::Freeze => {
+            FaultKind::KillService => ProcessFault::Kill(service, lasts),
+            FaultKind::KillServer => ProcessFault::Kill(Role::Server, lasts),
+            FaultKind::Terminate => ProcessFault::Terminate([agent, agent, service][rng.usize(0..3)], lasts),
+            FaultKind::Freeze => {
                 let role = [agent, agent, service, service, service, Role::Server][rng.usize(0..6)];
                 ProcessFault::Freeze(role, lasts)
             }
-            Kind::FillDisk => ProcessFault::FillDisk(rng.usize(0..self.disks), lasts),
-            Kind::KillWorkload => ProcessFault::KillWorkload(rng.usize(..)),
-            Kind::Commit => ProcessFault::Commit,
-            Kind::Planner => match rng.u8(0..4) {
+            FaultKind::FillDisk => ProcessFault::FillDisk(rng.usize(0..self.disks), lasts),
+            FaultKind::KillWorkload => ProcessFault::KillWorkload(rng.usize(..)),
+            FaultKind::Commit => ProcessFault::Commit,
+            FaultKind::Planner => match rng.u8(0..4) {
                 0 => ProcessFault::Freeze(Role::Planner, lasts),
                 1 => ProcessFault::KillAndWipe(Role::Planner, lasts),
                 _ => ProcessFault::Kill(Role::Planner, lasts),

@@ -72,7 +72,7 @@ pub struct ChaosArgs {
 
 /// The settings, checked.
 #[derive(Debug, Clone)]
-pub struct Config {
+pub struct ChaosConfig {
     /// How long faults go on.
     pub length: Duration,
     /// Agents.
@@ -90,7 +90,7 @@ pub struct Config {
 }
 
 impl ChaosArgs {
-    pub(super) fn check(self, seed: u64, programs: PathBuf) -> Result<Config, Problems> {
+    pub(super) fn check(self, seed: u64, programs: PathBuf) -> Result<ChaosConfig, Problems> {
         let mut problems = Problems::default();
         let length = super::seconds(&mut problems, &self.seconds, SECONDS_MIN);
         let agents = problems.number("--agents", &self.agents, AGENTS_MIN..=DEVICES_MAX);
@@ -99,7 +99,7 @@ impl ChaosArgs {
         let common = self.log.check(&mut problems);
         let location = self.location.check(&mut problems, self.dir, programs);
         problems.finish(|| {
-            Some(Config {
+            Some(ChaosConfig {
                 length: length?,
                 agents: usize::try_from(agents?).ok()?,
                 sites: usize::try_from(sites?).ok()?,
@@ -112,7 +112,7 @@ impl ChaosArgs {
     }
 }
 
-impl Config {
+impl ChaosConfig {
     /// The command that plays the very trial again, to be pasted into a shell at the top of the repository.
     pub fn replay(&self) -> String {
         let Self { length, agents, sites, seed, .. } = self;
@@ -150,7 +150,7 @@ mod tests {
     use super::super::{Settings, tests::check};
     use super::*;
 
-    fn chaos(words: &[&str]) -> Result<Config, Problems> {
+    fn chaos(words: &[&str]) -> Result<ChaosConfig, Problems> {
         match check(&[&["chaos"], words].concat())? {
             Settings::Chaos(config) => Ok(config),
             other => panic!("{other:?}"),

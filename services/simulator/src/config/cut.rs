@@ -39,7 +39,7 @@ pub struct CutArgs {
 
 /// The settings, checked.
 #[derive(Debug, Clone)]
-pub struct Config {
+pub struct CutConfig {
     /// The client.
     pub client: String,
     /// Its line is cut; otherwise it is mended.
@@ -51,9 +51,9 @@ pub struct Config {
 }
 
 impl CutArgs {
-    pub(super) fn check(self, is_cut: bool) -> Result<Config, Problems> {
+    pub(super) fn check(self, is_cut: bool) -> Result<CutConfig, Problems> {
         let mut problems = Problems::default();
         let common = self.log.check(&mut problems);
-        problems.finish(|| Some(Config { client: self.client, is_cut, dir: self.cuts, common: common? }))
+        problems.finish(|| Some(CutConfig { client: self.client, is_cut, dir: self.cuts, common: common? }))
     }
 }

@@ -57,7 +57,7 @@ pub struct DemoArgs {
 
 /// The settings, checked.
 #[derive(Debug, Clone)]
-pub struct Config {
+pub struct DemoConfig {
     /// Devices.
     pub devices: usize,
     /// Sites.
@@ -101,7 +101,7 @@ impl Default for RolloutPace {
 }
 
 impl DemoArgs {
-    pub(super) fn check(self, seed: u64, programs: PathBuf) -> Result<Config, Problems> {
+    pub(super) fn check(self, seed: u64, programs: PathBuf) -> Result<DemoConfig, Problems> {
         let mut problems = Problems::default();
         let devices = problems.number("--devices", &self.devices, 1..=DEVICES_MAX);
         let sites_max = devices.unwrap_or(DEVICES_MAX);
@@ -117,7 +117,7 @@ impl DemoArgs {
         problems.finish(|| {
             let length = length?;
             let has_time = length.is_none_or(|length| length >= Duration::from_secs(SECONDS_WITH_ROLLOUTS));
-            Some(Config {
+            Some(DemoConfig {
                 devices: usize::try_from(devices?).ok()?,
                 sites: usize::try_from(sites?.unwrap_or(SITES_DEFAULT.min(sites_max))).ok()?,
                 length,
@@ -131,7 +131,7 @@ impl DemoArgs {
     }
 }
 
-impl Config {
+impl DemoConfig {
     /// The names of the sites.
     pub fn site_names(&self) -> Vec<String> {
         super::site_names(self.sites)
@@ -149,7 +149,7 @@ mod tests {
     use super::super::{Settings, tests::check};
     use super::*;
 
-    fn demo(words: &[&str]) -> Result<Config, Problems> {
+    fn demo(words: &[&str]) -> Result<DemoConfig, Problems> {
         match check(&[&["demo"], words].concat())? {
             Settings::Demo(config) => Ok(config),
             other => panic!("{other:?}"),

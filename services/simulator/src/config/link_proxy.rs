@@ -20,7 +20,7 @@ Profiles:
   satellite   32 KiB/s up, 256 KiB/s down, 600 ms; dark for up to minutes
   mobile      256 KiB/s up, 1 MiB/s down, 60 ms, all of it changing; away for up to minutes
 
-Up is from whoever connects to --to. All connections of a link share its rates. The same seed gives the same schedule.
+Up is from the client to --to. All connections of a link share its rates. The same seed gives the same schedule.
 With --each every client, identified by its address, has a link of its own, which breaks by a schedule of its own.
 
 Examples:
@@ -76,7 +76,7 @@ pub struct LinkArgs {
 
 /// The settings, checked.
 #[derive(Debug, Clone)]
-pub struct Config {
+pub struct LinkProxyConfig {
     /// Where clients connect to.
     pub listen: SocketAddr,
     /// The server.
@@ -114,7 +114,7 @@ impl FromStr for Server {
 }
 
 impl LinkArgs {
-    pub(super) fn check(self, seed: u64) -> Result<Config, Problems> {
+    pub(super) fn check(self, seed: u64) -> Result<LinkProxyConfig, Problems> {
         let mut problems = Problems::default();
         let listen = problems.required("--link-listen", self.listen.as_deref(), Problems::address);
         let to = problems.required("--link-to", self.to.as_deref(), Problems::parse);
@@ -126,7 +126,15 @@ impl LinkArgs {
         let cuts = self.cuts;
         problems.finish(|| {
             let common = Common { http_addr: http_addr?, ..common? };
-            Some(Config { listen: listen?, to: to?, profile: profile?, seed: seed?, sharing, cuts, common })
+            Some(LinkProxyConfig {
+                listen: listen?,
+                to: to?,
+                profile: profile?,
+                seed: seed?,
+                sharing,
+                cuts,
+                common,
+            })
         })
     }
 }
@@ -136,7 +144,7 @@ mod tests {
     use super::super::{Settings, tests::check};
     use super::*;
 
-    fn link_proxy(words: &[&str]) -> Result<Config, Problems> {
+    fn link_proxy(words: &[&str]) -> Result<LinkProxyConfig, Problems> {
         match check(&[&["link"], words].concat())? {
             Settings::Link(config) => Ok(config),
             other => panic!("{other:?}"),

@@ -5,7 +5,7 @@ use std::time::Duration;
 use tokio::time::{Instant, sleep_until};
 use tokio_util::sync::CancellationToken;
 
-use crate::config::demo::Config;
+use crate::config::demo::DemoConfig;
 use crate::error::Error;
 use crate::fleet::Fleet;
 use crate::header::Header;
@@ -19,7 +19,7 @@ const BAD_COMMIT: u64 = 2;
 
 /// The fleet and the repository of a run while its links break.
 pub(super) struct Stage<'a> {
-    pub(super) config: &'a Config,
+    pub(super) config: &'a DemoConfig,
     pub(super) fleet: &'a mut Fleet,
     pub(super) repository: &'a Repository,
     pub(super) header: &'a Header,

@@ -49,7 +49,7 @@ pub async fn start(config: Admit, supervisor: Supervisor) -> Result<(), Error> {
             match stop.run_until_cancelled(look).await {
                 Some(Ok(count)) => _ = admitted.inc_by(count),
                 Some(Err(error)) => {
-                    tracing::warn!(error = chain(&error), "devices that asked are not in yet: tried again");
+                    tracing::warn!(error = chain(&error), "cannot enrol all devices yet; trying again");
                 }
                 None => {}
             }
@@ -128,7 +128,7 @@ async fn enroll_requests(
     add_folders(config, &devices).await?;
     for (device, token) in &enrolled {
         write_token(token, &lab.join().join(format!("{}_{}.jwt", device.site, device.device)))?;
-        tracing::info!(device = %device, "let in");
+        tracing::info!(device = %device, "enrolled device");
     }
     Ok(enrolled.len() as u64)
 }

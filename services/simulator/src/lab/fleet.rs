@@ -16,7 +16,7 @@ const README: &str = "\
     sites/<site>/*.yaml             the devices of a site run this
     sites/<site>/<device>/*.yaml    one device runs this; it is in the fleet because its folder is here
 
-Devices are added by whoever lets them in. Change a file, commit, push to main: the publisher takes a commit as a whole
+An operator enrols devices. Change a file, commit, push to main: the publisher takes a commit as a whole
 or refuses it as a whole.
 ";
 

@@ -35,7 +35,7 @@ async fn one(config: &Prepare, site: &SiteId) -> Result<(), Error> {
     if !made.join(CREDS).exists() {
         let dir = auth.display().to_string();
         muster(&["auth", "leaf", site.as_str(), "--dir", &dir]).await?;
-        tracing::info!(site = %site, "made what the site's server needs to reach the hub");
+        tracing::info!(site = %site, "made the settings of the site's server");
     }
     certify(&[format!("leaf-{site}"), "127.0.0.1".to_owned()], &own, &lab.authority_of(site))?;
     copy(&made.join(ACCOUNTS), &own.join(ACCOUNTS), PUBLIC)?;

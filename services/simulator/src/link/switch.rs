@@ -171,7 +171,7 @@ async fn accept(listener: TcpListener, lines: Arc<Lines>, mut rng: fastrand::Rng
                 }
             }
             Err(error) => {
-                tracing::warn!(%error, "a connection to the link could not be accepted");
+                tracing::warn!(%error, "cannot accept a connection to the link");
                 tokio::time::sleep(ACCEPT_PAUSE).await;
             }
         }
@@ -186,7 +186,7 @@ fn carried(
 ) -> Option<impl Future<Output = ()> + Send + use<>> {
     let road = lines.road(from.ip());
     if road.is_none() {
-        tracing::warn!(client = %from, "turned away: {CLIENTS_MAX} clients have a link of their own already");
+        tracing::warn!(client = %from, "refused a client: {CLIENTS_MAX} clients have a link already");
     }
     road.map(|road| relay::forward(stream, road, rng))
 }

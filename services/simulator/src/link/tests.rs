@@ -235,7 +235,7 @@ async fn a_half_open_link_hides_that_the_end_it_swallows_has_gone() {
 }
 
 #[tokio::test]
-async fn a_connection_that_lost_something_is_reset_when_the_link_is_mended_and_another_goes_on() {
+async fn a_mended_link_resets_only_connections_that_lost_data() {
     let mut ends = Ends::new().await;
     ends.carry_both_ways().await;
     let mut quiet = TcpStream::connect(ends.link.address()).await.unwrap();

@@ -1,12 +1,12 @@
-//! `detail` of a component, as EMCO fills it: its manifest on the axis of delivery, on that of observation what is
-//! reported, and the manifest where nothing is. With both axes it is that of observation, and the manifest stands beside it
-//! (`manifest`, which EMCO has not). What LEDGER did not give is left out here too; nothing else takes its place.
+//! `detail` of a component in EMCO's shape: its manifest on the axis of delivery, its reported state on that of observation
+//! (the manifest if nothing is reported). With both axes it is the reported state, and `manifest`, a field that EMCO lacks, is
+//! beside it. A manifest that LEDGER no longer gives is omitted without replacement.
 
 use muster_contract::manifest::Manifest;
 use muster_contract::status::{Axis, ComponentLine, Ready, StatusAnswer, TargetStatus};
 use serde_json::{Map, Value, json};
 
-/// What there is to be told of a component.
+/// The details of a component.
 pub(super) struct Detail {
     /// The value of `detail`.
     pub(super) detail: Option<Value>,
@@ -38,14 +38,14 @@ impl Detail {
     }
 }
 
-/// What the device reports of it.
+/// The state of the component as the device reports it.
 fn live(target: &TargetStatus, component: &ComponentLine) -> Option<Value> {
     let reported = &target.report.as_ref()?.components;
     let live = reported.iter().find(|live| live.name == component.name)?;
     serde_json::to_value(live).ok()
 }
 
-/// What it shall be, with what the deployment as a whole says of it.
+/// The desired component, with the properties of the deployment.
 fn written(manifest: &Manifest, target: &TargetStatus, component: &ComponentLine) -> Option<Value> {
     let shall = manifest.component(&component.name)?;
     let parameters: Map<String, Value> = manifest

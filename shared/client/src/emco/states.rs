@@ -1,10 +1,10 @@
-//! `states` of a deployment, as EMCO writes its history: a revision that is published is `Instantiated`, one that takes its
-//! place leaves the one before `Updated`, and what shall run nowhere any more is `Terminated`. `Created` and `Approved` are
-//! steps that Git or whoever makes a request takes, of which LEDGER has no fact; `stop` there is none.
+//! `states` of a deployment, as EMCO writes its history: a published revision is `Instantiated`, its successor leaves it
+//! `Updated`, and a deployment that no device is to run any more is `Terminated`. `Created` and `Approved` are steps in Git
+//! or of a request, of which LEDGER has no fact; Muster has no `stop`.
 //!
-//! `instance` is the commit, request or plan, `revision` its place in LEDGER, which never repeats (`--at-seq` asks for that
-//! moment), 0 where EMCO has 0. The status context is the deployment itself, whose id every revision keeps. What is not told
-//! is declared: `actionsSince` beside the actions, or `statesLeftOut` in place of all of them.
+//! `instance` is the commit, request or plan, `revision` its sequence in LEDGER, which never repeats (`--at-seq` asks for that
+//! moment), 0 where EMCO has 0. The status context is the deployment itself, whose id every revision keeps. Omissions are
+//! declared: `actionsSince` beside the actions, or `statesLeftOut` in place of all of them.
 
 use muster_contract::actions::{Action, ActionKind, ActionsAnswer};
 use serde_json::{Map, Value, json};
@@ -48,7 +48,7 @@ fn actions(actions: &[Action]) -> Vec<Value> {
     written.into_iter().map(Value::Object).collect()
 }
 
-/// What an action makes of a revision: of itself, or of the one before.
+/// The state that an action gives a revision: its own, or the one before.
 fn entry(state: &str, action: &Action, of: Option<&Action>) -> Map<String, Value> {
     let source = of.and_then(|of| of.source.as_ref());
     let fields = [

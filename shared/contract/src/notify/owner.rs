@@ -1,4 +1,4 @@
-//! Whose a subscription is.
+//! The owner of a subscription.
 
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};

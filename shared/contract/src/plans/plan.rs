@@ -1,4 +1,4 @@
-//! Plan: what its instances run, what a node must have for one, and its revisions.
+//! Plan: the applications of its instances, the requirements on a node, and its revisions.
 
 use std::borrow::Cow;
 use std::collections::{BTreeMap, BTreeSet};

@@ -3,10 +3,10 @@
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-/// What went wrong with a question.
+/// The refusal of a question.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct ErrorReply {
-    /// What went wrong.
+    /// The error.
     pub error: ErrorBody,
 }
 

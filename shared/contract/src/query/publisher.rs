@@ -127,7 +127,7 @@ impl SomeDevices {
     }
 }
 
-/// What the publisher knows of its Git source.
+/// The state of the publisher's Git source.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct GitStatus {

@@ -113,7 +113,7 @@ pub struct GateEvidence {
     pub debt: u64,
 }
 
-/// What the planner decides if a wave has more failures than it allows.
+/// The planner's reaction to a wave with more failures than it allows.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub enum OnFailure {

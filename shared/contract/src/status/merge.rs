@@ -6,12 +6,12 @@ use super::{Axis, Deployed, KStatus, Ready, Rollup, TargetStatus};
 use crate::ids::{DeploymentId, DeviceKey};
 use crate::view::{Retried, Standing};
 
-/// What stands between a deployment and its device, and between the device and what is said of it.
+/// The separator between a deployment and its device.
 const ON: &str = " on ";
-/// See [`ON`].
+/// The separator between a device and the message about it.
 const SAYS: &str = ": ";
 
-/// What is said of a deployment on a device, with the place at which it is so.
+/// A message about a deployment, with the deployment and the device before it.
 pub fn placed(deployment: &DeploymentId, device: &DeviceKey, message: &str) -> String {
     format!("{deployment}{ON}{device}{SAYS}{message}")
 }
@@ -58,7 +58,7 @@ impl Rollup {
             }
             if let Some(ready) = part.ready_status {
                 *self.ready_counts.entry(ready).or_default() += 1;
-                // What is not there is not ready.
+                // A component that is absent is not ready.
                 let status = if ready == Ready::NotPresent { Ready::NotReady } else { ready };
                 self.ready_status = first(self.ready_status, Some(status));
             }

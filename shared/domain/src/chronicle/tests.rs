@@ -1,4 +1,4 @@
-//! Tests what counts as an action, of which revision, and what a chronicle that begins midway must not claim.
+//! Tests which events are actions, their revisions, and the limits of a chronicle that begins midway.
 
 use muster_contract::Timestamp;
 use muster_contract::canonical::Digest;

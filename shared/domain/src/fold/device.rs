@@ -376,7 +376,7 @@ impl DeviceState {
         if let Some((anomalies, received_at)) = self.anomalies.as_mut().zip(fact.received_at) {
             anomalies.open.resolve(received_at, fact.epoch.zip(fact.seq));
         }
-        let dropped = fact.numbers().filter(|_| fact.verdict == quarantine::Verdict::Dropped);
+        let dropped = fact.numbers().filter(|_| fact.verdict == quarantine::QuarantineDecision::Dropped);
         if let Some((epoch, numbers)) = dropped {
             self.seq_account.drop_quarantined(epoch, &numbers);
         }

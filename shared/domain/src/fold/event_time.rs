@@ -206,7 +206,7 @@ impl EventTimeFold {
         }
         let since = self.since.entry(key.clone()).or_default();
         since.settled.extend(fact.received_at.map(|received_at| (received_at, fact.epoch.zip(fact.seq))));
-        let dropped = fact.numbers().filter(|_| fact.verdict == quarantine::Verdict::Dropped);
+        let dropped = fact.numbers().filter(|_| fact.verdict == quarantine::QuarantineDecision::Dropped);
         if let Some((epoch, numbers)) = dropped {
             since.epochs.entry(epoch).or_default().dropped.extend(&numbers);
         }

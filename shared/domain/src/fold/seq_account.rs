@@ -268,9 +268,10 @@ impl SeqAccount {
     /// Where the held numbers are in [`PIECES_MAX`] pieces, no further number is held: it stays missing, as in
     /// ingest's account.
     fn found_bad(&mut self, from: u64, to: u64) -> SeqRanges {
-        let mut new = match self.held.pieces() < PIECES_MAX {
-            true => self.held.missing_within(from, to),
-            false => SeqRanges::new(),
+        let mut new = if self.held.pieces() < PIECES_MAX {
+            self.held.missing_within(from, to)
+        } else {
+            SeqRanges::new()
         };
         self.held.extend(&new);
         if let Some(irregular) = &mut self.irregular {

@@ -217,10 +217,10 @@ impl DeviceState {
     pub(super) fn desired_evidence(&self, target: Option<Generation>, is_stopped: bool) -> Option<Evidence> {
         let generation = self.desired()?;
         let says = match target {
-            Some(target) if is_stopped => format!("shall keep it stopped since generation {target}"),
-            Some(target) if target == generation => "shall run it".to_owned(),
-            Some(target) => format!("shall run it as it is since generation {target}"),
-            None => "does not name it any more".to_owned(),
+            Some(target) if is_stopped => format!("is to keep it stopped since generation {target}"),
+            Some(target) if target == generation => "is to run it".to_owned(),
+            Some(target) => format!("is to run it, unchanged since generation {target}"),
+            None => "no longer names it".to_owned(),
         };
         let evidence = Evidence::of(EvidenceKind::Desired, self.sources.desired.get(), says);
         Some(Evidence { generation: Some(generation), ..evidence })
@@ -256,7 +256,7 @@ impl DeviceState {
         }
         if context.doubt.not_storing {
             let says =
-                "says that the device cannot store reports, or has lost its memory and not reported since"
+                "reports that the device cannot store reports, or lost its database and has not reported since"
                     .to_owned();
             facts.push(Evidence::of(EvidenceKind::Liveness, self.sources.liveness.get(), says));
         }
@@ -283,7 +283,7 @@ impl DeviceState {
         match doubt.seq {
             0 => evidence,
             seq => Evidence {
-                says: format!("leaves report {seq} in doubt, than which the last of this one is newer"),
+                says: format!("leaves report {seq} unknown; the last report of this deployment is newer"),
                 ..evidence
             },
         }
@@ -293,8 +293,8 @@ impl DeviceState {
     fn completeness_evidence(&self) -> Option<Evidence> {
         let epoch = self.seq_account.epoch()?;
         let says = match self.seq_account.head() {
-            0 => format!("began epoch {epoch}, in which it has reported nothing yet"),
-            head => format!("is the last word on {head} reports, of which none is missing"),
+            0 => format!("began epoch {epoch} without a report yet"),
+            head => format!("completes {head} reports: none is missing"),
         };
         let Sources { head, gap, .. } = self.sources;
         let last = if gap.place.get() > head.place.get() { gap } else { head };
@@ -304,12 +304,12 @@ impl DeviceState {
     /// The message in quarantine that may be anything; else the one with this number.
     fn quarantine_evidence(&self, seq: u64) -> Option<Evidence> {
         if let Some(place) = self.ledger_seq_beyond() {
-            let says = "sent what cannot be read, and has not said since how far its reports go".to_owned();
+            let says = "sent an unreadable message, and has not reported its head since".to_owned();
             return Some(Evidence::of(EvidenceKind::Quarantine, place, says));
         }
         // In a flood the older messages are known by number only: then the fact with the number is named.
         let place = self.ledger_seq_of(seq).unwrap_or(self.sources.head.place.get());
-        let says = format!("sent report {seq}, which is in quarantine: what it says is not known");
+        let says = format!("sent report {seq}, which is in quarantine: its content is unknown");
         let evidence = Evidence::of(EvidenceKind::Quarantine, place, says);
         Some(Evidence { epoch: self.seq_account.epoch(), seq: Seq::new(seq), ..evidence })
     }
@@ -318,10 +318,10 @@ impl DeviceState {
         let (head, missing) = (self.seq_account.head(), self.seq_account.missing());
         let says = match missing {
             0 if head == 0 => {
-                format!("began epoch {}, of which nothing was said of it", self.seq_account.epoch()?)
+                format!("began epoch {} without a report of this deployment", self.seq_account.epoch()?)
             }
             0 => format!("has reported up to {head}, and none is missing"),
-            _ => format!("has reported up to {head}, of which {missing} are not in"),
+            _ => format!("has reported up to {head}; {missing} of these reports are missing"),
         };
         Some(self.head_fact(self.sources.head, says))
     }
@@ -338,7 +338,7 @@ impl DeviceState {
     pub(super) fn gap_evidence(&self) -> Option<Evidence> {
         let (head, missing) = (self.seq_account.head(), self.seq_account.missing());
         let says = match missing {
-            0 => format!("is the last of {head} reports to come in"),
+            0 => format!("is the last of {head} reports to arrive"),
             _ => format!("leaves {missing} of {head} reports missing"),
         };
         Some(self.head_fact(self.sources.gap, says))
@@ -350,13 +350,14 @@ impl DeviceState {
     pub(super) fn doubt_evidence(&self) -> Evidence {
         let says = match self.context().doubt {
             Uncertainty { not_storing: true, .. } => {
-                "leaves the device unable to store reports, or without memory and reports since".to_owned()
+                "leaves the device unable to store reports, or without a report since it lost its database"
+                    .to_owned()
             }
             Uncertainty { beyond: true, .. } => {
-                "leaves a message in quarantine that may be anything".to_owned()
+                "leaves a message in quarantine that may be any report".to_owned()
             }
-            Uncertainty { seq: 0, .. } => "leaves nothing of it in doubt".to_owned(),
-            Uncertainty { seq, .. } => format!("leaves reports in doubt, of which {seq} is the last"),
+            Uncertainty { seq: 0, .. } => "leaves no report of the device unknown".to_owned(),
+            Uncertainty { seq, .. } => format!("leaves reports unknown, the last of them {seq}"),
         };
         let evidence = Evidence::of(EvidenceKind::Quarantine, self.sources.doubt.get(), says);
         Evidence { epoch: self.seq_account.epoch(), ..evidence }
@@ -367,8 +368,8 @@ impl Deadline {
     pub(super) fn evidence(&self) -> Evidence {
         let minutes = self.fact.limit_seconds / 60;
         let says = match self.fact.deadline {
-            DeadlineKind::NeverStarted => format!("had not begun after {minutes} min"),
-            DeadlineKind::Stuck => format!("was at no end after {minutes} min"),
+            DeadlineKind::NeverStarted => format!("had not started after {minutes} min"),
+            DeadlineKind::Stuck => format!("had not finished after {minutes} min"),
         };
         let evidence = Evidence::of(EvidenceKind::Deadline, self.ledger_seq, says);
         Evidence { generation: Some(self.fact.generation), at: Some(self.fact.since), ..evidence }

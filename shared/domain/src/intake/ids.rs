@@ -3,7 +3,7 @@
 
 use muster_contract::canonical::Digest;
 use muster_contract::fact::{Fact, IncidentKind};
-use muster_contract::quarantine::Verdict;
+use muster_contract::quarantine::QuarantineDecision;
 use muster_contract::subjects::{LedgerSubject, NOBODY};
 use muster_contract::{DeploymentId, DeviceKey, Epoch, Generation, Seq, Timestamp};
 
@@ -58,7 +58,7 @@ pub(super) fn is_reasserted_incident(subject: &LedgerSubject, id: &str) -> bool 
 }
 
 /// `<site>.<device>.verdict.<sequence in QUARANTINE>.<verdict>`
-pub(super) fn verdict(key: Option<&DeviceKey>, quarantine_seq: u64, verdict: Verdict) -> String {
+pub(super) fn verdict(key: Option<&DeviceKey>, quarantine_seq: u64, verdict: QuarantineDecision) -> String {
     match key {
         Some(key) => format!("{}.{}.verdict.{quarantine_seq}.{verdict:?}", key.site, key.device),
         None => format!("{NOBODY}.{NOBODY}.verdict.{quarantine_seq}.{verdict:?}"),

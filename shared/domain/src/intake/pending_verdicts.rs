@@ -2,7 +2,7 @@
 
 use std::collections::VecDeque;
 
-use muster_contract::quarantine::{QuarantineVerdict, RejectedReport, Verdict};
+use muster_contract::quarantine::{QuarantineDecision, QuarantineVerdict, RejectedReport};
 use muster_contract::{DeviceKey, Epoch, RequestedBy, Seq};
 
 /// The decision about a report in QUARANTINE.
@@ -11,7 +11,7 @@ pub struct Decision {
     /// The report's sequence in QUARANTINE.
     pub quarantine_seq: u64,
     /// The verdict, which LEDGER has; or the reason why the report stays, in words for a person.
-    pub result: Result<Verdict, String>,
+    pub result: Result<QuarantineDecision, String>,
 }
 
 /// A report in QUARANTINE that a verdict is about.
@@ -60,7 +60,7 @@ pub(super) struct PublishedVerdict {
     /// The publication that it is, counted in the life of the intake.
     pub(super) publication: u64,
     pub(super) quarantine_seq: u64,
-    pub(super) verdict: Verdict,
+    pub(super) verdict: QuarantineDecision,
 }
 
 impl PendingVerdicts {

@@ -10,7 +10,7 @@
 //! The caller removes payloads from QUARANTINE; this module does not.
 
 use muster_contract::fact::Fact;
-use muster_contract::quarantine::{QuarantineVerdict, RejectedReport, Verdict};
+use muster_contract::quarantine::{QuarantineDecision, QuarantineVerdict, RejectedReport};
 use muster_contract::report::Report;
 use muster_contract::subjects::LedgerSubject;
 use muster_contract::version::{ApiVersion, kind};
@@ -45,8 +45,8 @@ impl IntakeState {
             }
             (Ok((outcome, number)), _) => {
                 let verdict = match outcome {
-                    Outcome::Duplicate => Verdict::AlreadyIn,
-                    _ => Verdict::LetIn,
+                    Outcome::Duplicate => QuarantineDecision::AlreadyIn,
+                    _ => QuarantineDecision::LetIn,
                 };
                 self.verdicts.admitted.push_back(AdmittedRequeue {
                     // The fact that a duplicate repeats may still be in flight.
@@ -65,13 +65,16 @@ impl IntakeState {
     /// Records that QUARANTINE held a rejected report as long as it may. The report stays a reason for uncertainty.
     pub fn expire_rejected(&mut self, held: QuarantinedReport<'_>, now: Timestamp) {
         self.now = now;
-        self.publish_verdict(held.key, new_verdict(held, Verdict::Expired, VerdictRequest::default(), now));
+        self.publish_verdict(
+            held.key,
+            new_verdict(held, QuarantineDecision::Expired, VerdictRequest::default(), now),
+        );
     }
 
     /// Gives up a rejected report: it leaves nothing uncertain any more.
     pub fn drop_rejected(&mut self, held: QuarantinedReport<'_>, request: VerdictRequest, now: Timestamp) {
         self.now = now;
-        self.publish_verdict(held.key, new_verdict(held, Verdict::Dropped, request, now));
+        self.publish_verdict(held.key, new_verdict(held, QuarantineDecision::Dropped, request, now));
     }
 
     /// The next decision about a report in QUARANTINE. If it is a verdict, QUARANTINE may lose the report.
@@ -144,7 +147,7 @@ impl IntakeState {
 
 fn new_verdict(
     held: QuarantinedReport<'_>,
-    verdict: Verdict,
+    verdict: QuarantineDecision,
     request: VerdictRequest,
     at: Timestamp,
 ) -> QuarantineVerdict {

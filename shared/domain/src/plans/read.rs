@@ -66,9 +66,10 @@ impl<E: PlansEvidence> PlansRead<'_, E> {
     /// Plans, page by page.
     pub fn plans(&self, query: &PlansQuery, limit: usize) -> PlansAnswer {
         let is_wanted = |plan: &&Plan| {
-            let is_in_state = match query.state.is_empty() {
-                true => plan.state != PlanState::Deleted,
-                false => query.state.contains(&plan.state),
+            let is_in_state = if query.state.is_empty() {
+                plan.state != PlanState::Deleted
+            } else {
+                query.state.contains(&plan.state)
             };
             let payloads = plan.spec.applications.iter().map(|application| &application.payload_name);
             is_in_state

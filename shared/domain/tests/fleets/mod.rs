@@ -89,10 +89,9 @@ pub(crate) fn shuffled_ledgers() -> impl Strategy<Value = (Ledger, Ledger)> {
         }
         keyed.sort_by_key(|(key, _)| *key);
         let mut in_order = ledger.entries.iter().filter(|entry| is_ordered(entry));
-        let entries = keyed.into_iter().map(|(_, entry)| match is_ordered(&entry) {
-            true => in_order.next().unwrap().clone(),
-            false => entry,
-        });
+        let entries = keyed
+            .into_iter()
+            .map(|(_, entry)| if is_ordered(&entry) { in_order.next().unwrap().clone() } else { entry });
         let shuffled = Ledger { entries: entries.collect() };
         (ledger, shuffled)
     })

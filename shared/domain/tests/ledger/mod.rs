@@ -16,7 +16,7 @@ use muster_contract::fact::{
     Liveness, LivenessFact, PulseFact, QuarantineFact, StatusFact,
 };
 use muster_contract::partition::partition_of;
-use muster_contract::quarantine::{QuarantineVerdict, Verdict};
+use muster_contract::quarantine::{QuarantineDecision, QuarantineVerdict};
 use muster_contract::query::Output;
 use muster_contract::state::{ComponentStatus, DeploymentStatus, StatusError};
 use muster_contract::subjects::LedgerSubject;
@@ -282,7 +282,7 @@ impl Ledger {
             api_version: Default::default(),
             kind: Default::default(),
             of: 1,
-            verdict: Verdict::Dropped,
+            verdict: QuarantineDecision::Dropped,
             epoch: number.map(|(epoch, _)| epoch_of(epoch)),
             seq: number.map(|(_, seq)| Seq::new(seq).unwrap()),
             other_seqs,

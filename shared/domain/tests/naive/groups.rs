@@ -5,7 +5,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use muster_contract::defined::{ComponentPart, Counted, DevicePart, GroupBy, Part, ViewDefinition};
+use muster_contract::defined::{ComponentPart, Counted, CountedPart, DevicePart, GroupBy, ViewDefinition};
 use muster_contract::groups::{GroupView, StandingPart};
 use muster_contract::view::{Bounds, Complete, Freshness, Split, Standing, Verdict, content_digest};
 use muster_contract::{DeviceKey, LabelKey, LabelValue, State};
@@ -15,9 +15,9 @@ use super::{Machine, Pair, World, counts, retried, verdict};
 /// The result of a definition: the total, by group, and without a group.
 #[derive(Debug, PartialEq)]
 pub(crate) struct Found {
-    pub(crate) total: Part,
-    pub(crate) groups: BTreeMap<String, Part>,
-    pub(crate) without: Part,
+    pub(crate) total: CountedPart,
+    pub(crate) groups: BTreeMap<String, CountedPart>,
+    pub(crate) without: CountedPart,
 }
 
 impl World {
@@ -61,7 +61,7 @@ impl World {
         definition: &ViewDefinition,
         keep: &dyn Fn(&Pair) -> bool,
         names: &dyn Fn(&Machine, &Pair) -> Vec<Option<String>>,
-        part: &dyn Fn(&[&Pair]) -> Part,
+        part: &dyn Fn(&[&Pair]) -> CountedPart,
     ) -> Found {
         let (mut total, mut without) = (Vec::new(), Vec::new());
         let mut groups: BTreeMap<String, Vec<&Pair>> = BTreeMap::new();
@@ -107,9 +107,12 @@ impl World {
             pair.is_target && of_target
         };
         let by_component = definition.group_by == Some(GroupBy::Component);
-        let place = |machine: &Machine, pair: &Pair| match by_component {
-            true => pair.names().map(Some).collect(),
-            false => Vec::from_iter(self.name(definition, machine, Some(pair))),
+        let place = |machine: &Machine, pair: &Pair| {
+            if by_component {
+                pair.names().map(Some).collect()
+            } else {
+                Vec::from_iter(self.name(definition, machine, Some(pair)))
+            }
         };
         let mut found = self.found(definition, &shows, &place, &|pairs| components(pairs, None));
         if by_component {
@@ -172,7 +175,7 @@ impl World {
         }
     }
 
-    fn devices(&self, keys: &BTreeSet<&DeviceKey>) -> Part {
+    fn devices(&self, keys: &BTreeSet<&DeviceKey>) -> CountedPart {
         let of: Vec<&Machine> = self.machines.iter().filter(|one| keys.contains(&one.key)).collect();
         let mut devices = Split::default();
         of.iter().for_each(|one| *devices.get_mut(one.freshness) += 1);
@@ -181,7 +184,7 @@ impl World {
             of: of.len() as u64,
             missing_reports: of.iter().map(|one| one.missing).sum(),
         };
-        Part::Devices(DevicePart { devices, complete })
+        CountedPart::Devices(DevicePart { devices, complete })
     }
 }
 
@@ -191,13 +194,13 @@ impl Pair {
     }
 }
 
-fn standings(pairs: &[&Pair]) -> Part {
+fn standings(pairs: &[&Pair]) -> CountedPart {
     let targets: Vec<&Pair> = pairs.iter().copied().filter(|pair| pair.is_target).collect();
     let count = |keep: &dyn Fn(&Pair) -> bool| targets.iter().filter(|pair| keep(pair)).count() as u64;
     let now = |pair: &Pair| pair.freshness == Freshness::Fresh && pair.known;
     let sure = |pair: &Pair| pair.standing == Standing::Installed && now(pair);
     let lost = count(&|pair| pair.standing == Standing::Failed && now(pair));
-    Part::Standings(StandingPart {
+    CountedPart::Standings(StandingPart {
         verdict: verdict(pairs).unwrap_or(Verdict::Empty),
         targets: targets.len() as u64,
         leaving: (pairs.len() - targets.len()) as u64,
@@ -209,7 +212,7 @@ fn standings(pairs: &[&Pair]) -> Part {
     })
 }
 
-fn components(pairs: &[&Pair], name: Option<&str>) -> Part {
+fn components(pairs: &[&Pair], name: Option<&str>) -> CountedPart {
     let mut components: BTreeMap<State, u64> = BTreeMap::new();
     for pair in pairs {
         for component in pair.report.iter().flat_map(|fact| &fact.components) {
@@ -218,7 +221,7 @@ fn components(pairs: &[&Pair], name: Option<&str>) -> Part {
             }
         }
     }
-    Part::Components(ComponentPart { components, complete: complete(pairs) })
+    CountedPart::Components(ComponentPart { components, complete: complete(pairs) })
 }
 
 fn complete(targets: &[&Pair]) -> Complete {

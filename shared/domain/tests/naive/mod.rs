@@ -354,7 +354,7 @@ fn unread(own: &[&Entry], epoch: u64, head: u64, doubted: &BTreeSet<u64>) -> boo
         let Fact::Quarantine(message) = &entry.fact else { return false };
         let number = message.epoch.zip(message.seq);
         let settled = own.iter().any(|entry| match &entry.fact {
-            Fact::Verdict(verdict) if verdict.verdict != quarantine::Verdict::Expired => {
+            Fact::Verdict(verdict) if verdict.verdict != quarantine::QuarantineDecision::Expired => {
                 let of = verdict.epoch.zip(verdict.seq);
                 let same = (of, verdict.received_at) == (number, Some(message.received_at));
                 let names =
@@ -380,7 +380,7 @@ fn of_epoch(numbers: Option<(Epoch, SeqRanges)>, epoch: u64) -> BTreeSet<u64> {
 }
 
 fn is_dropped(verdict: &QuarantineVerdict) -> bool {
-    verdict.verdict == quarantine::Verdict::Dropped
+    verdict.verdict == quarantine::QuarantineDecision::Dropped
 }
 
 fn newest_liveness<'a>(own: &[&'a Entry]) -> Option<&'a LivenessFact> {

@@ -5,7 +5,7 @@ use jiff::SignedDuration;
 use muster_contract::SeqRanges;
 use muster_contract::State::{self, Failed, Removed};
 use muster_contract::fact::{Account, Fact, Liveness};
-use muster_contract::quarantine::{QuarantineVerdict, Verdict};
+use muster_contract::quarantine::{QuarantineDecision, QuarantineVerdict};
 
 use super::{DRILL, OVEN, PRESS, Scenario};
 use crate::ledger::{Ledger, Said, stored_at};
@@ -19,7 +19,7 @@ pub(crate) const ALL: &[Scenario] = &[
     },
     Scenario {
         name: "current_said_again",
-        about: "A report that is said again as the newest up to a higher head is known up to there; said again with a lower one it stays so.",
+        about: "A report that is re-asserted as the newest up to a higher head is known up to there; re-asserted with a lower head it stays so.",
         ledger: current_said_again,
     },
     Scenario {
@@ -29,7 +29,7 @@ pub(crate) const ALL: &[Scenario] = &[
     },
     Scenario {
         name: "epochs_to_come_dropped",
-        about: "What a person dropped of an epoch before it began is held and leaves no doubt; what was let in is held by its own report alone.",
+        about: "A report of an epoch that a person dropped before the epoch began is held and leaves no doubt; an accepted one is held by its own report alone.",
         ledger: epochs_to_come_dropped,
     },
     Scenario {
@@ -39,12 +39,12 @@ pub(crate) const ALL: &[Scenario] = &[
     },
     Scenario {
         name: "leaving_and_forgotten",
-        about: "What shall not run and was reported in an older epoch is gone only when nothing of the new epoch is missing or in doubt.",
+        about: "A deployment that no longer is to run and was reported in an older epoch is gone only when nothing of the new epoch is missing or in doubt.",
         ledger: leaving_and_forgotten,
     },
     Scenario {
         name: "missing_beyond_counting",
-        about: "Of one device at most 2^32 - 1 missing reports go into a sum.",
+        about: "A sum has at most 2^32 - 1 missing reports of one device.",
         ledger: missing_beyond_counting,
     },
     Scenario {
@@ -201,7 +201,7 @@ fn epochs_to_come_dropped() -> Ledger {
         .status("epochs/dropped", "dropped", &begins(3, 4))
         .beat("epochs/dropped", 3, 5)
         .dropped("epochs/let-in", Some((3, 1)), stored_at(1));
-    verdict_of(&mut ledger).verdict = Verdict::LetIn;
+    verdict_of(&mut ledger).verdict = QuarantineDecision::LetIn;
     ledger
         .status("epochs/let-in", "let-in", &begins(3, 2))
         .beat("epochs/let-in", 3, 2)
@@ -216,7 +216,7 @@ fn epochs_to_come_dropped() -> Ledger {
 
 fn quarantined_and_expired() -> Ledger {
     let mut ledger = super::quarantined_and_dropped();
-    verdict_of(&mut ledger).verdict = Verdict::Expired;
+    verdict_of(&mut ledger).verdict = QuarantineDecision::Expired;
     ledger
 }
 
@@ -400,7 +400,7 @@ fn unread_until_a_word() -> Ledger {
         let came = ledger.next_at();
         ledger.quarantine(&device, number).dropped(&device, number, came);
         if id.starts_with("let-in") {
-            verdict_of(&mut ledger).verdict = Verdict::LetIn;
+            verdict_of(&mut ledger).verdict = QuarantineDecision::LetIn;
             ledger.fresh(&device, 1, number.map_or(1, |(_, seq)| seq));
         }
     }

@@ -28,7 +28,7 @@ pub(crate) const ALL: &[Scenario] = &[
     },
     Scenario {
         name: "hub_stopped_twice",
-        about: "Two partitions stop, one is said again with another time, one resumes: of each the newest word holds, and a resumption of one touches no other.",
+        about: "Two partitions stop, one stops again at another time, one resumes: the newest fact of each holds, and the resumption of one touches no other.",
         ledger: hub_stopped_twice,
     },
     Scenario {

@@ -36,7 +36,7 @@ pub(crate) const ALL: &[Scenario] = &[
     },
     Scenario {
         name: "empty",
-        about: "What is about no device, and a device that is retired: no deployment, no site, no group, and a fleet of nothing.",
+        about: "Facts about no device, and a retired device: no deployment, no site, no group, and an empty fleet.",
         ledger: empty,
     },
     Scenario {
@@ -66,7 +66,7 @@ pub(crate) const ALL: &[Scenario] = &[
     },
     Scenario {
         name: "older_generation_after_newer",
-        about: "Of desired states the highest generation holds, with its labels and its word on retirement, whichever came last; a report above the wanted generation is not outdated.",
+        about: "The highest generation of a desired state holds, with its labels and its retirement, whichever came last; a report above the wanted generation is not outdated.",
         ledger: older_generation_after_newer,
     },
     Scenario {
@@ -81,7 +81,7 @@ pub(crate) const ALL: &[Scenario] = &[
     },
     Scenario {
         name: "removing_with_leaving",
-        about: "What is not wanted any more is leaving, whatever it last said, and counts as no target; where there are no targets the verdict is removing.",
+        about: "A deployment that a device no longer is to run is leaving, whatever it last reported, and counts as no target; without targets the verdict is removing.",
         ledger: removing_with_leaving,
     },
     Scenario {

@@ -115,7 +115,7 @@ fn downlink() -> Vec<Channel> {
             &subjects::desired(&key()),
             Some(stream::DOWNLINK),
             &["DesiredState"],
-            "What one device shall run. The newest message is the truth: read it by direct get, follow it on `live`. \
+            "The desired state of one device. The newest message holds: read it by direct get, follow it on `live`. \
              LEDGER sources it.",
         ),
         Channel::new(
@@ -123,7 +123,7 @@ fn downlink() -> Vec<Channel> {
             &subjects::receipt(&key()),
             Some(stream::DOWNLINK),
             &["Receipt"],
-            "What the hub holds of a device's reports. Read it by direct get, follow it on `live`.",
+            "The receipt for a device's reports. Read it by direct get, follow it on `live`.",
         ),
         Channel::new(
             "credential",
@@ -230,9 +230,9 @@ fn ledger() -> Vec<Channel> {
             "status",
             &LedgerSubject::Status(key(), deployment()),
             &["StatusFact"],
-            "What a deployment on a device is.",
+            "The state of a deployment on a device.",
         ),
-        fact("device", &LedgerSubject::Device(key()), &["DeviceFact"], "What a device says it is."),
+        fact("device", &LedgerSubject::Device(key()), &["DeviceFact"], "Capabilities of a device."),
         fact(
             "liveness",
             &LedgerSubject::Liveness(key()),
@@ -243,13 +243,13 @@ fn ledger() -> Vec<Channel> {
             "deadline",
             &LedgerSubject::Deadline(key(), deployment()),
             &["DeadlineFact"],
-            "What did not happen in time.",
+            "A missed deadline.",
         ),
         fact(
             "quarantine",
             &LedgerSubject::Quarantine(Some(key())),
             &["QuarantineFact"],
-            "What could not be let in, with the reason.",
+            "A rejected report, with the reason.",
         ),
         fact(
             "quarantineOfNobody",
@@ -261,7 +261,7 @@ fn ledger() -> Vec<Channel> {
             "verdict",
             &LedgerSubject::Verdict(Some(key())),
             &["QuarantineVerdict"],
-            "What became of a message in quarantine. It changes no account.",
+            "The decision on a message in quarantine. It changes no account.",
         ),
         fact(
             "verdictOfNobody",
@@ -373,7 +373,7 @@ fn questions() -> Vec<Channel> {
             query,
             "actions",
             &["Query"],
-            "What was done to a deployment, by `id`: each revision that was published, and removal from everywhere. LEDGER is \
+            "The actions on a deployment, by `id`: each published revision, and removal from everywhere. LEDGER is \
              read for it; `notReady` says how far that is: ask again.",
         ),
     ]
@@ -387,7 +387,7 @@ fn questions_about_the_past() -> Vec<Channel> {
             query,
             "moment",
             &["Query"],
-            "What a point of the past is: which fact a time stands for, and what is known of it. It waits while the point \
+            "The resolution of a point of the past: the fact that a time stands for, and its certainty. It waits while the point \
              is rebuilt; `notReady` says how far that is: ask again.",
         ),
         request(

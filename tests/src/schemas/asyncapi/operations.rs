@@ -5,7 +5,7 @@ use serde_json::{Map, Value, json};
 use super::channels;
 use super::channels::plans;
 
-/// What a role does with a channel.
+/// The action of a role on a channel.
 #[derive(Clone, Copy)]
 enum Action {
     Send,
@@ -78,7 +78,7 @@ const ROLES: [(&str, Action, &[&str]); 37] = [
     ("rollup", Send, &["ingestIncident"]),
     ("renewer", Send, &["ingestIncident"]),
     ("rollup", Send, &["hearing"]),
-    // Of one hub's LEDGER, like its actions.
+    // These read one hub's LEDGER, like its actions.
     ("rollup", Receive, &["queryIncidents"]),
     ("viewer", Send, &["queryIncidents"]),
     ("operator", Send, &["ingestQuarantine"]),
@@ -88,7 +88,7 @@ const ROLES: [(&str, Action, &[&str]); 37] = [
     ("rollup", Send, &["subscription", "notice"]),
     ("rollup", Receive, &["subscription", "notice"]),
     ("rollup", Receive, &QUERIES),
-    // Of one hub's LEDGER: no federation answers it.
+    // These read one hub's LEDGER: no federation answers.
     ("rollup", Receive, &["queryActions"]),
     ("rollup", Receive, &NOTIFY),
     (
@@ -176,7 +176,7 @@ const FEDERATION: [(&str, Action, &[&str]); 9] = [
     ("federation", Receive, &["queryHubs"]),
     ("federation", Receive, &QUERIES),
     ("federation", Receive, &GROUP_QUERIES),
-    // Of hubs: their parts, and what is passed on.
+    // The federation asks hubs for their parts, and forwards these.
     ("federation", Send, &["queryParts"]),
     ("federation", Send, &QUERIES),
 ];
@@ -195,7 +195,7 @@ const GROUP_REPLIES: [(&str, &str); 7] = [
     ("viewRemove", "ViewAnswer"),
 ];
 
-/// What answers a request, by its channel.
+/// The answer to a request, by its channel.
 const REPLIES: [(&str, &str); 31] = [
     ("check", "CheckAnswer"),
     ("ingestIncident", "IncidentAnswer"),

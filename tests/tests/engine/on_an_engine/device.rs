@@ -68,7 +68,7 @@ impl Private {
 impl Drop for Private {
     fn drop(&mut self) {
         self.stop();
-        // What it mounted for its containers would hold its folder.
+        // The device's mounts for its containers would hold its folder.
         let mounts = std::fs::read_to_string("/proc/self/mounts").unwrap();
         let own = self.dir.path().display().to_string();
         let mounted =
@@ -116,7 +116,7 @@ fn says(view: &DeploymentView, words: &str) -> bool {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_device_says_that_its_engine_is_away_runs_what_it_can_and_survives_a_restart_of_the_engine() {
+async fn a_device_reports_a_missing_engine_and_survives_its_restart() {
     let (mut engine, mut system) = (Private::new(), System::start().await);
     let key: DeviceKey = "check/engine".parse().unwrap();
     system.repository.write(&format!("sites/{}/{}/.gitkeep", key.site, key.device), "").unwrap();
@@ -126,21 +126,22 @@ async fn a_device_says_that_its_engine_is_away_runs_what_it_can_and_survives_a_r
     system.repository.commit("Containers").await.unwrap();
     system.start_own(agent(&system, &key, &engine));
 
-    until(&system, "web", "the missing engine is told", |view| {
+    until(&system, "web", "the status names the missing engine", |view| {
         view.verdict == Verdict::Failing && says(view, "Docker daemon")
     })
     .await;
     engine.start().await;
     import_box(&["--host", &engine.host()]);
     until(&system, "web", "it runs once there is an engine", |view| view.verdict == Verdict::Converged).await;
-    until(&system, "broken", "the missing image is told", |view| {
+    until(&system, "broken", "the status names the missing image", |view| {
         view.verdict == Verdict::Failing && (says(view, "no-such-image") || says(view, "localhost:9"))
     })
     .await;
     assert_eq!(engine.containers(), 1);
 
     engine.stop();
-    until(&system, "web", "an engine that went is told", |view| view.verdict == Verdict::Failing).await;
+    until(&system, "web", "the status names the stopped engine", |view| view.verdict == Verdict::Failing)
+        .await;
     engine.start().await;
     until(&system, "web", "it runs again after the engine's restart", |view| {
         view.verdict == Verdict::Converged

@@ -23,7 +23,7 @@ const CUT: Duration = Duration::from_secs(20);
 pub(super) const DEADLINE: Duration = Duration::from_secs(90);
 /// Time between two looks that are a program each.
 const LOOK: Duration = Duration::from_millis(500);
-/// What goes on once it is up.
+/// The services that keep running after the start.
 const SERVICES: [&str; 11] = [
     "nats",
     "git",
@@ -132,7 +132,7 @@ impl Fleet {
         println!("{verified}");
     }
 
-    /// What is published for the whole fleet, changed and pushed.
+    /// Changes the content of the whole fleet and pushes it.
     pub(super) fn push(&self, message: &str, file: &str, from: &str, to: &str) {
         self.stack.push(message, |clone: &Path| {
             let path = clone.join(file);

@@ -1,4 +1,4 @@
-//! What a person meets who starts the fleet where it cannot start: no engine, no images, a port that is taken.
+//! The errors that a person sees where the fleet cannot start: no engine, no images, a port that is taken.
 
 use std::net::TcpListener;
 use std::path::Path;

@@ -312,7 +312,7 @@ async fn two_units_whose_names_run_together_run_side_by_side() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_unit_finds_the_named_volume_that_an_earlier_agent_made_under_another_project_name() {
+async fn a_unit_finds_a_named_volume_of_an_earlier_project_name() {
     let device = Device::new("former");
     let digits: String = Digest::of_bytes(device.key.to_string().as_bytes()).as_bytes()[..4]
         .iter()

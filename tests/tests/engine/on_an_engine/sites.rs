@@ -126,7 +126,7 @@ async fn it_is_one_cause_with_its_effects(fleet: &Fleet) {
     let why = fleet.stack.muster(&["why", "gateway", "--limit", "100"]).unwrap();
     let effects = why.lines().filter(|line| line.ends_with("  installed, stale")).count() as u64;
     assert_eq!(effects, AGENTS, "{why}");
-    assert!(!why.contains("LEDGER"), "no device is told by itself: {why}");
+    assert!(!why.contains("LEDGER"), "the answer has no entry for one device: {why}");
     println!("{why}");
 }
 

@@ -89,6 +89,6 @@ pub(super) async fn subscribed(hub: &Hub, subscription: &Value) -> SubscriptionA
 pub(super) async fn refusal(hub: &Hub, verb: &str, request: &Value) -> (String, String) {
     let answer = ask(hub, verb, request).await;
     let error = &answer["error"];
-    let text = |field: &str| error[field].as_str().unwrap_or_else(|| panic!("let in: {answer}")).to_owned();
+    let text = |field: &str| error[field].as_str().unwrap_or_else(|| panic!("accepted: {answer}")).to_owned();
     (text("code"), text("message"))
 }

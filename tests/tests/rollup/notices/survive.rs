@@ -125,7 +125,7 @@ async fn of_two_rollups_one_tells_each_change() {
     let last = listener.told("the other tells", |notice| verdict(notice) == Some(Verdict::Failing)).await;
     other.drain().await;
     let digests: Vec<_> = listener.all().iter().map(|notice| notice.digest).collect();
-    assert!(digests.windows(2).all(|pair| pair[0] != pair[1]), "nothing is told twice");
+    assert!(digests.windows(2).all(|pair| pair[0] != pair[1]), "no notice comes twice");
     assert_eq!(digests.len() as u64, last.number);
 }
 

@@ -17,7 +17,7 @@ use serde_json::Value;
 use super::table::{Actor, DEVICE};
 use crate::connect;
 
-/// What publisher, rollup and ingest answer.
+/// The endpoints of publisher, rollup and ingest.
 pub(crate) const ENDPOINTS: [&[&str]; 3] = [
     &[
         "muster.publisher.apply",

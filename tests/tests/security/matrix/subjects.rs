@@ -1,5 +1,5 @@
-//! What is tried: every verb of JetStream's API for every stream of the topology, a subject of each pattern that any role
-//! may use or any account offers, and every subject that a stream stores or republishes to. All of it is made from the
+//! The attempts of the matrix: every verb of JetStream's API for every stream of the topology, a subject of each pattern
+//! that any role may use or any account offers, and every subject that a stream stores or republishes to. All of it is made from the
 //! topology and the lists of rights, so a new stream or right is tried without being added here. It tries nothing itself.
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -60,7 +60,7 @@ pub(crate) const STAYS_NANOSECONDS: u64 = 600_000_000_000;
 /// A stream of the topology.
 pub(crate) struct Described {
     pub(crate) name: String,
-    /// What it takes.
+    /// The subjects that it stores.
     pub(crate) subjects: Vec<String>,
     /// The stream and filter of each of its sources.
     pub(crate) sources: Vec<(String, String)>,
@@ -201,8 +201,8 @@ fn example(pattern: &str, device: &str) -> String {
     subject.replace(['*', '>'], CONSUMER)
 }
 
-/// Subjects at which an answer, a delivery or a republished message would do harm if it got there: all that is tried, by
-/// whoever may use it, and what belongs to somebody else.
+/// Subjects at which an answer, a delivery or a republished message would do harm if it got there: all subjects that are
+/// tried, for every user, and the subjects of others.
 pub(crate) fn targets() -> BTreeSet<String> {
     let foreign = ["_INBOX.somebody.x", "_INBOX_plant7_press-5.x", "_R_.abc.def", "mirror.readers.x"];
     let api = api_subjects(&BTreeMap::new()).into_iter().map(|(subject, _)| subject);

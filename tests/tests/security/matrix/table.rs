@@ -1,4 +1,4 @@
-//! What each role may change, worked out from the table of rights itself ([`muster_identity::rights`] and
+//! The changes that each role may make, computed from the table of rights itself ([`muster_identity::rights`] and
 //! [`OFFERS`](muster_identity::exchange::OFFERS), from which `schemas/RIGHTS.md` is made). It is the expectation that
 //! the tests compare with what changed.
 
@@ -24,7 +24,7 @@ pub(crate) struct Actor {
     pub(crate) name: &'static str,
     /// Its role; none of the two users of the system account.
     pub(crate) role: Option<Role>,
-    /// What it may publish and subscribe, by the table.
+    /// Its rights to publish and subscribe, by the table.
     pub(crate) rights: Rights,
     /// Its credentials file.
     pub(crate) creds: PathBuf,
@@ -78,7 +78,7 @@ impl Actor {
         }
     }
 
-    /// What it may change.
+    /// The changes that it may make.
     pub(crate) fn may_change(&self) -> BTreeSet<Change> {
         let Some(role) = self.role else { return BTreeSet::new() };
         self.rights.publish.iter().flat_map(|right| changes_by(role.account(), right)).collect()
@@ -115,7 +115,7 @@ fn arrives_in(account: Account, right: &str) -> Option<Account> {
     imported.into_iter().find(|offer| covers(offer.subject, &of_device)).map(|offer| offer.from)
 }
 
-/// What a right to publish can change.
+/// The changes that a right to publish permits.
 fn changes_by(account: Account, right: &str) -> Vec<Change> {
     let Some(account) = arrives_in(account, right) else { return Vec::new() };
     if let Some(request) = right.strip_prefix("$JS.API.") {
@@ -140,8 +140,8 @@ fn changes_by(account: Account, right: &str) -> Vec<Change> {
     stored.map(|stream| (account, stream.name.clone(), Aspect::Messages)).collect()
 }
 
-/// What a request of the API changes of a stream that is there: creating it again with other settings is refused, and so is
-/// restoring it.
+/// The change that a request of the API makes to an existing stream. Creating it again with other settings is refused, and
+/// so is restoring it.
 fn changed_by_request(request: &str) -> Option<(&str, Aspect)> {
     let verbs = [
         ("CONSUMER.CREATE.", Aspect::Consumers),

@@ -205,7 +205,7 @@ fn once_everything_is_sent_reports_go_in_their_order_until_too_many_wait() {
 }
 
 #[test]
-fn a_full_share_pauses_and_what_was_refused_goes_again_in_order_beginning_with_one_row() {
+fn a_full_share_pauses_and_refused_rows_go_again_in_order() {
     let events = vec![
         Sends(&[6, 7, 1, 2]),
         Answer(6, OK, AnswerOutcome::Continue),
@@ -412,7 +412,7 @@ fn a_failed_attempt_halves_the_window_and_a_new_connection_begins_anew() {
 }
 
 #[test]
-fn a_backlog_is_read_where_it_was_left_and_from_its_beginning_when_the_outbox_has_changed() {
+fn a_backlog_is_read_on_unless_the_outbox_has_changed() {
     let mut queue = SendQueue::new(NARROW);
     let mut rows = Rows::default();
     "abaaaaaaaaaa".chars().for_each(|deployment| rows.write(deployment));

@@ -192,9 +192,8 @@ impl ApiClient {
         let response = self.request(&mut sender, call).await?;
         let (head, body) = response.into_parts();
         let body = Limited::new(body, ANSWER_BYTES_MAX).collect().await;
-        let body = body.map_err(|error| match error.is::<LengthLimitError>() {
-            true => ApiError::Large,
-            false => self.unreachable(error),
+        let body = body.map_err(|error| {
+            if error.is::<LengthLimitError>() { ApiError::Large } else { self.unreachable(error) }
         })?;
         self.push_idle(sender);
         let body = body.to_bytes();
@@ -349,9 +348,10 @@ pub(super) fn next_page(page: &Value) -> String {
 fn refused(code: u16, headers: &hyper::HeaderMap, body: &[u8]) -> ApiError {
     let status: ApiStatus = serde_json::from_slice(body).unwrap_or_default();
     let retry_after = headers.get(RETRY_AFTER).and_then(|value| value.to_str().ok()?.parse().ok());
-    let message = match status.message.is_empty() {
-        true => String::from_utf8_lossy(body).chars().take(QUOTED_CHARS_MAX).collect(),
-        false => status.message,
+    let message = if status.message.is_empty() {
+        String::from_utf8_lossy(body).chars().take(QUOTED_CHARS_MAX).collect()
+    } else {
+        status.message
     };
     ApiError::Refused {
         code,

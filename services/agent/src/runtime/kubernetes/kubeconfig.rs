@@ -176,9 +176,10 @@ impl ClusterAccess {
             bytes_of(folder, cluster.certificate_authority, cluster.certificate_authority_data)?;
         let certificate = bytes_of(folder, user.client_certificate, user.client_certificate_data)?;
         let key = bytes_of(folder, user.client_key, user.client_key_data)?;
-        let tls = match cluster.server.starts_with(HTTPS) {
-            true => Some(tls(authorities.as_deref(), certificate.zip(key))?),
-            false => None,
+        let tls = if cluster.server.starts_with(HTTPS) {
+            Some(tls(authorities.as_deref(), certificate.zip(key))?)
+        } else {
+            None
         };
         let token = match (user.token_file, user.token) {
             (Some(file), _) => Token::File(folder.join(file)),

@@ -10,7 +10,7 @@ use crate::render::colour::{self, BAD, BOLD, UNSURE, styled};
 use crate::render::deployment::{converged, standing_rows};
 use crate::render::format::{as_of, clean, counts, freshness, plural};
 use crate::render::frame::Frame;
-use crate::top::board::Part;
+use crate::top::fleet_screen::Part;
 use crate::top::model::{Content, Target};
 
 /// Errors of a deployment that are shown above its devices.

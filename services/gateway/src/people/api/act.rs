@@ -41,7 +41,7 @@ pub const QUARANTINE_VERBS: [&str; 2] = ["requeue", "drop"];
 /// Fields of a decision.
 pub const DECISION: &[Param] = &[
     param("file", Kind::Text, "Only the rollout of this rollout.yaml"),
-    param("wave", Kind::Text, "Of approve and reject: the wave; the first that waits, if left out"),
+    param("wave", Kind::Text, "The wave to approve or reject; the first that waits, if left out"),
     param("reason", Kind::Text, "The reason, in one sentence, for the history"),
 ];
 /// Fields of a verdict on rejected reports.
@@ -67,11 +67,11 @@ async fn decide(
     let versions = versions(request.headers())?;
     let fields = fields(request, DECISION).await?;
     let decided = decision(&people, &names, &fields, versions).await?;
-    let status =
-        match decided.as_array().is_some_and(|all| all.iter().all(|one| one.get("refused").is_some())) {
-            true => StatusCode::CONFLICT,
-            false => StatusCode::OK,
-        };
+    let status = if decided.as_array().is_some_and(|all| all.iter().all(|one| one.get("refused").is_some())) {
+        StatusCode::CONFLICT
+    } else {
+        StatusCode::OK
+    };
     Ok(document(status, &decided))
 }
 
@@ -127,9 +127,10 @@ async fn check_version(people: &People, request: &DecisionRequest, now: Timestam
         return Ok(());
     }
     let rollouts = rollout::rollouts_at(&people.hub, &request.deployment, now).await?;
-    match request.versions.contains(&rollout::version(&rollouts)) || rollouts.is_empty() {
-        true => Ok(()),
-        false => Err(AskError::VersionChanged(request.deployment.clone()).into()),
+    if request.versions.contains(&rollout::version(&rollouts)) || rollouts.is_empty() {
+        Ok(())
+    } else {
+        Err(AskError::VersionChanged(request.deployment.clone()).into())
     }
 }
 

@@ -292,9 +292,10 @@ async fn kept(response: Response) -> (Response, Option<Kept>) {
     };
     let media = parts.headers.get(CONTENT_TYPE).cloned();
     let answer = Answer { status, media, body: body.clone() };
-    let kept = match body.len() <= ANSWER_BYTES_MAX {
-        true => Some(Kept::Whole(answer)),
-        false => status.is_success().then_some(Kept::TooLong),
+    let kept = if body.len() <= ANSWER_BYTES_MAX {
+        Some(Kept::Whole(answer))
+    } else {
+        status.is_success().then_some(Kept::TooLong)
     };
     (Response::from_parts(parts, Body::from(body)), kept.filter(|_| is_kept))
 }

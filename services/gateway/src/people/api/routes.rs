@@ -65,7 +65,7 @@ impl Route {
 const WHEN: &[Param] = &[
     param("at", Kind::Time, "As known at this time"),
     param("atSeq", Kind::Number, "As known with this fact of LEDGER"),
-    param("eventTime", Kind::Time, "What is known of this time by now"),
+    param("eventTime", Kind::Time, "The state at this time by the devices' clocks, as known now"),
     Param { name: "about", field: "eventTime", kind: Kind::Time, about: "Former name of eventTime" },
 ];
 const PAGES: &[Param] = &[

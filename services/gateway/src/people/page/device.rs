@@ -230,7 +230,7 @@ fn reports(answer: &DeviceAnswer, now: Timestamp) -> Markup {
 
 fn capabilities(answer: &DeviceAnswer) -> Markup {
     panel(
-        html! { "What it is" },
+        html! { "Capabilities" },
         html! {},
         None,
         html! {

@@ -36,7 +36,7 @@ pub(super) async fn page(
             h1 { "Quarantine" }
             p.line {
                 (number(list.held)) " rejected reports wait for a decision; " (number(list.refused)) " more stay on their devices, because QUARANTINE had no room. "
-                "Settled so far: " (number(list.settled.let_in)) " accepted, " (number(list.settled.dropped)) " dropped, " (number(list.settled.expired)) " expired."
+                "Settled so far: " (number(list.settled.accepted)) " accepted, " (number(list.settled.dropped)) " dropped, " (number(list.settled.expired)) " expired."
             }
             div.meta { (cli("muster quarantine list")) }
         }

@@ -166,9 +166,10 @@ impl<S: Source> EventStream<S> {
     fn frame(&mut self, event: &Event) -> Bytes {
         self.next_alive = Instant::now() + ALIVE_INTERVAL;
         self.has_ended = event.name == END;
-        let retry = match std::mem::take(&mut self.is_first) {
-            true => format!("retry: {}\n", RETRY_MS.0 + fastrand::u32(..RETRY_MS.1)),
-            false => String::new(),
+        let retry = if std::mem::take(&mut self.is_first) {
+            format!("retry: {}\n", RETRY_MS.0 + fastrand::u32(..RETRY_MS.1))
+        } else {
+            String::new()
         };
         event.frame(&retry)
     }

@@ -100,11 +100,13 @@ impl Merge {
         let unheard_there = hearing([(name, &held.tally.hub)].into_iter());
         let is_whole = unheard_there.is_whole();
         let tally = Tally { as_of: self.as_of(), hub: unheard_there, ..held.tally };
-        Some(match hub.heard {
-            true if is_whole => SiteView { tally, ..held },
+        Some(if !hub.heard {
+            shown_site(held.site, unheard(tally))
+        } else if is_whole {
+            SiteView { tally, ..held }
+        } else {
             // The partition's hub is implied.
-            true => shown_site(held.site, tally),
-            false => shown_site(held.site, unheard(tally)),
+            shown_site(held.site, tally)
         })
     }
 

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::ops::AddAssign;
 
 use muster_contract::State;
-use muster_contract::defined::{ComponentPart, Counted, DevicePart, Part};
+use muster_contract::defined::{ComponentPart, Counted, CountedPart, DevicePart};
 
 use crate::fold::tally::{Devices, Group};
 use crate::fold::totals::States;
@@ -27,16 +27,16 @@ impl Cell {
     }
 
     /// As a document.
-    pub(super) fn part(&self, count: Counted) -> Part {
+    pub(super) fn part(&self, count: Counted) -> CountedPart {
         let complete = self.group.complete();
         match count {
-            Counted::Standings => Part::Standings(self.group.part()),
-            Counted::Devices => Part::Devices(DevicePart {
+            Counted::Standings => CountedPart::Standings(self.group.part()),
+            Counted::Devices => CountedPart::Devices(DevicePart {
                 devices: self.devices.by_freshness(),
                 complete: self.devices.complete(),
             }),
             Counted::Components => {
-                Part::Components(ComponentPart { components: self.components(), complete })
+                CountedPart::Components(ComponentPart { components: self.components(), complete })
             }
         }
     }

@@ -54,7 +54,7 @@ fn views(hub: &Hub) -> BTreeMap<ViewKey, String> {
 }
 
 #[test]
-fn m01_two_hours_of_darkness_after_a_success_are_never_plain_green_and_their_age_is_shown() {
+fn m01_two_hours_of_silence_after_a_success_are_never_plain_green() {
     let mut hub = Hub::new();
     wish(&mut hub, &press(), &desired(3, false));
     hub.beat(1, 0, 0);
@@ -228,7 +228,7 @@ proptest! {
             };
             let mut seqs: Vec<_> = crooked.ledger.iter().filter_map(of).collect();
             seqs.sort_unstable();
-            prop_assert_eq!(seqs, (1..=12).collect::<Vec<_>>(), "each once, whoever took it in");
+            prop_assert_eq!(seqs, (1..=12).collect::<Vec<_>>(), "each once, by any owner");
         }
         prop_assert!(crooked.incidents().is_empty() && crooked.quarantine().is_empty());
     }

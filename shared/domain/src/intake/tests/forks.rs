@@ -1,6 +1,6 @@
 //! Tests numbers that come with two contents, one of which is rejected and waits in quarantine.
 
-use muster_contract::quarantine::Verdict;
+use muster_contract::quarantine::QuarantineDecision;
 
 use super::*;
 
@@ -122,7 +122,7 @@ fn a_requeued_report_is_no_fork_of_itself() {
     let now = hub.now;
     hub.intake.requeue(quarantined(Some(&press()), &mended, 1), VerdictRequest::default(), now);
     hub.arrive();
-    assert_eq!(hub.intake.next_decision().unwrap().result, Ok(Verdict::LetIn));
+    assert_eq!(hub.intake.next_decision().unwrap().result, Ok(QuarantineDecision::LetIn));
     assert_eq!(forks(&hub).len(), 0);
 }
 

@@ -1,7 +1,7 @@
 //! Tests rejected reports: their payloads, requeues and drops, and facts that LEDGER never stores.
 
 use muster_contract::RequestedBy;
-use muster_contract::quarantine::Verdict;
+use muster_contract::quarantine::QuarantineDecision;
 
 use super::content::Contents;
 use super::*;
@@ -33,7 +33,7 @@ fn a_requeued_report_is_evaluated_as_of_when_it_came() {
         reason: Some("mended".to_owned()),
         requested_by: Some(RequestedBy::new("UA", "anna", None)),
     };
-    for verdict in [Verdict::LetIn, Verdict::AlreadyIn] {
+    for verdict in [QuarantineDecision::LetIn, QuarantineDecision::AlreadyIn] {
         hub.intake.requeue(quarantined(Some(&press()), &mended, 1), request.clone(), now);
         assert_eq!(hub.intake.next_decision(), None, "LEDGER does not have it");
         hub.arrive();
@@ -51,7 +51,7 @@ fn a_requeued_report_is_evaluated_as_of_when_it_came() {
     hub.arrive();
     assert_eq!(
         hub.intake.next_decision(),
-        Some(Decision { quarantine_seq: 9, result: Ok(Verdict::Dropped) })
+        Some(Decision { quarantine_seq: 9, result: Ok(QuarantineDecision::Dropped) })
     );
     assert_eq!(account(&hub), before);
     hub.restart();
@@ -147,7 +147,10 @@ fn a_requeued_report_that_ledger_cannot_store_stays_in_quarantine() {
     // Once LEDGER stores the fact, the report is accepted.
     hub.intake.requeue(quarantined(Some(&press()), &mended, 1), VerdictRequest::default(), hub.now);
     hub.arrive();
-    assert_eq!(hub.intake.next_decision(), Some(Decision { quarantine_seq: 1, result: Ok(Verdict::LetIn) }));
+    assert_eq!(
+        hub.intake.next_decision(),
+        Some(Decision { quarantine_seq: 1, result: Ok(QuarantineDecision::LetIn) })
+    );
     assert_eq!(account(&hub), (2, 0));
 }
 
@@ -171,7 +174,7 @@ fn a_fact_that_ledger_refuses_keeps_no_report_of_another_device() {
     hub.arrive();
     assert_eq!(
         hub.intake.next_decision(),
-        Some(Decision { quarantine_seq: 2, result: Ok(Verdict::AlreadyIn) })
+        Some(Decision { quarantine_seq: 2, result: Ok(QuarantineDecision::AlreadyIn) })
     );
 }
 
@@ -451,7 +454,7 @@ fn an_expired_report_is_recorded_and_stays_uncertain() {
     hub.arrive();
     assert_eq!(
         hub.intake.next_decision(),
-        Some(Decision { quarantine_seq: 1, result: Ok(Verdict::Expired) })
+        Some(Decision { quarantine_seq: 1, result: Ok(QuarantineDecision::Expired) })
     );
     let fact = Fact::Quarantine(hub.quarantine()[0].clone());
     let is_open = |hub: &Hub| hub.intake.devices[1].latest().published_since(&fact, None).is_some();

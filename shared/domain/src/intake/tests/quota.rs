@@ -3,7 +3,7 @@
 use std::collections::BTreeSet;
 
 use muster_contract::limits::{DEPLOYMENTS_PER_DEVICE_MAX, EPOCH_RISES_PER_HOUR, UNSOLICITED_DEFAULT};
-use muster_contract::quarantine::Verdict;
+use muster_contract::quarantine::QuarantineDecision;
 use proptest::prelude::*;
 
 use super::*;
@@ -116,7 +116,7 @@ fn a_device_with_a_document_may_report_only_what_it_was_sent() {
     };
     assert!(requeue(&mut story).is_err_and(|words| words.contains("other")));
     story.apply_desired(4, &["other".to_owned()]);
-    assert_eq!(requeue(&mut story), Ok(Verdict::LetIn));
+    assert_eq!(requeue(&mut story), Ok(QuarantineDecision::LetIn));
     assert_eq!(story.account(), (2, 0, 0));
 }
 

@@ -36,20 +36,20 @@ fn silenced(limit: &str) -> (DesiredState, Hub) {
 }
 
 #[test]
-fn m08_a_device_that_says_installing_and_then_nothing_is_waited_for_once_its_lease_is_over() {
+fn m08_a_silent_installation_is_waiting_after_its_lease() {
     let (desired, hub) = silenced("5m");
     assert!(!hub.ledger.iter().any(|(_, fact, _)| matches!(fact, Fact::Deadline(_))), "its limit is longer");
     assert_eq!(verdict(&desired, &hub), Verdict::Waiting);
 }
 
 #[test]
-fn m08_a_device_that_says_installing_and_then_nothing_is_overdue_where_its_limit_ends_within_its_lease() {
+fn m08_a_silent_installation_is_overdue_if_its_limit_ends_in_its_lease() {
     let (desired, hub) = silenced("30s");
     assert_eq!(verdict(&desired, &hub), Verdict::Overdue, "and it stays so while it is silent");
 }
 
 #[test]
-fn m08_a_device_that_comes_back_at_work_is_progress_until_its_limit_and_overdue_after() {
+fn m08_a_device_back_at_work_is_progress_until_its_limit_then_overdue() {
     let (desired, mut hub) = silenced("5m");
     hub.beat(1, 1, 0);
     assert_eq!(verdict(&desired, &hub), Verdict::Progressing, "it is heard again");

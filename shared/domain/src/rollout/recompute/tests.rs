@@ -123,7 +123,7 @@ fn a_wrong_count_is_named_with_both_numbers() {
 }
 
 #[test]
-fn a_decision_that_the_rules_do_not_give_is_contradicted_although_its_counts_are_right() {
+fn a_decision_against_the_rules_is_contradicted_despite_right_counts() {
     for (verb, standing, counts) in [
         (RolloutVerb::Rollback, Standing::Failed, (0, 1)),
         (RolloutVerb::Pause, Standing::Installed, (1, 0)),
@@ -174,7 +174,7 @@ fn a_wave_that_began_without_its_approvals_is_contradicted() {
 }
 
 #[test]
-fn a_wave_whose_evidence_is_approved_begins_without_approvals_and_is_ready_at_its_gate() {
+fn a_wave_with_approved_evidence_begins_without_approvals() {
     let mut commit = commit();
     let rollout = commit.rollouts.values_mut().next().unwrap();
     rollout.waves[0].approval = Approval::After;

@@ -7,7 +7,7 @@ use muster_contract::subjects::{QUERY_PREFIX, stream};
 
 use super::Channel;
 
-/// What answers a request of these.
+/// The answers to these requests.
 pub(super) const ANSWERS: [&str; 2] = ["PartsAnswer", "HubList"];
 
 pub(super) fn list() -> Vec<Channel> {

@@ -10,7 +10,7 @@ const LABEL: &str = "x-label-x";
 const VALUE: &str = "x-value-x";
 const VIEW: &str = "x-view-x";
 
-/// What answers a request about them.
+/// The answers to these requests.
 pub(super) const ANSWERS: [&str; 6] =
     ["LabelsAnswer", "GroupsAnswer", "GroupView", "ViewsAnswer", "DefinedView", "ViewAnswer"];
 
@@ -54,7 +54,7 @@ fn requests() -> Vec<Channel> {
     };
     let ask: &[&str] = &["GroupQuery"];
     vec![
-        request("queryLabels", QUERY_PREFIX, "labels", ask, "What devices are grouped by, page by page."),
+        request("queryLabels", QUERY_PREFIX, "labels", ask, "The labels that group devices, page by page."),
         request(
             "queryGroups",
             QUERY_PREFIX,
@@ -64,7 +64,7 @@ fn requests() -> Vec<Channel> {
         ),
         request("queryGroup", QUERY_PREFIX, "group", ask, "The view of one `label` with one `value`."),
         request("queryViews", QUERY_PREFIX, "views", ask, "Which views are defined; any payload."),
-        request("queryView", QUERY_PREFIX, "view", ask, "What one defined `view` says."),
+        request("queryView", QUERY_PREFIX, "view", ask, "The counts of one defined `view`."),
         request(
             "viewApply",
             VIEW_PREFIX,

@@ -6,17 +6,12 @@ use super::{Channel, fact, key};
 
 pub(super) fn list() -> Vec<Channel> {
     vec![
-        fact(
-            "incident",
-            &LedgerSubject::Incident(Some(key())),
-            &["Incident"],
-            "What a person should know of a device.",
-        ),
+        fact("incident", &LedgerSubject::Incident(Some(key())), &["Incident"], "An incident of a device."),
         fact(
             "incidentOfHub",
             &LedgerSubject::Incident(None),
             &["Incident"],
-            "What a person should know of the hub itself.",
+            "An incident of the hub itself.",
         ),
     ]
 }

@@ -5,7 +5,7 @@ use muster_contract::subjects::{self, stream};
 
 use super::Channel;
 
-/// What stands for the name until it is a parameter.
+/// The text that stands for the name until it is a parameter.
 const NAME: &str = "x-subscription-x";
 
 pub(super) fn all() -> Vec<Channel> {
@@ -62,7 +62,7 @@ pub(super) fn all() -> Vec<Channel> {
             "notifyContent",
             "content",
             &["ContentQuery"],
-            "What a notice about a filter would say now. It stores nothing; a federation asks each hub.",
+            "The notice that a filter would cause now. It stores nothing; a federation asks each hub.",
         ),
     ]
 }

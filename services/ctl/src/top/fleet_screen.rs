@@ -68,12 +68,12 @@ impl<T> Part<T> {
     }
 
     /// Why the answer is out of date, or missing.
-    pub fn doubt(&self, now: Timestamp) -> Option<Doubt> {
+    pub fn staleness(&self, now: Timestamp) -> Option<Staleness> {
         let since = self.answer.as_ref().map(|(_, at)| *at);
         match (&self.error, since) {
-            (Some(error), since) => Some(Doubt { since, cause: error.clone() }),
+            (Some(error), since) => Some(Staleness { since, cause: error.clone() }),
             (None, Some(at)) if is_old(at, now) => {
-                Some(Doubt { since, cause: "the hub has not answered since".to_owned() })
+                Some(Staleness { since, cause: "the hub has not answered since".to_owned() })
             }
             _ => None,
         }
@@ -86,7 +86,7 @@ fn is_old(at: Timestamp, now: Timestamp) -> bool {
 
 /// Why numbers may be out of date.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Doubt {
+pub struct Staleness {
     /// Time of their question; `None` if there are none.
     pub since: Option<Timestamp>,
     /// The cause.
@@ -95,7 +95,7 @@ pub struct Doubt {
 
 /// Everything that the first screen shows.
 #[derive(Debug, Default)]
-pub struct Board {
+pub struct FleetScreen {
     /// The fleet.
     pub fleet: Part<FleetView>,
     /// All deployments.
@@ -112,7 +112,7 @@ pub struct Board {
     down_since: Option<Timestamp>,
 }
 
-impl Board {
+impl FleetScreen {
     /// Records the answers of a round.
     pub fn apply(&mut self, round: Round) {
         let at = round.at;
@@ -126,19 +126,20 @@ impl Board {
 
     /// Records whether there is a connection.
     pub fn set_link(&mut self, is_up: bool, now: Timestamp) {
-        match is_up {
-            true => self.down_since = None,
-            false => _ = self.down_since.get_or_insert(now),
+        if is_up {
+            self.down_since = None;
+        } else {
+            _ = self.down_since.get_or_insert(now);
         }
     }
 
     /// Why the whole screen may be out of date.
-    pub fn doubt(&self, now: Timestamp) -> Option<Doubt> {
+    pub fn staleness(&self, now: Timestamp) -> Option<Staleness> {
         if self.down_since.is_some() {
             let cause = "the connection to NATS is lost; trying again".to_owned();
-            return Some(Doubt { since: self.fleet.answer.as_ref().map(|(_, at)| *at), cause });
+            return Some(Staleness { since: self.fleet.answer.as_ref().map(|(_, at)| *at), cause });
         }
-        self.fleet.doubt(now).or_else(|| self.deployments.doubt(now))
+        self.fleet.staleness(now).or_else(|| self.deployments.staleness(now))
     }
 }
 
@@ -153,28 +154,28 @@ mod tests {
     #[test]
     fn an_answer_is_old_after_an_error_or_too_much_time_and_new_after_an_answer() {
         let mut part = Part::default();
-        assert_eq!(part.doubt(at(0)), None, "the answer may come");
+        assert_eq!(part.staleness(at(0)), None, "the answer may come");
         part.record(Err::<u8, _>("no muster-rollup answers".to_owned()), at(1));
-        assert_eq!((part.get(), part.doubt(at(1)).unwrap().since), (None, None));
+        assert_eq!((part.get(), part.staleness(at(1)).unwrap().since), (None, None));
         part.record(Ok(7), at(2));
-        assert_eq!((part.get(), part.doubt(at(12))), (Some(&7), None));
-        assert_eq!(part.doubt(at(13)).unwrap().since, Some(at(2)));
+        assert_eq!((part.get(), part.staleness(at(12))), (Some(&7), None));
+        assert_eq!(part.staleness(at(13)).unwrap().since, Some(at(2)));
         part.record(Err("no muster-rollup answers".to_owned()), at(3));
-        let doubt = part.doubt(at(3)).unwrap();
+        let staleness = part.staleness(at(3)).unwrap();
         assert_eq!(
-            (part.get(), doubt.since, &*doubt.cause),
+            (part.get(), staleness.since, &*staleness.cause),
             (Some(&7), Some(at(2)), "no muster-rollup answers")
         );
         part.record(Ok(8), at(4));
-        assert_eq!(part.doubt(at(4)), None);
+        assert_eq!(part.staleness(at(4)), None);
     }
 
     #[test]
     fn a_lost_connection_makes_the_screen_old_at_once() {
-        let mut board = Board::default();
-        board.set_link(false, at(5));
-        assert!(board.doubt(at(5)).unwrap().cause.contains("the connection to NATS is lost"));
-        board.set_link(true, at(6));
-        assert_eq!(board.doubt(at(6)), None);
+        let mut fleet_screen = FleetScreen::default();
+        fleet_screen.set_link(false, at(5));
+        assert!(fleet_screen.staleness(at(5)).unwrap().cause.contains("the connection to NATS is lost"));
+        fleet_screen.set_link(true, at(6));
+        assert_eq!(fleet_screen.staleness(at(6)), None);
     }
 }
