@@ -27,7 +27,7 @@ use crate::version::{ApiVersion, kind};
 
 pub use self::check::{
     CHECK_ANSWER_BYTES_MAX, CHECK_PREFIX, CHECKS_MAX, Check, CheckAnswer, CheckRequest, CheckResult,
-    CheckSubject, CheckUrl,
+    CheckSubject,
 };
 pub use self::decisions::{
     Approvals, DecideAnswer, DecideRequest, GateEvidence, ImpossibleDecision, OnFailure, RolloutDecision,
