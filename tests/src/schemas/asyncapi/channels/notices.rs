@@ -64,5 +64,30 @@ pub(super) fn all() -> Vec<Channel> {
             &["ContentQuery"],
             "What a notice about a filter would say now. It stores nothing; a federation asks each hub.",
         ),
+        request(
+            "notifyWebhookRegister",
+            "webhook-register",
+            &["WebhookRequest"],
+            "A gateway makes a webhook for an operator: notices that gateways post to an https address.",
+        ),
+        request(
+            "notifyWebhookList",
+            "webhook-list",
+            &["SubscriptionsQuery"],
+            "All webhooks with their progress, page by page, for operators.",
+        ),
+        request("notifyWebhookRemove", "webhook-remove", &["UnsubscribeRequest"], "Removes a webhook."),
+        request(
+            "notifyWebhookDue",
+            "webhook-due",
+            &["WebhookDueQuery"],
+            "A gateway claims one notice to deliver, for 30 seconds.",
+        ),
+        request(
+            "notifyWebhookResult",
+            "webhook-result",
+            &["WebhookResultRequest"],
+            "The outcome of a claimed delivery. A late one changes nothing.",
+        ),
     ]
 }
