@@ -14,7 +14,7 @@ const SOURCE: &str = "muster";
 const ID_DIGITS: usize = 16;
 
 #[derive(Serialize)]
-struct Event<'a> {
+struct WebhookEvent<'a> {
     specversion: &'static str,
     id: String,
     source: String,
@@ -35,7 +35,7 @@ pub(super) fn id(notice: &Notice) -> String {
 
 /// The event of a notice, from the gateway at a public host if it has one.
 pub(super) fn compose(notice: &Notice, public_host: Option<&str>) -> Bytes {
-    let event = Event {
+    let event = WebhookEvent {
         specversion: CE_SPECVERSION_VALUE,
         id: id(notice),
         source: public_host.map_or_else(|| SOURCE.to_owned(), |host| format!("https://{host}/")),
