@@ -12,10 +12,7 @@ pub(super) fn all() -> Vec<Channel> {
     let name: SubscriptionName = NAME.parse().expect("this is a label");
     let of = |subject: String| subject.replace(NAME, "{subscription}");
     let held = Some(stream::NOTICES);
-    let request = |name, verb: &str, message, about| {
-        Channel::new(name, &format!("{}.{verb}", subjects::NOTIFY_PREFIX), None, message, about)
-    };
-    vec![
+    let mut channels = vec![
         Channel::new(
             "subscription",
             &of(subjects::subscription(&name)),
@@ -64,6 +61,18 @@ pub(super) fn all() -> Vec<Channel> {
             &["ContentQuery"],
             "What a notice about a filter would say now. It stores nothing; a federation asks each hub.",
         ),
+    ];
+    channels.extend(of_webhooks());
+    channels
+}
+
+fn request(name: &'static str, verb: &str, message: &'static [&'static str], about: &'static str) -> Channel {
+    Channel::new(name, &format!("{}.{verb}", subjects::NOTIFY_PREFIX), None, message, about)
+}
+
+/// Requests about webhooks.
+fn of_webhooks() -> [Channel; 5] {
+    [
         request(
             "notifyWebhookRegister",
             "webhook-register",
