@@ -219,5 +219,6 @@ fn nothing(digest: Digest) -> DecideRequest {
         result: None,
         expected: None,
         revision: None,
+        record: None,
     }
 }

@@ -11,13 +11,16 @@ use muster_contract::incident::IncidentsAnswer;
 use muster_contract::lag::{Lagging, RollupLag};
 use muster_contract::pulse::{HubHearing, UnheardPartition};
 use muster_contract::query::{DevicesAnswer, PublisherStatus};
+use muster_contract::rollout::{Approval, TargetsAnswer};
 use muster_contract::view::{FleetView, Freshness};
 use muster_ctl::rollout::HeldChanges;
 use muster_ctl::top::draw::draw;
 use muster_ctl::top::fleet_screen::Round;
 use muster_ctl::top::model::{Content, Detail, Model, Target, Update};
+use muster_domain::rollout::{Lines, RolloutProgress, progress};
 use muster_tests::golden;
 use muster_tests::not_run::not_run;
+use muster_tests::rollouts::{governed, release, says};
 use muster_tests::schemas::example;
 use muster_tests::story;
 use muster_tests::system::{INGEST, ROLLUP, System, program};
@@ -152,6 +155,49 @@ fn keys_open_what_is_behind_a_row_and_lead_back() {
     assert!(matches!(model.wanted(), Some(Target::Rollout(id)) if id.as_str() == "web"));
     press(&mut model, "q");
     assert!(model.is_over());
+}
+
+/// The rollouts of `web`; its first wave needs approval.
+fn rollouts() -> Vec<RolloutProgress> {
+    let mut targets: TargetsAnswer = example("TargetsAnswer.one-released");
+    for rollout in targets.rollouts.values_mut() {
+        rollout.waves[0].approval = Approval::Before;
+    }
+    let earlier = targets.targets[1].published;
+    targets.targets.iter_mut().for_each(|target| target.published = earlier);
+    progress(&"web".parse().unwrap(), targets, &Lines::default(), now())
+}
+
+#[test]
+fn a_decision_is_sent_after_a_yes_alone_and_about_current_numbers_alone() {
+    let mut model = model(round(ago(1)));
+    press(&mut model, "a");
+    assert!(screen(&mut model).contains("decide on the page of a rollout: 3, then Enter"));
+    press(&mut model, "3\na");
+    assert!(screen(&mut model).contains("the rollout is not known yet"));
+    detail(&mut model, Content::Rollout(rollouts()), ago(1));
+    press(&mut model, "a");
+    compare("approve", &screen(&mut model));
+    press(&mut model, "n");
+    assert!(screen(&mut model).contains("nothing was decided") && model.take_confirmed().is_none());
+    press(&mut model, "aq");
+    assert!(!model.is_over() && model.take_confirmed().is_none(), "any other key is a no");
+    press(&mut model, "ay");
+    assert!(model.take_confirmed().is_some() && model.take_confirmed().is_none(), "once");
+    press(&mut model, "x");
+    assert!(screen(&mut model).contains("the last decision is not answered yet"));
+    model.apply(Update::Outcome("approved: 1 of 1 approvals".to_owned()));
+    assert!(screen(&mut model).contains("approved: 1 of 1 approvals"));
+    press(&mut model, "x");
+    assert!(screen(&mut model).contains("reject wave") && screen(&mut model).contains("y yes"));
+    press(&mut model, "np");
+    assert!(screen(&mut model).contains("pause the rollout of web?"));
+    press(&mut model, "n");
+    model.board.set_link(false, ago(1));
+    press(&mut model, "a");
+    assert!(screen(&mut model).contains("these numbers are not current"), "the connection is lost");
+    press(&mut model, "y");
+    assert!(model.take_confirmed().is_none());
 }
 
 #[test]
@@ -307,4 +353,38 @@ async fn a_terminal_follows_the_fleet_and_says_when_it_is_not_current() {
     tmux.shows(&system, &["2 fresh"], "not listened").await;
     tmux.keys(&["q"]);
     tmux.shows(&system, &["ended 0"], "> web").await;
+}
+
+/// Waves that need approval, which the person gives on the screen.
+const ROLLOUT: &str = "\
+apiVersion: muster/v1
+kind: Rollout
+waves: [{name: canary, devices: [plant7/press-1], approval: before}]
+";
+
+#[tokio::test]
+async fn a_person_approves_and_pauses_a_rollout_in_a_terminal() {
+    let (system, _) = governed(ROLLOUT).await;
+    release(&system, &story::sleeper("web", 2)).await;
+    says(&system, &["rollout", "show", "web"], "canary").await;
+    let top = format!("{} --nats-url {} top", program("muster").display(), system.server.url());
+    let Some(tmux) = Tmux::start(&system, &top) else {
+        return not_run("terminal", "this machine has no tmux");
+    };
+    tmux.shows(&system, &["4 fresh", "Rollouts 1"], "NOT CURRENT").await;
+    tmux.keys(&["3", "Enter"]);
+    tmux.shows(&system, &["rollout of web", "canary", "a approve"], "Asking").await;
+    tmux.keys(&["a"]);
+    tmux.shows(&system, &["approve wave canary of web (1 device, 0 of 1 approvals)?", "y yes"], "").await;
+    tmux.keys(&["n"]);
+    tmux.shows(&system, &["nothing was decided"], "").await;
+    tmux.keys(&["a", "y"]);
+    // The page is read again before anything else is decided on it.
+    tmux.shows(&system, &["approved: 1 of 1 approvals"], "0 of 1").await;
+    says(&system, &["rollout", "history", "web"], "approve").await;
+    tmux.keys(&["p"]);
+    tmux.shows(&system, &["pause the rollout of web?"], "").await;
+    tmux.keys(&["y"]);
+    tmux.shows(&system, &["paused"], "pause the rollout").await;
+    says(&system, &["rollout", "show", "web"], "paused").await;
 }

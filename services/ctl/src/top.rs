@@ -1,9 +1,11 @@
 //! `muster top`: the fleet on a screen that follows it, worst first; keys open the page of each row.
 //!
-//! [`poll`] asks the services, [`fleet_screen`] holds their newest answers with the time of each, [`model`] is the state of the screen and
-//! reacts to keys, [`listing`] makes rows of answers, [`draw`] draws them. All but [`poll`] and this file are pure. Every frame marks
-//! answers that may be out of date. It changes nothing at the hub.
+//! [`poll`] asks the services, [`fleet_screen`] holds their newest answers with the time of each, [`model`] is the state of the screen
+//! and reacts to keys, [`listing`] makes rows of answers, [`draw`] draws them. All but [`poll`], the sending of a decision and this file
+//! are pure. Every frame marks answers that may be out of date. It changes something at the hub only by a [decision] about a rollout
+//! that the person confirms.
 
+pub mod decision;
 pub mod draw;
 pub mod fleet_screen;
 pub mod listing;
@@ -28,7 +30,7 @@ use tokio::sync::{mpsc, watch};
 use tokio::task::{JoinSet, spawn_blocking};
 use tokio::time::{MissedTickBehavior, interval};
 
-use self::model::Model;
+use self::model::{Model, Update};
 use crate::error::CtlError;
 use crate::session::Session;
 
@@ -53,7 +55,12 @@ pub async fn run(session: &mut Session<'_>) -> Result<(), CtlError> {
     let wanted = watch::Sender::new(None);
     let mut tasks = JoinSet::new();
     tasks.spawn(poll::rounds(session.hub.clone(), session.clock.clone(), sender.clone()));
-    tasks.spawn(poll::details(session.hub.clone(), session.clock.clone(), wanted.subscribe(), sender));
+    tasks.spawn(poll::details(
+        session.hub.clone(),
+        session.clock.clone(),
+        wanted.subscribe(),
+        sender.clone(),
+    ));
     let mut events = events();
     let mut link = session.hub.bus().link();
     let mut ticks = interval(REDRAW);
@@ -74,6 +81,14 @@ pub async fn run(session: &mut Session<'_>) -> Result<(), CtlError> {
             Ok(()) = link.changed() => model.fleet_screen.set_link(link.borrow_and_update().is_up(), clock.now()),
             _ = ticks.tick() => {}
             _ = terminated.recv() => break,
+        }
+        if let Some(question) = model.take_confirmed() {
+            let (hub, sender, now) = (session.hub.clone(), sender.clone(), clock.now());
+            tasks.spawn(async move {
+                let outcome = decision::send(&hub, &question, now).await;
+                // Fails if the person has ended the screen.
+                let _ = sender.send(Update::Outcome(outcome)).await;
+            });
         }
         let target = model.wanted();
         wanted.send_if_modified(|held| {

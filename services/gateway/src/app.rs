@@ -1,4 +1,4 @@
-//! Wires the gateway: one connection to NATS, and a listener of people.
+//! Wires the gateway: one connection to NATS, a listener of people, and the deliverer of webhooks.
 
 use std::net::SocketAddr;
 use std::process::ExitCode;
@@ -21,6 +21,8 @@ use crate::metrics::Metrics;
 use crate::people::live::Feed;
 use crate::people::{self, People};
 use crate::tls::{self, KeyPair};
+use crate::webhooks::Webhooks;
+use crate::webhooks::deliverer::Deliverer;
 
 const NAME: &str = "muster-gateway";
 /// Time for the answer of a service.
@@ -52,7 +54,8 @@ pub fn main() -> ExitCode {
 /// # Errors
 /// Why it cannot run; a person must act.
 pub async fn start(config: Config, supervisor: &Supervisor) -> Result<Gateway, StartError> {
-    let Config { common, people, login, devices } = config;
+    let Config { common, people, login, devices, webhooks } = config;
+    let webhooks = webhooks.map(Webhooks::open).transpose()?.map(Arc::new);
     let login =
         login.zip(common.creds.clone()).map(|(login, creds)| Login::open(login, creds)).transpose()?;
     let metrics = Metrics::register(supervisor.health());
@@ -79,8 +82,16 @@ pub async fn start(config: Config, supervisor: &Supervisor) -> Result<Gateway, S
     let feed = Feed::new(clock.clone());
     let hub = Hub::new(bus.clone(), ANSWER_WITHIN);
     let (host, reach) = (people.public_host, people.reach);
+    if let Some(webhooks) = webhooks.clone() {
+        let deliverer = Deliverer::new(hub.clone(), webhooks, clock.clone(), metrics.clone(), host.clone());
+        supervisor.spawn(Stage::Serve, "webhooks", deliverer.run(token.clone()));
+    }
     let people = People::new(hub, feed.clone(), clock, host, metrics.clone(), token.clone());
-    let people = people.with_login(login.map(Arc::new), is_secure).with_reach(reach).with_trust(trust);
+    let people = people
+        .with_login(login.map(Arc::new), is_secure)
+        .with_reach(reach)
+        .with_trust(trust)
+        .with_webhooks(webhooks);
     supervisor.spawn(Stage::Serve, "views", feed.follow(bus, token.clone()));
     let router = people::router(people);
     supervisor.spawn(Stage::Serve, "people", async move { listener.serve(router, token).await });

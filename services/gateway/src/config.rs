@@ -10,6 +10,7 @@ use muster_service::version::VERSION;
 use crate::login::settings::{LoginArgs, LoginConfig};
 use crate::margo::config::{DevicesArgs, DevicesConfig};
 use crate::people::guard::{Reach, name_and_port};
+use crate::webhooks::settings::{WebhooksArgs, WebhooksConfig};
 
 const GUIDE: &str = "\
 Opened in a browser, the gateway shows the fleet as it is; programs use /api/v1 (described at /openapi.json).
@@ -63,6 +64,9 @@ pub struct Cli {
     devices: DevicesArgs,
 
     #[command(flatten)]
+    webhooks: WebhooksArgs,
+
+    #[command(flatten)]
     common: CommonArgs,
 }
 
@@ -77,6 +81,8 @@ pub struct Config {
     pub login: Option<LoginConfig>,
     /// The listener of devices, if they are served.
     pub devices: Option<DevicesConfig>,
+    /// Webhooks, if this gateway registers and delivers them.
+    pub webhooks: Option<WebhooksConfig>,
 }
 
 /// The settings of the listener of people.
@@ -115,6 +121,7 @@ impl Cli {
             self.login.check(self.common.creds.is_some(), self.common.tls_ca.as_deref(), &mut problems);
         let (is_insecure, only_loopback) = (self.insecure_http, self.published_on_loopback);
         let devices = self.devices.check((self.tls_cert.as_deref(), self.tls_key.as_deref()), &mut problems);
+        let webhooks = self.webhooks.check(&mut problems);
         problems.finish(|| {
             let tls = certificate?.zip(key?).filter(|_| !is_insecure);
             let (public_is_https, public_host) = public?.unzip();
@@ -124,6 +131,7 @@ impl Cli {
                 people: PeopleConfig { addr: addr?, tls, public_host, reach },
                 login: login?,
                 devices: devices?,
+                webhooks: webhooks?,
             })
         })
     }

@@ -7,6 +7,7 @@ use muster_bus::ConnectError;
 
 use crate::login::LoginSetupError;
 use crate::tls::TlsError;
+use crate::webhooks::WebhooksSetupError;
 
 /// Why the gateway cannot start.
 #[derive(Debug, thiserror::Error)]
@@ -20,6 +21,9 @@ pub enum StartError {
     /// The login cannot be used.
     #[error(transparent)]
     Login(#[from] LoginSetupError),
+    /// Webhooks cannot be served.
+    #[error("cannot use the settings of webhooks")]
+    Webhooks(#[from] WebhooksSetupError),
     /// Another process has the address, or this process may not use it.
     #[error("cannot listen on {addr}; free it or choose another with {flag}")]
     Bind {

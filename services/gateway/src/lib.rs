@@ -3,6 +3,7 @@
 //! ```text
 //! browsers, programs ─► people ──► muster.query.*, muster.publisher.*, muster.ingest.quarantine.*
 //!                          └─────► the bucket `views`, for pages and events that follow the fleet
+//! webhooks ───────────► muster.notify.webhook-*, and https to receivers
 //! devices ────────────► margo ───► DOWNLINK, UPLINK, the bucket `http_devices`
 //! ```
 //!
@@ -13,7 +14,7 @@
 //! own, with client certificates ([`margo`]). Both are served by a [`listener`] with bounds, over [`tls`], and report errors as
 //! [`problem`] documents. [`login`] identifies people and checks the rights of their role.
 //!
-//! Reading order: [`config`], [`app`] (the wiring), [`listener`], [`people`], [`margo`].
+//! Reading order: [`config`], [`app`] (the wiring), [`listener`], [`people`], [`webhooks`], [`margo`].
 
 pub mod app;
 pub mod config;
@@ -25,3 +26,4 @@ pub mod metrics;
 pub mod people;
 pub mod problem;
 pub mod tls;
+pub mod webhooks;

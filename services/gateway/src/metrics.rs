@@ -32,6 +32,12 @@ pub struct Metrics {
     pub followers: Gauge,
     /// Frames that were written to event streams.
     pub frames: Counter,
+    /// Deliveries to webhooks that were tried.
+    pub webhook_deliveries: Counter,
+    /// Those that failed.
+    pub webhook_failures: Counter,
+    /// Those that are under way.
+    pub webhooks_under_way: Gauge,
 }
 
 impl Metrics {
@@ -57,6 +63,12 @@ impl Metrics {
             registry.register("errors", "Answers to people with a status of 400 or above", all.errors);
             registry.register("followers", "Open event streams", all.followers);
             registry.register("frames", "Frames written to event streams", all.frames);
+            let help = "Deliveries to webhooks that were tried";
+            registry.register("webhook_deliveries", help, all.webhook_deliveries);
+            let help = "Deliveries to webhooks that failed";
+            registry.register("webhook_failures", help, all.webhook_failures);
+            let help = "Deliveries to webhooks that are under way";
+            registry.register("webhooks_under_way", help, all.webhooks_under_way);
         });
         metrics
     }

@@ -34,6 +34,7 @@ use crate::login::{Login, gate, routes};
 use crate::margo::trust::{self, TrustBundle};
 use crate::metrics::Metrics;
 use crate::problem::Problem;
+use crate::webhooks::Webhooks;
 
 /// Statuses of many pages that are gathered at once.
 const GATHERS_MAX: usize = 4;
@@ -55,6 +56,7 @@ pub struct People {
     login: Option<Arc<Login>>,
     is_secure: bool,
     trust: Option<Arc<TrustBundle>>,
+    webhooks: Option<Arc<Webhooks>>,
 }
 
 impl People {
@@ -86,6 +88,7 @@ impl People {
             login,
             is_secure,
             trust: None,
+            webhooks: None,
         }
     }
 
@@ -99,6 +102,12 @@ impl People {
     #[must_use]
     pub fn with_trust(self, trust: Option<TrustBundle>) -> Self {
         Self { trust: trust.map(Arc::new), ..self }
+    }
+
+    /// The same listener with the webhooks of the gateway, if it has any.
+    #[must_use]
+    pub fn with_webhooks(self, webhooks: Option<Arc<Webhooks>>) -> Self {
+        Self { webhooks, ..self }
     }
 
     /// The trust bundle of devices.

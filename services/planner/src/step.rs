@@ -120,6 +120,7 @@ fn request(rollout: &RolloutProgress, decision: Decision) -> DecideRequest {
         expected: Some(rollout.phase()),
         // A commit may have changed the policy since.
         revision: Some(rollout.revision.clone()),
+        record: None,
     }
 }
 

@@ -17,7 +17,7 @@ use serde::Serialize;
 
 use crate::ask::{AskError, Hub, understood};
 
-pub use self::approvals::{ApprovalRequest, ApprovalState, RequestKey, read_approvals};
+pub use self::approvals::{ApprovalRequest, ApprovalState, RequestKey, read_approvals, waiting_wave};
 pub use self::decide::{Decided, DecisionRequest, approve, decide, reject};
 pub use self::gather::{
     Gathered, HeldChanges, approvable, gathered, held_changes, rollouts_at, targets, targets_by, version,

@@ -8,7 +8,7 @@
 //! (with its [`constraints`], released by a [`rollout`]) → [`report`] (with its [`retry`], several [`packed`] in a message) → [`fact`] → [`view`]. Beside them are
 //! [`pulse`], [`partition`], [`presence`] (which repeats a [`desired_refusal`]), [`receipt`], [`credential`], [`incident`], [`query`] (read by [`question`], which
 //! rejects [unknown keys](keys) and suggests [similar ones](near); it names a [`commit`]), [`status`], [`why`], [`silence`],
-//! [`lag`], [`validity`], [`history`], [`changes`], [`actions`] and [`notify`], the records
+//! [`lag`], [`validity`], [`history`], [`changes`], [`actions`] and [`notify`], the address of a [webhook](WebhookUrl), the records
 //! of gateways ([`http_device`]), and the [`plans`] of the planner. [`decode`] reads documents, [`canonical`] computes their digests.
 
 pub mod actions;
@@ -67,6 +67,7 @@ pub mod why;
 
 mod liveness;
 mod text;
+mod webhook_url;
 
 pub use commit::{CommitName, CommitNameError};
 pub use decode::{Document, Refusal};
@@ -79,3 +80,4 @@ pub use jiff::Timestamp;
 pub use ranges::SeqRanges;
 pub use requested_by::{OnBehalfOf, RequestedBy};
 pub use state::State;
+pub use webhook_url::{WebhookUrl, WebhookUrlError};

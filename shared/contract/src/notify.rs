@@ -9,6 +9,7 @@ mod content;
 mod missed;
 mod owner;
 mod status;
+mod webhook;
 
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
@@ -28,6 +29,13 @@ pub use content::{ContentQuery, NoticeContent};
 pub use missed::{GoneRange, HubPosition, MissedAnswer, MissedQuery};
 pub use owner::SubscriptionOwner;
 pub use status::NoticeStatus;
+pub use webhook::{
+    WEBHOOK_CLAIM_SECONDS, WEBHOOK_ERROR_BYTES_MAX, WEBHOOK_GATEWAY_BYTES_MAX,
+    WEBHOOK_GIVE_UP_DEFAULT_SECONDS, WEBHOOK_GIVE_UP_MAX_SECONDS, WEBHOOK_GIVE_UP_MIN_SECONDS,
+    WEBHOOK_HOST_BYTES_MAX, WEBHOOK_SEALED_BYTES_MAX, WEBHOOKS_MAX, Webhook, WebhookClaim, WebhookDelivery,
+    WebhookDueAnswer, WebhookDueQuery, WebhookLine, WebhookRequest, WebhookResultRequest, WebhookState,
+    WebhooksAnswer,
+};
 
 /// Default of the least time between two notices.
 pub const WINDOW_DEFAULT_MS: u64 = 3_000;
@@ -292,6 +300,9 @@ pub struct SubscriptionRecord {
     /// without accounts.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub owner: Option<SubscriptionOwner>,
+    /// Where gateways post its notices, and how that goes; absent where a subscriber reads them itself.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub webhook: Option<Webhook>,
 }
 
 impl Document for SubscriptionRecord {

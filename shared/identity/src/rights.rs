@@ -278,6 +278,14 @@ const APPROVE: [&str; 3] =
 /// Requests of a gateway on behalf of people.
 const ASK_FOR_PEOPLE: [&str; 3] =
     ["muster.publisher.release", "muster.publisher.decide", QUARANTINE_REQUESTS];
+/// Requests of a gateway about webhooks: on behalf of operators, and for deliveries.
+const WEBHOOK_REQUESTS: [&str; 5] = [
+    "muster.notify.webhook-register",
+    "muster.notify.webhook-list",
+    "muster.notify.webhook-remove",
+    "muster.notify.webhook-due",
+    "muster.notify.webhook-result",
+];
 /// Requests that change nothing: queries of views, and the publisher's progress and targets.
 const READ_ONLY_REQUESTS: [&str; 3] = [QUERIES, "muster.publisher.status", "muster.publisher.targets"];
 /// Requests of a planner: the publisher's progress and targets, releases of held changes, decisions about rollouts, and the
@@ -364,7 +372,7 @@ impl Role {
     fn asked_by_people(self) -> Vec<&'static [&'static str]> {
         let views: &[&str] = &["$JS.API.DIRECT.GET.KV_views.$KV.views.>"];
         match self {
-            Self::Gateway => vec![&READ_ONLY_REQUESTS, &ASK_FOR_PEOPLE, &READ_MIRRORS],
+            Self::Gateway => vec![&READ_ONLY_REQUESTS, &ASK_FOR_PEOPLE, &WEBHOOK_REQUESTS, &READ_MIRRORS],
             Self::Viewer => vec![&READ_ONLY_REQUESTS, &READ_PLANS, views, &ASK_FOR_NOTICES, &DISCOVERY],
             Self::Approver => {
                 vec![&READ_ONLY_REQUESTS, &READ_PLANS, &APPROVE, views, &ASK_FOR_NOTICES, &DISCOVERY]

@@ -1,7 +1,7 @@
 //! Handles subscription requests (`muster.notify.*`).
 //!
 //! A request takes effect once NOTICES has stored it; the notifier, here or in another process, reads it from
-//! there. [`crate::ownership`] decides who owns a name and how many subscriptions a requester may have.
+//! there. Requests about webhooks are in [`crate::webhook_handler`]. [`crate::ownership`] decides who owns a name and how many subscriptions a requester may have.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -35,22 +35,34 @@ const SERVICE: &str = "muster-notify";
 /// Version of the requests and answers.
 const SERVICE_VERSION: &str = env!("CARGO_PKG_VERSION");
 const DESCRIPTION: &str = "Tells subscribers how what they watch is, and when it has changed";
-const ENDPOINTS: [&str; 6] = ["subscribe", "confirm", "unsubscribe", "list", "missed", "content"];
+const ENDPOINTS: [&str; 11] = [
+    "subscribe",
+    "confirm",
+    "unsubscribe",
+    "list",
+    "missed",
+    "content",
+    "webhook-register",
+    "webhook-list",
+    "webhook-remove",
+    "webhook-due",
+    "webhook-result",
+];
 /// Attempts to write while others write the same name.
-const ATTEMPTS_MAX: usize = 8;
+pub(crate) const ATTEMPTS_MAX: usize = 8;
 /// How long a request waits until the subscriptions are known: less than the client's timeout.
 const KNOWN_WAIT: Duration = Duration::from_secs(2);
 /// Interval of that check.
 const KNOWN_LOOK: Duration = Duration::from_millis(20);
 /// Subscriptions in one answer, so that any list of filters fits into a message.
-const LINES_MAX: usize = 10;
+pub(crate) const LINES_MAX: usize = 10;
 
 /// Handles subscription requests. Clones share everything.
 #[derive(Debug)]
 pub struct SubscriptionHandler<S> {
-    bus: Bus,
-    source: Arc<S>,
-    register: SharedRegister,
+    pub(crate) bus: Bus,
+    pub(crate) source: Arc<S>,
+    pub(crate) register: SharedRegister,
 }
 
 impl<S> Clone for SubscriptionHandler<S> {
@@ -60,9 +72,9 @@ impl<S> Clone for SubscriptionHandler<S> {
 }
 
 /// A subscription as the stream holds it now.
-struct StoredSubscription {
-    record: Option<SubscriptionRecord>,
-    revision: u64,
+pub(crate) struct StoredSubscription {
+    pub(crate) record: Option<SubscriptionRecord>,
+    pub(crate) revision: u64,
 }
 
 impl<S: NoticeSource> SubscriptionHandler<S> {
@@ -105,6 +117,11 @@ impl<S: NoticeSource> SubscriptionHandler<S> {
             "list" => json(self.list(&read_or_default(request)?, requester).await?),
             "missed" => self.missed(read(request)?, requester).await,
             "content" => json(self.source.content(read(request)?).await?),
+            "webhook-register" => json(self.webhook_register(read(request)?, requester).await?),
+            "webhook-list" => json(self.webhook_list(&read_or_default(request)?, requester).await?),
+            "webhook-remove" => json(self.webhook_remove(read(request)?, requester).await?),
+            "webhook-due" => json(self.webhook_due(read(request)?, requester).await?),
+            "webhook-result" => json(self.webhook_result(read(request)?, requester).await?),
             other => Err(bad(format!("there is no request '{other}'"))),
         }
     }
@@ -138,7 +155,7 @@ impl<S: NoticeSource> SubscriptionHandler<S> {
     }
 
     /// The record of a subscription that is there just like this, or of a new one, which reserves its name.
-    fn taken_up(
+    pub(crate) fn taken_up(
         &self,
         record: Option<SubscriptionRecord>,
         wanted: &Subscription,
@@ -158,6 +175,7 @@ impl<S: NoticeSource> SubscriptionHandler<S> {
                 seen_at: hubs,
                 began: told,
                 owner: owner_of(requester),
+                webhook: None,
             });
         };
         if !is_allowed(requester, record.owner.as_ref(), Action::Change) {
@@ -171,7 +189,7 @@ impl<S: NoticeSource> SubscriptionHandler<S> {
 
     /// Waits until the subscriptions are known, which is a moment after LEDGER is read. On a timeout an error
     /// is returned, because "no subscriptions" would be wrong.
-    async fn known(&self) -> Result<(), ErrorBody> {
+    pub(crate) async fn known(&self) -> Result<(), ErrorBody> {
         let deadline = Instant::now() + KNOWN_WAIT;
         while !held(&self.register).is_known() {
             if Instant::now() >= deadline {
@@ -229,7 +247,7 @@ impl<S: NoticeSource> SubscriptionHandler<S> {
         self.source.missed(request, stored, requester.clone()).await
     }
 
-    async fn unsubscribe(
+    pub(crate) async fn unsubscribe(
         &self,
         request: UnsubscribeRequest,
         requester: &Requester,
@@ -271,7 +289,7 @@ impl<S: NoticeSource> SubscriptionHandler<S> {
     }
 
     /// The subscription of a name as the stream has it: this process may not have read of it yet.
-    async fn held(&self, name: &SubscriptionName) -> Result<StoredSubscription, ErrorBody> {
+    pub(crate) async fn held(&self, name: &SubscriptionName) -> Result<StoredSubscription, ErrorBody> {
         let Some(entry) = self.bus.subscription_last(name).await.map_err(not_read)? else {
             return Ok(StoredSubscription { record: None, revision: 0 });
         };
@@ -282,18 +300,18 @@ impl<S: NoticeSource> SubscriptionHandler<S> {
     }
 
     /// The newest notice of a name.
-    async fn newest(&self, name: &SubscriptionName) -> Result<Option<Notice>, ErrorBody> {
+    pub(crate) async fn newest(&self, name: &SubscriptionName) -> Result<Option<Notice>, ErrorBody> {
         let last = self.bus.notice_last(name).await.map_err(not_read)?;
         Ok(last.and_then(|entry| decode::parse::<Notice>(&entry.value.ok()?).ok()))
     }
 
     /// Number of the newest notice of a name.
-    async fn newest_number(&self, name: &SubscriptionName) -> Result<u64, ErrorBody> {
+    pub(crate) async fn newest_number(&self, name: &SubscriptionName) -> Result<u64, ErrorBody> {
         Ok(self.newest(name).await?.map_or(0, |notice| notice.number))
     }
 }
 
-fn answered(record: &SubscriptionRecord, resumed: bool, told: u64) -> SubscriptionAnswer {
+pub(crate) fn answered(record: &SubscriptionRecord, resumed: bool, told: u64) -> SubscriptionAnswer {
     let SubscriptionRecord { subscription, seen, seen_seq, seen_at, .. } = record;
     // In a federation the sum of the sequences is no place to go on from.
     let seen_seq = if seen_at.is_empty() { *seen_seq } else { 0 };
@@ -302,7 +320,7 @@ fn answered(record: &SubscriptionRecord, resumed: bool, told: u64) -> Subscripti
 
 /// Moves the confirmed position on to a notice. The position of the newest notice is known; that of an older one is what
 /// the subscriber says, but never beyond the newest.
-fn move_on(
+pub(crate) fn move_on(
     record: &mut SubscriptionRecord,
     number: u64,
     (ledger_seq, hubs): (Option<u64>, &[HubPosition]),
@@ -340,25 +358,25 @@ fn json<T: Serialize>(answer: T) -> Result<Bytes, ErrorBody> {
     serde_json::to_vec(&answer).map(Bytes::from).map_err(internal)
 }
 
-fn absent(name: &SubscriptionName) -> ErrorBody {
+pub(crate) fn absent(name: &SubscriptionName) -> ErrorBody {
     let message =
         format!("there is no subscription '{name}': it was never made, or has ended; subscribe again");
     ErrorBody { code: ErrorCode::NotFound, message }
 }
 
-fn taken(name: &SubscriptionName) -> ErrorBody {
+pub(crate) fn taken(name: &SubscriptionName) -> ErrorBody {
     let message = format!(
         "subscription '{name}' is there and about something else: take another name, or unsubscribe it first"
     );
     ErrorBody { code: ErrorCode::Conflict, message }
 }
 
-fn busy(name: &SubscriptionName) -> ErrorBody {
+pub(crate) fn busy(name: &SubscriptionName) -> ErrorBody {
     let message = format!("others change subscription '{name}' all the time; ask again");
     ErrorBody { code: ErrorCode::Conflict, message }
 }
 
-fn not_written(error: &PublishError) -> ErrorBody {
+pub(crate) fn not_written(error: &PublishError) -> ErrorBody {
     ErrorBody {
         code: ErrorCode::Internal,
         message: format!("the subscription is not stored: {}", chain(error)),

@@ -8,6 +8,7 @@
 //!
 //! The service supplies a [`NoticeSource`]: what a subscription shows now, and what it showed since. Reading order:
 //! [`source`], [`register`] and [`ownership`] (who has subscribed), [`handler`] (requests), [`compose`] (a notice),
+//! `webhooks` and `webhook_handler` (notices that gateways deliver),
 //! [`notifier`] (when one is due), [`metrics`].
 //!
 //! This crate decides nothing about a device, and reads no LEDGER.
@@ -20,6 +21,8 @@ mod origin;
 mod ownership;
 pub mod register;
 pub mod source;
+mod webhook_handler;
+mod webhooks;
 
 pub use handler::SubscriptionHandler;
 pub use notifier::{Notifier, SharedRegister};

@@ -12,6 +12,8 @@ pub struct NotifyMetrics {
     notices: Family<NoticeLabels, Counter>,
     /// Subscriptions there are.
     pub subscriptions: Gauge,
+    /// Webhooks that deliver nothing any more, because their receivers failed for too long.
+    pub disabled_webhooks: Gauge,
 }
 
 /// Result of evaluating a subscription.
@@ -42,6 +44,8 @@ impl NotifyMetrics {
             let registry = registry.sub_registry_with_prefix("notify");
             registry.register("notices", "Looks at subscriptions, by what became of them", all.notices);
             registry.register("subscriptions", "Subscriptions", all.subscriptions);
+            let help = "Webhooks that deliver nothing any more, because their receivers failed for too long";
+            registry.register("disabled_webhooks", help, all.disabled_webhooks);
         });
         metrics
     }

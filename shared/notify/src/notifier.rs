@@ -160,7 +160,9 @@ impl<S: NoticeSource> Notifier<S> {
                 self.make_due(name, Duration::ZERO);
             }
         }
-        self.metrics.subscriptions.set(held(&self.register).live() as i64);
+        let register = held(&self.register);
+        self.metrics.subscriptions.set(register.live() as i64);
+        self.metrics.disabled_webhooks.set(register.disabled_webhooks() as i64);
     }
 
     fn origin(&self) -> Origin {

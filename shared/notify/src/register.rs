@@ -12,14 +12,16 @@ use muster_contract::canonical::Digest;
 use muster_contract::decode;
 use muster_contract::notify::{
     EndReason, HubPosition, Notice, NoticeEvent, SubscriptionLine, SubscriptionOwner, SubscriptionRecord,
+    WEBHOOKS_MAX, WebhookLine,
 };
-use muster_contract::query::ErrorBody;
+use muster_contract::query::{ErrorBody, ErrorCode};
 use muster_contract::view::AsOf;
 use muster_service::error::chain;
 use tokio::time::Instant;
 
 use crate::origin::Origin;
 use crate::ownership::{Action, Reserved, is_allowed, owner_of, share, too_many};
+use crate::webhooks;
 
 /// All subscriptions by name.
 #[derive(Debug, Default)]
@@ -162,6 +164,73 @@ impl Register {
         self.reserved.remove(name);
     }
 
+    /// Webhooks that have not ended, with the number of the newest notice.
+    fn live_webhooks(&self) -> impl Iterator<Item = (&SubscriptionName, &SubscriptionRecord, u64)> {
+        self.lines.iter().filter_map(|(name, line)| {
+            let record = line.record.as_ref().filter(|record| record.webhook.is_some())?;
+            Some((name, record, line.last.map_or(0, |told| told.number)))
+        })
+    }
+
+    /// Webhooks that deliver nothing any more.
+    pub(crate) fn disabled_webhooks(&self) -> usize {
+        let is_disabled = |record: &SubscriptionRecord| {
+            record.webhook.as_ref().is_some_and(|webhook| webhook.disabled_at.is_some())
+        };
+        self.live_webhooks().filter(|(_, record, _)| is_disabled(record)).count()
+    }
+
+    /// Refuses one more webhook than there may be; the one of this name counts as new.
+    ///
+    /// # Errors
+    /// The bound, for the requester.
+    pub(crate) fn check_webhooks(&self, name: &SubscriptionName) -> Result<(), ErrorBody> {
+        let others = self.live_webhooks().filter(|(other, ..)| *other != name).count();
+        if others < WEBHOOKS_MAX {
+            return Ok(());
+        }
+        let message = format!("there are {others} webhooks, and no more may be; remove one first");
+        Err(ErrorBody { code: ErrorCode::Conflict, message })
+    }
+
+    /// Webhooks after a name, in order, and whether there are more.
+    pub(crate) fn webhooks(
+        &self,
+        after: Option<&SubscriptionName>,
+        limit: usize,
+    ) -> (Vec<WebhookLine>, bool) {
+        let live = self.live_webhooks().filter(|(name, ..)| after.is_none_or(|after| *name > after));
+        let mut lines = live.filter_map(|(_, record, told)| webhooks::line(record, told));
+        let page: Vec<_> = lines.by_ref().take(limit).collect();
+        (page, lines.next().is_some())
+    }
+
+    /// Webhooks with a notice to deliver: first those that do not fail, of these first those that have waited longest.
+    pub(crate) fn due_webhooks(
+        &self,
+        skip_failing: bool,
+        limit: usize,
+        now: Timestamp,
+    ) -> Vec<SubscriptionName> {
+        let due = self.live_webhooks().filter(|(_, record, told)| webhooks::is_due(record, *told, now));
+        let rank = |record: &SubscriptionRecord| {
+            let webhook = record.webhook.as_ref();
+            webhook.map_or((0, now), |webhook| (webhook.failures, webhook.stored_at))
+        };
+        let mut due: Vec<_> = due.map(|(name, record, _)| (rank(record), name)).collect();
+        due.retain(|((failures, _), _)| !skip_failing || *failures == 0);
+        due.sort_unstable();
+        due.into_iter().take(limit).map(|(_, name)| name.clone()).collect()
+    }
+
+    /// A webhook whose record must be stored again.
+    pub(crate) fn webhook_to_renew(&self, now: Timestamp) -> Option<SubscriptionName> {
+        let is_due = |record: &SubscriptionRecord| {
+            record.webhook.as_ref().is_some_and(|webhook| webhooks::is_renewal_due(webhook, now))
+        };
+        self.live_webhooks().find(|(_, record, _)| is_due(record)).map(|(name, ..)| name.clone())
+    }
+
     /// Subscriptions after a name that a requester may see, in order, and whether there are more.
     pub fn page(
         &self,
@@ -271,6 +340,7 @@ mod tests {
             seen_at: Vec::new(),
             began,
             owner: None,
+            webhook: None,
         };
         entry(NoticeKind::Subscription, revision, Ok(to_bytes(&record).into()))
     }
@@ -334,6 +404,7 @@ mod tests {
             seen_at: Vec::new(),
             began: 0,
             owner: owner_of(requester),
+            webhook: None,
         };
         let value = Ok(to_bytes(&record).into());
         NoticeEntry { kind: NoticeKind::Subscription, name: name.to_owned(), value, revision, pending: 0 }

@@ -19,6 +19,7 @@ use muster_contract::incident::{IncidentAnswer, IncidentRequest, IncidentsAnswer
 use muster_contract::notify::{
     ConfirmRequest, ContentQuery, MissedAnswer, MissedQuery, Notice, NoticeContent, Subscription,
     SubscriptionAnswer, SubscriptionRecord, SubscriptionsAnswer, SubscriptionsQuery, UnsubscribeRequest,
+    WebhookDueAnswer, WebhookDueQuery, WebhookLine, WebhookRequest, WebhookResultRequest, WebhooksAnswer,
 };
 use muster_contract::packed::ReportBatch;
 use muster_contract::parts::{HubList, PartsAnswer, PartsQuery};
@@ -95,7 +96,7 @@ pub const DOCUMENTS: [Shape; 24] = [
 ];
 
 /// Requests and answers of the query service, the publisher and ingest.
-pub const MESSAGES: [Shape; 46] = [
+pub const MESSAGES: [Shape; 52] = [
     message::<CheckRequest>("CheckRequest"),
     message::<CheckAnswer>("CheckAnswer"),
     request::<IncidentRequest>("IncidentRequest"),
@@ -127,6 +128,12 @@ pub const MESSAGES: [Shape; 46] = [
     message::<MissedAnswer>("MissedAnswer"),
     request::<ContentQuery>("ContentQuery"),
     message::<NoticeContent>("NoticeContent"),
+    request::<WebhookRequest>("WebhookRequest"),
+    message::<WebhooksAnswer>("WebhooksAnswer"),
+    request::<WebhookDueQuery>("WebhookDueQuery"),
+    message::<WebhookDueAnswer>("WebhookDueAnswer"),
+    request::<WebhookResultRequest>("WebhookResultRequest"),
+    message::<WebhookLine>("WebhookLine"),
     message::<ErrorReply>("ErrorReply"),
     request::<ApplyRequest>("ApplyRequest"),
     request::<RemoveRequest>("RemoveRequest"),

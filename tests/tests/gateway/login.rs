@@ -216,7 +216,7 @@ fn key_of(file: &Path) -> String {
 }
 
 /// A hub with services, and a change of `web` that waits for two approvals.
-async fn with_services() -> (LoginStage, Repository) {
+pub(crate) async fn with_services() -> (LoginStage, Repository) {
     let mut stage = LoginStage::start().await;
     let repository = Repository::create(stage.hub.dir().join("repository")).await.unwrap();
     write_devices(&repository, &[device("press-4")]).unwrap();

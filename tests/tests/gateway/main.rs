@@ -12,8 +12,10 @@ mod login_attempts;
 mod login_oidc;
 mod openapi;
 mod pages;
+mod receiver;
 mod rest;
 mod rollouts;
+mod webhooks;
 
 use std::net::SocketAddr;
 
@@ -37,11 +39,16 @@ async fn served() -> (System, SocketAddr) {
 
 /// Starts a gateway, and waits until it shows the fleet.
 async fn start_gateway(system: &mut System) -> SocketAddr {
+    start_gateway_as(system, GATEWAY, &[]).await
+}
+
+/// The same under a process name and with more settings.
+async fn start_gateway_as(system: &mut System, name: &str, more: &[&str]) -> SocketAddr {
     let addr = SocketAddr::from(([127, 0, 0, 1], free_port()));
-    let args = ["--nats-url", &system.server.url(), "--insecure-http", "--people-addr", &addr.to_string()];
-    let spec =
-        Spec { name: GATEWAY.to_owned(), program: program(GATEWAY), args: args.map(str::to_owned).to_vec() };
-    system.start_own(spec);
+    let (url, own) = (system.server.url(), addr.to_string());
+    let args = ["--nats-url", &url, "--insecure-http", "--people-addr", &own];
+    let args = args.iter().chain(more).map(|word| (*word).to_owned()).collect();
+    system.start_own(Spec { name: name.to_owned(), program: program(GATEWAY), args });
     system
         .eventually("the gateway shows the fleet", async || match get(addr, "/").await {
             Ok(answer) if answer.status == 200 && answer.body.contains("/deployments/web") => Ok(()),

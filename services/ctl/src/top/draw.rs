@@ -13,7 +13,7 @@ use unicode_width::UnicodeWidthStr as _;
 
 use super::fleet_screen::Staleness;
 use super::listing::{ListRow, Listing, open_alone};
-use super::model::{Model, Tab};
+use super::model::{Model, Tab, Target};
 use super::spans;
 use crate::render;
 use crate::render::colour::{self, BAD, BOLD, DIM, UNSURE, styled};
@@ -29,11 +29,12 @@ const DOUBT_LINES_MAX: usize = 4;
 /// Least rows of a list below its head.
 const ROWS_LEAST: usize = 3;
 /// The meaning of each key.
-const KEYS: [(&str, &str); 10] = [
+const KEYS: [(&str, &str); 11] = [
     ("j k, arrows", "select a row, or scroll a text"),
     ("g G, PageUp, PageDown", "the first or last row, a screen up or down"),
     ("Enter", "open the page of the row"),
     ("w", "why a deployment has its verdict, fact by fact"),
+    ("a, x, p", "on the page of a rollout: approve, reject, pause or resume"),
     ("Esc", "show all rows again, or go back"),
     ("Tab, 1 2 3 4", "the next list, or that one"),
     ("/", "only rows with these words; Esc shows all"),
@@ -72,10 +73,14 @@ pub fn draw(frame: &mut Frame<'_>, model: &mut Model, now: Timestamp) {
     lines.truncate(height - 2);
     lines.resize(height - 2, Line::default());
     lines.push(shown(&position(model, &listing), model, width));
-    lines.push(Line::styled(
-        cut::end("j/k select  Enter open  Esc back  / filter  Tab list  w why  ? keys  q end", width),
-        Style::new().add_modifier(Modifier::DIM),
-    ));
+    let keys = match (&model.question, model.wanted()) {
+        (Some(_), _) => "y yes  any other key no",
+        (None, Some(Target::Rollout(_))) => {
+            "a approve  x reject  p pause or resume  Esc back  / filter  ? keys  q end"
+        }
+        _ => "j/k select  Enter open  Esc back  / filter  Tab list  w why  ? keys  q end",
+    };
+    lines.push(Line::styled(cut::end(keys, width), Style::new().add_modifier(Modifier::DIM)));
     for (at, line) in lines.into_iter().enumerate() {
         frame.render_widget(line, Rect { y: area.y + at as u16, height: 1, ..area });
     }
@@ -271,8 +276,14 @@ fn rows(model: &mut Model, listing: &Listing, width: usize, room: usize, is_old:
     lines
 }
 
-/// The selected row, or the filter that is typed.
+/// A question about a decision, the outcome of one, the filter that is typed, or the selected row.
 fn position(model: &Model, listing: &Listing) -> String {
+    if let Some(question) = &model.question {
+        return styled(BOLD, &question.words);
+    }
+    if let Some(outcome) = &model.outcome {
+        return styled(UNSURE, outcome);
+    }
     let view = model.view();
     let thing = if listing.is_text { "line" } else { "row" };
     let of = plural(listing.total as u64, thing);

@@ -11,6 +11,7 @@ use muster_contract::{DeploymentId, DeviceKey, Timestamp};
 use muster_domain::rollout::RolloutProgress;
 use ratatui::crossterm::event::{KeyCode, KeyEvent, KeyModifiers};
 
+use super::decision::{self, Question};
 use super::fleet_screen::{FleetScreen, Part, Round};
 use super::listing::{ListRow, Listing};
 
@@ -105,6 +106,8 @@ pub enum Update {
     Round(Box<Round>),
     /// About the open page.
     Detail(Box<Detail>),
+    /// The words about a decision that was sent.
+    Outcome(String),
 }
 
 /// The subject of a list or page.
@@ -167,6 +170,14 @@ pub struct Model {
     tabs: [View; Tab::ALL.len()],
     pages: Vec<View>,
     is_over: bool,
+    /// A decision that waits for the person's yes.
+    pub(super) question: Option<Question>,
+    /// One that is to be sent.
+    confirmed: Option<Question>,
+    /// One was sent, and its outcome is not known.
+    is_deciding: bool,
+    /// Words about the last decision, until the next key.
+    pub(super) outcome: Option<String>,
 }
 
 impl Model {
@@ -184,7 +195,16 @@ impl Model {
             tabs: Tab::ALL.map(|tab| View::of(Subject::Tab(tab))),
             pages: Vec::new(),
             is_over: false,
+            question: None,
+            confirmed: None,
+            is_deciding: false,
+            outcome: None,
         }
+    }
+
+    /// The decision that the person has confirmed, once.
+    pub fn take_confirmed(&mut self) -> Option<Question> {
+        self.confirmed.take()
     }
 
     /// The person has ended it.
@@ -204,6 +224,7 @@ impl Model {
     pub fn apply(&mut self, update: Update) {
         match update {
             Update::Round(round) => self.fleet_screen.apply(*round),
+            Update::Outcome(words) => (self.outcome, self.is_deciding) = (Some(words), false),
             Update::Detail(detail) => {
                 let Detail { target, content, at } = *detail;
                 let is_of = |view: &&mut View| matches!(&view.subject, Subject::Page(of) if *of == target);
@@ -235,12 +256,17 @@ impl Model {
         let is_control = key.modifiers.contains(KeyModifiers::CONTROL);
         if is_control {
             self.is_over |= matches!(key.code, KeyCode::Char('c' | 'd'));
+        } else if let Some(question) = self.question.take() {
+            self.answer(question, key.code);
         } else if self.is_typing {
             self.type_filter(key.code);
         } else if self.is_help {
             self.is_help = false;
             self.is_over = key.code == KeyCode::Char('q');
         } else {
+            if !self.is_deciding {
+                self.outcome = None;
+            }
             self.command(key.code, now);
         }
     }
@@ -269,8 +295,38 @@ impl Model {
             KeyCode::Esc | KeyCode::Left | KeyCode::Backspace | KeyCode::Char('h') => self.back(),
             KeyCode::Tab => self.show_tab((self.tab as usize + 1) % Tab::ALL.len()),
             KeyCode::BackTab => self.show_tab((self.tab as usize + Tab::ALL.len() - 1) % Tab::ALL.len()),
+            KeyCode::Char(key) if decision::KEYS.contains(&key) => self.ask(key, now),
             KeyCode::Char(digit @ '1'..='4') => self.show_tab(digit as usize - '1' as usize),
             code => self.scroll(code, now),
+        }
+    }
+
+    /// Asks whether the person wants the decision of a key; the page of a rollout alone has decisions, and only if it is current.
+    fn ask(&mut self, key: char, now: Timestamp) {
+        let content = &self.view().content;
+        let asked = match (self.wanted(), content.get()) {
+            _ if self.is_deciding => Err("the last decision is not answered yet".to_owned()),
+            (Some(Target::Rollout(_)), Some(Content::Rollout(rollouts))) => {
+                match self.board.doubt(now).or_else(|| content.doubt(now)) {
+                    Some(_) => Err("these numbers are not current, so nothing is decided on them".to_owned()),
+                    None => Question::of(key, rollouts),
+                }
+            }
+            (Some(Target::Rollout(_)), _) => Err("the rollout is not known yet".to_owned()),
+            _ => Err("decide on the page of a rollout: 3, then Enter".to_owned()),
+        };
+        match asked {
+            Ok(question) => self.question = Some(question),
+            Err(words) => self.outcome = Some(words),
+        }
+    }
+
+    fn answer(&mut self, question: Question, code: KeyCode) {
+        if code == KeyCode::Char('y') {
+            (self.confirmed, self.is_deciding) = (Some(question), true);
+            self.outcome = Some("sending the decision".to_owned());
+        } else {
+            self.outcome = Some("nothing was decided".to_owned());
         }
     }
 

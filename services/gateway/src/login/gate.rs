@@ -23,8 +23,8 @@ use crate::problem::Problem;
 const OPEN: [&str; 3] = ["/live", "/logout", CALLBACK];
 /// Prefixes of more paths that need no session: the files of pages, the login, and the public certificates of devices.
 const OPEN_BELOW: [&str; 3] = ["/assets/", "/login/", "/.well-known/"];
-/// Paths that only an operator may read, with everything below them: payloads of rejected reports.
-const FOR_OPERATORS: [&str; 2] = ["/quarantine", "/api/v1/quarantine"];
+/// Paths that only an operator may read, with everything below them: payloads of rejected reports, and webhooks.
+const FOR_OPERATORS: [&str; 3] = ["/quarantine", "/api/v1/quarantine", "/api/v1/webhooks"];
 /// The prefix of EMCO's addresses.
 const EMCO_PREFIX: &str = "/v2";
 /// Names of query parameters that may hold a secret.
@@ -143,7 +143,7 @@ mod tests {
                 let words = refused(role, Access::Cookie, Method::POST, path, true).unwrap();
                 assert!(words.contains("needs the role operator") && words.contains(role), "{words}");
             }
-            for path in ["/quarantine", "/api/v1/quarantine", "/api/v1/quarantine/7"] {
+            for path in ["/quarantine", "/api/v1/quarantine", "/api/v1/quarantine/7", "/api/v1/webhooks"] {
                 assert!(refused(role, Access::Token, Method::GET, path, false).is_some(), "{role} {path}");
             }
             for path in ["/", "/rollouts", "/api/v1/fleet", "/quarantined"] {

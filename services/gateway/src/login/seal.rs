@@ -34,6 +34,8 @@ pub enum Purpose {
     Nonce,
     /// The cookie of a login at a provider.
     Oidc,
+    /// Address and secret of a webhook, which the hub keeps.
+    Webhook,
 }
 
 impl Purpose {
@@ -45,6 +47,7 @@ impl Purpose {
             Self::Attempt => b"muster login page",
             Self::Nonce => b"muster login nonce",
             Self::Oidc => b"muster login at a provider",
+            Self::Webhook => b"muster webhook",
         }
     }
 }
@@ -148,7 +151,9 @@ pub(crate) mod tests {
         let sealed = sealer.seal(Purpose::Session, &"anna").unwrap();
         assert_eq!(sealer.open::<String>(Purpose::Session, &sealed).as_deref(), Some("anna"));
         assert!(!sealed.contains("anna") && sealed != sealer.seal(Purpose::Session, &"anna").unwrap());
-        for purpose in [Purpose::Token, Purpose::Code, Purpose::Attempt, Purpose::Nonce, Purpose::Oidc] {
+        for purpose in
+            [Purpose::Token, Purpose::Code, Purpose::Attempt, Purpose::Nonce, Purpose::Oidc, Purpose::Webhook]
+        {
             assert_eq!(sealer.open::<String>(purpose, &sealed), None, "{purpose:?}");
         }
         assert_eq!(super::tests::sealer(2).open::<String>(Purpose::Session, &sealed), None);

@@ -22,9 +22,9 @@ use crate::people::People;
 use crate::problem::Problem;
 
 /// The address of the document that leads to the bundle.
-const DISCOVERY: &str = "/.well-known/margo";
+pub(crate) const DISCOVERY: &str = "/.well-known/margo";
 /// The address of the bundle.
-const BUNDLE: &str = "/.well-known/spiffe/bundle.json";
+pub(crate) const BUNDLE: &str = "/.well-known/spiffe/bundle.json";
 /// Seconds after which a client should read the bundle again.
 const REFRESH_SECONDS: u32 = 3600;
 /// A client asks each time whether a document has changed.

@@ -1,7 +1,7 @@
 //! `/api/v1`: everything that `muster` can ask, as the contract's documents are, and changes ([`act`]).
 //!
 //! [`routes`] is the table from which the router and the OpenAPI document ([`openapi`]) are made, [`params`] reads flags,
-//! [`cursor`] continues lists, [`idempotency`] answers a repeated change once.
+//! [`cursor`] continues lists, [`idempotency`] answers a repeated change once, [`webhooks`] are those that gateways deliver.
 
 pub mod act;
 pub mod cursor;
@@ -9,6 +9,7 @@ pub mod idempotency;
 pub mod openapi;
 pub mod params;
 pub mod routes;
+pub mod webhooks;
 
 use std::iter;
 
@@ -48,7 +49,10 @@ pub fn router() -> Router<People> {
             get(move |state, path, query| read(route, state, path, query)),
         )
     });
-    reads.route(&format!("{PREFIX}/quarantine/{{item}}"), get(rejected_report)).merge(act::router())
+    reads
+        .route(&format!("{PREFIX}/quarantine/{{item}}"), get(rejected_report))
+        .merge(act::router())
+        .merge(webhooks::router())
 }
 
 /// A document as an answer.

@@ -3,12 +3,13 @@
 use std::sync::Arc;
 
 use muster_contract::rollout::CheckRequest;
+use ring::hmac;
 use tempfile::TempDir;
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::TcpListener;
 use tokio_rustls::TlsAcceptor;
-use tokio_rustls::rustls::ServerConfig;
 use tokio_rustls::rustls::pki_types::PrivateKeyDer;
+use tokio_rustls::rustls::{self, ServerConfig};
 
 use super::*;
 

@@ -114,6 +114,10 @@ impl<D: Downlink> Announcer<D> {
                 let (now, then) = (record.phase().words(), expected.words());
                 return Err(conflict(format!("the rollout {now}; the request is about one that {then}")));
             }
+            if decide.request.record.is_some_and(|seen| seen != record.version()) {
+                let decided = "another decision about the rollout has come since it was read: read it again";
+                return Err(conflict(decided));
+            }
             let changed = record
                 .decide(self.decision(decide), &approvals)
                 .map_err(|impossible| conflict(impossible.to_string()))?;

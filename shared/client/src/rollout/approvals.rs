@@ -6,7 +6,7 @@ use muster_contract::canonical::Digest;
 use muster_contract::query::{PublisherQuery, PublisherStatus};
 use muster_contract::rollout::Approval;
 use muster_contract::{DeploymentId, Timestamp};
-use muster_domain::rollout::{ApprovalCount, Blocked, Gate, RolloutProgress, Step};
+use muster_domain::rollout::{ApprovalCount, Blocked, Gate, RolloutProgress, Step, WaveState};
 use serde::Serialize;
 
 use super::approvable;
@@ -84,6 +84,17 @@ pub(super) async fn under_way(hub: &Hub) -> Result<BTreeSet<DeploymentId>, AskEr
     Err(AskError::Endless { what: "rollouts" })
 }
 
+/// The wave of a rollout that waits for an approval now.
+pub fn waiting_wave(rollout: &RolloutProgress) -> Option<&WaveState> {
+    match rollout.state.step {
+        Step::Release { wave, needs_approval: true, .. }
+        | Step::Wait { wave, because: Blocked::Approval } => {
+            rollout.state.waves.get(wave).filter(|wave| wave.approvals.is_some())
+        }
+        _ => None,
+    }
+}
+
 impl ApprovalState {
     fn add(&mut self, rollout: &RolloutProgress) {
         let RolloutProgress { deployment, digest, file, record, policy, .. } = rollout;
@@ -97,9 +108,7 @@ impl ApprovalState {
                 self.approved.insert(key(&wave.name));
             }
         }
-        if let Step::Release { wave, needs_approval: true, .. }
-        | Step::Wait { wave, because: Blocked::Approval } = rollout.state.step
-            && let Some(wave) = rollout.state.waves.get(wave)
+        if let Some(wave) = waiting_wave(rollout)
             && let Some(approvals) = wave.approvals
         {
             let request = ApprovalRequest {

@@ -6,7 +6,7 @@ use muster_contract::limits::{DECISION_REASON_BYTES_MAX, ROLLBACK_DEVICES_MAX};
 use muster_contract::query::ErrorCode;
 use muster_contract::rollout::{
     Approval, DecideAnswer, DecideRequest, GateEvidence, ReleaseAnswer, ReleaseRequest, RolloutPhase,
-    RolloutVerb,
+    RolloutRecord, RolloutVerb,
 };
 use muster_contract::state::cut;
 use muster_contract::{DeploymentId, DeviceKey, Timestamp, WaveName};
@@ -60,7 +60,7 @@ pub struct DecisionRequest {
     /// The reason, in one sentence, for the history.
     pub reason: Option<String>,
     /// Accepted [versions](super::version) of the rollouts; any version if empty. With versions the publisher also refuses a decision
-    /// if the commit or the phase has changed when it records the decision.
+    /// if the commit or another decision has come before it records this one.
     pub versions: Vec<String>,
 }
 
@@ -226,7 +226,7 @@ struct Decision {
     wave: Option<WaveName>,
     reason: Option<String>,
     evidence: Option<GateEvidence>,
-    /// The publisher refuses it unless commit and phase are those that were read.
+    /// The publisher refuses it unless commit, phase and decisions are those that were read.
     is_pinned: bool,
 }
 
@@ -255,8 +255,14 @@ async fn record(hub: &Hub, rollout: &RolloutProgress, decision: Decision) -> Res
         result: None,
         expected: is_pinned.then(|| rollout.phase()),
         revision: is_pinned.then(|| rollout.revision.clone()),
+        record: is_pinned.then(|| seen(rollout).version()),
     };
     understood(&hub.publisher("decide", &request).await?)
+}
+
+/// The record of a rollout as it was read; an empty one before the first decision.
+fn seen(rollout: &RolloutProgress) -> RolloutRecord {
+    rollout.record.clone().unwrap_or_else(|| RolloutRecord::new(rollout.digest, rollout.file.clone()))
 }
 
 /// Gives devices of a rollout the content that they had before it.

@@ -13,6 +13,7 @@ use serde::{Deserialize, Deserializer, Serialize, Serializer};
 use super::duration_text;
 use crate::canonical::Digest;
 use crate::ids::{DeploymentId, WaveName};
+use crate::webhook_url::WebhookUrl;
 
 /// Checks of one wave.
 pub const CHECKS_MAX: usize = 16;
@@ -22,8 +23,8 @@ pub const CHECK_ANSWER_BYTES_MAX: usize = 4096;
 const CHECK_COUNT_MAX: u32 = 100;
 /// Shortest time between two questions of a check.
 const CHECK_INTERVAL_MIN: Duration = Duration::from_secs(1);
-/// Bytes of a subject or an address.
-const CHECK_ADDRESS_BYTES_MAX: usize = 512;
+/// Bytes of a subject.
+const SUBJECT_BYTES_MAX: usize = 512;
 /// The subjects of checks begin with this.
 pub const CHECK_PREFIX: &str = "muster.check.";
 
@@ -36,7 +37,7 @@ pub struct Check {
     pub request: Option<CheckSubject>,
     /// The address of a webhook: `https://checks.example/smoke`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub webhook: Option<CheckUrl>,
+    pub webhook: Option<WebhookUrl>,
     /// Time between two questions: 30s, 5m; from 1s to 24 h.
     #[serde(default = "interval", with = "duration_text")]
     #[schemars(with = "String")]
@@ -142,27 +143,12 @@ impl Check {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct CheckSubject(String);
 
-/// An https address without user and password.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct CheckUrl {
-    text: String,
-    host: String,
-    port: u16,
-}
-
 /// Why a text is no subject of a check.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error(
     "'{0}' is not a subject of a check: muster.check. and names of A-Z, a-z, 0-9, '-' and '_' with '.' between them"
 )]
 pub struct CheckSubjectError(String);
-
-/// Why a text is no address of a webhook.
-#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-#[error(
-    "'{0}' is not the address of a webhook: https://HOST[:PORT]/PATH, without user, password and fragment"
-)]
-pub struct CheckUrlError(String);
 
 /// Characters of a bad text that an error repeats.
 const REPEATED_CHARS_MAX: usize = 80;
@@ -174,50 +160,12 @@ impl FromStr for CheckSubject {
         let is_name = |name: &str| {
             !name.is_empty() && name.bytes().all(|b| b.is_ascii_alphanumeric() || b"-_".contains(&b))
         };
-        let names = text.strip_prefix(CHECK_PREFIX).filter(|_| text.len() <= CHECK_ADDRESS_BYTES_MAX);
+        let names = text.strip_prefix(CHECK_PREFIX).filter(|_| text.len() <= SUBJECT_BYTES_MAX);
         match names {
             Some(names) if names.split('.').all(is_name) => Ok(Self(text.to_owned())),
             _ => Err(CheckSubjectError(text.chars().take(REPEATED_CHARS_MAX).collect())),
         }
     }
-}
-
-impl FromStr for CheckUrl {
-    type Err = CheckUrlError;
-
-    fn from_str(text: &str) -> Result<Self, CheckUrlError> {
-        let is_plain = text.len() <= CHECK_ADDRESS_BYTES_MAX
-            && text.bytes().all(|b| b.is_ascii_graphic() && !br#"#\"<>^`{|}"#.contains(&b));
-        let of_authority = |rest: &str| {
-            let authority = rest.split(['/', '?']).next().unwrap_or_default();
-            let (host, port) = split_authority(authority)?;
-            Some(Self { text: text.to_owned(), host: host.to_ascii_lowercase(), port })
-        };
-        let url = text.strip_prefix("https://").filter(|_| is_plain).and_then(of_authority);
-        // A bad address may hold a password, so only its beginning is repeated, up to the user's name.
-        let shown = || text.split('@').next().unwrap_or_default().chars().take(REPEATED_CHARS_MAX).collect();
-        url.ok_or_else(|| CheckUrlError(if text.contains('@') { "https://…".to_owned() } else { shown() }))
-    }
-}
-
-/// Host and port of the part of an address between scheme and path.
-fn split_authority(authority: &str) -> Option<(&str, u16)> {
-    let port_of = |text: &str| text.parse().ok().filter(|port| *port > 0);
-    if let Some(rest) = authority.strip_prefix('[') {
-        let (host, rest) = rest.split_once(']')?;
-        host.parse::<std::net::Ipv6Addr>().ok()?;
-        let port = if rest.is_empty() { Some(443) } else { rest.strip_prefix(':').and_then(port_of) };
-        return Some((host, port?));
-    }
-    let (host, port) = match authority.split_once(':') {
-        Some((host, port)) => (host, port_of(port)?),
-        None => (authority, 443),
-    };
-    let is_label = |label: &str| {
-        (1..=63).contains(&label.len())
-            && label.bytes().all(|b| b.is_ascii_alphanumeric() || b"-_".contains(&b))
-    };
-    (host.len() <= 253 && host.split('.').all(is_label)).then_some((host, port))
 }
 
 impl CheckSubject {
@@ -227,78 +175,41 @@ impl CheckSubject {
     }
 }
 
-impl CheckUrl {
-    /// Its host: a name or an address.
-    pub fn host(&self) -> &str {
-        &self.host
-    }
-
-    /// Its port.
-    pub const fn port(&self) -> u16 {
-        self.port
-    }
-
-    /// Its host and, unless it is 443, its port, as in the header `Host`.
-    pub fn authority(&self) -> String {
-        let host = if self.host.contains(':') { format!("[{}]", self.host) } else { self.host.clone() };
-        if self.port == 443 { host } else { format!("{host}:{}", self.port) }
-    }
-
-    /// Its path and query.
-    pub fn path(&self) -> Cow<'_, str> {
-        let rest = self.text.strip_prefix("https://").unwrap_or_default();
-        match rest.find(['/', '?']) {
-            Some(at) if rest[at..].starts_with('/') => Cow::Borrowed(&rest[at..]),
-            Some(at) => Cow::Owned(format!("/{}", &rest[at..])),
-            None => Cow::Borrowed("/"),
-        }
-    }
-}
-
 impl fmt::Display for CheckSubject {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(&self.0)
     }
 }
 
-impl fmt::Display for CheckUrl {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(&self.text)
+impl Serialize for CheckSubject {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        serializer.collect_str(self)
     }
 }
 
-macro_rules! text {
-    ($name:ident, $pattern:literal) => {
-        impl Serialize for $name {
-            fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
-                serializer.collect_str(self)
-            }
-        }
-
-        impl<'de> Deserialize<'de> for $name {
-            fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-                crate::text::parse(deserializer)
-            }
-        }
-
-        impl JsonSchema for $name {
-            fn inline_schema() -> bool {
-                true
-            }
-
-            fn schema_name() -> Cow<'static, str> {
-                stringify!($name).into()
-            }
-
-            fn json_schema(_: &mut SchemaGenerator) -> Schema {
-                json_schema!({ "type": "string", "pattern": $pattern, "maxLength": CHECK_ADDRESS_BYTES_MAX })
-            }
-        }
-    };
+impl<'de> Deserialize<'de> for CheckSubject {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        crate::text::parse(deserializer)
+    }
 }
 
-text!(CheckSubject, "^muster\\.check(\\.[A-Za-z0-9_-]+)+$");
-text!(CheckUrl, "^https://[^/@#]+([/?][^#]*)?$");
+impl JsonSchema for CheckSubject {
+    fn inline_schema() -> bool {
+        true
+    }
+
+    fn schema_name() -> Cow<'static, str> {
+        "CheckSubject".into()
+    }
+
+    fn json_schema(_: &mut SchemaGenerator) -> Schema {
+        json_schema!({
+            "type": "string",
+            "pattern": "^muster\\.check(\\.[A-Za-z0-9_-]+)+$",
+            "maxLength": SUBJECT_BYTES_MAX,
+        })
+    }
+}
 
 #[cfg(test)]
 mod tests {
@@ -307,7 +218,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_check_asks_a_subject_of_checks_or_an_https_address() {
+    fn a_check_asks_a_subject_of_checks() {
         for good in ["muster.check.smoke", "muster.check.plant7.Smoke_1"] {
             assert_eq!(good.parse::<CheckSubject>().unwrap().as_str(), good);
         }
@@ -321,32 +232,6 @@ mod tests {
         ] {
             assert!(bad.parse::<CheckSubject>().is_err(), "{bad}");
         }
-        for (text, host, port, path) in [
-            ("https://Checks.example", "checks.example", 443, "/"),
-            ("https://10.0.0.7:8443/a/b?c=d", "10.0.0.7", 8443, "/a/b?c=d"),
-            ("https://[fd00::1]:1?x", "fd00::1", 1, "/?x"),
-        ] {
-            let url: CheckUrl = text.parse().unwrap();
-            assert_eq!((url.host(), url.port(), &*url.path()), (host, port, path), "{text}");
-        }
-        for bad in [
-            "http://a",
-            "https://",
-            "https:///x",
-            "https://a:0",
-            "https://a:70000",
-            "https://u:p@a/",
-            "https://a/#x",
-            "https://a b/",
-            "https://[::1",
-            "https://a\r\nX: y/",
-            "ftp://a",
-            "https://ä.example",
-        ] {
-            assert!(bad.parse::<CheckUrl>().is_err(), "{bad}");
-        }
-        let secret = "https://user:secret@a/".parse::<CheckUrl>().unwrap_err().to_string();
-        assert!(!secret.contains("secret"), "{secret}");
     }
 
     #[test]

@@ -156,6 +156,10 @@ pub struct DecideRequest {
     /// one, the decision is refused.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub revision: Option<String>,
+    /// Digest of the record that the requester has seen (a rollout without decisions has an empty one). If the rollout has another
+    /// record, the decision is refused.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub record: Option<Digest>,
 }
 
 /// Answer of `muster.publisher.decide`.
@@ -187,6 +191,11 @@ impl RolloutRecord {
     /// A rollout without decisions.
     pub const fn new(digest: Digest, rollout: String) -> Self {
         Self { digest, rollout, decisions: Vec::new() }
+    }
+
+    /// The digest of the record, which changes with each decision.
+    pub fn version(&self) -> Digest {
+        Digest::of_value(self)
     }
 
     /// The phase.

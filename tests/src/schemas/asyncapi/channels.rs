@@ -453,7 +453,7 @@ fn answers() -> Value {
     })
 }
 
-const ANSWERS: [&str; 28] = [
+const ANSWERS: [&str; 31] = [
     "CheckAnswer",
     "IncidentAnswer",
     "IncidentsAnswer",
@@ -476,6 +476,9 @@ const ANSWERS: [&str; 28] = [
     "SubscriptionsAnswer",
     "MissedAnswer",
     "NoticeContent",
+    "WebhooksAnswer",
+    "WebhookDueAnswer",
+    "WebhookLine",
     "PublishAnswer",
     "PublisherStatus",
     "TargetsAnswer",

@@ -14,7 +14,7 @@ enum Action {
 use Action::{Receive, Send};
 
 /// Role, action and channels. A role that is not listed with a channel has no right to it.
-const ROLES: [(&str, Action, &[&str]); 37] = [
+const ROLES: [(&str, Action, &[&str]); 40] = [
     ("device", Send, &["report", "presence"]),
     ("device", Receive, &["desired", "receipt", "credential", "live"]),
     ("publisher", Send, &["desired", "rollout"]),
@@ -123,6 +123,9 @@ const ROLES: [(&str, Action, &[&str]); 37] = [
         &["publisherStatus", "publisherTargets", "publisherRelease", "publisherDecide", "ingestQuarantine"],
     ),
     ("gateway", Send, &QUERIES),
+    ("rollup", Receive, &WEBHOOKS),
+    ("gateway", Send, &WEBHOOKS),
+    ("operator", Send, &WEBHOOKS),
     ("viewer", Receive, &["notice", "liveNotice"]),
     (
         "operator",
@@ -157,6 +160,13 @@ const QUERIES: [&str; 13] = [
 
 const NOTIFY: [&str; 6] =
     ["notifySubscribe", "notifyConfirm", "notifyUnsubscribe", "notifyList", "notifyMissed", "notifyContent"];
+const WEBHOOKS: [&str; 5] = [
+    "notifyWebhookRegister",
+    "notifyWebhookList",
+    "notifyWebhookRemove",
+    "notifyWebhookDue",
+    "notifyWebhookResult",
+];
 /// Groups and views that people define.
 const GROUPS: [(&str, Action, &[&str]); 6] = [
     ("rollup", Send, &["groupView", "definition", "definedView"]),
@@ -196,7 +206,7 @@ const GROUP_REPLIES: [(&str, &str); 7] = [
 ];
 
 /// The answer to a request, by its channel.
-const REPLIES: [(&str, &str); 31] = [
+const REPLIES: [(&str, &str); 36] = [
     ("check", "CheckAnswer"),
     ("ingestIncident", "IncidentAnswer"),
     ("queryIncidents", "IncidentsAnswer"),
@@ -221,6 +231,11 @@ const REPLIES: [(&str, &str); 31] = [
     ("notifyList", "SubscriptionsAnswer"),
     ("notifyMissed", "MissedAnswer"),
     ("notifyContent", "NoticeContent"),
+    ("notifyWebhookRegister", "SubscriptionAnswer"),
+    ("notifyWebhookList", "WebhooksAnswer"),
+    ("notifyWebhookRemove", "SubscriptionAnswer"),
+    ("notifyWebhookDue", "WebhookDueAnswer"),
+    ("notifyWebhookResult", "WebhookLine"),
     ("publisherApply", "PublishAnswer"),
     ("publisherRemove", "PublishAnswer"),
     ("publisherRetire", "PublishAnswer"),

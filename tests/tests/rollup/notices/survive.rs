@@ -154,6 +154,7 @@ async fn a_name_recreated_before_its_end_was_published_gets_the_present() {
         seen_at: Vec::new(),
         began: 1,
         owner: None,
+        webhook: None,
     };
     let lease = Duration::from_secs(60);
     hub.bus.subscription_put(name, to_bytes(&record).into(), lease, revision).await.unwrap();

@@ -12,6 +12,8 @@ use super::PREFIX;
 use super::act::{DECISION, JUDGEMENT, QUARANTINE_VERBS, ROLLOUT_VERBS};
 use super::params::{Kind, Param};
 use super::routes::{ROUTES, Route, SELECT, Source};
+use super::webhooks::{REGISTRATION, RegisteredWebhook, WebhookList};
+use crate::margo::trust::{BUNDLE, DISCOVERY};
 use crate::problem::PROBLEM_TYPE;
 
 /// Parameters without which a question has no answer, each with its route.
@@ -20,6 +22,9 @@ const REQUIRED: [(&str, &str); 4] =
 
 /// Flags that need no value.
 const EMPTY_FLAGS: [&str; 3] = ["apps", "clusters", "resources"];
+
+/// The meaning of the header `Idempotency-Key`.
+const IDEMPOTENCY: &str = "A text of your choice: the same request with the same key within 10 minutes is made once, and gets the same answer";
 
 /// The document as a text.
 pub fn text() -> &'static str {
@@ -61,6 +66,8 @@ pub fn whole() -> Value {
     }
     add_others(&mut paths);
     add_emco(&mut paths);
+    add_webhooks(&mut paths, &mut generator);
+    add_well_known(&mut paths);
     let mut schemas = generator.take_definitions(true);
     schemas.insert("Problem".to_owned(), problem());
     json!({
@@ -100,6 +107,76 @@ fn emco_route(path: &str, name: &str, summary: &str, params: &[Param], media: &s
         "parameters": params,
         "responses": responses(media, &json!({ "type": kind })),
     }})
+}
+
+/// The public documents by which devices of Margo learn whom to trust, for everybody.
+fn add_well_known(paths: &mut Map<String, Value>) {
+    for (path, name, summary) in [
+        (
+            DISCOVERY,
+            "getMargoDiscovery",
+            "Margo's discovery: the trust domain, and the address of the trust bundle",
+        ),
+        (BUNDLE, "getTrustBundle", "The trust bundle of devices, in SPIFFE's form: a JWK Set"),
+    ] {
+        let etag = json!({ "ETag": { "description": "The digest of the document",
+            "required": true, "schema": { "type": "string" } } });
+        let schema = json!({ "type": "object" });
+        paths.insert(
+            path.to_owned(),
+            json!({ "get": {
+                "summary": summary,
+                "operationId": name,
+                "parameters": [header("If-None-Match", "The ETag of the document that the client has")],
+                "responses": {
+                    "200": { "description": "The document", "headers": etag,
+                        "content": { "application/json": { "schema": schema } } },
+                    "304": { "description": "The client has the document" },
+                    "404": refusal("This gateway serves no devices, or serves people without TLS"),
+                    "421": refusal("The gateway does not serve this host"),
+                },
+            }}),
+        );
+    }
+}
+
+/// Webhooks: registration, list and removal.
+fn add_webhooks(paths: &mut Map<String, Value>, generator: &mut SchemaGenerator) {
+    let path = format!("{PREFIX}/webhooks");
+    let registered = json!(generator.subschema_for::<RegisteredWebhook>());
+    let mut routes = change("webhook register", &path, REGISTRATION, &registered);
+    routes["post"]["summary"] = json!("Register a webhook: notices that gateways post to an https address");
+    for media in ["application/json", "application/x-www-form-urlencoded"] {
+        routes["post"]["requestBody"]["content"][media]["schema"]["required"] = json!(["name", "url"]);
+    }
+    routes["post"]["requestBody"]["required"] = json!(true);
+    if let Some(responses) = routes["post"]["responses"].as_object_mut()
+        && let Some(answer) = responses.remove("200")
+    {
+        responses.insert("201".to_owned(), answer);
+    }
+    let listed = json!(generator.subschema_for::<WebhookList>());
+    routes["get"] = json!({
+        "summary": "Webhooks with the progress of their deliveries, without their secrets",
+        "operationId": "getWebhooks",
+        "parameters": [],
+        "responses": responses("application/json", &listed),
+    });
+    paths.insert(path, routes);
+    let path = format!("{PREFIX}/webhooks/{{name}}");
+    let mut parameters = path_params(&path);
+    parameters.push(header("Idempotency-Key", IDEMPOTENCY));
+    let mut responses = responses("application/json", &json!({ "type": "object" }));
+    responses["422"] = refusal("The Idempotency-Key belongs to another request");
+    paths.insert(
+        path,
+        json!({ "delete": {
+            "summary": "Remove a webhook",
+            "operationId": "webhook_remove",
+            "parameters": parameters,
+            "responses": responses,
+        }}),
+    );
 }
 
 /// Routes that are in no table: one report, changes, and events.
@@ -157,9 +234,8 @@ fn add_others(paths: &mut Map<String, Value>) {
 fn change(words: &str, path: &str, fields: &[Param], answer: &Value) -> Value {
     let properties: Map<_, _> = fields.iter().map(|field| (field.name.to_owned(), schema(field))).collect();
     let body = json!({ "type": "object", "properties": properties, "additionalProperties": false });
-    let key = "A text of your choice: the same request with the same key within 10 minutes is made once, and gets the same answer";
     let mut parameters = path_params(path);
-    parameters.push(header("Idempotency-Key", key));
+    parameters.push(header("Idempotency-Key", IDEMPOTENCY));
     let mut responses = responses("application/json", answer);
     responses["422"] = refusal("The Idempotency-Key belongs to another request");
     json!({ "post": {
@@ -217,6 +293,15 @@ fn schema(param: &Param) -> Value {
     })
 }
 
+/// A refusal that may pass, with the seconds until then; `is_always` if each such answer has them.
+fn passing(words: &str, is_always: bool) -> Value {
+    let about = "Seconds after which the same request may succeed";
+    let mut refused = refusal(words);
+    refused["headers"] = json!({ "Retry-After": {
+        "description": about, "required": is_always, "schema": { "type": "integer", "minimum": 0 } } });
+    refused
+}
+
 fn refusal(words: &str) -> Value {
     json!({ "description": words,
         "content": { PROBLEM_TYPE: { "schema": { "$ref": "#/components/schemas/Problem" } } } })
@@ -230,15 +315,15 @@ fn responses(media: &str, schema: &Value) -> Value {
         "401": problem("A login is needed"),
         "403": problem("The request is not permitted"),
         "404": problem("There is no such thing"),
-        "408": problem("The body came too slowly"),
-        "409": problem("The request contradicts the present state"),
+        "408": passing("The body came too slowly", true),
+        "409": passing("The request contradicts the present state", false),
         "410": problem("The cursor is not valid any more"),
         "413": problem("The body is too long"),
         "415": problem("The body is of a wrong media type"),
         "421": problem("The gateway does not serve this host"),
-        "429": problem("Too many requests are under way"),
+        "429": passing("Too many requests are under way", true),
         "502": problem("A service failed, or is of another version"),
-        "503": problem("A service does not answer, or has not read LEDGER to its end"),
+        "503": passing("A service does not answer, or has not read LEDGER to its end", true),
     })
 }
 
@@ -299,6 +384,20 @@ mod tests {
         for status in ["401", "408", "412", "421", "422"] {
             assert!(responses[status]["content"][PROBLEM_TYPE].is_object(), "{status}");
         }
+    }
+
+    #[test]
+    fn answers_that_may_pass_say_when_to_try_again() {
+        let document = whole();
+        let paths = document["paths"].as_object().unwrap();
+        let all = paths.values().flat_map(|path| path.as_object().unwrap().values());
+        for operation in all.filter(|operation| operation["responses"]["503"].is_object()) {
+            for status in ["408", "429", "503"] {
+                let header = &operation["responses"][status]["headers"]["Retry-After"];
+                assert_eq!(header["required"], true, "{} {status}", operation["operationId"]);
+            }
+        }
+        assert!(document["paths"]["/.well-known/margo"]["get"]["responses"]["304"].is_object());
     }
 
     #[test]

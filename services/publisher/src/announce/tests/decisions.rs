@@ -4,8 +4,8 @@ use std::collections::VecDeque;
 
 use muster_contract::canonical::Digest;
 use muster_contract::rollout::{
-    DecideRequest, ReleaseAnswer, ReleaseRefusal, ReleaseRequest, RolloutPhase, RolloutVerb, TargetsAnswer,
-    TargetsQuery,
+    DecideRequest, ReleaseAnswer, ReleaseRefusal, ReleaseRequest, RolloutPhase, RolloutRecord, RolloutVerb,
+    TargetsAnswer, TargetsQuery,
 };
 
 use super::stream::Fault;
@@ -47,6 +47,7 @@ fn asked(verb: RolloutVerb, digest: Digest) -> Decide {
         result: None,
         expected: None,
         revision: None,
+        record: None,
     };
     Decide { request, requested_by: None }
 }
@@ -165,6 +166,25 @@ async fn a_decision_about_another_phase_than_the_requester_has_seen_is_refused()
     let refused = publisher.announcer.decide(late).await.unwrap_err();
     assert_eq!(refused.code, ErrorCode::Conflict);
     assert!(refused.message.contains("is stopped; the request is about one that is running"), "{refused:?}");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_decision_after_another_one_than_the_requester_has_seen_is_refused() {
+    let stream = Stream::default();
+    let publisher = with_a_held_change(&stream).await;
+    let empty = RolloutRecord::new(digest("v2"), FILE.to_owned());
+    let mut first = asked(RolloutVerb::Begin, digest("v2"));
+    first.request.record = Some(empty.version());
+    let begun = publisher.announcer.decide(first.clone()).await.unwrap();
+    assert_eq!(begun.record.phase(), empty.phase(), "the phase alone does not tell");
+    let refused = publisher.announcer.decide(first).await.unwrap_err();
+    assert!(
+        refused.code == ErrorCode::Conflict && refused.message.contains("another decision"),
+        "{refused:?}"
+    );
+    let mut next = asked(RolloutVerb::Pause, digest("v2"));
+    next.request.record = Some(begun.record.version());
+    assert!(publisher.announcer.decide(next).await.unwrap().changed);
 }
 
 #[tokio::test(start_paused = true)]

@@ -184,6 +184,7 @@ fn a_request_names_a_wave_if_its_verb_is_about_one_and_a_bounded_reason() {
         result: None,
         expected: None,
         revision: None,
+        record: None,
     };
     assert_eq!(request(RolloutVerb::Pause, None, "").check(), Ok(()));
     assert_eq!(request(RolloutVerb::Approve, Some("quarter"), "").check(), Ok(()));

@@ -12,10 +12,7 @@ pub(super) fn all() -> Vec<Channel> {
     let name: SubscriptionName = NAME.parse().expect("this is a label");
     let of = |subject: String| subject.replace(NAME, "{subscription}");
     let held = Some(stream::NOTICES);
-    let request = |name, verb: &str, message, about| {
-        Channel::new(name, &format!("{}.{verb}", subjects::NOTIFY_PREFIX), None, message, about)
-    };
-    vec![
+    let mut channels = vec![
         Channel::new(
             "subscription",
             &of(subjects::subscription(&name)),
@@ -63,6 +60,43 @@ pub(super) fn all() -> Vec<Channel> {
             "content",
             &["ContentQuery"],
             "The notice that a filter would cause now. It stores nothing; a federation asks each hub.",
+        ),
+    ];
+    channels.extend(of_webhooks());
+    channels
+}
+
+fn request(name: &'static str, verb: &str, message: &'static [&'static str], about: &'static str) -> Channel {
+    Channel::new(name, &format!("{}.{verb}", subjects::NOTIFY_PREFIX), None, message, about)
+}
+
+/// Requests about webhooks.
+fn of_webhooks() -> [Channel; 5] {
+    [
+        request(
+            "notifyWebhookRegister",
+            "webhook-register",
+            &["WebhookRequest"],
+            "A gateway makes a webhook for an operator: notices that gateways post to an https address.",
+        ),
+        request(
+            "notifyWebhookList",
+            "webhook-list",
+            &["SubscriptionsQuery"],
+            "All webhooks with their progress, page by page, for operators.",
+        ),
+        request("notifyWebhookRemove", "webhook-remove", &["UnsubscribeRequest"], "Removes a webhook."),
+        request(
+            "notifyWebhookDue",
+            "webhook-due",
+            &["WebhookDueQuery"],
+            "A gateway claims one notice to deliver, for 30 seconds.",
+        ),
+        request(
+            "notifyWebhookResult",
+            "webhook-result",
+            &["WebhookResultRequest"],
+            "The outcome of a claimed delivery. A late one changes nothing.",
         ),
     ]
 }

@@ -1,0 +1,216 @@
+//! Delivers due notices. It claims one notice at a time from the hub, posts it, and reports the result; the hub decides about
+//! retries.
+//!
+//! A gateway that dies after a delivery has not reported it: once its claim ends, another gateway posts the event again with the
+//! same id. A receiver that is slow or fails occupies one of few places of its kind, so others do not wait for it.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use muster_client::ask::{AskError, Hub};
+use muster_contract::notify::{
+    WEBHOOK_CLAIM_SECONDS, WebhookDelivery, WebhookDueAnswer, WebhookDueQuery, WebhookLine,
+    WebhookResultRequest, WebhookState,
+};
+use muster_service::clock::Clock;
+use muster_service::error::chain;
+use muster_webhook::Answer;
+use muster_webhook::signature::{SIGNATURE, timed};
+use tokio::task::JoinSet;
+use tokio::time::{sleep, timeout};
+use tokio_util::sync::CancellationToken;
+
+use super::{Target, Webhooks, event};
+use crate::metrics::Metrics;
+
+/// Time for a whole delivery, from the name's lookup to the status of the answer.
+const DELIVERY_TIMEOUT: Duration = Duration::from_secs(10);
+/// Deliveries at once.
+const DELIVERIES_MAX: usize = 64;
+/// Most of them to receivers whose last delivery failed.
+const FAILING_MAX: usize = 16;
+/// Interval of questions while nothing is due.
+const ASK_EVERY: Duration = Duration::from_secs(1);
+/// The same while the hub does not answer or refuses.
+const REFUSED_EVERY: Duration = Duration::from_secs(5);
+/// Attempts to report a result, and the delay between them. After that the claim ends and the notice is delivered again.
+const REPORTS_MAX: usize = 3;
+const REPORT_AGAIN_AFTER: Duration = Duration::from_secs(1);
+/// The status by which a receiver wants no more notices.
+const GONE: u16 = 410;
+
+// A claim outlasts a delivery and the reports of it.
+const _: () = assert!(DELIVERY_TIMEOUT.as_secs() + 10 <= WEBHOOK_CLAIM_SECONDS);
+const _: () = assert!(2 * FAILING_MAX <= DELIVERIES_MAX);
+
+/// Delivers due notices. Clones share everything.
+#[derive(Clone)]
+pub struct Deliverer {
+    hub: Hub,
+    webhooks: Arc<Webhooks>,
+    clock: Arc<dyn Clock>,
+    metrics: Metrics,
+    /// This process among all gateways.
+    gateway: String,
+    public_host: Option<String>,
+}
+
+/// The outcome of an attempt.
+#[derive(Debug, Default, PartialEq, Eq)]
+struct Outcome {
+    error: Option<String>,
+    gone: bool,
+    retry_after_seconds: Option<u64>,
+}
+
+impl Deliverer {
+    /// A deliverer of a gateway that people know by a public host.
+    pub fn new(
+        hub: Hub,
+        webhooks: Arc<Webhooks>,
+        clock: Arc<dyn Clock>,
+        metrics: Metrics,
+        public_host: Option<String>,
+    ) -> Self {
+        let gateway = format!("{:016x}", fastrand::u64(..));
+        Self { hub, webhooks, clock, metrics, gateway, public_host }
+    }
+
+    /// Delivers until `stop`, and finishes the deliveries that are under way then.
+    pub async fn run(self, stop: CancellationToken) {
+        let (mut deliveries, mut failing, mut is_refused) = (JoinSet::new(), 0, false);
+        while !stop.is_cancelled() {
+            let mut delay = ASK_EVERY;
+            while deliveries.len() < DELIVERIES_MAX && !stop.is_cancelled() {
+                match self.due(failing >= FAILING_MAX).await {
+                    Ok(Some(delivery)) => {
+                        failing += usize::from(delivery.failures > 0);
+                        deliveries.spawn(self.clone().deliver(delivery));
+                    }
+                    Ok(None) => {
+                        is_refused = false;
+                        break;
+                    }
+                    Err(error) => {
+                        if !std::mem::replace(&mut is_refused, true) {
+                            tracing::warn!(error = chain(&error), "cannot ask for notices of webhooks");
+                        }
+                        delay = REFUSED_EVERY;
+                        break;
+                    }
+                }
+            }
+            tokio::select! {
+                () = stop.cancelled() => {}
+                () = sleep(delay) => {}
+                Some(done) = deliveries.join_next() => failing -= usize::from(done.unwrap_or(false)),
+            }
+        }
+        while deliveries.join_next().await.is_some() {}
+    }
+
+    async fn due(&self, skip_failing: bool) -> Result<Option<WebhookDelivery>, AskError> {
+        let query = WebhookDueQuery { gateway: self.gateway.clone(), skip_failing };
+        let answer = self.hub.notify("webhook-due", &query).await?;
+        let answer: WebhookDueAnswer = serde_json::from_value(answer).map_err(AskError::Misunderstood)?;
+        Ok(answer.delivery)
+    }
+
+    /// Posts a notice, and reports the result; whether the delivery before this one failed.
+    async fn deliver(self, delivery: WebhookDelivery) -> bool {
+        let was_failing = delivery.failures > 0;
+        self.metrics.webhooks_under_way.inc();
+        let outcome = self.attempt(&delivery).await;
+        self.metrics.webhooks_under_way.dec();
+        self.metrics.webhook_deliveries.inc();
+        if let Some(error) = &outcome.error {
+            self.metrics.webhook_failures.inc();
+            let (name, host) = (delivery.notice.name.as_str(), &delivery.host);
+            tracing::info!(webhook = name, host, error, "cannot deliver a notice");
+        }
+        self.report(&delivery, outcome).await;
+        was_failing
+    }
+
+    async fn attempt(&self, delivery: &WebhookDelivery) -> Outcome {
+        let Some(target) = self.webhooks.target(&delivery.sealed) else {
+            return Outcome::failed(
+                "the --webhook-key of this gateway does not open its address; register it again",
+            );
+        };
+        match timeout(DELIVERY_TIMEOUT, self.post(delivery, &target)).await {
+            Ok(Ok(answer)) => Outcome::of(&answer),
+            Ok(Err(error)) => Outcome::failed(&error),
+            Err(_) => Outcome::failed(&format!("no answer within {DELIVERY_TIMEOUT:?}")),
+        }
+    }
+
+    async fn post(&self, delivery: &WebhookDelivery, target: &Target) -> Result<Answer, String> {
+        let body = event::compose(&delivery.notice, self.public_host.as_deref());
+        let signature = timed(target.secret.as_bytes(), self.clock.now().as_second(), &body);
+        let headers = [("content-type", event::MEDIA_TYPE.to_owned()), (SIGNATURE, signature)];
+        self.webhooks.client.post(&target.url, &headers, body, 0).await.map_err(|error| chain(&error))
+    }
+
+    async fn report(&self, delivery: &WebhookDelivery, outcome: Outcome) {
+        let Outcome { error, gone, retry_after_seconds } = outcome;
+        let (name, number) = (delivery.notice.name.clone(), delivery.notice.number);
+        let gateway = self.gateway.clone();
+        let result = WebhookResultRequest { name, number, gateway, error, gone, retry_after_seconds };
+        for attempt in 1..=REPORTS_MAX {
+            match self.hub.notify("webhook-result", &result).await {
+                Ok(answer) => return log_disabled(answer),
+                Err(error) if attempt == REPORTS_MAX || !error.may_pass() => {
+                    let name = result.name.as_str();
+                    tracing::warn!(webhook = name, error = chain(&error), "cannot report a delivery");
+                    return;
+                }
+                Err(_) => sleep(REPORT_AGAIN_AFTER).await,
+            }
+        }
+    }
+}
+
+fn log_disabled(answer: serde_json::Value) {
+    let Ok(line) = serde_json::from_value::<WebhookLine>(answer) else { return };
+    if line.state == WebhookState::Disabled {
+        let (name, error) = (line.subscription.name.as_str(), line.last_error.unwrap_or_default());
+        tracing::warn!(webhook = name, host = line.host, error, "disabled a webhook; register it again");
+    }
+}
+
+impl Outcome {
+    fn failed(error: &str) -> Self {
+        Self { error: Some(error.to_owned()), ..Self::default() }
+    }
+
+    fn of(answer: &Answer) -> Self {
+        let error = match answer.status {
+            200..=299 => return Self::default(),
+            status @ 300..=399 => format!("the answer has status {status}; redirects are not followed"),
+            status => format!("the answer has status {status}"),
+        };
+        Self { error: Some(error), gone: answer.status == GONE, retry_after_seconds: answer.retry_after }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_a_success_is_one_and_410_ends_a_webhook() {
+        let of = |status, retry_after| Outcome::of(&Answer { status, retry_after, body: Default::default() });
+        for status in [200, 202, 204] {
+            assert_eq!(of(status, None), Outcome::default(), "{status}");
+        }
+        for (status, gone) in
+            [(301, false), (304, false), (400, false), (404, false), (410, true), (500, false)]
+        {
+            let outcome = of(status, None);
+            assert!(outcome.error.unwrap().contains(&status.to_string()), "{status}");
+            assert_eq!(outcome.gone, gone, "{status}");
+        }
+        assert_eq!(of(429, Some(60)).retry_after_seconds, Some(60));
+    }
+}

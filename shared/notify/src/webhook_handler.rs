@@ -1,0 +1,254 @@
+//! Handles the requests about webhooks (`muster.notify.webhook-*`): people register, list and remove them by a gateway, and
+//! gateways claim deliveries and report their results. [`crate::webhooks`] decides.
+
+use std::time::Duration;
+
+use muster_bus::{PublishError, PublishErrorKind, Requester, Role};
+use muster_contract::decode::to_bytes;
+use muster_contract::notify::{
+    LEASE_MAX_SECONDS, Subscription, SubscriptionAnswer, SubscriptionRecord, SubscriptionsQuery,
+    UnsubscribeRequest, WEBHOOK_GATEWAY_BYTES_MAX, WebhookDelivery, WebhookDueAnswer, WebhookDueQuery,
+    WebhookLine, WebhookRequest, WebhookResultRequest, WebhooksAnswer,
+};
+use muster_contract::query::{ErrorBody, ErrorCode};
+use muster_contract::question::{bad, checked_limit};
+use muster_contract::{SubscriptionName, Timestamp};
+use muster_service::clock::{Clock as _, SystemClock};
+
+use crate::handler::{
+    ATTEMPTS_MAX, LINES_MAX, StoredSubscription, SubscriptionHandler, absent, answered, busy, move_on,
+    not_written, taken,
+};
+use crate::notifier::held;
+use crate::source::NoticeSource;
+use crate::webhooks;
+
+/// Webhooks that one request for a delivery tries to claim: other gateways claim at the same time.
+const CLAIMS_MAX: usize = 4;
+
+impl<S: NoticeSource> SubscriptionHandler<S> {
+    /// Makes a webhook, or replaces the address and the secret of one.
+    pub(crate) async fn webhook_register(
+        &self,
+        request: WebhookRequest,
+        requester: &Requester,
+    ) -> Result<SubscriptionAnswer, ErrorBody> {
+        may_manage(requester)?;
+        request.check().map_err(|violation| bad(violation.to_string()))?;
+        let wanted = Subscription { lease_seconds: LEASE_MAX_SECONDS, ..request.subscription.clone() };
+        self.source.check(&wanted).await?;
+        self.known().await?;
+        for _ in 0..ATTEMPTS_MAX {
+            let StoredSubscription { record, revision } = self.held(&wanted.name).await?;
+            let told = self.newest_number(&wanted.name).await?;
+            let resumed = record.is_some();
+            if record.as_ref().is_some_and(|record| record.webhook.is_none()) {
+                return Err(taken(&wanted.name));
+            }
+            held(&self.register).check_webhooks(&wanted.name)?;
+            let record = self.taken_up(record, &wanted, told, requester)?;
+            let webhook = webhooks::registered(&request, SystemClock.now());
+            let record = SubscriptionRecord { webhook: Some(webhook), ..record };
+            match self.write_webhook(&record, revision).await {
+                Ok(()) => return Ok(answered(&record, resumed, told)),
+                Err(error) => {
+                    held(&self.register).release(&wanted.name);
+                    if error.kind != PublishErrorKind::Conflict {
+                        return Err(not_written(&error));
+                    }
+                }
+            }
+        }
+        Err(busy(&wanted.name))
+    }
+
+    /// Webhooks with their progress.
+    pub(crate) async fn webhook_list(
+        &self,
+        request: &SubscriptionsQuery,
+        requester: &Requester,
+    ) -> Result<WebhooksAnswer, ErrorBody> {
+        may_manage(requester)?;
+        let limit = checked_limit(request.limit)?.min(LINES_MAX);
+        self.known().await?;
+        let (webhooks, more) = held(&self.register).webhooks(request.after.as_ref(), limit);
+        let last = webhooks.last().map(|line| line.subscription.name.clone());
+        Ok(WebhooksAnswer { webhooks, next: last.filter(|_| more) })
+    }
+
+    /// Removes a webhook.
+    pub(crate) async fn webhook_remove(
+        &self,
+        UnsubscribeRequest { name }: UnsubscribeRequest,
+        requester: &Requester,
+    ) -> Result<SubscriptionAnswer, ErrorBody> {
+        may_manage(requester)?;
+        let StoredSubscription { record, .. } = self.held(&name).await?;
+        record.filter(|record| record.webhook.is_some()).ok_or_else(|| no_webhook(&name))?;
+        self.unsubscribe(UnsubscribeRequest { name }, requester).await
+    }
+
+    /// Claims one notice for a gateway.
+    pub(crate) async fn webhook_due(
+        &self,
+        query: WebhookDueQuery,
+        requester: &Requester,
+    ) -> Result<WebhookDueAnswer, ErrorBody> {
+        may_deliver(requester)?;
+        check_gateway(&query.gateway)?;
+        self.known().await?;
+        let now = SystemClock.now();
+        let due = held(&self.register).due_webhooks(query.skip_failing, CLAIMS_MAX, now);
+        for name in due {
+            if let Some(delivery) = self.claim(&name, &query.gateway, now).await? {
+                return Ok(WebhookDueAnswer { delivery: Some(delivery) });
+            }
+        }
+        self.renew_one(now).await?;
+        Ok(WebhookDueAnswer { delivery: None })
+    }
+
+    /// Claims the newest notice of a webhook; none if it is not due any more.
+    async fn claim(
+        &self,
+        name: &SubscriptionName,
+        gateway: &str,
+        now: Timestamp,
+    ) -> Result<Option<WebhookDelivery>, ErrorBody> {
+        let StoredSubscription { record: Some(mut record), revision } = self.held(name).await? else {
+            return Ok(None);
+        };
+        let Some(notice) = self.newest(name).await?.filter(|notice| notice.reason.is_none()) else {
+            return Ok(None);
+        };
+        if !webhooks::is_due(&record, notice.number, now) {
+            return Ok(None);
+        }
+        let Some(webhook) = &mut record.webhook else { return Ok(None) };
+        webhooks::claim(webhook, gateway, notice.number, now);
+        let (host, sealed, failures) = (webhook.host.clone(), webhook.sealed.clone(), webhook.failures);
+        match self.write_webhook(&record, revision).await {
+            Ok(()) => Ok(Some(WebhookDelivery { host, sealed, failures, notice })),
+            // Another gateway was faster.
+            Err(error) if error.kind == PublishErrorKind::Conflict => Ok(None),
+            Err(error) => Err(not_written(&error)),
+        }
+    }
+
+    /// Stores a webhook again that has long had nothing to deliver, before the server removes it.
+    async fn renew_one(&self, now: Timestamp) -> Result<(), ErrorBody> {
+        let Some(name) = held(&self.register).webhook_to_renew(now) else { return Ok(()) };
+        let StoredSubscription { record: Some(record), revision } = self.held(&name).await? else {
+            return Ok(());
+        };
+        match self.write_webhook(&record, revision).await {
+            Err(error) if error.kind != PublishErrorKind::Conflict => Err(not_written(&error)),
+            _ => Ok(()),
+        }
+    }
+
+    /// Records the outcome of a claimed delivery. A late outcome changes nothing.
+    pub(crate) async fn webhook_result(
+        &self,
+        request: WebhookResultRequest,
+        requester: &Requester,
+    ) -> Result<WebhookLine, ErrorBody> {
+        may_deliver(requester)?;
+        check_gateway(&request.gateway)?;
+        let name = &request.name;
+        for _ in 0..ATTEMPTS_MAX {
+            let StoredSubscription { record, revision } = self.held(name).await?;
+            let mut record = record.ok_or_else(|| absent(name))?;
+            let newest = self.newest(name).await?;
+            let told = newest.as_ref().map_or(0, |notice| notice.number);
+            let webhook = record.webhook.as_mut().ok_or_else(|| no_webhook(name))?;
+            if !webhooks::is_of_claim(webhook, &request) {
+                return webhooks::line(&record, told).ok_or_else(|| no_webhook(name));
+            }
+            webhooks::record_result(webhook, &request, SystemClock.now());
+            if request.error.is_none() {
+                move_on(&mut record, request.number, (None, &[]), newest.as_ref());
+            }
+            match self.write_webhook(&record, revision).await {
+                Ok(()) => return webhooks::line(&record, told).ok_or_else(|| no_webhook(name)),
+                Err(error) if error.kind == PublishErrorKind::Conflict => {}
+                Err(error) => return Err(not_written(&error)),
+            }
+        }
+        Err(busy(name))
+    }
+
+    async fn write_webhook(&self, record: &SubscriptionRecord, revision: u64) -> Result<(), PublishError> {
+        let mut record = record.clone();
+        let mut lease = Duration::from_secs(LEASE_MAX_SECONDS);
+        if let Some(webhook) = &mut record.webhook {
+            webhook.stored_at = SystemClock.now();
+            lease = webhooks::kept_for(webhook).unwrap_or(lease);
+        }
+        let name = &record.subscription.name;
+        self.bus.subscription_put(name, to_bytes(&record).into(), lease, revision).await.map(drop)
+    }
+}
+
+/// A webhook makes gateways connect to an address, so operators alone choose one. An open server proves nobody.
+fn may_manage(requester: &Requester) -> Result<(), ErrorBody> {
+    let is_allowed = requester.is_operator() || *requester == Requester::Unverified;
+    allowed(is_allowed, "webhooks are for operators")
+}
+
+/// A gateway without a login has the credentials of an operator.
+fn may_deliver(requester: &Requester) -> Result<(), ErrorBody> {
+    let is_gateway = matches!(requester, Requester::User { role: Some(Role::Gateway | Role::Operator), .. });
+    allowed(is_gateway || *requester == Requester::Unverified, "only a gateway delivers to webhooks")
+}
+
+fn allowed(is_allowed: bool, rule: &str) -> Result<(), ErrorBody> {
+    if is_allowed {
+        return Ok(());
+    }
+    let message = format!("{rule}: ask with the credentials of such a role");
+    Err(ErrorBody { code: ErrorCode::Forbidden, message })
+}
+
+fn check_gateway(name: &str) -> Result<(), ErrorBody> {
+    if (1..=WEBHOOK_GATEWAY_BYTES_MAX).contains(&name.len()) {
+        return Ok(());
+    }
+    Err(bad(format!("gateway: must have 1 to {WEBHOOK_GATEWAY_BYTES_MAX} bytes")))
+}
+
+fn no_webhook(name: &SubscriptionName) -> ErrorBody {
+    let message = format!("there is no webhook '{name}': it was never registered, or was removed");
+    ErrorBody { code: ErrorCode::NotFound, message }
+}
+
+#[cfg(test)]
+mod tests {
+    use muster_contract::OnBehalfOf;
+
+    use super::*;
+    use crate::ownership::tests::user;
+
+    #[test]
+    fn operators_manage_webhooks_and_gateways_deliver() {
+        let gateway = user("G", "gateway");
+        let represented = |role: &str| gateway.representing(OnBehalfOf::new("A", "anna", role)).unwrap();
+        // requester, may manage, may deliver
+        let table = [
+            (user("O", "operator"), true, true),
+            (gateway.clone(), false, true),
+            (represented("operator"), true, false),
+            (represented("viewer"), false, false),
+            (user("V", "viewer"), false, false),
+            (user("S", "subscriber"), false, false),
+            (user("X", "king"), false, false),
+            (Requester::Unverified, true, true),
+        ];
+        for (requester, manages, delivers) in table {
+            let found = (may_manage(&requester).is_ok(), may_deliver(&requester).is_ok());
+            assert_eq!(found, (manages, delivers), "{requester:?}");
+        }
+        assert_eq!(may_manage(&user("V", "viewer")).unwrap_err().code, ErrorCode::Forbidden);
+        assert!(check_gateway("").is_err() && check_gateway(&"g".repeat(65)).is_err());
+    }
+}

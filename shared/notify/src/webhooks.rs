@@ -1,0 +1,252 @@
+//! Decides about webhooks: which notice is due, when a failed delivery is tried again, and when a webhook is disabled. It is pure.
+//!
+//! The progress of a webhook is part of its record in NOTICES. So a gateway that takes over continues where another one stopped,
+//! and a receiver that fails costs one stored notice.
+
+use std::time::Duration;
+
+use muster_contract::Timestamp;
+use muster_contract::notify::{
+    SubscriptionRecord, WEBHOOK_CLAIM_SECONDS, WEBHOOK_ERROR_BYTES_MAX, Webhook, WebhookClaim, WebhookLine,
+    WebhookRequest, WebhookResultRequest, WebhookState,
+};
+use muster_contract::state::cut;
+
+/// Delay after the first failure; each further one doubles it.
+const RETRY_MIN: Duration = Duration::from_secs(2);
+/// Longest delay, also of those that a receiver asks for.
+const RETRY_MAX: Duration = Duration::from_secs(15 * 60);
+/// The record of a webhook that delivers nothing is stored again after this time, so that the server keeps it.
+const STORED_AGAIN_AFTER: Duration = Duration::from_secs(24 * 60 * 60);
+/// How long a disabled webhook stays in the list.
+const DISABLED_KEPT: Duration = Duration::from_secs(7 * 24 * 60 * 60);
+
+/// A webhook that is registered now.
+pub(crate) fn registered(request: &WebhookRequest, now: Timestamp) -> Webhook {
+    Webhook {
+        host: request.host.clone(),
+        sealed: request.sealed.clone(),
+        give_up_seconds: request.give_up_seconds,
+        stored_at: now,
+        failures: 0,
+        failing_since: None,
+        next_at: None,
+        delivered_at: None,
+        last_error: None,
+        disabled_at: None,
+        claim: None,
+    }
+}
+
+/// Whether a gateway may claim the notice with this number.
+pub(crate) fn is_due(record: &SubscriptionRecord, number: u64, now: Timestamp) -> bool {
+    let Some(webhook) = &record.webhook else { return false };
+    let is_new = number > record.seen.max(record.began);
+    let is_time = webhook.next_at.is_none_or(|next| next <= now);
+    let is_free = webhook.claim.as_ref().is_none_or(|claim| claim.until <= now);
+    is_new && is_time && is_free && webhook.disabled_at.is_none()
+}
+
+/// Whether the record must be stored again although nothing has changed.
+pub(crate) fn is_renewal_due(webhook: &Webhook, now: Timestamp) -> bool {
+    webhook.disabled_at.is_none() && after(webhook.stored_at, STORED_AGAIN_AFTER) <= now
+}
+
+/// How long the server keeps the record of a disabled webhook; none for another one.
+pub(crate) fn kept_for(webhook: &Webhook) -> Option<Duration> {
+    webhook.disabled_at.map(|_| DISABLED_KEPT)
+}
+
+/// Claims a notice for a gateway.
+pub(crate) fn claim(webhook: &mut Webhook, gateway: &str, number: u64, now: Timestamp) {
+    let until = after(now, Duration::from_secs(WEBHOOK_CLAIM_SECONDS));
+    webhook.claim = Some(WebhookClaim { gateway: gateway.to_owned(), number, until });
+}
+
+/// Whether a result is one of the present claim. Others are late: another gateway has claimed the notice, or the webhook was
+/// registered again.
+pub(crate) fn is_of_claim(webhook: &Webhook, result: &WebhookResultRequest) -> bool {
+    webhook
+        .claim
+        .as_ref()
+        .is_some_and(|claim| claim.gateway == result.gateway && claim.number == result.number)
+}
+
+/// Records the outcome of the claimed delivery.
+pub(crate) fn record_result(webhook: &mut Webhook, result: &WebhookResultRequest, now: Timestamp) {
+    webhook.claim = None;
+    let Some(error) = &result.error else {
+        webhook.delivered_at = Some(now);
+        (webhook.failures, webhook.failing_since, webhook.next_at, webhook.last_error) =
+            (0, None, None, None);
+        return;
+    };
+    webhook.failures = webhook.failures.saturating_add(1);
+    webhook.last_error = Some(cut(error.clone(), WEBHOOK_ERROR_BYTES_MAX));
+    let since = *webhook.failing_since.get_or_insert(now);
+    if result.gone || after(since, Duration::from_secs(webhook.give_up_seconds)) <= now {
+        (webhook.disabled_at, webhook.next_at) = (Some(now), None);
+        return;
+    }
+    let asked = Duration::from_secs(result.retry_after_seconds.unwrap_or(0)).min(RETRY_MAX);
+    webhook.next_at = Some(after(now, delay(webhook.failures).max(asked)));
+}
+
+/// The delay after so many failures in a row.
+fn delay(failures: u64) -> Duration {
+    let doublings = u32::try_from(failures.saturating_sub(1)).unwrap_or(u32::MAX);
+    2_u32
+        .checked_pow(doublings)
+        .and_then(|times| RETRY_MIN.checked_mul(times))
+        .unwrap_or(RETRY_MAX)
+        .min(RETRY_MAX)
+}
+
+/// A webhook for people.
+pub(crate) fn line(record: &SubscriptionRecord, told: u64) -> Option<WebhookLine> {
+    let webhook = record.webhook.clone()?;
+    let state = match (webhook.disabled_at, webhook.failures) {
+        (Some(_), _) => WebhookState::Disabled,
+        (None, 0) => WebhookState::Active,
+        (None, _) => WebhookState::Failing,
+    };
+    Some(WebhookLine {
+        subscription: record.subscription.clone(),
+        host: webhook.host,
+        owner: record.owner.clone(),
+        state,
+        seen: record.seen,
+        told,
+        give_up_seconds: webhook.give_up_seconds,
+        failures: webhook.failures,
+        failing_since: webhook.failing_since,
+        next_at: webhook.next_at,
+        delivered_at: webhook.delivered_at,
+        last_error: webhook.last_error,
+        disabled_at: webhook.disabled_at,
+    })
+}
+
+fn after(time: Timestamp, delay: Duration) -> Timestamp {
+    time.saturating_add(delay).unwrap_or(Timestamp::MAX)
+}
+
+#[cfg(test)]
+mod tests {
+    use muster_contract::notify::Subscription;
+
+    use super::*;
+
+    fn at(second: i64) -> Timestamp {
+        Timestamp::from_second(second).unwrap()
+    }
+
+    fn record(give_up_seconds: u64) -> SubscriptionRecord {
+        let subscription = Subscription::named("alarms".parse().unwrap());
+        let (host, sealed) = ("hooks.example".to_owned(), "sealed".to_owned());
+        let request = WebhookRequest { subscription: subscription.clone(), host, sealed, give_up_seconds };
+        SubscriptionRecord {
+            api_version: Default::default(),
+            kind: Default::default(),
+            subscription,
+            seen: 3,
+            seen_seq: 0,
+            seen_at: Vec::new(),
+            began: 2,
+            owner: None,
+            webhook: Some(registered(&request, at(0))),
+        }
+    }
+
+    fn result(number: u64, error: Option<&str>) -> WebhookResultRequest {
+        WebhookResultRequest {
+            name: "alarms".parse().unwrap(),
+            number,
+            gateway: "g1".to_owned(),
+            error: error.map(str::to_owned),
+            gone: false,
+            retry_after_seconds: None,
+        }
+    }
+
+    /// Fails a delivery at this second; the second of the next attempt.
+    fn fail(webhook: &mut Webhook, second: i64, retry_after_seconds: Option<u64>) -> Option<i64> {
+        let failed = WebhookResultRequest { retry_after_seconds, ..result(4, Some("status 500")) };
+        claim(webhook, "g1", 4, at(second));
+        record_result(webhook, &failed, at(second));
+        webhook.next_at.map(Timestamp::as_second)
+    }
+
+    #[test]
+    fn one_gateway_at_a_time_has_a_notice_until_its_claim_ends() {
+        let mut record = record(60);
+        assert!(!is_due(&record, 3, at(1)), "it was delivered");
+        assert!(is_due(&record, 4, at(1)));
+        claim(record.webhook.as_mut().unwrap(), "g1", 4, at(1));
+        assert!(!is_due(&record, 4, at(30)) && !is_due(&record, 5, at(30)));
+        assert!(is_due(&record, 4, at(31)), "a gateway that died has recorded nothing");
+        let webhook = record.webhook.as_mut().unwrap();
+        claim(webhook, "g2", 5, at(31));
+        assert!(!is_of_claim(webhook, &result(4, None)), "the result of an ended claim is late");
+        let of_other = WebhookResultRequest { gateway: "g2".to_owned(), ..result(5, None) };
+        assert!(is_of_claim(webhook, &of_other));
+        record_result(webhook, &of_other, at(32));
+        assert_eq!((webhook.claim.clone(), webhook.delivered_at), (None, Some(at(32))));
+        record.webhook = Some(registered(
+            &WebhookRequest {
+                subscription: record.subscription.clone(),
+                host: "other.example".to_owned(),
+                sealed: "other".to_owned(),
+                give_up_seconds: 60,
+            },
+            at(33),
+        ));
+        assert!(!is_of_claim(record.webhook.as_ref().unwrap(), &of_other), "it was registered again");
+        record.webhook = None;
+        assert!(!is_due(&record, 9, at(99)), "a subscription without a webhook is its subscriber's");
+    }
+
+    #[test]
+    fn delays_double_up_to_a_bound_and_respect_the_receiver() {
+        let mut record = record(7 * 24 * 60 * 60);
+        let webhook = record.webhook.as_mut().unwrap();
+        let next: Vec<_> = [0; 4].map(|_| fail(webhook, 100, None).unwrap()).to_vec();
+        assert_eq!(next, [102, 104, 108, 116]);
+        assert_eq!(fail(webhook, 100, Some(60)), Some(160), "the receiver's Retry-After");
+        assert_eq!(fail(webhook, 100, Some(u64::MAX)), Some(100 + 15 * 60));
+        (0..100).for_each(|_| _ = fail(webhook, 100, None));
+        assert_eq!((webhook.next_at, webhook.failures), (Some(at(100 + 15 * 60)), 106));
+        assert!(!is_due(&record, 4, at(999)) && is_due(&record, 4, at(1000)));
+        let webhook = record.webhook.as_mut().unwrap();
+        record_result(webhook, &result(4, None), at(1000));
+        assert_eq!((webhook.failures, webhook.failing_since, webhook.last_error.clone()), (0, None, None));
+    }
+
+    #[test]
+    fn a_webhook_that_only_fails_or_is_gone_is_disabled_and_kept_for_a_week() {
+        let mut record = record(60);
+        let webhook = record.webhook.as_mut().unwrap();
+        assert!(fail(webhook, 100, None).is_some() && fail(webhook, 159, None).is_some());
+        assert_eq!(kept_for(webhook), None);
+        assert_eq!(fail(webhook, 160, None), None, "it failed for 60 s");
+        assert_eq!(line(&record, 4).unwrap().state, WebhookState::Disabled);
+        assert!(!is_due(&record, 4, at(9999)));
+        let webhook = record.webhook.as_mut().unwrap();
+        assert_eq!(kept_for(webhook), Some(DISABLED_KEPT));
+        assert!(!is_renewal_due(webhook, Timestamp::MAX));
+        let mut other = super::tests::record(60);
+        let gone = WebhookResultRequest { gone: true, ..result(4, Some("status 410")) };
+        record_result(other.webhook.as_mut().unwrap(), &gone, at(1));
+        assert_eq!(line(&other, 4).unwrap().state, WebhookState::Disabled);
+    }
+
+    #[test]
+    fn an_idle_webhook_is_stored_again_and_an_error_is_bounded() {
+        let mut record = record(60);
+        let webhook = record.webhook.as_mut().unwrap();
+        assert!(!is_renewal_due(webhook, at(86_399)) && is_renewal_due(webhook, at(86_400)));
+        record_result(webhook, &result(4, Some(&"é".repeat(500))), at(1));
+        assert!(webhook.last_error.as_ref().unwrap().len() <= WEBHOOK_ERROR_BYTES_MAX);
+        assert_eq!(line(&record, 4).unwrap().state, WebhookState::Failing);
+    }
+}
