@@ -307,7 +307,7 @@ impl Model {
         let asked = match (self.wanted(), content.get()) {
             _ if self.is_deciding => Err("the last decision is not answered yet".to_owned()),
             (Some(Target::Rollout(_)), Some(Content::Rollout(rollouts))) => {
-                match self.board.doubt(now).or_else(|| content.doubt(now)) {
+                match self.fleet_screen.staleness(now).or_else(|| content.staleness(now)) {
                     Some(_) => Err("these numbers are not current, so nothing is decided on them".to_owned()),
                     None => Question::of(key, rollouts),
                 }
