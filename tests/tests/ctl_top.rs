@@ -193,7 +193,7 @@ fn a_decision_is_sent_after_a_yes_alone_and_about_current_numbers_alone() {
     press(&mut model, "np");
     assert!(screen(&mut model).contains("pause the rollout of web?"));
     press(&mut model, "n");
-    model.board.set_link(false, ago(1));
+    model.fleet_screen.set_link(false, ago(1));
     press(&mut model, "a");
     assert!(screen(&mut model).contains("these numbers are not current"), "the connection is lost");
     press(&mut model, "y");
