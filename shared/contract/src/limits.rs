@@ -114,6 +114,10 @@ pub const UNSOLICITED_DEFAULT: usize = 8;
 pub const EPOCH_RISES_PER_HOUR: usize = 6;
 /// How many refusals of desired states ingest records of a device within an hour; later ones wait for the next hour.
 pub const DESIRED_REFUSALS_PER_HOUR: usize = 6;
+/// A token or credential ends soon once at most one of so many parts of its lifetime is left.
+pub const ENDS_SOON_PARTS: u64 = 10;
+/// Time between two incidents that ingest records about the end of one device's token.
+pub const TOKEN_INCIDENT_INTERVAL: Duration = Duration::from_secs(10 * 60);
 /// Longest message of a refused desired state: each heartbeat repeats it. A device cuts a longer one and says so; ingest does
 /// not read a heartbeat with a longer one.
 pub const DESIRED_REFUSAL_MESSAGE_BYTES_MAX: usize = 256;
