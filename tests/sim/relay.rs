@@ -226,6 +226,7 @@ impl World {
             is_retired: document.is_some_and(|document| document.retired),
             is_storing: !self.devices[device].full || agent.waiting.is_empty(),
             refused: agent.refused.clone(),
+            token: None,
         }
     }
 

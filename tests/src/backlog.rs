@@ -153,6 +153,7 @@ impl Backlog {
             desired,
             storage_failure: watch::channel(None).1,
             refused: watch::channel(None).1,
+            token: watch::channel(None).1,
             receipt_fetched,
             metrics: Metrics::default(),
             core: RelayCore::new(HEARTBEAT, Budget::new(limit, Instant::now()), fastrand::Rng::new()),

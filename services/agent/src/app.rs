@@ -51,6 +51,7 @@ use crate::runtime::simulated::SimulatedRuntime;
 use crate::runtime::{EXITS_WAITING_MAX, Exit, Runtime};
 use crate::schedule::{self, SchedulePhase};
 use crate::status::StatusFile;
+use crate::token::{CurrentToken, TokenMonitor};
 use crate::{name, store};
 
 /// The migrations of the database: none, because every release has written the present format.
@@ -99,6 +100,7 @@ struct Shared {
     metrics: Metrics,
     accepted: Option<store::AcceptedDesired>,
     refused: watch::Sender<CurrentRefusal>,
+    token: watch::Sender<CurrentToken>,
 }
 
 /// The parts from which a runtime is created.
@@ -157,6 +159,7 @@ pub async fn start_with_runtime(
     let (bus, connected) = watch::channel(None);
     let (receipt_fetched, is_receipt_fetched) = watch::channel(false);
     spawn_storage(&shared, supervisor);
+    spawn_token(&shared, supervisor).await;
     let (exits, ended) = mpsc::channel(EXITS_WAITING_MAX);
     let runtime = runtime(RuntimeParts { config: &shared.config, clock: Arc::clone(&shared.clock), exits })?;
     let storage_failure = spawn_workloads(&shared, wanted.clone(), (runtime, ended), supervisor).await?;
@@ -188,7 +191,8 @@ async fn open(clock: Arc<dyn Clock>, config: Config, supervisor: &Supervisor) ->
     let accepted = store::accepted(&db).await?;
     metrics.set_generation(accepted.as_ref().map_or(0, |accepted| Generation::get(accepted.generation)));
     let refused = watch::Sender::new(store::refusal(&db).await?);
-    Ok(Shared { config, clock, db, outbox, metrics, accepted, refused })
+    let token = watch::Sender::new(None);
+    Ok(Shared { config, clock, db, outbox, metrics, accepted, refused, token })
 }
 
 /// Spawns the database's task and the metrics: they stop last.
@@ -203,12 +207,27 @@ fn spawn_storage(shared: &Shared, supervisor: &Supervisor) {
         shared.metrics.clone(),
         shared.outbox.clone(),
         shared.refused.subscribe(),
+        shared.token.subscribe(),
         status_file(shared),
     );
     let stop = supervisor.token(Stage::Serve);
     supervisor.spawn(Stage::Serve, "metrics", async move {
         _ = stop.run_until_cancelled(figures).await;
     });
+}
+
+/// Spawns the task that follows the term of the device's token, after its first look.
+async fn spawn_token(shared: &Shared, supervisor: &Supervisor) {
+    let Some(creds) = credentials(&shared.config) else { return };
+    let (device, clock) = (shared.config.device.clone(), Arc::clone(&shared.clock));
+    let mut monitor = TokenMonitor::new(device, creds, clock, shared.metrics.clone(), shared.token.clone());
+    monitor.check().await;
+    supervisor.spawn(Stage::Intake, "token", monitor.run(supervisor.token(Stage::Intake)));
+}
+
+/// The credentials with which the device connects, if it has some.
+fn credentials(config: &Config) -> Option<PathBuf> {
+    config.common.creds.clone().or_else(|| identity::folder(&config.data_dir))
 }
 
 fn status_file(shared: &Shared) -> StatusFile {
@@ -370,12 +389,13 @@ fn spawn_relay(
         desired,
         storage_failure,
         refused: shared.refused.subscribe(),
+        token: shared.token.subscribe(),
         receipt_fetched,
         metrics: shared.metrics.clone(),
         core: RelayCore::new(config.heartbeat, budget, fastrand::Rng::new()),
     };
     let settings = BusConfig {
-        creds: config.common.creds.clone().or_else(|| identity::folder(&config.data_dir)),
+        creds: credentials(config),
         tls_ca: config.common.tls_ca.clone(),
         reconnect_max: config.reconnect_max,
         ping_interval: PING_INTERVAL_MAX.min(config.heartbeat / PINGS_PER_HEARTBEAT),

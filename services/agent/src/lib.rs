@@ -8,7 +8,7 @@
 //! [`app`] wires the parts and orders their stop; [`config`] holds the settings, [`commands`] the other commands of
 //! the program; [`connection`] keeps the agent connected while the [`schedule`] allows it. [`report`]: the content of
 //! reports; `capabilities`: what the device is; `name`: default device name; `identity`: credentials; `join`:
-//! enrolment; [`metrics`] and `status`: figures. The entry point is [`start`].
+//! enrolment; [`token`]: when its token ends; [`metrics`] and `status`: figures. The entry point is [`start`].
 
 pub mod app;
 pub mod commands;
@@ -37,6 +37,7 @@ pub mod db;
 pub mod metrics;
 mod status;
 pub mod store;
+pub mod token;
 
 pub use app::{Handle, start};
 pub use config::Config;

@@ -3,7 +3,9 @@
 use std::sync::atomic::AtomicI64;
 use std::time::Duration;
 
+use muster_contract::Timestamp;
 use muster_contract::desired_refusal::DesiredRefusal;
+use muster_contract::token::TokenTerm;
 use muster_service::health::Health;
 use prometheus_client::metrics::counter::Counter;
 use prometheus_client::metrics::gauge::Gauge;
@@ -29,6 +31,8 @@ pub struct Metrics {
     generation: Gauge<i64, AtomicI64>,
     link: Gauge<i64, AtomicI64>,
     storing: Gauge<i64, AtomicI64>,
+    token_end: Gauge<i64, AtomicI64>,
+    token_ending: Gauge<i64, AtomicI64>,
     sent: Counter,
     held_back: Counter,
     refused: Counter,
@@ -53,6 +57,16 @@ impl Metrics {
             ("agent_desired_generation", "Generation accepted last; 0 before the first", &metrics.generation),
             ("agent_link_up", "1 while there is a connection to the hub", &metrics.link),
             ("agent_storing", "1 while reports can be stored", &metrics.storing),
+            (
+                "agent_token_end_timestamp_seconds",
+                "When the device's token ends, in seconds since 1970; 0 if it does not end",
+                &metrics.token_end,
+            ),
+            (
+                "agent_token_ending",
+                "1 while a tenth or less is left of the lifetime of the device's token",
+                &metrics.token_ending,
+            ),
         ];
         metrics.set_storing(true);
         let counters = [
@@ -107,6 +121,12 @@ impl Metrics {
         self.storing.set(i64::from(works));
     }
 
+    /// Sets when the device's token ends, and whether that is soon.
+    pub fn set_token(&self, ends_at: Option<Timestamp>, is_ending: bool) {
+        self.token_end.set(ends_at.map_or(0, Timestamp::as_second));
+        self.token_ending.set(i64::from(is_ending));
+    }
+
     /// Counts reports that UPLINK confirmed.
     pub fn reports_sent(&self, count: usize) {
         self.sent.inc_by(count as u64);
@@ -128,12 +148,12 @@ impl Metrics {
     }
 }
 
-/// Keeps the metrics of the outbox up to date, the head at once and the others within about a second; and the status
-/// file.
+/// Keeps the metrics of the outbox up to date, the head at once and the others within about a second; and the status file.
 pub(crate) async fn update(
     metrics: Metrics,
     outbox: Outbox,
     mut refused: watch::Receiver<Option<DesiredRefusal>>,
+    mut token: watch::Receiver<Option<TokenTerm>>,
     mut status: StatusFile,
 ) {
     let mut changes = outbox.changes();
@@ -150,6 +170,7 @@ pub(crate) async fn update(
             },
             // The follower may end before this task: then nothing is refused any more.
             Ok(()) = refused.changed() => stale = true,
+            Ok(()) = token.changed() => stale = true,
             () = sleep_until(status.due_at()), if status.is_due() => status.write().await,
             () = sleep_until(counted), if stale => {
                 // The tasks that write to the database report its failures.
@@ -157,7 +178,8 @@ pub(crate) async fn update(
                 stale = summary.is_err();
                 if let Ok(summary) = summary {
                     metrics.set_outbox(&summary);
-                    status.update(&Figures { summary, refused: refused.borrow_and_update().clone() });
+                    let refused = refused.borrow_and_update().clone();
+                    status.update(&Figures { summary, refused, token: *token.borrow_and_update() });
                 }
                 counted = Instant::now() + COUNT_INTERVAL;
             }
@@ -170,6 +192,16 @@ impl Metrics {
     /// Failed writes.
     pub(crate) fn storage_failures(&self) -> u64 {
         self.storage.get()
+    }
+
+    /// When the token ends: Unix seconds.
+    pub(crate) fn token_end(&self) -> u64 {
+        self.token_end.get().cast_unsigned()
+    }
+
+    /// Whether that is soon.
+    pub(crate) fn is_token_ending(&self) -> bool {
+        self.token_ending.get() == 1
     }
 }
 

@@ -27,6 +27,7 @@ use crate::metrics::Metrics;
 use crate::outbox::Outbox;
 use crate::reconcile::CurrentDesired;
 use crate::report_writer::StorageFailure;
+use crate::token::CurrentToken;
 
 /// The relay of a device.
 pub struct Relay {
@@ -42,6 +43,8 @@ pub struct Relay {
     pub storage_failure: watch::Receiver<StorageFailure>,
     /// The desired state that the device refused, while it has accepted none since: heartbeats carry it.
     pub refused: watch::Receiver<Option<DesiredRefusal>>,
+    /// The term of the device's token: heartbeats carry it while it ends soon, and now and then.
+    pub token: watch::Receiver<CurrentToken>,
     /// True once the hub's last receipt was fetched and stored, or there is none. Before that no new epoch is fixed
     /// and no report is sent.
     pub receipt_fetched: watch::Receiver<bool>,

@@ -11,8 +11,9 @@ use std::time::Duration;
 
 use muster_contract::desired_refusal::DesiredRefusal;
 use muster_contract::receipt::RefusedNumbers;
+use muster_contract::token::TokenTerm;
 use muster_contract::{DeviceKey, Epoch, Timestamp};
-use muster_service::clock::Clock;
+use muster_service::clock::{Clock, SystemClock};
 use muster_service::error::chain;
 use serde::{Deserialize, Serialize};
 use tokio::time::Instant;
@@ -20,7 +21,7 @@ use tokio::time::Instant;
 use crate::outbox::Summary;
 
 const FILE: &str = "status.json";
-/// Least time between two writes, unless the refusal has changed: a flash disk wears out.
+/// Least time between two writes, unless a refusal or the token has changed: a flash disk wears out.
 const WRITE_INTERVAL: Duration = Duration::from_secs(10);
 
 /// The status of an agent.
@@ -48,6 +49,9 @@ pub(crate) struct Status {
     /// The desired state that this device refused, while it has accepted none since.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(crate) refused_desired: Option<DesiredRefusal>,
+    /// The term of the device's token, if it ends.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(crate) token: Option<TokenTerm>,
 }
 
 /// The figures in the file.
@@ -57,6 +61,8 @@ pub(crate) struct Figures {
     pub(crate) summary: Summary,
     /// The refusal of a desired state that stands.
     pub(crate) refused: Option<DesiredRefusal>,
+    /// The term of the device's token.
+    pub(crate) token: Option<TokenTerm>,
 }
 
 /// The error of reading the status file.
@@ -88,8 +94,9 @@ impl StatusFile {
     /// Takes the newest figures; [`Self::write`] writes them.
     pub(crate) fn update(&mut self, figures: &Figures) {
         self.pending = (self.written.as_ref() != Some(figures)).then(|| figures.clone());
-        let refused = |figures: &Figures| (figures.summary.refused.clone(), figures.refused.clone());
-        if self.written.as_ref().is_none_or(|written| refused(written) != refused(figures)) {
+        let urgent =
+            |figures: &Figures| (figures.summary.refused.clone(), figures.refused.clone(), figures.token);
+        if self.written.as_ref().is_none_or(|written| urgent(written) != urgent(figures)) {
             self.due_at = Instant::now();
         }
     }
@@ -120,11 +127,11 @@ impl StatusFile {
         }
     }
 
-    fn status(&self, Figures { summary, refused: refused_desired }: &Figures) -> Status {
+    fn status(&self, Figures { summary, refused: refused_desired, token }: &Figures) -> Status {
         let Summary { epoch, head, unsent, rows, bytes, ref refused, .. } = *summary;
-        let refused_desired = refused_desired.clone();
+        let (refused_desired, token) = (refused_desired.clone(), *token);
         let (device, at, refused) = (self.device.clone(), self.clock.now(), refused.clone());
-        Status { device, at, epoch, head, unsent, rows, bytes, refused, refused_desired }
+        Status { device, at, epoch, head, unsent, rows, bytes, refused, refused_desired, token }
     }
 }
 
@@ -139,7 +146,7 @@ fn write(path: &Path, status: &Status) -> io::Result<()> {
 pub(crate) fn print(data_dir: &Path, json: bool) -> ExitCode {
     let (said, code) = match read(data_dir) {
         Ok((text, status)) => {
-            let text = if json { text + "\n" } else { format_status(&status) };
+            let text = if json { text + "\n" } else { format_status(&status, SystemClock.now()) };
             (io::stdout().write_all(text.as_bytes()), ExitCode::SUCCESS)
         }
         Err(error) => (writeln!(io::stderr(), "muster-agent: {}", chain(&error)), ExitCode::FAILURE),
@@ -155,9 +162,9 @@ fn read(data_dir: &Path) -> Result<(String, Status), StatusFileError> {
     Ok((text, status))
 }
 
-/// The status as text.
-pub(crate) fn format_status(status: &Status) -> String {
-    let Status { device, at, epoch, head, unsent, rows, bytes, refused, refused_desired } = status;
+/// The status as text, read at `now`.
+pub(crate) fn format_status(status: &Status, now: Timestamp) -> String {
+    let Status { device, at, epoch, head, unsent, rows, bytes, refused, refused_desired, token } = status;
     let epoch = epoch.map_or_else(|| "not fixed yet".to_owned(), |epoch| epoch.to_string());
     let line = |RefusedNumbers { ranges, reason }: &RefusedNumbers| {
         format!("{} reports, {ranges}: {reason}; they stay here until the hub has room\n", ranges.count())
@@ -172,8 +179,25 @@ pub(crate) fn format_status(status: &Status) -> String {
     });
     format!(
         "device     {device}\nas of      {at}\nepoch      {epoch}\nhead       {head}, {unsent} unsent\n\
-         outbox     {rows} rows, {bytes} bytes\nrefused    {reports}{desired}"
+         outbox     {rows} rows, {bytes} bytes\nrefused    {reports}{desired}{}",
+        token.map_or_else(String::new, |token| format_token(device, &token, now))
     )
+}
+
+/// The line of the token.
+fn format_token(device: &DeviceKey, token: &TokenTerm, now: Timestamp) -> String {
+    let ends_at = token.ends_at;
+    if ends_at <= now {
+        format!(
+            "token      ended at {ends_at}: run `muster enroll {device} -o FILE`, and `muster-agent accept FILE` here\n"
+        )
+    } else if token.ends_soon(now) {
+        format!(
+            "token      ends soon, at {ends_at}: start muster-renewer, or run `muster enroll {device} --send`\n"
+        )
+    } else {
+        format!("token      ends at {ends_at}\n")
+    }
 }
 
 #[cfg(test)]
@@ -191,12 +215,12 @@ mod tests {
         assert!(read(dir.path()).is_err());
         let refused = RefusedNumbers { ranges: SeqRanges::span(5, 61), reason: "quarantineFull".to_owned() };
         let summary = Summary { head: 61, rows: 57, refused: vec![refused], ..Summary::default() };
-        let figures = |summary: &Summary| Figures { summary: summary.clone(), refused: None };
+        let figures = |summary: &Summary| Figures { summary: summary.clone(), ..Figures::default() };
         file.update(&figures(&summary));
         file.write().await;
         let (_, status) = read(dir.path()).unwrap();
         assert_eq!((status.head, &status.refused), (61, &summary.refused));
-        let text = format_status(&status);
+        let text = format_status(&status, Timestamp::UNIX_EPOCH);
         assert!(text.contains("57 reports, 5-61: quarantineFull"), "{text}");
         // Later figures wait; a change of the refused reports does not.
         file.update(&figures(&Summary { head: 62, ..summary.clone() }));
@@ -220,10 +244,36 @@ mod tests {
         file.update(&Figures { refused: Some(refusal), ..Figures::default() });
         assert!(file.is_due() && file.due_at() <= Instant::now());
         file.write().await;
-        let text = format_status(&read(dir.path()).unwrap().1);
+        let text = format_status(&read(dir.path()).unwrap().1, Timestamp::UNIX_EPOCH);
         let wanted =
             "desired    refused generation 4 since 1970-01-01T00:00:00Z: its generation 4 is below 7;";
         assert!(text.contains(wanted), "{text}");
+    }
+
+    #[tokio::test]
+    async fn the_file_says_when_the_token_ends_and_what_to_do_before_that() {
+        let dir = tempfile::tempdir().unwrap();
+        let mut file = StatusFile::new(dir.path(), "plant7/press-4".parse().unwrap(), Arc::new(SystemClock));
+        file.update(&Figures::default());
+        file.write().await;
+        let at = |second| Timestamp::from_second(second).unwrap();
+        assert!(!format_status(&read(dir.path()).unwrap().1, at(0)).contains("token"));
+        let token = Some(TokenTerm { issued_at: at(0), ends_at: at(1_000) });
+        file.update(&Figures { token, ..Figures::default() });
+        assert!(file.is_due() && file.due_at() <= Instant::now());
+        file.write().await;
+        let status = read(dir.path()).unwrap().1;
+        for (second, words) in [
+            (899, "token      ends at 1970-01-01T00:16:40Z\n"),
+            (
+                900,
+                "token      ends soon, at 1970-01-01T00:16:40Z: start muster-renewer, or run `muster enroll plant7/press-4 --send`",
+            ),
+            (1_000, "token      ended at 1970-01-01T00:16:40Z: run `muster enroll plant7/press-4 -o FILE`"),
+        ] {
+            let text = format_status(&status, at(second));
+            assert!(text.contains(words), "{second}: {text}");
+        }
     }
 
     #[tokio::test]

@@ -1,17 +1,16 @@
 //! Decides which tokens are due for renewal, and which tokens and credentials expire soon. Pure.
 
 use muster_contract::DeviceKey;
+use muster_contract::limits::ENDS_SOON_PARTS;
 use muster_identity::{Role, UserEntry};
 
 /// A token is due once at most this part of its lifetime is left: one half.
 const DUE_WITHIN: u64 = 2;
-/// A token expires soon once at most this part of its lifetime is left: a tenth.
-const ENDS_WITHIN: u64 = 10;
 
 /// Credentials with a shorter lifetime were made for one task: nobody waits for their renewal.
 const TASK_LIFETIME: u64 = 24 * 60 * 60;
 
-const _: () = assert!(DUE_WITHIN > 1 && ENDS_WITHIN > DUE_WITHIN);
+const _: () = assert!(DUE_WITHIN > 1 && ENDS_SOON_PARTS > DUE_WITHIN);
 
 /// A device's token, as the registry records it.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -48,7 +47,7 @@ impl Token {
 
     /// Whether a tenth of its lifetime or less is left, or it is expired.
     pub const fn ends_soon(&self, now: u64) -> bool {
-        self.left(now) <= self.lifetime() / ENDS_WITHIN
+        self.left(now) <= self.lifetime() / ENDS_SOON_PARTS
     }
 
     const fn left(&self, now: u64) -> u64 {
@@ -62,7 +61,7 @@ pub fn role_ending(entry: &UserEntry, now: u64) -> Option<Role> {
     let role = Role::ALL.into_iter().find(|role| role.as_str() == entry.role)?;
     let expires = entry.expires.filter(|expires| now < *expires && !entry.is_revoked())?;
     let lifetime = expires.saturating_sub(entry.issued);
-    let ends_soon = expires - now <= lifetime / ENDS_WITHIN;
+    let ends_soon = expires - now <= lifetime / ENDS_SOON_PARTS;
     (role != Role::Device && ends_soon && lifetime >= TASK_LIFETIME).then_some(role)
 }
 

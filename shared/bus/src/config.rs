@@ -5,7 +5,7 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use muster_contract::DeviceKey;
-use muster_contract::limits::{MESSAGE_BYTES_MAX, RECONNECT_MAX};
+use muster_contract::limits::{DEVICE_MESSAGE_BYTES_MAX, MESSAGE_BYTES_MAX, RECONNECT_MAX};
 
 use crate::login::{ClientCertificate, Login};
 /// Time between two checks of the credentials file.
@@ -54,6 +54,8 @@ pub struct BusConfig {
     pub reconnect_max: Duration,
     /// Commands that may be queued for the connection.
     pub client_capacity: usize,
+    /// Bytes of one message, headers included. A larger one is refused here: the server would close the connection.
+    pub message_bytes_max: usize,
     /// Time between two pings.
     pub ping_interval: Duration,
     /// `max_bytes` of UPLINK if `converge` creates it; smaller on small disks.
@@ -78,6 +80,7 @@ impl BusConfig {
             inbox_prefix: None,
             reconnect_max: RECONNECT_MAX,
             client_capacity: SERVICE_CLIENT_CAPACITY,
+            message_bytes_max: SERVER_PAYLOAD_MIN,
             ping_interval: PING_INTERVAL,
             uplink_bytes_max: UPLINK_BYTES_MAX,
             ledger_bytes_max: LEDGER_BYTES_MAX,
@@ -85,11 +88,12 @@ impl BusConfig {
         }
     }
 
-    /// A device's configuration: its own inbox prefix and a small queue.
+    /// A device's configuration: its own inbox prefix, a small queue, and messages of the size that its token allows.
     pub fn device(url: impl Into<String>, key: &DeviceKey) -> Self {
         Self {
             inbox_prefix: Some(format!("_INBOX_{}_{}", key.site, key.device)),
             client_capacity: DEVICE_CLIENT_CAPACITY,
+            message_bytes_max: DEVICE_MESSAGE_BYTES_MAX,
             ..Self::service(url, format!("muster-agent {key}"))
         }
     }
@@ -117,8 +121,8 @@ impl fmt::Debug for BusConfig {
 }
 
 const _: () = {
-    // A device's rights allow a document of the largest size.
-    assert!(SERVER_PAYLOAD_MIN == muster_identity::roles::DEVICE_PAYLOAD_MAX);
+    // Each server takes what a device may send.
+    assert!(DEVICE_MESSAGE_BYTES_MAX <= SERVER_PAYLOAD_MIN);
     assert!(DEVICE_CLIENT_CAPACITY < SERVICE_CLIENT_CAPACITY);
     // A half-open link must be found before the device counts as silent.
     assert!(PINGS_UNTIL_LOST as u64 * PING_INTERVAL.as_secs() < muster_contract::limits::LEASE.as_secs());

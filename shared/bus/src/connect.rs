@@ -207,7 +207,7 @@ async fn open(
         tokio::spawn(Renewal { client, path, in_use, check_interval, clock }.run(stop.clone()));
     }
     let (silence, _tasks) = (Silence::new(), stop.drop_guard());
-    let BusConfig { uplink_bytes_max, ledger_bytes_max, replicas, .. } = *config;
+    let BusConfig { message_bytes_max, uplink_bytes_max, ledger_bytes_max, replicas, .. } = *config;
     let signers = config.creds.as_deref().map(creds::signers).unwrap_or_default();
     let wire = Wire {
         client,
@@ -215,6 +215,7 @@ async fn open(
         refusal,
         silence,
         replies,
+        message_bytes_max,
         uplink_bytes_max,
         ledger_bytes_max,
         replicas,

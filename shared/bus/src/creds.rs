@@ -5,6 +5,8 @@ use std::io;
 use std::path::Path;
 
 use async_nats::{Auth, ConnectOptions, ServerAddr};
+use muster_contract::Timestamp;
+use muster_contract::token::TokenTerm;
 use muster_identity::requester::Signers;
 use muster_identity::{Role, TokenClaims, creds, jwt, roles};
 use nkeys::KeyPair;
@@ -71,6 +73,17 @@ pub(crate) fn sign(path: &Path, nonce: &[u8]) -> io::Result<Auth> {
     auth.signature = Some(creds.key.sign(nonce).map_err(io::Error::other)?);
     auth.jwt = Some(creds.jwt);
     Ok(auth)
+}
+
+/// The term of the JWT in credentials; `None` if it does not end.
+///
+/// # Errors
+/// They cannot be read, or have no JWT for their seed.
+pub fn term(path: &Path) -> io::Result<Option<TokenTerm>> {
+    let claims = read(path)?.claims()?;
+    let time = |seconds| Timestamp::from_second(i64::try_from(seconds).ok()?).ok();
+    let (issued_at, ends_at) = (time(claims.iat), claims.exp.and_then(time));
+    Ok(issued_at.zip(ends_at).map(|(issued_at, ends_at)| TokenTerm { issued_at, ends_at }))
 }
 
 /// The inbox that the rights of the credentials' role allow; `None` if they are of no role of Muster.

@@ -11,7 +11,6 @@ use muster_contract::headers::{
 use serde::Deserialize;
 
 use crate::bus::Bus;
-use crate::config::SERVER_PAYLOAD_MIN;
 use crate::message::{Headers, Outgoing, Stored};
 use crate::wire::{ApiError, FailureBody, NoAnswer, unreadable};
 
@@ -138,7 +137,7 @@ struct Confirmation {
 impl Bus {
     /// Publishes and waits for the stream's confirmation.
     pub async fn publish(&self, message: Outgoing) -> Result<Stored, PublishError> {
-        let Packed { subject, headers, payload } = pack(message)?;
+        let Packed { subject, headers, payload } = pack(message, self.wire.message_bytes_max)?;
         let answer = self.wire.ask(subject.clone(), headers, payload, CONFIRM_TIMEOUT).await;
         answer
             .map_err(ApiError::from)
@@ -171,7 +170,8 @@ pub(crate) struct Packed {
     pub(crate) payload: Bytes,
 }
 
-pub(crate) fn pack(message: Outgoing) -> Result<Packed, PublishError> {
+/// Makes a message ready. Refuses one of more than `bytes_max` bytes.
+pub(crate) fn pack(message: Outgoing, bytes_max: usize) -> Result<Packed, PublishError> {
     let Outgoing { subject, payload, mut headers, .. } = message;
     if let Some(id) = message.message_id {
         headers.insert(MSG_ID, id);
@@ -192,7 +192,7 @@ pub(crate) fn pack(message: Outgoing) -> Result<Packed, PublishError> {
         headers.insert(TTL, format!("{}s", ttl.as_secs().max(1)));
     }
     // The server counts headers as well, and closes the connection of a client that exceeds the limit.
-    if payload.len() + headers.wire_bytes() > SERVER_PAYLOAD_MIN {
+    if payload.len() + headers.wire_bytes() > bytes_max {
         return Err(PublishError::new(subject, NoAnswer::TooLarge.into()));
     }
     Ok(Packed { subject: subject.into(), headers: (!headers.is_empty()).then_some(headers.0), payload })
@@ -251,11 +251,11 @@ mod tests {
         let sized = |bytes: usize| {
             let message =
                 Outgoing { message_id: Some("known".to_owned()), ..Outgoing::new("a.b", vec![0; bytes]) };
-            pack(message).map(drop).map_err(|error| error.kind)
+            pack(message, 100).map(drop).map_err(|error| error.kind)
         };
         let headers = "NATS/1.0\r\nNats-Msg-Id: known\r\n\r\n".len();
-        assert_eq!(sized(SERVER_PAYLOAD_MIN - headers), Ok(()));
-        assert_eq!(sized(SERVER_PAYLOAD_MIN - headers + 1), Err(PublishErrorKind::Permanent));
+        assert_eq!(sized(100 - headers), Ok(()));
+        assert_eq!(sized(100 - headers + 1), Err(PublishErrorKind::Permanent));
     }
 
     #[test]

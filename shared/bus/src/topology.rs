@@ -7,9 +7,9 @@ use async_nats::jetstream::stream::{
     Config as Stream, DiscardPolicy, Republish, Source, StorageType, SubjectTransform,
 };
 use muster_contract::limits::{
-    DEVICE_DUPLICATE_WINDOW, DUPLICATE_WINDOW, HEARTBEAT_BYTES_MAX, LEDGER_AGE_MAX, PARTITIONS,
-    PLANS_HISTORY, QUARANTINE_BYTES_MAX, QUARANTINE_DUPLICATE_WINDOW, QUARANTINE_SHARE, REPORT_BYTES_MAX,
-    REPORT_HEADER_BYTES_MAX, UPLINK_SHARE,
+    DEVICE_DUPLICATE_WINDOW, DEVICE_MESSAGE_BYTES_MAX, DUPLICATE_WINDOW, HEARTBEAT_BYTES_MAX, LEDGER_AGE_MAX,
+    PARTITIONS, PLANS_HISTORY, QUARANTINE_BYTES_MAX, QUARANTINE_DUPLICATE_WINDOW, QUARANTINE_SHARE,
+    UPLINK_SHARE,
 };
 use muster_contract::subjects::{REJECTED, report_partition, stream};
 use muster_service::config::UPLINK_BYTES_MIN;
@@ -28,8 +28,6 @@ const UPLINK_SHARES_MIN: u64 = 3;
 const DOWNLINK_HISTORY: i64 = 5;
 /// How long UPLINK keeps a report that ingest has not removed.
 const UPLINK_AGE_MAX: Duration = Duration::from_secs(7 * 24 * 60 * 60);
-/// A report of the largest size with its headers.
-const REPORT_MESSAGE_BYTES_MAX: usize = REPORT_BYTES_MAX + REPORT_HEADER_BYTES_MAX;
 /// How long the server's marker of an expired subscription stays, for a rollup that is away.
 const EXPIRY_MARK_KEPT: Duration = Duration::from_secs(24 * 60 * 60);
 /// How long PRESENCE keeps the last heartbeat of a silent device.
@@ -146,7 +144,7 @@ fn uplink(bytes_max: u64) -> Stream {
         max_messages_per_subject: UPLINK_SHARE as i64,
         discard_new_per_subject: true,
         max_bytes: i64::try_from(bytes_max).unwrap_or(i64::MAX),
-        max_message_size: REPORT_MESSAGE_BYTES_MAX as i32,
+        max_message_size: DEVICE_MESSAGE_BYTES_MAX as i32,
         max_age: UPLINK_AGE_MAX,
         duplicate_window: DEVICE_DUPLICATE_WINDOW,
         deny_delete: true,
@@ -311,7 +309,7 @@ const _: () = {
     assert!(SERVER_PAYLOAD_MIN <= i32::MAX as usize);
     assert!(DUPLICATE_WINDOW.as_secs() <= PRESENCE_AGE_MAX.as_secs());
     // One device that fills its share with the largest reports leaves most of the smallest UPLINK to the others.
-    assert!(UPLINK_SHARES_MIN * UPLINK_SHARE as u64 * REPORT_MESSAGE_BYTES_MAX as u64 <= UPLINK_BYTES_MIN);
+    assert!(UPLINK_SHARES_MIN * UPLINK_SHARE as u64 * DEVICE_MESSAGE_BYTES_MAX as u64 <= UPLINK_BYTES_MIN);
     // A device that fills its share leaves room for others among the deliveries of its partition.
     assert!(8 * UPLINK_SHARE as i64 <= ACK_PENDING_MAX);
 };

@@ -96,7 +96,7 @@ impl<T> Window<T> {
         if self.unanswered >= self.in_flight {
             self.wait_for_room().await;
         }
-        match pack(message) {
+        match pack(message, self.wire.message_bytes_max) {
             Ok(packed) => self.send_packed(packed, tag).await,
             Err(error) => {
                 // The message has a number in the window, and would have none in the batch.

@@ -31,6 +31,8 @@ pub(crate) struct Wire {
     /// The server's last refusal, in its words.
     pub(crate) refusal: watch::Receiver<Option<String>>,
     pub(crate) replies: Replies,
+    /// Bytes of one message, headers included.
+    pub(crate) message_bytes_max: usize,
     pub(crate) uplink_bytes_max: u64,
     pub(crate) ledger_bytes_max: u64,
     pub(crate) replicas: usize,
@@ -56,8 +58,8 @@ pub enum NoAnswer {
     /// No subscriber: no such stream, a stream without a leader, or no such service.
     #[error("no server and no service answers there now")]
     NoResponders,
-    /// The message is larger than the server takes.
-    #[error("the message is larger than the server's max_payload")]
+    /// The message is larger than the server takes of this connection.
+    #[error("the message is larger than the server allows")]
     TooLarge,
     /// The subject is malformed.
     #[error("the subject is malformed")]

@@ -159,14 +159,15 @@ pub enum IncidentKind {
         /// Connections that were ended since the last incident of this key.
         disconnected: u64,
     },
-    /// A tenth or less is left of the life of the device's newest token, and no newer one could be handed over.
+    /// A tenth or less is left of the life of the device's token. The first of an end counts; another of the same end changes
+    /// nothing.
     TokenEnding {
         /// When the token was issued.
         issued_at: Timestamp,
         /// When it ends: the device is out then.
         ends_at: Timestamp,
     },
-    /// A token that was ending has been followed by a newer one.
+    /// A token that was ending has been followed by a newer one. Without an end before it, it changes nothing.
     TokenRenewed {
         /// When the newer one ends.
         ends_at: Timestamp,
@@ -240,7 +241,8 @@ pub enum ForeignView {
 }
 
 impl IncidentKind {
-    /// Whether a service has ingest record it by a request. Ingest finds the others itself, in what devices send.
+    /// Whether a service has ingest record it by a request. Ingest finds the others itself, in what devices send, and those of
+    /// tokens as well.
     pub const fn is_requested(&self) -> bool {
         matches!(
             self,
@@ -253,6 +255,11 @@ impl IncidentKind {
                 | Self::LedgerNearlyFull { .. }
                 | Self::QuarantineFull { .. }
         )
+    }
+
+    /// Whether it is about the end of a device's token.
+    pub const fn is_of_token(&self) -> bool {
+        matches!(self, Self::TokenEnding { .. } | Self::TokenRenewed { .. })
     }
 
     /// Its type, as documents have it.

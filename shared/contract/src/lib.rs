@@ -6,7 +6,7 @@
 //!
 //! Reading order: [`ids`] and [`limits`], then [`subjects`], then the documents in the order in which they travel: [`desired`]
 //! (with its [`constraints`], released by a [`rollout`]) → [`report`] (with its [`retry`], several [`packed`] in a message) → [`fact`] → [`view`]. Beside them are
-//! [`pulse`], [`partition`], [`presence`] (which repeats a [`desired_refusal`]), [`receipt`], [`credential`], [`incident`], [`query`] (read by [`question`], which
+//! [`pulse`], [`partition`], [`presence`] (which repeats a [`desired_refusal`] and the term of a [`token`]), [`receipt`], [`credential`], [`incident`], [`query`] (read by [`question`], which
 //! rejects [unknown keys](keys) and suggests [similar ones](near); it names a [`commit`]), [`status`], [`why`], [`silence`],
 //! [`lag`], [`validity`], [`history`], [`changes`], [`actions`] and [`notify`], the address of a [webhook](WebhookUrl), the records
 //! of gateways ([`http_device`]), and the [`plans`] of the planner. [`decode`] reads documents, [`canonical`] computes their digests.
@@ -60,6 +60,7 @@ pub mod silence;
 pub mod state;
 pub mod status;
 pub mod subjects;
+pub mod token;
 pub mod validity;
 pub mod version;
 pub mod view;

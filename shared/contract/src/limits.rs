@@ -35,6 +35,9 @@ pub const BATCH_TEXT_BYTES_MAX: usize = 256 * 1024;
 pub const BATCH_ENCODINGS_MAX: usize = 8;
 /// Headers that may accompany a report: a message id and a trace.
 pub const REPORT_HEADER_BYTES_MAX: usize = 4 * 1024;
+/// Largest message of a device, headers included: a report of the largest size. The server refuses a larger one before a stream
+/// sees it. Beside reports, batches and heartbeats a device publishes only reads without a payload.
+pub const DEVICE_MESSAGE_BYTES_MAX: usize = REPORT_BYTES_MAX + REPORT_HEADER_BYTES_MAX;
 /// Largest heartbeat, headers included.
 pub const HEARTBEAT_BYTES_MAX: usize = 8 * 1024;
 /// Longest identifier: a DNS label.
@@ -111,6 +114,10 @@ pub const UNSOLICITED_DEFAULT: usize = 8;
 pub const EPOCH_RISES_PER_HOUR: usize = 6;
 /// How many refusals of desired states ingest records of a device within an hour; later ones wait for the next hour.
 pub const DESIRED_REFUSALS_PER_HOUR: usize = 6;
+/// A token or credential ends soon once at most one of so many parts of its lifetime is left.
+pub const ENDS_SOON_PARTS: u64 = 10;
+/// Time between two incidents that ingest records about the end of one device's token.
+pub const TOKEN_INCIDENT_INTERVAL: Duration = Duration::from_secs(10 * 60);
 /// Longest message of a refused desired state: each heartbeat repeats it. A device cuts a longer one and says so; ingest does
 /// not read a heartbeat with a longer one.
 pub const DESIRED_REFUSAL_MESSAGE_BYTES_MAX: usize = 256;
@@ -256,16 +263,10 @@ const _: () = {
     );
     // A rejected report with its headers grows by a third in base64 and must still fit with its reason, which JSON escaping
     // may make six times as long.
-    assert!(
-        (REPORT_BYTES_MAX + REPORT_HEADER_BYTES_MAX) * 4 / 3 + 6 * ERROR_MESSAGE_BYTES_MAX + 4 * 1024
-            < MESSAGE_BYTES_MAX
-    );
+    assert!(DEVICE_MESSAGE_BYTES_MAX * 4 / 3 + 6 * ERROR_MESSAGE_BYTES_MAX + 4 * 1024 < MESSAGE_BYTES_MAX);
     assert!(QUARANTINE_EXCERPT_BYTES_MAX < REPORT_BYTES_MAX);
     // A few devices that fill their shares with the largest reports leave room for others.
-    assert!(
-        QUARANTINE_BYTES_MAX
-            > 16 * QUARANTINE_SHARE as u64 * (REPORT_BYTES_MAX + REPORT_HEADER_BYTES_MAX) as u64 * 4 / 3
-    );
+    assert!(QUARANTINE_BYTES_MAX > 16 * QUARANTINE_SHARE as u64 * DEVICE_MESSAGE_BYTES_MAX as u64 * 4 / 3);
     assert!(QUARANTINE_DUPLICATE_WINDOW.as_secs() >= DUPLICATE_WINDOW.as_secs());
     assert!(COVERED_ROWS_KEPT < OUTBOX_ROWS_DEFAULT);
     assert!(UNSOLICITED_DEFAULT <= DEPLOYMENTS_PER_DEVICE_MAX);
@@ -273,14 +274,17 @@ const _: () = {
     // A device may have a whole window under way, and as much again, before ingest has removed anything.
     assert!(UPLINK_SHARE as usize >= 2 * IN_FLIGHT_MAX);
     assert!(DEVICE_DUPLICATE_WINDOW.as_millis() < DUPLICATE_WINDOW.as_millis());
-    assert!(REPORT_BYTES_MAX + REPORT_HEADER_BYTES_MAX < MESSAGE_BYTES_MAX);
+    // Everything else that a device publishes is smaller than its largest report.
+    assert!(BATCH_BYTES_MAX + REPORT_HEADER_BYTES_MAX <= DEVICE_MESSAGE_BYTES_MAX);
+    assert!(HEARTBEAT_BYTES_MAX <= DEVICE_MESSAGE_BYTES_MAX);
+    assert!(DEVICE_MESSAGE_BYTES_MAX < MESSAGE_BYTES_MAX);
     // UPLINK takes a batch, and the largest report that may go alone fits into the text of one.
     assert!(BATCH_REPORTS_MIN > 1 && BATCH_REPORTS_MIN < BATCH_REPORTS_MAX);
     assert!(BATCH_BYTES_MAX <= REPORT_BYTES_MAX && REPORT_BYTES_MAX < BATCH_TEXT_BYTES_MAX);
     assert!(BATCH_REPORTS_MAX <= IN_FLIGHT_MAX);
     assert!(DEVICE_PEAK_BYTES_PER_SECOND > DEVICE_BYTES_PER_SECOND);
     // A report of the largest size never waits for the peak alone.
-    assert!(DEVICE_PEAK_BYTES_PER_SECOND >= 8 * (REPORT_BYTES_MAX + REPORT_HEADER_BYTES_MAX) as u64);
+    assert!(DEVICE_PEAK_BYTES_PER_SECOND >= 8 * DEVICE_MESSAGE_BYTES_MAX as u64);
     // A full outbox fits into the burst, in rows and in bytes.
     assert!(DEVICE_BURST_REPORTS >= OUTBOX_ROWS_DEFAULT as u64);
     assert!(

@@ -10,6 +10,7 @@ use crate::ids::Epoch;
 use crate::limits::COUNTER_MAX;
 use crate::liveness::{holds, is_so};
 use crate::omit::is_zero;
+use crate::token::TokenTerm;
 use crate::version::{ApiVersion, kind};
 
 /// `muster.presence.<site>.<device>`: every 30 s, and at once after a (re)connect.
@@ -45,6 +46,10 @@ pub struct Heartbeat {
     /// The desired state that the device refused, while it has accepted none since. Absent for none.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub refused: Option<DesiredRefusal>,
+    /// The term of the token with which the device connects: in the first heartbeat of a connection, in each one while the token
+    /// ends soon, and now and then. Absent also if the token does not end.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub token: Option<TokenTerm>,
 }
 
 /// The fields of a brief heartbeat: the hub knows the others from the subject and the device's capabilities.
@@ -62,14 +67,17 @@ struct Brief<'a> {
     storing: bool,
     #[serde(skip_serializing_if = "Option::is_none")]
     refused: Option<&'a DesiredRefusal>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    token: Option<TokenTerm>,
 }
 
 impl Heartbeat {
     /// Serialises the heartbeat without the fields that the hub knows from the subject and the device's capabilities.
     pub fn to_brief_bytes(&self) -> Vec<u8> {
-        let Self { epoch, head, unsent, oldest_unsent_at, generation, storing, ref refused, .. } = *self;
+        let Self { epoch, head, unsent, oldest_unsent_at, generation, storing, ref refused, token, .. } =
+            *self;
         let refused = refused.as_ref();
-        let brief = Brief { epoch, head, unsent, oldest_unsent_at, generation, storing, refused };
+        let brief = Brief { epoch, head, unsent, oldest_unsent_at, generation, storing, refused, token };
         // Numbers and times are always JSON.
         serde_json::to_vec(&brief).unwrap_or_default()
     }
@@ -102,6 +110,7 @@ mod tests {
             r#"{"epoch":7,"head":9,"generation":3}"#,
             r#"{"epoch":7,"head":9,"unsent":2,"oldestUnsentAt":"2026-11-20T08:00:00Z","generation":3,"storing":false}"#,
             r#"{"epoch":7,"head":9,"generation":3,"refused":{"generation":2,"code":"older","message":"is below 3","since":"2026-11-20T08:00:00Z"}}"#,
+            r#"{"epoch":7,"head":9,"generation":3,"token":{"issuedAt":"2026-11-20T08:00:00Z","endsAt":"2026-12-20T08:00:00Z"}}"#,
         ] {
             let beat: Heartbeat = decode::parse(text.as_bytes()).unwrap();
             assert_eq!(String::from_utf8(beat.to_brief_bytes()).unwrap(), text);

@@ -16,8 +16,8 @@
 //! Reading order: `state` (the data and its life cycle), `admit` (reports), `quota` (deployments and epochs of a device),
 //! `reject` (messages that are not accepted), `rejection` (their payloads), `batch` (the rate limit of quarantine facts),
 //! `unstorable` (facts that LEDGER refuses), `verdicts` (requeued and dropped reports), `timers` (leases, gaps, deadlines),
-//! `desired_refusals` (devices that refuse a desired state), `reassert`, `receipts`, `snapshot`, `pulse`. Data without decisions: `device`, `ledger_state`, `change`, `content`,
-//! `message`, `reject_reason`, `sent_deployments`, `quarantine_batch`, `pending_rejections`, `pending_verdicts`, `limits`. No
+//! `desired_refusals` (devices that refuse a desired state), `token_ends` (tokens that end soon), `reassert`, `receipts`, `snapshot`,
+//! `pulse`. Data without decisions: `device`, `ledger_state`, `change`, `content`, `message`, `reject_reason`, `sent_deployments`, `quarantine_batch`, `pending_rejections`, `pending_verdicts`, `limits`. No
 //! I/O, no clock.
 
 mod admit;
@@ -44,6 +44,7 @@ mod sent_deployments;
 mod snapshot;
 mod state;
 mod timers;
+mod token_ends;
 mod unstorable;
 mod verdicts;
 

@@ -7,7 +7,7 @@ mod scenarios;
 
 use ledger::{Ledger, Look, Said, key, seen};
 use muster_contract::State::{Failed, Installing};
-use muster_contract::fact::{DeadlineKind, IncidentKind, Liveness};
+use muster_contract::fact::{DeadlineKind, Liveness};
 use muster_contract::limits::{COMPONENTS_MAX, VIEW_ERRORS_MAX, VIEW_MESSAGE_BYTES_MAX};
 use muster_contract::query::{LastReport, Output, Query};
 use muster_contract::status::LOOKED_AT_MAX;
@@ -356,25 +356,6 @@ fn m40_what_a_view_leaves_out_it_declares() {
     assert_eq!(view.errors.len(), VIEW_ERRORS_MAX);
     assert_eq!(view.omitted.errors, 300 - VIEW_ERRORS_MAX as u64);
     assert!(view.errors.iter().all(|error| error.example.message.len() <= VIEW_MESSAGE_BYTES_MAX));
-}
-
-#[test]
-fn a_token_that_ends_is_told_until_a_newer_one_or_a_later_word() {
-    let ends_at = ledger::stored_at(10);
-    let ending = || IncidentKind::TokenEnding { issued_at: ledger::stored_at(0), ends_at };
-    let told =
-        |ledger: &Ledger| ledger.fold().device_answer(&key(PRESS), Output::All).unwrap().device.token_ends_at;
-    let mut ledger = Ledger::default();
-    ledger.desired(PRESS, 1, &[]).fresh(PRESS, 1, 0).incident(PRESS, ending());
-    assert_eq!(told(&ledger), Some(ends_at));
-    ledger.incident(PRESS, IncidentKind::TokenRenewed { ends_at: ledger::stored_at(99) });
-    assert_eq!(told(&ledger), None);
-    ledger.incident(PRESS, ending());
-    assert_eq!(told(&ledger), Some(ends_at));
-    for _ in 0..6 {
-        ledger.beat(PRESS, 1, 0);
-    }
-    assert_eq!(told(&ledger), None, "it is heard after the end");
 }
 
 #[test]

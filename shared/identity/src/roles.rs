@@ -1,15 +1,11 @@
 //! The roles with their names, accounts and connection limits. [`rights`](crate::rights) lists the subjects of each, and
 //! [`exchange`](crate::exchange) the subjects that accounts share.
 
-use muster_contract::limits::{CONNECTIONS_PER_KEY_MAX, CONNECTIONS_PER_SERVICE_KEY_MAX, MESSAGE_BYTES_MAX};
+use muster_contract::limits::{CONNECTIONS_PER_KEY_MAX, CONNECTIONS_PER_SERVICE_KEY_MAX};
 use nkeys::{KeyPair, KeyPairType};
 
 use crate::exchange::Account;
 
-/// Bytes of headers beside a document of the largest size.
-const HEADER_BYTES_MAX: usize = 16 * 1024;
-/// Bytes of one message of a device, headers included.
-pub const DEVICE_PAYLOAD_MAX: usize = MESSAGE_BYTES_MAX + HEADER_BYTES_MAX;
 /// The server's value for "no limit".
 pub(crate) const UNLIMITED: i64 = -1;
 

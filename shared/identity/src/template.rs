@@ -1,8 +1,9 @@
 //! The rights and limits of each role in the form that an account's token has beside the role's signing key.
 
+use muster_contract::limits::DEVICE_MESSAGE_BYTES_MAX;
 use serde_json::{Value, json};
 
-use crate::roles::{DEVICE_PAYLOAD_MAX, Role, UNLIMITED};
+use crate::roles::{Role, UNLIMITED};
 
 /// Subscriptions of a device: replies, live documents, and some more for other clients.
 const DEVICE_SUBSCRIPTIONS_MAX: i64 = 16;
@@ -22,7 +23,7 @@ impl Role {
             ("key", "{{subject()}}"),
         ]);
         let (subscriptions, payload) = match self {
-            Self::Device => (DEVICE_SUBSCRIPTIONS_MAX, DEVICE_PAYLOAD_MAX as i64),
+            Self::Device => (DEVICE_SUBSCRIPTIONS_MAX, DEVICE_MESSAGE_BYTES_MAX as i64),
             Self::Viewer | Self::Approver => (VIEWER_SUBSCRIPTIONS_MAX, REQUEST_BYTES_MAX),
             Self::Subscriber => (READER_SUBSCRIPTIONS_MAX, REQUEST_BYTES_MAX),
             // Its requests name up to a thousand devices.

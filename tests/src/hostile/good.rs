@@ -104,6 +104,7 @@ impl Reporter {
             agent_version: "test".to_owned(),
             storing: true,
             refused: None,
+            token: None,
         }
     }
 

@@ -14,6 +14,7 @@ mod quarantine;
 mod quotas;
 mod reassert;
 mod receipts;
+mod refused_agent;
 mod reports;
 mod room;
 mod snapshots;

@@ -22,7 +22,7 @@ use crate::{Hub, edit, held, status, with};
 const UNKNOWN: u64 = 60;
 
 /// The output of `muster quarantine …`, and its exit code.
-async fn muster(hub: &Hub, words: &[&str]) -> (i32, Value) {
+pub(super) async fn muster(hub: &Hub, words: &[&str]) -> (i32, Value) {
     let (url, words) = (hub.url.clone(), words.iter().map(ToString::to_string).collect::<Vec<_>>());
     let run = move || {
         let mut command = Command::new(program("muster"));
@@ -54,7 +54,7 @@ fn unknown(seq: u64, head: u64) -> Value {
 }
 
 /// Every report that QUARANTINE holds, by its own sequence.
-async fn kept(hub: &Hub) -> Vec<RejectedReport> {
+pub(super) async fn kept(hub: &Hub) -> Vec<RejectedReport> {
     let (mut kept, mut next) = (Vec::new(), 1);
     while let Some(held) = hub.bus.from(stream::QUARANTINE, next).await.unwrap() {
         next = held.stream_seq + 1;
@@ -68,7 +68,10 @@ async fn kept_numbers(hub: &Hub) -> Vec<u64> {
 }
 
 /// The missing and the refused numbers of a device's newest receipt.
-async fn missing_and_refused(hub: &Hub, key: &DeviceKey) -> Option<(String, Vec<(String, String)>)> {
+pub(super) async fn missing_and_refused(
+    hub: &Hub,
+    key: &DeviceKey,
+) -> Option<(String, Vec<(String, String)>)> {
     let receipt = hub.receipt(key).await?;
     let refused = receipt.refused.iter().map(|named| (named.ranges.to_string(), named.reason.clone()));
     Some((receipt.missing.to_string(), refused.collect()))
@@ -79,7 +82,7 @@ async fn verdicts(hub: &Hub, key: &DeviceKey) -> Vec<QuarantineVerdict> {
 }
 
 /// Lets QUARANTINE hold so many reports of a device.
-async fn share(hub: &Hub, count: u64) {
+pub(super) async fn share(hub: &Hub, count: u64) {
     edit(&hub.bus, stream::QUARANTINE, |config| config["max_msgs_per_subject"] = json!(count)).await;
 }
 

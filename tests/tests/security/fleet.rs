@@ -59,6 +59,18 @@ impl Agent {
         admit(hub, &self.key, &self.data, &["--valid", valid]);
     }
 
+    /// Gives it a JWT, as a person would.
+    pub(crate) fn accept(&self, hub: &Guarded, token: &str) {
+        let file = hub.dir().join("given.jwt");
+        std::fs::write(&file, token).unwrap();
+        device_command(&self.data, &["accept", &file.display().to_string()]);
+    }
+
+    /// What `muster-agent status` prints.
+    pub(crate) fn status(&self) -> String {
+        device_command(&self.data, &["status"])
+    }
+
     /// The JWT it has.
     pub(crate) fn token(&self) -> String {
         std::fs::read_to_string(self.data.join("identity/user.jwt")).unwrap().trim().to_owned()

@@ -4,9 +4,10 @@
 use std::path::Path;
 
 use muster_bus::{Link, Outgoing, PublishErrorKind};
-use muster_contract::limits::REPORT_BYTES_MAX;
+use muster_contract::limits::{
+    BATCH_BYTES_MAX, DEVICE_MESSAGE_BYTES_MAX, HEARTBEAT_BYTES_MAX, REPORT_BYTES_MAX, REPORT_HEADER_BYTES_MAX,
+};
 use muster_contract::subjects::{self, stream};
-use muster_identity::roles::DEVICE_PAYLOAD_MAX;
 use muster_identity::{Role, creds, jwt};
 use muster_tests::guarded::Guarded;
 use muster_tests::raw::Raw;
@@ -93,29 +94,53 @@ async fn a_connection_beyond_its_subscriptions_is_refused_them_and_stays() {
     }
 }
 
+/// A header that with its frame has so many bytes.
+fn header_of(bytes: usize) -> String {
+    let frame = "NATS/1.0\r\ntraceparent: \r\n\r\n".len();
+    format!("traceparent: {}", "0".repeat(bytes - frame))
+}
+
 #[tokio::test(flavor = "multi_thread")]
-async fn a_report_above_the_permitted_bytes_ends_its_connection_alone() {
+async fn a_message_above_a_devices_largest_report_ends_its_connection_alone() {
     let hub = Guarded::start_plain();
     let bus = ingest(&hub).await;
     let key = device("press-4");
     let creds = hub.enroll(&key, "1h");
     let held = async || bus.stream_state(stream::UPLINK).await.unwrap().messages;
-    let subject = subjects::report(&key);
+    let (report, presence) = (subjects::report(&key), subjects::presence(&key));
+    let headers = header_of(REPORT_HEADER_BYTES_MAX);
 
-    let mut raw = Raw::connect(hub.server.port(), &creds).unwrap();
     let own = connect(hub.device_config(&key)).await;
-    let said = raw.publish(&subject, "", &"x".repeat(DEVICE_PAYLOAD_MAX + 1)).join("\n");
-    assert!(said.contains("Maximum Payload Violation") && said.contains("hung up"), "{said}");
-    assert_eq!(held().await, 0, "not a byte of it is stored");
-    let mut again = Raw::connect(hub.server.port(), &creds).unwrap();
-    assert_eq!(again.publish(&subject, "", &"x".repeat(DEVICE_PAYLOAD_MAX)), [""; 0], "UPLINK refuses it");
-    assert_eq!(again.publish(&subject, "", &"x".repeat(REPORT_BYTES_MAX)), [""; 0]);
-    until("the largest report is stored", held, |held| *held == 1).await;
+    let mut raw = Raw::connect(hub.server.port(), &creds).unwrap();
+    // The largest of each kind that a device may publish, with the largest headers.
+    for (subject, headers, bytes) in [
+        (&report, &headers, REPORT_BYTES_MAX),
+        (&report, &headers, BATCH_BYTES_MAX),
+        (&presence, &header_of(64), HEARTBEAT_BYTES_MAX - 64),
+    ] {
+        assert_eq!(raw.publish_with(subject, "", headers, &"x".repeat(bytes)), [""; 0], "{bytes}");
+    }
+    until("UPLINK holds the report and the batch", held, |held| *held == 2).await;
+    let beats = async || bus.stream_state(stream::PRESENCE).await.unwrap().messages;
+    until("PRESENCE holds the heartbeat", beats, |beats| *beats == 1).await;
+
+    // One byte more, of payload or of headers, and on any subject, though UPLINK and PRESENCE would refuse it as well.
+    let longer = header_of(REPORT_HEADER_BYTES_MAX + 1);
+    for (subject, headers, bytes) in [
+        (&report, &headers, REPORT_BYTES_MAX + 1),
+        (&report, &longer, REPORT_BYTES_MAX),
+        (&presence, &headers, REPORT_BYTES_MAX + 1),
+    ] {
+        let mut raw = Raw::connect(hub.server.port(), &creds).unwrap();
+        let said = raw.publish_with(subject, "", headers, &"x".repeat(bytes)).join("\n");
+        assert!(said.contains("Maximum Payload Violation") && said.contains("hung up"), "{bytes}: {said}");
+    }
+    assert_eq!((held().await, beats().await), (2, 1), "not a byte of them is stored");
 
     // The agent's bus never hands it to the connection: the report is refused for good, and the link stands.
-    let large = Outgoing::new(subject.clone(), vec![b'x'; DEVICE_PAYLOAD_MAX + 1]);
+    let large = Outgoing::new(report.clone(), vec![b'x'; DEVICE_MESSAGE_BYTES_MAX + 1]);
     let refused = soon("a refusal", own.publish(large)).await.unwrap_err();
     assert!(refused.kind == PublishErrorKind::Permanent && refused.is_of_the_message(), "{refused}");
-    soon("the next report", own.publish(Outgoing::new(subject, "{}"))).await.unwrap();
-    assert_eq!((*own.link().borrow(), held().await), (Link::Up { since_count: 1 }, 2));
+    soon("the next report", own.publish(Outgoing::new(report, "{}"))).await.unwrap();
+    assert_eq!((*own.link().borrow(), held().await), (Link::Up { since_count: 1 }, 3));
 }

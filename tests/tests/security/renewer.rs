@@ -1,14 +1,18 @@
-//! The service that renews tokens: for whom it signs, for whom it does not, and what it says where it cannot.
+//! The service that renews tokens: for whom it signs, for whom it does not, and what it says where it cannot. And what the hub
+//! learns of an ending token while no renewer runs.
 
+use muster_bus::{Delivery, Start};
+use muster_contract::Timestamp;
 use muster_contract::decode::parse;
 use muster_contract::fact::{Incident, IncidentKind};
 use muster_contract::subjects::{LedgerSubject, stream};
-use muster_identity::{Role, UserEntry, UserRegistry, jwt};
+use muster_identity::{KeyPair, Role, UserEntry, UserRegistry, claims, jwt};
 use muster_simulator::child::Child;
 use muster_tests::guarded::Guarded;
 use muster_tests::server::device;
 use muster_tests::system::INGEST;
 use muster_tests::wait::{soon, until};
+use serde_json::Value;
 
 use crate::fleet::{Agent, start_service};
 use crate::ingest;
@@ -80,4 +84,58 @@ async fn a_token_that_cannot_be_renewed_is_an_incident_of_its_device_before_it_e
         (token.issued as i64, token.expires.unwrap() as i64)
     );
     assert!(delivery.stored_at < ends_at, "it is said in time");
+}
+
+/// A token for the key of an agent that was issued some time ago.
+fn token_of(hub: &Guarded, agent: &Agent, ago: u64, left: u64) -> String {
+    let read = |name: &str| std::fs::read_to_string(hub.auth().join(name)).unwrap();
+    let signer = KeyPair::from_seed(read("signers/device.seed").trim()).unwrap();
+    let authority: Value = serde_json::from_str(&read("authority.json")).unwrap();
+    let now = Timestamp::now().as_second().cast_unsigned();
+    let user = claims::User {
+        account: authority["devices"].as_str().unwrap(),
+        key: &jwt::read(&agent.token()).unwrap().sub,
+        issued: now - ago,
+        expires: Some(now + left),
+    };
+    claims::device(&signer, &user, &agent.key).unwrap()
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn without_a_renewer_a_device_announces_the_end_of_its_token_itself() {
+    let hub = Guarded::start();
+    let bus = ingest(&hub).await;
+    let _ingest = start_service(&hub, Role::Ingest, INGEST, &[]);
+    let agent = Agent::start_for(&hub, &device("press-4"), "30d");
+    let subject = LedgerSubject::Incident(Some(device("press-4"))).to_string();
+    let incidents = async || {
+        let mut replay = bus.replay(stream::LEDGER, &[&subject], Start::First).await.unwrap();
+        let batch = if replay.waiting() == 0 { Vec::new() } else { replay.next_batch(100).await.unwrap() };
+        let what = |delivery: &Delivery| parse::<Incident>(&delivery.payload).unwrap().what;
+        batch.iter().map(what).collect::<Vec<_>>()
+    };
+    let presence = || bus.stream_state(stream::PRESENCE);
+    until("a heartbeat", presence, |state| state.as_ref().is_ok_and(|state| state.messages == 1))
+        .await
+        .unwrap();
+    assert_eq!(incidents().await, []);
+    assert!(agent.status().contains("token      ends at"), "{}", agent.status());
+
+    // Nobody has renewed it for long.
+    agent.accept(&hub, &token_of(&hub, &agent, 3 * 60 * 60, 600));
+    let known = jwt::read(&agent.token()).unwrap();
+    let time = |seconds: u64| Timestamp::from_second(seconds.cast_signed()).unwrap();
+    let (issued_at, ends_at) = (time(known.iat), time(known.exp.unwrap()));
+    let ending = IncidentKind::TokenEnding { issued_at, ends_at };
+    let announced = until("the incident", &incidents, |incidents| !incidents.is_empty()).await;
+    assert_eq!(announced, [ending.clone()]);
+    until("the status", async || agent.status(), |text| text.contains("token      ends soon, at")).await;
+    let log = agent.log();
+    assert_eq!(log.matches("this device's token ends soon").count(), 1, "{log}");
+
+    // A person renews it: the next heartbeat says so, and the end was recorded once.
+    agent.renew(&hub, "30d");
+    let renewed = until("the renewal", &incidents, |incidents| incidents.len() > 1).await;
+    let ends_at = time(jwt::read(&agent.token()).unwrap().exp.unwrap());
+    assert_eq!(renewed, [ending, IncidentKind::TokenRenewed { ends_at }]);
 }

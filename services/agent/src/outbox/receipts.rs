@@ -69,9 +69,11 @@ pub(super) fn receive(
     if receipt.epoch < epoch {
         return Ok(ReceiptOutcome::OtherEpoch);
     }
+    let mut refused_before = SeqRanges::new();
+    tables.index.refused(Some(epoch)).iter().for_each(|refused| _ = refused_before.extend(&refused.ranges));
     values::set_receipt(tables, receipt)?;
     cover(tables, receipt, now)?;
-    let mut requeued = requeue_missing(tables, receipt, now)?;
+    let mut requeued = requeue_missing(tables, receipt, &refused_before, now)?;
     if no_longer_reads_batches {
         requeued += requeue_batched(tables, receipt)?;
     }
@@ -101,15 +103,30 @@ fn cover(tables: &mut Tables<'_>, receipt: &Receipt, now: Timestamp) -> SqlResul
 
 /// Requeues rows that the hub misses although they were sent a while ago. Rows that the receipt refuses wait until a
 /// receipt misses them and no longer refuses them; meanwhile they are sent as rarely as rows that no receipt
-/// mentions.
-fn requeue_missing(tables: &mut Tables<'_>, receipt: &Receipt, now: Timestamp) -> SqlResult<u64> {
+/// mentions. Rows that the receipt before refused had arrived, so they are not under way and are sent at once.
+fn requeue_missing(
+    tables: &mut Tables<'_>,
+    receipt: &Receipt,
+    refused_before: &SeqRanges,
+    now: Timestamp,
+) -> SqlResult<u64> {
     let (now, sent_by) = (now.as_millisecond(), before(now, RESEND_AGE));
     let is_due = |current: DeliveryState| {
         current.state != QUEUED && current.sent.is_none_or(|sent| sent <= sent_by || sent > now)
     };
     let mut missing = receipt.missing.clone();
     receipt.all_refused().iter().for_each(|(from, to)| _ = missing.remove_span(from, to));
-    missing.iter().map(|(from, to)| requeue(tables, from, to, is_due)).sum()
+    let mut requested = SeqRanges::new();
+    missing.iter().for_each(|(from, to)| intersect(refused_before, from, to, &mut requested));
+    let is_unqueued = |current: DeliveryState| current.state != QUEUED;
+    let mut requeued = 0;
+    for (from, to) in requested.iter() {
+        requeued += requeue(tables, from, to, is_unqueued)?;
+    }
+    for (from, to) in missing.iter() {
+        requeued += requeue(tables, from, to, is_due)?;
+    }
+    Ok(requeued)
 }
 
 /// Requeues sent rows that the receipt neither covers nor refuses: they may have been sent in a batch that the hub did not read.

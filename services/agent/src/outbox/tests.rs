@@ -24,6 +24,7 @@ mod faults;
 mod hub;
 mod model;
 mod property;
+mod refusals;
 
 pub(super) const AMPLE: Limits = Limits { rows: 100_000, bytes: 64 * 1024 * 1024 };
 
@@ -228,37 +229,6 @@ async fn a_receipt_covers_rows_and_asks_again_for_what_was_sent_a_while_ago() {
     assert_eq!(seqs(&again), [2, 3]);
     outbox.receive(receipt(epoch, 5, &[]), at(32)).await.unwrap();
     assert_eq!(outbox.read(all()).await.unwrap().rows, [], "covered without being sent again");
-}
-
-#[tokio::test]
-async fn refused_reports_stay_and_go_when_asked_for_or_rarely_by_themselves() {
-    let dir = tempfile::tempdir().unwrap();
-    let (_db, outbox) = open(dir.path(), AMPLE).await;
-    append(&outbox, &[("a", Pending); 5]).await;
-    send_all(&outbox, at(0)).await;
-    let epoch = outbox.fix_epoch(at(0)).await.unwrap();
-    let refused = RefusedNumbers { ranges: SeqRanges::span(2, 3), reason: "quarantineFull".to_owned() };
-    let receipt = receipt(epoch, 5, &[(2, 4)]);
-    let refusing = Receipt { refused: vec![refused.clone()], ..receipt.clone() };
-    for second in [31, 600] {
-        let taken = outbox.receive(refusing.clone(), at(second)).await.unwrap();
-        assert_eq!(
-            taken,
-            ReceiptOutcome::Applied { requeued: u64::from(second == 31) },
-            "only 4, at {second} s"
-        );
-    }
-    assert_eq!(outbox.summary().await.unwrap().refused, [refused]);
-    assert_eq!(seqs(&outbox.read(all()).await.unwrap()), [4]);
-    outbox.maintain(at(10 * 60 + 1)).await.unwrap();
-    assert_eq!(seqs(&outbox.read(all()).await.unwrap()).len(), 3, "after ten minutes by itself");
-    send_all(&outbox, at(700)).await;
-    assert_eq!(
-        outbox.receive(receipt, at(800)).await.unwrap(),
-        ReceiptOutcome::Applied { requeued: 3 },
-        "asked for"
-    );
-    assert_eq!(outbox.summary().await.unwrap().refused, []);
 }
 
 #[tokio::test]

@@ -350,7 +350,7 @@ impl RelayCore {
     fn compose_heartbeat(&mut self, epoch: Epoch, status: DeviceStatus, now: Instant) {
         let spread = HEARTBEAT_JITTER * (2.0 * self.rng.f64() - 1.0);
         self.next_heartbeat = Some(now + self.heartbeat_interval.mul_f64(1.0 + spread));
-        let DeviceStatus { summary, generation, is_retired, is_storing, refused } = status;
+        let DeviceStatus { summary, generation, is_retired, is_storing, refused, token } = status;
         if !std::mem::replace(&mut self.is_first_heartbeat_done, true) {
             self.is_backlog_long = self.may_batch && summary.unsent >= BATCH_ROWS_MIN;
         }
@@ -365,6 +365,7 @@ impl RelayCore {
             agent_version: muster_service::VERSION.to_owned(),
             storing: is_storing,
             refused,
+            token,
         });
     }
 

@@ -20,6 +20,7 @@ use super::core::{DeviceStatus, Effect, Input, OutgoingReport, Ticket};
 use super::message::MessageBuilder;
 use crate::db;
 use crate::outbox::{Batch, OutboxChange, ReadRequest};
+use crate::token::CurrentToken;
 
 /// A delay between two sessions from which the driver logs a warning.
 const LONG_DELAY: Duration = Duration::from_secs(5);
@@ -61,6 +62,8 @@ pub(super) struct Driver<'a> {
     has_follower: bool,
     /// Heartbeats sent since this driver began.
     heartbeats: u64,
+    /// The token that the last heartbeat with one named.
+    sent_token: CurrentToken,
     is_stopping: bool,
     is_cut: bool,
 }
@@ -78,6 +81,7 @@ impl<'a> Driver<'a> {
             marking: None,
             has_follower: true,
             heartbeats: 0,
+            sent_token: None,
             is_stopping: false,
             is_cut: false,
             relay,
@@ -106,9 +110,10 @@ impl<'a> Driver<'a> {
             Ok(()) = self.changes.changed(), if is_in_session => DriverEvent::OutboxChanged,
             marked = marking(&mut self.marking) => DriverEvent::Marked(marked),
             () = until(deadline) => DriverEvent::Deadline,
-            // The next heartbeat carries the refusal, and whether the device can store reports: it must not wait.
+            // The next heartbeat carries the refusal, the token, and whether the device can store reports: it must not wait.
             Ok(()) = self.relay.storage_failure.changed(), if is_in_session => DriverEvent::StateChanged,
             Ok(()) = self.relay.refused.changed(), if is_in_session => DriverEvent::StateChanged,
+            Ok(()) = self.relay.token.changed(), if is_in_session => DriverEvent::StateChanged,
             fetched = self.relay.receipt_fetched.wait_for(|fetched| *fetched), if self.has_follower && !is_fetched => {
                 DriverEvent::ReceiptFetched(fetched.is_ok())
             }
@@ -205,7 +210,7 @@ impl<'a> Driver<'a> {
                 let fixed = self.relay.outbox.fix_epoch(self.relay.clock.now()).await.map(Input::EpochFixed);
                 self.feed_read(fixed);
             }
-            Effect::SendHeartbeat(heartbeat) => self.send_heartbeat(&heartbeat, now).await,
+            Effect::SendHeartbeat(heartbeat) => self.send_heartbeat(heartbeat, now).await,
             Effect::ReadRows(request) => {
                 self.ahead = None;
                 let rows = self.relay.outbox.read(request).await.map(Input::Rows);
@@ -254,14 +259,23 @@ impl<'a> Driver<'a> {
         };
         let is_storing = self.relay.storage_failure.borrow_and_update().is_none();
         let refused = self.relay.refused.borrow_and_update().clone();
-        Ok(DeviceStatus { summary, generation, is_retired, is_storing, refused })
+        let token = *self.relay.token.borrow_and_update();
+        Ok(DeviceStatus { summary, generation, is_retired, is_storing, refused, token })
     }
 
-    async fn send_heartbeat(&mut self, heartbeat: &Heartbeat, now: Instant) {
-        let may_be_brief = is_usual(heartbeat) && !self.heartbeats.is_multiple_of(COMPLETE_HEARTBEAT_EVERY);
+    /// A heartbeat that may be brief names the token only if that ends soon.
+    async fn send_heartbeat(&mut self, mut heartbeat: Heartbeat, now: Instant) {
+        let is_token_sent = std::mem::replace(&mut self.sent_token, heartbeat.token) == heartbeat.token;
+        let may_be_brief = is_usual(&heartbeat)
+            && is_token_sent
+            && !self.heartbeats.is_multiple_of(COMPLETE_HEARTBEAT_EVERY);
         self.heartbeats += 1;
+        if may_be_brief {
+            let now = self.relay.clock.now();
+            heartbeat.token = heartbeat.token.filter(|token| token.ends_soon(now));
+        }
         let message =
-            self.messages.heartbeat(heartbeat, may_be_brief && self.relay.core.hub_has_dictionary());
+            self.messages.heartbeat(&heartbeat, may_be_brief && self.relay.core.hub_has_dictionary());
         let Outgoing { subject, headers, payload, .. } = self.charged(message, now);
         // The next heartbeat replaces a lost one, and `link` says whether there is a connection.
         if let Err(error) = self.bus.publish_core(&subject, headers, payload).await {

@@ -68,6 +68,8 @@ impl Devices {
             agent_version: agent_version(),
             storing: true,
             refused: None,
+            // The gateway has one of its own, which is no device's.
+            token: None,
         };
         self.store.beat(key, &heartbeat).await;
         Ok(())

@@ -382,10 +382,10 @@ impl DeviceState {
         }
     }
 
-    /// Applies an incident. A re-asserted refusal of a desired state changes nothing.
+    /// Applies an incident. One that repeats what is known changes nothing.
     pub(super) fn apply_incident(&mut self, incident: Incident) {
         let anomalies = self.anomalies.get_or_insert_default();
-        if anomalies.refused.as_ref().is_some_and(|known| is_reasserted(known, &incident.what)) {
+        if anomalies.is_known(&incident.what) {
             return;
         }
         anomalies.incidents += 1;
@@ -464,10 +464,19 @@ impl DeviceState {
     }
 }
 
-/// Whether an incident re-asserts the refusal that stands.
-fn is_reasserted(known: &DesiredRefusal, what: &IncidentKind) -> bool {
-    let IncidentKind::DesiredRefused(refusal) = what else { return false };
-    known.is_same(refusal) && known.since == refusal.since
+impl Anomalies {
+    /// Whether an incident re-asserts the refusal that stands, or repeats what is known of the token: the renewer and ingest both
+    /// report it.
+    fn is_known(&self, what: &IncidentKind) -> bool {
+        match what {
+            IncidentKind::DesiredRefused(new) => {
+                self.refused.as_ref().is_some_and(|known| known.is_same(new) && known.since == new.since)
+            }
+            IncidentKind::TokenEnding { ends_at, .. } => self.token_ends_at == Some(*ends_at),
+            IncidentKind::TokenRenewed { .. } => self.token_ends_at.is_none(),
+            _ => false,
+        }
+    }
 }
 
 impl ReportedCapabilities {

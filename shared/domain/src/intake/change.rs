@@ -86,7 +86,8 @@ impl Change {
                 published_at,
             }),
             Fact::Incident(Incident { what, at, .. }) => {
-                (!what.is_requested()).then(|| Self::Incident { what: what.clone(), at: *at, published_at })
+                let changes_state = !what.is_requested() || what.is_of_token();
+                changes_state.then(|| Self::Incident { what: what.clone(), at: *at, published_at })
             }
             Fact::Quarantine(fact) => Some(Self::of_quarantine(fact, published_at)),
             Fact::Verdict(fact) => {

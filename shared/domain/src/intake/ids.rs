@@ -3,6 +3,7 @@
 
 use muster_contract::canonical::Digest;
 use muster_contract::fact::{Fact, IncidentKind};
+use muster_contract::incident::IncidentRequest;
 use muster_contract::quarantine::QuarantineDecision;
 use muster_contract::subjects::{LedgerSubject, NOBODY};
 use muster_contract::{DeploymentId, DeviceKey, Epoch, Generation, Seq, Timestamp};
@@ -52,7 +53,7 @@ pub(super) fn reasserted_for_room(subject: &LedgerSubject, position: u64) -> Str
     format!("{subject}.again.at.{position}")
 }
 
-/// Whether an incident with this id is re-asserted: the id of a new one begins with the device.
+/// Whether an incident with this id is re-asserted: the id of a new one does not begin with the subject.
 pub(super) fn is_reasserted_incident(subject: &LedgerSubject, id: &str) -> bool {
     id.strip_prefix(&subject.to_string()).is_some_and(|rest| rest.starts_with(".again."))
 }
@@ -76,7 +77,8 @@ pub(super) fn deadline(
     format!("{}.{}.deadline.{deployment}.{generation}.{since}", key.site, key.device)
 }
 
-/// `<site>.<device>.<kind>.<evidence>`
+/// `<site>.<device>.<kind>.<evidence>`. About a token it is the id that the renewer's request has, so that LEDGER recognises the
+/// incident of both.
 pub(super) fn incident(key: &DeviceKey, what: &IncidentKind) -> String {
     let evidence = match what {
         IncidentKind::Amnesia { epoch, .. } => format!("amnesia.{epoch}"),
@@ -97,12 +99,13 @@ pub(super) fn incident(key: &DeviceKey, what: &IncidentKind) -> String {
         IncidentKind::DesiredAccepted { generation, refused_since } => {
             format!("desired-accepted.{generation}.{}", refused_since.as_millisecond())
         }
+        IncidentKind::TokenEnding { .. } | IncidentKind::TokenRenewed { .. } => {
+            return IncidentRequest::new(Some(key.clone()), what.clone()).id();
+        }
         IncidentKind::ForeignDocument { .. }
         | IncidentKind::ForeignView { .. }
         | IncidentKind::LedgerReplaced { .. }
         | IncidentKind::ConnectionsExceeded { .. }
-        | IncidentKind::TokenEnding { .. }
-        | IncidentKind::TokenRenewed { .. }
         | IncidentKind::LedgerNearlyFull { .. }
         | IncidentKind::QuarantineFull { .. } => what.name().to_owned(),
     };

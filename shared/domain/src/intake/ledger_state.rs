@@ -6,6 +6,7 @@
 //! Snapshots hold this state: a field whose serialised name differs from its name keeps the name of the snapshot format.
 
 mod refusal;
+mod token;
 
 use std::cmp::Ordering;
 use std::collections::BTreeMap;
@@ -18,6 +19,7 @@ use muster_contract::{DeploymentId, Epoch, Generation, Seq, SeqRanges, State, Ti
 use serde::{Deserialize, Serialize};
 
 use self::refusal::PublishedRefusal;
+use self::token::PublishedToken;
 use super::change::{Change, ReportedProgress};
 use super::limits::{
     CLONES_KEPT, FORKS_KEPT, OVERDUE_KEPT, REJECTED_PAYLOADS_KEPT, STANDINGS_KEPT, UNRESOLVED_KEPT,
@@ -66,6 +68,8 @@ pub(crate) struct DeviceLedgerState {
     pub(crate) desired_refusal: Option<PublishedRefusal>,
     /// When the newest refusals were first published.
     desired_refusals: Recent<Timestamp, DESIRED_REFUSALS_PER_HOUR>,
+    /// The newest incident about the end of its token.
+    token: Option<PublishedToken>,
 }
 
 /// The newest liveness fact.
@@ -438,13 +442,13 @@ impl DeviceLedgerState {
             }
             IncidentKind::DesiredRefused(refusal) => self.apply_refusal(refusal, at, published_at),
             IncidentKind::DesiredAccepted { .. } => self.desired_refusal = None,
+            IncidentKind::TokenEnding { ends_at, .. } => self.apply_token(*ends_at, false, published_at),
+            IncidentKind::TokenRenewed { ends_at } => self.apply_token(*ends_at, true, published_at),
             // Services request these; they say nothing about a device's account.
             IncidentKind::ForeignDocument { .. }
             | IncidentKind::ForeignView { .. }
             | IncidentKind::LedgerReplaced { .. }
             | IncidentKind::ConnectionsExceeded { .. }
-            | IncidentKind::TokenEnding { .. }
-            | IncidentKind::TokenRenewed { .. }
             | IncidentKind::LedgerNearlyFull { .. }
             | IncidentKind::QuarantineFull { .. } => {}
         }

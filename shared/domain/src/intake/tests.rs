@@ -31,6 +31,7 @@ mod receipts;
 mod refusals;
 mod snapshot;
 mod time;
+mod tokens;
 mod views;
 mod window;
 

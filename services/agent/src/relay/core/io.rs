@@ -6,6 +6,7 @@ use muster_bus::{Link, PublishErrorKind};
 use muster_contract::Epoch;
 use muster_contract::desired_refusal::DesiredRefusal;
 use muster_contract::presence::Heartbeat;
+use muster_contract::token::TokenTerm;
 use tokio::time::Instant;
 
 use crate::outbox::{Batch, Encoding, ReadRequest, Row, Summary};
@@ -23,6 +24,8 @@ pub struct DeviceStatus {
     pub is_storing: bool,
     /// The desired state that it refused, while it has accepted none since.
     pub refused: Option<DesiredRefusal>,
+    /// The term of its token.
+    pub token: Option<TokenTerm>,
 }
 
 /// A report to be sent. The driver serialises it, once.
@@ -78,7 +81,8 @@ pub enum Input {
     ReceiptFetched,
     /// The outbox has changed: more rows may wait than before.
     OutboxChanged,
-    /// The device can no longer store reports, or can again; or it refuses its desired state, or no longer does.
+    /// The device can no longer store reports, or can again; it refuses its desired state, or no longer does; or its token is
+    /// another one.
     StateChanged,
     /// The answer to [`Effect::ReadStatus`].
     Status(DeviceStatus),

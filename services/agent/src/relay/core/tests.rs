@@ -132,6 +132,7 @@ impl Trial {
             is_retired: false,
             is_storing: true,
             refused: None,
+            token: None,
         })
     }
 

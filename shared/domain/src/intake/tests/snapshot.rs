@@ -16,6 +16,7 @@ fn varied() -> Hub {
     hub.live(120, 1, 9);
     hub.report(&status(2, 1, 1));
     hub.report(&status(1, 8, 9));
+    hub.beat_with_token(2, Some((0, 1_000)));
     hub.refusing(2, 3, Some((2, "older")));
     hub.pass(200);
     hub
