@@ -12,7 +12,7 @@ from collections import Counter
 import nats.errors
 from nats.js.api import ConsumerConfig, DeliverPolicy
 from connect import arguments, connect
-from reduce import content_digest
+from digest import content_digest
 
 def apply(state, kind, name, fact):
     """The highest generation and the highest (epoch, seq) hold, whichever came last."""

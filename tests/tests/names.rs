@@ -3,16 +3,63 @@
 
 #![allow(clippy::unwrap_used, reason = "a failure here is the test's result")]
 
+use std::time::Duration;
+
 use muster_contract::DeviceKey;
 use muster_simulator::repository::write_devices;
+use muster_tests::not_run::not_run;
 use muster_tests::system::{System, program};
 use serde_json::Value;
 
 const DEVICES: [&str; 3] = ["plant7/press-1", "plant7/press-2", "plant8/press-1"];
 const GATEWAY: &str = "6f0b2a52-6c0e-4a4b-9a57-5c1d8f1e2a10";
-/// The completions of a line that a bash prints.
-const COMPLETE: &str = r#"source <(muster completions bash)
-COMP_WORDS=(muster "$@"); COMP_CWORD=$#; _muster_names muster "${!#}" ""; echo "${COMPREPLY[@]}""#;
+/// Prints what a shell offers as completions of a line, in order.
+struct Shell {
+    name: &'static str,
+    /// What is named in the summary if the shell is not installed; bash always is, because our scripts need it.
+    not_run: Option<&'static str>,
+    /// Options before the script.
+    flags: &'static [&'static str],
+    script: &'static str,
+}
+
+const SHELLS: [Shell; 3] = [
+    Shell {
+        name: "bash",
+        not_run: None,
+        flags: &["-c"],
+        script: r#"source <(muster completions bash)
+COMP_WORDS=(muster "$@"); COMP_CWORD=$#; _muster_names muster "${!#}" ""; echo "${COMPREPLY[@]}""#,
+    },
+    // The completions of zsh work in its line editor alone, so a second zsh has a terminal and records what it offers.
+    Shell {
+        name: "zsh",
+        not_run: Some("completions in zsh"),
+        flags: &["-f", "-c"],
+        script: r#"zmodload zsh/zpty
+export FOUND=$(mktemp)
+zpty shell zsh -f -i
+zpty -w shell 'PS1= LISTMAX=0; setopt noautolist; autoload -Uz compinit; compinit -u -D; source <(muster completions zsh)
+compadd() { local -a all; if [[ " ${@[1,(i)--]}" != *" -"[OAD]* ]]; then builtin compadd -O all "$@"; print -l -- $all >> $FOUND; fi; builtin compadd "$@" }
+finish() { zle complete-word; print do""ne }; zle -N finish; bindkey "^I" finish
+zstyle ":completion:*" insert-tab false
+zle-line-init() { print rea""dy }; zle -N zle-line-init'
+zpty -r shell said '*ready*'
+zpty -w -n shell "muster ${(j: :)@}"$'\t'
+zpty -r shell said '*done*'
+print -r -- ${(ou)${(f)"$(<$FOUND)"}}
+rm $FOUND"#,
+    },
+    Shell {
+        name: "fish",
+        not_run: Some("completions in fish"),
+        flags: &["--no-config", "-c"],
+        script: r#"muster completions fish | source
+complete -C (string join -- ' ' muster $argv) | string replace -r '\t.*' '' | sort -u | string join ' '"#,
+    },
+];
+/// Longest time that a shell takes to complete a line.
+const PATIENCE: Duration = Duration::from_secs(30);
 
 #[tokio::test]
 async fn people_name_deployments_and_devices_and_shells_complete_them() {
@@ -42,6 +89,18 @@ async fn people_name_deployments_and_devices_and_shells_complete_them() {
     let says = text(&refused.stderr);
     assert!(refused.status.code() == Some(1) && says.contains("no site has a device 'press-3'"), "{says}");
 
+    for shell in &SHELLS {
+        completes(&system, shell).await;
+    }
+}
+
+/// Checks the completions of a shell, if it is installed.
+async fn completes(system: &System, shell: &Shell) {
+    let name = shell.name;
+    if let Some(untried) = shell.not_run.filter(|_| !is_installed(name)) {
+        not_run(untried, "the system does not have this shell");
+        return;
+    }
     for (line, completed) in [
         (&["status", "g"][..], "gateway"),
         (&["why", "gateway", "--device", "plant"], "plant7/ plant8/"),
@@ -49,8 +108,13 @@ async fn people_name_deployments_and_devices_and_shells_complete_them() {
         (&["site", ""], "plant7 plant8"),
         (&["stat"], "status"),
     ] {
-        assert_eq!(completions(&system, line).await, completed, "{line:?}");
+        assert_eq!(completions(system, shell, line).await, completed, "{name}: {line:?}");
     }
+}
+
+fn is_installed(program: &str) -> bool {
+    let path = std::env::var_os("PATH").unwrap_or_default();
+    std::env::split_paths(&path).any(|folder| folder.join(program).is_file())
 }
 
 async fn published(system: &System) {
@@ -72,17 +136,17 @@ async fn published(system: &System) {
         .await;
 }
 
-async fn completions(system: &System, words: &[&str]) -> String {
+async fn completions(system: &System, shell: &Shell, words: &[&str]) -> String {
+    let home = tempfile::tempdir().unwrap();
     let folder = program("muster").parent().unwrap().display().to_string();
     let path = std::env::var("PATH").unwrap();
-    let output = tokio::process::Command::new("bash")
-        .args(["-c", COMPLETE, "bash"])
-        .args(words)
-        .env("PATH", format!("{folder}:{path}"))
-        .env("MUSTER_NATS_URL", format!("nats://{}", system.address()))
-        .output()
-        .await
-        .unwrap();
+    let mut command = tokio::process::Command::new(shell.name);
+    command.args(shell.flags).arg(shell.script);
+    // Fish gives a script all words after it; the first one names the program in the other shells.
+    command.args((shell.name != "fish").then_some(shell.name)).args(words);
+    command.env("PATH", format!("{folder}:{path}")).env("HOME", home.path()).current_dir(home.path());
+    command.env("MUSTER_NATS_URL", format!("nats://{}", system.address())).kill_on_drop(true);
+    let output = tokio::time::timeout(PATIENCE, command.output()).await.unwrap().unwrap();
     text(&output.stdout).trim().to_owned()
 }
 

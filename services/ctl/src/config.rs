@@ -14,6 +14,7 @@ mod quarantine;
 mod rollout;
 mod status;
 mod support;
+mod time;
 mod watch;
 mod why;
 

@@ -89,6 +89,10 @@ fn a_page_shows_each_included_file_as_it_is() {
     none("includes", &includes::outdated(std::env::var_os("UPDATE_SCHEMAS").is_some()));
     let guide = repository::read("schemas/README.md");
     assert!(includes::filled(&guide, repository::read).1.contains(&"schemas/examples/watch.py".to_owned()));
+    let shown = includes::filled(&repository::read("schemas/EXAMPLES.md"), repository::read).1;
+    for name in ["view", "notify", "device", "connect", "digest"] {
+        assert!(shown.contains(&format!("schemas/examples/{name}.py")), "{name}.py is in no page");
+    }
 }
 
 #[test]

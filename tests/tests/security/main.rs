@@ -4,7 +4,7 @@
 //! every reply ([`matrix`]) and with foreign [`replies`] to services, whom [`records`] of changes name, a whole [`fleet`], and
 //! the mirrors that its [`keeper`] keeps, which the [`clients`] of people read in every way; foreign [`receipts`]; the same services
 //! on a cluster ([`clustered`]) and on an [`open`] server; what one reader takes delays no other ([`shares`]); who may
-//! decide about [`rollouts`], and who copies a hub ([`backup`]).
+//! decide about [`rollouts`], who copies a hub ([`backup`]), and what is [`forbidden`] by a list written by hand.
 
 #![allow(clippy::unwrap_used, reason = "a failure here is the test's result")]
 
@@ -16,6 +16,7 @@ mod command;
 mod connections;
 mod deliveries;
 mod fleet;
+mod forbidden;
 mod headers;
 mod keeper;
 mod leaf;

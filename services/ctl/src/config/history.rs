@@ -4,9 +4,8 @@ use clap::Args;
 use muster_contract::history::{MomentAnswer, Point};
 use muster_contract::query::PAGE_MAX;
 use muster_contract::{DeploymentId, SiteId, Timestamp};
-use muster_service::clock::{Clock as _, SystemClock};
 
-use super::auth::Valid;
+use super::time;
 
 pub(super) const DIFF_EXAMPLES: &str = "\
 A point is a time, which stands for the last fact that LEDGER stored at or before it, or a sequence of LEDGER. A
@@ -31,22 +30,17 @@ another, LEDGER's window alone is the base, and views are compared with it, not 
 
 Exit codes: 0 nothing differs; 1 something does; 2 nothing can be said.";
 
-/// Seconds of a day.
-const DAY_SECONDS: i64 = 24 * 60 * 60;
-/// The forms of a time.
-const TIME_FORMS: &str = "2026-11-20T10:00:00Z, 2h or 3d (ago), today or yesterday (its beginning in UTC)";
-
 /// When.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Args)]
 pub struct PointArgs {
     /// As known at this time, with the last fact that LEDGER stored at or before it; also 2h or 3d (ago), today, yesterday
-    #[arg(long, value_name = "TIME", value_parser = time, conflicts_with = "at_seq")]
+    #[arg(long, value_name = "TIME", value_parser = time::past, conflicts_with = "at_seq")]
     at: Option<Timestamp>,
     /// As known with this fact of LEDGER, of one hub
     #[arg(long, value_name = "SEQ")]
     at_seq: Option<u64>,
     /// The state at this time by the devices' clocks: also by reports that were observed by then and came later
-    #[arg(long, alias = "about", value_name = "TIME", value_parser = time)]
+    #[arg(long, alias = "about", value_name = "TIME", value_parser = time::past)]
     event_time: Option<Timestamp>,
 }
 
@@ -134,52 +128,18 @@ pub struct DiffArgs {
     pub after: Option<String>,
 }
 
-/// Reads a time: a timestamp, `now`, `today` and `yesterday` (their beginning in UTC), or how long ago.
-pub(super) fn time(text: &str) -> Result<Timestamp, String> {
-    time_at(text, SystemClock.now())
-}
-
-fn time_at(text: &str, now: Timestamp) -> Result<Timestamp, String> {
-    let seconds = now.as_second();
-    let midnight = seconds - seconds.rem_euclid(DAY_SECONDS);
-    let second = match text {
-        "now" => return Ok(now),
-        "today" => midnight,
-        "yesterday" => midnight - DAY_SECONDS,
-        _ => match text.parse::<Valid>() {
-            Ok(Valid(ago)) => seconds.saturating_sub_unsigned(ago),
-            Err(_) => return text.parse().map_err(|_| format!("must be a time: {TIME_FORMS}")),
-        },
-    };
-    Timestamp::from_second(second).map_err(|error| error.to_string())
-}
-
 fn point(text: &str) -> Result<Point, String> {
     match text.parse() {
         Ok(ledger_seq) => Ok(Point::at_seq(ledger_seq)),
-        Err(_) => time(text).map(Point::at).map_err(|error| format!("{error}, or a sequence of LEDGER")),
+        Err(_) => {
+            time::past(text).map(Point::at).map_err(|error| format!("{error}, or a sequence of LEDGER"))
+        }
     }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn a_time_may_be_written_relative_to_now() {
-        let now: Timestamp = "2026-11-20T10:30:00Z".parse().unwrap();
-        for (text, wanted) in [
-            ("now", "2026-11-20T10:30:00Z"),
-            ("2h", "2026-11-20T08:30:00Z"),
-            ("90s", "2026-11-20T10:28:30Z"),
-            ("3d", "2026-11-17T10:30:00Z"),
-            ("today", "2026-11-20T00:00:00Z"),
-            ("yesterday", "2026-11-19T00:00:00Z"),
-            ("2026-11-20T11:00:00+01:00", "2026-11-20T10:00:00Z"),
-        ] {
-            assert_eq!(time_at(text, now).unwrap().to_string(), wanted, "{text}");
-        }
-    }
 
     #[test]
     fn a_point_is_a_sequence_or_a_time() {

@@ -6,8 +6,8 @@ use clap::{Args, Subcommand, ValueEnum};
 use muster_contract::plans::NodeState;
 use muster_contract::{CapabilityName, ClusterName, ComponentName, SiteId, Timestamp};
 
-use super::DeviceArg;
 use super::plans::YesArg;
+use super::{DeviceArg, time};
 
 pub(super) const NODE_EXAMPLES: &str = "\
 A node is a device with resources for instances of plans. Instances are placed on nodes in state allocated.
@@ -18,7 +18,7 @@ Examples:
   muster node list --remaining-cores-gte 8 --payload-names-not-in web,db
   muster node show plant7/press-4
   muster node state plant7/press-4 evicted --message 'new disks'
-  muster disruption add plant7/press-4 disks --start 2026-12-01T02:00:00Z --evict";
+  muster disruption add plant7/press-4 disks --start 3d --evict";
 
 /// `muster node`
 #[derive(Debug, Subcommand)]
@@ -215,8 +215,8 @@ pub enum DisruptionCommand {
         node: DeviceArg,
         /// Its id, unique within the node
         id: String,
-        /// Its start
-        #[arg(long, value_name = "TIME")]
+        /// Its start; also 2h or 3d (from now), tomorrow
+        #[arg(long, value_name = "TIME", value_parser = time::future)]
         start: Timestamp,
         /// Instances must leave the node before it starts
         #[arg(long, visible_alias = "should-evict")]

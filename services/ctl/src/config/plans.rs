@@ -8,7 +8,7 @@ use clap::{ArgGroup, Args, Subcommand, ValueEnum};
 use muster_contract::plans::{OperationState, OperationType, PlanState};
 use muster_contract::{ComponentName, DeploymentId, PlanName, RevisionId, Timestamp, WaveName};
 
-use super::DeviceArg;
+use super::{DeviceArg, time};
 
 pub(super) const PLAN_EXAMPLES: &str = "\
 A plan has the payloads of an instance and their requirements for a node. A deployment of a plan sets the number of instances in
@@ -33,7 +33,7 @@ Examples:
   muster instance list --plan web
   muster instance show Web-DW5PKpHDi1em1D8sGwqejQ
   muster instance relocate web-0d6e4f2a91c38b57a6d43f2c1b0a9e8d --yes
-  muster instance stop web-0d6e4f2a91c38b57a6d43f2c1b0a9e8d --not-before 2026-12-01T02:00:00Z
+  muster instance stop web-0d6e4f2a91c38b57a6d43f2c1b0a9e8d --not-before 2h
   muster instance approve --meta-instance-name Web-DW5PKpHDi1em1D8sGwqejQ";
 
 pub(super) const OPERATION_EXAMPLES: &str = "\
@@ -191,8 +191,8 @@ pub struct OperateArgs {
     /// The instance; asked for if left out and there are several
     #[arg(long, visible_alias = "instance")]
     pub meta_instance_name: Option<String>,
-    /// The operation does not run before this time
-    #[arg(long, value_name = "TIME")]
+    /// The operation does not run before this time; also 2h or 3d (from now), tomorrow
+    #[arg(long, value_name = "TIME", value_parser = time::future)]
     pub not_before: Option<Timestamp>,
     /// Do not ask first.
     #[command(flatten)]
@@ -223,8 +223,8 @@ pub struct InstanceArgs {
     /// The same, as MRDS has it
     #[arg(long, group = "which", value_name = "INSTANCE")]
     pub meta_instance_name: Option<String>,
-    /// The operation does not run before this time
-    #[arg(long, value_name = "TIME")]
+    /// The operation does not run before this time; also 2h or 3d (from now), tomorrow
+    #[arg(long, value_name = "TIME", value_parser = time::future)]
     pub not_before: Option<Timestamp>,
     /// Do not ask first.
     #[command(flatten)]

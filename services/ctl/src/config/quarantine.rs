@@ -6,7 +6,7 @@ use muster_contract::Timestamp;
 use muster_contract::quarantine::RejectionCode;
 
 use super::DeviceArg;
-use super::history::time;
+use super::time;
 
 /// Longest list of rejected reports.
 const LIST_MAX: usize = 100_000;
@@ -72,10 +72,10 @@ pub struct SelectArgs {
     #[arg(long, value_parser = code)]
     pub code: Option<RejectionCode>,
     /// Only those received at a time or later
-    #[arg(long, value_name = "TIME", value_parser = time)]
+    #[arg(long, value_name = "TIME", value_parser = time::past)]
     pub since: Option<Timestamp>,
     /// Only those received before a time
-    #[arg(long, value_name = "TIME", value_parser = time)]
+    #[arg(long, value_name = "TIME", value_parser = time::past)]
     pub until: Option<Timestamp>,
 }
 

@@ -8,7 +8,7 @@ pub use muster_client::rollout::RolloutWord;
 use muster_contract::{CommitName, DeploymentId, Timestamp, WaveName};
 
 use super::DeviceArg;
-use super::history::time;
+use super::time;
 use super::watch::duration;
 
 pub(super) const ROLLOUT_EXAMPLES: &str = "\
@@ -50,7 +50,7 @@ pub enum RolloutCommand {
         /// The deployment
         deployment: DeploymentId,
         /// As it stood at this time: by the decisions up to then, and what LEDGER held; also 2h or 3d (ago)
-        #[arg(long, value_name = "TIME", value_parser = time)]
+        #[arg(long, value_name = "TIME", value_parser = time::past)]
         at: Option<Timestamp>,
     },
     /// Follow the waves of a deployment's rollouts: confirmed, possible, failed and silent devices apart

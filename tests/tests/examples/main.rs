@@ -1,7 +1,10 @@
 //! The short examples of `schemas/examples` in Python, JavaScript and Rust, on an open hub and on a secured one over TLS with
-//! the credentials of `muster auth`: a device, a table, a view by label, and notices. Each language does the same.
+//! the credentials of `muster auth`: a device, a table, a view by label, and notices. Each language does the same. [`guide`]
+//! follows the page that shows them.
 
 #![allow(clippy::unwrap_used, reason = "a failure here is the test's result")]
+
+mod guide;
 
 use std::path::{Path, PathBuf};
 
@@ -25,6 +28,18 @@ const SILENT: &str = "plant8/press-2";
 const LEASE: &str = "3s";
 /// The lines of code and comments that an example may have.
 const LINES_MAX: usize = 80;
+/// Files that an example imports, and the lines that each may have: a person copies and reads them too.
+const IMPORTED: [(&str, usize); 7] = [
+    ("connect.py", 60),
+    ("digest.py", 20),
+    ("js/connect.js", 85),
+    ("js/digest.js", 20),
+    ("rust/src/hub.rs", 150),
+    ("rust/src/by_label.rs", 70),
+    ("rust/src/outbox.rs", 115),
+];
+/// Words by which an example in Python imports a file beside it.
+const OWN_IMPORT: &str = "from ";
 
 #[tokio::test(flavor = "multi_thread")]
 async fn examples_in_python_run_on_an_open_hub() {
@@ -70,6 +85,25 @@ fn no_example_is_longer_than_a_person_reads_at_once() {
             assert!(lines <= LINES_MAX, "{file} has {lines} lines, over {LINES_MAX}");
         }
     }
+    for (file, lines_max) in IMPORTED {
+        let lines = std::fs::read_to_string(folder.join(file)).unwrap().lines().count();
+        assert!(lines <= lines_max, "{file} has {lines} lines, over {lines_max}");
+    }
+}
+
+#[test]
+fn an_example_in_python_imports_no_file_but_those_that_the_guide_names() {
+    let folder = muster_tests::schemas::folder();
+    let guide = std::fs::read_to_string(folder.join("EXAMPLES.md")).unwrap();
+    for name in ["watch", "view", "device", "notify"] {
+        let text = std::fs::read_to_string(folder.join(format!("examples/{name}.py"))).unwrap();
+        let imports = text.lines().filter_map(|line| line.strip_prefix(OWN_IMPORT)?.split_once(" import"));
+        let own = imports.map(|(module, _)| format!("{module}.py"));
+        for file in own.filter(|file| folder.join("examples").join(file).exists()) {
+            assert!(IMPORTED.iter().any(|(imported, _)| *imported == file), "{name}.py imports {file}");
+            assert!(guide.contains(&format!("<!-- include: schemas/examples/{file} -->")), "{file}");
+        }
+    }
 }
 
 /// A hub with two devices that should run one deployment.
@@ -81,7 +115,7 @@ struct Stage {
     /// Arguments of the device's program.
     device: Vec<String>,
     /// Ends with the stage.
-    _parts: Parts,
+    parts: Parts,
 }
 
 /// The processes of a stage.
@@ -100,7 +134,7 @@ impl Stage {
             dir,
             person: url.clone(),
             device: url,
-            _parts: Parts::Open(Box::new(system)),
+            parts: Parts::Open(Box::new(system)),
         }
     }
 
@@ -131,7 +165,7 @@ impl Stage {
         let bus = Bus::connect(hub.config(Role::Subscriber), &CancellationToken::new()).await.unwrap();
         publish(&repository, &bus).await;
         let dir = hub.dir().to_owned();
-        Self { bus, dir, person, device, _parts: Parts::Secured(Box::new((hub, services))) }
+        Self { bus, dir, person, device, parts: Parts::Secured(Box::new((hub, services))) }
     }
 
     /// The arguments of a program, followed by those of its connection.
