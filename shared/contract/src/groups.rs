@@ -136,9 +136,19 @@ pub struct GroupsAnswer {
 
 /// One group in a list.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
 pub struct GroupLine {
     /// The value of the label.
     pub value: LabelValue,
+    /// Why its verdict is so.
+    #[serde(default, skip_serializing_if = "String::is_empty")]
+    pub message: String,
+    /// When one of its standings last changed; absent where one deployment is counted.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub changed_at: Option<Timestamp>,
+    /// When one of its devices was last heard, as LEDGER proves; absent where one deployment is counted.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub last_heard_at: Option<Timestamp>,
     /// All its devices by freshness, also those without a standing here.
     pub devices: Split,
     /// Its standings.

@@ -163,6 +163,12 @@ pub struct DeviceLine {
     /// since.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub last_heard_at: Option<Timestamp>,
+    /// Why its most severe standing is so, with the deployment; absent if it has none.
+    #[serde(default, skip_serializing_if = "String::is_empty")]
+    pub message: String,
+    /// When one of its standings last changed.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub changed_at: Option<Timestamp>,
     /// It was taken out of the fleet.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub retired: bool,

@@ -84,6 +84,10 @@ impl Step {
                 }
             }
         }
+        if answer.device.message.len() > self.text_bytes {
+            answer.device.message = cut(std::mem::take(&mut answer.device.message), self.text_bytes);
+            omitted.texts += 1;
+        }
         if !self.capabilities {
             omitted.capabilities = answer.capabilities.take().is_some();
         }

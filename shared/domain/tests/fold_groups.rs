@@ -13,7 +13,7 @@ use fleets::{ledgers_of_a_deaf_hub, shuffled_ledgers};
 use ledger::{Ledger, Said, position};
 use muster_contract::State;
 use muster_contract::defined::{CountedPart, DefinedView, ViewDefinition};
-use muster_contract::groups::{GroupView, GroupsAnswer, StandingPart};
+use muster_contract::groups::{GroupLine, GroupView, GroupsAnswer, StandingPart};
 use muster_contract::limits::VIEW_GROUPS_MAX;
 use muster_contract::subjects::ViewKey;
 use muster_contract::view::{Counts, Split};
@@ -109,10 +109,19 @@ proptest! {
             prop_assert_eq!((answer.total.targets, answer.total.leaving), (tally.targets, tally.leaving));
             prop_assert_eq!(&answer.total.counts, &tally.counts);
             prop_assert_eq!(sum(&answer), answer.total.clone().without_verdict());
+            for line in &answer.groups {
+                let tally = view(&fleet, label, line.value.as_str()).map(|view| view.tally);
+                if let Some(tally) = tally {
+                    prop_assert_eq!((line.changed_at, line.last_heard_at), (tally.changed_at, tally.last_heard_at));
+                }
+                prop_assert_eq!(line.message.is_empty(), false);
+            }
             for id in ["web", "db", "log"] {
                 let Ok(answer) = by(&fleet, label, Some(id)) else { continue };
                 let view = fleet.deployment_view(&id.parse().unwrap()).unwrap();
                 prop_assert_eq!((answer.total.targets, answer.total.verdict), (view.targets, view.verdict));
+                let times = |line: &GroupLine| (line.changed_at, line.last_heard_at);
+                prop_assert!(answer.groups.iter().all(|line| times(line) == (None, None)));
                 prop_assert_eq!(sum(&answer), answer.total.clone().without_verdict());
             }
         }

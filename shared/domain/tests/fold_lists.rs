@@ -10,7 +10,7 @@ mod naive;
 
 use fleets::ledgers_of_a_deaf_hub;
 use ledger::Ledger;
-use muster_contract::query::Query;
+use muster_contract::query::{DeviceLine, Query};
 use muster_contract::status::StatusQuery;
 use muster_contract::view::{DeploymentView, Freshness, Verdict};
 use muster_contract::{DeviceKey, SiteId};
@@ -23,6 +23,9 @@ const DEPLOYMENTS: [&str; 3] = ["web", "db", "log"];
 /// Codes that the ledgers report, and one that nobody does.
 const CODES: [&str; 4] = ["DiskFull", "Exit1", "nobody-has-it", "unspecified"];
 
+/// Versions of agents in the ledgers, and one that nobody has.
+const VERSIONS: [&str; 3] = ["0.1.0", "0.2.0", "9.9.9"];
+
 /// Any filters of a list, in any combination; most leave most of them out.
 fn queries() -> impl Strategy<Value = Query> {
     let sites = prop_oneof![Just(Vec::new()), subsequence(vec!["north", "south"], 1..=2)];
@@ -31,11 +34,14 @@ fn queries() -> impl Strategy<Value = Query> {
     let heard = vec![Freshness::Fresh, Freshness::Stale, Freshness::Never];
     let heard = prop_oneof![2 => Just(Vec::new()), 1 => subsequence(heard, 1..3)];
     let lacking = prop_oneof![2 => Just(None), 1 => (0..DEPLOYMENTS.len()).prop_map(Some)];
-    (sites, verdicts, codes, heard, lacking).prop_map(|(sites, verdicts, codes, heard, lacking)| Query {
+    let versions = prop_oneof![2 => Just(Vec::new()), 1 => subsequence(VERSIONS.to_vec(), 1..3)];
+    let filters = (sites, verdicts, codes, heard, lacking, versions);
+    filters.prop_map(|(sites, verdicts, codes, heard, lacking, versions)| Query {
         site: sites.into_iter().map(|site| site.parse::<SiteId>().unwrap()).collect(),
         verdict: verdicts.into_iter().collect(),
         error: codes.into_iter().map(str::to_owned).collect(),
         freshness: heard.into_iter().collect(),
+        version: versions.into_iter().map(str::to_owned).collect(),
         not_running: lacking.map(|at| DEPLOYMENTS[at].parse().unwrap()),
         ..Query::default()
     })
@@ -65,7 +71,7 @@ fn deployments(fleet: &Fleet, query: &Query, limit: usize) -> Option<Vec<Deploym
 
 /// All pages of the devices; none where a name is unknown. Only a list without a filter but sites has retired devices, which the
 /// naive count leaves out.
-fn devices(fleet: &Fleet, query: &Query, limit: usize) -> Option<Vec<DeviceKey>> {
+fn devices(fleet: &Fleet, query: &Query, limit: usize) -> Option<Vec<DeviceLine>> {
     let (mut rows, mut after) = (Vec::new(), None);
     loop {
         let page = match fleet.devices_answer(query, &Page { after, limit }) {
@@ -73,7 +79,7 @@ fn devices(fleet: &Fleet, query: &Query, limit: usize) -> Option<Vec<DeviceKey>>
             Err(refusal) => return unknown(&refusal),
         };
         assert!(!is_filtered(query) || page.devices.iter().all(|line| !line.retired));
-        rows.extend(page.devices.into_iter().filter(|line| !line.retired).map(|line| line.key));
+        rows.extend(page.devices.into_iter().filter(|line| !line.retired));
         match page.next {
             Some(next) => after = Some(next.parse().unwrap()),
             None => return Some(rows),
@@ -82,7 +88,10 @@ fn devices(fleet: &Fleet, query: &Query, limit: usize) -> Option<Vec<DeviceKey>>
 }
 
 fn is_filtered(query: &Query) -> bool {
-    !query.freshness.is_empty() || !query.error.is_empty() || query.not_running.is_some()
+    !query.freshness.is_empty()
+        || !query.error.is_empty()
+        || !query.version.is_empty()
+        || query.not_running.is_some()
 }
 
 fn check(ledger: &Ledger, query: &Query, limit: usize) -> Result<(), TestCaseError> {
@@ -97,7 +106,12 @@ fn check(ledger: &Ledger, query: &Query, limit: usize) -> Result<(), TestCaseErr
             prop_assert_eq!(counts, (Some(view.verdict), view.targets, view.leaving), "{:?}", one);
         }
     }
-    if let Some(keys) = devices(&fleet, query, limit) {
+    if let Some(lines) = devices(&fleet, query, limit) {
+        for line in &lines {
+            let shown = (line.changed_at, line.last_heard_at, !line.message.is_empty());
+            prop_assert_eq!(shown, world.line_of(&line.key), "{}", line.key);
+        }
+        let keys: Vec<DeviceKey> = lines.into_iter().map(|line| line.key).collect();
         prop_assert_eq!(keys, world.listed_devices(query), "{:?}", query);
     }
     Ok(())

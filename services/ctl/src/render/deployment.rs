@@ -62,6 +62,11 @@ pub(super) fn standings_by(what: &'static str) -> Table {
     Table::new(&standing_titles(what))
 }
 
+/// The same with more columns after them.
+pub(super) fn standings_by_with(what: &'static str, more: &[&'static str]) -> Table {
+    Table::new(&[&standing_titles(what)[..], more].concat())
+}
+
 const fn standing_titles(what: &'static str) -> [&'static str; 10] {
     [
         what,
@@ -79,7 +84,7 @@ const fn standing_titles(what: &'static str) -> [&'static str; 10] {
 
 /// The table alone.
 pub fn rows<'a>(views: impl IntoIterator<Item = &'a DeploymentView>, now: Timestamp) -> Table {
-    let mut table = Table::new(&[&standing_titles("DEPLOYMENT")[..], &["?CHANGED", "?BECAUSE"]].concat());
+    let mut table = standings_by_with("DEPLOYMENT", &["?CHANGED", "?BECAUSE"]);
     let views: Vec<_> = views.into_iter().collect();
     for view in &views {
         let heard = by_freshness(&view.counts);

@@ -47,6 +47,8 @@ pub fn rows<'a>(devices: impl IntoIterator<Item = &'a DeviceLine>, now: Timestam
         "STANDINGS",
         ">INCIDENTS",
         ">QUARANTINED",
+        "?CHANGED",
+        "?BECAUSE",
     ]);
     devices.into_iter().for_each(|device| table.row(row(device, now)));
     table
@@ -73,10 +75,11 @@ pub(super) fn refusal(refusal: &DesiredRefusal, now: Timestamp) -> String {
     format!("{what} since {since:.0} ({}): {}", age(now, since), clean(&refusal.message))
 }
 
-fn row(device: &DeviceLine, now: Timestamp) -> [Cell; 9] {
+fn row(device: &DeviceLine, now: Timestamp) -> [Cell; 11] {
     let heard = device.last_heard_at.map_or_else(|| "-".to_owned(), |at| age(now, at));
     let missing = device.account.missing.count();
     let (word, style) = state(device);
+    let reason = if device.message.is_empty() { "-".to_owned() } else { clean(&device.message) };
     [
         device.key.to_string().into(),
         Cell::styled(word, style),
@@ -87,6 +90,8 @@ fn row(device: &DeviceLine, now: Timestamp) -> [Cell; 9] {
         listed(device.standings.iter().map(|(standing, count)| (*standing, *count))).into(),
         Cell::marked(device.incidents, BAD),
         Cell::marked(device.account.quarantined.saturating_add(device.unnumbered_quarantined), BAD),
+        device.changed_at.map_or_else(|| "-".into(), |at| age(now, at).into()),
+        reason.into(),
     ]
 }
 

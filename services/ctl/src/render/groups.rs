@@ -1,12 +1,12 @@
 //! Groups of devices by label.
 
-use muster_contract::groups::{GroupsAnswer, LabelsAnswer, StandingPart};
+use muster_contract::groups::{GroupLine, GroupsAnswer, LabelsAnswer, StandingPart};
 use muster_contract::view::Split;
 
 use super::colour::{self, BAD, UNSURE};
 use super::deployment;
 use super::doubt::{by_freshness, dark};
-use super::format::{as_of, counts, percent, plural};
+use super::format::{age, as_of, counts, percent, plural};
 use super::frame::Frame;
 use super::table::{Cell, Table};
 
@@ -32,16 +32,21 @@ pub fn labels(answer: &LabelsAnswer, frame: impl Into<Frame>) -> String {
 /// The fleet, or a deployment, by one label.
 pub fn groups(answer: &GroupsAnswer, frame: impl Into<Frame>) -> String {
     let frame = frame.into();
-    let mut table = deployment::standings_by("GROUP");
+    let has_times = answer.deployment.is_none();
+    let mut table = deployment::standings_by_with("GROUP", if has_times { &["?CHANGED"] } else { &[] });
+    let named = |line: &GroupLine| format!("{}={}", answer.label, line.value);
     let mut parts: Vec<_> =
-        answer.groups.iter().map(|line| (format!("{}={}", answer.label, line.value), &line.part)).collect();
+        answer.groups.iter().map(|line| (named(line), &line.part, line.changed_at)).collect();
     if answer.without.targets + answer.without.leaving > 0 {
-        parts.push((format!("(no {})", answer.label), &answer.without));
+        parts.push((format!("(no {})", answer.label), &answer.without, None));
     }
-    parts.iter().for_each(|(name, part)| table.row(row(name, part)));
-    table.row(row("total", &answer.total));
+    let total = ("total".to_owned(), &answer.total, None);
+    for (name, part, changed_at) in parts.iter().chain([&total]) {
+        let changed = changed_at.map_or_else(|| "-".into(), |at| age(frame.now, at).into());
+        table.row(row(name, part).into_iter().chain(has_times.then_some(changed)));
+    }
     let what = answer.deployment.as_ref().map_or("all deployments", |id| id.as_str());
-    let heard = parts.iter().map(|(name, part)| (name, by_freshness(&part.counts)));
+    let heard = parts.iter().map(|(name, part, _)| (name, by_freshness(&part.counts)));
     let dark = dark(heard, by_freshness(&answer.total.counts), "target");
     format!(
         "{}\n{dark}{what} by {}; {}.\n",

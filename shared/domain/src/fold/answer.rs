@@ -3,13 +3,15 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Bound::{Excluded, Included, Unbounded};
 
+use muster_contract::limits::VIEW_MESSAGE_BYTES_MAX;
 use muster_contract::query::{
     DeploymentAnswer, DeploymentsAnswer, DeviceAnswer, DeviceLine, DeviceOmitted, DevicesAnswer, Output,
     Query, StandingLine,
 };
+use muster_contract::state::cut;
 use muster_contract::status::LOOKED_AT_MAX;
 use muster_contract::view::{DeploymentView, Omitted, Standing};
-use muster_contract::{DeploymentId, DeviceKey, SiteId};
+use muster_contract::{DeploymentId, DeviceKey, SiteId, Timestamp};
 
 use super::axes::RowCondition;
 use super::device::{Device, DeviceState};
@@ -68,10 +70,11 @@ impl Fleet {
         let from = page.after.as_ref().map_or(Unbounded, Excluded);
         let numbers = self.totals.deployment_numbers.range::<DeploymentId, _>((from, Unbounded));
         let passes = |group: &Group| query.verdict.is_empty() || query.verdict.contains(&group.verdict());
+        let heard = self.heard_at_sites(&sites);
         let views = numbers.filter_map(|(_, number)| {
             let group = self.group_at(*number, sites.iter().copied());
             let wanted = !group.is_empty() && passes(&group) && self.has_error(*number, &sites, query);
-            wanted.then(|| self.view_at(*number, &group, query)).flatten()
+            wanted.then(|| self.view_at(*number, &group, query, heard.get(number).copied())).flatten()
         });
         let (deployments, next) = cut_page(views, page.limit, |view| view.deployment.to_string());
         let (hub, silent_sites) =
@@ -106,8 +109,14 @@ impl Fleet {
         query.error.is_empty() || query.error.iter().any(at)
     }
 
-    /// The view of a deployment. If the query names sites, it has their counts, without components and errors.
-    fn view_at(&self, number: u32, group: &Group, query: &Query) -> Option<DeploymentView> {
+    /// The view of a deployment. If the query names sites, it has their counts and times, without components and errors.
+    fn view_at(
+        &self,
+        number: u32,
+        group: &Group,
+        query: &Query,
+        heard_at: Option<Timestamp>,
+    ) -> Option<DeploymentView> {
         if query.site.is_empty() {
             return self.view_of(number);
         }
@@ -115,8 +124,7 @@ impl Fleet {
         let named = self.totals.deployment(number).named();
         let sites = query.site.iter().filter_map(|site| self.totals.site_numbers.get(site));
         let changed = sites.filter_map(|site| self.totals.last_changed.of_place((number, *site)));
-        // The time at which one was last heard would take a search of its devices for each deployment.
-        let times = Times { changed_at: changed.max(), heard_at: None };
+        let times = Times { changed_at: changed.max(), heard_at };
         let standings = Standings { group, hub, times };
         Some(shown_deployment(named, self.as_of, standings, BTreeMap::new(), Vec::new(), Omitted::default()))
     }
@@ -236,6 +244,19 @@ impl Fleet {
         })
     }
 
+    /// The reason for a device's most severe standing, with its deployment; empty if it has none.
+    fn worst_message(&self, device: &Device) -> String {
+        let context = device.state.context();
+        let shown = device.rows.iter().filter_map(|row| {
+            let scan = RowCondition::of(row, row.count_class(&context))?;
+            Some((scan.kstatus(), &self.totals.deployment(row.deployment).id, row, scan))
+        });
+        let worst = shown.min_by_key(|(kstatus, id, ..)| (*kstatus, *id));
+        worst.map_or_else(String::new, |(_, id, row, scan)| {
+            cut(format!("{id}: {}", message(&device.state, row, scan)), VIEW_MESSAGE_BYTES_MAX)
+        })
+    }
+
     fn line(&self, device: &Device) -> DeviceLine {
         let state = &device.state;
         let anomalies = state.anomalies.as_deref();
@@ -243,6 +264,8 @@ impl Fleet {
             key: self.key_of(device),
             freshness: state.freshness(),
             last_heard_at: state.heard_at(),
+            message: self.worst_message(device),
+            changed_at: device.rows.iter().filter_map(Row::changed_at).max(),
             retired: state.is_retired(),
             epoch: state.seq_account.epoch(),
             head: state.seq_account.head(),

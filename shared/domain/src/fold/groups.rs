@@ -5,7 +5,7 @@ mod answer;
 mod membership;
 
 pub use answer::NoGroups;
-pub(super) use answer::{Split, label_line};
+pub(super) use answer::{Split, ValueCounts, label_line};
 
 use std::collections::BTreeMap;
 

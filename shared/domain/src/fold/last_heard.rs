@@ -4,8 +4,11 @@
 //! Each fact updates the maxima together with the counts. Devices are searched only while a maximum is stale: from when
 //! the device that was heard last stops counting until another one is heard.
 
-use muster_contract::Timestamp;
+use std::collections::BTreeMap;
+
+use hashbrown::HashMap;
 use muster_contract::status::LOOKED_AT_MAX;
+use muster_contract::{LabelKey, LabelValue, Timestamp};
 
 use super::delta::Delta;
 use super::device::Device;
@@ -48,6 +51,23 @@ impl Fleet {
         self.newest_with(deployment, devices.into_iter())
     }
 
+    /// The same of every deployment at some sites, by one visit of their devices. Empty if they have more than
+    /// [`LOOKED_AT_MAX`].
+    pub(super) fn heard_at_sites(&self, sites: &[&Site]) -> HashMap<u32, Timestamp> {
+        let mut newest = HashMap::new();
+        for (looked_at, device) in sites.iter().flat_map(|site| self.devices_of(site)).enumerate() {
+            if looked_at >= LOOKED_AT_MAX {
+                return HashMap::new();
+            }
+            let (Some(at), context) = (device.state.heard_at(), device.state.context()) else { continue };
+            for row in device.rows.iter().filter(|row| row.is_counted(&context)) {
+                let held = newest.entry(row.deployment).or_insert(at);
+                *held = at.max(*held);
+            }
+        }
+        newest
+    }
+
     /// When a standing of a deployment last changed, and when a device with a counted one was last heard.
     pub(super) fn times_of_deployment(&self, number: u32) -> Times {
         Times {
@@ -76,6 +96,38 @@ impl Fleet {
             changed_at: group.changed_at.or_search(|| rows().filter_map(|row| row.changed_at()).max()),
             heard_at: group.whole.heard.or_search(|| self.newest_heard(members())),
         }
+    }
+
+    /// The same of all groups of a label. If a maximum is stale, the devices of the fleet are visited once.
+    pub(super) fn times_by_value<'a>(
+        &'a self,
+        groups: impl Iterator<Item = &'a LabelGroup>,
+        label: &LabelKey,
+    ) -> BTreeMap<&'a LabelValue, Times> {
+        let groups: Vec<&LabelGroup> = groups.collect();
+        if groups.iter().any(|group| group.changed_at.is_stale() || group.whole.heard.is_stale()) {
+            return self.visit_by_value(label);
+        }
+        let times = |group: &LabelGroup| Times {
+            changed_at: group.changed_at.bound(),
+            heard_at: group.whole.heard.bound(),
+        };
+        groups.into_iter().map(|group| (&group.value, times(group))).collect()
+    }
+
+    fn visit_by_value(&self, label: &LabelKey) -> BTreeMap<&LabelValue, Times> {
+        let mut by_value: BTreeMap<&LabelValue, Times> = BTreeMap::new();
+        for device in &self.devices {
+            let mut groups = device.groups.iter().map(|number| self.totals.groups.get(*number));
+            let Some(group) = groups.find(|group| group.label == *label) else { continue };
+            let times = Times {
+                changed_at: device.rows.iter().filter_map(|row| row.changed_at()).max(),
+                heard_at: device.state.context().counted_heard_at(),
+            };
+            let newest = by_value.entry(&group.value).or_default();
+            *newest = newest.newest(times);
+        }
+        by_value
     }
 
     fn is_in(&self, device: &Device, group: &LabelGroup) -> bool {

@@ -18,6 +18,7 @@ use crate::ledger::{Entry, Ledger, Said, Tried, stored_at};
 const DEVICES: [&str; 4] = ["north/a", "north/b", "south/a", "south/b"];
 const DEPLOYMENTS: [&str; 3] = ["web", "db", "log"];
 const COMPONENTS: [&str; 2] = ["main", "side"];
+const VERSIONS: [&str; 2] = ["0.1.0", "0.2.0"];
 const CODES: [&str; 3] = ["Exit1", "", "DiskFull"];
 
 /// One thing that happens to a device, with dice for its details.
@@ -170,7 +171,8 @@ impl Life {
             }
             9 if a < 80 => {
                 self.seq += 1;
-                ledger.capabilities(device, self.epoch, self.seq);
+                let version = VERSIONS[usize::from(b) % VERSIONS.len()];
+                ledger.capabilities_of_agent(device, self.epoch, self.seq, version);
             }
             _ => self.report(device, deployment, step.dice, ledger),
         }

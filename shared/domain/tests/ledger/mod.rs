@@ -138,6 +138,16 @@ impl Ledger {
     }
 
     pub(crate) fn capabilities(&mut self, device: &str, epoch: u64, seq: u64) -> &mut Self {
+        self.capabilities_of_agent(device, epoch, seq, "0.1.0")
+    }
+
+    pub(crate) fn capabilities_of_agent(
+        &mut self,
+        device: &str,
+        epoch: u64,
+        seq: u64,
+        agent_version: &str,
+    ) -> &mut Self {
         let at = self.next_at();
         let fact = DeviceFact {
             api_version: Default::default(),
@@ -148,7 +158,7 @@ impl Ledger {
             observed_at: at,
             properties: serde_json::from_str(r#"{"cpus":[{"cores":4}]}"#).unwrap(),
             labels: BTreeMap::from([("line".to_owned(), "a".to_owned())]),
-            agent_version: "0.1.0".to_owned(),
+            agent_version: agent_version.to_owned(),
             coalesced: SeqRanges::new(),
             received_at: at,
             reasserted: false,

@@ -2,11 +2,12 @@
 
 use std::collections::BTreeSet;
 
+use muster_contract::fact::Fact;
 use muster_contract::query::Query;
 use muster_contract::view::{DeploymentView, Standing, content_digest};
-use muster_contract::{DeploymentId, DeviceKey};
+use muster_contract::{DeploymentId, DeviceKey, Timestamp};
 
-use super::{Pair, World, errors};
+use super::{Entry, Pair, World, errors};
 
 impl World {
     /// The deployments that pass a question's `site`, `verdict` and `error`, counted at these sites alone.
@@ -23,7 +24,6 @@ impl World {
             if !query.site.is_empty() {
                 view.components.clear();
                 view.errors.clear();
-                view.last_heard_at = None;
                 view.message = view.words();
                 view.digest = content_digest(&view);
             }
@@ -32,7 +32,15 @@ impl World {
         views.filter(passes).map(bare).collect()
     }
 
-    /// The devices that pass a question's `site`, `freshness`, `error` and `notRunning`, if any of the last three is there.
+    /// When a standing of a device changed last, when it was heard last, and whether it has any standing.
+    pub(crate) fn line_of(&self, device: &DeviceKey) -> (Option<Timestamp>, Option<Timestamp>, bool) {
+        let changed = self.changed_at(&|key, _| key == device);
+        let has_standing = self.pairs.iter().any(|pair| pair.device == *device);
+        (changed, self.heard_at(std::iter::once(device)), has_standing)
+    }
+
+    /// The devices that pass a question's `site`, `freshness`, `error`, `version` and `notRunning`, if any of the last four is
+    /// there.
     pub(crate) fn listed_devices(&self, query: &Query) -> Vec<DeviceKey> {
         let here = self.at_sites(query);
         let passes = |key: &&DeviceKey| {
@@ -45,10 +53,11 @@ impl World {
             };
             (query.error.is_empty() || codes) && query.not_running.as_ref().is_none_or(lacks)
         };
-        let machines = here
-            .machines
-            .iter()
-            .filter(|machine| query.freshness.is_empty() || query.freshness.contains(&machine.freshness));
+        let machines = here.machines.iter().filter(|machine| {
+            let has_version = machine.version.as_ref().is_some_and(|version| query.version.contains(version));
+            (query.freshness.is_empty() || query.freshness.contains(&machine.freshness))
+                && (query.version.is_empty() || has_version)
+        });
         machines.map(|machine| &machine.key).filter(passes).cloned().collect()
     }
 
@@ -62,4 +71,13 @@ impl World {
             times: self.times.at(&is_here),
         }
     }
+}
+
+/// The agent's version by the newest report of what the device is.
+pub(super) fn version(own: &[&Entry]) -> Option<String> {
+    let reports = own.iter().filter_map(|entry| match &entry.fact {
+        Fact::Device(fact) => Some(fact),
+        _ => None,
+    });
+    reports.max_by_key(|fact| (fact.epoch, fact.seq)).map(|fact| fact.agent_version.clone())
 }

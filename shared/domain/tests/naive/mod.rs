@@ -52,6 +52,7 @@ struct Machine {
     missing: u64,
     complete: bool,
     labels: Labels,
+    version: Option<String>,
 }
 
 /// Since when the hub does not listen to which partitions.
@@ -154,6 +155,7 @@ impl World {
             missing: missing.len() as u64,
             complete: missing.is_empty() && !dark && all_known,
             labels: desired.map(|desired| desired.labels.clone()).unwrap_or_default(),
+            version: lists::version(own),
         });
     }
 

@@ -1,6 +1,7 @@
-//! Answers about groups, and their views. The devices without a group are the whole minus the groups, so no
-//! answer walks the fleet.
+//! Answers about groups, and their views. The devices without a group are the whole minus the groups, so no count
+//! needs a visit to devices.
 
+use std::collections::BTreeMap;
 use std::ops::Bound::{Excluded, Unbounded};
 
 use muster_contract::groups::{GroupLine, GroupView, GroupsAnswer, LabelLine, LabelsAnswer};
@@ -10,7 +11,7 @@ use muster_contract::{DeploymentId, LabelKey, LabelValue};
 use super::super::answer::{Page, cut_page};
 use super::super::fleet::Fleet;
 use super::super::tally::{Devices, Group};
-use super::super::view::shown_group;
+use super::super::view::{Times, shown_group};
 use super::LabelGroup;
 
 /// Why there are no groups to show.
@@ -69,29 +70,49 @@ impl Fleet {
         if number.is_some() && total.is_empty() {
             return Err(NoGroups::Deployment);
         }
-        let groups = self.totals.groups.of(label).ok_or(NoGroups::Label)?;
-        let counts = groups.map(|group| (&group.value, group.whole.devices, group.counts_of(number)));
-        let counts = counts.filter(|(.., counts)| number.is_none() || !counts.is_empty());
-        let split = Split { label, deployment, total, counts: counts.collect() };
-        Ok(split.answer(self.as_of, page))
+        let groups = || self.totals.groups.of(label);
+        let known = groups().ok_or(NoGroups::Label)?;
+        // No times are kept of a deployment by group.
+        let mut times =
+            if number.is_none() { self.times_by_value(known, label) } else { BTreeMap::default() };
+        let values = groups().into_iter().flatten().map(|group| ValueCounts {
+            value: &group.value,
+            devices: group.whole.devices,
+            counts: group.counts_of(number),
+            times: times.remove(&group.value).unwrap_or_default(),
+        });
+        let values = values.filter(|value| number.is_none() || !value.counts.is_empty()).collect();
+        Ok(Split { label, deployment, total, values }.answer(self.as_of, page))
     }
 }
 
-/// A whole by a label: each value with its devices and its share.
+/// A whole by a label.
 pub(in crate::fold) struct Split<'a> {
     pub(in crate::fold) label: &'a LabelKey,
     pub(in crate::fold) deployment: Option<&'a DeploymentId>,
     pub(in crate::fold) total: Group,
-    pub(in crate::fold) counts: Vec<(&'a LabelValue, Devices, Group)>,
+    pub(in crate::fold) values: Vec<ValueCounts<'a>>,
+}
+
+/// The share of one group in a whole.
+pub(in crate::fold) struct ValueCounts<'a> {
+    pub(in crate::fold) value: &'a LabelValue,
+    /// All its devices.
+    pub(in crate::fold) devices: Devices,
+    pub(in crate::fold) counts: Group,
+    pub(in crate::fold) times: Times,
 }
 
 impl Split<'_> {
     pub(in crate::fold) fn answer(&self, as_of: AsOf, page: &Page<LabelValue>) -> GroupsAnswer {
-        let without = self.counts.iter().fold(self.total, |rest, (.., counts)| rest.without(counts));
+        let without = self.values.iter().fold(self.total, |rest, value| rest.without(&value.counts));
         let wanted =
-            self.counts.iter().filter(|(value, ..)| page.after.as_ref().is_none_or(|at| *value > at));
-        let lines = wanted.map(|(value, devices, counts)| GroupLine {
+            self.values.iter().filter(|value| page.after.as_ref().is_none_or(|after| value.value > after));
+        let lines = wanted.map(|ValueCounts { value, devices, counts, times }| GroupLine {
             value: (*value).clone(),
+            message: counts.verdict().words(counts.heard()),
+            changed_at: times.changed_at,
+            last_heard_at: times.heard_at,
             devices: devices.by_freshness(),
             part: counts.part(),
         });

@@ -8,8 +8,9 @@ use muster_contract::silence::{SILENT_SITES_MAX, SilentSites};
 use muster_contract::{DeploymentId, LabelKey, LabelValue};
 
 use super::super::answer::{Page, cut_page};
-use super::super::groups::{NoGroups, Split, label_line};
+use super::super::groups::{NoGroups, Split, ValueCounts, label_line};
 use super::super::tally::{Devices, Group};
+use super::super::view::Times;
 use super::Merge;
 use super::view::sum;
 
@@ -46,7 +47,7 @@ impl Merge {
         let wanted = wanted.filter(|label| page.after.as_ref().is_none_or(|after| *label > after));
         let lines = wanted.map(|label| {
             let groups = self.groups_of(label);
-            label_line(label, &all, groups.into_values().map(|(devices, _)| devices))
+            label_line(label, &all, groups.into_values().map(|(devices, ..)| devices))
         });
         let (labels, next) = cut_page(lines, page.limit, |line| line.label.to_string());
         LabelsAnswer { as_of: self.as_of(), labels, next }
@@ -73,23 +74,26 @@ impl Merge {
         if groups.is_empty() {
             return Err(NoGroups::Label);
         }
-        let counts = groups.into_iter().map(|(value, (devices, whole))| {
-            let counts = deployment.map_or(whole, |id| self.counts_of(id, label, value));
-            (value, devices, counts)
+        let values = groups.into_iter().map(|(value, (devices, whole, times))| match deployment {
+            None => ValueCounts { value, devices, counts: whole, times },
+            // As at a hub, there are no times of a deployment by group.
+            Some(id) => {
+                let counts = self.counts_of(id, label, value);
+                ValueCounts { value, devices, counts, times: Times::default() }
+            }
         });
-        let counts = counts.filter(|(.., counts)| deployment.is_none() || !counts.is_empty()).collect();
-        Ok(Split { label, deployment, total, counts }.answer(self.as_of(), page))
+        let values = values.filter(|value| deployment.is_none() || !value.counts.is_empty()).collect();
+        Ok(Split { label, deployment, total, values }.answer(self.as_of(), page))
     }
 
     /// The groups of a label at all hubs.
-    fn groups_of(&self, label: &LabelKey) -> BTreeMap<&LabelValue, (Devices, Group)> {
+    fn groups_of(&self, label: &LabelKey) -> BTreeMap<&LabelValue, (Devices, Group, Times)> {
         let values = self.hubs.values().filter_map(|hub| hub.groups.get(label)).flat_map(BTreeMap::keys);
         let values: BTreeSet<&LabelValue> = values.collect();
         let tally = |value: &LabelValue| {
             let tallies =
                 self.hubs.values().filter_map(|hub| Some((hub, hub.groups.get(label)?.get(value)?)));
-            let (devices, group, _) = sum(tallies);
-            (devices, group)
+            sum(tallies)
         };
         values.into_iter().map(|value| (value, tally(value))).collect()
     }
