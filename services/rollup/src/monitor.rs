@@ -136,7 +136,10 @@ impl Monitor {
         let is_read = matches!(timeout(READ_WITHIN, is_read).await, Ok(Ok(_)));
         let (origin, is_caught_up) =
             self.projection.read(|projection| (projection.origin, projection.caught_up));
-        self.lag.ledger(now, ledger.last_seq, self.projection.progress().read_through());
+        let read_through = self.projection.progress().read_through();
+        self.lag.ledger(now, ledger.last_seq, read_through);
+        // Also where no message comes from which the reader could learn how many there are.
+        self.metrics.lag.set(ledger.last_seq.saturating_sub(read_through) as i64);
         if !is_read || !is_caught_up || origin.created_at != ledger.created_at {
             return;
         }

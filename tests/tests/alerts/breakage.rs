@@ -1,10 +1,12 @@
 //! Breaks the fleet, waits until the alerts of each breakage have fired, mends it, and waits until none fires any more.
-//! `ReportsWait` and `ViewsBehind` need 10,000 messages that nobody reads; only their rule tests let them fire.
+//! `ViewsBehind` fires in its rule test only: the rollup learns from the facts it reads how many are left, so its lag does not
+//! grow while it gets none. Then `AnswersBehind` fires.
 
 use std::time::Duration;
 
-use bytes::Bytes;
+use muster_bus::Outgoing;
 use muster_contract::limits::QUARANTINE_SHARE;
+use muster_contract::subjects::stream;
 use muster_simulator::repository::write_devices;
 use muster_tests::story::{key, workloads};
 use muster_tests::system::{INGEST, PUBLISHER, agent_name};
@@ -27,6 +29,10 @@ const NO_STATE: &str = "exploded";
 const VALID_SECONDS: u64 = 30 * 24 * 60 * 60;
 /// How full LEDGER is made; the alert fires above 80 %.
 const FULL_PERCENT: u64 = 90;
+/// Messages that nobody reads: more than the 10,000 at which an alert fires.
+const UNREAD: usize = 10_500;
+/// Until when a consumer is paused at most: the test ends earlier.
+const PAUSED_UNTIL: &str = "2099-01-01T00:00:00Z";
 /// Time for one request to the server.
 const ANSWER_WITHIN: Duration = Duration::from_secs(10);
 
@@ -155,7 +161,7 @@ pub(crate) async fn server(fleet: &mut Fleet) {
 
 /// LEDGER holds nearly as much as it may, until it may hold more.
 pub(crate) async fn ledger(fleet: &mut Fleet) {
-    let ledger = request(fleet, "INFO", Bytes::new()).await;
+    let ledger = request(fleet, "STREAM.INFO.LEDGER", "").await;
     let (bytes, bytes_max) =
         (ledger["state"]["bytes"].as_u64().unwrap(), ledger["config"]["max_bytes"].clone());
     set_bytes_max(fleet, ledger["config"].clone(), json!(bytes * 100 / FULL_PERCENT)).await;
@@ -164,16 +170,48 @@ pub(crate) async fn ledger(fleet: &mut Fleet) {
     fleet.none_fires().await;
 }
 
-async fn set_bytes_max(fleet: &Fleet, mut settings: Value, bytes_max: Value) {
-    settings["max_bytes"] = bytes_max;
-    request(fleet, "UPDATE", settings.to_string().into()).await;
+/// Ingest gets no reports, because the server delivers none, and many come.
+pub(crate) async fn reports_wait(fleet: &mut Fleet) {
+    let uplink = request(fleet, "STREAM.INFO.UPLINK", "").await["config"].clone();
+    let (mut wide, report) = (uplink.clone(), fleet.scripted.last_report("installed"));
+    // One device's share of UPLINK is less.
+    wide["max_msgs_per_subject"] = json!(2 * UNREAD);
+    request(fleet, "STREAM.UPDATE.UPLINK", &wide.to_string()).await;
+    pause(fleet, stream::UPLINK, Some(PAUSED_UNTIL)).await;
+    publish_repeatedly(fleet, &report).await;
+    fleet.fire(&["ReportsWait"]).await;
+    pause(fleet, stream::UPLINK, None).await;
+    fleet.none_fires().await;
+    request(fleet, "STREAM.UPDATE.UPLINK", &uplink.to_string()).await;
 }
 
-/// Asks the server about LEDGER, or to change it, as an operator does with the `nats` CLI.
-async fn request(fleet: &Fleet, verb: &str, body: Bytes) -> Value {
-    let subject = format!("$JS.API.STREAM.{verb}.LEDGER");
-    let answer = fleet.system.bus.request(&subject, body, ANSWER_WITHIN).await.unwrap();
+async fn publish_repeatedly(fleet: &Fleet, message: &Outgoing) {
+    for _ in 0..UNREAD {
+        fleet.system.bus.publish(message.clone()).await.unwrap();
+    }
+}
+
+/// The consumers of a stream deliver nothing until this time, or again.
+async fn pause(fleet: &Fleet, stream: &str, until: Option<&str>) {
+    let found = request(fleet, &format!("CONSUMER.NAMES.{stream}"), "").await;
+    let names: Vec<&str> = found["consumers"].as_array().unwrap().iter().filter_map(Value::as_str).collect();
+    assert!(!names.is_empty(), "{stream} has no consumer: {found}");
+    for name in names {
+        let until = until.map_or_else(|| json!({}), |until| json!({ "pause_until": until }));
+        request(fleet, &format!("CONSUMER.PAUSE.{stream}.{name}"), &until.to_string()).await;
+    }
+}
+
+async fn set_bytes_max(fleet: &Fleet, mut settings: Value, bytes_max: Value) {
+    settings["max_bytes"] = bytes_max;
+    request(fleet, "STREAM.UPDATE.LEDGER", &settings.to_string()).await;
+}
+
+/// Asks the server about streams and consumers, or to change them, as an operator does with the `nats` CLI.
+async fn request(fleet: &Fleet, call: &str, body: &str) -> Value {
+    let subject = format!("$JS.API.{call}");
+    let answer = fleet.system.bus.request(&subject, body.to_owned().into(), ANSWER_WITHIN).await.unwrap();
     let answer: Value = serde_json::from_slice(&answer).unwrap();
-    assert!(answer["error"].is_null(), "{answer}");
+    assert!(answer["error"].is_null(), "{subject}: {answer}");
     answer
 }

@@ -120,4 +120,5 @@ async fn alerts_fire_and_clear_on_a_running_fleet_and_every_panel_has_data() {
     breakage::services(&mut fleet).await;
     breakage::server(&mut fleet).await;
     breakage::ledger(&mut fleet).await;
+    breakage::reports_wait(&mut fleet).await;
 }

@@ -54,6 +54,15 @@ impl ScriptedDevice {
 
     /// Sends the report with a number, perhaps again.
     pub(crate) async fn send(&self, seq: u64, state: &str) {
+        self.bus.publish(self.message(seq, state)).await.unwrap();
+    }
+
+    /// Its last report, to be sent again.
+    pub(crate) fn last_report(&self, state: &str) -> Outgoing {
+        self.message(self.seq, state)
+    }
+
+    fn message(&self, seq: u64, state: &str) -> Outgoing {
         let report = json!({
             "apiVersion": "muster/v1", "kind": "StatusReport", "epoch": 1,
             "seq": seq, "head": self.head.load(Ordering::Acquire),
@@ -61,7 +70,7 @@ impl ScriptedDevice {
             "generation": self.deployment.target_generation, "digest": self.deployment.digest,
             "status": {"state": state}, "components": [{"name": "main", "state": state}], "current": true,
         });
-        self.bus.publish(Outgoing::new(subjects::report(&self.key), report.to_string())).await.unwrap();
+        Outgoing::new(subjects::report(&self.key), report.to_string())
     }
 
     /// Its heartbeats name so many reports that it does not send.
