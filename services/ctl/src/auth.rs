@@ -22,7 +22,7 @@ use muster_identity::{KeyPair, Role, UserEntry, claims, creds, jwt};
 use muster_service::clock::Clock;
 use serde::Serialize;
 
-pub use error::AuthError;
+pub(crate) use error::AuthError;
 
 use self::key_store::{KeyStore, failed, write_file};
 pub(crate) use self::key_store::{LEAVES, SERVER_CONFIG};
@@ -32,7 +32,7 @@ use crate::render;
 use crate::terminal::Terminal;
 
 /// The context of the commands for identities.
-pub struct AuthContext<'a> {
+pub(crate) struct AuthContext<'a> {
     /// The format of answers.
     pub format: Format,
     /// The terminal of answers.
@@ -129,7 +129,7 @@ pub struct RevokeResult {
 ///
 /// # Errors
 /// The command is against the rules, a file is unusable, or no server can be reached.
-pub async fn run(context: &mut AuthContext<'_>, command: AuthCommand) -> Result<(), CtlError> {
+pub(crate) async fn run(context: &mut AuthContext<'_>, command: AuthCommand) -> Result<(), CtlError> {
     match command {
         AuthCommand::Init(args) => {
             let made = init::run(&args, context.now())?;
@@ -179,7 +179,7 @@ pub(crate) fn write_secret(path: &Path, text: &str) -> Result<(), AuthError> {
 ///
 /// # Errors
 /// The directory has no keys, or cannot be locked.
-pub fn lock_keys(dir: &Path) -> Result<impl Sized + use<>, AuthError> {
+pub(crate) fn lock_keys(dir: &Path) -> Result<impl Sized + use<>, AuthError> {
     KeyStore::open_of_any_release(dir)
 }
 
@@ -187,7 +187,7 @@ pub fn lock_keys(dir: &Path) -> Result<impl Sized + use<>, AuthError> {
 ///
 /// # Errors
 /// As [`run`]; also if another key is revoked and no server could be reached, and then the token is delivered as well.
-pub async fn enroll(context: &mut AuthContext<'_>, args: EnrollArgs) -> Result<(), CtlError> {
+pub(crate) async fn enroll(context: &mut AuthContext<'_>, args: EnrollArgs) -> Result<(), CtlError> {
     if let Some(identity) = &args.spiffe {
         return clients::accept(context, identity, &args).await;
     }
@@ -273,7 +273,7 @@ async fn deliver(
 ///
 /// # Errors
 /// As [`run`]; also if it is recorded, and no server could be reached.
-pub async fn revoke(context: &mut AuthContext<'_>, args: RevokeArgs) -> Result<(), CtlError> {
+pub(crate) async fn revoke(context: &mut AuthContext<'_>, args: RevokeArgs) -> Result<(), CtlError> {
     if let Some(identity) = &args.spiffe {
         return clients::revoke(context, identity).await;
     }

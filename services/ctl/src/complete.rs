@@ -29,7 +29,7 @@ const PATIENCE: Duration = Duration::from_secs(1);
 const BATCH: usize = 500;
 
 /// The script of a shell.
-pub fn script(shell: Shell) -> String {
+pub(crate) fn script(shell: Shell) -> String {
     let mut script = Vec::new();
     clap_complete::generate(shell, &mut Cli::command(), "muster", &mut script);
     let asking = match shell {
@@ -45,7 +45,7 @@ pub fn script(shell: Shell) -> String {
 ///
 /// # Errors
 /// They cannot be written.
-pub async fn run(terminal: &mut Terminal, words: &[String]) -> Result<(), CtlError> {
+pub(crate) async fn run(terminal: &mut Terminal, words: &[String]) -> Result<(), CtlError> {
     let Some(expected) = expected(words) else { return Ok(()) };
     let prefix = words.last().map_or("", |word| word.trim_start_matches('='));
     let names = match connection(words) {

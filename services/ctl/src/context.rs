@@ -8,7 +8,7 @@ use muster_bus::{ClientCertificate, Login};
 use serde_json::{Map, Value};
 
 /// The name that stands for the context selected with `nats context select`.
-pub const SELECTED: &str = "-";
+pub(crate) const SELECTED: &str = "-";
 
 /// Keys that change nothing about how a server is reached.
 const DECORATION: [&str; 3] = ["description", "color_scheme", "jetstream_event_prefix"];
@@ -18,7 +18,7 @@ const TAKEN: [&str; 10] =
 
 /// The content of a context.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub struct Context {
+pub(crate) struct Context {
     /// Servers, separated by commas.
     pub url: Option<String>,
     /// A `.creds` file.
@@ -95,7 +95,7 @@ pub enum ContextError {
 
 /// The directory of the nats CLI's settings.
 #[derive(Debug, Clone)]
-pub struct Folders {
+pub(crate) struct Folders {
     /// `XDG_CONFIG_HOME`.
     pub config_home: Option<PathBuf>,
     /// `HOME`.
@@ -107,7 +107,7 @@ impl Folders {
     ///
     /// # Errors
     /// When there is none, or it needs what is not supported.
-    pub fn context(&self, name: &str) -> Result<Context, ContextError> {
+    pub(crate) fn context(&self, name: &str) -> Result<Context, ContextError> {
         let nats = self.nats().ok_or(ContextError::NoHome)?;
         let name = if name == SELECTED { selected(&nats)? } else { name.to_owned() };
         let plain = !name.is_empty() && !name.contains(['/', '\\']) && !name.contains("..");

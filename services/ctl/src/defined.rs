@@ -17,7 +17,7 @@ use crate::session::Session;
 ///
 /// # Errors
 /// When the definition cannot be used, nobody answers, or there is no such view.
-pub async fn run(session: &mut Session<'_>, command: ViewCommand) -> Result<(), CtlError> {
+pub(crate) async fn run(session: &mut Session<'_>, command: ViewCommand) -> Result<(), CtlError> {
     match command {
         ViewCommand::Apply { file } => {
             let definition = definition(&file, &read(&file)?)?;

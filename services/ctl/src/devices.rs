@@ -18,7 +18,7 @@ use muster_contract::near::near;
 ///
 /// # Errors
 /// When nobody answers, or there is no such site.
-pub async fn list(session: &mut Session<'_>, mut args: DevicesArgs) -> Result<(), CtlError> {
+pub(crate) async fn list(session: &mut Session<'_>, mut args: DevicesArgs) -> Result<(), CtlError> {
     let only = args.query().site.only().cloned();
     let moment = history::pinned(session, &mut args.point, only.as_ref()).await?;
     let (query, frame) = (args.query(), session.frame());
@@ -35,7 +35,7 @@ pub async fn list(session: &mut Session<'_>, mut args: DevicesArgs) -> Result<()
 ///
 /// # Errors
 /// When nobody answers, or there is no such device.
-pub async fn one(session: &mut Session<'_>, args: DeviceArgs) -> Result<(), CtlError> {
+pub(crate) async fn one(session: &mut Session<'_>, args: DeviceArgs) -> Result<(), CtlError> {
     let DeviceArgs { device, mut point } = args;
     let key = device.resolved()?;
     let moment = history::pinned(session, &mut point, Some(&key.site)).await?;
@@ -63,7 +63,7 @@ pub async fn one(session: &mut Session<'_>, args: DeviceArgs) -> Result<(), CtlE
 }
 
 /// An unknown site of a list comes with names that are near; any other error as it is.
-pub async fn with_near_names(session: &Session<'_>, error: AskError, query: &Query) -> CtlError {
+pub(crate) async fn with_near_names(session: &Session<'_>, error: AskError, query: &Query) -> CtlError {
     let unknown = error.not_found().and_then(|message| {
         let mut sites = query.site.iter();
         sites.find(|site| message.contains(&format!("site '{site}'"))).or(query.site.only())
@@ -75,7 +75,7 @@ pub async fn with_near_names(session: &Session<'_>, error: AskError, query: &Que
 }
 
 /// An unknown site comes with names that are near; any other error as it is.
-pub async fn with_near_sites(session: &Session<'_>, error: AskError, site: &SiteId) -> CtlError {
+pub(crate) async fn with_near_sites(session: &Session<'_>, error: AskError, site: &SiteId) -> CtlError {
     let Some(message) = error.not_found() else { return error.into() };
     let sites: BTreeSet<_> = known(session).await.iter().map(|line| line.key.site.to_string()).collect();
     unknown(message, site.as_str(), &sites)
@@ -85,7 +85,7 @@ pub async fn with_near_sites(session: &Session<'_>, error: AskError, site: &Site
 ///
 /// # Errors
 /// When it was never heard of.
-pub async fn expect_known(session: &Session<'_>, key: &DeviceKey) -> Result<(), CtlError> {
+pub(crate) async fn expect_known(session: &Session<'_>, key: &DeviceKey) -> Result<(), CtlError> {
     let query = Query { site: key.site.clone().into(), device: Some(key.device.clone()), ..Query::default() };
     match session.hub.query("device", &query).await {
         Err(error) if error.not_found().is_some() => {
@@ -99,7 +99,7 @@ pub async fn expect_known(session: &Session<'_>, key: &DeviceKey) -> Result<(), 
 }
 
 /// An unknown device comes with names that are near; any other error as it is.
-pub async fn with_near_devices(session: &Session<'_>, error: AskError, key: &DeviceKey) -> CtlError {
+pub(crate) async fn with_near_devices(session: &Session<'_>, error: AskError, key: &DeviceKey) -> CtlError {
     let Some(message) = error.not_found() else { return error.into() };
     let keys = known(session).await.iter().map(|line| line.key.to_string()).collect();
     unknown(message, &key.to_string(), &keys)
@@ -113,7 +113,7 @@ fn unknown(message: String, wanted: &str, known: &BTreeSet<String>) -> CtlError 
 }
 
 /// Every device; none if the hub does not answer, because a hint is not worth a second error.
-pub async fn known(session: &Session<'_>) -> Vec<DeviceLine> {
+pub(crate) async fn known(session: &Session<'_>) -> Vec<DeviceLine> {
     let answer = session.hub.pages("devices", "devices", Query::default()).await;
     let answer = answer.and_then(|answer| understood::<DevicesAnswer>(&answer));
     answer.map_or_else(|_| Vec::new(), |answer| answer.devices)

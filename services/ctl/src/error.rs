@@ -20,13 +20,13 @@ use crate::render::format::clean_lines;
 use crate::render::publisher::{held_back, refused};
 
 /// Everything was answered.
-pub const YES: u8 = 0;
+pub(crate) const YES: u8 = 0;
 /// The answer is no: not found, refused, unexplained.
-pub const NO: u8 = 1;
+pub(crate) const NO: u8 = 1;
 /// Wrong usage, or nobody answers.
-pub const USAGE: u8 = 2;
+pub(crate) const USAGE: u8 = 2;
 /// The time of a watch ended before the verdict that it waits for.
-pub const TIMEOUT: u8 = 3;
+pub(crate) const TIMEOUT: u8 = 3;
 
 /// Most candidates of an ambiguous name that an error lists.
 const CANDIDATES_LISTED: usize = 20;
@@ -264,7 +264,7 @@ const fn refused_with(code: ErrorCode) -> u8 {
 ///
 /// # Errors
 /// The output cannot be written for any other reason.
-pub fn settled(shown: Result<(), CtlError>) -> Result<(), CtlError> {
+pub(crate) fn settled(shown: Result<(), CtlError>) -> Result<(), CtlError> {
     shown.or_else(|error| if error.is_reader_gone() { Ok(()) } else { Err(error) })
 }
 

@@ -16,7 +16,7 @@ use crate::status::with_near_deployments;
 ///
 /// # Errors
 /// When nobody answers, or there is no such label, value or deployment.
-pub async fn run(session: &mut Session<'_>, args: GroupsArgs) -> Result<(), CtlError> {
+pub(crate) async fn run(session: &mut Session<'_>, args: GroupsArgs) -> Result<(), CtlError> {
     match (args.label, args.value) {
         (None, _) => labels(session).await,
         (Some(label), None) => by_label(session, label, args.deployment, Point::default()).await,
@@ -34,7 +34,7 @@ async fn labels(session: &mut Session<'_>) -> Result<(), CtlError> {
 ///
 /// # Errors
 /// As [`run`].
-pub async fn by_label(
+pub(crate) async fn by_label(
     session: &mut Session<'_>,
     label: LabelKey,
     deployment: Option<DeploymentId>,

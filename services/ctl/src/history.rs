@@ -28,7 +28,7 @@ pub(crate) const ASK_EVERY: Duration = Duration::from_millis(200);
 ///
 /// # Errors
 /// When nobody answers, or there is no such point.
-pub async fn pinned(
+pub(crate) async fn pinned(
     session: &mut Session<'_>,
     point: &mut PointArgs,
     site: Option<&SiteId>,
@@ -56,7 +56,7 @@ async fn moment(
 ///
 /// # Errors
 /// When it cannot be written.
-pub fn print_moment(session: &mut Session<'_>, moment: Option<&MomentAnswer>) -> Result<(), CtlError> {
+pub(crate) fn print_moment(session: &mut Session<'_>, moment: Option<&MomentAnswer>) -> Result<(), CtlError> {
     moment.map_or(Ok(()), |moment| session.add(&render::history::moment(moment)))
 }
 
@@ -64,7 +64,7 @@ pub fn print_moment(session: &mut Session<'_>, moment: Option<&MomentAnswer>) ->
 ///
 /// # Errors
 /// When nobody answers, or there is no such deployment or point.
-pub async fn diff(session: &mut Session<'_>, args: DiffArgs) -> Result<(), CtlError> {
+pub(crate) async fn diff(session: &mut Session<'_>, args: DiffArgs) -> Result<(), CtlError> {
     let query = DiffQuery {
         id: args.deployment.clone(),
         site: args.site,
@@ -84,7 +84,7 @@ pub async fn diff(session: &mut Session<'_>, args: DiffArgs) -> Result<(), CtlEr
 ///
 /// # Errors
 /// When nobody answers, there is no such point, or the pages do not end.
-pub async fn changes(session: &mut Session<'_>, args: ChangesArgs) -> Result<(), CtlError> {
+pub(crate) async fn changes(session: &mut Session<'_>, args: ChangesArgs) -> Result<(), CtlError> {
     let mut query = ChangesQuery {
         from: args.since,
         to: args.until.unwrap_or_default(),
@@ -122,7 +122,7 @@ pub async fn changes(session: &mut Session<'_>, args: ChangesArgs) -> Result<(),
 ///
 /// # Errors
 /// When nothing can be said.
-pub async fn verify(session: &mut Session<'_>) -> Result<bool, CtlError> {
+pub(crate) async fn verify(session: &mut Session<'_>) -> Result<bool, CtlError> {
     let answer = patiently(session, "verify", &Query::default()).await.map_err(CtlError::Unverified)?;
     let same = understood::<VerifyAnswer>(&answer)?.same;
     let frame = session.frame();

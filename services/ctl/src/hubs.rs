@@ -10,7 +10,7 @@ use crate::session::Session;
 ///
 /// # Errors
 /// When no federation answers: it is a hub that was asked, most likely.
-pub async fn list(session: &mut Session<'_>) -> Result<(), CtlError> {
+pub(crate) async fn list(session: &mut Session<'_>) -> Result<(), CtlError> {
     let answer = session.hub.federation("hubs", &Query::default()).await?;
     session.show(&answer, render::hubs::list)
 }

@@ -10,37 +10,37 @@
 
 pub mod app;
 pub mod config;
-pub mod context;
-pub mod error;
+mod context;
+mod error;
 
 pub use muster_client::ask;
 pub mod notices;
-pub mod reach;
+mod reach;
 pub mod session;
 pub mod terminal;
 
 pub mod audit;
-pub mod auth;
+mod auth;
 pub mod backup;
-pub mod complete;
-pub mod defined;
-pub mod devices;
-pub mod groups;
-pub mod history;
-pub mod hubs;
-pub mod incidents;
-pub mod login;
-pub mod names;
+mod complete;
+mod defined;
+mod devices;
+mod groups;
+mod history;
+mod hubs;
+mod incidents;
+mod login;
+mod names;
 pub mod plans;
-pub mod publish;
+mod publish;
 pub mod quarantine;
 pub mod restore;
 pub mod rollout;
-pub mod status;
-pub mod streams;
-pub mod support;
+mod status;
+mod streams;
+mod support;
 pub mod top;
 pub mod watch;
-pub mod why;
+mod why;
 
 pub mod render;

@@ -107,7 +107,7 @@ pub struct LoggedIn {
 ///
 /// # Errors
 /// The address or the credentials cannot be used, or the gateway refuses.
-pub fn run(context: &mut AuthContext<'_>, args: &LoginArgs) -> Result<(), CtlError> {
+pub(crate) fn run(context: &mut AuthContext<'_>, args: &LoginArgs) -> Result<(), CtlError> {
     let connection = context.connection.check()?;
     let gateway = Gateway::new(&args.url, &connection)?;
     let credentials = Credentials::read(connection.creds.as_deref().ok_or(LoginFailure::NoCreds)?)?;

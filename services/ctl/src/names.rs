@@ -19,7 +19,7 @@ use crate::session::Session;
 ///
 /// # Errors
 /// Several deployments or devices have the name, no site has the device, or the hub does not answer.
-pub async fn resolve(session: &Session<'_>, command: &mut Command) -> Result<(), CtlError> {
+pub(crate) async fn resolve(session: &Session<'_>, command: &mut Command) -> Result<(), CtlError> {
     for device in command.devices_mut() {
         if let DeviceArg::Short(name) = device {
             *device = DeviceArg::Key(device_named(session, name).await?);
@@ -86,11 +86,11 @@ async fn deployment_named(
 
 /// The names of deployments whose ids are UUIDs, as far as a command accepts them in place of the id.
 #[derive(Debug, Default)]
-pub struct ShownNames(BTreeMap<DeploymentId, DeploymentId>);
+pub(crate) struct ShownNames(BTreeMap<DeploymentId, DeploymentId>);
 
 impl ShownNames {
     /// Asks for the names, if there is a UUID among the ids of an answer that a person reads. Without an answer the ids are shown.
-    pub async fn of(session: &Session<'_>, ids: impl IntoIterator<Item = &DeploymentId>) -> Self {
+    pub(crate) async fn of(session: &Session<'_>, ids: impl IntoIterator<Item = &DeploymentId>) -> Self {
         if session.format == Format::Json || !ids.into_iter().any(DeploymentId::is_uuid) {
             return Self::default();
         }
@@ -115,7 +115,7 @@ impl ShownNames {
     }
 
     /// Replaces an id by its name.
-    pub fn rename(&self, id: &mut DeploymentId) {
+    pub(crate) fn rename(&self, id: &mut DeploymentId) {
         if let Some(name) = self.0.get(id) {
             *id = name.clone();
         }

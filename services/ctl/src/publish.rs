@@ -23,7 +23,7 @@ const STANDARD_INPUT: &str = "-";
 ///
 /// # Errors
 /// The file cannot be read, no publisher answers, or it refuses the request.
-pub async fn apply(session: &mut Session<'_>, args: ApplyArgs) -> Result<(), CtlError> {
+pub(crate) async fn apply(session: &mut Session<'_>, args: ApplyArgs) -> Result<(), CtlError> {
     let documents = read(&args.file)?;
     let (key, file) = (args.device.resolved()?, name(&args.file));
     let request = ApplyRequest { key: key.clone(), documents, file: Some(file) };
@@ -35,7 +35,7 @@ pub async fn apply(session: &mut Session<'_>, args: ApplyArgs) -> Result<(), Ctl
 ///
 /// # Errors
 /// No publisher answers, or it refuses the request.
-pub async fn remove(
+pub(crate) async fn remove(
     session: &mut Session<'_>,
     key: DeviceKey,
     id: Option<DeploymentId>,
@@ -49,7 +49,7 @@ pub async fn remove(
 ///
 /// # Errors
 /// As [`remove`].
-pub async fn retire(session: &mut Session<'_>, key: DeviceKey) -> Result<(), CtlError> {
+pub(crate) async fn retire(session: &mut Session<'_>, key: DeviceKey) -> Result<(), CtlError> {
     let request = RetireRequest { key: key.clone() };
     let answer = ask(session, "retire", &request, &key).await?;
     session.show(&answer, |answer, _| render::publisher::retired(&key, answer))
@@ -59,7 +59,7 @@ pub async fn retire(session: &mut Session<'_>, key: DeviceKey) -> Result<(), Ctl
 ///
 /// # Errors
 /// No publisher answers.
-pub async fn status(session: &mut Session<'_>) -> Result<(), CtlError> {
+pub(crate) async fn status(session: &mut Session<'_>) -> Result<(), CtlError> {
     let answer = session.hub.publisher("status", &PublisherQuery::default()).await?;
     session.show(&answer, render::publisher::status)
 }

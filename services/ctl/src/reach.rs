@@ -38,7 +38,7 @@ pub enum ReachError {
 ///
 /// # Errors
 /// When no server can be reached, or none lets us in.
-pub async fn connect(connection: &Connection) -> Result<Bus, ReachError> {
+pub(crate) async fn connect(connection: &Connection) -> Result<Bus, ReachError> {
     let url = connection.url.to_string();
     knock(connection).await.map_err(|source| ReachError::Nobody { url: url.clone(), source })?;
     match timeout(connection.timeout, Bus::connect_once(connection.bus())).await {

@@ -2,7 +2,7 @@
 //! [`desired_manifest`] adds the desired manifests to a view; [`instance`] finds the point as of which an older revision is shown.
 
 mod desired_manifest;
-pub mod filtered;
+pub(crate) mod filtered;
 mod instance;
 
 use muster_contract::history::Point;
@@ -28,7 +28,7 @@ use serde_json::Value;
 ///
 /// # Errors
 /// When nobody answers, or there is no such deployment.
-pub async fn run(
+pub(crate) async fn run(
     session: &mut Session<'_>,
     mut args: StatusArgs,
     export: Option<Export>,
@@ -116,7 +116,11 @@ fn sort_worst_first(answer: &mut Value) {
 ///
 /// # Errors
 /// When nobody answers, or there is no such site.
-pub async fn site(session: &mut Session<'_>, site: SiteId, mut point: PointArgs) -> Result<(), CtlError> {
+pub(crate) async fn site(
+    session: &mut Session<'_>,
+    site: SiteId,
+    mut point: PointArgs,
+) -> Result<(), CtlError> {
     let moment = history::pinned(session, &mut point, Some(&site)).await?;
     let query = Query { site: site.clone().into(), point: point.into(), ..Query::default() };
     match session.hub.query("site", &query).await {
@@ -141,7 +145,7 @@ async fn silence(session: &Session<'_>, query: Query) -> SilentSites {
 ///
 /// # Errors
 /// When nobody answers.
-pub async fn fleet(session: &mut Session<'_>, mut point: PointArgs) -> Result<(), CtlError> {
+pub(crate) async fn fleet(session: &mut Session<'_>, mut point: PointArgs) -> Result<(), CtlError> {
     let moment = history::pinned(session, &mut point, None).await?;
     let query = Query { point: point.into(), ..Query::default() };
     let answer = session.hub.query("fleet", &query).await?;
@@ -150,7 +154,11 @@ pub async fn fleet(session: &mut Session<'_>, mut point: PointArgs) -> Result<()
 }
 
 /// An unknown deployment comes with names that are near; any other error as it is.
-pub async fn with_near_deployments(session: &Session<'_>, error: AskError, id: &DeploymentId) -> CtlError {
+pub(crate) async fn with_near_deployments(
+    session: &Session<'_>,
+    error: AskError,
+    id: &DeploymentId,
+) -> CtlError {
     let Some(message) = error.not_found() else { return error.into() };
     let known = known_deployments(session).await;
     let mut near = near(id.as_str(), known.iter().map(String::as_str));
@@ -160,7 +168,7 @@ pub async fn with_near_deployments(session: &Session<'_>, error: AskError, id: &
 }
 
 /// Every deployment; none where nobody tells, because a hint is not worth a second error.
-pub async fn known_deployments(session: &Session<'_>) -> Vec<String> {
+pub(crate) async fn known_deployments(session: &Session<'_>) -> Vec<String> {
     let answer = session.hub.pages("deployments", "deployments", Query::default()).await;
     let answer = answer.and_then(|answer| understood::<DeploymentsAnswer>(&answer));
     answer.map_or_else(

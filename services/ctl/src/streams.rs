@@ -61,7 +61,7 @@ impl From<StreamShape> for FoundStream {
 ///
 /// # Errors
 /// The server does not answer, or refuses a change.
-pub async fn run(session: &mut Session<'_>, command: StreamsCommand) -> Result<bool, CtlError> {
+pub(crate) async fn run(session: &mut Session<'_>, command: StreamsCommand) -> Result<bool, CtlError> {
     let bus = session.hub.bus();
     let (upgraded, shapes) = match command {
         StreamsCommand::Show => (false, bus.stream_shapes().await?),

@@ -56,7 +56,7 @@ pub struct SupportResult {
 ///
 /// # Errors
 /// The file cannot be written.
-pub async fn run(context: &mut BackupContext<'_>, args: &SupportArgs) -> Result<(), CtlError> {
+pub(crate) async fn run(context: &mut BackupContext<'_>, args: &SupportArgs) -> Result<(), CtlError> {
     let output = &args.output;
     let failed = |source| CtlError::Write { path: output.clone(), source };
     let mut bundle = Bundle::create(output, context.clock.now().as_second()).map_err(failed)?;

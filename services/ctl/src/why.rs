@@ -18,7 +18,7 @@ use crate::status::{known_deployments, with_near_deployments};
 ///
 /// # Errors
 /// When nobody answers, or there is no such deployment, site or device.
-pub async fn run(session: &mut Session<'_>, mut args: WhyArgs) -> Result<(), CtlError> {
+pub(crate) async fn run(session: &mut Session<'_>, mut args: WhyArgs) -> Result<(), CtlError> {
     let Some(deployment) = args.deployment.clone() else { return Ok(()) };
     let site = question(&args).site.only().cloned();
     let moment = history::pinned(session, &mut args.point, site.as_ref()).await?;

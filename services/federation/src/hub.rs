@@ -38,11 +38,11 @@ const BEGINNINGS_MAX: usize = 5;
 const PARTS: &str = "parts";
 
 /// The connection to a hub while there is one, for questions that are passed on.
-pub type Line = watch::Receiver<Option<Bus>>;
+pub(crate) type Line = watch::Receiver<Option<Bus>>;
 
 /// Why a hub says nothing.
 #[derive(Debug, thiserror::Error)]
-pub enum HubError {
+pub(crate) enum HubError {
     /// Its views cannot be read.
     #[error("cannot read its views")]
     Views(#[from] ReadError),
@@ -84,7 +84,7 @@ impl HubError {
 }
 
 /// The follower of one hub.
-pub struct Hub {
+pub(crate) struct Hub {
     name: HubName,
     config: BusConfig,
     timing: Timing,
@@ -105,7 +105,7 @@ pub struct Hub {
 
 impl Hub {
     /// A follower of a hub.
-    pub fn new(
+    pub(crate) fn new(
         (name, config): (HubName, BusConfig),
         timing: Timing,
         merged: Arc<Merged>,
@@ -130,12 +130,12 @@ impl Hub {
     }
 
     /// Its connection, followed.
-    pub fn line(&self) -> Line {
+    pub(crate) fn line(&self) -> Line {
         self.line.subscribe()
     }
 
     /// Follows the hub until `stop`.
-    pub async fn run(mut self, stop: CancellationToken) {
+    pub(crate) async fn run(mut self, stop: CancellationToken) {
         // On the heap: a connection on its way is large.
         let stay = Box::pin(self.stay(&stop));
         stop.run_until_cancelled(stay).await;

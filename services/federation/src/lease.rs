@@ -9,36 +9,36 @@ use tokio::time::Instant;
 
 /// When a hub was heard last, and what follows.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Lease {
+pub(crate) struct Lease {
     span: Duration,
     answered_at: Instant,
 }
 
 impl Lease {
     /// One of a hub that answered.
-    pub const fn new(span: Duration, at: Instant) -> Self {
+    pub(crate) const fn new(span: Duration, at: Instant) -> Self {
         Self { span, answered_at: at }
     }
 
     /// Renews the lease for an answer. Answers may be reported out of order.
-    pub fn renew(&mut self, at: Instant) {
+    pub(crate) fn renew(&mut self, at: Instant) {
         self.answered_at = self.answered_at.max(at);
     }
 
     /// Whether it counts as heard.
-    pub fn holds(&self, now: Instant) -> bool {
+    pub(crate) fn holds(&self, now: Instant) -> bool {
         now < self.ends_at()
     }
 
     /// When it will not count as heard any more, unless it answers until then.
-    pub fn ends_at(&self) -> Instant {
+    pub(crate) fn ends_at(&self) -> Instant {
         self.answered_at + self.span
     }
 }
 
 /// Whether another federation heard a hub, within the lease, that this one does not hear. Its word is dated by its own clock:
 /// one that is off by more than the lease is not believed.
-pub fn hears_more(theirs: &HubList, own: &HubList, lease: Duration, now: Timestamp) -> bool {
+pub(crate) fn hears_more(theirs: &HubList, own: &HubList, lease: Duration, now: Timestamp) -> bool {
     let recent = |heard_at: Timestamp| now.duration_since(heard_at).unsigned_abs() < lease;
     let unheard = own.hubs.iter().filter(|hub| !hub.heard);
     let mut said = unheard.filter_map(|hub| theirs.hubs.iter().find(|theirs| theirs.name == hub.name));

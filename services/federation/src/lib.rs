@@ -19,16 +19,16 @@
 
 pub mod app;
 pub mod config;
-pub mod error;
+mod error;
 pub mod gather;
 pub mod handler;
-pub mod hub;
-pub mod lease;
+mod hub;
+mod lease;
 pub mod merged;
-pub mod metrics;
-pub mod notices;
+mod metrics;
+mod notices;
 pub mod route;
-pub mod scatter;
-pub mod timing;
+mod scatter;
+mod timing;
 pub mod why;
-pub mod write;
+mod write;

@@ -41,7 +41,7 @@ const ORIGIN: Origin = Origin { created_at: Timestamp::UNIX_EPOCH, restarts: 0 }
 
 /// The hubs as a source of notices. Clones share everything.
 #[derive(Debug, Clone)]
-pub struct HubsSource {
+pub(crate) struct HubsSource {
     merged: Arc<Merged>,
     hubs: QueryHandler,
 }
@@ -64,7 +64,7 @@ enum ReadFailure {
 
 impl HubsSource {
     /// Creates a source that asks over these connections.
-    pub const fn new(merged: Arc<Merged>, hubs: QueryHandler) -> Self {
+    pub(crate) const fn new(merged: Arc<Merged>, hubs: QueryHandler) -> Self {
         Self { merged, hubs }
     }
 

@@ -77,7 +77,7 @@ struct HubPlaces {
 ///
 /// # Errors
 /// The question is wrong, names a site that no hub has, or is about a hub that was not read yet.
-pub fn scatter(query: StatusQuery, places: &impl Places) -> Result<ScatteredQuery, ErrorBody> {
+pub(crate) fn scatter(query: StatusQuery, places: &impl Places) -> Result<ScatteredQuery, ErrorBody> {
     query.makes_sense().map_err(bad)?;
     let limit = checked_limit(query.limit)?;
     let limit = if query.output == Output::Detail { limit.min(DETAIL_PAGE_MAX) } else { limit };

@@ -3,11 +3,11 @@
 use std::time::Duration;
 
 /// Shortest and longest silence after which a hub's devices count as stale.
-pub const LEASE_MIN: Duration = Duration::from_secs(1);
+pub(crate) const LEASE_MIN: Duration = Duration::from_secs(1);
 /// Longest lease that may be set.
-pub const LEASE_MAX: Duration = Duration::from_secs(24 * 60 * 60);
+pub(crate) const LEASE_MAX: Duration = Duration::from_secs(24 * 60 * 60);
 /// Least time between two rounds of questions to a hub. A round asks for all due keys.
-pub const ROUND_EVERY: Duration = Duration::from_secs(1);
+pub(crate) const ROUND_EVERY: Duration = Duration::from_secs(1);
 /// Longest time between two signs of life.
 const SIGN_EVERY: Duration = Duration::from_secs(10);
 /// Signs of life that may be missed before the lease ends.
@@ -15,10 +15,10 @@ const SIGNS_IN_A_LEASE: u32 = 3;
 /// How long a hub may take to say parts.
 const PATIENCE: Duration = Duration::from_secs(5);
 /// Time between two readings of all that a hub has: a part may change where its view does not, and a key may go unseen.
-pub const READ_EVERY: Duration = Duration::from_secs(60);
+pub(crate) const READ_EVERY: Duration = Duration::from_secs(60);
 /// How long a view of another federation that has read further is left alone: by then every hub was read anew, so that what
 /// is known here is all there is.
-pub const AHEAD_PATIENCE: Duration = Duration::from_secs(READ_EVERY.as_secs() + 15);
+pub(crate) const AHEAD_PATIENCE: Duration = Duration::from_secs(READ_EVERY.as_secs() + 15);
 
 const _: () = {
     assert!(PATIENCE.as_secs() < SIGN_EVERY.as_secs());

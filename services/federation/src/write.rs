@@ -80,7 +80,7 @@ impl fmt::Display for Key {
 
 /// The writer of views.
 #[derive(Debug)]
-pub struct Writer {
+pub(crate) struct Writer {
     writer: ViewWriter<Key>,
     merged: Arc<Merged>,
     metrics: Metrics,
@@ -97,7 +97,7 @@ pub struct Writer {
 
 impl Writer {
     /// Creates a writer of the merged views.
-    pub fn new(
+    pub(crate) fn new(
         bus: Bus,
         merged: Arc<Merged>,
         (timing, clock, metrics): (Timing, Arc<dyn Clock>, Metrics),
@@ -117,7 +117,7 @@ impl Writer {
     }
 
     /// Writes until `stop`, and then once more what is due.
-    pub async fn run(mut self, stop: CancellationToken) {
+    pub(crate) async fn run(mut self, stop: CancellationToken) {
         let mut changes = self.merged.changes();
         if stop.run_until_cancelled(self.wait_until_whole()).await.is_none() {
             return;

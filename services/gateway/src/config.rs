@@ -31,7 +31,7 @@ Exit codes: 0 stopped when asked to; 1 something failed; 2 a setting cannot be u
 /// The fleet over HTTP: pages for people, REST and events for programs
 #[derive(Debug, Parser)]
 #[command(name = "muster-gateway", version = VERSION, after_help = GUIDE)]
-pub struct Cli {
+pub(crate) struct Cli {
     /// Address to serve people on; port 0 takes any free port
     #[arg(long, env = "MUSTER_PEOPLE_ADDR", value_name = "IP:PORT", default_value = "127.0.0.1:8443")]
     people_addr: String,
@@ -103,7 +103,7 @@ impl Cli {
     ///
     /// # Errors
     /// All problems of the settings.
-    pub fn check(self) -> Result<Config, Problems> {
+    pub(crate) fn check(self) -> Result<Config, Problems> {
         let mut problems = Problems::default();
         let common = self.common.check(&mut problems);
         let addr = self.checked_addr(&mut problems);

@@ -17,13 +17,13 @@
 //! Reading order: [`config`], [`app`] (the wiring), [`listener`], [`people`], [`webhooks`], [`margo`].
 
 pub mod app;
-pub mod config;
-pub mod error;
-pub mod listener;
-pub mod login;
-pub mod margo;
-pub mod metrics;
-pub mod people;
-pub mod problem;
-pub mod tls;
+mod config;
+mod error;
+mod listener;
+mod login;
+mod margo;
+mod metrics;
+mod people;
+mod problem;
+mod tls;
 pub mod webhooks;

@@ -39,7 +39,7 @@ use crate::metrics::ListenerMetrics;
 /// Time for the TLS handshake.
 const HANDSHAKE_TIMEOUT: Duration = Duration::from_secs(10);
 /// Longest header in bytes.
-pub const HEADER_BYTES_MAX: usize = 16 * 1024;
+pub(crate) const HEADER_BYTES_MAX: usize = 16 * 1024;
 /// Most fields of a header.
 const HEADER_FIELDS_MAX: usize = 64;
 /// Time for open requests after the process was asked to stop.
@@ -49,7 +49,7 @@ const ACCEPT_RETRY: Duration = Duration::from_millis(100);
 
 /// The bounds of a listener.
 #[derive(Debug, Clone, Copy)]
-pub struct Limits {
+pub(crate) struct Limits {
     /// Most open connections.
     pub connections: usize,
     /// Time for the header of a request, also of the next one on a connection.
@@ -62,14 +62,14 @@ pub struct Limits {
 
 impl Limits {
     /// Those of people: 10,000 that follow the fleet, and room for others.
-    pub const PEOPLE: Self = Self {
+    pub(crate) const PEOPLE: Self = Self {
         connections: 12_000,
         header: Duration::from_secs(15),
         stall: Duration::from_secs(20),
         age: Duration::from_secs(60 * 60),
     };
     /// The limits of devices. Connections are short, because only the handshake checks a certificate.
-    pub const DEVICES: Self = Self {
+    pub(crate) const DEVICES: Self = Self {
         connections: 20_000,
         header: Duration::from_secs(60),
         stall: Duration::from_secs(20),
@@ -79,7 +79,7 @@ impl Limits {
 
 /// The other end of a connection, as an extension of each of its requests.
 #[derive(Debug, Clone)]
-pub struct Peer {
+pub(crate) struct Peer {
     /// Its address.
     pub addr: SocketAddr,
     /// The certificates of the client, its own first; empty without TLS, or if it was asked for none.
@@ -87,7 +87,7 @@ pub struct Peer {
 }
 
 /// A bound address, ready to serve.
-pub struct Listener {
+pub(crate) struct Listener {
     tcp: TcpListener,
     tls: Option<TlsAcceptor>,
     limits: Limits,
@@ -99,7 +99,7 @@ impl Listener {
     ///
     /// # Errors
     /// The address is in use, or this process may not use it.
-    pub async fn bind(
+    pub(crate) async fn bind(
         addr: SocketAddr,
         tls: Option<Arc<ServerConfig>>,
         limits: Limits,
@@ -113,12 +113,12 @@ impl Listener {
     ///
     /// # Errors
     /// The system does not say.
-    pub fn local_addr(&self) -> io::Result<SocketAddr> {
+    pub(crate) fn local_addr(&self) -> io::Result<SocketAddr> {
         self.tcp.local_addr()
     }
 
     /// Serves until `stop`; requests under way then have [`CLOSE_GRACE`] to end.
-    pub async fn serve(self, router: Router, stop: CancellationToken) {
+    pub(crate) async fn serve(self, router: Router, stop: CancellationToken) {
         let Self { tcp, tls, limits, metrics } = self;
         let mut connections = Connections { open: JoinSet::new(), oldest_first: VecDeque::new(), metrics };
         let exchange = Exchange { router, tls, limits, stop: stop.clone() };

@@ -10,15 +10,15 @@
 //! opens. [`account`] reads the account of people from the gateway's own credentials; [`oidc`] logs people in by a provider.
 //! Without settings of a login ([`settings`]) nobody logs in, and the gateway serves the loopback alone.
 
-pub mod account;
-pub mod gate;
+pub(crate) mod account;
+pub(crate) mod gate;
 mod nonces;
-pub mod oidc;
+pub(crate) mod oidc;
 mod page;
-pub mod routes;
-pub mod seal;
-pub mod session;
-pub mod settings;
+pub(crate) mod routes;
+pub(crate) mod seal;
+pub(crate) mod session;
+pub(crate) mod settings;
 
 use std::fmt;
 use std::path::{Path, PathBuf};
@@ -66,7 +66,7 @@ pub enum LoginSetupError {
 }
 
 /// The login of a gateway.
-pub struct Login {
+pub(crate) struct Login {
     account: Account,
     sealer: Sealer,
     nonces: Nonces,
@@ -87,7 +87,7 @@ impl Login {
     ///
     /// # Errors
     /// One of them cannot be used.
-    pub fn open(config: LoginConfig, creds: PathBuf) -> Result<Self, LoginSetupError> {
+    pub(crate) fn open(config: LoginConfig, creds: PathBuf) -> Result<Self, LoginSetupError> {
         let sealer = Sealer::read(&config.session_key)?;
         let (account, signer) = Account::open(creds, config.revocations)?;
         Ok(Self {
@@ -104,7 +104,7 @@ impl Login {
     ///
     /// # Errors
     /// The request has no valid session.
-    pub fn session(&self, headers: &HeaderMap, now: Timestamp) -> Result<(Session, Access), Refused> {
+    pub(crate) fn session(&self, headers: &HeaderMap, now: Timestamp) -> Result<(Session, Access), Refused> {
         let (session, access) = session::read(&self.sealer, headers)?;
         self.check(&session, now)?;
         Ok((session, access))
@@ -114,7 +114,7 @@ impl Login {
     ///
     /// # Errors
     /// The session is no longer valid.
-    pub fn check(&self, session: &Session, now: Timestamp) -> Result<(), Refused> {
+    pub(crate) fn check(&self, session: &Session, now: Timestamp) -> Result<(), Refused> {
         if now.as_second() >= session.expires {
             return Err(Refused::Expired);
         }
@@ -145,7 +145,7 @@ impl Login {
     }
 
     /// The signer of notes that name the session's person.
-    pub fn represents(&self, session: &Session) -> Arc<dyn Represents> {
+    pub(crate) fn represents(&self, session: &Session) -> Arc<dyn Represents> {
         Arc::new(Representation { signer: Arc::clone(&self.signer), person: session.person.clone() })
     }
 }

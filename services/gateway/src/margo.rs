@@ -14,23 +14,23 @@
 //! served by the listener of people. People's side shares only the
 //! listener's code.
 
-pub mod application;
-pub mod bundle;
-pub mod caller;
-pub mod capabilities;
-pub mod config;
-pub mod manifest;
-pub mod presence;
-pub mod problems;
-pub mod record;
-pub mod report;
-pub mod request;
-pub mod routes;
-pub mod start;
-pub mod status;
-pub mod store;
-pub mod svid;
-pub mod trust;
+pub(crate) mod application;
+pub(crate) mod bundle;
+pub(crate) mod caller;
+pub(crate) mod capabilities;
+pub(crate) mod config;
+pub(crate) mod manifest;
+pub(crate) mod presence;
+pub(crate) mod problems;
+pub(crate) mod record;
+pub(crate) mod report;
+pub(crate) mod request;
+pub(crate) mod routes;
+pub(crate) mod start;
+pub(crate) mod status;
+pub(crate) mod store;
+pub(crate) mod svid;
+pub(crate) mod trust;
 
 use std::sync::Arc;
 
@@ -45,7 +45,7 @@ use crate::metrics::Metrics;
 
 /// The state of the routes of devices. Clones share it.
 #[derive(Debug, Clone)]
-pub struct Devices {
+pub(crate) struct Devices {
     pub(crate) store: Store,
     pub(crate) presence: Arc<Presence>,
     pub(crate) manifests: Arc<ManifestCache>,
@@ -62,20 +62,20 @@ impl Devices {
 
 /// The client of a request, which has an accepted certificate.
 #[derive(Debug, Clone)]
-pub struct Caller {
+pub(crate) struct Caller {
     /// Its entry in the bucket.
     pub client: Arc<HttpClient>,
 }
 
 impl Caller {
     /// Its device.
-    pub fn device(&self) -> &DeviceKey {
+    pub(crate) fn device(&self) -> &DeviceKey {
         &self.client.device
     }
 
     /// The `deviceId` of its device: the name within the site. It never changes, so a manifest of one generation always has the
     /// same bytes.
-    pub fn device_id(&self) -> &str {
+    pub(crate) fn device_id(&self) -> &str {
         self.client.device.device.as_str()
     }
 }

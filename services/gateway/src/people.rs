@@ -4,12 +4,12 @@
 //! [`once`]. [`api`] is
 //! `/api/v1`, [`watch`] its events, [`page`] the pages; both follow the newest views in [`live`]. [`emco`] is EMCO's status query.
 
-pub mod api;
+pub(crate) mod api;
 mod emco;
-pub mod guard;
-pub mod live;
-pub mod page;
-pub mod watch;
+pub(crate) mod guard;
+pub(crate) mod live;
+pub(crate) mod page;
+pub(crate) mod watch;
 
 use std::fmt;
 use std::sync::Arc;
@@ -41,7 +41,7 @@ const GATHERS_MAX: usize = 4;
 
 /// Everything that the routes of people share. Clones share everything.
 #[derive(Clone)]
-pub struct People {
+pub(crate) struct People {
     hub: Hub,
     clock: Arc<dyn Clock>,
     hosts: Arc<Hosts>,
@@ -61,7 +61,7 @@ pub struct People {
 
 impl People {
     /// Routes over the services of a hub and a feed of its views. `stop` ends event streams.
-    pub fn new(
+    pub(crate) fn new(
         hub: Hub,
         feed: Feed,
         clock: Arc<dyn Clock>,
@@ -94,19 +94,19 @@ impl People {
 
     /// The same listener with a login, if there is one; `is_secure` if it serves TLS itself.
     #[must_use]
-    pub fn with_login(self, login: Option<Arc<Login>>, is_secure: bool) -> Self {
+    pub(crate) fn with_login(self, login: Option<Arc<Login>>, is_secure: bool) -> Self {
         Self { login, is_secure, ..self }
     }
 
     /// The same listener with the trust bundle of devices, if they are served.
     #[must_use]
-    pub fn with_trust(self, trust: Option<TrustBundle>) -> Self {
+    pub(crate) fn with_trust(self, trust: Option<TrustBundle>) -> Self {
         Self { trust: trust.map(Arc::new), ..self }
     }
 
     /// The same listener with the webhooks of the gateway, if it has any.
     #[must_use]
-    pub fn with_webhooks(self, webhooks: Option<Arc<Webhooks>>) -> Self {
+    pub(crate) fn with_webhooks(self, webhooks: Option<Arc<Webhooks>>) -> Self {
         Self { webhooks, ..self }
     }
 
@@ -150,7 +150,7 @@ impl fmt::Debug for People {
 }
 
 /// All routes of people.
-pub fn router(people: People) -> Router {
+pub(crate) fn router(people: People) -> Router {
     let gated = all_routes()
         .layer(from_fn_with_state(people.clone(), once))
         .layer(from_fn_with_state(people.clone(), gate::gate));

@@ -10,14 +10,14 @@ use muster_service::error::chain;
 use serde::Serialize;
 
 /// The media type.
-pub const PROBLEM_TYPE: &str = "application/problem+json";
+pub(crate) const PROBLEM_TYPE: &str = "application/problem+json";
 /// Seconds after which a request that found no service may be repeated.
-pub const RETRY_AFTER_SECONDS: u32 = 2;
+pub(crate) const RETRY_AFTER_SECONDS: u32 = 2;
 
 /// An error as a document.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "camelCase")]
-pub struct Problem {
+pub(crate) struct Problem {
     /// The kind, as a URN.
     #[serde(rename = "type")]
     pub kind: String,
@@ -42,7 +42,7 @@ pub struct Problem {
 
 /// One wrong field of a request.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
-pub struct FieldError {
+pub(crate) struct FieldError {
     /// Its name.
     pub field: String,
     /// The rule and how it is broken.
@@ -51,7 +51,7 @@ pub struct FieldError {
 
 impl Problem {
     /// A problem that the same request will meet again.
-    pub fn new(status: StatusCode, detail: impl Into<String>) -> Self {
+    pub(crate) fn new(status: StatusCode, detail: impl Into<String>) -> Self {
         let (kind, title) = describe(status);
         Self {
             kind: format!("urn:muster:problem:{kind}"),
@@ -66,7 +66,7 @@ impl Problem {
     }
 
     /// A problem that may pass: nobody answers, or has no room for the request.
-    pub fn passing(status: StatusCode, detail: impl Into<String>) -> Self {
+    pub(crate) fn passing(status: StatusCode, detail: impl Into<String>) -> Self {
         Self {
             retryable: true,
             retry_after_seconds: Some(RETRY_AFTER_SECONDS),
@@ -76,7 +76,7 @@ impl Problem {
     }
 
     /// A request with a wrong field.
-    pub fn field(field: &str, message: impl Into<String>) -> Self {
+    pub(crate) fn field(field: &str, message: impl Into<String>) -> Self {
         let message = message.into();
         let detail = format!("{field}: {message}");
         let errors = vec![FieldError { field: field.to_owned(), message }];
@@ -85,7 +85,7 @@ impl Problem {
 
     /// The same with known names that are similar to the unknown one.
     #[must_use]
-    pub fn with_near(mut self, near: &[&str]) -> Self {
+    pub(crate) fn with_near(mut self, near: &[&str]) -> Self {
         self.detail += &did_you_mean(near);
         self
     }

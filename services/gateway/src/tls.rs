@@ -51,7 +51,7 @@ pub enum TlsError {
 
 /// A certificate chain and its key.
 #[derive(Debug)]
-pub struct KeyPair {
+pub(crate) struct KeyPair {
     /// The certificate and its intermediates.
     pub chain: Vec<CertificateDer<'static>>,
     /// The key.
@@ -63,7 +63,7 @@ impl KeyPair {
     ///
     /// # Errors
     /// One of them cannot be read, or is no PEM.
-    pub fn read(certificate: &Path, key: &Path) -> Result<Self, TlsError> {
+    pub(crate) fn read(certificate: &Path, key: &Path) -> Result<Self, TlsError> {
         let chain = certificates(certificate)?;
         let bytes = read(key)?;
         let key = PrivateKeyDer::from_pem_slice(&bytes).map_err(|source| TlsError::Pem {
@@ -79,7 +79,7 @@ impl KeyPair {
 ///
 /// # Errors
 /// It cannot be read, or holds none.
-pub fn certificates(path: &Path) -> Result<Vec<CertificateDer<'static>>, TlsError> {
+pub(crate) fn certificates(path: &Path) -> Result<Vec<CertificateDer<'static>>, TlsError> {
     let bytes = read(path)?;
     let pem = |source| TlsError::Pem { path: path.to_owned(), what: "certificate", source };
     let found: Vec<_> = CertificateDer::pem_slice_iter(&bytes).collect::<Result<_, _>>().map_err(pem)?;
@@ -90,7 +90,7 @@ pub fn certificates(path: &Path) -> Result<Vec<CertificateDer<'static>>, TlsErro
 ///
 /// # Errors
 /// Certificate and key do not belong together.
-pub fn for_people(pair: KeyPair) -> Result<Arc<ServerConfig>, TlsError> {
+pub(crate) fn for_people(pair: KeyPair) -> Result<Arc<ServerConfig>, TlsError> {
     let builder = ServerConfig::builder_with_provider(provider()).with_safe_default_protocol_versions();
     let builder = builder.map_err(TlsError::Pair)?.with_no_client_auth();
     let mut config = builder.with_single_cert(pair.chain, pair.key).map_err(TlsError::Pair)?;
@@ -99,7 +99,7 @@ pub fn for_people(pair: KeyPair) -> Result<Arc<ServerConfig>, TlsError> {
 }
 
 /// The provider of cryptography, the same as that of the bus.
-pub fn provider() -> Arc<CryptoProvider> {
+pub(crate) fn provider() -> Arc<CryptoProvider> {
     Arc::new(ring::default_provider())
 }
 

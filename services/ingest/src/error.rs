@@ -33,7 +33,7 @@ pub enum StartError {
 #[error(
     "cannot read the facts of partition {partition} from LEDGER; start ingest again: it then reads LEDGER from its beginning"
 )]
-pub struct PartitionError {
+pub(crate) struct PartitionError {
     /// The partition.
     pub partition: u16,
     /// Why.
@@ -47,7 +47,7 @@ pub struct PartitionError {
     "LEDGER ends at {ends_at}, before the known fact {known}: it was deleted, created again or restored from a backup. Start \
      ingest again: it then reads LEDGER from its beginning, and devices send the missing reports again"
 )]
-pub struct LedgerReplaced {
+pub(crate) struct LedgerReplaced {
     /// The highest known sequence.
     pub known: u64,
     /// The last sequence of LEDGER now.

@@ -32,7 +32,7 @@ pub enum StartError {
 
 /// Why plans cannot be kept yet. The planner tries again.
 #[derive(Debug, thiserror::Error)]
-pub enum PlansStartError {
+pub(crate) enum PlansStartError {
     /// No connection.
     #[error("cannot connect for plans: check --plans-creds and the link to NATS")]
     Connect(#[from] ConnectError),

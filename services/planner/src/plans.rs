@@ -17,7 +17,4 @@ mod orders;
 mod responder;
 mod start;
 
-pub use self::keeper::{PlansCall, PlansKeeper, PlansQuestion, PlansReply};
-pub use self::log::{AppendError, BusLog, LogEvent, PlansLog};
-pub use self::responder::PlansResponder;
-pub use self::start::spawn;
+pub(crate) use self::start::spawn;

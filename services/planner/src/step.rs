@@ -13,7 +13,7 @@ use muster_domain::rollout::{RolloutProgress, Step};
 
 /// A request to the publisher.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Effect {
+pub(crate) enum Effect {
     /// Record a decision.
     Decide(DecideRequest),
     /// Release a content, or take it back.
@@ -43,7 +43,7 @@ impl Decision {
 
 /// The effects of a rollout's next step; none if it waits for devices, persons or checks. Each is requested once the one before it
 /// has succeeded. Devices that were just refused are left out.
-pub fn effects(rollout: &RolloutProgress, refused: &BTreeSet<DeviceKey>) -> Vec<Effect> {
+pub(crate) fn effects(rollout: &RolloutProgress, refused: &BTreeSet<DeviceKey>) -> Vec<Effect> {
     match &rollout.state.step {
         Step::Release { wave, targets, needs_approval: false } => {
             release_wave(rollout, *wave, &devices(rollout, targets, refused))
@@ -68,7 +68,7 @@ pub fn effects(rollout: &RolloutProgress, refused: &BTreeSet<DeviceKey>) -> Vec<
 }
 
 /// The request to record the result of a wave's checks.
-pub fn check_decision(
+pub(crate) fn check_decision(
     rollout: &RolloutProgress,
     at: usize,
     result: CheckResult,

@@ -29,7 +29,7 @@ Exit codes: 0 stopped when asked to; 1 something failed; 2 a setting cannot be u
 /// Renews the tokens of enrolled devices before they expire
 #[derive(Debug, Parser)]
 #[command(name = "muster-renewer", version = VERSION, after_help = GUIDE)]
-pub struct Cli {
+pub(crate) struct Cli {
     /// The directory of keys that `muster auth init` created
     #[arg(long, env = "MUSTER_KEYS", value_name = "DIR")]
     keys: String,
@@ -58,7 +58,7 @@ impl Cli {
     ///
     /// # Errors
     /// All problems of the settings.
-    pub fn check(self) -> Result<Config, Problems> {
+    pub(crate) fn check(self) -> Result<Config, Problems> {
         let mut problems = Problems::default();
         let common = self.common.check(&mut problems);
         let every = problems.duration("--every", &self.every, EVERY_MIN..=EVERY_MAX);

@@ -14,7 +14,7 @@ const _: () = assert!(DUE_WITHIN > 1 && ENDS_SOON_PARTS > DUE_WITHIN);
 
 /// A device's token, as the registry records it.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Token {
+pub(crate) struct Token {
     /// The device.
     pub device: DeviceKey,
     /// Its public key.
@@ -27,7 +27,7 @@ pub struct Token {
 
 impl Token {
     /// The token of an entry; `None` if the entry is no device's, is revoked, or its token does not expire.
-    pub fn of(entry: &UserEntry) -> Option<Self> {
+    pub(crate) fn of(entry: &UserEntry) -> Option<Self> {
         if entry.role != Role::Device.as_str() || entry.is_revoked() {
             return None;
         }
@@ -36,17 +36,17 @@ impl Token {
     }
 
     /// Its lifetime, in seconds.
-    pub const fn lifetime(&self) -> u64 {
+    pub(crate) const fn lifetime(&self) -> u64 {
         self.expires.saturating_sub(self.issued)
     }
 
     /// Whether it is due for renewal. An expired token is not: its device cannot fetch another one, so a person must act.
-    pub const fn is_due(&self, now: u64) -> bool {
+    pub(crate) const fn is_due(&self, now: u64) -> bool {
         now < self.expires && self.left(now) <= self.lifetime() / DUE_WITHIN
     }
 
     /// Whether a tenth of its lifetime or less is left, or it is expired.
-    pub const fn ends_soon(&self, now: u64) -> bool {
+    pub(crate) const fn ends_soon(&self, now: u64) -> bool {
         self.left(now) <= self.lifetime() / ENDS_SOON_PARTS
     }
 
@@ -57,7 +57,7 @@ impl Token {
 
 /// The role of credentials that a person must renew soon, because the renewer renews devices' tokens only: a tenth of their
 /// lifetime or less is left. Credentials that are revoked, expired or made for one task are left out.
-pub fn role_ending(entry: &UserEntry, now: u64) -> Option<Role> {
+pub(crate) fn role_ending(entry: &UserEntry, now: u64) -> Option<Role> {
     let role = Role::ALL.into_iter().find(|role| role.as_str() == entry.role)?;
     let expires = entry.expires.filter(|expires| now < *expires && !entry.is_revoked())?;
     let lifetime = expires.saturating_sub(entry.issued);

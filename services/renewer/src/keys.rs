@@ -58,7 +58,7 @@ struct Authority {
 
 /// The open directory, locked by this process.
 #[derive(Debug)]
-pub struct Keys {
+pub(crate) struct Keys {
     dir: PathBuf,
     account: String,
     signer: KeyPair,
@@ -71,7 +71,7 @@ impl Keys {
     ///
     /// # Errors
     /// A file cannot be used.
-    pub fn open(dir: &Path) -> Result<Self, KeysError> {
+    pub(crate) fn open(dir: &Path) -> Result<Self, KeysError> {
         let lock = dir.join(LOCK);
         let held = File::options().write(true).create(true).truncate(false).mode(SECRET).open(&lock);
         let held = held.and_then(|file| file.lock().map(|()| file)).map_err(failed("lock", &lock))?;
@@ -85,12 +85,12 @@ impl Keys {
     }
 
     /// The tokens of enrolled devices that expire at some time.
-    pub fn tokens(&self) -> Vec<Token> {
+    pub(crate) fn tokens(&self) -> Vec<Token> {
         self.registry.users.iter().filter_map(Token::of).collect()
     }
 
     /// The role of each credential that a person must renew soon.
-    pub fn roles_ending(&self, now: u64) -> Vec<Role> {
+    pub(crate) fn roles_ending(&self, now: u64) -> Vec<Role> {
         self.registry.users.iter().filter_map(|entry| due::role_ending(entry, now)).collect()
     }
 
@@ -99,7 +99,7 @@ impl Keys {
     ///
     /// # Errors
     /// The key cannot sign.
-    pub fn renewed(&mut self, token: &Token, now: u64) -> Result<String, KeysError> {
+    pub(crate) fn renewed(&mut self, token: &Token, now: u64) -> Result<String, KeysError> {
         let (name, role) = (token.device.to_string(), Role::Device.as_str());
         let entry = self.registry.enroll(&name, role, &token.key, (now, Some(token.lifetime())), false)?;
         let UserEntry { key, issued, expires, .. } = &entry;
@@ -108,7 +108,7 @@ impl Keys {
     }
 
     /// Gives a token that was not handed over its old times again.
-    pub fn discard(&mut self, token: &Token) {
+    pub(crate) fn discard(&mut self, token: &Token) {
         for entry in self.registry.users.iter_mut().filter(|entry| entry.key == token.key) {
             (entry.issued, entry.expires) = (token.issued, Some(token.expires));
         }
@@ -118,7 +118,7 @@ impl Keys {
     ///
     /// # Errors
     /// The registry cannot be written.
-    pub fn save(&self) -> Result<(), KeysError> {
+    pub(crate) fn save(&self) -> Result<(), KeysError> {
         let path = self.dir.join(REGISTRY);
         let text = serde_json::to_string_pretty(&self.registry).unwrap_or_default() + "\n";
         replace(&path, &text).map_err(failed("write", &path))

@@ -12,9 +12,9 @@
 //! (the wiring).
 
 pub mod app;
-pub mod config;
-pub mod due;
-pub mod error;
-pub mod keys;
-pub mod metrics;
-pub mod renew;
+mod config;
+mod due;
+mod error;
+mod keys;
+mod metrics;
+mod renew;

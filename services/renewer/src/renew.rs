@@ -40,7 +40,7 @@ enum RenewError {
 }
 
 /// Renews tokens.
-pub struct Renewer {
+pub(crate) struct Renewer {
     /// The bus, to which it publishes tokens.
     pub bus: Bus,
     /// The directory of keys.
@@ -66,7 +66,7 @@ struct Renewed<'a> {
 
 impl Renewer {
     /// Renews until `stop`. A round under way is finished, so that every published token is recorded.
-    pub async fn run(mut self, stop: CancellationToken) {
+    pub(crate) async fn run(mut self, stop: CancellationToken) {
         while !stop.is_cancelled() {
             let is_more_due = match self.round().await {
                 Ok(is_more_due) => is_more_due,

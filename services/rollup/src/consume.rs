@@ -29,7 +29,7 @@ const RETRY: RetryPolicy = RetryPolicy { min: Duration::from_millis(100), max: D
 
 /// The reader of LEDGER.
 #[derive(Debug)]
-pub struct Consumer {
+pub(crate) struct Consumer {
     bus: Bus,
     projection: Arc<Projection>,
     metrics: Metrics,
@@ -39,7 +39,12 @@ pub struct Consumer {
 
 impl Consumer {
     /// Creates a consumer that continues where the projection ends.
-    pub fn new(bus: Bus, projection: Arc<Projection>, metrics: Metrics, incidents: IncidentReporter) -> Self {
+    pub(crate) fn new(
+        bus: Bus,
+        projection: Arc<Projection>,
+        metrics: Metrics,
+        incidents: IncidentReporter,
+    ) -> Self {
         let (read_to, devices) =
             projection.read(|now| (now.fleet.as_of().ledger_seq, now.fleet.devices_known()));
         metrics.position(read_to, devices);
@@ -47,7 +52,7 @@ impl Consumer {
     }
 
     /// Reads until `stop`. The latch is released when everything that LEDGER held at the start is read.
-    pub async fn run(mut self, caught_up: Latch, stop: CancellationToken) {
+    pub(crate) async fn run(mut self, caught_up: Latch, stop: CancellationToken) {
         stop.run_until_cancelled(self.read(caught_up)).await;
     }
 

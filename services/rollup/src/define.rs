@@ -30,19 +30,19 @@ const ATTEMPTS_MAX: usize = 3;
 
 /// Handles definition requests. Clones share everything.
 #[derive(Clone)]
-pub struct Definer {
+pub(crate) struct Definer {
     bus: Bus,
     clock: Arc<dyn Clock>,
 }
 
 impl Definer {
     /// Creates a handler for the definitions in the bucket.
-    pub const fn new(bus: Bus, clock: Arc<dyn Clock>) -> Self {
+    pub(crate) const fn new(bus: Bus, clock: Arc<dyn Clock>) -> Self {
         Self { bus, clock }
     }
 
     /// Takes requests until `stop`; those already taken are answered then.
-    pub async fn serve(self, offered: Latch, stop: CancellationToken) {
+    pub(crate) async fn serve(self, offered: Latch, stop: CancellationToken) {
         let bus = self.bus.clone();
         let handler = move |call: Call| {
             let desk = self.clone();

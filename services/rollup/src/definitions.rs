@@ -37,7 +37,7 @@ pub(crate) type Defined = BTreeMap<ViewName, (u64, ViewDefinition)>;
 
 /// The follower of definitions.
 #[derive(Debug)]
-pub struct Definitions {
+pub(crate) struct Definitions {
     bus: Bus,
     projection: Arc<Projection>,
     held: Defined,
@@ -45,12 +45,12 @@ pub struct Definitions {
 
 impl Definitions {
     /// Creates a follower for a projection.
-    pub const fn new(bus: Bus, projection: Arc<Projection>) -> Self {
+    pub(crate) const fn new(bus: Bus, projection: Arc<Projection>) -> Self {
         Self { bus, projection, held: BTreeMap::new() }
     }
 
     /// Follows until `stop`.
-    pub async fn run(mut self, stop: CancellationToken) {
+    pub(crate) async fn run(mut self, stop: CancellationToken) {
         stop.run_until_cancelled(self.follow()).await;
     }
 

@@ -10,11 +10,11 @@ use muster_contract::lag::{Lagging, RollupLag};
 use tokio::time::Instant;
 
 /// How long LEDGER may be silent before the rollup reports that it is cut off.
-pub const CUT_OFF_AFTER: Duration = Duration::from_secs(5);
+pub(crate) const CUT_OFF_AFTER: Duration = Duration::from_secs(5);
 /// How long a position that LEDGER has reached may stay unread before the rollup says that it lags.
-pub const LAG_AFTER: Duration = Duration::from_secs(5);
+pub(crate) const LAG_AFTER: Duration = Duration::from_secs(5);
 /// Facts that may be unread before the rollup says at once that it lags.
-pub const LAG_FACTS_MAX: u64 = 10_000;
+pub(crate) const LAG_FACTS_MAX: u64 = 10_000;
 
 /// How long LEDGER must refuse facts about the hub's hearing before views lose their validity: one failed write is repeated first.
 pub(crate) const UNRECORDED_FOR: Duration = Duration::from_secs(2);

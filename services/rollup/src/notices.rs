@@ -27,7 +27,7 @@ use crate::projection::{Projection, ProjectionState};
 
 /// The projection as a source of notices.
 #[derive(Debug)]
-pub struct ProjectionSource {
+pub(crate) struct ProjectionSource {
     bus: Bus,
     projection: Arc<Projection>,
     rebuilds: Rebuilds,
@@ -35,7 +35,7 @@ pub struct ProjectionSource {
 
 impl ProjectionSource {
     /// Creates a source; `rebuilds` reaches the past.
-    pub const fn new(bus: Bus, projection: Arc<Projection>, rebuilds: Rebuilds) -> Self {
+    pub(crate) const fn new(bus: Bus, projection: Arc<Projection>, rebuilds: Rebuilds) -> Self {
         Self { bus, projection, rebuilds }
     }
 

@@ -22,9 +22,9 @@ use muster_contract::subjects::QUERY_PREFIX;
 use muster_service::health::Latch;
 use tokio_util::sync::CancellationToken;
 
-pub use self::actions::Actions;
-pub use self::manifests::Manifests;
-pub use self::past::History;
+pub(crate) use self::actions::Actions;
+pub(crate) use self::manifests::Manifests;
+pub(crate) use self::past::History;
 use self::present::{Answer, caught_up, look_up, no_past};
 use crate::lag::LagState;
 use crate::metrics::Metrics;
@@ -51,7 +51,7 @@ const ENDPOINTS: [&str; 10] = [
 
 /// Answers questions. Clones share the projection.
 #[derive(Debug, Clone)]
-pub struct QueryHandler {
+pub(crate) struct QueryHandler {
     projection: Arc<Projection>,
     metrics: Metrics,
     lag: Option<Arc<LagState>>,
@@ -62,32 +62,32 @@ pub struct QueryHandler {
 
 impl QueryHandler {
     /// Creates a handler that answers from the projection, without a past or reads of LEDGER.
-    pub const fn new(projection: Arc<Projection>, metrics: Metrics) -> Self {
+    pub(crate) const fn new(projection: Arc<Projection>, metrics: Metrics) -> Self {
         Self { projection, metrics, lag: None, history: None, manifests: None, actions: None }
     }
 
     /// Adds the lag behind LEDGER to every answer.
-    pub fn with_lag(self, lag: Arc<LagState>) -> Self {
+    pub(crate) fn with_lag(self, lag: Arc<LagState>) -> Self {
         Self { lag: Some(lag), ..self }
     }
 
     /// Adds answers about the past.
-    pub fn with_history(self, history: History) -> Self {
+    pub(crate) fn with_history(self, history: History) -> Self {
         Self { history: Some(history), ..self }
     }
 
     /// Adds a reader of manifests.
-    pub fn with_manifests(self, manifests: Manifests) -> Self {
+    pub(crate) fn with_manifests(self, manifests: Manifests) -> Self {
         Self { manifests: Some(manifests), ..self }
     }
 
     /// Adds a reader of actions.
-    pub fn with_actions(self, actions: Actions) -> Self {
+    pub(crate) fn with_actions(self, actions: Actions) -> Self {
         Self { actions: Some(actions), ..self }
     }
 
     /// Answers questions until `stop`; those already taken are answered then.
-    pub async fn serve(self, bus: Bus, offered: Latch, stop: CancellationToken) {
+    pub(crate) async fn serve(self, bus: Bus, offered: Latch, stop: CancellationToken) {
         let handler = move |call| self.clone().handle(call);
         bus.offer(spec(), handler, || offered.release(), stop).await;
     }
@@ -136,7 +136,7 @@ impl QueryHandler {
     ///
     /// # Errors
     /// The reason, for the asker.
-    pub fn answer(&self, endpoint: &str, question: &[u8]) -> Result<Bytes, ErrorBody> {
+    pub(crate) fn answer(&self, endpoint: &str, question: &[u8]) -> Result<Bytes, ErrorBody> {
         if endpoint == parts::ENDPOINT {
             return parts::answer(&self.projection, question);
         }

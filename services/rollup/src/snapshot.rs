@@ -45,7 +45,7 @@ pub struct Cadence {
 
 /// The writer of snapshots and checkpoints.
 #[derive(Debug)]
-pub struct Snapshots {
+pub(crate) struct Snapshots {
     projection: Arc<Projection>,
     /// The store; absent while it is being written.
     store: Option<Store>,
@@ -72,7 +72,7 @@ type Written = (Store, Result<Option<Mark>, String>);
 
 impl Snapshots {
     /// Creates a writer to a store that holds the current projection, or nothing.
-    pub fn new(
+    pub(crate) fn new(
         projection: Arc<Projection>,
         store: Store,
         archive: Arc<Archive>,
@@ -99,7 +99,7 @@ impl Snapshots {
     }
 
     /// Writes until `stop`, and once more then.
-    pub async fn run(mut self, stop: CancellationToken) {
+    pub(crate) async fn run(mut self, stop: CancellationToken) {
         let mut read_to = self.projection.read_to();
         while stop.run_until_cancelled(self.until_due(&mut read_to)).await.is_some() {
             let begun = Instant::now();

@@ -51,7 +51,7 @@ pub(crate) struct Timing {
 
 /// A device, and the link it sits behind.
 #[derive(Debug)]
-pub struct Device {
+pub(crate) struct Device {
     /// Which device it is.
     pub key: DeviceKey,
     /// Its agent's link to the hub.
@@ -62,7 +62,7 @@ pub struct Device {
 
 /// A running fleet.
 #[derive(Debug)]
-pub struct Fleet {
+pub(crate) struct Fleet {
     /// Address of the NATS server, not behind any link.
     pub nats: SocketAddr,
     /// Address of the page of the fleet.
@@ -80,7 +80,7 @@ impl Fleet {
     ///
     /// # Errors
     /// Something could not be started, or ended, or is not ready in time. What was started ends with the error.
-    pub async fn start(
+    pub(crate) async fn start(
         paths: &RunPaths,
         repository: &Repository,
         devices: &[DeviceKey],
@@ -109,7 +109,7 @@ impl Fleet {
     ///
     /// # Errors
     /// Its name, exit status and log.
-    pub fn expect_running(&mut self) -> Result<(), Error> {
+    pub(crate) fn expect_running(&mut self) -> Result<(), Error> {
         self.server.expect_running()?;
         self.services.iter_mut().try_for_each(Child::expect_running)?;
         self.agents.iter_mut().try_for_each(Child::expect_running)
@@ -119,7 +119,7 @@ impl Fleet {
     ///
     /// # Errors
     /// The first process whose end could not be awaited; all are asked to end.
-    pub async fn stop(self) -> Result<(), Error> {
+    pub(crate) async fn stop(self) -> Result<(), Error> {
         let mut first = Ok(());
         let ended = join_all(self.agents.into_iter().map(Child::stop)).await;
         for result in ended {
@@ -258,7 +258,7 @@ fn start_server(paths: &RunPaths, address: SocketAddr) -> Result<Child, Error> {
 ///
 /// # Errors
 /// It is not in that directory.
-pub fn find_program(dir: &Path, name: &str) -> Result<PathBuf, Error> {
+pub(crate) fn find_program(dir: &Path, name: &str) -> Result<PathBuf, Error> {
     let program = dir.join(name);
     if program.is_file() {
         Ok(program)

@@ -23,7 +23,7 @@ const NAMED_MAX: usize = 5;
 
 /// The header of the demo. Clones share the news.
 #[derive(Debug, Clone)]
-pub struct Header {
+pub(crate) struct Header {
     devices: Arc<Vec<Device>>,
     page: SocketAddr,
     question: String,
@@ -43,7 +43,7 @@ struct News {
 impl Header {
     /// The header after the first release. `question` is the whole command that asks the fleet, `page` the address that shows
     /// it.
-    pub fn new(
+    pub(crate) fn new(
         devices: &Arc<Vec<Device>>,
         page: SocketAddr,
         question: String,
@@ -55,43 +55,43 @@ impl Header {
     }
 
     /// Names a new release.
-    pub fn new_release(&self, release: u32) {
+    pub(crate) fn new_release(&self, release: u32) {
         self.news().release = format!("release {release} is committed");
     }
 
     /// Names a release that the publisher refuses.
-    pub fn bad_release(&self, release: u32) {
+    pub(crate) fn bad_release(&self, release: u32) {
         self.news().release = format!(
             "release {release} has a mistake in it on purpose: the publisher refuses the whole commit, and what ran runs on"
         );
     }
 
     /// Names a release that goes out in waves.
-    pub fn release_in_waves(&self, release: u32) {
+    pub(crate) fn release_in_waves(&self, release: u32) {
         self.news().release = format!(
             "release {release} goes to one device first, then to a quarter of them, then to the others"
         );
     }
 
     /// Names a release that the canary cannot run.
-    pub fn failing_release(&self, release: u32) {
+    pub(crate) fn failing_release(&self, release: u32) {
         self.news().release = format!(
             "release {release} cannot start, on purpose: the first device gets it alone, and is rolled back"
         );
     }
 
     /// Sets the sentence about the rollout.
-    pub fn rollout(&self, sentence: &str) {
+    pub(crate) fn rollout(&self, sentence: &str) {
         self.news().rollout = Some(sentence.to_owned());
     }
 
     /// Names the end of the faults.
-    pub fn faults_ended(&self) {
+    pub(crate) fn faults_ended(&self) {
         self.news().release = "no more releases, every link is open again: the fleet converges".to_owned();
     }
 
     /// The lines above the screen, and an empty line.
-    pub fn text(&self) -> String {
+    pub(crate) fn text(&self) -> String {
         let broken = |device: &&Device| device.link.condition() != Condition::Open;
         let broken: Vec<_> =
             self.devices.iter().filter(broken).map(|device| device.key.to_string()).collect();
@@ -124,7 +124,7 @@ fn links(broken: &[String], of: usize) -> String {
 }
 
 /// Shows the fleet on standard output as `muster watch` does, below the header.
-pub fn show(header: Header, bus: Bus) -> JoinHandle<()> {
+pub(crate) fn show(header: Header, bus: Bus) -> JoinHandle<()> {
     tokio::spawn(async move {
         let mut terminal = Terminal::system();
         if !terminal.is_interactive() {

@@ -15,10 +15,10 @@
 //! Each folder is mounted where it is needed and nowhere else. What exists is left as it is, so both may be run again at
 //! any time, and go on where they were killed. Nothing here speaks to the bus.
 
-pub mod admit;
+pub(crate) mod admit;
 mod certificate;
 mod fleet;
-pub mod prepare;
+pub(crate) mod prepare;
 mod site;
 
 use std::ffi::OsStr;

@@ -13,7 +13,7 @@ use crate::error::Error;
 ///
 /// # Errors
 /// The client has no address here, or the folder cannot be written.
-pub async fn apply(client: &str, is_cut: bool, dir: &Path) -> Result<IpAddr, Error> {
+pub(crate) async fn apply(client: &str, is_cut: bool, dir: &Path) -> Result<IpAddr, Error> {
     let client = resolve(client).await?;
     let path = dir.join(client.to_string());
     let done = if is_cut { create(dir, &path) } else { remove(&path) };
@@ -22,7 +22,7 @@ pub async fn apply(client: &str, is_cut: bool, dir: &Path) -> Result<IpAddr, Err
 }
 
 /// The clients that are cut off: none if the folder cannot be read. Files without an address as their name are ignored.
-pub fn read(dir: &Path) -> BTreeSet<IpAddr> {
+pub(crate) fn read(dir: &Path) -> BTreeSet<IpAddr> {
     let entries = std::fs::read_dir(dir).into_iter().flatten().flatten();
     entries.filter_map(|entry| entry.file_name().to_str()?.parse().ok()).collect()
 }

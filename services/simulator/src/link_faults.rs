@@ -33,7 +33,7 @@ const SAMPLES_MAX: usize = 1000;
 const LAST_MEASUREMENT_TIMEOUT: Duration = Duration::from_secs(5);
 
 /// The tasks that break the links of all devices.
-pub struct LinkFaults {
+pub(crate) struct LinkFaults {
     links: JoinSet<VecDeque<Sample>>,
     stop: CancellationToken,
     cuts: Arc<AtomicU64>,
@@ -53,7 +53,7 @@ enum Sample {
 
 impl LinkFaults {
     /// Begins to break the links of the devices.
-    pub fn start(devices: &Arc<Vec<Device>>, hub: &Hub, seed: u64) -> Self {
+    pub(crate) fn start(devices: &Arc<Vec<Device>>, hub: &Hub, seed: u64) -> Self {
         let mut link_faults = Self {
             links: JoinSet::new(),
             stop: CancellationToken::new(),
@@ -75,7 +75,7 @@ impl LinkFaults {
     }
 
     /// Opens every link for good; returns the counts of faults and the measured times.
-    pub async fn end(mut self) -> (Faults, TimeToTruth) {
+    pub(crate) async fn end(mut self) -> (Faults, TimeToTruth) {
         self.stop.cancel();
         let (mut known_at_once, mut unresolved, mut samples) = (0, 0, Vec::new());
         while let Some(measured) = self.links.join_next().await {

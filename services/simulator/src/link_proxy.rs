@@ -42,7 +42,7 @@ struct FaultLabel {
 ///
 /// # Errors
 /// The address cannot be listened on.
-pub async fn start(config: LinkProxyConfig, supervisor: Supervisor) -> Result<(), Error> {
+pub(crate) async fn start(config: LinkProxyConfig, supervisor: Supervisor) -> Result<(), Error> {
     let ready = supervisor.health().latch("the link");
     let metrics = Metrics::register(supervisor.health());
     let on_link = link_faults(&config, &metrics, &supervisor);

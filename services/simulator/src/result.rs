@@ -176,7 +176,7 @@ impl TimeToTruth {
 }
 
 /// Devices by freshness, without those that were retired.
-pub fn freshness(devices: &[DeviceLine]) -> Split {
+pub(crate) fn freshness(devices: &[DeviceLine]) -> Split {
     let mut split = Split::default();
     for line in devices.iter().filter(|line| !line.retired) {
         *split.get_mut(line.freshness) += 1;
@@ -185,7 +185,11 @@ pub fn freshness(devices: &[DeviceLine]) -> Split {
 }
 
 /// True where the fleet is where it should be: nothing unknown, nothing unfinished.
-pub fn is_converged(wanted_devices: usize, devices: &[DeviceLine], deployments: &[DeploymentView]) -> bool {
+pub(crate) fn is_converged(
+    wanted_devices: usize,
+    devices: &[DeviceLine],
+    deployments: &[DeploymentView],
+) -> bool {
     let fresh = devices.iter().filter(|line| line.freshness == Freshness::Fresh).count();
     fresh == wanted_devices
         && devices.len() == wanted_devices

@@ -3,7 +3,7 @@
 use crate::result::{DemoResult, RolloutResult, TimeToTruth};
 
 /// Whether it converged, the faults and commits, the rollouts, and the times to truth.
-pub fn text(result: &DemoResult) -> String {
+pub(crate) fn text(result: &DemoResult) -> String {
     let rollouts: String = result.rollouts.iter().map(rollout_text).collect();
     let time = time_to_truth_text(&result.time_to_truth);
     format!("{}\n{}\n{rollouts}{time}\n", outcome(result), faults_text(result))

@@ -14,7 +14,7 @@ const MARKER_TEXT: &str = "The directory of `muster-simulator`: the next run emp
 
 /// The paths of a run.
 #[derive(Debug, Clone)]
-pub struct RunPaths {
+pub(crate) struct RunPaths {
     /// The run's directory: its files and its logs.
     pub dir: PathBuf,
     /// The directory with the programs of Muster.
@@ -31,7 +31,7 @@ impl RunPaths {
     ///
     /// # Errors
     /// The directory is somebody else's or another run's, or cannot be made.
-    pub fn prepare(location: &RunLocation) -> Result<Self, Error> {
+    pub(crate) fn prepare(location: &RunLocation) -> Result<Self, Error> {
         let dir = std::path::absolute(&location.dir)
             .map_err(|source| Error::Prepare { path: location.dir.clone(), source })?;
         let occupied = std::fs::read_dir(&dir).is_ok_and(|mut entries| entries.next().is_some());
@@ -50,7 +50,7 @@ impl RunPaths {
     }
 
     /// Where the logs are.
-    pub fn logs(&self) -> PathBuf {
+    pub(crate) fn logs(&self) -> PathBuf {
         self.dir.join("logs")
     }
 }
@@ -108,7 +108,7 @@ fn empty(dir: &Path) -> io::Result<()> {
 ///
 /// # Errors
 /// The running program cannot say where it is.
-pub fn own_directory() -> std::io::Result<PathBuf> {
+pub(crate) fn own_directory() -> std::io::Result<PathBuf> {
     let own = std::env::current_exe()?;
     Ok(own.parent().map(Path::to_path_buf).unwrap_or_default())
 }

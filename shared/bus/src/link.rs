@@ -17,7 +17,7 @@ pub(crate) const EVENT_QUEUE_MAX: usize = 64;
 
 /// Requests in a row, each sent after the one before timed out, after which a bus counts as stalled. Pings find a server
 /// that is gone; this finds a client or a server that answers pings and nothing else.
-pub const UNANSWERED_MAX: u32 = 3;
+pub(crate) const UNANSWERED_MAX: u32 = 3;
 
 /// The state of the connection.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

@@ -22,12 +22,12 @@ use serde::{Deserialize, Serialize};
 use crate::recent::Recent;
 
 /// Epochs of a device that are distinguished. Older epochs are only known to be closed.
-pub const EPOCHS_KEPT: usize = 4;
+pub(crate) const EPOCHS_KEPT: usize = 4;
 /// Numbers of a device whose content is remembered, so that a second content is recognised as one.
-pub const CONTENTS_KEPT: usize = 16;
+pub(crate) const CONTENTS_KEPT: usize = 16;
 /// Pieces into which the numbers of one epoch may fall. A device that sends in order stays far below: as many holes
 /// as it has reports under way, and one for each deployment whose newest report went first.
-pub const PIECES_MAX: usize = 2048;
+pub(crate) const PIECES_MAX: usize = 2048;
 
 const _: () = {
     assert!(PIECES_MAX > 2 * IN_FLIGHT_MAX + 2 * muster_contract::limits::DEPLOYMENTS_PER_DEVICE_MAX);
@@ -36,7 +36,7 @@ const _: () = {
 
 /// The numbers a report carries.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Numbers<'a> {
+pub(crate) struct Numbers<'a> {
     /// Its epoch.
     pub epoch: Epoch,
     /// Its own number.
@@ -49,7 +49,7 @@ pub struct Numbers<'a> {
 
 /// The account's verdict on a report.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Admission {
+pub(crate) enum Admission {
     /// Its number is not in yet.
     New,
     /// It opens an epoch: the device lost its memory.
@@ -79,7 +79,7 @@ pub enum Admission {
 
 /// The numbers that the hub holds of one device's reports.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
-pub struct ReportAccount {
+pub(crate) struct ReportAccount {
     current: Option<Epoch>,
     /// Ascending by epoch; a page above `current` holds quarantined numbers of an epoch that has yet to open.
     pages: Vec<EpochNumbers>,
@@ -106,7 +106,7 @@ struct EpochNumbers {
 
 impl ReportAccount {
     /// The account's verdict on a report. `content` is computed only where the number is held already.
-    pub fn admit(&self, numbers: Numbers<'_>, content: impl FnOnce() -> Digest) -> Admission {
+    pub(crate) fn admit(&self, numbers: Numbers<'_>, content: impl FnOnce() -> Digest) -> Admission {
         let page = self.page(numbers.epoch);
         let in_good = page.is_some_and(|page| page.holds_good(numbers.seq));
         if in_good {
@@ -134,7 +134,7 @@ impl ReportAccount {
     }
 
     /// A report is in, with the digest of its content.
-    pub fn receive(&mut self, numbers: Numbers<'_>, content: Digest) {
+    pub(crate) fn receive(&mut self, numbers: Numbers<'_>, content: Digest) {
         self.open(numbers.epoch);
         let Some(page) = self.page_or_new(numbers.epoch) else { return };
         page.head = page.head.max(numbers.head.get()).max(numbers.seq.get());
@@ -154,7 +154,7 @@ impl ReportAccount {
 
     /// Records that reports with these numbers are in quarantine. They open no epoch: an unreadable message
     /// proves nothing.
-    pub fn quarantine(&mut self, epoch: Epoch, seqs: &SeqRanges) {
+    pub(crate) fn quarantine(&mut self, epoch: Epoch, seqs: &SeqRanges) {
         let Some(page) = self.page_or_new(epoch) else { return };
         for (from, to) in seqs.iter() {
             // Re-asserted: the account alone did not say which numbers these are.
@@ -172,7 +172,7 @@ impl ReportAccount {
 
     /// The device was heard in this epoch with this head, and this is what was held of it then. Numbers whose facts
     /// have aged out are learnt from it.
-    pub fn learn(&mut self, epoch: Epoch, head: u64, account: Option<&Account>) {
+    pub(crate) fn learn(&mut self, epoch: Epoch, head: u64, account: Option<&Account>) {
         self.open(epoch);
         let Some(page) = self.page_or_new(epoch) else { return };
         page.head = page.head.max(head);
@@ -187,24 +187,24 @@ impl ReportAccount {
     }
 
     /// The current epoch; none before the first good document.
-    pub const fn epoch(&self) -> Option<Epoch> {
+    pub(crate) const fn epoch(&self) -> Option<Epoch> {
         self.current
     }
 
     /// The highest number of the current epoch that a good document spoke of.
-    pub fn head(&self) -> u64 {
+    pub(crate) fn head(&self) -> u64 {
         self.current_page().map_or(0, |page| page.head)
     }
 
     /// The highest number of the current epoch that is held, as far as a good document has spoken of it, in LEDGER or
     /// (up to `spoken`) elsewhere: a number that only a poisonous message claims says nothing of how far the device is.
-    pub fn top(&self, spoken: u64) -> u64 {
+    pub(crate) fn top(&self, spoken: u64) -> u64 {
         let top = |page: &EpochNumbers| page.held.max().map(|top| top.min(page.head.max(spoken)));
         self.current_page().and_then(top).unwrap_or(0)
     }
 
     /// True where every number up to `head` is held in the current epoch.
-    pub fn is_complete(&self, head: u64) -> bool {
+    pub(crate) fn is_complete(&self, head: u64) -> bool {
         head == 0
             || self
                 .current_page()
@@ -212,33 +212,33 @@ impl ReportAccount {
     }
 
     /// The numbers up to `through` that the current epoch lacks.
-    pub fn missing(&self, through: u64) -> SeqRanges {
+    pub(crate) fn missing(&self, through: u64) -> SeqRanges {
         self.current_page().map_or_else(|| SeqRanges::span(1, through), |page| page.held.missing(through))
     }
 
     /// The numbers up to `through` that an epoch lacks.
-    pub fn missing_of(&self, epoch: Epoch, through: u64) -> SeqRanges {
+    pub(crate) fn missing_of(&self, epoch: Epoch, through: u64) -> SeqRanges {
         self.page(epoch).map_or_else(|| SeqRanges::span(1, through), |page| page.held.missing(through))
     }
 
     /// True if the hub holds the number, and not in quarantine.
-    pub fn is_received(&self, epoch: Epoch, seq: Seq) -> bool {
+    pub(crate) fn is_received(&self, epoch: Epoch, seq: Seq) -> bool {
         self.page(epoch).is_some_and(|page| page.holds_good(seq))
     }
 
     /// Digest of the content of a number that the hub holds, and not in quarantine, while it is remembered.
-    pub fn content_of(&self, epoch: Epoch, seq: Seq) -> Option<Digest> {
+    pub(crate) fn content_of(&self, epoch: Epoch, seq: Seq) -> Option<Digest> {
         let found = self.contents.find(|(known, _)| *known == (epoch, seq));
         found.filter(|_| self.is_received(epoch, seq)).map(|(_, content)| *content)
     }
 
     /// True where the number is in quarantine.
-    pub fn is_quarantined(&self, epoch: Epoch, seq: Seq) -> bool {
+    pub(crate) fn is_quarantined(&self, epoch: Epoch, seq: Seq) -> bool {
         self.page(epoch).is_some_and(|page| page.quarantined.contains(seq.get()))
     }
 
     /// The account of the current epoch up to `head`: its four parts add up to `head`.
-    pub fn at_head(&self, head: u64) -> Account {
+    pub(crate) fn at_head(&self, head: u64) -> Account {
         let missing = self.missing(head);
         let held = head - missing.count();
         let Some(page) = self.current_page() else { return Account { missing, ..Account::default() } };
@@ -249,7 +249,7 @@ impl ReportAccount {
 
     /// The receipt for the current epoch, up to the highest number held (see [`ReportAccount::top`]) or `asked`,
     /// whichever is higher; less far where one receipt cannot list all holes.
-    pub fn receipt(&self, spoken: u64, asked: u64) -> Option<Receipt> {
+    pub(crate) fn receipt(&self, spoken: u64, asked: u64) -> Option<Receipt> {
         let epoch = self.current?;
         let mut through = self.top(spoken).max(asked);
         let mut missing = self.missing(through);

@@ -23,7 +23,7 @@ const OUTAGES_KEPT: usize = 4;
 
 /// The parts of a device's target that deadlines depend on.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Target {
+pub(crate) struct Target {
     /// The deployment.
     pub deployment: DeploymentId,
     /// Its target generation.
@@ -36,7 +36,7 @@ pub struct Target {
 
 /// How far a deployment has come on a device.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Progress {
+pub(crate) struct Progress {
     /// The generation of its last report.
     pub generation: Generation,
     /// The content that is being applied. Targets with the same content are the same, whatever generation
@@ -54,7 +54,7 @@ pub struct Progress {
 
 /// A deadline that has passed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Overdue {
+pub(crate) struct Overdue {
     /// The missed deadline.
     pub deadline: DeadlineKind,
     /// Since when it was awaited.
@@ -63,7 +63,7 @@ pub struct Overdue {
 
 /// A time in which a device was not heard.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Outage {
+pub(crate) struct Outage {
     /// Up to when it was heard before; the least moment there is if it was not heard before.
     pub until: Timestamp,
     /// From when it was heard again.
@@ -73,12 +73,12 @@ pub struct Outage {
 /// The newest outages of a device that are over, the oldest first.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(transparent)]
-pub struct Outages([Option<Outage>; OUTAGES_KEPT]);
+pub(crate) struct Outages([Option<Outage>; OUTAGES_KEPT]);
 
 impl Outages {
     /// The same and one more.
     #[must_use]
-    pub fn and(mut self, outage: Outage) -> Self {
+    pub(crate) fn and(mut self, outage: Outage) -> Self {
         self.0.rotate_left(1);
         self.0[OUTAGES_KEPT - 1] = Some(outage);
         self
@@ -97,7 +97,7 @@ impl Outages {
 
 /// How long the device has been heard, and the hub has listened.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Listening {
+pub(crate) struct Listening {
     /// When the device became fresh.
     pub fresh_since: Timestamp,
     /// When it was not heard before.
@@ -110,7 +110,7 @@ pub struct Listening {
 
 impl Progress {
     /// The state that a status fact reports on its own.
-    pub fn of(fact: &StatusFact) -> Self {
+    pub(crate) fn of(fact: &StatusFact) -> Self {
         let retried_since = fact.retries.iter().map(|retry| retry.since).min();
         let received_at = fact.received_at;
         // However long the report was under way: at least so long ago. A clock that is wrong by a constant does no harm; one that
@@ -130,7 +130,7 @@ impl Progress {
 
     /// The same after an earlier report of the deployment: the first attempt stays the first.
     #[must_use]
-    pub fn after(self, before: &Self, received_at: Timestamp) -> Self {
+    pub(crate) fn after(self, before: &Self, received_at: Timestamp) -> Self {
         let same_state = (before.digest, before.state) == (self.digest, self.state);
         let changed_at = if same_state { before.changed_at } else { self.changed_at };
         let first_attempt_at = if self.digest == before.digest && !before.has_held(&self, received_at) {
@@ -155,7 +155,7 @@ impl Progress {
     }
 
     /// True where nothing more is going to happen by itself.
-    pub const fn is_at_end(&self) -> bool {
+    pub(crate) const fn is_at_end(&self) -> bool {
         match self.state {
             State::Installed | State::Removed => true,
             State::Failed => self.retried_since.is_none(),
@@ -175,7 +175,7 @@ impl Listening {
 impl Target {
     /// The target that an entry of a desired state sets. A stopped deployment stays unfinished for as long as somebody wants,
     /// so no deadline passes.
-    pub fn of(entry: &DesiredDeployment, set_at: Timestamp, default_limit: Duration) -> Self {
+    pub(crate) fn of(entry: &DesiredDeployment, set_at: Timestamp, default_limit: Duration) -> Self {
         let running_limit = || declared_limit(entry).unwrap_or(default_limit);
         Self {
             deployment: entry.id.clone(),
@@ -186,7 +186,7 @@ impl Target {
     }
 
     /// Whether the deadline has passed on a device that is fresh.
-    pub fn overdue(
+    pub(crate) fn overdue(
         &self,
         progress: Option<&Progress>,
         listening: &Listening,

@@ -10,7 +10,7 @@ use muster_contract::fact::Liveness;
 
 /// The inputs of freshness. All times are the hub's.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct LeaseInputs {
+pub(crate) struct LeaseInputs {
     /// The device's newest liveness fact; `None` if there is none.
     pub last_published: Option<Liveness>,
     /// When a stream last stored anything of the device.
@@ -21,7 +21,7 @@ pub struct LeaseInputs {
 
 impl LeaseInputs {
     /// The liveness at `now`; `None` if the hub never heard the device and never published its liveness.
-    pub fn liveness(&self, now: Timestamp, lease: Duration) -> Option<Liveness> {
+    pub(crate) fn liveness(&self, now: Timestamp, lease: Duration) -> Option<Liveness> {
         let within = |since: Timestamp| elapsed(since, now) <= lease;
         match self.last_published {
             Some(Liveness::Fresh) => {

@@ -2,21 +2,21 @@
 //! log.
 
 pub mod abridged;
-pub mod account;
+mod account;
 pub mod aggregate;
 pub mod chronicle;
 pub mod connections;
-pub mod deadline;
+mod deadline;
 pub mod eligibility;
 pub mod fold;
 pub mod intake;
-pub mod lease;
+mod lease;
 pub mod ledger_room;
 pub mod plan;
 pub mod plans;
 pub mod rollout;
-pub mod skew;
-pub mod token_bucket;
+mod skew;
+mod token_bucket;
 pub mod trim;
 
 mod message_identity;

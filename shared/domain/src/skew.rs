@@ -10,7 +10,7 @@ use crate::lease::elapsed;
 
 /// A report's evidence about its device's clock.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Skew {
+pub(crate) enum Skew {
     /// The clock is ahead by so many seconds (negative: behind), which exceeds the limit.
     Off(i64),
     /// The clock is right, as far as the contract asks.
@@ -21,7 +21,7 @@ pub enum Skew {
 
 /// Judges by one report: `observed_at` by the device's clock, `stored_at` by the hub's. `not_before` is a moment in
 /// hub time at which the device had not yet given the report its number, if the hub knows one.
-pub fn judge(observed_at: Timestamp, stored_at: Timestamp, not_before: Option<Timestamp>) -> Skew {
+pub(crate) fn judge(observed_at: Timestamp, stored_at: Timestamp, not_before: Option<Timestamp>) -> Skew {
     if let Some(seconds) = beyond(stored_at, observed_at) {
         return Skew::Off(seconds);
     }

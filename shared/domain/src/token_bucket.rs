@@ -20,7 +20,7 @@ pub struct Rate {
 
 /// The tokens that are left of a [`Rate`]. It begins full.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct TokenBucket {
+pub(crate) struct TokenBucket {
     /// In parts of a token; below zero is debt.
     level: i128,
     /// The time of the level.
@@ -35,24 +35,24 @@ impl Rate {
 
 impl TokenBucket {
     /// A full bucket.
-    pub const fn full(rate: Rate, now: Duration) -> Self {
+    pub(crate) const fn full(rate: Rate, now: Duration) -> Self {
         Self { level: rate.capacity(), at: now }
     }
 
     /// Whether a withdrawal may be made now.
-    pub fn has_credit(&mut self, rate: Rate, now: Duration) -> bool {
+    pub(crate) fn has_credit(&mut self, rate: Rate, now: Duration) -> bool {
         self.refill(rate, now);
         self.level >= PARTS
     }
 
     /// Withdraws an amount, into debt if necessary.
-    pub fn withdraw(&mut self, amount: u64, rate: Rate, now: Duration) {
+    pub(crate) fn withdraw(&mut self, amount: u64, rate: Rate, now: Duration) {
         self.refill(rate, now);
         self.level -= i128::from(amount) * PARTS;
     }
 
     /// Whether it is full: a full bucket need not be remembered.
-    pub fn is_full(&mut self, rate: Rate, now: Duration) -> bool {
+    pub(crate) fn is_full(&mut self, rate: Rate, now: Duration) -> bool {
         self.refill(rate, now);
         self.level >= rate.capacity()
     }

@@ -17,7 +17,7 @@ pub mod on_behalf;
 pub mod requester;
 pub mod rights;
 pub mod roles;
-pub mod user_registry;
+mod user_registry;
 
 mod template;
 

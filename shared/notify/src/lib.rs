@@ -14,9 +14,9 @@
 //! This crate decides nothing about a device, and reads no LEDGER.
 
 pub mod compose;
-pub mod handler;
+mod handler;
 pub mod metrics;
-pub mod notifier;
+mod notifier;
 mod origin;
 mod ownership;
 pub mod register;

@@ -23,7 +23,7 @@ const BUDGET_DEFAULT: usize = 1024 * 1024;
 ///
 /// # Errors
 /// When nobody answers, a name is unknown, or settings do not go together.
-pub async fn run(
+pub(crate) async fn run(
     session: &mut Session<'_>,
     args: &StatusArgs,
     export: Option<Export>,

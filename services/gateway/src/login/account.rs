@@ -49,7 +49,7 @@ pub enum AccountError {
 
 /// The account of people, by files.
 #[derive(Debug)]
-pub struct Account {
+pub(crate) struct Account {
     creds: PathBuf,
     revocations: Option<PathBuf>,
     /// The time of the last read in Unix seconds, and the account as it was read.
@@ -61,7 +61,10 @@ impl Account {
     ///
     /// # Errors
     /// The credentials are not those of a gateway, or the file does not have their account.
-    pub fn open(creds: PathBuf, revocations: Option<PathBuf>) -> Result<(Self, NoteSigner), AccountError> {
+    pub(crate) fn open(
+        creds: PathBuf,
+        revocations: Option<PathBuf>,
+    ) -> Result<(Self, NoteSigner), AccountError> {
         let text = read_file(&creds)?;
         let wrong = |why| AccountError::Creds { path: creds.clone(), why };
         let key = creds::seed(&text).and_then(|seed| KeyPair::from_seed(seed).ok());
@@ -72,7 +75,7 @@ impl Account {
     }
 
     /// The account as the files had it at most a few seconds ago. The last account stays if they cannot be read.
-    pub fn known(&self, now: Timestamp) -> Arc<PeopleAccount> {
+    pub(crate) fn known(&self, now: Timestamp) -> Arc<PeopleAccount> {
         // The held value is replaced as a whole.
         let mut held = self.known.lock().unwrap_or_else(PoisonError::into_inner);
         let now = now.as_second();

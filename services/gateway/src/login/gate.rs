@@ -36,17 +36,17 @@ tokio::task_local! {
 }
 
 /// The session of the request that is being answered; `None` without a login.
-pub fn current() -> Option<Session> {
+pub(crate) fn current() -> Option<Session> {
     SESSION.try_with(Clone::clone).ok()
 }
 
 /// Whether a page offers changes: to operators, and to everybody where nobody logs in.
-pub fn offers_changes() -> bool {
+pub(crate) fn offers_changes() -> bool {
     current().is_none_or(|session| session.may_change())
 }
 
 /// Lets a request through with its session, or refuses it.
-pub async fn gate(State(people): State<People>, mut request: Request, next: Next) -> Response {
+pub(crate) async fn gate(State(people): State<People>, mut request: Request, next: Next) -> Response {
     let Some(login) = people.login() else { return next.run(request).await };
     if let Some(name) = secret_in_address(&request) {
         let detail = format!(

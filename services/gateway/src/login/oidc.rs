@@ -4,8 +4,8 @@
 //! Between the redirect and the callback only the browser keeps state: a sealed cookie with state, nonce and verifier. The
 //! provider's role claim decides the role; a person without it is a viewer. No token of the provider leaves this module.
 
-pub mod id_token;
-pub mod provider;
+pub(crate) mod id_token;
+pub(crate) mod provider;
 
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -32,7 +32,7 @@ use crate::people::People;
 use crate::problem::{Problem, RETRY_AFTER_SECONDS};
 
 /// The address to which the provider sends a browser back.
-pub const CALLBACK: &str = "/callback";
+pub(crate) const CALLBACK: &str = "/callback";
 /// Time to log in at the provider, in seconds.
 const ATTEMPT_SECONDS: i64 = 10 * 60;
 /// Most concurrent calls to the provider.
@@ -70,7 +70,7 @@ struct OidcAttempt {
 
 /// Login by a provider.
 #[derive(Debug)]
-pub struct Oidc {
+pub(crate) struct Oidc {
     provider: Arc<Provider>,
     calls: Arc<Semaphore>,
     pub(super) issuer: String,
@@ -79,7 +79,7 @@ pub struct Oidc {
 }
 
 /// The routes.
-pub fn router() -> Router<People> {
+pub(crate) fn router() -> Router<People> {
     Router::new().route("/login/oidc", get(leave)).route(CALLBACK, get(come_back))
 }
 
@@ -88,7 +88,7 @@ impl Oidc {
     ///
     /// # Errors
     /// A file cannot be used.
-    pub fn open(config: OidcConfig) -> Result<Self, ProviderError> {
+    pub(crate) fn open(config: OidcConfig) -> Result<Self, ProviderError> {
         let (client_id, role_claim) = (config.client_id.clone(), config.role_claim.clone());
         let issuer = config.issuer.clone();
         let calls = Arc::new(Semaphore::new(CALLS_MAX));

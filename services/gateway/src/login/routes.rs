@@ -27,7 +27,7 @@ use crate::people::api::params::{Kind, Param, Values, param};
 use crate::problem::Problem;
 
 /// The address of the login page.
-pub const LOGIN: &str = "/login";
+pub(crate) const LOGIN: &str = "/login";
 /// Bytes of a nonce.
 const NONCE_BYTES: usize = 16;
 /// Longest nonce of a proof, in bytes.
@@ -72,7 +72,7 @@ struct Code {
 }
 
 /// The routes.
-pub fn router() -> Router<People> {
+pub(crate) fn router() -> Router<People> {
     Router::new()
         .route(LOGIN, get(show).post(enter))
         .route("/login/nonce", get(nonce))

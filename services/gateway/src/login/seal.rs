@@ -21,7 +21,7 @@ const SEALED_BYTES_MAX: usize = 4096;
 
 /// The use of a sealed text.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Purpose {
+pub(crate) enum Purpose {
     /// The cookie of a session.
     Session,
     /// The token of a program.
@@ -67,7 +67,7 @@ pub enum KeyFileError {
 }
 
 /// The keys of a file.
-pub struct Sealer {
+pub(crate) struct Sealer {
     /// The first key seals, all open.
     keys: Vec<LessSafeKey>,
     random: SystemRandom,
@@ -85,7 +85,7 @@ impl Sealer {
     ///
     /// # Errors
     /// It cannot be read, or holds no keys.
-    pub fn read(path: &Path) -> Result<Self, KeyFileError> {
+    pub(crate) fn read(path: &Path) -> Result<Self, KeyFileError> {
         Self::of(&read_file(path)?).ok_or_else(|| KeyFileError::Malformed(path.to_owned()))
     }
 
@@ -101,7 +101,7 @@ impl Sealer {
     }
 
     /// Seals a value; `None` if the system gives no random numbers.
-    pub fn seal<T: Serialize>(&self, purpose: Purpose, value: &T) -> Option<String> {
+    pub(crate) fn seal<T: Serialize>(&self, purpose: Purpose, value: &T) -> Option<String> {
         let nonce: [u8; NONCE_LEN] = self.random_bytes()?;
         let mut sealed = serde_json::to_vec(value).ok()?;
         let key = self.keys.first()?;
@@ -111,7 +111,7 @@ impl Sealer {
     }
 
     /// Opens a sealed value; `None` if no key of the file sealed it for this purpose.
-    pub fn open<T: DeserializeOwned>(&self, purpose: Purpose, text: &str) -> Option<T> {
+    pub(crate) fn open<T: DeserializeOwned>(&self, purpose: Purpose, text: &str) -> Option<T> {
         if text.len() > SEALED_BYTES_MAX {
             return None;
         }
@@ -126,7 +126,7 @@ impl Sealer {
     }
 
     /// Random bytes of the system.
-    pub fn random_bytes<const N: usize>(&self) -> Option<[u8; N]> {
+    pub(crate) fn random_bytes<const N: usize>(&self) -> Option<[u8; N]> {
         let mut bytes = [0; N];
         self.random.fill(&mut bytes).ok()?;
         Some(bytes)

@@ -15,16 +15,16 @@ use serde::{Deserialize, Serialize};
 use super::seal::{Purpose, Sealer};
 
 /// The cookie of a session. By its prefix browsers accept it only over TLS or on localhost, and for this host alone.
-pub const SESSION_COOKIE: &str = "__Host-muster";
+pub(crate) const SESSION_COOKIE: &str = "__Host-muster";
 /// The cookie of a login page.
-pub const ATTEMPT_COOKIE: &str = "__Host-muster-login";
+pub(crate) const ATTEMPT_COOKIE: &str = "__Host-muster-login";
 
 /// The cookie of a login at a provider.
-pub const OIDC_COOKIE: &str = "__Host-muster-oidc";
+pub(crate) const OIDC_COOKIE: &str = "__Host-muster-oidc";
 
 /// The session of a person who has logged in.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Session {
+pub(crate) struct Session {
     /// The person.
     pub person: OnBehalfOf,
     /// The key or provider that vouches for the person.
@@ -39,7 +39,7 @@ pub struct Session {
 
 /// The key or provider that vouches for a person.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub enum Voucher {
+pub(crate) enum Voucher {
     /// The key that signed the person's token of the hub.
     Key(String),
     /// An OpenID Connect provider, by its issuer.
@@ -48,7 +48,7 @@ pub enum Voucher {
 
 /// How a request proves its session.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Access {
+pub(crate) enum Access {
     /// A browser's cookie, which other sites may have it send.
     Cookie,
     /// A program's token.
@@ -57,7 +57,7 @@ pub enum Access {
 
 /// Why a request has no session.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Refused {
+pub(crate) enum Refused {
     /// It has neither cookie nor token.
     Missing,
     /// Its cookie or token is not sealed by a gateway with this key, or is ambiguous.
@@ -83,17 +83,17 @@ impl fmt::Display for Refused {
 
 impl Session {
     /// Its role.
-    pub fn role(&self) -> Option<Role> {
+    pub(crate) fn role(&self) -> Option<Role> {
         Role::of(&self.person.role)
     }
 
     /// Whether it may change something.
-    pub fn may_change(&self) -> bool {
+    pub(crate) fn may_change(&self) -> bool {
         self.role() == Some(Role::Operator)
     }
 
     /// The name of the person, or the key of a person without a name.
-    pub fn label(&self) -> &str {
+    pub(crate) fn label(&self) -> &str {
         self.person.name.as_deref().unwrap_or(&self.person.key)
     }
 
@@ -109,7 +109,7 @@ impl Session {
 ///
 /// # Errors
 /// The request has no readable session.
-pub fn read(sealer: &Sealer, headers: &HeaderMap) -> Result<(Session, Access), Refused> {
+pub(crate) fn read(sealer: &Sealer, headers: &HeaderMap) -> Result<(Session, Access), Refused> {
     if headers.contains_key(AUTHORIZATION) {
         let token = one(headers, &AUTHORIZATION).and_then(|value| {
             let (scheme, token) = value.split_once(' ')?;

@@ -15,7 +15,7 @@ const SESSION_BOUNDS: (Duration, Duration) = (Duration::from_secs(60), Duration:
 /// The settings of the login as text.
 #[derive(Debug, Clone, Args)]
 #[command(next_help_heading = "Login")]
-pub struct LoginArgs {
+pub(crate) struct LoginArgs {
     /// File with the key that seals sessions, the same for all gateways: 32 random bytes in base64 (`openssl rand -base64 32`),
     /// a line each; the first seals, all open. With it people must log in, and --creds must be of the role gateway
     #[arg(long, env = "MUSTER_SESSION_KEY", value_name = "FILE")]
@@ -62,12 +62,12 @@ pub struct LoginConfig {
 
 impl LoginArgs {
     /// Whether people log in.
-    pub const fn is_set(&self) -> bool {
+    pub(crate) const fn is_set(&self) -> bool {
         self.session_key.is_some()
     }
 
     /// The checked settings: `Some(None)` without a login, `None` if one was refused.
-    pub fn check(
+    pub(crate) fn check(
         &self,
         has_creds: bool,
         tls_ca: Option<&str>,

@@ -17,7 +17,7 @@ const APPLICATION_ID_CHARS_MAX: usize = 200;
 /// The reason why Margo's schema cannot express a deployment.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("{field} {rule}")]
-pub struct NotExpressible {
+pub(crate) struct NotExpressible {
     /// The field of the contract.
     pub field: String,
     /// The rule of Margo that the field breaks.
@@ -32,7 +32,7 @@ fn not_expressible(field: impl Into<String>, rule: &'static str) -> NotExpressib
 ///
 /// # Errors
 /// Margo's schema cannot express it.
-pub fn document(entry: &DesiredDeployment, device_id: &str) -> Result<String, NotExpressible> {
+pub(crate) fn document(entry: &DesiredDeployment, device_id: &str) -> Result<String, NotExpressible> {
     let is_id = |byte: u8| byte.is_ascii_lowercase() || byte.is_ascii_digit() || byte == b'-';
     let application = &entry.application_id;
     if application.is_empty()

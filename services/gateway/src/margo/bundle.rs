@@ -19,7 +19,9 @@ const MODE: u32 = 0o644;
 ///
 /// # Errors
 /// None: it is written to memory.
-pub fn archive<'a>(files: impl IntoIterator<Item = (&'a DeploymentId, &'a [u8])>) -> io::Result<Vec<u8>> {
+pub(crate) fn archive<'a>(
+    files: impl IntoIterator<Item = (&'a DeploymentId, &'a [u8])>,
+) -> io::Result<Vec<u8>> {
     let mut tar = Builder::new(Vec::new());
     for (id, content) in files {
         let mut header = Header::new_ustar();

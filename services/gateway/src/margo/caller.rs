@@ -17,7 +17,7 @@ use crate::problem::Problem;
 
 /// The state of the middleware.
 #[derive(Debug, Clone)]
-pub struct Guard {
+pub(crate) struct Guard {
     /// The state of the routes.
     pub devices: Devices,
     /// The server's identity.
@@ -25,7 +25,7 @@ pub struct Guard {
 }
 
 /// Adds the [`Caller`] to a request, or refuses it.
-pub async fn guard(State(guard): State<Guard>, mut request: Request, next: Next) -> Response {
+pub(crate) async fn guard(State(guard): State<Guard>, mut request: Request, next: Next) -> Response {
     // A body cannot be shared between threads, so the request is not kept over the question to the hub.
     let identity = guard.identity(&request);
     let mut response = match guard.caller(identity).await {

@@ -22,7 +22,7 @@ const DEVICE_ID_BYTES_MAX: usize = 255;
 
 /// Margo's DeviceCapabilitiesManifest.
 #[derive(Debug, Clone, Default, PartialEq)]
-pub struct CapabilitiesManifest {
+pub(crate) struct CapabilitiesManifest {
     /// The device's properties.
     pub properties: Map<String, Value>,
     /// Its labels; lists as JSON.
@@ -128,7 +128,7 @@ enum DeploymentType {
 }
 
 /// Whether a text is a `deviceId`: parts of letters, digits and any of `._~-`, separated by slashes.
-pub fn is_device_id(text: &str) -> bool {
+pub(crate) fn is_device_id(text: &str) -> bool {
     let is_part = |part: &str| {
         let is_unreserved = |byte: u8| byte.is_ascii_alphanumeric() || b"._~-".contains(&byte);
         !part.is_empty() && part.bytes().all(is_unreserved)
@@ -141,7 +141,7 @@ impl CapabilitiesManifest {
     ///
     /// # Errors
     /// 400 if it is no JSON object, 422 if a field breaks a rule.
-    pub fn read(bytes: &[u8], device_id: &str) -> Result<Self, Problem> {
+    pub(crate) fn read(bytes: &[u8], device_id: &str) -> Result<Self, Problem> {
         let mut members: Map<String, Value> = super::status::parse(bytes)?;
         let properties = members.remove("properties").unwrap_or_default();
         let labels = members.remove("labels").unwrap_or_else(|| Value::Object(Map::new()));
@@ -160,12 +160,12 @@ impl CapabilitiesManifest {
     }
 
     /// The digest by which a repeated report is recognised.
-    pub fn content(&self) -> Digest {
+    pub(crate) fn content(&self) -> Digest {
         Digest::of_value(&(&self.properties, &self.labels))
     }
 
     /// The report under its number.
-    pub fn report(&self, numbered: &Numbered) -> CapabilitiesReport {
+    pub(crate) fn report(&self, numbered: &Numbered) -> CapabilitiesReport {
         let Numbered { open, epoch, head } = numbered;
         CapabilitiesReport {
             api_version: ApiVersion::V1,
@@ -183,7 +183,7 @@ impl CapabilitiesManifest {
 }
 
 /// The version in a device's reports: the gateway's, because the protocol has no field for the device's.
-pub fn agent_version() -> String {
+pub(crate) fn agent_version() -> String {
     format!("muster-gateway {VERSION}")
 }
 

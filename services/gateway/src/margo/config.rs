@@ -20,7 +20,7 @@ const HEARTBEAT_MAX: Duration = Duration::from_secs(30);
 
 /// The settings as text.
 #[derive(Debug, Args)]
-pub struct DevicesArgs {
+pub(crate) struct DevicesArgs {
     /// Address to serve devices on, over TLS with client certificates; port 8444 if it has none. Off unless set
     #[arg(long, help_heading = HEADING, env = "MUSTER_DEVICES_ADDR", value_name = "IP[:PORT]")]
     devices_addr: Option<String>,
@@ -86,7 +86,7 @@ pub struct DevicesConfig {
 impl DevicesArgs {
     /// The checked settings: `Some(None)` if devices are not served, `None` if one was refused. `people` are certificate and key
     /// of the people's listener.
-    pub fn check(
+    pub(crate) fn check(
         self,
         people: (Option<&str>, Option<&str>),
         problems: &mut Problems,

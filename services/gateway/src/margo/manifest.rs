@@ -17,15 +17,15 @@ use super::application::{self, NotExpressible};
 use super::bundle;
 
 /// The media type of a manifest.
-pub const MANIFEST_TYPE: &str = "application/vnd.margo.manifest.v1+json";
+pub(crate) const MANIFEST_TYPE: &str = "application/vnd.margo.manifest.v1+json";
 /// The media type of a bundle.
-pub const BUNDLE_TYPE: &str = "application/vnd.margo.bundle.v1+tar+gzip";
+pub(crate) const BUNDLE_TYPE: &str = "application/vnd.margo.bundle.v1+tar+gzip";
 /// Most cached manifests.
 const CACHED_MAX: usize = 4096;
 
 /// A manifest, and the deployments and the bundle that it names.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct ManifestProjection {
+pub(crate) struct ManifestProjection {
     /// The version.
     pub generation: Generation,
     /// The manifest's text.
@@ -42,7 +42,7 @@ pub struct ManifestProjection {
 
 /// One deployment of a manifest.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Application {
+pub(crate) struct Application {
     /// Its id.
     pub id: DeploymentId,
     /// The digest of its text.
@@ -82,7 +82,7 @@ impl ManifestProjection {
     ///
     /// # Errors
     /// None: the archive is written to memory.
-    pub fn of(desired: &DesiredState, device_id: &str) -> io::Result<Self> {
+    pub(crate) fn of(desired: &DesiredState, device_id: &str) -> io::Result<Self> {
         let (mut deployments, mut left_out) = (Vec::new(), Vec::new());
         for entry in &desired.deployments {
             match application::document(entry, device_id) {
@@ -102,13 +102,13 @@ impl ManifestProjection {
     }
 
     /// A deployment by its id and the digest of its text.
-    pub fn deployment(&self, id: &str, digest: &str) -> Option<&Application> {
+    pub(crate) fn deployment(&self, id: &str, digest: &str) -> Option<&Application> {
         let digest: Digest = digest.parse().ok()?;
         self.deployments.iter().find(|one| one.id.as_str() == id && one.digest == digest)
     }
 
     /// The archive, if it has this digest.
-    pub fn bundle(&self, digest: &str) -> Option<&(Digest, Bytes)> {
+    pub(crate) fn bundle(&self, digest: &str) -> Option<&(Digest, Bytes)> {
         let digest: Digest = digest.parse().ok()?;
         self.bundle.as_ref().filter(|(own, _)| *own == digest)
     }
@@ -134,14 +134,14 @@ fn text(generation: Generation, deployments: &[Application], bundle: Option<&(Di
 
 /// The newest manifest of devices, by the sequence of their document in DOWNLINK.
 #[derive(Debug, Default)]
-pub struct ManifestCache(Mutex<HashMap<DeviceKey, (u64, Arc<ManifestProjection>)>>);
+pub(crate) struct ManifestCache(Mutex<HashMap<DeviceKey, (u64, Arc<ManifestProjection>)>>);
 
 impl ManifestCache {
     /// The manifest of a document, from the cache or made now.
     ///
     /// # Errors
     /// None: the archive is written to memory.
-    pub fn projection(
+    pub(crate) fn projection(
         &self,
         key: &DeviceKey,
         (sequence, desired): (u64, &DesiredState),

@@ -20,14 +20,14 @@ const REMEMBERED_MAX: usize = 16 * 1024;
 
 /// The time of each device's last heartbeat.
 #[derive(Debug)]
-pub struct Presence {
+pub(crate) struct Presence {
     period: Duration,
     sent: Mutex<HashMap<DeviceKey, Instant>>,
 }
 
 impl Presence {
     /// At most one heartbeat of a device in `period`.
-    pub fn every(period: Duration) -> Self {
+    pub(crate) fn every(period: Duration) -> Self {
         Self { period, sent: Mutex::default() }
     }
 

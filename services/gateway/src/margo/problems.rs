@@ -21,12 +21,12 @@ fn unregistered(status: StatusCode, detail: impl Into<String>) -> Problem {
 }
 
 /// The body is no JSON, or the address is malformed.
-pub fn invalid_request(detail: impl Into<String>) -> Problem {
+pub(crate) fn invalid_request(detail: impl Into<String>) -> Problem {
     registered(StatusCode::BAD_REQUEST, "invalid-request", "Invalid request", detail)
 }
 
 /// A field breaks a rule.
-pub fn semantic_error(field: impl Into<String>, message: impl Into<String>) -> Problem {
+pub(crate) fn semantic_error(field: impl Into<String>, message: impl Into<String>) -> Problem {
     let (field, message) = (field.into(), message.into());
     let problem = registered(
         StatusCode::UNPROCESSABLE_ENTITY,
@@ -38,83 +38,83 @@ pub fn semantic_error(field: impl Into<String>, message: impl Into<String>) -> P
 }
 
 /// A violation of the contract.
-pub fn violation(violation: Violation) -> Problem {
+pub(crate) fn violation(violation: Violation) -> Problem {
     semantic_error(violation.path, violation.rule)
 }
 
 /// The certificate is not accepted.
-pub fn not_authorized(detail: impl Into<String>) -> Problem {
+pub(crate) fn not_authorized(detail: impl Into<String>) -> Problem {
     registered(StatusCode::FORBIDDEN, "not-authorized", "Not authorized", detail)
 }
 
 /// There is no trust bundle.
-pub fn no_bundle(detail: impl Into<String>) -> Problem {
+pub(crate) fn no_bundle(detail: impl Into<String>) -> Problem {
     registered(StatusCode::NOT_FOUND, "spiffe-bundle-not-found", "Bundle not found", detail)
 }
 
 /// The gateway of a child device is unknown.
-pub fn gateway_not_found() -> Problem {
+pub(crate) fn gateway_not_found() -> Problem {
     let detail = "the gateway of this child device has not reported its own capabilities";
     registered(StatusCode::NOT_FOUND, "gateway-not-found", "Gateway not found", detail)
 }
 
 /// The client has no such device.
-pub fn device_not_found() -> Problem {
+pub(crate) fn device_not_found() -> Problem {
     let detail = "no device of this client has that id";
     registered(StatusCode::NOT_FOUND, "device-not-found", "Device not found", detail)
 }
 
 /// No bundle of the client has the digest.
-pub fn invalid_bundle() -> Problem {
+pub(crate) fn invalid_bundle() -> Problem {
     let detail = "no bundle of this client has that digest";
     registered(StatusCode::NOT_FOUND, "invalid-bundle", "Bundle not found", detail)
 }
 
 /// No deployment of the client has the digest.
-pub fn deployment_not_found() -> Problem {
+pub(crate) fn deployment_not_found() -> Problem {
     let detail = "no deployment of this client has that id and digest";
     registered(StatusCode::NOT_FOUND, "deployment-not-found", "Deployment not found", detail)
 }
 
 /// The client does not accept the only media type.
-pub fn not_acceptable(media_type: &str) -> Problem {
+pub(crate) fn not_acceptable(media_type: &str) -> Problem {
     let kind = "server-cannot-generate-response";
     let detail = format!("{media_type} is the only media type here: accept it");
     registered(StatusCode::NOT_ACCEPTABLE, kind, "Not acceptable", detail)
 }
 
 /// There is no such address.
-pub fn no_such_address() -> Problem {
+pub(crate) fn no_such_address() -> Problem {
     unregistered(StatusCode::NOT_FOUND, "there is no such address")
 }
 
 /// The address does not take the method.
-pub fn no_such_method() -> Problem {
+pub(crate) fn no_such_method() -> Problem {
     unregistered(StatusCode::METHOD_NOT_ALLOWED, "the address does not take this method")
 }
 
 /// The body is too large.
-pub fn too_large(limit: usize) -> Problem {
+pub(crate) fn too_large(limit: usize) -> Problem {
     unregistered(StatusCode::PAYLOAD_TOO_LARGE, format!("the body may have at most {limit} bytes"))
 }
 
 /// The body did not arrive in time.
-pub fn too_slow() -> Problem {
+pub(crate) fn too_slow() -> Problem {
     unregistered(StatusCode::REQUEST_TIMEOUT, "the body did not arrive in time; send it again")
 }
 
 /// The hub cannot be reached, or cannot take the request now.
-pub fn unavailable(detail: impl Into<String>) -> Problem {
+pub(crate) fn unavailable(detail: impl Into<String>) -> Problem {
     retryable(unregistered(StatusCode::SERVICE_UNAVAILABLE, detail))
 }
 
 /// The device reports faster than the hub stores.
-pub fn too_many(detail: impl Into<String>) -> Problem {
+pub(crate) fn too_many(detail: impl Into<String>) -> Problem {
     retryable(unregistered(StatusCode::TOO_MANY_REQUESTS, detail))
 }
 
 /// The gateway or the hub has a fault.
-pub fn internal(detail: impl Into<String>) -> Problem {
+pub(crate) fn internal(detail: impl Into<String>) -> Problem {
     retryable(unregistered(StatusCode::INTERNAL_SERVER_ERROR, detail))
 }
 

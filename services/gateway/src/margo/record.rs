@@ -27,7 +27,7 @@ use muster_contract::{DeploymentId, Epoch, Generation, Seq, SeqRanges, Timestamp
 use super::capabilities::agent_version;
 
 /// Age after which an open number of another deployment counts as abandoned: longer than the confirmation of a report takes.
-pub const OPEN_FOR: Duration = Duration::from_secs(30);
+pub(crate) const OPEN_FOR: Duration = Duration::from_secs(30);
 /// Most open numbers: reports of one device under way at once.
 const OPEN_MAX: usize = 16;
 
@@ -35,7 +35,7 @@ const _: () = assert!(OPEN_FOR.as_secs() > 2 * muster_bus::publish::CONFIRM_TIME
 
 /// The parts of a report that decide its number.
 #[derive(Debug, Clone, Copy)]
-pub struct SentReport<'a> {
+pub(crate) struct SentReport<'a> {
     /// The deployment; none for capabilities.
     pub deployment: Option<&'a DeploymentId>,
     /// The digest of the report's body.
@@ -46,7 +46,7 @@ pub struct SentReport<'a> {
 
 /// The decision about a report.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Admission {
+pub(crate) enum Admission {
     /// UPLINK has stored it.
     Confirmed,
     /// Publish it under this number.
@@ -64,7 +64,7 @@ pub enum Admission {
 
 /// Why a report has no number.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Refusal {
+pub(crate) enum Refusal {
     /// Too many of the device's reports are under way.
     TooManyOpen,
     /// Too many deployments are remembered.
@@ -73,7 +73,7 @@ pub enum Refusal {
 
 /// Why a device cannot have adopted a version of the manifest.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum VersionRefusal {
+pub(crate) enum VersionRefusal {
     /// DOWNLINK is behind the served version, so the gateway cannot decide now.
     HubIsBehind,
     /// It is above this newest version.
@@ -81,7 +81,7 @@ pub enum VersionRefusal {
 }
 
 /// A record with a new epoch, above that of the last receipt also if the clock was set back.
-pub fn begin(receipt: Option<&Receipt>, now: Timestamp) -> HttpDevice {
+pub(crate) fn begin(receipt: Option<&Receipt>, now: Timestamp) -> HttpDevice {
     let clock = u64::try_from(now.as_second()).ok().and_then(Epoch::new).unwrap_or(Epoch::FIRST);
     let above = receipt.map_or(Epoch::FIRST, |receipt| receipt.epoch.next());
     HttpDevice {
@@ -96,12 +96,12 @@ pub fn begin(receipt: Option<&Receipt>, now: Timestamp) -> HttpDevice {
 }
 
 /// Whether the hub has numbers that the record lacks: the bucket was set back, and would assign numbers twice.
-pub fn is_set_back(record: &HttpDevice, receipt: &Receipt) -> bool {
+pub(crate) fn is_set_back(record: &HttpDevice, receipt: &Receipt) -> bool {
     (receipt.epoch, receipt.through) > (record.epoch, record.head)
 }
 
 /// The record in a new epoch, without reports.
-pub fn renew(record: &HttpDevice, receipt: &Receipt, now: Timestamp) -> HttpDevice {
+pub(crate) fn renew(record: &HttpDevice, receipt: &Receipt, now: Timestamp) -> HttpDevice {
     let mut renewed = begin(Some(receipt), now);
     renewed.epoch = renewed.epoch.max(record.epoch.next());
     renewed.generation = record.generation;
@@ -111,7 +111,7 @@ pub fn renew(record: &HttpDevice, receipt: &Receipt, now: Timestamp) -> HttpDevi
 }
 
 /// Records the contents that a desired state targets; true if the record has changed.
-pub fn learn(record: &mut HttpDevice, desired: &DesiredState) -> bool {
+pub(crate) fn learn(record: &mut HttpDevice, desired: &DesiredState) -> bool {
     if record.generation >= desired.generation.get() {
         return false;
     }
@@ -129,7 +129,7 @@ pub fn learn(record: &mut HttpDevice, desired: &DesiredState) -> bool {
 }
 
 /// Whether a gateway has served a newer manifest than DOWNLINK's: DOWNLINK lags, or was set back.
-pub const fn is_hub_behind(record: &HttpDevice, newest: u64) -> bool {
+pub(crate) const fn is_hub_behind(record: &HttpDevice, newest: u64) -> bool {
     record.generation > newest
 }
 
@@ -137,7 +137,11 @@ pub const fn is_hub_behind(record: &HttpDevice, newest: u64) -> bool {
 ///
 /// # Errors
 /// The version is above both.
-pub fn check_adopted(record: &HttpDevice, newest: u64, adopted: Generation) -> Result<(), VersionRefusal> {
+pub(crate) fn check_adopted(
+    record: &HttpDevice,
+    newest: u64,
+    adopted: Generation,
+) -> Result<(), VersionRefusal> {
     let limit = record.generation.max(newest);
     if limit == 0 || adopted.get() <= limit {
         return Ok(());
@@ -169,7 +173,7 @@ fn digest_of(record: &HttpDevice, deployment: &DeploymentId, adopted: Generation
 }
 
 /// Whether the hub's receipt misses a confirmed report: UPLINK stored it, and ingest did not.
-pub fn is_lost(record: &HttpDevice, known: &ConfirmedReport, receipt: Option<&Receipt>) -> bool {
+pub(crate) fn is_lost(record: &HttpDevice, known: &ConfirmedReport, receipt: Option<&Receipt>) -> bool {
     receipt.is_some_and(|receipt| {
         let seq = known.seq.get();
         receipt.epoch == record.epoch && seq <= receipt.through && !receipt.covers(seq)
@@ -180,7 +184,7 @@ pub fn is_lost(record: &HttpDevice, known: &ConfirmedReport, receipt: Option<&Re
 ///
 /// # Errors
 /// The record has no room for it.
-pub fn admit(
+pub(crate) fn admit(
     record: &mut HttpDevice,
     sent: SentReport<'_>,
     receipt: Option<&Receipt>,
@@ -250,7 +254,7 @@ fn is_abandoned(open: &OpenReport, now: Timestamp) -> bool {
 }
 
 /// The last confirmed report of a deployment, or of the capabilities.
-pub fn confirmed<'a>(
+pub(crate) fn confirmed<'a>(
     record: &'a HttpDevice,
     deployment: Option<&DeploymentId>,
 ) -> Option<&'a ConfirmedReport> {
@@ -272,7 +276,7 @@ fn last_of<'a>(
 
 /// Records that UPLINK has stored the report of a number. False if the number is no longer open and another gateway has not
 /// confirmed the same report: it was coalesced, and the device must send its state again.
-pub fn confirm(record: &mut HttpDevice, (epoch, done): (Epoch, &OpenReport)) -> bool {
+pub(crate) fn confirm(record: &mut HttpDevice, (epoch, done): (Epoch, &OpenReport)) -> bool {
     let report = ConfirmedReport { seq: done.seq, content: done.content };
     if record.epoch != epoch {
         return false;

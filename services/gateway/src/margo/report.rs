@@ -14,7 +14,7 @@ use crate::problem::Problem;
 
 /// The number under which a report is published.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Numbered {
+pub(crate) struct Numbered {
     /// The number with its report.
     pub open: OpenReport,
     /// Its epoch.
@@ -25,7 +25,7 @@ pub struct Numbered {
 
 /// Whether a report was the first of its kind.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Delivered {
+pub(crate) enum Delivered {
     /// The device had reported nothing of this deployment, or no capabilities.
     First,
     /// The device had reported it before.

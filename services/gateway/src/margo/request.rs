@@ -19,20 +19,20 @@ use super::problems;
 use crate::problem::Problem;
 
 /// Longest body in bytes.
-pub const BODY_BYTES_MAX: usize = 1024 * 1024;
+pub(crate) const BODY_BYTES_MAX: usize = 1024 * 1024;
 /// Longest wait for a body.
 const BODY_TIMEOUT: Duration = Duration::from_secs(15);
 
 /// `Cache-Control` of a manifest, which changes and is one client's own.
-pub const CHANGING: &str = "private";
+pub(crate) const CHANGING: &str = "private";
 /// `Cache-Control` of content whose address has its digest.
-pub const IMMUTABLE: &str = "private, max-age=31536000, immutable";
+pub(crate) const IMMUTABLE: &str = "private, max-age=31536000, immutable";
 
 /// The whole body.
 ///
 /// # Errors
 /// It is too large, or does not come in time.
-pub async fn body(body: Body) -> Result<Bytes, Problem> {
+pub(crate) async fn body(body: Body) -> Result<Bytes, Problem> {
     match timeout(BODY_TIMEOUT, to_bytes(body, BODY_BYTES_MAX)).await {
         Ok(Ok(bytes)) => Ok(bytes),
         Ok(Err(_)) => Err(problems::too_large(BODY_BYTES_MAX)),
@@ -41,7 +41,7 @@ pub async fn body(body: Body) -> Result<Bytes, Problem> {
 }
 
 /// Content with its digest as entity tag: 304 without a body if the client has it.
-pub fn content(
+pub(crate) fn content(
     request: &HeaderMap,
     (media_type, cache): (&'static str, &'static str),
     digest: &Digest,
@@ -65,7 +65,7 @@ pub fn content(
 }
 
 /// As [`content`], compressed for a client that accepts gzip. The entity tag is the digest of the uncompressed content.
-pub fn compressed(
+pub(crate) fn compressed(
     request: &HeaderMap,
     kind: (&'static str, &'static str),
     digest: &Digest,
@@ -97,7 +97,7 @@ fn accepts_gzip(request: &HeaderMap) -> bool {
 }
 
 /// Whether a request's `If-None-Match` names the content with this digest.
-pub fn holds(request: &HeaderMap, digest: &Digest) -> bool {
+pub(crate) fn holds(request: &HeaderMap, digest: &Digest) -> bool {
     let own = format!("\"{digest}\"");
     let tags = request.get_all(IF_NONE_MATCH).iter().filter_map(|value| value.to_str().ok());
     tags.flat_map(|tags| tags.split(',')).map(str::trim).any(|tag| {
@@ -107,7 +107,7 @@ pub fn holds(request: &HeaderMap, digest: &Digest) -> bool {
 }
 
 /// Whether a client accepts a media type; a request without `Accept` accepts all.
-pub fn accepts(request: &HeaderMap, media_type: &str) -> bool {
+pub(crate) fn accepts(request: &HeaderMap, media_type: &str) -> bool {
     let ranges: Vec<&str> = request
         .get_all(ACCEPT)
         .iter()

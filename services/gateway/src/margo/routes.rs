@@ -29,7 +29,7 @@ use crate::problem::Problem;
 const DEPLOYMENT_TYPE: &str = "application/yaml";
 
 /// All routes of devices.
-pub fn router(guarded: Guard) -> Router {
+pub(crate) fn router(guarded: Guard) -> Router {
     let devices = guarded.devices.clone();
     routes().layer(from_fn_with_state(guarded, guard)).with_state(devices)
 }

@@ -28,7 +28,7 @@ const NAME: &str = "muster-gateway for devices";
 ///
 /// # Errors
 /// The file of the authorities cannot be read.
-pub fn trust(config: &DevicesConfig) -> Result<Option<TrustBundle>, StartError> {
+pub(crate) fn trust(config: &DevicesConfig) -> Result<Option<TrustBundle>, StartError> {
     let authorities = tls::certificates(&config.client_ca)?;
     let trust = TrustBundle::of(&config.realm.manager, &authorities, config.sequence);
     let trust = trust.inspect_err(|error| tracing::warn!(%error, "cannot serve a trust bundle"));
@@ -39,7 +39,7 @@ pub fn trust(config: &DevicesConfig) -> Result<Option<TrustBundle>, StartError> 
 ///
 /// # Errors
 /// It cannot serve them; a person must act.
-pub async fn serve(
+pub(crate) async fn serve(
     config: DevicesConfig,
     common: &Common,
     metrics: &Metrics,

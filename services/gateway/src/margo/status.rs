@@ -17,7 +17,7 @@ use crate::problem::Problem;
 /// Margo's DeploymentStatusManifest, with the states of every draft.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
-pub struct StatusManifest {
+pub(crate) struct StatusManifest {
     /// The deployment.
     pub deployment_id: DeploymentId,
     /// The device; by default the client's own.
@@ -35,7 +35,7 @@ pub struct StatusManifest {
 ///
 /// # Errors
 /// The problem, with the field.
-pub fn parse<T: DeserializeOwned>(bytes: &[u8]) -> Result<T, Problem> {
+pub(crate) fn parse<T: DeserializeOwned>(bytes: &[u8]) -> Result<T, Problem> {
     let value: serde_json::Value = serde_json::from_slice(bytes)
         .map_err(|error| problems::invalid_request(format!("the body is no JSON: {error}")))?;
     if !value.is_object() {
@@ -59,7 +59,7 @@ impl StatusManifest {
     ///
     /// # Errors
     /// The first broken rule.
-    pub fn check(&self, id: &DeploymentId) -> Result<(), Problem> {
+    pub(crate) fn check(&self, id: &DeploymentId) -> Result<(), Problem> {
         if self.deployment_id != *id {
             let rule = format!("is {}, the address names {id}", self.deployment_id);
             return Err(problems::semantic_error("deploymentId", rule));
@@ -70,12 +70,12 @@ impl StatusManifest {
     }
 
     /// The digest by which a repeated status is recognised.
-    pub fn content(&self) -> Digest {
+    pub(crate) fn content(&self) -> Digest {
         Digest::of_value(self)
     }
 
     /// The report under its number.
-    pub fn report(&self, numbered: &Numbered) -> StatusReport {
+    pub(crate) fn report(&self, numbered: &Numbered) -> StatusReport {
         let Numbered { open, epoch, head } = numbered;
         let report = self.numbered((*epoch, open.seq, *head), open.at);
         StatusReport {

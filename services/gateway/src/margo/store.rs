@@ -35,13 +35,13 @@ struct LoadedRecord {
 
 /// The streams of the hub. Clones share the connection.
 #[derive(Debug, Clone)]
-pub struct Store {
+pub(crate) struct Store {
     bus: Bus,
 }
 
 impl Store {
     /// The streams behind a connection.
-    pub const fn new(bus: Bus) -> Self {
+    pub(crate) const fn new(bus: Bus) -> Self {
         Self { bus }
     }
 
@@ -49,7 +49,7 @@ impl Store {
     ///
     /// # Errors
     /// The hub cannot be asked now.
-    pub async fn client(&self, spiffe_id: &str) -> Result<Option<HttpClient>, Problem> {
+    pub(crate) async fn client(&self, spiffe_id: &str) -> Result<Option<HttpClient>, Problem> {
         let entry = self.last(stream::HTTP_DEVICES, &client_subject(spiffe_id)).await?;
         entry.map(|entry| serde_json::from_slice(&entry.payload)).transpose().map_err(|error| {
             tracing::error!(
@@ -65,7 +65,7 @@ impl Store {
     ///
     /// # Errors
     /// The hub cannot be asked now, or holds no valid document.
-    pub async fn desired(&self, key: &DeviceKey) -> Result<Option<(u64, DesiredState)>, Problem> {
+    pub(crate) async fn desired(&self, key: &DeviceKey) -> Result<Option<(u64, DesiredState)>, Problem> {
         let Some(last) = self.last(stream::DOWNLINK, &subjects::desired(key)).await? else { return Ok(None) };
         match decode::parse(&last.payload) {
             Ok(desired) => Ok(Some((last.stream_seq, desired))),
@@ -84,7 +84,7 @@ impl Store {
     ///
     /// # Errors
     /// The hub cannot be asked, `change` refuses, or too many others change the record.
-    pub async fn update<T>(
+    pub(crate) async fn update<T>(
         &self,
         key: &DeviceKey,
         now: Timestamp,
@@ -144,7 +144,7 @@ impl Store {
     ///
     /// # Errors
     /// UPLINK has not confirmed the report, which it may have stored.
-    pub async fn publish<T: Document>(&self, key: &DeviceKey, report: &T) -> Result<(), Problem> {
+    pub(crate) async fn publish<T: Document>(&self, key: &DeviceKey, report: &T) -> Result<(), Problem> {
         let message = Outgoing {
             headers: self.headers(key, T::KIND),
             expected_stream: Some(stream::UPLINK),
@@ -154,7 +154,7 @@ impl Store {
     }
 
     /// Publishes a heartbeat. There is no answer.
-    pub async fn beat<T: Document>(&self, key: &DeviceKey, heartbeat: &T) {
+    pub(crate) async fn beat<T: Document>(&self, key: &DeviceKey, heartbeat: &T) {
         let (headers, payload) = (self.headers(key, T::KIND), decode::to_bytes(heartbeat));
         let sent = self.bus.publish_core(&subjects::presence(key), headers, payload.into()).await;
         if let Err(error) = sent {

@@ -72,7 +72,7 @@ fn signs_certificates(certificate: &[u8]) -> bool {
 ///
 /// # Errors
 /// Certificate, key or authorities cannot be used, or the certificate is not the server's.
-pub fn for_devices(
+pub(crate) fn for_devices(
     pair: KeyPair,
     authorities: Vec<CertificateDer<'static>>,
     realm: Realm,

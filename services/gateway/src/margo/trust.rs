@@ -51,7 +51,7 @@ const UNCOMPRESSED: u8 = 4;
 
 /// A certificate whose key has no place in a bundle.
 #[derive(Debug, PartialEq, Eq)]
-pub struct UnknownKey {
+pub(crate) struct UnknownKey {
     /// Its position in the file, from 1.
     pub number: usize,
 }
@@ -68,7 +68,7 @@ impl fmt::Display for UnknownKey {
 
 /// The authorities of a trust domain.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct TrustBundle {
+pub(crate) struct TrustBundle {
     domain: String,
     bundle: Bytes,
 }
@@ -78,7 +78,7 @@ impl TrustBundle {
     ///
     /// # Errors
     /// A certificate has a key of an unknown kind.
-    pub fn of(
+    pub(crate) fn of(
         manager: &str,
         authorities: &[CertificateDer<'_>],
         sequence: Option<u64>,
@@ -167,7 +167,7 @@ fn element(bytes: &[u8], tag: u8) -> Option<(&[u8], &[u8])> {
 }
 
 /// The routes, for everybody.
-pub fn router() -> Router<People> {
+pub(crate) fn router() -> Router<People> {
     Router::new().route(DISCOVERY, get(discovery)).route(BUNDLE, get(bundle))
 }
 

@@ -3,13 +3,13 @@
 //! [`routes`] is the table from which the router and the OpenAPI document ([`openapi`]) are made, [`params`] reads flags,
 //! [`cursor`] continues lists, [`idempotency`] answers a repeated change once, [`webhooks`] are those that gateways deliver.
 
-pub mod act;
-pub mod cursor;
-pub mod idempotency;
-pub mod openapi;
-pub mod params;
-pub mod routes;
-pub mod webhooks;
+pub(crate) mod act;
+pub(crate) mod cursor;
+pub(crate) mod idempotency;
+pub(crate) mod openapi;
+pub(crate) mod params;
+pub(crate) mod routes;
+pub(crate) mod webhooks;
 
 use std::iter;
 
@@ -37,12 +37,12 @@ use super::People;
 use crate::problem::Problem;
 
 /// The prefix of all routes.
-pub const PREFIX: &str = "/api/v1";
+pub(crate) const PREFIX: &str = "/api/v1";
 /// Reports of a list of the quarantine, unless the request names a number.
 const REPORTS_DEFAULT: usize = 50;
 
 /// All routes below [`PREFIX`].
-pub fn router() -> Router<People> {
+pub(crate) fn router() -> Router<People> {
     let reads = ROUTES.iter().fold(Router::new(), |router, route| {
         router.route(
             &format!("{PREFIX}{}", route.path),
@@ -56,7 +56,7 @@ pub fn router() -> Router<People> {
 }
 
 /// A document as an answer.
-pub fn document<T: Serialize>(status: StatusCode, value: &T) -> Response {
+pub(crate) fn document<T: Serialize>(status: StatusCode, value: &T) -> Response {
     match serde_json::to_string(value) {
         Ok(body) => (status, [(CONTENT_TYPE, "application/json")], body).into_response(),
         Err(error) => Problem::new(StatusCode::INTERNAL_SERVER_ERROR, error.to_string()).into_response(),
@@ -144,7 +144,7 @@ fn deployment(names: &Map<String, Value>) -> Result<DeploymentId, Problem> {
 }
 
 /// The problem of a deployment without a rollout.
-pub fn ungoverned(id: &DeploymentId) -> Problem {
+pub(crate) fn ungoverned(id: &DeploymentId) -> Problem {
     let detail =
         format!("no rollout.yaml governs a device that shall run '{id}': its changes go out at once");
     Problem::new(StatusCode::NOT_FOUND, detail)
@@ -214,7 +214,7 @@ fn next_of(endpoint: &str, answer: &Value) -> Option<Map<String, Value>> {
 ///
 /// # Errors
 /// A value is of no device, code or time.
-pub fn selection(values: &Values, now: Timestamp) -> Result<Selection, Problem> {
+pub(crate) fn selection(values: &Values, now: Timestamp) -> Result<Selection, Problem> {
     let device = values.get("device").map(|text| {
         text.parse().map_err(|_| Problem::field("device", format!("'{text}' must be SITE/DEVICE")))
     });

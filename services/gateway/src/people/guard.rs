@@ -49,14 +49,14 @@ pub struct Reach {
 
 /// The hosts that requests may name.
 #[derive(Debug)]
-pub struct Hosts {
+pub(crate) struct Hosts {
     public: Option<String>,
     reach: Reach,
 }
 
 impl Hosts {
     /// The loopback, and a public host.
-    pub fn new(public: Option<String>) -> Self {
+    pub(crate) fn new(public: Option<String>) -> Self {
         Self { public, reach: Reach::default() }
     }
 
@@ -131,7 +131,7 @@ fn is_loopback(name: &str) -> bool {
 }
 
 /// Checks a request, and gives its answer the headers.
-pub async fn guard(State(people): State<People>, request: Request, next: Next) -> Response {
+pub(crate) async fn guard(State(people): State<People>, request: Request, next: Next) -> Response {
     let mut response = match refusal(&people.hosts, &request) {
         Some(problem) => problem.into_response(),
         None => next.run(request).await,

@@ -30,7 +30,7 @@ const RETRY_AFTER: Duration = Duration::from_secs(1);
 
 /// A view of the bucket.
 #[derive(Debug)]
-pub struct CachedView<V> {
+pub(crate) struct CachedView<V> {
     /// The view.
     pub view: V,
     /// The document in one line, for an event.
@@ -41,7 +41,7 @@ pub struct CachedView<V> {
 
 /// The newest views.
 #[derive(Debug, Default, Clone)]
-pub struct Views {
+pub(crate) struct Views {
     /// The fleet; none before the first fact.
     pub fleet: Option<Arc<CachedView<FleetView>>>,
     /// The deployments.
@@ -52,7 +52,7 @@ pub struct Views {
 
 /// Why the views may not be believed.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Staleness {
+pub(crate) struct Staleness {
     /// Since when, if that is known.
     pub since: Option<Timestamp>,
     /// The cause, and a remedy.
@@ -73,7 +73,7 @@ struct State {
 
 /// The newest views, kept up to date by [`Feed::follow`]. Clones share them.
 #[derive(Clone)]
-pub struct Feed {
+pub(crate) struct Feed {
     state: Arc<RwLock<State>>,
     changed: watch::Sender<u64>,
     clock: Arc<dyn Clock>,
@@ -88,17 +88,17 @@ impl fmt::Debug for Feed {
 
 impl Feed {
     /// A feed without views.
-    pub fn new(clock: Arc<dyn Clock>) -> Self {
+    pub(crate) fn new(clock: Arc<dyn Clock>) -> Self {
         Self { state: Arc::default(), changed: watch::Sender::new(0), clock }
     }
 
     /// A copy of the newest views, which share their content.
-    pub fn views(&self) -> Views {
+    pub(crate) fn views(&self) -> Views {
         self.read(|state| state.views.clone())
     }
 
     /// The data and sequence of one view.
-    pub fn data(&self, key: &ViewKey) -> Option<(Bytes, u64)> {
+    pub(crate) fn data(&self, key: &ViewKey) -> Option<(Bytes, u64)> {
         fn of<V>(held: &Arc<CachedView<V>>) -> (Bytes, u64) {
             (held.data.clone(), held.ledger_seq)
         }
@@ -111,12 +111,12 @@ impl Feed {
     }
 
     /// The number of changes so far, as a watched value.
-    pub fn changes(&self) -> watch::Receiver<u64> {
+    pub(crate) fn changes(&self) -> watch::Receiver<u64> {
         self.changed.subscribe()
     }
 
     /// Why the views may not be believed; `None` if they may.
-    pub fn staleness(&self) -> Option<Staleness> {
+    pub(crate) fn staleness(&self) -> Option<Staleness> {
         let now = self.clock.now();
         self.read(|state| {
             if state.down_since.is_some() {
@@ -139,7 +139,7 @@ impl Feed {
     }
 
     /// Follows the bucket until `stop`.
-    pub async fn follow(self, bus: Bus, stop: CancellationToken) {
+    pub(crate) async fn follow(self, bus: Bus, stop: CancellationToken) {
         let link = self.clone().follow_link(bus.clone());
         let views = async {
             loop {

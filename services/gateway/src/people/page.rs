@@ -22,7 +22,7 @@ use maud::Markup;
 
 use self::frame::{Frame, ProblemPage};
 pub(crate) use self::parts::cli;
-pub use self::side::SideCache;
+pub(crate) use self::side::SideCache;
 use super::People;
 use crate::problem::Problem;
 
@@ -37,7 +37,7 @@ pub(crate) fn before_login(title: &str, content: &Markup) -> Markup {
 }
 
 /// The routes of pages.
-pub fn router() -> Router<People> {
+pub(crate) fn router() -> Router<People> {
     Router::new()
         .route("/", get(overview::page))
         .route("/deployments/{id}", get(deployment::page))

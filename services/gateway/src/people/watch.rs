@@ -5,7 +5,7 @@
 //! and names the cause; `alive` proves that the stream works; `end` follows the removal of the view. [`polled`] has the events of
 //! rollouts and approvals, which no view holds.
 
-pub mod polled;
+pub(crate) mod polled;
 mod stream;
 
 use std::time::Duration;
@@ -33,7 +33,7 @@ const VIEW_INTERVAL: Duration = Duration::from_secs(1);
 const LAST_EVENT_ID: HeaderName = HeaderName::from_static("last-event-id");
 
 /// The routes of events.
-pub fn router() -> Router<People> {
+pub(crate) fn router() -> Router<People> {
     Router::new()
         .route(&format!("{PREFIX}/watch/fleet"), get(follow))
         .route(&format!("{PREFIX}/watch/deployments/{{id}}"), get(follow))

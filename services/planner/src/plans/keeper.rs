@@ -42,7 +42,7 @@ const CONFLICT_READ_WITHIN: Duration = Duration::from_secs(2);
 
 /// A parsed request.
 #[derive(Debug)]
-pub enum PlansQuestion {
+pub(crate) enum PlansQuestion {
     /// A plan.
     Plan(PlanQuery),
     /// The choice of a node for another instance.
@@ -60,18 +60,18 @@ pub enum PlansQuestion {
 }
 
 /// The answer of a request, as JSON.
-pub type PlansReply = Result<Vec<u8>, PlannerErrorBody>;
+pub(crate) type PlansReply = Result<Vec<u8>, PlannerErrorBody>;
 
 /// A request that waits for its answer.
 #[derive(Debug)]
-pub struct PlansCall {
+pub(crate) struct PlansCall {
     pub(super) question: PlansQuestion,
     pub(super) reply: oneshot::Sender<PlansReply>,
 }
 
 /// Keeps plans.
 #[derive(Debug)]
-pub struct PlansKeeper<P, R, L> {
+pub(crate) struct PlansKeeper<P, R, L> {
     log: P,
     ledger: L,
     orders: Orders<R>,
@@ -94,7 +94,13 @@ pub struct PlansKeeper<P, R, L> {
 
 impl<P: PlansLog, R: Requests, L: Ledger> PlansKeeper<P, R, L> {
     /// A keeper that has read nothing.
-    pub fn new(log: P, ledger: L, services: Services<R>, clock: Arc<dyn Clock>, metrics: Metrics) -> Self {
+    pub(crate) fn new(
+        log: P,
+        ledger: L,
+        services: Services<R>,
+        clock: Arc<dyn Clock>,
+        metrics: Metrics,
+    ) -> Self {
         let orders = Orders::new(services, metrics.clone());
         Self {
             log,
@@ -115,19 +121,24 @@ impl<P: PlansLog, R: Requests, L: Ledger> PlansKeeper<P, R, L> {
 
     /// The same keeper; `health` shows whether it sends orders.
     #[must_use]
-    pub fn with_health(self, health: &Health) -> Self {
+    pub(crate) fn with_health(self, health: &Health) -> Self {
         Self { health: Some(health.clone()), ..self }
     }
 
     /// The same keeper, whose fold of LEDGER goes on after a checkpoint.
     #[must_use]
-    pub fn resumed(self, checkpoint: Option<Checkpoint>) -> Self {
+    pub(crate) fn resumed(self, checkpoint: Option<Checkpoint>) -> Self {
         let evidence = checkpoint.map(|checkpoint| LedgerEvidence(checkpoint.into_evidence()));
         Self { evidence: evidence.unwrap_or_default(), ..self }
     }
 
     /// Keeps plans until `stop`. The latch is released once PLANS is read.
-    pub async fn run(mut self, mut calls: mpsc::Receiver<PlansCall>, ready: Latch, stop: CancellationToken) {
+    pub(crate) async fn run(
+        mut self,
+        mut calls: mpsc::Receiver<PlansCall>,
+        ready: Latch,
+        stop: CancellationToken,
+    ) {
         let (mut ready, mut ticks) = (Some(ready), interval(TICK));
         ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
         loop {

@@ -18,7 +18,7 @@ const APPENDS_AT_ONCE: usize = 128;
 
 /// An event of PLANS.
 #[derive(Debug)]
-pub enum LogEvent {
+pub(crate) enum LogEvent {
     /// The next messages, each with its document if it is readable.
     Messages(Vec<(u64, Option<PlansDocument>)>),
     /// Everything that was stored when the reader opened PLANS is read.
@@ -36,7 +36,7 @@ pub enum LogEvent {
 
 /// Why a document is not known to be appended.
 #[derive(Debug, thiserror::Error)]
-pub enum AppendError {
+pub(crate) enum AppendError {
     /// Another planner has appended something. Nothing was stored.
     #[error("another planner has changed PLANS at the same time")]
     Conflict,
@@ -52,7 +52,7 @@ impl From<PublishError> for AppendError {
 }
 
 /// PLANS; a trait so that tests can script it.
-pub trait PlansLog: Send + 'static {
+pub(crate) trait PlansLog: Send + 'static {
     /// The next event. Cancel-safe.
     fn next(&mut self) -> impl Future<Output = LogEvent> + Send;
 
@@ -67,7 +67,7 @@ pub trait PlansLog: Send + 'static {
 
 /// PLANS over a bus.
 #[derive(Debug)]
-pub struct BusLog {
+pub(crate) struct BusLog {
     bus: Bus,
     events: mpsc::Receiver<LogEvent>,
     _reader: AbortOnDropHandle<()>,
@@ -75,7 +75,7 @@ pub struct BusLog {
 
 impl BusLog {
     /// Begins to read.
-    pub fn open(bus: Bus) -> Self {
+    pub(crate) fn open(bus: Bus) -> Self {
         let (out, events) = mpsc::channel(BATCHES_WAITING_MAX);
         let reader = AbortOnDropHandle::new(tokio::spawn(read(bus.clone(), out)));
         Self { bus, events, _reader: reader }

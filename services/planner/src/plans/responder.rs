@@ -42,18 +42,18 @@ const HEADER_CHARS_MAX: usize = 200;
 
 /// Answers requests.
 #[derive(Debug, Clone)]
-pub struct PlansResponder {
+pub(crate) struct PlansResponder {
     calls: mpsc::Sender<PlansCall>,
 }
 
 impl PlansResponder {
     /// A responder that passes requests to a keeper.
-    pub const fn new(calls: mpsc::Sender<PlansCall>) -> Self {
+    pub(crate) const fn new(calls: mpsc::Sender<PlansCall>) -> Self {
         Self { calls }
     }
 
     /// Answers requests until `stop`.
-    pub async fn serve(self, bus: Bus, offered: Latch, stop: CancellationToken) {
+    pub(crate) async fn serve(self, bus: Bus, offered: Latch, stop: CancellationToken) {
         let handler = move |call| self.clone().answer(call);
         bus.offer(spec(), handler, || offered.release(), stop).await;
     }
@@ -62,7 +62,7 @@ impl PlansResponder {
     ///
     /// # Errors
     /// The refusal, with its body.
-    pub async fn answer(self, call: Call) -> Result<Bytes, Fault> {
+    pub(crate) async fn answer(self, call: Call) -> Result<Bytes, Fault> {
         let question = parse(&call).map_err(fault)?;
         let (reply, answer) = oneshot::channel();
         let sent = self.calls.send(PlansCall { question, reply }).await;

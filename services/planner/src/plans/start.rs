@@ -31,7 +31,7 @@ const OPEN_WITHIN: Duration = Duration::from_secs(30);
 const OPEN_AGAIN_AFTER: Duration = Duration::from_secs(2);
 
 /// Starts the tasks of plans, over a connection of their own.
-pub fn spawn(
+pub(crate) fn spawn(
     config: BusConfig,
     publisher: Bus,
     supervisor: &Supervisor,

@@ -43,7 +43,7 @@ const KEPT_FOR: Duration = Duration::from_secs(5 * 60);
 
 /// Reads actions. Clones share the cache.
 #[derive(Debug, Clone)]
-pub struct Actions {
+pub(crate) struct Actions {
     bus: Bus,
     projection: Arc<Projection>,
     points: Points,
@@ -69,12 +69,12 @@ struct CachedActions {
 
 impl Actions {
     /// A reader of LEDGER on this bus, the one of the projection and the points.
-    pub fn new(bus: Bus, projection: Arc<Projection>, points: Points) -> Self {
+    pub(crate) fn new(bus: Bus, projection: Arc<Projection>, points: Points) -> Self {
         Self { bus, projection, points, held: Arc::default(), places: Permits::new(ASKERS) }
     }
 
     /// Releases a chronicle without recent requests, until `stop`.
-    pub async fn tidy(self, stop: CancellationToken) {
+    pub(crate) async fn tidy(self, stop: CancellationToken) {
         while stop.run_until_cancelled(sleep(KEPT_FOR)).await.is_some() {
             let mut held = self.held.lock().await;
             if !std::mem::take(&mut held.is_wanted) {

@@ -90,7 +90,7 @@ pub(super) fn wanted(
 
 /// Reads manifests. Clones share the cache.
 #[derive(Debug, Clone)]
-pub struct Manifests {
+pub(crate) struct Manifests {
     bus: Bus,
     projection: Arc<Projection>,
     cache: Arc<Mutex<ManifestCache>>,
@@ -99,7 +99,7 @@ pub struct Manifests {
 
 impl Manifests {
     /// A reader of LEDGER on this bus, which is the one of the projection.
-    pub fn new(bus: Bus, projection: Arc<Projection>) -> Self {
+    pub(crate) fn new(bus: Bus, projection: Arc<Projection>) -> Self {
         Self { bus, projection, cache: Arc::default(), turns: Arc::new(Semaphore::new(ANSWERS_AT_ONCE)) }
     }
 

@@ -26,14 +26,14 @@ pub(super) const ENDPOINTS: [&str; 5] = ["moment", "digests", "diff", "changes",
 
 /// Answers questions about the past. Clones share everything.
 #[derive(Debug, Clone)]
-pub struct History {
+pub(crate) struct History {
     points: Points,
     rebuilds: Rebuilds,
 }
 
 impl History {
     /// Creates a responder for points that `points` resolves and `rebuilds` reaches.
-    pub const fn new(points: Points, rebuilds: Rebuilds) -> Self {
+    pub(crate) const fn new(points: Points, rebuilds: Rebuilds) -> Self {
         Self { points, rebuilds }
     }
 

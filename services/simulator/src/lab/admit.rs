@@ -37,7 +37,7 @@ const AUTHOR: [&str; 4] = ["-c", "user.name=Muster lab", "-c", "user.email=lab@l
 ///
 /// # Errors
 /// The folder of requests is not there.
-pub async fn start(config: Admit, supervisor: Supervisor) -> Result<(), Error> {
+pub(crate) async fn start(config: Admit, supervisor: Supervisor) -> Result<(), Error> {
     let join = config.lab.join();
     std::fs::read_dir(&join).map_err(|source| Error::Prepare { path: join, source })?;
     let admitted = counter(supervisor.health());

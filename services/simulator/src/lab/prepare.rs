@@ -25,7 +25,7 @@ pub(crate) const ACCOUNTS: &str = "nats-server.conf";
 ///
 /// # Errors
 /// A folder that cannot be written, or a program that refuses.
-pub async fn run_once(config: &Prepare) -> Result<(), Error> {
+pub(crate) async fn run_once(config: &Prepare) -> Result<(), Error> {
     let lab = &config.lab;
     for path in [lab.hub(), lab.join(), lab.dir.join("vault"), lab.dir.join("trust"), lab.dir.join("git")] {
         folder(&path)?;

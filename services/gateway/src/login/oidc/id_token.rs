@@ -43,7 +43,7 @@ pub enum TokenRefusal {
 
 /// The claims of a token.
 #[derive(Debug, Clone, Deserialize)]
-pub struct Claims {
+pub(crate) struct Claims {
     /// The provider.
     pub iss: String,
     /// The person's subject at the provider.
@@ -62,7 +62,7 @@ pub struct Claims {
 
 /// The keys that a provider publishes.
 #[derive(Debug, Clone, Default, Deserialize)]
-pub struct JsonWebKeySet {
+pub(crate) struct JsonWebKeySet {
     keys: Vec<JsonWebKey>,
 }
 
@@ -89,7 +89,7 @@ struct Header {
 
 /// The values that a token must have.
 #[derive(Debug, Clone, Copy)]
-pub struct ExpectedClaims<'a> {
+pub(crate) struct ExpectedClaims<'a> {
     /// The provider.
     pub issuer: &'a str,
     /// The client.
@@ -104,7 +104,11 @@ pub struct ExpectedClaims<'a> {
 ///
 /// # Errors
 /// The token is refused.
-pub fn verify(token: &str, keys: &JsonWebKeySet, wanted: ExpectedClaims<'_>) -> Result<Claims, TokenRefusal> {
+pub(crate) fn verify(
+    token: &str,
+    keys: &JsonWebKeySet,
+    wanted: ExpectedClaims<'_>,
+) -> Result<Claims, TokenRefusal> {
     let parts: Vec<&str> = token.split('.').collect();
     let [header, body, signature] = parts[..] else { return Err(TokenRefusal::Shape) };
     if token.len() > TOKEN_BYTES_MAX {
@@ -174,12 +178,12 @@ impl Claims {
     }
 
     /// The strings of a claim: one, or a list.
-    pub fn texts(&self, name: &str) -> Vec<&str> {
+    pub(crate) fn texts(&self, name: &str) -> Vec<&str> {
         self.others.get(name).map(texts).unwrap_or_default()
     }
 
     /// A name of the person to show.
-    pub fn name(&self) -> &str {
+    pub(crate) fn name(&self) -> &str {
         let named = ["preferred_username", "email", "name"].into_iter();
         named.filter_map(|name| self.texts(name).first().copied()).next().unwrap_or(&self.sub)
     }

@@ -103,7 +103,7 @@ struct ProviderDocuments {
 }
 
 /// A provider.
-pub struct Provider {
+pub(crate) struct Provider {
     config: OidcConfig,
     secret: Option<String>,
     agent: Agent,
@@ -120,7 +120,7 @@ impl std::fmt::Debug for Provider {
 }
 
 /// Whether the gateway may call an address: over TLS, or on this machine.
-pub fn is_trusted(address: &str) -> bool {
+pub(crate) fn is_trusted(address: &str) -> bool {
     if address.starts_with("https://") {
         return true;
     }

@@ -28,31 +28,31 @@ use crate::people::People;
 use crate::problem::Problem;
 
 /// Longest body of a request in bytes.
-pub const BODY_BYTES_MAX: usize = 64 * 1024;
+pub(crate) const BODY_BYTES_MAX: usize = 64 * 1024;
 /// Time for the body of a request.
-pub const BODY_TIMEOUT: Duration = Duration::from_secs(10);
+pub(crate) const BODY_TIMEOUT: Duration = Duration::from_secs(10);
 
 /// Verbs about rollouts.
-pub const ROLLOUT_VERBS: [&str; 9] =
+pub(crate) const ROLLOUT_VERBS: [&str; 9] =
     ["approve", "reject", "pause", "resume", "stop", "abort", "rollback", "retry", "next"];
 /// Verbs about rejected reports.
-pub const QUARANTINE_VERBS: [&str; 2] = ["requeue", "drop"];
+pub(crate) const QUARANTINE_VERBS: [&str; 2] = ["requeue", "drop"];
 
 /// Fields of a decision.
-pub const DECISION: &[Param] = &[
+pub(crate) const DECISION: &[Param] = &[
     param("file", Kind::Text, "Only the rollout of this rollout.yaml"),
     param("wave", Kind::Text, "The wave to approve or reject; the first that waits, if left out"),
     param("reason", Kind::Text, "The reason, in one sentence, for the history"),
 ];
 /// Fields of a verdict on rejected reports.
-pub const JUDGEMENT: &[Param] = &[
+pub(crate) const JUDGEMENT: &[Param] = &[
     param("quarantineSeq", Kind::List, "A report, by its sequence in QUARANTINE; may be repeated"),
     param("all", Kind::Flag, "Every report that passes the filters"),
     param("reason", Kind::Text, "The reason, for the record"),
 ];
 
 /// The routes of changes.
-pub fn router() -> Router<People> {
+pub(crate) fn router() -> Router<People> {
     Router::new()
         .route(&format!("{PREFIX}/rollouts/{{id}}/{{verb}}"), post(decide))
         .route(&format!("{PREFIX}/quarantine/{{item}}"), post(judge))
@@ -79,7 +79,7 @@ async fn decide(
 ///
 /// # Errors
 /// No service answers, no rollout governs the deployment, or no wave waits for approval.
-pub async fn decision(
+pub(crate) async fn decision(
     people: &People,
     names: &Map<String, Value>,
     fields: &Values,
@@ -183,7 +183,7 @@ async fn judge(
 ///
 /// # Errors
 /// No ingest answers, QUARANTINE does not hold a report, or the request selects none.
-pub async fn judgement(
+pub(crate) async fn judgement(
     people: &People,
     names: &Map<String, Value>,
     fields: &Values,
@@ -219,7 +219,7 @@ pub async fn judgement(
 ///
 /// # Errors
 /// The body is too long, too slow, of another type, or has an unknown field.
-pub async fn fields(request: Request<Body>, known: &[Param]) -> Result<Values, Problem> {
+pub(crate) async fn fields(request: Request<Body>, known: &[Param]) -> Result<Values, Problem> {
     let (parts, body) = request.into_parts();
     if parts.uri.query().is_some_and(|query| !query.is_empty()) {
         return Err(Problem::field("query", "a change takes its fields in the body"));

@@ -18,7 +18,7 @@ const CURSOR_CHARS_MAX: usize = 2048;
 
 /// A position in a list.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
-pub struct Cursor {
+pub(crate) struct Cursor {
     /// Fields of the next question: after which row it begins, and of which points it is.
     #[serde(rename = "n")]
     next: Map<String, Value>,
@@ -32,12 +32,17 @@ pub struct Cursor {
 
 impl Cursor {
     /// The position from which a list at an address goes on; `asked` are its filters.
-    pub fn new(next: Map<String, Value>, address: &str, asked: &Map<String, Value>, now: Timestamp) -> Self {
+    pub(crate) fn new(
+        next: Map<String, Value>,
+        address: &str,
+        asked: &Map<String, Value>,
+        now: Timestamp,
+    ) -> Self {
         Self { next, question: digest(address, asked), until: now.as_second() + VALID_SECONDS }
     }
 
     /// As a text for an address.
-    pub fn encode(&self) -> String {
+    pub(crate) fn encode(&self) -> String {
         // Cannot fail: an object of texts and numbers.
         BASE64URL_NOPAD.encode(&serde_json::to_vec(self).unwrap_or_default())
     }
@@ -46,7 +51,7 @@ impl Cursor {
     ///
     /// # Errors
     /// The text is no cursor of this question, or it was valid until a time that is over.
-    pub fn apply(
+    pub(crate) fn apply(
         text: &str,
         address: &str,
         asked: &Map<String, Value>,

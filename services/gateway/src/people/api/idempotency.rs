@@ -30,7 +30,7 @@ use crate::problem::Problem;
 /// Longest key in characters.
 const KEY_CHARS_MAX: usize = 128;
 /// Time for which an answer is kept.
-pub const KEPT_FOR: Duration = Duration::from_secs(10 * 60);
+pub(crate) const KEPT_FOR: Duration = Duration::from_secs(10 * 60);
 /// Most answers that are kept, and requests that are under way.
 const ANSWERS_MAX: usize = 4096;
 /// Longest answer that is kept in bytes.
@@ -39,9 +39,9 @@ const ANSWER_BYTES_MAX: usize = 64 * 1024;
 const BYTES_MAX: usize = 16 * 1024 * 1024;
 
 /// The header with the key.
-pub const IDEMPOTENCY_KEY: HeaderName = HeaderName::from_static("idempotency-key");
+pub(crate) const IDEMPOTENCY_KEY: HeaderName = HeaderName::from_static("idempotency-key");
 /// The header of an answer that was given before.
-pub const REPLAYED: HeaderName = HeaderName::from_static("idempotency-replayed");
+pub(crate) const REPLAYED: HeaderName = HeaderName::from_static("idempotency-replayed");
 
 /// Digest of person, method and address, and key.
 type Name = Digest;
@@ -80,7 +80,7 @@ struct Entry {
 
 /// The answers of this gateway to requests with a key.
 #[derive(Default)]
-pub struct Answers(Mutex<Store>);
+pub(crate) struct Answers(Mutex<Store>);
 
 #[derive(Default)]
 struct Store {
@@ -188,7 +188,7 @@ impl Drop for OpenChange {
 }
 
 /// Makes a change of the API once for each key.
-pub async fn once(State(people): State<People>, request: Request, next: Next) -> Response {
+pub(crate) async fn once(State(people): State<People>, request: Request, next: Next) -> Response {
     let is_api = request.uri().path().strip_prefix(PREFIX).is_some_and(|rest| rest.starts_with('/'));
     if request.method().is_safe() || !is_api {
         return next.run(request).await;

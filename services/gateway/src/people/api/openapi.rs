@@ -27,14 +27,14 @@ const EMPTY_FLAGS: [&str; 3] = ["apps", "clusters", "resources"];
 const IDEMPOTENCY: &str = "A text of your choice: the same request with the same key within 10 minutes is made once, and gets the same answer";
 
 /// The document as a text.
-pub fn text() -> &'static str {
+pub(crate) fn text() -> &'static str {
     static TEXT: OnceLock<String> = OnceLock::new();
     // Cannot fail: the document is JSON.
     TEXT.get_or_init(|| serde_json::to_string(&whole()).unwrap_or_default())
 }
 
 /// The document.
-pub fn whole() -> Value {
+pub(crate) fn whole() -> Value {
     let settings = SchemaSettings::draft2020_12().with(|settings| {
         settings.definitions_path = "/components/schemas".into();
         settings.meta_schema = None;

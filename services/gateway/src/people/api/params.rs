@@ -14,7 +14,7 @@ const PAGING: [&str; 3] = ["limit", "after", "cursor"];
 
 /// A query parameter.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Param {
+pub(crate) struct Param {
     /// Its name.
     pub name: &'static str,
     /// The field of the question that it sets.
@@ -27,7 +27,7 @@ pub struct Param {
 
 /// The form of a parameter's values.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Kind {
+pub(crate) enum Kind {
     /// One text.
     Text,
     /// Texts: the parameter may be repeated.
@@ -45,13 +45,13 @@ pub enum Kind {
 }
 
 /// A parameter that sets the field of its own name.
-pub const fn param(name: &'static str, kind: Kind, about: &'static str) -> Param {
+pub(crate) const fn param(name: &'static str, kind: Kind, about: &'static str) -> Param {
     Param { name, field: name, kind, about }
 }
 
 /// The values of a request's query string, each with its parameter.
 #[derive(Debug, Default)]
-pub struct Values {
+pub(crate) struct Values {
     given: Vec<(Param, String)>,
 }
 
@@ -60,7 +60,7 @@ impl Values {
     ///
     /// # Errors
     /// A parameter is unknown, empty or repeated, or the string is too long.
-    pub fn read(query: &str, known: &[Param]) -> Result<Self, Problem> {
+    pub(crate) fn read(query: &str, known: &[Param]) -> Result<Self, Problem> {
         if query.len() > QUERY_BYTES_MAX {
             return Err(Problem::field("query", format!("is longer than {QUERY_BYTES_MAX} bytes")));
         }
@@ -72,7 +72,10 @@ impl Values {
     ///
     /// # Errors
     /// A field is unknown, empty or repeated.
-    pub fn of(pairs: impl Iterator<Item = (String, String)>, known: &[Param]) -> Result<Self, Problem> {
+    pub(crate) fn of(
+        pairs: impl Iterator<Item = (String, String)>,
+        known: &[Param],
+    ) -> Result<Self, Problem> {
         let mut given: Vec<(Param, String)> = Vec::new();
         for (name, value) in pairs {
             let Some(param) = known.iter().find(|param| param.name == name) else {
@@ -94,17 +97,17 @@ impl Values {
     }
 
     /// The first value of a parameter.
-    pub fn get(&self, name: &str) -> Option<&str> {
+    pub(crate) fn get(&self, name: &str) -> Option<&str> {
         self.given.iter().find(|(param, _)| param.name == name).map(|(_, value)| value.as_str())
     }
 
     /// All values of a parameter.
-    pub fn all<'a>(&'a self, name: &'a str) -> impl Iterator<Item = &'a str> {
+    pub(crate) fn all<'a>(&'a self, name: &'a str) -> impl Iterator<Item = &'a str> {
         self.given.iter().filter(move |(param, _)| param.name == name).map(|(_, value)| value.as_str())
     }
 
     /// The parameters that say what is asked, not how much of it.
-    pub fn meaning(&self) -> Map<String, Value> {
+    pub(crate) fn meaning(&self) -> Map<String, Value> {
         let mut meaning: Map<String, Value> = Map::new();
         for (param, value) in self.given.iter().filter(|(param, _)| !PAGING.contains(&param.name)) {
             match meaning.get_mut(param.name) {
@@ -116,7 +119,7 @@ impl Values {
     }
 
     /// The query string of the next page.
-    pub fn continued(&self, cursor: &str) -> String {
+    pub(crate) fn continued(&self, cursor: &str) -> String {
         let mut query = form_urlencoded::Serializer::new(String::new());
         let kept = self.given.iter().filter(|(param, _)| !matches!(param.name, "cursor" | "after"));
         query.extend_pairs(kept.map(|(param, value)| (param.name, value)));
@@ -127,7 +130,7 @@ impl Values {
     ///
     /// # Errors
     /// A value is no number, flag or time.
-    pub fn question(&self, now: Timestamp) -> Result<Map<String, Value>, Problem> {
+    pub(crate) fn question(&self, now: Timestamp) -> Result<Map<String, Value>, Problem> {
         let mut question = Map::new();
         for (param, value) in &self.given {
             let value = read(param, value, now)?;
@@ -166,7 +169,7 @@ const TIME_RULE: &str =
     "must be a time such as 2026-11-20T10:00:00Z, or how long ago, such as 90s, 15m, 2h or 3d";
 
 /// Reads a time, or how long ago.
-pub fn moment(text: &str, now: Timestamp) -> Option<Timestamp> {
+pub(crate) fn moment(text: &str, now: Timestamp) -> Option<Timestamp> {
     let ago = || {
         let (number, unit) = text.split_at_checked(text.len().checked_sub(1)?)?;
         let seconds: i64 = match unit {

@@ -19,7 +19,7 @@ use super::params::{Kind, Param, param};
 
 /// A read route.
 #[derive(Debug, Clone, Copy)]
-pub struct Route {
+pub(crate) struct Route {
     /// The address below `/api/v1`; `{name}` is a field of the question.
     pub path: &'static str,
     /// Its meaning.
@@ -36,7 +36,7 @@ pub struct Route {
 
 /// The service that answers a route.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Source {
+pub(crate) enum Source {
     /// The query service, by one question.
     Query(&'static str),
     /// The publisher's status.
@@ -57,7 +57,7 @@ pub enum Source {
 
 impl Route {
     /// All its parameters.
-    pub fn params(&self) -> Vec<Param> {
+    pub(crate) fn params(&self) -> Vec<Param> {
         self.params.concat()
     }
 }
@@ -117,7 +117,7 @@ const CHANGES: &[Param] = &[
 const OF_DEPLOYMENT: &[Param] =
     &[Param { name: "deployment", field: "id", kind: Kind::Text, about: "Only this deployment" }];
 /// Filters of rejected reports.
-pub const SELECT: &[Param] = &[
+pub(crate) const SELECT: &[Param] = &[
     param("device", Kind::Text, "Only of this device, as SITE/DEVICE"),
     param("code", Kind::Text, "Only those rejected for a reason, such as unreadable, notSent or oldEpoch"),
     param("since", Kind::Time, "Only those received at this time or later"),
@@ -157,7 +157,7 @@ const fn route(
 }
 
 /// All read routes.
-pub const ROUTES: [Route; 24] = [
+pub(crate) const ROUTES: [Route; 24] = [
     route("/fleet", Source::Query("fleet"), &[WHEN], of::<FleetView>, "The fleet as a whole"),
     route(
         "/deployments",

@@ -26,7 +26,7 @@ use crate::people::People;
 use crate::problem::Problem;
 
 /// Fields of a registration.
-pub const REGISTRATION: &[Param] = &[
+pub(crate) const REGISTRATION: &[Param] = &[
     param("name", Kind::Text, "Its name: small letters, digits and hyphens"),
     param("url", Kind::Text, "The address: https, without user and password"),
     Param { name: "deployment", field: "id", kind: Kind::Text, about: "Only this deployment" },
@@ -44,7 +44,7 @@ pub const REGISTRATION: &[Param] = &[
 
 /// The answer to a registration.
 #[derive(Debug, Serialize, JsonSchema)]
-pub struct RegisteredWebhook {
+pub(crate) struct RegisteredWebhook {
     name: String,
     /// Host and port of the address.
     host: String,
@@ -56,12 +56,12 @@ pub struct RegisteredWebhook {
 
 /// All webhooks.
 #[derive(Debug, Serialize, JsonSchema)]
-pub struct WebhookList {
+pub(crate) struct WebhookList {
     webhooks: Vec<WebhookLine>,
 }
 
 /// The routes of webhooks.
-pub fn router() -> Router<People> {
+pub(crate) fn router() -> Router<People> {
     Router::new()
         .route(&format!("{PREFIX}/webhooks"), get(list).post(register))
         .route(&format!("{PREFIX}/webhooks/{{name}}"), delete(remove))

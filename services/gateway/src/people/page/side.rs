@@ -46,7 +46,7 @@ pub(super) struct Side {
 
 /// The newest parts, and when they were asked for.
 #[derive(Debug, Default)]
-pub struct SideCache(Mutex<Option<(Instant, Arc<Side>)>>);
+pub(crate) struct SideCache(Mutex<Option<(Instant, Arc<Side>)>>);
 
 impl SideCache {
     /// The parts, at most a second old.

@@ -103,7 +103,7 @@ impl Known {
 
 /// The topics that are followed.
 #[derive(Default)]
-pub struct Polls(Mutex<HashMap<Topic, Arc<Sender<Known>>>>);
+pub(crate) struct Polls(Mutex<HashMap<Topic, Arc<Sender<Known>>>>);
 
 /// Without the documents.
 impl fmt::Debug for Polls {
