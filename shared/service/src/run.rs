@@ -66,9 +66,9 @@ where
     let watch = Builder::new_current_thread().enable_all().build().map_err(SetupError::Threads)?;
     let supervisor = Supervisor::new();
     let build = Info::new(vec![("service", program), ("version", VERSION)]);
-    supervisor.health().metrics(|registry| {
-        registry.register("build", "The version and commit that this process was built from", build)
-    });
+    supervisor
+        .health()
+        .metrics(|registry| registry.register("build", "Version and commit of this process", build));
     // Before the first log line: a reader of that line may send a signal, which must drain the process, not kill it.
     let mut signals = watch.block_on(async { Signals::listen() }).map_err(SetupError::Signals)?;
     tracing::info!(
