@@ -24,11 +24,11 @@ use muster_contract::subjects::{LedgerSubject, stream};
 use muster_contract::version::{ApiVersion, kind};
 use muster_domain::fold::Fleet;
 use muster_service::error::chain;
-use tokio::time::{Instant, MissedTickBehavior, interval, timeout};
+use tokio::time::{Instant, MissedTickBehavior, interval, timeout, timeout_at};
 use tokio_util::sync::CancellationToken;
 
 use self::decide::{Heard, HearingDecision, decide, must_repeat};
-use crate::lag::{CUT_OFF_AFTER, LagState};
+use crate::lag::{CUT_OFF_AFTER, LagState, UNRECORDED_FOR};
 use crate::metrics::{Metrics, SILENT_SITES_NAMED};
 use crate::progress::{SeenHearing, SeenPulse};
 use crate::projection::{Origin, Projection};
@@ -40,7 +40,15 @@ const READ_WITHIN: Duration = Duration::from_secs(2);
 /// Time between two looks at whether a stop that holds is still in LEDGER.
 const REPEAT_LOOK_EVERY: Duration = Duration::from_secs(60);
 
+/// How long all writes of a check may take together: the server does not answer a publish without the right to it, and views end
+/// their validity [`SHOWN_WITHIN`] after the first such check.
+const RECORD_WITHIN: Duration = Duration::from_secs(4);
+/// Time after a lease within which no view is believed that LEDGER cannot correct.
+const SHOWN_WITHIN: Duration = Duration::from_secs(10);
+
 const _: () = assert!(LOOK_EVERY.as_secs() + READ_WITHIN.as_secs() < CUT_OFF_AFTER.as_secs());
+const _: () = assert!(UNRECORDED_FOR.as_secs() <= RECORD_WITHIN.as_secs());
+const _: () = assert!(2 * (LOOK_EVERY.as_secs() + RECORD_WITHIN.as_secs()) <= SHOWN_WITHIN.as_secs());
 
 /// The monitor of the hub's hearing.
 #[derive(Debug)]
@@ -62,6 +70,8 @@ enum RecordError {
     Read(#[from] ReadError),
     #[error("cannot record the hub's hearing")]
     Publish(#[from] PublishError),
+    #[error("LEDGER has confirmed no fact about the hub's hearing within {RECORD_WITHIN:?}")]
+    NoAnswer,
 }
 
 impl Monitor {
@@ -193,7 +203,7 @@ impl Monitor {
         if is_repeat_look {
             self.repeat_look_at = Instant::now() + REPEAT_LOOK_EVERY;
         }
-        let mut failure = None;
+        let (mut failure, until) = (None, Instant::now() + RECORD_WITHIN);
         for partition in 0..PARTITIONS {
             let heard = Heard {
                 newest: self.projection.progress().newest(partition),
@@ -201,13 +211,16 @@ impl Monitor {
                 stopped_since: self.projection.progress().stopped_since(partition),
                 read_whole_at,
             };
-            let done = match decide(&heard, now) {
-                Some(wanted) => self.record(partition, wanted).await,
-                None => match heard.stopped_since.filter(|_| is_repeat_look) {
-                    Some(since) => self.repeat(partition, since, ledger, now).await,
-                    None => Ok(()),
-                },
+            let recording = async {
+                match decide(&heard, now) {
+                    Some(wanted) => self.record(partition, wanted).await,
+                    None => match heard.stopped_since.filter(|_| is_repeat_look) {
+                        Some(since) => self.repeat(partition, since, ledger, now).await,
+                        None => Ok(()),
+                    },
+                }
             };
+            let done = timeout_at(until, recording).await.unwrap_or(Err(RecordError::NoAnswer));
             failure = failure.or(done.err());
         }
         self.lag.recorded(failure.is_none());

@@ -59,6 +59,72 @@ async fn a_ledger_that_takes_nothing_ends_the_validity_of_every_view_until_it_ta
     rebuilt(&system).await;
 }
 
+/// Subjects that only ingest writes to LEDGER, and those of all that is written there.
+const OF_INGEST: [&str; 5] =
+    ["muster.hub.>", "muster.status.>", "muster.liveness.>", "muster.device.>", "muster.incident.>"];
+const OF_LEDGER: [&str; 6] =
+    [OF_INGEST[0], OF_INGEST[1], OF_INGEST[2], OF_INGEST[3], OF_INGEST[4], "muster.hearing.>"];
+
+/// Lets everybody in, and nobody publish to these subjects.
+fn everybody_but(denied: &[&str]) -> String {
+    let denied = denied.iter().map(|subject| format!("\"{subject}\"")).collect::<Vec<_>>().join(", ");
+    let user = format!("{{ user: any, password: any, permissions: {{ publish: {{ deny: [{denied}] }} }} }}");
+    format!("authorization {{ users: [{user}] }}\nno_auth_user: any\n")
+}
+
+/// How long LEDGER takes no fact, or none of ingest.
+enum Refusing {
+    /// Nobody may publish to these subjects, until the right is given back.
+    Right(&'static [&'static str]),
+    /// LEDGER is sealed, for ever.
+    Sealed,
+}
+
+/// Why a reader of the bucket does not believe a view now; none if the reader does.
+async fn disbelief(system: &System, key: &str) -> Option<&'static str> {
+    let entry = system.bus.view_get(key).await.unwrap().unwrap();
+    let view: Value = serde_json::from_slice(&entry.value.unwrap()).unwrap();
+    let is_unheard = view["hub"]["unheard"].as_array().is_some_and(|unheard| !unheard.is_empty());
+    if is_unheard {
+        return Some("unheard");
+    }
+    (valid_to(system, key).await <= Timestamp::now()).then_some("not valid")
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn no_view_is_believed_within_a_lease_and_ten_seconds_of_the_last_fact_of_ingest() {
+    let server = Server::start_with(Setup { more: everybody_but(&[]), ..Setup::default() });
+    let (mut system, device) = converged(System::start_on(server, &[]).await).await;
+    for (name, refusing, shown) in [
+        ("the right of ingest is gone", Refusing::Right(&OF_INGEST), "unheard"),
+        ("nobody may write to LEDGER", Refusing::Right(&OF_LEDGER), "not valid"),
+        ("LEDGER is sealed", Refusing::Sealed, "not valid"),
+    ] {
+        let begun = Instant::now();
+        match refusing {
+            Refusing::Right(subjects) => system.server.reload_with(&everybody_but(subjects)),
+            Refusing::Sealed => set(&system, "sealed", json!(true)).await,
+        }
+        for key in ["deployment.web", "site.plant7", "fleet"] {
+            let found = within(SHOWN_WITHIN, name, || disbelief(&system, key), Option::is_some).await;
+            assert_eq!(found, Some(shown), "{name}: {key}");
+        }
+        assert!(begun.elapsed() < SHOWN_WITHIN, "{name}: {:?}", begun.elapsed());
+        let (has_converged, text) =
+            muster(&system, &["watch", "web", "--until", "converged", "--within", "2s"]).await;
+        assert!(!has_converged, "{name}: {text}");
+        if let Refusing::Right(_) = refusing {
+            system.server.reload_with(&everybody_but(&[]));
+            for key in ["deployment.web", "site.plant7", "fleet"] {
+                within(DEADLINE, key, || disbelief(&system, key), Option::is_none).await;
+            }
+            verdict(&system, "web", 1, Verdict::Converged).await;
+            let partition = partition_of(&device);
+            system.eventually("a current pulse", async || current_pulse(&system, partition).await).await;
+        }
+    }
+}
+
 #[tokio::test(flavor = "multi_thread")]
 async fn notices_tell_that_the_hub_stopped_listening_and_that_it_resumed() {
     let (mut system, device) = converged_on_one().await;
