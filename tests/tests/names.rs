@@ -16,7 +16,7 @@ const GATEWAY: &str = "6f0b2a52-6c0e-4a4b-9a57-5c1d8f1e2a10";
 /// Prints what a shell offers as completions of a line, in order.
 struct Shell {
     name: &'static str,
-    /// What is named in the summary if the shell is not installed; bash always is, because our scripts need it.
+    /// The name in the summary if the shell is not installed; bash always is, because our scripts need it.
     not_run: Option<&'static str>,
     /// Options before the script.
     flags: &'static [&'static str],

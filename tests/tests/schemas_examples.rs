@@ -31,9 +31,9 @@ struct Refused {
     /// The document itself, where no patch can express it, or a text is shorter.
     #[serde(skip_serializing_if = "Option::is_none")]
     text: Option<String>,
-    /// What our code says.
+    /// The refusal of our code.
     refusal: String,
-    /// What the JSON Schema says; `None` if the document passes.
+    /// The refusal of the JSON Schema; `None` if the document passes.
     schema: Option<String>,
 }
 

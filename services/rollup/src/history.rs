@@ -14,7 +14,6 @@ pub mod archive;
 pub mod backfill;
 pub mod base;
 pub mod checkpoint_retention;
-mod error;
 pub mod gaps;
 pub mod pack;
 pub mod point;

@@ -17,13 +17,13 @@ use serde::Serialize;
 
 use crate::ask::{AskError, Hub, understood};
 
-pub use self::approvals::{ApprovalRequest, ApprovalState, RequestKey, read_approvals, waiting_wave};
-pub use self::decide::{Decided, DecisionRequest, approve, decide, reject};
-pub use self::gather::{
+pub use approvals::{ApprovalRequest, ApprovalState, RequestKey, read_approvals, waiting_wave};
+pub use decide::{Decided, DecisionRequest, approve, decide, reject};
+pub use gather::{
     Gathered, HeldChanges, approvable, gathered, held_changes, rollouts_at, targets, targets_by, version,
 };
-pub use self::operations::{RolloutOperations, operations, operations_under_way};
-pub use self::snapshot::{RolloutSnapshot, RolloutWord, RolloutsFrame, WaveBar};
+pub use operations::{RolloutOperations, operations, operations_under_way};
+pub use snapshot::{RolloutSnapshot, RolloutWord, RolloutsFrame, WaveBar};
 
 /// A step that was taken, or why none was.
 #[derive(Debug, Serialize)]

@@ -213,7 +213,7 @@ async fn a_webhook_to_a_private_address_is_refused_unless_its_host_is_allowed() 
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn operators_alone_manage_webhooks_and_a_gateway_of_a_secured_hub_delivers() {
+async fn operators_alone_manage_webhooks_and_a_secured_gateway_delivers() {
     let (mut stage, _repository) = login::with_services().await;
     let (receiver, key) = (Receiver::start(stage.hub.dir()).await, key_file(stage.hub.dir()));
     let addr = stage.start_gateway_with(KEY, &settings(&key, &receiver)).await;

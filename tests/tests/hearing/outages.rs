@@ -92,7 +92,7 @@ async fn disbelief(system: &System, key: &str) -> Option<&'static str> {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn no_view_is_believed_within_a_lease_and_ten_seconds_of_the_last_fact_of_ingest() {
+async fn no_view_is_believed_ten_seconds_after_the_last_lease_of_ingest() {
     let server = Server::start_with(Setup { more: everybody_but(&[]), ..Setup::default() });
     let (mut system, device) = converged(System::start_on(server, &[]).await).await;
     for (name, refusing, shown) in [

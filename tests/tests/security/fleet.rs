@@ -66,7 +66,7 @@ impl Agent {
         device_command(&self.data, &["accept", &file.display().to_string()]);
     }
 
-    /// What `muster-agent status` prints.
+    /// The output of `muster-agent status`.
     pub(crate) fn status(&self) -> String {
         device_command(&self.data, &["status"])
     }

@@ -1,4 +1,4 @@
-//! What devices, viewers and another site may not do on the mirrors, as a list written by hand. The expectation of
+//! The requests that devices, viewers and another site may not make on the mirrors, as a list written by hand. The expectation of
 //! [`matrix`](crate::matrix) follows from the table of rights; this list does not, so a right that somebody adds to the
 //! wrong role fails here, and a right of subscribers that the list does not name fails as well.
 
@@ -14,7 +14,7 @@ use crate::connect;
 use crate::matrix::stage::Stage;
 use crate::matrix::subjects::{covers, pull_consumer};
 
-/// What a subscriber may request of the mirrors, each once. Devices and viewers may not, nor may a site.
+/// The requests that a subscriber may make of the mirrors, each once. Devices and viewers may not, nor may a site.
 const OF_SUBSCRIBERS: [&str; 27] = [
     "$JS.API.INFO",
     "$JS.API.STREAM.NAMES",
@@ -53,7 +53,7 @@ fn payload(subject: &str) -> String {
 }
 
 #[test]
-fn the_list_by_hand_names_every_request_that_subscribers_may_make_of_the_mirrors() {
+fn the_list_by_hand_names_every_request_of_subscribers() {
     let rights = Role::Subscriber.rights().publish;
     let of_mirrors = |right: &&String| right.starts_with("$JS.") && !right.contains("NOTICES");
     for right in rights.iter().filter(of_mirrors) {
@@ -97,10 +97,10 @@ fn is_of_the_hub(line: &str) -> bool {
     !is_nobody && ["plant7", "\"config\"", "\"LEDGER\""].iter().any(|held| line.contains(held))
 }
 
-/// Whoever holds a site's server is a subscriber there and may send anything. Its own JetStream answers under the same
+/// A holder of a site's server is a subscriber there and may send anything. Its own JetStream answers under the same
 /// subjects.
 #[tokio::test(flavor = "multi_thread")]
-async fn a_subscriber_at_another_site_gains_nothing_by_any_request_of_the_mirrors() {
+async fn a_subscriber_at_another_site_gains_nothing_by_any_request() {
     let stage = Stage::start().await;
     let site = Site::taken_over(&stage.hub, &"plant7".parse().unwrap());
     let attacker = connect(BusConfig::service(site.server.url(), "attacker")).await;

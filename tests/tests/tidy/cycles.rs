@@ -9,7 +9,7 @@ use super::tree::{self, Source};
 const KNOWN: [(&str, &[usize]); 7] = [
     ("services/ctl/src/", &[2, 2, 34]),
     ("services/federation/src/", &[2]),
-    ("services/gateway/src/", &[8, 25]),
+    ("services/gateway/src/", &[7, 26]),
     ("services/planner/src/", &[2, 2, 9]),
     ("services/simulator/src/", &[2, 2, 6]),
     ("shared/contract/src/", &[2, 2, 4, 6, 6]),

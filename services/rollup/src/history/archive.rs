@@ -16,10 +16,10 @@ use muster_domain::fold::Fleet;
 use muster_service::error::chain;
 
 use super::checkpoint_retention::{Mark, Room};
-use super::error::{KeepError, LoadError};
 use super::gaps::{self, Gap, HeldMarks, MarkSpacing};
 use super::pack::Packed;
 use super::store::Checkpoints;
+use super::store::error::{KeepError, LoadError};
 use crate::projection::Origin;
 use crate::store::{Store, StoreError};
 

@@ -20,10 +20,10 @@ use muster_service::error::chain;
 use tokio::time::{Instant, timeout};
 
 use super::archive::Archive;
-use super::error::KeepError;
 use super::gaps::{Gap, MarkSpacing};
 use super::pack::{PART_RECORDS, Packed, Packer};
 use super::rebuild::{Rebuilder, fold, unreadable};
+use super::store::error::KeepError;
 use super::tail::Tail;
 use super::throttle::Throttle;
 use crate::metrics::Metrics;

@@ -4,7 +4,7 @@ use std::io::{self, Read as _};
 
 use muster_domain::fold::{DeviceRecord, HearingState};
 
-use super::error::{KeepError, LoadError};
+use super::store::error::{KeepError, LoadError};
 use crate::store::Store;
 
 /// Records compressed together: enough to repeat themselves, few enough to be read by several threads at once.

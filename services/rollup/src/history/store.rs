@@ -7,6 +7,8 @@
 //! view's digest. A checkpoint that fails is dropped and an older one is used. All checkpoints together may be
 //! lost at any time.
 
+pub(super) mod error;
+
 use std::fs;
 use std::path::{Path, PathBuf};
 
@@ -16,8 +18,8 @@ use muster_contract::view::AsOf;
 use muster_domain::fold::{Fleet, HearingState};
 use rusqlite::{Connection, OptionalExtension, Transaction, params};
 
+use self::error::LoadError;
 use super::checkpoint_retention::{Mark, Room, surplus};
-use super::error::LoadError;
 use super::gaps::HeldMarks;
 use super::pack::{Packed, unpack};
 use crate::restore;

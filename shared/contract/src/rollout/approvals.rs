@@ -38,7 +38,7 @@ pub struct Approvals {
 pub enum Approvers {
     /// Persons in this role.
     Role(ApproverRole),
-    /// These persons, each by the name in the credentials or by the key. An entry counts once, whoever has the name.
+    /// These persons, each by the name in the credentials or by the key. An entry counts once, also if several persons have the name.
     Persons(#[schemars(length(min = 1, max = PERSONS_MAX))] Vec<String>),
 }
 
