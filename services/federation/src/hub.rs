@@ -350,11 +350,7 @@ impl Hub {
     }
 
     async fn read_parts(&self, bus: &Bus, keys: &[ViewKey], skip: u64) -> Result<AppliedParts, HubError> {
-        let query = PartsQuery {
-            keys: keys.iter().map(ToString::to_string).collect(),
-            skip,
-            ..PartsQuery::default()
-        };
+        let query = PartsQuery { keys: keys.iter().map(ToString::to_string).collect(), skip };
         let question = serde_json::to_vec(&query).map_err(HubError::Garbled)?;
         let subject = format!("{QUERY_PREFIX}.{PARTS}");
         let answer = bus.request(&subject, question.into(), self.timing.patience).await?;

@@ -128,7 +128,7 @@ async fn without_a_renewer_a_device_announces_the_end_of_its_token_itself() {
     let (issued_at, ends_at) = (time(known.iat), time(known.exp.unwrap()));
     let ending = IncidentKind::TokenEnding { issued_at, ends_at };
     let announced = until("the incident", &incidents, |incidents| !incidents.is_empty()).await;
-    assert_eq!(announced, [ending.clone()]);
+    assert_eq!(announced, std::slice::from_ref(&ending));
     until("the status", async || agent.status(), |text| text.contains("token      ends soon, at")).await;
     let log = agent.log();
     assert_eq!(log.matches("this device's token ends soon").count(), 1, "{log}");

@@ -92,10 +92,8 @@ async fn list(session: &mut Session<'_>, args: OperationListArgs) -> Result<bool
     let has_rollouts = query.plan.is_empty()
         && query.instance.is_empty()
         && (types.is_empty() || types.contains(&OperationType::Update));
-    let of_rollouts = match has_rollouts {
-        true => rollout::operations_under_way(session, &query.state).await?,
-        false => Vec::new(),
-    };
+    let of_rollouts =
+        if has_rollouts { rollout::operations_under_way(session, &query.state).await? } else { Vec::new() };
     if has_rollouts {
         answer["rollouts"] = serde_json::to_value(&of_rollouts).map_err(AskError::Misunderstood)?;
     }

@@ -29,7 +29,7 @@ pub fn list(answer: &DeploymentsAnswer, query: &Query, frame: impl Into<Frame>) 
     let rows = rows(&answer.deployments, frame.now).within(frame.width);
     let dark = dark_deployments(answer.deployments.iter());
     let scope = if sites.is_empty() { String::new() } else { format!("Counted at {sites} alone.\n") };
-    let legend = legend::deployments(answer.deployments.iter());
+    let legend = legend::deployments(&answer.deployments.iter());
     format!("{rows}\n{legend}{silent}{dark}{}; {position}.\n{scope}", footer(&answer.deployments))
 }
 

@@ -17,7 +17,7 @@ pub(super) fn line<'a>(entries: impl IntoIterator<Item = (&'a str, &'a str)>) ->
 }
 
 /// The legend of a table of deployments.
-pub(super) fn deployments<'a>(views: impl Iterator<Item = &'a DeploymentView> + Clone) -> String {
+pub(super) fn deployments<'a>(views: &(impl Iterator<Item = &'a DeploymentView> + Clone)) -> String {
     let any = |is_shown: fn(&DeploymentView) -> bool| views.clone().any(is_shown);
     let is_range = |view: &DeploymentView| view.converged.lo != view.converged.hi;
     let entries = [

@@ -25,7 +25,7 @@ pub fn screen<'a>(
     let (rows, dark) = (rows(views.clone(), frame.now).within(frame.width), dark_deployments(views.clone()));
     let unheard: BTreeSet<_> = views.clone().flat_map(|view| view.hub.unheard.iter().cloned()).collect();
     let deaf = hearing::lines(&HubHearing::of(unheard.into_iter().collect()), frame.now);
-    let legend = legend::deployments(views.clone());
+    let legend = legend::deployments(&views);
     format!("{deaf}{rows}\n{legend}{dark}{}{position}.\n", footer(views))
 }
 
