@@ -73,7 +73,7 @@ impl TokenMonitor {
             self.logged_end = Some(end);
             tracing::warn!(
                 token.ends_at = %end,
-                "this device's token ends soon, and nobody has renewed it: start muster-renewer, or run `muster enroll {} --send`",
+                "token not renewed and ending soon: start muster-renewer, or run `muster enroll {} --send`",
                 self.device
             );
         }

@@ -240,7 +240,9 @@ fn steps(streams: &[StreamLine], answers: &Answers) -> Vec<Step> {
     let mut add = |what: String, command: Option<&str>| {
         steps.push(Step { what, command: command.map(str::to_owned) });
     };
-    for line in streams.iter().filter(|line| line.seen == Seen::Missing) {
+    // A hub whose planner keeps no plans has no PLANS.
+    let is_needed = |line: &&StreamLine| line.seen == Seen::Missing && line.name != stream::PLANS;
+    for line in streams.iter().filter(is_needed) {
         let StreamLine { name, rebuilt_from, rebuilt_by, not_rebuilt, .. } = line;
         let what = format!(
             "{name} is missing. Rebuilt from: {rebuilt_from}; by: {rebuilt_by}. Not rebuilt: {not_rebuilt}"

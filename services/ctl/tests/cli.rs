@@ -65,7 +65,7 @@ fn what_can_be_asked_of_the_past_says_how_with_an_example() {
     for command in ["status", "devices", "device", "site", "fleet", "why"] {
         let help = run(&[command, "--help"]);
         let (usage, examples) = out(&help).split_once("Examples:").unwrap();
-        assert!(["--at ", "--at-seq ", "--about "].iter().all(|flag| usage.contains(flag)), "{usage}");
+        assert!(["--at ", "--at-seq ", "--event-time "].iter().all(|flag| usage.contains(flag)), "{usage}");
         let of_this = |line: &str| line.trim_start().starts_with(&format!("muster {command} "));
         assert!(examples.lines().any(|line| of_this(line) && line.contains(" --at")), "{examples}");
     }
@@ -134,8 +134,8 @@ fn a_flag_that_would_be_passed_over_is_refused_beside_the_other() {
         (&["device", "a/b", "--at", THEN, "--at-seq", "7"], ["--at", "--at-seq"]),
         (&["site", "a", "--at", THEN, "--at-seq", "7"], ["--at", "--at-seq"]),
         (&["fleet", "--at", THEN, "--at-seq", "7"], ["--at", "--at-seq"]),
-        (&["fleet", "--at", THEN, "--about", "2026-11-20T10:00:01Z"], ["--about", "--at"]),
-        (&["status", "--at", THEN, "--about", "2026-11-20T10:00:01Z"], ["--about", "--at"]),
+        (&["fleet", "--at", THEN, "--event-time", "2026-11-20T10:00:01Z"], ["--event-time", "--at"]),
+        (&["status", "--at", THEN, "--about", "2026-11-20T10:00:01Z"], ["--event-time", "--at"]),
         (&["completions", "bash", "--format", "json"], ["--format", "completions"]),
         (&["fleet", "--format", "emco"], ["--format", "status"]),
     ] {

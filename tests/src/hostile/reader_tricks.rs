@@ -18,7 +18,7 @@ use super::reader_floods::consumer_request;
 use super::trial::Attack;
 
 /// The streams of the contract, in the order of the bus's topology.
-pub const STREAMS: [&str; 9] = [
+pub const STREAMS: [&str; 8] = [
     stream::DOWNLINK,
     stream::UPLINK,
     stream::PRESENCE,
@@ -27,7 +27,6 @@ pub const STREAMS: [&str; 9] = [
     stream::NOTICES,
     stream::QUARANTINE,
     stream::HTTP_DEVICES,
-    stream::PLANS,
 ];
 /// Pause between two rounds of the tricks.
 const ROUND_PAUSE: Duration = Duration::from_millis(20);

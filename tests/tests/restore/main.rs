@@ -17,7 +17,7 @@ use muster_contract::incident::{HubIncident, Incident, IncidentAnswer, IncidentK
 use muster_contract::query::{ErrorReply, PublisherStatus};
 use muster_contract::subjects::{LedgerSubject, REQUEST_INCIDENT, stream};
 use muster_ctl::render;
-use muster_ctl::restore::{Answers, RestoreReport, Seen, streams};
+use muster_ctl::restore::{Answers, RestoreReport, Seen, Step, streams};
 use muster_tests::command::muster;
 use muster_tests::golden;
 use muster_tests::schemas::example;
@@ -174,10 +174,22 @@ fn what_restore_says_is_on_record() {
     let answers =
         Answers { publisher: None, views_read_to: Some(9_000), incidents: Ok(vec![replaced]), ..answers };
     let (hidden, missing) = (|| Seen::NotVisible, || Seen::Missing);
-    let seen = [hidden(), present(471), missing(), hidden(), present(3), present(1), missing(), present(2)];
+    let seen = [
+        hidden(),
+        present(471),
+        missing(),
+        hidden(),
+        present(3),
+        present(1),
+        missing(),
+        missing(),
+        present(2),
+    ];
     assert_eq!(seen.len(), streams().count());
     let broken = RestoreReport::of(seen, answers);
     assert!(whole.complete && !broken.complete);
+    let is_of_plans = |step: &&Step| step.what.contains("PLANS");
+    assert_eq!(broken.steps.iter().find(is_of_plans), None, "a hub may keep no plans");
     golden("restore-broken", &render::restore::report(&broken, now()));
     let json = serde_json::to_string_pretty(&broken).unwrap() + "\n";
     golden("restore-json", &json);

@@ -131,7 +131,7 @@ async fn without_a_renewer_a_device_announces_the_end_of_its_token_itself() {
     assert_eq!(announced, std::slice::from_ref(&ending));
     until("the status", async || agent.status(), |text| text.contains("token      ends soon, at")).await;
     let log = agent.log();
-    assert_eq!(log.matches("this device's token ends soon").count(), 1, "{log}");
+    assert_eq!(log.matches("token not renewed and ending soon").count(), 1, "{log}");
 
     // A person renews it: the next heartbeat says so, and the end was recorded once.
     agent.renew(&hub, "30d");

@@ -5,9 +5,9 @@ use std::path::PathBuf;
 use clap::Args;
 
 pub(super) const BACKUP_EXAMPLES: &str = "\
-Copies the streams LEDGER, DOWNLINK, KV_views, KV_http_devices, QUARANTINE and NOTICES while the hub runs, with their sequence numbers and
-times. Devices send again what is younger than the copy. The directory holds keys if --keys is given: keep it as secret as
-they are. On a hub with keys, the role maintainer alone may copy streams.
+Copies the streams LEDGER, DOWNLINK, KV_views, KV_http_devices, QUARANTINE, NOTICES and PLANS while the hub runs, with
+their sequence numbers and times. Devices send again what is younger than the copy. The directory holds keys if --keys
+is given: keep it as secret as they are. On a hub with keys, the role maintainer alone may copy streams.
 
 Examples:
   muster backup -o /backup/2026-11-26 --creds maintainer.creds --keys /var/lib/muster-keys/auth

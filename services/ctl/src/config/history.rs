@@ -9,7 +9,8 @@ use super::time;
 
 pub(super) const DIFF_EXAMPLES: &str = "\
 A point is a time, which stands for the last fact that LEDGER stored at or before it, or a sequence of LEDGER. A
-time may also be 2h or 3d (ago), today or yesterday (UTC). A federation has no past: ask the hub of the devices.
+time may also be 2h or 3d (ago), today or yesterday (UTC). A federation answers no question about the past: ask the
+hub of the site.
 
 Examples:
   muster diff web --from 2h                                                what differs from two hours ago

@@ -1,5 +1,5 @@
-//! Decisions on the page of a rollout: the question that a key leads to, the request once the person has said yes, and the words
-//! about its outcome. [`send`] asks the publisher; the rest is pure.
+//! Decisions on the page of a rollout: the confirmation that a key asks for, the request after it, and the text of the outcome.
+//! [`send`] asks the publisher; the rest is pure.
 //!
 //! A request names the version of the rollouts that the person saw. If another commit or decision has come since, nothing is decided.
 
@@ -27,7 +27,7 @@ enum Verb {
 /// A decision that the person has not confirmed yet.
 #[derive(Debug, Clone)]
 pub struct Question {
-    /// The words of the question.
+    /// The text of the question.
     pub(super) words: String,
     verb: Verb,
     wave: Option<WaveName>,
@@ -120,7 +120,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_decision_that_was_not_made_is_never_told_as_made() {
+    fn a_refused_decision_is_never_shown_as_made() {
         let changed = AskError::VersionChanged("web".parse().unwrap());
         assert!(outcome(Verb::Approve, Err(changed)).starts_with("NOT DONE: the rollout has changed"));
         assert!(outcome(Verb::Pause, Err(AskError::CommitChanged)).starts_with("NOT DONE"));

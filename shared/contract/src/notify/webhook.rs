@@ -28,7 +28,7 @@ pub const WEBHOOK_GIVE_UP_MIN_SECONDS: u64 = 10;
 /// Longest such time: a week.
 pub const WEBHOOK_GIVE_UP_MAX_SECONDS: u64 = 7 * 24 * 60 * 60;
 
-/// Request of `muster.notify.webhook-register`, for gateways and operators: makes a webhook, or replaces address and secret of one
+/// Request of `muster.notify.webhook-register`, for operators, also through a gateway: makes a webhook, or replaces address and secret of one
 /// with the same name and filters, which enables it again.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]

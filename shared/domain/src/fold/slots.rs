@@ -1,4 +1,4 @@
-//! Numbers for values that come and go: the number of a value that has gone is given again.
+//! Stores values in numbered slots; the slot of a removed value is reused.
 
 /// Stores a value in a spare slot, or in a new one, and returns its number.
 pub(super) fn fill_slot<T>(slots: &mut Vec<T>, spare: &mut Vec<u32>, value: T) -> u32 {

@@ -1,5 +1,5 @@
-//! The verdict on targets, in one table: [`of_target`]. A deadline that is over and unknown reports are earlier rules, which do
-//! not follow from a standing. The verdict on several targets is the first of theirs.
+//! Decides the verdict on targets by one table, [`of_target`]. Passed deadlines and unknown reports are earlier rules, which do
+//! not follow from a standing. The verdict on several targets is the earliest of their verdicts in the order of the rules.
 //!
 //! [`super::tally`] counts targets; the words of the rules are in [`Verdict::rule`].
 

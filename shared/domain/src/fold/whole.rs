@@ -28,7 +28,7 @@ pub(super) struct Whole {
 const VERDICTS: usize = Verdict::ALL.len();
 
 impl Whole {
-    /// Puts a device that is not retired into the counts of a part of the fleet, or takes it out.
+    /// Adds a device that is not retired to the counts of a part of the fleet, or retracts it.
     pub(super) fn apply_delta(&mut self, delta: Delta, context: &DeviceContext, unknown: u32) {
         self.devices.shift(delta, context.freshness, context.missing, context.is_complete(unknown));
         self.unheard.shift(delta, context.unheard_in);

@@ -1,5 +1,5 @@
-//! Records that the token of a device ends soon, and that a newer one followed, by the term that its heartbeats report. So the hub
-//! learns of the end while no renewer runs.
+//! Records incidents about the end of a device's token and its renewal, from the term in heartbeats. The hub thus learns of the
+//! end while no renewer runs.
 //!
 //! An incident that LEDGER holds is not recorded again, also if the renewer reported it before this ingest started. A device
 //! cannot fill LEDGER with them: ends lie [`TOKEN_INCIDENT_INTERVAL`] apart, and only a recorded one has a renewal.

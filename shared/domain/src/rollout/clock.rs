@@ -1,5 +1,5 @@
 //! The clock of a rollout: soak times and deadlines of devices do not count the time in which it is paused. Deadlines of waves and
-//! rollouts, rates and windows go by the time of day. Pure.
+//! rollouts, rates and windows run on in a pause. The module is pure.
 
 use std::time::Duration;
 

@@ -23,7 +23,7 @@ impl Fleet {
         &self.hearing
     }
 
-    /// The newest word on a partition holds.
+    /// Applies a hearing fact: the newest one of a partition holds.
     pub(in crate::fold) fn apply_hearing(
         &mut self,
         at: Position,
@@ -150,7 +150,7 @@ impl Fleet {
         self.hub_hearing(&here)
     }
 
-    /// The newest word on a device's partition.
+    /// The newest hearing fact of a device's partition.
     pub(in crate::fold) fn hearing_evidence(&self, device: &Device) -> Option<Evidence> {
         let partition = partition::of(self.site_of(device), &device.state.name);
         let word = self.hearing.0.get(&partition)?;

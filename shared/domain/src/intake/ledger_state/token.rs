@@ -1,4 +1,4 @@
-//! The newest incident about the end of the device's token, by ingest or the renewer, and the one that follows from a token.
+//! The newest incident about the end of a device's token, by ingest or the renewer, and the incident that a token leads to.
 
 use muster_contract::Timestamp;
 use muster_contract::fact::IncidentKind;
